@@ -12,7 +12,6 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "orchestrator/core/core.h"
 
 #define CLIENTS_MAX 32
 #define TIMEOUT_MS  10000 /* limit for receiving a request, and for sending the answer */

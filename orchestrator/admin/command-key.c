@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "orchestrator/admin/command.h"
 #include "orchestrator/audit/line.h"
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/config/tiers.h"
+#include "orchestrator/keys/keys.h"
 
 #define GRACE_MAX_S 31536000
 

@@ -5,13 +5,12 @@
  */
 #ifndef RAMET_ORCHESTRATOR_ADMIN_COMMAND_H
 #define RAMET_ORCHESTRATOR_ADMIN_COMMAND_H
-
 #include <stddef.h>
 #include <stdio.h>
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
-#include "orchestrator/core/core.h"
+#include "orchestrator/sandbox/sandboxes.h"
 
 #define COMMAND_BYTES_MAX 4096 /* total size of the arguments */
 #define COMMAND_ARGS_MAX  16

@@ -2,6 +2,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
+#include "orchestrator/guestops/guestops.h"
 
 struct diff_body {
 	char **paths;

@@ -2,6 +2,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
+#include "orchestrator/exec/exec.h"
 #include "proto/agent.h"
 
 #define CWD_MAX	       4096

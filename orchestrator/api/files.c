@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/query.h"
+#include "orchestrator/guestops/guestops.h"
 
 #define BYTES_TYPE "application/octet-stream"
 

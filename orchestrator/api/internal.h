@@ -2,7 +2,6 @@
 /* Private declarations of this room. */
 #ifndef RAMET_ORCHESTRATOR_API_INTERNAL_H
 #define RAMET_ORCHESTRATOR_API_INTERNAL_H
-
 #include <h2o.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,7 +15,10 @@
 #include "orchestrator/api/route.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/text.h"
+#include "orchestrator/core/core.h"
+#include "orchestrator/journal/event.h"
 #include "orchestrator/keys/keys.h"
+#include "proto/agent.h"
 
 #define STREAM_PAUSE_SIZE (64u << 10) /* bytes of gathered output at which a stream is paused */
 #define ACCESS_LOG_SIZE	  (32u << 10)

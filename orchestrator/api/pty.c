@@ -8,6 +8,7 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/api/query.h"
+#include "orchestrator/guestops/guestops.h"
 
 #define ARGV_MAX    1024
 #define COMMAND_MAX 65536

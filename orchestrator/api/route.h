@@ -2,11 +2,10 @@
 /* Finds the handler for a method and path. Independent of h2o, so that it can be fuzzed. */
 #ifndef RAMET_ORCHESTRATOR_API_ROUTE_H
 #define RAMET_ORCHESTRATOR_API_ROUTE_H
-
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "orchestrator/core/core.h"
+#include "orchestrator/sandbox/sandboxes.h"
 
 struct request;
 

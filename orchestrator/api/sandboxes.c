@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
+#include "orchestrator/exec/exec.h"
 
 #define YEAR_S 31536000
 

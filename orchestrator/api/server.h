@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
-#include "orchestrator/core/core.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/sandbox/sandboxes.h"
 
 struct api;
 

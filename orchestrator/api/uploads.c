@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
+#include "orchestrator/guestops/guestops.h"
 
 #define SIZE_MOST (1ull << 53)
 

@@ -7,12 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/core/inspect.h"
-#include "orchestrator/core/internal.h"
 #include "orchestrator/core/service.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/guestops/state.h"
+#include "orchestrator/inspect/inspect.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/ended.h"
+#include "orchestrator/snapshot/state.h"
+#include "orchestrator/template/pool.h"
+#include "orchestrator/template/private.h"
+#include "orchestrator/template/templates.h"
 
 #define HOUSEKEEPING_MS	  10000
 #define SLEEP_MIN_MS	  1000 /* less is the time between two clock readings */
@@ -327,7 +337,34 @@ void core_stats(const struct core *c, struct core_stats *out)
 	exec_stats(c, out);
 	guestops_stats(c, out);
 	snapshot_stats(c, out);
-	watch_stats(c, out);
+	out->memory = c->watched.memory;
+	out->disk_free_bytes = c->watched.disk_free_bytes;
+	out->ready = c->n_in[SBX_READY];
+	out->running = c->n_in[SBX_RUNNING];
+	out->adopting = c->n_in[SBX_ADOPTING];
+}
+
+void core_checks(const struct core *c,
+		 void (*each)(void *arg, const char *name, const char *reason), void *arg)
+{
+	const struct template *def = templates_default(c->templates);
+	const char *template = template_error(def);
+	char text[128];
+
+	if (template_ready(def))
+		template = NULL;
+	else if (!template[0])
+		template = "it is being prepared";
+	each(arg, "service", c->closing ? "it is stopping" : NULL);
+	each(arg, "warden", c->vms.warden_lost ? "it is gone" : NULL);
+	each(arg, "template", template);
+	each(arg, "pool", pool_was_filled(c->pool) ? NULL : "the first sandbox is being made");
+	each(arg, "disk", watch_disk_error(c, text, sizeof(text)));
+}
+
+struct keys *core_keys(struct core *c)
+{
+	return c->keys;
 }
 
 /* --- end ------------------------------------------------------------------------------------ */

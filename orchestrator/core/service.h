@@ -3,7 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_CORE_SERVICE_H
 #define RAMET_ORCHESTRATOR_CORE_SERVICE_H
 
-#include "orchestrator/core/internal.h"
+#include "orchestrator/sandbox/context.h"
 
 struct service {
 	struct loop_timer housekeeping;
@@ -13,6 +13,8 @@ struct service {
 	void (*shutdown_done)(void *arg);
 	void *shutdown_arg;
 };
+extern const struct template_env_ops template_ops; /* templates.c */
+
 extern struct part service_part;
 static inline struct service *service_of(const struct core *c)
 {

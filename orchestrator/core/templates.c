@@ -3,9 +3,17 @@
 #include <assert.h>
 #include <stdio.h>
 
-#include "orchestrator/core/internal.h"
+#include "base/alloc.h"
+#include "orchestrator/core/core.h"
+#include "orchestrator/core/service.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/inspector.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/template/private.h"
 #include "orchestrator/template/sources.h"
+#include "orchestrator/template/templates.h"
 #include "orchestrator/template/vm-bringup.h"
 
 static_assert(BRINGUP_ID_LEN == SANDBOX_ID_LEN, "a warm sandbox has the id of a sandbox");

@@ -15,11 +15,12 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/audit/audit.h"
 #include "orchestrator/core/core.h"
+#include "orchestrator/daemon/landlock.h"
+#include "orchestrator/daemon/seccomp.h"
+#include "orchestrator/inspect/reports.h"
 #include "orchestrator/io/log-writer.h"
 #include "orchestrator/io/loop.h"
-#include "orchestrator/daemon/landlock.h"
 #include "orchestrator/notify/notify.h"
-#include "orchestrator/daemon/seccomp.h"
 #include "orchestrator/warden/warden.h"
 
 struct service {

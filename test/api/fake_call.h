@@ -2,12 +2,14 @@
 /* Shared by the files of the fake core. */
 #ifndef RAMET_TEST_FAKE_CALL_H
 #define RAMET_TEST_FAKE_CALL_H
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
+#include "orchestrator/core/core.h"
+#include "orchestrator/exec/exec.h"
+#include "orchestrator/guestops/guestops.h"
 #include "test/api/fake_core.h"
 
 #define RING	  1000

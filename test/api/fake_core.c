@@ -2,9 +2,12 @@
 #include "test/api/fake_core.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
+#include "orchestrator/core/core.h"
+#include "orchestrator/exec/exec.h"
+#include "orchestrator/guestops/guestops.h"
 #include "orchestrator/keys/keys.h"
-
 #include "test/api/fake_call.h"
 
 /* --- calls --- */

@@ -31,7 +31,8 @@
 #ifndef RAMET_TEST_FAKE_CORE_H
 #define RAMET_TEST_FAKE_CORE_H
 
-#include "orchestrator/core/core.h"
+#include "orchestrator/io/loop.h"
+#include "orchestrator/sandbox/sandboxes.h"
 
 struct core *fake_core_new(struct loop *loop, bool ready);
 void fake_core_set_ready(struct core *c);

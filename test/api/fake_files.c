@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "orchestrator/guestops/guestops.h"
+#include "orchestrator/io/loop.h"
 #include "test/api/fake_call.h"
 
 #define STEP 65536

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Pages of the fake core's lists, which are sorted again for each page. */
+#include <stdlib.h>
+
+#include "orchestrator/core/core.h"
 #include "test/api/fake_call.h"
 
 struct sorted {

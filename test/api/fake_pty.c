@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
+#include <stdlib.h>
 
+#include "orchestrator/guestops/guestops.h"
+#include "orchestrator/io/loop.h"
 #include "test/api/fake_call.h"
 
 struct fake_pty {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Spaces of the fake core: sandboxes on another list. */
 #include <inttypes.h>
+#include <stdlib.h>
 
+#include "orchestrator/snapshot/snapshots.h"
 #include "test/api/fake_call.h"
 
 static struct sandbox *find(struct core *c, const char *id)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "orchestrator/core/diff.h"
+#include "orchestrator/guestops/diff-merge.h"
 
 #define ENTRIES 256
 

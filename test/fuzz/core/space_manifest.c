@@ -9,7 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/wire.h"
-#include "orchestrator/core/space-manifest.h"
+#include "orchestrator/snapshot/space-manifest.h"
 
 #define HEAD_BYTES 24u
 #define LENGTH_AT  12u

@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/admin/admin.h"
-#include "orchestrator/core/core.h"
+#include "orchestrator/inspect/reports.h"
 #include "orchestrator/keys/keys.h"
 
 struct world {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/sandbox/context.h"
 #include "test/unit/core/world.h"
 
 /* --- a full disk ---------------------------------------------------------------------------- */

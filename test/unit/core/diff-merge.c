@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "orchestrator/core/diff.h"
+#include "orchestrator/guestops/diff-merge.h"
 
 #define ENTRIES 64
 #define NAME	48

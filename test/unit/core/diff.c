@@ -2,7 +2,7 @@
 /* Diffs between sandboxes, with fake guests: results, errors and events during a diff. */
 #include <stdlib.h>
 
-#include "orchestrator/core/diff.h"
+#include "orchestrator/guestops/diff-merge.h"
 #include "orchestrator/keys/keys.h"
 #include "test/unit/core/world.h"
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "orchestrator/core/space-files.h"
+#include "orchestrator/snapshot/space-files.h"
 #include "test/unit/core/world.h"
 #include "test/unit/writes/failing-writes.h"
 

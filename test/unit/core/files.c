@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/guest-op.h"
+#include "orchestrator/guestops/guest-op.h"
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Scheduling of freezes: neither one tenant nor two tenants can delay the others. */
-#include "orchestrator/core/internal.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/state.h"
 #include "test/unit/core/world.h"
 
 #define EACH 3

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reports on VMs: on request, and automatically in the log when a VM stalls. */
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "orchestrator/core/inspect.h"
+#include "base/log.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/inspect/inspect.h"
+#include "orchestrator/sandbox/context.h"
 #include "orchestrator/vm/internal.h"
 #include "test/unit/core/world.h"
 

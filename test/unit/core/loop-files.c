@@ -17,6 +17,7 @@
 
 #include "orchestrator/core/service.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/template/templates.h"
 #include "test/unit/core/world.h"
 
 #define SKIPPED 77

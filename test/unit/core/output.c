@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "orchestrator/core/internal.h"
+#include "orchestrator/exec/internal.h"
 #include "test/unit/core/world.h"
 
 #define MANY	   500

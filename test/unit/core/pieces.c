@@ -17,9 +17,9 @@
 #include "base/fd.h"
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
-#include "orchestrator/template/manifest.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
+#include "orchestrator/template/manifest.h"
 #include "orchestrator/vm/vmproc.h"
 
 static unsigned seed;

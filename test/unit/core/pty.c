@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/guest-op.h"
+#include "orchestrator/guestops/guest-op.h"
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 

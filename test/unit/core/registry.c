@@ -3,8 +3,10 @@
  * actions. */
 #include <stdlib.h>
 
-#include "orchestrator/core/internal.h"
+#include "orchestrator/guestops/state.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/sandbox/tenant.h"
 #include "test/unit/core/world.h"
 
 #define TENANTS 3

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/core/roster.h"
+#include "orchestrator/sandbox/roster.h"
 
 #define MANY   400
 #define ROUNDS 300

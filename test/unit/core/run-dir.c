@@ -5,7 +5,8 @@
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 
-#include "orchestrator/core/internal.h"
+#include "orchestrator/journal/output-budget.h"
+#include "orchestrator/sandbox/sandbox.h"
 #include "test/unit/core/world.h"
 
 /* The sizes that docs/operating.md promises. */

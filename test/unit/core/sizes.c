@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "orchestrator/core/internal.h"
+#include "orchestrator/sandbox/context.h"
+#include "orchestrator/template/host.h"
+#include "orchestrator/template/templates.h"
 
 static void set_true(void *arg)
 {

@@ -9,7 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/wire.h"
-#include "orchestrator/core/space-manifest.h"
+#include "orchestrator/snapshot/space-manifest.h"
 #include "proto/image.h"
 
 /* Sets the version of the images' state and corrects the checksum. Returns true if the manifest is

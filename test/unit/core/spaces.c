@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "orchestrator/core/space-files.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/snapshot/space-files.h"
+#include "orchestrator/snapshot/space.h"
 #include "orchestrator/store/store.h"
 #include "test/unit/core/world.h"
 

@@ -2,7 +2,7 @@
 /* A stalled disk: only requests that need it wait. */
 #include <semaphore.h>
 
-#include "orchestrator/core/internal.h"
+#include "orchestrator/sandbox/context.h"
 #include "test/unit/core/world.h"
 
 #define POOL_THREADS 2

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "orchestrator/core/tenant.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/sandbox/tenant.h"
 #include "test/unit/core/world.h"
 
 /* Creates a key; later calls are made with it. */

@@ -2,7 +2,6 @@
 /* A real core on a real loop, with fakes around it, and calls that record their answers. */
 #ifndef RAMET_TEST_UNIT_CORE_WORLD_H
 #define RAMET_TEST_UNIT_CORE_WORLD_H
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +10,9 @@
 #include <string.h>
 
 #include "orchestrator/core/core.h"
+#include "orchestrator/exec/exec.h"
+#include "orchestrator/guestops/guestops.h"
+#include "orchestrator/inspect/reports.h"
 #include "test/unit/core/fakes.h"
 
 struct world {

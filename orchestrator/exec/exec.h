@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The contract of exec/: calls in a sandbox, and the stream of its events. */
+#ifndef RAMET_ORCHESTRATOR_EXEC_EXEC_H
+#define RAMET_ORCHESTRATOR_EXEC_EXEC_H
+
+#include "orchestrator/journal/event.h"
+#include "orchestrator/sandbox/sandboxes.h"
+
+struct exec_spec {
+	bool bash;	  /* else Python */
+	bool chunks;	  /* deliver output in chunks as they come; else by line */
+	const char *code; /* copied */
+	size_t code_len;
+	uint32_t timeout_ms; /* 0: none */
+	const char *cwd;     /* working directory; NULL: unchanged */
+	const char *const *env;
+	const char *traceparent; /* NULL: none; kept for replay */
+};
+
+/*
+ * Receives the events of one call, in order; the last is EVENT_EXIT. `started` comes first, once
+ * the call was accepted (the answer is then 200). `failed` comes alone, or in place of EVENT_EXIT;
+ * it carries the failure as an event too, for a stream that has begun. Event data is valid during
+ * the callback only.
+ */
+struct exec_sink {
+	void (*started)(void *arg);
+	void (*event)(void *arg, const struct event *ev);
+	void (*failed)(void *arg, const struct failure *f, const struct event *ev);
+};
+
+struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
+			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
+/* Interrupts the sandbox's running exec. */
+struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
+				 core_done_fn *fn, void *arg);
+/* Reports those of the last 1,000 events (also bounded in bytes) with a number above `since`,
+ * oldest first. Returns false like core_view. */
+bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
+		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
+		 void *arg, struct failure *f);
+
+/* `started` comes first. `ended` comes last, with f NULL once no call runs or is queued. */
+struct follow_sink {
+	void (*started)(void *arg);
+	void (*event)(void *arg, const struct event *ev, const char *traceparent);
+	void (*ended)(void *arg, const struct failure *f);
+};
+/* Reports the same events as core_replay, then new ones until no call runs or is queued in the
+ * sandbox. A follower that is paused for long misses events that core_replay has dropped. */
+struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
+			      const struct follow_sink *sink, void *arg);
+
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a previous instance of the service left of a sandbox's calls, in its session journal: the
+ * last events, and how far the running call has come.
+ */
+#include "base/log.h"
+#include "orchestrator/exec/internal.h"
+
+/* Without a journal nothing is known of the sandbox's events. */
+static void take_nothing(struct sandbox *s)
+{
+	exec_of(s)->guest_busy = true;
+	exec_of(s)->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+}
+
+/* Restores the state from the journal. When the catalogue has reserved numbers that the journal
+ * does not know (a merge), the last number used is unknown and the row's is kept. */
+static void take_journal(struct sandbox *s, struct journal_state *past)
+{
+	if (past->seq_reserved == exec_of(s)->seq_reserved || past->seq > exec_of(s)->seq)
+		exec_of(s)->seq = past->seq;
+	exec_of(s)->guest_busy = past->guest_busy;
+	s->idle_since_ms = past->idle_since_ms;
+	s->expires_ms = past->expires_ms;
+	replay_move(&exec_of(s)->replay, &past->replay);
+	if (exec_copy(s, &past->point) < 0)
+		log_error("sandbox %s: no memory to take over its running call", s->id);
+}
+
+/* True when the journal can be continued and already holds the current numbers. */
+static bool journal_is_current(const struct sandbox *s, const struct journal_state *past)
+{
+	return journal_goes_on(exec_of(s)->journal) && past->seq == exec_of(s)->seq &&
+	       past->seq_reserved == exec_of(s)->seq_reserved;
+}
+
+void exec_adopt(struct sandbox *s)
+{
+	struct journal_state past;
+
+	exec_of(s)->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
+	if (exec_of(s)->journal)
+		take_journal(s, &past);
+	else
+		take_nothing(s);
+	journal_count(exec_of(s)->journal, exec_of(s)->output);
+	if (!journal_is_current(s, &past))
+		exec_keep_all(s, REPLAY_BYTES_MAX);
+	output_trim(s->core);
+	journal_times(exec_of(s)->journal, s->expires_ms, s->idle_since_ms);
+	journal_state_fini(&past);
+}
+
+static bool has_sandbox(void *arg, uint32_t slot)
+{
+	struct core *c = arg;
+
+	return slot < c->vms.max_vms && c->vms.slots[slot];
+}
+
+void exec_sweep_journals(struct core *c)
+{
+	journals_sweep(c->config.run_dir, has_sandbox, c);
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared by the files of this room. */
+#ifndef RAMET_ORCHESTRATOR_EXEC_INTERNAL_H
+#define RAMET_ORCHESTRATOR_EXEC_INTERNAL_H
+
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/context.h"
+
+struct agent_frame;
+
+/* What happens to the connection of a sandbox (exec.c). */
+void exec_agent_reached(struct sandbox *s);
+void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame);
+void exec_agent_sent(struct sandbox *s);
+void exec_agent_dropped(struct sandbox *s);
+/* Takes over what the session journal of a previous instance says (inherit.c). */
+void exec_adopt(struct sandbox *s);
+/* Removes session journals whose VM slot has no sandbox. */
+void exec_sweep_journals(struct core *c);
+
+/* Commits the changes noted in the journal. */
+void exec_keep(struct sandbox *s);
+/* Returns true when an unfinished line is longer than may be held while the output budget is used
+ * up. */
+bool exec_has_long_line(struct sandbox *s);
+/* Delivers such lines in parts. */
+void exec_cut_lines(struct sandbox *s);
+/* Drops held output until all of it is within the budget (output.c). */
+void output_trim(struct core *c);
+/* Notifies followers of new events, or that nothing runs any more. */
+void follow_news(struct sandbox *s);
+
+/* The guest has sent something; the guest runs no call any more (stall.c). */
+void stall_heard(struct sandbox *s);
+void stall_end(struct sandbox *s);
+
+#endif

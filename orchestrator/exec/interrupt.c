@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Interrupts: each raises KeyboardInterrupt in the running call, over a separate connection. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "orchestrator/exec/exec.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
+
+#define PENDING_MAX	  16
+#define DIAL_LIMIT_MS	  30000
+#define ANSWER_TIMEOUT_MS 10000
+
+struct interrupt {
+	struct core_call *call;
+	struct guest_link guest;
+};
+
+struct interrupt_call {
+	struct core_call call;
+	struct interrupt *interrupt; /* NULL when it could not begin, or is over */
+};
+
+static void interrupt_put_away(struct core_call *call)
+{
+	struct interrupt *i = container_of(call, struct interrupt_call, call)->interrupt;
+
+	if (!i)
+		return;
+	container_of(call, struct interrupt_call, call)->interrupt = NULL;
+	guest_link_close(&i->guest);
+	free(i);
+}
+
+static void finish(struct interrupt *i, const char *error_text)
+{
+	struct core_call *call = i->call;
+	struct failure f;
+
+	failure_set(&f, 500, "agent_error", 0, "the call could not be interrupted: %s",
+		    error_text ? error_text : "");
+	call_finish(call, error_text ? &f : NULL);
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	finish(arg, frame->type == AGENT_DONE ? NULL : "the guest's agent refused the interrupt");
+}
+
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
+{
+	finish(arg, text);
+}
+
+static void on_late(void *arg)
+{
+	finish(arg, "the guest's agent did not answer in time");
+}
+
+static void on_reached(void *arg)
+{
+	struct interrupt *i = arg;
+
+	if (guest_link_send_plain(&i->guest, AGENT_INTERRUPT))
+		guest_link_set_deadline(&i->guest, ANSWER_TIMEOUT_MS);
+}
+
+static const struct guest_link_events guest_events = {
+	.reached = on_reached,
+	.frame = on_frame,
+	.lost = on_lost,
+	.late = on_late,
+};
+
+/* Returns whether the sandbox has PENDING_MAX pending interrupts; each holds a connection to the
+ * guest. */
+static bool too_many(const struct sandbox *s)
+{
+	unsigned n = 0;
+
+	list_each (pos, &exec_of(s)->interrupts)
+		n++;
+	return n >= PENDING_MAX;
+}
+
+static const struct call_ops interrupt_ops = {
+	.size = sizeof(struct interrupt_call),
+	.put_away = interrupt_put_away,
+	.finished = interrupt_put_away,
+};
+
+struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
+				 core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &interrupt_ops, arg);
+	struct failure f;
+
+	call->done_fn = fn;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (s && s->state == SBX_ADOPTING) {
+		failure_set(&f, 503, "not_ready", 1,
+			    "the sandbox is being reconnected after a restart of the service");
+		s = NULL;
+	} else if (s && too_many(s)) {
+		failure_set(&f, 429, "queue_full", 1,
+			    "%d interrupts are pending for this sandbox already", PENDING_MAX);
+		s = NULL;
+	}
+	if (!s) {
+		call_finish(call, &f);
+		return call;
+	}
+	struct interrupt *i = must_alloc(sizeof(*i));
+	container_of(call, struct interrupt_call, call)->interrupt = i;
+	i->call = call;
+	list_add_tail(&exec_of(s)->interrupts, &call->link);
+	guest_link_init(&i->guest, c->loop, &guest_events, i);
+	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
+	return call;
+}

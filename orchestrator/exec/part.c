@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the calls of a sandbox need when something happens to the sandbox. */
+#include "base/clock.h"
+#include "orchestrator/exec/internal.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/tenant.h"
+
+/* Bytes of the parent's events that a child's journal keeps over a restart of the service: every
+ * child gets a copy, and the fork's client waits for it. */
+#define INHERITED_MAX (64u << 10)
+
+static void core_init(struct core *c)
+{
+	output_budget_init(&exec_of_core(c)->output, (size_t)c->config.output_mib << 20);
+	list_init(&exec_of_core(c)->stall_turns);
+}
+
+static void tenant_init(struct tenant *t)
+{
+	exec_of_tenant(t)->output = output_account_new(&exec_of_core(t->core)->output, t);
+}
+
+static void tenant_fini(struct tenant *t)
+{
+	output_account_put(exec_of_tenant(t)->output);
+}
+
+static void sandbox_init(struct sandbox *s)
+{
+	struct exec_sandbox *e = exec_of(s);
+
+	e->sandbox = s;
+	list_init(&e->calls);
+	list_init(&e->interrupts);
+	list_init(&e->follows);
+	e->output = exec_of_tenant(s->owner)->output;
+	e->replay.account = e->output;
+}
+
+static void sandbox_fini(struct sandbox *s)
+{
+	calls_free(&exec_of(s)->calls);
+	calls_free(&exec_of(s)->interrupts);
+	calls_free(&exec_of(s)->follows);
+}
+
+/* What was numbered after the last reservation is not known. */
+static void loaded(struct sandbox *s, const struct store_sandbox *row)
+{
+	exec_of(s)->seq = exec_of(s)->seq_reserved = row->seq_reserved;
+}
+
+static void add_to_row(struct sandbox *s, struct store_sandbox *row)
+{
+	exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_BLOCK;
+	row->seq_reserved = exec_of(s)->seq_reserved;
+}
+
+static void begun(struct sandbox *s)
+{
+	struct exec_sandbox *e = exec_of(s);
+
+	e->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	journal_count(e->journal, e->output);
+	exec_keep_all(s, INHERITED_MAX);
+}
+
+static void agent_lost(struct sandbox *s)
+{
+	exec_of(s)->guest_busy = true;
+}
+
+static bool is_busy(const struct sandbox *s)
+{
+	return !list_empty(&exec_of(s)->calls);
+}
+
+static void touched(struct sandbox *s)
+{
+	journal_times(exec_of(s)->journal, s->expires_ms, s->idle_since_ms);
+}
+
+/* A call that a previous instance began runs on, while its guest is not reached yet. */
+static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
+{
+	if (s->state == SBX_ADOPTING && is_busy(s))
+		view->state = "running";
+}
+
+static void end(struct sandbox *s, const struct failure *f)
+{
+	struct exec_sandbox *e = exec_of(s);
+
+	calls_fail(&e->calls, f);
+	journal_remove(e->journal);
+	e->journal = NULL;
+}
+
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	stall_end(s);
+	calls_fail(&exec_of(s)->interrupts, f);
+	calls_fail(&exec_of(s)->follows, f);
+}
+
+static void shed(struct sandbox *s)
+{
+	struct exec_sandbox *e = exec_of(s);
+
+	stall_end(s);
+	replay_fini(&e->replay);
+	journal_close(e->journal);
+	e->journal = NULL;
+}
+
+struct part exec_part = {
+	.core_size = sizeof(struct exec_core),
+	.tenant_size = sizeof(struct exec_tenant),
+	.sandbox_size = sizeof(struct exec_sandbox),
+	.core_init = core_init,
+	.tenant_init = tenant_init,
+	.tenant_fini = tenant_fini,
+	.sandbox_init = sandbox_init,
+	.sandbox_fini = sandbox_fini,
+	.loaded = loaded,
+	.adopting = exec_adopt,
+	.all_adopted = exec_sweep_journals,
+	.row = add_to_row,
+	.begun = begun,
+	.agent_reached = exec_agent_reached,
+	.agent_frame = exec_agent_frame,
+	.agent_sent = exec_agent_sent,
+	.agent_dropped = exec_agent_dropped,
+	.agent_lost = agent_lost,
+	.is_busy = is_busy,
+	.touched = touched,
+	.view = add_to_view,
+	.end = end,
+	.fail_side_calls = fail_side_calls,
+	.shed = shed,
+};

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls of a sandbox for the rooms above: its state, and how it is copied, moved and held for a
+ * fork, a freeze, a resume or a merge.
+ */
+#ifndef RAMET_ORCHESTRATOR_EXEC_QUEUE_H
+#define RAMET_ORCHESTRATOR_EXEC_QUEUE_H
+
+#include "orchestrator/io/deferred.h"
+#include "orchestrator/journal/journal.h"
+#include "orchestrator/journal/output-budget.h"
+#include "orchestrator/journal/replay.h"
+#include "orchestrator/sandbox/part.h"
+#include "orchestrator/vm/progress.h"
+
+struct inspection;
+struct report;
+struct sandbox;
+
+#define SEQ_BLOCK (1u << 20) /* event numbers reserved in the catalogue at a time */
+
+/* State for detecting a running call without progress (stall.c). */
+struct stall_watch {
+	struct loop_timer timer;
+	struct vmproc_progress progress; /* since the timer was set */
+	uint64_t wait_ms;		 /* ms until the next check of a guest that answers */
+	bool heard;			 /* the guest sent something since the timer was set */
+	struct inspection *inspection;	 /* in progress, or NULL */
+	struct list turn; /* on exec_core.stall_turns while it waits for an inspection */
+};
+
+/* What this room keeps with each sandbox, each tenant and the core. */
+struct exec_sandbox {
+	struct sandbox *sandbox;
+	struct list calls; /* execs in order of arrival; the first runs in SBX_RUNNING */
+	size_t n_calls;
+	size_t sending_bytes; /* bytes of a call that the connection has accepted and the guest has
+				 not */
+	bool held;	      /* reading from the agent is stopped */
+	bool guest_busy;      /* may still run an abandoned call, so the next call's start time is
+				 unknown */
+	struct list interrupts, follows; /* calls */
+	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
+				       the catalogue */
+	struct output_account *output; /* the account for its held output */
+	struct replay replay;
+	struct journal
+		*journal; /* NULL: events are not kept for the next instance of the service */
+	struct stall_watch stall;
+};
+struct exec_tenant {
+	size_t waiting_bytes; /* of its calls that no guest has accepted yet */
+	struct output_account *output;
+};
+struct exec_core {
+	size_t waiting_bytes; /* of calls that no guest has accepted yet */
+	struct output_budget output;
+	struct deferred output_deferred;
+	struct list stall_turns; /* struct exec_sandbox, waiting for an inspection, next first */
+	struct deferred stall_deferred;
+	uint64_t execs, output_dropped_bytes; /* counters */
+};
+extern struct part exec_part;
+static inline struct exec_sandbox *exec_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&exec_part, s);
+}
+static inline struct exec_tenant *exec_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&exec_part, t);
+}
+static inline struct exec_core *exec_of_core(const struct core *c)
+{
+	return part_of_core(&exec_part, c);
+}
+
+/* Starts the next queued call when the sandbox is able to run one. */
+void exec_next(struct sandbox *s);
+/* Restarts the timer of the running call's time limit. */
+void exec_set_timer(struct sandbox *s);
+/* Stops reading from the agent while `held`. */
+void exec_hold(struct sandbox *s, bool held);
+/* Records the state of the running call in *out. Returns 0 or -ENOMEM; free *out with
+ * exec_point_fini in both cases. */
+int exec_note(struct sandbox *s, struct exec_point *out);
+void exec_point_fini(struct exec_point *p);
+/* Gives the call to a child without calls; exec_go_on continues it. Returns 0 or -ENOMEM. */
+int exec_copy(struct sandbox *s, const struct exec_point *p);
+void exec_go_on(struct sandbox *s);
+/* Moves the calls of `from` to `to`, ahead of those queued there; a call running in `to` fails. */
+void exec_move(struct sandbox *from, struct sandbox *to);
+/* Rewrites the whole journal, with at most the last `replay_most` bytes of events. */
+void exec_keep_all(struct sandbox *s, size_t replay_most);
+/* Adds lines on the sandbox's calls to the report. */
+void exec_report(const struct sandbox *s, struct report *r);
+
+/* Starts to watch the progress of the call that the guest runs now (stall.c). */
+void stall_begin(struct sandbox *s);
+/* Starts the next waiting inspection; one has ended. */
+void stall_next(struct core *c);
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Finds stalled calls. A silent call may compute, sleep or wait for the network; then its VM works
+ * or its guest's agent answers. If neither is the case, a report goes to the log, once for each
+ * call. Few sandboxes are inspected at a time; the rest queue.
+ */
+#include <stdio.h>
+
+#include "orchestrator/exec/internal.h"
+#include "orchestrator/sandbox/inspector.h"
+
+#define STALL_MS 30000
+#define WAIT_MAX (20 * STALL_MS) /* between two inspections of a guest that answers */
+
+static void wait_on(struct sandbox *s, uint64_t ms)
+{
+	vmproc_progress_begin(&exec_of(s)->stall.progress, s->pid);
+	loop_timer_set(s->core->loop, &exec_of(s)->stall.timer, ms);
+}
+
+static void on_inspected(void *arg, const struct inspected *found)
+{
+	struct sandbox *s = arg;
+	struct stall_watch *stall = &exec_of(s)->stall;
+	char what[SANDBOX_ID_LEN + 64];
+
+	stall->inspection = NULL;
+	if (stall->heard || (found->vm_answers && found->agent_answers) ||
+	    vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS)) {
+		stall->wait_ms = stall->wait_ms < WAIT_MAX ? 2 * stall->wait_ms : WAIT_MAX;
+		wait_on(s, stall->wait_ms);
+		return;
+	}
+	snprintf(what, sizeof(what), "a call in sandbox %s", s->id);
+	s->core->inspector->log(s->core, what, found->text);
+}
+
+static void on_timer(void *arg)
+{
+	struct sandbox *s = arg;
+	struct stall_watch *stall = &exec_of(s)->stall;
+	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
+
+	if (stall->heard || s->state != SBX_RUNNING) {
+		stall->heard = false;
+		stall->wait_ms = STALL_MS;
+		wait_on(s, STALL_MS);
+	} else if (worked) {
+		wait_on(s, STALL_MS);
+	} else if (s->core->inspector->full(s->core)) {
+		list_add_tail(&exec_of_core(s->core)->stall_turns, &stall->turn);
+	} else {
+		stall->inspection = s->core->inspector->start(s->core, s->vm, s, on_inspected, s);
+	}
+}
+
+/* Inspects queued sandboxes while the limit allows. Checks each again, since its call may have made
+ * progress in the queue. */
+static void give_turns(void *arg)
+{
+	struct core *c = arg;
+
+	while (!list_empty(&exec_of_core(c)->stall_turns) && !c->inspector->full(c)) {
+		struct list *first = exec_of_core(c)->stall_turns.next;
+
+		list_del(first);
+		on_timer(container_of(first, struct exec_sandbox, stall.turn)->sandbox);
+	}
+}
+
+void stall_next(struct core *c)
+{
+	if (!list_empty(&exec_of_core(c)->stall_turns))
+		deferred_run(&c->deferred, &exec_of_core(c)->stall_deferred, give_turns, c);
+}
+
+void stall_begin(struct sandbox *s)
+{
+	stall_end(s);
+	exec_of(s)->stall.timer = (struct loop_timer){.fn = on_timer, .arg = s};
+	list_init(&exec_of(s)->stall.turn);
+	exec_of(s)->stall.heard = false;
+	exec_of(s)->stall.wait_ms = STALL_MS;
+	wait_on(s, STALL_MS);
+}
+
+void stall_heard(struct sandbox *s)
+{
+	exec_of(s)->stall.heard = true;
+}
+
+void stall_end(struct sandbox *s)
+{
+	loop_timer_clear(s->core->loop, &exec_of(s)->stall.timer);
+	if (exec_of(s)->stall.turn.next)
+		list_del(&exec_of(s)->stall.turn);
+	s->core->inspector->cancel(exec_of(s)->stall.inspection);
+	exec_of(s)->stall.inspection = NULL;
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Compares the files of two sandboxes. Each guest lists its tree over a separate connection, one
+ * requested path after the other; entries are compared as they arrive. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "orchestrator/guestops/diff-merge.h"
+#include "orchestrator/guestops/guest-op.h"
+#include "orchestrator/guestops/state.h"
+#include "orchestrator/sandbox/tenant.h"
+
+#define DIFFS_MAX     8 /* at the same time; each holds its result in memory */
+#define DIAL_LIMIT_MS 30000
+#define SILENCE_MS    300000 /* of both guests: each may be hashing one big file */
+#define ROUNDS_MAX    12     /* a whole diff may take this many times SILENCE_MS */
+
+struct listing {
+	struct diff *diff;
+	struct sandbox *sandbox;
+	struct guest_link guest;
+};
+
+struct diff {
+	struct core_call *call;
+	struct listing side[2];
+	struct diff_merge merge;
+	char *paths[DIFF_PATHS_MAX];
+	unsigned n_paths, at; /* at: index of the path being listed */
+	struct loop_timer silence;
+	bool heard; /* a frame arrived since the timer was set */
+	unsigned rounds;
+};
+
+struct diff_call {
+	struct core_call call;
+	core_diff_fn *fn;
+	struct diff *diff; /* NULL when it could not begin, or has failed */
+};
+
+static struct diff *diff_of(const struct core_call *call)
+{
+	return container_of(call, struct diff_call, call)->diff;
+}
+
+static void hang_up(struct diff *d)
+{
+	loop_timer_clear(d->call->core->loop, &d->silence);
+	for (int i = 0; i < 2; i++) {
+		guest_link_close(&d->side[i].guest);
+		d->side[i].sandbox = NULL;
+	}
+}
+
+static void diff_put_away(struct core_call *call)
+{
+	struct diff *d = diff_of(call);
+
+	if (!d)
+		return;
+	container_of(call, struct diff_call, call)->diff = NULL;
+	hang_up(d);
+	diff_merge_fini(&d->merge);
+	for (unsigned i = 0; i < d->n_paths; i++)
+		free(d->paths[i]);
+	free(d);
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+static void fail(struct listing *l, int status, const char *code, const char *reason)
+{
+	struct failure f;
+
+	failure_set(&f, status, code, 0, "sandbox %s: %.180s", l->sandbox->id, reason);
+	call_finish(l->diff->call, &f);
+}
+
+/* Maps an error of the merge to a failure. */
+static void fail_with(struct listing *l, int error, const struct err *e)
+{
+	if (error == -EFBIG)
+		fail(l, 413, "too_large", e->text);
+	else if (error == -ENOMEM)
+		fail(l, 503, "no_memory", e->text);
+	else
+		fail(l, 500, "agent_error", e->text);
+}
+
+static void on_silence(void *arg)
+{
+	struct diff *d = arg;
+	char reason[ERR_TEXT_MAX];
+
+	if (d->heard && ++d->rounds < ROUNDS_MAX) {
+		d->heard = false;
+		loop_timer_set(d->call->core->loop, &d->silence, SILENCE_MS);
+		return;
+	}
+	if (d->heard)
+		snprintf(reason, sizeof(reason), "its guest is still listing %.100s after %d s",
+			 d->paths[d->at], SILENCE_MS / 1000 * ROUNDS_MAX);
+	else
+		snprintf(reason, sizeof(reason),
+			 "its guest sent nothing for %d s while listing %.60s", SILENCE_MS / 1000,
+			 d->paths[d->at]);
+	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", reason);
+}
+
+void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	list_each_safe (pos, &guestops_of_core(s->core)->diffs) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (diff_of(call)->side[0].sandbox == s || diff_of(call)->side[1].sandbox == s)
+			call_finish(call, f);
+	}
+}
+
+static void succeed(struct diff *d)
+{
+	sandbox_touch(d->side[0].sandbox);
+	sandbox_touch(d->side[1].sandbox);
+	hang_up(d);
+	call_finish(d->call, NULL);
+}
+
+static void diff_notify(struct core_call *call)
+{
+	struct core_diff result;
+
+	if (call->failed) {
+		container_of(call, struct diff_call, call)->fn(call->arg, NULL, &call->failure);
+		return;
+	}
+	diff_merge_result(&diff_of(call)->merge, &result);
+	container_of(call, struct diff_call, call)->fn(call->arg, &result, NULL);
+}
+
+/* --- listing -------------------------------------------------------------------------------- */
+
+/* Requests the listing of the current path. False when the call failed. */
+static bool ask(struct listing *l)
+{
+	struct diff *d = l->diff;
+	const char *const paths[] = {d->paths[d->at], NULL};
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	int encoded = agent_tree_bytes(paths, &bytes, &len);
+
+	return guest_link_send(&l->guest, encoded, bytes, len);
+}
+
+static void next_path(struct diff *d)
+{
+	if (++d->at == d->n_paths) {
+		succeed(d);
+		return;
+	}
+	diff_merge_begin(&d->merge, d->paths[d->at]);
+	if (ask(&d->side[0]))
+		ask(&d->side[1]);
+}
+
+/* Applies back-pressure to the side that is ahead. The two are never ahead at once. */
+static void hold_back(struct diff *d)
+{
+	for (unsigned i = 0; i < 2; i++)
+		guest_link_pause(&d->side[i].guest, diff_merge_is_ahead(&d->merge, i));
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	struct listing *l = arg;
+	struct diff *d = l->diff;
+	unsigned side = l == &d->side[1];
+	char reason[ERR_TEXT_MAX];
+	struct err e;
+	int ret;
+
+	d->heard = true;
+	if (frame->type == AGENT_ENTRY) {
+		ret = diff_merge_entry(&d->merge, side, &frame->entry, &e);
+	} else if (frame->type == AGENT_DONE) {
+		ret = diff_merge_end(&d->merge, side, &e);
+	} else {
+		snprintf(reason, sizeof(reason), "its guest's agent can't list %.60s: %.*s",
+			 d->paths[d->at], (int)(frame->len < 100 ? frame->len : 100),
+			 frame->type == AGENT_ERROR && frame->len ? (const char *)frame->data : "");
+		fail(l, 500, "agent_error", reason);
+		return;
+	}
+	if (ret < 0) {
+		fail_with(l, ret, &e);
+		return;
+	}
+	hold_back(d);
+	if (diff_merge_complete(&d->merge))
+		next_path(d);
+}
+
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
+{
+	if (reason == GUEST_NO_MEMORY)
+		fail(arg, 503, "no_memory", "no memory for a request to its guest");
+	else
+		fail(arg, 500, "agent_lost", text);
+}
+
+static void on_reached(void *arg)
+{
+	ask(arg);
+}
+
+static const struct guest_link_events guest_events = {
+	.reached = on_reached, .frame = on_frame, .lost = on_lost};
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+/* Returns a copy of the path as the guest spells it: no repeated or trailing slashes, no ".". */
+static char *clean(const char *path)
+{
+	char *out = must_alloc(strlen(path) + 2), *end = out;
+
+	for (size_t len; *path; path += len) {
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		if (!len || (len == 1 && *path == '.'))
+			continue;
+		*end++ = '/';
+		memcpy(end, path, len);
+		end += len;
+	}
+	if (end == out)
+		*end = '/';
+	return out;
+}
+
+static struct sandbox *find_listed(struct core *c, const char *tenant, const char *id,
+				   struct failure *f)
+{
+	struct sandbox *s = sandbox_find(c, tenant, id, f);
+
+	return s && sandbox_is_reached(s, f) ? s : NULL;
+}
+
+static bool has_room(const struct core *c, const char *tenant, struct failure *f)
+{
+	unsigned n = 0, own = 0;
+
+	list_each (pos, &guestops_of_core(c)->diffs) {
+		const struct core_call *call = container_of(pos, struct core_call, link);
+
+		n++;
+		own += strcmp(diff_of(call)->side[0].sandbox->tenant, tenant) == 0;
+	}
+	if (n >= DIFFS_MAX)
+		failure_set(f, 503, "busy", 2, "%d diffs are under way, which is the limit",
+			    DIFFS_MAX);
+	else if (!tenant_share(c, n, own, DIFFS_MAX))
+		failure_set(f, 429, "too_many", 2,
+			    "%u of the host's %d diffs are under way, %u of them with this key", n,
+			    DIFFS_MAX, own);
+	else
+		return true;
+	return false;
+}
+
+static void start(struct core_call *call, struct sandbox *sandboxes[2], const char *const *paths)
+{
+	struct core *c = call->core;
+	struct diff *d = must_alloc(sizeof(*d));
+
+	container_of(call, struct diff_call, call)->diff = d;
+	list_add_tail(&guestops_of_core(c)->diffs, &call->link);
+	d->call = call;
+	while (d->n_paths < DIFF_PATHS_MAX && paths[d->n_paths]) {
+		d->paths[d->n_paths] = clean(paths[d->n_paths]);
+		d->n_paths++;
+	}
+	diff_merge_init(&d->merge);
+	diff_merge_begin(&d->merge, d->paths[0]);
+	d->silence = (struct loop_timer){.fn = on_silence, .arg = d};
+	loop_timer_set(c->loop, &d->silence, SILENCE_MS);
+	for (int i = 0; i < 2; i++) {
+		struct listing *l = &d->side[i];
+
+		l->diff = d;
+		l->sandbox = sandboxes[i];
+		sandbox_touch(l->sandbox);
+		guest_link_init(&l->guest, c->loop, &guest_events, l);
+		guest_link_dial(&l->guest, l->sandbox->vm, DIAL_LIMIT_MS);
+	}
+}
+
+static const struct call_ops diff_ops = {
+	.size = sizeof(struct diff_call),
+	.put_away = diff_put_away,
+	.notify = diff_notify,
+	.abandon = call_free,
+};
+
+struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
+			    const char *const *paths, core_diff_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &diff_ops, arg);
+	struct sandbox *s[2] = {0};
+	struct failure f;
+
+	container_of(call, struct diff_call, call)->fn = fn;
+	s[0] = find_listed(c, tenant, id, &f);
+	if (s[0])
+		s[1] = find_listed(c, tenant, other, &f);
+	if (s[1] && has_room(c, tenant, &f))
+		start(call, s, paths);
+	else
+		call_finish(call, &f);
+	return call;
+}

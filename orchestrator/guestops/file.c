@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+/* File operations in a guest, done by its agent. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/num.h"
+#include "orchestrator/guestops/guest-op.h"
+#include "orchestrator/guestops/state.h"
+
+#define TIMEOUT_MS	60000
+#define LONG_TIMEOUT_MS 600000 /* the agent sends nothing while it removes a big folder */
+
+/* --- operations without output -------------------------------------------------------------- */
+
+static const struct guest_op_kind plain_kind = {
+	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
+static const struct guest_op_kind remove_kind = {
+	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
+
+struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
+				const struct file_put *put, core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->len};
+
+	op->data = put->data;
+	op->data_left = put->len;
+	op->count = &guestops_of_core(c)->file_bytes_in;
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
+				   const char *path, bool recursive, core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &remove_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_REMOVE, .path = path, .flag = recursive};
+
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
+				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
+				  void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_MKDIR, .path = path, .mode = mode, .flag = parents};
+
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- operations with a sink ----------------------------------------------------------------- */
+
+struct file_op {
+	struct guest_op op;
+	struct file_sink sink;
+	bool reported; /* the sink has received a file */
+	/* For a get only: */
+	char *path;
+	struct file_range range;
+	bool asks_size; /* the first request is a stat: the range counts from the end */
+	bool sized;	/* `left` is valid */
+	uint64_t left;
+};
+
+static struct file_op *of(struct guest_op *op)
+{
+	return container_of(op, struct file_op, op);
+}
+
+static void fini(struct guest_op *op)
+{
+	free(of(op)->path);
+}
+
+static void notify(struct core_call *call)
+{
+	if (!call->abandoned)
+		of(guest_op_of(call))->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+/* Passes the file's properties to the sink, which may abandon the operation: `o` may be freed. */
+static void report_file(struct file_op *o, const struct agent_file *f)
+{
+	const struct file_view view = {
+		.name = (const char *)f->name,
+		.name_len = f->name_len,
+		.mode = f->mode,
+		.uid = f->uid,
+		.gid = f->gid,
+		.size = f->size,
+		.mtime_ns = f->mtime_ns,
+		.target = (const char *)f->target,
+		.target_len = f->target_len,
+		.offset = o->range.offset,
+		.length = o->sized ? o->left : UINT64_MAX,
+	};
+
+	o->reported = true;
+	o->sink.file(o->op.call->arg, &view);
+}
+
+static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
+{
+	if (frame->type == AGENT_FILE && !of(op)->reported)
+		report_file(of(op), &frame->file);
+	else
+		guest_op_fail_rules(op);
+}
+
+static void on_stat_done(struct guest_op *op)
+{
+	if (of(op)->reported)
+		guest_op_succeed(op);
+	else
+		guest_op_fail_rules(op);
+}
+
+static const struct guest_op_kind stat_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.frame = on_stat_frame,
+	.done = on_stat_done,
+	.notify = notify,
+	.fini = fini,
+};
+
+static bool is_entry_name(const struct agent_file *f)
+{
+	bool dots =
+		f->name[0] == '.' && (f->name_len == 1 || (f->name_len == 2 && f->name[1] == '.'));
+
+	return !dots && !memchr(f->name, '/', f->name_len);
+}
+
+static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
+{
+	if (frame->type == AGENT_FILE && is_entry_name(&frame->file))
+		report_file(of(op), &frame->file);
+	else
+		guest_op_fail_rules(op);
+}
+
+static const struct guest_op_kind list_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.frame = on_list_frame,
+	.notify = notify,
+	.fini = fini,
+};
+
+static struct file_op *file_op_new(struct core *c, const struct guest_op_kind *kind,
+				   const struct file_sink *sink, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), arg);
+
+	of(op)->sink = *sink;
+	return of(op);
+}
+
+struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
+				 const char *path, bool link, const struct file_sink *sink,
+				 void *arg)
+{
+	struct guest_op *op = &file_op_new(c, &stat_kind, sink, arg)->op;
+	const struct agent_file_request request = {.type = AGENT_STAT, .path = path, .flag = link};
+
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg)
+{
+	struct guest_op *op = &file_op_new(c, &list_kind, sink, arg)->op;
+	const struct agent_file_request request = {.type = AGENT_LIST, .path = path};
+
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- get ------------------------------------------------------------------------------------ */
+
+/* Encodes the request for the size or, once it is known, for the bytes. */
+static int encode_get(struct file_op *o)
+{
+	const struct agent_file_request request = {
+		.type = o->asks_size ? AGENT_STAT : AGENT_GET,
+		.path = o->path,
+		.offset = o->range.offset,
+		.size = min_u64(o->range.length, INT64_MAX - min_u64(o->range.offset, INT64_MAX)),
+	};
+
+	return agent_file_bytes(&request, &o->op.bytes, &o->op.len);
+}
+
+static void note_size(struct file_op *o, uint64_t size)
+{
+	uint64_t back = min_u64(o->range.offset, size);
+
+	o->range.from_end = false;
+	o->range.offset = size - back;
+}
+
+static void begin_bytes(struct file_op *o, const struct agent_file *f)
+{
+	o->sized = f->size > 0;
+	o->left = f->size > o->range.offset ? f->size - o->range.offset : 0;
+	o->left = min_u64(o->left, o->range.length);
+	report_file(o, f);
+}
+
+static void on_bytes(struct file_op *o, const struct agent_frame *frame)
+{
+	size_t len = frame->len;
+	bool enough = o->sized && len > o->left;
+
+	if (enough)
+		len = o->left;
+	o->left -= o->sized ? len : 0;
+	guestops_of_core(o->op.call->core)->file_bytes_out += len;
+	/* End the operation before the sink gets the bytes: it may abandon the call. */
+	if (enough)
+		guest_op_enough(&o->op);
+	if (len)
+		o->sink.bytes(o->op.call->arg, frame->data, len);
+}
+
+static void on_get_frame(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct file_op *o = of(op);
+
+	if (frame->type == AGENT_FILE && o->range.from_end)
+		note_size(o, frame->file.size);
+	else if (frame->type == AGENT_FILE && !o->asks_size && !o->reported)
+		begin_bytes(o, &frame->file);
+	else if (frame->type == AGENT_BYTES && o->reported)
+		on_bytes(o, frame);
+	else
+		guest_op_fail_rules(op);
+}
+
+static void on_get_done(struct guest_op *op)
+{
+	struct file_op *o = of(op);
+
+	if (o->asks_size && !o->range.from_end) {
+		o->asks_size = false;
+		guest_op_next(op, encode_get(o));
+	} else if (o->reported && o->left) {
+		guest_op_fail(op, 409, "file_changed",
+			      "the file shrank while it was read: %llu bytes are missing",
+			      (unsigned long long)o->left);
+	} else {
+		on_stat_done(op);
+	}
+}
+
+static const struct guest_op_kind get_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.missing_code = "no_such_file",
+	.file = true,
+	.frame = on_get_frame,
+	.done = on_get_done,
+	.notify = notify,
+	.fini = fini,
+};
+
+struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
+				const char *path, const struct file_range *range,
+				const struct file_sink *sink, void *arg)
+{
+	struct file_op *o = file_op_new(c, &get_kind, sink, arg);
+
+	o->path = strdup(path);
+	if (!o->path)
+		abort();
+	o->range = *range;
+	o->asks_size = range->from_end;
+	return guest_op_start(&o->op, tenant, id, encode_get(o));
+}

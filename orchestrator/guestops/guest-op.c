@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/guestops/guest-op.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "base/num.h"
+#include "orchestrator/guestops/state.h"
+#include "orchestrator/sandbox/tenant.h"
+
+#define DIAL_LIMIT_MS 30000 /* the guest may be slow */
+#define LOST_MS	      500   /* if the VM died, its end is reported within this time */
+#define TOUCH_MS      1000
+#define DATA_CHUNK    (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
+
+/* --- idle connections ----------------------------------------------------------------------- */
+
+static void idle_conn_drop(struct agent **idle)
+{
+	agent_free(*idle);
+	*idle = NULL;
+}
+
+static void on_idle_conn_frame(void *arg, const struct agent_frame *frame)
+{
+	idle_conn_drop(arg);
+}
+
+static void on_idle_conn_ended(void *arg, const char *reason)
+{
+	idle_conn_drop(arg);
+}
+
+static const struct agent_events idle_conn_events = {on_idle_conn_frame, on_idle_conn_ended, NULL};
+
+void idle_conns_drop(struct sandbox *s)
+{
+	loop_timer_clear(s->core->loop, &guestops_of(s)->idle_conn_timer);
+	for (size_t i = 0; i < IDLE_CONNS_MAX; i++)
+		idle_conn_drop(&guestops_of(s)->idle_conns[i]);
+}
+
+static void on_idle_conns_old(void *arg)
+{
+	idle_conns_drop(arg);
+}
+
+static void idle_conn_keep(struct sandbox *s, struct agent *agent)
+{
+	size_t i = 0;
+
+	while (i < IDLE_CONNS_MAX && guestops_of(s)->idle_conns[i])
+		i++;
+	if (i == IDLE_CONNS_MAX || agent_is_sending(agent)) {
+		agent_free(agent);
+		return;
+	}
+	guestops_of(s)->idle_conns[i] = agent;
+	agent_set_events(agent, &idle_conn_events, &guestops_of(s)->idle_conns[i]);
+	agent_resume(agent);
+	guestops_of(s)->idle_conn_timer.fn = on_idle_conns_old;
+	guestops_of(s)->idle_conn_timer.arg = s;
+	loop_timer_set(s->core->loop, &guestops_of(s)->idle_conn_timer, IDLE_CONN_MS);
+}
+
+static struct agent *idle_conn_take(struct sandbox *s)
+{
+	for (size_t i = 0; i < IDLE_CONNS_MAX; i++) {
+		struct agent *agent = guestops_of(s)->idle_conns[i];
+
+		guestops_of(s)->idle_conns[i] = NULL;
+		if (agent)
+			return agent;
+	}
+	return NULL;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+/* Detaches the operation from its sandbox. */
+static void leave(struct guest_op *op)
+{
+	struct sandbox *s = op->sandbox;
+
+	if (!s)
+		return;
+	guest_link_close(&op->guest);
+	op->sandbox = NULL;
+	op->data_left = 0;
+	if (op->kind->listens) {
+		guestops_of(s)->n_listeners--;
+		guestops_of_tenant(s->owner)->listeners--;
+		guestops_of_core(s->core)->listeners--;
+	} else {
+		guestops_of(s)->n_ops--;
+		guestops_of_tenant(s->owner)->operations--;
+		s->core->n_operations--;
+	}
+}
+
+static void guest_op_put_away(struct core_call *call)
+{
+	struct guest_op *op = guest_op_of(call);
+
+	if (!op)
+		return;
+	container_of(call, struct guest_op_call, call)->op = NULL;
+	leave(op);
+	if (op->kind->fini)
+		op->kind->fini(op);
+	free(op->bytes);
+	free(op);
+}
+
+static void guest_op_finished(struct core_call *call)
+{
+	struct guest_op *op = guest_op_of(call);
+	struct sandbox *s = op->sandbox;
+
+	leave(op);
+	if (s)
+		sandbox_touch(s);
+	guestops_of_core(call->core)->file_failures += op->kind->file && call->failed;
+}
+
+static void guest_op_notify(struct core_call *call)
+{
+	if (guest_op_of(call)->kind->notify)
+		guest_op_of(call)->kind->notify(call);
+	else if (!call->abandoned)
+		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static void guest_op_abandon(struct core_call *call)
+{
+	struct guest_op *op = guest_op_of(call);
+	struct sandbox *s = op->sandbox;
+
+	call->abandoned = true;
+	if (op->kind->undoes)
+		return;
+	leave(op);
+	if (s)
+		sandbox_touch(s);
+	call_free(call);
+}
+
+void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	list_each_safe (pos, &guestops_of(s)->ops)
+		call_finish(container_of(pos, struct core_call, link), f);
+	idle_conns_drop(s);
+}
+
+void guest_op_succeed(struct guest_op *op)
+{
+	struct agent *agent = guest_link_release(&op->guest);
+
+	if (op->sandbox)
+		idle_conn_keep(op->sandbox, agent);
+	call_finish(op->call, NULL);
+}
+
+void guest_op_enough(struct guest_op *op)
+{
+	call_finish(op->call, NULL);
+}
+
+void guest_op_fail(struct guest_op *op, int status, const char *code, const char *format, ...)
+{
+	char text[ERR_TEXT_MAX];
+	struct failure f;
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	failure_set(&f, status, code, status == 503 || status == 429 ? 1 : 0, "%s", text);
+	call_finish(op->call, &f);
+}
+
+void guest_op_fail_rules(struct guest_op *op)
+{
+	guest_op_fail(op, 500, "agent_error",
+		      "sandbox %s: its guest's agent sent a frame that is not expected here",
+		      op->sandbox->id);
+}
+
+static const struct {
+	uint32_t errnum;
+	int status;
+	const char *code; /* NULL: the operation's missing_code */
+} refusals[] = {
+	{ENOENT, 404, NULL},
+	{EISDIR, 409, "is_a_directory"},
+	{ENOTDIR, 409, "not_a_directory"},
+	{EEXIST, 409, "file_exists"},
+	{ENOTEMPTY, 409, "not_empty"},
+	{EBADMSG, 409, "checksum_mismatch"},
+	{EBUSY, 409, "file_busy"},
+	{ETXTBSY, 409, "file_busy"},
+	{EINVAL, 409, "not_a_file"},
+	{ENXIO, 409, "not_a_file"},
+	{EPIPE, 409, "pty_ended"},
+	{ERANGE, 400, "out_of_range"},
+	{ELOOP, 400, "bad_path"},
+	{ENAMETOOLONG, 400, "bad_path"},
+	{EACCES, 403, "not_permitted"},
+	{EPERM, 403, "not_permitted"},
+	{EROFS, 403, "not_permitted"},
+	{EFBIG, 413, "too_large"},
+	{EMFILE, 429, "too_many"},
+	{ENFILE, 429, "too_many"},
+	{EAGAIN, 429, "too_many"},
+	{EUSERS, 429, "too_many"},
+	{ENOSPC, 507, "disk_full"},
+	{EDQUOT, 507, "disk_full"},
+};
+
+static void refused(struct guest_op *op, const struct agent_frame *frame)
+{
+	char text[200];
+
+	if (frame->len)
+		snprintf(text, sizeof(text), "%.*s", (int)min_u64(frame->len, sizeof(text) - 1),
+			 (const char *)frame->data);
+	else
+		snprintf(text, sizeof(text), "the guest: %s", strerror((int)frame->errnum));
+	if (op->kind->refused) {
+		op->kind->refused(op, frame->errnum, text);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+		if (refusals[i].errnum != frame->errnum)
+			continue;
+		const char *code = refusals[i].code;
+		guest_op_fail(op, refusals[i].status, code ? code : op->kind->missing_code, "%s",
+			      text);
+		return;
+	}
+	guest_op_fail(op, 500, "agent_error", "sandbox %s: %s", op->sandbox->id, text);
+}
+
+/* --- in progress ---------------------------------------------------------------------------- */
+
+static void on_deadline(void *arg)
+{
+	struct guest_op *op = arg;
+	uint32_t timeout_ms = op->kind->timeout_ms;
+
+	if (op->lost[0]) {
+		guest_op_fail(op, 500, "agent_lost", "sandbox %s: %.150s", op->sandbox->id,
+			      op->lost);
+	} else if (op->heard || op->paused) {
+		op->heard = false;
+		guest_link_set_deadline(&op->guest, timeout_ms);
+	} else if (op->kind->impatient_code) {
+		guest_op_fail(op, 409, op->kind->impatient_code, "the guest took no data for %u s",
+			      timeout_ms / 1000);
+	} else {
+		guest_op_fail(op, 500, "agent_error", "sandbox %s: its guest sent nothing for %u s",
+			      op->sandbox->id, timeout_ms / 1000);
+	}
+}
+
+/* Notes that data moved; touches the sandbox at most once per TOUCH_MS. */
+static void note_progress(struct guest_op *op)
+{
+	uint64_t now = loop_now_ms(op->call->core->loop);
+
+	op->heard = true;
+	if (now - op->touched_ms < TOUCH_MS)
+		return;
+	op->touched_ms = now;
+	sandbox_touch(op->sandbox);
+}
+
+static void send_data(struct guest_op *op)
+{
+	size_t part = min_u64(op->data_left, DATA_CHUNK), len;
+	uint8_t *bytes;
+
+	if (!part)
+		return;
+	if (agent_data_bytes(op->data, part, &bytes, &len) < 0) {
+		guest_op_fail(op, 503, "no_memory", "the service has no memory for the request");
+		return;
+	}
+	op->data += part;
+	op->data_left -= part;
+	if (op->count)
+		*op->count += part;
+	guest_link_send(&op->guest, 0, bytes, len);
+}
+
+static void on_sent(void *arg)
+{
+	note_progress(arg);
+	send_data(arg);
+}
+
+static void on_done(struct guest_op *op)
+{
+	if (op->data_left)
+		guest_op_fail_rules(op);
+	else if (op->kind->done)
+		op->kind->done(op);
+	else
+		guest_op_succeed(op);
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	struct guest_op *op = arg;
+
+	note_progress(op);
+	if (frame->type == AGENT_ERROR)
+		refused(op, frame);
+	else if (frame->type == AGENT_DONE)
+		on_done(op);
+	else if (op->kind->frame)
+		op->kind->frame(op, frame);
+	else
+		guest_op_fail_rules(op);
+}
+
+static void on_lost(void *arg, enum guest_lost reason, const char *text)
+{
+	struct guest_op *op = arg;
+
+	if (reason == GUEST_NO_MEMORY) {
+		guest_op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
+		return;
+	}
+	op->data_left = 0;
+	snprintf(op->lost, sizeof(op->lost), "%s", text);
+	guest_link_set_deadline(&op->guest, LOST_MS);
+}
+
+static void send_request(struct guest_op *op)
+{
+	uint8_t *bytes = op->bytes;
+
+	op->bytes = NULL;
+	guest_link_send(&op->guest, 0, bytes, op->len);
+	send_data(op);
+}
+
+static void on_reached(void *arg)
+{
+	send_request(arg);
+}
+
+static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_deadline,
+						      on_sent};
+
+void guest_op_next(struct guest_op *op, int encoded)
+{
+	if (encoded < 0)
+		guest_op_fail(op, 503, "no_memory", "the service has no memory for the request");
+	else
+		send_request(op);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static bool has_share(const struct sandbox *s, bool listens)
+{
+	size_t total = listens ? guestops_of_core(s->core)->listeners : s->core->n_operations;
+	size_t most = listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX;
+
+	return tenant_share(s->core, total,
+			    listens ? guestops_of_tenant(s->owner)->listeners
+				    : guestops_of_tenant(s->owner)->operations,
+			    most);
+}
+
+static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
+{
+	bool listens = op->kind->listens;
+	const char *what = listens ? "listeners" : "operations";
+
+	if (listens ? guestops_of(s)->n_listeners >= LISTENERS_MAX
+		    : guestops_of(s)->n_ops >= OPS_MAX)
+		failure_set(f, 429, "too_many", 1, "%d %s are under way in sandbox %s already",
+			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
+	else if (listens ? guestops_of_core(s->core)->listeners >= ALL_LISTENERS_MAX
+			 : s->core->n_operations >= ALL_OPS_MAX)
+		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
+			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
+	else if (!has_share(s, listens))
+		failure_set(
+			f, 429, "too_many", 1,
+			"most of the host's %d %s are in use, and an eighth of them by this key",
+			listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
+	else
+		return true;
+	return false;
+}
+
+static bool is_encoded(int encoded, struct failure *f)
+{
+	if (encoded == -E2BIG)
+		failure_set(f, 400, "out_of_range", 0,
+			    "the request is too long for the guest's agent: a path may have %u "
+			    "bytes, the whole request %u bytes and 1024 variables",
+			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
+	else if (encoded < 0)
+		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");
+	return encoded >= 0;
+}
+
+static void begin(struct guest_op *op, struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	op->sandbox = s;
+	list_add_tail(&guestops_of(s)->ops, &op->call->link);
+	if (op->kind->listens) {
+		guestops_of(s)->n_listeners++;
+		guestops_of_tenant(s->owner)->listeners++;
+		guestops_of_core(c)->listeners++;
+	} else {
+		guestops_of(s)->n_ops++;
+		guestops_of_tenant(s->owner)->operations++;
+		c->n_operations++;
+	}
+	guestops_of_core(c)->file_calls += op->kind->file;
+	op->touched_ms = loop_now_ms(c->loop);
+	sandbox_touch(s);
+	guest_link_init(&op->guest, c->loop, &guest_events, op);
+	if (!op->kind->listens)
+		guest_link_set_deadline(&op->guest, op->kind->timeout_ms);
+	guest_link_take(&op->guest, idle_conn_take(s));
+	if (op->guest.agent)
+		send_request(op);
+	else
+		guest_link_dial(&op->guest, s->vm, DIAL_LIMIT_MS);
+}
+
+static void guest_op_set_paused(struct core_call *call, bool paused)
+{
+	struct guest_op *op = guest_op_of(call);
+
+	if (op->paused == paused)
+		return;
+	op->paused = paused;
+	op->heard = true;
+	guest_link_pause(&op->guest, paused);
+}
+
+static const struct call_ops guest_op_ops = {
+	.size = sizeof(struct guest_op_call),
+	.passive = true,
+	.put_away = guest_op_put_away,
+	.finished = guest_op_finished,
+	.notify = guest_op_notify,
+	.abandon = guest_op_abandon,
+	.set_paused = guest_op_set_paused,
+};
+
+struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
+			      void *arg)
+{
+	struct guest_op *op = must_alloc(size);
+
+	op->call = call_new(c, &guest_op_ops, arg);
+	container_of(op->call, struct guest_op_call, call)->op = op;
+	op->kind = kind;
+	return op;
+}
+
+struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
+				    core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, kind, sizeof(*op), arg);
+
+	op->call->done_fn = fn;
+	return op;
+}
+
+struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
+				 int encoded)
+{
+	struct core_call *call = op->call;
+	struct failure f;
+	struct sandbox *s = sandbox_find(call->core, tenant, id, &f);
+
+	if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) && has_room(op, s, &f))
+		begin(op, s);
+	else
+		call_finish(call, &f);
+	return call;
+}
+
+/* --- new ids -------------------------------------------------------------------------------- */
+
+void id_op_done(struct guest_op *op)
+{
+	struct id_op *o = container_of(op, struct id_op, op);
+
+	if (!op->call->abandoned || o->undoing) {
+		guest_op_succeed(op);
+		return;
+	}
+	o->undoing = true;
+	guest_op_next(op, o->undo(o));
+}
+
+void id_op_tell(struct core_call *call)
+{
+	struct id_op *o = container_of(guest_op_of(call), struct id_op, op);
+
+	if (!call->abandoned)
+		o->fn(call->arg, call->failed ? NULL : o->id, call->failed ? &call->failure : NULL);
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Operations in a sandbox's guest other than calls: files and terminals. Each uses a separate
+ * connection to the agent. After a success the connection stays open for IDLE_CONN_MS for the next
+ * operation, so that a keystroke or a small file costs one round trip.
+ */
+#ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUEST_OP_H
+#define RAMET_ORCHESTRATOR_GUESTOPS_GUEST_OP_H
+
+#include "orchestrator/guestops/guestops.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
+
+#define IDLE_CONN_MS	  15000
+#define OPS_MAX		  32 /* at once in a sandbox; each has a process in the guest */
+#define LISTENERS_MAX	  64
+#define ALL_OPS_MAX	  512 /* each may hold 256 KiB of data in flight and 64 KiB of answers */
+#define ALL_LISTENERS_MAX 1024
+
+struct guest_op;
+
+struct guest_op_kind {
+	/* The operation fails when no data moves in either direction for this long. */
+	uint32_t timeout_ms;
+	const char *impatient_code; /* the code of that failure; NULL: agent_error */
+	const char *missing_code;   /* the code for ENOENT */
+	bool file;		    /* counted in the statistics of file operations */
+	/* Waits for events that may never come: it does not count as activity and has no timeout.
+	 */
+	bool listens;
+	/* Continues when it is abandoned: `done` undoes its effect. */
+	bool undoes;
+	/* Handles frames other than AGENT_DONE and AGENT_ERROR. NULL: none are allowed. */
+	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
+	/* Handles AGENT_DONE. NULL: the operation has succeeded. */
+	void (*done)(struct guest_op *op);
+	/* Handles AGENT_ERROR. NULL: the error number is mapped to a failure. */
+	void (*refused)(struct guest_op *op, uint32_t errnum, const char *text);
+	/* Reports the end. NULL: through the call's done_fn. */
+	void (*notify)(struct core_call *call);
+	void (*fini)(struct guest_op *op); /* frees members; may be NULL */
+};
+
+/* The state that all operations share, and the first member of each. */
+struct guest_op {
+	struct core_call *call;
+	const struct guest_op_kind *kind;
+	struct sandbox *sandbox; /* NULL once it is over */
+	struct guest_link guest; /* its deadline: data has to move before it */
+	uint8_t *bytes;		 /* the request, until it is sent */
+	size_t len;
+	const uint8_t *data; /* owned by the caller: follows the request in AGENT_DATA frames */
+	size_t data_left;
+	uint64_t *count; /* statistics counter for the bytes of `data`, or NULL */
+	bool heard;	 /* data moved since the timer was set */
+	bool paused;
+	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
+	uint64_t touched_ms;
+};
+
+struct guest_op_call {
+	struct core_call call;
+	struct guest_op *op;
+};
+static inline struct guest_op *guest_op_of(const struct core_call *call)
+{
+	return container_of(call, struct guest_op_call, call)->op;
+}
+
+/* Returns an operation of `size` bytes with its call. Members behind the shared state are zero. */
+struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
+			      void *arg);
+/* Returns an operation that reports its end to `fn`. */
+struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
+				    core_done_fn *fn, void *arg);
+/* Starts the operation. `encoded` is the result of encoding the first request into op->bytes. */
+struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
+				 int encoded);
+/* Sends the next request on the same connection; `encoded` as above. */
+void guest_op_next(struct guest_op *op, int encoded);
+/* Ends the operation after its last frame, and keeps the connection for the next one. */
+void guest_op_succeed(struct guest_op *op);
+/* Ends the operation successfully before its last frame, and closes the connection. */
+void guest_op_enough(struct guest_op *op);
+void guest_op_fail(struct guest_op *op, int status, const char *code, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Fails the operation: the guest violated the protocol. */
+void guest_op_fail_rules(struct guest_op *op);
+
+/* The operation that creates an upload or terminal. The service chooses its id. */
+struct id_op {
+	struct guest_op op;
+	core_id_fn *fn;
+	char id[CORE_ID_LEN + 1];
+	bool undoing;
+	int (*undo)(struct id_op *o); /* encodes the request that undoes the creation */
+};
+void id_op_done(struct guest_op *op);
+void id_op_tell(struct core_call *call);
+
+/* The sandbox ends: its operations fail with `f`. */
+void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
+/* Closes the connections that wait for an operation. */
+void idle_conns_drop(struct sandbox *s);
+/* The sandbox ends: its diffs fail with `f` (diff.c). */
+void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
+
+#endif

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of guestops/: files, uploads and terminals in a guest, and the difference of two
+ * guests.
+ */
+#ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
+#define RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
+
+#include "orchestrator/sandbox/sandboxes.h"
+#include "proto/agent.h"
+
+#define DIFF_PATHS_MAX AGENT_PATHS_MAX
+
+/* Paths sorted bytewise; valid during the callback only. */
+struct core_diff {
+	const char *const *added, *const *removed, *const *modified;
+	size_t n_added, n_removed, n_modified;
+};
+typedef void core_diff_fn(void *arg, const struct core_diff *diff, const struct failure *f);
+
+/* Compares two sandboxes under `paths` (absolute, NULL-terminated); `added` paths exist in `other`
+ * only. Neither sandbox is paused: changes made while it reads may or may not be seen. */
+struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
+			    const char *const *paths, core_diff_fn *fn, void *arg);
+
+/* --- files ---------------------------------------------------------------------------------- */
+
+/*
+ * Paths are absolute guest paths of up to AGENT_PATH_MAX bytes without NUL. Symbolic links are
+ * followed except where stated. Input data belongs to the caller and must stay valid until the
+ * callback comes or the call is abandoned. An abandoned call is cancelled at once: an unfinished
+ * write leaves nothing behind.
+ */
+
+#define CORE_ID_LEN	AGENT_ID_LEN /* of an upload: "upl_" + 32 hex; of a terminal: "pty_" + 32 */
+#define UPLOAD_PART_MAX (8u << 20)
+
+/* Valid during the callback only. Names and targets may hold any byte but NUL and are not
+ * NUL-terminated. */
+struct file_view {
+	const char *name; /* in a list: relative to the folder; else the path */
+	size_t name_len;
+	uint32_t mode, uid, gid; /* mode: type and permissions, as in stat */
+	uint64_t size;		 /* bytes, for a file; else 0 */
+	int64_t mtime_ns;	 /* ns since the epoch */
+	const char *target;	 /* of a symbolic link; else NULL */
+	size_t target_len;
+	uint64_t offset, length; /* for a get: the range that follows; length UINT64_MAX: unknown */
+};
+
+/* Receives the results of a stat (`file` once), a list (`file` for each name, in byte order) and a
+ * get (`file`, then `bytes`). `ended` always comes last. */
+struct file_sink {
+	void (*file)(void *arg, const struct file_view *file);
+	void (*bytes)(void *arg, const void *data, size_t len);
+	void (*ended)(void *arg, const struct failure *f);
+};
+
+struct file_put {
+	const char *path;
+	uint32_t mode; /* 0: the mode of the replaced file, else 0644 */
+	const void *data;
+	size_t len;
+};
+
+/* Replaces the file atomically: all of it or nothing. Creates missing parent folders. */
+struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
+				const struct file_put *put, core_done_fn *fn, void *arg);
+
+struct file_range {
+	uint64_t offset, length; /* length UINT64_MAX: to the end */
+	bool from_end; /* offset counts back from the end; an offset beyond the size means the whole
+			  file */
+};
+/*
+ * Reads bytes of a regular file. When the file has a size, exactly the range's part of it is
+ * delivered, or the end is a failure. When its size is 0 (as in /proc), whatever can be read is
+ * delivered. A range that begins after the end has no bytes.
+ */
+struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
+				const char *path, const struct file_range *range,
+				const struct file_sink *sink, void *arg);
+/* `link`: describe a symbolic link itself instead of its target. */
+struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
+				 const char *path, bool link, const struct file_sink *sink,
+				 void *arg);
+/* Lists a folder. Symbolic links in it are reported as links. */
+struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg);
+/* Removes a path; of a symbolic link, the link itself. `recursive`: a folder with its contents. */
+struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
+				   const char *path, bool recursive, core_done_fn *fn, void *arg);
+/* Makes a folder. `mode` 0: 0755. `parents`: creates missing parents; an existing folder is no
+ * error. */
+struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
+				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
+				  void *arg);
+
+/* Uploads a file in parts. The guest holds the upload: it survives a restart of the service, and a
+ * fork leaves it with the parent. */
+struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
+				    const char *path, uint32_t mode, core_id_fn *fn, void *arg);
+struct upload_part {
+	uint64_t offset;
+	const void *data;
+	size_t len; /* up to UPLOAD_PART_MAX */
+};
+struct core_call *core_upload_part(struct core *c, const char *tenant, const char *id,
+				   const char *upload, const struct upload_part *part,
+				   core_done_fn *fn, void *arg);
+/* `hash`: the expected checksum, AGENT_HASH_LEN bytes; NULL: don't check. */
+struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
+				     const char *upload, uint64_t size, const uint8_t *hash,
+				     core_done_fn *fn, void *arg);
+struct core_call *core_upload_abort(struct core *c, const char *tenant, const char *id,
+				    const char *upload, core_done_fn *fn, void *arg);
+
+/* --- terminals ------------------------------------------------------------------------------ */
+
+#define PTY_INPUT_MAX (1u << 20) /* bytes of one core_pty_input */
+#define PTY_READ_MAX  AGENT_PTY_RING
+
+/* The guest holds terminals too: a fork's children inherit them, and they outlive the service. */
+struct pty_spec {
+	const char *const *argv; /* NULL-terminated */
+	const char *label;	 /* shown in lists */
+	uint32_t cols, rows;	 /* 1 to 65535 */
+	const char *cwd;	 /* NULL: the Python process's working directory */
+	const char *const *env;	 /* NAME=VALUE, overrides the sandbox's own */
+};
+/* Starts a terminal; its program runs when `fn` comes. An abandoned start kills the program. */
+struct core_call *core_pty_start(struct core *c, const char *tenant, const char *id,
+				 const struct pty_spec *spec, core_id_fn *fn, void *arg);
+
+struct pty_sink {
+	/* Called first if not NULL, once the terminal was found. */
+	void (*found)(void *arg);
+	/* `place`: offset of the first byte in the terminal's whole output. Output no longer kept
+	 * is skipped. */
+	void (*bytes)(void *arg, uint64_t place, const void *data, size_t len);
+	void (*exited)(void *arg, int code); /* called last, instead of `failed` */
+	void (*failed)(void *arg, const struct failure *f);
+};
+/* Streams the output from byte offset `place`, as far as it is kept, then new output, then the exit
+ * code. A slow reader loses the oldest output. Abandoning the call detaches this listener only. */
+struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
+				  const char *pty, uint64_t place, const struct pty_sink *sink,
+				  void *arg);
+
+struct pty_read {
+	uint64_t place;	  /* byte offset of the first byte wanted */
+	size_t max_bytes; /* 1 to PTY_READ_MAX */
+	uint32_t timeout_ms;
+};
+/* Valid during the callback only. */
+struct pty_output {
+	const uint8_t *data;
+	size_t len;
+	uint64_t next; /* byte offset for the next read */
+	bool exited;   /* the program has ended and all output was delivered */
+	int exit_code;
+};
+typedef void core_pty_read_fn(void *arg, const struct pty_output *out, const struct failure *f);
+/* Returns output as soon as there is some or the program has ended; an empty result when the time
+ * limit passes. */
+struct core_call *core_pty_read(struct core *c, const char *tenant, const char *id, const char *pty,
+				const struct pty_read *read, core_pty_read_fn *fn, void *arg);
+
+/* Writes to a terminal. Success: the terminal accepted all bytes. */
+struct core_call *core_pty_input(struct core *c, const char *tenant, const char *id,
+				 const char *pty, const void *data, size_t len, core_done_fn *fn,
+				 void *arg);
+struct core_call *core_pty_resize(struct core *c, const char *tenant, const char *id,
+				  const char *pty, uint32_t cols, uint32_t rows, core_done_fn *fn,
+				  void *arg);
+/* Sends SIGKILL to all of the terminal's processes. */
+struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *id, const char *pty,
+				core_done_fn *fn, void *arg);
+
+struct pty_view {
+	char id[CORE_ID_LEN + 1];
+	const char *label; /* not NUL-terminated; may be invalid UTF-8 */
+	size_t label_len;
+	int64_t started_at_ms; /* ms since the epoch */
+	bool ended;
+	int exit_code;
+};
+struct pty_list_sink {
+	void (*pty)(void *arg,
+		    const struct pty_view *pty); /* called for each terminal, oldest first */
+	void (*ended)(void *arg, const struct failure *f);
+};
+struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,
+				const struct pty_list_sink *sink, void *arg);
+
+#endif

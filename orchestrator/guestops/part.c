@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the operations in a guest need when something happens to its sandbox. */
+#include "orchestrator/guestops/guest-op.h"
+#include "orchestrator/guestops/state.h"
+
+static void core_init(struct core *c)
+{
+	list_init(&guestops_of_core(c)->diffs);
+}
+
+static void sandbox_init(struct sandbox *s)
+{
+	list_init(&guestops_of(s)->ops);
+}
+
+static void sandbox_fini(struct sandbox *s)
+{
+	calls_free(&guestops_of(s)->ops);
+}
+
+static bool is_busy(const struct sandbox *s)
+{
+	return guestops_of(s)->n_ops != 0;
+}
+
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	diff_sandbox_gone(s, f);
+	guest_op_sandbox_gone(s, f);
+}
+
+void guestops_close(struct core *c)
+{
+	calls_free(&guestops_of_core(c)->diffs);
+}
+
+struct part guestops_part = {
+	.core_size = sizeof(struct guestops_core),
+	.tenant_size = sizeof(struct guestops_tenant),
+	.sandbox_size = sizeof(struct guestops_sandbox),
+	.core_init = core_init,
+	.sandbox_init = sandbox_init,
+	.sandbox_fini = sandbox_fini,
+	.is_busy = is_busy,
+	.fail_side_calls = fail_side_calls,
+	.shed = idle_conns_drop,
+};

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of operations in guests. */
+#ifndef RAMET_ORCHESTRATOR_GUESTOPS_STATE_H
+#define RAMET_ORCHESTRATOR_GUESTOPS_STATE_H
+
+#include "orchestrator/sandbox/part.h"
+#include "orchestrator/io/loop.h"
+#include "base/list.h"
+
+struct agent;
+
+#define IDLE_CONNS_MAX 4
+
+/* What this room keeps with each sandbox, each tenant and the core. */
+struct guestops_sandbox {
+	struct list ops; /* file and terminal operations in flight */
+	unsigned n_ops, n_listeners;
+	struct agent
+		*idle_conns[IDLE_CONNS_MAX]; /* idle connections for file and terminal operations */
+	struct loop_timer idle_conn_timer;
+};
+struct guestops_tenant {
+	size_t operations, listeners; /* in flight */
+};
+struct guestops_core {
+	struct list diffs; /* calls in flight */
+	/* Counters; listeners: in flight. */
+	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
+	uint64_t ptys, pty_bytes_in, pty_bytes_out, listeners;
+};
+extern struct part guestops_part;
+static inline struct guestops_sandbox *guestops_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&guestops_part, s);
+}
+static inline struct guestops_tenant *guestops_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&guestops_part, t);
+}
+static inline struct guestops_core *guestops_of_core(const struct core *c)
+{
+	return part_of_core(&guestops_part, c);
+}
+/* The core goes: frees calls in flight. */
+void guestops_close(struct core *c);
+
+#endif

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Takes over what the previous instance of the service left: the sandboxes in the catalogue, whose
+ * VMs are still running. Removes VM processes that have no sandbox in the catalogue: blank VMs,
+ * warm sandboxes and VMs whose bring-up was not complete.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/ended.h"
+#include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/template/host.h"
+
+static void on_row(void *arg, const struct store_sandbox *row)
+{
+	struct core *c = arg;
+	struct sandbox *s = sandbox_new(c, row->id, row->tenant);
+
+	s->size = (struct size){row->vcpus, row->ram_mib, row->rootfs_gb};
+	s->timeout_s = row->timeout_s;
+	s->idle_timeout_s = row->idle_timeout_s;
+	s->persistent = row->persistent;
+	s->egress = row->egress;
+	s->created_at_ms = row->created_at_ms;
+	s->expires_at_ms = row->expires_at_ms;
+	s->slot = row->slot;
+	s->pid = row->pid;
+	memcpy(s->instance, row->instance, sizeof(s->instance));
+	snprintf(s->template, sizeof(s->template), "%s", row->template);
+	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
+	sandbox_set_metadata(s, row->metadata);
+	sandbox_set_ancestors(s, row->ancestors);
+	RUN_PARTS(c, loaded, s, row);
+	sandbox_index(s);
+	if (row->ended_at_ms) {
+		s->ended_at_ms = row->ended_at_ms;
+		s->ended_code = sandbox_end_code(row->ended_code);
+		snprintf(s->ended_text, sizeof(s->ended_text), "%s", row->ended_text);
+		ended_keep(s);
+		return;
+	}
+	sandbox_enlist(s, SBX_ADOPTING);
+}
+
+/* Sets its times as the row in the catalogue has them, by the wall clock. A part may know better.
+ */
+static void set_times(struct sandbox *s)
+{
+	int64_t left = s->expires_at_ms - realtime_ms();
+
+	s->idle_since_ms = boottime_ms();
+	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
+}
+
+static void on_closed(void *arg, int error, const char *text)
+{
+	if (error)
+		sandbox_end(arg, "vm_died", "its network access could not be closed", false);
+}
+
+static void on_no_slot(void *arg)
+{
+	sandbox_end(arg, "vm_died", "its VM slot no longer exists", false);
+}
+
+static void adopt(struct sandbox *s)
+{
+	struct core *c = s->core;
+	const struct vmproc_spec spec = size_vm_spec(&s->size, false);
+	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
+
+	memcpy(id.instance, s->instance, sizeof(id.instance));
+	set_times(s);
+	RUN_PARTS(c, adopting, s);
+	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
+	if (!s->vm) {
+		/* On the loop's next turn: nobody listens to the ends of sandboxes yet. */
+		s->redial = (struct loop_timer){.fn = on_no_slot, .arg = s};
+		loop_timer_set(c->loop, &s->redial, 0);
+		return;
+	}
+	/* It is closed already, unless the host's packet filter rules were removed meanwhile. */
+	if (!s->egress)
+		vmproc_close_egress(s->vm, on_closed, s);
+	log_info("sandbox %s: took over its VM in slot %u, process %u", s->id, s->slot, s->pid);
+	sandbox_start_timers(s);
+}
+
+void adopt_leave_foreign(struct sandbox *s)
+{
+	static const uint8_t none[CTL_INSTANCE_LEN];
+	const uint8_t *instance = vmproc_instance(s->vm);
+
+	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
+		return;
+	list_each (pos, &s->core->sandboxes) {
+		const struct sandbox *each = container_of(pos, struct sandbox, link);
+
+		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
+			continue;
+		log_error("slot %u holds the VM of sandbox %s, whose slot is %u in the catalogue: "
+			  "the VM is left alone",
+			  s->slot, each->id, each->slot);
+		vmproc_leave(s->vm);
+		s->vm = NULL;
+		return;
+	}
+}
+
+static void on_emptied(void *arg, int error, uint64_t value, const char *text)
+{
+	if (error)
+		log_error("a VM slot above max_vms can't be emptied: %s", text);
+}
+
+static void empty_slot(struct core *c, uint32_t slot)
+{
+	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = slot};
+
+	if (slot < c->vms.max_vms)
+		vmproc_sweep(&c->vms, slot); /* refused for a slot that a sandbox occupies */
+	else if (slot < WARDEN_SLOTS_MAX)
+		warden_client_call(c->warden, &msg, on_emptied, NULL);
+}
+
+static void sweep_slots(struct core *c)
+{
+	char path[CONFIG_PATH_MAX + 8], extra;
+	struct dirent *entry;
+	uint32_t slot;
+
+	snprintf(path, sizeof(path), "%s/vm", c->config.run_dir);
+	DIR *d = opendir(path);
+	if (!d)
+		return; /* the warden has not created a slot yet */
+	while ((entry = readdir(d)))
+		if (sscanf(entry->d_name, "%u%c", &slot, &extra) == 1)
+			empty_slot(c, slot);
+	closedir(d);
+}
+
+int adopt_all(struct core *c, struct err *e)
+{
+	int ret = ended_load(c, on_row, e);
+
+	if (ret == 0)
+		ret = store_sandboxes(c->store, on_row, c, e);
+	if (ret < 0)
+		return ret;
+	list_each (pos, &c->sandboxes)
+		lineage_link(container_of(pos, struct sandbox, link));
+	list_each_safe (pos, &c->sandboxes)
+		adopt(container_of(pos, struct sandbox, link));
+	RUN_PARTS(c, all_adopted, c);
+	sweep_slots(c);
+	return 0;
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Writes the catalogue to disk. The loop changes a live copy of it in memory. Worker threads bring
+ * the file on disk up to date, one job at a time: GATHER_MS after the first change, or at once when
+ * a caller waits for the disk. A failed write is retried.
+ */
+#include "orchestrator/sandbox/catalogue.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
+
+#define GATHER_MS      20 /* changes within this time are written together */
+#define RETRY_FIRST_MS 100
+#define RETRY_MAX_MS   10000
+#define BEHIND_MAX_MS  30000 /* from then on, catalogue_error reports the disk */
+
+struct catalogue_job {
+	struct core *core; /* NULL: the core was freed */
+	struct store *store;
+	struct store_batch *batch;
+	bool sync;
+	int ret;
+	struct err err;
+};
+
+struct store_sync {
+	struct list link;  /* on core->syncs */
+	bool under_way;	   /* the job in progress reports the result */
+	store_sync_fn *fn; /* NULL: cancelled */
+	void *arg;
+};
+
+static void write_now(void *arg);
+
+static void write_in(struct core *c, uint32_t ms)
+{
+	c->catalogue_timer.fn = write_now;
+	c->catalogue_timer.arg = c;
+	if (!c->catalogue_timer.heap_index)
+		loop_timer_set(c->loop, &c->catalogue_timer, ms);
+}
+
+/* --- the job -------------------------------------------------------------------------------- */
+
+static void note_result(struct core *c, const struct catalogue_job *job)
+{
+	if (job->ret == 0) {
+		if (c->catalogue_retry_ms)
+			log_info("the catalogue can be written to disk again");
+		c->catalogue_retry_ms = 0;
+		c->behind_since_ms = store_is_behind(c->store) ? loop_now_ms(c->loop) : 0;
+		return;
+	}
+	if (!c->catalogue_retry_ms)
+		log_error("the catalogue can't be written to disk, retrying: %s", job->err.text);
+	c->catalogue_retry_ms = c->catalogue_retry_ms ? 2 * c->catalogue_retry_ms : RETRY_FIRST_MS;
+	if (c->catalogue_retry_ms > RETRY_MAX_MS)
+		c->catalogue_retry_ms = RETRY_MAX_MS;
+}
+
+/* Finishes the syncs that the job covered, in the order of their requests. */
+static void finish_syncs(struct core *c, int error)
+{
+	while (!list_empty(&c->syncs)) {
+		struct store_sync *sync = container_of(c->syncs.next, struct store_sync, link);
+
+		if (!sync->under_way)
+			return;
+		list_del(&sync->link);
+		if (sync->fn)
+			sync->fn(sync->arg, error);
+		free(sync);
+	}
+}
+
+static void work(void *arg)
+{
+	struct catalogue_job *job = arg;
+
+	job->ret = store_write(job->store, job->batch, job->sync, &job->err);
+}
+
+static void on_written(void *arg)
+{
+	struct catalogue_job *job = arg;
+	struct core *c = job->core;
+
+	store_written(job->store, job->batch, job->ret);
+	if (c) {
+		c->catalogue_job = NULL;
+		note_result(c, job);
+		finish_syncs(c, job->ret);
+		if (!list_empty(&c->syncs))
+			write_now(c);
+		else if (store_is_behind(c->store))
+			write_in(c, c->catalogue_retry_ms ? c->catalogue_retry_ms : GATHER_MS);
+	} else {
+		store_close(job->store);
+	}
+	free(job);
+}
+
+/* Starts a job, unless one is in progress: that one's end starts the next. */
+static void write_now(void *arg)
+{
+	struct core *c = arg;
+
+	loop_timer_clear(c->loop, &c->catalogue_timer);
+	if (c->catalogue_job)
+		return;
+	struct catalogue_job *job = must_alloc(sizeof(*job));
+	*job = (struct catalogue_job){.core = c, .store = c->store, .batch = store_take(c->store)};
+	job->sync = !list_empty(&c->syncs);
+	if (job->batch && loop_work(c->loop, LOOP_DISK, work, on_written, job) == 0) {
+		list_each (pos, &c->syncs)
+			container_of(pos, struct store_sync, link)->under_way = true;
+		c->catalogue_job = job;
+		return;
+	}
+	if (job->batch)
+		store_written(c->store, job->batch, -ENOMEM);
+	free(job);
+	write_in(c, RETRY_FIRST_MS);
+}
+
+static void on_changed(void *arg)
+{
+	struct core *c = arg;
+
+	if (!c->behind_since_ms)
+		c->behind_since_ms = loop_now_ms(c->loop);
+	if (!c->catalogue_job && !c->catalogue_retry_ms)
+		write_in(c, GATHER_MS);
+}
+
+/* --- waiting for the disk ------------------------------------------------------------------- */
+
+static void sync_now(void *arg)
+{
+	write_now(arg);
+}
+
+struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
+{
+	struct store_sync *sync = must_alloc(sizeof(*sync));
+
+	*sync = (struct store_sync){.fn = fn, .arg = arg};
+	list_add_tail(&c->syncs, &sync->link);
+	deferred_run(&c->deferred, &c->sync_deferred, sync_now, c);
+	return sync;
+}
+
+void store_sync_cancel(struct store_sync *sync)
+{
+	if (sync)
+		sync->fn = NULL;
+}
+
+static void on_call_synced(void *arg, int error)
+{
+	struct core_call *call = arg;
+	struct failure f;
+
+	failure_set(&f, 503, "catalogue", 0,
+		    "the change is in effect, but the disk has not stored it and a power failure "
+		    "may undo it: %s",
+		    strerror(-error));
+	call_finish(call, error ? &f : NULL);
+}
+
+struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &call_plain, arg);
+
+	call->done_fn = fn;
+	list_add_tail(&c->waits, &call->link);
+	store_sync(c, on_call_synced, call);
+	return call;
+}
+
+/* --- start and end -------------------------------------------------------------------------- */
+
+int catalogue_open(struct core *c, struct err *e)
+{
+	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+
+	/* Where only root can create it, the warden already has. */
+	snprintf(live, sizeof(live), "%s/journals", c->config.run_dir);
+	mkdir(live, 0700);
+	config_catalogue(&c->config, path);
+	config_live_catalogue(&c->config, live);
+	int ret = store_open_live(&c->store, path, live, e);
+	if (ret < 0)
+		return ret;
+	store_watch(c->store, on_changed, c);
+	if (store_is_behind(c->store))
+		on_changed(c);
+	return 0;
+}
+
+void catalogue_close(struct core *c)
+{
+	loop_timer_clear(c->loop, &c->catalogue_timer);
+	while (!list_empty(&c->syncs)) {
+		struct store_sync *sync = container_of(c->syncs.next, struct store_sync, link);
+
+		list_del(&sync->link);
+		free(sync);
+	}
+	if (!c->store)
+		return;
+	store_watch(c->store, NULL, NULL);
+	/* A job in progress closes the store when it ends. */
+	if (c->catalogue_job)
+		c->catalogue_job->core = NULL;
+	else
+		store_close(c->store);
+}
+
+const char *catalogue_error(const struct core *c, char *text, size_t size)
+{
+	uint64_t ms = c->behind_since_ms ? loop_now_ms(c->loop) - c->behind_since_ms : 0;
+
+	if (ms <= BEHIND_MAX_MS)
+		return NULL;
+	snprintf(text, size,
+		 "the catalogue in state_dir is %llu s old: the disk may be full or stuck",
+		 (unsigned long long)ms / 1000);
+	return text;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The catalogue: its file on the disk, and copies of it. */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_CATALOGUE_H
+#define RAMET_ORCHESTRATOR_SANDBOX_CATALOGUE_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct core;
+
+/* Opens the catalogue and sets c->store. */
+int catalogue_open(struct core *c, struct err *e);
+/* Writes what is not on disk yet; the job in progress does it, if there is one. */
+void catalogue_close(struct core *c);
+/* Returns the catalogue's error, formatted in `text` where needed, or NULL. */
+const char *catalogue_error(const struct core *c, char *text, size_t size);
+
+/* Waits until the catalogue's current contents are on disk and survive a power cut. `fn` comes from
+ * the loop with 0 or -errno, and never after a cancel. */
+struct store_sync;
+typedef void store_sync_fn(void *arg, int error);
+struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
+void store_sync_cancel(struct store_sync *sync);
+
+/* Cancels the backups; the core is being freed. */
+void backups_free(struct core *c);
+/* Removes the files of a backup that a kill interrupted. */
+void backup_sweep(const struct core *c);
+
+#endif

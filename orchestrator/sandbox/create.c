@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Creates a sandbox: takes a warm one from the pool, or brings one up for the request: template,
+ * VM, then the catalogue row. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/template/host.h"
+#include "orchestrator/template/pool.h"
+#include "orchestrator/template/private.h"
+#include "orchestrator/template/templates.h"
+#include "orchestrator/template/vm-bringup.h"
+
+#define TRIES 3
+
+struct create {
+	struct core_call *call;
+	struct sandbox_spec spec; /* only its sizes and the template's name are used later */
+	struct disk_job *files;	  /* looks up the template's files, or opens its memory */
+	struct sandbox *sandbox;  /* complete except for the VM */
+	struct template_wait wait;
+	struct private_wait private_wait;
+	bool private; /* no pool sandbox: those map memory that other tenants map too */
+	struct template *template;
+	struct vm_bringup *bringup; /* in progress */
+	unsigned tries;
+	bool sized;		     /* its size differs from the template's */
+	char id[SANDBOX_ID_LEN + 1]; /* empty until the sandbox is complete */
+	char *tenant;
+};
+
+struct create_call {
+	struct core_call call;
+	core_create_fn *fn;
+	struct create *create; /* NULL when it could not begin, or has failed */
+};
+
+static struct create *create_of(const struct core_call *call)
+{
+	return container_of(call, struct create_call, call)->create;
+}
+
+static void create_put_away(struct core_call *call)
+{
+	struct create *create = create_of(call);
+
+	if (!create)
+		return;
+	container_of(call, struct create_call, call)->create = NULL;
+	disk_job_cancel(create->files);
+	template_unwait(&create->wait);
+	private_unwait(&create->private_wait);
+	vm_bringup_free(create->bringup);
+	if (create->sandbox)
+		sandbox_free(create->sandbox);
+	if (create->template)
+		template_put(create->template);
+	free(create->tenant);
+	free(create);
+}
+
+static void fail(struct create *create, const struct failure *f)
+{
+	create->call->core->stats.create_failures++;
+	call_finish(create->call, f);
+}
+
+/* The VM is ready: writes the catalogue row, then answers. */
+static void complete(struct create *create, struct vm_bringup *warm)
+{
+	struct core_call *call = create->call;
+	struct core *c = call->core;
+	struct sandbox *s = create->sandbox;
+	struct ready_vm ready = vm_bringup_take(warm);
+	struct store_sandbox row = sandbox_row(s, &ready);
+	struct failure f;
+	struct err e;
+
+	if (store_sandbox_add(c->store, &row, &e) < 0) {
+		ready_vm_drop(&ready);
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		fail(create, &f);
+		return;
+	}
+	c->stats.creates++;
+	create->sandbox = NULL;
+	sandbox_begin(s, &ready);
+	life_notify(s, LIFE_CREATED, NULL, NULL, NULL);
+	if (create->sized)
+		templates_note_size(c->templates, s->template, &s->size);
+	memcpy(create->id, s->id, sizeof(create->id));
+	call_finish(call, NULL);
+}
+
+static void start(struct create *create);
+
+static void on_bringup(void *arg, struct vm_bringup *warm, const char *text)
+{
+	struct create *create = arg;
+	struct failure f;
+
+	create->bringup = NULL;
+	if (warm) {
+		complete(create, warm);
+	} else if (++create->tries < TRIES) {
+		start(create);
+	} else {
+		failure_set(&f, 503, "vm_failed", 5,
+			    "no VM could be restored in %d attempts; the last error: %s", TRIES,
+			    text);
+		fail(create, &f);
+	}
+}
+
+/* Finishes with a pool sandbox. Those have network access, so it is closed first when the request
+ * says so. */
+static void take(struct create *create, struct vm_bringup *warm)
+{
+	if (create->sandbox->egress) {
+		complete(create, warm);
+		return;
+	}
+	create->bringup = warm;
+	vm_bringup_close_egress(warm, on_bringup, create);
+}
+
+bool host_has_room(struct core *c, size_t n, struct failure *f)
+{
+	const struct template *t = templates_building(c->templates);
+	bool builds = t && !template_is_background(t);
+	size_t used = c->n_sandboxes + c->n_unrecorded + c->n_coming + builds;
+
+	if (used + n > c->vms.max_vms) {
+		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",
+			    c->vms.max_vms);
+		return false;
+	}
+	if (host_memory_low()) {
+		failure_set(f, 503, "no_capacity", 10, "the host's memory is used up");
+		return false;
+	}
+	return true;
+}
+
+static struct vm_bringup *take_warm(struct create *create)
+{
+	if (create->private)
+		return NULL;
+	return pool_take_warm(create->call->core->pool, create->template,
+			      create->sandbox->size.rootfs_gb);
+}
+
+static void make(void *arg, const struct failure *f)
+{
+	struct create *create = arg;
+	struct core *c = create->call->core;
+	const struct vm_bringup_spec spec = {.size = create->sandbox->size,
+					     .template = create->template,
+					     .private_of = create->private ? create->tenant : NULL,
+					     .closed = !create->sandbox->egress};
+	struct failure full;
+
+	if (f)
+		fail(create, f);
+	else if (host_has_room(c, 0, &full))
+		create->bringup = vm_bringup_start(c->pool, &spec, on_bringup, create);
+	else
+		fail(create, &full);
+}
+
+static void on_memory(void *arg, struct disk_job *memory)
+{
+	struct create *create = arg;
+	struct failure f;
+
+	create->files = NULL;
+	if (memory->ret < 0) {
+		failure_set(&f, 503, "template_failed", 5, "%s", memory->err.text);
+		fail(create, &f);
+	} else if (private_ready(create->call->core->privates, create->tenant, memory->fds[0],
+				 &memory->memory, &create->private_wait, make, create)) {
+		make(create, NULL);
+	}
+}
+
+static void make_private(struct create *create)
+{
+	create->files = template_open_memory(create->template, on_memory, create);
+}
+
+static void on_template(void *arg, const struct failure *f)
+{
+	struct create *create = arg;
+	struct vm_bringup *warm = f ? NULL : take_warm(create);
+
+	if (warm)
+		take(create, warm);
+	else if (create->private && !f)
+		make_private(create);
+	else
+		make(create, f);
+}
+
+static void start(struct create *create)
+{
+	template_wait(create->template, &create->wait, on_template, create);
+}
+
+static size_t env_size(const char *const *env)
+{
+	size_t size = 0;
+
+	for (; env && *env; env++)
+		size += strlen(*env) + 1;
+	return size;
+}
+
+static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
+{
+	size_t len = env_size(spec->env), at = 0;
+	char *env = malloc(len + 1);
+
+	if (!env || !sandbox_set_metadata(s, spec->metadata ? spec->metadata : "{}")) {
+		free(env);
+		return false;
+	}
+	for (const char *const *each = spec->env; each && *each; each++) {
+		memcpy(env + at, *each, strlen(*each) + 1);
+		at += strlen(*each) + 1;
+	}
+	sandbox_set_env(s, env, len);
+	free(env);
+	s->timeout_s = spec->timeout_s;
+	s->idle_timeout_s = spec->idle_timeout_s;
+	s->persistent = spec->persistent;
+	tenant_clamp(s->core, s->tenant, &s->timeout_s, &s->idle_timeout_s, &s->persistent);
+	s->egress = spec->egress;
+	return true;
+}
+
+static bool check(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+		  struct failure *f)
+{
+	if (c->closing) {
+		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		return false;
+	}
+	/* No more than max_vms can succeed, and each waiting request holds memory. */
+	if (c->n_coming >= c->vms.max_vms) {
+		failure_set(f, 503, "no_capacity", 5,
+			    "%zu sandboxes are being created or forked already, which is the limit",
+			    c->n_coming);
+		return false;
+	}
+	if (env_size(spec->env) > SANDBOX_ENV_MAX) {
+		failure_set(f, 400, "out_of_range", 0, "env has %zu bytes, the limit is %u",
+			    env_size(spec->env), SANDBOX_ENV_MAX);
+		return false;
+	}
+	return tenant_has_room(c, tenant, 1, f);
+}
+
+/* --- the template --------------------------------------------------------------------------- */
+
+/* A worker's lookup of a template's files by name. */
+struct source_look {
+	struct config config;
+	char name[SANDBOX_NAME_MAX + 1];
+	struct source found;
+	char known[ERR_TEXT_MAX]; /* when not found: the existing names, comma-separated */
+};
+
+static void list_known(struct source_look *look)
+{
+	char **names = source_names(&look->config);
+	size_t used = (size_t)snprintf(look->known, sizeof(look->known), TEMPLATE_DEFAULT);
+
+	for (char **each = names; each && *each && used < sizeof(look->known); each++)
+		used += (size_t)snprintf(look->known + used, sizeof(look->known) - used, ", %s",
+					 *each);
+	source_names_free(names);
+}
+
+static int find_source(struct disk_job *job)
+{
+	struct source_look *look = job->what;
+	int ret = source_find(&look->config, look->name, &look->found, &job->err);
+
+	if (ret == -ENOENT)
+		list_known(look);
+	return ret;
+}
+
+static bool choose_size(struct create *create, const struct source *from, struct failure *f)
+{
+	struct core *c = create->call->core;
+	struct size most = tenant_size_most(c, create->tenant), own = source_size(from);
+	struct sandbox *s = create->sandbox;
+	const struct size asked = {create->spec.vcpus, create->spec.ram_mib,
+				   create->spec.rootfs_gb};
+	struct sized_choice size;
+
+	if (!size_choose(from, &asked, &most, &size, f))
+		return false;
+	s->size = size.size;
+	create->sized = !size_equal(&size.size, &own);
+	memcpy(s->template, from->name, sizeof(from->name));
+	if (!tenant_has_disk(c, create->tenant, s->size.rootfs_gb, f) ||
+	    !promises_have_room(c, s->size.ram_mib, f))
+		return false;
+	call_promise(create->call, 1, &s->size);
+	create->template = template_get(c->templates, from, &size.image);
+	if (!create->template)
+		failure_set(f, 503, "busy", 5,
+			    "too many templates and sizes are being prepared: try again");
+	return create->template != NULL;
+}
+
+static void on_source(void *arg, struct disk_job *job)
+{
+	struct create *create = arg;
+	const struct source_look *look = job->what;
+	struct core *c = create->call->core;
+	struct failure f;
+
+	create->files = NULL;
+	if (job->ret == -ENOENT)
+		failure_set(&f, 400, "unknown_template", 0,
+			    "template %s is not known; this host has: %s", look->name, look->known);
+	else if (job->ret < 0)
+		failure_set(&f, 503, "template_failed", 0, "template %s can't be used: %.180s",
+			    look->name, job->err.text);
+	if (job->ret < 0 || !choose_size(create, &look->found, &f)) {
+		fail(create, &f);
+		return;
+	}
+	struct vm_bringup *warm = take_warm(create);
+	if (warm) {
+		c->stats.pool_hits++;
+		take(create, warm);
+	} else {
+		c->stats.pool_misses++;
+		start(create);
+	}
+}
+
+static void look_for_source(struct create *create)
+{
+	struct source_look *look = must_alloc(sizeof(*look));
+
+	look->config = create->call->core->config;
+	memcpy(look->name, create->spec.template, sizeof(look->name));
+	create->files =
+		disk_job_start(create->call->core->loop, find_source, look, 0, on_source, create);
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+/* Returns the sandbox that the call created, or NULL when it has ended since. */
+static struct sandbox *made(struct core_call *call, struct failure *f)
+{
+	struct create *create = create_of(call);
+
+	if (!create || !create->id[0])
+		return NULL;
+	return sandbox_find(call->core, create->tenant, create->id, f);
+}
+
+/* Deletes the sandbox: the client never received its id. */
+static void create_abandon(struct core_call *call)
+{
+	struct failure f;
+	struct sandbox *s = made(call, &f);
+
+	if (s)
+		sandbox_end(s, "deleted", "the client that created it disconnected", true);
+	call_free(call);
+}
+
+static void create_notify(struct core_call *call)
+{
+	struct failure f = call->failure;
+	struct sandbox_view view;
+	struct sandbox *s = call->failed ? NULL : made(call, &f);
+
+	if (s)
+		sandbox_view_fill(s, &view);
+	container_of(call, struct create_call, call)
+		->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+}
+
+static const struct call_ops create_ops = {
+	.size = sizeof(struct create_call),
+	.makes_sandboxes = true,
+	.put_away = create_put_away,
+	.notify = create_notify,
+	.abandon = create_abandon,
+};
+
+struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+			      core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &create_ops, arg);
+	struct failure f;
+
+	container_of(call, struct create_call, call)->fn = fn;
+	if (!check(c, tenant, spec, &f)) {
+		c->stats.create_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct create *create = must_alloc(sizeof(*create));
+	container_of(call, struct create_call, call)->create = create;
+	create->call = call;
+	create->spec = *spec;
+	create->sandbox = sandbox_new(c, "", tenant);
+	create->tenant = strdup(tenant);
+	create->private = tenant_is_private(c, tenant);
+	call_expect(call, create->sandbox->owner, 1, NULL);
+	list_add_tail(&c->creates, &call->link);
+	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		fail(create, &f);
+		return call;
+	}
+	create->spec.env = NULL; /* owned by the caller, not valid after the call */
+	create->spec.metadata = NULL;
+	look_for_source(create);
+	return call;
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sandboxes that have ended. The write of an end to the catalogue is retried until it succeeds. The
+ * most recent ones stay in memory, so that requests can be answered with the reason of the end.
+ * Rows are removed KEPT_MS after the end.
+ */
+#include "orchestrator/sandbox/ended.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "orchestrator/sandbox/context.h"
+
+#define KEPT_MS	    (3600 * 1000)
+#define KEPT_MAX    1000
+#define PURGE_ROWS  64 /* per batch; the loop waits for it, docs/operating.md says how long */
+#define PURGE_MS    20 /* between two batches */
+#define RECORD_ROWS 64
+/* Between two attempts to record an end; the delay doubles. */
+#define RECORD_FIRST_MS 100
+#define RECORD_MAX_MS	10000
+
+/* --- in memory ------------------------------------------------------------------------------ */
+
+static void free_oldest(struct core *c)
+{
+	c->n_ended--;
+	sandbox_free(container_of(c->ended.next, struct sandbox, link));
+}
+
+/* Frees one ended sandbox: the oldest of this tenant when it has more than an eighth of KEPT_MAX,
+ * so that it can't displace those of other tenants; else the oldest of all. */
+static void make_room(struct core *c, const char *tenant)
+{
+	struct sandbox *own = NULL;
+	size_t n = 0;
+
+	list_each (pos, &c->ended) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (strcmp(s->tenant, tenant) != 0)
+			continue;
+		own = own ? own : s;
+		n++;
+	}
+	if (n <= KEPT_MAX / 8) {
+		free_oldest(c);
+		return;
+	}
+	c->n_ended--;
+	sandbox_free(own);
+}
+
+void ended_keep(struct sandbox *s)
+{
+	struct core *c = s->core;
+
+	s->state = SBX_ENDED;
+	free(s->metadata);
+	s->metadata = NULL;
+	sandbox_set_env(s, "", 0);
+	list_del(&s->link);
+	list_add_tail(&c->ended, &s->link);
+	if (++c->n_ended > KEPT_MAX)
+		make_room(c, s->tenant);
+}
+
+static void forget_old(struct core *c, int64_t before_ms)
+{
+	while (!list_empty(&c->ended) &&
+	       container_of(c->ended.next, struct sandbox, link)->ended_at_ms < before_ms)
+		free_oldest(c);
+}
+
+int ended_load(struct core *c, store_sandbox_fn *each, struct err *e)
+{
+	return store_sandboxes_ended(c->store, realtime_ms() - KEPT_MS, KEPT_MAX, each, c, e);
+}
+
+/* --- in the catalogue ----------------------------------------------------------------------- */
+
+/* Removes a batch of old rows. Waits while a write to the disk is in progress, so that batches do
+ * not pile up on a slow disk. */
+static void purge(void *arg)
+{
+	struct core *c = arg;
+	struct err e;
+	int n = PURGE_ROWS;
+
+	if (!c->catalogue_job)
+		n = store_purge_ended(c->store, realtime_ms() - KEPT_MS, PURGE_ROWS, &e);
+	if (n < 0)
+		log_error("ended sandboxes can't be removed from the catalogue: %s", e.text);
+	if (n == PURGE_ROWS)
+		loop_timer_set(c->loop, &c->purge, PURGE_MS);
+}
+
+void ended_purge(struct core *c)
+{
+	forget_old(c, realtime_ms() - KEPT_MS);
+	c->purge.fn = purge;
+	c->purge.arg = c;
+	loop_timer_set(c->loop, &c->purge, 0);
+}
+
+/* --- recording the end in the catalogue ----------------------------------------------------- */
+
+static int write_end(struct sandbox *s, struct err *e)
+{
+	struct store *store = s->core->store;
+
+	if (!s->forget)
+		return store_sandbox_end(store, s->id, s->ended_at_ms, s->ended_code, s->ended_text,
+					 e);
+	return s->off_catalogue ? 0 : store_sandbox_forget(store, s->id, e);
+}
+
+/* Keeps or frees the sandbox once its VM is gone and its end is recorded. */
+static void finish_ended(struct sandbox *s)
+{
+	if (s->forget)
+		sandbox_free(s);
+	else
+		ended_keep(s);
+}
+
+void ended_vm_gone(struct sandbox *s)
+{
+	if (list_empty(&s->unrecorded))
+		finish_ended(s);
+}
+
+static void on_recorded(struct sandbox *s)
+{
+	struct vmproc *vm = s->kept_vm;
+
+	list_del(&s->unrecorded);
+	s->core->n_unrecorded--;
+	s->kept_vm = NULL;
+	if (vm)
+		vmproc_give_back(vm);
+	if (s->state == SBX_ENDED)
+		finish_ended(s);
+}
+
+static void wait_to_record(struct core *c);
+
+static void record_again(void *arg)
+{
+	struct core *c = arg;
+	struct err e;
+
+	for (unsigned i = 0; i < RECORD_ROWS && !list_empty(&c->unrecorded); i++) {
+		struct sandbox *s = container_of(c->unrecorded.next, struct sandbox, unrecorded);
+
+		if (write_end(s, &e) < 0) {
+			list_del(&s->unrecorded);
+			list_add_tail(&c->unrecorded, &s->unrecorded);
+			wait_to_record(c);
+			return;
+		}
+		log_info("the end of sandbox %s is now recorded in the catalogue", s->id);
+		on_recorded(s);
+	}
+	c->record_ms = 0;
+	if (!list_empty(&c->unrecorded))
+		loop_timer_set(c->loop, &c->record, 0);
+}
+
+static void wait_to_record(struct core *c)
+{
+	c->record.fn = record_again;
+	c->record.arg = c;
+	c->record_ms = c->record_ms ? 2 * c->record_ms : RECORD_FIRST_MS;
+	if (c->record_ms > RECORD_MAX_MS)
+		c->record_ms = RECORD_MAX_MS;
+	loop_timer_set(c->loop, &c->record, c->record_ms);
+}
+
+void ended_record(struct sandbox *s)
+{
+	struct core *c = s->core;
+	bool first = list_empty(&c->unrecorded);
+	struct err e;
+
+	if (write_end(s, &e) == 0)
+		return;
+	log_error("the end of sandbox %s is not recorded in the catalogue yet: %s", s->id, e.text);
+	if (c->closing) /* the next start checks the slot before another VM gets it */
+		return;
+	list_add_tail(&c->unrecorded, &s->unrecorded);
+	c->n_unrecorded++;
+	if (first)
+		wait_to_record(c);
+}
+
+void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg))
+{
+	struct vmproc *vm = s->vm;
+
+	s->vm = NULL;
+	if (!list_empty(&s->unrecorded)) {
+		s->kept_vm = vm;
+		vmproc_keep_slot(vm);
+	}
+	vmproc_drop(vm, gone, s);
+}
+
+void ended_close(struct core *c)
+{
+	struct err e;
+
+	loop_timer_clear(c->loop, &c->purge);
+	loop_timer_clear(c->loop, &c->record);
+	list_each_safe (pos, &c->unrecorded) {
+		struct sandbox *s = container_of(pos, struct sandbox, unrecorded);
+
+		if (write_end(s, &e) < 0)
+			log_error("the end of sandbox %s is not recorded in the catalogue: %s",
+				  s->id, e.text);
+		on_recorded(s);
+	}
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sandboxes that have ended, and those a previous instance left. */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_ENDED_H
+#define RAMET_ORCHESTRATOR_SANDBOX_ENDED_H
+
+#include "orchestrator/store/store.h"
+
+struct core;
+struct sandbox;
+
+/* Writes the end to the catalogue, with retries when that fails. Until it is written, the sandbox
+ * is on core->unrecorded and no other VM gets its slot, so that its row never names another
+ * sandbox's VM. */
+void ended_record(struct sandbox *s);
+/* Drops the VM of an ended sandbox. `gone` gets the sandbox and calls ended_vm_gone. */
+void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg));
+/* Keeps the record of how the sandbox ended, or frees it. */
+void ended_vm_gone(struct sandbox *s);
+/* Keeps only the record of how the last sandboxes ended. */
+void ended_keep(struct sandbox *s);
+/* Loads the ended sandboxes to keep from the catalogue. */
+int ended_load(struct core *c, store_sandbox_fn *each, struct err *e);
+/* Starts removing old ended sandboxes, from the catalogue too. */
+void ended_purge(struct core *c);
+/* Gives up recording ends that are not in the catalogue yet: the next instance finds that their VMs
+ * are gone. */
+void ended_close(struct core *c);
+
+/* Takes over the sandboxes of the previous instance and their VMs (adopt.c). Returns 0, or -errno
+ * with *e filled. */
+int adopt_all(struct core *c, struct err *e);
+/* Leaves the VM found in the sandbox's slot alone if it belongs to another sandbox. */
+void adopt_leave_foreign(struct sandbox *s);
+
+#endif

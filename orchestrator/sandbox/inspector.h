@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the code of sandboxes and calls may ask for a report on a VM that makes no progress. The
+ * room inspect/ offers it, and is above them.
+ */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H
+#define RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H
+
+#include <stdbool.h>
+
+struct core;
+struct inspection;
+struct sandbox;
+struct vmproc;
+
+/* Good during the call only. */
+struct inspected {
+	const char *text;
+	bool vm_answers, agent_answers;
+};
+typedef void inspected_fn(void *arg, const struct inspected *found);
+
+struct inspector {
+	/* True when as many inspections are in flight as may be started by the service itself. */
+	bool (*full)(const struct core *c);
+	/* `s` may be NULL: then `vm` is not a sandbox's, and its agent is not asked. `fn` comes
+	 * once, from the loop, unless the inspection is cancelled. */
+	struct inspection *(*start)(struct core *c, struct vmproc *vm, struct sandbox *s,
+				    inspected_fn *fn, void *arg);
+	/* NULL is fine. */
+	void (*cancel)(struct inspection *i);
+	/* Writes a report to the log, for a VM that makes no progress, unless many were written
+	 * lately. `what` names it. */
+	void (*log)(struct core *c, const char *what, const char *text);
+};
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which sandbox was forked from which. */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_LINEAGE_H
+#define RAMET_ORCHESTRATOR_SANDBOX_LINEAGE_H
+
+#include <stdbool.h>
+
+#include "base/list.h"
+
+struct sandbox;
+
+/* A pair of living sandboxes: `heir` descends from `elder`. */
+struct descent {
+	struct list of_heir;  /* on heir->elders, oldest first */
+	struct list of_elder; /* on elder->heirs */
+	struct sandbox *elder, *heir;
+};
+
+/* Returns whether `id` is one of `ancestors`: ids with a space between them, oldest first. */
+bool lineage_has(const char *ancestors, const char *id);
+/* Returns the ancestors of a child of `parent`; the caller frees it. */
+char *lineage_of_child(const struct sandbox *parent);
+/* Returns `ancestors` with `winner` replaced by `parent`; the caller frees it. */
+char *lineage_merged(const char *ancestors, const char *winner, const char *parent);
+/* Links a listed sandbox to its living ancestors, which are listed too. */
+void lineage_link(struct sandbox *s);
+/* Unlinks it; the last of their other elders becomes its children's parent. */
+void lineage_unlink(struct sandbox *s);
+/* Replaces the sandbox's ancestors by `ancestors`, from lineage_merged, and takes ownership. */
+void lineage_change(struct sandbox *s, char *ancestors);
+
+#endif

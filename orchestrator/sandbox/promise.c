@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory promised to sandboxes: the RAM of each, or the amount its VM is charged with if that is
+ * more, since the images of its forks count too.
+ *
+ * When the memory in use exceeds what the host has, the kernel kills a VM. It must be a VM of a
+ * tenant above its share. If no tenant is above its share, everything fits and memory does not run
+ * out; so there is always such a tenant when it does, and a tenant within its share loses no VM
+ * because of others.
+ *
+ * The VMs are marked with OOM scores instead of using a cgroup for each tenant: warm VMs are made
+ * before their tenant is known, and the memory of a process that moves to another cgroup stays
+ * charged to the first one.
+ */
+#include <unistd.h>
+
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/template/private.h"
+
+#define CHECK_MS 500 /* delay after a change, which combines several changes */
+#define OVERHEAD 16  /* 1/16 of the memory is not for sandboxes */
+
+static uint64_t memory_mib(const struct core *c)
+{
+	uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), size = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return c->config.memory_mib ? c->config.memory_mib : pages * size >> 20;
+}
+
+/* Returns the VM of the tenant's sandbox number `i`; NULL when it has none. */
+static struct vmproc *vm_of(const struct tenant *t, size_t i)
+{
+	return container_of(t->sandboxes.all[i], struct sandbox, listed)->vm;
+}
+
+/* Returns the memory that the tenant's sandboxes need, in MiB. */
+static uint64_t need_mib(const struct tenant *t)
+{
+	uint64_t mib = 0;
+
+	for (size_t i = 0; i < t->sandboxes.n; i++) {
+		const struct sandbox *s = container_of(t->sandboxes.all[i], struct sandbox, listed);
+		uint64_t charged = s->vm ? vmproc_charged(s->vm) >> 20 : 0;
+
+		if (s->vm)
+			mib += charged > s->size.ram_mib ? charged : s->size.ram_mib;
+	}
+	return mib;
+}
+
+static size_t count_tenants(const struct core *c)
+{
+	size_t n = 0;
+
+	list_each (pos, &c->tenants)
+		n += container_of(pos, struct tenant, link)->sandboxes.n != 0;
+	return n;
+}
+
+/* Returns each tenant's share. 1/OVERHEAD of the memory is for page tables, the VM processes, and
+ * rametd itself. */
+static uint64_t share_mib(const struct core *c, size_t tenants)
+{
+	return memory_mib(c) / OVERHEAD * (OVERHEAD - 1) / tenants;
+}
+
+static void mark_all(struct core *c)
+{
+	size_t tenants = count_tenants(c);
+
+	list_each (pos, &c->tenants) {
+		const struct tenant *t = container_of(pos, struct tenant, link);
+		bool over =
+			tenants > 1 && need_mib(t) + (private_bytes(c->privates, t->name) >> 20) >
+					       share_mib(c, tenants);
+
+		for (size_t i = 0; i < t->sandboxes.n; i++)
+			if (vm_of(t, i))
+				vmproc_set_oom(vm_of(t, i), over);
+	}
+}
+
+void promises_measured(void *arg)
+{
+	struct core *c = arg;
+
+	if (!c->closing)
+		mark_all(c);
+}
+
+/* Starts measuring all VMs; returns false when none is measured. A single tenant can only harm
+ * itself, so nothing is measured for it. */
+static bool measure_all(struct core *c)
+{
+	bool asked = false;
+
+	if (count_tenants(c) < 2)
+		return false;
+	list_each (pos, &c->tenants) {
+		const struct tenant *t = container_of(pos, struct tenant, link);
+
+		for (size_t i = 0; i < t->sandboxes.n; i++)
+			asked = (vm_of(t, i) && vmproc_measure(vm_of(t, i))) || asked;
+	}
+	return asked;
+}
+
+static void check(void *arg)
+{
+	if (!measure_all(arg))
+		mark_all(arg);
+}
+
+void promises_changed(struct core *c)
+{
+	if (c->closing || c->promises_timer.heap_index)
+		return;
+	c->promises_timer = (struct loop_timer){.fn = check, .arg = c};
+	loop_timer_set(c->loop, &c->promises_timer, CHECK_MS);
+}
+
+bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
+{
+	uint64_t most = memory_mib(c) * c->config.memory_overcommit / 100;
+
+	if (!c->config.memory_overcommit)
+		return true;
+	mib += c->promised_mib + c->coming_mib;
+	if (mib <= most)
+		return true;
+	failure_set(f, 503, "no_capacity", 10,
+		    "the memory of this host is promised to other sandboxes: with this one, they "
+		    "would have %llu of %llu MiB",
+		    (unsigned long long)mib, (unsigned long long)most);
+	return false;
+}

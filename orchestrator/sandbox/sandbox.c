@@ -1,0 +1,650 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A sandbox, from the time it gets its VM until the record of its end is all that remains. */
+#include "orchestrator/sandbox/sandbox.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/ended.h"
+#include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/template/templates.h"
+#include "orchestrator/template/vm-bringup.h"
+
+/* A VM whose process makes no progress for this time is ended, with the tenant's work in it. After
+ * a restart of the service all VMs are dialed at once, perhaps on an overloaded host, so the limit
+ * is higher then. */
+#define DIAL_STALL_MS  15000
+#define ADOPT_STALL_MS 60000
+#define ADOPT_RETRY_MS 1000
+/* A new sandbox has priority over others until its first call ends, at most for this time:
+ * otherwise a tenant that forks in a loop would take the CPU from its neighbours. */
+#define HEAD_START_MS	2000
+#define REDIAL_FIRST_MS 50
+#define REDIAL_MAX_MS	10000
+#define REDIAL_CALM_MS	60000 /* a connection that lasted this long resets the back-off */
+
+#define CLOCKS_SLACK_MS 5 /* two clocks read in a row differ by less */
+
+#define GO(state) ((uint8_t)(state) + 1)
+static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
+	[SBX_ADOPTING] = {[SBX_REACHED] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
+	[SBX_READY] = {[SBX_EXEC] = GO(SBX_RUNNING),
+		       [SBX_FREEZE] = GO(SBX_FREEZING),
+		       [SBX_END] = GO(SBX_ENDING)},
+	[SBX_RUNNING] = {[SBX_EXEC_OVER] = GO(SBX_READY),
+			 [SBX_FREEZE] = GO(SBX_FREEZING),
+			 [SBX_END] = GO(SBX_ENDING)},
+	[SBX_FREEZING] = {[SBX_THAW] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
+	[SBX_ENDING] = {[SBX_VM_GONE] = GO(SBX_ENDED)},
+};
+
+bool sandbox_step(struct sandbox *s, enum sandbox_event event)
+{
+	uint8_t next = sbx_next[s->state][event];
+
+	if (!next)
+		return false;
+	s->core->n_in[s->state] -= s->is_listed;
+	s->state = (enum sandbox_state)(next - 1);
+	s->core->n_in[s->state] += s->is_listed;
+	return true;
+}
+
+/* --- by id ---------------------------------------------------------------------------------- */
+
+static struct list *bucket_of(struct core *c, const char *id)
+{
+	return &c->buckets[bucket_number(id)];
+}
+
+void sandbox_index(struct sandbox *s)
+{
+	list_add_tail(bucket_of(s->core, s->id), &s->bucket);
+}
+
+static struct sandbox *lookup(struct core *c, const char *tenant, const char *id)
+{
+	struct list *bucket = bucket_of(c, id);
+
+	list_each (pos, bucket) {
+		struct sandbox *s = container_of(pos, struct sandbox, bucket);
+
+		if (!strcmp(s->id, id) && !strcmp(s->tenant, tenant))
+			return s;
+	}
+	return NULL;
+}
+
+struct sandbox *sandbox_of_any(struct core *c, const char *id)
+{
+	list_each (pos, bucket_of(c, id)) {
+		struct sandbox *s = container_of(pos, struct sandbox, bucket);
+
+		if (!strcmp(s->id, id) && s->state < SBX_ENDING)
+			return s;
+	}
+	return NULL;
+}
+
+struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id)
+{
+	struct sandbox *s = lookup(c, tenant, id);
+
+	return s && s->state < SBX_ENDING ? s : NULL;
+}
+
+struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct sandbox *s = lookup(c, tenant, id);
+
+	if (s && s->state < SBX_ENDING)
+		return s;
+	if (s && s->ended_code && !s->forget)
+		failure_set(f, 404, s->ended_code, 0, "sandbox %s is gone: %s", s->id,
+			    s->ended_text);
+	else
+		failure_not_found(f, id);
+	return NULL;
+}
+
+void failure_not_found(struct failure *f, const char *id)
+{
+	failure_set(f, 404, "not_found", 0, "there is no sandbox %.40s", id);
+}
+
+bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
+{
+	if (s->state == SBX_ADOPTING)
+		failure_set(f, 503, "not_ready", 1,
+			    "sandbox %s is being reconnected after a restart of the service",
+			    s->id);
+	else if (s->state == SBX_FREEZING)
+		failure_set(f, 409, "freezing", 0, "sandbox %s is being frozen", s->id);
+	else
+		return true;
+	return false;
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static const struct guest_link_events link_events;
+
+struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
+{
+	struct sandbox *s = must_alloc(c->sizes.sandbox);
+
+	s->core = c;
+	snprintf(s->id, sizeof(s->id), "%s", id);
+	s->owner = tenant_get(c, tenant);
+	s->tenant = s->owner->name;
+	s->metadata = strdup("{}");
+	s->ancestors = strdup("");
+	if (!s->metadata || !s->ancestors)
+		abort();
+	list_init(&s->link);
+	list_init(&s->bucket);
+	list_init(&s->deletes);
+	list_init(&s->unrecorded);
+	list_init(&s->elders);
+	list_init(&s->heirs);
+	guest_link_init(&s->guest, c->loop, &link_events, s);
+	sandbox_set_env(s, "", 0);
+	RUN_PARTS(c, sandbox_init, s);
+	return s;
+}
+
+void sandbox_set_env(struct sandbox *s, const void *env, size_t len)
+{
+	size_t n = 0, i = 0;
+
+	free(s->env);
+	free(s->env_list);
+	s->env = must_alloc(len + 1);
+	memcpy(s->env, env, len);
+	s->env_len = len;
+	for (size_t at = 0; at < len; at++)
+		n += s->env[at] == 0;
+	s->env_list = must_alloc((n + 1) * sizeof(*s->env_list));
+	for (char *at = s->env; i < n; at += strlen(at) + 1)
+		s->env_list[i++] = at;
+}
+
+/* Replaces `*field`; returns false and leaves it unchanged when there is no memory. */
+static bool replace_text(char **field, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return false;
+	free(*field);
+	*field = copy;
+	return true;
+}
+
+bool sandbox_set_metadata(struct sandbox *s, const char *metadata)
+{
+	return replace_text(&s->metadata, metadata);
+}
+
+bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
+{
+	return replace_text(&s->ancestors, ancestors);
+}
+
+void sandbox_drop_agent(struct sandbox *s)
+{
+	guest_link_hang_up(&s->guest);
+	RUN_PARTS(s->core, agent_dropped, s);
+}
+
+/* Frees everything except the record of the sandbox. */
+static void shed(struct sandbox *s)
+{
+	loop_timer_clear(s->core->loop, &s->lifetime);
+	loop_timer_clear(s->core->loop, &s->idle);
+	loop_timer_clear(s->core->loop, &s->redial);
+	guest_link_cancel_dial(&s->guest);
+	sandbox_drop_agent(s);
+	RUN_PARTS(s->core, shed, s);
+}
+
+void sandbox_free(struct sandbox *s)
+{
+	sandbox_delist(s);
+	shed(s);
+	RUN_PARTS(s->core, sandbox_fini, s);
+	calls_free(&s->deletes);
+	list_del(&s->link);
+	list_del(&s->bucket);
+	list_del(&s->unrecorded);
+	tenant_put(s->owner);
+	free(s->metadata);
+	free(s->ancestors);
+	free(s->env);
+	free(s->env_list);
+	free(s);
+}
+
+struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready)
+{
+	memcpy(s->id, ready->id, sizeof(s->id));
+	s->slot = vmproc_slot(ready->vm);
+	s->pid = vmproc_pid(ready->vm);
+	memcpy(s->instance, vmproc_instance(ready->vm), sizeof(s->instance));
+	s->created_at_ms = realtime_ms();
+	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
+	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
+	struct store_sandbox row = {
+		.id = s->id,
+		.tenant = s->tenant,
+		.template = s->template,
+		.slot = s->slot,
+		.pid = s->pid,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.timeout_s = s->timeout_s,
+		.idle_timeout_s = s->idle_timeout_s,
+		.persistent = s->persistent,
+		.egress = s->egress,
+		.created_at_ms = s->created_at_ms,
+		.expires_at_ms = s->expires_at_ms,
+		.metadata = s->metadata,
+		.env = s->env,
+		.env_len = s->env_len,
+		.ancestors = s->ancestors,
+	};
+	memcpy(row.instance, s->instance, sizeof(row.instance));
+	RUN_PARTS(s->core, row, s, &row);
+	return row;
+}
+
+void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
+{
+	s->vm = ready->vm;
+	guest_link_take(&s->guest, ready->agent);
+	*ready = (struct ready_vm){0};
+	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
+	vmproc_give_head_start(s->vm, HEAD_START_MS);
+	sandbox_index(s);
+	sandbox_enlist(s, SBX_READY);
+	lineage_link(s);
+	RUN_PARTS(s->core, begun, s);
+	sandbox_start_timers(s);
+	sandbox_touch(s);
+	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
+}
+
+/* Freezes a persistent sandbox instead of ending it, once its agent is connected. Returns false
+ * when it is not persistent. */
+static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
+{
+	if (!s->persistent)
+		return false;
+	if (s->state == SBX_ADOPTING)
+		loop_timer_set(s->core->loop, timer, ADOPT_RETRY_MS);
+	else
+		RUN_PARTS(s->core, freeze, s);
+	return true;
+}
+
+static void on_lifetime(void *arg)
+{
+	struct sandbox *s = arg;
+	char text[ERR_TEXT_MAX];
+
+	if (freezes_instead(s, &s->lifetime))
+		return;
+	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->timeout_s);
+	sandbox_end(s, "expired", text, false);
+}
+
+static void on_idle(void *arg)
+{
+	struct sandbox *s = arg;
+	char text[ERR_TEXT_MAX];
+
+	if (freezes_instead(s, &s->idle))
+		return;
+	snprintf(text, sizeof(text), "it was idle for %u s", s->idle_timeout_s);
+	sandbox_end(s, "expired", text, false);
+}
+
+static void set_idle(struct sandbox *s)
+{
+	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->idle_timeout_s * 1000ull;
+
+	if (sandbox_is_busy(s) || !s->idle_timeout_s)
+		loop_timer_clear(s->core->loop, &s->idle);
+	else
+		loop_timer_set(s->core->loop, &s->idle, due > now ? due - now : 0);
+}
+
+void sandbox_set_timers(struct sandbox *s)
+{
+	uint64_t now = boottime_ms();
+
+	if (s->expires_ms)
+		loop_timer_set(s->core->loop, &s->lifetime,
+			       s->expires_ms > now ? s->expires_ms - now : 0);
+	set_idle(s);
+}
+
+void sandbox_start_timers(struct sandbox *s)
+{
+	s->lifetime = (struct loop_timer){.fn = on_lifetime, .arg = s};
+	s->idle = (struct loop_timer){.fn = on_idle, .arg = s};
+	sandbox_set_timers(s);
+}
+
+bool sandbox_is_busy(const struct sandbox *s)
+{
+	for (struct part *const *at = s->core->parts; *at; at++)
+		if ((*at)->is_busy && (*at)->is_busy(s))
+			return true;
+	return false;
+}
+
+void sandbox_touch(struct sandbox *s)
+{
+	templates_work_began(s->core->templates);
+	s->idle_since_ms = boottime_ms();
+	RUN_PARTS(s->core, touched, s);
+	set_idle(s);
+}
+
+/* --- VM and agent --------------------------------------------------------------------------- */
+
+static void on_vm_ready(void *arg) /* for an adopted VM */
+{
+	sandbox_dial(arg);
+}
+
+static void on_vm_died(void *arg, const char *reason)
+{
+	struct sandbox *s = arg;
+
+	s->core->stats.vm_deaths++;
+	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, reason);
+	adopt_leave_foreign(s);
+	sandbox_end(s, "vm_died", reason, false);
+}
+
+const struct vmproc_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
+
+static void on_agent_frame(void *arg, const struct agent_frame *frame)
+{
+	struct sandbox *s = arg;
+
+	RUN_PARTS(s->core, agent_frame, s, frame);
+}
+
+static void redial(void *arg)
+{
+	sandbox_dial(arg);
+}
+
+/* Schedules a new connection. A guest can break each one as soon as it is made, so only the first
+ * is attempted at once; then the delay doubles. */
+static void redial_soon(struct sandbox *s)
+{
+	uint64_t now = loop_now_ms(s->core->loop);
+
+	if (!s->lost_ms || now - s->lost_ms > REDIAL_CALM_MS)
+		s->redial_ms = 0;
+	s->lost_ms = now;
+	s->redial = (struct loop_timer){.fn = redial, .arg = s};
+	loop_timer_set(s->core->loop, &s->redial, s->redial_ms);
+	s->redial_ms = s->redial_ms ? 2 * s->redial_ms : REDIAL_FIRST_MS;
+	if (s->redial_ms > REDIAL_MAX_MS)
+		s->redial_ms = REDIAL_MAX_MS;
+}
+
+/* Drops the broken connection and reconnects at once, so that the next call need not wait for a
+ * handshake. Whether only the connection broke or the VM is dead shows when the new connection
+ * succeeds or fails. */
+void sandbox_lose_agent(struct sandbox *s, const char *reason)
+{
+	log_warn("sandbox %s: connection to its agent lost: %s", s->id, reason);
+	sandbox_drop_agent(s);
+	RUN_PARTS(s->core, agent_lost, s);
+	redial_soon(s);
+}
+
+static void on_agent_sent(void *arg)
+{
+	struct sandbox *s = arg;
+
+	RUN_PARTS(s->core, agent_sent, s);
+}
+
+static void on_agent_reached(void *arg)
+{
+	struct sandbox *s = arg;
+
+	sandbox_step(s, SBX_REACHED);
+	RUN_PARTS(s->core, agent_reached, s);
+}
+
+static void on_agent_lost(void *arg, enum guest_lost how, const char *text)
+{
+	struct sandbox *s = arg;
+	char reason[ERR_TEXT_MAX];
+
+	if (how == GUEST_BROKEN) {
+		sandbox_lose_agent(s, text);
+		return;
+	}
+	if (how == GUEST_UNREACHED && !vmproc_is_running(s->vm))
+		return; /* on_vm_died follows */
+	snprintf(reason, sizeof(reason), "can't connect to its guest: %.180s", text);
+	on_vm_died(s, reason);
+}
+
+static const struct guest_link_events link_events = {
+	.reached = on_agent_reached,
+	.frame = on_agent_frame,
+	.lost = on_agent_lost,
+	.sent = on_agent_sent,
+};
+
+void sandbox_dial(struct sandbox *s)
+{
+	uint32_t stalled_ms = s->state == SBX_ADOPTING ? ADOPT_STALL_MS : DIAL_STALL_MS;
+
+	if (!s->guest.dial && !s->guest.agent)
+		guest_link_dial_while_working(&s->guest, s->vm, stalled_ms);
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+const char *sandbox_end_code(const char *code)
+{
+	static const char *const codes[] = {"expired", "deleted", "stopped", "merged", "frozen"};
+
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+		if (!strcmp(code, codes[i]))
+			return codes[i];
+	return "vm_died";
+}
+
+static void on_vm_gone(void *arg)
+{
+	struct sandbox *s = arg;
+	struct core *c = s->core;
+
+	sandbox_step(s, SBX_VM_GONE);
+	while (!list_empty(&s->deletes))
+		call_finish(container_of(s->deletes.next, struct core_call, link), NULL);
+	ended_vm_gone(s);
+	RUN_PARTS(c, vm_gone, c);
+}
+
+void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	RUN_PARTS(s->core, fail_side_calls, s, f);
+}
+
+void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
+{
+	sandbox_step(s, SBX_END);
+	sandbox_delist(s);
+	s->ended_at_ms = at_ms;
+	s->ended_code = sandbox_end_code("merged");
+	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+	shed(s);
+	on_vm_gone(s);
+}
+
+/* Fails the ended sandbox's calls, sheds its state and drops its VM. */
+static void leave(struct sandbox *s)
+{
+	struct failure f;
+
+	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
+	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, s->ended_text);
+	RUN_PARTS(s->core, end, s, &f);
+	sandbox_fail_side_calls(s, &f);
+	shed(s);
+	if (s->vm)
+		ended_drop_vm(s, on_vm_gone);
+	else
+		on_vm_gone(s);
+}
+
+static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
+{
+	sandbox_delist(s);
+	s->ended_at_ms = at_ms;
+	s->ended_code = sandbox_end_code(code);
+	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+}
+
+void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget)
+{
+	if (!sandbox_step(s, SBX_END))
+		return;
+	s->forget = forget;
+	note_end(s, realtime_ms(), code, text);
+	ended_record(s);
+	life_notify_end(s);
+	leave(s);
+}
+
+void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space)
+{
+	sandbox_step(s, SBX_END);
+	note_end(s, at_ms, "frozen", text);
+	life_notify(s, LIFE_FROZEN, NULL, space, NULL);
+	leave(s);
+}
+
+/* --- calls ---------------------------------------------------------------------------------- */
+
+struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
+			      void *arg)
+{
+	struct core_call *call = call_new(c, &call_plain, arg);
+	struct failure f;
+	struct err e;
+
+	call->done_fn = fn;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (!s) {
+		/* A merged sandbox lives on under another id. Deleting the old id succeeds, so that
+		 * its owner can release it. */
+		call_finish(call, strcmp(f.code, "merged") ? &f : NULL);
+		return call;
+	}
+	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		call_finish(call, &f);
+		return call;
+	}
+	s->off_catalogue = true;
+	list_add_tail(&s->deletes, &call->link);
+	sandbox_end(s, "deleted", "it was deleted", true);
+	return call;
+}
+
+/* --- views ---------------------------------------------------------------------------------- */
+
+/* Converts a time of the boot-time clock to the wall clock. The offset of the clocks is measured
+ * each time, but the stored value is kept until a clock was set, since measurements differ by a
+ * millisecond. */
+static int64_t to_realtime(struct core *c, uint64_t boottime)
+{
+	uint64_t before = boottime_ms();
+	int64_t distance = realtime_ms() - (int64_t)before;
+	bool is_exact = boottime_ms() - before <= 1; /* no preemption in between */
+
+	if (!c->clocks_ms || (is_exact && llabs(distance - c->clocks_ms) > CLOCKS_SLACK_MS))
+		c->clocks_ms = distance;
+	return (int64_t)boottime + c->clocks_ms;
+}
+
+void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
+{
+	uint64_t now = boottime_ms(), idle_from = sandbox_is_busy(s) ? now : s->idle_since_ms;
+
+	*view = (struct sandbox_view){
+		.state = s->state == SBX_FREEZING  ? "freezing"
+			 : s->state == SBX_RUNNING ? "running"
+						   : "ready",
+		.template = s->template,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.persistent = s->persistent,
+		.egress = s->egress,
+		.created_at_ms = s->created_at_ms,
+		.expires_at_ms = s->expires_at_ms,
+		.idle_expires_at_ms =
+			s->idle_timeout_s
+				? to_realtime(s->core, idle_from + s->idle_timeout_s * 1000ull)
+				: 0,
+		.metadata = s->metadata,
+		.tenant = s->tenant,
+		.pid = s->pid,
+		.memory = s->memory,
+		.idle_ms = now - idle_from,
+	};
+	memcpy(view->id, s->id, sizeof(view->id));
+	RUN_PARTS(s->core, view, s, view);
+	view->parent = s->parent ? s->parent->id : NULL;
+	view->n_children = s->children.n;
+}
+
+/* Returns the ids of the first children. The array is valid until the next call. */
+static const char *const *children_of(struct core *c, const struct sandbox *s)
+{
+	size_t n = s->children.n < CHILDREN_SHOWN ? s->children.n : CHILDREN_SHOWN;
+
+	free(c->children);
+	c->children = must_alloc((n + 1) * sizeof(*c->children));
+	for (size_t i = 0; i < n; i++)
+		c->children[i] = s->children.all[i]->place.id;
+	return c->children;
+}
+
+bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
+	       struct failure *f)
+{
+	struct sandbox *s = sandbox_find(c, tenant, id, f);
+
+	if (!s)
+		return false;
+	sandbox_view_fill(s, view);
+	if (s->pid)
+		watch_memory(s->pid, &view->memory);
+	view->children = children_of(c, s);
+	return true;
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A sandbox: its state table, its timers, its VM and the connection to its agent. */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
+#define RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
+
+#include "orchestrator/agent/guest-link.h"
+#include "orchestrator/sandbox/roster.h"
+#include "orchestrator/sandbox/sandboxes.h"
+#include "orchestrator/store/store.h"
+#include "orchestrator/template/sizes.h"
+
+struct core;
+struct tenant;
+struct vmproc;
+struct ready_vm;
+
+#define SANDBOX_ENV_MAX (32u << 10) /* bytes; every exec carries it in a single frame */
+
+enum sandbox_state {
+	SBX_ADOPTING, /* its VM was found, its agent is not connected yet */
+	SBX_READY,
+	SBX_RUNNING,  /* the agent runs a call */
+	SBX_FREEZING, /* its VM is paused and written to disk; a call may be in flight */
+	SBX_ENDING,   /* its VM is being ended */
+	SBX_ENDED,    /* kept for a while, to report how it ended */
+	SBX_NSTATES,
+};
+
+enum sandbox_event {
+	SBX_REACHED, /* the agent of an adopted VM was connected */
+	SBX_EXEC,
+	SBX_EXEC_OVER,
+	SBX_FREEZE,
+	SBX_THAW, /* its freeze failed, and its VM runs again */
+	SBX_END,
+	SBX_VM_GONE,
+	SBX_NEVENTS,
+};
+
+struct sandbox {
+	struct core *core;
+	struct list link;   /* on core->sandboxes or core->ended, oldest first */
+	struct list bucket; /* keyed by id */
+	struct listed listed;
+	bool is_listed; /* on core->all, and on the lists of its tenant and its parent */
+	enum sandbox_state state;
+	char id[SANDBOX_ID_LEN + 1];
+	struct tenant *owner;
+	const char *tenant; /* the owner's name */
+	char template[SANDBOX_NAME_MAX + 1];
+	struct size size;
+	uint32_t timeout_s, idle_timeout_s;
+	bool persistent, egress;
+	char *metadata;
+	char *env; /* NAME=VALUE strings, each with its NUL */
+	size_t env_len;
+	const char **env_list; /* pointers into env, NULL-terminated */
+	int64_t created_at_ms,
+		expires_at_ms;		    /* ms since the epoch, by the wall clock at the start */
+	uint64_t expires_ms, idle_since_ms; /* boot-time clock, ms; expires 0: never */
+	struct loop_timer lifetime, idle;
+
+	uint32_t slot, pid; /* as in the catalogue; the VM's `instance` is the same there */
+	uint8_t instance[CTL_INSTANCE_LEN];
+	struct memory_use memory; /* measured some seconds ago */
+	struct vmproc *vm;
+	struct guest_link
+		guest; /* agent connection: idle, used by the running call, or being dialed */
+	struct loop_timer redial;
+	uint64_t lost_ms;   /* when the agent connection last broke, loop ms; 0: never */
+	uint32_t redial_ms; /* ms until the next redial, should it break again */
+
+	struct list deletes;	   /* calls */
+	char *ancestors;	   /* as in the catalogue */
+	struct list elders, heirs; /* struct descent: living ancestors and descendants */
+	struct sandbox *parent;	   /* the last of its elders */
+	struct roster children;	   /* sandboxes whose parent this is */
+
+	struct list unrecorded; /* on core->unrecorded while the catalogue lists it as alive */
+	struct vmproc *kept_vm; /* a dropped VM whose slot stays taken until the end is recorded; or
+				   NULL */
+	bool off_catalogue;	/* its catalogue row is gone already */
+	bool forget;		/* leave no trace once the VM is gone */
+	int64_t ended_at_ms;
+	const char *ended_code; /* static string */
+	char ended_text[ERR_TEXT_MAX];
+};
+
+/* Applies the event. Returns false, changing nothing, when the state does not allow it. */
+bool sandbox_step(struct sandbox *s, enum sandbox_event event);
+struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);
+void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
+/* Copies the text. Returns false, changing nothing, when memory is short. */
+bool sandbox_set_metadata(struct sandbox *s, const char *metadata);
+bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
+/* Frees the sandbox and all its calls, without calling back. */
+void sandbox_free(struct sandbox *s);
+/* Starts the timers of a sandbox that has its VM, from its recorded times. */
+void sandbox_start_timers(struct sandbox *s);
+/* Sets the timers anew from the boot-time clock. */
+void sandbox_set_timers(struct sandbox *s);
+/* Returns true while something in flight counts as continuous activity. */
+bool sandbox_is_busy(const struct sandbox *s);
+/* Records activity in the sandbox. */
+void sandbox_touch(struct sandbox *s);
+
+struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
+/* Fills in *f for a sandbox that this tenant does not have. */
+void failure_not_found(struct failure *f, const char *id);
+void sandbox_index(struct sandbox *s);
+/* Returns false, with *f filled, while the agent of an adopted sandbox is not connected. `s` comes
+ * from sandbox_find. */
+bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
+/* Returns the living sandbox with that id, of any tenant; NULL: none. */
+struct sandbox *sandbox_of_any(struct core *c, const char *id);
+/* Returns the tenant's living sandbox; NULL: none. */
+struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
+void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
+/* Starts the sandbox's lifetime. Returns its catalogue row, with the VM it will have. */
+struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready);
+/* Hands the VM to a sandbox whose row is in the catalogue; from here on calls find it. */
+void sandbox_begin(struct sandbox *s, struct ready_vm *ready);
+extern const struct vmproc_owner sandbox_vm_owner;
+void sandbox_dial(struct sandbox *s);
+void sandbox_lose_agent(struct sandbox *s, const char *reason);
+void sandbox_drop_agent(struct sandbox *s);
+
+/* Ends the sandbox: its calls fail with `code`, its VM is dropped. `forget`: leaves no trace. */
+void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
+/* Ends a sandbox whose VM went to another one by a merge; the catalogue has that already. */
+void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
+/* Ends a sandbox that is now a Space; the catalogue has that already. */
+void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space);
+/* Returns the end code equal to `code`, as a static string. */
+const char *sandbox_end_code(const char *code);
+/* Fails everything in flight in the VM except execs. */
+void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f);
+
+/* The registry of all sandboxes (registry.c). */
+/* Lists and counts a living sandbox in this state. lineage_link then links its ancestors. */
+void sandbox_enlist(struct sandbox *s, enum sandbox_state state);
+/* Unlists an ended sandbox, which is then found by its id only. Ignores one that is not listed. */
+void sandbox_delist(struct sandbox *s);
+
+#endif

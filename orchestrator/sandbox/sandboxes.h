@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of sandbox/: sandboxes as the API sees them. Nothing here knows of HTTP or JSON.
+ * Answers come by callback on the loop's thread, exactly once and never from inside the call,
+ * unless the caller abandons the call.
+ */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_SANDBOXES_H
+#define RAMET_ORCHESTRATOR_SANDBOX_SANDBOXES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "orchestrator/failure/failure.h"
+
+struct core;
+
+#define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
+#define SANDBOX_NAME_MAX     63 /* of a template */
+#define SANDBOX_METADATA_MAX (16u << 10)
+
+struct sandbox_spec {
+	char template[SANDBOX_NAME_MAX + 1]; /* empty: the default template */
+	uint32_t vcpus, ram_mib, rootfs_gb;  /* 0: the template's own */
+	uint32_t timeout_s, idle_timeout_s;  /* 0: the configured defaults */
+	bool persistent, egress;
+	const char *metadata;	/* JSON object text, or NULL; copied */
+	const char *const *env; /* NAME=VALUE, NULL-terminated, or NULL; copied; for every exec */
+};
+
+/* Memory of VM processes, in bytes. A shared page counts once for each process that maps it. */
+struct memory_use {
+	uint64_t private_bytes, shared_bytes;
+};
+
+#define CHILDREN_SHOWN 1000
+
+struct sandbox_view {
+	char id[SANDBOX_ID_LEN + 1];
+	const char *state; /* "ready", "running", "freezing" */
+	const char *template;
+	uint32_t vcpus, ram_mib, rootfs_gb;
+	bool persistent, egress;
+	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* ms since the epoch; 0: never */
+	const char *parent;					  /* id, or NULL */
+	/* Ids of living children, oldest first, NULL-terminated, at most CHILDREN_SHOWN; NULL in
+	 * lists. */
+	const char *const *children;
+	size_t n_children;	  /* all living children */
+	struct memory_use memory; /* in lists: measured some seconds ago; 0: not measured yet */
+	const char *metadata;	  /* JSON object text */
+	const char *tenant;
+	uint32_t pid;	  /* of its VM process */
+	uint64_t idle_ms; /* ms since the last activity; 0: a call is in flight */
+	uint64_t frozen_bytes,
+		freeze_bytes; /* while freezing: bytes written, and estimated total */
+};
+
+/* A call in flight. It ends, and the pointer is invalid, once its callback was called or it was
+ * abandoned. */
+struct core_call;
+
+typedef void core_create_fn(void *arg, const struct sandbox_view *view, const struct failure *f);
+typedef void core_done_fn(void *arg, const struct failure *f); /* f NULL: success */
+/* `new_id` is NULL on failure. */
+typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
+
+/* Detaches the client from a call: its callback will not come. The result that nobody knows of is
+ * undone (a created sandbox is deleted). A running exec continues. */
+void core_abandon(struct core_call *call);
+
+/* Applies back-pressure to a call with a sink: after core_pause, at most one more buffer (64 KiB of
+ * guest output) arrives until core_resume. An abandoned exec is never paused: its events go to the
+ * replay ring only. */
+void core_pause(struct core_call *call);
+void core_resume(struct core_call *call);
+
+/* Creates a sandbox for `tenant`. Returns NULL only after scheduling `fn` with a failure. */
+struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+			      core_create_fn *fn, void *arg);
+/* Deletes a sandbox. An abandoned delete is not undone. */
+struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
+			      void *arg);
+/* Fills in *view. Returns false, with *f filled, when the tenant has no such sandbox. The view's
+ * strings are valid until the caller returns to the loop. */
+bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
+	       struct failure *f);
+
+/* --- lists, in pages -------------------------------------------------------------------------- */
+
+/* The position of a list entry. Lists are ordered by creation time, then id. Zeroed: before the
+ * first entry. */
+struct list_position {
+	int64_t at_ms; /* ms since the epoch */
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+struct list_page {
+	struct list_position after,
+		last; /* the page holds the entries after `after`, up to and including `last` */
+	bool more;    /* more entries follow this page */
+};
+
+/* --- the catalogue ---------------------------------------------------------------------------- */
+
+/* Ends once all catalogue changes made so far are on disk and survive a power cut. */
+struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg);
+
+/* `fd`: the copy, an unnamed file on disk, which the callee owns; -1 on failure. */
+typedef void core_backup_fn(void *arg, int fd, const struct failure *f);
+/* Copies the catalogue as it is now; later changes don't affect the copy. One backup runs at a
+ * time. An abandoned backup is cancelled. */
+struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg);
+
+/* --- events of sandboxes ---------------------------------------------------------------------- */
+
+enum life_event {
+	LIFE_CREATED,
+	LIFE_FORKED,  /* about the child; `other`: its parent */
+	LIFE_MERGED,  /* about the parent; `other`: the winner, whose id is now gone */
+	LIFE_FROZEN,  /* `space`: the new Space */
+	LIFE_RESUMED, /* about the new sandbox; `space`: the Space it was resumed from */
+	LIFE_EXPIRED,
+	LIFE_DELETED,
+	LIFE_STOPPED, /* ended by the shutdown of rametd */
+	LIFE_DIED,    /* `text` holds the reason, as for every event of an end */
+};
+
+/* Valid during the callback only. Members that do not apply are NULL. */
+struct life {
+	enum life_event event;
+	int64_t at_ms; /* ms since the epoch */
+	const char *tenant, *sandbox, *template;
+	const char *other, *space, *text;
+};
+typedef void core_life_fn(void *arg, const struct life *life);
+/* Calls `fn` for each event once it is in the catalogue, before the client gets its answer. */
+void core_watch_lives(struct core *c, core_life_fn *fn, void *arg);
+
+#endif

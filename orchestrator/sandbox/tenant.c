@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/sandbox/tenant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "orchestrator/keys/keys.h"
+
+/* seconds; a sandbox may end at any time, but most live for minutes */
+#define CAP_RETRY_S 10
+
+/* --- the object ------------------------------------------------------------------------------ */
+
+struct tenant *tenant_find(const struct core *c, const char *name)
+{
+	list_each (pos, &c->tenant_buckets[bucket_number(name)]) {
+		struct tenant *t = container_of(pos, struct tenant, bucket);
+
+		if (!strcmp(t->name, name))
+			return t;
+	}
+	return NULL;
+}
+
+struct tenant *tenant_hold(struct tenant *t)
+{
+	t->users++;
+	return t;
+}
+
+struct tenant *tenant_get(struct core *c, const char *name)
+{
+	struct tenant *t = tenant_find(c, name);
+
+	if (t)
+		return tenant_hold(t);
+	t = must_alloc(c->sizes.tenant + strlen(name) + 1);
+	t->name = (char *)t + c->sizes.tenant;
+	t->core = c;
+	t->users = 1;
+	strcpy(t->name, name);
+	list_add_tail(&c->tenants, &t->link);
+	list_add_tail(&c->tenant_buckets[bucket_number(name)], &t->bucket);
+	RUN_PARTS(c, tenant_init, t);
+	return t;
+}
+
+void tenant_put(struct tenant *t)
+{
+	if (!t || --t->users)
+		return;
+	RUN_PARTS(t->core, tenant_fini, t);
+	list_del(&t->link);
+	list_del(&t->bucket);
+	free(t);
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
+{
+	const char *name = keys_tier(c->keys, tenant);
+
+	if (!name || strcmp(name, TIER_OPERATOR) == 0)
+		return false;
+	/* The key names a tier of another version of this program: use the lowest one. */
+	return tier_find(out, &c->config, name) || tier_find(out, &c->config, "free");
+}
+
+struct size tenant_size_most(const struct core *c, const char *tenant)
+{
+	struct tier tier;
+
+	if (!tenant_tier(c, tenant, &tier))
+		return (struct size){UINT32_MAX, UINT32_MAX, UINT32_MAX};
+	return size_of_tier(&tier);
+}
+
+void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
+		  uint32_t *idle_timeout_s, bool *persistent)
+{
+	struct tier tier;
+
+	if (!*timeout_s)
+		*timeout_s = c->config.timeout_s;
+	if (!*idle_timeout_s)
+		*idle_timeout_s = c->config.idle_timeout_s;
+	if (!tenant_tier(c, tenant, &tier))
+		return;
+	*timeout_s = min_u32(*timeout_s, tier.lifetime_s);
+	*idle_timeout_s = min_u32(*idle_timeout_s, tier.idle_s);
+	*persistent = *persistent && tier.persistent;
+}
+
+/* --- counts ----------------------------------------------------------------------------------- */
+
+/* Includes the sandboxes that calls in flight are about to make. */
+bool tenant_is_private(const struct core *c, const char *tenant)
+{
+	struct tier tier;
+
+	return tenant_tier(c, tenant, &tier) && tier.private_memory;
+}
+
+size_t tenant_sandboxes(const struct core *c, const char *tenant)
+{
+	const struct tenant *t = tenant_find(c, tenant);
+
+	return t ? t->sandboxes.n + t->coming : 0;
+}
+
+bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f)
+{
+	struct tier tier;
+
+	if (!tenant_tier(c, tenant, &tier))
+		return true;
+	size_t used = tenant_sandboxes(c, tenant);
+	if (used + n <= tier.concurrent)
+		return true;
+	failure_set(
+		f, 429, "cap_reached", CAP_RETRY_S,
+		"there are %zu sandboxes of this key, and %zu more would exceed its limit of %u at "
+		"one time",
+		used, n, tier.concurrent);
+	return false;
+}
+
+bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f)
+{
+	const struct tenant *t = tenant_find(c, tenant);
+	uint64_t used = t ? t->promised_gb + t->coming_gb : 0;
+	struct tier tier;
+
+	if (!tenant_tier(c, tenant, &tier) || used + gb <= tier.disks_gb)
+		return true;
+	failure_set(
+		f, 429, "cap_reached", CAP_RETRY_S,
+		"the disks of this key's sandboxes have %llu GB, and %llu GB more would exceed its "
+		"limit of %u GB",
+		(unsigned long long)used, (unsigned long long)gb, tier.disks_gb);
+	return false;
+}
+
+bool tenant_share(const struct core *c, size_t total, size_t own, size_t most)
+{
+	if (total >= most)
+		return false;
+	return !keys_any(c->keys) || total < most / 2 || own < most / 8;
+}
+
+uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant)
+{
+	struct tier tier;
+
+	return tenant_tier(c, tenant, &tier) ? (uint64_t)tier.spaces_gb << 30 : UINT64_MAX;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tenants and their limits, which come from the tier of their key. The tenant without a key and the
+ * tenants of operators' keys have only the host's limits.
+ */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_TENANT_H
+#define RAMET_ORCHESTRATOR_SANDBOX_TENANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "orchestrator/config/tiers.h"
+#include "orchestrator/sandbox/context.h"
+
+/* A tenant with its sandboxes and counters; reference-counted by `users`. */
+struct tenant {
+	struct list bucket; /* keyed by name */
+	struct list link;   /* on core->tenants */
+	struct core *core;
+	unsigned users;
+	struct roster sandboxes; /* living ones */
+	uint64_t promised_mib;	 /* RAM of its sandboxes, */
+	uint64_t promised_gb;	 /* and their disks */
+	size_t coming;		 /* sandboxes being made, */
+	uint64_t coming_gb;	 /* and their disks */
+	char *name;		 /* in the same block of memory */
+};
+/* tenant_get returns the tenant, creating it when new. The caller releases the reference of
+ * tenant_get and tenant_hold with tenant_put. */
+struct tenant *tenant_get(struct core *c, const char *name);
+struct tenant *tenant_hold(struct tenant *t);
+void tenant_put(struct tenant *t);
+/* Returns NULL when nobody holds the tenant. Takes no reference. */
+struct tenant *tenant_find(const struct core *c, const char *name);
+
+/* Fills in the limits of the tenant's key. Returns false when it has none. */
+bool tenant_tier(const struct core *c, const char *tenant, struct tier *out);
+/* Returns the largest sandbox size the tenant may have; UINT32_MAX: no limit. RAM is rounded to
+ * RAM_STEP_MIB. */
+struct size tenant_size_most(const struct core *c, const char *tenant);
+/* Replaces 0 by the configured defaults, then reduces all values to the tenant's limits. */
+void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
+		  uint32_t *idle_timeout_s, bool *persistent);
+/* Returns whether the tenant's VMs must not map memory files of others. */
+bool tenant_is_private(const struct core *c, const char *tenant);
+/* Returns the number of the tenant's sandboxes, living or being made (core_call.coming). */
+size_t tenant_sandboxes(const struct core *c, const char *tenant);
+/* Returns true when `n` more sandboxes are within the limit; else false with *f, a 429. */
+bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f);
+/* Returns true when disks of `gb` more in total are within the limit; else false with *f, a 429. */
+bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f);
+/* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
+ * `total` of `most` are taken. With keys, the first half goes to whoever comes first, the rest only
+ * to tenants that use less than an eighth themselves. */
+bool tenant_share(const struct core *c, size_t total, size_t own, size_t most);
+/* Returns how many bytes all Spaces of the tenant may take on disk; UINT64_MAX: no limit. */
+uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant);
+
+#endif

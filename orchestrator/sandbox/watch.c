@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Host measurements that operators poll. A worker thread takes them every few seconds, because
+ * reads from /proc and the disk can block.
+ */
+#include "orchestrator/sandbox/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/context.h"
+
+#define EVERY_MS   10000
+#define STALE_MS   (3 * EVERY_MS) /* a check that takes longer has failed */
+#define PROBE	   4096
+#define DISK_AHEAD (2ull << 30) /* reserved for sandboxes, not for images made ahead */
+
+struct watching {
+	struct core *core; /* NULL: the core was freed */
+	char dir[CONFIG_PATH_MAX];
+	struct watched found;
+	size_t n;
+	struct vm_memory {
+		uint32_t pid;
+		struct memory_use use;
+	} vms[]; /* in the order of core->sandboxes */
+};
+
+/* Reads /proc/PID/statm, which any user may read: private pages, and pages shared with others
+ * through a file (the template's memory) or a memfd. */
+void watch_memory(uint32_t pid, struct memory_use *use)
+{
+	char path[64], text[128];
+	unsigned long total, resident, shared;
+
+	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (len <= 0)
+		return;
+	text[len] = 0;
+	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
+		return;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	use->private_bytes = (resident - shared) * page;
+	use->shared_bytes = shared * page;
+}
+
+/* --- on the worker -------------------------------------------------------------------------- */
+
+/* Checks that a file can be written in `dir`: not on a full disk or one that became read-only. */
+static void probe_disk(const char *dir, struct watched *found)
+{
+	static const char zeros[PROBE];
+	struct statvfs fs;
+	struct err e;
+
+	found->disk_error[0] = 0;
+	if (statvfs(dir, &fs) == 0)
+		found->disk_free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+	scoped_fd int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	if (fd < 0 && errno == EOPNOTSUPP)
+		return; /* the file system does not support unnamed files */
+	if (fd >= 0 && write(fd, zeros, PROBE) == PROBE)
+		return;
+	err_set(&e, errno, "state_dir %.100s is not writable", dir);
+	snprintf(found->disk_error, sizeof(found->disk_error), "%s", e.text);
+}
+
+static void on_work(void *arg)
+{
+	struct watching *w = arg;
+
+	for (size_t i = 0; i < w->n; i++) {
+		struct memory_use *use = &w->vms[i].use;
+
+		watch_memory(w->vms[i].pid, use);
+		w->found.memory.private_bytes += use->private_bytes;
+		w->found.memory.shared_bytes += use->shared_bytes;
+	}
+	probe_disk(w->dir, &w->found);
+}
+
+/* --- on the loop ---------------------------------------------------------------------------- */
+
+/* Copies the measurements to the sandboxes. Some have ended meanwhile; new ones are at the list's
+ * end. */
+static void note_memory(struct watching *w)
+{
+	size_t i = 0;
+
+	list_each (pos, &w->core->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+		size_t at = i;
+
+		if (s->state >= SBX_ENDING)
+			continue;
+		while (at < w->n && w->vms[at].pid != s->pid)
+			at++;
+		if (at == w->n)
+			continue;
+		s->memory = w->vms[at].use;
+		i = at + 1;
+	}
+}
+
+static void on_done(void *arg)
+{
+	struct watching *w = arg;
+
+	if (w->core) {
+		note_memory(w);
+		w->core->watched = w->found;
+		w->core->watched_ms = loop_now_ms(w->core->loop);
+		w->core->watching = NULL;
+		promises_changed(w->core); /* image memory grows without any call */
+		loop_timer_set(w->core->loop, &w->core->watch_timer, EVERY_MS);
+	}
+	free(w);
+}
+
+static void on_timer(void *arg)
+{
+	struct core *c = arg;
+	struct watching *w = must_alloc(sizeof(*w) + c->n_sandboxes * sizeof(w->vms[0]));
+
+	w->core = c;
+	snprintf(w->dir, sizeof(w->dir), "%s", c->config.state_dir);
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state < SBX_ENDING && w->n < c->n_sandboxes)
+			w->vms[w->n++].pid = s->pid;
+	}
+	c->watching = w;
+	if (loop_work(c->loop, LOOP_DISK, on_work, on_done, w) == 0)
+		return;
+	c->watching = NULL;
+	free(w);
+	loop_timer_set(c->loop, &c->watch_timer, EVERY_MS);
+}
+
+void watch_start(struct core *c)
+{
+	c->watched_ms = loop_now_ms(c->loop);
+	c->watch_timer = (struct loop_timer){.fn = on_timer, .arg = c};
+	loop_timer_set(c->loop, &c->watch_timer, 0);
+}
+
+void watch_stop(struct core *c)
+{
+	loop_timer_clear(c->loop, &c->watch_timer);
+	if (c->watching)
+		c->watching->core = NULL;
+	c->watching = NULL;
+}
+
+/* Returns the disk's error, formatted in `text` where needed, or NULL. */
+const char *watch_disk_error(const struct core *c, char *text, size_t size)
+{
+	uint64_t age_ms = loop_now_ms(c->loop) - c->watched_ms;
+
+	if (age_ms > STALE_MS) {
+		snprintf(text, size, "state_dir was last checked %llu s ago: the disk may be stuck",
+			 (unsigned long long)age_ms / 1000);
+		return text;
+	}
+	return c->watched.disk_error[0] ? c->watched.disk_error : catalogue_error(c, text, size);
+}
+
+/* Uses the last measurement, which is that of the start at first. */
+bool host_disk_low(const struct core *c)
+{
+	uint64_t bytes = c->watched.disk_free_bytes;
+
+	return bytes && bytes < DISK_AHEAD;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is looked up about the host and the VMs every few seconds. */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_WATCH_H
+#define RAMET_ORCHESTRATOR_SANDBOX_WATCH_H
+
+#include "base/err.h"
+#include "orchestrator/sandbox/sandboxes.h"
+
+struct core;
+
+/* Measured some seconds ago. */
+struct watched {
+	struct memory_use memory; /* of sandboxes' VMs */
+	uint64_t disk_free_bytes;
+	char disk_error[ERR_TEXT_MAX]; /* empty: state_dir is writable */
+};
+
+void watch_start(struct core *c);
+void watch_stop(struct core *c);
+/* Measures one VM process now; leaves *use unchanged when that fails. */
+void watch_memory(uint32_t pid, struct memory_use *use);
+/* Returns what is wrong with the disk, in `text` where that has to be made, or NULL. */
+const char *watch_disk_error(const struct core *c, char *text, size_t size);
+
+#endif

@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Forks a sandbox into n children, all or none:
+ * 1. Get blank VMs of the parent's size, and disk layers. This comes first because the image pauses
+ *    the parent.
+ * 2. Take an image of the parent's VM.
+ * 3. Start all children in parallel. Each guest must confirm that it is unique.
+ * 4. Add the children to the catalogue in one transaction.
+ * A failure before the end of step 4 undoes everything, and the parent continues unchanged.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/internal.h"
+#include "orchestrator/template/disk-layer.h"
+#include "orchestrator/template/host.h"
+#include "orchestrator/template/pool.h"
+#include "orchestrator/template/vm-bringup.h"
+
+enum fork_state {
+	FORK_BLANKS,   /* waits for blank VMs and disk layers */
+	FORK_WAITING,  /* until the guest is reached and no other image is being taken */
+	FORK_COPYING,  /* the parent's VM process takes the image */
+	FORK_CHILDREN, /* waits for the children to become usable */
+	FORK_MADE,
+};
+
+struct child {
+	struct fork *fork;
+	struct vmproc *blank;	    /* until the image is complete */
+	int writable;		    /* its disk layer, until the image is complete */
+	struct vm_bringup *bringup; /* from the image on, until all children are usable */
+	struct ready_vm ready;	    /* once all are usable */
+	struct sandbox *sandbox;    /* until it is in the catalogue */
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+struct fork {
+	struct core_call *call;
+	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
+	enum fork_state state;
+	bool reseed;
+	unsigned n, missing; /* children; parts that the state still waits for */
+	struct child *children;
+	struct disk_job *layers; /* being opened */
+	int writable;		 /* the parent's next disk layer */
+	struct deferred deferred;
+	struct vmproc_request *request;
+	struct vmproc_image *image;
+	/* The service's state of the parent at the moment of the image. */
+	struct exec_point point;
+	struct replay replay;
+	uint64_t seq;
+	bool guest_busy;
+	char *tenant;
+	uint64_t began_ns;
+	struct core_forked made; /* the result, with statistics */
+};
+
+struct fork_call {
+	struct core_call call;
+	core_fork_fn *fn;
+	struct fork *fork; /* NULL when it could not begin, or has failed */
+};
+
+static struct fork *fork_of(const struct core_call *call)
+{
+	return container_of(call, struct fork_call, call)->fork;
+}
+
+static void child_fini(struct child *child)
+{
+	if (child->blank)
+		vmproc_drop(child->blank, NULL, NULL);
+	disk_close(child->fork->call->core->loop, &child->writable);
+	vm_bringup_free(child->bringup);
+	ready_vm_drop(&child->ready);
+	if (child->sandbox)
+		sandbox_free(child->sandbox);
+}
+
+/* Allows the parent's next image, and reads the parent's output again. */
+static void release_parent(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+
+	snapshots_of(s)->copying = NULL;
+	exec_hold(s, false);
+}
+
+static void fork_put_away(struct core_call *call)
+{
+	struct fork *fork = fork_of(call);
+
+	if (!fork)
+		return;
+	container_of(call, struct fork_call, call)->fork = NULL;
+	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
+
+	deferred_cancel(&fork->deferred);
+	disk_job_cancel(fork->layers);
+	disk_close(call->core->loop, &fork->writable);
+	if (fork->request)
+		vmproc_request_cancel(fork->request);
+	if (parent)
+		release_parent(fork);
+	for (unsigned i = 0; i < fork->n; i++)
+		child_fini(&fork->children[i]);
+	vmproc_image_put(fork->image);
+	exec_point_fini(&fork->point);
+	replay_fini(&fork->replay);
+	free(fork->children);
+	free(fork->tenant);
+	free(fork);
+	if (parent)
+		fork_next(parent);
+}
+
+static void fail(struct fork *fork, const struct failure *f)
+{
+	snapshots_of_core(fork->call->core)->fork_failures++;
+	call_finish(fork->call, f);
+}
+
+/* --- children ------------------------------------------------------------------------------- */
+
+/* Returns a child that is complete except for the VM, or NULL without memory. */
+static struct sandbox *sandbox_of(struct fork *fork)
+{
+	struct sandbox *p = fork->parent, *s = sandbox_new(p->core, "", p->tenant);
+
+	free(s->ancestors);
+	s->ancestors = lineage_of_child(p);
+	s->size = p->size;
+	memcpy(s->template, p->template, sizeof(s->template));
+	s->timeout_s = p->timeout_s;
+	s->idle_timeout_s = p->idle_timeout_s;
+	s->persistent = p->persistent;
+	s->egress = p->egress;
+	exec_of(s)->seq = fork->seq;
+	exec_of(s)->guest_busy = fork->guest_busy;
+	sandbox_set_env(s, p->env, p->env_len);
+	if (sandbox_set_metadata(s, p->metadata) &&
+	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 && exec_copy(s, &fork->point) == 0)
+		return s;
+	sandbox_free(s);
+	return NULL;
+}
+
+static bool make_rows(struct fork *fork, struct store_sandbox *rows)
+{
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+
+		child->sandbox = sandbox_of(fork);
+		if (!child->sandbox)
+			return false;
+		child->ready = vm_bringup_take(child->bringup);
+		child->bringup = NULL;
+		memcpy(child->id, child->ready.id, sizeof(child->id));
+		rows[i] = sandbox_row(child->sandbox, &child->ready);
+	}
+	return true;
+}
+
+static void note_stats(struct fork *fork)
+{
+	struct core_forked *made = &fork->made;
+
+	for (unsigned i = 0; i < fork->n; i++) {
+		uint64_t ready_us = (fork->children[i].ready.running_ns - fork->began_ns) / 1000;
+
+		if (ready_us > made->ready_us)
+			made->ready_us = ready_us;
+	}
+	made->pause_us = fork->image->pause_ns / 1000;
+	made->copied_bytes = fork->image->copied_bytes;
+	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
+		 fork->parent->id, fork->n, (unsigned long long)made->pause_us,
+		 (unsigned long long)made->copied_bytes >> 10);
+}
+
+static void begin(struct fork *fork)
+{
+	struct core *c = fork->call->core;
+
+	fork->state = FORK_MADE;
+	snapshots_of_core(c)->forks++;
+	note_stats(fork);
+	sandbox_touch(fork->parent);
+	vmproc_image_put(fork->image);
+	fork->image = NULL;
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+		struct sandbox *s = child->sandbox;
+
+		child->sandbox = NULL;
+		sandbox_begin(s, &child->ready);
+		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
+		exec_go_on(s);
+	}
+	call_finish(fork->call, NULL);
+}
+
+static void complete(struct fork *fork)
+{
+	scoped_free struct store_sandbox *rows = must_alloc(fork->n * sizeof(*rows));
+	struct failure f;
+	struct err e;
+
+	if (!make_rows(fork, rows)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		fail(fork, &f);
+	} else if (store_sandboxes_add(fork->call->core->store, rows, fork->n, &e) < 0) {
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		fail(fork, &f);
+	} else {
+		begin(fork);
+	}
+}
+
+static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
+{
+	struct child *child = arg;
+	struct fork *fork = child->fork;
+	struct failure f;
+
+	if (w) {
+		if (--fork->missing == 0)
+			complete(fork);
+		return;
+	}
+	child->bringup = NULL;
+	failure_set(&f, 503, "vm_failed", 5, "a child of %u could not be started: %.180s", fork->n,
+		    text);
+	fail(fork, &f);
+}
+
+static void start_children(struct fork *fork)
+{
+	fork->missing = fork->n;
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+		const struct vm_bringup_spec spec = {.size = fork->parent->size,
+						     .image = fork->image,
+						     .blank = child->blank,
+						     .writable = take_fd(&child->writable),
+						     .closed = !fork->parent->egress,
+						     .user_generators = fork->reseed};
+
+		child->blank = NULL;
+		child->bringup = vm_bringup_start(fork->call->core->pool, &spec, on_bringup, child);
+	}
+}
+
+/* --- the image ------------------------------------------------------------------------------ */
+
+/* Returns after how many seconds a retry makes sense; 0: it does not. -E2BIG lasts until children
+ * of earlier forks end, -ENOTSUP forever. */
+unsigned fork_retry_s(int error)
+{
+	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;
+}
+
+static void on_copied(void *arg, int error, const char *text, struct vmproc_image *image)
+{
+	struct fork *fork = arg;
+	struct sandbox *parent = fork->parent;
+	struct failure f;
+
+	fork->request = NULL;
+	if (error) {
+		failure_set(&f, 503, "fork_failed", fork_retry_s(error),
+			    "the VM could not be copied: %.180s", text);
+		fail(fork, &f);
+		return;
+	}
+	fork->state = FORK_CHILDREN;
+	fork->image = image;
+	release_parent(fork);
+	start_children(fork);
+	fork_next(parent);
+}
+
+/*
+ * Copies the service's state of the parent. The count of output bytes and the replay must belong to
+ * the same moment, and must not be ahead of the image: nothing is read from the guest until the
+ * image is complete. The guest still holds the output in flight by then, for the children's attach.
+ */
+static int note_parent(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+
+	exec_hold(s, true);
+	fork->seq = exec_of(s)->seq;
+	fork->guest_busy = exec_of(s)->guest_busy;
+	int ret = exec_note(s, &fork->point);
+	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);
+}
+
+static void copy(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+	struct failure f;
+
+	fork->state = FORK_COPYING;
+	snapshots_of(s)->copying = fork->call;
+	if (note_parent(fork) == 0) {
+		fork->request =
+			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
+		return;
+	}
+	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: no memory");
+	fail(fork, &f);
+}
+
+void fork_next(struct sandbox *s)
+{
+	freeze_next(s->core); /* a freeze may have waited for this image */
+	if (snapshots_of(s)->copying || s->core->closing ||
+	    (s->state != SBX_READY && s->state != SBX_RUNNING))
+		return;
+	list_each (pos, &snapshots_of(s)->forks) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (fork_of(call)->state != FORK_WAITING)
+			continue;
+		copy(fork_of(call));
+		return;
+	}
+}
+
+void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	struct core_call *copying = snapshots_of(s)->copying;
+
+	/* Fail the one being copied last: its end would start the next in the queue. */
+	list_each_safe (pos, &snapshots_of(s)->forks) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call != copying)
+			fail(fork_of(call), f);
+	}
+	if (copying)
+		fail(fork_of(copying), f);
+}
+
+/* --- blank VMs and layers ------------------------------------------------------------------- */
+
+static void begin_copy(void *arg)
+{
+	struct fork *fork = arg;
+
+	fork_next(fork->parent);
+}
+
+static void part_ready(struct fork *fork)
+{
+	if (--fork->missing)
+		return;
+	fork->state = FORK_WAITING;
+	/* Not from inside an event of the parent's running call. */
+	deferred_run(&fork->call->core->deferred, &fork->deferred, begin_copy, fork);
+}
+
+static void on_blank_ready(void *arg)
+{
+	struct child *child = arg;
+
+	part_ready(child->fork);
+}
+
+static void on_blank_died(void *arg, const char *reason)
+{
+	struct child *child = arg;
+	struct failure f;
+
+	failure_set(&f, 503, "vm_failed", 5, "a VM for the child could not be started: %.180s",
+		    reason);
+	fail(child->fork, &f);
+}
+
+static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
+
+/* Takes the disk layers: one for each child, and one for the parent, whose current layer becomes
+ * part of the image. */
+static void on_layers(void *arg, struct disk_job *layers)
+{
+	struct fork *fork = arg;
+	struct failure f;
+
+	fork->layers = NULL;
+	if (layers->ret < 0) {
+		failure_set(&f, 503, "fork_failed", 5, "%s", layers->err.text);
+		fail(fork, &f);
+		return;
+	}
+	fork->writable = take_fd(&layers->fds[fork->n]);
+	for (unsigned i = 0; i < fork->n; i++)
+		fork->children[i].writable = take_fd(&layers->fds[i]);
+	part_ready(fork);
+}
+
+static void take_blanks(struct fork *fork)
+{
+	struct core *c = fork->call->core;
+	const struct size *size = &fork->parent->size;
+	struct vmproc_spec spec = size_vm_spec(size, false);
+	unsigned ready = 0;
+
+	for (unsigned i = 0; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+
+		child->blank = pool_take_blank(c->pool, size);
+		if (!child->blank)
+			break;
+		vmproc_set_owner(child->blank, &blank_owner, child);
+		ready++;
+	}
+	for (unsigned i = ready; i < fork->n; i++) {
+		struct child *child = &fork->children[i];
+
+		child->blank = vmproc_spawn(&c->vms, &spec, &blank_owner, child);
+	}
+	for (; ready; ready--)
+		part_ready(fork);
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+static bool check(struct core *c, unsigned n, struct failure *f)
+{
+	if (c->closing) {
+		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		return false;
+	}
+	if (n < 1 || n > c->config.fork_max) {
+		failure_set(f, 400, "out_of_range", 0, "n is %u, it must be from 1 to %u", n,
+			    c->config.fork_max);
+		return false;
+	}
+	if (n >= c->vms.max_vms) {
+		failure_set(f, 503, "no_capacity", 0,
+			    "n is %u, and this host can run %u VMs, including the parent's", n,
+			    c->vms.max_vms);
+		return false;
+	}
+	return true;
+}
+
+static void fork_notify(struct core_call *call)
+{
+	struct fork *fork = fork_of(call);
+
+	if (call->failed) {
+		container_of(call, struct fork_call, call)->fn(call->arg, NULL, &call->failure);
+		return;
+	}
+	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
+	for (unsigned i = 0; i < fork->n; i++)
+		ids[i] = fork->children[i].id;
+	fork->made.ids = ids;
+	fork->made.n = fork->n;
+	container_of(call, struct fork_call, call)->fn(call->arg, &fork->made, NULL);
+}
+
+/* Deletes the children: the client never received their ids. */
+static void fork_abandon(struct core_call *call)
+{
+	struct fork *fork = fork_of(call);
+
+	for (unsigned i = 0; fork && fork->state == FORK_MADE && i < fork->n; i++) {
+		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
+
+		if (s)
+			sandbox_end(s, "deleted", "the client that forked it disconnected", true);
+	}
+	call_free(call);
+}
+
+static const struct call_ops fork_ops = {
+	.size = sizeof(struct fork_call),
+	.makes_sandboxes = true,
+	.put_away = fork_put_away,
+	.notify = fork_notify,
+	.abandon = fork_abandon,
+};
+
+struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
+			    bool reseed, core_fork_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &fork_ops, arg);
+	struct failure f;
+
+	container_of(call, struct fork_call, call)->fn = fn;
+	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
+	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
+	    !tenant_has_disk(c, tenant, (uint64_t)n * s->size.rootfs_gb, &f) ||
+	    !promises_have_room(c, (uint64_t)n * s->size.ram_mib, &f)) {
+		snapshots_of_core(c)->fork_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct fork *fork = must_alloc(sizeof(*fork));
+	*fork = (struct fork){.call = call,
+			      .parent = s,
+			      .reseed = reseed,
+			      .n = n,
+			      .missing = n + 1,
+			      .writable = -1};
+	fork->children = must_alloc(n * sizeof(*fork->children));
+	for (unsigned i = 0; i < n; i++)
+		fork->children[i] = (struct child){.fork = fork, .writable = -1};
+	fork->tenant = strdup(tenant);
+	if (!fork->tenant)
+		abort();
+	fork->began_ns = now_ns();
+	container_of(call, struct fork_call, call)->fork = fork;
+	call_expect(call, s->owner, n, &s->size);
+	list_add_tail(&snapshots_of(s)->forks, &call->link);
+	sandbox_touch(s);
+	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);
+	take_blanks(fork);
+	return call;
+}

@@ -1,0 +1,626 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Freezes a sandbox:
+ * 1. Its VM takes an image of itself and stays paused.
+ * 2. Worker threads write the image to disk as a Space.
+ * 3. One transaction in the catalogue replaces the sandbox by the Space, and the VM is dropped.
+ * A failure before the end of step 3 removes the files, and the VM continues. A power failure that
+ * loses the transaction also ends the VM, and leaves a directory that was never reported to
+ * anybody.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/internal.h"
+#include "orchestrator/snapshot/space-files.h"
+#include "orchestrator/template/disk-layer.h"
+
+/* Number of slots. A freeze has one while its image is taken and written. Tenants get slots in
+ * turn. */
+#define AT_ONCE 2
+/* A freeze whose VM process takes longer for its image loses its slot, so that slow VMs of two
+ * tenants can't block all others. */
+#define IMAGE_SLOT_MS 3000
+
+enum freeze_state {
+	FREEZE_WAITING, /* for a slot, the disk layer, and a fork of the sandbox */
+	FREEZE_IMAGE,	/* the VM process takes the image */
+	FREEZE_WRITING,
+	FREEZE_THAWING, /* it failed; the VM is being resumed */
+	FREEZE_SYNCING, /* it is a Space; waits until the catalogue is on disk */
+};
+
+struct freeze {
+	struct list link; /* on snapshot_core.freezes */
+	struct core *core;
+	struct sandbox *sandbox; /* NULL from FREEZE_SYNCING on */
+	struct tenant *owner;
+	struct list waiting; /* on the owner's snapshot_tenant.freezes */
+	bool has_slot;
+	struct loop_timer slot_limit;
+	struct list calls; /* waiting for the result */
+	enum freeze_state state;
+	struct deferred deferred;
+	char id[SANDBOX_ID_LEN + 1];
+	struct exec_point call;
+	uint64_t seq;
+	bool guest_busy;
+	struct disk_job *layer; /* being opened */
+	int writable;		/* the VM's next disk layer */
+	struct err layer_err;	/* why `writable` is missing */
+	struct space_job *job;
+	struct store_sync *sync;
+};
+
+struct freeze_call {
+	struct core_call call;
+	core_id_fn *fn;
+	char space[SANDBOX_ID_LEN + 1]; /* its id, once it is made */
+};
+
+static struct freeze_call *freeze_call_of(const struct core_call *call)
+{
+	return container_of(call, struct freeze_call, call);
+}
+
+/* The state that workers use. May outlive its freeze and the core. */
+struct space_job {
+	struct freeze *freeze; /* NULL: cancelled */
+	struct loop *loop;
+	struct space_write write;
+};
+
+static void job_free(struct space_job *job)
+{
+	vmproc_image_put(job->write.image);
+	space_write_fini(&job->write);
+	free(job);
+}
+
+/* --- slots, tenants in turn ----------------------------------------------------------------- */
+
+static void wait_for_turn(struct freeze *fr)
+{
+	struct tenant *t = fr->owner;
+
+	if (list_empty(&snapshots_of_tenant(t)->freezes))
+		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns,
+			      &snapshots_of_tenant(t)->freeze_turn);
+	list_add_tail(&snapshots_of_tenant(t)->freezes, &fr->waiting);
+}
+
+/* Leaves the queue, and moves the tenant behind the others. */
+static void stop_waiting(struct freeze *fr)
+{
+	struct tenant *t = fr->owner;
+
+	list_del(&fr->waiting);
+	list_del(&snapshots_of_tenant(t)->freeze_turn);
+	if (!list_empty(&snapshots_of_tenant(t)->freezes))
+		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns,
+			      &snapshots_of_tenant(t)->freeze_turn);
+}
+
+static void release_slot(struct freeze *fr)
+{
+	loop_timer_clear(fr->core->loop, &fr->slot_limit);
+	snapshots_of_core(fr->core)->n_freezing -= fr->has_slot;
+	fr->has_slot = false;
+}
+
+static void on_slot_limit(void *arg)
+{
+	struct freeze *fr = arg;
+
+	release_slot(fr);
+	freeze_next(fr->core);
+}
+
+static void take_slot(struct freeze *fr)
+{
+	stop_waiting(fr);
+	fr->has_slot = true;
+	snapshots_of_core(fr->core)->n_freezing++;
+	snapshots_of_tenant(fr->owner)->freezing++;
+	fr->slot_limit = (struct loop_timer){.fn = on_slot_limit, .arg = fr};
+	loop_timer_set(fr->core->loop, &fr->slot_limit, IMAGE_SLOT_MS);
+}
+
+static bool is_under_way(const struct freeze *fr)
+{
+	return fr->state != FREEZE_WAITING && fr->state != FREEZE_SYNCING;
+}
+
+/* Releases the slot and the place in the queue or in the tenant's count. */
+static void leave(struct freeze *fr)
+{
+	if (is_under_way(fr))
+		snapshots_of_tenant(fr->owner)->freezing--;
+	if (fr->state == FREEZE_WAITING)
+		stop_waiting(fr);
+	release_slot(fr);
+}
+
+/* --- freeing -------------------------------------------------------------------------------- */
+
+static void freeze_free(struct freeze *fr)
+{
+	leave(fr);
+	tenant_put(fr->owner);
+	list_del(&fr->link);
+	deferred_cancel(&fr->deferred);
+	disk_job_cancel(fr->layer);
+	disk_close(fr->core->loop, &fr->writable);
+	store_sync_cancel(fr->sync);
+	if (fr->job) {
+		fr->job->freeze = NULL;
+		atomic_store(&fr->job->write.cancelled, true);
+	}
+	while (!list_empty(&fr->calls))
+		call_free(container_of(fr->calls.next, struct core_call, link));
+	exec_point_fini(&fr->call);
+	free(fr);
+}
+
+void freezes_free(struct core *c)
+{
+	while (!list_empty(&snapshots_of_core(c)->freezes))
+		freeze_free(container_of(snapshots_of_core(c)->freezes.next, struct freeze, link));
+}
+
+static void finish_calls(struct freeze *fr, const struct failure *f)
+{
+	while (!list_empty(&fr->calls)) {
+		struct core_call *call = container_of(fr->calls.next, struct core_call, link);
+
+		if (!f)
+			memcpy(freeze_call_of(call)->space, fr->id, SANDBOX_ID_LEN + 1);
+		call_finish(call, f);
+	}
+}
+
+static bool lifetime_is_over(const struct sandbox *s)
+{
+	return s->expires_ms && boottime_ms() >= s->expires_ms;
+}
+
+void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
+{
+	struct freeze *fr = snapshots_of(s)->freeze;
+
+	snapshots_of(s)->freeze = NULL;
+	if (!fr)
+		return;
+	if (f)
+		finish_calls(fr, f);
+	struct core *c = fr->core;
+	freeze_free(fr);
+	if (!f)
+		return;
+	/* The timer fired once already: set it again, since a merged sandbox stays alive. */
+	if (lifetime_is_over(s))
+		loop_timer_set(c->loop, &s->lifetime, 0);
+	freeze_next(c);
+}
+
+/* --- failure: the VM continues -------------------------------------------------------------- */
+
+/* Continues the sandbox and its calls after a failed freeze: its VM runs. */
+static void thawed(struct freeze *fr)
+{
+	struct sandbox *s = fr->sandbox;
+	bool running = fr->call.running && !list_empty(&exec_of(s)->calls);
+	struct core *c = fr->core;
+
+	snapshots_of(s)->freeze = NULL;
+	freeze_free(fr);
+	sandbox_step(s, SBX_THAW);
+	if (running)
+		sandbox_step(s, SBX_EXEC);
+	exec_hold(s, false);
+	if (lifetime_is_over(s)) {
+		sandbox_end(s, "expired", "its lifetime is over, and it could not be frozen",
+			    false);
+	} else {
+		sandbox_touch(s);
+		sandbox_dial(s);
+		exec_next(s);
+		fork_next(s);
+	}
+	freeze_next(c);
+}
+
+static void on_resumed(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	if (!error) /* else the VM's owner learns of its death next */
+		thawed(arg);
+}
+
+static void fail_with(struct freeze *fr, const struct failure *f)
+{
+	struct sandbox *s = fr->sandbox;
+
+	snapshots_of_core(fr->core)->freeze_failures++;
+	log_warn("%s", f->text);
+	finish_calls(fr, f);
+	if (fr->job)
+		job_free(fr->job);
+	fr->job = NULL;
+	if (fr->state == FREEZE_WRITING) {
+		release_slot(fr);
+		fr->state = FREEZE_THAWING;
+		vmproc_run(s->vm, on_resumed, fr);
+	} else {
+		thawed(fr);
+	}
+}
+
+/* Fails the freeze. A retry may succeed after `retry_s` seconds; 0: waiting does not help. */
+static void fail_for(struct freeze *fr, const char *text, unsigned retry_s)
+{
+	struct failure f;
+
+	failure_set(&f, 503, "freeze_failed", retry_s,
+		    "sandbox %s can't be frozen and keeps running: %.180s", fr->sandbox->id, text);
+	fail_with(fr, &f);
+}
+
+static void fail(struct freeze *fr, const char *text)
+{
+	fail_for(fr, text, 5);
+}
+
+/* True when all Spaces of the tenant, with `more` bytes for this one, fit the quota. */
+static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failure *f)
+{
+	const struct sandbox *s = fr->sandbox;
+	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant);
+	uint64_t used = more + snapshots_of_tenant(s->owner)->spaces_bytes;
+
+	if (used <= most)
+		return true;
+	failure_set(f, 429, "quota_reached", 0,
+		    "sandbox %s can't be frozen and keeps running: with it, the spaces of this key "
+		    "would take %llu MiB of the disk, the limit is %llu MiB",
+		    s->id, (unsigned long long)used >> 20, (unsigned long long)most >> 20);
+	return false;
+}
+
+/* --- the catalogue -------------------------------------------------------------------------- */
+
+static struct store_space row_of(const struct freeze *fr)
+{
+	const struct sandbox *s = fr->sandbox;
+
+	return (struct store_space){
+		.id = fr->id,
+		.tenant = s->tenant,
+		.sandbox = s->id,
+		.template = s->template,
+		.vcpus = s->size.vcpus,
+		.ram_mib = s->size.ram_mib,
+		.rootfs_gb = s->size.rootfs_gb,
+		.timeout_s = s->timeout_s,
+		.idle_timeout_s = s->idle_timeout_s,
+		.egress = s->egress,
+		.created_at_ms = realtime_ms(),
+		.size_bytes = fr->job->write.size_bytes,
+		.seq_reserved = fr->seq,
+		.metadata = s->metadata,
+		.env = s->env,
+		.env_len = s->env_len,
+	};
+}
+
+static void on_synced(void *arg, int error)
+{
+	struct freeze *fr = arg;
+	struct core *c = fr->core;
+	struct failure f;
+
+	fr->sync = NULL;
+	failure_set(&f, 503, "catalogue", 0,
+		    "it is frozen as space %s, but the disk has not stored that and a power "
+		    "failure may undo it: %s",
+		    fr->id, strerror(-error));
+	if (error)
+		log_error("%s", f.text);
+	finish_calls(fr, error ? &f : NULL);
+	freeze_free(fr);
+	freeze_next(c);
+}
+
+static void commit(struct freeze *fr)
+{
+	struct core *c = fr->core;
+	struct sandbox *s = fr->sandbox;
+	struct store_space row = row_of(fr);
+	char text[ERR_TEXT_MAX];
+	struct failure f;
+	struct err e;
+
+	snprintf(text, sizeof(text), "it was frozen as space %s", fr->id);
+	if (!is_within_quota(fr, row.size_bytes, &f)) {
+		space_files_drop(c, fr->id);
+		fail_with(fr, &f);
+		return;
+	}
+	if (store_space_freeze(c->store, &row, row.created_at_ms, "frozen", text, &e) < 0) {
+		space_files_drop(c, fr->id);
+		fail(fr, e.text);
+		return;
+	}
+	snapshots_of_core(c)->n_frozen++;
+	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
+		 (unsigned long long)row.size_bytes >> 10);
+	space_checked(space_add(c, &row));
+	job_free(fr->job);
+	fr->job = NULL;
+	leave(fr);
+	fr->state = FREEZE_SYNCING;
+	fr->sandbox = NULL;
+	snapshots_of(s)->freeze = NULL;
+	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
+	fr->sync = store_sync(c, on_synced, fr);
+}
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static void work(void *arg)
+{
+	struct space_job *job = arg;
+
+	space_write_step(&job->write);
+}
+
+static void on_step(void *arg)
+{
+	struct space_job *job = arg;
+	struct freeze *fr = job->freeze;
+	char text[ERR_TEXT_MAX];
+
+	/* A cancelled write needs one more step, even when it is complete: that step removes the
+	 * files. */
+	if (!job->write.over || (!fr && job->write.ret == 0)) {
+		if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
+			return;
+		err_say(&job->write.err, ENOMEM, "no memory");
+		job->write.ret = -ENOMEM;
+	}
+	if (fr && job->write.ret == 0) {
+		commit(fr);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s", job->write.err.text);
+	job_free(job);
+	if (fr) {
+		fr->job = NULL;
+		fail(fr, text);
+	}
+}
+
+static void fill_manifest(struct freeze *fr, struct space_manifest *m)
+{
+	const struct sandbox *s = fr->sandbox;
+
+	memcpy(m->id, fr->id, sizeof(m->id));
+	memcpy(m->template, s->template, sizeof(m->template));
+	m->size = s->size;
+	m->guest_busy = fr->guest_busy;
+	/* The job owns the call's buffers from here on. The freeze only remembers that a call runs.
+	 */
+	m->call = fr->call;
+	fr->call = (struct exec_point){.running = m->call.running};
+}
+
+static void on_image(void *arg, int error, const char *text, struct vmproc_image *image)
+{
+	struct freeze *fr = arg;
+
+	loop_timer_clear(fr->core->loop, &fr->slot_limit);
+	if (error) {
+		fail_for(fr, text, fork_retry_s(error));
+		return;
+	}
+	struct space_job *job = must_alloc(sizeof(*job));
+	job->freeze = fr;
+	job->loop = fr->core->loop;
+	fill_manifest(fr, &job->write.manifest);
+	space_write_begin(&job->write, fr->core->config.state_dir, image);
+	fr->job = job;
+	fr->state = FREEZE_WRITING;
+	if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
+		return;
+	fr->job = NULL;
+	job_free(job);
+	fail(fr, "no memory");
+}
+
+/* Saves the state of the running call. As for a fork, the output received so far and the output
+ * that the guest still holds must match the moment of the image. */
+static int note(struct freeze *fr)
+{
+	struct sandbox *s = fr->sandbox;
+
+	exec_hold(s, true);
+	fr->seq = exec_of(s)->seq_reserved;
+	fr->guest_busy = exec_of(s)->guest_busy;
+	return exec_note(s, &fr->call);
+}
+
+static void begin(struct freeze *fr)
+{
+	struct sandbox *s = fr->sandbox;
+	struct failure full;
+	bool allowed = is_within_quota(fr, 1, &full);
+
+	take_slot(fr);
+	fr->state = FREEZE_IMAGE;
+	if (fr->writable >= 0 && note(fr) < 0) {
+		disk_close(fr->core->loop, &fr->writable);
+		err_say(&fr->layer_err, ENOMEM, "no memory");
+	}
+	sandbox_step(s, SBX_FREEZE);
+	if (!allowed)
+		fail_with(fr, &full);
+	else if (fr->writable < 0)
+		fail(fr, fr->layer_err.text);
+	else
+		vmproc_freeze(s->vm, take_fd(&fr->writable), on_image, fr);
+}
+
+static bool may_begin(const struct freeze *fr)
+{
+	const struct sandbox *s = fr->sandbox;
+
+	return fr->state == FREEZE_WAITING && !fr->layer && !snapshots_of(s)->copying &&
+	       (s->state == SBX_READY || s->state == SBX_RUNNING);
+}
+
+/* True for a freeze that the idle timeout started, when the sandbox is in use again. */
+static bool is_unwanted(const struct freeze *fr)
+{
+	return fr->state == FREEZE_WAITING && list_empty(&fr->calls) &&
+	       sandbox_is_busy(fr->sandbox) && !lifetime_is_over(fr->sandbox);
+}
+
+/* Returns the first freeze of the tenant that may begin, and drops unwanted ones. */
+static struct freeze *first_freeze_of(struct tenant *t)
+{
+	list_each_safe (pos, &snapshots_of_tenant(t)->freezes) {
+		struct freeze *fr = container_of(pos, struct freeze, waiting);
+
+		if (is_unwanted(fr)) {
+			snapshots_of(fr->sandbox)->freeze = NULL;
+			freeze_free(fr);
+		} else if (may_begin(fr)) {
+			return fr;
+		}
+	}
+	return NULL;
+}
+
+/* Returns the next freeze to begin. A tenant with a slot gets another one only when no other tenant
+ * can use it. */
+static struct freeze *choose(struct core *c)
+{
+	struct freeze *second = NULL;
+
+	if (snapshots_of_core(c)->n_freezing >= AT_ONCE)
+		return NULL;
+	list_each_safe (pos, &snapshots_of_core(c)->freeze_turns) {
+		struct tenant *t = container_of(pos, struct snapshot_tenant, freeze_turn)->tenant;
+		struct freeze *fr =
+			snapshots_of_tenant(t)->freezing < AT_ONCE ? first_freeze_of(t) : NULL;
+
+		if (fr && !snapshots_of_tenant(t)->freezing)
+			return fr;
+		second = second ? second : fr;
+	}
+	return second;
+}
+
+static void begin_next(void *arg)
+{
+	struct core *c = arg;
+	struct freeze *fr = c->closing ? NULL : choose(c);
+
+	if (!fr)
+		return;
+	/* One per turn of the loop: a freeze that fails at once changes the list. */
+	freeze_next(c);
+	begin(fr);
+}
+
+/* Deferred: never from inside an event of a sandbox. */
+void freeze_next(struct core *c)
+{
+	if (!list_empty(&snapshots_of_core(c)->freeze_turns) &&
+	    snapshots_of_core(c)->n_freezing < AT_ONCE)
+		deferred_run(&c->deferred, &snapshots_of_core(c)->freeze_deferred, begin_next, c);
+}
+
+static void on_layer(void *arg, struct disk_job *layer)
+{
+	struct freeze *fr = arg;
+
+	fr->layer = NULL;
+	fr->layer_err = layer->err;
+	fr->writable = take_fd(&layer->fds[0]);
+	freeze_next(fr->core);
+}
+
+void freeze_start(struct sandbox *s, struct core_call *call)
+{
+	struct core *c = s->core;
+	struct freeze *fr = snapshots_of(s)->freeze;
+
+	if (!fr) {
+		fr = must_alloc(sizeof(*fr));
+		*fr = (struct freeze){
+			.core = c, .sandbox = s, .owner = tenant_hold(s->owner), .writable = -1};
+		list_init(&fr->calls);
+		list_init(&fr->waiting);
+		wait_for_turn(fr);
+		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
+		list_add_tail(&snapshots_of_core(c)->freezes, &fr->link);
+		snapshots_of(s)->freeze = fr;
+		fr->layer = disk_layers_open(c->loop, c->config.state_dir, 1, on_layer, fr);
+	}
+	if (call)
+		list_add_tail(&fr->calls, &call->link);
+	freeze_next(c);
+}
+
+void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
+{
+	struct space_job *job = snapshots_of(s)->freeze ? snapshots_of(s)->freeze->job : NULL;
+
+	*written = job ? atomic_load(&job->write.written) : 0;
+	*total = job ? atomic_load(&job->write.total) : 0;
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+static void freeze_notify(struct core_call *call)
+{
+	if (!call->abandoned)
+		freeze_call_of(call)->fn(call->arg,
+					 call->failed ? NULL : freeze_call_of(call)->space,
+					 call->failed ? &call->failure : NULL);
+}
+
+static const struct call_ops freeze_ops = {
+	.size = sizeof(struct freeze_call),
+	.notify = freeze_notify,
+};
+
+struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
+			      void *arg)
+{
+	struct core_call *call = call_new(c, &freeze_ops, arg);
+	struct failure f;
+
+	freeze_call_of(call)->fn = fn;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (s && s->state == SBX_ADOPTING)
+		sandbox_is_reached(s, &f);
+	else if (s && c->closing)
+		failure_set(&f, 503, "stopping", 5, "the service is stopping");
+	else if (s) {
+		freeze_start(s, call);
+		return call;
+	}
+	call_finish(call, &f);
+	return call;
+}

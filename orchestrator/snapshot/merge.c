@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A merge moves a sandbox's id to the VM of one of its descendants: first in the catalogue, in one
+ * transaction, then in memory, within the same turn of the loop. No other call sees a state in
+ * between.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/snapshot/snapshots.h"
+#include "orchestrator/snapshot/state.h"
+
+static size_t count_heirs(const struct sandbox *s)
+{
+	size_t n = 0;
+
+	list_each (pos, &s->heirs)
+		n++;
+	return n;
+}
+
+/* Computes the new ancestors of the winner's descendants, which then descend from the parent.
+ * Returns the number of `lines`; their strings belong to the caller. */
+static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
+			    struct store_line *lines)
+{
+	size_t n = 0;
+
+	list_each (pos, &winner->heirs) {
+		const struct sandbox *s = container_of(pos, struct descent, of_elder)->heir;
+
+		lines[n++] = (struct store_line){s->id,
+						 lineage_merged(s->ancestors, winner->id, parent)};
+	}
+	return n;
+}
+
+/* Applies the new ancestor lists, or frees them unless `keep`. */
+static void apply_lines(struct sandbox *s, const struct store_line *lines, size_t n, bool keep)
+{
+	for (size_t i = 0; i < n; i++) {
+		char *ancestors = (char *)(uintptr_t)lines[i].ancestors;
+		struct sandbox *each =
+			keep ? sandbox_living(s->core, s->tenant, lines[i].id) : NULL;
+
+		if (each)
+			lineage_change(each, ancestors);
+		else
+			free(ancestors);
+	}
+}
+
+/* Drops the parent's VM with its connections and gives the parent the winner's VM. */
+static void move_vm(struct sandbox *parent, struct sandbox *winner)
+{
+	struct vmproc *old = parent->vm;
+
+	guest_link_cancel_dial(&parent->guest);
+	guest_link_cancel_dial(&winner->guest);
+	sandbox_drop_agent(parent);
+	parent->vm = winner->vm;
+	guest_link_take(&parent->guest, guest_link_release(&winner->guest));
+	exec_of(parent)->sending_bytes = exec_of(winner)->sending_bytes;
+	winner->vm = NULL;
+	exec_of(winner)->sending_bytes = 0;
+	parent->slot = winner->slot;
+	parent->pid = winner->pid;
+	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
+	exec_of(parent)->guest_busy = exec_of(winner)->guest_busy;
+	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
+	vmproc_drop(old, NULL, NULL);
+}
+
+/* Returns the higher of both event numbers, so that no number is used twice under the parent's
+ * id. */
+static uint64_t higher_seq(const struct sandbox *parent, const struct sandbox *winner)
+{
+	return exec_of(parent)->seq > exec_of(winner)->seq ? exec_of(parent)->seq
+							   : exec_of(winner)->seq;
+}
+
+static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
+{
+	uint64_t seq = higher_seq(parent, winner);
+	struct failure f;
+
+	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s during the call",
+		    winner->id, parent->id);
+	sandbox_fail_side_calls(parent, &f);
+	list_move_all(&exec_of(parent)->interrupts, &exec_of(winner)->interrupts);
+	sandbox_fail_side_calls(winner, &f);
+	exec_move(winner, parent);
+	move_vm(parent, winner);
+	journal_remove(exec_of(parent)->journal);
+	exec_of(parent)->journal = exec_of(winner)->journal;
+	exec_of(winner)->journal = NULL;
+	replay_fini(&exec_of(parent)->replay);
+	replay_move(&exec_of(parent)->replay, &exec_of(winner)->replay);
+	journal_count(exec_of(parent)->journal, exec_of(parent)->output);
+	exec_of(parent)->seq = seq;
+	exec_of(parent)->seq_reserved = m->seq_reserved;
+	sandbox_end_merged(winner, m->at_ms, m->text);
+	exec_keep_all(parent, REPLAY_BYTES_MAX);
+	sandbox_touch(parent);
+	if (!parent->guest.agent)
+		sandbox_dial(parent);
+	if (parent->state == SBX_RUNNING)
+		stall_begin(parent);
+	exec_hold(parent, false);
+	exec_next(parent);
+}
+
+static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure *f)
+{
+	struct core *c = parent->core;
+	scoped_free struct store_line *lines =
+		must_alloc((count_heirs(winner) + 1) * sizeof(*lines));
+	char text[ERR_TEXT_MAX];
+	struct err e;
+
+	snprintf(text, sizeof(text), "it was merged into %s", parent->id);
+	const struct store_merge m = {
+		.parent = parent->id,
+		.winner = winner->id,
+		.slot = winner->slot,
+		.pid = winner->pid,
+		.instance = winner->instance,
+		.seq_reserved = higher_seq(parent, winner) + SEQ_BLOCK,
+		.at_ms = realtime_ms(),
+		.code = "merged",
+		.text = text,
+		.lines = lines,
+		.n_lines = rewrite_lines(winner, parent->id, lines),
+	};
+	int ret = store_sandbox_merge(c->store, &m, &e);
+	apply_lines(parent, lines, m.n_lines, ret == 0);
+	if (ret < 0) {
+		failure_set(f, 503, "catalogue", 5, "%s", e.text);
+		return false;
+	}
+	snapshots_of_core(c)->merges++;
+	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
+		 winner->slot);
+	life_notify(parent, LIFE_MERGED, winner->id, NULL, NULL);
+	move(parent, winner, &m);
+	return true;
+}
+
+static bool try(struct core *c, const char *tenant, const char *parent_id, const char *winner_id,
+		struct failure *f)
+{
+	struct sandbox *parent = sandbox_find(c, tenant, parent_id, f);
+	struct sandbox *winner = parent ? sandbox_find(c, tenant, winner_id, f) : NULL;
+
+	if (!winner)
+		return false;
+	if (parent == winner) {
+		failure_set(f, 400, "out_of_range", 0, "a sandbox can't be merged into itself");
+		return false;
+	}
+	if (!lineage_has(winner->ancestors, parent->id)) {
+		failure_set(f, 409, "not_a_descendant", 0, "sandbox %s does not descend from %s",
+			    winner->id, parent->id);
+		return false;
+	}
+	return sandbox_is_reached(parent, f) && sandbox_is_reached(winner, f) &&
+	       merge(parent, winner, f);
+}
+
+struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
+			     const char *winner, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &call_plain, arg);
+	struct failure f;
+
+	call->done_fn = fn;
+	call_finish(call, try(c, tenant, parent, winner, &f) ? NULL : &f);
+	return call;
+}

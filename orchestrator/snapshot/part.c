@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What forks, freezes and Spaces need when something happens to a sandbox. */
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/internal.h"
+
+static void core_init(struct core *c)
+{
+	struct snapshot_core *of = snapshots_of_core(c);
+
+	list_init(&of->resumes);
+	list_init(&of->spaces);
+	for (size_t i = 0; i < BUCKETS; i++)
+		list_init(&of->space_buckets[i]);
+	list_init(&of->unread_spaces);
+	list_init(&of->lost_spaces);
+	list_init(&of->removals);
+	list_init(&of->freezes);
+	list_init(&of->freeze_turns);
+}
+
+static void tenant_init(struct tenant *t)
+{
+	snapshots_of_tenant(t)->tenant = t;
+	list_init(&snapshots_of_tenant(t)->freezes);
+	list_init(&snapshots_of_tenant(t)->freeze_turn);
+}
+
+static void sandbox_init(struct sandbox *s)
+{
+	list_init(&snapshots_of(s)->forks);
+}
+
+static void sandbox_fini(struct sandbox *s)
+{
+	freeze_sandbox_gone(s, NULL);
+	calls_free(&snapshots_of(s)->forks);
+}
+
+static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
+{
+	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
+}
+
+static void time_over(struct sandbox *s)
+{
+	freeze_start(s, NULL);
+}
+
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	fork_sandbox_gone(s, f);
+	freeze_sandbox_gone(s, f);
+}
+
+struct part snapshot_part = {
+	.core_size = sizeof(struct snapshot_core),
+	.tenant_size = sizeof(struct snapshot_tenant),
+	.sandbox_size = sizeof(struct snapshot_sandbox),
+	.core_init = core_init,
+	.tenant_init = tenant_init,
+	.sandbox_init = sandbox_init,
+	.sandbox_fini = sandbox_fini,
+	.agent_reached = fork_next,
+	.view = add_to_view,
+	.freeze = time_over,
+	.fail_side_calls = fail_side_calls,
+	.shed = resume_shed,
+};
+
+/* --- the end of the service ------------------------------------------------------------------ */
+
+void snapshots_shut_down(struct core *c, const struct failure *f)
+{
+	calls_fail(&snapshots_of_core(c)->resumes, f);
+	list_each (pos, &c->sandboxes)
+		fork_sandbox_gone(container_of(pos, struct sandbox, link), f);
+}
+
+void snapshots_close(struct core *c)
+{
+	calls_free(&snapshots_of_core(c)->resumes);
+}
+
+void snapshots_free(struct core *c)
+{
+	freezes_free(c);
+	spaces_free(c);
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A resume opens a Space's files, and reads those whose checksums are not verified yet. It restores
+ * a VM from them as a fork restores a child from its parent's image: the VM maps the files instead
+ * of reading them. Then one change of the catalogue turns the Space into a sandbox. If a step
+ * before that fails, the Space remains. The Space's files stay in place while the sandbox lives,
+ * because its VM maps them: when the sandbox is frozen again, they are linked, not copied.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/internal.h"
+#include "orchestrator/snapshot/space-files.h"
+#include "orchestrator/template/disk-layer.h"
+#include "orchestrator/template/pool.h"
+#include "orchestrator/template/private.h"
+#include "orchestrator/template/vm-bringup.h"
+
+/* The worker's part of a resume. It can outlive the resume and the core. */
+struct read_job {
+	struct resume *resume; /* NULL: the resume was cancelled */
+	struct space_read read;
+	int writable; /* the VM's disk layer, created after all files were read */
+	struct err layer_err;
+};
+
+struct resume {
+	struct core_call *call;
+	struct space *space; /* NULL once it is a sandbox */
+	struct space_resume how;
+	struct read_job *job;
+	struct space_manifest manifest;
+	struct vmproc_image *image;
+	struct stat memory; /* stat of its file */
+	struct private_wait private_wait;
+	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
+	struct err layer_err;
+	struct vm_bringup *bringup;
+	struct store_sync *sync;
+	char *tenant;
+	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
+};
+
+struct resume_call {
+	struct core_call call;
+	core_create_fn *fn;
+	struct resume *resume; /* NULL when it could not begin, or has failed */
+};
+
+static struct resume *resume_of(const struct core_call *call)
+{
+	return container_of(call, struct resume_call, call)->resume;
+}
+
+static void job_free(struct read_job *job)
+{
+	space_read_fini(&job->read);
+	close_fd(&job->writable);
+	free(job);
+}
+
+static void resume_put_away(struct core_call *call)
+{
+	struct resume *r = resume_of(call);
+
+	if (!r)
+		return;
+	container_of(call, struct resume_call, call)->resume = NULL;
+	if (r->space)
+		r->space->resume = NULL;
+	if (r->job) {
+		r->job->resume = NULL;
+		atomic_store(&r->job->read.cancelled, true);
+	}
+	private_unwait(&r->private_wait);
+	disk_close(call->core->loop, &r->writable);
+	vm_bringup_free(r->bringup);
+	vmproc_image_put(r->image);
+	store_sync_cancel(r->sync);
+	space_manifest_fini(&r->manifest);
+	free(r->tenant);
+	free(r);
+}
+
+static void fail(struct resume *r, const struct failure *f)
+{
+	snapshots_of_core(r->call->core)->resume_failures++;
+	call_finish(r->call, f);
+}
+
+/* --- the catalogue -------------------------------------------------------------------------- */
+
+/* Makes the sandbox, without its VM. Returns NULL when there is no memory. */
+static struct sandbox *sandbox_of(struct resume *r)
+{
+	const struct space *p = r->space;
+	struct sandbox *s = sandbox_new(p->core, "", p->tenant);
+
+	s->size = p->size;
+	memcpy(s->template, p->template, sizeof(s->template));
+	s->timeout_s = r->how.timeout_s;
+	s->idle_timeout_s = r->how.idle_timeout_s;
+	s->persistent = r->how.persistent;
+	s->egress = r->how.egress;
+	exec_of(s)->seq = p->seq;
+	exec_of(s)->guest_busy = r->manifest.guest_busy;
+	sandbox_set_env(s, p->env, p->env_len);
+	if (sandbox_set_metadata(s, p->metadata) && exec_copy(s, &r->manifest.call) == 0)
+		return s;
+	sandbox_free(s);
+	return NULL;
+}
+
+static void on_synced(void *arg, int error)
+{
+	struct resume *r = arg;
+
+	r->sync = NULL;
+	if (error)
+		log_error("the resume of a space can't be flushed to disk: %s", strerror(-error));
+	call_finish(r->call, NULL);
+}
+
+static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
+{
+	struct core *c = r->call->core;
+	struct space *p = r->space;
+
+	snapshots_of_core(c)->n_resumed++;
+	log_info("space %s: resumed as sandbox %s", p->id, s->id);
+	memcpy(snapshots_of(s)->space, p->id, sizeof(snapshots_of(s)->space));
+	memcpy(r->id, s->id, sizeof(r->id));
+	r->space = NULL;
+	space_forget(p);
+	call_expects_none(r->call);
+	sandbox_begin(s, ready);
+	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
+	exec_go_on(s);
+	r->sync = store_sync(c, on_synced, r);
+}
+
+static void complete(struct resume *r, struct vm_bringup *warm)
+{
+	struct core *c = r->call->core;
+	struct sandbox *s = sandbox_of(r);
+	struct ready_vm ready = vm_bringup_take(warm);
+	struct failure f;
+	struct err e;
+
+	failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+	if (s) {
+		const struct store_sandbox row = sandbox_row(s, &ready);
+
+		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
+			begin(r, s, &ready);
+			return;
+		}
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		sandbox_free(s);
+	}
+	ready_vm_drop(&ready);
+	fail(r, &f);
+}
+
+/* --- the VM --------------------------------------------------------------------------------- */
+
+static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
+{
+	struct resume *r = arg;
+	struct failure f;
+
+	r->bringup = NULL;
+	if (w) {
+		complete(r, w);
+		return;
+	}
+	failure_set(&f, 503, "vm_failed", 5, "space %s could not be started and is kept: %.180s",
+		    r->space->id, text);
+	fail(r, &f);
+}
+
+static int make_image(struct resume *r, struct space_read *read)
+{
+	struct vmproc_image image = {.memory_layers = read->manifest.memory_layers,
+				     .layers = read->manifest.layers,
+				     .disk_bytes = read->manifest.disk_bytes,
+				     .nfds = read->manifest.n_files};
+	struct space_manifest *m = &read->manifest;
+
+	if (!size_equal(&m->size, &r->space->size) || strcmp(m->template, r->space->template) != 0)
+		return err_say(&read->err, EINVAL, "its manifest belongs to another Space");
+	for (unsigned i = 0; i < image.nfds; i++)
+		image.fds[i] = take_fd(&read->fds[i]);
+	r->image = vmproc_image_of(&image);
+	r->memory = read->memory;
+	r->manifest = *m;
+	m->call = (struct exec_point){0};
+	return 0;
+}
+
+static void start_vm(struct resume *r)
+{
+	struct core *c = r->call->core;
+	struct failure f;
+
+	if (r->writable < 0) {
+		failure_set(&f, 503, "resume_failed", 5,
+			    "space %s can't be resumed and is kept: %.180s", r->space->id,
+			    r->layer_err.text);
+		fail(r, &f);
+		return;
+	}
+	const struct vm_bringup_spec spec = {.size = r->space->size,
+					     .image = r->image,
+					     .blank = pool_take_blank(c->pool, &r->space->size),
+					     .writable = take_fd(&r->writable),
+					     .closed = !r->how.egress};
+	r->bringup = vm_bringup_start(c->pool, &spec, on_bringup, r);
+}
+
+/* Replaces the image's memory file with the tenant's copy. A Space may have a template's memory
+ * file if it was frozen before its tenant required private memory. */
+static void on_private(void *arg, const struct failure *f)
+{
+	struct resume *r = arg;
+	struct failure failed;
+	struct err e;
+
+	if (f) {
+		fail(r, f);
+	} else if (private_take(r->call->core->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
+				&r->memory, &e) < 0) {
+		failure_set(&failed, 503, "resume_failed", 5,
+			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
+		fail(r, &failed);
+	} else {
+		start_vm(r);
+	}
+}
+
+static void choose_memory(struct resume *r)
+{
+	struct core *c = r->call->core;
+
+	if (!tenant_is_private(c, r->tenant))
+		start_vm(r);
+	else if (private_ready(c->privates, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->memory,
+			       &r->private_wait, on_private, r))
+		on_private(r, NULL);
+}
+
+/* --- the files ------------------------------------------------------------------------------ */
+
+static void on_read(struct resume *r, struct read_job *job)
+{
+	struct space_read *read = &job->read;
+	int ret = read->ret < 0 ? read->ret : make_image(r, read);
+	struct space *p = r->space;
+	struct failure f;
+
+	if (ret == 0) {
+		space_checked(p);
+		r->writable = take_fd(&job->writable);
+		r->layer_err = job->layer_err;
+		choose_memory(r);
+		return;
+	}
+	if (read->damaged || ret == -EINVAL) {
+		space_damaged(p, read->err.text);
+		failure_set(&f, 409, "space_damaged", 0,
+			    "space %s is damaged and can't be run: "
+			    "%.160s",
+			    p->id, read->err.text);
+	} else {
+		failure_set(&f, 503, "resume_failed", 5,
+			    "space %s can't be resumed and is kept: %.160s", p->id, read->err.text);
+	}
+	fail(r, &f);
+}
+
+static void on_step(void *arg);
+
+static void work(void *arg)
+{
+	struct read_job *job = arg;
+
+	space_read_step(&job->read);
+	if (job->read.over && job->read.ret == 0)
+		job->writable = disk_layer_new(job->read.state_dir, &job->layer_err);
+}
+
+/* Schedules the next step; returns false when there is no memory for it. */
+static bool schedule_step(struct core *c, struct read_job *job)
+{
+	return loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0;
+}
+
+static void on_step(void *arg)
+{
+	struct read_job *job = arg;
+	struct resume *r = job->resume;
+
+	if (r && !job->read.over) {
+		if (schedule_step(r->call->core, job))
+			return;
+		job->read.ret = err_say(&job->read.err, ENOMEM, "no memory");
+	}
+	if (r) {
+		r->job = NULL;
+		on_read(r, job);
+	}
+	job_free(job);
+}
+
+/* --- the call ------------------------------------------------------------------------------- */
+
+static bool check(struct core *c, const struct space *p, const struct space_resume *how,
+		  struct failure *f)
+{
+	if (c->closing)
+		failure_set(f, 503, "stopping", 5, "the service is stopping");
+	else if (p->resume)
+		failure_set(f, 409, "busy", 1, "space %s is being resumed already", p->id);
+	else if (how->says_egress && how->egress && !p->egress)
+		failure_set(f, 409, "egress_closed", 0,
+			    "space %s was frozen from a sandbox without network access and "
+			    "can't be given it",
+			    p->id);
+	else
+		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
+		       tenant_has_disk(c, p->tenant, p->size.rootfs_gb, f) &&
+		       promises_have_room(c, p->size.ram_mib, f);
+	return false;
+}
+
+/* Abandons the call. A sandbox that exists already lives on, since the Space exists only as that
+ * sandbox now. */
+static void resume_abandon(struct core_call *call)
+{
+	call->abandoned = true;
+	if (!resume_of(call) || !resume_of(call)->id[0])
+		call_free(call);
+}
+
+static void resume_notify(struct core_call *call)
+{
+	struct resume *r = resume_of(call);
+	struct failure f = call->failure;
+	struct sandbox_view view;
+	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
+
+	if (call->abandoned)
+		return;
+	if (s)
+		sandbox_view_fill(s, &view);
+	container_of(call, struct resume_call, call)
+		->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+}
+
+static const struct call_ops resume_ops = {
+	.size = sizeof(struct resume_call),
+	.makes_sandboxes = true,
+	.put_away = resume_put_away,
+	.notify = resume_notify,
+	.abandon = resume_abandon,
+};
+
+struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
+				    const struct space_resume *how, core_create_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &resume_ops, arg);
+	struct failure f;
+
+	container_of(call, struct resume_call, call)->fn = fn;
+	struct space *p = space_find(c, tenant, id, &f);
+	if (!p || !check(c, p, how, &f)) {
+		snapshots_of_core(c)->resume_failures++;
+		call_finish(call, &f);
+		return call;
+	}
+	struct resume *r = must_alloc(sizeof(*r));
+	*r = (struct resume){.call = call, .space = p, .how = *how, .writable = -1};
+	if (!how->timeout_s)
+		r->how.timeout_s = p->timeout_s;
+	if (!how->idle_timeout_s)
+		r->how.idle_timeout_s = p->idle_timeout_s;
+	tenant_clamp(c, tenant, &r->how.timeout_s, &r->how.idle_timeout_s, &r->how.persistent);
+	r->how.egress = how->says_egress ? how->egress : p->egress;
+	r->tenant = strdup(tenant);
+	r->job = must_alloc(sizeof(*r->job));
+	*r->job = (struct read_job){.resume = r, .writable = -1};
+	if (!r->tenant)
+		abort();
+	container_of(call, struct resume_call, call)->resume = r;
+	call_expect(call, p->owner, 1, &p->size);
+	p->resume = r;
+	list_add_tail(&snapshots_of_core(c)->resumes, &call->link);
+	space_read_begin(&r->job->read, c->config.state_dir, id);
+	if (!schedule_step(c, r->job)) {
+		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		job_free(r->job);
+		r->job = NULL;
+		fail(r, &f);
+	}
+	return call;
+}
+
+/* Removes the files of the Space that the sandbox was resumed from, when the sandbox ends. */
+void resume_shed(struct sandbox *s)
+{
+	if (snapshots_of(s)->space[0] && s->state >= SBX_ENDING)
+		space_files_drop(s->core, snapshots_of(s)->space);
+	snapshots_of(s)->space[0] = 0;
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of snapshot/: fork, merge, freeze and resume, and Spaces, which are sandboxes on
+ * disk.
+ */
+#ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SNAPSHOTS_H
+#define RAMET_ORCHESTRATOR_SNAPSHOT_SNAPSHOTS_H
+
+#include "orchestrator/sandbox/sandboxes.h"
+
+#define FORK_MAX 1000 /* children of one fork; config.fork_max may be lower */
+
+/* Valid during the callback only. */
+struct core_forked {
+	const char *const *ids; /* of the `n` children */
+	unsigned n;
+	uint64_t pause_us;     /* how long the parent's vCPUs were paused */
+	uint64_t ready_us;     /* from the call until every child's vCPUs ran */
+	uint64_t copied_bytes; /* copied from the parent's RAM */
+};
+typedef void core_fork_fn(void *arg, const struct core_forked *forked, const struct failure *f);
+
+/*
+ * Creates `n` children of a sandbox, all or none. When `fn` comes, each child is usable and its
+ * guest has confirmed that it is unique. `reseed`: user-space random generators (Python's random,
+ * numpy's) diverge as well. An abandoned fork leaves no child.
+ */
+struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
+			    bool reseed, core_fork_fn *fn, void *arg);
+
+/*
+ * Gives the id `parent` the VM of `winner`, which must be its descendant; the parent's previous VM
+ * ends. Calls running in that VM fail with code "merged"; its queued calls continue in the new VM,
+ * after the winner's. The winner's id is gone: deleting it succeeds, any other use fails with not
+ * found.
+ */
+struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
+			     const char *winner, core_done_fn *fn, void *arg);
+
+/* --- Spaces ----------------------------------------------------------------------------------- */
+
+/* Valid until the caller returns to the loop. */
+struct space_view {
+	char id[SANDBOX_ID_LEN + 1];
+	const char *state;   /* "frozen", "resuming", "damaged" */
+	const char *damage;  /* the reason for "damaged", or NULL */
+	const char *sandbox; /* the id of the sandbox that was frozen */
+	const char *template;
+	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
+	bool egress;
+	int64_t created_at_ms; /* ms since the epoch */
+	uint64_t size_bytes;   /* on disk, without the files shared with the template */
+	const char *metadata;  /* JSON object text */
+};
+
+/*
+ * Writes the sandbox to disk as a Space and reports the Space's id. By then the sandbox and every
+ * call in it have ended with code "frozen"; processes in the guest continue when it is resumed. On
+ * failure the sandbox keeps running. An abandoned freeze is not undone.
+ */
+struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
+			      void *arg);
+
+struct space_resume {
+	uint32_t timeout_s, idle_timeout_s; /* 0: the values of the frozen sandbox */
+	bool persistent;
+	bool says_egress, egress; /* `egress` counts if says_egress is set, else the Space's own
+				     value; closed egress can't be reopened */
+};
+/* Turns a Space into a sandbox with a new id; the Space is gone then. A resume that fails, or is
+ * abandoned before the sandbox exists, leaves the Space as it was. */
+struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
+				    const struct space_resume *how, core_create_fn *fn, void *arg);
+struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg);
+bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
+		     struct failure *f);
+/* Reports every Space that was on disk but not in the catalogue at the start. It is kept as ID.lost
+ * until `removed_at_ms` (ms since the epoch). */
+void core_spaces_lost(struct core *c,
+		      void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg);
+
+#endif

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/snapshot/space-manifest.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "base/wire.h"
+#include "orchestrator/exec/queue.h"
+#include "proto/agent.h"
+#include "proto/image.h"
+
+#define MAGIC	     "RAMETSPC"
+#define HEADER_BYTES 24u
+#define PLAIN_FILES  3 /* state, memory, disk base */
+#define TRACE_MAX    256u
+
+/* Images of other versions can't be restored: they are reported as such, not tried. */
+static const struct {
+	uint32_t now, oldest;
+} formats[] = {
+	{IMAGE_STATE_VERSION, IMAGE_STATE_VERSION_MIN},
+	{IMAGE_MEMORY_VERSION, IMAGE_MEMORY_VERSION},
+	{IMAGE_LAYER_VERSION, IMAGE_LAYER_VERSION},
+	{AGENT_VERSION, AGENT_VERSION},
+};
+
+unsigned space_base_index(const struct space_manifest *m)
+{
+	return 2 + m->memory_layers;
+}
+
+void space_file_name(const struct space_manifest *m, unsigned i, char out[SPACE_FILE_NAME_MAX])
+{
+	unsigned base = space_base_index(m);
+
+	if (i < 2)
+		snprintf(out, SPACE_FILE_NAME_MAX, "%s", i ? "memory" : "state");
+	else if (i < base)
+		snprintf(out, SPACE_FILE_NAME_MAX, "memory-%u", i - 1);
+	else if (i == base)
+		snprintf(out, SPACE_FILE_NAME_MAX, "base");
+	else
+		snprintf(out, SPACE_FILE_NAME_MAX, "disk-%u", i - base);
+}
+
+/* --- write ---------------------------------------------------------------------------------- */
+
+static void put_splitter(struct wire *w, const struct splitter *s)
+{
+	wire_put_u8(w, s->chunks);
+	wire_put_str(w, s->held, s->len);
+}
+
+static void put_call(struct wire *w, const struct exec_point *p)
+{
+	wire_put_u8(w, p->running);
+	if (!p->running)
+		return;
+	wire_put_u8(w, p->at_guest);
+	wire_put_u64(w, p->number);
+	wire_put_u64(w, p->have);
+	wire_put_u32(w, p->timeout_ms);
+	put_splitter(w, &p->out);
+	put_splitter(w, &p->err);
+	wire_put_str(w, p->traceparent, p->traceparent ? strlen(p->traceparent) : 0);
+}
+
+static void put_body(struct wire *w, const struct space_manifest *m)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		wire_put_u32(w, formats[i].now);
+	wire_put_str(w, m->id, strlen(m->id));
+	wire_put_str(w, m->template, strlen(m->template));
+	wire_put_u32(w, m->size.vcpus);
+	wire_put_u32(w, m->size.ram_mib);
+	wire_put_u32(w, m->size.rootfs_gb);
+	wire_put_u64(w, m->disk_bytes);
+	wire_put_u32(w, m->memory_layers);
+	wire_put_u32(w, m->layers);
+	wire_put_u8(w, m->guest_busy);
+	put_call(w, &m->call);
+	for (unsigned i = 0; i < m->n_files; i++) {
+		wire_put_u64(w, m->files[i].bytes);
+		wire_put_u32(w, m->files[i].sum);
+	}
+}
+
+int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *len)
+{
+	size_t room = HEADER_BYTES + 4096 + m->call.out.len + m->call.err.len + TRACE_MAX;
+	uint8_t *bytes = calloc(1, room);
+	struct wire body, head;
+
+	if (!bytes)
+		return -ENOMEM;
+	body = wire_on(bytes + HEADER_BYTES, room - HEADER_BYTES);
+	put_body(&body, m);
+	if (body.bad)
+		abort(); /* `room` was too small */
+	head = wire_on(bytes, HEADER_BYTES);
+	wire_put_bytes(&head, MAGIC, 8);
+	wire_put_u32(&head, SPACE_MANIFEST_VERSION);
+	wire_put_u32(&head, (uint32_t)body.pos);
+	wire_put_u32(&head, crc32c(0, body.p, body.pos));
+	*out = bytes;
+	*len = HEADER_BYTES + body.pos;
+	return 0;
+}
+
+/* --- read ----------------------------------------------------------------------------------- */
+
+static bool get_text(struct wire *w, char *out, size_t room)
+{
+	size_t len;
+	const uint8_t *p = wire_get_str(w, &len, room - 1);
+
+	if (!p || memchr(p, 0, len))
+		return false;
+	memcpy(out, p, len);
+	out[len] = 0;
+	return true;
+}
+
+static bool get_splitter(struct wire *w, struct splitter *s)
+{
+	size_t len;
+
+	s->chunks = wire_get_u8(w);
+	const uint8_t *p = wire_get_str(w, &len, LINE_KEPT_MAX);
+	const struct splitter from = {
+		.chunks = s->chunks, .held = (uint8_t *)(uintptr_t)p, .len = len};
+	return !w->bad && splitter_copy(s, &from) == 0;
+}
+
+static bool get_call(struct wire *w, struct exec_point *p)
+{
+	char trace[TRACE_MAX];
+
+	p->running = wire_get_u8(w);
+	if (!p->running)
+		return !w->bad;
+	p->at_guest = wire_get_u8(w);
+	p->number = wire_get_u64(w);
+	p->have = wire_get_u64(w);
+	p->timeout_ms = wire_get_u32(w);
+	if (!get_splitter(w, &p->out) || !get_splitter(w, &p->err) ||
+	    !get_text(w, trace, sizeof(trace)))
+		return false;
+	if (trace[0])
+		p->traceparent = strdup(trace);
+	return true;
+}
+
+static int check_formats(struct wire *w, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
+		uint32_t version = wire_get_u32(w);
+
+		if (!w->bad && (version < formats[i].oldest || version > formats[i].now))
+			return err_say(e, EINVAL,
+				       "it was frozen by a version of Ramet with a different image "
+				       "format (%u, this version uses %u)",
+				       version, formats[i].now);
+	}
+	return 0;
+}
+
+static bool get_files(struct wire *w, struct space_manifest *m)
+{
+	if (m->memory_layers > CTL_MEMORY_MAX || m->layers > CTL_LAYERS_MAX)
+		return false;
+	m->n_files = PLAIN_FILES + m->memory_layers + m->layers;
+	for (unsigned i = 0; i < m->n_files; i++) {
+		m->files[i].bytes = wire_get_u64(w);
+		m->files[i].sum = wire_get_u32(w);
+	}
+	return !w->bad && !wire_left(w) && m->disk_bytes && m->disk_bytes % IMAGE_CLUSTER == 0 &&
+	       m->files[0].bytes <= IMAGE_STATE_MAX &&
+	       m->files[1].bytes == (uint64_t)m->size.ram_mib << 20;
+}
+
+static int get_body(struct wire *w, struct space_manifest *m, struct err *e)
+{
+	int ret = check_formats(w, e);
+
+	if (ret < 0)
+		return ret;
+	if (!get_text(w, m->id, sizeof(m->id)) || !get_text(w, m->template, sizeof(m->template)))
+		return err_say(e, EINVAL, "the manifest's names are malformed");
+	m->size.vcpus = wire_get_u32(w);
+	m->size.ram_mib = wire_get_u32(w);
+	m->size.rootfs_gb = wire_get_u32(w);
+	m->disk_bytes = wire_get_u64(w);
+	m->memory_layers = wire_get_u32(w);
+	m->layers = wire_get_u32(w);
+	m->guest_busy = wire_get_u8(w);
+	if (!get_call(w, &m->call))
+		return err_say(e, EINVAL, "the manifest's call is malformed");
+	if (!get_files(w, m))
+		return err_say(e, EINVAL, "the manifest's list of files is malformed");
+	return 0;
+}
+
+int space_manifest_read(const void *bytes, size_t len, struct space_manifest *out, struct err *e)
+{
+	struct wire head = wire_from(bytes, len < HEADER_BYTES ? len : HEADER_BYTES), body;
+	char magic[8];
+
+	memset(out, 0, sizeof(*out));
+	wire_get_bytes(&head, magic, sizeof(magic));
+	uint32_t version = wire_get_u32(&head), body_bytes = wire_get_u32(&head);
+	uint32_t crc = wire_get_u32(&head), zero = wire_get_u32(&head);
+	if (head.bad || memcmp(magic, MAGIC, sizeof(magic)) != 0)
+		return err_say(e, EINVAL, "it is not the manifest of a Space");
+	if (version != SPACE_MANIFEST_VERSION)
+		return err_say(e, EINVAL, "it has version %u, this Ramet reads version %d", version,
+			       SPACE_MANIFEST_VERSION);
+	if (body_bytes != len - HEADER_BYTES || zero)
+		return err_say(e, EINVAL, "its body has %zu bytes instead of %u",
+			       len - HEADER_BYTES, body_bytes);
+	body = wire_from((const uint8_t *)bytes + HEADER_BYTES, body_bytes);
+	if (crc32c(0, body.p, body.size) != crc)
+		return err_say(e, EINVAL, "its checksum does not match");
+	return get_body(&body, out, e);
+}
+
+void space_manifest_fini(struct space_manifest *m)
+{
+	exec_point_fini(&m->call);
+}

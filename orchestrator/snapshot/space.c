@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The known Spaces: sandboxes on disk. freeze.c makes them, resume.c resumes them. */
+#include "orchestrator/snapshot/space.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/internal.h"
+#include "orchestrator/snapshot/space-files.h"
+
+/* --- the list ------------------------------------------------------------------------------- */
+
+static void disown(struct space *p)
+{
+	roster_remove(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
+	snapshots_of_tenant(p->owner)->spaces_bytes -= p->size_bytes;
+	tenant_put(p->owner);
+}
+
+static void space_free(struct space *p)
+{
+	list_del(&p->link);
+	list_del(&p->bucket);
+	list_del(&p->unread);
+	disown(p);
+	free(p->metadata);
+	free(p->env);
+	free(p);
+}
+
+struct space *space_add(struct core *c, const struct store_space *row)
+{
+	struct space *p = must_alloc(sizeof(*p));
+
+	*p = (struct space){.core = c,
+			    .owner = tenant_get(c, row->tenant),
+			    .size = {row->vcpus, row->ram_mib, row->rootfs_gb},
+			    .timeout_s = row->timeout_s,
+			    .idle_timeout_s = row->idle_timeout_s,
+			    .egress = row->egress,
+			    .created_at_ms = row->created_at_ms,
+			    .size_bytes = row->size_bytes,
+			    .seq = row->seq_reserved,
+			    .env_len = row->env_len};
+	snprintf(p->id, sizeof(p->id), "%s", row->id);
+	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
+	snprintf(p->template, sizeof(p->template), "%s", row->template);
+	p->tenant = p->owner->name;
+	p->metadata = strdup(row->metadata);
+	p->env = must_alloc(row->env_len + 1);
+	if (!p->metadata)
+		abort();
+	if (row->env_len)
+		memcpy(p->env, row->env, row->env_len);
+	list_add_tail(&snapshots_of_core(c)->spaces, &p->link);
+	list_add_tail(&snapshots_of_core(c)->space_buckets[bucket_number(p->id)], &p->bucket);
+	list_add_tail(&snapshots_of_core(c)->unread_spaces, &p->unread);
+	p->listed.place.at_ms = p->created_at_ms;
+	memcpy(p->listed.place.id, p->id, sizeof(p->id));
+	roster_add(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
+	snapshots_of_tenant(p->owner)->spaces_bytes += p->size_bytes;
+	snapshots_of_core(c)->n_spaces++;
+	snapshots_of_core(c)->spaces_bytes += p->size_bytes;
+	return p;
+}
+
+void space_forget(struct space *p)
+{
+	struct core *c = p->core;
+
+	snapshots_of_core(c)->n_spaces--;
+	snapshots_of_core(c)->spaces_bytes -= p->size_bytes;
+	snapshots_of_core(c)->spaces_damaged -= p->damage[0] != 0;
+	space_free(p);
+}
+
+void space_checked(struct space *p)
+{
+	list_del(&p->unread);
+}
+
+void space_damaged(struct space *p, const char *what)
+{
+	log_error("space %s is damaged: %s", p->id, what);
+	snapshots_of_core(p->core)->spaces_damaged += !p->damage[0];
+	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
+}
+
+struct space *space_of(struct core *c, const char *id)
+{
+	list_each (pos, &snapshots_of_core(c)->space_buckets[bucket_number(id)]) {
+		struct space *p = container_of(pos, struct space, bucket);
+
+		if (!strcmp(p->id, id))
+			return p;
+	}
+	return NULL;
+}
+
+static struct space *lookup(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct space *p = space_of(c, id);
+
+	if (p && !strcmp(p->tenant, tenant))
+		return p;
+	failure_set(f, 404, "not_found", 0, "there is no space %s", id);
+	return NULL;
+}
+
+struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct space *p = lookup(c, tenant, id, f);
+
+	if (!p || !p->damage[0])
+		return p;
+	failure_set(f, 409, "space_damaged", 0, "space %s is damaged and can't be run: %.180s", id,
+		    p->damage);
+	return NULL;
+}
+
+void space_view_fill(const struct space *p, struct space_view *view)
+{
+	*view = (struct space_view){
+		.state = p->damage[0] ? "damaged"
+			 : p->resume  ? "resuming"
+				      : "frozen",
+		.damage = p->damage[0] ? p->damage : NULL,
+		.sandbox = p->sandbox,
+		.template = p->template,
+		.vcpus = p->size.vcpus,
+		.ram_mib = p->size.ram_mib,
+		.rootfs_gb = p->size.rootfs_gb,
+		.timeout_s = p->timeout_s,
+		.idle_timeout_s = p->idle_timeout_s,
+		.egress = p->egress,
+		.created_at_ms = p->created_at_ms,
+		.size_bytes = p->size_bytes,
+		.metadata = p->metadata,
+	};
+	memcpy(view->id, p->id, sizeof(view->id));
+}
+
+bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
+		     struct failure *f)
+{
+	const struct space *p = lookup(c, tenant, id, f);
+
+	if (p)
+		space_view_fill(p, view);
+	return p != NULL;
+}
+
+/* --- delete --------------------------------------------------------------------------------- */
+
+struct delete_call {
+	struct core_call call;
+	char space[SANDBOX_ID_LEN + 1]; /* its id */
+};
+
+static char *deleted_space(const struct core_call *call)
+{
+	return container_of(call, struct delete_call, call)->space;
+}
+
+static const struct call_ops delete_ops = {.size = sizeof(struct delete_call)};
+
+/* Removes the files, now that the deletion is on disk: a power failure can't bring the Space
+ * back. */
+static void on_deleted(void *arg, int error)
+{
+	struct core_call *call = arg;
+
+	if (error)
+		log_error("space %s: its deletion can't be flushed to disk: %s",
+			  deleted_space(call), strerror(-error));
+	space_files_drop(call->core, deleted_space(call));
+	call_finish(call, NULL);
+}
+
+struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &delete_ops, arg);
+	struct failure f;
+	struct err e;
+
+	call->done_fn = fn;
+	struct space *p = lookup(c, tenant, id, &f);
+	if (p && p->resume) {
+		failure_set(&f, 409, "busy", 1, "space %s is being resumed", id);
+		p = NULL;
+	} else if (p && store_space_forget(c->store, id, &e) < 0) {
+		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		p = NULL;
+	}
+	if (!p) {
+		call_finish(call, &f);
+		return call;
+	}
+	memcpy(deleted_space(call), p->id, SANDBOX_ID_LEN + 1);
+	list_add_tail(&c->waits, &call->link);
+	space_forget(p);
+	store_sync(c, on_deleted, call);
+	return call;
+}
+
+/* --- scrub ---------------------------------------------------------------------------------- */
+
+struct scrub {
+	struct core *core; /* NULL: the core is gone */
+	struct space_read read;
+};
+
+static void scrub_free(struct scrub *scrub)
+{
+	space_read_fini(&scrub->read);
+	free(scrub);
+}
+
+static void scrub_work(void *arg)
+{
+	struct scrub *scrub = arg;
+
+	space_read_step(&scrub->read);
+}
+
+static void on_scrubbed(void *arg)
+{
+	struct scrub *scrub = arg;
+	struct core *c = scrub->core;
+	struct space *p = c ? space_of(c, scrub->read.id) : NULL;
+
+	/* Skip a Space that is being resumed: the resume reads it. */
+	bool over = !p || p->resume || scrub->read.over;
+	if (!over && loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, scrub) == 0)
+		return;
+	if (p && scrub->read.over && scrub->read.damaged)
+		space_damaged(p, scrub->read.err.text);
+	if (p && scrub->read.over)
+		space_checked(p);
+	scrub_free(scrub);
+	if (c) {
+		snapshots_of_core(c)->scrub = NULL;
+		spaces_scrub(c);
+	}
+}
+
+static const struct space *next_unread(const struct core *c)
+{
+	list_each (pos, &snapshots_of_core(c)->unread_spaces) {
+		const struct space *p = container_of(pos, struct space, unread);
+
+		if (!p->resume)
+			return p;
+	}
+	return NULL;
+}
+
+void spaces_scrub(struct core *c)
+{
+	const struct space *next =
+		snapshots_of_core(c)->scrub || c->closing ? NULL : next_unread(c);
+
+	if (!next)
+		return;
+	snapshots_of_core(c)->scrub = must_alloc(sizeof(*snapshots_of_core(c)->scrub));
+	snapshots_of_core(c)->scrub->core = c;
+	space_read_begin(&snapshots_of_core(c)->scrub->read, c->config.state_dir, next->id);
+	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, snapshots_of_core(c)->scrub) <
+	    0) {
+		scrub_free(snapshots_of_core(c)->scrub);
+		snapshots_of_core(c)->scrub = NULL;
+	}
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+void spaces_free(struct core *c)
+{
+	if (snapshots_of_core(c)->scrub)
+		snapshots_of_core(c)->scrub->core = NULL;
+	spaces_unload(c);
+	while (!list_empty(&snapshots_of_core(c)->spaces))
+		space_free(container_of(snapshots_of_core(c)->spaces.next, struct space, link));
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A Space: a sandbox on disk. */
+#ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
+#define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
+
+#include "base/list.h"
+#include "orchestrator/sandbox/roster.h"
+#include "orchestrator/snapshot/snapshots.h"
+#include "orchestrator/template/sizes.h"
+
+struct core;
+struct store_space;
+struct tenant;
+
+#define SPACE_ID_PREFIX "spc_"
+
+struct space {
+	struct list link;   /* on snapshot_core.spaces, oldest first */
+	struct list bucket; /* keyed by id */
+	struct list
+		unread; /* on snapshot_core.unread_spaces until this instance has read all of it */
+	struct listed listed; /* on the owner's snapshot_tenant.spaces */
+	struct tenant *owner;
+	struct core *core;
+	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
+	const char *tenant; /* the owner's name */
+	char *metadata;
+	char template[SANDBOX_NAME_MAX + 1];
+	struct size size;
+	uint32_t timeout_s, idle_timeout_s;
+	bool egress;
+	int64_t created_at_ms;
+	uint64_t size_bytes, seq;
+	char *env;
+	size_t env_len;
+	struct resume *resume;	   /* in progress, or NULL */
+	char damage[ERR_TEXT_MAX]; /* the error found in it; empty: none known */
+};
+
+struct space *space_add(struct core *c, const struct store_space *row);
+void space_view_fill(const struct space *p, struct space_view *view);
+/* Returns NULL, with *f filled, when the tenant has no such Space or it is damaged. */
+struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f);
+void space_damaged(struct space *p, const char *what);
+/* Marks a Space as fully read or written: it needs no scrub. */
+void space_checked(struct space *p);
+/* Removes the Space from memory; its files stay. */
+void space_forget(struct space *p);
+/* Removes the files of a Space that is gone, in the background. */
+void space_files_drop(struct core *c, const char *id);
+/* Returns the Space of any tenant; NULL when there is none. */
+struct space *space_of(struct core *c, const char *id);
+
+#endif

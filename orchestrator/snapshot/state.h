@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of forks, freezes and Spaces, and what core/ has done with it. */
+#ifndef RAMET_ORCHESTRATOR_SNAPSHOT_STATE_H
+#define RAMET_ORCHESTRATOR_SNAPSHOT_STATE_H
+
+#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/roster.h"
+
+struct failure;
+struct tenant;
+
+/* What this room keeps with each sandbox, each tenant and the core. */
+struct snapshot_sandbox {
+	struct list forks;		/* calls */
+	struct core_call *copying;	/* the fork whose snapshot is being taken */
+	struct freeze *freeze;		/* requested, or in progress */
+	char space[SANDBOX_ID_LEN + 1]; /* the Space it was resumed from, whose files are in use */
+};
+struct snapshot_tenant {
+	struct tenant *tenant;
+	struct roster spaces;
+	uint64_t spaces_bytes;
+	struct list freezes;	 /* struct freeze: waiting ones, in order */
+	struct list freeze_turn; /* on snapshot_core.freeze_turns while any waits */
+	unsigned freezing;	 /* in progress */
+};
+struct snapshot_core {
+	struct list resumes; /* calls in flight */
+	struct list spaces;  /* struct space */
+	struct list space_buckets[BUCKETS];
+	struct list unread_spaces;
+	struct list lost_spaces;  /* struct lost_space, longest lost first */
+	struct list removals;	  /* of Space files, in progress */
+	struct list freezes;	  /* struct freeze */
+	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
+	unsigned n_freezing;	  /* freezes that hold a freeze slot */
+	struct deferred freeze_deferred;
+	struct scrub *scrub; /* in progress, or NULL */
+	/* Counters. */
+	uint64_t forks, fork_failures, merges;
+	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;
+	uint64_t n_spaces, spaces_bytes, spaces_damaged, spaces_lost; /* as they are now */
+};
+extern struct part snapshot_part;
+static inline struct snapshot_sandbox *snapshots_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&snapshot_part, s);
+}
+static inline struct snapshot_tenant *snapshots_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&snapshot_part, t);
+}
+static inline struct snapshot_core *snapshots_of_core(const struct core *c)
+{
+	return part_of_core(&snapshot_part, c);
+}
+
+/* The service stops: forks and resumes fail with `f`. */
+void snapshots_shut_down(struct core *c, const struct failure *f);
+/* The core goes: frees calls in flight; later, without sandboxes, freezes and Spaces. */
+void snapshots_close(struct core *c);
+void snapshots_free(struct core *c);
+
+/* Loads the Spaces from the catalogue and the Space directories from disk. */
+int spaces_load(struct core *c, struct err *e);
+/* Reads the Spaces that this instance has not read yet, one after the other. */
+void spaces_scrub(struct core *c);
+/* Removes lost Spaces whose retention time is over. */
+void spaces_lost_check(struct core *c);
+
+#endif
