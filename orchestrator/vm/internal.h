@@ -30,6 +30,7 @@ enum vmproc_state {
 
 enum vmproc_event {
 	VM_GOT_SLOT,
+	VM_ADOPT,
 	VM_SPAWNED,
 	VM_HELLO_BLANK,
 	VM_HELLO_RUNNING,
@@ -99,8 +100,8 @@ struct vmproc {
 	bool free_me;	      /* once no operation is in flight */
 };
 
-/* Moves the state. Returns false when the event is not allowed in the current state. */
-bool vmproc_step(struct vmproc *vm, enum vmproc_event event);
+/* Moves the state if the event is legal in it, and returns whether it is. */
+bool vmproc_try_step(struct vmproc *vm, enum vmproc_event event);
 /* Marks the VM as broken and calls the owner's `died` on the next turn of the loop. */
 void vmproc_fail(struct vmproc *vm, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void vmproc_free_if_idle(struct vmproc *vm);

@@ -164,7 +164,7 @@ static void refuse(struct vmproc_request *r, int error, const char *text,
 	struct vmproc *vm = r->vm;
 
 	if (r->done == VM_FROZEN)
-		vmproc_step(vm, VM_FREEZE_FAILED);
+		vmproc_try_step(vm, VM_FREEZE_FAILED); /* unless the VM failed meanwhile */
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, reply, NULL);
@@ -230,7 +230,7 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 {
 	struct vmproc *vm = r->vm;
 
-	if (!vmproc_step(vm, event)) {
+	if (!vmproc_try_step(vm, event)) {
 		r->refused = -EBADFD;
 		deferred_run(vm->host->deferred, &r->deferred, report_refusal, r);
 		return;
@@ -609,10 +609,12 @@ static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct receiv
 		refuse(r, error, text, msg);
 		return;
 	}
+	/* The step may be illegal: a CTL_CONNECT can be answered during a freeze, and any request
+	 * after the VM failed. */
 	if (error)
 		vmproc_fail(vm, "%s", text);
 	else
-		vmproc_step(vm, r->done);
+		vmproc_try_step(vm, r->done);
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, msg, image);

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/state-machine.h"
 #include "orchestrator/vm/internal.h"
 
 /* Timeouts without progress: an overcommitted host takes many times as long as an idle one. */
@@ -17,74 +18,78 @@
 #define ADOPT_TIMEOUT_MS 60000 /* it holds a tenant's work, and the host may stall */
 #define RELEASE_RETRY_MS 2000
 
-/* The allowed events of each state and the states that follow. An event that is not named is
- * refused. */
-#define GO(state) ((uint8_t)(state) + 1)
-static const uint8_t vm_next[VM_NSTATES][VM_NEVENTS] = {
-	[VM_WAITING] = {[VM_GOT_SLOT] = GO(VM_SPAWNING),
-			[VM_FAIL] = GO(VM_BROKEN),
-			[VM_DROP] = GO(VM_RELEASING)},
-	[VM_SPAWNING] = {[VM_SPAWNED] = GO(VM_GREETING),
-			 [VM_FAIL] = GO(VM_BROKEN),
-			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_GREETING] = {[VM_HELLO_BLANK] = GO(VM_BLANK),
-			 [VM_HELLO_RUNNING] = GO(VM_RUNNING),
-			 [VM_HELLO_PAUSED] = GO(VM_PAUSED),
-			 [VM_FAIL] = GO(VM_BROKEN),
-			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_BLANK] = {[VM_FILL] = GO(VM_FILLING),
-		      [VM_INSPECT] = GO(VM_BLANK),
-		      [VM_FAIL] = GO(VM_BROKEN),
-		      [VM_DROP] = GO(VM_RELEASING)},
-	[VM_FILLING] = {[VM_FILLED] = GO(VM_RUNNING),
-			[VM_INSPECT] = GO(VM_FILLING),
-			[VM_FAIL] = GO(VM_BROKEN),
-			[VM_DROP] = GO(VM_RELEASING)},
-	[VM_RUNNING] = {[VM_CONNECT] = GO(VM_RUNNING),
-			[VM_FORK] = GO(VM_RUNNING),
-			[VM_FREEZE] = GO(VM_FREEZING),
-			[VM_PAUSE] = GO(VM_PAUSING),
-			[VM_QUIT] = GO(VM_QUITTING),
-			[VM_INSPECT] = GO(VM_RUNNING),
-			[VM_FAIL] = GO(VM_BROKEN),
-			[VM_DROP] = GO(VM_RELEASING)},
-	[VM_PAUSING] = {[VM_PAUSE_DONE] = GO(VM_PAUSED),
-			[VM_INSPECT] = GO(VM_PAUSING),
-			[VM_FAIL] = GO(VM_BROKEN),
-			[VM_DROP] = GO(VM_RELEASING)},
-	[VM_PAUSED] = {[VM_SAVE] = GO(VM_SAVING),
-		       [VM_RUN] = GO(VM_STARTING),
-		       [VM_QUIT] = GO(VM_QUITTING),
-		       [VM_INSPECT] = GO(VM_PAUSED),
-		       [VM_FAIL] = GO(VM_BROKEN),
-		       [VM_DROP] = GO(VM_RELEASING)},
-	[VM_SAVING] = {[VM_SAVED] = GO(VM_PAUSED),
-		       [VM_INSPECT] = GO(VM_SAVING),
-		       [VM_FAIL] = GO(VM_BROKEN),
-		       [VM_DROP] = GO(VM_RELEASING)},
-	[VM_FREEZING] = {[VM_FROZEN] = GO(VM_PAUSED),
-			 [VM_FREEZE_FAILED] = GO(VM_RUNNING),
-			 [VM_INSPECT] = GO(VM_FREEZING),
-			 [VM_FAIL] = GO(VM_BROKEN),
-			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_STARTING] = {[VM_RUNS] = GO(VM_RUNNING),
-			 [VM_INSPECT] = GO(VM_STARTING),
-			 [VM_FAIL] = GO(VM_BROKEN),
-			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_QUITTING] = {[VM_QUIT_DONE] = GO(VM_BROKEN),
-			 [VM_FAIL] = GO(VM_BROKEN),
-			 [VM_DROP] = GO(VM_RELEASING)},
-	[VM_BROKEN] = {[VM_DROP] = GO(VM_RELEASING)},
+static const uint8_t next[VM_NSTATES][VM_NEVENTS] = {
+	[VM_WAITING] = {[VM_GOT_SLOT] = STATE_TO(VM_SPAWNING),
+			[VM_ADOPT] = STATE_TO(VM_GREETING),
+			[VM_FAIL] = STATE_TO(VM_BROKEN),
+			[VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_SPAWNING] = {[VM_SPAWNED] = STATE_TO(VM_GREETING),
+			 [VM_FAIL] = STATE_TO(VM_BROKEN),
+			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_GREETING] = {[VM_HELLO_BLANK] = STATE_TO(VM_BLANK),
+			 [VM_HELLO_RUNNING] = STATE_TO(VM_RUNNING),
+			 [VM_HELLO_PAUSED] = STATE_TO(VM_PAUSED),
+			 [VM_FAIL] = STATE_TO(VM_BROKEN),
+			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_BLANK] = {[VM_FILL] = STATE_TO(VM_FILLING),
+		      [VM_INSPECT] = STATE_TO(VM_BLANK),
+		      [VM_FAIL] = STATE_TO(VM_BROKEN),
+		      [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_FILLING] = {[VM_FILLED] = STATE_TO(VM_RUNNING),
+			[VM_INSPECT] = STATE_TO(VM_FILLING),
+			[VM_FAIL] = STATE_TO(VM_BROKEN),
+			[VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_RUNNING] = {[VM_CONNECT] = STATE_TO(VM_RUNNING),
+			[VM_FORK] = STATE_TO(VM_RUNNING),
+			[VM_FREEZE] = STATE_TO(VM_FREEZING),
+			[VM_PAUSE] = STATE_TO(VM_PAUSING),
+			[VM_QUIT] = STATE_TO(VM_QUITTING),
+			[VM_INSPECT] = STATE_TO(VM_RUNNING),
+			[VM_FAIL] = STATE_TO(VM_BROKEN),
+			[VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_PAUSING] = {[VM_PAUSE_DONE] = STATE_TO(VM_PAUSED),
+			[VM_INSPECT] = STATE_TO(VM_PAUSING),
+			[VM_FAIL] = STATE_TO(VM_BROKEN),
+			[VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_PAUSED] = {[VM_SAVE] = STATE_TO(VM_SAVING),
+		       [VM_RUN] = STATE_TO(VM_STARTING),
+		       [VM_QUIT] = STATE_TO(VM_QUITTING),
+		       [VM_INSPECT] = STATE_TO(VM_PAUSED),
+		       [VM_FAIL] = STATE_TO(VM_BROKEN),
+		       [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_SAVING] = {[VM_SAVED] = STATE_TO(VM_PAUSED),
+		       [VM_INSPECT] = STATE_TO(VM_SAVING),
+		       [VM_FAIL] = STATE_TO(VM_BROKEN),
+		       [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_FREEZING] = {[VM_FROZEN] = STATE_TO(VM_PAUSED),
+			 [VM_FREEZE_FAILED] = STATE_TO(VM_RUNNING),
+			 [VM_INSPECT] = STATE_TO(VM_FREEZING),
+			 [VM_FAIL] = STATE_TO(VM_BROKEN),
+			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_STARTING] = {[VM_RUNS] = STATE_TO(VM_RUNNING),
+			 [VM_INSPECT] = STATE_TO(VM_STARTING),
+			 [VM_FAIL] = STATE_TO(VM_BROKEN),
+			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_QUITTING] = {[VM_QUIT_DONE] = STATE_TO(VM_BROKEN),
+			 [VM_FAIL] = STATE_TO(VM_BROKEN),
+			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+	[VM_BROKEN] = {[VM_DROP] = STATE_TO(VM_RELEASING)},
 };
+static const struct state_machine machine = STATE_MACHINE("VM process", next);
 
-bool vmproc_step(struct vmproc *vm, enum vmproc_event event)
+/* Moves along a legal step. */
+static void step(struct vmproc *vm, enum vmproc_event event)
 {
-	uint8_t next = vm_next[vm->state][event];
+	vm->state = (enum vmproc_state)state_after(&machine, vm->state, event);
+}
 
-	if (!next)
-		return false;
-	vm->state = (enum vmproc_state)(next - 1);
-	return true;
+bool vmproc_try_step(struct vmproc *vm, enum vmproc_event event)
+{
+	unsigned state = vm->state;
+	bool legal = state_try(&machine, state, event, &state);
+
+	vm->state = (enum vmproc_state)state;
+	return legal;
 }
 
 /* Returns true while the warden has a VM process in the slot. */
@@ -132,7 +137,7 @@ void vmproc_fail(struct vmproc *vm, const char *format, ...)
 	char words[ERR_TEXT_MAX / 2];
 	va_list args;
 
-	if (!vmproc_step(vm, VM_FAIL))
+	if (!vmproc_try_step(vm, VM_FAIL)) /* it failed before, or was dropped */
 		return;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
@@ -227,7 +232,7 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 		return;
 	}
 	vm->id.pid = (uint32_t)value;
-	vmproc_step(vm, VM_SPAWNED);
+	step(vm, VM_SPAWNED);
 	if (vm->priority != WARDEN_BRINGUP)
 		send_priority(vm);
 	connect_control(vm);
@@ -267,7 +272,7 @@ void vmproc_start_spawn(struct vmproc *vm)
 			  .pids_max = 64 + 2 * vm->spec.vcpus},
 	};
 
-	vmproc_step(vm, VM_GOT_SLOT);
+	step(vm, VM_GOT_SLOT);
 	if (warden_client_call(vm->host->warden, &msg, on_spawned, vm) < 0)
 		vmproc_fail(vm, "the warden is gone");
 	else
@@ -299,7 +304,7 @@ struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 	vm->charged_most = spec->memory_max; /* unknown: assume the maximum */
 	vm->id = *id;
 	vmproc_occupy_slot(vm, id->slot);
-	vm->state = VM_GREETING;
+	step(vm, VM_ADOPT);
 	vmproc_set_priority(vm,
 			    WARDEN_NORMAL); /* the service may have crashed before it set this */
 	connect_control(vm);
@@ -352,7 +357,7 @@ void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg)
 		return;
 	}
 	loop_timer_clear(vm->host->loop, &vm->timer);
-	vmproc_step(vm, blank ? VM_HELLO_BLANK : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
+	step(vm, blank ? VM_HELLO_BLANK : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
 	if (paused) /* the service ended during a freeze */
 		vmproc_run(vm, on_runs, vm);
 	else if (vm->owner)
@@ -579,7 +584,7 @@ static void release(struct vmproc *vm)
 
 static void detach(struct vmproc *vm)
 {
-	vmproc_step(vm, VM_DROP);
+	step(vm, VM_DROP);
 	vm->owner = NULL;
 	vm->closed = NULL;
 	list_del(&vm->wait_link);
@@ -615,7 +620,6 @@ int vmproc_sweep(struct vmproc_host *h, uint32_t slot)
 	if (slot >= h->max_vms || h->slots[slot])
 		return -EBUSY;
 	struct vmproc *vm = vmproc_new(h, NULL, NULL);
-	vm->state = VM_BROKEN;
 	vmproc_occupy_slot(vm, slot);
 	vmproc_drop(vm, NULL, NULL);
 	return 0;
