@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/state-machine.h"
 
 /* --- answers --------------------------------------------------------------------------------- */
 
@@ -42,6 +43,26 @@ static void answer(struct warden *w, uint32_t number)
 
 /* --- states ---------------------------------------------------------------------------------- */
 
+static const uint8_t next[SLOT_NSTATES][SLOT_NEVENTS] = {
+	[SLOT_EMPTY] =
+		{[SLOT_SPAWN] = STATE_TO(SLOT_STARTING), [SLOT_ADOPT] = STATE_TO(SLOT_RUNNING)},
+	[SLOT_STARTING] = {[SLOT_STARTED] = STATE_TO(SLOT_RUNNING),
+			   [SLOT_RELEASE] = STATE_TO(SLOT_RELEASING)},
+	[SLOT_RUNNING] =
+		{[SLOT_EXITED] = STATE_TO(SLOT_DEAD), [SLOT_RELEASE] = STATE_TO(SLOT_RELEASING)},
+	[SLOT_DEAD] = {[SLOT_RELEASE] = STATE_TO(SLOT_RELEASING)},
+	[SLOT_RELEASING] = {[SLOT_RELEASED] = STATE_TO(SLOT_EMPTY),
+			    [SLOT_KILL_FAILED] = STATE_TO(SLOT_RUNNING),
+			    [SLOT_REMOVE_FAILED] = STATE_TO(SLOT_DEAD)},
+};
+static const struct state_machine machine = STATE_MACHINE("slot", next);
+
+/* Moves along a legal step: each handler checks the state first. */
+static void step(struct slot *s, enum slot_event event)
+{
+	s->state = (enum slot_state)state_after(&machine, s->state, event);
+}
+
 static void close_all(struct slot *s)
 {
 	close_fd(&s->pidfd);
@@ -54,7 +75,7 @@ static void set_empty(struct warden *w, uint32_t number)
 	struct slot *s = &w->slots[number];
 
 	close_all(s);
-	s->state = SLOT_EMPTY;
+	step(s, SLOT_RELEASED);
 	s->pid = 0;
 	w->taken--;
 }
@@ -84,7 +105,7 @@ static void finish_release(struct warden *w, uint32_t number)
 		log_error("slot %u: %s", number, e.text);
 		answer_later(s, &e);
 		answer(w, number);
-		s->state = SLOT_DEAD;
+		step(s, SLOT_REMOVE_FAILED);
 		return;
 	}
 	/* The entries would expire after days, so the slot is free even if this fails. */
@@ -100,13 +121,13 @@ static void begin_release(struct warden *w, uint32_t number)
 	struct err e;
 
 	close_fd(&s->status);
-	s->state = SLOT_RELEASING;
+	step(s, SLOT_RELEASE);
 	s->used = net_was_used(&w->net, number);
 	if (jail_kill(&w->jails, number, &e) < 0) {
 		log_error("slot %u: %s", number, e.text);
 		answer_later(s, &e);
 		answer(w, number);
-		s->state = SLOT_RUNNING;
+		step(s, SLOT_KILL_FAILED);
 		return;
 	}
 	finish_release(w, number);
@@ -144,7 +165,7 @@ void slots_spawn(struct warden *w, const struct warden_msg *m)
 		return;
 	}
 	w->taken++;
-	s->state = SLOT_STARTING;
+	step(s, SLOT_SPAWN);
 	s->pid = j.pid;
 	s->pidfd = j.pidfd;
 	s->status = j.status;
@@ -169,7 +190,7 @@ void slots_on_status(struct warden *w, uint32_t number)
 		return;
 	close_fd(&s->status);
 	if (n == 0) {
-		s->state = SLOT_RUNNING;
+		step(s, SLOT_STARTED);
 		answer(w, number);
 		return;
 	}
@@ -188,7 +209,7 @@ static void set_dead(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
 
-	s->state = SLOT_DEAD;
+	step(s, SLOT_EXITED);
 	if (WIFSIGNALED(s->exit_status))
 		log_warn("slot %u: the VM process was killed by signal %d (%s)", number,
 			 WTERMSIG(s->exit_status), strsignal(WTERMSIG(s->exit_status)));
@@ -354,7 +375,7 @@ static void adopt(struct warden *w, uint32_t number, int events)
 {
 	struct slot *s = &w->slots[number];
 
-	s->state = SLOT_RUNNING;
+	step(s, SLOT_ADOPT);
 	s->events = events;
 	w->taken++;
 	log_info("slot %u: a VM process of the previous warden keeps running", number);

@@ -20,6 +20,19 @@ enum slot_state {
 	SLOT_RUNNING,	/* includes VMs started by a previous warden */
 	SLOT_DEAD,	/* its process has ended; the jail is kept */
 	SLOT_RELEASING, /* killed; waiting until all its processes are gone */
+	SLOT_NSTATES,
+};
+
+enum slot_event {
+	SLOT_SPAWN,
+	SLOT_ADOPT,   /* a previous warden started the VM */
+	SLOT_STARTED, /* the child has executed the VM's program */
+	SLOT_EXITED,
+	SLOT_RELEASE,
+	SLOT_RELEASED,
+	SLOT_KILL_FAILED,
+	SLOT_REMOVE_FAILED, /* the jail, or its network setup, is left */
+	SLOT_NEVENTS,
 };
 
 struct slot {
