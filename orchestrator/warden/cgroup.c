@@ -445,12 +445,6 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
 }
 
-/* The limit of BASE/ramet causes the reclaim, so its own memory.low protects each cgroup below. */
-static int set_reclaim(int dir, enum cgroup_reclaim reclaim, struct err *e)
-{
-	return set_limit(dir, "memory.low", reclaim == CGROUP_RECLAIM_LAST ? "max" : "0", e);
-}
-
 /*
  * An idle cgroup (cpu.idle) yields as soon as another has work, which a small weight does not
  * achieve; its weight cannot be set. Missing kernel or disk support is not an error: the I/O weight
@@ -476,8 +470,11 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 
 	if (uses(t, "memory") && l->memory_max)
 		r = set_memory(dir, l->memory_max, e);
+	/* The limit of BASE/ramet causes the reclaim, so its own memory.low protects each cgroup
+	 * below. */
 	if (r == 0 && uses(t, "memory") && l->reclaim)
-		r = set_reclaim(dir, l->reclaim, e);
+		r = set_limit(dir, "memory.low", l->reclaim == CGROUP_RECLAIM_LAST ? "max" : "0",
+			      e);
 	if (r == 0 && uses(t, "cpu") && l->cpu_max_pct) {
 		snprintf(text, sizeof(text), "%llu %u",
 			 (unsigned long long)l->cpu_max_pct * CPU_PERIOD_US / 100, CPU_PERIOD_US);

@@ -47,13 +47,6 @@ static int set_session(struct err *e)
 	return 0;
 }
 
-/* Keeps threads with another cookie off a core while this process runs on it. A kernel without core
- * scheduling is reported by orchestrator/daemon/posture.c; without SMT there is nothing to do. */
-static void keep_core(void)
-{
-	prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
-}
-
 static int set_limits(struct err *e)
 {
 	static const struct {
@@ -214,8 +207,11 @@ static int become_vm(const struct jail_child *c, int *status, struct err *e)
 		r = set_limits(e);
 	if (r == 0)
 		r = offer_to_oom(e);
+	/* Keep threads with another cookie off a core while this process runs on it. A kernel
+	 * without core scheduling is reported by orchestrator/daemon/posture.c; without SMT there
+	 * is nothing to do. */
 	if (c->alone_on_core)
-		keep_core();
+		prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
 	if (r == 0)
 		r = set_root(c->root, e);
 	if (r == 0)

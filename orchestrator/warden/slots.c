@@ -294,7 +294,7 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 		begin_release(w, m->slot);
 }
 
-/* --- memory ---------------------------------------------------------------------------------- */
+/* --- requests about a running VM ------------------------------------------------------------- */
 
 static bool has_vm(struct warden *w, const struct warden_msg *m, struct err *e)
 {
@@ -328,8 +328,6 @@ void slots_charged(struct warden *w, const struct warden_msg *m)
 	service_reply(w, m->seq, m->slot, e.code, bytes, e.code ? e.text : NULL);
 }
 
-/* --- shares ---------------------------------------------------------------------------------- */
-
 void slots_priority(struct warden *w, const struct warden_msg *m)
 {
 	struct err e = {0};
@@ -348,16 +346,12 @@ void slots_oom(struct warden *w, const struct warden_msg *m)
 	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
 }
 
-/* --- egress ---------------------------------------------------------------------------------- */
-
 void slots_egress(struct warden *w, const struct warden_msg *m)
 {
 	struct slot *s = &w->slots[m->slot];
 	struct err e = {0};
 
-	if (s->state != SLOT_RUNNING) {
-		err_say(&e, ESRCH, "no VM runs in slot %u", m->slot);
-	} else {
+	if (has_vm(w, m, &e)) {
 		s->closed = true; /* also when the outcome is unknown */
 		if (m->egress.allowed)
 			open_egress(w, m->slot, &e);
