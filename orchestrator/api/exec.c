@@ -38,20 +38,15 @@ static void on_started(void *arg)
 	r->streaming = true;
 }
 
-static void on_exit_event(struct request *r)
-{
-	metrics_time(r->api, TIMED_EXEC, now_us() - r->began_us);
-	if (request_called(r))
-		stream_end(r, false);
-}
-
 static void on_event(void *arg, const struct event *ev)
 {
 	struct request *r = arg;
 
 	event_line(&r->out, ev, NULL);
 	if (ev->type == EVENT_EXIT) {
-		on_exit_event(r);
+		metrics_time(r->api, TIMED_EXEC, now_us() - r->began_us);
+		if (request_called(r))
+			stream_end(r, false);
 		return;
 	}
 	stream_touch(r);
