@@ -55,7 +55,10 @@ ROOMS: dict[str, set[str]] = {
     "base": set(),
     **{
         f"orchestrator/{room}": set()
-        for room in "admin audit cli config daemon io journal keys notify store vm".split()
+        for room in (
+            "admin audit cli config core daemon exec guestops inspect io journal keys notify sandbox"
+            " snapshot store vm"
+        ).split()
     },
     "rig": {INTERPRETER, "overlays?"},  # the file system
     "sdk": {INTERPRETER},
