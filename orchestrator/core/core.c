@@ -141,11 +141,11 @@ static void on_housekeeping(void *arg)
 static void init_lists(struct core *c)
 {
 	list_init(&c->sandboxes);
-	list_init(&c->ended);
-	list_init(&c->unrecorded);
+	list_init(&c->ended.kept);
+	list_init(&c->ended.unrecorded);
 	list_init(&c->creates);
 	list_init(&c->waits);
-	list_init(&c->syncs);
+	list_init(&c->catalogue.syncs);
 	list_init(&c->tenants);
 	list_init(&c->finished);
 	for (size_t i = 0; i < BUCKETS; i++) {
@@ -332,13 +332,13 @@ void core_stats(const struct core *c, struct core_stats *out)
 		.blank_vms_ready = pool.blanks,
 		.warm_ready = pool.warm,
 		.warm_default_ready = pool.warm_default,
-		.ends_unrecorded = c->n_unrecorded,
+		.ends_unrecorded = c->ended.n_unrecorded,
 	};
 	exec_stats(c, out);
 	guestops_stats(c, out);
 	snapshot_stats(c, out);
-	out->memory = c->watched.memory;
-	out->disk_free_bytes = c->watched.disk_free_bytes;
+	out->memory = c->watch.found.memory;
+	out->disk_free_bytes = c->watch.found.disk_free_bytes;
 	out->ready = c->n_in[SBX_READY];
 	out->running = c->n_in[SBX_RUNNING];
 	out->adopting = c->n_in[SBX_ADOPTING];
@@ -420,8 +420,8 @@ void core_free(struct core *c)
 	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
 	loop_timer_clear(c->loop, &c->promises_timer);
 	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
-	loop_timer_clear(c->loop, &c->purge);
-	loop_timer_clear(c->loop, &c->record);
+	loop_timer_clear(c->loop, &c->ended.purge);
+	loop_timer_clear(c->loop, &c->ended.record);
 	backups_free(c);
 	watch_stop(c);
 	c->vms.detached = true;
@@ -432,7 +432,7 @@ void core_free(struct core *c)
 	calls_free(&c->finished);
 	pool_close(c->pool);
 	free_sandboxes(&c->sandboxes);
-	free_sandboxes(&c->ended);
+	free_sandboxes(&c->ended.kept);
 	snapshots_free(c);
 	pool_free(c->pool);
 	templates_free(c->templates);

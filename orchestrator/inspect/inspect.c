@@ -62,7 +62,7 @@ static void add_core(const struct core *c, struct report *r)
 		"catalogue%s%s\n",
 		c->n_sandboxes, c->n_requests, c->n_coming, count_of(&c->creates),
 		count_of(&snapshots_of_core(c)->resumes), count_of(&snapshots_of_core(c)->freezes),
-		count_of(&c->vms.waiting), c->n_unrecorded,
+		count_of(&c->vms.waiting), c->ended.n_unrecorded,
 		templates_building(c->templates) ? ", a template is being built" : "",
 		c->vms.warden_lost ? ", the warden is gone" : "");
 }

@@ -30,7 +30,7 @@ struct catalogue_job {
 };
 
 struct store_sync {
-	struct list link;  /* on core->syncs */
+	struct list link;  /* on core->catalogue.syncs */
 	bool under_way;	   /* the job in progress reports the result */
 	store_sync_fn *fn; /* NULL: cancelled */
 	void *arg;
@@ -40,10 +40,10 @@ static void write_now(void *arg);
 
 static void write_in(struct core *c, uint32_t ms)
 {
-	c->catalogue_timer.fn = write_now;
-	c->catalogue_timer.arg = c;
-	if (!c->catalogue_timer.heap_index)
-		loop_timer_set(c->loop, &c->catalogue_timer, ms);
+	c->catalogue.timer.fn = write_now;
+	c->catalogue.timer.arg = c;
+	if (!c->catalogue.timer.heap_index)
+		loop_timer_set(c->loop, &c->catalogue.timer, ms);
 }
 
 /* --- the job -------------------------------------------------------------------------------- */
@@ -51,24 +51,25 @@ static void write_in(struct core *c, uint32_t ms)
 static void note_result(struct core *c, const struct catalogue_job *job)
 {
 	if (job->ret == 0) {
-		if (c->catalogue_retry_ms)
+		if (c->catalogue.retry_ms)
 			log_info("the catalogue can be written to disk again");
-		c->catalogue_retry_ms = 0;
-		c->behind_since_ms = store_is_behind(c->store) ? loop_now_ms(c->loop) : 0;
+		c->catalogue.retry_ms = 0;
+		c->catalogue.behind_since_ms = store_is_behind(c->store) ? loop_now_ms(c->loop) : 0;
 		return;
 	}
-	if (!c->catalogue_retry_ms)
+	if (!c->catalogue.retry_ms)
 		log_error("the catalogue can't be written to disk, retrying: %s", job->err.text);
-	c->catalogue_retry_ms = c->catalogue_retry_ms ? 2 * c->catalogue_retry_ms : RETRY_FIRST_MS;
-	if (c->catalogue_retry_ms > RETRY_MAX_MS)
-		c->catalogue_retry_ms = RETRY_MAX_MS;
+	c->catalogue.retry_ms = c->catalogue.retry_ms ? 2 * c->catalogue.retry_ms : RETRY_FIRST_MS;
+	if (c->catalogue.retry_ms > RETRY_MAX_MS)
+		c->catalogue.retry_ms = RETRY_MAX_MS;
 }
 
 /* Finishes the syncs that the job covered, in the order of their requests. */
 static void finish_syncs(struct core *c, int error)
 {
-	while (!list_empty(&c->syncs)) {
-		struct store_sync *sync = container_of(c->syncs.next, struct store_sync, link);
+	while (!list_empty(&c->catalogue.syncs)) {
+		struct store_sync *sync =
+			container_of(c->catalogue.syncs.next, struct store_sync, link);
 
 		if (!sync->under_way)
 			return;
@@ -93,13 +94,13 @@ static void on_written(void *arg)
 
 	store_written(job->store, job->batch, job->ret);
 	if (c) {
-		c->catalogue_job = NULL;
+		c->catalogue.job = NULL;
 		note_result(c, job);
 		finish_syncs(c, job->ret);
-		if (!list_empty(&c->syncs))
+		if (!list_empty(&c->catalogue.syncs))
 			write_now(c);
 		else if (store_is_behind(c->store))
-			write_in(c, c->catalogue_retry_ms ? c->catalogue_retry_ms : GATHER_MS);
+			write_in(c, c->catalogue.retry_ms ? c->catalogue.retry_ms : GATHER_MS);
 	} else {
 		store_close(job->store);
 	}
@@ -111,16 +112,16 @@ static void write_now(void *arg)
 {
 	struct core *c = arg;
 
-	loop_timer_clear(c->loop, &c->catalogue_timer);
-	if (c->catalogue_job)
+	loop_timer_clear(c->loop, &c->catalogue.timer);
+	if (c->catalogue.job)
 		return;
 	struct catalogue_job *job = must_alloc(sizeof(*job));
 	*job = (struct catalogue_job){.core = c, .store = c->store, .batch = store_take(c->store)};
-	job->sync = !list_empty(&c->syncs);
+	job->sync = !list_empty(&c->catalogue.syncs);
 	if (job->batch && loop_work(c->loop, LOOP_DISK, work, on_written, job) == 0) {
-		list_each (pos, &c->syncs)
+		list_each (pos, &c->catalogue.syncs)
 			container_of(pos, struct store_sync, link)->under_way = true;
-		c->catalogue_job = job;
+		c->catalogue.job = job;
 		return;
 	}
 	if (job->batch)
@@ -133,9 +134,9 @@ static void on_changed(void *arg)
 {
 	struct core *c = arg;
 
-	if (!c->behind_since_ms)
-		c->behind_since_ms = loop_now_ms(c->loop);
-	if (!c->catalogue_job && !c->catalogue_retry_ms)
+	if (!c->catalogue.behind_since_ms)
+		c->catalogue.behind_since_ms = loop_now_ms(c->loop);
+	if (!c->catalogue.job && !c->catalogue.retry_ms)
 		write_in(c, GATHER_MS);
 }
 
@@ -151,8 +152,8 @@ struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
 	struct store_sync *sync = must_alloc(sizeof(*sync));
 
 	*sync = (struct store_sync){.fn = fn, .arg = arg};
-	list_add_tail(&c->syncs, &sync->link);
-	deferred_run(&c->deferred, &c->sync_deferred, sync_now, c);
+	list_add_tail(&c->catalogue.syncs, &sync->link);
+	deferred_run(&c->deferred, &c->catalogue.sync_deferred, sync_now, c);
 	return sync;
 }
 
@@ -206,9 +207,10 @@ int catalogue_open(struct core *c, struct err *e)
 
 void catalogue_close(struct core *c)
 {
-	loop_timer_clear(c->loop, &c->catalogue_timer);
-	while (!list_empty(&c->syncs)) {
-		struct store_sync *sync = container_of(c->syncs.next, struct store_sync, link);
+	loop_timer_clear(c->loop, &c->catalogue.timer);
+	while (!list_empty(&c->catalogue.syncs)) {
+		struct store_sync *sync =
+			container_of(c->catalogue.syncs.next, struct store_sync, link);
 
 		list_del(&sync->link);
 		free(sync);
@@ -217,15 +219,17 @@ void catalogue_close(struct core *c)
 		return;
 	store_watch(c->store, NULL, NULL);
 	/* A job in progress closes the store when it ends. */
-	if (c->catalogue_job)
-		c->catalogue_job->core = NULL;
+	if (c->catalogue.job)
+		c->catalogue.job->core = NULL;
 	else
 		store_close(c->store);
 }
 
 const char *catalogue_error(const struct core *c, char *text, size_t size)
 {
-	uint64_t ms = c->behind_since_ms ? loop_now_ms(c->loop) - c->behind_since_ms : 0;
+	uint64_t ms = c->catalogue.behind_since_ms
+			      ? loop_now_ms(c->loop) - c->catalogue.behind_since_ms
+			      : 0;
 
 	if (ms <= BEHIND_MAX_MS)
 		return NULL;

@@ -6,8 +6,19 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "orchestrator/io/deferred.h"
 
 struct core;
+
+/* The state of catalogue.c. */
+struct catalogue {
+	struct catalogue_job *job; /* in progress, or NULL */
+	struct loop_timer timer;   /* for the next job */
+	uint32_t retry_ms;	   /* retry delay after a failed job; else 0 */
+	uint64_t behind_since_ms;  /* loop ms since the disk lags behind; 0: it does not */
+	struct list syncs;	   /* struct store_sync, in order */
+	struct deferred sync_deferred;
+};
 
 /* Opens the catalogue and sets c->store. */
 int catalogue_open(struct core *c, struct err *e);

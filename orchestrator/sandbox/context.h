@@ -8,6 +8,8 @@
 
 #include "orchestrator/config/config.h"
 #include "orchestrator/io/deferred.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/part.h"
 #include "orchestrator/sandbox/sandbox.h"
 #include "orchestrator/sandbox/watch.h"
@@ -15,7 +17,6 @@
 #include "orchestrator/vm/vmproc.h"
 
 struct backup;
-struct catalogue_job;
 struct inspector;
 struct keys;
 struct pool;
@@ -23,7 +24,6 @@ struct privates;
 struct store;
 struct templates;
 struct warden_client;
-struct watching;
 
 #define BUCKETS 16384 /* the maximum number of VMs */
 static inline unsigned bucket_number(const char *name)
@@ -43,34 +43,27 @@ struct core {
 	struct config config;
 	struct deferred_queue deferred;
 	struct store *store;
+	struct catalogue catalogue;
+	struct ended_sandboxes ended;
+	struct watch watch;
 	struct keys *keys;
-	struct catalogue_job *catalogue_job; /* in progress, or NULL */
-	struct loop_timer catalogue_timer;   /* for the next job */
-	uint32_t catalogue_retry_ms;	     /* retry delay after a failed job; else 0 */
-	uint64_t behind_since_ms; /* loop ms since the disk lags behind; 0: it does not */
-	struct list syncs;	  /* struct store_sync, in order */
-	struct deferred sync_deferred;
 	struct warden_client *warden;
 	struct vmproc_host vms;
 	struct template_env template_env;
 	struct templates *templates;
 	struct privates *privates;
 	struct pool *pool;
-	size_t n_requests;   /* calls in flight, except followers and operations */
-	size_t n_operations; /* operations in guests in flight, which are not requests */
-	struct list sandboxes, ended;
-	struct roster all; /* living sandboxes */
-	size_t n_sandboxes, n_ended;
+	size_t n_requests;     /* calls in flight, except followers and operations */
+	size_t n_operations;   /* operations in guests in flight, which are not requests */
+	struct list sandboxes; /* not ended, oldest first */
+	struct roster all;     /* living sandboxes */
+	size_t n_sandboxes;
 	size_t n_in[SBX_NSTATES]; /* living sandboxes by state */
 	uint64_t promised_mib;	  /* RAM of living sandboxes */
 	size_t n_coming;	  /* sandboxes being made, */
 	uint64_t coming_mib;	  /* and their RAM */
 	struct list tenants;	  /* tenants that own or use something */
 	struct list tenant_buckets[BUCKETS];
-	struct list unrecorded; /* ended sandboxes whose end is not in the catalogue */
-	size_t n_unrecorded;
-	struct loop_timer record, purge;
-	uint32_t record_ms; /* between the last two tries; 0: all ends are written */
 	struct list buckets[BUCKETS];
 	const char **children; /* buffer of the last core_view */
 	struct list creates;   /* calls still making their sandbox */
@@ -84,10 +77,6 @@ struct core {
 	int64_t clocks_ms;     /* wall clock minus boot-time clock; 0: not measured */
 	struct backup *backup; /* in progress, or NULL */
 	bool closing;
-	struct watching *watching; /* in progress, or NULL */
-	struct watched watched;
-	uint64_t watched_ms; /* when `watched` was measured, on the loop's clock */
-	struct loop_timer watch_timer;
 	struct loop_timer promises_timer;
 	core_life_fn *life_fn; /* NULL: no listener */
 	void *life_arg;

@@ -133,7 +133,7 @@ bool host_has_room(struct core *c, size_t n, struct failure *f)
 {
 	const struct template *t = templates_building(c->templates);
 	bool builds = t && !template_is_background(t);
-	size_t used = c->n_sandboxes + c->n_unrecorded + c->n_coming + builds;
+	size_t used = c->n_sandboxes + c->ended.n_unrecorded + c->n_coming + builds;
 
 	if (used + n > c->vms.max_vms) {
 		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",

@@ -26,8 +26,8 @@
 
 static void free_oldest(struct core *c)
 {
-	c->n_ended--;
-	sandbox_free(container_of(c->ended.next, struct sandbox, link));
+	c->ended.n_kept--;
+	sandbox_free(container_of(c->ended.kept.next, struct sandbox, link));
 }
 
 /* Frees one ended sandbox: the oldest of this tenant when it has more than an eighth of KEPT_MAX,
@@ -37,7 +37,7 @@ static void make_room(struct core *c, const char *tenant)
 	struct sandbox *own = NULL;
 	size_t n = 0;
 
-	list_each (pos, &c->ended) {
+	list_each (pos, &c->ended.kept) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 
 		if (strcmp(s->tenant, tenant) != 0)
@@ -49,7 +49,7 @@ static void make_room(struct core *c, const char *tenant)
 		free_oldest(c);
 		return;
 	}
-	c->n_ended--;
+	c->ended.n_kept--;
 	sandbox_free(own);
 }
 
@@ -62,15 +62,15 @@ void ended_keep(struct sandbox *s)
 	s->metadata = NULL;
 	sandbox_set_env(s, "", 0);
 	list_del(&s->link);
-	list_add_tail(&c->ended, &s->link);
-	if (++c->n_ended > KEPT_MAX)
+	list_add_tail(&c->ended.kept, &s->link);
+	if (++c->ended.n_kept > KEPT_MAX)
 		make_room(c, s->tenant);
 }
 
 static void forget_old(struct core *c, int64_t before_ms)
 {
-	while (!list_empty(&c->ended) &&
-	       container_of(c->ended.next, struct sandbox, link)->ended_at_ms < before_ms)
+	while (!list_empty(&c->ended.kept) &&
+	       container_of(c->ended.kept.next, struct sandbox, link)->ended_at_ms < before_ms)
 		free_oldest(c);
 }
 
@@ -89,20 +89,20 @@ static void purge(void *arg)
 	struct err e;
 	int n = PURGE_ROWS;
 
-	if (!c->catalogue_job)
+	if (!c->catalogue.job)
 		n = store_purge_ended(c->store, realtime_ms() - KEPT_MS, PURGE_ROWS, &e);
 	if (n < 0)
 		log_error("ended sandboxes can't be removed from the catalogue: %s", e.text);
 	if (n == PURGE_ROWS)
-		loop_timer_set(c->loop, &c->purge, PURGE_MS);
+		loop_timer_set(c->loop, &c->ended.purge, PURGE_MS);
 }
 
 void ended_purge(struct core *c)
 {
 	forget_old(c, realtime_ms() - KEPT_MS);
-	c->purge.fn = purge;
-	c->purge.arg = c;
-	loop_timer_set(c->loop, &c->purge, 0);
+	c->ended.purge.fn = purge;
+	c->ended.purge.arg = c;
+	loop_timer_set(c->loop, &c->ended.purge, 0);
 }
 
 /* --- recording the end in the catalogue ----------------------------------------------------- */
@@ -137,7 +137,7 @@ static void on_recorded(struct sandbox *s)
 	struct vmproc *vm = s->kept_vm;
 
 	list_del(&s->unrecorded);
-	s->core->n_unrecorded--;
+	s->core->ended.n_unrecorded--;
 	s->kept_vm = NULL;
 	if (vm)
 		vmproc_give_back(vm);
@@ -152,37 +152,38 @@ static void record_again(void *arg)
 	struct core *c = arg;
 	struct err e;
 
-	for (unsigned i = 0; i < RECORD_ROWS && !list_empty(&c->unrecorded); i++) {
-		struct sandbox *s = container_of(c->unrecorded.next, struct sandbox, unrecorded);
+	for (unsigned i = 0; i < RECORD_ROWS && !list_empty(&c->ended.unrecorded); i++) {
+		struct sandbox *s =
+			container_of(c->ended.unrecorded.next, struct sandbox, unrecorded);
 
 		if (write_end(s, &e) < 0) {
 			list_del(&s->unrecorded);
-			list_add_tail(&c->unrecorded, &s->unrecorded);
+			list_add_tail(&c->ended.unrecorded, &s->unrecorded);
 			wait_to_record(c);
 			return;
 		}
 		log_info("the end of sandbox %s is now recorded in the catalogue", s->id);
 		on_recorded(s);
 	}
-	c->record_ms = 0;
-	if (!list_empty(&c->unrecorded))
-		loop_timer_set(c->loop, &c->record, 0);
+	c->ended.record_ms = 0;
+	if (!list_empty(&c->ended.unrecorded))
+		loop_timer_set(c->loop, &c->ended.record, 0);
 }
 
 static void wait_to_record(struct core *c)
 {
-	c->record.fn = record_again;
-	c->record.arg = c;
-	c->record_ms = c->record_ms ? 2 * c->record_ms : RECORD_FIRST_MS;
-	if (c->record_ms > RECORD_MAX_MS)
-		c->record_ms = RECORD_MAX_MS;
-	loop_timer_set(c->loop, &c->record, c->record_ms);
+	c->ended.record.fn = record_again;
+	c->ended.record.arg = c;
+	c->ended.record_ms = c->ended.record_ms ? 2 * c->ended.record_ms : RECORD_FIRST_MS;
+	if (c->ended.record_ms > RECORD_MAX_MS)
+		c->ended.record_ms = RECORD_MAX_MS;
+	loop_timer_set(c->loop, &c->ended.record, c->ended.record_ms);
 }
 
 void ended_record(struct sandbox *s)
 {
 	struct core *c = s->core;
-	bool first = list_empty(&c->unrecorded);
+	bool first = list_empty(&c->ended.unrecorded);
 	struct err e;
 
 	if (write_end(s, &e) == 0)
@@ -190,8 +191,8 @@ void ended_record(struct sandbox *s)
 	log_error("the end of sandbox %s is not recorded in the catalogue yet: %s", s->id, e.text);
 	if (c->closing) /* the next start checks the slot before another VM gets it */
 		return;
-	list_add_tail(&c->unrecorded, &s->unrecorded);
-	c->n_unrecorded++;
+	list_add_tail(&c->ended.unrecorded, &s->unrecorded);
+	c->ended.n_unrecorded++;
 	if (first)
 		wait_to_record(c);
 }
@@ -212,9 +213,9 @@ void ended_close(struct core *c)
 {
 	struct err e;
 
-	loop_timer_clear(c->loop, &c->purge);
-	loop_timer_clear(c->loop, &c->record);
-	list_each_safe (pos, &c->unrecorded) {
+	loop_timer_clear(c->loop, &c->ended.purge);
+	loop_timer_clear(c->loop, &c->ended.record);
+	list_each_safe (pos, &c->ended.unrecorded) {
 		struct sandbox *s = container_of(pos, struct sandbox, unrecorded);
 
 		if (write_end(s, &e) < 0)

@@ -3,13 +3,25 @@
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_ENDED_H
 #define RAMET_ORCHESTRATOR_SANDBOX_ENDED_H
 
+#include "base/list.h"
+#include "orchestrator/io/loop.h"
 #include "orchestrator/store/store.h"
 
 struct core;
 struct sandbox;
 
+/* The state of ended.c. */
+struct ended_sandboxes {
+	struct list kept; /* ended sandboxes whose record is kept, oldest first */
+	size_t n_kept;
+	struct list unrecorded; /* ended sandboxes whose end is not in the catalogue */
+	size_t n_unrecorded;
+	struct loop_timer record, purge;
+	uint32_t record_ms; /* between the last two tries; 0: all ends are written */
+};
+
 /* Writes the end to the catalogue, with retries when that fails. Until it is written, the sandbox
- * is on core->unrecorded and no other VM gets its slot, so that its row never names another
+ * is on ended.unrecorded and no other VM gets its slot, so that its row never names another
  * sandbox's VM. */
 void ended_record(struct sandbox *s);
 /* Drops the VM of an ended sandbox. `gone` gets the sandbox and calls ended_vm_gone. */

@@ -39,7 +39,7 @@ enum sandbox_event {
 
 struct sandbox {
 	struct core *core;
-	struct list link;   /* on core->sandboxes or core->ended, oldest first */
+	struct list link;   /* on core->sandboxes or core->ended.kept, oldest first */
 	struct list bucket; /* keyed by id */
 	struct listed listed;
 	bool is_listed; /* on core->all, and on the lists of its tenant and its parent */
@@ -76,7 +76,8 @@ struct sandbox {
 	struct sandbox *parent;	   /* the last of its elders */
 	struct roster children;	   /* sandboxes whose parent this is */
 
-	struct list unrecorded; /* on core->unrecorded while the catalogue lists it as alive */
+	struct list
+		unrecorded; /* on core->ended.unrecorded while the catalogue lists it as alive */
 	struct vmproc *kept_vm; /* a dropped VM whose slot stays taken until the end is recorded; or
 				   NULL */
 	bool off_catalogue;	/* its catalogue row is gone already */

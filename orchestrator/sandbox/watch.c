@@ -117,11 +117,11 @@ static void on_done(void *arg)
 
 	if (w->core) {
 		note_memory(w);
-		w->core->watched = w->found;
-		w->core->watched_ms = loop_now_ms(w->core->loop);
-		w->core->watching = NULL;
+		w->core->watch.found = w->found;
+		w->core->watch.found_ms = loop_now_ms(w->core->loop);
+		w->core->watch.job = NULL;
 		promises_changed(w->core); /* image memory grows without any call */
-		loop_timer_set(w->core->loop, &w->core->watch_timer, EVERY_MS);
+		loop_timer_set(w->core->loop, &w->core->watch.timer, EVERY_MS);
 	}
 	free(w);
 }
@@ -139,46 +139,47 @@ static void on_timer(void *arg)
 		if (s->state < SBX_ENDING && w->n < c->n_sandboxes)
 			w->vms[w->n++].pid = s->pid;
 	}
-	c->watching = w;
+	c->watch.job = w;
 	if (loop_work(c->loop, LOOP_DISK, on_work, on_done, w) == 0)
 		return;
-	c->watching = NULL;
+	c->watch.job = NULL;
 	free(w);
-	loop_timer_set(c->loop, &c->watch_timer, EVERY_MS);
+	loop_timer_set(c->loop, &c->watch.timer, EVERY_MS);
 }
 
 void watch_start(struct core *c)
 {
-	c->watched_ms = loop_now_ms(c->loop);
-	c->watch_timer = (struct loop_timer){.fn = on_timer, .arg = c};
-	loop_timer_set(c->loop, &c->watch_timer, 0);
+	c->watch.found_ms = loop_now_ms(c->loop);
+	c->watch.timer = (struct loop_timer){.fn = on_timer, .arg = c};
+	loop_timer_set(c->loop, &c->watch.timer, 0);
 }
 
 void watch_stop(struct core *c)
 {
-	loop_timer_clear(c->loop, &c->watch_timer);
-	if (c->watching)
-		c->watching->core = NULL;
-	c->watching = NULL;
+	loop_timer_clear(c->loop, &c->watch.timer);
+	if (c->watch.job)
+		c->watch.job->core = NULL;
+	c->watch.job = NULL;
 }
 
 /* Returns the disk's error, formatted in `text` where needed, or NULL. */
 const char *watch_disk_error(const struct core *c, char *text, size_t size)
 {
-	uint64_t age_ms = loop_now_ms(c->loop) - c->watched_ms;
+	uint64_t age_ms = loop_now_ms(c->loop) - c->watch.found_ms;
 
 	if (age_ms > STALE_MS) {
 		snprintf(text, size, "state_dir was last checked %llu s ago: the disk may be stuck",
 			 (unsigned long long)age_ms / 1000);
 		return text;
 	}
-	return c->watched.disk_error[0] ? c->watched.disk_error : catalogue_error(c, text, size);
+	return c->watch.found.disk_error[0] ? c->watch.found.disk_error
+					    : catalogue_error(c, text, size);
 }
 
 /* Uses the last measurement, which is that of the start at first. */
 bool host_disk_low(const struct core *c)
 {
-	uint64_t bytes = c->watched.disk_free_bytes;
+	uint64_t bytes = c->watch.found.disk_free_bytes;
 
 	return bytes && bytes < DISK_AHEAD;
 }

@@ -4,6 +4,7 @@
 #define RAMET_ORCHESTRATOR_SANDBOX_WATCH_H
 
 #include "base/err.h"
+#include "orchestrator/io/loop.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
 struct core;
@@ -13,6 +14,14 @@ struct watched {
 	struct memory_use memory; /* of sandboxes' VMs */
 	uint64_t disk_free_bytes;
 	char disk_error[ERR_TEXT_MAX]; /* empty: state_dir is writable */
+};
+
+/* The state of watch.c. */
+struct watch {
+	struct watching *job; /* in progress, or NULL */
+	struct watched found;
+	uint64_t found_ms; /* when that was measured, on the loop's clock */
+	struct loop_timer timer;
 };
 
 void watch_start(struct core *c);

@@ -305,7 +305,7 @@ static void back_up(struct world *w)
 static void run_housekeeping(struct world *w)
 {
 	loop_timer_set(w->loop, &service_of(w->core)->housekeeping, 0);
-	loop_timer_set(w->loop, &w->core->watch_timer, 0);
+	loop_timer_set(w->loop, &w->core->watch.timer, 0);
 	world_wait_ready(w);
 }
 

@@ -64,14 +64,14 @@ static bool is_checked(void *arg)
 {
 	const struct core *c = arg;
 
-	return !c->watching && c->watched.disk_free_bytes;
+	return !c->watch.job && c->watch.found.disk_free_bytes;
 }
 
 static bool check_is_running(void *arg)
 {
 	const struct core *c = arg;
 
-	return c->watching;
+	return c->watch.job;
 }
 
 static bool is_well(void *arg)
@@ -87,10 +87,10 @@ static void test_hanging_disk_check_fails(void **state)
 
 	world_until(w, is_checked, w->core);
 	stall_pool(w, &s, LOOP_DISK);
-	loop_timer_set(w->loop, &w->core->watch_timer, 0);
+	loop_timer_set(w->loop, &w->core->watch.timer, 0);
 	world_until(w, check_is_running, w->core);
 	assert_string_equal(disk_check(w), "ok");
-	w->core->watched_ms -= 60000;
+	w->core->watch.found_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "state_dir was last checked 60 s ago"));
 	end_stall(w, &s);
 	world_until(w, is_well, w);
@@ -100,7 +100,7 @@ static bool is_written(void *arg)
 {
 	const struct core *c = arg;
 
-	return !c->behind_since_ms;
+	return !c->catalogue.behind_since_ms;
 }
 
 static void note_synced(void *arg, const struct failure *f)
@@ -164,7 +164,7 @@ static void test_stale_catalogue_fails_the_disk_check(void **state)
 	stall_pool(w, &s, LOOP_DISK);
 	world_delete(w, &d, m.view.id);
 	assert_string_equal(disk_check(w), "ok");
-	w->core->behind_since_ms -= 60000;
+	w->core->catalogue.behind_since_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "the catalogue in state_dir is 60 s old"));
 	end_stall(w, &s);
 	world_until(w, is_well, w);

@@ -276,7 +276,7 @@ static bool all_ends_are_recorded(void *arg)
 {
 	const struct all *a = arg;
 
-	return !a->w->core->n_unrecorded;
+	return !a->w->core->ended.n_unrecorded;
 }
 
 /* Returns false when the scenario has fewer than `n` writes. */
@@ -439,7 +439,7 @@ static void test_startup_loads_at_most_the_memory_limit_of_ended_rows(void **sta
 	world_kill_core(w);
 	world_start_core(w);
 	assert_true(rows_are_left(&ended)); /* rows are removed only when the loop runs */
-	assert_int_equal(w->core->n_ended, ENDED_MAX);
+	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
 	assert_false(core_view(w->core, TENANT, "new199", &view, &f));
 	assert_string_equal(f.code, "not_found");
 	assert_false(core_view(w->core, TENANT, "new200", &view, &f));
@@ -473,11 +473,11 @@ static void test_ended_sandboxes_of_one_tenant_do_not_evict_those_of_others(void
 	add_ended(w, ENDED_MAX - 1, "new", realtime_ms() - 600000);
 	world_kill_core(w);
 	world_start_core(w);
-	assert_int_equal(w->core->n_ended, ENDED_MAX);
+	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
 	world_create(w, &m, NULL);
 	sandbox_end(sandbox_living(w->core, TENANT, m.view.id), "expired", "it was old", false);
 	world_until(w, no_sandbox_is_left, w->core);
-	assert_int_equal(w->core->n_ended, ENDED_MAX);
+	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
 	assert_string_equal(end_of(w, "tnt_other", "other0"), "expired");
 	assert_string_equal(end_of(w, TENANT, "new0"), "not_found");
 	assert_string_equal(end_of(w, TENANT, m.view.id), "expired");
