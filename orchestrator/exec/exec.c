@@ -686,6 +686,35 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 		sandbox_step(to, SBX_EXEC);
 }
 
+void exec_move_interrupts(struct sandbox *from, struct sandbox *to)
+{
+	list_move_all(&exec_of(to)->interrupts, &exec_of(from)->interrupts);
+}
+
+uint64_t exec_seq_of(const struct sandbox *one, const struct sandbox *other)
+{
+	const uint64_t a = exec_of(one)->seq, b = exec_of(other)->seq;
+
+	return a > b ? a : b;
+}
+
+void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq, uint64_t seq_reserved)
+{
+	struct exec_sandbox *f = exec_of(from), *t = exec_of(to);
+
+	t->seq = seq;
+	t->seq_reserved = seq_reserved;
+	t->sending_bytes = f->sending_bytes;
+	f->sending_bytes = 0;
+	t->guest_busy = f->guest_busy;
+	journal_remove(t->journal);
+	t->journal = f->journal;
+	f->journal = NULL;
+	replay_fini(&t->replay);
+	replay_move(&t->replay, &f->replay);
+	journal_count(t->journal, t->output);
+}
+
 /* --- report --------------------------------------------------------------------------------- */
 
 void exec_report(const struct sandbox *s, struct report *r)

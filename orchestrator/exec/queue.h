@@ -87,8 +87,17 @@ void exec_point_fini(struct exec_point *p);
 /* Gives the call to a child without calls; exec_go_on continues it. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);
 void exec_go_on(struct sandbox *s);
-/* Moves the calls of `from` to `to`, ahead of those queued there; a call running in `to` fails. */
+/*
+ * A merge gives the VM of `from` to `to`. The interrupts move first. Then the calls move, ahead of
+ * those queued in `to`; a call running in `to` fails. Once the VM has moved, so do the journal and
+ * the events, and the next one gets a number above `seq`: what exec_seq_of returned before all of
+ * this. exec_seq_of returns the highest event number that either has used.
+ */
+void exec_move_interrupts(struct sandbox *from, struct sandbox *to);
 void exec_move(struct sandbox *from, struct sandbox *to);
+void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq,
+		      uint64_t seq_reserved);
+uint64_t exec_seq_of(const struct sandbox *one, const struct sandbox *other);
 /* Rewrites the whole journal, with at most the last `replay_most` bytes of events. */
 void exec_keep_all(struct sandbox *s, size_t replay_most);
 /* Adds lines on the sandbox's calls to the report. */

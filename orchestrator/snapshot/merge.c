@@ -67,45 +67,27 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	sandbox_drop_agent(parent);
 	parent->vm = winner->vm;
 	guest_link_take(&parent->guest, guest_link_release(&winner->guest));
-	exec_of(parent)->sending_bytes = exec_of(winner)->sending_bytes;
 	winner->vm = NULL;
-	exec_of(winner)->sending_bytes = 0;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
 	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
-	exec_of(parent)->guest_busy = exec_of(winner)->guest_busy;
 	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
 	vmproc_drop(old, NULL, NULL);
 }
 
-/* Returns the higher of both event numbers, so that no number is used twice under the parent's
- * id. */
-static uint64_t higher_seq(const struct sandbox *parent, const struct sandbox *winner)
-{
-	return exec_of(parent)->seq > exec_of(winner)->seq ? exec_of(parent)->seq
-							   : exec_of(winner)->seq;
-}
-
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
-	uint64_t seq = higher_seq(parent, winner);
+	const uint64_t seq = exec_seq_of(parent, winner);
 	struct failure f;
 
 	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
 	sandbox_fail_side_calls(parent, &f);
-	list_move_all(&exec_of(parent)->interrupts, &exec_of(winner)->interrupts);
+	exec_move_interrupts(winner, parent);
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner);
-	journal_remove(exec_of(parent)->journal);
-	exec_of(parent)->journal = exec_of(winner)->journal;
-	exec_of(winner)->journal = NULL;
-	replay_fini(&exec_of(parent)->replay);
-	replay_move(&exec_of(parent)->replay, &exec_of(winner)->replay);
-	journal_count(exec_of(parent)->journal, exec_of(parent)->output);
-	exec_of(parent)->seq = seq;
-	exec_of(parent)->seq_reserved = m->seq_reserved;
+	exec_move_events(winner, parent, seq, m->seq_reserved);
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
@@ -132,7 +114,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.slot = winner->slot,
 		.pid = winner->pid,
 		.instance = winner->instance,
-		.seq_reserved = higher_seq(parent, winner) + SEQ_BLOCK,
+		.seq_reserved = exec_seq_of(parent, winner) + SEQ_BLOCK,
 		.at_ms = realtime_ms(),
 		.code = "merged",
 		.text = text,
