@@ -4,6 +4,10 @@
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 
+/* A freeze whose VM process takes longer for its image loses its slot, so that slow VMs of two
+ * tenants can't block all others. */
+#define SLOT_LIMIT_MS 3000
+
 static void core_init(struct core *c)
 {
 	struct snapshot_core *of = snapshots_of_core(c);
@@ -17,6 +21,7 @@ static void core_init(struct core *c)
 	list_init(&of->removals);
 	list_init(&of->freezes);
 	list_init(&of->freeze_turns);
+	of->slot_limit_ms = SLOT_LIMIT_MS;
 }
 
 static void tenant_init(struct tenant *t)

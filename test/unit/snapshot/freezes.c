@@ -91,6 +91,7 @@ static void test_tenants_take_turns_to_freeze(void **state)
 	struct frozen slow, many[EACH], one;
 	struct made b = make(w, "tnt_b"), a[EACH], c;
 
+	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < EACH; i++)
 		a[i] = make(w, "tnt_a");
 	c = make(w, "tnt_c");
@@ -117,6 +118,8 @@ static void test_single_tenant_uses_both_slots(void **state)
 	struct frozen z[EACH];
 	struct made m[EACH];
 
+	/* However slow the machine is. */
+	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < EACH; i++)
 		m[i] = make(w, TENANT_LOCAL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, EACH);

@@ -11,6 +11,7 @@
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/snapshot/space.h"
+#include "orchestrator/snapshot/state.h"
 #include "orchestrator/store/store.h"
 #include "test/unit/core/world.h"
 
@@ -571,6 +572,8 @@ static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 	struct made m[5];
 	struct done d;
 
+	/* However slow the machine is. */
+	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	use_key(w);
 	const char *first = world_tenant;
 	for (int i = 0; i < 4; i++)
@@ -612,6 +615,7 @@ static void test_merge_keeps_the_lifetime(void **state)
 	struct forked k;
 	struct done d;
 
+	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < 2; i++)
 		world_create(w, &others[i], NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
