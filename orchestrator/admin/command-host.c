@@ -58,9 +58,9 @@ static void list_one(void *arg, const struct sandbox_view *v)
 	print_age(age, (uint64_t)(t->now_ms > v->created_at_ms ? t->now_ms - v->created_at_ms : 0) /
 			       1000);
 	print_age(idle, v->idle_ms / 1000);
-	snprintf(size, sizeof(size), "%ux%u", v->ram_mib, v->vcpus);
+	snprintf(size, sizeof(size), "%ux%u", v->config.size.ram_mib, v->config.size.vcpus);
 	fprintf(t->out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %6" PRIu64 " MiB  %s\n",
-		v->id, v->state, v->tenant, v->template, size, age, idle,
+		v->id, v->state, v->tenant, v->config.template, size, age, idle,
 		v->memory.private_bytes >> 20, v->parent ? v->parent : "-");
 }
 
@@ -101,7 +101,7 @@ static int ls(const struct command_env *env, int argc, const char *const argv[],
 static void list_process(void *arg, const struct sandbox_view *v)
 {
 	fprintf(arg, "%s\t%" PRIu32 "\t%s\t%s\t%s\n", v->id, v->pid, v->state, v->tenant,
-		v->template);
+		v->config.template);
 }
 
 static bool list_processes(const struct command_env *env, struct command_rest *rest, FILE *out)

@@ -12,8 +12,7 @@
 
 struct create_body {
 	struct json_text template, metadata;
-	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
-	bool persistent, egress;
+	struct sandbox_config config; /* without the template */
 	char **env;
 };
 
@@ -26,13 +25,13 @@ struct create_body {
 static const struct json_field create_fields[] = {
 	FIELD("template", JSON_TEXT, template, .max = SANDBOX_NAME_MAX),
 	FIELD("metadata", JSON_OBJECT, metadata, .max = SANDBOX_METADATA_MAX),
-	FIELD("vcpus", JSON_CUT, vcpus, .min = 1, .max = 32),
-	FIELD("ram_mib", JSON_CUT, ram_mib, .min = 128, .max = 65536),
-	FIELD("rootfs_gb", JSON_CUT, rootfs_gb, .min = 1, .max = 1024),
-	FIELD("timeout_seconds", JSON_CUT, timeout_s, .min = 1, .max = YEAR_S),
-	FIELD("idle_timeout_seconds", JSON_CUT, idle_timeout_s, .min = 1, .max = YEAR_S),
-	FIELD("persistent", JSON_BOOL, persistent),
-	FIELD("egress", JSON_BOOL, egress),
+	FIELD("vcpus", JSON_CUT, config.size.vcpus, .min = 1, .max = 32),
+	FIELD("ram_mib", JSON_CUT, config.size.ram_mib, .min = 128, .max = 65536),
+	FIELD("rootfs_gb", JSON_CUT, config.size.rootfs_gb, .min = 1, .max = 1024),
+	FIELD("timeout_seconds", JSON_CUT, config.timeout_s, .min = 1, .max = YEAR_S),
+	FIELD("idle_timeout_seconds", JSON_CUT, config.idle_timeout_s, .min = 1, .max = YEAR_S),
+	FIELD("persistent", JSON_BOOL, config.persistent),
+	FIELD("egress", JSON_BOOL, config.egress),
 	FIELD("env", JSON_ENV, env),
 };
 
@@ -80,13 +79,7 @@ static void create(struct request *r, const void *values)
 {
 	const struct create_body *b = values;
 	struct sandbox_spec spec = {
-		.vcpus = b->vcpus,
-		.ram_mib = b->ram_mib,
-		.rootfs_gb = b->rootfs_gb,
-		.timeout_s = b->timeout_s,
-		.idle_timeout_s = b->idle_timeout_s,
-		.persistent = b->persistent,
-		.egress = b->egress,
+		.config = b->config,
 		.metadata = b->metadata.p,
 		.env = (const char *const *)b->env,
 	};
@@ -98,14 +91,14 @@ static void create(struct request *r, const void *values)
 		return;
 	}
 	if (b->template.p)
-		memcpy(spec.template, b->template.p, b->template.len);
+		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
 	r->call = core_create(r->api->core, r->tenant, &spec, request_created, r);
 }
 
 void serve_create(struct request *r)
 {
-	const struct create_body b = {.egress = true};
+	const struct create_body b = {.config.egress = true};
 
 	body_read(r, create_fields, ARRAY_LEN(create_fields), &b, sizeof(b), create);
 }
@@ -144,12 +137,12 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
 	add_endpoint(t, config);
-	add_text(t, "template", v->template);
-	add_number(t, "vcpus", v->vcpus);
-	add_number(t, "ram_mib", v->ram_mib);
-	add_number(t, "rootfs_gb", v->rootfs_gb);
-	text_puts(t, v->persistent ? ",\"persistent\":true" : ",\"persistent\":false");
-	text_puts(t, v->egress ? ",\"egress\":true" : ",\"egress\":false");
+	add_text(t, "template", v->config.template);
+	add_number(t, "vcpus", v->config.size.vcpus);
+	add_number(t, "ram_mib", v->config.size.ram_mib);
+	add_number(t, "rootfs_gb", v->config.size.rootfs_gb);
+	text_puts(t, v->config.persistent ? ",\"persistent\":true" : ",\"persistent\":false");
+	text_puts(t, v->config.egress ? ",\"egress\":true" : ",\"egress\":false");
 	add_time(t, "created_at", v->created_at_ms);
 	add_time(t, "expires_at", v->expires_at_ms);
 	add_time(t, "idle_expires_at", v->idle_expires_at_ms);

@@ -75,12 +75,13 @@ static void add_view(struct text *t, const struct space_view *v)
 	json_time(t, v->created_at_ms);
 	text_printf(t, ",\"size_bytes\":%llu", (unsigned long long)v->size_bytes);
 	add_text(t, "sandbox", v->sandbox);
-	add_text(t, "template", v->template);
+	add_text(t, "template", v->config.template);
 	text_printf(t,
 		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"timeout_seconds\":%u,"
 		    "\"idle_timeout_seconds\":%u,\"egress\":%s",
-		    v->vcpus, v->ram_mib, v->rootfs_gb, v->timeout_s, v->idle_timeout_s,
-		    v->egress ? "true" : "false");
+		    v->config.size.vcpus, v->config.size.ram_mib, v->config.size.rootfs_gb,
+		    v->config.timeout_s, v->config.idle_timeout_s,
+		    v->config.egress ? "true" : "false");
 	if (v->damage)
 		add_text(t, "damage", v->damage);
 	text_puts(t, ",\"metadata\":");

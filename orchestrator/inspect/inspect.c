@@ -122,8 +122,8 @@ static void add_sandbox(const struct sandbox *s, struct report *r)
 	};
 
 	report_add(r, "sandbox %s: %s, tenant %s, template %s, %u MiB x %u, made %.1f s ago\n",
-		   s->id, names[s->state], s->tenant, s->template, s->size.ram_mib, s->size.vcpus,
-		   (double)(realtime_ms() - s->created_at_ms) / 1e3);
+		   s->id, names[s->state], s->tenant, s->config.template, s->config.size.ram_mib,
+		   s->config.size.vcpus, (double)(realtime_ms() - s->created_at_ms) / 1e3);
 	exec_report(s, r);
 	add_ops(s, r);
 	add_agent(s, r);

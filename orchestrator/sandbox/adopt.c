@@ -21,17 +21,12 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	struct core *c = arg;
 	struct sandbox *s = sandbox_new(c, row->id, row->tenant);
 
-	s->size = (struct size){row->vcpus, row->ram_mib, row->rootfs_gb};
-	s->timeout_s = row->timeout_s;
-	s->idle_timeout_s = row->idle_timeout_s;
-	s->persistent = row->persistent;
-	s->egress = row->egress;
+	s->config = row->config;
 	s->created_at_ms = row->created_at_ms;
 	s->expires_at_ms = row->expires_at_ms;
 	s->slot = row->slot;
 	s->pid = row->pid;
 	memcpy(s->instance, row->instance, sizeof(s->instance));
-	snprintf(s->template, sizeof(s->template), "%s", row->template);
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
 	sandbox_set_metadata(s, row->metadata);
 	sandbox_set_ancestors(s, row->ancestors);
@@ -71,7 +66,7 @@ static void on_no_slot(void *arg)
 static void adopt(struct sandbox *s)
 {
 	struct core *c = s->core;
-	const struct vmproc_spec spec = size_vm_spec(&s->size, false);
+	const struct vmproc_spec spec = size_vm_spec(&s->config.size, false);
 	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
@@ -85,7 +80,7 @@ static void adopt(struct sandbox *s)
 		return;
 	}
 	/* It is closed already, unless the host's packet filter rules were removed meanwhile. */
-	if (!s->egress)
+	if (!s->config.egress)
 		vmproc_close_egress(s->vm, on_closed, s);
 	log_info("sandbox %s: took over its VM in slot %u, process %u", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);

@@ -20,9 +20,9 @@
 
 struct create {
 	struct core_call *call;
-	struct sandbox_spec spec; /* only its sizes and the template's name are used later */
-	struct disk_job *files;	  /* looks up the template's files, or opens its memory */
-	struct sandbox *sandbox;  /* complete except for the VM */
+	struct sandbox_config asked; /* as requested, before defaults and limits */
+	struct disk_job *files;	     /* looks up the template's files, or opens its memory */
+	struct sandbox *sandbox;     /* complete except for the VM */
 	struct template_wait wait;
 	struct private_wait private_wait;
 	bool private; /* no pool sandbox: those map memory that other tenants map too */
@@ -92,7 +92,7 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	sandbox_begin(s, &ready);
 	life_notify(s, LIFE_CREATED, NULL, NULL, NULL);
 	if (create->sized)
-		templates_note_size(c->templates, s->template, &s->size);
+		templates_note_size(c->templates, s->config.template, &s->config.size);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }
@@ -121,7 +121,7 @@ static void on_bringup(void *arg, struct vm_bringup *warm, const char *text)
  * says so. */
 static void take(struct create *create, struct vm_bringup *warm)
 {
-	if (create->sandbox->egress) {
+	if (create->sandbox->config.egress) {
 		complete(create, warm);
 		return;
 	}
@@ -152,17 +152,17 @@ static struct vm_bringup *take_warm(struct create *create)
 	if (create->private)
 		return NULL;
 	return pool_take_warm(create->call->core->pool, create->template,
-			      create->sandbox->size.rootfs_gb);
+			      create->sandbox->config.size.rootfs_gb);
 }
 
 static void make(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
 	struct core *c = create->call->core;
-	const struct vm_bringup_spec spec = {.size = create->sandbox->size,
+	const struct vm_bringup_spec spec = {.size = create->sandbox->config.size,
 					     .template = create->template,
 					     .private_of = create->private ? create->tenant : NULL,
-					     .closed = !create->sandbox->egress};
+					     .closed = !create->sandbox->config.egress};
 	struct failure full;
 
 	if (f)
@@ -235,11 +235,8 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	}
 	sandbox_set_env(s, env, len);
 	free(env);
-	s->timeout_s = spec->timeout_s;
-	s->idle_timeout_s = spec->idle_timeout_s;
-	s->persistent = spec->persistent;
-	tenant_clamp(s->core, s->tenant, &s->timeout_s, &s->idle_timeout_s, &s->persistent);
-	s->egress = spec->egress;
+	s->config = spec->config;
+	tenant_clamp(s->core, s->tenant, &s->config);
 	return true;
 }
 
@@ -301,19 +298,17 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	struct core *c = create->call->core;
 	struct size most = tenant_size_most(c, create->tenant), own = source_size(from);
 	struct sandbox *s = create->sandbox;
-	const struct size asked = {create->spec.vcpus, create->spec.ram_mib,
-				   create->spec.rootfs_gb};
 	struct sized_choice size;
 
-	if (!size_choose(from, &asked, &most, &size, f))
+	if (!size_choose(from, &create->asked.size, &most, &size, f))
 		return false;
-	s->size = size.size;
+	s->config.size = size.size;
 	create->sized = !size_equal(&size.size, &own);
-	memcpy(s->template, from->name, sizeof(from->name));
-	if (!tenant_has_disk(c, create->tenant, s->size.rootfs_gb, f) ||
-	    !promises_have_room(c, s->size.ram_mib, f))
+	memcpy(s->config.template, from->name, sizeof(from->name));
+	if (!tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
+	    !promises_have_room(c, s->config.size.ram_mib, f))
 		return false;
-	call_promise(create->call, 1, &s->size);
+	call_promise(create->call, 1, &s->config.size);
 	create->template = template_get(c->templates, from, &size.image);
 	if (!create->template)
 		failure_set(f, 503, "busy", 5,
@@ -354,7 +349,7 @@ static void look_for_source(struct create *create)
 	struct source_look *look = must_alloc(sizeof(*look));
 
 	look->config = create->call->core->config;
-	memcpy(look->name, create->spec.template, sizeof(look->name));
+	memcpy(look->name, create->asked.template, sizeof(look->name));
 	create->files =
 		disk_job_start(create->call->core->loop, find_source, look, 0, on_source, create);
 }
@@ -417,7 +412,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	struct create *create = must_alloc(sizeof(*create));
 	container_of(call, struct create_call, call)->create = create;
 	create->call = call;
-	create->spec = *spec;
+	create->asked = spec->config;
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->tenant = strdup(tenant);
 	create->private = tenant_is_private(c, tenant);
@@ -428,8 +423,6 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 		fail(create, &f);
 		return call;
 	}
-	create->spec.env = NULL; /* owned by the caller, not valid after the call */
-	create->spec.metadata = NULL;
 	look_for_source(create);
 	return call;
 }

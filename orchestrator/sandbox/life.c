@@ -22,7 +22,7 @@ void life_notify(const struct sandbox *s, enum life_event event, const char *oth
 		.at_ms = realtime_ms(),
 		.tenant = s->tenant,
 		.sandbox = s->id,
-		.template = s->template,
+		.template = s->config.template,
 		.other = other,
 		.space = space,
 		.text = text,

@@ -44,7 +44,7 @@ static uint64_t need_mib(const struct tenant *t)
 		uint64_t charged = s->vm ? vmproc_charged(s->vm) >> 20 : 0;
 
 		if (s->vm)
-			mib += charged > s->size.ram_mib ? charged : s->size.ram_mib;
+			mib += charged > s->config.size.ram_mib ? charged : s->config.size.ram_mib;
 	}
 	return mib;
 }

@@ -19,9 +19,9 @@ void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
 	roster_add(&s->owner->sandboxes, &s->listed);
 	c->n_sandboxes++;
 	c->n_in[state]++;
-	c->promised_mib += s->size.ram_mib;
-	s->owner->promised_mib += s->size.ram_mib;
-	s->owner->promised_gb += s->size.rootfs_gb;
+	c->promised_mib += s->config.size.ram_mib;
+	s->owner->promised_mib += s->config.size.ram_mib;
+	s->owner->promised_gb += s->config.size.rootfs_gb;
 	promises_changed(c);
 }
 
@@ -37,8 +37,8 @@ void sandbox_delist(struct sandbox *s)
 	roster_remove(&s->owner->sandboxes, &s->listed);
 	c->n_sandboxes--;
 	c->n_in[s->state]--;
-	c->promised_mib -= s->size.ram_mib;
-	s->owner->promised_mib -= s->size.ram_mib;
-	s->owner->promised_gb -= s->size.rootfs_gb;
+	c->promised_mib -= s->config.size.ram_mib;
+	s->owner->promised_mib -= s->config.size.ram_mib;
+	s->owner->promised_gb -= s->config.size.rootfs_gb;
 	promises_changed(c);
 }

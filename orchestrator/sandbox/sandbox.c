@@ -240,21 +240,15 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready
 	s->pid = vmproc_pid(ready->vm);
 	memcpy(s->instance, vmproc_instance(ready->vm), sizeof(s->instance));
 	s->created_at_ms = realtime_ms();
-	s->expires_at_ms = s->timeout_s ? s->created_at_ms + (int64_t)s->timeout_s * 1000 : 0;
-	s->expires_ms = s->timeout_s ? boottime_ms() + s->timeout_s * 1000ull : 0;
+	s->expires_at_ms =
+		s->config.timeout_s ? s->created_at_ms + (int64_t)s->config.timeout_s * 1000 : 0;
+	s->expires_ms = s->config.timeout_s ? boottime_ms() + s->config.timeout_s * 1000ull : 0;
 	struct store_sandbox row = {
 		.id = s->id,
 		.tenant = s->tenant,
-		.template = s->template,
+		.config = s->config,
 		.slot = s->slot,
 		.pid = s->pid,
-		.vcpus = s->size.vcpus,
-		.ram_mib = s->size.ram_mib,
-		.rootfs_gb = s->size.rootfs_gb,
-		.timeout_s = s->timeout_s,
-		.idle_timeout_s = s->idle_timeout_s,
-		.persistent = s->persistent,
-		.egress = s->egress,
 		.created_at_ms = s->created_at_ms,
 		.expires_at_ms = s->expires_at_ms,
 		.metadata = s->metadata,
@@ -287,7 +281,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
  * when it is not persistent. */
 static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
 {
-	if (!s->persistent)
+	if (!s->config.persistent)
 		return false;
 	if (s->state == SBX_ADOPTING)
 		loop_timer_set(s->core->loop, timer, ADOPT_RETRY_MS);
@@ -303,7 +297,7 @@ static void on_lifetime(void *arg)
 
 	if (freezes_instead(s, &s->lifetime))
 		return;
-	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->timeout_s);
+	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->config.timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
 
@@ -314,15 +308,15 @@ static void on_idle(void *arg)
 
 	if (freezes_instead(s, &s->idle))
 		return;
-	snprintf(text, sizeof(text), "it was idle for %u s", s->idle_timeout_s);
+	snprintf(text, sizeof(text), "it was idle for %u s", s->config.idle_timeout_s);
 	sandbox_end(s, "expired", text, false);
 }
 
 static void set_idle(struct sandbox *s)
 {
-	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->idle_timeout_s * 1000ull;
+	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->config.idle_timeout_s * 1000ull;
 
-	if (sandbox_is_busy(s) || !s->idle_timeout_s)
+	if (sandbox_is_busy(s) || !s->config.idle_timeout_s)
 		loop_timer_clear(s->core->loop, &s->idle);
 	else
 		loop_timer_set(s->core->loop, &s->idle, due > now ? due - now : 0);
@@ -599,17 +593,13 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 		.state = s->state == SBX_FREEZING  ? "freezing"
 			 : s->state == SBX_RUNNING ? "running"
 						   : "ready",
-		.template = s->template,
-		.vcpus = s->size.vcpus,
-		.ram_mib = s->size.ram_mib,
-		.rootfs_gb = s->size.rootfs_gb,
-		.persistent = s->persistent,
-		.egress = s->egress,
+		.config = s->config,
 		.created_at_ms = s->created_at_ms,
 		.expires_at_ms = s->expires_at_ms,
 		.idle_expires_at_ms =
-			s->idle_timeout_s
-				? to_realtime(s->core, idle_from + s->idle_timeout_s * 1000ull)
+			s->config.idle_timeout_s
+				? to_realtime(s->core,
+					      idle_from + s->config.idle_timeout_s * 1000ull)
 				: 0,
 		.metadata = s->metadata,
 		.tenant = s->tenant,

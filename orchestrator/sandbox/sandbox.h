@@ -47,10 +47,7 @@ struct sandbox {
 	char id[SANDBOX_ID_LEN + 1];
 	struct tenant *owner;
 	const char *tenant; /* the owner's name */
-	char template[SANDBOX_NAME_MAX + 1];
-	struct size size;
-	uint32_t timeout_s, idle_timeout_s;
-	bool persistent, egress;
+	struct sandbox_config config;
 	char *metadata;
 	char *env; /* NAME=VALUE strings, each with its NUL */
 	size_t env_len;

@@ -12,18 +12,15 @@
 #include <stdint.h>
 
 #include "orchestrator/failure/failure.h"
+#include "orchestrator/sandbox-config/sandbox-config.h"
 
 struct core;
 
 #define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
-#define SANDBOX_NAME_MAX     63 /* of a template */
 #define SANDBOX_METADATA_MAX (16u << 10)
 
 struct sandbox_spec {
-	char template[SANDBOX_NAME_MAX + 1]; /* empty: the default template */
-	uint32_t vcpus, ram_mib, rootfs_gb;  /* 0: the template's own */
-	uint32_t timeout_s, idle_timeout_s;  /* 0: the configured defaults */
-	bool persistent, egress;
+	struct sandbox_config config;
 	const char *metadata;	/* JSON object text, or NULL; copied */
 	const char *const *env; /* NAME=VALUE, NULL-terminated, or NULL; copied; for every exec */
 };
@@ -38,9 +35,7 @@ struct memory_use {
 struct sandbox_view {
 	char id[SANDBOX_ID_LEN + 1];
 	const char *state; /* "ready", "running", "freezing" */
-	const char *template;
-	uint32_t vcpus, ram_mib, rootfs_gb;
-	bool persistent, egress;
+	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* ms since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
 	/* Ids of living children, oldest first, NULL-terminated, at most CHILDREN_SHOWN; NULL in

@@ -78,20 +78,19 @@ struct size tenant_size_most(const struct core *c, const char *tenant)
 	return size_of_tier(&tier);
 }
 
-void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
-		  uint32_t *idle_timeout_s, bool *persistent)
+void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_config *config)
 {
 	struct tier tier;
 
-	if (!*timeout_s)
-		*timeout_s = c->config.timeout_s;
-	if (!*idle_timeout_s)
-		*idle_timeout_s = c->config.idle_timeout_s;
+	if (!config->timeout_s)
+		config->timeout_s = c->config.timeout_s;
+	if (!config->idle_timeout_s)
+		config->idle_timeout_s = c->config.idle_timeout_s;
 	if (!tenant_tier(c, tenant, &tier))
 		return;
-	*timeout_s = min_u32(*timeout_s, tier.lifetime_s);
-	*idle_timeout_s = min_u32(*idle_timeout_s, tier.idle_s);
-	*persistent = *persistent && tier.persistent;
+	config->timeout_s = min_u32(config->timeout_s, tier.lifetime_s);
+	config->idle_timeout_s = min_u32(config->idle_timeout_s, tier.idle_s);
+	config->persistent = config->persistent && tier.persistent;
 }
 
 /* --- counts ----------------------------------------------------------------------------------- */

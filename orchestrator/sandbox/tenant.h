@@ -40,9 +40,9 @@ bool tenant_tier(const struct core *c, const char *tenant, struct tier *out);
 /* Returns the largest sandbox size the tenant may have; UINT32_MAX: no limit. RAM is rounded to
  * RAM_STEP_MIB. */
 struct size tenant_size_most(const struct core *c, const char *tenant);
-/* Replaces 0 by the configured defaults, then reduces all values to the tenant's limits. */
-void tenant_clamp(const struct core *c, const char *tenant, uint32_t *timeout_s,
-		  uint32_t *idle_timeout_s, bool *persistent);
+/* Replaces timeouts of 0 by the configured defaults, then reduces the timeouts and `persistent` to
+ * the tenant's limits. */
+void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_config *config);
 /* Returns whether the tenant's VMs must not map memory files of others. */
 bool tenant_is_private(const struct core *c, const char *tenant);
 /* Returns the number of the tenant's sandboxes, living or being made (core_call.coming). */

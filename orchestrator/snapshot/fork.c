@@ -142,12 +142,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
-	s->size = p->size;
-	memcpy(s->template, p->template, sizeof(s->template));
-	s->timeout_s = p->timeout_s;
-	s->idle_timeout_s = p->idle_timeout_s;
-	s->persistent = p->persistent;
-	s->egress = p->egress;
+	s->config = p->config;
 	exec_of(s)->seq = fork->seq;
 	exec_of(s)->guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
@@ -252,11 +247,11 @@ static void start_children(struct fork *fork)
 	fork->missing = fork->n;
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
-		const struct vm_bringup_spec spec = {.size = fork->parent->size,
+		const struct vm_bringup_spec spec = {.size = fork->parent->config.size,
 						     .image = fork->image,
 						     .blank = child->blank,
 						     .writable = take_fd(&child->writable),
-						     .closed = !fork->parent->egress,
+						     .closed = !fork->parent->config.egress,
 						     .user_generators = fork->reseed};
 
 		child->blank = NULL;
@@ -415,7 +410,7 @@ static void on_layers(void *arg, struct disk_job *layers)
 static void take_blanks(struct fork *fork)
 {
 	struct core *c = fork->call->core;
-	const struct size *size = &fork->parent->size;
+	const struct size *size = &fork->parent->config.size;
 	struct vmproc_spec spec = size_vm_spec(size, false);
 	unsigned ready = 0;
 
@@ -506,8 +501,8 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	container_of(call, struct fork_call, call)->fn = fn;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
 	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
-	    !tenant_has_disk(c, tenant, (uint64_t)n * s->size.rootfs_gb, &f) ||
-	    !promises_have_room(c, (uint64_t)n * s->size.ram_mib, &f)) {
+	    !tenant_has_disk(c, tenant, (uint64_t)n * s->config.size.rootfs_gb, &f) ||
+	    !promises_have_room(c, (uint64_t)n * s->config.size.ram_mib, &f)) {
 		snapshots_of_core(c)->fork_failures++;
 		call_finish(call, &f);
 		return call;
@@ -527,7 +522,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 		abort();
 	fork->began_ns = now_ns();
 	container_of(call, struct fork_call, call)->fork = fork;
-	call_expect(call, s->owner, n, &s->size);
+	call_expect(call, s->owner, n, &s->config.size);
 	list_add_tail(&snapshots_of(s)->forks, &call->link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);

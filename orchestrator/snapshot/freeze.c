@@ -302,17 +302,11 @@ static struct store_space row_of(const struct freeze *fr)
 {
 	const struct sandbox *s = fr->sandbox;
 
-	return (struct store_space){
+	struct store_space row = {
 		.id = fr->id,
 		.tenant = s->tenant,
 		.sandbox = s->id,
-		.template = s->template,
-		.vcpus = s->size.vcpus,
-		.ram_mib = s->size.ram_mib,
-		.rootfs_gb = s->size.rootfs_gb,
-		.timeout_s = s->timeout_s,
-		.idle_timeout_s = s->idle_timeout_s,
-		.egress = s->egress,
+		.config = s->config,
 		.created_at_ms = realtime_ms(),
 		.size_bytes = fr->job->write.size_bytes,
 		.seq_reserved = fr->seq,
@@ -320,6 +314,8 @@ static struct store_space row_of(const struct freeze *fr)
 		.env = s->env,
 		.env_len = s->env_len,
 	};
+	row.config.persistent = false; /* each resume sets it anew */
+	return row;
 }
 
 static void on_synced(void *arg, int error)
@@ -414,8 +410,8 @@ static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 	const struct sandbox *s = fr->sandbox;
 
 	memcpy(m->id, fr->id, sizeof(m->id));
-	memcpy(m->template, s->template, sizeof(m->template));
-	m->size = s->size;
+	memcpy(m->template, s->config.template, sizeof(m->template));
+	m->size = s->config.size;
 	m->guest_busy = fr->guest_busy;
 	/* The job owns the call's buffers from here on. The freeze only remembers that a call runs.
 	 */

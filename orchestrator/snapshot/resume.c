@@ -36,8 +36,8 @@ struct read_job {
 
 struct resume {
 	struct core_call *call;
-	struct space *space; /* NULL once it is a sandbox */
-	struct space_resume how;
+	struct space *space;	      /* NULL once it is a sandbox */
+	struct sandbox_config config; /* of the sandbox */
 	struct read_job *job;
 	struct space_manifest manifest;
 	struct vmproc_image *image;
@@ -106,12 +106,7 @@ static struct sandbox *sandbox_of(struct resume *r)
 	const struct space *p = r->space;
 	struct sandbox *s = sandbox_new(p->core, "", p->tenant);
 
-	s->size = p->size;
-	memcpy(s->template, p->template, sizeof(s->template));
-	s->timeout_s = r->how.timeout_s;
-	s->idle_timeout_s = r->how.idle_timeout_s;
-	s->persistent = r->how.persistent;
-	s->egress = r->how.egress;
+	s->config = r->config;
 	exec_of(s)->seq = p->seq;
 	exec_of(s)->guest_busy = r->manifest.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
@@ -197,7 +192,8 @@ static int make_image(struct resume *r, struct space_read *read)
 				     .nfds = read->manifest.n_files};
 	struct space_manifest *m = &read->manifest;
 
-	if (!size_equal(&m->size, &r->space->size) || strcmp(m->template, r->space->template) != 0)
+	if (!size_equal(&m->size, &r->space->config.size) ||
+	    strcmp(m->template, r->space->config.template) != 0)
 		return err_say(&read->err, EINVAL, "its manifest belongs to another Space");
 	for (unsigned i = 0; i < image.nfds; i++)
 		image.fds[i] = take_fd(&read->fds[i]);
@@ -220,11 +216,12 @@ static void start_vm(struct resume *r)
 		fail(r, &f);
 		return;
 	}
-	const struct vm_bringup_spec spec = {.size = r->space->size,
-					     .image = r->image,
-					     .blank = pool_take_blank(c->pool, &r->space->size),
-					     .writable = take_fd(&r->writable),
-					     .closed = !r->how.egress};
+	const struct vm_bringup_spec spec = {
+		.size = r->space->config.size,
+		.image = r->image,
+		.blank = pool_take_blank(c->pool, &r->space->config.size),
+		.writable = take_fd(&r->writable),
+		.closed = !r->config.egress};
 	r->bringup = vm_bringup_start(c->pool, &spec, on_bringup, r);
 }
 
@@ -331,15 +328,15 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 		failure_set(f, 503, "stopping", 5, "the service is stopping");
 	else if (p->resume)
 		failure_set(f, 409, "busy", 1, "space %s is being resumed already", p->id);
-	else if (how->says_egress && how->egress && !p->egress)
+	else if (how->says_egress && how->egress && !p->config.egress)
 		failure_set(f, 409, "egress_closed", 0,
 			    "space %s was frozen from a sandbox without network access and "
 			    "can't be given it",
 			    p->id);
 	else
 		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
-		       tenant_has_disk(c, p->tenant, p->size.rootfs_gb, f) &&
-		       promises_have_room(c, p->size.ram_mib, f);
+		       tenant_has_disk(c, p->tenant, p->config.size.rootfs_gb, f) &&
+		       promises_have_room(c, p->config.size.ram_mib, f);
 	return false;
 }
 
@@ -389,20 +386,22 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		return call;
 	}
 	struct resume *r = must_alloc(sizeof(*r));
-	*r = (struct resume){.call = call, .space = p, .how = *how, .writable = -1};
-	if (!how->timeout_s)
-		r->how.timeout_s = p->timeout_s;
-	if (!how->idle_timeout_s)
-		r->how.idle_timeout_s = p->idle_timeout_s;
-	tenant_clamp(c, tenant, &r->how.timeout_s, &r->how.idle_timeout_s, &r->how.persistent);
-	r->how.egress = how->says_egress ? how->egress : p->egress;
+	*r = (struct resume){.call = call, .space = p, .config = p->config, .writable = -1};
+	if (how->timeout_s)
+		r->config.timeout_s = how->timeout_s;
+	if (how->idle_timeout_s)
+		r->config.idle_timeout_s = how->idle_timeout_s;
+	if (how->says_egress)
+		r->config.egress = how->egress;
+	r->config.persistent = how->persistent;
+	tenant_clamp(c, tenant, &r->config);
 	r->tenant = strdup(tenant);
 	r->job = must_alloc(sizeof(*r->job));
 	*r->job = (struct read_job){.resume = r, .writable = -1};
 	if (!r->tenant)
 		abort();
 	container_of(call, struct resume_call, call)->resume = r;
-	call_expect(call, p->owner, 1, &p->size);
+	call_expect(call, p->owner, 1, &p->config.size);
 	p->resume = r;
 	list_add_tail(&snapshots_of_core(c)->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);

@@ -45,9 +45,7 @@ struct space_view {
 	const char *state;   /* "frozen", "resuming", "damaged" */
 	const char *damage;  /* the reason for "damaged", or NULL */
 	const char *sandbox; /* the id of the sandbox that was frozen */
-	const char *template;
-	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
-	bool egress;
+	struct sandbox_config config;
 	int64_t created_at_ms; /* ms since the epoch */
 	uint64_t size_bytes;   /* on disk, without the files shared with the template */
 	const char *metadata;  /* JSON object text */

@@ -39,17 +39,13 @@ struct space *space_add(struct core *c, const struct store_space *row)
 
 	*p = (struct space){.core = c,
 			    .owner = tenant_get(c, row->tenant),
-			    .size = {row->vcpus, row->ram_mib, row->rootfs_gb},
-			    .timeout_s = row->timeout_s,
-			    .idle_timeout_s = row->idle_timeout_s,
-			    .egress = row->egress,
+			    .config = row->config,
 			    .created_at_ms = row->created_at_ms,
 			    .size_bytes = row->size_bytes,
 			    .seq = row->seq_reserved,
 			    .env_len = row->env_len};
 	snprintf(p->id, sizeof(p->id), "%s", row->id);
 	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
-	snprintf(p->template, sizeof(p->template), "%s", row->template);
 	p->tenant = p->owner->name;
 	p->metadata = strdup(row->metadata);
 	p->env = must_alloc(row->env_len + 1);
@@ -131,13 +127,7 @@ void space_view_fill(const struct space *p, struct space_view *view)
 				      : "frozen",
 		.damage = p->damage[0] ? p->damage : NULL,
 		.sandbox = p->sandbox,
-		.template = p->template,
-		.vcpus = p->size.vcpus,
-		.ram_mib = p->size.ram_mib,
-		.rootfs_gb = p->size.rootfs_gb,
-		.timeout_s = p->timeout_s,
-		.idle_timeout_s = p->idle_timeout_s,
-		.egress = p->egress,
+		.config = p->config,
 		.created_at_ms = p->created_at_ms,
 		.size_bytes = p->size_bytes,
 		.metadata = p->metadata,

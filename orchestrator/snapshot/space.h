@@ -25,10 +25,7 @@ struct space {
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
 	const char *tenant; /* the owner's name */
 	char *metadata;
-	char template[SANDBOX_NAME_MAX + 1];
-	struct size size;
-	uint32_t timeout_s, idle_timeout_s;
-	bool egress;
+	struct sandbox_config config;
 	int64_t created_at_ms;
 	uint64_t size_bytes, seq;
 	char *env;

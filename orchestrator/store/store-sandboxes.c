@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The catalogue's table of sandboxes. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "orchestrator/store/store-internal.h"
@@ -32,17 +33,25 @@ static const char *const sql[SANDBOX_STATEMENTS] = {
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)
 {
+	const struct sandbox_config *config = &row->config;
 	sqlite3_stmt *st = s->sandboxes[SANDBOX_ADD];
-	const int64_t numbers[] = {
-		row->slot,	     row->pid,		 row->vcpus,
-		row->ram_mib,	     row->rootfs_gb,	 row->timeout_s,
-		row->idle_timeout_s, row->persistent,	 row->egress,
-		row->created_at_ms,  row->expires_at_ms, (int64_t)row->seq_reserved};
+	const int64_t numbers[] = {row->slot,
+				   row->pid,
+				   config->size.vcpus,
+				   config->size.ram_mib,
+				   config->size.rootfs_gb,
+				   config->timeout_s,
+				   config->idle_timeout_s,
+				   config->persistent,
+				   config->egress,
+				   row->created_at_ms,
+				   row->expires_at_ms,
+				   (int64_t)row->seq_reserved};
 	int at = 1;
 
 	bind_text(st, at++, row->id);
 	bind_text(st, at++, row->tenant);
-	bind_text(st, at++, row->template);
+	bind_text(st, at++, config->template);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		sqlite3_bind_int64(st, at++, numbers[i]);
 	bind_text(st, at++, row->metadata);
@@ -134,16 +143,13 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 	struct store_sandbox row = {
 		.id = text_at(st, 0),
 		.tenant = text_at(st, 1),
-		.template = text_at(st, 2),
 		.slot = u32_at(st, 3),
 		.pid = u32_at(st, 4),
-		.vcpus = u32_at(st, 5),
-		.ram_mib = u32_at(st, 6),
-		.rootfs_gb = u32_at(st, 7),
-		.timeout_s = u32_at(st, 8),
-		.idle_timeout_s = u32_at(st, 9),
-		.persistent = u32_at(st, 10),
-		.egress = u32_at(st, 11),
+		.config = {.size = {u32_at(st, 5), u32_at(st, 6), u32_at(st, 7)},
+			   .timeout_s = u32_at(st, 8),
+			   .idle_timeout_s = u32_at(st, 9),
+			   .persistent = u32_at(st, 10),
+			   .egress = u32_at(st, 11)},
 		.created_at_ms = sqlite3_column_int64(st, 12),
 		.expires_at_ms = sqlite3_column_int64(st, 13),
 		.seq_reserved = (uint64_t)sqlite3_column_int64(st, 14),
@@ -155,6 +161,7 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 		.ended_text = text_at(st, 19),
 		.ancestors = text_at(st, 20),
 	};
+	snprintf(row.config.template, sizeof(row.config.template), "%s", text_at(st, 2));
 	if (sqlite3_column_bytes(st, 21) == sizeof(row.instance))
 		memcpy(row.instance, sqlite3_column_blob(st, 21), sizeof(row.instance));
 	return row;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The catalogue's tables of Spaces. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "orchestrator/store/store-internal.h"
 
@@ -20,22 +21,18 @@ static const char *const sql[SPACE_STATEMENTS] = {
 
 static int add(struct store *s, const struct store_space *row, struct err *e)
 {
+	const struct sandbox_config *config = &row->config;
 	sqlite3_stmt *st = s->spaces[SPACE_ADD];
-	const int64_t numbers[] = {row->vcpus,
-				   row->ram_mib,
-				   row->rootfs_gb,
-				   row->timeout_s,
-				   row->idle_timeout_s,
-				   row->egress,
-				   row->created_at_ms,
-				   (int64_t)row->size_bytes,
-				   (int64_t)row->seq_reserved};
+	const int64_t numbers[] = {
+		config->size.vcpus, config->size.ram_mib,     config->size.rootfs_gb,
+		config->timeout_s,  config->idle_timeout_s,   config->egress,
+		row->created_at_ms, (int64_t)row->size_bytes, (int64_t)row->seq_reserved};
 	int at = 1;
 
 	bind_text(st, at++, row->id);
 	bind_text(st, at++, row->tenant);
 	bind_text(st, at++, row->sandbox);
-	bind_text(st, at++, row->template);
+	bind_text(st, at++, config->template);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		sqlite3_bind_int64(st, at++, numbers[i]);
 	bind_text(st, at++, row->metadata);
@@ -139,17 +136,14 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
 
 static struct store_space read_row(sqlite3_stmt *st)
 {
-	return (struct store_space){
+	struct store_space row = {
 		.id = text_at(st, 0),
 		.tenant = text_at(st, 1),
 		.sandbox = text_at(st, 2),
-		.template = text_at(st, 3),
-		.vcpus = u32_at(st, 4),
-		.ram_mib = u32_at(st, 5),
-		.rootfs_gb = u32_at(st, 6),
-		.timeout_s = u32_at(st, 7),
-		.idle_timeout_s = u32_at(st, 8),
-		.egress = u32_at(st, 9),
+		.config = {.size = {u32_at(st, 4), u32_at(st, 5), u32_at(st, 6)},
+			   .timeout_s = u32_at(st, 7),
+			   .idle_timeout_s = u32_at(st, 8),
+			   .egress = u32_at(st, 9)},
 		.created_at_ms = sqlite3_column_int64(st, 10),
 		.size_bytes = (uint64_t)sqlite3_column_int64(st, 11),
 		.seq_reserved = (uint64_t)sqlite3_column_int64(st, 12),
@@ -157,6 +151,8 @@ static struct store_space read_row(sqlite3_stmt *st)
 		.env = sqlite3_column_blob(st, 14),
 		.env_len = (size_t)sqlite3_column_bytes(st, 14),
 	};
+	snprintf(row.config.template, sizeof(row.config.template), "%s", text_at(st, 3));
+	return row;
 }
 
 struct reader {

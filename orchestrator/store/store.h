@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "orchestrator/sandbox-config/sandbox-config.h"
 
 struct store;
 
@@ -39,9 +40,9 @@ void store_close(struct store *s);
 
 /* A row of the table of sandboxes. A slot has at most one living sandbox. */
 struct store_sandbox {
-	const char *id, *tenant, *template;
-	uint32_t slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
-	bool persistent, egress;
+	const char *id, *tenant;
+	struct sandbox_config config;
+	uint32_t slot, pid;
 	int64_t created_at_ms, expires_at_ms;
 	uint64_t seq_reserved;
 	const char *metadata;
@@ -94,9 +95,8 @@ int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, stor
 /* --- Spaces ---------------------------------------------------------------------------------- */
 
 struct store_space {
-	const char *id, *tenant, *sandbox, *template;
-	uint32_t vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s;
-	bool egress;
+	const char *id, *tenant, *sandbox;
+	struct sandbox_config config; /* without `persistent`, which the table lacks */
 	int64_t created_at_ms;
 	uint64_t size_bytes, seq_reserved;
 	const char *metadata;

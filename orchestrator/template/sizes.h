@@ -8,14 +8,12 @@
 #include <stdint.h>
 
 #include "orchestrator/config/config.h"
+#include "orchestrator/sandbox-config/sandbox-config.h"
 #include "orchestrator/template/template-source.h"
 
 #define RAM_STEP_MIB 64 /* RAM is rounded up to a multiple: each size needs its own image */
 #define RAM_MIN_MIB  128
 
-struct size {
-	uint32_t vcpus, ram_mib, rootfs_gb;
-};
 struct size source_size(const struct source *from); /* the template's defaults */
 bool size_equal(const struct size *a, const struct size *b);
 /* A sandbox's size, and the size of the image it is made from. They differ only in the disk, which

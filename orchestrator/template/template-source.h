@@ -13,9 +13,10 @@
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/sandbox-config/sandbox-config.h"
 
 #define TEMPLATE_DEFAULT     "default"
-#define SOURCE_NAME_MAX	     63
+#define SOURCE_NAME_MAX	     SANDBOX_NAME_MAX
 #define SOURCE_PATH_MAX	     (CONFIG_PATH_MAX + SOURCE_NAME_MAX + 16)
 #define SOURCE_CONF_MAX	     4096u	/* bytes of a template.conf */
 #define SOURCE_WARMUP_MAX    (1u << 20) /* bytes of a warmup.py */

@@ -22,7 +22,7 @@ struct saved {
 
 struct sandbox {
 	struct list link;
-	char id[SANDBOX_ID_LEN + 1], template[SANDBOX_NAME_MAX + 1];
+	char id[SANDBOX_ID_LEN + 1];
 	char parent[SANDBOX_ID_LEN + 1]; /* empty: none */
 	char space[SANDBOX_ID_LEN + 1];	 /* not empty: it is a Space */
 	struct sandbox_spec spec;

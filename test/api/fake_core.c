@@ -99,15 +99,16 @@ static void none_such(struct failure *f, const char *id)
 void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v)
 {
 	*v = (struct sandbox_view){.state = "ready",
-				   .template = s->template,
-				   .vcpus = s->spec.vcpus ? s->spec.vcpus : 2,
-				   .ram_mib = s->spec.ram_mib ? s->spec.ram_mib : 512,
-				   .rootfs_gb = s->spec.rootfs_gb ? s->spec.rootfs_gb : 4,
-				   .persistent = s->spec.persistent,
-				   .egress = s->spec.egress,
+				   .config = s->spec.config,
 				   .created_at_ms = 1700000000123,
 				   .parent = s->parent[0] ? s->parent : NULL,
 				   .metadata = s->metadata};
+	if (!v->config.size.vcpus)
+		v->config.size.vcpus = 2;
+	if (!v->config.size.ram_mib)
+		v->config.size.ram_mib = 512;
+	if (!v->config.size.rootfs_gb)
+		v->config.size.rootfs_gb = 4;
 	memcpy(v->id, s->id, sizeof(v->id));
 }
 
@@ -165,23 +166,23 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	struct core_call *call = call_new(c, CREATE, arg);
 
 	call->created = fn;
-	if (strcmp(spec->template, "full") == 0)
+	if (strcmp(spec->config.template, "full") == 0)
 		fail(call, 503, "no_room", "the host is full");
-	else if (strcmp(spec->template, "broken") == 0)
+	else if (strcmp(spec->config.template, "broken") == 0)
 		fail(call, 500, "internal", "secret detail");
-	else if (strcmp(spec->template, "died") == 0)
+	else if (strcmp(spec->config.template, "died") == 0)
 		fail(call, 500, "vm_died", "the VM died");
-	else if (strcmp(spec->template, "missing") == 0)
+	else if (strcmp(spec->config.template, "missing") == 0)
 		fail(call, 400, "no_such_template", "there is no template missing");
 	if (call->failing)
 		return call;
-	call->held = strcmp(spec->template, "held") == 0;
-	if (strcmp(spec->template, "release") == 0)
+	call->held = strcmp(spec->config.template, "held") == 0;
+	if (strcmp(spec->config.template, "release") == 0)
 		release_held(c);
 	struct sandbox *s = sandbox_new(c);
-	snprintf(s->template, sizeof(s->template), "%s",
-		 spec->template[0] ? spec->template : "default");
 	s->spec = *spec;
+	if (!s->spec.config.template[0])
+		strcpy(s->spec.config.template, "default");
 	s->metadata = spec->metadata ? strdup(spec->metadata) : NULL;
 	call->sandbox = s;
 	return call;
@@ -280,9 +281,9 @@ struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *
 	call->sandbox = find(c, id);
 	if (!call->sandbox)
 		fail(call, 404, "not_found", "there is no such sandbox");
-	else if (strcmp(call->sandbox->template, "crowded") == 0)
+	else if (strcmp(call->sandbox->spec.config.template, "crowded") == 0)
 		fail(call, 503, "no_capacity", "the host is full");
-	call->held = !call->failing && strcmp(call->sandbox->template, "slow") == 0;
+	call->held = !call->failing && strcmp(call->sandbox->spec.config.template, "slow") == 0;
 	return call;
 }
 
@@ -304,7 +305,8 @@ static void fork_step(struct core_call *call)
 	for (unsigned i = 0; i < call->n; i++) {
 		struct sandbox *s = sandbox_new(call->core);
 
-		memcpy(s->template, call->sandbox->template, sizeof(s->template));
+		memcpy(s->spec.config.template, call->sandbox->spec.config.template,
+		       sizeof(s->spec.config.template));
 		memcpy(s->parent, call->sandbox->id, sizeof(s->parent));
 		list_add_tail(&call->core->sandboxes, &s->link);
 		call->core->stats.sandboxes++;

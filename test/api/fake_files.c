@@ -113,7 +113,7 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 {
 	struct core_call *call = done_call(c, id, fn, arg);
 
-	call->held = !call->failing && strcmp(call->sandbox->template, "slow") == 0;
+	call->held = !call->failing && strcmp(call->sandbox->spec.config.template, "slow") == 0;
 	if (call->failing || is_bad_path(call, put->path))
 		return call;
 	if (under(put->path, "/full")) {

@@ -78,16 +78,16 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	call->sandbox = s;
 	if (!s) {
 		fail(call, 404, "not_found", "there is no such space");
-	} else if (strcmp(s->template, "rotten") == 0) {
+	} else if (strcmp(s->spec.config.template, "rotten") == 0) {
 		fail(call, 409, "space_damaged", "its checksum is not right");
-	} else if (how->says_egress && how->egress && !s->spec.egress) {
+	} else if (how->says_egress && how->egress && !s->spec.config.egress) {
 		fail(call, 409, "egress_closed", "it was closed");
 	} else {
-		s->spec.persistent = how->persistent;
-		s->spec.egress = how->says_egress ? how->egress : s->spec.egress;
-		s->spec.timeout_s = how->timeout_s;
-		s->spec.idle_timeout_s = how->idle_timeout_s;
-		call->held = strcmp(s->template, "sleepy") == 0;
+		s->spec.config.persistent = how->persistent;
+		s->spec.config.egress = how->says_egress ? how->egress : s->spec.config.egress;
+		s->spec.config.timeout_s = how->timeout_s;
+		s->spec.config.idle_timeout_s = how->idle_timeout_s;
+		call->held = strcmp(s->spec.config.template, "sleepy") == 0;
 	}
 	return call;
 }
@@ -111,21 +111,19 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 
 void fake_space_view(const struct sandbox *s, struct space_view *v)
 {
-	bool rotten = strcmp(s->template, "rotten") == 0;
+	bool rotten = strcmp(s->spec.config.template, "rotten") == 0;
 
 	*v = (struct space_view){.state = rotten ? "damaged" : "frozen",
 				 .damage = rotten ? "disk-1: \"bad\"" : NULL,
 				 .sandbox = s->id,
-				 .template = s->template,
-				 .vcpus = 2,
-				 .ram_mib = 512,
-				 .rootfs_gb = 4,
-				 .timeout_s = 60,
-				 .idle_timeout_s = 30,
-				 .egress = s->spec.egress,
+				 .config = {.size = {2, 512, 4},
+					    .timeout_s = 60,
+					    .idle_timeout_s = 30,
+					    .egress = s->spec.config.egress},
 				 .created_at_ms = 1700000000123,
 				 .size_bytes = 5u << 30 >> 8,
 				 .metadata = s->metadata};
+	memcpy(v->config.template, s->spec.config.template, sizeof(v->config.template));
 	memcpy(v->id, s->space, sizeof(v->id));
 }
 

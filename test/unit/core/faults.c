@@ -332,7 +332,7 @@ static void test_reconnects_to_a_misbehaving_guest_back_off(void **state)
 static void test_waiting_creates_are_limited_to_the_capacity(void **state)
 {
 	struct world *w = *state;
-	struct sandbox_spec spec = {.ram_mib = 192};
+	struct sandbox_spec spec = {.config.size.ram_mib = 192};
 	struct made m[12];
 
 	world_wait_ready(w);
@@ -359,7 +359,7 @@ static void test_abandoned_sizes_are_not_prepared(void **state)
 	world_wait_ready(w);
 	unsigned boots = fakes_boots(w->fakes);
 	for (unsigned i = 0; i < SIZES; i++) {
-		spec.ram_mib = 192 + 64 * i;
+		spec.config.size.ram_mib = 192 + 64 * i;
 		world_create_start(w, &asked, &spec);
 		if (i < SIZES - 1)
 			core_abandon(asked.call);

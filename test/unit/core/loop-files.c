@@ -278,7 +278,7 @@ static void turn_keys(struct world *w)
 /* Creates sandboxes whose VMs map a private copy of the image's memory. */
 static void use_private_memory(struct world *w, struct made *m)
 {
-	const struct sandbox_spec sized = {.ram_mib = 192, .egress = true};
+	const struct sandbox_spec sized = {.config.size.ram_mib = 192, .config.egress = true};
 	const char *everybody = world_tenant;
 	char text[KEY_TEXT_LEN + 1];
 	const struct key *key;
@@ -316,8 +316,8 @@ static void count_template(void *arg, const struct template_view *view)
 
 static void test_loop_thread_makes_no_disk_call(void **state)
 {
-	const struct sandbox_spec sized = {.ram_mib = 192, .egress = true};
-	const struct sandbox_spec named = {.template = "other", .egress = true};
+	const struct sandbox_spec sized = {.config.size.ram_mib = 192, .config.egress = true};
+	const struct sandbox_spec named = {.config.template = "other", .config.egress = true};
 	struct world *w = *state;
 	unsigned templates = 0;
 	struct made m;

@@ -49,7 +49,7 @@ static void test_sandbox_stays_within_the_documented_size(void **state)
 {
 	static char variables[8][SANDBOX_ENV_MAX / 8], metadata[SANDBOX_METADATA_MAX + 1];
 	const char *env[8 + 1] = {NULL};
-	const struct sandbox_spec spec = {.env = env, .metadata = metadata, .egress = true};
+	const struct sandbox_spec spec = {.env = env, .metadata = metadata, .config.egress = true};
 	struct world *w = *state;
 	struct made m;
 	struct run r;

@@ -36,7 +36,8 @@ static void set_sizes(struct world *w, const char *sizes)
 
 static void create(struct world *w, struct made *m, uint32_t ram_mib, uint32_t rootfs_gb)
 {
-	const struct sandbox_spec spec = {.ram_mib = ram_mib, .rootfs_gb = rootfs_gb};
+	const struct sandbox_spec spec = {.config.size.ram_mib = ram_mib,
+					  .config.size.rootfs_gb = rootfs_gb};
 
 	world_create(w, m, &spec);
 	if (!m->ok)
@@ -58,9 +59,9 @@ static void test_ram_is_exact_in_steps_of_64(void **state)
 		struct done d;
 
 		create(w, &m, cases[i].asked, 0);
-		assert_int_equal(m.view.ram_mib, cases[i].got);
-		assert_int_equal(m.view.vcpus, w->config.vcpus);
-		assert_int_equal(m.view.rootfs_gb, w->config.rootfs_gb);
+		assert_int_equal(m.view.config.size.ram_mib, cases[i].got);
+		assert_int_equal(m.view.config.size.vcpus, w->config.vcpus);
+		assert_int_equal(m.view.config.size.rootfs_gb, w->config.rootfs_gb);
 		world_delete(w, &d, m.view.id);
 	}
 }
@@ -72,13 +73,13 @@ static void test_disks_are_exact_and_grow_from_one_image(void **state)
 
 	set_sizes(w, "256x1x4");
 	create(w, &m, 256, 0);
-	assert_int_equal(m.view.rootfs_gb, 1);
+	assert_int_equal(m.view.config.size.rootfs_gb, 1);
 	unsigned boots = fakes_boots(w->fakes);
 	for (uint32_t gb = 2; gb < 6; gb++) {
 		struct done d;
 
 		create(w, &m, 256, gb);
-		assert_int_equal(m.view.rootfs_gb, gb);
+		assert_int_equal(m.view.config.size.rootfs_gb, gb);
 		world_delete(w, &d, m.view.id);
 	}
 	assert_int_equal(fakes_boots(w->fakes), boots);
@@ -95,15 +96,16 @@ static void test_disk_can_be_smaller_than_that_of_the_template(void **state)
 	world_start_core(w);
 	world_wait_ready(w);
 	create(w, &m, 0, 0);
-	assert_int_equal(m.view.rootfs_gb, 8);
+	assert_int_equal(m.view.config.size.rootfs_gb, 8);
 	create(w, &m, 0, 3);
-	assert_int_equal(m.view.rootfs_gb, 3);
+	assert_int_equal(m.view.config.size.rootfs_gb, 3);
 }
 
 static void test_sizes_over_the_host_are_clamped(void **state)
 {
-	const struct sandbox_spec spec = {
-		.ram_mib = UINT32_MAX, .vcpus = UINT32_MAX, .rootfs_gb = UINT32_MAX};
+	const struct sandbox_spec spec = {.config.size.ram_mib = UINT32_MAX,
+					  .config.size.vcpus = UINT32_MAX,
+					  .config.size.rootfs_gb = UINT32_MAX};
 	struct world *w = *state;
 	struct size host = size_host();
 	struct made m;
@@ -111,14 +113,14 @@ static void test_sizes_over_the_host_are_clamped(void **state)
 	set_sizes(w, "65536x1");
 	world_create(w, &m, &spec);
 	assert_true(m.ok);
-	assert_int_equal(m.view.ram_mib, host.ram_mib);
-	assert_int_equal(m.view.vcpus, host.vcpus);
-	assert_int_equal(m.view.rootfs_gb, 1024);
+	assert_int_equal(m.view.config.size.ram_mib, host.ram_mib);
+	assert_int_equal(m.view.config.size.vcpus, host.vcpus);
+	assert_int_equal(m.view.config.size.rootfs_gb, 1024);
 }
 
 static void test_too_little_ram_is_refused(void **state)
 {
-	const struct sandbox_spec spec = {.ram_mib = 127};
+	const struct sandbox_spec spec = {.config.size.ram_mib = 127};
 	struct world *w = *state;
 	struct made m;
 
@@ -141,7 +143,7 @@ static void test_other_size_takes_a_blank_vm_of_the_pool(void **state)
 	create(w, &second, 192, 0);
 	assert_int_equal(fakes_boots(w->fakes), boots);
 	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* no longer a default blank VM */
-	assert_int_equal(second.view.ram_mib, 192);
+	assert_int_equal(second.view.config.size.ram_mib, 192);
 	assert_int_equal(stats(w).template_boots, 1);
 }
 
@@ -153,15 +155,15 @@ static void test_file_system_grows_to_the_disk(void **state)
 	world_wait_ready(w);
 	unsigned boots = fakes_boots(w->fakes), grown = fakes_grown(w->fakes);
 	create(w, &m, 0, 16);
-	assert_int_equal(m.view.rootfs_gb, 16);
-	assert_int_equal(m.view.ram_mib, w->config.ram_mib);
+	assert_int_equal(m.view.config.size.rootfs_gb, 16);
+	assert_int_equal(m.view.config.size.ram_mib, w->config.ram_mib);
 	assert_int_equal(fakes_boots(w->fakes), boots); /* one image serves every disk size */
 	assert_int_equal(fakes_grown(w->fakes), grown + 1);
 }
 
 static void test_create_fails_when_the_file_system_does_not_grow(void **state)
 {
-	const struct sandbox_spec spec = {.rootfs_gb = 2};
+	const struct sandbox_spec spec = {.config.size.rootfs_gb = 2};
 	struct world *w = *state;
 	struct made m;
 
@@ -191,12 +193,12 @@ static void test_sandbox_of_another_size_forks_and_merges(void **state)
 	assert_true(k.ok);
 	assert_int_equal(fakes_grown(w->fakes), grown); /* copied at that size */
 	assert_true(core_view(w->core, TENANT, k.ids[1], &view, &f));
-	assert_int_equal(view.ram_mib, 192);
-	assert_int_equal(view.rootfs_gb, 3);
+	assert_int_equal(view.config.size.ram_mib, 192);
+	assert_int_equal(view.config.size.rootfs_gb, 3);
 	world_merge(w, &d, m.view.id, k.ids[0]);
 	assert_false(d.failed);
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
-	assert_int_equal(view.ram_mib, 192);
+	assert_int_equal(view.config.size.ram_mib, 192);
 }
 
 static void test_sandbox_of_another_size_is_adopted(void **state)
@@ -249,7 +251,7 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 	unsigned boots = fakes_boots(w->fakes);
 	assert_int_equal(boots, 4);
 	create(w, &m, 500, 0);
-	assert_int_equal(m.view.ram_mib, 512);
+	assert_int_equal(m.view.config.size.ram_mib, 512);
 	assert_int_equal(fakes_boots(w->fakes), boots);
 	/* The next instance finds the images on disk. */
 	world_kill_core(w);
@@ -351,7 +353,7 @@ static void test_requested_sizes_survive_a_restart(void **state)
 	world_until(w, is_warm_twice, w->core);
 	create(w, &m, 192, 3);
 	assert_int_equal(stats(w).pool_hits, 1);
-	assert_int_equal(m.view.rootfs_gb, 3);
+	assert_int_equal(m.view.config.size.rootfs_gb, 3);
 }
 
 static void test_only_listed_sizes_are_prepared(void **state)
@@ -515,7 +517,7 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 
 static void test_background_build_yields_to_a_requested_build(void **state)
 {
-	const struct sandbox_spec spec = {.ram_mib = 192};
+	const struct sandbox_spec spec = {.config.size.ram_mib = 192};
 	struct world *w = *state;
 	struct made m, other;
 
@@ -531,7 +533,7 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 
 static void test_requested_build_continues_during_a_call(void **state)
 {
-	const struct sandbox_spec spec = {.ram_mib = 256};
+	const struct sandbox_spec spec = {.config.size.ram_mib = 256};
 	struct world *w = *state;
 	struct made m, other;
 	struct run r = {0};
@@ -577,7 +579,7 @@ static void test_failed_background_build_is_not_retried(void **state)
 	fakes_fault(w->fakes, FAKES_BOOT, 1000);
 	world_start_core(w); /* the default image is on disk */
 	world_wait_ready(w);
-	const struct sandbox_spec spec = {.ram_mib = 256};
+	const struct sandbox_spec spec = {.config.size.ram_mib = 256};
 	world_create(w, &m, &spec); /* the create builds the image itself */
 	assert_false(m.ok);
 	assert_int_equal(1000 - fakes_faults_left(w->fakes, FAKES_BOOT), 1);
@@ -614,8 +616,8 @@ static void test_pool_learns_requested_sizes(void **state)
 	world_until(w, size_is_learnt, w->core);
 	create(w, &m, 192, 2);
 	assert_int_equal(stats(w).pool_hits, 1);
-	assert_int_equal(m.view.ram_mib, 192);
-	assert_int_equal(m.view.rootfs_gb, 2);
+	assert_int_equal(m.view.config.size.ram_mib, 192);
+	assert_int_equal(m.view.config.size.rootfs_gb, 2);
 	create(w, &m, 0, 0); /* the default sandbox is kept as before */
 	assert_int_equal(stats(w).pool_hits, 2);
 }
@@ -643,7 +645,7 @@ static void test_first_create_of_a_prepared_size_is_a_hit(void **state)
 	assert_int_equal(stats(w).pool_hits, 1);
 	create(w, &m, 256, 4);
 	assert_int_equal(stats(w).pool_hits, 2);
-	assert_int_equal(m.view.ram_mib, 256);
+	assert_int_equal(m.view.config.size.ram_mib, 256);
 	world_until(w, is_stocked, w->core);
 }
 

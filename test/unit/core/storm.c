@@ -58,7 +58,7 @@ static const char *random_id(struct storm *s)
 
 static void create(struct storm *s)
 {
-	struct sandbox_spec spec = {.ram_mib = below(10) ? 0 : 192};
+	struct sandbox_spec spec = {.config.size.ram_mib = below(10) ? 0 : 192};
 
 	world_create_start(s->w, &s->made[s->n_made++], &spec);
 }

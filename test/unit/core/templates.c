@@ -49,7 +49,7 @@ static void create(struct world *w, struct made *m, const char *template)
 {
 	struct sandbox_spec spec = {0};
 
-	snprintf(spec.template, sizeof(spec.template), "%s", template);
+	snprintf(spec.config.template, sizeof(spec.config.template), "%s", template);
 	world_create(w, m, &spec);
 }
 
@@ -158,21 +158,21 @@ static void test_sandbox_starts_from_a_template(void **state)
 	unsigned boots = fakes_boots(w->fakes);
 	create(w, &m, "datasci");
 	assert_true(m.ok);
-	assert_string_equal(m.view.template, "datasci");
-	assert_int_equal(m.view.ram_mib, 256);
-	assert_int_equal(m.view.rootfs_gb, 2);
+	assert_string_equal(m.view.config.template, "datasci");
+	assert_int_equal(m.view.config.size.ram_mib, 256);
+	assert_int_equal(m.view.config.size.rootfs_gb, 2);
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
 	create(w, &m, "datasci");
 	assert_true(m.ok);
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(core_view(w->core, TENANT, k.ids[0], &view, &f));
-	assert_string_equal(view.template, "datasci");
+	assert_string_equal(view.config.template, "datasci");
 	char id[SANDBOX_ID_LEN + 1];
 	memcpy(id, m.view.id, sizeof(id));
 	restart(w);
 	assert_true(core_view(w->core, TENANT, id, &view, &f));
-	assert_string_equal(view.template, "datasci");
+	assert_string_equal(view.config.template, "datasci");
 	create(w, &m, "datasci"); /* its image is on disk already */
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
 }
@@ -462,7 +462,7 @@ static bool guest_is_paused(void *arg)
 /* Priorities: 0 is background, 1 a bring-up (that no request waits for at the start), 2 normal. */
 static void test_build_leaves_the_background_for_a_request(void **state)
 {
-	struct sandbox_spec spec = {.template = "zoo"};
+	struct sandbox_spec spec = {.config.template = "zoo"};
 	struct world *w = *state;
 	struct made m;
 
@@ -479,7 +479,7 @@ static void test_build_leaves_the_background_for_a_request(void **state)
 
 static void test_background_build_yields_to_a_requested_build(void **state)
 {
-	struct sandbox_spec spec = {.template = "zoo"};
+	struct sandbox_spec spec = {.config.template = "zoo"};
 	struct world *w = *state;
 	struct made m;
 

@@ -248,7 +248,7 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 
 void world_create_start(struct world *w, struct made *m, const struct sandbox_spec *spec)
 {
-	static const struct sandbox_spec plain = {.egress = true};
+	static const struct sandbox_spec plain = {.config.egress = true};
 
 	*m = (struct made){0};
 	m->call = core_create(w->core, TENANT, spec ? spec : &plain, on_created, m);

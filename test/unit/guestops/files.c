@@ -573,7 +573,7 @@ static bool is_gone(void *arg)
 
 static void test_sandbox_with_an_operation_in_flight_is_not_idle(void **state)
 {
-	const struct sandbox_spec spec = {.idle_timeout_s = 1, .egress = true};
+	const struct sandbox_spec spec = {.config.idle_timeout_s = 1, .config.egress = true};
 	struct world *w = *state;
 	struct made busy, idle;
 	struct watched_sandbox watched = {.w = w};

@@ -10,7 +10,8 @@
 static void test_sandbox_survives_a_service_restart(void **state)
 {
 	const char *const env[] = {"K=v", NULL};
-	struct sandbox_spec spec = {.env = env, .metadata = "{\"m\":1}", .ram_mib = 192};
+	struct sandbox_spec spec = {
+		.env = env, .metadata = "{\"m\":1}", .config.size.ram_mib = 192};
 	struct world *w = *state;
 	struct sandbox_view view;
 	struct failure f;
@@ -23,7 +24,7 @@ static void test_sandbox_survives_a_service_restart(void **state)
 	world_start_core(w);
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
 	assert_string_equal(view.metadata, "{\"m\":1}");
-	assert_int_equal(view.ram_mib, 192);
+	assert_int_equal(view.config.size.ram_mib, 192);
 	assert_int_equal(view.created_at_ms, m.view.created_at_ms);
 	assert_int_equal(view.expires_at_ms, m.view.expires_at_ms);
 	world_exec(w, &after, m.view.id, "env");
@@ -164,7 +165,7 @@ static void test_history_follows_a_merge(void **state)
 
 static void test_idle_timeout_survives_a_restart(void **state)
 {
-	struct sandbox_spec spec = {.idle_timeout_s = 2};
+	struct sandbox_spec spec = {.config.idle_timeout_s = 2};
 	struct world *w = *state;
 	struct sandbox_view before, after;
 	struct failure f;
@@ -316,7 +317,7 @@ static void test_sandboxes_are_served_when_the_catalogue_is_read_only(void **sta
 static void test_vm_of_another_size_is_not_adopted(void **state)
 {
 	struct world *w = *state;
-	const struct sandbox_spec spec = {.ram_mib = 192};
+	const struct sandbox_spec spec = {.config.size.ram_mib = 192};
 	const char *const changes[] = {"UPDATE sandboxes SET vcpus = 3",
 				       "UPDATE sandboxes SET ram_mib = 256"};
 
@@ -466,7 +467,7 @@ static void test_adoption_fails_when_only_row_or_vm_has_an_instance(void **state
 
 static void test_sandbox_expires_after_a_restart(void **state)
 {
-	struct sandbox_spec spec = {.timeout_s = 1};
+	struct sandbox_spec spec = {.config.timeout_s = 1};
 	struct world *w = *state;
 	struct made m;
 

@@ -372,7 +372,7 @@ static void add_ended_of_tenant(struct world *w, const char *tenant, unsigned n,
 		snprintf(id, sizeof(id), "%s%u", prefix, i);
 		const struct store_sandbox row = {.id = id,
 						  .tenant = tenant,
-						  .template = "default",
+						  .config.template = "default",
 						  .created_at_ms = 1,
 						  .ended_at_ms = at_ms + i,
 						  .ended_code = "expired",

@@ -14,7 +14,7 @@ static void test_egress_is_open_by_default(void **state)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	assert_true(m.ok && m.view.egress);
+	assert_true(m.ok && m.view.config.egress);
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
 	assert_int_equal(fakes_closed(w->fakes), 0);
@@ -31,7 +31,7 @@ static void test_pooled_sandbox_is_closed(void **state)
 	world_create_start(w, &m, &closed);
 	world_until_true(w, &m.done);
 	assert_true(m.ok);
-	assert_false(m.view.egress);
+	assert_false(m.view.config.egress);
 	assert_int_equal(fakes_closed(w->fakes), 1);
 	core_stats(w->core, &stats);
 	assert_int_equal(stats.pool_hits, 1);
@@ -41,7 +41,7 @@ static void test_pooled_sandbox_is_closed(void **state)
 
 static void test_sandbox_made_on_demand_is_closed_before_it_has_a_guest(void **state)
 {
-	struct sandbox_spec spec = {.ram_mib = 256};
+	struct sandbox_spec spec = {.config.size.ram_mib = 256};
 	struct world *w = *state;
 	struct made m;
 
@@ -67,7 +67,7 @@ static void test_children_are_closed_before_they_have_a_guest(void **state)
 	assert_int_equal(fakes_closed_first(w->fakes), before + 3);
 	for (int i = 0; i < 3; i++) {
 		assert_true(core_view(w->core, TENANT, k.ids[i], &view, &f));
-		assert_false(view.egress);
+		assert_false(view.config.egress);
 	}
 }
 

@@ -44,7 +44,7 @@ static void test_create_waits_for_the_template(void **state)
 static void test_each_size_boots_its_own_template(void **state)
 {
 	struct world *w = *state;
-	struct sandbox_spec spec = {.ram_mib = 200};
+	struct sandbox_spec spec = {.config.size.ram_mib = 200};
 	struct made a, b;
 
 	world_wait_ready(w);
@@ -53,14 +53,15 @@ static void test_each_size_boots_its_own_template(void **state)
 	world_until_true(w, &a.done);
 	world_until_true(w, &b.done);
 	assert_true(a.ok && b.ok);
-	assert_int_equal(a.view.ram_mib, 256); /* rounded up */
+	assert_int_equal(a.view.config.size.ram_mib, 256); /* rounded up */
 	assert_int_equal(fakes_boots(w->fakes), 2);
 }
 
 static void test_error_names_the_field_out_of_range(void **state)
 {
 	struct world *w = *state;
-	struct sandbox_spec ram = {.ram_mib = 64}, unknown = {.template = "nonesuch"};
+	struct sandbox_spec ram = {.config.size.ram_mib = 64},
+			    unknown = {.config.template = "nonesuch"};
 	struct made m;
 
 	world_create(w, &m, &ram);
@@ -76,19 +77,19 @@ static void test_error_names_the_field_out_of_range(void **state)
 static void test_large_requests_are_clamped(void **state)
 {
 	struct world *w = *state;
-	struct sandbox_spec spec = {.vcpus = 1000};
+	struct sandbox_spec spec = {.config.size.vcpus = 1000};
 	struct made m;
 
 	world_create(w, &m, &spec);
 	assert_true(m.ok);
-	assert_in_range(m.view.vcpus, 1, 32);
+	assert_in_range(m.view.config.size.vcpus, 1, 32);
 }
 
 /* Proves nothing on a host with fewer than two CPUs. */
 static void test_only_cpus_of_the_affinity_mask_count(void **state)
 {
 	struct world *w = *state;
-	struct sandbox_spec spec = {.vcpus = 1000};
+	struct sandbox_spec spec = {.config.size.vcpus = 1000};
 	cpu_set_t all, one;
 	struct made m;
 	int cpu = 0;
@@ -101,7 +102,7 @@ static void test_only_cpus_of_the_affinity_mask_count(void **state)
 	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
 	world_create(w, &m, &spec);
 	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-	assert_int_equal(m.view.vcpus, 1);
+	assert_int_equal(m.view.config.size.vcpus, 1);
 }
 
 static void test_exec_emits_lines_and_an_exit(void **state)
@@ -454,7 +455,7 @@ static bool has_expired(void *arg)
 
 static void test_lifetime_and_idle_timeout_end_a_sandbox(void **state)
 {
-	struct sandbox_spec old = {.timeout_s = 1}, idle = {.idle_timeout_s = 1};
+	struct sandbox_spec old = {.config.timeout_s = 1}, idle = {.config.idle_timeout_s = 1};
 	struct world *w = *state;
 	struct run r = {0};
 	struct made a, b;

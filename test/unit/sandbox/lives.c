@@ -63,7 +63,7 @@ static bool has_two_events(void *arg)
 
 static void test_unrequested_ends_are_reported(void **state)
 {
-	const struct sandbox_spec spec = {.idle_timeout_s = 1, .egress = true};
+	const struct sandbox_spec spec = {.config.idle_timeout_s = 1, .config.egress = true};
 	struct account a = {.text = ""};
 	struct world *w = *state;
 	struct made m;

@@ -98,7 +98,7 @@ static void check_tenant(const struct core *c, const char *name)
 			continue;
 		n++;
 		ops += guestops_of(s)->n_ops;
-		promised += s->size.ram_mib;
+		promised += s->config.size.ram_mib;
 	}
 	assert_int_equal(tenant_sandboxes(c, name), n + (t ? t->coming : 0));
 	assert_int_equal(t ? t->promised_mib : 0, promised);
@@ -118,7 +118,7 @@ static void check(struct world *w)
 			continue;
 		n++;
 		in[s->state]++;
-		promised += s->size.ram_mib;
+		promised += s->config.size.ram_mib;
 		check_lineage(c, s);
 	}
 	assert_int_equal(c->n_sandboxes, n);

@@ -56,9 +56,10 @@ static bool both_are_gone(void *arg)
 
 static void test_timeouts_during_the_sleep_take_effect_soon_after(void **state)
 {
-	const struct sandbox_spec old = {.timeout_s = 1000, .idle_timeout_s = 100000};
-	const struct sandbox_spec idle = {.timeout_s = 100000, .idle_timeout_s = 500};
-	const struct sandbox_spec young = {.timeout_s = 100000, .idle_timeout_s = 100000};
+	const struct sandbox_spec old = {.config.timeout_s = 1000, .config.idle_timeout_s = 100000};
+	const struct sandbox_spec idle = {.config.timeout_s = 100000, .config.idle_timeout_s = 500};
+	const struct sandbox_spec young = {.config.timeout_s = 100000,
+					   .config.idle_timeout_s = 100000};
 	struct asleep a = {.w = *state};
 	struct run r;
 
@@ -87,7 +88,8 @@ static bool is_set(void *arg)
 /* The guest enforces the call's time limit; the service's backstop comes two minutes later. */
 static void test_time_limit_of_a_call_includes_the_sleep(void **state)
 {
-	const struct sandbox_spec spec = {.timeout_s = 100000, .idle_timeout_s = 100000};
+	const struct sandbox_spec spec = {.config.timeout_s = 100000,
+					  .config.idle_timeout_s = 100000};
 	struct world *w = *state;
 	struct made m;
 	struct run r = {0};

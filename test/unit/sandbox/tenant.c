@@ -49,12 +49,12 @@ static void expect_cap(const struct failure *f)
 
 /* --- sizes and times ------------------------------------------------------------------------ */
 
-static const struct sandbox_spec greedy = {.ram_mib = 1024,
-					   .rootfs_gb = 100,
-					   .timeout_s = 1000000,
-					   .idle_timeout_s = 1000000,
-					   .persistent = true,
-					   .egress = true};
+static const struct sandbox_spec greedy = {.config.size.ram_mib = 1024,
+					   .config.size.rootfs_gb = 100,
+					   .config.timeout_s = 1000000,
+					   .config.idle_timeout_s = 1000000,
+					   .config.persistent = true,
+					   .config.egress = true};
 
 static int64_t lifetime_s(const struct sandbox_view *v)
 {
@@ -69,11 +69,11 @@ static void test_requests_are_cut_to_the_tier(void **state)
 	set_tier(w, "ram_mib=300 rootfs_gb=5 idle_s=100 lifetime_s=200 concurrent=9");
 	use_key(w, "free");
 	create(w, &m, &greedy);
-	assert_in_range(m.view.ram_mib, 128, 300);
-	assert_int_equal(m.view.rootfs_gb, 5);
+	assert_in_range(m.view.config.size.ram_mib, 128, 300);
+	assert_int_equal(m.view.config.size.rootfs_gb, 5);
 	assert_int_equal(lifetime_s(&m.view), 200);
 	assert_in_range(m.view.idle_expires_at_ms - m.view.created_at_ms, 99000, 101000);
-	assert_false(m.view.persistent);
+	assert_false(m.view.config.persistent);
 }
 
 static void test_default_timeouts_are_cut_to_the_tier(void **state)
@@ -111,7 +111,7 @@ static void test_default_size_is_cut_to_the_tier(void **state)
 	set_tier(w, "ram_mib=128");
 	use_key(w, "free");
 	create(w, &m, NULL);
-	assert_int_equal(m.view.ram_mib, 128);
+	assert_int_equal(m.view.config.size.ram_mib, 128);
 }
 
 static void test_higher_tiers_get_more(void **state)
@@ -122,7 +122,7 @@ static void test_higher_tiers_get_more(void **state)
 	use_key(w, "pro");
 	create(w, &m, &greedy);
 	assert_int_equal(lifetime_s(&m.view), 28800);
-	assert_true(m.view.persistent);
+	assert_true(m.view.config.persistent);
 }
 
 static void test_only_host_limits_apply_without_a_key(void **state)
@@ -136,7 +136,7 @@ static void test_only_host_limits_apply_without_a_key(void **state)
 	for (int i = 0; i < 3; i++) {
 		create(w, &m, &greedy);
 		assert_int_equal(lifetime_s(&m.view), 1000000);
-		assert_true(m.view.persistent);
+		assert_true(m.view.config.persistent);
 	}
 	assert_int_equal(tenant_spaces_bytes(w->core, TENANT_LOCAL), UINT64_MAX);
 	use_key(w, "operator");
@@ -279,7 +279,7 @@ static void test_limit_holds_after_a_restart(void **state)
 /* What a tenant's guests may write to the host's disk is bounded before they write it. */
 static void test_disks_of_a_tenant_have_a_budget(void **state)
 {
-	struct sandbox_spec two_gb = {.rootfs_gb = 2};
+	struct sandbox_spec two_gb = {.config.size.rootfs_gb = 2};
 	struct world *w = *state;
 	struct made m, late;
 	struct forked k;
@@ -289,7 +289,7 @@ static void test_disks_of_a_tenant_have_a_budget(void **state)
 	use_key(w, "free");
 	world_create(w, &m, &two_gb);
 	assert_true(m.ok);
-	uint32_t each = m.view.rootfs_gb;
+	uint32_t each = m.view.config.size.rootfs_gb;
 	uint32_t room = 8 / each - 1;
 	world_fork(w, &k, m.view.id, room + 1);
 	assert_false(k.ok);
@@ -657,9 +657,9 @@ static void test_many_sizes_leave_few_copies(void **state)
 	use_key(w, "free");
 	create(w, &m, &(struct sandbox_spec){0});
 	for (uint32_t i = 0; i < 10; i++) {
-		create(w, &m, &(struct sandbox_spec){.ram_mib = 192 + 64 * i});
+		create(w, &m, &(struct sandbox_spec){.config.size.ram_mib = 192 + 64 * i});
 		world_delete(w, &d, m.view.id);
-		create(w, &m, &(struct sandbox_spec){.ram_mib = 192});
+		create(w, &m, &(struct sandbox_spec){.config.size.ram_mib = 192});
 		world_delete(w, &d, m.view.id);
 	}
 	world_wait_ready(w);

@@ -78,8 +78,10 @@ static bool is_child_in(const char *id, const struct forked *k)
 static void test_children_are_independent_sandboxes(void **state)
 {
 	const char *const env[] = {"K=v", NULL};
-	struct sandbox_spec spec = {
-		.env = env, .metadata = "{\"m\":1}", .timeout_s = 77, .idle_timeout_s = 66};
+	struct sandbox_spec spec = {.env = env,
+				    .metadata = "{\"m\":1}",
+				    .config.timeout_s = 77,
+				    .config.idle_timeout_s = 66};
 	struct world *w = *state;
 	struct sandbox_view view;
 	struct failure f;
@@ -97,7 +99,7 @@ static void test_children_are_independent_sandboxes(void **state)
 		assert_string_equal(view.state, "ready");
 		assert_string_equal(view.parent, m.view.id);
 		assert_string_equal(view.metadata, "{\"m\":1}");
-		assert_int_equal(view.ram_mib, m.view.ram_mib);
+		assert_int_equal(view.config.size.ram_mib, m.view.config.size.ram_mib);
 		assert_int_equal(view.expires_at_ms, view.created_at_ms + 77000);
 		assert_null(view.children[0]);
 		expect_history(w, k.ids[i], "before|=0");

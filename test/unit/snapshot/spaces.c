@@ -149,9 +149,9 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	const char *const env[] = {"K=v", NULL};
 	struct sandbox_spec spec = {.env = env,
 				    .metadata = "{\"m\":1}",
-				    .timeout_s = 77,
-				    .idle_timeout_s = 66,
-				    .egress = true};
+				    .config.timeout_s = 77,
+				    .config.idle_timeout_s = 66,
+				    .config.egress = true};
 	struct world *w = *state;
 	struct space_view view;
 	struct sandbox_view now;
@@ -171,7 +171,7 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	assert_string_equal(view.state, "frozen");
 	assert_string_equal(view.sandbox, m.view.id);
 	assert_string_equal(view.metadata, "{\"m\":1}");
-	assert_int_equal(view.ram_mib, m.view.ram_mib);
+	assert_int_equal(view.config.size.ram_mib, m.view.config.size.ram_mib);
 	assert_false(core_space_view(w->core, "another", z.id, &view, &f));
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
@@ -180,8 +180,8 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	assert_true(core_view(w->core, TENANT, again.view.id, &now, &f));
 	assert_string_equal(now.metadata, "{\"m\":1}");
 	assert_int_equal(now.expires_at_ms, now.created_at_ms + 77000);
-	assert_false(now.persistent);
-	assert_true(now.egress);
+	assert_false(now.config.persistent);
+	assert_true(now.config.egress);
 	world_exec(w, &r, again.view.id, "env");
 	assert_string_equal(r.out, "K=v ");
 	assert_true(r.first_seq > last);
@@ -263,7 +263,7 @@ static void test_closed_egress_stays_closed_after_resume(void **state)
 	struct made m, again;
 	struct frozen z;
 
-	world_create(w, &m, &(struct sandbox_spec){.egress = false});
+	world_create(w, &m, &(struct sandbox_spec){.config.egress = false});
 	world_freeze(w, &z, m.view.id);
 	world_resume_start(w, &again, z.id, &open);
 	world_until_true(w, &again.done);
@@ -272,11 +272,11 @@ static void test_closed_egress_stays_closed_after_resume(void **state)
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	assert_int_equal(fakes_closed_first(w->fakes), 1);
-	world_create(w, &m, &(struct sandbox_spec){.egress = true});
+	world_create(w, &m, &(struct sandbox_spec){.config.egress = true});
 	world_freeze(w, &z, m.view.id);
 	world_resume_start(w, &again, z.id, &closed);
 	world_until_true(w, &again.done);
-	assert_true(again.ok && !again.view.egress);
+	assert_true(again.ok && !again.view.config.egress);
 }
 
 /* --- by itself ------------------------------------------------------------------------------ */
@@ -304,8 +304,9 @@ static void drop_well(struct world *w, const char *space)
 	until_entries(w, "spaces", 0);
 }
 
-static const struct sandbox_spec short_lived[] = {{.persistent = true, .idle_timeout_s = 1},
-						  {.persistent = true, .timeout_s = 1}};
+static const struct sandbox_spec short_lived[] = {
+	{.config.persistent = true, .config.idle_timeout_s = 1},
+	{.config.persistent = true, .config.timeout_s = 1}};
 
 static void test_persistent_sandbox_freezes_when_idle_or_expired(void **state)
 {
@@ -319,7 +320,7 @@ static void test_persistent_sandbox_freezes_when_idle_or_expired(void **state)
 		expect_frozen(w, m.view.id, &l);
 		world_resume_start(w, &m, l.last, &how);
 		world_until_true(w, &m.done);
-		assert_true(m.ok && m.view.persistent);
+		assert_true(m.ok && m.view.config.persistent);
 		expect_frozen(w, m.view.id, &l); /* again */
 		drop_well(w, l.last);
 	}
@@ -447,7 +448,7 @@ static void test_failed_resume_leaves_the_space(void **state)
 	struct frozen z;
 	struct run r;
 
-	world_create(w, &m, &(struct sandbox_spec){.egress = false});
+	world_create(w, &m, &(struct sandbox_spec){.config.egress = false});
 	world_freeze(w, &z, m.view.id);
 	world_wait_ready(w);
 	for (size_t i = 0; i < 3; i++) {
@@ -622,7 +623,8 @@ static void test_merge_keeps_the_lifetime(void **state)
 	for (int i = 0; i < 2; i++)
 		world_freeze_start(w, &z[i], others[i].view.id);
 	world_until(w, two_calls_are_queued, w->fakes);
-	world_create(w, &m, &(struct sandbox_spec){.persistent = true, .timeout_s = 1});
+	world_create(w, &m,
+		     &(struct sandbox_spec){.config.persistent = true, .config.timeout_s = 1});
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);
 	world_until(w, is_over, &m);
@@ -902,7 +904,7 @@ static void fill_catalogue(struct world *w)
 		snprintf(ids[i], sizeof(ids[i]), "sbx_%032d", i);
 		rows[i] = (struct store_sandbox){.id = ids[i],
 						 .tenant = "local",
-						 .template = "default",
+						 .config.template = "default",
 						 .created_at_ms = i,
 						 .metadata = "{}",
 						 .ended_at_ms = realtime_ms(),
@@ -918,7 +920,7 @@ static void fill_catalogue(struct world *w)
 		const struct store_space space = {.id = id,
 						  .tenant = tenant,
 						  .sandbox = ids[i],
-						  .template = "default",
+						  .config.template = "default",
 						  .metadata = "{}"};
 		assert_int_equal(store_space_freeze(s, &space, 1, "frozen", "it is", &e), 0);
 		make_dir(w, id);

@@ -74,7 +74,7 @@ static struct store_sandbox row_of(const char *id, uint32_t slot)
 {
 	return (struct store_sandbox){.id = id,
 				      .tenant = "local",
-				      .template = "default",
+				      .config.template = "default",
 				      .slot = slot,
 				      .instance = {7, 0, 39},
 				      .created_at_ms = 1000,

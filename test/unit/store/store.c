@@ -75,16 +75,14 @@ static struct store_sandbox row_of(const char *id)
 {
 	return (struct store_sandbox){.id = id,
 				      .tenant = "local",
-				      .template = "default",
+				      .config = {.template = "default",
+						 .size = {2, 512, 4},
+						 .timeout_s = 60,
+						 .idle_timeout_s = 30,
+						 .egress = true},
 				      .slot = slot_of(id),
 				      .instance = {7, 7},
 				      .pid = 77,
-				      .vcpus = 2,
-				      .ram_mib = 512,
-				      .rootfs_gb = 4,
-				      .timeout_s = 60,
-				      .idle_timeout_s = 30,
-				      .egress = true,
 				      .created_at_ms = 1000,
 				      .expires_at_ms = 61000,
 				      .seq_reserved = 1u << 20,
@@ -146,8 +144,8 @@ static void row_survives_a_reopen(void **state)
 	assert_int_equal(rows.last.seq_reserved, 1u << 21);
 	assert_int_equal(rows.last.env_len, 8);
 	assert_memory_equal(rows.env, "A=1\0B=2", 8);
-	assert_true(rows.last.egress);
-	assert_false(rows.last.persistent);
+	assert_true(rows.last.config.egress);
+	assert_false(rows.last.config.persistent);
 	store_close(s);
 }
 
