@@ -13,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import words  # noqa: E402
 
-ROOMS = {"done": set(), "done/tools": {"shells?"}}
+ALLOWED = {"done/tools": {"shells?"}}
+SKIPPED = ("open/",)
+PATCHED = mock.patch.multiple(words, ALLOWED=ALLOWED, SKIPPED=SKIPPED)
 
 # A tree that keeps the rules: words that only contain a retired one, and an unchecked room.
 GOOD = {
@@ -26,7 +28,7 @@ GOOD = {
 class Words(unittest.TestCase):
     def wrong(self, changed: dict[str, str]) -> list[str]:
         """Returns the sentences of the check for GOOD with some files changed."""
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(words, "ROOMS", ROOMS):
+        with tempfile.TemporaryDirectory() as folder, PATCHED:
             files = {**GOOD, **changed}
             for name, text in files.items():
                 path = Path(folder, name)
@@ -72,14 +74,14 @@ class Words(unittest.TestCase):
             ],
         )
 
-    def test_innermost_room_decides_what_is_allowed(self) -> None:
+    def test_innermost_folder_decides_what_is_allowed(self) -> None:
         self.assertEqual(
             self.wrong({"done/tools/run.sh": "# A shell starves.\n"}),
             ['done/tools/run.sh:1: "starves": say "enospc"'],
         )
 
     def test_binary_file_is_skipped(self) -> None:
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(words, "ROOMS", ROOMS):
+        with tempfile.TemporaryDirectory() as folder, PATCHED:
             Path(folder, "done").mkdir()
             Path(folder, "done/seed").write_bytes(b"\xff\xfe shell")
             self.assertEqual(words.check(Path(folder), {"done/seed"}), [])
