@@ -442,8 +442,10 @@ static void start(uint8_t how)
 	const struct vmproc_spec spec = {.vcpus = 1, .ram_mib = 128, .memory_max = 1ull << 30};
 
 	deferred_queue_init(&deferred, NULL);
-	host = (struct vmproc_host){
-		.deferred = &deferred, .run_dir = run_dir, .want_slot = ignore, .slot_free = ignore};
+	host = (struct vmproc_host){.deferred = &deferred,
+				    .run_dir = run_dir,
+				    .want_slot = ignore,
+				    .slot_free = ignore};
 	/* Between inputs the fuzzer may open descriptors, such as those to a symbolizer. */
 	first_free_fd = dup(empty_fd);
 	close(first_free_fd);
