@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -188,11 +189,6 @@ static int serve_ctl(struct vmproc *vm, const struct ctl_msg *msg, int fds[CTL_F
 	case CTL_CONNECT:
 		connect_agent(vm, &fds[0]);
 		return 0;
-	case CTL_SAVE:
-		return pwrite(fds[0], "a state", 7, 0) == 7 &&
-				       ftruncate(fds[1], (off_t)vm->ram_mib << 20) == 0
-			       ? 0
-			       : -EIO;
 	case CTL_PAUSE:
 	case CTL_RUN:
 	case CTL_QUIT:
@@ -218,13 +214,50 @@ static ssize_t receive(int fd, struct ctl_msg *msg, int fds[CTL_FDS_MAX])
 	return n;
 }
 
+#define SNAPSHOT_FDS 4 /* state, memory, disk base, disk layer */
+
+/* Answers with the snapshot of a VM that booted. */
+static void answer_fork(struct vmproc *vm, uint32_t seq)
+{
+	struct ctl_msg msg = {.version = CTL_VERSION,
+			      .type = CTL_REPLY,
+			      .seq = seq,
+			      .nfds = SNAPSHOT_FDS,
+			      .reply.fork = {.disk_bytes = 1u << 30, .layers = 1}};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * SNAPSHOT_FDS)] = {0};
+	struct iovec iov = {&msg, sizeof(msg)};
+	struct msghdr hdr = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
+	int fds[SNAPSHOT_FDS];
+
+	for (unsigned i = 0; i < SNAPSHOT_FDS; i++) {
+		fds[i] = memfd_create("snapshot", MFD_CLOEXEC);
+		if (fds[i] < 0)
+			fail("memfd_create");
+	}
+	if (pwrite(fds[0], "a state", 7, 0) != 7 || ftruncate(fds[1], (off_t)vm->ram_mib << 20) < 0)
+		fail("make a snapshot");
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(c), fds, sizeof(fds));
+	sendmsg(vm->ctl.fd, &hdr, MSG_NOSIGNAL);
+	for (unsigned i = 0; i < SNAPSHOT_FDS; i++)
+		close_fd(&fds[i]);
+}
+
 static void on_ctl(struct source *s)
 {
 	struct ctl_msg msg, reply = {.type = CTL_REPLY};
 	int fds[CTL_FDS_MAX];
 	ssize_t n = receive(s->fd, &msg, fds);
 
-	if (n == sizeof(msg)) {
+	if (n == sizeof(msg) && msg.type == CTL_FORK) {
+		answer_fork(s->vm, msg.seq);
+	} else if (n == sizeof(msg)) {
 		reply.seq = msg.seq;
 		reply.reply.error = serve_ctl(s->vm, &msg, fds);
 		vm_send(s->vm, &reply);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Builds a template's image: boots its guest, waits until Python is ready for code, grows the root
- * file system to the disk, runs the template's warm-up, makes the priming calls, and has the VM
- * process save the image: blank VM -> boot -> agent reached -> pong -> grown -> warmed up -> primed
- * -> paused -> saved -> quit. A failed step ends the VM and the build. While a build is held, its
- * vCPUs are paused and its time limit does not advance.
+ * file system to the disk, runs the template's warm-up, makes the priming calls, and takes a
+ * snapshot as a freeze does: blank VM -> boot -> agent reached -> pong -> grown -> warmed up ->
+ * primed -> snapshot -> quit. A worker then writes the snapshot to the image's directory. A failed
+ * step ends the VM and the build. While a build is held, its vCPUs are paused and its time limit
+ * does not advance.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@
 enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_PRIMING };
 
 enum guest_state {
-	GUEST_NONE,  /* no blank VM yet, or its image is being saved */
+	GUEST_NONE,  /* no blank VM yet, or its snapshot is being taken */
 	GUEST_BLANK, /* a blank VM, ready to boot */
 	GUEST_RUNS,
 	GUEST_PAUSING,
@@ -37,11 +38,12 @@ struct build {
 	struct vmproc *vm;
 	struct guest_link link; /* the deadline covers all requests to the agent */
 	struct disk_job *opening;
-	struct build_files *files; /* NULL: not open yet */
-	int fds[BUILD_FDS];	   /* those not handed on yet; others are -1 */
+	struct build_files *files;  /* NULL: not open yet */
+	int fds[BUILD_FDS];	    /* those not handed on yet; others are -1 */
+	struct vmproc_image *image; /* the snapshot, once it is taken */
 	enum guest_state guest;
 	bool held;
-	bool done;		     /* all steps but saving the image */
+	bool done;		     /* all steps but the snapshot */
 	uint64_t ran_ms;	     /* run time before `since_ms` */
 	uint64_t since_ms;	     /* when it was last released */
 	enum build_step step;	     /* the agent's current step */
@@ -61,6 +63,7 @@ void build_free(struct build *b)
 	disk_job_cancel(b->opening);
 	for (unsigned i = 0; i < BUILD_FDS; i++)
 		disk_close(ts->env->loop, &b->fds[i]);
+	vmproc_image_put(b->image);
 	free(b->files);
 	free(b);
 }
@@ -90,21 +93,27 @@ static void on_quit(void *arg, int error, const char *text, const struct ctl_msg
 {
 	struct build *b = arg;
 	struct template *t = b->t;
+	struct vmproc_image *image = b->image;
 
-	/* The image is complete; dropping the VM ends it anyway. */
+	/* The snapshot is complete; dropping the VM ends it anyway. */
+	b->image = NULL;
 	build_free(b);
-	template_built(t);
+	template_built(t, image);
 }
 
-static void on_saved(void *arg, int error, const char *text, const struct ctl_msg *reply)
+static void on_image(void *arg, int error, const char *text, struct vmproc_image *image)
 {
 	struct build *b = arg;
 
-	if (error) {
+	b->image = image;
+	if (error)
 		fail(b, text);
-		return;
-	}
-	vmproc_quit(b->vm, on_quit, b);
+	else if (image->memory_layers || image->layers != 1)
+		/* An image has one memory file, and the disk layer that the build has made. */
+		fail(b, "the VM process made a snapshot with another number of layers than a boot "
+			"leaves");
+	else
+		vmproc_quit(b->vm, on_quit, b);
 }
 
 /* --- time ------------------------------------------------------------------------------------ */
@@ -147,14 +156,6 @@ static void stop_awaiting(struct build *b)
 	guest_link_cancel_dial(&b->link);
 }
 
-/* --- image ----------------------------------------------------------------------------------- */
-
-static void save(struct build *b)
-{
-	b->guest = GUEST_NONE;
-	vmproc_save(b->vm, &b->fds[IMAGE_FDS], on_saved, b);
-}
-
 /* --- hold ------------------------------------------------------------------------------------ */
 
 static void boot(struct build *b);
@@ -186,17 +187,18 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 	follow(b);
 }
 
-/* Moves the guest towards its target state: held or running, and paused for saving when all steps
+/* Moves the guest towards its target state: held or running, and takes the snapshot when all steps
  * are done. */
 static void follow(struct build *b)
 {
 	if (b->guest == GUEST_BLANK && !b->held) {
 		boot(b);
-	} else if (b->guest == GUEST_RUNS && (b->held || b->done)) {
+	} else if (b->guest == GUEST_RUNS && b->held) {
 		b->guest = GUEST_PAUSING;
 		vmproc_pause(b->vm, on_paused, b);
-	} else if (b->guest == GUEST_PAUSED && !b->held && b->done) {
-		save(b);
+	} else if (b->guest == GUEST_RUNS && b->done) {
+		b->guest = GUEST_NONE;
+		vmproc_freeze(b->vm, take_fd(&b->fds[NEXT_LAYER_FD]), on_image, b);
 	} else if (b->guest == GUEST_PAUSED && !b->held) {
 		b->guest = GUEST_STARTING;
 		vmproc_run(b->vm, on_runs, b);

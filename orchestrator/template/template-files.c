@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/file-sum.h"
 #include "base/log.h"
 #include "orchestrator/io/disk-job.h"
 #include "orchestrator/template/disk-layer.h"
@@ -374,6 +375,33 @@ void template_files_check(void *arg)
 
 /* --- make ----------------------------------------------------------------------------------- */
 
+/* Copies a file of the snapshot; zeros become holes. */
+static int write_file(int dir, const char *name, int from, struct err *e)
+{
+	scoped_fd int to = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	struct file_walk walk;
+	uint64_t done = 0;
+	struct stat st;
+
+	if (to < 0 || fstat(from, &st) < 0)
+		return err_set(e, errno, "create the image's %s file", name);
+	int ret = file_walk_begin(&walk, from, to, (uint64_t)st.st_size, e);
+	if (ret == 0)
+		ret = file_walk_step(&walk, UINT64_MAX, &done, e);
+	file_walk_end(&walk);
+	return ret < 0 ? err_context(e, "the image's %s file", name) : 0;
+}
+
+/* Writes the state and the memory; the disk layer is in the directory already. */
+static int write_snapshot(int dir, const struct vmproc_image *image, struct err *e)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < 2 && ret == 0; i++)
+		ret = write_file(dir, files[i], image->fds[i], e);
+	return ret;
+}
+
 static int write_manifest(int dir, const struct template_job *job, struct err *e)
 {
 	const struct size *size = &job->size;
@@ -417,7 +445,9 @@ void template_files_publish(void *arg)
 		job->ret = err_set(&job->err, errno, "open %s/%s", job->dir, tmp);
 		return;
 	}
-	job->ret = write_manifest(dir, job, &job->err);
+	job->ret = write_snapshot(dir, job->image, &job->err);
+	if (job->ret == 0)
+		job->ret = write_manifest(dir, job, &job->err);
 	if (job->ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
 		job->ret = err_set(&job->err, errno, "rename %s/%s", job->dir, tmp);
 	if (job->ret < 0) {
@@ -475,19 +505,6 @@ static int open_boot(struct build_files *b, int dir, int *fds, struct err *e)
 	return 0;
 }
 
-static int open_image(const struct build_files *b, int dir, int fds[3], struct err *e)
-{
-	static const char *const names[] = {"state", "memory"};
-
-	for (int i = 0; i < 2; i++) {
-		fds[i] = openat(dir, names[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (fds[i] < 0)
-			return err_set(e, errno, "create the image's %s file", names[i]);
-	}
-	fds[2] = disk_layer_new(b->state_dir, e);
-	return fds[2] < 0 ? fds[2] : 0;
-}
-
 static int read_warmup(struct build_files *b, struct err *e)
 {
 	const char *path = b->source.warmup;
@@ -518,6 +535,6 @@ int build_files_open(struct disk_job *job)
 		return dir;
 	int ret = open_boot(b, dir, job->fds, &job->err);
 	if (ret == 0)
-		ret = open_image(b, dir, job->fds + IMAGE_FDS, &job->err);
-	return ret == 0 ? read_warmup(b, &job->err) : ret;
+		ret = job->fds[NEXT_LAYER_FD] = disk_layer_new(b->state_dir, &job->err);
+	return ret >= 0 ? read_warmup(b, &job->err) : ret;
 }

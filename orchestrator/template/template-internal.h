@@ -49,6 +49,7 @@ struct template_job {
 	struct source source;
 	struct size size;
 	bool discard;			/* ignore and replace the image on disk */
+	struct vmproc_image *image;	/* the snapshot to publish; NULL in other jobs */
 	char dir[CONFIG_PATH_MAX + 16]; /* STATE_DIR/templates */
 	char name[TEMPLATE_NAME_LEN];	/* of the image, in `dir` */
 	char key[MANIFEST_KEY_LEN + 1];
@@ -98,8 +99,9 @@ void template_spoil(struct template *t);
 void template_close(struct template *t, const struct failure *f);
 /* Frees the template, whoever holds it. */
 void template_free(struct template *t);
-/* The build saved the image into the directory t->name.tmp: publish it. */
-void template_built(struct template *t);
+/* The build took the snapshot `image`, which is taken over: writes it to the directory t->name.tmp,
+ * where its disk layer is already, and publishes that. */
+void template_built(struct template *t, struct vmproc_image *image);
 void template_next_build(struct templates *ts);
 /* Pauses the current build while it is background work and the service is not calm; else lets it
  * continue. */
@@ -133,11 +135,12 @@ struct build_files {
 	size_t warmup_len;
 	char warmup[SOURCE_WARMUP_MAX + 1];
 };
-/* Descriptors: up to four for the boot, then the image's in the order of CTL_SAVE. */
-#define IMAGE_FDS 4
-#define BUILD_FDS (IMAGE_FDS + 3)
+/* Descriptors: up to four for the boot, then the disk layer that the VM goes on with after its
+ * snapshot. */
+#define NEXT_LAYER_FD 4
+#define BUILD_FDS     (NEXT_LAYER_FD + 1)
 struct disk_job;
-/* Work of a disk_job: makes the directory t->name.tmp with the image's files and opens all files.
+/* Work of a disk_job: makes the directory t->name.tmp with the disk layer and opens all files.
  * Returns 0 or -errno. */
 int build_files_open(struct disk_job *job);
 

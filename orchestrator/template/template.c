@@ -176,11 +176,20 @@ static struct template_job *job_new(struct template *t)
 	return job;
 }
 
-static void start_job(struct template *t, void (*work)(void *arg), void (*done)(void *arg))
+static void job_free(struct template_job *job)
+{
+	vmproc_image_put(job->image);
+	free(job);
+}
+
+/* Takes over `image`, which only a publication has. */
+static void start_job(struct template *t, struct vmproc_image *image, void (*work)(void *arg),
+		      void (*done)(void *arg))
 {
 	t->job = job_new(t);
+	t->job->image = image;
 	if (loop_work(t->templates->env->loop, LOOP_BULK, work, done, t->job) < 0) {
-		free(t->job);
+		job_free(t->job);
 		t->job = NULL;
 		template_fail(t, "no memory for a worker thread");
 	}
@@ -224,7 +233,7 @@ static void want(struct template *t)
 	loop_timer_clear(t->templates->env->loop, &t->retry);
 	free(t->reason);
 	t->reason = NULL;
-	start_job(t, template_files_check, on_checked);
+	start_job(t, NULL, template_files_check, on_checked);
 }
 
 bool template_is_background(const struct template *t)
@@ -289,7 +298,7 @@ bool templates_yield(struct templates *ts)
 		ts->ahead = NULL;
 		template_put(t);
 	}
-	start_job(t, template_files_clean, on_yielded);
+	start_job(t, NULL, template_files_clean, on_yielded);
 	return true;
 }
 
@@ -327,13 +336,13 @@ static void on_published(void *arg)
 			template_next_build(ts);
 		}
 	}
-	free(job);
+	job_free(job);
 }
 
-void template_built(struct template *t)
+void template_built(struct template *t, struct vmproc_image *image)
 {
 	step(t, TPL_SAVED);
-	start_job(t, template_files_publish, on_published);
+	start_job(t, image, template_files_publish, on_published);
 }
 
 static void on_cleaned(void *arg)

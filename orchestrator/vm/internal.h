@@ -19,7 +19,6 @@ enum vmproc_state {
 	VM_RUNNING,
 	VM_PAUSING,
 	VM_PAUSED,
-	VM_SAVING,
 	VM_FREEZING, /* taking a snapshot, after which it stays paused */
 	VM_STARTING, /* resuming after a pause */
 	VM_QUITTING,
@@ -40,8 +39,6 @@ enum vmproc_event {
 	VM_CONNECT,
 	VM_PAUSE,
 	VM_PAUSE_DONE,
-	VM_SAVE,
-	VM_SAVED,
 	VM_FORK,
 	VM_FREEZE,
 	VM_FROZEN,

@@ -43,7 +43,6 @@ void vmproc_report(const struct vmproc *vm, struct report *r)
 		[VM_RUNNING] = "running",
 		[VM_PAUSING] = "being paused",
 		[VM_PAUSED] = "paused",
-		[VM_SAVING] = "being saved",
 		[VM_FREEZING] = "being snapshotted, stays paused",
 		[VM_STARTING] = "resuming",
 		[VM_QUITTING] = "quitting",

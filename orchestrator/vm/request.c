@@ -330,13 +330,6 @@ struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
-struct vmproc_request *vmproc_save(struct vmproc *vm, int fds[3], vmproc_reply_fn *fn, void *arg)
-{
-	static const struct request_kind kind = {CTL_SAVE, VM_SAVE, VM_SAVED, false, 300000};
-
-	return request(vm, &kind, NULL, fds, 3, fn, arg);
-}
-
 struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
@@ -362,9 +355,9 @@ struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply
 void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 {
 	static const char *const names[] = {
-		[CTL_FILL] = "fill", [CTL_CONNECT] = "connect", [CTL_PAUSE] = "pause",
-		[CTL_RUN] = "run",   [CTL_SAVE] = "save",	[CTL_STATS] = "stats",
-		[CTL_QUIT] = "quit", [CTL_FORK] = "image",	[CTL_INSPECT] = "report"};
+		[CTL_FILL] = "fill",  [CTL_CONNECT] = "connect", [CTL_PAUSE] = "pause",
+		[CTL_RUN] = "run",    [CTL_STATS] = "stats",	 [CTL_QUIT] = "quit",
+		[CTL_FORK] = "image", [CTL_INSPECT] = "report"};
 	uint64_t now_ms = loop_now_ms(vm->host->loop);
 
 	list_each (pos, &vm->requests) {

@@ -143,10 +143,10 @@ struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill
 				   unsigned nfds, vmproc_reply_fn *fn, void *arg);
 struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, vmproc_reply_fn *fn,
 				      void *arg);
+/* Pauses the VM without a snapshot. */
 struct vmproc_request *vmproc_pause(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
-/* Resumes a VM that vmproc_freeze left paused. */
+/* Resumes a VM that vmproc_pause or vmproc_freeze paused. */
 struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
-struct vmproc_request *vmproc_save(struct vmproc *vm, int fds[3], vmproc_reply_fn *fn, void *arg);
 struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 
 /*

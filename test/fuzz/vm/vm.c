@@ -244,7 +244,7 @@ static void ask(uint8_t what)
 		vmproc_pause(vm, on_reply, seen);
 		break;
 	case 3:
-		vmproc_save(vm, fds, on_reply, seen);
+		vmproc_freeze(vm, take_fd(&fds[0]), on_forked, seen);
 		break;
 	case 4:
 		vmproc_quit(vm, on_reply, seen);

@@ -54,6 +54,7 @@ struct fake_vm {
 	size_t n_calls;
 	pthread_mutex_t turn; /* held by the connection that starts the next call */
 	unsigned memory_layers, layers;
+	bool booted; /* and not forked since */
 	struct fake_agent agents[AGENTS];
 	char priorities[16]; /* one digit per priority */
 	bool marked;	     /* the kernel's first choice when memory runs out */
@@ -657,6 +658,7 @@ static void vmproc_restore(struct fake_vm *vm, const struct ctl_msg *msg, const 
 	vm->ram_mib = msg->fill.ram_mib;
 	vm->disk_bytes = msg->fill.disk_bytes;
 	memcpy(vm->instance, msg->fill.instance, sizeof(vm->instance));
+	vm->booted = boot;
 	if (boot)
 		vm->f->boots++;
 	else
@@ -726,6 +728,9 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 		close_fd(&fds[i]);
 }
 
+/* A template's snapshot: its VMs do not continue a guest of the fakes. */
+#define NO_IMAGE UINT32_MAX
+
 /* Each fork adds a layer; at the maximum the layers are merged into one. */
 static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 {
@@ -733,8 +738,11 @@ static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 		vm_reply(vm, msg->seq, -ENOSPC, "no space for the image");
 		return;
 	}
-	unsigned number = save_image(vm);
-	vm->memory_layers = (vm->memory_layers + 1) % CTL_MEMORY_MAX;
+	unsigned number = vm->booted ? NO_IMAGE : save_image(vm);
+	/* The first one of a VM that booted has no memory layer. */
+	if (!vm->booted || use_fault(vm->f, FAKES_BOOT_LAYER))
+		vm->memory_layers = (vm->memory_layers + 1) % CTL_MEMORY_MAX;
+	vm->booted = false;
 	vm->layers = vm->layers % CTL_LAYERS_MAX + 1;
 	if (use_fault(vm->f, FAKES_FORK_WAIT))
 		wait_for_go(vm);
@@ -761,15 +769,6 @@ static void vmproc_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *f
 		vm_reply(vm, msg->seq, 0, "");
 	else
 		vm_reply(vm, msg->seq, -EMFILE, "too many connections");
-}
-
-static void vmproc_save(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
-{
-	bool bad = use_fault(vm->f, FAKES_SAVE) || nfds != 3 ||
-		   pwrite(fds[0], "a state", 7, 0) != 7 ||
-		   ftruncate(fds[1], (off_t)vm->ram_mib << 20) < 0;
-
-	vm_reply(vm, msg->seq, bad ? -EIO : 0, bad ? "the image can't be written" : "");
 }
 
 /* Sends a report with hostile text. VMs of the previous version do not know the request. */
@@ -814,9 +813,6 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		vm->f->runs++;
 		unlock(vm->f);
 		vm_reply(vm, msg->seq, 0, "");
-		return true;
-	case CTL_SAVE:
-		vmproc_save(vm, msg, fds, nfds);
 		return true;
 	case CTL_FORK:
 		vmproc_fork(vm, msg, nfds);

@@ -49,7 +49,7 @@ unsigned fakes_grown(struct fakes *f); /* file systems that grew */
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* reseeds that include user generators */
 unsigned fakes_attaches(struct fakes *f);
-unsigned fakes_forks(struct fakes *f); /* images of running VMs */
+unsigned fakes_forks(struct fakes *f); /* images of sandboxes */
 unsigned fakes_runs(struct fakes *f);  /* VMs that were paused and resumed */
 unsigned fakes_paused(struct fakes *f);
 /* Forks that were requested before the previous one had finished. */
@@ -80,7 +80,7 @@ enum fakes_fault {
 	FAKES_RESEED,	    /* the guest can't be made unique */
 	FAKES_PONG,	    /* the agent disconnects instead of reporting that Python is ready */
 	FAKES_GARBAGE,	    /* the agent breaks the protocol as soon as it is connected */
-	FAKES_SAVE,	    /* the image can't be written */
+	FAKES_BOOT_LAYER,   /* the first snapshot of a VM that booted has a memory layer */
 	FAKES_LIE,	    /* the VM process replies to a request that was not sent */
 	FAKES_FORK,	    /* a fork fails */
 	FAKES_FORK_LIE,	    /* the image of a fork differs from its description */

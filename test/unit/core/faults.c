@@ -176,7 +176,8 @@ static void test_failed_template_build_is_reported_and_retried(void **state)
 		     {FAKES_BOOT, "torn"},
 		     {FAKES_GROW, "can't grow to 1 GiB: no room for a journal"},
 		     {FAKES_PONG, "(last line of its console: last words)"},
-		     {FAKES_SAVE, "can't be written"}};
+		     {FAKES_FORK, "no space for the image"},
+		     {FAKES_BOOT_LAYER, "another number of layers"}};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct world *w;
