@@ -9,7 +9,9 @@
  *
  * A VM process speaks one version, which its hello names. rametd starts VM processes of CTL_VERSION
  * only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that version to
- * them. Version 4 differs in one point: its VMs have no `instance`.
+ * them. Version 4 differs in one point: its VMs have no `instance`. A request that a VM process
+ * does not know is answered with -EPROTO. Removing a request that only VMs which the same service
+ * has started ever get, as CTL_SAVE was, needs no new version.
  *
  * A blank VM is a VM process without a guest: CTL_BLANK, until a CTL_FILL.
  */
@@ -52,12 +54,7 @@ enum ctl_type {
 	CTL_PAUSE = 3, /* stops vCPUs, drains devices' I/O; replies when the VM is quiesced */
 	CTL_RUN = 4,   /* lets the paused VM continue */
 
-	/*
-	 * Writes the paused VM to descriptors: state file, memory file (both empty, read-write).
-	 * Seals its writable disk layer: that file is an immutable layer from then on, and the
-	 * third descriptor is the new writable one. Memory is written sparse: zero pages are holes.
-	 */
-	CTL_SAVE = 5,
+	/* 5 was CTL_SAVE. */
 
 	CTL_STATS = 6, /* replies with `stats` */
 	CTL_QUIT = 7,  /* replies, then the process exits with status 0; flushes nothing */
@@ -145,10 +142,7 @@ struct ctl_msg {
 								CLOCK_MONOTONIC */
 				} fill;
 				struct {
-					uint64_t pause_ns; /* duration of the vCPUs' pause */
-				} save;
-				struct {
-					uint64_t pause_ns;     /* as in `save` */
+					uint64_t pause_ns;     /* duration of the vCPUs' pause */
 					uint64_t copied_bytes; /* of RAM, into the new memory layer
 								*/
 					uint64_t disk_bytes;   /* size the guest sees */

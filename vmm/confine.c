@@ -140,7 +140,7 @@ static const struct rule loop_rules[] = {
 	RULE_IOCTL(UFFDIO_UNREGISTER),
 	RULE(fstat),
 	RULE(newfstatat), /* glibc's implementation of fstat */
-	RULE(lseek),	  /* finds holes in guest memory */
+	RULE(lseek),	  /* finds holes in disk layers */
 	RULE(pread64),
 	RULE(pwrite64),
 	RULE(pwritev),

@@ -60,13 +60,6 @@ static int check_inspect(const struct ctl_msg *m, unsigned nfds, struct err *e)
 	return 0;
 }
 
-static int check_save(const struct ctl_msg *m, unsigned nfds, struct err *e)
-{
-	if (nfds != 3)
-		return err_say(e, EPROTO, "CTL_SAVE needs 3 descriptors, got %u", nfds);
-	return 0;
-}
-
 static int check_fork(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 1)
@@ -85,8 +78,8 @@ static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
 
 static int (*const checks[])(const struct ctl_msg *, unsigned, struct err *) = {
 	[CTL_FILL] = check_fill, [CTL_CONNECT] = check_connect, [CTL_PAUSE] = check_bare,
-	[CTL_RUN] = check_bare,	 [CTL_SAVE] = check_save,	[CTL_STATS] = check_bare,
-	[CTL_QUIT] = check_bare, [CTL_FORK] = check_fork,	[CTL_INSPECT] = check_inspect,
+	[CTL_RUN] = check_bare,	 [CTL_STATS] = check_bare,	[CTL_QUIT] = check_bare,
+	[CTL_FORK] = check_fork, [CTL_INSPECT] = check_inspect,
 };
 
 int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)

@@ -289,19 +289,6 @@ static int do_run(struct ctl *c, struct ctl_request *r, struct err *e)
 	return vm_run(c->vm, e);
 }
 
-static int do_save(struct ctl *c, struct ctl_request *r, struct err *e)
-{
-	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
-	uint64_t pause_ns;
-	int res = vm_save(c->vm, r->fds[0], r->fds[1], &r->fds[2], &pause_ns, e);
-
-	if (res)
-		return res;
-	m.reply.save.pause_ns = pause_ns;
-	send_msg(c, &m);
-	return 1;
-}
-
 static int do_fork(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct waiter *w = waiter_new(c, r->msg.seq, e);
@@ -350,8 +337,8 @@ static int do_quit(struct ctl *c, struct ctl_request *r, struct err *e)
 
 static int (*const handlers[])(struct ctl *, struct ctl_request *, struct err *) = {
 	[CTL_FILL] = do_fill, [CTL_CONNECT] = do_connect, [CTL_PAUSE] = do_pause,
-	[CTL_RUN] = do_run,   [CTL_SAVE] = do_save,	  [CTL_STATS] = do_stats,
-	[CTL_QUIT] = do_quit, [CTL_FORK] = do_fork,	  [CTL_INSPECT] = do_inspect,
+	[CTL_RUN] = do_run,   [CTL_STATS] = do_stats,	  [CTL_QUIT] = do_quit,
+	[CTL_FORK] = do_fork, [CTL_INSPECT] = do_inspect,
 };
 
 static void serve(struct ctl *c, struct ctl_request *r)

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pauses, saves and resumes a VM. */
+/* Pauses and resumes a VM. */
 #include <errno.h>
 
-#include "base/clock.h"
-#include "vmm/backend/layer.h"
 #include "vmm/vm-internal.h"
 
 /* --- Devices --- */
@@ -75,7 +73,6 @@ int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e)
 	vm->on_paused = done;
 	vm->on_paused_arg = arg;
 	vcpus_pause(vm->vcpus);
-	vm->paused_at = now_ns();
 	/* A guest that has just ended is not paused: on_end_event is due and reports the end. */
 	if (!vm->end.set)
 		vm_drain(vm, on_quiesced);
@@ -97,32 +94,5 @@ int vm_run(struct vm *vm, struct err *e)
 	vm->state = CTL_RUNNING;
 	vcpus_run(vm->vcpus);
 	vm_flatten(vm);
-	return 0;
-}
-
-/* --- Save --- */
-
-int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64_t *pause_ns,
-	    struct err *e)
-{
-	const struct state_parts p = vm_parts(vm);
-	int r;
-
-	if (vm->state != CTL_PAUSED)
-		return err_say(e, EINVAL, "the VM is not paused");
-	if (vio_blk_enospc(vm_blk(vm)))
-		return err_say(e, ENOSPC,
-			       "the host's disk is full: writes of the guest wait for space");
-	r = memory_save(&vm->mem, ram_memfd(vm->ram), memory_fd, e);
-	if (!r)
-		r = state_save(&p, state_fd, e);
-	/* The last step, since it is the only one that changes the VM. */
-	if (!r)
-		r = layer_stack_seal(vio_blk_disk(vm_blk(vm)), *writable_fd, e);
-	if (r)
-		return r;
-	*writable_fd = -1;
-	vio_blk_sealed(vm_blk(vm));
-	*pause_ns = now_ns() - vm->paused_at;
 	return 0;
 }

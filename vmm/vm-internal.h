@@ -38,7 +38,7 @@ struct vm {
 	enum ctl_vm_state state;
 	bool unusable; /* a boot or restore failed half-way */
 	bool restored; /* from a snapshot */
-	uint64_t started_at, paused_at;
+	uint64_t started_at;
 
 	void (*on_drained)(struct vm *vm); /* called at the end of the drain that is in progress */
 	unsigned draining;		   /* devices with I/O in flight */

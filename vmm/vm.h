@@ -68,13 +68,6 @@ typedef void vm_paused_fn(void *arg, int result);
 int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e);
 int vm_run(struct vm *vm, struct err *e);
 
-/*
- * Writes the paused VM to two empty files and seals its disk, which continues in *writable_fd
- * (taken over). *pause_ns is the time since the pause began.
- */
-int vm_save(struct vm *vm, int state_fd, int memory_fd, int *writable_fd, uint64_t *pause_ns,
-	    struct err *e);
-
 /* A snapshot of the VM, as passed to vm_forked_fn. */
 struct vm_snapshot {
 	int fds[CTL_FDS_MAX]; /* in the order of CTL_FORK; valid during the call */

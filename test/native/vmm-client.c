@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file-sum.h"
 
 #define TIMEOUT_MS 60000 /* timeout after which the VM process hangs and the test has failed */
 
@@ -346,23 +347,6 @@ int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct 
 	return vmm_call(v, &m, fds, n);
 }
 
-int vmm_save(struct vmm *v, struct vmm_snapshot *img)
-{
-	struct ctl_msg m = {.type = CTL_SAVE};
-	int fresh = new_layer();
-	int r = vmm_ask(v, CTL_PAUSE);
-
-	img->state = vmm_file(NULL, 0, 0);
-	img->memory = vmm_file(NULL, 0, 0);
-	if (!r)
-		r = vmm_call(v, &m, (int[]){img->state, img->memory, fresh}, 3);
-	if (r)
-		return r;
-	img->layers[img->nlayers++] = img->writable;
-	img->writable = fresh;
-	return 0;
-}
-
 int vmm_restore(struct vmm *v, const struct vmm_snapshot *img)
 {
 	struct ctl_msg m = {.type = CTL_FILL};
@@ -456,6 +440,39 @@ int vmm_take_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply
 int vmm_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply)
 {
 	return vmm_ask_fork(v, false) ? vmm_take_fork(v, img, reply) : -EPIPE;
+}
+
+/* Replaces a file by a writable copy. */
+static bool make_writable(int *fd)
+{
+	int copy = vmm_file(NULL, 0, 0);
+	struct file_walk walk;
+	struct stat st;
+	uint64_t done = 0;
+	bool well = copy >= 0 && fstat(*fd, &st) == 0 &&
+		    file_walk_begin(&walk, *fd, copy, (uint64_t)st.st_size, NULL) == 0;
+
+	well = well && file_walk_step(&walk, UINT64_MAX, &done, NULL) == 1;
+	if (well)
+		file_walk_end(&walk);
+	close_fd(fd);
+	*fd = copy;
+	return well;
+}
+
+int vmm_save(struct vmm *v, struct vmm_snapshot *img)
+{
+	struct vmm_snapshot taken;
+	struct ctl_msg reply;
+	int r = vmm_ask_fork(v, true) ? vmm_take_fork(v, &taken, &reply) : -EPIPE;
+
+	if (r)
+		return r;
+	close_fd(&img->base);
+	close_fd(&img->writable);
+	taken.ram_mib = img->ram_mib;
+	*img = taken;
+	return make_writable(&img->state) && make_writable(&img->memory) ? 0 : -EIO;
 }
 
 void vmm_snapshot_close(struct vmm_snapshot *img)

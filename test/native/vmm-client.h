@@ -69,7 +69,7 @@ bool vmm_log_rest(struct vmm *v, char *out, size_t size);
 /* Makes a sealed input of a CTL_FILL: returns the fd of a memory file of `bytes` bytes. */
 int vmm_file(const void *data, size_t len, uint64_t bytes);
 
-/* A snapshot: written by CTL_SAVE, returned by CTL_FORK and read by CTL_RESTORE. */
+/* A snapshot: returned by CTL_FORK and read by CTL_RESTORE. */
 struct vmm_snapshot {
 	int state, memory, base;
 	int memory_layers[CTL_MEMORY_MAX];
@@ -78,14 +78,15 @@ struct vmm_snapshot {
 	unsigned nlayers;
 	uint64_t disk_bytes;
 	uint32_t ram_mib; /* 0: the maximum of the blank VM */
-	int writable;	  /* of the VM that was saved last */
+	int writable;	  /* of the VM that was booted; else -1 */
 };
 
 /* Where the files of writable disk layers are made; NULL: in memory. */
 extern const char *vmm_layers_in;
 
 int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_snapshot *disk);
-/* Pauses the VM and saves it. The snapshot owns its files. */
+/* Takes a snapshot of the VM, which stays paused. The snapshot replaces what `img` has of the boot,
+ * and owns its files; those of the state and the memory are copies that the caller may change. */
 int vmm_save(struct vmm *v, struct vmm_snapshot *img);
 int vmm_restore(struct vmm *v, const struct vmm_snapshot *img);
 /*

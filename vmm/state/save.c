@@ -125,16 +125,3 @@ int state_capture_write(struct state_capture *s, int fd, struct err *e)
 		return err_context(e, "the state file");
 	return 0;
 }
-
-int state_save(const struct state_parts *p, int fd, struct err *e)
-{
-	struct state_capture *s = NULL;
-	int r = state_capture_new(&s, p, e);
-
-	if (!r)
-		r = state_capture_take(s, e);
-	if (!r)
-		r = state_capture_write(s, fd, e);
-	state_capture_free(s);
-	return r;
-}

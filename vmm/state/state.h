@@ -41,12 +41,9 @@ struct state_parts {
 	uint32_t ram_mib;
 };
 
-/* Writes the state file. */
-int state_save(const struct state_parts *p, int fd, struct err *e);
-
 /*
- * The same in steps, so that a VM that continues need not wait for the slow ones: new allocates,
- * take reads the paused VM, write may be called when it runs again.
+ * Writes the state file in steps, so that a VM that continues need not wait for the slow ones: new
+ * allocates, take reads the paused VM, write may be called when it runs again.
  */
 struct state_capture;
 int state_capture_new(struct state_capture **out, const struct state_parts *p, struct err *e);
@@ -64,12 +61,6 @@ int state_open(struct state_restore **out, const struct state_parts *p, int fd, 
 void state_start_vcpus(struct state_restore *s);
 int state_set_devices(struct state_restore *s, struct err *e);
 void state_close(struct state_restore *s);
-
-/*
- * Writes RAM to `fd`, an empty file, as a sparse file: pages of zeros become holes. `backing` is
- * the memfd of RAM, whose holes are skipped, or -1 when RAM is a private mapping of a snapshot.
- */
-int memory_save(const struct gm *m, int backing, int fd, struct err *e);
 
 /* --- The structure of the file (file.c) --- */
 

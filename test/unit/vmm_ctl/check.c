@@ -28,9 +28,8 @@ static void test_good_requests(void **state)
 	static const struct {
 		enum ctl_type type;
 		unsigned nfds;
-	} good[] = {{CTL_FILL, 3}, {CTL_CONNECT, 1}, {CTL_PAUSE, 0},
-		    {CTL_RUN, 0},  {CTL_SAVE, 3},    {CTL_STATS, 0},
-		    {CTL_QUIT, 0}, {CTL_FORK, 1},    {CTL_INSPECT, 1}};
+	} good[] = {{CTL_FILL, 3},  {CTL_CONNECT, 1}, {CTL_PAUSE, 0}, {CTL_RUN, 0},
+		    {CTL_STATS, 0}, {CTL_QUIT, 0},    {CTL_FORK, 1},  {CTL_INSPECT, 1}};
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		struct ctl_msg m = message(good[i].type, good[i].nfds);

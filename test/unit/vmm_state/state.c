@@ -294,44 +294,6 @@ static void test_vm_round_trip(void **state)
 	assert_int_equal(vm_state_read(&r, &out, &e), -EINVAL);
 }
 
-/* Memory comes back byte by byte, and what is zero takes no room, whatever the backing. */
-static void check_memory(bool with_backing)
-{
-	struct gm m;
-	struct err e = {0};
-	struct stat st;
-	int backing, out = memfd_create("out", MFD_CLOEXEC);
-	uint8_t *copy;
-
-	assert_int_equal(gm_reserve(&m, 8u << 20, &e), 0);
-	assert_int_equal(gm_back_with_memfd(&m, &backing, &e), 0);
-	fill_pattern(m.base, 10000);
-	m.base[(4u << 20) + 4095] = 1;
-	m.base[(8u << 20) - 1] = 2;
-	memset(m.base + (6u << 20), 0, 4096); /* there, but all zeros */
-	assert_int_equal(memory_save(&m, with_backing ? backing : -1, out, &e), 0);
-	assert_int_equal(fstat(out, &st), 0);
-	assert_int_equal(st.st_size, 8 << 20);
-	assert_int_equal(st.st_blocks * 512, 5 * 4096);
-	copy = mmap(NULL, 8u << 20, PROT_READ, MAP_PRIVATE, out, 0);
-	assert_true(copy != MAP_FAILED);
-	assert_memory_equal(copy, m.base, 8u << 20);
-	munmap(copy, 8u << 20);
-	close(out);
-	close(backing);
-	gm_release(&m);
-}
-
-static void test_memory_of_a_memfd(void **state)
-{
-	check_memory(true);
-}
-
-static void test_memory_of_an_image(void **state)
-{
-	check_memory(false);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,8 +309,6 @@ int main(void)
 		cmocka_unit_test(test_vcpu_cut_short_anywhere),
 		cmocka_unit_test(test_vcpu_counts),
 		cmocka_unit_test(test_vm_round_trip),
-		cmocka_unit_test(test_memory_of_a_memfd),
-		cmocka_unit_test(test_memory_of_an_image),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
