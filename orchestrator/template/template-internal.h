@@ -135,7 +135,7 @@ struct build_files {
 	size_t warmup_len;
 	char warmup[SOURCE_WARMUP_MAX + 1];
 };
-/* Descriptors: up to four for the boot, then the disk layer that the VM goes on with after its
+/* Descriptors: up to four for the boot, then the disk layer that the VM writes to after its
  * snapshot. */
 #define NEXT_LAYER_FD 4
 #define BUILD_FDS     (NEXT_LAYER_FD + 1)

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/api/server.h"
+#include "orchestrator/core/core.h"
 #include "test/api/fake_core.h"
 
 #define TURNS  12
