@@ -524,10 +524,18 @@ static char *read_example_file(void)
 	return text;
 }
 
-/* After a change, run `rametd --example > orchestrator/config/ramet.conf`. */
 static void installed_file_is_the_example(void **state)
 {
-	assert_string_equal(read_example_file(), config_example());
+	const char *file = read_example_file(), *example = config_example();
+	unsigned line = 1;
+	size_t i = 0;
+
+	for (; file[i] && file[i] == example[i]; i++)
+		line += file[i] == '\n';
+	if (file[i] != example[i])
+		fail_msg("orchestrator/config/ramet.conf differs from `rametd --example` at line "
+			 "%u: write that command's output to it",
+			 line);
 }
 
 static void example_contains_the_defaults(void **state)
