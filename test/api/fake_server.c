@@ -140,8 +140,11 @@ static void set(struct config *c, const char *name, const char *value)
 	else if (strcmp(name, "nofile") == 0)
 		setrlimit(RLIMIT_NOFILE,
 			  &(struct rlimit){(rlim_t)atoi(value), (rlim_t)atoi(value)});
-	else
+	else {
+		fprintf(stderr, "the fake server has no setting %s: add it to set() in %s\n", name,
+			__FILE__);
 		exit(2);
+	}
 }
 
 int main(int argc, char **argv)
