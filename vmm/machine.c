@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmm/machine.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -45,8 +46,8 @@ static int new_disk(struct vio_dev **out, const struct machine_config *cfg, stru
 	return r;
 }
 
-static int new_device(struct vio_dev **out, unsigned which, const struct machine_config *cfg,
-		      struct err *e)
+static int new_device(struct vio_dev **out, enum machine_device which,
+		      const struct machine_config *cfg, struct err *e)
 {
 	switch (which) {
 	case MACHINE_BLK:
@@ -60,9 +61,12 @@ static int new_device(struct vio_dev **out, unsigned which, const struct machine
 				       e);
 	case MACHINE_NET:
 		return vio_net_new(out, cfg->mem, cfg->loop, cfg->tap_fd, cfg->ipv6, e);
-	default:
+	case MACHINE_BALLOON:
 		return vio_balloon_new(out, cfg->mem, cfg->loop, discard, cfg->ram, e);
+	case MACHINE_DEVICES:
+		break;
 	}
+	abort();
 }
 
 static int add_device(struct machine *m, unsigned i, const struct machine_config *cfg,
@@ -72,7 +76,7 @@ static int add_device(struct machine *m, unsigned i, const struct machine_config
 	int r = irq_line_init(&m->lines[i], device_gsi[i], e);
 
 	if (!r)
-		r = new_device(&dev, i, cfg, e);
+		r = new_device(&dev, (enum machine_device)i, cfg, e);
 	if (r)
 		return r;
 	r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], m->bus, cfg->loop, e);
