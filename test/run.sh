@@ -250,9 +250,9 @@ need_for_tests() {
 
 # run_folder FOLDER: builds and runs the tests of one folder, with the sanitizers
 run_folder() {
-	local folder=${1%/} targets=()
-	# Tests in other folders run programs that other targets build, so all targets are built.
-	[[ $folder != test/unit/* || $folder == test/unit/programs ]] || targets=("$folder/all")
+	local folder=${1%/} targets=("${1%/}/all")
+	# Its tests check the other programs, so all targets are built.
+	[[ $folder != test/unit/programs ]] || targets=()
 	step "build of $folder" cmake_tree asan "${targets[@]}"
 	ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$(nproc)"
 }
