@@ -54,7 +54,7 @@ static struct list queue = {&queue, &queue}; /* connections whose call waits */
 static unsigned grace;			     /* ms */
 static void (*on_end)(void);
 
-/* The Python process, as far as the next call has to report its loss. */
+/* What the next call must report if the Python process was lost between calls. */
 static struct {
 	bool used;	 /* it holds state of earlier calls */
 	struct err lost; /* how it was lost while no call ran; code 0: it was not */

@@ -186,10 +186,11 @@ static bool body_has_room(struct request *r)
 		return true;
 	answer_retry_after(r, 1);
 	if (held <= api_limits.bodies_bytes) {
-		answer_error(r, 429, "too_many",
-			     "requests of this API key's tenant have %zu MiB of bodies: try again "
-			     "in 1 s",
-			     own >> 20);
+		answer_error(
+			r, 429, "too_many",
+			"the bodies of this tenant's requests in flight have %zu MiB together: "
+			"try again in 1 s",
+			own >> 20);
 		return false;
 	}
 	answer_error(r, 503, "busy", "running requests have %zu MiB of bodies: try again in 1 s",

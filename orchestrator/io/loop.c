@@ -113,9 +113,9 @@ void loop_free(struct loop *l)
 	free(l);
 }
 
-/* Sends gathered output. Runs the h2o callbacks that become due by this, because the next
- * h2o_evloop_run would sleep first; a second round sends what these gather (a request's
- * log line). */
+/* Sends the gathered output, then runs the h2o callbacks that this made due: h2o_evloop_run would
+ * sleep before it runs them. A second round sends what those callbacks gathered, such as the log
+ * line of a request. */
 static void flush(struct loop *l)
 {
 	for (int i = 0; i < 2; i++) {

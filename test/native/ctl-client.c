@@ -124,7 +124,7 @@ static bool copy_log(struct vmm *v, const char *until)
 		line[len] = '\0';
 		if (until && strstr(line, until))
 			return true;
-		/* Only the line that is not whole yet is looked at again. */
+		/* Keeps only the last, incomplete line for the next search. */
 		char *end = memrchr(line, '\n', len);
 		size_t used = end ? (size_t)(end - line) + 1 : len == sizeof(line) - 1 ? len : 0;
 		len -= used;
@@ -172,7 +172,7 @@ static void read_all(int fd, void *out, size_t len)
 	}
 }
 
-/* Frames until the one that ends the operation; output goes to ours. */
+/* Reads frames until the one that ends the operation; copies their output to stdout and stderr. */
 static void copy_frames(int fd)
 {
 	uint8_t raw[AGENT_HEADER_SIZE], payload[AGENT_PAYLOAD_MAX];

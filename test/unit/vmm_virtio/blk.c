@@ -638,7 +638,7 @@ static void test_a_reset_forgets_what_waits_for_the_rate(void **state)
 	struct world *w = *state;
 
 	limit(w, 0, 1);
-	write_some(w, 0, 3, 1); /* copies a cluster: two operations, and one after the other */
+	write_some(w, 0, 3, 1); /* copies up a cluster: two operations, one after the other */
 	offer_many(w, 8, OUT, 1024);
 	drv_start(&w->v, F_FLUSH, 128);
 	limit(w, 0, 0);
