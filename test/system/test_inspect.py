@@ -88,7 +88,7 @@ def test_sleeping_call_is_not_reported_as_stalled(sbx: Sandbox) -> None:
     call.start()
     time.sleep(STALL_S / 2)
     text = report(sbx.id)
-    assert "  1 calls\n" in text and ": at the guest, asked for " in text
+    assert "  1 calls\n" in text and ": at the guest, requested " in text
     assert "its agent answers: " in text
     call.join()
     assert call.stdout == "awake\n"
@@ -111,7 +111,7 @@ def test_stopped_vm_process_is_reported(sbx: Sandbox) -> None:
     assert "its agent was not asked: the VM process does not answer" in text
     assert f"| threads of process {pid}, by the host:" in text
     assert " (vcpu 0): state T, " in text
-    assert ": at the guest, asked for " in text
+    assert ": at the guest, requested " in text
     call.join()
     assert call.stdout == "awake\n"
     assert "its agent answers: " in report(sbx.id)
