@@ -180,7 +180,7 @@ def test_audit_log_has_each_key(first: Key) -> None:
     assert (made["event"], made["key"], made["tenant"]) == ("key.created", old.id, old.tenant)
     assert made["text"] == 'tier free, name of a "tier"'
     assert (rotated["event"], rotated["key"]) == ("key.rotated", new.id)
-    assert rotated["previous"] == old.id and "good for 60 s more" in rotated["text"]
+    assert rotated["previous"] == old.id and "valid for at most 60 s" in rotated["text"]
     assert revoked["tenant"] == old.tenant
     assert new.text not in text and first.text not in text
 
