@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a previous instance of the service left of a sandbox's calls, in its session journal: the
- * last events, and how far the running call has come.
+ * Reads the session journal in which a previous instance of the service left the last events of a
+ * sandbox's calls and the progress of the running one.
  */
 #include "base/log.h"
 #include "orchestrator/exec/internal.h"

@@ -44,7 +44,7 @@ static void sandbox_fini(struct sandbox *s)
 	calls_free(&exec_of(s)->follows);
 }
 
-/* What was numbered after the last reservation is not known. */
+/* Continues after the reserved numbers: the previous instance may have used any of them. */
 static void loaded(struct sandbox *s, const struct store_sandbox *row)
 {
 	exec_of(s)->seq = exec_of(s)->seq_reserved = row->seq_reserved;

@@ -11,7 +11,7 @@ struct tenant;
 
 /* Operations of one kind of call. Each member says what NULL means. */
 struct call_ops {
-	/* Of the struct whose first member the core_call is; 0: there is only a core_call. */
+	/* Size of the struct whose first member is the core_call; 0: just a core_call. */
 	size_t size;
 	/* Not counted as a request, nor as activity: the call may wait forever, is counted where it
 	 * begins, or only shows existing state. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is looked up about the host and the VMs every few seconds. */
+/* Facts about the host and the VMs that are looked up every few seconds. */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_WATCH_H
 #define RAMET_ORCHESTRATOR_SANDBOX_WATCH_H
 

@@ -46,7 +46,7 @@ void template_restored(struct template *t, bool well)
 	t->judging = disk_job_start(t->templates->env->loop, look_at_disk, dir, 0, judge, t);
 }
 
-/* What a worker needs to open a template's files. */
+/* Input of the worker that opens a template's files. */
 struct template_files {
 	char dir[2 * CONFIG_PATH_MAX], state_dir[CONFIG_PATH_MAX];
 	struct source source;

@@ -605,7 +605,7 @@ class Processes(AgentTest):
             gate.write("\n")
         with open(f"/proc/{pid}/fd/{done}") as waited:
             self.assertEqual(waited.readline(), "\n")
-        # What is still in the pipe when the next call starts counts as that call's output.
+        # Text still in the pipe when the next call starts counts as that call's output.
         with open(f"/proc/{pid}/fd/1", "rb") as stdout:
             while int.from_bytes(fcntl.ioctl(stdout, termios.FIONREAD, bytes(4)), "little"):
                 time.sleep(0.01)

@@ -211,7 +211,7 @@ static void test_twins_do_not_see_each_other(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* What a restored VM wrote is in a layer of its own image: a second generation. */
+/* The pages that a restored VM wrote are in a memory layer of its own: a second generation. */
 static void test_image_of_a_restored_vm(void **state)
 {
 	struct vmm_snapshot first, second = {.base = -1, .writable = -1};
@@ -598,7 +598,7 @@ static void test_lives_without_a_connection(void **state)
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
 	uint8_t instance[CTL_INSTANCE_LEN] = {0};
 
-	/* Of the blank VM. */
+	/* A blank VM has no instance id yet. */
 	assert_memory_equal(v.hello.hello.instance, instance, sizeof(instance));
 	memset(instance, VMM_INSTANCE, sizeof(instance));
 	assert_true(vmm_expect_log(&v, "serial: ready"));
