@@ -39,17 +39,21 @@ done
 def held_beyond_pool(http: httpx.Client) -> dict[str, int]:
     """Waits until no sandbox is left and the pool is quiet; returns the count of each resource."""
 
+    seen = ""
+
     def pool() -> tuple[int, int] | None:
         """Returns the numbers of warm sandboxes and blank VMs, if there are no other VMs."""
-        now = metrics(http)
+        nonlocal seen
+        now, vms = metrics(http), len(vm_pids())
+        sandboxes = int(now["ramet_sandboxes"])
         warm, blank = int(now["ramet_warm_ready"]), int(now["ramet_blank_vms_ready"])
-        quiet = not now["ramet_sandboxes"] and len(vm_pids()) == warm + blank
-        return (warm, blank) if quiet else None
+        seen = f"{sandboxes} sandboxes, {vms} VM processes, pool: {warm} warm and {blank} blank VMs"
+        return (warm, blank) if not sandboxes and vms == warm + blank else None
 
     give_up = time.monotonic() + 300
     tries = 0
     while True:
-        assert time.monotonic() < give_up, "sandboxes, or VMs without a sandbox, are left"
+        assert time.monotonic() < give_up, f"sandboxes, or VMs without a sandbox, are left: {seen}"
         ready = pool()
         if not ready:
             continue

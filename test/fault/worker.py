@@ -251,7 +251,8 @@ class Worker:
         """Records that the VM was killed."""
         self.ledger.add("sandbox's VM killed")
         self.lost.append(self.vm_of)
-        self.sbx, self.space = None, ""
+        # A child may live on, if the parent's VM died while it was merged: drop_unknown() deletes it.
+        self.sbx, self.space, self.vm_of = None, "", []
 
     # --- the worker's thread
 
