@@ -244,6 +244,7 @@ static void on_made(struct pool_item *item, struct vm_bringup *w)
 	if (!s) {
 		vm_bringup_free(w);
 		item_free(item);
+		pool_check(p);
 		return;
 	}
 	item->warm = w;
@@ -273,6 +274,8 @@ static void on_warm(void *arg, struct vm_bringup *w, const char *text)
 	item_free(item);
 	if (s)
 		back_off(p, &s->pace);
+	else
+		pool_check(p);
 }
 
 static void make_warm(struct pool *p, struct pool_bucket *s)

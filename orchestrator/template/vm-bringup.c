@@ -118,6 +118,8 @@ void vm_bringup_free(struct vm_bringup *b)
 		vmproc_image_put(b->spec.image);
 		disk_close(b->env->loop, &b->spec.writable);
 	}
+	if (b->spec.template)
+		template_put(b->spec.template);
 	free(b);
 }
 
@@ -459,6 +461,8 @@ struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_s
 	random_id(b->id, sizeof(b->id), "sbx_");
 	if (spec->image)
 		vmproc_image_get(spec->image);
+	if (spec->template)
+		template_hold(spec->template);
 	b->vm = spec->image ? spec->blank : pool_take_blank(pool, &spec->size);
 	if (b->vm) {
 		vmproc_set_owner(b->vm, &vmproc_owner, b);

@@ -729,6 +729,33 @@ static void test_pool_remembers_few_sizes(void **state)
 	assert_true(fakes_slots(w->fakes) <= w->config.max_vms);
 }
 
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
+static void test_template_is_kept_for_a_warm_sandbox_in_progress(void **state)
+{
+	struct world *w = *state;
+	struct done d;
+	struct made m;
+
+	learn(w);
+	create(w, &m, 192, 0);
+	world_delete(w, &d, m.view.id);
+	world_until(w, size_is_learnt, w->core);
+	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
+	create(w, &m, 192, 0); /* a hit: the pool makes another one */
+	world_until(w, one_waits, w->fakes);
+	/* More sizes than the pool and the list of templates remember. */
+	for (uint32_t i = 1; i <= 33; i++) {
+		create(w, &m, 192 + 64 * i, 0);
+		world_delete(w, &d, m.view.id);
+	}
+	fakes_go(w->fakes);
+	create(w, &m, 192, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
@@ -762,6 +789,7 @@ int main(void)
 		TEST(test_images_are_prepared_for_more_sizes_than_vms),
 		TEST(test_learnt_warm_sandboxes_yield_to_creates),
 		TEST(test_pool_remembers_few_sizes),
+		TEST(test_template_is_kept_for_a_warm_sandbox_in_progress),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
