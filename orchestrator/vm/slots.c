@@ -33,6 +33,7 @@ void vmproc_host_fini(struct vmproc_host *h)
 		if (!vm)
 			continue;
 		loop_timer_clear(h->loop, &vm->timer);
+		loop_timer_clear(h->loop, &vm->head_start);
 		deferred_cancel(&vm->deferred);
 		vmproc_forget_requests(vm);
 		vmproc_close_socket(vm);

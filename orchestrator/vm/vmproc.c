@@ -361,6 +361,8 @@ void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg)
 
 void vmproc_set_owner(struct vmproc *vm, const struct vmproc_owner *owner, void *arg)
 {
+	if (vm->closed && vm->closed_arg == vm->owner_arg)
+		vm->closed_arg = arg;
 	vm->owner = owner;
 	vm->owner_arg = arg;
 }
@@ -544,6 +546,7 @@ void vmproc_give_back(struct vmproc *vm)
 	vm->keeps_slot = false;
 	if (!vm->emptied)
 		return;
+	vmproc_forget_requests(vm); /* for a report, asked since the drop */
 	vmproc_give_slot(vm);
 	vm->free_me = true;
 	vmproc_free_if_idle(vm);

@@ -83,6 +83,7 @@ bool vmproc_is_foreign(const struct vmproc *vm);
 /* Takes a slot with unknown contents and has the warden empty it. */
 int vmproc_sweep(struct vmproc_host *h, uint32_t slot);
 
+/* An answer of vmproc_close_egress that is due to the old owner goes to the new one. */
 void vmproc_set_owner(struct vmproc *vm, const struct vmproc_owner *owner, void *arg);
 struct loop *vmproc_loop(const struct vmproc *vm);
 uint32_t vmproc_slot(const struct vmproc *vm);
