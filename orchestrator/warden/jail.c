@@ -22,7 +22,9 @@
 #include "orchestrator/warden/jail-internal.h"
 
 #define SLOT_NAME_MAX 12
-#define SLOT_PATH_MAX (CONFIG_PATH_MAX + 32)
+/* Each killed instance of the service leaves a connection that the VM process accepts later. */
+#define CONTROL_BACKLOG 64
+#define SLOT_PATH_MAX	(CONFIG_PATH_MAX + 32)
 
 void jail_name(char name[static JAIL_NAME_MAX], uint32_t slot)
 {
@@ -160,7 +162,7 @@ static int open_control(const struct jails *j, int dir, uint32_t slot, struct er
 	if (fchownat(dir, "ctl.sock", 0, j->account.gid, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    fchmodat(dir, "ctl.sock", 0660, 0) < 0)
 		return err_set(e, errno, "give the service access to %s", path);
-	if (listen(fd, 4) < 0)
+	if (listen(fd, CONTROL_BACKLOG) < 0)
 		return err_set(e, errno, "listen on %s", path);
 	return take_fd(&fd);
 }

@@ -105,6 +105,10 @@ static void drop_queue(struct service *s)
 
 static void disconnect(struct warden *w)
 {
+	/* A VM process that has not executed its program yet may hold a copy of the socket, which
+	 * would keep it in the epoll set, with the events of the next one. */
+	if (w->service.socket >= 0)
+		epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->service.socket, NULL);
 	close_fd(&w->service.socket);
 	drop_queue(&w->service);
 }

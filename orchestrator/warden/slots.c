@@ -52,7 +52,6 @@ static const uint8_t next[SLOT_NSTATES][SLOT_NEVENTS] = {
 		{[SLOT_EXITED] = STATE_TO(SLOT_DEAD), [SLOT_RELEASE] = STATE_TO(SLOT_RELEASING)},
 	[SLOT_DEAD] = {[SLOT_RELEASE] = STATE_TO(SLOT_RELEASING)},
 	[SLOT_RELEASING] = {[SLOT_RELEASED] = STATE_TO(SLOT_EMPTY),
-			    [SLOT_KILL_FAILED] = STATE_TO(SLOT_RUNNING),
 			    [SLOT_REMOVE_FAILED] = STATE_TO(SLOT_DEAD)},
 };
 static const struct state_machine machine = STATE_MACHINE("slot", next);
@@ -120,16 +119,16 @@ static void begin_release(struct warden *w, uint32_t number)
 	struct slot *s = &w->slots[number];
 	struct err e;
 
-	close_fd(&s->status);
-	step(s, SLOT_RELEASE);
-	s->used = net_was_used(&w->net, number);
 	if (jail_kill(&w->jails, number, &e) < 0) {
+		/* The slot stays as it is; a later release retries. */
 		log_error("slot %u: %s", number, e.text);
 		answer_later(s, &e);
 		answer(w, number);
-		step(s, SLOT_KILL_FAILED);
 		return;
 	}
+	close_fd(&s->status);
+	step(s, SLOT_RELEASE);
+	s->used = net_was_used(&w->net, number);
 	finish_release(w, number);
 }
 
@@ -186,8 +185,10 @@ void slots_on_status(struct warden *w, uint32_t number)
 	if (s->state != SLOT_STARTING)
 		return;
 	ssize_t n = read(s->status, &e, sizeof(e));
-	if (n < 0)
+	if (n < 0 && errno == EAGAIN)
 		return;
+	if (n < 0)
+		err_set(&e, errno, "read the start report of the VM process");
 	close_fd(&s->status);
 	if (n == 0) {
 		step(s, SLOT_STARTED);

@@ -30,7 +30,6 @@ enum slot_event {
 	SLOT_EXITED,
 	SLOT_RELEASE,
 	SLOT_RELEASED,
-	SLOT_KILL_FAILED,
 	SLOT_REMOVE_FAILED, /* the jail, or its network setup, is left */
 	SLOT_NEVENTS,
 };
