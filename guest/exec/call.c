@@ -127,6 +127,9 @@ static void start_running(void)
 /* Passes the frame in c->in to the driver; reads no other until the driver took it. */
 static void pass_on(struct conn *c, uint8_t type, const uint8_t *payload, size_t len)
 {
+	/* The code starts once the driver has its last frame. */
+	if (!call.code_left)
+		output_drop_old(&call.output);
 	if (type == AGENT_EXEC && call.code_left)
 		driver_send_with_next(type, payload, len);
 	else

@@ -256,6 +256,15 @@ struct driver_pipes output_driver_pipes(const struct output *o)
 				     .progress = o->progress_fd};
 }
 
+void output_drop_old(struct output *o)
+{
+	/* Up to a mark: a process that writes all the time must not delay the call for ever. */
+	for (size_t i = 0; i < OUTPUT_COUNT; i++) {
+		mark(&o->pipes[i]);
+		drain_pipe(&o->pipes[i]);
+	}
+}
+
 void output_begin(struct output *o)
 {
 	output_ring_clear(&o->ring);

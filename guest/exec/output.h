@@ -62,6 +62,8 @@ int output_open(struct output *o, struct err *e);
 /* Returns what the driver gets: the pipes' write ends and the page of driver_pipes.progress. */
 struct driver_pipes output_driver_pipes(const struct output *o);
 
+/* Reads and drops what the pipes hold now: it was written before the call that starts next. */
+void output_drop_old(struct output *o);
 /* Starts a call: what arrives from now on is its output, and the ring is cleared. */
 void output_begin(struct output *o);
 /* Returns whether byte `from` of the output and all bytes after it are in the ring, or will be. */

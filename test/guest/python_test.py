@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python calls: the environment of the code, its output, and its end."""
 
-import fcntl
 import os
 import signal
-import termios
 import textwrap
-import time
 import unittest
 
 import harness
@@ -605,11 +602,27 @@ class Processes(AgentTest):
             gate.write("\n")
         with open(f"/proc/{pid}/fd/{done}") as waited:
             self.assertEqual(waited.readline(), "\n")
-        # Text still in the pipe when the next call starts counts as that call's output.
-        with open(f"/proc/{pid}/fd/1", "rb") as stdout:
-            while int.from_bytes(fcntl.ioctl(stdout, termios.FIONREAD, bytes(4)), "little"):
-                time.sleep(0.01)
         self.assert_ends(self.run_python("p.wait()\nprint('quiet')"), out="quiet\n")
+
+    def test_output_from_before_a_call_is_dropped_by_a_busy_agent(self):
+        code = block("""
+            import os, subprocess
+            gate, opened = os.pipe()
+            done, say = os.pipe()
+            code = f'read x <&{gate}; echo early; echo early >&2; echo >&{say}'
+            p = subprocess.Popen(['bash', '-c', code], pass_fds=(gate, say))
+            print(os.getpid(), opened, done)
+        """)
+        pid, opened, done = self.run_python(code).out.split()
+        # The agent learns of the call first, then of the output.
+        self.agent.process.send_signal(signal.SIGSTOP)
+        self.client.start("p.wait()\nprint('quiet')")
+        with open(f"/proc/{pid}/fd/{opened}", "w") as gate:
+            gate.write("\n")
+        with open(f"/proc/{pid}/fd/{done}") as waited:
+            self.assertEqual(waited.readline(), "\n")
+        self.agent.process.send_signal(signal.SIGCONT)
+        self.assert_ends(self.client.finish(), out="quiet\n")
 
     def test_descriptors_of_the_driver_are_not_inherited(self):
         code = "import subprocess\nsubprocess.run(['ls', '/proc/self/fd'], close_fds=False)"
