@@ -28,9 +28,6 @@
 /* Number of slots. A freeze has one while its image is taken and written. Tenants get slots in
  * turn. */
 #define AT_ONCE 2
-/* A freeze whose VM process takes longer for its image loses its slot, so that slow VMs of two
- * tenants can't block all others. */
-#define IMAGE_SLOT_MS 3000
 
 enum freeze_state {
 	FREEZE_WAITING, /* for a slot, the disk layer, and a fork of the sandbox */
