@@ -45,17 +45,22 @@ def held_beyond_pool(http: httpx.Client) -> dict[str, int]:
         """Returns the numbers of warm sandboxes and blank VMs, if there are no other VMs."""
         nonlocal seen
         now, vms = metrics(http), len(vm_pids())
-        sandboxes = int(now["ramet_sandboxes"])
+        sandboxes, building = int(now["ramet_sandboxes"]), int(now["ramet_templates_building"])
         warm, blank = int(now["ramet_warm_ready"]), int(now["ramet_blank_vms_ready"])
-        seen = f"{sandboxes} sandboxes, {vms} VM processes, pool: {warm} warm and {blank} blank VMs"
+        seen = (
+            f"{sandboxes} sandboxes, {vms} VM processes, pool: {warm} warm and {blank} blank VMs, "
+            f"{building} images being built"
+        )
         return (warm, blank) if not sandboxes and vms == warm + blank else None
 
-    give_up = time.monotonic() + 300
+    # The service gives up a warm sandbox that makes no progress after 5 minutes.
+    give_up = time.monotonic() + 600
     tries = 0
     while True:
         assert time.monotonic() < give_up, f"sandboxes, or VMs without a sandbox, are left: {seen}"
         ready = pool()
         if not ready:
+            time.sleep(0.2)
             continue
         tries += 1
         held = {name: int(n) for name, n in (x.split() for x in on_host(HELD).splitlines())}

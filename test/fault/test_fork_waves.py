@@ -104,7 +104,7 @@ def wave(client: Client, rng: random.Random) -> None:
         assert parent.run_code("print(state)").stdout == "['parent']\n"
 
 
-@pytest.mark.timeout(600 + 300 * WAVES)
+@pytest.mark.timeout(1800 + 300 * WAVES)
 def test_waves_of_forks_leave_nothing(client: Client, http: httpx.Client) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}, {WAVES} waves of {CHILDREN}")

@@ -72,6 +72,7 @@ def test_guest_reboot_is_reported_as_vm_died(client: Client) -> None:
             sbx.run_code("import ctypes\nctypes.CDLL(None).reboot(0x01234567)")
 
 
+@pytest.mark.timeout(1800)
 def test_deleted_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
     before = held_beyond_pool(http)
     assert (before["groups"], before["folders"]) == (0, 0)

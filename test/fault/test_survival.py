@@ -52,7 +52,7 @@ def whose_vms(pids: list[str]) -> set[str]:
     return ids | {space for space, sandbox in resumes if sandbox in ids}
 
 
-@pytest.mark.timeout(600 + 60 * POINTS)
+@pytest.mark.timeout(1800 + 60 * POINTS)
 def test_acknowledged_operations_survive_kills(client: Client, http: httpx.Client) -> None:
     print(f"seed {SEED}, {POINTS} points, {WORKERS} workers")
     rng = random.Random(SEED)
