@@ -49,10 +49,10 @@ def call(sandbox_id: str, code: str, language: str = "python") -> None:
 
 
 def wait_warm() -> None:
-    """Waits until the pool has a warm sandbox."""
+    """Waits until the pool has a warm sandbox of the default kind."""
     time.sleep(PAUSE_S)
     deadline = time.monotonic() + TIMEOUT_S
-    while "\nramet_warm_ready 0\n" in api("GET", "/metrics"):
+    while "\nramet_warm_default_ready 0\n" in api("GET", "/metrics"):
         if time.monotonic() > deadline:
             raise BenchError(f"the pool had no warm sandbox within {TIMEOUT_S} s")
         time.sleep(0.2)
