@@ -31,7 +31,7 @@ static void ranges_are_read_and_printed(void **state)
 	}
 }
 
-static void what_is_no_range_is_refused(void **state)
+static void invalid_ranges_are_refused(void **state)
 {
 	static const char *const bad[] = {
 		"",
@@ -60,7 +60,7 @@ static void what_is_no_range_is_refused(void **state)
 	}
 }
 
-static void a_list_is_taken_apart(void **state)
+static void list_is_split_at_commas(void **state)
 {
 	const char *list = " 10.0.0.0/8 ,, fd00::/8,192.0.2.1 ";
 	char part[RANGE_TEXT_MAX];
@@ -74,7 +74,7 @@ static void a_list_is_taken_apart(void **state)
 	assert_false(range_next(&list, part));
 }
 
-static void a_long_part_does_not_become_a_range(void **state)
+static void overlong_part_is_refused(void **state)
 {
 	char text[200], part[RANGE_TEXT_MAX];
 	const char *list = text;
@@ -91,9 +91,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranges_are_read_and_printed),
-		cmocka_unit_test(what_is_no_range_is_refused),
-		cmocka_unit_test(a_list_is_taken_apart),
-		cmocka_unit_test(a_long_part_does_not_become_a_range),
+		cmocka_unit_test(invalid_ranges_are_refused),
+		cmocka_unit_test(list_is_split_at_commas),
+		cmocka_unit_test(overlong_part_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Token buckets: the rate holds over any time, and no number makes them give more or wait for ever.
- */
+/* Token buckets: the rate holds over any time. No number makes a bucket exceed its rate, or makes a
+ * user wait forever. */
 #include "base/bucket.h"
 
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #define SECOND 1000000000ull
 
-static void test_a_new_bucket_holds_one_second(void **state)
+static void test_new_bucket_allows_a_burst_of_one_second(void **state)
 {
 	struct bucket b = {.per_s = 100};
 	uint64_t now = 5 * SECOND;
@@ -27,7 +27,7 @@ static void test_a_new_bucket_holds_one_second(void **state)
 	assert_int_equal(bucket_wait_ns(&b, now + SECOND / 100), 0);
 }
 
-static void test_a_rate_of_0_is_no_limit(void **state)
+static void test_rate_of_0_means_no_limit(void **state)
 {
 	struct bucket b = {0};
 
@@ -35,7 +35,7 @@ static void test_a_rate_of_0_is_no_limit(void **state)
 	assert_int_equal(bucket_wait_ns(&b, 1), 0);
 }
 
-static void test_a_large_use_is_a_debt(void **state)
+static void test_use_over_the_burst_delays_the_next(void **state)
 {
 	struct bucket b = {.per_s = 1000};
 
@@ -44,7 +44,7 @@ static void test_a_large_use_is_a_debt(void **state)
 	assert_int_equal(bucket_wait_ns(&b, 5 * SECOND), 0);
 }
 
-static void test_no_amount_waits_for_ever(void **state)
+static void test_wait_is_bounded_for_any_amount(void **state)
 {
 	static const uint32_t rates[] = {1, 3, 1000000000, UINT32_MAX};
 	static const uint64_t amounts[] = {UINT64_MAX, UINT64_MAX / SECOND, UINT64_MAX / 3};
@@ -63,7 +63,7 @@ static void test_no_amount_waits_for_ever(void **state)
 			}
 }
 
-static void test_nothing_is_for_free(void **state)
+static void test_burst_ends_at_a_high_rate(void **state)
 {
 	struct bucket b = {.per_s = 3000000000u};
 	uint64_t used = 0;
@@ -77,8 +77,8 @@ static void test_nothing_is_for_free(void **state)
 	assert_true(used <= 1000);
 }
 
-/* A clock that stepped back makes nobody wait longer than the longest debt. */
-static void test_a_clock_that_goes_back(void **state)
+/* After the clock stepped back, nobody waits longer than the longest debt. */
+static void test_clock_going_backwards_causes_no_long_wait(void **state)
 {
 	struct bucket b = {.per_s = 10};
 
@@ -88,9 +88,9 @@ static void test_a_clock_that_goes_back(void **state)
 	assert_int_equal(bucket_wait_ns(&b, SECOND + BUCKET_DEBT_NS), 0);
 }
 
-/* Any sequence of uses: what was used never exceeds the burst, the rate times the time, and the one
- * use that went into debt; and who always wants more gets no less than the rate. */
-static void test_random_uses_keep_the_rate(void **state)
+/* In any sequence of uses, the total never exceeds the burst, plus the rate times the time, plus
+ * the one use that exceeded the burst. A user that always wants more gets at least the rate. */
+static void test_random_uses_match_the_rate(void **state)
 {
 	srandom(7);
 	for (int round = 0; round < 200; round++) {
@@ -115,13 +115,13 @@ static void test_random_uses_keep_the_rate(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_new_bucket_holds_one_second),
-		cmocka_unit_test(test_a_rate_of_0_is_no_limit),
-		cmocka_unit_test(test_a_large_use_is_a_debt),
-		cmocka_unit_test(test_no_amount_waits_for_ever),
-		cmocka_unit_test(test_nothing_is_for_free),
-		cmocka_unit_test(test_a_clock_that_goes_back),
-		cmocka_unit_test(test_random_uses_keep_the_rate),
+		cmocka_unit_test(test_new_bucket_allows_a_burst_of_one_second),
+		cmocka_unit_test(test_rate_of_0_means_no_limit),
+		cmocka_unit_test(test_use_over_the_burst_delays_the_next),
+		cmocka_unit_test(test_wait_is_bounded_for_any_amount),
+		cmocka_unit_test(test_burst_ends_at_a_high_rate),
+		cmocka_unit_test(test_clock_going_backwards_causes_no_long_wait),
+		cmocka_unit_test(test_random_uses_match_the_rate),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

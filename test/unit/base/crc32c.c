@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 /* The check value of CRC-32C, and RFC 3720 B.4: 32 bytes of zeros. */
-static void test_known_values(void **state)
+static void test_published_values_are_computed(void **state)
 {
 	static const uint8_t zeros[32];
 
@@ -16,7 +16,7 @@ static void test_known_values(void **state)
 	assert_int_equal(crc32c(0, "", 0), 0);
 }
 
-static void test_parts_add_up(void **state)
+static void test_crc_of_parts_equals_crc_of_the_whole(void **state)
 {
 	uint8_t data[61];
 	uint32_t whole;
@@ -29,7 +29,7 @@ static void test_parts_add_up(void **state)
 				 whole);
 }
 
-static void test_bitwise_agrees(void **state)
+static void test_bitwise_and_fast_versions_agree(void **state)
 {
 	const uint8_t data[] = "the quick brown fox jumps over the lazy dog";
 
@@ -37,7 +37,7 @@ static void test_bitwise_agrees(void **state)
 		assert_int_equal(crc_bits(~0u, data, len), crc_any(~0u, data, len));
 }
 
-static void test_a_page_of_zeros(void **state)
+static void test_zero_page_equals_4096_zero_bytes(void **state)
 {
 	static const uint8_t zeros[4096];
 	uint32_t crc = 0;
@@ -51,10 +51,10 @@ static void test_a_page_of_zeros(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_known_values),
-		cmocka_unit_test(test_parts_add_up),
-		cmocka_unit_test(test_bitwise_agrees),
-		cmocka_unit_test(test_a_page_of_zeros),
+		cmocka_unit_test(test_published_values_are_computed),
+		cmocka_unit_test(test_crc_of_parts_equals_crc_of_the_whole),
+		cmocka_unit_test(test_bitwise_and_fast_versions_agree),
+		cmocka_unit_test(test_zero_page_equals_4096_zero_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

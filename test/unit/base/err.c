@@ -17,7 +17,7 @@ static void test_set_adds_the_errno_text(void **state)
 	assert_int_equal(e.code, -ENOENT);
 }
 
-static void test_context_goes_before(void **state)
+static void test_context_precedes_the_text(void **state)
 {
 	struct err e = {0};
 
@@ -26,7 +26,7 @@ static void test_context_goes_before(void **state)
 	assert_string_equal(e.text, "line 3: ram_mib must be at least 128");
 }
 
-static void test_long_text_is_cut_not_overrun(void **state)
+static void test_long_text_is_truncated(void **state)
 {
 	struct err e = {0};
 	char longer[2 * ERR_TEXT_MAX];
@@ -38,7 +38,7 @@ static void test_long_text_is_cut_not_overrun(void **state)
 	assert_int_equal(strlen(e.text), ERR_TEXT_MAX - 1);
 }
 
-static void test_no_error_object_is_fine(void **state)
+static void test_null_error_object_is_accepted(void **state)
 {
 	assert_int_equal(err_set(NULL, EPERM, "x"), -EPERM);
 	assert_int_equal(err_say(NULL, 0, "x"), -EIO);
@@ -48,9 +48,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_set_adds_the_errno_text),
-		cmocka_unit_test(test_context_goes_before),
-		cmocka_unit_test(test_long_text_is_cut_not_overrun),
-		cmocka_unit_test(test_no_error_object_is_fine),
+		cmocka_unit_test(test_context_precedes_the_text),
+		cmocka_unit_test(test_long_text_is_truncated),
+		cmocka_unit_test(test_null_error_object_is_accepted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 
-static void test_what_is_written_is_read(void **state)
+static void test_written_bytes_are_read_back(void **state)
 {
 	scoped_fd int fd = memfd_create("file", MFD_CLOEXEC);
 	uint64_t bytes;
@@ -26,7 +26,7 @@ static void test_what_is_written_is_read(void **state)
 	assert_memory_equal(got, "hello", 5);
 }
 
-static void test_a_short_file_is_an_error(void **state)
+static void test_reading_past_the_end_is_an_error(void **state)
 {
 	scoped_fd int fd = memfd_create("file", MFD_CLOEXEC);
 	struct err e = {0};
@@ -39,7 +39,7 @@ static void test_a_short_file_is_an_error(void **state)
 	assert_non_null(strstr(e.text, "0xffffffffffffffff"));
 }
 
-static void test_a_write_that_fails_says_why(void **state)
+static void test_failed_write_names_the_reason(void **state)
 {
 	scoped_fd int fd = memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct err e = {0};
@@ -62,9 +62,9 @@ static void test_only_regular_files_have_a_size(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_is_written_is_read),
-		cmocka_unit_test(test_a_short_file_is_an_error),
-		cmocka_unit_test(test_a_write_that_fails_says_why),
+		cmocka_unit_test(test_written_bytes_are_read_back),
+		cmocka_unit_test(test_reading_past_the_end_is_an_error),
+		cmocka_unit_test(test_failed_write_names_the_reason),
 		cmocka_unit_test(test_only_regular_files_have_a_size),
 	};
 

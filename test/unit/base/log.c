@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-/* The line's text, without date, level and role. */
+/* Returns the line's text, without date, level and role. */
 static const char *rendered(const char *text)
 {
 	static char line[LOG_LINE_MAX + 1];
@@ -17,7 +17,7 @@ static const char *rendered(const char *text)
 	return strstr(line, "ramet: ") + 7;
 }
 
-static void test_controls_do_not_reach_the_terminal(void **state)
+static void test_control_characters_are_replaced(void **state)
 {
 	assert_string_equal(rendered("a\nb\x1b[2J\x7f"), "a?b?[2J?\n");
 	/* U+009B, which stands for ESC [, and its last byte alone. */
@@ -26,7 +26,7 @@ static void test_controls_do_not_reach_the_terminal(void **state)
 			    "a\xc2?2J ?\n");
 }
 
-static void test_letters_stay_as_they_are(void **state)
+static void test_non_ascii_letters_are_kept(void **state)
 {
 	/* U+00E4, U+00DB, U+201B, U+1F41B */
 	static const char text[] = "\xc3\xa4 \xc3\x9b \xe2\x80\x9b \xf0\x9f\x90\x9b\n";
@@ -37,7 +37,7 @@ static void test_letters_stay_as_they_are(void **state)
 	assert_string_equal(rendered(plain), text);
 }
 
-static void test_a_line_as_json(void **state)
+static void test_json_line_is_escaped_and_truncated(void **state)
 {
 	char line[LOG_LINE_MAX + 1], text[2 * LOG_LINE_MAX];
 
@@ -47,7 +47,7 @@ static void test_a_line_as_json(void **state)
 	assert_string_equal(line + 35, "\"level\":\"warn\",\"role\":\"ramet\",\"text\":\"say "
 				       "\\\"a\\\\b\xc3\xa4?\\\"?\"}\n");
 	assert_memory_equal(line, "{\"time\":\"20", 11);
-	/* One that is too long is cut inside of its quotes. */
+	/* A line that is too long is cut inside its quotes. */
 	memset(text, '"', sizeof(text) - 1);
 	text[sizeof(text) - 1] = 0;
 	len = log_render(line, LOG_LINE_MAX, LOG_WARN, "%s", text);
@@ -59,9 +59,9 @@ static void test_a_line_as_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_controls_do_not_reach_the_terminal),
-		cmocka_unit_test(test_letters_stay_as_they_are),
-		cmocka_unit_test(test_a_line_as_json),
+		cmocka_unit_test(test_control_characters_are_replaced),
+		cmocka_unit_test(test_non_ascii_letters_are_kept),
+		cmocka_unit_test(test_json_line_is_escaped_and_truncated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ids are whole texts, and no two are the same. */
+/* Ids fill their text, and are unique. */
 #include "base/random.h"
 
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-static void test_an_id_fills_its_text(void **state)
+static void test_id_is_a_prefix_and_hex_digits(void **state)
 {
 	char id[21];
 
@@ -19,7 +19,7 @@ static void test_an_id_fills_its_text(void **state)
 	assert_int_equal(strspn(id + 4, "0123456789abcdef"), 16);
 }
 
-static void test_no_two_ids_are_the_same(void **state)
+static void test_ids_are_unique(void **state)
 {
 	char ids[64][37];
 
@@ -33,8 +33,8 @@ static void test_no_two_ids_are_the_same(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_an_id_fills_its_text),
-		cmocka_unit_test(test_no_two_ids_are_the_same),
+		cmocka_unit_test(test_id_is_a_prefix_and_hex_digits),
+		cmocka_unit_test(test_ids_are_unique),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 #include "base/report.h"
 
-static void test_lines_are_added(void **state)
+static void test_lines_are_appended(void **state)
 {
 	char buffer[64];
 	struct report r = report_on(buffer, sizeof(buffer));
@@ -20,8 +20,8 @@ static void test_lines_are_added(void **state)
 	assert_false(r.cut);
 }
 
-/* For each length around the size of the buffer, whoever adds the text. */
-static void test_what_does_not_fit_is_cut(void **state)
+/* Adds texts of each length around the size of the buffer, with either function. */
+static void test_text_that_does_not_fit_is_cut(void **state)
 {
 	char longer[256], buffer[64 + 1];
 
@@ -63,8 +63,8 @@ static void test_foreign_bytes_are_made_printable(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines_are_added),
-		cmocka_unit_test(test_what_does_not_fit_is_cut),
+		cmocka_unit_test(test_lines_are_appended),
+		cmocka_unit_test(test_text_that_does_not_fit_is_cut),
 		cmocka_unit_test(test_foreign_bytes_are_made_printable),
 	};
 

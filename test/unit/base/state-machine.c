@@ -31,7 +31,7 @@ static void test_legal_steps_follow_the_table(void **state)
 	assert_int_equal(state_after(&machine, IDLE, END), OVER);
 }
 
-static void test_a_try_reports_illegal_steps_and_changes_nothing(void **state)
+static void test_try_reports_an_illegal_step_and_changes_nothing(void **state)
 {
 	unsigned to = 17;
 
@@ -42,7 +42,7 @@ static void test_a_try_reports_illegal_steps_and_changes_nothing(void **state)
 	assert_int_equal(to, BUSY);
 }
 
-static void test_an_illegal_step_aborts_only_a_debug_build(void **state)
+static void test_illegal_step_aborts_only_debug_builds(void **state)
 {
 	pid_t child = fork();
 	int status;
@@ -64,8 +64,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_legal_steps_follow_the_table),
-		cmocka_unit_test(test_a_try_reports_illegal_steps_and_changes_nothing),
-		cmocka_unit_test(test_an_illegal_step_aborts_only_a_debug_build),
+		cmocka_unit_test(test_try_reports_an_illegal_step_and_changes_nothing),
+		cmocka_unit_test(test_illegal_step_aborts_only_debug_builds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

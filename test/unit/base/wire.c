@@ -7,7 +7,7 @@
 
 #include "base/wire.h"
 
-static void test_fields_come_back_as_written(void **state)
+static void test_written_fields_are_read_back(void **state)
 {
 	uint8_t buf[64];
 	struct wire w = wire_on(buf, sizeof(buf));
@@ -40,7 +40,7 @@ static void test_layout_is_little_endian(void **state)
 	assert_memory_equal(buf, "\x04\x03\x02\x01", 4);
 }
 
-static void test_writing_past_the_end_turns_bad_and_writes_nothing(void **state)
+static void test_write_past_the_end_sets_bad_and_writes_nothing(void **state)
 {
 	uint8_t buf[4] = {0};
 	struct wire w = wire_on(buf, 3);
@@ -53,7 +53,7 @@ static void test_writing_past_the_end_turns_bad_and_writes_nothing(void **state)
 	assert_int_equal(buf[0], 0);
 }
 
-static void test_reading_past_the_end_gives_zero_and_stays_bad(void **state)
+static void test_read_past_the_end_returns_zero_and_stays_bad(void **state)
 {
 	struct wire r = wire_from("\x01\x02", 2);
 
@@ -62,7 +62,7 @@ static void test_reading_past_the_end_gives_zero_and_stays_bad(void **state)
 	assert_int_equal(wire_get_u8(&r), 0);
 }
 
-static void test_a_string_longer_than_what_is_left_is_refused(void **state)
+static void test_string_longer_than_the_rest_is_refused(void **state)
 {
 	struct wire r = wire_from("\xff\xff\xff\xff\x61", 5);
 	size_t len = 7;
@@ -72,7 +72,7 @@ static void test_a_string_longer_than_what_is_left_is_refused(void **state)
 	assert_true(r.bad);
 }
 
-static void test_a_string_over_its_limit_is_refused(void **state)
+static void test_string_over_the_limit_is_refused(void **state)
 {
 	struct wire r = wire_from("\x03\0\0\0abc", 7);
 	size_t len;
@@ -84,12 +84,12 @@ static void test_a_string_over_its_limit_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fields_come_back_as_written),
+		cmocka_unit_test(test_written_fields_are_read_back),
 		cmocka_unit_test(test_layout_is_little_endian),
-		cmocka_unit_test(test_writing_past_the_end_turns_bad_and_writes_nothing),
-		cmocka_unit_test(test_reading_past_the_end_gives_zero_and_stays_bad),
-		cmocka_unit_test(test_a_string_longer_than_what_is_left_is_refused),
-		cmocka_unit_test(test_a_string_over_its_limit_is_refused),
+		cmocka_unit_test(test_write_past_the_end_sets_bad_and_writes_nothing),
+		cmocka_unit_test(test_read_past_the_end_returns_zero_and_stays_bad),
+		cmocka_unit_test(test_string_longer_than_the_rest_is_refused),
+		cmocka_unit_test(test_string_over_the_limit_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
