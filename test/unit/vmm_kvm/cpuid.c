@@ -59,7 +59,7 @@ static void expect_refused(const char *part)
 	list = host;
 }
 
-static void test_the_same_and_less_are_taken(void **state)
+static void test_equal_and_lesser_lists_are_accepted(void **state)
 {
 	expect_taken();
 	assert_true(cpuid_same(&list, &host));
@@ -79,7 +79,7 @@ static void test_the_same_and_less_are_taken(void **state)
 	expect_taken();
 }
 
-static void test_each_bit_more_is_refused(void **state)
+static void test_each_additional_feature_is_refused(void **state)
 {
 	const struct {
 		uint32_t function;
@@ -108,7 +108,7 @@ static void test_each_bit_more_is_refused(void **state)
 	}
 }
 
-static void test_levels_and_names(void **state)
+static void test_higher_level_or_other_name_is_refused(void **state)
 {
 	leaf(0, 0)->eax = 0x17;
 	expect_refused("leaf 0x0.0 has 0x17 in eax, here 0x16");
@@ -124,18 +124,18 @@ static void test_levels_and_names(void **state)
 	expect_refused("leaf 0x80000008.0");
 	leaf(0x80000008, 0)->eax = 0x302e30;
 	expect_refused("leaf 0x80000008.0");
-	leaf(0xd, 2)->ebx = 640; /* elsewhere in the saved state */
+	leaf(0xd, 2)->ebx = 640; /* at another offset in the saved state */
 	expect_refused("leaf 0xd.2");
 }
 
-static void test_a_leaf_more_is_refused(void **state)
+static void test_additional_leaf_is_refused(void **state)
 {
 	list.entries[list.nent++] = (struct kvm_cpuid_entry2){.function = 0xa, .eax = 7};
 	expect_refused("leaf 0xa.0 is missing here");
-	/* A leaf that KVM would find for each index. */
+	/* KVM would use this leaf for every index. */
 	leaf(7, 0)->flags = 0;
 	expect_refused("leaf 0x7.0 is missing here");
-	/* The same leaf a second time is looked at as well. */
+	/* A second entry for the same leaf is checked too. */
 	list.entries[list.nent] = *leaf(1, 0);
 	list.entries[list.nent++].ecx |= 1u << 31;
 	expect_refused("leaf 0x1.0");
@@ -144,10 +144,10 @@ static void test_a_leaf_more_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_the_same_and_less_are_taken, setup),
-		cmocka_unit_test_setup(test_each_bit_more_is_refused, setup),
-		cmocka_unit_test_setup(test_levels_and_names, setup),
-		cmocka_unit_test_setup(test_a_leaf_more_is_refused, setup),
+		cmocka_unit_test_setup(test_equal_and_lesser_lists_are_accepted, setup),
+		cmocka_unit_test_setup(test_each_additional_feature_is_refused, setup),
+		cmocka_unit_test_setup(test_higher_level_or_other_name_is_refused, setup),
+		cmocka_unit_test_setup(test_additional_leaf_is_refused, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static unsigned draw(unsigned n)
 	return (unsigned)random() % n;
 }
 
-/* What a page maps to: nothing (file 0), or this byte of this file. */
+/* A page maps to nothing (file 0), or to this byte of this file. */
 struct page {
 	uint64_t at;
 	uint32_t file;
@@ -106,7 +106,7 @@ static void replace(struct extent_map *o, struct page file[PAGES], const struct 
 	extents_free(&extents);
 }
 
-static void test_extent_maps(void **state)
+static void test_random_changes_match_a_page_array(void **state)
 {
 	for (unsigned round = 0; round < 200; round++) {
 		struct page file[2][PAGES] = {0};
@@ -125,7 +125,7 @@ static void test_extent_maps(void **state)
 	}
 }
 
-static void test_a_cut(void **state)
+static void test_random_cuts_match_a_page_array(void **state)
 {
 	struct page file[PAGES] = {0}, expected[PAGES];
 	struct extent_map o = {0};
@@ -147,7 +147,7 @@ static void test_a_cut(void **state)
 	extent_map_free(&o);
 }
 
-static void test_joined_runs(void **state)
+static void test_joined_extents_keep_the_gap_and_the_limit(void **state)
 {
 	for (unsigned round = 0; round < 300; round++) {
 		struct extents in = {0}, out = {0};
@@ -176,9 +176,9 @@ static void test_joined_runs(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_extent_maps),
-		cmocka_unit_test(test_a_cut),
-		cmocka_unit_test(test_joined_runs),
+		cmocka_unit_test(test_random_changes_match_a_page_array),
+		cmocka_unit_test(test_random_cuts_match_a_page_array),
+		cmocka_unit_test(test_joined_extents_keep_the_gap_and_the_limit),
 	};
 	unsigned seed = argc > 1 ? (unsigned)atoi(argv[1]) : (unsigned)time(NULL);
 

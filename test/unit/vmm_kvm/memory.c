@@ -14,13 +14,13 @@
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
 
-/* Never dereferenced: only the arithmetic is looked at. */
+/* Returns memory that is never accessed: the tests check only the arithmetic of addresses. */
 static struct gm fake(uint64_t bytes)
 {
 	return (struct gm){.base = (uint8_t *)0x100000000000, .bytes = bytes};
 }
 
-static void test_below_the_hole(void **state)
+static void test_ram_below_the_hole_is_addressable(void **state)
 {
 	struct gm m = fake(256 * MIB);
 
@@ -31,7 +31,7 @@ static void test_below_the_hole(void **state)
 	assert_null(gm_ptr(&m, 0, 256 * MIB + 1));
 }
 
-static void test_around_the_hole(void **state)
+static void test_addresses_in_the_hole_are_refused(void **state)
 {
 	struct gm m = fake(5 * GIB);
 
@@ -45,7 +45,7 @@ static void test_around_the_hole(void **state)
 	assert_null(gm_ptr(&m, 6 * GIB, 1));
 }
 
-static void test_numbers_that_wrap(void **state)
+static void test_ranges_that_wrap_are_refused(void **state)
 {
 	struct gm m = fake(5 * GIB);
 
@@ -72,7 +72,7 @@ static void test_reservation_is_aligned_and_empty(void **state)
 	assert_int_equal(gm_reserve(&m, 0, &e), -EINVAL);
 }
 
-static void test_image_is_private(void **state)
+static void test_writes_do_not_reach_the_image_file(void **state)
 {
 	struct err e = {0};
 	struct gm m;
@@ -96,11 +96,11 @@ static void test_image_is_private(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_below_the_hole),
-		cmocka_unit_test(test_around_the_hole),
-		cmocka_unit_test(test_numbers_that_wrap),
+		cmocka_unit_test(test_ram_below_the_hole_is_addressable),
+		cmocka_unit_test(test_addresses_in_the_hole_are_refused),
+		cmocka_unit_test(test_ranges_that_wrap_are_refused),
 		cmocka_unit_test(test_reservation_is_aligned_and_empty),
-		cmocka_unit_test(test_image_is_private),
+		cmocka_unit_test(test_writes_do_not_reach_the_image_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

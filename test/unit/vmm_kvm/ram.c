@@ -160,8 +160,8 @@ static int sealed(int seals)
 	return fd;
 }
 
-/* Nobody may be able to write to a snapshot: it is sealed, or a file that has a name. */
-static void test_memory_must_be_sealed(void **state)
+/* Nobody may be able to write to a snapshot: it must be sealed, or a file with a name. */
+static void test_unsealed_memory_is_refused(void **state)
 {
 	char path[] = "/dev/shm/ramet-test-XXXXXX";
 	int named = mkostemp(path, O_CLOEXEC);
@@ -208,7 +208,7 @@ static void test_first_freeze_copies_nothing(void **state)
 	end_guest(&g);
 }
 
-static void test_nothing_written_adds_no_layer(void **state)
+static void test_freeze_without_writes_adds_no_layer(void **state)
 {
 	struct guest g, child;
 	int fds[RAM_SNAPSHOT_FDS];
@@ -239,7 +239,7 @@ static uint64_t blocks_of(int fd)
 }
 
 /* Pages between dirty ones are stored too, unless they are holes. */
-static void test_gaps(void **state)
+static void test_small_gaps_are_stored_but_no_holes(void **state)
 {
 	struct guest g, child;
 	int fds[RAM_SNAPSHOT_FDS];
@@ -250,9 +250,9 @@ static void test_gaps(void **state)
 	freeze(&g);
 	put_pages(&g, 10, 1, 'b');
 	put_pages(&g, 13, 1, 'c'); /* a gap of 2 pages that are there */
-	put_pages(&g, 98, 1, 'd'); /* one of 1 that is there and 3 that are holes */
+	put_pages(&g, 98, 1, 'd'); /* a gap of 1 page that is there and 3 holes */
 	put_pages(&g, 103, 1, 'e');
-	put_pages(&g, 500, 1, 'f'); /* one of 4 holes */
+	put_pages(&g, 500, 1, 'f'); /* a gap of 4 holes */
 	put_pages(&g, 505, 1, 'g');
 	ram_snapshot_fds(g.ram, fds);
 	before = blocks_of(fds[0]);
@@ -268,7 +268,7 @@ static void test_gaps(void **state)
 }
 
 /* An extent long enough to be mapped from its new layer is not copied again. */
-static void test_long_runs_are_copied_once(void **state)
+static void test_long_extents_are_copied_once(void **state)
 {
 	struct guest g;
 
@@ -285,8 +285,8 @@ static void test_long_runs_are_copied_once(void **state)
 	end_guest(&g);
 }
 
-/* Layers that newer ones hide are closed, and this process's mappings of them go away. */
-static void test_hidden_layers_go(void **state)
+/* Layers that newer ones hide are closed, and this process unmaps them. */
+static void test_hidden_layers_are_closed(void **state)
 {
 	struct guest g;
 	int fds[RAM_SNAPSHOT_FDS];
@@ -318,7 +318,7 @@ static uint64_t own_bytes(const struct guest *g)
  * Own pages that have not changed are in the snapshot already, also after they were rewritten with
  * the same content.
  */
-static void test_what_is_the_same_is_not_copied(void **state)
+static void test_unchanged_pages_are_not_copied(void **state)
 {
 	struct guest g, child;
 
@@ -344,8 +344,8 @@ static void test_what_is_the_same_is_not_copied(void **state)
 	end_guest(&g);
 }
 
-/* For many children, few pages are copied ahead too, including those in gaps. */
-static void test_many_children_have_fewer_runs(void **state)
+/* For many children, even few pages are copied ahead, including those in gaps. */
+static void test_fork_for_many_children_has_fewer_extents(void **state)
 {
 	struct guest g, child;
 
@@ -365,7 +365,7 @@ static void test_many_children_have_fewer_runs(void **state)
 }
 
 /* Pages that were copied ahead and not written since are not copied again. */
-static void test_much_is_copied_ahead(void **state)
+static void test_large_amounts_are_copied_ahead(void **state)
 {
 	struct guest g, child;
 	uint64_t copied;
@@ -392,7 +392,7 @@ static void test_much_is_copied_ahead(void **state)
 }
 
 /* A first fork has to copy everything that was written; later most of it is in a layer already. */
-static void test_a_first_fork_copies_less_ahead(void **state)
+static void test_first_fork_copies_smaller_amounts_ahead(void **state)
 {
 	struct guest g;
 	int fds[RAM_SNAPSHOT_FDS];
@@ -412,7 +412,7 @@ static void test_a_first_fork_copies_less_ahead(void **state)
 }
 
 /* A template's memory is a file on disk: pages in gaps are read through RAM. */
-static void test_gaps_of_a_file_on_disk(void **state)
+static void test_gaps_over_a_file_on_disk_are_stored(void **state)
 {
 	struct guest g, child;
 	FILE *file = tmpfile();
@@ -470,7 +470,7 @@ static void assert_freeze_fails(struct guest *g, int error)
 	check(g);
 }
 
-/* Fails without a descriptor for the layer, and without space for all of its pages. */
+/* A freeze fails without a descriptor for the layer, and without space for all of its pages. */
 static void test_failed_freeze_changes_nothing(void **state)
 {
 	struct guest g, child;
@@ -522,8 +522,8 @@ static unsigned count_retired(const struct ram *r)
 	return n;
 }
 
-/* Layers that were merged are not kept open for ever by mappings of them. */
-static void test_retired_layers_go(void **state)
+/* Mappings of merged layers are replaced, so that they do not keep the layers open forever. */
+static void test_retired_layers_are_closed(void **state)
 {
 	struct guest g;
 	bool visible = false;
@@ -546,8 +546,8 @@ static void test_retired_layers_go(void **state)
 	end_guest(&g);
 }
 
-/* In the background, gaps are copied too before there are too many mappings. */
-static void test_mappings_are_joined(void **state)
+/* Before there are too many mappings, the background copies gaps, which joins mappings. */
+static void test_mappings_are_joined_in_the_background(void **state)
 {
 	const uint64_t pages = 288 * MIB / RAM_PAGE;
 	struct guest g, child;
@@ -572,8 +572,9 @@ static void test_mappings_are_joined(void **state)
 	end_guest(&g);
 }
 
-/* More scattered than a snapshot may be: gaps are copied until it fits. */
-static void test_too_many_mappings(void **state)
+/* The guest writes more scattered pages than a snapshot may have extents: gaps are copied until
+ * they fit. */
+static void test_scattered_writes_stay_within_the_extent_limit(void **state)
 {
 	const uint64_t pages = 160 * MIB / RAM_PAGE;
 	struct guest g, child;
@@ -597,7 +598,7 @@ static void test_too_many_mappings(void **state)
 	end_guest(&g);
 }
 
-static void test_both_ways_of_asking_agree(void **state)
+static void test_pagemap_scan_and_read_agree(void **state)
 {
 	struct extents scanned = {0}, read = {0};
 	struct err e = {0};
@@ -673,7 +674,7 @@ static void write_somewhere(struct guest *g)
 
 	if (first + n > PAGES)
 		n = PAGES - first;
-	if (random_below(3)) /* less than pages */
+	if (random_below(3)) /* parts of pages */
 		put(g, first * RAM_PAGE + random_below(4000), 1 + random_below(90),
 		    (uint8_t)random_below(256));
 	else
@@ -739,7 +740,7 @@ static void run_sequence(unsigned steps)
 	}
 }
 
-static void test_random_sequences(void **state)
+static void test_random_sequences_keep_the_content(void **state)
 {
 	unsigned before = count_fds();
 
@@ -748,8 +749,8 @@ static void test_random_sequences(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
-/* A child of a child, 80 levels deep; some merge layers on the way, some have no time to. */
-static void test_deep_chain(void **state)
+/* Forks a child of a child, 80 levels deep. Layers are merged from level 40 on. */
+static void test_chain_of_80_forks_keeps_the_content(void **state)
 {
 	unsigned before = count_fds();
 	struct guest g, child;
@@ -775,7 +776,7 @@ static void test_deep_chain(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
-/* From now on the kernel behaves like one before 6.7, which has no PAGEMAP_SCAN. */
+/* Makes the kernel behave like one before 6.7, which has no PAGEMAP_SCAN. */
 static int take_scan_away(void)
 {
 	struct sock_filter code[] = {
@@ -797,25 +798,25 @@ static int take_scan_away(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_memory_must_be_sealed),
+		cmocka_unit_test(test_unsealed_memory_is_refused),
 		cmocka_unit_test(test_first_freeze_copies_nothing),
-		cmocka_unit_test(test_nothing_written_adds_no_layer),
-		cmocka_unit_test(test_gaps),
-		cmocka_unit_test(test_long_runs_are_copied_once),
-		cmocka_unit_test(test_hidden_layers_go),
-		cmocka_unit_test(test_what_is_the_same_is_not_copied),
-		cmocka_unit_test(test_gaps_of_a_file_on_disk),
-		cmocka_unit_test(test_many_children_have_fewer_runs),
-		cmocka_unit_test(test_much_is_copied_ahead),
-		cmocka_unit_test(test_a_first_fork_copies_less_ahead),
+		cmocka_unit_test(test_freeze_without_writes_adds_no_layer),
+		cmocka_unit_test(test_small_gaps_are_stored_but_no_holes),
+		cmocka_unit_test(test_long_extents_are_copied_once),
+		cmocka_unit_test(test_hidden_layers_are_closed),
+		cmocka_unit_test(test_unchanged_pages_are_not_copied),
+		cmocka_unit_test(test_gaps_over_a_file_on_disk_are_stored),
+		cmocka_unit_test(test_fork_for_many_children_has_fewer_extents),
+		cmocka_unit_test(test_large_amounts_are_copied_ahead),
+		cmocka_unit_test(test_first_fork_copies_smaller_amounts_ahead),
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
-		cmocka_unit_test(test_retired_layers_go),
-		cmocka_unit_test(test_mappings_are_joined),
-		cmocka_unit_test(test_too_many_mappings),
-		cmocka_unit_test(test_both_ways_of_asking_agree),
-		cmocka_unit_test(test_random_sequences),
-		cmocka_unit_test(test_deep_chain),
+		cmocka_unit_test(test_retired_layers_are_closed),
+		cmocka_unit_test(test_mappings_are_joined_in_the_background),
+		cmocka_unit_test(test_scattered_writes_stay_within_the_extent_limit),
+		cmocka_unit_test(test_pagemap_scan_and_read_agree),
+		cmocka_unit_test(test_random_sequences_keep_the_content),
+		cmocka_unit_test(test_chain_of_80_forks_keeps_the_content),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "--without-scan")) {

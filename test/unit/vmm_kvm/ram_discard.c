@@ -77,7 +77,7 @@ static uint64_t bytes_of(int fd)
 	return (uint64_t)st.st_blocks * 512;
 }
 
-static void test_of_a_booted_guest(void **state)
+static void test_discard_frees_memory_of_a_booted_guest(void **state)
 {
 	struct guest g, child;
 
@@ -99,7 +99,7 @@ static void test_of_a_booted_guest(void **state)
 }
 
 /* Own pages are freed; those of the snapshot stay, since others use them. */
-static void test_of_a_restored_guest(void **state)
+static void test_discard_frees_only_own_pages_of_a_restored_guest(void **state)
 {
 	struct guest g, child;
 	struct extents dirty = {0};
@@ -121,7 +121,7 @@ static void test_of_a_restored_guest(void **state)
 }
 
 /* Writes of the guest after a discard are in the next snapshot. */
-static void test_between_freezes(void **state)
+static void test_writes_after_a_discard_are_in_the_next_snapshot(void **state)
 {
 	struct guest g, child;
 
@@ -143,7 +143,7 @@ static void test_between_freezes(void **state)
 	end(&g);
 }
 
-static void test_only_whole_pages(void **state)
+static void test_only_whole_pages_are_discarded(void **state)
 {
 	struct guest g;
 
@@ -159,7 +159,7 @@ static void test_only_whole_pages(void **state)
 	end(&g);
 }
 
-static void test_outside_of_ram(void **state)
+static void test_discard_outside_of_ram_is_refused(void **state)
 {
 	struct guest g, blank;
 
@@ -177,11 +177,11 @@ static void test_outside_of_ram(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_of_a_booted_guest),
-		cmocka_unit_test(test_of_a_restored_guest),
-		cmocka_unit_test(test_between_freezes),
-		cmocka_unit_test(test_only_whole_pages),
-		cmocka_unit_test(test_outside_of_ram),
+		cmocka_unit_test(test_discard_frees_memory_of_a_booted_guest),
+		cmocka_unit_test(test_discard_frees_only_own_pages_of_a_restored_guest),
+		cmocka_unit_test(test_writes_after_a_discard_are_in_the_next_snapshot),
+		cmocka_unit_test(test_only_whole_pages_are_discarded),
+		cmocka_unit_test(test_discard_outside_of_ram_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

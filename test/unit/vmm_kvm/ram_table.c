@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory layers from anywhere: each defect is reported, and RAM is not backed by a bad layer. */
+/* Memory layers from untrusted files: each defect is reported, and RAM is never backed by an
+ * invalid layer. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,7 @@ static int layer_of(const struct extents *extents)
 	return fd;
 }
 
-static void test_round_trip(void **state)
+static void test_written_table_is_read_back(void **state)
 {
 	struct extents in = example(), out = {0};
 	scoped_fd int fd = layer_of(&in);
@@ -97,7 +98,7 @@ static void assert_refused(const uint8_t *table, size_t size, const char *says)
 	extents_free(&out);
 }
 
-static void test_any_bit_damaged(void **state)
+static void test_any_flipped_bit_is_refused(void **state)
 {
 	uint8_t table[ROOM];
 	size_t n = table_bytes(table);
@@ -109,7 +110,7 @@ static void test_any_bit_damaged(void **state)
 	}
 }
 
-static void test_cut_short_anywhere(void **state)
+static void test_truncated_table_is_refused(void **state)
 {
 	uint8_t table[ROOM];
 	size_t n = table_bytes(table);
@@ -119,8 +120,8 @@ static void test_cut_short_anywhere(void **state)
 			       i < HEADER ? "not a memory layer" : "a table of 3 extents");
 }
 
-/* A table of many pages, of which the file has fewer. */
-static void test_long_table_cut_short(void **state)
+/* The table has more pages than the file. */
+static void test_truncated_table_of_many_pages_is_refused(void **state)
 {
 	scoped_fd int fd = memfd_create("layer", MFD_CLOEXEC);
 	struct extents in = {0}, out = {0};
@@ -141,7 +142,7 @@ static void test_long_table_cut_short(void **state)
 	extents_free(&in);
 }
 
-/* One invalid extent under a valid checksum. */
+/* Expects that an invalid extent is refused even with a valid checksum. */
 static void assert_extent_refused(uint64_t offset, uint64_t bytes)
 {
 	uint8_t table[ROOM] = {0};
@@ -162,14 +163,14 @@ static void assert_extent_refused(uint64_t offset, uint64_t bytes)
 	assert_refused(table, size, "extent 1 is invalid");
 }
 
-static void test_hostile_runs(void **state)
+static void test_invalid_extents_are_refused(void **state)
 {
 	assert_extent_refused(5 * RAM_PAGE, 0);
 	assert_extent_refused(5 * RAM_PAGE, 100);
 	assert_extent_refused(5 * RAM_PAGE + 1, RAM_PAGE);
-	assert_extent_refused(2 * RAM_PAGE, RAM_PAGE); /* in the one before */
-	assert_extent_refused(3 * RAM_PAGE, RAM_PAGE); /* touches it */
-	assert_extent_refused(0, RAM_PAGE);	       /* before it */
+	assert_extent_refused(2 * RAM_PAGE, RAM_PAGE); /* overlaps the extent before it */
+	assert_extent_refused(3 * RAM_PAGE, RAM_PAGE); /* touches the extent before it */
+	assert_extent_refused(0, RAM_PAGE);	       /* lies before that extent */
 	assert_extent_refused(RAM, RAM_PAGE);
 	assert_extent_refused(RAM - RAM_PAGE, 2 * RAM_PAGE);
 	assert_extent_refused(5 * RAM_PAGE, 0ull - RAM_PAGE);
@@ -239,7 +240,7 @@ static void assert_no_layer_of(const struct extents *extents, off_t bytes, const
 	assert_no_image(memory, (int[]){layer}, 1, says);
 }
 
-static void test_images_that_are_none(void **state)
+static void test_invalid_files_are_refused(void **state)
 {
 	struct extents extents = example();
 	scoped_fd int layer = layer_of(&extents);
@@ -267,7 +268,7 @@ static void test_images_that_are_none(void **state)
 }
 
 /* Each layer is valid; together they need more mappings than a process can have. */
-static void test_too_many_mappings(void **state)
+static void test_layers_with_too_many_mappings_are_refused(void **state)
 {
 	struct extents even = {0}, odd = {0};
 	scoped_fd int memory = -1, a = -1, b = -1;
@@ -300,7 +301,7 @@ static void test_too_many_mappings(void **state)
 	extents_free(&odd);
 }
 
-static void test_only_once_and_not_before(void **state)
+static void test_ram_is_backed_once_and_before_a_freeze(void **state)
 {
 	scoped_fd int memory = sealed(RAM);
 	uint64_t copied;
@@ -322,14 +323,14 @@ static void test_only_once_and_not_before(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_any_bit_damaged),
-		cmocka_unit_test(test_cut_short_anywhere),
-		cmocka_unit_test(test_long_table_cut_short),
-		cmocka_unit_test(test_hostile_runs),
-		cmocka_unit_test(test_images_that_are_none),
-		cmocka_unit_test(test_too_many_mappings),
-		cmocka_unit_test(test_only_once_and_not_before),
+		cmocka_unit_test(test_written_table_is_read_back),
+		cmocka_unit_test(test_any_flipped_bit_is_refused),
+		cmocka_unit_test(test_truncated_table_is_refused),
+		cmocka_unit_test(test_truncated_table_of_many_pages_is_refused),
+		cmocka_unit_test(test_invalid_extents_are_refused),
+		cmocka_unit_test(test_invalid_files_are_refused),
+		cmocka_unit_test(test_layers_with_too_many_mappings_are_refused),
+		cmocka_unit_test(test_ram_is_backed_once_and_before_a_freeze),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
