@@ -16,7 +16,7 @@ struct world {
 	struct drv v;
 	unsigned calls;
 	uint64_t bytes, largest;
-	uint8_t given[64]; /* MiB by MiB */
+	uint8_t given[64]; /* one for each MiB */
 	int result;
 };
 
@@ -47,7 +47,7 @@ static void start(struct world *w)
 	drv_interrupts(&w->v);
 }
 
-static void test_reported_pages_are_given_back(void **state)
+static void test_reported_pages_are_returned_to_the_host(void **state)
 {
 	struct world w;
 	uint16_t head;
@@ -68,10 +68,10 @@ static void test_reported_pages_are_given_back(void **state)
 }
 
 /*
- * More than a turn's worth: other devices get their turns in between, and the driver waits for all
- * of it.
+ * A report of more pages than one turn of the event loop frees: other devices get their turns in
+ * between, and the driver gets its answer after all pages.
  */
-static void test_a_long_report_takes_turns(void **state)
+static void test_long_report_takes_several_turns(void **state)
 {
 	struct world w;
 	unsigned turns = 0;
@@ -96,7 +96,7 @@ static void test_a_long_report_takes_turns(void **state)
 }
 
 /* A report in progress when the VM is paused is started again when it is resumed. */
-static void test_a_drain_in_a_long_report(void **state)
+static void test_report_interrupted_by_a_drain_starts_again(void **state)
 {
 	struct world w;
 	uint16_t head;
@@ -120,7 +120,7 @@ static void test_a_drain_in_a_long_report(void **state)
 	drv_fini(&w.v);
 }
 
-static void test_a_reset_in_a_long_report(void **state)
+static void test_reset_cancels_a_long_report(void **state)
 {
 	struct world w;
 	uint16_t head;
@@ -142,8 +142,8 @@ static void test_a_reset_in_a_long_report(void **state)
 	drv_fini(&w.v);
 }
 
-/* Inflating is accepted and does nothing; an invalid report is answered too. */
-static void test_what_does_nothing(void **state)
+/* Inflating is accepted and does nothing. A report that the host fails to serve is answered too. */
+static void test_inflate_and_failed_report_are_answered(void **state)
 {
 	struct world w;
 	uint16_t head;
@@ -166,7 +166,7 @@ static void test_what_does_nothing(void **state)
 	drv_fini(&w.v);
 }
 
-static void test_a_report_in_a_readable_buffer(void **state)
+static void test_report_in_a_readable_buffer_is_a_fault(void **state)
 {
 	struct world w;
 
@@ -182,12 +182,12 @@ static void test_a_report_in_a_readable_buffer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reported_pages_are_given_back),
-		cmocka_unit_test(test_a_long_report_takes_turns),
-		cmocka_unit_test(test_a_drain_in_a_long_report),
-		cmocka_unit_test(test_a_reset_in_a_long_report),
-		cmocka_unit_test(test_what_does_nothing),
-		cmocka_unit_test(test_a_report_in_a_readable_buffer),
+		cmocka_unit_test(test_reported_pages_are_returned_to_the_host),
+		cmocka_unit_test(test_long_report_takes_several_turns),
+		cmocka_unit_test(test_report_interrupted_by_a_drain_starts_again),
+		cmocka_unit_test(test_reset_cancels_a_long_report),
+		cmocka_unit_test(test_inflate_and_failed_report_are_answered),
+		cmocka_unit_test(test_report_in_a_readable_buffer_is_a_fault),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

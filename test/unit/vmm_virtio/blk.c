@@ -63,7 +63,7 @@ struct world {
 	unsigned npending;
 };
 
-/* On a real file system operations overlap in time; memory answers at once. */
+/* Folder for the files; NULL: in memory. On a real file system, operations overlap in time. */
 static const char *files_in;
 
 static int new_file(void)
@@ -134,7 +134,8 @@ static int setup_on_disk(void **state)
 	return setup(state);
 }
 
-/* A file system of a few pages, seen by this process only. -1 where that is not permitted. */
+/* Mounts a file system of a few pages that only this process sees. Returns -1 where that is not
+ * permitted. */
 static int mount_small(void)
 {
 	static bool mounted;
@@ -278,7 +279,7 @@ static void reopen(struct world *w)
 	start_device(w, F_FLUSH | DRV_F_EVENT_IDX);
 }
 
-static void test_config_tells_size_and_limits(void **state)
+static void test_config_space_has_size_and_limits(void **state)
 {
 	struct world *w = *state;
 	uint8_t c[60];
@@ -295,7 +296,7 @@ static void test_config_tells_size_and_limits(void **state)
 	assert_int_equal(wide, 1); /* write_zeroes_may_unmap, then nothing */
 }
 
-static void test_a_fresh_disk_reads_as_its_base_and_zeros(void **state)
+static void test_new_disk_reads_as_its_base_and_zeros(void **state)
 {
 	check_disk(*state);
 }
@@ -308,14 +309,14 @@ static void test_writes_of_all_alignments_are_read_back(void **state)
 	write_some(w, 17, 3, 2);  /* within one */
 	write_some(w, 30, 20, 3); /* tail, whole, head */
 	write_some(w, 162, 8, 4); /* over the end of the base */
-	write_some(w, 31, 1, 5);  /* again, where it is allocated by now */
+	write_some(w, 31, 1, 5);  /* again, in a cluster that the layer has by now */
 	write_some(w, SECTORS - 1, 1, 6);
 	check_disk(w);
 	reopen(w);
 	check_disk(w);
 }
 
-static void test_discard_and_write_zeroes(void **state)
+static void test_discarded_and_zeroed_ranges_read_as_zeros(void **state)
 {
 	struct world *w = *state;
 
@@ -334,7 +335,7 @@ static void test_discard_and_write_zeroes(void **state)
 	check_disk(w);
 }
 
-static void test_what_is_not_a_request_is_refused(void **state)
+static void test_invalid_requests_are_refused(void **state)
 {
 	struct world *w = *state;
 
@@ -354,7 +355,7 @@ static void test_what_is_not_a_request_is_refused(void **state)
 	assert_int_equal(drv_read(&w->v, DRV_STATUS), 15);
 }
 
-static void test_a_request_without_room_for_a_status_is_a_fault(void **state)
+static void test_request_without_room_for_a_status_is_a_fault(void **state)
 {
 	struct world *w = *state;
 
@@ -367,7 +368,7 @@ static void test_a_request_without_room_for_a_status_is_a_fault(void **state)
 	check_disk(w);
 }
 
-static void test_id_and_flush(void **state)
+static void test_id_and_flush_requests_are_answered(void **state)
 {
 	struct world *w = *state;
 
@@ -378,7 +379,7 @@ static void test_id_and_flush(void **state)
 	assert_int_equal(request(w, FLUSH, 0, 0, 0), 0);
 }
 
-static void test_a_driver_without_flush_writes_through(void **state)
+static void test_driver_without_flush_writes_through(void **state)
 {
 	struct world *w = *state;
 
@@ -389,7 +390,7 @@ static void test_a_driver_without_flush_writes_through(void **state)
 	check_disk(w);
 }
 
-static void test_a_host_file_that_may_not_grow_is_an_io_error(void **state)
+static void test_write_over_the_file_size_limit_is_an_io_error(void **state)
 {
 	struct world *w = *state;
 	struct rlimit was, none;
@@ -407,7 +408,7 @@ static void test_a_host_file_that_may_not_grow_is_an_io_error(void **state)
 	check_disk(w);
 }
 
-/* Takes all the space on the small file system, or skips the test. The descriptor releases it. */
+/* Fills the small file system, or skips the test. Truncating the returned file frees the space. */
 static int fill_small(void)
 {
 	static const uint8_t page[4096];
@@ -448,10 +449,10 @@ static void test_writes_wait_while_the_host_disk_is_full(void **state)
 }
 
 /*
- * A write that waits for space waits through a drain, touches nothing meanwhile, and is done after
- * it.
+ * A write that waits for disk space continues to wait during a drain, accesses nothing meanwhile,
+ * and is done after the drain.
  */
-static void test_a_drain_does_not_wait_for_room(void **state)
+static void test_drain_does_not_wait_for_disk_space(void **state)
 {
 	struct world *w = *state;
 	scoped_fd int filler = fill_small();
@@ -475,13 +476,14 @@ static void test_a_drain_does_not_wait_for_room(void **state)
 	check_disk(w);
 }
 
-static void test_a_reset_forgets_what_waits_for_room(void **state)
+static void test_reset_cancels_writes_that_wait_for_disk_space(void **state)
 {
 	struct world *w = *state;
 	scoped_fd int filler = fill_small();
 
 	offer_write(w, 8, 0x5a);
-	/* Until it was tried once more: what the kernel has at the reset may still be done. */
+	/* Waits for one more attempt, because a write that the kernel has at the reset may still be
+	 * done. */
 	while (vio_blk_enospc(w->v.dev))
 		event_loop_turn(w->v.loop, 1000);
 	while (!vio_blk_enospc(w->v.dev))
@@ -493,7 +495,7 @@ static void test_a_reset_forgets_what_waits_for_room(void **state)
 
 /* --- limits --- */
 
-/* Time is the test's from here on. */
+/* Sets rate limits and stops the clock, which only the test advances from then on. */
 static void limit(struct world *w, uint32_t bytes_s, uint32_t ops_s)
 {
 	const struct vio_blk_limits limits = {.bytes_s = bytes_s, .ops_s = ops_s};
@@ -535,7 +537,7 @@ static void offer_many(struct world *w, unsigned n, uint32_t type, uint32_t byte
 	turn(w);
 }
 
-/* A second's worth and the operation that makes the debt pass at once, the rest at the rate. */
+/* A second's worth of operations and one more are served at once, the rest at the rate. */
 static void test_operations_over_the_rate_wait(void **state)
 {
 	struct world *w = *state;
@@ -566,7 +568,7 @@ static void test_bytes_over_the_rate_wait(void **state)
 	assert_int_equal(answered(w), 5);
 }
 
-static void test_a_flush_costs_more_than_a_read(void **state)
+static void test_flush_counts_as_several_operations(void **state)
 {
 	struct world *w = *state;
 
@@ -579,9 +581,9 @@ static void test_a_flush_costs_more_than_a_read(void **state)
 
 /*
  * A request may need many operations, and each one counts. Every other cluster is zeros already, so
- * the holes are one apart.
+ * that each cluster in between needs an operation of its own.
  */
-static void test_a_request_of_many_operations_waits_in_between(void **state)
+static void test_rate_limit_applies_within_a_large_request(void **state)
 {
 	struct world *w = *state;
 	uint8_t *p = drv_ptr(&w->v, w->data);
@@ -611,7 +613,7 @@ static void test_a_request_of_many_operations_waits_in_between(void **state)
 }
 
 /* A drain for a fork or freeze completes at once, however much the guest has exceeded its limit. */
-static void test_a_drain_does_not_wait_for_the_rate(void **state)
+static void test_drain_does_not_wait_for_the_rate_limit(void **state)
 {
 	struct world *w = *state;
 
@@ -633,7 +635,7 @@ static void test_a_drain_does_not_wait_for_the_rate(void **state)
 	assert_int_equal(done, 7);
 }
 
-static void test_a_reset_forgets_what_waits_for_the_rate(void **state)
+static void test_reset_cancels_requests_over_the_rate(void **state)
 {
 	struct world *w = *state;
 
@@ -648,7 +650,7 @@ static void test_a_reset_forgets_what_waits_for_the_rate(void **state)
 	check_disk(w);
 }
 
-static void test_a_write_cut_short_goes_on_when_there_is_room(void **state)
+static void test_short_write_continues_when_there_is_space(void **state)
 {
 	struct world *w = *state;
 	struct rlimit was, some;
@@ -779,8 +781,8 @@ static void test_random_requests_match_the_model(void **state)
 	check_random(*state, 600);
 }
 
-/* Most of them are held at some step. */
-static void test_random_requests_match_the_model_within_limits(void **state)
+/* The limits delay most requests at some step. */
+static void test_random_requests_match_the_model_under_rate_limits(void **state)
 {
 	struct world *w = *state;
 	const struct vio_blk_limits limits = {.bytes_s = 20 << 20, .ops_s = 5000};
@@ -789,7 +791,7 @@ static void test_random_requests_match_the_model_within_limits(void **state)
 	check_random(w, 100);
 }
 
-static void test_an_overlap_of_partial_writes_loses_nothing(void **state)
+static void test_concurrent_writes_to_one_cluster_lose_nothing(void **state)
 {
 	struct world *w = *state;
 
@@ -810,7 +812,7 @@ static void test_an_overlap_of_partial_writes_loses_nothing(void **state)
 	check_disk(w);
 }
 
-static void test_drain_waits_for_what_is_in_flight(void **state)
+static void test_drain_waits_for_requests_in_flight(void **state)
 {
 	struct world *w = *state;
 	unsigned seed = 5;
@@ -839,7 +841,7 @@ static void on_drained(void *arg)
 	++*(int *)arg;
 }
 
-static void test_drained_is_notified_once(void **state)
+static void test_on_drained_is_called_once(void **state)
 {
 	struct world *w = *state;
 	int notified = 0;
@@ -863,7 +865,7 @@ static void test_drained_is_notified_once(void **state)
 	wait_idle(w);
 }
 
-static void test_reset_in_mid_flight(void **state)
+static void test_reset_discards_requests_in_flight(void **state)
 {
 	struct world *w = *state;
 	unsigned seed = 7;
@@ -884,15 +886,16 @@ static void test_reset_in_mid_flight(void **state)
 		vio_mmio_continue(w->v.mmio);
 		uint16_t head;
 		uint32_t len;
-		assert_false(drv_used(&w->v, 0, &head, &len)); /* nothing of the previous driver */
+		assert_false(
+			drv_used(&w->v, 0, &head, &len)); /* no answer to the previous driver */
 	}
-	/* What was half done is unknown; the device works on. */
+	/* The results of the discarded requests are unknown, but the device still works. */
 	for (uint64_t s = 0; s < SECTORS; s += 8)
 		write_some(w, s, 8, (int)s);
 	check_disk(w);
 }
 
-/* The test's own descriptors of layers that left the chain. */
+/* Closes the test's own descriptors of layers that left the chain. */
 static void forget_layers(struct world *w)
 {
 	int fds[LAYER_SEALED_MAX];
@@ -912,8 +915,8 @@ static void seal_and_shorten(struct world *w)
 	vio_blk_sealed(w->v.dev);
 }
 
-/* In the background, while the guest reads and writes: what it sees is what it wrote. */
-static void test_a_long_chain_becomes_short(void **state)
+/* Meanwhile the guest reads and writes, and always reads what it wrote. */
+static void test_long_chain_is_shortened_in_the_background(void **state)
 {
 	struct world *w = *state;
 	struct layer_stack *disk = vio_blk_disk(w->v.dev);
@@ -938,9 +941,9 @@ static void test_a_long_chain_becomes_short(void **state)
 	check_disk(w);
 }
 
-/* Seals faster than the background gets to it: the drain before a seal waits until there is room.
- */
-static void test_a_chain_never_becomes_too_long(void **state)
+/* Seals layers faster than the background shortens the chain: the drain before a seal waits until
+ * there is room. */
+static void test_drain_waits_for_room_in_a_full_chain(void **state)
 {
 	struct world *w = *state;
 
@@ -991,7 +994,7 @@ static void test_blank_vm_has_no_disk_until_it_is_set(void **state)
 	teardown(state);
 }
 
-static void test_restore_wants_the_same_size(void **state)
+static void test_restore_with_another_disk_size_is_refused(void **state)
 {
 	struct world *w = *state;
 	struct drv other;
@@ -1018,43 +1021,43 @@ static void test_restore_wants_the_same_size(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_config_tells_size_and_limits),
-		T(test_a_fresh_disk_reads_as_its_base_and_zeros),
+		T(test_config_space_has_size_and_limits),
+		T(test_new_disk_reads_as_its_base_and_zeros),
 		T(test_writes_of_all_alignments_are_read_back),
-		T(test_discard_and_write_zeroes),
-		T(test_what_is_not_a_request_is_refused),
-		T(test_a_request_without_room_for_a_status_is_a_fault),
-		T(test_id_and_flush),
-		T(test_a_driver_without_flush_writes_through),
-		T(test_a_host_file_that_may_not_grow_is_an_io_error),
-		T(test_a_write_cut_short_goes_on_when_there_is_room),
+		T(test_discarded_and_zeroed_ranges_read_as_zeros),
+		T(test_invalid_requests_are_refused),
+		T(test_request_without_room_for_a_status_is_a_fault),
+		T(test_id_and_flush_requests_are_answered),
+		T(test_driver_without_flush_writes_through),
+		T(test_write_over_the_file_size_limit_is_an_io_error),
+		T(test_short_write_continues_when_there_is_space),
 		T(test_random_requests_match_the_model),
 		ON_DISK(test_random_requests_match_the_model),
-		T(test_random_requests_match_the_model_within_limits),
-		T(test_an_overlap_of_partial_writes_loses_nothing),
-		ON_DISK(test_an_overlap_of_partial_writes_loses_nothing),
-		T(test_drain_waits_for_what_is_in_flight),
-		ON_DISK(test_drain_waits_for_what_is_in_flight),
-		T(test_drained_is_notified_once),
-		ON_DISK(test_drained_is_notified_once),
-		T(test_reset_in_mid_flight),
-		ON_DISK(test_reset_in_mid_flight),
-		T(test_a_long_chain_becomes_short),
-		ON_DISK(test_a_long_chain_becomes_short),
-		T(test_a_chain_never_becomes_too_long),
-		ON_DISK(test_a_chain_never_becomes_too_long),
+		T(test_random_requests_match_the_model_under_rate_limits),
+		T(test_concurrent_writes_to_one_cluster_lose_nothing),
+		ON_DISK(test_concurrent_writes_to_one_cluster_lose_nothing),
+		T(test_drain_waits_for_requests_in_flight),
+		ON_DISK(test_drain_waits_for_requests_in_flight),
+		T(test_on_drained_is_called_once),
+		ON_DISK(test_on_drained_is_called_once),
+		T(test_reset_discards_requests_in_flight),
+		ON_DISK(test_reset_discards_requests_in_flight),
+		T(test_long_chain_is_shortened_in_the_background),
+		ON_DISK(test_long_chain_is_shortened_in_the_background),
+		T(test_drain_waits_for_room_in_a_full_chain),
+		ON_DISK(test_drain_waits_for_room_in_a_full_chain),
 		T(test_stats_count_bytes),
 		T(test_operations_over_the_rate_wait),
 		T(test_bytes_over_the_rate_wait),
-		T(test_a_flush_costs_more_than_a_read),
-		T(test_a_request_of_many_operations_waits_in_between),
-		T(test_a_drain_does_not_wait_for_the_rate),
-		T(test_a_reset_forgets_what_waits_for_the_rate),
+		T(test_flush_counts_as_several_operations),
+		T(test_rate_limit_applies_within_a_large_request),
+		T(test_drain_does_not_wait_for_the_rate_limit),
+		T(test_reset_cancels_requests_over_the_rate),
 		ON_SMALL(test_writes_wait_while_the_host_disk_is_full),
-		ON_SMALL(test_a_drain_does_not_wait_for_room),
-		ON_SMALL(test_a_reset_forgets_what_waits_for_room),
+		ON_SMALL(test_drain_does_not_wait_for_disk_space),
+		ON_SMALL(test_reset_cancels_writes_that_wait_for_disk_space),
 		cmocka_unit_test(test_blank_vm_has_no_disk_until_it_is_set),
-		T(test_restore_wants_the_same_size),
+		T(test_restore_with_another_disk_size_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

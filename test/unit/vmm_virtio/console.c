@@ -83,7 +83,7 @@ static const char *heard(struct world *w)
 	return buf;
 }
 
-static void test_lines_come_whole(void **state)
+static void test_log_gets_whole_lines(void **state)
 {
 	struct world w;
 
@@ -118,7 +118,7 @@ static void test_control_bytes_are_escaped(void **state)
 	stop(&w);
 }
 
-static void test_a_line_without_end_is_cut(void **state)
+static void test_endless_line_is_split(void **state)
 {
 	struct world w;
 	char text[2501];
@@ -148,7 +148,7 @@ static size_t flood(struct world *w)
 	return passed;
 }
 
-static void test_a_flood_is_limited(void **state)
+static void test_output_is_rate_limited(void **state)
 {
 	struct world w;
 
@@ -165,8 +165,8 @@ static void test_a_flood_is_limited(void **state)
 	stop(&w);
 }
 
-/* The rate bounds an hour, not a month. */
-static void test_a_log_does_not_grow_for_ever(void **state)
+/* The size has a limit of its own, since the rate limit lets the log grow without end. */
+static void test_log_file_size_is_limited(void **state)
 {
 	char path[] = "/tmp/ramet-console-XXXXXX", line[1000];
 	int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
@@ -187,7 +187,7 @@ static void test_a_log_does_not_grow_for_ever(void **state)
 	stop(&w);
 }
 
-static void test_what_was_dropped_is_reported(void **state)
+static void test_dropped_bytes_are_reported_once(void **state)
 {
 	static char flood[200000];
 	struct world w;
@@ -203,7 +203,7 @@ static void test_what_was_dropped_is_reported(void **state)
 	stop(&w);
 }
 
-static void test_a_reader_that_does_not_read_blocks_nothing(void **state)
+static void test_stopped_log_reader_does_not_block_the_device(void **state)
 {
 	struct world w;
 	char line[901];
@@ -220,7 +220,7 @@ static void test_a_reader_that_does_not_read_blocks_nothing(void **state)
 	stop(&w);
 }
 
-static void test_the_receive_queue_is_left_alone(void **state)
+static void test_receive_buffers_are_not_used(void **state)
 {
 	struct world w;
 	uint16_t head;
@@ -239,14 +239,14 @@ static void test_the_receive_queue_is_left_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines_come_whole),
+		cmocka_unit_test(test_log_gets_whole_lines),
 		cmocka_unit_test(test_control_bytes_are_escaped),
-		cmocka_unit_test(test_a_line_without_end_is_cut),
-		cmocka_unit_test(test_a_flood_is_limited),
-		cmocka_unit_test(test_a_log_does_not_grow_for_ever),
-		cmocka_unit_test(test_what_was_dropped_is_reported),
-		cmocka_unit_test(test_a_reader_that_does_not_read_blocks_nothing),
-		cmocka_unit_test(test_the_receive_queue_is_left_alone),
+		cmocka_unit_test(test_endless_line_is_split),
+		cmocka_unit_test(test_output_is_rate_limited),
+		cmocka_unit_test(test_log_file_size_is_limited),
+		cmocka_unit_test(test_dropped_bytes_are_reported_once),
+		cmocka_unit_test(test_stopped_log_reader_does_not_block_the_device),
+		cmocka_unit_test(test_receive_buffers_are_not_used),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

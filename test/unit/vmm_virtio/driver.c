@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A test that can't set itself up must not go on. */
+/* Ends the program when a step of the setup fails. */
 static void must(int rc)
 {
 	if (rc < 0)
@@ -172,7 +172,7 @@ void drv_kick(struct drv *v, unsigned q)
 
 void drv_run(struct drv *v)
 {
-	/* A device that keeps the loop busy for ever shows here, not as a hang. */
+	/* Aborts when a device keeps the loop busy forever, instead of hanging. */
 	for (int turns = 0; event_loop_turn(v->loop, 0); turns++)
 		if (turns > 100000)
 			abort();
@@ -189,7 +189,7 @@ bool drv_used(struct drv *v, unsigned q, uint16_t *head, uint32_t *len)
 	*head = (uint16_t)slot[0];
 	*len = slot[1];
 	dq->last_used++;
-	/* used_event: tell me about the next one. */
+	/* used_event: requests an interrupt for the next one. */
 	uint16_t *used_event = drv_ptr(v, dq->avail + 4 + 2ull * dq->size);
 	__atomic_store_n(used_event, dq->last_used, __ATOMIC_RELAXED);
 	return true;

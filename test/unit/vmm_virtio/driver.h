@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A guest driver in a buffer: builds rings, writes registers, looks at what the device did. */
+/* A fake guest driver: builds rings in a buffer, writes registers, reads what the device did. */
 #ifndef RAMET_TEST_VIRTIO_DRIVER_H
 #define RAMET_TEST_VIRTIO_DRIVER_H
 
@@ -45,7 +45,7 @@ struct drv_desc {
 struct drv_queue {
 	uint16_t size;
 	uint64_t desc, avail, used; /* guest addresses */
-	uint16_t next_desc;	    /* descriptors are handed out in a circle */
+	uint16_t next_desc;	    /* descriptors are handed out in a ring */
 	uint16_t last_used;
 };
 
@@ -67,7 +67,7 @@ struct drv_buf {
 	bool in; /* the device writes it */
 };
 
-/* Memory, loop and bus; then a device made on them is put into a transport. */
+/* Make memory, loop and bus, and then a transport for a device that uses them. */
 void drv_init(struct drv *v, uint64_t bytes);
 void drv_attach(struct drv *v, struct vio_dev *dev);
 void drv_fini(struct drv *v);
@@ -77,9 +77,9 @@ void drv_write(struct drv *v, uint32_t reg, uint32_t value);
 void *drv_ptr(struct drv *v, uint64_t addr);
 uint64_t drv_alloc(struct drv *v, uint64_t len, uint64_t align);
 
-/* From reset to DRIVER_OK with those of `features` that the device offers. */
+/* Starts the device, from reset to DRIVER_OK, with those of `features` that it offers. */
 void drv_start(struct drv *v, uint64_t features, uint16_t queue_size);
-/* The parts of the start. */
+/* Do the steps of drv_start. */
 void drv_negotiate(struct drv *v, uint64_t features);
 void drv_setup_queue(struct drv *v, unsigned q, uint16_t size);
 
@@ -93,7 +93,7 @@ void drv_kick(struct drv *v, unsigned q);
 void drv_run(struct drv *v);
 /* Takes the next used buffer, if there is one. */
 bool drv_used(struct drv *v, unsigned q, uint16_t *head, uint32_t *len);
-/* Interrupts since the last call. */
+/* Returns the number of interrupts since the last call. */
 uint64_t drv_interrupts(struct drv *v);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport, driven over its registers, with the entropy and console devices in it. */
+/* The transport with the entropy and console devices, tested through its registers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void test_identity(void **state)
+static void test_identity_registers_are_readable(void **state)
 {
 	struct drv *v = *state;
 
@@ -42,7 +42,7 @@ static void test_identity(void **state)
 	assert_int_equal(drv_read(v, DRV_STATUS), 0);
 }
 
-static void test_status_moves_only_along_the_table(void **state)
+static void test_only_valid_status_changes_are_accepted(void **state)
 {
 	struct drv *v = *state;
 	static const uint32_t wrong[] = {2, 4, 8, 15, 11, 7, 16, 32, 0xffffff00u};
@@ -66,7 +66,7 @@ static void test_status_moves_only_along_the_table(void **state)
 	assert_int_equal(drv_read(v, DRV_STATUS), 0);
 }
 
-static void test_a_feature_that_was_not_offered_is_refused(void **state)
+static void test_unoffered_feature_is_refused(void **state)
 {
 	struct drv *v = *state;
 
@@ -86,7 +86,7 @@ static void test_a_feature_that_was_not_offered_is_refused(void **state)
 	assert_int_equal(drv_read(v, DRV_STATUS), 11);
 }
 
-static void test_queue_registers_have_their_time(void **state)
+static void test_queue_registers_change_only_before_ready(void **state)
 {
 	struct drv *v = *state;
 
@@ -109,7 +109,7 @@ static void test_queue_registers_have_their_time(void **state)
 	assert_int_equal(drv_read(v, DRV_QUEUE_MAX), 0);
 }
 
-static void test_a_bad_queue_needs_reset(void **state)
+static void test_invalid_queue_requires_a_reset(void **state)
 {
 	struct drv *v = *state;
 
@@ -127,7 +127,7 @@ static void test_a_bad_queue_needs_reset(void **state)
 	assert_int_equal(drv_read(v, DRV_STATUS), 15);
 }
 
-static void test_odd_accesses_change_nothing(void **state)
+static void test_invalid_accesses_change_nothing(void **state)
 {
 	struct drv *v = *state;
 	uint8_t data[8] = {1};
@@ -192,7 +192,7 @@ static void test_buffers_offered_before_driver_ok_are_served(void **state)
 	assert_true(drv_used(v, 0, &head, &len));
 }
 
-static void test_a_driver_fault_stops_the_device_until_reset(void **state)
+static void test_driver_fault_stops_the_device_until_a_reset(void **state)
 {
 	struct drv *v = *state;
 	uint16_t head;
@@ -213,7 +213,7 @@ static void test_a_driver_fault_stops_the_device_until_reset(void **state)
 	assert_int_equal(ask_entropy(v, drv_alloc(v, 8, 8), 8), 8);
 }
 
-static void test_drained_device_is_still_until_it_goes_on(void **state)
+static void test_drained_device_takes_no_buffers_until_continue(void **state)
 {
 	struct drv *v = *state;
 	uint16_t head;
@@ -240,7 +240,7 @@ static size_t save(struct drv *v, uint8_t *buf, size_t size)
 	return w.pos;
 }
 
-/* Another VM on a copy of the memory. */
+/* Makes another VM with a copy of the memory. */
 static void clone_rng(struct drv *to, const struct drv *from)
 {
 	struct vio_dev *dev;
@@ -253,7 +253,7 @@ static void clone_rng(struct drv *to, const struct drv *from)
 	drv_attach(to, dev);
 }
 
-static void test_a_saved_device_goes_on_in_another_vm(void **state)
+static void test_saved_device_continues_in_another_vm(void **state)
 {
 	struct drv *v = *state, child;
 	uint8_t buf[1024];
@@ -274,7 +274,7 @@ static void test_a_saved_device_goes_on_in_another_vm(void **state)
 	uint32_t got;
 	drv_kick(&child, 0);
 	drv_run(&child);
-	assert_false(drv_used(&child, 0, &head, &got)); /* still */
+	assert_false(drv_used(&child, 0, &head, &got)); /* quiesced */
 	vio_mmio_resumed(child.mmio);
 	assert_true(drv_used(&child, 0, &head, &got));
 	assert_true(drv_interrupts(&child) > 0);
@@ -283,7 +283,7 @@ static void test_a_saved_device_goes_on_in_another_vm(void **state)
 	drv_fini(&child);
 }
 
-static void test_a_hostile_image_is_refused_or_harmless(void **state)
+static void test_hostile_image_is_refused_or_harmless(void **state)
 {
 	struct drv *v = *state, child;
 	uint8_t buf[1024], bent[1024];
@@ -322,7 +322,7 @@ static struct err expect_refused(struct drv *child, uint8_t *buf, size_t len, si
 	return e;
 }
 
-static void test_restore_names_what_is_wrong(void **state)
+static void test_restore_error_names_the_invalid_field(void **state)
 {
 	struct drv *v = *state, child;
 	uint8_t buf[1024];
@@ -343,19 +343,19 @@ static void test_restore_names_what_is_wrong(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_identity),
-		T(test_status_moves_only_along_the_table),
-		T(test_a_feature_that_was_not_offered_is_refused),
-		T(test_queue_registers_have_their_time),
-		T(test_a_bad_queue_needs_reset),
-		T(test_odd_accesses_change_nothing),
+		T(test_identity_registers_are_readable),
+		T(test_only_valid_status_changes_are_accepted),
+		T(test_unoffered_feature_is_refused),
+		T(test_queue_registers_change_only_before_ready),
+		T(test_invalid_queue_requires_a_reset),
+		T(test_invalid_accesses_change_nothing),
 		T(test_entropy_fills_buffers),
 		T(test_buffers_offered_before_driver_ok_are_served),
-		T(test_a_driver_fault_stops_the_device_until_reset),
-		T(test_drained_device_is_still_until_it_goes_on),
-		T(test_a_saved_device_goes_on_in_another_vm),
-		T(test_a_hostile_image_is_refused_or_harmless),
-		T(test_restore_names_what_is_wrong),
+		T(test_driver_fault_stops_the_device_until_a_reset),
+		T(test_drained_device_takes_no_buffers_until_continue),
+		T(test_saved_device_continues_in_another_vm),
+		T(test_hostile_image_is_refused_or_harmless),
+		T(test_restore_error_names_the_invalid_field),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

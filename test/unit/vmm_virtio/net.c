@@ -78,7 +78,7 @@ static struct vio_net_stats stats(struct world *w)
 
 /* --- The guest sends --- */
 
-/* A header of zeros and an Ethernet frame of the guest's with a pattern in it. */
+/* Makes a header of zeros and an Ethernet frame that contains a pattern. */
 static void make_frame(uint8_t *f, size_t len, const uint8_t *source)
 {
 	memset(f, 0, NET_HDR_BYTES);
@@ -135,7 +135,7 @@ static bool passes(struct world *w, const uint8_t *f, size_t len)
 	return true;
 }
 
-static void test_a_frame_goes_out(void **state)
+static void test_sent_frame_reaches_the_tap(void **state)
 {
 	static const size_t sizes[] = {14, 15, 60, 1514, 1518};
 	uint8_t f[NET_HDR_BYTES + NET_FRAME_BYTES];
@@ -151,7 +151,7 @@ static void test_a_frame_goes_out(void **state)
 }
 
 /* Frames wait in the guest's queue until the release, and are then sent in order. */
-static void test_frames_are_held(void **state)
+static void test_sent_frames_are_held_until_the_release(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 60], got[NET_HDR_BYTES + 60];
 	struct drv_buf buf = {0, sizeof(f), false};
@@ -185,7 +185,7 @@ static void test_frames_are_held(void **state)
 	stop(&w);
 }
 
-static void test_frames_of_a_wrong_size_or_source_are_dropped(void **state)
+static void test_sent_frames_of_wrong_size_or_source_are_dropped(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + NET_FRAME_BYTES + 1];
 	struct world w;
@@ -235,7 +235,7 @@ static bool header_passes(struct world *w, struct header h, size_t len)
 	return passes(w, f, NET_HDR_BYTES + len);
 }
 
-static void test_offloads_are_checked(void **state)
+static void test_sent_frames_with_invalid_offloads_are_dropped(void **state)
 {
 	struct world w;
 
@@ -284,8 +284,8 @@ static void test_offloads_must_be_negotiated(void **state)
 	stop(&w);
 }
 
-/* The tap sees only checked numbers. */
-static void test_what_the_header_says_besides_is_taken_out(void **state)
+/* The tap gets no field that was not checked. */
+static void test_unused_header_fields_are_cleared(void **state)
 {
 	static const uint8_t plain[NET_HDR_BYTES] = {0, 0, 200};
 	uint8_t f[NET_HDR_BYTES + 200], got[NET_HDR_BYTES + 200];
@@ -294,14 +294,14 @@ static void test_what_the_header_says_besides_is_taken_out(void **state)
 	start(&w, UINT64_MAX);
 	make_frame(f, 200, guest_mac);
 	put_header(f, (struct header){0, 0, 0xffff, 0, 0xffff, 0xffff});
-	send_raw(&w, f, sizeof(f), 5); /* in two buffers, the border inside the header */
+	send_raw(&w, f, sizeof(f), 5); /* in two buffers, split inside the header */
 	assert_int_equal(tap_read(&w, got, sizeof(got)), sizeof(got));
 	assert_memory_equal(got, plain, NET_HDR_BYTES);
 	assert_memory_equal(got + NET_HDR_BYTES, f + NET_HDR_BYTES, 200);
 	stop(&w);
 }
 
-static void test_a_full_tap_is_waited_for(void **state)
+static void test_sending_waits_while_the_tap_is_full(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 1000], got[sizeof(f)];
 	unsigned offered = 0, taken = 0, heard = 0;
@@ -337,7 +337,7 @@ static void test_a_full_tap_is_waited_for(void **state)
 	stop(&w);
 }
 
-static void test_without_a_tap_frames_are_dropped(void **state)
+static void test_sent_frames_are_dropped_without_a_tap(void **state)
 {
 	struct world w = {0};
 	uint8_t f[NET_HDR_BYTES + 60];
@@ -370,7 +370,8 @@ static void tap_send(struct world *w, const uint8_t *f, size_t len)
 	drv_run(&w->v);
 }
 
-/* The next frame as the guest finds it, in buffers of `bytes`; 0 for none. */
+/* Takes the next frame that the guest received in buffers of `bytes`. Returns its length, or 0 for
+ * none. */
 static size_t receive(struct world *w, uint8_t *out, uint32_t bytes)
 {
 	uint16_t head, parts = 1;
@@ -401,7 +402,7 @@ static void expect(struct world *w, const uint8_t *f, size_t len, uint32_t bytes
 	assert_memory_equal(got + NET_HDR_BYTES, f + NET_HDR_BYTES, len - NET_HDR_BYTES);
 }
 
-static void test_a_frame_comes_in(void **state)
+static void test_received_frame_reaches_the_guest(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 1514], got[NET_HDR_BYTES + 1514];
 	struct world w;
@@ -424,7 +425,7 @@ static void test_a_frame_comes_in(void **state)
 	stop(&w);
 }
 
-static void test_a_large_frame_takes_many_buffers(void **state)
+static void test_large_frame_takes_many_buffers(void **state)
 {
 	static uint8_t f[NET_HDR_BYTES + NET_LARGE_BYTES + 1];
 	struct world w = {0};
@@ -449,8 +450,8 @@ static void test_a_large_frame_takes_many_buffers(void **state)
 	stop(&w);
 }
 
-/* The rule for a small ring: it gets what fits. */
-static void test_a_ring_smaller_than_a_frame(void **state)
+/* A ring too small for the largest frame gets the frames that fit into all of its buffers. */
+static void test_small_ring_gets_only_frames_that_fit(void **state)
 {
 	static uint8_t f[NET_HDR_BYTES + 20000];
 	struct world w = {0};
@@ -471,7 +472,7 @@ static void test_a_ring_smaller_than_a_frame(void **state)
 	stop(&w);
 }
 
-static void test_without_mergeable_buffers(void **state)
+static void test_frame_takes_one_chain_without_mergeable_buffers(void **state)
 {
 	static uint8_t f[NET_HDR_BYTES + 9000], got[NET_HDR_BYTES + 9000];
 	struct world w;
@@ -518,7 +519,7 @@ static bool header_arrives(uint64_t features, struct header h, uint8_t flags_aft
 	return len;
 }
 
-static void test_a_driver_gets_what_it_asked_for(void **state)
+static void test_only_negotiated_offloads_are_received(void **state)
 {
 	const struct header csum = {1, 0, 0, 0, 34, 16}, valid = {2, 0, 0, 0, 0, 0};
 	const struct header tso4 = {1, 1, 54, 1448, 34, 16}, tso6 = {1, 4, 74, 1448, 54, 16};
@@ -537,7 +538,7 @@ static void test_a_driver_gets_what_it_asked_for(void **state)
 	assert_false(header_arrives(NET_F_GUEST_CSUM | NET_F_GUEST_TSO4, ecn, 0));
 }
 
-static void test_frames_wait_for_buffers(void **state)
+static void test_received_frames_wait_for_buffers(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 100];
 	struct world w;
@@ -557,7 +558,7 @@ static void test_frames_wait_for_buffers(void **state)
 	stop(&w);
 }
 
-static void test_a_lost_tap_is_a_link_that_is_down(void **state)
+static void test_lost_tap_takes_the_link_down(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 60];
 	struct world w;
@@ -586,7 +587,7 @@ static void expect_fault(struct world *w)
 	stop(w);
 }
 
-static void test_buffers_of_the_wrong_kind(void **state)
+static void test_invalid_buffers_are_faults(void **state)
 {
 	struct world w;
 
@@ -607,8 +608,8 @@ static void test_buffers_of_the_wrong_kind(void **state)
 	expect_fault(&w);
 }
 
-/* Chains of many small buffers fill what is taken ahead before a large frame fits. */
-static void test_chains_of_crumbs(void **state)
+/* Chains of many tiny buffers fill the window before it has room for a large frame. */
+static void test_chains_of_tiny_buffers_receive_a_frame(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 300], got[400] = {0};
 	struct world w = {0};
@@ -646,7 +647,7 @@ static void test_chains_of_crumbs(void **state)
 
 /* --- Still, saved, restored --- */
 
-static void test_a_still_device_touches_nothing(void **state)
+static void test_drained_device_uses_no_buffers(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 100];
 	struct world w;
@@ -672,8 +673,8 @@ static void test_a_still_device_touches_nothing(void **state)
 	stop(&w);
 }
 
-/* A child: the same memory, another tap. */
-static void test_a_restored_device_goes_on_with_its_own_tap(void **state)
+/* As a child of a fork: it has the same memory and another tap. */
+static void test_restored_device_continues_with_its_own_tap(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 100], got[200], saved[512];
 	struct wire out = wire_on(saved, sizeof(saved)), in;
@@ -700,7 +701,7 @@ static void test_a_restored_device_goes_on_with_its_own_tap(void **state)
 	vio_mmio_resumed(child.v.mmio);
 	vio_mmio_continue(w.v.mmio);
 	drv_run(&child.v);
-	assert_int_equal(drv_interrupts(&child.v), 0); /* nothing is new to it */
+	assert_int_equal(drv_interrupts(&child.v), 0); /* nothing has changed for the guest */
 
 	f[40] = 'c';
 	tap_send(&child, f, sizeof(f));
@@ -716,7 +717,7 @@ static void test_a_restored_device_goes_on_with_its_own_tap(void **state)
 	stop(&child);
 }
 
-static void test_a_restored_device_tells_of_another_link(void **state)
+static void test_restored_device_reports_a_changed_link(void **state)
 {
 	uint8_t saved[512];
 	struct wire out = wire_on(saved, sizeof(saved)), in;
@@ -738,7 +739,7 @@ static void test_a_restored_device_tells_of_another_link(void **state)
 	stop(&child);
 }
 
-static void test_a_reset_forgets_the_buffers(void **state)
+static void test_reset_drops_receive_buffers(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 100];
 	struct world w;
@@ -754,7 +755,7 @@ static void test_a_reset_forgets_the_buffers(void **state)
 	stop(&w);
 }
 
-static void test_config_space_that_the_driver_reads(void **state)
+static void test_config_space_has_address_and_mtu(void **state)
 {
 	struct world w;
 
@@ -794,7 +795,7 @@ static int make_tap(void)
 	return fd;
 }
 
-/* Hears and says what passes the tap, offloads included. */
+/* Opens a socket for the host's end of the tap, including offloads. */
 static int open_wire(void)
 {
 	struct sockaddr_ll a = {.sll_family = AF_PACKET, .sll_protocol = htons(0x0800)};
@@ -846,7 +847,7 @@ static void talk_over_tap(int tap)
 	memcpy(got + hdr, f + NET_HDR_BYTES, BIG);
 	assert_int_equal(send(wire, got, hdr + BIG, 0), hdr + BIG);
 	drv_run(&w.v);
-	do { /* the kernel has things to say as well */
+	do { /* skips frames that the kernel sends itself */
 		len = receive(&w, got, 1536);
 		assert_true(len > 0);
 	} while (net_get16(got + NET_HDR_BYTES + 12) != 0x0800);
@@ -859,7 +860,7 @@ static void talk_over_tap(int tap)
 }
 
 /* Runs in a process with a network namespace of its own. */
-static void test_a_tap_of_the_kernels(void **state)
+static void test_kernel_tap_carries_frames(void **state)
 {
 	int status;
 	pid_t pid = fork();
@@ -882,29 +883,29 @@ static void test_a_tap_of_the_kernels(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_frame_goes_out),
-		cmocka_unit_test(test_frames_are_held),
-		cmocka_unit_test(test_frames_of_a_wrong_size_or_source_are_dropped),
-		cmocka_unit_test(test_offloads_are_checked),
+		cmocka_unit_test(test_sent_frame_reaches_the_tap),
+		cmocka_unit_test(test_sent_frames_are_held_until_the_release),
+		cmocka_unit_test(test_sent_frames_of_wrong_size_or_source_are_dropped),
+		cmocka_unit_test(test_sent_frames_with_invalid_offloads_are_dropped),
 		cmocka_unit_test(test_offloads_must_be_negotiated),
-		cmocka_unit_test(test_what_the_header_says_besides_is_taken_out),
-		cmocka_unit_test(test_a_full_tap_is_waited_for),
-		cmocka_unit_test(test_without_a_tap_frames_are_dropped),
-		cmocka_unit_test(test_a_frame_comes_in),
-		cmocka_unit_test(test_a_large_frame_takes_many_buffers),
-		cmocka_unit_test(test_a_ring_smaller_than_a_frame),
-		cmocka_unit_test(test_without_mergeable_buffers),
-		cmocka_unit_test(test_a_driver_gets_what_it_asked_for),
-		cmocka_unit_test(test_frames_wait_for_buffers),
-		cmocka_unit_test(test_a_lost_tap_is_a_link_that_is_down),
-		cmocka_unit_test(test_buffers_of_the_wrong_kind),
-		cmocka_unit_test(test_chains_of_crumbs),
-		cmocka_unit_test(test_a_still_device_touches_nothing),
-		cmocka_unit_test(test_a_restored_device_goes_on_with_its_own_tap),
-		cmocka_unit_test(test_a_restored_device_tells_of_another_link),
-		cmocka_unit_test(test_a_reset_forgets_the_buffers),
-		cmocka_unit_test(test_config_space_that_the_driver_reads),
-		cmocka_unit_test(test_a_tap_of_the_kernels),
+		cmocka_unit_test(test_unused_header_fields_are_cleared),
+		cmocka_unit_test(test_sending_waits_while_the_tap_is_full),
+		cmocka_unit_test(test_sent_frames_are_dropped_without_a_tap),
+		cmocka_unit_test(test_received_frame_reaches_the_guest),
+		cmocka_unit_test(test_large_frame_takes_many_buffers),
+		cmocka_unit_test(test_small_ring_gets_only_frames_that_fit),
+		cmocka_unit_test(test_frame_takes_one_chain_without_mergeable_buffers),
+		cmocka_unit_test(test_only_negotiated_offloads_are_received),
+		cmocka_unit_test(test_received_frames_wait_for_buffers),
+		cmocka_unit_test(test_lost_tap_takes_the_link_down),
+		cmocka_unit_test(test_invalid_buffers_are_faults),
+		cmocka_unit_test(test_chains_of_tiny_buffers_receive_a_frame),
+		cmocka_unit_test(test_drained_device_uses_no_buffers),
+		cmocka_unit_test(test_restored_device_continues_with_its_own_tap),
+		cmocka_unit_test(test_restored_device_reports_a_changed_link),
+		cmocka_unit_test(test_reset_drops_receive_buffers),
+		cmocka_unit_test(test_config_space_has_address_and_mtu),
+		cmocka_unit_test(test_kernel_tap_carries_frames),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

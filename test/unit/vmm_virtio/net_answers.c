@@ -85,7 +85,7 @@ static size_t receive(struct world *w, uint8_t *frame)
 	return len - NET_HDR_BYTES;
 }
 
-/* The device answers frames like these; the tap hears nothing of them. */
+/* Sends a frame that the device answers itself: the tap must not get it. */
 static void send_frame(struct world *w, const uint8_t *frame, size_t len)
 {
 	uint8_t heard[2000];
@@ -175,7 +175,7 @@ static size_t make_request(uint8_t *f, const struct ask *a)
 	return len;
 }
 
-/* The value of an option of an answer; NULL when it is not there. */
+/* Returns the value of an option of an answer; NULL when it is absent. */
 static const uint8_t *find(const uint8_t *f, size_t len, uint8_t code, uint8_t *value_len)
 {
 	for (size_t at = BOOTP + 240; at < len && f[at] != 255;) {
@@ -212,7 +212,7 @@ static uint32_t get32(const uint8_t *p)
 	return v;
 }
 
-/* What holds for any answer, checksums included. */
+/* Checks what is the same in all answers, including the checksums. */
 static void check_answer(const uint8_t *f, size_t len)
 {
 	uint16_t udp = net_get16(f + 38);
@@ -236,7 +236,7 @@ static void check_answer(const uint8_t *f, size_t len)
 	assert_int_equal(option32(f, len, 54), ip(NET_GATEWAY_IPV4));
 }
 
-/* Asks and returns the kind of the answer, which is in `answer`; 0: none came. */
+/* Sends a request and returns the kind of the answer, which is in `answer`; 0: no answer. */
 static uint8_t ask(struct world *w, const struct ask *a, uint8_t *answer, size_t *len)
 {
 	uint8_t f[600], n = 0;
@@ -262,7 +262,7 @@ static void check_network(const uint8_t *f, size_t len)
 	assert_int_equal(net_get16(mtu), NET_MTU);
 }
 
-static void test_a_lease(void **state)
+static void test_discover_and_request_get_a_lease(void **state)
 {
 	struct world w;
 	uint8_t f[2000], n;
@@ -291,7 +291,7 @@ static void test_a_lease(void **state)
 	stop(&w);
 }
 
-static void test_a_lease_is_taken_up_again(void **state)
+static void test_lease_can_be_renewed(void **state)
 {
 	struct world w;
 	uint8_t f[2000];
@@ -306,7 +306,7 @@ static void test_a_lease_is_taken_up_again(void **state)
 	stop(&w);
 }
 
-static void test_wrong_addresses_are_refused(void **state)
+static void test_requests_for_other_addresses_are_refused(void **state)
 {
 	const struct ask wrong[] = {
 		{REQUEST, .address = "10.0.0.5"},
@@ -330,7 +330,7 @@ static void test_wrong_addresses_are_refused(void **state)
 	stop(&w);
 }
 
-static void test_an_address_of_its_own_gets_the_rest(void **state)
+static void test_inform_gets_the_network_parameters(void **state)
 {
 	struct world w;
 	uint8_t f[2000], n;
@@ -345,7 +345,7 @@ static void test_an_address_of_its_own_gets_the_rest(void **state)
 	stop(&w);
 }
 
-static void test_what_needs_no_answer(void **state)
+static void test_other_dhcp_messages_get_no_answer(void **state)
 {
 	const struct ask quiet[] = {
 		{RELEASE, .ciaddr = NET_GUEST_IPV4, .server = NET_GATEWAY_IPV4},
@@ -367,9 +367,9 @@ static void test_what_needs_no_answer(void **state)
 	stop(&w);
 }
 
-/* Cut anywhere, and with any one byte another: nothing is read beyond the end, and an answer is a
- * right one. */
-static void test_damaged_requests(void **state)
+/* Cuts a request anywhere, and changes any byte: nothing is read past the end, and each answer is
+ * valid. */
+static void test_damaged_requests_are_handled_safely(void **state)
 {
 	const struct ask a = {REQUEST, .address = NET_GUEST_IPV4, .server = NET_GATEWAY_IPV4,
 			      .client_id = "\1abcdef"};
@@ -401,8 +401,8 @@ static void test_damaged_requests(void **state)
 	assert_true(answered > 1000);
 }
 
-/* Not for the device: another port, protocol or position in a packet. */
-static void test_what_is_no_dhcp(void **state)
+/* Packets with another port, protocol or fragment offset are not for the device. */
+static void test_other_packets_are_not_dhcp(void **state)
 {
 	uint8_t f[600], other[600];
 	size_t len = make_request(f, &(struct ask){.message = DISCOVER});
@@ -420,7 +420,7 @@ static void test_what_is_no_dhcp(void **state)
 	assert_false(net_is_dhcp(f, 41));
 }
 
-static void test_an_answer_waits_for_a_buffer(void **state)
+static void test_answer_waits_for_a_buffer(void **state)
 {
 	struct world w;
 	uint8_t f[2000];
@@ -482,7 +482,7 @@ static void check_advertisement(const uint8_t *f, size_t len, unsigned lifetime)
 	assert_memory_equal(f + 102, a, 16);
 }
 
-static void test_a_router_is_advertised(void **state)
+static void test_router_is_advertised_on_request_and_repeatedly(void **state)
 {
 	uint8_t f[2000];
 	struct world w;
@@ -500,7 +500,7 @@ static void test_a_router_is_advertised(void **state)
 	stop(&w);
 }
 
-static void test_no_router_where_no_packet_goes_out(void **state)
+static void test_no_router_is_advertised_without_ipv6(void **state)
 {
 	uint8_t f[2000];
 	struct world w;
@@ -512,7 +512,7 @@ static void test_no_router_where_no_packet_goes_out(void **state)
 	stop(&w);
 }
 
-static void test_what_is_no_solicitation(void **state)
+static void test_other_packets_are_not_solicitations(void **state)
 {
 	uint8_t f[70];
 	static const struct {
@@ -530,7 +530,7 @@ static void test_what_is_no_solicitation(void **state)
 	}
 }
 
-/* A snapshot that is restored where IPv6 is available or not, unlike before. */
+/* Restores a snapshot; `before` and `after`: IPv6 is available at the save and at the restore. */
 static void restore_elsewhere(bool before, bool after, struct world *child)
 {
 	uint8_t f[2000], saved[512];
@@ -553,7 +553,7 @@ static void restore_elsewhere(bool before, bool after, struct world *child)
 	stop(&w);
 }
 
-static void test_a_router_that_comes_or_goes_with_a_restore(void **state)
+static void test_restore_advertises_or_withdraws_the_router(void **state)
 {
 	struct world child;
 	uint8_t f[2000];
@@ -578,18 +578,18 @@ static void test_a_router_that_comes_or_goes_with_a_restore(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_lease),
-		cmocka_unit_test(test_a_lease_is_taken_up_again),
-		cmocka_unit_test(test_wrong_addresses_are_refused),
-		cmocka_unit_test(test_an_address_of_its_own_gets_the_rest),
-		cmocka_unit_test(test_what_needs_no_answer),
-		cmocka_unit_test(test_damaged_requests),
-		cmocka_unit_test(test_what_is_no_dhcp),
-		cmocka_unit_test(test_an_answer_waits_for_a_buffer),
-		cmocka_unit_test(test_a_router_is_advertised),
-		cmocka_unit_test(test_no_router_where_no_packet_goes_out),
-		cmocka_unit_test(test_what_is_no_solicitation),
-		cmocka_unit_test(test_a_router_that_comes_or_goes_with_a_restore),
+		cmocka_unit_test(test_discover_and_request_get_a_lease),
+		cmocka_unit_test(test_lease_can_be_renewed),
+		cmocka_unit_test(test_requests_for_other_addresses_are_refused),
+		cmocka_unit_test(test_inform_gets_the_network_parameters),
+		cmocka_unit_test(test_other_dhcp_messages_get_no_answer),
+		cmocka_unit_test(test_damaged_requests_are_handled_safely),
+		cmocka_unit_test(test_other_packets_are_not_dhcp),
+		cmocka_unit_test(test_answer_waits_for_a_buffer),
+		cmocka_unit_test(test_router_is_advertised_on_request_and_repeatedly),
+		cmocka_unit_test(test_no_router_is_advertised_without_ipv6),
+		cmocka_unit_test(test_other_packets_are_not_solicitations),
+		cmocka_unit_test(test_restore_advertises_or_withdraws_the_router),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,7 @@ static void assert_fault(struct world *w)
 	assert_int_equal(w->q.next_avail, before);
 }
 
-static void test_a_chain_comes_as_host_addresses(void **state)
+static void test_chain_is_returned_as_host_addresses(void **state)
 {
 	struct world *w = *state;
 
@@ -104,7 +104,7 @@ static void test_a_chain_comes_as_host_addresses(void **state)
 	assert_int_equal(vq_pop(&w->q, &w->c), 0);
 }
 
-static void test_an_empty_queue_gives_nothing(void **state)
+static void test_empty_queue_returns_no_chain(void **state)
 {
 	struct world *w = *state;
 
@@ -114,7 +114,7 @@ static void test_an_empty_queue_gives_nothing(void **state)
 	assert_int_equal(vq_pop(&w->q, &w->c), 0);
 }
 
-static void test_a_looped_chain_is_a_fault(void **state)
+static void test_looped_chain_is_a_fault(void **state)
 {
 	struct world *w = *state;
 
@@ -178,7 +178,7 @@ static void test_empty_descriptors_are_left_out(void **state)
 	assert_int_equal(w->c.nin, 1);
 }
 
-static void test_an_indirect_table_is_followed(void **state)
+static void test_indirect_table_is_followed(void **state)
 {
 	struct world *w = *state;
 
@@ -193,7 +193,7 @@ static void test_an_indirect_table_is_followed(void **state)
 	assert_int_equal(w->c.head, 2);
 }
 
-static void test_indirect_nonsense_is_a_fault(void **state)
+static void test_invalid_indirect_table_is_a_fault(void **state)
 {
 	static const struct desc bad[] = {
 		{TABLE_AT, 0, INDIRECT, 0},	    {TABLE_AT, 17, INDIRECT, 0},
@@ -237,7 +237,7 @@ static void test_indices_wrap_at_65536(void **state)
 	assert_int_equal(vq_pop(&w->q, &w->c), 0);
 }
 
-static void test_without_event_index_the_flag_decides(void **state)
+static void test_driver_flag_suppresses_interrupts_without_event_index(void **state)
 {
 	struct world *w = *state;
 
@@ -248,7 +248,7 @@ static void test_without_event_index_the_flag_decides(void **state)
 	assert_false(vq_should_notify(&w->q));
 }
 
-static void test_event_index_tells_when_it_is_passed(void **state)
+static void test_interrupt_is_due_when_the_event_index_is_passed(void **state)
 {
 	struct world *w = *state;
 	uint16_t *used_event = half(w, AVAIL_AT + 4 + 2 * SIZE);
@@ -285,7 +285,7 @@ static void test_enabled_notification_asks_for_the_next_kick(void **state)
 	assert_true(vq_enable_notification(&w->q));
 }
 
-static void test_unpop_gives_the_same_chain_again(void **state)
+static void test_unpopped_chain_is_popped_again(void **state)
 {
 	struct world *w = *state;
 
@@ -318,7 +318,7 @@ static const char *report_of(const struct vq *q)
 	return text;
 }
 
-static void test_a_report_says_how_far_each_side_is(void **state)
+static void test_report_shows_the_indices_of_both_sides(void **state)
 {
 	struct world *w = *state;
 
@@ -343,8 +343,8 @@ static void test_a_report_says_how_far_each_side_is(void **state)
 					      "flight, signalled up to 0; flags 1\n");
 }
 
-/* A number that a guest writes there is shown, and followed nowhere. */
-static void test_a_report_on_nonsense(void **state)
+/* The report shows an invalid index that the guest wrote, but uses it for nothing. */
+static void test_report_on_invalid_indices_is_safe(void **state)
 {
 	struct world *w = *state;
 
@@ -356,7 +356,7 @@ static void test_a_report_on_nonsense(void **state)
 	assert_string_equal(report_of(&w->q), "not ready, size 8\n");
 }
 
-static void test_bad_address_or_size_is_not_enabled(void **state)
+static void test_queue_with_invalid_address_or_size_is_not_enabled(void **state)
 {
 	struct world *w = *state;
 
@@ -368,11 +368,12 @@ static void test_bad_address_or_size_is_not_enabled(void **state)
 	assert_not_enabled(w, SIZE, DESC_AT, AVAIL_AT, USED_AT + 2);
 	assert_not_enabled(w, SIZE, MEM_BYTES - 16, AVAIL_AT, USED_AT);
 	assert_not_enabled(w, SIZE, DESC_AT, MEM_BYTES - 4, USED_AT);
-	assert_not_enabled(w, SIZE, DESC_AT, AVAIL_AT, MEM_BYTES - 4 - 8 * SIZE); /* event */
+	assert_not_enabled(w, SIZE, DESC_AT, AVAIL_AT,
+			   MEM_BYTES - 4 - 8 * SIZE); /* no room for avail_event */
 	assert_not_enabled(w, SIZE, UINT64_MAX - 15, AVAIL_AT, USED_AT);
 }
 
-static void test_saved_fields_come_back_and_are_checked(void **state)
+static void test_saved_fields_are_restored_and_checked(void **state)
 {
 	struct world *w = *state;
 	uint8_t buf[128];
@@ -436,24 +437,24 @@ static void test_iovecs_are_copied_and_cut_at_any_offset(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_chain_comes_as_host_addresses),
-		T(test_an_empty_queue_gives_nothing),
-		T(test_a_looped_chain_is_a_fault),
+		T(test_chain_is_returned_as_host_addresses),
+		T(test_empty_queue_returns_no_chain),
+		T(test_looped_chain_is_a_fault),
 		T(test_indices_out_of_range_are_faults),
 		T(test_buffers_outside_of_memory_are_faults),
 		T(test_readable_after_writable_is_a_fault),
 		T(test_empty_descriptors_are_left_out),
-		T(test_an_indirect_table_is_followed),
-		T(test_indirect_nonsense_is_a_fault),
+		T(test_indirect_table_is_followed),
+		T(test_invalid_indirect_table_is_a_fault),
 		T(test_indices_wrap_at_65536),
-		T(test_without_event_index_the_flag_decides),
-		T(test_event_index_tells_when_it_is_passed),
+		T(test_driver_flag_suppresses_interrupts_without_event_index),
+		T(test_interrupt_is_due_when_the_event_index_is_passed),
 		T(test_enabled_notification_asks_for_the_next_kick),
-		T(test_unpop_gives_the_same_chain_again),
-		T(test_a_report_says_how_far_each_side_is),
-		T(test_a_report_on_nonsense),
-		T(test_bad_address_or_size_is_not_enabled),
-		T(test_saved_fields_come_back_and_are_checked),
+		T(test_unpopped_chain_is_popped_again),
+		T(test_report_shows_the_indices_of_both_sides),
+		T(test_report_on_invalid_indices_is_safe),
+		T(test_queue_with_invalid_address_or_size_is_not_enabled),
+		T(test_saved_fields_are_restored_and_checked),
 		T(test_iovecs_are_copied_and_cut_at_any_offset),
 	};
 

@@ -16,7 +16,7 @@ static void *run_loop(void *arg)
 	return NULL;
 }
 
-/* As drv_start, but the loop is served elsewhere. */
+/* Does the same as drv_start, but does not run the loop, which another thread runs. */
 static void start(struct drv *v)
 {
 	drv_negotiate(v, DRV_F_EVENT_IDX);
@@ -38,7 +38,7 @@ static void ask(struct drv *v, uint64_t at)
 	drv_write(v, DRV_INT_ACK, drv_read(v, DRV_INT_STATUS));
 }
 
-static void test_requests_and_resets_from_another_thread(void **state)
+static void test_vcpu_thread_can_kick_and_reset_a_device_in_use(void **state)
 {
 	struct vio_dev *dev;
 	struct drv v;
@@ -54,7 +54,7 @@ static void test_requests_and_resets_from_another_thread(void **state)
 		for (int i = 0; i < 10; i++)
 			ask(&v, at);
 		drv_add(&v, 0, &(struct drv_buf){at, 64, true}, 1);
-		drv_kick(&v, 0); /* and is gone before the answer, or not */
+		drv_kick(&v, 0); /* the next start resets the device before or after the answer */
 	}
 	drv_write(&v, DRV_STATUS, 0);
 	event_loop_stop(v.loop);
@@ -65,7 +65,7 @@ static void test_requests_and_resets_from_another_thread(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_requests_and_resets_from_another_thread),
+		cmocka_unit_test(test_vcpu_thread_can_kick_and_reset_a_device_in_use),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The socket device between a guest's driver in a buffer and real stream sockets. */
+/* The socket device between a fake guest driver and real stream sockets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ struct world {
 	struct drv v;
 	uint64_t tx; /* a buffer for one packet */
 	struct packet p;
-	int small_socket;    /* bytes to send that new sockets hold; 0: as usual */
+	int small_socket;    /* size of the send buffers of new sockets; 0: the default */
 	int result, results; /* of vio_vsock_connect */
 };
 
@@ -187,7 +187,7 @@ static void send_raw(struct world *w, const struct packet *p, const void *data, 
 struct peer {
 	int host; /* the test's end of the stream */
 	uint32_t host_port, guest_port;
-	uint32_t alloc, fwd; /* what the guest tells of its buffer */
+	uint32_t alloc, fwd; /* the guest's buf_alloc and fwd_cnt */
 };
 
 static void say(struct world *w, const struct peer *c, uint16_t op, uint32_t flags,
@@ -282,7 +282,7 @@ static size_t fill_from_host(const struct peer *c)
 
 /* --- tests --- */
 
-static void test_bytes_pass_both_ways(void **state)
+static void test_data_passes_both_ways(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5555);
@@ -300,7 +300,7 @@ static void test_bytes_pass_both_ways(void **state)
 	close(c.host);
 }
 
-static void test_refusal_is_reported(void **state)
+static void test_refused_connection_is_reported(void **state)
 {
 	struct world *w = *state;
 	struct peer c = dial(w, 1);
@@ -316,7 +316,7 @@ static void test_refusal_is_reported(void **state)
 	close(c.host);
 }
 
-static void test_no_answer_times_out(void **state)
+static void test_unanswered_request_times_out(void **state)
 {
 	struct world *w = *state;
 	struct peer c = dial(w, 1);
@@ -333,7 +333,7 @@ static void test_no_answer_times_out(void **state)
 	close(c.host);
 }
 
-static void test_a_caller_that_hangs_up_gives_up(void **state)
+static void test_request_is_cancelled_when_the_caller_closes(void **state)
 {
 	struct world *w = *state;
 	struct peer c = dial(w, 1);
@@ -345,7 +345,7 @@ static void test_a_caller_that_hangs_up_gives_up(void **state)
 	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
 }
 
-static void test_a_request_waits_for_the_driver(void **state)
+static void test_request_waits_for_the_driver(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
@@ -363,7 +363,7 @@ static void test_a_request_waits_for_the_driver(void **state)
 	teardown(state);
 }
 
-static void test_what_belongs_to_no_connection_is_reset(void **state)
+static void test_packet_without_a_connection_is_reset(void **state)
 {
 	struct world *w = *state;
 	struct peer none = {.host_port = 1234, .guest_port = 99, .alloc = 1000};
@@ -390,7 +390,7 @@ static void test_what_belongs_to_no_connection_is_reset(void **state)
 	expect_silence(w);
 }
 
-static void test_nonsense_on_a_connection_resets_it(void **state)
+static void test_invalid_packet_resets_its_connection(void **state)
 {
 	static const uint16_t ops[] = {0, REQUEST, RESPONSE, 8, 0xffff};
 	struct world *w = *state;
@@ -414,7 +414,7 @@ static void test_nonsense_on_a_connection_resets_it(void **state)
 	assert_int_equal(drv_read(&w->v, DRV_STATUS), 15);
 }
 
-static void test_packets_that_lie_about_their_length_are_faults(void **state)
+static void test_packet_with_a_wrong_length_is_a_fault(void **state)
 {
 	static const uint32_t lies[] = {2, 65536, UINT32_MAX};
 	struct world *w = *state;
@@ -442,7 +442,7 @@ static void test_packets_that_lie_about_their_length_are_faults(void **state)
 	assert_int_equal(drv_read(&w->v, DRV_STATUS), 15 | DRV_NEEDS_RESET);
 }
 
-static void test_a_receive_buffer_without_room_is_a_fault(void **state)
+static void test_receive_buffer_without_room_is_a_fault(void **state)
 {
 	struct world *w = *state;
 
@@ -454,7 +454,7 @@ static void test_a_receive_buffer_without_room_is_a_fault(void **state)
 	close(c.host);
 }
 
-static void test_the_guest_gets_no_more_than_it_has_room_for(void **state)
+static void test_data_to_the_guest_stays_within_its_credit(void **state)
 {
 	struct world *w = *state;
 	struct peer c = dial(w, 5);
@@ -475,7 +475,8 @@ static void test_the_guest_gets_no_more_than_it_has_room_for(void **state)
 	for (got = 0; hear(w) && w->p.op == RW;)
 		got += w->p.len;
 	assert_int_equal(got, 6000);
-	/* Lies: more read than was sent, a shrunken buffer. No more comes than that allows. */
+	/* The guest lies: it claims to have read more than was sent, and a smaller buffer. The
+	 * device sends no more than these numbers allow. */
 	c.fwd = 17000;
 	say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
 	assert_int_equal(w->p.op, CREDIT_REQUEST);
@@ -488,10 +489,10 @@ static void test_the_guest_gets_no_more_than_it_has_room_for(void **state)
 	expect(w, CREDIT_REQUEST);
 	expect_silence(w);
 	close(c.host);
-	drv_run(&w->v); /* a hang-up that can't be passed on yet keeps nobody busy */
+	drv_run(&w->v); /* a hang-up that cannot be passed on yet does not keep the loop busy */
 }
 
-/* Sends as long as the credit the device gave allows; returns how much that was. */
+/* Sends as much as the credit from the device allows; returns the number of bytes. */
 static uint32_t send_all_credit(struct world *w, struct peer *c)
 {
 	static uint8_t zeros[4096];
@@ -510,7 +511,7 @@ static uint32_t send_all_credit(struct world *w, struct peer *c)
 	return sent;
 }
 
-static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
+static void test_host_that_does_not_read_applies_back_pressure(void **state)
 {
 	struct world *w = *state;
 	struct peer slow = connected(w, 5), quick = connected(w, 6);
@@ -519,7 +520,8 @@ static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
 	size_t got = 0;
 	ssize_t n;
 
-	assert_true(sent >= CREDIT && sent < 4 << 20); /* a socket's buffer and ours */
+	assert_true(sent >= CREDIT &&
+		    sent < 4 << 20); /* the buffers of the socket and of the device */
 	say(w, &quick, RW, 0, "me too", 6);
 	expect_host_hears(&quick, "me too");
 	expect_silence(w);
@@ -538,10 +540,10 @@ static void test_a_host_that_does_not_read_holds_the_guest_back(void **state)
 }
 
 /*
- * A socket with a small buffer and a host that reads odd amounts: everything passes through the
- * device's buffer, many times around.
+ * The socket has a small buffer, and the host reads odd amounts: all bytes pass through the
+ * device's ring buffer, which wraps many times.
  */
-static void test_a_slow_host_gets_every_byte_in_order(void **state)
+static void test_slow_host_gets_every_byte_in_order(void **state)
 {
 	struct world *w = *state;
 	w->small_socket = 8192;
@@ -569,14 +571,14 @@ static void test_a_slow_host_gets_every_byte_in_order(void **state)
 	close(c.host);
 }
 
-static void test_more_than_the_credit_resets(void **state)
+static void test_guest_that_exceeds_its_credit_is_reset(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
 	static uint8_t zeros[65536];
 
 	send_all_credit(w, &c);
-	/* Some of what we know of may be in the socket by now, but never a whole buffer more. */
+	/* The socket may have taken some of the data meanwhile, but less than a whole buffer. */
 	for (int i = 0; i < 33 && !hear(w); i++)
 		say(w, &c, RW, 0, zeros, 4096);
 	assert_int_equal(w->p.op, RST);
@@ -584,7 +586,7 @@ static void test_more_than_the_credit_resets(void **state)
 	close(c.host);
 }
 
-static void test_a_credit_request_is_answered(void **state)
+static void test_credit_request_is_answered(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -597,7 +599,7 @@ static void test_a_credit_request_is_answered(void **state)
 	close(c.host);
 }
 
-static void test_the_host_closes_one_way(void **state)
+static void test_host_can_close_one_direction(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -616,7 +618,7 @@ static void test_the_host_closes_one_way(void **state)
 	close(c.host);
 }
 
-static void test_the_guest_closes_one_way(void **state)
+static void test_guest_can_close_one_direction(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -633,7 +635,7 @@ static void test_the_guest_closes_one_way(void **state)
 	close(c.host);
 }
 
-static void test_a_guest_that_reads_no_more(void **state)
+static void test_guest_can_stop_receiving(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -649,7 +651,7 @@ static void test_a_guest_that_reads_no_more(void **state)
 	assert_int_equal(w->p.flags, 3);
 }
 
-static void test_the_end_comes_after_all_data(void **state)
+static void test_end_is_delivered_after_all_data(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -674,7 +676,7 @@ static void test_the_end_comes_after_all_data(void **state)
 	close(c.host);
 }
 
-static void test_a_host_that_leaves_ends_the_guests_side(void **state)
+static void test_host_close_ends_the_guests_side(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5), d = connected(w, 6);
@@ -696,7 +698,7 @@ static void test_a_host_that_leaves_ends_the_guests_side(void **state)
 	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
 }
 
-static void test_a_host_that_leaves_data_unread_resets(void **state)
+static void test_host_close_with_unread_data_resets(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -707,7 +709,7 @@ static void test_a_host_that_leaves_data_unread_resets(void **state)
 	assert_int_equal(vio_vsock_connections(w->v.dev), 0);
 }
 
-static void test_a_guest_that_resets_ends_the_hosts_side(void **state)
+static void test_guest_reset_ends_the_hosts_side(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -721,7 +723,7 @@ static void test_a_guest_that_resets_ends_the_hosts_side(void **state)
 	close(c.host);
 }
 
-static void test_many_connections_and_not_one_more(void **state)
+static void test_number_of_connections_is_limited(void **state)
 {
 	struct world *w = *state;
 	static struct peer c[MAX_CONNS];
@@ -764,8 +766,8 @@ static void test_connections_take_turns(void **state)
 		c[i].alloc = 1u << 30;
 		say(w, &c[i], CREDIT_UPDATE, 0, NULL, 0);
 	}
-	/* Whose data is seen first fills the buffers that lie there; from then on they alternate.
-	 */
+	/* The first connection fills the buffers that are offered already; from then on the
+	 * connections alternate. */
 	for (int i = 0; i < RX_BUFS + 40; i++) {
 		for (int k = 0; k < 4; k++)
 			fill_from_host(&c[k]);
@@ -779,13 +781,14 @@ static void test_connections_take_turns(void **state)
 	}
 }
 
-static void test_a_flood_is_bounded(void **state)
+static void test_number_of_pending_resets_is_limited(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
 	unsigned resets = 0;
 
-	/* Without receive buffers no answer goes out; the guest can't make us keep them all. */
+	/* Without receive buffers, no answer can be sent, and the device keeps only a limited
+	 * number. */
 	drv_start(&w->v, DRV_F_EVENT_IDX, 256);
 	expect_host_eof(&c);
 	close(c.host);
@@ -804,7 +807,7 @@ static void test_a_flood_is_bounded(void **state)
 	close(c.host);
 }
 
-/* As in a fork: the device is quiesced, saved and resumed. */
+/* Quiesces, saves and resumes the device, as a fork does. */
 static void take_image(struct world *w)
 {
 	static uint8_t buf[8192];
@@ -848,7 +851,7 @@ static void stream(struct world *w, uint64_t total, bool forks)
 			say(w, &c, RW, 0, chunk, 4096);
 			said += 4096;
 			if (w->v.dev->quiesced)
-				break; /* its one buffer is taken when the device goes on */
+				break; /* the device takes its one buffer when it continues */
 		}
 		if (forks)
 			take_image(w);
@@ -879,17 +882,17 @@ static void stream(struct world *w, uint64_t total, bool forks)
 	close(c.host);
 }
 
-static void test_much_data_arrives_intact(void **state)
+static void test_large_stream_arrives_intact(void **state)
 {
 	stream(*state, 100u << 20, false);
 }
 
-static void test_forks_lose_no_byte(void **state)
+static void test_forks_lose_no_byte_of_a_stream(void **state)
 {
 	stream(*state, 8u << 20, true);
 }
 
-static void test_a_still_device_touches_nothing_and_goes_on(void **state)
+static void test_drained_device_sends_nothing_until_continue(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -903,7 +906,7 @@ static void test_a_still_device_touches_nothing_and_goes_on(void **state)
 	close(c.host);
 }
 
-static void test_a_reset_drops_connections(void **state)
+static void test_reset_drops_connections(void **state)
 {
 	struct world *w = *state;
 	struct peer up = connected(w, 5), asked = dial(w, 6);
@@ -920,7 +923,7 @@ static void test_a_reset_drops_connections(void **state)
 	close(asked.host);
 }
 
-static void test_freeing_tells_who_waits(void **state)
+static void test_free_fails_pending_requests(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
@@ -955,7 +958,7 @@ static struct world *restored(struct world *from)
 	return w;
 }
 
-static void test_a_restored_guest_drops_the_old_before_it_sees_the_new(void **state)
+static void test_restored_guest_drops_old_connections_before_it_gets_new_ones(void **state)
 {
 	struct world *parent = *state;
 	struct peer old = connected(parent, 5);
@@ -966,7 +969,7 @@ static void test_a_restored_guest_drops_the_old_before_it_sees_the_new(void **st
 
 	vio_mmio_resumed(w->v.mmio);
 	struct peer c = dial(w, 5);
-	expect_silence(w); /* not before the event was dealt with */
+	expect_silence(w); /* nothing is sent before the guest has handled the event */
 	assert_true(drv_interrupts(&w->v) > 0);
 	assert_true(drv_used(&w->v, EVENT, &head, &len));
 	assert_int_equal(len, 4);
@@ -1015,8 +1018,9 @@ static void send_credit(struct world *w, const struct peer *c)
 	offer_raw(w, &p, NULL, 0);
 }
 
-/* One interrupt for a quarter of the queue; what is left over, after a while or for an image. */
-static void test_buffers_come_back_together(void **state)
+/* There is one interrupt for a quarter of the queue. The rest is returned after a while, or before
+ * the device is saved. */
+static void test_used_buffers_are_returned_in_batches(void **state)
 {
 	struct world *w = *state;
 	struct peer c = connected(w, 5);
@@ -1050,8 +1054,8 @@ static void test_buffers_come_back_together(void **state)
 	close(c.host);
 }
 
-/* Payload is the guest's memory: it is not kept from it in bulk. */
-static void test_large_buffers_come_back_sooner(void **state)
+/* Used buffers with payload hold memory of the guest: only few bytes of it are held back. */
+static void test_large_buffers_are_returned_sooner(void **state)
 {
 	static uint8_t data[60000];
 	struct world *w = *state;
@@ -1077,8 +1081,8 @@ static void test_large_buffers_come_back_sooner(void **state)
 	close(c.host);
 }
 
-/* A driver that chose a small queue waits for none of it. */
-static void test_a_small_queue_comes_back_at_once(void **state)
+/* A driver with a small queue gets each buffer back at once. */
+static void test_buffers_of_a_small_queue_are_returned_at_once(void **state)
 {
 	struct world *w = *state;
 	struct packet p = {.src_cid = CID, .dst_cid = 2, .dst_port = 9, .type = 1, .op = RW};
@@ -1089,7 +1093,7 @@ static void test_a_small_queue_comes_back_at_once(void **state)
 	assert_int_equal(given_back(w), 1);
 }
 
-static void test_restore_checks_the_fields(void **state)
+static void test_restore_refuses_invalid_fields(void **state)
 {
 	struct world *w = *state, *other = calloc(1, sizeof(*other));
 	uint8_t buf[1024];
@@ -1113,15 +1117,15 @@ static uint32_t advertised_size(struct world *w, unsigned queue)
 	return drv_read(&w->v, DRV_QUEUE_MAX);
 }
 
-static void test_few_receive_buffers_are_asked_for(void **state)
+static void test_receive_queue_is_advertised_as_small(void **state)
 {
 	assert_int_equal(advertised_size(*state, RX), 64);
 	assert_int_equal(advertised_size(*state, TX), 256);
 	assert_int_equal(advertised_size(*state, EVENT), 256);
 }
 
-/* Snapshots made when the device still advertised 256 have more. */
-static void test_an_image_with_more_receive_buffers_is_restored(void **state)
+/* Snapshots made when the device still advertised 256 receive buffers can be restored. */
+static void test_image_with_a_larger_receive_queue_is_restored(void **state)
 {
 	struct world *w = *state;
 
@@ -1155,8 +1159,8 @@ static void has(const char *report, const char *text)
 		fail_msg("no \"%s\" in:\n%s", text, report);
 }
 
-/* A guest that takes no more, and what waits for it in the socket. */
-static void test_a_report_tells_the_credit(void **state)
+/* The report shows that the guest takes no more data, and how much waits in the socket. */
+static void test_report_shows_the_credit(void **state)
 {
 	struct world *w = *state;
 	struct peer c = dial(w, 5);
@@ -1186,7 +1190,7 @@ static void test_a_report_tells_the_credit(void **state)
 	close(c.host);
 }
 
-static void test_a_report_names_so_many_connections(void **state)
+static void test_report_lists_a_limited_number_of_connections(void **state)
 {
 	struct world *w = *state;
 
@@ -1197,8 +1201,8 @@ static void test_a_report_names_so_many_connections(void **state)
 	has(report_of(w), "\n  and 3 connections more\n");
 }
 
-/* The vCPU that holds it may never release it. */
-static void test_a_report_waits_for_no_lock(void **state)
+/* A vCPU may hold the lock and never release it. */
+static void test_report_does_not_wait_for_the_lock(void **state)
 {
 	struct world *w = *state;
 
@@ -1212,45 +1216,45 @@ static void test_a_report_waits_for_no_lock(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_bytes_pass_both_ways),
-		T(test_refusal_is_reported),
-		T(test_no_answer_times_out),
-		T(test_a_caller_that_hangs_up_gives_up),
-		cmocka_unit_test(test_a_request_waits_for_the_driver),
-		T(test_what_belongs_to_no_connection_is_reset),
-		T(test_nonsense_on_a_connection_resets_it),
-		T(test_packets_that_lie_about_their_length_are_faults),
-		T(test_a_receive_buffer_without_room_is_a_fault),
-		T(test_the_guest_gets_no_more_than_it_has_room_for),
-		T(test_a_host_that_does_not_read_holds_the_guest_back),
-		T(test_a_slow_host_gets_every_byte_in_order),
-		T(test_more_than_the_credit_resets),
-		T(test_a_credit_request_is_answered),
-		T(test_the_host_closes_one_way),
-		T(test_the_guest_closes_one_way),
-		T(test_a_guest_that_reads_no_more),
-		T(test_the_end_comes_after_all_data),
-		T(test_a_host_that_leaves_ends_the_guests_side),
-		T(test_a_host_that_leaves_data_unread_resets),
-		T(test_a_guest_that_resets_ends_the_hosts_side),
-		T(test_many_connections_and_not_one_more),
+		T(test_data_passes_both_ways),
+		T(test_refused_connection_is_reported),
+		T(test_unanswered_request_times_out),
+		T(test_request_is_cancelled_when_the_caller_closes),
+		cmocka_unit_test(test_request_waits_for_the_driver),
+		T(test_packet_without_a_connection_is_reset),
+		T(test_invalid_packet_resets_its_connection),
+		T(test_packet_with_a_wrong_length_is_a_fault),
+		T(test_receive_buffer_without_room_is_a_fault),
+		T(test_data_to_the_guest_stays_within_its_credit),
+		T(test_host_that_does_not_read_applies_back_pressure),
+		T(test_slow_host_gets_every_byte_in_order),
+		T(test_guest_that_exceeds_its_credit_is_reset),
+		T(test_credit_request_is_answered),
+		T(test_host_can_close_one_direction),
+		T(test_guest_can_close_one_direction),
+		T(test_guest_can_stop_receiving),
+		T(test_end_is_delivered_after_all_data),
+		T(test_host_close_ends_the_guests_side),
+		T(test_host_close_with_unread_data_resets),
+		T(test_guest_reset_ends_the_hosts_side),
+		T(test_number_of_connections_is_limited),
 		T(test_connections_take_turns),
-		T(test_a_flood_is_bounded),
-		T(test_much_data_arrives_intact),
-		T(test_forks_lose_no_byte),
-		T(test_a_still_device_touches_nothing_and_goes_on),
-		T(test_a_reset_drops_connections),
-		cmocka_unit_test(test_freeing_tells_who_waits),
-		T(test_a_restored_guest_drops_the_old_before_it_sees_the_new),
-		T(test_buffers_come_back_together),
-		T(test_large_buffers_come_back_sooner),
-		T(test_a_small_queue_comes_back_at_once),
-		T(test_restore_checks_the_fields),
-		T(test_few_receive_buffers_are_asked_for),
-		T(test_an_image_with_more_receive_buffers_is_restored),
-		T(test_a_report_tells_the_credit),
-		T(test_a_report_names_so_many_connections),
-		T(test_a_report_waits_for_no_lock),
+		T(test_number_of_pending_resets_is_limited),
+		T(test_large_stream_arrives_intact),
+		T(test_forks_lose_no_byte_of_a_stream),
+		T(test_drained_device_sends_nothing_until_continue),
+		T(test_reset_drops_connections),
+		cmocka_unit_test(test_free_fails_pending_requests),
+		T(test_restored_guest_drops_old_connections_before_it_gets_new_ones),
+		T(test_used_buffers_are_returned_in_batches),
+		T(test_large_buffers_are_returned_sooner),
+		T(test_buffers_of_a_small_queue_are_returned_at_once),
+		T(test_restore_refuses_invalid_fields),
+		T(test_receive_queue_is_advertised_as_small),
+		T(test_image_with_a_larger_receive_queue_is_restored),
+		T(test_report_shows_the_credit),
+		T(test_report_lists_a_limited_number_of_connections),
+		T(test_report_does_not_wait_for_the_lock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
