@@ -91,7 +91,7 @@ static int load(const struct kernel *k, struct err *e)
 	return r;
 }
 
-static void test_good_kernel(void **state)
+static void test_valid_kernel_is_loaded(void **state)
 {
 	struct kernel k = good_kernel();
 	int fd = kernel_file(&k);
@@ -106,7 +106,7 @@ static void test_good_kernel(void **state)
 	close(fd);
 }
 
-/* Each turns one number of a good kernel bad; the sentence names what is wrong. */
+/* Each function makes one number of a valid kernel invalid, which the error must name. */
 static void bad_magic(struct kernel *k)
 {
 	k->h.e_ident[1] = 'X';
@@ -209,7 +209,7 @@ static const struct {
 	{entry_in_tables, "below 1 MiB or outside"},
 };
 
-static void test_bad_kernels(void **state)
+static void test_invalid_kernels_are_refused(void **state)
 {
 	for (size_t i = 0; i < sizeof(bad_kernels) / sizeof(bad_kernels[0]); i++) {
 		struct kernel k = good_kernel();
@@ -222,7 +222,7 @@ static void test_bad_kernels(void **state)
 	}
 }
 
-static void test_kernel_cut_short_anywhere(void **state)
+static void test_truncated_kernel_is_refused(void **state)
 {
 	struct kernel k = good_kernel();
 	uint64_t entry, end;
@@ -238,7 +238,7 @@ static void test_kernel_cut_short_anywhere(void **state)
 	}
 }
 
-static void test_cmdline(void **state)
+static void test_cmdline_lists_devices_and_is_limited(void **state)
 {
 	const struct boot_device devices[] = {{0xd0000000, 5}, {0xd0001000, 6}};
 	char out[CMDLINE_SIZE], client[CMDLINE_SIZE];
@@ -252,13 +252,13 @@ static void test_cmdline(void **state)
 	client[sizeof(client) - 1] = '\0';
 	assert_int_equal(boot_cmdline(out, client, devices, 2, &e), -E2BIG);
 	assert_non_null(strstr(e.text, "2047"));
-	/* The longest that fits is whole. */
+	/* The longest command line that fits is not truncated. */
 	for (size_t n = sizeof(client) - 1; boot_cmdline(out, client, devices, 2, &e); n--)
 		client[n] = '\0';
 	assert_int_equal(strlen(out), CMDLINE_SIZE - 1);
 }
 
-static void test_boot_parameters(void **state)
+static void test_boot_parameters_describe_memory_and_initrd(void **state)
 {
 	struct kernel k = good_kernel();
 	struct boot_source src = {.initrd_fd = file_of("initrd", 6, 5000), .vcpus = 2};
@@ -282,7 +282,7 @@ static void test_boot_parameters(void **state)
 	close(src.initrd_fd);
 }
 
-static void test_initrd_does_not_fit(void **state)
+static void test_initrd_that_does_not_fit_is_refused(void **state)
 {
 	struct kernel k = good_kernel();
 	struct boot_source src = {
@@ -306,7 +306,7 @@ static uint8_t sum(const uint8_t *p, size_t len)
 	return s;
 }
 
-static void test_mptable(void **state)
+static void test_mptable_lists_every_vcpu(void **state)
 {
 	for (unsigned vcpus = 1; vcpus <= 32; vcpus++) {
 		const uint8_t *floating = mem.base + MPTABLE_ADDR, *table;
@@ -338,13 +338,17 @@ static void test_mptable(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_good_kernel, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_bad_kernels, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_kernel_cut_short_anywhere, set_up, tear_down),
-		cmocka_unit_test(test_cmdline),
-		cmocka_unit_test_setup_teardown(test_boot_parameters, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_initrd_does_not_fit, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_mptable, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_valid_kernel_is_loaded, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_invalid_kernels_are_refused, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_truncated_kernel_is_refused, set_up,
+						tear_down),
+		cmocka_unit_test(test_cmdline_lists_devices_and_is_limited),
+		cmocka_unit_test_setup_teardown(test_boot_parameters_describe_memory_and_initrd,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_initrd_that_does_not_fit_is_refused, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_mptable_lists_every_vcpu, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

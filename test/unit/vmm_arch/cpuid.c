@@ -26,7 +26,7 @@ static const struct kvm_cpuid_entry2 *find(uint32_t function, uint32_t index)
 	return NULL;
 }
 
-/* A host that offers everything. */
+/* Makes a host that offers every feature. */
 static void offer_all(bool amd)
 {
 	struct kvm_cpuid_entry2 *l;
@@ -54,7 +54,7 @@ static void offer_all(bool amd)
 	add(0x8000001e, 0);
 }
 
-static void test_topology(void **state)
+static void test_topology_matches_the_number_of_vcpus(void **state)
 {
 	offer_all(false);
 	for (unsigned n = 1; n <= 32; n++) {
@@ -75,7 +75,7 @@ static void test_topology(void **state)
 	assert_null(find(0x1f, 0));
 }
 
-static void test_amd_topology(void **state)
+static void test_amd_leaves_have_the_topology(void **state)
 {
 	offer_all(true);
 	cpuid_for_vcpu(&guest, &host, 3, 4);
@@ -87,8 +87,8 @@ static void test_amd_topology(void **state)
 	assert_false(find(0x80000001, 0)->ecx & 2);
 }
 
-/* What an image does not carry is not offered, whatever the host has. */
-static void test_masked(void **state)
+/* A feature whose state a snapshot cannot hold is not offered, even if the host has it. */
+static void test_features_missing_from_snapshots_are_masked(void **state)
 {
 	offer_all(false);
 	cpuid_for_vcpu(&guest, &host, 0, 2);
@@ -106,8 +106,8 @@ static void test_masked(void **state)
 	assert_int_equal(find(1, 0)->ecx >> 31 & find(1, 0)->ecx >> 24 & find(1, 0)->ecx >> 21, 1);
 }
 
-/* A host whose list is full leaves no room for the topology, and nothing is written past it. */
-static void test_full_list(void **state)
+/* If the host's list is full, there is no room for the topology, and it is left out. */
+static void test_full_list_is_not_overrun(void **state)
 {
 	offer_all(false);
 	while (host.nent < KVM_CPUID_MAX)
@@ -119,10 +119,10 @@ static void test_full_list(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_topology),
-		cmocka_unit_test(test_amd_topology),
-		cmocka_unit_test(test_masked),
-		cmocka_unit_test(test_full_list),
+		cmocka_unit_test(test_topology_matches_the_number_of_vcpus),
+		cmocka_unit_test(test_amd_leaves_have_the_topology),
+		cmocka_unit_test(test_features_missing_from_snapshots_are_masked),
+		cmocka_unit_test(test_full_list_is_not_overrun),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static struct layer_stack *open_stack(int base, const int *sealed, unsigned n)
 	return s;
 }
 
-/* Writes through the stack the way its user does. */
+/* Writes through the stack in the same steps as the disk device. */
 static void write_cluster(struct layer_stack *s, unsigned i, uint8_t byte)
 {
 	uint8_t data[4096];
@@ -55,7 +55,7 @@ static void write_cluster(struct layer_stack *s, unsigned i, uint8_t byte)
 	layer_written(s, i * 4096ull, 4096);
 }
 
-/* First byte of a cluster as the stack shows it; -1 for "zeros, nowhere stored". */
+/* Returns the first byte of a cluster as the stack maps it; -1: zeros that no layer stores. */
 static int first_byte(const struct layer_stack *s, unsigned i)
 {
 	struct layer_extent extent = layer_map(s, i * 4096ull, 4096);
@@ -67,7 +67,7 @@ static int first_byte(const struct layer_stack *s, unsigned i)
 	return byte;
 }
 
-/* A sealed layer with clusters 2 and 5, over `sealed`. */
+/* Makes a sealed layer that has clusters 2 and 5, on top of the layers `sealed`. */
 static int make_sealed(const int *sealed, unsigned n, uint8_t byte)
 {
 	struct layer_stack *s = open_stack(-1, sealed, n);
@@ -93,7 +93,7 @@ static struct err expect_refused(int sealed_fd)
 	return e;
 }
 
-static void test_the_base_shows_through_and_ends_in_zeros(void **state)
+static void test_unwritten_clusters_read_from_the_base_or_as_zeros(void **state)
 {
 	int base = new_file();
 	struct layer_extent extent;
@@ -116,7 +116,7 @@ static void test_the_base_shows_through_and_ends_in_zeros(void **state)
 	close(base);
 }
 
-static void test_runs_follow_the_topmost_layer(void **state)
+static void test_each_extent_comes_from_the_topmost_layer(void **state)
 {
 	int bottom = make_sealed(NULL, 0, 'a');
 	int top = make_sealed(&bottom, 1, 'b');
@@ -143,7 +143,7 @@ static void test_runs_follow_the_topmost_layer(void **state)
 	close(top);
 }
 
-static void test_a_partial_write_of_a_foreign_cluster_is_a_copy(void **state)
+static void test_partial_write_copies_an_unwritten_cluster(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
 	struct layer_extent extent;
@@ -160,7 +160,7 @@ static void test_a_partial_write_of_a_foreign_cluster_is_a_copy(void **state)
 	layer_stack_free(s);
 }
 
-static void test_a_sealed_layer_is_kept_and_the_next_is_fresh(void **state)
+static void test_seal_keeps_the_layer_and_adds_an_empty_one(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
 	int first = layer_writable_fd(s);
@@ -180,7 +180,7 @@ static void test_a_sealed_layer_is_kept_and_the_next_is_fresh(void **state)
 	close(reopened);
 }
 
-static void test_a_seal_that_fails_changes_nothing(void **state)
+static void test_failed_seal_changes_nothing(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
 	int not_empty = new_file(), fd = layer_writable_fd(s);
@@ -198,8 +198,8 @@ static void test_a_seal_that_fails_changes_nothing(void **state)
 	close(not_empty);
 }
 
-/* Between the two steps the disk is as before; abandoned, it is so for good. */
-static void test_a_seal_can_be_abandoned(void **state)
+/* Between prepare and abandon, and afterwards, the disk is as before. */
+static void test_abandoned_seal_changes_nothing(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
 	int fresh = new_file(), fd = layer_writable_fd(s), reopened = dup(fd);
@@ -221,7 +221,7 @@ static void test_a_seal_can_be_abandoned(void **state)
 	assert_int_equal(ftruncate(fresh, 0), 0);
 	assert_int_equal(layer_stack_prepare(s, fresh, NULL), 0);
 	layer_stack_commit(s);
-	layer_stack_abandon(s); /* too late: nothing happens */
+	layer_stack_abandon(s); /* too late: does nothing */
 	assert_int_equal(layer_writable_fd(s), fresh);
 	assert_int_equal(layer_sealed_fds(s, fds), 1);
 	assert_int_equal(fds[0], fd);
@@ -234,7 +234,7 @@ static void test_a_seal_can_be_abandoned(void **state)
 	close(reopened);
 }
 
-static void test_no_more_is_sealed_than_can_be_opened(void **state)
+static void test_seal_fails_at_the_maximum_of_layers(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
 	struct err e = {0};
@@ -249,7 +249,7 @@ static void test_no_more_is_sealed_than_can_be_opened(void **state)
 	layer_stack_free(s);
 }
 
-static void test_an_unsealed_layer_is_refused(void **state)
+static void test_unsealed_layer_is_refused(void **state)
 {
 	struct layer_stack *s = open_stack(-1, NULL, 0);
 
@@ -258,7 +258,7 @@ static void test_an_unsealed_layer_is_refused(void **state)
 	layer_stack_free(s);
 }
 
-static void test_one_bent_byte_anywhere_is_refused(void **state)
+static void test_any_changed_metadata_byte_is_refused(void **state)
 {
 	int fd = make_sealed(NULL, 0, 'a');
 
@@ -275,7 +275,7 @@ static void test_one_bent_byte_anywhere_is_refused(void **state)
 	close(fd);
 }
 
-static void test_a_file_cut_anywhere_is_refused(void **state)
+static void test_truncated_file_is_refused(void **state)
 {
 	int fd = make_sealed(NULL, 0, 'a');
 
@@ -286,7 +286,7 @@ static void test_a_file_cut_anywhere_is_refused(void **state)
 	close(fd);
 }
 
-/* Changes a field and makes the checksum right again: the field itself must be refused. */
+/* Changes a field and corrects the checksum, so that the field itself must be refused. */
 static void set_field(int fd, off_t at, uint32_t value)
 {
 	uint8_t head[DATA];
@@ -300,7 +300,7 @@ static void set_field(int fd, off_t at, uint32_t value)
 	assert_int_equal(pwrite(fd, head, sizeof(head), 0), sizeof(head));
 }
 
-static void test_foreign_fields_are_named(void **state)
+static void test_error_names_the_invalid_field(void **state)
 {
 	static const struct {
 		off_t at;
@@ -344,7 +344,7 @@ static void test_layers_in_the_wrong_order_are_refused(void **state)
 	layer_stack_free(s);
 }
 
-#define BITMAP_PAGE_SPAN (128ull << 20) /* what a page of a bitmap is for */
+#define BITMAP_PAGE_SPAN (128ull << 20) /* bytes of the disk per page of the bitmap */
 
 static struct layer_stack *open_disk(const int *sealed, unsigned n, uint64_t disk_bytes)
 {
@@ -368,7 +368,7 @@ static int seal(struct layer_stack *s)
 	return fd;
 }
 
-static void test_a_disk_may_have_grown_since_a_layer_was_sealed(void **state)
+static void test_layer_of_a_disk_that_grew_is_opened(void **state)
 {
 	const unsigned last = BITMAP_PAGE_SPAN / 4096 - 1;
 	struct layer_stack *s = open_disk(NULL, 0, BITMAP_PAGE_SPAN);
@@ -417,7 +417,7 @@ static void test_disk_that_shrank_or_grew_by_less_than_a_bitmap_page_is_refused(
 	}
 }
 
-static void test_bad_sizes_and_files_are_refused(void **state)
+static void test_invalid_sizes_and_files_are_refused(void **state)
 {
 	static const uint64_t sizes[] = {0, 100, 4097, LAYER_DISK_MAX + 4096, UINT64_MAX - 4095};
 	struct layer_stack *s;
@@ -441,22 +441,22 @@ static void test_bad_sizes_and_files_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_base_shows_through_and_ends_in_zeros),
-		cmocka_unit_test(test_runs_follow_the_topmost_layer),
-		cmocka_unit_test(test_a_partial_write_of_a_foreign_cluster_is_a_copy),
-		cmocka_unit_test(test_a_sealed_layer_is_kept_and_the_next_is_fresh),
-		cmocka_unit_test(test_a_seal_that_fails_changes_nothing),
-		cmocka_unit_test(test_a_seal_can_be_abandoned),
-		cmocka_unit_test(test_no_more_is_sealed_than_can_be_opened),
-		cmocka_unit_test(test_an_unsealed_layer_is_refused),
-		cmocka_unit_test(test_one_bent_byte_anywhere_is_refused),
-		cmocka_unit_test(test_a_file_cut_anywhere_is_refused),
-		cmocka_unit_test(test_foreign_fields_are_named),
+		cmocka_unit_test(test_unwritten_clusters_read_from_the_base_or_as_zeros),
+		cmocka_unit_test(test_each_extent_comes_from_the_topmost_layer),
+		cmocka_unit_test(test_partial_write_copies_an_unwritten_cluster),
+		cmocka_unit_test(test_seal_keeps_the_layer_and_adds_an_empty_one),
+		cmocka_unit_test(test_failed_seal_changes_nothing),
+		cmocka_unit_test(test_abandoned_seal_changes_nothing),
+		cmocka_unit_test(test_seal_fails_at_the_maximum_of_layers),
+		cmocka_unit_test(test_unsealed_layer_is_refused),
+		cmocka_unit_test(test_any_changed_metadata_byte_is_refused),
+		cmocka_unit_test(test_truncated_file_is_refused),
+		cmocka_unit_test(test_error_names_the_invalid_field),
 		cmocka_unit_test(test_layers_in_the_wrong_order_are_refused),
-		cmocka_unit_test(test_a_disk_may_have_grown_since_a_layer_was_sealed),
+		cmocka_unit_test(test_layer_of_a_disk_that_grew_is_opened),
 		cmocka_unit_test(
 			test_disk_that_shrank_or_grew_by_less_than_a_bitmap_page_is_refused),
-		cmocka_unit_test(test_bad_sizes_and_files_are_refused),
+		cmocka_unit_test(test_invalid_sizes_and_files_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

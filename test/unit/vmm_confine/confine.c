@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The system call filters, each tried in a process of its own: it lives, or the kernel kills it. */
+/* The system call filters. Each attempt runs in a separate process, which the kernel kills if a
+ * call is not allowed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 typedef int confine_fn(struct confine *c, struct err *e);
 
-/* The filters in their order, and the call after them. */
+/* The filters to set, in order, and the call to attempt afterwards. */
 struct attempt {
 	confine_fn *filters[2];
 	long call, args[3];
@@ -35,7 +36,7 @@ static void attempt(const struct attempt *a)
 		if (a->filters[i](c, &e))
 			_exit(2);
 	syscall(a->call, a->args[0], a->args[1], a->args[2]);
-	syscall(SYS_exit_group, 0); /* a sanitizer would do more at _exit */
+	syscall(SYS_exit_group, 0); /* not _exit, for which a sanitizer makes more calls */
 }
 
 static bool is_allowed(struct attempt a)
@@ -60,8 +61,8 @@ static bool set_flags(long flags)
 	return is_allowed((struct attempt){{confine_loop}, SYS_fcntl, {-1, F_SETFL, flags}});
 }
 
-/* An image's files are open once, for all VMs that have it. */
-static void test_flags_of_a_shared_file_can_not_be_set(void **state)
+/* All VMs of an image share its open files, so a flag that one of them sets affects all. */
+static void test_only_the_nonblock_flag_can_be_changed(void **state)
 {
 	assert_true(set_flags(O_RDWR | O_NONBLOCK));
 	assert_true(set_flags(O_RDWR));
@@ -76,7 +77,7 @@ static bool request(confine_fn *first, confine_fn *second, long nr)
 	return is_allowed((struct attempt){{first, second}, SYS_ioctl, {-1, nr, 0}});
 }
 
-static void test_a_running_vcpu_can_only_run(void **state)
+static void test_running_vcpu_thread_can_only_run(void **state)
 {
 	assert_true(request(confine_vcpu, NULL, KVM_SET_REGS));
 	assert_true(request(confine_vcpu, NULL, KVM_IRQ_LINE));
@@ -87,7 +88,7 @@ static void test_a_running_vcpu_can_only_run(void **state)
 	assert_true(request(confine_vcpu, confine_running_vcpu, KVM_RUN));
 }
 
-static void test_the_loop_only_reads_vcpus_that_run(void **state)
+static void test_loop_thread_can_only_read_running_vcpus(void **state)
 {
 	assert_true(request(confine_loop, NULL, KVM_SET_SREGS));
 	assert_false(request(confine_loop, confine_running_loop, KVM_SET_SREGS));
@@ -99,13 +100,13 @@ static void test_the_loop_only_reads_vcpus_that_run(void **state)
 	assert_false(request(confine_loop, confine_running_loop, FIONBIO));
 }
 
-static void test_the_last_filter_stays_the_last(void **state)
+static void test_no_filter_can_be_added_to_the_last(void **state)
 {
 	assert_false(is_allowed(
 		(struct attempt){{confine_vcpu, confine_running_vcpu}, SYS_seccomp, {1, 4, 0}}));
 	assert_false(is_allowed(
 		(struct attempt){{confine_loop, confine_running_loop}, SYS_seccomp, {1, 4, 0}}));
-	/* Before it, only a filter of the same kind can be set. */
+	/* Before the last filter, only a filter of the same kind can be set. */
 	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_seccomp, {1, 0, 0}}));
 	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_prctl, {22, 1, 0}}));
 }
@@ -113,10 +114,10 @@ static void test_the_last_filter_stays_the_last(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_flags_of_a_shared_file_can_not_be_set),
-		cmocka_unit_test(test_a_running_vcpu_can_only_run),
-		cmocka_unit_test(test_the_loop_only_reads_vcpus_that_run),
-		cmocka_unit_test(test_the_last_filter_stays_the_last),
+		cmocka_unit_test(test_only_the_nonblock_flag_can_be_changed),
+		cmocka_unit_test(test_running_vcpu_thread_can_only_run),
+		cmocka_unit_test(test_loop_thread_can_only_read_running_vcpus),
+		cmocka_unit_test(test_no_filter_can_be_added_to_the_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

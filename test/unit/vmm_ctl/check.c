@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rules of single messages; whole conversations are in test/native. */
+/* Rules for single messages; sequences of messages are tested in test/native. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static struct ctl_msg message(enum ctl_type type, unsigned nfds)
 	return m;
 }
 
-static void test_good_requests(void **state)
+static void test_valid_requests_are_accepted(void **state)
 {
 	static const struct {
 		enum ctl_type type;
@@ -42,7 +42,7 @@ static void test_good_requests(void **state)
 	}
 }
 
-static void test_fills_count_their_descriptors(void **state)
+static void test_fill_must_have_the_right_number_of_descriptors(void **state)
 {
 	for (unsigned layers = 0; layers <= CTL_LAYERS_MAX; layers++) {
 		struct ctl_msg boot = message(CTL_FILL, 4 + layers);
@@ -59,7 +59,7 @@ static void test_fills_count_their_descriptors(void **state)
 	}
 }
 
-static void test_restores_count_memory_layers(void **state)
+static void test_memory_layers_of_a_restore_are_limited(void **state)
 {
 	for (unsigned n = 0; n <= CTL_MEMORY_MAX + 1; n++) {
 		struct ctl_msg m = message(CTL_FILL, 4 + n + 3);
@@ -75,7 +75,7 @@ static void test_restores_count_memory_layers(void **state)
 	}
 }
 
-static void test_ram_is_even_and_within_its_limits(void **state)
+static void test_ram_size_must_be_even_and_within_limits(void **state)
 {
 	static const struct {
 		uint32_t ram_mib;
@@ -92,7 +92,7 @@ static void test_ram_is_even_and_within_its_limits(void **state)
 	}
 }
 
-static void test_a_fill_names_its_instance(void **state)
+static void test_fill_without_an_instance_is_refused(void **state)
 {
 	struct ctl_msg m = message(CTL_FILL, 3);
 	struct err e = {0};
@@ -104,7 +104,7 @@ static void test_a_fill_names_its_instance(void **state)
 	assert_int_equal(ctl_check_request(&m, sizeof(m), 3, &e), 0);
 }
 
-static void test_any_length_but_the_right_one(void **state)
+static void test_wrong_length_is_refused(void **state)
 {
 	struct ctl_msg m = message(CTL_STATS, 0);
 
@@ -118,12 +118,12 @@ static void test_any_length_but_the_right_one(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good_requests),
-		cmocka_unit_test(test_fills_count_their_descriptors),
-		cmocka_unit_test(test_restores_count_memory_layers),
-		cmocka_unit_test(test_ram_is_even_and_within_its_limits),
-		cmocka_unit_test(test_a_fill_names_its_instance),
-		cmocka_unit_test(test_any_length_but_the_right_one),
+		cmocka_unit_test(test_valid_requests_are_accepted),
+		cmocka_unit_test(test_fill_must_have_the_right_number_of_descriptors),
+		cmocka_unit_test(test_memory_layers_of_a_restore_are_limited),
+		cmocka_unit_test(test_ram_size_must_be_even_and_within_limits),
+		cmocka_unit_test(test_fill_without_an_instance_is_refused),
+		cmocka_unit_test(test_wrong_length_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

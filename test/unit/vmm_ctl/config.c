@@ -43,7 +43,7 @@ static int parse(struct vm_config *out, struct err *e, char *const *extra)
 
 #define PARSE(c, e, ...) parse(c, e, (char *[]){__VA_ARGS__, NULL})
 
-static void test_all_given(void **state)
+static void test_all_options_are_parsed(void **state)
 {
 	struct vm_config c;
 	struct err e = {0};
@@ -63,7 +63,7 @@ static void test_all_given(void **state)
 	assert_true(c.ipv6);
 }
 
-static void test_defaults(void **state)
+static void test_omitted_options_get_defaults(void **state)
 {
 	struct vm_config c;
 	struct err e = {0};
@@ -99,7 +99,7 @@ static const struct {
 	{{"--help"}, "\"--help\" is not an option"},
 };
 
-static void test_refused(void **state)
+static void test_invalid_options_are_refused(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
 		struct vm_config c;
@@ -111,7 +111,7 @@ static void test_refused(void **state)
 	}
 }
 
-static void test_taps(void **state)
+static void test_invalid_taps_are_refused(void **state)
 {
 	struct vm_config c;
 	struct err e = {0};
@@ -120,14 +120,14 @@ static void test_taps(void **state)
 		PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0", "--tap-fd", file),
 		-EBADF);
 	assert_non_null(strstr(e.text, "is not a tap"));
-	/* One that blocks would stop the loop. */
+	/* A blocking tap would block the event loop. */
 	assert_int_equal(PARSE(&c, &e, "--vcpus", "1", "--ram-mib", "128", "--slot", "0",
 			       "--tap-fd", device),
 			 -EBADF);
 	assert_non_null(strstr(e.text, "must be non-blocking"));
 }
 
-static void test_descriptors(void **state)
+static void test_invalid_descriptors_are_refused(void **state)
 {
 	char *swapped[] = {"x", "--kvm-fd",  listener, "--ctl-fd", device, "--vcpus",
 			   "1", "--ram-mib", "128",    "--slot",   "0"};
@@ -145,7 +145,7 @@ static void test_descriptors(void **state)
 	assert_non_null(strstr(e.text, "not an open device"));
 }
 
-static void test_proc(void **state)
+static void test_proc_fd_must_be_on_a_procfs(void **state)
 {
 	scoped_fd int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct vm_config c;
@@ -166,9 +166,12 @@ static void test_proc(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_given), cmocka_unit_test(test_defaults),
-		cmocka_unit_test(test_refused),	  cmocka_unit_test(test_descriptors),
-		cmocka_unit_test(test_proc),	  cmocka_unit_test(test_taps),
+		cmocka_unit_test(test_all_options_are_parsed),
+		cmocka_unit_test(test_omitted_options_get_defaults),
+		cmocka_unit_test(test_invalid_options_are_refused),
+		cmocka_unit_test(test_invalid_descriptors_are_refused),
+		cmocka_unit_test(test_proc_fd_must_be_on_a_procfs),
+		cmocka_unit_test(test_invalid_taps_are_refused),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -57,7 +57,7 @@ static void read_id(struct world *w, uint32_t id[WORDS])
 		id[i] = in(w, (uint16_t)(PORT + PLATFORM_GENERATION_ID + 4 * i));
 }
 
-/* Saves one and restores the other; whether that went well. */
+/* Saves `from` and restores it as `to`. Returns whether the state was valid. */
 static bool copy(const struct world *from, struct world *to)
 {
 	uint8_t saved[8];
@@ -69,7 +69,7 @@ static bool copy(const struct world *from, struct world *to)
 	return !r.bad && !wire_left(&r);
 }
 
-static void test_is_found_by_its_magic(void **state)
+static void test_device_is_found_by_its_magic(void **state)
 {
 	struct world w;
 	uint8_t beyond[4];
@@ -81,7 +81,7 @@ static void test_is_found_by_its_magic(void **state)
 	stop(&w);
 }
 
-static void test_each_copy_has_an_id_of_its_own(void **state)
+static void test_each_copy_has_a_new_id(void **state)
 {
 	uint32_t id[3][WORDS], again[WORDS];
 	struct world parent, child;
@@ -101,7 +101,7 @@ static void test_each_copy_has_an_id_of_its_own(void **state)
 	stop(&child);
 }
 
-static void test_a_promise_is_part_of_a_copy(void **state)
+static void test_copy_keeps_the_promises(void **state)
 {
 	struct world parent, child;
 
@@ -121,7 +121,7 @@ static void test_a_promise_is_part_of_a_copy(void **state)
 	stop(&child);
 }
 
-static void test_other_writes_vanish(void **state)
+static void test_other_writes_are_ignored(void **state)
 {
 	uint32_t before[WORDS], after[WORDS];
 	struct world w;
@@ -140,7 +140,7 @@ static void test_other_writes_vanish(void **state)
 	stop(&w);
 }
 
-static void test_hostile_state(void **state)
+static void test_invalid_saved_state_is_refused(void **state)
 {
 	struct world w;
 
@@ -161,11 +161,11 @@ static void test_hostile_state(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_is_found_by_its_magic),
-		cmocka_unit_test(test_each_copy_has_an_id_of_its_own),
-		cmocka_unit_test(test_a_promise_is_part_of_a_copy),
-		cmocka_unit_test(test_other_writes_vanish),
-		cmocka_unit_test(test_hostile_state),
+		cmocka_unit_test(test_device_is_found_by_its_magic),
+		cmocka_unit_test(test_each_copy_has_a_new_id),
+		cmocka_unit_test(test_copy_keeps_the_promises),
+		cmocka_unit_test(test_other_writes_are_ignored),
+		cmocka_unit_test(test_invalid_saved_state_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

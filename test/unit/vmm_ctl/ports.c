@@ -87,7 +87,7 @@ static void test_cmos_clock_shows_the_time(void **state)
 	} while (before != after);
 	shown = timegm(&t);
 	assert_int_equal(shown, before);
-	/* No update under way, and the registers mean what was assumed. */
+	/* No update is in progress, and the registers are in the expected format. */
 	assert_int_equal(cmos_at(b, 10) & 0x80, 0);
 	assert_int_equal(cmos_at(b, 11) & 0x06, 0x02);
 	cmos_free(c);
@@ -114,7 +114,7 @@ static void test_cmos_index_is_restored(void **state)
 	bus_free(b);
 }
 
-static void test_serial_raises_its_line(void **state)
+static void test_serial_port_raises_its_interrupt(void **state)
 {
 	struct err e = {0};
 	struct irq_line line;
@@ -131,7 +131,7 @@ static void test_serial_raises_its_line(void **state)
 	assert_int_equal(read(line.fd, &count, sizeof(count)), sizeof(count));
 	assert_int_equal(in(b, SERIAL_PORT + 2) & 7, 2);
 	assert_int_equal(in(b, SERIAL_PORT + 2) & 7, 1);
-	/* The divisor hides behind the data register while DLAB is set. */
+	/* While DLAB is set, the divisor replaces the data register. */
 	out(b, SERIAL_PORT + 3, 0x83);
 	out(b, SERIAL_PORT, 0x42);
 	assert_int_equal(in(b, SERIAL_PORT), 0x42);
@@ -149,7 +149,7 @@ int main(void)
 		cmocka_unit_test(test_reset_and_power_off_are_requested),
 		cmocka_unit_test(test_cmos_clock_shows_the_time),
 		cmocka_unit_test(test_cmos_index_is_restored),
-		cmocka_unit_test(test_serial_raises_its_line),
+		cmocka_unit_test(test_serial_port_raises_its_interrupt),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The seeds of the fuzz target ctl_message: one good request of each kind, and those with most in
- * them. They are made here, so that they keep to the protocol as it is; after a change of it,
- * `RAMET_WRITE_SEEDS=1 unit_vmm_ctl_seeds` writes them anew.
+ * The seeds of the fuzz target ctl_message: one valid request of each kind, and the requests with
+ * the most content. This program makes them, so that they follow the current protocol. After a
+ * change of the protocol, `RAMET_WRITE_SEEDS=1 unit_vmm_ctl_seeds` writes the files again.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 
 static const struct {
 	const char *name;
-	struct ctl_msg msg; /* but for its version and number */
+	struct ctl_msg msg; /* without its version and number */
 } seeds[] = {
 	{"fill-boot",
 	 {.type = CTL_FILL,
@@ -85,7 +85,7 @@ static FILE *open_seed(size_t i, const char *mode)
 	return f;
 }
 
-static void test_each_is_taken(void **state)
+static void test_each_seed_is_accepted(void **state)
 {
 	bool seen[CTL_INSPECT + 1] = {0};
 
@@ -102,7 +102,7 @@ static void test_each_is_taken(void **state)
 		assert_true(seen[type] || type == 5); /* which was CTL_SAVE */
 }
 
-static void test_the_files_are_these(void **state)
+static void test_seed_files_are_up_to_date(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(seeds); i++) {
 		struct seed s = seed(i), found;
@@ -130,8 +130,8 @@ static void write_seeds(void)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_is_taken),
-		cmocka_unit_test(test_the_files_are_these),
+		cmocka_unit_test(test_each_seed_is_accepted),
+		cmocka_unit_test(test_seed_files_are_up_to_date),
 	};
 
 	if (getenv("RAMET_WRITE_SEEDS"))

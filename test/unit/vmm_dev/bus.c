@@ -37,7 +37,7 @@ static void dev_write(void *dev, uint64_t offset, const uint8_t *data, uint32_t 
 
 static const struct bus_ops ops = {dev_read, dev_write};
 
-static void test_an_access_reaches_its_device(void **state)
+static void test_access_reaches_its_device(void **state)
 {
 	struct seen low = {0}, high = {0}, port = {0};
 	uint8_t data[8] = {1, 2, 3, 4};
@@ -60,7 +60,7 @@ static void test_an_access_reaches_its_device(void **state)
 	bus_free(b);
 }
 
-static void test_where_nothing_is_reads_give_ones(void **state)
+static void test_reads_outside_of_devices_return_ones(void **state)
 {
 	static const struct {
 		uint64_t addr;
@@ -84,7 +84,7 @@ static void test_where_nothing_is_reads_give_ones(void **state)
 	bus_free(b);
 }
 
-static void test_overlaps_are_refused(void **state)
+static void test_overlapping_and_invalid_ranges_are_refused(void **state)
 {
 	struct seen s;
 	struct bus *b;
@@ -98,7 +98,7 @@ static void test_overlaps_are_refused(void **state)
 	bus_free(b);
 }
 
-static void test_the_bus_has_its_limit(void **state)
+static void test_number_of_devices_is_limited(void **state)
 {
 	struct seen s;
 	struct bus *b;
@@ -114,10 +114,10 @@ static void test_the_bus_has_its_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_an_access_reaches_its_device),
-		cmocka_unit_test(test_where_nothing_is_reads_give_ones),
-		cmocka_unit_test(test_overlaps_are_refused),
-		cmocka_unit_test(test_the_bus_has_its_limit),
+		cmocka_unit_test(test_access_reaches_its_device),
+		cmocka_unit_test(test_reads_outside_of_devices_return_ones),
+		cmocka_unit_test(test_overlapping_and_invalid_ranges_are_refused),
+		cmocka_unit_test(test_number_of_devices_is_limited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void watch(struct world *w, uint32_t events)
 	assert_int_equal(event_watch_add(w->loop, w->a, events, on_event, w, &w->watch, NULL), 0);
 }
 
-static void test_a_watch_is_level_triggered(void **state)
+static void test_watch_is_level_triggered(void **state)
 {
 	struct world *w = *state;
 
@@ -80,7 +80,7 @@ static void test_a_watch_is_level_triggered(void **state)
 	assert_int_equal(event_loop_turn(w->loop, 0), 0);
 }
 
-static void test_only_a_muted_watch_hears_no_hang_up(void **state)
+static void test_only_a_muted_watch_ignores_a_hang_up(void **state)
 {
 	struct world *w = *state;
 
@@ -108,7 +108,7 @@ static void on_event_delete_both(void *arg, uint32_t events)
 	w->watch = w->other = NULL;
 }
 
-static void test_a_watch_deleted_in_a_callback_is_not_called_again(void **state)
+static void test_watch_deleted_in_a_callback_is_not_called_again(void **state)
 {
 	struct world *w = *state;
 
@@ -123,7 +123,7 @@ static void test_a_watch_deleted_in_a_callback_is_not_called_again(void **state)
 	assert_int_equal(event_loop_turn(w->loop, 0), 0);
 }
 
-static void test_a_watch_on_no_descriptor_is_an_error(void **state)
+static void test_watch_on_a_closed_descriptor_is_an_error(void **state)
 {
 	struct world *w = *state;
 	struct err e = {0};
@@ -148,7 +148,7 @@ static void on_timer(void *arg)
 		event_loop_stop(n->w->loop);
 }
 
-static void test_timers_run_in_order_once(void **state)
+static void test_timers_run_once_in_order(void **state)
 {
 	struct world *w = *state;
 	struct named_timer n[4];
@@ -189,11 +189,11 @@ static void test_another_thread_stops_the_loop(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_watch_is_level_triggered),
-		T(test_only_a_muted_watch_hears_no_hang_up),
-		T(test_a_watch_deleted_in_a_callback_is_not_called_again),
-		T(test_a_watch_on_no_descriptor_is_an_error),
-		T(test_timers_run_in_order_once),
+		T(test_watch_is_level_triggered),
+		T(test_only_a_muted_watch_ignores_a_hang_up),
+		T(test_watch_deleted_in_a_callback_is_not_called_again),
+		T(test_watch_on_a_closed_descriptor_is_an_error),
+		T(test_timers_run_once_in_order),
 		T(test_another_thread_stops_the_loop),
 	};
 

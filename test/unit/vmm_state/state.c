@@ -55,7 +55,7 @@ static void fix_checksum(uint8_t *f, size_t len)
 	wire_put_u32(&h, crc32c(0, f + 24, len - 24));
 }
 
-static void test_good_file(void **state)
+static void test_valid_file_is_parsed(void **state)
 {
 	struct state_file img;
 	struct err e = {0};
@@ -69,7 +69,7 @@ static void test_good_file(void **state)
 	assert_memory_equal(body, "a vcpu", 6);
 }
 
-static void test_any_byte_damaged(void **state)
+static void test_any_flipped_bit_is_refused(void **state)
 {
 	struct state_file img;
 
@@ -86,7 +86,7 @@ static void test_any_byte_damaged(void **state)
 	}
 }
 
-static void test_cut_short_anywhere(void **state)
+static void test_truncated_file_is_refused(void **state)
 {
 	struct state_file img;
 
@@ -97,7 +97,7 @@ static void test_cut_short_anywhere(void **state)
 
 		memcpy(cut, file, len);
 		assert_true(state_parse(&img, cut, len, DEVICES, &e) < 0);
-		/* With the length and checksum of what is left it is still not whole. */
+		/* Is refused even if its length and checksum are those of the rest. */
 		if (len >= 24) {
 			fix_checksum(cut, len);
 			assert_true(state_parse(&img, cut, len, DEVICES, &e) < 0);
@@ -105,8 +105,8 @@ static void test_cut_short_anywhere(void **state)
 	}
 }
 
-/* Every byte of the body set to the worst, under a checksum that is right. */
-static void test_hostile_body(void **state)
+/* Sets each byte of the body to 0xff, and corrects the checksum. */
+static void test_hostile_body_is_refused_or_harmless(void **state)
 {
 	static uint8_t copy[ROOM];
 	struct state_file img;
@@ -125,7 +125,7 @@ static void test_hostile_body(void **state)
 	}
 }
 
-static void test_other_devices(void **state)
+static void test_other_devices_are_refused(void **state)
 {
 	struct state_file img;
 	struct err e = {0};
@@ -137,7 +137,7 @@ static void test_other_devices(void **state)
 	assert_non_null(strstr(e.text, "8 sections, expected 7"));
 }
 
-static void test_other_version(void **state)
+static void test_next_version_is_refused(void **state)
 {
 	struct state_file img;
 	struct err e = {0};
@@ -148,8 +148,8 @@ static void test_other_version(void **state)
 	assert_non_null(strstr(e.text, "version 4"));
 }
 
-/* The version before has no generation, and must have none. */
-static void test_the_version_before(void **state)
+/* A file of the previous version is refused if it has a generation. */
+static void test_previous_version_is_parsed_without_a_generation(void **state)
 {
 	struct state_file img;
 	struct err e = {0};
@@ -172,7 +172,7 @@ static void test_the_version_before(void **state)
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -ENOTSUP);
 }
 
-static void test_too_big_to_write(void **state)
+static void test_state_that_does_not_fit_is_an_error(void **state)
 {
 	uint8_t small[40];
 	struct err e = {0};
@@ -183,7 +183,7 @@ static void test_too_big_to_write(void **state)
 	assert_int_equal(state_finish(&w, &e), -E2BIG);
 }
 
-/* Every byte another value, so that a field left out or swapped shows. */
+/* Sets every byte to another value, so that a missing or swapped field is detected. */
 static void fill_pattern(void *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -203,8 +203,8 @@ static struct vcpu_state *full_vcpu(void)
 	return s;
 }
 
-/* Written, read and written again, a vCPU is the same, and its known fields came back. */
-static void test_vcpu_round_trip(void **state)
+/* A vCPU that is written, read and written again has the same bytes and fields. */
+static void test_written_vcpu_is_read_back(void **state)
 {
 	static uint8_t first[ROOM], second[ROOM];
 	scoped_free struct vcpu_state *in = full_vcpu(), *out = calloc(1, sizeof(*out));
@@ -229,7 +229,7 @@ static void test_vcpu_round_trip(void **state)
 			 out->msrs.entries[KVM_MSRS_MAX - 1].data);
 }
 
-static void test_vcpu_cut_short_anywhere(void **state)
+static void test_truncated_vcpu_is_refused(void **state)
 {
 	static uint8_t buf[ROOM];
 	scoped_free struct vcpu_state *in = full_vcpu(), *out = calloc(1, sizeof(*out));
@@ -244,8 +244,8 @@ static void test_vcpu_cut_short_anywhere(void **state)
 	}
 }
 
-/* Counts that would write past their arrays. */
-static void test_vcpu_counts(void **state)
+/* Sets each 4 bytes to 0xff: among them are counts that exceed their arrays. */
+static void test_counts_in_a_vcpu_are_checked(void **state)
 {
 	static uint8_t buf[ROOM];
 	scoped_free struct vcpu_state *in = full_vcpu(), *out = calloc(1, sizeof(*out));
@@ -259,7 +259,7 @@ static void test_vcpu_counts(void **state)
 
 		memcpy(saved, buf + at, 4);
 		memset(buf + at, 0xff, 4);
-		/* ASan and the counts below tell when one of them was believed. */
+		/* If an invalid count is accepted, ASan or the checks below detect it. */
 		if (!vcpu_state_read(&r, out, &e)) {
 			assert_true(out->cpuid.nent <= KVM_CPUID_MAX);
 			assert_true(out->msrs.nmsrs <= KVM_MSRS_MAX);
@@ -270,7 +270,7 @@ static void test_vcpu_counts(void **state)
 	}
 }
 
-static void test_vm_round_trip(void **state)
+static void test_written_vm_is_read_back(void **state)
 {
 	static uint8_t first[4096], second[4096];
 	struct vm_state in, out;
@@ -297,18 +297,18 @@ static void test_vm_round_trip(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good_file),
-		cmocka_unit_test(test_any_byte_damaged),
-		cmocka_unit_test(test_cut_short_anywhere),
-		cmocka_unit_test(test_hostile_body),
-		cmocka_unit_test(test_other_devices),
-		cmocka_unit_test(test_other_version),
-		cmocka_unit_test(test_the_version_before),
-		cmocka_unit_test(test_too_big_to_write),
-		cmocka_unit_test(test_vcpu_round_trip),
-		cmocka_unit_test(test_vcpu_cut_short_anywhere),
-		cmocka_unit_test(test_vcpu_counts),
-		cmocka_unit_test(test_vm_round_trip),
+		cmocka_unit_test(test_valid_file_is_parsed),
+		cmocka_unit_test(test_any_flipped_bit_is_refused),
+		cmocka_unit_test(test_truncated_file_is_refused),
+		cmocka_unit_test(test_hostile_body_is_refused_or_harmless),
+		cmocka_unit_test(test_other_devices_are_refused),
+		cmocka_unit_test(test_next_version_is_refused),
+		cmocka_unit_test(test_previous_version_is_parsed_without_a_generation),
+		cmocka_unit_test(test_state_that_does_not_fit_is_an_error),
+		cmocka_unit_test(test_written_vcpu_is_read_back),
+		cmocka_unit_test(test_truncated_vcpu_is_refused),
+		cmocka_unit_test(test_counts_in_a_vcpu_are_checked),
+		cmocka_unit_test(test_written_vm_is_read_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
