@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * By hand: starts a ramet-vmm, boots a kernel in it and prints what it logs.
+ * A tool for use by hand: starts a ramet-vmm, boots a kernel in it and prints its log.
  *   ctl-client [--vcpus N] [--ram-mib M] [--serial] [--initrd FILE] [--disk FILE]
  *              [--cmdline TEXT] [--save-after TEXT] [--exec CODE] RAMET-VMM KERNEL
- * With --save-after, once a line of the log has TEXT the VM is saved, a second VM is restored from
- * that, and goes on in its place. With --exec the guest's agent then runs CODE in Python, twice,
- * and the client ends; else it ends when the guest does.
+ * With --save-after, the VM is saved when a line of the log contains TEXT, and a second VM is
+ * restored from it and replaces it. With --exec, the guest's agent then runs CODE in Python, twice,
+ * and the client ends; otherwise the client ends when the guest does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +98,7 @@ static double now_ms(void)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* The VM's log goes to our standard output until `until` was in it, or the VM process ends. */
+/* Copies the VM's log to standard output until the log contains `until`, or the VM process ends. */
 static bool copy_log(struct vmm *v, const char *until)
 {
 	char line[4096];

@@ -25,7 +25,7 @@
 
 #define RAM_MIB 128
 #define MIB	(1u << 20)
-#define HDR	12 /* what a tap puts before each frame */
+#define HDR	12 /* bytes of the header that a tap puts before each frame */
 
 static const uint8_t guest_mac[6] = NET_GUEST_MAC;
 
@@ -93,7 +93,7 @@ static void guest_says(struct box *b, uint64_t value)
 	} __attribute__((packed)) got;
 
 	worker_do(&b->w, WORKER_SEND, 0, 0, value);
-	/* The guest's buffer came back: the frame is there. */
+	/* The device has returned the guest's buffer, so the frame has arrived. */
 	assert_int_equal(recv(b->net, &got, sizeof(got), 0), sizeof(got));
 	assert_memory_equal(got.f.from, guest_mac, 6);
 	assert_int_equal(got.f.type, WORKER_ETHERTYPE);
@@ -141,7 +141,7 @@ static void test_frames_pass_both_ways(void **state)
 	stop(&b);
 }
 
-/* Devices of parent and children go on where they were, each on its own network. */
+/* The devices of parent and children continue where they were, each on its own network. */
 static void test_each_child_has_its_own_network(void **state)
 {
 	struct box parent = boot(), child, grandchild;
@@ -164,8 +164,8 @@ static void test_each_child_has_its_own_network(void **state)
 	stop(&parent);
 }
 
-/* A frame that comes while there is nobody to hear it is not lost with the fork. */
-static void test_a_frame_around_a_fork(void **state)
+/* A frame that arrives while the guest does not receive is not lost by the fork. */
+static void test_frame_sent_during_a_fork_is_received(void **state)
 {
 	struct worker_frame f = to_guest(77);
 	struct box parent = boot(), child;
@@ -181,7 +181,7 @@ static void test_a_frame_around_a_fork(void **state)
 	stop(&parent);
 }
 
-static void test_without_a_network(void **state)
+static void test_frames_are_dropped_without_a_network(void **state)
 {
 	const struct vmm_options o = options(0);
 	struct worker w;
@@ -191,7 +191,8 @@ static void test_without_a_network(void **state)
 	worker_stop(&w);
 }
 
-/* As the warden makes it: with a header of 12 bytes, and offloads. -1 where that is not allowed. */
+/* Makes a tap as the warden does: with a header of 12 bytes, and offloads. Returns -1 where that is
+ * not allowed. */
 static int make_tap(void)
 {
 	struct ifreq ifr = {.ifr_name = "ramet-test",
@@ -235,7 +236,8 @@ static void talk_over_tap(int tap)
 		worker_do(&w, WORKER_SEND, 0, 0, i);
 		do {
 			assert_int_equal(recv(wire, &f, sizeof(f), 0), sizeof(f));
-		} while (memcmp(f.from, guest_mac, 6)); /* our own are heard as well */
+		} while (memcmp(f.from, guest_mac,
+				6)); /* frames of this test are received as well */
 		assert_int_equal(f.value, i);
 		f = to_guest(i + 100);
 		assert_int_equal(send(wire, &f, sizeof(f), 0), sizeof(f));
@@ -244,8 +246,8 @@ static void talk_over_tap(int tap)
 	worker_stop(&w);
 }
 
-/* In a process of its own, whose network is its own. */
-static void test_a_real_tap(void **state)
+/* Runs in a separate process with a separate network namespace. */
+static void test_kernel_tap_carries_frames(void **state)
 {
 	int status;
 	pid_t pid = fork();
@@ -296,8 +298,8 @@ static void free_memory(struct worker *w, const char *what)
 	assert_true(resident(w, what) + FREED <= full + MIB);
 }
 
-/* Of a guest that booted, whose memory is a file, and of its child, which has pages of its own. */
-static void test_freed_memory_goes_back(void **state)
+/* Tests a guest that booted, whose memory is a file, and its child, which has own pages. */
+static void test_freed_memory_returns_to_the_host(void **state)
 {
 	struct box parent = boot(), child;
 	struct vmm_snapshot img;
@@ -306,19 +308,19 @@ static void test_freed_memory_goes_back(void **state)
 	free_memory(&parent.w, "RssShmem:");
 	child = fork_of(&parent);
 	free_memory(&child.w, "RssAnon:");
-	/* What was given back is not copied by the next fork. */
+	/* The next fork does not copy the freed memory. */
 	worker_image(&child.w, &img, &m);
 	assert_true(m.reply.fork.copied_bytes < FREED / 4);
 	vmm_snapshot_close(&img);
-	/* and can be used again */
+	/* The guest can use the freed memory again. */
 	worker_do(&child.w, WORKER_FILL, WORKER_MEMORY, MIB, 5);
 	assert_int_equal(worker_do(&child.w, WORKER_SUM, WORKER_MEMORY, 4096, 0), 5);
 	stop(&child);
 	stop(&parent);
 }
 
-/* A VM smaller than its blank VM: the range between the two sizes is not memory. */
-static void test_memory_that_only_its_blank_vm_had_room_for(void **state)
+/* The VM is smaller than its blank VM: the range between the two sizes is not memory. */
+static void test_memory_beyond_the_size_of_a_vm_is_unusable(void **state)
 {
 	struct vmm_options roomy = options(0);
 	struct box parent = boot();
@@ -346,11 +348,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_frames_pass_both_ways),
 		cmocka_unit_test(test_each_child_has_its_own_network),
-		cmocka_unit_test(test_a_frame_around_a_fork),
-		cmocka_unit_test(test_without_a_network),
-		cmocka_unit_test(test_a_real_tap),
-		cmocka_unit_test(test_freed_memory_goes_back),
-		cmocka_unit_test(test_memory_that_only_its_blank_vm_had_room_for),
+		cmocka_unit_test(test_frame_sent_during_a_fork_is_received),
+		cmocka_unit_test(test_frames_are_dropped_without_a_network),
+		cmocka_unit_test(test_kernel_tap_carries_frames),
+		cmocka_unit_test(test_freed_memory_returns_to_the_host),
+		cmocka_unit_test(test_memory_beyond_the_size_of_a_vm_is_unusable),
 	};
 
 	if (!vmm_kvm_usable()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Forks in waves by the real ramet-vmm: when the last wave is over, the parent holds what it held
- * after the first ones, and so does whoever forked it. RAMET_FORK_WAVES waves (3) of
- * RAMET_FORK_CHILDREN (8); 313 of 32 are 10,000 forks.
+ * Forks in waves by the real ramet-vmm. After the last wave, the parent and this test hold no more
+ * than after the first waves. There are RAMET_FORK_WAVES waves (default 3) of RAMET_FORK_CHILDREN
+ * children (default 8); 313 waves of 32 are 10,000 forks.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,20 +26,20 @@
 #define MIB	     (1u << 20)
 #define PAGE	     4096u
 #define CHILDREN_MAX 64
-#define FIRST_WAVES  20 /* after them chains of layers are as long as they get */
+#define FIRST_WAVES  20 /* afterwards, chains of layers have their maximum length */
 
-/* Two images of what a wave writes, which is what layers may hold twice until they are merged. */
+/* A wave writes WAVE_BYTES. Layers may hold two images of that, each twice until a merge. */
 #define WAVE_BYTES MIB
 #define SLACK	   (4 * WAVE_BYTES)
 
 static const struct vmm_options options = {
 	.exe = RAMET_VMM, .vcpus = 1, .ram_mib = RAM_MIB, .debug_serial = true};
 
-/* What a process holds. */
+/* The resources that a process holds. */
 struct held {
 	unsigned fds;
 	uint64_t file_bytes; /* in the files without a name that it has open: layers, images */
-	uint64_t own_bytes;  /* its private memory */
+	uint64_t own_bytes;  /* private memory of the process */
 	uint64_t maps;
 };
 
@@ -114,8 +114,8 @@ static uint64_t sum_of(uint64_t bytes, uint64_t c)
 	return n * c + n * (n - 1) / 2;
 }
 
-/* Of eight, one writes, one is forked itself as well, one goes when it is asked to; the others are
- * killed before they did anything. */
+/* Of eight children, three write. One of these is also forked, and one is ended by CTL_QUIT. The
+ * other five are killed before they do anything. */
 static void live(struct worker *child, unsigned fate, uint64_t written)
 {
 	struct vmm_snapshot img;
@@ -141,7 +141,8 @@ static void live(struct worker *child, unsigned fate, uint64_t written)
 		assert_int_equal(vmm_ask(&child->vmm, CTL_QUIT), 0);
 }
 
-/* A guest never rests: those that live at the same time take turns to run. */
+/* Pauses or resumes a guest. Guests are never idle, so those that exist at the same time take
+ * turns. */
 static void halt(struct worker *w, bool halted)
 {
 	assert_int_equal(vmm_ask(&w->vmm, halted ? CTL_PAUSE : CTL_RUN), 0);
@@ -204,10 +205,10 @@ static void test_waves_of_forks_leave_nothing(void **state)
 	assert_int_equal(ours[1].fds, ours[0].fds);
 	assert_int_equal(ours[1].file_bytes, ours[0].file_bytes);
 	assert_true(ours[1].own_bytes <= ours[0].own_bytes + MIB);
-	/* A chain has more or fewer layers, as far as its merging has come. */
+	/* A chain has more or fewer layers, depending on the state of its merge. */
 	assert_true(vm[1].fds <= vm[0].fds + CTL_MEMORY_MAX);
 	assert_true(vm[1].file_bytes <= vm[0].file_bytes + SLACK);
-	/* What a wave wrote is its own, or seen in a layer, depending on how that merging goes. */
+	/* Pages that a wave wrote are own pages or in a layer, as far as the merge has come. */
 	if (!HAS_SANITIZER) /* which keeps freed memory, and more of it with each wave */
 		assert_true(vm[1].own_bytes <= vm[0].own_bytes + WAVE_BYTES + MIB / 2);
 	assert_true(vm[1].maps <= vm[0].maps + 100);

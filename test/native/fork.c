@@ -54,7 +54,7 @@ static struct vmm_snapshot image_of(struct worker *w)
 	return img;
 }
 
-/* What WORKER_SUM says of memory that was filled from `c` on. */
+/* Returns the result of WORKER_SUM over memory that WORKER_FILL filled from `c` on. */
 static uint64_t sum_of(uint64_t bytes, uint64_t c)
 {
 	uint64_t n = bytes / PAGE;
@@ -85,8 +85,8 @@ static void expect_sector(struct worker *w, uint64_t sector, uint64_t c)
 #define HERE  WORKER_MEMORY
 #define THERE (WORKER_MEMORY + 16 * MIB)
 
-/* What each writes after the fork is its own, in memory and on disk. */
-static void test_parent_and_children_are_apart(void **state)
+/* Parent and children do not see what the others write after the fork, in memory or on disk. */
+static void test_writes_after_a_fork_are_private(void **state)
 {
 	struct worker parent = boot(), child[2];
 	struct vmm_snapshot img;
@@ -122,8 +122,8 @@ static void test_parent_and_children_are_apart(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* Each fork sees what was written up to it, whatever came in the layers before. */
-static void test_one_parent_forks_again_and_again(void **state)
+/* Each child has everything that was written before its fork, whichever layer holds it. */
+static void test_each_fork_has_all_writes_before_it(void **state)
 {
 	struct worker parent = boot(), child;
 	struct vmm_snapshot img;
@@ -145,7 +145,7 @@ static void test_one_parent_forks_again_and_again(void **state)
 	worker_stop(&parent);
 }
 
-static void test_a_fork_of_a_fork(void **state)
+static void test_forks_of_forks_keep_the_content(void **state)
 {
 	struct worker w = boot();
 
@@ -168,14 +168,14 @@ static void test_a_fork_of_a_fork(void **state)
 	worker_stop(&w);
 }
 
-static void test_many_children_of_one_image(void **state)
+static void test_children_of_one_image_are_independent(void **state)
 {
 	struct worker parent = boot(), child[CHILDREN];
 	struct vmm_snapshot img;
 
 	fill(&parent, HERE, MIB, 5);
 	img = image_of(&parent);
-	/* They live at the same time, but to run at the same time would only take longer. */
+	/* They exist at the same time, but are paused: running all of them would take longer. */
 	for (unsigned i = 0; i < CHILDREN; i++) {
 		child[i] = child_of(&parent, &img);
 		fill(&child[i], HERE, MIB / 2, 50 + i);
@@ -192,11 +192,11 @@ static void test_many_children_of_one_image(void **state)
 }
 
 /*
- * The guest writes to all of a stretch of memory over and over, a greater number in each pass: an
- * image of one moment has some pages of one pass and the rest, which follow them, of the one
- * before. What the child then says of it must not change behind its back.
+ * The guest fills a range of memory again and again, with a greater number in each pass. An image
+ * of one moment has the first pages from one pass and the rest from the pass before. The child's
+ * memory must then not change without the child.
  */
-static void test_forks_while_memory_is_written(void **state)
+static void test_image_is_of_one_moment_while_memory_is_written(void **state)
 {
 	struct worker parent = boot(), child;
 	const uint64_t pages = 2 * MIB / PAGE, bytes = pages * PAGE;
@@ -209,7 +209,7 @@ static void test_forks_while_memory_is_written(void **state)
 		child = child_of(&parent, &img);
 		worker_do(&child, WORKER_HAMMER, 0, 0, 0);
 		sum = worker_do(&child, WORKER_SUM, HERE, bytes, 0);
-		/* It ended the pass that it was in: whole passes only. */
+		/* The child has finished its pass, so all pages are from the same pass. */
 		assert_int_equal((sum - sum_of(bytes, 0)) % pages, 0);
 		assert_int_equal(worker_do(&child, WORKER_SUM, HERE, bytes, 0), sum);
 		worker_stop(&child);
@@ -219,7 +219,7 @@ static void test_forks_while_memory_is_written(void **state)
 }
 
 /* A disk that was not written to adds no layer. */
-static void test_an_idle_disk_adds_no_layer(void **state)
+static void test_idle_disk_adds_no_layer(void **state)
 {
 	struct worker parent = boot(), child;
 	struct vmm_snapshot first, second, third;
@@ -240,8 +240,8 @@ static void test_an_idle_disk_adds_no_layer(void **state)
 	vmm_snapshot_close(&third);
 }
 
-/* However often a disk is written to and forked, its chain stays one that can be opened. */
-static void test_a_disk_can_be_forked_for_ever(void **state)
+/* However often a disk is written to and forked, its chain of layers can be opened. */
+static void test_disk_can_be_forked_any_number_of_times(void **state)
 {
 	struct worker parent = boot(), child;
 
@@ -262,7 +262,7 @@ static void test_a_disk_can_be_forked_for_ever(void **state)
 	worker_stop(&parent);
 }
 
-static void test_what_is_not_running_is_refused(void **state)
+static void test_fork_of_a_vm_that_does_not_run_is_refused(void **state)
 {
 	struct worker blank, parent = boot();
 	struct vmm_snapshot img;
@@ -287,8 +287,8 @@ static uint64_t exits_of(struct worker *w)
 	return m.reply.stats.exits;
 }
 
-/* Orders that arrive while it is paused are done when it runs again. */
-static void test_one_that_stays_paused(void **state)
+/* The parent carries out orders that arrive while it is paused as soon as it runs again. */
+static void test_orders_wait_while_the_parent_stays_paused(void **state)
 {
 	struct worker parent = boot(), child;
 	struct vmm_snapshot img;
@@ -312,8 +312,8 @@ static void test_one_that_stays_paused(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* Nobody would let it go on: the connection is gone before it reads the request. */
-static void test_none_stays_paused_for_nobody(void **state)
+/* The connection is gone before the VM process reads the request, so nobody would resume the VM. */
+static void test_vm_resumes_when_its_connection_is_lost(void **state)
 {
 	struct worker parent = boot();
 
@@ -329,8 +329,9 @@ static void test_none_stays_paused_for_nobody(void **state)
 	worker_stop(&parent);
 }
 
-/* A writable layer that is none: the fork fails and the VM goes on, with its disk as it was. */
-static void test_a_bad_file_is_refused(void **state)
+/* The file for the writable layer is not empty: the fork fails, and the VM continues with its disk
+ * unchanged. */
+static void test_fork_with_an_invalid_file_fails_and_vm_continues(void **state)
 {
 	struct worker parent = boot();
 	scoped_fd int bad = vmm_file("x", 1, 1);
@@ -350,7 +351,7 @@ static void test_a_bad_file_is_refused(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* A file system of a few pages, seen by this process and its children only. */
+/* Mounts a file system of a few pages that only this process and its children see. */
 static bool mount_small(void)
 {
 	return unshare(CLONE_NEWNS) == 0 &&
@@ -358,7 +359,8 @@ static bool mount_small(void)
 	       mount("small", "/mnt", "tmpfs", 0, "size=256k") == 0;
 }
 
-/* The guest's writes wait for room on the host's disk: a fork is refused, and fails none of them.
+/* While the guest's writes wait for space on the host's disk, a fork is refused, and no write
+ * fails.
  */
 static void test_full_host_disk_is_reported(void **state)
 {
@@ -395,7 +397,7 @@ static void test_full_host_disk_is_reported(void **state)
 	umount("/mnt");
 }
 
-/* A memory file of the test's own with what is in the image's, which is sealed. */
+/* Replaces the image's memory file, which is sealed, by a copy that the test can write to. */
 static void own_memory(struct vmm_snapshot *img)
 {
 	int copy = vmm_file(NULL, 0, (uint64_t)RAM_MIB << 20);
@@ -412,7 +414,7 @@ static void own_memory(struct vmm_snapshot *img)
 	img->memory = copy;
 }
 
-/* vCPUs that spin, in a guest of any number of them: they are all in the image, and go on. */
+/* Forks a guest whose vCPUs all spin: all of them are in the image, and continue. */
 static void crowd(unsigned vcpus)
 {
 	struct vmm_options o = options;
@@ -445,23 +447,23 @@ static void crowd(unsigned vcpus)
 	close_fd(&disk.writable);
 }
 
-static void test_one_vcpu(void **state)
+static void test_fork_with_one_vcpu(void **state)
 {
 	crowd(1);
 }
 
-static void test_two_vcpus(void **state)
+static void test_fork_with_two_vcpus(void **state)
 {
 	crowd(2);
 }
 
-static void test_thirty_two_vcpus(void **state)
+static void test_fork_with_32_vcpus(void **state)
 {
 	crowd(32);
 }
 
-/* The guest may end at any point of a fork: the answer is an image or a sentence, never silence. */
-static void test_a_guest_that_ends_meanwhile(void **state)
+/* The guest may end at any point of a fork: the answer is always an image or an error. */
+static void test_fork_is_answered_when_the_guest_ends_meanwhile(void **state)
 {
 	for (unsigned i = 0; i < 40; i++) {
 		struct vmm_snapshot img,
@@ -491,22 +493,22 @@ static void test_a_guest_that_ends_meanwhile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_parent_and_children_are_apart),
-		cmocka_unit_test(test_one_parent_forks_again_and_again),
-		cmocka_unit_test(test_a_fork_of_a_fork),
-		cmocka_unit_test(test_many_children_of_one_image),
-		cmocka_unit_test(test_forks_while_memory_is_written),
-		cmocka_unit_test(test_an_idle_disk_adds_no_layer),
-		cmocka_unit_test(test_a_disk_can_be_forked_for_ever),
-		cmocka_unit_test(test_what_is_not_running_is_refused),
-		cmocka_unit_test(test_one_that_stays_paused),
-		cmocka_unit_test(test_none_stays_paused_for_nobody),
-		cmocka_unit_test(test_a_bad_file_is_refused),
+		cmocka_unit_test(test_writes_after_a_fork_are_private),
+		cmocka_unit_test(test_each_fork_has_all_writes_before_it),
+		cmocka_unit_test(test_forks_of_forks_keep_the_content),
+		cmocka_unit_test(test_children_of_one_image_are_independent),
+		cmocka_unit_test(test_image_is_of_one_moment_while_memory_is_written),
+		cmocka_unit_test(test_idle_disk_adds_no_layer),
+		cmocka_unit_test(test_disk_can_be_forked_any_number_of_times),
+		cmocka_unit_test(test_fork_of_a_vm_that_does_not_run_is_refused),
+		cmocka_unit_test(test_orders_wait_while_the_parent_stays_paused),
+		cmocka_unit_test(test_vm_resumes_when_its_connection_is_lost),
+		cmocka_unit_test(test_fork_with_an_invalid_file_fails_and_vm_continues),
 		cmocka_unit_test(test_full_host_disk_is_reported),
-		cmocka_unit_test(test_one_vcpu),
-		cmocka_unit_test(test_two_vcpus),
-		cmocka_unit_test(test_thirty_two_vcpus),
-		cmocka_unit_test(test_a_guest_that_ends_meanwhile),
+		cmocka_unit_test(test_fork_with_one_vcpu),
+		cmocka_unit_test(test_fork_with_two_vcpus),
+		cmocka_unit_test(test_fork_with_32_vcpus),
+		cmocka_unit_test(test_fork_is_answered_when_the_guest_ends_meanwhile),
 	};
 
 	if (!vmm_kvm_usable()) {

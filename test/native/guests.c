@@ -11,7 +11,7 @@ asm(
 ".pushsection .rodata\n"
 ".code64\n"
 
-/* say TEXT: to the serial port, byte by byte; spoils al, dx, rsi */
+/* say TEXT: writes it to the serial port, byte by byte; changes al, dx, rsi */
 ".macro say text\n"
 "	lea 8f(%rip), %rsi\n"
 "	jmp 9f\n"
@@ -126,7 +126,7 @@ asm(
 "1:	jmp 1b\n"
 "guest_twin_end:\n"
 
-/* The other processors start in real mode, at a page below 1 MiB that the first copies there. */
+/* The other processors start in real mode, in a page below 1 MiB to which the first copies code. */
 ".macro place_others\n"
 "	lea 8f(%rip), %rsi\n"
 "	mov $0x5000, %edi\n"
@@ -147,7 +147,7 @@ asm(
 ".code64\n"
 "9:\n"
 ".endm\n"
-/* Wakes them; waits for as many as ebx. Spoils eax, edi. */
+/* Wakes the other processors, and waits until ebx of them run; changes eax, edi. */
 ".macro wake_others\n"
 "	mov $0xfee00300, %edi\n"
 "	movl $0x000c4500, (%rdi)\n" /* INIT to all but itself */
@@ -178,7 +178,7 @@ asm(
 "	power_off\n"
 "guest_crowd_end:\n"
 
-/* say_hex: eax and a blank; spoils ebx, ecx, edx */
+/* say_hex: writes eax and a blank; changes ebx, ecx, edx */
 ".macro say_hex\n"
 "	mov $0x3f8, %dx\n"
 "	mov $8, %ecx\n"
@@ -204,7 +204,7 @@ asm(
 
 "guest_copy:\n"
 "	place_others\n"
-/* Vector 0x40 in an interrupt table at 0x300000, of which nothing else is used. */
+/* Sets vector 0x40, the only one used, in an interrupt table at 0x300000. */
 "	lea copied(%rip), %rax\n"
 "	mov $0x300400, %edi\n"
 "	mov %ax, (%rdi)\n"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tiny guests: flat 64-bit code that runs at GUEST_ADDR in the state the boot protocol gives. They
- * keep to plain instructions, since some machines' KVM emulates all of a guest's kernel mode.
- * Words of memory that tests write into an image or read out of it have fixed addresses.
+ * Tiny guests: flat 64-bit code that runs at GUEST_ADDR in the state that the boot protocol
+ * defines. They use only simple instructions, since some machines' KVM emulates all of a guest's
+ * kernel mode. Words of memory that tests write into an image or read out of it have fixed
+ * addresses.
  */
 #ifndef RAMET_TEST_NATIVE_GUESTS_H
 #define RAMET_TEST_NATIVE_GUESTS_H
@@ -11,8 +12,8 @@
 #include <stdint.h>
 
 #define GUEST_ADDR   0x100000
-#define GUEST_FLAG   0x200000 /* a guest that waits goes on when this byte is not 0 */
-#define GUEST_NEAR   0x100800 /* the same for guest_brief, in its one page */
+#define GUEST_FLAG   0x200000 /* a guest that waits continues when this byte is not 0 */
+#define GUEST_NEAR   0x100800 /* the same for GUEST_BRIEF, in its only page */
 #define GUEST_NUMBER 0x201000 /* byte that guest_twin reads, says, and counts up */
 
 #define GUEST_OTHERS 0x210000 /* u32: how many other processors guest_crowd, guest_copy wake */
@@ -30,19 +31,19 @@ enum guest {
 	 * and spins. */
 	GUEST_TWIN,
 	/* Wakes all other processors, which count for ever; says "alone" without them, else "all
-	 * up". Waits for the flag, then says "still counting" when they count on. */
+	 * up". Waits for the flag, then says "still counting" if they continue to count. */
 	GUEST_CROWD,
 	/*
-	 * Wakes the other processors, which count for ever; says "ready" and counts itself. When
+	 * Wakes the other processors, which count for ever; says "ready" and counts too. When
 	 * notified that it is a copy, says "copied", then in hexadecimal both counts and the four
-	 * words of its generation's id; confirms it, unless the flag is set; says "followed" when
-	 * the others count on, and powers off.
+	 * words of its generation's id; confirms it, unless the flag is set; says "followed" if
+	 * the others continue to count, and powers off.
 	 */
 	GUEST_COPY,
 	/* Says "ready", waits for its near flag, says what character that is, and spins. */
 	GUEST_BRIEF,
-	/* Writes a register of the CPU that an image has, says "kept"; reads one that it has not,
-	 * says "read"; writes it, and says "written". */
+	/* Writes a register of the CPU that an image contains, says "kept"; reads one that an image
+	 * does not contain, says "read"; writes it, and says "written". */
 	GUEST_MSR,
 	/* Runs an undefined instruction without a handler: a triple fault. */
 	GUEST_FAULT,
@@ -52,9 +53,9 @@ enum guest {
 	GUEST_RESET,
 };
 
-/* An ELF file with the guest as its one segment, as a memory file. */
+/* Returns a memory file with an ELF file whose one segment is the guest. */
 int guest_elf(enum guest g);
-/* As guest_elf, with a word of its memory set beforehand. */
+/* Does the same as guest_elf, and sets a word of the guest's memory to `value`. */
 int guest_elf_with(enum guest g, uint64_t addr, uint32_t value);
 
 #endif

@@ -83,7 +83,7 @@ static void has(const char *report, const char *text)
 	fail();
 }
 
-/* Waits for a state that comes about by itself: a vCPU's thread starts running soon. */
+/* Inspects until the report contains `text`, for example until a vCPU's thread runs. */
 static const char *inspect_until(struct vmm *v, const char *text)
 {
 	for (;;) {
@@ -107,7 +107,7 @@ static void has_all_devices(const char *report)
 	has(report, "\n  queue 0");
 }
 
-static void test_a_guest_that_halted_with_interrupts_off(void **state)
+static void test_report_on_a_guest_halted_with_interrupts_off(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_HALT), &img);
@@ -128,7 +128,7 @@ static void test_a_guest_that_halted_with_interrupts_off(void **state)
 	end(&v, &img);
 }
 
-static void test_a_guest_that_spins(void **state)
+static void test_report_on_a_guest_that_spins(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf(GUEST_TIMEOUT), &img);
@@ -145,8 +145,8 @@ static void test_a_guest_that_spins(void **state)
 	end(&v, &img);
 }
 
-/* Registers and memory are the same after many reports, and the guest runs on. */
-static void test_a_look_changes_nothing(void **state)
+/* After many reports, registers and memory are the same, and the guest continues. */
+static void test_inspection_changes_nothing(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img), copy = new_blank_vm(1);
@@ -164,7 +164,7 @@ static void test_a_look_changes_nothing(void **state)
 	vmm_snapshot_close(&img);
 }
 
-static void test_all_vcpus_run_on(void **state)
+static void test_all_vcpus_continue_after_inspections(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(4, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 3), &img);
@@ -185,8 +185,8 @@ static void test_all_vcpus_run_on(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* The pins of the I/O APIC that the guest has set up. */
-static void test_interrupts(void **state)
+/* The report lists the pins of the I/O APIC that the guest has set up. */
+static void test_report_has_the_interrupt_pins(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_COPY, GUEST_OTHERS, 1), &img);
@@ -197,7 +197,7 @@ static void test_interrupts(void **state)
 	end(&v, &img);
 }
 
-static void test_a_paused_vm_stays_paused(void **state)
+static void test_inspected_vm_stays_paused(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img);
@@ -213,8 +213,8 @@ static void test_a_paused_vm_stays_paused(void **state)
 	end(&v, &img);
 }
 
-/* Its vCPUs are not run again. */
-static void test_a_guest_that_is_gone(void **state)
+/* Reports do not run the vCPUs again. */
+static void test_report_on_a_guest_that_ended(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_RESET), &img);
@@ -229,7 +229,7 @@ static void test_a_guest_that_is_gone(void **state)
 	end(&v, &img);
 }
 
-static void test_blank_vm(void **state)
+static void test_report_on_a_blank_vm(void **state)
 {
 	struct vmm v = new_blank_vm(2);
 	const char *report = inspect(&v);
@@ -241,9 +241,9 @@ static void test_blank_vm(void **state)
 	vmm_stop(&v);
 }
 
-/* With the filter of system calls that a VM has once its guest runs; the guest has no driver for
- * sockets. */
-static void test_a_connection(void **state)
+/* The report is written under the system call filter of a running guest. The guest has no driver
+ * for sockets. */
+static void test_report_has_guest_connections(void **state)
 {
 	struct ctl_msg m = {
 		.version = CTL_VERSION, .type = CTL_CONNECT, .seq = 1000, .connect = {.port = 77}};
@@ -266,7 +266,7 @@ static void test_a_connection(void **state)
 	end(&v, &img);
 }
 
-static void test_hostile_requests(void **state)
+static void test_invalid_requests_are_refused(void **state)
 {
 	scoped_fd int small = memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int pipes[2], two[2] = {small, small};
@@ -288,16 +288,16 @@ static void test_hostile_requests(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_guest_that_halted_with_interrupts_off),
-		cmocka_unit_test(test_a_guest_that_spins),
-		cmocka_unit_test(test_a_look_changes_nothing),
-		cmocka_unit_test(test_all_vcpus_run_on),
-		cmocka_unit_test(test_interrupts),
-		cmocka_unit_test(test_a_paused_vm_stays_paused),
-		cmocka_unit_test(test_a_guest_that_is_gone),
-		cmocka_unit_test(test_blank_vm),
-		cmocka_unit_test(test_a_connection),
-		cmocka_unit_test(test_hostile_requests),
+		cmocka_unit_test(test_report_on_a_guest_halted_with_interrupts_off),
+		cmocka_unit_test(test_report_on_a_guest_that_spins),
+		cmocka_unit_test(test_inspection_changes_nothing),
+		cmocka_unit_test(test_all_vcpus_continue_after_inspections),
+		cmocka_unit_test(test_report_has_the_interrupt_pins),
+		cmocka_unit_test(test_inspected_vm_stays_paused),
+		cmocka_unit_test(test_report_on_a_guest_that_ended),
+		cmocka_unit_test(test_report_on_a_blank_vm),
+		cmocka_unit_test(test_report_has_guest_connections),
+		cmocka_unit_test(test_invalid_requests_are_refused),
 	};
 
 	if (!vmm_kvm_usable()) {

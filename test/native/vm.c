@@ -58,7 +58,7 @@ static void set_flag(const struct vmm_snapshot *img)
 	assert_int_equal(pwrite(img->memory, "\1", 1, GUEST_FLAG), 1);
 }
 
-static void test_greets_and_quits(void **state)
+static void test_blank_vm_sends_hello_and_quits(void **state)
 {
 	struct vmm v = new_blank_vm(2);
 	int status;
@@ -87,7 +87,7 @@ static bool status_has(pid_t pid, const char *thread, const char *line)
 }
 
 /* Every thread of a blank VM has a system call filter and can't gain privileges. */
-static void test_is_confined(void **state)
+static void test_blank_vm_is_confined(void **state)
 {
 	struct vmm v = new_blank_vm(2);
 	unsigned threads = 0;
@@ -111,7 +111,7 @@ static void test_is_confined(void **state)
 	vmm_stop(&v);
 }
 
-static void test_bad_arguments(void **state)
+static void test_invalid_arguments_are_refused(void **state)
 {
 	int status;
 	pid_t pid = fork();
@@ -125,8 +125,8 @@ static void test_bad_arguments(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
-/* The guest has no handler for the fault that it gets, and crashes. */
-static void test_only_what_an_image_has_can_be_written(void **state)
+/* The guest has no handler for the fault of the forbidden write, and crashes. */
+static void test_write_to_a_register_outside_of_images_crashes_the_guest(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_MSR), &img);
@@ -155,7 +155,7 @@ static void test_exits_reach_the_bus(void **state)
 	close_fd(&img.writable);
 }
 
-static void test_goes_on_where_it_was(void **state)
+static void test_restored_vm_continues_where_it_was_saved(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img), copy = new_blank_vm(1);
@@ -169,7 +169,7 @@ static void test_goes_on_where_it_was(void **state)
 	assert_int_equal(copy.ended.ended.reason, CTL_END_POWEROFF);
 	vmm_stop(&copy);
 
-	/* The one that was saved goes on too, in its own memory. */
+	/* The saved VM continues too, in its own memory. */
 	assert_int_equal(vmm_ask(&v, CTL_RUN), 0);
 	assert_int_equal(vmm_ask(&v, CTL_STATS), 0);
 	assert_false(v.has_ended);
@@ -188,7 +188,7 @@ static uint32_t file_checksum(int fd)
 	return crc;
 }
 
-static void test_twins_do_not_see_each_other(void **state)
+static void test_vms_of_one_image_are_independent(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img), twins[3];
@@ -211,8 +211,8 @@ static void test_twins_do_not_see_each_other(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* The pages that a restored VM wrote are in a memory layer of its own: a second generation. */
-static void test_image_of_a_restored_vm(void **state)
+/* The pages that a restored VM wrote are in a new memory layer. */
+static void test_restored_vm_can_be_saved(void **state)
 {
 	struct vmm_snapshot first, second = {.base = -1, .writable = -1};
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &first), child = new_blank_vm(1);
@@ -255,22 +255,22 @@ static void crowd(unsigned vcpus)
 	vmm_snapshot_close(&img);
 }
 
-static void test_one_vcpu(void **state)
+static void test_one_vcpu_is_saved_and_restored(void **state)
 {
 	crowd(1);
 }
 
-static void test_two_vcpus(void **state)
+static void test_two_vcpus_are_saved_and_restored(void **state)
 {
 	crowd(2);
 }
 
-static void test_four_vcpus(void **state)
+static void test_four_vcpus_are_saved_and_restored(void **state)
 {
 	crowd(4);
 }
 
-static void test_pause_and_run(void **state)
+static void test_vm_can_be_paused_and_resumed(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
@@ -325,7 +325,7 @@ static void test_reset_is_reported(void **state)
 }
 
 /* A file that is not a kernel fails with a message, and the VM reports that it is unusable. */
-static void test_bad_kernel(void **state)
+static void test_invalid_kernel_is_refused(void **state)
 {
 	struct vmm v = new_blank_vm(1);
 	struct vmm_snapshot img = new_disk();
@@ -344,7 +344,7 @@ static void test_bad_kernel(void **state)
 }
 
 /* A snapshot of another shape, a truncated state file and a truncated memory file are refused. */
-static void test_bad_images(void **state)
+static void test_invalid_images_are_refused(void **state)
 {
 	struct vmm_snapshot img, broken;
 	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img);
@@ -416,7 +416,7 @@ static void test_blank_vm_fits_any_ram(void **state)
 #define GROWN (3ull << 30)
 
 /* The disk of a snapshot may be larger when it is restored, but never smaller. */
-static void test_a_disk_may_have_grown(void **state)
+static void test_disk_may_grow_between_save_and_restore(void **state)
 {
 	const uint64_t first = 1ull << 30;
 	struct vmm_snapshot img = {.base = vmm_file("disk", 4, DISK_BYTES), .disk_bytes = first};
@@ -550,7 +550,7 @@ static void send_hostile(struct vmm *v, const struct hostile *h, const int *fds)
 	assert_true(vmm_send_raw(v, u.bytes, h->len, fds, h->nfds));
 }
 
-static void test_hostile_messages(void **state)
+static void test_hostile_messages_are_refused(void **state)
 {
 	struct vmm v = new_blank_vm(1);
 	struct vmm_snapshot img = new_disk();
@@ -577,7 +577,7 @@ static void test_hostile_messages(void **state)
 	close_fd(&img.writable);
 }
 
-static void test_newest_connection_wins(void **state)
+static void test_new_connection_replaces_the_old_one(void **state)
 {
 	struct vmm v = new_blank_vm(1);
 	int first = v.ctl;
@@ -591,8 +591,8 @@ static void test_newest_connection_wins(void **state)
 	vmm_stop(&v);
 }
 
-/* Without a connection the VM runs on, and the next connection finds it. */
-static void test_lives_without_a_connection(void **state)
+/* Without a connection, the VM continues, and the next connection finds it running. */
+static void test_vm_continues_without_a_connection(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TWIN), &img);
@@ -611,7 +611,7 @@ static void test_lives_without_a_connection(void **state)
 	close_fd(&img.writable);
 }
 
-/* What guest_copy says in a copy. */
+/* The numbers that GUEST_COPY prints in a copy. */
 struct copied {
 	uint32_t count, counts, id[4];
 };
@@ -665,8 +665,8 @@ static void test_copy_is_notified_at_once(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* The other vCPUs of a guest that never confirms run anyway. */
-static void test_a_copy_that_does_not_confirm_goes_on(void **state)
+/* The other vCPUs run even if the guest never confirms. */
+static void test_copy_that_does_not_confirm_continues(void **state)
 {
 	struct vmm_snapshot img = image_of_copy();
 	uint32_t counts;
@@ -736,8 +736,8 @@ static void set_features(int fd, uint32_t bits)
 	assert_int_equal(pwrite(fd, file, len, 0), len);
 }
 
-/* A feature of this host's KVM that no VM is offered: nested virtualization. */
-static void test_an_image_can_not_ask_for_more_cpu(void **state)
+/* The image has nested virtualization, which no VM is offered even if this host's KVM has it. */
+static void test_image_with_an_unoffered_cpu_feature_is_refused(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(1, guest_elf(GUEST_TIMEOUT), &img);
@@ -753,7 +753,7 @@ static void test_an_image_can_not_ask_for_more_cpu(void **state)
 	vmm_snapshot_close(&img);
 }
 
-static void test_an_image_of_the_version_before(void **state)
+static void test_image_of_the_previous_version_is_restored(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
@@ -773,31 +773,31 @@ static void test_an_image_of_the_version_before(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_greets_and_quits),
-		cmocka_unit_test(test_is_confined),
-		cmocka_unit_test(test_bad_arguments),
-		cmocka_unit_test(test_only_what_an_image_has_can_be_written),
+		cmocka_unit_test(test_blank_vm_sends_hello_and_quits),
+		cmocka_unit_test(test_blank_vm_is_confined),
+		cmocka_unit_test(test_invalid_arguments_are_refused),
+		cmocka_unit_test(test_write_to_a_register_outside_of_images_crashes_the_guest),
 		cmocka_unit_test(test_exits_reach_the_bus),
-		cmocka_unit_test(test_goes_on_where_it_was),
-		cmocka_unit_test(test_twins_do_not_see_each_other),
-		cmocka_unit_test(test_image_of_a_restored_vm),
-		cmocka_unit_test(test_one_vcpu),
-		cmocka_unit_test(test_two_vcpus),
-		cmocka_unit_test(test_four_vcpus),
+		cmocka_unit_test(test_restored_vm_continues_where_it_was_saved),
+		cmocka_unit_test(test_vms_of_one_image_are_independent),
+		cmocka_unit_test(test_restored_vm_can_be_saved),
+		cmocka_unit_test(test_one_vcpu_is_saved_and_restored),
+		cmocka_unit_test(test_two_vcpus_are_saved_and_restored),
+		cmocka_unit_test(test_four_vcpus_are_saved_and_restored),
 		cmocka_unit_test(test_copy_is_notified_at_once),
-		cmocka_unit_test(test_a_copy_that_does_not_confirm_goes_on),
-		cmocka_unit_test(test_an_image_can_not_ask_for_more_cpu),
-		cmocka_unit_test(test_an_image_of_the_version_before),
-		cmocka_unit_test(test_pause_and_run),
+		cmocka_unit_test(test_copy_that_does_not_confirm_continues),
+		cmocka_unit_test(test_image_with_an_unoffered_cpu_feature_is_refused),
+		cmocka_unit_test(test_image_of_the_previous_version_is_restored),
+		cmocka_unit_test(test_vm_can_be_paused_and_resumed),
 		cmocka_unit_test(test_triple_fault_is_reported),
 		cmocka_unit_test(test_reset_is_reported),
-		cmocka_unit_test(test_bad_kernel),
-		cmocka_unit_test(test_bad_images),
+		cmocka_unit_test(test_invalid_kernel_is_refused),
+		cmocka_unit_test(test_invalid_images_are_refused),
 		cmocka_unit_test(test_blank_vm_fits_any_ram),
-		cmocka_unit_test(test_a_disk_may_have_grown),
-		cmocka_unit_test(test_hostile_messages),
-		cmocka_unit_test(test_newest_connection_wins),
-		cmocka_unit_test(test_lives_without_a_connection),
+		cmocka_unit_test(test_disk_may_grow_between_save_and_restore),
+		cmocka_unit_test(test_hostile_messages_are_refused),
+		cmocka_unit_test(test_new_connection_replaces_the_old_one),
+		cmocka_unit_test(test_vm_continues_without_a_connection),
 	};
 
 	if (!vmm_kvm_usable()) {

@@ -20,7 +20,7 @@
 #include "base/fd.h"
 #include "base/file-sum.h"
 
-#define TIMEOUT_MS 60000 /* timeout after which the VM process hangs and the test has failed */
+#define TIMEOUT_MS 60000 /* after this time without an answer, the test fails */
 
 /* The descriptors a VM process is started with. */
 enum { KVM_FD = 3, CTL_FD = 4, TAP_FD = 5 };
@@ -42,7 +42,7 @@ static bool wait_for(int fd)
 	return r == 1;
 }
 
-/* In the child: only calls that are safe after fork. */
+/* Runs in the child: makes only calls that are safe after fork. */
 static void run_child(const struct vmm_options *o, int kvm, int listener, int log)
 {
 	int tap = o->tap, last = CTL_FD, argc = 11;
@@ -56,7 +56,7 @@ static void run_child(const struct vmm_options *o, int kvm, int listener, int lo
 		argv[argc++] = "--debug-serial";
 	if (log >= 0)
 		dup2(log, STDERR_FILENO);
-	/* All go up before they come down, so that none lands on another. */
+	/* Moves all descriptors to high numbers first, so that none replaces another. */
 	kvm = fcntl(kvm, F_DUPFD, 100);
 	listener = fcntl(listener, F_DUPFD, 100);
 	tap = tap ? fcntl(tap, F_DUPFD, 100) : 0;
@@ -75,7 +75,7 @@ static void run_child(const struct vmm_options *o, int kvm, int listener, int lo
 	_exit(127);
 }
 
-/* An address that the kernel chooses: nothing is left in a file system. */
+/* Listens on an address that the kernel chooses, which leaves nothing in a file system. */
 static int listen_somewhere(struct vmm *v)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -117,7 +117,7 @@ bool vmm_start(struct vmm *v, const struct vmm_options *o)
 		return complain("fork");
 	if (v->pid == 0)
 		run_child(o, kvm, listener, log_end);
-	/* With ours closed, a child that dies before it listens is an error and not a wait. */
+	/* With the listener closed here, connecting fails if the child died, instead of waiting. */
 	close_fd(&listener);
 	close_fd(&log_end);
 	return vmm_connect(v);
@@ -261,7 +261,7 @@ static bool read_log(struct vmm *v)
 	return true;
 }
 
-/* What is before `rest` was dealt with. */
+/* Removes the part of the log before `rest`, which was handled. */
 static void forget_log(struct vmm *v, const char *rest)
 {
 	v->text_len = strlen(rest);
@@ -372,7 +372,7 @@ int vmm_restore(struct vmm *v, const struct vmm_snapshot *img)
 	return vmm_call(v, &m, fds, n);
 }
 
-/* The reply and its files, whatever events come before it. */
+/* Receives the reply and its files, and skips events that come before it. */
 static int receive_reply(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds)
 {
 	do {
@@ -402,7 +402,8 @@ static bool take_image(struct vmm_snapshot *img, const struct ctl_msg *m, const 
 	return true;
 }
 
-/* As the service does: a child can't write what its parent has. */
+/* Opens the file again for reading only, as the service does, so that a child cannot write to its
+ * parent's file. */
 static bool make_read_only(int *fd)
 {
 	char path[32];

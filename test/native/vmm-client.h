@@ -12,7 +12,7 @@
 struct vmm {
 	pid_t pid;
 	int ctl;      /* connection to its control socket */
-	int log;      /* what it logs; -1 when its standard error is ours */
+	int log;      /* read end of its log; -1: it logs to the standard error of the test */
 	uint32_t seq; /* of the last request */
 	bool has_hello;
 	struct ctl_msg hello;
@@ -28,8 +28,8 @@ struct vmm_options {
 	const char *exe;
 	unsigned vcpus, ram_mib;
 	bool debug_serial;
-	bool log_here; /* its standard error is ours */
-	int tap;       /* its end of the network, which stays ours; 0: none */
+	bool log_here; /* it logs to the standard error of the test */
+	int tap;       /* its end of the network, which the caller keeps; 0: none */
 };
 
 /* False, with errno, where this machine has no KVM to use. */
@@ -51,19 +51,19 @@ int vmm_stop(struct vmm *v);
  * reply. Returns the reply's error code.
  */
 int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds);
-/* The same for requests without anything in them. */
+/* Does the same for a request without content. */
 int vmm_ask(struct vmm *v, enum ctl_type type);
 /* Sends raw bytes. */
 bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, unsigned nfds);
 /* Waits for one packet; false on end of file. */
 bool vmm_receive(struct vmm *v, struct ctl_msg *m);
-/* The same with the descriptors that come with it; *nfds says how many. */
+/* Does the same, and returns the *nfds descriptors that come with the packet. */
 bool vmm_receive_fds(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds);
 /* Waits until the guest is gone. */
 bool vmm_wait_ended(struct vmm *v);
 /* Reads the log until it has `text`; the log before it is forgotten. False when it ended first. */
 bool vmm_expect_log(struct vmm *v, const char *text);
-/* After it: what is left of that line. */
+/* Copies the rest of the line that vmm_expect_log found. */
 bool vmm_log_rest(struct vmm *v, char *out, size_t size);
 
 /* Makes a sealed input of a CTL_FILL: returns the fd of a memory file of `bytes` bytes. */
@@ -81,7 +81,7 @@ struct vmm_snapshot {
 	int writable;	  /* of the VM that was booted; else -1 */
 };
 
-/* Where the files of writable disk layers are made; NULL: in memory. */
+/* Folder for the files of writable disk layers; NULL: memory files. */
 extern const char *vmm_layers_in;
 
 int vmm_boot(struct vmm *v, int kernel, int initrd, const char *cmdline, struct vmm_snapshot *disk);
@@ -94,7 +94,7 @@ int vmm_restore(struct vmm *v, const struct vmm_snapshot *img);
  * *reply is the reply.
  */
 int vmm_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply);
-/* The two halves of it. */
+/* Do the two halves of vmm_fork. */
 bool vmm_ask_fork(struct vmm *v, bool stay_paused);
 int vmm_take_fork(struct vmm *v, struct vmm_snapshot *img, struct ctl_msg *reply);
 void vmm_snapshot_close(struct vmm_snapshot *img);

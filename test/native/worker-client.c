@@ -15,7 +15,7 @@ static void die(const char *what)
 	abort();
 }
 
-/* Mail with the number that was done last is none. */
+/* Makes a disk base whose mail has the number of the last order, so that it is not a new order. */
 static int new_base(uint32_t seq)
 {
 	const struct worker_mail m = {.seq = seq};

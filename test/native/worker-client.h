@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Talks to a worker guest (worker.h): each has a disk base of its own, with its mail in it. */
+/* Talks to worker guests (worker.h) through mail in the base of their disks, of which each has its
+ * own. */
 #ifndef RAMET_TEST_NATIVE_WORKER_CLIENT_H
 #define RAMET_TEST_NATIVE_WORKER_CLIENT_H
 
@@ -14,9 +15,9 @@ struct worker {
 	uint32_t seq;
 };
 
-/* All of these end the program with a message on failure. */
+/* All functions end the program with a message when they fail. */
 void worker_boot(struct worker *w, const struct vmm_options *o, const char *worker_elf);
-/* Forks it. The caller owns the snapshot. */
+/* Makes a snapshot of the worker, which the caller owns. */
 void worker_image(struct worker *w, struct vmm_snapshot *img, struct ctl_msg *reply);
 /* Makes a child: restores a snapshot of `parent` into a blank VM (worker_blank). */
 void worker_blank(struct worker *child, const struct vmm_options *o);
@@ -26,9 +27,11 @@ void worker_restore(struct worker *child, const struct worker *parent,
 		    const struct vmm_snapshot *img);
 void worker_stop(struct worker *w);
 
-/* Posts an order; waits until it is done, for its value. */
+/* Posts an order without waiting. */
 void worker_post(struct worker *w, enum worker_order order, uint64_t a, uint64_t b, uint64_t c);
+/* Waits until the last order is done; returns its value. */
 uint64_t worker_wait(struct worker *w);
+/* Posts an order and waits for its value. */
 uint64_t worker_do(struct worker *w, enum worker_order order, uint64_t a, uint64_t b, uint64_t c);
 
 #endif

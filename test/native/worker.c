@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The guest of worker.h: freestanding, linked to where the boot protocol's kernel lies. */
+/* The guest of worker.h: freestanding, linked to the address of a kernel in the boot protocol. */
 #include "test/native/worker.h"
 
 #include "proto/net.h"
@@ -167,7 +167,7 @@ static void wait_for_used(struct queue *q, uint16_t before)
 		;
 }
 
-/* One chain that begins at descriptor 0, there and back. */
+/* Offers the chain that begins at descriptor 0, and waits until the device has used it. */
 static void ask(struct queue *q)
 {
 	uint16_t before = q->used.idx;
