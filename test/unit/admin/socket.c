@@ -39,7 +39,7 @@ struct world {
 	struct loop_timer report;
 };
 
-/* The core is the world. */
+/* `core` points to the test's world. */
 static struct core_call *on_sync(struct core *core, core_done_fn *fn, void *arg)
 {
 	struct world *w = (struct world *)core;
@@ -322,7 +322,7 @@ static void invalid_requests_are_answered(void **state)
 	assert_non_null(strstr(ask(w, large, COMMAND_BYTES_MAX + 1, &status), "not 4097"));
 	ask(w, "nothing", 8, &status);
 	assert_int_equal(status, COMMAND_USAGE);
-	/* Much too long: whatever the answer, the next request is served. */
+	/* After a request that is much too long, whatever its answer, the next one is served. */
 	memset(large, 'x', sizeof(large));
 	ask(w, large, sizeof(large), &status);
 	ask(w, "key\0list", 9, &status);
@@ -351,7 +351,7 @@ static void excess_clients_wait(void **state)
 	}
 }
 
-/* The teardown takes it away under them. */
+/* The teardown stops the socket while clients are connected. */
 static void stop_ends_connected_clients(void **state)
 {
 	struct world *w = *state;

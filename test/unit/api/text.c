@@ -70,7 +70,7 @@ static void invalid_utf8_is_replaced(void **state)
 	GIVES("a\xc3", "\"a" FFFD "\"", false);
 	GIVES("\xc0\x80", "\"" FFFD FFFD "\"", false);
 	GIVES("\xed\xa0\x80", "\"" FFFD FFFD FFFD "\"", false);
-	/* The longest valid prefix of a character counts as one. */
+	/* The longest valid prefix of a character is replaced by a single U+FFFD. */
 	GIVES("\xe2\x82", "\"" FFFD "\"", false);
 	GIVES("\xf0\x9f\x98x", "\"" FFFD "x\"", false);
 	GIVES("\xf4\x90\x80\x80", "\"" FFFD FFFD FFFD FFFD "\"", false);

@@ -229,7 +229,7 @@ static const char *op_mark(void *arg, const char *text)
 
 static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree, op_mark};
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void add_call(struct fake_vm *vm, struct fake_call *call, bool runs)
 {
 	vm->calls = realloc(vm->calls, (vm->n_calls + 1) * sizeof(*vm->calls));
@@ -739,7 +739,7 @@ static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 		return;
 	}
 	unsigned number = vm->booted ? NO_IMAGE : save_image(vm);
-	/* The first one of a VM that booted has no memory layer. */
+	/* The first snapshot of a VM that booted has no memory layer. */
 	if (!vm->booted || use_fault(vm->f, FAKES_BOOT_LAYER))
 		vm->memory_layers = (vm->memory_layers + 1) % CTL_MEMORY_MAX;
 	vm->booted = false;

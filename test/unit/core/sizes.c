@@ -343,7 +343,7 @@ static void test_requested_sizes_survive_a_restart(void **state)
 	create(w, &m, 192, 3);
 	world_delete(w, &d, m.view.id);
 	world_kill_core(w);
-	/* As after a change of the sources of all images: none is usable any more. */
+	/* No image is usable any more, as after a change of all sources. */
 	snprintf(command, sizeof(command), "rm -r %s/templates", w->config.state_dir);
 	assert_int_equal(system(command), 0);
 	w->config.ram_mib = 65536; /* nothing is doubled */

@@ -364,7 +364,7 @@ static void test_diffs_of_one_tenant_are_limited(void **state)
 		core_abandon(t[i].call);
 }
 
-static void test_service_crash_during_a_diff(void **state)
+static void test_interrupted_diff_can_be_repeated_after_a_service_crash(void **state)
 {
 	struct world *w = *state;
 	struct made m[2];
@@ -397,7 +397,7 @@ int main(void)
 		TEST(test_abandoned_diff_closes_its_connections),
 		TEST(test_number_of_diffs_is_limited),
 		TEST(test_diffs_of_one_tenant_are_limited),
-		TEST(test_service_crash_during_a_diff),
+		TEST(test_interrupted_diff_can_be_repeated_after_a_service_crash),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

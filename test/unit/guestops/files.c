@@ -287,7 +287,7 @@ static void test_paused_get_applies_back_pressure_to_the_guest(void **state)
 	assert_int_equal(t.bytes, 10);
 }
 
-static void test_stat_and_list(void **state)
+static void test_stat_and_list_return_file_metadata(void **state)
 {
 	struct world *w = *state;
 	struct outcome t;
@@ -661,7 +661,7 @@ static void test_abandoned_upload_is_aborted(void **state)
 	assert_false(t.done);
 }
 
-static void test_service_crash_during_operations(void **state)
+static void test_operations_work_after_a_service_crash(void **state)
 {
 	struct world *w = *state;
 	struct outcome t, g;
@@ -691,7 +691,7 @@ int main(void)
 		TEST(test_get_returns_the_requested_range),
 		TEST(test_get_fails_when_the_file_became_shorter),
 		TEST(test_paused_get_applies_back_pressure_to_the_guest),
-		TEST(test_stat_and_list),
+		TEST(test_stat_and_list_return_file_metadata),
 		TEST(test_errnos_of_the_guest_are_mapped_to_statuses),
 		TEST(test_protocol_violations_of_the_guest_fail_the_request),
 		TEST(test_bad_paths_and_unknown_sandboxes_are_refused),
@@ -705,7 +705,7 @@ int main(void)
 		TEST(test_sandbox_with_an_operation_in_flight_is_not_idle),
 		TEST(test_upload_is_begun_written_committed_and_aborted),
 		TEST(test_abandoned_upload_is_aborted),
-		TEST(test_service_crash_during_operations),
+		TEST(test_operations_work_after_a_service_crash),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

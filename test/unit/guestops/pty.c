@@ -214,7 +214,7 @@ static void test_abandoned_start_kills_the_terminal(void **state)
 	assert_int_equal(stats_of(w).ptys, 0);
 }
 
-static void test_attach(void **state)
+static void test_attach_streams_output_and_exit_code(void **state)
 {
 	struct world *w = *state;
 	struct pty_client t;
@@ -240,7 +240,7 @@ static void test_attach(void **state)
 	assert_string_equal(t.out, "hello");
 }
 
-static void test_attach_without_on_found_asks_for_no_list(void **state)
+static void test_attach_without_on_found_requests_no_list(void **state)
 {
 	const struct pty_sink blind = {NULL, on_bytes, on_exited, on_done};
 	struct world *w = *state;
@@ -283,7 +283,7 @@ static void test_listener_can_pause_and_leave(void **state)
 	assert_false(t.done);
 }
 
-static void test_read(void **state)
+static void test_read_returns_output_from_an_offset(void **state)
 {
 	struct pty_read r = {.place = 1, .max_bytes = 1000, .timeout_ms = 20000};
 	struct world *w = *state;
@@ -323,7 +323,7 @@ static void test_read(void **state)
 	world_until(w, has_few_agents, w);
 }
 
-static void test_input(void **state)
+static void test_input_reaches_the_terminal(void **state)
 {
 	struct world *w = *state;
 	uint8_t *typed = malloc(PTY_INPUT_MAX);
@@ -355,7 +355,7 @@ static void test_input(void **state)
 	fails_with(&t, 404, "no_such_pty");
 }
 
-static void test_resize_and_kill(void **state)
+static void test_resize_and_kill_need_an_existing_terminal(void **state)
 {
 	struct world *w = *state;
 	struct pty_client t = {0};
@@ -384,7 +384,7 @@ static void on_pty(void *arg, const struct pty_view *p)
 	assert_int_equal(p->ended, t->n == 4);
 }
 
-static void test_list(void **state)
+static void test_all_terminals_are_listed(void **state)
 {
 	static const struct pty_list_sink list = {on_pty, on_done};
 	struct world *w = *state;
@@ -442,13 +442,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_start_returns_an_id),
 		TEST(test_abandoned_start_kills_the_terminal),
-		TEST(test_attach),
-		TEST(test_attach_without_on_found_asks_for_no_list),
+		TEST(test_attach_streams_output_and_exit_code),
+		TEST(test_attach_without_on_found_requests_no_list),
 		TEST(test_listener_can_pause_and_leave),
-		TEST(test_read),
-		TEST(test_input),
-		TEST(test_resize_and_kill),
-		TEST(test_list),
+		TEST(test_read_returns_output_from_an_offset),
+		TEST(test_input_reaches_the_terminal),
+		TEST(test_resize_and_kill_need_an_existing_terminal),
+		TEST(test_all_terminals_are_listed),
 		TEST(test_listeners_are_limited),
 		TEST(test_delete_ends_attach_and_read),
 	};

@@ -212,7 +212,7 @@ static void old_key_ends_with_the_grace_period(void **state)
 
 #define DAY_S 86400
 
-/* As on a host whose clock has no battery. */
+/* The clock is set back, as it is after a restart of a host without a battery for the clock. */
 static void clock_set_back_does_not_revive_a_key(void **state)
 {
 	struct world *w = *state;

@@ -244,7 +244,7 @@ static void note(void *arg, const struct sandbox_view *view)
 	strcat(arg, view->id);
 }
 
-static void test_pages_of_sandboxes_and_children(void **state)
+static void test_lists_by_pages_are_complete(void **state)
 {
 	const struct list_name mine = {.kind = LIST_SANDBOXES, .tenant = TENANT_LOCAL};
 	const struct list_name all = {.kind = LIST_SANDBOXES};
@@ -294,7 +294,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_counters_match_a_walk),
 		WORLD_TEST(test_sandbox_in_creation_is_counted_once),
-		WORLD_TEST(test_pages_of_sandboxes_and_children),
+		WORLD_TEST(test_lists_by_pages_are_complete),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -276,7 +276,7 @@ static void test_limit_holds_after_a_restart(void **state)
 	world_tenant = TENANT_LOCAL;
 }
 
-/* What a tenant's guests may write to the host's disk is bounded before they write it. */
+/* Limits in advance how much a tenant's guests may write to the host's disk. */
 static void test_disks_of_a_tenant_have_a_budget(void **state)
 {
 	struct sandbox_spec two_gb = {.config.size.rootfs_gb = 2};

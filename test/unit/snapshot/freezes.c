@@ -118,7 +118,7 @@ static void test_single_tenant_uses_both_slots(void **state)
 	struct frozen z[EACH];
 	struct made m[EACH];
 
-	/* However slow the machine is. */
+	/* No limit, since the test must pass on a slow machine. */
 	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < EACH; i++)
 		m[i] = make(w, TENANT_LOCAL);

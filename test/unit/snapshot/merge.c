@@ -136,7 +136,7 @@ static void test_invalid_merges_are_refused(void **state)
 	assert_int_equal(d.failure.status, 404);
 }
 
-static void test_merge_with_calls_on_both_sides(void **state)
+static void test_merge_fails_only_the_running_call_of_the_parent(void **state)
 {
 	struct run p_runs = {0}, p_waits = {0}, w_runs = {0}, w_waits = {0};
 	char winner[SANDBOX_ID_LEN + 1];
@@ -370,7 +370,7 @@ static void merge_inside(struct run *r, const struct event *ev)
 		core_merge(inside.w->core, TENANT, inside.parent, inside.winner, on_done, NULL);
 }
 
-static void test_merge_from_an_event_of_either_side(void **state)
+static void test_sandboxes_can_be_merged_in_an_event_of_either_side(void **state)
 {
 	struct world *w = *state;
 
@@ -406,7 +406,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_parent_continues_as_the_winner),
 		TEST(test_invalid_merges_are_refused),
-		TEST(test_merge_with_calls_on_both_sides),
+		TEST(test_merge_fails_only_the_running_call_of_the_parent),
 		TEST(test_paused_stream_of_the_winner_continues),
 		TEST(test_interrupt_reaches_the_call_of_the_winner),
 		TEST(test_merge_fails_forks_of_both_sides),
@@ -414,7 +414,7 @@ int main(void)
 		TEST(test_merge_changes_nothing_when_catalogue_write_fails),
 		TEST(test_merge_survives_a_kill_of_the_service),
 		TEST(test_death_of_the_winners_vm_fails_the_parent),
-		TEST(test_merge_from_an_event_of_either_side),
+		TEST(test_sandboxes_can_be_merged_in_an_event_of_either_side),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -395,7 +395,7 @@ static void test_disk_error_in_a_freeze_leaves_the_sandbox(void **state)
 	assert_true(z.ok);
 }
 
-static void test_delete_during_a_freeze(void **state)
+static void test_delete_during_a_freeze_leaves_no_space(void **state)
 {
 	struct world *w = *state;
 	struct frozen z;
@@ -573,7 +573,7 @@ static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 	struct made m[5];
 	struct done d;
 
-	/* However slow the machine is. */
+	/* No limit, since the test must pass on a slow machine. */
 	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	use_key(w);
 	const char *first = world_tenant;
@@ -1034,7 +1034,7 @@ int main(void)
 		WORLD_TEST(test_sandbox_that_expires_during_a_restart_freezes),
 		WORLD_TEST(test_failed_freeze_leaves_the_sandbox),
 		WORLD_TEST(test_disk_error_in_a_freeze_leaves_the_sandbox),
-		WORLD_TEST(test_delete_during_a_freeze),
+		WORLD_TEST(test_delete_during_a_freeze_leaves_no_space),
 		WORLD_TEST(test_vm_death_fails_the_freeze),
 		WORLD_TEST(test_failed_resume_leaves_the_space),
 		WORLD_TEST(test_one_of_two_resumes_wins),

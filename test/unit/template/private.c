@@ -121,7 +121,7 @@ static void test_copy_is_another_file_with_the_same_bytes(void **state)
 	assert_int_equal(private_bytes(w->all, "tnt_b"), 0);
 }
 
-static void test_tenant_s_vms_share_one_copy(void **state)
+static void test_vms_of_a_tenant_share_one_copy(void **state)
 {
 	struct world *w = *state;
 	scoped_fd int first = copy_of(w, "tnt_a"), second = copy_of(w, "tnt_a");
@@ -177,7 +177,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_copy_is_another_file_with_the_same_bytes),
-		TEST(test_tenant_s_vms_share_one_copy),
+		TEST(test_vms_of_a_tenant_share_one_copy),
 		TEST(test_tenants_share_no_copy),
 		TEST(test_copy_is_not_copied_again),
 		TEST(test_restart_removes_copies_of_tenants_without_sandboxes),

@@ -34,7 +34,7 @@ static uint32_t draw(uint32_t *state, uint32_t most)
 	return (*state >> 8) % (most + 1);
 }
 
-/* Expects exactly the requested size, but for the step of RAM and the limit. */
+/* Expects the requested size, with RAM rounded up to a multiple of 64 MiB, and cut to the limit. */
 static void expect_exact(const struct size *asked, const struct size *own, const struct size *limit)
 {
 	const struct size got = size_exact(asked, own, limit);
@@ -178,7 +178,7 @@ static void expect_refused(const struct size *asked, const char *text)
 	assert_string_equal(f.text, text);
 }
 
-static void test_request_without_a_size_gets_the_template_s_own(void **state)
+static void test_request_without_a_size_gets_that_of_the_template(void **state)
 {
 	const struct size asked = {0};
 	struct sized_choice choice;
@@ -189,7 +189,7 @@ static void test_request_without_a_size_gets_the_template_s_own(void **state)
 	expect_size(&choice.image, "256x1x4");
 }
 
-static void test_larger_disk_uses_the_template_s_image(void **state)
+static void test_larger_disk_uses_the_image_of_the_template(void **state)
 {
 	const struct size asked = {.rootfs_gb = 16};
 	struct sized_choice choice;
@@ -216,8 +216,8 @@ int main(void)
 		cmocka_unit_test(test_auto_prepares_doubled_ram),
 		cmocka_unit_test(test_auto_prepares_at_most_8_images_and_2_gib),
 		cmocka_unit_test(test_listed_sizes_are_cut_to_the_host_without_duplicates),
-		cmocka_unit_test(test_request_without_a_size_gets_the_template_s_own),
-		cmocka_unit_test(test_larger_disk_uses_the_template_s_image),
+		cmocka_unit_test(test_request_without_a_size_gets_that_of_the_template),
+		cmocka_unit_test(test_larger_disk_uses_the_image_of_the_template),
 		cmocka_unit_test(test_too_little_ram_or_disk_is_refused),
 	};
 

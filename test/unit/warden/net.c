@@ -106,7 +106,7 @@ static void credential_servers_are_closed(void **state)
 	static const char *const closed[] = {"168.63.129.16", "169.254.0.0/16", "100.64.0.0/10",
 					     "192.0.0.0/24", "ip6 daddr != 2000::/3 jump refuse"};
 	const struct config c = config_with("");
-	/* As the name server that address is open, but for names only. */
+	/* If the address is the name server, it is open, but only for DNS. */
 	const struct net_plan plan = {.config = &c, .dns = "168.63.129.16"};
 	scoped_free char *text = net_rules_host(&plan);
 
