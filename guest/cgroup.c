@@ -40,7 +40,8 @@ static ssize_t read_text(const char *path, char *text, size_t size)
 	return n;
 }
 
-/* One by one: a controller that cannot be delegated does not keep others from it. */
+/* Delegates each controller separately, so that one that cannot be delegated does not prevent the
+ * others. */
 static void hand_down_controllers(void)
 {
 	char names[512], order[64];

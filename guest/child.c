@@ -14,12 +14,13 @@ static void set_oom_score(const char *score)
 {
 	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-	/* Outside a guest this may be refused; then there is nothing to undo either. */
+	/* In tests outside of a guest, the agent may not change its score. Then a child has
+	 * inherited the normal one, and needs no change. */
 	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
 		return;
 }
 
-/* The agent itself is pinned to one. */
+/* The child inherits the affinity of the agent, which is pinned to one CPU. */
 static void use_all_cpus(void)
 {
 	cpu_set_t all;

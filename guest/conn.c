@@ -183,7 +183,7 @@ struct conn *conn_new(int fd)
 		close(fd);
 		return NULL;
 	}
-	/* Not the buffers: their pages stay untouched until first use. */
+	/* Leaves out the buffers, whose pages are allocated at first use. */
 	memset(c, 0, offsetof(struct conn, in));
 	frame_reset(&c->in);
 	c->watch.on_event = on_event;
@@ -212,7 +212,7 @@ void conn_become(struct conn *c, enum conn_state state)
 	 * In CONN_WORKER, the next request may arrive before the worker has ended. */
 	bool reads = state != CONN_QUEUED && state != CONN_WAITING && state != CONN_WORKER &&
 		     state != CONN_ENDING;
-	/* While its call runs, a byte may be left in its socket, see read_some. */
+	/* While a call runs, read_some may leave a byte in the connection's socket. */
 	uint32_t in = state == CONN_CALL ? EPOLLIN | EPOLLRDHUP | EPOLLET : reads ? EPOLLIN : 0;
 	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | in);
 	if (state == CONN_ENDING && !c->out_len)
@@ -224,8 +224,8 @@ void conn_hold(struct conn *c, bool held)
 	if (c->state == CONN_GONE || c->held == held)
 		return;
 	c->held = held;
-	/* Not watched at all: a hang-up would be reported again and again, while code that was sent
-	 * before it is still to be read. */
+	/* While held, the socket is not watched at all: a hang-up would be reported again and again
+	 * until the code that was sent before it is read. */
 	if (held)
 		watch_del(&c->watch);
 	else if (watch_add(&c->watch, c->watch.fd, c->watch.events) < 0)

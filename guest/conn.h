@@ -47,7 +47,7 @@ struct conn {
 	uint8_t out[CONN_OUT_MAX];
 };
 
-/* Callbacks of the rest of the agent. */
+/* Called by conn.c to report events of a connection to the rest of the agent. */
 struct conn_ops {
 	void (*on_frame)(struct conn *c, const struct frame *f); /* in CONN_IDLE or CONN_CODE */
 	void (*on_sent)(struct conn *c);			 /* everything was sent */
@@ -64,10 +64,11 @@ void conn_become(struct conn *c, enum conn_state state);
 /* Stops or continues reading code from a connection in CONN_CODE. */
 void conn_hold(struct conn *c, bool held);
 
-/* Sends the `len` bytes that were written at conn_payload() as one frame. */
+/* Returns the buffer for the payload of the next frame. */
 uint8_t *conn_payload(struct conn *c);
+/* Sends the first `len` bytes of that buffer as one frame. */
 void conn_send_payload(struct conn *c, uint8_t type, size_t len);
-/* Sends one short frame: all short frames of a call fit in the buffer beside one of output. */
+/* Sends a short frame. The buffer has room for a frame of output and all short frames of a call. */
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
 /* Buffers frames until conn_uncork, which sends them together: the last output of a call and its

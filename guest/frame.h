@@ -45,7 +45,8 @@ void frame_reset(struct frame_in *in);
 /* Writes the header of a frame with `len` payload bytes; `out` holds AGENT_HEADER_SIZE. */
 void frame_header(uint8_t *out, uint8_t type, uint32_t len);
 
-/* As wire_get_str, but a zero byte makes `w` bad: the kernel would end the string there. */
+/* Does the same as wire_get_str, but a zero byte makes `w` bad: the kernel would end the string
+ * there. */
 const uint8_t *payload_text(struct wire *w, size_t *len, size_t max);
 /* Checks and skips u32 count, then `count` times str name, str value. Returns 0 or -EPROTO. */
 int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e);

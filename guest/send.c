@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-/* With what the kernel adds, at most four contiguous pages: for those it waits. */
+/* A packet of this size needs, with the kernel's header, at most four contiguous pages. For so few,
+ * the kernel waits. */
 #define ALWAYS_ROOM 15360u
 
 ssize_t send_some(int fd, const void *bytes, size_t len)

@@ -6,9 +6,9 @@
 #include <sys/types.h>
 
 /*
- * As send(2), without SIGPIPE. vsock sends packets of up to 64 KiB, for which it needs 128 KiB of
- * contiguous memory (virtio_transport_alloc_skb). A guest whose memory is full of cached files may
- * not have that; then less is sent, which needs no more than the kernel waits for.
+ * Does the same as send(2), without SIGPIPE. vsock sends packets of up to 64 KiB, for which it
+ * needs 128 KiB of contiguous memory (virtio_transport_alloc_skb). A guest whose memory is full of
+ * cached files may not have that; then less is sent, which needs no more than the kernel waits for.
  */
 ssize_t send_some(int fd, const void *bytes, size_t len);
 

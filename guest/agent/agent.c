@@ -130,7 +130,8 @@ static void on_driver_gone(enum driver_state was, int status, const struct err *
 		serve();
 		return;
 	}
-	/* It would probably fail again at once: the next request starts it again. */
+	/* Does not restart the driver now, since it would probably fail again: the next request
+	 * does. */
 	err_context(&e, "before it could take code");
 	refuse_all(CONN_PING, &e);
 	refuse_all(CONN_RESEED, &e);
@@ -194,8 +195,9 @@ static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 	files_drop_uploads();
 	agent.reseed_driver = true;
 	agent.reseed_users |= r.user_generators;
-	/* During a call the interpreter cannot be reached: it reseeds before the next one. Nobody
-	 * waits for OpenSSL's generator alone either. */
+	/* The answer waits until the interpreter has reseeded the user's generators, except during
+	 * a call: then the interpreter reseeds only before the next call. If only OpenSSL's
+	 * generator has to be reseeded, nobody waits. */
 	if (!r.user_generators || call_is_active())
 		done(c);
 	else
@@ -356,7 +358,7 @@ static int enlarge_buffers(int fd, struct err *e)
 
 static int bind_vsock(int fd, struct err *e)
 {
-	/* Any CID: a restored guest may have another one. */
+	/* Listens on any CID, since a restored guest may have another one. */
 	struct sockaddr_vm addr = {
 		.svm_family = AF_VSOCK,
 		.svm_cid = VMADDR_CID_ANY,

@@ -173,7 +173,8 @@ void call_on_driver_sent(void)
 		return;
 	}
 	if (call.code_left) {
-		/* Its client left too early: an empty frame of code tells the driver. */
+		/* The client left before all of the code arrived: an empty frame reports this to
+		 * the driver. */
 		call.code_left = 0;
 		call.attachable = false;
 		driver_send(AGENT_CODE, NULL, 0);
@@ -213,7 +214,7 @@ int call_attach(struct conn *c, const struct attach_request *r, struct err *e)
 		return err_say(e, ENOENT, "the call is not the last one that was started here");
 	if (call.client)
 		return err_say(e, EBUSY, "the call still has a connection");
-	/* Until its code has arrived, the ring holds the output of the call before. */
+	/* Until the call's code has arrived, the ring holds the output of the previous call. */
 	bool has_output = call.state == CALL_CODE ? !r->have : output_keeps(&call.output, r->have);
 	if (!has_output)
 		return err_say(e, ERANGE, "the call's output from byte %llu on is no longer kept",
@@ -255,7 +256,7 @@ void call_interrupt(void)
 	call_drop_backpressure();
 }
 
-/* The interrupt came before the code had started. */
+/* Sends the interrupt that was requested before the code had started. */
 void call_on_started(pid_t bash_group)
 {
 	if (call.state != CALL_RUNS || call.started)
@@ -349,7 +350,7 @@ void call_on_sent(struct conn *c)
 	if (call.state != CALL_DRAINS)
 		return;
 	output_resume(&call.output);
-	/* If its client is lost while the rest is sent, that ends the call. */
+	/* If the client is lost while the rest is sent, the call ends: its state changes. */
 	if (!output_drain(&call.output) || call.state != CALL_DRAINS)
 		return;
 	add_note();
@@ -376,7 +377,8 @@ static void end_call(int32_t code)
 	if (!client)
 		return;
 	conn_uncork(client);
-	/* Its output did not fit beside the end, or it has a client already. */
+	/* Did the output and the end not fit into the buffer together, or has another client
+	 * attached? */
 	if (call.state == CALL_DRAINS)
 		call_on_sent(call.client);
 }
@@ -408,14 +410,14 @@ void call_on_driver_gone(int status, const struct err *e)
 	interpreter.used = false;
 	call.state_lost = true;
 	look_for_start();
-	/* The call is over, and nobody would reap its bash. */
+	/* The call is over, and nobody else would end its bash. */
 	if (call.bash_group)
 		session_kill(call.bash_group);
 	if (call.stop)
 		note_limit(true);
 	else
 		note("ramet: %s; its state is lost\n", e->text);
-	/* The rest of its code may still arrive, and will not be read. */
+	/* The rest of the call's code may still arrive, but is not read. */
 	call.cut_short = call.state == CALL_CODE;
 	end_call(call.stop ? EXIT_TIMED_OUT : code);
 }
@@ -426,7 +428,7 @@ void call_refuse_all(const struct err *e)
 		struct conn *c = container_of(queue.next, struct conn, turn);
 		list_del(&c->turn);
 		conn_send_error(c, e);
-		/* Its code was not read, so the connection cannot carry another request. */
+		/* The call's code was not read, so the connection cannot carry another request. */
 		conn_become(c, CONN_ENDING);
 	}
 }

@@ -24,8 +24,8 @@ int call_code(struct conn *c, const struct frame *f, struct err *e);
 /* Sends the last call's output from byte r->have on, and its end, to `c`. Returns 0, or the error
  * with which AGENT_ATTACH is answered. */
 int call_attach(struct conn *c, const struct attach_request *r, struct err *e);
-/* If the running call has no client, its writer no longer waits for one: another request waits for
- * the call. */
+/* If the running call has no client, lets its code write on without one, because another request
+ * waits for the call. */
 void call_drop_backpressure(void);
 /* Sends SIGINT to the call that runs or is about to; does nothing without one. */
 void call_interrupt(void);
@@ -36,7 +36,7 @@ bool call_is_active(void);
 /* Answers every queued call with AGENT_ERROR: Python cannot be started. */
 void call_refuse_all(const struct err *e);
 
-/* Reports of connections and the driver; see conn_ops and driver_ops. */
+/* Process events of connections and of the driver, as described at conn_ops and driver_ops. */
 void call_on_sent(struct conn *c);
 void call_on_gone(struct conn *c);
 void call_on_driver_sent(void);

@@ -304,11 +304,11 @@ static void on_life(struct watch *w, uint32_t events)
 	struct err e;
 	int status;
 
-	/* A traced process is reported to its tracer first. The edge comes again when it is ours;
-	 * until then the loop does not spin. */
+	/* The end of a traced process is reported to its tracer first. The pidfd signals again when
+	 * the agent can reap the process. */
 	if (waitpid(driver.pid, &status, WNOHANG) != driver.pid)
 		return;
-	/* It may have answered just before it died. */
+	/* Reads answers that the driver sent before it died. */
 	driver.dead = true;
 	while (driver.ctl.fd >= 0 && read_frame())
 		;
@@ -342,7 +342,7 @@ static int open_starts(struct err *e)
 {
 	int fds[2];
 
-	/* Both ends stay open here, so the pipe never hangs up. */
+	/* The agent keeps both ends open, so the pipe never reports a hang-up. */
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return err_set(e, errno, "pipe");
 	starts_write_end = fds[1];

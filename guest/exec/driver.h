@@ -21,13 +21,13 @@ enum driver_state {
 
 struct driver_ops {
 	void (*on_idle)(void); /* after its start, and after each answer */
-	void (*on_sent)(void); /* it received all of the last driver_send */
+	void (*on_sent)(void); /* the driver received all of the last driver_send */
 	/* After driver_await_start. bash_group 0: the code is Python and runs in the driver. */
 	void (*on_started)(pid_t bash_group);
 	/* The exit code, and the end of the call's stderr, which is valid during the callback. */
 	void (*on_exit)(int32_t code, const uint8_t *last, size_t last_len);
 	void (*on_reseeded)(const struct err *e); /* NULL: success */
-	/* It ended; `e` says how, `status` is waitpid's, `was` its state before. */
+	/* The driver ended: `e` says how, `status` is from waitpid, `was` is its last state. */
 	void (*on_gone)(enum driver_state was, int status, const struct err *e);
 };
 

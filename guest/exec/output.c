@@ -65,8 +65,8 @@ static ssize_t take(struct output_pipe *p, size_t max)
 	ssize_t n = read(p->watch.fd, to, max < room ? max : room);
 	if (n > 0)
 		output_ring_grow(&o->ring, (size_t)n, p->is_stderr);
-	/* At the edge of the ring, read the rest of this pipe now: the other pipe's text is newer.
-	 */
+	/* If the read ended at the edge of the ring, reads the rest of this pipe now: the other
+	 * pipe's text is newer. */
 	if (n == (ssize_t)room && room < max) {
 		ssize_t rest = take(p, max - room);
 		n += rest > 0 ? rest : 0;

@@ -28,7 +28,7 @@ struct output_pipe {
 	uint64_t moved;
 };
 
-/* All fields are output.c's. */
+/* All fields are private to output.c. */
 struct output {
 	/* --- as long as the agent --- */
 	struct output_pipe pipes[OUTPUT_COUNT];

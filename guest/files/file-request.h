@@ -15,7 +15,7 @@ struct file_request {
 	bool has_hash; /* COMMIT */
 	uint32_t mode; /* permissions only, 0: the default */
 	uint64_t offset;
-	uint64_t size; /* PUT, PART: of the data; COMMIT, GROW: of the whole; GET: maximum */
+	uint64_t size; /* PUT, PART: of the data; COMMIT, GROW: of the whole file; GET: maximum */
 	char id[AGENT_ID_LEN + 1];
 	uint8_t hash[AGENT_HASH_LEN];
 	char path[AGENT_PATH_MAX + 1]; /* absolute */

@@ -6,7 +6,8 @@
 #include "guest/conn.h"
 #include "guest/system/system.h"
 
-/* `on_free` is called when a request has ended: connections in CONN_WAITING may ask again. */
+/* `on_free` is called when a request has ended; then requests of connections in CONN_WAITING can be
+ * handled again. */
 void files_init(const struct system_ops *sys, void (*on_free)(void));
 /* Returns true for the types that files_handle accepts. */
 bool files_takes(uint8_t type);
@@ -15,7 +16,7 @@ bool files_takes(uint8_t type);
  * request is to be handled again after on_free. Returns 0 or -EPROTO.
  */
 int files_handle(struct conn *c, const struct frame *f, struct err *e);
-/* The connection of a request that a worker serves is gone: ends the worker. */
+/* Ends the worker that serves the request of `c`, if one does, because `c` is closed. */
 void files_on_gone(struct conn *c);
 /* Drops every open upload, also those that workers write to. */
 void files_drop_uploads(void);

@@ -87,7 +87,7 @@ static int set_owner_and_mode(int fd, uint32_t mode, const struct stat *old, str
 		return err_set(e, errno, "set the owner of the new file");
 	if (!mode)
 		mode = old ? old->st_mode & 07777 : 0644;
-	/* After the owner: changing that clears the set-id bits. */
+	/* Sets the mode after the owner, since a change of the owner clears the set-id bits. */
 	if (fchmod(fd, mode) < 0)
 		return err_set(e, errno, "set the mode of the new file");
 	return 0;

@@ -112,7 +112,7 @@ void staged_unuse(struct staged *d)
 	d->touched = loop_now_ms();
 	if (!d->workers) {
 		d->commits = false;
-		/* It was renamed or, when its state is still new, could not be created. */
+		/* The temporary file was renamed (committed), or could not be created. */
 		if (d->file->state != STAGED_OPEN)
 			unlist(d);
 	}

@@ -65,8 +65,8 @@ static void emit(const struct statx *st, uint64_t size, const void *content, siz
 /* --- files ---------------------------------------------------------------------------------- */
 
 /*
- * As pread, but drops pages that were not cached before: a listing should neither fill the guest's
- * memory nor evict what its programs use.
+ * Reads like pread, but drops pages that were not cached before: a listing should neither fill the
+ * guest's memory nor evict what its programs use.
  */
 static ssize_t read_at(int fd, void *buf, size_t len, off_t at)
 {

@@ -73,7 +73,7 @@ __attribute__((noreturn)) static void child(const struct conn *c, const struct w
 	struct rlimit files;
 
 	child_begin(agent, "500");
-	/* Other connections must not stay open here after the agent closes them. */
+	/* Keeps no other connection, which would stay open after the agent closes it. */
 	if (c && dup2(c->watch.fd, CHILD_FD) < 0)
 		_exit(126);
 	if (close_range(CHILD_FD + (c ? 1 : 0), ~0u, 0) < 0)
@@ -108,7 +108,7 @@ int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
 		int saved = errno;
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
-		/* It may have begun to answer, so the agent cannot. */
+		/* The worker may have begun to answer, so the agent cannot answer. */
 		if (c)
 			conn_drop(c);
 		return err_set(e, saved, "watch a process for an operation on files");

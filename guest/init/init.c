@@ -108,7 +108,8 @@ static int mount_all(struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(open_devices); i++)
 		if (chmod(open_devices[i], 0666) < 0 && errno != ENOENT)
 			log_console("%s: %s", open_devices[i], strerror(errno));
-	/* As in distributions: container engines propagate mounts. */
+	/* Makes all mounts shared, as distributions do: container engines rely on the propagation
+	 * of mounts. */
 	if (mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) < 0)
 		log_console("share mounts: %s", strerror(errno));
 	return 0;
@@ -238,8 +239,8 @@ __attribute__((noreturn)) static void become_agent(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	write_file("/proc/self/oom_score_adj", "-1000");
 	keep_on_first_cpu();
-	/* It reads output before its writer continues, which keeps the order between stdout and
-	 * stderr of children. Its children are scheduled normally. */
+	/* With this priority, the agent reads output before the program that wrote it continues.
+	 * This keeps the order between stdout and stderr. Children are scheduled normally. */
 	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) < 0)
 		log_console("agent priority: %s", strerror(errno));
 	/* The file is below the new root; only this path reaches it. */

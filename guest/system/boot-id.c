@@ -59,7 +59,7 @@ int boot_id_renew(void)
 	scoped_fd int fd = open(BOOT_ID_PATH, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	/* In place and of the same length: no reader sees half of it. */
+	/* Overwrites the id in place, with the same length, so that no reader sees half an id. */
 	ssize_t n = pwrite(fd, text, TEXT_LEN, 0);
 	return n == TEXT_LEN ? 0 : n < 0 ? -errno : -EIO;
 }

@@ -70,7 +70,8 @@ static void on_master(struct watch *w, uint32_t events)
 
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		n = read_some(p);
-	/* Also after the program's end, which its pidfd reports. */
+	/* Linux returns EIO while no process has the terminal open. The pidfd reports the end of
+	 * the program. */
 	if (n < 0 && errno == EIO)
 		p->closed = true;
 	else if (n > 0)
@@ -110,7 +111,7 @@ static void on_life(struct watch *w, uint32_t events)
 	close_watch(&p->life);
 	p->reaped = true;
 	p->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-	/* In PTY_STARTS, its report is still to be read. */
+	/* In PTY_STARTS, the report of the start is not read yet. */
 	if (p->state == PTY_RUNS)
 		end(p);
 }
@@ -181,7 +182,7 @@ static int make_room(struct err *e)
 static struct pty *pty_new(const struct pty_request *r, struct err *e)
 {
 	struct pty *p = calloc(1, sizeof(*p));
-	/* Its pages are not touched before output fills them. */
+	/* Pages of the ring are allocated when output fills them. */
 	void *ring = mmap(NULL, AGENT_PTY_RING, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
