@@ -180,7 +180,7 @@ static void run_unasked(struct vm *vm)
 {
 	struct err e = {0};
 
-	log_info("nobody waits any more for the snapshot that the VM was paused for: resume it");
+	log_info("nobody waits any more for the snapshot that the VM was paused for: resuming it");
 	if (vm_run(vm, &e))
 		log_error("%s", e.text);
 }
@@ -421,7 +421,7 @@ static void on_connection(void *arg, uint32_t events)
 	c->conn = fd;
 	c->generation++;
 	if (event_watch_add(c->loop, fd, EPOLLIN, on_readable, c, &c->conn_watch, &e)) {
-		log_error("%s", e.text);
+		log_error("can't serve the control connection: %s", e.text);
 		hang_up(c);
 		return;
 	}

@@ -49,13 +49,14 @@ enum record {
 struct head {
 	uint64_t magic;
 	uint32_t version, pid;
-	uint64_t committed; /* valid bytes of the log, and SECOND_AREA if it is there; 0: no log */
+	/* Valid bytes of the log, plus SECOND_AREA if it is in the second area; 0: no log. */
+	uint64_t committed;
 	uint64_t expires_ms, idle_since_ms;
 	uint64_t guest_busy;
 };
 
 struct journal {
-	uint8_t *map; /* the whole file; its descriptor is closed, since each VM has a journal */
+	uint8_t *map; /* the whole file; the descriptor is closed to save one per VM */
 	struct head *head;
 	unsigned area;
 	size_t len;   /* length of the log, including records not committed yet */
@@ -138,7 +139,8 @@ static bool give_pages(struct journal *d, size_t at, size_t len)
 	const char *reason = strerror(errno == EFAULT ? ENOSPC : errno);
 	madvise(d->map + at, len, MADV_REMOVE); /* some of the pages may have been allocated */
 	if (!d->warned)
-		log_warn("%s: %s; if the service ends now, events are lost", d->path, reason);
+		log_warn("session journal %s: %s; if the service ends now, events are lost",
+			 d->path, reason);
 	d->warned = true;
 	return false;
 }
@@ -149,7 +151,7 @@ static bool make_file(struct journal *d, const char *run_dir)
 	char dir[PATH_MAX_LEN];
 
 	snprintf(dir, sizeof(dir), "%s/journals", run_dir);
-	mkdir(dir, 0700); /* the warden made it already if only root may */
+	mkdir(dir, 0700); /* may fail: where only root can create it, it exists */
 	unlink(d->path);
 	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
 	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(d, fd) &&
@@ -164,7 +166,9 @@ struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
 		return NULL;
 	if (!make_file(d, run_dir)) {
 		if (!d->warned)
-			log_warn("make %s: %s", d->path, strerror(errno));
+			log_warn("create the session journal %s: %s; "
+				 "if the service ends now, events are lost",
+				 d->path, strerror(errno));
 		journal_remove(d);
 		return NULL;
 	}

@@ -71,10 +71,11 @@ static int open_files(struct disk_job *job)
 
 		job->fds[i] = openat(names[i] ? dir : AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 		if (job->fds[i] < 0)
-			return err_set(e, errno, "open %s", path);
+			return err_set(e, errno, "open %s of template %s", path, what->source.name);
 	}
 	if (fstat(job->fds[TEMPLATE_MEMORY], &job->memory) < 0)
-		return err_set(e, errno, "look at %s", names[TEMPLATE_MEMORY]);
+		return err_set(e, errno, "inspect %s of template %s", names[TEMPLATE_MEMORY],
+			       what->source.name);
 	/* Check the stamp after the open: the image holds only differences from that file. */
 	source_stamp(&what->source, &now);
 	if (!source_stamp_equal(&now, &what->stamp))
