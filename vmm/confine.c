@@ -85,11 +85,11 @@ static const struct rule blank_rules[] = {
 	RULE_IOCTL(KVM_IRQ_LINE), /* notifies the guest's kernel that it is a copy */
 };
 
-/* Both kinds of thread of a program that is built with a sanitizer: its runtime's own calls. */
+/* Allowed on both kinds of thread in builds with a sanitizer, whose runtime makes these calls. */
 static const struct rule sanitizer_rules[] = {
 	RULE(madvise),	   /* its allocator and its shadow of memory */
 	RULE(sched_yield), /* its locks */
-	RULE(sigaltstack), /* exit(): where are the stacks? */
+	RULE(sigaltstack), /* exit(): queries the signal stack */
 };
 
 static const struct rule vcpu_rules[] = {
@@ -135,7 +135,7 @@ static const struct rule loop_rules[] = {
 	RULE_ARG(fcntl, 1, F_GET_SEALS),     /* checks that a snapshot's memory is sealed */
 	RULE_ARG(fcntl, 1, F_DUPFD_CLOEXEC), /* duplicates a snapshot's memory files */
 	RULE_IOCTL(PAGEMAP_SCAN),	     /* finds the pages of RAM that the guest wrote */
-	/* The same, while watching; its descriptor is created with the blank VM. */
+	/* Finds them by watching (ram-watch.c); the descriptor is created with the blank VM. */
 	RULE_IOCTL(UFFDIO_REGISTER),
 	RULE_IOCTL(UFFDIO_UNREGISTER),
 	RULE(fstat),

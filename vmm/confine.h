@@ -19,7 +19,8 @@ void confine_free(struct confine *c);
 int confine_vcpu(struct confine *c, struct err *e);
 int confine_loop(struct confine *c, struct err *e);
 /*
- * The same once the guest runs: the state of vCPUs and chips can still be read but no longer set.
+ * Confine the calling thread further, once the guest runs: the state of vCPUs and chips can still
+ * be read but no longer set.
  */
 int confine_running_vcpu(struct confine *c, struct err *e);
 int confine_running_loop(struct confine *c, struct err *e);

@@ -52,9 +52,10 @@ int main(int argc, char **argv)
 	 * allocates.
 	 */
 	mallopt(M_ARENA_MAX, 1);
-	/* Keep freed memory for the start of the guest: new pages cost time. */
+	/* Keeps freed memory for the start of the guest, since new pages cost time. */
 	mallopt(M_TRIM_THRESHOLD, 512 << 10);
-	/* The same for data that a connection's reader has not taken yet (CONN_BUF_BYTES). */
+	/* Keeps the buffers of connections (CONN_BUF_BYTES) on the heap, so that freed ones are
+	 * kept too. */
 	mallopt(M_MMAP_THRESHOLD, 512 << 10);
 	signal(SIGPIPE, SIG_IGN);
 	/* Reads the time zone file, if any, while files may still be opened. */

@@ -44,9 +44,9 @@ void layer_stack_free(struct layer_stack *s);
 int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e);
 
 /*
- * The same in two steps, of which the second can't fail. Between prepare and commit or abandon the
- * stack may only be read. The stack owns the descriptor from the commit on; after abandon the
- * caller keeps it.
+ * Seal the writable layer in two steps, of which the second can't fail. Between prepare and commit
+ * or abandon, the stack may only be read. The stack owns the descriptor from the commit on; after
+ * abandon the caller keeps it.
  */
 int layer_stack_prepare(struct layer_stack *s, int writable_fd, struct err *e);
 void layer_stack_commit(struct layer_stack *s);

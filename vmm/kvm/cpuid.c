@@ -10,7 +10,7 @@ enum kind {
 	BITS,  /* each bit is a feature; the default for leaves that are not in the table */
 	LEVEL, /* a number, like the last leaf or a size: at most the offered one */
 	BYTES, /* four numbers, like the widths of addresses */
-	SAME,  /* a name or a number of this vCPU: must be equal */
+	SAME,  /* a name, id, count or offset, such as this vCPU's APIC id: must be equal */
 	ANY,   /* describes a CPU and enables nothing: model, brand, caches, clock rates */
 };
 

@@ -125,9 +125,9 @@ int layer_finish(const struct ram *r, int fd, const struct extents *extents, str
  * there back to the host. On failure RAM still has the same content, with less of it shared.
  */
 int ram_map_snapshot(struct ram *r, const struct extents *where, struct err *e);
-/* After a freeze: maps those of `extents`, which are own pages, for which it is worth the cost. */
+/* Maps, after a freeze, those of `extents` for which it is worth the cost; all are own pages. */
 void ram_map_long_extents(struct ram *r, const struct extents *extents);
-/* After a freeze: remaps a part of what is still mapped from retired layers. */
+/* Remaps, after a freeze, some of the extents that are still mapped from retired layers. */
 void ram_remap_retired(struct ram *r);
 
 /* --- ram-flatten.c --- */

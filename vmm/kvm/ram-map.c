@@ -111,7 +111,7 @@ void ram_map_long_extents(struct ram *r, const struct extents *extents)
 		result = extents_add(&worth, p->offset, p->bytes < room ? p->bytes : room);
 		shown += p->bytes < room ? p->bytes : room;
 	}
-	/* On failure the pages stay own pages. */
+	/* After a failure, the pages stay own pages, and the next freeze compares them again. */
 	if (!result && worth.n)
 		ram_map_snapshot(r, &worth, NULL);
 	extents_free(&worth);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Guest RAM consists of a memory file, memory layers over it (proto/image.h), and the pages that
- * the guest has written since, which this process owns. A freeze turns those pages into one more
- * layer; file and layers together are then a snapshot of RAM at that moment. All functions are for
- * the loop's thread.
+ * Guest RAM consists of a memory file, memory layers over it (proto/image.h), and own pages: the
+ * pages that the guest has written since, which are private to this process. A freeze turns own
+ * pages into one more layer; file and layers together are then a snapshot of RAM at that moment.
+ * All functions are for the loop's thread.
  */
 #ifndef RAMET_VMM_KVM_RAM_H
 #define RAMET_VMM_KVM_RAM_H

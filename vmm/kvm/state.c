@@ -121,7 +121,7 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 				       in->entries[i].index);
 		if (is_request(in->entries[i].index))
 			continue;
-		/* At most once, which the array has room for. */
+		/* This happens at most once, for which the array has room. */
 		if (in->entries[i].index == MSR_TSC && leads_tsc) {
 			leads_tsc = false;
 			m.entries[m.nmsrs].index = MSR_TSC;

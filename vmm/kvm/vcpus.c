@@ -100,7 +100,8 @@ static void run_until_stopped(struct vcpu_thread *t)
 		note_exit(t, r);
 		if (r != -EINTR && r != -EAGAIN)
 			v->ops->on_exit(v->arg, t->index, t->cpu->run, r);
-		/* On any failure, since a VM that the kernel has abandoned never returns EINTR. */
+		/* Checks this after any failure, since KVM_RUN never returns EINTR for a VM that
+		 * the kernel has abandoned. */
 		if (r && !shall_run(v))
 			return;
 	}

@@ -229,8 +229,8 @@ static int write_done(struct blk *b, struct blk_request *r, uint64_t bytes)
 	if (r->phase == PHASE_SYNC)
 		return 0;
 	/*
-	 * Of the clusters that are new to the layer, only whole ones are marked as present:
-	 * unwritten parts of the others must not be visible.
+	 * A write of whole clusters may have ended early. Only complete clusters are marked as
+	 * present in the layer: unwritten parts must not become visible.
 	 */
 	if (r->at % CLUSTER == 0 && r->op_bytes >= CLUSTER)
 		bytes -= bytes % CLUSTER;

@@ -16,7 +16,7 @@
 #define SEG_BYTES	65536u
 #define REQUEST_BYTES	((uint64_t)SEG_MAX * SEG_BYTES)
 #define DISCARD_SECTORS (1u << 21) /* per request: 1 GiB */
-/* Of requests taken per turn, before other devices get theirs. */
+/* Bytes of the requests that are taken in one turn, before other devices get their turns. */
 #define TURN_BYTES (16u << 20)
 
 #define F_SIZE_MAX     (1ull << 1)

@@ -22,7 +22,7 @@ enum { QUEUE_RX, QUEUE_TX, QUEUES };
 #define CHAIN_BYTES 65536u /* of a buffer chain that are used; the rest counts as dropped */
 #define TURN_BYTES  (4 * CHAIN_BYTES)
 #define BURST_S	    64 /* seconds of output that a burst may contain */
-/* Of the guest's output in the log; the log is truncated when it has more. */
+/* Maximum of the guest's output in the log. When the log is full, it is truncated. */
 #define LOG_BYTES (1u << 20)
 
 struct console {

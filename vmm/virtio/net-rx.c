@@ -62,7 +62,8 @@ static void append(struct net_window *w, const struct vq_chain *c)
 	w->bytes += c->in_bytes;
 }
 
-/* Takes the next chain of buffers. Returns false when there is none. */
+/* Adds the next chain of buffers to the window, or marks the window as full. Returns false when the
+ * driver offers no chain or an invalid one. */
 static bool take_chain(struct net *n)
 {
 	struct vio_dev *d = &n->dev;

@@ -83,14 +83,14 @@ void vq_unpop(struct vq *q);
 /* Returns chain `head` to the driver with `written` bytes in its writable part. */
 void vq_push(struct vq *q, uint16_t head, uint32_t written);
 /*
- * The same for several chains that the driver must see at once: vq_put the i-th, from 0 on, then
- * vq_publish all `n`.
+ * Return several chains that the driver must see at once: vq_put returns the i-th, from 0 on, then
+ * vq_publish makes all `n` visible.
  */
 void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written);
 void vq_publish(struct vq *q, uint16_t n);
 /* Asks the driver for a kick when it adds a chain. Returns true when one is there already. */
 bool vq_enable_notification(struct vq *q);
-/* The same for a chain after the first `index` chains that were offered, taken or not. */
+/* Does the same for a chain after the first `index` chains that were offered, taken or not. */
 bool vq_enable_notification_at(struct vq *q, uint16_t index);
 /* True when the driver must be notified of what was pushed since the last call. */
 bool vq_should_notify(struct vq *q);
