@@ -134,8 +134,9 @@ static int checks(const struct command_env *env, int argc, const char *const arg
 	return ret;
 }
 
-/* Only checks its arguments. The answer carries the copy's descriptor, and `ramet` writes the file,
- * because the service cannot write where operators can. */
+/* Only checks its arguments: core_backup makes the copy afterwards. The service sends a descriptor
+ * of the copy to `ramet`, which writes the file, because the service cannot write where operators
+ * can. */
 static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		  struct err *e)
 {
@@ -144,7 +145,7 @@ static int backup(const struct command_env *env, int argc, const char *const arg
 	return command_options(argc, argv, NULL, 0, &file, 1, e);
 }
 
-/* Only checks its arguments. The answer waits for core_inspect. */
+/* Only checks its arguments: core_inspect makes the report afterwards. */
 static int inspect(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		   struct err *e)
 {

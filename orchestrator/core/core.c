@@ -193,10 +193,10 @@ static int check_files(const struct config *config, struct err *e)
 	return 0;
 }
 
-/* In the order of the layers, lowest first. A hook may start work that a later hook then fails: a
- * failing fork starts the next one in its queue. */
 struct part service_part = {.core_size = sizeof(struct service), .vm_gone = check_closed};
 
+/* The parts in the order of the layers, lowest first: hooks run in this order. A hook may start
+ * work that a later hook then fails: a failing fork starts the next one in its queue. */
 static struct part *const parts[] = {
 	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &service_part, NULL,
 };

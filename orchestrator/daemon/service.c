@@ -224,7 +224,7 @@ static int start(struct service *s, struct err *e)
 		r = landlock_confine(s->config, e);
 	if (r == 0)
 		r = seccomp_confine(e);
-	/* After the filter, which only threads that start later inherit. */
+	/* Starts the writer thread after the filter is set, since only later threads inherit it. */
 	if (r == 0)
 		r = log_writer_start(STDERR_FILENO, e);
 	if (r == 0)

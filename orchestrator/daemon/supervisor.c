@@ -87,7 +87,7 @@ static void start_warden(struct supervisor *s)
 static void on_warden_end(struct supervisor *s, int status)
 {
 	s->pid = 0;
-	/* It was killed during a stop, so VMs are still running: another warden must end them. */
+	/* The warden was killed during a stop, so VMs still run: another warden must end them. */
 	if (WIFSIGNALED(status) && s->stopping && !s->stopped_again) {
 		s->stopped_again = true;
 		start_warden(s);

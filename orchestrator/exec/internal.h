@@ -8,7 +8,7 @@
 
 struct agent_frame;
 
-/* What happens to the connection of a sandbox (exec.c). */
+/* Handle events of the connection to a sandbox's agent (exec.c). */
 void exec_agent_reached(struct sandbox *s);
 void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame);
 void exec_agent_sent(struct sandbox *s);

@@ -23,10 +23,10 @@ struct guestops_tenant {
 	size_t operations, listeners; /* in flight */
 };
 struct guestops_core {
-	struct list diffs; /* calls in flight */
-	/* Counters; listeners: in flight. */
-	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
-	uint64_t ptys, pty_bytes_in, pty_bytes_out, listeners;
+	struct list diffs;						   /* calls in flight */
+	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out; /* counters */
+	uint64_t ptys, pty_bytes_in, pty_bytes_out;			   /* counters */
+	uint64_t listeners;						   /* in flight */
 };
 extern struct part guestops_part;
 static inline struct guestops_sandbox *guestops_of(const struct sandbox *s)
@@ -41,7 +41,7 @@ static inline struct guestops_core *guestops_of_core(const struct core *c)
 {
 	return part_of_core(&guestops_part, c);
 }
-/* The core goes: frees calls in flight. */
+/* Frees the calls in flight when the core is freed. */
 void guestops_close(struct core *c);
 
 #endif

@@ -125,7 +125,7 @@ static int feed_part(struct splitter *s, const uint8_t *data, size_t len, splitt
 	size_t limit = line_limit(s);
 
 	while (len) {
-		/* Not before more bytes come, since a line of exactly the limit is not partial. */
+		/* Flushes only when more bytes come, since a line of exactly the limit is whole. */
 		if (s->len >= limit) {
 			flush(s, true, fn, arg);
 			continue;

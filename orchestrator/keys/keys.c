@@ -117,7 +117,7 @@ bool keys_any(const struct keys *k)
 	return !list_empty(&k->all);
 }
 
-/* Its duration reveals at most whether some hash has the same first byte. */
+/* The time of a check reveals at most whether the hash of some key has the same first byte. */
 enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out)
 {

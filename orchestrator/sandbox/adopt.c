@@ -74,12 +74,12 @@ static void adopt(struct sandbox *s)
 	RUN_PARTS(c, adopting, s);
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
-		/* On the loop's next turn: nobody listens to the ends of sandboxes yet. */
+		/* Ends the sandbox on the loop's next turn, since nobody listens to ends yet. */
 		s->redial = (struct loop_timer){.fn = on_no_slot, .arg = s};
 		loop_timer_set(c->loop, &s->redial, 0);
 		return;
 	}
-	/* It is closed already, unless the host's packet filter rules were removed meanwhile. */
+	/* Egress is closed already, unless the host's packet filter rules were removed. */
 	if (!s->config.egress)
 		vmproc_close_egress(s->vm, on_closed, s);
 	log_info("sandbox %s: took over its VM in slot %u, process %u", s->id, s->slot, s->pid);

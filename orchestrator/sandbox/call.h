@@ -13,8 +13,8 @@ struct tenant;
 struct call_ops {
 	/* Size of the struct whose first member is the core_call; 0: just a core_call. */
 	size_t size;
-	/* Not counted as a request, nor as activity: the call may wait forever, is counted where it
-	 * begins, or only shows existing state. */
+	/* Counts neither as a request nor as activity: the call may wait forever, is counted where
+	 * it begins, or only shows existing state. */
 	bool passive;
 	bool makes_sandboxes; /* check the pool when the call is over */
 	/* Frees what the call has in flight, if anything. NULL: nothing to free. */

@@ -10,7 +10,7 @@
 struct core;
 struct sandbox;
 
-/* The state of ended.c. */
+/* The sandboxes that have ended, as part of struct core; private to ended.c. */
 struct ended_sandboxes {
 	struct list kept; /* ended sandboxes whose record is kept, oldest first */
 	size_t n_kept;

@@ -13,7 +13,7 @@ struct inspection;
 struct sandbox;
 struct vmproc;
 
-/* Good during the call only. */
+/* The result of an inspection, which is valid only during the call of inspected_fn. */
 struct inspected {
 	const char *text;
 	bool vm_answers, agent_answers;

@@ -24,7 +24,7 @@ char *lineage_of_child(const struct sandbox *parent);
 char *lineage_merged(const char *ancestors, const char *winner, const char *parent);
 /* Links a listed sandbox to its living ancestors, which are listed too. */
 void lineage_link(struct sandbox *s);
-/* Unlinks it; the last of their other elders becomes its children's parent. */
+/* Unlinks a sandbox that ends. The parent of its children is then their nearest living ancestor. */
 void lineage_unlink(struct sandbox *s);
 /* Replaces the sandbox's ancestors by `ancestors`, from lineage_merged, and takes ownership. */
 void lineage_change(struct sandbox *s, char *ancestors);

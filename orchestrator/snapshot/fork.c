@@ -365,7 +365,7 @@ static void part_ready(struct fork *fork)
 	if (--fork->missing)
 		return;
 	fork->state = FORK_WAITING;
-	/* Not from inside an event of the parent's running call. */
+	/* Deferred, since this may be called from an event of the parent's running call. */
 	deferred_run(&fork->call->core->deferred, &fork->deferred, begin_copy, fork);
 }
 

@@ -75,7 +75,7 @@ struct vmproc {
 	struct deferred deferred;	 /* reports a failure, or ends a drop */
 	enum vmproc_voice voice;	 /* whose last log line best explains its end */
 	char reason[ERR_TEXT_MAX];	 /* why it broke */
-	vmproc_closed_fn *closed;	 /* waits for the warden's answer; NULL: nobody waits */
+	vmproc_closed_fn *closed;	 /* gets the warden's answer to close_egress; or NULL */
 	void *closed_arg;
 	void (*gone)(void *arg);
 	void *gone_arg;
@@ -109,9 +109,9 @@ void vmproc_receive(struct vmproc *vm);
 void vmproc_fail_requests(struct vmproc *vm);
 void vmproc_forget_requests(struct vmproc *vm);
 void vmproc_close_socket(struct vmproc *vm);
-/* Requests a report (CTL_INSPECT) into the memory file `fd`, which is taken over. A VM process that
- * does not answer is not failed for it. A vmproc_drop calls `fn` from inside. Returns NULL when
- * such a request is already in flight. */
+/* Requests a report (CTL_INSPECT) into the memory file `fd`, which is taken over. If the VM
+ * process does not answer, the VM does not become VM_BROKEN. vmproc_drop calls `fn` before it
+ * returns. Returns NULL when such a request is already in flight. */
 struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply_fn *fn, void *arg);
 /* Adds a line for each request in flight. */
 struct report;

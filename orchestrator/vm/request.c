@@ -125,7 +125,7 @@ void vmproc_request_cancel(struct vmproc_request *r)
 
 void vmproc_fail_requests(struct vmproc *vm)
 {
-	/* One at a time: a callback may drop the VM, which forgets the rest. */
+	/* Takes one request at a time: a callback may drop the VM and thus the other requests. */
 	while (!list_empty(&vm->requests))
 		request_answer(container_of(vm->requests.next, struct vmproc_request, link),
 			       -ECONNRESET, vm->reason, NULL, NULL);

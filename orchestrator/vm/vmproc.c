@@ -431,7 +431,8 @@ void vmproc_set_oom(struct vmproc *vm, bool first)
 	warden_client_call(vm->host->warden, &msg, on_marked, slot_arg(vm));
 }
 
-/* The VM still exists: see on_closed. A lost warden answers with an error. */
+/* `arg` is a VM that still exists, for the reason given at on_closed. A lost warden answers with an
+ * error. */
 static void on_measured(void *arg, int error, uint64_t charged, const char *text)
 {
 	struct vmproc *vm = arg;

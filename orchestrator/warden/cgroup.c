@@ -436,7 +436,7 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	int r = set_number(dir, "memory.max", bytes, e);
 	if (r < 0)
 		return r;
-	/* One OOM kill ends the whole VM: half a VM is useless. */
+	/* An OOM kill ends all processes of the VM: it cannot work without one of them. */
 	r = set_limit(dir, "memory.oom.group", "1", e);
 	if (r < 0)
 		return r;

@@ -30,7 +30,7 @@ struct cgroup_tree {
 	bool base_is_named;	    /* by the setting `cgroup`: holds nothing else */
 	bool base_is_made;	    /* created by this process */
 	bool io;		    /* the io controller is in use as well */
-	pid_t with;		    /* a process that moves with this one; 0: none */
+	pid_t with;		    /* the supervisor, which moves with this process; 0: none */
 	char path[CGROUP_PATH_MAX]; /* path of BASE, for messages */
 };
 

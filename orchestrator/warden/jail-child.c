@@ -39,7 +39,7 @@ static int set_session(struct err *e)
 		return err_set(e, errno, "unblock signals");
 	if (setsid() < 0)
 		return err_set(e, errno, "create a session");
-	/* Not a clone flag: the namespace's root would be the warden's cgroup, not the child's. */
+	/* As a flag of clone, it would make the warden's cgroup the root of the namespace. */
 	if (unshare(CLONE_NEWCGROUP) < 0)
 		return err_set(e, errno, "create a cgroup namespace");
 	if (sethostname("vm", 2) < 0)
