@@ -8,7 +8,7 @@
 
 /* Continues from `crc`, the checksum of the preceding data; 0 to begin. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
-/* The same for 4096 zeros, in constant time. */
+/* Does the same for 4096 zero bytes, in constant time. */
 uint32_t crc32c_zero_page(uint32_t crc);
 
 #endif

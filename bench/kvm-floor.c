@@ -205,8 +205,8 @@ static void reserve(struct vmproc *vm)
 		      "reserve address space");
 }
 
-/* Sets up 64-bit code with page tables, as a kernel has: its first instruction costs a page walk.
- */
+/* Sets the state of 64-bit mode with page tables, as a kernel has it: the guest's first instruction
+ * costs a page walk. */
 static void enter_long_mode(struct vmproc *vm, struct kvm_sregs *s, struct kvm_regs *r)
 {
 	const struct kvm_segment code = {

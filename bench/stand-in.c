@@ -355,7 +355,7 @@ void stand_in_serve(const char *run_dir, int warden, pid_t pid)
 	self.pid = pid;
 	self.epoll = epoll_create1(EPOLL_CLOEXEC);
 	watch(&self.warden, warden, on_warden, NULL);
-	/* One event at a time: its handler may free the source of the next one. */
+	/* Takes one event at a time, since its handler may free the source of the next one. */
 	while (epoll_wait(self.epoll, &ev, 1, -1) >= 0 || errno == EINTR)
 		((struct source *)ev.data.ptr)->fn(ev.data.ptr);
 }

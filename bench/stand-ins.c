@@ -25,8 +25,9 @@
 
 struct stand_ins {
 	pthread_mutex_t lock;
-	int wake, next; /* the warden's end for the next service; -1: none */
-	int service;	/* for the running service; -1: none */
+	int wake;    /* eventfd: `next` has changed */
+	int next;    /* the warden's end of the socketpair of the next service; -1: none */
+	int service; /* the same of the running service; -1: none */
 	int processes[PROCESSES];
 	pthread_t thread;
 };
