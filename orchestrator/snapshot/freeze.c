@@ -459,7 +459,8 @@ static void begin(struct freeze *fr)
 
 	take_slot(fr);
 	fr->state = FREEZE_IMAGE;
-	if (fr->writable >= 0 && note(fr) < 0) {
+	/* Also without a layer: if a call runs, it continues after the failure. */
+	if (note(fr) < 0 && fr->writable >= 0) {
 		disk_close(fr->core->loop, &fr->writable);
 		err_say(&fr->layer_err, ENOMEM, "no memory");
 	}

@@ -370,6 +370,31 @@ static void test_failed_freeze_leaves_the_sandbox(void **state)
 	expect_alive(w, m.view.id);
 }
 
+/* The call is not sent to the guest a second time. */
+static void test_running_call_survives_a_freeze_without_a_disk_layer(void **state)
+{
+	char moved[CONFIG_PATH_MAX + 16];
+	struct world *w = *state;
+	struct run r = {0};
+	struct frozen z;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two", false);
+	world_until(w, one_call_is_queued, w->fakes);
+	snprintf(moved, sizeof(moved), "%s.moved", w->config.state_dir);
+	assert_int_equal(rename(w->config.state_dir, moved), 0);
+	world_freeze(w, &z, m.view.id);
+	assert_int_equal(rename(moved, w->config.state_dir), 0);
+	assert_string_equal(z.failure.code, "freeze_failed");
+	assert_non_null(strstr(z.failure.text, "disk layer"));
+	assert_int_equal(stats_of(w).execs, 1);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	assert_string_equal(r.out, "one|two");
+	expect_alive(w, m.view.id);
+}
+
 /* A file system operation that the freeze needs fails, at an early and at a later step. */
 static void test_disk_error_in_a_freeze_leaves_the_sandbox(void **state)
 {
@@ -1033,6 +1058,7 @@ int main(void)
 		WORLD_TEST(test_persistent_sandbox_freezes_when_idle_or_expired),
 		WORLD_TEST(test_sandbox_that_expires_during_a_restart_freezes),
 		WORLD_TEST(test_failed_freeze_leaves_the_sandbox),
+		WORLD_TEST(test_running_call_survives_a_freeze_without_a_disk_layer),
 		WORLD_TEST(test_disk_error_in_a_freeze_leaves_the_sandbox),
 		WORLD_TEST(test_delete_during_a_freeze_leaves_no_space),
 		WORLD_TEST(test_vm_death_fails_the_freeze),
