@@ -195,8 +195,8 @@ static int check_files(const struct config *config, struct err *e)
 
 struct part service_part = {.core_size = sizeof(struct service), .vm_gone = check_closed};
 
-/* The parts in the order of the layers, lowest first: hooks run in this order. A hook may start
- * work that a later hook then fails: a failing fork starts the next one in its queue. */
+/* The parts in the order of the layers, lowest first: hooks run in this order, and what waits in a
+ * sandbox starts in this order (sandbox_schedule). */
 static struct part *const parts[] = {
 	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &service_part, NULL,
 };

@@ -116,6 +116,8 @@ static void leave_queue(struct core_call *call)
 	journal_over(exec_of(s)->journal);
 	sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
+	if (exec_of(s)->n_calls)
+		sandbox_schedule(s);
 }
 
 /* --- state for the next instance of the service --------------------------------------------- */
@@ -323,7 +325,6 @@ static void on_exit_code(struct core_call *call, int code)
 	emit(call, &ev);
 	exec_keep(s);
 	call_free(call);
-	exec_next(s);
 }
 
 void exec_hold(struct sandbox *s, bool held)
@@ -362,7 +363,6 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 		exec_of(s)->guest_busy = exec_of(s)->guest_busy || exec_of_call(call)->attached;
 		fail(call, 500, "agent_error", text);
 	}
-	exec_next(s);
 }
 
 void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
@@ -389,7 +389,6 @@ void exec_agent_reached(struct sandbox *s)
 	if (call)
 		fail(call, 500, "agent_lost",
 		     "the connection to the guest's agent broke during the call");
-	exec_next(s);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -441,7 +440,7 @@ void exec_agent_dropped(struct sandbox *s)
 	exec_of(s)->sending_bytes = 0;
 }
 
-void exec_next(struct sandbox *s)
+static void exec_next(struct sandbox *s)
 {
 	struct core_call *call = first(s);
 
@@ -592,7 +591,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	exec_of(s)->n_calls++;
 	sandbox_touch(s);
 	deferred_run(&c->deferred, &call->deferred, notify_started, call);
-	exec_next(s);
+	sandbox_schedule(s);
 	return call;
 }
 
@@ -657,9 +656,10 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	return ret;
 }
 
-void exec_go_on(struct sandbox *s)
+/* A copied call that the guest had not received when the copy was made can't continue. */
+void exec_start_waiting(struct sandbox *s)
 {
-	struct core_call *call = first(s);
+	struct core_call *call = s->state == SBX_READY ? first(s) : NULL;
 
 	if (call && !exec_of_call(call)->bytes)
 		fail(call, 500, "not_forked", NOT_FORKED);
@@ -748,5 +748,7 @@ void exec_report(const struct sandbox *s, struct report *r)
 void exec_agent_sent(struct sandbox *s)
 {
 	exec_agent_dropped(s);
-	exec_next(s);
+	/* A guest can end a call before it has received all of it. */
+	if (s->state == SBX_READY)
+		sandbox_schedule(s);
 }

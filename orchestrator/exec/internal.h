@@ -8,6 +8,8 @@
 
 struct agent_frame;
 
+/* Starts the next queued call, unless one is running (exec.c). */
+void exec_start_waiting(struct sandbox *s);
 /* Handle events of the connection to a sandbox's agent (exec.c). */
 void exec_agent_reached(struct sandbox *s);
 void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame);

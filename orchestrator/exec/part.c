@@ -80,10 +80,11 @@ static void touched(struct sandbox *s)
 	journal_times(exec_of(s)->journal, s->expires_ms, s->idle_since_ms);
 }
 
-/* A call that a previous instance began runs on, while its guest is not reached yet. */
+/* Between two calls of a queue, and while the guest of a call that a previous instance began is not
+ * reached yet, the sandbox counts as running. */
 static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 {
-	if (s->state == SBX_ADOPTING && is_busy(s))
+	if ((s->state == SBX_ADOPTING || s->state == SBX_READY) && is_busy(s))
 		view->state = "running";
 }
 
@@ -132,6 +133,7 @@ struct part exec_part = {
 	.agent_sent = exec_agent_sent,
 	.agent_dropped = exec_agent_dropped,
 	.agent_lost = agent_lost,
+	.start_waiting = exec_start_waiting,
 	.is_busy = is_busy,
 	.touched = touched,
 	.view = add_to_view,

@@ -74,8 +74,6 @@ static inline struct exec_core *exec_of_core(const struct core *c)
 	return part_of_core(&exec_part, c);
 }
 
-/* Starts the next queued call when the sandbox is able to run one. */
-void exec_next(struct sandbox *s);
 /* Restarts the timer of the running call's time limit. */
 void exec_set_timer(struct sandbox *s);
 /* Stops reading from the agent while `held`. */
@@ -84,9 +82,9 @@ void exec_hold(struct sandbox *s, bool held);
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
 void exec_point_fini(struct exec_point *p);
-/* Gives the call to a child without calls; exec_go_on continues it. Returns 0 or -ENOMEM. */
+/* Gives the call to a new sandbox without calls, where it continues once the sandbox has begun. It
+ * fails there if the guest had not received it. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);
-void exec_go_on(struct sandbox *s);
 /*
  * A merge gives the VM of `from` to `to`. The interrupts move first. Then the calls move, ahead of
  * those queued in `to`; a call running in `to` fails. Once the VM has moved, so do the journal and

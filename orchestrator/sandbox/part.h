@@ -61,6 +61,10 @@ struct part {
 	bool (*is_busy)(const struct sandbox *s);
 	/* Its idle time began anew. */
 	void (*touched)(struct sandbox *s);
+	/* Something in the sandbox has begun to wait or has ended (sandbox_schedule). Starts what
+	 * can start now. The state is SBX_READY or SBX_RUNNING; the agent may be disconnected. */
+	void (*start_waiting)(struct sandbox *s);
+
 	/* Adds to a view of the sandbox. */
 	void (*view)(const struct sandbox *s, struct sandbox_view *view);
 

@@ -58,6 +58,19 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event)
 	return true;
 }
 
+static void start_waiting(void *arg)
+{
+	struct sandbox *s = arg;
+
+	if (s->state == SBX_READY || s->state == SBX_RUNNING)
+		RUN_PARTS(s->core, start_waiting, s);
+}
+
+void sandbox_schedule(struct sandbox *s)
+{
+	deferred_run(&s->core->deferred, &s->scheduled, start_waiting, s);
+}
+
 /* --- by id ---------------------------------------------------------------------------------- */
 
 static struct list *bucket_of(struct core *c, const char *id)
@@ -221,6 +234,7 @@ void sandbox_free(struct sandbox *s)
 	sandbox_delist(s);
 	shed(s);
 	RUN_PARTS(s->core, sandbox_fini, s);
+	deferred_cancel(&s->scheduled);
 	calls_free(&s->deletes);
 	list_del(&s->link);
 	list_del(&s->bucket);
@@ -274,6 +288,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	RUN_PARTS(s->core, begun, s);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
+	sandbox_schedule(s);
 	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 }
 
@@ -426,6 +441,7 @@ static void on_agent_reached(void *arg)
 
 	sandbox_step(s, SBX_REACHED);
 	RUN_PARTS(s->core, agent_reached, s);
+	sandbox_schedule(s);
 }
 
 static void on_agent_lost(void *arg, enum guest_lost how, const char *text)

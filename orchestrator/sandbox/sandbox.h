@@ -4,6 +4,7 @@
 #define RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
 
 #include "orchestrator/agent/guest-link.h"
+#include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/store/store.h"
@@ -56,6 +57,7 @@ struct sandbox {
 		expires_at_ms;		    /* ms since the epoch, by the wall clock at the start */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock, ms; expires 0: never */
 	struct loop_timer lifetime, idle;
+	struct deferred scheduled; /* sandbox_schedule */
 
 	uint32_t slot, pid; /* as in the catalogue; the VM's `instance` is the same there */
 	uint8_t instance[CTL_INSTANCE_LEN];
@@ -86,6 +88,14 @@ struct sandbox {
 
 /* Applies the event. Returns false, changing nothing, when the state does not allow it. */
 bool sandbox_step(struct sandbox *s, enum sandbox_event event);
+/*
+ * Starts what waits in the sandbox. Every operation that has to wait for others calls it when it
+ * begins to wait, and every operation that others wait for calls it when it ends. The loop then
+ * asks each part once, before it sleeps, in the order of core->parts: first a call may start, then
+ * a fork, then a freeze. Nothing starts while the sandbox is being adopted or frozen, or after its
+ * end; each part checks the rest (part.start_waiting).
+ */
+void sandbox_schedule(struct sandbox *s);
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);
 void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
 /* Copies the text. Returns false, changing nothing, when memory is short. */

@@ -55,7 +55,6 @@ struct fork {
 	struct child *children;
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
-	struct deferred deferred;
 	struct vmproc_request *request;
 	struct vmproc_image *image;
 	/* The service's state of the parent at the moment of the image. */
@@ -97,6 +96,7 @@ static void release_parent(struct fork *fork)
 
 	snapshots_of(s)->copying = NULL;
 	exec_hold(s, false);
+	sandbox_schedule(s);
 }
 
 static void fork_put_away(struct core_call *call)
@@ -106,14 +106,11 @@ static void fork_put_away(struct core_call *call)
 	if (!fork)
 		return;
 	container_of(call, struct fork_call, call)->fork = NULL;
-	struct sandbox *parent = fork->state == FORK_COPYING ? fork->parent : NULL;
-
-	deferred_cancel(&fork->deferred);
 	disk_job_cancel(fork->layers);
 	disk_close(call->core->loop, &fork->writable);
 	if (fork->request)
 		vmproc_request_cancel(fork->request);
-	if (parent)
+	if (fork->state == FORK_COPYING)
 		release_parent(fork);
 	for (unsigned i = 0; i < fork->n; i++)
 		child_fini(&fork->children[i]);
@@ -123,8 +120,6 @@ static void fork_put_away(struct core_call *call)
 	free(fork->children);
 	free(fork->tenant);
 	free(fork);
-	if (parent)
-		fork_next(parent);
 }
 
 static void fail(struct fork *fork, const struct failure *f)
@@ -203,7 +198,6 @@ static void begin(struct fork *fork)
 		child->sandbox = NULL;
 		sandbox_begin(s, &child->ready);
 		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
-		exec_go_on(s);
 	}
 	call_finish(fork->call, NULL);
 }
@@ -271,7 +265,6 @@ unsigned fork_retry_s(int error)
 static void on_copied(void *arg, int error, const char *text, struct vmproc_image *image)
 {
 	struct fork *fork = arg;
-	struct sandbox *parent = fork->parent;
 	struct failure f;
 
 	fork->request = NULL;
@@ -285,7 +278,6 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 	fork->image = image;
 	release_parent(fork);
 	start_children(fork);
-	fork_next(parent);
 }
 
 /*
@@ -320,11 +312,9 @@ static void copy(struct fork *fork)
 	fail(fork, &f);
 }
 
-void fork_next(struct sandbox *s)
+void fork_start_waiting(struct sandbox *s)
 {
-	freeze_next(s->core); /* a freeze may have waited for this image */
-	if (snapshots_of(s)->copying || s->core->closing ||
-	    (s->state != SBX_READY && s->state != SBX_RUNNING))
+	if (snapshots_of(s)->copying)
 		return;
 	list_each (pos, &snapshots_of(s)->forks) {
 		struct core_call *call = container_of(pos, struct core_call, link);
@@ -338,35 +328,18 @@ void fork_next(struct sandbox *s)
 
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	struct core_call *copying = snapshots_of(s)->copying;
-
-	/* Fail the one being copied last: its end would start the next in the queue. */
-	list_each_safe (pos, &snapshots_of(s)->forks) {
-		struct core_call *call = container_of(pos, struct core_call, link);
-
-		if (call != copying)
-			fail(fork_of(call), f);
-	}
-	if (copying)
-		fail(fork_of(copying), f);
+	list_each_safe (pos, &snapshots_of(s)->forks)
+		fail(fork_of(container_of(pos, struct core_call, link)), f);
 }
 
 /* --- blank VMs and layers ------------------------------------------------------------------- */
-
-static void begin_copy(void *arg)
-{
-	struct fork *fork = arg;
-
-	fork_next(fork->parent);
-}
 
 static void part_ready(struct fork *fork)
 {
 	if (--fork->missing)
 		return;
 	fork->state = FORK_WAITING;
-	/* Deferred, since this may be called from an event of the parent's running call. */
-	deferred_run(&fork->call->core->deferred, &fork->deferred, begin_copy, fork);
+	sandbox_schedule(fork->parent);
 }
 
 static void on_blank_ready(void *arg)

@@ -47,7 +47,6 @@ struct freeze {
 	struct loop_timer slot_limit;
 	struct list calls; /* waiting for the result */
 	enum freeze_state state;
-	struct deferred deferred;
 	char id[SANDBOX_ID_LEN + 1];
 	struct exec_point call;
 	uint64_t seq;
@@ -115,12 +114,14 @@ static void release_slot(struct freeze *fr)
 	fr->has_slot = false;
 }
 
+static void schedule_next(struct core *c);
+
 static void on_slot_limit(void *arg)
 {
 	struct freeze *fr = arg;
 
 	release_slot(fr);
-	freeze_next(fr->core);
+	schedule_next(fr->core);
 }
 
 static void take_slot(struct freeze *fr)
@@ -155,7 +156,6 @@ static void freeze_free(struct freeze *fr)
 	leave(fr);
 	tenant_put(fr->owner);
 	list_del(&fr->link);
-	deferred_cancel(&fr->deferred);
 	disk_job_cancel(fr->layer);
 	disk_close(fr->core->loop, &fr->writable);
 	store_sync_cancel(fr->sync);
@@ -207,7 +207,7 @@ void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 	/* The timer fired once already: set it again, since a merged sandbox stays alive. */
 	if (lifetime_is_over(s))
 		loop_timer_set(c->loop, &s->lifetime, 0);
-	freeze_next(c);
+	schedule_next(c);
 }
 
 /* --- failure: the VM continues -------------------------------------------------------------- */
@@ -231,10 +231,9 @@ static void thawed(struct freeze *fr)
 	} else {
 		sandbox_touch(s);
 		sandbox_dial(s);
-		exec_next(s);
-		fork_next(s);
+		sandbox_schedule(s);
 	}
-	freeze_next(c);
+	schedule_next(c);
 }
 
 static void on_resumed(void *arg, int error, const char *text, const struct ctl_msg *reply)
@@ -330,7 +329,7 @@ static void on_synced(void *arg, int error)
 		log_error("%s", f.text);
 	finish_calls(fr, error ? &f : NULL);
 	freeze_free(fr);
-	freeze_next(c);
+	schedule_next(c);
 }
 
 static void commit(struct freeze *fr)
@@ -475,17 +474,14 @@ static void begin(struct freeze *fr)
 
 static bool may_begin(const struct freeze *fr)
 {
-	const struct sandbox *s = fr->sandbox;
-
-	return fr->state == FREEZE_WAITING && !fr->layer && !snapshots_of(s)->copying &&
-	       (s->state == SBX_READY || s->state == SBX_RUNNING);
+	return !fr->layer && !snapshots_of(fr->sandbox)->copying;
 }
 
 /* True for a freeze that the idle timeout started, when the sandbox is in use again. */
 static bool is_unwanted(const struct freeze *fr)
 {
-	return fr->state == FREEZE_WAITING && list_empty(&fr->calls) &&
-	       sandbox_is_busy(fr->sandbox) && !lifetime_is_over(fr->sandbox);
+	return list_empty(&fr->calls) && sandbox_is_busy(fr->sandbox) &&
+	       !lifetime_is_over(fr->sandbox);
 }
 
 /* Returns the first freeze of the tenant that may begin, and drops unwanted ones. */
@@ -524,24 +520,26 @@ static struct freeze *choose(struct core *c)
 	return second;
 }
 
-static void begin_next(void *arg)
+/* Lets the freeze that is next for a slot begin, from the schedule of its sandbox. Whoever frees a
+ * slot or takes a freeze out of the queue calls it. */
+static void schedule_next(struct core *c)
 {
-	struct core *c = arg;
-	struct freeze *fr = c->closing ? NULL : choose(c);
+	struct freeze *fr = choose(c);
+
+	if (fr)
+		sandbox_schedule(fr->sandbox);
+}
+
+void freeze_start_waiting(struct sandbox *s)
+{
+	struct core *c = s->core;
+	struct freeze *fr = snapshots_of(s)->freeze ? choose(c) : NULL;
 
 	if (!fr)
 		return;
-	/* One per turn of the loop: a freeze that fails at once changes the list. */
-	freeze_next(c);
-	begin(fr);
-}
-
-/* Deferred: never from inside an event of a sandbox. */
-void freeze_next(struct core *c)
-{
-	if (!list_empty(&snapshots_of_core(c)->freeze_turns) &&
-	    snapshots_of_core(c)->n_freezing < AT_ONCE)
-		deferred_run(&c->deferred, &snapshots_of_core(c)->freeze_deferred, begin_next, c);
+	if (fr->sandbox == s)
+		begin(fr);
+	schedule_next(c);
 }
 
 static void on_layer(void *arg, struct disk_job *layer)
@@ -551,7 +549,7 @@ static void on_layer(void *arg, struct disk_job *layer)
 	fr->layer = NULL;
 	fr->layer_err = layer->err;
 	fr->writable = take_fd(&layer->fds[0]);
-	freeze_next(fr->core);
+	sandbox_schedule(fr->sandbox);
 }
 
 void freeze_start(struct sandbox *s, struct core_call *call)
@@ -573,7 +571,6 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 	}
 	if (call)
 		list_add_tail(&fr->calls, &call->link);
-	freeze_next(c);
 }
 
 void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)

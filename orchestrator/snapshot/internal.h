@@ -9,16 +9,16 @@
 struct core_call;
 struct sandbox;
 
-/* Starts the next waiting fork; the sandbox can be copied now. */
-void fork_next(struct sandbox *s);
+/* Starts the sandbox's next fork, unless it is being copied already. */
+void fork_start_waiting(struct sandbox *s);
 /* Returns the seconds until a retry after taking a snapshot failed with `error`; 0: waiting does
  * not help. */
 unsigned fork_retry_s(int error);
 /* Fails the forks of a sandbox that ends or whose VM is about to be replaced. */
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
 
-/* Starts the next waiting freeze. */
-void freeze_next(struct core *c);
+/* Begins the sandbox's freeze if nothing is in its way and it is next for a slot. */
+void freeze_start_waiting(struct sandbox *s);
 void freezes_free(struct core *c);
 /* The sandbox ends (`f`: its calls fail), or is freed (NULL) while it is to be frozen. */
 void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);

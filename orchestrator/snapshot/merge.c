@@ -96,7 +96,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	if (parent->state == SBX_RUNNING)
 		stall_begin(parent);
 	exec_hold(parent, false);
-	exec_next(parent);
+	sandbox_schedule(parent);
 }
 
 static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure *f)

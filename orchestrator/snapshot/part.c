@@ -42,6 +42,12 @@ static void sandbox_fini(struct sandbox *s)
 	calls_free(&snapshots_of(s)->forks);
 }
 
+static void start_waiting(struct sandbox *s)
+{
+	fork_start_waiting(s);
+	freeze_start_waiting(s);
+}
+
 static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 {
 	freeze_progress(s, &view->frozen_bytes, &view->freeze_bytes);
@@ -66,7 +72,7 @@ struct part snapshot_part = {
 	.tenant_init = tenant_init,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
-	.agent_reached = fork_next,
+	.start_waiting = start_waiting,
 	.view = add_to_view,
 	.freeze = time_over,
 	.fail_side_calls = fail_side_calls,

@@ -140,7 +140,6 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 	call_expects_none(r->call);
 	sandbox_begin(s, ready);
 	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
-	exec_go_on(s);
 	r->sync = store_sync(c, on_synced, r);
 }
 

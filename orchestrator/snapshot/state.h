@@ -35,8 +35,7 @@ struct snapshot_core {
 	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
 	unsigned n_freezing;	  /* freezes that hold a freeze slot */
 	uint32_t slot_limit_ms;	  /* a freeze without its snapshot by then releases the slot */
-	struct deferred freeze_deferred;
-	struct scrub *scrub; /* in progress, or NULL */
+	struct scrub *scrub;	  /* in progress, or NULL */
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
 	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;

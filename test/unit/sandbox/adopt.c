@@ -128,6 +128,7 @@ static void test_output_is_complete_after_many_restarts(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 3000000\nexit 7", true);
+	world_until_true(w, &r.started); /* the guest has it */
 	for (int i = 0; i < 10; i++) {
 		struct amount some = {w, m.view.id, 0, (size_t)i * 250000};
 		world_until(w, has_arrived, &some);
