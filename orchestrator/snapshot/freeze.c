@@ -317,7 +317,6 @@ static struct store_space row_of(const struct freeze *fr)
 static void on_synced(void *arg, int error)
 {
 	struct freeze *fr = arg;
-	struct core *c = fr->core;
 	struct failure f;
 
 	fr->sync = NULL;
@@ -329,7 +328,6 @@ static void on_synced(void *arg, int error)
 		log_error("%s", f.text);
 	finish_calls(fr, error ? &f : NULL);
 	freeze_free(fr);
-	schedule_next(c);
 }
 
 static void commit(struct freeze *fr)
@@ -364,6 +362,7 @@ static void commit(struct freeze *fr)
 	snapshots_of(s)->freeze = NULL;
 	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
 	fr->sync = store_sync(c, on_synced, fr);
+	schedule_next(c);
 }
 
 /* --- writing -------------------------------------------------------------------------------- */
