@@ -522,15 +522,6 @@ void layer_stack_commit(struct layer_stack *s)
 	s->prepared = s->written = s->copying_up = false;
 }
 
-int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e)
-{
-	int rc = layer_stack_prepare(s, writable_fd, e);
-
-	if (rc == 0)
-		layer_stack_commit(s);
-	return rc;
-}
-
 bool layer_stack_written(const struct layer_stack *s)
 {
 	return s->written;

@@ -36,17 +36,11 @@ int layer_stack_open(struct layer_stack **out, int base_fd, const int *sealed, u
 void layer_stack_free(struct layer_stack *s);
 
 /*
- * Seals the writable layer and puts a new one over it, formatted into the empty file `writable_fd`.
- * Flushes nothing. No I/O on the stack may be in flight. Returns -E2BIG when there are
- * LAYER_SEALED_MAX sealed layers. On failure the stack is as before and the caller keeps the
- * descriptor.
- */
-int layer_stack_seal(struct layer_stack *s, int writable_fd, struct err *e);
-
-/*
- * Seal the writable layer in two steps, of which the second can't fail. Between prepare and commit
- * or abandon, the stack may only be read. The stack owns the descriptor from the commit on; after
- * abandon the caller keeps it.
+ * Seal the writable layer and put a new one over it, formatted into the empty file `writable_fd`,
+ * in two steps, of which the second can't fail. They flush nothing, and no I/O on the stack may be
+ * in flight. Between prepare and commit or abandon the stack may only be read. prepare returns
+ * -E2BIG when there are LAYER_SEALED_MAX sealed layers; on failure the stack is as before. The
+ * stack owns the descriptor from the commit on; until then, and after abandon, the caller does.
  */
 int layer_stack_prepare(struct layer_stack *s, int writable_fd, struct err *e);
 void layer_stack_commit(struct layer_stack *s);

@@ -98,11 +98,6 @@ void ram_free(struct ram *r)
 	free(r);
 }
 
-int ram_memfd(const struct ram *r)
-{
-	return r->shared ? r->memory_fd : -1;
-}
-
 unsigned ram_snapshot_fds(const struct ram *r, int fds[RAM_SNAPSHOT_FDS])
 {
 	fds[0] = r->memory_fd;

@@ -32,9 +32,6 @@ int ram_back_with_memfd(struct ram *r, struct err *e);
 int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsigned n,
 			   struct err *e);
 
-/* Returns the memfd while RAM is shared with it, else -1. */
-int ram_memfd(const struct ram *r);
-
 /*
  * Copies pages ahead of the next freeze while the guest runs, when there are many or when many
  * `children` will map them. The freeze then copies only the pages written again, and compares the

@@ -23,16 +23,19 @@ static int new_file(void)
 
 static void seal(struct guest *g)
 {
+	struct layer_stack *disk = vio_blk_disk(g->v.dev);
 	struct err e;
 	int fd = new_file();
 
 	for (int i = 0; i < 1000 && !vio_mmio_drain(g->v.mmio); i++)
 		event_loop_turn(g->v.loop, 10);
-	int rc = layer_stack_seal(vio_blk_disk(g->v.dev), fd, &e);
+	int rc = layer_stack_prepare(disk, fd, &e);
 	if (rc == -E2BIG) /* the input seals more often than a disk may have layers */
 		close(fd);
 	else if (rc < 0)
 		abort();
+	else
+		layer_stack_commit(disk);
 	vio_mmio_continue(g->v.mmio);
 }
 

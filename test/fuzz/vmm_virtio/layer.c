@@ -98,8 +98,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	walk(s);
 	layer_written(s, 4096, 8192);
-	if (layer_stack_seal(s, new_file(), NULL) < 0)
+	if (layer_stack_prepare(s, new_file(), NULL) < 0)
 		__builtin_trap();
+	layer_stack_commit(s);
 	walk(s);
 	copy_up(s);
 	layer_stack_free(s);

@@ -67,6 +67,13 @@ static int first_byte(const struct layer_stack *s, unsigned i)
 	return byte;
 }
 
+/* Seals the writable layer, and puts an empty one over it. */
+static void put_layer(struct layer_stack *s)
+{
+	assert_int_equal(layer_stack_prepare(s, new_file(), NULL), 0);
+	layer_stack_commit(s);
+}
+
 /* Makes a sealed layer that has clusters 2 and 5, on top of the layers `sealed`. */
 static int make_sealed(const int *sealed, unsigned n, uint8_t byte)
 {
@@ -75,7 +82,7 @@ static int make_sealed(const int *sealed, unsigned n, uint8_t byte)
 
 	write_cluster(s, 2, byte);
 	write_cluster(s, 5, byte);
-	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	put_layer(s);
 	layer_stack_free(s);
 	return fd;
 }
@@ -166,7 +173,7 @@ static void test_seal_keeps_the_layer_and_adds_an_empty_one(void **state)
 	int first = layer_writable_fd(s);
 
 	write_cluster(s, 15, 'x');
-	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	put_layer(s);
 	assert_int_not_equal(layer_writable_fd(s), first);
 	assert_int_equal(first_byte(s, 15), 'x');
 	write_cluster(s, 15, 'y');
@@ -188,12 +195,12 @@ static void test_failed_seal_changes_nothing(void **state)
 
 	assert_int_equal(write(not_empty, "x", 1), 1);
 	write_cluster(s, 1, 'x');
-	assert_true(layer_stack_seal(s, not_empty, &e) < 0);
+	assert_true(layer_stack_prepare(s, not_empty, &e) < 0);
 	assert_non_null(strstr(e.text, "not empty"));
 	assert_int_equal(layer_writable_fd(s), fd);
 	write_cluster(s, 1, 'y');
 	assert_int_equal(first_byte(s, 1), 'y');
-	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	put_layer(s);
 	layer_stack_free(s);
 	close(not_empty);
 }
@@ -241,9 +248,9 @@ static void test_seal_fails_at_the_maximum_of_layers(void **state)
 	int one_more;
 
 	for (unsigned i = 0; i < CTL_LAYERS_MAX; i++)
-		assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+		put_layer(s);
 	one_more = new_file();
-	assert_int_equal(layer_stack_seal(s, one_more, &e), -E2BIG);
+	assert_int_equal(layer_stack_prepare(s, one_more, &e), -E2BIG);
 	assert_non_null(strstr(e.text, "has the maximum of"));
 	close(one_more);
 	layer_stack_free(s);
@@ -363,7 +370,7 @@ static int seal(struct layer_stack *s)
 {
 	int fd = dup(layer_writable_fd(s));
 
-	assert_int_equal(layer_stack_seal(s, new_file(), NULL), 0);
+	put_layer(s);
 	layer_stack_free(s);
 	return fd;
 }

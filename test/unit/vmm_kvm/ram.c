@@ -187,11 +187,11 @@ static void test_first_freeze_copies_nothing(void **state)
 	struct stat before, after;
 
 	boot(&g, 4 * MIB);
-	assert_true(ram_memfd(g.ram) >= 0);
+	assert_true(g.ram->shared);
 	put_pages(&g, 3, 70, 'a');
-	assert_int_equal(fstat(ram_memfd(g.ram), &before), 0);
+	assert_int_equal(fstat(g.ram->memory_fd, &before), 0);
 	assert_int_equal(freeze(&g), 0);
-	assert_int_equal(ram_memfd(g.ram), -1);
+	assert_false(g.ram->shared);
 	assert_int_equal(ram_snapshot_fds(g.ram, fds), 1);
 	put_pages(&g, 3, 5, 'b');
 	assert_int_equal(fstat(fds[0], &after), 0);
@@ -502,10 +502,11 @@ static void test_failed_first_freeze_changes_nothing(void **state)
 
 	boot(&g, 4 * MIB);
 	put_pages(&g, 0, 3, 'a');
-	fd = ram_memfd(g.ram);
+	fd = g.ram->memory_fd;
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
 	assert_int_equal(ram_freeze(g.ram, &copied, NULL), -EPERM);
-	assert_int_equal(ram_memfd(g.ram), fd);
+	assert_true(g.ram->shared);
+	assert_int_equal(g.ram->memory_fd, fd);
 	put_pages(&g, 1, 1, 'b');
 	check(&g);
 	assert_int_equal(pread(fd, &byte, 1, RAM_PAGE), 1);

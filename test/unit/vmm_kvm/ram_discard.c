@@ -82,13 +82,13 @@ static void test_discard_frees_memory_of_a_booted_guest(void **state)
 	struct guest g, child;
 
 	boot(&g);
-	assert_int_equal(bytes_of(ram_memfd(g.ram)), RAM);
+	assert_int_equal(bytes_of(g.ram->memory_fd), RAM);
 	assert_int_equal(ram_discard(g.ram, MIB, MIB), 0);
-	assert_int_equal(bytes_of(ram_memfd(g.ram)), RAM - MIB);
+	assert_int_equal(bytes_of(g.ram->memory_fd), RAM - MIB);
 	check(&g, 0, MIB, 'a');
 	check(&g, 2 * MIB, RAM, 'a');
 	memset(g.gm.base + MIB, 'b', RAM_PAGE);
-	assert_int_equal(bytes_of(ram_memfd(g.ram)), RAM - MIB + RAM_PAGE);
+	assert_int_equal(bytes_of(g.ram->memory_fd), RAM - MIB + RAM_PAGE);
 	freeze(&g);
 	fork_guest(&g, &child);
 	check(&child, 0, MIB, 'a');

@@ -265,7 +265,8 @@ static void seal(struct world *w)
 	while (!vio_mmio_drain(w->v.mmio))
 		event_loop_turn(w->v.loop, 1000);
 	w->layer[w->nlayers] = new_file();
-	assert_int_equal(layer_stack_seal(disk, dup(w->layer[w->nlayers]), NULL), 0);
+	assert_int_equal(layer_stack_prepare(disk, dup(w->layer[w->nlayers]), NULL), 0);
+	layer_stack_commit(disk);
 	w->nlayers++;
 	vio_mmio_continue(w->v.mmio);
 }
