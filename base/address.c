@@ -46,14 +46,6 @@ bool range_parse(struct range *out, const char *text)
 	return is_clear_behind(out->first, out->prefix, bits);
 }
 
-void range_print(char out[static RANGE_TEXT_MAX], const struct range *r)
-{
-	char address[INET6_ADDRSTRLEN] = "";
-
-	inet_ntop(r->family, r->first, address, sizeof(address));
-	snprintf(out, RANGE_TEXT_MAX, "%s/%u", address, r->prefix);
-}
-
 bool range_next(const char **list, char out[static RANGE_TEXT_MAX])
 {
 	const char *p = *list + strspn(*list, " ,");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Converts addresses and address ranges from and to text. */
+/* Parses addresses and address ranges. */
 #ifndef RAMET_BASE_ADDRESS_H
 #define RAMET_BASE_ADDRESS_H
 
@@ -27,8 +27,6 @@ struct range {
  * behind the prefix are set.
  */
 bool range_parse(struct range *out, const char *text);
-/* Writes the range as text. */
-void range_print(char out[static RANGE_TEXT_MAX], const struct range *r);
 
 /*
  * Takes the next part of a comma-separated list, without surrounding blanks. Returns true and

@@ -34,8 +34,8 @@ void *loop_h2o(struct loop *l);
  * the operation, with the result of the system call (-errno on failure; -ECANCELED after a
  * loop_cancel that came in time). Buffers and messages must stay valid until then; a descriptor may
  * be closed only when no operation on it is in flight. Operations that fail for lack of memory
- * (-ENOMEM, -ENOBUFS) are retried for about 2 s before the callback gets the error, except a sync.
- * The functions return NULL while the loop is being freed.
+ * (-ENOMEM, -ENOBUFS) are retried for about 2 s before the callback gets the error. The functions
+ * return NULL while the loop is being freed.
  */
 struct loop_op;
 typedef void loop_fn(void *arg, int result);
@@ -48,7 +48,6 @@ struct loop_op *loop_send(struct loop *l, int fd, const void *buf, size_t len, l
 struct loop_op *loop_recvmsg(struct loop *l, int fd, struct msghdr *msg, loop_fn *fn, void *arg);
 struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, loop_fn *fn,
 			     void *arg);
-struct loop_op *loop_fsync(struct loop *l, int fd, loop_fn *fn, void *arg);
 void loop_cancel(struct loop *l, struct loop_op *op);
 
 /* A one-shot, monotonic timer, embedded in its owner and zeroed before first use. Setting it again

@@ -20,7 +20,7 @@
 #define TRIES_MAX    16
 #define PAUSE_MAX_MS 250
 
-enum op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG, OP_FSYNC };
+enum op_kind { OP_POLL, OP_RECV, OP_SEND, OP_RECVMSG, OP_SENDMSG };
 
 struct loop_op {
 	enum op_kind kind;
@@ -47,9 +47,9 @@ struct loop_op {
  * ring does. */
 static int restrict_ring(struct io_uring *ring)
 {
-	static const uint8_t allowed[] = {IORING_OP_POLL_ADD,	 IORING_OP_RECV,    IORING_OP_SEND,
-					  IORING_OP_RECVMSG,	 IORING_OP_SENDMSG, IORING_OP_FSYNC,
-					  IORING_OP_ASYNC_CANCEL};
+	static const uint8_t allowed[] = {IORING_OP_POLL_ADD, IORING_OP_RECV,
+					  IORING_OP_SEND,     IORING_OP_RECVMSG,
+					  IORING_OP_SENDMSG,  IORING_OP_ASYNC_CANCEL};
 	struct io_uring_restriction list[ARRAY_LEN(allowed)] = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
@@ -121,9 +121,6 @@ static void prepare(const struct loop_op *op, struct io_uring_sqe *sqe)
 		break;
 	case OP_SENDMSG:
 		io_uring_prep_sendmsg(sqe, op->fd, op->msg, MSG_NOSIGNAL);
-		break;
-	case OP_FSYNC:
-		io_uring_prep_fsync(sqe, op->fd, 0);
 		break;
 	}
 }
@@ -261,7 +258,7 @@ static struct loop_op *op_start(struct loop *l, struct loop_op init)
  */
 static bool unfinished(struct loop_op *op, int *result)
 {
-	if (op->kind == OP_POLL || op->kind == OP_FSYNC)
+	if (op->kind == OP_POLL)
 		return false;
 	if (op->waiting) {
 		op->waiting = false;
@@ -278,12 +275,9 @@ static bool unfinished(struct loop_op *op, int *result)
 	return op->sent < op->len;
 }
 
-/* Never retries an fsync: the kernel reports a disk error only once, so a second one would
- * hide it. */
 static bool may_retry(const struct loop_op *op, int result)
 {
-	return (result == -ENOMEM || result == -ENOBUFS) && op->kind != OP_FSYNC &&
-	       op->tries < TRIES_MAX;
+	return (result == -ENOMEM || result == -ENOBUFS) && op->tries < TRIES_MAX;
 }
 
 static void op_end(struct uring *u, struct loop_op *op, int result)
@@ -459,9 +453,4 @@ struct loop_op *loop_sendmsg(struct loop *l, int fd, const struct msghdr *msg, l
 					    .msg = (struct msghdr *)(uintptr_t)msg,
 					    .fn = fn,
 					    .arg = arg});
-}
-
-struct loop_op *loop_fsync(struct loop *l, int fd, loop_fn *fn, void *arg)
-{
-	return op_start(l, (struct loop_op){.kind = OP_FSYNC, .fd = fd, .fn = fn, .arg = arg});
 }

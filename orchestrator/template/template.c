@@ -60,11 +60,6 @@ const char *template_error(const struct template *t)
 	return t->state == TPL_FAILED ? t->failure.text : "";
 }
 
-const char *template_name(const struct template *t)
-{
-	return t->source.name;
-}
-
 const struct size *template_size(const struct template *t)
 {
 	return &t->size;

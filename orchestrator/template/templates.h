@@ -73,7 +73,6 @@ void template_put(struct template *t);
 bool template_ready(const struct template *t);
 /* Returns why the template has failed; empty while it is ready or in preparation. */
 const char *template_error(const struct template *t);
-const char *template_name(const struct template *t);
 const struct size *template_size(const struct template *t);
 /* Returns whether nobody waits for the template, so that its build yields to all other work. */
 bool template_is_background(const struct template *t);

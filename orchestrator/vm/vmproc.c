@@ -512,11 +512,6 @@ const struct vmproc_spec *vmproc_spec(const struct vmproc *vm)
 	return &vm->spec;
 }
 
-bool vmproc_is_blank(const struct vmproc *vm)
-{
-	return vm->state == VM_BLANK;
-}
-
 bool vmproc_is_running(const struct vmproc *vm)
 {
 	return vm->state == VM_RUNNING;

@@ -116,7 +116,6 @@ bool vmproc_measure(struct vmproc *vm);
 uint64_t vmproc_charged(const struct vmproc *vm);
 /* Sets whether the kernel kills this VM before unmarked ones when memory runs out. */
 void vmproc_set_oom(struct vmproc *vm, bool first);
-bool vmproc_is_blank(const struct vmproc *vm);
 bool vmproc_is_running(const struct vmproc *vm);
 
 /* Ends the VM in any state and gives the slot back, then calls `gone` (may be NULL). Calls nothing

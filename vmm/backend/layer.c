@@ -17,11 +17,10 @@
 #include "base/wire.h"
 #include "proto/image.h"
 
-#define HEADER_BYTES  4096u
-#define HEADER_FIELDS 56u /* bytes of the header that are used; the rest is zero */
-#define CRC_AT	      52u
-#define PAGE	      4096u
-#define CLUSTER	      IMAGE_CLUSTER
+#define HEADER_BYTES 4096u
+#define CRC_AT	     52u
+#define PAGE	     4096u
+#define CLUSTER	     IMAGE_CLUSTER
 
 /*
  * A sealed layer's bitmap is mapped from its file. The writable layer's is anonymous memory, and

@@ -7,8 +7,7 @@
 #include "base/crc32c.h"
 #include "proto/image.h"
 
-#define HEADER_BYTES  24
-#define SECTION_BYTES 12
+#define HEADER_BYTES 24
 
 void state_begin(struct wire *w, void *buf, size_t size, uint32_t vcpus, uint32_t ram_mib)
 {

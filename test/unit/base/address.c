@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -10,7 +11,7 @@
 #include "base/address.h"
 #include "base/fd.h"
 
-static void ranges_are_read_and_printed(void **state)
+static void ranges_are_parsed(void **state)
 {
 	static const struct {
 		const char *text, *printed;
@@ -22,11 +23,12 @@ static void ranges_are_read_and_printed(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
-		char printed[RANGE_TEXT_MAX];
+		char address[INET6_ADDRSTRLEN], printed[RANGE_TEXT_MAX];
 		struct range r;
 
 		assert_true(range_parse(&r, good[i].text));
-		range_print(printed, &r);
+		inet_ntop(r.family, r.first, address, sizeof(address));
+		snprintf(printed, sizeof(printed), "%s/%u", address, r.prefix);
 		assert_string_equal(printed, good[i].printed);
 	}
 }
@@ -90,7 +92,7 @@ static void overlong_part_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ranges_are_read_and_printed),
+		cmocka_unit_test(ranges_are_parsed),
 		cmocka_unit_test(invalid_ranges_are_refused),
 		cmocka_unit_test(list_is_split_at_commas),
 		cmocka_unit_test(overlong_part_is_refused),

@@ -277,17 +277,6 @@ static void messages_carry_descriptors(void **state)
 	close(got);
 }
 
-static void fsync_completes(void **state)
-{
-	struct fixture *f = *state;
-	FILE *file = tmpfile();
-
-	assert_non_null(loop_fsync(f->loop, fileno(file), on_call, f));
-	assert_int_equal(loop_run(f->loop), 0);
-	assert_int_equal(f->result, 0);
-	fclose(file);
-}
-
 static void more_operations_than_queue_entries_complete(void **state)
 {
 	struct fixture *f = *state;
@@ -835,7 +824,6 @@ int main(void)
 		T(cancel_ends_operation_on_nonblocking_fd),
 		T(poll_sees_the_peer_leave),
 		T(messages_carry_descriptors),
-		T(fsync_completes),
 		T(more_operations_than_queue_entries_complete),
 		T(free_cancels_operations_in_flight),
 		T(refused_submission_is_retried),
