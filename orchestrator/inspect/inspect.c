@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The report on a VM and its sandbox, which shows why the VM makes no progress: the service's view,
+ * then the VM's (orchestrator/vm/look.h), then whether the guest's agent answers. An inspection
+ * can't end the VM or its calls.
+ */
 #include "orchestrator/inspect/inspect.h"
 
 #include <stdio.h>
@@ -6,10 +11,12 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/report.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 #include "orchestrator/inspect/reports.h"
+#include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/template/templates.h"
 #include "orchestrator/vm/look.h"
@@ -142,7 +149,7 @@ static void inspection_free(struct inspection *i)
 	free(i);
 }
 
-void inspection_cancel(struct inspection *i)
+static void inspection_cancel(struct inspection *i)
 {
 	if (i)
 		inspection_free(i);
@@ -151,12 +158,10 @@ void inspection_cancel(struct inspection *i)
 static void notify(void *arg)
 {
 	struct inspection *i = arg;
-	inspected_fn *fn = i->fn;
 
 	list_del(&i->link);
 	i->found.text = i->text;
-	i->fn = NULL;
-	fn(i->arg, &i->found);
+	i->fn(i->arg, &i->found);
 	inspection_free(i);
 }
 
@@ -266,13 +271,14 @@ static void on_looked(void *arg, bool answers, const char *text)
 	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS);
 }
 
-bool inspections_full(const struct core *c)
+/* Inspections that an operator requests start regardless of this limit. */
+static bool inspections_full(const struct core *c)
 {
 	return inspect_of_core(c)->n_inspections >= AT_ONCE;
 }
 
-struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
-				    inspected_fn *fn, void *arg)
+static struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
+					   inspected_fn *fn, void *arg)
 {
 	struct inspection *i = must_alloc(sizeof(*i));
 
@@ -312,25 +318,6 @@ static void fail_side_calls(struct sandbox *s, const struct failure *f)
 		deferred_run(&i->core->deferred, &i->deferred, notify, i);
 	}
 }
-
-static const struct inspector inspector = {
-	.full = inspections_full,
-	.start = inspection_start,
-	.cancel = inspection_cancel,
-	.log = stall_log,
-};
-
-static void core_init(struct core *c)
-{
-	list_init(&inspect_of_core(c)->inspections);
-	c->inspector = &inspector;
-}
-
-struct part inspect_part = {
-	.core_size = sizeof(struct inspect_core),
-	.core_init = core_init,
-	.fail_side_calls = fail_side_calls,
-};
 
 /* --- operators ------------------------------------------------------------------------------ */
 
@@ -446,7 +433,7 @@ static bool may_log(struct core *c)
 	return true;
 }
 
-void stall_log(struct core *c, const char *what, const char *text)
+static void stall_log(struct core *c, const char *what, const char *text)
 {
 	unsigned lines = 0;
 
@@ -468,3 +455,24 @@ void stall_log(struct core *c, const char *what, const char *text)
 	}
 	log_warn("| %s", *text ? "(more lines are left out)" : "end of the report");
 }
+
+/* --- sandbox hooks -------------------------------------------------------------------------- */
+
+static const struct inspector inspector = {
+	.full = inspections_full,
+	.start = inspection_start,
+	.cancel = inspection_cancel,
+	.log = stall_log,
+};
+
+static void core_init(struct core *c)
+{
+	list_init(&inspect_of_core(c)->inspections);
+	c->inspector = &inspector;
+}
+
+struct part inspect_part = {
+	.core_size = sizeof(struct inspect_core),
+	.core_init = core_init,
+	.fail_side_calls = fail_side_calls,
+};

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/report.h"
 #include "orchestrator/vm/internal.h"
 #include "orchestrator/vm/proc-stat.h"
 
@@ -32,7 +33,8 @@ struct vmproc_look {
 
 /* --- the service's own data ----------------------------------------------------------------- */
 
-void vmproc_report(const struct vmproc *vm, struct report *r)
+/* Adds what the service knows of the VM, including its requests in flight. */
+static void report_vm(const struct vmproc *vm, struct report *r)
 {
 	static const char *const names[VM_NSTATES] = {
 		[VM_WAITING] = "waits for a slot",
@@ -257,7 +259,7 @@ struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg
 	l->arg = arg;
 	l->report = report_on(l->text, sizeof(l->text));
 	l->fd = report_file();
-	vmproc_report(vm, &l->report);
+	report_vm(vm, &l->report);
 	ask(l, vm);
 	return l;
 }

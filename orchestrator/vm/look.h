@@ -7,7 +7,6 @@
 #ifndef RAMET_ORCHESTRATOR_VM_LOOK_H
 #define RAMET_ORCHESTRATOR_VM_LOOK_H
 
-#include "base/report.h"
 #include "orchestrator/vm/vmproc.h"
 
 #define VM_LOOK_TEXT_MAX (CTL_REPORT_MAX + (32u << 10))
@@ -23,8 +22,5 @@ typedef void vmproc_look_fn(void *arg, bool answers, const char *text);
 struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg);
 /* Prevents the call of `fn`. Accepts NULL. */
 void vmproc_look_cancel(struct vmproc_look *l);
-
-/* Adds what the service knows of the VM, including its requests in flight. */
-void vmproc_report(const struct vmproc *vm, struct report *r);
 
 #endif

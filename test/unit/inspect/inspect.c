@@ -8,6 +8,7 @@
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/inspect/inspect.h"
 #include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/vm/internal.h"
 #include "test/unit/core/world.h"
 
@@ -603,7 +604,7 @@ static void test_reports_in_the_log_are_rate_limited(void **state)
 	char text[64 * 1024], *at = text;
 
 	for (int i = 0; i < 10; i++)
-		stall_log(w->core, "a guest", "one\ntwo");
+		w->core->inspector->log(w->core, "a guest", "one\ntwo");
 	assert_int_equal(times_logged("a report on it follows (0 others"), 5);
 	assert_int_equal(times_logged("its report is left out"), 5);
 	assert_int_equal(times_logged("| two\n"), 5);
@@ -611,12 +612,12 @@ static void test_reports_in_the_log_are_rate_limited(void **state)
 	inspect_of_core(w->core)->stall_reports.since_ms -= 61000;
 	for (int i = 0; i < 5000; i++)
 		at += sprintf(at, "line %d\n", i);
-	stall_log(w->core, "a guest", text);
+	w->core->inspector->log(w->core, "a guest", text);
 	assert_int_equal(times_logged("a report on it follows (5 others were left out)"), 1);
 	assert_int_equal(times_logged("| line 199\n"), 1);
 	assert_int_equal(times_logged("| line 200\n"), 0);
 	assert_int_equal(times_logged("| (more lines are left out)"), 1);
-	stall_log(w->core, "a guest", "one");
+	w->core->inspector->log(w->core, "a guest", "one");
 	assert_int_equal(times_logged("its report is left out"), 6);
 }
 
