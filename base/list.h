@@ -55,4 +55,14 @@ static inline void list_move_all(struct list *to, struct list *from)
 	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);              \
 	     pos = pos##_next, pos##_next = pos->next)
 
+/* Returns the number of nodes, in time proportional to it. */
+static inline unsigned list_count(const struct list *head)
+{
+	unsigned n = 0;
+
+	list_each (pos, head)
+		n++;
+	return n;
+}
+
 #endif

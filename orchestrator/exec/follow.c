@@ -74,11 +74,7 @@ void follow_news(struct sandbox *s)
 
 static bool may_follow(const struct sandbox *s, struct failure *f)
 {
-	unsigned n = 0;
-
-	list_each (pos, &exec_of(s)->follows)
-		n++;
-	if (n < FOLLOWS_MAX)
+	if (list_count(&exec_of(s)->follows) < FOLLOWS_MAX)
 		return true;
 	failure_set(f, 429, "too_many", 1, "%d readers follow this sandbox, which is the limit",
 		    FOLLOWS_MAX);

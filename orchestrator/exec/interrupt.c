@@ -78,11 +78,7 @@ static const struct guest_link_events guest_events = {
  * guest. */
 static bool too_many(const struct sandbox *s)
 {
-	unsigned n = 0;
-
-	list_each (pos, &exec_of(s)->interrupts)
-		n++;
-	return n >= PENDING_MAX;
+	return list_count(&exec_of(s)->interrupts) >= PENDING_MAX;
 }
 
 static const struct call_ops interrupt_ops = {

@@ -51,15 +51,6 @@ static double seconds_since(const struct core *c, uint64_t ms)
 	return (double)(loop_now_ms(c->loop) - ms) / 1e3;
 }
 
-static unsigned count_of(const struct list *all)
-{
-	unsigned n = 0;
-
-	list_each (pos, all)
-		n++;
-	return n;
-}
-
 static void add_core(const struct core *c, struct report *r)
 {
 	report_add(
@@ -67,9 +58,10 @@ static void add_core(const struct core *c, struct report *r)
 		"service: %zu sandboxes, %zu requests in flight, %zu sandboxes being created, %u "
 		"creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not yet in the "
 		"catalogue%s%s\n",
-		c->n_sandboxes, c->n_requests, c->n_coming, count_of(&c->creates),
-		count_of(&snapshots_of_core(c)->resumes), count_of(&snapshots_of_core(c)->freezes),
-		count_of(&c->vms.waiting), c->ended.n_unrecorded,
+		c->n_sandboxes, c->n_requests, c->n_coming, list_count(&c->creates),
+		list_count(&snapshots_of_core(c)->resumes),
+		list_count(&snapshots_of_core(c)->freezes), list_count(&c->vms.waiting),
+		c->ended.n_unrecorded,
 		templates_building(c->templates) ? ", a template is being built" : "",
 		c->vms.warden_lost ? ", the warden is gone" : "");
 }
@@ -97,7 +89,8 @@ static void add_ops(const struct sandbox *s, struct report *r)
 	    !list_empty(&snapshots_of(s)->forks))
 		report_add(r, "  %u operations, %u listeners, %u interrupts, %u forks\n",
 			   guestops_of(s)->n_ops, guestops_of(s)->n_listeners,
-			   count_of(&exec_of(s)->interrupts), count_of(&snapshots_of(s)->forks));
+			   list_count(&exec_of(s)->interrupts),
+			   list_count(&snapshots_of(s)->forks));
 	list_each (pos, &guestops_of(s)->ops) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
 		const struct guest_op *op = guest_op_of(call);

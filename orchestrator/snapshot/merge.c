@@ -17,15 +17,6 @@
 #include "orchestrator/snapshot/snapshots.h"
 #include "orchestrator/snapshot/state.h"
 
-static size_t count_heirs(const struct sandbox *s)
-{
-	size_t n = 0;
-
-	list_each (pos, &s->heirs)
-		n++;
-	return n;
-}
-
 /* Computes the new ancestors of the winner's descendants, which then descend from the parent.
  * Returns the number of `lines`; their strings belong to the caller. */
 static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
@@ -103,7 +94,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 {
 	struct core *c = parent->core;
 	scoped_free struct store_line *lines =
-		must_alloc((count_heirs(winner) + 1) * sizeof(*lines));
+		must_alloc((list_count(&winner->heirs) + 1) * sizeof(*lines));
 	char text[ERR_TEXT_MAX];
 	struct err e;
 

@@ -292,15 +292,6 @@ static void blk_resumed(struct vio_dev *d)
 	blk_self(d)->grown = false;
 }
 
-static unsigned count_of(const struct list *requests)
-{
-	unsigned n = 0;
-
-	list_each (pos, requests)
-		n++;
-	return n;
-}
-
 static void blk_inspect(const struct vio_dev *d, struct report *r)
 {
 	const struct blk *b = blk_self(d);
@@ -308,7 +299,7 @@ static void blk_inspect(const struct vio_dev *d, struct report *r)
 	report_add(r,
 		   "  %u requests run, %u wait for others, %u operations in the ring, %u wait for "
 		   "room on the host's disk%s%s; read %llu bytes, written %llu\n",
-		   count_of(&b->running), count_of(&b->waiting), b->in_ring, b->nenospc,
+		   list_count(&b->running), list_count(&b->waiting), b->in_ring, b->nenospc,
 		   b->limited.due_ns ? ", the VM used more than it may each second" : "",
 		   b->copying_up ? ", layers are merged" : "",
 		   (unsigned long long)b->stats.read_bytes,
