@@ -20,6 +20,13 @@ static inline uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+/* Returns the delay before the next retry: `first` if the last delay was 0, else twice the last
+ * one, at most `most`. */
+static inline uint32_t backoff_next(uint32_t last, uint32_t first, uint32_t most)
+{
+	return last ? min_u32(2ull * last, most) : first;
+}
+
 /* Returns the value of a hexadecimal digit, or -1 for other characters. */
 static inline int hex_digit(char c)
 {

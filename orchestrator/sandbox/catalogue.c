@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
 
@@ -59,9 +60,7 @@ static void note_result(struct core *c, const struct catalogue_job *job)
 	}
 	if (!c->catalogue.retry_ms)
 		log_error("the catalogue can't be written to disk, retrying: %s", job->err.text);
-	c->catalogue.retry_ms = c->catalogue.retry_ms ? 2 * c->catalogue.retry_ms : RETRY_FIRST_MS;
-	if (c->catalogue.retry_ms > RETRY_MAX_MS)
-		c->catalogue.retry_ms = RETRY_MAX_MS;
+	c->catalogue.retry_ms = backoff_next(c->catalogue.retry_ms, RETRY_FIRST_MS, RETRY_MAX_MS);
 }
 
 /* Finishes the syncs that the job covered, in the order of their requests. */

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/sandbox/context.h"
 
 #define KEPT_MS	    (3600 * 1000)
@@ -174,9 +175,7 @@ static void wait_to_record(struct core *c)
 {
 	c->ended.record.fn = record_again;
 	c->ended.record.arg = c;
-	c->ended.record_ms = c->ended.record_ms ? 2 * c->ended.record_ms : RECORD_FIRST_MS;
-	if (c->ended.record_ms > RECORD_MAX_MS)
-		c->ended.record_ms = RECORD_MAX_MS;
+	c->ended.record_ms = backoff_next(c->ended.record_ms, RECORD_FIRST_MS, RECORD_MAX_MS);
 	loop_timer_set(c->loop, &c->ended.record, c->ended.record_ms);
 }
 

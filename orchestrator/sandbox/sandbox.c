@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
@@ -412,9 +413,7 @@ static void redial_soon(struct sandbox *s)
 	s->lost_ms = now;
 	s->redial = (struct loop_timer){.fn = redial, .arg = s};
 	loop_timer_set(s->core->loop, &s->redial, s->redial_ms);
-	s->redial_ms = s->redial_ms ? 2 * s->redial_ms : REDIAL_FIRST_MS;
-	if (s->redial_ms > REDIAL_MAX_MS)
-		s->redial_ms = REDIAL_MAX_MS;
+	s->redial_ms = backoff_next(s->redial_ms, REDIAL_FIRST_MS, REDIAL_MAX_MS);
 }
 
 /* Drops the broken connection and reconnects at once, so that the next call need not wait for a

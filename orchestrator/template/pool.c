@@ -91,9 +91,7 @@ static struct pool_item *item_new(struct pool *p)
 
 static void back_off(struct pool *p, struct pool_pace *pace)
 {
-	pace->backoff_ms = pace->backoff_ms ? 2 * pace->backoff_ms : BACKOFF_FIRST_MS;
-	if (pace->backoff_ms > BACKOFF_MAX_MS)
-		pace->backoff_ms = BACKOFF_MAX_MS;
+	pace->backoff_ms = backoff_next(pace->backoff_ms, BACKOFF_FIRST_MS, BACKOFF_MAX_MS);
 	pace->not_before_ms = loop_now_ms(p->env->loop) + pace->backoff_ms;
 	pool_check(p);
 }
