@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/num.h"
+#include "base/state-machine.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
@@ -34,27 +35,27 @@
 
 #define CLOCKS_SLACK_MS 5 /* two clocks read in a row differ by less */
 
-#define GO(state) ((uint8_t)(state) + 1)
-static const uint8_t sbx_next[SBX_NSTATES][SBX_NEVENTS] = {
-	[SBX_ADOPTING] = {[SBX_REACHED] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
-	[SBX_READY] = {[SBX_EXEC] = GO(SBX_RUNNING),
-		       [SBX_FREEZE] = GO(SBX_FREEZING),
-		       [SBX_END] = GO(SBX_ENDING)},
-	[SBX_RUNNING] = {[SBX_EXEC_OVER] = GO(SBX_READY),
-			 [SBX_FREEZE] = GO(SBX_FREEZING),
-			 [SBX_END] = GO(SBX_ENDING)},
-	[SBX_FREEZING] = {[SBX_THAW] = GO(SBX_READY), [SBX_END] = GO(SBX_ENDING)},
-	[SBX_ENDING] = {[SBX_VM_GONE] = GO(SBX_ENDED)},
+static const uint8_t next[SBX_NSTATES][SBX_NEVENTS] = {
+	[SBX_ADOPTING] = {[SBX_REACHED] = STATE_TO(SBX_READY), [SBX_END] = STATE_TO(SBX_ENDING)},
+	[SBX_READY] = {[SBX_EXEC] = STATE_TO(SBX_RUNNING),
+		       [SBX_FREEZE] = STATE_TO(SBX_FREEZING),
+		       [SBX_END] = STATE_TO(SBX_ENDING)},
+	[SBX_RUNNING] = {[SBX_EXEC_OVER] = STATE_TO(SBX_READY),
+			 [SBX_FREEZE] = STATE_TO(SBX_FREEZING),
+			 [SBX_END] = STATE_TO(SBX_ENDING)},
+	[SBX_FREEZING] = {[SBX_THAW] = STATE_TO(SBX_READY), [SBX_END] = STATE_TO(SBX_ENDING)},
+	[SBX_ENDING] = {[SBX_VM_GONE] = STATE_TO(SBX_ENDED)},
 };
+static const struct state_machine machine = STATE_MACHINE("sandbox", next);
 
 bool sandbox_step(struct sandbox *s, enum sandbox_event event)
 {
-	uint8_t next = sbx_next[s->state][event];
+	unsigned state = s->state;
 
-	if (!next)
+	if (!state_try(&machine, state, event, &state))
 		return false;
 	s->core->n_in[s->state] -= s->is_listed;
-	s->state = (enum sandbox_state)(next - 1);
+	s->state = (enum sandbox_state)state;
 	s->core->n_in[s->state] += s->is_listed;
 	return true;
 }
