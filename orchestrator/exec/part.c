@@ -92,7 +92,7 @@ static void end(struct sandbox *s, const struct failure *f)
 {
 	struct exec_sandbox *e = exec_of(s);
 
-	calls_fail(&e->calls, f);
+	calls_finish(&e->calls, f);
 	journal_remove(e->journal);
 	e->journal = NULL;
 }
@@ -100,8 +100,8 @@ static void end(struct sandbox *s, const struct failure *f)
 static void fail_side_calls(struct sandbox *s, const struct failure *f)
 {
 	stall_end(s);
-	calls_fail(&exec_of(s)->interrupts, f);
-	calls_fail(&exec_of(s)->follows, f);
+	calls_finish(&exec_of(s)->interrupts, f);
+	calls_finish(&exec_of(s)->follows, f);
 }
 
 static void shed(struct sandbox *s)

@@ -151,8 +151,7 @@ static void guest_op_abandon(struct core_call *call)
 
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &guestops_of(s)->ops)
-		call_finish(container_of(pos, struct core_call, link), f);
+	calls_finish(&guestops_of(s)->ops, f);
 	idle_conns_drop(s);
 }
 

@@ -125,7 +125,7 @@ void calls_free(struct list *calls)
 		call_free(container_of(calls->next, struct core_call, link));
 }
 
-void calls_fail(struct list *calls, const struct failure *f)
+void calls_finish(struct list *calls, const struct failure *f)
 {
 	list_each_safe (pos, calls)
 		call_finish(container_of(pos, struct core_call, link), f);

@@ -61,7 +61,7 @@ void call_expects_none(struct core_call *call);
 /* Ends the call with `f` (NULL: success) on the loop's next turn. */
 void call_finish(struct core_call *call, const struct failure *f);
 /* Calls call_finish for each call of a list. */
-void calls_fail(struct list *calls, const struct failure *f);
+void calls_finish(struct list *calls, const struct failure *f);
 /* Frees each call of a list, without an answer to anybody. */
 void calls_free(struct list *calls);
 

@@ -141,18 +141,13 @@ static void on_changed(void *arg)
 
 /* --- waiting for the disk ------------------------------------------------------------------- */
 
-static void sync_now(void *arg)
-{
-	write_now(arg);
-}
-
 struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
 {
 	struct store_sync *sync = must_alloc(sizeof(*sync));
 
 	*sync = (struct store_sync){.fn = fn, .arg = arg};
 	list_add_tail(&c->catalogue.syncs, &sync->link);
-	deferred_run(&c->deferred, &c->catalogue.sync_deferred, sync_now, c);
+	deferred_run(&c->deferred, &c->catalogue.sync_deferred, write_now, c);
 	return sync;
 }
 

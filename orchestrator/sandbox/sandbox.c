@@ -374,7 +374,8 @@ void sandbox_touch(struct sandbox *s)
 
 /* --- VM and agent --------------------------------------------------------------------------- */
 
-static void on_vm_ready(void *arg) /* for an adopted VM */
+/* Called when the VM of an adopted sandbox is ready, and when the redial timer fires. */
+static void dial(void *arg)
 {
 	sandbox_dial(arg);
 }
@@ -389,18 +390,13 @@ static void on_vm_died(void *arg, const char *reason)
 	sandbox_end(s, "vm_died", reason, false);
 }
 
-const struct vmproc_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
+const struct vmproc_owner sandbox_vm_owner = {dial, on_vm_died};
 
 static void on_agent_frame(void *arg, const struct agent_frame *frame)
 {
 	struct sandbox *s = arg;
 
 	RUN_PARTS(s->core, agent_frame, s, frame);
-}
-
-static void redial(void *arg)
-{
-	sandbox_dial(arg);
 }
 
 /* Schedules a new connection. A guest can break each one as soon as it is made, so only the first
@@ -412,7 +408,7 @@ static void redial_soon(struct sandbox *s)
 	if (!s->lost_ms || now - s->lost_ms > REDIAL_CALM_MS)
 		s->redial_ms = 0;
 	s->lost_ms = now;
-	s->redial = (struct loop_timer){.fn = redial, .arg = s};
+	s->redial = (struct loop_timer){.fn = dial, .arg = s};
 	loop_timer_set(s->core->loop, &s->redial, s->redial_ms);
 	s->redial_ms = backoff_next(s->redial_ms, REDIAL_FIRST_MS, REDIAL_MAX_MS);
 }
@@ -492,8 +488,7 @@ static void on_vm_gone(void *arg)
 	struct core *c = s->core;
 
 	sandbox_step(s, SBX_VM_GONE);
-	while (!list_empty(&s->deletes))
-		call_finish(container_of(s->deletes.next, struct core_call, link), NULL);
+	calls_finish(&s->deletes, NULL);
 	ended_vm_gone(s);
 	RUN_PARTS(c, vm_gone, c);
 }
@@ -503,13 +498,18 @@ void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 	RUN_PARTS(s->core, fail_side_calls, s, f);
 }
 
+static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
+{
+	sandbox_delist(s);
+	s->ended_at_ms = at_ms;
+	s->ended_code = sandbox_end_code(code);
+	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+}
+
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text)
 {
 	sandbox_step(s, SBX_END);
-	sandbox_delist(s);
-	s->ended_at_ms = at_ms;
-	s->ended_code = sandbox_end_code("merged");
-	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
+	note_end(s, at_ms, "merged", text);
 	shed(s);
 	on_vm_gone(s);
 }
@@ -528,14 +528,6 @@ static void leave(struct sandbox *s)
 		ended_drop_vm(s, on_vm_gone);
 	else
 		on_vm_gone(s);
-}
-
-static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
-{
-	sandbox_delist(s);
-	s->ended_at_ms = at_ms;
-	s->ended_code = sandbox_end_code(code);
-	snprintf(s->ended_text, sizeof(s->ended_text), "%s", text);
 }
 
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget)

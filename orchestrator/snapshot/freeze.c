@@ -163,8 +163,7 @@ static void freeze_free(struct freeze *fr)
 		fr->job->freeze = NULL;
 		atomic_store(&fr->job->write.cancelled, true);
 	}
-	while (!list_empty(&fr->calls))
-		call_free(container_of(fr->calls.next, struct core_call, link));
+	calls_free(&fr->calls);
 	exec_point_fini(&fr->call);
 	free(fr);
 }

@@ -83,7 +83,7 @@ struct part snapshot_part = {
 
 void snapshots_shut_down(struct core *c, const struct failure *f)
 {
-	calls_fail(&snapshots_of_core(c)->resumes, f);
+	calls_finish(&snapshots_of_core(c)->resumes, f);
 	list_each (pos, &c->sandboxes)
 		fork_sandbox_gone(container_of(pos, struct sandbox, link), f);
 }

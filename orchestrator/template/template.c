@@ -339,11 +339,6 @@ void template_built(struct template *t, struct vmproc_image *image)
 	start_job(t, image, template_files_publish, on_published);
 }
 
-static void on_cleaned(void *arg)
-{
-	free(arg);
-}
-
 /* Removes the files of an unfinished build. Nobody waits for that: the next check would do the
  * same. */
 static void clean(struct template *t)
@@ -351,8 +346,7 @@ static void clean(struct template *t)
 	struct template_job *job = job_new(t);
 
 	job->t = NULL;
-	if (loop_work(t->templates->env->loop, LOOP_BULK, template_files_clean, on_cleaned, job) <
-	    0)
+	if (loop_work(t->templates->env->loop, LOOP_BULK, template_files_clean, free, job) < 0)
 		free(job);
 }
 
