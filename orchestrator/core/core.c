@@ -15,6 +15,7 @@
 #include "orchestrator/guestops/state.h"
 #include "orchestrator/inspect/inspect.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/sandbox/adopt.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"

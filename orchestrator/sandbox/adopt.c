@@ -4,6 +4,8 @@
  * VMs are still running. Removes VM processes that have no sandbox in the catalogue: blank VMs,
  * warm sandboxes and VMs whose bring-up was not complete.
  */
+#include "orchestrator/sandbox/adopt.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -42,8 +44,8 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	sandbox_enlist(s, SBX_ADOPTING);
 }
 
-/* Sets its times as the row in the catalogue has them, by the wall clock. A part may know better.
- */
+/* Sets the sandbox's times from its row in the catalogue, by the wall clock. The `adopting` hook
+ * of exec/ replaces them by those of the session journal. */
 static void set_times(struct sandbox *s)
 {
 	int64_t left = s->expires_at_ms - realtime_ms();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sandboxes that have ended, and those a previous instance left. */
+/* Sandboxes that have ended. */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_ENDED_H
 #define RAMET_ORCHESTRATOR_SANDBOX_ENDED_H
 
@@ -28,7 +28,7 @@ void ended_record(struct sandbox *s);
 void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg));
 /* Keeps the record of how the sandbox ended, or frees it. */
 void ended_vm_gone(struct sandbox *s);
-/* Keeps only the record of how the last sandboxes ended. */
+/* Keeps the sandbox as the record of its end, and frees another one when too many are kept. */
 void ended_keep(struct sandbox *s);
 /* Loads the ended sandboxes to keep from the catalogue. */
 int ended_load(struct core *c, store_sandbox_fn *each, struct err *e);
@@ -37,11 +37,5 @@ void ended_purge(struct core *c);
 /* Gives up recording ends that are not in the catalogue yet: the next instance finds that their VMs
  * are gone. */
 void ended_close(struct core *c);
-
-/* Takes over the sandboxes of the previous instance and their VMs (adopt.c). Returns 0, or -errno
- * with *e filled. */
-int adopt_all(struct core *c, struct err *e);
-/* Leaves the VM found in the sandbox's slot alone if it belongs to another sandbox. */
-void adopt_leave_foreign(struct sandbox *s);
 
 #endif

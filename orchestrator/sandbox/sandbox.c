@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/state-machine.h"
+#include "orchestrator/sandbox/adopt.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sandboxes that a previous instance of the service left. */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_ADOPT_H
+#define RAMET_ORCHESTRATOR_SANDBOX_ADOPT_H
+
+struct core;
+struct err;
+struct sandbox;
+
+/* Takes over the sandboxes of the previous instance and their VMs. Returns 0, or -errno with *e
+ * filled. */
+int adopt_all(struct core *c, struct err *e);
+/* Leaves the VM found in the sandbox's slot alone if it belongs to another sandbox. */
+void adopt_leave_foreign(struct sandbox *s);
+
+#endif
