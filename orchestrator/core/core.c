@@ -119,7 +119,7 @@ static void end_graces(struct core *c)
 	if (n < 0)
 		log_error("%s", e.text);
 	else if (n > 0)
-		store_sync(c, NULL, NULL);
+		catalogue_sync(c, NULL, NULL);
 }
 
 static void on_housekeeping(void *arg)

@@ -18,7 +18,7 @@ struct backup {
 	struct core_call *call; /* NULL: the call is gone, nobody waits */
 	struct loop *loop;
 	char path[CATALOGUE_PATH_MAX], to[CONFIG_PATH_MAX + 16];
-	struct store_sync *sync; /* before the copy, which reads the file on disk */
+	struct catalogue_sync *sync; /* before the copy, which reads the file on disk */
 	struct store_backup *copy;
 	int ret; /* of the last step; 1: the copy is complete */
 	bool given_up, over;
@@ -118,7 +118,7 @@ static void backup_put_away(struct core_call *call)
 	if (job->sync && job->core)
 		job->core->backup = NULL;
 	if (job->sync)
-		store_sync_cancel(job->sync);
+		catalogue_sync_cancel(job->sync);
 	if (job->over || job->sync)
 		job_free(job);
 }
@@ -147,7 +147,7 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	failure_set(&f, 409, "busy", 5, "another backup is under way");
 	if (!c->backup) {
 		c->backup = backup_call_of(call)->backup = job;
-		job->sync = store_sync(c, on_synced, job);
+		job->sync = catalogue_sync(c, on_synced, job);
 		return call;
 	}
 	job_free(job);

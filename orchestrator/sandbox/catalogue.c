@@ -30,10 +30,10 @@ struct catalogue_job {
 	struct err err;
 };
 
-struct store_sync {
-	struct list link;  /* on core->catalogue.syncs */
-	bool under_way;	   /* the job in progress reports the result */
-	store_sync_fn *fn; /* NULL: cancelled */
+struct catalogue_sync {
+	struct list link;      /* on core->catalogue.syncs */
+	bool under_way;	       /* the job in progress reports the result */
+	catalogue_sync_fn *fn; /* NULL: cancelled */
 	void *arg;
 };
 
@@ -67,8 +67,8 @@ static void note_result(struct core *c, const struct catalogue_job *job)
 static void finish_syncs(struct core *c, int error)
 {
 	while (!list_empty(&c->catalogue.syncs)) {
-		struct store_sync *sync =
-			container_of(c->catalogue.syncs.next, struct store_sync, link);
+		struct catalogue_sync *sync =
+			container_of(c->catalogue.syncs.next, struct catalogue_sync, link);
 
 		if (!sync->under_way)
 			return;
@@ -119,7 +119,7 @@ static void write_now(void *arg)
 	job->sync = !list_empty(&c->catalogue.syncs);
 	if (job->batch && loop_work(c->loop, LOOP_DISK, work, on_written, job) == 0) {
 		list_each (pos, &c->catalogue.syncs)
-			container_of(pos, struct store_sync, link)->under_way = true;
+			container_of(pos, struct catalogue_sync, link)->under_way = true;
 		c->catalogue.job = job;
 		return;
 	}
@@ -141,17 +141,17 @@ static void on_changed(void *arg)
 
 /* --- waiting for the disk ------------------------------------------------------------------- */
 
-struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg)
+struct catalogue_sync *catalogue_sync(struct core *c, catalogue_sync_fn *fn, void *arg)
 {
-	struct store_sync *sync = must_alloc(sizeof(*sync));
+	struct catalogue_sync *sync = must_alloc(sizeof(*sync));
 
-	*sync = (struct store_sync){.fn = fn, .arg = arg};
+	*sync = (struct catalogue_sync){.fn = fn, .arg = arg};
 	list_add_tail(&c->catalogue.syncs, &sync->link);
 	deferred_run(&c->deferred, &c->catalogue.sync_deferred, write_now, c);
 	return sync;
 }
 
-void store_sync_cancel(struct store_sync *sync)
+void catalogue_sync_cancel(struct catalogue_sync *sync)
 {
 	if (sync)
 		sync->fn = NULL;
@@ -175,7 +175,7 @@ struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
 
 	call->done_fn = fn;
 	list_add_tail(&c->waits, &call->link);
-	store_sync(c, on_call_synced, call);
+	catalogue_sync(c, on_call_synced, call);
 	return call;
 }
 
@@ -203,8 +203,8 @@ void catalogue_close(struct core *c)
 {
 	loop_timer_clear(c->loop, &c->catalogue.timer);
 	while (!list_empty(&c->catalogue.syncs)) {
-		struct store_sync *sync =
-			container_of(c->catalogue.syncs.next, struct store_sync, link);
+		struct catalogue_sync *sync =
+			container_of(c->catalogue.syncs.next, struct catalogue_sync, link);
 
 		list_del(&sync->link);
 		free(sync);

@@ -16,7 +16,7 @@ struct catalogue {
 	struct loop_timer timer;   /* for the next job */
 	uint32_t retry_ms;	   /* retry delay after a failed job; else 0 */
 	uint64_t behind_since_ms;  /* loop ms since the disk lags behind; 0: it does not */
-	struct list syncs;	   /* struct store_sync, in order */
+	struct list syncs;	   /* struct catalogue_sync, in order */
 	struct deferred sync_deferred;
 };
 
@@ -29,10 +29,10 @@ const char *catalogue_error(const struct core *c, char *text, size_t size);
 
 /* Waits until the catalogue's current contents are on disk and survive a power cut. `fn` comes from
  * the loop with 0 or -errno, and never after a cancel. */
-struct store_sync;
-typedef void store_sync_fn(void *arg, int error);
-struct store_sync *store_sync(struct core *c, store_sync_fn *fn, void *arg);
-void store_sync_cancel(struct store_sync *sync);
+struct catalogue_sync;
+typedef void catalogue_sync_fn(void *arg, int error);
+struct catalogue_sync *catalogue_sync(struct core *c, catalogue_sync_fn *fn, void *arg);
+void catalogue_sync_cancel(struct catalogue_sync *sync);
 
 /* Cancels the backups; the core is being freed. */
 void backups_free(struct core *c);

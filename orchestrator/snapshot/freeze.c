@@ -55,7 +55,7 @@ struct freeze {
 	int writable;		/* the VM's next disk layer */
 	struct err layer_err;	/* why `writable` is missing */
 	struct space_job *job;
-	struct store_sync *sync;
+	struct catalogue_sync *sync;
 };
 
 struct freeze_call {
@@ -158,7 +158,7 @@ static void freeze_free(struct freeze *fr)
 	list_del(&fr->link);
 	disk_job_cancel(fr->layer);
 	disk_close(fr->core->loop, &fr->writable);
-	store_sync_cancel(fr->sync);
+	catalogue_sync_cancel(fr->sync);
 	if (fr->job) {
 		fr->job->freeze = NULL;
 		atomic_store(&fr->job->write.cancelled, true);
@@ -360,7 +360,7 @@ static void commit(struct freeze *fr)
 	fr->sandbox = NULL;
 	snapshots_of(s)->freeze = NULL;
 	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
-	fr->sync = store_sync(c, on_synced, fr);
+	fr->sync = catalogue_sync(c, on_synced, fr);
 	schedule_next(c);
 }
 

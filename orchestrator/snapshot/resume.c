@@ -46,7 +46,7 @@ struct resume {
 	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
 	struct err layer_err;
 	struct vm_bringup *bringup;
-	struct store_sync *sync;
+	struct catalogue_sync *sync;
 	char *tenant;
 	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
 };
@@ -86,7 +86,7 @@ static void resume_put_away(struct core_call *call)
 	disk_close(call->core->loop, &r->writable);
 	vm_bringup_free(r->bringup);
 	vmproc_image_put(r->image);
-	store_sync_cancel(r->sync);
+	catalogue_sync_cancel(r->sync);
 	space_manifest_fini(&r->manifest);
 	free(r->tenant);
 	free(r);
@@ -140,7 +140,7 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 	call_expects_none(r->call);
 	sandbox_begin(s, ready);
 	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
-	r->sync = store_sync(c, on_synced, r);
+	r->sync = catalogue_sync(c, on_synced, r);
 }
 
 static void complete(struct resume *r, struct vm_bringup *warm)

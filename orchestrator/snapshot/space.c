@@ -195,7 +195,7 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 	memcpy(deleted_space(call), p->id, SANDBOX_ID_LEN + 1);
 	list_add_tail(&c->waits, &call->link);
 	space_forget(p);
-	store_sync(c, on_deleted, call);
+	catalogue_sync(c, on_deleted, call);
 	return call;
 }
 
