@@ -510,7 +510,7 @@ void id_op_done(struct guest_op *op)
 	guest_op_next(op, o->undo(o));
 }
 
-void id_op_tell(struct core_call *call)
+void id_op_notify(struct core_call *call)
 {
 	struct id_op *o = container_of(guest_op_of(call), struct id_op, op);
 

@@ -95,8 +95,9 @@ struct id_op {
 	bool undoing;
 	int (*undo)(struct id_op *o); /* encodes the request that undoes the creation */
 };
+/* For its kind: `done`, which undoes the creation if the client is gone, and `notify`. */
 void id_op_done(struct guest_op *op);
-void id_op_tell(struct core_call *call);
+void id_op_notify(struct core_call *call);
 
 /* The sandbox ends: its operations fail with `f`. */
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);

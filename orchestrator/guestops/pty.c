@@ -69,7 +69,7 @@ static const struct guest_op_kind start_kind = {
 	.undoes = true,
 	.done = on_start_done,
 	.refused = on_start_refused,
-	.notify = id_op_tell,
+	.notify = id_op_notify,
 };
 
 struct core_call *core_pty_start(struct core *c, const char *tenant, const char *id,
@@ -158,7 +158,6 @@ struct attach_op {
 	bool looking, found;
 	unsigned n;	/* terminals listed so far */
 	uint64_t place; /* requested offset; then the end of the received output */
-	bool exited;
 	int exit_code;
 };
 
@@ -209,17 +208,17 @@ static void on_attach_done(struct guest_op *op)
 	}
 }
 
-/* Handles the frame after the output, which must be AGENT_EXIT. */
-static void on_exit_frame(struct guest_op *op, const struct agent_frame *frame, bool *exited,
-			  int *code)
+/* Handles the frame after the output, which must be AGENT_EXIT. Returns false when it is not: the
+ * op has failed then. */
+static bool on_exit_frame(struct guest_op *op, const struct agent_frame *frame, int *code)
 {
 	if (frame->type != AGENT_EXIT) {
 		guest_op_fail_rules(op);
-		return;
+		return false;
 	}
-	*exited = true;
 	*code = frame->exit_code;
 	guest_op_succeed(op);
+	return true;
 }
 
 static void on_attach_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -232,7 +231,7 @@ static void on_attach_frame(struct guest_op *op, const struct agent_frame *frame
 		if (note_bytes(op, frame, &o->place) && frame->len)
 			o->sink.bytes(op->call->arg, frame->place, frame->data, frame->len);
 	} else {
-		on_exit_frame(op, frame, &o->exited, &o->exit_code);
+		on_exit_frame(op, frame, &o->exit_code);
 	}
 }
 
@@ -339,11 +338,10 @@ static void on_read_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct read_op *o = read_of(op);
 
-	if (frame->type == AGENT_PTY_BYTES) {
+	if (frame->type == AGENT_PTY_BYTES)
 		on_read_bytes(o, frame);
-	} else {
-		on_exit_frame(op, frame, &o->exited, &o->exit_code);
-	}
+	else
+		o->exited = on_exit_frame(op, frame, &o->exit_code);
 }
 
 static void read_notify(struct core_call *call)

@@ -19,7 +19,7 @@ static const struct guest_op_kind begin_kind = {
 	.file = true,
 	.undoes = true,
 	.done = id_op_done,
-	.notify = id_op_tell,
+	.notify = id_op_notify,
 };
 
 static int encode_abort(struct id_op *o)
