@@ -295,7 +295,7 @@ static void guestops_stats(const struct core *c, struct core_stats *out)
 	out->ptys = g->ptys;
 	out->pty_bytes_in = g->pty_bytes_in;
 	out->pty_bytes_out = g->pty_bytes_out;
-	out->operations = c->n_operations;
+	out->operations = g->operations;
 	out->listeners = g->listeners;
 }
 

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/core/service.h"
+#include "orchestrator/guestops/state.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/capacity.h"
@@ -30,7 +31,7 @@ static bool has_requests(void *arg)
 {
 	const struct core *c = arg;
 
-	return c->n_requests || c->n_operations;
+	return c->n_requests || guestops_of_core(c)->operations;
 }
 
 static bool needs_vms(void *arg)

@@ -81,25 +81,33 @@ static struct agent *idle_conn_take(struct sandbox *s)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
+/* Counts the operation in (by 1) or out (by -1), with its sandbox, its tenant and the service. */
+static void count(const struct guest_op *op, int by)
+{
+	struct guestops_sandbox *s = guestops_of(op->sandbox);
+	struct guestops_tenant *t = guestops_of_tenant(op->sandbox->owner);
+	struct guestops_core *c = guestops_of_core(op->sandbox->core);
+
+	if (op->kind->listens) {
+		s->n_listeners += (unsigned)by;
+		t->listeners += (size_t)by;
+		c->listeners += (size_t)by;
+	} else {
+		s->n_ops += (unsigned)by;
+		t->operations += (size_t)by;
+		c->operations += (size_t)by;
+	}
+}
+
 /* Detaches the operation from its sandbox. */
 static void leave(struct guest_op *op)
 {
-	struct sandbox *s = op->sandbox;
-
-	if (!s)
+	if (!op->sandbox)
 		return;
 	guest_link_close(&op->guest);
+	count(op, -1);
 	op->sandbox = NULL;
 	op->data_left = 0;
-	if (op->kind->listens) {
-		guestops_of(s)->n_listeners--;
-		guestops_of_tenant(s->owner)->listeners--;
-		guestops_of_core(s->core)->listeners--;
-	} else {
-		guestops_of(s)->n_ops--;
-		guestops_of_tenant(s->owner)->operations--;
-		s->core->n_operations--;
-	}
 }
 
 static void guest_op_put_away(struct core_call *call)
@@ -369,13 +377,11 @@ void guest_op_next(struct guest_op *op, int encoded)
 
 static bool has_share(const struct sandbox *s, bool listens)
 {
-	size_t total = listens ? guestops_of_core(s->core)->listeners : s->core->n_operations;
-	size_t most = listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX;
+	const struct guestops_core *c = guestops_of_core(s->core);
+	const struct guestops_tenant *t = guestops_of_tenant(s->owner);
 
-	return tenant_share(s->core, total,
-			    listens ? guestops_of_tenant(s->owner)->listeners
-				    : guestops_of_tenant(s->owner)->operations,
-			    most);
+	return listens ? tenant_share(s->core, c->listeners, t->listeners, ALL_LISTENERS_MAX)
+		       : tenant_share(s->core, c->operations, t->operations, ALL_OPS_MAX);
 }
 
 static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
@@ -388,7 +394,7 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 		failure_set(f, 429, "too_many", 1, "%d %s are under way in sandbox %s already",
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
 	else if (listens ? guestops_of_core(s->core)->listeners >= ALL_LISTENERS_MAX
-			 : s->core->n_operations >= ALL_OPS_MAX)
+			 : guestops_of_core(s->core)->operations >= ALL_OPS_MAX)
 		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else if (!has_share(s, listens))
@@ -419,15 +425,7 @@ static void begin(struct guest_op *op, struct sandbox *s)
 
 	op->sandbox = s;
 	list_add_tail(&guestops_of(s)->ops, &op->call->link);
-	if (op->kind->listens) {
-		guestops_of(s)->n_listeners++;
-		guestops_of_tenant(s->owner)->listeners++;
-		guestops_of_core(c)->listeners++;
-	} else {
-		guestops_of(s)->n_ops++;
-		guestops_of_tenant(s->owner)->operations++;
-		c->n_operations++;
-	}
+	count(op, 1);
 	guestops_of_core(c)->file_calls += op->kind->file;
 	op->touched_ms = loop_now_ms(c->loop);
 	sandbox_touch(s);

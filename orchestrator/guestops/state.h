@@ -3,9 +3,9 @@
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_STATE_H
 #define RAMET_ORCHESTRATOR_GUESTOPS_STATE_H
 
-#include "orchestrator/sandbox/part.h"
-#include "orchestrator/io/loop.h"
 #include "base/list.h"
+#include "orchestrator/io/loop.h"
+#include "orchestrator/sandbox/part.h"
 
 struct agent;
 
@@ -24,9 +24,9 @@ struct guestops_tenant {
 };
 struct guestops_core {
 	struct list diffs;						   /* calls in flight */
+	size_t operations, listeners;					   /* in flight */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out; /* counters */
 	uint64_t ptys, pty_bytes_in, pty_bytes_out;			   /* counters */
-	uint64_t listeners;						   /* in flight */
 };
 extern struct part guestops_part;
 static inline struct guestops_sandbox *guestops_of(const struct sandbox *s)

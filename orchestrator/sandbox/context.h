@@ -54,7 +54,6 @@ struct core {
 	struct privates *privates;
 	struct pool *pool;
 	size_t n_requests;     /* calls in flight, except followers and operations */
-	size_t n_operations;   /* operations in guests in flight, which are not requests */
 	struct list sandboxes; /* not ended, oldest first */
 	struct roster all;     /* living sandboxes */
 	size_t n_sandboxes;
