@@ -616,14 +616,6 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 	return ret < 0 ? ret : splitter_copy(&out->err, &exec->err);
 }
 
-void exec_point_fini(struct exec_point *p)
-{
-	splitter_fini(&p->out);
-	splitter_fini(&p->err);
-	free(p->traceparent);
-	p->traceparent = NULL;
-}
-
 int exec_copy(struct sandbox *s, const struct exec_point *p)
 {
 	if (!p->running)
@@ -640,7 +632,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	exec->have = p->have;
 	exec->timeout_ms = p->timeout_ms;
 	exec->limit_ms = p->limit_ms;
-	exec->inherited = p->earlier_life;
+	exec->inherited = p->inherited;
 	if (p->traceparent)
 		exec->traceparent = strdup(p->traceparent);
 	list_add_tail(&exec_of(s)->calls, &call->link);

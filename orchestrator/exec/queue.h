@@ -81,7 +81,6 @@ void exec_hold(struct sandbox *s, bool held);
 /* Records the state of the running call in *out. Returns 0 or -ENOMEM; free *out with
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
-void exec_point_fini(struct exec_point *p);
 /* Gives the call to a new sandbox without calls, where it continues once the sandbox has begun. It
  * fails there if the guest had not received it. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);

@@ -449,7 +449,7 @@ static bool read_event(struct wire *w, struct journal_state *out)
 	return true;
 }
 
-static void end_call(struct exec_point *p)
+void exec_point_fini(struct exec_point *p)
 {
 	splitter_fini(&p->out);
 	splitter_fini(&p->err);
@@ -461,8 +461,8 @@ static bool read_call(struct wire *w, struct exec_point *p)
 {
 	char trace[TRACE_MAX + 1];
 
-	end_call(p);
-	p->running = p->at_guest = p->earlier_life = true;
+	exec_point_fini(p);
+	p->running = p->at_guest = p->inherited = true;
 	p->number = wire_get_u64(w);
 	p->timeout_ms = wire_get_u32(w);
 	p->limit_ms = wire_get_u64(w);
@@ -511,7 +511,7 @@ static bool read_record(struct wire *w, struct journal_state *out)
 	case RECORD_HELD:
 		return read_held(w, &out->point);
 	case RECORD_OVER:
-		end_call(&out->point);
+		exec_point_fini(&out->point);
 		return true;
 	}
 	return false;
@@ -534,7 +534,7 @@ int journal_read(const uint8_t *log, size_t len, struct journal_state *out, stru
 
 void journal_state_fini(struct journal_state *s)
 {
-	end_call(&s->point);
+	exec_point_fini(&s->point);
 	replay_fini(&s->replay);
 }
 

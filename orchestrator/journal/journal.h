@@ -25,7 +25,7 @@ struct exec_point {
 	uint64_t number, have;
 	uint32_t timeout_ms;
 	uint64_t limit_ms; /* deadline, boot-time clock; 0: none, or not determined yet */
-	bool earlier_life; /* a previous instance of the service began it */
+	bool inherited;	   /* a previous instance of the service began it */
 	struct splitter out, err;
 	char *traceparent;
 };
@@ -82,5 +82,7 @@ void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_m
  * -errno with *e filled for records that this program did not write. */
 int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e);
 void journal_state_fini(struct journal_state *s);
+/* Frees the held bytes and the traceparent, and makes it a point without a call. */
+void exec_point_fini(struct exec_point *p);
 
 #endif

@@ -9,7 +9,6 @@
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/wire.h"
-#include "orchestrator/exec/queue.h"
 #include "proto/agent.h"
 #include "proto/image.h"
 

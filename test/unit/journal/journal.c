@@ -120,7 +120,7 @@ static void committed_records_are_read_back(void **state)
 	expect_replay(&s, "1:one:trace:- 2:two:-:- 3:why:-:agent_lost ");
 	assert_int_equal(s.seq, 3);
 	assert_int_equal(s.seq_reserved, 1000);
-	assert_true(s.guest_busy && s.point.running && s.point.earlier_life);
+	assert_true(s.guest_busy && s.point.running && s.point.inherited);
 	assert_true(s.point.out.chunks);
 	assert_int_equal(s.point.number, 42);
 	assert_int_equal(s.point.have, 6);
