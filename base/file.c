@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,4 +57,12 @@ int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct e
 		len -= (uint64_t)n;
 	}
 	return 0;
+}
+
+int directory_open(const char *path, struct err *e)
+{
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make %s", path);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and writes regular files, by descriptor and offset. */
+/* Reads and writes regular files, by descriptor and offset; opens directories. */
 #ifndef RAMET_BASE_FILE_H
 #define RAMET_BASE_FILE_H
 
@@ -14,5 +14,8 @@ int file_size(int fd, uint64_t *bytes, struct err *e);
 int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);
 /* Writes exactly `len` bytes at `offset`. */
 int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct err *e);
+
+/* Makes the directory, mode 0700, unless it exists. Returns a descriptor of it, or -errno. */
+int directory_open(const char *path, struct err *e);
 
 #endif

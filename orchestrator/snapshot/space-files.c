@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "orchestrator/snapshot/space.h"
 
@@ -27,10 +28,7 @@ static int open_dir(const char *state_dir, const char *name, struct err *e)
 	char path[CONFIG_PATH_MAX + 16];
 
 	snprintf(path, sizeof(path), "%s/%s", state_dir, name);
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return err_set(e, errno, "make %s", path);
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+	return directory_open(path, e);
 }
 
 static int sync_path(const char *path, struct err *e)
@@ -417,13 +415,8 @@ static int write_manifest(struct space_write *w)
 		return err_set(&w->err, ENOMEM, "write its manifest");
 	if (fd < 0)
 		return err_set(&w->err, errno, "make its manifest");
-	for (size_t at = 0; at < len;) {
-		ssize_t n = write(fd, bytes + at, len - at);
-
-		if (n < 0)
-			return err_set(&w->err, errno, "write its manifest");
-		at += (size_t)n;
-	}
+	if (file_write(fd, 0, bytes, len, &w->err) < 0)
+		return err_context(&w->err, "its manifest");
 	w->size_bytes += len;
 	return fsync(fd) < 0 ? err_set(&w->err, errno, "write its manifest to disk") : 0;
 }

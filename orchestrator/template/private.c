@@ -12,9 +12,10 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "base/random.h"
 #include "base/file-sum.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/random.h"
 
 #define KEPT_MS	       600000 /* time without a sandbox of the tenant */
 #define COPIES_MAX     8      /* for each tenant; the least recently used one is replaced */
@@ -110,19 +111,11 @@ static bool is_own(const struct privates *all, const char *tenant, const struct 
 
 /* --- on a worker ---------------------------------------------------------------------------- */
 
-static int open_dir(const char *path, struct err *e)
-{
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return err_set(e, errno, "make %s", path);
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
-}
-
 static int begin_copy(struct private_job *job)
 {
 	struct stat st;
 
-	scoped_fd int dir = open_dir(job->dir, &job->err);
+	scoped_fd int dir = directory_open(job->dir, &job->err);
 	if (dir < 0)
 		return dir;
 	job->out = openat(dir, job->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/file-sum.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "orchestrator/io/disk-job.h"
 #include "orchestrator/template/disk-layer.h"
@@ -332,14 +333,6 @@ static void evict(int parent, const struct template_job *job)
 	}
 }
 
-static int open_parent(const struct template_job *job, struct err *e)
-{
-	if (mkdir(job->dir, 0700) < 0 && errno != EEXIST)
-		return err_set(e, errno, "make %s", job->dir);
-	int fd = open(job->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, errno, "open %s", job->dir) : fd;
-}
-
 void template_files_check(void *arg)
 {
 	struct template_job *job = arg;
@@ -351,7 +344,7 @@ void template_files_check(void *arg)
 	job->ret = name_of(job);
 	if (job->ret < 0)
 		return;
-	scoped_fd int parent = open_parent(job, &job->err);
+	scoped_fd int parent = directory_open(job->dir, &job->err);
 	if (parent < 0) {
 		job->ret = job->err.code;
 		return;
@@ -439,7 +432,7 @@ void template_files_publish(void *arg)
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
-	scoped_fd int parent = open_parent(job, &job->err);
+	scoped_fd int parent = directory_open(job->dir, &job->err);
 	scoped_fd int dir = openat(parent, tmp, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (parent < 0 || dir < 0) {
 		job->ret = err_set(&job->err, errno, "open %s/%s", job->dir, tmp);
@@ -464,7 +457,7 @@ void template_files_clean(void *arg)
 	struct template_job *job = arg;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 	struct err e;
-	scoped_fd int parent = open_parent(job, &e);
+	scoped_fd int parent = directory_open(job->dir, &e);
 
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	if (parent >= 0)

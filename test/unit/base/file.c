@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -49,6 +50,26 @@ static void test_failed_write_names_the_reason(void **state)
 	assert_string_equal(e.text, "write: Operation not permitted");
 }
 
+static void directory_is_made_once_and_opened(void **state)
+{
+	char path[] = "/tmp/ramet-dir-XXXXXX";
+	struct err e = {0};
+
+	assert_non_null(mkdtemp(path));
+	rmdir(path);
+	for (int i = 0; i < 2; i++) {
+		scoped_fd int fd = directory_open(path, &e);
+
+		assert_true(fd >= 0);
+		assert_int_equal(faccessat(fd, ".", R_OK | W_OK | X_OK, 0), 0);
+	}
+	rmdir(path);
+	assert_int_equal(directory_open("/dev/null/none", &e), -ENOTDIR);
+	assert_non_null(strstr(e.text, "make /dev/null/none"));
+	assert_int_equal(directory_open("/dev/null", &e), -ENOTDIR);
+	assert_non_null(strstr(e.text, "open /dev/null"));
+}
+
 static void test_only_regular_files_have_a_size(void **state)
 {
 	scoped_fd int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -65,6 +86,7 @@ int main(void)
 		cmocka_unit_test(test_written_bytes_are_read_back),
 		cmocka_unit_test(test_reading_past_the_end_is_an_error),
 		cmocka_unit_test(test_failed_write_names_the_reason),
+		cmocka_unit_test(directory_is_made_once_and_opened),
 		cmocka_unit_test(test_only_regular_files_have_a_size),
 	};
 
