@@ -35,6 +35,7 @@ static void space_free(struct space *p)
 
 struct space *space_add(struct core *c, const struct store_space *row)
 {
+	struct snapshot_core *of = snapshots_of_core(c);
 	struct space *p = must_alloc(sizeof(*p));
 
 	*p = (struct space){.core = c,
@@ -53,25 +54,25 @@ struct space *space_add(struct core *c, const struct store_space *row)
 		abort();
 	if (row->env_len)
 		memcpy(p->env, row->env, row->env_len);
-	list_add_tail(&snapshots_of_core(c)->spaces, &p->link);
-	list_add_tail(&snapshots_of_core(c)->space_buckets[bucket_number(p->id)], &p->bucket);
-	list_add_tail(&snapshots_of_core(c)->unread_spaces, &p->unread);
+	list_add_tail(&of->spaces, &p->link);
+	list_add_tail(&of->space_buckets[bucket_number(p->id)], &p->bucket);
+	list_add_tail(&of->unread_spaces, &p->unread);
 	p->listed.place.at_ms = p->created_at_ms;
 	memcpy(p->listed.place.id, p->id, sizeof(p->id));
 	roster_add(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
 	snapshots_of_tenant(p->owner)->spaces_bytes += p->size_bytes;
-	snapshots_of_core(c)->n_spaces++;
-	snapshots_of_core(c)->spaces_bytes += p->size_bytes;
+	of->n_spaces++;
+	of->spaces_bytes += p->size_bytes;
 	return p;
 }
 
 void space_forget(struct space *p)
 {
-	struct core *c = p->core;
+	struct snapshot_core *of = snapshots_of_core(p->core);
 
-	snapshots_of_core(c)->n_spaces--;
-	snapshots_of_core(c)->spaces_bytes -= p->size_bytes;
-	snapshots_of_core(c)->spaces_damaged -= p->damage[0] != 0;
+	of->n_spaces--;
+	of->spaces_bytes -= p->size_bytes;
+	of->spaces_damaged -= p->damage[0] != 0;
 	space_free(p);
 }
 
@@ -253,19 +254,18 @@ static const struct space *next_unread(const struct core *c)
 
 void spaces_scrub(struct core *c)
 {
-	const struct space *next =
-		snapshots_of_core(c)->scrub || c->closing ? NULL : next_unread(c);
+	struct snapshot_core *of = snapshots_of_core(c);
+	const struct space *next = of->scrub || c->closing ? NULL : next_unread(c);
 
 	if (!next)
 		return;
-	snapshots_of_core(c)->scrub = must_alloc(sizeof(*snapshots_of_core(c)->scrub));
-	snapshots_of_core(c)->scrub->core = c;
-	space_read_begin(&snapshots_of_core(c)->scrub->read, c->config.state_dir, next->id);
-	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, snapshots_of_core(c)->scrub) <
-	    0) {
-		scrub_free(snapshots_of_core(c)->scrub);
-		snapshots_of_core(c)->scrub = NULL;
-	}
+	struct scrub *scrub = must_alloc(sizeof(*scrub));
+	scrub->core = c;
+	space_read_begin(&scrub->read, c->config.state_dir, next->id);
+	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, scrub) == 0)
+		of->scrub = scrub;
+	else
+		scrub_free(scrub);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */

@@ -202,12 +202,12 @@ struct vmproc *pool_take_blank(struct pool *p, const struct size *size)
 
 /* --- warm sandboxes ------------------------------------------------------------------------- */
 
-static void pool_bucket_init(struct pool_bucket *s, struct template *t, uint32_t rootfs_gb,
+static void pool_bucket_init(struct pool_bucket *b, struct template *t, uint32_t rootfs_gb,
 			     uint32_t wanted)
 {
-	*s = (struct pool_bucket){.template = t, .rootfs_gb = rootfs_gb, .wanted = wanted};
-	list_init(&s->link);
-	list_init(&s->warms);
+	*b = (struct pool_bucket){.template = t, .rootfs_gb = rootfs_gb, .wanted = wanted};
+	list_init(&b->link);
+	list_init(&b->warms);
 }
 
 static void drop_warm(struct pool_item *item)
@@ -217,29 +217,29 @@ static void drop_warm(struct pool_item *item)
 	item_free(item);
 }
 
-static void pool_bucket_empty(struct pool_bucket *s)
+static void pool_bucket_empty(struct pool_bucket *b)
 {
-	while (!list_empty(&s->warms))
-		drop_warm(first(&s->warms));
+	while (!list_empty(&b->warms))
+		drop_warm(first(&b->warms));
 }
 
-static void pool_bucket_free(struct pool *p, struct pool_bucket *s)
+static void pool_bucket_free(struct pool *p, struct pool_bucket *b)
 {
-	pool_bucket_empty(s);
-	if (p->making && p->making->bucket == s)
+	pool_bucket_empty(b);
+	if (p->making && p->making->bucket == b)
 		p->making->bucket = NULL;
-	list_del(&s->link);
-	template_put(s->template);
-	free(s);
+	list_del(&b->link);
+	template_put(b->template);
+	free(b);
 }
 
 static void on_made(struct pool_item *item, struct vm_bringup *w)
 {
 	struct pool *p = item->pool;
-	struct pool_bucket *s = item->bucket;
+	struct pool_bucket *b = item->bucket;
 
 	p->making = NULL;
-	if (!s) {
+	if (!b) {
 		vm_bringup_free(w);
 		item_free(item);
 		pool_check(p);
@@ -247,10 +247,10 @@ static void on_made(struct pool_item *item, struct vm_bringup *w)
 	}
 	item->warm = w;
 	item->kept = true;
-	list_add_tail(&s->warms, &item->link);
-	s->n++;
-	s->pace.backoff_ms = 0;
-	s->was_filled = true;
+	list_add_tail(&b->warms, &item->link);
+	b->n++;
+	b->pace.backoff_ms = 0;
+	b->was_filled = true;
 	yield_if_wanted(p);
 	pool_check(p);
 }
@@ -259,59 +259,59 @@ static void on_warm(void *arg, struct vm_bringup *w, const char *text)
 {
 	struct pool_item *item = arg;
 	struct pool *p = item->pool;
-	struct pool_bucket *s = item->bucket;
+	struct pool_bucket *b = item->bucket;
 
 	if (w) {
 		on_made(item, w);
 		return;
 	}
 	if (item->kept)
-		s->n--;
+		b->n--;
 	else
 		p->making = NULL;
 	item_free(item);
-	if (s)
-		back_off(p, &s->pace);
+	if (b)
+		back_off(p, &b->pace);
 	else
 		pool_check(p);
 }
 
-static void make_warm(struct pool *p, struct pool_bucket *s)
+static void make_warm(struct pool *p, struct pool_bucket *b)
 {
 	struct vm_bringup_spec spec = {
-		.size = *template_size(s->template), .template = s->template, .prime = true};
+		.size = *template_size(b->template), .template = b->template, .prime = true};
 	struct pool_item *item = item_new(p);
 
-	spec.size.rootfs_gb = s->rootfs_gb;
-	item->bucket = s;
+	spec.size.rootfs_gb = b->rootfs_gb;
+	item->bucket = b;
 	p->making = item;
 	item->warm = vm_bringup_start(p, &spec, on_warm, item);
 }
 
-static bool is_of(const struct pool_bucket *s, const struct template *t, uint32_t rootfs_gb)
+static bool is_of(const struct pool_bucket *b, const struct template *t, uint32_t rootfs_gb)
 {
-	return s->template == t && s->rootfs_gb == rootfs_gb;
+	return b->template == t && b->rootfs_gb == rootfs_gb;
 }
 
 static struct pool_bucket *find_other(struct pool *p, const struct template *t, uint32_t rootfs_gb)
 {
 	list_each (pos, &p->others) {
-		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		if (is_of(s, t, rootfs_gb))
-			return s;
+		if (is_of(b, t, rootfs_gb))
+			return b;
 	}
 	return NULL;
 }
 
 static struct pool_bucket *other_new(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool_bucket *s = must_alloc(sizeof(*s));
+	struct pool_bucket *b = must_alloc(sizeof(*b));
 
-	pool_bucket_init(s, template_hold(t), rootfs_gb, p->env->config->pool_others);
-	s->background = true;
-	list_add_tail(&p->others, &s->link);
-	return s;
+	pool_bucket_init(b, template_hold(t), rootfs_gb, p->env->config->pool_others);
+	b->background = true;
+	list_add_tail(&p->others, &b->link);
+	return b;
 }
 
 /* Frees the least recently requested bucket when there are OTHERS_MAX of them. */
@@ -321,11 +321,11 @@ static void forget_oldest(struct pool *p)
 	size_t n = 0;
 
 	list_each (pos, &p->others) {
-		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		if (s->for_good)
+		if (b->for_good)
 			continue;
-		oldest = oldest ? oldest : s;
+		oldest = oldest ? oldest : b;
 		n++;
 	}
 	if (n >= OTHERS_MAX)
@@ -337,25 +337,25 @@ static struct pool_bucket *other_of(struct pool *p, struct template *t, uint32_t
 {
 	if (!p->env->config->pool_others || is_closing(p))
 		return NULL;
-	struct pool_bucket *s = find_other(p, t, rootfs_gb);
-	if (!s) {
+	struct pool_bucket *b = find_other(p, t, rootfs_gb);
+	if (!b) {
 		forget_oldest(p);
-		s = other_new(p, t, rootfs_gb);
+		b = other_new(p, t, rootfs_gb);
 	}
-	list_del(&s->link);
-	list_add_tail(&p->others, &s->link);
-	s->asked_ms = loop_now_ms(p->env->loop);
-	return s;
+	list_del(&b->link);
+	list_add_tail(&p->others, &b->link);
+	b->asked_ms = loop_now_ms(p->env->loop);
+	return b;
 }
 
 static struct pool_bucket *pool_bucket_of(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
 	if (is_of(&p->main, t, rootfs_gb))
 		return &p->main;
-	struct pool_bucket *s = other_of(p, t, rootfs_gb);
-	if (s)
-		s->background = false;
-	return s;
+	struct pool_bucket *b = other_of(p, t, rootfs_gb);
+	if (b)
+		b->background = false;
+	return b;
 }
 
 void pool_expect(struct pool *p, struct template *t, uint32_t rootfs_gb)
@@ -384,42 +384,42 @@ static bool has_bucket_left(const struct pool *p, uint32_t wanted)
 	uint32_t kept = wanted;
 
 	list_each (pos, &p->others) {
-		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		kept += s->for_good ? s->wanted : 0;
+		kept += b->for_good ? b->wanted : 0;
 	}
 	return kept <= permanent_max(p);
 }
 
 void pool_keep(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool_bucket *s = find_other(p, t, rootfs_gb);
+	struct pool_bucket *b = find_other(p, t, rootfs_gb);
 
 	if (!p->env->config->pool_others || is_closing(p) || is_of(&p->main, t, rootfs_gb) ||
-	    (s && s->for_good) || !has_bucket_left(p, 1))
+	    (b && b->for_good) || !has_bucket_left(p, 1))
 		return;
 	uint32_t wanted = permanent_of_each(p);
 	if (!has_bucket_left(p, wanted))
 		return;
-	if (!s)
-		s = other_new(p, t, rootfs_gb);
-	s->for_good = true;
-	s->wanted = wanted;
+	if (!b)
+		b = other_new(p, t, rootfs_gb);
+	b->for_good = true;
+	b->wanted = wanted;
 	pool_check(p);
 }
 
 struct vm_bringup *pool_take_warm(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
-	struct pool_bucket *s = pool_bucket_of(p, t, rootfs_gb);
-	struct pool_item *item = s && template_ready(t) ? first(&s->warms) : NULL;
+	struct pool_bucket *b = pool_bucket_of(p, t, rootfs_gb);
+	struct pool_item *item = b && template_ready(t) ? first(&b->warms) : NULL;
 
 	pool_check(p);
 	if (!item)
 		return NULL;
 	struct vm_bringup *w = item->warm;
-	s->n--;
-	if (!s->pace.backoff_ms)
-		s->pace.not_before_ms = s->n ? loop_now_ms(p->env->loop) + CALM_MS : 0;
+	b->n--;
+	if (!b->pace.backoff_ms)
+		b->pace.not_before_ms = b->n ? loop_now_ms(p->env->loop) + CALM_MS : 0;
 	item_free(item);
 	return w;
 }
@@ -450,11 +450,11 @@ static bool room(const struct pool *p)
 	return p->env->vms->in_use < p->env->vms->max_vms && !is_wanted(p) && !host_memory_low();
 }
 
-static bool wants_warm(struct pool *p, struct pool_bucket *s)
+static bool wants_warm(struct pool *p, struct pool_bucket *b)
 {
-	return !p->making && s->n < s->wanted && template_ready(s->template) && !is_wanted(p) &&
-	       (!s->background || templates_calm(p->templates)) && (p->n_blanks || room(p)) &&
-	       may_try(p, &s->pace);
+	return !p->making && b->n < b->wanted && template_ready(b->template) && !is_wanted(p) &&
+	       (!b->background || templates_calm(p->templates)) && (p->n_blanks || room(p)) &&
+	       may_try(p, &b->pace);
 }
 
 static bool wants_blank(struct pool *p)
@@ -470,12 +470,12 @@ static void clear_others(struct pool *p)
 	uint64_t now = loop_now_ms(p->env->loop);
 
 	list_each_safe (pos, &p->others) {
-		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		if (!s->for_good && now >= s->asked_ms + OTHERS_KEPT_MS)
-			pool_bucket_free(p, s);
-		else if (!template_ready(s->template))
-			pool_bucket_empty(s);
+		if (!b->for_good && now >= b->asked_ms + OTHERS_KEPT_MS)
+			pool_bucket_free(p, b);
+		else if (!template_ready(b->template))
+			pool_bucket_empty(b);
 	}
 	if (!template_ready(templates_default(p->templates)))
 		pool_bucket_empty(&p->main);
@@ -493,10 +493,10 @@ static void refill(void *arg)
 	if (wants_blank(p))
 		make_blank(p);
 	list_each (pos, &p->others) {
-		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		if (wants_warm(p, s))
-			make_warm(p, s);
+		if (wants_warm(p, b))
+			make_warm(p, b);
 	}
 	uint64_t again_ms = templates_ahead(p->templates);
 	if (again_ms)
@@ -508,9 +508,9 @@ bool pool_is_full(const struct pool *p)
 	if (p->making || p->spawning || p->n_blanks < p->env->config->pool_blank_vms)
 		return false;
 	list_each (pos, &p->others) {
-		const struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		if (s->n < s->wanted && template_ready(s->template))
+		if (b->n < b->wanted && template_ready(b->template))
 			return false;
 	}
 	return p->main.n >= p->main.wanted;
@@ -519,10 +519,10 @@ bool pool_is_full(const struct pool *p)
 static struct pool_item *least_worth(struct pool *p)
 {
 	list_each (pos, &p->others) {
-		struct pool_bucket *s = container_of(pos, struct pool_bucket, link);
+		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
-		if (!list_empty(&s->warms))
-			return first(&s->warms);
+		if (!list_empty(&b->warms))
+			return first(&b->warms);
 	}
 	struct pool_item *blank = first(&p->blanks);
 	return blank ? blank : first(&p->main.warms);
