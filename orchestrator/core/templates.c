@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the template room asks the service, and the service's calls on templates. */
+/* Answers the questions of template/ to the service, and serves the calls on templates. */
 #include <assert.h>
 #include <stdio.h>
 

@@ -32,8 +32,9 @@ void output_trim(struct core *c);
 /* Notifies followers of new events, or that nothing runs any more. */
 void follow_news(struct sandbox *s);
 
-/* The guest has sent something; the guest runs no call any more (stall.c). */
+/* Notes that the guest has sent something (stall.c). */
 void stall_heard(struct sandbox *s);
+/* Ends what stall_begin started: the guest runs no call any more. */
 void stall_end(struct sandbox *s);
 
 #endif

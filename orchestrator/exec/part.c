@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the calls of a sandbox need when something happens to the sandbox. */
+/* The part of exec/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
 #include "base/clock.h"
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/call.h"

@@ -102,7 +102,7 @@ void exec_report(const struct sandbox *s, struct report *r);
 
 /* Starts to watch the progress of the call that the guest runs now (stall.c). */
 void stall_begin(struct sandbox *s);
-/* Starts the next waiting inspection; one has ended. */
+/* Starts the next waiting inspection. Called when one has ended. */
 void stall_next(struct core *c);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the operations in a guest need when something happens to its sandbox. */
+/* The part of guestops/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 

@@ -54,7 +54,7 @@ struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg
 /* Unlinks the call and frees it with all it owns. */
 void call_free(struct core_call *call);
 /* Counts `n` sandboxes of the tenant and of this size as being made, until the call is finished or
- * call_expects_none. NULL: call_promise gives the size once it is known. */
+ * call_expects_none. `each` NULL: call_promise gives the size once it is known. */
 void call_expect(struct core_call *call, struct tenant *t, unsigned n, const struct size *each);
 void call_promise(struct core_call *call, unsigned n, const struct size *each);
 void call_expects_none(struct core_call *call);

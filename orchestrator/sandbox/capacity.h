@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whether the host has room for more sandboxes: VMs, memory, disk. */
+/* Whether the host has room for more sandboxes: VMs (create.c), RAM (promise.c), disk (watch.c). */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_CAPACITY_H
 #define RAMET_ORCHESTRATOR_SANDBOX_CAPACITY_H
 

@@ -183,11 +183,11 @@ struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
 
 int catalogue_open(struct core *c, struct err *e)
 {
-	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX], journals[CATALOGUE_PATH_MAX];
 
-	/* Where only root can create it, the warden already has. */
-	snprintf(live, sizeof(live), "%s/journals", c->config.run_dir);
-	mkdir(live, 0700);
+	/* The folder of the live copy. Where only root can make it, the warden already has. */
+	snprintf(journals, sizeof(journals), "%s/journals", c->config.run_dir);
+	mkdir(journals, 0700);
 	config_catalogue(&c->config, path);
 	config_live_catalogue(&c->config, live);
 	int ret = store_open_live(&c->store, path, live, e);

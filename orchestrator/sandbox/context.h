@@ -53,7 +53,7 @@ struct core {
 	struct templates *templates;
 	struct privates *privates;
 	struct pool *pool;
-	size_t n_requests;     /* calls in flight, except followers and operations */
+	size_t n_requests;     /* calls in flight that are not passive (call.h) */
 	struct list sandboxes; /* not ended, oldest first */
 	struct roster all;     /* living sandboxes */
 	size_t n_sandboxes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the code of sandboxes and calls may ask for a report on a VM that makes no progress. The
- * room inspect/ offers it, and is above them.
+ * Lets the code of sandboxes and calls start a report on a VM that makes no progress. inspect/,
+ * which is above them, implements the functions.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H
 #define RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H
@@ -23,11 +23,11 @@ typedef void inspected_fn(void *arg, const struct inspected *found);
 struct inspector {
 	/* True when as many inspections are in flight as may be started by the service itself. */
 	bool (*full)(const struct core *c);
-	/* `s` may be NULL: then `vm` is not a sandbox's, and its agent is not asked. `fn` comes
-	 * once, from the loop, unless the inspection is cancelled. */
+	/* Starts an inspection. `s` may be NULL: then `vm` is not a sandbox's, and its agent is not
+	 * asked. `fn` comes once, from the loop, unless the inspection is cancelled. */
 	struct inspection *(*start)(struct core *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
-	/* NULL is fine. */
+	/* Cancels an inspection. NULL is fine. */
 	void (*cancel)(struct inspection *i);
 	/* Writes a report to the log, for a VM that makes no progress, unless many were written
 	 * lately. `what` names it. */

@@ -115,9 +115,10 @@ void sandbox_touch(struct sandbox *s);
 struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
 /* Fills in *f for a sandbox that this tenant does not have. */
 void failure_not_found(struct failure *f, const char *id);
+/* Makes the sandbox known by its id. */
 void sandbox_index(struct sandbox *s);
-/* Returns false, with *f filled, while the agent of an adopted sandbox is not connected. `s` comes
- * from sandbox_find. */
+/* Returns false, with *f filled, while the sandbox is being frozen, and while the agent of an
+ * adopted one is not connected yet. `s` comes from sandbox_find. */
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
 /* Returns the living sandbox with that id, of any tenant; NULL: none. */
 struct sandbox *sandbox_of_any(struct core *c, const char *id);

@@ -93,15 +93,14 @@ void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_confi
 	config->persistent = config->persistent && tier.persistent;
 }
 
-/* --- counts ----------------------------------------------------------------------------------- */
-
-/* Includes the sandboxes that calls in flight are about to make. */
 bool tenant_is_private(const struct core *c, const char *tenant)
 {
 	struct tier tier;
 
 	return tenant_tier(c, tenant, &tier) && tier.private_memory;
 }
+
+/* --- counts ----------------------------------------------------------------------------------- */
 
 size_t tenant_sandboxes(const struct core *c, const char *tenant)
 {

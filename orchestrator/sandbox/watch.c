@@ -162,7 +162,6 @@ void watch_stop(struct core *c)
 	c->watch.job = NULL;
 }
 
-/* Returns the disk's error, formatted in `text` where needed, or NULL. */
 const char *watch_disk_error(const struct core *c, char *text, size_t size)
 {
 	uint64_t age_ms = loop_now_ms(c->loop) - c->watch.found_ms;
@@ -176,7 +175,7 @@ const char *watch_disk_error(const struct core *c, char *text, size_t size)
 					    : catalogue_error(c, text, size);
 }
 
-/* Uses the last measurement, which is that of the start at first. */
+/* Uses the last measurement. The service takes the first one when it starts. */
 bool host_disk_low(const struct core *c)
 {
 	uint64_t bytes = c->watch.found.disk_free_bytes;

@@ -255,8 +255,7 @@ static void start_children(struct fork *fork)
 
 /* --- the image ------------------------------------------------------------------------------ */
 
-/* Returns after how many seconds a retry makes sense; 0: it does not. -E2BIG lasts until children
- * of earlier forks end, -ENOTSUP forever. */
+/* -E2BIG lasts until children of earlier forks end, -ENOTSUP forever. */
 unsigned fork_retry_s(int error)
 {
 	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;

@@ -20,14 +20,16 @@ void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
 /* Begins the sandbox's freeze if nothing is in its way and it is next for a slot. */
 void freeze_start_waiting(struct sandbox *s);
 void freezes_free(struct core *c);
-/* The sandbox ends (`f`: its calls fail), or is freed (NULL) while it is to be frozen. */
+/* Gives up the sandbox's freeze, if there is one: the sandbox ends, and the calls that wait for the
+ * freeze fail with `f`; or it is freed (NULL). */
 void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
-/* Bytes of the Space that are written, and all of them; 0 when nothing is being written. */
+/* Returns how many bytes of the Space are written, and how many it will have; 0 when none is being
+ * written. */
 void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total);
-/* Has the sandbox frozen; `call` (or NULL) waits for it. */
+/* Starts to freeze the sandbox, unless that is under way; `call` (or NULL) waits for the end. */
 void freeze_start(struct sandbox *s, struct core_call *call);
 
-/* The sandbox has ended: the files of the Space it was are not in use any more. */
+/* Removes the files of the Space that the sandbox was resumed from, if the sandbox has ended. */
 void resume_shed(struct sandbox *s);
 
 void spaces_free(struct core *c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What forks, freezes and Spaces need when something happens to a sandbox. */
+/* The part of snapshot/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"

@@ -413,7 +413,6 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	return call;
 }
 
-/* Removes the files of the Space that the sandbox was resumed from, when the sandbox ends. */
 void resume_shed(struct sandbox *s)
 {
 	if (snapshots_of(s)->space[0] && s->state >= SBX_ENDING)

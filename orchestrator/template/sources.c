@@ -1,10 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The available templates, as a worker last found them. A worker searches at the start,
- * periodically, and for each list that a client requests. A list waits for a search that began
- * after the request; all lists requested during one search share the next. A create searches for
- * its template itself.
- */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

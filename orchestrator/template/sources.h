@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which templates there are: a worker looks at the disk when the service starts, periodically, and
- * for each list that a client requests. A list needs a look that began after the request; all that
- * are requested during one look share the next. A create looks for its template itself.
+ * Finds out which templates there are: a worker looks at the disk when the service starts,
+ * periodically, and for each list that a client requests. A list needs a look that began after the
+ * request; all that are requested during one look share the next. A create looks for its template
+ * itself.
  */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_SOURCES_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_SOURCES_H

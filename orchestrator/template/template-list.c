@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What lists of templates show. */
+/* Fills in the views that lists of templates show. */
 #include <string.h>
 
 #include "orchestrator/template/template-internal.h"
