@@ -248,6 +248,18 @@ need_for_tests() {
 	together build_h2o -- build_h2o_unpatched
 }
 
+# group_of FOLDER: prints the group that runs the tests of the folder, if it is not unit
+group_of() {
+	case $1 in
+	test/native | test/warden) echo native ;;
+	test/h2o) echo h2o ;;
+	test/fuzz*) echo fuzz ;;
+	test/system) echo system ;;
+	test/fault) echo fault ;;
+	test/hooks) echo style ;;
+	esac
+}
+
 # run_folder FOLDER: builds and runs the tests of one folder, with the sanitizers
 run_folder() {
 	local folder=${1%/} targets=("${1%/}/all")
@@ -258,8 +270,10 @@ run_folder() {
 }
 
 run_folders() { # FOLDER…
-	local folder failed=0
+	local folder group failed=0
 	for folder in "$@"; do
+		group=$(group_of "${folder%/}")
+		[[ -z $group ]] || die "the tests in '$folder' belong to the group $group: run ./dev test $group"
 		[[ $folder == test/* && -e $top/$folder/CMakeLists.txt ]] ||
 			die "'$folder' is not a folder of tests with a CMakeLists.txt, such as test/unit/base"
 	done
