@@ -87,27 +87,31 @@ static void on_worked(void *arg)
 	finish(b);
 }
 
-/* Hands the body to a worker. Returns false, with 503 answered, when too much waits for workers. */
+/* Hands the body to a worker. Returns false, with 503 answered, when that is not possible now. */
 static bool hand_to_worker(struct body *b)
 {
 	struct api *a = b->r->api;
 	size_t sum = a->reading_bytes + b->len;
 
-	if (!a->reading_bytes || sum <= api_limits.reading_bytes)
-		b->copy = malloc(b->len);
-	if (b->copy) {
-		memcpy(b->copy, b->r->req->entity.base, b->len);
-		if (loop_work(a->loop, LOOP_CPU, work_on, on_worked, b) == 0) {
-			a->reading_bytes = sum;
-			request_watch(b->r);
-			return true;
-		}
+	if (a->reading_bytes && sum > api_limits.reading_bytes) {
+		answer_retry_after(b->r, 1);
+		answer_error(b->r, 503, "busy",
+			     "%zu MiB of large bodies are being parsed: try again in 1 s",
+			     a->reading_bytes >> 20);
+		return false;
 	}
-	answer_retry_after(b->r, 1);
-	answer_error(b->r, 503, "busy",
-		     "%zu MiB of large bodies are being parsed: try again in 1 s",
-		     a->reading_bytes >> 20);
-	return false;
+	b->copy = malloc(b->len);
+	if (b->copy)
+		memcpy(b->copy, b->r->req->entity.base, b->len);
+	if (!b->copy || loop_work(a->loop, LOOP_CPU, work_on, on_worked, b) < 0) {
+		answer_retry_after(b->r, 1);
+		answer_error(b->r, 503, "no_memory",
+			     "the service has no memory to parse this body: try again in 1 s");
+		return false;
+	}
+	a->reading_bytes = sum;
+	request_watch(b->r);
+	return true;
 }
 
 void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
