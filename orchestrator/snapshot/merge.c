@@ -134,10 +134,6 @@ static bool try(struct core *c, const char *tenant, const char *parent_id, const
 
 	if (!winner)
 		return false;
-	if (parent == winner) {
-		failure_set(f, 400, "out_of_range", 0, "a sandbox can't be merged into itself");
-		return false;
-	}
 	if (!lineage_has(winner->ancestors, parent->id)) {
 		failure_set(f, 409, "not_a_descendant", 0, "sandbox %s does not descend from %s",
 			    winner->id, parent->id);

@@ -117,7 +117,7 @@ static void test_invalid_merges_are_refused(void **state)
 		const char *parent, *winner;
 		int status;
 		const char *code;
-	} cases[] = {{m.view.id, m.view.id, 400, "out_of_range"},
+	} cases[] = {{m.view.id, m.view.id, 409, "not_a_descendant"},
 		     {child, m.view.id, 409, "not_a_descendant"},
 		     {child, other, 409, "not_a_descendant"},
 		     {nobody, child, 404, "not_found"},
