@@ -387,8 +387,7 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	service_of(c)->shutdown_done = done;
 	service_of(c)->shutdown_arg = arg;
 	failure_set(&f, 503, "stopping", 5, "the service is stopping");
-	list_each_safe (pos, &c->creates)
-		call_finish(container_of(pos, struct core_call, link), &f);
+	calls_finish(&c->creates, &f);
 	snapshots_shut_down(c, &f);
 	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
 	templates_close(c->templates);
