@@ -96,8 +96,8 @@ static void add_template(void *arg, const struct template_view *v)
 		text_puts(t, ",\"why\":");
 		json_string(t, v->reason, strlen(v->reason));
 	}
-	text_printf(t, ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"sizes\":[", v->vcpus,
-		    v->ram_mib, v->rootfs_gb);
+	text_printf(t, ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"sizes\":[", v->size.vcpus,
+		    v->size.ram_mib, v->size.rootfs_gb);
 	for (size_t i = 0; i < v->n_sizes; i++)
 		text_printf(t, "%s{\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u}", i ? "," : "",
 			    v->sizes[i].vcpus, v->sizes[i].ram_mib, v->sizes[i].rootfs_gb);

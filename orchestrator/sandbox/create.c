@@ -296,14 +296,14 @@ static int find_source(struct disk_job *job)
 static bool choose_size(struct create *create, const struct source *from, struct failure *f)
 {
 	struct core *c = create->call->core;
-	struct size most = tenant_size_most(c, create->tenant), own = source_size(from);
+	struct size most = tenant_size_most(c, create->tenant);
 	struct sandbox *s = create->sandbox;
 	struct sized_choice size;
 
 	if (!size_choose(from, &create->asked.size, &most, &size, f))
 		return false;
 	s->config.size = size.size;
-	create->sized = !size_equal(&size.size, &own);
+	create->sized = !size_equal(&size.size, &from->size);
 	memcpy(s->config.template, from->name, sizeof(from->name));
 	if (!tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
 	    !promises_have_room(c, s->config.size.ram_mib, f))

@@ -95,7 +95,7 @@ bool disk_is_full(const char *state_dir)
 static bool is_possible(const struct source *from, const struct size *size, struct failure *f)
 {
 	uint32_t asked = size->rootfs_gb;
-	uint32_t least = asked && asked < from->rootfs_gb ? from->least_gb : 0;
+	uint32_t least = asked && asked < from->size.rootfs_gb ? from->least_gb : 0;
 
 	if (size->ram_mib && size->ram_mib < RAM_MIN_MIB)
 		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the minimum is %d",
@@ -112,12 +112,13 @@ static bool is_possible(const struct source *from, const struct size *size, stru
 bool size_choose(const struct source *from, const struct size *asked, const struct size *most,
 		 struct sized_choice *out, struct failure *f)
 {
-	struct size own = source_size(from), host = size_host();
-	struct size limit = size_limit(&host, &own, most);
+	const struct size *own = &from->size;
+	struct size host = size_host();
+	struct size limit = size_limit(&host, own, most);
 
 	if (!is_possible(from, asked, f))
 		return false;
-	out->size = size_exact(asked, &own, &limit);
-	out->image = size_image(&out->size, &own);
+	out->size = size_exact(asked, own, &limit);
+	out->image = size_image(&out->size, own);
 	return true;
 }

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/io/loop.h"
+#include "orchestrator/template/sizes.h"
 
 #define NAME	 "sizes"
 #define NAME_NEW "sizes.new"
@@ -28,14 +29,13 @@ struct recents_job {
 
 static bool is_same(const struct recent *a, const struct recent *b)
 {
-	return a->vcpus == b->vcpus && a->ram_mib == b->ram_mib && a->rootfs_gb == b->rootfs_gb &&
-	       strcmp(a->template, b->template) == 0;
+	return size_equal(&a->size, &b->size) && strcmp(a->template, b->template) == 0;
 }
 
-static size_t print_line(const struct recent *size, char *out, size_t room)
+static size_t print_line(const struct recent *r, char *out, size_t room)
 {
-	return (size_t)snprintf(out, room, "%s %ux%ux%u\n", size->template, size->vcpus,
-				size->ram_mib, size->rootfs_gb);
+	return (size_t)snprintf(out, room, "%s %ux%ux%u\n", r->template, r->size.vcpus,
+				r->size.ram_mib, r->size.rootfs_gb);
 }
 
 size_t recents_print(const struct recents *r, char out[RECENT_TEXT_MAX])
@@ -57,12 +57,12 @@ static bool parse_line(const char *line, size_t len, struct recent *out)
 	memcpy(copy, line, len);
 	copy[len] = 0;
 	*out = (struct recent){0};
-	if (sscanf(copy, "%63[^ ] %5ux%8ux%5u", out->template, &out->vcpus, &out->ram_mib,
-		   &out->rootfs_gb) != 4)
+	if (sscanf(copy, "%63[^ ] %5ux%8ux%5u", out->template, &out->size.vcpus, &out->size.ram_mib,
+		   &out->size.rootfs_gb) != 4)
 		return false;
 	size_t same = print_line(out, again, sizeof(again));
 	return same == len + 1 && memcmp(copy, again, len) == 0 && source_name_ok(out->template) &&
-	       out->vcpus && out->ram_mib && out->rootfs_gb;
+	       out->size.vcpus && out->size.ram_mib && out->size.rootfs_gb;
 }
 
 void recents_parse(struct recents *out, const char *text, size_t len)

@@ -20,7 +20,7 @@ struct loop;
 
 struct recent {
 	char template[SOURCE_NAME_MAX + 1];
-	uint32_t vcpus, ram_mib, rootfs_gb;
+	struct size size;
 	bool expected; /* passed on to the pool, or requested in this instance */
 };
 

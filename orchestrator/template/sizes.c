@@ -10,11 +10,6 @@
 #define IMAGE_BYTES	    (45ull << 20)
 #define IMAGE_BYTES_PER_GIB (18ull << 20)
 
-struct size source_size(const struct source *from)
-{
-	return (struct size){from->vcpus, from->ram_mib, from->rootfs_gb};
-}
-
 bool size_equal(const struct size *a, const struct size *b)
 {
 	return a->vcpus == b->vcpus && a->ram_mib == b->ram_mib && a->rootfs_gb == b->rootfs_gb;

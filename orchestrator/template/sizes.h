@@ -14,7 +14,6 @@
 #define RAM_STEP_MIB 64 /* RAM is rounded up to a multiple: each size needs its own image */
 #define RAM_MIN_MIB  128
 
-struct size source_size(const struct source *from); /* the template's defaults */
 bool size_equal(const struct size *a, const struct size *b);
 /* A sandbox's size, and the size of the image it is made from. They differ only in the disk, which
  * may have to grow. */

@@ -99,7 +99,7 @@ static bool start(struct templates *ts, const struct source *from, const struct 
  * image. */
 static bool prepare(struct templates *ts, const struct source *from, const struct size *size)
 {
-	struct size own = source_size(from), image = size_image(size, &own);
+	struct size image = size_image(size, &from->size);
 	struct template *t = template_find(ts, from->name, &image);
 
 	if (!t || t->state != TPL_READY)
@@ -116,10 +116,7 @@ static bool prepare_templates(struct templates *ts)
 	for (size_t i = 1; i < ts->sources->n; i++) {
 		const struct known_source *known = &ts->sources->all[i];
 
-		if (known->ret < 0)
-			continue;
-		struct size own = source_size(&known->source);
-		if (prepare(ts, &known->source, &own))
+		if (known->ret == 0 && prepare(ts, &known->source, &known->source.size))
 			return true;
 	}
 	return false;
@@ -135,22 +132,21 @@ static bool is_within(const struct size *size, const struct size *limit)
  * requested again. */
 static bool prepare_recent(struct templates *ts, struct recent *r)
 {
-	const struct size size = {r->vcpus, r->ram_mib, r->rootfs_gb};
 	struct size host = size_host();
 	const struct known_source *known = sources_find(ts->sources, r->template);
 
 	if (r->expected || !known || known->ret < 0)
 		return false;
 	const struct source *from = &known->source;
-	struct size own = source_size(from), image = size_image(&size, &own);
-	struct size limit = size_limit(&host, &own, &SIZE_NO_LIMIT);
+	struct size image = size_image(&r->size, &from->size);
+	struct size limit = size_limit(&host, &from->size, &SIZE_NO_LIMIT);
 	struct template *t = template_find(ts, from->name, &image);
-	if (!is_within(&size, &limit))
+	if (!is_within(&r->size, &limit))
 		return false;
 	if (!t || t->state != TPL_READY)
 		return start(ts, from, &image);
 	r->expected = true;
-	pool_expect(ts->pool, t, size.rootfs_gb);
+	pool_expect(ts->pool, t, r->size.rootfs_gb);
 	return false;
 }
 

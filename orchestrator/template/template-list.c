@@ -15,8 +15,7 @@ static const char *state_name(const struct template *t)
 	return t->state == TPL_FAILED ? "failed" : "building";
 }
 
-static size_t list_sizes(struct templates *ts, const char *name,
-			 struct template_size out[SIZES_SEEN])
+static size_t list_sizes(struct templates *ts, const char *name, struct size out[SIZES_SEEN])
 {
 	size_t n = 0;
 
@@ -24,8 +23,7 @@ static size_t list_sizes(struct templates *ts, const char *name,
 		const struct template *t = container_of(pos, struct template, link);
 
 		if (n < SIZES_SEEN && t->state == TPL_READY && !strcmp(t->source.name, name))
-			out[n++] = (struct template_size){t->size.vcpus, t->size.ram_mib,
-							  t->size.rootfs_gb};
+			out[n++] = t->size;
 	}
 	return n;
 }
@@ -33,20 +31,17 @@ static size_t list_sizes(struct templates *ts, const char *name,
 static void show(struct templates *ts, const struct known_source *known,
 		 void (*each)(void *arg, const struct template_view *view), void *arg)
 {
-	struct template_size sizes[SIZES_SEEN];
+	struct size sizes[SIZES_SEEN];
 	struct template_view view;
 	const struct source *from = &known->source;
-	struct size own = source_size(from);
-	const struct template *t = template_find(ts, from->name, &own);
+	const struct template *t = template_find(ts, from->name, &from->size);
 	const char *error_text = t && t->reason ? t->reason : t ? template_error(t) : "";
 
 	view = (struct template_view){.name = from->name,
 				      .description = from->description,
 				      .state = known->ret < 0 ? "failed" : state_name(t),
 				      .reason = known->ret < 0 ? known->reason : error_text,
-				      .vcpus = from->vcpus,
-				      .ram_mib = from->ram_mib,
-				      .rootfs_gb = from->rootfs_gb,
+				      .size = from->size,
 				      .sizes = sizes,
 				      .n_sizes = list_sizes(ts, from->name, sizes)};
 	each(arg, &view);

@@ -29,9 +29,9 @@ static const struct number {
 	size_t at;
 	uint32_t min, max;
 } numbers[] = {
-	{"vcpus", offsetof(struct source, vcpus), 1, 32},
-	{"ram_mib", offsetof(struct source, ram_mib), 128, 65536},
-	{"rootfs_gb", offsetof(struct source, rootfs_gb), 1, SOURCE_ROOTFS_MAX_GB},
+	{"vcpus", offsetof(struct source, size.vcpus), 1, 32},
+	{"ram_mib", offsetof(struct source, size.ram_mib), 128, 65536},
+	{"rootfs_gb", offsetof(struct source, size.rootfs_gb), 1, SOURCE_ROOTFS_MAX_GB},
 };
 
 static char *trim(char *text)
@@ -154,14 +154,14 @@ static int find_folder(const struct config *c, struct source *out, struct err *e
 	source_stamp(out, &out->stamp);
 	out->least_gb = least_gb(out);
 	int r = read_conf(out, dir, e);
-	if (out->rootfs_gb < out->least_gb)
-		out->rootfs_gb = out->least_gb;
+	if (out->size.rootfs_gb < out->least_gb)
+		out->size.rootfs_gb = out->least_gb;
 	return r;
 }
 
 int source_find(const struct config *c, const char *name, struct source *out, struct err *e)
 {
-	*out = (struct source){.vcpus = c->vcpus, .ram_mib = c->ram_mib, .rootfs_gb = c->rootfs_gb};
+	*out = (struct source){.size = {c->vcpus, c->ram_mib, c->rootfs_gb}};
 	if (!name[0] || !strcmp(name, TEMPLATE_DEFAULT)) {
 		memcpy(out->name, TEMPLATE_DEFAULT, sizeof(TEMPLATE_DEFAULT));
 		memcpy(out->rootfs, c->rootfs, sizeof(c->rootfs));

@@ -32,10 +32,10 @@ struct source {
 	char name[SOURCE_NAME_MAX + 1];
 	char description[256];
 	char rootfs[SOURCE_PATH_MAX];
-	char warmup[SOURCE_PATH_MAX];	    /* empty: none */
-	uint32_t vcpus, ram_mib, rootfs_gb; /* defaults of its sandboxes */
-	uint32_t least_gb;		    /* smallest disk that holds the root file system */
-	struct source_stamp stamp;	    /* when it was found */
+	char warmup[SOURCE_PATH_MAX]; /* empty: none */
+	struct size size;	      /* defaults of its sandboxes */
+	uint32_t least_gb;	      /* smallest disk that holds the root file system */
+	struct source_stamp stamp;    /* when it was found */
 };
 
 /* Returns true for a valid name: lower-case letters, digits, and . _ - except at the start; up to

@@ -29,8 +29,7 @@ void templates_start(struct templates *ts)
 	ts->busy_ms = loop_now_ms(ts->env->loop);
 	sources_load(ts);
 	const struct source *from = &ts->sources->all[0].source;
-	struct size own = source_size(from);
-	ts->def = template_get(ts, from, &own);
+	ts->def = template_get(ts, from, &from->size);
 	template_wait(ts->def, &ts->def_wait, on_default, ts);
 }
 
@@ -83,8 +82,7 @@ uint64_t templates_boots(const struct templates *ts)
 
 void templates_note_size(struct templates *ts, const char *template, const struct size *size)
 {
-	struct recent recent = {
-		.vcpus = size->vcpus, .ram_mib = size->ram_mib, .rootfs_gb = size->rootfs_gb};
+	struct recent recent = {.size = *size};
 
 	snprintf(recent.template, sizeof(recent.template), "%s", template);
 	if (recents_note(&ts->recents, &recent))

@@ -261,10 +261,15 @@ struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *ar
 void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
 		    void *arg)
 {
-	static const struct template_size sizes[] = {{2, 512, 4}, {2, 1024, 16}};
+	static const struct size sizes[] = {{2, 512, 4}, {2, 1024, 16}};
 	const struct template_view views[] = {
-		{"default", "", "ready", "", 2, 512, 4, sizes, 2},
-		{"data", "numpy \"and\" more", "failed", "pip: no such package", 2, 2048, 8, NULL,
+		{"default", "", "ready", "", {2, 512, 4}, sizes, 2},
+		{"data",
+		 "numpy \"and\" more",
+		 "failed",
+		 "pip: no such package",
+		 {2, 2048, 8},
+		 NULL,
 		 0},
 	};
 

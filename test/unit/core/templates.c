@@ -96,9 +96,9 @@ static void test_template_conf_is_read(void **state)
 
 	assert_int_equal(source_conf(&s, text, strlen(text), &e), 0);
 	assert_string_equal(s.description, "Python, with numbers");
-	assert_int_equal(s.ram_mib, 1024);
-	assert_int_equal(s.vcpus, 4);
-	assert_int_equal(s.rootfs_gb, 8);
+	assert_int_equal(s.size.ram_mib, 1024);
+	assert_int_equal(s.size.vcpus, 4);
+	assert_int_equal(s.size.rootfs_gb, 8);
 }
 
 static void test_error_names_the_line_in_template_conf(void **state)
@@ -300,7 +300,7 @@ static void test_all_templates_are_listed(void **state)
 	s = view_of(w, "default");
 	assert_string_equal(s.view.state, "ready");
 	assert_int_equal(s.view.n_sizes, 1);
-	assert_int_equal(s.view.ram_mib, w->config.ram_mib);
+	assert_int_equal(s.view.size.ram_mib, w->config.ram_mib);
 	create(w, &m, "datasci");
 	assert_string_equal(view_of(w, "datasci").view.state, "ready");
 }

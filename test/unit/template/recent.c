@@ -14,7 +14,7 @@
 static struct recent recent_of(const char *template, uint32_t vcpus, uint32_t ram_mib,
 			       uint32_t rootfs_gb)
 {
-	struct recent r = {.vcpus = vcpus, .ram_mib = ram_mib, .rootfs_gb = rootfs_gb};
+	struct recent r = {.size = {vcpus, ram_mib, rootfs_gb}};
 
 	snprintf(r.template, sizeof(r.template), "%s", template);
 	return r;
@@ -54,11 +54,11 @@ static void test_only_the_last_sizes_are_remembered(void **state)
 		assert_true(recents_note(&r, &one));
 	}
 	assert_int_equal(r.n, RECENT_MAX);
-	assert_int_equal(r.all[0].vcpus, 20);
-	assert_int_equal(r.all[RECENT_MAX - 1].vcpus, 13);
+	assert_int_equal(r.all[0].size.vcpus, 20);
+	assert_int_equal(r.all[RECENT_MAX - 1].size.vcpus, 13);
 	recents_parse(&again, text, recents_print(&r, text));
 	assert_int_equal(again.n, RECENT_MAX);
-	assert_int_equal(again.all[RECENT_MAX - 1].ram_mib, 64 * 13);
+	assert_int_equal(again.all[RECENT_MAX - 1].size.ram_mib, 64 * 13);
 	assert_false(again.all[0].expected);
 }
 

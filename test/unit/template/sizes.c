@@ -164,8 +164,7 @@ static void test_listed_sizes_are_cut_to_the_host_without_duplicates(void **stat
 
 /* --- the choice for a request ----------------------------------------------------------------- */
 
-static const struct source source = {
-	.name = "py", .vcpus = 1, .ram_mib = 256, .rootfs_gb = 4, .least_gb = 2};
+static const struct source source = {.name = "py", .size = {1, 256, 4}, .least_gb = 2};
 
 static void expect_refused(const struct size *asked, const char *text)
 {
