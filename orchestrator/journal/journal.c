@@ -72,108 +72,108 @@ struct journal {
 
 /* --- the file ------------------------------------------------------------------------------- */
 
-static bool map_file(struct journal *d, int fd)
+static bool map_file(struct journal *j, int fd)
 {
 	void *map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	if (map == MAP_FAILED)
 		return false;
-	d->map = map;
-	d->head = map;
+	j->map = map;
+	j->head = map;
 	return true;
 }
 
 static struct journal *make(const char *run_dir, uint32_t slot)
 {
-	struct journal *d = calloc(1, sizeof(*d));
+	struct journal *j = calloc(1, sizeof(*j));
 
-	if (!d)
+	if (!j)
 		return NULL;
-	snprintf(d->path, sizeof(d->path), "%s/journals/%u", run_dir, slot);
-	d->limit = FIRST_LOG;
-	return d;
+	snprintf(j->path, sizeof(j->path), "%s/journals/%u", run_dir, slot);
+	j->limit = FIRST_LOG;
+	return j;
 }
 
-static void count_pages(struct journal *d, size_t now)
+static void count_pages(struct journal *j, size_t now)
 {
-	output_count(d->account, d->pages, now);
-	d->pages = now;
+	output_count(j->account, j->pages, now);
+	j->pages = now;
 }
 
-void journal_count(struct journal *d, struct output_account *account)
+void journal_count(struct journal *j, struct output_account *account)
 {
-	if (!d)
+	if (!j)
 		return;
-	output_count(d->account, d->pages, 0);
-	d->account = account;
-	output_count(d->account, 0, d->pages);
+	output_count(j->account, j->pages, 0);
+	j->account = account;
+	output_count(j->account, 0, j->pages);
 }
 
-void journal_close(struct journal *d)
+void journal_close(struct journal *j)
 {
-	if (!d)
+	if (!j)
 		return;
-	count_pages(d, 0);
-	if (d->map)
-		munmap(d->map, FILE_SIZE);
-	free(d);
+	count_pages(j, 0);
+	if (j->map)
+		munmap(j->map, FILE_SIZE);
+	free(j);
 }
 
-void journal_remove(struct journal *d)
+void journal_remove(struct journal *j)
 {
-	if (!d)
+	if (!j)
 		return;
-	unlink(d->path);
-	journal_close(d);
+	unlink(j->path);
+	journal_close(j);
 }
 
 /* Allocates pages before they are written, because a store into a page that a full file system
  * cannot provide would kill the service. */
-static bool give_pages(struct journal *d, size_t at, size_t len)
+static bool give_pages(struct journal *j, size_t at, size_t len)
 {
-	if (madvise(d->map + at, len, MADV_POPULATE_WRITE) == 0) {
-		count_pages(d, d->pages + len);
+	if (madvise(j->map + at, len, MADV_POPULATE_WRITE) == 0) {
+		count_pages(j, j->pages + len);
 		return true;
 	}
 	/* EFAULT is reported where a store would raise SIGBUS. */
 	const char *reason = strerror(errno == EFAULT ? ENOSPC : errno);
-	madvise(d->map + at, len, MADV_REMOVE); /* some of the pages may have been allocated */
-	if (!d->warned)
+	madvise(j->map + at, len, MADV_REMOVE); /* some of the pages may have been allocated */
+	if (!j->warned)
 		log_warn("session journal %s: %s; if the service ends now, events are lost",
-			 d->path, reason);
-	d->warned = true;
+			 j->path, reason);
+	j->warned = true;
 	return false;
 }
 
 /* Creates the file with its first page; returns false, with errno set, on failure. */
-static bool make_file(struct journal *d, const char *run_dir)
+static bool make_file(struct journal *j, const char *run_dir)
 {
 	char dir[PATH_MAX_LEN];
 
 	snprintf(dir, sizeof(dir), "%s/journals", run_dir);
 	mkdir(dir, 0700); /* may fail: where only root can create it, it exists */
-	unlink(d->path);
-	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
-	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(d, fd) &&
-	       give_pages(d, 0, PAGE);
+	unlink(j->path);
+	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(j, fd) &&
+	       give_pages(j, 0, PAGE);
 }
 
 struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
 {
-	struct journal *d = make(run_dir, slot);
+	struct journal *j = make(run_dir, slot);
 
-	if (!d)
+	if (!j)
 		return NULL;
-	if (!make_file(d, run_dir)) {
-		if (!d->warned)
+	if (!make_file(j, run_dir)) {
+		if (!j->warned)
 			log_warn("create the session journal %s: %s; "
 				 "if the service ends now, events are lost",
-				 d->path, strerror(errno));
-		journal_remove(d);
+				 j->path, strerror(errno));
+		journal_remove(j);
 		return NULL;
 	}
-	*d->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
-	return d;
+	*j->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
+	return j;
 }
 
 void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg)
@@ -199,61 +199,61 @@ static size_t whole_pages(size_t len)
 	return (len + PAGE - 1) / PAGE * PAGE;
 }
 
-static bool has_room(struct journal *d, size_t len)
+static bool has_room(struct journal *j, size_t len)
 {
-	size_t need = d->len + len, room = d->room + d->room / 2;
+	size_t need = j->len + len, room = j->room + j->room / 2;
 
-	if (d->full || need > d->limit)
+	if (j->full || need > j->limit)
 		return false;
-	if (need <= d->room)
+	if (need <= j->room)
 		return true;
 	if (room < need + 2 * PAGE)
 		room = need + 2 * PAGE;
-	room = min_u64(whole_pages(room), d->limit);
-	if (!give_pages(d, AREA_AT(d->area) + d->room, room - d->room))
+	room = min_u64(whole_pages(room), j->limit);
+	if (!give_pages(j, AREA_AT(j->area) + j->room, room - j->room))
 		return false;
-	d->room = room;
+	j->room = room;
 	return true;
 }
 
 /* Begins a record with `len` bytes of content; returns false when it does not fit. */
-static bool begin(struct journal *d, enum record type, size_t len, struct wire *w)
+static bool begin(struct journal *j, enum record type, size_t len, struct wire *w)
 {
-	if (!d)
+	if (!j)
 		return false;
-	if (!has_room(d, len + 1)) {
-		d->full = true;
+	if (!has_room(j, len + 1)) {
+		j->full = true;
 		return false;
 	}
-	*w = wire_on(d->map + AREA_AT(d->area) + d->len, len + 1);
+	*w = wire_on(j->map + AREA_AT(j->area) + j->len, len + 1);
 	wire_put_u8(w, (uint8_t)type);
 	return true;
 }
 
-static void finish(struct journal *d, const struct wire *w)
+static void finish(struct journal *j, const struct wire *w)
 {
-	d->len += w->pos;
+	j->len += w->pos;
 }
 
-void journal_seq(struct journal *d, uint64_t seq, uint64_t reserved)
+void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved)
 {
 	struct wire w;
 
-	if (!begin(d, RECORD_SEQ, 16, &w))
+	if (!begin(j, RECORD_SEQ, 16, &w))
 		return;
 	wire_put_u64(&w, seq);
 	wire_put_u64(&w, reserved);
-	finish(d, &w);
+	finish(j, &w);
 }
 
-void journal_event(struct journal *d, const struct event *ev, const char *traceparent)
+void journal_event(struct journal *j, const struct event *ev, const char *traceparent)
 {
 	size_t code = ev->code ? strlen(ev->code) : 0;
 	size_t trace = traceparent ? strlen(traceparent) : 0;
 	struct wire w;
 
 	if (code > CODE_MAX || trace > TRACE_MAX || ev->len > REPLAY_BYTES_MAX ||
-	    !begin(d, RECORD_EVENT, 34 + code + trace + ev->len, &w))
+	    !begin(j, RECORD_EVENT, 34 + code + trace + ev->len, &w))
 		return;
 	wire_put_u8(&w, (uint8_t)ev->type);
 	wire_put_u8(&w, ev->partial);
@@ -263,52 +263,52 @@ void journal_event(struct journal *d, const struct event *ev, const char *tracep
 	wire_put_str(&w, ev->code, code);
 	wire_put_str(&w, traceparent, trace);
 	wire_put_str(&w, ev->data, ev->len);
-	finish(d, &w);
+	finish(j, &w);
 }
 
-void journal_call(struct journal *d, const struct exec_point *point)
+void journal_call(struct journal *j, const struct exec_point *point)
 {
 	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
 	struct wire w;
 
-	if (trace > TRACE_MAX || !begin(d, RECORD_CALL, 25 + trace, &w))
+	if (trace > TRACE_MAX || !begin(j, RECORD_CALL, 25 + trace, &w))
 		return;
 	wire_put_u64(&w, point->number);
 	wire_put_u32(&w, point->timeout_ms);
 	wire_put_u64(&w, point->limit_ms);
 	wire_put_u8(&w, point->out.chunks);
 	wire_put_str(&w, point->traceparent, trace);
-	finish(d, &w);
+	finish(j, &w);
 }
 
-void journal_have(struct journal *d, uint64_t have)
+void journal_have(struct journal *j, uint64_t have)
 {
 	struct wire w;
 
-	if (!begin(d, RECORD_HAVE, 8, &w))
+	if (!begin(j, RECORD_HAVE, 8, &w))
 		return;
 	wire_put_u64(&w, have);
-	finish(d, &w);
+	finish(j, &w);
 }
 
-void journal_held(struct journal *d, bool is_err, bool fresh, const void *data, size_t len)
+void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len)
 {
 	struct wire w;
 
-	if (!begin(d, RECORD_HELD, 6 + len, &w))
+	if (!begin(j, RECORD_HELD, 6 + len, &w))
 		return;
 	wire_put_u8(&w, is_err);
 	wire_put_u8(&w, fresh);
 	wire_put_str(&w, data, len);
-	finish(d, &w);
+	finish(j, &w);
 }
 
-void journal_over(struct journal *d)
+void journal_over(struct journal *j)
 {
 	struct wire w;
 
-	if (begin(d, RECORD_OVER, 0, &w))
-		finish(d, &w);
+	if (begin(j, RECORD_OVER, 0, &w))
+		finish(j, &w);
 }
 
 static void store(uint64_t *word, uint64_t value)
@@ -316,22 +316,22 @@ static void store(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-bool journal_commit(struct journal *d, bool guest_busy)
+bool journal_commit(struct journal *j, bool guest_busy)
 {
-	if (!d)
+	if (!j)
 		return true;
-	store(&d->head->guest_busy, guest_busy);
-	if (!d->full)
-		store(&d->head->committed, d->len | (d->area ? SECOND_AREA : 0));
-	return !d->full;
+	store(&j->head->guest_busy, guest_busy);
+	if (!j->full)
+		store(&j->head->committed, j->len | (j->area ? SECOND_AREA : 0));
+	return !j->full;
 }
 
-void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_ms)
+void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_ms)
 {
-	if (!d)
+	if (!j)
 		return;
-	store(&d->head->expires_ms, expires_ms);
-	store(&d->head->idle_since_ms, idle_since_ms);
+	store(&j->head->expires_ms, expires_ms);
+	store(&j->head->idle_since_ms, idle_since_ms);
 }
 
 /* --- rewriting the log ---------------------------------------------------------------------- */
@@ -352,30 +352,30 @@ static void write_event(void *arg, const struct event *ev, const char *tracepare
 	journal_event(r->journal, ev, traceparent);
 }
 
-static void write_all(struct journal *d, const struct journal_state *now, size_t replay_most)
+static void write_all(struct journal *j, const struct journal_state *now, size_t replay_most)
 {
 	const struct exec_point *p = &now->point;
-	struct rewrite r = {d, 0};
+	struct rewrite r = {j, 0};
 
 	if (now->replay.bytes > replay_most)
 		r.skip = now->replay.bytes - replay_most;
-	journal_seq(d, now->seq, now->seq_reserved);
+	journal_seq(j, now->seq, now->seq_reserved);
 	replay_each(&now->replay, write_event, &r);
 	if (!p->running)
 		return;
-	journal_call(d, p);
+	journal_call(j, p);
 	if (p->out.len)
-		journal_held(d, false, true, p->out.held, p->out.len);
+		journal_held(j, false, true, p->out.held, p->out.len);
 	if (p->err.len)
-		journal_held(d, true, true, p->err.held, p->err.len);
-	journal_have(d, p->have);
+		journal_held(j, true, true, p->err.held, p->err.len);
+	journal_have(j, p->have);
 }
 
 /* Frees the pages of an area; `others` is the size of the other area's. */
-static void punch(struct journal *d, unsigned area, size_t others)
+static void punch(struct journal *j, unsigned area, size_t others)
 {
-	madvise(d->map + AREA_AT(area), AREA_SIZE, MADV_REMOVE);
-	count_pages(d, PAGE + others);
+	madvise(j->map + AREA_AT(area), AREA_SIZE, MADV_REMOVE);
+	count_pages(j, PAGE + others);
 }
 
 /* Rewriting after growth by half copies each byte about twice in total and leaves few
@@ -387,31 +387,31 @@ static size_t limit_after(size_t len)
 	return min_u64(limit > FIRST_LOG ? limit : FIRST_LOG, AREA_SIZE);
 }
 
-void journal_write(struct journal *d, const struct journal_state *now, size_t replay_most)
+void journal_write(struct journal *j, const struct journal_state *now, size_t replay_most)
 {
-	if (!d)
+	if (!j)
 		return;
-	unsigned before = d->area;
-	bool lost = d->full;
-	size_t others = d->pages - PAGE;
+	unsigned before = j->area;
+	bool lost = j->full;
+	size_t others = j->pages - PAGE;
 
-	d->area = !before;
-	d->len = d->room = 0;
-	d->limit = AREA_SIZE;
-	d->full = false;
-	write_all(d, now, replay_most);
-	if (d->full) {
+	j->area = !before;
+	j->len = j->room = 0;
+	j->limit = AREA_SIZE;
+	j->full = false;
+	write_all(j, now, replay_most);
+	if (j->full) {
 		/* The file has an outdated state, which the next instance must not use. */
 		if (lost)
-			store(&d->head->committed, 0);
-		punch(d, d->area, others);
-		d->area = before;
+			store(&j->head->committed, 0);
+		punch(j, j->area, others);
+		j->area = before;
 		return;
 	}
-	d->limit = limit_after(d->len);
-	d->warned = false;
-	journal_commit(d, now->guest_busy);
-	punch(d, before, d->room);
+	j->limit = limit_after(j->len);
+	j->warned = false;
+	journal_commit(j, now->guest_busy);
+	punch(j, before, j->room);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -539,70 +539,70 @@ void journal_state_fini(struct journal_state *s)
 }
 
 /* Returns false when the file is of another VM or version, or is not a journal. */
-static bool head_is_good(const struct journal *d, uint32_t pid, size_t *len)
+static bool head_is_good(const struct journal *j, uint32_t pid, size_t *len)
 {
-	uint64_t committed = __atomic_load_n(&d->head->committed, __ATOMIC_ACQUIRE);
+	uint64_t committed = __atomic_load_n(&j->head->committed, __ATOMIC_ACQUIRE);
 
 	*len = committed & ~SECOND_AREA;
-	return d->head->magic == MAGIC && d->head->version == VERSION && d->head->pid == pid &&
+	return j->head->magic == MAGIC && j->head->version == VERSION && j->head->pid == pid &&
 	       *len && *len <= AREA_SIZE;
 }
 
 /* Determines how many pages the log's area has. If the file occupies more than those, the journal
  * cannot be continued, since the use of the other pages is unknown. */
-static void find_room(struct journal *d, int fd, size_t len)
+static void find_room(struct journal *j, int fd, size_t len)
 {
-	off_t end = lseek(fd, (off_t)AREA_AT(d->area), SEEK_HOLE);
-	size_t room = end < 0 ? 0 : (size_t)end - AREA_AT(d->area);
+	off_t end = lseek(fd, (off_t)AREA_AT(j->area), SEEK_HOLE);
+	size_t room = end < 0 ? 0 : (size_t)end - AREA_AT(j->area);
 
-	d->goes_on = len <= room && room <= AREA_SIZE && d->pages == PAGE + room;
-	if (!d->goes_on)
+	j->goes_on = len <= room && room <= AREA_SIZE && j->pages == PAGE + room;
+	if (!j->goes_on)
 		return;
-	d->len = len;
-	d->room = room;
-	d->limit = limit_after(len);
+	j->len = len;
+	j->room = room;
+	j->limit = limit_after(len);
 }
 
-bool journal_goes_on(const struct journal *d)
+bool journal_goes_on(const struct journal *j)
 {
-	return d && d->goes_on;
+	return j && j->goes_on;
 }
 
-static bool restore(struct journal *d, uint32_t pid, struct journal_state *out)
+static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 {
 	struct stat st;
 	struct err e;
 	size_t len;
 
-	scoped_fd int fd = open(d->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(d, fd) ||
-	    !head_is_good(d, pid, &len))
+	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(j, fd) ||
+	    !head_is_good(j, pid, &len))
 		return false;
-	d->area = d->head->committed & SECOND_AREA ? 1 : 0;
-	d->pages = (size_t)st.st_blocks * 512;
-	if (journal_read(d->map + AREA_AT(d->area), len, out, &e) < 0) {
-		log_warn("%s: %s; its events are lost", d->path, e.text);
+	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
+	j->pages = (size_t)st.st_blocks * 512;
+	if (journal_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
+		log_warn("%s: %s; its events are lost", j->path, e.text);
 		journal_state_fini(out);
 		return false;
 	}
-	find_room(d, fd, len);
-	out->guest_busy = d->head->guest_busy;
-	out->expires_ms = d->head->expires_ms;
-	out->idle_since_ms = d->head->idle_since_ms;
+	find_room(j, fd, len);
+	out->guest_busy = j->head->guest_busy;
+	out->expires_ms = j->head->expires_ms;
+	out->idle_since_ms = j->head->idle_since_ms;
 	return true;
 }
 
 struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
 			     struct journal_state *out)
 {
-	struct journal *d = make(run_dir, slot);
+	struct journal *j = make(run_dir, slot);
 
 	*out = (struct journal_state){0};
-	if (!d)
+	if (!j)
 		return NULL;
-	if (restore(d, pid, out))
-		return d;
-	journal_close(d);
+	if (restore(j, pid, out))
+		return j;
+	journal_close(j);
 	*out = (struct journal_state){0};
 	return NULL;
 }

@@ -51,32 +51,32 @@ struct journal *journal_open(const char *run_dir, uint32_t slot, uint32_t pid,
 			     struct journal_state *out);
 /* Returns whether records can be added to a journal of a previous instance. If not, call
  * journal_write first. */
-bool journal_goes_on(const struct journal *d);
+bool journal_goes_on(const struct journal *j);
 /* Sets the account in which the size of the file is counted. */
-void journal_count(struct journal *d, struct output_account *account);
+void journal_count(struct journal *j, struct output_account *account);
 /* Frees the journal; journal_close keeps the file, journal_remove unlinks it. */
-void journal_close(struct journal *d);
-void journal_remove(struct journal *d);
+void journal_close(struct journal *j);
+void journal_remove(struct journal *j);
 /* Unlinks the files of all slots for which `used` returns false. */
 void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
 /* Append a record, which is not valid before journal_commit. */
-void journal_seq(struct journal *d, uint64_t seq, uint64_t reserved);
-void journal_event(struct journal *d, const struct event *ev, const char *traceparent);
-void journal_call(struct journal *d, const struct exec_point *point);
-void journal_have(struct journal *d, uint64_t have);
+void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved);
+void journal_event(struct journal *j, const struct event *ev, const char *traceparent);
+void journal_call(struct journal *j, const struct exec_point *point);
+void journal_have(struct journal *j, uint64_t have);
 /* Records bytes that the splitter of a stream holds: in addition to those before, or (`fresh`)
  * instead. */
-void journal_held(struct journal *d, bool is_err, bool fresh, const void *data, size_t len);
-void journal_over(struct journal *d);
+void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len);
+void journal_over(struct journal *j);
 /* Makes the appended records valid. Returns false when one of them did not fit: call
  * journal_write. */
-bool journal_commit(struct journal *d, bool guest_busy);
+bool journal_commit(struct journal *j, bool guest_busy);
 /* Replaces all records by the state `now`, with at most the last `replay_most` bytes of its replay.
  * If the file system is full, the journal is incomplete until the next call. */
-void journal_write(struct journal *d, const struct journal_state *now, size_t replay_most);
+void journal_write(struct journal *j, const struct journal_state *now, size_t replay_most);
 /* Stores the times, which are valid at once. */
-void journal_times(struct journal *d, uint64_t expires_ms, uint64_t idle_since_ms);
+void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_ms);
 
 /* Parses the records of a file to `out`, which the caller must free, also on failure. Returns 0, or
  * -errno with *e filled for records that this program did not write. */
