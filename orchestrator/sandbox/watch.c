@@ -16,6 +16,7 @@
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/context.h"
+#include "orchestrator/vm/proc-stat.h"
 
 #define EVERY_MS   10000
 #define STALE_MS   (3 * EVERY_MS) /* a check that takes longer has failed */
@@ -41,12 +42,8 @@ void watch_memory(uint32_t pid, struct memory_use *use)
 	unsigned long total, resident, shared;
 
 	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (len <= 0)
-		return;
-	text[len] = 0;
-	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
+	if (!proc_text_read(path, text, sizeof(text)) ||
+	    sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
 		return;
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	use->private_bytes = (resident - shared) * page;

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/template/host.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 
-#include "base/fd.h"
 #include "base/num.h"
+#include "orchestrator/vm/proc-stat.h"
 
 #define RAM_MAX_MIB 65536
 #define VCPUS_MAX   32
@@ -71,13 +69,9 @@ bool host_memory_low(void)
 {
 	char text[2048];
 	uint64_t total, available;
-	scoped_fd int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	if (len <= 0)
-		return false;
-	text[len] = 0;
-	return read_meminfo(text, "MemTotal:", &total) &&
+	return proc_text_read("/proc/meminfo", text, sizeof(text)) &&
+	       read_meminfo(text, "MemTotal:", &total) &&
 	       read_meminfo(text, "MemAvailable:", &available) && available < total / 32;
 }
 
