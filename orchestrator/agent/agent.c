@@ -168,7 +168,7 @@ static void on_received(void *arg, int result)
 	if (result <= 0) {
 		a->broken = result ? result : -EPIPE;
 		/* Frames received before the end are handed out before it is reported. */
-		if (a->paused || a->pull.heap_index)
+		if (a->paused || loop_timer_is_set(&a->pull))
 			return;
 		a->busy++;
 		report_end(a,
@@ -191,7 +191,7 @@ static void pull(void *arg)
 	}
 	a->busy++;
 	hand_out(a);
-	if (!a->paused && !a->pull.heap_index)
+	if (!a->paused && !loop_timer_is_set(&a->pull))
 		report_end(a, "the guest's agent closed the connection");
 	a->busy--;
 	free_if_idle(a);

@@ -53,7 +53,7 @@ void api_request_began(struct api *a, struct request *r)
 {
 	list_add_tail(&a->live, &r->link);
 	a->n_live++;
-	if (!a->tick.heap_index)
+	if (!loop_timer_is_set(&a->tick))
 		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
 }
 

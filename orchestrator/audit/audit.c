@@ -151,11 +151,11 @@ static void on_worked(void *arg)
 
 static void write_more(struct audit *a)
 {
-	if (a->working || a->stopped || a->retry.heap_index)
+	if (a->working || a->stopped || loop_timer_is_set(&a->retry))
 		return;
 	if (!a->len)
 		a->len = peek_lines(a->ring, a->batch, sizeof(a->batch));
-	if (a->unsynced && !a->sync.heap_index && !a->wants_sync)
+	if (a->unsynced && !loop_timer_is_set(&a->sync) && !a->wants_sync)
 		loop_timer_set(a->loop, &a->sync, SYNC_MS);
 	if (!a->len && !a->wants_sync)
 		return;

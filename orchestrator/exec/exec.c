@@ -430,7 +430,7 @@ void exec_set_timer(struct sandbox *s)
 {
 	struct core_call *call = running(s);
 
-	if (call && exec_of_call(call)->limit.heap_index)
+	if (call && loop_timer_is_set(&exec_of_call(call)->limit))
 		set_limit(exec_of_call(call));
 }
 

@@ -41,7 +41,7 @@ void deferred_run(struct deferred_queue *q, struct deferred *l, void (*fn)(void 
 	l->fn = fn;
 	l->arg = arg;
 	list_add_tail(&q->waiting, &l->link);
-	if (!q->timer.heap_index)
+	if (!loop_timer_is_set(&q->timer))
 		loop_timer_set(q->loop, &q->timer, 0);
 }
 

@@ -93,7 +93,7 @@ void disk_job_cancel(struct disk_job *job)
 	if (!job)
 		return;
 	job->cancelled = true;
-	if (!job->undone.heap_index)
+	if (!loop_timer_is_set(&job->undone))
 		return; /* a worker runs it; on_worked frees it */
 	loop_timer_clear(job->loop, &job->undone);
 	free_job(job);

@@ -8,6 +8,7 @@
 #ifndef RAMET_ORCHESTRATOR_IO_LOOP_H
 #define RAMET_ORCHESTRATOR_IO_LOOP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -60,6 +61,10 @@ struct loop_timer {
 };
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms);
 void loop_timer_clear(struct loop *l, struct loop_timer *t);
+static inline bool loop_timer_is_set(const struct loop_timer *t)
+{
+	return t->heap_index;
+}
 uint64_t loop_now_ms(struct loop *l); /* monotonic */
 
 /* Each pool has two threads, so that jobs of one kind never wait for jobs of another kind. */

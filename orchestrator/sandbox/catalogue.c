@@ -43,7 +43,7 @@ static void write_in(struct core *c, uint32_t ms)
 {
 	c->catalogue.timer.fn = write_now;
 	c->catalogue.timer.arg = c;
-	if (!c->catalogue.timer.heap_index)
+	if (!loop_timer_is_set(&c->catalogue.timer))
 		loop_timer_set(c->loop, &c->catalogue.timer, ms);
 }
 

@@ -114,7 +114,7 @@ static void check(void *arg)
 
 void promises_changed(struct core *c)
 {
-	if (c->closing || c->promises_timer.heap_index)
+	if (c->closing || loop_timer_is_set(&c->promises_timer))
 		return;
 	c->promises_timer = (struct loop_timer){.fn = check, .arg = c};
 	loop_timer_set(c->loop, &c->promises_timer, CHECK_MS);

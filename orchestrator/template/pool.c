@@ -100,7 +100,7 @@ static void check_within(struct pool *p, uint64_t ms)
 {
 	struct loop_timer *t = &p->refill;
 
-	if (!is_closing(p) && (!t->heap_index || t->due_ms > loop_now_ms(p->env->loop) + ms))
+	if (!is_closing(p) && (!loop_timer_is_set(t) || t->due_ms > loop_now_ms(p->env->loop) + ms))
 		loop_timer_set(p->env->loop, t, ms);
 }
 

@@ -460,7 +460,7 @@ void template_wait(struct template *t, struct template_wait *w,
 	list_init(&w->link);
 	if (t->state == TPL_READY) {
 		answer(w, NULL);
-	} else if (t->state == TPL_FAILED && t->retry.heap_index) {
+	} else if (t->state == TPL_FAILED && loop_timer_is_set(&t->retry)) {
 		answer(w, &t->failure);
 	} else {
 		list_add_tail(&t->waits, &w->link);
