@@ -250,7 +250,7 @@ void sandbox_free(struct sandbox *s)
 	free(s);
 }
 
-struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready)
+void sandbox_note_vm(struct sandbox *s, const struct ready_vm *ready)
 {
 	memcpy(s->id, ready->id, sizeof(s->id));
 	s->slot = vmproc_slot(ready->vm);
@@ -260,6 +260,10 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready
 	s->expires_at_ms =
 		s->config.timeout_s ? s->created_at_ms + (int64_t)s->config.timeout_s * 1000 : 0;
 	s->expires_ms = s->config.timeout_s ? boottime_ms() + s->config.timeout_s * 1000ull : 0;
+}
+
+struct store_sandbox sandbox_row(struct sandbox *s)
+{
 	struct store_sandbox row = {
 		.id = s->id,
 		.tenant = s->tenant,
@@ -273,6 +277,7 @@ struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready
 		.env_len = s->env_len,
 		.ancestors = s->ancestors,
 	};
+
 	memcpy(row.instance, s->instance, sizeof(row.instance));
 	RUN_PARTS(s->core, row, s, &row);
 	return row;

@@ -125,8 +125,10 @@ struct sandbox *sandbox_of_any(struct core *c, const char *id);
 /* Returns the tenant's living sandbox; NULL: none. */
 struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
-/* Starts the sandbox's lifetime. Returns its catalogue row, with the VM it will have. */
-struct store_sandbox sandbox_row(struct sandbox *s, const struct ready_vm *ready);
+/* Gives the sandbox its id, notes the VM that it will have, and starts its lifetime. */
+void sandbox_note_vm(struct sandbox *s, const struct ready_vm *ready);
+/* Returns the sandbox's catalogue row. The `row` hooks may change the sandbox. */
+struct store_sandbox sandbox_row(struct sandbox *s);
 /* Hands the VM to a sandbox whose row is in the catalogue; from here on calls find it. */
 void sandbox_begin(struct sandbox *s, struct ready_vm *ready);
 extern const struct vmproc_owner sandbox_vm_owner;

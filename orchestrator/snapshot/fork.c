@@ -159,7 +159,8 @@ static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 		child->ready = vm_bringup_take(child->bringup);
 		child->bringup = NULL;
 		memcpy(child->id, child->ready.id, sizeof(child->id));
-		rows[i] = sandbox_row(child->sandbox, &child->ready);
+		sandbox_note_vm(child->sandbox, &child->ready);
+		rows[i] = sandbox_row(child->sandbox);
 	}
 	return true;
 }

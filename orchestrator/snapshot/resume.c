@@ -153,7 +153,8 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 
 	failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
 	if (s) {
-		const struct store_sandbox row = sandbox_row(s, &ready);
+		sandbox_note_vm(s, &ready);
+		const struct store_sandbox row = sandbox_row(s);
 
 		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
 			begin(r, s, &ready);
