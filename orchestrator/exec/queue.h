@@ -29,7 +29,7 @@ struct stall_watch {
 	struct list turn; /* on exec_core.stall_turns while it waits for an inspection */
 };
 
-/* What this room keeps with each sandbox, each tenant and the core. */
+/* This room's state for each sandbox, each tenant and the service. */
 struct exec_sandbox {
 	struct sandbox *sandbox;
 	struct list calls; /* execs in order of arrival; the first runs in SBX_RUNNING */

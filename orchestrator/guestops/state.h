@@ -11,7 +11,7 @@ struct agent;
 
 #define IDLE_CONNS_MAX 4
 
-/* What this room keeps with each sandbox, each tenant and the core. */
+/* This room's state for each sandbox, each tenant and the service. */
 struct guestops_sandbox {
 	struct list ops; /* file and terminal operations in flight */
 	unsigned n_ops, n_listeners;

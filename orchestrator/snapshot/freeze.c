@@ -602,6 +602,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 
 	freeze_call_of(call)->fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	/* A freeze that is under way is joined; only an adopted sandbox must be reached first. */
 	if (s && s->state == SBX_ADOPTING)
 		sandbox_is_reached(s, &f);
 	else if (s && c->closing)

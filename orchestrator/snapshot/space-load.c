@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loads the Spaces at the start, and compares the catalogue's rows with the directories. Only files
- * of a Space that the catalogue records as gone are removed. A directory that the catalogue does
- * not name is kept for LOST_KEPT_MS, since the catalogue may have been restored from an older
- * backup.
+ * Loads the Spaces at the start, compares the catalogue's rows with the directories, and removes
+ * the files of Spaces that the catalogue records as gone, and of no others. A directory that the
+ * catalogue does not name is kept for LOST_KEPT_MS, since the catalogue may have been restored from
+ * an older backup.
  */
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 struct failure;
 struct tenant;
 
-/* What this room keeps with each sandbox, each tenant and the core. */
+/* This room's state for each sandbox, each tenant and the service. */
 struct snapshot_sandbox {
 	struct list forks;		/* calls */
 	struct core_call *copying;	/* the fork whose snapshot is being taken */

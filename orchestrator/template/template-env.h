@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What templates, the pool and VM bring-ups work with, and the questions they put to the rooms
+ * The environment of templates, the pool and VM bring-ups, and the questions they put to the rooms
  * above. The environment and all that it points to must outlive the objects made with it.
  */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_ENV_H

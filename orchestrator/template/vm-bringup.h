@@ -23,7 +23,7 @@ struct pool;
 struct template;
 struct vm_bringup;
 
-/* What to bring up: a VM from a ready template, or from an image. */
+/* Describes what to bring up: a VM from a ready template, or from an image. */
 struct vm_bringup_spec {
 	struct size size;
 	struct template *template; /* NULL: from `image` */
