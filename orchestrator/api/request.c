@@ -319,11 +319,9 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	answer(r, status, "application/json");
 }
 
-/* A failure of the service gets an id that is both in the log line and in the client's error. Texts
- * about a guest ("agent_lost") are for the client; internal errors are for the log only. */
+/* A failure of the service gets an id that is both in the log line and in the client's error. */
 static void answer_fault(struct request *r, const char *code, const char *text)
 {
-	bool is_public = strcmp(code, "internal") != 0;
 	h2o_iovec_t path = access_path(r->req->input.path);
 	uint64_t id = 0;
 
@@ -332,10 +330,7 @@ static void answer_fault(struct request *r, const char *code, const char *text)
 	log_error("fault %016llx: %.*s %.*s: %s", (unsigned long long)id,
 		  (int)r->req->input.method.len, r->req->input.method.base, (int)path.len,
 		  path.base, text);
-	answer_error(r, 500, code, "%s (in the log: fault %016llx)",
-		     is_public ? text
-			       : "an internal error occurred: ask the operator to look it up",
-		     (unsigned long long)id);
+	answer_error(r, 500, code, "%s (in the log: fault %016llx)", text, (unsigned long long)id);
 }
 
 void answer_failure(struct request *r, const struct failure *f)

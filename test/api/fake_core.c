@@ -167,13 +167,11 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 
 	call->created = fn;
 	if (strcmp(spec->config.template, "full") == 0)
-		fail(call, 503, "no_room", "the host is full");
+		fail(call, 503, "no_capacity", "the host is full");
 	else if (strcmp(spec->config.template, "broken") == 0)
-		fail(call, 500, "internal", "secret detail");
-	else if (strcmp(spec->config.template, "died") == 0)
-		fail(call, 500, "vm_died", "the VM died");
+		fail(call, 500, "agent_error", "the agent is confused");
 	else if (strcmp(spec->config.template, "missing") == 0)
-		fail(call, 400, "no_such_template", "there is no template missing");
+		fail(call, 400, "unknown_template", "there is no template missing");
 	if (call->failing)
 		return call;
 	call->held = strcmp(spec->config.template, "held") == 0;
@@ -475,7 +473,7 @@ static bool exec_line(struct core_call *call, const char *line)
 		end(call, atoi(rest));
 		return false;
 	} else if (starts(line, "fail", &rest)) {
-		fail(call, atoi(rest) ? atoi(rest) : 500, "vm_died", "the VM died");
+		fail(call, 404, "vm_died", "the VM died");
 	} else if (starts(line, "hang", &rest)) {
 		call->hanging = true;
 	}

@@ -5,15 +5,15 @@
  *   out TEXT | err TEXT   one event          raw HEX      stdout with these bytes
  *   flood N SIZE          N events of SIZE bytes, paused on request
  *   part TEXT             stdout, partial    len          stdout: length of the whole code
- *   exit N                the last event     fail STATUS  fails, mid-stream after output
+ *   exit N                the last event     fail         vm_died, mid-stream after output
  *   hang                  until interrupted: exit 130
  * A script without an end exits with 0.
  *
- * Templates: a create of "held" waits for the next create of "release". "full", "broken", "died"
- * and "missing" fail with 503, 500, 500 and 400. Forks, merges and diffs of a "slow" sandbox wait
- * for that release too, and so do resumes of a "sleepy" one. Those of a "crowded" sandbox fail with
- * 503. A diff adds the paths it was given, and finds two modified ones whose names are invalid or
- * valid UTF-8.
+ * Templates: a create of "held" waits for the next create of "release". "full", "broken" and
+ * "missing" fail with no_capacity, agent_error and unknown_template. Forks, merges and diffs of a
+ * "slow" sandbox wait for that release too, and so do resumes of a "sleepy" one. Those of a
+ * "crowded" sandbox fail with no_capacity. A diff adds the paths it was given, and finds two
+ * modified ones whose names are invalid or valid UTF-8.
  *
  * Files are those that were put, shared by all sandboxes, and a few special paths: /dir is a
  * folder; /full is full; /proc/hello has size 0 but contents; /big/N has N bytes (the byte at

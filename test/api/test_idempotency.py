@@ -69,7 +69,8 @@ def test_key_is_for_one_request(http: httpx.Client, sandbox: str) -> None:
 
 
 def test_failures_are_not_remembered(http: httpx.Client) -> None:
-    refused(http.post("/v1/sandboxes", json={"template": "full"}, headers=key("k")), 503, "no_room")
+    full = http.post("/v1/sandboxes", json={"template": "full"}, headers=key("k"))
+    refused(full, 503, "no_capacity")
     refused(http.post("/v1/sandboxes", json={"vcpus": 0}, headers=key("k")), 400, "bad_request")
     assert http.post("/v1/sandboxes", json={}, headers=key("k")).status_code == 201
     assert count(http) == 1
