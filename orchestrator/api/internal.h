@@ -16,6 +16,7 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/text.h"
 #include "orchestrator/core/core.h"
+#include "orchestrator/failure/failure.h"
 #include "orchestrator/journal/event.h"
 #include "orchestrator/keys/keys.h"
 #include "proto/agent.h"
@@ -242,6 +243,11 @@ void request_watch(struct request *r);
  * left. */
 void request_tick(struct request *r, uint64_t now_ms);
 void api_flush(void *arg); /* the loop's before_sleep */
+
+/* --- status.c ------------------------------------------------------------------------------- */
+
+/* Returns the HTTP status of a failure of core. `code` is not FAIL_NONE. */
+int failure_status(enum failure_code code);
 
 /* --- pages.c: lists ------------------------------------------------------------------------- */
 

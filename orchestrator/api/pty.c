@@ -29,10 +29,12 @@
 
 static void add_failure(struct text *t, const struct failure *f)
 {
+	const char *code = failure_code_name(f->code);
+
 	text_puts(t, "{\"type\":\"pty_error\",\"message\":");
 	json_string(t, f->text, strlen(f->text));
 	text_puts(t, ",\"code\":");
-	json_string(t, f->code, strlen(f->code));
+	json_string(t, code, strlen(code));
 	text_puts(t, "}\n");
 }
 
@@ -161,7 +163,7 @@ static void on_started(void *arg, const char *id, const struct failure *f)
 
 	if (!request_called(r))
 		return;
-	if (f && strcmp(f->code, "pty_failed") != 0) {
+	if (f && f->code != FAIL_PTY_FAILED) {
 		answer_failure(r, f);
 		return;
 	}

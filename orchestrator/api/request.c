@@ -335,13 +335,16 @@ static void answer_fault(struct request *r, const char *code, const char *text)
 
 void answer_failure(struct request *r, const struct failure *f)
 {
-	if (f->status == 500) {
-		answer_fault(r, f->code, f->text);
+	const char *code = failure_code_name(f->code);
+	int status = failure_status(f->code);
+
+	if (status == 500) {
+		answer_fault(r, code, f->text);
 		return;
 	}
 	if (f->retry_after)
 		answer_retry_after(r, f->retry_after);
-	answer_error(r, f->status, f->code, "%s", f->text);
+	answer_error(r, status, code, "%s", f->text);
 }
 
 /* --- streams -------------------------------------------------------------------------------- */

@@ -386,7 +386,7 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	c->closing = true;
 	service_of(c)->shutdown_done = done;
 	service_of(c)->shutdown_arg = arg;
-	failure_set(&f, 503, "stopping", 5, "the service is stopping");
+	failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 	calls_finish(&c->creates, &f);
 	snapshots_shut_down(c, &f);
 	loop_timer_clear(c->loop, &service_of(c)->housekeeping);

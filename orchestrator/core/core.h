@@ -27,7 +27,8 @@ bool core_ready(const struct core *c);
 const char *core_error(const struct core *c);
 /* Returns the key registry (orchestrator/keys/keys.h). The core owns it. */
 struct keys *core_keys(struct core *c);
-/* Ends every VM and calls `done` once all have exited. New calls fail with 503 from here on. */
+/* Ends every VM and calls `done` once all have exited. New calls fail with FAIL_STOPPING from here
+ * on. */
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
 /* Frees the core; call it before loop_free. Without core_shutdown first, sandboxes' VMs keep
  * running. */

@@ -204,7 +204,7 @@ static void exec_failed(struct core_call *call)
 
 	loop_timer_clear(call->core->loop, &exec->limit);
 	exec->error = (struct event){.type = EVENT_ERROR,
-				     .code = call->failure.code,
+				     .code = failure_code_name(call->failure.code),
 				     .data = (const uint8_t *)call->failure.text,
 				     .len = strlen(call->failure.text)};
 	if (!exec->sandbox)
@@ -335,11 +335,11 @@ void exec_hold(struct sandbox *s, bool held)
 	guest_link_pause(&s->guest, held || (call && exec_of_call(call)->paused));
 }
 
-static void fail(struct core_call *call, int status, const char *code, const char *text)
+static void fail(struct core_call *call, enum failure_code code, const char *text)
 {
 	struct failure f;
 
-	failure_set(&f, status, code, 0, "%s", text);
+	failure_set(&f, code, 0, "%s", text);
 	leave_queue(call);
 	call_finish(call, &f);
 }
@@ -350,18 +350,18 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 	char text[ERR_TEXT_MAX];
 
 	if (exec_of_call(call)->inherited && frame->errnum == ENOENT) {
-		fail(call, 500, "agent_lost",
+		fail(call, FAIL_AGENT_LOST,
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
 	} else if (exec_of_call(call)->attached && frame->errnum == ENOENT) {
-		fail(call, 500, "not_forked", NOT_FORKED);
+		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
 			 (int)(frame->len < 160 ? frame->len : 160),
 			 frame->data ? (const char *)frame->data : "");
 		/* An attached call may still be running. */
 		exec_of(s)->guest_busy = exec_of(s)->guest_busy || exec_of_call(call)->attached;
-		fail(call, 500, "agent_error", text);
+		fail(call, FAIL_AGENT_ERROR, text);
 	}
 }
 
@@ -387,7 +387,7 @@ void exec_agent_reached(struct sandbox *s)
 
 	exec_hold(s, exec_of(s)->held);
 	if (call)
-		fail(call, 500, "agent_lost",
+		fail(call, FAIL_AGENT_LOST,
 		     "the connection to the guest's agent broke during the call");
 }
 
@@ -479,12 +479,12 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 	int ret = agent_exec_bytes(&request, &exec->bytes, &exec->len);
 
 	if (ret == -ENOMEM)
-		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");
+		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 	else if (ret < 0 && spec->code_len > AGENT_CODE_MAX)
-		failure_set(f, 413, "too_large", 0, "code has %zu bytes, the limit is %u",
+		failure_set(f, FAIL_TOO_LARGE, 0, "code has %zu bytes, the limit is %u",
 			    spec->code_len, AGENT_CODE_MAX);
 	else if (ret < 0)
-		failure_set(f, 400, "out_of_range", 0,
+		failure_set(f, FAIL_OUT_OF_RANGE, 0,
 			    "env and cwd exceed the limit of %u bytes or of 1024 variables",
 			    AGENT_PAYLOAD_MAX);
 	return ret == 0;
@@ -510,17 +510,17 @@ static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, stru
 	const size_t waiting = exec_of_core(s->core)->waiting_bytes;
 
 	if (exec_of(s)->n_calls >= QUEUE_MAX)
-		failure_set(f, 429, "queue_full", 1,
+		failure_set(f, FAIL_QUEUE_FULL, 1,
 			    "%d calls are queued in this sandbox already, which is the limit",
 			    QUEUE_MAX);
 	else if (spec->code_len <= SHORT_CODE && goes_at_once(s))
 		return true;
 	else if (waiting + spec->code_len > WAITING_BYTES_MAX)
-		failure_set(f, 429, "queue_full", 1,
+		failure_set(f, FAIL_QUEUE_FULL, 1,
 			    "queued calls hold %zu MiB of code already, the limit is %u MiB",
 			    waiting >> 20, WAITING_BYTES_MAX >> 20);
 	else if (!has_share(s))
-		failure_set(f, 429, "queue_full", 1,
+		failure_set(f, FAIL_QUEUE_FULL, 1,
 			    "queued calls hold %zu MiB of code already, and those of this key at "
 			    "least an eighth of the limit of %u MiB",
 			    waiting >> 20, WAITING_BYTES_MAX >> 20);
@@ -654,7 +654,7 @@ void exec_start_waiting(struct sandbox *s)
 	struct core_call *call = s->state == SBX_READY ? first(s) : NULL;
 
 	if (call && !exec_of_call(call)->bytes)
-		fail(call, 500, "not_forked", NOT_FORKED);
+		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
 	exec_next(s);
 }
 
@@ -664,7 +664,7 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 	struct list all;
 
 	if (call)
-		fail(call, 409, "merged",
+		fail(call, FAIL_MERGED_DURING_CALL,
 		     "another sandbox was merged into this one during the call");
 	list_each (pos, &exec_of(from)->calls)
 		exec_of_call(container_of(pos, struct core_call, link))->sandbox = to;

@@ -76,7 +76,7 @@ static bool may_follow(const struct sandbox *s, struct failure *f)
 {
 	if (list_count(&exec_of(s)->follows) < FOLLOWS_MAX)
 		return true;
-	failure_set(f, 429, "too_many", 1, "%d readers follow this sandbox, which is the limit",
+	failure_set(f, FAIL_TOO_MANY, 1, "%d readers follow this sandbox, which is the limit",
 		    FOLLOWS_MAX);
 	return false;
 }

@@ -39,7 +39,7 @@ static void finish(struct interrupt *i, const char *error_text)
 	struct core_call *call = i->call;
 	struct failure f;
 
-	failure_set(&f, 500, "agent_error", 0, "the call could not be interrupted: %s",
+	failure_set(&f, FAIL_AGENT_ERROR, 0, "the call could not be interrupted: %s",
 		    error_text ? error_text : "");
 	call_finish(call, error_text ? &f : NULL);
 }
@@ -96,11 +96,11 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	call->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (s && s->state == SBX_ADOPTING) {
-		failure_set(&f, 503, "not_ready", 1,
+		failure_set(&f, FAIL_NOT_READY, 1,
 			    "the sandbox is being reconnected after a restart of the service");
 		s = NULL;
 	} else if (s && too_many(s)) {
-		failure_set(&f, 429, "queue_full", 1,
+		failure_set(&f, FAIL_QUEUE_FULL, 1,
 			    "%d interrupts are pending for this sandbox already", PENDING_MAX);
 		s = NULL;
 	}

@@ -69,11 +69,11 @@ static void diff_put_away(struct core_call *call)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-static void fail(struct listing *l, int status, const char *code, const char *reason)
+static void fail(struct listing *l, enum failure_code code, const char *reason)
 {
 	struct failure f;
 
-	failure_set(&f, status, code, 0, "sandbox %s: %.180s", l->sandbox->id, reason);
+	failure_set(&f, code, 0, "sandbox %s: %.180s", l->sandbox->id, reason);
 	call_finish(l->diff->call, &f);
 }
 
@@ -81,11 +81,11 @@ static void fail(struct listing *l, int status, const char *code, const char *re
 static void fail_with(struct listing *l, int error, const struct err *e)
 {
 	if (error == -EFBIG)
-		fail(l, 413, "too_large", e->text);
+		fail(l, FAIL_TOO_LARGE, e->text);
 	else if (error == -ENOMEM)
-		fail(l, 503, "no_memory", e->text);
+		fail(l, FAIL_NO_MEMORY, e->text);
 	else
-		fail(l, 500, "agent_error", e->text);
+		fail(l, FAIL_AGENT_ERROR, e->text);
 }
 
 static void on_silence(void *arg)
@@ -105,7 +105,7 @@ static void on_silence(void *arg)
 		snprintf(reason, sizeof(reason),
 			 "its guest sent nothing for %d s while listing %.60s", SILENCE_MS / 1000,
 			 d->paths[d->at]);
-	fail(&d->side[d->merge.side[0].ended], 500, "agent_error", reason);
+	fail(&d->side[d->merge.side[0].ended], FAIL_AGENT_ERROR, reason);
 }
 
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
@@ -188,7 +188,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		snprintf(reason, sizeof(reason), "its guest's agent can't list %.60s: %.*s",
 			 d->paths[d->at], (int)(frame->len < 100 ? frame->len : 100),
 			 frame->type == AGENT_ERROR && frame->len ? (const char *)frame->data : "");
-		fail(l, 500, "agent_error", reason);
+		fail(l, FAIL_AGENT_ERROR, reason);
 		return;
 	}
 	if (ret < 0) {
@@ -203,9 +203,9 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	if (reason == GUEST_NO_MEMORY)
-		fail(arg, 503, "no_memory", "no memory for a request to its guest");
+		fail(arg, FAIL_NO_MEMORY, "no memory for a request to its guest");
 	else
-		fail(arg, 500, "agent_lost", text);
+		fail(arg, FAIL_AGENT_LOST, text);
 }
 
 static void on_reached(void *arg)
@@ -256,10 +256,10 @@ static bool has_room(const struct core *c, const char *tenant, struct failure *f
 		own += strcmp(diff_of(call)->side[0].sandbox->tenant, tenant) == 0;
 	}
 	if (n >= DIFFS_MAX)
-		failure_set(f, 503, "busy", 2, "%d diffs are under way, which is the limit",
+		failure_set(f, FAIL_SERVICE_BUSY, 2, "%d diffs are under way, which is the limit",
 			    DIFFS_MAX);
 	else if (!tenant_share(c, n, own, DIFFS_MAX))
-		failure_set(f, 429, "too_many", 2,
+		failure_set(f, FAIL_TOO_MANY, 2,
 			    "%u of the host's %d diffs are under way, %u of them with this key", n,
 			    DIFFS_MAX, own);
 	else

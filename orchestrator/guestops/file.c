@@ -15,9 +15,9 @@
 /* --- operations without output -------------------------------------------------------------- */
 
 static const struct guest_op_kind plain_kind = {
-	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
+	.timeout_ms = TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
 static const struct guest_op_kind remove_kind = {
-	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = "no_such_file", .file = true};
+	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
 
 struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
 				const struct file_put *put, core_done_fn *fn, void *arg)
@@ -122,7 +122,7 @@ static void on_stat_done(struct guest_op *op)
 
 static const struct guest_op_kind stat_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = "no_such_file",
+	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_stat_frame,
 	.done = on_stat_done,
@@ -148,7 +148,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 
 static const struct guest_op_kind list_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = "no_such_file",
+	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_list_frame,
 	.notify = notify,
@@ -252,7 +252,7 @@ static void on_get_done(struct guest_op *op)
 		o->asks_size = false;
 		guest_op_next(op, encode_get(o));
 	} else if (o->reported && o->left) {
-		guest_op_fail(op, 409, "file_changed",
+		guest_op_fail(op, FAIL_FILE_CHANGED,
 			      "the file shrank while it was read: %llu bytes are missing",
 			      (unsigned long long)o->left);
 	} else {
@@ -262,7 +262,7 @@ static void on_get_done(struct guest_op *op)
 
 static const struct guest_op_kind get_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = "no_such_file",
+	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_get_frame,
 	.done = on_get_done,

@@ -177,8 +177,9 @@ void guest_op_enough(struct guest_op *op)
 	call_finish(op->call, NULL);
 }
 
-void guest_op_fail(struct guest_op *op, int status, const char *code, const char *format, ...)
+void guest_op_fail(struct guest_op *op, enum failure_code code, const char *format, ...)
 {
+	bool may_retry_soon = code == FAIL_NO_MEMORY || code == FAIL_TOO_MANY;
 	char text[ERR_TEXT_MAX];
 	struct failure f;
 	va_list args;
@@ -186,46 +187,45 @@ void guest_op_fail(struct guest_op *op, int status, const char *code, const char
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	failure_set(&f, status, code, status == 503 || status == 429 ? 1 : 0, "%s", text);
+	failure_set(&f, code, may_retry_soon ? 1 : 0, "%s", text);
 	call_finish(op->call, &f);
 }
 
 void guest_op_fail_rules(struct guest_op *op)
 {
-	guest_op_fail(op, 500, "agent_error",
+	guest_op_fail(op, FAIL_AGENT_ERROR,
 		      "sandbox %s: its guest's agent sent a frame that is not expected here",
 		      op->sandbox->id);
 }
 
 static const struct {
 	uint32_t errnum;
-	int status;
-	const char *code; /* NULL: the operation's missing_code */
+	enum failure_code code; /* FAIL_NONE: the operation's missing_code */
 } refusals[] = {
-	{ENOENT, 404, NULL},
-	{EISDIR, 409, "is_a_directory"},
-	{ENOTDIR, 409, "not_a_directory"},
-	{EEXIST, 409, "file_exists"},
-	{ENOTEMPTY, 409, "not_empty"},
-	{EBADMSG, 409, "checksum_mismatch"},
-	{EBUSY, 409, "file_busy"},
-	{ETXTBSY, 409, "file_busy"},
-	{EINVAL, 409, "not_a_file"},
-	{ENXIO, 409, "not_a_file"},
-	{EPIPE, 409, "pty_ended"},
-	{ERANGE, 400, "out_of_range"},
-	{ELOOP, 400, "bad_path"},
-	{ENAMETOOLONG, 400, "bad_path"},
-	{EACCES, 403, "not_permitted"},
-	{EPERM, 403, "not_permitted"},
-	{EROFS, 403, "not_permitted"},
-	{EFBIG, 413, "too_large"},
-	{EMFILE, 429, "too_many"},
-	{ENFILE, 429, "too_many"},
-	{EAGAIN, 429, "too_many"},
-	{EUSERS, 429, "too_many"},
-	{ENOSPC, 507, "disk_full"},
-	{EDQUOT, 507, "disk_full"},
+	{ENOENT, FAIL_NONE},
+	{EISDIR, FAIL_IS_A_DIRECTORY},
+	{ENOTDIR, FAIL_NOT_A_DIRECTORY},
+	{EEXIST, FAIL_FILE_EXISTS},
+	{ENOTEMPTY, FAIL_NOT_EMPTY},
+	{EBADMSG, FAIL_CHECKSUM_MISMATCH},
+	{EBUSY, FAIL_FILE_BUSY},
+	{ETXTBSY, FAIL_FILE_BUSY},
+	{EINVAL, FAIL_NOT_A_FILE},
+	{ENXIO, FAIL_NOT_A_FILE},
+	{EPIPE, FAIL_PTY_ENDED},
+	{ERANGE, FAIL_OUT_OF_RANGE},
+	{ELOOP, FAIL_BAD_PATH},
+	{ENAMETOOLONG, FAIL_BAD_PATH},
+	{EACCES, FAIL_NOT_PERMITTED},
+	{EPERM, FAIL_NOT_PERMITTED},
+	{EROFS, FAIL_NOT_PERMITTED},
+	{EFBIG, FAIL_TOO_LARGE},
+	{EMFILE, FAIL_TOO_MANY},
+	{ENFILE, FAIL_TOO_MANY},
+	{EAGAIN, FAIL_TOO_MANY},
+	{EUSERS, FAIL_TOO_MANY},
+	{ENOSPC, FAIL_DISK_FULL},
+	{EDQUOT, FAIL_DISK_FULL},
 };
 
 static void refused(struct guest_op *op, const struct agent_frame *frame)
@@ -244,12 +244,11 @@ static void refused(struct guest_op *op, const struct agent_frame *frame)
 	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
 		if (refusals[i].errnum != frame->errnum)
 			continue;
-		const char *code = refusals[i].code;
-		guest_op_fail(op, refusals[i].status, code ? code : op->kind->missing_code, "%s",
-			      text);
+		enum failure_code code = refusals[i].code;
+		guest_op_fail(op, code ? code : op->kind->missing_code, "%s", text);
 		return;
 	}
-	guest_op_fail(op, 500, "agent_error", "sandbox %s: %s", op->sandbox->id, text);
+	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);
 }
 
 /* --- in progress ---------------------------------------------------------------------------- */
@@ -260,16 +259,15 @@ static void on_deadline(void *arg)
 	uint32_t timeout_ms = op->kind->timeout_ms;
 
 	if (op->lost[0]) {
-		guest_op_fail(op, 500, "agent_lost", "sandbox %s: %.150s", op->sandbox->id,
-			      op->lost);
+		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->heard || op->paused) {
 		op->heard = false;
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (op->kind->impatient_code) {
-		guest_op_fail(op, 409, op->kind->impatient_code, "the guest took no data for %u s",
+		guest_op_fail(op, op->kind->impatient_code, "the guest took no data for %u s",
 			      timeout_ms / 1000);
 	} else {
-		guest_op_fail(op, 500, "agent_error", "sandbox %s: its guest sent nothing for %u s",
+		guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: its guest sent nothing for %u s",
 			      op->sandbox->id, timeout_ms / 1000);
 	}
 }
@@ -294,7 +292,7 @@ static void send_data(struct guest_op *op)
 	if (!part)
 		return;
 	if (agent_data_bytes(op->data, part, &bytes, &len) < 0) {
-		guest_op_fail(op, 503, "no_memory", "the service has no memory for the request");
+		guest_op_fail(op, FAIL_NO_MEMORY, "the service has no memory for the request");
 		return;
 	}
 	op->data += part;
@@ -340,7 +338,7 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 	struct guest_op *op = arg;
 
 	if (reason == GUEST_NO_MEMORY) {
-		guest_op_fail(op, 503, "no_memory", "no memory for a connection to its guest");
+		guest_op_fail(op, FAIL_NO_MEMORY, "no memory for a connection to its guest");
 		return;
 	}
 	op->data_left = 0;
@@ -368,7 +366,7 @@ static const struct guest_link_events guest_events = {on_reached, on_frame, on_l
 void guest_op_next(struct guest_op *op, int encoded)
 {
 	if (encoded < 0)
-		guest_op_fail(op, 503, "no_memory", "the service has no memory for the request");
+		guest_op_fail(op, FAIL_NO_MEMORY, "the service has no memory for the request");
 	else
 		send_request(op);
 }
@@ -391,15 +389,15 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 
 	if (listens ? guestops_of(s)->n_listeners >= LISTENERS_MAX
 		    : guestops_of(s)->n_ops >= OPS_MAX)
-		failure_set(f, 429, "too_many", 1, "%d %s are under way in sandbox %s already",
+		failure_set(f, FAIL_TOO_MANY, 1, "%d %s are under way in sandbox %s already",
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
 	else if (listens ? guestops_of_core(s->core)->listeners >= ALL_LISTENERS_MAX
 			 : guestops_of_core(s->core)->operations >= ALL_OPS_MAX)
-		failure_set(f, 503, "busy", 1, "%d %s are under way in all sandboxes",
+		failure_set(f, FAIL_SERVICE_BUSY, 1, "%d %s are under way in all sandboxes",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else if (!has_share(s, listens))
 		failure_set(
-			f, 429, "too_many", 1,
+			f, FAIL_TOO_MANY, 1,
 			"most of the host's %d %s are in use, and an eighth of them by this key",
 			listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else
@@ -410,12 +408,12 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 static bool is_encoded(int encoded, struct failure *f)
 {
 	if (encoded == -E2BIG)
-		failure_set(f, 400, "out_of_range", 0,
+		failure_set(f, FAIL_OUT_OF_RANGE, 0,
 			    "the request is too long for the guest's agent: a path may have %u "
 			    "bytes, the whole request %u bytes and 1024 variables",
 			    AGENT_PATH_MAX, AGENT_PAYLOAD_MAX);
 	else if (encoded < 0)
-		failure_set(f, 503, "no_memory", 5, "the service has no memory for the request");
+		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 	return encoded >= 0;
 }
 

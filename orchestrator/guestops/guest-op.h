@@ -22,9 +22,9 @@ struct guest_op;
 struct guest_op_kind {
 	/* The operation fails when no data moves in either direction for this long. */
 	uint32_t timeout_ms;
-	const char *impatient_code; /* the code of that failure; NULL: agent_error */
-	const char *missing_code;   /* the code for ENOENT */
-	bool file;		    /* counted in the statistics of file operations */
+	enum failure_code impatient_code; /* the code of that failure; FAIL_NONE: agent_error */
+	enum failure_code missing_code;	  /* the code for ENOENT */
+	bool file;			  /* counted in the statistics of file operations */
 	/* Waits for events that may never come: it does not count as activity and has no timeout.
 	 */
 	bool listens;
@@ -82,8 +82,9 @@ void guest_op_next(struct guest_op *op, int encoded);
 void guest_op_succeed(struct guest_op *op);
 /* Ends the operation successfully before its last frame, and closes the connection. */
 void guest_op_enough(struct guest_op *op);
-void guest_op_fail(struct guest_op *op, int status, const char *code, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
+/* Fails the operation. The client may retry in a second when memory or a limit is the reason. */
+void guest_op_fail(struct guest_op *op, enum failure_code code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Fails the operation: the guest violated the protocol. */
 void guest_op_fail_rules(struct guest_op *op);
 

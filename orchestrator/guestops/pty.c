@@ -18,7 +18,7 @@
 #define LIST_MAX	 256  /* more than AGENT_PTY_MAX, which a correct guest never exceeds */
 
 static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS,
-						.missing_code = "no_such_pty"};
+						.missing_code = FAIL_NO_SUCH_PTY};
 
 struct core_call *core_pty_resize(struct core *c, const char *tenant, const char *id,
 				  const char *pty, uint32_t cols, uint32_t rows, core_done_fn *fn,
@@ -55,7 +55,7 @@ static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *t
 {
 	bool full = errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
 
-	guest_op_fail(op, full ? 429 : 400, full ? "too_many" : "pty_failed", "%s", text);
+	guest_op_fail(op, full ? FAIL_TOO_MANY : FAIL_PTY_FAILED, "%s", text);
 }
 
 static void on_start_done(struct guest_op *op)
@@ -129,8 +129,8 @@ static void on_input_done(struct guest_op *op)
 
 static const struct guest_op_kind input_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.impatient_code = "pty_full",
-	.missing_code = "no_such_pty",
+	.impatient_code = FAIL_PTY_FULL,
+	.missing_code = FAIL_NO_SUCH_PTY,
 	.done = on_input_done,
 };
 
@@ -197,7 +197,7 @@ static void on_attach_done(struct guest_op *op)
 	if (!o->looking) {
 		guest_op_fail_rules(op);
 	} else if (!o->found) {
-		guest_op_fail(op, 404, "no_such_pty", "there is no terminal %s in this sandbox",
+		guest_op_fail(op, FAIL_NO_SUCH_PTY, "there is no terminal %s in this sandbox",
 			      o->id);
 	} else {
 		o->looking = false;
@@ -249,7 +249,7 @@ static void attach_notify(struct core_call *call)
 
 static const struct guest_op_kind attach_kind = {
 	.listens = true,
-	.missing_code = "no_such_pty",
+	.missing_code = FAIL_NO_SUCH_PTY,
 	.frame = on_attach_frame,
 	.done = on_attach_done,
 	.notify = attach_notify,
@@ -365,7 +365,7 @@ static void read_fini(struct guest_op *op)
 
 static const struct guest_op_kind read_kind = {
 	.listens = true,
-	.missing_code = "no_such_pty",
+	.missing_code = FAIL_NO_SUCH_PTY,
 	.frame = on_read_frame,
 	.done = guest_op_fail_rules,
 	.notify = read_notify,
@@ -431,7 +431,7 @@ static void list_notify(struct core_call *call)
 
 static const struct guest_op_kind list_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = "no_such_pty",
+	.missing_code = FAIL_NO_SUCH_PTY,
 	.frame = on_list_frame,
 	.notify = list_notify,
 };

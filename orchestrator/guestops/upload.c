@@ -10,12 +10,12 @@
 #define COMMIT_TIMEOUT_MS 600000 /* a commit reads the whole file for its checksum */
 
 static const struct guest_op_kind plain_kind = {
-	.timeout_ms = TIMEOUT_MS, .missing_code = "no_such_upload", .file = true};
+	.timeout_ms = TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_UPLOAD, .file = true};
 static const struct guest_op_kind commit_kind = {
-	.timeout_ms = COMMIT_TIMEOUT_MS, .missing_code = "no_such_upload", .file = true};
+	.timeout_ms = COMMIT_TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_UPLOAD, .file = true};
 static const struct guest_op_kind begin_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = "no_such_file",
+	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.undoes = true,
 	.done = id_op_done,

@@ -398,7 +398,7 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 		return call;
 	}
 	failure_set(
-		&f, 404, "not_found", 0,
+		&f, FAIL_NOT_FOUND, 0,
 		"there is no sandbox %.60s and no VM in a slot of that number: `ramet ls` lists "
 		"the sandboxes",
 		name);

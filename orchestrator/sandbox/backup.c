@@ -82,7 +82,7 @@ static void on_step(void *arg)
 		job_free(job);
 		return;
 	}
-	failure_set(&f, 503, "backup_failed", 0, "the catalogue can't be copied: %.180s",
+	failure_set(&f, FAIL_BACKUP_FAILED, 0, "the catalogue can't be copied: %.180s",
 		    job->err.text);
 	call_finish(job->call, job->ret == 1 ? NULL : &f);
 }
@@ -144,7 +144,7 @@ struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
 	job->fd = -1;
 	config_catalogue(&c->config, job->path);
 	copy_path(c, job->to);
-	failure_set(&f, 409, "busy", 5, "another backup is under way");
+	failure_set(&f, FAIL_IN_USE, 5, "another backup is under way");
 	if (!c->backup) {
 		c->backup = backup_call_of(call)->backup = job;
 		job->sync = catalogue_sync(c, on_synced, job);

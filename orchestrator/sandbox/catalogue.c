@@ -162,7 +162,7 @@ static void on_call_synced(void *arg, int error)
 	struct core_call *call = arg;
 	struct failure f;
 
-	failure_set(&f, 503, "catalogue", 0,
+	failure_set(&f, FAIL_CATALOGUE, 0,
 		    "the change is in effect, but the disk has not stored it and a power failure "
 		    "may undo it: %s",
 		    strerror(-error));

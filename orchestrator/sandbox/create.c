@@ -84,7 +84,7 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	const struct store_sandbox row = sandbox_row(s);
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
 		ready_vm_drop(&ready);
-		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		fail(create, &f);
 		return;
 	}
@@ -111,7 +111,7 @@ static void on_bringup(void *arg, struct vm_bringup *warm, const char *text)
 	} else if (++create->tries < TRIES) {
 		start(create);
 	} else {
-		failure_set(&f, 503, "vm_failed", 5,
+		failure_set(&f, FAIL_VM_FAILED, 5,
 			    "no VM could be restored in %d attempts; the last error: %s", TRIES,
 			    text);
 		fail(create, &f);
@@ -137,12 +137,12 @@ bool host_has_room(struct core *c, size_t n, struct failure *f)
 	size_t used = c->n_sandboxes + c->ended.n_unrecorded + c->n_coming + builds;
 
 	if (used + n > c->vms.max_vms) {
-		failure_set(f, 503, "no_capacity", 10, "all %u VMs of this host are in use",
+		failure_set(f, FAIL_NO_CAPACITY, 10, "all %u VMs of this host are in use",
 			    c->vms.max_vms);
 		return false;
 	}
 	if (host_memory_low()) {
-		failure_set(f, 503, "no_capacity", 10, "the host's memory is used up");
+		failure_set(f, FAIL_NO_CAPACITY, 10, "the host's memory is used up");
 		return false;
 	}
 	return true;
@@ -181,7 +181,7 @@ static void on_memory(void *arg, struct disk_job *memory)
 
 	create->files = NULL;
 	if (memory->ret < 0) {
-		failure_set(&f, 503, "template_failed", 5, "%s", memory->err.text);
+		failure_set(&f, FAIL_TEMPLATE_FAILED, 5, "%s", memory->err.text);
 		fail(create, &f);
 	} else if (private_ready(create->call->core->privates, create->tenant, memory->fds[0],
 				 &memory->memory, &create->private_wait, make, create)) {
@@ -245,18 +245,18 @@ static bool check(struct core *c, const char *tenant, const struct sandbox_spec 
 		  struct failure *f)
 {
 	if (c->closing) {
-		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
 		return false;
 	}
 	/* No more than max_vms can succeed, and each waiting request holds memory. */
 	if (c->n_coming >= c->vms.max_vms) {
-		failure_set(f, 503, "no_capacity", 5,
+		failure_set(f, FAIL_NO_CAPACITY, 5,
 			    "%zu sandboxes are being created or forked already, which is the limit",
 			    c->n_coming);
 		return false;
 	}
 	if (env_size(spec->env) > SANDBOX_ENV_MAX) {
-		failure_set(f, 400, "out_of_range", 0, "env has %zu bytes, the limit is %u",
+		failure_set(f, FAIL_OUT_OF_RANGE, 0, "env has %zu bytes, the limit is %u",
 			    env_size(spec->env), SANDBOX_ENV_MAX);
 		return false;
 	}
@@ -312,7 +312,7 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	call_promise(create->call, 1, &s->config.size);
 	create->template = template_get(c->templates, from, &size.image);
 	if (!create->template)
-		failure_set(f, 503, "busy", 5,
+		failure_set(f, FAIL_SERVICE_BUSY, 5,
 			    "too many templates and sizes are being prepared: try again");
 	return create->template != NULL;
 }
@@ -326,10 +326,10 @@ static void on_source(void *arg, struct disk_job *job)
 
 	create->files = NULL;
 	if (job->ret == -ENOENT)
-		failure_set(&f, 400, "unknown_template", 0,
+		failure_set(&f, FAIL_UNKNOWN_TEMPLATE, 0,
 			    "template %s is not known; this host has: %s", look->name, look->known);
 	else if (job->ret < 0)
-		failure_set(&f, 503, "template_failed", 0, "template %s can't be used: %.180s",
+		failure_set(&f, FAIL_TEMPLATE_FAILED, 0, "template %s can't be used: %.180s",
 			    look->name, job->err.text);
 	if (job->ret < 0 || !choose_size(create, &look->found, &f)) {
 		fail(create, &f);
@@ -420,7 +420,7 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	call_expect(call, create->sandbox->owner, 1, NULL);
 	list_add_tail(&c->creates, &call->link);
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
-		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		fail(create, &f);
 		return call;
 	}

@@ -129,7 +129,7 @@ bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
 	mib += c->promised_mib + c->coming_mib;
 	if (mib <= most)
 		return true;
-	failure_set(f, 503, "no_capacity", 10,
+	failure_set(f, FAIL_NO_CAPACITY, 10,
 		    "the memory of this host is promised to other sandboxes: with this one, they "
 		    "would have %llu of %llu MiB",
 		    (unsigned long long)mib, (unsigned long long)most);

@@ -117,6 +117,25 @@ struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *i
 	return s && s->state < SBX_ENDING ? s : NULL;
 }
 
+/* How sandboxes end: the word in the catalogue, and the failure of later requests. */
+static const struct end {
+	const char *code;
+	enum failure_code failure;
+} ends[] = {
+	{"expired", FAIL_EXPIRED}, {"deleted", FAIL_DELETED}, {"stopped", FAIL_STOPPED},
+	{"merged", FAIL_MERGED},   {"frozen", FAIL_FROZEN},   {"vm_died", FAIL_VM_DIED},
+};
+
+/* Returns the entry of the word, or of "vm_died" when there is none. */
+static const struct end *end_of(const char *code)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_LEN(ends) - 1 && strcmp(code, ends[i].code) != 0)
+		i++;
+	return &ends[i];
+}
+
 struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f)
 {
 	struct sandbox *s = lookup(c, tenant, id);
@@ -124,7 +143,7 @@ struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id,
 	if (s && s->state < SBX_ENDING)
 		return s;
 	if (s && s->ended_code && !s->forget)
-		failure_set(f, 404, s->ended_code, 0, "sandbox %s is gone: %s", s->id,
+		failure_set(f, end_of(s->ended_code)->failure, 0, "sandbox %s is gone: %s", s->id,
 			    s->ended_text);
 	else
 		failure_not_found(f, id);
@@ -133,17 +152,17 @@ struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id,
 
 void failure_not_found(struct failure *f, const char *id)
 {
-	failure_set(f, 404, "not_found", 0, "there is no sandbox %.40s", id);
+	failure_set(f, FAIL_NOT_FOUND, 0, "there is no sandbox %.40s", id);
 }
 
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 {
 	if (s->state == SBX_ADOPTING)
-		failure_set(f, 503, "not_ready", 1,
+		failure_set(f, FAIL_NOT_READY, 1,
 			    "sandbox %s is being reconnected after a restart of the service",
 			    s->id);
 	else if (s->state == SBX_FREEZING)
-		failure_set(f, 409, "freezing", 0, "sandbox %s is being frozen", s->id);
+		failure_set(f, FAIL_FREEZING, 0, "sandbox %s is being frozen", s->id);
 	else
 		return true;
 	return false;
@@ -480,12 +499,7 @@ void sandbox_dial(struct sandbox *s)
 
 const char *sandbox_end_code(const char *code)
 {
-	static const char *const codes[] = {"expired", "deleted", "stopped", "merged", "frozen"};
-
-	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
-		if (!strcmp(code, codes[i]))
-			return codes[i];
-	return "vm_died";
+	return end_of(code)->code;
 }
 
 static void on_vm_gone(void *arg)
@@ -526,7 +540,8 @@ static void leave(struct sandbox *s)
 	struct failure f;
 
 	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
-	failure_set(&f, 404, s->ended_code, 0, "sandbox %s is gone: %.180s", s->id, s->ended_text);
+	failure_set(&f, end_of(s->ended_code)->failure, 0, "sandbox %s is gone: %.180s", s->id,
+		    s->ended_text);
 	RUN_PARTS(s->core, end, s, &f);
 	sandbox_fail_side_calls(s, &f);
 	shed(s);
@@ -569,11 +584,11 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 	if (!s) {
 		/* A merged sandbox lives on under another id. Deleting the old id succeeds, so that
 		 * its owner can release it. */
-		call_finish(call, strcmp(f.code, "merged") ? &f : NULL);
+		call_finish(call, f.code == FAIL_MERGED ? NULL : &f);
 		return call;
 	}
 	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
-		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		call_finish(call, &f);
 		return call;
 	}

@@ -119,7 +119,7 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
 	if (used + n <= tier.concurrent)
 		return true;
 	failure_set(
-		f, 429, "cap_reached", CAP_RETRY_S,
+		f, FAIL_CAP_REACHED, CAP_RETRY_S,
 		"there are %zu sandboxes of this key, and %zu more would exceed its limit of %u at "
 		"one time",
 		used, n, tier.concurrent);
@@ -135,7 +135,7 @@ bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, stru
 	if (!tenant_tier(c, tenant, &tier) || used + gb <= tier.disks_gb)
 		return true;
 	failure_set(
-		f, 429, "cap_reached", CAP_RETRY_S,
+		f, FAIL_CAP_REACHED, CAP_RETRY_S,
 		"the disks of this key's sandboxes have %llu GB, and %llu GB more would exceed its "
 		"limit of %u GB",
 		(unsigned long long)used, (unsigned long long)gb, tier.disks_gb);

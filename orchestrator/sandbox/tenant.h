@@ -47,9 +47,11 @@ void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_confi
 bool tenant_is_private(const struct core *c, const char *tenant);
 /* Returns the number of the tenant's sandboxes, living or being made (core_call.coming). */
 size_t tenant_sandboxes(const struct core *c, const char *tenant);
-/* Returns true when `n` more sandboxes are within the limit; else false with *f, a 429. */
+/* Returns true when `n` more sandboxes are within the limit; else fills in *f with
+ * FAIL_CAP_REACHED and returns false. */
 bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f);
-/* Returns true when disks of `gb` more in total are within the limit; else false with *f, a 429. */
+/* Returns true when disks of `gb` more in total are within the limit; else fills in *f with
+ * FAIL_CAP_REACHED and returns false. */
 bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f);
 /* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
  * `total` of `most` are taken. With keys, the first half goes to whoever comes first, the rest only

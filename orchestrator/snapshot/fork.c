@@ -210,10 +210,10 @@ static void complete(struct fork *fork)
 	struct err e;
 
 	if (!make_rows(fork, rows)) {
-		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		fail(fork, &f);
 	} else if (store_sandboxes_add(fork->call->core->store, rows, fork->n, &e) < 0) {
-		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		fail(fork, &f);
 	} else {
 		begin(fork);
@@ -232,7 +232,7 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 		return;
 	}
 	child->bringup = NULL;
-	failure_set(&f, 503, "vm_failed", 5, "a child of %u could not be started: %.180s", fork->n,
+	failure_set(&f, FAIL_VM_FAILED, 5, "a child of %u could not be started: %.180s", fork->n,
 		    text);
 	fail(fork, &f);
 }
@@ -269,7 +269,7 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 
 	fork->request = NULL;
 	if (error) {
-		failure_set(&f, 503, "fork_failed", fork_retry_s(error),
+		failure_set(&f, FAIL_FORK_FAILED, fork_retry_s(error),
 			    "the VM could not be copied: %.180s", text);
 		fail(fork, &f);
 		return;
@@ -308,7 +308,7 @@ static void copy(struct fork *fork)
 			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
 		return;
 	}
-	failure_set(&f, 503, "fork_failed", 5, "the VM could not be copied: no memory");
+	failure_set(&f, FAIL_FORK_FAILED, 5, "the VM could not be copied: no memory");
 	fail(fork, &f);
 }
 
@@ -354,7 +354,7 @@ static void on_blank_died(void *arg, const char *reason)
 	struct child *child = arg;
 	struct failure f;
 
-	failure_set(&f, 503, "vm_failed", 5, "a VM for the child could not be started: %.180s",
+	failure_set(&f, FAIL_VM_FAILED, 5, "a VM for the child could not be started: %.180s",
 		    reason);
 	fail(child->fork, &f);
 }
@@ -370,7 +370,7 @@ static void on_layers(void *arg, struct disk_job *layers)
 
 	fork->layers = NULL;
 	if (layers->ret < 0) {
-		failure_set(&f, 503, "fork_failed", 5, "%s", layers->err.text);
+		failure_set(&f, FAIL_FORK_FAILED, 5, "%s", layers->err.text);
 		fail(fork, &f);
 		return;
 	}
@@ -410,16 +410,16 @@ static void take_blanks(struct fork *fork)
 static bool check(struct core *c, unsigned n, struct failure *f)
 {
 	if (c->closing) {
-		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
 		return false;
 	}
 	if (n < 1 || n > c->config.fork_max) {
-		failure_set(f, 400, "out_of_range", 0, "n is %u, it must be from 1 to %u", n,
+		failure_set(f, FAIL_OUT_OF_RANGE, 0, "n is %u, it must be from 1 to %u", n,
 			    c->config.fork_max);
 		return false;
 	}
 	if (n >= c->vms.max_vms) {
-		failure_set(f, 503, "no_capacity", 0,
+		failure_set(f, FAIL_NO_CAPACITY, 0,
 			    "n is %u, and this host can run %u VMs, including the parent's", n,
 			    c->vms.max_vms);
 		return false;

@@ -265,7 +265,7 @@ static void fail_for(struct freeze *fr, const char *text, unsigned retry_s)
 {
 	struct failure f;
 
-	failure_set(&f, 503, "freeze_failed", retry_s,
+	failure_set(&f, FAIL_FREEZE_FAILED, retry_s,
 		    "sandbox %s can't be frozen and keeps running: %.180s", fr->sandbox->id, text);
 	fail_with(fr, &f);
 }
@@ -284,7 +284,7 @@ static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failu
 
 	if (used <= most)
 		return true;
-	failure_set(f, 429, "quota_reached", 0,
+	failure_set(f, FAIL_QUOTA_REACHED, 0,
 		    "sandbox %s can't be frozen and keeps running: with it, the spaces of this key "
 		    "would take %llu MiB of the disk, the limit is %llu MiB",
 		    s->id, (unsigned long long)used >> 20, (unsigned long long)most >> 20);
@@ -319,7 +319,7 @@ static void on_synced(void *arg, int error)
 	struct failure f;
 
 	fr->sync = NULL;
-	failure_set(&f, 503, "catalogue", 0,
+	failure_set(&f, FAIL_CATALOGUE, 0,
 		    "it is frozen as space %s, but the disk has not stored that and a power "
 		    "failure may undo it: %s",
 		    fr->id, strerror(-error));
@@ -606,7 +606,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	if (s && s->state == SBX_ADOPTING)
 		sandbox_is_reached(s, &f);
 	else if (s && c->closing)
-		failure_set(&f, 503, "stopping", 5, "the service is stopping");
+		failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 	else if (s) {
 		freeze_start(s, call);
 		return call;

@@ -71,7 +71,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	const uint64_t seq = exec_seq_of(parent, winner);
 	struct failure f;
 
-	failure_set(&f, 409, "merged", 0, "sandbox %s was merged into %s during the call",
+	failure_set(&f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
 	sandbox_fail_side_calls(parent, &f);
 	exec_move_interrupts(winner, parent);
@@ -115,7 +115,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	int ret = store_sandbox_merge(c->store, &m, &e);
 	apply_lines(parent, lines, m.n_lines, ret == 0);
 	if (ret < 0) {
-		failure_set(f, 503, "catalogue", 5, "%s", e.text);
+		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
 	}
 	snapshots_of_core(c)->merges++;
@@ -135,7 +135,7 @@ static bool try(struct core *c, const char *tenant, const char *parent_id, const
 	if (!winner)
 		return false;
 	if (!lineage_has(winner->ancestors, parent->id)) {
-		failure_set(f, 409, "not_a_descendant", 0, "sandbox %s does not descend from %s",
+		failure_set(f, FAIL_NOT_A_DESCENDANT, 0, "sandbox %s does not descend from %s",
 			    winner->id, parent->id);
 		return false;
 	}

@@ -151,7 +151,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 	struct failure f;
 	struct err e;
 
-	failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 	if (s) {
 		sandbox_note_vm(s, &ready);
 		const struct store_sandbox row = sandbox_row(s);
@@ -160,7 +160,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 			begin(r, s, &ready);
 			return;
 		}
-		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		sandbox_free(s);
 	}
 	ready_vm_drop(&ready);
@@ -179,7 +179,7 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 		complete(r, w);
 		return;
 	}
-	failure_set(&f, 503, "vm_failed", 5, "space %s could not be started and is kept: %.180s",
+	failure_set(&f, FAIL_VM_FAILED, 5, "space %s could not be started and is kept: %.180s",
 		    r->space->id, text);
 	fail(r, &f);
 }
@@ -210,7 +210,7 @@ static void start_vm(struct resume *r)
 	struct failure f;
 
 	if (r->writable < 0) {
-		failure_set(&f, 503, "resume_failed", 5,
+		failure_set(&f, FAIL_RESUME_FAILED, 5,
 			    "space %s can't be resumed and is kept: %.180s", r->space->id,
 			    r->layer_err.text);
 		fail(r, &f);
@@ -237,7 +237,7 @@ static void on_private(void *arg, const struct failure *f)
 		fail(r, f);
 	} else if (private_take(r->call->core->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
 				&r->memory, &e) < 0) {
-		failure_set(&failed, 503, "resume_failed", 5,
+		failure_set(&failed, FAIL_RESUME_FAILED, 5,
 			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
 		fail(r, &failed);
 	} else {
@@ -274,12 +274,12 @@ static void on_read(struct resume *r, struct read_job *job)
 	}
 	if (read->damaged || ret == -EINVAL) {
 		space_damaged(p, read->err.text);
-		failure_set(&f, 409, "space_damaged", 0,
+		failure_set(&f, FAIL_SPACE_DAMAGED, 0,
 			    "space %s is damaged and can't be run: "
 			    "%.160s",
 			    p->id, read->err.text);
 	} else {
-		failure_set(&f, 503, "resume_failed", 5,
+		failure_set(&f, FAIL_RESUME_FAILED, 5,
 			    "space %s can't be resumed and is kept: %.160s", p->id, read->err.text);
 	}
 	fail(r, &f);
@@ -325,11 +325,11 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 		  struct failure *f)
 {
 	if (c->closing)
-		failure_set(f, 503, "stopping", 5, "the service is stopping");
+		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
 	else if (p->resume)
-		failure_set(f, 409, "busy", 1, "space %s is being resumed already", p->id);
+		failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed already", p->id);
 	else if (how->says_egress && how->egress && !p->config.egress)
-		failure_set(f, 409, "egress_closed", 0,
+		failure_set(f, FAIL_EGRESS_CLOSED, 0,
 			    "space %s was frozen from a sandbox without network access and "
 			    "can't be given it",
 			    p->id);
@@ -406,7 +406,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	list_add_tail(&snapshots_of_core(c)->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
 	if (!schedule_step(c, r->job)) {
-		failure_set(&f, 503, "no_memory", 5, "the service has no memory for the request");
+		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		job_free(r->job);
 		r->job = NULL;
 		fail(r, &f);

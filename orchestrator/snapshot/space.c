@@ -105,7 +105,7 @@ static struct space *lookup(struct core *c, const char *tenant, const char *id, 
 
 	if (p && !strcmp(p->tenant, tenant))
 		return p;
-	failure_set(f, 404, "not_found", 0, "there is no space %s", id);
+	failure_set(f, FAIL_NOT_FOUND, 0, "there is no space %s", id);
 	return NULL;
 }
 
@@ -115,7 +115,7 @@ struct space *space_find(struct core *c, const char *tenant, const char *id, str
 
 	if (!p || !p->damage[0])
 		return p;
-	failure_set(f, 409, "space_damaged", 0, "space %s is damaged and can't be run: %.180s", id,
+	failure_set(f, FAIL_SPACE_DAMAGED, 0, "space %s is damaged and can't be run: %.180s", id,
 		    p->damage);
 	return NULL;
 }
@@ -183,10 +183,10 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 	call->done_fn = fn;
 	struct space *p = lookup(c, tenant, id, &f);
 	if (p && p->resume) {
-		failure_set(&f, 409, "busy", 1, "space %s is being resumed", id);
+		failure_set(&f, FAIL_IN_USE, 1, "space %s is being resumed", id);
 		p = NULL;
 	} else if (p && store_space_forget(c->store, id, &e) < 0) {
-		failure_set(&f, 503, "catalogue", 5, "%s", e.text);
+		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		p = NULL;
 	}
 	if (!p) {

@@ -92,10 +92,10 @@ static bool is_possible(const struct source *from, const struct size *size, stru
 	uint32_t least = asked && asked < from->size.rootfs_gb ? from->least_gb : 0;
 
 	if (size->ram_mib && size->ram_mib < RAM_MIN_MIB)
-		failure_set(f, 400, "out_of_range", 0, "ram_mib is %u, the minimum is %d",
+		failure_set(f, FAIL_OUT_OF_RANGE, 0, "ram_mib is %u, the minimum is %d",
 			    size->ram_mib, RAM_MIN_MIB);
 	else if (asked < least)
-		failure_set(f, 400, "out_of_range", 0,
+		failure_set(f, FAIL_OUT_OF_RANGE, 0,
 			    "rootfs_gb is %u, the minimum that holds the template is %u", asked,
 			    least);
 	else

@@ -221,7 +221,7 @@ static void fail(struct private_copy *p, const char *text)
 {
 	struct failure f;
 
-	failure_set(&f, 503, "private_copy", 5,
+	failure_set(&f, FAIL_PRIVATE_COPY, 5,
 		    "can't copy the image's memory for this tenant: %.200s", text);
 	log_error("%s", f.text);
 	list_del(&p->link); /* the next request starts a new copy */

@@ -75,7 +75,7 @@ static void stop_waiting(struct templates *ts)
 {
 	struct failure f;
 
-	failure_set(&f, 503, "stopping", 5, "the service is stopping");
+	failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 	answer_all(&ts->next_looks, &f);
 }
 
@@ -86,7 +86,7 @@ static void on_looked(void *arg, struct disk_job *job)
 	struct failure f;
 
 	ts->sources_job = NULL;
-	failure_set(&f, 503, "no_memory", 5, "%s", job->err.text);
+	failure_set(&f, FAIL_NO_MEMORY, 5, "%s", job->err.text);
 	answer_all(&ts->looks, what->found ? NULL : &f);
 	if (what->found) {
 		free(ts->sources);

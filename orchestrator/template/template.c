@@ -119,7 +119,7 @@ void template_fail(struct template *t, const char *text)
 	if (!try_step(t, TPL_FAIL))
 		return;
 	t->backoff_ms = backoff_next(t->backoff_ms, BACKOFF_FIRST_MS, BACKOFF_MAX_MS);
-	failure_set(&t->failure, 503, "template_failed", t->backoff_ms / 1000,
+	failure_set(&t->failure, FAIL_TEMPLATE_FAILED, t->backoff_ms / 1000,
 		    "the template can't be prepared: %s", text);
 	log_error("template %s with %u vCPUs, %u MiB: %s", t->source.name, t->size.vcpus,
 		  t->size.ram_mib, text);

@@ -37,7 +37,7 @@ void templates_close(struct templates *ts)
 {
 	struct failure f;
 
-	failure_set(&f, 503, "stopping", 0, "the service is stopping");
+	failure_set(&f, FAIL_STOPPING, 0, "the service is stopping");
 	if (ts->ahead)
 		template_unwait(&ts->ahead_wait);
 	list_each (pos, &ts->all)

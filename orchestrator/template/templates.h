@@ -30,7 +30,8 @@ struct templates *templates_new(const struct template_env *env);
 /* Removes what a previous instance left half made, reads which templates there are, and starts to
  * prepare the default one. Reads files on the calling thread. */
 void templates_start(struct templates *ts);
-/* Gives up builds, and fails everybody who waits with 503. Nothing is prepared from here on. */
+/* Gives up builds, and fails everybody who waits with FAIL_STOPPING. Nothing is prepared from here
+ * on. */
 void templates_close(struct templates *ts);
 /* Frees all templates, whoever holds them. NULL is fine. */
 void templates_free(struct templates *ts);

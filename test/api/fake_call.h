@@ -90,7 +90,7 @@ struct core_call *call_new(struct core *c, enum kind kind, void *arg);
 /* Makes a call on a sandbox, which fails when the sandbox does not exist. */
 struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *arg);
 void call_free(struct core_call *call);
-void fail(struct core_call *call, int status, const char *code, const char *text);
+void fail(struct core_call *call, enum failure_code code, const char *text);
 
 void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v);
 void fake_space_view(const struct sandbox *s, struct space_view *v);

@@ -57,12 +57,10 @@ static void create_undo(struct core_call *call)
 	sandbox_free(call->sandbox);
 }
 
-void fail(struct core_call *call, int status, const char *code, const char *text)
+void fail(struct core_call *call, enum failure_code code, const char *text)
 {
 	call->failing = true;
-	call->failure = (struct failure){.status = status, .code = code};
-	call->failure.retry_after = status == 503 ? 7 : 0;
-	snprintf(call->failure.text, sizeof(call->failure.text), "%s", text);
+	failure_set(&call->failure, code, code == FAIL_NO_CAPACITY ? 7 : 0, "%s", text);
 }
 
 void core_abandon(struct core_call *call)
@@ -92,8 +90,7 @@ static struct sandbox *find(struct core *c, const char *id)
 
 static void none_such(struct failure *f, const char *id)
 {
-	*f = (struct failure){.status = 404, .code = "not_found"};
-	snprintf(f->text, sizeof(f->text), "there is no sandbox %s", id);
+	failure_set(f, FAIL_NOT_FOUND, 0, "there is no sandbox %s", id);
 }
 
 void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v)
@@ -167,11 +164,11 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 
 	call->created = fn;
 	if (strcmp(spec->config.template, "full") == 0)
-		fail(call, 503, "no_capacity", "the host is full");
+		fail(call, FAIL_NO_CAPACITY, "the host is full");
 	else if (strcmp(spec->config.template, "broken") == 0)
-		fail(call, 500, "agent_error", "the agent is confused");
+		fail(call, FAIL_AGENT_ERROR, "the agent is confused");
 	else if (strcmp(spec->config.template, "missing") == 0)
-		fail(call, 400, "unknown_template", "there is no template missing");
+		fail(call, FAIL_UNKNOWN_TEMPLATE, "there is no template missing");
 	if (call->failing)
 		return call;
 	call->held = strcmp(spec->config.template, "held") == 0;
@@ -194,7 +191,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 	call->done = fn;
 	if (!s) {
-		fail(call, 404, "not_found", "there is no such sandbox");
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
 		return call;
 	}
 	list_each (pos, &c->calls) {
@@ -202,7 +199,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 
 		if (other->sandbox == s) {
 			other->sandbox = NULL;
-			fail(other, 404, "not_found", "the sandbox was deleted");
+			fail(other, FAIL_NOT_FOUND, "the sandbox was deleted");
 			loop_timer_set(c->loop, &other->step, 0);
 		}
 	}
@@ -219,7 +216,7 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 
 	call->done = fn;
 	if (!s)
-		fail(call, 404, "not_found", "there is no such sandbox");
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
 	list_each (pos, &c->calls) {
 		struct core_call *other = container_of(pos, struct core_call, link);
 
@@ -283,9 +280,9 @@ struct core_call *call_on(struct core *c, enum kind kind, const char *id, void *
 
 	call->sandbox = find(c, id);
 	if (!call->sandbox)
-		fail(call, 404, "not_found", "there is no such sandbox");
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
 	else if (strcmp(call->sandbox->spec.config.template, "crowded") == 0)
-		fail(call, 503, "no_capacity", "the host is full");
+		fail(call, FAIL_NO_CAPACITY, "the host is full");
 	call->held = !call->failing && strcmp(call->sandbox->spec.config.template, "slow") == 0;
 	return call;
 }
@@ -335,9 +332,9 @@ struct core_call *core_merge(struct core *c, const char *tenant, const char *par
 	if (call->failing)
 		return call;
 	if (!w) {
-		fail(call, 404, "not_found", "there is no such sandbox");
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
 	} else if (strcmp(w->parent, parent) != 0) {
-		fail(call, 409, "not_a_descendant", "the winner does not descend from it");
+		fail(call, FAIL_NOT_A_DESCENDANT, "the winner does not descend from it");
 	} else {
 		sandbox_free(w);
 		c->stats.sandboxes--;
@@ -352,7 +349,7 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 
 	call->compared = fn;
 	if (!find(c, other))
-		fail(call, 404, "not_found", "there is no such sandbox");
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
 	for (unsigned i = 0; i < DIFF_PATHS_MAX && paths[i]; i++)
 		call->paths[i] = strdup(paths[i]);
 	return call;
@@ -473,7 +470,7 @@ static bool exec_line(struct core_call *call, const char *line)
 		end(call, atoi(rest));
 		return false;
 	} else if (starts(line, "fail", &rest)) {
-		fail(call, 404, "vm_died", "the VM died");
+		fail(call, FAIL_VM_DIED, "the VM died");
 	} else if (starts(line, "hang", &rest)) {
 		call->hanging = true;
 	}
@@ -525,7 +522,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	if (spec->traceparent)
 		snprintf(call->traceparent, sizeof(call->traceparent), "%s", spec->traceparent);
 	if (!call->sandbox)
-		fail(call, 404, "not_found", "there is no such sandbox");
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
 	return call;
 }
 
@@ -612,7 +609,7 @@ struct core_call *core_follow(struct core *c, const char *tenant, const char *id
 static void report_failure(struct core_call *call, const struct failure *f)
 {
 	struct event ev = {.type = EVENT_ERROR,
-			   .code = f->code,
+			   .code = failure_code_name(f->code),
 			   .data = (const uint8_t *)f->text,
 			   .len = strlen(f->text)};
 

@@ -102,9 +102,9 @@ static struct core_call *done_call(struct core *c, const char *id, core_done_fn 
 static bool is_bad_path(struct core_call *call, const char *path)
 {
 	if (under(path, "/locked"))
-		fail(call, 403, "not_permitted", "/locked: Permission denied");
+		fail(call, FAIL_NOT_PERMITTED, "/locked: Permission denied");
 	else if (strcmp(path, "/dir") == 0)
-		fail(call, 409, "is_a_directory", "/dir: Is a directory");
+		fail(call, FAIL_IS_A_DIRECTORY, "/dir: Is a directory");
 	return call->failing;
 }
 
@@ -117,7 +117,7 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 	if (call->failing || is_bad_path(call, put->path))
 		return call;
 	if (under(put->path, "/full")) {
-		fail(call, 507, "disk_full", "/full: No space left on device");
+		fail(call, FAIL_DISK_FULL, "/full: No space left on device");
 		return call;
 	}
 	struct fake_file *f = make(&c->files, put->path);
@@ -137,11 +137,11 @@ struct core_call *core_file_remove(struct core *c, const char *tenant, const cha
 	if (call->failing)
 		return call;
 	if (strcmp(path, "/dir") == 0 && !recursive)
-		fail(call, 409, "not_empty", "/dir: Directory not empty");
+		fail(call, FAIL_NOT_EMPTY, "/dir: Directory not empty");
 	else if (f)
 		drop(f);
 	else if (strcmp(path, "/dir") != 0)
-		fail(call, 404, "no_such_file", "no such file");
+		fail(call, FAIL_NO_SUCH_FILE, "no such file");
 	return call;
 }
 
@@ -154,7 +154,7 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 	if (call->failing)
 		return call;
 	if (strcmp(path, "/dir") == 0 && !parents) {
-		fail(call, 409, "file_exists", "/dir: File exists");
+		fail(call, FAIL_FILE_EXISTS, "/dir: File exists");
 	} else {
 		struct fake_file *f = make(&c->files, path);
 
@@ -228,7 +228,7 @@ struct core_call *core_file_stat(struct core *c, const char *tenant, const char 
 	call->size = link;
 	if (!call->failing && !find(&c->files, path) && strcmp(path, "/dir") != 0 &&
 	    !under(path, "/big"))
-		fail(call, 404, "no_such_file", "no such file");
+		fail(call, FAIL_NO_SUCH_FILE, "no such file");
 	return call;
 }
 
@@ -268,7 +268,7 @@ static void many_run(struct core_call *call)
 		call->files.file(call->arg, &view);
 	}
 	if (call->sent == call->size && under(call->path, "/worn"))
-		fail(call, 500, "agent_error", "the disk is worn out");
+		fail(call, FAIL_AGENT_ERROR, "the disk is worn out");
 	if (call->sent == call->size && !call->failing)
 		sink_end(call);
 	else if (!call->paused)
@@ -286,7 +286,7 @@ struct core_call *core_file_list(struct core *c, const char *tenant, const char 
 	if (sscanf(path, "/many/%" SCNu64, &call->size) != 1 &&
 	    sscanf(path, "/worn/%" SCNu64, &call->size) != 1 && !under(path, "/names") &&
 	    !under(path, "/dir"))
-		fail(call, 409, "not_a_directory", "not a directory");
+		fail(call, FAIL_NOT_A_DIRECTORY, "not a directory");
 	return call;
 }
 
@@ -309,7 +309,7 @@ static void get_run(struct core_call *call)
 		call->sent = 5;
 	}
 	if (short_one && call->sent > call->size / 2)
-		fail(call, 409, "file_changed", "the file became shorter");
+		fail(call, FAIL_FILE_CHANGED, "the file became shorter");
 	else if (len)
 		call->files.bytes(call->arg, data, len);
 	if (call->sent >= call->size && !call->failing)
@@ -351,7 +351,7 @@ struct core_call *core_file_get(struct core *c, const char *tenant, const char *
 		call->size = f->len;
 	else if (sscanf(path, "/big/%" SCNu64, &call->size) != 1 &&
 		 sscanf(path, "/short/%" SCNu64, &call->size) != 1 && !under(path, "/proc"))
-		fail(call, 404, "no_such_file", "no such file");
+		fail(call, FAIL_NO_SUCH_FILE, "no such file");
 	call->max = range->offset;
 	call->sent = range->length;
 	if (range->from_end)
@@ -396,7 +396,7 @@ static struct core_call *upload_call(struct core *c, const char *id, const char 
 
 	*f = call->failing ? NULL : find(&c->uploads, upload);
 	if (!call->failing && !*f)
-		fail(call, 404, "no_such_upload", "there is no such upload");
+		fail(call, FAIL_NO_SUCH_UPLOAD, "there is no such upload");
 	return call;
 }
 
@@ -423,7 +423,7 @@ struct core_call *core_upload_commit(struct core *c, const char *tenant, const c
 	if (!f)
 		return call;
 	if (size != f->len || (hash && hash[0])) {
-		fail(call, 409, "checksum_mismatch", "size or checksum is wrong");
+		fail(call, FAIL_CHECKSUM_MISMATCH, "size or checksum is wrong");
 		return call;
 	}
 	to = make(&c->files, f->target);

@@ -101,7 +101,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	call->run = id_run;
 	call->on_failed = id_failed;
 	if (!call->failing && strcmp(spec->argv[0], "missing") == 0)
-		fail(call, 400, "pty_failed", "missing: No such file or directory");
+		fail(call, FAIL_PTY_FAILED, "missing: No such file or directory");
 	if (call->failing)
 		return call;
 	struct fake_pty *p = calloc(1, sizeof(*p));
@@ -155,7 +155,7 @@ static struct core_call *pty_call(struct core *c, const char *id, const char *pt
 
 	call->pty = find(c, pty);
 	if (!call->failing && !call->pty)
-		fail(call, 404, "no_such_pty", "there is no such terminal");
+		fail(call, FAIL_NO_SUCH_PTY, "there is no such terminal");
 	return call;
 }
 
@@ -256,7 +256,7 @@ struct core_call *core_pty_input(struct core *c, const char *tenant, const char 
 	if (call->failing)
 		return call;
 	if (p->ended) {
-		fail(call, 409, "pty_ended", "the program has ended");
+		fail(call, FAIL_PTY_ENDED, "the program has ended");
 		return call;
 	}
 	put_out(c, p, data, len);

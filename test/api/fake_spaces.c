@@ -77,11 +77,11 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	call->on_failed = resumed_failed;
 	call->sandbox = s;
 	if (!s) {
-		fail(call, 404, "not_found", "there is no such space");
+		fail(call, FAIL_NOT_FOUND, "there is no such space");
 	} else if (strcmp(s->spec.config.template, "rotten") == 0) {
-		fail(call, 409, "space_damaged", "its checksum is not right");
+		fail(call, FAIL_SPACE_DAMAGED, "its checksum is not right");
 	} else if (how->says_egress && how->egress && !s->spec.config.egress) {
-		fail(call, 409, "egress_closed", "it was closed");
+		fail(call, FAIL_EGRESS_CLOSED, "it was closed");
 	} else {
 		s->spec.config.persistent = how->persistent;
 		s->spec.config.egress = how->says_egress ? how->egress : s->spec.config.egress;
@@ -100,7 +100,7 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 
 	call->done = fn;
 	if (!s) {
-		fail(call, 404, "not_found", "there is no such space");
+		fail(call, FAIL_NOT_FOUND, "there is no such space");
 		return call;
 	}
 	list_del(&s->link);
@@ -136,7 +136,6 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 		fake_space_view(s, view);
 		return true;
 	}
-	*f = (struct failure){.status = 404, .code = "not_found"};
-	snprintf(f->text, sizeof(f->text), "there is no space %s", id);
+	failure_set(f, FAIL_NOT_FOUND, 0, "there is no space %s", id);
 	return false;
 }

@@ -63,7 +63,7 @@ static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *
 static void send_report(void *arg)
 {
 	struct world *w = arg;
-	const struct failure f = {.status = 404, .text = "there is no such sandbox"};
+	const struct failure f = {.code = FAIL_NOT_FOUND, .text = "there is no such sandbox"};
 	bool there = !strcmp(w->inspected_name, "sbx_1");
 
 	w->inspected(w->inspected_arg, there ? "first line\nlast line\n" : NULL, there ? NULL : &f);
@@ -220,7 +220,7 @@ static bool has_answer(struct world *w, int fd)
 
 static void revocation_is_answered_once_it_is_on_the_disk(void **state)
 {
-	const struct failure broken = {.text = "the disk is gone"};
+	const struct failure broken = {.code = FAIL_CATALOGUE, .text = "the disk is gone"};
 	char text[KEY_TEXT_LEN + 1], words[64] = "key\0revoke";
 	const struct key *key;
 	struct world *w = *state;
@@ -261,7 +261,7 @@ static int ask_for_backup(struct world *w)
 
 static void backup_is_sent_as_a_descriptor(void **state)
 {
-	const struct failure full = {.text = "the disk is full"};
+	const struct failure full = {.code = FAIL_BACKUP_FAILED, .text = "the disk is full"};
 	union {
 		struct cmsghdr head;
 		char room[CMSG_SPACE(sizeof(int))];

@@ -27,7 +27,7 @@ static void test_service_recovers_from_vm_death_at_each_step(void **state)
 				assert_string_equal(r.out, "on");
 			world_delete(w, &d, m.view.id);
 		} else {
-			assert_int_equal(m.failure.status, 503);
+			assert_int_equal(m.failure.code, FAIL_TEMPLATE_FAILED);
 			assert_non_null(strstr(m.failure.text, "last words"));
 		}
 		world_wait_ready(w);
@@ -43,7 +43,7 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, "vm_died");
+	return !core_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_VM_DIED;
 }
 
 static void test_vm_death_fails_running_and_queued_calls(void **state)
@@ -60,12 +60,10 @@ static void test_vm_death_fails_running_and_queued_calls(void **state)
 	world_until_true(w, &r.over);
 	world_until_true(w, &queued.over);
 	assert_true(r.failed && queued.failed);
-	assert_string_equal(r.failure.code, "vm_died");
-	assert_int_equal(r.failure.status, 404);
-	assert_string_equal(queued.failure.code, "vm_died");
+	assert_int_equal(r.failure.code, FAIL_VM_DIED);
+	assert_int_equal(queued.failure.code, FAIL_VM_DIED);
 	world_exec(w, &late, m.view.id, "out never");
-	assert_int_equal(late.failure.status, 404);
-	assert_string_equal(late.failure.code, "vm_died");
+	assert_int_equal(late.failure.code, FAIL_VM_DIED);
 	world_delete(w, &d, m.view.id);
 	assert_true(d.failed);
 	core_stats(w->core, &stats);
@@ -118,7 +116,7 @@ static void test_broken_agent_connection_fails_only_one_call(void **state)
 	for (int i = 0; i < 2; i++) {
 		world_exec(w, &r, m.view.id, scripts[i]);
 		assert_true(r.failed);
-		assert_string_equal(r.failure.code, "agent_lost");
+		assert_int_equal(r.failure.code, FAIL_AGENT_LOST);
 		world_exec(w, &r, m.view.id, "out again");
 		assert_string_equal(r.out, "again");
 	}
@@ -149,7 +147,7 @@ static void test_create_fails_when_every_restore_fails(void **state)
 	assert_true(m.ok);
 	world_create(w, &m, NULL);
 	assert_false(m.ok);
-	assert_int_equal(m.failure.status, 503);
+	assert_int_equal(m.failure.code, FAIL_VM_FAILED);
 	assert_non_null(strstr(m.failure.text, "torn"));
 	fakes_fault(w->fakes, FAKES_FILL, 0);
 	world_create(w, &m, NULL);
@@ -187,8 +185,7 @@ static void test_failed_template_build_is_reported_and_retried(void **state)
 		fakes_fault(w->fakes, cases[i].fault, cases[i].fault == FAKES_SPAWN ? 2 : 1);
 		world_create(w, &m, NULL);
 		assert_false(m.ok);
-		assert_int_equal(m.failure.status, 503);
-		assert_string_equal(m.failure.code, "template_failed");
+		assert_int_equal(m.failure.code, FAIL_TEMPLATE_FAILED);
 		if (!strstr(m.failure.text, cases[i].expected))
 			fail_msg("\"%s\" does not contain \"%s\"", m.failure.text,
 				 cases[i].expected);
@@ -340,8 +337,7 @@ static void test_waiting_creates_are_limited_to_the_capacity(void **state)
 	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
 		world_create_start(w, &m[i], &spec);
 	world_until_true(w, &m[w->config.max_vms].done);
-	assert_int_equal(m[w->config.max_vms].failure.status, 503);
-	assert_string_equal(m[w->config.max_vms].failure.code, "no_capacity");
+	assert_int_equal(m[w->config.max_vms].failure.code, FAIL_NO_CAPACITY);
 	assert_non_null(strstr(m[w->config.max_vms].failure.text, "which is the limit"));
 	for (unsigned i = 0; i < w->config.max_vms; i++)
 		world_until_true(w, &m[i].done);
@@ -367,10 +363,10 @@ static void test_abandoned_sizes_are_not_prepared(void **state)
 	}
 	world_until_true(w, &asked.done);
 	if (!asked.ok)
-		assert_string_equal(asked.failure.code, "busy");
+		assert_int_equal(asked.failure.code, FAIL_SERVICE_BUSY);
 	do /* the last sizes are still being looked up on disk */
 		world_create(w, &m, &spec);
-	while (!m.ok && !strcmp(m.failure.code, "busy"));
+	while (!m.ok && m.failure.code == FAIL_SERVICE_BUSY);
 	assert_true(m.ok);
 	/* This size, and those whose boot began before their clients disconnected. */
 	assert_in_range(fakes_boots(w->fakes) - boots, 1, 4);

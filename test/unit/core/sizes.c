@@ -126,8 +126,7 @@ static void test_too_little_ram_is_refused(void **state)
 
 	world_wait_ready(w);
 	world_create(w, &m, &spec);
-	assert_int_equal(m.failure.status, 400);
-	assert_string_equal(m.failure.code, "out_of_range");
+	assert_int_equal(m.failure.code, FAIL_OUT_OF_RANGE);
 }
 
 static void test_other_size_takes_a_blank_vm_of_the_pool(void **state)
@@ -171,7 +170,7 @@ static void test_create_fails_when_the_file_system_does_not_grow(void **state)
 	fakes_fault(w->fakes, FAKES_GROW, 3);
 	world_create(w, &m, &spec);
 	assert_false(m.ok);
-	assert_int_equal(m.failure.status, 503);
+	assert_int_equal(m.failure.code, FAIL_VM_FAILED);
 	assert_non_null(strstr(m.failure.text, "as large as its disk"));
 	world_create(w, &m, &spec);
 	assert_true(m.ok);

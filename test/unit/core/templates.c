@@ -185,12 +185,11 @@ static void test_error_for_an_unknown_template_lists_all(void **state)
 	put_file(w, "datasci", "rootfs.ext4", "numbers");
 	create(w, &m, "datasic");
 	assert_false(m.ok);
-	assert_int_equal(m.failure.status, 400);
-	assert_string_equal(m.failure.code, "unknown_template");
+	assert_int_equal(m.failure.code, FAIL_UNKNOWN_TEMPLATE);
 	assert_non_null(strstr(m.failure.text, "datasic is not known; this host has: default, "
 					       "datasci"));
 	create(w, &m, "../templates/datasci");
-	assert_int_equal(m.failure.status, 400);
+	assert_int_equal(m.failure.code, FAIL_UNKNOWN_TEMPLATE);
 	create(w, &m, "default");
 	assert_true(m.ok);
 }
@@ -203,8 +202,7 @@ static void test_create_reports_why_a_template_is_unusable(void **state)
 	put_file(w, "broken", "rootfs.ext4", "x");
 	put_file(w, "broken", "template.conf", "vcpus = many\n");
 	create(w, &m, "broken");
-	assert_int_equal(m.failure.status, 503);
-	assert_string_equal(m.failure.code, "template_failed");
+	assert_int_equal(m.failure.code, FAIL_TEMPLATE_FAILED);
 	assert_non_null(strstr(m.failure.text, "template.conf:1: vcpus must be"));
 }
 
@@ -247,8 +245,7 @@ static void test_failed_warm_up_is_the_reason(void **state)
 		 "out importing\nerr Traceback (most recent call last):\nerr   line 1\n"
 		 "err ModuleNotFoundError: No module named 'numpyy'\nexit 1");
 	create(w, &m, "datasci");
-	assert_int_equal(m.failure.status, 503);
-	assert_string_equal(m.failure.code, "template_failed");
+	assert_int_equal(m.failure.code, FAIL_TEMPLATE_FAILED);
 	assert_non_null(strstr(m.failure.text, "warm-up ended with exit code 1: ModuleNotFound"));
 	struct seen s = view_of(w, "datasci");
 	assert_string_equal(s.view.state, "failed");
@@ -258,7 +255,7 @@ static void test_failed_warm_up_is_the_reason(void **state)
 	put_file(w, "datasci", "warmup.py", "out importing");
 	do
 		create(w, &m, "datasci");
-	while (!m.ok && m.failure.retry_after <= 2 && !strcmp(m.failure.code, "template_failed"));
+	while (!m.ok && m.failure.retry_after <= 2 && m.failure.code == FAIL_TEMPLATE_FAILED);
 	assert_true(m.ok);
 	assert_string_equal(view_of(w, "datasci").view.state, "ready");
 }
@@ -348,8 +345,8 @@ static void test_shutdown_ends_a_scan(void **state)
 	world_until_true(w, &waiting.done);
 	assert_true(first.done && waiting.done && late.done);
 	assert_false(first.failed);
-	assert_string_equal(waiting.failure.code, "stopping");
-	assert_string_equal(late.failure.code, "stopping");
+	assert_int_equal(waiting.failure.code, FAIL_STOPPING);
+	assert_int_equal(late.failure.code, FAIL_STOPPING);
 	world_kill_core(w);
 	world_start_core(w);
 }

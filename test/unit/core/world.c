@@ -307,7 +307,7 @@ static void on_failed(void *arg, const struct failure *f, const struct event *ev
 	assert_false(r->over);
 	if (r->events)
 		assert_int_equal(ev->seq, r->last_seq + 1);
-	assert_string_equal(ev->code, f->code);
+	assert_string_equal(ev->code, failure_code_name(f->code));
 	r->over = r->failed = true;
 	r->failure = *f;
 }
@@ -503,7 +503,7 @@ void world_history(struct world *w, struct history *h, const char *id)
 
 	*h = (struct history){0};
 	if (!core_replay(w->core, TENANT, id, 0, on_replayed, h, &f))
-		snprintf(h->text, sizeof(h->text), "%s", f.code);
+		snprintf(h->text, sizeof(h->text), "%s", failure_code_name(f.code));
 }
 
 /* --- lists ---------------------------------------------------------------------------------- */

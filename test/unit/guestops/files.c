@@ -123,11 +123,10 @@ static void stat_it(struct world *w, struct outcome *t, const char *path, bool l
 	world_until_true(w, &t->done);
 }
 
-static void fails_with(const struct outcome *t, int status, const char *code)
+static void fails_with(const struct outcome *t, enum failure_code code)
 {
 	assert_true(t->failed);
-	assert_string_equal(t->failure.code, code);
-	assert_int_equal(t->failure.status, status);
+	assert_int_equal(t->failure.code, code);
 	assert_true(t->failure.text[0]);
 }
 
@@ -253,7 +252,7 @@ static void test_get_fails_when_the_file_became_shorter(void **state)
 
 	make(w);
 	get(w, &t, "/less/1000", NULL);
-	fails_with(&t, 409, "file_changed");
+	fails_with(&t, FAIL_FILE_CHANGED);
 	assert_int_equal(t.bytes, 500);
 }
 
@@ -306,20 +305,20 @@ static void test_stat_and_list_return_file_metadata(void **state)
 	assert_true(!t.failed && t.files == 0);
 }
 
-static void test_errnos_of_the_guest_are_mapped_to_statuses(void **state)
+static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 {
 	static const struct {
-		int errnum, status;
-		const char *code;
+		int errnum;
+		enum failure_code code;
 	} refusals[] = {
-		{ENOENT, 404, "no_such_file"},	   {EISDIR, 409, "is_a_directory"},
-		{ENOTDIR, 409, "not_a_directory"}, {EEXIST, 409, "file_exists"},
-		{ENOTEMPTY, 409, "not_empty"},	   {EBUSY, 409, "file_busy"},
-		{EINVAL, 409, "not_a_file"},	   {ELOOP, 400, "bad_path"},
-		{ENAMETOOLONG, 400, "bad_path"},   {EACCES, 403, "not_permitted"},
-		{EROFS, 403, "not_permitted"},	   {EFBIG, 413, "too_large"},
-		{ENOSPC, 507, "disk_full"},	   {EDQUOT, 507, "disk_full"},
-		{EIO, 500, "agent_error"},	   {4000000, 500, "agent_error"},
+		{ENOENT, FAIL_NO_SUCH_FILE},	 {EISDIR, FAIL_IS_A_DIRECTORY},
+		{ENOTDIR, FAIL_NOT_A_DIRECTORY}, {EEXIST, FAIL_FILE_EXISTS},
+		{ENOTEMPTY, FAIL_NOT_EMPTY},	 {EBUSY, FAIL_FILE_BUSY},
+		{EINVAL, FAIL_NOT_A_FILE},	 {ELOOP, FAIL_BAD_PATH},
+		{ENAMETOOLONG, FAIL_BAD_PATH},	 {EACCES, FAIL_NOT_PERMITTED},
+		{EROFS, FAIL_NOT_PERMITTED},	 {EFBIG, FAIL_TOO_LARGE},
+		{ENOSPC, FAIL_DISK_FULL},	 {EDQUOT, FAIL_DISK_FULL},
+		{EIO, FAIL_AGENT_ERROR},	 {4000000, FAIL_AGENT_ERROR},
 	};
 	struct world *w = *state;
 	struct outcome t, d;
@@ -329,14 +328,14 @@ static void test_errnos_of_the_guest_are_mapped_to_statuses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
 		snprintf(path, sizeof(path), "/errno/%d", refusals[i].errnum);
 		get(w, &t, path, NULL);
-		fails_with(&t, refusals[i].status, refusals[i].code);
+		fails_with(&t, refusals[i].code);
 		assert_non_null(strstr(t.failure.text, "as requested"));
 		put(w, &t, path, "x", 1);
-		fails_with(&t, refusals[i].status, refusals[i].code);
+		fails_with(&t, refusals[i].code);
 		d = (struct outcome){0};
 		core_file_remove(w->core, TENANT, id, path, true, on_done, &d);
 		world_until_true(w, &d.done);
-		fails_with(&d, refusals[i].status, refusals[i].code);
+		fails_with(&d, refusals[i].code);
 	}
 	assert_int_equal(stats_of(w).file_failures, 3 * ARRAY_LEN(refusals));
 	d = (struct outcome){0};
@@ -356,22 +355,22 @@ static void test_protocol_violations_of_the_guest_fail_the_request(void **state)
 	make(w);
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
 		get(w, &t, gets[i], NULL);
-		fails_with(&t, 500, "agent_error");
+		fails_with(&t, FAIL_AGENT_ERROR);
 		stat_it(w, &t, gets[i], false);
-		fails_with(&t, 500, "agent_error");
+		fails_with(&t, FAIL_AGENT_ERROR);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
 		list(w, &t, lists[i]);
-		fails_with(&t, 500, "agent_error");
+		fails_with(&t, FAIL_AGENT_ERROR);
 	}
 	put(w, &t, "/early", data, 2000000);
-	fails_with(&t, 500, "agent_error");
+	fails_with(&t, FAIL_AGENT_ERROR);
 	put(w, &t, "/garbage", data, 2000000);
-	fails_with(&t, 500, "agent_error");
+	fails_with(&t, FAIL_AGENT_ERROR);
 	put(w, &t, "/hang-up", data, 2000000);
-	fails_with(&t, 500, "agent_lost");
+	fails_with(&t, FAIL_AGENT_LOST);
 	get(w, &t, "/hang-up", NULL);
-	fails_with(&t, 500, "agent_lost");
+	fails_with(&t, FAIL_AGENT_LOST);
 	/* The sandbox still works. */
 	put(w, &t, "/x", data, 2000000);
 	assert_false(t.failed);
@@ -389,16 +388,16 @@ static void test_bad_paths_and_unknown_sandboxes_are_refused(void **state)
 	path[0] = '/';
 	path[sizeof(path) - 1] = '\0';
 	get(w, &t, path, NULL);
-	fails_with(&t, 400, "out_of_range");
+	fails_with(&t, FAIL_OUT_OF_RANGE);
 	assert_non_null(strstr(t.failure.text, "4096"));
 	path[sizeof(path) - 2] = '\0';
 	get(w, &t, path, NULL);
-	fails_with(&t, 404, "no_such_file");
+	fails_with(&t, FAIL_NO_SUCH_FILE);
 	strcpy(id, "sbx_00000000000000000000000000000000");
 	put(w, &t, "/x", "x", 1);
-	fails_with(&t, 404, "not_found");
+	fails_with(&t, FAIL_NOT_FOUND);
 	get(w, &t, "/x", NULL);
-	fails_with(&t, 404, "not_found");
+	fails_with(&t, FAIL_NOT_FOUND);
 }
 
 static void test_concurrent_operations_are_limited(void **state)
@@ -413,7 +412,7 @@ static void test_concurrent_operations_are_limited(void **state)
 		put_start(w, &many[i], "/wait", "x", 1);
 	assert_int_equal(stats_of(w).operations, OPS_MAX);
 	put(w, &t, "/x", "x", 1);
-	fails_with(&t, 429, "too_many");
+	fails_with(&t, FAIL_TOO_MANY);
 	assert_int_equal(t.failure.retry_after, 1);
 	wait_until_waiting(w, OPS_MAX);
 	fakes_go(w->fakes);
@@ -486,11 +485,11 @@ static void test_operations_fail_when_the_vm_dies(void **state)
 	put_start(w, &other, "/wait", "x", 1);
 	wait_until_waiting(w, 1);
 	put(w, &t, "/die", "x", 1);
-	fails_with(&t, 404, "vm_died");
+	fails_with(&t, FAIL_VM_DIED);
 	world_until_true(w, &other.done);
-	fails_with(&other, 404, "vm_died");
+	fails_with(&other, FAIL_VM_DIED);
 	put(w, &t, "/x", "x", 1);
-	fails_with(&t, 404, "vm_died");
+	fails_with(&t, FAIL_VM_DIED);
 }
 
 static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
@@ -505,7 +504,7 @@ static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
 	wait_until_waiting(w, 1);
 	world_delete(w, &d, id);
 	assert_true(t.done);
-	fails_with(&t, 404, "deleted");
+	fails_with(&t, FAIL_DELETED);
 }
 
 static void test_merge_fails_operations_of_both_sandboxes(void **state)
@@ -530,8 +529,8 @@ static void test_merge_fails_operations_of_both_sandboxes(void **state)
 	assert_false(d.failed);
 	world_until_true(w, &p.done);
 	world_until_true(w, &c.done);
-	fails_with(&p, 409, "merged");
-	fails_with(&c, 409, "merged");
+	fails_with(&p, FAIL_MERGED_DURING_CALL);
+	fails_with(&c, FAIL_MERGED_DURING_CALL);
 	memcpy(id, parent, sizeof(id));
 	fakes_go(w->fakes);
 	put(w, &t, "/x", "x", 1);
@@ -638,7 +637,7 @@ static void test_upload_is_begun_written_committed_and_aborted(void **state)
 	assert_false(d.failed);
 	begin(w, &t, "/errno/11");
 	world_until_true(w, &t.done);
-	fails_with(&t, 429, "too_many");
+	fails_with(&t, FAIL_TOO_MANY);
 }
 
 static bool was_aborted(void *arg)
@@ -677,7 +676,7 @@ static void test_operations_work_after_a_service_crash(void **state)
 	/* In the next instance: while it reconnects to the VM, and afterwards. */
 	put(w, &t, "/x", "x", 1);
 	while (t.failed) {
-		fails_with(&t, 503, "not_ready");
+		fails_with(&t, FAIL_NOT_READY);
 		put(w, &t, "/x", "x", 1);
 	}
 }
@@ -692,7 +691,7 @@ int main(void)
 		TEST(test_get_fails_when_the_file_became_shorter),
 		TEST(test_paused_get_applies_back_pressure_to_the_guest),
 		TEST(test_stat_and_list_return_file_metadata),
-		TEST(test_errnos_of_the_guest_are_mapped_to_statuses),
+		TEST(test_errnos_of_the_guest_are_mapped_to_codes),
 		TEST(test_protocol_violations_of_the_guest_fail_the_request),
 		TEST(test_bad_paths_and_unknown_sandboxes_are_refused),
 		TEST(test_concurrent_operations_are_limited),

@@ -138,11 +138,10 @@ static void read_it(struct world *w, struct pty_client *t, int which, const stru
 	world_until_true(w, &t->done);
 }
 
-static void fails_with(const struct pty_client *t, int status, const char *code)
+static void fails_with(const struct pty_client *t, enum failure_code code)
 {
 	assert_true(t->failed);
-	assert_string_equal(t->failure.code, code);
-	assert_int_equal(t->failure.status, status);
+	assert_int_equal(t->failure.code, code);
 }
 
 static struct core_stats stats_of(struct world *w)
@@ -182,15 +181,15 @@ static void test_start_returns_an_id(void **state)
 	assert_int_equal(stats_of(w).ptys, 1);
 	start(w, &t, "/errno/2");
 	world_until_true(w, &t.done);
-	fails_with(&t, 400, "pty_failed");
+	fails_with(&t, FAIL_PTY_FAILED);
 	start(w, &t, "/errno/11");
 	world_until_true(w, &t.done);
-	fails_with(&t, 429, "too_many");
+	fails_with(&t, FAIL_TOO_MANY);
 	char *long_arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
 	memset(long_arg, 'a', AGENT_PAYLOAD_MAX);
 	start(w, &t, long_arg);
 	world_until_true(w, &t.done);
-	fails_with(&t, 400, "out_of_range");
+	fails_with(&t, FAIL_OUT_OF_RANGE);
 	free(long_arg);
 }
 
@@ -232,11 +231,11 @@ static void test_attach_streams_output_and_exit_code(void **state)
 	assert_int_equal(stats_of(w).listeners, 0);
 	attach(w, &t, 9, 0);
 	world_until_true(w, &t.done);
-	fails_with(&t, 404, "no_such_pty");
+	fails_with(&t, FAIL_NO_SUCH_PTY);
 	assert_false(t.found);
 	attach(w, &t, 2, 0);
 	world_until_true(w, &t.done);
-	fails_with(&t, 500, "agent_error");
+	fails_with(&t, FAIL_AGENT_ERROR);
 	assert_string_equal(t.out, "hello");
 }
 
@@ -255,7 +254,7 @@ static void test_attach_without_on_found_requests_no_list(void **state)
 	t = (struct pty_client){0};
 	core_pty_attach(w->core, TENANT, id, pty(9), 0, &blind, &t);
 	world_until_true(w, &t.done);
-	fails_with(&t, 404, "no_such_pty");
+	fails_with(&t, FAIL_NO_SUCH_PTY);
 }
 
 static bool has_much(void *arg)
@@ -313,7 +312,7 @@ static void test_read_returns_output_from_an_offset(void **state)
 	assert_string_equal(t.out, "hello");
 	assert_true(t.next == 12 && !t.exited);
 	read_it(w, &t, 9, &r);
-	fails_with(&t, 404, "no_such_pty");
+	fails_with(&t, FAIL_NO_SUCH_PTY);
 	for (size_t got = 0; got < 1000000; got += t.bytes) { /* what arrived in time */
 		r.max_bytes = 1000000 - got;
 		read_it(w, &t, 1, &r);
@@ -348,11 +347,11 @@ static void test_input_reaches_the_terminal(void **state)
 	t = (struct pty_client){0};
 	core_pty_input(w->core, TENANT, id, pty(3), "x", 1, on_done, &t);
 	world_until_true(w, &t.done);
-	fails_with(&t, 409, "pty_ended");
+	fails_with(&t, FAIL_PTY_ENDED);
 	t = (struct pty_client){0};
 	core_pty_input(w->core, TENANT, id, pty(9), "x", 1, on_done, &t);
 	world_until_true(w, &t.done);
-	fails_with(&t, 404, "no_such_pty");
+	fails_with(&t, FAIL_NO_SUCH_PTY);
 }
 
 static void test_resize_and_kill_need_an_existing_terminal(void **state)
@@ -371,7 +370,7 @@ static void test_resize_and_kill_need_an_existing_terminal(void **state)
 	t = (struct pty_client){0};
 	core_pty_resize(w->core, TENANT, id, pty(9), 120, 40, on_done, &t);
 	world_until_true(w, &t.done);
-	fails_with(&t, 404, "no_such_pty");
+	fails_with(&t, FAIL_NO_SUCH_PTY);
 }
 
 static void on_pty(void *arg, const struct pty_view *p)
@@ -410,7 +409,7 @@ static void test_listeners_are_limited(void **state)
 		read_start(w, &many[i], 0, &r);
 	attach(w, &t, 0, 0);
 	world_until_true(w, &t.done);
-	fails_with(&t, 429, "too_many");
+	fails_with(&t, FAIL_TOO_MANY);
 	for (int i = 0; i < LISTENERS_MAX; i++)
 		core_abandon(many[i].call);
 	assert_int_equal(stats_of(w).listeners, 0);
@@ -431,8 +430,8 @@ static void test_delete_ends_attach_and_read(void **state)
 	world_delete(w, &d, id);
 	world_until_true(w, &a.done);
 	world_until_true(w, &b.done);
-	fails_with(&a, 404, "deleted");
-	fails_with(&b, 404, "deleted");
+	fails_with(&a, FAIL_DELETED);
+	fails_with(&b, FAIL_DELETED);
 	assert_true(a.found);
 }
 

@@ -199,7 +199,7 @@ static void test_unknown_names_are_refused(void **state)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		request_report(*state, a, names[i]);
 		world_until_true(*state, &a->done);
-		assert_int_equal(a->failure.status, 404);
+		assert_int_equal(a->failure.code, FAIL_NOT_FOUND);
 		expect_text(a->failure.text, "`ramet ls` lists");
 	}
 	free(a);

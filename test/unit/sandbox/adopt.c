@@ -63,7 +63,8 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, args[2]);
+	return !core_view(args[0], TENANT, args[1], &view, &f) &&
+	       !strcmp(failure_code_name(f.code), args[2]);
 }
 
 struct amount {
@@ -272,7 +273,7 @@ static void test_vm_death_during_downtime_is_reported(void **state)
 	world_exec_start(w, &r, m.view.id, "out never", false);
 	world_until_true(w, &r.over);
 	assert_true(r.failed);
-	assert_string_equal(r.failure.code, "vm_died");
+	assert_int_equal(r.failure.code, FAIL_VM_DIED);
 	/* The next instance still reports it. */
 	world_kill_core(w);
 	world_start_core(w);
@@ -333,7 +334,7 @@ static void test_vm_of_another_size_is_not_adopted(void **state)
 		world_exec_start(w, &r, m.view.id, "out never", false);
 		world_until_true(w, &r.over);
 		assert_true(r.failed);
-		assert_string_equal(r.failure.code, "vm_died");
+		assert_int_equal(r.failure.code, FAIL_VM_DIED);
 		assert_non_null(strstr(r.failure.text, "1 vCPUs, 192 MiB; expected"));
 	}
 }
@@ -344,7 +345,7 @@ static bool refuses(struct world *w, const char *id)
 
 	world_exec_start(w, &r, id, "out never", false);
 	world_until_true(w, &r.over);
-	return r.failed && !strcmp(r.failure.code, "vm_died") &&
+	return r.failed && r.failure.code == FAIL_VM_DIED &&
 	       strstr(r.failure.text, "another VM than the catalogue names");
 }
 

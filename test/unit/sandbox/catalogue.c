@@ -153,8 +153,8 @@ static bool refused(bool ok, const struct failure *f)
 {
 	if (ok)
 		return false;
-	if (strcmp(f->code, "catalogue") != 0 && strcmp(f->code, "freeze_failed") != 0)
-		fail_msg("%s: %s", f->code, f->text);
+	if (f->code != FAIL_CATALOGUE && f->code != FAIL_FREEZE_FAILED)
+		fail_msg("%s: %s", failure_code_name(f->code), f->text);
 	assert_true(atomic_load(&has_failed));
 	return true;
 }
@@ -221,7 +221,7 @@ static void freeze_and_resume(struct all *a, struct one *one)
 	struct made m;
 
 	world_freeze(a->w, &z, one->id);
-	if (refused(z.ok, &z.failure) && strcmp(z.failure.code, "catalogue") != 0)
+	if (refused(z.ok, &z.failure) && z.failure.code != FAIL_CATALOGUE)
 		return;
 	/* The Space exists, also when the reply said that a power cut may undo the freeze. */
 	world_spaces(a->w, TENANT, note_space, z.id);
@@ -344,7 +344,7 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 	fail_write(0, false);
 	die(&a, doomed);
 	assert_false(core_view(w->core, TENANT, doomed->id, &view, &f));
-	assert_string_equal(f.code, "vm_died");
+	assert_int_equal(f.code, FAIL_VM_DIED);
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 2);
 	assert_int_equal(w->core->vms.in_use, 3);
@@ -441,9 +441,9 @@ static void test_startup_loads_at_most_the_memory_limit_of_ended_rows(void **sta
 	assert_true(rows_are_left(&ended)); /* rows are removed only when the loop runs */
 	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
 	assert_false(core_view(w->core, TENANT, "new199", &view, &f));
-	assert_string_equal(f.code, "not_found");
+	assert_int_equal(f.code, FAIL_NOT_FOUND);
 	assert_false(core_view(w->core, TENANT, "new200", &view, &f));
-	assert_string_equal(f.code, "expired");
+	assert_int_equal(f.code, FAIL_EXPIRED);
 	ended.want = ENDED_MAX + 200;
 	world_until(w, rows_are_left, &ended);
 }
@@ -455,10 +455,10 @@ static bool no_sandbox_is_left(void *arg)
 	return !c->n_sandboxes && list_empty(&c->sandboxes);
 }
 
-static const char *end_of(struct world *w, const char *tenant, const char *id)
+static enum failure_code end_of(struct world *w, const char *tenant, const char *id)
 {
 	struct sandbox_view view;
-	static struct failure f;
+	struct failure f;
 
 	assert_false(core_view(w->core, tenant, id, &view, &f));
 	return f.code;
@@ -478,9 +478,9 @@ static void test_ended_sandboxes_of_one_tenant_do_not_evict_those_of_others(void
 	sandbox_end(sandbox_living(w->core, TENANT, m.view.id), "expired", "it was old", false);
 	world_until(w, no_sandbox_is_left, w->core);
 	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
-	assert_string_equal(end_of(w, "tnt_other", "other0"), "expired");
-	assert_string_equal(end_of(w, TENANT, "new0"), "not_found");
-	assert_string_equal(end_of(w, TENANT, m.view.id), "expired");
+	assert_int_equal(end_of(w, "tnt_other", "other0"), FAIL_EXPIRED);
+	assert_int_equal(end_of(w, TENANT, "new0"), FAIL_NOT_FOUND);
+	assert_int_equal(end_of(w, TENANT, m.view.id), FAIL_EXPIRED);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

@@ -66,11 +66,11 @@ static void test_error_names_the_field_out_of_range(void **state)
 
 	world_create(w, &m, &ram);
 	assert_false(m.ok);
-	assert_int_equal(m.failure.status, 400);
+	assert_int_equal(m.failure.code, FAIL_OUT_OF_RANGE);
 	assert_non_null(strstr(m.failure.text, "ram_mib"));
 	assert_non_null(strstr(m.failure.text, "128"));
 	world_create(w, &m, &unknown);
-	assert_int_equal(m.failure.status, 400);
+	assert_int_equal(m.failure.code, FAIL_UNKNOWN_TEMPLATE);
 	assert_non_null(strstr(m.failure.text, "nonesuch"));
 }
 
@@ -163,7 +163,7 @@ static void test_call_queue_is_bounded(void **state)
 	for (int i = 1; i < 1001; i++)
 		world_exec_start(w, &r[i], m.view.id, "out x", false);
 	world_until_true(w, &r[1000].over);
-	assert_int_equal(r[1000].failure.status, 429);
+	assert_int_equal(r[1000].failure.code, FAIL_QUEUE_FULL);
 	assert_int_not_equal(r[1000].failure.retry_after, 0);
 	world_until(w, one_call_is_queued, w->fakes);
 	fakes_go(w->fakes);
@@ -191,7 +191,7 @@ static void test_code_of_queued_calls_is_bounded(void **state)
 		for (int i = 0; i < 5; i++)
 			world_exec_start(w, &r[i], m.view.id, script, false);
 		world_until_true(w, &r[4].over);
-		assert_string_equal(r[4].failure.code, "queue_full");
+		assert_int_equal(r[4].failure.code, FAIL_QUEUE_FULL);
 		assert_false(r[0].over || r[3].over);
 		core_abandon(r[0].call);
 		world_delete(w, &d, m.view.id);
@@ -224,7 +224,7 @@ static void test_code_that_a_guest_does_not_read_is_bounded(void **state)
 	for (int i = 0; i < 5; i++)
 		world_exec_start(w, &r[i], m[i % 3].view.id, script, false);
 	world_until_true(w, &r[4].over);
-	assert_string_equal(r[4].failure.code, "queue_full");
+	assert_int_equal(r[4].failure.code, FAIL_QUEUE_FULL);
 	world_until(w, three_calls_are_queued, w->fakes);
 	world_exec(w, &r[4], m[3].view.id, "out short");
 	assert_string_equal(r[4].out, "short");
@@ -238,7 +238,7 @@ static void test_code_that_a_guest_does_not_read_is_bounded(void **state)
 	for (int i = 1; i < 5; i++)
 		world_exec_start(w, &r[i], m[3].view.id, script, false);
 	world_until_true(w, &r[4].over);
-	assert_string_equal(r[4].failure.code, "queue_full");
+	assert_int_equal(r[4].failure.code, FAIL_QUEUE_FULL);
 	world_delete(w, &d, m[3].view.id);
 	free(script);
 }
@@ -273,12 +273,11 @@ static void test_delete_fails_the_running_call(void **state)
 	world_delete(w, &d, m.view.id);
 	assert_false(d.failed);
 	assert_true(running.failed && queued.failed);
-	assert_string_equal(running.failure.code, "deleted");
+	assert_int_equal(running.failure.code, FAIL_DELETED);
 	world_exec(w, &late, m.view.id, "out never");
-	assert_int_equal(late.failure.status, 404);
-	assert_string_equal(late.failure.code, "not_found");
+	assert_int_equal(late.failure.code, FAIL_NOT_FOUND);
 	world_delete(w, &d, m.view.id);
-	assert_int_equal(d.failure.status, 404);
+	assert_int_equal(d.failure.code, FAIL_NOT_FOUND);
 }
 
 static void delete_me(struct run *r, const struct event *ev)
@@ -435,8 +434,7 @@ static void test_tenant_sees_only_its_own_sandboxes(void **state)
 
 	world_create(w, &m, NULL);
 	assert_false(core_view(w->core, "somebody-else", m.view.id, &view, &f));
-	assert_int_equal(f.status, 404);
-	assert_string_equal(f.code, "not_found");
+	assert_int_equal(f.code, FAIL_NOT_FOUND);
 	world_list(w, "somebody-else", count_view, &n);
 	assert_int_equal(n, 0);
 	world_list(w, TENANT, count_view, &n);
@@ -449,8 +447,7 @@ static bool has_expired(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) && !strcmp(f.code, "expired") &&
-	       f.status == 404;
+	return !core_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_EXPIRED;
 }
 
 static void test_lifetime_and_idle_timeout_end_a_sandbox(void **state)
@@ -468,7 +465,7 @@ static void test_lifetime_and_idle_timeout_end_a_sandbox(void **state)
 	world_until(w, has_expired, args_a);
 	world_until(w, has_expired, args_b);
 	world_until_true(w, &r.over);
-	assert_string_equal(r.failure.code, "expired");
+	assert_int_equal(r.failure.code, FAIL_EXPIRED);
 }
 
 static void test_create_fails_when_all_vms_are_in_use(void **state)
@@ -484,8 +481,7 @@ static void test_create_fails_when_all_vms_are_in_use(void **state)
 	}
 	world_create(w, &m[8], NULL);
 	assert_false(m[8].ok);
-	assert_int_equal(m[8].failure.status, 503);
-	assert_string_equal(m[8].failure.code, "no_capacity");
+	assert_int_equal(m[8].failure.code, FAIL_NO_CAPACITY);
 	assert_int_not_equal(m[8].failure.retry_after, 0);
 	world_delete(w, &d, m[0].view.id);
 	world_create(w, &m[8], NULL);
@@ -502,8 +498,8 @@ static void test_calls_after_shutdown_are_refused(void **state)
 	core_shutdown(w->core, NULL, &closed);
 	world_create(w, &late, NULL);
 	world_until_true(w, &waiting.done);
-	assert_int_equal(late.failure.status, 503);
-	assert_int_equal(waiting.failure.status, 503);
+	assert_int_equal(late.failure.code, FAIL_STOPPING);
+	assert_int_equal(waiting.failure.code, FAIL_STOPPING);
 	assert_false(core_ready(w->core));
 }
 

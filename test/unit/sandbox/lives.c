@@ -77,7 +77,7 @@ static void test_unrequested_ends_are_reported(void **state)
 	world_create(w, &m, NULL);
 	a.text[0] = 0;
 	world_exec(w, &r, m.view.id, "die");
-	assert_string_equal(r.failure.code, "vm_died");
+	assert_int_equal(r.failure.code, FAIL_VM_DIED);
 	assert_memory_equal(a.text, "died a - ", 9);
 	assert_null(strstr(a.text, "|died"));
 }

@@ -118,7 +118,7 @@ static void test_backup_has_the_sandboxes_of_its_time(void **state)
 	core_backup(w->core, on_copied, &second);
 	world_until_true(w, &first.done);
 	world_until_true(w, &second.done);
-	assert_string_equal(second.failure.code, "busy");
+	assert_int_equal(second.failure.code, FAIL_IN_USE);
 	scoped_fd int copy = first.fd;
 	world_create(w, &new, NULL);
 	world_kill_core(w);

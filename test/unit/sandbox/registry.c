@@ -279,7 +279,7 @@ static void test_lists_by_pages_are_complete(void **state)
 	/* A tenant never sees another tenant's list, at any position. */
 	page = (struct list_page){0};
 	assert_false(core_page(w->core, &not_mine, 1000, &page, &f));
-	assert_int_equal(f.status, 404);
+	assert_int_equal(f.code, FAIL_NOT_FOUND);
 	assert_true(core_page(w->core, &none, 1000, &page, &f));
 	assert_false(page.more);
 	assert_false(core_list(w->core, &none, &page, 1000, note, by_pages));

@@ -132,7 +132,7 @@ static void make(struct world *w, struct made *m)
 static void expect_reported(struct world *w, struct frozen *z, int error)
 {
 	assert_non_null(strstr(z->failure.text, strerror(error)));
-	if (!strcmp(z->failure.code, "catalogue")) {
+	if (z->failure.code == FAIL_CATALOGUE) {
 		struct listing l = {0};
 
 		world_spaces(w, TENANT, on_space, &l);
@@ -142,7 +142,7 @@ static void expect_reported(struct world *w, struct frozen *z, int error)
 		z->ok = true;
 		return;
 	}
-	assert_string_equal(z->failure.code, "freeze_failed");
+	assert_int_equal(z->failure.code, FAIL_FREEZE_FAILED);
 	assert_non_null(strstr(z->failure.text, "keeps running: "));
 	assert_int_equal(spaces(w), 0);
 	expect_directories(w, 0);

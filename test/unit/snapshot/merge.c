@@ -4,12 +4,12 @@
 
 #include "test/unit/core/world.h"
 
-static const char *code_of(struct world *w, const char *id)
+static enum failure_code code_of(struct world *w, const char *id)
 {
-	static struct failure f;
 	struct sandbox_view view;
+	struct failure f;
 
-	return core_view(w->core, TENANT, id, &view, &f) ? "" : f.code;
+	return core_view(w->core, TENANT, id, &view, &f) ? FAIL_NONE : f.code;
 }
 
 static bool one_call_is_queued(void *arg)
@@ -82,12 +82,12 @@ static void test_parent_continues_as_the_winner(void **state)
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
 	assert_int_equal(r.first_seq, 7); /* after all events numbered under this id */
-	assert_string_equal(code_of(w, winner), "merged");
+	assert_int_equal(code_of(w, winner), FAIL_MERGED);
 	world_exec(w, &r, winner, "out never");
-	assert_int_equal(r.failure.status, 404);
+	assert_int_equal(r.failure.code, FAIL_MERGED);
 	world_delete(w, &d, winner);
 	assert_false(d.failed);
-	assert_string_equal(code_of(w, m.view.id), "");
+	assert_int_equal(code_of(w, m.view.id), FAIL_NONE);
 	core_stats(w->core, &stats);
 	assert_int_equal(stats.merges, 1);
 	assert_int_equal(stats.sandboxes, 1);
@@ -97,7 +97,7 @@ static void test_parent_continues_as_the_winner(void **state)
 	world_start_core(w);
 	world_exec(w, &r, m.view.id, "out again");
 	assert_string_equal(r.out, "again");
-	assert_string_equal(code_of(w, winner), "merged");
+	assert_int_equal(code_of(w, winner), FAIL_MERGED);
 	world_delete(w, &d, winner);
 	assert_false(d.failed);
 	until_slots(w, 1);
@@ -115,25 +115,23 @@ static void test_invalid_merges_are_refused(void **state)
 	fork_one(w, other, m.view.id);
 	const struct {
 		const char *parent, *winner;
-		int status;
-		const char *code;
-	} cases[] = {{m.view.id, m.view.id, 409, "not_a_descendant"},
-		     {child, m.view.id, 409, "not_a_descendant"},
-		     {child, other, 409, "not_a_descendant"},
-		     {nobody, child, 404, "not_found"},
-		     {m.view.id, nobody, 404, "not_found"}};
+		enum failure_code code;
+	} cases[] = {{m.view.id, m.view.id, FAIL_NOT_A_DESCENDANT},
+		     {child, m.view.id, FAIL_NOT_A_DESCENDANT},
+		     {child, other, FAIL_NOT_A_DESCENDANT},
+		     {nobody, child, FAIL_NOT_FOUND},
+		     {m.view.id, nobody, FAIL_NOT_FOUND}};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct done d;
 
 		world_merge(w, &d, cases[i].parent, cases[i].winner);
 		assert_true(d.failed);
-		assert_int_equal(d.failure.status, cases[i].status);
-		assert_string_equal(d.failure.code, cases[i].code);
+		assert_int_equal(d.failure.code, cases[i].code);
 	}
 	merge_well(w, m.view.id, child);
 	struct done d;
 	world_merge(w, &d, m.view.id, child);
-	assert_int_equal(d.failure.status, 404);
+	assert_int_equal(d.failure.code, FAIL_MERGED);
 }
 
 static void test_merge_fails_only_the_running_call_of_the_parent(void **state)
@@ -153,7 +151,7 @@ static void test_merge_fails_only_the_running_call_of_the_parent(void **state)
 	world_until(w, two_calls_are_queued, w->fakes);
 	merge_well(w, m.view.id, winner);
 	assert_true(p_runs.failed);
-	assert_string_equal(p_runs.failure.code, "merged");
+	assert_int_equal(p_runs.failure.code, FAIL_MERGED_DURING_CALL);
 	assert_false(w_runs.over || w_waits.over || p_waits.over);
 	fakes_go(w->fakes);
 	world_until_true(w, &p_waits.over);
@@ -223,8 +221,7 @@ static void test_merge_fails_forks_of_both_sides(void **state)
 	merge_well(w, m.view.id, winner);
 	for (int i = 0; i < 4; i++) {
 		world_until_true(w, &k[i].done);
-		assert_int_equal(k[i].failure.status, 409);
-		assert_string_equal(k[i].failure.code, "merged");
+		assert_int_equal(k[i].failure.code, FAIL_MERGED_DURING_CALL);
 	}
 	fakes_go(w->fakes);
 	until_slots(w, 1);
@@ -272,7 +269,7 @@ static void test_merges_keep_lineage_correct(void **state)
 	}
 	merge_well(w, c, of_d); /* of_d still descends from c */
 	world_merge(w, &done, c, e);
-	assert_string_equal(done.failure.code, "not_a_descendant");
+	assert_int_equal(done.failure.code, FAIL_NOT_A_DESCENDANT);
 	merge_well(w, m.view.id, e);
 	merge_well(w, m.view.id, c);
 	merge_well(w, m.view.id, b);
@@ -296,7 +293,7 @@ static void test_merge_changes_nothing_when_catalogue_write_fails(void **state)
 	world_lock_catalogue(w, true);
 	world_merge(w, &d, m.view.id, winner);
 	world_lock_catalogue(w, false);
-	assert_string_equal(d.failure.code, "catalogue");
+	assert_int_equal(d.failure.code, FAIL_CATALOGUE);
 	assert_false(p.over);
 	fakes_go(w->fakes);
 	world_until_true(w, &p.over);
@@ -330,7 +327,7 @@ static void test_merge_survives_a_kill_of_the_service(void **state)
 		fakes_go(w->fakes);
 		world_exec(w, &r, m.view.id, "out on");
 		assert_string_equal(r.out, "on");
-		assert_string_equal(code_of(w, winner), "merged");
+		assert_int_equal(code_of(w, winner), FAIL_MERGED);
 		until_slots(w, 1);
 		fork_one(w, winner, m.view.id);
 	}
@@ -347,8 +344,8 @@ static void test_death_of_the_winners_vm_fails_the_parent(void **state)
 	fork_one(w, winner, m.view.id);
 	merge_well(w, m.view.id, winner);
 	world_exec(w, &r, m.view.id, "out on\ndie");
-	assert_string_equal(r.failure.code, "vm_died");
-	assert_string_equal(code_of(w, m.view.id), "vm_died");
+	assert_int_equal(r.failure.code, FAIL_VM_DIED);
+	assert_int_equal(code_of(w, m.view.id), FAIL_VM_DIED);
 	until_slots(w, 0);
 }
 

@@ -119,13 +119,13 @@ static bool one_call_is_queued(void *arg)
 	return fakes_waiting(arg) == 1;
 }
 
-static bool is_gone(struct world *w, const char *id, const char *code, const char *words)
+static bool is_gone(struct world *w, const char *id, enum failure_code code, const char *words)
 {
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(w->core, TENANT, id, &view, &f) && f.status == 404 &&
-	       !strcmp(f.code, code) && strstr(f.text, words);
+	return !core_view(w->core, TENANT, id, &view, &f) && f.code == code &&
+	       strstr(f.text, words);
 }
 
 /* Expects that the sandbox serves calls and that no trace of the freeze is left. */
@@ -165,7 +165,7 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	uint64_t last = r.last_seq;
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
-	assert_true(is_gone(w, m.view.id, "frozen", z.id));
+	assert_true(is_gone(w, m.view.id, FAIL_FROZEN, z.id));
 	assert_int_equal(stats_of(w).sandboxes, 0);
 	assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
 	assert_string_equal(view.state, "frozen");
@@ -187,7 +187,7 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	assert_true(r.first_seq > last);
 	world_resume(w, &again, z.id);
 	assert_false(again.ok);
-	assert_int_equal(again.failure.status, 404);
+	assert_int_equal(again.failure.code, FAIL_NOT_FOUND);
 }
 
 static bool has_event(void *arg)
@@ -214,8 +214,8 @@ static void test_running_call_continues_after_resume(void **state)
 	assert_true(z.ok);
 	world_until_true(w, &r.over);
 	world_until_true(w, &waits.over);
-	assert_string_equal(r.failure.code, "frozen");
-	assert_string_equal(waits.failure.code, "frozen");
+	assert_int_equal(r.failure.code, FAIL_FROZEN);
+	assert_int_equal(waits.failure.code, FAIL_FROZEN);
 	assert_non_null(strstr(r.failure.text, z.id));
 	world_kill_core(w);
 	world_start_core(w);
@@ -267,7 +267,7 @@ static void test_closed_egress_stays_closed_after_resume(void **state)
 	world_freeze(w, &z, m.view.id);
 	world_resume_start(w, &again, z.id, &open);
 	world_until_true(w, &again.done);
-	assert_string_equal(again.failure.code, "egress_closed");
+	assert_int_equal(again.failure.code, FAIL_EGRESS_CLOSED);
 	assert_int_equal(spaces(w), 1);
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
@@ -292,7 +292,7 @@ static void expect_frozen(struct world *w, const char *id, struct listing *l)
 	world_until(w, has_one, w);
 	*l = (struct listing){0};
 	world_spaces(w, TENANT, on_space, l);
-	assert_true(is_gone(w, id, "frozen", l->last));
+	assert_true(is_gone(w, id, FAIL_FROZEN, l->last));
 }
 
 static void drop_well(struct world *w, const char *space)
@@ -356,7 +356,7 @@ static void test_failed_freeze_leaves_the_sandbox(void **state)
 	world_until(w, one_call_is_queued, w->fakes);
 	fakes_fault(w->fakes, FAKES_FORK, 1);
 	world_freeze(w, &z, m.view.id);
-	assert_string_equal(z.failure.code, "freeze_failed");
+	assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
 	assert_int_equal(fakes_runs(w->fakes), 0); /* it was never paused */
 	world_lock_catalogue(w, true);
 	world_freeze(w, &z, m.view.id);
@@ -410,7 +410,7 @@ static void test_disk_error_in_a_freeze_leaves_the_sandbox(void **state)
 		assert_int_equal(rmdir(path), 0);
 		close(open(path, O_CREAT | O_CLOEXEC, 0600));
 		world_freeze(w, &z, m.view.id);
-		assert_string_equal(z.failure.code, "freeze_failed");
+		assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
 		assert_non_null(strstr(z.failure.text, path));
 		assert_int_equal(unlink(path), 0);
 		assert_int_equal(mkdir(path, 0700), 0);
@@ -434,8 +434,8 @@ static void test_delete_during_a_freeze_leaves_no_space(void **state)
 			turn_loop(w);
 		world_delete(w, &d, m.view.id);
 		world_until_true(w, &z.done);
-		assert_true(z.ok || !strcmp(z.failure.code, "deleted") ||
-			    !strcmp(z.failure.code, "frozen"));
+		assert_true(z.ok || z.failure.code == FAIL_DELETED ||
+			    z.failure.code == FAIL_FROZEN);
 		if (z.ok)
 			drop(w, &d, z.id);
 		assert_int_equal(spaces(w), 0);
@@ -479,14 +479,14 @@ static void test_failed_resume_leaves_the_space(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		fakes_fault(w->fakes, faults[i], 1);
 		world_resume(w, &again, z.id);
-		assert_string_equal(again.failure.code, "vm_failed");
+		assert_int_equal(again.failure.code, FAIL_VM_FAILED);
 		assert_int_equal(spaces(w), 1);
 		world_wait_ready(w);
 	}
 	world_lock_catalogue(w, true);
 	world_resume(w, &again, z.id);
 	world_lock_catalogue(w, false);
-	assert_string_equal(again.failure.code, "catalogue");
+	assert_int_equal(again.failure.code, FAIL_CATALOGUE);
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	world_exec(w, &r, again.view.id, "out alive");
@@ -505,11 +505,11 @@ static void test_one_of_two_resumes_wins(void **state)
 	world_resume_start(w, &first, z.id, NULL);
 	world_resume_start(w, &second, z.id, NULL);
 	drop(w, &d, z.id);
-	assert_string_equal(d.failure.code, "busy");
+	assert_int_equal(d.failure.code, FAIL_IN_USE);
 	world_until_true(w, &first.done);
 	world_until_true(w, &second.done);
 	assert_true(first.ok);
-	assert_string_equal(second.failure.code, "busy");
+	assert_int_equal(second.failure.code, FAIL_IN_USE);
 }
 
 static void test_abandoned_resume_leaves_the_space(void **state)
@@ -799,7 +799,7 @@ static void test_restored_catalogue_loses_no_space(void **state)
 	restart(w);
 	assert_int_equal(stats_of(w).spaces_lost, 2);
 	world_resume(w, &m, new[0].id);
-	assert_int_equal(m.failure.status, 404);
+	assert_int_equal(m.failure.code, FAIL_NOT_FOUND);
 	put_back(w, "today");
 	assert_int_equal(spaces(w), 3);
 	assert_int_equal(stats_of(w).spaces_lost, 0);
@@ -1010,7 +1010,7 @@ static void test_flipped_bit_is_found_and_not_run(void **state)
 		flip(w, z.id, places[i].file, places[i].at);
 		unsigned restores = fakes_restores(w->fakes);
 		world_resume(w, &m, z.id);
-		assert_string_equal(m.failure.code, "space_damaged");
+		assert_int_equal(m.failure.code, FAIL_SPACE_DAMAGED);
 		assert_non_null(strstr(m.failure.text, places[i].file));
 		assert_int_equal(fakes_restores(w->fakes) > restores + 2, 0);
 		assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
@@ -1042,7 +1042,7 @@ static void test_damage_is_found_after_a_start(void **state)
 	world_start_core(w);
 	world_until(w, one_is_damaged, w);
 	world_resume(w, &m, z[0].id);
-	assert_string_equal(m.failure.code, "space_damaged");
+	assert_int_equal(m.failure.code, FAIL_SPACE_DAMAGED);
 	world_resume(w, &m, z[1].id);
 	assert_true(m.ok);
 }

@@ -172,8 +172,7 @@ static void expect_refused(const struct size *asked, const char *text)
 	struct failure f = {0};
 
 	assert_false(size_choose(&source, asked, &SIZE_NO_LIMIT, &choice, &f));
-	assert_int_equal(f.status, 400);
-	assert_string_equal(f.code, "out_of_range");
+	assert_int_equal(f.code, FAIL_OUT_OF_RANGE);
 	assert_string_equal(f.text, text);
 }
 
