@@ -386,7 +386,7 @@ static void test_running_call_survives_a_freeze_without_a_disk_layer(void **stat
 	assert_int_equal(rename(w->config.state_dir, moved), 0);
 	world_freeze(w, &z, m.view.id);
 	assert_int_equal(rename(moved, w->config.state_dir), 0);
-	assert_string_equal(z.failure.code, "freeze_failed");
+	assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
 	assert_non_null(strstr(z.failure.text, "disk layer"));
 	assert_int_equal(stats_of(w).execs, 1);
 	fakes_go(w->fakes);
