@@ -25,12 +25,17 @@ def test_sandbox_survives_a_killed_service(client: Client) -> None:
 
 
 def test_call_running_at_the_kill_does_not_block_the_next_call(client: Client) -> None:
+    code = (
+        "import os, time\nprint('on')\n"
+        "while not os.path.exists('/tmp/go'):\n    time.sleep(0.05)\ny = 5"
+    )
     with Sandbox(client=client) as sbx:
-        stream = sbx.run_code_stream("print('on')\nimport time\ntime.sleep(2)\ny = 5")
+        stream = sbx.run_code_stream(code)
         assert next(stream).data == "on\n"
         kill_service(client)
         with pytest.raises(ramet.ConnectionFailed):
             list(stream)
+        client.write_file(sbx.id, "/tmp/go", b"")
         assert sbx.run_code("print(y)").stdout == "5\n"
 
 
