@@ -241,10 +241,15 @@ int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e
 	struct mirror *m = s->mirror;
 	int ret = 0;
 
+	errno = 0;
 	if (b->whole)
 		ret = end_copy(m->disk, e);
 	else if (b->sql)
 		ret = run_noted(m->disk, b->sql, e);
+	/* A full disk is an I/O error to SQLite where it does more than write: fsync, ftruncate.
+	 * After a failed COMMIT, sqlite3_system_errno returns an earlier error. */
+	if (ret == -EIO && errno == ENOSPC)
+		ret = err_set(e, ENOSPC, "write the catalogue to disk");
 	b->committed = ret == 0;
 	if (ret == 0 && sync)
 		ret = sync_log(s, e);

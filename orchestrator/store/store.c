@@ -41,14 +41,7 @@ static int errno_of(int rc)
 
 int store_db_error(sqlite3 *db, int rc, struct err *e)
 {
-	const char *text = db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
-	int os_error = db ? sqlite3_system_errno(db) : 0;
-
-	/* A full disk shows up as an I/O error where SQLite does more than write: fsync, ftruncate.
-	 */
-	if ((rc & 0xff) == SQLITE_IOERR && os_error > 0)
-		return err_say(e, os_error, "%s: %s", text, strerror(os_error));
-	return err_say(e, errno_of(rc), "%s", text);
+	return err_say(e, errno_of(rc), "%s", db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
 }
 
 /* --- schema --------------------------------------------------------------------------------- */
