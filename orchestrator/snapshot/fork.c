@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/state-machine.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/capacity.h"
@@ -34,7 +35,25 @@ enum fork_state {
 	FORK_COPYING,  /* the parent's VM process takes the image */
 	FORK_CHILDREN, /* waits for the children to become usable */
 	FORK_MADE,
+	FORK_NSTATES,
 };
+
+enum fork_event {
+	FORK_PARTS_READY, /* the blank VMs and disk layers */
+	FORK_COPY,
+	FORK_COPIED,
+	FORK_USABLE, /* all children */
+	FORK_NEVENTS,
+};
+
+/* A fork that fails is freed, in any state. */
+static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {
+	[FORK_BLANKS] = {[FORK_PARTS_READY] = STATE_TO(FORK_WAITING)},
+	[FORK_WAITING] = {[FORK_COPY] = STATE_TO(FORK_COPYING)},
+	[FORK_COPYING] = {[FORK_COPIED] = STATE_TO(FORK_CHILDREN)},
+	[FORK_CHILDREN] = {[FORK_USABLE] = STATE_TO(FORK_MADE)},
+};
+static const struct state_machine machine = STATE_MACHINE("fork", next);
 
 struct child {
 	struct fork *fork;
@@ -72,6 +91,11 @@ struct fork_call {
 	core_fork_fn *fn;
 	struct fork *fork; /* NULL when it could not begin, or has failed */
 };
+
+static void step(struct fork *fork, enum fork_event event)
+{
+	fork->state = (enum fork_state)state_after(&machine, fork->state, event);
+}
 
 static struct fork *fork_of(const struct core_call *call)
 {
@@ -186,7 +210,7 @@ static void begin(struct fork *fork)
 {
 	struct core *c = fork->call->core;
 
-	fork->state = FORK_MADE;
+	step(fork, FORK_USABLE);
 	snapshots_of_core(c)->forks++;
 	note_stats(fork);
 	sandbox_touch(fork->parent);
@@ -274,7 +298,7 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 		fail(fork, &f);
 		return;
 	}
-	fork->state = FORK_CHILDREN;
+	step(fork, FORK_COPIED);
 	fork->image = image;
 	release_parent(fork);
 	start_children(fork);
@@ -301,7 +325,7 @@ static void copy(struct fork *fork)
 	struct sandbox *s = fork->parent;
 	struct failure f;
 
-	fork->state = FORK_COPYING;
+	step(fork, FORK_COPY);
 	snapshots_of(s)->copying = fork->call;
 	if (note_parent(fork) == 0) {
 		fork->request =
@@ -338,7 +362,7 @@ static void part_ready(struct fork *fork)
 {
 	if (--fork->missing)
 		return;
-	fork->state = FORK_WAITING;
+	step(fork, FORK_PARTS_READY);
 	sandbox_schedule(fork->parent);
 }
 

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/random.h"
+#include "base/state-machine.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/catalogue.h"
@@ -35,7 +36,25 @@ enum freeze_state {
 	FREEZE_WRITING,
 	FREEZE_THAWING, /* it failed; the VM is being resumed */
 	FREEZE_SYNCING, /* it is a Space; waits until the catalogue is on disk */
+	FREEZE_NSTATES,
 };
+
+enum freeze_event {
+	FREEZE_BEGIN,
+	FREEZE_WRITE, /* the image is complete */
+	FREEZE_THAW,
+	FREEZE_COMMIT,
+	FREEZE_NEVENTS,
+};
+
+/* A freeze that fails before it has an image is freed at once. */
+static const uint8_t next[FREEZE_NSTATES][FREEZE_NEVENTS] = {
+	[FREEZE_WAITING] = {[FREEZE_BEGIN] = STATE_TO(FREEZE_IMAGE)},
+	[FREEZE_IMAGE] = {[FREEZE_WRITE] = STATE_TO(FREEZE_WRITING)},
+	[FREEZE_WRITING] = {[FREEZE_THAW] = STATE_TO(FREEZE_THAWING),
+			    [FREEZE_COMMIT] = STATE_TO(FREEZE_SYNCING)},
+};
+static const struct state_machine machine = STATE_MACHINE("freeze", next);
 
 struct freeze {
 	struct list link; /* on snapshot_core.freezes */
@@ -63,6 +82,11 @@ struct freeze_call {
 	core_id_fn *fn;
 	char space[SANDBOX_ID_LEN + 1]; /* its id, once it is made */
 };
+
+static void step(struct freeze *fr, enum freeze_event event)
+{
+	fr->state = (enum freeze_state)state_after(&machine, fr->state, event);
+}
 
 static struct freeze_call *freeze_call_of(const struct core_call *call)
 {
@@ -253,8 +277,9 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 	fr->job = NULL;
 	if (fr->state == FREEZE_WRITING) {
 		release_slot(fr);
-		fr->state = FREEZE_THAWING;
+		step(fr, FREEZE_THAW);
 		vmproc_run(s->vm, on_resumed, fr);
+		schedule_next(fr->core);
 	} else {
 		thawed(fr);
 	}
@@ -356,7 +381,7 @@ static void commit(struct freeze *fr)
 	job_free(fr->job);
 	fr->job = NULL;
 	leave(fr);
-	fr->state = FREEZE_SYNCING;
+	step(fr, FREEZE_COMMIT);
 	fr->sandbox = NULL;
 	snapshots_of(s)->freeze = NULL;
 	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
@@ -428,7 +453,7 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 	fill_manifest(fr, &job->write.manifest);
 	space_write_begin(&job->write, fr->core->config.state_dir, image);
 	fr->job = job;
-	fr->state = FREEZE_WRITING;
+	step(fr, FREEZE_WRITE);
 	if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
 		return;
 	fr->job = NULL;
@@ -455,7 +480,7 @@ static void begin(struct freeze *fr)
 	bool allowed = is_within_quota(fr, 1, &full);
 
 	take_slot(fr);
-	fr->state = FREEZE_IMAGE;
+	step(fr, FREEZE_BEGIN);
 	/* Also without a layer: if a call runs, it continues after the failure. */
 	if (note(fr) < 0 && fr->writable >= 0) {
 		disk_close(fr->core->loop, &fr->writable);
