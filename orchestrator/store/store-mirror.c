@@ -248,8 +248,8 @@ int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e
 		ret = run_noted(m->disk, b->sql, e);
 	/* A full disk is an I/O error to SQLite where it does more than write: fsync, ftruncate.
 	 * After a failed COMMIT, sqlite3_system_errno returns an earlier error. */
-	if (ret == -EIO && errno == ENOSPC)
-		ret = err_set(e, ENOSPC, "write the catalogue to disk");
+	if (ret == -EIO && (errno == ENOSPC || errno == EDQUOT))
+		ret = err_set(e, errno, "write the catalogue to disk");
 	b->committed = ret == 0;
 	if (ret == 0 && sync)
 		ret = sync_log(s, e);
