@@ -78,6 +78,7 @@ int world_setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
+	world_tenant = "local";
 	log_init("test", getenv("RAMET_TEST_LOG") ? LOG_DEBUG : LOG_ERROR + 1);
 	w->fds_before = count_fds();
 	snprintf(w->dir, sizeof(w->dir), "/tmp/ramet-core-XXXXXX");
