@@ -21,7 +21,7 @@ struct vm_config {
 	int ctl_fd;	  /* listening SOCK_SEQPACKET socket */
 	int proc_fd;	  /* root of a procfs mount, closed by vm_new; -1: not passed */
 	int tap_fd;	  /* taken over by vm_new, see vio_net_new; -1: not passed */
-	/* Limits of the host's disk, per second: see vio_blk_limits. 0: no limit. */
+	/* Rate limits on the host's disk, per second: see vio_blk_limits. 0: no limit. */
 	uint32_t disk_bytes_s, disk_ops_s;
 	bool ipv6; /* the tap carries IPv6 packets too */
 	bool debug_serial;

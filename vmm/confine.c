@@ -60,7 +60,7 @@ static const struct rule both_rules[] = {
 	RULE(clock_gettime),   /* when the vDSO can't serve it */
 	RULE(tgkill),	       /* kicks for vCPU threads; abort() */
 	RULE(rt_sigreturn),    /* return from the handler of a kick */
-	RULE(restart_syscall), /* resumes what a stop signal interrupted */
+	RULE(restart_syscall), /* resumes a call that a stop signal interrupted */
 	RULE(rt_sigprocmask),  /* abort(): a broken invariant must visibly end the process */
 	RULE(gettid),	       /* abort() */
 	RULE(getpid),	       /* abort(); the loop: the hello message */
@@ -101,19 +101,20 @@ static const struct rule vcpu_rules[] = {
 static const struct rule loop_rules[] = {
 	/* Memory: malloc, and the backing of guest RAM. */
 	RULE(brk),
-	RULE_ARG(mmap, 2, PROT_READ), /* and nothing that could be executed */
+	RULE_ARG(mmap, 2, PROT_READ), /* never PROT_EXEC */
 	RULE_ARG(mmap, 2, PROT_READ | PROT_WRITE),
 	RULE(munmap),
 	RULE(mremap),
-	RULE(memfd_create),		     /* guest RAM for a boot */
-	RULE_ARG(madvise, 2, MADV_HUGEPAGE), /* the same */
+	RULE(memfd_create), /* guest RAM for a boot; state and memory layers of a snapshot */
+	RULE_ARG(madvise, 2, MADV_HUGEPAGE), /* guest RAM for a boot */
 	RULE_ARG(madvise, 2, MADV_DONTNEED), /* free(); pages that the guest has freed */
-	RULE_ARG(fallocate, 1, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE), /* the same */
+	/* Frees pages of a memfd that the guest has freed. */
+	RULE_ARG(fallocate, 1, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE),
 	/* The event loop. */
 	RULE(epoll_wait),
 	RULE(epoll_pwait), /* glibc's implementation of epoll_wait on some CPUs */
 	RULE(epoll_ctl),
-	RULE(poll), /* checks whether the log accepts output of the guest's console */
+	RULE(poll), /* checks whether the log accepts console output; for a report: doorbells */
 	RULE(close),
 	/* Sockets: the control connection, and streams joined to guest ports. */
 	RULE(accept4),
@@ -123,10 +124,10 @@ static const struct rule loop_rules[] = {
 	RULE(read),
 	RULE(readv), /* frames from the tap */
 	RULE(shutdown),
-	RULE_IOCTL(FIONREAD),	     /* for a report: bytes waiting in such a stream */
-	RULE_IOCTL(SIOCOUTQ),	     /* the same, in the other direction */
+	RULE_IOCTL(FIONREAD),	     /* for a report: bytes that a stream has for the guest */
+	RULE_IOCTL(SIOCOUTQ),	     /* for a report: bytes that the service has not read */
 	RULE(getsockopt),	     /* checks that a passed descriptor is a stream socket */
-	RULE_ARG(fcntl, 1, F_GETFL), /* and whether it blocks */
+	RULE_ARG(fcntl, 1, F_GETFL), /* checks whether that socket blocks */
 	/* Without O_DIRECT and O_APPEND: other VM processes share the open files of a snapshot. */
 	RULE_ARGS(fcntl, ARG_IS(1, F_SETFL), ARG_WITHIN(2, O_ACCMODE | O_NONBLOCK)),
 	/* Seals files of a snapshot, which many read and nobody writes. */
@@ -146,8 +147,8 @@ static const struct rule loop_rules[] = {
 	RULE(pwritev),
 	RULE(ftruncate),
 	/*
-	 * The disk's ring, created before: it reads, writes, syncs and punches holes, and can't be
-	 * extended.
+	 * The disk's ring, created with the blank VM. It can only read, write, sync and punch holes
+	 * (blk-ring.h).
 	 */
 	RULE(io_uring_enter),
 	RULE(getrandom), /* the rng device */
@@ -183,7 +184,8 @@ static int add_rules(scmp_filter_ctx ctx, const struct rule *rules, size_t count
 					       rules[i].nargs, rules[i].args);
 
 		if (r)
-			return err_set(e, -r, "rule for system call %d", rules[i].syscall);
+			return err_set(e, -r, "add the filter rule for system call %d",
+				       rules[i].syscall);
 	}
 	return 0;
 }
@@ -222,7 +224,7 @@ static int compile(struct sock_fprog *out, const struct rule *rules, size_t coun
 	/* A binary tree instead of a chain: all system calls of a vCPU thread are hot. */
 	r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (r)
-		err_set(e, -r, "order the system call filter");
+		err_set(e, -r, "optimize the system call filter");
 	if (!r)
 		r = add_rules(ctx, both_rules, ARRAY_LEN(both_rules), e);
 	if (!r && blank)

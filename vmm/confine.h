@@ -11,7 +11,7 @@
 
 struct confine;
 
-/* Drops all capabilities and prepares both lists. Call it before any thread is started. */
+/* Drops all capabilities and compiles the filters. Call it before any thread is started. */
 int confine_new(struct confine **out, struct err *e);
 void confine_free(struct confine *c);
 

@@ -11,7 +11,7 @@
 static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
-	/* kernel, or state and memory; base and writable layer */
+	/* kernel, or state and memory file; then disk base and writable layer */
 	unsigned expected = m->fill.kind == CTL_RESTORE ? 4 : 3;
 
 	if (m->fill.kind != CTL_BOOT && m->fill.kind != CTL_RESTORE)
@@ -72,7 +72,8 @@ static int check_fork(const struct ctl_msg *m, unsigned nfds, struct err *e)
 static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds)
-		return err_say(e, EPROTO, "request %u takes no descriptors, got %u", m->type, nfds);
+		return err_say(e, EPROTO, "a request of type %u takes no descriptors, got %u",
+			       m->type, nfds);
 	return 0;
 }
 

@@ -36,7 +36,7 @@ struct ctl_request {
 	int fds[FDS_ROOM]; /* closed after the request, except those taken over */
 };
 
-/* Waits for an answer that is sent later. */
+/* A request that is answered later. */
 struct waiter {
 	struct ctl *ctl;
 	uint32_t generation, seq;
@@ -51,7 +51,10 @@ static void hang_up(struct ctl *c)
 	close_fd(&c->conn);
 }
 
-/* The caller keeps the descriptors. */
+/*
+ * Sends a message with descriptors, which the caller keeps. Returns false when there is no
+ * connection, or when sending fails, which closes it.
+ */
 static bool send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned nfds)
 {
 	union {
@@ -93,7 +96,7 @@ static void set_text(char out[CTL_TEXT_MAX], const char *text)
 	out[len] = '\0';
 }
 
-/* `e` is NULL or unset on success. */
+/* Answers request `seq`. After a success, `e` is NULL or has no code. */
 static void reply(struct ctl *c, uint32_t seq, const struct err *e)
 {
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = seq};
@@ -175,12 +178,15 @@ static void on_connected(void *arg, int result)
 	answer(arg, &e);
 }
 
-/* The connection that had the VM paused is gone, and a newer one does not know of the pause. */
+/*
+ * Resumes the VM: the connection that requested the pause is gone, and a newer one does not know of
+ * it.
+ */
 static void run_unasked(struct vm *vm)
 {
 	struct err e = {0};
 
-	log_info("nobody waits any more for the snapshot that the VM was paused for: resuming it");
+	log_info("the connection that requested a snapshot is gone: resuming the paused VM");
 	if (vm_run(vm, &e))
 		log_error("%s", e.text);
 }
@@ -207,7 +213,7 @@ static void on_forked(void *arg, const struct vm_snapshot *snapshot, const struc
 	free(w);
 }
 
-/* --- Requests: each returns 0 (the caller answers), 1 (answered, or deferred), or -errno --- */
+/* --- Requests: each returns 0 or -errno (to be answered), or 1 (answered, or deferred) --- */
 
 static int do_fill(struct ctl *c, struct ctl_request *r, struct err *e)
 {
@@ -350,7 +356,7 @@ static void serve(struct ctl *c, struct ctl_request *r)
 	if (!res)
 		res = handlers[r->msg.type](c, r, &e);
 	if (res < 0)
-		log_warn("request %u: %s", r->bytes >= 8 ? r->msg.type : 0, e.text);
+		log_warn("request of type %u: %s", r->bytes >= 8 ? r->msg.type : 0, e.text);
 	if (res <= 0)
 		reply(c, seq, &e);
 }
@@ -388,7 +394,7 @@ static ssize_t receive(int fd, struct ctl_request *r)
 	if (n < 0)
 		return n;
 	take_fds(r, &h);
-	/* A length that no message has, so that the check refuses it. */
+	/* A truncated message gets a length that no message has, so that the check refuses it. */
 	r->bytes = h.msg_flags & MSG_TRUNC ? sizeof(r->msg) + 1 : (size_t)n;
 	return n;
 }

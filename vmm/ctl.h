@@ -16,14 +16,16 @@
 
 struct ctl;
 
-/* `vm` and `loop` must outlive it. CTL_QUIT stops the loop. */
+/*
+ * Serves the socket cfg->ctl_fd. `cfg`, `loop` and `vm` must outlive it. CTL_QUIT stops the loop.
+ */
 int ctl_new(struct ctl **out, const struct vm_config *cfg, struct event_loop *loop, struct vm *vm,
 	    struct err *e);
 void ctl_free(struct ctl *c);
 
 /*
  * Checks that `m`, received with `bytes` bytes and `nfds` descriptors, is a valid request. Returns
- * 0, or -EPROTO with a message. Has no side effects, for tests and fuzzers.
+ * 0, or -EPROTO with a message. It has no side effects, so tests and fuzzers can call it.
  */
 int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e);
 

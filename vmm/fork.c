@@ -15,7 +15,7 @@
 #include "vmm/backend/layer.h"
 #include "vmm/vm-internal.h"
 
-/* Uses a tenth of the loop's time. */
+/* Time between two steps of about 100 us, which use a tenth of the loop's time. */
 #define FLATTEN_EVERY_NS 1000000u
 
 /* The intermediate results of a fork. */

@@ -8,7 +8,10 @@
 #include "vmm/arch/x86/layout.h"
 #include "vmm/kvm/irq.h"
 
-/* Bursts of a minute's worth cover a boot or a crash; a day at this rate is 88 MB of log. */
+/*
+ * Average rate at which console output is logged: 88 MB a day. A burst may contain a minute's
+ * worth, which is enough for a boot or a crash.
+ */
 #define CONSOLE_BYTES_PER_S 1024
 #define VIRTIO_QUEUE_NOTIFY 0x50 /* virtio v1.2, 4.2.2 */
 

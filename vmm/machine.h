@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The hardware of the virtual machine: the bus, its devices and their interrupt lines. It is
- * attached to a KVM VM but does not depend on it, so that another KVM VM can replace it.
+ * attached to a KVM VM but does not depend on it, so that the KVM VM can be replaced.
  */
 #ifndef RAMET_VMM_MACHINE_H
 #define RAMET_VMM_MACHINE_H

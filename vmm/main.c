@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 	char role[32];
 
 	/*
-	 * One arena: the memory of a blank VM is counted in KiB, and only the loop's thread
+	 * A single malloc arena: every KiB of a blank VM counts, and only the loop's thread
 	 * allocates.
 	 */
 	mallopt(M_ARENA_MAX, 1);

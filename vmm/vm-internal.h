@@ -13,7 +13,7 @@
 #include "vmm/state/state.h"
 #include "vmm/vm.h"
 
-/* Why the guest has ended: the first reason that a vCPU thread found. */
+/* Why the guest has ended: the first reason that was reported. */
 struct vm_end {
 	pthread_mutex_t lock;
 	int fd; /* eventfd: notifies the loop */
@@ -43,10 +43,10 @@ struct vm {
 	void (*on_drained)(struct vm *vm); /* called at the end of the drain that is in progress */
 	unsigned draining;		   /* devices with I/O in flight */
 
-	vm_paused_fn *on_paused; /* a pause is in progress */
+	vm_paused_fn *on_paused; /* NULL unless a pause is in progress */
 	void *on_paused_arg;
 
-	vm_forked_fn *on_forked; /* a fork is in progress */
+	vm_forked_fn *on_forked; /* NULL unless a fork is in progress */
 	void *on_forked_arg;
 	int fork_writable; /* the disk layer for the fork */
 	struct vm_fork_how fork_how;
@@ -59,17 +59,20 @@ struct vm {
 
 struct state_parts vm_parts(struct vm *vm);
 struct vio_dev *vm_blk(const struct vm *vm);
-/* Call it after the vCPUs were paused, so that the guest's watchdogs do not fire. */
+/*
+ * Notifies the guest that its clock was stopped, so that its watchdogs do not fire. Call it after a
+ * pause, before the vCPUs run again.
+ */
 void vm_notify_clock_stopped(struct vm *vm);
 
 /*
- * Drains the devices and calls `next` once none has I/O in flight, perhaps before it returns;
- * never, if the guest ends meanwhile.
+ * Drains the devices. Calls `next` once none has I/O in flight, perhaps before this returns, but
+ * not if the guest ends meanwhile.
  */
 void vm_drain(struct vm *vm, void (*next)(struct vm *vm));
 void vm_continue_devices(struct vm *vm);
 
-/* The guest has ended: notifies the waiter. */
+/* Cancel the pause or fork in progress, if any, because the guest has ended: call its callback. */
 void vm_end_pause(struct vm *vm);
 void vm_end_fork(struct vm *vm);
 

@@ -42,7 +42,7 @@ end_guest(struct vm *vm, unsigned vcpu, enum ctl_end_reason reason, const char *
 	pthread_mutex_unlock(&vm->end.lock);
 	vcpus_halt(vm->vcpus);
 	if (write(vm->end.fd, &one, sizeof(one)) < 0)
-		log_error("can't notify the loop of the guest's end");
+		log_error("can't wake the event loop after the guest ended: %s", strerror(errno));
 }
 
 static void on_i8042_request(void *arg, enum i8042_request what)
@@ -113,7 +113,10 @@ static void serve_exit(void *arg, unsigned vcpu, struct kvm_run *run, int error)
 	struct vm *vm = arg;
 
 	if (error) {
-		/* EFAULT: the memory slots are larger than RAM (gm_resize). */
+		/*
+		 * EFAULT: the guest accessed memory that a slot covers but RAM does not
+		 * (gm_resize).
+		 */
 		end_guest(vm, vcpu, error == -EFAULT ? CTL_END_CRASH : CTL_END_HOST,
 			  error == -EFAULT ? "the guest crashed: vCPU %u accessed memory that does "
 					     "not exist: %s"
@@ -157,8 +160,8 @@ static int confine_thread(void *arg, struct err *e)
 	struct vm *vm = arg;
 
 	/*
-	 * The loop's thread goes first, since guest and service wait for it. EACCES: the priority
-	 * is already lower, as rametd's was.
+	 * Gives the loop's thread priority, since guest and service wait for it. EACCES means that
+	 * the priority is even lower already, inherited from rametd.
 	 */
 	if (setpriority(PRIO_PROCESS, (id_t)gettid(), VCPU_NICE) < 0 && errno != EACCES)
 		return err_set(e, errno, "lower the priority of a vCPU's thread");
@@ -215,7 +218,7 @@ static int make_ram(struct vm *vm, struct err *e)
 
 	close_fd(&vm->cfg.proc_fd);
 	if (pagemap < 0) /* not fatal: only forks of a VM that runs on a snapshot are refused */
-		log_warn("%s", none.text);
+		log_warn("%s; a VM that runs on a snapshot can't be forked", none.text);
 	return ram_new(&vm->ram, &vm->mem, pagemap < 0 ? -1 : pagemap, e);
 }
 
@@ -435,8 +438,8 @@ struct state_parts vm_parts(struct vm *vm)
 }
 
 /*
- * This thread restores the devices while the vCPU threads set and then run their vCPUs. The devices
- * stay quiesced until everything succeeded: requests of the guest wait.
+ * Restores the devices on this thread, while the vCPU threads set up and then run their vCPUs. The
+ * devices stay quiesced until vm_started, so requests of the guest wait.
  */
 static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm_disk *disk,
 			 struct err *e)

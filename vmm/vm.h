@@ -37,7 +37,9 @@ struct vm_disk {
 	uint64_t bytes;
 };
 
-/* The RAM of a snapshot of `ram_mib`: the memory file, then the layers over it, oldest first. */
+/*
+ * The RAM of a snapshot, `ram_mib` in size: the memory file, then the layers over it, oldest first.
+ */
 struct vm_memory {
 	uint32_t ram_mib;
 	const int *fds;
@@ -45,24 +47,25 @@ struct vm_memory {
 };
 
 /*
- * Boot a kernel in the blank VM, or restore a snapshot into it, and run it. The size of RAM is even
- * and at most config's. The disk's descriptors are taken over; the caller keeps the others.
+ * Boot a kernel in the blank VM, or restore a snapshot into it, and run it. `ram_mib` is even and
+ * at most that of vm_config. The disk's descriptors are taken over (set to -1); the caller keeps
+ * the others. A blank VM is unusable after a failure.
  */
 int vm_boot(struct vm *vm, uint32_t ram_mib, int kernel_fd, int initrd_fd, const char *cmdline,
 	    const struct vm_disk *disk, struct err *e);
 int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	       const struct vm_disk *disk, struct err *e);
-/* Returns the time, by now_ns(), since when the vCPUs run. */
+/* Returns the now_ns() time at which the vCPUs started to run. */
 uint64_t vm_running_since(const struct vm *vm);
 /*
- * Call it after a boot or restore, when the request was answered. Notifies a restored guest, and
- * lets waiting device I/O continue.
+ * Completes a boot or restore after the request was answered: confines the loop's thread further
+ * and, after a restore, notifies the guest and lets waiting device I/O continue.
  */
 void vm_started(struct vm *vm);
 
 /*
- * Pauses the running VM. `done` is called once everything is quiesced, or with -ECANCELED when the
- * guest has ended.
+ * Pauses the running VM. `done` is called with 0 once everything is quiesced, or with -ECANCELED
+ * when the guest ends first.
  */
 typedef void vm_paused_fn(void *arg, int result);
 int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e);
@@ -70,17 +73,18 @@ int vm_run(struct vm *vm, struct err *e);
 
 /* A snapshot of the VM, as passed to vm_forked_fn. */
 struct vm_snapshot {
-	int fds[CTL_FDS_MAX]; /* in the order of CTL_FORK; valid during the call */
+	int fds[CTL_FDS_MAX]; /* in the order of CTL_FORK; valid until the callback returns */
 	unsigned nfds, memory_layers, layers;
 	uint64_t pause_ns; /* for how long the vCPUs were paused */
 	uint64_t copied_bytes, disk_bytes;
 };
 
 /*
- * Takes a snapshot of the running VM, which goes on. *writable_fd (taken over, then -1) is for its
- * next disk layer, and is closed where none is needed. `done` is called once, perhaps before this
- * returns, with the snapshot, or with NULL and an error; the VM then runs on as before. With
- * `stay_paused` the VM stays paused after a successful snapshot, until vm_run.
+ * Takes a snapshot of the running VM and lets it continue. Takes over *writable_fd (sets it to -1)
+ * for the VM's next disk layer, and closes it if none is needed. Calls `done` once, perhaps before
+ * this returns, with the snapshot, or with NULL and an error. After an error the VM runs on as
+ * before. With `stay_paused`, a successful snapshot leaves the VM paused until vm_run. Returns
+ * -errno, without calling `done`, when no snapshot was begun.
  */
 typedef void vm_forked_fn(void *arg, const struct vm_snapshot *snapshot, const struct err *e);
 struct vm_fork_how {
@@ -90,11 +94,17 @@ struct vm_fork_how {
 int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_forked_fn *done,
 	    void *arg, struct err *e);
 
-/* Joins a guest port to *stream_fd (taken over, then -1). `done` as in vio_vsock_connect. */
+/*
+ * Connects to a guest port and joins the connection to *stream_fd, which is taken over (set to -1).
+ * `done` is called as by vio_vsock_connect. Returns -errno, without calling it, when there is no
+ * guest.
+ */
 int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
 	       void *arg, struct err *e);
 
-/* Adds the state of the VM, in any state, for people. Stops the vCPUs for a moment to read them. */
+/*
+ * Adds a description of the VM, in whatever state it is. Stops the vCPUs for a moment to read them.
+ */
 struct report;
 void vm_inspect(struct vm *vm, struct report *r);
 

@@ -322,7 +322,8 @@ static void test_vm_resumes_when_its_connection_is_lost(void **state)
 	assert_true(vmm_ask_fork(&parent.vmm, true));
 	close_fd(&parent.vmm.ctl);
 	assert_int_equal(kill(parent.vmm.pid, SIGCONT), 0);
-	assert_true(vmm_expect_log(&parent.vmm, "nobody waits any more for the snapshot"));
+	assert_true(
+		vmm_expect_log(&parent.vmm, "the connection that requested a snapshot is gone"));
 	expect_ram(&parent, HERE, MIB, 1000);
 	assert_true(vmm_connect(&parent.vmm));
 	assert_int_equal(vmm_ask(&parent.vmm, CTL_RUN), -EINVAL);
