@@ -7,9 +7,9 @@
 
 /* How a register of a leaf is compared. */
 enum kind {
-	BITS,  /* each bit is a feature; the default for leaves that are not in the table */
-	LEVEL, /* a number, like the last leaf or a size: at most the offered one */
-	BYTES, /* four numbers, like the widths of addresses */
+	BITS,  /* each bit is a feature that must be offered; default for leaves not in the table */
+	LEVEL, /* a number, like the last leaf or a size: must not exceed the offered one */
+	BYTES, /* four numbers, like the widths of addresses: none may exceed the offered one */
 	SAME,  /* a name, id, count or offset, such as this vCPU's APIC id: must be equal */
 	ANY,   /* describes a CPU and enables nothing: model, brand, caches, clock rates */
 };
@@ -73,7 +73,10 @@ bool cpuid_same(const struct cpuid_list *a, const struct cpuid_list *b)
 	return true;
 }
 
-/* Compares the flags too, since they say whether the index of a leaf is significant. */
+/*
+ * Returns the leaf of `list` with the function, index and flags of `like`, or NULL. The flags say
+ * whether the index is significant.
+ */
 static const struct kvm_cpuid_entry2 *find(const struct cpuid_list *list,
 					   const struct kvm_cpuid_entry2 *like)
 {
@@ -128,12 +131,11 @@ static int check_leaf(const struct kvm_cpuid_entry2 *asked, const struct kvm_cpu
 
 	for (size_t i = 0; i < ARRAY_LEN(registers); i++)
 		if (!within(registers[i].kind, registers[i].asked, registers[i].offered))
-			return err_say(
-				e, ENOTSUP,
-				"the snapshot needs a CPU that this host does not offer: leaf "
-				"0x%x.%u has 0x%x in %s, here 0x%x",
-				asked->function, asked->index, registers[i].asked,
-				registers[i].name, registers[i].offered);
+			return err_say(e, ENOTSUP,
+				       "the snapshot needs a CPU that this host does not offer: "
+				       "CPUID leaf 0x%x.%u has 0x%x in %s, here 0x%x",
+				       asked->function, asked->index, registers[i].asked,
+				       registers[i].name, registers[i].offered);
 	return 0;
 }
 
@@ -145,11 +147,10 @@ int cpuid_check_within(const struct cpuid_list *asked, const struct cpuid_list *
 		int r;
 
 		if (!l)
-			return err_say(
-				e, ENOTSUP,
-				"the snapshot needs a CPU that this host does not offer: leaf "
-				"0x%x.%u is missing here",
-				asked->entries[i].function, asked->entries[i].index);
+			return err_say(e, ENOTSUP,
+				       "the snapshot needs a CPU that this host does not offer: "
+				       "CPUID leaf 0x%x.%u is missing here",
+				       asked->entries[i].function, asked->entries[i].index);
 		r = check_leaf(&asked->entries[i], l, e);
 		if (r)
 			return r;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Compares lists of CPUID leaves. KVM offers a guest exactly the leaves of its list. */
+/* Compares lists of CPUID leaves. A vCPU has exactly the leaves of the list that was set for it. */
 #ifndef RAMET_VMM_KVM_CPUID_H
 #define RAMET_VMM_KVM_CPUID_H
 

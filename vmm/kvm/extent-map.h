@@ -57,8 +57,8 @@ int extent_map_add(struct extent_map *out, const struct mapping *p);
 int extent_map_cut(struct extent_map *out, const struct extent_map *from, uint32_t *next,
 		   uint64_t start, uint64_t end);
 /*
- * Appends `below`, covered by `extents`. These are stored one after the other in `file`, from byte
- * `at` on.
+ * Appends `below` to `out`, with `extents` over it. The extents are stored one after the other in
+ * `file`, from byte `at` on.
  */
 int extent_map_cover(struct extent_map *out, const struct extent_map *below,
 		     const struct extents *extents, uint32_t file, uint64_t at);

@@ -9,8 +9,8 @@
 #include "vmm/kvm/vm.h"
 
 /*
- * Adds the current and the last work of a vCPU's thread. `a` was taken before vcpus_hold, which
- * causes an exit.
+ * Adds the current and the last work of a vCPU's thread. `a` must come from before vcpus_hold,
+ * which itself causes an exit.
  */
 void vcpu_inspect_thread(unsigned i, const struct vcpu_activity *a, struct report *r);
 /*

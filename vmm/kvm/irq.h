@@ -28,8 +28,8 @@ void irq_line_raise(const struct irq_line *line);
 int irq_pulse(const struct kvm_vm *vm, uint32_t gsi, struct err *e);
 
 /*
- * Attaches the line or the doorbell to this KVM VM (KVM_IRQFD, KVM_IOEVENTFD). The doorbell matches
- * writes of 4 bytes with `value`.
+ * Attach to this KVM VM an interrupt line (KVM_IRQFD), or a doorbell (KVM_IOEVENTFD): an eventfd
+ * that is signalled when the guest writes the 4 bytes `value` to `mmio_addr`.
  */
 int irq_line_attach(struct kvm_vm *vm, const struct irq_line *line, struct err *e);
 int doorbell_attach(struct kvm_vm *vm, uint64_t mmio_addr, uint32_t value, int eventfd,

@@ -99,7 +99,7 @@ int gm_back_with_memfd(struct gm *m, int *fd, struct err *e)
 	if (mem < 0)
 		return err_set(e, errno, "make a memory file for the guest");
 	if (ftruncate(mem, (off_t)m->bytes) < 0)
-		return err_set(e, errno, "size the guest's memory file");
+		return err_set(e, errno, "set the size of the guest's memory file");
 	if (mmap(m->base, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
 		 mem, 0) == MAP_FAILED)
 		return err_set(e, errno, "map the guest's memory file");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Guest RAM: one reservation of host address space that the memory slots point to. RAM below
- * GM_HOLE_START has its offset as guest address; the rest starts at 4 GiB. The backing of the
- * reservation (PROT_NONE in a blank VM, a memfd, or a private mapping of a snapshot) changes with
- * mmap(MAP_FIXED); the reservation never moves.
+ * Guest RAM: one reservation of host address space that the memory slots point to. RAM offsets
+ * below GM_HOLE_START are also guest physical addresses; the rest of RAM starts at guest address 4
+ * GiB. The backing of the reservation (PROT_NONE in a blank VM, a memfd, or a private mapping of a
+ * snapshot) changes with mmap(MAP_FIXED); the reservation never moves.
  */
 #ifndef RAMET_VMM_KVM_MEMORY_H
 #define RAMET_VMM_KVM_MEMORY_H
@@ -44,7 +44,9 @@ uint64_t gm_offset(const struct gm *m, uint64_t addr);
 
 /* Reserves address space for `bytes` (a multiple of 2 MiB), PROT_NONE, aligned to 1 GiB. */
 int gm_reserve(struct gm *out, uint64_t bytes, struct err *e);
-/* Makes RAM smaller than the reservation, before it is backed. `bytes` is a multiple of 2 MiB. */
+/*
+ * Sets the size of RAM, a multiple of 2 MiB within the reservation. Call it before RAM is backed.
+ */
 int gm_resize(struct gm *m, uint64_t bytes, struct err *e);
 /* Backs all of RAM with a new shared memfd. The caller owns *fd. */
 int gm_back_with_memfd(struct gm *m, int *fd, struct err *e);

@@ -11,9 +11,10 @@
 #include "vmm/kvm/vm.h"
 
 /*
- * In the order of restoring: the TSC comes before the deadline that is compared with it. All other
- * registers are out of the guest's reach, since their CPUID features are masked (performance
- * counters, nested virtualization, machine checks, memory type ranges, paravirtual page faults).
+ * The registers that a snapshot carries, in the order in which they are restored: the TSC comes
+ * before the deadline that is compared with it. All other registers are out of the guest's reach,
+ * since their CPUID features are masked (performance counters, nested virtualization, machine
+ * checks, memory type ranges, paravirtual page faults).
  */
 static const uint32_t wanted[] = {
 	MSR_TSC,
@@ -46,8 +47,8 @@ static const uint32_t wanted[] = {
 };
 
 /*
- * Also writable: registers that the snapshot carries among the special registers, and registers
- * without state (commands, and a revision that kernels clear before they read it).
+ * Also writable: registers that a snapshot carries in kvm_sregs, and registers without state
+ * (commands, and a revision that kernels clear before they read it).
  */
 static const uint32_t writable_too[] = {
 	MSR_APIC_BASE, MSR_EFER,      MSR_FS_BASE,   MSR_GS_BASE,
@@ -110,7 +111,10 @@ static void allow(uint8_t *bitmap, uint32_t base, const uint32_t *msrs, size_t c
 			bitmap[(msrs[i] - base) / 8] |= (uint8_t)(1u << (msrs[i] - base) % 8);
 }
 
-/* Disables the performance counters. An older kernel can't; the VM works without. */
+/*
+ * Disables the guest's performance counters. On kernels that are too old for this, they stay
+ * enabled.
+ */
 static void disable_counters(const struct kvm_host *h, int vm_fd)
 {
 	struct kvm_enable_cap cap = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
@@ -151,7 +155,7 @@ int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e)
 	disable_counters(h, vm_fd);
 	if (ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_X86_MSR_FILTER) > 0)
 		return set_filter(vm_fd, e);
-	log_warn("this host's KVM can't filter model-specific registers: guest writes to those "
-		 "that a snapshot does not carry are lost in forks");
+	log_warn("this host's KVM can't filter model-specific registers: values that a guest "
+		 "writes to registers outside the snapshot are lost in its forks");
 	return 0;
 }

@@ -46,8 +46,8 @@ struct kvm_host;
 #define MSR_KVM_POLL_CONTROL 0x4b564d05u
 
 /*
- * True when a snapshot may carry the register. Checked because KVM lets this process write any of
- * them.
+ * True when a snapshot may carry the register. A restore checks this, since KVM lets this process
+ * write any register.
  */
 bool msr_is_ours(uint32_t msr);
 

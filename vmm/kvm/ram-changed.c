@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Finds the own pages of this process that differ from the snapshot. Most pages that a freeze left
- * as own pages have not changed since, and comparing a page costs a small part of copying it.
+ * as own pages have not changed since, and comparing a page costs only a fraction of copying it.
  */
 #include "vmm/kvm/ram-internal.h"
 
@@ -28,8 +28,9 @@ void layer_retire(struct ram *r, struct ram_layer *l)
 
 /*
  * Returns a mapping of a layer's file to compare with, or NULL: its pages then count as different.
- * Maps only layers that this process wrote, since no others hold pages that were left as own. Holes
- * of the file are read only where a page of RAM is compared with a page of zeros.
+ * Maps only layers that this process wrote, since no others hold copies of own pages. Reading a
+ * hole through the mapping allocates a page, but this happens only where a page of zeros is
+ * compared.
  */
 static const uint8_t *view_of(struct ram *r, uint32_t file)
 {

@@ -6,9 +6,10 @@
 #include <sys/mman.h>
 
 /*
- * A page dropped from a private mapping is no longer an own page, hence not dirty. RAM and the next
- * snapshot then have the content below it. The two may differ when a layer that has the page was
- * not mapped (ram_map_long_extents); neither content means anything to the guest.
+ * Drops pages of RAM. A page dropped from a private mapping is no longer an own page, hence not
+ * dirty. RAM then has the content that is mapped there, and the next snapshot that of its topmost
+ * layer. These differ if that layer was not mapped (ram_map_long_extents), but the guest uses
+ * neither.
  */
 static int drop(const struct ram *r, uint64_t start, uint64_t end)
 {

@@ -18,8 +18,8 @@
 #define SLICE	   (128u << 10) /* bytes copied in a step */
 
 /*
- * Like RAM_JOIN_GAP, but wider: nobody waits for these copies, and fewer mappings are worth more of
- * them.
+ * Like RAM_JOIN_GAP, but wider: nobody waits for these copies, so copying more pages to need fewer
+ * mappings pays off.
  */
 #define FLATTEN_GAP (16u * RAM_PAGE)
 
@@ -191,9 +191,9 @@ void flatten_drop_hidden(struct ram *r)
 }
 
 /*
- * Returns the oldest layer that is at most twice as big as all newer ones together, so that each
- * copy moves a page to a layer at least half as big again. From a full chain at least the two
- * newest are merged.
+ * Returns the index of the oldest layer that is at most twice as big as all newer ones together, so
+ * that each copy moves a page into a layer at least 1.5 times as big. If there is none, returns
+ * that of the second newest: at least two layers are merged.
  */
 static unsigned first_to_merge(const struct ram *r)
 {
@@ -209,8 +209,8 @@ static unsigned first_to_merge(const struct ram *r)
 }
 
 /*
- * A child maps every mapping of the snapshot. Before there are too many, the pages between them are
- * copied too.
+ * True when a child would have to map so many mappings that a merge should also copy the pages
+ * between them.
  */
 static bool is_fragmented(const struct ram *r)
 {

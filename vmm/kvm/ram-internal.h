@@ -23,7 +23,7 @@ struct ram_layer {
 	int fd;
 	uint64_t bytes; /* in its extents */
 	uint64_t size;	/* of the file */
-	bool own;	/* written by this process: may hold pages that a freeze left as own */
+	bool own;	/* written by this process: may hold copies of own pages (ram.h) */
 	void *view;	/* a mapping of the file for ram-changed.c; NULL until it is needed */
 };
 
@@ -32,19 +32,19 @@ struct flatten {
 	bool active, done;
 	bool failed;		  /* not retried before the next freeze */
 	unsigned first, count;	  /* the layers to merge: `count` of the chain, from `first` on */
-	struct extent_map source; /* the snapshot of which they are the topmost layers */
+	struct extent_map source; /* the snapshot when the merge began */
 	struct extents extents;	  /* of the new layer */
 	int fd;
-	uint32_t extent; /* position of the copy: this extent, */
-	uint64_t at;	 /* this many bytes into it, */
-	uint64_t to;	 /* at this byte of the new layer */
+	uint32_t extent; /* index of the extent that is copied next */
+	uint64_t at;	 /* bytes of that extent that are done */
+	uint64_t to;	 /* where the next bytes go in the new layer's file */
 };
 
 struct ram {
 	struct gm *gm;
 	int pagemap_fd;
 	int watch_fd;		/* -1: not supported by this kernel */
-	bool watching;		/* writes are tracked until the next freeze */
+	bool watching;		/* writes of the guest are being tracked (ram-watch.c) */
 	struct extents watched; /* own pages when the tracking began */
 	int memory_fd;		/* -1: RAM is not backed yet */
 	bool shared;		/* the memory file is a memfd that the guest writes to */
@@ -52,20 +52,24 @@ struct ram {
 	bool on_disk;
 	struct ram_layer layers[CTL_MEMORY_MAX]; /* oldest first */
 	unsigned nlayers;
-	/* Closed once the guest runs again, since freeing their pages takes a while. */
+	/*
+	 * Layers to be closed once the guest runs again, since freeing their pages takes a while.
+	 */
 	struct ram_layer retired[CTL_MEMORY_MAX];
 	unsigned nretired;
 	uint32_t last_file;
 	struct extent_map snapshot; /* which layer holds which extent, as of the last freeze */
-	/* Which layer this process maps, where it has not written since. It may include layers that
-	 * the snapshot no longer has. */
+	/*
+	 * The extents that this process maps from layers, some of which the snapshot may no longer
+	 * have. Own pages replace mapped ones.
+	 */
 	struct extent_map mapped;
 	struct flatten flat;
 	uint64_t ahead;	    /* bytes already copied for the next freeze */
 	uint64_t ahead_min; /* copying ahead starts above this many bytes */
 	uint64_t watch_min; /* watching starts above this many bytes of own pages */
-	uint64_t keep_max;  /* bytes of own pages that a freeze leaves as they are */
-	uint64_t map_max;   /* maximum that one freeze maps; ram_new sets all four */
+	uint64_t keep_max;  /* maximum bytes of own pages that a freeze keeps as own pages */
+	uint64_t map_max;   /* maximum bytes that one freeze maps; ram_new sets these four */
 };
 
 /* --- ram.c --- */
@@ -78,8 +82,8 @@ int ram_file(const struct ram *r, uint32_t file);
 /* --- ram-changed.c --- */
 
 /*
- * Finds the pages of `own`, which this process owns, that differ from the snapshot. Exact while the
- * vCPUs are paused. `out` is empty before.
+ * Adds to `out` (empty before) those pages of `own`, a list of own pages, that differ from the
+ * snapshot. A page that can't be compared counts as different. Exact while the vCPUs are paused.
  */
 int ram_changed(struct ram *r, const struct extents *own, struct extents *out, struct err *e);
 /* layer_close unmaps and closes a layer at once; layer_retire leaves it to ram_end_freeze. */
@@ -96,7 +100,7 @@ int watch_open(void);
  * can't track, or tracks already.
  */
 bool watch_begin(struct ram *r, struct extents *own);
-/* Stops tracking, which slows the guest down. */
+/* Stops tracking, since tracking slows the guest down. */
 void watch_end(struct ram *r);
 
 /* --- ram-layer.c --- */
@@ -121,11 +125,14 @@ int layer_finish(const struct ram *r, int fd, const struct extents *extents, str
 /* --- ram-map.c --- */
 
 /*
- * Maps `where` of RAM from the snapshot, once both have the same content, and so gives own pages
- * there back to the host. On failure RAM still has the same content, with less of it shared.
+ * Maps the extents `where` of RAM from the snapshot, which has the same content, and so frees the
+ * own pages there. On failure RAM still has the same content, but less of it is shared.
  */
 int ram_map_snapshot(struct ram *r, const struct extents *where, struct err *e);
-/* Maps, after a freeze, those of `extents` for which it is worth the cost; all are own pages. */
+/*
+ * Maps from the snapshot, after a freeze, those extents of own pages for which this is worth the
+ * cost.
+ */
 void ram_map_long_extents(struct ram *r, const struct extents *extents);
 /* Remaps, after a freeze, some of the extents that are still mapped from retired layers. */
 void ram_remap_retired(struct ram *r);
@@ -133,12 +140,12 @@ void ram_remap_retired(struct ram *r);
 /* --- ram-flatten.c --- */
 
 /*
- * Merges layers now, unless the chain has room for `places` more layers, or the extent map has
- * room.
+ * flatten_chain merges layers now, unless the chain has room for `places` more. flatten_extent_map
+ * merges all layers now, so that the extent map gets smaller.
  */
 int flatten_chain(struct ram *r, unsigned places, struct err *e);
 int flatten_extent_map(struct ram *r, struct err *e);
-/* Puts a completely merged layer into the snapshot. */
+/* Replaces the merged layers of the snapshot by the new layer, if the merge is complete. */
 void flatten_adopt(struct ram *r);
 /* Removes layers from the chain that newer layers hide completely. */
 void flatten_drop_hidden(struct ram *r);

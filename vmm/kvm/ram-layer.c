@@ -32,7 +32,7 @@ int layer_finish(const struct ram *r, int fd, const struct extents *extents, str
 		return err_context(e, "a memory layer");
 	/* The layer may end in holes. */
 	if (ftruncate(fd, (off_t)(ram_table_bytes(extents->n) + extents_bytes(extents))) < 0)
-		return err_set(e, errno, "size a memory layer");
+		return err_set(e, errno, "set the size of a memory layer");
 	/* No writable mapping exists, so F_SEAL_FUTURE_WRITE suffices. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return err_set(e, errno, "seal a memory layer");
@@ -63,8 +63,9 @@ static int write_nonzero(int to, uint64_t offset, const uint8_t *data, uint64_t 
 }
 
 /*
- * read(2) of a hole in a memfd allocates nothing, unlike a read through a mapping. Looking for
- * holes costs more than reading them: SEEK_HOLE visits every page up to the next hole.
+ * Copies with read(2), which allocates nothing for a hole in a memfd, unlike a read through a
+ * mapping. Looking for holes costs more than reading them: SEEK_HOLE visits every page up to the
+ * next hole.
  */
 static int copy_file(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t bytes,
 		     struct err *e)
@@ -84,8 +85,8 @@ static int copy_file(int from, uint64_t from_at, int to, uint64_t to_at, uint64_
 }
 
 /*
- * Returns the file that holds `start`, and the position in it. Lowers *end to where that mapping
- * ends.
+ * Returns the descriptor of the file that holds RAM offset `start`, and sets *at to the position in
+ * it. Lowers *end to the end of the mapping, or of the gap between mappings.
  */
 static int file_at(const struct ram *r, const struct extent_map *source, uint64_t start,
 		   uint64_t *end, uint64_t *at)
@@ -121,7 +122,7 @@ int layer_copy_snapshot(const struct ram *r, const struct extent_map *source, in
 
 /* --- Copying from RAM --- */
 
-/* Collects consecutive writes to a layer, since the guest is paused during every call. */
+/* Collects consecutive writes to a layer, so that the paused guest waits for fewer system calls. */
 struct gather {
 	const struct ram *r;
 	int fd;
@@ -164,7 +165,7 @@ static int add(struct gather *g, uint8_t *data, size_t len, struct err *e)
 	return result;
 }
 
-/* Adds pages that were read into the bounce buffer. Pages of zeros become holes. */
+/* Adds the pages at `data`. Pages of zeros become holes. */
 static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *e)
 {
 	int result = 0;
@@ -181,8 +182,8 @@ static int add_nonzero(struct gather *g, uint8_t *data, size_t len, struct err *
 }
 
 /*
- * Adds [start, end) as the snapshot has it. Reads files, not RAM: a read through the mapping could
- * allocate a page for a hole of a memfd, for good.
+ * Adds [start, end) as the snapshot has it. Reads the file, not RAM, unless the file is on disk: a
+ * read through the mapping could allocate a page for a hole of a memfd, for good.
  */
 static int add_snapshot(struct gather *g, uint64_t start, uint64_t end, struct err *e)
 {

@@ -6,15 +6,15 @@
 #include <sys/mman.h>
 
 /*
- * A mapping takes up to two of the process's maps, for itself and for what follows it; a process
- * may have 65,530.
+ * A mapping takes up to two of the process's maps: one for itself and one for the rest of the map
+ * that it splits. A process may have 65,530 (vm.max_map_count).
  */
 #define MAPPINGS_MAX 24000u
 
-/* Extents of this size are mapped first when there are more own pages than keep_max. */
+/* Extents of at least this size are mapped first when there are more own pages than keep_max. */
 #define LONG_EXTENT (16u * RAM_PAGE)
 
-/* Minimum number of mappings of retired layers that one freeze remaps. */
+/* A freeze remaps this many mappings of retired layers, plus an eighth of the number of all. */
 #define RETIRED_MIN 32u
 
 static int map_file(const struct ram *r, uint32_t file, uint64_t start, uint64_t end, uint64_t at,
@@ -68,7 +68,9 @@ int ram_map_snapshot(struct ram *r, const struct extents *where, struct err *e)
 	return result;
 }
 
-/* Returns the smallest mapping to map, such that at most keep_max bytes stay own pages. */
+/*
+ * Returns the minimum size of the mappings to map, so that at most keep_max bytes stay own pages.
+ */
 static uint64_t min_mapped_bytes(const struct ram *r, const struct extent_map *mappings)
 {
 	uint64_t least = UINT64_MAX, left;

@@ -12,17 +12,19 @@
 #include "vmm/kvm/pagemap.h"
 #include "vmm/kvm/ram-table.h"
 
-/* Copying during the pause costs the guest about 0.3 ms per MiB. */
+/*
+ * Larger amounts are copied before the pause: copying in it costs the guest about 0.3 ms per MiB.
+ */
 #define AHEAD_MIN    (4u << 20)
-#define AHEAD_FIRST  (1u << 20)	  /* while no own layer can hold the own pages already */
+#define AHEAD_FIRST  (1u << 20)	  /* while this process has written no layer */
 #define AHEAD_MANY   (256u << 10) /* with MANY_CHILDREN or more */
 #define AHEAD_ROUNDS 2u
 #define SAMPLE	     16u /* one page in this many is compared for an estimate */
 
 /*
  * Each extent costs every child about 3 us of mapping, and a page copied needlessly costs 1 us.
- * With many children, joining extents over wider gaps pays off, since nobody is paused while
- * copying ahead.
+ * With many children, joining extents over wider gaps pays off, since copying ahead does not pause
+ * the guest.
  */
 #define MANY_CHILDREN 4u
 #define GAP_CHILDREN  32u /* the gap stops growing here */
@@ -35,10 +37,10 @@
  * exist twice, here and in a layer. Of a larger amount the long extents are mapped first.
  */
 #define KEEP_MAX (8u << 20)
-#define MAP_MAX	 (2u << 20) /* a freeze takes up to 1 ms per MiB; the rest waits for the next */
+#define MAP_MAX	 (2u << 20) /* per freeze: mapping takes up to 1 ms per MiB */
 /*
- * Comparing this much takes longer than a freeze may take: only pages written meanwhile are
- * compared.
+ * Comparing more than this takes too long for a pause. Writes are then tracked (ram-watch.c), and
+ * the freeze compares only the pages written meanwhile.
  */
 #define WATCH_MIN (12u << 20)
 
@@ -145,7 +147,7 @@ static int keep(int *kept, int fd, struct err *e)
 	if (r)
 		return r;
 	*kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	return *kept < 0 ? err_set(e, errno, "duplicate its descriptor") : 0;
+	return *kept < 0 ? err_set(e, errno, "duplicate the descriptor of guest memory") : 0;
 }
 
 static int open_layer(struct ram *r, int fd, struct err *e)
@@ -262,8 +264,9 @@ static int plan(struct ram *r, const struct extents *dirty, uint64_t gap, uint32
 }
 
 /*
- * Plans a snapshot that a child can map: the kernel limits the number of maps. Half of the limit
- * for the old layers and at most two mappings for each new extent leave enough room.
+ * Plans a snapshot that a child can map: the kernel limits the number of maps. If there would be
+ * too many, merges the old layers into at most half of the limit. New extents, limited to a quarter
+ * of it, add at most two mappings each.
  */
 static int plan_within_limits(struct ram *r, const struct extents *dirty, uint64_t gap,
 			      struct extents *extents, struct extent_map *snapshot, struct err *e)
@@ -380,7 +383,9 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough,
 		result = ram_changed(r, &own, &changed, e);
 		*enough = extents_bytes(&changed) <= least;
 	}
-	/* The freeze compares only what is written from now on. */
+	/*
+	 * If tracking began, the freeze compares only later writes, so even a little is copied now.
+	 */
 	if (!result && changed.n && (!*enough || began))
 		result = add_layer(r, &changed, gap, &r->ahead, e);
 	extents_free(&changed);
@@ -391,7 +396,7 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, bool *enough,
 	return result;
 }
 
-/* Returns how many bytes are left to the freeze in the first round. */
+/* Returns how many bytes the first round of copying ahead may leave to the freeze. */
 static uint64_t copy_ahead_min(const struct ram *r, bool many)
 {
 	if (many)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Guest RAM consists of a memory file, memory layers over it (proto/image.h), and own pages: the
- * pages that the guest has written since, which are private to this process. A freeze turns own
- * pages into one more layer; file and layers together are then a snapshot of RAM at that moment.
- * All functions are for the loop's thread.
+ * pages that the guest has written, which are private to this process. A freeze copies own pages
+ * into one more layer, and may keep them as own pages; file and layers together are then a snapshot
+ * of RAM at that moment. All functions are for the loop's thread.
  */
 #ifndef RAMET_VMM_KVM_RAM_H
 #define RAMET_VMM_KVM_RAM_H
@@ -25,8 +25,8 @@ int ram_new(struct ram **out, struct gm *gm, int pagemap_fd, struct err *e);
 void ram_free(struct ram *r);
 
 /*
- * Backs RAM, once: with a new memfd, mapped shared, or with a snapshot, mapped privately. The
- * caller keeps the snapshot's descriptors; they are duplicated.
+ * Back RAM, once: with a new memfd, mapped shared, or with a snapshot, mapped privately. The caller
+ * keeps the snapshot's descriptors; they are duplicated.
  */
 int ram_back_with_memfd(struct ram *r, struct err *e);
 int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsigned n,
@@ -48,8 +48,8 @@ void ram_end_freeze(struct ram *r);
  * Makes the current content of RAM part of a snapshot, which later writes of the guest do not
  * change. The vCPUs are paused and no I/O into RAM is in flight. The first time, a memfd becomes
  * the snapshot's memory file and nothing is copied. Later, the pages that differ from the snapshot
- * are copied into a new memory layer, or no layer is added when there are none. *copied is the
- * number of bytes copied, including those of ram_prepare. On failure RAM is as before.
+ * are copied into a new memory layer; if there are none, no layer is added. *copied is the number
+ * of bytes copied, including those of ram_prepare. On failure RAM is as before.
  */
 int ram_freeze(struct ram *r, uint64_t *copied, struct err *e);
 
@@ -61,8 +61,8 @@ int ram_freeze(struct ram *r, uint64_t *copied, struct err *e);
 unsigned ram_snapshot_fds(const struct ram *r, int fds[RAM_SNAPSHOT_FDS]);
 
 /*
- * Gives the whole pages in this range back to the host, except those of a snapshot. The guest has
- * no use for their content. Returns 0 or -errno.
+ * Frees the pages that lie entirely in this range, except those of a snapshot. Their content may
+ * change: the guest does not use it. Returns 0 or -errno.
  */
 int ram_discard(struct ram *r, uint64_t offset, uint64_t bytes);
 

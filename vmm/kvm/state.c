@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "vmm/kvm/msrs.h"
 
-/* KVM_GET_XSAVE2 writes as much as the CPU has; the older call always writes 4 KiB. */
+/* KVM_GET_XSAVE2 writes as much as the CPU has; the older KVM_GET_XSAVE always writes 4 KiB. */
 #define GET_XSAVE(host)                                                                            \
 	((host)->xsave_bytes > sizeof(struct kvm_xsave) ? KVM_GET_XSAVE2 : KVM_GET_XSAVE)
 
@@ -55,7 +55,8 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 	int fd = vm->vcpu[i].fd;
 
 	/*
-	 * Copied as it was set: KVM returns leaves that follow CR4 and would never compare equal.
+	 * Copies the leaves as they were set. Those that KVM returns reflect CR4, and would never
+	 * compare equal to a blank VM's.
 	 */
 	out->cpuid = vm->vcpu[i].cpuid;
 	out->xsave_bytes = vm->host->xsave_bytes;
@@ -77,8 +78,8 @@ int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, 
 }
 
 /*
- * A blank VM offers all that this host has. A snapshot may need less, for example one from another
- * host.
+ * Sets the leaves of a snapshot unless the vCPU has them already. A blank VM offers all that this
+ * host has; a snapshot, for example one from another host, may need less.
  */
 static int set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e)
 {
@@ -121,7 +122,7 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 				       in->entries[i].index);
 		if (is_request(in->entries[i].index))
 			continue;
-		/* This happens at most once, for which the array has room. */
+		/* The array has room for this additional entry, of which there is at most one. */
 		if (in->entries[i].index == MSR_TSC && leads_tsc) {
 			leads_tsc = false;
 			m.entries[m.nmsrs].index = MSR_TSC;

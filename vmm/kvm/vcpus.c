@@ -28,7 +28,7 @@ struct vcpu_thread {
 	 */
 	uint64_t exits, exit_tsc, exit_addr;
 	int64_t exit_reason;
-	bool in_guest; /* it is in KVM_RUN, or about to be */
+	bool in_guest; /* the thread is in KVM_RUN, or about to be */
 	unsigned index;
 	bool started;
 	bool parked;  /* the thread does not touch its vCPU */
@@ -68,7 +68,7 @@ static bool shall_run(struct vcpus *v)
 
 /*
  * Records the exit for vcpus_activity. The cost, a few stores and one read of the TSC, is small
- * against an exit.
+ * compared to that of the exit.
  */
 static void note_exit(struct vcpu_thread *t, int r)
 {
@@ -86,7 +86,7 @@ static void note_exit(struct vcpu_thread *t, int r)
 
 /*
  * Runs the vCPU until it has to stop. immediate_exit makes KVM complete the last exit and return,
- * so a vCPU stops only there.
+ * so a vCPU never stops in the middle of an exit.
  */
 static void run_until_stopped(struct vcpu_thread *t)
 {
@@ -100,8 +100,10 @@ static void run_until_stopped(struct vcpu_thread *t)
 		note_exit(t, r);
 		if (r != -EINTR && r != -EAGAIN)
 			v->ops->on_exit(v->arg, t->index, t->cpu->run, r);
-		/* Checks this after any failure, since KVM_RUN never returns EINTR for a VM that
-		 * the kernel has abandoned. */
+		/*
+		 * Checks for a stop after any failure, since KVM_RUN never returns EINTR for a VM
+		 * that the kernel has abandoned.
+		 */
 		if (r && !shall_run(v))
 			return;
 	}
@@ -157,8 +159,8 @@ static struct timespec to_timespec(uint64_t ns)
 }
 
 /*
- * The caller holds the lock, which is released while waiting. The first call sets the deadline of
- * the lead.
+ * Waits for a change, or for the end of the lead. The caller holds the lock, which is released
+ * while waiting. The first call sets the deadline of the lead.
  */
 static void await_change(struct vcpus *v)
 {
@@ -311,7 +313,8 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 }
 
 /*
- * The caller holds the lock. immediate_exit stops a thread that is just about to enter the guest.
+ * The caller holds the lock. immediate_exit stops a thread that is about to enter the guest, which
+ * the signal alone would miss.
  */
 static void request_stop(struct vcpus *v)
 {
@@ -434,8 +437,8 @@ void vcpus_unhold(struct vcpus *v)
 #define NOTED(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
 /*
- * Returns the time since `tsc`. Derives the rate of the TSC from the progress of TSC and clock
- * since the start.
+ * Returns the nanoseconds since the TSC had the value `tsc`. Derives the rate of the TSC from its
+ * progress, and that of the clock, since the start.
  */
 static uint64_t ns_since(const struct vcpus *v, uint64_t tsc)
 {

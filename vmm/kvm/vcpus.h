@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The vCPU threads. They are created and parked with the blank VM and run between vcpus_run and
- * vcpus_pause. All functions except vcpus_halt are for the loop's thread.
+ * The vCPU threads. They are created, and parked, with the blank VM; they run between vcpus_run and
+ * vcpus_pause. All functions except vcpus_halt and vcpus_follow are for the loop's thread.
  */
 #ifndef RAMET_VMM_KVM_VCPUS_H
 #define RAMET_VMM_KVM_VCPUS_H
@@ -21,11 +21,14 @@ struct vcpus_ops {
 	int (*on_start)(void *arg, struct err *e);
 	/* Called on each thread before it runs its vCPU for the first time. */
 	void (*on_first_run)(void *arg, unsigned vcpu);
-	/* Called when KVM_RUN returned with an exit to serve (error 0), or failed with -errno. */
+	/*
+	 * Called when KVM_RUN returned with an exit to serve (`error` is 0), or failed (`error` is
+	 * -errno, but never -EINTR or -EAGAIN).
+	 */
 	void (*on_exit)(void *arg, unsigned vcpu, struct kvm_run *run, int error);
 };
 
-/* `vm`, `ops` and `arg` must outlive the threads. */
+/* Starts a parked thread for each vCPU. `vm`, `ops` and `arg` must outlive the threads. */
 int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops, void *arg,
 	      struct err *e);
 void vcpus_free(struct vcpus *v);
@@ -40,7 +43,7 @@ struct vcpus_job {
 	int (*last)(void *arg, struct err *e);
 };
 void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg);
-/* Waits until all are prepared. Returns the first failure. */
+/* Waits until all are prepared. Returns 0 or the first failure. */
 int vcpus_prepared(struct vcpus *v, struct err *e);
 
 /*
@@ -53,9 +56,9 @@ void vcpus_lead(struct vcpus *v);
 void vcpus_follow(struct vcpus *v);
 
 void vcpus_run(struct vcpus *v);
-/* Returns when every vCPU is parked and has completed its last exit. */
+/* Stops the vCPUs. Returns when each is parked and has completed its last exit. */
 void vcpus_pause(struct vcpus *v);
-/* Makes all vCPUs park soon. For use in on_exit. */
+/* Makes all vCPUs park soon, without waiting for them. on_exit may call it. */
 void vcpus_halt(struct vcpus *v);
 
 /*

@@ -60,14 +60,16 @@ static int ask_sizes(struct kvm_host *h, struct err *e)
 	int vcpus = ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_MAX_VCPUS);
 
 	if (run < (int)sizeof(struct kvm_run))
-		return err_say(e, ENOTSUP, "KVM_GET_VCPU_MMAP_SIZE returned %d bytes", run);
+		return err_say(e, ENOTSUP,
+			       "KVM_GET_VCPU_MMAP_SIZE returned %d, at least %zu is needed", run,
+			       sizeof(struct kvm_run));
 	h->run_bytes = run;
 	h->xsave_bytes =
 		xsave > (int)sizeof(struct kvm_xsave) ? (size_t)xsave : sizeof(struct kvm_xsave);
 	if (h->xsave_bytes > KVM_XSAVE_MAX)
 		return err_say(e, ENOTSUP, "a vCPU's extended state has %zu bytes, the limit is %d",
 			       h->xsave_bytes, KVM_XSAVE_MAX);
-	/* 4 is the value that the interface documents */
+	/* 4: the default that KVM's documentation gives */
 	h->vcpus_max = vcpus > 0 ? (unsigned)vcpus : 4;
 	return 0;
 }
@@ -99,7 +101,10 @@ static int create_vm(int kvm_fd, struct err *e)
 {
 	int fd;
 
-	/* A signal makes it fail with EINTR while the kernel waits for its own threads. */
+	/*
+	 * KVM_CREATE_VM fails with EINTR if a signal arrives while the kernel waits for its own
+	 * threads.
+	 */
 	do {
 		fd = ioctl(kvm_fd, KVM_CREATE_VM, 0);
 	} while (fd < 0 && errno == EINTR);
@@ -108,7 +113,10 @@ static int create_vm(int kvm_fd, struct err *e)
 
 static int create_chips(int fd, struct err *e)
 {
-	/* Kernels read port 0x61 when they calibrate clocks with the timer. */
+	/*
+	 * Lets KVM serve port 0x61, which guest kernels read when they calibrate clocks with the
+	 * timer.
+	 */
 	struct kvm_pit_config pit = {.flags = KVM_PIT_SPEAKER_DUMMY};
 	uint64_t identity = IDENTITY_MAP_ADDR;
 
@@ -161,7 +169,7 @@ static int create_vcpu(struct kvm_vm *vm, unsigned i, struct err *e)
 	c->run = mmap(NULL, vm->host->run_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
 	if (c->run == MAP_FAILED) {
 		c->run = NULL;
-		return err_set(e, errno, "map what vCPU %u shares with the kernel", i);
+		return err_set(e, errno, "map the kvm_run area of vCPU %u", i);
 	}
 	khz = ioctl(c->fd, KVM_GET_TSC_KHZ, 0);
 	c->tsc_khz = khz > 0 ? (uint32_t)khz : 0;
@@ -192,7 +200,7 @@ int kvm_vm_new(struct kvm_vm **out, const struct kvm_host *h, unsigned nvcpus, c
 	int r;
 
 	if (!nvcpus || nvcpus > KVM_VCPUS_MAX || nvcpus > h->vcpus_max)
-		return err_say(e, EINVAL, "%u vCPUs: this host's KVM takes 1 to %u", nvcpus,
+		return err_say(e, EINVAL, "%u vCPUs: this host's KVM supports 1 to %u", nvcpus,
 			       h->vcpus_max < KVM_VCPUS_MAX ? h->vcpus_max : KVM_VCPUS_MAX);
 	vm = calloc(1, sizeof(*vm));
 	if (!vm)

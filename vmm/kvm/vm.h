@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A KVM VM: interrupt chips, timer, memory slots and vCPUs. All of it is created with the blank VM,
- * since creating it later costs milliseconds. The code knows no threads and no devices: a VM
- * process may have more than one KVM VM over time.
+ * since creating it later costs milliseconds. This code does not depend on threads and devices, so
+ * that a VM process can replace its KVM VM.
  */
 #ifndef RAMET_VMM_KVM_VM_H
 #define RAMET_VMM_KVM_VM_H
@@ -47,12 +47,15 @@ struct kvm_vm {
 
 int kvm_host_init(struct kvm_host *h, int kvm_fd, struct err *e);
 
-/* `mem` may still be PROT_NONE. It must outlive the VM. */
+/*
+ * Creates a VM with memory slots over `mem`, which may still be PROT_NONE. `h` and `mem` must
+ * outlive the VM.
+ */
 int kvm_vm_new(struct kvm_vm **out, const struct kvm_host *h, unsigned nvcpus, const struct gm *mem,
 	       struct err *e);
 void kvm_vm_free(struct kvm_vm *vm);
 
-/* Sets the leaves, before the vCPU's first run. */
+/* Sets the CPUID leaves. Call it before the vCPU's first run. */
 int kvm_vcpu_set_cpuid(struct kvm_vcpu *c, const struct cpuid_list *cpuid, struct err *e);
 /* Calls KVM_RUN once. Returns 0 or -errno (-EINTR: a signal arrived, or immediate_exit was set). */
 int kvm_vcpu_run(struct kvm_vcpu *c);

@@ -19,10 +19,10 @@
 #define E820_RESERVED 2
 
 /*
- * reboot=k: port 0x64, which the VMM serves. no_timer_check: skips a test of the timer's interrupt,
- * which takes long when each port access is an exit. tsc=reliable: no watchdog for the TSC.
- * io_delay=none: skips pauses between accesses, which old chips needed and which would be exits
- * here.
+ * reboot=k: reboots through port 0x64, which the VMM serves. no_timer_check: skips a test of the
+ * timer's interrupt, which takes long when each port access is an exit. tsc=reliable: no watchdog
+ * for the TSC. io_delay=none: skips pauses between accesses, which old chips needed and which would
+ * be exits here.
  */
 #define MACHINE_CMDLINE "reboot=k no_timer_check tsc=reliable io_delay=none"
 
@@ -88,7 +88,10 @@ static void fill_memory_map(struct boot_params *bp, const struct gm *m)
 		add_range(bp, GM_HIGH_START, GM_HIGH_START + m->bytes - low_end, E820_USABLE);
 }
 
-/* Loads it as high as possible below the hole, clear of the area into which the kernel grows. */
+/*
+ * Loads the initramfs as high as possible below the hole, away from the area into which the kernel
+ * grows.
+ */
 static int load_initrd(const struct gm *m, int fd, uint64_t kernel_end, struct boot_params *bp,
 		       struct err *e)
 {

@@ -30,8 +30,8 @@ struct boot_device {
 int elf_load(const struct gm *m, int fd, uint64_t *entry, uint64_t *end, struct err *e);
 
 /*
- * Writes the kernel's command line to out[CMDLINE_SIZE]: first what this machine needs, then
- * `client`, whose options therefore win.
+ * Writes the kernel's command line to out[CMDLINE_SIZE]: first what this machine needs, then the
+ * options in `client`, which therefore win.
  */
 int boot_cmdline(char *out, const char *client, const struct boot_device *devices, unsigned count,
 		 struct err *e);

@@ -8,7 +8,7 @@
 
 struct cpuid_build {
 	struct cpuid_list *out;
-	unsigned index, count; /* of this vCPU; of vCPUs */
+	unsigned index, count; /* index of this vCPU, number of vCPUs */
 	unsigned id_bits;      /* bits of an APIC id that identify the core */
 	bool amd;
 	uint32_t max_leaf;
@@ -72,8 +72,8 @@ static bool leaf_xsave(struct kvm_cpuid_entry2 *l)
 static void leaf_kvm(struct kvm_cpuid_entry2 *l)
 {
 	/*
-	 * No paravirtual page faults (they are not part of a snapshot), and no registers of the old
-	 * KVM clock, which are older numbers of the same clock.
+	 * No paravirtual page faults and no migration control (a snapshot does not carry their
+	 * state), and no old KVM clock, which is the same clock with other register numbers.
 	 */
 	l->eax &= ~(BIT(0) | BIT(4) | BIT(10) | BIT(14) | BIT(17));
 }

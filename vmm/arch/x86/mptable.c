@@ -31,7 +31,7 @@ static void put_cpu(struct wire *w, unsigned apic_id)
 	wire_put_u8(w, ENTRY_CPU);
 	wire_put_u8(w, (uint8_t)apic_id);
 	wire_put_u8(w, 0x14);			  /* version of an integrated APIC */
-	wire_put_u8(w, apic_id == 0 ? 0x3 : 0x1); /* enabled; 2: boot processor */
+	wire_put_u8(w, apic_id == 0 ? 0x3 : 0x1); /* enabled; bit 1: the boot processor */
 	wire_put_u32(w, 0x600);			  /* family 6 */
 	wire_put_u32(w, 0x201);			  /* has an FPU and an APIC */
 	wire_put_u64(w, 0);

@@ -66,7 +66,8 @@ static void set_lvt(struct kvm_lapic_state *lapic, unsigned reg, uint32_t value)
 void boot_vcpu_state(struct vcpu_state *s, unsigned index, uint64_t entry)
 {
 	/*
-	 * As firmware leaves it: the PICs reach the CPU through LINT0 until the kernel changes it.
+	 * Sets the local APIC as firmware does: the PICs reach the CPU through LINT0 until the
+	 * kernel changes it.
 	 */
 	set_lvt(&s->lapic, LAPIC_LINT0, LVT_EXTINT);
 	set_lvt(&s->lapic, LAPIC_LINT1, LVT_NMI);
