@@ -120,8 +120,8 @@ static void encode_header(uint8_t block[HEADER_BYTES], const struct layer_stack 
 /* --- sealed layers --- */
 
 /*
- * True for a size that the disk may have had. A disk grows by whole pages of the bitmap, so no bits
- * behind its old end are read.
+ * True for a size that the disk has or had. An earlier size fills whole pages of the bitmap, so no
+ * bits behind the old end are read.
  */
 static bool is_part(const struct layer_stack *s, uint64_t disk_bytes)
 {
@@ -187,7 +187,7 @@ static int read_header(int fd, uint8_t block[HEADER_BYTES], struct err *e)
 }
 
 /*
- * Finds the next data [*data, *hole) of the file from `at` on. Returns the whole range when the
+ * Finds the next data [*data, *hole) of the file from `at` on. They are the whole range when the
  * file system can't tell.
  */
 static void next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_t *hole)
@@ -196,15 +196,17 @@ static void next_data(int fd, uint64_t at, uint64_t end, uint64_t *data, uint64_
 
 	*data = found < 0 ? (errno == ENXIO ? end : at) : (uint64_t)found / PAGE * PAGE;
 	found = *data < end ? lseek(fd, (off_t)*data, SEEK_HOLE) : -1;
-	/* Never before *data: if the file has changed meanwhile, the checksum shows it. */
+	/*
+	 * *hole must be after *data. If the file has changed meanwhile, the checksum will be wrong.
+	 */
 	*hole = found <= (off_t)*data ? end : ((uint64_t)found + PAGE - 1) / PAGE * PAGE;
 	*data = min_u64(*data, end);
 	*hole = min_u64(*hole, end);
 }
 
 /*
- * Computes the checksum of a mapped bitmap. Skips holes, which most of it is: reading them would
- * put pages of zeros into memory.
+ * Computes the checksum of a mapped bitmap. Skips holes, which make up most of it: reading them
+ * would put pages of zeros into memory.
  */
 static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 {
@@ -219,7 +221,7 @@ static uint32_t crc_of_mapped(const struct layer *l, int fd, uint32_t crc)
 	return crc;
 }
 
-/* Maps the bitmap of a layer, followed by zeros for what the disk has grown by since. */
+/* Maps the bitmap of a layer, followed by zeros for the part by which the disk has grown since. */
 static int map_bits(const struct layer_stack *s, int fd, struct layer *l, struct err *e)
 {
 	uint64_t own = l->data_offset - HEADER_BYTES;
@@ -323,7 +325,7 @@ static int make_identity(struct layer *l, uint64_t parent, struct err *e)
 	return 0;
 }
 
-/* Makes the empty file at fd the writable layer `l`. On failure l is empty. */
+/* Formats the empty file `fd` as the writable layer `l`. On failure `l` is empty. */
 static int format(const struct layer_stack *s, int fd, uint64_t parent, struct layer *l,
 		  struct err *e)
 {
@@ -344,7 +346,7 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 	 * short.
 	 */
 	if (rc == 0 && ftruncate(fd, (off_t)(l->data_offset + s->disk_bytes)) < 0)
-		rc = err_set(e, errno, "size the writable disk layer");
+		rc = err_set(e, errno, "set the size of the writable disk layer");
 	if (rc < 0) {
 		drop_layer(s, l);
 		return rc;
@@ -625,7 +627,7 @@ void layer_written(struct layer_stack *s, uint64_t at, uint64_t len)
 
 /* --- copy-up --- */
 
-/* Minimum number of layers per copy-up, since each one copies clusters into one more file. */
+/* Minimum number of layers per copy-up, since every copy-up copies clusters once more. */
 #define COPY_UP_LAYERS_MIN 16
 
 static uint64_t held(const struct layer_stack *s, struct layer *l)
@@ -641,7 +643,8 @@ static uint64_t held(const struct layer_stack *s, struct layer *l)
 }
 
 /*
- * Chooses layers from the top down, as long as a layer is not bigger than those above it together.
+ * Returns the index of the lowest layer to copy up. Takes at least COPY_UP_LAYERS_MIN layers from
+ * the top, then more as long as the next is not bigger than those above it together.
  */
 static unsigned choose_lowest(struct layer_stack *s)
 {

@@ -76,7 +76,7 @@ void layer_copy_up_stop(struct layer_stack *s);
 uint64_t layer_disk_bytes(const struct layer_stack *s);
 /* Returns the storage that the writable layer's file uses, in bytes. */
 uint64_t layer_writable_bytes(const struct layer_stack *s);
-/* Returns the file of guest writes, for fdatasync. */
+/* Returns the descriptor of the writable layer's file, for fdatasync. */
 int layer_writable_fd(const struct layer_stack *s);
 
 /* A contiguous extent: `len` bytes at `offset` of `fd`, or zeros when fd is -1. */
@@ -101,9 +101,9 @@ enum layer_how { LAYER_WRITE, LAYER_COPY };
 enum layer_how layer_write_map(const struct layer_stack *s, uint64_t at, uint64_t len,
 			       struct layer_extent *extent);
 /*
- * Marks disk range [at, at + len), which layer_write_map returned, as stored in the writable layer:
- * reads now find it there. Also for a range in which a hole was punched, which reads as zeros.
- * Partially covered clusters must be in the layer already.
+ * Marks disk range [at, at + len) as stored in the writable layer, where layer_write_map placed it:
+ * reads now find it there. Call it also after a hole was punched there, which reads as zeros.
+ * Clusters that the range covers only in part must be in the layer already.
  */
 void layer_written(struct layer_stack *s, uint64_t at, uint64_t len);
 

@@ -60,8 +60,8 @@ int bus_add(struct bus *b, enum bus_space space, uint64_t addr, uint64_t len,
 }
 
 /*
- * Returns the range that contains the whole access. An access across the edge of a range has no
- * handler.
+ * Returns the range that contains the whole access, or NULL. An access across the edge of a range
+ * has no handler.
  */
 static const struct range *find(const struct bus *b, enum bus_space space, uint64_t addr,
 				uint32_t len)

@@ -79,7 +79,8 @@ void event_loop_stop(struct event_loop *l)
 }
 
 /*
- * Returns the milliseconds until the first timer is due, rounded up so that it never fires early.
+ * Returns the timeout for epoll_wait: `timeout_ms` (-1: none), or the milliseconds until the first
+ * timer is due if they are fewer. Rounded up, so that a timer never fires early.
  */
 static int timeout_to_first(const struct event_loop *l, int timeout_ms)
 {

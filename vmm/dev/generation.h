@@ -12,7 +12,7 @@
 
 struct generation;
 
-/* Called on a vCPU thread when the guest wrote `who`, one of PLATFORM_GENERATION_*. */
+/* Called on a vCPU thread when `who`, one of PLATFORM_GENERATION_*, has made itself unique. */
 typedef void generation_fn(void *arg, unsigned who);
 
 int generation_new(struct generation **out, struct bus *bus, generation_fn *on_unique, void *arg,

@@ -39,7 +39,9 @@ static void f_u32(struct fields *f, uint32_t *v)
 		wire_put_u32(f->w, *v);
 }
 
-/* KVM's __u64 is unsigned long long, uint64_t is unsigned long. */
+/*
+ * `v` points to a uint64_t or to KVM's __u64, which is unsigned long long instead of unsigned long.
+ */
 static void f_u64(struct fields *f, void *v)
 {
 	uint64_t n;
@@ -60,7 +62,7 @@ static void f_bytes(struct fields *f, void *p, size_t len)
 		wire_put_bytes(f->w, p, len);
 }
 
-/* The number of items that follow, at most `max`. */
+/* A field with the number of items that follow. A number above `max` is an error. */
 static void f_count(struct fields *f, uint32_t *n, uint32_t max)
 {
 	f_u32(f, n);

@@ -70,8 +70,9 @@ static int check_header(const void *file, size_t size, uint32_t *out, struct err
 			       "the state file has version %u, this build supports %u to %u",
 			       version, IMAGE_STATE_VERSION_MIN, IMAGE_STATE_VERSION);
 	if (bytes != size - HEADER_BYTES)
-		return err_say(e, EINVAL, "the state file should have %u bytes, but has %zu", bytes,
-			       size - HEADER_BYTES);
+		return err_say(e, EINVAL,
+			       "the body of the state file should have %u bytes, but has %zu",
+			       bytes, size - HEADER_BYTES);
 	if (crc32c(0, (const uint8_t *)file + HEADER_BYTES, bytes) != crc)
 		return err_say(e, EILSEQ, "the state file is damaged: wrong checksum");
 	*out = version;
@@ -123,7 +124,9 @@ static int expect(struct state_file *img, uint32_t id, uint32_t version, const c
 	return 0;
 }
 
-/* If every known section exists and the count is right, none is unknown or duplicate. */
+/*
+ * Checks that every known section exists. If the count is right too, none is unknown or duplicate.
+ */
 static int check_sections(struct state_file *img, unsigned ndevices, struct err *e)
 {
 	bool has_generation = img->version >= 3;

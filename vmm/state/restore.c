@@ -61,7 +61,10 @@ static int check_shape(const struct state_parts *p, const struct state_file *img
 		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
 }
 
-/* Snapshots before version 3 have no generation: nothing in their guests promised anything. */
+/*
+ * Snapshots before version 3 have no generation: no part of their guests has promised to make
+ * itself unique.
+ */
 static int read_generation(struct state_restore *s, struct err *e)
 {
 	struct state_section *section = state_find(&s->img, STATE_GENERATION);
@@ -160,7 +163,10 @@ static bool notifies_kernel(const struct state_restore *s)
 	return generation_promised(s->parts.generation) & PLATFORM_GENERATION_KERNEL;
 }
 
-/* Raises the interrupt when the chips are set and no vCPU runs yet, so that it comes first. */
+/*
+ * Sets the chips, then raises the generation interrupt. No vCPU runs yet, so the guest handles it
+ * first.
+ */
 static int set_chips(void *arg, struct err *e)
 {
 	struct state_restore *s = arg;
@@ -175,8 +181,10 @@ void state_start_vcpus(struct state_restore *s)
 {
 	static const struct vcpus_job job = {.each = set_vcpu, .last = set_chips};
 
-	/* Other vCPUs could draw random numbers before the first one has reseeded the generator.
-	 * On a busy host they still can: it leads for a bounded time. */
+	/*
+	 * vCPU 0 leads, or the others could draw random numbers before it has reseeded the
+	 * generator. On a busy host they still can, since it leads for a limited time.
+	 */
 	if (notifies_kernel(s))
 		vcpus_lead(s->parts.vcpus);
 	vcpus_prepare(s->parts.vcpus, &job, s);

@@ -54,7 +54,7 @@ void state_capture_free(struct state_capture *s);
 /*
  * Restores in steps that overlap. open reads the state file. start_vcpus sets the vCPUs and chips
  * on the vCPU threads, once memory is in place (vcpus_prepared waits for them); set_devices sets
- * the rest meanwhile. Call close after vcpus_prepared, or when start_vcpus was not called.
+ * the rest meanwhile. Call close last; if start_vcpus was called, only after vcpus_prepared.
  */
 struct state_restore;
 int state_open(struct state_restore **out, const struct state_parts *p, int fd, struct err *e);
@@ -92,7 +92,10 @@ int64_t state_finish(struct wire *w, struct err *e);
  */
 int state_parse(struct state_file *out, const void *file, size_t size, unsigned ndevices,
 		struct err *e);
-/* Never NULL for an id that state_parse has checked. */
+/*
+ * Returns a section of a parsed file, or NULL. Only STATE_GENERATION may be missing (before version
+ * 3).
+ */
 struct state_section *state_find(struct state_file *img, uint32_t id);
 
 /* --- Field lists (fields.c), which serve both directions --- */
