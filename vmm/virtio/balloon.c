@@ -7,11 +7,12 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "vmm/virtio/device.h"
 
-/* Drivers give no number to a queue whose feature was not offered; 5.5.2 numbers all queues. */
+/* As drivers number them: they skip queues whose feature was not offered, unlike 5.5.2. */
 enum { QUEUE_INFLATE, QUEUE_DEFLATE, QUEUE_REPORTING, QUEUES };
 
 #define QUEUE_SIZE  128
@@ -25,9 +26,9 @@ struct balloon {
 	vio_discard *discard;
 	void *arg;
 	bool failed;   /* a discard failed, and was logged */
-	bool reported; /* a chain is in progress: */
-	unsigned at;   /* in this buffer of it, */
-	uint64_t done; /* this many bytes are done */
+	bool reported; /* a report is in progress, in `chain` */
+	unsigned at;   /* index of its current buffer */
+	uint64_t done; /* bytes of that buffer that are done */
 	struct vq_chain chain;
 };
 
@@ -47,7 +48,8 @@ static void give_back(struct balloon *b, const uint8_t *p, uint64_t bytes)
 
 	if (r && !b->failed) {
 		b->failed = true;
-		log_warn("balloon: can't discard free pages: error %d (logged once)", -r);
+		log_warn("balloon: can't free pages that the guest does not use: %s (logged once)",
+			 strerror(-r));
 	}
 }
 
@@ -93,7 +95,7 @@ static bool next_report(struct balloon *b)
 	return true;
 }
 
-/* The guest waits for each chain: it does not use the pages meanwhile. */
+/* Frees reported pages. The guest does not use them until it gets their chain back. */
 static void take_reports(struct balloon *b)
 {
 	struct vio_dev *d = &b->dev;
@@ -141,7 +143,9 @@ static void balloon_reset(struct vio_dev *d)
 	self(d)->reported = false;
 }
 
-/* A chain in progress starts again later. Nobody has used its pages, since it was not answered. */
+/*
+ * Puts a chain in progress back, to start it again later. The guest does not use its pages before.
+ */
 static bool balloon_drain(struct vio_dev *d)
 {
 	struct balloon *b = self(d);

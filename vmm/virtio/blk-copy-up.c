@@ -17,8 +17,8 @@
 #define COPY_UP_BYTES	  (64u << 10)
 
 /*
- * Copying starts in the background above SEALED_MANY layers, and before the device is quiesced (a
- * fork would add a layer) when their number is close to the maximum.
+ * Copying starts in the background above SEALED_MANY layers. Above SEALED_URGENT, it also runs
+ * while the device is being drained, since a fork would add a layer.
  */
 #define SEALED_MANY   32
 #define SEALED_URGENT (LAYER_SEALED_MAX - 10)
@@ -61,7 +61,8 @@ void blk_on_copied_up(struct blk *b, int error)
 {
 	b->copying_up = false;
 	if (error) {
-		log_warn("disk: can't copy layers up, the chain stays long: %s", strerror(-error));
+		log_warn("disk: can't copy layers up, so the chain stays long: %s",
+			 strerror(-error));
 		layer_copy_up_stop(b->disk);
 	} else if (is_urgent(b)) {
 		start_chunk(b);

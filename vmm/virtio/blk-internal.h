@@ -6,9 +6,9 @@
  *
  * A request is a small state machine with one operation in the ring at a time: a step finds its
  * next bytes and submits them, a completion moves on. Requests whose clusters overlap run one after
- * the other if one of them writes. This alone makes the partial write of a cluster (read it, merge,
- * write it, then mark it as present in the layer) correct against everything that runs at the same
- * time.
+ * the other if one of them writes. This rule alone makes the partial write of a cluster (read it,
+ * merge, write it, then mark it as present in the layer) correct against everything that runs at
+ * the same time.
  */
 #ifndef RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 #define RAMET_VMM_VIRTIO_BLK_INTERNAL_H
@@ -28,8 +28,8 @@
 #define F_FLUSH	   (1ull << 9)
 
 /*
- * Cost of one flush or hole in operations per second: it makes the host write its journal, for
- * which the disks of all other VMs wait.
+ * Cost of one flush or hole, in operations of the rate limit: it makes the host write its journal,
+ * for which the disks of all other VMs wait.
  */
 #define BLK_SYNC_OPS 20u
 
@@ -73,7 +73,7 @@ struct blk_request {
 	uint8_t *status;    /* in guest memory; NULL: nobody waits for an answer */
 	uint64_t from, end; /* range of the disk in bytes */
 	uint64_t at;	    /* done up to here */
-	uint64_t op_bytes;  /* in the ring */
+	uint64_t op_bytes;  /* bytes of the operation in the ring */
 	uint64_t copied;    /* bytes of the cluster in bounce that were read or written */
 	uint8_t *bounce;    /* one cluster, while a partial write copies it */
 	unsigned niov;
@@ -109,14 +109,17 @@ static inline struct blk *blk_self(const struct vio_dev *d)
 /* Defined in blk-steps.c, indexed by virtio request type. */
 extern const struct blk_kind blk_kinds[];
 /*
- * True when the operation failed because the file does not support holes, and zeros can be written
- * instead.
+ * True when the operation failed because the file does not support holes. The request does without
+ * them when its step is repeated.
  */
 bool blk_punch_refused(struct blk_request *r, int res);
 
 extern const struct blk_kind blk_copy_up_kind;
 
-/* blk-copy-up.c: continues to shorten the chain of layers, when it is time to. */
+/*
+ * blk-copy-up.c. blk_copy_up_more begins or continues an urgent copy-up while the device is
+ * quiesced; blk_on_copied_up is called when a chunk was copied (error 0) or failed (-errno).
+ */
 void blk_copy_up_more(struct blk *b);
 void blk_on_copied_up(struct blk *b, int error);
 void blk_init_copy_up(struct blk *b);
@@ -128,7 +131,7 @@ bool blk_has_request(const struct blk *b);
 struct blk_request *blk_get_request(struct blk *b);
 void blk_start(struct blk *b, struct blk_request *r);
 void blk_answer(struct blk *b, uint16_t head, uint8_t *status, uint8_t value, uint64_t written);
-/* Submits what was started to the kernel. Call it in every turn that may have started something. */
+/* Submits prepared operations to the kernel. Call it in every turn that may have prepared some. */
 void blk_submit(struct blk *b);
 /* Processes all completions. */
 void blk_reap(struct blk *b);
@@ -139,9 +142,9 @@ void blk_retry_held(struct blk *b, enum hold reason);
  * then set. Never true while the device is being drained, which must not wait for the limit.
  */
 bool blk_is_limited(struct blk *b);
-/* Takes the cost of an operation from the rate limits. */
+/* Charges an operation to the rate limits, unless it belongs to a copy-up. */
 void blk_charge(struct blk *b, const struct blk_request *r, uint64_t bytes, unsigned ops);
-/* The driver is gone: none of its requests is answered any more. */
+/* Call it when the driver is gone: none of its requests is answered any more. */
 void blk_forget_requests(struct blk *b);
 /* Waits until the kernel has no operation left. */
 void blk_await_requests(struct blk *b);

@@ -150,8 +150,8 @@ static void wait_for_space(struct blk *b, struct blk_request *r)
 }
 
 /*
- * A held request has no operation in the ring. It is on the list of running requests and moved on
- * by us.
+ * Calls `move` for each request held for `reason`. A held request is running but has no operation
+ * in the ring, so no completion moves it on.
  */
 static void each_held(struct blk *b, enum hold reason,
 		      void (*move)(struct blk *b, struct blk_request *r))

@@ -132,7 +132,7 @@ static int copy_write_step(struct blk *b, struct blk_request *r)
 	uint64_t cluster = r->at - r->at % CLUSTER;
 	struct layer_extent extent;
 
-	/* For a whole cluster, the answer is always its offset in the writable layer. */
+	/* For a whole cluster, this always returns its place in the writable layer. */
 	layer_write_map(b->disk, cluster, CLUSTER, &extent);
 	return submit_copy(b, r, extent.fd, extent.offset + r->copied, CLUSTER - r->copied, true);
 }

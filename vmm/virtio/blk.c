@@ -46,7 +46,10 @@ static bool range_ok(const struct blk *b, uint64_t sector, uint64_t sectors)
 	return sector <= all && sectors <= all - sector;
 }
 
-/* A discard or write-zeroes request carries its range as data (5.2.6). */
+/*
+ * Reads the range of a discard or write-zeroes request, which is its data (5.2.6). Returns a
+ * status.
+ */
 static uint8_t read_range(const struct vq_chain *c, struct wanted *w)
 {
 	uint8_t raw[RANGE_BYTES];
@@ -204,7 +207,10 @@ static void on_enospc(void *arg)
 	vio_leave(&b->dev);
 }
 
-/* While the device is quiesced, the rate limit holds nothing; the queue is checked afterwards. */
+/*
+ * Does nothing while the device is quiesced: the rate limit holds no request then, and none is
+ * taken.
+ */
 static void on_limited(void *arg)
 {
 	struct blk *b = arg;
@@ -279,7 +285,8 @@ static int blk_restore(struct vio_dev *d, struct wire *r, struct err *e)
 	uint64_t had = wire_get_u64(r), has = b->disk ? layer_disk_bytes(b->disk) : 0;
 
 	if (!r->bad && had > has)
-		return err_say(e, EINVAL, "saved with a disk of %llu bytes, restored with %llu",
+		return err_say(e, EINVAL,
+			       "the snapshot has a disk of %llu bytes, this VM only %llu",
 			       (unsigned long long)had, (unsigned long long)has);
 	b->grown = !r->bad && had < has;
 	return 0;
@@ -300,8 +307,8 @@ static void blk_inspect(const struct vio_dev *d, struct report *r)
 		   "  %u requests run, %u wait for others, %u operations in the ring, %u wait for "
 		   "room on the host's disk%s%s; read %llu bytes, written %llu\n",
 		   list_count(&b->running), list_count(&b->waiting), b->in_ring, b->nenospc,
-		   b->limited.due_ns ? ", the VM used more than it may each second" : "",
-		   b->copying_up ? ", layers are merged" : "",
+		   b->limited.due_ns ? ", the rate limit is exceeded" : "",
+		   b->copying_up ? ", layers are being copied up" : "",
 		   (unsigned long long)b->stats.read_bytes,
 		   (unsigned long long)b->stats.write_bytes);
 }

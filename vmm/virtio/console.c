@@ -19,7 +19,7 @@ enum { QUEUE_RX, QUEUE_TX, QUEUES };
 
 #define QUEUE_SIZE  64
 #define LINE_BYTES  1000   /* an escaped line, below PIPE_BUF: a write never blocks half-way */
-#define CHAIN_BYTES 65536u /* of a buffer chain that are used; the rest counts as dropped */
+#define CHAIN_BYTES 65536u /* bytes used of one buffer chain; the rest counts as dropped */
 #define TURN_BYTES  (4 * CHAIN_BYTES)
 #define BURST_S	    64 /* seconds of output that a burst may contain */
 /* Maximum of the guest's output in the log. When the log is full, it is truncated. */

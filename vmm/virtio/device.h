@@ -28,13 +28,13 @@ struct vio_dev;
 struct vio_ops {
 	uint32_t id; /* virtio device id, v1.2 section 5 */
 	unsigned queues;
-	uint16_t queue_size; /* maximum of any queue, also in a snapshot */
-	/* Maximum of each queue that is advertised to a driver; 0: queue_size. */
+	uint16_t queue_size; /* maximum size of any queue, also of one in a snapshot */
+	/* Maximum size of each queue as advertised to a driver; 0: queue_size. */
 	uint16_t advertised_size[VIO_QUEUES_MAX];
 	uint64_t (*features)(const struct vio_dev *d); /* device bits; VERSION_1 is added */
 	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
 	int (*activate)(struct vio_dev *d, struct err *e); /* on DRIVER_OK; may be NULL */
-	/* The driver's queues are gone: requests in flight must not be answered. */
+	/* Called when the driver's queues are gone: requests in flight must not be answered. */
 	void (*reset)(struct vio_dev *d);
 	void (*on_kick)(struct vio_dev *d, unsigned queue);
 	/*
@@ -89,16 +89,19 @@ void vio_leave(struct vio_dev *d);
  * once. Returns -EPROTO so that a handler can `return vio_guest_fault(...)`.
  */
 int vio_guest_fault(struct vio_dev *d, const char *what);
-/* Device config changed; notifies the driver. */
+/* Notifies the driver that the device's config has changed. */
 void vio_config_changed(struct vio_dev *d);
 /*
  * Notifies the driver of used buffers in `queue`: raises the interrupt unless the driver suppressed
  * it.
  */
 void vio_notify(struct vio_dev *d, unsigned queue);
-/* vq_pop for an active device. A protocol error is handled here and counts as an empty queue. */
+/*
+ * Takes the next chain (vq_pop). Returns false when there is none, when the device is quiesced or
+ * not active, and after a protocol error, which is reported by vio_guest_fault.
+ */
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
-/* Calls on_kick again in a later turn, so that other devices get theirs. */
+/* Calls on_kick again in a later turn, so that other devices get their turns. */
 void vio_rekick(struct vio_dev *d, unsigned queue);
 /* Reports that a device whose drain returned false has no I/O in flight any more. */
 void vio_drained(struct vio_dev *d);
@@ -132,14 +135,14 @@ void vio_mmio_resumed(struct vio_mmio *m);
 /* Adds the state of the transport, the queues and the device, for people. */
 void vio_mmio_inspect(struct vio_mmio *m, struct report *r);
 
-/* Constructors. Each owns its arguments once it has succeeded. */
+/* Constructors. On success the device owns the disk or descriptor that it was given. */
 struct layer_stack; /* backend/layer.h */
 int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
 		struct layer_stack *disk, struct err *e);
 int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, struct err *e);
 /*
- * Logs the lines that the guest writes to `log_fd`, at most `bytes_per_s` on average; the rest is
- * counted as dropped.
+ * Writes the guest's output to the log `log_fd`, line by line, at most `bytes_per_s` on average;
+ * the rest is dropped and counted.
  */
 int vio_console_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int log_fd,
 		    uint64_t bytes_per_s, struct err *e);
@@ -177,7 +180,8 @@ struct vio_net_stats vio_net_stats(const struct vio_dev *d);
  * Connects the host to a guest port and joins the connection to `stream_fd` (a non-blocking stream
  * socket, owned by the device from here on). `done` is called once, on the loop's thread and
  * without locks, perhaps before this returns, with 0, -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET (the
- * guest's driver went away, or the device is freed), or -EMFILE (too many connections).
+ * guest's driver or the socket's other end went away, or the device is freed), -EMFILE (too many
+ * connections) or -ENOMEM.
  */
 typedef void vio_vsock_done(void *arg, int result);
 void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,
@@ -216,7 +220,7 @@ bool vio_blk_enospc(const struct vio_dev *d);
 /* Call it after the disk was sealed: begins to shorten the chain of layers if it is long. */
 void vio_blk_sealed(struct vio_dev *d);
 
-/* Returns the disk, for sealing its writable layer and setting the next one. */
+/* Returns the disk, for sealing its writable layer and setting the next one; NULL in a blank VM. */
 struct layer_stack *vio_blk_disk(struct vio_dev *d);
 
 #endif

@@ -39,13 +39,14 @@ static void add_transport(const struct vio_mmio *m, struct report *r)
 			   m->activate_due ? "activation due" : "");
 }
 
-/* Does not wait for the lock: a vCPU holds it only for moments, unless that is what went wrong. */
+/* Does not wait for the lock: a vCPU thread that holds it for long may be what went wrong. */
 void vio_mmio_inspect(struct vio_mmio *m, struct report *r)
 {
 	struct vio_dev *d = m->dev;
 
 	if (pthread_mutex_trylock(&m->lock) != 0) {
-		report_add(r, "device %s: a vCPU has its lock\n", device_name(d->ops->id));
+		report_add(r, "device %s: not shown, since a vCPU thread holds its lock\n",
+			   device_name(d->ops->id));
 		return;
 	}
 	add_transport(m, r);

@@ -45,11 +45,14 @@ struct vio_mmio {
 	struct doorbell bell[VIO_QUEUES_MAX];
 };
 
-/* The caller holds the lock. */
+/*
+ * True when the driver may select these features. The caller of this and the next two holds the
+ * lock.
+ */
 bool mmio_features_acceptable(const struct vio_mmio *m, uint64_t features);
 /* Applies the negotiated features to a queue that is set up. */
 void mmio_negotiated(const struct vio_mmio *m, struct vq *q);
-/* Resets the device like a driver that writes 0 to the status. */
+/* Resets the device, as when a driver writes 0 to the status. */
 void mmio_reset(struct vio_mmio *m);
 
 #endif

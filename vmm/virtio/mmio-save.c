@@ -46,9 +46,10 @@ static int restore_registers(struct vio_mmio *m, struct wire *r, struct err *e)
 	uint32_t version = wire_get_u32(r), id = wire_get_u32(r);
 
 	if (version != SAVE_VERSION || id != d->ops->id)
-		return err_say(e, EINVAL,
-			       "device %u in version %u of the fields, expected %u in %u", id,
-			       version, d->ops->id, SAVE_VERSION);
+		return err_say(
+			e, EINVAL,
+			"saved fields of device %u in version %u, expected device %u in version %u",
+			id, version, d->ops->id, SAVE_VERSION);
 	m->status = wire_get_u32(r);
 	m->interrupt_status = wire_get_u32(r);
 	d->driver_features = wire_get_u64(r);

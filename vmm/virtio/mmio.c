@@ -517,7 +517,7 @@ bool vio_mmio_drain(struct vio_mmio *m)
 	return drained;
 }
 
-/* Serves the kicks that came while the device was quiesced. */
+/* Lets the device continue, and serves the kicks that came while it was quiesced. */
 static void go_on(struct vio_mmio *m)
 {
 	m->dev->quiesced = false;

@@ -86,7 +86,7 @@ static uint32_t get_address(const uint8_t *p)
 
 /* --- Requests --- */
 
-/* Returns the offset of UDP in an IPv4 frame that has it, or 0. */
+/* Returns the offset of the UDP header in an IPv4 frame, or 0 when there is none. */
 static size_t find_udp(const uint8_t *frame, size_t len)
 {
 	const uint8_t *ip = frame + NET_ETH_BYTES;
@@ -108,7 +108,7 @@ bool net_is_dhcp(const uint8_t *frame, size_t len)
 	return udp && net_get16(frame + udp + 2) == SERVER_PORT;
 }
 
-/* Checks the length of the options that are used. */
+/* Stores an option that is used. Returns false when its length is wrong. */
 static bool take_option(struct dhcp_request *r, uint8_t option, const uint8_t *value, uint8_t len)
 {
 	switch (option) {

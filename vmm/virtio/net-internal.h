@@ -81,7 +81,7 @@ struct net {
 	struct vio_net_stats stats;
 	struct vq_chain chain;
 	struct net_window window;
-	size_t answer_len; /* 0: none waits for a buffer */
+	size_t answer_len; /* 0: no answer waits for a buffer */
 	uint8_t answer[NET_ANSWER_BYTES];
 };
 
@@ -106,7 +106,7 @@ void net_queue_advertisement(struct net *n);
 
 /* Delivers the tap's frames as long as the guest has buffers for them. */
 void net_rx_pump(struct net *n);
-/* Returns buffers that were taken ahead to the driver. */
+/* Puts buffers that were taken ahead back into the driver's queue. */
 void net_rx_return(struct net *n);
 /* Forgets buffers that were taken ahead from a queue that is gone. */
 void net_rx_forget(struct net *n);
@@ -123,12 +123,12 @@ bool net_is_solicitation(const uint8_t *frame, size_t len);
 /* Makes the answer to such a frame. Returns its length, or 0 for no answer. */
 size_t net_dhcp_answer(const uint8_t *frame, size_t len, uint8_t out[NET_ANSWER_BYTES]);
 /*
- * Makes an advertisement of a router to all on the link; with a lifetime of 0, that the router is
- * gone. Returns its length.
+ * Makes an advertisement of a router to all on the link. A lifetime of 0 says that it is gone.
+ * Returns its length.
  */
 size_t net_advertisement(uint16_t lifetime_s, uint8_t out[NET_ANSWER_BYTES]);
 
-/* Internet checksum (RFC 1071) in two parts: net_sum of all parts is added, then folded. */
+/* Internet checksum (RFC 1071): add the net_sum of all parts, then fold the total. */
 uint32_t net_sum(const uint8_t *data, size_t len);
 uint16_t net_sum_fold(uint32_t sum);
 

@@ -147,8 +147,8 @@ static void give(struct net *n, uint8_t hdr[NET_HDR_BYTES], size_t bytes)
 /* --- Frames --- */
 
 /*
- * Checks a header against the negotiated features (5.1.6.4.1): the driver could not understand
- * others.
+ * True when the header uses only negotiated features (5.1.6.4.1). Clears flags that the driver does
+ * not expect.
  */
 static bool header_fits(const struct net *n, uint8_t hdr[NET_HDR_BYTES])
 {
@@ -238,7 +238,7 @@ void net_rx_pump(struct net *n)
 		else if (!take_frame(n))
 			break;
 	}
-	/* A VM that was just restored is not interrupted without need. */
+	/* vio_notify would interrupt a VM that was just restored even if nothing was delivered. */
 	if (d->vq[NET_QUEUE_RX].next_used != before)
 		vio_notify(d, NET_QUEUE_RX);
 }

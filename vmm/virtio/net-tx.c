@@ -15,7 +15,9 @@
 
 #define TURN_BYTES (1u << 20)
 
-/* Linux makes no smaller segments (TCP_MIN_SND_MSS), which would only burden the host. */
+/*
+ * Minimum segment size. Linux makes no smaller ones (TCP_MIN_SND_MSS); they would burden the host.
+ */
 #define SEGMENT_MIN 48
 
 struct frame {
@@ -88,7 +90,8 @@ static bool check_source(struct net *n, const uint8_t *eth)
 	if (!memcmp(eth + NET_MAC_BYTES, mac, NET_MAC_BYTES))
 		return true;
 	if (!n->spoof_logged)
-		log_warn("the guest sends frames from an address that is not its own");
+		log_warn("network: the guest sends frames from a MAC address that is not its own; "
+			 "they are dropped (logged once)");
 	n->spoof_logged = true;
 	return false;
 }
@@ -160,7 +163,7 @@ static bool take_frame(struct net *n)
 	if (!vio_pop(d, NET_QUEUE_TX, &n->chain))
 		return false;
 	if (n->chain.nin || n->chain.out_bytes < NET_HDR_BYTES) {
-		vio_guest_fault(d, "frame to send without a header, or in buffers to be written");
+		vio_guest_fault(d, "frame to send without a header, or with a writable buffer");
 		return false;
 	}
 	if (!send_frame(n)) {

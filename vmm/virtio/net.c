@@ -13,7 +13,7 @@
 #define CONFIG_BYTES 12
 #define STATUS_LINK  1
 
-/* A guest forgets a router that it has not heard of for this long (RFC 8319: 65535 at most). */
+/* A guest forgets a router that it has not heard from for this long (RFC 8319: 65535 at most). */
 #define ROUTER_LIFETIME_S 65535
 #define ADVERTISE_NS	  (6ull * 3600 * 1000000000)
 
@@ -259,7 +259,8 @@ void vio_net_release(struct vio_dev *d)
 		return;
 	/* Rings the doorbell like the driver, so that the loop takes the waiting frames. */
 	if (write(vio_mmio_doorbell(d->mmio, NET_QUEUE_TX), &one, sizeof(one)) < 0)
-		log_error("can't wake the loop for waiting frames");
+		log_error("network: can't wake the event loop for the guest's frames: %s",
+			  strerror(errno));
 }
 
 struct vio_net_stats vio_net_stats(const struct vio_dev *d)

@@ -34,9 +34,7 @@ struct vq_used {
 #define DESC_F_INDIRECT	     4
 #define AVAIL_F_NO_INTERRUPT 1
 
-/*
- * The driver may write these at any moment: load them once; the compiler may not repeat the load.
- */
+/* For fields that the driver may change at any moment: the compiler may not repeat a load. */
 #define LOAD(p)	    __atomic_load_n((p), __ATOMIC_RELAXED)
 #define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 
@@ -65,7 +63,7 @@ int vq_enable(struct vq *q)
 	uint64_t n = q->size;
 
 	if (!n || n > q->size_max || (n & (n - 1)))
-		return fault(q, "queue size is no power of two or too large");
+		return fault(q, "queue size is not a power of two, or too large");
 	q->desc = map_part(q, q->desc_addr, n * sizeof(struct vq_desc), 16);
 	q->avail = map_part(q, q->avail_addr, sizeof(struct vq_avail) + (n + 1) * 2, 2);
 	q->used = map_part(q, q->used_addr,
@@ -341,8 +339,8 @@ unsigned iov_slice(const struct iovec *iov, unsigned n, size_t offset, size_t le
 }
 
 /*
- * Walks [offset, offset + len). The other side is `out` (copies from the iovecs), `data` (copies
- * into them), or neither (zeroes them).
+ * Walks bytes [offset, offset + len) of the iovecs. Copies them to `out`, or `data` into them, or
+ * zeroes them when both are NULL. Returns their number.
  */
 static size_t iov_walk(const struct iovec *iov, unsigned n, size_t offset, void *out,
 		       const void *data, size_t len)

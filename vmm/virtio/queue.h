@@ -78,7 +78,9 @@ int vq_enable(struct vq *q);
  * protocol (q->fault says how; nothing was taken).
  */
 int vq_pop(struct vq *q, struct vq_chain *c);
-/* Puts the last chain back that was taken and not pushed; called again, the one before it. */
+/*
+ * Puts back the last chain that was taken and not pushed. A second call puts back the one before.
+ */
 void vq_unpop(struct vq *q);
 /* Returns chain `head` to the driver with `written` bytes in its writable part. */
 void vq_push(struct vq *q, uint16_t head, uint32_t written);
@@ -90,7 +92,10 @@ void vq_put(struct vq *q, uint16_t i, uint16_t head, uint32_t written);
 void vq_publish(struct vq *q, uint16_t n);
 /* Asks the driver for a kick when it adds a chain. Returns true when one is there already. */
 bool vq_enable_notification(struct vq *q);
-/* Does the same for a chain after the first `index` chains that were offered, taken or not. */
+/*
+ * Does the same for a chain that the driver offers after its first `index` chains, which may be
+ * taken or not.
+ */
 bool vq_enable_notification_at(struct vq *q, uint16_t index);
 /* True when the driver must be notified of what was pushed since the last call. */
 bool vq_should_notify(struct vq *q);
@@ -100,7 +105,7 @@ uint16_t vq_offered(const struct vq *q);
 /* Adds a line for people: the indices here and in guest memory, and which side has to act. */
 void vq_inspect(const struct vq *q, struct report *r);
 
-/* Save and restore the fields. A restore checks them like the driver's own. */
+/* Save and restore the fields. A restore checks them like values from the driver. */
 void vq_save(const struct vq *q, struct wire *w);
 int vq_restore(struct vq *q, struct wire *r, struct err *e);
 

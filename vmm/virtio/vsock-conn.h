@@ -83,8 +83,8 @@ struct vsock_conn {
 	bool guest_deaf; /* the guest reads no more */
 
 	/*
-	 * Host to guest, in bytes modulo 2^32: the guest's buffer, what it has consumed, what was
-	 * sent.
+	 * Host to guest: size of the guest's buffer, bytes that it has consumed, bytes sent to it;
+	 * the last two modulo 2^32.
 	 */
 	uint32_t peer_alloc, peer_fwd, sent;
 	/*

@@ -20,7 +20,7 @@ enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
 #define QUEUE_SIZE 256
 /*
  * The guest keeps a page for each entry of this queue and uses the entries in turn, so each of its
- * first packets costs a sandbox one more own page. Its window (256 KiB) is 64 pages.
+ * first packets makes one more own page (kvm/ram.h). 64 pages are as much as its window (256 KiB).
  */
 #define RX_ADVERTISED 64
 #define CONNS_MAX     256u
@@ -34,13 +34,13 @@ enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT, QUEUES };
  * Buffers of the guest's packets are returned in batches: an interrupt for each would cost the
  * guest more than the packet did, and it only needs the memory back.
  */
-#define HELD_SHARE  4		  /* at most this fraction of the queue */
-#define HELD_BYTES  (256u << 10)  /* or this many bytes */
-#define HELD_MAX_NS 1000000000ull /* or for this long */
+#define HELD_SHARE  4		  /* at most one in this many entries of the queue */
+#define HELD_BYTES  (256u << 10)  /* at most this many bytes */
+#define HELD_MAX_NS 1000000000ull /* for at most this long */
 
 /*
- * A host port consists of the connection's slot and, above it, a serial number that is part of a
- * snapshot: ports from before the snapshot do not return in the restored guest.
+ * A host port consists of the connection's slot and, above it, a serial number. Snapshots carry the
+ * next serial number, so a restored guest does not see ports of its old connections again.
  */
 #define SLOT_BITS  8   /* for CONNS_MAX slots */
 #define SERIAL_MIN 16u /* ports below 4096 are never used */
@@ -130,7 +130,7 @@ static void reset_guest_side(struct vsock_conn *c)
 		queue_reset(c->vsock, c->host_port, c->guest_port, VSOCK_STREAM);
 }
 
-/* The connection is closed for the guest; its data still goes to the host. */
+/* Closes the connection for the guest, and drops it once its data has gone to the host. */
 static void flush_and_drop(struct vsock_conn *c)
 {
 	event_timer_clear(c->vsock->dev.loop, &c->timer);
@@ -143,8 +143,8 @@ static void flush_and_drop(struct vsock_conn *c)
 }
 
 /*
- * Queues a connection that wants to send; watches others for what they wait for. (For a queued
- * connection, pump sets the watch if its turn does not come, since a turn changes it.)
+ * Queues a connection that wants to send, or updates the watch of one that does not. pump updates
+ * the watches of those that are still queued when it has sent packets.
  */
 static void keep(struct vsock_conn *c)
 {
@@ -236,8 +236,8 @@ static void take_reset(struct vsock *v, struct vsock_hdr *h)
 }
 
 /*
- * Fills the buffer in v->chain with the next packet of the connection whose turn it is. Returns
- * false when it had nothing to send after all.
+ * Makes the next packet, for the buffer in v->chain: a reset, or from the connection whose turn it
+ * is. Returns false when the connection had nothing to send after all.
  */
 static bool produce(struct vsock *v, struct vsock_hdr *h)
 {
@@ -379,7 +379,7 @@ static void take_packets(struct vsock *v)
 				get_header(&v->chain, &h);
 			if (v->chain.out_bytes < VSOCK_HDR_BYTES ||
 			    h.len > v->chain.out_bytes - VSOCK_HDR_BYTES) {
-				vio_guest_fault(d, "socket packet shorter than it says");
+				vio_guest_fault(d, "socket packet shorter than its header says");
 				return;
 			}
 			on_packet(v, &h);
@@ -427,8 +427,8 @@ static void serve_events(struct vsock *v)
 }
 
 /*
- * The guest's driver is gone or has failed. Connections that it does not know of may wait for the
- * next driver.
+ * Drops the connections when the guest's driver is gone or has failed. Those that it does not know
+ * of may wait for the next driver.
  */
 static void drop_all(struct vsock *v)
 {
@@ -509,7 +509,7 @@ static uint32_t next_port(struct vsock *v, const struct slot *s)
 	return port;
 }
 
-/* Opens a connection. Owns `fd` in any case. Returns 0 or -errno. */
+/* Opens a connection. Owns `fd` in any case. Returns the index of its slot, or -errno. */
 static int open_conn(struct vsock *v, uint32_t guest_port, int fd)
 {
 	struct slot *s = free_slot(v);
