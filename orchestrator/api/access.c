@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The access log, gathered and written once per turn of the loop. */
+/* The access log. Its lines are gathered, and written once per turn of the event loop or when the
+ * buffer is full. */
 #include <stdarg.h>
 #include <stdio.h>
 

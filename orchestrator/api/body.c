@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads a request's JSON body. A worker reads a large one, from a copy, since the request may end
- * at any time and its bytes with it; so the loop blocks only for the copying.
+ * Reads a request's JSON body. A worker thread parses a large body, so that the loop blocks only
+ * for copying it. The worker gets a copy because the request may end at any time, which frees its
+ * bytes.
  */
 #include <errno.h>
 #include <stdalign.h>
@@ -54,7 +55,8 @@ static void read_text(struct body *b, const char *text)
 	b->ret = json_read(text, b->len, b->fields, b->n_fields, b->values, &b->e);
 }
 
-/* The request may be gone, or have been answered when its client left. */
+/* Answers an invalid body, or calls `serve`. Does neither if the request is gone, or was answered
+ * already because its client left. */
 static void finish(struct body *b)
 {
 	struct request *r = b->r;

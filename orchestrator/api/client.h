@@ -21,15 +21,16 @@ bool client_is_loopback(const struct client *c);
 /* Returns true when the address is in one of the ranges, in the syntax of the setting
  * trusted_proxies. */
 bool client_is_in(const struct client *c, const char *ranges);
-/* Returns the key for limits: an IPv4 address, or the /64 of an IPv6 address. */
+/* Returns the number that identifies the client to rate limits: from an IPv4 address, or the /64 of
+ * an IPv6 address. */
 uint64_t client_source(const struct client *c);
 
 /*
  * Reads the value of X-Forwarded-For: comma-separated addresses, each appended by the host that
- * forwarded the request. The last one outside `proxies` is the client's. *c starts as the peer and
- * becomes the nearest proxy if the value ends there. Returns false when an address is missing or
- * invalid: the client may have written everything before it, including earlier headers of this
- * name.
+ * forwarded the request. *c starts as the peer. As long as *c is one of `proxies`, it is replaced
+ * by the next address from the end of the value. So it becomes the client's address, or the first
+ * one of the value if all are proxies. Returns false when an address is missing or invalid. Earlier
+ * headers of this name must then be ignored, since the client may have written them.
  */
 bool client_forwarded(struct client *c, const char *value, size_t len, const char *proxies);
 

@@ -12,11 +12,11 @@ static const struct json_field diff_fields[] = {
 	{"paths", JSON_LIST, offsetof(struct diff_body, paths), 0, DIFF_PATHS_MAX, false},
 };
 
-/* The paths that the published client compares. */
+/* The paths to compare when the request names none, as documented for the Python client. */
 static const char *const default_paths[] = {"/root", "/tmp", NULL};
 
-/* Adds a list of paths. Names need not be UTF-8: if one is not, a second list has the exact bytes
- * of such paths at the same indices. */
+/* Adds an array of paths. Names need not be UTF-8. If one is not, a second array, NAME_b64, has the
+ * exact bytes of such paths at the same indices, and null for the others. */
 static void add_paths(struct text *t, const char *name, const char *const *paths, size_t n)
 {
 	bool exact = true;

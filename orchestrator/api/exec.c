@@ -53,8 +53,8 @@ static void on_event(void *arg, const struct event *ev)
 	stream_hold(r);
 }
 
-/* Once the first line is sent the status cannot report a failure. Sends a last line instead, and
- * cuts the stream off for clients that don't know that line. */
+/* Reports the failure of a call. Once the first line was sent, the HTTP status cannot do that:
+ * sends a last line instead, and cuts the stream off for clients that don't know that line. */
 static void on_failed(void *arg, const struct failure *f, const struct event *ev)
 {
 	struct request *r = arg;

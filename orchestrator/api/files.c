@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files of a sandbox: bodies are written unchanged, and files are sent as the guest returns them.
- */
+/* Routes for files of a sandbox. A request's body is written to the file unchanged, and a file is
+ * sent as the guest returns it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,7 +118,7 @@ static const char *type_of(uint32_t mode)
 	}
 }
 
-/* Adds "name":"…", and its exact bytes if it is not UTF-8. */
+/* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */
 static void add_name(struct text *t, const char *key, const char *name, size_t len)
 {
 	text_printf(t, "\"%s\":", key);
@@ -195,8 +195,8 @@ void serve_stat(struct request *r)
 	r->call = core_file_stat(r->api->core, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
-/* Logs the reason for cutting off an answer, since the client cannot be given one after the head.
- */
+/* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
+ * answer. */
 static void break_off(struct request *r, const struct failure *f)
 {
 	log_warn("cut off an answer with files of sandbox %s: %s", r->id, f->text);
@@ -290,7 +290,8 @@ static void on_file(void *arg, const struct file_view *f)
 			 f->offset + f->length - 1, f->size);
 		answer_header(r, "content-range", text);
 	}
-	/* Files of size 0, such as those in /proc, may have contents. */
+	/* The length is unknown for files of size 0, since those in /proc have contents: their
+	 * answer begins with the first bytes. */
 	if (f->length != UINT64_MAX)
 		stream_begin(r, r->ranged ? 206 : 200, BYTES_TYPE, f->length);
 }
@@ -329,7 +330,7 @@ static struct file_range asked_range(struct request *r)
 	const h2o_iovec_t *range = request_header(r, "range");
 	struct byte_range b;
 
-	/* An If-Range is answered with the whole file, as there are no validators (RFC 9110
+	/* A request with If-Range gets the whole file, as files have no validators (RFC 9110
 	 * 13.1.5). */
 	r->ranged =
 		range && !request_header(r, "if-range") && range_read(range->base, range->len, &b);
@@ -349,7 +350,7 @@ static void on_head(void *arg, const struct file_view *f)
 		answer_head(r, 200, BYTES_TYPE, f->size);
 	} else {
 		answer_error(r, 409, S_ISDIR(f->mode) ? "is_a_directory" : "not_a_file",
-			     "it is a %s", type_of(f->mode));
+			     "the path is a %s, not a file", type_of(f->mode));
 	}
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Access control. Once there is an API key, every request needs one. While there are none,
- * everybody who can reach the port is the tenant "local": programs of this machine, since the
- * listener then has a loopback address (unless allow_open says otherwise). That must not include
- * web pages in a browser on this machine. A page could send requests across origins, where the
- * browser adds an Origin header to everything that changes state, or by DNS rebinding, where the
- * page's own host name resolves to this machine and is in the Host header. Both are refused.
+ * Access control. Once an API key was made, every request needs one, except on routes that are
+ * `for_anyone`. Until then, everybody who can reach the port is the tenant "local". These are
+ * programs of this machine, since the listener must then have a loopback address (unless allow_open
+ * = yes).
+ *
+ * Web pages in a browser on this machine must not be among them. A page could send requests across
+ * origins, where the browser adds an Origin header to everything that changes state. Or it could
+ * use DNS rebinding, where the page's own host name resolves to this machine and is in the Host
+ * header. Both are refused.
  */
 #include <strings.h>
 

@@ -7,14 +7,14 @@
 
 #include "base/alloc.h"
 
-#define FORGOTTEN_AT_ONCE 16 /* limits the time that one request spends on freeing old ones */
+#define FORGOTTEN_AT_ONCE 16 /* maximum number of old answers that one request frees */
 
-/* A tenant that has answers, or requests in flight. */
+/* A tenant that has remembered answers or requests in flight. */
 struct idem_tenant {
 	struct list link; /* in its bucket */
 	struct list answered;
 	size_t bytes;	 /* bytes of these answers */
-	size_t requests; /* these answers, and requests in flight */
+	size_t requests; /* number of these answers and of requests in flight */
 	uint8_t hash[IDEM_HASH_LEN];
 };
 
@@ -136,7 +136,8 @@ enum idem_found idem_begin(struct idem *t, const char *tenant, const char *key, 
 			   const uint8_t asks[static IDEM_HASH_LEN], uint64_t now_ms,
 			   struct idem_entry **e)
 {
-	/* The hash of the tenant has a fixed length, so no two pairs give the same text. */
+	/* The tenant is hashed first: with a prefix of fixed length, no two pairs of tenant and key
+	 * give the same text. */
 	uint8_t text[IDEM_HASH_LEN + IDEM_KEY_MAX], hash[IDEM_HASH_LEN];
 
 	SHA256((const unsigned char *)tenant, strlen(tenant), text);
@@ -171,7 +172,7 @@ void idem_answer(struct idem *t, struct idem_entry *e, int status, const void *b
 	list_add_tail(&tenant->answered, &e->in_tenant);
 	t->bytes += cost(e);
 	tenant->bytes += cost(e);
-	tenant->requests++; /* keeps the tenant until the loop's condition is evaluated */
+	tenant->requests++; /* keeps `tenant` allocated until the loop below has ended */
 	while (tenant->bytes > IDEM_TENANT_BYTES)
 		idem_forget(t, container_of(tenant->answered.next, struct idem_entry, in_tenant));
 	tenant_put(tenant);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Remembers answers by the client's Idempotency-Key, so that a repeated request has no further
- * effect. Independent of h2o. Each tenant has its own keys. Memory is bounded by a tenant's share
- * and in total, with the oldest answers evicted first, and by age.
+ * effect. Independent of h2o. Each tenant has its own keys. The memory for the answers of one
+ * tenant and of all tenants is bounded: the oldest answers are evicted first. Answers are also
+ * dropped after IDEM_KEPT_MS.
  */
 #ifndef RAMET_ORCHESTRATOR_API_IDEMPOTENCY_H
 #define RAMET_ORCHESTRATOR_API_IDEMPOTENCY_H

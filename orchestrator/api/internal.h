@@ -27,16 +27,16 @@
 #define HISTOGRAM_BUCKETS 16
 #define ERROR_CODES	  128
 
-/* Limits resets: an HTTP/2 reset costs a client nothing, while the work it started here continues.
- */
+/* A client that resets RESETS_MAX requests within RESETS_WINDOW_MS is disconnected: an HTTP/2 reset
+ * costs it nothing, while the work that the request started here continues. */
 #define RESETS_MAX	 200
 #define RESETS_WINDOW_MS 10000
 
-/* Variable for tests only. */
+/* Limits of the server. They are variable only for tests. */
 extern struct api_limits {
-	uint32_t read_ms;    /* for a whole request, and for an idle connection */
-	uint32_t write_ms;   /* without a reader taking any output */
-	uint32_t silence_ms; /* before an empty line is sent in a silent stream */
+	uint32_t read_ms;    /* for a client to send a whole request; for an idle connection */
+	uint32_t write_ms;   /* for a client to take some of the output that waits for it */
+	uint32_t silence_ms; /* without output before an empty line is sent in a stream */
 	uint32_t tick_ms;
 	size_t connections;	/* maximum of open connections */
 	size_t requests;	/* in flight on all connections: each holds some 10 KiB */
@@ -69,7 +69,8 @@ struct conn {
 };
 
 struct counters {
-	uint64_t (*requests)[6]; /* by route (the last: none), by hundreds of the status */
+	uint64_t (*requests)[6]; /* by route (the last row: no route), and by the status's first
+				    digit */
 	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
 	uint64_t limited[LIMITS];
 	struct histogram {
@@ -146,14 +147,14 @@ struct request {
 	struct conn *conn; /* valid as long as `req` */
 	const struct route *route;
 	struct client from;
-	bool local;		  /* `from` is this machine, as far as known */
-	bool offers_key;	  /* sent a key, and keys exist */
+	bool local;		  /* from this machine, and no header says otherwise */
+	bool offers_key;	  /* the client sent a key, and keys exist */
 	enum key_verdict verdict; /* verdict on the key */
 	const struct key *key;	  /* the valid key; NULL: none was sent, or no keys exist */
 	const char *tenant;	  /* NULL: unknown */
 	/* Ids from the path: `other` is of a sandbox, an upload or a terminal. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
-	unsigned refs; /* held by h2o, a call, the poll */
+	unsigned refs; /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
 	uint64_t began_us;
 	char traceparent[56]; /* empty: none was sent */
@@ -165,11 +166,11 @@ struct request {
 	bool started;	   /* h2o has the head of the answer */
 	bool in_flight;	   /* h2o has `sending` */
 	bool ended;	   /* `out` is the end of the answer */
-	bool broken;	   /* ... and the answer is cut off there */
-	bool finished;	   /* h2o has all of it */
-	uint64_t moved_ms; /* when output was last sent or taken */
+	bool broken;	   /* the answer is cut off after `out` */
+	bool finished;	   /* h2o has the whole answer */
+	uint64_t moved_ms; /* when h2o was last given output, or asked for more */
 
-	atomic_bool unwanted; /* h2o has released it: read by workers */
+	atomic_bool unwanted; /* h2o has released the request; workers read this */
 
 	struct loop_op *peer_poll; /* HTTP/1: detects that the client left */
 
@@ -191,12 +192,13 @@ void request_ref(struct request *r);
 bool request_same_tenant(const struct request *r, const struct request *other);
 void request_unref(struct request *r);
 /* Protocol for a call to core: take a reference before starting it, and begin its last callback
- * with request_called, which returns false when the request is gone and nothing is left to do. */
+ * with request_called. That function drops the reference, and returns false when the request is
+ * gone and nothing is left to do. */
 bool request_called(struct request *r);
 /* Like request_called, and answers a failure. Returns true when the call succeeded and its result
  * is to be answered. */
 bool request_called_well(struct request *r, const struct failure *f);
-/* Abandons the call, whose result is not needed any more. */
+/* Abandons the request's call, whose result is not needed any more, unless keyed_continues. */
 void request_leave_call(struct request *r);
 /* core_done_fn of a request that is answered 204 on success. */
 void request_done(void *arg, const struct failure *f);
@@ -207,7 +209,8 @@ const h2o_iovec_t *request_header(const struct request *r, const char *name);
 uint64_t now_us(void);
 
 void answer_status(struct request *r, int status);
-/* Answers a HEAD with what a GET would have. `length` SIZE_MAX: unknown. */
+/* Answers with a head only, as for a HEAD. `length`: size of the body that a GET would get;
+ * SIZE_MAX: unknown. */
 void answer_head(struct request *r, int status, const char *content_type, size_t length);
 /* Answers with the text of `out`. */
 void answer(struct request *r, int status, const char *content_type);
@@ -217,14 +220,14 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 void answer_failure(struct request *r, const struct failure *f);
 /* Returns false, with 503 or 429 answered, when too much output already waits for slow readers. */
 bool answer_may_be_long(struct request *r);
-/* Adds a header. Called before one of the functions above. */
+/* Adds a header. Call it before the function that answers. */
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);
 
 /* Sends the head of a stream that is not NDJSON, before its first output. `length` as above. */
 void stream_begin(struct request *r, int status, const char *content_type, size_t length);
-/* Sends gathered output before the loop sleeps, the first time with the head: status 200, NDJSON.
- */
+/* Schedules gathered output, which is sent before the loop sleeps. If the answer was not begun yet,
+ * it begins with status 200 and the type NDJSON. */
 void stream_touch(struct request *r);
 /* Pauses the stream's call when too much output is gathered. */
 void stream_hold(struct request *r);
@@ -236,8 +239,8 @@ bool stream_called_late(struct request *r, const struct failure *f);
 
 /* Ends the request and its HTTP/1 connection, with this answer if none was begun. */
 void request_cut(struct request *r, int status, const char *code, const char *reason);
-/* Detects immediately, not at the next tick, that the client leaves: for requests that create
- * resources only this client would know of. */
+/* Watches for the client's end, so that it is detected at once and not at the next tick. For
+ * requests that create something of which only this client would know. */
 void request_watch(struct request *r);
 /* Called once a second for each live request: handles silence, stalled readers and clients that
  * left. */
@@ -253,19 +256,21 @@ int failure_status(enum failure_code code);
 
 #define PAGE_MAX 1000 /* maximum of entries in a page */
 
-/* Answers with the list: the page at ?cursor= with ?limit= entries, or all of it. `list` refers to
- * the request's own texts. */
+/* Answers with the list: the page at ?cursor= with ?limit= entries, or all of it. The texts in
+ * `list` must live as long as the request. */
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add);
 void pages_comma(struct request *r);
 /* Called when the client took a chunk: gathers the next. */
 void pages_continue(struct request *r);
 void pages_stop(struct request *r);
-/* Return false, with an answer given, when the query is invalid. */
+/* Reads ?limit= to *limit, cut to PAGE_MAX; leaves *limit unchanged when absent. Returns false,
+ * with an answer given, when it is invalid. */
 bool ask_limit(struct request *r, size_t *limit);
-/* Returns the length of the key, 0 without a cursor, or -EINVAL, with an answer given, for an
- * invalid one. */
+/* Reads ?cursor=. Returns the length of its key, 0 when it is absent, or -EINVAL, with an answer
+ * given, when it is invalid. */
 int ask_cursor(struct request *r, char kind, void *key, size_t room);
-/* Called before the answer when there is a next page. */
+/* Adds the header with the cursor of the next page. Called before the answer, when there is such a
+ * page. */
 void answer_next(struct request *r, char kind, const void *key, size_t len);
 
 /* --- body.c --------------------------------------------------------------------------------- */
@@ -287,12 +292,15 @@ void api_request_ended(struct api *a, struct request *r);
 
 /* --- listen.c ------------------------------------------------------------------------------- */
 
-/* Both fail with an error text for the operator. */
+/* Load the certificate, if TLS is configured, and open the listener. Both return 0, or -errno with
+ * a text for the operator. */
 int listen_load_tls(struct api *a, struct err *e);
 int listen_start(struct api *a, struct err *e);
 void listen_stop(struct api *a);
-/* Returns the connection of a request that begins. conn_ended must be called at its end. */
+/* Returns the connection of a request. */
 struct conn *conn_of(h2o_req_t *req);
+/* Counts a new request on its connection, and returns the connection. conn_ended must be called
+ * when the request ends. */
 struct conn *conn_began(h2o_req_t *req);
 void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
@@ -303,20 +311,21 @@ void conn_count_reset(struct conn *c);
 void limit_init(struct api *a);
 /* Returns whether a connection from `peer` may begin now. */
 bool limit_connection(struct api *a, const struct client *peer, bool local);
-/* Returns false, with 429 answered, when too many such requests came. Called after guard_identify.
- */
+/* Returns false, with 429 answered, when the client or its tenant has sent too many requests. Call
+ * it after guard_identify. */
 bool limit_request(struct request *r);
 
 /* --- keyed.c: idempotent requests --------------------------------------------------------------
  */
 
-/* Returns false when it answered the request by its Idempotency-Key: with the first answer, or with
- * a refusal. */
+/* Handles the request's Idempotency-Key, if there is one. Returns false when the request was
+ * answered: with the first answer to this key, or with a refusal. */
 bool keyed_begin(struct request *r);
-/* Remembers the gathered output as the answer. Frees the key if the status says that nothing was
- * done, or is 0. Does nothing to a request without a key. */
+/* Remembers the gathered output as the answer if `status` is 2xx. With any other status (0: no
+ * answer) the key can be used again. Does nothing to a request without a key. */
 void keyed_answered(struct request *r, int status);
-/* Returns whether the call of a request that nobody waits for continues. */
+/* Returns whether the call must continue although nobody waits for the answer; if so, adds the
+ * request to api.left. */
 bool keyed_continues(struct request *r);
 /* Abandons the calls that continue, and drops all answers. */
 void keyed_close(struct api *a);
@@ -325,8 +334,8 @@ void keyed_close(struct api *a);
 
 /* Sets the request's tenant, if it has a valid key. */
 void guard_identify(struct request *r);
-/* Returns whether the client may see the host's problems: an operator, or, without keys, this
- * machine. */
+/* Returns whether the client may see the host's problems: it has an operator's key or, while there
+ * are no keys, is a program of this machine. */
 bool guard_is_operator(const struct request *r);
 /* Returns false when the request was refused and answered; otherwise the tenant is set. */
 bool guard_admits(struct request *r);
@@ -360,8 +369,7 @@ void metrics_print(struct api *a, struct text *out);
 /* Adds one line of NDJSON. `traceparent` may be NULL. */
 void event_line(struct text *t, const struct event *ev, const char *traceparent);
 
-/* --- files.c: query parameters; false when one is invalid, which is answered --------------------
- */
+/* --- files.c: query parameters; false, with an answer given, for an invalid one --------------- */
 
 bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);
 bool ask_mode(struct request *r, uint32_t *mode);

@@ -434,8 +434,8 @@ static int base64_digit(char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes in place, since base64 is longer than its bytes. Returns false for invalid base64 (RFC
- * 4648, padding required). */
+/* Decodes in place, since the bytes are shorter than their base64. Returns false for invalid base64
+ * (RFC 4648, padding required). */
 static bool decode_base64(struct json_text *t)
 {
 	const char *in = t->p, *end = t->p + t->len;
@@ -556,10 +556,10 @@ static int read_variable(const struct json_field *f, struct span name, struct sp
 	return 0;
 }
 
-/* Reads one variable at *in, in text that was checked before. */
+/* Reads one variable at *in, whose syntax was checked before, and makes NAME=VALUE of it. */
 typedef int variable_fn(const struct json_field *f, struct in *in, char **out, struct err *e);
 
-/* Reads the variables between the brackets of `v`, whose closing one is `close`. */
+/* Reads the variables in the brackets of `v`; `close` is the closing bracket. */
 static int read_variables(const struct json_field *f, struct span v, char close,
 			  variable_fn *read_one, char ***out, struct err *e)
 {
@@ -643,8 +643,8 @@ static int read_pairs(const struct json_field *f, struct span v, char ***out, st
 static int read_item(const struct json_field *f, struct span v, char **out, struct err *e)
 {
 	if (*v.p != '"')
-		return err_say(e, EINVAL, "%s must be an array of strings; one of it is %s",
-			       f->name, kind_of(v));
+		return err_say(e, EINVAL, "%s must be an array of strings; one item is %s", f->name,
+			       kind_of(v));
 	char *p = malloc(span_len(v));
 	if (!p)
 		return err_set(e, ENOMEM, "%s", f->name);
@@ -672,7 +672,7 @@ static int read_list(const struct json_field *f, struct span v, char ***out, str
 		skip_blank(&in);
 		take(&in, ',');
 		int ret = n < f->max ? read_item(f, item, &list[n++], e)
-				     : err_say(e, EINVAL, "%s must be at most %.0f strings",
+				     : err_say(e, EINVAL, "%s must have at most %.0f strings",
 					       f->name, f->max);
 		if (ret < 0) {
 			free_list(list);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Typed reading of a JSON object: each field that a route knows is checked when it is read. The
- * whole text is checked (RFC 8259, UTF-8, nothing after the object) without building a tree, so
- * that a body of N bytes never takes more than about N more bytes. Unknown fields are ignored; null
- * counts as absent.
+ * Reads a JSON object into a struct. Each field that a route lists is checked for its type and
+ * limits when it is read. The syntax of the whole text is checked (RFC 8259, UTF-8, nothing after
+ * the object) without building a tree, so that a body of N bytes never takes more than about N more
+ * bytes. Unknown fields are ignored; null counts as absent.
  */
 #ifndef RAMET_ORCHESTRATOR_API_JSON_H
 #define RAMET_ORCHESTRATOR_API_JSON_H
@@ -32,7 +32,8 @@ enum json_kind {
 	JSON_LIST,  /* char **: an array of at most `max` strings, NULL-terminated */
 };
 
-/* Owned; NUL-terminated, and without other NULs. p is NULL when the field was absent. */
+/* Owned. NUL-terminated and without other NULs, except for JSON_BYTES. p is NULL when the field was
+ * absent. */
 struct json_text {
 	char *p;
 	size_t len;
@@ -47,9 +48,9 @@ struct json_field {
 };
 
 /*
- * Fills `out`, which the caller has zeroed. An empty body counts as {}. On failure the error text
- * names the field, its value and the limit, and there is nothing to free. On success the caller
- * frees with json_free.
+ * Fills `out`. Absent fields keep the caller's value, which must be NULL for pointers. An empty
+ * body counts as {}. On failure the error text names the field, its value and the limit, and there
+ * is nothing to free. On success the caller frees with json_free.
  */
 int json_read(const char *body, size_t len, const struct json_field *fields, size_t n_fields,
 	      void *out, struct err *e);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests with an Idempotency-Key: a repeated one gets the first one's answer. Only answers of
- * requests that had an effect are remembered. A create or fork whose client leaves is undone, which
- * frees its key; a resume continues, since it cannot be undone half-way.
+ * Requests with an Idempotency-Key: a repeated request gets the answer of the first one. Only
+ * answers of requests that had an effect are remembered. A create or fork whose client leaves is
+ * undone, which frees its key; a resume continues, since it cannot be undone half-way.
  */
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "orchestrator/api/internal.h"
 
-/* Hashes the whole request: its route, its ids and its body as received. */
+/* Hashes the whole request: its route, its id and its body as received. */
 static void hash_request(const struct request *r, uint8_t out[static IDEM_HASH_LEN])
 {
 	const h2o_iovec_t body = r->req->entity;
@@ -38,7 +38,7 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 			     IDEM_KEY_MAX);
 		return false;
 	}
-	/* The body is hashed here, while the loop waits. */
+	/* A long body is refused, because it would be hashed on the loop's thread. */
 	if (r->req->entity.len <= api_limits.read_here_bytes)
 		return true;
 	answer_error(r, 413, "body_too_large",

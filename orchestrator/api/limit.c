@@ -19,8 +19,8 @@ void limit_init(struct api *a)
 	rate_init(&a->rates[LIMIT_TENANT], config->tenant_requests_s);
 }
 
-/* At most one log line a minute for each limit, so that a flood of requests does not flood the log.
- */
+/* Returns true at most once a minute for each limit, so that a flood of requests does not flood the
+ * log. */
 static bool may_log(struct api *a, enum limit limit)
 {
 	uint64_t now = loop_now_ms(a->loop);
@@ -47,7 +47,7 @@ bool limit_connection(struct api *a, const struct client *peer, bool local)
 	a->counters.limited[LIMIT_CONNECTIONS]++;
 	if (may_log(a, LIMIT_CONNECTIONS)) {
 		client_print(from, peer);
-		log_warn("%s opens more than %u connections per second: closing those above", from,
+		log_warn("%s opens more than %u connections per second: closing the excess", from,
 			 rate->per_s);
 	}
 	return false;
@@ -66,7 +66,7 @@ static bool take(struct request *r, enum limit limit, uint64_t who, const char *
 	a->counters.limited[limit]++;
 	if (may_log(a, limit)) {
 		client_print(from, &r->from);
-		log_warn("%s%s%s sends more than %u %s per second: refusing those above", from,
+		log_warn("from %s%s%s: more than %u %s per second; refusing the excess", from,
 			 r->tenant ? ", tenant " : "", r->tenant ? r->tenant : "", rate->per_s,
 			 what);
 	}

@@ -89,7 +89,7 @@ void conn_ended(struct conn *c)
 		conn_cut(c);
 }
 
-/* h2o sees an error at its next read or write and closes the connection. */
+/* Shuts down the socket. h2o sees an error at its next read or write and closes the connection. */
 void conn_cut(struct conn *c)
 {
 	c->cut = true;
@@ -99,6 +99,7 @@ void conn_cut(struct conn *c)
 void conn_count_reset(struct conn *c)
 {
 	uint64_t now = loop_now_ms(c->api->loop);
+	char from[INET6_ADDRSTRLEN];
 
 	if (now - c->resets_since_ms > RESETS_WINDOW_MS) {
 		c->resets_since_ms = now;
@@ -107,7 +108,8 @@ void conn_count_reset(struct conn *c)
 	if (++c->resets != RESETS_MAX)
 		return;
 	c->api->counters.resets_cut++;
-	log_warn("closing the connection of a client that reset %u requests within %u s",
+	client_print(from, &c->peer);
+	log_warn("closing a connection from %s, which reset %u requests within %u s", from,
 		 RESETS_MAX, RESETS_WINDOW_MS / 1000);
 	conn_cut(c);
 }
@@ -123,15 +125,15 @@ static void accept_resume(struct api *a)
 		h2o_socket_read_start(a->listener, on_connect);
 }
 
-/* New connections wait in the kernel's queue until there is room again. */
+/* Stops accepting: new connections wait in the kernel's queue until there is room again. */
 static void accept_pause(struct api *a)
 {
 	a->accept_paused = true;
 	h2o_socket_read_stop(a->listener);
 }
 
-/* Closes idle connections to make room; their ends call accept_resume. Few at a time and the least
- * recently active first, since the newest are about to send a request. */
+/* Closes idle connections to make room; on_conn_close then resumes accepting. Closes only a few at
+ * a time, the least recently active first, since the newest are about to send a request. */
 static void cut_idle(struct api *a)
 {
 	size_t left = 1 + api_limits.connections / 512;
@@ -166,13 +168,14 @@ static void on_connect(h2o_socket_t *listener, const char *err)
 
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
 		if (a->n_conns >= api_limits.connections) {
-			if (i == 0) /* certainly one waits */
+			if (i == 0) /* a connection certainly waits */
 				on_full(a);
 			return;
 		}
 		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
 		if (!sock)
-			return; /* none waits, or no descriptor is left: h2o will try again later */
+			return; /* no connection waits, or no descriptor is left: h2o will try again
+				   later */
 		conn_new(a, sock);
 	}
 }
@@ -203,8 +206,8 @@ static bool is_loopback(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-/* While there are no keys, everybody who reaches the port has full access. Without TLS, anybody on
- * the path can read the key. */
+/* Refuses an address that other machines can reach if there are no keys, since everybody would have
+ * full access, or no TLS, since anybody on the path could read the keys. */
 static int check_exposure(const struct api *a, const struct sockaddr *sa, struct err *e)
 {
 	const struct config *config = a->config;
@@ -224,7 +227,7 @@ static int check_exposure(const struct api *a, const struct sockaddr *sa, struct
 		e, EPERM,
 		"listen_host %.40s can be reached from other machines, and keys would travel "
 		"unprotected: set tls_cert and tls_key, or allow_open = yes when a proxy "
-		"before it does TLS",
+		"in front of it does TLS",
 		config->listen_host);
 }
 
@@ -300,8 +303,8 @@ static int tls_failed(struct err *e, const char *what, const char *file)
 #define USE_HTTPS "{\"error\":\"this port speaks TLS: use https\",\"code\":\"bad_request\"}"
 _Static_assert(sizeof(USE_HTTPS) - 1 == 64, "the content-length");
 
-/* Answers a client that speaks plain HTTP before h2o closes the connection. Only OpenSSL detects
- * this, by the first bytes. Called after each step of a handshake. */
+/* OpenSSL calls this after each step of a handshake. If the first bytes are plain HTTP, which only
+ * OpenSSL detects, sends an answer before h2o closes the connection. */
 static void on_handshake_step(const SSL *ssl, int where, int ret)
 {
 	static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"

@@ -19,7 +19,7 @@ void serve_healthz(struct request *r)
 	answer(r, 200, "text/plain; charset=utf-8");
 }
 
-/* Answering this proves that the loop turns. */
+/* Answers "ok", which proves that the event loop turns. */
 void serve_livez(struct request *r)
 {
 	text_puts(&r->out, "ok");
@@ -64,7 +64,8 @@ struct templates {
 	bool more;
 };
 
-/* The default template comes first, the others in the order of their names. */
+/* Returns whether the template `name` comes after `last` in the list: the default template is
+ * first, the others follow in the order of their names. All come after an empty `last`. */
 static bool is_behind(const char *name, const char *last)
 {
 	static const char first[] = "default";

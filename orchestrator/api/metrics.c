@@ -22,7 +22,8 @@ void metrics_time(struct api *a, enum timed timed, uint64_t us)
 	h->seconds += s;
 }
 
-/* Error codes are constants of the program, so there are few. */
+/* Counts an error. Codes are constants of the program, so they are few and a linear search
+ * suffices. */
 void metrics_error(struct api *a, const char *code)
 {
 	struct counters *c = &a->counters;
@@ -161,7 +162,8 @@ static void state_metrics(const struct core_stats *f, struct text *t)
 	       "Bytes of private memory of sandboxes' VMs, measured some seconds ago.",
 	       f->memory.private_bytes);
 	metric(t, "ramet_memory_shared_bytes", "gauge",
-	       "Bytes of snapshots that they map, counted for each VM.", f->memory.shared_bytes);
+	       "Bytes of snapshots that sandboxes' VMs map, counted for each VM.",
+	       f->memory.shared_bytes);
 	metric(t, "ramet_disk_free_bytes", "gauge", "Free bytes on the disk of state_dir.",
 	       f->disk_free_bytes);
 }
@@ -173,12 +175,12 @@ static void watch_metrics(const struct api_watched *w, struct text *t)
 	       w->log_dropped);
 	metric(t, "ramet_audit_lines_total", "counter", "Lines given to the audit log.",
 	       w->audit_lines);
-	metric(t, "ramet_audit_lost_total", "counter", "Lines lost because the disk accepted none.",
-	       w->audit_lost);
+	metric(t, "ramet_audit_lost_total", "counter",
+	       "Lines of the audit log lost because the disk accepted none.", w->audit_lost);
 	metric(t, "ramet_audit_failures_total", "counter",
 	       "Attempts to write the audit log that failed.", w->audit_failures);
-	metric(t, "ramet_audit_waiting_bytes", "gauge", "Bytes of lines that wait for the disk.",
-	       w->audit_waiting_bytes);
+	metric(t, "ramet_audit_waiting_bytes", "gauge",
+	       "Bytes of lines of the audit log that wait for the disk.", w->audit_waiting_bytes);
 	metric(t, "ramet_webhooks_delivered_total", "counter",
 	       "Webhooks delivered since rametd was started.", w->webhooks_delivered);
 	metric(t, "ramet_webhooks_failures_total", "counter",

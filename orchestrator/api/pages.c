@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Lists of sandboxes and Spaces: an array, whole or one page of it, sent in chunks. The loop turns
- * between chunks, and each chunk waits until the previous one is taken. So a long list delays
- * nobody, and takes the memory of one chunk however slow its reader is.
+ * between chunks, and each chunk waits until the previous one is taken. So a long list does not
+ * delay other requests, and takes the memory of one chunk however slow its reader is.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -81,7 +81,8 @@ static void on_failed(void *arg, const struct failure *f)
 
 static const struct pty_sink attach_sink = {
 	.found = on_found, .bytes = on_output, .exited = on_exited, .failed = on_failed};
-/* For a terminal that was just started: its existence is already reported. */
+/* For a terminal that was just started: no `found` is needed, since pty_ready has begun the
+ * answer. */
 static const struct pty_sink start_sink = {
 	.bytes = on_output, .exited = on_exited, .failed = on_failed};
 
@@ -124,7 +125,7 @@ static const struct json_field start_fields[] = {
 	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
 };
 
-/* Makes a one-line label of the command for people, cut to the length that is read back and between
+/* Makes a label of the command for people: its words, cut to LABEL_MAX bytes between two
  * characters. */
 static void make_label(char out[static LABEL_MAX + 1], const struct start_body *b)
 {
@@ -267,7 +268,7 @@ static const struct json_field input_fields[] = {
 	      .required = true),
 };
 
-/* Copies the input: the terminal takes it after the body's reader has freed the body. */
+/* Copies the input, because the body is freed before the terminal has taken the input. */
 static void input(struct request *r, const void *values)
 {
 	const struct input_body *b = values;

@@ -10,15 +10,15 @@
 #include "base/err.h"
 
 /*
- * Copies the value of a parameter to `out`, percent-decoded, with pluses as spaces and a NUL at the
- * end, for which `room` must suffice. `url` is as sent, with a path before the query. Returns the
- * length; 0 also when the value is empty; -ENOENT when the parameter is absent; -EINVAL with an
- * error text when it occurs twice, is too long, or contains NUL or a % without two hexadecimal
- * digits.
+ * Copies the value of a parameter to `out`, a buffer of `room` bytes: percent-decoded, with pluses
+ * as spaces and a NUL at the end. `url` is as sent, with a path before the query. Returns the
+ * length, which may be 0; -ENOENT when the parameter is absent; -EINVAL with an error text when it
+ * occurs twice, is too long, or contains NUL or a % without two hexadecimal digits.
  */
 int query_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
 	       struct err *e);
-/* Reads an absolute path; `out` has room for the longest. Fails also when it is absent. */
+/* Reads the absolute path in ?path=; `out` has room for the longest. Fails also when it is absent.
+ * Returns the length, or -EINVAL with an error text. */
 int query_path(const char *url, size_t url_len, char *out, size_t room, struct err *e);
 /* Reads permission bits in octal; leaves *out unchanged when absent. */
 int query_mode(const char *url, size_t url_len, uint32_t *out, struct err *e);

@@ -15,15 +15,15 @@
 
 struct rate {
 	uint32_t per_s;	 /* 0: no limit */
-	uint64_t secret; /* so that nobody can choose names of one set */
+	uint64_t secret; /* so that clients cannot choose names that share a set */
 	struct rate_bucket {
 		uint64_t who;
 		uint64_t full_at_ns; /* when the bucket will be full */
 	} buckets[1u << RATE_SET_BITS][RATE_WAYS];
 };
 
-/* `r` is zeroed, so pages of the table that were never used cost nothing. At most 1,000,000 per
- * second. */
+/* Initializes *r, which the caller has zeroed so that unused pages of the table cost nothing.
+ * `per_s` is at most 1,000,000. */
 void rate_init(struct rate *r, uint32_t per_s);
 /* Takes a token of `who`. Returns 0, or, without taking one, the milliseconds until there is one.
  * `now_ns` must not decrease. */

@@ -48,8 +48,8 @@ void request_leave_call(struct request *r)
 	request_unref(r);
 }
 
-/* Called when h2o frees the request's pool, the only hook in every state. h2o_send is not allowed
- * here. */
+/* Called when h2o frees the request's memory pool, which is the only hook that works in every state
+ * of a request. h2o_send is not allowed here. */
 static void on_gone(void *at)
 {
 	struct request *r = *(struct request **)at;
@@ -87,7 +87,8 @@ static void read_traceparent(struct request *r)
 	memcpy(r->traceparent, value->base, value->len);
 }
 
-/* Each proxy appends to the last of these headers. */
+/* Finds the client's address. Reads the headers from the last to the first, since each proxy
+ * appends to the last one. */
 static void find_client(struct request *r)
 {
 	static const char name[] = "x-forwarded-for";
@@ -210,7 +211,7 @@ static void head(struct request *r, int status, size_t length, const char *conte
 	h2o_start_response(req, &r->generator);
 }
 
-/* Hands `out` to h2o; `state` says text follows. `r` may be freed afterwards. */
+/* Hands `out` to h2o; `state` is in progress if more text follows. `r` may be freed afterwards. */
 static void send_out(struct request *r, h2o_send_state_t state)
 {
 	struct text empty = r->sending;
@@ -319,7 +320,7 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	answer(r, status, "application/json");
 }
 
-/* A failure of the service gets an id that is both in the log line and in the client's error. */
+/* Answers 500 for a failure of the service, with an id that is also in the log. */
 static void answer_fault(struct request *r, const char *code, const char *text)
 {
 	h2o_iovec_t path = access_path(r->req->input.path);
@@ -371,7 +372,7 @@ static void flush_stream(struct request *r)
 	if (!r->started)
 		head(r, 200, SIZE_MAX, "application/x-ndjson");
 	/* Data of a cut-off answer is sent before the reset: an HTTP/2 client may drop data that
-	 * arrives with one. */
+	 * arrives together with a reset. */
 	if (r->ended && !(r->broken && r->out.len)) {
 		state = r->broken ? H2O_SEND_STATE_ERROR : H2O_SEND_STATE_FINAL;
 		poll_stop(r); /* the poll would keep the socket open after h2o closed it */
@@ -437,7 +438,7 @@ void request_cut(struct request *r, int status, const char *code, const char *re
 	r->req->http1_is_persistent = 0;
 	request_leave_call(r); /* its callback would answer a second time */
 	if (r->in_flight)
-		conn_cut(r->conn); /* detected at the write that is waited for */
+		conn_cut(r->conn); /* h2o detects it at the write in flight */
 	else if (r->started)
 		stream_end(r, true);
 	else

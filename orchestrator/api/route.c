@@ -74,8 +74,8 @@ bool id_valid(const char *prefix, const char *id, size_t len)
 	return true;
 }
 
-/* Returns whether the pattern matches segments first..n. `ids` receives the segments of
- * placeholders, or NULL. */
+/* Returns whether the pattern matches the segments from `first` on. `ids` receives the segments at
+ * the pattern's braces, or NULL. */
 static bool matches(const char *pattern, const struct segments *s, size_t first, const char *ids[2])
 {
 	size_t i = first, n_ids = 0;
@@ -132,7 +132,8 @@ static void allow_add(char *allow, size_t size, const char *method)
 		allow_add(allow, size, "HEAD");
 }
 
-/* Handles /r/REGION/ before the path; *first is the index of the first segment after it. */
+/* Sets *first to the index of the first segment after /r/REGION/, with which a path may begin.
+ * Returns false when that is another region. */
 static bool region_fits(const struct segments *s, const char *region, size_t *first)
 {
 	*first = 0;

@@ -14,15 +14,15 @@ enum timed { TIMED_NOT, TIMED_CREATE, TIMED_FORK, TIMED_RESUME, TIMED_EXEC, TIME
 
 struct route {
 	const char *method;
-	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {upload}, {pty}, else a sandbox
-	 * or Space. */
+	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {upload}, {pty}, {space}, or for
+	 * a sandbox any other word. */
 	const char *pattern;
 	void (*serve)(struct request *r);
 	enum timed timed;     /* measured from the request to its answer, when successful */
 	bool quiet;	      /* polled by machines: logged at debug level */
 	bool for_anyone;      /* needs no key, and is served to browsers too: see guard.c */
 	bool for_operators;   /* needs an operator's key, once keys exist */
-	bool keyed;	      /* its answer is remembered by its Idempotency-Key */
+	bool keyed;	      /* its answer is remembered by its Idempotency-Key (keyed.c) */
 	bool outlives_client; /* with such a key, its call continues when the client leaves */
 };
 
@@ -53,10 +53,11 @@ struct route_match {
  * a query. */
 enum route_result route_find(struct route_match *m, const char *method, size_t method_len,
 			     const char *path, size_t path_len, const char *region);
-/* Returns host and port of a path in absolute form ("http://host/path"), which servers must accept
- * (RFC 9112 3.2.2), or NULL. */
+/* Returns the host and port of a request target in absolute form ("http://host/path"), which
+ * servers must accept (RFC 9112 3.2.2), and sets *len to their length. Returns NULL for other
+ * forms. */
 const char *route_authority(const char *path, size_t path_len, size_t *len);
-/* Returns whether `id` is the prefix, of four characters, and 32 hexadecimal digits. */
+/* Returns whether `id` is `prefix`, of four characters, followed by 32 hexadecimal digits. */
 bool id_valid(const char *prefix, const char *id, size_t len);
 
 #endif

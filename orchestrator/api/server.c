@@ -36,7 +36,8 @@ static void on_revoked(void *arg)
 	guard_cut_revoked(arg);
 }
 
-/* A key may also expire at a time that was set earlier. */
+/* Runs once a second while requests are in flight. Checks the keys, too, since a grace period may
+ * have ended since the last tick. */
 static void on_tick(void *arg)
 {
 	struct api *a = arg;
@@ -165,9 +166,9 @@ static bool has_room(struct request *r)
 	return false;
 }
 
-/* Like has_room, for the request's body, which h2o holds for as long as the request runs: a guest
- * may prolong that. The total for all is limited, and a part of it is kept for bodies that are
- * arriving. */
+/* Like has_room, for the request's body. h2o holds a body as long as the request runs, which a
+ * guest may prolong. The limit for all bodies is below h2o's own limit, so that further ones can
+ * arrive. */
 static bool body_has_room(struct request *r)
 {
 	size_t held = 0, own = 0;
@@ -258,7 +259,7 @@ static void rewrite(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size
 	h2o_ostream_send_next(self, req, &w->body, 1, state);
 }
 
-/* Makes the body of such an answer, in the request's pool. */
+/* Makes the JSON body of an answer that h2o gives by itself, in the request's pool. */
 static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
 {
 	struct text t = {0};
@@ -288,7 +289,8 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 {
 	struct api *a = ((struct filter *)self)->api;
 
-	/* Own answers have a generator that proceeds; h2o's are sent at once, without one. */
+	/* The service's answers have a generator with a `proceed` callback. h2o's own ones are sent
+	 * at once, without it. */
 	if (req->res.status >= 400 && !req->_generator->proceed) {
 		struct rewriter *w = (void *)h2o_add_ostream(req, sizeof(*w), slot);
 
@@ -391,7 +393,7 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 }
 
 /* Ends the requests in flight, sends GOAWAY on HTTP/2 connections, then cuts all connections and
- * lets h2o notice. Workers finish soon, and are waited for. */
+ * lets h2o notice. Waits for workers that parse bodies, which end soon. */
 static void close_conns(struct api *a)
 {
 	h2o_loop_t *loop = loop_h2o(a->loop);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The HTTP API of the service: docs/api.md. Everything here runs on the loop's thread. */
+/* The HTTP API of the service (docs/api.md). Everything here runs on the loop's thread. */
 #ifndef RAMET_ORCHESTRATOR_API_SERVER_H
 #define RAMET_ORCHESTRATOR_API_SERVER_H
 
@@ -25,7 +25,8 @@ unsigned api_port(const struct api *a);
  * flight have ended, or after config's stop_timeout_s. */
 void api_drain(struct api *a, void (*done)(void *arg), void *arg);
 
-/* Closes what is still open. Called outside of loop_run, and before core_free. */
+/* Ends the requests in flight, closes all connections and frees the API. Called outside of
+ * loop_run, and before core_free. */
 void api_free(struct api *a);
 
 /* Counters of other parts of the service, for /metrics. */

@@ -105,8 +105,8 @@ static bool plain(unsigned char c)
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-/* Tests eight bytes at once: no sum below carries into the next byte unless a byte has its top bit
- * set, which is tested separately. */
+/* Returns whether eight bytes are plain, in one test of all: no sum below carries into the next
+ * byte unless a byte has its top bit set, which is tested separately. */
 static bool all_plain(const unsigned char eight[8])
 {
 	const uint64_t each = 0x0101010101010101, top = 0x80 * each;
@@ -118,8 +118,8 @@ static bool all_plain(const unsigned char eight[8])
 	return (printable & unquoted & top) == top;
 }
 
-/* Adds one character of two or more bytes, or replaces an invalid byte sequence. Returns its
- * length. */
+/* Adds one character of two or more bytes, or replaces an invalid byte sequence and clears *good.
+ * Returns the number of bytes read. */
 static size_t add_wide(struct text *t, const unsigned char *p, const unsigned char *end, bool *good)
 {
 	size_t bad, len = utf8_len(p, end, &bad);

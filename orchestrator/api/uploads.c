@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files in parts: received parts are in the sandbox, so there is no state here. */
+/* Routes for uploading a file in parts. The sandbox stores the received parts, so the service keeps
+ * no state of an upload. */
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/api/internal.h"

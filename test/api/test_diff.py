@@ -32,14 +32,14 @@ def test_diff_returns_exact_names(http: httpx.Client, sandbox: str) -> None:
     ("paths", "names"),
     [
         ([], "paths must have 1 to 64 strings, not 0"),
-        (["/x"] * 65, "paths must be at most 64 strings"),
+        (["/x"] * 65, "paths must have at most 64 strings"),
         (["/x", "tmp"], 'each path must be absolute, "tmp" is not'),
         ([""], 'each path must be absolute, "" is not'),
         (["/x", "/a/../b"], 'each path must be without .., "/a/../b" is not'),
         (["/.."], 'each path must be without .., "/.." is not'),
         (["/" * 4097], "each path must be at most 4096 bytes long, not 4097"),
         ("/tmp", "paths must be an array of strings, not a string"),
-        (["/tmp", 1], "paths must be an array of strings; one of it is a number"),
+        (["/tmp", 1], "paths must be an array of strings; one item is a number"),
     ],
 )
 def test_invalid_paths_are_refused(http: httpx.Client, sandbox: str, paths: Any, names: str) -> None:

@@ -113,7 +113,7 @@ def test_client_behind_a_trusted_proxy_is_counted(start: Callable[..., Server], 
     log = server.stop()
     assert "from 203.0.113.1 by 127.0.0.1 tenant local" in log
     assert "from 203.0.113.2 by 127.0.0.1 tenant local" in log
-    assert log.count("203.0.113.1 sends more than 1 requests without a valid API key per second") == 1
+    assert log.count("from 203.0.113.1: more than 1 requests without a valid API key per second") == 1
     assert " 429 " not in log  # a flood of requests does not flood the log
 
 

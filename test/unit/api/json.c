@@ -374,11 +374,11 @@ static void lists_are_read(void **state)
 	assert_string_equal(b.list[2], "");
 	assert_null(b.list[3]);
 	done(&b);
-	refused("{\"list\":[\"a\",\"b\",\"c\",\"d\"]}", "list must be at most 3 strings");
+	refused("{\"list\":[\"a\",\"b\",\"c\",\"d\"]}", "list must have at most 3 strings");
 	refused("{\"list\":\"/a\"}", "list must be an array of strings, not a string");
 	refused("{\"list\":[\"a\",[\"b\"]]}",
-		"list must be an array of strings; one of it is an array");
-	refused("{\"list\":[\"a\",null]}", "list must be an array of strings; one of it is null");
+		"list must be an array of strings; one item is an array");
+	refused("{\"list\":[\"a\",null]}", "list must be an array of strings; one item is null");
 	refused("{\"list\":[\"a\"],\"size\":0}", "size must be a whole number from 1 to 32, not 0");
 }
 
