@@ -86,8 +86,8 @@ static int allow(const struct fence *f, const char *path, uint64_t access, struc
 	return 0;
 }
 
-/* Allows reading the folder of a file that may be replaced, and that of the target if it
- * is a link. */
+/* Allows reading the folder of a file that may be replaced and, if the file is a link, the folder
+ * of its target. */
 static int allow_around(const struct fence *f, const char *path, struct err *e)
 {
 	char folder[PATH_MAX];

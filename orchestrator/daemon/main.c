@@ -64,8 +64,8 @@ static void print_warning(void *arg, const char *sentence)
 	fprintf(stderr, "warning: %s\n", sentence);
 }
 
-/* Checks the host as well, whose weaknesses only cause warnings. The settings were checked
- * already. */
+/* Runs --check. The settings were checked when they were loaded. Here the host is checked, whose
+ * weaknesses only cause warnings. */
 static int check(const struct config *config)
 {
 	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);

@@ -49,7 +49,7 @@ static void check_smt(const struct check *c)
 	if (value[0] == '1' && !c->cores_are_apart)
 		c->notify(
 			c->arg,
-			"SMT is on and VMs may share a core, through whose caches one can observe "
+			"SMT is on and VMs may share a core, through whose caches a VM can observe "
 			"another: use a kernel with core scheduling (CONFIG_SCHED_CORE) and "
 			"core_scheduling = yes, or boot with nosmt");
 }
@@ -62,7 +62,7 @@ static void check_ksm(const struct check *c)
 	if (value[0] == '1')
 		c->notify(
 			c->arg,
-			"KSM merges equal pages of processes, so that one can find out the memory "
+			"KSM merges equal pages of processes, so that a VM can find out the memory "
 			"contents of another: write 2 to /sys/kernel/mm/ksm/run");
 }
 
@@ -127,8 +127,8 @@ void posture_check(const char *sys, bool cores_are_apart,
 	check_weaknesses(&c);
 }
 
-/* Returns whether the kernel can prevent threads of different VMs from sharing a core. It fails
- * with ENODEV without SMT, when no threads share a core. */
+/* Returns whether the kernel can prevent threads of different VMs from sharing a core. Without SMT
+ * no threads share a core: prctl fails with ENODEV, and this returns false. */
 static bool can_part_cores(void)
 {
 	unsigned long cookie = 0;

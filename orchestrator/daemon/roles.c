@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ int role_warden(const struct config *config)
 	/* Keep the program open, so that a restart of the service runs the same version as this. */
 	scoped_fd int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	if (self < 0) {
-		log_error("open /proc/self/exe: is /proc mounted?");
+		log_error("open /proc/self/exe: %s; is /proc mounted?", strerror(errno));
 		return EXIT_FAILED;
 	}
 	posture_check_host(config->core_scheduling[0] == 'y', log_warning, NULL);
@@ -48,7 +49,8 @@ int role_warden(const struct config *config)
 	return EXIT_FINE;
 }
 
-/* Takes over what the warden passes: a packet socket and the settings. */
+/* Takes over the descriptors that the warden passes: a packet socket, the settings, and the socket
+ * for operators' commands. */
 static int take_over(struct config *config, struct err *e)
 {
 	int type = 0;

@@ -65,7 +65,7 @@ static const uint16_t allowed[] = {
 
 static const uint32_t allowed_ioctls[] = {
 	FICLONE,
-	FICLONERANGE, /* layers shared instead of copied */
+	FICLONERANGE, /* disk layers are shared instead of copied */
 	FIONBIO,
 	FIONREAD, /* sockets */
 	0x5401 /* TCGETS: stdio asks whether its file is a terminal */,
@@ -78,7 +78,7 @@ static const uint32_t allowed_prctls[] = {
 /* --- the program ----------------------------------------------------------------------------- */
 
 #define PROGRAM_MAX    512
-#define SOCK_TYPE_MASK 0xf /* the rest of socket(2)'s type are flags */
+#define SOCK_TYPE_MASK 0xf /* the other bits of socket(2)'s type are flags */
 
 struct program {
 	struct sock_filter code[PROGRAM_MAX];

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ struct service {
 	struct api *api;
 	struct admin *admin;
 	int signals;
-	int warden; /* owned by the core; polled here for its end */
+	int warden; /* owned by the core; polled here to notice its end */
 	int admin_fd;
 	enum { SERVING, DRAINING, ENDING } phase;
 	int status; /* exit status */
@@ -106,7 +107,8 @@ static void on_warden_gone(void *arg, int result)
 
 /* --- start ----------------------------------------------------------------------------------- */
 
-/* Ignores SIGINT, because a Ctrl-C reaches the whole process group and the warden handles it. */
+/* Opens a descriptor for SIGTERM. Ignores SIGINT, because a Ctrl-C reaches the whole process group
+ * and the warden handles it. */
 static int open_signals(struct service *s, struct err *e)
 {
 	sigset_t set;
@@ -255,7 +257,7 @@ int service_run(const struct config *config, int warden_fd, int admin_fd)
 	}
 	int r = loop_run(s.loop);
 	if (r < 0) {
-		log_error("the event loop failed with error %d", -r);
+		log_error("the event loop failed: %s", strerror(-r));
 		return 1;
 	}
 	audit_stop(s.audit);

@@ -22,7 +22,7 @@
 #define PAUSE_FIRST_MS 100
 #define PAUSE_MOST_MS  10000
 #define LIVED_WELL_NS  60000000000ull
-#define OOM_SCORE      "-900" /* that of VM processes is positive (warden/jail-child.c) */
+#define OOM_SCORE      "-900" /* the score of VM processes is positive (warden/jail-child.c) */
 
 struct supervisor {
 	int (*warden)(const void *arg);
@@ -58,7 +58,7 @@ static void spare_from_oom(void)
 	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0 || write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0)
-		log_warn("oom_score_adj: %s; when memory is short, the kernel may kill rametd",
+		log_warn("set oom_score_adj: %s; when memory is short, the kernel may kill rametd",
 			 strerror(errno));
 }
 
@@ -74,8 +74,9 @@ static void start_warden(struct supervisor *s)
 	}
 	if (s->pid)
 		return;
-	/* A warden without a supervisor would prevent the next one from starting. The blocked
-	 * signals are inherited, so that none is lost before the warden waits for them. */
+	/* The kernel kills the warden when the supervisor ends: a warden without one would prevent
+	 * the next from starting. The blocked signals are inherited, so that none is lost before
+	 * the warden waits for them. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != self)
 		_exit(EXIT_FAILED);
@@ -87,7 +88,8 @@ static void start_warden(struct supervisor *s)
 static void on_warden_end(struct supervisor *s, int status)
 {
 	s->pid = 0;
-	/* The warden was killed during a stop, so VMs still run: another warden must end them. */
+	/* The warden was killed during a stop, so VMs may still run: another warden must end
+	 * them. */
 	if (WIFSIGNALED(status) && s->stopping && !s->stopped_again) {
 		s->stopped_again = true;
 		start_warden(s);
@@ -95,7 +97,8 @@ static void on_warden_end(struct supervisor *s, int status)
 			kill(s->pid, SIGTERM);
 		return;
 	}
-	/* After a killed warden, the next one may fail because of remains that are not gone yet. */
+	/* A warden that exits by itself ends rametd. But if it failed to start after another one
+	 * was killed, it is tried again: remains of the killed one may still be in its way. */
 	if (WIFEXITED(status) && (!WEXITSTATUS(status) || !s->killed || s->stopping)) {
 		s->over = true;
 		s->status = WEXITSTATUS(status);
@@ -162,15 +165,16 @@ static void upgrade(struct supervisor *s)
 	if (s->stopping)
 		return;
 	if (!s->program[0] || !settings_are_right(s)) {
-		log_error("upgrade refused: %s does not accept these settings; nothing was changed",
-			  s->program);
+		log_error("upgrade refused: %s%s; nothing was changed", s->program,
+			  s->program[0] ? " --check failed with these settings"
+					: "the path of the program is unknown");
 		return;
 	}
 	log_info("upgrade: %s takes over, VMs continue", s->program);
 	s->killed = true;
 	end_warden(s);
 	execv(s->program, s->argv);
-	log_error("execute %s: %s", s->program, strerror(errno));
+	log_error("execute %s: %s; the present version continues", s->program, strerror(errno));
 	start_warden(s);
 }
 
@@ -182,7 +186,7 @@ static void stop(struct supervisor *s, const siginfo_t *info)
 {
 	s->stopping = true;
 	if (!s->pid)
-		start_warden(s); /* it ends the VMs */
+		start_warden(s); /* the new warden ends the VMs */
 	if (s->pid && info->si_code != SI_KERNEL)
 		kill(s->pid, info->si_signo);
 }

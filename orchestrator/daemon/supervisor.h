@@ -8,8 +8,8 @@
 #define RAMET_ORCHESTRATOR_DAEMON_SUPERVISOR_H
 
 /* Runs `warden` in a child process, whose exit status is its return value. `argv` is that of this
- * program, NULL-terminated, for an upgrade. Returns the exit status of rametd: that of a warden
- * that ended by itself. */
+ * program, NULL-terminated, for an upgrade. Returns rametd's exit status when it is to end: that of
+ * the last warden, or EXIT_FAILED. */
 int supervise(int (*warden)(const void *arg), const void *arg, char *const argv[]);
 
 #endif
