@@ -68,7 +68,8 @@ int store_backup_new(struct store_backup **out, const char *path, const char *to
 	return 0;
 }
 
-/* Unlinks the backup from the live copy, whose newer rows must not overwrite a restored backup. */
+/* Deletes the live copy's id from the backup: a restored backup must not be overwritten with the
+ * newer rows of the live copy. */
 static int forget_live(struct store_backup *b, struct err *e)
 {
 	sqlite3 *db = NULL;

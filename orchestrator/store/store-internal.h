@@ -52,8 +52,8 @@ struct store {
 int store_db_error(sqlite3 *db, int rc, struct err *e);
 /* Opens a connection to the catalogue. The caller closes it, also on failure. */
 int store_open_db(sqlite3 **db, const char *path, struct err *e);
-/* Returns 0 when the database is undamaged, belongs to Ramet and has the current schema, to which
- * older ones are upgraded. */
+/* Checks that the database is undamaged and belongs to Ramet, and upgrades an older schema. Returns
+ * 0, or -errno with *e filled. */
 int store_check(sqlite3 *db, struct err *e);
 /* Allocates disk space in advance, for writes while the disk is full. */
 int store_reserve(sqlite3 *db, struct err *e);

@@ -246,8 +246,9 @@ int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e
 		ret = end_copy(m->disk, e);
 	else if (b->sql)
 		ret = run_noted(m->disk, b->sql, e);
-	/* A full disk is an I/O error to SQLite where it does more than write: fsync, ftruncate.
-	 * After a failed COMMIT, sqlite3_system_errno returns an earlier error. */
+	/* When the disk is full, SQLite reports ENOSPC of fsync and ftruncate as an I/O error;
+	 * only errno has the cause. (sqlite3_system_errno has an earlier error after a failed
+	 * COMMIT.) */
 	if (ret == -EIO && (errno == ENOSPC || errno == EDQUOT))
 		ret = err_set(e, errno, "write the catalogue to disk");
 	b->committed = ret == 0;
@@ -258,7 +259,7 @@ int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e
 	return ret;
 }
 
-/* Inserts statements that did not reach the disk before those recorded since. */
+/* Puts back statements that did not reach the disk, in front of those recorded since. */
 static void put_back(struct mirror *m, char *sql)
 {
 	struct mirror since = *m;
@@ -277,8 +278,8 @@ void store_written(struct store *s, struct store_batch *b, int ret)
 	struct mirror *m = s->mirror;
 
 	if (m && ret < 0) {
-		/* Only a copy of all rows helps: rows on the disk differ from those here, or the
-		 * log may have lost changes that cannot be applied twice. */
+		/* Only a copy of all rows helps here: rows on the disk differ from those of the
+		 * live copy, or the log may have lost changes that cannot be applied twice. */
 		if (b->whole || b->committed || ret == -EEXIST)
 			m->whole = true;
 		else if (b->sql)
@@ -340,7 +341,8 @@ static int open_live(sqlite3 **db, const char *path, struct err *e)
 	return ret == 0 ? store_check(*db, e) : ret;
 }
 
-/* Returns whether the live copy that a killed service left belongs to this catalogue. */
+/* Opens the live copy that a killed service left. Returns false, with *live NULL, when there is
+ * none or it does not belong to this catalogue. */
 static bool find_live(sqlite3 *disk, sqlite3 **live, const char *path)
 {
 	char id[ID_LEN + 1], ours[ID_LEN + 1];
@@ -373,7 +375,7 @@ static int make_live(const struct store *s, sqlite3 **live, const char *path, st
 	random_id(id, sizeof(id), "");
 	if (ret == 0)
 		ret = write_id(*live, id, e);
-	/* Last, because from then on the live copy is the newer database. */
+	/* The id in the file comes last: from then on the live copy is the newer database. */
 	return ret == 0 ? write_id(s->db, id, e) : ret;
 }
 

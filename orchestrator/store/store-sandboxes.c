@@ -95,7 +95,7 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
 
 	if (ret < 0)
 		return ret;
-	/* First, because a slot can have only one living sandbox. */
+	/* The winner ends first, because a slot can have only one living sandbox. */
 	ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
 	if (ret == 0)
 		ret = move(s, m, e);

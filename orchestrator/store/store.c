@@ -118,7 +118,7 @@ static int check_whole(sqlite3 *db, struct err *e)
 	if (rc != SQLITE_ROW)
 		ret = store_db_error(db, rc, e);
 	const char *said = rc == SQLITE_ROW ? text_at(st, 0) : "ok";
-	const char *line = strchr(said, '\n'); /* follows the database's name */
+	const char *line = strchr(said, '\n'); /* the first line is only the database's name */
 	if (strcmp(said, "ok") != 0)
 		ret = err_say(e, EBADMSG, "%s", line ? line + 1 : said);
 	sqlite3_finalize(st);
@@ -256,7 +256,7 @@ static int prepare_all(struct store *s, struct err *e)
 	return ret == 0 ? store_spaces_prepare(s, e) : ret;
 }
 
-/* Replaces the error, since the check's own may have many lines. */
+/* Replaces the error by one with its first line only, since the check's own may have many lines. */
 static void say_damaged(struct err *e)
 {
 	char reason[ERR_TEXT_MAX];

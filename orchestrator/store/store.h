@@ -111,9 +111,8 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
 		       struct err *e);
 int store_space_forget(struct store *s, const char *id, struct err *e);
-/* Records that the files of a Space were removed. Until then a resumed or forgotten Space is
- * recorded as gone; other Spaces on the disk that the catalogue does not name are lost ones, not
- * leftovers. */
+/* Records that the files of a resumed or forgotten Space were removed. Until then the Space is
+ * recorded as gone, so that its files on the disk are not taken for those of a lost Space. */
 int store_space_removed(struct store *s, const char *id, struct err *e);
 /* Returns 1 if the Space is recorded as gone, else 0; -errno on failure. */
 int store_space_is_gone(struct store *s, const char *id, struct err *e);
@@ -163,8 +162,8 @@ bool store_is_behind(const struct store *s);
  * cannot be taken now. */
 struct store_batch;
 struct store_batch *store_take(struct store *s);
-/* Writes the batch to the file, all or nothing; with `sync`, waits until the whole file is on the
- * disk. Call it on a worker thread; the loop's thread may use `s` meanwhile. */
+/* Writes the batch to the file, all or nothing; with `sync`, waits until it and all earlier changes
+ * are on the disk. Call it on a worker thread; the loop's thread may use `s` meanwhile. */
 int store_write(struct store *s, struct store_batch *b, bool sync, struct err *e);
 /* Frees the batch, given the result of store_write: changes that failed join the next batch. */
 void store_written(struct store *s, struct store_batch *b, int ret);
@@ -172,9 +171,9 @@ void store_written(struct store *s, struct store_batch *b, int ret);
 /* --- backup ---------------------------------------------------------------------------------- */
 
 /*
- * A copy of the catalogue in one file, as of the begin of the backup, over a separate connection:
- * call these functions on a worker thread, while the loop's thread uses the store. Later changes
- * are not in the copy, and do not slow it down.
+ * A copy of the catalogue in one file, with the state at the beginning of the backup. It is made
+ * over a separate connection: call these functions on a worker thread, while the loop's thread uses
+ * the store. Later changes are not in the copy, and do not slow it down.
  */
 struct store_backup;
 /* Begins a backup to the file `to`, which is replaced and accessible to its owner only. */
