@@ -23,7 +23,7 @@ enum kind {
 	ADDRESS, /* IPv4 or IPv6, in numbers */
 	CHOICE,	 /* one word of `choices` */
 	TIER,	 /* limits as in tiers.h */
-	RANGES,	 /* comma-separated: 10.0.0.0/8, an address, the same of IPv6 */
+	RANGES,	 /* ranges or addresses, IPv4 or IPv6, like 10.0.0.0/8,fd00::1 */
 };
 
 struct setting {
@@ -367,7 +367,7 @@ static size_t distance(const char *a, const char *b)
 static int unknown(const char *name, struct err *e)
 {
 	const struct setting *nearest = NULL;
-	size_t best = least(4, strlen(name) / 3 + 1); /* as many differences are not a typo */
+	size_t best = least(4, strlen(name) / 3 + 1); /* this many differences are no typo */
 
 	for (size_t i = 0; i < SETTINGS; i++) {
 		size_t d = distance(name, settings[i].name);
@@ -439,7 +439,7 @@ static const char *comment(const char *p, const char *end)
 	return end;
 }
 
-/* `seen` holds, for each setting, the line that set it. */
+/* Parses one line. `seen` holds, for each setting, the number of the line that set it; 0: none. */
 static int parse_line(struct config *c, const char *p, const char *end, unsigned line,
 		      unsigned *seen, struct err *e)
 {
@@ -688,7 +688,7 @@ static int check_dns(const struct config *c, struct err *e)
 		c->dns);
 }
 
-/* Returns whether the host name of an http:// URL alone shows that it is this machine. */
+/* Returns whether the host in an http:// URL is this machine, without looking up a name. */
 static bool is_loopback_url(const char *url)
 {
 	static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};

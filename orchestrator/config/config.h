@@ -38,15 +38,15 @@ struct config {
 	char state_dir[CONFIG_PATH_MAX];     /* /var/lib/ramet */
 	char run_dir[CONFIG_PATH_MAX];	     /* /run/ramet; short: control sockets are under it */
 	char user[32];			     /* ramet: the account rametd drops to, or a number */
-	char cgroup[CONFIG_PATH_MAX];	     /* parent cgroup (v2 path); empty: rametd's own one */
+	char cgroup[CONFIG_PATH_MAX];	     /* parent cgroup (v2 path); empty: rametd's own */
 	uint32_t vm_uid_base;		     /* 300000 */
 	uint32_t max_vms;		     /* 256; at most WARDEN_SLOTS_MAX */
-	uint32_t memory_mib;		   /* VMs and rametd together; 0: what the host can spare */
-	uint32_t memory_overcommit;	   /* percent of it that may be promised; 0: no limit */
-	uint32_t cpu_weight;		   /* VMs and rametd together: 1000 */
-	char core_scheduling[4];	   /* "yes" or no: a core runs one VM at a time */
+	uint32_t memory_mib;	    /* VMs and rametd together; 0: what the host can spare */
+	uint32_t memory_overcommit; /* percent of that memory that may be promised; 0: no limit */
+	uint32_t cpu_weight;	    /* VMs and rametd together: 1000 */
+	char core_scheduling[4];    /* "yes" or no: a core runs one VM at a time */
 	uint32_t disk_bytes_s, disk_ops_s; /* limits of each VM's disk; 0: no limit */
-	uint32_t output_mib;		   /* limit of held output; 0: by the host's memory */
+	uint32_t output_mib; /* limit of held output; 0: depends on the host's memory */
 
 	uint32_t vcpus, ram_mib, rootfs_gb; /* size of the default template: 2, 512, 4 */
 	char sizes[CONFIG_PATH_MAX];	    /* sizes prepared ahead: "auto", or see config_sizes */
@@ -55,10 +55,10 @@ struct config {
 	uint32_t fork_max;		    /* children of one fork: 32; at most 1000 */
 	uint32_t timeout_s, idle_timeout_s; /* defaults for a sandbox: 86400, 3600 */
 	uint32_t boot_timeout_s;	    /* boot of a template: 300 */
-	uint32_t stop_timeout_s;	    /* drain of running requests when rametd stops: 10 */
+	uint32_t stop_timeout_s; /* time for running requests to end when rametd stops: 10 */
 
 	char network[32];		     /* IPv4 range of the links to VMs; empty: no network */
-	char dns[64];			     /* empty: this host's own */
+	char dns[64];			     /* empty: the name server of this host */
 	char ipv6[8];			     /* "auto", "yes", "no" */
 	char allow[CONFIG_PATH_MAX];	     /* private ranges that VMs may reach */
 	uint32_t net_bytes_s, net_packets_s; /* in each direction; 0: no limit */
@@ -75,8 +75,8 @@ struct config {
 	char webhook_url[512];		      /* empty: none */
 	char webhook_secret[128];	      /* key of the HMAC-SHA256 of each body */
 	char webhook_events[CONFIG_PATH_MAX]; /* comma-separated names, each may end in * */
-	char webhook_http[4];	      /* "yes" or no: another host may be sent to without TLS */
-	char notify[CONFIG_PATH_MAX]; /* /usr/lib/ramet/ramet-notify */
+	char webhook_http[4];		      /* "yes" or no: http:// to another host is allowed */
+	char notify[CONFIG_PATH_MAX];	      /* /usr/lib/ramet/ramet-notify */
 };
 
 /* Fills *out with the defaults. */

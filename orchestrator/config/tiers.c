@@ -47,7 +47,7 @@ static int set_limit(struct tier *t, const struct limit *l, const char *value, s
 	return 0;
 }
 
-/* `word` is NAME=VALUE. */
+/* Applies one word, NAME=VALUE, to the tier. */
 static int set_word(struct tier *t, char *word, struct err *e)
 {
 	char *equals = strchr(word, '=');

@@ -117,7 +117,7 @@ bool keys_any(const struct keys *k)
 	return !list_empty(&k->all);
 }
 
-/* The time of a check reveals at most whether the hash of some key has the same first byte. */
+/* The duration of a check reveals at most whether the hash of some key has the same first byte. */
 enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out)
 {
@@ -233,8 +233,8 @@ static struct store_key row_of(const struct entry *entry)
 	};
 }
 
-/* Inserts a key that was added to the catalogue. If that failed with `ret`, erases its text and
- * frees it. */
+/* Ends the making of a key. `ret` is the result of adding it to the catalogue: on success inserts
+ * the entry, on failure erases the key's text and frees the entry. */
 static int finish_entry(struct keys *k, struct entry *entry, int ret, char *text,
 			const struct key **out)
 {

@@ -23,7 +23,7 @@
 /* The tenant of requests without a key, and of everything made while there were no keys. */
 #define TENANT_LOCAL "local"
 
-/* A key. Its address is valid until keys_free; only the fields on its end ever change. */
+/* A key. Its address is valid until keys_free; only the fields about its end change. */
 struct key {
 	char id[KEY_ID_LEN + 1];
 	char tenant[TENANT_ID_LEN + 1];
@@ -60,8 +60,8 @@ enum key_verdict {
 /* Looks a key up by its text. *out is set for KEY_GOOD and KEY_REVOKED. */
 enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out);
-/* Returns the tier of the tenant's newest valid key, or of its last valid key if none is left;
- * NULL: the tenant never had a key. */
+/* Returns the tier of the tenant's newest valid key or, if none is valid, of the key that was
+ * revoked last; NULL: the tenant never had a key. */
 const char *keys_tier(const struct keys *k, const char *tenant);
 /* Returns the key with that id, or NULL. */
 const struct key *keys_find(const struct keys *k, const char *id);
