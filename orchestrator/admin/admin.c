@@ -28,9 +28,8 @@ struct admin {
 	bool closing;
 };
 
-/* A client always has one operation in flight, or a call of the core that its answer waits
- * for, or a timer for the next part of its answer. The end of each continues with the
- * client or frees it. */
+/* A client always waits for one of these: an operation in flight, a call of the core, or a timer
+ * for the next part of its answer. The end of each continues with the client or frees it. */
 struct client {
 	struct admin *admin;
 	struct list link;
@@ -100,7 +99,7 @@ static void send_answer(struct client *c, enum command_status status)
 		client_free(c);
 }
 
-/* Appends to the answer; does nothing without memory. */
+/* Appends to the answer; does nothing when out of memory. */
 static void add_text(struct client *c, const char *text)
 {
 	size_t len = strlen(text);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * RUN_DIR/admin.sock, which the warden creates. Each connection carries one command: `ramet` sends
- * its arguments, shuts down its side, and receives a byte of enum command_status, then a text until
- * the end of the stream.
+ * Serves RUN_DIR/admin.sock, which the warden creates. Each connection carries one command: `ramet`
+ * sends its arguments, shuts down its side, and receives a byte of enum command_status, then a text
+ * until the end of the stream. The answer to `backup` has a descriptor instead of the text.
  */
 #ifndef RAMET_ORCHESTRATOR_ADMIN_ADMIN_H
 #define RAMET_ORCHESTRATOR_ADMIN_ADMIN_H
@@ -17,7 +17,7 @@ struct admin;
  * and what `env` points to must outlive *out. */
 int admin_new(struct admin **out, struct loop *loop, int fd, const struct command_env *env,
 	      struct err *e);
-/* Call it before loop_free, which waits for operations in flight. */
+/* Closes all connections. Call it before loop_free, which waits for operations in flight. */
 void admin_free(struct admin *a);
 
 #endif

@@ -36,7 +36,8 @@ struct table {
 
 static const struct list_name everything = {.kind = LIST_SANDBOXES};
 
-/* Lists everything that exists now, in parts if the caller can continue later. */
+/* Lists the sandboxes that exist now, with calls of `more`: in parts if the caller can continue
+ * later, otherwise all at once. */
 static void list_all(const struct command_env *env, FILE *out,
 		     bool (*more)(const struct command_env *env, struct command_rest *rest,
 				  FILE *out))
@@ -158,7 +159,7 @@ static int inspect(const struct command_env *env, int argc, const char *const ar
 static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	       struct err *e)
 {
-	return err_say(e, EINVAL, "the service does not run this command, but ramet itself");
+	return err_say(e, EINVAL, "ramet runs this command by itself: the service cannot run it");
 }
 
 const struct command host_commands[] = {

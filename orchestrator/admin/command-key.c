@@ -15,7 +15,8 @@
 
 #define GRACE_MAX_S 31536000
 
-/* Prints a new key, and facts about it as comments, so that a script can read the first line. */
+/* Prints a new key, then facts about it as comments, so that a script can read the key from the
+ * first line. Erases `text`. */
 static void print_new(FILE *out, const struct key *key, char text[static KEY_TEXT_LEN + 1])
 {
 	fprintf(out, "%s\n", text);
@@ -158,7 +159,7 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 	return 0;
 }
 
-/* Reads whole seconds; -1 without the option. */
+/* Reads whole seconds to *out, or sets it to -1 when the option is absent. */
 static int read_grace(const char *value, int64_t *out, struct err *e)
 {
 	char *end;

@@ -29,7 +29,7 @@ struct keys;
 
 /* The rest of a long answer, which is written in parts so that no command blocks the loop. */
 struct command_rest {
-	/* Writes the next part; false: it was the last. NULL: nothing follows. */
+	/* Writes the next part; returns false after the last one. NULL: nothing follows. */
 	bool (*more)(const struct command_env *env, struct command_rest *rest, FILE *out);
 	struct list_page page; /* position in a list of the core */
 	const struct key *key; /* the last key listed; NULL: none yet */

@@ -60,7 +60,8 @@ static void read_proc(unsigned pid, const char *name, char *text, size_t size)
 	text[len] = 0;
 }
 
-/* Parses after the last bracket, because the name in brackets may contain any characters. */
+/* Parses the text after the last parenthesis, because the process name in parentheses may contain
+ * any character. */
 static void read_cpu(unsigned pid, struct usage *u)
 {
 	unsigned long user = 0, system = 0;
@@ -86,7 +87,7 @@ static void read_memory(unsigned pid, struct usage *u)
 	u->shared_bytes = shared * page;
 }
 
-/* Bytes that the tap receives are those that the guest sends. */
+/* Reads the network counters. The tap receives the bytes that the guest sends. */
 static void read_network(unsigned pid, struct usage *u)
 {
 	char text[4096];
@@ -170,8 +171,8 @@ static uint64_t rate(uint64_t now, uint64_t before, uint64_t ns)
 	return now > before && ns ? (uint64_t)((double)(now - before) * 1e9 / (double)ns) : 0;
 }
 
-/* Finds a row of the previous sample. Searches from its present position, where most rows still
- * are. */
+/* Returns the row of the same VM in the previous sample, or NULL. Searches from `near`, the row's
+ * present index. */
 static const struct row *row_before(const struct sample *before, const struct row *row, size_t near)
 {
 	for (size_t i = 0; i < before->n; i++) {
