@@ -17,10 +17,11 @@
 #define RING_MAGIC 0x31474e4952444152u
 #define BATCH	   (64u << 10)
 #define RETRY_MS   1000
-#define SYNC_MS	   1000 /* a power cut loses at most the lines of this time, and the ring */
+#define SYNC_MS	   1000 /* a power cut loses at most the lines of this time and of the ring */
 
-/* Holds whole lines from `head` to `tail`, which count bytes and wrap where they are used. Each is
- * updated after the bytes it covers were copied, so that the ring has whole lines after a kill. */
+/* Holds whole lines from `head` to `tail`. Both count bytes from the beginning; modulo RING_SIZE
+ * they are offsets in `bytes`. Each is updated after the bytes it covers were copied, so that the
+ * ring has whole lines after a kill. */
 struct ring {
 	uint64_t magic, head, tail;
 	uint64_t lost; /* lines dropped since the last one that fit */

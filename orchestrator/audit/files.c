@@ -58,7 +58,8 @@ uint64_t audit_files_last(int dir)
 	char name[NAME_ROOM];
 	uint64_t n = 0;
 
-	/* At worst, the current file is new and the one before it ends in a torn line. */
+	/* In the worst case, the current file is new, and the one before it has only a torn
+	 * line. */
 	for (unsigned age = 0; !n && age < 3; age++) {
 		file_name(name, age);
 		n = last_in(dir, name);
@@ -101,8 +102,9 @@ static int open_current(struct audit_files *j, struct err *e)
 	return r;
 }
 
-/* Returns the lowest age that no file has, or that of the file to remove. A failed rotation leaves
- * such a gap; moving the files behind the gap again would lose the oldest one. */
+/* Returns the lowest age (the number at the end of a name) that no file has, or that of the oldest
+ * file, which is then replaced. A failed rotation leaves such a gap; moving the files behind the
+ * gap again would lose the oldest one. */
 static unsigned first_free_age(const struct audit_files *j)
 {
 	char name[NAME_ROOM];

@@ -47,7 +47,7 @@ static size_t put_char(struct out *o, const unsigned char *p, const unsigned cha
 	return len ? len : bad;
 }
 
-/* Writes a field, or nothing if the whole field does not fit or `text` is NULL. */
+/* Writes a field. Writes nothing if `text` is NULL or the whole field does not fit. */
 static void put_text(struct out *o, const char *name, const char *text)
 {
 	const struct out before = *o;

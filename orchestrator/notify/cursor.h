@@ -17,7 +17,7 @@ int cursor_load(int dir, uint64_t *n, struct err *e);
 /* Replaces the cursor atomically, also with respect to a power cut. */
 int cursor_save(int dir, uint64_t n, struct err *e);
 
-/* The file's content. */
+/* Parse and print the content of the file. cursor_print returns its length. */
 bool cursor_parse(const char *text, size_t len, uint64_t *n);
 size_t cursor_print(char out[static CURSOR_TEXT_MAX], uint64_t n);
 

@@ -87,9 +87,8 @@ static void save(struct notify *n, uint64_t line)
 	if (line == n->saved)
 		return;
 	if (cursor_save(NOTIFY_OWN_FD, line, &e) < 0)
-		log_error(
-			"%s: after a restart, webhooks since the last saved one will be sent again",
-			e.text);
+		log_error("%s: after a restart, webhooks sent since the last save are sent again",
+			  e.text);
 	else
 		n->saved = line;
 }
@@ -149,9 +148,9 @@ static _Noreturn void serve(struct notify *n)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* Returns the number of the first line to send; 0: the oldest there is. The first start begins with
- * new lines. With a damaged cursor, all lines are sent again, since a repeated event does less harm
- * than a missing one. */
+/* Returns the number of the first line to send; 0: the oldest there is. The first start sends only
+ * lines added from then on. With a damaged cursor, all lines are sent again, since a repeated event
+ * does less harm than a missing one. */
 static uint64_t first_line(struct notify *n)
 {
 	uint64_t last = audit_files_last(NOTIFY_AUDIT_FD), done = 0;
@@ -167,7 +166,8 @@ static uint64_t first_line(struct notify *n)
 		n->saved = UINT64_MAX; /* nothing was saved */
 		save(n, done);
 	} else if (done > last) {
-		log_warn("the audit log was restarted: sending it from its first line");
+		log_warn("the audit log was replaced by a new one: sending that from its first "
+			 "line");
 		return 0;
 	}
 	n->saved = done;
@@ -203,8 +203,8 @@ static void watch_changes(struct notify *n)
 		log_warn("cannot watch the audit log; reading it every %d s", LOOK_AGAIN_MS / 1000);
 }
 
-/* Prevents other processes from reading its memory, which contains the secret. Makes /proc/self
- * inaccessible to itself as well. */
+/* Prevents other processes from reading the memory of this one, which contains the secret.
+ * Afterwards this process cannot access /proc/self either. */
 static void hide(void)
 {
 	const struct rlimit none = {0, 0};

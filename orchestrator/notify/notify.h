@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* Descriptors that it inherits. */
+/* Descriptors that ramet-notify inherits. */
 #define NOTIFY_AUDIT_FD	   3 /* the folder of the audit log */
 #define NOTIFY_OWN_FD	   4 /* a folder it may write to */
 #define NOTIFY_CONFIG_FD   5 /* a memfd with a struct config */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which events are sent, and when a failed one is retried. */
+/* Which events are sent, and when a failed delivery is retried. */
 #ifndef RAMET_ORCHESTRATOR_NOTIFY_RULES_H
 #define RAMET_ORCHESTRATOR_NOTIFY_RULES_H
 
@@ -10,7 +10,7 @@
 #define RETRY_MOST_MS  (300 * 1000)
 #define GIVE_UP_MS     (24ll * 3600 * 1000)
 
-/* Returns whether the list ("sandbox.*,key.made", blanks allowed) matches the event. */
+/* Returns whether the list ("sandbox.*,key.created", blanks allowed) matches the event. */
 bool rules_want(const char *list, const char *event);
 /* Returns how long to wait after a number of consecutive failures (1: the first). The time doubles
  * up to RETRY_MOST_MS; the random number `chance` selects between half and all of it, so that

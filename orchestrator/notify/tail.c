@@ -21,7 +21,8 @@ void tail_fini(struct tail *t)
 }
 
 /* --- lines of the open file ----------------------------------------------------------------- */
-/* Moves the bytes that were not taken to the front and reads more; false when there is no more. */
+/* Moves the bytes that were not taken to the front of the buffer and reads more; returns false when
+ * the file has no more. */
 static bool fill(struct tail *t)
 {
 	t->len -= t->taken;
@@ -129,8 +130,8 @@ static bool same_file(int a, int b, uint64_t *size)
 	return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-/* At the end of the open file, opens the next one. Returns true when that or the open file has
- * more. */
+/* At the end of the open file, opens the next one. Returns true when there is more to read, in that
+ * or in the open file. */
 static bool move_on(struct tail *t)
 {
 	uint64_t size;

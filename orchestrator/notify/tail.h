@@ -11,7 +11,7 @@
 
 struct tail {
 	int dir;       /* not owned */
-	uint64_t next; /* number of the next line; 0 at first: any */
+	uint64_t next; /* number of the next line; 0: accept any line as the first */
 	uint64_t gone; /* lines that were removed before they were read */
 	int fd;	       /* the file being read; -1: none yet */
 	uint64_t offset;
