@@ -151,7 +151,7 @@ static bool make_file(struct journal *j, const char *run_dir)
 	char dir[PATH_MAX_LEN];
 
 	snprintf(dir, sizeof(dir), "%s/journals", run_dir);
-	mkdir(dir, 0700); /* may fail: where only root can create it, it exists */
+	mkdir(dir, 0700); /* may fail: the folder exists where only root could create it */
 	unlink(j->path);
 	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
 	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(j, fd) &&
@@ -378,8 +378,8 @@ static void punch(struct journal *j, unsigned area, size_t others)
 	count_pages(j, PAGE + others);
 }
 
-/* Rewriting after growth by half copies each byte about twice in total and leaves few
- * pages unused. */
+/* Returns the length at which a log of `len` bytes is to be rewritten. With growth by half, each
+ * byte is copied about twice in total, and few pages are unused. */
 static size_t limit_after(size_t len)
 {
 	size_t limit = whole_pages(len + len / 2);
@@ -401,7 +401,8 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 	j->full = false;
 	write_all(j, now, replay_most);
 	if (j->full) {
-		/* The file has an outdated state, which the next instance must not use. */
+		/* If events were lost before, the file's state is outdated, and the next instance
+		 * must not use it. */
 		if (lost)
 			store(&j->head->committed, 0);
 		punch(j, j->area, others);
@@ -581,7 +582,7 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
 	j->pages = (size_t)st.st_blocks * 512;
 	if (journal_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
-		log_warn("%s: %s; its events are lost", j->path, e.text);
+		log_warn("session journal %s: %s; its events are lost", j->path, e.text);
 		journal_state_fini(out);
 		return false;
 	}

@@ -3,12 +3,13 @@
  * The journal of a sandbox: the state, besides its row in the catalogue, that must survive a crash
  * of the service. It has the last events, the progress of the running call, and the deadlines. It
  * is a mapped file, RUN_DIR/journals/SLOT, named after the slot of the VM: writing is a store to
- * memory, which the next instance of the service finds after a kill. It belongs to the VM, so that
- * a merge need not change it before the catalogue says whose VM it is.
+ * memory, which the next instance of the service finds after a kill. The journal belongs to the VM,
+ * so that a merge, which gives a VM to another sandbox, need only change the catalogue at that
+ * moment.
  *
- * The file is a log of records. Those before an offset, which is stored last, are valid. A full log
- * is rewritten in the other half of the file. The file is sparse and grows with its use: without
- * output it has one page.
+ * The file is a log of records. The records before an offset are valid; the offset is stored after
+ * them. A full log is rewritten in the other half of the file. The file is sparse and grows with
+ * its use: without output it has one page.
  */
 #ifndef RAMET_ORCHESTRATOR_JOURNAL_JOURNAL_H
 #define RAMET_ORCHESTRATOR_JOURNAL_JOURNAL_H
@@ -17,12 +18,13 @@
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
 
-/* A snapshot of the running call, from which a copy of its guest or the next instance of the
- * service continues. */
+/* The state of the running call, from which a copy of its guest, or the next instance of the
+ * service, continues it. */
 struct exec_point {
-	bool running;  /* false: no call runs */
-	bool at_guest; /* the whole request was sent to the guest */
-	uint64_t number, have;
+	bool running;	 /* false: no call runs */
+	bool at_guest;	 /* the whole request was sent to the guest */
+	uint64_t number; /* of the call */
+	uint64_t have;	 /* bytes of output received */
 	uint32_t timeout_ms;
 	uint64_t limit_ms; /* deadline, boot-time clock; 0: none, or not determined yet */
 	bool inherited;	   /* a previous instance of the service began it */
@@ -60,13 +62,13 @@ void journal_remove(struct journal *j);
 /* Unlinks the files of all slots for which `used` returns false. */
 void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
-/* Append a record, which is not valid before journal_commit. */
+/* Append a record, which becomes valid with the next journal_commit. */
 void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved);
 void journal_event(struct journal *j, const struct event *ev, const char *traceparent);
 void journal_call(struct journal *j, const struct exec_point *point);
 void journal_have(struct journal *j, uint64_t have);
-/* Records bytes that the splitter of a stream holds: in addition to those before, or (`fresh`)
- * instead. */
+/* Records bytes that the splitter of a stream holds. They follow those recorded before or, if
+ * `fresh`, replace them. */
 void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len);
 void journal_over(struct journal *j);
 /* Makes the appended records valid. Returns false when one of them did not fit: call
@@ -82,7 +84,7 @@ void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_m
  * -errno with *e filled for records that this program did not write. */
 int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e);
 void journal_state_fini(struct journal_state *s);
-/* Frees the held bytes and the traceparent, and makes it a point without a call. */
+/* Frees the held bytes and the traceparent, and zeroes *p: no call runs. */
 void exec_point_fini(struct exec_point *p);
 
 #endif

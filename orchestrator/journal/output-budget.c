@@ -8,8 +8,8 @@
 
 #define LEAST_DEFAULT (64u << 20)
 
-/* Returns 1/128 of the host's memory: half of what is reserved from the VMs by default
- * (memory_mib). */
+/* Returns 1/128 of the host's memory, at least LEAST_DEFAULT. That is half of what the warden
+ * reserves from the VMs by default (memory_mib). */
 static size_t default_most(void)
 {
 	struct sysinfo info;

@@ -47,7 +47,7 @@ static struct replay_entry *entry_at(const struct replay *r, size_t i)
 }
 
 /* Moves the events to the start of a new ring, which must have room for all. Returns false, and
- * changes nothing, without memory. */
+ * changes nothing, when out of memory. */
 static bool set_room(struct replay *r, size_t room)
 {
 	struct replay_entry *entries = calloc(room, sizeof(*entries));
@@ -82,7 +82,7 @@ static void drop_first(struct replay *r)
 	r->count--;
 }
 
-/* Makes room for one more event; returns false without memory. */
+/* Makes room for one more event; returns false when out of memory. */
 static bool has_room(struct replay *r)
 {
 	size_t room = r->room ? 2 * r->room : ROOM_FIRST;

@@ -19,13 +19,13 @@ struct replay {
 	size_t room, first, count, bytes;
 };
 
-/* Adds a copy of the event, whose number must be higher than those before it. Without memory, the
- * event is left out. `traceparent` may be NULL. */
+/* Adds a copy of the event, whose number must be higher than those before it. When out of memory,
+ * the event is left out. `traceparent` may be NULL. */
 void replay_add(struct replay *r, const struct event *ev, const char *traceparent);
-/* Copies `from` to the empty `to`, which shares the bytes and the account. Returns -ENOMEM, and
- * leaves `to` empty, without memory. */
+/* Copies `from` to the empty `to`, which shares the bytes and the account. When out of memory,
+ * returns -ENOMEM and leaves `to` empty. */
 int replay_copy(struct replay *to, const struct replay *from);
-/* Moves `from` to the empty `to`, whose account counts it from then on. */
+/* Moves the events of `from` to the empty `to`, whose account counts them from then on. */
 void replay_move(struct replay *to, struct replay *from);
 /* Drops the oldest events until `bytes` are gone, and at least one. */
 void replay_drop(struct replay *r, size_t bytes);

@@ -36,12 +36,12 @@ int splitter_feed(struct splitter *s, const uint8_t *data, size_t len, splitter_
 void splitter_end(struct splitter *s, splitter_fn *fn, void *arg);
 /* Passes on the held bytes of a line, as a partial line. */
 void splitter_cut(struct splitter *s, splitter_fn *fn, void *arg);
-/* Adds bytes to those held, without passing any on. Returns -ENOMEM, and adds none,
- * without memory. */
+/* Adds bytes to those held, without passing any on. When out of memory, returns -ENOMEM and adds
+ * none. */
 int splitter_hold(struct splitter *s, const uint8_t *data, size_t len);
 void splitter_fini(struct splitter *s);
 /* Copies the held bytes to `to`, counted in its account, for another stream that continues from
- * here. Returns -ENOMEM, and leaves `to` empty, without memory. */
+ * here. When out of memory, returns -ENOMEM and leaves `to` empty. */
 int splitter_copy(struct splitter *to, const struct splitter *from);
 
 /* Returns the number of bytes of an incomplete UTF-8 character at the end of `data`: 0 to 3. */
