@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 
-/* Each code has a word for clients in failure.c and an HTTP status in orchestrator/api/status.c.
- * Where clients get one word with two statuses, two codes share it. */
+/* Each code has a word for clients in failure.c and an HTTP status in orchestrator/api/status.c. If
+ * clients get the same word with two statuses, it has two codes. */
 enum failure_code {
 	FAIL_NONE, /* no failure */
 
@@ -17,7 +17,7 @@ enum failure_code {
 	FAIL_PTY_FAILED,
 	FAIL_TOO_LARGE,
 
-	/* It names something that does not exist. */
+	/* The request names something that does not exist. */
 	FAIL_NOT_FOUND,
 	FAIL_NO_SUCH_FILE,
 	FAIL_NO_SUCH_UPLOAD,
@@ -31,7 +31,7 @@ enum failure_code {
 	FAIL_FROZEN,
 	FAIL_MERGED,
 
-	/* The state of a sandbox, Space, file or terminal does not allow it. */
+	/* The state of a sandbox, Space, file or terminal does not allow the request. */
 	FAIL_FREEZING,
 	FAIL_NOT_A_DESCENDANT,
 	FAIL_MERGED_DURING_CALL, /* "merged": a merge ended the call */
@@ -62,7 +62,7 @@ enum failure_code {
 	FAIL_AGENT_LOST,
 	FAIL_NOT_FORKED,
 
-	/* The service can't do it now. */
+	/* The service can't fulfil the request now. */
 	FAIL_STOPPING,
 	FAIL_NOT_READY,
 	FAIL_NO_CAPACITY,

@@ -21,12 +21,12 @@
 #include "orchestrator/template/templates.h"
 #include "orchestrator/vm/look.h"
 
-#define AT_ONCE	  8    /* automatic inspections; each costs memory, a worker and guest time */
-#define PING_MS	  5000 /* for the agent's answer, the connection included */
+#define AT_ONCE	  8    /* automatic inspections at most; each costs memory, a worker, guest time */
+#define PING_MS	  5000 /* limit for connecting to the agent and for its answer together */
 #define OPS_SHOWN 20
 #define TEXT_MAX  (VM_LOOK_TEXT_MAX + (64u << 10))
-#define LINES_MAX 200 /* of one report in the log */
-#define BURST	  5   /* logged reports at once; one more is allowed each REFILL_MS */
+#define LINES_MAX 200 /* maximum for one report in the log */
+#define BURST	  5   /* reports that may be logged at once; one more is allowed each REFILL_MS */
 #define REFILL_MS 60000
 
 struct inspection {
@@ -73,7 +73,7 @@ static void add_agent(const struct sandbox *s, struct report *r)
 		   : s->guest.dial ? "connecting"
 				   : "none",
 		   s->guest.agent && agent_is_sending(s->guest.agent) ? ", not all sent" : "",
-		   exec_of(s)->held ? ", held" : "",
+		   exec_of(s)->held ? ", reading is stopped" : "",
 		   snapshots_of(s)->copying ? ", its VM is being copied" : "",
 		   exec_of(s)->guest_busy ? ", the guest may still run an earlier call" : "");
 	if (s->lost_ms)
@@ -264,7 +264,8 @@ static void on_looked(void *arg, bool answers, const char *text)
 	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS);
 }
 
-/* Inspections that an operator requests start regardless of this limit. */
+/* Returns whether no automatic inspection may start. Those that an operator requests ignore this
+ * limit. */
 static bool inspections_full(const struct core *c)
 {
 	return inspect_of_core(c)->n_inspections >= AT_ONCE;
@@ -294,8 +295,8 @@ static struct inspection *inspection_start(struct core *c, struct vmproc *vm, st
 	return i;
 }
 
-/* Detaches inspections from the ending sandbox; they continue without it. An inspection of its VM
- * ends by itself. */
+/* Detaches inspections from the ending sandbox. Those that still ask the VM process continue
+ * without it; those that wait for the agent end. */
 static void fail_side_calls(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &inspect_of_core(s->core)->inspections) {
@@ -317,7 +318,7 @@ static void fail_side_calls(struct sandbox *s, const struct failure *f)
 struct inspect_call {
 	struct core_call call;
 	core_inspect_fn *fn;
-	struct inspection *inspection; /* under way */
+	struct inspection *inspection; /* in progress; NULL: none */
 	char *text;		       /* the report */
 };
 

@@ -11,7 +11,8 @@ struct inspect_core {
 	struct list inspections; /* struct inspection: in progress */
 	unsigned n_inspections;
 	struct stall_reports {
-		unsigned written, left_out; /* recent counts */
+		unsigned written;  /* logged recently */
+		unsigned left_out; /* since the last report that was logged */
 		uint64_t since_ms;
 	} stall_reports;
 };

@@ -5,7 +5,7 @@
 
 #include "orchestrator/sandbox/sandboxes.h"
 
-/* `text`: a report of some pages for people; NULL on failure. */
+/* Receives the report. `text`: some pages for people; NULL on failure. */
 typedef void core_inspect_fn(void *arg, const char *text, const struct failure *f);
 /* Reports on the sandbox with the id `name`, of any tenant, or on the VM in the slot with that
  * number. Takes some seconds when the VM does not answer; changes nothing. */
