@@ -13,8 +13,8 @@ static uint64_t ahead_ns(const struct bucket *b, uint64_t now_ns)
 }
 
 /*
- * Rounded up, so that no amount is free. Amounts that take longer than the maximum debt are limited
- * first, so nothing below can overflow.
+ * Returns how long `amount` takes to flow into the bucket, rounded up so that no amount is free.
+ * The limit of AHEAD_NS is applied first, so that the multiplication cannot overflow.
  */
 static uint64_t duration_ns(uint64_t amount, uint32_t per_s)
 {

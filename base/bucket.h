@@ -14,17 +14,18 @@
 /* Maximum debt: after this time it is paid, however much was used at once. */
 #define BUCKET_DEBT_NS (60 * 1000000000ull)
 
-/* Starts full: {.per_s = …}. */
+/* {.per_s = …} is a full bucket. */
 struct bucket {
 	uint32_t per_s;	     /* 0: no limit */
-	uint64_t full_at_ns; /* when it is full again; at most a burst and a debt ahead of now */
+	uint64_t full_at_ns; /* when it is full again: at most a burst plus a debt from now */
 };
 
 /*
- * Returns 0 when something may be used, or the ns until then, at most BUCKET_DEBT_NS. `now_ns`
- * comes from a monotonic clock.
+ * Returns the ns until something may be used, at most BUCKET_DEBT_NS; 0: it may be used now.
+ * `now_ns` comes from a monotonic clock.
  */
 uint64_t bucket_wait_ns(const struct bucket *b, uint64_t now_ns);
+/* Takes `amount`, which may leave the bucket in debt. */
 void bucket_use(struct bucket *b, uint64_t amount, uint64_t now_ns);
 
 #endif

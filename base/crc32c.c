@@ -45,7 +45,8 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 	return ~crc_any(~crc, data, len);
 }
 
-/* The effect of 4096 zeros on each bit of the register. The checksum is linear. */
+/* What each bit of the register has become after 4096 zero bytes. The checksum is linear, so the
+ * result for a register is the XOR of the results for its set bits. */
 static const uint32_t over_zero_page[32] = {
 	0xc2a5b65e, 0x80a71a4d, 0x04a2426b, 0x094484d6, 0x128909ac, 0x25121358, 0x4a2426b0,
 	0x94484d60, 0x2d7cec31, 0x5af9d862, 0xb5f3b0c4, 0x6e0b1779, 0xdc162ef2, 0xbdc02b15,

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Continues from `crc`, the checksum of the preceding data; 0 to begin. */
+/* Returns the checksum of `data` appended to data whose checksum is `crc`; 0 to begin. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 /* Does the same for 4096 zero bytes, in constant time. */
 uint32_t crc32c_zero_page(uint32_t crc);

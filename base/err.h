@@ -24,7 +24,8 @@ int err_set(struct err *e, int errnum, const char *format, ...)
 int err_say(struct err *e, int errnum, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Prepends "format: " to the message in `e` (may be NULL). Returns e->code. */
+/* Prepends "format: " to the message in `e` (may be NULL). Returns e->code, or -EIO if `e` is
+ * NULL. */
 int err_context(struct err *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -13,7 +13,7 @@
 
 #define PAGE	     4096u
 #define BUFFER_BYTES (1u << 20)
-#define KNOWN	     65536u /* a power of two; an entry that is displaced is computed again */
+#define KNOWN	     65536u /* entries; a sum that is displaced is computed again */
 
 /* --- walk ----------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ int file_walk_begin(struct file_walk *w, int in, int out, uint64_t bytes, struct
 	*w = (struct file_walk){.in = in, .out = out, .bytes = bytes};
 	w->buffer = malloc(BUFFER_BYTES);
 	if (!w->buffer)
-		return err_set(e, ENOMEM, "copy");
+		return err_set(e, ENOMEM, "allocate a buffer");
 	if (out >= 0 && ftruncate(out, (off_t)bytes) < 0)
 		return err_set(e, errno, "set its size");
 	return 0;
@@ -89,7 +89,8 @@ static int serve(struct file_walk *w, size_t len, struct err *e)
 	return ret;
 }
 
-/* Skips holes, up to the start of a page. Returns false at the end of the data. */
+/* Moves w->at past a hole, to the start of the page in which the next data begins. Returns false
+ * when no data follows. */
 static bool find_data(struct file_walk *w)
 {
 	off_t found = lseek(w->in, (off_t)w->at, SEEK_DATA);

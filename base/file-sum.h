@@ -23,15 +23,16 @@ struct file_walk {
 };
 int file_walk_begin(struct file_walk *w, int in, int out, uint64_t bytes, struct err *e);
 /*
- * Continues for up to `budget` bytes of data, counted in *done; holes are free. Returns 1 at the
- * end of the file, 0 when there is more, or -errno.
+ * Continues for about `budget` bytes of data, which are added to *done; holes are free. Returns 1
+ * at the end of the file, 0 when there is more, or -errno.
  */
 int file_walk_step(struct file_walk *w, uint64_t budget, uint64_t *done, struct err *e);
 void file_walk_end(struct file_walk *w);
 
 /*
- * A cache of checksums of files that this process has read or written, by inode, size and change
- * time: a file that was neither replaced nor written since need not be read again. Thread-safe.
+ * A cache of checksums of files that this process has read or written, by inode, size and
+ * modification time: a file that was neither replaced nor written since then need not be read
+ * again. Thread-safe.
  */
 bool file_sum_known(const struct stat *st, uint32_t *sum);
 void file_sum_learn(const struct stat *st, uint32_t sum);

@@ -8,9 +8,9 @@
 
 #include "base/err.h"
 
-/* Returns the size of a regular file; fails for other types. */
+/* Sets *bytes to the size of a regular file. Fails for other types of files. */
 int file_size(int fd, uint64_t *bytes, struct err *e);
-/* Reads exactly `len` bytes from `offset`. */
+/* Reads exactly `len` bytes from `offset`; -ENODATA if the file is too short. */
 int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);
 /* Writes exactly `len` bytes at `offset`. */
 int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct err *e);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Intrusive doubly linked list; a node that is on no list points to itself after list_del. */
+/* Intrusive doubly linked list. list_del leaves the node pointing to itself. */
 #ifndef RAMET_BASE_LIST_H
 #define RAMET_BASE_LIST_H
 

@@ -47,8 +47,9 @@ void log_set_json(bool json)
 }
 
 /*
- * Text from a guest or client must not forge a second line or control the reader's terminal. For a
- * UTF-8 terminal, U+0080 to U+009F are control characters too: U+009B stands for ESC [.
+ * Replaces control characters by question marks. Text from a guest or client must not forge a
+ * second line or control the reader's terminal. For a UTF-8 terminal, U+0080 to U+009F are control
+ * characters too: U+009B stands for ESC [.
  */
 static void escape_controls(char *text)
 {
@@ -63,7 +64,7 @@ static void escape_controls(char *text)
 	}
 }
 
-/* The date and time up to the second change only once a second, so most lines reuse them. */
+/* Returns the date and time of the second `now`. Most lines reuse the text of the previous one. */
 static const char *second(time_t now)
 {
 	static _Thread_local char text[24];

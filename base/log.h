@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Writes one line per call to standard error: time, level, role, text; or the same as a JSON
- * object. Control bytes are escaped.
+ * object. Control characters are replaced by question marks.
  */
 #ifndef RAMET_BASE_LOG_H
 #define RAMET_BASE_LOG_H
@@ -24,8 +24,8 @@ void log_set_json(bool json);
 /* Consumes whole lines. May be called on any thread. */
 typedef void log_write_fn(const char *lines, size_t len);
 /*
- * Passes all later lines to `output`; NULL, the default: write(2) on standard error. Call it before
- * other threads exist.
+ * Passes all later lines to `output`. NULL restores the default, write(2) on standard error. Call
+ * it before other threads exist.
  */
 void log_set_output(log_write_fn *output);
 /* Writes whole lines made by log_render. */

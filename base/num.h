@@ -9,7 +9,7 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Returns the smaller one; `value` may have more bits than the limit. */
+/* Returns the smaller of both; `value` may have more bits than the limit. */
 static inline uint32_t min_u32(uint64_t value, uint32_t limit)
 {
 	return value < limit ? (uint32_t)value : limit;

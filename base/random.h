@@ -6,14 +6,14 @@
 #include <stddef.h>
 
 /*
- * Fills `out` with up to 256 bytes. Ends the program if the kernel returns none, since ids and keys
- * must not be guessable.
+ * Fills `out` with `len` random bytes, at most 256. Ends the program if the kernel returns none,
+ * since ids and keys must not be guessable.
  */
 void random_bytes(void *out, size_t len);
 #define RANDOM_ID_BYTES 16
 /*
- * Fills `out`, of `size` bytes, with a text: `prefix`, then the hex digits of up to RANDOM_ID_BYTES
- * bytes, two each.
+ * Fills `out`, which has `size` bytes, with `prefix` and the hex digits of as many random bytes as
+ * fit, at most RANDOM_ID_BYTES.
  */
 void random_id(char *out, size_t size, const char *prefix);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * State machines as tables: which state follows a state on an event. The owner keeps the state in
- * an enum of its own and has the events in another one; both begin at 0.
+ * State machines as tables, which have the next state for each state and event. The owner stores
+ * the state. States and events are two enums of the owner; both begin at 0.
  *
  *   static const uint8_t next[N_STATES][N_EVENTS] = {
  *           [IDLE] = {[START] = STATE_TO(BUSY)},
@@ -29,8 +29,8 @@ struct state_machine {
 		.n_events = sizeof((table)[0]), .next = &(table)[0][0]                             \
 	}
 
-/* Returns true if `event` is legal in `state`, and sets *next to the state that follows. Changes
- * nothing otherwise. For events that may come in any state. */
+/* Returns true if `event` is legal in `state`, and sets *next to the state that follows; otherwise
+ * returns false. For events that may come in a state where they are illegal. */
 bool state_try(const struct state_machine *m, unsigned state, unsigned event, unsigned *next);
 /* Returns the state that follows. An illegal step is a bug: it is logged and leaves the state as it
  * is; a debug build aborts. */

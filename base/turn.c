@@ -13,7 +13,7 @@ static void ask(uint64_t flags)
 {
 	struct sched_attr a = {0};
 
-	/* Reads the priority too, since the call below sets both. */
+	/* The call below sets the policy and priority too, so read them first. */
 	if (syscall(SYS_sched_getattr, 0, &a, sizeof(a), 0) < 0)
 		return;
 	a.sched_runtime = SLICE_NS;

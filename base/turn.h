@@ -3,10 +3,10 @@
 #define RAMET_BASE_TURN_H
 
 /*
- * Lets the calling thread run before threads that run for long, when it wakes and the CPUs are
- * busy. It is for a thread that works little while others wait for it. Its share of the CPUs stays
- * the same (Linux 6.12: a shorter slice; before that, nothing happens). Threads that it creates
- * later inherit this.
+ * When the calling thread wakes on a busy CPU, lets it run before threads that run for long. Use it
+ * for a thread that works little while others wait for it. Its share of CPU time stays the same.
+ * (It asks for a shorter slice, which Linux ignores before 6.12.) Threads that it creates later
+ * inherit this.
  */
 void turn_soon(void);
 /* Does the same, but neither threads nor processes inherit it. */

@@ -7,7 +7,7 @@
 /*
  * Returns the length of the character at p (RFC 3629: no overlong forms, no surrogates, up to
  * U+10FFFF), or 0 for invalid bytes. *bad is then the number of bytes that one U+FFFD replaces
- * (Unicode 15, 3.9: the longest valid prefix of a character, at least 1). p < end.
+ * (Unicode 15, 3.9: the longest valid prefix of a character, at least 1). p must be below end.
  */
 static inline size_t utf8_len(const unsigned char *p, const unsigned char *end, size_t *bad)
 {

@@ -33,9 +33,9 @@ void wire_put_u8(struct wire *w, uint8_t v);
 void wire_put_u16(struct wire *w, uint16_t v);
 void wire_put_u32(struct wire *w, uint32_t v);
 void wire_put_u64(struct wire *w, uint64_t v);
-/* Raw bytes without a length. */
+/* Writes the bytes without a length. */
 void wire_put_bytes(struct wire *w, const void *data, size_t len);
-/* A u32 length, then the bytes. */
+/* Writes a u32 length, then the bytes. */
 void wire_put_str(struct wire *w, const void *data, size_t len);
 
 /* The getters return 0 and set `bad` past the end. */
