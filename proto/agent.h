@@ -57,15 +57,16 @@ enum agent_request {
 	/*
 	 * Makes the guest unique before it serves: the kernel's random generator, boot id, clock,
 	 * host name, OpenSSL's generator in the Python process. Payload: AGENT_ENTROPY_LEN bytes of
-	 * host entropy, i64 realtime in ns, u8 reseed user generators too (Python's random, numpy),
-	 * str hostname. Answer: AGENT_DONE if every step succeeded, else AGENT_ERROR.
+	 * host entropy, i64 realtime in ns, u8 (1: reseed the user's generators too: Python's
+	 * random, numpy), str hostname. Answer: AGENT_DONE if every step succeeded, else
+	 * AGENT_ERROR.
 	 *
 	 * The Python process cannot be reached while a call runs: its user generators are seeded
 	 * before the next call's code. The answer does not wait for OpenSSL's generator, but that
 	 * is seeded before any later code runs.
 	 *
-	 * Also ends what belongs to the guest that this one is a copy of: TCP connections to the
-	 * outside are reset (those within the guest continue), uploads are dropped.
+	 * Also ends what a copy must not continue for its original: TCP connections to the outside
+	 * are reset (those within the guest continue), and uploads are dropped.
 	 */
 	AGENT_RESEED = 5,
 
@@ -136,20 +137,20 @@ enum agent_request {
 	 */
 	AGENT_GET = 11,
 
-	/* Describes a file. Payload: u8 1: a symbolic link itself, str path. Answer: AGENT_FILE,
-	 * AGENT_DONE. */
+	/* Describes a file. Payload: u8 (1: if it is a symbolic link, the link itself), str path.
+	 * Answer: AGENT_FILE, AGENT_DONE. */
 	AGENT_STAT = 12,
 
 	/* Lists a folder. Payload: str path. Answer: an AGENT_FILE for each name in it (not . and
 	 * ..) in byte order, symbolic links not followed, then AGENT_DONE. */
 	AGENT_LIST = 13,
 
-	/* Removes a file, or a folder. Payload: u8 1: a folder with its content, str path. Without
-	 * it, a folder must be empty. A mount point stays: EBUSY. Answer: AGENT_DONE. */
+	/* Removes a file or a folder. Payload: u8 (1: a folder with its content; 0: a folder must
+	 * be empty), str path. A mount point is not removed: EBUSY. Answer: AGENT_DONE. */
 	AGENT_REMOVE = 14,
 
-	/* Creates a folder. Payload: u32 mode (0: 0755), u8 1: create missing parents too, and
-	 * accept an existing folder, str path. Answer: AGENT_DONE. */
+	/* Creates a folder. Payload: u32 mode (0: 0755), u8 (1: create missing parents too, and
+	 * accept an existing folder), str path. Answer: AGENT_DONE. */
 	AGENT_MKDIR = 15,
 
 	/*
@@ -214,6 +215,7 @@ enum agent_request {
 	AGENT_GROW = 26,
 };
 
+/* The comments describe the payloads. */
 enum agent_answer {
 	AGENT_PONG = 64,   /* u32 AGENT_VERSION */
 	AGENT_STDOUT = 65, /* raw bytes */
@@ -221,7 +223,7 @@ enum agent_answer {
 	/* i32 exit code, u8 1 if the Python state was lost. Between the Python process and the
 	 * agent, further bytes follow: the end of the call's stderr. */
 	AGENT_EXIT = 67,
-	AGENT_DONE = 68,  /* none */
+	AGENT_DONE = 68,  /* no payload */
 	AGENT_ERROR = 69, /* u32 errno, str sentence */
 	/* str path, u32 mode (type and permissions, as in stat), u32 uid, u32 gid, u64 size of a
 	 * file or device number of a device, else 0; str content: the SHA-256 of a file's `size`

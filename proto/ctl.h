@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Protocol between rametd and one VM process, over the process's SOCK_SEQPACKET control socket. The
- * VM process listens. The newest connection replaces the previous one (rametd was restarted); the
- * VM does not change while there is no connection. Each packet is one struct ctl_msg in host byte
- * order (both ends are on the same machine and check `version`), with descriptors in SCM_RIGHTS.
- * Every request is answered by one CTL_REPLY with its `seq`; events have seq 0. Both sides check
- * each message as hostile.
+ * VM process listens. The newest connection replaces the previous one (rametd was restarted). The
+ * VM continues as it is, running or paused, while there is no connection. Each packet is one struct
+ * ctl_msg in host byte order (both ends are on the same machine and check `version`), with
+ * descriptors in SCM_RIGHTS. Every request is answered by one CTL_REPLY with its `seq`; events have
+ * seq 0. Both sides treat each message as hostile and check it.
  *
  * A VM process speaks one version, which its hello names. rametd starts VM processes of CTL_VERSION
  * only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that version to
  * them. Version 4 differs in one point: its VMs have no `instance`. A request that a VM process
- * does not know is answered with -EPROTO. Removing a request that only VMs which the same service
- * has started ever get, as CTL_SAVE was, needs no new version.
+ * does not know is answered with -EPROTO. A request that a service sends only to VMs that it has
+ * started itself can be removed without a new version; CTL_SAVE was one.
  *
  * A blank VM is a VM process without a guest: CTL_BLANK, until a CTL_FILL.
  */
@@ -76,9 +76,10 @@ enum ctl_type {
 
 	/*
 	 * Writes a report for people on vCPUs, interrupts and devices to the one descriptor, a
-	 * memory file of at most CTL_REPORT_MAX bytes that cannot grow: text, up to its end or a
-	 * NUL. Works in any state of the VM; the vCPUs stop for a moment. A VM process of an
-	 * earlier release, which does not know the request, replies -EPROTO.
+	 * memory file of at most CTL_REPORT_MAX bytes that cannot grow: the text ends at the first
+	 * NUL, or at the end of the file. Works in any state of the VM; the vCPUs stop for a
+	 * moment. A VM process of an earlier release, which does not know the request, replies
+	 * -EPROTO.
 	 */
 	CTL_INSPECT = 9,
 

@@ -16,8 +16,8 @@
  * change.
  */
 #define IMAGE_STATE_MAGIC	"RAMETSTA"
-#define IMAGE_STATE_VERSION	3 /* 3: which parts of a guest make themselves unique in a copy */
-#define IMAGE_STATE_VERSION_MIN 2 /* 2: network and balloon devices */
+#define IMAGE_STATE_VERSION	3	   /* 3 added the generation device (platform.h) */
+#define IMAGE_STATE_VERSION_MIN 2	   /* oldest that is read; 2 added network and balloon */
 #define IMAGE_STATE_MAX		(4u << 20) /* bytes, header included */
 
 /*

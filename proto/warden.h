@@ -23,10 +23,10 @@
 
 enum warden_type {
 	WARDEN_SPAWN = 1, /* makes the jail, starts a blank VM in it; replies when it listens */
-	WARDEN_RELEASE =
-		2, /* kills all processes in the slot, removes the jail; 0 if it was empty */
-	/* Permits or forbids packets of the VM to leave the host (proto/net.h). A new VM is
-	 * permitted. Replies when the rule is in force. */
+	/* Kills all processes in the slot and removes the jail. Succeeds if the slot is empty. */
+	WARDEN_RELEASE = 2,
+	/* Lets packets of the VM leave the host, or drops them (proto/net.h). Packets of a new VM
+	 * may leave. Replies when the rule is in force. */
 	WARDEN_EGRESS = 3,
 	/* Sets the cgroup's memory limit, for a blank VM that becomes a VM of another size. */
 	WARDEN_MEMORY = 4,
@@ -36,8 +36,8 @@ enum warden_type {
 	/* Sets the VM's share of CPUs and disks when they are short (enum warden_priority). A new
 	 * VM has WARDEN_BRINGUP, so that making its jail delays no other jail. */
 	WARDEN_PRIORITY = 6,
-	/* Sets whether the VM is among the first from which the kernel reclaims memory, and which
-	 * it kills, when memory runs out. A new VM is not. */
+	/* Sets whether the kernel reclaims memory from this VM, and kills it, before other VMs when
+	 * memory runs out. A new VM is not among the first. */
 	WARDEN_OOM = 7,
 	WARDEN_REPLY = 64,
 	/* A VM process died; the slot stays taken until WARDEN_RELEASE. Not sent for a VM that is
