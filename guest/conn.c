@@ -23,7 +23,7 @@ void conn_init(const struct conn_ops *the_ops)
 	ops = the_ops;
 }
 
-/* Takes a byte that was only peeked at out of the socket. */
+/* Removes from the socket the byte that read_some has only peeked at, if there is one. */
 static void take_seen(struct conn *c)
 {
 	uint8_t byte;
@@ -78,9 +78,10 @@ static void read_unexpected(struct conn *c)
 }
 
 /*
- * Reads code, but only peeks at its last byte, which is taken with the next read or when the call
- * has ended. The kernel tells the host about free room as soon as a whole packet was taken; in the
- * middle of a call that costs an exit from the VM, which the answer takes anyway.
+ * Reads bytes of a frame. Of code, it only peeks at the last byte, which is taken with the next
+ * read or when the call has ended. As soon as a whole packet was taken, the kernel tells the host
+ * about free room. That would cost an exit from the VM in the middle of a call; at its end, the
+ * answer needs an exit anyway.
  */
 static ssize_t read_some(struct conn *c)
 {
@@ -156,7 +157,8 @@ static void on_event(struct watch *w, uint32_t events)
 {
 	struct conn *c = container_of(w, struct conn, watch);
 
-	/* While bytes can still be read, the read that finds the end of file handles a hang-up. */
+	/* After a hang-up, reads what is left first: the read that finds the end of file drops the
+	 * connection. */
 	if ((events & (EPOLLERR | EPOLLRDHUP)) || ((events & EPOLLHUP) && !(events & EPOLLIN))) {
 		conn_drop(c);
 		return;
@@ -212,7 +214,7 @@ void conn_become(struct conn *c, enum conn_state state)
 	 * In CONN_WORKER, the next request may arrive before the worker has ended. */
 	bool reads = state != CONN_QUEUED && state != CONN_WAITING && state != CONN_WORKER &&
 		     state != CONN_ENDING;
-	/* While a call runs, read_some may leave a byte in the connection's socket. */
+	/* Edge-triggered while a call runs, since read_some may have left a byte in the socket. */
 	uint32_t in = state == CONN_CALL ? EPOLLIN | EPOLLRDHUP | EPOLLET : reads ? EPOLLIN : 0;
 	watch_set(&c->watch, (c->watch.events & EPOLLOUT) | in);
 	if (state == CONN_ENDING && !c->out_len)

@@ -68,7 +68,8 @@ void conn_hold(struct conn *c, bool held);
 uint8_t *conn_payload(struct conn *c);
 /* Sends the first `len` bytes of that buffer as one frame. */
 void conn_send_payload(struct conn *c, uint8_t type, size_t len);
-/* Sends a short frame. The buffer has room for a frame of output and all short frames of a call. */
+/* Sends a short frame. The buffer has room for a frame of output and all short frames of a call;
+ * when it is full, the connection is closed. */
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
 /* Buffers frames until conn_uncork, which sends them together: the last output of a call and its

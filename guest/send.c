@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-/* A packet of this size needs, with the kernel's header, at most four contiguous pages. For so few,
- * the kernel waits. */
+/* A packet of this size needs, with the kernel's header, at most four contiguous pages. For so few
+ * pages, the kernel waits instead of failing. */
 #define ALWAYS_ROOM 15360u
 
 ssize_t send_some(int fd, const void *bytes, size_t len)

@@ -12,7 +12,7 @@
 
 #define PIDS_MAX (4u << 20) /* the kernel's PID_MAX_LIMIT */
 
-/* Returns true when it found a process that is not in `killed` yet. */
+/* Kills each process of the session that is not in `killed` yet. Returns true if there was one. */
 static bool kill_found(pid_t session, uint8_t *killed)
 {
 	bool found = false;
@@ -37,7 +37,7 @@ static bool kill_found(pid_t session, uint8_t *killed)
 
 void session_kill(pid_t session)
 {
-	/* Mostly untouched pages. */
+	/* Most of its pages stay untouched. */
 	scoped_free uint8_t *killed = calloc(PIDS_MAX / 8, 1);
 
 	/* First the leader's group, all at once: most processes are in it, and a fork bomb gets no

@@ -24,8 +24,8 @@
 
 #define GRACE_MS     2000
 #define VSOCK_BUFFER (1u << 20)
-/* A CPU without any timer stops its clock, which takes more exits from the VM than a distant timer:
- * three when it goes to sleep and two when it wakes. */
+/* The longest wait of the loop. A CPU without any timer stops its clock, which takes more exits
+ * from the VM than a distant timer: three when it goes to sleep and two when it wakes. */
 #define WAIT_MAX_MS 3600000
 
 static struct {
@@ -33,7 +33,7 @@ static struct {
 	const struct system_ops *sys;
 	bool announced;
 	bool reseed_driver;   /* the driver must reseed before it gets more code */
-	uint8_t reseed_users; /* and then the user's generators too */
+	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
 	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
 	struct conn *power_off_after;
 	bool power_off;
@@ -132,7 +132,7 @@ static void on_driver_gone(enum driver_state was, int status, const struct err *
 	}
 	/* Does not restart the driver now, since it would probably fail again: the next request
 	 * does. */
-	err_context(&e, "before it could take code");
+	err_context(&e, "Python did not start");
 	refuse_all(CONN_PING, &e);
 	refuse_all(CONN_RESEED, &e);
 	call_refuse_all(&e);
@@ -233,7 +233,7 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 	if (c->state == CONN_CODE)
 		return call_code(c, f, e);
 	if (bare && f->len)
-		return err_say(e, EPROTO, "a request of type %u has no payload", f->type);
+		return err_say(e, EPROTO, "a request of type %u must not have a payload", f->type);
 	if (files_takes(f->type))
 		return handle_files(c, f, e);
 	if (pty_takes(f->type))
@@ -271,7 +271,7 @@ static void on_frame(struct conn *c, const struct frame *f)
 	conn_drop(c);
 }
 
-/* A worker has ended: handles the waiting requests again, in order. */
+/* Called when a worker has ended. Handles the waiting requests again, in order. */
 static void retry_waiting(void)
 {
 	struct list then = {&then, &then};
@@ -344,8 +344,9 @@ static int bind_unix(int fd, const char *path, struct err *e)
 	return 0;
 }
 
-/* Connections inherit the size. The kernel tells the host about free room only when little is left,
- * and each time costs two exits. The memory is used only while a reader is slow. */
+/* Sets the buffer size of later connections, which inherit it. The kernel tells the host about free
+ * room only when little is left, which costs two exits each time; a large buffer makes this rare.
+ * Its memory is used only while a reader is slow. */
 static int enlarge_buffers(int fd, struct err *e)
 {
 	const uint64_t size = VSOCK_BUFFER;
@@ -376,13 +377,13 @@ static int open_listener(const char *unix_path, struct err *e)
 	scoped_fd int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
-		return err_set(e, errno, "%s socket", unix_path ? "Unix" : "vsock");
+		return err_set(e, errno, "create a %s socket", unix_path ? "Unix" : "vsock");
 	int bad = unix_path ? bind_unix(fd, unix_path, e) : bind_vsock(fd, e);
 	if (bad)
 		return bad;
 	agent.listener.on_event = on_accept;
 	if (listen(fd, CONN_COUNT_MAX) < 0 || watch_add(&agent.listener, fd, EPOLLIN) < 0)
-		return err_set(e, errno, "listen");
+		return err_set(e, errno, "listen for connections");
 	take_fd(&fd);
 	return 0;
 }
@@ -392,7 +393,7 @@ static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, 
 	int bad = loop_init();
 
 	if (bad)
-		return err_set(e, -bad, "epoll");
+		return err_set(e, -bad, "create the event loop");
 	conn_init(&conn_calls);
 	files_init(agent.sys, retry_waiting);
 	pty_init(driver_pid);

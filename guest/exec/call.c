@@ -41,7 +41,7 @@ static struct call {
 	enum call_stop stop;
 	int32_t exit_code;
 	bool state_lost;
-	bool noted;	     /* its output is complete: nothing may be added */
+	bool noted;	     /* the note was added: the output is complete */
 	bool cut_short;	     /* the interpreter died before it had all of the code */
 	char note[NOTE_MAX]; /* the agent's own line on the call's stderr */
 	size_t last_len;
@@ -54,7 +54,7 @@ static struct list queue = {&queue, &queue}; /* connections whose call waits */
 static unsigned grace;			     /* ms */
 static void (*on_end)(void);
 
-/* What the next call must report if the Python process was lost between calls. */
+/* From this, the next call reports that the Python process was lost between calls. */
 static struct {
 	bool used;	 /* it holds state of earlier calls */
 	struct err lost; /* how it was lost while no call ran; code 0: it was not */
@@ -185,7 +185,9 @@ void call_on_driver_sent(void)
 int call_code(struct conn *c, const struct frame *f, struct err *e)
 {
 	if (f->type != AGENT_CODE || !f->len || f->len > call.code_left)
-		return err_say(e, EPROTO, "code: a frame of type %u, %u bytes where %u are missing",
+		return err_say(e, EPROTO,
+			       "code of a call: a frame of type %u with %u bytes; %u bytes of code "
+			       "are missing",
 			       f->type, f->len, call.code_left);
 	call.code_left -= f->len;
 	pass_on(c, AGENT_CODE, f->payload, f->len);
@@ -207,7 +209,7 @@ void call_on_gone(struct conn *c)
 
 int call_attach(struct conn *c, const struct attach_request *r, struct err *e)
 {
-	/* The host has given the old connection up, though we may not have read its end yet. */
+	/* The host may have closed the old connection, though no event has reported this yet. */
 	if (call.client && conn_is_broken(call.client))
 		conn_drop(call.client);
 	if (!call.attachable || call.number != r->call || call.code_left)
@@ -287,7 +289,8 @@ static void enforce_limit(void)
 	look_for_start();
 	if (call.stop < STOP_KILL_DRIVER)
 		call.stop++;
-	/* Bash dies of its SIGKILL: the Python process is only killed if the driver hangs. */
+	/* After SIGKILL to bash, the driver reports the end of bash. It has ten times the grace for
+	 * this, since the Python process is killed only if the driver hangs. */
 	call.deadline += call.stop == STOP_KILL_CODE ? 10 * (int64_t)grace : grace;
 	if (call.stop == STOP_SIGINT)
 		call_interrupt();
@@ -377,8 +380,8 @@ static void end_call(int32_t code)
 	if (!client)
 		return;
 	conn_uncork(client);
-	/* Did the output and the end not fit into the buffer together, or has another client
-	 * attached? */
+	/* Continues if the output and the end did not fit into the buffer together, or if another
+	 * client has attached. */
 	if (call.state == CALL_DRAINS)
 		call_on_sent(call.client);
 }

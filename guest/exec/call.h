@@ -24,13 +24,13 @@ int call_code(struct conn *c, const struct frame *f, struct err *e);
 /* Sends the last call's output from byte r->have on, and its end, to `c`. Returns 0, or the error
  * with which AGENT_ATTACH is answered. */
 int call_attach(struct conn *c, const struct attach_request *r, struct err *e);
-/* If the running call has no client, lets its code write on without one, because another request
- * waits for the call. */
+/* If the running call has no client, lets its code write without waiting for one, because another
+ * request waits for the call. */
 void call_drop_backpressure(void);
 /* Sends SIGINT to the call that runs or is about to; does nothing without one. */
 void call_interrupt(void);
 
-/* Starts the next call, if there is one; for when the driver waits for code. */
+/* Starts the next queued call, if there is one. Called when the driver waits for code. */
 void call_next(void);
 bool call_is_active(void);
 /* Answers every queued call with AGENT_ERROR: Python cannot be started. */

@@ -45,9 +45,9 @@ static struct {
 } driver = {.ctl.fd = -1, .life.fd = -1};
 
 /*
- * A pipe to which the driver writes, for each call, when SIGINT reaches its code: u32 bash's
- * process group, 0 for Python. It is read only when that matters, so it wakes nobody while the code
- * runs.
+ * The driver writes one u32 per call to this pipe, as soon as SIGINT reaches the call's code: the
+ * process group of bash, or 0 for Python. The pipe is read only when that matters, so it wakes
+ * nobody while the code runs.
  */
 static struct watch starts;
 static int starts_write_end;
@@ -187,7 +187,8 @@ static void forget_starts(void)
 
 	watch_set(&starts, 0);
 	if (read(starts.fd, said, sizeof(said)) < 0 && errno != EAGAIN)
-		log_console("read the pipe of starts: %s", strerror(errno));
+		log_console("empty the pipe on which the driver reports starts: %s",
+			    strerror(errno));
 }
 
 static void become_idle(void)
@@ -226,7 +227,7 @@ static int handle(const struct frame *f)
 		break;
 	case AGENT_EXIT:
 		value = wire_get_u32(&w);
-		wire_get_u8(&w); /* the state was not lost: it is here */
+		wire_get_u8(&w); /* state lost: only the agent can know */
 		if (!busy || w.bad)
 			return -EPROTO;
 		ops->on_exit((int32_t)value, f->payload + w.pos, f->len - w.pos);
@@ -344,11 +345,11 @@ static int open_starts(struct err *e)
 
 	/* The agent keeps both ends open, so the pipe never reports a hang-up. */
 	if (pipe2(fds, O_CLOEXEC) < 0)
-		return err_set(e, errno, "pipe");
+		return err_set(e, errno, "create a pipe");
 	starts_write_end = fds[1];
 	starts.on_event = on_starts;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
-		return err_set(e, errno, "O_NONBLOCK");
+		return err_set(e, errno, "make a pipe non-blocking");
 	int bad = watch_add(&starts, fds[0], 0);
 	return bad ? err_set(e, -bad, "watch a pipe") : 0;
 }

@@ -22,7 +22,8 @@ enum driver_state {
 struct driver_ops {
 	void (*on_idle)(void); /* after its start, and after each answer */
 	void (*on_sent)(void); /* the driver received all of the last driver_send */
-	/* After driver_await_start. bash_group 0: the code is Python and runs in the driver. */
+	/* SIGINT reaches the code; only after driver_await_start. bash_group 0: it is Python code,
+	 * which runs in the driver. */
 	void (*on_started)(pid_t bash_group);
 	/* The exit code, and the end of the call's stderr, which is valid during the callback. */
 	void (*on_exit)(int32_t code, const uint8_t *last, size_t last_len);
@@ -38,7 +39,7 @@ struct driver_pipes {
 	 * A sealed page with three u64: for each stream the bytes read from its pipe so far, then
 	 * the number of the stream (1: stdout, 2: stderr, 0: none) whose pipe is emptied before the
 	 * other one is read. From these the driver knows when text that it writes to one stream
-	 * stays behind its text in the other, even while a child keeps that pipe full.
+	 * will be read after its text in the other, even while a child keeps that pipe full.
 	 */
 	int progress;
 };

@@ -8,7 +8,7 @@ repairs what a call needs before the call starts.
 
 import builtins
 
-__builtins__ = dict(vars(builtins))  # the driver's stay the same when user code replaces one
+__builtins__ = dict(vars(builtins))  # a copy, which user code does not change
 
 import codecs
 import gc
@@ -171,11 +171,11 @@ def is_closed(stream):
 
 
 class Streams:
-    """The driver's three standard streams. User code may replace them; its streams then stay."""
+    """The driver's three standard streams. Streams that user code puts in their place are kept."""
 
     def __init__(self):
         codecs.register_error("ramet-odd", encode_odd)
-        # The agent reads it, whatever user code does to descriptors 1 and 2.
+        # Reaches the agent whatever user code does to descriptors 1 and 2.
         self.direct_err = PipeWriter(PIPE_ERR, "<stderr>", PIPE_OUT)
         self.last = b""  # text of the call, after everything in the pipes
         self.out = self.err = None
@@ -265,7 +265,7 @@ def send_frame(kind, payload=b""):
 
 
 def announce_start(bash_group):
-    """Tell the agent that SIGINT now reaches the user's code; 0: it runs in this process."""
+    """Tell the agent that SIGINT now reaches the user's code. Group 0: it runs in this process."""
     write(STARTS, U32.pack(bash_group))
 
 

@@ -23,9 +23,10 @@
  */
 #define READS_IN_ROW_MAX 64
 #define HOLD_MS_MAX	 10	      /* the longest that hold_ms returns */
-#define FLOOD		 (256u << 10) /* bytes in that time above which writers may wait for room */
+#define FLOOD		 (256u << 10) /* bytes in that time after which writers may be waiting for room */
 
-/* Sends the connection what it has not got yet, a frame at a time: back-pressure. */
+/* Sends unsent output to the connection. For back-pressure, each frame waits until the connection
+ * has sent the previous one. */
 static void push(struct output *o)
 {
 	o->due = o->left_in_pipe;
@@ -74,7 +75,8 @@ static ssize_t take(struct output_pipe *p, size_t max)
 	return n;
 }
 
-/* Moves at most `max` bytes; fewer when the pipe holds no more. */
+/* Moves at most `max` bytes from the pipe to the ring; returns how many. Output between calls is
+ * dropped. */
 static size_t move(struct output_pipe *p, size_t max)
 {
 	struct output *o = p->output;
@@ -97,7 +99,7 @@ static void watch_pipe(struct output_pipe *p, bool on)
 {
 	const uint32_t events = on ? PIPE_EVENTS : 0;
 
-	/* Text that is in the pipe by now is an event again. */
+	/* Text that is in the pipe by now causes a new event. */
 	if (p->watch.events != events)
 		watch_again(&p->watch, events);
 }
@@ -149,7 +151,8 @@ static void forget_left(struct output *o)
 /* Takes the text that was left in the pipe. Returns true when all of it was taken. */
 static bool take_left(struct output *o)
 {
-	/* First: the mark has to count all that the driver wrote while `older` was set. */
+	/* Clears `older` before it sets the mark, which has to count all that the driver wrote
+	 * while `older` was set. */
 	forget_left(o);
 	mark(o->last);
 	return drain_pipe(o->last);
@@ -205,7 +208,7 @@ static int open_pipe(struct output *o, enum output_stream stream)
 	struct output_pipe *p = &o->pipes[stream];
 	int fds[2];
 
-	/* Only the read end may be non-blocking: the programs own the write end. */
+	/* Only the read end may be non-blocking: the user's programs share the write end. */
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return -errno;
 	p->output = o;
@@ -315,10 +318,10 @@ static size_t send_due(struct output *o)
 }
 
 /*
- * Returns how long output waits, so that more output or the call's end is sent with it. In a slow
- * VM the end takes longer, and a timer that is due before the next tick (10 ms, CONFIG_HZ_100)
- * costs two more exits. In a fast VM text must not seem to be held back: the first text is 1 ms
- * late, or comes after five times as long as the call had run.
+ * Returns for how many ms output waits, so that more output or the call's end is sent with it: four
+ * times as long as the call has run, from 1 to HOLD_MS_MAX; 1 during a flood. In a slow VM the end
+ * takes longer, and a timer that is due before the next tick (10 ms, CONFIG_HZ_100) costs two more
+ * exits. In a fast VM, text must not seem to be held back.
  */
 static int hold_ms(const struct output *o, int64_t ran_ms)
 {
@@ -336,7 +339,7 @@ int output_timeout_ms(const struct output *o)
 	return left > 0 ? (int)left : 0;
 }
 
-/* Text that is not sent yet can wait: its writer wakes nobody meanwhile. */
+/* Sends due output once it has waited for hold_ms. Meanwhile, its writer wakes nobody. */
 void output_on_time(struct output *o, int64_t ran_ms)
 {
 	if (!o->due) {
@@ -363,7 +366,7 @@ bool output_drain(struct output *o)
 {
 	if (drain_pipe(o->last) && drain_pipe(other(o)))
 		return true;
-	if (o->ends) /* false when the call ended meanwhile, with its client */
+	if (o->ends) /* the call may have ended meanwhile, because its client did */
 		for (size_t i = 0; i < OUTPUT_COUNT; i++)
 			watch_pipe(&o->pipes[i], false);
 	return false;

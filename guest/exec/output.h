@@ -38,7 +38,7 @@ struct output {
 	uint64_t *older;
 
 	/* --- the call's --- */
-	bool of_call;	       /* what arrives is a call's output */
+	bool of_call;	       /* text that arrives is a call's output */
 	struct conn *sink;     /* NULL: nobody is there to take it */
 	uint64_t sent;	       /* bytes that were given to a connection */
 	bool no_backpressure;  /* the writer does not wait for a connection */
@@ -47,8 +47,8 @@ struct output {
 	unsigned reads_in_row; /* of `last`, up to READS_IN_ROW_MAX */
 	/*
 	 * Text is left in `last`: the pipe is not watched, so its writer wakes nobody. Text in the
-	 * other pipe is newer. `older` tells the driver, which then writes to the other pipe
-	 * without waiting until `last` is read.
+	 * other pipe is newer. `older` reports this to the driver, which can then write to the
+	 * other pipe at once: it need not wait until `last` is read.
 	 */
 	bool left_in_pipe;
 	int64_t send_at; /* when output that is due is sent, by loop_now_ms; 0: none is due */

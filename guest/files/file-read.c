@@ -97,8 +97,8 @@ void file_get(const struct file_work *w)
 
 /* --- stat and list -------------------------------------------------------------------------- */
 
-/* Describes `name` in the folder under the name `shown`; `link`: a symbolic link itself. Returns -1
- * with errno set when stat fails. */
+/* Describes the file `name` in the folder, under the name `shown`. If `link` is set, symbolic links
+ * are not followed. Returns -1 with errno set when stat fails. */
 static int describe(int folder, const char *name, const char *shown, bool link)
 {
 	char target[PATH_MAX];

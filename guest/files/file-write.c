@@ -24,7 +24,7 @@ __attribute__((noreturn)) static void fail(const struct err *e)
 
 /* --- data ----------------------------------------------------------------------------------- */
 
-/* Reports a full disk before the data arrives. */
+/* Returns -ENOSPC if `size` bytes do not fit on the disk, before they arrive. */
 static int check_room(int fd, uint64_t size, struct err *e)
 {
 	struct statfs fs;
@@ -172,7 +172,7 @@ static int part(const struct file_work *w, struct err *e)
 	const struct file_request *r = w->r;
 
 	if (r->offset > INT64_MAX || r->size > INT64_MAX - r->offset)
-		return err_set(e, EFBIG, "%llu bytes at %llu", (unsigned long long)r->size,
+		return err_set(e, EFBIG, "%llu bytes at offset %llu", (unsigned long long)r->size,
 			       (unsigned long long)r->offset);
 	scoped_fd int fd = staged_open(w->staged, e);
 	if (fd < 0)
@@ -227,7 +227,7 @@ static int check_hash(int fd, const uint8_t *want, struct err *e)
 		return err_set(e, errno, "read");
 	sha256_end(&sum, hash);
 	if (memcmp(hash, want, sizeof(hash)) != 0)
-		return err_say(e, EBADMSG, "the file does not have this SHA-256");
+		return err_say(e, EBADMSG, "the SHA-256 of the file is not the one in the request");
 	return 0;
 }
 

@@ -102,7 +102,8 @@ static void start_new(struct conn *c, const struct file_request *r)
 
 static void start_on(struct conn *c, const struct file_request *r, struct staged *d)
 {
-	/* A part that arrives after the check would not be checked. */
+	/* A commit and the parts wait for each other: a part that arrived after the check would not
+	 * be checked. */
 	if (d->commits || (r->type == AGENT_COMMIT && d->workers)) {
 		conn_become(c, CONN_WAITING);
 		return;

@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "guest/files/folder.h"
 
-#define LINKS_MAX 40 /* as the kernel's */
+#define LINKS_MAX 40 /* the kernel's limit */
 
 /* Replaces the last name of `path` with the target of the symbolic link there. */
 static int follow(char path[PATH_MAX], const char *target)
@@ -52,7 +52,8 @@ static int resolve_links(char path[PATH_MAX], struct err *e)
 	return err_set(e, ELOOP, "%.100s", path);
 }
 
-/* Looks at the file to be replaced, whose mode and owner the new file gets. */
+/* Stats the file to be replaced, whose mode and owner the new file gets. Fails unless it is a
+ * regular file or does not exist. */
 static int look_at_old(const char *path, bool *there, struct stat *st, struct err *e)
 {
 	*there = stat(path, st) == 0;

@@ -74,7 +74,7 @@ static void sweep_run(const void *request)
 	staged_remove((struct staged_file *)(uintptr_t)request);
 }
 
-/* Removes the temporary file in a worker if possible: to unlink a big file takes a while. */
+/* Removes the temporary file, in a worker if possible, since unlinking a big file takes a while. */
 static void sweep(struct staged *d)
 {
 	const struct worker_job job = {.run = sweep_run, .request = d->file};

@@ -48,7 +48,7 @@ struct staged *staged_find(const char *id);
 /* Count a worker that begins or ends; staged_unuse may free `d`. */
 void staged_use(struct staged *d);
 void staged_unuse(struct staged *d);
-/* Removes it from the table. */
+/* Removes an upload from the table; frees `d` unless a worker uses it. */
 void staged_drop(struct staged *d);
 /* Empties the table; uploads that workers use lose their files too. */
 void staged_drop_all(void);

@@ -22,7 +22,7 @@
 	(AGENT_PAYLOAD_MAX - AGENT_PATH_MAX - 64) /* so that an entry fits in one frame            \
 						   */
 #define READ_BYTES (256u << 10)
-#define LONG_READ  (8u << 20) /* larger files: entries so far are sent before they are read */
+#define LONG_READ  (8u << 20) /* before a larger file is read, the entries so far are sent */
 
 /* A folder that is being listed. */
 struct level {
@@ -81,8 +81,8 @@ static ssize_t read_at(int fd, void *buf, size_t len, off_t at)
 	return n;
 }
 
-/* The kernel generates these files as they are read: their sizes mean nothing, and some never end.
- */
+/* Returns true for files of proc and sysfs. The kernel generates them as they are read: their sizes
+ * mean nothing, and some never end. */
 static bool is_of_kernel(int fd)
 {
 	struct statfs fs;

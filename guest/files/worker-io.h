@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A worker's side of the connection that it took over (worker.h): sends buffered answers and
- * receives the data of AGENT_DATA frames. Blocks as long as the host does. If the host closes the
- * connection or breaks the protocol, the process ends with status 1.
+ * receives the data of AGENT_DATA frames. Blocks while the host does not read or send. If the host
+ * closes the connection or breaks the protocol, the process ends with status 1.
  */
 #ifndef RAMET_GUEST_FILES_WORKER_IO_H
 #define RAMET_GUEST_FILES_WORKER_IO_H

@@ -61,7 +61,8 @@ static void on_life(struct watch *watch, uint32_t events)
 	if (c && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		conn_become(c, CONN_IDLE);
 	} else if (c) {
-		log_console("a worker ended with status 0x%x: connection closed", status);
+		log_console("a worker for files ended with wait status 0x%x: connection closed",
+			    status);
 		conn_drop(c);
 	}
 	on_free();

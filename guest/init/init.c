@@ -72,7 +72,7 @@ static const char *const environment[][2] = {
 	{"LANG", "C.UTF-8"},
 };
 
-/* Ends the VM through the VMM's port; on other machines, resets. */
+/* Ends the VM through the VMM's port. On a machine without that port, resets it. */
 __attribute__((noreturn)) static void power_off(void)
 {
 	kill(-1, SIGKILL);
@@ -104,18 +104,18 @@ static int mount_all(struct err *e)
 	}
 	for (size_t i = 0; i < ARRAY_LEN(links); i++)
 		if (symlink(links[i].target, links[i].path) < 0 && errno != EEXIST)
-			log_console("link %s: %s", links[i].path, strerror(errno));
+			log_console("create the link %s: %s", links[i].path, strerror(errno));
 	for (size_t i = 0; i < ARRAY_LEN(open_devices); i++)
 		if (chmod(open_devices[i], 0666) < 0 && errno != ENOENT)
-			log_console("%s: %s", open_devices[i], strerror(errno));
+			log_console("make %s accessible: %s", open_devices[i], strerror(errno));
 	/* Makes all mounts shared, as distributions do: container engines rely on the propagation
 	 * of mounts. */
 	if (mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) < 0)
-		log_console("share mounts: %s", strerror(errno));
+		log_console("make the mounts shared: %s", strerror(errno));
 	return 0;
 }
 
-/* Stores the value of root= on the kernel's command line. */
+/* Stores the value of root= on the kernel's command line, or /dev/vda. */
 static void root_device(char *name, size_t size)
 {
 	char line[4096];
@@ -177,7 +177,7 @@ static void loopback_up(void)
 		return; /* a kernel without a network */
 	r.ifr_flags |= IFF_UP;
 	if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
-		log_console("lo: %s", strerror(errno));
+		log_console("bring up the loopback interface: %s", strerror(errno));
 }
 
 static void set_hostname(void)
@@ -190,7 +190,7 @@ static void set_hostname(void)
 	if (!name[0])
 		snprintf(name, sizeof(name), "sandbox");
 	if (sethostname(name, strlen(name)) < 0)
-		log_console("host name: %s", strerror(errno));
+		log_console("set the host name to \"%s\": %s", name, strerror(errno));
 }
 
 static void set_limits(void)
@@ -199,7 +199,7 @@ static void set_limits(void)
 	const struct rlimit core = {.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
 
 	if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &core) < 0)
-		log_console("limits: %s", strerror(errno));
+		log_console("set resource limits: %s", strerror(errno));
 }
 
 static void set_environment(void)
@@ -214,7 +214,7 @@ static void write_file(const char *path, const char *text)
 	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		log_console("%s: %s", path, strerror(errno));
+		log_console("write %s: %s", path, strerror(errno));
 }
 
 /* Pins the agent to the CPU that handles its device's interrupts (irqaffinity on the kernel's
@@ -242,7 +242,7 @@ __attribute__((noreturn)) static void become_agent(void)
 	/* With this priority, the agent reads output before the program that wrote it continues.
 	 * This keeps the order between stdout and stderr. Children are scheduled normally. */
 	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) < 0)
-		log_console("agent priority: %s", strerror(errno));
+		log_console("raise the agent's priority: %s", strerror(errno));
 	/* The file is below the new root; only this path reaches it. */
 	execv("/proc/self/exe", argv);
 	log_console("start the agent: %s", strerror(errno));

@@ -3,14 +3,16 @@
 
 #define CLOCK_SLACK_NS 1000000
 
-/* Prefers the kernel's view of the host's clock: the message has the time when it was sent. */
+/* Sets the clock to the host's time. Prefers the time that the kernel gets from the host now to the
+ * one in the message, which is as old as the message. */
 static int step_clock(int64_t sent_ns, const struct system_ops *sys)
 {
 	int64_t host_ns = sys->host_realtime_ns();
 	int64_t ns = host_ns > 0 ? host_ns : sent_ns;
 	int64_t off = ns - sys->realtime_ns();
 
-	/* A step moves every wall-clock timer: none for the time of a delivery. */
+	/* A step moves every wall-clock timer, so the clock is not stepped for a difference as
+	 * small as the time of a delivery. */
 	if (off >= -CLOCK_SLACK_NS && off <= CLOCK_SLACK_NS)
 		return 0;
 	return sys->set_realtime(ns);

@@ -57,7 +57,7 @@ static int64_t realtime_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Opened once, as UNIQUE_FILE is. */
+/* Opens the file once, since the guest's programs may unmount /sys. */
 static int64_t host_realtime_ns(void)
 {
 	static int fd = -1;

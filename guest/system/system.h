@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 
-/* Each returns 0 or -errno. */
+/* Each returns 0 or -errno; the two clocks return ns since 1970. */
 struct system_ops {
 	int (*add_entropy)(const void *bytes, size_t len); /* credits it and reseeds the CRNG */
 	int64_t (*realtime_ns)(void);

@@ -16,7 +16,7 @@
 
 #include "base/fd.h"
 
-/* Skip LISTEN and TIME_WAIT sockets. */
+/* All states except LISTEN and TIME_WAIT. */
 #define STATES (0xffeu & ~(1u << TCP_LISTEN) & ~(1u << TCP_TIME_WAIT))
 
 struct sockets {
@@ -192,7 +192,7 @@ static int end_outside(int diag, const struct sockets *s, int link)
 		int bad = destroy(diag, &s->each[i]);
 		if (bad == 0)
 			ended++;
-		else if (bad != -ENOENT) /* it ended meanwhile */
+		else if (bad != -ENOENT) /* ENOENT: it ended meanwhile */
 			return bad;
 	}
 	return ended;
@@ -207,7 +207,7 @@ int tcp_reset(const char *link)
 		return -errno;
 	int bad = list_sockets(diag, AF_INET, &s);
 	int bad6 = list_sockets(diag, AF_INET6, &s);
-	if (!bad && bad6 != -ENOENT) /* a kernel without IPv6 */
+	if (!bad && bad6 != -ENOENT) /* ENOENT: no IPv6 in the kernel */
 		bad = bad6;
 	int ended = s.count ? end_outside(diag, &s, (int)if_nametoindex(link)) : 0;
 	free(s.each);

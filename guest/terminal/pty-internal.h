@@ -20,11 +20,11 @@ struct pty {
 	int32_t exit_code;
 	pid_t pid; /* the program's, also the session's id */
 	bool reaped;
-	bool closed;			/* no process has it open; one may open it again */
-	struct watch master;		/* fd -1: closed */
-	struct watch life;		/* of the pidfd */
-	struct watch report;		/* of the start; fd -1: it is over */
-	struct conn *starter;		/* NULL: gone */
+	bool closed;	      /* no process has the terminal open; one may open it again */
+	struct watch master;  /* fd -1: closed */
+	struct watch life;    /* of the pidfd */
+	struct watch report;  /* of the start; fd -1: it is over */
+	struct conn *starter; /* NULL: gone */
 	struct list listeners, typists; /* connections, by turn; typists in order of arrival */
 	uint64_t total;			/* bytes of output so far */
 	uint8_t *ring;			/* the last AGENT_PTY_RING of them */

@@ -144,7 +144,8 @@ int pty_start(const struct pty_request *r, const struct frame *f, pid_t cwd_owne
 	if (pid == 0) {
 		child_begin(agent, "0");
 		cgroup_enter_user();
-		/* The master must not be at REPORT_FD: its copy is above, and closed on exec. */
+		/* The master may be REPORT_FD itself, so it is copied to a higher number. The copy
+		 * is closed on exec. */
 		int copy = fcntl(master, F_DUPFD_CLOEXEC, 64);
 		if (copy < 0 || (theirs != REPORT_FD && dup3(theirs, REPORT_FD, O_CLOEXEC) < 0))
 			_exit(126);

@@ -16,9 +16,9 @@ struct pty_started {
 };
 
 /*
- * Forks. `f` is the frame that `r` was read from. The program gets the agent's environment and the
- * request's variables; its working directory is r->cwd, relative to that of the process `cwd_owner`
- * (0: to the home directory). 0 or -errno.
+ * Forks the program's process. `f` is the frame from which `r` was parsed. The program gets the
+ * agent's environment and the request's variables; its working directory is r->cwd, relative to
+ * that of the process `cwd_owner` (0: to the home directory). Returns 0 or -errno.
  */
 int pty_start(const struct pty_request *r, const struct frame *f, pid_t cwd_owner,
 	      struct pty_started *out, struct err *e);

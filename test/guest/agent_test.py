@@ -901,7 +901,7 @@ class Lives(unittest.TestCase):
             self.addCleanup(client.close)
             kind, payload = client.ask(PING)
             self.assertEqual(kind, ERROR)
-            self.assertIn(b"before it could take code: the Python process ended with exit code 127",
+            self.assertIn(b"Python did not start: the Python process ended with exit code 127",
                           payload)
             with self.assertRaisesRegex(RuntimeError, "ended with exit code 127"):
                 client.run("1")
