@@ -278,8 +278,8 @@ static void measure_depth(unsigned depth)
 
 /*
  * Forks a sandbox, DENSITY_LOT children at a time, until the service answers that the host has no
- * room for more, or there are `most` children. The host memory of one includes its VM process, its
- * jail and the kernel's part.
+ * room for more, or there are `most` children. The host memory per child includes its VM process,
+ * its jail and the kernel's part.
  */
 static void measure_density(unsigned most)
 {

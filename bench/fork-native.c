@@ -10,9 +10,11 @@
  *   child_ready_ms    the sum of fork_ms and child_run_ms of the same fork
  *   child_answer_ms   from sending CTL_FILL until the child has executed its first order, which
  *                     uses memory and disk
- *   child_*_runs_ms   the same for a parent whose layers have RUNS extents, as those of a sandbox
- * do usage: fork-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM WORKER [KVM-FLOOR] Prints
- * JSON, with the figures of kvm-floor (same RAM, vCPUs and runs) if its path is given.
+ *   child_*_runs_ms   the same for a parent whose layers have RUNS extents, as a sandbox's do
+ *
+ * usage: fork-native [--ram-mib M] [--vcpus V] [--runs N] RAMET-VMM WORKER [KVM-FLOOR]
+ *
+ * Prints JSON, with the figures of kvm-floor (same RAM, vCPUs and runs) if its path is given.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +133,7 @@ static void children(struct worker *w, const struct vmm_options *o, const char *
 		worker_image(w, &img, &m);
 		forked = native_ms_since(start);
 		samples_add(&fork_ms, forked);
-		/* The benchmark gives the child its disk. */
+		/* Not timed: only the benchmark gives a child a first order on its disk. */
 		worker_prepare(&child, w, WORKER_COUNT);
 		start = bench_now_ns();
 		worker_restore(&child, w, &img);

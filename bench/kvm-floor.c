@@ -227,7 +227,7 @@ static void enter_long_mode(struct vmproc *vm, struct kvm_sregs *s, struct kvm_r
 	*r = (struct kvm_regs){.rip = CODE_ADDR, .rflags = 0x2};
 }
 
-/* Runs a guest to its first exit; returns its memory as the image and sets its state. */
+/* Runs a guest for two exits. Returns its memory file as the image, and stores its state in *s. */
 static int make_image(struct vmproc *vm, struct vm_state *s)
 {
 	int image = memfd_create("image", MFD_CLOEXEC);
@@ -321,7 +321,7 @@ static unsigned read_arguments(int argc, char **argv)
 		else if (!strcmp(argv[i], "--runs"))
 			runs = (unsigned)number(argv[i], argv[i + 1], 1, 100000);
 		else {
-			fprintf(stderr, "kvm-floor: \"%s\" is no option\n", argv[i]);
+			fprintf(stderr, "kvm-floor: \"%s\" is not an option\n", argv[i]);
 			exit(EXIT_FAILURE);
 		}
 	}

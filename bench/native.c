@@ -25,8 +25,11 @@ static unsigned number(const char *name, const char *text, unsigned long max)
 	char *end;
 	unsigned long v = strtoul(text, &end, 10);
 
-	if (*end || !v || v > max)
-		native_die(name);
+	if (*end || !v || v > max) {
+		fprintf(stderr, "%s: %s takes a number from 1 to %lu\n",
+			program_invocation_short_name, name, max);
+		exit(EXIT_FAILURE);
+	}
 	return (unsigned)v;
 }
 
@@ -44,7 +47,7 @@ int native_options(int argc, char **argv, struct vmm_options *o, unsigned *runs)
 		else if (!strcmp(argv[i], "--runs"))
 			*runs = number("--runs", argv[i + 1], 100000);
 		else
-			native_die("unknown option");
+			native_die("the options are --ram-mib, --vcpus and --runs");
 	}
 	return i;
 }

@@ -50,7 +50,7 @@ static struct service {
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool up;
-	double start_ms, start_cpu_ms; /* until it listens: CPU time of its thread */
+	double start_ms, start_cpu_ms; /* until it listens; CPU time of its thread until then */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void make_file(const char *dir, const char *name, char out[CONFIG_PATH_MAX])
@@ -301,7 +301,7 @@ static void add_spaces(void)
 	}
 }
 
-/* Returns the time until each of a few sandboxes is reachable again. */
+/* Returns the ms until ten of the sandboxes have answered a call each. */
 static double until_reached(int fd)
 {
 	uint64_t began = bench_now_ns();

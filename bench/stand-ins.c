@@ -110,7 +110,7 @@ static void from_process(struct stand_ins *s, int fd)
 	struct warden_msg msg;
 
 	if (recv(fd, &msg, sizeof(msg), 0) != sizeof(msg))
-		_exit(1); /* it has died */
+		_exit(1); /* the process has died */
 	if (s->service >= 0)
 		send(s->service, &msg, sizeof(msg), MSG_NOSIGNAL);
 }

@@ -2,7 +2,8 @@
 /*
  * Stand-ins for VMs with their agents, and for the warden, to run a service with thousands of VMs.
  * They live in a few processes with one thread each, and use three descriptors per VM. They
- * restore, connect and answer each call at once, and do not support forks, files or terminals.
+ * restore, connect and answer each call at once. They support neither files nor terminals, and
+ * CTL_FORK only for the snapshot of a template.
  */
 #ifndef RAMET_BENCH_STAND_INS_H
 #define RAMET_BENCH_STAND_INS_H
