@@ -109,7 +109,7 @@ void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v)
 	memcpy(v->id, s->id, sizeof(v->id));
 }
 
-/* Valid until the next call. */
+/* Returns the ids of the children and a NULL, valid until the next call. */
 static const char *const *children_of(struct core *c, const char *id)
 {
 	static const char *ids[FORK_MAX + 1];
@@ -418,7 +418,7 @@ static void flood(struct core_call *call)
 	char *text = malloc(call->flood_size);
 
 	memset(text, 'x', call->flood_size);
-	/* Up to 64 KiB arrive after a pause, as core allows. */
+	/* Up to 64 KiB may arrive after a pause, as with the real core. */
 	for (size_t sent = 0; call->flood && (sent < 65536); sent += call->flood_size) {
 		call->flood--;
 		emit_text(call, EVENT_STDOUT, text, call->flood_size, false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * core.h without VMs. Code that "runs" is a script of lines, so that tests bring the API into every
- * state:
+ * core.h without VMs. Code that "runs" is a script of lines, so that tests can bring the API into
+ * every state:
  *   out TEXT | err TEXT   one event          raw HEX      stdout with these bytes
  *   flood N SIZE          N events of SIZE bytes, paused on request
  *   part TEXT             stdout, partial    len          stdout: length of the whole code
@@ -11,9 +11,9 @@
  *
  * Templates: a create of "held" waits for the next create of "release". "full", "broken" and
  * "missing" fail with no_capacity, agent_error and unknown_template. Forks, merges and diffs of a
- * "slow" sandbox wait for that release too, and so do resumes of a "sleepy" one. Those of a
- * "crowded" sandbox fail with no_capacity. A diff adds the paths it was given, and finds two
- * modified ones whose names are invalid or valid UTF-8.
+ * sandbox of "slow" wait for a create of "release" too, and so do resumes of a Space of "sleepy".
+ * Forks, merges and diffs of a sandbox of "crowded" fail with no_capacity. A diff reports the paths
+ * it was given as added, and two modified paths: one of invalid and one of valid UTF-8.
  *
  * Files are those that were put, shared by all sandboxes, and a few special paths: /dir is a
  * folder; /full is full; /proc/hello has size 0 but contents; /big/N has N bytes (the byte at
@@ -24,9 +24,9 @@
  * Programs on terminals print their arguments, echo their input, and obey it: "exit N", "flood N"
  * (N bytes). "missing" cannot be started.
  *
- * core_stats counts what was asked of the fake: vm_deaths counts abandoned calls, pool_hits pauses,
- * pool_misses resumes, blank_vms_ready open calls; warm_ready is the length of the last code, or
- * whether the last fork was to reseed.
+ * Some fields of core_stats report other numbers here: vm_deaths the abandoned calls, pool_hits the
+ * pauses, pool_misses the resumes, blank_vms_ready the open calls, and warm_ready the length of the
+ * last code, or whether the last fork was to reseed.
  */
 #ifndef RAMET_TEST_FAKE_CORE_H
 #define RAMET_TEST_FAKE_CORE_H

@@ -412,7 +412,7 @@ struct core_call *core_upload_part(struct core *c, const char *tenant, const cha
 	return call;
 }
 
-/* A hash that begins with 0 is valid. */
+/* Accepts every hash whose first byte is 0, and no other. */
 struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
 				     const char *upload, uint64_t size, const uint8_t *hash,
 				     core_done_fn *fn, void *arg)

@@ -45,7 +45,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	return call;
 }
 
-/* The view also shows what was requested. */
+/* Makes the Space a sandbox with a new id. */
 static void resumed_run(struct core_call *call)
 {
 	struct sandbox *s = call->sandbox;

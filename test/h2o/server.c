@@ -7,10 +7,12 @@
  *   /N         N bytes at once, 65536 at most
  *   /stream    64 KiB in chunks of 1 KiB
  *   /hold      never answered, like a request in progress
- *   /check     the length of the request's body, and whether it consists of 64-bit numbers from 0
- * on /shutdown  begins the library's graceful stop /raw       reads the data that connections to
- * the RAW port have sent /step/R/M  answers, then moves the wall clock by R ms and the monotonic
- * clock by M ms, both between two runs of the loop other      counters, "name value" per line
+ *   /check     the length of the request's body, and whether it counts up in 64-bit numbers from 0
+ *   /shutdown  begins the library's graceful stop
+ *   /raw       reads the data that connections to the RAW port have sent
+ *   /step/R/M  answers, then moves the wall clock by R ms and the monotonic clock by M ms, both
+ *              between two runs of the loop
+ *   other      counters, "name value" per line
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -298,7 +298,7 @@ static void free_memory(struct worker *w, const char *what)
 	assert_true(resident(w, what) + FREED <= full + MIB);
 }
 
-/* Tests a guest that booted, whose memory is a file, and its child, which has own pages. */
+/* Tests a guest that booted, whose memory is a file, and its child, which has private pages. */
 static void test_freed_memory_returns_to_the_host(void **state)
 {
 	struct box parent = boot(), child;
@@ -319,7 +319,8 @@ static void test_freed_memory_returns_to_the_host(void **state)
 	stop(&parent);
 }
 
-/* The VM is smaller than its blank VM: the range between the two sizes is not memory. */
+/* The VM has less RAM than its blank VM could have: the range between the two sizes is not
+ * memory. */
 static void test_memory_beyond_the_size_of_a_vm_is_unusable(void **state)
 {
 	struct vmm_options roomy = options(0);

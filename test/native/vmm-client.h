@@ -32,16 +32,17 @@ struct vmm_options {
 	int tap;       /* its end of the network, which the caller keeps; 0: none */
 };
 
-/* False, with errno, where this machine has no KVM to use. */
+/* Returns false, with errno set, if this machine has no KVM to use. */
 bool vmm_kvm_usable(void);
 
 /*
- * Starts it and waits for its hello. Returns false, with a message on standard error, on failure.
+ * Starts a ramet-vmm and waits for its hello. On failure, returns false with a message on standard
+ * error.
  */
 bool vmm_start(struct vmm *v, const struct vmm_options *o);
 /* Opens a new connection, which replaces the previous one, and waits for the hello. */
 bool vmm_connect(struct vmm *v);
-/* Kills it if it still runs; returns its wait status. */
+/* Kills the ramet-vmm if it still runs; returns its wait status. */
 int vmm_stop(struct vmm *v);
 
 #define VMM_INSTANCE 0x5a /* each byte of a filled VM's instance */
@@ -55,13 +56,14 @@ int vmm_call(struct vmm *v, struct ctl_msg *m, const int *fds, unsigned nfds);
 int vmm_ask(struct vmm *v, enum ctl_type type);
 /* Sends raw bytes. */
 bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, unsigned nfds);
-/* Waits for one packet; false on end of file. */
+/* Waits for one packet. Returns false at the end of file. */
 bool vmm_receive(struct vmm *v, struct ctl_msg *m);
 /* Does the same, and returns the *nfds descriptors that come with the packet. */
 bool vmm_receive_fds(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds);
-/* Waits until the guest is gone. */
+/* Waits for the event CTL_ENDED. */
 bool vmm_wait_ended(struct vmm *v);
-/* Reads the log until it has `text`; the log before it is forgotten. False when it ended first. */
+/* Reads the log until it has `text`, and forgets the log before that. Returns false if the log ends
+ * first. */
 bool vmm_expect_log(struct vmm *v, const char *text);
 /* Copies the rest of the line that vmm_expect_log found. */
 bool vmm_log_rest(struct vmm *v, char *out, size_t size);
@@ -78,7 +80,7 @@ struct vmm_snapshot {
 	unsigned nlayers;
 	uint64_t disk_bytes;
 	uint32_t ram_mib; /* 0: the maximum of the blank VM */
-	int writable;	  /* of the VM that was booted; else -1 */
+	int writable;	  /* writable layer of a VM that was booted; else -1 */
 };
 
 /* Folder for the files of writable disk layers; NULL: memory files. */

@@ -85,7 +85,7 @@ void worker_post(struct worker *w, enum worker_order order, uint64_t a, uint64_t
 	/* The number comes last: a guest that reads in between sees the old order. */
 	if (pwrite(w->base, (const uint8_t *)&m + 4, sizeof(m) - 4, 4) != sizeof(m) - 4 ||
 	    pwrite(w->base, &m, 4, 0) != 4)
-		die("no mail");
+		die("an order can't be written to its disk");
 }
 
 uint64_t worker_wait(struct worker *w)

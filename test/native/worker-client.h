@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Talks to worker guests (worker.h) through mail in the base of their disks, of which each has its
- * own. */
+/* Talks to worker guests (worker.h) through mail on their disks. Each worker has a disk base of its
+ * own, and its mail is in that. */
 #ifndef RAMET_TEST_NATIVE_WORKER_CLIENT_H
 #define RAMET_TEST_NATIVE_WORKER_CLIENT_H
 

@@ -31,7 +31,7 @@ struct queue {
 			uint32_t id, len;
 		} ring[QUEUE];
 	} used __attribute__((aligned(4)));
-	uint32_t regs, number; /* of the device, and in it */
+	uint32_t regs, number; /* address of the device's registers; index of the queue */
 } __attribute__((aligned(16)));
 
 static struct queue disk_queue, rx, tx, reports;
@@ -111,7 +111,7 @@ static void say_hex(uint64_t v)
 		put("0123456789abcdef"[v >> shift & 15]);
 }
 
-/* --- Devices: no interrupts, we look --- */
+/* --- Devices: polled, without interrupts --- */
 
 static volatile uint32_t *reg(uint32_t device, uint32_t offset)
 {

@@ -30,7 +30,7 @@ struct worker_mail {
 	uint64_t a, b, c;
 };
 
-#define WORKER_ETHERTYPE 0xb588 /* 0x88b5, as it is in memory: for experiments (IEEE 802) */
+#define WORKER_ETHERTYPE 0xb588 /* 0x88b5 in network byte order: for experiments (IEEE 802) */
 
 struct worker_frame {
 	uint8_t to[6], from[6];

@@ -62,7 +62,6 @@ static const char *under(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	/* initialized a line above */
 	vsnprintf(path + used, sizeof(path) - (size_t)used, format, args);
 	va_end(args);
 	return path;
@@ -530,7 +529,7 @@ static void cgroup_has_the_requested_limits(void **state)
 		skip(); /* a controller is missing: the test was incomplete */
 }
 
-/* Answered with an error where no VM runs. */
+/* Returns the reply to WARDEN_MEMORY: an error if no VM runs in the slot. */
 static struct warden_msg set_memory(uint32_t slot, uint64_t max)
 {
 	struct warden_msg m = {.version = WARDEN_VERSION,
@@ -543,7 +542,8 @@ static struct warden_msg set_memory(uint32_t slot, uint64_t max)
 	return get();
 }
 
-/* Core scheduling, if the kernel supports it; otherwise prctl fails and rametd reports that. */
+/* Tests that each jail requests core scheduling. Where the kernel lacks it, the request fails and
+ * rametd reports that. */
 static void jail_requests_its_own_cores(void **state)
 {
 	unsigned before = atomic_load(cookies);
@@ -568,7 +568,7 @@ static void memory_limit_can_be_changed(void **state)
 		skip();
 }
 
-/* Answered with an error where no VM runs. */
+/* Returns the reply to WARDEN_CHARGED: an error if no VM runs in the slot. */
 static struct warden_msg ask_charged(uint32_t slot)
 {
 	struct warden_msg m = {
@@ -1037,7 +1037,8 @@ static void missing_controller_is_reported(void **state)
 	assert_int_equal(open_tree_in_child(wanted, "has no gravity controller"), 1);
 }
 
-/* After the stop, because this test itself is in the cgroup that rametd would divide. */
+/* Runs after the warden has stopped, because this test itself is in the cgroup that rametd would
+ * divide. */
 static void cgroup_with_other_processes_is_refused(void **state)
 {
 	char path[sizeof(base) + 32];

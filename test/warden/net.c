@@ -72,7 +72,6 @@ static void run(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	/* initialized a line above */
 	vsnprintf(command, sizeof(command), format, args);
 	va_end(args);
 	if (system(command) != 0)

@@ -26,7 +26,7 @@
 
 static int page_map;
 
-/* --- what a jail must prevent: each returns true when it worked ------------------------------ */
+/* --- what a jail must prevent: each function returns true if it was not prevented ------------- */
 
 static bool write_root(void)
 {
@@ -91,7 +91,8 @@ static bool raise_files(void)
 	return true;
 }
 
-/* The mount it was opened through is closed, and a file has no children. */
+/* Prevented because the mount through which the page map was opened is closed, and a file has no
+ * entries. */
 static bool leave_page_map(void)
 {
 	return openat(page_map, "..", O_PATH) >= 0 || openat(page_map, "../status", O_RDONLY) >= 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Feeds the frames that a compromised guest may send as its agent, and its output on its way to
- * events. The first byte chooses lines or chunks and how the stream is split into reads.
+ * Parses the frames that a compromised guest may send as its agent, and splits the output in them
+ * into events. The first byte chooses lines or chunks, and how many bytes are read at a time.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An Authorization header: an accepted key must be part of it and have valid check digits. */
+/* The input is an Authorization header. An accepted key must be part of it and have valid check
+ * digits. */
 #include <stdlib.h>
 #include <string.h>
 

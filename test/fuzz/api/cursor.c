@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A buffer size and a cursor: an accepted key must fit, and must be written as the same text. */
+/* The input is a buffer size and a cursor. An accepted key must fit, and must be written as the
+ * same text. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(text, data + 1, len);
 	use(text, data[0] % (CURSOR_KEY_MAX + 1));
-	/* With a valid checksum, without which nothing would pass the first check. */
+	/* Adds a valid checksum, without which no key would pass the first check. */
 	cursor_write(made, 's', data, size < CURSOR_KEY_MAX ? size : CURSOR_KEY_MAX);
 	use(made, CURSOR_KEY_MAX);
 	return 0;

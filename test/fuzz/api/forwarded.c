@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An X-Forwarded-For header: the resulting address must be in it, and only proxies may be skipped.
- */
+/* The input is an X-Forwarded-For header. The resulting address must be in it, and only proxies may
+ * be skipped. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>

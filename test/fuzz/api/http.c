@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A client's bytes through h2o, the real handlers and a fake core. The first byte is the number of
- * chunks in which they are sent. One sandbox exists from the start; its id ends in 1.
+ * Sends a client's bytes through h2o and the real handlers to a fake core. The first byte is the
+ * number of chunks in which they are sent. One sandbox exists from the start; its id ends in 1.
  */
 #include <arpa/inet.h>
 #include <errno.h>

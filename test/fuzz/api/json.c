@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* JSON bodies: accepted values must be those of the text. */
+/* The input is a JSON body. Accepted values must be those of the text. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A method, a space and a path: a result must be a route with valid ids. */
+/* The input is a method, a space and a path. If they are accepted, the result must be a route with
+ * valid ids. */
 #include <stdlib.h>
 #include <string.h>
 

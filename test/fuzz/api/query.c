@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A line with a Range header, then a URL: accepted values must be those of the text. */
+/* The input is a line with a Range header, then a URL. Accepted values must be those of the
+ * text. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /*
  * Drives the service's handle on one adopted VM process. The input chooses the incoming packets,
  * the owner's requests, the timers that fire and the warden's answers. This file provides the loop
- * and the warden. Nothing may be called twice, called after a drop, or leaked.
+ * and the warden. No callback may run twice or after a drop, and no descriptor may leak.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -197,7 +197,7 @@ static void on_forked(void *arg, int error, const char *text, struct vmproc_imag
 	on_reply(arg, error, text, NULL);
 }
 
-/* Also called from inside a drop. */
+/* May run inside vmproc_drop, too. */
 static void on_reported(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	bool *seen = arg;
@@ -293,7 +293,8 @@ static uint8_t byte(struct input *in)
 	return *in->data++;
 }
 
-/* The first memory file has the right size, so that a snapshot can be valid. */
+/* Attaches `n` descriptors. If `sound`, the second one is a memory file of the right size, so that
+ * a snapshot can be valid. */
 static void attach(struct msghdr *hdr, unsigned n, bool sound)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(hdr);
