@@ -109,7 +109,7 @@ free_port() {
 rig_start() {
 	local qemu=$1 image=$2 assets=$3 product=$4 port=$5 ssh_port data_cache
 	! port_is_taken "$port" ||
-		die "port $port of 127.0.0.1 is taken by another program; ./dev up --port N takes another"
+		die "port $port of 127.0.0.1 is taken by another program: choose another one with ./dev up --port N"
 	mkdir -p "$rig_dir" "$rig_sock"
 	chmod 700 "$rig_sock"
 	rm -f "$rig_sock"/*
@@ -175,7 +175,8 @@ rig_wait() {
 	done
 }
 
-# rig_host CMD...: runs a command on the rig's host, with this input, output and exit status
+# rig_host CMD...: runs a command on the rig's host, with the input, output and exit
+# status of this function
 rig_host() {
 	local tty=()
 	[[ ! (-t 0 && -t 1) ]] || tty=(-t)
