@@ -5,7 +5,7 @@
 #   rig/host-image.sh OUTDIR
 # OUTDIR receives root.ext4 (mounted read-only), vmlinuz and modules.cpio
 # (busybox and the modules that reach the root disk). Keys, the init and the
-# product are no part of it: rig/start.sh adds them at each start.
+# product are not part of it: rig/rig.sh adds them at each start.
 set -euo pipefail
 
 die() { printf 'host image: %s\n' "$*" >&2; exit 1; }
@@ -19,9 +19,9 @@ mkdir -p "$out"
 tmp=$(mktemp -d "$out/tree.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
-# The kernel comes as a bare package, unpacked: no initramfs generator, no boot
-# loader hooks. The one of backports knows more (PAGEMAP_SCAN), so it is
-# preferred where the archive has it.
+# The kernel's package is only unpacked, which needs no initramfs generator and
+# no boot loader. The kernel of backports has more features (PAGEMAP_SCAN), so
+# it is preferred where the archive has it.
 fetch_kernel() {
 	local sources=$1 apt package
 	"$here/apt-mirror.sh" "$sources" >"$tmp/sources.list" || return 1
