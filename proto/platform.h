@@ -17,9 +17,10 @@
  * copy. Before a copy's vCPUs run, the new id is in place and PLATFORM_GENERATION_IRQ (edge) has
  * been raised.
  *
- * The kernel and the agent each write a byte to the port when they have made themselves unique.
- * Whichever wrote it once commits to do so in each copy: there, all vCPUs but the first wait for
- * the kernel, for a short time at most, and the guest's frames wait for the agent.
+ * The kernel and the agent each write a byte to the port when they have made themselves unique. By
+ * its first write, each of them promises a write in every copy. In a copy, all vCPUs but the first
+ * wait until the kernel has written, for a short time at most, and the frames that the guest sends
+ * wait until the agent has.
  */
 #define PLATFORM_GENERATION_PORT   0x610
 #define PLATFORM_GENERATION_LEN	   20
