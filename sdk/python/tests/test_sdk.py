@@ -277,7 +277,7 @@ def test_close_is_idempotent_and_accepts_a_missing_sandbox() -> None:
 
 
 def test_concurrent_closes_delete_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both threads wait until the other one has read that the sandbox is open."""
+    """Each thread waits until the other one has read that the sandbox is open."""
     closed: list[bool] = []
 
     def own_client(*_: object, **__: object) -> Client:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP transport: one method per call of the service's API (docs/api.md)."""
+"""The class `Client`: one method for each request of the service's API (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, S
 _CREATE_S = 360.0
 _DIFF_S = 3660.0
 _COMMIT_S = 3660.0
-_FREEZE_S = 3660.0  # writes to disk whatever differs from the template
+_FREEZE_S = 3660.0  # the service writes to disk whatever differs from the template
 _REMOVE_S = 660.0
-_PTY_WAIT_S = 30.0  # the longest that the service waits for output
+_PTY_WAIT_S = 30.0  # for the answer, in addition to the time that the service waits for output
 
 
 class Client:
@@ -263,7 +263,7 @@ class Client:
 
         Raises:
             NotFound: There is no such Space.
-            Conflict: It is being resumed already, or `egress` was requested for a Space without it.
+            Conflict: It is already being resumed, or `egress` was requested for a Space without it.
             SpaceDamaged: The files on disk differ from what was written.
         """
         body = to_json(
@@ -341,7 +341,7 @@ class Client:
         reseed: bool = False,
         idempotency_key: str | None = None,
     ) -> list[str]:
-        """Clones a running sandbox, in the middle of whatever it does; returns the children's ids.
+        """Clones a running sandbox, even during a call; returns the children's ids.
 
         Args:
             sandbox_id: The parent. It continues undisturbed.
@@ -430,7 +430,7 @@ class Client:
     def read_file(
         self, sandbox_id: str, path: str
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
-        """Opens a file for a `with` block: its size in bytes if known, and its content in chunks.
+        """Opens a file for a `with` block, which gets its size (None if unknown) and its chunks.
 
         Raises:
             NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: See their classes.
@@ -596,7 +596,7 @@ class Client:
         """Sends input to a terminal.
 
         Raises:
-            Conflict: The program has ended.
+            Conflict: The program has ended, or has read no input for 30 s.
             NotFound: There is no such sandbox or terminal.
         """
         body = {"data_b64": base64.b64encode(data).decode()}

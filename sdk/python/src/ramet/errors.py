@@ -69,7 +69,7 @@ class NoSuchFile(NotFound):
 
 
 class FileExists(Conflict):
-    """The name is taken already (code ``file_exists``)."""
+    """The name is already taken (code ``file_exists``)."""
 
 
 class IsADirectory(Conflict):
@@ -93,7 +93,7 @@ class DiskFull(RametError):
 
 
 class CapReached(RametError):
-    """The maximum number of sandboxes, calls, uploads or terminals is reached (429)."""
+    """A limit is reached, for example of sandboxes, disk space or requests per second (429)."""
 
 
 class Unavailable(RametError):
@@ -101,7 +101,7 @@ class Unavailable(RametError):
 
 
 class ServerError(RametError):
-    """The service failed (500); the message contains an id to find in the service's log."""
+    """The service failed (500). If the message contains an id, look for it in the service's log."""
 
 
 _BY_CODE: dict[str, type[RametError]] = {

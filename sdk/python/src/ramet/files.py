@@ -28,13 +28,13 @@ Progress = Callable[[int, int | None], None]
 PART = 8 << 20
 """Size of a part, for files that are uploaded in parts."""
 
-_IN_FLIGHT = 3  # parts: one is read while others are sent and written
+_IN_FLIGHT = 3  # parts sent at the same time; the next one is read meanwhile
 
 
 class Files:
-    """The files of one sandbox; `Sandbox.files` is one.
+    """The files of one sandbox, as returned by `Sandbox.files`.
 
-    All calls raise `NoSuchFile` (also for a folder of the path), `NotADirectory`,
+    All calls raise `NoSuchFile` (also if a folder of the path is missing), `NotADirectory`,
     `PermissionDenied` and `DiskFull` as appropriate; `BadRequest` if the path is not absolute or
     too long; `NotFound` if the sandbox is gone.
     """
@@ -255,7 +255,7 @@ class _Upload:
 
 
 def _read_part(source: BinaryIO) -> bytes:
-    """Returns PART bytes, or fewer at the end. Reads repeatedly, as a pipe returns less."""
+    """Returns PART bytes, or fewer at the end. Reads repeatedly, since a pipe returns less."""
     chunks: list[bytes] = []
     missing = PART
     while missing:

@@ -17,20 +17,20 @@ _READ_MAX = 1 << 20
 class Pty:
     """A program on a terminal in a sandbox.
 
-    The terminal belongs to the sandbox and not to this object: it continues when this program
+    The terminal belongs to the sandbox and not to this object: its program continues when yours
     ends, and every child of a fork has its own copy. The last 1 MiB of its output is kept for later
-    readers. Slow readers do not delay it.
+    readers. Slow readers do not delay the program.
 
-    Iterate over it to get its output as it arrives, up to its end. Each object has its own read
-    offset; several, here or elsewhere, may read the same terminal. Any method may be called while
-    another thread iterates.
+    Iterate over it to get the program's output as it arrives, up to its end. Each object has its
+    own read offset, and several objects, in one program or in many, may read the same terminal. Any
+    method may be called while another thread iterates.
 
     Attributes:
         id: For `Ptys.attach`.
         place: Offset in the output of the next byte to read, in bytes.
         lost: Number of bytes that were dropped before this object read them.
-        exit_code: Exit code of the program, 128 + signal if it was killed; None until all output
-            was read.
+        exit_code: Exit code of the program, 128 + signal if it was killed; None until `read` or
+            `wait` has reached the end of its output.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Pty:
     def send_input(self, data: bytes | str) -> None:
         """Sends input, such as `"ls\\r"`, or `"\\x03"` for Ctrl-C. Text is sent as UTF-8.
 
-        It returns once the service has accepted the input.
+        It returns once the terminal has accepted all of the input.
 
         Raises:
-            Conflict: The program has ended.
+            Conflict: The program has ended, or has read no input for 30 s.
             NotFound: The terminal or its sandbox is gone.
         """
         raw = data.encode() if isinstance(data, str) else bytes(data)
@@ -134,7 +134,7 @@ class Pty:
 
 
 class Ptys:
-    """The terminals of one sandbox; `Sandbox.pty` is one."""
+    """The terminals of one sandbox, as returned by `Sandbox.pty`."""
 
     def __init__(self, sandbox_id: str, client: Callable[[], Client]) -> None:
         self._id = sandbox_id
@@ -168,7 +168,9 @@ class Ptys:
         return Pty(self._id, pty_id, self._client)
 
     def attach(self, pty_id: str, *, place: int = 0) -> Pty:
-        """Returns an object for an existing terminal. After its end it can be read for a while.
+        """Returns an object for an existing terminal.
+
+        A terminal whose program has ended can be read until newer terminals replace it.
 
         Args:
             pty_id: `Pty.id`.

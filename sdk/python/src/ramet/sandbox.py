@@ -233,8 +233,8 @@ class Sandbox:
         )
 
     def interrupt(self) -> None:
-        """Interrupts the running call, like Ctrl-C: it ends with exit code 130 unless it handles
-        that. Without a running call it does nothing.
+        """Interrupts the running call, like Ctrl-C: it ends with exit code 130 unless the code
+        handles the interrupt. Does nothing if no call runs.
 
         Raises:
             NotFound: The sandbox is gone.

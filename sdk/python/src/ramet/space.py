@@ -86,7 +86,7 @@ class Space(SpaceInfo):
         names.
 
         Raises:
-            NotFound: It was deleted or resumed already.
+            NotFound: It has already been deleted or resumed.
         """
         place, space_id = (self.place, self.id) if isinstance(self, Space) else (Place(), self)
         with place.visit() as service:

@@ -192,7 +192,8 @@ class TemplateInfo:
     Attributes:
         name: Its name, for `Sandbox(template=...)`.
         description: The template's description; may be empty.
-        state: "ready", "building", "waiting" (its snapshot is made on request) or "failed".
+        state: "ready", "building", "waiting" (its snapshot is made when the service is idle, or on
+            request) or "failed".
         vcpus: Default virtual CPUs of a sandbox.
         ram_mib: Default memory in MiB.
         rootfs_gb: Default root disk in GiB.
@@ -229,7 +230,7 @@ class SpaceInfo:
         id: The Space's id, for `Sandbox.resume`.
         state: "frozen", "resuming" or "damaged".
         created_at: Time of the freeze in UTC, such as "2026-01-31T23:59:59.123Z".
-        size_bytes: Bytes on disk, without the part that it shares with its template.
+        size_bytes: Bytes on disk, without its template's files and the root file system.
         ram_mib: Memory of the sandbox in MiB.
         template: Name of the template that the sandbox was created from.
         metadata: The JSON object that was passed when the sandbox was created.
