@@ -67,22 +67,22 @@ class Operations:
         call(self.parent, "x = 1")
 
     def exec(self) -> None:
-        """A call in an idle sandbox."""
+        """Makes a call in an idle sandbox."""
         call(self.parent, "x += 1")
 
     def create(self) -> None:
-        """A create with its first call."""
+        """Creates a sandbox and makes its first call."""
         call(create(self.made), "x = 1")
 
     def fork(self, n: int) -> None:
-        """A fork, with a first call in its last child."""
+        """Forks the sandbox, and makes a first call in the last child."""
         path = f"/v1/sandboxes/{self.parent}/fork"
         answer = json.loads(api("POST", path, {"n": n}, TIMEOUT_S))
         self.made.extend(f"/v1/sandboxes/{child}" for child in answer["children"])
         call(answer["children"][-1], "x += 1")
 
     def resume(self, space: str) -> None:
-        """A resume with its first call."""
+        """Resumes a Space, and makes the first call in the sandbox."""
         answer = json.loads(api("POST", f"/v1/spaces/{space}/resume", {}, TIMEOUT_S))
         self.made.append(f"/v1/sandboxes/{answer['id']}")
         call(answer["id"], "x += 1")
@@ -127,7 +127,7 @@ def measure_on(operations: Operations, runs: Runs) -> dict[str, Samples]:
     times: dict[str, Samples] = {}
 
     def repeat(name: str, times_each: int, operation: Callable[[], None], row: int = 1) -> None:
-        """Times `row` operations in a row before deleting what they created; `times_each` times."""
+        """Times `row` operations, then deletes what they created; does that `times_each` times."""
         times[name] = Samples()
         for _ in range(times_each):
             for _ in range(row):

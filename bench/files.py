@@ -2,7 +2,7 @@
 """Files in and out of a sandbox, compared with the same bytes in base64 through exec.
 
 The client runs on the host of the VMs in both cases: in the rig, QEMU's user network would be the
-bottleneck. It is called there as `files.py [--quick]`.
+bottleneck. This program is called there as `files.py [--quick]`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from measure import BENCH_DIR, BenchError, Figures, create, figure, host_json, opened
 
 PART = 8 << 20
-IN_FLIGHT = 3  # parts, as in the SDK
+IN_FLIGHT = 3  # parts sent at the same time, as by the SDK
 
 
 def call(method: str, path: str, body: bytes = b"") -> bytes:

@@ -237,13 +237,16 @@ def main() -> int:
     parser.add_argument("--vcpus", type=int, default=2)
     parser.add_argument("--ram-mib", type=int, default=512)
     parser.add_argument("--children", default="1,5", help="numbers of children, as in 1,5")
-    parser.add_argument("--tiny", action="store_true", help="the kernel is all of the guest")
+    parser.add_argument("--tiny", action="store_true", help="the guest consists of a kernel only")
     parser.add_argument("--kernel", type=Path, default=SHARE / "vmlinux")
     parser.add_argument("--initramfs", type=Path, default=SHARE / "initramfs.cpio")
     parser.add_argument("--rootfs", type=Path, default=SHARE / "rootfs.ext4")
-    # In memory: on a disk, loads would wait for the write-back of the snapshot.
+    # The default is in memory: on a disk, loads would wait for the write-back of the snapshot.
     parser.add_argument(
-        "--dir", type=Path, default=Path("/dev/shm"), help="has room: the RAM and the root file system"
+        "--dir",
+        type=Path,
+        default=Path("/dev/shm"),
+        help="folder with room for the RAM and the root file system",
     )
     args = parser.parse_args()
     args.children = [int(n) for n in args.children.split(",")]

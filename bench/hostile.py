@@ -57,7 +57,7 @@ while True:
     os.fsync(file)
 """
 FLOODERS = 8  # sandboxes of one tenant that run SYNC
-# With pauses, as in a program that does not only wait for the disk.
+# Pauses between the writes, like a program that does more than wait for the disk.
 SYNC_TIMES = """
 import os, time
 file = os.open("/root/mine", os.O_CREAT | os.O_WRONLY)
@@ -75,7 +75,7 @@ def in_background(program: str) -> str:
     return f"python3 -c '{program}' >/dev/null 2>&1 &"
 
 
-# Each continues in the background until the sandbox is deleted.
+# Each program runs in the background until the sandbox is deleted.
 HOSTILE = {
     "network_flooded": in_background(FLOOD),
     "frames_spoofed": in_background(SPOOF),

@@ -91,7 +91,7 @@ def measure(quick: bool, bulk: int) -> Figures:
 @contextmanager
 def stand_in(build: str) -> Iterator[None]:
     """Runs the service with stand-in VMs and the real agent, on this machine."""
-    # In memory, as /run is: the service's journals are there.
+    # In memory, like /run, since the service keeps its journals there.
     home = tempfile.mkdtemp(prefix="ramet-bench-", dir="/dev/shm")
     os.mkdir(f"{home}/service")
     started = []

@@ -199,7 +199,7 @@ def ratios(figures: Figures) -> Figures:
 
 
 def is_figure(value: Any) -> bool:
-    """True for an object of the form every figure has."""
+    """Returns True if the value has the form of a figure."""
     return isinstance(value, dict) and "median" in value
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of monitoring for a call: blocks of execs while /metrics is read every second alternate
-with blocks without. Also the service's own work for metrics and timers in each call. The audit log
-is not part of this: an exec writes no line."""
+"""The cost of monitoring: the time of calls while /metrics is read every second, in blocks that
+alternate with blocks of calls without it. Also the service's own work for metrics and timers in
+each call. The audit log is not part of this: a call writes no line."""
 
 from __future__ import annotations
 
