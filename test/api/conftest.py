@@ -46,8 +46,7 @@ class Server:
         return httpx.Client(**self._how(http2), **more)
 
     def slow_client(self) -> httpx.Client:
-        """A client with a small receive buffer: otherwise the kernel may take up to 32 MiB unread.
-        """
+        """Returns a client with a small receive buffer; the usual one grows to 32 MiB."""
         small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]
         return self.client(transport=httpx.HTTPTransport(socket_options=small))
 
@@ -69,7 +68,7 @@ class Server:
             return until_closed(s)
 
     def metrics(self) -> dict[str, float]:
-        """Returns /metrics by name."""
+        """Returns the values in /metrics by name."""
         with self.client() as http:
             text = http.get("/metrics").text
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diff: what core is asked for, and how names that are not UTF-8 are returned."""
+"""Diff: what the core is asked to do, and how names that are not UTF-8 are returned."""
 
 from __future__ import annotations
 

@@ -179,7 +179,8 @@ def test_large_output_is_complete(http: httpx.Client, server: Server, sandbox: s
     assert [e["seq"] for e in got] == list(range(1, 3002))
 
 
-# Each returns a function that reads the rest; the connection lives as long as that.
+# Begins a call and returns a function that reads its output and keeps the connection open. The next
+# function does the same over HTTP/2.
 def stalled_h1(server: Server, sandbox: str) -> Callable[[], int]:
     s = server.connect()
     s.sendall(exec_bytes(sandbox, "flood 60000 1000"))
@@ -217,7 +218,7 @@ def test_stalled_reader_costs_little_memory(
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
     before = server.rss()
     drain = stall(server, path)
-    # Paused once more than resumed: it waits for the reader, not for the next event.
+    # The fake core counts pauses as hits and resumes as misses: the call now waits for its reader.
     paused = server.wait(lambda f: f["ramet_pool_hits_total"] > f["ramet_pool_misses_total"])
     assert paused["ramet_http_requests_live"] >= 1
     assert server.rss() - before < 16 << 20
@@ -506,7 +507,7 @@ def test_idle_connections_make_room_for_requests(start: Callable[..., Server]) -
     idle = [server.connect() for _ in range(40)]
     for s in idle[::2]:
         s.sendall(b"GET /v1/healthz HTTP/1.1\r\n")
-    # Without this, only the read timeout of two minutes would admit the next one.
+    # Idle connections are closed for it: otherwise it would wait for the read timeout of 2 minutes.
     asks = server.connect()
     asks.settimeout(10)
     asks.sendall(b"GET /v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork and merge: what core is asked for, what is answered, and clients that leave."""
+"""Fork and merge: what the core is asked to do, what is answered, and clients that leave."""
 
 from __future__ import annotations
 

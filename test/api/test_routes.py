@@ -258,7 +258,7 @@ def test_documentation_has_every_failure() -> None:
         for status, words in re.findall(r"^\| (\d{3}) \| (`[^|]*) \|", document, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", words)
     }
-    # A line of a stream reports the first; only the administration's backups fail with the second.
+    # `pty_failed` comes in a line of a stream, and only `ramet backup` fails with `backup_failed`.
     assert sent - documented == {("400", "pty_failed"), ("503", "backup_failed")}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces: what core is asked for, and what is answered."""
+"""Spaces: what the core is asked to do, and what is answered."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Worker:
         self.over = over
         self.client = Client(HOST)
         self.sbx: Sandbox | None = None
-        self.vm_of: list[str] = []  # ids of the sandboxes (or Space) whose VM this may be
+        self.vm_of: list[str] = []  # ids of the sandboxes, or of the Space, that the VM may have
         self.space = ""  # id of the Space while the sandbox is frozen
         self.resuming = False  # a resume of `space` was requested and not answered
         self.lost: list[list[str]] = []  # one copy of vm_of for each VM that was reported dead
@@ -251,7 +251,7 @@ class Worker:
         """Records that the VM was killed."""
         self.ledger.add("sandbox's VM killed")
         self.lost.append(self.vm_of)
-        # A child may live on, if the parent's VM died while it was merged: drop_unknown() deletes it.
+        # If the parent's VM died during a merge, the child may run: drop_unknown() deletes it.
         self.sbx, self.space, self.vm_of = None, "", []
 
     # --- the worker's thread

@@ -617,7 +617,7 @@ class Uploads(FileTest):
         self.files.upload(self.id, self.path("file"))
         broken = self.more()
         broken.begin_part(self.id, 0, 100)
-        # The same bytes as below: those in flight may be written after those of the second part.
+        # The same bytes as in the second part, since bytes in flight may be written after it.
         broken.send_data(b"y")
         broken.client.close()
         self.files.part(self.id, 0, b"y" * 100)
@@ -728,7 +728,7 @@ class Disks(FileTest):
     def test_full_disk_keeps_the_old_file(self):
         self.files.put("/mnt/old", b"old" * 1000)
         self.fails(errno.ENOSPC, self.files.put, "/mnt/old", b"x" * 2_000_000, says="2000000 bytes")
-        # Each of the two files fits alone, but not both: the free space at the start is not enough.
+        # Each file fits alone, but not both: a check of the free space at the start is not enough.
         first, second = self.more(), self.more()
         for client in (first, second):
             client.begin_put("/mnt/old", 700_000)

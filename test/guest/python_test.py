@@ -252,7 +252,7 @@ class Ends(AgentTest):
 
     def test_huge_integers(self):
         result = self.run_python("x = 7 ** 400000\nprint(x)")
-        self.assertEqual((result.code, result.lost), (1, 0))  # above the limit of digits
+        self.assertEqual((result.code, result.lost), (1, 0))  # above Python's limit of 4,300 digits
         self.assert_ends(self.run_python("print(x.bit_length())"), out="1122942\n")
 
     def test_user_excepthook_prints_the_exception(self):

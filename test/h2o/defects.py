@@ -486,7 +486,8 @@ def header_size(program):
 
 @case("less than 30 MiB")
 def cache_digest_bomb(program):
-    # 5 bits of 1: 2^31 keys at most; 5 bits of 0: no fixed bits; then each bit of 1 is a key.
+    # 5 one bits allow 2^31 keys, 5 zero bits leave keys no remainder, and each further one bit is
+    # a key.
     digest = b"-D" + b"_" * 3000
     table = header_block(1, head(b"/hold") + field(b"cache-digest", digest))
     bombs = b"".join(header_block(i, head(b"/hold") + b"\xbe" * 90) for i in range(3, 13, 2))
@@ -632,8 +633,8 @@ def shutdown_during_upgrade(program):
                b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
     with Server(program) as server:
         with contextlib.ExitStack() as stack:
-            # The 101 response must be written when the socket is just full. When it is depends on
-            # the kernel, so this tries many sizes of the preceding answer.
+            # The 101 response must be written when the socket is just full. When that happens
+            # depends on the kernel, so this tries many sizes of the preceding answer.
             for size in range(40000, 60000, 100):
                 s = stack.enter_context(server.connect(rcvbuf=4096))
                 s.sendall(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % size + upgrade)
@@ -646,7 +647,7 @@ def shutdown_during_upgrade(program):
 
 
 def hold_body(server, size, stack):
-    """Sends a POST with a body to /hold; returns True if it was refused."""
+    """Sends a POST to /hold, with its body up to an early answer; returns the connection."""
     s = stack.enter_context(server.connect())
     s.sendall(f"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
     for _ in range(size >> 20):

@@ -247,7 +247,7 @@ def test_random_sources_and_identities_are_unique(sbx: Sandbox) -> None:
 
 
 def test_openssl_generators_differ_after_fork(sbx: Sandbox) -> None:
-    """OpenSSL's generator is state of the process, has been used before, and makes keys."""
+    """OpenSSL's generator, which makes keys, is cloned and was used before the fork."""
     if sbx.run_code("import ssl\nssl.RAND_bytes(16)").exit_code:
         pytest.skip("Python in the image has no OpenSSL")
     with forked(sbx, 3) as children:

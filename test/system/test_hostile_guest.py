@@ -25,7 +25,7 @@ def other(client: Client) -> Iterator[Sandbox]:
 def served(neighbour: Sandbox) -> Iterator[None]:
     """Makes calls in a neighbour while the block runs, and checks that all of them succeed.
 
-    It pauses between the calls: they are to be served, not to load the host as well.
+    It pauses between the calls, so that they add little load to the host.
     """
     neighbour.run_code("n = 0")
     stop = threading.Event()

@@ -11,7 +11,7 @@ import pytest
 from conftest import SERVICE_PID, on_host
 from ramet import Client, Sandbox
 
-# These look at every VM process; concurrent tests would start and end many meanwhile.
+# These tests look at every VM process; concurrent tests would start and end many meanwhile.
 pytestmark = pytest.mark.alone
 
 

@@ -54,7 +54,7 @@ def test_interactive_bash_works(bash: Screen) -> None:
 
 
 def test_control_keys_reach_the_program(bash: Screen) -> None:
-    # The program prints "begun", as bash loses a signal between its own echo and the start of sleep.
+    # The program prints "begun": bash can lose a signal between its own echo and starting sleep.
     bash.type("sh -c 'echo begun; exec sleep 1000'\r")
     bash.until_line("begun")
     bash.type("\x03")

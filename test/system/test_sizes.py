@@ -71,7 +71,7 @@ def test_memory_and_disk_can_be_used_in_full(sized: Sandbox) -> None:
         "del hog"
     )
     assert (used.stdout, used.exit_code) == ("700\n", 0)
-    # Behind the end of the disk that the image had when it was booted.
+    # Beyond the end of the disk with which the image was booted.
     filled = sized.run_code(
         "fallocate -l 6G /root/filled && echo at the end | dd of=/root/filled bs=1M seek=6100"
         " conv=notrunc status=none && sync && tail -c +6396313601 /root/filled | head -1;"
@@ -155,8 +155,8 @@ def test_disk_without_an_image_is_grown_at_create(
 
 def test_largest_disk_is_usable_at_its_end(client: Client) -> None:
     with Sandbox(client=client, ram_mib=RAM_MIB, rootfs_gb=1024) as parent:
-        # Waits for the kernel's ext4lazyinit thread, which zeroes inode tables, to end: otherwise
-        # it would write all of them in each sandbox.
+        # With noinit_itable the kernel's ext4lazyinit thread ends soon. Without, it would zero all
+        # inode tables in each sandbox.
         ended = parent.run_code(
             "for i in {1..120}; do grep -qs ext4lazyinit /proc/[0-9]*/comm || exit 0; sleep 0.5; done;"
             " exit 1",

@@ -138,7 +138,7 @@ def restore(space: str) -> None:
         f"import sqlite3; db = sqlite3.connect('{STATE}/catalogue.db');"
         f" db.execute('ATTACH ? AS kept', ('{STATE}/kept/catalogue.db',));"
         f" db.execute('INSERT INTO spaces SELECT * FROM kept.spaces WHERE id = ?', ('{space}',));"
-        # The database of the killed service, which would take precedence.
+        # Disowns the live copy of the killed service, which would take precedence.
         f" db.execute('DELETE FROM live_copy');"
         f" db.commit(); db.close()"
     )

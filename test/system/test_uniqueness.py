@@ -46,7 +46,7 @@ def draws_of(sbx: Sandbox) -> list[str]:
 
 
 def after_the_fork(a: list[str], b: list[str]) -> tuple[set[str], set[str]]:
-    """Returns the values that each drew after its first difference from the other."""
+    """Returns the values that each drew from the first line on in which the two differ."""
     same = 0
     while same < min(len(a), len(b)) and a[same] == b[same]:
         same += 1
@@ -54,7 +54,7 @@ def after_the_fork(a: list[str], b: list[str]) -> tuple[set[str], set[str]]:
 
 
 def test_running_program_draws_different_numbers_after_fork(sbx: Sandbox) -> None:
-    """The program draws all the time, so it does before the child's agent can act."""
+    """The program never stops drawing, so it also draws before the child's agent can act."""
     sbx.upload(DRAW_ON.encode(), "/root/draw.py")
     sbx.run_code(START, "bash")
     with ExitStack() as stack:
