@@ -15,7 +15,7 @@
 #define AHEAD_MAX (256u << 10)
 #define CHUNK	  5000
 
-enum { GARBAGE = 0, HANG_UP = 1 }; /* types that the protocol does not have */
+enum { GARBAGE = 0, HANG_UP = 1 }; /* types of parts that are not frames */
 
 struct part {
 	uint8_t type;
@@ -35,8 +35,8 @@ struct fake_call {
 	pthread_cond_t changed;
 	size_t at;   /* offset of the running line in the script */
 	size_t done; /* bytes that this line has written */
-	/* The turn for which the line waits. A copy that arrives late does not wait for a later
-	 * one. */
+	/* The turn that ends the wait of the line; 0 if it does not wait. A copy of the call waits
+	 * for the same turn, even if its thread starts late. */
 	unsigned long turn;
 	int exit_code;
 	bool over, dead, attached, skip_waits;
@@ -300,7 +300,8 @@ static bool host_is_gone(int fd)
 
 /* --- attached connections ------------------------------------------------------------------- */
 
-/* Called with the lock held; releases it while it sends. */
+/* Sends part `i` from byte `skip` on. Returns false when the connection must be closed. Called with
+ * the lock held, which is released while sending. */
 static bool send_part(struct fake_call *c, int fd, size_t i, size_t skip)
 {
 	uint8_t type = c->parts[i].type, *data = c->parts[i].data;

@@ -14,11 +14,12 @@ struct fake_call;
 
 /* Actions of a script on its guest. */
 struct fake_call_ops {
-	/* Waits for the turn; 0: sets it to the next one. Returns false when the guest is dead. */
+	/* Waits for turn *turn (a number of fakes_go); if *turn is 0, sets it to the next one
+	 * first. Returns false when the guest is dead. */
 	bool (*wait)(void *guest, unsigned long *turn);
 	void (*die)(void *guest);
 	void (*tree)(void *guest, const char *line);
-	const char *(*mark)(void *guest, const char *text); /* NULL: only returns it */
+	const char *(*mark)(void *guest, const char *text); /* text NULL: only returns the mark */
 };
 
 /* Creates a call that has not started. Copies the script. */
@@ -31,7 +32,7 @@ void fake_call_free(struct fake_call *call);
 
 bool fake_call_is_over(struct fake_call *call);
 uint64_t fake_call_number(const struct fake_call *call);
-/* Waits for the end of the call, whose remaining `wait` lines no longer block. */
+/* Waits for the end of the call, whose output no longer waits for a reader. */
 void fake_call_wait(struct fake_call *call);
 /* Sends the call's frames to `fd`, from byte `from` of its output on. Returns true when the call
  * has ended and all frames are sent, and false when the connection is unusable. Sets *refused to

@@ -2,7 +2,7 @@
 /*
  * Files and terminals of a fake guest. The requested path or id selects the behaviour.
  *
- * All requests, where a program counts as a path:
+ * Paths in all requests, and programs of new terminals:
  *   /errno/N      fails with errno N
  *   /wait         waits for fakes_go
  *   /die          ends the VM
@@ -26,7 +26,7 @@
  * Terminals, by the first digit of their id:
  *   0  writes "hello", waits, writes " world" and exits with 3
  *   1  writes as much as the reader accepts
- *   2  goes back in its output
+ *   2  sends output at a lower offset than before
  *   3  exits with 5 immediately
  *   4  loses 10 bytes between "hello" and "world"
  * Other ids do not exist; a list contains 0 to 4. Input that begins with w waits for fakes_go.
@@ -42,7 +42,7 @@ struct fake_files {
 	void *guest;
 	bool (*wait)(void *guest); /* returns false when the guest is dead */
 	void (*die)(void *guest);
-	/* Size and fake_sum of the data that was received last. */
+	/* Size and fake_sum of the last put, or of all terminal input. */
 	uint64_t *put_bytes, *put_sum;
 };
 

@@ -54,7 +54,7 @@ struct fake_vm {
 	size_t n_calls;
 	pthread_mutex_t turn; /* held by the connection that starts the next call */
 	unsigned memory_layers, layers;
-	bool booted; /* and not forked since */
+	bool booted; /* from a kernel, and not forked since */
 	struct fake_agent agents[AGENTS];
 	char priorities[16]; /* one digit per priority */
 	bool marked;	     /* the kernel's first choice when memory runs out */
@@ -68,18 +68,18 @@ struct fake_image {
 };
 
 struct fakes {
-	char run_dir[64], agent_path[108]; /* empty: agents are faked */
+	char run_dir[64], agent_path[108]; /* agent_path is empty if agents are faked */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t warden;
-	int service, next_service, wake; /* the warden's ends */
+	int service, next_service, wake; /* the warden's sockets (current, next) and eventfd */
 	bool closing;
 	struct fake_vm *vms;
 	unsigned n_slots;
 	pid_t pid; /* the process id that VMs report */
 	int faults[FAKES_NFAULTS];
-	unsigned limits;  /* WARDEN_MEMORY */
-	unsigned charges; /* WARDEN_CHARGED */
+	unsigned limits;  /* requests of type WARDEN_MEMORY */
+	unsigned charges; /* requests of type WARDEN_CHARGED */
 	uint64_t charged, copied;
 	ino_t memory; /* inode of the memory file of the last restore */
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
@@ -113,7 +113,8 @@ static bool use_fault(struct fakes *f, enum fakes_fault fault)
 
 /* --- death ---------------------------------------------------------------------------------- */
 
-/* Called with the lock held. All threads that block on a socket of the VM return. */
+/* Kills the VM and its calls: all threads that block on a socket of the VM return. Called with the
+ * lock held. */
 static void vm_die(struct fake_vm *vm)
 {
 	if (!vm->alive)
@@ -172,7 +173,8 @@ static bool send_error(int fd, const char *text)
 	return send_errno(fd, EIO, text);
 }
 
-/* Waits for the `turn`th fakes_go; 0: sets it to the next one. Returns false when the VM died. */
+/* Waits for the fakes_go with number *turn; if *turn is 0, sets it to the next one first. Returns
+ * false when the VM dies or the fakes end before. */
 static bool wait_for_turn(struct fake_vm *vm, unsigned long *turn)
 {
 	struct fakes *f = vm->f;
@@ -229,7 +231,7 @@ static const char *op_mark(void *arg, const char *text)
 
 static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree, op_mark};
 
-/* The caller holds the lock. */
+/* Adds `call` as the VM's last one, and starts it if `runs`. Called with the lock held. */
 static void add_call(struct fake_vm *vm, struct fake_call *call, bool runs)
 {
 	vm->calls = realloc(vm->calls, (vm->n_calls + 1) * sizeof(*vm->calls));
@@ -248,7 +250,7 @@ static struct fake_call *last_call(struct fake_vm *vm)
 	return call;
 }
 
-/* Runs the script after the previous one has ended. */
+/* Runs the script once the previous one has ended, and sends its frames. */
 static bool run_script(struct fake_agent *a, uint64_t number, const char *code, const char *env)
 {
 	struct fake_call *call = fake_call_new(number, code, env);
@@ -566,8 +568,8 @@ static void agent_join(struct fake_agent *a)
 	a->fd = -1;
 }
 
-/* Serves the connection in a thread, which takes ownership of *fd. Leaves *fd to the caller when
- * there are too many. */
+/* Serves the connection in a thread, which takes ownership of *fd. Returns false, and leaves *fd to
+ * the caller, when there are too many connections. */
 static bool agent_start(struct fake_vm *vm, int *fd)
 {
 	for (int i = 0; i < AGENTS; i++) {
@@ -610,7 +612,8 @@ static void vm_reply(struct fake_vm *vm, uint32_t seq, int error, const char *te
 	vm_send(vm, &msg);
 }
 
-/* Continues the copied guest. Called with the lock held. */
+/* Copies the guest of image number `image`, if there is one, to the VM. Called with the lock
+ * held. */
 static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned image)
 {
 	struct fake_image *from = image < vm->f->n_images ? &vm->f->images[image] : NULL;
@@ -728,7 +731,7 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 		close_fd(&fds[i]);
 }
 
-/* A template's snapshot: its VMs do not continue a guest of the fakes. */
+/* Names no image: a VM restored from a template's snapshot inherits no fake guest's state. */
 #define NO_IMAGE UINT32_MAX
 
 /* Each fork adds a layer; at the maximum the layers are merged into one. */
@@ -961,7 +964,7 @@ static void vm_clear(struct fake_vm *vm)
 		return;
 	lock(vm->f);
 	bool was_alive = vm->alive;
-	vm->alive = false; /* a killed VM is not reported */
+	vm->alive = false; /* the end of a released VM is not reported */
 	if (was_alive) {
 		vm->alive = true;
 		int service = vm->f->service;

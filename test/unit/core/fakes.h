@@ -15,7 +15,8 @@ struct fakes;
 struct fakes *fakes_new(const char *run_dir);
 /* Like fakes_new, with `slots` slots. */
 struct fakes *fakes_new_many(const char *run_dir, unsigned slots);
-/* Sets the process id that all VMs report instead of this process. Call it before the first VM. */
+/* Sets the process id that all VMs report instead of this process's. Call it before the first
+ * VM. */
 void fakes_use_pid(struct fakes *f, int pid);
 /* Returns a new socket for a core; the warden closes the previous one. */
 int fakes_attach(struct fakes *f);
@@ -24,48 +25,49 @@ void fakes_use_agent(struct fakes *f, const char *socket_path);
 /* Ends all threads and frees the fakes. */
 void fakes_free(struct fakes *f);
 
-/* Live VM processes, and occupied slots. */
+/* Return the number of live VM processes, and of occupied slots. */
 unsigned fakes_live(struct fakes *f);
 unsigned fakes_slots(struct fakes *f);
 unsigned fakes_boots(struct fakes *f);
-/* VMs without egress, and those that were closed before they had a guest. */
+/* Return the number of VMs without egress, and of those that lost it before they had a guest. */
 unsigned fakes_closed(struct fakes *f);
 unsigned fakes_closed_first(struct fakes *f);
 unsigned fakes_restores(struct fakes *f);
 unsigned fakes_limits(struct fakes *f); /* changes of memory limits */
-/* Requests for the memory that a VM's cgroup is charged with. */
+/* Returns the number of requests for the memory that a VM's cgroup is charged with. */
 unsigned fakes_charges(struct fakes *f);
-/* Sets the answer to such requests, and the size that VM processes report as copied for an image,
- * both in bytes. */
+/* Sets the bytes that the warden reports as charged to a VM's cgroup, and those that VM processes
+ * report as copied for an image. */
 void fakes_memory(struct fakes *f, uint64_t charged, uint64_t copied);
-/* VMs that have had exactly these priorities since their start (enum warden_priority): "02" means
- * in the background and then normal. */
+/* Returns the number of live VMs that were given exactly these priorities (enum warden_priority)
+ * since their start: "02" means background, then normal. */
 unsigned fakes_with_priorities(struct fakes *f, const char *priorities);
-/* VMs marked as the kernel's first choice when memory runs out. */
+/* Returns the number of live VMs marked as the kernel's first choice when memory runs out. */
 unsigned fakes_marked(struct fakes *f);
-/* Inode of the memory file of the VM that was restored last; 0: an unlinked file. */
+/* Returns the inode of the memory file of the last restore; 0 if that file has no name. */
 uint64_t fakes_memory_file(struct fakes *f);
 unsigned fakes_grown(struct fakes *f); /* file systems that grew */
 unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* reseeds that include user generators */
 unsigned fakes_attaches(struct fakes *f);
-unsigned fakes_forks(struct fakes *f); /* images of sandboxes */
+unsigned fakes_forks(struct fakes *f); /* images of sandboxes, not of templates */
 unsigned fakes_runs(struct fakes *f);  /* VMs that were paused and resumed */
 unsigned fakes_paused(struct fakes *f);
-/* Forks that were requested before the previous one had finished. */
+/* Returns the number of forks that were requested before the previous one had finished. */
 unsigned fakes_overlaps(struct fakes *f);
-/* Open connections to agents. */
+/* Returns the number of open connections to agents. */
 unsigned fakes_agents(struct fakes *f);
-/* Connections to agents since the start. */
+/* Returns the number of connections to agents since the start. */
 unsigned fakes_dials(struct fakes *f);
-/* Requests of a type (AGENT_PUT to AGENT_PTY_LIST) that agents received. */
+/* Returns the number of requests of a type (AGENT_PUT to AGENT_PTY_LIST) that agents received. */
 unsigned fakes_asked(struct fakes *f, unsigned type);
 /* Returns the size of the data that was put last, or of all terminal input; *sum: its fake_sum. */
 uint64_t fakes_put(struct fakes *f, uint64_t *sum);
 void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
 bool fakes_is_alive(struct fakes *f, uint32_t slot);
-/* Makes the VM speak CTL_VERSION_BEFORE from its next connection on. */
+/* Makes the VM one of the previous version: it speaks CTL_VERSION_BEFORE and has no instance id.
+ * The service must not be connected to it. */
 void fakes_age(struct fakes *f, uint32_t slot);
 
 enum fakes_fault {
@@ -95,13 +97,13 @@ enum fakes_fault {
 	FAKES_DIE_STEP,	    /* counts down with every step of any VM, which dies at 0 */
 	FAKES_NFAULTS,
 };
-/* Injects the fault the next `count` times. FAKES_DIE_STEP: the VM that takes the `count`th step
- * dies. */
+/* Injects the fault the next `count` times. For FAKES_DIE_STEP, ends the VM that takes the
+ * `count`th step from now on. */
 void fakes_fault(struct fakes *f, enum fakes_fault fault, int count);
 int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
 
 /*
- * Releases all that wait for it.
+ * Releases all threads that wait for it.
  *
  * Scripts have one command per line:
  *   out TEXT, err TEXT        writes TEXT and a newline to stdout or stderr
@@ -109,19 +111,21 @@ int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
  *   big N                     writes N bytes of 'x' to stdout
  *   env                       writes the call's environment
  *   wait                      waits for fakes_go or an interrupt
- *   tree PATH MODE [CONTENT]  adds an entry to the guest's files, in the order of a listing; MODE
- * is octal tree many N               adds N files tree wait                 the listing waits for
- * fakes_go here tree error                the listing fails here tree pong                 the
- * listing sends a frame of an unexpected type here tree hang-up              the listing closes the
- * connection here mark TEXT                 sets the mark of the VM, which its later copies inherit
+ *   tree PATH MODE [CONTENT]  adds an entry, with octal MODE, to the listing of the guest's files
+ *   tree many N               adds N files to the listing
+ *   tree wait                 the listing waits for fakes_go here
+ *   tree error                the listing fails here
+ *   tree pong                 the listing sends a frame of an unexpected type here
+ *   tree hang-up              the listing closes the connection here
+ *   mark TEXT                 sets the mark of the VM, which its later copies inherit
  *   marked                    writes the mark
- *   exit N                    ends the call
+ *   exit N                    sets the exit code
  *   die                       ends the VM
  *   hang-up                   closes this connection
  *   garbage                   sends a malformed frame
  */
 void fakes_go(struct fakes *f);
-/* Threads of calls and agents that wait for fakes_go. */
+/* Returns the number of threads that wait for fakes_go. */
 unsigned fakes_waiting(struct fakes *f);
 
 #endif

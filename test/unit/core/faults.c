@@ -131,7 +131,7 @@ static void test_guest_is_replaced_when_reseeding_fails(void **state)
 
 	fakes_fault(w->fakes, FAKES_RESEED, 2);
 	world_create(w, &m, NULL);
-	assert_true(m.ok); /* another VM replaced it */
+	assert_true(m.ok); /* another VM replaced the failed one */
 	world_wait_ready(w);
 	assert_true(fakes_restores(w->fakes) >= fakes_reseeds(w->fakes) + 2);
 }
@@ -346,7 +346,7 @@ static void test_waiting_creates_are_limited_to_the_capacity(void **state)
 
 #define SIZES 100
 
-/* Preparing a size costs a boot, one at a time, and a snapshot on disk. */
+/* Preparing a size costs a snapshot on disk and a boot; sizes are booted one at a time. */
 static void test_abandoned_sizes_are_not_prepared(void **state)
 {
 	struct world *w = *state;
@@ -364,11 +364,12 @@ static void test_abandoned_sizes_are_not_prepared(void **state)
 	world_until_true(w, &asked.done);
 	if (!asked.ok)
 		assert_int_equal(asked.failure.code, FAIL_SERVICE_BUSY);
-	do /* the last sizes are still being looked up on disk */
+	do /* some sizes are still being looked up on disk */
 		world_create(w, &m, &spec);
 	while (!m.ok && m.failure.code == FAIL_SERVICE_BUSY);
 	assert_true(m.ok);
-	/* This size, and those whose boot began before their clients disconnected. */
+	/* Only this size was booted, and those whose boot began before their clients
+	 * disconnected. */
 	assert_in_range(fakes_boots(w->fakes) - boots, 1, 4);
 }
 

@@ -35,7 +35,7 @@ __asm__(".text\n"
 	"  mov %r8, %r10\n  mov %r9, %r8\n  mov 8(%rsp), %r9\n"
 	"  syscall\n  ret\n"
 	"plain_return:\n"
-	"  mov $15, %rax\n  syscall\n  nop\n" /* checked by the next address */
+	"  mov $15, %rax\n  syscall\n  nop\n" /* the kernel checks the address that follows */
 	"plain_end:\n");
 
 #define NOTED_MAX 64
@@ -158,7 +158,8 @@ static void on_call(int sig, siginfo_t *info, void *context)
 				r[REG_R9]);
 }
 
-/* The kernel's struct sigaction: the return from the handler must raise no signal either. */
+/* The kernel's struct sigaction, to set `restorer`: the return from the handler must raise no
+ * signal. */
 struct kernel_action {
 	void (*handler)(int sig, siginfo_t *info, void *context);
 	unsigned long flags;
@@ -212,7 +213,7 @@ static bool is_zero(void *arg)
 	return !*(unsigned *)arg;
 }
 
-/* Starts each pool's threads with a first job, since a new thread cannot start in the handler. */
+/* Starts each pool's threads with a first job, since no thread can be started in the handler. */
 static void start_pools(struct world *w)
 {
 	unsigned left = LOOP_NPOOLS;

@@ -144,11 +144,11 @@ static void test_chunk_is_held_only_for_an_unfinished_character(void **state)
 	splitter_feed(&s, (const uint8_t *)"abc", 3, on_chunk, &p);
 	assert_int_equal(p.len, 3);
 	splitter_feed(&s, (const uint8_t *)"d\xe2\x82", 3, on_chunk, &p);
-	assert_int_equal(p.len, 4); /* half a character is held back */
+	assert_int_equal(p.len, 4); /* an incomplete character is held back */
 	splitter_feed(&s, (const uint8_t *)"\xac", 1, on_chunk, &p);
 	assert_int_equal(p.len, 7);
 	splitter_feed(&s, (const uint8_t *)"\xff", 1, on_chunk, &p);
-	assert_int_equal(p.len, 8); /* can't become a character */
+	assert_int_equal(p.len, 8); /* cannot begin a character */
 	splitter_fini(&s);
 }
 
@@ -443,7 +443,7 @@ static void test_invalid_tree_entries_are_refused(void **state)
 		size_t content_len;
 		bool taken;
 	} cases[] = {
-		{S_IFREG, "/a", 5, "", 0, true}, /* could not be read */
+		{S_IFREG, "/a", 5, "", 0, true}, /* the guest could not read the file */
 		{S_IFREG, "/a", 5, hash, AGENT_HASH_LEN - 1, false},
 		{S_IFREG, "a", 5, hash, AGENT_HASH_LEN, false},
 		{S_IFREG, "", 5, hash, AGENT_HASH_LEN, false},
@@ -503,7 +503,7 @@ static void test_paths_over_a_limit_are_refused(void **state)
 	path[AGENT_PATH_MAX] = '\0';
 	assert_int_equal(agent_tree_bytes((const char *[]){path, NULL}, &bytes, &len), 0);
 	free(bytes);
-	for (size_t i = 0; i < 16; i++) /* each path is short enough, but not their sum */
+	for (size_t i = 0; i < 16; i++) /* short enough one by one, but not together */
 		paths[i] = path;
 	assert_int_equal(agent_tree_bytes(paths, &bytes, &len), -E2BIG);
 }
@@ -650,7 +650,7 @@ static void test_image_files_are_checked_before_use(void **state)
 	int last = image->fds[3];
 	vmproc_image_put(vmproc_image_get(image));
 	assert_int_not_equal(fcntl(last, F_GETFD), -1);
-	/* A socket is not a file, and memory of another size cannot be this VM's. */
+	/* A socket is not a regular file, and a memory file of another size cannot be this VM's. */
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	for (unsigned i = 0; i < 4; i++)
 		fds[i] = dup(image->fds[i]);

@@ -17,8 +17,8 @@
 #define MANY  24
 #define PRINT "big 300000"
 
-static uint64_t sum, largest; /* bytes of all files; of the largest session journal, whose name is a
-				 slot's number */
+static uint64_t sum, largest; /* bytes of all files; of the largest session journal, which is
+				 named by a slot's number */
 
 static int add_file(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -44,7 +44,7 @@ static void fill(char *text, size_t len)
 	text[len] = 0;
 }
 
-/* Gives each sandbox as much catalogue data as is allowed, and prints more output than is held. */
+/* Gives each sandbox the maximum of catalogue data, and prints more output than is retained. */
 static void test_sandbox_stays_within_the_documented_size(void **state)
 {
 	static char variables[8][SANDBOX_ENV_MAX / 8], metadata[SANDBOX_METADATA_MAX + 1];
@@ -81,7 +81,7 @@ static void test_sandbox_stays_within_the_documented_size(void **state)
 		      (unsigned long long)(largest >> 10));
 	assert_true(before <= FOR_CATALOGUE / 2);
 	assert_true(taken <= MANY * FOR_EACH_VM + ((uint64_t)1 << 20) /* output_mib */);
-	/* The catalogue's file grows ahead of use, so `taken` lacks the first rows. */
+	/* The catalogue's file grows ahead of use, so `taken` does not include the first rows. */
 	assert_true(largest > 0);
 	assert_true(SANDBOX_ENV_MAX + SANDBOX_METADATA_MAX + 4096 + largest <= FOR_EACH_VM);
 }

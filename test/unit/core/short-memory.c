@@ -8,7 +8,7 @@
 #include "orchestrator/io/loop.h"
 #include "test/unit/core/world.h"
 
-/* The number of operations, from the next on, that fail. */
+/* How many of the next operations fail, and with which error. */
 static struct {
 	unsigned sends, receives;
 	int error;
@@ -92,7 +92,7 @@ static void test_vm_messages_are_received_again(void **state)
 	struct made m;
 
 	create(w, &m);
-	failing.receives = 3; /* after the answer to this fork */
+	failing.receives = 3; /* fail after the answer to this fork was received */
 	world_fork(w, &k, m.view.id, 1);
 	world_fork(w, &k, m.view.id, 1);
 	assert_true(k.ok);

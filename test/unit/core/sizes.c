@@ -134,14 +134,14 @@ static void test_other_size_takes_a_blank_vm_of_the_pool(void **state)
 	struct world *w = *state;
 	struct made first, second;
 
-	set_sizes(w, "1024x1"); /* a blank VM has room for it */
+	set_sizes(w, "1024x1"); /* makes blank VMs large enough */
 	create(w, &first, 192, 0);
 	world_wait_ready(w); /* the pool has a blank VM again */
 	assert_int_equal(fakes_boots(w->fakes), 2);
 	unsigned limits = fakes_limits(w->fakes), boots = fakes_boots(w->fakes);
 	create(w, &second, 192, 0);
 	assert_int_equal(fakes_boots(w->fakes), boots);
-	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* no longer a default blank VM */
+	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* a blank VM's limit was changed */
 	assert_int_equal(second.view.config.size.ram_mib, 192);
 	assert_int_equal(stats(w).template_boots, 1);
 }
@@ -190,7 +190,7 @@ static void test_sandbox_of_another_size_forks_and_merges(void **state)
 	unsigned grown = fakes_grown(w->fakes);
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
-	assert_int_equal(fakes_grown(w->fakes), grown); /* copied at that size */
+	assert_int_equal(fakes_grown(w->fakes), grown); /* copied when it had that size */
 	assert_true(core_view(w->core, TENANT, k.ids[1], &view, &f));
 	assert_int_equal(view.config.size.ram_mib, 192);
 	assert_int_equal(view.config.size.rootfs_gb, 3);
@@ -313,9 +313,9 @@ static void test_auto_prepares_at_most_8_images(void **state)
 	assert_int_equal(world_images(w, ""), AHEAD_IMAGES_MAX);
 	assert_true(has_image(w, "1c-128m-1g"));
 	assert_true(has_image(w, "1c-192m-1g"));
-	assert_true(has_image(w, "1c-320m-1g")); /* its disk grows */
+	assert_true(has_image(w, "1c-320m-1g")); /* for a 9 GB disk, which grows */
 	assert_true(has_image(w, "1c-640m-1g"));
-	assert_true(has_image(w, "1c-256m-1g")); /* the first double */
+	assert_true(has_image(w, "1c-256m-1g")); /* the default, doubled once */
 }
 
 static bool has_192(void *arg)
@@ -345,7 +345,7 @@ static void test_requested_sizes_survive_a_restart(void **state)
 	/* No image is usable any more, as after a change of all sources. */
 	snprintf(command, sizeof(command), "rm -r %s/templates", w->config.state_dir);
 	assert_int_equal(system(command), 0);
-	w->config.ram_mib = 65536; /* nothing is doubled */
+	w->config.ram_mib = 65536; /* no doubled size fits the host */
 	w->config.pool_others = 1;
 	world_start_core(w);
 	world_until(w, has_192, w);
@@ -392,7 +392,7 @@ static void test_least_recently_requested_image_is_removed(void **state)
 	}
 	assert_int_equal(world_images(w, "default-"), 16 + 1);
 	assert_true(has_image(w, "1c-128m-1g"));
-	assert_true(has_image(w, "1c-192m-1g")); /* in use all along */
+	assert_true(has_image(w, "1c-192m-1g")); /* requested all the time */
 	assert_false(has_image(w, "1c-256m-1g"));
 	assert_true(has_image(w, "1c-1408m-1g"));
 }
@@ -464,7 +464,7 @@ static void test_calls_pause_a_background_build_and_its_deadline(void **state)
 	begin_in_background(w, &m);
 	world_exec_start(w, &r, m.view.id, "wait", false);
 	world_until(w, build_is_paused, w->fakes);
-	run_for(w, 6000); /* more than the boot deadline */
+	run_for(w, 6000); /* longer than boot_timeout_s */
 	assert_int_equal(fakes_paused(w->fakes), 1);
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	fakes_go(w->fakes);
@@ -506,7 +506,7 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
 	world_until(w, call_is_queued, w->fakes);
-	world_wait_ready(w); /* the default sandbox counts as requested */
+	world_wait_ready(w); /* the default size counts as requested */
 	run_for(w, 6000);
 	assert_int_equal(stats(w).warm_ready, 1);
 	fakes_go(w->fakes);
@@ -527,7 +527,7 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 	world_until_true(w, &other.done);
 	assert_true(other.ok);
 	assert_false(has_image(w, "1c-256m-1g"));
-	world_until(w, has_256, w); /* when no calls run any more */
+	world_until(w, has_256, w); /* built once no calls run any more */
 }
 
 static void test_requested_build_continues_during_a_call(void **state)
@@ -617,7 +617,7 @@ static void test_pool_learns_requested_sizes(void **state)
 	assert_int_equal(stats(w).pool_hits, 1);
 	assert_int_equal(m.view.config.size.ram_mib, 192);
 	assert_int_equal(m.view.config.size.rootfs_gb, 2);
-	create(w, &m, 0, 0); /* the default sandbox is kept as before */
+	create(w, &m, 0, 0); /* a warm sandbox of the default size is kept too */
 	assert_int_equal(stats(w).pool_hits, 2);
 }
 
@@ -672,7 +672,7 @@ static void test_two_creates_in_a_row_are_hits(void **state)
 	create(w, &m, 512, 4);
 	assert_int_equal(stats(w).pool_hits, 2);
 	world_kill_core(w);
-	w->config.max_vms = 11; /* two of each of three sizes would be more than half */
+	w->config.max_vms = 11; /* two of each of three sizes are more than half */
 	world_start_core(w);
 	world_until(w, is_stocked, w->core);
 }
@@ -685,7 +685,7 @@ static bool are_seven_ahead(void *arg)
 	return n == 7;
 }
 
-/* There is room to prepare the last images, and room for sandboxes. */
+/* Warm sandboxes leave slots for preparing the last images and for other sandboxes. */
 static void test_images_are_prepared_for_more_sizes_than_vms(void **state)
 {
 	struct world *w = *state;
@@ -697,7 +697,7 @@ static void test_images_are_prepared_for_more_sizes_than_vms(void **state)
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "192x1,256x1,320x1,384x1,448x1,512x1");
 	world_start_core(w);
 	world_until(w, are_seven_ahead, w->core);
-	assert_in_range(stats(w).warm_ready, 3, 4); /* half of max_vms, and the default sandbox */
+	assert_in_range(stats(w).warm_ready, 3, 4); /* half of max_vms, plus one default sandbox */
 }
 
 static void test_learnt_warm_sandboxes_yield_to_creates(void **state)
@@ -744,7 +744,7 @@ static void test_template_is_kept_for_a_warm_sandbox_in_progress(void **state)
 	world_delete(w, &d, m.view.id);
 	world_until(w, size_is_learnt, w->core);
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
-	create(w, &m, 192, 0); /* a hit: the pool makes another one */
+	create(w, &m, 192, 0); /* a hit: the pool begins another one */
 	world_until(w, one_waits, w->fakes);
 	/* More sizes than the pool and the list of templates remember. */
 	for (uint32_t i = 1; i <= 33; i++) {

@@ -79,7 +79,7 @@ static bool is_well(void *arg)
 	return !strcmp(disk_check(arg), "ok");
 }
 
-/* Sets the time of the last check back instead of waiting. */
+/* Instead of waiting, the test sets the time of the last check back. */
 static void test_hanging_disk_check_fails(void **state)
 {
 	struct world *w = *state;
@@ -109,7 +109,7 @@ static void note_synced(void *arg, const struct failure *f)
 	*(bool *)arg = true;
 }
 
-/* A create, a fork, a freeze and a changed key wait until the test ends the stall. Calls in
+/* A create, a fork, a freeze and a change of a key wait until the test ends the stall. Calls in
  * sandboxes and a delete do not wait. */
 static void test_stalled_disk_delays_only_disk_requests(void **state)
 {
@@ -148,8 +148,8 @@ static void test_stalled_disk_delays_only_disk_requests(void **state)
 	assert_true(made.ok && k.ok && z.ok);
 }
 
-/* The disk check fails as long as the catalogue's file lacks a change. Sets the time back instead
- * of waiting. */
+/* The disk check fails while the catalogue's file lacks an old change. Instead of waiting, the test
+ * sets the time of the change back. */
 static void test_stale_catalogue_fails_the_disk_check(void **state)
 {
 	struct world *w = *state;

@@ -24,14 +24,14 @@ struct asked {
 	struct core_call *call;
 };
 
-/* The calls of a run and their answers. */
+/* The calls of a test and their answers. */
 struct storm {
 	struct world *w;
 	struct made made[CALLS];
 	struct run runs[CALLS];
 	struct done dones[CALLS];
 	struct forked forks[CALLS];
-	char parents[CALLS][SANDBOX_ID_LEN + 1]; /* of forks */
+	char parents[CALLS][SANDBOX_ID_LEN + 1]; /* parent of each fork */
 	bool abandoned_made[CALLS], abandoned_run[CALLS], abandoned_fork[CALLS], asked_done[CALLS];
 	struct asked asked[CALLS];
 	unsigned n_made, n_runs, n_forks, n_asked;

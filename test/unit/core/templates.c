@@ -173,7 +173,7 @@ static void test_sandbox_starts_from_a_template(void **state)
 	restart(w);
 	assert_true(core_view(w->core, TENANT, id, &view, &f));
 	assert_string_equal(view.config.template, "datasci");
-	create(w, &m, "datasci"); /* its image is on disk already */
+	create(w, &m, "datasci"); /* the template's image is already on disk */
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
 }
 
@@ -225,7 +225,7 @@ static void on_template(void *arg, const struct template_view *view)
 	snprintf(s->description, sizeof(s->description), "%s", view->description);
 }
 
-/* Returns a template's view, as a new list reports it. */
+/* Returns the template's view from a list made by a new scan. */
 static struct seen view_of(struct world *w, const char *name)
 {
 	struct seen s = {.name = name};
@@ -302,7 +302,7 @@ static void test_all_templates_are_listed(void **state)
 	assert_string_equal(view_of(w, "datasci").view.state, "ready");
 }
 
-/* A scan that has read the folder already does not suffice. */
+/* A list must not use a scan that had read the folder before the request. */
 static void test_list_waits_for_a_new_scan(void **state)
 {
 	struct world *w = *state;
@@ -316,7 +316,7 @@ static void test_list_waits_for_a_new_scan(void **state)
 	world_look_start(w, &third);
 	world_until_true(w, &second.done);
 	assert_true(first.done);
-	assert_true(third.done); /* served by the same scan */
+	assert_true(third.done); /* it shared the scan of the second */
 	core_templates(w->core, on_template, &s);
 	assert_int_equal(s.n, 2);
 	assert_string_equal(s.view.name, "datasci");
@@ -456,7 +456,7 @@ static bool guest_is_paused(void *arg)
 	return fakes_waiting(arg) > 0;
 }
 
-/* Priorities: 0 is background, 1 a bring-up (that no request waits for at the start), 2 normal. */
+/* Priorities: 0 is WARDEN_BACKGROUND, 1 is WARDEN_BRINGUP, 2 is WARDEN_NORMAL. */
 static void test_build_leaves_the_background_for_a_request(void **state)
 {
 	struct sandbox_spec spec = {.config.template = "zoo"};
@@ -465,7 +465,7 @@ static void test_build_leaves_the_background_for_a_request(void **state)
 
 	put_file(w, "zoo", "rootfs.ext4", "z");
 	put_file(w, "zoo", "warmup.py", "wait");
-	world_until(w, guest_is_paused, w->fakes); /* the image is prepared ahead */
+	world_until(w, guest_is_paused, w->fakes); /* the image is being prepared ahead */
 	until_priorities(w, "0");
 	world_create_start(w, &m, &spec);
 	until_priorities(w, "01");
@@ -492,7 +492,7 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 
 static void test_pool_refill_gives_way_to_busy_sandboxes(void **state)
 {
-	until_priorities(*state, "21"); /* raised once ready, for its first call */
+	until_priorities(*state, "21"); /* raised when ready, for its first call */
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)

@@ -30,7 +30,7 @@ struct world {
  * or descriptor is left. */
 int world_setup(void **state);
 int world_teardown(void **state);
-/* Ends the core like a kill of the service: the VMs keep running. */
+/* Ends the core as a kill of the service would: the VMs keep running. */
 void world_kill_core(struct world *w);
 void world_start_core(struct world *w);
 void world_wait_ready(struct world *w);
@@ -87,7 +87,7 @@ struct done {
 };
 void world_delete_start(struct world *w, struct done *d, const char *id);
 void world_delete(struct world *w, struct done *d, const char *id);
-/* Like `done`, with the ids of the children of a fork. */
+/* The answer to a fork, with the ids of the children. */
 struct forked {
 	bool done, ok;
 	unsigned n;
@@ -107,7 +107,7 @@ struct frozen {
 };
 void world_freeze_start(struct world *w, struct frozen *z, const char *id);
 void world_freeze(struct world *w, struct frozen *z, const char *id);
-/* `how`: NULL for the defaults. */
+/* Starts a resume; `how` may be NULL for the defaults. */
 void world_resume_start(struct world *w, struct made *m, const char *space,
 			const struct space_resume *how);
 void world_resume(struct world *w, struct made *m, const char *space);
@@ -130,7 +130,7 @@ void world_interrupt(struct world *w, struct done *d, const char *id);
 void world_look_start(struct world *w, struct done *d);
 void world_look(struct world *w);
 
-/* The tenant that makes the calls; "local" at first. */
+/* The tenant on whose behalf calls are made; "local" at first. */
 extern const char *world_tenant;
 #define TENANT world_tenant
 
