@@ -63,7 +63,7 @@ static void crowd_free(struct crowd *crowd)
 	free(crowd);
 }
 
-/* Stores an output event of a call. */
+/* Stores an output event of `len` bytes. */
 static void print(struct sandbox *s, size_t len)
 {
 	static const uint8_t text[EVENT_LEN];
@@ -100,7 +100,7 @@ static size_t replay_bytes(const struct crowd *crowd)
 	return sum;
 }
 
-/* Prints half a gigabyte, and writes the same amount to the journals. */
+/* Stores half a gigabyte of output, in memory and in the journals, under a budget of 64 MiB. */
 static void test_output_of_many_sandboxes_stays_within_the_budget(void **state)
 {
 	struct crowd *crowd = crowd_new();
@@ -115,7 +115,7 @@ static void test_output_of_many_sandboxes_stays_within_the_budget(void **state)
 			assert_true(exec_of_core(w->core)->output.held <= BUDGET);
 		}
 	}
-	/* The counters match the output that is held, which is the newest. */
+	/* The counter covers the output that is held, and that output is the newest. */
 	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= exec_of_core(w->core)->output.held);
 	assert_int_equal(exec_of(crowd->all[0])->replay.count, 0);
 	assert_int_equal(replay_last(&exec_of(crowd->all[MANY - 1])->replay), EVENTS);

@@ -66,7 +66,7 @@ static struct node file(const char *path)
 
 static void test_paths_are_ordered_as_in_a_sorted_walk(void **state)
 {
-	/* The order of `find`, if it sorted the names in each folder. */
+	/* The order in which `find` would list them if it sorted the names in each folder. */
 	static const char *const walk[] = {"/d",     "/d/a",	"/d/a/b",   "/d/a/b/c", "/d/a/c",
 					   "/d/a\n", "/d/a b",	"/d/a.b",   "/d/a0",	"/d/aa",
 					   "/d/b",   "/d/\xff", "/d/\xff/x"};
@@ -156,7 +156,7 @@ static size_t count_expected(const struct tree *a, const struct tree *b)
 	return n;
 }
 
-/* Feeds both listings in a random interleaving. */
+/* Passes the entries of both listings to the merge, randomly interleaved. */
 static void feed(struct diff_merge *m, const struct tree t[2])
 {
 	unsigned at[2] = {0};
@@ -188,7 +188,7 @@ static void test_random_trees_match_the_naive_comparison(void **state)
 		struct core_diff d;
 		struct diff_merge m;
 
-		if (!below(3)) /* mostly equal trees */
+		if (!below(3)) /* every third time, almost equal trees */
 			t[1] = t[0];
 		if (t[1].n && below(2))
 			t[1].at[below(t[1].n)].size++;

@@ -84,9 +84,9 @@ static bool no_diff_agents(void *arg)
 {
 	struct world *w = arg;
 
-	/* A waiting agent does not notice that its reader has disconnected. */
+	/* Releases waiting agents, which do not notice that the service has disconnected. */
 	fakes_go(w->fakes);
-	/* One connection for each of the two sandboxes and for the warm one. */
+	/* One connection is left for each of the two sandboxes and for the warm one. */
 	return fakes_agents(w->fakes) <= 3;
 }
 
@@ -276,7 +276,8 @@ static void test_diff_fails_when_a_guest_dies(void **state)
 	}
 }
 
-/* Once with the parent, which gets another VM, and once with the winner, whose id is removed. */
+/* Compares with the parent, which gets another VM, and then with the winner, whose id is
+ * removed. */
 static void test_diff_fails_when_a_sandbox_is_merged(void **state)
 {
 	struct world *w = *state;
@@ -311,7 +312,7 @@ static void test_abandoned_diff_closes_its_connections(void **state)
 	start_waiting(w, &t, m);
 	core_abandon(t.call);
 	world_until(w, no_diff_agents, w);
-	/* Immediately, and while the finished answer is not delivered yet. */
+	/* Abandons a diff immediately, and one whose answer is ready but not delivered yet. */
 	start(w, &t, m[0].view.id, m[1].view.id, "/d");
 	core_abandon(t.call);
 	start(w, &t, m[0].view.id, "sbx_ffffffffffffffffffffffffffffffff", "/d");

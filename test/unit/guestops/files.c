@@ -430,7 +430,7 @@ static bool connections_are_closed(void *arg)
 	struct world *w = arg;
 
 	fakes_go(w->fakes);
-	/* One connection for the sandbox and one for the warm one. */
+	/* One connection is left for the sandbox and one for the warm sandbox. */
 	return fakes_agents(w->fakes) <= 2;
 }
 
@@ -673,7 +673,8 @@ static void test_operations_work_after_a_service_crash(void **state)
 	assert_false(t.done);
 	fakes_go(w->fakes);
 	world_start_core(w);
-	/* In the next instance: while it reconnects to the VM, and afterwards. */
+	/* The next instance refuses a put while it reconnects to the VM, and serves it
+	 * afterwards. */
 	put(w, &t, "/x", "x", 1);
 	while (t.failed) {
 		fails_with(&t, FAIL_NOT_READY);

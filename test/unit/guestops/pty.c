@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Terminals, against fakes. */
+/* Terminals, with fake guests: results, errors and limits. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -299,7 +299,7 @@ static void test_read_returns_output_from_an_offset(void **state)
 	r = (struct pty_read){.place = 5, .max_bytes = 2, .timeout_ms = 0};
 	read_it(w, &t, 0, &r);
 	assert_true(!t.failed && t.bytes == 0 && t.next == 5);
-	r = (struct pty_read){.place = 1, .max_bytes = 100, .timeout_ms = 0}; /* existing output */
+	r = (struct pty_read){.place = 1, .max_bytes = 100, .timeout_ms = 0}; /* already arrived */
 	read_it(w, &t, 0, &r);
 	assert_string_equal(t.out, "ello");
 	r = (struct pty_read){.place = 5, .max_bytes = 100, .timeout_ms = 20000};
@@ -313,7 +313,7 @@ static void test_read_returns_output_from_an_offset(void **state)
 	assert_true(t.next == 12 && !t.exited);
 	read_it(w, &t, 9, &r);
 	fails_with(&t, FAIL_NO_SUCH_PTY);
-	for (size_t got = 0; got < 1000000; got += t.bytes) { /* what arrived in time */
+	for (size_t got = 0; got < 1000000; got += t.bytes) { /* reads what has arrived */
 		r.max_bytes = 1000000 - got;
 		read_it(w, &t, 1, &r);
 		assert_true(!t.failed && t.bytes > 0 && t.bytes <= r.max_bytes);

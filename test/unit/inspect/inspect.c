@@ -222,7 +222,7 @@ static void test_report_on_a_vm_whose_agent_does_not_answer(void **state)
 	assert_string_equal(r.out, "alive");
 }
 
-/* The VM keeps running, and the service does not send a second request. */
+/* The VM keeps running, and gets no second request. */
 static void test_report_on_a_vm_process_that_does_not_answer(void **state)
 {
 	struct world *w = *state;
@@ -281,14 +281,14 @@ static void test_report_when_the_sandbox_is_deleted(void **state)
 	struct made m;
 	struct done d;
 
-	/* While its VM process is being queried. */
+	/* The sandbox is deleted while its VM process is being asked. */
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
 	request_report(w, a, m.view.id);
 	world_delete_start(w, &d, m.view.id);
 	world_until_true(w, &a->done);
 	expect_text(a->text, "the VM process can't be asked: the VM was ended meanwhile\n");
-	/* While its agent is being queried. */
+	/* The sandbox is deleted while its agent is being asked. */
 	fakes_fault(w->fakes, FAKES_MUTE, 0);
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_DEAF, 1);
@@ -528,7 +528,7 @@ static void test_concurrent_inspections_are_limited(void **state)
 	for (int i = 0; i < CALLS; i++)
 		make_stalled(c->w, c->made[i].view.id);
 	world_until(c->w, limit_is_reached, c);
-	world_delete(c->w, &d, c->made[CALLS - 1].view.id); /* before its inspection begins */
+	world_delete(c->w, &d, c->made[CALLS - 1].view.id); /* its inspection has not begun */
 	world_until(c->w, all_remaining_were_reported, c);
 	assert_int_equal(c->most, 8);
 	assert_int_equal(times_logged("| end of the report"), 5);
@@ -538,7 +538,8 @@ static void test_concurrent_inspections_are_limited(void **state)
 	free(c);
 }
 
-/* Clears the process ids of the VMs: fake VMs are threads of this process, which uses CPU time. */
+/* Clears the process ids of the VMs, so that this process's CPU time does not count as their
+ * progress. Returns true when a stall was reported. */
 static bool stall_of_idle_vms_was_reported(void *arg)
 {
 	struct world *w = arg;
@@ -549,7 +550,7 @@ static bool stall_of_idle_vms_was_reported(void *arg)
 	return stall_was_reported(w);
 }
 
-/* The VM is dropped after the report. */
+/* The VM is ended once its report is logged. */
 static void test_vm_that_stalls_during_bring_up_is_reported_and_dropped(void **state)
 {
 	struct world *w = *state;

@@ -55,7 +55,7 @@ static void add_event(struct journal *j, uint64_t seq, const char *text)
 	journal_event(j, &ev, seq % 2 ? "trace" : NULL);
 }
 
-/* Reads it as the next instance does. */
+/* Closes the journal and opens it again, as the next instance of the service does. */
 static struct journal *reopen(struct journal *j, struct journal_state *out)
 {
 	journal_close(j);
@@ -112,7 +112,7 @@ static void committed_records_are_read_back(void **state)
 	journal_have(j, 6);
 	assert_true(journal_commit(j, true));
 	journal_times(j, 7, 8);
-	/* Not committed, so not found. */
+	/* This event is not committed, so the next instance does not find it. */
 	add_event(j, 4, "lost");
 	journal_over(j);
 	j = reopen(j, &s);
@@ -266,7 +266,7 @@ static void damaged_journal_is_read_safely(void **state)
 	journal_state_fini(&s);
 }
 
-/* Records that were not committed are overwritten. */
+/* The next instance overwrites records that were not committed. */
 static void next_instance_continues_the_journal(void **state)
 {
 	struct journal_state s;

@@ -42,7 +42,8 @@ static void every_mistyped_character_is_detected(void **state)
 				memcpy(typo, key, sizeof(key));
 				typo[at] = (char)byte;
 				if (key_text_is_whole(typo, KEY_TEXT_LEN) != (typo[at] == key[at]))
-					fail_msg("%s, offset %zu, byte %d", key, at, byte);
+					fail_msg("%s with byte %d at offset %zu: wrong result", key,
+						 byte, at);
 			}
 	}
 }

@@ -17,7 +17,7 @@
 /* --- clocks --------------------------------------------------------------------------------- */
 
 static int64_t passed_s;  /* added to all clocks since the test began */
-static int64_t stepped_s; /* by how much the wall clock was set forward or back */
+static int64_t stepped_s; /* by how much the wall clock was set forward; < 0: back */
 
 /* Replaces libc's function. */
 int clock_gettime(clockid_t id, struct timespec *t)
@@ -173,7 +173,7 @@ static void revoked_key_stays_revoked(void **state)
 	assert_int_equal(w->notified, 1);
 	reopen(w);
 	assert_int_equal(check(w, m.text), KEY_REVOKED);
-	assert_true(keys_any(w->keys)); /* and nobody is let in without one */
+	assert_true(keys_any(w->keys)); /* requests still need a key */
 	assert_int_equal(keys_revoke(w->keys, "key_0000000000000000", &e), -ENOENT);
 }
 
@@ -224,7 +224,7 @@ static void clock_set_back_does_not_revive_a_key(void **state)
 	stepped_s = -DAY_S;
 	assert_int_equal(check(w, gone.text), KEY_REVOKED);
 	assert_int_equal(check(w, graced.text), KEY_GOOD);
-	passed_s = 61; /* no later than it was to end */
+	passed_s = 61; /* the grace period ends on time */
 	assert_int_equal(check(w, graced.text), KEY_REVOKED);
 	assert_int_equal(keys_end_graces(w->keys, &e), 1);
 	stepped_s = -2 * DAY_S;
@@ -234,7 +234,7 @@ static void clock_set_back_does_not_revive_a_key(void **state)
 	assert_int_equal(check(w, new.text), KEY_GOOD);
 }
 
-/* A clock that was wrong when the service started is used once it is corrected. */
+/* A clock that was wrong when the service started counts again once it is corrected. */
 static void corrected_clock_ends_a_grace_period(void **state)
 {
 	struct world *w = *state;

@@ -31,7 +31,7 @@ static void test_sandbox_survives_a_service_restart(void **state)
 	assert_string_equal(after.out, "K=v ");
 	assert_true(after.first_seq > before.last_seq);
 	world_wait_ready(w);
-	/* The previous instance's blank VMs and warm sandboxes are gone. */
+	/* The blank VMs and warm sandboxes of the previous instance are gone. */
 	assert_int_equal(fakes_live(w->fakes), 3);
 }
 
@@ -104,7 +104,7 @@ static void test_running_call_continues_and_loses_no_event(void **state)
 	assert_string_equal(view.state, "running");
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "one|two");
-	world_exec_start(w, &lost, m.view.id, "out never", false); /* the guest did not accept it */
+	world_exec_start(w, &lost, m.view.id, "out never", false); /* not accepted by the guest */
 	world_until(w, one_waits, w->fakes);
 	fakes_go(w->fakes);
 	world_until(w, one_waits, w->fakes);
@@ -119,7 +119,7 @@ static void test_running_call_continues_and_loses_no_event(void **state)
 	assert_int_equal(h.last_seq, 6); /* no number is missing or used twice */
 }
 
-/* Streams 3 MB of output while the service is killed ten times. */
+/* Kills the service ten times while 3 MB of output are streamed. */
 static void test_output_is_complete_after_many_restarts(void **state)
 {
 	struct world *w = *state;
@@ -293,7 +293,7 @@ static void catalogue_run(const struct world *w, const char *sql)
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-/* Like a full disk, except that not even the log's existing blocks can be overwritten. */
+/* Allows no write to any file: on a full disk, at least existing blocks can be overwritten. */
 static void test_sandboxes_are_served_when_the_catalogue_is_read_only(void **state)
 {
 	const struct rlimit nothing = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
@@ -369,8 +369,9 @@ static void test_vm_with_another_instance_is_not_adopted(void **state)
 	world_until(w, only_the_pool_lives, w);
 }
 
-/* Swaps the slots of two rows, so that each row finds the other one's VM. The first VM is not
- * killed, because a row claims it; by the time of the second, the row that claims it has ended. */
+/* Swaps the slots of two rows, so that each row finds the other's VM. The VM found first is kept,
+ * because the other row claims it. The second is killed, because the row that claims it has ended
+ * by then. */
 static void test_vm_claimed_by_another_row_is_not_killed(void **state)
 {
 	struct world *w = *state;
@@ -394,7 +395,7 @@ static void test_vm_claimed_by_another_row_is_not_killed(void **state)
 }
 
 /* After an upgrade the VMs are of the previous version: neither they nor their rows have an
- * instance. */
+ * instance id. */
 static void test_vm_of_the_previous_version_is_adopted(void **state)
 {
 	struct world *w = *state;

@@ -17,7 +17,7 @@
 
 #define NEVER INT_MAX
 
-static atomic_int writes_left = NEVER; /* the last of them fails; 0: all fail */
+static atomic_int writes_left = NEVER; /* the one that makes this 0 fails; 0: all fail */
 static atomic_bool fails_once, has_failed;
 static atomic_bool starting; /* writes during startup are not counted */
 
@@ -56,7 +56,7 @@ static void intercept_writes(void)
 	vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)pwrite_or_fail);
 }
 
-/* Fails the `n`th write: it alone, or also all writes after it. */
+/* Fails the `n`th write; unless `once`, also all writes after it. */
 static void fail_write(int n, bool once)
 {
 	atomic_store(&has_failed, false);
@@ -130,7 +130,7 @@ static void check(struct all *a)
 static void restart(struct all *a)
 {
 	world_kill_core(a->w);
-	atomic_store(&starting, true); /* preallocates disk space: 1000 writes that may fail */
+	atomic_store(&starting, true); /* 1000 writes, which preallocate and may fail */
 	world_start_core(a->w);
 	atomic_store(&starting, false);
 	check(a);
@@ -148,7 +148,7 @@ static void mark(struct all *a, const char *id, const char *mark)
 
 /* --- steps: each succeeds, or is refused and leaves nothing behind ---------------------------- */
 
-/* Returns true for a failure, which must name the catalogue or the freeze. */
+/* Returns true if the step failed, which must be the fault of the catalogue or of the freeze. */
 static bool refused(bool ok, const struct failure *f)
 {
 	if (ok)
@@ -223,7 +223,7 @@ static void freeze_and_resume(struct all *a, struct one *one)
 	world_freeze(a->w, &z, one->id);
 	if (refused(z.ok, &z.failure) && z.failure.code != FAIL_CATALOGUE)
 		return;
-	/* The Space exists, also when the reply said that a power cut may undo the freeze. */
+	/* The Space exists, even if the reply said that a power cut may undo the freeze. */
 	world_spaces(a->w, TENANT, note_space, z.id);
 	char name[2] = {one->mark[0], 0};
 	one->mark[0] = 0;
@@ -308,7 +308,7 @@ static void fail_each_write(struct world *w, bool once)
 	world_wait_ready(w);
 	while (run_with_failure(w, n, once))
 		n += 5;
-	print_message("%d writes\n", n - 1);
+	print_message("the scenario has up to %d writes\n", n - 1);
 	assert_true(n > 50);
 }
 
@@ -357,7 +357,7 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 	assert_int_equal(stats.sandboxes, 0);
 	stop_failing();
 	world_kill_core(w);
-	world_start_core(w); /* its row remains; the VM that it names is gone */
+	world_start_core(w); /* the sandbox's row remains, but its VM is gone */
 	check(&a);
 	world_until(w, only_the_pool_lives, &a);
 }

@@ -79,7 +79,7 @@ static void test_sandbox_is_not_handed_out_when_closing_fails(void **state)
 
 	world_wait_ready(w);
 	fakes_fault(w->fakes, FAKES_EGRESS, 1);
-	world_create(w, &m, &closed); /* another VM replaces it */
+	world_create(w, &m, &closed); /* another VM replaces the failed one */
 	assert_true(m.ok);
 	assert_int_equal(fakes_closed(w->fakes), 1);
 	fakes_fault(w->fakes, FAKES_EGRESS, 100);

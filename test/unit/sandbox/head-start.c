@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A new sandbox has a higher priority until its first call ends, for 2 s at most. */
+/* A new sandbox has a head start, a higher priority, until its first call ends; for 2 s at most. */
 #include "test/unit/core/world.h"
 
 #define HEAD_START_MS 2000
 
-static bool timer_is_disabled; /* a head start ends only with a call */
+static bool timer_is_disabled; /* if true, a head start ends only with a call */
 
 void __real_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
 void __wrap_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
@@ -15,7 +15,7 @@ void __wrap_loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_
 		__real_loop_timer_set(l, t, delay_ms);
 }
 
-/* 2 is WARDEN_NORMAL, while the pool makes the VM; 1 is WARDEN_BRINGUP. */
+/* The pool makes the VM with priority 2 (WARDEN_NORMAL); the head start is 1 (WARDEN_BRINGUP). */
 static bool is_ahead(void *arg)
 {
 	return fakes_with_priorities(arg, "21") > 0;

@@ -85,7 +85,7 @@ static void test_large_requests_are_clamped(void **state)
 	assert_in_range(m.view.config.size.vcpus, 1, 32);
 }
 
-/* Proves nothing on a host with fewer than two CPUs. */
+/* This test proves nothing on a host with fewer than two CPUs. */
 static void test_only_cpus_of_the_affinity_mask_count(void **state)
 {
 	struct world *w = *state;
@@ -204,7 +204,7 @@ static bool three_calls_are_queued(void *arg)
 	return fakes_waiting(arg) == 3;
 }
 
-/* The service holds code that the guest has not read, even when the client's call has ended. */
+/* The service holds code that the guest has not read, even after the guest has ended the call. */
 static void test_code_that_a_guest_does_not_read_is_bounded(void **state)
 {
 	enum { LARGE = 60 << 20 };
@@ -347,7 +347,7 @@ static void test_paused_reader_gets_little_more(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 3000000\nout \nexit 0", true);
 	core_pause(r.call);
-	/* Other work continues meanwhile, which shows that time passes. */
+	/* Other calls are answered meanwhile, so output had time to arrive. */
 	world_interrupt(w, &d, m.view.id);
 	world_interrupt(w, &d, m.view.id);
 	assert_true(r.bytes <= 65536);

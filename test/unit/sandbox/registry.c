@@ -13,7 +13,7 @@
 #define STEPS	120
 #define CROWD	15
 
-/* The actions of a step; only the first ones are drawn while there are many sandboxes. */
+/* The actions of a step; only those before CREATE are drawn while there are many sandboxes. */
 enum { DELETE, KILL, MERGE, EXEC, CREATE, FORK, ACTIONS = FORK + 3 };
 
 static const char *const tenants[TENANTS] = {TENANT_LOCAL, "tnt_1", "tnt_2"};
@@ -30,7 +30,7 @@ static bool lives(const struct sandbox *s)
 	return s->state < SBX_ENDING;
 }
 
-/* Returns its nearest living ancestor. */
+/* Returns the nearest living ancestor of `s`; NULL if there is none. */
 static const struct sandbox *parent_by_walk(const struct core *c, const struct sandbox *s)
 {
 	const struct sandbox *found = NULL;

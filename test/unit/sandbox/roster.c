@@ -27,7 +27,7 @@ static unsigned draw(unsigned below)
 	return (seed >> 8) % below;
 }
 
-/* Gives many entries the same time, as a fork does with its children. */
+/* Makes an entry. Several get the same time, as the children of a fork do. */
 static void make(struct entry *e, unsigned number)
 {
 	*e = (struct entry){.listed = {.place = {.at_ms = 1000 + number / 7}}};

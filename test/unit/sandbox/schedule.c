@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sandbox_schedule: what waits in a sandbox starts once, in order, from the loop. */
+/* sandbox_schedule: the loop asks the parts once, in order, to start what waits in a sandbox. */
 #include "orchestrator/sandbox/context.h"
 #include "test/unit/core/world.h"
 
 #define PARTS_MAX 16
 
-/* Two parts around the real ones; they record when they are asked to start what waits. */
+/* Records the calls of start_waiting of two parts, one before and one after the real ones. */
 static struct {
 	char order[16];
 	bool again; /* the first part schedules the sandbox once more */
@@ -81,7 +81,7 @@ static void test_parts_are_asked_once_and_in_order(void **state)
 	add_parts(w->core);
 	for (int i = 0; i < 3; i++)
 		sandbox_schedule(s);
-	assert_string_equal(asked.order, ""); /* never inside the function that requests it */
+	assert_string_equal(asked.order, ""); /* no part is asked inside sandbox_schedule */
 	expect_asked(w, "az");
 	asked.again = true;
 	sandbox_schedule(s);

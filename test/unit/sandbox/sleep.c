@@ -85,7 +85,7 @@ static bool is_set(void *arg)
 	return watched.set;
 }
 
-/* The guest enforces the call's time limit; the service's backstop comes two minutes later. */
+/* The guest enforces the call's time limit; two minutes later the service would do it. */
 static void test_time_limit_of_a_call_includes_the_sleep(void **state)
 {
 	const struct sandbox_spec spec = {.config.timeout_s = 100000,
@@ -102,7 +102,7 @@ static void test_time_limit_of_a_call_includes_the_sleep(void **state)
 	slept_s = 2000;
 	world_until(w, is_set, NULL);
 	assert_int_equal(watched.set, 1);
-	watch(119, 120); /* an expired limit gets the two minutes again */
+	watch(119, 120); /* after the limit, the service waits 2 minutes */
 	slept_s = 10000;
 	world_until(w, is_set, NULL);
 	assert_false(r.over);

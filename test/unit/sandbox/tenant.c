@@ -10,7 +10,7 @@
 #include "orchestrator/sandbox/tenant.h"
 #include "test/unit/core/world.h"
 
-/* Creates a key; later calls are made with it. */
+/* Creates a key of a new tenant, on whose behalf later calls are made. */
 static const struct key *use_key(struct world *w, const char *tier)
 {
 	char text[KEY_TEXT_LEN + 1];
@@ -23,7 +23,7 @@ static const struct key *use_key(struct world *w, const char *tier)
 	return key;
 }
 
-/* Restarts the core, since it reads the settings at its start. */
+/* Sets tier_free, and restarts the core, which reads the settings only when it starts. */
 static void set_tier(struct world *w, const char *value)
 {
 	world_wait_ready(w);
@@ -130,7 +130,7 @@ static void test_only_host_limits_apply_without_a_key(void **state)
 	struct made m;
 
 	set_tier(w, "ram_mib=128 concurrent=1");
-	use_key(w, "free"); /* of another tenant */
+	use_key(w, "free"); /* of a tenant with the lower limits */
 	world_tenant = TENANT_LOCAL;
 	for (int i = 0; i < 3; i++) {
 		create(w, &m, &greedy);
@@ -170,7 +170,7 @@ static void test_limit_counts_living_sandboxes(void **state)
 	world_delete(w, &d, m[0].view.id);
 	create(w, &m[2], NULL);
 
-	use_key(w, "free"); /* another's are its own */
+	use_key(w, "free"); /* another tenant has its own limit */
 	create(w, &m[2], NULL);
 }
 
@@ -239,7 +239,7 @@ static void test_limit_counts_children_in_creation(void **state)
 	expect_cap(&after.failure);
 }
 
-/* A failed fork leaves no trace in the count. */
+/* A failed fork no longer counts toward the limit. */
 static void test_failed_fork_releases_its_reservation(void **state)
 {
 	struct world *w = *state;
@@ -275,7 +275,7 @@ static void test_limit_holds_after_a_restart(void **state)
 	world_tenant = TENANT_LOCAL;
 }
 
-/* Limits in advance how much a tenant's guests may write to the host's disk. */
+/* The budget limits how much a tenant's guests can write to the host's disk. */
 static void test_disks_of_a_tenant_have_a_budget(void **state)
 {
 	struct sandbox_spec two_gb = {.config.size.rootfs_gb = 2};
@@ -305,7 +305,7 @@ static void test_disks_of_a_tenant_have_a_budget(void **state)
 	world_create(w, &late, &two_gb);
 	assert_true(late.ok);
 
-	use_key(w, "free"); /* another's are its own */
+	use_key(w, "free"); /* another tenant has its own budget */
 	world_create(w, &m, &two_gb);
 	assert_true(m.ok);
 }
@@ -315,7 +315,7 @@ static void test_one_tenant_leaves_room_for_others(void **state)
 	struct world *w = *state;
 	const struct core *c = w->core;
 
-	assert_true(tenant_share(c, 511, 511, 512)); /* there is only one tenant */
+	assert_true(tenant_share(c, 511, 511, 512)); /* with only one tenant */
 	assert_false(tenant_share(c, 512, 0, 512));
 	use_key(w, "enterprise");
 	assert_true(tenant_share(c, 255, 255, 512));
@@ -337,7 +337,7 @@ static char *large_script(void)
 	return script;
 }
 
-/* Queues code behind a call that never ends; the clients may have left. */
+/* Queues code behind a call that never ends. */
 static void fill_queue(struct world *w, struct run *r, unsigned n, const char *script,
 		       struct made *m)
 {
@@ -373,7 +373,7 @@ static void test_code_of_one_tenant_leaves_room_for_others(void **state)
 /* A call that starts at once needs no room in the queue. */
 static void test_idle_sandbox_accepts_calls_when_the_queue_is_full(void **state)
 {
-	static struct run r[5], rest[26]; /* likewise */
+	static struct run r[5], rest[26]; /* some run until the teardown */
 	struct run last;
 	struct world *w = *state;
 	char *script = large_script();
@@ -399,7 +399,7 @@ static void count(void *arg, const struct sandbox_view *view)
 	++*(unsigned *)arg;
 }
 
-/* The error text, too, equals that for an id that never existed. */
+/* The error, including its text, is the same as for an id that never existed. */
 static void test_sandbox_of_another_tenant_does_not_exist(void **state)
 {
 	struct world *w = *state;
@@ -489,7 +489,7 @@ static void test_tenants_over_their_memory_share_are_killed_first(void **state)
 		create(w, &many[i], &(struct sandbox_spec){0});
 	char first[64];
 	snprintf(first, sizeof(first), "%s", world_tenant);
-	until_marked(w, 0); /* a tenant that is alone harms only itself */
+	until_marked(w, 0); /* a single tenant harms only itself */
 	use_key(w, "pro");
 	create(w, &one, &(struct sandbox_spec){0});
 	until_marked(w, 4);
@@ -503,7 +503,7 @@ static void test_tenants_over_their_memory_share_are_killed_first(void **state)
 	until_marked(w, 0);
 }
 
-/* Each tenant was promised less than half, but the images of forks use memory as well. */
+/* Each tenant's VMs have less than half of the memory, but images of forks use memory as well. */
 static void test_memory_of_images_counts_for_the_share(void **state)
 {
 	const uint64_t ram = (uint64_t)128 << 20;
@@ -531,7 +531,7 @@ static void restart_private(struct world *w)
 	set_tier(w, "private_memory=yes persistent=yes spaces_gb=1 concurrent=10");
 }
 
-/* Creates a tenant; its name stays valid over a restart. */
+/* Makes calls as a new tenant, whose name stays valid when the core restarts. */
 static void use_tenant(struct world *w, const char *tier)
 {
 	static char tenant[64];
@@ -543,7 +543,7 @@ static void use_tenant(struct world *w, const char *tier)
 
 static uint64_t create_from(struct world *w, struct made *m)
 {
-	world_wait_ready(w); /* a refill of the pool restores as well */
+	world_wait_ready(w); /* otherwise a refill of the pool could be the last restore */
 	create(w, m, &(struct sandbox_spec){0});
 	return fakes_memory_file(w->fakes);
 }

@@ -11,7 +11,7 @@
 
 static const int errors[] = {ENOSPC, EIO, 0};
 
-/* Fails the `n`th write with `error`; 0: makes the `n`th write that has bytes a short write. */
+/* Fails the `n`th change of a file with `error`; if that is 0, makes the `n`th write short. */
 static void break_write(struct world *w, unsigned n, int error)
 {
 	if (error)
@@ -71,7 +71,7 @@ static bool has_directories(void *arg)
 	return entries(c->w, "spaces", "") == c->n;
 }
 
-/* Waits, because workers remove leftover directories. */
+/* Waits until `n` directories are left, since workers remove the others in the background. */
 static void expect_directories(struct world *w, unsigned n)
 {
 	struct count c = {w, n};
@@ -101,7 +101,7 @@ static uint32_t checksum_of(int fd, uint64_t bytes)
 	return walk.sum;
 }
 
-/* Reads and verifies all files, including those whose checksums this process has cached. */
+/* Reads and verifies all files of the Space, even those whose checksums this process has cached. */
 static void expect_whole(struct world *w, const char *space)
 {
 	struct space_read read = {0};
@@ -148,8 +148,9 @@ static void expect_reported(struct world *w, struct frozen *z, int error)
 	expect_directories(w, 0);
 }
 
-/* Fails write after write, until a freeze has fewer writes. Each freeze is of a new sandbox, so
- * that all do the same writes. Returns how many freezes failed. */
+/* Fails the first write of a freeze, then the second of another, and so on, until a freeze has
+ * fewer writes. Freezes a new sandbox each time, so that all do the same writes. Returns how many
+ * freezes failed. */
 static unsigned freeze_until_no_write_fails(struct world *w, int error)
 {
 	unsigned n = 0, failed = 0;
@@ -188,11 +189,12 @@ static void test_each_failed_write_of_a_freeze_is_survived(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		unsigned failed = freeze_until_no_write_fails(*state, errors[i]);
 
-		assert_int_equal(failed > 8, errors[i] != 0); /* a short write is continued */
+		assert_int_equal(failed > 8, errors[i] != 0); /* short writes are continued */
 	}
 }
 
-/* Fails write after write, until a resume has fewer writes. Returns how many resumes failed. */
+/* Fails the first write of a resume, then the second of another, and so on, until a resume has
+ * fewer writes. Returns how many resumes failed. */
 static unsigned resume_until_no_write_fails(struct world *w, int error)
 {
 	unsigned n = 0, failed = 0;
@@ -225,7 +227,8 @@ static unsigned resume_until_no_write_fails(struct world *w, int error)
 		expect_directories(w, 1);
 		expect_whole(w, z.id);
 	} while (broke);
-	print_message("%u writes in a resume, %u of which are essential\n", n - 1, failed);
+	print_message("%u writes in a resume, %u of which are essential: %s\n", n - 1, failed,
+		      error ? strerror(error) : "short");
 	world_resume(w, &m, z.id);
 	expect_alive(w, m.view.id);
 	world_delete(w, &d, m.view.id);

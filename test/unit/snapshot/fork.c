@@ -13,7 +13,7 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-/* Expects `sandboxes` sandboxes and the full pool, and nothing else. */
+/* The state to wait for: `sandboxes` sandboxes and the full pool, and nothing else. */
 struct expected_count {
 	struct world *w;
 	unsigned sandboxes;
@@ -108,7 +108,7 @@ static void test_children_are_independent_sandboxes(void **state)
 		assert_int_equal(r.first_seq, 3); /* after the parent's events */
 	}
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
-	for (int i = 0; i < 3; i++) /* equally old, therefore in any order */
+	for (int i = 0; i < 3; i++) /* all equally old, so in any order */
 		assert_true(is_child_in(view.children[i], &k));
 	assert_null(view.children[3]);
 	expect_history(w, m.view.id, "before|=0");
@@ -151,7 +151,7 @@ static void test_running_call_continues_in_parent_and_children(void **state)
 	world_until(w, one_waits, w->fakes);
 	world_fork(w, &k, m.view.id, 3);
 	assert_true(k.ok);
-	/* A new call waits for the one that is still running. */
+	/* A new call in the child waits for the one that is still running there. */
 	world_exec_start(w, &next, k.ids[0], "out next", false);
 	assert_false(r.over || next.started);
 	fakes_go(w->fakes);
@@ -195,7 +195,7 @@ static void test_output_is_complete_in_parent_and_children(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 1500000\nwait\nbig 1500000\nexit 5", true);
-	world_until(w, has_output, &r); /* earlier, the call would stay with the parent */
+	world_until(w, has_output, &r); /* before that, a fork would not copy the call */
 	for (int i = 0; i < 3; i++) {
 		if (i == 2) {
 			world_until(w, three_wait, w->fakes);
@@ -291,7 +291,7 @@ static void test_counts_out_of_range_are_refused(void **state)
 	world_fork(w, &k, "sbx_00000000000000000000000000000000", 1);
 	assert_int_equal(k.failure.code, FAIL_NOT_FOUND);
 	assert_int_equal(stats_of(w).fork_failures, 4);
-	/* Takes all slots of the host, including those of the pool. */
+	/* This fork takes all slots of the host, including those of the pool. */
 	world_fork(w, &k, m.view.id, w->config.max_vms - 1);
 	assert_true(k.ok);
 }
@@ -415,7 +415,7 @@ static void test_fork_fails_at_the_memory_limit(void **state)
 	assert_false(k.ok);
 	assert_int_equal(k.failure.code, FAIL_FORK_FAILED);
 	assert_non_null(strstr(k.failure.text, "take 1024 of 1280 MiB, too much for another"));
-	assert_int_equal(k.failure.retry_after, 0); /* only the end of its children helps */
+	assert_int_equal(k.failure.retry_after, 0); /* only the end of children frees memory */
 	assert_int_equal(fakes_charges(w->fakes), 2);
 	wait_until_quiesced(w, 3);
 	world_exec(w, &r, m.view.id, "out well");
@@ -519,7 +519,8 @@ static bool turns_are_over(void *arg)
 	return (*turns)-- <= 0;
 }
 
-/* The client disconnects after every number of turns of the event loop. */
+/* The client disconnects after more and more turns of the event loop, until three forks were
+ * made. */
 static void test_fork_is_undone_when_the_client_disconnects(void **state)
 {
 	struct world *w = *state;
@@ -679,7 +680,7 @@ static void test_adopted_sandbox_is_forked_once_it_is_reachable(void **state)
 	world_fork_start(w, &again, m.view.id, 2, false);
 	world_until_true(w, &again.done);
 	assert_true(again.ok);
-	assert_int_equal(fakes_charges(w->fakes), 1); /* the old measurement is lost */
+	assert_int_equal(fakes_charges(w->fakes), 1); /* unknown after the restart, so measured */
 	/* The children of the previous instance are still its children. */
 	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
 	unsigned n = 0;

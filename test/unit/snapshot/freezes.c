@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scheduling of freezes: neither one tenant nor two tenants can delay the others. */
+/* Scheduling of freezes: not even two tenants together can delay the others. */
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/state.h"
@@ -36,7 +36,8 @@ static bool has_begun(void *arg)
 	return !s || s->state == SBX_FREEZING;
 }
 
-/* The freezes of a tenant begin in the order in which the guests have written their files. */
+/* Returns how many of the freezes have begun; they begin in the order in which workers have made
+ * their disk layers. */
 static int count_begun(struct world *w, const char *tenant, const struct made m[EACH])
 {
 	int n = 0;
@@ -118,7 +119,7 @@ static void test_single_tenant_uses_both_slots(void **state)
 	struct frozen z[EACH];
 	struct made m[EACH];
 
-	/* No limit, since the test must pass on a slow machine. */
+	/* No time limit for a slot, since the test must pass on a slow machine. */
 	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < EACH; i++)
 		m[i] = make(w, TENANT_LOCAL);

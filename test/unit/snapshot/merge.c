@@ -250,7 +250,7 @@ static void test_merges_keep_lineage_correct(void **state)
 	merge_well(w, b, d);
 	for (int life = 0; life < 2; life++) {
 		assert_true(core_view(w->core, TENANT, of_d, &view, &f));
-		assert_string_equal(view.parent, b); /* which has d's VM */
+		assert_string_equal(view.parent, b); /* b has d's VM now */
 		assert_true(core_view(w->core, TENANT, c, &view, &f));
 		assert_string_equal(view.parent, b);
 		assert_null(view.children[0]);
@@ -262,7 +262,7 @@ static void test_merges_keep_lineage_correct(void **state)
 		assert_null(view.children[3]);
 		world_kill_core(w);
 		world_start_core(w);
-		struct run r; /* retry until all sandboxes are adopted */
+		struct run r; /* a call waits until its sandbox is adopted */
 		const char *const all[] = {m.view.id, b, c, e, of_d};
 		for (int i = 0; i < 5; i++)
 			world_exec(w, &r, all[i], "out on");

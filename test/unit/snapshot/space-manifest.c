@@ -12,8 +12,8 @@
 #include "orchestrator/snapshot/space-manifest.h"
 #include "proto/image.h"
 
-/* Sets the version of the images' state and corrects the checksum. Returns true if the manifest is
- * read. */
+/* Sets the version of the images' state in the manifest, and corrects its checksum. Returns true if
+ * the manifest is accepted. */
 static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, struct err *e)
 {
 	struct wire w = wire_on(bytes + 24, 4);

@@ -57,8 +57,8 @@ static unsigned spaces(struct world *w)
 	return l.n;
 }
 
-/* Counts entries except lost Spaces, which a kill between a freeze's last file and its commit
- * leaves as well. */
+/* Counts the entries of a folder except lost Spaces, which a kill between a freeze's last file and
+ * its commit may leave. */
 static unsigned entries(struct world *w, const char *name)
 {
 	char path[CONFIG_PATH_MAX + 16];
@@ -87,7 +87,7 @@ static bool has_entries(void *arg)
 	return entries(c->w, c->name) == c->n;
 }
 
-/* Files are removed in the background. */
+/* Waits until a folder has `n` entries, since files are removed in the background. */
 static void until_entries(struct world *w, const char *name, unsigned n)
 {
 	struct count c = {w, name, n};
@@ -244,7 +244,7 @@ static void test_resumed_sandbox_freezes_again_and_forks(void **state)
 		assert_true(z.ok);
 		world_resume(w, &again, z.id);
 		assert_true(again.ok);
-		until_entries(w, "spaces", 1); /* of the sandbox that runs from it */
+		until_entries(w, "spaces", 1); /* the Space from which the sandbox runs */
 	}
 	world_fork(w, &k, again.view.id, 2);
 	assert_true(k.ok);
@@ -321,7 +321,7 @@ static void test_persistent_sandbox_freezes_when_idle_or_expired(void **state)
 		world_resume_start(w, &m, l.last, &how);
 		world_until_true(w, &m.done);
 		assert_true(m.ok && m.view.config.persistent);
-		expect_frozen(w, m.view.id, &l); /* again */
+		expect_frozen(w, m.view.id, &l); /* frozen again, since it is idle */
 		drop_well(w, l.last);
 	}
 }
@@ -335,7 +335,7 @@ static void test_sandbox_that_expires_during_a_restart_freezes(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		world_create(w, &m, &short_lived[i]);
 		world_kill_core(w);
-		usleep(1100000); /* its timer is due before its agent is reached */
+		usleep(1100000); /* its lifetime ends before its agent is reached */
 		world_start_core(w);
 		expect_frozen(w, m.view.id, &l);
 		drop_well(w, l.last);
@@ -564,8 +564,9 @@ static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
 	return write.size_bytes;
 }
 
-/* A sandbox's own disk layer has a link too once it was in a Space, and comes first in the list
- * once it was merged with the template's. */
+/* Only the mode of a disk layer tells that it is a template's: a sandbox's own layer also has a
+ * link once it was in a Space, and comes first in the list once it was merged with the
+ * template's. */
 static void test_only_template_files_are_not_counted(void **state)
 {
 	struct world *w = *state;
@@ -620,7 +621,7 @@ static bool one_waits_or_all_are_done(void *arg)
 	return fakes_waiting(f->w->fakes) > 0 || all_are_done(f);
 }
 
-/* Freezes begin in the order in which their disk layers are made, which is any order. */
+/* Freezes may begin in any order, since workers make their disk layers concurrently. */
 static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 {
 	struct freezes f = {.w = *state};
@@ -628,7 +629,7 @@ static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 	struct made m[MANY + 1];
 	int done_before = 0;
 
-	/* No limit, since the test must pass on a slow machine. */
+	/* No time limit for a slot, since the test must pass on a slow machine. */
 	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
 	use_key(w);
 	for (int i = 0; i < MANY; i++)
@@ -996,7 +997,7 @@ static void test_many_spaces_are_found_at_a_start(void **state)
 	assert_int_equal(stats_of(w).spaces_lost, 0);
 	world_spaces(w, "tnt_3", on_space, &l);
 	assert_int_equal(l.n, MANY_SPACES / 10);
-	assert_int_equal(spaces(w), 0); /* of another tenant */
+	assert_int_equal(spaces(w), 0); /* the Spaces are another tenant's */
 }
 
 /* --- damage --------------------------------------------------------------------------------- */

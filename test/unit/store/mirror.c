@@ -132,7 +132,8 @@ static void dump_rows(sqlite3 *db, const char *table, FILE *out)
 	sqlite3_finalize(st);
 }
 
-/* Compares all tables that exist, so that none is left out. */
+/* Returns the rows of all tables as text. Reads the names of the tables, so that none is left
+ * out. */
 static char *dump(sqlite3 *db)
 {
 	sqlite3_stmt *st;
@@ -260,7 +261,7 @@ static void change_sandboxes(struct store *s)
 	assert_int_equal(store_purge_ended(s, 5, 4, &e), 4);
 }
 
-/* The first row is recorded before the second is refused. */
+/* The first row is recorded as a change before the second is refused. */
 static void rolled_back_changes_are_not_written(void **state)
 {
 	const struct store_sandbox rows[] = {row_of("x", 70), row_of("sbx_000001", 71)};
@@ -319,7 +320,8 @@ static void close_writes_remaining_changes(void **state)
 	sqlite3_close(file);
 }
 
-/* Each change is one transaction, made while the other thread writes. */
+/* Writes a batch, in a thread, while the main thread makes changes, each in one transaction.
+ * Returns NULL on success. */
 static void *write_all(void *arg)
 {
 	void **args = arg;
@@ -425,7 +427,8 @@ static void failed_changes_join_the_next_batch(void **state)
 	store_close(s);
 }
 
-/* The rows are in the file, though perhaps not on the disk: adding them again would fail. */
+/* After a failed sync the rows are in the file, but perhaps not on the disk: adding them again
+ * would fail. */
 static void failed_sync_does_not_fail_the_next_write(void **state)
 {
 	struct fixture *p = *state;
@@ -445,7 +448,7 @@ static void failed_sync_does_not_fail_the_next_write(void **state)
 	store_close(s);
 }
 
-/* Another program changed the file while the service ran. */
+/* Another program changes rows of the file while the service runs. */
 static void file_with_foreign_rows_is_overwritten(void **state)
 {
 	struct fixture *p = *state;
@@ -498,7 +501,7 @@ static void file_is_used_without_space_for_a_live_copy(void **state)
 
 /* --- kills ----------------------------------------------------------------------------------- */
 
-/* Runs in a child process, which is killed after it reported how many rows it added. */
+/* Adds rows in a child process, and kills it. Returns the number of rows that it had reported. */
 static unsigned add_until_killed(const struct fixture *p, unsigned from, useconds_t after_us)
 {
 	int pipe_fds[2];
@@ -539,7 +542,7 @@ static void confirmed_changes_survive_a_kill(void **state)
 		assert_true(has_live(p));
 		struct store *s = open_store(p);
 		unsigned found = count(s->db, LIVING);
-		assert_in_range(found, rows, rows + 1); /* the last may not have been reported */
+		assert_in_range(found, rows, rows + 1); /* the last row may be unreported */
 		assert_true(store_is_behind(s));
 		rows = found;
 		store_close(s);
@@ -554,7 +557,7 @@ static void fold_updates_the_file(void **state)
 	struct fixture *p = *state;
 	struct err e;
 
-	assert_int_equal(store_fold(p->path, p->live, &e), 0); /* there is none */
+	assert_int_equal(store_fold(p->path, p->live, &e), 0); /* there is no live copy yet */
 	unsigned rows = add_until_killed(p, 0, 0);
 	assert_int_equal(store_fold(p->path, p->live, &e), 0);
 	assert_false(has_live(p));

@@ -61,7 +61,7 @@ static struct store *open_store(const struct fixture *p)
 	return s;
 }
 
-/* Each row has a different slot. */
+/* Returns a slot that differs between the rows of a test. */
 static uint32_t slot_of(const char *id)
 {
 	uint32_t hash = 2166136261u;
@@ -226,7 +226,7 @@ static void add_some(struct store *s, unsigned n, unsigned ended)
 	}
 }
 
-/* Neither its duration nor its size grows with the number of rows. */
+/* Neither the time nor the size of a purge grows with the number of rows. */
 static void purge_is_bounded(void **state)
 {
 	struct store *s = open_store(*state);
@@ -319,7 +319,7 @@ static void file_stops_growing(void **state)
 	store_close(s);
 }
 
-/* The child is killed at a random moment; all rows that it reported as added must exist. */
+/* A child process is killed at a random moment; all rows that it reported as added must exist. */
 static void confirmed_changes_survive_a_kill(void **state)
 {
 	for (int round = 0; round < 10; round++) {
@@ -567,7 +567,7 @@ static void note_key(void *arg, const struct store_key *row)
 	assert_int_equal(row->revoked, !strcmp(row->id, "gone"));
 }
 
-/* A grace period that ended by the wall clock has ended permanently. */
+/* A grace period that has ended by the wall clock ends permanently with the upgrade. */
 static void upgrade_revokes_ended_keys_permanently(void **state)
 {
 	const char *const ids[] = {"good", "gone", "ends"};
@@ -663,7 +663,7 @@ static void damaged_catalogue_is_refused(void **state)
 	store_close(s);
 	char log[sizeof(p->path) + 8];
 	snprintf(log, sizeof(log), "%s-wal", p->path);
-	assert_int_equal(unlink(log), 0); /* it holds copies of the pages */
+	assert_int_equal(unlink(log), 0); /* the log holds copies of the pages */
 	int fd = open(p->path, O_RDWR | O_CLOEXEC);
 	for (off_t page = 20; page < 40; page++)
 		assert_int_equal(pwrite(fd, zeros, sizeof(zeros), page * 4096), sizeof(zeros));
@@ -718,7 +718,7 @@ static void backup_is_a_snapshot(void **state)
 	store_close(s);
 }
 
-/* Rows of the previous version have no instance, and two of them may name one slot. */
+/* Rows of the previous version have no instance id, and two of them may have the same slot. */
 static void upgrade_ends_sandboxes_that_share_a_slot(void **state)
 {
 	static const uint8_t none[STORE_INSTANCE_LEN];
@@ -856,7 +856,7 @@ static void add(struct store *s, const char *name, unsigned number)
 	check(store_sandbox_add(s, &row, &e) == 0, e.text);
 }
 
-#define ROWS 40 /* some of them take a reserved page */
+#define ROWS 40 /* enough to need some of the reserved pages */
 
 static void exit_with_rows(const struct fixture *p)
 {
@@ -875,7 +875,7 @@ static void exit_with_rows(const struct fixture *p)
 	check(WIFSIGNALED(status), "no row could be added before it was full");
 }
 
-/* Leaves no space for files that the next instance would create. */
+/* Removes the -shm file: the next instance, on a full disk, has no space to create it again. */
 static void leave_only_the_catalogue(const struct fixture *p)
 {
 	char path[128];
@@ -901,7 +901,7 @@ static void continue_on_full_disk(const struct fixture *p)
 	check(rows.n == ROWS, "rows are lost");
 	for (unsigned restart = 1; restart < 50; restart++) {
 		store_close(s);
-		fill_disk(p); /* in the space that its end freed */
+		fill_disk(p); /* fills the space that the end freed */
 		check(store_open(&s, p->path, &e) == 0, e.text);
 		add(s, "late", restart);
 	}

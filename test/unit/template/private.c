@@ -138,7 +138,7 @@ static void test_tenants_share_no_copy(void **state)
 	assert_int_not_equal(inode_of(a), inode_of(b));
 }
 
-/* A frozen sandbox has the copy as its image's memory file. */
+/* The memory file of a frozen sandbox's image may be such a copy. */
 static void test_copy_is_not_copied_again(void **state)
 {
 	struct world *w = *state;

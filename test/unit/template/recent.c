@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sizes that are remembered over a restart. */
+/* The list of recently requested sizes, which survives a restart. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -15,7 +15,7 @@
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/sizes.h"
 
-/* Expects RAM x vCPUs x disk. */
+/* Expects a size, written as RAM x vCPUs x disk. */
 static void expect_size(const struct size *size, const char *expected)
 {
 	char text[48];
@@ -34,7 +34,8 @@ static uint32_t draw(uint32_t *state, uint32_t most)
 	return (*state >> 8) % (most + 1);
 }
 
-/* Expects the requested size, with RAM rounded up to a multiple of 64 MiB, and cut to the limit. */
+/* Expects the requested size, with RAM rounded up to a multiple of 64 MiB, but at most the
+ * limit. */
 static void expect_exact(const struct size *asked, const struct size *own, const struct size *limit)
 {
 	const struct size got = size_exact(asked, own, limit);
