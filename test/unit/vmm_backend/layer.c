@@ -16,8 +16,8 @@
 
 #define DISK	    (16u * 4096)
 #define BITMAP	    4096u /* first byte of the bitmap in a layer's file */
-#define DATA	    8192u /* of cluster 0 */
-#define SEALED_AT   48u	  /* fields of the header */
+#define DATA	    8192u /* offset of the first cluster's data */
+#define SEALED_AT   48u	  /* offsets of fields in the header */
 #define CRC_AT	    52u
 #define CLUSTER_OFF 12u
 
@@ -74,7 +74,8 @@ static void put_layer(struct layer_stack *s)
 	layer_stack_commit(s);
 }
 
-/* Makes a sealed layer that has clusters 2 and 5, on top of the layers `sealed`. */
+/* Makes a sealed layer that has clusters 2 and 5, on top of the layers `sealed`. Returns its
+ * file. */
 static int make_sealed(const int *sealed, unsigned n, uint8_t byte)
 {
 	struct layer_stack *s = open_stack(-1, sealed, n);

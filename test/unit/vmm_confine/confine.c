@@ -106,7 +106,7 @@ static void test_no_filter_can_be_added_to_the_last(void **state)
 		(struct attempt){{confine_vcpu, confine_running_vcpu}, SYS_seccomp, {1, 4, 0}}));
 	assert_false(is_allowed(
 		(struct attempt){{confine_loop, confine_running_loop}, SYS_seccomp, {1, 4, 0}}));
-	/* Before the last filter, only a filter of the same kind can be set. */
+	/* Before the last filter, only filters with SECCOMP_FILTER_FLAG_LOG can be set. */
 	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_seccomp, {1, 0, 0}}));
 	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_prctl, {22, 1, 0}}));
 }

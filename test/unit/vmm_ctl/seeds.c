@@ -61,7 +61,7 @@ static const struct {
 };
 
 struct seed {
-	uint8_t nfds; /* as the target reads it */
+	uint8_t nfds; /* number of descriptors, as the target reads it */
 	struct ctl_msg msg;
 } __attribute__((packed));
 
@@ -99,7 +99,7 @@ static void test_each_seed_is_accepted(void **state)
 		seen[m.type] = true;
 	}
 	for (int type = CTL_FILL; type <= CTL_INSPECT; type++)
-		assert_true(seen[type] || type == 5); /* which was CTL_SAVE */
+		assert_true(seen[type] || type == 5); /* type 5 was CTL_SAVE */
 }
 
 static void test_seed_files_are_up_to_date(void **state)

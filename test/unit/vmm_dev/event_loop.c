@@ -119,7 +119,7 @@ static void test_watch_deleted_in_a_callback_is_not_called_again(void **state)
 		event_watch_add(w->loop, w->b, EPOLLOUT, on_event_delete_both, w, &w->other, NULL),
 		0);
 	event_loop_turn(w->loop, -1);
-	assert_int_equal(w->calls, 1); /* although both were ready in that turn */
+	assert_int_equal(w->calls, 1); /* although both watches were ready in that turn */
 	assert_int_equal(event_loop_turn(w->loop, 0), 0);
 }
 

@@ -114,7 +114,7 @@ static void test_higher_level_or_other_name_is_refused(void **state)
 	expect_refused("leaf 0x0.0 has 0x17 in eax, here 0x16");
 	leaf(0, 0)->ebx = 0x68747541;
 	expect_refused("in ebx");
-	leaf(1, 0)->ebx = 0x1020800; /* another vCPU's */
+	leaf(1, 0)->ebx = 0x1020800; /* APIC id of another vCPU */
 	expect_refused("leaf 0x1.0");
 	leaf(0xd, 0)->ecx = 8192;
 	expect_refused("leaf 0xd.0");
@@ -124,7 +124,7 @@ static void test_higher_level_or_other_name_is_refused(void **state)
 	expect_refused("leaf 0x80000008.0");
 	leaf(0x80000008, 0)->eax = 0x302e30;
 	expect_refused("leaf 0x80000008.0");
-	leaf(0xd, 2)->ebx = 640; /* at another offset in the saved state */
+	leaf(0xd, 2)->ebx = 640; /* this state is saved at another offset */
 	expect_refused("leaf 0xd.2");
 }
 

@@ -26,7 +26,7 @@ struct page {
 	uint32_t file;
 };
 
-/* Makes random extents, and the same as one flag per page. */
+/* Makes random extents, and the same pages as one flag per page. */
 static void make_extents(struct extents *r, bool in[PAGES])
 {
 	memset(in, 0, PAGES * sizeof(*in));

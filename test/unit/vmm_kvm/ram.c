@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Guests without a KVM: patterns are written into RAM and into a copy of its expected content;
- * snapshots are mapped elsewhere and compared byte by byte.
+ * Guest memory without KVM: the tests write patterns into RAM and into a copy of its expected
+ * content, map snapshots elsewhere, and compare them byte by byte.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -134,7 +134,7 @@ static void put_pages(struct guest *g, uint64_t first, uint64_t n, uint8_t value
 	put(g, first * RAM_PAGE, n * RAM_PAGE, value);
 }
 
-/* --- One thing at a time --- */
+/* --- Single operations --- */
 
 static int take_memory(int fd)
 {
@@ -160,7 +160,7 @@ static int sealed(int seals)
 	return fd;
 }
 
-/* Nobody may be able to write to a snapshot: it must be sealed, or a file with a name. */
+/* Nobody may be able to write to a snapshot: its memory file must be sealed or have a name. */
 static void test_unsealed_memory_is_refused(void **state)
 {
 	char path[] = "/dev/shm/ramet-test-XXXXXX";
@@ -216,7 +216,7 @@ static void test_freeze_without_writes_adds_no_layer(void **state)
 	boot(&g, 4 * MIB);
 	put_pages(&g, 1, 1, 'a');
 	freeze(&g);
-	check(&g); /* reading dirties nothing */
+	check(&g); /* check() only reads, so no page becomes dirty */
 	assert_int_equal(freeze(&g), 0);
 	assert_int_equal(ram_snapshot_fds(g.ram, fds), 1);
 	put_pages(&g, 1, 1, 'b');
@@ -315,8 +315,7 @@ static uint64_t own_bytes(const struct guest *g)
 }
 
 /*
- * Own pages that have not changed are in the snapshot already, also after they were rewritten with
- * the same content.
+ * Own pages with unchanged content are in the snapshot already, even if the guest wrote them again.
  */
 static void test_unchanged_pages_are_not_copied(void **state)
 {
@@ -344,7 +343,7 @@ static void test_unchanged_pages_are_not_copied(void **state)
 	end_guest(&g);
 }
 
-/* For many children, even few pages are copied ahead, including those in gaps. */
+/* Before a fork of many children, even a few pages are copied ahead, including those in gaps. */
 static void test_fork_for_many_children_has_fewer_extents(void **state)
 {
 	struct guest g, child;
@@ -624,12 +623,12 @@ static void test_pagemap_scan_and_read_agree(void **state)
 	end_guest(&g);
 }
 
-/* --- Anything after anything --- */
+/* --- Random operations --- */
 
 #define GUESTS 5
 #define KEPT   6
 
-struct kept { /* A snapshot that is kept, and its expected content. */
+struct kept { /* A snapshot that the test keeps, and its expected content. */
 	int fds[RAM_SNAPSHOT_FDS];
 	unsigned n;
 	uint8_t *expected;
@@ -777,7 +776,7 @@ static void test_chain_of_80_forks_keeps_the_content(void **state)
 	assert_int_equal(count_fds(), before);
 }
 
-/* Makes the kernel behave like one before 6.7, which has no PAGEMAP_SCAN. */
+/* Makes ioctl(PAGEMAP_SCAN) fail as on kernels before 6.7, which do not have it. */
 static int take_scan_away(void)
 {
 	struct sock_filter code[] = {
@@ -795,7 +794,7 @@ static int take_scan_away(void)
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
 }
 
-/* unit_vmm_ram [--without-scan] [SEED] */
+/* Usage: unit_vmm_ram [--without-scan] [SEED] */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {

@@ -43,7 +43,7 @@ static void put_table(int fd, const struct extents *extents, uint64_t ram_bytes)
 	assert_int_equal(ram_table_write(fd, extents, ram_bytes, NULL), 0);
 }
 
-/* Sets the size that its extents need. */
+/* Gives the layer's file the size that a table and the pages of the extents need. */
 static void size_layer(int fd, const struct extents *extents)
 {
 	uint64_t bytes = ram_table_bytes(extents->n) + extents_bytes(extents);
@@ -120,7 +120,7 @@ static void test_truncated_table_is_refused(void **state)
 			       i < HEADER ? "not a memory layer" : "a table of 3 extents");
 }
 
-/* The table has more pages than the file. */
+/* Truncates the file inside the table, which takes several pages. */
 static void test_truncated_table_of_many_pages_is_refused(void **state)
 {
 	scoped_fd int fd = memfd_create("layer", MFD_CLOEXEC);

@@ -97,7 +97,7 @@ static void test_truncated_file_is_refused(void **state)
 
 		memcpy(cut, file, len);
 		assert_true(state_parse(&img, cut, len, DEVICES, &e) < 0);
-		/* Is refused even if its length and checksum are those of the rest. */
+		/* It is refused even if its header has the length and checksum of what is left. */
 		if (len >= 24) {
 			fix_checksum(cut, len);
 			assert_true(state_parse(&img, cut, len, DEVICES, &e) < 0);
@@ -148,7 +148,7 @@ static void test_next_version_is_refused(void **state)
 	assert_non_null(strstr(e.text, "version 4"));
 }
 
-/* A file of the previous version is refused if it has a generation. */
+/* A file of the previous version has no generation, and is refused if it has one. */
 static void test_previous_version_is_parsed_without_a_generation(void **state)
 {
 	struct state_file img;
@@ -244,7 +244,7 @@ static void test_truncated_vcpu_is_refused(void **state)
 	}
 }
 
-/* Sets each 4 bytes to 0xff: among them are counts that exceed their arrays. */
+/* Sets 4 bytes at each offset to 0xff in turn, so that each count once exceeds its array. */
 static void test_counts_in_a_vcpu_are_checked(void **state)
 {
 	static uint8_t buf[ROOM];

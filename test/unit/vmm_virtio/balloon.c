@@ -16,7 +16,7 @@ struct world {
 	struct drv v;
 	unsigned calls;
 	uint64_t bytes, largest;
-	uint8_t given[64]; /* one for each MiB */
+	uint8_t given[64]; /* how often each MiB was returned */
 	int result;
 };
 
@@ -68,8 +68,8 @@ static void test_reported_pages_are_returned_to_the_host(void **state)
 }
 
 /*
- * A report of more pages than one turn of the event loop frees: other devices get their turns in
- * between, and the driver gets its answer after all pages.
+ * The report has more pages than the device frees in one turn of the event loop: other devices get
+ * their turns in between, and the driver gets its answer after the last page.
  */
 static void test_long_report_takes_several_turns(void **state)
 {
@@ -142,7 +142,8 @@ static void test_reset_cancels_a_long_report(void **state)
 	drv_fini(&w.v);
 }
 
-/* Inflating is accepted and does nothing. A report that the host fails to serve is answered too. */
+/* Inflating is accepted and does nothing. A report is answered even if the host fails to free the
+ * pages. */
 static void test_inflate_and_failed_report_are_answered(void **state)
 {
 	struct world w;

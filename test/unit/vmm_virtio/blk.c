@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The disk as a guest sees it, compared with an array of bytes of the expected content. */
+/* Compares the disk as a guest sees it with an array of the expected bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ struct pending {
 	uint64_t sector, sectors;
 	uint64_t data; /* guest address */
 	uint64_t status;
-	uint8_t *expect; /* what a read must find: the model when it was offered */
+	uint8_t *expect; /* what a read must return: the model when the read was offered */
 };
 
 struct world {
@@ -271,7 +271,7 @@ static void seal(struct world *w)
 	vio_mmio_continue(w->v.mmio);
 }
 
-/* Opens the sealed layers as another VM; the unsealed top is dropped. */
+/* Opens the sealed layers in a new device, as another VM would; drops the unsealed top layer. */
 static void reopen(struct world *w)
 {
 	seal(w);
@@ -294,7 +294,7 @@ static void test_config_space_has_size_and_limits(void **state)
 	bus_read(w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG, (uint8_t *)&wide, 8);
 	assert_int_equal(wide, SECTORS);
 	bus_read(w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + 56, (uint8_t *)&wide, 8);
-	assert_int_equal(wide, 1); /* write_zeroes_may_unmap, then nothing */
+	assert_int_equal(wide, 1); /* write_zeroes_may_unmap, followed by zeros */
 }
 
 static void test_new_disk_reads_as_its_base_and_zeros(void **state)
@@ -307,10 +307,10 @@ static void test_writes_of_all_alignments_are_read_back(void **state)
 	struct world *w = *state;
 
 	write_some(w, 8, 8, 1);	  /* a whole cluster */
-	write_some(w, 17, 3, 2);  /* within one */
-	write_some(w, 30, 20, 3); /* tail, whole, head */
-	write_some(w, 162, 8, 4); /* over the end of the base */
-	write_some(w, 31, 1, 5);  /* again, in a cluster that the layer has by now */
+	write_some(w, 17, 3, 2);  /* within one cluster */
+	write_some(w, 30, 20, 3); /* end of a cluster, whole ones, start of one */
+	write_some(w, 162, 8, 4); /* right behind the end of the base */
+	write_some(w, 31, 1, 5);  /* again, in a cluster that the layer already has */
 	write_some(w, SECTORS - 1, 1, 6);
 	check_disk(w);
 	reopen(w);
@@ -327,9 +327,9 @@ static void test_discarded_and_zeroed_ranges_read_as_zeros(void **state)
 	assert_int_equal(range_request(w, DISCARD, 33, 6, 0), 0); /* within a cluster: a hint */
 	assert_int_equal(range_request(w, ZEROES, 41, 30, 1), 0);
 	zero_model(w, 41, 30);
-	assert_int_equal(range_request(w, ZEROES, 158, 8, 0), 0); /* over the end of the base */
+	assert_int_equal(range_request(w, ZEROES, 158, 8, 0), 0); /* across the end of the base */
 	zero_model(w, 158, 8);
-	assert_int_equal(range_request(w, DISCARD, 96, 400, 0), 0); /* of the base, and beyond */
+	assert_int_equal(range_request(w, DISCARD, 96, 400, 0), 0); /* in the base and behind it */
 	zero_model(w, 96, 400);
 	check_disk(w);
 	reopen(w);
@@ -347,7 +347,7 @@ static void test_invalid_requests_are_refused(void **state)
 	assert_int_equal(request(w, IN, 0, w->data, 100), 1);
 	assert_int_equal(request(w, 2, 0, w->data, 512), 2);
 	assert_int_equal(request(w, UINT32_MAX, 0, w->data, 512), 2);
-	assert_int_equal(range_request(w, DISCARD, 0, 8, 1), 2); /* flags that do not exist */
+	assert_int_equal(range_request(w, DISCARD, 0, 8, 1), 2); /* flags that are not defined */
 	assert_int_equal(range_request(w, DISCARD, UINT64_MAX, 8, 0), 1);
 	assert_int_equal(range_request(w, ZEROES, 0, UINT32_MAX, 0), 1);
 	assert_int_equal(request(w, DISCARD, 0, w->data, 32), 1); /* two ranges */
@@ -404,7 +404,7 @@ static void test_write_over_the_file_size_limit_is_an_io_error(void **state)
 	assert_int_equal(request(w, OUT, 8, w->data, 4096), 1);
 	assert_int_equal(request(w, OUT, 1, w->data, 512), 1);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	check_disk(w); /* none of it is visible */
+	check_disk(w); /* nothing of the failed writes is visible */
 	write_some(w, 8, 8, 1);
 	check_disk(w);
 }
@@ -442,7 +442,7 @@ static void test_writes_wait_while_the_host_disk_is_full(void **state)
 	uint16_t head = offer_write(w, 8, 0x5a), got;
 	uint32_t len;
 
-	assert_false(drv_used(&w->v, 0, &got, &len)); /* no error, no answer yet */
+	assert_false(drv_used(&w->v, 0, &got, &len)); /* neither an error nor an answer yet */
 	assert_int_equal(ftruncate(filler, 0), 0);
 	assert_int_equal(wait_status(w, head, &len), 0);
 	memset(w->model + 4096, 0x5a, 4096);
@@ -450,8 +450,8 @@ static void test_writes_wait_while_the_host_disk_is_full(void **state)
 }
 
 /*
- * A write that waits for disk space continues to wait during a drain, accesses nothing meanwhile,
- * and is done after the drain.
+ * A write that waits for disk space does not delay a drain, is not attempted while the device is
+ * quiesced, and is done afterwards.
  */
 static void test_drain_does_not_wait_for_disk_space(void **state)
 {
@@ -483,8 +483,8 @@ static void test_reset_cancels_writes_that_wait_for_disk_space(void **state)
 	scoped_fd int filler = fill_small();
 
 	offer_write(w, 8, 0x5a);
-	/* Waits for one more attempt, because a write that the kernel has at the reset may still be
-	 * done. */
+	/* Waits for one more attempt of the write, since one that the kernel had at the reset may
+	 * still be done. */
 	while (vio_blk_enospc(w->v.dev))
 		event_loop_turn(w->v.loop, 1000);
 	while (!vio_blk_enospc(w->v.dev))
@@ -581,8 +581,8 @@ static void test_flush_counts_as_several_operations(void **state)
 }
 
 /*
- * A request may need many operations, and each one counts. Every other cluster is zeros already, so
- * that each cluster in between needs an operation of its own.
+ * One request may need many operations, all of which count toward the limit. Every other cluster is
+ * zeros already, so that each cluster in between needs an operation of its own.
  */
 static void test_rate_limit_applies_within_a_large_request(void **state)
 {
@@ -626,7 +626,7 @@ static void test_drain_does_not_wait_for_the_rate_limit(void **state)
 	turn(w);
 	unsigned done = answered(w);
 	wait_ms(w, 600000);
-	assert_int_equal(answered(w), 0); /* what is in the queue stays there */
+	assert_int_equal(answered(w), 0); /* queued requests stay in the queue */
 	vio_mmio_continue(w->v.mmio);
 	turn(w);
 	for (int i = 0; i < 10; i++) {
@@ -641,7 +641,7 @@ static void test_reset_cancels_requests_over_the_rate(void **state)
 	struct world *w = *state;
 
 	limit(w, 0, 1);
-	write_some(w, 0, 3, 1); /* copies up a cluster: two operations, one after the other */
+	write_some(w, 0, 3, 1); /* copies up a cluster, which takes two operations in sequence */
 	offer_many(w, 8, OUT, 1024);
 	drv_start(&w->v, F_FLUSH, 128);
 	limit(w, 0, 0);
@@ -657,7 +657,8 @@ static void test_short_write_continues_when_there_is_space(void **state)
 	struct rlimit was, some;
 	uint8_t fresh[8192];
 
-	/* Two clusters at 4096 of the disk, so at 12288 of the file: 5096 bytes of them fit. */
+	/* Writes two clusters at 4096 of the disk, which is 12288 of the file. 5096 bytes of them
+	 * fit. */
 	memset(fresh, 0x77, sizeof(fresh));
 	memcpy(drv_ptr(&w->v, w->data), fresh, sizeof(fresh));
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
@@ -782,7 +783,7 @@ static void test_random_requests_match_the_model(void **state)
 	check_random(*state, 600);
 }
 
-/* The limits delay most requests at some step. */
+/* The limits are so low that most requests are delayed at some step. */
 static void test_random_requests_match_the_model_under_rate_limits(void **state)
 {
 	struct world *w = *state;
@@ -796,7 +797,8 @@ static void test_concurrent_writes_to_one_cluster_lose_nothing(void **state)
 {
 	struct world *w = *state;
 
-	/* Eight writers, one sector each, of a cluster that is in the base only, and a reader. */
+	/* In each round, eight requests write one sector each of a cluster that only the base
+	 * has. */
 	for (int round = 0; round < 20; round++) {
 		for (unsigned i = 0; i < 8; i++) {
 			uint64_t data = w->data + 512 * i;
@@ -821,7 +823,7 @@ static void test_drain_waits_for_requests_in_flight(void **state)
 	for (int i = 0; i < 30; i++)
 		offer_random(w, &seed);
 	drv_kick(&w->v, 0);
-	event_loop_turn(w->v.loop, 0); /* taken, and not all done */
+	event_loop_turn(w->v.loop, 0); /* the device begins to serve them */
 	while (!vio_mmio_drain(w->v.mmio))
 		event_loop_turn(w->v.loop, 1000);
 	take_answers(w);
@@ -916,7 +918,7 @@ static void seal_and_shorten(struct world *w)
 	vio_blk_sealed(w->v.dev);
 }
 
-/* Meanwhile the guest reads and writes, and always reads what it wrote. */
+/* Meanwhile the guest reads and writes, and always reads what it has written. */
 static void test_long_chain_is_shortened_in_the_background(void **state)
 {
 	struct world *w = *state;

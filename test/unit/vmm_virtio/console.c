@@ -108,8 +108,8 @@ static void test_control_bytes_are_escaped(void **state)
 	start(&w, 100000);
 	say_bytes(&w, "a\x1b[2J\0b\x7f\tc\xc3\xa4\n", 13);
 	assert_string_equal(heard(&w), "a\\x1b[2J\\x00b\\x7f\tc\xc3\xa4\n");
-	/* U+009B, which stands for ESC [, and its last byte alone; U+00DB and U+201B are letters.
-	 */
+	/* U+009B, which has the same effect as ESC [, and the last byte of its encoding alone.
+	 * U+00DB and U+201B are printable. */
 	say_bytes(&w,
 		  "\xc2\x9b"
 		  "2J\x9b\xc3\x9b\xe2\x80\x9b\n",
@@ -152,20 +152,20 @@ static void test_output_is_rate_limited(void **state)
 {
 	struct world w;
 
-	start(&w, 100); /* 64 seconds' worth at once */
+	start(&w, 100); /* a burst may contain 64 seconds of output */
 	size_t first = flood(&w);
 	assert_true(first > 6400 - 41 && first <= 6400);
 	assert_int_equal(flood(&w), 0);
 	skipped_s += 3;
 	size_t later = flood(&w);
 	assert_true(later > 300 - 41 - 30 && later <= 300 + 41);
-	skipped_s += 1000; /* no more is saved up than at first */
+	skipped_s += 1000; /* the burst is no larger than the first one */
 	later = flood(&w);
 	assert_true(later > 6400 - 41 - 30 && later <= 6400);
 	stop(&w);
 }
 
-/* The size has a limit of its own, since the rate limit lets the log grow without end. */
+/* The size has a separate limit, because the rate limit lets the log grow without end. */
 static void test_log_file_size_is_limited(void **state)
 {
 	char path[] = "/tmp/ramet-console-XXXXXX", line[1000];
@@ -194,12 +194,12 @@ static void test_dropped_bytes_are_reported_once(void **state)
 
 	start(&w, 100000);
 	memset(flood, 'y', sizeof(flood));
-	say_bytes(&w, flood, sizeof(flood)); /* the device looks at the first 65536 bytes */
+	say_bytes(&w, flood, sizeof(flood)); /* the device reads only the first 65536 bytes */
 	heard(&w);
 	say(&w, "\nz\n");
 	assert_non_null(strstr(heard(&w), " bytes dropped]\n"));
 	say(&w, "z\n");
-	assert_string_equal(heard(&w), "z\n"); /* once */
+	assert_string_equal(heard(&w), "z\n"); /* reported once */
 	stop(&w);
 }
 

@@ -45,7 +45,7 @@ struct drv_desc {
 struct drv_queue {
 	uint16_t size;
 	uint64_t desc, avail, used; /* guest addresses */
-	uint16_t next_desc;	    /* descriptors are handed out in a ring */
+	uint16_t next_desc;	    /* descriptors are used in turn */
 	uint16_t last_used;
 };
 
@@ -67,7 +67,7 @@ struct drv_buf {
 	bool in; /* the device writes it */
 };
 
-/* Make memory, loop and bus, and then a transport for a device that uses them. */
+/* The first makes memory, loop and bus; the second a transport for a device that uses them. */
 void drv_init(struct drv *v, uint64_t bytes);
 void drv_attach(struct drv *v, struct vio_dev *dev);
 void drv_fini(struct drv *v);
@@ -86,12 +86,12 @@ void drv_setup_queue(struct drv *v, unsigned q, uint16_t size);
 void drv_set_desc(struct drv *v, unsigned q, uint16_t i, struct drv_desc d);
 /* Puts a head into the available ring. */
 void drv_offer(struct drv *v, unsigned q, uint16_t head);
-/* Makes a chain and offers it; returns its head. */
+/* Makes a chain of descriptors and offers it; returns its head. */
 uint16_t drv_add(struct drv *v, unsigned q, const struct drv_buf *bufs, unsigned n);
 void drv_kick(struct drv *v, unsigned q);
 /* Serves the loop until it has nothing to do. */
 void drv_run(struct drv *v);
-/* Takes the next used buffer, if there is one. */
+/* Takes the next used buffer. Returns false when there is none. */
 bool drv_used(struct drv *v, unsigned q, uint16_t *head, uint32_t *len);
 /* Returns the number of interrupts since the last call. */
 uint64_t drv_interrupts(struct drv *v);

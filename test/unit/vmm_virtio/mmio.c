@@ -77,7 +77,7 @@ static void test_unoffered_feature_is_refused(void **state)
 	drv_write(v, DRV_DRIVER_FEATURES_SEL, 0);
 	drv_write(v, DRV_DRIVER_FEATURES, 1u << 5);
 	drv_write(v, DRV_DRIVER_FEATURES_SEL, 2);
-	drv_write(v, DRV_DRIVER_FEATURES, UINT32_MAX); /* beyond what exists */
+	drv_write(v, DRV_DRIVER_FEATURES, UINT32_MAX); /* no such feature word */
 	drv_write(v, DRV_STATUS, 11);
 	assert_int_equal(drv_read(v, DRV_STATUS), 3);
 	drv_write(v, DRV_DRIVER_FEATURES_SEL, 0);
@@ -262,7 +262,7 @@ static void test_saved_device_continues_in_another_vm(void **state)
 	uint64_t at = drv_alloc(v, 64, 64);
 	for (int i = 0; i < 11; i++)
 		ask_entropy(v, at, 64);
-	drv_add(v, 0, &(struct drv_buf){at, 64, true}, 1); /* kicked, not served before the save */
+	drv_add(v, 0, &(struct drv_buf){at, 64, true}, 1); /* not served before the save */
 	drv_kick(v, 0);
 	size_t len = save(v, buf, sizeof(buf));
 
@@ -274,7 +274,7 @@ static void test_saved_device_continues_in_another_vm(void **state)
 	uint32_t got;
 	drv_kick(&child, 0);
 	drv_run(&child);
-	assert_false(drv_used(&child, 0, &head, &got)); /* quiesced */
+	assert_false(drv_used(&child, 0, &head, &got)); /* the child is still quiesced */
 	vio_mmio_resumed(child.mmio);
 	assert_true(drv_used(&child, 0, &head, &got));
 	assert_true(drv_interrupts(&child) > 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The network device; a socket pair is the tap. */
+/* The network device, with a socket pair in place of the tap. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +78,7 @@ static struct vio_net_stats stats(struct world *w)
 
 /* --- The guest sends --- */
 
-/* Makes a header of zeros and an Ethernet frame that contains a pattern. */
+/* Makes a header of zeros, followed by an Ethernet frame of `len` bytes that contains a pattern. */
 static void make_frame(uint8_t *f, size_t len, const uint8_t *source)
 {
 	memset(f, 0, NET_HDR_BYTES);
@@ -87,7 +87,7 @@ static void make_frame(uint8_t *f, size_t len, const uint8_t *source)
 		f[i] = (uint8_t)(i * 7 + 1);
 	memcpy(f, gateway_mac, 6);
 	memcpy(f + 6, source, 6);
-	net_put16(f + 12, 0x88b5); /* for experiments (IEEE 802) */
+	net_put16(f + 12, 0x88b5); /* type for local experiments (IEEE 802) */
 }
 
 static void send_raw(struct world *w, const uint8_t *f, size_t len, size_t first)
@@ -284,7 +284,7 @@ static void test_offloads_must_be_negotiated(void **state)
 	stop(&w);
 }
 
-/* The tap gets no field that was not checked. */
+/* Fields that were not checked must not reach the tap. */
 static void test_unused_header_fields_are_cleared(void **state)
 {
 	static const uint8_t plain[NET_HDR_BYTES] = {0, 0, 200};
@@ -318,13 +318,13 @@ static void test_sending_waits_while_the_tap_is_full(void **state)
 			offered++;
 		}
 		drv_kick(&w.v, TX);
-		drv_run(&w.v); /* which aborts when the device spins */
+		drv_run(&w.v); /* drv_run aborts when the device polls */
 		while (drv_used(&w.v, TX, &head, &len))
 			taken++;
 		if (offered - taken == 64)
 			break;
 	}
-	assert_int_equal(offered - taken, 64); /* it is full */
+	assert_int_equal(offered - taken, 64); /* the tap is full */
 	while (heard < offered) {
 		while (tap_read(&w, got, sizeof(got)) == sizeof(got))
 			heard++;
@@ -380,7 +380,7 @@ static size_t receive(struct world *w, uint8_t *out, uint32_t bytes)
 
 	for (uint16_t i = 0; i < parts; i++) {
 		if (!drv_used(&w->v, RX, &head, &len)) {
-			assert_int_equal(i, 0); /* all of a frame, or nothing */
+			assert_int_equal(i, 0); /* a frame arrives whole or not at all */
 			return 0;
 		}
 		memcpy(out + at, drv_ptr(&w->v, w->rx + (uint64_t)head * bytes), len);
@@ -417,7 +417,7 @@ static void test_received_frame_reaches_the_guest(void **state)
 	assert_true(drv_interrupts(&w.v));
 	tap_send(&w, f, NET_HDR_BYTES + 14);
 	expect(&w, f, NET_HDR_BYTES + 14, 1600);
-	tap_send(&w, f, NET_HDR_BYTES + 13); /* no frame */
+	tap_send(&w, f, NET_HDR_BYTES + 13); /* too short for a frame */
 	assert_int_equal(receive(&w, got, 1600), 0);
 	assert_int_equal(stats(&w).rx_dropped, 1);
 	assert_int_equal(stats(&w).rx_frames, 2);
@@ -438,7 +438,7 @@ static void test_large_frame_takes_many_buffers(void **state)
 		tap_send(&w, f, NET_HDR_BYTES + 60000);
 		expect(&w, f, NET_HDR_BYTES + 60000, 1536);
 	}
-	/* What is left can't hold a frame of the maximum size: it waits in the tap. */
+	/* The remaining buffers can't hold a frame of the maximum size, so it waits in the tap. */
 	tap_send(&w, f, NET_HDR_BYTES + NET_LARGE_BYTES);
 	assert_int_equal(receive(&w, (uint8_t[2000]){0}, 1536), 0);
 	offer_rx(&w, 80, 1536);
@@ -459,7 +459,7 @@ static void test_small_ring_gets_only_frames_that_fit(void **state)
 	start_with(&w, UINT64_MAX, 8);
 	make_frame(f, 20000, gateway_mac);
 	put_header(f, (struct header){1, 4, 54, 1448, 34, 16});
-	offer_rx(&w, 7, 1536); /* one more might come */
+	offer_rx(&w, 7, 1536); /* too few, but one more may come */
 	tap_send(&w, f, NET_HDR_BYTES + 9000);
 	assert_int_equal(receive(&w, (uint8_t[2000]){0}, 1536), 0);
 	offer_rx(&w, 1, 1536);
@@ -608,7 +608,7 @@ static void test_invalid_buffers_are_faults(void **state)
 	expect_fault(&w);
 }
 
-/* Chains of many tiny buffers fill the window before it has room for a large frame. */
+/* Chains of many tiny buffers fill the device's window before it has room for a large frame. */
 static void test_chains_of_tiny_buffers_receive_a_frame(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 300], got[400] = {0};
@@ -626,7 +626,7 @@ static void test_chains_of_tiny_buffers_receive_a_frame(void **state)
 		drv_add(&w.v, RX, bufs, 100);
 	}
 	drv_kick(&w.v, RX);
-	/* a third, all of whose buffers are indirect, since the ring is full by now */
+	/* A third chain, with an indirect table, since the ring's descriptors are used up. */
 	for (unsigned b = 0; b < 100; b++)
 		memcpy(drv_ptr(&w.v, w.tx + 16ull * b),
 		       &(struct drv_desc){w.rx + 8192 + 4 * b, 4,
@@ -645,7 +645,7 @@ static void test_chains_of_tiny_buffers_receive_a_frame(void **state)
 	stop(&w);
 }
 
-/* --- Still, saved, restored --- */
+/* --- Drain, save, restore --- */
 
 static void test_drained_device_uses_no_buffers(void **state)
 {
@@ -658,7 +658,7 @@ static void test_drained_device_uses_no_buffers(void **state)
 	offer_rx(&w, 8, 1600);
 	make_frame(f, 100, guest_mac);
 	assert_true(vio_mmio_drain(w.v.mmio));
-	assert_int_equal(w.v.dev->vq[RX].next_avail, 0); /* all was given back */
+	assert_int_equal(w.v.dev->vq[RX].next_avail, 0); /* no buffer is held */
 	tap_send(&w, f, sizeof(f));
 	memcpy(drv_ptr(&w.v, w.tx), f, sizeof(f));
 	drv_add(&w.v, TX, &(struct drv_buf){w.tx, sizeof(f), false}, 1);
@@ -673,7 +673,7 @@ static void test_drained_device_uses_no_buffers(void **state)
 	stop(&w);
 }
 
-/* As a child of a fork: it has the same memory and another tap. */
+/* Restores the device in a child of a fork, which has the same memory and another tap. */
 static void test_restored_device_continues_with_its_own_tap(void **state)
 {
 	uint8_t f[NET_HDR_BYTES + 100], got[200], saved[512];
@@ -772,7 +772,7 @@ static void test_config_space_has_address_and_mtu(void **state)
 	stop(&w);
 }
 
-/* --- A tap of the kernel's: both must mean the same by the header --- */
+/* --- The kernel's tap and the device must read the header alike --- */
 
 #define BIG 4014 /* three segments */
 
@@ -807,7 +807,7 @@ static int open_wire(void)
 	return fd;
 }
 
-/* TCP over IPv4, from 192.168.252.2 to 192.168.252.1 */
+/* Makes a frame with three TCP segments over IPv4, from 192.168.252.2 to 192.168.252.1. */
 static void make_segments(uint8_t *f, const uint8_t *source)
 {
 	static const uint8_t ip[] = {0x45, 0, 0,   0,	0,   0, 0,   0,	  64,  6,
@@ -819,7 +819,7 @@ static void make_segments(uint8_t *f, const uint8_t *source)
 	memcpy(h, ip, sizeof(ip));
 	net_put16(h + 2, BIG - NET_ETH_BYTES);
 	net_put16(h + 10, net_sum_fold(net_sum(h, sizeof(ip))));
-	h[32] = 5 << 4; /* length of TCP's header */
+	h[32] = 5 << 4; /* length of the TCP header */
 	put_header(f, (struct header){1, 1, 54, 1448, 34, 16});
 }
 
@@ -828,7 +828,7 @@ static void talk_over_tap(int tap)
 	static uint8_t f[NET_HDR_BYTES + BIG], got[NET_HDR_BYTES + BIG];
 	int wire = open_wire();
 	struct world w = {0};
-	const size_t hdr = 10; /* such a socket has the older header */
+	const size_t hdr = 10; /* a packet socket has the older header */
 	size_t len;
 
 	make(&w, (int[2]){-1, tap});
@@ -847,7 +847,7 @@ static void talk_over_tap(int tap)
 	memcpy(got + hdr, f + NET_HDR_BYTES, BIG);
 	assert_int_equal(send(wire, got, hdr + BIG, 0), hdr + BIG);
 	drv_run(&w.v);
-	do { /* skips frames that the kernel sends itself */
+	do { /* skips frames that the kernel sends on its own */
 		len = receive(&w, got, 1536);
 		assert_true(len > 0);
 	} while (net_get16(got + NET_HDR_BYTES + 12) != 0x0800);
@@ -859,7 +859,7 @@ static void talk_over_tap(int tap)
 	stop(&w);
 }
 
-/* Runs in a process with a network namespace of its own. */
+/* Runs in a child process, in a new network namespace. */
 static void test_kernel_tap_carries_frames(void **state)
 {
 	int status;

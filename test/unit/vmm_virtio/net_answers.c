@@ -113,7 +113,7 @@ struct ask {
 	const char *client_id;
 };
 
-#define BOOTP 42 /* in the frame */
+#define BOOTP 42 /* offset in the frame */
 
 static uint32_t ip(const char *text)
 {
@@ -212,7 +212,7 @@ static uint32_t get32(const uint8_t *p)
 	return v;
 }
 
-/* Checks what is the same in all answers, including the checksums. */
+/* Checks the fields that are the same in all answers, and the checksums. */
 static void check_answer(const uint8_t *f, size_t len)
 {
 	uint16_t udp = net_get16(f + 38);
@@ -236,7 +236,8 @@ static void check_answer(const uint8_t *f, size_t len)
 	assert_int_equal(option32(f, len, 54), ip(NET_GATEWAY_IPV4));
 }
 
-/* Sends a request and returns the kind of the answer, which is in `answer`; 0: no answer. */
+/* Sends a request and writes the answer to `answer`. Returns the type of its message; 0 if there is
+ * none. */
 static uint8_t ask(struct world *w, const struct ask *a, uint8_t *answer, size_t *len)
 {
 	uint8_t f[600], n = 0;
@@ -367,8 +368,8 @@ static void test_other_dhcp_messages_get_no_answer(void **state)
 	stop(&w);
 }
 
-/* Cuts a request anywhere, and changes any byte: nothing is read past the end, and each answer is
- * valid. */
+/* Truncates a request at each length, and changes each byte: nothing is read past the end, and each
+ * answer is valid. */
 static void test_damaged_requests_are_handled_safely(void **state)
 {
 	const struct ask a = {REQUEST, .address = NET_GUEST_IPV4, .server = NET_GATEWAY_IPV4,
@@ -431,7 +432,7 @@ static void test_answer_waits_for_a_buffer(void **state)
 	offer_rx(&w, 1);
 	assert_true(receive(&w, f) > 0);
 	offer_rx(&w, 1);
-	assert_int_equal(receive(&w, f), 0); /* once */
+	assert_int_equal(receive(&w, f), 0); /* the answer is sent once */
 	stop(&w);
 }
 
@@ -467,7 +468,7 @@ static void check_advertisement(const uint8_t *f, size_t len, unsigned lifetime)
 	assert_int_equal(net_get16(f + 18), 64);
 	assert_int_equal(f[20], 58);
 	assert_int_equal(f[21], 255);
-	inet_pton(AF_INET6, "fe80::52:41ff:fe4d:4501", a); /* of the gateway's MAC */
+	inet_pton(AF_INET6, "fe80::52:41ff:fe4d:4501", a); /* from the gateway's MAC address */
 	assert_memory_equal(f + 22, a, 16);
 	assert_int_equal(net_sum_fold(net_sum(f + 22, 32) + 64 + 58 + net_sum(f + 54, 64)), 0);
 	assert_int_equal(f[54], 134);
@@ -489,10 +490,10 @@ static void test_router_is_advertised_on_request_and_repeatedly(void **state)
 
 	start(&w, true);
 	offer_rx(&w, 8);
-	assert_int_equal(receive(&w, f), 0); /* not before it is asked for */
+	assert_int_equal(receive(&w, f), 0); /* nothing is sent without a request */
 	send_frame(&w, f, make_solicitation(f));
 	check_advertisement(f, receive(&w, f), 65535);
-	/* and again, long before a guest forgets it */
+	/* The advertisement is sent again, long before a guest's entry expires. */
 	skipped_s += 7 * 3600;
 	drv_run(&w.v);
 	check_advertisement(f, receive(&w, f), 65535);
@@ -530,7 +531,8 @@ static void test_other_packets_are_not_solicitations(void **state)
 	}
 }
 
-/* Restores a snapshot; `before` and `after`: IPv6 is available at the save and at the restore. */
+/* Restores a snapshot in `child`. `before`, `after`: IPv6 is available at the save, at the
+ * restore. */
 static void restore_elsewhere(bool before, bool after, struct world *child)
 {
 	uint8_t f[2000], saved[512];

@@ -122,7 +122,7 @@ static void test_looped_chain_is_a_fault(void **state)
 	set_desc(w, DESC_AT, 1, (struct desc){DATA_AT, 16, NEXT, 0});
 	offer(w, 0);
 	assert_fault(w);
-	set_desc(w, DESC_AT, 0, (struct desc){DATA_AT, 0, NEXT, 0}); /* itself, and empty */
+	set_desc(w, DESC_AT, 0, (struct desc){DATA_AT, 0, NEXT, 0}); /* empty, links to itself */
 	assert_fault(w);
 }
 
@@ -257,14 +257,14 @@ static void test_interrupt_is_due_when_the_event_index_is_passed(void **state)
 	w->q.next_used = w->q.signalled_used = 65533;
 	w->q.signalled_valid = false; /* as after a restore */
 	vq_push(&w->q, 0, 0);
-	assert_true(vq_should_notify(&w->q)); /* in any case */
+	assert_true(vq_should_notify(&w->q)); /* always notifies after a restore */
 	*used_event = 1;
 	vq_push(&w->q, 0, 0); /* writes slot 65534 */
 	assert_false(vq_should_notify(&w->q));
 	vq_push(&w->q, 0, 0); /* 65535 */
 	vq_push(&w->q, 0, 0); /* 0 */
 	assert_false(vq_should_notify(&w->q));
-	vq_push(&w->q, 0, 0); /* 1: the one asked for */
+	vq_push(&w->q, 0, 0); /* 1: the one in used_event */
 	assert_true(vq_should_notify(&w->q));
 	vq_push(&w->q, 0, 0);
 	assert_false(vq_should_notify(&w->q));

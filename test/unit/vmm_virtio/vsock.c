@@ -108,7 +108,8 @@ static int teardown(void **state)
 
 /* --- the guest --- */
 
-/* Takes the next packet for the guest into w->p; its buffer is offered again. */
+/* Copies the next packet for the guest to w->p, and offers its buffer again. Returns false if there
+ * is none. */
 static bool hear(struct world *w)
 {
 	uint16_t head;
@@ -150,7 +151,7 @@ static void expect(struct world *w, uint16_t op)
 static void expect_silence(struct world *w)
 {
 	if (hear(w))
-		fail_msg("packet with op %u", w->p.op);
+		fail_msg("unexpected packet with op %u", w->p.op);
 }
 
 static void offer_raw(struct world *w, const struct packet *p, const void *data, uint32_t data_len)
@@ -368,7 +369,7 @@ static void test_packet_without_a_connection_is_reset(void **state)
 	struct world *w = *state;
 	struct peer none = {.host_port = 1234, .guest_port = 99, .alloc = 1000};
 
-	say(w, &none, REQUEST, 0, NULL, 0); /* the guest opens nothing */
+	say(w, &none, REQUEST, 0, NULL, 0); /* a guest cannot open connections */
 	expect(w, RST);
 	assert_int_equal(w->p.src_port, 1234);
 	assert_int_equal(w->p.dst_port, 99);
@@ -431,7 +432,7 @@ static void test_packet_with_a_wrong_length_is_a_fault(void **state)
 
 		send_raw(w, &p, "x", 1);
 		assert_int_equal(drv_read(&w->v, DRV_STATUS), 15 | DRV_NEEDS_RESET);
-		expect_host_eof(&c); /* nothing more can come */
+		expect_host_eof(&c); /* the connection was closed */
 		close(c.host);
 		w->v.next_free = 4096 + 65536;
 		start_driver(w);
@@ -469,13 +470,13 @@ static void test_data_to_the_guest_stays_within_its_credit(void **state)
 		got += w->p.len;
 	assert_int_equal(got, 10000);
 	assert_int_equal(w->p.op, CREDIT_REQUEST);
-	expect_silence(w); /* asked once */
+	expect_silence(w); /* it asks only once */
 	c.fwd = 6000;
 	say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
 	for (got = 0; hear(w) && w->p.op == RW;)
 		got += w->p.len;
 	assert_int_equal(got, 6000);
-	/* The guest lies: it claims to have read more than was sent, and a smaller buffer. The
+	/* The guest lies: it claims to have read more than was sent, and then a smaller buffer. The
 	 * device sends no more than these numbers allow. */
 	c.fwd = 17000;
 	say(w, &c, CREDIT_UPDATE, 0, NULL, 0);
@@ -489,7 +490,7 @@ static void test_data_to_the_guest_stays_within_its_credit(void **state)
 	expect(w, CREDIT_REQUEST);
 	expect_silence(w);
 	close(c.host);
-	drv_run(&w->v); /* a hang-up that cannot be passed on yet does not keep the loop busy */
+	drv_run(&w->v); /* drv_run aborts if the pending hang-up keeps the loop busy */
 }
 
 /* Sends as much as the credit from the device allows; returns the number of bytes. */
@@ -521,7 +522,7 @@ static void test_host_that_does_not_read_applies_back_pressure(void **state)
 	ssize_t n;
 
 	assert_true(sent >= CREDIT &&
-		    sent < 4 << 20); /* the buffers of the socket and of the device */
+		    sent < 4 << 20); /* all in the buffers of the socket and the device */
 	say(w, &quick, RW, 0, "me too", 6);
 	expect_host_hears(&quick, "me too");
 	expect_silence(w);
@@ -562,7 +563,7 @@ static void test_slow_host_gets_every_byte_in_order(void **state)
 		ssize_t n = recv(c.host, part, sizeof(part), 0);
 		for (ssize_t i = 0; i < n; i++, got++)
 			if (part[i] != (uint8_t)(got * 2654435761u >> 24))
-				fail_msg("byte %u", got);
+				fail_msg("byte %u is wrong", got);
 		while (hear(w)) {
 			assert_int_equal(w->p.op, CREDIT_UPDATE);
 			room = w->p.fwd_cnt + w->p.buf_alloc;
@@ -578,7 +579,8 @@ static void test_guest_that_exceeds_its_credit_is_reset(void **state)
 	static uint8_t zeros[65536];
 
 	send_all_credit(w, &c);
-	/* The socket may have taken some of the data meanwhile, but less than a whole buffer. */
+	/* The socket may have taken some of the data by now, so up to 33 more packets are
+	 * needed. */
 	for (int i = 0; i < 33 && !hear(w); i++)
 		say(w, &c, RW, 0, zeros, 4096);
 	assert_int_equal(w->p.op, RST);
@@ -608,7 +610,7 @@ static void test_host_can_close_one_direction(void **state)
 	shutdown(c.host, SHUT_WR);
 	expect(w, RW);
 	expect(w, SHUTDOWN);
-	assert_int_equal(w->p.flags, 2); /* the host sends no more */
+	assert_int_equal(w->p.flags, 2); /* the host will send no more */
 	say(w, &c, RW, 0, "answer", 6);
 	expect_host_hears(&c, "answer");
 	say(w, &c, SHUTDOWN, 3, NULL, 0);
@@ -630,7 +632,7 @@ static void test_guest_can_close_one_direction(void **state)
 	host_says(&c, "answer");
 	expect(w, RW);
 	assert_memory_equal(w->p.data, "answer", 6);
-	say(w, &c, RW, 0, "x", 1); /* after its own end */
+	say(w, &c, RW, 0, "x", 1); /* after the guest's own end of data */
 	expect(w, RST);
 	close(c.host);
 }
@@ -661,7 +663,7 @@ static void test_end_is_delivered_after_all_data(void **state)
 
 	say(w, &c, SHUTDOWN, 3, NULL, 0);
 	expect(w, RST);
-	assert_int_equal(vio_vsock_connections(w->v.dev), 1); /* still flushing */
+	assert_int_equal(vio_vsock_connections(w->v.dev), 1); /* the host has yet to read it all */
 	while (true) {
 		ssize_t n = recv(c.host, sink, sizeof(sink), 0);
 
@@ -787,8 +789,8 @@ static void test_number_of_pending_resets_is_limited(void **state)
 	struct peer c = connected(w, 5);
 	unsigned resets = 0;
 
-	/* Without receive buffers, no answer can be sent, and the device keeps only a limited
-	 * number. */
+	/* Without receive buffers no answer can be sent, and the device keeps only a limited number
+	 * of answers. */
 	drv_start(&w->v, DRV_F_EVENT_IDX, 256);
 	expect_host_eof(&c);
 	close(c.host);
@@ -807,7 +809,7 @@ static void test_number_of_pending_resets_is_limited(void **state)
 	close(c.host);
 }
 
-/* Quiesces, saves and resumes the device, as a fork does. */
+/* Saves and resumes the quiesced device, as a fork does. */
 static void take_image(struct world *w)
 {
 	static uint8_t buf[8192];
@@ -820,8 +822,8 @@ static void take_image(struct world *w)
 }
 
 /*
- * Sends `total` bytes each way; the guest reads them as they come. With forks, snapshots are taken
- * over and over, each while bytes arrive from both sides of the quiesced device.
+ * Sends `total` bytes each way. If `forks`, takes a snapshot in each round: the device is quiesced
+ * while bytes arrive from both sides.
  */
 static void stream(struct world *w, uint64_t total, bool forks)
 {
@@ -837,7 +839,7 @@ static void stream(struct world *w, uint64_t total, bool forks)
 
 			for (size_t i = 0; i < n; i += 8)
 				memcpy(chunk + i, &(uint64_t){sent + i}, 8);
-			if (sent % 4096) /* the rest of a part that did not fit */
+			if (sent % 4096) /* the rest of a chunk that was sent in part */
 				n = 4096 - sent % 4096;
 			ssize_t did = send(c.host, chunk, n & ~7ull, MSG_NOSIGNAL);
 			if (did <= 0)
@@ -851,7 +853,7 @@ static void stream(struct world *w, uint64_t total, bool forks)
 			say(w, &c, RW, 0, chunk, 4096);
 			said += 4096;
 			if (w->v.dev->quiesced)
-				break; /* the device takes its one buffer when it continues */
+				break; /* its only buffer is in use until the device continues */
 		}
 		if (forks)
 			take_image(w);
@@ -860,7 +862,8 @@ static void stream(struct world *w, uint64_t total, bool forks)
 			room = said - (uint32_t)((uint32_t)said - w->p.fwd_cnt) + w->p.buf_alloc;
 			for (size_t i = 0; i + 8 <= w->p.len; i += 8)
 				if (memcmp(w->p.data + i, &(uint64_t){to_guest + i}, 8))
-					fail_msg("byte %llu", (unsigned long long)(to_guest + i));
+					fail_msg("bytes at %llu to the guest are wrong",
+						 (unsigned long long)(to_guest + i));
 			to_guest += w->p.len;
 			if (to_guest - c.fwd >= 65536 || to_guest == total) {
 				c.fwd = (uint32_t)to_guest;
@@ -873,7 +876,8 @@ static void stream(struct world *w, uint64_t total, bool forks)
 				uint64_t at = from_guest + (uint64_t)i;
 
 				if (got[i] != (uint8_t)((at & ~7ull) >> (8 * (at % 8))))
-					fail_msg("byte %llu", (unsigned long long)at);
+					fail_msg("byte %llu from the guest is wrong",
+						 (unsigned long long)at);
 			}
 			from_guest += (uint64_t)n;
 			drv_run(&w->v);
@@ -982,7 +986,7 @@ static void test_restored_guest_drops_old_connections_before_it_gets_new_ones(vo
 	c.host_port = w->p.src_port;
 	say(w, &c, RESPONSE, 0, NULL, 0);
 	assert_int_equal(w->result, 0);
-	say(w, &old, RW, 0, "old", 3); /* had the guest not dropped it, it hears now */
+	say(w, &old, RW, 0, "old", 3); /* the restored device does not know it */
 	expect(w, RST);
 
 	vio_mmio_continue(parent->v.mmio); /* the parent continues unaffected */
@@ -1018,8 +1022,8 @@ static void send_credit(struct world *w, const struct peer *c)
 	offer_raw(w, &p, NULL, 0);
 }
 
-/* There is one interrupt for a quarter of the queue. The rest is returned after a while, or before
- * the device is saved. */
+/* Used buffers are returned, with one interrupt, when they are a quarter of the queue, after a
+ * while, or before the device is saved. */
 static void test_used_buffers_are_returned_in_batches(void **state)
 {
 	struct world *w = *state;
@@ -1054,7 +1058,7 @@ static void test_used_buffers_are_returned_in_batches(void **state)
 	close(c.host);
 }
 
-/* Used buffers with payload hold memory of the guest: only few bytes of it are held back. */
+/* Used buffers with payload occupy memory of the guest, so only a few bytes are held back. */
 static void test_large_buffers_are_returned_sooner(void **state)
 {
 	static uint8_t data[60000];
@@ -1103,7 +1107,7 @@ static void test_restore_refuses_invalid_fields(void **state)
 	assert_true(vio_mmio_drain(w->v.mmio));
 	vio_mmio_save(w->v.mmio, &out);
 	make_device(other);
-	memset(buf + out.pos - 4, 0xff, 4); /* the serial number */
+	memset(buf + out.pos - 4, 0xff, 4); /* serial number of the next host port */
 	struct wire in = wire_from(buf, out.pos);
 	assert_true(vio_mmio_restore(other->v.mmio, &in, &e) < 0);
 	assert_non_null(strstr(e.text, "out of range"));
