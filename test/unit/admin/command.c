@@ -65,7 +65,7 @@ static void was_audited(struct world *w, const char *format, const char *id)
 	assert_non_null(strstr(w->audited, line));
 }
 
-/* Words are separated by | */
+/* Runs a command whose words are separated by |. */
 static enum command_status run(struct world *w, const char *words)
 {
 	const struct command_env env = {
@@ -95,7 +95,7 @@ static void says(struct world *w, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", w->said, words);
 }
 
-/* Copies the word after `before` in the last answer. */
+/* Copies the word that follows `before` in the last answer. */
 static void take(struct world *w, const char *before, char out[static 64])
 {
 	const char *at = strstr(w->said, before);
@@ -149,7 +149,7 @@ static void key_is_created_rotated_and_revoked(void **state)
 	was_audited(w, "\"key\":\"%s\"", id);
 	assert_int_equal(w->wait, COMMAND_SYNC);
 	assert_int_equal(run(w, words), COMMAND_DONE);
-	assert_int_equal(w->wait, COMMAND_SYNC); /* the first answer may have been a failure */
+	assert_int_equal(w->wait, COMMAND_SYNC); /* the first sync may have failed */
 	assert_string_equal(w->audited, "");
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "revoked");
@@ -204,7 +204,7 @@ static unsigned count_lines(const char *text)
 	return n;
 }
 
-/* Each part has at most COMMAND_LINES lines. */
+/* Each part of the answer has at most COMMAND_LINES lines. */
 static void many_keys_are_listed_in_parts(void **state)
 {
 	struct world *w = *state;
@@ -244,7 +244,7 @@ static void errors_name_the_mistake(void **state)
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		if (run(w, wrong[i].words) != wrong[i].status)
-			fail_msg("%s: another status; it said: %s", wrong[i].words, w->said);
+			fail_msg("%s: unexpected status; it said: %s", wrong[i].words, w->said);
 		assert_int_equal(w->wait, COMMAND_AT_ONCE);
 		says(w, wrong[i].says);
 		if (wrong[i].status == COMMAND_USAGE)

@@ -26,13 +26,13 @@ struct world {
 	struct admin *admin;
 	struct sockaddr_un at;
 	struct loop_timer turn;
-	/* of the answer that waits for the disk */
+	/* callback for the command that waits for the disk */
 	core_done_fn *synced;
 	void *synced_arg;
-	/* of the answer that waits for a copy */
+	/* callback for the command that waits for a copy */
 	core_backup_fn *copied;
 	void *copied_arg;
-	/* of the answer that waits for a report */
+	/* callback for the command that waits for a report */
 	core_inspect_fn *inspected;
 	void *inspected_arg;
 	char inspected_name[64];
@@ -59,7 +59,7 @@ static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *
 	return (struct core_call *)w;
 }
 
-/* Answers on the loop's next turn. */
+/* Reports on sandbox sbx_1, in the loop's next turn; other names are unknown. */
 static void send_report(void *arg)
 {
 	struct world *w = arg;
@@ -322,15 +322,15 @@ static void invalid_requests_are_answered(void **state)
 	assert_non_null(strstr(ask(w, large, COMMAND_BYTES_MAX + 1, &status), "not 4097"));
 	ask(w, "nothing", 8, &status);
 	assert_int_equal(status, COMMAND_USAGE);
-	/* After a request that is much too long, whatever its answer, the next one is served. */
+	/* Whatever the answer to a request that is much too long, the next request is served. */
 	memset(large, 'x', sizeof(large));
 	ask(w, large, sizeof(large), &status);
 	ask(w, "key\0list", 9, &status);
 	assert_int_equal(status, COMMAND_DONE);
 }
 
-/* More clients than are served at a time, all of them silent; when some leave, the rest
- * are served. */
+/* Connects more clients than are served at a time, all silent. When some leave, the rest are
+ * served. */
 static void excess_clients_wait(void **state)
 {
 	struct world *w = *state;
@@ -359,7 +359,7 @@ static void stop_ends_connected_clients(void **state)
 
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(send(client(w), "ke", 2, MSG_NOSIGNAL), 2);
-	ask(w, "key\0list", 9, &status); /* the others were accepted before */
+	ask(w, "key\0list", 9, &status); /* the other clients were accepted before this one */
 	assert_int_equal(status, COMMAND_DONE);
 }
 

@@ -41,7 +41,7 @@ static void ask_file(const struct agent_file_request *r, struct file_request *ou
 	struct frame f = one(bytes, len);
 	assert_int_equal(f.type, r->type);
 	if (file_request_parse(&f, out, &e) < 0)
-		fail_msg("type %d: %s", r->type, e.text);
+		fail_msg("request of type %d: %s", r->type, e.text);
 	free(bytes);
 }
 
@@ -108,7 +108,7 @@ static void ask_pty(const struct agent_pty_request *a, struct pty_request *out)
 	assert_int_equal(agent_pty_bytes(a, &bytes, &len), 0);
 	struct frame f = one(bytes, len);
 	if (pty_request_parse(&f, out, &e) < 0)
-		fail_msg("type %d: %s", a->type, e.text);
+		fail_msg("request of type %d: %s", a->type, e.text);
 	assert_int_equal(out->type, a->type);
 	assert_string_equal(out->id, PTY);
 	if (a->type == AGENT_PTY_INPUT)

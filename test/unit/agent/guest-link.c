@@ -27,7 +27,7 @@ static struct {
 	uint32_t limit_ms, stalled_ms;
 	bool cancelled;
 	int guest;	/* the guest's end */
-	char heard[16]; /* the callbacks, in order */
+	char heard[16]; /* one letter per callback, in order */
 	size_t n;
 	size_t until;  /* the loop stops after this many callbacks */
 	char frees_at; /* the callback that closes and frees the link */
@@ -148,7 +148,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* Runs the loop until the callbacks are `heard`. */
+/* Runs the loop until as many callbacks came as `heard` has letters; they must be these. */
 static void expect(const char *heard)
 {
 	t.until = strlen(heard);
@@ -314,7 +314,7 @@ static void connection_moves_to_another_link(void **state)
 	connect_link();
 	guest_link_take(&from, guest_link_release(t.link));
 	assert_null(t.link->agent);
-	guest_link_close(t.link); /* the connection is no longer its own */
+	guest_link_close(t.link); /* the link no longer owns the connection */
 	guest_says_done();
 	expect("rf");
 	guest_link_close(&from);

@@ -12,12 +12,12 @@
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 
-#define TURN_MOST 1000 /* maximum of events before others have their turn */
+#define TURN_MOST 1000 /* maximum of events before other users of the loop have their turn */
 
 struct reader {
 	struct loop *loop;
 	struct agent *agent;
-	struct loop_timer other; /* another user of the loop, which wants one turn each turn */
+	struct loop_timer other; /* another user of the loop, due once in each turn */
 	unsigned turns, in_turn, most;
 	size_t bytes, frames;
 	bool pauses, ended;
@@ -72,7 +72,7 @@ static size_t put_frame(uint8_t *to, const uint8_t *payload, uint32_t len)
 	return w.pos;
 }
 
-/* Reads what a guest sends that hangs up after `bytes`. */
+/* Reads the frames of a guest that sends `bytes` and then hangs up. */
 static struct reader read_all(const uint8_t *bytes, size_t len, bool pauses)
 {
 	struct reader r = {.other = {.fn = other}, .pauses = pauses};
@@ -95,7 +95,7 @@ static struct reader read_all(const uint8_t *bytes, size_t len, bool pauses)
 	return r;
 }
 
-/* Each line is an event: the 21845 lines of one frame must not be handled in one turn. */
+/* Each line is an event: the 21845 lines of this frame must not be handled in one turn. */
 static void lines_leave_others_a_turn(void **state)
 {
 	static uint8_t payload[AGENT_PAYLOAD_MAX - 1], bytes[AGENT_HEADER_SIZE + sizeof(payload)];

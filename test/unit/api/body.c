@@ -74,7 +74,7 @@ static void serve(struct request *request, const void *values)
 	n_served++;
 }
 
-/* The bytes are freed when this returns, as they are when a request ends. */
+/* Passes the body to body_read, and frees its bytes at once, as the end of a request does. */
 static void read_body(const char *body)
 {
 	const struct values initial = {.n = 7};
@@ -188,7 +188,7 @@ static void too_many_large_bodies_are_refused(void **state)
 	char large[101] = "";
 
 	memset(large, ' ', sizeof(large) - 1);
-	read_body(large); /* over the limit, but the only one */
+	read_body(large); /* over the limit, but accepted: no other body is waiting */
 	assert_int_equal(n_jobs, 1);
 	read_body("{\"n\": 3}  ");
 	assert_int_equal(n_jobs, 1);

@@ -36,7 +36,7 @@ static enum idem_found begin(struct idem *t, const char *tenant, const char *key
 	return idem_begin(t, tenant, key, strlen(key), one, now_ms, e);
 }
 
-/* Makes a request with that key, answered with `len` bytes. */
+/* Makes a request with this key, which is answered with `len` bytes. */
 static void answer(struct idem *t, const char *tenant, const char *key, size_t len, uint64_t now_ms)
 {
 	char *body = calloc(1, len + 1);
@@ -121,7 +121,7 @@ static void request_in_flight_does_not_expire(void **state)
 	assert_true(remembers(t, "a", "k", 9ull * IDEM_KEPT_MS));
 }
 
-/* A tenant's oldest answers are evicted, and nobody else's. */
+/* Only the oldest answers of the same tenant are evicted. */
 static void answers_of_a_tenant_are_limited(void **state)
 {
 	struct idem *t = *state;

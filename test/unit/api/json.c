@@ -58,7 +58,7 @@ static void refused(const char *text, const char *sentence)
 	struct err e = {0};
 
 	if (read_text(text, &b, &e) == 0)
-		fail_msg("%s was taken", text);
+		fail_msg("%s was accepted", text);
 	assert_string_equal(e.text, sentence);
 	assert_null(b.name.p);
 	assert_null(b.env);

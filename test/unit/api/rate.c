@@ -80,7 +80,7 @@ static void lowest_and_highest_rate_work(void **state)
 	assert_int_equal(taken(r, 2, 100, 0), RATE_BURST_S);
 }
 
-/* Active clients mostly keep their bucket while many strangers pass by. */
+/* Most active clients keep their bucket while very many others make one request each. */
 static void full_table_replaces_the_fullest_bucket(void **state)
 {
 	struct rate *r = *state;

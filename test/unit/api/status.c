@@ -17,15 +17,15 @@ static void each_failure_has_a_status_and_a_name(void **state)
 	}
 }
 
-/* Clients see nothing else of a code, so the second one would be superfluous. */
+/* Clients see only a code's status and name, so a second code with the same two is superfluous. */
 static void no_two_failures_have_the_same_status_and_name(void **state)
 {
 	for (enum failure_code a = FAIL_NONE + 1; a < FAILURE_CODES; a++)
 		for (enum failure_code b = a + 1; b < FAILURE_CODES; b++)
 			if (failure_status(a) == failure_status(b) &&
 			    !strcmp(failure_code_name(a), failure_code_name(b)))
-				fail_msg("two codes are %d %s", failure_status(a),
-					 failure_code_name(a));
+				fail_msg("two codes have the status %d and the name %s",
+					 failure_status(a), failure_code_name(a));
 }
 
 static void expect(enum failure_code code, int status, const char *name)

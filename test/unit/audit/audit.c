@@ -116,7 +116,7 @@ struct tally {
 	uint64_t first, last, lost;
 };
 
-/* Numbers must grow by one. */
+/* Counts the lines, whose numbers must grow by one. */
 static struct tally count(struct world *w)
 {
 	scoped_free char *text = read_all(w);
@@ -273,7 +273,7 @@ static void full_disk_leaves_a_counted_gap(void **state)
 
 	add(w, "before");
 	until(w, nothing_waits);
-	limit_files(1000); /* in the middle of a line */
+	limit_files(1000); /* the limit is in the middle of a line */
 	for (int i = 0; i < 20000; i++)
 		add(w, "one that may be lost");
 	until(w, has_failed);
@@ -310,7 +310,7 @@ static void service_survives_a_full_disk(void **state)
 	assert_true(t.bad <= 1); /* the torn line */
 }
 
-/* State after a kill: lines in the ring, of which none, some or all are also in the file. */
+/* Simulates a kill: the ring has lines, and the first `bytes` of them are also in the file. */
 static void killed_after(struct world *w, off_t bytes)
 {
 	char path[128];
@@ -329,7 +329,8 @@ static void killed_after(struct world *w, off_t bytes)
 	until(w, has_failed);
 	audit_stop(killed);
 	loop_free(w->loop);
-	/* The ring is left by a child process; the test writes the file itself. */
+	/* No line could be written, so all are still in the ring; the test writes the file
+	 * itself. */
 	limit_files(RLIM_INFINITY);
 	char *ring = mmap(NULL, AUDIT_RING_BYTES, PROT_READ, MAP_SHARED, w->ring, 0);
 	FILE *f = fopen(path, "w");

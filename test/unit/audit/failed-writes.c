@@ -56,7 +56,8 @@ static void break_write(unsigned n, int error)
 		writes_are_short(dir, n);
 }
 
-/* Checks that numbers grow by one, from 1 in the oldest file. Returns the number of files. */
+/* Checks that the lines' numbers grow by one, from 1 in the oldest file. Returns the number of
+ * files. */
 static unsigned expect_lines(unsigned lines, unsigned torn)
 {
 	char path[128], text[4096], *end;
@@ -166,7 +167,8 @@ static void stop(struct service *s)
 	audit_free(s->audit);
 }
 
-/* Runs three instances in turn; a write of the second one fails. */
+/* Runs three instances in turn; the `n`th write of the second one fails. Returns false when it has
+ * fewer writes. */
 static bool log_lines(unsigned n, int error)
 {
 	const struct audit_event event = {.name = "sandbox.died", .at_ms = 1795298467007};

@@ -58,7 +58,7 @@ static void invalid_ranges_are_refused(void **state)
 		struct range r;
 
 		if (range_parse(&r, bad[i]))
-			fail_msg("\"%s\" was taken", bad[i]);
+			fail_msg("\"%s\" was accepted", bad[i]);
 	}
 }
 

@@ -68,7 +68,7 @@ static void test_burst_ends_at_a_high_rate(void **state)
 	struct bucket b = {.per_s = 3000000000u};
 	uint64_t used = 0;
 
-	bucket_use(&b, 3000000000u - 3000, 1); /* leaves 1000 ns, and 1 takes a third of one */
+	bucket_use(&b, 3000000000u - 3000, 1); /* leaves 1000 ns; 1 use takes 1/3 ns */
 	while (!bucket_wait_ns(&b, 1) && used <= 3000) {
 		bucket_use(&b, 1, 1);
 		used++;

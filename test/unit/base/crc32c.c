@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-/* The check value of CRC-32C, and RFC 3720 B.4: 32 bytes of zeros. */
+/* Compares with the check value of CRC-32C, and with RFC 3720 B.4 for 32 bytes of zeros. */
 static void test_published_values_are_computed(void **state)
 {
 	static const uint8_t zeros[32];

@@ -20,7 +20,7 @@ static const char *rendered(const char *text)
 static void test_control_characters_are_replaced(void **state)
 {
 	assert_string_equal(rendered("a\nb\x1b[2J\x7f"), "a?b?[2J?\n");
-	/* U+009B, which stands for ESC [, and its last byte alone. */
+	/* U+009B, which has the same effect as ESC [, and the last byte of its encoding alone. */
 	assert_string_equal(rendered("a\xc2\x9b"
 				     "2J \x9b"),
 			    "a\xc2?2J ?\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ids fill their text, and are unique. */
+/* Ids fill the array that they are written to, and are unique. */
 #include "base/random.h"
 
 #include <setjmp.h>

@@ -333,7 +333,7 @@ static void unknown_variables_are_ignored(void **state)
 	struct config c;
 	struct err e;
 
-	setenv("RAMET_HOST", "http://127.0.0.1:7070", 1); /* the SDK's */
+	setenv("RAMET_HOST", "http://127.0.0.1:7070", 1); /* a setting of the SDK */
 	assert_int_equal(load(&c, NULL, &e), 0);
 	unsetenv("RAMET_HOST");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The code sent on a connection: its last byte stays in the socket while the call runs, without
- * effect. */
+/* Connections: while a call runs, the last byte of its code stays unread in the socket, and the
+ * loop must ignore it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -34,7 +34,7 @@ static int parse(uint8_t type)
 	return file_request_parse(&f, &out, &e);
 }
 
-/* Checks that exactly these bytes are a request: any other length is refused. */
+/* Checks that the bytes in `w` are a valid request, and that every other length is refused. */
 static void parses_exactly(uint8_t type)
 {
 	size_t len = w.pos;

@@ -21,7 +21,7 @@
 #define CHUNK 1000
 
 static struct {
-	jmp_buf ended; /* returns as the worker's process ends */
+	jmp_buf ended; /* the jump replaces the end of the worker's process */
 	int errnum;
 	char text[256];
 	uint64_t left;
@@ -59,7 +59,7 @@ void worker_io_fail(int errnum, const char *format, ...)
 	longjmp(peer.ended, 1);
 }
 
-/* Returns the errno that is reported to the host; 0: success. */
+/* Runs a worker. Returns the errno that it reports to the host; 0 means success. */
 static int work(void (*volatile run)(const struct file_work *w), struct staged_file *staged,
 		const struct file_request *r)
 {
@@ -111,7 +111,7 @@ static void expect_file(const char *text, size_t len)
 		entries++;
 	if (d)
 		closedir(d);
-	assert_int_equal(entries, d ? 2 + (len > 0) : 0); /* with . and .. */
+	assert_int_equal(entries, d ? 2 + (len > 0) : 0); /* including . and .. */
 }
 
 static void fail_write(unsigned n, int error)
@@ -136,8 +136,8 @@ static bool end_attempt(int error, int result, struct staged_file *staged)
 
 static const struct file_request put_request = {.type = AGENT_PUT, .size = 3 * CHUNK, .mode = 0640};
 
-/* Fails one more write per attempt until a put succeeds. Returns the number of writes that must
- * succeed. */
+/* Fails the first write of a put, then the second of another, and so on, until a put succeeds.
+ * Returns the number of puts that failed. */
 static unsigned put_until_success(int error, const char *old, size_t old_len)
 {
 	struct file_request r = put_request;

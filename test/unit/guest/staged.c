@@ -149,7 +149,7 @@ static void test_drop_all_includes_uploads_in_use(void **state)
 	staged_drop_all();
 	assert_int_equal(upload_count, 0);
 	assert_int_equal(sweeps, 2);
-	d->file->state = STAGED_OVER; /* as the sweep leaves it */
+	d->file->state = STAGED_OVER; /* the sweep sets this state */
 	staged_unuse(d);
 	assert_int_equal(sweeps, 2);
 }

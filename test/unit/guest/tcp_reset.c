@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs in a new network namespace, whose eth0 leads nowhere. */
+/* Runs in a new network namespace, where nobody answers packets sent through eth0. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

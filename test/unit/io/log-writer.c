@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The log's thread: whoever logs never waits for whoever reads. */
+/* The thread that writes the log: a caller that logs never waits for the reader of the log. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "orchestrator/io/log-writer.h"
 
-static int log_pipe[2]; /* takes the log of this process, which has only one */
+static int log_pipe[2]; /* receives the log of this process */
 
 static int start(void **state)
 {
@@ -36,7 +36,7 @@ static FILE *open_reader(void)
 	return f;
 }
 
-/* Runs in a child process, which aborts immediately after it logged. */
+/* Logs in a child process, which aborts immediately afterwards. */
 static void lines_before_an_abort_are_written(void **state)
 {
 	const struct rlimit no_core = {0, 0};
@@ -75,7 +75,7 @@ static void hanging_reader_does_not_block_logging(void **state)
 		log_error("%d %80s", i, "x");
 	assert_in_range(log_writer_dropped(), 1, lines - 1);
 	FILE *f = open_reader();
-	/* Each line is whole and in order, or counted where it is missing. */
+	/* Each line is complete and in order; missing lines are counted in their place. */
 	while (next < lines && fgets(line, sizeof(line), f)) {
 		assert_int_equal(sscanf(strstr(line, ": ") + 2, "%d", &number), 1);
 		if (strstr(line, "lines of the log are missing here"))

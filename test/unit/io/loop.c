@@ -19,7 +19,7 @@
 #include "orchestrator/io/loop-internal.h"
 #include "orchestrator/io/uring.h"
 
-/* Numbers of calls that the simulated kernel will refuse. */
+/* How many of the next calls the simulated kernel refuses. */
 static struct {
 	unsigned submissions;
 	unsigned cancels; /* with -EACCES */
@@ -135,7 +135,7 @@ static void recv_on_nonblocking_socket_waits(void **state)
 	fcntl(f->pair[0], F_SETFL, O_NONBLOCK);
 	f->wanted = 2;
 	assert_non_null(loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f));
-	/* The loop sends it, so that the receive finds nothing first. */
+	/* The loop sends the data, so that there is none when the receive begins. */
 	struct loop_op *op = loop_send(f->loop, f->pair[1], "hello", 5, on_call, f);
 	assert_non_null(op);
 	assert_int_equal(loop_run(f->loop), 0);
@@ -652,10 +652,10 @@ static void flood_does_not_delay_timers(void **state)
 	assert_int_equal(write(f->pair[1], "x", 1), 1);
 	loop_recv(f->loop, f->pair[0], fl.buf, sizeof(fl.buf), on_flood, &fl);
 	loop_timer_set(f->loop, &t, 5);
-	assert_int_equal(loop_run(f->loop), 0); /* returns, or the test's time limit expires */
+	assert_int_equal(loop_run(f->loop), 0); /* the timer stops the loop */
 	assert_true(fl.chunks > 0);
 	fl.f = NULL;
-	loop_free(f->loop); /* before the buffer in this stack frame ends */
+	loop_free(f->loop); /* before fl.buf goes out of scope */
 	struct err e;
 	assert_int_equal(loop_new(&f->loop, &e), 0);
 }
@@ -679,7 +679,7 @@ static void count_done(void *arg)
 	on_call(arg, 0);
 }
 
-/* Both threads of a pool block. Only jobs queued behind them wait; other pools continue. */
+/* Blocks both threads of a pool. Only jobs queued behind them wait; other pools continue. */
 static void blocked_pool_does_not_delay_others(void **state)
 {
 	struct fixture *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each case runs in a confined child process, with settings whose folders are under /tmp. */
+/* Runs each case in a confined child process, with all folders of the settings under /tmp. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -167,7 +167,7 @@ static bool binds(uint16_t port)
 	return bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
 }
 
-/* Returns a port that nothing uses, such as a service on this machine. */
+/* Returns a port that no program on this machine uses. */
 static uint16_t free_port(void)
 {
 	scoped_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

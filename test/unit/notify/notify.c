@@ -184,7 +184,7 @@ static void lines_are_read_as_they_are_written(void **state)
 	assert_int_equal(read_lines(&t), 0);
 	append(w, "{\"n\":11,", 8); /* half a line */
 	assert_int_equal(read_lines(&t), 0);
-	append(w, "\n", 1); /* a torn line of a killed service */
+	append(w, "\n", 1); /* ends the line that a killed service left torn */
 	write_lines(w, 11, 12);
 	assert_int_equal(read_lines(&t), 2);
 	assert_int_equal(t.gone, 0);
@@ -216,7 +216,7 @@ static void rotated_files_are_read_to_their_end(void **state)
 	write_lines(w, 61, 1000);
 	assert_int_equal(read_lines(&at_once) + at_once.gone, 940);
 	assert_int_equal(read_lines(&later) + later.gone, 940);
-	/* Removed lines are counted. */
+	/* Lines in removed files are counted. */
 	unsigned rest = read_lines(&late);
 	assert_in_range(rest, 50, 110);
 	assert_int_equal(rest + late.gone, 1000);
@@ -236,7 +236,7 @@ static void empty_file_after_full_ones_is_waited_for(void **state)
 	assert_int_equal(read_lines(&t), 5);
 	assert_int_equal(renameat(w->fd, AUDIT_FILE, w->fd, AUDIT_FILE ".1"), 0);
 	assert_int_equal(read_lines(&t), 0); /* the current file is missing */
-	write_lines(w, 6, 6);		     /* still to the old file */
+	write_lines(w, 6, 6);		     /* to the renamed file */
 	assert_int_equal(read_lines(&t), 1);
 	audit_files_close(&w->journal);
 	close(openat(w->fd, AUDIT_FILE, O_WRONLY | O_CREAT, 0600));

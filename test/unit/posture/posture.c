@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sample trees of sysfs, and the warnings for each. */
+/* Checks the warnings for sample trees of sysfs. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

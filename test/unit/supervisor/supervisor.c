@@ -76,7 +76,7 @@ static int end_of(struct run *r)
 	char byte;
 
 	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
-	assert_int_equal(read(r->reports, &byte, 1), 0); /* no warden is left either */
+	assert_int_equal(read(r->reports, &byte, 1), 0); /* no warden is left */
 	close(r->reports);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
@@ -131,7 +131,7 @@ static void warden_ends_with_the_supervisor(void **state)
 	assert_int_equal(end_of(&r), -SIGKILL);
 }
 
-/* The upgrade executes this program, whose main accepts the settings. */
+/* The upgrade executes this test program, whose main accepts the settings. */
 static void upgrade_keeps_the_process(void **state)
 {
 	struct run r = start();
@@ -154,7 +154,7 @@ static void wrong_settings_prevent_an_upgrade(void **state)
 	args[1] = right;
 	kill(r.pid, SIGHUP);
 	kill(r.pid, SIGTERM);
-	assert_int_equal(end_of(&r), 7); /* that of the first: no second one reported */
+	assert_int_equal(end_of(&r), 7); /* the first warden's status: there was no second */
 	assert_int_equal(kill(first, 0), -1);
 }
 

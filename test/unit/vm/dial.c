@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a failed connection is retried, depending on what the VM process does. The VM and its
+/* When a failed connection is retried, which depends on what the VM process does. The VM and its
  * progress are simulated; the loop is the real one. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static struct {
 	unsigned looks;	  /* checks of its progress */
 	unsigned tries;	  /* connects */
 	unsigned refused; /* how many connects fail before one succeeds */
-	unsigned dry;	  /* attempts without descriptors */
+	unsigned dry;	  /* attempts for which descriptors are lacking */
 	bool over;
 	int fd;
 	char text[128];

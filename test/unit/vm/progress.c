@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Real processes replace VM processes: a child computes endlessly, and one test stops it. */
+/* A child process that computes endlessly takes the place of a VM process; one test stops it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +85,7 @@ static void work_for_over_an_hour_is_not_progress(void **state)
 	vmproc_progress_begin(&p, (uint32_t)*child);
 	while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 		usleep(10000);
-	p.began_ms -= 3600000; /* as if it had done a little every now and then */
+	p.began_ms -= 3600000; /* as if it had worked briefly now and then */
 	uint64_t before = p.last_ms;
 	while (p.last_ms == before)
 		assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));

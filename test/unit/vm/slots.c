@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which slot a VM gets. The test provides the VMs' other functions. */
+/* Which slot a VM gets. The test replaces the functions of vm/ that slots.c calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include "orchestrator/vm/slots.c"
 
-#define SLOTS 130 /* the last word of bits is not full */
+#define SLOTS 130 /* the last word of the bitmap is not full */
 
 static unsigned wanted, given; /* calls of the host's callbacks */
 

@@ -52,7 +52,7 @@ static void root_and_unknown_accounts_are_refused(void **state)
 	}
 }
 
-/* Compares one line of /proc/self/status, without its name. */
+/* Returns true if the line `name` of /proc/self/status has this value. Reports a difference. */
 static bool status_is(const char *name, const char *value)
 {
 	FILE *f = fopen("/proc/self/status", "re");

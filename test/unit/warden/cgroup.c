@@ -92,7 +92,7 @@ static void vm_name_has_one_spelling(void **state)
 		bool ours = cgroup_vm_name(names[i].name, &slot);
 
 		if (ours != (names[i].slot >= 0))
-			fail_msg("%s", names[i].name);
+			fail_msg("\"%s\" is %s", names[i].name, ours ? "accepted" : "refused");
 		if (ours)
 			assert_int_equal(slot, names[i].slot);
 	}

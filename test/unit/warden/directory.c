@@ -90,7 +90,7 @@ static void readers_get_access_by_group(void **state)
 	assert_is("d/log/file", 0, 64125, 0600);
 }
 
-/* A directory that others use must not be restricted (run_dir=/run). */
+/* A directory that other programs use (as with run_dir=/run) must not be restricted. */
 static void shared_directory_keeps_its_mode(void **state)
 {
 	struct err e;
@@ -155,7 +155,7 @@ int main(void)
 	};
 
 	if (geteuid() != 0) {
-		print_message("needs root\n");
+		print_message("skipped: needs root\n");
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inputs of the rules: the name server, the addresses of a slot, and that each setting appears in
- * the text. test/warden/net.c tests the effect of the rules with packets. */
+/* What the rules are made from: the name server, the addresses of a slot, and the settings, each of
+ * which must appear in the text. test/warden/net.c tests the effect of the rules with packets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static void name_server_is_found(void **state)
 		bool loopback, found = net_find_dns(cases[i].text, out, &loopback);
 
 		if (found != (cases[i].found && cases[i].found[0]))
-			fail_msg("case %zu: %s", i, found ? out : "nothing");
+			fail_msg("case %zu: found %s", i, found ? out : "no name server");
 		if (found)
 			assert_string_equal(out, cases[i].found);
 		assert_int_equal(loopback, cases[i].loopback);
@@ -101,13 +101,14 @@ static void allowed_ranges_are_open_in_the_host_rules(void **state)
 	assert_true(strstr(text, "10.1.0.0/16") < strstr(text, "169.254.0.0/16"));
 }
 
-/* Azure's address, which is in none of the closed ranges, and the ranges of the others. */
+/* Azure's credential server has an address outside the closed ranges; those of other clouds are in
+ * them. */
 static void credential_servers_are_closed(void **state)
 {
 	static const char *const closed[] = {"168.63.129.16", "169.254.0.0/16", "100.64.0.0/10",
 					     "192.0.0.0/24", "ip6 daddr != 2000::/3 jump refuse"};
 	const struct config c = config_with("");
-	/* If the address is the name server, it is open, but only for DNS. */
+	/* If Azure's address is also the name server, it is open, but only for DNS. */
 	const struct net_plan plan = {.config = &c, .dns = "168.63.129.16"};
 	scoped_free char *text = net_rules_host(&plan);
 
@@ -170,7 +171,7 @@ static void zero_means_no_limit(void **state)
 	assert_null(strstr(text, "dnat"));
 }
 
-/* A wrong address would become an entry in the kernel's shared neighbour table. */
+/* Packets from any other address would add entries to the kernel's shared neighbour table. */
 static void guest_has_one_address_of_each_kind(void **state)
 {
 	const struct config c = config_with("");

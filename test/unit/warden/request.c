@@ -35,7 +35,7 @@ static void valid_request_is_accepted(void **state)
 	assert_int_equal(seq, 7);
 	assert_memory_equal(&m, &out, sizeof(m));
 	m.type = WARDEN_RELEASE;
-	memset(&m.spawn, 0xff, sizeof(m.spawn)); /* means nothing for this type */
+	memset(&m.spawn, 0xff, sizeof(m.spawn)); /* ignored for this type */
 	assert_int_equal(request_check(&out, &seq, &m, sizeof(m), SLOTS, &e), 0);
 }
 
@@ -89,7 +89,7 @@ static void each_field_is_checked(void **state)
 		memcpy((char *)&m + cases[i].offset, &cases[i].value, cases[i].size);
 		int r = request_check(&out, &seq, &m, sizeof(m), SLOTS, &e);
 		if (r != -cases[i].error)
-			fail_msg("case %zu: %d, %s", i, r, e.text);
+			fail_msg("case %zu: returned %d, \"%s\"", i, r, e.text);
 		if (cases[i].says && !strstr(e.text, cases[i].says))
 			fail_msg("case %zu: \"%s\" does not say \"%s\"", i, e.text, cases[i].says);
 		assert_int_equal(seq, m.seq);
@@ -145,7 +145,7 @@ static void priority_and_oom_mark_are_checked(void **state)
 	}
 }
 
-/* A truncated packet reports its real length. */
+/* A packet that was truncated on receipt is passed with its original length. */
 static void wrong_length_is_refused(void **state)
 {
 	unsigned char packet[2 * sizeof(struct warden_msg)] = {0};

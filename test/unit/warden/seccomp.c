@@ -25,7 +25,8 @@
 #include "base/fd.h"
 #include "orchestrator/daemon/seccomp.h"
 
-/* Each function runs confined, in its own process, and returns if the call was allowed. */
+/* Each of these functions runs confined, in its own process, and returns only if its call is
+ * allowed. */
 
 static void *in_thread(void *arg)
 {
@@ -92,7 +93,7 @@ static void speak_sctp(void)
 
 static void send_packets(void)
 {
-	socket(AF_INET, SOCK_SEQPACKET, 0); /* SCTP, if the kernel has it */
+	socket(AF_INET, SOCK_SEQPACKET, 0); /* SCTP, if the kernel supports it */
 }
 
 static void ask_for_routes(void)
@@ -175,7 +176,7 @@ static void set_keyring(void)
 	syscall(SYS_keyctl, 0, 0);
 }
 
-/* The 32-bit entry has other system call numbers: 1 is exit there and 11 is execve. */
+/* Through the 32-bit entry, system calls have other numbers: 1 is exit and 11 is execve. */
 static void enter_as_32_bit(void)
 {
 	long r;
@@ -244,7 +245,7 @@ static void any_other_call_kills(void **state)
 		int status = run_confined(cases[i].what);
 
 		if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
-			fail_msg("%s: status %x", cases[i].name, status);
+			fail_msg("%s did not end by SIGSYS: wait status %x", cases[i].name, status);
 	}
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static char below[PATH_MAX];
-static int failure; /* 0: write half of the bytes */
+static int failure; /* errno; 0: writes half of the bytes */
 static atomic_uint left;
 static atomic_bool fired;
 

@@ -11,7 +11,7 @@
 /* Makes the n-th call (counted from 1) from now on that changes something below `dir`, on any
  * thread, fail with `error` and do nothing. */
 void writes_fail(const char *dir, unsigned n, int error);
-/* Makes the n-th call that writes bytes write only half of them. */
+/* Makes the n-th call from now on that writes bytes below `dir` write only half of them. */
 void writes_are_short(const char *dir, unsigned n);
 /* Stops the simulation; returns true when a call failed or was short. */
 bool writes_end(void);
