@@ -9,7 +9,7 @@
 
 /* Returns the descriptor of a new layer, or -errno with *e filled. For worker threads. */
 int disk_layer_new(const char *state_dir, struct err *e);
-/* Makes `n` layers on a worker: the descriptors of the job. */
+/* Starts a job that makes `n` layers on a worker: `done` finds their descriptors in job->fds. */
 struct disk_job *disk_layers_open(struct loop *loop, const char *state_dir, unsigned n,
 				  void (*done)(void *arg, struct disk_job *job), void *arg);
 

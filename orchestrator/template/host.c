@@ -24,7 +24,7 @@ static uint32_t host_ram_mib(void)
 	return min_u32(most, RAM_MAX_MIB) / RAM_STEP_MIB * RAM_STEP_MIB;
 }
 
-/* Counts the CPUs that this process, and so its VMs, may run on; others may be reserved. */
+/* Returns the number of CPUs that this process and its VMs may run on. Others may be reserved. */
 static uint32_t host_vcpus(void)
 {
 	cpu_set_t own;
@@ -41,9 +41,10 @@ struct size size_host(void)
 }
 
 /*
- * A VM's memory limit, in multiples of its RAM. It covers the RAM itself, plus either the template
- * image that it saves (once), or the layers of its forks: up to two hidden by newer ones, the one
- * being made, the one that several are merged into, and those that only its children still use.
+ * A VM's memory limit in multiples of its RAM; the VM process itself gets 256 MiB or more on top.
+ * The limit covers the RAM, plus either the template image that the VM saves once, or the memory
+ * layers of its forks: up to two whose pages newer ones replace, the one being made, the one that
+ * several are merged into, and those that only the VM's children still use.
  */
 #define BUILDS_MEMORY 2u
 #define FORKED_MEMORY 8u
@@ -84,8 +85,8 @@ bool disk_is_full(const char *state_dir)
 
 /* --- sizes ----------------------------------------------------------------------------------- */
 
-/* Returns whether the requested size is possible: a disk must hold the template's root file
- * system. */
+/* Returns whether the requested size is possible: enough RAM, and a disk that holds the template's
+ * root file system. Fills *f if not. */
 static bool is_possible(const struct source *from, const struct size *size, struct failure *f)
 {
 	uint32_t asked = size->rootfs_gb;

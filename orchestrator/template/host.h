@@ -14,8 +14,8 @@ struct size size_host(void);
 struct vmproc_spec size_vm_spec(const struct size *size, bool builds);
 /* Returns true when another VM would push the host into swapping or out of memory. */
 bool host_memory_low(void);
-/* Returns true when the disk has no space for another VM and guests that write are blocked. May
- * block: call it on a worker. */
+/* Returns true when the disk is too full for another VM, and running guests can't write. May block:
+ * call it on a worker. */
 bool disk_is_full(const char *state_dir);
 /* Chooses the size of a sandbox from what was asked for (0: the template's own), cut to what the
  * host has and to `most`, and the image that serves it. Returns false with *f filled when less than

@@ -67,7 +67,7 @@ static bool read_number(const char **text, const char *end, uint64_t *out)
 	return any;
 }
 
-/* Parses the characters of template names and keys. */
+/* Parses a word of the characters that template names and keys may have. */
 static bool read_word(const char **text, const char *end, char *out, size_t room)
 {
 	size_t len = 0;

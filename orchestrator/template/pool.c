@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The pool: blank VMs and warm sandboxes, made ahead of need. It makes one of each at a time, never
- * while a client waits for a VM, and backs off exponentially while that fails. A blank VM has room
- * for the largest of `sizes`. The pool holds warm sandboxes of the default template, of templates
- * prepared ahead, and for OTHERS_KEPT_MS of other templates that were requested. Making warm
- * sandboxes that nobody has requested is background work.
+ * while a client waits for a VM, and backs off exponentially after failures. A blank VM has room
+ * for the largest size in the setting `sizes`. The pool holds warm sandboxes of the default
+ * template, of templates prepared ahead, and, for OTHERS_KEPT_MS, of other requested templates.
+ * Except for the default template, warm sandboxes that nobody has requested are made only while the
+ * service is calm.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +15,23 @@
 #include "orchestrator/template/template-internal.h"
 #include "orchestrator/template/vm-bringup.h"
 
-#define REFILL_MS	 20  /* lets the request that took the last item run first */
-#define CALM_MS		 500 /* lets its first calls run too, while the bucket is not empty */
+#define REFILL_MS	 20  /* lets the request that took an item run first */
+#define CALM_MS		 500 /* while the bucket has more: lets the sandbox's first calls run, too */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
-#define OTHERS_MAX	 4	  /* buckets of requested templates */
-#define OTHERS_KEPT_MS	 (600000) /* since the last request */
+#define OTHERS_MAX	 4	  /* most buckets that are not permanent */
+#define OTHERS_KEPT_MS	 (600000) /* how long they stay after the last request */
 
 struct pool_item {
 	struct pool *pool;
 	struct list link;
 	struct vmproc *vm;	    /* the blank VM; NULL for a warm sandbox */
-	struct pool_bucket *bucket; /* of a warm sandbox; NULL: freed meanwhile */
+	struct pool_bucket *bucket; /* NULL: for a blank VM, and after the bucket was freed */
 	struct vm_bringup *warm;
-	bool kept; /* it is in its bucket */
+	bool kept; /* made, and in its bucket */
 };
 
-/* The retry delay: doubled by each failure in a row. */
+/* When to try again. The delay doubles with each failure in a row. */
 struct pool_pace {
 	uint32_t backoff_ms; /* 0: the last attempt succeeded */
 	uint64_t not_before_ms;
@@ -43,7 +44,7 @@ struct pool_bucket {
 	uint32_t rootfs_gb;
 	uint64_t asked_ms; /* when a client last requested one, on the loop's clock */
 	bool for_good;	   /* kept whether it is requested or not */
-	bool background;   /* no client has requested one from this instance */
+	bool background;   /* not requested since the service started */
 	struct list warms; /* struct pool_item */
 	uint32_t n, wanted;
 	struct pool_pace pace;
@@ -120,8 +121,7 @@ static bool may_try(struct pool *p, const struct pool_pace *pace)
 	return false;
 }
 
-/* Frees a slot for a waiting client: one may have asked for the last slot while this item was
- * made. */
+/* Drops an item if a client waits for a slot: it may have asked for one in the meantime. */
 static void yield_if_wanted(struct pool *p)
 {
 	if (!list_empty(&p->env->vms->waiting))
@@ -160,8 +160,9 @@ static void on_blank_died(void *arg, const char *reason)
 
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
 
-/* Returns a size from which a blank VM serves each prepared size with the default template's vCPUs:
- * with `sizes = auto` any RAM that the host has, else up to the largest of `sizes`. */
+/* Returns the spec of blank VMs: the default template's vCPUs, and RAM for the largest prepared
+ * size, or with `sizes = auto` the most that the host allows. A blank VM can be restored with less
+ * RAM. */
 static struct vmproc_spec blank_spec(const struct pool *p)
 {
 	const struct config *config = p->env->config;
@@ -314,7 +315,7 @@ static struct pool_bucket *other_new(struct pool *p, struct template *t, uint32_
 	return b;
 }
 
-/* Frees the least recently requested bucket when there are OTHERS_MAX of them. */
+/* Frees the least recently requested bucket if OTHERS_MAX of them are not permanent. */
 static void forget_oldest(struct pool *p)
 {
 	struct pool_bucket *oldest = NULL;
@@ -332,7 +333,8 @@ static void forget_oldest(struct pool *p)
 		pool_bucket_free(p, oldest);
 }
 
-/* Returns the bucket of a requested template, made if needed; NULL when the pool makes none. */
+/* Returns the bucket of a template and notes that it is requested now. Makes the bucket if needed;
+ * returns NULL when the pool makes none (setting pool_others) or is closing. */
 static struct pool_bucket *other_of(struct pool *p, struct template *t, uint32_t rootfs_gb)
 {
 	if (!p->env->config->pool_others || is_closing(p))

@@ -17,12 +17,12 @@
 #include "base/log.h"
 #include "base/random.h"
 
-#define KEPT_MS	       600000 /* time without a sandbox of the tenant */
+#define KEPT_MS	       600000 /* how long copies stay after the tenant's last sandbox */
 #define COPIES_MAX     8      /* for each tenant; the least recently used one is replaced */
 #define STEP_BYTES     (64u << 20)
 #define NAME_MAX_BYTES (PRIVATE_TENANT_MAX + 24)
 
-/* Identifies a version of a file: a file that is written or replaced has another identity. */
+/* Identifies a version of a file: the identity changes when the file is written or replaced. */
 struct identity {
 	dev_t dev;
 	ino_t ino;
@@ -37,17 +37,17 @@ struct private_copy {
 	struct identity of; /* of the original; unknown for a previous instance's copy */
 	dev_t dev;	    /* of the copy; ino is 0 until it is complete */
 	ino_t ino;
-	int fd; /* read-only, VMs get duplicates; -1: no new VM uses the copy */
+	int fd; /* read-only; VMs get duplicates. -1: not complete, or only for older VMs */
 	uint64_t bytes;
-	uint64_t unused_ms; /* when the tenant's last sandbox was gone; 0: it has some */
+	uint64_t unused_ms; /* since when the tenant has no sandbox; 0: it has some */
 	struct private_job *job;
 	struct list waits;
 };
 
-/* A copy in progress. It is owned by the worker job, so that it can outlive the service. */
+/* A copy or a removal in progress. The worker owns it, so it may outlive struct privates. */
 struct private_job {
-	struct privates *all; /* NULL: nobody wants the copy any more */
-	struct private_copy *copy;
+	struct privates *all;	   /* valid while `copy` is not NULL */
+	struct private_copy *copy; /* NULL: nobody wants it any more */
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;
 	int own; /* the complete copy, read-only */
@@ -96,8 +96,8 @@ static struct private_copy *find(const struct privates *all, const char *tenant,
 	return NULL;
 }
 
-/* Returns whether the file is one of the tenant's copies already, as when a frozen sandbox is
- * resumed. */
+/* Returns whether the file is one of the tenant's copies already, which is the case when a frozen
+ * sandbox is resumed. */
 static bool is_own(const struct privates *all, const char *tenant, const struct stat *st)
 {
 	list_each (pos, &all->copies) {
@@ -140,7 +140,7 @@ static void remove_file(const struct private_job *job)
 }
 
 /* Opens the finished copy read-only, so that a VM process can't write through its descriptor.
- * Returns 1. */
+ * Returns 1, or -errno. */
 static int end_copy(struct private_job *job)
 {
 	char path[PATH_ROOM];

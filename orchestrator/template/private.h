@@ -28,7 +28,7 @@ struct privates *privates_new(const struct template_env *env);
 void privates_load(struct privates *all);
 /* Removes copies that are no longer used. Called periodically. */
 void privates_check(struct privates *all);
-/* NULL is fine. */
+/* Forgets all copies, without removing their files. NULL is fine. */
 void privates_free(struct privates *all);
 
 /* A wait for a copy. Embedded in its owner; zeroed before first use. */
@@ -48,8 +48,8 @@ bool private_ready(struct privates *all, const char *tenant, int fd, const struc
 		   void *arg);
 /* Cancels a wait; does nothing if `w` does not wait. */
 void private_unwait(struct private_wait *w);
-/* Replaces *fd with a descriptor of the tenant's copy of that file and closes the old one. Returns
- * 0, or -errno with *e filled. */
+/* Replaces *fd, the memory file, with a descriptor of the tenant's copy and closes the old one.
+ * Keeps an *fd that is such a copy already. Returns 0, or -errno with *e filled. */
 int private_take(struct privates *all, const char *tenant, int *fd, const struct stat *st,
 		 struct err *e);
 /* Returns the disk space of the tenant's copies, in bytes. */

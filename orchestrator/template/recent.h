@@ -21,7 +21,7 @@ struct loop;
 struct recent {
 	char template[SOURCE_NAME_MAX + 1];
 	struct size size;
-	bool expected; /* passed on to the pool, or requested in this instance */
+	bool expected; /* passed on to the pool, or requested since the service started */
 };
 
 struct recents {
@@ -37,7 +37,8 @@ void recents_parse(struct recents *out, const char *text, size_t len);
 size_t recents_print(const struct recents *r, char out[RECENT_TEXT_MAX]);
 /* Reads the file below config->state_dir; a missing file means no sizes. */
 void recents_load(struct recents *out, const struct config *config);
-/* Moves the size to the front. Returns true when it is new. */
+/* Moves the size to the front; a new one replaces the oldest if the list is full. Returns true when
+ * it is new. */
 bool recents_note(struct recents *r, const struct recent *size);
 /* Writes the file on a worker thread unless it is up to date or being written. */
 void recents_save(struct recents *r, struct loop *loop, const struct config *config);

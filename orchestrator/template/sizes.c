@@ -6,7 +6,8 @@
 #include "base/num.h"
 #include "orchestrator/config/tiers.h"
 
-/* Measured bytes of an image on disk: fixed, and per GiB of RAM (the kernel's own pages). */
+/* Measured bytes of an image on disk: a fixed part, and one for each GiB of RAM (the kernel's own
+ * pages). */
 #define IMAGE_BYTES	    (45ull << 20)
 #define IMAGE_BYTES_PER_GIB (18ull << 20)
 

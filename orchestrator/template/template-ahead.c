@@ -78,8 +78,8 @@ static bool has_room(const struct templates *ts, uint64_t more)
 	return sizes_have_room(images, bytes, more);
 }
 
-/* Starts preparing an image. Returns true when it was started. A failed template waits for a
- * request. */
+/* Starts preparing an image. Returns true when it was started. A failed template is tried again on
+ * request only. */
 static bool start(struct templates *ts, const struct source *from, const struct size *image)
 {
 	struct template *t = template_find(ts, from->name, image);
@@ -104,7 +104,7 @@ static bool prepare(struct templates *ts, const struct source *from, const struc
 
 	if (!t || t->state != TPL_READY)
 		return start(ts, from, &image);
-	t->ahead = t->ahead || has_room(ts, t->bytes); /* a request may have created it first */
+	t->ahead = t->ahead || has_room(ts, t->bytes); /* a request may have made the image first */
 	if (t->ahead)
 		pool_keep(ts->pool, t, size->rootfs_gb);
 	return false;

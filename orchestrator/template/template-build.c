@@ -18,8 +18,8 @@
 #include "orchestrator/template/template-internal.h"
 
 #define CMDLINE "console=hvc0 quiet root=/dev/vda rw panic=-1 irqaffinity=0"
-/* The kernel configures its address itself, so the address is in the image and no program requests
- * it again. */
+/* The guest's kernel requests its address from the VM's DHCP, so the image contains the address and
+ * no program requests it again. */
 #define CMDLINE_NETWORK " ip=dhcp"
 
 enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_PRIMING };
@@ -39,13 +39,13 @@ struct build {
 	struct guest_link link; /* the deadline covers all requests to the agent */
 	struct disk_job *opening;
 	struct build_files *files;  /* NULL: not open yet */
-	int fds[BUILD_FDS];	    /* those not handed on yet; others are -1 */
+	int fds[BUILD_FDS];	    /* descriptors not passed on yet; others are -1 */
 	struct vmproc_image *image; /* the snapshot, once it is taken */
 	enum guest_state guest;
 	bool held;
-	bool done;		     /* all steps but the snapshot */
+	bool done;		     /* all steps except for the snapshot are done */
 	uint64_t ran_ms;	     /* run time before `since_ms` */
-	uint64_t since_ms;	     /* when it was last released */
+	uint64_t since_ms;	     /* when it was started, or last held or released */
 	enum build_step step;	     /* the agent's current step */
 	unsigned primed;	     /* priming calls made */
 	char said[TEMPLATE_WHY_MAX]; /* the end of the warm-up's stderr */
@@ -110,8 +110,8 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 		fail(b, text);
 	else if (image->memory_layers || image->layers != 1)
 		/* An image has one memory file, and the disk layer that the build has made. */
-		fail(b, "the VM process made a snapshot with another number of layers than a boot "
-			"leaves");
+		fail(b, "the VM process made a snapshot with another number of layers than is "
+			"expected after a boot");
 	else
 		vmproc_quit(b->vm, on_quit, b);
 }
@@ -187,8 +187,8 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 	follow(b);
 }
 
-/* Moves the guest towards its target state: held or running, and takes the snapshot when all steps
- * are done. */
+/* Moves the guest towards the state that it should be in: paused while the build is held, else
+ * running. Takes the snapshot when all other steps are done. */
 static void follow(struct build *b)
 {
 	if (b->guest == GUEST_BLANK && !b->held) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The environment of templates, the pool and VM bring-ups, and the questions they put to the rooms
- * above. The environment and all that it points to must outlive the objects made with it.
+ * The environment of templates, the pool and VM bring-ups, and the questions that they ask the rest
+ * of the service. The environment and all that it points to must outlive the objects made with it.
  */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_ENV_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_ENV_H
@@ -28,7 +28,7 @@ struct template_env_ops {
 	/* Returns whether the tenant has sandboxes, or requests in flight that make some. */
 	bool (*tenant_has_sandboxes)(void *arg, const char *tenant);
 	/*
-	 * Starts a report to the log on a VM that makes no progress; `what` names it. `done` is
+	 * Starts a report to the log on a VM that makes no progress; `what` names the VM. `done` is
 	 * called once, from the loop, unless the report is cancelled. Returns NULL when too many
 	 * reports are in progress.
 	 */

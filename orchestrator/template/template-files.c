@@ -26,8 +26,8 @@
 
 #define WHOLE_MAX   (8u << 20)	 /* bytes; files up to this size are hashed whole */
 #define PART	    (1u << 20)	 /* bytes hashed at each end of a larger file */
-#define ASKED_MAX   16		 /* images kept besides those prepared ahead, of all templates, */
-#define ASKED_BYTES (4ull << 30) /* and their size on disk, in bytes */
+#define ASKED_MAX   16		 /* most images of all templates, besides those prepared ahead */
+#define ASKED_BYTES (4ull << 30) /* most bytes of these images on disk */
 
 static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
 
@@ -135,8 +135,8 @@ static int name_of(struct template_job *job)
 	return ret;
 }
 
-/* Parses the name of an image directory into its template's name and key. Returns false when it is
- * not one. */
+/* Parses the name of an image directory into its template's name and key. Returns false for any
+ * other name. */
 static bool owner_of(const char *entry, char name[SOURCE_NAME_MAX + 1],
 		     char key[MANIFEST_KEY_LEN + 1])
 {
@@ -246,7 +246,7 @@ static uint64_t image_bytes(int parent, const char *name)
 	return bytes;
 }
 
-/* Removes the template's images that were made from other inputs. */
+/* Removes the images of the template that were made from other inputs, such as an older rootfs. */
 static void sweep_others(int parent, const struct template_job *job)
 {
 	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
@@ -423,7 +423,7 @@ static int write_manifest(int dir, const struct template_job *job, struct err *e
 	scoped_fd int fd = openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 || write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
 		return err_set(e, errno, "write its manifest");
-	return fsync(dir) < 0 ? err_set(e, errno, "write %s to disk", "it") : 0;
+	return fsync(dir) < 0 ? err_set(e, errno, "write its directory to disk") : 0;
 }
 
 void template_files_publish(void *arg)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared by the files of this room; the room's struct templates and struct template. */
+/* Shared by the files of this room: struct templates, struct template, and their functions. */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_INTERNAL_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_INTERNAL_H
 
@@ -17,7 +17,7 @@
 #define TEMPLATE_KEEP_MAX 32   /* images that are never evicted */
 
 enum template_state {
-	TPL_NEW,      /* its image was not looked for yet */
+	TPL_NEW,      /* its image is neither there nor being looked for or made */
 	TPL_CHECKING, /* a worker looks for its image on disk, or removes the remains of a build */
 	TPL_QUEUED,   /* waits to boot; one template boots at a time */
 	TPL_BUILDING,
@@ -32,8 +32,8 @@ enum template_event {
 	TPL_FOUND,
 	TPL_MISSING,
 	TPL_TURN,     /* it is next to boot */
-	TPL_UNWANTED, /* no request waits for it when its turn comes */
-	TPL_YIELD,    /* its build was cancelled in favor of another */
+	TPL_UNWANTED, /* nobody holds it when its turn comes */
+	TPL_YIELD,    /* its build was cancelled in favor of other work */
 	TPL_CLEANED,
 	TPL_SAVED,
 	TPL_PUBLISHED,
@@ -42,7 +42,7 @@ enum template_event {
 	TPL_NEVENTS,
 };
 
-/* A worker's job for a template. The worker owns it, so it may outlive the service. */
+/* A worker's job for a template. The worker owns it, so it may outlive the template. */
 struct template_job {
 	struct template *t; /* NULL: the result is not wanted any more */
 	struct config config;
@@ -99,11 +99,11 @@ void template_spoil(struct template *t);
 void template_close(struct template *t, const struct failure *f);
 /* Frees the template, whoever holds it. */
 void template_free(struct template *t);
-/* The build took the snapshot `image`, which is taken over: writes it to the directory t->name.tmp,
- * where its disk layer is already, and publishes that. */
+/* Takes over `image`, the snapshot that the build has made. Writes it to the directory t->name.tmp,
+ * which contains its disk layer already, and publishes the directory. */
 void template_built(struct template *t, struct vmproc_image *image);
 void template_next_build(struct templates *ts);
-/* Pauses the current build while it is background work and the service is not calm; else lets it
+/* Pauses the current build if it is background work and the service is not calm; otherwise lets it
  * continue. */
 void templates_hold(struct templates *ts);
 
@@ -140,18 +140,18 @@ struct build_files {
 #define NEXT_LAYER_FD 4
 #define BUILD_FDS     (NEXT_LAYER_FD + 1)
 struct disk_job;
-/* Work of a disk_job: makes the directory t->name.tmp with the disk layer and opens all files.
- * Returns 0 or -errno. */
+/* Work of a disk_job: makes the image's directory (`name` with .tmp) and its disk layer in it, and
+ * opens all files. Returns 0 or -errno. */
 int build_files_open(struct disk_job *job);
 
 /* --- all templates --------------------------------------------------------------------------- */
 
-/* The templates that a look at the disk found (sources.c). */
+/* The templates that a scan of the disk found (sources.c). */
 struct known_sources {
 	size_t n;
 	struct known_source {
 		struct source source;
-		int ret; /* negative: the template can't be used, for `reason` */
+		int ret; /* negative: `reason` says why the template can't be used */
 		char reason[ERR_TEXT_MAX];
 	} all[]; /* the default template first */
 };
@@ -166,13 +166,13 @@ struct templates {
 	struct template_wait def_wait;
 	struct template *ahead; /* being prepared ahead of need */
 	struct template_wait ahead_wait;
-	struct known_sources *sources; /* the result of the last look */
-	struct disk_job *sources_job;  /* the look in progress */
-	struct list looks;	       /* struct sources_wait: for that look */
-	struct list next_looks;	       /* for the one after it */
+	struct known_sources *sources; /* the result of the last scan */
+	struct disk_job *sources_job;  /* the scan in progress */
+	struct list looks;	       /* struct sources_wait: for that scan */
+	struct list next_looks;	       /* struct sources_wait: for the next scan */
 	struct recents recents;
-	uint64_t busy_ms; /* when a client last wanted something, on the loop's clock */
-	uint64_t boots;	  /* images made */
+	uint64_t busy_ms; /* when a request last began or ended, on the loop's clock */
+	uint64_t boots;	  /* number of images that this instance has made */
 };
 
 static inline bool templates_closing(const struct templates *ts)
@@ -180,46 +180,48 @@ static inline bool templates_closing(const struct templates *ts)
 	return ts->env->ops->is_closing(ts->env->arg);
 }
 
-/* Returns whether background work may run: nobody wants anything, nor did in the last seconds. */
+/* Returns whether background work may run: no request is in flight, nor was one in the last
+ * seconds. */
 bool templates_calm(const struct templates *ts);
 /*
- * Prepares one after the other what is likely to be requested. Returns after how many milliseconds
- * it is to be called again; 0: when something has changed.
+ * Prepares what is likely to be requested, one image at a time. Returns the milliseconds after
+ * which to call it again; 0 means not before something has changed.
  */
 uint64_t templates_ahead(struct templates *ts);
-/* Returns how many images are made ahead of need, at most. */
+/* Returns the maximum number of images that are made ahead of need. */
 size_t templates_ahead_count(const struct templates *ts);
 
 /* sources.c */
-/* Looks for templates on the calling thread. */
+/* Scans the disk for templates on the calling thread. */
 void sources_load(struct templates *ts);
-/* Looks again, on a worker. */
+/* Scans the disk again, on a worker. */
 void sources_refresh(struct templates *ts);
 void sources_free(struct templates *ts);
-/* Returns NULL when the last look did not find the template. */
+/* Returns NULL when the last scan did not find the template. */
 const struct known_source *sources_find(const struct known_sources *s, const char *name);
 
 /* pool.c */
-/* Keeps warm sandboxes of the template, with disks of this size, for good. */
+/* Keeps warm sandboxes of the template with disks of this size permanently, if the pool has room
+ * for them. */
 void pool_keep(struct pool *p, struct template *t, uint32_t rootfs_gb);
-/* Keeps them for a while, as if a client had just requested one. */
+/* Keeps such warm sandboxes for a while, as if a client had just requested one. */
 void pool_expect(struct pool *p, struct template *t, uint32_t rootfs_gb);
 /* Gives up a warm sandbox in progress that nobody has requested. */
 void pool_yield_background(struct pool *p);
 /* Returns whether the pool has reached its targets. */
 bool pool_is_full(const struct pool *p);
 
-/* Returns what a bring-up of the pool works with. */
+/* Returns the environment that the pool was made with. */
 const struct template_env *pool_env(const struct pool *p);
 struct privates *pool_privates(const struct pool *p);
 
 /* vm-bringup.c */
-/* Calls that leave no trace but the code and data that a first call loads and touches. */
+/* Calls whose only effect is that the guest loads and touches the code and data of a first call. */
 #define PRIMING_CALLS 2
 extern const struct agent_exec priming_calls[PRIMING_CALLS];
 
 /* template-files.c; on the calling thread, when the service starts. */
-/* Removes what a previous instance left half made. */
+/* Removes incomplete images that a previous instance left, and images of removed templates. */
 void templates_sweep(const struct config *config);
 
 #endif

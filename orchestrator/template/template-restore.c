@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Restores from a template: the files that they need, and what their results say about its image.
- */
+/* Restores from a template: opens the files that they need, and discards an image from which they
+ * fail. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
 
-#define BAD_IN_ROW_MAX 3 /* failed restores, after which an image is discarded */
+#define BAD_IN_ROW_MAX 3 /* an image is discarded after so many failed restores */
 
 static int look_at_disk(struct disk_job *job)
 {
@@ -76,7 +76,8 @@ static int open_files(struct disk_job *job)
 	if (fstat(job->fds[TEMPLATE_MEMORY], &job->memory) < 0)
 		return err_set(e, errno, "inspect %s of template %s", names[TEMPLATE_MEMORY],
 			       what->source.name);
-	/* Check the stamp after the open: the image holds only differences from that file. */
+	/* Check the stamp after the open: the image holds only differences from the rootfs file
+	 * that is open now. */
 	source_stamp(&what->source, &now);
 	if (!source_stamp_equal(&now, &what->stamp))
 		return err_say(

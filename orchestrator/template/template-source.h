@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A template's source files. The default template's are settings; each other template is a folder
- * in templates_dir: NAME/rootfs.ext4, and optionally NAME/warmup.py and NAME/template.conf, which
- * holds `name = value` lines (description, vcpus, ram_mib, rootfs_gb) and # comments.
+ * A template's source files. Those of the default template are settings (rootfs, warmup); each
+ * other template is a folder in templates_dir: NAME/rootfs.ext4, and optionally NAME/warmup.py and
+ * NAME/template.conf, which holds `name = value` lines (description, vcpus, ram_mib, rootfs_gb) and
+ * # comments.
  */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_SOURCE_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_SOURCE_H
@@ -22,7 +23,8 @@
 #define SOURCE_WARMUP_MAX    (1u << 20) /* bytes of a warmup.py */
 #define SOURCE_ROOTFS_MAX_GB 1024
 
-/* Identifies the source files of an image (rootfs, warm-up): a replaced file has another stamp. */
+/* Identifies the source files of an image (rootfs, warm-up): the stamp changes when one is replaced
+ * or written. */
 struct source_stamp {
 	uint64_t inode[2], bytes[2];
 	struct timespec changed[2];
@@ -43,8 +45,8 @@ struct source {
 bool source_name_ok(const char *name);
 
 /* Finds the template `name` and its files. May block: don't call it on the loop. Returns 0, or
- * -errno with *e filled: -ENOENT when there is none; else it exists but is unusable (out->name is
- * set). */
+ * -errno with *e filled: -ENOENT when there is no such template; with any other error it exists but
+ * is unusable (out->name is set). */
 int source_find(const struct config *c, const char *name, struct source *out, struct err *e);
 
 /* Returns the sorted names of all templates but the default one, NULL-terminated; free them with
@@ -52,7 +54,7 @@ int source_find(const struct config *c, const char *name, struct source *out, st
 char **source_names(const struct config *c);
 void source_names_free(char **names);
 
-/* Applies the text of a template.conf. Returns 0, or a negative errno with *e filled. */
+/* Applies the text of a template.conf to *out. Returns 0, or a negative errno with *e filled. */
 int source_conf(struct source *out, const char *text, size_t len, struct err *e);
 
 /* Takes the stamp of the source files; reads their inodes, so don't call it on the loop. */

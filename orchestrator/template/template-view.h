@@ -7,14 +7,14 @@
 
 #include "orchestrator/sandbox-config/sandbox-config.h"
 
-/* Valid during the call only. */
+/* Valid only during the call of the function that receives it. */
 struct template_view {
 	const char *name, *description; /* no description: "" */
 	/* "ready"; "building"; "waiting": its image is made on request, or when the service has
 	 * nothing else to do; "failed" */
 	const char *state;
 	const char *reason;	  /* failed: a sentence or a traceback; else "" */
-	struct size size;	  /* of a sandbox that asks for nothing else */
+	struct size size;	  /* of a sandbox, unless its create asks for another */
 	const struct size *sizes; /* sizes that have an image already */
 	size_t n_sizes;
 };

@@ -13,7 +13,7 @@
 
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS	 60000
-/* Templates, except those prepared ahead, that creates may hold or wait for at a time. */
+/* The maximum number of known templates, not counting those prepared ahead. */
 #define ASKED_MAX 32
 
 static const uint8_t next[TPL_NSTATES][TPL_NEVENTS] = {
@@ -35,7 +35,7 @@ static const uint8_t next[TPL_NSTATES][TPL_NEVENTS] = {
 };
 static const struct state_machine machine = STATE_MACHINE("template", next);
 
-/* Moves along a legal step. */
+/* Moves to the next state. The event must be legal in the current one. */
 static void step(struct template *t, enum template_event event)
 {
 	t->state = (enum template_state)state_after(&machine, t->state, event);
@@ -103,7 +103,7 @@ void template_unwait(struct template_wait *w)
 
 static void want(struct template *t);
 
-/* Retries the default template; other sizes are retried at the next request. */
+/* Retries the default template. Others are retried when they are requested. */
 static void retry(void *arg)
 {
 	struct template *t = arg;
@@ -121,8 +121,8 @@ void template_fail(struct template *t, const char *text)
 	t->backoff_ms = backoff_next(t->backoff_ms, BACKOFF_FIRST_MS, BACKOFF_MAX_MS);
 	failure_set(&t->failure, FAIL_TEMPLATE_FAILED, t->backoff_ms / 1000,
 		    "the template can't be prepared: %s", text);
-	log_error("template %s with %u vCPUs, %u MiB: %s", t->source.name, t->size.vcpus,
-		  t->size.ram_mib, text);
+	log_error("template %s with %u vCPUs, %u MiB can't be prepared: %s", t->source.name,
+		  t->size.vcpus, t->size.ram_mib, text);
 	list_del(&t->queue_link);
 	answer_all(t, &t->failure);
 	if (!templates_closing(ts))
@@ -176,7 +176,8 @@ static void job_free(struct template_job *job)
 	free(job);
 }
 
-/* Takes over `image`, which only a publication has. */
+/* Starts a job on a worker; on failure the template fails. Takes over `image`, which is NULL unless
+ * the job publishes it. */
 static void start_job(struct template *t, struct vmproc_image *image, void (*work)(void *arg),
 		      void (*done)(void *arg))
 {
@@ -202,14 +203,14 @@ static void on_checked(void *arg)
 		memcpy(t->key, job->key, sizeof(t->key));
 		t->stamp = job->source.stamp;
 		if (job->remark[0])
-			log_warn("template %s is rebuilt: %s", job->name, job->remark);
+			log_warn("template %s is being rebuilt: %s", job->name, job->remark);
 		if (job->ret < 0) {
 			template_fail(t, job->err.text);
 		} else if (job->found) {
 			step(t, TPL_FOUND);
 			t->bytes = job->bytes;
 			t->built_here = false;
-			become_ready(t, "found on disk");
+			become_ready(t, "was found on disk");
 		} else {
 			step(t, TPL_MISSING);
 			list_add_tail(&ts->builds, &t->queue_link);
@@ -284,7 +285,7 @@ bool templates_yield(struct templates *ts)
 	if (!t || templates_closing(ts) || !template_is_background(t) || !t->build ||
 	    !build_has_vm(t->build) || !try_step(t, TPL_YIELD))
 		return false;
-	log_info("template %s: its build is cancelled in favor of a requested template", t->name);
+	log_info("template %s: its build is cancelled in favor of a request", t->name);
 	build_free(t->build);
 	ts->building = NULL;
 	if (t == ts->ahead) {
@@ -339,8 +340,8 @@ void template_built(struct template *t, struct vmproc_image *image)
 	start_job(t, image, template_files_publish, on_published);
 }
 
-/* Removes the files of an unfinished build. Nobody waits for that: the next check would do the
- * same. */
+/* Removes the files of an unfinished build. Does not report the result, because the next check
+ * removes files that are left. */
 static void clean(struct template *t)
 {
 	struct template_job *job = job_new(t);

@@ -24,14 +24,14 @@ struct template;  /* one source in one size */
 
 /* --- all templates --------------------------------------------------------------------------- */
 
-/* Returns an object without templates; templates_start gives it some. A pool must be made for it
+/* Returns an object without templates, which templates_start adds. A pool must be made for it
  * (pool_new) before that. */
 struct templates *templates_new(const struct template_env *env);
-/* Removes what a previous instance left half made, reads which templates there are, and starts to
- * prepare the default one. Reads files on the calling thread. */
+/* Removes incomplete images that a previous instance left, scans the disk for templates, and starts
+ * to prepare the default one. Uses files on the calling thread. */
 void templates_start(struct templates *ts);
-/* Gives up builds, and fails everybody who waits with FAIL_STOPPING. Nothing is prepared from here
- * on. */
+/* Gives up builds, and fails everybody who waits with FAIL_STOPPING. Nothing is prepared after
+ * that. */
 void templates_close(struct templates *ts);
 /* Frees all templates, whoever holds them. NULL is fine. */
 void templates_free(struct templates *ts);
@@ -44,12 +44,12 @@ struct template *templates_building(const struct templates *ts);
 bool templates_preparing(const struct templates *ts);
 /* Returns how many images this instance has made. */
 uint64_t templates_boots(const struct templates *ts);
-/* Calls `each` for every template that the last look at the disk found: the default one first, the
+/* Calls `each` for every template that the last scan of the disk found: the default one first, the
  * others by name. */
 void templates_list(struct templates *ts, void (*each)(void *arg, const struct template_view *view),
 		    void *arg);
 
-/* Holds background work, since a client wants something. */
+/* Pauses or gives up background work, because a request or a sandbox needs the host. */
 void templates_work_began(struct templates *ts);
 /* Restarts the time after which the service is calm. */
 void templates_work_ended(struct templates *ts);
@@ -63,9 +63,9 @@ void templates_housekeeping(struct templates *ts);
 
 /* --- one template ----------------------------------------------------------------------------- */
 
-/* Returns the template made from `from` in this size, to be given back with template_put; it is
- * made known when it is new. A template that nobody holds may be forgotten. Returns NULL when too
- * many templates are in use. */
+/* Returns the template made from `from` in this size, and adds it if it is new. The caller gives it
+ * back with template_put; a template that nobody holds may be forgotten. Returns NULL when too many
+ * templates are in use. */
 struct template *template_get(struct templates *ts, const struct source *from,
 			      const struct size *size);
 struct template *template_hold(struct template *t);
@@ -99,13 +99,14 @@ void template_unwait(struct template_wait *w);
 #define TEMPLATE_FDS	5 /* descriptors that a restore needs, in CTL_FILL's order */
 #define TEMPLATE_MEMORY 1 /* the index of the memory file among them, as in every image */
 
-/* Opens the TEMPLATE_FDS files of a restore, an empty disk layer among them. */
+/* Starts a job that opens the TEMPLATE_FDS files of a restore. The last is an empty disk layer. */
 struct disk_job *template_open(struct template *t, void (*done)(void *arg, struct disk_job *job),
 			       void *arg);
-/* Opens the memory file of a ready template: one descriptor. */
+/* Starts a job that opens the memory file of a ready template: one descriptor. */
 struct disk_job *template_open_memory(struct template *t,
 				      void (*done)(void *arg, struct disk_job *job), void *arg);
-/* Notes that one of these jobs failed with `error`: a missing image is made anew. */
+/* Notes that one of these jobs failed with `error` (-errno). An image with a missing file is made
+ * anew. */
 void template_open_failed(struct template *t, int error);
 /* Fills in the CTL_FILL message of a restore with a disk of `rootfs_gb`. */
 void template_fill(uint32_t rootfs_gb, struct ctl_msg *fill);

@@ -18,11 +18,11 @@
 #include "orchestrator/template/vm-bringup.h"
 #include "orchestrator/vm/progress.h"
 
-/* A slow guest gets more time; the limit applies to a VM process that makes no progress for so
- * long. */
+/* Limits on the time without progress of a VM process. A slow guest that makes progress gets more
+ * time. */
 #define STALL_MS	 15000
 #define IDLE_STALL_MS	 (20 * STALL_MS) /* for a VM that runs at low priority */
-#define RESTORE_STALL_MS 30000 /* then a report is written; the VM's handle gives it up later */
+#define RESTORE_STALL_MS 30000 /* then a report is written; later vm/request.c gives the VM up */
 
 enum bringup_state {
 	BRINGUP_BLANK,
@@ -85,7 +85,7 @@ struct vm_bringup {
 	struct vmproc_progress progress; /* since the deadline was set */
 	unsigned to_prime;		 /* priming calls left */
 	uint64_t restore_ns, running_ns; /* monotonic: restore requested; vCPUs started */
-	struct stall_report *report; /* in progress: the VM is given up after it, for `reason` */
+	struct stall_report *report;	 /* in progress; after it the VM is given up for `reason` */
 	char reason[ERR_TEXT_MAX];
 	struct deferred deferred;
 	vm_bringup_fn *fn;
@@ -153,7 +153,7 @@ static void fail(struct vm_bringup *b, const char *text)
 	char copy[ERR_TEXT_MAX];
 
 	snprintf(copy, sizeof(copy), "%s", text);
-	log_warn("a restored VM in slot %u is dropped: %s", b->vm ? vmproc_slot(b->vm) : 0, copy);
+	log_warn("the new VM in slot %u is dropped: %s", b->vm ? vmproc_slot(b->vm) : 0, copy);
 	if (b->spec.template && b->state >= BRINGUP_RESTORING && b->state < BRINGUP_READY)
 		template_restored(b->spec.template, false);
 	vm_bringup_free(b);
@@ -170,7 +170,7 @@ static uint32_t stalled_ms(const struct vm_bringup *b)
 }
 
 /* The report is in the log. A VM process that does not answer the restore request is given up by
- * its handle. */
+ * vm/request.c. */
 static void on_reported(void *arg)
 {
 	struct vm_bringup *b = arg;
@@ -180,8 +180,8 @@ static void on_reported(void *arg)
 		fail(b, b->reason);
 }
 
-/* Gives the VM up once a report on it is written, unless it progresses meanwhile. Skips the report
- * when many VMs are being inspected, because a request waits. */
+/* Gives the VM up once a report on it is written, unless it progresses meanwhile. Gives it up at
+ * once if too many reports are in progress, because a request waits. */
 static void give_up(struct vm_bringup *b, const char *text)
 {
 	char what[ERR_TEXT_MAX + 64];
@@ -196,7 +196,7 @@ static void give_up(struct vm_bringup *b, const char *text)
 static void on_late(void *arg)
 {
 	static const char *const reasons[] = {
-		[BRINGUP_RESTORING] = "its process made no progress before the restore",
+		[BRINGUP_RESTORING] = "its process made no progress during the restore",
 		[BRINGUP_RESEEDING] = "the guest made no progress before it confirmed the new seed",
 		[BRINGUP_GROWING] = "the guest made no progress before its file system had grown",
 		[BRINGUP_PRIMING] = "the guest made no progress in a priming call",
@@ -472,7 +472,7 @@ struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_s
 
 		b->vm = vmproc_spawn(b->env->vms, &vm, &vmproc_owner, b);
 	}
-	if (spec->prime) /* no request waits for it yet; the next one may soon */
+	if (spec->prime) /* no request waits for the VM yet, but the next one may */
 		vmproc_set_priority(b->vm, WARDEN_NORMAL);
 	return b;
 }

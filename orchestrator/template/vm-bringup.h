@@ -31,25 +31,25 @@ struct vm_bringup_spec {
 	struct vmproc_image *image; /* a reference is taken */
 	struct vmproc *blank; /* for `image`: the VM to restore, taken over; NULL: a new one */
 	int writable;	      /* for `image`: an empty disk layer, taken over */
-	bool closed;	      /* no packet leaves the host, from before the VM has a guest */
-	bool user_generators; /* make a sandbox's user-space random generators unique too; a
-			       * template's always are */
+	bool closed; /* close its egress before the guest starts: no packet leaves the host */
+	bool user_generators; /* with `image`: also reseed the random generators of Python and
+				 numpy; with `template` that is always done */
 	bool prime;	      /* run the priming calls; nobody waits for the VM */
 };
 
 /*
  * Called from the loop with the bring-up when its VM is ready. Called with NULL and a sentence when
- * it fails, also after it was ready: then the bring-up is freed.
+ * it fails, also after it was ready; the bring-up is freed by then.
  */
 typedef void vm_bringup_fn(void *arg, struct vm_bringup *b, const char *text);
 
-/* Starts to bring a VM up. A template's VM uses a blank VM of the pool, if one fits. */
+/* Starts to bring a VM up. With `template`, it uses a blank VM of the pool if one fits. */
 struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_spec *spec,
 				    vm_bringup_fn *fn, void *arg);
 /* Drops the VM, in any state; no callback follows. NULL is fine. */
 void vm_bringup_free(struct vm_bringup *b);
-/* Keeps every packet of a VM that is ready from leaving the host, for as long as it lives, then
- * calls `fn` as vm_bringup_start does. */
+/* Closes the egress of a VM that is ready: for as long as it lives, none of its packets leaves the
+ * host. Then calls `fn` as vm_bringup_start does. */
 void vm_bringup_close_egress(struct vm_bringup *b, vm_bringup_fn *fn, void *arg);
 
 /* A VM that is ready, and the open connection to its agent. */
