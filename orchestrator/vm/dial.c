@@ -98,8 +98,8 @@ static bool try(struct dial *d)
 	return true;
 }
 
-/* When the service starts it dials all VMs at once, and a dial holds more descriptors than the
- * resulting connection: running out of descriptors is transient. */
+/* Retries when no descriptors are left. That is transient: at its start the service dials all VMs
+ * at once, and a dial holds more descriptors than the resulting connection. */
 static void try_again(void *arg)
 {
 	struct dial *d = arg;

@@ -62,8 +62,9 @@ static int check_files(const int *fds, unsigned nfds, uint32_t ram_mib, struct e
 	return 0;
 }
 
-/* Parent and children share these files, and no VM process may write those of another. Seals
- * guarantee that for memory files only; disk layers arrive with the parent's write access. */
+/* Replaces *fd, if it is writable, with a read-only descriptor. Parent and children share these
+ * files, and no VM process may write to those of another. Seals guarantee that for memory files
+ * only; disk layers arrive with the parent's write access. */
 static int make_read_only(int *fd, struct err *e)
 {
 	char path[32];

@@ -63,7 +63,7 @@ struct vmproc {
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */
 	bool adopted, foreign;
-	bool keeps_slot;	       /* dropped, but the slot stays reserved */
+	bool keeps_slot;	       /* after a drop the slot stays reserved */
 	bool emptied;		       /* dropped, and the warden has emptied the slot */
 	enum warden_priority priority; /* as requested; the warden learns it after the spawn */
 	int oom_first;		       /* 0 or 1; -1: unknown */
@@ -73,7 +73,7 @@ struct vmproc {
 	uint64_t warden_answers; /* value of warden_client_answers when the spawn timer was set */
 	struct vmproc_progress progress; /* since the greeting timer was set */
 	struct deferred deferred;	 /* reports a failure, or ends a drop */
-	enum vmproc_voice voice;	 /* whose last log line best explains its end */
+	enum vmproc_voice voice;	 /* whose last line in the log best explains the VM's end */
 	char reason[ERR_TEXT_MAX];	 /* why it broke */
 	vmproc_closed_fn *closed;	 /* gets the warden's answer to close_egress; or NULL */
 	void *closed_arg;
@@ -99,7 +99,8 @@ struct vmproc {
 
 /* Moves the state if the event is legal in it, and returns whether it is. */
 bool vmproc_try_step(struct vmproc *vm, enum vmproc_event event);
-/* Marks the VM as broken and calls the owner's `died` on the next turn of the loop. */
+/* Marks the VM as broken and soon, from the loop, fails its requests and calls the owner's `died`.
+ * Does nothing to a broken or dropped VM. */
 void vmproc_fail(struct vmproc *vm, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void vmproc_free_if_idle(struct vmproc *vm);
 
@@ -109,9 +110,9 @@ void vmproc_receive(struct vmproc *vm);
 void vmproc_fail_requests(struct vmproc *vm);
 void vmproc_forget_requests(struct vmproc *vm);
 void vmproc_close_socket(struct vmproc *vm);
-/* Requests a report (CTL_INSPECT) into the memory file `fd`, which is taken over. If the VM
- * process does not answer, the VM does not become VM_BROKEN. vmproc_drop calls `fn` before it
- * returns. Returns NULL when such a request is already in flight. */
+/* Requests a report (CTL_INSPECT) into the memory file `fd`, which is taken over. A VM process that
+ * does not answer does not make the VM VM_BROKEN. If the VM is dropped, vmproc_drop calls `fn`
+ * before it returns. Returns NULL when such a request is already in flight. */
 struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply_fn *fn, void *arg);
 /* Adds a line for each request in flight. */
 struct report;
@@ -120,7 +121,7 @@ void vmproc_report_requests(const struct vmproc *vm, struct report *r);
 void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg);
 
 /* slots.c */
-/* Takes the first free slot, now or as soon as one is free. */
+/* Takes the first free slot and starts the VM process in it, now or as soon as a slot is free. */
 void vmproc_take_slot(struct vmproc *vm);
 /* Takes this slot, which must be free. */
 void vmproc_occupy_slot(struct vmproc *vm, uint32_t slot);

@@ -126,7 +126,7 @@ static void add_threads(uint32_t pid, struct report *r)
 	for (struct dirent *e; n < THREADS_MAX && (e = readdir(dir)); n++) {
 		const struct task task = {pid, (unsigned)strtoul(e->d_name, NULL, 10)};
 
-		if (task.tid) /* not . and .. */
+		if (task.tid) /* not for . and .. */
 			add_thread(&task, r);
 	}
 	closedir(dir);
@@ -242,8 +242,9 @@ static void ask(struct vmproc_look *l, struct vmproc *vm)
 		loop_timer_set(l->host->loop, &l->limit, VM_LOOK_MS);
 		return;
 	}
-	report_add(&l->report, fd < 0 ? "no descriptor left to ask the VM process for a report\n"
-				      : "the VM process has still not answered an earlier look\n");
+	report_add(&l->report,
+		   fd < 0 ? "no descriptor left to ask the VM process for a report\n"
+			  : "the VM process has still not answered an earlier request\n");
 	begin_work(l);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reports on a VM that seems stuck: what the service knows of it, what the VM process reports about
- * its vCPUs and devices, and what the host's kernel reports about its threads. The VM process is
- * not trusted and may not answer.
+ * Collects a report on a VM that seems stuck: what the service knows of the VM, what the VM process
+ * says about its vCPUs and devices, and what the host's kernel says about its threads. The VM
+ * process is not trusted and may not answer.
  */
 #ifndef RAMET_ORCHESTRATOR_VM_LOOK_H
 #define RAMET_ORCHESTRATOR_VM_LOOK_H
@@ -17,10 +17,10 @@ struct vmproc_look;
 /* `answers`: the VM process replied, possibly with an error. `text` is valid during the call only.
  */
 typedef void vmproc_look_fn(void *arg, bool answers, const char *text);
-/* Calls `fn` once, from the loop, also when the VM dies or is dropped meanwhile. Returns NULL when
- * out of memory; then `fn` is not called. */
+/* Starts a report. Calls `fn` with it once, from the loop, also if the VM dies or is dropped
+ * meanwhile. Returns NULL when out of memory; then `fn` is not called. */
 struct vmproc_look *vmproc_look(struct vmproc *vm, vmproc_look_fn *fn, void *arg);
-/* Prevents the call of `fn`. Accepts NULL. */
+/* Cancels the report: `fn` is not called. NULL is fine. */
 void vmproc_look_cancel(struct vmproc_look *l);
 
 #endif

@@ -26,7 +26,7 @@ static uint64_t ticks_to_ms(unsigned long ticks)
 	return ticks * 1000ull / (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
-/* Field numbers are those of proc_pid_stat(5). */
+/* Reads the fields that proc_pid_stat(5) describes. */
 bool proc_stat_read(const char *path, struct proc_stat *out)
 {
 	unsigned long majflt, utime, stime;

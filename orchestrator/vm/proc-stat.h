@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads what the host's kernel reports in /proc, for example about a process or a thread. */
+/* Reads files in /proc, for example the statistics of a process or a thread. */
 #ifndef RAMET_ORCHESTRATOR_VM_PROC_STAT_H
 #define RAMET_ORCHESTRATOR_VM_PROC_STAT_H
 

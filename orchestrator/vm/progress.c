@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "orchestrator/vm/proc-stat.h"
 
-/* No step of a restore takes a tenth of this, even on an emulated host: a guest that uses more is
- * in an endless loop. */
+/* CPU time after which a guest counts as being in an endless loop. Even on an emulated host, no
+ * step of a restore takes a tenth of it. */
 #define ENDLESS_MS 300000
-/* A guest that does a little work between checks could extend the wait for days. This is the
- * longest that a step may take, on a host that gives it a hundredth of the CPU it needs. */
+/* The longest that a step may take: enough on a host that gives it a hundredth of the CPU it needs.
+ * Without it, a guest that does a little work between checks could extend the wait for days. */
 #define ALIVE_MS 3600000
 /* Reading a page from a disk costs little CPU time, however slow the disk is. */
 #define PAGE_READ_MS 5

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /* Minimum that counts as work between two checks, in ms of CPU time. */
-#define VM_WORKS       1   /* a process without a guest, idle unless requested */
-#define VM_GUEST_WORKS 100 /* idle guests have timers: up to 5 ms/s on an emulated host */
+#define VM_WORKS       1   /* for a process without a guest, which is idle between requests */
+#define VM_GUEST_WORKS 100 /* for others: an idle guest's timers take up to 5 ms/s if emulated */
 
 /* Work of a VM process according to the host's /proc/PID/stat: ms of CPU time, and page reads. */
 struct vmproc_progress {
@@ -23,8 +23,8 @@ struct vmproc_progress {
 /* Records the values that vmproc_progressed compares with. A `pid` of 0 is unknown and never
  * progresses. */
 void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid);
-/* Returns true when the process has worked since the last check, is not in an endless loop, and
- * began less than an hour ago: the caller keeps waiting. */
+/* Returns true when the process has worked since the last check, is not in an endless loop, and the
+ * wait began less than an hour ago. The caller then keeps waiting. */
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms);
 
 #endif

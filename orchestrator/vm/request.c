@@ -20,10 +20,10 @@ struct vmproc_request {
 	bool keeps_state; /* a failure leaves the VM's state unchanged */
 	uint32_t timeout_ms;
 	bool cancelled;
-	bool waits; /* for the answer to another CTL_FORK: the VM process takes one at a time */
-	bool asks;  /* waits for the warden's measurement of the VM's memory, before it is sent */
+	bool waits; /* until another CTL_FORK is answered: the VM process takes one at a time */
+	bool asks;  /* not sent until the warden has measured the VM's memory */
 	vmproc_reply_fn *fn;
-	vmproc_fork_fn *fork_fn; /* used instead of `fn` by a CTL_FORK */
+	vmproc_fork_fn *fork_fn; /* instead of `fn`, for a CTL_FORK */
 	void *arg;
 	struct loop_timer timer;
 	struct vmproc_progress progress; /* since it was sent */
@@ -170,7 +170,8 @@ static void refuse(struct vmproc_request *r, int error, const char *text,
 	request_answer(r, error, text, reply, NULL);
 }
 
-/* A packet is sent whole or not at all, so the VM process knows nothing of the request. */
+/* Handles a failed send. A packet is sent whole or not at all, so the VM process has not received
+ * the request. */
 static void on_unsent(struct vmproc_request *r, int error)
 {
 	if (r->keeps_state && (error == -ENOMEM || error == -ENOBUFS))
@@ -190,7 +191,7 @@ static void on_request_sent(void *arg, int result)
 		free(r);
 	else if (result < 0)
 		on_unsent(r, result);
-	vm->sends--; /* only now may it be freed */
+	vm->sends--; /* only now may the VM be freed */
 	vmproc_free_if_idle(vm);
 }
 
@@ -294,8 +295,8 @@ static void name_instance(struct vmproc *vm, struct ctl_msg *fill)
 	memcpy(fill->fill.instance, vm->id.instance, sizeof(fill->fill.instance));
 }
 
-/* A VM whose process neither answers nor works for these timeouts is ended, and a tenant's work
- * with it, so they allow for a host that stalls for a while. */
+/* The timeouts below allow for a host that stalls for a while: when a VM process neither answers
+ * nor makes progress for so long, its VM is ended, and with it a tenant's work. */
 struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill, int *fds,
 				   unsigned nfds, vmproc_reply_fn *fn, void *arg)
 {
@@ -378,14 +379,16 @@ void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 
 /* --- snapshots ------------------------------------------------------------------------------ */
 
-/* Each merge of a page's layer into a larger one copies the page again, with the gaps between
- * pages: up to six times in simulations of parents that keep all their children. */
+/* How often a page is copied at most. Each merge of its layer into a larger one copies it again,
+ * with the gaps between pages: up to six times in simulations of parents that keep all their
+ * children. */
 #define COPIES_MOST 8
 
 /*
- * A snapshot may cost the VM's cgroup all of RAM, because the guest may rewrite every page while
- * children keep the old ones. Merging layers of a VM that runs on may cost the same again: the
- * usual amount, not the maximum that a guest could cause.
+ * Returns whether the memory limit has room for a snapshot. It may cost the VM's cgroup all of RAM,
+ * because the guest may rewrite every page while children keep the old ones. Merging layers of a VM
+ * that runs on may cost the same again: that is the usual amount, not the maximum that a guest
+ * could cause.
  */
 static bool has_room(const struct vmproc_request *r, uint64_t charged)
 {
@@ -419,15 +422,17 @@ static struct vmproc_request *find_asking(struct vmproc *vm)
 	return NULL;
 }
 
-/* The warden answers in order, so the VM still exists; the request may be gone. Without an answer
- * the request continues as if there was room: if there is none the VM dies, which is reported. */
+/* The warden answers in order, so the VM still exists; the request may be gone. If the measurement
+ * failed, the request continues as if there were room. If there is none, the VM dies, which is
+ * reported. */
 static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 {
 	struct vmproc *vm = arg;
 	struct vmproc_request *r = find_asking(vm);
 
 	if (error && error != -ENOTSUP)
-		log_warn("slot %u: %s", vm->id.slot, text[0] ? text : strerror(-error));
+		log_warn("slot %u: cannot measure the VM's memory: %s", vm->id.slot,
+			 text[0] ? text : strerror(-error));
 	vm->charged_most = error ? 0 : charged;
 	if (!r)
 		return;
@@ -442,7 +447,8 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 	}
 }
 
-/* Asks the warden only about the few VMs near their limit. */
+/* Starts a snapshot. First asks the warden for the VM's memory use if it may be near its limit, as
+ * few are. */
 static void start_image(struct vmproc_request *r)
 {
 	struct vmproc *vm = r->vm;
@@ -541,7 +547,7 @@ int vmproc_open_socket(struct vmproc *vm, struct err *e)
 		return err_set(e, errno, "create a control socket");
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_set(e, errno, "connect to the VM process at %s", addr.sun_path);
-	if (fcntl(fd, F_SETFL, 0) < 0) /* blocking mode: the ring then waits in the kernel */
+	if (fcntl(fd, F_SETFL, 0) < 0) /* blocking, so that the ring waits in the kernel */
 		return err_set(e, errno, "set the flags of the control socket");
 	vm->fd = take_fd(&fd);
 	return 0;
@@ -560,7 +566,7 @@ void vmproc_close_socket(struct vmproc *vm)
 /* Descriptors received with a packet. Consumers take theirs; the rest are closed. */
 struct received {
 	unsigned n;
-	bool cut; /* there were more than fit */
+	bool cut; /* there were more than CTL_FDS_MAX */
 	int fds[CTL_FDS_MAX];
 };
 
@@ -602,8 +608,8 @@ static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct receiv
 		refuse(r, error, text, msg);
 		return;
 	}
-	/* The step may be illegal: a CTL_CONNECT can be answered during a freeze, and any request
-	 * after the VM failed. */
+	/* The step may be illegal by now: a CTL_CONNECT may be answered during a freeze, and any
+	 * request after the VM failed. */
 	if (error)
 		vmproc_fail(vm, "%s", text);
 	else
@@ -619,7 +625,8 @@ static void on_ended(struct vmproc *vm, const char *text)
 	vmproc_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
 }
 
-/* The hello of an adopted VM process names the version it speaks. */
+/* Returns whether the message has the protocol version of its VM process. The hello of an adopted
+ * one sets that version. */
 static bool speaks(struct vmproc *vm, const struct ctl_msg *msg)
 {
 	if (vm->adopted && vm->state == VM_GREETING && msg->type == CTL_HELLO)
@@ -647,8 +654,8 @@ static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 		on_ended(vm, msg.ended.text);
 }
 
-/* The descriptors of a packet are open in this process as soon as it is read, whatever it contains.
- */
+/* Collects the descriptors of a packet. They have been open in this process since the packet was
+ * read, whatever it contains. */
 static void take_received(struct vmproc *vm, struct received *got)
 {
 	struct msghdr *hdr = &vm->in_hdr;
@@ -673,8 +680,8 @@ static void on_received(void *arg, int result)
 	if (result >= 0)
 		take_received(vm, &got);
 	bool unwanted = vm->state == VM_RELEASING || vm->free_me;
-	/* The packet stays in the socket, so nothing is lost, and requests have their own timeouts.
-	 * The ring has waited before reporting this. */
+	/* Without memory the packet stays in the socket, so nothing is lost, and requests have
+	 * timeouts of their own. The ring has retried for a while before it reports this. */
 	bool no_memory = result == -ENOMEM || result == -ENOBUFS;
 	if (no_memory && !unwanted)
 		log_warn("slot %u: the host has no memory to receive from the VM process",

@@ -24,7 +24,7 @@ int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms)
 	return h->slots && h->taken ? 0 : -ENOMEM;
 }
 
-/* The remaining VMs are freed by the loop's last operations. */
+/* VMs with operations in flight are freed when the loop ends these. */
 void vmproc_host_fini(struct vmproc_host *h)
 {
 	for (uint32_t i = 0; h->slots && i < h->max_vms; i++) {
@@ -121,7 +121,8 @@ void vmproc_give_slot(struct vmproc *vm)
 	h->slot_free(h->arg);
 }
 
-/* The log also contains the guest's console, whose bytes a tenant chooses. */
+/* Replaces unprintable characters by '?'. The log also contains the guest's console, whose bytes a
+ * tenant chooses. */
 static void make_printable(char *s)
 {
 	for (; *s; s++)
@@ -129,7 +130,8 @@ static void make_printable(char *s)
 			*s = '?';
 }
 
-/* Lines of base/log.h begin with the date. */
+/* Returns whether the VM process itself wrote the line, and not the guest's console: lines of
+ * base/log.h begin with the date. */
 static bool is_own_line(const char *line)
 {
 	return strspn(line, "0123456789") == 4 && line[4] == '-' && strstr(line, "Z ");

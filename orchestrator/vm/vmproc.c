@@ -15,7 +15,7 @@
 /* Timeouts without progress: an overcommitted host takes many times as long as an idle one. */
 #define SPAWN_TIMEOUT_MS 30000
 #define HELLO_TIMEOUT_MS 30000
-#define ADOPT_TIMEOUT_MS 60000 /* it holds a tenant's work, and the host may stall */
+#define ADOPT_TIMEOUT_MS 60000 /* longer, as the VM holds a tenant's work */
 #define RELEASE_RETRY_MS 2000
 
 static const uint8_t next[VM_NSTATES][VM_NEVENTS] = {
@@ -72,7 +72,7 @@ static const uint8_t next[VM_NSTATES][VM_NEVENTS] = {
 };
 static const struct state_machine machine = STATE_MACHINE("VM process", next);
 
-/* Moves along a legal step. */
+/* Moves to the next state. The event must be legal in the current one. */
 static void step(struct vmproc *vm, enum vmproc_event event)
 {
 	vm->state = (enum vmproc_state)state_after(&machine, vm->state, event);
@@ -87,7 +87,7 @@ bool vmproc_try_step(struct vmproc *vm, enum vmproc_event event)
 	return legal;
 }
 
-/* Returns true while the warden has a VM process in the slot. */
+/* Returns true from the start of the VM process until the VM breaks or is dropped. */
 static bool is_spawned(const struct vmproc *vm)
 {
 	return vm->state > VM_SPAWNING && vm->state < VM_BROKEN;
@@ -132,7 +132,7 @@ void vmproc_fail(struct vmproc *vm, const char *format, ...)
 	char words[ERR_TEXT_MAX / 2];
 	va_list args;
 
-	if (!vmproc_try_step(vm, VM_FAIL)) /* it failed before, or was dropped */
+	if (!vmproc_try_step(vm, VM_FAIL)) /* the VM failed before, or was dropped */
 		return;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
@@ -181,7 +181,7 @@ static void connect_control(struct vmproc *vm)
 
 static void release(struct vmproc *vm);
 
-/* Returns the slot as an argument of a callback that may come after the end of the VM. */
+/* Returns the slot as the argument of a callback that may be called after the VM was freed. */
 static void *slot_arg(const struct vmproc *vm)
 {
 	return (void *)(uintptr_t)vm->id.slot;
@@ -239,8 +239,8 @@ static void set_spawn_timer(struct vmproc *vm)
 	loop_timer_set(vm->host->loop, &vm->timer, SPAWN_TIMEOUT_MS);
 }
 
-/* The warden handles requests one by one: each answer may free a slot and brings this spawn closer.
- */
+/* Waits on if the warden has answered anything: it handles one request at a time, so each answer
+ * may free a slot and brings this spawn closer. */
 static void on_spawn_timeout(void *arg)
 {
 	struct vmproc *vm = arg;
@@ -306,7 +306,7 @@ struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 	return vm;
 }
 
-/* A failure reaches the owner as the death of the VM. */
+/* Handles the end of a vmproc_run. If it failed, the owner's `died` is called. */
 static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct vmproc *vm = arg;
@@ -431,8 +431,8 @@ void vmproc_set_oom(struct vmproc *vm, bool first)
 	warden_client_call(vm->host->warden, &msg, on_marked, slot_arg(vm));
 }
 
-/* `arg` is a VM that still exists, for the reason given at on_closed. A lost warden answers with an
- * error. */
+/* The VM still exists, for the reason given at on_closed. Not called any more once the warden is
+ * lost. */
 static void on_measured(void *arg, int error, uint64_t charged, const char *text)
 {
 	struct vmproc *vm = arg;
@@ -460,8 +460,8 @@ uint64_t vmproc_charged(const struct vmproc *vm)
 	return vm->charged;
 }
 
-/* The warden answers in order, and a VM exists until the warden has emptied its slot, which comes
- * later. */
+/* The VM still exists: the warden answers in order, and the VM is freed only after the answer to
+ * its WARDEN_RELEASE, which was sent later. */
 static void on_closed(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vmproc *vm = arg;
@@ -542,7 +542,7 @@ void vmproc_give_back(struct vmproc *vm)
 	vm->keeps_slot = false;
 	if (!vm->emptied)
 		return;
-	vmproc_forget_requests(vm); /* for a report, asked since the drop */
+	vmproc_forget_requests(vm); /* a report may have been requested since the drop */
 	vmproc_give_slot(vm);
 	vm->free_me = true;
 	vmproc_free_if_idle(vm);
@@ -605,7 +605,7 @@ void vmproc_drop(struct vmproc *vm, void (*gone)(void *arg), void *arg)
 void vmproc_leave(struct vmproc *vm)
 {
 	detach(vm);
-	vm->emptied = true; /* this service will not use it again */
+	vm->emptied = true; /* this service will not use the slot again */
 	vm->host->in_use--;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service's handle on one VM process, from taking a slot to giving it back: the service's end
- * of proto/ctl.h. No callback is called from inside the call that requested it.
+ * The service's handle on one VM process, from taking a slot to giving it back. It speaks
+ * proto/ctl.h. No callback is called from inside the function that requested it.
  */
 #ifndef RAMET_ORCHESTRATOR_VM_VM_H
 #define RAMET_ORCHESTRATOR_VM_VM_H
@@ -31,7 +31,8 @@ struct vmproc_host {
 	uint64_t *taken;       /* one bit for each slot, to find a free one quickly */
 	uint32_t in_use;
 	struct list waiting; /* VMs that wait for a slot */
-	/* Called when a VM waits and every slot is taken: may drop a less important VM. */
+	/* Called when a VM begins to wait because every slot is taken: may drop a less important
+	 * VM. */
 	void (*want_slot)(void *arg);
 	/* Called when a slot was given back. */
 	void (*slot_free)(void *arg);
@@ -60,45 +61,51 @@ struct vmproc_owner {
 	void (*died)(void *arg, const char *reason); /* once; then only vmproc_drop is allowed */
 };
 
-/* Starts a VM process, which waits when no slot is free. */
+/* Starts a VM process, as soon as there is a free slot. Failures are reported by the owner's
+ * `died`. */
 struct vmproc *vmproc_spawn(struct vmproc_host *h, const struct vmproc_spec *spec,
 			    const struct vmproc_owner *owner, void *arg);
 /* Identifies a VM. Slot and pid are reused for later VMs. The instance never is: each fill chooses
  * a random one. */
 struct vmproc_id {
 	uint32_t slot, pid; /* pid: in the host's namespace; 0: unknown */
-	/* All zeros: filled by a service from before there were instances. */
+	/* All zeros: the VM was filled by a release of rametd that had no instances. */
 	uint8_t instance[CTL_INSTANCE_LEN];
 };
 /*
  * Takes over the VM process that a previous instance of the service left in a slot. A VM that
- * differs from `id` or `spec` fails and is never driven. An `id` without an instance names a VM of
- * CTL_VERSION_BEFORE and matches no other. Returns NULL when the slot is taken or out of range.
+ * differs from `id` or `spec` is not used: the owner's `died` is called. An `id` without an
+ * instance names a VM of CTL_VERSION_BEFORE and matches no other. Returns NULL when the slot is
+ * taken or out of range.
  */
 struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 			    const struct vmproc_spec *spec, const struct vmproc_owner *owner,
 			    void *arg);
 /* Returns true when the VM found is not the one to adopt; vmproc_instance() returns which it is. */
 bool vmproc_is_foreign(const struct vmproc *vm);
-/* Takes a slot with unknown contents and has the warden empty it. */
+/* Takes a slot with unknown contents and has the warden empty it. Returns 0, or -EBUSY when the
+ * slot is taken or out of range. */
 int vmproc_sweep(struct vmproc_host *h, uint32_t slot);
 
-/* An answer of vmproc_close_egress that is due to the old owner goes to the new one. */
+/* Replaces the owner and its argument. A vmproc_close_egress in progress with the old owner's
+ * argument then calls its `fn` with the new argument. */
 void vmproc_set_owner(struct vmproc *vm, const struct vmproc_owner *owner, void *arg);
 struct loop *vmproc_loop(const struct vmproc *vm);
 uint32_t vmproc_slot(const struct vmproc *vm);
 /* Returns the pid in the host's namespace; 0: unknown. */
 uint32_t vmproc_pid(const struct vmproc *vm);
-const uint8_t *vmproc_instance(const struct vmproc *vm); /* all zeros before it is filled */
+const uint8_t *vmproc_instance(const struct vmproc *vm); /* all zeros before the VM is filled */
 const struct vmproc_spec *vmproc_spec(const struct vmproc *vm);
 /* Copies the last line of the VM's log, or of the guest's console output in it, to `out`: cut to
  * `size`, printable, empty when there is none. */
 enum vmproc_voice { VM_PROCESS, VM_GUEST };
 void vmproc_last_words(const struct vmproc *vm, enum vmproc_voice voice, char *out, size_t size);
-/* Resizes a blank VM to a size that fits into its own. Returns false when it does not fit. */
+/* Reduces a blank VM to `spec`: the same vCPUs and no more RAM. Returns false when that is
+ * impossible. */
 bool vmproc_fit(struct vmproc *vm, const struct vmproc_spec *spec);
-/* Keeps every packet of the VM from leaving the host for the rest of its life. Calls `fn` once,
- * from the loop, when that is done or failed; never when the VM dies or is dropped first. */
+/* Closes the VM's egress: for the rest of its life, none of its packets leaves the host. Calls `fn`
+ * once, from the loop, when that is done or failed; not if the VM is dropped or the warden is lost
+ * first. */
 typedef void vmproc_closed_fn(void *arg, int error, const char *text);
 void vmproc_close_egress(struct vmproc *vm, vmproc_closed_fn *fn, void *arg);
 /* Sets the VM's share of contended CPUs, without waiting for it. A new VM starts with
@@ -108,9 +115,10 @@ void vmproc_set_priority(struct vmproc *vm, enum warden_priority priority);
  * before that overrides it. */
 void vmproc_give_head_start(struct vmproc *vm, uint64_t ms);
 /*
- * Measures the memory charged to the VM's cgroup, if it can exceed the VM's RAM: the VM has made
- * snapshots, or was adopted. Returns false when it cannot exceed it or the warden is lost.
- * vmproc_charged returns the last answer in bytes, 0 before the first.
+ * Measures the memory charged to the VM's cgroup if it may exceed the VM's RAM, as after a snapshot
+ * or an adoption. Returns false if nothing is measured: the memory can't exceed the RAM, the VM has
+ * no process, or the warden is lost. vmproc_charged returns the last result in bytes, 0 before the
+ * first.
  */
 bool vmproc_measure(struct vmproc *vm);
 uint64_t vmproc_charged(const struct vmproc *vm);
@@ -118,15 +126,15 @@ uint64_t vmproc_charged(const struct vmproc *vm);
 void vmproc_set_oom(struct vmproc *vm, bool first);
 bool vmproc_is_running(const struct vmproc *vm);
 
-/* Ends the VM in any state and gives the slot back, then calls `gone` (may be NULL). Calls nothing
- * of the owner, and forgets requests in flight. */
+/* Ends the VM in any state and gives the slot back, then calls `gone` (may be NULL). Calls none of
+ * the owner's functions, and forgets requests in flight. */
 void vmproc_drop(struct vmproc *vm, void (*gone)(void *arg), void *arg);
-/* Called before a vmproc_drop with a `gone`: keeps the slot from other VMs until vmproc_give_back,
- * which frees the VM and may come before `gone`. */
+/* Reserves the slot beyond the following vmproc_drop, which must have a `gone`, until
+ * vmproc_give_back. That frees the VM, and may be called before `gone`. */
 void vmproc_keep_slot(struct vmproc *vm);
 void vmproc_give_back(struct vmproc *vm);
-/* Replaces a vmproc_drop: the VM keeps running, undriven. Its slot stays taken but is not counted.
- */
+/* Gives up the handle like vmproc_drop, but lets the VM process keep running. Its slot stays taken,
+ * but no longer counts in `in_use`. */
 void vmproc_leave(struct vmproc *vm);
 
 /*
@@ -158,11 +166,11 @@ struct vmproc_image {
 	unsigned users;
 	uint32_t memory_layers, layers;
 	uint64_t disk_bytes;
-	uint64_t pause_ns, copied_bytes; /* cost to the VM */
+	uint64_t pause_ns, copied_bytes; /* what the snapshot cost the VM */
 	unsigned nfds;
 	int fds[CTL_FDS_MAX];
 };
-/* Returns a copy of `image` with one user. It takes over the descriptors. */
+/* Returns a copy of `image` with one user. The copy owns the descriptors. */
 struct vmproc_image *vmproc_image_of(const struct vmproc_image *image);
 /* Makes a snapshot from the reply to a CTL_FORK of a VM with `ram_mib`. Checks the reply, because a
  * guest may have taken over its VM process. Takes ownership of the descriptors on success; returns
@@ -175,23 +183,23 @@ void vmproc_image_put(struct vmproc_image *image); /* accepts NULL */
 /* The callee owns `image`, which is NULL on failure. */
 typedef void vmproc_fork_fn(void *arg, int error, const char *text, struct vmproc_image *image);
 /* Takes a snapshot of the running VM, which continues with `writable` (an empty file, taken over)
- * as its disk layer. On failure it keeps running as before. One at a time: further snapshots wait,
- * also for one that was cancelled. */
+ * as its disk layer. On failure it keeps running as before. Snapshots are taken one at a time:
+ * further ones wait, also for one that was cancelled. */
 struct vmproc_request *vmproc_fork(struct vmproc *vm, unsigned children, int writable,
 				   vmproc_fork_fn *fn, void *arg);
 /* Like vmproc_fork, but the VM stays paused when the snapshot succeeds. */
 struct vmproc_request *vmproc_freeze(struct vmproc *vm, int writable, vmproc_fork_fn *fn,
 				     void *arg);
-/* Restores `image`, which the caller keeps, with an empty file as its own disk layer, which is
- * taken over. */
+/* Restores `image`, which the caller keeps, in a blank VM. `writable` is an empty file for its own
+ * disk layer, and is taken over. */
 struct vmproc_request *vmproc_fill_image(struct vmproc *vm, struct vmproc_image *image,
 					 int writable, vmproc_reply_fn *fn, void *arg);
 
-/* Prevents the call of `fn`. */
+/* Prevents the call of `fn`; the VM process may still carry out the request. */
 void vmproc_request_cancel(struct vmproc_request *r);
 
 /* Checks a packet that a VM process sent with `nfds` descriptors and copies it to *out, where
- * strings are NUL-terminated. */
+ * strings are NUL-terminated. Returns 0, or -EPROTO with *e filled. */
 int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out, struct err *e);
 
 #endif

@@ -76,7 +76,7 @@ static void send_next(struct warden_client *w)
 	w->out = call->msg;
 	w->send_op = loop_send(w->loop, w->fd, &w->out, sizeof(w->out), on_sent, w);
 	if (!w->send_op)
-		lose(w, "not enough memory to send to it");
+		lose(w, "the event loop is ending");
 }
 
 static struct call *find_waiting(struct warden_client *w, uint32_t seq)
@@ -130,7 +130,7 @@ static void receive(struct warden_client *w)
 {
 	w->recv_op = loop_recv(w->loop, w->fd, w->in, sizeof(w->in), on_received, w);
 	if (!w->recv_op)
-		lose(w, "not enough memory to receive from it");
+		lose(w, "the event loop is ending");
 }
 
 static void on_received(void *arg, int result)

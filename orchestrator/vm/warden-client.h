@@ -16,19 +16,22 @@ struct warden_events {
 	void (*lost)(void *arg, const char *reason);
 };
 
-/* `error` is 0 or -errno; `value` is the requested value; `text` describes the error. */
+/* `error` is 0 or -errno, with its description in `text`, which may be empty. `value` is the
+ * requested value. */
 typedef void warden_reply_fn(void *arg, int error, uint64_t value, const char *text);
 
-/* Takes ownership of `fd` on success. */
+/* Makes a client on the socket `fd`, which it owns on success. Returns 0, or -ENOMEM with *e
+ * filled. */
 int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 		      const struct warden_events *events, void *arg, struct err *e);
-/* Outstanding replies are dropped without a call. */
+/* Frees the client. Requests without an answer are forgotten: their `fn` is not called. NULL is
+ * fine. */
 void warden_client_free(struct warden_client *w);
 
 /*
  * Sends a request, whose version and seq are filled in here. Calls `fn` once, from the loop, unless
- * the warden is lost first. Returns -EPIPE when it is already lost, and fails for no other reason,
- * because a dropped VM is only freed after its last answer.
+ * the warden is lost first. Returns -EPIPE when the warden is already lost. There is no other
+ * error, because a dropped VM is only freed after its last answer.
  */
 int warden_client_call(struct warden_client *w, const struct warden_msg *msg, warden_reply_fn *fn,
 		       void *arg);

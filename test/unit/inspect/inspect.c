@@ -238,7 +238,7 @@ static void test_report_on_a_vm_process_that_does_not_answer(void **state)
 	expect_text(text, "its agent was not asked: the VM process does not answer\n");
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 0);
 	expect_text(report_on_vm(w, m.view.id),
-		    "\nthe VM process has still not answered an earlier look\n");
+		    "\nthe VM process has still not answered an earlier request\n");
 	world_exec(w, &r, m.view.id, "out alive");
 	assert_string_equal(r.out, "alive");
 }
