@@ -59,8 +59,8 @@ struct account account_of_notify(uint32_t vm_uid_base)
 	return (struct account){id, id};
 }
 
-/* Drops the bounding set before the uid changes, because that takes CAP_SETPCAP, which the change
- * of uid drops. */
+/* Drops the bounding set. Called before the uid changes, because this needs CAP_SETPCAP, which the
+ * change of uid drops. */
 static int bound_capabilities(struct err *e)
 {
 	const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED |

@@ -13,7 +13,7 @@ struct account {
 	gid_t gid;
 };
 
-/* Finds the account named `name`, or uses that number as uid and gid. Refuses root. */
+/* Finds the account `name`. A name that is a number is used as uid and gid. Refuses root. */
 int account_find(struct account *out, const char *name, struct err *e);
 
 /* Returns the account of ramet-notify: the uid after those of the VMs, which begin at

@@ -136,7 +136,8 @@ static int find_own(char path[static CGROUP_PATH_MAX], struct err *e)
 	return 0;
 }
 
-/* Returns the part of `path` below `root`. A mount may show only a subtree of the hierarchy. */
+/* Returns the part of `path` below `root`, or `path` if it is not below. A mount may show only a
+ * subtree of the hierarchy. */
 static const char *below(const char *path, const char *root)
 {
 	size_t len = strlen(root);
@@ -146,7 +147,8 @@ static const char *below(const char *path, const char *root)
 	return path[len] == '/' || path[len] == '\0' ? path + len : path;
 }
 
-/* Corrects the own path when the caller inherited BASE/ramet/warden from a previous warden. */
+/* Reduces the own path BASE/ramet/warden to BASE: a previous warden may have moved this process
+ * there. */
 static void leave_leaf(char *own)
 {
 	const char leaf[] = "/ramet/warden";
@@ -179,7 +181,7 @@ static int find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP
 
 /* --- controllers ----------------------------------------------------------------------------- */
 
-/* Looks at the top of the hierarchy to say which of two causes applies. */
+/* Fills *e with the cause: the controller was not delegated, or the whole hierarchy lacks it. */
 static int explain_missing(const struct cgroup_tree *t, const char *point, const char *controller,
 			   struct err *e)
 {
@@ -212,7 +214,7 @@ static int check_controllers(const struct cgroup_tree *t, const char *point, str
 	return 0;
 }
 
-/* Enables ('+') or disables ('-') a controller for the children of `dir`, unless it is so already.
+/* Enables ('+') or disables ('-') a controller for the children of `dir`, if that is not done yet.
  */
 static int switch_one(int dir, const char *controller, char sign)
 {
@@ -281,7 +283,7 @@ static int enable_controllers(const struct cgroup_tree *t, struct err *e)
 
 /* --- the tree -------------------------------------------------------------------------------- */
 
-/* Writing "0" moves the writing process. */
+/* Moves this process and t->with into a cgroup. Writing "0" moves the writing process. */
 static int enter(const struct cgroup_tree *t, int dir)
 {
 	char pid[16];
@@ -302,7 +304,7 @@ static int make_leaves(struct cgroup_tree *t, struct err *e)
 		return err_set(e, errno, "open cgroup %s/ramet", t->path);
 	/* The lock is held until the process ends. */
 	if (flock(t->top, LOCK_EX | LOCK_NB) < 0) {
-		close_fd(&t->top); /* it belongs to another warden */
+		close_fd(&t->top); /* so that cgroup_tree_close leaves it alone */
 		return err_say(e, EEXIST, "another rametd uses cgroup %s", t->path);
 	}
 	scoped_fd int service = cgroup_make(t, "service", NULL, e);
@@ -330,7 +332,7 @@ static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
 	if (t->base_is_made) {
 		scoped_fd int parent = open_dir(t->base, "..");
 
-		switch_controllers(t, parent, '+'); /* checked later */
+		switch_controllers(t, parent, '+'); /* check_controllers reports failures */
 	}
 	/* Only the root cgroup lacks cgroup.type. */
 	t->base_is_root = faccessat(t->base, "cgroup.type", F_OK, 0) < 0;
@@ -364,9 +366,10 @@ static void note_vm(void *arg, uint32_t slot)
 }
 
 /*
- * Moves this process back to BASE. A cgroup other than the root may hold processes only while no
- * controller is enabled for its children, so what was enabled there is disabled first. Skipped
- * while a VM remains, because that would remove its limits.
+ * Moves this process back to BASE and removes the tree. A cgroup other than the root may hold
+ * processes only while no controller is enabled for its children, so the controllers enabled there
+ * are disabled first. Does nothing while a VM remains, because disabling them would remove its
+ * limits.
  */
 static void leave(struct cgroup_tree *t)
 {
@@ -436,7 +439,7 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	int r = set_number(dir, "memory.max", bytes, e);
 	if (r < 0)
 		return r;
-	/* An OOM kill ends all processes of the VM: it cannot work without one of them. */
+	/* An OOM kill ends all processes of the VM, which cannot work without one of them. */
 	r = set_limit(dir, "memory.oom.group", "1", e);
 	if (r < 0)
 		return r;
@@ -446,9 +449,10 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 }
 
 /*
- * An idle cgroup (cpu.idle) yields as soon as another has work, which a small weight does not
- * achieve; its weight cannot be set. Missing kernel or disk support is not an error: the I/O weight
- * needs the io controller and a scheduler that implements weights, of which BFQ has its own file.
+ * Sets the share of CPUs and disks. CGROUP_WEIGHT_IDLE makes the cgroup idle (cpu.idle): it yields
+ * as soon as another has work, which a small weight does not achieve. The CPU weight of an idle
+ * cgroup cannot be set. Missing kernel or disk support is not an error: I/O weights need the io
+ * controller and an I/O scheduler that implements them. BFQ has a file of its own.
  */
 static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, struct err *e)
 {
@@ -470,8 +474,8 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 
 	if (uses(t, "memory") && l->memory_max)
 		r = set_memory(dir, l->memory_max, e);
-	/* The limit of BASE/ramet causes the reclaim, so its own memory.low protects each cgroup
-	 * below. */
+	/* The limit of BASE/ramet causes the reclaim, so each cgroup below it is protected by its
+	 * memory.low. */
 	if (r == 0 && uses(t, "memory") && l->reclaim)
 		r = set_limit(dir, "memory.low", l->reclaim == CGROUP_RECLAIM_LAST ? "max" : "0",
 			      e);
@@ -488,9 +492,9 @@ static int set_limits(const struct cgroup_tree *t, int dir, const struct cgroup_
 }
 
 /*
- * Recreates an existing empty cgroup: a clone into a cgroup that was once killed is killed too
- * (Linux 6.14 and later compare the kill count of the parent's cgroup with that of the target). One
- * that holds processes is kept.
+ * Creates a cgroup, or recreates an empty one: a clone into a cgroup that was once killed is killed
+ * too (Linux 6.14 and later compare the kill count of the parent's cgroup with that of the target).
+ * Keeps a cgroup that holds processes.
  */
 static int make_fresh(const struct cgroup_tree *t, const char *name)
 {
@@ -573,8 +577,8 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 		r = read_file(dir, "memory.stat", stat, sizeof(stat));
 	if (r < 0)
 		return err_set(e, -r, "read the memory of cgroup %s/ramet/%s", t->path, name);
-	/* Files in memory, such as layers, are on the anonymous lists and so in neither of these.
-	 */
+	/* Memory files (memfds), such as layers, are on the anonymous lists and so in neither of
+	 * these. */
 	uint64_t all = strtoull(current, NULL, 10);
 	uint64_t cache = stat_of(stat, "active_file") + stat_of(stat, "inactive_file");
 	*bytes = all > cache ? all - cache : 0;

@@ -35,7 +35,7 @@ struct cgroup_tree {
 };
 
 /* Weights: the share of contended CPUs and disks. */
-#define CGROUP_WEIGHT_IDLE  1 /* only what all others leave */
+#define CGROUP_WEIGHT_IDLE  1 /* gets only what all others leave */
 #define CGROUP_WEIGHT_MOST  10000
 #define CGROUP_WEIGHT_USUAL 100 /* the kernel's default */
 
@@ -43,7 +43,7 @@ struct cgroup_tree {
 enum cgroup_reclaim { CGROUP_RECLAIM_FIRST = 1, CGROUP_RECLAIM_LAST };
 
 struct cgroup_limits {
-	/* 0: no limit, the kernel's default, or unchanged */
+	/* 0: not set, so the kernel's default or the previous limit applies */
 	uint64_t memory_max;  /* bytes */
 	uint32_t cpu_max_pct; /* percent of one CPU */
 	uint32_t weight;      /* from CGROUP_WEIGHT_IDLE to CGROUP_WEIGHT_MOST */
@@ -53,23 +53,23 @@ struct cgroup_limits {
 
 /* memory, cpu and pids are required for a jail. With io, where available, VMs share a disk by their
  * weights. There is no io.max: it would hold back data of one VM that the file system's journal
- * must write before it can answer anybody's fsync (the limits are in the VM's disk). */
+ * must write before it can answer anybody's fsync. The VM's disk device has limits instead. */
 extern const char *const cgroup_controllers[];
 
 /*
  * Opens the tree below BASE. `wanted` is BASE's path in the hierarchy, created if missing, or empty
- * for the current cgroup. Enables `controllers` for the VMs and moves this process into `warden`,
- * with the process `with` (0: none), which would otherwise prevent that in the current cgroup.
- * Keeps what a previous warden left. Returns -EEXIST when another warden uses the tree. On failure
- * nothing is open.
+ * for the current cgroup. Moves this process into `warden` and enables `controllers` for the VMs.
+ * If BASE is the current cgroup, it must hold no process then, so the process `with` (0: none) is
+ * moved, too. Keeps what a previous warden left. Returns -EEXIST when another warden uses the tree.
+ * On failure nothing is open.
  */
 int cgroup_tree_open(struct cgroup_tree *t, const char *wanted, pid_t with,
 		     const char *const *controllers, struct err *e);
 /* Closes the tree; with `remove` also removes its empty parts. */
 void cgroup_tree_close(struct cgroup_tree *t, bool remove);
 
-/* Sets limits for all of BASE/ramet: memory in bytes, at which the kernel kills a VM and the rest
- * of the host is unaffected, and the CPU weight relative to the rest of the host. */
+/* Sets limits for all of BASE/ramet: memory in bytes, beyond which the kernel kills a VM without
+ * effect on the rest of the host, and the CPU weight relative to the rest of the host. */
 int cgroup_limit_all(const struct cgroup_tree *t, uint64_t memory_max, uint32_t weight,
 		     struct err *e);
 
@@ -81,20 +81,21 @@ int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgro
 int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		 struct err *e);
 /* Returns in *bytes the memory charged to the cgroup without page cache, which can be reclaimed.
- * -ENOTSUP without the memory controller. */
+ * Fails with -ENOTSUP without the memory controller. */
 int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *bytes, struct err *e);
-/* Sets oom_score_adj of every process in it. */
+/* Sets oom_score_adj of every process in the cgroup. */
 int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *score,
 		     struct err *e);
 /* Removes the cgroup. Returns 0 also when it does not exist. */
 int cgroup_remove(const struct cgroup_tree *t, const char *name, struct err *e);
-/* Kills every process in it, including forks in progress. Returns 0 also when it does not exist. */
+/* Kills every process in the cgroup, including forks in progress. Returns 0 also when it does not
+ * exist. */
 int cgroup_kill(const struct cgroup_tree *t, const char *name, struct err *e);
 /* Opens cgroup.events of `name`, which signals EPOLLPRI when `populated` changes. */
 int cgroup_watch(const struct cgroup_tree *t, const char *name, struct err *e);
 /* Returns 1 while the cgroup of that events file holds a live process, 0 when not, or -errno. */
 int cgroup_populated(int events);
-/* Kills every process in it and waits until all are gone; for start-up only. */
+/* Kills every process in the cgroup and waits until all are gone. Blocks: for start-up only. */
 int cgroup_empty(const struct cgroup_tree *t, const char *name, struct err *e);
 
 /* Calls each(arg, slot) for every existing vm-SLOT. */

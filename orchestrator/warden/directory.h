@@ -7,9 +7,9 @@
 #include "orchestrator/warden/account.h"
 
 /*
- * Opens the absolute `path`. A missing one is created with its parents (mode 0750, owned by root
- * and `gid`). An existing one must be owned by root, not writable by others, and accessible to
- * `gid`.
+ * Opens the directory at the absolute `path`. A missing one is created with its parents (mode 0750,
+ * owned by root and `gid`). An existing one must be owned by root, not writable by others, and
+ * accessible to `gid`. Returns a descriptor, or -errno with *e filled.
  */
 int directory_for_root(const char *path, gid_t gid, struct err *e);
 

@@ -39,7 +39,8 @@ static int set_session(struct err *e)
 		return err_set(e, errno, "unblock signals");
 	if (setsid() < 0)
 		return err_set(e, errno, "create a session");
-	/* As a flag of clone, it would make the warden's cgroup the root of the namespace. */
+	/* CLONE_NEWCGROUP as a flag of clone would make the warden's cgroup the root of the
+	 * namespace. */
 	if (unshare(CLONE_NEWCGROUP) < 0)
 		return err_set(e, errno, "create a cgroup namespace");
 	if (sethostname("vm", 2) < 0)
@@ -180,7 +181,7 @@ static int start_program(const struct jail_child *c, struct err *e)
 	return err_set(e, errno, "execute the VM program");
 }
 
-/* Sets the OOM score of the VM. So far it has the negative score inherited from rametd's own
+/* Sets the OOM score of the VM. Until then it has the negative score inherited from rametd's own
  * processes. */
 static int offer_to_oom(struct err *e)
 {
@@ -207,9 +208,9 @@ static int become_vm(const struct jail_child *c, int *status, struct err *e)
 		r = set_limits(e);
 	if (r == 0)
 		r = offer_to_oom(e);
-	/* Keep threads with another cookie off a core while this process runs on it. A kernel
-	 * without core scheduling is reported by orchestrator/daemon/posture.c; without SMT there
-	 * is nothing to do. */
+	/* Keep threads with another core-scheduling cookie off a core while this process runs on
+	 * it. A kernel without core scheduling is reported by orchestrator/daemon/posture.c;
+	 * without SMT there is nothing to do. */
 	if (c->alone_on_core)
 		prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
 	if (r == 0)

@@ -13,8 +13,8 @@ struct net;
 /*
  * When memory runs out the kernel kills the process with the highest memory use plus this many
  * thousandths of all memory (oom_score_adj(5)). VMs come before the rest of the host. VMs of
- * tenants that were promised more than their share come before all others that use up to 0.6 of the
- * memory.
+ * tenants above their share of memory (sandbox/promise.c) come before all other VMs that use up to
+ * 0.6 of the memory.
  */
 #define JAIL_OOM_LAST  "300"
 #define JAIL_OOM_FIRST "900"

@@ -22,7 +22,8 @@
 #include "orchestrator/warden/jail-internal.h"
 
 #define SLOT_NAME_MAX 12
-/* Each killed instance of the service leaves a connection that the VM process accepts later. */
+/* Room for the connections that killed instances of the service left: the VM process accepts them
+ * later. */
 #define CONTROL_BACKLOG 64
 #define SLOT_PATH_MAX	(CONFIG_PATH_MAX + 32)
 
@@ -79,7 +80,8 @@ static int open_kvm(struct err *e)
 			       "firmware, or the"
 			       " module kvm_intel or kvm_amd is not loaded");
 	if (fd < 0)
-		return err_set(e, errno, "open /dev/kvm (no permission to use KVM here)");
+		return err_set(e, errno,
+			       "open /dev/kvm, which rametd must be able to read and write");
 	int version = ioctl(fd, KVM_GET_API_VERSION, 0);
 	if (version < 0)
 		return err_set(e, errno, "query the KVM API version of /dev/kvm");

@@ -38,7 +38,7 @@ struct jailed {
 /* Creates RUN_DIR and RUN_DIR/vm if missing. On failure nothing is open. */
 int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
 	       const struct net *net, struct account account, struct err *e);
-/* Closes them; with `remove` also removes RUN_DIR/vm if it is empty. */
+/* Closes RUN_DIR/vm; with `remove` also removes it if it is empty. */
 void jails_close(struct jails *j, bool remove);
 
 /* Checks at start-up that /dev/kvm and the VM program can be used. */
@@ -48,13 +48,13 @@ int jails_check(const struct jails *j, struct err *e);
  * failure. */
 int jail_start(const struct jails *j, const struct warden_msg *request, struct jailed *out,
 	       struct err *e);
-/* Sets the VM's share of contended resources. `priority` must be a valid enum warden_priority. */
+/* Sets the VM's share of contended CPUs and disks. `priority` is a valid enum warden_priority. */
 int jail_set_priority(const struct jails *j, uint32_t slot, uint32_t priority, struct err *e);
-/* Makes the kernel kill this VM before unmarked ones when memory runs out. */
+/* Sets whether the kernel kills this VM before unmarked ones when memory runs out. */
 int jail_set_oom(const struct jails *j, uint32_t slot, bool first, struct err *e);
 /* Kills all processes in the jail. The caller waits until they have ended. */
 int jail_kill(const struct jails *j, uint32_t slot, struct err *e);
-/* Removes what jail_start created; no process may be left in it. */
+/* Removes what jail_start created. No process may be left in the jail. */
 int jail_remove(const struct jails *j, uint32_t slot, struct err *e);
 /* Removes every directory under RUN_DIR/vm for which keep(arg, slot) is false. */
 int jails_sweep(const struct jails *j, bool (*keep)(void *arg, uint32_t slot), void *arg,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Deletes the host's conntrack entries of a VM that has ended; one of a connection that nobody
+/* Deletes the host's conntrack entries of a VM that has ended: those of connections that nobody
  * closed would stay for days. Uses ctnetlink: each entry is listed and then deleted by its tuple.
  */
 #include <errno.h>
@@ -77,7 +77,7 @@ static void delete_one(struct sweep *s, const struct nlattr *tuple)
 		return;
 	if (mnl_socket_sendto(s->deletes, head, head->nlmsg_len) < 0 ||
 	    mnl_socket_recvfrom(s->deletes, answer, sizeof(answer)) < 0)
-		s->error = errno; /* the answer is not read: an expired entry is not an error */
+		s->error = errno; /* ignores the answer: the entry may have expired */
 }
 
 static int on_entry(const struct nlmsghdr *head, void *arg)
@@ -93,7 +93,8 @@ static int on_entry(const struct nlmsghdr *head, void *arg)
 	return MNL_CB_OK;
 }
 
-/* An older kernel ignores the filter and lists all entries, so each is checked again. */
+/* Requests the entries with this source. An older kernel ignores the filter and lists all entries,
+ * so on_entry checks each again. */
 static int ask_for_list(struct mnl_socket *nl, const struct range *source)
 {
 	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];

@@ -160,7 +160,8 @@ static int address_tap(struct mnl_socket *own, bool ipv6, struct err *e)
 	return link_address(own, NET_TAP, &gateway, e);
 }
 
-/* Prepares the host's end; the link of this slot's previous jail may still exist. */
+/* Creates the link between the host and the jail. Before that, removes the one of this slot's
+ * previous jail, which may still exist. */
 static int prepare_host(struct mnl_socket *host, struct mnl_socket *own, const char *name, int ns,
 			struct err *e)
 {
@@ -223,7 +224,7 @@ static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *hos
 	return r < 0 ? r : bring_up(host, own, name, &link, n->ipv6, e);
 }
 
-/* A netlink socket belongs to the namespace in which it was created. */
+/* Opens a netlink socket in the namespace `ns`. It acts there wherever it is used. */
 static struct mnl_socket *open_there(int ns, struct err *e)
 {
 	scoped_fd int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);

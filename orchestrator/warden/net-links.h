@@ -12,7 +12,8 @@
 
 struct mnl_socket;
 
-/* Returns NULL with *e filled on failure; closed by mnl_socket_close(). */
+/* Opens a netlink socket, which the caller closes with mnl_socket_close(). Returns NULL with *e
+ * filled on failure. */
 struct mnl_socket *links_open(struct err *e);
 
 /* Creates a veth pair: `name` in this namespace, `far` in the namespace of descriptor `ns`. */

@@ -10,11 +10,12 @@
 #include "proto/warden.h"
 
 /*
- * Destinations closed to VMs unless `allow` opens them: the special-purpose registries (RFC 6890)
- * without the documentation ranges, which lead nowhere. Of IPv6 only global unicast addresses are
- * open (RFC 4291), except those that embed or represent other addresses. The closed ranges include
- * the addresses at which clouds give a machine its credentials (169.254.169.254, 100.100.100.200,
- * 192.0.0.192, fd00:ec2::254, fd20:ce::254); Azure's is public and listed by itself.
+ * Destinations closed to VMs unless `allow` opens them: the ranges of the special-purpose
+ * registries (RFC 6890), except for the documentation ranges, which lead nowhere. Of IPv6 only
+ * global unicast addresses are open (RFC 4291), except those that embed or represent other
+ * addresses. The closed ranges include the addresses at which clouds give a machine its credentials
+ * (169.254.169.254, 100.100.100.200, 192.0.0.192, fd00:ec2::254, fd20:ce::254); Azure's is a public
+ * address and listed separately (168.63.129.16).
  */
 #define PRIVATE4                                                                                   \
 	"0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, "       \
@@ -23,8 +24,8 @@
 #define PUBLIC6	 "2000::/3"
 #define PRIVATE6 "2001::/23, 2001:db8::/32, 2002::/16, 3fff::/20"
 
-/* Drops frames with other source addresses than the guest's own at the tap. One address of each
- * kind: the neighbour table is shared by all namespaces, and small. */
+/* Drops frames at the tap whose source is not the guest's own address. The guest has one address of
+ * each kind, because all namespaces share one small neighbour table. */
 static const char from_guest[] =
 	"table netdev ramet {\n"
 	"	chain tap {\n"
@@ -56,7 +57,8 @@ static const char jail_filter[] =
 	"	chain output {\n" /* a compromised VM process has its tap, but no sockets */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid != 0 drop\n"
-	/* The jail's kernel sends nothing itself: packets on the link are the guest's. */
+	/* Drops what the jail's kernel would send itself, so that packets on the link are the
+	 * guest's. */
 	"		oifname \"" NET_UPLINK
 	"\" icmpv6 type { mld-listener-report, mld2-listener-report } drop\n"
 	"	}\n"
@@ -66,11 +68,12 @@ static const char jail_filter[] =
 	"		iifname \"" NET_UPLINK "\" oifname \"" NET_TAP "\" jump in\n"
 	"	}\n";
 
-/* Other protocols have connections of days, which end in a jail unnoticed by the host. */
+/* Rejects other protocols. Conntrack keeps their connections for days, and the host would not
+ * notice when they end in a jail. */
 static const char protocols[] = "		meta l4proto != { tcp, udp, icmp, icmpv6 } reject "
 				"with icmpx admin-prohibited\n";
 
-/* Ends connections that began elsewhere, as in the parent of a fork. */
+/* Ends connections that began outside of this jail, such as those of a fork's parent. */
 static const char known_only[] =
 	"		ct state invalid meta l4proto tcp reject with tcp reset\n"
 	"		ct state invalid drop\n"
@@ -190,9 +193,9 @@ static void print_allowed(FILE *f, const struct config *c, const char *keyword, 
 }
 
 /*
- * Counts each VM's connections on the host: a guest can end a connection for its jail alone, with a
- * last packet that goes no further. The short timeout keeps closed connections, which no count
- * includes, from filling the host's table.
+ * Counts each VM's connections on the host, too: a guest can end a connection for its jail alone,
+ * with a last packet that does not get beyond the jail. No count includes closed connections; they
+ * get a short timeout, so that they don't fill the host's table.
  */
 static void print_counted(FILE *f, const struct config *c)
 {
@@ -204,7 +207,8 @@ static void print_counted(FILE *f, const struct config *c)
 			c->net_connections);
 }
 
-/* Prints the exceptions that come before any refusal, on the host itself and behind it. */
+/* Prints the rules that come before any refusal: for packets to the host itself, and for those that
+ * it forwards. */
 static void print_open(FILE *f, const struct net_plan *plan)
 {
 	print_counted(f, plan->config);

@@ -29,7 +29,7 @@ struct net_plan {
 	bool closed6; /* the host forwards IPv6 for VMs only */
 };
 
-/* Return text that the caller owns; NULL: out of memory. */
+/* Return the rules as text that the caller frees, or NULL when out of memory. */
 char *net_rules_jail(const struct net_plan *plan);
 char *net_rules_host(const struct net_plan *plan);
 

@@ -25,7 +25,8 @@ static int run_nft(struct net *n, const char *commands, struct err *e)
 	errno = 0;
 	if (nft_run_cmd_from_buffer(n->nft, commands) == 0)
 		return 0;
-	return err_say(e, errno ? errno : EINVAL, "load the host's nftables rules for VMs: %.160s",
+	return err_say(e, errno ? errno : EINVAL,
+		       "change the host's nftables rules for VMs: %.160s",
 		       nft_ctx_get_error_buffer(n->nft));
 }
 
@@ -109,7 +110,8 @@ static int choose_ipv6(struct net *n, const struct config *c, struct mnl_socket 
 
 /* --- forwarding ------------------------------------------------------------------------------ */
 
-/* Answers arrive on the link through which the requests left. */
+/* Enables forwarding on the link that leads to `to`, because answers arrive on it. Remembers the
+ * link if forwarding was off. */
 static int forward_on(struct net *n, struct mnl_socket *nl, const struct range *to, struct err *e)
 {
 	struct err none;
@@ -147,8 +149,8 @@ static int forward_all(struct net *n, const struct net_plan *plan, struct mnl_so
 
 #define FORWARD_IPV6 "/proc/sys/net/ipv6/conf/all/forwarding"
 
-/* IPv6 has no forwarding of single links, and a forwarding link ignores router advertisements
- * unless accept_ra is 2 (the kernel's ip-sysctl.rst). */
+/* Enables IPv6 forwarding, which is possible for all links only. A forwarding link ignores router
+ * advertisements unless accept_ra is 2 (the kernel's ip-sysctl.rst). */
 static int forward_ipv6(struct net *n, struct mnl_socket *nl, struct err *e)
 {
 	char path[80], name[IF_NAMESIZE];
@@ -259,13 +261,13 @@ static void take_away(struct net *n)
 
 	for (unsigned i = 0; nl && i < n->n_uplinks; i++)
 		if (link_forwarding(nl, n->uplinks[i], false, &e) < 0)
-			log_warn("%s", e.text);
+			log_warn("cannot undo the network setup: %s", e.text);
 	if (nl)
 		mnl_socket_close(nl);
 	if (n->opened_ipv6 && sysctl_set(FORWARD_IPV6, "0", &e) < 0)
-		log_warn("%s", e.text);
+		log_warn("cannot undo the network setup: %s", e.text);
 	if (run_nft(n, "delete table inet ramet", &e) < 0)
-		log_warn("%s", e.text);
+		log_warn("cannot undo the network setup: %s", e.text);
 }
 
 void net_close(struct net *n, bool remove)

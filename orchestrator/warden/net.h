@@ -24,7 +24,7 @@ struct nft_ctx;
 struct net {
 	bool on;	  /* false: VMs have no network, and nothing is set up on the host */
 	bool ipv6;	  /* VMs reach the outside over IPv6, too */
-	bool opened_ipv6; /* the host did not forward IPv6 before */
+	bool opened_ipv6; /* a warden enabled the host's IPv6 forwarding */
 	int ns;		  /* the host's namespace, locked */
 	struct nft_ctx *nft;
 	char *rules; /* rules of a jail, in nft's syntax */
@@ -37,15 +37,15 @@ struct net {
 /* Sets up the host: forwarding, and the table, which also prevents `service_uid` from opening
  * connections and keeps a previous warden's list of closed slots. On failure nothing is open. */
 int net_open(struct net *n, const struct config *config, uid_t service_uid, struct err *e);
-/* Closes it; with `remove` also undoes the setup. */
+/* Closes the network; with `remove` also undoes the setup of the host. */
 void net_close(struct net *n, bool remove);
 
-/* Sets whether packets of the VM in `slot` may leave the host. A new slot must start with true. In
- * effect when it returns 0. */
+/* Sets whether packets of the VM in `slot` may leave the host. A new VM needs true, if the previous
+ * one in the slot had false. Returns 0 when the setting is in effect. */
 int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e);
 
-/* Returns false when the VM in `slot` certainly sent nothing: then net_forget, which walks over all
- * connections that the host tracks, can be skipped. */
+/* Returns false when the VM in `slot` has certainly sent nothing. Then net_forget, which walks over
+ * all connections that the host tracks, can be skipped. */
 bool net_was_used(const struct net *n, uint32_t slot);
 /* Deletes the host's tracked connections of a slot whose VM has ended. */
 int net_forget(const struct net *n, uint32_t slot, struct err *e);

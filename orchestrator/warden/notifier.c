@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The part of the audit log that outlives the service: the memory in which its lines wait, and the
- * process that sends them as webhooks. That process talks to strangers, so it has its own user,
- * whose only access is to the log's files, through their group.
+ * process that sends them as webhooks. That process connects to other hosts, so it has its own
+ * user. This user may only access its own directory and, through their group, the log's files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -83,7 +83,7 @@ void notifier_on_timer(struct warden *w)
 	    w->notifier.pidfd >= 0)
 		return;
 	if (start(w, &e) < 0) {
-		log_error("%s", e.text);
+		log_error("cannot start ramet-notify: %s", e.text);
 		start_later(&w->notifier);
 	}
 }
@@ -152,7 +152,7 @@ static int open_own(struct warden *w, struct err *e)
 	return warden_watch(w, n->timer, EPOLLIN, SOURCE_NOTIFIER_TIMER, 0, e);
 }
 
-/* A process that lost its warden may still be exiting. */
+/* Ends the process of a previous warden, which may still be exiting. */
 static int end_earlier(struct warden *w, struct err *e)
 {
 	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", NULL, e);

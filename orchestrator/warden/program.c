@@ -19,7 +19,7 @@
 
 /* --- in the clone --------------------------------------------------------------------------- */
 
-/* Raises the limit of open files to `wanted`, or to the kernel's maximum. */
+/* Sets the limit of open files to `wanted`, or else to the hard limit. */
 static void limit_files(rlim_t wanted)
 {
 	struct rlimit most = {wanted, wanted};
@@ -37,7 +37,8 @@ static int place_fd(int from, int to, int flags, struct err *e)
 	return dup3(from, to, flags) < 0 ? err_set(e, errno, "move a descriptor to its number") : 0;
 }
 
-/* Puts the program's file behind its descriptors; it stays open until the exec. */
+/* Moves the descriptors to their final numbers, and the executable to the number after them, where
+ * it stays open until the exec. Returns that number, or -errno. */
 static int place_fds(const struct program *p, struct err *e)
 {
 	int high[ABOVE_ALL_FDS], last = PROGRAM_FIRST_FD + (int)p->n_fds;
@@ -66,7 +67,7 @@ static void drop_settings(char **variables)
 	*kept = NULL;
 }
 
-/* Reports errors to the log, since nobody waits for an answer. */
+/* Executes the program in the clone. Logs errors, since nobody waits for an answer. */
 static _Noreturn void become(const struct program *p)
 {
 	struct err e = {0};
@@ -82,7 +83,7 @@ static _Noreturn void become(const struct program *p)
 		syscall(SYS_execveat, exe, "", p->argv, environ, AT_EMPTY_PATH);
 		err_set(&e, errno, "execute the program");
 	}
-	log_error("start %s: %s", p->name, e.text);
+	log_error("cannot start %s: %s", p->name, e.text);
 	_exit(p->setup_exit);
 }
 

@@ -24,7 +24,8 @@ struct program {
 	int setup_exit; /* exit status when it cannot be executed, after logging why */
 };
 
-/* Starts the program without capabilities. Returns a pidfd that the caller owns. */
+/* Starts the program without capabilities. Returns a pidfd that the caller owns, or -errno with *e
+ * filled. */
 int program_start(const struct cgroup_tree *tree, const struct program *p, struct err *e);
 
 /* Returns the pause in ms before the next start after `failures` in a row: `first_ms`, doubled for

@@ -28,7 +28,7 @@
 #define SERVICE_FILES	 1048576 /* one for each client and each VM connection */
 #define ADMIN_BACKLOG	 16
 
-/* A packet that waits until the service reads. */
+/* A packet for the service that did not fit into the socket yet. */
 struct packet {
 	struct list node;
 	struct warden_msg msg;
@@ -105,8 +105,9 @@ static void drop_queue(struct service *s)
 
 static void disconnect(struct warden *w)
 {
-	/* A VM process that has not executed its program yet may hold a copy of the socket, which
-	 * would keep it in the epoll set, with the events of the next one. */
+	/* Closing does not remove the socket from the epoll set while a VM process that has not
+	 * executed its program yet holds a copy. Its events would look like those of the next
+	 * socket. */
 	if (w->service.socket >= 0)
 		epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->service.socket, NULL);
 	close_fd(&w->service.socket);
@@ -143,7 +144,7 @@ static void send_packet(struct warden *w, const struct warden_msg *m)
 	if (list_empty(&s->queue) && send_now(s, m) == 0)
 		return;
 	struct packet *p = malloc(sizeof(*p));
-	if (!p) { /* the service would wait for the answer forever; a new one asks again */
+	if (!p) { /* this service would wait for the answer forever; the next one asks again */
 		log_error("not enough memory for a packet to the service: restarting the service");
 		service_signal(w, SIGKILL);
 		return;
@@ -326,8 +327,8 @@ int seal_config(const struct config *config, struct err *e)
 	return take_fd(&fd);
 }
 
-/* Opened by the warden, in a directory that only root can write, and kept across restarts of the
- * service so that operators' connections wait instead of failing. */
+/* Opens the admin socket, in a directory that only root can write to. It is kept across restarts of
+ * the service, so that operators' connections wait instead of failing. */
 static int open_admin(const struct config *config, struct err *e)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -335,7 +336,7 @@ static int open_admin(const struct config *config, struct err *e)
 
 	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
 	if (used >= (int)sizeof(at.sun_path)) /* config.c limits the length of run_dir */
-		return err_set(e, ENAMETOOLONG, "run_dir");
+		return err_set(e, ENAMETOOLONG, "run_dir %s", config->run_dir);
 	unlink(at.sun_path);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
 	    chmod(at.sun_path, 0600) < 0 || listen(fd, ADMIN_BACKLOG) < 0)
@@ -355,7 +356,7 @@ int service_init(struct warden *w, struct err *e)
 	w->admin_fd = open_admin(w->config, e);
 	if (w->admin_fd < 0)
 		return w->admin_fd;
-	/* A service that lost its warden may still be exiting. */
+	/* A service of a previous warden may still be exiting. */
 	return cgroup_empty(&w->tree, "service", e);
 }
 

@@ -56,7 +56,7 @@ static const uint8_t next[SLOT_NSTATES][SLOT_NEVENTS] = {
 };
 static const struct state_machine machine = STATE_MACHINE("slot", next);
 
-/* Moves along a legal step: each handler checks the state first. */
+/* Moves to the next state. The step is legal, because each handler checks the state first. */
 static void step(struct slot *s, enum slot_event event)
 {
 	s->state = (enum slot_state)state_after(&machine, s->state, event);
@@ -91,7 +91,7 @@ static int open_egress(struct warden *w, uint32_t number, struct err *e)
 	return r;
 }
 
-/* Removes the jail, in which nothing runs any more, and answers the release. */
+/* Once nothing runs in the jail any more, removes it and answers the release. */
 static void finish_release(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
@@ -107,7 +107,7 @@ static void finish_release(struct warden *w, uint32_t number)
 		step(s, SLOT_REMOVE_FAILED);
 		return;
 	}
-	/* The entries would expire after days, so the slot is free even if this fails. */
+	/* If this fails, the slot is free anyway: the entries expire by themselves after days. */
 	if (s->used && net_forget(&w->net, number, &e) < 0)
 		log_warn("slot %u: %s", number, e.text);
 	set_empty(w, number);
@@ -353,7 +353,7 @@ void slots_egress(struct warden *w, const struct warden_msg *m)
 	struct err e = {0};
 
 	if (has_vm(w, m, &e)) {
-		s->closed = true; /* also when the outcome is unknown */
+		s->closed = true; /* until it is certainly open again */
 		if (m->egress.allowed)
 			open_egress(w, m->slot, &e);
 		else
@@ -376,7 +376,7 @@ static void adopt(struct warden *w, uint32_t number, int events)
 	log_info("slot %u: a VM process of the previous warden keeps running", number);
 }
 
-/* Adopts live VMs that a previous warden left, and removes the rest. */
+/* Adopts the VM that a previous warden left in a slot if it is alive; else removes its remains. */
 static void find_one(void *arg, uint32_t number)
 {
 	struct warden *w = arg;
@@ -393,7 +393,8 @@ static void find_one(void *arg, uint32_t number)
 	if (number >= w->config->max_vms)
 		log_warn("slot %u exceeds max_vms: ending its VM", number);
 	if (cgroup_empty(&w->tree, name, &e) < 0 || jail_remove(&w->jails, number, &e) < 0)
-		log_error("slot %u, left by the previous warden: %s", number, e.text);
+		log_error("cannot remove what the previous warden left in slot %u: %s", number,
+			  e.text);
 }
 
 static bool is_taken(void *arg, uint32_t number)
@@ -410,7 +411,7 @@ int slots_init(struct warden *w, struct err *e)
 		return err_set(e, ENOMEM, "allocate %u slots", w->config->max_vms);
 	for (uint32_t i = 0; i < w->config->max_vms; i++) {
 		w->slots[i].pidfd = w->slots[i].status = w->slots[i].events = -1;
-		w->slots[i].closed = true; /* a previous warden may have closed it */
+		w->slots[i].closed = true; /* a previous warden may have closed its egress */
 	}
 	int r = cgroup_each_vm(&w->tree, find_one, w, e);
 	return r < 0 ? r : jails_sweep(&w->jails, is_taken, w, e);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The warden's loop, its slots, and the service and notifier that it keeps running: files that
- * share one struct. */
+/* Shared by the files of the warden: its loop, its slots, and the service and notifier that it
+ * keeps running. */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_WARDEN_INTERNAL_H
 #define RAMET_ORCHESTRATOR_WARDEN_WARDEN_INTERNAL_H
 
@@ -30,7 +30,7 @@ enum slot_event {
 	SLOT_EXITED,
 	SLOT_RELEASE,
 	SLOT_RELEASED,
-	SLOT_REMOVE_FAILED, /* the jail, or its network setup, is left */
+	SLOT_REMOVE_FAILED, /* the jail or its closed egress is left */
 	SLOT_NEVENTS,
 };
 
@@ -41,13 +41,13 @@ struct slot {
 	int events; /* -1 when empty */
 	pid_t pid;
 	int exit_status; /* as from waitpid(2) */
-	bool closed;	 /* its packets may be prevented from leaving the host */
+	bool closed;	 /* its egress may be closed: no packet leaves the host */
 	bool used;	 /* its VM, which is being released, may have sent packets */
 
 	/* The request that waits for an answer: a spawn while SLOT_STARTING, the release or failed
 	 * spawn while SLOT_RELEASING. */
 	uint32_t seq;	     /* 0: nobody waits */
-	uint32_t generation; /* of the service that asked; another one gets no answer */
+	uint32_t generation; /* of the service that asked; a later one gets no answer */
 	int error;	     /* answer: 0 or -errno */
 	char *text;	     /* answer's text; owned, or NULL */
 };
@@ -55,7 +55,7 @@ struct slot {
 enum service_state {
 	SERVICE_WAITING, /* until the timer fires */
 	SERVICE_RUNNING,
-	SERVICE_ENDED, /* for good */
+	SERVICE_ENDED, /* is not restarted any more */
 };
 
 struct service {
@@ -63,7 +63,7 @@ struct service {
 	int pidfd;
 	int socket;	     /* the warden's end; -1: none */
 	uint32_t generation; /* grows with each start */
-	unsigned failures;   /* in a row; lengthens the pause */
+	unsigned failures;   /* in a row; each lengthens the pause before the restart */
 	uint64_t started_ms;
 	struct list queue; /* packets that did not fit into the socket */
 };
@@ -100,7 +100,7 @@ struct warden {
 	int config_fd;
 	int admin_fd;
 	enum phase phase;
-	int result; /* of warden_run */
+	int result; /* what warden_run returns: 0 or -errno */
 	struct service service;
 	struct notifier notifier;
 	struct slot *slots; /* config->max_vms of them */
@@ -152,7 +152,7 @@ int service_start(struct warden *w, struct err *e);
 void service_signal(struct warden *w, int signal);
 void service_on_socket(struct warden *w, uint32_t events);
 void service_on_pid(struct warden *w);
-/* Answers request `seq` (0: none). `text` may be NULL. */
+/* Answers request `seq`. `text` describes the error and may be NULL. */
 void service_reply(struct warden *w, uint32_t seq, uint32_t slot, int error, uint64_t value,
 		   const char *text);
 void service_tell_exited(struct warden *w, uint32_t slot, int status);

@@ -23,7 +23,7 @@
 #define EVENTS_MAX 64
 #define LOCK_TRIES 60
 #define KEPT_LEAST (128ull << 20) /* bytes of the host's memory that are not for VMs */
-/* Added to stop_timeout_s: the service ends its VMs, and the kernel tears down the killed ones. */
+/* Added to stop_timeout_s, for the service to end its VMs and the kernel to tear them down. */
 #define STOP_GRACE_MS  10000
 #define CLEAN_LIMIT_MS 30000
 
@@ -101,7 +101,7 @@ static void restart_service(struct warden *w)
 
 	if (service_start(w, &e) == 0)
 		return;
-	log_error("restart the service: %s", e.text);
+	log_error("cannot restart the service: %s", e.text);
 	warden_timer(w, 1000);
 }
 
@@ -210,7 +210,7 @@ static int lock_run_dir(struct warden *w, struct err *e)
 	if (lock_soon(w->lock) == 0)
 		return 0;
 	int error = errno;
-	close_fd(&w->lock); /* it belongs to another warden */
+	close_fd(&w->lock); /* so that finish() does not remove run_dir */
 	if (error == EWOULDBLOCK)
 		return err_say(e, EEXIST, "another rametd uses run_dir %s", w->config->run_dir);
 	return err_set(e, error, "lock %s", path);
@@ -279,7 +279,7 @@ static int prepare_journals(struct warden *w, struct err *e)
 	return 0;
 }
 
-/* Raises the limit of open files: two for each VM and some more. */
+/* Raises the limit of open files: three for each VM and some more. */
 static void raise_files(const struct config *c)
 {
 	rlim_t wanted = 256 + 3ull * c->max_vms;
@@ -354,7 +354,8 @@ static void remove_run_dir(const struct config *c)
 	rmdir(c->run_dir);
 }
 
-/* Removes what is empty. VMs that are alive, adopted or unkillable, are left as they are. */
+/* Closes everything, and removes what is empty. VMs that are still alive (adopted or unkillable)
+ * are left as they are. */
 static void finish(struct warden *w)
 {
 	service_fini(w);

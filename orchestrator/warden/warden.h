@@ -29,8 +29,9 @@ struct warden_options {
 
 /*
  * Runs until SIGTERM or SIGINT. Then it ends the service in order, kills every VM and removes
- * everything it created. Returns 0, or -errno when it could not start, or when the first service
- * failed with WARDEN_SETUP_EXIT (after logging why) while there was no VM.
+ * everything it created. Returns 0, or -errno with *e filled: it could not start; the first service
+ * failed with WARDEN_SETUP_EXIT (after logging why) while there was no VM; or VMs could not be
+ * killed.
  */
 int warden_run(const struct warden_options *options, struct err *e);
 
