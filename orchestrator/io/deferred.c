@@ -6,7 +6,7 @@ static void run_waiting(void *arg)
 	struct deferred_queue *q = arg;
 	struct list now;
 
-	/* Entries that these functions add wait for the next turn. */
+	/* Entries that these functions add wait for the next run, so that this one ends. */
 	list_init(&now);
 	while (!list_empty(&q->waiting)) {
 		struct list *first = q->waiting.next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions to run on the loop's next turn, in order, because they must not run inside the function
- * that requests them. */
+/* Functions that the loop calls soon, in the order of the requests, because they must not run
+ * inside the function that requests them. */
 #ifndef RAMET_ORCHESTRATOR_IO_DEFERRED_H
 #define RAMET_ORCHESTRATOR_IO_DEFERRED_H
 
@@ -22,7 +22,7 @@ struct deferred {
 
 void deferred_queue_init(struct deferred_queue *q, struct loop *loop);
 void deferred_queue_fini(struct deferred_queue *q);
-/* Queues fn(arg) for the next turn; an entry that is queued already moves to the end. */
+/* Queues a call fn(arg); an entry that is queued already moves to the end. */
 void deferred_run(struct deferred_queue *q, struct deferred *l, void (*fn)(void *arg), void *arg);
 void deferred_cancel(struct deferred *l);
 

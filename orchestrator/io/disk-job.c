@@ -28,7 +28,7 @@ static void free_job(void *arg)
 {
 	struct disk_job *job = arg;
 
-	close_all(job); /* some are open only if no worker was available */
+	close_all(job); /* descriptors are open here only if no worker was available */
 	if (job->free_what)
 		job->free_what(job->what);
 	else

@@ -18,9 +18,9 @@ struct disk_job {
 	int (*work)(struct disk_job *job); /* on a worker; fills `fds` and `what` */
 	void (*done)(void *arg, struct disk_job *job);
 	void *arg;
-	void *what;		       /* NULL, or malloc'd data of `work`; the job's */
+	void *what;		       /* NULL, or malloc'd data of `work`; owned by the job */
 	void (*free_what)(void *what); /* set by the owner unless free() is enough */
-	struct loop_timer undone;      /* set without a worker thread; calls `done` */
+	struct loop_timer undone;      /* set if there is no worker thread; calls `done` */
 	bool cancelled;
 	int ret; /* result of `work`; `err` has the reason */
 	struct err err;
@@ -30,7 +30,7 @@ struct disk_job {
 };
 
 /* Starts `work` on a worker thread; calls `done` on the loop, also if no worker thread is
- * available. Takes ownership of `what`. */
+ * available. Takes ownership of `what`. The job is freed after `done`. */
 struct disk_job *disk_job_start(struct loop *loop, int (*work)(struct disk_job *job), void *what,
 				unsigned n_fds, void (*done)(void *arg, struct disk_job *job),
 				void *arg);

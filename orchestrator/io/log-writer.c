@@ -121,7 +121,7 @@ static void write_all(const char *text, size_t len)
 	}
 }
 
-/* A write(2) of up to PIPE_BUF bytes to a pipe is atomic: lines of processes are not mixed. */
+/* A write(2) of up to PIPE_BUF bytes to a pipe is atomic: lines of several processes do not mix. */
 _Static_assert(LOG_LINE_MAX <= PIPE_BUF, "a batch has room for a line");
 
 static void *writer_main(void *arg)

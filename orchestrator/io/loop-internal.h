@@ -31,7 +31,7 @@ int workers_new(struct workers **out, int wake_fd);
 /* Waits for the queued jobs, calls their `done` and frees the pool. */
 void workers_free(struct workers *w);
 int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *arg), void *arg);
-/* Calls `done` of each job that is done; on the loop's thread. */
+/* Calls `done` of each job whose `work` has returned. Called on the loop's thread. */
 void workers_reap(struct workers *w);
 
 #endif

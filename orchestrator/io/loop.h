@@ -18,7 +18,8 @@
 struct loop;
 
 int loop_new(struct loop **out, struct err *e);
-/* Cancels operations in flight first, and calls their callbacks with -ECANCELED. */
+/* Completes the jobs of loop_work, cancels operations in flight and calls their callbacks, then
+ * frees the loop. NULL is fine. */
 void loop_free(struct loop *l);
 /* Runs until loop_stop; returns 0, or -errno when the loop itself failed. */
 int loop_run(struct loop *l);

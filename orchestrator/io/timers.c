@@ -89,7 +89,7 @@ int32_t timers_wait_ms(const struct timers *t, uint64_t now_ms)
 
 void timers_run(struct timers *t, uint64_t now_ms)
 {
-	/* The count bounds the loop: a timer that sets itself to "now" waits for the next turn. */
+	/* The count bounds the loop, in case a timer sets itself to "now" each time. */
 	for (size_t n = t->count; n && t->count && t->at[0]->due_ms <= now_ms; n--) {
 		struct loop_timer *timer = t->at[0];
 

@@ -252,9 +252,9 @@ static struct loop_op *op_start(struct loop *l, struct loop_op init)
 }
 
 /*
- * Returns whether the operation must be queued again: after a short send, and before and after the
- * wait for an O_NONBLOCK descriptor, for which the kernel returns EAGAIN instead of waiting. If
- * not, *result is the caller's result.
+ * Returns whether the operation must be queued again: after a short send, and after EAGAIN, which
+ * the kernel returns for an O_NONBLOCK descriptor instead of waiting. In that case a poll is queued
+ * first, then the operation. If not, *result is the result for the callback.
  */
 static bool unfinished(struct loop_op *op, int *result)
 {

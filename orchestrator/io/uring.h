@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The ring part of the loop: one op per SQE in flight. For loop.c only. */
+/* The ring part of the loop. For loop.c only. An op is a struct loop_op. */
 #ifndef RAMET_ORCHESTRATOR_IO_URING_H
 #define RAMET_ORCHESTRATOR_IO_URING_H
 
@@ -16,7 +16,7 @@ struct uring {
 	struct loop *loop;	/* its timers delay retries */
 	unsigned in_flight;	/* ops whose callback was not called yet */
 	bool closing;		/* no new ops are accepted */
-	bool refused;		/* the kernel accepted nothing of the last submission */
+	bool refused;		/* the kernel accepted nothing from the last submission */
 	struct list backlog;	/* ops that did not fit in the submission queue */
 	struct list paused;	/* ops that are retried when their timer fires */
 	struct list cancels;	/* ops in the kernel, to be cancelled there */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The two threads of one pool. They share only the two queues here with the loop. */
+/* The two threads of one pool. With the loop they share only the queues `todo` and `finished`. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
