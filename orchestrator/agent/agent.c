@@ -12,7 +12,7 @@
 #include "base/wire.h"
 
 #define BUFFER_SIZE (AGENT_HEADER_SIZE + AGENT_PAYLOAD_MAX)
-/* Events (frames, and lines of output in them) handed out in one turn of the loop. */
+/* Maximum of events (frames, and lines of output in them) handed out in one turn of the loop. */
 #define TURN_EVENTS 512
 
 struct chunk {
@@ -28,10 +28,11 @@ struct agent {
 	void *arg;
 	struct loop_op *recv_op, *send_op;
 	struct list unsent; /* struct chunk; the first is in flight when send_op is set */
-	/* Hands out what was read before a resume or is left of a turn, or reports a failure. */
+	/* Hands out frames that were read before a resume or are left over from a turn, or reports
+	 * a failure. */
 	struct loop_timer pull;
 	bool paused, ended, closing;
-	unsigned busy; /* nesting of callbacks, during which it is not freed */
+	unsigned busy; /* nesting of callbacks; 0: may be freed */
 	int broken;    /* -errno to report */
 	size_t start, end;
 	uint8_t buf[BUFFER_SIZE];
@@ -100,8 +101,8 @@ static void put_back(struct agent *a, const struct agent_frame *frame, size_t re
 	wire_put_u16(&w, 0);
 }
 
-/* Hands out the next frame, or as much of it as fits into the turn. Returns false when none is
- * complete. */
+/* Hands out the next frame, or as much of its output as fits into the turn. Returns false when no
+ * frame is complete, or after an invalid one. */
 static bool hand_out_one(struct agent *a, unsigned *left)
 {
 	struct agent_frame frame;
@@ -217,7 +218,7 @@ static void receive(struct agent *a)
 
 struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg)
 {
-	/* malloc: the buffer's pages are first touched when output arrives. */
+	/* malloc, because the buffer's pages need not be touched before output arrives. */
 	struct agent *a = malloc(sizeof(*a));
 
 	if (!a) {

@@ -19,7 +19,7 @@ struct agent_entry {
 	const uint8_t *path; /* absolute, without zero bytes, not terminated */
 	size_t path_len;
 	uint32_t mode, uid, gid;
-	uint64_t size;		/* of a file; number of a device; else 0 */
+	uint64_t size;		/* of a file, or number of a device; else 0 */
 	const uint8_t *content; /* hash of a file, or target of a symbolic link */
 	size_t content_len;	/* of a file: AGENT_HASH_LEN, or 0 when it could not be read */
 };
@@ -109,7 +109,7 @@ struct agent_pty_request {
 	const char *const *argv;
 	const char *const *env[2];
 };
-/* Maximum of bytes in one AGENT_PTY_INPUT. */
+/* Maximum number of bytes in one AGENT_PTY_INPUT. */
 #define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
 int agent_pty_bytes(const struct agent_pty_request *r, uint8_t **out, size_t *len);
 
@@ -125,7 +125,7 @@ int agent_path_order(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_
 struct agent;
 
 struct agent_events {
-	/* May pause, send on and free the connection. */
+	/* A frame was received. The callee may pause, send on and free the connection. */
 	void (*frame)(void *arg, const struct agent_frame *frame);
 	/* The connection cannot be used any more; `reason` is a sentence. */
 	void (*ended)(void *arg, const char *reason);
@@ -133,15 +133,17 @@ struct agent_events {
 	void (*sent)(void *arg);
 };
 
-/* Takes ownership of `fd`, also on failure. Returns NULL when out of memory. */
+/* Makes a connection of the socket `fd` and starts to read. Takes ownership of `fd`, also on
+ * failure. Returns NULL when out of memory. */
 struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *events, void *arg);
 void agent_set_events(struct agent *a, const struct agent_events *events, void *arg);
-/* Takes ownership of `bytes` (from malloc). Failures are reported by `ended`. */
+/* Sends encoded requests. Takes ownership of `bytes` (from malloc). Failures are reported by
+ * `ended`. */
 void agent_send(struct agent *a, uint8_t *bytes, size_t len);
 /* Returns true while not all requests have been sent. */
 bool agent_is_sending(const struct agent *a);
-/* After a pause no frame is handed out until agent_resume, and nothing is read except by a read
- * already in flight. */
+/* Stops handing out frames until agent_resume. Meanwhile nothing is read, except by a read already
+ * in flight. */
 void agent_pause(struct agent *a);
 void agent_resume(struct agent *a);
 void agent_free(struct agent *a);

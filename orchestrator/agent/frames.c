@@ -7,7 +7,7 @@
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 
-#define ENV_MAX 1024 /* variables that a guest's agent accepts in one request */
+#define ENV_MAX 1024 /* most variables that the guest's agent accepts in one request */
 
 /* --- from the guest ------------------------------------------------------------------------- */
 

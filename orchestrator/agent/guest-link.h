@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A connection to the agent in a VM's guest: from the first attempt to reach it, over requests and
- * their answers, until it is closed or lost. Every user of the agent embeds one. All callbacks come
- * from the loop, unless a function says otherwise; each may use, close and free the link.
+ * A connection to the agent in a VM's guest, from the first attempt to reach the agent, through
+ * requests and their answers, until it is closed or lost. Every user of the agent embeds one. All
+ * callbacks come from the loop, unless a function says otherwise; each may use, close and free the
+ * link.
  */
 #ifndef RAMET_ORCHESTRATOR_AGENT_GUEST_LINK_H
 #define RAMET_ORCHESTRATOR_AGENT_GUEST_LINK_H
@@ -37,22 +38,23 @@ struct guest_link {
 	struct dial *dial;   /* not NULL while trying to reach the agent */
 	struct agent *agent; /* not NULL while there is a connection */
 	struct loop_timer deadline;
-	bool paused; /* the next connection starts paused */
+	bool paused; /* if set without a connection, the next one starts paused */
 };
 
-/* Makes a link without a connection. */
+/* Initializes a link without a connection. */
 void guest_link_init(struct guest_link *l, struct loop *loop,
 		     const struct guest_link_events *events, void *arg);
 /* Tries to reach the agent for `limit_ms`; calls `reached` or `lost`. */
 void guest_link_dial(struct guest_link *l, struct vmproc *vm, uint32_t limit_ms);
-/* Like guest_link_dial, until the VM process has made no progress for `stalled_ms`. */
+/* Like guest_link_dial, but gives up only after the VM process has made no progress for
+ * `stalled_ms`. */
 void guest_link_dial_while_working(struct guest_link *l, struct vmproc *vm, uint32_t stalled_ms);
 /* Stops trying to reach the agent. An existing connection stays. */
 void guest_link_cancel_dial(struct guest_link *l);
 /* Takes over an open connection, without changing whether it is paused. */
 void guest_link_take(struct guest_link *l, struct agent *agent);
-/* Returns the open connection, which the caller then owns, or NULL. It keeps reporting to the link
- * until agent_set_events. */
+/* Returns the open connection, which the caller then owns, or NULL. It reports to the link until
+ * the caller changes that with agent_set_events. */
 struct agent *guest_link_release(struct guest_link *l);
 
 /*
@@ -67,7 +69,8 @@ bool guest_link_send_plain(struct guest_link *l, enum agent_request type);
 /* Calls `late` in `ms`, with or without a connection. Replaces an earlier deadline. */
 void guest_link_set_deadline(struct guest_link *l, uint64_t ms);
 void guest_link_clear_deadline(struct guest_link *l);
-/* While paused no frame is handed out, and nothing is read except by a read already in flight. */
+/* Pauses or resumes the connection. While it is paused, no frame is handed out, and nothing is read
+ * except by a read already in flight. */
 void guest_link_pause(struct guest_link *l, bool paused);
 
 /* Closes the connection, if any. The deadline and an attempt to reach the agent continue. */
