@@ -12,13 +12,13 @@
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/context.h"
 
-/* A backup in progress, then its result until the call has handed it to the caller. */
+/* A backup in progress; afterwards its result, until the caller has received it. */
 struct backup {
 	struct core *core;	/* NULL: the core was freed */
-	struct core_call *call; /* NULL: the call is gone, nobody waits */
+	struct core_call *call; /* NULL: the call was freed, nobody waits */
 	struct loop *loop;
 	char path[CATALOGUE_PATH_MAX], to[CONFIG_PATH_MAX + 16];
-	struct catalogue_sync *sync; /* before the copy, which reads the file on disk */
+	struct catalogue_sync *sync; /* updates the file on disk, which is then copied */
 	struct store_backup *copy;
 	int ret; /* of the last step; 1: the copy is complete */
 	bool given_up, over;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The part that all calls share. A call ends exactly once, and its end is never reported from
+/* Functions for calls of every kind. A call ends exactly once, and its end is never reported from
  * inside the function that started it. */
 #include "orchestrator/sandbox/call.h"
 

@@ -106,7 +106,7 @@ static void on_written(void *arg)
 	free(job);
 }
 
-/* Starts a job, unless one is in progress: that one's end starts the next. */
+/* Starts a job. If one is in progress, does nothing: on_written starts the next one if needed. */
 static void write_now(void *arg)
 {
 	struct core *c = arg;
@@ -185,7 +185,7 @@ int catalogue_open(struct core *c, struct err *e)
 {
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX], journals[CATALOGUE_PATH_MAX];
 
-	/* The folder of the live copy. Where only root can make it, the warden already has. */
+	/* Make the folder of the live copy. If only root can make it, the warden has done so. */
 	snprintf(journals, sizeof(journals), "%s/journals", c->config.run_dir);
 	mkdir(journals, 0700);
 	config_catalogue(&c->config, path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The catalogue: its file on the disk, and copies of it. */
+/* Writes the catalogue (the database that store/ manages) to disk, and makes backups of it. */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_CATALOGUE_H
 #define RAMET_ORCHESTRATOR_SANDBOX_CATALOGUE_H
 
@@ -15,28 +15,29 @@ struct catalogue {
 	struct catalogue_job *job; /* in progress, or NULL */
 	struct loop_timer timer;   /* for the next job */
 	uint32_t retry_ms;	   /* retry delay after a failed job; else 0 */
-	uint64_t behind_since_ms;  /* loop ms since the disk lags behind; 0: it does not */
+	uint64_t behind_since_ms;  /* loop ms of the first change not on disk; 0: all are */
 	struct list syncs;	   /* struct catalogue_sync, in order */
 	struct deferred sync_deferred;
 };
 
-/* Opens the catalogue and sets c->store. */
+/* Opens the catalogue and sets c->store. Returns 0, or -errno with *e filled. */
 int catalogue_open(struct core *c, struct err *e);
-/* Writes what is not on disk yet; the job in progress does it, if there is one. */
+/* Writes all changes to disk and closes the catalogue. A job in progress does this at its end. */
 void catalogue_close(struct core *c);
-/* Returns the catalogue's error, formatted in `text` where needed, or NULL. */
+/* Returns a sentence, stored in `text`, when the disk has lagged behind for too long; else NULL. */
 const char *catalogue_error(const struct core *c, char *text, size_t size);
 
-/* Waits until the catalogue's current contents are on disk and survive a power cut. `fn` comes from
- * the loop with 0 or -errno, and never after a cancel. */
+/* Waits until the catalogue's current contents are on disk and survive a power cut. Then `fn`
+ * (may be NULL) is called from the loop with 0, or with -errno after a failure; never after
+ * catalogue_sync_cancel. */
 struct catalogue_sync;
 typedef void catalogue_sync_fn(void *arg, int error);
 struct catalogue_sync *catalogue_sync(struct core *c, catalogue_sync_fn *fn, void *arg);
 void catalogue_sync_cancel(struct catalogue_sync *sync);
 
-/* Cancels the backups; the core is being freed. */
+/* Detaches the backup in progress from the core, which is being freed. */
 void backups_free(struct core *c);
-/* Removes the files of a backup that a kill interrupted. */
+/* Removes the file of a backup that a kill of the service interrupted. */
 void backup_sweep(const struct core *c);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of the service that all rooms of sandboxes share. The state of one room alone is in its
- * part (part.h).
+ * The state of the service that sandbox/ and the rooms above it share. The state of a single room
+ * is in its part (part.h).
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_CONTEXT_H
 #define RAMET_ORCHESTRATOR_SANDBOX_CONTEXT_H
@@ -25,7 +25,7 @@ struct store;
 struct templates;
 struct warden_client;
 
-#define BUCKETS 16384 /* the maximum number of VMs */
+#define BUCKETS 16384 /* of each hash table: as many as the maximum number of VMs */
 static inline unsigned bucket_number(const char *name)
 {
 	uint32_t hash = 2166136261u;
@@ -54,17 +54,17 @@ struct core {
 	struct privates *privates;
 	struct pool *pool;
 	size_t n_requests;     /* calls in flight that are not passive (call.h) */
-	struct list sandboxes; /* not ended, oldest first */
+	struct list sandboxes; /* living and ending ones, oldest first */
 	struct roster all;     /* living sandboxes */
 	size_t n_sandboxes;
 	size_t n_in[SBX_NSTATES]; /* living sandboxes by state */
 	uint64_t promised_mib;	  /* RAM of living sandboxes */
-	size_t n_coming;	  /* sandboxes being made, */
-	uint64_t coming_mib;	  /* and their RAM */
-	struct list tenants;	  /* tenants that own or use something */
+	size_t n_coming;	  /* sandboxes being made */
+	uint64_t coming_mib;	  /* RAM of sandboxes being made */
+	struct list tenants;	  /* all that have users (tenant.h) */
 	struct list tenant_buckets[BUCKETS];
 	struct list buckets[BUCKETS];
-	const char **children; /* buffer of the last core_view */
+	const char **children; /* the array in the last core_view's answer */
 	struct list creates;   /* calls still making their sandbox */
 	struct list waits;     /* calls that wait only for the disk or for a report */
 	struct list finished;  /* calls whose end is about to be reported */

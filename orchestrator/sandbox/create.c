@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Creates a sandbox: takes a warm one from the pool, or brings one up for the request: template,
- * VM, then the catalogue row. */
+/* Creates a sandbox: takes a warm one from the pool, or else waits for the template and restores a
+ * VM for the request. Then adds the sandbox to the catalogue. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct create {
 	struct sandbox *sandbox;     /* complete except for the VM */
 	struct template_wait wait;
 	struct private_wait private_wait;
-	bool private; /* no pool sandbox: those map memory that other tenants map too */
+	bool private; /* must not use a pool sandbox, which maps memory that other tenants map */
 	struct template *template;
 	struct vm_bringup *bringup; /* in progress */
 	unsigned tries;
@@ -118,8 +118,8 @@ static void on_bringup(void *arg, struct vm_bringup *warm, const char *text)
 	}
 }
 
-/* Finishes with a pool sandbox. Those have network access, so it is closed first when the request
- * says so. */
+/* Completes the request with a warm sandbox from the pool. Its network access is open, and is
+ * closed first if the request wants none. */
 static void take(struct create *create, struct vm_bringup *warm)
 {
 	if (create->sandbox->config.egress) {
@@ -357,7 +357,8 @@ static void look_for_source(struct create *create)
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-/* Returns the sandbox that the call created, or NULL when it has ended since. */
+/* Returns the sandbox that the call created; NULL if it created none, or, with *f filled, if that
+ * sandbox has ended since. */
 static struct sandbox *made(struct core_call *call, struct failure *f)
 {
 	struct create *create = create_of(call);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Sandboxes that have ended. The write of an end to the catalogue is retried until it succeeds. The
- * most recent ones stay in memory, so that requests can be answered with the reason of the end.
- * Rows are removed KEPT_MS after the end.
+ * most recently ended ones stay in memory, so that requests for them can be answered with the
+ * reason of the end. Their rows are removed KEPT_MS after the end.
  */
 #include "orchestrator/sandbox/ended.h"
 

@@ -10,32 +10,34 @@
 struct core;
 struct sandbox;
 
-/* The sandboxes that have ended, as part of struct core; private to ended.c. */
+/* The state of ended.c. */
 struct ended_sandboxes {
 	struct list kept; /* ended sandboxes whose record is kept, oldest first */
 	size_t n_kept;
 	struct list unrecorded; /* ended sandboxes whose end is not in the catalogue */
 	size_t n_unrecorded;
 	struct loop_timer record, purge;
-	uint32_t record_ms; /* between the last two tries; 0: all ends are written */
+	uint32_t record_ms; /* delay of the next try to write ends; 0: the last one succeeded */
 };
 
 /* Writes the end to the catalogue, with retries when that fails. Until it is written, the sandbox
  * is on ended.unrecorded and no other VM gets its slot, so that its row never names another
  * sandbox's VM. */
 void ended_record(struct sandbox *s);
-/* Drops the VM of an ended sandbox. `gone` gets the sandbox and calls ended_vm_gone. */
+/* Drops the VM of a sandbox that ends. Once it is gone, calls `gone` with the sandbox, which must
+ * call ended_vm_gone. */
 void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg));
-/* Keeps the record of how the sandbox ended, or frees it. */
+/* Keeps the sandbox as the record of its end, or frees it, once its end is in the catalogue. */
 void ended_vm_gone(struct sandbox *s);
 /* Keeps the sandbox as the record of its end, and frees another one when too many are kept. */
 void ended_keep(struct sandbox *s);
-/* Loads the ended sandboxes to keep from the catalogue. */
+/* Calls `each` with the core for the catalogue's recently ended sandboxes. Returns 0, or -errno
+ * with *e filled. */
 int ended_load(struct core *c, store_sandbox_fn *each, struct err *e);
-/* Starts removing old ended sandboxes, from the catalogue too. */
+/* Frees the sandboxes that ended long ago, and starts to remove them from the catalogue. */
 void ended_purge(struct core *c);
-/* Gives up recording ends that are not in the catalogue yet: the next instance finds that their VMs
- * are gone. */
+/* Tries a last time to record the ends that are not in the catalogue yet. If that fails, the next
+ * instance finds that the VMs are gone. */
 void ended_close(struct core *c);
 
 #endif

@@ -21,16 +21,16 @@ struct inspected {
 typedef void inspected_fn(void *arg, const struct inspected *found);
 
 struct inspector {
-	/* True when as many inspections are in flight as may be started by the service itself. */
+	/* Returns true when the limit of inspections that the service itself starts is reached. */
 	bool (*full)(const struct core *c);
 	/* Starts an inspection. `s` may be NULL: then `vm` is not a sandbox's, and its agent is not
-	 * asked. `fn` comes once, from the loop, unless the inspection is cancelled. */
+	 * asked. `fn` is called once, from the loop, unless the inspection is cancelled. */
 	struct inspection *(*start)(struct core *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
 	/* Cancels an inspection. NULL is fine. */
 	void (*cancel)(struct inspection *i);
-	/* Writes a report to the log, for a VM that makes no progress, unless many were written
-	 * lately. `what` names it. */
+	/* Logs the report `text` on a VM or call that makes no progress, unless many were logged
+	 * recently. `what` names the VM or call. */
 	void (*log)(struct core *c, const char *what, const char *text);
 };
 

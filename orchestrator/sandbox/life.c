@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports the life events of sandboxes to the registered observer. */
+/* Reports the events of sandboxes to the registered listener. */
 #include "orchestrator/sandbox/life.h"
 
 #include <string.h>

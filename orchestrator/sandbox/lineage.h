@@ -20,7 +20,7 @@ struct descent {
 bool lineage_has(const char *ancestors, const char *id);
 /* Returns the ancestors of a child of `parent`; the caller frees it. */
 char *lineage_of_child(const struct sandbox *parent);
-/* Returns `ancestors` with `winner` replaced by `parent`; the caller frees it. */
+/* Returns `ancestors` with `parent` only in the place of `winner`; the caller frees it. */
 char *lineage_merged(const char *ancestors, const char *winner, const char *parent);
 /* Links a listed sandbox to its living ancestors, which are listed too. */
 void lineage_link(struct sandbox *s);

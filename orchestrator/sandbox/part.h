@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A part of the service above the sandboxes, as the code of sandboxes sees it: which state it keeps
- * with each sandbox, each tenant and the core, and what it does when something happens to a
- * sandbox. Sandboxes name no part. core_new has the list of them, the lower rooms first; their
- * hooks run in that order.
+ * A part of the service above the sandboxes, as sandbox/ sees it: which state it keeps with each
+ * sandbox, each tenant and the core, and what it does when something happens to a sandbox. The code
+ * of sandbox/ names no part. core/core.c lists them, lower rooms first; their hooks run in that
+ * order.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_PART_H
 #define RAMET_ORCHESTRATOR_SANDBOX_PART_H
@@ -24,60 +24,62 @@ struct part {
 	/* Bytes of the part's state in the memory block of a core, a tenant and a sandbox. It is
 	 * zeroed before the init hooks below, and freed with the block. 0: none. */
 	size_t core_size, tenant_size, sandbox_size;
-	/* Where the state is in the block. parts_place sets these; they are the same in each core.
-	 */
+	/* Offsets of the state in those blocks, set by parts_place. */
 	size_t core_at, tenant_at, sandbox_at;
 
-	/* Hooks. A NULL member: nothing happens. */
+	/* Hooks. NULL: the part does nothing. */
 	void (*core_init)(struct core *c);
 	void (*tenant_init)(struct tenant *t);
 	void (*tenant_fini)(struct tenant *t);
 	void (*sandbox_init)(struct sandbox *s);
-	/* The sandbox is freed, with all calls in it, without an answer to anybody. */
+	/* The sandbox is being freed: frees all calls in it without reporting their ends. */
 	void (*sandbox_fini)(struct sandbox *s);
 
-	/* The catalogue had this row of the sandbox at the start; then, for one that lives, its VM
-	 * is about to be taken over: the part restores what it kept outside the catalogue. */
+	/* The sandbox was loaded from this row of the catalogue when the service started. */
 	void (*loaded)(struct sandbox *s, const struct store_sandbox *row);
+	/* The VM of a loaded, living sandbox is about to be taken over: the part restores the state
+	 * that it kept outside the catalogue. */
 	void (*adopting)(struct sandbox *s);
-	/* All sandboxes of the catalogue have found their VM slots, or not. */
+	/* Every loaded, living sandbox has taken over its VM slot or failed to. */
 	void (*all_adopted)(struct core *c);
 	/* Adds to the row that a new sandbox gets in the catalogue. */
 	void (*row)(struct sandbox *s, struct store_sandbox *row);
 	/* The sandbox has its VM, and is in the catalogue. */
 	void (*begun)(struct sandbox *s);
 
-	/* There is a new connection to its agent. */
+	/* A new connection to the sandbox's agent was made. */
 	void (*agent_reached)(struct sandbox *s);
 	void (*agent_frame)(struct sandbox *s, const struct agent_frame *frame);
-	/* The guest has everything that the connection was given. */
+	/* All requests to the agent have been sent. */
 	void (*agent_sent)(struct sandbox *s);
-	/* The connection is closed, and what it had not sent is lost. */
+	/* The connection is closed; data that was not sent yet is lost. */
 	void (*agent_dropped)(struct sandbox *s);
-	/* The same, because the connection broke. */
+	/* Follows agent_dropped when the connection broke or was given up. */
 	void (*agent_lost)(struct sandbox *s);
 
-	/* True while something in the sandbox counts as activity all along. */
+	/* Returns true while something in flight keeps the sandbox from being idle. */
 	bool (*is_busy)(const struct sandbox *s);
-	/* Its idle time began anew. */
+	/* The sandbox was used: its idle time starts again. */
 	void (*touched)(struct sandbox *s);
-	/* Something in the sandbox has begun to wait or has ended (sandbox_schedule). Starts what
-	 * can start now. The state is SBX_READY or SBX_RUNNING; the agent may be disconnected. */
+	/* An operation in the sandbox has begun to wait or has ended (sandbox_schedule). Starts
+	 * what can start now. The state is SBX_READY or SBX_RUNNING; the agent may be disconnected.
+	 */
 	void (*start_waiting)(struct sandbox *s);
 
 	/* Adds to a view of the sandbox. */
 	void (*view)(const struct sandbox *s, struct sandbox_view *view);
 
-	/* Its time is over, and it is persistent: it is to be frozen. */
+	/* The lifetime or idle time of a persistent sandbox is over: starts to freeze it. */
 	void (*freeze)(struct sandbox *s);
-	/* It ends for good: its execs fail with `f`, and nothing is kept for a next instance. */
+	/* The sandbox ends: fails its execs with `f`, and removes state kept for the next instance
+	 * of the service. Not called for the winner of a merge, whose execs move to the parent. */
 	void (*end)(struct sandbox *s, const struct failure *f);
-	/* It ends, or gets another VM, and still has its VM: everything in flight in it, except for
-	 * execs, fails with `f`. */
+	/* The sandbox ends or gets another VM, but still has its present one: fails everything in
+	 * flight in it, except execs, with `f`. */
 	void (*fail_side_calls)(struct sandbox *s, const struct failure *f);
-	/* Everything but the record of what it was is given up. */
+	/* The sandbox becomes a mere record of its end, or is freed: releases all other state. */
 	void (*shed)(struct sandbox *s);
-	/* A VM is gone, and maybe its sandbox as well. */
+	/* The VM of a sandbox is gone; the sandbox may have been freed already. */
 	void (*vm_gone)(struct core *c);
 };
 

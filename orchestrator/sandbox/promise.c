@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory promised to sandboxes: the RAM of each, or the amount its VM is charged with if that is
- * more, since the images of its forks count too.
+ * Memory promised to sandboxes. Each counts with its RAM, or with the memory charged to its VM if
+ * that is more, since the snapshots for its forks are charged to it too.
  *
- * When the memory in use exceeds what the host has, the kernel kills a VM. It must be a VM of a
- * tenant above its share. If no tenant is above its share, everything fits and memory does not run
- * out; so there is always such a tenant when it does, and a tenant within its share loses no VM
- * because of others.
+ * When the host's memory runs out, the kernel kills a VM. It must be a VM of a tenant above its
+ * share, so that a tenant within its share loses no VM because of others. Such a tenant always
+ * exists then: if all tenants were within their shares, their memory would fit.
  *
- * The VMs are marked with OOM scores instead of using a cgroup for each tenant: warm VMs are made
+ * OOM scores mark the VMs to kill. A cgroup for each tenant would not work: warm VMs are made
  * before their tenant is known, and the memory of a process that moves to another cgroup stays
  * charged to the first one.
  */
@@ -130,8 +129,8 @@ bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
 	if (mib <= most)
 		return true;
 	failure_set(f, FAIL_NO_CAPACITY, 10,
-		    "the memory of this host is promised to other sandboxes: with this one, they "
-		    "would have %llu of %llu MiB",
+		    "the memory of this host is promised to other sandboxes: with this request, "
+		    "sandboxes would have %llu MiB, and the limit is %llu MiB",
 		    (unsigned long long)mib, (unsigned long long)most);
 	return false;
 }

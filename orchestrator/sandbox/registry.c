@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of living sandboxes, of all and of each tenant, and what is counted of them. */
+/* The lists of living sandboxes, of the service and of each tenant, and their counters. */
 #include <string.h>
 
 #include "orchestrator/sandbox/capacity.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * An ordered list that can be read in pages: an array of pointers, sorted by creation time and id.
- * Both are constant while an entry lives, also across a restart of the service. Therefore the page
- * after a given entry is the same no matter what was added or removed meanwhile, that entry
- * included. New entries nearly always go to the end. An entry may be in several rosters.
+ * Both are constant while an entry lives, also across a restart of the service. Therefore a reader
+ * can continue after any entry that it has seen, even if that entry was removed meanwhile. New
+ * entries nearly always go to the end. An entry may be in several rosters.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_ROSTER_H
 #define RAMET_ORCHESTRATOR_SANDBOX_ROSTER_H

@@ -117,7 +117,7 @@ struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *i
 	return s && s->state < SBX_ENDING ? s : NULL;
 }
 
-/* How sandboxes end: the word in the catalogue, and the failure of later requests. */
+/* How sandboxes end: the code in the catalogue, and the failure of later requests. */
 static const struct end {
 	const char *code;
 	enum failure_code failure;
@@ -126,7 +126,7 @@ static const struct end {
 	{"merged", FAIL_MERGED},   {"frozen", FAIL_FROZEN},   {"vm_died", FAIL_VM_DIED},
 };
 
-/* Returns the entry of the word, or of "vm_died" when there is none. */
+/* Returns the entry of the code, or that of "vm_died" when the code is unknown. */
 static const struct end *end_of(const char *code)
 {
 	size_t i = 0;
@@ -438,9 +438,9 @@ static void redial_soon(struct sandbox *s)
 	s->redial_ms = backoff_next(s->redial_ms, REDIAL_FIRST_MS, REDIAL_MAX_MS);
 }
 
-/* Drops the broken connection and reconnects at once, so that the next call need not wait for a
- * handshake. Whether only the connection broke or the VM is dead shows when the new connection
- * succeeds or fails. */
+/* Drops the broken connection and reconnects before the next call, which then need not wait for a
+ * handshake. The new connection fails if the VM is dead, and succeeds if only the old connection
+ * broke. */
 void sandbox_lose_agent(struct sandbox *s, const char *reason)
 {
 	log_warn("sandbox %s: connection to its agent lost: %s", s->id, reason);

@@ -54,12 +54,12 @@ struct sandbox {
 	size_t env_len;
 	const char **env_list; /* pointers into env, NULL-terminated */
 	int64_t created_at_ms,
-		expires_at_ms;		    /* ms since the epoch, by the wall clock at the start */
+		expires_at_ms;		    /* ms since the epoch, by the wall clock at creation */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock, ms; expires 0: never */
 	struct loop_timer lifetime, idle;
 	struct deferred scheduled; /* sandbox_schedule */
 
-	uint32_t slot, pid; /* as in the catalogue; the VM's `instance` is the same there */
+	uint32_t slot, pid; /* of the VM; these and `instance` as in the catalogue */
 	uint8_t instance[CTL_INSTANCE_LEN];
 	struct memory_use memory; /* measured some seconds ago */
 	struct vmproc *vm;
@@ -67,9 +67,9 @@ struct sandbox {
 		guest; /* agent connection: idle, used by the running call, or being dialed */
 	struct loop_timer redial;
 	uint64_t lost_ms;   /* when the agent connection last broke, loop ms; 0: never */
-	uint32_t redial_ms; /* ms until the next redial, should it break again */
+	uint32_t redial_ms; /* delay of the next redial, if the connection breaks again soon */
 
-	struct list deletes;	   /* calls */
+	struct list deletes;	   /* core_delete calls in flight */
 	char *ancestors;	   /* as in the catalogue */
 	struct list elders, heirs; /* struct descent: living ancestors and descendants */
 	struct sandbox *parent;	   /* the last of its elders */
@@ -89,7 +89,7 @@ struct sandbox {
 /* Applies the event. Returns false, changing nothing, when the state does not allow it. */
 bool sandbox_step(struct sandbox *s, enum sandbox_event event);
 /*
- * Starts what waits in the sandbox. Every operation that has to wait for others calls it when it
+ * Lets waiting operations start. Every operation that has to wait for others calls this when it
  * begins to wait, and every operation that others wait for calls it when it ends. The loop then
  * asks each part once, before it sleeps, in the order of core->parts: first a call may start, then
  * a fork, then a freeze. Nothing starts while the sandbox is being adopted or frozen, or after its
@@ -105,7 +105,7 @@ bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
 void sandbox_free(struct sandbox *s);
 /* Starts the timers of a sandbox that has its VM, from its recorded times. */
 void sandbox_start_timers(struct sandbox *s);
-/* Sets the timers anew from the boot-time clock. */
+/* Sets the lifetime and idle timers again, by the boot-time clock. */
 void sandbox_set_timers(struct sandbox *s);
 /* Returns true while something in flight counts as continuous activity. */
 bool sandbox_is_busy(const struct sandbox *s);
@@ -138,17 +138,17 @@ void sandbox_drop_agent(struct sandbox *s);
 
 /* Ends the sandbox: its calls fail with `code`, its VM is dropped. `forget`: leaves no trace. */
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);
-/* Ends a sandbox whose VM went to another one by a merge; the catalogue has that already. */
+/* Ends a sandbox whose VM a merge gave to another one; the catalogue records that already. */
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
-/* Ends a sandbox that is now a Space; the catalogue has that already. */
+/* Ends a sandbox that is now a Space; the catalogue records that already. */
 void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space);
-/* Returns the end code equal to `code`, as a static string. */
+/* Returns the end code equal to `code`, as a static string; "vm_died" if there is none. */
 const char *sandbox_end_code(const char *code);
 /* Fails everything in flight in the VM except execs. */
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f);
 
 /* The registry of all sandboxes (registry.c). */
-/* Lists and counts a living sandbox in this state. lineage_link then links its ancestors. */
+/* Lists and counts a living sandbox in this state. The caller then calls lineage_link. */
 void sandbox_enlist(struct sandbox *s, enum sandbox_state state);
 /* Unlists an ended sandbox, which is then found by its id only. Ignores one that is not listed. */
 void sandbox_delist(struct sandbox *s);

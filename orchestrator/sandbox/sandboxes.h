@@ -60,8 +60,8 @@ typedef void core_done_fn(void *arg, const struct failure *f); /* f NULL: succes
 /* `new_id` is NULL on failure. */
 typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
 
-/* Detaches the client from a call: its callback will not come. The result that nobody knows of is
- * undone (a created sandbox is deleted). A running exec continues. */
+/* Detaches the client from a call: its callback is not called. A result that the client did not
+ * learn of is undone (a created sandbox is deleted). A running exec continues. */
 void core_abandon(struct core_call *call);
 
 /* Applies back-pressure to a call with a sink: after core_pause, at most one more buffer (64 KiB of
@@ -70,7 +70,7 @@ void core_abandon(struct core_call *call);
 void core_pause(struct core_call *call);
 void core_resume(struct core_call *call);
 
-/* Creates a sandbox for `tenant`. Returns NULL only after scheduling `fn` with a failure. */
+/* Creates a sandbox for `tenant`. Never returns NULL: `fn` gets every failure. */
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 			      core_create_fn *fn, void *arg);
 /* Deletes a sandbox. An abandoned delete is not undone. */
@@ -118,7 +118,7 @@ enum life_event {
 	LIFE_EXPIRED,
 	LIFE_DELETED,
 	LIFE_STOPPED, /* ended by the shutdown of rametd */
-	LIFE_DIED,    /* `text` holds the reason, as for every event of an end */
+	LIFE_DIED,    /* `text` holds the reason, as for the three events above */
 };
 
 /* Valid during the callback only. Members that do not apply are NULL. */

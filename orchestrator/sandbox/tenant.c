@@ -65,7 +65,7 @@ bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
 
 	if (!name || strcmp(name, TIER_OPERATOR) == 0)
 		return false;
-	/* The key names a tier of another version of this program: use the lowest one. */
+	/* If the key names a tier that this version does not know, use the lowest one. */
 	return tier_find(out, &c->config, name) || tier_find(out, &c->config, "free");
 }
 

@@ -21,14 +21,14 @@ struct tenant {
 	struct core *core;
 	unsigned users;
 	struct roster sandboxes; /* living ones */
-	uint64_t promised_mib;	 /* RAM of its sandboxes, */
-	uint64_t promised_gb;	 /* and their disks */
-	size_t coming;		 /* sandboxes being made, */
-	uint64_t coming_gb;	 /* and their disks */
+	uint64_t promised_mib;	 /* RAM of its sandboxes */
+	uint64_t promised_gb;	 /* disks of its sandboxes */
+	size_t coming;		 /* sandboxes being made */
+	uint64_t coming_gb;	 /* disks of sandboxes being made */
 	char *name;		 /* in the same block of memory */
 };
-/* tenant_get returns the tenant, creating it when new. The caller releases the reference of
- * tenant_get and tenant_hold with tenant_put. */
+/* Returns the tenant of this name, and creates it if nobody holds it. tenant_put releases the
+ * reference that tenant_get or tenant_hold returns. */
 struct tenant *tenant_get(struct core *c, const char *name);
 struct tenant *tenant_hold(struct tenant *t);
 void tenant_put(struct tenant *t);
@@ -54,8 +54,8 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
  * FAIL_CAP_REACHED and returns false. */
 bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f);
 /* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
- * `total` of `most` are taken. With keys, the first half goes to whoever comes first, the rest only
- * to tenants that use less than an eighth themselves. */
+ * `total` of `most` are taken. If there are API keys, any tenant may take from the first half, but
+ * only tenants that use less than an eighth of `most` may take from the second half. */
 bool tenant_share(const struct core *c, size_t total, size_t own, size_t most);
 /* Returns how many bytes all Spaces of the tenant may take on disk; UINT64_MAX: no limit. */
 uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant);

@@ -52,7 +52,7 @@ void watch_memory(uint32_t pid, struct memory_use *use)
 
 /* --- on the worker -------------------------------------------------------------------------- */
 
-/* Checks that a file can be written in `dir`: not on a full disk or one that became read-only. */
+/* Checks that a file can be written in `dir`: the disk may be full or have become read-only. */
 static void probe_disk(const char *dir, struct watched *found)
 {
 	static const char zeros[PROBE];

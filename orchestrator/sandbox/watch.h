@@ -28,7 +28,7 @@ void watch_start(struct core *c);
 void watch_stop(struct core *c);
 /* Measures one VM process now; leaves *use unchanged when that fails. */
 void watch_memory(uint32_t pid, struct memory_use *use);
-/* Returns the disk's error, formatted in `text` where needed, or NULL. */
+/* Returns why state_dir or the catalogue can't be written, in `text` or in *c; NULL: they can. */
 const char *watch_disk_error(const struct core *c, char *text, size_t size);
 
 #endif
