@@ -21,9 +21,9 @@
 /* Limit for the code of all queued calls. Queued calls stay when their clients disconnect. */
 #define WAITING_BYTES_MAX (256u << 20)
 #define SHORT_CODE	  (16u << 10) /* goes to an idle guest regardless of the limit */
-/* Grace period on top of a call's time limit. The guest enforces the limit and starts counting when
- * the code starts: on a busy machine the start of an interpreter before it, and the exit of a
- * killed one after it, may take long. */
+/* Grace period on top of a call's time limit. The guest enforces the limit, and counts from the
+ * start of the code. On a busy machine, the start of the interpreter before that, and the exit of a
+ * killed interpreter, may take long. */
 #define GRACE_MS   120000
 #define NOT_FORKED "the call had not reached the guest before the fork: it runs only in the parent"
 
@@ -45,8 +45,8 @@ struct exec {
 	uint32_t timeout_ms;
 	struct loop_timer limit;
 	char *traceparent;
-	struct event error; /* the failure as an event; in the replay when the call was queued */
-	uint64_t number;    /* the guest's id for the call */
+	struct event error; /* the failure as an event; also in the replay if the call was queued */
+	uint64_t number;    /* random; identifies the call to the guest */
 	uint64_t have;	    /* bytes of output received */
 	/* The call began in the guest that this guest is a copy of, or under a previous instance of
 	 * the service. */
@@ -61,14 +61,14 @@ static struct exec *exec_of_call(const struct core_call *call)
 	return container_of(call, struct exec_call, call)->exec;
 }
 
-/* Adds `bytes` (negative: subtracts) to the account of requests that no guest has received yet. */
+/* Adds `bytes` (negative: subtracts) to the counts of request bytes that are not sent yet. */
 static void count_waiting(struct tenant *t, ssize_t bytes)
 {
 	exec_of_tenant(t)->waiting_bytes += (size_t)bytes;
 	exec_of_core(t->core)->waiting_bytes += (size_t)bytes;
 }
 
-/* Charges the request to the tenant until the guest has received it. */
+/* Charges the request to the tenant until it is sent completely. */
 static void wait_to_send(struct exec *exec, struct sandbox *s)
 {
 	exec->owner = tenant_hold(s->owner);
@@ -180,7 +180,9 @@ static uint64_t next_seq(struct sandbox *s)
 	if (++exec_of(s)->seq >= exec_of(s)->seq_reserved) {
 		exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_BLOCK;
 		if (store_sandbox_seq(s->core->store, s->id, exec_of(s)->seq_reserved, &e) < 0) {
-			log_error("sandbox %s: %s", s->id, e.text);
+			log_error("sandbox %s: event numbers can't be reserved in the catalogue: "
+				  "%s",
+				  s->id, e.text);
 			exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_RETRY;
 		}
 		journal_seq(exec_of(s)->journal, exec_of(s)->seq, exec_of(s)->seq_reserved);
@@ -217,7 +219,7 @@ static void emit(struct core_call *call, struct event *ev)
 {
 	struct exec *exec = exec_of_call(call);
 
-	/* The reader of an earlier event of this frame ended the sandbox. */
+	/* The reader of an earlier event of the same frame has ended the sandbox. */
 	if (call->failed)
 		return;
 	record(exec, ev);
@@ -264,7 +266,8 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 	exec->cut = false;
 	s->tight = output_is_tight(s->account);
 	if (splitter_feed(s, frame->data, frame->len, on_chunk, call) < 0)
-		log_error("sandbox %s: no memory for its output", exec->sandbox->id);
+		log_error("sandbox %s: part of a call's output is lost: no memory",
+			  exec->sandbox->id);
 	if (!call->failed && frame->len)
 		note_output(exec, is_err, held);
 }
@@ -316,7 +319,7 @@ static void on_exit_code(struct core_call *call, int code)
 	if (call->failed) /* a reader ended the sandbox: that is reported instead */
 		return;
 	struct sandbox *s = exec->sandbox; /* read it now: a merge may have moved the call */
-	/* Before the last event, whose reader may end the sandbox or add a call. */
+	/* Leave the queue before the last event: its reader may end the sandbox or add a call. */
 	exec_of(s)->guest_busy = false;
 	leave_queue(call);
 	exec_hold(s, exec_of(s)->held);
@@ -357,8 +360,8 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
-			 (int)(frame->len < 160 ? frame->len : 160),
-			 frame->data ? (const char *)frame->data : "");
+			 (int)(frame->len && frame->len < 160 ? frame->len : 160),
+			 frame->len ? (const char *)frame->data : "it gave no reason");
 		/* An attached call may still be running. */
 		exec_of(s)->guest_busy = exec_of(s)->guest_busy || exec_of_call(call)->attached;
 		fail(call, FAIL_AGENT_ERROR, text);
@@ -648,7 +651,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	return ret;
 }
 
-/* A copied call that the guest had not received when the copy was made can't continue. */
+/* Fails a copied call that the guest had not received when it was copied, then starts the next. */
 void exec_start_waiting(struct sandbox *s)
 {
 	struct core_call *call = s->state == SBX_READY ? first(s) : NULL;

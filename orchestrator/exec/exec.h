@@ -19,9 +19,9 @@ struct exec_spec {
 
 /*
  * Receives the events of one call, in order; the last is EVENT_EXIT. `started` comes first, once
- * the call was accepted (the answer is then 200). `failed` comes alone, or in place of EVENT_EXIT;
- * it carries the failure as an event too, for a stream that has begun. Event data is valid during
- * the callback only.
+ * the call was accepted (the answer is then 200). `failed` comes alone if the call was not
+ * accepted, else in place of EVENT_EXIT; for a stream that has begun, it carries the failure as an
+ * event too. Event data is valid during the callback only.
  */
 struct exec_sink {
 	void (*started)(void *arg);
@@ -35,7 +35,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
 				 core_done_fn *fn, void *arg);
 /* Reports those of the last 1,000 events (also bounded in bytes) with a number above `since`,
- * oldest first. Returns false like core_view. */
+ * oldest first. Returns false, with *f filled, when the tenant has no such sandbox. */
 bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
 		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		 void *arg, struct failure *f);
@@ -47,7 +47,7 @@ struct follow_sink {
 	void (*ended)(void *arg, const struct failure *f);
 };
 /* Reports the same events as core_replay, then new ones until no call runs or is queued in the
- * sandbox. A follower that is paused for long misses events that core_replay has dropped. */
+ * sandbox. A follower that is paused for long misses events that core_replay no longer reports. */
 struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
 			      const struct follow_sink *sink, void *arg);
 

@@ -61,8 +61,8 @@ static void send_news(void *arg)
 	}
 }
 
-/* Schedules the delivery for the loop's next turn: never from inside an event, and all events of a
- * frame together. */
+/* Schedules the delivery for the loop's next turn, so that it never happens inside the callback of
+ * an event, and all events of a frame are delivered together. */
 void follow_news(struct sandbox *s)
 {
 	list_each (pos, &exec_of(s)->follows) {

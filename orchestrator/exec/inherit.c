@@ -6,15 +6,15 @@
 #include "base/log.h"
 #include "orchestrator/exec/internal.h"
 
-/* Without a journal nothing is known of the sandbox's events. */
+/* Starts a new journal. The state of the guest is unknown, so it may still run a call. */
 static void take_nothing(struct sandbox *s)
 {
 	exec_of(s)->guest_busy = true;
 	exec_of(s)->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
 }
 
-/* Restores the state from the journal. When the catalogue has reserved numbers that the journal
- * does not know (a merge), the last number used is unknown and the row's is kept. */
+/* Restores the state from the journal. After a merge, the catalogue may have reserved event numbers
+ * that the journal does not know. The last number used is then unknown, and the row's is kept. */
 static void take_journal(struct sandbox *s, struct journal_state *past)
 {
 	if (past->seq_reserved == exec_of(s)->seq_reserved || past->seq > exec_of(s)->seq)
@@ -27,7 +27,7 @@ static void take_journal(struct sandbox *s, struct journal_state *past)
 		log_error("sandbox %s: no memory to take over its running call", s->id);
 }
 
-/* True when the journal can be continued and already holds the current numbers. */
+/* Returns true when the journal can be continued and already holds the current event numbers. */
 static bool journal_is_current(const struct sandbox *s, const struct journal_state *past)
 {
 	return journal_goes_on(exec_of(s)->journal) && past->seq == exec_of(s)->seq &&

@@ -15,17 +15,17 @@ void exec_agent_reached(struct sandbox *s);
 void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame);
 void exec_agent_sent(struct sandbox *s);
 void exec_agent_dropped(struct sandbox *s);
-/* Takes over what the session journal of a previous instance says (inherit.c). */
+/* Restores the sandbox's state from the session journal of a previous instance (inherit.c). */
 void exec_adopt(struct sandbox *s);
 /* Removes session journals whose VM slot has no sandbox. */
 void exec_sweep_journals(struct core *c);
 
-/* Commits the changes noted in the journal. */
+/* Commits the changes noted in the journal, then calls output_trim. */
 void exec_keep(struct sandbox *s);
-/* Returns true when an unfinished line is longer than may be held while the output budget is used
- * up. */
+/* Returns true when an unfinished line of the running call exceeds LINE_TIGHT_BYTES, the limit
+ * while the output budget is used up. */
 bool exec_has_long_line(struct sandbox *s);
-/* Delivers such lines in parts. */
+/* Delivers what is held of such lines as partial lines. */
 void exec_cut_lines(struct sandbox *s);
 /* Drops held output until all of it is within the budget (output.c). */
 void output_trim(struct core *c);
@@ -34,7 +34,7 @@ void follow_news(struct sandbox *s);
 
 /* Notes that the guest has sent something (stall.c). */
 void stall_heard(struct sandbox *s);
-/* Ends what stall_begin started: the guest runs no call any more. */
+/* Ends the watch that stall_begin started, since the guest runs no call any more. */
 void stall_end(struct sandbox *s);
 
 #endif

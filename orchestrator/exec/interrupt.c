@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Interrupts: each raises KeyboardInterrupt in the running call, over a separate connection. */
+/* Interrupts: each raises KeyboardInterrupt in the running call, or sends SIGINT to a Bash call.
+ * It uses a separate connection to the agent. */
 #include <stdio.h>
 #include <string.h>
 
@@ -74,7 +75,7 @@ static const struct guest_link_events guest_events = {
 	.late = on_late,
 };
 
-/* Returns whether the sandbox has PENDING_MAX pending interrupts; each holds a connection to the
+/* Returns true when the sandbox has PENDING_MAX pending interrupts. Each holds a connection to the
  * guest. */
 static bool too_many(const struct sandbox *s)
 {

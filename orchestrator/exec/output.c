@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Frees held output when the budget is exceeded. The tenant that holds most loses its oldest events
- * first; when it has none left, unfinished lines that are held until their end comes are cut.
+ * first. When it has none left, its long unfinished lines are delivered in parts.
  */
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/tenant.h"

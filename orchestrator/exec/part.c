@@ -5,8 +5,8 @@
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/tenant.h"
 
-/* Bytes of the parent's events that a child's journal keeps over a restart of the service: every
- * child gets a copy, and the fork's client waits for it. */
+/* Maximum bytes of the parent's events in a child's first journal. Every child gets a copy, and the
+ * client of the fork waits until all are written. */
 #define INHERITED_MAX (64u << 10)
 
 static void core_init(struct core *c)
@@ -80,8 +80,8 @@ static void touched(struct sandbox *s)
 	journal_times(exec_of(s)->journal, s->expires_ms, s->idle_since_ms);
 }
 
-/* Between two calls of a queue, and while the guest of a call that a previous instance began is not
- * reached yet, the sandbox counts as running. */
+/* Shows a sandbox that has calls as running, even between two queued calls, or while the guest of a
+ * call that a previous instance began is not reached yet. */
 static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 {
 	if ((s->state == SBX_ADOPTING || s->state == SBX_READY) && is_busy(s))

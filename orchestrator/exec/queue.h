@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls of a sandbox for the rooms above: its state, and how it is copied, moved and held for a
- * fork, a freeze, a resume or a merge.
+ * The interface of exec/ for the rooms above: the state of a sandbox's calls, and functions that
+ * copy, move and hold calls for a fork, a freeze, a resume or a merge.
  */
 #ifndef RAMET_ORCHESTRATOR_EXEC_QUEUE_H
 #define RAMET_ORCHESTRATOR_EXEC_QUEUE_H
@@ -32,13 +32,12 @@ struct stall_watch {
 /* This room's state for each sandbox, each tenant and the service. */
 struct exec_sandbox {
 	struct sandbox *sandbox;
-	struct list calls; /* execs in order of arrival; the first runs in SBX_RUNNING */
+	struct list calls; /* execs in order of arrival; in SBX_RUNNING, the first one runs */
 	size_t n_calls;
-	size_t sending_bytes; /* bytes of a call that the connection has accepted and the guest has
-				 not */
+	size_t sending_bytes; /* size of the request that is being sent; 0: none */
 	bool held;	      /* reading from the agent is stopped */
-	bool guest_busy;      /* may still run an abandoned call, so the next call's start time is
-				 unknown */
+	bool guest_busy;      /* the guest may still run a previous call, so the time when the next
+				 call starts is unknown */
 	struct list interrupts, follows; /* calls */
 	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
 				       the catalogue */
@@ -49,11 +48,11 @@ struct exec_sandbox {
 	struct stall_watch stall;
 };
 struct exec_tenant {
-	size_t waiting_bytes; /* of its calls that no guest has accepted yet */
+	size_t waiting_bytes; /* requests of its calls that are not sent completely */
 	struct output_account *output;
 };
 struct exec_core {
-	size_t waiting_bytes; /* of calls that no guest has accepted yet */
+	size_t waiting_bytes; /* requests of all calls that are not sent completely */
 	struct output_budget output;
 	struct deferred output_deferred;
 	struct list stall_turns; /* struct exec_sandbox, waiting for an inspection, next first */
@@ -81,14 +80,15 @@ void exec_hold(struct sandbox *s, bool held);
 /* Records the state of the running call in *out. Returns 0 or -ENOMEM; free *out with
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
-/* Gives the call to a new sandbox without calls, where it continues once the sandbox has begun. It
- * fails there if the guest had not received it. Returns 0 or -ENOMEM. */
+/* Adds a copy of the call to a new sandbox without calls, where it continues once the sandbox has
+ * begun, or fails if the guest had not received it. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);
 /*
- * A merge gives the VM of `from` to `to`. The interrupts move first. Then the calls move, ahead of
- * those queued in `to`; a call running in `to` fails. Once the VM has moved, so do the journal and
- * the events, and the next one gets a number above `seq`: what exec_seq_of returned before all of
- * this. exec_seq_of returns the highest event number that either has used.
+ * Steps of a merge, which gives the VM of `from` to `to`. exec_move_interrupts comes first. Then
+ * exec_move moves the calls, ahead of those queued in `to`; a call running in `to` fails. After the
+ * VM has moved, exec_move_events moves the journal and the events. The next event gets a number
+ * above `seq`: the result of exec_seq_of before all steps, which is the highest event number that
+ * either sandbox has used.
  */
 void exec_move_interrupts(struct sandbox *from, struct sandbox *to);
 void exec_move(struct sandbox *from, struct sandbox *to);
