@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Forks a sandbox into n children, all or none:
- * 1. Get blank VMs of the parent's size, and disk layers. This comes first because the image pauses
- *    the parent.
- * 2. Take an image of the parent's VM.
+ * 1. Get blank VMs of the parent's size, and disk layers. This comes first, so that the parent does
+ *    not stay paused for it.
+ * 2. Take a snapshot of the parent's VM.
  * 3. Start all children in parallel. Each guest must confirm that it is unique.
  * 4. Add the children to the catalogue in one transaction.
  * A failure before the end of step 4 undoes everything, and the parent continues unchanged.
@@ -31,8 +31,8 @@
 
 enum fork_state {
 	FORK_BLANKS,   /* waits for blank VMs and disk layers */
-	FORK_WAITING,  /* until the guest is reached and no other image is being taken */
-	FORK_COPYING,  /* the parent's VM process takes the image */
+	FORK_WAITING,  /* waits for its turn to take a snapshot of the parent */
+	FORK_COPYING,  /* the parent's VM process takes the snapshot */
 	FORK_CHILDREN, /* waits for the children to become usable */
 	FORK_MADE,
 	FORK_NSTATES,
@@ -57,9 +57,9 @@ static const struct state_machine machine = STATE_MACHINE("fork", next);
 
 struct child {
 	struct fork *fork;
-	struct vmproc *blank;	    /* until the image is complete */
-	int writable;		    /* its disk layer, until the image is complete */
-	struct vm_bringup *bringup; /* from the image on, until all children are usable */
+	struct vmproc *blank;	    /* until the snapshot is complete */
+	int writable;		    /* its disk layer, until the snapshot is complete */
+	struct vm_bringup *bringup; /* from the snapshot on, until all children are usable */
 	struct ready_vm ready;	    /* once all are usable */
 	struct sandbox *sandbox;    /* until it is in the catalogue */
 	char id[SANDBOX_ID_LEN + 1];
@@ -70,13 +70,13 @@ struct fork {
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	enum fork_state state;
 	bool reseed;
-	unsigned n, missing; /* children; parts that the state still waits for */
+	unsigned n, missing; /* children; blank VMs, layers or children still awaited */
 	struct child *children;
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
 	struct vmproc_request *request;
 	struct vmproc_image *image;
-	/* The service's state of the parent at the moment of the image. */
+	/* The service's state of the parent when the snapshot was taken. */
 	struct exec_point point;
 	struct replay replay;
 	uint64_t seq;
@@ -113,7 +113,7 @@ static void child_fini(struct child *child)
 		sandbox_free(child->sandbox);
 }
 
-/* Allows the parent's next image, and reads the parent's output again. */
+/* Allows the parent's next snapshot, and reads the parent's output again. */
 static void release_parent(struct fork *fork)
 {
 	struct sandbox *s = fork->parent;
@@ -256,8 +256,8 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 		return;
 	}
 	child->bringup = NULL;
-	failure_set(&f, FAIL_VM_FAILED, 5, "a child of %u could not be started: %.180s", fork->n,
-		    text);
+	failure_set(&f, FAIL_VM_FAILED, 5, "one of %u children could not be started: %.180s",
+		    fork->n, text);
 	fail(fork, &f);
 }
 
@@ -278,7 +278,7 @@ static void start_children(struct fork *fork)
 	}
 }
 
-/* --- the image ------------------------------------------------------------------------------ */
+/* --- the snapshot --------------------------------------------------------------------------- */
 
 /* -E2BIG lasts until children of earlier forks end, -ENOTSUP forever. */
 unsigned fork_retry_s(int error)
@@ -306,8 +306,9 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 
 /*
  * Copies the service's state of the parent. The count of output bytes and the replay must belong to
- * the same moment, and must not be ahead of the image: nothing is read from the guest until the
- * image is complete. The guest still holds the output in flight by then, for the children's attach.
+ * the same moment, and must not be ahead of the snapshot. Therefore nothing is read from the guest
+ * until the snapshot is complete. The guest in the snapshot still holds the output that the service
+ * has not read: the children get it when they attach to the call.
  */
 static int note_parent(struct fork *fork)
 {
@@ -386,7 +387,7 @@ static void on_blank_died(void *arg, const char *reason)
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
 
 /* Takes the disk layers: one for each child, and one for the parent, whose current layer becomes
- * part of the image. */
+ * part of the snapshot. */
 static void on_layers(void *arg, struct disk_job *layers)
 {
 	struct fork *fork = arg;

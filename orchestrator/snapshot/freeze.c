@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Freezes a sandbox:
- * 1. Its VM takes an image of itself and stays paused.
- * 2. Worker threads write the image to disk as a Space.
+ * 1. Its VM takes a snapshot of itself and stays paused.
+ * 2. Worker threads write the snapshot to disk as a Space.
  * 3. One transaction in the catalogue replaces the sandbox by the Space, and the VM is dropped.
  * A failure before the end of step 3 removes the files, and the VM continues. A power failure that
  * loses the transaction also ends the VM, and leaves a directory that was never reported to
@@ -26,28 +26,28 @@
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/template/disk-layer.h"
 
-/* Number of slots. A freeze has one while its image is taken and written. Tenants get slots in
+/* Number of slots. A freeze has one while its snapshot is taken and written. Tenants get slots in
  * turn. */
 #define AT_ONCE 2
 
 enum freeze_state {
-	FREEZE_WAITING, /* for a slot, the disk layer, and a fork of the sandbox */
-	FREEZE_IMAGE,	/* the VM process takes the image */
+	FREEZE_WAITING, /* for a slot, the disk layer, and the end of a fork's snapshot */
+	FREEZE_IMAGE,	/* the VM process takes the snapshot */
 	FREEZE_WRITING,
 	FREEZE_THAWING, /* it failed; the VM is being resumed */
-	FREEZE_SYNCING, /* it is a Space; waits until the catalogue is on disk */
+	FREEZE_SYNCING, /* the Space exists; waits until the catalogue is on disk */
 	FREEZE_NSTATES,
 };
 
 enum freeze_event {
 	FREEZE_BEGIN,
-	FREEZE_WRITE, /* the image is complete */
+	FREEZE_WRITE, /* the snapshot is complete */
 	FREEZE_THAW,
 	FREEZE_COMMIT,
 	FREEZE_NEVENTS,
 };
 
-/* A freeze that fails before it has an image is freed at once. */
+/* A freeze that fails before it has a snapshot is freed at once. */
 static const uint8_t next[FREEZE_NSTATES][FREEZE_NEVENTS] = {
 	[FREEZE_WAITING] = {[FREEZE_BEGIN] = STATE_TO(FREEZE_IMAGE)},
 	[FREEZE_IMAGE] = {[FREEZE_WRITE] = STATE_TO(FREEZE_WRITING)},
@@ -80,7 +80,7 @@ struct freeze {
 struct freeze_call {
 	struct core_call call;
 	core_id_fn *fn;
-	char space[SANDBOX_ID_LEN + 1]; /* its id, once it is made */
+	char space[SANDBOX_ID_LEN + 1]; /* the new Space's id; empty until it is made */
 };
 
 static void step(struct freeze *fr, enum freeze_event event)
@@ -261,7 +261,7 @@ static void thawed(struct freeze *fr)
 
 static void on_resumed(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
-	if (!error) /* else the VM's owner learns of its death next */
+	if (!error) /* else the VM is dead, and its owner is notified next */
 		thawed(arg);
 }
 
@@ -345,7 +345,7 @@ static void on_synced(void *arg, int error)
 
 	fr->sync = NULL;
 	failure_set(&f, FAIL_CATALOGUE, 0,
-		    "it is frozen as space %s, but the disk has not stored that and a power "
+		    "the sandbox is frozen as space %s, but this is not on disk yet and a power "
 		    "failure may undo it: %s",
 		    fr->id, strerror(-error));
 	if (error)
@@ -461,8 +461,8 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 	fail(fr, "no memory");
 }
 
-/* Saves the state of the running call. As for a fork, the output received so far and the output
- * that the guest still holds must match the moment of the image. */
+/* Saves the state of the running call. As for a fork, nothing is read from the guest until the
+ * snapshot is complete, so that the call's output is neither lost nor received twice. */
 static int note(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
@@ -481,7 +481,7 @@ static void begin(struct freeze *fr)
 
 	take_slot(fr);
 	step(fr, FREEZE_BEGIN);
-	/* Also without a layer: if a call runs, it continues after the failure. */
+	/* Note the call even without a layer: thawed() must know whether one runs. */
 	if (note(fr) < 0 && fr->writable >= 0) {
 		disk_close(fr->core->loop, &fr->writable);
 		err_say(&fr->layer_err, ENOMEM, "no memory");
@@ -543,8 +543,8 @@ static struct freeze *choose(struct core *c)
 	return second;
 }
 
-/* Lets the freeze that is next for a slot begin, from the schedule of its sandbox. Whoever frees a
- * slot or takes a freeze out of the queue calls it. */
+/* Schedules the sandbox whose freeze is next for a slot. Must be called when a slot becomes free or
+ * a freeze leaves the queue. */
 static void schedule_next(struct core *c)
 {
 	struct freeze *fr = choose(c);

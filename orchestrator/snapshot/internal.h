@@ -9,7 +9,7 @@
 struct core_call;
 struct sandbox;
 
-/* Starts the sandbox's next fork, unless it is being copied already. */
+/* Starts the sandbox's next fork, unless a snapshot for another fork of it is being taken. */
 void fork_start_waiting(struct sandbox *s);
 /* Returns the seconds until a retry after taking a snapshot failed with `error`; 0: waiting does
  * not help. */
@@ -17,23 +17,24 @@ unsigned fork_retry_s(int error);
 /* Fails the forks of a sandbox that ends or whose VM is about to be replaced. */
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
 
-/* Begins the sandbox's freeze if nothing is in its way and it is next for a slot. */
+/* Begins the sandbox's freeze if it is next for a slot and has all it needs. */
 void freeze_start_waiting(struct sandbox *s);
 void freezes_free(struct core *c);
-/* Gives up the sandbox's freeze, if there is one: the sandbox ends, and the calls that wait for the
- * freeze fail with `f`; or it is freed (NULL). */
+/* Gives up the sandbox's freeze, if there is one. Calls that wait for it fail with `f`; NULL: they
+ * are freed, since the sandbox is. */
 void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
 /* Returns how many bytes of the Space are written, and how many it will have; 0 when none is being
  * written. */
 void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total);
-/* Starts to freeze the sandbox, unless that is under way; `call` (or NULL) waits for the end. */
+/* Requests the sandbox's freeze, or joins the one under way. `call` (NULL: none) waits for its
+ * end. */
 void freeze_start(struct sandbox *s, struct core_call *call);
 
 /* Removes the files of the Space that the sandbox was resumed from, if the sandbox has ended. */
 void resume_shed(struct sandbox *s);
 
 void spaces_free(struct core *c);
-/* Frees the state of space-load.c; running removals end with the loop. */
+/* Frees the state of space-load.c. Removals in progress complete without it. */
 void spaces_unload(struct core *c);
 
 #endif

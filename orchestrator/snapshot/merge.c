@@ -17,8 +17,8 @@
 #include "orchestrator/snapshot/snapshots.h"
 #include "orchestrator/snapshot/state.h"
 
-/* Computes the new ancestors of the winner's descendants, which then descend from the parent.
- * Returns the number of `lines`; their strings belong to the caller. */
+/* Fills `lines` with the new ancestors of the winner's descendants, which descend from the parent
+ * after the merge. Returns their number; the caller frees their `ancestors`. */
 static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
 			    struct store_line *lines)
 {
@@ -33,7 +33,7 @@ static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
 	return n;
 }
 
-/* Applies the new ancestor lists, or frees them unless `keep`. */
+/* Applies the new ancestor lists if `keep`, else frees them. */
 static void apply_lines(struct sandbox *s, const struct store_line *lines, size_t n, bool keep)
 {
 	for (size_t i = 0; i < n; i++) {

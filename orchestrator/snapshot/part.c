@@ -4,7 +4,7 @@
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 
-/* A freeze whose VM process takes longer for its image loses its slot, so that slow VMs of two
+/* A freeze whose VM process takes longer for its snapshot loses its slot, so that slow VMs of two
  * tenants can't block all others. */
 #define SLOT_LIMIT_MS 3000
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A resume opens a Space's files, and reads those whose checksums are not verified yet. It restores
- * a VM from them as a fork restores a child from its parent's image: the VM maps the files instead
- * of reading them. Then one change of the catalogue turns the Space into a sandbox. If a step
- * before that fails, the Space remains. The Space's files stay in place while the sandbox lives,
- * because its VM maps them: when the sandbox is frozen again, they are linked, not copied.
+ * a VM from them as a fork restores a child from its parent's snapshot: the VM maps the files
+ * instead of reading them. Then one change of the catalogue turns the Space into a sandbox. If a
+ * step before that fails, the Space remains. The Space's files stay in place while the sandbox
+ * lives, because its VM maps them. When the sandbox is frozen again, they are linked, not copied.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ struct resume {
 	struct read_job *job;
 	struct space_manifest manifest;
 	struct vmproc_image *image;
-	struct stat memory; /* stat of its file */
+	struct stat memory; /* stat of the snapshot's memory file */
 	struct private_wait private_wait;
 	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
 	struct err layer_err;
@@ -122,7 +122,9 @@ static void on_synced(void *arg, int error)
 
 	r->sync = NULL;
 	if (error)
-		log_error("the resume of a space can't be flushed to disk: %s", strerror(-error));
+		log_error("sandbox %s: its resume can't be flushed to disk, and a power failure "
+			  "may undo it: %s",
+			  r->id, strerror(-error));
 	call_finish(r->call, NULL);
 }
 
@@ -225,7 +227,7 @@ static void start_vm(struct resume *r)
 	r->bringup = vm_bringup_start(c->pool, &spec, on_bringup, r);
 }
 
-/* Replaces the image's memory file with the tenant's copy. A Space may have a template's memory
+/* Replaces the snapshot's memory file with the tenant's copy. A Space may have a template's memory
  * file if it was frozen before its tenant required private memory. */
 static void on_private(void *arg, const struct failure *f)
 {
@@ -327,11 +329,11 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 	if (c->closing)
 		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
 	else if (p->resume)
-		failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed already", p->id);
+		failure_set(f, FAIL_IN_USE, 1, "space %s is already being resumed", p->id);
 	else if (how->says_egress && how->egress && !p->config.egress)
 		failure_set(f, FAIL_EGRESS_CLOSED, 0,
 			    "space %s was frozen from a sandbox without network access and "
-			    "can't be given it",
+			    "can't be resumed with it",
 			    p->id);
 	else
 		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
@@ -340,7 +342,7 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 	return false;
 }
 
-/* Abandons the call. A sandbox that exists already lives on, since the Space exists only as that
+/* Abandons the call. A sandbox that exists already is kept, since the Space exists only as that
  * sandbox now. */
 static void resume_abandon(struct core_call *call)
 {

@@ -29,10 +29,9 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 			    bool reseed, core_fork_fn *fn, void *arg);
 
 /*
- * Gives the id `parent` the VM of `winner`, which must be its descendant; the parent's previous VM
- * ends. Calls running in that VM fail with code "merged"; its queued calls continue in the new VM,
- * after the winner's. The winner's id is gone: deleting it succeeds, any other use fails with not
- * found.
+ * Gives the sandbox `parent` the VM of its descendant `winner`. The parent's previous VM ends:
+ * calls running in it fail with code "merged", and queued ones continue in the new VM, after the
+ * winner's. The id `winner` is gone: deleting it succeeds, any other use fails with FAIL_MERGED.
  */
 struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
 			     const char *winner, core_done_fn *fn, void *arg);
@@ -53,8 +52,8 @@ struct space_view {
 
 /*
  * Writes the sandbox to disk as a Space and reports the Space's id. By then the sandbox and every
- * call in it have ended with code "frozen"; processes in the guest continue when it is resumed. On
- * failure the sandbox keeps running. An abandoned freeze is not undone.
+ * call in it have ended with code "frozen"; processes in the guest continue when the Space is
+ * resumed. On failure the sandbox keeps running. An abandoned freeze is not undone.
  */
 struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
 			      void *arg);
@@ -73,8 +72,8 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 				    core_done_fn *fn, void *arg);
 bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
 		     struct failure *f);
-/* Reports every Space that was on disk but not in the catalogue at the start. It is kept as ID.lost
- * until `removed_at_ms` (ms since the epoch). */
+/* Reports every Space that was on disk but not in the catalogue at the start. Its directory is kept
+ * as ID.lost until `removed_at_ms` (ms since the epoch). */
 void core_spaces_lost(struct core *c,
 		      void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg);
 

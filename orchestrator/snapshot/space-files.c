@@ -161,7 +161,8 @@ static int64_t lost_since(int parent, const char *lost)
 static int64_t mark_lost(int parent, const char *id, const char *lost)
 {
 	if (renameat(parent, id, parent, lost) < 0)
-		log_error("space %s: rename its directory to %s: %s", id, lost, strerror(errno));
+		log_error("space %s: its directory can't be renamed to %s: %s", id, lost,
+			  strerror(errno));
 	utimensat(parent, lost, NULL, AT_SYMLINK_NOFOLLOW);
 	return realtime_ms();
 }
@@ -172,14 +173,14 @@ static void sweep_one(int parent, const char *name, const struct spaces_sweep *s
 
 	snprintf(id, sizeof(id), "%s", name);
 	bool half = cut(id, TMP), was_lost = cut(id, LOST);
-	/* A copy of a Space made by hand: its name cut to the length of an id would be the
-	 * Space's. */
+	/* Skip a copy of a Space that was made by hand: its name, cut to the length of an id, would
+	 * be the Space's. */
 	if (strlen(id) > SANDBOX_ID_LEN)
 		return;
 	snprintf(lost, sizeof(lost), "%s" LOST, id);
 	if (s->is_space(s->arg, id)) {
 		if ((half || was_lost) && renameat(parent, name, parent, id) == 0)
-			log_info("space %s: its directory has its name back, it was %s", id, name);
+			log_info("space %s: its directory was renamed back from %s", id, name);
 	} else if (half) {
 		s->on_leftover(s->arg, id);
 	} else if (!s->is_gone(s->arg, id)) {
@@ -252,7 +253,7 @@ static int link_fd(int fd, int dir, const char *name)
 	return linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW);
 }
 
-/* The copy of the image's root file system that all its Spaces share, and its temporary name. */
+/* Names of the copy of a root file system, which Spaces share: the final and a temporary one. */
 struct base {
 	char name[BASE_ROOM];
 	char tmp[BASE_ROOM + NAME_ROOM];
@@ -334,8 +335,8 @@ static int begin_copy(struct space_write *w, const char *name)
 	return w->out < 0 ? err_set(&w->err, errno, "make its %s", name) : 0;
 }
 
-/* Begins the next file: links it if it has or may get a name on the same file system, else copies
- * it. */
+/* Begins the next file: links it if that is possible (same file system, and the file has a name or
+ * may get one), else copies it. */
 static int begin_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
@@ -362,8 +363,8 @@ static int begin_file(struct space_write *w)
 }
 
 /* Starts to write the new chunk to disk and waits for the previous one. Without this, one flush of
- * gigabytes at the end would block the worker for other jobs. Errors are ignored here: that final
- * flush reports them. */
+ * gigabytes at the end would block the worker for other jobs. Ignores errors, which the final flush
+ * in end_file reports. */
 static void flush_chunk(const struct space_write *w, uint64_t from)
 {
 	const int fd = w->out >= 0 ? w->out : w->walk.in;
@@ -375,8 +376,8 @@ static void flush_chunk(const struct space_write *w, uint64_t from)
 	sync_file_range(fd, (off_t)from, (off_t)(w->walk.at - from), SYNC_FILE_RANGE_WRITE);
 }
 
-/* Flushes the file and records the checksum of the file read and of the file written. A base copied
- * by an earlier freeze was neither read nor written now, so nothing is recorded for it. */
+/* Flushes the file and records the checksum of the file read and of the file written. Records
+ * nothing for a base that an earlier freeze copied, which was neither read nor written now. */
 static int end_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
@@ -387,7 +388,7 @@ static int end_file(struct space_write *w)
 	w->manifest.files[w->at].sum = w->walk.sum;
 	file_walk_end(&w->walk);
 	if (fsync(w->out >= 0 ? w->out : in) < 0)
-		return err_set(&w->err, errno, "write it to disk");
+		return err_set(&w->err, errno, "flush a file of the space to disk");
 	if (w->for_base && publish_base(w) < 0)
 		return w->err.code;
 	close_fd(&w->out);
@@ -435,8 +436,8 @@ static int publish(struct space_write *w)
 	return sync_path(w->state_dir, &w->err);
 }
 
-/* Writes up to SPACE_STEP_BYTES. Returns 0 when there is more to do, 1 when the Space is
- * complete. */
+/* Writes up to SPACE_STEP_BYTES. Returns 0 when there is more to do, 1 when the Space is complete,
+ * or -errno. */
 static int write_some(struct space_write *w)
 {
 	uint64_t done = 0;

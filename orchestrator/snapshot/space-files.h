@@ -2,9 +2,9 @@
 /*
  * The directories of Spaces, STATE_DIR/spaces/ID. Each is written under a temporary name and is
  * complete on disk before it is renamed. Files that a Space shares with its template and with other
- * Spaces (the template's memory and disk layer, the root file system) are hard links, so that they
- * outlive them. A root file system on another file system is copied once for all Spaces, to
- * STATE_DIR/bases.
+ * Spaces (the template's memory and disk layer, the root file system) are hard links, so that the
+ * Space keeps them when those are removed. A root file system on another file system is copied once
+ * for all Spaces, to STATE_DIR/bases.
  */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_FILES_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_FILES_H
@@ -21,13 +21,13 @@
 
 /*
  * Reads and writes run in steps, each on a worker thread. The last step sets `over`; then `ret` and
- * `err` hold the result. Between steps, and after the last one, the struct belongs to the thread
- * that runs the steps.
+ * `err` hold the result. During a step only the worker uses the struct, except for the atomic
+ * members; at other times it belongs to the loop's thread.
  */
 struct space_write {
 	char state_dir[CONFIG_PATH_MAX];
 	struct space_manifest manifest; /* the steps fill in `files` */
-	struct vmproc_image *image;	/* the image to write; a reference is held */
+	struct vmproc_image *image;	/* the snapshot to write; a reference is held */
 	atomic_bool cancelled;		/* the next step is the last one and removes the files */
 	atomic_ullong written, total;	/* bytes */
 	uint64_t size_bytes;		/* on disk, without shared files */
@@ -42,7 +42,7 @@ struct space_write {
 };
 void space_write_begin(struct space_write *w, const char *state_dir, struct vmproc_image *image);
 void space_write_step(struct space_write *w);
-/* Frees all of it except the image. */
+/* Frees everything except the snapshot. */
 void space_write_fini(struct space_write *w);
 
 struct space_read {
@@ -53,7 +53,8 @@ struct space_read {
 	bool over;
 	int ret;
 	struct err err;
-	/* The result: descriptors in the order of a vmproc_image; the caller takes them. */
+	/* The result: the manifest, and descriptors in the order of a vmproc_image. The caller may
+	 * take both. */
 	struct space_manifest manifest;
 	int fds[CTL_FDS_MAX];
 	struct stat memory; /* stat of the file at TEMPLATE_MEMORY */
@@ -73,14 +74,14 @@ void space_read_fini(struct space_read *r);
 bool space_remove(const char *state_dir, const char *id);
 
 /*
- * The start of the service classifies the directories by name. ID.tmp is incomplete: it is left
- * over. A directory that the catalogue does not name is lost: the Space was frozen after the backup
- * from which the catalogue was restored, or power failed before its freeze was answered. It is kept
- * as ID.lost, and gets its name back when a catalogue names it.
+ * The start of the service classifies the directories by name. ID.tmp is incomplete: a leftover. A
+ * directory that the catalogue does not name is lost: the Space was frozen after the backup from
+ * which the catalogue was restored, or power failed before its freeze was answered. It is kept as
+ * ID.lost, and renamed to ID when a catalogue names it.
  */
 struct spaces_sweep {
 	bool (*is_space)(void *arg, const char *id);
-	bool (*is_gone)(void *arg, const char *id); /* a former Space, its files may be removed */
+	bool (*is_gone)(void *arg, const char *id); /* a former Space: its files may be removed */
 	void (*on_leftover)(void *arg, const char *id);
 	void (*on_lost)(void *arg, const char *id, int64_t since_ms); /* on the wall clock */
 	void *arg;

@@ -132,8 +132,8 @@ static bool is_space(void *arg, const char *id)
 	return space_of(arg, id) != NULL;
 }
 
-/* Returns whether the catalogue records the Space as gone. False when it can't be read: the
- * directory is kept. */
+/* Returns whether the catalogue records the Space as gone. If the catalogue can't be read, returns
+ * false, so that the directory is kept. */
 static bool is_gone(void *arg, const char *id)
 {
 	struct core *c = arg;

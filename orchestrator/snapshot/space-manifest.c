@@ -17,7 +17,8 @@
 #define PLAIN_FILES  3 /* state, memory, disk base */
 #define TRACE_MAX    256u
 
-/* Images of other versions can't be restored: they are reported as such, not tried. */
+/* Format versions that the manifest records. A Space with a version outside `oldest` to `now` is
+ * reported as such instead of being restored. */
 static const struct {
 	uint32_t now, oldest;
 } formats[] = {
@@ -219,8 +220,9 @@ int space_manifest_read(const void *bytes, size_t len, struct space_manifest *ou
 		return err_say(e, EINVAL, "it has version %u, this Ramet reads version %d", version,
 			       SPACE_MANIFEST_VERSION);
 	if (body_bytes != len - HEADER_BYTES || zero)
-		return err_say(e, EINVAL, "its body has %zu bytes instead of %u",
-			       len - HEADER_BYTES, body_bytes);
+		return err_say(e, EINVAL,
+			       "its header is malformed: it says %u bytes, and %zu follow",
+			       body_bytes, len - HEADER_BYTES);
 	body = wire_from((const uint8_t *)bytes + HEADER_BYTES, body_bytes);
 	if (crc32c(0, body.p, body.size) != crc)
 		return err_say(e, EINVAL, "its checksum does not match");

@@ -12,7 +12,7 @@
 #include "orchestrator/template/templates.h"
 
 #define SPACE_MANIFEST_VERSION 1
-#define SPACE_MANIFEST_MAX     (16u << 20) /* two unfinished lines of output, and more */
+#define SPACE_MANIFEST_MAX     (16u << 20) /* enough for two unfinished lines of output */
 #define SPACE_FILE_NAME_MAX    24
 
 struct space_file {
@@ -34,6 +34,7 @@ struct space_manifest {
 
 /* Writes the name of file `i` to `out`. */
 void space_file_name(const struct space_manifest *m, unsigned i, char out[SPACE_FILE_NAME_MAX]);
+/* Returns the index of the root file system among the files. */
 unsigned space_base_index(const struct space_manifest *m);
 
 /* Encodes the manifest. The caller frees *out. Returns 0 or -ENOMEM. */

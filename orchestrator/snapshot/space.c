@@ -160,8 +160,8 @@ static char *deleted_space(const struct core_call *call)
 
 static const struct call_ops delete_ops = {.size = sizeof(struct delete_call)};
 
-/* Removes the files, now that the deletion is on disk: a power failure can't bring the Space
- * back. */
+/* Removes the files after the deletion was flushed to disk. Otherwise a power failure could bring
+ * back a Space without files. */
 static void on_deleted(void *arg, int error)
 {
 	struct core_call *call = arg;

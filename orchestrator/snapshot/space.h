@@ -45,7 +45,7 @@ void space_checked(struct space *p);
 void space_forget(struct space *p);
 /* Removes the files of a Space that is gone, in the background. */
 void space_files_drop(struct core *c, const char *id);
-/* Returns the Space of any tenant; NULL when there is none. */
+/* Returns the Space with this id, of any tenant; NULL when there is none. */
 struct space *space_of(struct core *c, const char *id);
 
 #endif

@@ -14,7 +14,7 @@ struct snapshot_sandbox {
 	struct list forks;		/* calls */
 	struct core_call *copying;	/* the fork whose snapshot is being taken */
 	struct freeze *freeze;		/* requested, or in progress */
-	char space[SANDBOX_ID_LEN + 1]; /* the Space it was resumed from, whose files are in use */
+	char space[SANDBOX_ID_LEN + 1]; /* the Space whose files its VM maps; empty: none */
 };
 struct snapshot_tenant {
 	struct tenant *tenant;
@@ -22,7 +22,7 @@ struct snapshot_tenant {
 	uint64_t spaces_bytes;
 	struct list freezes;	 /* struct freeze: waiting ones, in order */
 	struct list freeze_turn; /* on snapshot_core.freeze_turns while any waits */
-	unsigned freezing;	 /* in progress */
+	unsigned freezing;	 /* freezes in progress */
 };
 struct snapshot_core {
 	struct list resumes; /* calls in flight */
@@ -34,7 +34,7 @@ struct snapshot_core {
 	struct list freezes;	  /* struct freeze */
 	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
 	unsigned n_freezing;	  /* freezes that hold a freeze slot */
-	uint32_t slot_limit_ms;	  /* a freeze without its snapshot by then releases the slot */
+	uint32_t slot_limit_ms;	  /* a freeze whose snapshot takes longer loses its slot */
 	struct scrub *scrub;	  /* in progress, or NULL */
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
@@ -55,15 +55,17 @@ static inline struct snapshot_core *snapshots_of_core(const struct core *c)
 	return part_of_core(&snapshot_part, c);
 }
 
-/* The service stops: forks and resumes fail with `f`. */
+/* Fails forks and resumes with `f` when the service stops. */
 void snapshots_shut_down(struct core *c, const struct failure *f);
-/* The core goes: frees calls in flight; later, without sandboxes, freezes and Spaces. */
+/* Frees the resumes in flight when the core is freed. */
 void snapshots_close(struct core *c);
+/* Frees freezes and Spaces, after all sandboxes were freed. */
 void snapshots_free(struct core *c);
 
-/* Loads the Spaces from the catalogue and the Space directories from disk. */
+/* Loads the Spaces from the catalogue and classifies their directories. Returns 0, or -errno with
+ * *e filled. */
 int spaces_load(struct core *c, struct err *e);
-/* Reads the Spaces that this instance has not read yet, one after the other. */
+/* Verifies the files of the Spaces that this instance has not read yet, one Space at a time. */
 void spaces_scrub(struct core *c);
 /* Removes lost Spaces whose retention time is over. */
 void spaces_lost_check(struct core *c);
