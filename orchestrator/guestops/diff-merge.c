@@ -39,8 +39,8 @@ static struct diff_entry *first(const struct diff_side *s)
 	return list_empty(&s->ahead) ? NULL : container_of(s->ahead.next, struct diff_entry, link);
 }
 
-/* Removes the entry. The last one received stays allocated: the order of the next is checked
- * against it. */
+/* Removes the entry, and frees it unless it is the last one received: the next one must sort behind
+ * that. */
 static void entry_remove(struct diff_side *s, struct diff_entry *n)
 {
 	s->ahead_bytes -= cost_of(n);

@@ -47,15 +47,15 @@ void diff_merge_fini(struct diff_merge *m);
 /* Starts the comparison of the trees under `root`: absolute, without a trailing slash, not copied.
  * May be called again for the next root once both sides have ended. */
 void diff_merge_begin(struct diff_merge *m, const char *root);
-/* Adds the next entry of a side. -EPROTO: the guest violates the protocol; -EFBIG: the differing
- * paths exceed a limit; -ENOMEM. */
+/* Adds the next entry of a side. Returns 0; or, with *e filled, -EPROTO when the guest violates the
+ * protocol, -EFBIG when the differing paths exceed a limit, or -ENOMEM. */
 int diff_merge_entry(struct diff_merge *m, unsigned side, const struct agent_entry *entry,
 		     struct err *e);
 /* Ends the listing of a side. Errors as for diff_merge_entry. */
 int diff_merge_end(struct diff_merge *m, unsigned side, struct err *e);
-/* True when both sides have ended and every entry was compared. */
+/* Returns true when both sides have ended and every entry was compared. */
 bool diff_merge_complete(const struct diff_merge *m);
-/* True while this side must not be read, until the other catches up. */
+/* Returns true while this side must not be read, because the other has to catch up. */
 bool diff_merge_is_ahead(const struct diff_merge *m, unsigned side);
 /* Fills `out` with the result: sorted, each path once. Valid until diff_merge_fini. */
 void diff_merge_result(struct diff_merge *m, struct core_diff *out);

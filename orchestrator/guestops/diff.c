@@ -13,7 +13,7 @@
 
 #define DIFFS_MAX     8 /* at the same time; each holds its result in memory */
 #define DIAL_LIMIT_MS 30000
-#define SILENCE_MS    300000 /* of both guests: each may be hashing one big file */
+#define SILENCE_MS    300000 /* limit without a frame of either guest: both may hash big files */
 #define ROUNDS_MAX    12     /* a whole diff may take this many times SILENCE_MS */
 
 struct listing {
@@ -140,7 +140,7 @@ static void diff_notify(struct core_call *call)
 
 /* --- listing -------------------------------------------------------------------------------- */
 
-/* Requests the listing of the current path. False when the call failed. */
+/* Requests the listing of the current path. Returns false when the call has failed. */
 static bool ask(struct listing *l)
 {
 	struct diff *d = l->diff;
@@ -163,7 +163,7 @@ static void next_path(struct diff *d)
 		ask(&d->side[1]);
 }
 
-/* Applies back-pressure to the side that is ahead. The two are never ahead at once. */
+/* Applies back-pressure to the side that is ahead; the other one has nothing uncompared. */
 static void hold_back(struct diff *d)
 {
 	for (unsigned i = 0; i < 2; i++)
@@ -185,9 +185,11 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	} else if (frame->type == AGENT_DONE) {
 		ret = diff_merge_end(&d->merge, side, &e);
 	} else {
+		const bool has_text = frame->type == AGENT_ERROR && frame->len;
+
 		snprintf(reason, sizeof(reason), "its guest's agent can't list %.60s: %.*s",
-			 d->paths[d->at], (int)(frame->len < 100 ? frame->len : 100),
-			 frame->type == AGENT_ERROR && frame->len ? (const char *)frame->data : "");
+			 d->paths[d->at], (int)(has_text && frame->len < 100 ? frame->len : 100),
+			 has_text ? (const char *)frame->data : "it gave no reason");
 		fail(l, FAIL_AGENT_ERROR, reason);
 		return;
 	}

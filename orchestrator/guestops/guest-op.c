@@ -13,7 +13,7 @@
 #include "orchestrator/sandbox/tenant.h"
 
 #define DIAL_LIMIT_MS 30000 /* the guest may be slow */
-#define LOST_MS	      500   /* if the VM died, its end is reported within this time */
+#define LOST_MS	      500 /* until a lost connection is reported: a VM's death is reported first */
 #define TOUCH_MS      1000
 #define DATA_CHUNK    (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
 
@@ -338,7 +338,9 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 	struct guest_op *op = arg;
 
 	if (reason == GUEST_NO_MEMORY) {
-		guest_op_fail(op, FAIL_NO_MEMORY, "no memory for a connection to its guest");
+		guest_op_fail(op, FAIL_NO_MEMORY,
+			      "sandbox %s: no memory for a connection to its guest",
+			      op->sandbox->id);
 		return;
 	}
 	op->data_left = 0;
@@ -398,7 +400,8 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 	else if (!has_share(s, listens))
 		failure_set(
 			f, FAIL_TOO_MANY, 1,
-			"most of the host's %d %s are in use, and an eighth of them by this key",
+			"at least half of the host's %d %s are in use, at least an eighth by this "
+			"key",
 			listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else
 		return true;

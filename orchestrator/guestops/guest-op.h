@@ -46,8 +46,9 @@ struct guest_op {
 	struct core_call *call;
 	const struct guest_op_kind *kind;
 	struct sandbox *sandbox; /* NULL once it is over */
-	struct guest_link guest; /* its deadline: data has to move before it */
-	uint8_t *bytes;		 /* the request, until it is sent */
+	struct guest_link
+		guest;	/* its deadline: the operation fails if no data has moved by then */
+	uint8_t *bytes; /* the request, until it is sent */
 	size_t len;
 	const uint8_t *data; /* owned by the caller: follows the request in AGENT_DATA frames */
 	size_t data_left;
@@ -55,7 +56,7 @@ struct guest_op {
 	bool heard;	 /* data moved since the timer was set */
 	bool paused;
 	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
-	uint64_t touched_ms;
+	uint64_t touched_ms;	 /* last sandbox_touch, loop ms */
 };
 
 struct guest_op_call {
@@ -76,7 +77,7 @@ struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *
 /* Starts the operation. `encoded` is the result of encoding the first request into op->bytes. */
 struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
 				 int encoded);
-/* Sends the next request on the same connection; `encoded` as above. */
+/* Sends the next request on the same connection; `encoded` is as in guest_op_start. */
 void guest_op_next(struct guest_op *op, int encoded);
 /* Ends the operation after its last frame, and keeps the connection for the next one. */
 void guest_op_succeed(struct guest_op *op);
@@ -88,7 +89,7 @@ void guest_op_fail(struct guest_op *op, enum failure_code code, const char *form
 /* Fails the operation: the guest violated the protocol. */
 void guest_op_fail_rules(struct guest_op *op);
 
-/* The operation that creates an upload or terminal. The service chooses its id. */
+/* An operation that creates an upload or terminal with an id that the service has chosen. */
 struct id_op {
 	struct guest_op op;
 	core_id_fn *fn;
@@ -96,15 +97,16 @@ struct id_op {
 	bool undoing;
 	int (*undo)(struct id_op *o); /* encodes the request that undoes the creation */
 };
-/* For its kind: `done`, which undoes the creation if the client is gone, and `notify`. */
+/* Members for the guest_op_kind of such an operation: `done` undoes the creation if the client is
+ * gone, `notify` reports the id. */
 void id_op_done(struct guest_op *op);
 void id_op_notify(struct core_call *call);
 
-/* The sandbox ends: its operations fail with `f`. */
+/* Fails the operations of a sandbox that ends or gets another VM. */
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
-/* Closes the connections that wait for an operation. */
+/* Closes the idle connections, which are kept for the next operation. */
 void idle_conns_drop(struct sandbox *s);
-/* The sandbox ends: its diffs fail with `f` (diff.c). */
+/* Fails the diffs of such a sandbox (diff.c). */
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
 
 #endif

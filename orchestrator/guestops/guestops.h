@@ -18,8 +18,8 @@ struct core_diff {
 };
 typedef void core_diff_fn(void *arg, const struct core_diff *diff, const struct failure *f);
 
-/* Compares two sandboxes under `paths` (absolute, NULL-terminated); `added` paths exist in `other`
- * only. Neither sandbox is paused: changes made while it reads may or may not be seen. */
+/* Compares the files of two sandboxes under `paths` (absolute, NULL-terminated); `added` paths
+ * exist in `other` only. Neither sandbox is paused: changes made meanwhile may be missed. */
 struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
 			    const char *const *paths, core_diff_fn *fn, void *arg);
 
@@ -73,21 +73,22 @@ struct file_range {
 			  file */
 };
 /*
- * Reads bytes of a regular file. When the file has a size, exactly the range's part of it is
- * delivered, or the end is a failure. When its size is 0 (as in /proc), whatever can be read is
- * delivered. A range that begins after the end has no bytes.
+ * Reads a range of a regular file. If the file's size is not 0, all bytes in the range are
+ * delivered, or the call fails. If it is 0 (as in /proc), whatever can be read is delivered. A
+ * range that begins after the end has no bytes.
  */
 struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
 				const char *path, const struct file_range *range,
 				const struct file_sink *sink, void *arg);
-/* `link`: describe a symbolic link itself instead of its target. */
+/* Reports a path's properties. `link`: those of a symbolic link itself, not of its target. */
 struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
 				 const char *path, bool link, const struct file_sink *sink,
 				 void *arg);
 /* Lists a folder. Symbolic links in it are reported as links. */
 struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
 				 const char *path, const struct file_sink *sink, void *arg);
-/* Removes a path; of a symbolic link, the link itself. `recursive`: a folder with its contents. */
+/* Removes a file, an empty folder or a symbolic link itself. `recursive`: a folder with its
+ * contents too. */
 struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
 				   const char *path, bool recursive, core_done_fn *fn, void *arg);
 /* Makes a folder. `mode` 0: 0755. `parents`: creates missing parents; an existing folder is no
@@ -133,7 +134,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 				 const struct pty_spec *spec, core_id_fn *fn, void *arg);
 
 struct pty_sink {
-	/* Called first if not NULL, once the terminal was found. */
+	/* Called first, once the terminal was found. NULL: no lookup comes first. */
 	void (*found)(void *arg);
 	/* `place`: offset of the first byte in the terminal's whole output. Output no longer kept
 	 * is skipped. */
@@ -161,8 +162,8 @@ struct pty_output {
 	int exit_code;
 };
 typedef void core_pty_read_fn(void *arg, const struct pty_output *out, const struct failure *f);
-/* Returns output as soon as there is some or the program has ended; an empty result when the time
- * limit passes. */
+/* Reports output as soon as there is some or the program has ended. The result is empty when the
+ * time limit passes first. */
 struct core_call *core_pty_read(struct core *c, const char *tenant, const char *id, const char *pty,
 				const struct pty_read *read, core_pty_read_fn *fn, void *arg);
 

@@ -13,7 +13,7 @@
 
 #define TIMEOUT_MS	 30000
 #define START_TIMEOUT_MS 9000 /* the published client waits 10 s for a new terminal */
-#define SILENCE_MS	 5000 /* without an answer from the agent, there is no output */
+#define SILENCE_MS	 5000 /* a read waits at least this long for the agent's first answer */
 #define GATHER_MS	 5    /* output this soon after the first bytes is returned too */
 #define LIST_MAX	 256  /* more than AGENT_PTY_MAX, which a correct guest never exceeds */
 
@@ -279,7 +279,7 @@ struct read_op {
 	core_pty_read_fn *fn;
 	struct loop_timer limit; /* of the read, then for bytes that follow the first ones */
 	uint64_t until_ms;
-	bool answered; /* by the agent, which sends the output it has at once */
+	bool answered; /* the agent has sent its first frame, with the output so far */
 	uint8_t *data;
 	size_t len, max;
 	uint64_t next;
