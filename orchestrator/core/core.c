@@ -26,7 +26,7 @@
 #include "orchestrator/template/templates.h"
 
 #define HOUSEKEEPING_MS	  10000
-#define SLEEP_MIN_MS	  1000 /* less is the time between two clock readings */
+#define SLEEP_MIN_MS	  1000 /* smaller differences come from the time between clock readings */
 #define SHUTDOWN_LIMIT_MS 20000
 
 /* --- closing -------------------------------------------------------------------------------- */
@@ -91,8 +91,8 @@ static void on_slot_free(void *arg)
 
 /* --- housekeeping --------------------------------------------------------------------------- */
 
-/* Re-arms the timers of sandboxes after the host slept: the loop's clock stops meanwhile, sandbox
- * lifetimes do not. */
+/* Sets the timers of sandboxes again after the host slept: the loop's clock stops meanwhile,
+ * sandbox lifetimes do not. */
 static void note_sleep(struct core *c)
 {
 	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
@@ -117,7 +117,7 @@ static void end_graces(struct core *c)
 	int n = keys_end_graces(c->keys, &e);
 
 	if (n < 0)
-		log_error("%s", e.text);
+		log_error("keys can't be revoked at the end of their grace period: %s", e.text);
 	else if (n > 0)
 		catalogue_sync(c, NULL, NULL);
 }
@@ -175,7 +175,7 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	return ret;
 }
 
-/* Fails the start at once when a required file can't be opened, and names its path. */
+/* Checks that the required files can be opened. Returns 0, or -errno with *e filled. */
 static int check_files(const struct config *config, struct err *e)
 {
 	const struct {
@@ -189,15 +189,15 @@ static int check_files(const struct config *config, struct err *e)
 		scoped_fd int fd = open(files[i].path, O_RDONLY | O_CLOEXEC);
 
 		if (fd < 0)
-			return err_set(e, errno, "%s %s", files[i].what, files[i].path);
+			return err_set(e, errno, "open the %s %s", files[i].what, files[i].path);
 	}
 	return 0;
 }
 
 struct part service_part = {.core_size = sizeof(struct service), .vm_gone = check_closed};
 
-/* The parts in the order of the layers, lowest first: hooks run in this order, and what waits in a
- * sandbox starts in this order (sandbox_schedule). */
+/* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
+ * freezes (sandbox_schedule). */
 static struct part *const parts[] = {
 	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &service_part, NULL,
 };

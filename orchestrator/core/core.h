@@ -16,10 +16,10 @@
 struct keys;
 
 /*
- * Creates the core. Fails, with *e filled, when the catalogue is unusable or an input of an image
- * is missing. Takes ownership of `warden_fd` on success only. Templates are then prepared in the
- * background: `core_ready` returns true once the first sandbox can be created without waiting;
- * `core_error` returns why it can't be, or "" when it can.
+ * Creates the core. Returns 0; or -errno with *e filled, for example when the catalogue is unusable
+ * or the kernel is missing. Takes ownership of `warden_fd` on success only. Templates are then
+ * prepared in the background: `core_ready` returns true once the first sandbox can be created
+ * without waiting; `core_error` returns why it can't be, or "" when it can.
  */
 int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
 	     struct err *e);
@@ -27,8 +27,8 @@ bool core_ready(const struct core *c);
 const char *core_error(const struct core *c);
 /* Returns the key registry (orchestrator/keys/keys.h). The core owns it. */
 struct keys *core_keys(struct core *c);
-/* Ends every VM and calls `done` once all have exited. New calls fail with FAIL_STOPPING from here
- * on. */
+/* Ends every VM, and calls `done` once all have exited or after SHUTDOWN_LIMIT_MS. New calls fail
+ * with FAIL_STOPPING from here on. */
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
 /* Frees the core; call it before loop_free. Without core_shutdown first, sandboxes' VMs keep
  * running. */
@@ -89,8 +89,8 @@ struct core_stats {
 	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
 };
 void core_stats(const struct core *c, struct core_stats *out);
-/* Reports every condition for serving sandboxes: the reason is NULL where the condition holds, else
- * a sentence. */
+/* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition
+ * holds; else it says in a sentence why not. */
 void core_checks(const struct core *c,
 		 void (*each)(void *arg, const char *name, const char *reason), void *arg);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pages in which lists of sandboxes and Spaces are read. Nothing here walks through a whole
- * list. */
+/* Reads the lists of sandboxes and Spaces in pages, without walking through a whole list. */
 #include "orchestrator/core/core.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/space.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of core.c, which starts, ends and looks after all parts. */
+/* The state of core.c, which starts and ends the service and does its housekeeping. */
 #ifndef RAMET_ORCHESTRATOR_CORE_SERVICE_H
 #define RAMET_ORCHESTRATOR_CORE_SERVICE_H
 

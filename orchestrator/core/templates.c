@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers the questions of template/ to the service, and serves the calls on templates. */
+/* Implements the callbacks that template/ needs (template_env_ops), and the calls on templates. */
 #include <assert.h>
 #include <stdio.h>
 
