@@ -80,6 +80,10 @@ static void start_warden(struct supervisor *s)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != self)
 		_exit(EXIT_FAILED);
+	/* A Ctrl-C reaches the foreground group of the terminal: so the warden, in a group of its
+	 * own, gets it once, from the supervisor. SIGTTOU would stop it when it logs there. */
+	setpgid(0, 0);
+	signal(SIGTTOU, SIG_IGN);
 	_exit(s->warden(s->arg));
 }
 
@@ -180,30 +184,28 @@ static void upgrade(struct supervisor *s)
 
 /* --- the loop ------------------------------------------------------------------------------- */
 
-/* Passes a signal on to the warden, except for a Ctrl-C, which the kernel sends to the whole
- * process group. */
-static void stop(struct supervisor *s, const siginfo_t *info)
+/* Passes the signal on to the warden. */
+static void stop(struct supervisor *s, int number)
 {
 	s->stopping = true;
 	if (!s->pid)
 		start_warden(s); /* the new warden ends the VMs */
-	if (s->pid && info->si_code != SI_KERNEL)
-		kill(s->pid, info->si_signo);
+	if (s->pid)
+		kill(s->pid, number);
 }
 
 static void wait_for_signal(struct supervisor *s)
 {
 	const struct timespec pause = {s->pause_ms / 1000, (long)(s->pause_ms % 1000) * 1000000};
-	siginfo_t info;
 	int number =
-		s->pid ? sigwaitinfo(&s->signals, &info) : sigtimedwait(&s->signals, &info, &pause);
+		s->pid ? sigwaitinfo(&s->signals, NULL) : sigtimedwait(&s->signals, NULL, &pause);
 
 	if (number == SIGCHLD)
 		reap(s);
 	else if (number == SIGHUP)
 		upgrade(s);
 	else if (number == SIGTERM || number == SIGINT)
-		stop(s, &info);
+		stop(s, number);
 	else if (number < 0 && errno == EAGAIN)
 		start_warden(s);
 }

@@ -24,7 +24,7 @@ struct report {
 	pid_t pid, parent;
 };
 
-/* Exits with 7 at SIGTERM, as a warden does in an orderly stop, and with 3 at SIGUSR1. */
+/* Exits with 7 at SIGTERM or SIGINT, as a warden does in an orderly stop, and with 3 at SIGUSR1. */
 static int warden(const void *arg)
 {
 	const struct report report = {getpid(), getppid()};
@@ -33,11 +33,12 @@ static int warden(const void *arg)
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	if (write(REPORT_FD, &report, sizeof(report)) != (ssize_t)sizeof(report))
 		return 1;
-	return sigwait(&set, &number) == 0 && number == SIGTERM ? 7 : 3;
+	return sigwait(&set, &number) == 0 && number != SIGUSR1 ? 7 : 3;
 }
 
 static char *args[] = {(char[]){"test"}, (char[]){"--run"}, NULL};
@@ -47,18 +48,26 @@ struct run {
 	int reports; /* receives a struct report from each warden */
 };
 
-static struct run start(void)
+/* `terminal`: the controlling terminal of the supervisor; NULL: that of this program, if any. */
+static struct run start_on(const char *terminal)
 {
 	int ends[2];
 
 	assert_int_equal(pipe(ends), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
+		if (terminal && (setsid() < 0 || open(terminal, O_RDWR) < 0))
+			_exit(1);
 		dup2(ends[1], REPORT_FD);
 		_exit(supervise(warden, NULL, args));
 	}
 	close(ends[1]);
 	return (struct run){pid, ends[0]};
+}
+
+static struct run start(void)
+{
+	return start_on(NULL);
 }
 
 static struct report next(struct run *r)
@@ -78,6 +87,19 @@ static int end_of(struct run *r)
 	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
 	assert_int_equal(read(r->reports, &byte, 1), 0); /* no warden is left */
 	close(r->reports);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Like end_of, after any number of further wardens. */
+static int end_with_reports(struct run *r)
+{
+	struct report report;
+	int status = 0;
+
+	while (read(r->reports, &report, sizeof(report)) > 0)
+		;
+	close(r->reports);
+	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -120,6 +142,24 @@ static void stop_without_a_warden_is_orderly(void **state)
 	kill(r.pid, SIGTERM);
 	next(&r);
 	assert_int_equal(end_of(&r), 7);
+}
+
+/* A Ctrl-C on the terminal, also right after the warden was killed, when a new one is or is not
+ * there yet. */
+static void ctrl_c_stops_orderly(void **state)
+{
+	for (int i = 0; i < 20; i++) {
+		scoped_fd int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+
+		assert_true(grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+		struct run r = start_on(ptsname(terminal));
+		pid_t first = next(&r).pid;
+		if (i)
+			kill(first, SIGKILL);
+		usleep(i * 10000);
+		assert_int_equal(write(terminal, "\x03", 1), 1);
+		assert_int_equal(end_with_reports(&r), 7);
+	}
 }
 
 static void warden_ends_with_the_supervisor(void **state)
@@ -165,6 +205,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(stop_is_passed_on),
 		cmocka_unit_test(killed_warden_is_restarted),
 		cmocka_unit_test(stop_without_a_warden_is_orderly),
+		cmocka_unit_test(ctrl_c_stops_orderly),
 		cmocka_unit_test(warden_ends_with_the_supervisor),
 		cmocka_unit_test(upgrade_keeps_the_process),
 		cmocka_unit_test(wrong_settings_prevent_an_upgrade),
