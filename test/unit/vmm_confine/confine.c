@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -102,11 +103,14 @@ static void test_loop_thread_can_only_read_running_vcpus(void **state)
 
 static void test_no_filter_can_be_added_to_the_last(void **state)
 {
-	assert_false(is_allowed(
-		(struct attempt){{confine_vcpu, confine_running_vcpu}, SYS_seccomp, {1, 4, 0}}));
-	assert_false(is_allowed(
-		(struct attempt){{confine_loop, confine_running_loop}, SYS_seccomp, {1, 4, 0}}));
+	const long set = SECCOMP_SET_MODE_FILTER, log = SECCOMP_FILTER_FLAG_LOG;
+
+	assert_false(is_allowed((struct attempt){
+		{confine_vcpu, confine_running_vcpu}, SYS_seccomp, {set, log, 0}}));
+	assert_false(is_allowed((struct attempt){
+		{confine_loop, confine_running_loop}, SYS_seccomp, {set, log, 0}}));
 	/* Before the last filter, only filters with SECCOMP_FILTER_FLAG_LOG can be set. */
+	assert_true(is_allowed((struct attempt){{confine_loop}, SYS_seccomp, {set, log, 0}}));
 	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_seccomp, {1, 0, 0}}));
 	assert_false(is_allowed((struct attempt){{confine_loop}, SYS_prctl, {22, 1, 0}}));
 }
