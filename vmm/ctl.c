@@ -330,8 +330,9 @@ static int do_inspect(struct ctl *c, struct ctl_request *r, struct err *e)
 		return err_set(e, ENOMEM, "allocate the report");
 	report = report_on(text, CTL_REPORT_MAX);
 	vm_inspect(c->vm, &report);
-	if (pwrite(r->fds[0], text, report.len, 0) != (ssize_t)report.len)
-		return err_set(e, errno, "write the report");
+	ssize_t n = pwrite(r->fds[0], text, report.len, 0);
+	if (n != (ssize_t)report.len)
+		return err_set(e, n < 0 ? errno : ENOSPC, "write the report");
 	return 0;
 }
 

@@ -456,7 +456,7 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	if (!r)
 		start(vm);
 	vcpus_r = vcpus_prepared(vm->vcpus, &vcpus_err);
-	vm->started_at = now_ns();
+	vm->started_at = r || vcpus_r ? 0 : now_ns();
 	if (r || !vcpus_r)
 		return r;
 	vcpus_pause(vm->vcpus);
