@@ -157,6 +157,12 @@ static void hand_out_safely(struct agent *a)
 	free_if_idle(a);
 }
 
+static void report_broken(struct agent *a)
+{
+	report_end(a, a->broken == -EPIPE ? "the guest's agent closed the connection"
+					  : strerror(-a->broken));
+}
+
 static void on_received(void *arg, int result)
 {
 	struct agent *a = arg;
@@ -172,8 +178,7 @@ static void on_received(void *arg, int result)
 		if (a->paused || loop_timer_is_set(&a->pull))
 			return;
 		a->busy++;
-		report_end(a,
-			   result ? strerror(-result) : "the guest's agent closed the connection");
+		report_broken(a);
 		a->busy--;
 		free_if_idle(a);
 		return;
@@ -193,7 +198,7 @@ static void pull(void *arg)
 	a->busy++;
 	hand_out(a);
 	if (!a->paused && !loop_timer_is_set(&a->pull))
-		report_end(a, "the guest's agent closed the connection");
+		report_broken(a);
 	a->busy--;
 	free_if_idle(a);
 }

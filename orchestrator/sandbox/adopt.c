@@ -112,7 +112,8 @@ void adopt_leave_foreign(struct sandbox *s)
 static void on_emptied(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error)
-		log_error("a VM slot above max_vms can't be emptied: %s", text);
+		log_error("VM slot %u, which is above max_vms, can't be emptied: %s",
+			  (unsigned)(uintptr_t)arg, text);
 }
 
 static void empty_slot(struct core *c, uint32_t slot)
@@ -122,7 +123,7 @@ static void empty_slot(struct core *c, uint32_t slot)
 	if (slot < c->vms.max_vms)
 		vmproc_sweep(&c->vms, slot); /* refused for a slot that a sandbox occupies */
 	else if (slot < WARDEN_SLOTS_MAX)
-		warden_client_call(c->warden, &msg, on_emptied, NULL);
+		warden_client_call(c->warden, &msg, on_emptied, (void *)(uintptr_t)slot);
 }
 
 static void sweep_slots(struct core *c)

@@ -433,8 +433,12 @@ void template_files_publish(void *arg)
 
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	scoped_fd int parent = directory_open(job->dir, &job->err);
+	if (parent < 0) {
+		job->ret = parent;
+		return;
+	}
 	scoped_fd int dir = openat(parent, tmp, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (parent < 0 || dir < 0) {
+	if (dir < 0) {
 		job->ret = err_set(&job->err, errno, "open %s/%s", job->dir, tmp);
 		return;
 	}
@@ -515,8 +519,9 @@ static int read_warmup(struct build_files *b, struct err *e)
 	}
 	if (got == 0)
 		return 0;
-	return err_say(e, got < 0 ? errno : EFBIG, "%s can't be read, or is larger than %u bytes",
-		       path, SOURCE_WARMUP_MAX);
+	if (got < 0)
+		return err_set(e, errno, "read %s", path);
+	return err_say(e, EFBIG, "%s is larger than %u bytes", path, SOURCE_WARMUP_MAX);
 }
 
 int build_files_open(struct disk_job *job)

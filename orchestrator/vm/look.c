@@ -119,7 +119,8 @@ static void add_threads(uint32_t pid, struct report *r)
 	snprintf(path, sizeof(path), "/proc/%u/task", pid);
 	DIR *dir = pid ? opendir(path) : NULL;
 	if (!dir) {
-		report_add(r, "the host has no process %u\n", pid);
+		report_add(r, pid ? "the host has no process %u\n" : "the VM has no process\n",
+			   pid);
 		return;
 	}
 	report_add(r, "threads of process %u, by the host:\n", pid);
