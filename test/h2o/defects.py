@@ -646,18 +646,6 @@ def shutdown_during_upgrade(program):
     return fate or "the server answers", fate is not None
 
 
-def hold_body(server, size, stack):
-    """Sends a POST to /hold, with its body up to an early answer; returns the connection."""
-    s = stack.enter_context(server.connect())
-    s.sendall(f"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
-    for _ in range(size >> 20):
-        if select.select([s], [], [], 0)[0]:
-            break
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            s.sendall(b"b" * (1 << 20))
-    return s
-
-
 def numbers(size):
     return array.array("Q", range(size // 8)).tobytes()
 
