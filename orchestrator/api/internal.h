@@ -377,6 +377,13 @@ bool ask_flag(struct request *r, const char *name, bool *flag);
 /* Leaves *n unchanged when the parameter is absent. */
 bool ask_number(struct request *r, const char *name, uint64_t *n);
 
+/* The value before json_read of an optional bool in a uint8_t. */
+#define NOT_SAID 2
+static inline enum change change_of(uint8_t said)
+{
+	return said == NOT_SAID ? CHANGE_NONE : said ? CHANGE_TRUE : CHANGE_FALSE;
+}
+
 /* --- handlers ------------------------------------------------------------------------------- */
 
 void serve_healthz(struct request *r);
@@ -389,6 +396,7 @@ void serve_create(struct request *r);
 void serve_list(struct request *r);
 void serve_children(struct request *r);
 void serve_info(struct request *r);
+void serve_change(struct request *r);
 void serve_delete(struct request *r);
 void serve_exec(struct request *r);
 void serve_interrupt(struct request *r);

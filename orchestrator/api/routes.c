@@ -13,6 +13,7 @@ const struct route routes[] = {
 	{"POST", "/v1/sandboxes", .serve = serve_create, .timed = TIMED_CREATE, .keyed = true},
 	{"GET", "/v1/sandboxes", .serve = serve_list},
 	{"GET", "/v1/sandboxes/{id}", .serve = serve_info},
+	{"PATCH", "/v1/sandboxes/{id}", .serve = serve_change},
 	{"DELETE", "/v1/sandboxes/{id}", .serve = serve_delete},
 	{"GET", "/v1/sandboxes/{id}/children", .serve = serve_children},
 	{"POST", "/v1/sandboxes/{id}/exec", .serve = serve_exec},

@@ -162,7 +162,7 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	text_putc(t, '}');
 }
 
-void serve_info(struct request *r)
+static void answer_view(struct request *r)
 {
 	struct sandbox_view view;
 	struct failure f;
@@ -174,6 +174,11 @@ void serve_info(struct request *r)
 	add_view(&r->out, &view, r->api->config);
 	text_putc(&r->out, '\n');
 	answer(r, 200, "application/json");
+}
+
+void serve_info(struct request *r)
+{
+	answer_view(r);
 }
 
 static void add_to_list(void *arg, const struct sandbox_view *view)
@@ -201,6 +206,54 @@ void serve_children(struct request *r)
 	const struct list_name list = {.kind = LIST_CHILDREN, .tenant = r->tenant, .parent = r->id};
 
 	serve_pages(r, &list, add_some);
+}
+
+/* --- change --------------------------------------------------------------------------------- */
+
+struct change_body {
+	uint32_t timeout_s, idle_timeout_s;
+	uint8_t persistent, egress; /* bools; NOT_SAID when absent */
+	struct json_text metadata;
+};
+
+static void on_changed(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (request_called_well(r, f))
+		answer_view(r);
+}
+
+static void change(struct request *r, const void *values)
+{
+	const struct change_body *b = values;
+	const struct sandbox_change to = {
+		.timeout_s = b->timeout_s,
+		.idle_timeout_s = b->idle_timeout_s,
+		.persistent = change_of(b->persistent),
+		.egress = change_of(b->egress),
+		.metadata = b->metadata.p,
+	};
+
+	request_ref(r);
+	r->call = core_change(r->api->core, r->tenant, r->id, &to, on_changed, r);
+}
+
+void serve_change(struct request *r)
+{
+	static const struct json_field fields[] = {
+		{"timeout_seconds", JSON_CUT, offsetof(struct change_body, timeout_s), 1, YEAR_S,
+		 false},
+		{"idle_timeout_seconds", JSON_CUT, offsetof(struct change_body, idle_timeout_s), 1,
+		 YEAR_S, false},
+		{"persistent", JSON_BOOL, offsetof(struct change_body, persistent), 0, 0, false},
+		{"egress", JSON_BOOL, offsetof(struct change_body, egress), 0, 0, false},
+		{"metadata", JSON_OBJECT, offsetof(struct change_body, metadata), 0,
+		 SANDBOX_METADATA_MAX, false},
+	};
+	const struct change_body b = {.persistent = NOT_SAID, .egress = NOT_SAID};
+
+	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), change);
 }
 
 /* --- delete and interrupt ------------------------------------------------------------------- */

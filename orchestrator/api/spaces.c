@@ -3,8 +3,7 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
 
-#define YEAR_S	 31536000
-#define NOT_SAID 2
+#define YEAR_S 31536000
 
 /* --- freeze and resume ---------------------------------------------------------------------- */
 
@@ -37,8 +36,7 @@ static void resume(struct request *r, const void *values)
 		.timeout_s = b->timeout_s,
 		.idle_timeout_s = b->idle_timeout_s,
 		.persistent = b->persistent,
-		.says_egress = b->egress != NOT_SAID,
-		.egress = b->egress == true,
+		.egress = change_of(b->egress),
 	};
 
 	request_watch(r);

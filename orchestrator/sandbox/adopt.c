@@ -54,12 +54,6 @@ static void set_times(struct sandbox *s)
 	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
 }
 
-static void on_closed(void *arg, int error, const char *text)
-{
-	if (error)
-		sandbox_end(arg, "vm_died", "its network access could not be closed", false);
-}
-
 static void on_no_slot(void *arg)
 {
 	sandbox_end(arg, "vm_died", "its VM slot no longer exists", false);
@@ -83,7 +77,7 @@ static void adopt(struct sandbox *s)
 	}
 	/* Egress is closed already, unless the host's packet filter rules were removed. */
 	if (!s->config.egress)
-		vmproc_close_egress(s->vm, on_closed, s);
+		sandbox_close_egress(s);
 	log_info("sandbox %s: took over its VM in slot %u, process %u", s->id, s->slot, s->pid);
 	sandbox_start_timers(s);
 }

@@ -187,6 +187,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->link);
 	list_init(&s->bucket);
 	list_init(&s->deletes);
+	list_init(&s->changes);
 	list_init(&s->unrecorded);
 	list_init(&s->elders);
 	list_init(&s->heirs);
@@ -258,6 +259,7 @@ void sandbox_free(struct sandbox *s)
 	RUN_PARTS(s->core, sandbox_fini, s);
 	deferred_cancel(&s->scheduled);
 	calls_free(&s->deletes);
+	calls_free(&s->changes);
 	list_del(&s->link);
 	list_del(&s->bucket);
 	list_del(&s->unrecorded);
@@ -339,7 +341,8 @@ static void on_lifetime(void *arg)
 
 	if (freezes_instead(s, &s->lifetime))
 		return;
-	snprintf(text, sizeof(text), "its lifetime of %u s is over", s->config.timeout_s);
+	snprintf(text, sizeof(text), "its lifetime of %lld s is over",
+		 (long long)(s->expires_at_ms - s->created_at_ms) / 1000);
 	sandbox_end(s, "expired", text, false);
 }
 
@@ -495,6 +498,21 @@ void sandbox_dial(struct sandbox *s)
 		guest_link_dial_while_working(&s->guest, s->vm, stalled_ms);
 }
 
+static void on_egress_closed(void *arg, int error, const char *text)
+{
+	struct sandbox *s = arg;
+
+	if (error)
+		sandbox_end(s, "vm_died", "its network access could not be closed", false);
+	else
+		calls_finish(&s->changes, NULL);
+}
+
+void sandbox_close_egress(struct sandbox *s)
+{
+	vmproc_close_egress(s->vm, on_egress_closed, s);
+}
+
 /* --- end ------------------------------------------------------------------------------------ */
 
 const char *sandbox_end_code(const char *code)
@@ -515,6 +533,7 @@ static void on_vm_gone(void *arg)
 
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
 {
+	calls_finish(&s->changes, f);
 	RUN_PARTS(s->core, fail_side_calls, s, f);
 }
 

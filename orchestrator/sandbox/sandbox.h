@@ -70,6 +70,7 @@ struct sandbox {
 	uint32_t redial_ms; /* delay of the next redial, if the connection breaks again soon */
 
 	struct list deletes;	   /* core_delete calls in flight */
+	struct list changes;	   /* core_change calls that wait until egress is closed */
 	char *ancestors;	   /* as in the catalogue */
 	struct list elders, heirs; /* struct descent: living ancestors and descendants */
 	struct sandbox *parent;	   /* the last of its elders */
@@ -133,6 +134,9 @@ struct store_sandbox sandbox_row(struct sandbox *s);
 void sandbox_begin(struct sandbox *s, struct ready_vm *ready);
 extern const struct vmproc_owner sandbox_vm_owner;
 void sandbox_dial(struct sandbox *s);
+/* Closes the network access of the VM, then ends the calls of s->changes. Ends the sandbox when
+ * that fails. Has no effect on a VM whose access is closed already. */
+void sandbox_close_egress(struct sandbox *s);
 void sandbox_lose_agent(struct sandbox *s, const char *reason);
 void sandbox_drop_agent(struct sandbox *s);
 

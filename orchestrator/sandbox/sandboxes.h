@@ -76,6 +76,21 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 /* Deletes a sandbox. An abandoned delete is not undone. */
 struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
 			      void *arg);
+
+enum change { CHANGE_NONE, CHANGE_FALSE, CHANGE_TRUE }; /* of a setting that is true or false */
+/* New settings of a sandbox. Zeroed members change nothing. */
+struct sandbox_change {
+	uint32_t timeout_s; /* its lifetime ends so many seconds from now */
+	uint32_t idle_timeout_s;
+	enum change persistent;
+	enum change egress;   /* fails with FAIL_EGRESS_CLOSED for opening a closed one */
+	const char *metadata; /* JSON object text; copied */
+};
+/* Changes a sandbox, all or nothing, and counts as activity in it. Like core_create, reduces what
+ * exceeds the limits of the tenant; its longest lifetime counts from the creation. Ends once no
+ * packet leaves the sandbox any more, if it closes egress. An abandoned change is not undone. */
+struct core_call *core_change(struct core *c, const char *tenant, const char *id,
+			      const struct sandbox_change *change, core_done_fn *fn, void *arg);
 /* Fills in *view. Returns false, with *f filled, when the tenant has no such sandbox. The view's
  * strings are valid until the caller returns to the loop. */
 bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,

@@ -93,6 +93,13 @@ void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_confi
 	config->persistent = config->persistent && tier.persistent;
 }
 
+uint32_t tenant_lifetime_most(const struct core *c, const char *tenant)
+{
+	struct tier tier;
+
+	return tenant_tier(c, tenant, &tier) ? tier.lifetime_s : UINT32_MAX;
+}
+
 bool tenant_is_private(const struct core *c, const char *tenant)
 {
 	struct tier tier;

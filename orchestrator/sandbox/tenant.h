@@ -43,6 +43,8 @@ struct size tenant_size_most(const struct core *c, const char *tenant);
 /* Replaces timeouts of 0 by the configured defaults, then reduces the timeouts and `persistent` to
  * the tenant's limits. */
 void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_config *config);
+/* Returns the longest lifetime in seconds of a sandbox of the tenant; UINT32_MAX: no limit. */
+uint32_t tenant_lifetime_most(const struct core *c, const char *tenant);
 /* Returns whether the tenant's VMs must not map memory files of others. */
 bool tenant_is_private(const struct core *c, const char *tenant);
 /* Returns the number of the tenant's sandboxes, living or being made (core_call.coming). */

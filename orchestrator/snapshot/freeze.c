@@ -500,25 +500,14 @@ static bool may_begin(const struct freeze *fr)
 	return !fr->layer && !snapshots_of(fr->sandbox)->copying;
 }
 
-/* True for a freeze that the idle timeout started, when the sandbox is in use again. */
-static bool is_unwanted(const struct freeze *fr)
-{
-	return list_empty(&fr->calls) && sandbox_is_busy(fr->sandbox) &&
-	       !lifetime_is_over(fr->sandbox);
-}
-
-/* Returns the first freeze of the tenant that may begin, and drops unwanted ones. */
+/* Returns the first freeze of the tenant that may begin. */
 static struct freeze *first_freeze_of(struct tenant *t)
 {
-	list_each_safe (pos, &snapshots_of_tenant(t)->freezes) {
+	list_each (pos, &snapshots_of_tenant(t)->freezes) {
 		struct freeze *fr = container_of(pos, struct freeze, waiting);
 
-		if (is_unwanted(fr)) {
-			snapshots_of(fr->sandbox)->freeze = NULL;
-			freeze_free(fr);
-		} else if (may_begin(fr)) {
+		if (may_begin(fr))
 			return fr;
-		}
 	}
 	return NULL;
 }
@@ -563,6 +552,18 @@ void freeze_start_waiting(struct sandbox *s)
 	if (fr->sandbox == s)
 		begin(fr);
 	schedule_next(c);
+}
+
+void freeze_sandbox_touched(struct sandbox *s)
+{
+	struct freeze *fr = snapshots_of(s)->freeze;
+	bool still_due = lifetime_is_over(s) && s->config.persistent;
+
+	if (!fr || fr->state != FREEZE_WAITING || !list_empty(&fr->calls) || still_due)
+		return;
+	snapshots_of(s)->freeze = NULL;
+	freeze_free(fr);
+	schedule_next(s->core);
 }
 
 static void on_layer(void *arg, struct disk_job *layer)

@@ -29,6 +29,9 @@ void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total
 /* Requests the sandbox's freeze, or joins the one under way. `call` (NULL: none) waits for its
  * end. */
 void freeze_start(struct sandbox *s, struct core_call *call);
+/* Drops a waiting freeze that a time limit started, since the sandbox is in use again or its limit
+ * was changed. */
+void freeze_sandbox_touched(struct sandbox *s);
 
 /* Removes the files of the Space that the sandbox was resumed from, if the sandbox has ended. */
 void resume_shed(struct sandbox *s);

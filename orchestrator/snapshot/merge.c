@@ -48,10 +48,12 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 	}
 }
 
-/* Drops the parent's VM with its connections and gives the parent the winner's VM. */
-static void move_vm(struct sandbox *parent, struct sandbox *winner)
+/* Drops the parent's VM with its connections and gives the parent the winner's VM. Its network
+ * access is closed if that of either was. */
+static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
 	struct vmproc *old = parent->vm;
+	bool closes = !parent->config.egress && winner->config.egress;
 
 	guest_link_cancel_dial(&parent->guest);
 	guest_link_cancel_dial(&winner->guest);
@@ -64,6 +66,9 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner)
 	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
 	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
 	vmproc_drop(old, NULL, NULL);
+	parent->config.egress = m->egress;
+	if (closes)
+		sandbox_close_egress(parent);
 }
 
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
@@ -77,7 +82,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	exec_move_interrupts(winner, parent);
 	sandbox_fail_side_calls(winner, &f);
 	exec_move(winner, parent);
-	move_vm(parent, winner);
+	move_vm(parent, winner, m);
 	exec_move_events(winner, parent, seq, m->seq_reserved);
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
@@ -105,6 +110,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.slot = winner->slot,
 		.pid = winner->pid,
 		.instance = winner->instance,
+		.egress = parent->config.egress && winner->config.egress,
 		.seq_reserved = exec_seq_of(parent, winner) + SEQ_BLOCK,
 		.at_ms = realtime_ms(),
 		.code = "merged",

@@ -72,6 +72,7 @@ struct part snapshot_part = {
 	.tenant_init = tenant_init,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
+	.touched = freeze_sandbox_touched,
 	.start_waiting = start_waiting,
 	.view = add_to_view,
 	.freeze = time_over,

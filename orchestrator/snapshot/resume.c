@@ -330,7 +330,7 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
 	else if (p->resume)
 		failure_set(f, FAIL_IN_USE, 1, "space %s is already being resumed", p->id);
-	else if (how->says_egress && how->egress && !p->config.egress)
+	else if (how->egress == CHANGE_TRUE && !p->config.egress)
 		failure_set(f, FAIL_EGRESS_CLOSED, 0,
 			    "space %s was frozen from a sandbox without network access and "
 			    "can't be resumed with it",
@@ -393,8 +393,8 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		r->config.timeout_s = how->timeout_s;
 	if (how->idle_timeout_s)
 		r->config.idle_timeout_s = how->idle_timeout_s;
-	if (how->says_egress)
-		r->config.egress = how->egress;
+	if (how->egress == CHANGE_FALSE)
+		r->config.egress = false;
 	r->config.persistent = how->persistent;
 	tenant_clamp(c, tenant, &r->config);
 	r->tenant = strdup(tenant);

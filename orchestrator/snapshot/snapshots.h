@@ -61,8 +61,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 struct space_resume {
 	uint32_t timeout_s, idle_timeout_s; /* 0: the values of the frozen sandbox */
 	bool persistent;
-	bool says_egress, egress; /* `egress` counts if says_egress is set, else the Space's own
-				     value; closed egress can't be reopened */
+	enum change egress; /* a closed one can't be reopened */
 };
 /* Turns a Space into a sandbox with a new id; the Space is gone then. A resume that fails, or is
  * abandoned before the sandbox exists, leaves the Space as it was. */

@@ -16,9 +16,12 @@ static const char *const sql[SANDBOX_STATEMENTS] = {
 			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
 			"metadata = '', env = x'' WHERE id = ?1",
+	[SANDBOX_CHANGE] = "UPDATE sandboxes SET timeout_s = ?2, idle_timeout_s = ?3, "
+			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7 "
+			   "WHERE id = ?1",
 	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
 	[SANDBOX_MOVE] = "UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4, "
-			 "instance = ?5 WHERE id = ?1",
+			 "instance = ?5, egress = ?6 WHERE id = ?1",
 	[SANDBOX_ANCESTORS] = "UPDATE sandboxes SET ancestors = ?2 WHERE id = ?1",
 	[SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE id = ?",
 	[SANDBOX_LIVING] = "SELECT " COLUMNS " FROM sandboxes WHERE ended_at_ms = 0 "
@@ -83,6 +86,7 @@ static int move(struct store *s, const struct store_merge *m, struct err *e)
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 4, (int64_t)m->seq_reserved);
 	sqlite3_bind_blob(s->sandboxes[SANDBOX_MOVE], 5, m->instance, STORE_INSTANCE_LEN,
 			  SQLITE_STATIC);
+	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 6, m->egress);
 	int ret = store_run(s, s->sandboxes[SANDBOX_MOVE], e);
 	if (ret == 0 && sqlite3_changes(s->db) != 1)
 		return err_say(e, ENOENT, "%s is not in the catalogue", m->parent);
@@ -115,6 +119,20 @@ int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char
 	bind_text(s->sandboxes[SANDBOX_END], 3, code);
 	bind_text(s->sandboxes[SANDBOX_END], 4, text);
 	return store_run(s, s->sandboxes[SANDBOX_END], e);
+}
+
+int store_sandbox_change(struct store *s, const struct store_sandbox *row, struct err *e)
+{
+	sqlite3_stmt *st = s->sandboxes[SANDBOX_CHANGE];
+
+	bind_text(st, 1, row->id);
+	sqlite3_bind_int64(st, 2, row->config.timeout_s);
+	sqlite3_bind_int64(st, 3, row->config.idle_timeout_s);
+	sqlite3_bind_int64(st, 4, row->config.persistent);
+	sqlite3_bind_int64(st, 5, row->config.egress);
+	sqlite3_bind_int64(st, 6, row->expires_at_ms);
+	bind_text(st, 7, row->metadata);
+	return store_run(s, st, e);
 }
 
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e)

@@ -64,6 +64,7 @@ struct store_merge {
 	const char *parent, *winner;
 	uint32_t slot, pid;
 	const uint8_t *instance;
+	bool egress; /* of the parent from now on */
 	uint64_t seq_reserved;
 	int64_t at_ms;
 	const char *code, *text;
@@ -78,6 +79,8 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
  * so that requests for the id can be answered with the reason. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);
+/* Records the new limits, egress, expires_at_ms and metadata of the sandbox row->id. */
+int store_sandbox_change(struct store *s, const struct store_sandbox *row, struct err *e);
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
 int store_sandbox_forget(struct store *s, const char *id, struct err *e);
 /* Removes up to `most` rows of sandboxes that ended before `before_ms`, oldest first; returns the

@@ -183,6 +183,36 @@ struct core_call *core_create(struct core *c, const char *tenant, const struct s
 	return call;
 }
 
+struct core_call *core_change(struct core *c, const char *tenant, const char *id,
+			      const struct sandbox_change *change, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, DONE, arg);
+	struct sandbox *s = find(c, id);
+
+	call->done = fn;
+	if (!s) {
+		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
+		return call;
+	}
+	struct sandbox_config *config = &s->spec.config;
+	if (change->egress == CHANGE_TRUE && !config->egress) {
+		fail(call, FAIL_EGRESS_CLOSED, "it was closed");
+		return call;
+	}
+	config->egress = config->egress && change->egress != CHANGE_FALSE;
+	if (change->persistent != CHANGE_NONE)
+		config->persistent = change->persistent == CHANGE_TRUE;
+	if (change->timeout_s)
+		config->timeout_s = change->timeout_s;
+	if (change->idle_timeout_s)
+		config->idle_timeout_s = change->idle_timeout_s;
+	if (change->metadata) {
+		free(s->metadata);
+		s->metadata = strdup(change->metadata);
+	}
+	return call;
+}
+
 struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
 			      void *arg)
 {

@@ -80,11 +80,11 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		fail(call, FAIL_NOT_FOUND, "there is no such space");
 	} else if (strcmp(s->spec.config.template, "rotten") == 0) {
 		fail(call, FAIL_SPACE_DAMAGED, "its checksum is not right");
-	} else if (how->says_egress && how->egress && !s->spec.config.egress) {
+	} else if (how->egress == CHANGE_TRUE && !s->spec.config.egress) {
 		fail(call, FAIL_EGRESS_CLOSED, "it was closed");
 	} else {
 		s->spec.config.persistent = how->persistent;
-		s->spec.config.egress = how->says_egress ? how->egress : s->spec.config.egress;
+		s->spec.config.egress = s->spec.config.egress && how->egress != CHANGE_FALSE;
 		s->spec.config.timeout_s = how->timeout_s;
 		s->spec.config.idle_timeout_s = how->idle_timeout_s;
 		call->held = strcmp(s->spec.config.template, "sleepy") == 0;

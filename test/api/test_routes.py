@@ -182,16 +182,40 @@ def test_unknown_routes_are_not_found(http: httpx.Client) -> None:
 def test_wrong_method_gets_the_allowed_ones(http: httpx.Client, sandbox: str) -> None:
     for path, allow in (
         ("/v1/sandboxes", {"GET", "HEAD", "POST"}),
-        (sandbox, {"GET", "HEAD", "DELETE"}),
+        (sandbox, {"GET", "HEAD", "PATCH", "DELETE"}),
         (sandbox + "/exec", {"POST"}),
         (sandbox + "/fork", {"POST"}),
         (sandbox + "/merge_into/" + NOBODY[-36:], {"POST"}),
         (sandbox + "/diff/" + NOBODY[-36:], {"POST"}),
     ):
-        for method in ("PATCH", "OPTIONS"):
+        for method in ("PUT", "OPTIONS"):
             answer = http.request(method, path)
             refused(answer, 405, "method_not_allowed")
             assert set(answer.headers["allow"].split(", ")) == allow
+
+
+def test_changed_settings_are_answered_and_stay(http: httpx.Client, sandbox: str) -> None:
+    before = http.get(sandbox).json()
+    assert http.patch(sandbox).json() == before
+    new = {"persistent": True, "metadata": {"run": 2, "who": "ë"}, "idle_timeout_seconds": 9}
+    answer = http.patch(sandbox, json=new | {"timeout_seconds": 10**9, "egress": None})
+    assert answer.status_code == 200
+    assert answer.json() == http.get(sandbox).json()
+    changed = {key for key, value in answer.json().items() if value != before[key]}
+    assert changed == {"persistent", "metadata"}  # the stand-in shows no times
+    assert answer.json()["metadata"] == new["metadata"]
+    assert http.patch(sandbox, json={"egress": False}).json()["egress"] is False
+    refused(http.patch(sandbox, json={"egress": True}), 409, "egress_closed")
+    refusals: list[tuple[str, Any]] = [
+        ("timeout_seconds", 0),
+        ("persistent", "yes"),
+        ("metadata", []),
+        ("egress", 1),
+    ]
+    for field, value in refusals:
+        answer = http.patch(sandbox, json={field: value})
+        assert field in refused(answer, 400, "bad_request")
+    refused(http.patch(NOBODY, json={}), 404, "not_found")
 
 
 def test_head(http: httpx.Client, sandbox: str) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import ramet
-from conftest import HOST, metrics
+from conftest import HOST, metrics, output
 from ramet import Client, Sandbox
 
 NOBODY = "sbx_" + "0" * 32
@@ -178,6 +178,20 @@ def test_sandbox_expires_after_its_lifetime(client: Client) -> None:
         while True:
             sbx.info()
     sbx.close()
+
+
+def test_changed_lifetime_counts(client: Client) -> None:
+    with Sandbox(client=client, timeout_seconds=600) as longer, Sandbox(client=client) as shorter:
+        before = longer.info()
+        after = longer.update(timeout_seconds=7200, metadata={"run": 8})
+        assert before.expires_at is not None and after.expires_at is not None
+        assert before.expires_at < after.expires_at
+        assert after.raw["metadata"] == {"run": 8}
+        shorter.update(timeout_seconds=1)
+        with pytest.raises(ramet.Expired):
+            while True:
+                shorter.info()
+        assert output(longer, "print('alive')") == "alive\n"
 
 
 @pytest.mark.alone

@@ -15,6 +15,7 @@ from typing import Iterator
 import httpx
 import pytest
 
+import ramet
 from conftest import bash, on_host, output, put_on_host, until, vm_of
 from ramet import Client, Sandbox
 
@@ -294,6 +295,29 @@ def test_sandbox_without_egress_sends_nothing(
         until(lambda: "from the open one" in heard())
     assert "from the closed one" not in heard()
     assert "closed" not in on_host("cat /run/ramet-test/asked 2>/dev/null || true").split()
+
+
+@pytest.mark.alone
+def test_egress_is_closed_in_a_running_sandbox(client: Client, world: None) -> None:
+    with Sandbox(client=client) as sbx:
+        child = sbx.fork()[0]
+        for each in (sbx, child):
+            say(each, "from the still open " + each.id)
+            until(lambda: "from the still open " + each.id in heard())
+        assert sbx.update(egress=False).raw["egress"] is False
+        before = dropped()
+        say(sbx, "from the closed one")
+        until(lambda: dropped() >= before + 1)
+        say(child, "from the open child")
+        until(lambda: "from the open child" in heard())
+        sbx.merge_into(child)
+        assert sbx.update(egress=False).raw["egress"] is False
+        before = dropped()
+        say(sbx, "from the closed one")
+        until(lambda: dropped() >= before + 1)
+        with pytest.raises(ramet.Conflict, match="can't be opened again"):
+            sbx.update(egress=True)
+    assert "from the closed one" not in heard()
 
 
 # --- spoofing ---

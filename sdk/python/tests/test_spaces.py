@@ -98,6 +98,7 @@ def test_calls_without_a_client_create_and_close_one(service: Service, made: lis
 
 def test_freeze_and_resume_send_their_arguments(service: Service, made: list[Client]) -> None:
     with Sandbox(persistent=True, timeout_seconds=600, idle_timeout_seconds=60) as sbx:
+        assert sbx.update(persistent=False, egress=False, metadata={"run": 2}).id == "sbx_2"
         space = sbx.freeze()
     with Sandbox.resume(space.id, region="eu", persistent=True, idle_timeout_seconds=9) as sbx:
         assert sbx.id == "sbx_2"
@@ -105,6 +106,7 @@ def test_freeze_and_resume_send_their_arguments(service: Service, made: list[Cli
     assert service.log == [
         'POST /v1/sandboxes {"idle_timeout_seconds": 60, "persistent": true,'
         ' "timeout_seconds": 600}',
+        'PATCH /v1/sandboxes/sbx_2 {"egress": false, "metadata": {"run": 2}, "persistent": false}',
         "POST /v1/sandboxes/sbx_2/freeze",
         f"GET /v1/spaces/{SPC}",
         "DELETE /v1/sandboxes/sbx_2",

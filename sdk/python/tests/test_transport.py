@@ -66,6 +66,7 @@ ASK: dict[str, tuple[Callable[[Client], object], bool]] = {
     "resume": (lambda c: c.resume_space(SPC), True),
     "get": (lambda c: c.get_sandbox(SBX), True),
     "write": (lambda c: c.write_file(SBX, "/f", b"x" * 600_000), True),
+    "update": (lambda c: c.update_sandbox(SBX, timeout_seconds=60), True),
     "delete": (lambda c: c.delete_sandbox(SBX), False),
     "interrupt": (lambda c: c.interrupt(SBX), False),
     "merge": (lambda c: c.merge_sandbox(SBX, SBX), False),

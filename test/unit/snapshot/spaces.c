@@ -257,8 +257,8 @@ static void test_resumed_sandbox_freezes_again_and_forks(void **state)
 
 static void test_closed_egress_stays_closed_after_resume(void **state)
 {
-	struct space_resume open = {.says_egress = true, .egress = true};
-	struct space_resume closed = {.says_egress = true};
+	struct space_resume open = {.egress = CHANGE_TRUE};
+	struct space_resume closed = {.egress = CHANGE_FALSE};
 	struct world *w = *state;
 	struct made m, again;
 	struct frozen z;

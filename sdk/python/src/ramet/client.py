@@ -196,6 +196,46 @@ class Client:
         """
         return SandboxInfo.from_json(self._http.json("GET", _sandbox(sandbox_id)))
 
+    def update_sandbox(
+        self,
+        sandbox_id: str,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SandboxInfo:
+        """Changes settings of a sandbox, all of them or none; None leaves a setting as it is.
+
+        Args:
+            sandbox_id: The sandbox. The change counts as activity in it.
+            timeout_seconds: Its lifetime ends so many seconds from now. A key's longest lifetime
+                counts from the creation of the sandbox.
+            idle_timeout_seconds: Seconds without activity after which it ends.
+            persistent: True: freeze it into a Space at its timeouts, instead of ending it.
+            egress: False: nothing that it sends leaves the host from now on. It cannot be opened
+                again.
+            metadata: JSON object that replaces the old one.
+
+        Returns:
+            The sandbox after the change.
+
+        Raises:
+            NotFound: There is none with this id.
+            Conflict: It is being frozen, or `egress` is True and it is closed.
+        """
+        body = to_json(
+            {
+                "timeout_seconds": timeout_seconds,
+                "idle_timeout_seconds": idle_timeout_seconds,
+                "persistent": persistent,
+                "egress": egress,
+                "metadata": dict(metadata) if metadata is not None else None,
+            }
+        )
+        return SandboxInfo.from_json(self._http.json("PATCH", _sandbox(sandbox_id), body))
+
     def delete_sandbox(self, sandbox_id: str) -> None:
         """Ends a sandbox and discards its memory and disk.
 

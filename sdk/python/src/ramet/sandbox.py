@@ -336,6 +336,28 @@ class Sandbox:
         """
         return self._live().get_sandbox(self.id)
 
+    def update(
+        self,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SandboxInfo:
+        """Changes settings of this sandbox; None leaves a setting as it is.
+
+        Arguments, result and errors are those of `Client.update_sandbox`.
+        """
+        return self._live().update_sandbox(
+            self.id,
+            timeout_seconds=timeout_seconds,
+            idle_timeout_seconds=idle_timeout_seconds,
+            persistent=persistent,
+            egress=egress,
+            metadata=metadata,
+        )
+
     def replay(self, *, since: int = 0) -> list[Event]:
         """Returns the last events (up to 1,000) with a higher `seq` than `since`, oldest first.
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/filter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/json.h"
+#include "orchestrator/api/query.h"
+
+#define MEMBERS_MAX 8 /* in metadata: each sandbox's members are compared with all of them */
+
+/* Reads a text; leaves it empty when it is absent. */
+static int read_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
+		     struct err *e)
+{
+	int len = query_text(url, url_len, name, out, room, e);
+
+	return len == -ENOENT ? 0 : len;
+}
+
+static int read_state(struct filter *f, const char *url, size_t url_len, struct err *e)
+{
+	static const char *const states[] = {"", "ready", "running", "freezing"};
+	int ret = read_text(url, url_len, "state", f->state, sizeof(f->state), e);
+
+	for (size_t i = 0; ret >= 0 && i < ARRAY_LEN(states); i++)
+		if (strcmp(f->state, states[i]) == 0)
+			return 0;
+	return ret < 0 ? ret
+		       : err_say(e, EINVAL, "state must be ready, running or freezing, not \"%s\"",
+				 f->state);
+}
+
+static int read_metadata(struct filter *f, const char *url, size_t url_len, struct err *e)
+{
+	f->metadata = calloc(1, FILTER_METADATA_MAX + 1);
+	if (!f->metadata)
+		return err_set(e, ENOMEM, "metadata");
+	int ret = read_text(url, url_len, "metadata", f->metadata, FILTER_METADATA_MAX + 1, e);
+	f->metadata_len = ret > 0 ? (size_t)ret : 0;
+	if (ret > 0)
+		ret = json_check_flat("metadata", f->metadata, f->metadata_len, MEMBERS_MAX, e);
+	return ret;
+}
+
+int filter_read(struct filter *f, const char *url, size_t url_len, struct err *e)
+{
+	*f = (struct filter){0};
+	int ret = read_state(f, url, url_len, e);
+
+	if (ret >= 0)
+		ret = read_text(url, url_len, "template", f->template, sizeof(f->template), e);
+	if (ret >= 0)
+		ret = query_time(url, url_len, "created_after", &f->after_ms, e);
+	if (ret >= 0)
+		ret = query_time(url, url_len, "created_before", &f->before_ms, e);
+	if (ret >= 0)
+		ret = read_metadata(f, url, url_len, e);
+	if (ret < 0 || !f->metadata_len) {
+		free(f->metadata);
+		f->metadata = NULL;
+	}
+	return ret < 0 ? ret : 0;
+}
+
+void filter_fini(struct filter *f)
+{
+	free(f->metadata);
+	f->metadata = NULL;
+}
+
+bool filter_fits(const struct filter *f, const struct sandbox_view *view)
+{
+	const char *metadata = view->metadata ? view->metadata : "{}";
+
+	if (f->state[0] && strcmp(f->state, view->state) != 0)
+		return false;
+	if (f->template[0] && strcmp(f->template, view->config.template) != 0)
+		return false;
+	if (f->after_ms && view->created_at_ms <= f->after_ms)
+		return false;
+	if (f->before_ms && view->created_at_ms >= f->before_ms)
+		return false;
+	return !f->metadata ||
+	       json_contains(metadata, strlen(metadata), f->metadata, f->metadata_len);
+}
