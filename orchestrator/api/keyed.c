@@ -2,7 +2,7 @@
 /*
  * Requests with an Idempotency-Key: a repeated request gets the answer of the first one. Only
  * answers of requests that had an effect are remembered. A create or fork whose client leaves is
- * undone, which frees its key; a resume continues, since it cannot be undone half-way.
+ * undone, which frees its key; a freeze or resume continues, since it cannot be undone half-way.
  */
 #include <openssl/sha.h>
 #include <stdio.h>

@@ -11,10 +11,15 @@ static void on_frozen(void *arg, const char *space, const struct failure *f)
 {
 	struct request *r = arg;
 
-	if (!request_called_well(r, f))
-		return;
-	text_printf(&r->out, "{\"space_id\":\"%s\"}\n", space);
-	answer(r, 200, "application/json");
+	request_ref(r);
+	bool here = request_called_well(r, f);
+	if (space)
+		text_printf(&r->out, "{\"space_id\":\"%s\"}\n", space);
+	if (here)
+		answer(r, 200, "application/json");
+	else if (space)
+		keyed_answered(r, 200);
+	request_unref(r);
 }
 
 void serve_freeze(struct request *r)

@@ -55,6 +55,16 @@ def test_repeated_resume_is_answered_after_the_space_is_gone(http: httpx.Client)
     assert count(http) == 1
 
 
+def test_repeated_freeze_is_answered_after_the_sandbox_is_gone(
+    http: httpx.Client, sandbox: str
+) -> None:
+    first = http.post(sandbox + "/freeze", headers=key("freeze"))
+    assert first.status_code == 200
+    same(first, http.post(sandbox + "/freeze", headers=key("freeze")))
+    refused(http.post(sandbox + "/freeze"), 404, "not_found")
+    assert len(http.get("/v1/spaces").json()) == 1
+
+
 def test_key_is_for_one_request(http: httpx.Client, sandbox: str) -> None:
     other = made(http)
     assert http.post(sandbox + "/fork", json={"n": 1}, headers=key("k")).status_code == 200

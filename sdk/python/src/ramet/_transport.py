@@ -260,7 +260,7 @@ def _wait_before_retry(failed: RametError, method: str, keyed: bool, tries: int)
         # If the first attempt cannot connect, there is no service. If a later one cannot, the
         # service may be restarting.
         absent = isinstance(failed.__context__, httpx.ConnectError) and not tries
-        safe = broke and not absent and (keyed or method in ("GET", "PUT"))
+        safe = broke and not absent and (keyed or method in ("GET", "PUT", "PATCH"))
         return float(_FIRST_WAIT_S * 2**tries) if safe else None
     safe = (
         failed.status == 429

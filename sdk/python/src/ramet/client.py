@@ -244,15 +244,23 @@ class Client:
         """
         self._http.request("DELETE", _sandbox(sandbox_id))
 
-    def freeze_sandbox(self, sandbox_id: str) -> SpaceInfo:
+    def freeze_sandbox(
+        self, sandbox_id: str, *, idempotency_key: str | None = None
+    ) -> SpaceInfo:
         """Writes a sandbox, memory included, to disk as a Space, and removes the sandbox's id.
+
+        Args:
+            sandbox_id: The sandbox. It continues if the freeze fails.
+            idempotency_key: As for `create_sandbox`.
 
         Raises:
             NotFound: There is no such sandbox.
             CapReached: The Spaces of this key may not use more of the disk.
             Unavailable: The Space could not be written; the sandbox continues.
         """
-        answer = self._http.json("POST", _sandbox(sandbox_id) + "/freeze", None, _FREEZE_S)
+        key = idempotency_key or new_key()
+        path = _sandbox(sandbox_id) + "/freeze"
+        answer = self._http.json("POST", path, None, _FREEZE_S, key=key)
         return self.get_space(str(answer["space_id"]))
 
     def list_spaces(self) -> list[SpaceInfo]:
