@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "orchestrator/api/client.h"
+#include "orchestrator/api/list-filter.h"
 #include "orchestrator/api/idempotency.h"
 #include "orchestrator/api/rate.h"
 #include "orchestrator/api/route.h"
@@ -132,8 +133,9 @@ struct pages {
 	struct list_name list;
 	struct list_page page; /* the entries still to send */
 	pages_fn *add;
-	bool begun; /* an entry was added */
-	bool more;  /* there is a next chunk to gather */
+	struct list_filter filter; /* of sandboxes */
+	bool begun;		   /* an entry was added */
+	bool more;		   /* there is a next chunk to gather */
 	struct loop_timer turn;
 };
 

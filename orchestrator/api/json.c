@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/utf8.h"
@@ -810,6 +811,141 @@ int json_read(const char *body, size_t len, const struct json_field *fields, siz
 	if (ret < 0)
 		json_free(fields, n_fields, out);
 	return ret;
+}
+
+/* --- flat objects ---------------------------------------------------------------------------- */
+
+/* Returns the text of a string without its quotes, owned. */
+static struct json_text text_of(struct span s)
+{
+	char *p = must_alloc(span_len(s) + 1);
+
+	return (struct json_text){p, (size_t)(unescape(s, p) - p)};
+}
+
+static void add_member(struct json_flat *flat, struct span name, struct span value)
+{
+	struct json_member *m = &flat->members[flat->n++];
+
+	m->name = text_of(name);
+	m->is_string = *value.p == '"';
+	m->value = text_of(m->is_string ? inner(value) : value);
+}
+
+/* Returns false for anything but a flat object; the syntax errors of `in` are not used. */
+static bool read_flat(struct in *in, struct json_flat *out)
+{
+	struct span name, value;
+
+	skip_blank(in);
+	if (!take(in, '{'))
+		return false;
+	skip_blank(in);
+	for (bool more = !take(in, '}'); more;) {
+		if (out->n == JSON_FLAT_MAX || skip_name(in, &name) < 0 ||
+		    skip_value(in, 1, &value) < 0 || *value.p == '{' || *value.p == '[')
+			return false;
+		add_member(out, name, value);
+		skip_blank(in);
+		more = take(in, ',');
+		if (!more && !take(in, '}'))
+			return false;
+	}
+	skip_blank(in);
+	return in->p == in->end;
+}
+
+int json_flat_read(struct json_flat *out, const char *name, const char *text, size_t len,
+		   struct err *e)
+{
+	struct err syntax;
+	struct in in = {text, text, text + len, &syntax};
+
+	*out = (struct json_flat){0};
+	if (read_flat(&in, out))
+		return 0;
+	json_flat_free(out);
+	return err_say(e, EINVAL,
+		       "%s must be a JSON object of up to %u strings, numbers, bools and nulls",
+		       name, JSON_FLAT_MAX);
+}
+
+void json_flat_free(struct json_flat *flat)
+{
+	for (size_t i = 0; i < flat->n; i++) {
+		free(flat->members[i].name.p);
+		free(flat->members[i].value.p);
+	}
+	flat->n = 0;
+}
+
+static bool text_is(struct span s, const struct json_text *text)
+{
+	if (!memchr(s.p, '\\', span_len(s)))
+		return span_len(s) == text->len && !memcmp(s.p, text->p, text->len);
+	struct json_text plain = text_of(s);
+	bool equal = plain.len == text->len && !memcmp(plain.p, text->p, text->len);
+	free(plain.p);
+	return equal;
+}
+
+static bool is_integer(struct span s)
+{
+	for (const char *p = s.p + (*s.p == '-'); p < s.end; p++)
+		if (*p < '0' || *p > '9')
+			return false;
+	return true;
+}
+
+/* Integers are compared as written, because a double has only 53 bits. */
+static bool numbers_equal(struct span a, struct span b)
+{
+	double x = number(a), y = number(b); /* NaN for other kinds */
+
+	return isfinite(x) && isfinite(y) && !(is_integer(a) && is_integer(b)) && !(x < y) &&
+	       !(x > y);
+}
+
+static bool value_is(struct span s, const struct json_member *m)
+{
+	const struct span wanted = {m->value.p, m->value.p + m->value.len};
+
+	if (m->is_string || *s.p == '"')
+		return m->is_string && *s.p == '"' && text_is(inner(s), &m->value);
+	return (span_len(s) == m->value.len && !memcmp(s.p, m->value.p, m->value.len)) ||
+	       numbers_equal(s, wanted);
+}
+
+/* Reads the next member of a valid object. Returns false when there are no more. */
+static bool next_member(struct in *in, struct span *name, struct span *value)
+{
+	skip_blank(in);
+	take(in, ',');
+	skip_blank(in);
+	return !take(in, '}') && skip_name(in, name) == 0 && skip_value(in, 1, value) == 0;
+}
+
+bool json_has(const char *text, size_t len, const struct json_flat *wanted)
+{
+	struct err syntax;
+	struct in in = {text, text, text + len, &syntax};
+	bool found[JSON_FLAT_MAX] = {0};
+	struct span name, value;
+	size_t n = 0;
+
+	skip_blank(&in);
+	take(&in, '{');
+	while (n < wanted->n && next_member(&in, &name, &value)) {
+		for (size_t i = 0; i < wanted->n; i++) {
+			const struct json_member *m = &wanted->members[i];
+
+			if (found[i] || !text_is(name, &m->name) || !value_is(value, m))
+				continue;
+			found[i] = true;
+			n++;
+		}
+	}
+	return n == wanted->n;
 }
 
 void json_free(const struct json_field *fields, size_t n_fields, void *out)

@@ -17,6 +17,7 @@
 #define JSON_DEPTH_MAX	  64
 #define JSON_ENV_MAX	  1024	       /* variables */
 #define JSON_ENV_TEXT_MAX (256u << 10) /* bytes of all variables */
+#define JSON_FLAT_MAX	  8	       /* members of a json_flat */
 
 enum json_kind {
 	JSON_TEXT,   /* struct json_text; at most `max` bytes */
@@ -54,6 +55,22 @@ struct json_field {
  */
 int json_read(const char *body, size_t len, const struct json_field *fields, size_t n_fields,
 	      void *out, struct err *e);
+/* An object whose members are strings, numbers, bools and nulls. */
+struct json_flat {
+	size_t n;
+	struct json_member {
+		struct json_text name, value; /* owned; a value that is not a string: as written */
+		bool is_string;
+	} members[JSON_FLAT_MAX];
+};
+/* Reads a flat object. Errors call it `name`; then there is nothing to free. On success the caller
+ * frees with json_flat_free. */
+int json_flat_read(struct json_flat *out, const char *name, const char *text, size_t len,
+		   struct err *e);
+void json_flat_free(struct json_flat *flat);
+/* Returns whether the valid object `text` has every member of `wanted`, with an equal value. 7 and
+ * 7.0 are equal. Reads the text once. */
+bool json_has(const char *text, size_t len, const struct json_flat *wanted);
 void json_free(const struct json_field *fields, size_t n_fields, void *out);
 
 #endif

@@ -14,7 +14,8 @@
 #include "orchestrator/api/query.h"
 
 #define CHUNK_SIZE    (64u << 10)
-#define AT_A_TIME     8 /* entries between checks of the chunk's size: each has up to 17 KiB */
+#define AT_A_TIME     8	 /* entries between checks of the chunk's size: each has up to 17 KiB */
+#define LOOKS_MAX     32 /* entries looked at in one turn, when the filter rejects most */
 #define ID_PREFIX_LEN 4
 #define ID_BYTES      ((SANDBOX_ID_LEN - ID_PREFIX_LEN) / 2)
 #define KEY_LEN	      (8 + ID_BYTES)
@@ -58,6 +59,18 @@ void answer_next(struct request *r, char kind, const void *key, size_t len)
 
 	cursor_write(text, kind, key, len);
 	answer_header(r, "ramet-next-cursor", text);
+}
+
+static bool ask_filter(struct request *r)
+{
+	h2o_iovec_t url = r->req->input.path;
+	struct err e;
+
+	if (r->pages.list.kind == LIST_SPACES ||
+	    list_filter_read(&r->pages.filter, url.base, url.len, &e) == 0)
+		return true;
+	answer_error(r, 400, "bad_request", "%s", e.text);
+	return false;
 }
 
 /* --- positions as keys ---------------------------------------------------------------------- */
@@ -129,10 +142,22 @@ static void gather(struct request *r)
 	struct pages *p = &r->pages;
 
 	p->more = true;
-	while (p->more && r->out.len < CHUNK_SIZE)
+	for (size_t n = 0; p->more && r->out.len < CHUNK_SIZE && n < LOOKS_MAX; n += AT_A_TIME)
 		p->more = p->add(r, AT_A_TIME);
 	if (!p->more)
 		text_puts(&r->out, p->begun ? "]\n" : "[]\n");
+}
+
+/* Sends what was gathered. The client's taking it leads to the next chunk; without output, the next
+ * turn does. */
+static void send_gathered(struct request *r)
+{
+	if (!r->pages.more)
+		stream_end(r, false);
+	else if (r->out.len)
+		stream_touch(r);
+	else
+		loop_timer_set(r->api->loop, &r->pages.turn, 0);
 }
 
 static void on_turn(void *arg)
@@ -142,10 +167,7 @@ static void on_turn(void *arg)
 	if (!r->pages.more || r->ended)
 		return;
 	gather(r);
-	if (r->pages.more)
-		stream_touch(r);
-	else
-		stream_end(r, false);
+	send_gathered(r);
 }
 
 void pages_continue(struct request *r)
@@ -157,6 +179,7 @@ void pages_continue(struct request *r)
 void pages_stop(struct request *r)
 {
 	loop_timer_clear(r->api->loop, &r->pages.turn);
+	list_filter_fini(&r->pages.filter);
 }
 
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
@@ -167,7 +190,7 @@ void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 	struct failure f;
 
 	*p = (struct pages){.list = *list, .add = add, .turn = {.fn = on_turn, .arg = r}};
-	if (!ask_limit(r, &limit) || !ask_position(r, list, &p->page.after))
+	if (!ask_limit(r, &limit) || !ask_position(r, list, &p->page.after) || !ask_filter(r))
 		return;
 	if (!core_page(r->api->core, list, limit, &p->page, &f)) {
 		answer_failure(r, &f);
@@ -186,6 +209,6 @@ void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 		answer_head(r, 200, "application/json", SIZE_MAX);
 	} else {
 		stream_begin(r, 200, "application/json", SIZE_MAX);
-		stream_touch(r);
+		send_gathered(r);
 	}
 }

@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/fd.h"
 #include "base/num.h"
 
 #define NUMBER_MAX (1ull << 53)
@@ -95,6 +97,72 @@ int query_path(const char *url, size_t url_len, char *out, size_t room, struct e
 	if (len >= 0 && out[0] != '/')
 		return err_say(e, EINVAL, "path must be absolute, \"%.100s\" is not", out);
 	return len;
+}
+
+/* Reads `digits` decimal digits and the character `end` after them. Returns -1 for others. */
+static int fixed_number(const char **p, int digits, char end)
+{
+	int n = 0;
+
+	for (int i = 0; i < digits; i++, (*p)++) {
+		if (**p < '0' || **p > '9')
+			return -1;
+		n = n * 10 + **p - '0';
+	}
+	return *(*p)++ == end ? n : -1;
+}
+
+/* Returns -1 for a text that is not such a time. */
+static int64_t time_of(const char *text)
+{
+	static const struct {
+		int digits;
+		char end;
+	} parts[] = {{4, '-'}, {2, '-'}, {2, 'T'}, {2, ':'}, {2, ':'}};
+	const char *p = text;
+	int n[ARRAY_LEN(parts)], ms = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		n[i] = fixed_number(&p, parts[i].digits, parts[i].end);
+		if (n[i] < 0)
+			return -1;
+	}
+	const char *fraction = p;
+	int s = fixed_number(&p, 2, 'Z');
+	if (s < 0) {
+		p = fraction;
+		s = fixed_number(&p, 2, '.');
+		ms = s < 0 ? -1 : fixed_number(&p, 3, 'Z');
+	}
+	struct tm tm = {.tm_year = n[0] - 1900,
+			.tm_mon = n[1] - 1,
+			.tm_mday = n[2],
+			.tm_hour = n[3],
+			.tm_min = n[4],
+			.tm_sec = s};
+	const struct tm asked = tm;
+	/* timegm accepts the 31st of February and changes it to a day of March. */
+	time_t seconds = timegm(&tm);
+	if (s < 0 || ms < 0 || *p || seconds <= 0 || tm.tm_mday != asked.tm_mday ||
+	    tm.tm_mon != asked.tm_mon || tm.tm_hour != asked.tm_hour || tm.tm_min != asked.tm_min)
+		return -1;
+	return (int64_t)seconds * 1000 + ms;
+}
+
+int query_time(const char *url, size_t url_len, const char *name, int64_t *out, struct err *e)
+{
+	char text[SHORT_ROOM];
+	int len = query_text(url, url_len, name, text, sizeof(text), e);
+
+	if (len < 0)
+		return len == -ENOENT ? 0 : len;
+	int64_t ms = time_of(text);
+	if (ms < 0)
+		return err_say(e, EINVAL,
+			       "%s must be a UTC time like 2026-01-31T23:59:59.123Z, not \"%s\"",
+			       name, text);
+	*out = ms;
+	return 0;
 }
 
 int query_mode(const char *url, size_t url_len, uint32_t *out, struct err *e)

@@ -28,6 +28,10 @@ int query_flag(const char *url, size_t url_len, const char *name, bool *out, str
 int query_number(const char *url, size_t url_len, const char *name, uint64_t least, uint64_t *out,
 		 struct err *e);
 
+/* Reads a UTC time as the service writes it ("2026-01-31T23:59:59.123Z", fraction optional) as
+ * milliseconds since the epoch; leaves *out unchanged when absent. */
+int query_time(const char *url, size_t url_len, const char *name, int64_t *out, struct err *e);
+
 /* --- Range (RFC 9110 14.1.2) ------------------------------------------------------------------ */
 
 struct byte_range {

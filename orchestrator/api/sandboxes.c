@@ -185,6 +185,8 @@ static void add_to_list(void *arg, const struct sandbox_view *view)
 {
 	struct request *r = arg;
 
+	if (!list_filter_fits(&r->pages.filter, view))
+		return;
 	pages_comma(r);
 	add_view(&r->out, view, r->api->config);
 }

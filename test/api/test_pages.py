@@ -199,3 +199,75 @@ def test_replay_has_a_limit(http: httpx.Client, sandbox: str) -> None:
     assert seqs == [1, 2, 3, 4]
     refused(http.get(sandbox + "/replay?limit=0"), 400, "bad_request")
     assert "follow" in refused(http.get(sandbox + "/replay?limit=1&follow=1"), 400, "bad_request")
+
+
+def fitting(http: httpx.Client, **filters: Any) -> list[str]:
+    answer = http.get("/v1/sandboxes", params=filters)
+    assert answer.status_code == 200, answer.text
+    return ids(answer.json())
+
+
+def test_list_is_filtered(http: httpx.Client) -> None:
+    one = made(http, template="data", metadata={"run": 7, "who": "tëst", "deep": {"a": 1}})[-36:]
+    two = made(http, metadata={"run": 7.0, "done": True, "none": None})[-36:]
+    three = made(http, metadata={"run": "7"})[-36:]
+    for filters, expected in (
+        ({"state": "ready"}, [one, two, three]),
+        ({"state": "running"}, []),
+        ({"template": "data"}, [one]),
+        ({"template": "dat"}, []),
+        ({"metadata": "{}"}, [one, two, three]),
+        ({"metadata": '{"run":7}'}, [one, two]),
+        ({"metadata": ' { "run" : 70e-1 , "who":"t\\u00ebst"} '}, [one]),
+        ({"metadata": '{"run":"7"}'}, [three]),
+        ({"metadata": '{"done":true,"none":null}'}, [two]),
+        ({"metadata": '{"done":false}'}, []),
+        ({"metadata": '{"deep":1}'}, []),
+        ({"metadata": '{"run":7}', "template": "default"}, [two]),
+        ({"created_after": "2023-11-14T22:13:20.122Z"}, [one, two, three]),
+        ({"created_after": "2023-11-14T22:13:20.123Z"}, []),
+        ({"created_before": "2023-11-14T22:13:20.123Z"}, []),
+        ({"created_before": "2023-11-14T22:13:21Z"}, [one, two, three]),
+        ({"created_after": "2023-11-14T22:13:20Z", "created_before": "2024-02-29T00:00:00Z"}, [one, two, three]),
+    ):
+        assert fitting(http, **filters) == expected, filters
+
+
+@pytest.mark.parametrize("limit", [40, 300, None])
+def test_few_fitting_sandboxes_of_many_are_found(http: httpx.Client, limit: int | None) -> None:
+    """Chunks without any output do not end the answer."""
+    wanted = [made(http, metadata={"n": n})[-36:] for n in range(300)][7::100]
+    found: list[str] = []
+    params: dict[str, Any] = {"limit": limit} if limit else {}
+    for n in (7, 107, 207):
+        cursor: dict[str, str] = {}
+        while True:
+            answer = http.get("/v1/sandboxes", params=params | cursor | {"metadata": f'{{"n":{n}}}'})
+            found += ids(answer.json())
+            if NEXT not in answer.headers:
+                break
+            cursor = {"cursor": answer.headers[NEXT]}
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("state", "gone"),
+        ("state", "x" * 16),
+        ("template", "x" * 64),
+        ("created_after", "yesterday"),
+        ("created_after", "2023-02-30T00:00:00Z"),
+        ("created_before", "2023-11-14T22:13:20.1Z"),
+        ("created_before", "2023-11-14T22:13:20"),
+        ("metadata", "run"),
+        ("metadata", "[]"),
+        ("metadata", '{"run":7'),
+        ("metadata", '{"run":7}}'),
+        ("metadata", '{"run":7,}'),
+        ("metadata", '{"run":{}}'),
+        ("metadata", '{"run":"' + "x" * 4096 + '"}'),
+    ],
+)
+def test_invalid_filter_is_refused(http: httpx.Client, field: str, value: str) -> None:
+    assert field in refused(http.get("/v1/sandboxes", params={field: value}), 400, "bad_request")

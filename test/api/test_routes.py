@@ -27,9 +27,9 @@ def refused(answer: httpx.Response, status: int, code: str) -> str:
     return str(body["error"])
 
 
-def made(http: httpx.Client, template: str = "default") -> str:
+def made(http: httpx.Client, template: str = "default", **spec: Any) -> str:
     """Creates a sandbox and returns its path."""
-    answer = http.post("/v1/sandboxes", json={"template": template})
+    answer = http.post("/v1/sandboxes", json={"template": template} | spec)
     return "/v1/sandboxes/" + str(answer.json()["id"])
 
 

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import threading
+from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -143,6 +144,17 @@ def test_lists_contain_all_pages(many: int, most: int) -> None:
     assert [one.id for one in client.list_children(SBX)] == every
     assert len(client.templates()) == many
     assert [one.id for one in client.iter_sandboxes()] == every
+
+
+def test_filters_of_a_list_are_sent() -> None:
+    service = Listing(0, 5)
+    client = client_for(service)
+    noon = datetime(2026, 1, 31, 12, 0, 0, 123456, timezone(timedelta(hours=2)))
+    client.list_sandboxes(state="ready", template="a", metadata={"run": 7}, created_after=noon)
+    assert service.requests == [
+        "/v1/sandboxes?limit=500&state=ready&template=a&metadata=%7B%22run%22%3A%207%7D"
+        "&created_after=2026-01-31T10%3A00%3A00.123Z"
+    ]
 
 
 def test_pages_are_requested_on_demand() -> None:

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "orchestrator/api/list-filter.h"
 #include "orchestrator/api/query.h"
 
 #define ROOM 64
@@ -23,6 +24,24 @@ static void use_range(const char *text, size_t len)
 
 	if (range_read(text, len, &r))
 		expect(r.length > 0 && r.offset <= 1ull << 53 && (!r.from_end || r.offset > 0));
+}
+
+static void use_filter(const char *url, size_t len)
+{
+	const struct sandbox_view view = {.state = "ready",
+					  .config.template = "default",
+					  .created_at_ms = 1700000000123,
+					  .metadata = "{\"run\":7,\"who\":[\"me\"]}"};
+	struct list_filter f;
+	struct err e = {0};
+
+	if (list_filter_read(&f, url, len, &e) < 0) {
+		expect(e.text[0]);
+		return;
+	}
+	if (list_filter_fits(&f, &view))
+		expect(!f.after_ms || f.after_ms < view.created_at_ms);
+	list_filter_fini(&f);
 }
 
 static void use_url(const char *url, size_t len)
@@ -45,6 +64,9 @@ static void use_url(const char *url, size_t len)
 	if (query_number(url, len, "offset", 0, &n, &e) >= 0)
 		expect(n <= 1ull << 53);
 	query_flag(url, len, "recursive", &flag, &e);
+	int64_t ms = -2;
+	expect(query_time(url, len, "time", &ms, &e) < 0 || ms == -2 || ms > 0);
+	use_filter(url, len);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

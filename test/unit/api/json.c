@@ -393,6 +393,80 @@ static void missing_required_field_is_refused(void **state)
 	assert_string_equal(e.text, "name is missing");
 }
 
+#define NINE "{\"a\":1,\"b\":1,\"c\":1,\"d\":1,\"e\":1,\"f\":1,\"g\":1,\"h\":1,\"i\":1}"
+
+static void flat_objects_are_read(void **state)
+{
+	static const char *const good[] = {"{}", " { } ", "{\"a\":1}",
+					   "{\"a\":null,\"b\":\"x\", \"c\":-1e3}\n"};
+	static const char *const wrong[] = {
+		"",	    "{",	  "[]",		"1",	       "{\"a\"}",
+		"{\"a\":}", "{\"a\":1,}", "{\"a\":{}}", "{\"a\":[1]}", "{\"a\":1}}",
+		"{a:1}",    "{} x",	  NINE};
+	struct json_flat flat;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		assert_int_equal(json_flat_read(&flat, "it", good[i], strlen(good[i]), &e), 0);
+		json_flat_free(&flat);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		assert_true(json_flat_read(&flat, "it", wrong[i], strlen(wrong[i]), &e) < 0);
+		assert_string_equal(e.text, "it must be a JSON object of up to 8 strings, numbers, "
+					    "bools and nulls");
+	}
+}
+
+static bool has(const char *text, const char *wanted)
+{
+	struct json_flat flat;
+	struct err e;
+
+	assert_int_equal(json_flat_read(&flat, "it", wanted, strlen(wanted), &e), 0);
+	bool result = json_has(text, strlen(text), &flat);
+	json_flat_free(&flat);
+	return result;
+}
+
+static void members_are_compared(void **state)
+{
+	static const char text[] = "{\"a\":1.50,\"b\\u0062\":\"\\u00e9/\", \"c\" : true, "
+				   "\"d\":{\"a\":2},\"e\":\"1\",\"f\":null,\"g\":\"\","
+				   "\"i\":1234567890123456789,\"j\":1,\"j\":1,\"k\":1e999}";
+	static const char *const in[] = {"{}",
+					 "{\"a\":1.5}",
+					 "{\"a\":15e-1}",
+					 "{\"bb\":\"\xc3\xa9\\/\"}",
+					 "{\"c\":true}",
+					 "{\"f\":null,\"c\":true,\"a\":1.5}",
+					 "{\"g\":\"\"}",
+					 "{\"e\":\"\\u0031\"}",
+					 "{\"i\":1234567890123456789}",
+					 "{\"j\":1.0}",
+					 "{\"j\":1,\"j\":1}",
+					 "{\"k\":1e999}"};
+	static const char *const out[] = {"{\"a\":2}",
+					  "{\"a\":\"1.50\"}",
+					  "{\"b\":\"x\"}",
+					  "{\"c\":false}",
+					  "{\"c\":\"true\"}",
+					  "{\"d\":2}",
+					  "{\"e\":1}",
+					  "{\"f\":0}",
+					  "{\"g\":null}",
+					  "{\"a\":1.5,\"h\":1}",
+					  "{\"i\":1234567890123456788}",
+					  "{\"j\":1,\"h\":1}",
+					  "{\"j\":1,\"j\":2}",
+					  "{\"k\":1e400}"};
+
+	for (size_t i = 0; i < ARRAY_LEN(in); i++)
+		assert_true(has(text, in[i]));
+	for (size_t i = 0; i < ARRAY_LEN(out); i++)
+		assert_false(has(text, out[i]));
+	assert_false(has("{}", "{\"a\":1}"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -412,6 +486,8 @@ int main(void)
 		cmocka_unit_test(env_is_limited),
 		cmocka_unit_test(lists_are_read),
 		cmocka_unit_test(missing_required_field_is_refused),
+		cmocka_unit_test(flat_objects_are_read),
+		cmocka_unit_test(members_are_compared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

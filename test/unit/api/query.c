@@ -203,6 +203,48 @@ static void byte_ranges_are_read(void **state)
 		assert_false(range(none[i], &r));
 }
 
+static void times_are_read(void **state)
+{
+	static const char *const wrong[] = {
+		"?t=",
+		"?t=1700000000",
+		"?t=2023-11-14",
+		"?t=2023-11-14T22:13:20",
+		"?t=2023-11-14T22:13:20z",
+		"?t=2023-11-14T22:13:20.1Z",
+		"?t=2023-11-14T22:13:20.123ZZ",
+		"?t=2023-11-14T22:13:20.123",
+		"?t=2023-02-29T00:00:00Z",
+		"?t=2023-13-01T00:00:00Z",
+		"?t=2023-01-01T24:00:00Z",
+		"?t=2023-01-01T00:60:00Z",
+		"?t=1970-01-01T00:00:00Z",
+		"?t=1969-12-31T23:59:59Z",
+		"?t=-023-11-14T22:13:20Z",
+		"?t=2023-11-14T22:13:20Z&t=2023-11-14T22:13:20Z",
+	};
+	static const struct {
+		const char *url;
+		int64_t ms;
+	} good[] = {{"?t=2023-11-14T22:13:20.123Z", 1700000000123},
+		    {"?t=2023-11-14T22%3A13%3A20Z", 1700000000000},
+		    {"?t=2024-02-29T00:00:00.000Z", 1709164800000},
+		    {"?x=1", 5}};
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		int64_t ms = 5;
+
+		assert_int_equal(query_time(good[i].url, strlen(good[i].url), "t", &ms, &e), 0);
+		assert_int_equal(ms, good[i].ms);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		int64_t ms = 5;
+
+		assert_true(query_time(wrong[i], strlen(wrong[i]), "t", &ms, &e) < 0);
+		assert_int_equal(ms, 5);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -215,6 +257,7 @@ int main(void)
 		cmocka_unit_test(numbers_are_read),
 		cmocka_unit_test(error_quotes_the_invalid_value),
 		cmocka_unit_test(byte_ranges_are_read),
+		cmocka_unit_test(times_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

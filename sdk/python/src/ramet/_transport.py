@@ -115,14 +115,14 @@ class Transport:
                 f"{method} {path}: the answer is not JSON", status=response.status_code
             ) from broken
 
-    def pages(self, path: str) -> Iterator[Any]:
+    def pages(self, path: str, **fields: str | None) -> Iterator[Any]:
         """Yields the entries of a list, and requests a page only when it is needed.
 
-        A service that does not support pages returns all entries in the first one.
+        `fields` are more fields of the query. A service that does not support pages returns all entries in the first one.
         """
         cursor: str | None = None
         while True:
-            response = self.request("GET", path + query(limit=_PAGE, cursor=cursor))
+            response = self.request("GET", path + query(limit=_PAGE, cursor=cursor, **fields))
             try:
                 yield from response.json()
             except ValueError as broken:

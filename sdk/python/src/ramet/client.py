@@ -7,6 +7,7 @@ import base64
 import json
 import os
 from contextlib import AbstractContextManager
+from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Iterator, Mapping, Sequence
 from urllib.parse import quote
@@ -167,16 +168,61 @@ class Client:
         answer = self._http.json("POST", "/v1/sandboxes", body, _CREATE_S, key=key)
         return SandboxInfo.from_json(answer)
 
-    def list_sandboxes(self) -> list[SandboxInfo]:
-        """Returns all sandboxes of this key, oldest first, from as many pages as needed."""
-        return list(self.iter_sandboxes())
+    def list_sandboxes(
+        self,
+        *,
+        state: str | None = None,
+        template: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> list[SandboxInfo]:
+        """Returns the sandboxes of this key, oldest first, from as many pages as needed.
 
-    def iter_sandboxes(self) -> Iterator[SandboxInfo]:
-        """Yields all sandboxes of this key, oldest first, and requests pages only as needed.
+        Arguments and errors are those of `iter_sandboxes`.
+        """
+        return list(
+            self.iter_sandboxes(
+                state=state,
+                template=template,
+                metadata=metadata,
+                created_after=created_after,
+                created_before=created_before,
+            )
+        )
+
+    def iter_sandboxes(
+        self,
+        *,
+        state: str | None = None,
+        template: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[SandboxInfo]:
+        """Yields the sandboxes of this key, oldest first, and requests pages only as needed.
 
         Sandboxes created or deleted meanwhile may be missing; all others appear exactly once.
+
+        Args:
+            state: Only those in this state: "ready", "running" or "freezing".
+            template: Only those made from the template of this name.
+            metadata: Only those whose metadata has these members, with equal values: strings,
+                numbers, bools or None.
+            created_after: Only those created later. A time without a zone is local.
+            created_before: Only those created earlier.
+
+        Raises:
+            BadRequest: A value is wrong; the message names it.
         """
-        for one in self._http.pages("/v1/sandboxes"):
+        for one in self._http.pages(
+            "/v1/sandboxes",
+            state=state,
+            template=template,
+            metadata=json.dumps(dict(metadata)) if metadata is not None else None,
+            created_after=_utc(created_after),
+            created_before=_utc(created_before),
+        ):
             yield SandboxInfo.from_json(one)
 
     def list_children(self, sandbox_id: str) -> list[SandboxInfo]:
@@ -681,6 +727,13 @@ class Client:
 
 def _space(space_id: str) -> str:
     return "/v1/spaces/" + quote(space_id, safe="")
+
+
+def _utc(time: datetime | None) -> str | None:
+    """Returns a time in the form of the API."""
+    if time is None:
+        return None
+    return time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def _sandbox(sandbox_id: str) -> str:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/api/filter.h"
+#include "orchestrator/api/list-filter.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "orchestrator/api/json.h"
 #include "orchestrator/api/query.h"
 
-#define MEMBERS_MAX 8 /* in metadata: each sandbox's members are compared with all of them */
+#define METADATA_MAX 4096 /* bytes of JSON */
 
 /* Reads a text; leaves it empty when it is absent. */
 static int read_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
@@ -20,7 +20,7 @@ static int read_text(const char *url, size_t url_len, const char *name, char *ou
 	return len == -ENOENT ? 0 : len;
 }
 
-static int read_state(struct filter *f, const char *url, size_t url_len, struct err *e)
+static int read_state(struct list_filter *f, const char *url, size_t url_len, struct err *e)
 {
 	static const char *const states[] = {"", "ready", "running", "freezing"};
 	int ret = read_text(url, url_len, "state", f->state, sizeof(f->state), e);
@@ -33,21 +33,17 @@ static int read_state(struct filter *f, const char *url, size_t url_len, struct 
 				 f->state);
 }
 
-static int read_metadata(struct filter *f, const char *url, size_t url_len, struct err *e)
+static int read_metadata(struct list_filter *f, const char *url, size_t url_len, struct err *e)
 {
-	f->metadata = calloc(1, FILTER_METADATA_MAX + 1);
-	if (!f->metadata)
-		return err_set(e, ENOMEM, "metadata");
-	int ret = read_text(url, url_len, "metadata", f->metadata, FILTER_METADATA_MAX + 1, e);
-	f->metadata_len = ret > 0 ? (size_t)ret : 0;
-	if (ret > 0)
-		ret = json_check_flat("metadata", f->metadata, f->metadata_len, MEMBERS_MAX, e);
-	return ret;
+	char text[METADATA_MAX + 1];
+	int len = read_text(url, url_len, "metadata", text, sizeof(text), e);
+
+	return len > 0 ? json_flat_read(&f->metadata, "metadata", text, (size_t)len, e) : len;
 }
 
-int filter_read(struct filter *f, const char *url, size_t url_len, struct err *e)
+int list_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e)
 {
-	*f = (struct filter){0};
+	*f = (struct list_filter){0};
 	int ret = read_state(f, url, url_len, e);
 
 	if (ret >= 0)
@@ -58,20 +54,15 @@ int filter_read(struct filter *f, const char *url, size_t url_len, struct err *e
 		ret = query_time(url, url_len, "created_before", &f->before_ms, e);
 	if (ret >= 0)
 		ret = read_metadata(f, url, url_len, e);
-	if (ret < 0 || !f->metadata_len) {
-		free(f->metadata);
-		f->metadata = NULL;
-	}
 	return ret < 0 ? ret : 0;
 }
 
-void filter_fini(struct filter *f)
+void list_filter_fini(struct list_filter *f)
 {
-	free(f->metadata);
-	f->metadata = NULL;
+	json_flat_free(&f->metadata);
 }
 
-bool filter_fits(const struct filter *f, const struct sandbox_view *view)
+bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *view)
 {
 	const char *metadata = view->metadata ? view->metadata : "{}";
 
@@ -83,6 +74,5 @@ bool filter_fits(const struct filter *f, const struct sandbox_view *view)
 		return false;
 	if (f->before_ms && view->created_at_ms >= f->before_ms)
 		return false;
-	return !f->metadata ||
-	       json_contains(metadata, strlen(metadata), f->metadata, f->metadata_len);
+	return json_has(metadata, strlen(metadata), &f->metadata);
 }
