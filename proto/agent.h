@@ -29,6 +29,7 @@
 #define AGENT_PTY_MAX	  64	       /* terminals of a guest, ended ones included */
 #define AGENT_LABEL_MAX	  512	       /* bytes of a terminal's label */
 #define AGENT_UPLOAD_MAX  64	       /* open uploads in a guest */
+#define AGENT_UNCHANGED	  UINT32_MAX   /* a mode or owner in AGENT_CHANGE */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
 
@@ -213,6 +214,18 @@ enum agent_request {
 	 * agent waits for it for up to 5 s (ETIMEDOUT). A file system of that size or larger is
 	 * left alone. Answer: AGENT_DONE. */
 	AGENT_GROW = 26,
+
+	/* Moves a file or folder. Payload: u8 1: replace an existing one, as rename(2) does; str
+	 * path, str new path. Missing folders of the new path are created (0755). A symbolic link
+	 * is moved itself. ELOOP: into itself; EXDEV: to another file system. Answer: AGENT_DONE.
+	 */
+	AGENT_MOVE = 27,
+
+	/* Changes permissions and owner. Payload: u32 mode, u32 uid, u32 gid (each AGENT_UNCHANGED:
+	 * stays), u8 1: of a folder and all that is in it, str path, which is followed. In a
+	 * folder, links are not followed, and file systems mounted there are not entered. A failure
+	 * may leave part of a folder changed. Answer: AGENT_DONE. */
+	AGENT_CHANGE = 28,
 };
 
 /* The comments describe the payloads. */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum field { END, ID, OFFSET, SIZE, MODE, FLAG, PATH, HASH };
+enum field { END, ID, OFFSET, SIZE, MODE, FLAG, PATH, HASH, TO, NEW_MODE, OWNER };
 
 #define FIELDS_MAX 5
 
@@ -24,6 +24,8 @@ static const struct layout {
 	[AGENT_COMMIT] = {"commit", {ID, SIZE, HASH}},
 	[AGENT_ABORT] = {"abort", {ID}},
 	[AGENT_GROW] = {"grow", {SIZE}},
+	[AGENT_MOVE] = {"move", {FLAG, PATH, TO}},
+	[AGENT_CHANGE] = {"change", {NEW_MODE, OWNER, FLAG, PATH}},
 };
 
 bool file_request_is(uint8_t type)
@@ -61,6 +63,14 @@ static int get_mode(struct wire *w, const char *what, uint32_t *mode, struct err
 	if (*mode > 07777)
 		return err_say(e, EPROTO, "%s: mode 0%o; the limit is 07777", what, *mode);
 	return 0;
+}
+
+static int get_new_mode(struct wire *w, const char *what, uint32_t *mode, struct err *e)
+{
+	struct wire same = *w;
+
+	*mode = wire_get_u32(w);
+	return *mode == AGENT_UNCHANGED ? 0 : get_mode(&same, what, mode, e);
 }
 
 static int get_flag(struct wire *w, const char *what, bool *flag, struct err *e)
@@ -106,6 +116,14 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 		return get_path(w, what, out->path, e);
 	case HASH:
 		return get_hash(w, what, out, e);
+	case TO:
+		return get_path(w, what, out->to, e);
+	case NEW_MODE:
+		return get_new_mode(w, what, &out->mode, e);
+	case OWNER:
+		out->uid = wire_get_u32(w);
+		out->gid = wire_get_u32(w);
+		return 0;
 	case END:
 		break;
 	}

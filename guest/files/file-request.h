@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the requests on files, AGENT_PUT to AGENT_ABORT and AGENT_GROW, and trusts nothing in
- * them. */
+/* Parses the requests on files, AGENT_PUT to AGENT_ABORT and AGENT_GROW to AGENT_CHANGE, and trusts
+ * nothing in them. */
 #ifndef RAMET_GUEST_FILES_FILE_REQUEST_H
 #define RAMET_GUEST_FILES_FILE_REQUEST_H
 
@@ -10,15 +10,18 @@
 
 /* Fields that the type does not have are zero. */
 struct file_request {
-	uint8_t type;  /* AGENT_PUT, … */
-	bool flag;     /* STAT: of a link itself; REMOVE: with its content; MKDIR: parents too */
-	bool has_hash; /* COMMIT */
-	uint32_t mode; /* permissions only, 0: the default */
+	uint8_t type; /* AGENT_PUT, … */
+	/* STAT: of a link itself; REMOVE, CHANGE: with its content; MKDIR: parents too; MOVE:
+	 * replace */
+	bool flag;
+	bool has_hash;	   /* COMMIT */
+	uint32_t mode;	   /* permissions only; 0: the default; CHANGE: or AGENT_UNCHANGED */
+	uint32_t uid, gid; /* or AGENT_UNCHANGED */
 	uint64_t offset;
 	uint64_t size; /* PUT, PART: of the data; COMMIT, GROW: of the whole file; GET: maximum */
 	char id[AGENT_ID_LEN + 1];
 	uint8_t hash[AGENT_HASH_LEN];
-	char path[AGENT_PATH_MAX + 1]; /* absolute */
+	char path[AGENT_PATH_MAX + 1], to[AGENT_PATH_MAX + 1]; /* absolute */
 };
 
 /* Returns true for the types that file_request_parse accepts. */

@@ -21,6 +21,10 @@ __attribute__((noreturn)) void file_get(const struct file_work *w);
 __attribute__((noreturn)) void file_stat(const struct file_work *w);
 __attribute__((noreturn)) void file_list(const struct file_work *w);
 
+/* file-change.c */
+__attribute__((noreturn)) void file_move(const struct file_work *w);
+__attribute__((noreturn)) void file_change(const struct file_work *w);
+
 /* file-write.c */
 __attribute__((noreturn)) void file_put(const struct file_work *w);
 __attribute__((noreturn)) void file_remove(const struct file_work *w);

@@ -88,8 +88,8 @@ int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
 /* A request about files. Its type determines which fields are sent. */
 struct agent_file_request {
 	enum agent_request type;
-	const char *path, *id;
-	uint32_t mode;
+	const char *path, *to, *id;
+	uint32_t mode, uid, gid;
 	uint64_t offset, size;
 	bool flag;
 	const uint8_t *hash; /* AGENT_HASH_LEN bytes, or NULL */

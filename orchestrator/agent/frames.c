@@ -332,14 +332,23 @@ static void put_file(struct wire *w, const struct agent_file_request *r)
 		wire_put_u32(w, r->mode);
 		wire_put_u8(w, r->flag);
 		break;
+	case AGENT_CHANGE:
+		wire_put_u32(w, r->mode);
+		wire_put_u32(w, r->uid);
+		wire_put_u32(w, r->gid);
+		wire_put_u8(w, r->flag);
+		break;
 	case AGENT_STAT:
 	case AGENT_REMOVE:
+	case AGENT_MOVE:
 		wire_put_u8(w, r->flag);
 		break;
 	default:
 		break;
 	}
 	put_text(w, r->path);
+	if (r->type == AGENT_MOVE)
+		put_text(w, r->to);
 }
 
 static void put_upload(struct wire *w, const struct agent_file_request *r)
@@ -400,11 +409,12 @@ static void put_file_request(struct wire *w, const void *request)
 
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
 {
-	size_t path = r->path ? strlen(r->path) : 0;
+	size_t path = r->path ? strlen(r->path) : 0, to = r->to ? strlen(r->to) : 0;
 
-	if (path > AGENT_PATH_MAX)
+	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX)
 		return -E2BIG;
-	return one_frame(r->type, FIELDS_MAX + AGENT_ID_LEN + path, put_file_request, r, out, len);
+	return one_frame(r->type, FIELDS_MAX + AGENT_ID_LEN + path + to, put_file_request, r, out,
+			 len);
 }
 
 static void put_start(struct wire *w, const struct agent_pty_request *r)

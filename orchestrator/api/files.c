@@ -23,12 +23,18 @@ static bool good(struct request *r, int ret, const struct err *e, const char *co
 	return ret >= 0;
 }
 
-bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1])
+static bool ask_path_of(struct request *r, const char *name, char path[static AGENT_PATH_MAX + 1])
 {
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	return good(r, query_path(url.base, url.len, path, AGENT_PATH_MAX + 1, &e), &e, "bad_path");
+	return good(r, query_path(url.base, url.len, name, path, AGENT_PATH_MAX + 1, &e), &e,
+		    "bad_path");
+}
+
+bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1])
+{
+	return ask_path_of(r, "path", path);
 }
 
 bool ask_mode(struct request *r, uint32_t *mode)
@@ -55,7 +61,8 @@ bool ask_number(struct request *r, const char *name, uint64_t *n)
 	return good(r, query_number(url.base, url.len, name, 0, n, &e), &e, "bad_request");
 }
 
-/* --- put, remove, mkdir --------------------------------------------------------------------- */
+/* --- put, remove, mkdir, move, change
+ * --------------------------------------------------------------------- */
 
 void serve_put(struct request *r)
 {
@@ -92,6 +99,55 @@ void serve_mkdir(struct request *r)
 	request_ref(r);
 	r->call = core_file_mkdir(r->api->core, r->tenant, r->id, path, mode, parents, request_done,
 				  r);
+}
+
+void serve_move(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1], to[AGENT_PATH_MAX + 1];
+	bool replace = false;
+
+	if (!ask_path(r, path) || !ask_path_of(r, "to", to) || !ask_flag(r, "replace", &replace))
+		return;
+	request_ref(r);
+	r->call =
+		core_file_move(r->api->core, r->tenant, r->id, path, to, replace, request_done, r);
+}
+
+static bool ask_owner(struct request *r, const char *name, uint32_t *id)
+{
+	uint64_t n = UINT64_MAX;
+
+	if (!ask_number(r, name, &n))
+		return false;
+	if (n == UINT64_MAX)
+		return true;
+	if (n >= AGENT_UNCHANGED) {
+		answer_error(r, 400, "bad_request", "%s must be a number up to %u", name,
+			     AGENT_UNCHANGED - 1);
+		return false;
+	}
+	*id = (uint32_t)n;
+	return true;
+}
+
+void serve_file_change(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	struct file_change change = {.path = path,
+				     .mode = AGENT_UNCHANGED,
+				     .uid = AGENT_UNCHANGED,
+				     .gid = AGENT_UNCHANGED};
+
+	if (!ask_path(r, path) || !ask_mode(r, &change.mode) || !ask_owner(r, "uid", &change.uid) ||
+	    !ask_owner(r, "gid", &change.gid) || !ask_flag(r, "recursive", &change.recursive))
+		return;
+	if ((change.mode & change.uid & change.gid) == AGENT_UNCHANGED) {
+		answer_error(r, 400, "bad_request",
+			     "the query changes nothing: add mode, uid or gid");
+		return;
+	}
+	request_ref(r);
+	r->call = core_file_change(r->api->core, r->tenant, r->id, &change, request_done, r);
 }
 
 /* --- attributes of a file ------------------------------------------------------------------- */

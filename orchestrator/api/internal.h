@@ -417,6 +417,8 @@ void serve_remove(struct request *r);
 void serve_files(struct request *r);
 void serve_stat(struct request *r);
 void serve_mkdir(struct request *r);
+void serve_move(struct request *r);
+void serve_file_change(struct request *r);
 void serve_upload(struct request *r);
 void serve_upload_part(struct request *r);
 void serve_upload_commit(struct request *r);

@@ -88,14 +88,15 @@ int query_text(const char *url, size_t url_len, const char *name, char *out, siz
 	return value.p ? decode(value, name, out, room, e) : -ENOENT;
 }
 
-int query_path(const char *url, size_t url_len, char *out, size_t room, struct err *e)
+int query_path(const char *url, size_t url_len, const char *name, char *out, size_t room,
+	       struct err *e)
 {
-	int len = query_text(url, url_len, "path", out, room, e);
+	int len = query_text(url, url_len, name, out, room, e);
 
 	if (len == -ENOENT)
-		return err_say(e, EINVAL, "the query has no path: add ?path=/absolute/path");
+		return err_say(e, EINVAL, "the query has no %s: add %s=/absolute/path", name, name);
 	if (len >= 0 && out[0] != '/')
-		return err_say(e, EINVAL, "path must be absolute, \"%.100s\" is not", out);
+		return err_say(e, EINVAL, "%s must be absolute, \"%.100s\" is not", name, out);
 	return len;
 }
 

@@ -17,9 +17,10 @@
  */
 int query_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
 	       struct err *e);
-/* Reads the absolute path in ?path=; `out` has room for the longest. Fails also when it is absent.
- * Returns the length, or -EINVAL with an error text. */
-int query_path(const char *url, size_t url_len, char *out, size_t room, struct err *e);
+/* Reads the absolute path in the parameter `name`; `out` has room for the longest. Fails also when
+ * it is absent. Returns the length, or -EINVAL with an error text. */
+int query_path(const char *url, size_t url_len, const char *name, char *out, size_t room,
+	       struct err *e);
 /* Reads permission bits in octal; leaves *out unchanged when absent. */
 int query_mode(const char *url, size_t url_len, uint32_t *out, struct err *e);
 /* Reads 1, true, 0 or false; leaves *out unchanged when absent. */

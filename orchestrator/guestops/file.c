@@ -10,13 +10,13 @@
 #include "orchestrator/guestops/state.h"
 
 #define TIMEOUT_MS	60000
-#define LONG_TIMEOUT_MS 600000 /* the agent sends nothing while it removes a big folder */
+#define LONG_TIMEOUT_MS 600000 /* the agent sends nothing while it works on a big folder */
 
 /* --- operations without output -------------------------------------------------------------- */
 
 static const struct guest_op_kind plain_kind = {
 	.timeout_ms = TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
-static const struct guest_op_kind remove_kind = {
+static const struct guest_op_kind long_kind = {
 	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
 
 struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
@@ -35,7 +35,7 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
 				   const char *path, bool recursive, core_done_fn *fn, void *arg)
 {
-	struct guest_op *op = guest_op_new_plain(c, &remove_kind, fn, arg);
+	struct guest_op *op = guest_op_new_plain(c, &long_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_REMOVE, .path = path, .flag = recursive};
 
@@ -49,6 +49,31 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_MKDIR, .path = path, .mode = mode, .flag = parents};
+
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_move(struct core *c, const char *tenant, const char *id,
+				 const char *path, const char *to, bool replace, core_done_fn *fn,
+				 void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {
+		.type = AGENT_MOVE, .path = path, .to = to, .flag = replace};
+
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
+				   const struct file_change *change, core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &long_kind, fn, arg);
+	const struct agent_file_request request = {.type = AGENT_CHANGE,
+						   .path = change->path,
+						   .mode = change->mode,
+						   .uid = change->uid,
+						   .gid = change->gid,
+						   .flag = change->recursive};
 
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }

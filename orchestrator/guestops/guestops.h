@@ -96,6 +96,20 @@ struct core_call *core_file_remove(struct core *c, const char *tenant, const cha
 struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
 				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
 				  void *arg);
+/* Moves a file, a symbolic link or a folder within its file system; creates missing folders of the
+ * new path. `replace`: an existing file or empty folder is replaced; otherwise the move fails. */
+struct core_call *core_file_move(struct core *c, const char *tenant, const char *id,
+				 const char *path, const char *to, bool replace, core_done_fn *fn,
+				 void *arg);
+struct file_change {
+	const char *path; /* a link is followed */
+	uint32_t mode;	  /* permission bits */
+	uint32_t uid, gid;
+	bool recursive; /* also of all that is in the folder; a failure may leave a part changed */
+};
+/* Changes permissions and owner; members that are AGENT_UNCHANGED change nothing. */
+struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
+				   const struct file_change *change, core_done_fn *fn, void *arg);
 
 /* Uploads a file in parts. The guest holds the upload: it survives a restart of the service, and a
  * fork leaves it with the parent. */

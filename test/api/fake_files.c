@@ -163,6 +163,44 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 	return call;
 }
 
+struct core_call *core_file_move(struct core *c, const char *tenant, const char *id,
+				 const char *path, const char *to, bool replace, core_done_fn *fn,
+				 void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+	struct fake_file *f = find(&c->files, path), *there = find(&c->files, to);
+
+	if (call->failing)
+		return call;
+	if (!f) {
+		fail(call, FAIL_NO_SUCH_FILE, "no such file");
+	} else if (there && !replace) {
+		fail(call, FAIL_FILE_EXISTS, "it exists");
+	} else {
+		if (there)
+			drop(there);
+		snprintf(f->path, sizeof(f->path), "%s", to);
+	}
+	return call;
+}
+
+struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
+				   const struct file_change *change, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+	struct fake_file *f = find(&c->files, change->path);
+
+	if (call->failing)
+		return call;
+	if (!f)
+		fail(call, FAIL_NO_SUCH_FILE, "no such file");
+	else if (change->uid != AGENT_UNCHANGED)
+		fail(call, FAIL_NOT_PERMITTED, "the stand-in has no owners");
+	else
+		f->mode = (f->mode & S_IFMT) | change->mode;
+	return call;
+}
+
 /* --- calls with a sink --- */
 
 static void sink_failed(struct core_call *call)

@@ -212,6 +212,40 @@ def test_remove_and_mkdir(http: httpx.Client, sandbox: str) -> None:
     fails(http.post(make, params={"path": "/dir", "parents": "2"}), 400, "bad_request")
 
 
+def test_move(http: httpx.Client, sandbox: str) -> None:
+    put(http, sandbox, "/x", b"x")
+    put(http, sandbox, "/y", b"y")
+    move = f"{sandbox}/files/move"
+    fails(http.post(move, params={"path": "/x", "to": "/y"}), 409, "file_exists")
+    assert http.post(move, params={"path": "/x", "to": "/y", "replace": "1"}).status_code == 204
+    assert http.get(f"{sandbox}/files", params={"path": "/y"}).content == b"x"
+    fails(http.post(move, params={"path": "/x", "to": "/z"}), 404, "no_such_file")
+    for bad in ({"path": "/y"}, {"to": "/y"}, {"path": "/y", "to": "z"}, {"path": "y", "to": "/z"}):
+        fails(http.post(move, params=bad), 400, "bad_path")
+    bad = {"path": "/y", "to": "/z", "replace": "yes"}
+    fails(http.post(move, params=bad), 400, "bad_request")
+
+
+def test_change(http: httpx.Client, sandbox: str) -> None:
+    put(http, sandbox, "/x", b"x", mode="644")
+    where = f"{sandbox}/files"
+    assert http.patch(where, params={"path": "/x", "mode": "4750"}).status_code == 204
+    assert http.get(where + "/stat", params={"path": "/x"}).json()["mode"] == "4750"
+    fails(http.patch(where, params={"path": "/y", "mode": "750"}), 404, "no_such_file")
+    fails(http.patch(where, params={"path": "/x", "uid": "5"}), 403, "not_permitted")
+    for bad in (
+        {},
+        {"recursive": "1"},
+        {"mode": "0"},
+        {"uid": "-1"},
+        {"gid": "4294967296"},
+        {"uid": "root"},
+        {"mode": "755", "recursive": "yes"},
+    ):
+        fails(http.patch(where, params={"path": "/x"} | bad), 400, "bad_request")
+    fails(http.patch(where, params={"mode": "755"}), 400, "bad_path")
+
+
 def test_stat(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "/x", b"12345", mode="4755")
     one = http.get(f"{sandbox}/files/stat", params={"path": "/x"})

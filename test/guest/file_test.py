@@ -14,10 +14,11 @@ import threading
 import unittest
 
 import harness
-from harness import (ABORT, BYTES, COMMIT, DATA, DONE, ERROR, FILE, GET, GROW, LIST, MKDIR, PART,
-                     PING, PONG, PUT, REMOVE, RESEED, STAT, UPLOAD, AgentTest, frame, text)
+from harness import (ABORT, BYTES, CHANGE, COMMIT, DATA, DONE, ERROR, FILE, GET, GROW, LIST, MKDIR,
+                     MOVE, PART, PING, PONG, PUT, REMOVE, RESEED, STAT, UPLOAD, AgentTest, frame, text)
 
 ALL = (1 << 64) - 1
+UNCHANGED = (1 << 32) - 1
 
 
 def upload_id(number):
@@ -104,6 +105,14 @@ class FileClient:
 
     def mkdir(self, path, mode=0, parents=False):
         self.client.send(MKDIR, struct.pack("<IB", mode, parents) + text(path))
+        self.answer()
+
+    def move(self, path, to, replace=False):
+        self.client.send(MOVE, struct.pack("<B", replace) + text(path) + text(to))
+        self.answer()
+
+    def change(self, path, mode=UNCHANGED, uid=UNCHANGED, gid=UNCHANGED, recursive=False):
+        self.client.send(CHANGE, struct.pack("<IIIB", mode, uid, gid, recursive) + text(path))
         self.answer()
 
     def upload(self, name, path, mode=0):
@@ -529,6 +538,90 @@ class Folders(FileTest):
         self.assertTrue(os.path.isdir(self.top))
 
 
+class Changes(FileTest):
+    def test_file_link_and_folder_are_moved(self):
+        self.write("a", b"data")
+        self.files.move(self.path("a"), self.path("x/y/b"))
+        self.assertEqual(self.read("x/y/b"), b"data")
+        self.assertEqual(os.stat(self.path("x/y")).st_mode, stat.S_IFDIR | 0o755)
+        os.symlink("nowhere", self.path("link"))
+        self.files.move(self.path("link"), self.path("moved"))
+        self.assertEqual(os.readlink(self.path("moved")), "nowhere")
+        self.files.move(self.path("x"), self.path("z/"))
+        self.assertEqual(self.read("z/y/b"), b"data")
+        self.assertEqual(sorted(os.listdir(self.top)), ["moved", "z"])
+
+    def test_existing_file_is_replaced_only_on_request(self):
+        self.write("a", b"new")
+        self.write("b", b"old")
+        self.files.mkdir(self.path("empty"))
+        self.files.mkdir(self.path("full/x"), 0, True)
+        self.fails(errno.EEXIST, self.files.move, self.path("a"), self.path("b"))
+        self.fails(errno.EEXIST, self.files.move, self.path("a"), self.path("empty"))
+        self.assertEqual(self.read("b"), b"old")
+        self.files.move(self.path("a"), self.path("b"), True)
+        self.assertEqual(self.read("b"), b"new")
+        self.fails(errno.EISDIR, self.files.move, self.path("b"), self.path("empty"), True)
+        self.fails(errno.ENOTDIR, self.files.move, self.path("empty"), self.path("b"), True)
+        self.fails(errno.ENOTEMPTY, self.files.move, self.path("empty"), self.path("full"), True)
+        self.files.move(self.path("full"), self.path("empty"), True)
+        self.assertEqual(os.listdir(self.path("empty")), ["x"])
+
+    def test_impossible_move_changes_nothing(self):
+        self.files.mkdir(self.path("d"))
+        self.fails(errno.ENOENT, self.files.move, self.path("no"), self.path("n/e/w"))
+        self.fails(errno.ELOOP, self.files.move, self.path("d"), self.path("d/in"), says="into itself")
+        self.write("file")
+        self.fails(errno.ENOTDIR, self.files.move, self.path("d"), self.path("file/x"))
+        self.fails(errno.EXDEV, self.files.move, self.path("file"), "/dev/shm/ramet-file",
+                   says="another file system")
+        self.assertEqual(sorted(os.listdir(self.top)), ["d", "file"])
+
+    def mode(self, name):
+        return stat.S_IMODE(os.lstat(self.path(name)).st_mode)
+
+    def test_permissions_are_changed(self):
+        self.files.mkdir(self.path("d/in"), 0o700, True)
+        self.write("d/in/file")
+        os.chmod(self.path("d/in/file"), 0o600)
+        os.symlink("d/in/file", self.path("link"))
+        os.symlink("/etc/passwd", self.path("d/out"))
+        before = os.stat("/etc/passwd").st_mode
+        self.files.change(self.path("link"), 0o4711)
+        self.assertEqual(self.mode("d/in/file"), 0o4711)
+        self.files.change(self.path("d"), 0o750)
+        self.assertEqual((self.mode("d"), self.mode("d/in")), (0o750, 0o700))
+        self.files.change(self.path("d"), 0o770, recursive=True)
+        self.assertEqual({self.mode(name) for name in ("d", "d/in", "d/in/file")}, {0o770})
+        self.assertEqual(os.stat("/etc/passwd").st_mode, before)
+        self.fails(errno.ENOENT, self.files.change, self.path("no"), 0o700)
+        self.fails(errno.ENOENT, self.files.change, self.path("no"), 0o700, recursive=True)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may change owners")
+    def test_owners_are_changed(self):
+        def owners(*names):
+            return [(os.lstat(self.path(n)).st_uid, os.lstat(self.path(n)).st_gid) for n in names]
+
+        self.files.mkdir(self.path("d"))
+        self.write("d/file")
+        os.chmod(self.path("d/file"), 0o4755)
+        os.symlink("/etc/passwd", self.path("d/out"))
+        self.files.change(self.path("d"), uid=12)
+        self.assertEqual(owners("d", "d/file"), [(12, 0), (0, 0)])
+        self.files.change(self.path("d"), uid=7, gid=34, recursive=True)
+        self.assertEqual(owners("d", "d/file", "d/out"), [(7, 34)] * 3)
+        self.assertEqual(os.stat("/etc/passwd").st_uid, 0)
+        self.assertEqual(self.mode("d/file"), 0o755)  # as after chown(1)
+        self.files.change(self.path("d/file"), 0o4755, gid=35)
+        self.assertEqual((owners("d/file"), self.mode("d/file")), ([(7, 35)], 0o4755))
+
+    def test_deep_folder_is_changed(self):
+        deep = os.path.join(*["d"] * 300)
+        self.files.mkdir(self.path(deep), 0, True)
+        self.files.change(self.path("d"), 0o711, recursive=True)
+        self.assertEqual(self.mode(deep), 0o711)
+
+
 class Uploads(FileTest):
     def setUp(self):
         super().setUp()
@@ -675,6 +768,9 @@ class Requests(FileTest):
         (UPLOAD, text("short") + struct.pack("<I", 0) + PATH), (UPLOAD, ID + PATH),
         (UPLOAD, text(b"x" * 35 + b"\0") + struct.pack("<I", 0) + PATH), (PART, ID),
         (COMMIT, ID + struct.pack("<Q", 1) + text(b"x" * 31)), (COMMIT, ID + struct.pack("<Q", 1)),
+        (MOVE, b"\0" + PATH), (MOVE, b"\2" + PATH + PATH), (MOVE, b"\0" + PATH + text("x")),
+        (CHANGE, struct.pack("<IIIB", 0o10000, 0, 0, 0) + PATH),
+        (CHANGE, struct.pack("<IIIB", 0, 0, 0, 2) + PATH), (CHANGE, struct.pack("<II", 0, 0) + PATH),
         (ABORT, b""), (ABORT, ID + b"x"), (DATA, b"x"), (GROW, b""), (GROW, b"x" * 9),
     )
 

@@ -17,7 +17,7 @@ import pytest
 from conftest import Service
 
 ID = re.compile(r"(sbx|spc|pty|upl)_[0-9a-f]{32}")
-METHODS = ("get", "head", "put", "post", "delete")
+METHODS = ("get", "head", "put", "post", "patch", "delete")
 # The body of each route, valid so that only the id can be refused.
 BODIES: dict[str, Any] = {
     "exec": {"code": "print(1)"},
@@ -29,7 +29,7 @@ BODIES: dict[str, Any] = {
     "input": {"data_b64": ""},
     "resize": {"cols": 80, "rows": 24},
 }
-QUERY = {"path": "/tmp/x", "offset": "0"}
+QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
 
 
 class Tenant:

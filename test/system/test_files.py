@@ -204,6 +204,23 @@ def test_missing_folders_are_created(sbx: Sandbox) -> None:
     assert run(sbx, "stat -c %a /srv/d /srv/d/e/f /srv/g") == "755\n755\n1777\n"
 
 
+def test_files_are_moved_and_change_owners(sbx: Sandbox) -> None:
+    sbx.upload(b"#!/bin/sh\nid -un\n", "/srv/app/run")
+    sbx.files.move("/srv/app", "/opt/mine/app")
+    sbx.files.chmod("/opt/mine/app/run", 0o755)
+    sbx.files.chown("/opt/mine", 33, 33, recursive=True)
+    assert run(sbx, "/opt/mine/app/run; stat -c '%a %U:%G' /opt/mine/app/run; ls /srv") == (
+        "root\n755 www-data:www-data\n"
+    )
+    with pytest.raises(ramet.PermissionDenied, match="another file system"):
+        sbx.files.move("/opt/mine/app/run", "/dev/shm/run")
+    sbx.upload(b"x", "/opt/mine/x")
+    with pytest.raises(ramet.FileExists):
+        sbx.files.move("/opt/mine/app/run", "/opt/mine/x")
+    sbx.files.move("/opt/mine/app/run", "/opt/mine/x", replace=True)
+    assert run(sbx, "/opt/mine/x") == "root\n"
+
+
 def test_remove_deletes_files_links_and_trees(sbx: Sandbox) -> None:
     run(sbx, "mkdir -p /root/a/b/c /root/kept && touch /root/a/b/file /root/kept/file")
     run(sbx, "ln -s /root/kept /root/a/link && ln -s /root/kept /root/link")

@@ -274,6 +274,11 @@ def test_requests_and_results_of_list_stat_remove_and_mkdir() -> None:
     files.remove("/d", recursive=True)
     files.mkdir("/d")
     files.mkdir("/d", mode=0o700, parents=True)
+    files.move("/a b", "/c")
+    files.move("/a", "/c", replace=True)
+    files.chmod("/a", 0o4755, recursive=True)
+    files.chown("/a", 0)
+    files.chown("/a", gid=5)
     assert [line.replace("/v1/sandboxes/1/", "") for line in sent] == [
         "GET files/list?path=/d",
         "GET files/stat?path=/d/l&follow=false",
@@ -282,6 +287,11 @@ def test_requests_and_results_of_list_stat_remove_and_mkdir() -> None:
         "DELETE files?path=/d&recursive=true",
         "POST files/mkdir?path=/d",
         "POST files/mkdir?path=/d&mode=0700&parents=true",
+        "POST files/move?path=/a%20b&to=/c",
+        "POST files/move?path=/a&to=/c&replace=true",
+        "PATCH files?path=/a&mode=4755&recursive=true",
+        "PATCH files?path=/a&uid=0",
+        "PATCH files?path=/a&gid=5",
     ]
     assert files.list("/d")[0].is_dir is False
 

@@ -55,7 +55,7 @@ static void use_url(const char *url, size_t len)
 	int ret = query_text(url, len, "path", out, sizeof(out), &e);
 	expect(ret == -ENOENT || (ret == -EINVAL && e.text[0]) ||
 	       (ret >= 0 && ret < ROOM && strlen(out) == (size_t)ret));
-	if (query_path(url, len, out, sizeof(out), &e) >= 0)
+	if (query_path(url, len, "to", out, sizeof(out), &e) >= 0)
 		expect(out[0] == '/');
 	if (query_mode(url, len, &mode, &e) >= 0)
 		expect(mode >= 1 && mode <= 07777);

@@ -55,6 +55,13 @@ static void file_requests_are_encoded(void **state)
 		{.type = AGENT_LIST, .path = "/"},
 		{.type = AGENT_REMOVE, .path = "/a", .flag = true},
 		{.type = AGENT_MKDIR, .path = "/a", .mode = 0700, .flag = true},
+		{.type = AGENT_MOVE, .path = "/a", .to = "/b\xff", .flag = true},
+		{.type = AGENT_CHANGE,
+		 .path = "/a",
+		 .mode = 04755,
+		 .uid = 1,
+		 .gid = AGENT_UNCHANGED},
+		{.type = AGENT_CHANGE, .path = "/a", .mode = AGENT_UNCHANGED, .flag = true},
 		{.type = AGENT_UPLOAD, .path = "/a", .id = UPL, .mode = 0600},
 		{.type = AGENT_PART, .id = UPL, .offset = 7, .size = 8 << 20},
 		{.type = AGENT_COMMIT, .id = UPL, .size = 1ull << 40, .hash = hash},
@@ -70,7 +77,9 @@ static void file_requests_are_encoded(void **state)
 		assert_int_equal(r.type, a->type);
 		assert_string_equal(r.path, a->path ? a->path : "");
 		assert_string_equal(r.id, a->id ? a->id : "");
+		assert_string_equal(r.to, a->to ? a->to : "");
 		assert_int_equal(r.mode, a->mode);
+		assert_true(r.uid == a->uid && r.gid == a->gid);
 		assert_true(r.offset == a->offset && r.size == a->size && r.flag == a->flag);
 		assert_int_equal(r.has_hash, a->hash != NULL);
 		if (a->hash)

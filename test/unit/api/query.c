@@ -66,7 +66,7 @@ static void invalid_parameter_is_refused(void **state)
 
 static int path(const char *url)
 {
-	return query_path(url, strlen(url), out, sizeof(out), &e);
+	return query_path(url, strlen(url), "path", out, sizeof(out), &e);
 }
 
 static void paths_are_checked(void **state)

@@ -154,7 +154,7 @@ static void wrong_method_gets_the_allowed_ones(void **state)
 	assert_string_equal(m.allow, "POST");
 	assert_int_equal(find("HEAD", "/v1/sandboxes/" ID "/exec"), ROUTE_METHOD);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/files"), ROUTE_METHOD);
-	assert_string_equal(m.allow, "PUT, GET, HEAD, DELETE");
+	assert_string_equal(m.allow, "PUT, GET, HEAD, DELETE, PATCH");
 	assert_int_equal(find("get", "/v1/healthz"), ROUTE_METHOD);
 	assert_int_equal(find("GETX", "/v1/healthz"), ROUTE_METHOD);
 	assert_int_equal(find("", "/v1/healthz"), ROUTE_METHOD);

@@ -186,11 +186,16 @@ static void read_file_request(struct wire *w, struct request *a)
 		a->size = wire_get_u64(w);
 	if (a->type == AGENT_PUT || a->type == AGENT_MKDIR)
 		wire_get_u32(w);
-	if (a->type == AGENT_STAT || a->type == AGENT_REMOVE || a->type == AGENT_MKDIR)
+	for (int i = 0; i < 3 && a->type == AGENT_CHANGE; i++)
+		wire_get_u32(w);
+	if (a->type == AGENT_STAT || a->type == AGENT_REMOVE || a->type == AGENT_MKDIR ||
+	    a->type == AGENT_MOVE || a->type == AGENT_CHANGE)
 		a->flag = wire_get_u8(w);
 	const uint8_t *path = wire_get_str(w, &len, AGENT_PATH_MAX);
 	if (path)
 		memcpy(a->path, path, len);
+	if (a->type == AGENT_MOVE)
+		wire_get_str(w, &len, AGENT_PATH_MAX);
 }
 
 static void read_upload_request(struct wire *w, struct request *a)
@@ -394,9 +399,10 @@ bool fake_files_serve(const struct fake_files *f, int fd, uint8_t type, const ui
 	struct wire w = wire_from(body, len);
 	struct request a = {.f = f, .fd = fd, .type = type};
 
-	if (type >= AGENT_PTY_START)
+	bool changes = type == AGENT_MOVE || type == AGENT_CHANGE;
+	if (type >= AGENT_PTY_START && !changes)
 		return serve_pty(f, fd, type, &w);
-	bool upload = type >= AGENT_UPLOAD;
+	bool upload = type >= AGENT_UPLOAD && !changes;
 	if (upload)
 		read_upload_request(&w, &a);
 	else

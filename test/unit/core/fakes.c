@@ -505,7 +505,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_ATTACH:
 		return serve_attach(a, body, len);
 	}
-	return type >= AGENT_PUT && type <= AGENT_PTY_LIST && serve_files(a, type, body, len);
+	return type >= AGENT_PUT && type <= AGENT_CHANGE && serve_files(a, type, body, len);
 }
 
 /* Forwards data in one direction. Returns false at the end of the stream. */

@@ -53,7 +53,7 @@ static void test_only_file_types_are_accepted(void **state)
 	for (unsigned type = 0; type < 256; type++)
 		assert_int_equal(file_request_is((uint8_t)type),
 				 (type >= AGENT_PUT && type <= AGENT_ABORT && type != AGENT_DATA) ||
-					 type == AGENT_GROW);
+					 (type >= AGENT_GROW && type <= AGENT_CHANGE));
 }
 
 static void test_put_is_parsed(void **state)
@@ -173,6 +173,37 @@ static void test_invalid_modes_and_ids_are_refused(void **state)
 	assert_int_equal(parse(AGENT_ABORT), -EPROTO);
 }
 
+static void test_moves_and_changes_are_parsed(void **state)
+{
+	begin();
+	wire_put_u8(&w, 1);
+	str("/a");
+	str("/b");
+	parses_exactly(AGENT_MOVE);
+	assert_true(out.flag);
+	assert_string_equal(out.path, "/a");
+	assert_string_equal(out.to, "/b");
+	begin();
+	wire_put_u8(&w, 0);
+	str("/a");
+	str("b");
+	assert_int_equal(parse(AGENT_MOVE), -EPROTO);
+	for (int i = 0; i < 2; i++) {
+		begin();
+		wire_put_u32(&w, i ? AGENT_UNCHANGED : 04755);
+		wire_put_u32(&w, 7);
+		wire_put_u32(&w, AGENT_UNCHANGED);
+		wire_put_u8(&w, 0);
+		str("/a");
+		parses_exactly(AGENT_CHANGE);
+		assert_true(out.mode == (i ? AGENT_UNCHANGED : 04755) && out.uid == 7);
+		assert_true(out.gid == AGENT_UNCHANGED && !out.flag);
+	}
+	begin();
+	wire_put_u32(&w, 010000);
+	assert_int_equal(parse(AGENT_CHANGE), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -184,6 +215,7 @@ int main(void)
 		cmocka_unit_test(test_commit_has_a_hash_or_none),
 		cmocka_unit_test(test_invalid_paths_are_refused),
 		cmocka_unit_test(test_invalid_modes_and_ids_are_refused),
+		cmocka_unit_test(test_moves_and_changes_are_parsed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -316,9 +316,10 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 		{ENOTEMPTY, FAIL_NOT_EMPTY},	 {EBUSY, FAIL_FILE_BUSY},
 		{EINVAL, FAIL_NOT_A_FILE},	 {ELOOP, FAIL_BAD_PATH},
 		{ENAMETOOLONG, FAIL_BAD_PATH},	 {EACCES, FAIL_NOT_PERMITTED},
-		{EROFS, FAIL_NOT_PERMITTED},	 {EFBIG, FAIL_TOO_LARGE},
-		{ENOSPC, FAIL_DISK_FULL},	 {EDQUOT, FAIL_DISK_FULL},
-		{EIO, FAIL_AGENT_ERROR},	 {4000000, FAIL_AGENT_ERROR},
+		{EROFS, FAIL_NOT_PERMITTED},	 {EXDEV, FAIL_NOT_PERMITTED},
+		{EFBIG, FAIL_TOO_LARGE},	 {ENOSPC, FAIL_DISK_FULL},
+		{EDQUOT, FAIL_DISK_FULL},	 {EIO, FAIL_AGENT_ERROR},
+		{4000000, FAIL_AGENT_ERROR},
 	};
 	struct world *w = *state;
 	struct outcome t, d;
@@ -336,8 +337,17 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 		core_file_remove(w->core, TENANT, id, path, true, on_done, &d);
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].code);
+		d = (struct outcome){0};
+		core_file_move(w->core, TENANT, id, path, "/to", true, on_done, &d);
+		world_until_true(w, &d.done);
+		fails_with(&d, refusals[i].code);
+		d = (struct outcome){0};
+		core_file_change(w->core, TENANT, id, &(struct file_change){.path = path}, on_done,
+				 &d);
+		world_until_true(w, &d.done);
+		fails_with(&d, refusals[i].code);
 	}
-	assert_int_equal(stats_of(w).file_failures, 3 * ARRAY_LEN(refusals));
+	assert_int_equal(stats_of(w).file_failures, 5 * ARRAY_LEN(refusals));
 	d = (struct outcome){0};
 	core_file_mkdir(w->core, TENANT, id, "/d", 0700, true, on_done, &d);
 	world_until_true(w, &d.done);

@@ -579,6 +579,38 @@ class Client:
         asked = query(path=path, mode=_octal(mode), parents=parents or None)
         self._http.request("POST", _sandbox(sandbox_id) + "/files/mkdir" + asked)
 
+    def move_file(self, sandbox_id: str, path: str, to: str, *, replace: bool = False) -> None:
+        """Moves a file, a link or a folder; see `Files.move`.
+
+        Raises:
+            NoSuchFile, FileExists, IsADirectory, NotADirectory, DirectoryNotEmpty,
+            PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, to=to, replace=replace or None)
+        self._http.request("POST", _sandbox(sandbox_id) + "/files/move" + asked)
+
+    def change_file(
+        self,
+        sandbox_id: str,
+        path: str,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        recursive: bool = False,
+    ) -> None:
+        """Changes permissions and owner; see `Files.chmod` and `Files.chown`.
+
+        Raises:
+            NoSuchFile, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, mode=_octal(mode), uid=uid, gid=gid, recursive=recursive or None)
+        self._http.request(
+            "PATCH", _sandbox(sandbox_id) + "/files" + asked, at_least_s=_REMOVE_S
+        )
+
     # Uploads in parts, see `Files.upload`.
 
     def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:

@@ -165,6 +165,52 @@ class Files:
         """
         self._client().make_folder(self._id, os.fspath(remote), mode=mode, parents=parents)
 
+    def move(self, remote: RemotePath, to: RemotePath, *, replace: bool = False) -> None:
+        """Moves a file, a symbolic link or a folder, in one step.
+
+        Args:
+            remote: Absolute path.
+            to: The new absolute path, in the same file system. Missing folders are created.
+            replace: Replace an existing file, or, with a folder, an empty folder.
+
+        Raises:
+            FileExists: The name is taken.
+            PermissionDenied: `to` is in another file system.
+        """
+        self._client().move_file(
+            self._id, os.fspath(remote), os.fspath(to), replace=replace
+        )
+
+    def chmod(self, remote: RemotePath, mode: int, *, recursive: bool = False) -> None:
+        """Sets the permission bits of a file or folder, such as 0o755.
+
+        Args:
+            remote: Absolute path. A symbolic link is followed.
+            mode: Permission bits, 0o1 to 0o7777.
+            recursive: Also of all files and folders in it.
+        """
+        self._client().change_file(self._id, os.fspath(remote), mode=mode, recursive=recursive)
+
+    def chown(
+        self,
+        remote: RemotePath,
+        uid: int | None = None,
+        gid: int | None = None,
+        *,
+        recursive: bool = False,
+    ) -> None:
+        """Sets the owner and group of a file or folder.
+
+        Args:
+            remote: Absolute path. A symbolic link is followed.
+            uid: Number of the user. None: unchanged.
+            gid: Number of the group. None: unchanged.
+            recursive: Also of all that is in it.
+        """
+        self._client().change_file(
+            self._id, os.fspath(remote), uid=uid, gid=gid, recursive=recursive
+        )
+
     def _upload(
         self, source: BinaryIO, remote: RemotePath, mode: int | None, progress: Progress | None
     ) -> None:
