@@ -366,7 +366,7 @@ bool output_drain(struct output *o)
 {
 	if (drain_pipe(o->last) && drain_pipe(other(o)))
 		return true;
-	if (o->ends) /* the call may have ended meanwhile, because its client did */
+	if (o->ends) /* not if the call ended meanwhile because its client was lost */
 		for (size_t i = 0; i < OUTPUT_COUNT; i++)
 			watch_pipe(&o->pipes[i], false);
 	return false;

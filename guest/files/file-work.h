@@ -13,7 +13,7 @@
 struct file_work {
 	const struct file_request *r;
 	struct staged_file *staged; /* PUT, UPLOAD, PART, COMMIT, ABORT */
-	const struct err *refused;  /* the error that file_refuse answers */
+	const struct err *refused;  /* the error with which file_refuse answers */
 };
 
 /* file-read.c */

@@ -40,7 +40,7 @@ void splitter_cut(struct splitter *s, splitter_fn *fn, void *arg);
  * none. */
 int splitter_hold(struct splitter *s, const uint8_t *data, size_t len);
 void splitter_fini(struct splitter *s);
-/* Copies the held bytes to `to`, counted in its account, for another stream that continues from
+/* Copies the held bytes to `to`, whose account counts them, for another stream that continues from
  * here. When out of memory, returns -ENOMEM and leaves `to` empty. */
 int splitter_copy(struct splitter *to, const struct splitter *from);
 

@@ -92,9 +92,9 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event);
 /*
  * Lets waiting operations start. Every operation that has to wait for others calls this when it
  * begins to wait, and every operation that others wait for calls it when it ends. The loop then
- * asks each part once, before it sleeps, in the order of core->parts: first a call may start, then
- * a fork, then a freeze. Nothing starts while the sandbox is being adopted or frozen, or after its
- * end; each part checks the rest (part.start_waiting).
+ * lets each part start what waits (part.start_waiting), once before it sleeps, in the order of
+ * core->parts: first a call, then a fork, then a freeze. Nothing starts while the sandbox is being
+ * adopted or frozen, or after its end; each part checks the rest.
  */
 void sandbox_schedule(struct sandbox *s);
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);

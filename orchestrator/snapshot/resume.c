@@ -277,7 +277,7 @@ static void on_read(struct resume *r, struct read_job *job)
 	if (read->damaged || ret == -EINVAL) {
 		space_damaged(p, read->err.text);
 		failure_set(&f, FAIL_SPACE_DAMAGED, 0,
-			    "space %s is damaged and can't be run: "
+			    "space %s is damaged and can't be resumed: "
 			    "%.160s",
 			    p->id, read->err.text);
 	} else {

@@ -115,8 +115,8 @@ struct space *space_find(struct core *c, const char *tenant, const char *id, str
 
 	if (!p || !p->damage[0])
 		return p;
-	failure_set(f, FAIL_SPACE_DAMAGED, 0, "space %s is damaged and can't be run: %.180s", id,
-		    p->damage);
+	failure_set(f, FAIL_SPACE_DAMAGED, 0, "space %s is damaged and can't be resumed: %.180s",
+		    id, p->damage);
 	return NULL;
 }
 

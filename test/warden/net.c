@@ -796,7 +796,7 @@ static void second_warden_is_refused(void **state)
 	assert_reaches(guests[0].ns, OUTSIDE, HOST);
 }
 
-/* Returns the number of tracked connections of this VM's link, without the host's own. */
+/* Returns how many connections of the first guest the host tracks. */
 static unsigned tracked(void)
 {
 	const char *list = output_in(host_ns, "cat /proc/net/nf_conntrack 2>/dev/null");

@@ -51,7 +51,7 @@ unsigned fakes_reseeds(struct fakes *f);
 unsigned fakes_user_reseeds(struct fakes *f); /* reseeds that include user generators */
 unsigned fakes_attaches(struct fakes *f);
 unsigned fakes_forks(struct fakes *f); /* images of sandboxes, not of templates */
-unsigned fakes_runs(struct fakes *f);  /* VMs that were paused and resumed */
+unsigned fakes_runs(struct fakes *f);  /* requests that let a paused VM continue */
 unsigned fakes_paused(struct fakes *f);
 /* Returns the number of forks that were requested before the previous one had finished. */
 unsigned fakes_overlaps(struct fakes *f);
