@@ -21,12 +21,13 @@ static struct expiry expiry_in(const struct sandbox *s, uint32_t timeout_s)
 
 	if (!s->expires_ms)
 		return (struct expiry){end, realtime_ms() + (int64_t)lifetime_ms};
-	uint64_t created_ms = s->expires_ms - (uint64_t)(s->expires_at_ms - s->created_at_ms);
-	uint64_t last = created_ms + tenant_lifetime_most(s->core, s->tenant) * 1000ull;
-	if (last < s->expires_ms)
-		last = s->expires_ms;
-	if (end > last)
-		end = last;
+	/* Negative after a boot of the host since the creation. */
+	int64_t created_ms = (int64_t)s->expires_ms - (s->expires_at_ms - s->created_at_ms);
+	int64_t last = created_ms + tenant_lifetime_most(s->core, s->tenant) * 1000ll;
+	if (last < (int64_t)s->expires_ms)
+		last = (int64_t)s->expires_ms;
+	if ((int64_t)end > last)
+		end = (uint64_t)last;
 	/* The wall clock may have been set since the creation, so it is not read again. */
 	return (struct expiry){end, s->expires_at_ms + (int64_t)(end - s->expires_ms)};
 }

@@ -70,7 +70,7 @@ struct sandbox {
 	uint32_t redial_ms; /* delay of the next redial, if the connection breaks again soon */
 
 	struct list deletes;	   /* core_delete calls in flight */
-	struct list changes;	   /* core_change calls that wait until egress is closed */
+	struct list changes;	   /* calls that wait until egress is closed */
 	char *ancestors;	   /* as in the catalogue */
 	struct list elders, heirs; /* struct descent: living ancestors and descendants */
 	struct sandbox *parent;	   /* the last of its elders */

@@ -81,6 +81,7 @@ struct fork {
 	struct replay replay;
 	uint64_t seq;
 	bool guest_busy;
+	struct sandbox_config config; /* of the children: the parent's when they were started */
 	char *tenant;
 	uint64_t began_ns;
 	struct core_forked made; /* the result, with statistics */
@@ -161,7 +162,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
-	s->config = p->config;
+	s->config = fork->config;
 	exec_of(s)->seq = fork->seq;
 	exec_of(s)->guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
@@ -264,13 +265,14 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 static void start_children(struct fork *fork)
 {
 	fork->missing = fork->n;
+	fork->config = fork->parent->config;
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
-		const struct vm_bringup_spec spec = {.size = fork->parent->config.size,
+		const struct vm_bringup_spec spec = {.size = fork->config.size,
 						     .image = fork->image,
 						     .blank = child->blank,
 						     .writable = take_fd(&child->writable),
-						     .closed = !fork->parent->config.egress,
+						     .closed = !fork->config.egress,
 						     .user_generators = fork->reseed};
 
 		child->blank = NULL;

@@ -53,7 +53,6 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
 	struct vmproc *old = parent->vm;
-	bool closes = !parent->config.egress && winner->config.egress;
 
 	guest_link_cancel_dial(&parent->guest);
 	guest_link_cancel_dial(&winner->guest);
@@ -67,8 +66,6 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
 	vmproc_drop(old, NULL, NULL);
 	parent->config.egress = m->egress;
-	if (closes)
-		sandbox_close_egress(parent);
 }
 
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
@@ -156,6 +153,16 @@ struct core_call *core_merge(struct core *c, const char *tenant, const char *par
 	struct failure f;
 
 	call->done_fn = fn;
-	call_finish(call, try(c, tenant, parent, winner, &f) ? NULL : &f);
+	if (!try(c, tenant, parent, winner, &f)) {
+		call_finish(call, &f);
+		return call;
+	}
+	struct sandbox *s = sandbox_living(c, tenant, parent);
+	if (s->config.egress) {
+		call_finish(call, NULL);
+	} else {
+		list_add_tail(&s->changes, &call->link);
+		sandbox_close_egress(s);
+	}
 	return call;
 }

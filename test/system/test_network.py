@@ -311,7 +311,7 @@ def test_egress_is_closed_in_a_running_sandbox(client: Client, world: None) -> N
         say(child, "from the open child")
         until(lambda: "from the open child" in heard())
         sbx.merge_into(child)
-        assert sbx.update(egress=False).raw["egress"] is False
+        assert sbx.info().raw["egress"] is False
         before = dropped()
         say(sbx, "from the closed one")
         until(lambda: dropped() >= before + 1)

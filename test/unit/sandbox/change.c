@@ -247,7 +247,6 @@ static void test_merge_keeps_egress_closed(void **state)
 		change_well(w, i ? k.ids[0] : m.view.id, &close_egress);
 		world_merge(w, &d, m.view.id, k.ids[0]);
 		assert_false(d.failed);
-		change_well(w, m.view.id, &close_egress); /* waits for the warden */
 		assert_false(view_of(w, m.view.id).config.egress);
 		assert_int_equal(fakes_closed(w->fakes), 1);
 		restart(w);
@@ -274,12 +273,51 @@ static void test_merge_ends_a_change_that_waits(void **state)
 	assert_false(view_of(w, m.view.id).config.egress);
 }
 
-/* --- freezes -------------------------------------------------------------------------------- */
-
-static bool one_fork_waits(void *arg)
+static bool one_waits(void *arg)
 {
 	return fakes_waiting(arg) == 1;
 }
+
+/* The child has access, says so, and loses it in the merge. */
+static void test_fork_in_progress_keeps_the_settings_of_its_start(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
+	world_fork_start(w, &k, m.view.id, 1, true);
+	world_until(w, one_waits, w->fakes);
+	change_well(w, m.view.id, &close_egress);
+	fakes_go(w->fakes);
+	world_until_true(w, &k.done);
+	assert_true(k.ok && view_of(w, k.ids[0]).config.egress);
+	assert_int_equal(fakes_closed(w->fakes), 1);
+	world_merge(w, &d, m.view.id, k.ids[0]);
+	assert_false(d.failed || view_of(w, m.view.id).config.egress);
+	assert_int_equal(fakes_closed(w->fakes), 1);
+}
+
+static void test_merge_fails_when_egress_cannot_be_closed(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_fork(w, &k, m.view.id, 1);
+	change_well(w, m.view.id, &close_egress);
+	fakes_fault(w->fakes, FAKES_EGRESS, 1);
+	world_merge(w, &d, m.view.id, k.ids[0]);
+	assert_true(d.failed);
+	assert_int_equal(d.failure.code, FAIL_VM_DIED);
+	fakes_fault(w->fakes, FAKES_EGRESS, 0);
+}
+
+/* --- freezes -------------------------------------------------------------------------------- */
 
 static bool two_forks_wait(void *arg)
 {
@@ -336,7 +374,7 @@ static void test_sandbox_that_is_being_frozen_refuses_changes(void **state)
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, &z, m.view.id);
-	world_until(w, one_fork_waits, w->fakes);
+	world_until(w, one_waits, w->fakes);
 	change(w, &d, m.view.id, &to);
 	assert_int_equal(d.failure.code, FAIL_FREEZING);
 	fakes_go(w->fakes);
@@ -361,6 +399,8 @@ int main(void)
 		TEST(test_delete_ends_a_change_that_waits),
 		TEST(test_merge_keeps_egress_closed),
 		TEST(test_merge_ends_a_change_that_waits),
+		TEST(test_fork_in_progress_keeps_the_settings_of_its_start),
+		TEST(test_merge_fails_when_egress_cannot_be_closed),
 		TEST(test_changed_limit_stops_a_waiting_freeze),
 		TEST(test_sandbox_that_is_being_frozen_refuses_changes),
 	};
