@@ -248,6 +248,16 @@ need_for_tests() {
 	together build_h2o -- build_h2o_unpatched
 }
 
+# build_ahead GROUP…: builds the images of the groups that need them, with the CPU time that the
+# groups before them leave over. Who needs an image by then waits for it.
+build_ahead() {
+	[[ " $* " == *" "@(native|system|fault)" "* ]] || return 0
+	set -m
+	nice -n 19 "$top/dev" build images </dev/null >"$log_dir/build-ahead.log" 2>&1 &
+	set +m
+	groups+=($!)
+}
+
 # group_of FOLDER: prints the group that runs the tests of the folder, if it is not unit
 group_of() {
 	case $1 in
@@ -299,6 +309,7 @@ main() {
 		rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
 	done
 	need_for_tests
+	build_ahead "$@"
 	"$top/dev" status >/dev/null 2>&1 && was_up=yes
 	for group in "$@"; do
 		run_group "$group"
