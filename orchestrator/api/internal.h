@@ -134,6 +134,7 @@ struct pages {
 	struct list_page page; /* the entries still to send */
 	pages_fn *add;
 	struct list_filter filter; /* of sandboxes */
+	unsigned rejected;	   /* entries that the filter rejected in this turn */
 	bool begun;		   /* an entry was added */
 	bool more;		   /* there is a next chunk to gather */
 	struct loop_timer turn;

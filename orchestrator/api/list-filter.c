@@ -74,5 +74,5 @@ bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *vi
 		return false;
 	if (f->before_ms && view->created_at_ms >= f->before_ms)
 		return false;
-	return json_has(metadata, strlen(metadata), &f->metadata);
+	return !f->metadata.n || json_has(metadata, strlen(metadata), &f->metadata);
 }

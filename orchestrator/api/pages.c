@@ -15,7 +15,7 @@
 
 #define CHUNK_SIZE    (64u << 10)
 #define AT_A_TIME     8	 /* entries between checks of the chunk's size: each has up to 17 KiB */
-#define LOOKS_MAX     32 /* entries looked at in one turn, when the filter rejects most */
+#define REJECTED_MAX  32 /* entries that the filter rejects in one turn */
 #define ID_PREFIX_LEN 4
 #define ID_BYTES      ((SANDBOX_ID_LEN - ID_PREFIX_LEN) / 2)
 #define KEY_LEN	      (8 + ID_BYTES)
@@ -142,7 +142,8 @@ static void gather(struct request *r)
 	struct pages *p = &r->pages;
 
 	p->more = true;
-	for (size_t n = 0; p->more && r->out.len < CHUNK_SIZE && n < LOOKS_MAX; n += AT_A_TIME)
+	p->rejected = 0;
+	while (p->more && r->out.len < CHUNK_SIZE && p->rejected < REJECTED_MAX)
 		p->more = p->add(r, AT_A_TIME);
 	if (!p->more)
 		text_puts(&r->out, p->begun ? "]\n" : "[]\n");

@@ -162,7 +162,7 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	text_putc(t, '}');
 }
 
-static void answer_view(struct request *r)
+void serve_info(struct request *r)
 {
 	struct sandbox_view view;
 	struct failure f;
@@ -176,17 +176,14 @@ static void answer_view(struct request *r)
 	answer(r, 200, "application/json");
 }
 
-void serve_info(struct request *r)
-{
-	answer_view(r);
-}
-
 static void add_to_list(void *arg, const struct sandbox_view *view)
 {
 	struct request *r = arg;
 
-	if (!list_filter_fits(&r->pages.filter, view))
+	if (!list_filter_fits(&r->pages.filter, view)) {
+		r->pages.rejected++;
 		return;
+	}
 	pages_comma(r);
 	add_view(&r->out, view, r->api->config);
 }
@@ -223,7 +220,7 @@ static void on_changed(void *arg, const struct failure *f)
 	struct request *r = arg;
 
 	if (request_called_well(r, f))
-		answer_view(r);
+		serve_info(r);
 }
 
 static void change(struct request *r, const void *values)

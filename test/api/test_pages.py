@@ -201,6 +201,14 @@ def test_replay_has_a_limit(http: httpx.Client, sandbox: str) -> None:
     assert "follow" in refused(http.get(sandbox + "/replay?limit=1&follow=1"), 400, "bad_request")
 
 
+def test_list_of_one_chunk_is_not_streamed(http: httpx.Client) -> None:
+    for _ in range(100):
+        made(http)
+    answer = http.get("/v1/sandboxes")
+    assert len(answer.json()) == 100
+    assert int(answer.headers["content-length"]) == len(answer.content)
+
+
 def fitting(http: httpx.Client, **filters: Any) -> list[str]:
     answer = http.get("/v1/sandboxes", params=filters)
     assert answer.status_code == 200, answer.text
