@@ -832,37 +832,59 @@ static void add_member(struct json_flat *flat, struct span name, struct span val
 	m->value = text_of(m->is_string ? inner(value) : value);
 }
 
-/* Returns false for anything but a flat object; the syntax errors of `in` are not used. */
-static bool read_flat(struct in *in, struct json_flat *out)
+/* Enters a valid object, for next_member. */
+static struct in members_of(const char *text, size_t len, struct err *e)
+{
+	struct in in = {text, text, text + len, e};
+
+	skip_blank(&in);
+	take(&in, '{');
+	return in;
+}
+
+/* Reads the next member of a valid object. Returns false when there are no more. */
+static bool next_member(struct in *in, struct span *name, struct span *value)
+{
+	skip_blank(in);
+	take(in, ',');
+	skip_blank(in);
+	return !take(in, '}') && skip_name(in, name) == 0 && skip_value(in, 1, value) == 0;
+}
+
+/* Returns whether the text is one JSON object and nothing else. */
+static bool is_object(const char *text, size_t len)
+{
+	struct err syntax; /* the caller's sentence is clearer */
+	struct in in = {text, text, text + len, &syntax};
+	struct span all;
+
+	if (skip_value(&in, 0, &all) < 0 || *all.p != '{')
+		return false;
+	skip_blank(&in);
+	return in.p == in.end;
+}
+
+/* Returns false for anything but a flat object. */
+static bool read_flat(const char *text, size_t len, struct json_flat *out)
 {
 	struct span name, value;
+	struct err syntax;
 
-	skip_blank(in);
-	if (!take(in, '{'))
+	if (!is_object(text, len))
 		return false;
-	skip_blank(in);
-	for (bool more = !take(in, '}'); more;) {
-		if (out->n == JSON_FLAT_MAX || skip_name(in, &name) < 0 ||
-		    skip_value(in, 1, &value) < 0 || *value.p == '{' || *value.p == '[')
+	for (struct in in = members_of(text, len, &syntax); next_member(&in, &name, &value);) {
+		if (out->n == JSON_FLAT_MAX || *value.p == '{' || *value.p == '[')
 			return false;
 		add_member(out, name, value);
-		skip_blank(in);
-		more = take(in, ',');
-		if (!more && !take(in, '}'))
-			return false;
 	}
-	skip_blank(in);
-	return in->p == in->end;
+	return true;
 }
 
 int json_flat_read(struct json_flat *out, const char *name, const char *text, size_t len,
 		   struct err *e)
 {
-	struct err syntax;
-	struct in in = {text, text, text + len, &syntax};
-
 	*out = (struct json_flat){0};
-	if (read_flat(&in, out))
+	if (read_flat(text, len, out))
 		return 0;
 	json_flat_free(out);
 	return err_say(e, EINVAL,
@@ -916,25 +938,14 @@ static bool value_is(struct span s, const struct json_member *m)
 	       numbers_equal(s, wanted);
 }
 
-/* Reads the next member of a valid object. Returns false when there are no more. */
-static bool next_member(struct in *in, struct span *name, struct span *value)
-{
-	skip_blank(in);
-	take(in, ',');
-	skip_blank(in);
-	return !take(in, '}') && skip_name(in, name) == 0 && skip_value(in, 1, value) == 0;
-}
-
 bool json_has(const char *text, size_t len, const struct json_flat *wanted)
 {
 	struct err syntax;
-	struct in in = {text, text, text + len, &syntax};
+	struct in in = members_of(text, len, &syntax);
 	bool found[JSON_FLAT_MAX] = {0};
 	struct span name, value;
 	size_t n = 0;
 
-	skip_blank(&in);
-	take(&in, '{');
 	while (n < wanted->n && next_member(&in, &name, &value)) {
 		for (size_t i = 0; i < wanted->n; i++) {
 			const struct json_member *m = &wanted->members[i];
