@@ -44,9 +44,7 @@ void file_move(const struct file_work *w)
 	char to[AGENT_PATH_MAX + 1];
 	struct err e;
 
-	size_t len = strlen(strcpy(to, w->r->to));
-	while (len > 1 && to[len - 1] == '/')
-		to[--len] = '\0';
+	folder_trim(to, w->r->to);
 	if (move(w->r->path, to, w->r->flag, &e) < 0)
 		worker_io_fail(-e.code, "%s", e.text);
 	worker_io_done();

@@ -57,20 +57,13 @@ static int get_id(struct wire *w, const char *what, char *id, struct err *e)
 	return 0;
 }
 
-static int get_mode(struct wire *w, const char *what, uint32_t *mode, struct err *e)
+/* `unchanged`: AGENT_UNCHANGED is valid, too. */
+static int get_mode(struct wire *w, const char *what, bool unchanged, uint32_t *mode, struct err *e)
 {
 	*mode = wire_get_u32(w);
-	if (*mode > 07777)
+	if (*mode > 07777 && !(unchanged && *mode == AGENT_UNCHANGED))
 		return err_say(e, EPROTO, "%s: mode 0%o; the limit is 07777", what, *mode);
 	return 0;
-}
-
-static int get_new_mode(struct wire *w, const char *what, uint32_t *mode, struct err *e)
-{
-	struct wire same = *w;
-
-	*mode = wire_get_u32(w);
-	return *mode == AGENT_UNCHANGED ? 0 : get_mode(&same, what, mode, e);
 }
 
 static int get_flag(struct wire *w, const char *what, bool *flag, struct err *e)
@@ -109,7 +102,7 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 		out->size = wire_get_u64(w);
 		return 0;
 	case MODE:
-		return get_mode(w, what, &out->mode, e);
+		return get_mode(w, what, false, &out->mode, e);
 	case FLAG:
 		return get_flag(w, what, &out->flag, e);
 	case PATH:
@@ -119,7 +112,7 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 	case TO:
 		return get_path(w, what, out->to, e);
 	case NEW_MODE:
-		return get_new_mode(w, what, &out->mode, e);
+		return get_mode(w, what, true, &out->mode, e);
 	case OWNER:
 		out->uid = wire_get_u32(w);
 		out->gid = wire_get_u32(w);

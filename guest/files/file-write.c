@@ -119,9 +119,7 @@ void file_mkdir(const struct file_work *w)
 	char path[AGENT_PATH_MAX + 1];
 	struct err e;
 
-	size_t len = strlen(strcpy(path, r->path));
-	while (len > 1 && path[len - 1] == '/')
-		path[--len] = '\0';
+	folder_trim(path, r->path);
 	if (make_folder(path, r->mode ? r->mode : 0755, r->flag, &e) < 0)
 		fail(&e);
 	worker_io_done();

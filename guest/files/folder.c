@@ -13,6 +13,14 @@
 
 #include "base/fd.h"
 
+void folder_trim(char out[static AGENT_PATH_MAX + 1], const char *path)
+{
+	size_t len = strlen(strcpy(out, path));
+
+	while (len > 1 && out[len - 1] == '/')
+		out[--len] = '\0';
+}
+
 int folder_make_parents(const char *path, struct err *e)
 {
 	char folder[PATH_MAX];
