@@ -11,6 +11,7 @@ rig_dir=$top/build/rig
 rig_sock=/tmp/ramet-rig-$(id -u)-$(printf %s "$top" | sha256sum | cut -c1-12)
 rig_mem=${RAMET_RIG_MEM_MIB:-$(awk '/^MemTotal:/ { m = int($2 / 1536); print m < 8192 ? m : 8192 }' /proc/meminfo)}
 rig_cpus=${RAMET_RIG_CPUS:-$(nproc)}
+rig_nice=${RAMET_RIG_NICE:-0} # of QEMU; the tests set it
 
 rig_pid() {
 	local pid
@@ -150,7 +151,7 @@ rig_start() {
 	# cx16=off: QEMU 7.2 computes the flags after an unlocked cmpxchg16b from stale
 	# state; an interrupt right after one saves garbage (TF, NT) and the kernel dies.
 	# erms=off, fsrm=off: QEMU runs "fast" byte copies byte by byte.
-	LD_PRELOAD=$rig_dir/backlog.so "$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
+	LD_PRELOAD=$rig_dir/backlog.so nice -n "$rig_nice" "$qemu" -daemonize -pidfile "$rig_dir/qemu.pid" \
 		-accel tcg,thread=multi -cpu max,phys-bits=40,cx16=off,erms=off,fsrm=off \
 		-smp "$((rig_cpus + 1))" -m "$rig_mem" -no-reboot -nodefaults -no-user-config -display none \
 		-M microvm,x-option-roms=on,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on \
@@ -160,6 +161,8 @@ rig_start() {
 		-device virtio-net-device,netdev=net -device virtio-rng-device \
 		</dev/null 2>"$rig_dir/qemu.log" 8>&- ||
 		die "QEMU could not start the rig: $(tail -n 1 "$rig_dir/qemu.log")"
+	# Between sessions, a kernel with autogroups compares the niceness of the groups only.
+	echo "$rig_nice" 2>/dev/null >"/proc/$(cat "$rig_dir/qemu.pid")/autogroup" || true
 	rig_wait
 }
 

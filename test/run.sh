@@ -183,6 +183,10 @@ group_native() {
 # The sizes that the tests use, so that nothing else is prepared in the background.
 export RAMET_TEST_SETTINGS=--sizes=1024x2x16,512x1x16
 
+# When another program takes the CPU from one CPU of the rig, the others soon wait for a lock that it
+# holds. Has no effect unless root runs the tests.
+export RAMET_RIG_NICE=-10
+
 # with_service GROUP: starts the service, or records a failure
 with_service() {
 	RAMET_HOST=$("$top/dev" up "$RAMET_TEST_SETTINGS") && export RAMET_HOST && return
