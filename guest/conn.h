@@ -15,6 +15,8 @@
 #define CONN_COUNT_MAX 256
 #define CONN_OUT_MAX   (FRAME_MAX + 2048)
 
+struct interpreter;
+
 enum conn_state {
 	CONN_IDLE,	  /* waits for a request */
 	CONN_PING,	  /* waits for AGENT_PONG */
@@ -39,10 +41,11 @@ struct conn {
 	bool corked; /* by conn_cork */
 	bool seen;   /* the next byte in the socket was peeked at, see read_some */
 	struct exec_request exec;
-	struct pty *pty;	 /* the terminal it listens to, types into or waits for */
-	uint64_t pty_offset;	 /* offset in its output of the next byte to send */
-	size_t typed;		 /* bytes of the payload that the terminal took */
-	size_t out_pos, out_len; /* unsent: out[out_pos .. out_len) */
+	struct interpreter *interpreter; /* of its call; NULL: it never had one */
+	struct pty *pty;		 /* the terminal it listens to, types into or waits for */
+	uint64_t pty_offset;		 /* offset in its output of the next byte to send */
+	size_t typed;			 /* bytes of the payload that the terminal took */
+	size_t out_pos, out_len;	 /* unsent: out[out_pos .. out_len) */
 	struct frame_in in;
 	uint8_t out[CONN_OUT_MAX];
 };

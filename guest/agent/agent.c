@@ -14,9 +14,8 @@
 
 #include "base/fd.h"
 #include "base/wire.h"
-#include "guest/exec/call.h"
 #include "guest/conn.h"
-#include "guest/exec/driver.h"
+#include "guest/exec/interpreter.h"
 #include "guest/files/files.h"
 #include "guest/terminal/pty.h"
 #include "guest/system/reseed.h"
@@ -32,12 +31,11 @@ static struct {
 	struct watch listener;
 	const struct system_ops *sys;
 	bool announced;
-	bool reseed_driver;   /* the driver must reseed before it gets more code */
-	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
-	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
 	struct conn *power_off_after;
 	bool power_off;
 } agent;
+
+static struct interpreter python; /* runs the calls of all AGENT_EXECs */
 
 static struct list waiting = {&waiting, &waiting}; /* connections in CONN_WAITING */
 
@@ -73,78 +71,32 @@ static void answer_pings(void)
 	answer_all(CONN_PING, AGENT_PONG, version, sizeof(version));
 }
 
-/* Gives an idle driver its next work: reseed first, then pings, then the next call. */
-static void serve(void)
-{
-	struct err e;
-
-	if (driver_state() == DRIVER_DOWN && driver_start(&e) < 0) {
-		refuse_all(CONN_PING, &e);
-		refuse_all(CONN_RESEED, &e);
-		call_refuse_all(&e);
-	}
-	if (driver_state() != DRIVER_IDLE || call_is_active())
-		return;
-	if (agent.reseed_driver) {
-		agent.reseed_driver = false;
-		agent.reseeding = true;
-		driver_send(AGENT_RESEED, &agent.reseed_users, 1);
-		agent.reseed_users = 0;
-		return;
-	}
-	answer_pings();
-	call_next();
-}
-
-static void on_idle(void)
+static void on_idle(struct interpreter *in)
 {
 	if (!agent.announced)
 		log_console("agent ready");
 	agent.announced = true;
-	serve();
+	answer_pings();
 }
 
-static void on_reseeded(const struct err *e)
+static void on_reseeded(struct interpreter *in, const struct err *e)
 {
-	if (!agent.reseeding)
-		return;
-	agent.reseeding = false;
-	if (!e) {
+	if (e)
+		refuse_all(CONN_RESEED, e);
+	else
 		answer_all(CONN_RESEED, AGENT_DONE, NULL, 0);
-		return;
-	}
-	log_console("%s", e->text);
+}
+
+static void on_no_start(struct interpreter *in, const struct err *e)
+{
+	refuse_all(CONN_PING, e);
 	refuse_all(CONN_RESEED, e);
 }
 
-static void on_driver_gone(enum driver_state was, int status, const struct err *how)
-{
-	struct err e = *how;
-
-	log_console("%s", how->text);
-	call_on_driver_gone(status, how);
-	if (agent.reseeding)
-		agent.reseed_driver = true;
-	agent.reseeding = false;
-	if (was != DRIVER_STARTING) {
-		serve();
-		return;
-	}
-	/* Does not restart the driver now, since it would probably fail again: the next request
-	 * does. */
-	err_context(&e, "Python did not start");
-	refuse_all(CONN_PING, &e);
-	refuse_all(CONN_RESEED, &e);
-	call_refuse_all(&e);
-}
-
-static const struct driver_ops driver_calls = {
+static const struct interpreter_ops python_calls = {
 	.on_idle = on_idle,
-	.on_sent = call_on_driver_sent,
-	.on_started = call_on_started,
-	.on_exit = call_on_exit,
 	.on_reseeded = on_reseeded,
-	.on_gone = on_driver_gone,
+	.on_no_start = on_no_start,
 };
 
 static void done(struct conn *c)
@@ -159,8 +111,8 @@ static int handle_exec(struct conn *c, const struct frame *f, struct err *e)
 
 	if (bad)
 		return bad;
-	call_queue(c);
-	serve();
+	call_queue(&python, c);
+	interpreter_serve(&python);
 	return 0;
 }
 
@@ -171,7 +123,7 @@ static int handle_attach(struct conn *c, const struct frame *f, struct err *e)
 
 	if (bad)
 		return bad;
-	if (call_attach(c, &r, e) < 0) {
+	if (call_attach(&python, c, &r, e) < 0) {
 		conn_send_error(c, e);
 		conn_become(c, CONN_IDLE);
 	}
@@ -193,16 +145,15 @@ static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 		return 0;
 	}
 	files_drop_uploads();
-	agent.reseed_driver = true;
-	agent.reseed_users |= r.user_generators;
+	interpreter_reseed(&python, r.user_generators);
 	/* The answer waits until the interpreter has reseeded the user's generators, except during
 	 * a call: then the interpreter reseeds only before the next call. If only OpenSSL's
 	 * generator has to be reseeded, nobody waits. */
-	if (!r.user_generators || call_is_active())
+	if (!r.user_generators || call_is_active(&python))
 		done(c);
 	else
 		conn_become(c, CONN_RESEED);
-	serve();
+	interpreter_serve(&python);
 	return 0;
 }
 
@@ -231,7 +182,7 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		f->type == AGENT_PING || f->type == AGENT_INTERRUPT || f->type == AGENT_SHUTDOWN;
 
 	if (c->state == CONN_CODE)
-		return call_code(c, f, e);
+		return call_code(c->interpreter, c, f, e);
 	if (bare && f->len)
 		return err_say(e, EPROTO, "a request of type %u must not have a payload", f->type);
 	if (files_takes(f->type))
@@ -241,15 +192,15 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);
-		call_drop_backpressure();
-		serve();
+		call_drop_backpressure(&python);
+		interpreter_serve(&python);
 		return 0;
 	case AGENT_EXEC:
 		return handle_exec(c, f, e);
 	case AGENT_ATTACH:
 		return handle_attach(c, f, e);
 	case AGENT_INTERRUPT:
-		call_interrupt();
+		call_interrupt(&python);
 		done(c);
 		return 0;
 	case AGENT_RESEED:
@@ -292,8 +243,8 @@ static void on_sent(struct conn *c)
 		conn_drop(c);
 	else if (c->state == CONN_PTY_LISTENS)
 		pty_on_sent(c);
-	else
-		call_on_sent(c);
+	else if (c->interpreter)
+		call_on_sent(c->interpreter, c);
 }
 
 static bool ping_waits(void)
@@ -311,9 +262,10 @@ static void on_conn_gone(struct conn *c, enum conn_state was)
 	if (was == CONN_WORKER)
 		files_on_gone(c);
 	pty_on_gone(c);
-	call_on_gone(c);
+	if (c->interpreter)
+		call_on_gone(c->interpreter, c);
 	if (ping_waits())
-		call_drop_backpressure();
+		call_drop_backpressure(&python);
 }
 
 static const struct conn_ops conn_calls = {
@@ -388,6 +340,11 @@ static int open_listener(const char *unix_path, struct err *e)
 	return 0;
 }
 
+static pid_t python_pid(void)
+{
+	return driver_pid(&python.driver);
+}
+
 static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, struct err *e)
 {
 	int bad = loop_init();
@@ -396,25 +353,24 @@ static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, 
 		return err_set(e, -bad, "create the event loop");
 	conn_init(&conn_calls);
 	files_init(agent.sys, retry_waiting);
-	pty_init(driver_pid);
-	bad = call_init(grace_ms, serve, e);
-	const struct driver_pipes pipes = call_pipes();
+	pty_init(python_pid);
+	bad = driver_write_script(run_dir, e);
 	if (!bad)
-		bad = driver_init(run_dir, &pipes, &driver_calls, e);
+		bad = interpreter_init(&python, grace_ms, &python_calls, e);
 	if (!bad)
 		bad = open_listener(unix_path, e);
 	if (!bad)
-		serve();
+		interpreter_serve(&python);
 	return bad;
 }
 
 static void loop_for_ever(void)
 {
 	for (;;) {
-		int timeout = loop_sooner(call_timeout_ms(), files_expire());
+		int timeout = loop_sooner(call_timeout_ms(&python), files_expire());
 
 		loop_once(loop_sooner(timeout, WAIT_MAX_MS));
-		call_on_time();
+		call_on_time(&python);
 		conn_reap();
 		if (agent.power_off && agent.sys->power_off() < 0)
 			log_console("power off: %s", strerror(errno));

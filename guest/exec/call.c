@@ -9,426 +9,382 @@
 #include <sys/wait.h>
 
 #include "base/wire.h"
-#include "guest/exec/driver.h"
-#include "guest/exec/output.h"
+#include "guest/exec/interpreter.h"
 #include "guest/session.h"
 
 #define EXIT_TIMED_OUT 124
-#define NOTE_MAX       (ERR_TEXT_MAX + 128)
 
-enum call_state {
-	CALL_NONE,
-	CALL_CODE,  /* its code arrives and is passed to the driver at once; none is stored here */
-	CALL_RUNS,  /* until the driver reports its exit code */
-	CALL_DRAINS /* ended; its last output is not sent yet, or its host attached again */
-};
-
-/* The last measure taken against a call that exceeded its time limit. */
-enum call_stop { STOP_NOTHING, STOP_SIGINT, STOP_KILL_CODE, STOP_KILL_DRIVER };
-
-/* The call that runs or ran last. call_next zeroes it, up to its output. */
-static struct call {
-	enum call_state state;
-	struct conn *client; /* NULL: it left; the call continues, see AGENT_ATTACH */
-	uint64_t number;     /* chosen by the host */
-	bool attachable;     /* false: its code never arrived completely */
-	bool started;	     /* a signal now reaches the user's code */
-	pid_t bash_group;    /* 0: the code runs in the driver */
-	uint32_t code_left;
-	uint32_t timeout_ms;
-	int64_t began;	  /* by loop_now_ms */
-	int64_t deadline; /* by loop_now_ms; 0: none */
-	enum call_stop stop;
-	int32_t exit_code;
-	bool state_lost;
-	bool noted;	     /* the note was added: the output is complete */
-	bool cut_short;	     /* the interpreter died before it had all of the code */
-	char note[NOTE_MAX]; /* the agent's own line on the call's stderr */
-	size_t last_len;
-	struct output output;
-	/* The driver's last text, last_len bytes, then the note. */
-	uint8_t last_text[AGENT_PAYLOAD_MAX + NOTE_MAX];
-} call;
-
-static struct list queue = {&queue, &queue}; /* connections whose call waits */
-static unsigned grace;			     /* ms */
-static void (*on_end)(void);
-
-/* From this, the next call reports that the Python process was lost between calls. */
-static struct {
-	bool used;	 /* it holds state of earlier calls */
-	struct err lost; /* how it was lost while no call ran; code 0: it was not */
-} interpreter;
-
-int call_init(unsigned grace_ms, void (*the_on_end)(void), struct err *e)
+int call_init(struct interpreter *in, unsigned grace_ms, struct err *e)
 {
-	grace = grace_ms;
-	on_end = the_on_end;
-	return output_open(&call.output, e);
+	list_init(&in->queue);
+	in->grace_ms = grace_ms;
+	return output_open(&in->call.output, e);
 }
 
-struct driver_pipes call_pipes(void)
+bool call_is_active(const struct interpreter *in)
 {
-	return output_driver_pipes(&call.output);
+	return in->call.state != CALL_NONE;
 }
 
-bool call_is_active(void)
+void call_drop_backpressure(struct interpreter *in)
 {
-	return call.state != CALL_NONE;
-}
-
-void call_drop_backpressure(void)
-{
-	if (!call_is_active() || call.client)
+	if (!call_is_active(in) || in->call.client)
 		return;
-	output_drop_backpressure(&call.output);
-	call_on_sent(NULL);
+	output_drop_backpressure(&in->call.output);
+	call_on_sent(in, NULL);
 }
 
-static void drop_backpressure_if_awaited(void)
+static void drop_backpressure_if_awaited(struct interpreter *in)
 {
-	if (!list_empty(&queue) || call.stop)
-		call_drop_backpressure();
+	if (!list_empty(&in->queue) || in->call.stop)
+		call_drop_backpressure(in);
 }
 
-void call_queue(struct conn *c)
+void call_queue(struct interpreter *in, struct conn *c)
 {
-	list_add_tail(&queue, &c->turn);
+	list_add_tail(&in->queue, &c->turn);
+	c->interpreter = in;
 	conn_become(c, CONN_QUEUED);
-	call_drop_backpressure();
+	call_drop_backpressure(in);
 }
 
-__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note(struct interpreter *in, const char *format,
+						       ...)
 {
-	size_t len = strlen(call.note);
+	size_t len = strlen(in->call.note);
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(call.note + len, sizeof(call.note) - len, format, args);
+	vsnprintf(in->call.note + len, sizeof(in->call.note) - len, format, args);
 	va_end(args);
 }
 
-static void start_running(void)
+static void start_running(struct interpreter *in)
 {
-	call.state = CALL_RUNS;
-	interpreter.used = true;
-	call.began = loop_now_ms();
-	if (call.timeout_ms)
-		call.deadline = call.began + call.timeout_ms;
-	output_begin(&call.output);
-	if (!call.client) {
-		drop_backpressure_if_awaited();
+	in->call.state = CALL_RUNS;
+	in->used = true;
+	in->call.began = loop_now_ms();
+	if (in->call.timeout_ms)
+		in->call.deadline = in->call.began + in->call.timeout_ms;
+	output_begin(&in->call.output);
+	if (!in->call.client) {
+		drop_backpressure_if_awaited(in);
 		return;
 	}
-	conn_become(call.client, CONN_CALL);
-	output_to(&call.output, call.client, 0);
+	conn_become(in->call.client, CONN_CALL);
+	output_to(&in->call.output, in->call.client, 0);
 }
 
 /* Passes the frame in c->in to the driver; reads no other until the driver took it. */
-static void pass_on(struct conn *c, uint8_t type, const uint8_t *payload, size_t len)
+static void pass_on(struct interpreter *in, struct conn *c, uint8_t type, const uint8_t *payload,
+		    size_t len)
 {
 	/* The code starts once the driver has its last frame. */
-	if (!call.code_left)
-		output_drop_old(&call.output);
-	if (type == AGENT_EXEC && call.code_left)
-		driver_send_with_next(type, payload, len);
+	if (!in->call.code_left)
+		output_drop_old(&in->call.output);
+	if (type == AGENT_EXEC && in->call.code_left)
+		driver_send_with_next(&in->driver, type, payload, len);
 	else
-		driver_send(type, payload, len);
+		driver_send(&in->driver, type, payload, len);
 	frame_reset(&c->in);
-	if (driver_taken())
-		call_on_driver_sent();
+	if (driver_taken(&in->driver))
+		call_on_driver_sent(in);
 	else
 		conn_hold(c, true);
 }
 
-void call_next(void)
+void call_next(struct interpreter *in)
 {
-	if (call_is_active() || list_empty(&queue))
+	if (call_is_active(in) || list_empty(&in->queue))
 		return;
-	struct conn *c = container_of(queue.next, struct conn, turn);
+	struct conn *c = container_of(in->queue.next, struct conn, turn);
 	list_del(&c->turn);
-	memset(&call, 0, offsetof(struct call, output));
-	call.state = CALL_CODE;
-	call.client = c;
-	call.number = c->exec.call;
-	call.attachable = true;
-	call.code_left = c->exec.code_len;
-	call.timeout_ms = c->exec.timeout_ms;
-	if (interpreter.lost.code) {
-		note("ramet: %s; its state is lost\n", interpreter.lost.text);
-		call.state_lost = true;
-		interpreter.lost.code = 0;
+	memset(&in->call, 0, offsetof(struct call, output));
+	in->call.state = CALL_CODE;
+	in->call.client = c;
+	in->call.number = c->exec.call;
+	in->call.attachable = true;
+	in->call.code_left = c->exec.code_len;
+	in->call.timeout_ms = c->exec.timeout_ms;
+	if (in->lost.code) {
+		note(in, "ramet: %s; its state is lost\n", in->lost.text);
+		in->call.state_lost = true;
+		in->lost.code = 0;
 	}
 	conn_become(c, CONN_CODE);
-	pass_on(c, AGENT_EXEC, c->in.bytes + AGENT_HEADER_SIZE, c->in.have - AGENT_HEADER_SIZE);
+	pass_on(in, c, AGENT_EXEC, c->in.bytes + AGENT_HEADER_SIZE, c->in.have - AGENT_HEADER_SIZE);
 }
 
 /* The driver took a frame: continues with the next frame of code, or starts the run. */
-void call_on_driver_sent(void)
+void call_on_driver_sent(struct interpreter *in)
 {
-	if (call.state != CALL_CODE)
+	if (in->call.state != CALL_CODE)
 		return;
-	if (call.code_left && call.client) {
-		conn_hold(call.client, false);
+	if (in->call.code_left && in->call.client) {
+		conn_hold(in->call.client, false);
 		return;
 	}
-	if (call.code_left) {
+	if (in->call.code_left) {
 		/* The client left before all of the code arrived: an empty frame reports this to
 		 * the driver. */
-		call.code_left = 0;
-		call.attachable = false;
-		driver_send(AGENT_CODE, NULL, 0);
+		in->call.code_left = 0;
+		in->call.attachable = false;
+		driver_send(&in->driver, AGENT_CODE, NULL, 0);
 	}
-	start_running();
+	start_running(in);
 }
 
-int call_code(struct conn *c, const struct frame *f, struct err *e)
+int call_code(struct interpreter *in, struct conn *c, const struct frame *f, struct err *e)
 {
-	if (f->type != AGENT_CODE || !f->len || f->len > call.code_left)
+	if (f->type != AGENT_CODE || !f->len || f->len > in->call.code_left)
 		return err_say(e, EPROTO,
 			       "code of a call: a frame of type %u with %u bytes; %u bytes of code "
 			       "are missing",
-			       f->type, f->len, call.code_left);
-	call.code_left -= f->len;
-	pass_on(c, AGENT_CODE, f->payload, f->len);
+			       f->type, f->len, in->call.code_left);
+	in->call.code_left -= f->len;
+	pass_on(in, c, AGENT_CODE, f->payload, f->len);
 	return 0;
 }
 
-void call_on_gone(struct conn *c)
+void call_on_gone(struct interpreter *in, struct conn *c)
 {
-	if (call.client != c)
+	if (in->call.client != c)
 		return;
-	call.client = NULL;
-	output_to(&call.output, NULL, 0);
-	if (call.state == CALL_CODE && driver_taken())
-		call_on_driver_sent();
-	else if (call.state == CALL_DRAINS)
-		call_on_sent(NULL);
-	drop_backpressure_if_awaited();
+	in->call.client = NULL;
+	output_to(&in->call.output, NULL, 0);
+	if (in->call.state == CALL_CODE && driver_taken(&in->driver))
+		call_on_driver_sent(in);
+	else if (in->call.state == CALL_DRAINS)
+		call_on_sent(in, NULL);
+	drop_backpressure_if_awaited(in);
 }
 
-int call_attach(struct conn *c, const struct attach_request *r, struct err *e)
+int call_attach(struct interpreter *in, struct conn *c, const struct attach_request *r,
+		struct err *e)
 {
 	/* The host may have closed the old connection, though no event has reported this yet. */
-	if (call.client && conn_is_broken(call.client))
-		conn_drop(call.client);
-	if (!call.attachable || call.number != r->call || call.code_left)
+	if (in->call.client && conn_is_broken(in->call.client))
+		conn_drop(in->call.client);
+	if (!in->call.attachable || in->call.number != r->call || in->call.code_left)
 		return err_say(e, ENOENT, "the call is not the last one that was started here");
-	if (call.client)
+	if (in->call.client)
 		return err_say(e, EBUSY, "the call still has a connection");
 	/* Until the call's code has arrived, the ring holds the output of the previous call. */
-	bool has_output = call.state == CALL_CODE ? !r->have : output_keeps(&call.output, r->have);
+	bool has_output =
+		in->call.state == CALL_CODE ? !r->have : output_keeps(&in->call.output, r->have);
 	if (!has_output)
 		return err_say(e, ERANGE, "the call's output from byte %llu on is no longer kept",
 			       (unsigned long long)r->have);
-	if (call.state == CALL_NONE)
-		call.state = CALL_DRAINS;
-	call.client = c;
-	call.cut_short = false;
+	if (in->call.state == CALL_NONE)
+		in->call.state = CALL_DRAINS;
+	in->call.client = c;
+	c->interpreter = in;
+	in->call.cut_short = false;
 	conn_become(c, CONN_CALL);
-	if (call.state != CALL_CODE)
-		output_to(&call.output, c, r->have);
-	call_on_sent(c);
+	if (in->call.state != CALL_CODE)
+		output_to(&in->call.output, c, r->have);
+	call_on_sent(in, c);
 	return 0;
 }
 
-static void signal_code(int sig)
+static void signal_code(struct interpreter *in, int sig)
 {
-	if (call.bash_group)
-		kill(-call.bash_group, sig);
+	if (in->call.bash_group)
+		kill(-in->call.bash_group, sig);
 	else
-		driver_signal(sig);
+		driver_signal(&in->driver, sig);
 }
 
-static void look_for_start(void)
+static void look_for_start(struct interpreter *in)
 {
-	if (call.state == CALL_RUNS && !call.started)
-		call.started = driver_started(&call.bash_group);
+	if (in->call.state == CALL_RUNS && !in->call.started)
+		in->call.started = driver_started(&in->driver, &in->call.bash_group);
 }
 
-void call_interrupt(void)
+void call_interrupt(struct interpreter *in)
 {
-	if (call.state != CALL_CODE && call.state != CALL_RUNS)
+	if (in->call.state != CALL_CODE && in->call.state != CALL_RUNS)
 		return;
-	look_for_start();
-	if (call.started)
-		signal_code(SIGINT);
+	look_for_start(in);
+	if (in->call.started)
+		signal_code(in, SIGINT);
 	else
-		driver_await_start();
-	call_drop_backpressure();
+		driver_await_start(&in->driver);
+	call_drop_backpressure(in);
 }
 
 /* Sends the interrupt that was requested before the code had started. */
-void call_on_started(pid_t bash_group)
+void call_on_started(struct interpreter *in, pid_t bash_group)
 {
-	if (call.state != CALL_RUNS || call.started)
+	if (in->call.state != CALL_RUNS || in->call.started)
 		return;
-	call.started = true;
-	call.bash_group = bash_group;
-	signal_code(SIGINT);
+	in->call.started = true;
+	in->call.bash_group = bash_group;
+	signal_code(in, SIGINT);
 }
 
-static int64_t ran_ms(void)
+static int64_t ran_ms(const struct interpreter *in)
 {
-	return call.state == CALL_RUNS ? loop_now_ms() - call.began : 0;
+	return in->call.state == CALL_RUNS ? loop_now_ms() - in->call.began : 0;
 }
 
 /* Returns the milliseconds until the deadline; -1: there is none. */
-static int deadline_ms(void)
+static int deadline_ms(const struct interpreter *in)
 {
-	if (call.state != CALL_RUNS || !call.deadline)
+	if (in->call.state != CALL_RUNS || !in->call.deadline)
 		return -1;
-	int64_t left = call.deadline - loop_now_ms();
+	int64_t left = in->call.deadline - loop_now_ms();
 	return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left;
 }
 
-static void enforce_limit(void)
+static void enforce_limit(struct interpreter *in)
 {
-	if (deadline_ms() != 0)
+	if (deadline_ms(in) != 0)
 		return;
-	look_for_start();
-	if (call.stop < STOP_KILL_DRIVER)
-		call.stop++;
+	look_for_start(in);
+	if (in->call.stop < STOP_KILL_DRIVER)
+		in->call.stop++;
 	/* After SIGKILL to bash, the driver reports the end of bash. It has ten times the grace for
 	 * this, since the Python process is killed only if the driver hangs. */
-	call.deadline += call.stop == STOP_KILL_CODE ? 10 * (int64_t)grace : grace;
-	if (call.stop == STOP_SIGINT)
-		call_interrupt();
-	else if (call.stop == STOP_KILL_CODE)
-		signal_code(SIGKILL);
+	in->call.deadline +=
+		in->call.stop == STOP_KILL_CODE ? 10 * (int64_t)in->grace_ms : in->grace_ms;
+	if (in->call.stop == STOP_SIGINT)
+		call_interrupt(in);
+	else if (in->call.stop == STOP_KILL_CODE)
+		signal_code(in, SIGKILL);
 	else
-		driver_signal(SIGKILL);
-	drop_backpressure_if_awaited();
+		driver_signal(&in->driver, SIGKILL);
+	drop_backpressure_if_awaited(in);
 }
 
-int call_timeout_ms(void)
+int call_timeout_ms(const struct interpreter *in)
 {
-	return loop_sooner(deadline_ms(), output_timeout_ms(&call.output));
+	return loop_sooner(deadline_ms(in), output_timeout_ms(&in->call.output));
 }
 
-void call_on_time(void)
+void call_on_time(struct interpreter *in)
 {
-	enforce_limit();
-	output_on_time(&call.output, ran_ms());
+	enforce_limit(in);
+	output_on_time(&in->call.output, ran_ms(in));
 }
 
-static void note_limit(bool killed)
+static void note_limit(struct interpreter *in, bool killed)
 {
-	note("ramet: stopped at the time limit of %u.%03u s", call.timeout_ms / 1000,
-	     call.timeout_ms % 1000);
-	note(killed ? ", and had to be killed: the Python state is lost\n" : "\n");
+	note(in, "ramet: stopped at the time limit of %u.%03u s", in->call.timeout_ms / 1000,
+	     in->call.timeout_ms % 1000);
+	note(in, killed ? ", and had to be killed: the Python state is lost\n" : "\n");
 }
 
-static void send_exit(struct conn *c)
+static void send_exit(struct interpreter *in, struct conn *c)
 {
 	uint8_t payload[8];
 	struct wire w = wire_on(payload, sizeof(payload));
 
-	wire_put_u32(&w, (uint32_t)call.exit_code);
-	wire_put_u8(&w, call.state_lost);
+	wire_put_u32(&w, (uint32_t)in->call.exit_code);
+	wire_put_u8(&w, in->call.state_lost);
 	conn_send(c, AGENT_EXIT, payload, w.pos);
-	conn_become(c, call.cut_short ? CONN_ENDING : CONN_IDLE);
+	conn_become(c, in->call.cut_short ? CONN_ENDING : CONN_IDLE);
 }
 
 /* The pipes are drained: the texts of the driver and of the agent are the call's last output. */
-static void add_note(void)
+static void add_note(struct interpreter *in)
 {
-	size_t len = strlen(call.note);
+	size_t len = strlen(in->call.note);
 
-	if (call.noted)
+	if (in->call.noted)
 		return;
-	call.noted = true;
-	memcpy(call.last_text + call.last_len, call.note, len);
-	output_add(&call.output, call.last_text, call.last_len + len);
+	in->call.noted = true;
+	memcpy(in->call.last_text + in->call.last_len, in->call.note, len);
+	output_add(&in->call.output, in->call.last_text, in->call.last_len + len);
 }
 
 /* Advances the call to its end as far as its client takes output; without a client, as far as the
  * ring may be filled. */
-void call_on_sent(struct conn *c)
+void call_on_sent(struct interpreter *in, struct conn *c)
 {
-	if (c != call.client)
+	if (c != in->call.client)
 		return;
-	if (call.state == CALL_RUNS)
-		output_resume(&call.output);
-	if (call.state != CALL_DRAINS)
+	if (in->call.state == CALL_RUNS)
+		output_resume(&in->call.output);
+	if (in->call.state != CALL_DRAINS)
 		return;
-	output_resume(&call.output);
+	output_resume(&in->call.output);
 	/* If the client is lost while the rest is sent, the call ends: its state changes. */
-	if (!output_drain(&call.output) || call.state != CALL_DRAINS)
+	if (!output_drain(&in->call.output) || in->call.state != CALL_DRAINS)
 		return;
-	add_note();
-	if (call.state != CALL_DRAINS || !output_is_sent(&call.output))
+	add_note(in);
+	if (in->call.state != CALL_DRAINS || !output_is_sent(&in->call.output))
 		return;
-	struct conn *client = call.client;
-	call.state = CALL_NONE;
-	call.client = NULL;
-	output_end(&call.output);
+	struct conn *client = in->call.client;
+	in->call.state = CALL_NONE;
+	in->call.client = NULL;
+	output_end(&in->call.output);
 	if (client)
-		send_exit(client);
-	on_end();
+		send_exit(in, client);
+	interpreter_serve(in);
 }
 
-static void end_call(int32_t code)
+static void end_call(struct interpreter *in, int32_t code)
 {
-	call.exit_code = code;
-	call.state = CALL_DRAINS;
-	output_mark_end(&call.output);
-	struct conn *client = call.client;
+	in->call.exit_code = code;
+	in->call.state = CALL_DRAINS;
+	output_mark_end(&in->call.output);
+	struct conn *client = in->call.client;
 	if (client)
 		conn_cork(client);
-	call_on_sent(client);
+	call_on_sent(in, client);
 	if (!client)
 		return;
 	conn_uncork(client);
 	/* Continues if the output and the end did not fit into the buffer together, or if another
 	 * client has attached. */
-	if (call.state == CALL_DRAINS)
-		call_on_sent(call.client);
+	if (in->call.state == CALL_DRAINS)
+		call_on_sent(in, in->call.client);
 }
 
-void call_on_exit(int32_t code, const uint8_t *last, size_t last_len)
+void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, size_t last_len)
 {
-	if (call.state != CALL_RUNS)
+	if (in->call.state != CALL_RUNS)
 		return;
-	memcpy(call.last_text, last, last_len);
-	call.last_len = last_len;
+	memcpy(in->call.last_text, last, last_len);
+	in->call.last_len = last_len;
 	/* Background processes of bash ignore SIGINT and would continue to use the CPU. */
-	if (call.stop && call.bash_group)
-		session_kill(call.bash_group);
-	if (call.stop)
-		note_limit(false);
-	end_call(call.stop ? EXIT_TIMED_OUT : code);
+	if (in->call.stop && in->call.bash_group)
+		session_kill(in->call.bash_group);
+	if (in->call.stop)
+		note_limit(in, false);
+	end_call(in, in->call.stop ? EXIT_TIMED_OUT : code);
 }
 
-void call_on_driver_gone(int status, const struct err *e)
+void call_on_driver_gone(struct interpreter *in, int status, const struct err *e)
 {
 	int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-	if (call.state != CALL_CODE && call.state != CALL_RUNS) {
-		if (interpreter.used)
-			interpreter.lost = *e;
-		interpreter.used = false;
+	if (in->call.state != CALL_CODE && in->call.state != CALL_RUNS) {
+		if (in->used)
+			in->lost = *e;
+		in->used = false;
 		return;
 	}
-	interpreter.used = false;
-	call.state_lost = true;
-	look_for_start();
+	in->used = false;
+	in->call.state_lost = true;
+	look_for_start(in);
 	/* The call is over, and nobody else would end its bash. */
-	if (call.bash_group)
-		session_kill(call.bash_group);
-	if (call.stop)
-		note_limit(true);
+	if (in->call.bash_group)
+		session_kill(in->call.bash_group);
+	if (in->call.stop)
+		note_limit(in, true);
 	else
-		note("ramet: %s; its state is lost\n", e->text);
+		note(in, "ramet: %s; its state is lost\n", e->text);
 	/* The rest of the call's code may still arrive, but is not read. */
-	call.cut_short = call.state == CALL_CODE;
-	end_call(call.stop ? EXIT_TIMED_OUT : code);
+	in->call.cut_short = in->call.state == CALL_CODE;
+	end_call(in, in->call.stop ? EXIT_TIMED_OUT : code);
 }
 
-void call_refuse_all(const struct err *e)
+void call_refuse_all(struct interpreter *in, const struct err *e)
 {
-	while (!list_empty(&queue)) {
-		struct conn *c = container_of(queue.next, struct conn, turn);
+	while (!list_empty(&in->queue)) {
+		struct conn *c = container_of(in->queue.next, struct conn, turn);
 		list_del(&c->turn);
 		conn_send_error(c, e);
 		/* The call's code was not read, so the connection cannot carry another request. */

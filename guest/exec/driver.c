@@ -32,85 +32,63 @@
 extern const unsigned char driver_py[]; /* generated from driver.py */
 extern const unsigned long driver_py_len;
 
-static struct {
-	enum driver_state state;
-	pid_t pid;
-	bool dead;	   /* reaped: nothing can be sent, its last frames are read */
-	struct watch ctl;  /* fd -1: none, or the driver closed its end */
-	struct watch life; /* its pidfd */
-	size_t out_pos, out_len;
-	struct frame_in in;
-	uint8_t out[2 * FRAME_MAX]; /* a queued frame, and the next */
-	size_t waits;		    /* bytes of the queued frame */
-} driver = {.ctl.fd = -1, .life.fd = -1};
-
-/*
- * The driver writes one u32 per call to this pipe, as soon as SIGINT reaches the call's code: the
- * process group of bash, or 0 for Python. The pipe is read only when that matters, so it wakes
- * nobody while the code runs.
- */
-static struct watch starts;
-static int starts_write_end;
-
-static struct driver_pipes pipes;
-static const struct driver_ops *ops;
 static char script[PATH_MAX];
 
-enum driver_state driver_state(void)
+enum driver_state driver_state(const struct driver *d)
 {
-	return driver.state;
+	return d->state;
 }
 
-pid_t driver_pid(void)
+pid_t driver_pid(const struct driver *d)
 {
-	return driver.state == DRIVER_DOWN ? 0 : driver.pid;
+	return d->state == DRIVER_DOWN ? 0 : d->pid;
 }
 
-bool driver_taken(void)
+bool driver_taken(const struct driver *d)
 {
-	return driver.out_len == driver.waits;
+	return d->out_len == d->waits;
 }
 
-void driver_signal(int sig)
+void driver_signal(struct driver *d, int sig)
 {
-	if (driver.state == DRIVER_DOWN)
+	if (d->state == DRIVER_DOWN)
 		return;
 	/* User code may have moved it to another process group. */
-	if (kill(-driver.pid, sig) < 0 || sig == SIGKILL)
-		kill(driver.pid, sig);
+	if (kill(-d->pid, sig) < 0 || sig == SIGKILL)
+		kill(d->pid, sig);
 }
 
-static void close_ctl(void)
+static void close_ctl(struct driver *d)
 {
-	if (driver.ctl.fd < 0)
+	if (d->ctl.fd < 0)
 		return;
-	watch_del(&driver.ctl);
-	close_fd(&driver.ctl.fd);
+	watch_del(&d->ctl);
+	close_fd(&d->ctl.fd);
 }
 
-static void forget_out(void)
+static void forget_out(struct driver *d)
 {
-	driver.out_pos = driver.out_len = driver.waits = 0;
+	d->out_pos = d->out_len = d->waits = 0;
 }
 
-static void flush_out(void)
+static void flush_out(struct driver *d)
 {
-	while (driver.out_pos < driver.out_len && driver.ctl.fd >= 0) {
-		ssize_t n = send(driver.ctl.fd, driver.out + driver.out_pos,
-				 driver.out_len - driver.out_pos, MSG_NOSIGNAL);
+	while (d->out_pos < d->out_len && d->ctl.fd >= 0) {
+		ssize_t n =
+			send(d->ctl.fd, d->out + d->out_pos, d->out_len - d->out_pos, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
-			watch_set(&driver.ctl, EPOLLIN | EPOLLOUT);
+			watch_set(&d->ctl, EPOLLIN | EPOLLOUT);
 			return;
 		}
 		if (n < 0)
 			break; /* the pidfd reports its end */
-		driver.out_pos += (size_t)n;
+		d->out_pos += (size_t)n;
 	}
-	forget_out();
-	if (driver.ctl.fd >= 0)
-		watch_set(&driver.ctl, EPOLLIN);
+	forget_out(d);
+	if (d->ctl.fd >= 0)
+		watch_set(&d->ctl, EPOLLIN);
 }
 
 /*
@@ -118,49 +96,49 @@ static void flush_out(void)
  * take an interrupt between the two, which costs several exits from the VM. It may move to any CPU
  * later.
  */
-static void flush_here(void)
+static void flush_here(struct driver *d)
 {
 	cpu_set_t before, here;
 
 	CPU_ZERO(&here);
 	CPU_SET((size_t)sched_getcpu(), &here);
-	bool moved = sched_getaffinity(driver.pid, sizeof(before), &before) == 0 &&
-		     sched_setaffinity(driver.pid, sizeof(here), &here) == 0;
-	flush_out();
+	bool moved = sched_getaffinity(d->pid, sizeof(before), &before) == 0 &&
+		     sched_setaffinity(d->pid, sizeof(here), &here) == 0;
+	flush_out(d);
 	if (moved)
-		sched_setaffinity(driver.pid, sizeof(before), &before);
+		sched_setaffinity(d->pid, sizeof(before), &before);
 }
 
-static void put(uint8_t type, const void *payload, size_t len)
+static void put(struct driver *d, uint8_t type, const void *payload, size_t len)
 {
-	uint8_t *to = driver.out + driver.out_len;
+	uint8_t *to = d->out + d->out_len;
 
-	driver.state = DRIVER_BUSY;
+	d->state = DRIVER_BUSY;
 	frame_header(to, type, (uint32_t)len);
 	if (len)
 		memcpy(to + AGENT_HEADER_SIZE, payload, len);
-	driver.out_len += AGENT_HEADER_SIZE + len;
+	d->out_len += AGENT_HEADER_SIZE + len;
 }
 
-void driver_send(uint8_t type, const void *payload, size_t len)
+void driver_send(struct driver *d, uint8_t type, const void *payload, size_t len)
 {
-	put(type, payload, len);
-	driver.waits = 0;
-	flush_here();
+	put(d, type, payload, len);
+	d->waits = 0;
+	flush_here(d);
 }
 
-void driver_send_with_next(uint8_t type, const void *payload, size_t len)
+void driver_send_with_next(struct driver *d, uint8_t type, const void *payload, size_t len)
 {
-	put(type, payload, len);
-	driver.waits = driver.out_len;
+	put(d, type, payload, len);
+	d->waits = d->out_len;
 }
 
-bool driver_started(pid_t *bash_group)
+bool driver_started(struct driver *d, pid_t *bash_group)
 {
 	uint8_t said[4];
 	struct wire w = wire_from(said, sizeof(said));
 
-	if (read(starts.fd, said, sizeof(said)) != sizeof(said))
+	if (read(d->starts.fd, said, sizeof(said)) != sizeof(said))
 		return false;
 	uint32_t value = wire_get_u32(&w);
 	*bash_group = value > 1 && value <= INT_MAX ? (pid_t)value : 0;
@@ -169,37 +147,38 @@ bool driver_started(pid_t *bash_group)
 
 static void on_starts(struct watch *w, uint32_t events)
 {
+	struct driver *d = container_of(w, struct driver, starts);
 	pid_t bash_group;
 
 	watch_set(w, 0);
-	if (driver_started(&bash_group))
-		ops->on_started(bash_group);
+	if (driver_started(d, &bash_group))
+		d->ops->on_started(d, bash_group);
 }
 
-void driver_await_start(void)
+void driver_await_start(struct driver *d)
 {
-	watch_set(&starts, EPOLLIN);
+	watch_set(&d->starts, EPOLLIN);
 }
 
-static void forget_starts(void)
+static void forget_starts(struct driver *d)
 {
 	static uint8_t said[1 << 16]; /* a whole pipe: user code may write to it too */
 
-	watch_set(&starts, 0);
-	if (read(starts.fd, said, sizeof(said)) < 0 && errno != EAGAIN)
+	watch_set(&d->starts, 0);
+	if (read(d->starts.fd, said, sizeof(said)) < 0 && errno != EAGAIN)
 		log_console("empty the pipe on which the driver reports starts: %s",
 			    strerror(errno));
 }
 
-static void become_idle(void)
+static void become_idle(struct driver *d)
 {
-	forget_starts();
-	driver.state = DRIVER_IDLE;
-	if (!driver.dead)
-		ops->on_idle();
+	forget_starts(d);
+	d->state = DRIVER_IDLE;
+	if (!d->dead)
+		d->ops->on_idle(d);
 }
 
-static int report_error(struct wire *w)
+static int report_error(struct driver *d, struct wire *w)
 {
 	struct err e;
 	size_t len;
@@ -209,20 +188,20 @@ static int report_error(struct wire *w)
 	if (w->bad)
 		return -EPROTO;
 	err_say(&e, code, "%.*s", (int)(len < ERR_TEXT_MAX ? len : ERR_TEXT_MAX), text);
-	ops->on_reseeded(&e);
+	d->ops->on_reseeded(d, &e);
 	return 0;
 }
 
 /* Handles a frame. Returns 0, or -EPROTO for a frame that is not allowed now. */
-static int handle(const struct frame *f)
+static int handle(struct driver *d, const struct frame *f)
 {
 	struct wire w = wire_from(f->payload, f->len);
-	bool busy = driver.state == DRIVER_BUSY;
+	bool busy = d->state == DRIVER_BUSY;
 	uint32_t value;
 
 	switch (f->type) {
 	case AGENT_PONG:
-		if (driver.state != DRIVER_STARTING || f->len)
+		if (d->state != DRIVER_STARTING || f->len)
 			return -EPROTO;
 		break;
 	case AGENT_EXIT:
@@ -230,64 +209,66 @@ static int handle(const struct frame *f)
 		wire_get_u8(&w); /* state lost: only the agent can know */
 		if (!busy || w.bad)
 			return -EPROTO;
-		ops->on_exit((int32_t)value, f->payload + w.pos, f->len - w.pos);
+		d->ops->on_exit(d, (int32_t)value, f->payload + w.pos, f->len - w.pos);
 		break;
 	case AGENT_DONE:
 		if (!busy)
 			return -EPROTO;
-		ops->on_reseeded(NULL);
+		d->ops->on_reseeded(d, NULL);
 		break;
 	case AGENT_ERROR:
-		if (!busy || report_error(&w))
+		if (!busy || report_error(d, &w))
 			return -EPROTO;
 		break;
 	default:
 		return -EPROTO;
 	}
-	become_idle();
+	become_idle(d);
 	return 0;
 }
 
 /* Returns true when there may be more to read. */
-static bool read_frame(void)
+static bool read_frame(struct driver *d)
 {
 	struct frame f;
 	struct err e;
 	int got;
 
 	do {
-		ssize_t n = read(driver.ctl.fd, frame_end(&driver.in), frame_room(&driver.in));
+		ssize_t n = read(d->ctl.fd, frame_end(&d->in), frame_room(&d->in));
 
 		if (n < 0 && errno == EAGAIN)
 			return false;
 		if (n <= 0) { /* user code closed it or called exec(2); the process may live on */
-			close_ctl();
+			close_ctl(d);
 			return false;
 		}
-		got = frame_got(&driver.in, (size_t)n, &f, &e);
+		got = frame_got(&d->in, (size_t)n, &f, &e);
 	} while (!got);
 	if (got > 0) {
 		/* Reset first: the handler may send, and that may bring the next frame. */
-		frame_reset(&driver.in);
-		got = handle(&f);
+		frame_reset(&d->in);
+		got = handle(d, &f);
 	}
 	if (got < 0) {
 		log_console("the Python process broke the protocol and is killed");
-		driver_signal(SIGKILL);
-		close_ctl();
+		driver_signal(d, SIGKILL);
+		close_ctl(d);
 	}
-	return driver.ctl.fd >= 0;
+	return d->ctl.fd >= 0;
 }
 
 static void on_ctl(struct watch *w, uint32_t events)
 {
+	struct driver *d = container_of(w, struct driver, ctl);
+
 	if (events & EPOLLOUT) {
-		flush_out();
-		if (driver_taken())
-			ops->on_sent();
+		flush_out(d);
+		if (driver_taken(d))
+			d->ops->on_sent(d);
 	}
-	if (driver.ctl.fd >= 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-		read_frame();
+	if (d->ctl.fd >= 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+		read_frame(d);
 }
 
 static void describe_end(struct err *e, int status)
@@ -302,25 +283,26 @@ static void describe_end(struct err *e, int status)
 
 static void on_life(struct watch *w, uint32_t events)
 {
+	struct driver *d = container_of(w, struct driver, life);
 	struct err e;
 	int status;
 
 	/* The end of a traced process is reported to its tracer first. The pidfd signals again when
 	 * the agent can reap the process. */
-	if (waitpid(driver.pid, &status, WNOHANG) != driver.pid)
+	if (waitpid(d->pid, &status, WNOHANG) != d->pid)
 		return;
 	/* Reads answers that the driver sent before it died. */
-	driver.dead = true;
-	while (driver.ctl.fd >= 0 && read_frame())
+	d->dead = true;
+	while (d->ctl.fd >= 0 && read_frame(d))
 		;
-	close_ctl();
-	watch_del(&driver.life);
-	close_fd(&driver.life.fd);
-	forget_out();
-	enum driver_state was = driver.state;
-	driver.state = DRIVER_DOWN;
+	close_ctl(d);
+	watch_del(&d->life);
+	close_fd(&d->life.fd);
+	forget_out(d);
+	enum driver_state was = d->state;
+	d->state = DRIVER_DOWN;
 	describe_end(&e, status);
-	ops->on_gone(was, status, &e);
+	d->ops->on_gone(d, was, status, &e);
 }
 
 static int write_script(struct err *e)
@@ -339,40 +321,47 @@ static int write_script(struct err *e)
 	return 0;
 }
 
-static int open_starts(struct err *e)
+static int open_starts(struct driver *d, struct err *e)
 {
 	int fds[2];
 
 	/* The agent keeps both ends open, so the pipe never reports a hang-up. */
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return err_set(e, errno, "create a pipe");
-	starts_write_end = fds[1];
-	starts.on_event = on_starts;
+	d->starts_write_end = fds[1];
+	d->starts.on_event = on_starts;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return err_set(e, errno, "make a pipe non-blocking");
-	int bad = watch_add(&starts, fds[0], 0);
+	int bad = watch_add(&d->starts, fds[0], 0);
 	return bad ? err_set(e, -bad, "watch a pipe") : 0;
 }
 
-int driver_init(const char *dir, const struct driver_pipes *the_pipes,
-		const struct driver_ops *the_ops, struct err *e)
+int driver_write_script(const char *dir, struct err *e)
 {
-	pipes = *the_pipes;
-	ops = the_ops;
-	driver.ctl.on_event = on_ctl;
-	driver.life.on_event = on_life;
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return err_set(e, errno, "create the folder %s", dir);
 	if ((size_t)snprintf(script, sizeof(script), "%s/driver.py", dir) >= sizeof(script))
 		return err_say(e, ENAMETOOLONG, "%s: the path is too long", dir);
-	int bad = open_starts(e);
-	return bad ? bad : write_script(e);
+	return write_script(e);
 }
 
-static void move_fds(int ctl)
+int driver_open(struct driver *d, const struct driver_pipes *pipes, const struct driver_ops *ops,
+		struct err *e)
+{
+	d->pipes = *pipes;
+	d->ops = ops;
+	d->state = DRIVER_DOWN;
+	d->ctl.on_event = on_ctl;
+	d->life.on_event = on_life;
+	d->ctl.fd = d->life.fd = -1;
+	return open_starts(d, e);
+}
+
+static void move_fds(const struct driver *d, int ctl)
 {
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	const int from[] = {ctl, pipes.out, pipes.err, pipes.progress, starts_write_end};
+	const int from[] = {ctl, d->pipes.out, d->pipes.err, d->pipes.progress,
+			    d->starts_write_end};
 
 	for (int i = 0; i < (int)ARRAY_LEN(from); i++)
 		if (dup2(from[i], DRIVER_CTL_FD + i) < 0)
@@ -383,7 +372,7 @@ static void move_fds(int ctl)
 		_exit(126);
 }
 
-__attribute__((noreturn)) static void child(int ctl, pid_t parent)
+__attribute__((noreturn)) static void child(const struct driver *d, int ctl, pid_t parent)
 {
 	char *const argv[] = {"python3", "-u", script, NULL};
 	const char *home = getenv("HOME");
@@ -393,14 +382,14 @@ __attribute__((noreturn)) static void child(int ctl, pid_t parent)
 	setsid();
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
-	move_fds(ctl);
+	move_fds(d, ctl);
 	if ((!home || chdir(home) < 0) && chdir("/") < 0)
 		_exit(126);
 	execvp(argv[0], argv);
 	_exit(127);
 }
 
-int driver_start(struct err *e)
+int driver_start(struct driver *d, struct err *e)
 {
 	pid_t agent = getpid();
 	int ends[2];
@@ -415,22 +404,22 @@ int driver_start(struct err *e)
 	if (pid < 0)
 		return err_set(e, errno, "start Python: fork");
 	if (pid == 0)
-		child(theirs, agent);
+		child(d, theirs, agent);
 	scoped_fd int life = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (life < 0 || watch_add(&driver.life, life, EPOLLIN | EPOLLET) < 0 ||
-	    watch_add(&driver.ctl, ours, EPOLLIN) < 0) {
+	if (life < 0 || watch_add(&d->life, life, EPOLLIN | EPOLLET) < 0 ||
+	    watch_add(&d->ctl, ours, EPOLLIN) < 0) {
 		int saved = errno;
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
-		driver.life.fd = driver.ctl.fd = -1;
+		d->life.fd = d->ctl.fd = -1;
 		return err_set(e, saved, "start Python: watch it");
 	}
 	take_fd(&life);
 	take_fd(&ours);
-	driver.pid = pid;
-	driver.dead = false;
-	driver.state = DRIVER_STARTING;
-	forget_starts();
-	frame_reset(&driver.in);
+	d->pid = pid;
+	d->dead = false;
+	d->state = DRIVER_STARTING;
+	forget_starts(d);
+	frame_reset(&d->in);
 	return 0;
 }

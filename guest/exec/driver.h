@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The Python process that runs all code (driver.py). The agent starts it, exchanges frames of
- * proto/agent.h with it over a private socket, and replaces it when it dies. Its frames are checked
- * as if they were the user's: the user's code runs in the same process.
+ * The process of an interpreter, for example Python with driver.py. The agent starts it, exchanges
+ * frames of proto/agent.h with it over a private socket, and replaces it when it dies. Its frames
+ * are checked as if they were the user's: the user's code runs in the same process.
  */
 #ifndef RAMET_GUEST_EXEC_DRIVER_H
 #define RAMET_GUEST_EXEC_DRIVER_H
@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "guest/frame.h"
+#include "guest/loop.h"
 
 enum driver_state {
 	DRIVER_DOWN,	 /* not running */
@@ -19,17 +20,19 @@ enum driver_state {
 	DRIVER_BUSY,	 /* runs code or reseeds */
 };
 
+struct driver;
+
 struct driver_ops {
-	void (*on_idle)(void); /* after its start, and after each answer */
-	void (*on_sent)(void); /* the driver received all of the last driver_send */
+	void (*on_idle)(struct driver *d); /* after its start, and after each answer */
+	void (*on_sent)(struct driver *d); /* it received all of the last driver_send */
 	/* SIGINT reaches the code; only after driver_await_start. bash_group 0: it is Python code,
 	 * which runs in the driver. */
-	void (*on_started)(pid_t bash_group);
+	void (*on_started)(struct driver *d, pid_t bash_group);
 	/* The exit code, and the end of the call's stderr, which is valid during the callback. */
-	void (*on_exit)(int32_t code, const uint8_t *last, size_t last_len);
-	void (*on_reseeded)(const struct err *e); /* NULL: success */
+	void (*on_exit)(struct driver *d, int32_t code, const uint8_t *last, size_t last_len);
+	void (*on_reseeded)(struct driver *d, const struct err *e); /* NULL: success */
 	/* The driver ended: `e` says how, `status` is from waitpid, `was` is its last state. */
-	void (*on_gone)(enum driver_state was, int status, const struct err *e);
+	void (*on_gone)(struct driver *d, enum driver_state was, int status, const struct err *e);
 };
 
 /* Descriptors that the Python process gets. */
@@ -44,30 +47,54 @@ struct driver_pipes {
 	int progress;
 };
 
-/* Writes the embedded driver.py to `dir`/driver.py. Returns 0 or -errno. */
-int driver_init(const char *dir, const struct driver_pipes *pipes, const struct driver_ops *ops,
+/* All fields are private to driver.c. */
+struct driver {
+	const struct driver_ops *ops;
+	struct driver_pipes pipes;
+	/*
+	 * The driver writes one u32 per call to this pipe, as soon as SIGINT reaches the call's
+	 * code: the process group of bash, or 0 for Python. The pipe is read only when that
+	 * matters, so it wakes nobody while the code runs.
+	 */
+	struct watch starts;
+	int starts_write_end;
+	enum driver_state state;
+	pid_t pid;
+	bool dead;	   /* reaped: nothing can be sent, its last frames are read */
+	struct watch ctl;  /* fd -1: none, or the driver closed its end */
+	struct watch life; /* its pidfd */
+	size_t out_pos, out_len;
+	size_t waits; /* bytes of the queued frame */
+	struct frame_in in;
+	uint8_t out[2 * FRAME_MAX]; /* a queued frame, and the next */
+};
+
+/* Writes the embedded driver.py to `dir`/driver.py; called once, first. Returns 0 or -errno. */
+int driver_write_script(const char *dir, struct err *e);
+/* Prepares a driver, whose process is then started by driver_start. Returns 0 or -errno. */
+int driver_open(struct driver *d, const struct driver_pipes *pipes, const struct driver_ops *ops,
 		struct err *e);
-/* Starts the Python process. Returns 0 or -errno; the ops report what happens later. */
-int driver_start(struct err *e);
-enum driver_state driver_state(void);
+/* Starts the process. Returns 0 or -errno; the ops report what happens later. */
+int driver_start(struct driver *d, struct err *e);
+enum driver_state driver_state(const struct driver *d);
 /* Returns the process id; 0 while there is no process. */
-pid_t driver_pid(void);
+pid_t driver_pid(const struct driver *d);
 
 /* Sends one frame; the state becomes DRIVER_BUSY. Requires driver_taken(). */
-void driver_send(uint8_t type, const void *payload, size_t len);
+void driver_send(struct driver *d, uint8_t type, const void *payload, size_t len);
 /* Queues a frame that is sent together with the next one, which has to follow, so that the driver
  * is woken once. */
-void driver_send_with_next(uint8_t type, const void *payload, size_t len);
+void driver_send_with_next(struct driver *d, uint8_t type, const void *payload, size_t len);
 /* Returns true when the driver received all frames but a queued one. */
-bool driver_taken(void);
+bool driver_taken(const struct driver *d);
 
 /* Returns true, once per call, when SIGINT now reaches the call's code. `bash_group` is bash's
  * process group, 0 for Python. */
-bool driver_started(pid_t *bash_group);
+bool driver_started(struct driver *d, pid_t *bash_group);
 /* Calls on_started when SIGINT reaches the code. */
-void driver_await_start(void);
+void driver_await_start(struct driver *d);
 
 /* Signals the driver's process group, as a terminal would. */
-void driver_signal(int sig);
+void driver_signal(struct driver *d, int sig);
 
 #endif

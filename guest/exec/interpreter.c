@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/exec/interpreter.h"
+
+#include "guest/log-console.h"
+
+static struct interpreter *of(struct driver *d)
+{
+	return container_of(d, struct interpreter, driver);
+}
+
+static void refuse(struct interpreter *in, const struct err *e)
+{
+	call_refuse_all(in, e);
+	in->ops->on_no_start(in, e);
+}
+
+void interpreter_serve(struct interpreter *in)
+{
+	struct err e;
+
+	if (driver_state(&in->driver) == DRIVER_DOWN && driver_start(&in->driver, &e) < 0)
+		refuse(in, &e);
+	if (driver_state(&in->driver) != DRIVER_IDLE || call_is_active(in))
+		return;
+	if (in->reseed_due) {
+		in->reseed_due = false;
+		in->reseeding = true;
+		driver_send(&in->driver, AGENT_RESEED, &in->reseed_users, 1);
+		in->reseed_users = 0;
+		return;
+	}
+	in->ops->on_idle(in);
+	call_next(in);
+}
+
+void interpreter_reseed(struct interpreter *in, bool user_generators)
+{
+	in->reseed_due = true;
+	in->reseed_users |= user_generators;
+}
+
+/* --- events of the driver ------------------------------------------------------------------- */
+
+static void on_idle(struct driver *d)
+{
+	interpreter_serve(of(d));
+}
+
+static void on_sent(struct driver *d)
+{
+	call_on_driver_sent(of(d));
+}
+
+static void on_started(struct driver *d, pid_t bash_group)
+{
+	call_on_started(of(d), bash_group);
+}
+
+static void on_exit_code(struct driver *d, int32_t code, const uint8_t *last, size_t last_len)
+{
+	call_on_exit(of(d), code, last, last_len);
+}
+
+static void on_reseeded(struct driver *d, const struct err *e)
+{
+	struct interpreter *in = of(d);
+
+	if (!in->reseeding)
+		return;
+	in->reseeding = false;
+	if (e)
+		log_console("%s", e->text);
+	in->ops->on_reseeded(in, e);
+}
+
+static void on_gone(struct driver *d, enum driver_state was, int status, const struct err *how)
+{
+	struct interpreter *in = of(d);
+	struct err e = *how;
+
+	log_console("%s", how->text);
+	call_on_driver_gone(in, status, how);
+	if (in->reseeding)
+		in->reseed_due = true;
+	in->reseeding = false;
+	if (was != DRIVER_STARTING) {
+		interpreter_serve(in);
+		return;
+	}
+	/* Does not restart the driver now, since it would probably fail again: the next request
+	 * does. */
+	err_context(&e, "Python did not start");
+	refuse(in, &e);
+}
+
+static const struct driver_ops driver_calls = {
+	.on_idle = on_idle,
+	.on_sent = on_sent,
+	.on_started = on_started,
+	.on_exit = on_exit_code,
+	.on_reseeded = on_reseeded,
+	.on_gone = on_gone,
+};
+
+int interpreter_init(struct interpreter *in, unsigned grace_ms, const struct interpreter_ops *ops,
+		     struct err *e)
+{
+	in->ops = ops;
+	int bad = call_init(in, grace_ms, e);
+	const struct driver_pipes pipes = output_driver_pipes(&in->call.output);
+	return bad ? bad : driver_open(&in->driver, &pipes, &driver_calls, e);
+}

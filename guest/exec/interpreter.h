@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An interpreter: the process that runs code, its calls, and what it has to do between them. */
+#ifndef RAMET_GUEST_EXEC_INTERPRETER_H
+#define RAMET_GUEST_EXEC_INTERPRETER_H
+
+#include "guest/exec/call.h"
+#include "guest/exec/driver.h"
+
+struct interpreter_ops {
+	/* It waits for code, and does not have to reseed; called before its next call starts. */
+	void (*on_idle)(struct interpreter *in);
+	void (*on_reseeded)(struct interpreter *in, const struct err *e); /* NULL: success */
+	/* Its process could not be started. Its waiting calls have been answered. */
+	void (*on_no_start)(struct interpreter *in, const struct err *e);
+};
+
+struct interpreter {
+	const struct interpreter_ops *ops;
+	unsigned grace_ms;    /* of call_init */
+	bool reseed_due;      /* the driver must reseed before it gets more code */
+	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
+	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
+	/* From these, the next call reports that the process was lost between calls. */
+	bool used;	   /* it holds state of earlier calls */
+	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
+	struct list queue; /* connections whose call waits */
+	struct driver driver;
+	struct call call;
+};
+
+/* Initializes the interpreter, which is zeroed; `grace_ms` as for call_init. interpreter_serve then
+ * starts it. Returns 0 or -errno. */
+int interpreter_init(struct interpreter *in, unsigned grace_ms, const struct interpreter_ops *ops,
+		     struct err *e);
+/* Starts the process if it is not running. If it is idle, gives it its next work: first a reseed,
+ * then the next call. */
+void interpreter_serve(struct interpreter *in);
+/* Makes the process reseed before it gets more code. */
+void interpreter_reseed(struct interpreter *in, bool user_generators);
+
+#endif
