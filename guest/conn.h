@@ -12,39 +12,42 @@
 #include "guest/frame.h"
 #include "guest/loop.h"
 
-#define CONN_COUNT_MAX 256
+#define CONN_COUNT_MAX 512
 #define CONN_OUT_MAX   (FRAME_MAX + 2048)
 
 struct interpreter;
 
 enum conn_state {
-	CONN_IDLE,	  /* waits for a request */
-	CONN_PING,	  /* waits for AGENT_PONG */
-	CONN_QUEUED,	  /* its EXEC waits for its turn, in `in` */
-	CONN_CODE,	  /* the code of its EXEC arrives */
-	CONN_CALL,	  /* its code runs */
-	CONN_WORKER,	  /* a worker process answers on it */
-	CONN_WAITING,	  /* waits for its turn, with its request in `in` */
-	CONN_PTY_LISTENS, /* receives a terminal's output */
-	CONN_PTY_WAITS,	  /* waits for a terminal's start, or until it took the input in `in` */
-	CONN_RESEED,	  /* waits until the driver has reseeded */
-	CONN_ENDING,	  /* closed as soon as everything is sent */
-	CONN_GONE,	  /* closed; freed before the next event */
+	CONN_IDLE,	    /* waits for a request */
+	CONN_PING,	    /* waits for AGENT_PONG */
+	CONN_QUEUED,	    /* its EXEC waits for its turn, in `in` */
+	CONN_CODE,	    /* the code of its EXEC arrives */
+	CONN_CALL,	    /* its code runs */
+	CONN_WORKER,	    /* a worker process answers on it */
+	CONN_WAITING,	    /* waits for its turn, with its request in `in` */
+	CONN_LISTENS,	    /* receives a process's output */
+	CONN_LISTS,	    /* receives a list of processes */
+	CONN_PROCESS_WAITS, /* waits for a process's start, or until it took the input in `in` */
+	CONN_RESEED,	    /* waits until the driver has reseeded */
+	CONN_ENDING,	    /* closed as soon as everything is sent */
+	CONN_GONE,	    /* closed; freed before the next event */
 };
 
 struct conn {
 	struct watch watch;
 	struct list node; /* in all connections */
-	struct list turn; /* in a queue: of calls, of connections in CONN_WAITING, of a terminal */
+	struct list turn; /* in a queue: of calls, of connections in CONN_WAITING, of a process */
 	enum conn_state state;
 	bool held;   /* by conn_hold */
 	bool corked; /* by conn_cork */
 	bool seen;   /* the next byte in the socket was peeked at, see read_some */
 	struct exec_request exec;
 	struct interpreter *interpreter; /* of its call; NULL: it never had one */
-	struct pty *pty;		 /* the terminal it listens to, types into or waits for */
-	uint64_t pty_offset;		 /* offset in its output of the next byte to send */
-	size_t typed;			 /* bytes of the payload that the terminal took */
+	struct process *process;	 /* that it listens to, writes to or waits for */
+	uint64_t output_offset;		 /* offset in its output of the next byte to send */
+	bool holds;			 /* the process waits for this listener when it lags */
+	uint64_t listed;		 /* number of the last process that was listed */
+	size_t written;			 /* bytes of the payload that the process took */
 	size_t out_pos, out_len;	 /* unsent: out[out_pos .. out_len) */
 	struct frame_in in;
 	uint8_t out[CONN_OUT_MAX];

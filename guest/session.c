@@ -12,8 +12,9 @@
 
 #define PIDS_MAX (4u << 20) /* the kernel's PID_MAX_LIMIT */
 
-/* Kills each process of the session that is not in `killed` yet. Returns true if there was one. */
-static bool kill_found(pid_t session, uint8_t *killed)
+/* Sends a signal to each process of the session that is not in `done` yet. Returns true if there
+ * was one. */
+static bool signal_found(pid_t session, int number, uint8_t *done)
 {
 	bool found = false;
 	DIR *proc = opendir("/proc");
@@ -25,11 +26,11 @@ static bool kill_found(pid_t session, uint8_t *killed)
 
 		if (!pid || pid >= PIDS_MAX || getsid((pid_t)pid) != session)
 			continue;
-		if (killed[pid / 8] >> (pid % 8) & 1)
+		if (done[pid / 8] >> (pid % 8) & 1)
 			continue;
 		found = true;
-		kill((pid_t)pid, SIGKILL);
-		killed[pid / 8] |= (uint8_t)(1u << pid % 8);
+		kill((pid_t)pid, number);
+		done[pid / 8] |= (uint8_t)(1u << pid % 8);
 	}
 	closedir(proc);
 	return found;
@@ -45,6 +46,14 @@ void session_kill(pid_t session)
 	kill(-session, SIGKILL);
 	/* A child that was forked during the search is found by the next one; a process with a
 	 * pending SIGKILL forks no more. */
-	while (killed && kill_found(session, killed))
+	while (killed && signal_found(session, SIGKILL, killed))
 		;
+}
+
+void session_signal(pid_t session, int number)
+{
+	scoped_free uint8_t *done = calloc(PIDS_MAX / 8, 1);
+
+	if (done)
+		signal_found(session, number, done);
 }

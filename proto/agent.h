@@ -24,10 +24,11 @@
 #define AGENT_PATHS_MAX	  64	       /* in one AGENT_TREE */
 #define AGENT_PATH_MAX	  4096	       /* bytes of one path */
 #define AGENT_HASH_LEN	  32	       /* SHA-256 */
-#define AGENT_ID_LEN	  36	       /* id of a terminal or upload; the host chooses it */
-#define AGENT_PTY_RING	  (1u << 20)   /* last bytes of a terminal's output, kept for attaches */
-#define AGENT_PTY_MAX	  64	       /* terminals of a guest, ended ones included */
-#define AGENT_LABEL_MAX	  512	       /* bytes of a terminal's label */
+#define AGENT_ID_LEN	  36	       /* id of a process or upload; the host chooses it */
+#define AGENT_PROC_RING	  (1u << 20)   /* last bytes of each output stream, kept for attaches */
+#define AGENT_PROC_MAX	  256	       /* processes of a guest, ended ones included */
+#define AGENT_LABEL_MAX	  512	       /* bytes of a process's label */
+#define AGENT_USER_MAX	  64	       /* bytes of a user's name */
 #define AGENT_UPLOAD_MAX  64	       /* open uploads in a guest */
 #define AGENT_UNCHANGED	  UINT32_MAX   /* a mode or owner in AGENT_CHANGE */
 
@@ -173,17 +174,18 @@ enum agent_request {
 	AGENT_ABORT = 19,
 
 	/*
-	 * Terminals. A session belongs to the guest and not to a connection: it outlives all
-	 * connections and is part of a fork's children and of a Space. Its last output is kept for
-	 * later attaches, also after its end; when there are too many sessions, the oldest ended
-	 * ones are removed. ENOENT: no such session.
+	 * Terminals: processes with a tty, which the requests AGENT_PROC_* reach too. A session
+	 * belongs to the guest and not to a connection: it outlives all connections and is part of
+	 * a fork's children and of a Space. Its last output is kept for later attaches, also after
+	 * its end; when there are too many sessions, the oldest ended ones are removed. ENOENT: no
+	 * such session.
 	 */
 
 	/* Starts a program on a terminal. Payload: str id (AGENT_ID_LEN), u16 cols, u16 rows (1 to
 	 * 65535), str cwd (empty: that of the Python process), str label (up to AGENT_LABEL_MAX),
 	 * u32 count (1 or more) and as many str argv, u32 env_count, then env_count times str name,
 	 * str value. TERM is xterm-256color unless given. Answer: AGENT_DONE once the program runs.
-	 * EAGAIN: AGENT_PTY_MAX run already. */
+	 * EAGAIN: AGENT_PROC_MAX run already. */
 	AGENT_PTY_START = 20,
 
 	/* Reads a terminal's output. Payload: str id, u64 offset: how many bytes of the output the
@@ -206,7 +208,8 @@ enum agent_request {
 	 * Payload: str id. Answer: AGENT_DONE. */
 	AGENT_PTY_KILL = 24,
 
-	/* Lists the sessions. Answer: an AGENT_PTY for each, oldest first, then AGENT_DONE. */
+	/* Lists the sessions with a terminal. Answer: an AGENT_PTY for each, oldest first, then
+	 * AGENT_DONE. */
 	AGENT_PTY_LIST = 25,
 
 	/* Grows the root file system to the size of its disk. Payload: u64 bytes of the disk. The
@@ -226,6 +229,62 @@ enum agent_request {
 	 * folder, links are not followed, and file systems mounted there are not entered. A failure
 	 * may leave part of a folder changed. Answer: AGENT_DONE. */
 	AGENT_CHANGE = 28,
+
+	/*
+	 * Processes: programs that lead sessions of their own. Like terminals (see there) they
+	 * belong to the guest. A process has two streams of output, or one with a tty; an offset
+	 * counts the bytes of both, in the order in which the agent read them. ENOENT: no such
+	 * process.
+	 */
+
+	/*
+	 * Starts a program. Payload: str id (AGENT_ID_LEN), u8 flags (AGENT_PROC_TTY and so on),
+	 * u16 cols, u16 rows (without AGENT_PROC_TTY: 0), u32 timeout_ms (0: none), str cwd (empty:
+	 * the user's home directory, or without a user that of the Python process), str user (a
+	 * name or uid of /etc/passwd; empty: that of the agent), str label (up to AGENT_LABEL_MAX),
+	 * u32 count (1 or more) and as many str argv, u32 env_count, then env_count times str name,
+	 * str value. With a user, HOME, USER and LOGNAME are the user's; with a tty, TERM is
+	 * xterm-256color; unless given. Answer: AGENT_PROC once the program runs, then AGENT_DONE,
+	 * or with AGENT_PROC_FOLLOW the output as for AGENT_PROC_ATTACH. AGENT_ERROR: EAGAIN,
+	 * AGENT_PROC_MAX run already; else the folder or user cannot be used.
+	 *
+	 * A program that does not exist is not an error: the process says so on its stderr and
+	 * exits with 127, or with 126 if the file is not executable. At the time limit, the
+	 * processes of the session get SIGTERM, then SIGKILL. Once the program has ended, output of
+	 * processes that it left behind is discarded.
+	 */
+	AGENT_PROC_START = 29,
+
+	/*
+	 * Reads the output. Payload: str id, u64 offset, u8 1: hold. Answer: AGENT_PROC, then
+	 * AGENT_PROC_BYTES from the offset on as output is produced, then AGENT_PROC_EXIT. Output
+	 * that is no longer kept is left out, as the offsets show. ERANGE: there are fewer bytes
+	 * than `offset`.
+	 *
+	 * A slow reader loses the oldest output. With `hold` (and AGENT_PROC_FOLLOW) it does not:
+	 * the agent stops reading from the program when such a reader lags by AGENT_AHEAD_MAX
+	 * bytes, and the program blocks when it writes, until the reader continues or leaves.
+	 */
+	AGENT_PROC_ATTACH = 30,
+
+	/* Writes to stdin, or types into the tty. Payload: str id, then bytes. Answer: AGENT_DONE
+	 * when the pipe accepted them; EPIPE: the program has ended, or stdin is closed. */
+	AGENT_PROC_INPUT = 31,
+
+	/* Closes stdin, after all input that waits; with a tty, types Ctrl-D. Payload: str id.
+	 * Answer: AGENT_DONE, also if it is closed already. */
+	AGENT_PROC_CLOSE = 32,
+
+	/* Sends a signal to the process group of the program. Payload: str id, u8 number (1 to 64).
+	 * Answer: AGENT_DONE; ESRCH: the program has ended. */
+	AGENT_PROC_SIGNAL = 33,
+
+	/* Same as AGENT_PTY_KILL, AGENT_PTY_LIST, and the same for one process. Answers:
+	 * AGENT_DONE; AGENT_PROC for each (those with a tty too), AGENT_DONE; AGENT_PROC,
+	 * AGENT_DONE. */
+	AGENT_PROC_KILL = 34,
+	AGENT_PROC_LIST = 35,
+	AGENT_PROC_STAT = 36,
 };
 
 /* The comments describe the payloads. */
@@ -253,6 +312,23 @@ enum agent_answer {
 	/* str id, str label, i64 start time in ms since the epoch, u8 1 if it has ended, i32 exit
 	 * code */
 	AGENT_PTY = 74,
+	/* str id, str label, str user, u32 pid, i64 start time in ms since the epoch, i64 end time
+	 * (0: it runs), u64 bytes of output so far, u8 flags, i32 exit code (128 + signal if
+	 * killed), u8 signal (0: none) */
+	AGENT_PROC = 75,
+	/* u64 offset of the first byte, u8 1 (stdout, or the tty's output) or 2 (stderr), bytes */
+	AGENT_PROC_BYTES = 76,
+	/* i32 exit code (128 + signal if killed), u8 signal (0: none), u8 1 if the time limit was
+	 * reached, i64 end time, u64 bytes of output */
+	AGENT_PROC_EXIT = 77,
+};
+
+/* Flags of AGENT_PROC_START and AGENT_PROC. */
+enum agent_proc_flag {
+	AGENT_PROC_TTY = 1,
+	AGENT_PROC_STDIN = 2,	  /* stdin is a pipe; in AGENT_PROC: it is open */
+	AGENT_PROC_FOLLOW = 4,	  /* in AGENT_PROC_START */
+	AGENT_PROC_TIMED_OUT = 8, /* in AGENT_PROC */
 };
 
 enum agent_language {

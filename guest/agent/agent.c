@@ -17,7 +17,7 @@
 #include "guest/conn.h"
 #include "guest/exec/interpreter.h"
 #include "guest/files/files.h"
-#include "guest/terminal/pty.h"
+#include "guest/process/process.h"
 #include "guest/system/reseed.h"
 #include "guest/log-console.h"
 
@@ -187,8 +187,8 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return err_say(e, EPROTO, "a request of type %u must not have a payload", f->type);
 	if (files_takes(f->type))
 		return handle_files(c, f, e);
-	if (pty_takes(f->type))
-		return pty_handle(c, f, e);
+	if (process_takes(f->type))
+		return process_handle(c, f, e);
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);
@@ -241,8 +241,8 @@ static void on_sent(struct conn *c)
 {
 	if (c->state == CONN_ENDING)
 		conn_drop(c);
-	else if (c->state == CONN_PTY_LISTENS)
-		pty_on_sent(c);
+	else if (c->state == CONN_LISTENS || c->state == CONN_LISTS)
+		process_on_sent(c);
 	else if (c->interpreter)
 		call_on_sent(c->interpreter, c);
 }
@@ -261,7 +261,7 @@ static void on_conn_gone(struct conn *c, enum conn_state was)
 		agent.power_off = true;
 	if (was == CONN_WORKER)
 		files_on_gone(c);
-	pty_on_gone(c);
+	process_on_gone(c);
 	if (c->interpreter)
 		call_on_gone(c->interpreter, c);
 	if (ping_waits())
@@ -353,7 +353,7 @@ static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, 
 		return err_set(e, -bad, "create the event loop");
 	conn_init(&conn_calls);
 	files_init(agent.sys, retry_waiting);
-	pty_init(python_pid);
+	process_init(python_pid, grace_ms);
 	bad = driver_write_script(run_dir, e);
 	if (!bad)
 		bad = interpreter_init(&python, grace_ms, &python_calls, e);
@@ -369,8 +369,10 @@ static void loop_for_ever(void)
 	for (;;) {
 		int timeout = loop_sooner(call_timeout_ms(&python), files_expire());
 
+		timeout = loop_sooner(timeout, process_timeout_ms());
 		loop_once(loop_sooner(timeout, WAIT_MAX_MS));
 		call_on_time(&python);
+		process_on_time();
 		conn_reap();
 		if (agent.power_off && agent.sys->power_off() < 0)
 			log_console("power off: %s", strerror(errno));

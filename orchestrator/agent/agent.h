@@ -45,11 +45,34 @@ struct agent_pty {
 	int32_t exit_code;
 };
 
+/* AGENT_PROC */
+struct agent_process {
+	const uint8_t *id; /* AGENT_ID_LEN bytes: "prc_" or "pty_", and 32 hexadecimal digits */
+	const uint8_t *label, *user;
+	size_t label_len, user_len;
+	uint32_t pid;
+	int64_t started_ms, ended_ms; /* ended_ms 0: it runs */
+	uint64_t total;
+	uint8_t flags; /* enum agent_proc_flag */
+	int32_t exit_code;
+	uint8_t signal; /* 0 to 64 */
+};
+
+/* AGENT_PROC_EXIT, besides the exit code */
+struct agent_process_exit {
+	uint8_t signal; /* 0 to 64 */
+	bool timed_out;
+	int64_t ended_ms;
+	uint64_t total;
+};
+
 struct agent_frame {
 	enum agent_answer type;
 	const uint8_t *data; /* output, bytes of a file, or the text of an error */
 	size_t len;
-	uint64_t place;	  /* AGENT_PTY_BYTES: offset of data[0]; place + len does not overflow */
+	/* AGENT_PTY_BYTES, AGENT_PROC_BYTES: offset of data[0]; place + len does not overflow */
+	uint64_t place;
+	uint8_t stream;	  /* AGENT_PROC_BYTES: 1 or 2 */
 	uint32_t version; /* AGENT_PONG */
 	int32_t exit_code;
 	bool state_lost;
@@ -57,6 +80,8 @@ struct agent_frame {
 	struct agent_entry entry; /* AGENT_ENTRY */
 	struct agent_file file;
 	struct agent_pty pty;
+	struct agent_process process;
+	struct agent_process_exit exit;
 };
 
 /* Reads one frame from the start of `buf`. Returns its length in bytes, 0 when it is incomplete, or
@@ -96,22 +121,27 @@ struct agent_file_request {
 };
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len);
 
-/* A request about terminals. */
-struct agent_pty_request {
+/* A request about processes or terminals. Its type determines which fields are sent. */
+struct agent_process_request {
 	enum agent_request type;
 	const char *id;
+	uint8_t flags; /* enum agent_proc_flag */
 	uint16_t cols, rows;
+	uint32_t timeout_ms;
 	uint64_t place;
+	bool hold;
+	uint8_t signal;
 	const uint8_t *input;
 	size_t input_len;
-	const char *cwd; /* NULL: the working directory of the Python process */
+	const char *cwd;  /* NULL: the default, see proto/agent.h */
+	const char *user; /* NULL: that of the agent */
 	const char *label;
 	const char *const *argv;
 	const char *const *env[2];
 };
-/* Maximum number of bytes in one AGENT_PTY_INPUT. */
+/* Maximum number of bytes in one AGENT_PTY_INPUT or AGENT_PROC_INPUT. */
 #define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
-int agent_pty_bytes(const struct agent_pty_request *r, uint8_t **out, size_t *len);
+int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len);
 
 /* Encodes AGENT_DATA frames of up to AGENT_PAYLOAD_MAX bytes each. */
 int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len);

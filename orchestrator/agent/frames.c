@@ -7,7 +7,8 @@
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 
-#define ENV_MAX 1024 /* most variables that the guest's agent accepts in one request */
+#define SIGNAL_MAX 64
+#define ENV_MAX	   1024 /* most variables that the guest's agent accepts in one request */
 
 /* --- from the guest ------------------------------------------------------------------------- */
 
@@ -52,9 +53,9 @@ static void read_file(struct wire *w, struct agent_file *f)
 		 (f->target_len && (!S_ISLNK(f->mode) || memchr(f->target, 0, f->target_len)));
 }
 
-static bool is_pty_id(const uint8_t *id, size_t len)
+static bool is_id(const char *prefix, const uint8_t *id, size_t len)
 {
-	if (len != AGENT_ID_LEN || memcmp(id, "pty_", 4) != 0)
+	if (len != AGENT_ID_LEN || memcmp(id, prefix, 4) != 0)
 		return false;
 	for (size_t i = 4; i < len; i++)
 		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
@@ -71,7 +72,38 @@ static void read_pty(struct wire *w, struct agent_pty *p)
 	p->started_ms = (int64_t)wire_get_u64(w);
 	p->ended = wire_get_u8(w) != 0;
 	p->exit_code = (int32_t)wire_get_u32(w);
-	if (!w->bad && !is_pty_id(p->id, id_len))
+	if (!w->bad && !is_id("pty_", p->id, id_len))
+		w->bad = true;
+}
+
+static void read_process(struct wire *w, struct agent_process *p)
+{
+	size_t id_len;
+
+	p->id = wire_get_str(w, &id_len, AGENT_ID_LEN);
+	p->label = wire_get_str(w, &p->label_len, AGENT_LABEL_MAX);
+	p->user = wire_get_str(w, &p->user_len, AGENT_USER_MAX);
+	p->pid = wire_get_u32(w);
+	p->started_ms = (int64_t)wire_get_u64(w);
+	p->ended_ms = (int64_t)wire_get_u64(w);
+	p->total = wire_get_u64(w);
+	p->flags = wire_get_u8(w);
+	p->exit_code = (int32_t)wire_get_u32(w);
+	p->signal = wire_get_u8(w);
+	if (w->bad)
+		return;
+	w->bad = p->signal > SIGNAL_MAX ||
+		 !(is_id("prc_", p->id, id_len) || is_id("pty_", p->id, id_len));
+}
+
+static void read_process_exit(struct wire *w, struct agent_frame *f)
+{
+	f->exit_code = (int32_t)wire_get_u32(w);
+	f->exit.signal = wire_get_u8(w);
+	f->exit.timed_out = wire_get_u8(w) != 0;
+	f->exit.ended_ms = (int64_t)wire_get_u64(w);
+	f->exit.total = wire_get_u64(w);
+	if (f->exit.signal > SIGNAL_MAX)
 		w->bad = true;
 }
 
@@ -81,6 +113,17 @@ static void read_rest(struct wire *w, struct agent_frame *f)
 	f->data = w->p + w->pos;
 	f->len = wire_left(w);
 	w->pos = w->size;
+}
+
+static void read_output(struct wire *w, struct agent_frame *f)
+{
+	f->place = wire_get_u64(w);
+	if (f->type == AGENT_PROC_BYTES)
+		f->stream = wire_get_u8(w);
+	read_rest(w, f);
+	if (f->place > UINT64_MAX - f->len ||
+	    (f->type == AGENT_PROC_BYTES && f->stream != 1 && f->stream != 2))
+		w->bad = true;
 }
 
 static bool read_payload(struct wire *w, struct agent_frame *f)
@@ -111,10 +154,14 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		read_file(w, &f->file);
 		break;
 	case AGENT_PTY_BYTES:
-		f->place = wire_get_u64(w);
-		read_rest(w, f);
-		if (f->place > UINT64_MAX - f->len)
-			w->bad = true;
+	case AGENT_PROC_BYTES:
+		read_output(w, f);
+		break;
+	case AGENT_PROC:
+		read_process(w, &f->process);
+		break;
+	case AGENT_PROC_EXIT:
+		read_process_exit(w, f);
 		break;
 	case AGENT_PTY:
 		read_pty(w, &f->pty);
@@ -310,7 +357,7 @@ int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len)
 	return 0;
 }
 
-/* --- files and terminals -------------------------------------------------------------------- */
+/* --- files and processes -------------------------------------------------------------------- */
 
 static void put_text(struct wire *w, const char *text)
 {
@@ -417,11 +464,20 @@ int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *
 			 len);
 }
 
-static void put_start(struct wire *w, const struct agent_pty_request *r)
+static void put_start(struct wire *w, const struct agent_process_request *r)
 {
 	uint32_t argc = 0, env_count = 0;
+	bool pty = r->type == AGENT_PTY_START;
 
+	if (!pty)
+		wire_put_u8(w, r->flags);
+	wire_put_u16(w, r->cols);
+	wire_put_u16(w, r->rows);
+	if (!pty)
+		wire_put_u32(w, r->timeout_ms);
 	put_text(w, r->cwd);
+	if (!pty)
+		put_text(w, r->user);
 	put_text(w, r->label);
 	while (r->argv[argc])
 		argc++;
@@ -437,23 +493,31 @@ static void put_start(struct wire *w, const struct agent_pty_request *r)
 	put_env(w, r->env[1]);
 }
 
-static void put_pty_request(struct wire *w, const void *request)
+static void put_process_request(struct wire *w, const void *request)
 {
-	const struct agent_pty_request *r = request;
+	const struct agent_process_request *r = request;
 
 	put_text(w, r->id);
 	switch (r->type) {
 	case AGENT_PTY_START:
+	case AGENT_PROC_START:
+		put_start(w, r);
+		break;
 	case AGENT_PTY_RESIZE:
 		wire_put_u16(w, r->cols);
 		wire_put_u16(w, r->rows);
-		if (r->type == AGENT_PTY_START)
-			put_start(w, r);
 		break;
 	case AGENT_PTY_ATTACH:
+	case AGENT_PROC_ATTACH:
 		wire_put_u64(w, r->place);
+		if (r->type == AGENT_PROC_ATTACH)
+			wire_put_u8(w, r->hold);
+		break;
+	case AGENT_PROC_SIGNAL:
+		wire_put_u8(w, r->signal);
 		break;
 	case AGENT_PTY_INPUT:
+	case AGENT_PROC_INPUT:
 		wire_put_bytes(w, r->input, r->input_len);
 		break;
 	default:
@@ -461,12 +525,13 @@ static void put_pty_request(struct wire *w, const void *request)
 	}
 }
 
-int agent_pty_bytes(const struct agent_pty_request *r, uint8_t **out, size_t *len)
+int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len)
 {
-	bool small = r->type != AGENT_PTY_START && r->type != AGENT_PTY_INPUT;
+	bool large = r->type == AGENT_PTY_START || r->type == AGENT_PTY_INPUT ||
+		     r->type == AGENT_PROC_START || r->type == AGENT_PROC_INPUT;
 
-	return one_frame(r->type, small ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_pty_request, r, out,
-			 len);
+	return one_frame(r->type, !large ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_process_request, r,
+			 out, len);
 }
 
 int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len)

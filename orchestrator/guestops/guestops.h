@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract of guestops/: files, uploads and terminals in a guest, and the difference of two
- * guests.
+ * The contract of guestops/: files, uploads, terminals and processes in a guest, and the difference
+ * of two guests.
  */
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
 #define RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
@@ -32,7 +32,7 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
  * write leaves nothing behind.
  */
 
-#define CORE_ID_LEN	AGENT_ID_LEN /* of an upload: "upl_" + 32 hex; of a terminal: "pty_" + 32 */
+#define CORE_ID_LEN	AGENT_ID_LEN /* "upl_", "pty_" (with a tty) or "prc_", then 32 hex digits */
 #define UPLOAD_PART_MAX (8u << 20)
 
 /* Valid during the callback only. Names and targets may hold any byte but NUL and are not
@@ -133,7 +133,7 @@ struct core_call *core_upload_abort(struct core *c, const char *tenant, const ch
 /* --- terminals ------------------------------------------------------------------------------ */
 
 #define PTY_INPUT_MAX (1u << 20) /* bytes of one core_pty_input */
-#define PTY_READ_MAX  AGENT_PTY_RING
+#define PTY_READ_MAX  AGENT_PROC_RING
 
 /* The guest holds terminals too: a fork's children inherit them, and they outlive the service. */
 struct pty_spec {
@@ -207,5 +207,86 @@ struct pty_list_sink {
 };
 struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,
 				const struct pty_list_sink *sink, void *arg);
+
+/* --- processes ------------------------------------------------------------------------------ */
+
+/* Programs that run beside the Python process; a terminal is one with a tty, and all functions
+ * below accept its id too. The guest holds them, as it does terminals. */
+struct process_spec {
+	const char *const *argv; /* NULL-terminated */
+	const char *label;	 /* shown in lists */
+	const char *cwd;  /* NULL: the user's home, or without a user the Python process's folder */
+	const char *user; /* name or uid; NULL: the agent's */
+	const char *const *env; /* NAME=VALUE, overrides the sandbox's own */
+	bool stdin_pipe;	/* false: stdin is /dev/null */
+	bool tty;
+	uint32_t cols, rows; /* of the tty: 1 to 65535 */
+	uint32_t timeout_ms; /* 0: none */
+};
+
+struct process_exit {
+	int code;	/* 128 + signal if killed */
+	uint8_t signal; /* 0: none */
+	bool timed_out;
+	int64_t ended_ms; /* since the epoch */
+	uint64_t total;	  /* bytes of output */
+};
+/* Valid during the callback only. */
+struct process_view {
+	char id[CORE_ID_LEN + 1];
+	const char *label, *user; /* not NUL-terminated; may be invalid UTF-8 */
+	size_t label_len, user_len;
+	uint32_t pid;
+	int64_t started_ms; /* since the epoch */
+	uint64_t total;	    /* bytes of output so far */
+	bool tty, stdin_open, ended;
+	struct process_exit exit; /* if it has ended */
+};
+struct process_list_sink {
+	void (*process)(void *arg, const struct process_view *process); /* oldest first */
+	void (*ended)(void *arg, const struct failure *f);
+};
+struct process_sink {
+	void (*started)(void *arg, const struct process_view *process); /* called first */
+	/* `stream`: 1 stdout, or the output of a tty; 2 stderr. `place`: offset of the first byte
+	 * in the output of both. Output no longer kept is skipped. */
+	void (*bytes)(void *arg, unsigned stream, uint64_t place, const void *data, size_t len);
+	void (*exited)(void *arg, const struct process_exit *exit); /* last, instead of `failed` */
+	void (*failed)(void *arg, const struct failure *f);
+};
+
+/* Starts a process and streams its output. The process waits for a slow reader; when the call is
+ * abandoned it goes on, unless its program was not running yet. Counts as activity of the sandbox.
+ */
+struct core_call *core_process_run(struct core *c, const char *tenant, const char *id,
+				   const struct process_spec *spec, const struct process_sink *sink,
+				   void *arg);
+/* Starts a process and describes it. An abandoned start kills it. */
+struct core_call *core_process_start(struct core *c, const char *tenant, const char *id,
+				     const struct process_spec *spec,
+				     const struct process_list_sink *sink, void *arg);
+/* Streams the output from byte offset `place`, as far as it is kept, then new output. A slow reader
+ * loses the oldest output. Abandoning the call detaches this listener only. */
+struct core_call *core_process_attach(struct core *c, const char *tenant, const char *id,
+				      const char *process, uint64_t place,
+				      const struct process_sink *sink, void *arg);
+struct core_call *core_process_list(struct core *c, const char *tenant, const char *id,
+				    const struct process_list_sink *sink, void *arg);
+struct core_call *core_process_stat(struct core *c, const char *tenant, const char *id,
+				    const char *process, const struct process_list_sink *sink,
+				    void *arg);
+/* Writes to stdin. Success: the pipe or terminal accepted all bytes. */
+struct core_call *core_process_input(struct core *c, const char *tenant, const char *id,
+				     const char *process, const void *data, size_t len,
+				     core_done_fn *fn, void *arg);
+struct core_call *core_process_close_stdin(struct core *c, const char *tenant, const char *id,
+					   const char *process, core_done_fn *fn, void *arg);
+/* Sends a signal (1 to 64) to the program's process group. */
+struct core_call *core_process_signal(struct core *c, const char *tenant, const char *id,
+				      const char *process, uint8_t number, core_done_fn *fn,
+				      void *arg);
+/* Sends SIGKILL to all processes of the session. */
+struct core_call *core_process_kill(struct core *c, const char *tenant, const char *id,
+				    const char *process, core_done_fn *fn, void *arg);
 
 #endif

@@ -15,7 +15,7 @@
 #define START_TIMEOUT_MS 9000 /* the published client waits 10 s for a new terminal */
 #define SILENCE_MS	 5000 /* a read waits at least this long for the agent's first answer */
 #define GATHER_MS	 5    /* output this soon after the first bytes is returned too */
-#define LIST_MAX	 256  /* more than AGENT_PTY_MAX, which a correct guest never exceeds */
+#define LIST_MAX	 256  /* AGENT_PROC_MAX, which a correct guest never exceeds */
 
 static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS,
 						.missing_code = FAIL_NO_SUCH_PTY};
@@ -25,30 +25,30 @@ struct core_call *core_pty_resize(struct core *c, const char *tenant, const char
 				  void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
-	const struct agent_pty_request request = {.type = AGENT_PTY_RESIZE,
-						  .id = pty,
-						  .cols = (uint16_t)cols,
-						  .rows = (uint16_t)rows};
+	const struct agent_process_request request = {.type = AGENT_PTY_RESIZE,
+						      .id = pty,
+						      .cols = (uint16_t)cols,
+						      .rows = (uint16_t)rows};
 
-	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_process_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *id, const char *pty,
 				core_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
-	const struct agent_pty_request request = {.type = AGENT_PTY_KILL, .id = pty};
+	const struct agent_process_request request = {.type = AGENT_PTY_KILL, .id = pty};
 
-	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_process_bytes(&request, &op->bytes, &op->len));
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
 static int encode_kill(struct id_op *o)
 {
-	const struct agent_pty_request request = {.type = AGENT_PTY_KILL, .id = o->id};
+	const struct agent_process_request request = {.type = AGENT_PTY_KILL, .id = o->id};
 
-	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
+	return agent_process_bytes(&request, &o->op.bytes, &o->op.len);
 }
 
 static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *text)
@@ -79,7 +79,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	struct id_op *o = container_of(op, struct id_op, op);
 	struct failure ignored;
 	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);
-	const struct agent_pty_request request = {
+	const struct agent_process_request request = {
 		.type = AGENT_PTY_START,
 		.id = o->id,
 		.cols = (uint16_t)spec->cols,
@@ -93,7 +93,7 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	o->fn = fn;
 	o->undo = encode_kill;
 	random_id(o->id, sizeof(o->id), "pty_");
-	return guest_op_start(op, tenant, id, agent_pty_bytes(&request, &op->bytes, &op->len));
+	return guest_op_start(op, tenant, id, agent_process_bytes(&request, &op->bytes, &op->len));
 }
 
 /* --- input: one request after the other, until all bytes are sent --------------------------- */
@@ -108,13 +108,13 @@ struct input_op {
 static int encode_input(struct input_op *o)
 {
 	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
-	const struct agent_pty_request request = {
+	const struct agent_process_request request = {
 		.type = AGENT_PTY_INPUT, .id = o->id, .input = o->input, .input_len = part};
 
 	o->input += part;
 	o->left -= part;
 	guestops_of_core(o->op.call->core)->pty_bytes_in += part;
-	return agent_pty_bytes(&request, &o->op.bytes, &o->op.len);
+	return agent_process_bytes(&request, &o->op.bytes, &o->op.len);
 }
 
 static void on_input_done(struct guest_op *op)
@@ -175,10 +175,10 @@ static bool note_bytes(struct guest_op *op, const struct agent_frame *frame, uin
 
 static int encode_attach(struct guest_op *op, const char *pty, uint64_t place)
 {
-	const struct agent_pty_request request = {
+	const struct agent_process_request request = {
 		.type = AGENT_PTY_ATTACH, .id = pty, .place = place};
 
-	return agent_pty_bytes(&request, &op->bytes, &op->len);
+	return agent_process_bytes(&request, &op->bytes, &op->len);
 }
 
 static void on_listed(struct attach_op *o, const struct agent_frame *frame)

@@ -513,17 +513,17 @@ class Connections(AgentTest):
         self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
 
     def test_connections_above_the_limit_are_refused(self):
-        clients = [self.connect() for _ in range(280)]
+        clients = [self.connect() for _ in range(540)]
         answers = 0
         for client in clients:
             try:
                 answers += client.ask(PING)[0] == PONG
             except (EOFError, ConnectionError):
                 pass
-        self.assertEqual(answers, 255)  # 256 with the connection of setUp
+        self.assertEqual(answers, 511)  # 512 with the connection of setUp
         for client in clients:
             client.close()
-        self.agent.wait_until_logged("connection refused: 256 connections are open")
+        self.agent.wait_until_logged("connection refused: 512 connections are open")
 
     def test_frame_may_arrive_in_small_parts(self):
         data = frame(EXEC, exec_payload(8)) + frame(CODE, b"prin") + frame(CODE, b"t(1)")

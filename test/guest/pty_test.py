@@ -411,14 +411,14 @@ class Ends(PtyTest):
 class Limits(PtyTest):
     def test_oldest_ended_terminals_are_dropped(self):
         first = self.start(["sleep", "1000"])
-        ended = [self.start("exit 1") for _ in range(63)]
+        ended = [self.start("exit 1") for _ in range(255)]
         for name in ended:
             self.attach(name).finish()
         self.assertEqual([entry[0] for entry in self.list()], [first] + ended)
         new = self.start(["sleep", "1000"], label="x" * 512)
         self.assertEqual([entry[0] for entry in self.list()], [first] + ended[1:] + [new])
-        live = [self.start(["sleep", "1000"], label="x" * 512) for _ in range(62)]
-        self.fails(errno.EAGAIN, self.start, ["true"], says="64 terminals are running, the maximum")
+        live = [self.start(["sleep", "1000"], label="x" * 512) for _ in range(254)]
+        self.fails(errno.EAGAIN, self.start, ["true"], says="256 processes and terminals are running, the maximum")
         self.assertEqual([entry[0] for entry in self.list()], [first, new] + live)
         self.ask(PTY_KILL, live[5])
         self.attach(live[5]).finish()

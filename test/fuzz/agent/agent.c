@@ -63,6 +63,13 @@ static void use_pty(const struct agent_pty *p)
 	expect(p->label_len <= AGENT_PAYLOAD_MAX && (!p->label_len || p->label));
 }
 
+static void use_process(const struct agent_process *p)
+{
+	expect(!memcmp(p->id, "pty_", 4) || !memcmp(p->id, "prc_", 4));
+	expect(!memchr(p->id, 0, AGENT_ID_LEN) && p->signal <= 64);
+	expect(p->label_len <= AGENT_LABEL_MAX && p->user_len <= AGENT_USER_MAX);
+}
+
 static void on_frame(const struct agent_frame *f, struct splitter *s, struct flow *flow)
 {
 	if (f->type == AGENT_ERROR)
@@ -75,6 +82,13 @@ static void on_frame(const struct agent_frame *f, struct splitter *s, struct flo
 		use_pty(&f->pty);
 	if (f->type == AGENT_PTY_BYTES)
 		expect(f->place + f->len >= f->place && f->len <= AGENT_PAYLOAD_MAX - 8);
+	if (f->type == AGENT_PROC)
+		use_process(&f->process);
+	if (f->type == AGENT_PROC_EXIT)
+		expect(f->exit.signal <= 64);
+	if (f->type == AGENT_PROC_BYTES)
+		expect(f->place + f->len >= f->place && f->len <= AGENT_PAYLOAD_MAX - 9 &&
+		       (f->stream == 1 || f->stream == 2));
 	if (f->type == AGENT_BYTES)
 		expect(f->len <= AGENT_PAYLOAD_MAX);
 	if (f->type != AGENT_STDOUT && f->type != AGENT_STDERR)

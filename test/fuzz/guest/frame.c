@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "guest/files/file-request.h"
-#include "guest/terminal/pty-request.h"
+#include "guest/process/process-request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,20 +26,22 @@ static void parse_file(const struct frame *f)
 	must(r.path[0] == '/' || r.path[0] == '\0');
 }
 
-/* Iterates over the strings as the terminal's process does. */
-static void parse_pty(const struct frame *f)
+/* Iterates over the strings as the started process does. */
+static void parse_process(const struct frame *f)
 {
 	struct wire w = wire_from(f->payload, f->len);
-	struct pty_request r;
+	struct process_request r;
 	struct err e;
 	size_t len;
 
-	if (!pty_request_is(f->type) || pty_request_parse(f, &r, &e) < 0)
+	if (!process_request_is(f->type) || process_request_parse(f, &r, &e) < 0)
 		return;
 	must(strlen(r.id) == AGENT_ID_LEN && r.rest <= f->len);
-	if (f->type != AGENT_PTY_START)
+	must(f->type != AGENT_PROC_SIGNAL || (r.signal && r.signal <= SIGNAL_MAX));
+	if (f->type != AGENT_PTY_START && f->type != AGENT_PROC_START)
 		return;
-	must(r.cols && r.rows && r.argc && strlen(r.label) <= AGENT_LABEL_MAX);
+	must(!(r.flags & AGENT_PROC_TTY) == !r.cols && !r.cols == !r.rows && r.argc);
+	must(strlen(r.label) <= AGENT_LABEL_MAX && strlen(r.user) <= AGENT_USER_MAX);
 	w.pos = r.args;
 	for (uint32_t i = 0; i < r.argc; i++)
 		must(wire_get_str(&w, &len, AGENT_PAYLOAD_MAX) != NULL);
@@ -72,7 +74,7 @@ static void parse(const struct frame *f)
 			must(tree.paths[i].len <= AGENT_PATH_MAX && tree.paths[i].text[0] == '/' &&
 			     !memchr(tree.paths[i].text, 0, tree.paths[i].len));
 	parse_file(&exact);
-	parse_pty(&exact);
+	parse_process(&exact);
 	free(copy);
 }
 

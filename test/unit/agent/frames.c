@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/wire.h"
 #include "guest/files/file-request.h"
-#include "guest/terminal/pty-request.h"
+#include "guest/process/process-request.h"
 #include "orchestrator/agent/agent.h"
 
 #define UPL "upl_0123456789abcdef0123456789abcdef"
@@ -108,19 +108,19 @@ static void longest_path_is_encoded(void **state)
 	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
 }
 
-static void ask_pty(const struct agent_pty_request *a, struct pty_request *out)
+static void ask_pty(const struct agent_process_request *a, struct process_request *out)
 {
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	assert_int_equal(agent_pty_bytes(a, &bytes, &len), 0);
+	assert_int_equal(agent_process_bytes(a, &bytes, &len), 0);
 	struct frame f = one(bytes, len);
-	if (pty_request_parse(&f, out, &e) < 0)
+	if (process_request_parse(&f, out, &e) < 0)
 		fail_msg("request of type %d: %s", a->type, e.text);
 	assert_int_equal(out->type, a->type);
 	assert_string_equal(out->id, PTY);
-	if (a->type == AGENT_PTY_INPUT)
+	if (a->type == AGENT_PTY_INPUT || a->type == AGENT_PROC_INPUT)
 		assert_memory_equal(f.payload + out->rest, a->input, a->input_len);
 	free(bytes);
 }
@@ -129,41 +129,41 @@ static void terminal_requests_are_encoded(void **state)
 {
 	const char *const argv[] = {"vi", "", "a b", NULL}, *const env[] = {"A=1", "B=", NULL};
 	const char *const more[] = {"C=x=y", NULL};
-	struct pty_request r;
+	struct process_request r;
 
-	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_START,
-					    .id = PTY,
-					    .cols = 65535,
-					    .rows = 1,
-					    .cwd = "/tmp",
-					    .label = "a label",
-					    .argv = argv,
-					    .env = {env, more}},
+	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_START,
+						.id = PTY,
+						.cols = 65535,
+						.rows = 1,
+						.cwd = "/tmp",
+						.label = "a label",
+						.argv = argv,
+						.env = {env, more}},
 		&r);
 	assert_true(r.cols == 65535 && r.rows == 1 && r.argc == 3 && r.env == 3);
 	assert_string_equal(r.cwd, "/tmp");
 	assert_string_equal(r.label, "a label");
-	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_START,
-					    .id = PTY,
-					    .cols = 1,
-					    .rows = 1,
-					    .label = "",
-					    .argv = argv},
+	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_START,
+						.id = PTY,
+						.cols = 1,
+						.rows = 1,
+						.label = "",
+						.argv = argv},
 		&r);
 	assert_true(r.env == 0 && !r.cwd[0]);
-	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_ATTACH,
-					    .id = PTY,
-					    .place = 1ull << 50},
+	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_ATTACH,
+						.id = PTY,
+						.place = 1ull << 50},
 		&r);
 	assert_true(r.offset == 1ull << 50);
 	ask_pty(
-		&(struct agent_pty_request){
+		&(struct agent_process_request){
 			.type = AGENT_PTY_RESIZE, .id = PTY, .cols = 120, .rows = 40},
 		&r);
 	assert_true(r.cols == 120 && r.rows == 40);
-	ask_pty(&(struct agent_pty_request){.type = AGENT_PTY_KILL, .id = PTY}, &r);
+	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_KILL, .id = PTY}, &r);
 	uint8_t *typed = calloc(1, AGENT_INPUT_MAX);
-	struct agent_pty_request input = {
+	struct agent_process_request input = {
 		.type = AGENT_PTY_INPUT, .id = PTY, .input = typed, .input_len = AGENT_INPUT_MAX};
 	ask_pty(&input, &r);
 	input.input_len = 0;
@@ -171,23 +171,71 @@ static void terminal_requests_are_encoded(void **state)
 	free(typed);
 }
 
+static void process_requests_are_encoded(void **state)
+{
+	const char *const argv[] = {"ls", "-l", NULL}, *const env[] = {"A=1", NULL};
+	const uint8_t typed[] = "typed";
+	struct process_request r;
+
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_START,
+						.id = PTY,
+						.flags = AGENT_PROC_STDIN | AGENT_PROC_FOLLOW,
+						.timeout_ms = 1500,
+						.cwd = "/tmp",
+						.user = "joe",
+						.label = "a label",
+						.argv = argv,
+						.env = {env}},
+		&r);
+	assert_int_equal(r.flags, AGENT_PROC_STDIN | AGENT_PROC_FOLLOW);
+	assert_true(r.timeout_ms == 1500 && r.argc == 2 && r.env == 1 && !r.cols && !r.rows);
+	assert_string_equal(r.cwd, "/tmp");
+	assert_string_equal(r.user, "joe");
+	assert_string_equal(r.label, "a label");
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_START,
+						.id = PTY,
+						.flags = AGENT_PROC_TTY,
+						.cols = 65535,
+						.rows = 1,
+						.label = "",
+						.argv = argv},
+		&r);
+	assert_true(r.cols == 65535 && r.rows == 1 && !r.user[0] && !r.cwd[0]);
+	ask_pty(
+		&(struct agent_process_request){
+			.type = AGENT_PROC_ATTACH, .id = PTY, .place = 1ull << 50, .hold = true},
+		&r);
+	assert_true(r.offset == 1ull << 50 && r.holds);
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_INPUT,
+						.id = PTY,
+						.input = typed,
+						.input_len = sizeof(typed)},
+		&r);
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_SIGNAL, .id = PTY, .signal = 15},
+		&r);
+	assert_int_equal(r.signal, 15);
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_CLOSE, .id = PTY}, &r);
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_KILL, .id = PTY}, &r);
+	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_STAT, .id = PTY}, &r);
+}
+
 static void terminal_start_over_a_frame_is_refused(void **state)
 {
 	char *arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
 	const char *const argv[] = {arg, NULL};
-	struct agent_pty_request a = {.type = AGENT_PTY_START,
-				      .id = PTY,
-				      .cols = 1,
-				      .rows = 1,
-				      .label = "",
-				      .argv = argv};
+	struct agent_process_request a = {.type = AGENT_PTY_START,
+					  .id = PTY,
+					  .cols = 1,
+					  .rows = 1,
+					  .label = "",
+					  .argv = argv};
 	const size_t fields = 4 + AGENT_ID_LEN + 4 + 4 + 4 + 4 + 4 + 4;
-	struct pty_request r;
+	struct process_request r;
 	uint8_t *bytes;
 	size_t len;
 
 	memset(arg, 'a', AGENT_PAYLOAD_MAX - fields + 1);
-	assert_int_equal(agent_pty_bytes(&a, &bytes, &len), -E2BIG);
+	assert_int_equal(agent_process_bytes(&a, &bytes, &len), -E2BIG);
 	arg[AGENT_PAYLOAD_MAX - fields] = '\0';
 	ask_pty(&a, &r);
 	free(arg);
@@ -197,15 +245,15 @@ static void too_many_variables_are_refused(void **state)
 {
 	const char *const argv[] = {"a", NULL};
 	const char *env[2][601] = {{NULL}};
-	struct agent_pty_request a = {.type = AGENT_PTY_START,
-				      .id = PTY,
-				      .cols = 1,
-				      .rows = 1,
-				      .label = "",
-				      .argv = argv,
-				      .env = {env[0], env[1]}};
+	struct agent_process_request a = {.type = AGENT_PTY_START,
+					  .id = PTY,
+					  .cols = 1,
+					  .rows = 1,
+					  .label = "",
+					  .argv = argv,
+					  .env = {env[0], env[1]}};
 	struct agent_exec exec = {.code = "", .env = {env[0], env[1]}};
-	struct pty_request r;
+	struct process_request r;
 	uint8_t *bytes;
 	size_t len;
 
@@ -214,7 +262,7 @@ static void too_many_variables_are_refused(void **state)
 	ask_pty(&a, &r);
 	assert_int_equal(r.env, 1024);
 	env[1][424] = "A=1";
-	assert_int_equal(agent_pty_bytes(&a, &bytes, &len), -E2BIG);
+	assert_int_equal(agent_process_bytes(&a, &bytes, &len), -E2BIG);
 	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), -E2BIG);
 }
 
@@ -361,12 +409,93 @@ static void terminal_output_is_read(void **state)
 	assert_int_equal(read_back(AGENT_PTY_BYTES, &w), -EPROTO);
 }
 
+static ssize_t process(const char *id, size_t label_len, size_t user_len, uint8_t signal)
+{
+	static const char text[AGENT_LABEL_MAX + 1];
+	struct wire w = body_on();
+
+	wire_put_str(&w, id, strlen(id));
+	wire_put_str(&w, text, label_len);
+	wire_put_str(&w, text, user_len);
+	wire_put_u32(&w, 412);
+	wire_put_u64(&w, 1700000000123);
+	wire_put_u64(&w, 1700000000999);
+	wire_put_u64(&w, 11);
+	wire_put_u8(&w, AGENT_PROC_TTY);
+	wire_put_u32(&w, 137);
+	wire_put_u8(&w, signal);
+	return read_back(AGENT_PROC, &w);
+}
+
+static void processes_are_read(void **state)
+{
+	const char *prc = "prc_0123456789abcdef0123456789abcdef";
+
+	assert_true(process(PTY, 0, 0, 0) > 0);
+	assert_true(process(prc, AGENT_LABEL_MAX, AGENT_USER_MAX, 64) > 0);
+	assert_memory_equal(got.process.id, prc, AGENT_ID_LEN);
+	assert_true(got.process.pid == 412 && got.process.total == 11);
+	assert_true(got.process.started_ms == 1700000000123);
+	assert_true(got.process.ended_ms == 1700000000999);
+	assert_true(got.process.flags == AGENT_PROC_TTY && got.process.exit_code == 137);
+	assert_int_equal(got.process.signal, 64);
+	assert_int_equal(process(prc, AGENT_LABEL_MAX + 1, 0, 0), -EPROTO);
+	assert_int_equal(process(prc, 0, AGENT_USER_MAX + 1, 0), -EPROTO);
+	assert_int_equal(process(prc, 0, 0, 65), -EPROTO);
+	assert_int_equal(process(UPL, 0, 0, 0), -EPROTO);
+	assert_int_equal(process("prc_", 0, 0, 0), -EPROTO);
+}
+
+static ssize_t process_output(uint64_t offset, uint8_t stream, const char *text)
+{
+	struct wire w = body_on();
+
+	wire_put_u64(&w, offset);
+	wire_put_u8(&w, stream);
+	wire_put_bytes(&w, text, strlen(text));
+	return read_back(AGENT_PROC_BYTES, &w);
+}
+
+static void output_of_processes_is_read(void **state)
+{
+	assert_true(process_output(7, 2, "hello") > 0);
+	assert_true(got.place == 7 && got.stream == 2 && got.len == 5);
+	assert_memory_equal(got.data, "hello", 5);
+	assert_int_equal(process_output(7, 0, "hello"), -EPROTO);
+	assert_int_equal(process_output(7, 3, "hello"), -EPROTO);
+	assert_int_equal(process_output(UINT64_MAX - 1, 1, "xy"), -EPROTO);
+}
+
+static ssize_t process_exit(uint8_t signal)
+{
+	struct wire w = body_on();
+
+	wire_put_u32(&w, 143);
+	wire_put_u8(&w, signal);
+	wire_put_u8(&w, 1);
+	wire_put_u64(&w, 1700000000123);
+	wire_put_u64(&w, 11);
+	return read_back(AGENT_PROC_EXIT, &w);
+}
+
+static void ends_of_processes_are_read(void **state)
+{
+	assert_true(process_exit(15) > 0);
+	assert_true(got.exit_code == 143 && got.exit.signal == 15 && got.exit.timed_out);
+	assert_true(got.exit.ended_ms == 1700000000123 && got.exit.total == 11);
+	assert_int_equal(process_exit(65), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(file_requests_are_encoded),
 		cmocka_unit_test(longest_path_is_encoded),
 		cmocka_unit_test(terminal_requests_are_encoded),
+		cmocka_unit_test(process_requests_are_encoded),
+		cmocka_unit_test(processes_are_read),
+		cmocka_unit_test(output_of_processes_is_read),
+		cmocka_unit_test(ends_of_processes_are_read),
 		cmocka_unit_test(terminal_start_over_a_frame_is_refused),
 		cmocka_unit_test(too_many_variables_are_refused),
 		cmocka_unit_test(data_is_split_into_frames),

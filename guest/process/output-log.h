@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The last output of a process: a ring for each of its streams, and the order in which the bytes of
+ * both came. Offsets count the bytes of both streams. A stream that prints much does not push out
+ * what the other one printed. Pages are allocated when output fills them.
+ */
+#ifndef RAMET_GUEST_PROCESS_OUTPUT_LOG_H
+#define RAMET_GUEST_PROCESS_OUTPUT_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/agent.h"
+
+#define LOG_STREAMS 2
+/* Runs of bytes of one stream that are remembered. A program that switches between its streams more
+ * often within the kept output loses the oldest runs. */
+#define LOG_RUNS 65536u
+
+struct log_run;
+
+struct output_log {
+	uint64_t total; /* bytes of both streams so far */
+	struct {
+		uint8_t *ring; /* its last AGENT_PROC_RING bytes; NULL: it had none */
+		uint64_t total;
+	} streams[LOG_STREAMS];
+	struct log_run *runs; /* the run number N is at N % LOG_RUNS; NULL: none yet */
+	uint64_t n_runs;
+};
+
+/* Returns where the next bytes of a stream go, and in `room` how many fit there contiguously: at
+ * least 1. Returns NULL when out of memory. */
+uint8_t *output_log_end(struct output_log *l, unsigned stream, size_t *room);
+/* Adds the `n` bytes that were written at output_log_end. The oldest bytes of this stream are
+ * dropped. */
+void output_log_grow(struct output_log *l, unsigned stream, size_t n);
+
+/* Kept bytes of one stream that came one after the other, in up to two parts. */
+struct output_part {
+	uint64_t offset; /* of the first byte */
+	unsigned stream;
+	const uint8_t *bytes[2];
+	size_t len[2];
+};
+
+/* Finds the first kept bytes at or after `offset`, at most `max`. Returns false when there are
+ * none. */
+bool output_log_find(const struct output_log *l, uint64_t offset, size_t max,
+		     struct output_part *out);
+void output_log_fini(struct output_log *l);
+
+#endif

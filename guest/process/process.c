@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/process/process.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/num.h"
+#include "guest/process/process-internal.h"
+#include "guest/process/process-start.h"
+#include "guest/session.h"
+
+#define LISTED_MAX 1024 /* maximum size of a frame in a list */
+
+static struct list processes = {&processes, &processes}; /* oldest first */
+static unsigned process_count;
+static uint64_t last_number;
+static pid_t (*cwd_owner)(void);
+static unsigned grace_ms;
+
+void process_init(pid_t (*the_cwd_owner)(void), unsigned the_grace_ms)
+{
+	cwd_owner = the_cwd_owner;
+	grace_ms = the_grace_ms;
+}
+
+static struct process *find(const char *id)
+{
+	list_each (pos, &processes) {
+		struct process *p = container_of(pos, struct process, node);
+		if (p->state != PROCESS_STARTS && strcmp(p->id, id) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+/* --- lifetime ------------------------------------------------------------------------------- */
+
+static void end(struct process *p)
+{
+	process_drain(p);
+	/* Pipes stay open as long as other processes have them: those would be killed by SIGPIPE
+	 * when they print something. */
+	if (p->tty)
+		process_close_watch(&p->outs[0].watch);
+	p->state = PROCESS_ENDED;
+	p->ended_ms = realtime_ms();
+	p->due_ms = 0;
+	process_end_input(p);
+	process_feed_all(p);
+	process_watch(p);
+}
+
+static void on_life(struct watch *w, uint32_t events)
+{
+	struct process *p = container_of(w, struct process, life);
+	int status;
+
+	if (waitpid(p->pid, &status, WNOHANG) != p->pid)
+		return;
+	process_close_watch(&p->life);
+	p->reaped = true;
+	p->signal = WIFSIGNALED(status) ? (uint8_t)WTERMSIG(status) : 0;
+	p->exit_code = p->signal ? 128 + p->signal : WEXITSTATUS(status);
+	/* In PROCESS_STARTS, the report of the start is not read yet. */
+	if (p->state == PROCESS_RUNS)
+		end(p);
+}
+
+static void process_free(struct process *p)
+{
+	list_del(&p->node);
+	process_count--;
+	/* Only ended processes have listeners here: those too slow to have received everything. */
+	while (!list_empty(&p->listeners))
+		process_send_exit(p, container_of(p->listeners.next, struct conn, turn));
+	process_close_watch(&p->report);
+	process_close_watch(&p->life);
+	process_close_watch(&p->input);
+	for (int i = 0; i < LOG_STREAMS; i++)
+		process_close_watch(&p->outs[i].watch);
+	output_log_fini(&p->log);
+	free(p);
+}
+
+/* --- the start ------------------------------------------------------------------------------ */
+
+static void start_failed(struct process *p, const struct err *e)
+{
+	if (!p->reaped) {
+		kill(p->pid, SIGKILL);
+		waitpid(p->pid, NULL, 0);
+	}
+	if (p->starter)
+		process_refuse(p->starter, e);
+	process_free(p);
+}
+
+/* Answers the connection that started the process. */
+static void answer_start(struct process *p, struct conn *c)
+{
+	struct frame f = frame_again(&c->in);
+	struct process_request r;
+	struct err e;
+
+	if (f.type == AGENT_PTY_START || process_request_parse(&f, &r, &e) < 0) {
+		process_done(c);
+	} else if (r.flags & AGENT_PROC_FOLLOW) {
+		c->output_offset = 0;
+		c->holds = true;
+		process_listen(p, c);
+	} else {
+		process_send(p, c);
+		process_done(c);
+	}
+}
+
+static void on_report(struct watch *w, uint32_t events)
+{
+	struct process *p = container_of(w, struct process, report);
+	struct conn *c = p->starter;
+	struct err e;
+	int result = process_start_result(w->fd, &e);
+
+	if (!result)
+		return;
+	process_close_watch(w);
+	if (result < 0) {
+		start_failed(p, &e);
+		return;
+	}
+	p->state = PROCESS_RUNS;
+	if (p->timeout_ms)
+		p->due_ms = loop_now_ms() + p->timeout_ms;
+	p->starter = NULL;
+	if (c)
+		answer_start(p, c);
+	if (p->reaped)
+		end(p);
+}
+
+/* Makes room for one more process by removing the oldest ended one. */
+static int make_room(struct err *e)
+{
+	if (process_count < AGENT_PROC_MAX)
+		return 0;
+	list_each (pos, &processes) {
+		struct process *p = container_of(pos, struct process, node);
+		if (p->state == PROCESS_ENDED) {
+			process_free(p);
+			return 0;
+		}
+	}
+	return err_say(e, EAGAIN, "%d processes and terminals are running, the maximum",
+		       AGENT_PROC_MAX);
+}
+
+static struct process *process_new(const struct process_request *r, struct err *e)
+{
+	struct process *p = calloc(1, sizeof(*p));
+
+	if (!p) {
+		err_say(e, ENOMEM, "no memory for a process");
+		return NULL;
+	}
+	p->number = ++last_number;
+	p->started_ms = realtime_ms();
+	p->timeout_ms = r->timeout_ms;
+	p->tty = r->flags & AGENT_PROC_TTY;
+	memcpy(p->id, r->id, sizeof(p->id));
+	memcpy(p->label, r->label, sizeof(p->label));
+	memcpy(p->user, r->user, sizeof(p->user));
+	for (unsigned i = 0; i < LOG_STREAMS; i++)
+		p->outs[i] = (struct process_out){
+			.watch = {.fd = -1, .on_event = process_on_out}, .process = p, .stream = i};
+	p->input = (struct watch){.fd = -1, .on_event = process_on_input};
+	p->life = (struct watch){.fd = -1, .on_event = on_life};
+	p->report = (struct watch){.fd = -1, .on_event = on_report};
+	list_init(&p->listeners);
+	list_init(&p->writers);
+	list_add_tail(&processes, &p->node);
+	process_count++;
+	return p;
+}
+
+/* Hands *fd over to the watch; does nothing if there is none. */
+static int hand_over(struct watch *w, int *fd, uint32_t events, struct err *e)
+{
+	if (*fd < 0)
+		return 0;
+	if (watch_add(w, *fd, events) < 0)
+		return err_set(e, errno, "watch a process");
+	*fd = -1;
+	return 0;
+}
+
+static int watch_new(struct process *p, struct process_started *s, struct err *e)
+{
+	int life = (int)syscall(SYS_pidfd_open, s->pid, 0);
+	uint32_t out_events = p->tty ? EPOLLIN : EPOLLIN | EPOLLET;
+	int bad = life < 0 ? err_set(e, errno, "watch a process") : 0;
+
+	p->pid = s->pid;
+	if (!bad)
+		bad = hand_over(&p->life, &life, EPOLLIN | EPOLLET, e);
+	if (!bad)
+		bad = hand_over(&p->input, &s->fd[0], 0, e);
+	for (int i = 0; i < LOG_STREAMS && !bad; i++)
+		bad = hand_over(&p->outs[i].watch, &s->fd[i + 1], out_events, e);
+	if (!bad)
+		bad = hand_over(&p->report, &s->report, EPOLLIN, e);
+	close_fd(&life);
+	close_fd(&s->report);
+	for (int i = 0; i < 3; i++)
+		close_fd(&s->fd[i]);
+	return bad;
+}
+
+static int try_start(struct conn *c, const struct process_request *r, const struct frame *f,
+		     struct err *e)
+{
+	struct process_started s;
+
+	list_each (pos, &processes)
+		if (strcmp(container_of(pos, struct process, node)->id, r->id) == 0)
+			return err_say(e, EEXIST, "a process with this id already exists");
+	int bad = make_room(e);
+	if (bad)
+		return bad;
+	struct process *p = process_new(r, e);
+	if (!p)
+		return e->code;
+	bad = process_start(r, f, cwd_owner(), &s, e);
+	if (bad) {
+		process_free(p);
+		return bad;
+	}
+	bad = watch_new(p, &s, e);
+	if (bad) {
+		start_failed(p, e);
+		return bad;
+	}
+	p->starter = c;
+	c->process = p;
+	conn_become(c, CONN_PROCESS_WAITS);
+	return 0;
+}
+
+/* --- time limits ---------------------------------------------------------------------------- */
+
+int process_timeout_ms(void)
+{
+	int64_t now = loop_now_ms(), first = INT64_MAX;
+
+	list_each (pos, &processes) {
+		const struct process *p = container_of(pos, struct process, node);
+		if (p->due_ms && p->due_ms < first)
+			first = p->due_ms;
+	}
+	if (first == INT64_MAX)
+		return -1;
+	return first <= now ? 0 : (int)min_u64((uint64_t)(first - now), INT32_MAX);
+}
+
+/* Takes the next step of a process's time limit. */
+static void next_step(struct process *p, int64_t now)
+{
+	if (p->timed_out) {
+		session_kill(p->pid);
+		p->due_ms = 0;
+		return;
+	}
+	p->timed_out = true;
+	session_signal(p->pid, SIGTERM);
+	p->due_ms = now + grace_ms;
+}
+
+void process_on_time(void)
+{
+	int64_t now = loop_now_ms();
+
+	list_each (pos, &processes) {
+		struct process *p = container_of(pos, struct process, node);
+		if (p->due_ms && p->due_ms <= now)
+			next_step(p, now);
+	}
+}
+
+/* --- lists ---------------------------------------------------------------------------------- */
+
+static void send_pty(const struct process *p, struct conn *c)
+{
+	uint8_t payload[AGENT_ID_LEN + AGENT_LABEL_MAX + 32];
+	struct wire w = wire_on(payload, sizeof(payload));
+
+	wire_put_str(&w, p->id, strlen(p->id));
+	wire_put_str(&w, p->label, strlen(p->label));
+	wire_put_u64(&w, (uint64_t)p->started_ms);
+	wire_put_u8(&w, p->state == PROCESS_ENDED);
+	wire_put_u32(&w, (uint32_t)p->exit_code);
+	conn_send(c, AGENT_PTY, payload, w.pos);
+}
+
+/* Returns the first process behind those that the connection has received. */
+static struct process *next_listed(const struct conn *c, bool ptys)
+{
+	list_each (pos, &processes) {
+		struct process *p = container_of(pos, struct process, node);
+		if (p->number > c->listed && p->state != PROCESS_STARTS && (p->tty || !ptys))
+			return p;
+	}
+	return NULL;
+}
+
+/* Adds as many processes as the connection's buffer takes. Returns false when none is left. */
+static bool list_some(struct conn *c)
+{
+	bool ptys = frame_again(&c->in).type == AGENT_PTY_LIST;
+	struct process *p;
+
+	while ((p = next_listed(c, ptys)) && CONN_OUT_MAX - c->out_len >= LISTED_MAX) {
+		c->listed = p->number;
+		if (ptys)
+			send_pty(p, c);
+		else
+			process_send(p, c);
+	}
+	return p != NULL;
+}
+
+static void continue_list(struct conn *c)
+{
+	bool more = true;
+
+	while (more && c->state == CONN_LISTS && !c->out_len) {
+		conn_cork(c);
+		more = list_some(c);
+		if (!more)
+			conn_send(c, AGENT_DONE, NULL, 0);
+		conn_uncork(c);
+	}
+	if (!more)
+		conn_become(c, CONN_IDLE);
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static int listen_to(struct process *p, struct conn *c, const struct process_request *r,
+		     struct err *e)
+{
+	if (r->offset > p->log.total)
+		return err_say(e, ERANGE, "the %s wrote %llu bytes, not %llu",
+			       r->type == AGENT_PTY_ATTACH ? "terminal" : "process",
+			       (unsigned long long)p->log.total, (unsigned long long)r->offset);
+	c->output_offset = r->offset;
+	c->holds = r->holds;
+	process_listen(p, c);
+	return 0;
+}
+
+static int write_to(struct process *p, struct conn *c, const struct process_request *r,
+		    struct err *e)
+{
+	if (!process_has_input(p) && r->type != AGENT_PROC_CLOSE)
+		return err_say(e, EPIPE,
+			       p->tty ? "the terminal's program has ended or closed it"
+				      : "the program has ended, or its stdin is closed");
+	if (!process_has_input(p)) {
+		process_done(c);
+		return 0;
+	}
+	c->process = p;
+	c->written = r->type == AGENT_PROC_CLOSE ? 0 : r->rest;
+	list_add_tail(&p->writers, &c->turn);
+	conn_become(c, CONN_PROCESS_WAITS);
+	process_write_all(p);
+	return 0;
+}
+
+static int resize(const struct process *p, const struct process_request *r, struct err *e)
+{
+	const struct winsize size = {.ws_row = r->rows, .ws_col = r->cols};
+
+	if (!p->tty)
+		return err_say(e, EINVAL, "the process has no terminal");
+	if (p->state != PROCESS_ENDED && ioctl(p->outs[0].watch.fd, TIOCSWINSZ, &size) < 0)
+		return err_set(e, errno, "resize the terminal");
+	return 0;
+}
+
+static int send_signal(const struct process *p, int number, struct err *e)
+{
+	if (p->state == PROCESS_ENDED || p->reaped)
+		return err_say(e, ESRCH, "the program has ended");
+	if (kill(-p->pid, number) < 0)
+		return err_set(e, errno, "send signal %d", number);
+	return 0;
+}
+
+static int handle_one(struct process *p, struct conn *c, const struct process_request *r,
+		      struct err *e)
+{
+	int bad = 0;
+
+	switch (r->type) {
+	case AGENT_PTY_ATTACH:
+	case AGENT_PROC_ATTACH:
+		return listen_to(p, c, r, e);
+	case AGENT_PTY_INPUT:
+	case AGENT_PROC_INPUT:
+	case AGENT_PROC_CLOSE:
+		return write_to(p, c, r, e);
+	case AGENT_PTY_RESIZE:
+		bad = resize(p, r, e);
+		break;
+	case AGENT_PROC_SIGNAL:
+		bad = send_signal(p, r->signal, e);
+		break;
+	case AGENT_PROC_STAT:
+		process_send(p, c);
+		break;
+	default: /* AGENT_PTY_KILL, AGENT_PROC_KILL */
+		if (p->state != PROCESS_ENDED)
+			session_kill(p->pid);
+		break;
+	}
+	if (!bad)
+		process_done(c);
+	return bad;
+}
+
+static bool is_list(uint8_t type)
+{
+	return type == AGENT_PTY_LIST || type == AGENT_PROC_LIST;
+}
+
+bool process_takes(uint8_t type)
+{
+	return process_request_is(type) || is_list(type);
+}
+
+int process_handle(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct process_request r;
+
+	if (is_list(f->type) && f->len)
+		return err_say(e, EPROTO, "a list of processes has no payload");
+	if (is_list(f->type)) {
+		c->listed = 0;
+		conn_become(c, CONN_LISTS);
+		continue_list(c);
+		return 0;
+	}
+	int bad = process_request_parse(f, &r, e);
+	if (bad)
+		return bad;
+	bool starts = r.type == AGENT_PTY_START || r.type == AGENT_PROC_START;
+	struct process *p = starts ? NULL : find(r.id);
+	if (starts)
+		bad = try_start(c, &r, f, e);
+	else if (p)
+		bad = handle_one(p, c, &r, e);
+	else
+		bad = err_say(e, ENOENT,
+			      r.type <= AGENT_PTY_LIST ? "there is no such terminal"
+						       : "there is no such process");
+	if (bad)
+		process_refuse(c, e);
+	return 0;
+}
+
+void process_on_sent(struct conn *c)
+{
+	struct process *p = c->process;
+
+	if (c->state == CONN_LISTS)
+		continue_list(c);
+	if (c->state != CONN_LISTENS)
+		return;
+	process_feed(p, c);
+	process_watch(p);
+}
+
+void process_on_gone(struct conn *c)
+{
+	struct process *p = c->process;
+
+	if (!p)
+		return;
+	c->process = NULL;
+	if (p->starter == c)
+		p->starter = NULL;
+	/* The next connection in the queue may write, and the program is not held any more. */
+	else if (p->state == PROCESS_RUNS)
+		process_write_all(p);
+}
