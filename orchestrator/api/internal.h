@@ -128,6 +128,12 @@ struct api {
 struct request;
 typedef bool pages_fn(struct request *r, size_t most);
 
+/* The beginning of a character that a process printed last. */
+struct output_tail {
+	uint8_t bytes[4], len, stream;
+	uint64_t place; /* of the first byte in the process's output */
+};
+
 /* A list that is being sent. */
 struct pages {
 	struct list_name list;
@@ -155,7 +161,7 @@ struct request {
 	enum key_verdict verdict; /* verdict on the key */
 	const struct key *key;	  /* the valid key; NULL: none was sent, or no keys exist */
 	const char *tenant;	  /* NULL: unknown */
-	/* Ids from the path: `other` is of a sandbox, an upload or a terminal. */
+	/* Ids from the path: `other` is of a sandbox, an upload, a process or a terminal. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
 	unsigned refs; /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
@@ -185,6 +191,7 @@ struct request {
 	struct idem_entry *keyed; /* has an Idempotency-Key and is not answered yet */
 	struct list left_link;
 	struct pages pages;
+	struct output_tail tail; /* of a process's stream */
 };
 
 /* --- request.c: life cycle and answers ------------------------------------------------------ */
@@ -431,6 +438,14 @@ void serve_pty_read(struct request *r);
 void serve_pty_input(struct request *r);
 void serve_pty_resize(struct request *r);
 void serve_pty_kill(struct request *r);
+void serve_process_start(struct request *r);
+void serve_processes(struct request *r);
+void serve_process(struct request *r);
+void serve_process_output(struct request *r);
+void serve_process_input(struct request *r);
+void serve_process_close(struct request *r);
+void serve_process_signal(struct request *r);
+void serve_process_kill(struct request *r);
 
 /* openapi.c */
 extern const char openapi_json[], openapi_json_end[];

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -391,6 +392,22 @@ static double number(struct span v)
 	return strtod(digits, NULL);
 }
 
+static int read_name(const struct json_field *f, struct span v, struct json_text *out,
+		     struct err *e)
+{
+	double n = *v.p == '"' ? 0 : number(v);
+	char text[16];
+
+	if (*v.p == '"')
+		return read_text(f, v, out, e);
+	if (!(n >= 0 && n <= UINT32_MAX) || n != floor(n))
+		return err_say(e, EINVAL, "%s must be a string or a whole number, not %s", f->name,
+			       show(v).text);
+	snprintf(text, sizeof(text), "%.0f", n);
+	*out = (struct json_text){strdup(text), strlen(text)};
+	return out->p ? 0 : err_set(e, ENOMEM, "%s", f->name);
+}
+
 static int read_whole(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
 {
 	double n = number(v);
@@ -692,6 +709,8 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 	switch (f->kind) {
 	case JSON_TEXT:
 		return read_text(f, v, at, e);
+	case JSON_NAME:
+		return read_name(f, v, at, e);
 	case JSON_WHOLE:
 		return read_whole(f, v, at, e);
 	case JSON_CUT:
@@ -966,7 +985,8 @@ void json_free(const struct json_field *fields, size_t n_fields, void *out)
 
 		enum json_kind kind = fields[i].kind;
 
-		if (kind == JSON_TEXT || kind == JSON_OBJECT || kind == JSON_BYTES) {
+		if (kind == JSON_TEXT || kind == JSON_NAME || kind == JSON_OBJECT ||
+		    kind == JSON_BYTES) {
 			struct json_text *text = at;
 
 			free(text->p);

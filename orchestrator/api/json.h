@@ -30,6 +30,7 @@ enum json_kind {
 	JSON_OBJECT, /* struct json_text: the object as written; at most `max` bytes */
 	JSON_ENV,    /* char **: an object of strings -> NAME=VALUE, NULL-terminated */
 	JSON_PAIRS, /* like JSON_ENV, from an array of [name, value] or from an object of strings */
+	JSON_NAME,  /* struct json_text: like JSON_TEXT, or a whole number, in decimal */
 	JSON_LIST,  /* char **: an array of at most `max` strings, NULL-terminated */
 };
 

@@ -212,9 +212,15 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 	       f->pty_bytes_in);
 	metric(t, "ramet_pty_bytes_out_total", "counter",
 	       "Bytes of terminals' output, counted for each listener.", f->pty_bytes_out);
-	metric(t, "ramet_operations", "gauge", "Operations on files and terminals in flight.",
+	metric(t, "ramet_processes_total", "counter", "Processes started.", f->processes);
+	metric(t, "ramet_process_bytes_in_total", "counter",
+	       "Bytes written to processes' standard input.", f->process_bytes_in);
+	metric(t, "ramet_process_bytes_out_total", "counter",
+	       "Bytes of processes' output, counted for each listener.", f->process_bytes_out);
+	metric(t, "ramet_operations", "gauge", "Operations on files and processes in flight.",
 	       f->operations);
-	metric(t, "ramet_listeners", "gauge", "Listeners to terminals.", f->listeners);
+	metric(t, "ramet_listeners", "gauge", "Listeners to processes and terminals.",
+	       f->listeners);
 	metric(t, "ramet_pool_hits_total", "counter", "Creates served by a warm sandbox.",
 	       f->pool_hits);
 	metric(t, "ramet_pool_misses_total", "counter", "Creates that found no warm sandbox.",

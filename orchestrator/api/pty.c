@@ -7,13 +7,11 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
+#include "orchestrator/api/process.h"
 #include "orchestrator/api/query.h"
 #include "orchestrator/guestops/guestops.h"
 
-#define ARGV_MAX    1024
-#define COMMAND_MAX 65536
 #define CWD_MAX	    4096
-#define LABEL_MAX   256
 #define CELLS_MAX   65535
 #define READ_MS_MAX 30000
 #define READ_BYTES  65536
@@ -118,45 +116,12 @@ struct start_body {
 
 static const struct json_field start_fields[] = {
 	FIELD("shellCmd", JSON_TEXT, struct start_body, command, .max = COMMAND_MAX),
-	FIELD("argv", JSON_LIST, struct start_body, argv, .max = ARGV_MAX),
+	FIELD("argv", JSON_LIST, struct start_body, argv, .max = COMMAND_ARGS_MAX),
 	FIELD("cols", JSON_WHOLE, struct start_body, cols, .min = 1, .max = CELLS_MAX),
 	FIELD("rows", JSON_WHOLE, struct start_body, rows, .min = 1, .max = CELLS_MAX),
 	FIELD("env", JSON_PAIRS, struct start_body, env),
 	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
 };
-
-/* Makes a label of the command for people: its words, cut to LABEL_MAX bytes between two
- * characters. */
-static void make_label(char out[static LABEL_MAX + 1], const struct start_body *b)
-{
-	const char *shell[] = {b->command.p, NULL};
-	const char *const *part = b->command.p ? shell : (const char *const *)b->argv;
-	size_t len = 0;
-
-	for (const char *gap = ""; *part && len < LABEL_MAX; part++, gap = " ")
-		len += (size_t)snprintf(out + len, LABEL_MAX + 1 - len, "%s%s", gap, *part);
-	if (len <= LABEL_MAX)
-		return;
-	len = LABEL_MAX;
-	while (len && !utf8_valid(out, len))
-		len--;
-	out[len] = '\0';
-}
-
-static bool command_is_good(struct request *r, const struct start_body *b)
-{
-	if (!b->command.p == !b->argv)
-		answer_error(r, 400, "bad_request",
-			     "exactly one of shellCmd and argv must be given%s",
-			     b->argv ? ", not both" : "");
-	else if (b->argv && (!b->argv[0] || !b->argv[0][0]))
-		answer_error(
-			r, 400, "bad_request",
-			"argv must begin with the name of a program, not with an empty string");
-	else
-		return true;
-	return false;
-}
 
 static void on_started(void *arg, const char *id, const struct failure *f)
 {
@@ -184,7 +149,7 @@ static void start(struct request *r, const void *values)
 {
 	const struct start_body *b = values;
 	const char *const shell[] = {"bash", "-lc", b->command.p, NULL};
-	char label[LABEL_MAX + 1] = "";
+	char label[COMMAND_LABEL_MAX + 1] = "";
 	const struct pty_spec spec = {
 		.argv = b->command.p ? shell : (const char *const *)b->argv,
 		.label = label,
@@ -194,9 +159,9 @@ static void start(struct request *r, const void *values)
 		.env = (const char *const *)b->env,
 	};
 
-	if (!command_is_good(r, b))
+	if (!command_is_good(r, "shellCmd", b->command.p, b->argv))
 		return;
-	make_label(label, b);
+	command_label(label, b->command.p, b->argv);
 	request_ref(r);
 	r->call = core_pty_start(r->api->core, r->tenant, r->id, &spec, on_started, r);
 }

@@ -96,19 +96,31 @@ static bool matches(const char *pattern, const struct segments *s, size_t first,
 	return i == s->n;
 }
 
+/* The kinds of second ids in patterns; any other word is a sandbox. */
+static const struct id_kind {
+	const char *braces;
+	const char *prefixes[2];
+	enum route_result invalid;
+} id_kinds[] = {
+	{"{upload}", {"upl_", "upl_"}, ROUTE_UPLOAD},
+	{"{pty}", {"pty_", "pty_"}, ROUTE_PTY},
+	/* A terminal is a process with a tty. */
+	{"{process}", {"prc_", "pty_"}, ROUTE_PROCESS},
+	{"", {"sbx_", "sbx_"}, ROUTE_ID},
+};
+
 static enum route_result check_ids(struct route_match *m, const char *const ids[2])
 {
-	bool upload = strstr(m->route->pattern, "{upload}"),
-	     pty = strstr(m->route->pattern, "{pty}");
 	bool space = strstr(m->route->pattern, "{space}");
-	const char *first = space ? "spc_" : "sbx_", *second = upload ? "upl_"
-							       : pty  ? "pty_"
-								      : "sbx_";
+	const struct id_kind *kind = id_kinds;
 
-	if (ids[0] && !id_valid(first, ids[0], strlen(ids[0])))
+	while (!strstr(m->route->pattern, kind->braces))
+		kind++;
+	if (ids[0] && !id_valid(space ? "spc_" : "sbx_", ids[0], strlen(ids[0])))
 		return space ? ROUTE_SPACE : ROUTE_ID;
-	if (ids[1] && !id_valid(second, ids[1], strlen(ids[1])))
-		return upload ? ROUTE_UPLOAD : pty ? ROUTE_PTY : ROUTE_ID;
+	if (ids[1] && !id_valid(kind->prefixes[0], ids[1], strlen(ids[1])) &&
+	    !id_valid(kind->prefixes[1], ids[1], strlen(ids[1])))
+		return kind->invalid;
 	for (int i = 0; i < 2 && ids[i]; i++)
 		strcpy(m->id[i], ids[i]);
 	return ROUTE_FOUND;

@@ -49,6 +49,14 @@ const struct route routes[] = {
 	{"POST", "/v1/sandboxes/{id}/pty/{pty}/input", .serve = serve_pty_input},
 	{"POST", "/v1/sandboxes/{id}/pty/{pty}/resize", .serve = serve_pty_resize},
 	{"POST", "/v1/sandboxes/{id}/pty/{pty}/kill", .serve = serve_pty_kill},
+	{"POST", "/v1/sandboxes/{id}/processes", .serve = serve_process_start},
+	{"GET", "/v1/sandboxes/{id}/processes", .serve = serve_processes},
+	{"GET", "/v1/sandboxes/{id}/processes/{process}", .serve = serve_process},
+	{"DELETE", "/v1/sandboxes/{id}/processes/{process}", .serve = serve_process_kill},
+	{"GET", "/v1/sandboxes/{id}/processes/{process}/output", .serve = serve_process_output},
+	{"POST", "/v1/sandboxes/{id}/processes/{process}/stdin", .serve = serve_process_input},
+	{"DELETE", "/v1/sandboxes/{id}/processes/{process}/stdin", .serve = serve_process_close},
+	{"POST", "/v1/sandboxes/{id}/processes/{process}/signal", .serve = serve_process_signal},
 };
 
 const size_t n_routes = ARRAY_LEN(routes);

@@ -295,6 +295,9 @@ static void guestops_stats(const struct core *c, struct core_stats *out)
 	out->ptys = g->ptys;
 	out->pty_bytes_in = g->pty_bytes_in;
 	out->pty_bytes_out = g->pty_bytes_out;
+	out->processes = g->processes;
+	out->process_bytes_in = g->process_bytes_in;
+	out->process_bytes_out = g->process_bytes_out;
 	out->operations = g->operations;
 	out->listeners = g->listeners;
 }

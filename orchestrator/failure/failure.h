@@ -15,6 +15,7 @@ enum failure_code {
 	FAIL_BAD_PATH,
 	FAIL_UNKNOWN_TEMPLATE,
 	FAIL_PTY_FAILED,
+	FAIL_PROCESS_FAILED,
 	FAIL_TOO_LARGE,
 
 	/* The request names something that does not exist. */
@@ -22,6 +23,7 @@ enum failure_code {
 	FAIL_NO_SUCH_FILE,
 	FAIL_NO_SUCH_UPLOAD,
 	FAIL_NO_SUCH_PTY,
+	FAIL_NO_SUCH_PROCESS,
 
 	/* The sandbox has ended. */
 	FAIL_DELETED,
@@ -31,7 +33,7 @@ enum failure_code {
 	FAIL_FROZEN,
 	FAIL_MERGED,
 
-	/* The state of a sandbox, Space, file or terminal does not allow the request. */
+	/* The state of a sandbox, Space, file or process does not allow the request. */
 	FAIL_FREEZING,
 	FAIL_NOT_A_DESCENDANT,
 	FAIL_MERGED_DURING_CALL, /* "merged": a merge ended the call */
@@ -48,6 +50,9 @@ enum failure_code {
 	FAIL_CHECKSUM_MISMATCH,
 	FAIL_PTY_ENDED,
 	FAIL_PTY_FULL,
+	FAIL_PROCESS_ENDED,
+	FAIL_STDIN_CLOSED,
+	FAIL_STDIN_FULL,
 	FAIL_NOT_PERMITTED,
 	FAIL_DISK_FULL,
 

@@ -88,6 +88,8 @@ static void count(const struct guest_op *op, int by)
 	struct guestops_tenant *t = guestops_of_tenant(op->sandbox->owner);
 	struct guestops_core *c = guestops_of_core(op->sandbox->core);
 
+	if (!op->kind->listens || op->kind->works)
+		s->n_busy += (unsigned)by;
 	if (op->kind->listens) {
 		s->n_listeners += (unsigned)by;
 		t->listeners += (size_t)by;
@@ -149,7 +151,7 @@ static void guest_op_abandon(struct core_call *call)
 	struct sandbox *s = op->sandbox;
 
 	call->abandoned = true;
-	if (op->kind->undoes)
+	if (op->undoes)
 		return;
 	leave(op);
 	if (s)
@@ -470,6 +472,7 @@ struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, 
 	op->call = call_new(c, &guest_op_ops, arg);
 	container_of(op->call, struct guest_op_call, call)->op = op;
 	op->kind = kind;
+	op->undoes = kind->undoes;
 	return op;
 }
 

@@ -12,8 +12,8 @@
 #include "orchestrator/sandbox/context.h"
 
 #define IDLE_CONN_MS	  15000
-#define OPS_MAX		  32 /* at once in a sandbox; each has a process in the guest */
-#define LISTENERS_MAX	  64
+#define OPS_MAX		  32  /* at once in a sandbox; each has a process in the guest */
+#define LISTENERS_MAX	  256 /* AGENT_PROC_MAX: each process may have one */
 #define ALL_OPS_MAX	  512 /* each may hold 256 KiB of data in flight and 64 KiB of answers */
 #define ALL_LISTENERS_MAX 1024
 
@@ -28,6 +28,8 @@ struct guest_op_kind {
 	/* Waits for events that may never come: it does not count as activity and has no timeout.
 	 */
 	bool listens;
+	/* Although it listens, it counts as activity. */
+	bool works;
 	/* Continues when it is abandoned: `done` undoes its effect. */
 	bool undoes;
 	/* Handles frames other than AGENT_DONE and AGENT_ERROR. NULL: none are allowed. */
@@ -55,6 +57,7 @@ struct guest_op {
 	uint64_t *count; /* statistics counter for the bytes of `data`, or NULL */
 	bool heard;	 /* data moved since the timer was set */
 	bool paused;
+	bool undoes;		 /* as kind->undoes, until there is nothing to undo */
 	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	 /* last sandbox_touch, loop ms */
 };

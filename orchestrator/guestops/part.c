@@ -20,7 +20,7 @@ static void sandbox_fini(struct sandbox *s)
 
 static bool is_busy(const struct sandbox *s)
 {
-	return guestops_of(s)->n_ops != 0;
+	return guestops_of(s)->n_busy != 0;
 }
 
 static void fail_side_calls(struct sandbox *s, const struct failure *f)

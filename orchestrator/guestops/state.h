@@ -13,10 +13,11 @@ struct agent;
 
 /* This room's state for each sandbox, each tenant and the service. */
 struct guestops_sandbox {
-	struct list ops; /* file and terminal operations in flight */
+	struct list ops; /* operations on files and processes in flight */
 	unsigned n_ops, n_listeners;
-	struct agent
-		*idle_conns[IDLE_CONNS_MAX]; /* idle connections for file and terminal operations */
+	unsigned n_busy;			  /* of both: those that count as activity */
+	struct agent *idle_conns[IDLE_CONNS_MAX]; /* idle connections for operations on files and
+						     processes */
 	struct loop_timer idle_conn_timer;
 };
 struct guestops_tenant {
@@ -27,6 +28,7 @@ struct guestops_core {
 	size_t operations, listeners;					   /* in flight */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out; /* counters */
 	uint64_t ptys, pty_bytes_in, pty_bytes_out;			   /* counters */
+	uint64_t processes, process_bytes_in, process_bytes_out;	   /* counters */
 };
 extern struct part guestops_part;
 static inline struct guestops_sandbox *guestops_of(const struct sandbox *s)

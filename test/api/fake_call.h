@@ -66,6 +66,10 @@ struct core_call {
 	core_id_fn *id_fn;
 	core_pty_read_fn *read_fn;
 	struct fake_pty *pty;
+	/* fake_process.c */
+	struct fake_process *process;
+	struct process_sink process_sink;
+	struct process_list_sink process_list;
 	const uint8_t *data; /* owned by the caller */
 	size_t len, max;
 	uint64_t size, sent;
@@ -83,7 +87,7 @@ struct core {
 	void (*down)(void *arg);
 	void *down_arg;
 	struct loop_timer down_timer;
-	struct list files, uploads, ptys;
+	struct list files, uploads, ptys, processes;
 };
 
 struct core_call *call_new(struct core *c, enum kind kind, void *arg);
@@ -96,5 +100,6 @@ void fake_sandbox_view(const struct sandbox *s, struct sandbox_view *v);
 void fake_space_view(const struct sandbox *s, struct space_view *v);
 void fake_files_free(struct core *c);
 void fake_ptys_free(struct core *c);
+void fake_processes_free(struct core *c);
 
 #endif

@@ -701,6 +701,7 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 	list_init(&c->files);
 	list_init(&c->uploads);
 	list_init(&c->ptys);
+	list_init(&c->processes);
 	if (store_open(&c->store, ":memory:", &e) < 0 || keys_new(&c->keys, c->store, &e) < 0) {
 		fprintf(stderr, "%s\n", e.text);
 		exit(1);
@@ -755,6 +756,7 @@ void core_free(struct core *c)
 		sandbox_free(container_of(pos, struct sandbox, link));
 	fake_files_free(c);
 	fake_ptys_free(c);
+	fake_processes_free(c);
 	keys_free(c->keys);
 	store_close(c->store);
 	free(c);

@@ -13,7 +13,7 @@ struct body {
 	bool flag;
 	char **env, **list, **pairs;
 	uint64_t big;
-	struct json_text bytes;
+	struct json_text bytes, name;
 };
 
 static const struct json_field fields[] = {
@@ -28,6 +28,7 @@ static const struct json_field fields[] = {
 	{"g", JSON_BIG, offsetof(struct body, big), 0, 1000, false},
 	{"y", JSON_BYTES, offsetof(struct body, bytes), 0, 8, false},
 	{"l", JSON_LIST, offsetof(struct body, list), 0, 3, false},
+	{"n", JSON_NAME, offsetof(struct body, name), 0, 8, false},
 };
 
 static void check(const struct body *b)
@@ -39,6 +40,8 @@ static void check(const struct body *b)
 	if (b->whole > 1000 || b->cut > 1000 || b->millis > 1000000)
 		abort();
 	if (b->big > 1000 || b->bytes.len > 8)
+		abort();
+	if (b->name.p && (strlen(b->name.p) != b->name.len || b->name.len > 10))
 		abort();
 	for (char **v = b->pairs; v && *v; v++)
 		if (!strchr(*v, '=') || **v == '=')

@@ -16,7 +16,7 @@ struct body {
 	bool on;
 	char **env, **list, **pairs;
 	uint64_t big;
-	struct json_text bytes;
+	struct json_text bytes, word;
 };
 
 static const struct json_field fields[] = {
@@ -31,6 +31,7 @@ static const struct json_field fields[] = {
 	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false},
 	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false},
 	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false},
+	{"word", JSON_NAME, offsetof(struct body, word), 0, 12, false},
 };
 
 static const struct json_field needed[] = {
@@ -467,6 +468,32 @@ static void members_are_compared(void **state)
 	assert_false(has("{}", "{\"a\":1}"));
 }
 
+static void word_is(const char *text, const char *want)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(read_text(text, &b, &e), 0);
+	assert_string_equal(b.word.p, want);
+	assert_int_equal(b.word.len, strlen(want));
+	done(&b);
+}
+
+static void names_are_strings_or_whole_numbers(void **state)
+{
+	word_is("{\"word\":\"TERM\"}", "TERM");
+	word_is("{\"word\":\"15\"}", "15");
+	word_is("{\"word\":15.0}", "15");
+	word_is("{\"word\":4294967295}", "4294967295");
+	word_is("{\"word\":0}", "0");
+	refused("{\"word\":4294967296}", "word must be a string or a whole number, not 4294967296");
+	refused("{\"word\":1.5}", "word must be a string or a whole number, not 1.5");
+	refused("{\"word\":-1}", "word must be a string or a whole number, not -1");
+	refused("{\"word\":[]}", "word must be a string or a whole number, not an array");
+	refused("{\"word\":true}", "word must be a string or a whole number, not true");
+	refused("{\"word\":\"0123456789abc\"}", "word must be at most 12 bytes long, not 13");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -488,6 +515,7 @@ int main(void)
 		cmocka_unit_test(missing_required_field_is_refused),
 		cmocka_unit_test(flat_objects_are_read),
 		cmocka_unit_test(members_are_compared),
+		cmocka_unit_test(names_are_strings_or_whole_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

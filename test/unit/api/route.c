@@ -10,11 +10,12 @@
 #include "base/fd.h"
 #include "orchestrator/api/route.h"
 
-#define ID     "sbx_0123456789abcdef0123456789abcdef"
-#define ID2    "sbx_fedcba9876543210fedcba9876543210"
-#define UPLOAD "upl_0123456789abcdef0123456789abcdef"
-#define PTY    "pty_0123456789abcdef0123456789abcdef"
-#define SPACE  "spc_0123456789abcdef0123456789abcdef"
+#define ID	"sbx_0123456789abcdef0123456789abcdef"
+#define ID2	"sbx_fedcba9876543210fedcba9876543210"
+#define UPLOAD	"upl_0123456789abcdef0123456789abcdef"
+#define PTY	"pty_0123456789abcdef0123456789abcdef"
+#define PROCESS "prc_0123456789abcdef0123456789abcdef"
+#define SPACE	"spc_0123456789abcdef0123456789abcdef"
 
 static struct route_match m;
 
@@ -39,6 +40,8 @@ static const char *id_for(const char *placeholder)
 		return UPLOAD;
 	if (!strncmp(placeholder, "{pty}", 5))
 		return PTY;
+	if (!strncmp(placeholder, "{process}", 9))
+		return PROCESS;
 	if (!strncmp(placeholder, "{space}", 7))
 		return SPACE;
 	return strncmp(placeholder, "{id}", 4) ? ID2 : ID;
@@ -136,11 +139,15 @@ static void ids_are_checked(void **state)
 		assert_int_equal(find("POST", path), ROUTE_ID);
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/pty/%s/kill", ids[i]);
 		assert_int_equal(find("POST", path), ROUTE_PTY);
+		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/processes/%s/stdin", ids[i]);
+		assert_int_equal(find("POST", path), ROUTE_PROCESS);
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/uploads/%s", ids[i]);
 		assert_int_equal(find("DELETE", path), ROUTE_UPLOAD);
 	}
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" UPLOAD "/kill"), ROUTE_PTY);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill"), ROUTE_PTY);
+	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" PROCESS "/kill"), ROUTE_PTY);
+	assert_int_equal(find("GET", "/v1/sandboxes/" ID "/processes/" PTY), ROUTE_FOUND);
 	assert_int_equal(find("PUT", "/v1/sandboxes/" ID "/uploads/" PTY), ROUTE_UPLOAD);
 	assert_int_equal(find("POST", "/v1/sandboxes/" PTY "/exec"), ROUTE_ID);
 	assert_int_equal(find("POST", "/v1/sandboxes/x/pty/" PTY "/kill"), ROUTE_ID);

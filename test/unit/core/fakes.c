@@ -23,9 +23,10 @@
 #include "proto/warden.h"
 #include "test/unit/core/fake-call.h"
 #include "test/unit/core/fake-files.h"
+#include "test/unit/core/fake-process.h"
 
 #define SLOTS  64  /* default for fakes_new */
-#define AGENTS 128 /* above the limit of listeners per sandbox */
+#define AGENTS 320 /* above the limit of listeners per sandbox */
 
 struct fake_vm;
 
@@ -478,6 +479,8 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	unlock(f);
 	if (type == AGENT_PTY_LIST && use_fault(f, FAKES_DEAF) && !wait_for_go(a->vm))
 		return false;
+	if (type >= AGENT_PROC_START)
+		return fake_process_serve(&files, a->fd, type, body, len);
 	return fake_files_serve(&files, a->fd, type, body, len);
 }
 
@@ -505,7 +508,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_ATTACH:
 		return serve_attach(a, body, len);
 	}
-	return type >= AGENT_PUT && type <= AGENT_CHANGE && serve_files(a, type, body, len);
+	return type >= AGENT_PUT && type <= AGENT_PROC_STAT && serve_files(a, type, body, len);
 }
 
 /* Forwards data in one direction. Returns false at the end of the stream. */

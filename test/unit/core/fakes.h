@@ -59,7 +59,7 @@ unsigned fakes_overlaps(struct fakes *f);
 unsigned fakes_agents(struct fakes *f);
 /* Returns the number of connections to agents since the start. */
 unsigned fakes_dials(struct fakes *f);
-/* Returns the number of requests of a type (AGENT_PUT to AGENT_PTY_LIST) that agents received. */
+/* Returns the number of requests of a type (AGENT_PUT to AGENT_PROC_STAT) that agents received. */
 unsigned fakes_asked(struct fakes *f, unsigned type);
 /* Returns the size of the data that was put last, or of all terminal input; *sum: its fake_sum. */
 uint64_t fakes_put(struct fakes *f, uint64_t *sum);

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Processes of a sandbox. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/num.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+#include "orchestrator/api/process.h"
+#include "orchestrator/guestops/guestops.h"
+#include "orchestrator/journal/splitter.h"
+
+#define CWD_MAX	   4096
+#define CELLS_MAX  65535
+#define TTY_MAX	   4096
+#define LONGEST_S  1000000
+#define SIGNAL_MAX 64
+
+#define FIELD(json_name, json_kind, type, member, ...)                                             \
+	{                                                                                          \
+		.name = json_name, .kind = json_kind, .offset = offsetof(type, member),            \
+		##__VA_ARGS__                                                                      \
+	}
+
+/* --- commands, of terminals too ------------------------------------------------------------- */
+
+bool command_is_good(struct request *r, const char *field, const char *command, char *const *argv)
+{
+	if (!command == !argv)
+		answer_error(r, 400, "bad_request", "exactly one of %s and argv must be given%s",
+			     field, argv ? ", not both" : "");
+	else if (argv && (!argv[0] || !argv[0][0]))
+		answer_error(
+			r, 400, "bad_request",
+			"argv must begin with the name of a program, not with an empty string");
+	else
+		return true;
+	return false;
+}
+
+void command_label(char out[static COMMAND_LABEL_MAX + 1], const char *command, char *const *argv)
+{
+	const char *shell[] = {command, NULL};
+	const char *const *part = command ? shell : (const char *const *)argv;
+	size_t len = 0;
+
+	for (const char *gap = ""; *part && len < COMMAND_LABEL_MAX; part++, gap = " ")
+		len += (size_t)snprintf(out + len, COMMAND_LABEL_MAX + 1 - len, "%s%s", gap, *part);
+	if (len <= COMMAND_LABEL_MAX)
+		return;
+	len = COMMAND_LABEL_MAX;
+	while (len && !utf8_valid(out, len))
+		len--;
+	out[len] = '\0';
+}
+
+/* --- descriptions --------------------------------------------------------------------------- */
+
+/* Adds "SIGTERM", or "SIG34" for a signal without a name. */
+static void add_signal(struct text *t, uint8_t number)
+{
+	const char *name = sigabbrev_np(number);
+
+	if (name)
+		text_printf(t, "\"SIG%s\"", name);
+	else
+		text_printf(t, "\"SIG%u\"", number);
+}
+
+static void add_end(struct text *t, const struct process_exit *x)
+{
+	text_puts(t, ",\"state\":\"ended\",\"ended_at\":");
+	json_time(t, x->ended_ms);
+	text_printf(t, ",\"exit_code\":%d,\"signal\":", x->code);
+	if (x->signal)
+		add_signal(t, x->signal);
+	else
+		text_puts(t, "null");
+	text_printf(t, ",\"timed_out\":%s", x->timed_out ? "true" : "false");
+}
+
+static void add_process(struct text *t, const struct process_view *p)
+{
+	text_printf(t, "{\"id\":\"%s\",\"pid\":%u,\"command\":", p->id, p->pid);
+	json_string(t, p->label, p->label_len);
+	text_puts(t, ",\"user\":");
+	if (p->user_len)
+		json_string(t, p->user, p->user_len);
+	else
+		text_puts(t, "null");
+	text_printf(t, ",\"tty\":%s,\"stdin\":%s,\"started_at\":", p->tty ? "true" : "false",
+		    p->stdin_open || (p->tty && !p->ended) ? "true" : "false");
+	json_time(t, p->started_ms);
+	if (p->ended)
+		add_end(t, &p->exit);
+	else
+		text_puts(t, ",\"state\":\"running\",\"ended_at\":null,\"exit_code\":null,"
+			     "\"signal\":null,\"timed_out\":false");
+	text_printf(t, ",\"output_bytes\":%llu}", (unsigned long long)p->total);
+}
+
+static void on_listed(void *arg, const struct process_view *p)
+{
+	struct request *r = arg;
+
+	text_putc(&r->out, r->out.len ? ',' : '[');
+	add_process(&r->out, p);
+}
+
+static void on_list_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
+static const struct process_list_sink list_sink = {.process = on_listed, .ended = on_list_end};
+
+void serve_processes(struct request *r)
+{
+	if (!answer_may_be_long(r))
+		return;
+	request_ref(r);
+	r->call = core_process_list(r->api->core, r->tenant, r->id, &list_sink, r);
+}
+
+static void on_described(void *arg, const struct process_view *p)
+{
+	struct request *r = arg;
+
+	add_process(&r->out, p);
+	text_putc(&r->out, '\n');
+}
+
+static void on_description_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (request_called_well(r, f))
+		answer(r, 200, "application/json");
+}
+
+static const struct process_list_sink describe_sink = {.process = on_described,
+						       .ended = on_description_end};
+
+void serve_process(struct request *r)
+{
+	request_ref(r);
+	r->call = core_process_stat(r->api->core, r->tenant, r->id, r->other, &describe_sink, r);
+}
+
+/* --- the stream ----------------------------------------------------------------------------- */
+
+static void end_line(struct text *t)
+{
+	text_puts(t, ",\"ts\":");
+	text_number(t, realtime_ms());
+	text_puts(t, "}\n");
+}
+
+static void on_started(void *arg, const struct process_view *p)
+{
+	struct request *r = arg;
+
+	text_printf(&r->out, "{\"type\":\"started\",\"id\":\"%s\",\"pid\":%u", p->id, p->pid);
+	end_line(&r->out);
+	r->streaming = true;
+	stream_touch(r);
+}
+
+static void add_output(struct text *t, unsigned stream, uint64_t place, const void *data,
+		       size_t len)
+{
+	text_puts(t, stream == 2 ? "{\"type\":\"stderr\",\"data\":"
+				 : "{\"type\":\"stdout\",\"data\":");
+	if (!json_string(t, data, len)) {
+		text_puts(t, ",\"data_b64\":");
+		json_base64(t, data, len);
+	}
+	text_puts(t, ",\"seq\":");
+	text_number(t, (int64_t)place);
+	end_line(t);
+}
+
+static void flush_tail(struct request *r)
+{
+	struct output_tail *tail = &r->tail;
+
+	if (tail->len)
+		add_output(&r->out, tail->stream, tail->place, tail->bytes, tail->len);
+	tail->len = 0;
+}
+
+/* Moves bytes to the held beginning of a character until it is complete or invalid. Returns how
+ * many. */
+static size_t complete_tail(struct request *r, const uint8_t *data, size_t len)
+{
+	struct output_tail *tail = &r->tail;
+	size_t used = 0;
+
+	while (tail->len && used < len && utf8_cut(tail->bytes, tail->len) == tail->len)
+		tail->bytes[tail->len++] = data[used++];
+	if (tail->len && utf8_cut(tail->bytes, tail->len) != tail->len)
+		flush_tail(r);
+	return used;
+}
+
+/* Adds events with the bytes, but holds the beginning of a character at their end: no event ends
+ * within a character that may still become complete. */
+static void on_output(void *arg, unsigned stream, uint64_t place, const void *data, size_t len)
+{
+	struct request *r = arg;
+	struct output_tail *tail = &r->tail;
+	const uint8_t *at = data;
+
+	if (tail->len && (tail->stream != stream || tail->place + tail->len != place))
+		flush_tail(r);
+	size_t used = complete_tail(r, at, len);
+	size_t keep = utf8_cut(at + used, len - used), out = len - used - keep;
+	if (out)
+		add_output(&r->out, stream, place + used, at + used, out);
+	if (keep) {
+		*tail = (struct output_tail){.len = (uint8_t)keep,
+					     .stream = (uint8_t)stream,
+					     .place = place + used + out};
+		memcpy(tail->bytes, at + used + out, keep);
+	}
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void on_exited(void *arg, const struct process_exit *x)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	flush_tail(r);
+	text_printf(&r->out, "{\"type\":\"exit\",\"data\":%d", x->code);
+	if (x->signal) {
+		text_puts(&r->out, ",\"signal\":");
+		add_signal(&r->out, x->signal);
+	}
+	if (x->timed_out)
+		text_puts(&r->out, ",\"timed_out\":true");
+	text_printf(&r->out, ",\"seq\":%llu,\"ts\":%lld}\n", (unsigned long long)x->total,
+		    (long long)x->ended_ms);
+	stream_end(r, false);
+}
+
+static void on_failed(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+	const char *code = failure_code_name(f->code);
+
+	if (!stream_called_late(r, f))
+		return;
+	flush_tail(r);
+	text_puts(&r->out, "{\"type\":\"error\",\"data\":");
+	json_string(&r->out, f->text, strlen(f->text));
+	text_puts(&r->out, ",\"code\":");
+	json_string(&r->out, code, strlen(code));
+	end_line(&r->out);
+	stream_end(r, true);
+}
+
+static const struct process_sink stream_sink = {
+	.started = on_started, .bytes = on_output, .exited = on_exited, .failed = on_failed};
+
+void serve_process_output(struct request *r)
+{
+	struct sandbox_view view;
+	struct failure f;
+	uint64_t since = 0;
+
+	if (!ask_number(r, "since", &since))
+		return;
+	if (!request_is_head(r)) {
+		request_ref(r);
+		r->call = core_process_attach(r->api->core, r->tenant, r->id, r->other, since,
+					      &stream_sink, r);
+	} else if (core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
+	} else {
+		answer_failure(r, &f);
+	}
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+struct start_body {
+	struct json_text command, cwd, user, tty;
+	char **argv, **env;
+	uint32_t timeout_ms;
+	bool stdin_pipe, detach;
+};
+
+static const struct json_field start_fields[] = {
+	FIELD("command", JSON_TEXT, struct start_body, command, .max = COMMAND_MAX),
+	FIELD("argv", JSON_LIST, struct start_body, argv, .max = COMMAND_ARGS_MAX),
+	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
+	FIELD("env", JSON_ENV, struct start_body, env),
+	FIELD("user", JSON_NAME, struct start_body, user, .max = AGENT_USER_MAX),
+	FIELD("stdin", JSON_BOOL, struct start_body, stdin_pipe),
+	FIELD("timeout_seconds", JSON_MILLIS, struct start_body, timeout_ms, .min = .001,
+	      .max = LONGEST_S),
+	FIELD("detach", JSON_BOOL, struct start_body, detach),
+	FIELD("tty", JSON_OBJECT, struct start_body, tty, .max = TTY_MAX),
+};
+
+struct tty_body {
+	uint32_t cols, rows;
+};
+
+static const struct json_field tty_fields[] = {
+	FIELD("cols", JSON_WHOLE, struct tty_body, cols, .min = 1, .max = CELLS_MAX),
+	FIELD("rows", JSON_WHOLE, struct tty_body, rows, .min = 1, .max = CELLS_MAX),
+};
+
+/* Reads the size of the terminal, if one is wanted. Returns false, with an answer given, when it is
+ * invalid. */
+static bool read_tty(struct request *r, const struct start_body *b, struct process_spec *spec)
+{
+	struct tty_body tty = {.cols = 80, .rows = 24};
+	struct err e;
+
+	if (!b->tty.p)
+		return true;
+	if (json_read(b->tty.p, b->tty.len, tty_fields, ARRAY_LEN(tty_fields), &tty, &e) < 0) {
+		answer_error(r, 400, "bad_request", "tty.%s", e.text);
+		return false;
+	}
+	spec->tty = true;
+	spec->cols = tty.cols;
+	spec->rows = tty.rows;
+	return true;
+}
+
+static void on_detached_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (request_called_well(r, f))
+		answer(r, 201, "application/json");
+}
+
+static const struct process_list_sink detached_sink = {.process = on_described,
+						       .ended = on_detached_end};
+
+static void start(struct request *r, const void *values)
+{
+	const struct start_body *b = values;
+	const char *const shell[] = {"/bin/bash", "-c", b->command.p, NULL};
+	char label[COMMAND_LABEL_MAX + 1] = "";
+	struct process_spec spec = {
+		.argv = b->command.p ? shell : (const char *const *)b->argv,
+		.label = label,
+		.cwd = b->cwd.len ? b->cwd.p : NULL,
+		.user = b->user.len ? b->user.p : NULL,
+		.env = (const char *const *)b->env,
+		.stdin_pipe = b->stdin_pipe,
+		.timeout_ms = b->timeout_ms,
+	};
+
+	if (!command_is_good(r, "command", b->command.p, b->argv) || !read_tty(r, b, &spec))
+		return;
+	command_label(label, b->command.p, b->argv);
+	request_ref(r);
+	if (b->detach)
+		r->call = core_process_start(r->api->core, r->tenant, r->id, &spec, &detached_sink,
+					     r);
+	else
+		r->call = core_process_run(r->api->core, r->tenant, r->id, &spec, &stream_sink, r);
+}
+
+void serve_process_start(struct request *r)
+{
+	const struct start_body b = {0};
+
+	body_read(r, start_fields, ARRAY_LEN(start_fields), &b, sizeof(b), start);
+}
+
+/* --- input, signal, kill -------------------------------------------------------------------- */
+
+void serve_process_input(struct request *r)
+{
+	request_ref(r);
+	r->call = core_process_input(r->api->core, r->tenant, r->id, r->other, r->req->entity.base,
+				     r->req->entity.len, request_done, r);
+}
+
+void serve_process_close(struct request *r)
+{
+	request_ref(r);
+	r->call =
+		core_process_close_stdin(r->api->core, r->tenant, r->id, r->other, request_done, r);
+}
+
+struct signal_body {
+	struct json_text name;
+};
+
+static const struct json_field signal_fields[] = {
+	FIELD("signal", JSON_NAME, struct signal_body, name, .max = 32, .required = true),
+};
+
+/* Returns the number of a signal like "TERM", "SIGTERM" or "15"; 0 for another text. */
+static uint8_t signal_number(const char *text)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (*text >= '0' && *text <= '9')
+		return !*end && n <= SIGNAL_MAX ? (uint8_t)n : 0;
+	if (strncasecmp(text, "SIG", 3) == 0)
+		text += 3;
+	for (uint8_t i = 1; i <= SIGNAL_MAX; i++)
+		if (sigabbrev_np(i) && strcasecmp(text, sigabbrev_np(i)) == 0)
+			return i;
+	return 0;
+}
+
+static void send_signal(struct request *r, const void *values)
+{
+	const struct signal_body *b = values;
+	uint8_t number = signal_number(b->name.p);
+
+	if (!number) {
+		answer_error(r, 400, "bad_request",
+			     "signal must be a name like \"TERM\" or a number from 1 to %d, not "
+			     "\"%s\"",
+			     SIGNAL_MAX, b->name.p);
+		return;
+	}
+	request_ref(r);
+	r->call = core_process_signal(r->api->core, r->tenant, r->id, r->other, number,
+				      request_done, r);
+}
+
+void serve_process_signal(struct request *r)
+{
+	const struct signal_body b = {0};
+
+	body_read(r, signal_fields, ARRAY_LEN(signal_fields), &b, sizeof(b), send_signal);
+}
+
+void serve_process_kill(struct request *r)
+{
+	request_ref(r);
+	r->call = core_process_kill(r->api->core, r->tenant, r->id, r->other, request_done, r);
+}

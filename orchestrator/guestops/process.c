@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Processes of a guest. Its agent runs them and keeps their output. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "base/random.h"
+#include "orchestrator/guestops/guest-op.h"
+#include "orchestrator/guestops/state.h"
+#include "orchestrator/sandbox/tenant.h"
+
+#define TIMEOUT_MS	 30000
+#define START_TIMEOUT_MS 20000
+#define LIST_MAX	 AGENT_PROC_MAX
+
+static void on_refused(struct guest_op *op, uint32_t errnum, const char *text)
+{
+	static const struct {
+		uint32_t errnum;
+		enum failure_code code;
+	} codes[] = {
+		{ENOENT, FAIL_NO_SUCH_PROCESS}, {ESRCH, FAIL_PROCESS_ENDED},
+		{EPIPE, FAIL_STDIN_CLOSED},	{ERANGE, FAIL_OUT_OF_RANGE},
+		{EAGAIN, FAIL_TOO_MANY},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+		if (codes[i].errnum == errnum) {
+			guest_op_fail(op, codes[i].code, "%s", text);
+			return;
+		}
+	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);
+}
+
+static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *text)
+{
+	bool full = errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
+
+	guest_op_fail(op, full ? FAIL_TOO_MANY : FAIL_PROCESS_FAILED, "%s", text);
+}
+
+static int encode(struct guest_op *op, const struct agent_process_request *request)
+{
+	return agent_process_bytes(request, &op->bytes, &op->len);
+}
+
+/* --- operations without a result ------------------------------------------------------------ */
+
+static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .refused = on_refused};
+
+static struct core_call *plain(struct core *c, const char *tenant, const char *id,
+			       const struct agent_process_request *request, core_done_fn *fn,
+			       void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
+
+	return guest_op_start(op, tenant, id, encode(op, request));
+}
+
+struct core_call *core_process_close_stdin(struct core *c, const char *tenant, const char *id,
+					   const char *process, core_done_fn *fn, void *arg)
+{
+	const struct agent_process_request request = {.type = AGENT_PROC_CLOSE, .id = process};
+
+	return plain(c, tenant, id, &request, fn, arg);
+}
+
+struct core_call *core_process_signal(struct core *c, const char *tenant, const char *id,
+				      const char *process, uint8_t number, core_done_fn *fn,
+				      void *arg)
+{
+	const struct agent_process_request request = {
+		.type = AGENT_PROC_SIGNAL, .id = process, .signal = number};
+
+	return plain(c, tenant, id, &request, fn, arg);
+}
+
+struct core_call *core_process_kill(struct core *c, const char *tenant, const char *id,
+				    const char *process, core_done_fn *fn, void *arg)
+{
+	const struct agent_process_request request = {.type = AGENT_PROC_KILL, .id = process};
+
+	return plain(c, tenant, id, &request, fn, arg);
+}
+
+/* --- descriptions --------------------------------------------------------------------------- */
+
+static struct process_view view_of(const struct agent_process *p)
+{
+	struct process_view view = {.label = (const char *)p->label,
+				    .label_len = p->label_len,
+				    .user = (const char *)p->user,
+				    .user_len = p->user_len,
+				    .pid = p->pid,
+				    .started_ms = p->started_ms,
+				    .total = p->total,
+				    .tty = p->flags & AGENT_PROC_TTY,
+				    .stdin_open = p->flags & AGENT_PROC_STDIN,
+				    .ended = p->ended_ms != 0,
+				    .exit = {.code = p->exit_code,
+					     .signal = p->signal,
+					     .timed_out = p->flags & AGENT_PROC_TIMED_OUT,
+					     .ended_ms = p->ended_ms,
+					     .total = p->total}};
+
+	memcpy(view.id, p->id, CORE_ID_LEN);
+	return view;
+}
+
+struct describe_op {
+	struct guest_op op;
+	struct process_list_sink sink;
+	char id[CORE_ID_LEN + 1]; /* of a start */
+	bool undoing;
+	unsigned n;
+};
+
+static void on_description(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct describe_op *o = container_of(op, struct describe_op, op);
+
+	if (frame->type != AGENT_PROC || ++o->n > LIST_MAX) {
+		guest_op_fail_rules(op);
+		return;
+	}
+	const struct process_view view = view_of(&frame->process);
+	if (!op->call->abandoned)
+		o->sink.process(op->call->arg, &view);
+}
+
+static void describe_notify(struct core_call *call)
+{
+	struct describe_op *o = container_of(guest_op_of(call), struct describe_op, op);
+
+	if (!call->abandoned)
+		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static const struct guest_op_kind describe_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.frame = on_description,
+	.refused = on_refused,
+	.notify = describe_notify,
+};
+
+static struct describe_op *describe_new(struct core *c, const struct guest_op_kind *kind,
+					const struct process_list_sink *sink, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, kind, sizeof(struct describe_op), arg);
+	struct describe_op *o = container_of(op, struct describe_op, op);
+
+	o->sink = *sink;
+	return o;
+}
+
+struct core_call *core_process_list(struct core *c, const char *tenant, const char *id,
+				    const struct process_list_sink *sink, void *arg)
+{
+	struct describe_op *o = describe_new(c, &describe_kind, sink, arg);
+
+	return guest_op_start(&o->op, tenant, id,
+			      agent_plain_bytes(AGENT_PROC_LIST, &o->op.bytes, &o->op.len));
+}
+
+/* One process must be described exactly once. */
+static void on_one_done(struct guest_op *op)
+{
+	if (container_of(op, struct describe_op, op)->n == 1)
+		guest_op_succeed(op);
+	else
+		guest_op_fail_rules(op);
+}
+
+static const struct guest_op_kind stat_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.frame = on_description,
+	.done = on_one_done,
+	.refused = on_refused,
+	.notify = describe_notify,
+};
+
+struct core_call *core_process_stat(struct core *c, const char *tenant, const char *id,
+				    const char *process, const struct process_list_sink *sink,
+				    void *arg)
+{
+	struct describe_op *o = describe_new(c, &stat_kind, sink, arg);
+	const struct agent_process_request request = {.type = AGENT_PROC_STAT, .id = process};
+
+	return guest_op_start(&o->op, tenant, id, encode(&o->op, &request));
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+/* Encodes a start, and chooses the id: it tells whether the process has a terminal. */
+static int encode_start(struct guest_op *op, const char *tenant, const char *sandbox,
+			const struct process_spec *spec, bool follow, char id[CORE_ID_LEN + 1])
+{
+	struct failure ignored;
+	struct sandbox *s = sandbox_find(op->call->core, tenant, sandbox, &ignored);
+	unsigned flags = (spec->tty ? AGENT_PROC_TTY : 0u) |
+			 (spec->stdin_pipe && !spec->tty ? AGENT_PROC_STDIN : 0u) |
+			 (follow ? AGENT_PROC_FOLLOW : 0u);
+	const struct agent_process_request request = {
+		.type = AGENT_PROC_START,
+		.id = id,
+		.flags = (uint8_t)flags,
+		.cols = spec->tty ? (uint16_t)spec->cols : 0,
+		.rows = spec->tty ? (uint16_t)spec->rows : 0,
+		.timeout_ms = spec->timeout_ms,
+		.cwd = spec->cwd,
+		.user = spec->user,
+		.label = spec->label,
+		.argv = spec->argv,
+		.env = {s ? s->env_list : NULL, spec->env},
+	};
+
+	random_id(id, CORE_ID_LEN + 1, spec->tty ? "pty_" : "prc_");
+	return encode(op, &request);
+}
+
+static void on_detached_done(struct guest_op *op)
+{
+	struct describe_op *o = container_of(op, struct describe_op, op);
+	const struct agent_process_request kill = {.type = AGENT_PROC_KILL, .id = o->id};
+
+	if (o->n != 1) {
+		guest_op_fail_rules(op);
+	} else if (!op->call->abandoned || o->undoing) {
+		guestops_of_core(op->call->core)->processes += !op->call->abandoned;
+		guest_op_succeed(op);
+	} else {
+		o->undoing = true;
+		guest_op_next(op, encode(op, &kill));
+	}
+}
+
+static const struct guest_op_kind detached_kind = {
+	.timeout_ms = START_TIMEOUT_MS,
+	.undoes = true,
+	.frame = on_description,
+	.done = on_detached_done,
+	.refused = on_start_refused,
+	.notify = describe_notify,
+};
+
+struct core_call *core_process_start(struct core *c, const char *tenant, const char *id,
+				     const struct process_spec *spec,
+				     const struct process_list_sink *sink, void *arg)
+{
+	struct describe_op *o = describe_new(c, &detached_kind, sink, arg);
+
+	return guest_op_start(&o->op, tenant, id,
+			      encode_start(&o->op, tenant, id, spec, false, o->id));
+}
+
+/* --- streams of output ---------------------------------------------------------------------- */
+
+struct stream_op {
+	struct guest_op op;
+	struct process_sink sink;
+	char id[CORE_ID_LEN + 1];
+	bool described;
+	uint64_t place; /* end of the received output */
+	struct process_exit exit;
+};
+
+static struct stream_op *stream_of(struct guest_op *op)
+{
+	return container_of(op, struct stream_op, op);
+}
+
+static void ignore_end(void *arg, const struct failure *f)
+{
+}
+
+/* Ends a start whose client left before the program ran. The stream cannot carry the request that
+ * kills it. */
+static void undo_start(struct guest_op *op)
+{
+	struct sandbox *s = op->sandbox;
+
+	core_process_kill(op->call->core, s->owner->name, s->id, stream_of(op)->id, ignore_end,
+			  NULL);
+	guest_op_enough(op);
+}
+
+static void on_stream_begins(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct stream_op *o = stream_of(op);
+
+	if (o->described || memcmp(frame->process.id, o->id, CORE_ID_LEN) != 0) {
+		guest_op_fail_rules(op);
+		return;
+	}
+	o->described = true;
+	guest_link_clear_deadline(&op->guest);
+	if (op->call->abandoned) {
+		undo_start(op);
+		return;
+	}
+	guestops_of_core(op->call->core)->processes += op->undoes;
+	op->undoes = false;
+	const struct process_view view = view_of(&frame->process);
+	o->sink.started(op->call->arg, &view);
+}
+
+static void on_output(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct stream_op *o = stream_of(op);
+
+	if (frame->place < o->place || !frame->len) {
+		guest_op_fail_rules(op);
+		return;
+	}
+	o->place = frame->place + frame->len;
+	guestops_of_core(op->call->core)->process_bytes_out += frame->len;
+	o->sink.bytes(op->call->arg, frame->stream, frame->place, frame->data, frame->len);
+}
+
+static void on_stream_frame(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct stream_op *o = stream_of(op);
+
+	if (frame->type == AGENT_PROC) {
+		on_stream_begins(op, frame);
+	} else if (o->described && frame->type == AGENT_PROC_BYTES) {
+		on_output(op, frame);
+	} else if (o->described && frame->type == AGENT_PROC_EXIT) {
+		o->exit = (struct process_exit){.code = frame->exit_code,
+						.signal = frame->exit.signal,
+						.timed_out = frame->exit.timed_out,
+						.ended_ms = frame->exit.ended_ms,
+						.total = frame->exit.total};
+		guest_op_succeed(op);
+	} else {
+		guest_op_fail_rules(op);
+	}
+}
+
+static void stream_notify(struct core_call *call)
+{
+	struct stream_op *o = stream_of(guest_op_of(call));
+
+	if (call->abandoned)
+		return;
+	if (call->failed)
+		o->sink.failed(call->arg, &call->failure);
+	else
+		o->sink.exited(call->arg, &o->exit);
+}
+
+static const struct guest_op_kind attach_kind = {
+	.listens = true,
+	.frame = on_stream_frame,
+	.done = guest_op_fail_rules,
+	.refused = on_refused,
+	.notify = stream_notify,
+};
+
+static const struct guest_op_kind run_kind = {
+	.timeout_ms = START_TIMEOUT_MS,
+	.listens = true,
+	.works = true,
+	.undoes = true,
+	.frame = on_stream_frame,
+	.done = guest_op_fail_rules,
+	.refused = on_start_refused,
+	.notify = stream_notify,
+};
+
+static struct stream_op *stream_new(struct core *c, const struct guest_op_kind *kind,
+				    const struct process_sink *sink, void *arg)
+{
+	struct stream_op *o = stream_of(guest_op_new(c, kind, sizeof(struct stream_op), arg));
+
+	o->sink = *sink;
+	return o;
+}
+
+struct core_call *core_process_run(struct core *c, const char *tenant, const char *id,
+				   const struct process_spec *spec, const struct process_sink *sink,
+				   void *arg)
+{
+	struct stream_op *o = stream_new(c, &run_kind, sink, arg);
+	struct core_call *call = guest_op_start(
+		&o->op, tenant, id, encode_start(&o->op, tenant, id, spec, true, o->id));
+
+	if (o->op.sandbox)
+		guest_link_set_deadline(&o->op.guest, START_TIMEOUT_MS);
+	return call;
+}
+
+struct core_call *core_process_attach(struct core *c, const char *tenant, const char *id,
+				      const char *process, uint64_t place,
+				      const struct process_sink *sink, void *arg)
+{
+	struct stream_op *o = stream_new(c, &attach_kind, sink, arg);
+	const struct agent_process_request request = {
+		.type = AGENT_PROC_ATTACH, .id = process, .place = place};
+
+	snprintf(o->id, sizeof(o->id), "%s", process);
+	return guest_op_start(&o->op, tenant, id, encode(&o->op, &request));
+}
+
+/* --- input: one request after the other, until all bytes are sent --------------------------- */
+
+struct input_op {
+	struct guest_op op;
+	char id[CORE_ID_LEN + 1];
+	const uint8_t *input; /* owned by the caller */
+	size_t left;
+};
+
+static int encode_input(struct input_op *o)
+{
+	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
+	const struct agent_process_request request = {
+		.type = AGENT_PROC_INPUT, .id = o->id, .input = o->input, .input_len = part};
+
+	o->input += part;
+	o->left -= part;
+	guestops_of_core(o->op.call->core)->process_bytes_in += part;
+	return encode(&o->op, &request);
+}
+
+static void on_input_done(struct guest_op *op)
+{
+	struct input_op *o = container_of(op, struct input_op, op);
+
+	if (o->left)
+		guest_op_next(op, encode_input(o));
+	else
+		guest_op_succeed(op);
+}
+
+static const struct guest_op_kind input_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.impatient_code = FAIL_STDIN_FULL,
+	.done = on_input_done,
+	.refused = on_refused,
+};
+
+struct core_call *core_process_input(struct core *c, const char *tenant, const char *id,
+				     const char *process, const void *data, size_t len,
+				     core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, &input_kind, sizeof(struct input_op), arg);
+	struct input_op *o = container_of(op, struct input_op, op);
+
+	op->call->done_fn = fn;
+	snprintf(o->id, sizeof(o->id), "%s", process);
+	o->input = data;
+	o->left = len;
+	return guest_op_start(op, tenant, id, encode_input(o));
+}

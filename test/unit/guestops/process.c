@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Processes, with fake guests: results, errors and limits. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/fd.h"
+#include "orchestrator/guestops/guest-op.h"
+#include "orchestrator/guestops/state.h"
+#include "test/unit/core/fake-process.h"
+#include "test/unit/core/world.h"
+
+struct process_client {
+	bool done, failed, exited;
+	struct failure failure;
+	char out[64];
+	uint64_t next, bytes;
+	unsigned started, n;
+	struct process_view last;
+	struct process_exit exit;
+	struct core_call *call;
+};
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct process_client *t = arg;
+
+	assert_false(t->done);
+	t->done = true;
+	t->failed = f != NULL;
+	if (f)
+		t->failure = *f;
+}
+
+static void on_started(void *arg, const struct process_view *p)
+{
+	struct process_client *t = arg;
+
+	assert_false(t->started || t->bytes || t->done);
+	t->started++;
+	t->last = *p;
+}
+
+/* Notes the output as "1:hello2: world". */
+static void on_bytes(void *arg, unsigned stream, uint64_t place, const void *data, size_t len)
+{
+	struct process_client *t = arg;
+	size_t used = strlen(t->out);
+
+	assert_true(t->started && !t->done && place >= t->next);
+	snprintf(t->out + used, sizeof(t->out) - used, "%u:%.*s", stream, (int)len,
+		 (const char *)data);
+	t->bytes += len;
+	t->next = place + len;
+}
+
+static void on_exited(void *arg, const struct process_exit *exit)
+{
+	struct process_client *t = arg;
+
+	on_done(arg, NULL);
+	t->exited = true;
+	t->exit = *exit;
+}
+
+static const struct process_sink sink = {on_started, on_bytes, on_exited, on_done};
+
+static void on_process(void *arg, const struct process_view *p)
+{
+	struct process_client *t = arg;
+
+	assert_memory_equal(p->label, "ls -l", p->label_len);
+	assert_memory_equal(p->user, "joe", p->user_len);
+	t->last = *p;
+	t->n++;
+}
+
+static const struct process_list_sink list_sink = {on_process, on_done};
+
+static char id[SANDBOX_ID_LEN + 1];
+
+static void make(struct world *w)
+{
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	memcpy(id, m.view.id, sizeof(id));
+}
+
+/* Returns the id of the fake process whose behaviour fake-process.h describes under `which`. */
+static const char *process(int which)
+{
+	static char name[CORE_ID_LEN + 1];
+
+	snprintf(name, sizeof(name), "prc_%d%031d", which, 0);
+	return name;
+}
+
+static struct process_spec spec_of(const char *const *argv)
+{
+	return (struct process_spec){.argv = argv, .label = "label", .stdin_pipe = true};
+}
+
+static void run(struct world *w, struct process_client *t, const char *program)
+{
+	const char *const argv[] = {program, "arg", NULL};
+	const struct process_spec spec = spec_of(argv);
+
+	*t = (struct process_client){0};
+	t->call = core_process_run(w->core, TENANT, id, &spec, &sink, t);
+	assert_false(t->done);
+}
+
+static void start(struct world *w, struct process_client *t, const char *program)
+{
+	const char *const argv[] = {program, "arg", NULL};
+	const struct process_spec spec = spec_of(argv);
+
+	*t = (struct process_client){0};
+	t->call = core_process_start(w->core, TENANT, id, &spec, &list_sink, t);
+	assert_false(t->done);
+}
+
+static void attach(struct world *w, struct process_client *t, int which, uint64_t place)
+{
+	*t = (struct process_client){0};
+	t->call = core_process_attach(w->core, TENANT, id, process(which), place, &sink, t);
+	assert_false(t->done);
+}
+
+static void fails_with(struct world *w, struct process_client *t, enum failure_code code)
+{
+	world_until_true(w, &t->done);
+	assert_true(t->failed);
+	assert_int_equal(t->failure.code, code);
+}
+
+static void succeeds(struct world *w, struct process_client *t)
+{
+	world_until_true(w, &t->done);
+	assert_false(t->failed);
+}
+
+static struct core_stats stats_of(struct world *w)
+{
+	struct core_stats stats;
+
+	core_stats(w->core, &stats);
+	return stats;
+}
+
+static bool one_call_is_queued(void *arg)
+{
+	return fakes_waiting(((struct world *)arg)->fakes) == 1;
+}
+
+static bool has_few_agents(void *arg)
+{
+	struct world *w = arg;
+
+	fakes_go(w->fakes);
+	return fakes_agents(w->fakes) <= 2;
+}
+
+static unsigned busy(struct world *w)
+{
+	struct failure f;
+
+	return guestops_of(sandbox_find(w->core, TENANT, id, &f))->n_busy;
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+static void test_run_streams_output_and_exit(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	run(w, &t, "/bin/ls");
+	world_until(w, one_call_is_queued, w);
+	assert_int_equal(busy(w), 1);
+	fakes_go(w->fakes);
+	succeeds(w, &t);
+	assert_string_equal(t.out, "1:hello2: world");
+	assert_true(t.exited && t.exit.code == 143 && t.exit.signal == 15 && t.exit.timed_out);
+	assert_true(t.exit.ended_ms == 1700000001000 && t.exit.total == 11);
+	assert_memory_equal(t.last.id, "prc_", 4);
+	assert_int_equal(strspn(t.last.id + 4, "0123456789abcdef"), 32);
+	assert_true(t.last.pid == 412 && t.last.stdin_open && !t.last.ended && !t.last.tty);
+	assert_int_equal(stats_of(w).processes, 1);
+	assert_int_equal(stats_of(w).process_bytes_out, 11);
+	assert_int_equal(stats_of(w).listeners, 0);
+	assert_int_equal(busy(w), 0);
+}
+
+static void test_start_describes_the_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	start(w, &t, "/bin/ls");
+	succeeds(w, &t);
+	assert_true(t.n == 1 && t.last.pid == 412);
+	assert_int_equal(stats_of(w).processes, 1);
+	start(w, &t, "/silent");
+	fails_with(w, &t, FAIL_AGENT_ERROR);
+}
+
+static void test_start_that_fails(void **state)
+{
+	static void (*const ways[])(struct world *, struct process_client *,
+				    const char *) = {run, start};
+	struct world *w = *state;
+	struct process_client t;
+	char *long_arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
+
+	make(w);
+	memset(long_arg, 'a', AGENT_PAYLOAD_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		ways[i](w, &t, "/errno/2");
+		fails_with(w, &t, FAIL_PROCESS_FAILED);
+		ways[i](w, &t, "/errno/11");
+		fails_with(w, &t, FAIL_TOO_MANY);
+		ways[i](w, &t, long_arg);
+		fails_with(w, &t, FAIL_OUT_OF_RANGE);
+	}
+	free(long_arg);
+}
+
+static bool was_killed(void *arg)
+{
+	return fakes_asked(((struct world *)arg)->fakes, AGENT_PROC_KILL) == 1;
+}
+
+static void test_abandoned_start_kills_the_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	start(w, &t, "/wait");
+	world_until(w, one_call_is_queued, w);
+	core_abandon(t.call);
+	fakes_go(w->fakes);
+	world_until(w, was_killed, w);
+	assert_false(t.done || t.n);
+	assert_int_equal(stats_of(w).processes, 0);
+}
+
+static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	run(w, &t, "/wait");
+	world_until(w, one_call_is_queued, w);
+	core_abandon(t.call);
+	fakes_go(w->fakes);
+	world_until(w, was_killed, w);
+	world_until(w, has_few_agents, w);
+	assert_false(t.done || t.started);
+	assert_int_equal(stats_of(w).listeners, 0);
+	assert_int_equal(stats_of(w).processes, 0);
+}
+
+static bool has_started(void *arg)
+{
+	return ((struct process_client *)arg)->bytes != 0;
+}
+
+static void test_abandoned_run_leaves_a_running_process_alone(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	run(w, &t, "/bin/ls");
+	world_until(w, has_started, &t);
+	core_abandon(t.call);
+	assert_int_equal(stats_of(w).listeners, 0);
+	world_until(w, has_few_agents, w);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
+	assert_false(t.done);
+}
+
+static bool has_much(void *arg)
+{
+	return ((struct process_client *)arg)->bytes > 1000000;
+}
+
+static void test_reader_can_pause(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+	struct world_flow flow = {.bytes = &t.bytes};
+
+	make(w);
+	run(w, &t, "/flood");
+	world_until(w, has_much, &t);
+	core_pause(t.call);
+	world_until(w, world_flow_has_stopped, &flow);
+	core_resume(t.call);
+	t.bytes = 1;
+	world_until(w, has_much, &t);
+	core_abandon(t.call);
+	world_until(w, has_few_agents, w);
+}
+
+static void test_attach_streams_from_an_offset(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	attach(w, &t, 0, 2);
+	world_until(w, one_call_is_queued, w);
+	assert_int_equal(busy(w), 0);
+	fakes_go(w->fakes);
+	succeeds(w, &t);
+	assert_string_equal(t.out, "1:llo2: world");
+	attach(w, &t, 0, 12);
+	fails_with(w, &t, FAIL_OUT_OF_RANGE);
+	attach(w, &t, 9, 0);
+	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
+}
+
+static void test_invalid_streams_are_refused(void **state)
+{
+	static const struct {
+		int which;
+		const char *out;
+	} cases[] = {{2, "1:a"}, {3, ""}, {4, ""}, {5, ""}, {6, ""}};
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		attach(w, &t, cases[i].which, 0);
+		fails_with(w, &t, FAIL_AGENT_ERROR);
+		assert_string_equal(t.out, cases[i].out);
+	}
+}
+
+static void test_list_and_stat(void **state)
+{
+	struct world *w = *state;
+	struct process_client t = {0};
+
+	make(w);
+	core_process_list(w->core, TENANT, id, &list_sink, &t);
+	succeeds(w, &t);
+	assert_int_equal(t.n, 3);
+	assert_true(t.last.ended && t.last.exit.code == 143 && t.last.exit.timed_out);
+	t = (struct process_client){0};
+	core_process_stat(w->core, TENANT, id, process(0), &list_sink, &t);
+	succeeds(w, &t);
+	assert_string_equal(t.last.id, process(0));
+	t = (struct process_client){0};
+	core_process_stat(w->core, TENANT, id, process(9), &list_sink, &t);
+	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
+	t = (struct process_client){0};
+	core_process_stat(w->core, TENANT, id, process(3), &list_sink, &t);
+	fails_with(w, &t, FAIL_AGENT_ERROR);
+}
+
+static void test_input_reaches_the_process(void **state)
+{
+	const size_t len = 3000000;
+	struct world *w = *state;
+	uint8_t *bytes = malloc(len);
+	struct process_client t = {0};
+	uint64_t sum;
+
+	make(w);
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = (uint8_t)(i % 101);
+	fakes_put_reset(w->fakes);
+	core_process_input(w->core, TENANT, id, process(0), bytes, len, on_done, &t);
+	succeeds(w, &t);
+	assert_int_equal(fakes_put(w->fakes, &sum), len);
+	assert_true(sum == fake_sum(0, bytes, len));
+	assert_int_equal(stats_of(w).process_bytes_in, len);
+	free(bytes);
+	t = (struct process_client){0};
+	core_process_input(w->core, TENANT, id, process(0), NULL, 0, on_done, &t);
+	succeeds(w, &t);
+	t = (struct process_client){0};
+	core_process_input(w->core, TENANT, id, process(3), "x", 1, on_done, &t);
+	fails_with(w, &t, FAIL_STDIN_CLOSED);
+	t = (struct process_client){0};
+	core_process_close_stdin(w->core, TENANT, id, process(0), on_done, &t);
+	succeeds(w, &t);
+	t = (struct process_client){0};
+	core_process_close_stdin(w->core, TENANT, id, process(9), on_done, &t);
+	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
+}
+
+static void test_signal_and_kill(void **state)
+{
+	struct world *w = *state;
+	struct process_client t = {0};
+
+	make(w);
+	core_process_signal(w->core, TENANT, id, process(0), 15, on_done, &t);
+	succeeds(w, &t);
+	t = (struct process_client){0};
+	core_process_signal(w->core, TENANT, id, process(3), 15, on_done, &t);
+	fails_with(w, &t, FAIL_PROCESS_ENDED);
+	t = (struct process_client){0};
+	core_process_kill(w->core, TENANT, id, process(0), on_done, &t);
+	succeeds(w, &t);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 1);
+}
+
+static void test_delete_ends_streams(void **state)
+{
+	struct world *w = *state;
+	struct process_client a, b;
+	struct done d;
+
+	make(w);
+	attach(w, &a, 0, 5);
+	world_until(w, one_call_is_queued, w);
+	run(w, &b, "/flood");
+	world_until(w, has_started, &b);
+	world_delete(w, &d, id);
+	fails_with(w, &a, FAIL_DELETED);
+	fails_with(w, &b, FAIL_DELETED);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_run_streams_output_and_exit),
+		TEST(test_start_describes_the_process),
+		TEST(test_start_that_fails),
+		TEST(test_abandoned_start_kills_the_process),
+		TEST(test_abandoned_run_kills_a_process_that_does_not_run_yet),
+		TEST(test_abandoned_run_leaves_a_running_process_alone),
+		TEST(test_reader_can_pause),
+		TEST(test_attach_streams_from_an_offset),
+		TEST(test_invalid_streams_are_refused),
+		TEST(test_list_and_stat),
+		TEST(test_input_reaches_the_process),
+		TEST(test_signal_and_kill),
+		TEST(test_delete_ends_streams),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
