@@ -26,6 +26,7 @@ from ramet.errors import (
     VmDied,
 )
 from ramet.files import Files
+from ramet.process import Process, Processes
 from ramet.pty import Pty, Ptys
 from ramet.sandbox import Sandbox
 from ramet.space import Space
@@ -36,6 +37,9 @@ from ramet.types import (
     FileInfo,
     FileType,
     Language,
+    ProcessEvent,
+    ProcessInfo,
+    ProcessResult,
     PtyInfo,
     SandboxInfo,
     SpaceInfo,
@@ -66,6 +70,11 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "PlainHttpWarning",
+    "Process",
+    "ProcessEvent",
+    "ProcessInfo",
+    "ProcessResult",
+    "Processes",
     "Pty",
     "PtyInfo",
     "Ptys",

@@ -16,7 +16,18 @@ import httpx
 
 from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
-from ramet.types import Diff, Event, FileInfo, Language, PtyInfo, SandboxInfo, SpaceInfo, TemplateInfo
+from ramet.types import (
+    Diff,
+    Event,
+    FileInfo,
+    Language,
+    ProcessEvent,
+    ProcessInfo,
+    PtyInfo,
+    SandboxInfo,
+    SpaceInfo,
+    TemplateInfo,
+)
 
 # Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
 # the host. A diff and the commit of an upload read whole files.
@@ -25,6 +36,7 @@ _DIFF_S = 3660.0
 _COMMIT_S = 3660.0
 _FREEZE_S = 3660.0  # the service writes to disk whatever differs from the template
 _REMOVE_S = 660.0
+_INPUT_S = 60.0  # the service waits up to 30 s for a program that does not read
 _PTY_WAIT_S = 30.0  # for the answer, in addition to the time that the service waits for output
 
 
@@ -660,6 +672,126 @@ class Client:
 
     # Terminals, see `Pty`.
 
+    def process_run(
+        self, sandbox_id: str, options: Mapping[str, Any]
+    ) -> Iterator[ProcessEvent]:
+        """Starts a process and yields its events as they arrive, from "started" to "exit".
+
+        Args:
+            sandbox_id: The sandbox.
+            options: The fields of the request as in docs/api.md; those that are None are left out.
+
+        Raises:
+            BadRequest: A value is wrong, or the process cannot be started.
+            NotFound: There is no such sandbox.
+            VmDied: The sandbox's VM died.
+            ConnectionFailed: The stream broke off; the process itself continues in the sandbox.
+        """
+        return self._process_events("POST", _sandbox(sandbox_id) + "/processes", to_json(options))
+
+    def process_output(
+        self, sandbox_id: str, process_id: str, *, since: int = 0
+    ) -> Iterator[ProcessEvent]:
+        """Yields the kept events of a process, then new ones, from "started" to "exit".
+
+        Args:
+            sandbox_id: The sandbox.
+            process_id: The process.
+            since: Offset in the output of both streams, in bytes. Output that is no longer kept is
+                skipped.
+
+        Raises:
+            BadRequest: There are fewer bytes of output than `since`.
+            NotFound: There is no such sandbox or process.
+            VmDied: The sandbox's VM died.
+            ConnectionFailed: The stream broke off.
+        """
+        path = _process(sandbox_id, process_id) + "/output" + query(since=since)
+        return self._process_events("GET", path, None)
+
+    def _process_events(self, method: str, path: str, body: Any) -> Iterator[ProcessEvent]:
+        for line in self._http.lines(method, path, body):
+            obj = json.loads(line)
+            if obj["type"] == "error":
+                raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
+            if obj["type"] not in ("started", "stdout", "stderr", "exit"):
+                continue
+            event = ProcessEvent.from_json(obj)
+            yield event
+            if event.type == "exit":
+                return
+        raise ConnectionFailed(f"{method} {path}: the stream ended before the process's exit event")
+
+    def process_start(self, sandbox_id: str, options: Mapping[str, Any]) -> ProcessInfo:
+        """Starts a process without reading its output.
+
+        Args:
+            sandbox_id: The sandbox.
+            options: The fields of the request as in docs/api.md; those that are None are left out.
+
+        Raises:
+            BadRequest: A value is wrong, or the process cannot be started.
+            NotFound: There is no such sandbox.
+        """
+        body = {**to_json(options), "detach": True}
+        answer = self._http.json("POST", _sandbox(sandbox_id) + "/processes", body)
+        return ProcessInfo.from_json(answer)
+
+    def list_processes(self, sandbox_id: str) -> list[ProcessInfo]:
+        """Returns all processes and terminals of a sandbox, ended ones included, oldest first.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = self._http.json("GET", _sandbox(sandbox_id) + "/processes")
+        return [ProcessInfo.from_json(one) for one in answer]
+
+    def get_process(self, sandbox_id: str, process_id: str) -> ProcessInfo:
+        """Returns the present state of a process.
+
+        Raises:
+            NotFound: There is no such sandbox or process.
+        """
+        return ProcessInfo.from_json(self._http.json("GET", _process(sandbox_id, process_id)))
+
+    def process_write(self, sandbox_id: str, process_id: str, data: bytes) -> None:
+        """Writes to the standard input of a process.
+
+        Raises:
+            Conflict: The program has ended, its standard input is closed, or it has read none of
+                it for 30 s.
+            NotFound: There is no such sandbox or process.
+        """
+        path = _process(sandbox_id, process_id) + "/stdin"
+        self._http.send_bytes("POST", path, data, _INPUT_S)
+
+    def process_close_stdin(self, sandbox_id: str, process_id: str) -> None:
+        """Closes the standard input of a process.
+
+        Raises:
+            NotFound: There is no such sandbox or process.
+        """
+        self._http.request("DELETE", _process(sandbox_id, process_id) + "/stdin", None, _INPUT_S)
+
+    def process_signal(self, sandbox_id: str, process_id: str, signal: str | int) -> None:
+        """Sends a signal, such as "TERM" or 15, to a program's process group.
+
+        Raises:
+            BadRequest: There is no such signal.
+            Conflict: The program has ended.
+            NotFound: There is no such sandbox or process.
+        """
+        path = _process(sandbox_id, process_id) + "/signal"
+        self._http.request("POST", path, {"signal": signal})
+
+    def process_kill(self, sandbox_id: str, process_id: str) -> None:
+        """Sends SIGKILL to all processes of a process's session.
+
+        Raises:
+            NotFound: There is no such sandbox or process.
+        """
+        self._http.request("DELETE", _process(sandbox_id, process_id))
+
     def pty_create(
         self,
         sandbox_id: str,
@@ -774,6 +906,10 @@ def _sandbox(sandbox_id: str) -> str:
 
 def _upload(sandbox_id: str, upload_id: str) -> str:
     return f"{_sandbox(sandbox_id)}/uploads/{quote(upload_id, safe='')}"
+
+
+def _process(sandbox_id: str, process_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/processes/{quote(process_id, safe='')}"
 
 
 def _pty(sandbox_id: str, pty_id: str) -> str:

@@ -60,7 +60,7 @@ class VmDied(RametError):
 
 
 class Conflict(RametError):
-    """The state of the sandbox, file or terminal does not allow the request (409), or a merge
+    """The state of the sandbox, file or process does not allow the request (409), or a merge
     replaced the VM in which the call was running (code ``merged``)."""
 
 

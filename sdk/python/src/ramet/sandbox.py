@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from ramet.client import Client
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
+from ramet.process import Processes
 from ramet.pty import Ptys
 from ramet.space import Place, Space
 from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
@@ -297,6 +298,11 @@ class Sandbox:
     def files(self) -> Files:
         """The files of the sandbox."""
         return Files(self.id, self._live)
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that run beside the sandbox's Python process."""
+        return Processes(self.id, self._live)
 
     @property
     def pty(self) -> Ptys:

@@ -158,6 +158,139 @@ class FileInfo:
 
 
 @dataclass(frozen=True)
+class ProcessEvent:
+    """One event of a process.
+
+    Attributes:
+        type: "stdout", "stderr" or "exit".
+        data: The text of an output event; bytes that are not UTF-8 are U+FFFD. Empty at the exit.
+        raw: The exact bytes of an output event; otherwise empty.
+        place: Offset of the first byte in the output of both streams; at the exit its size.
+        ts: Time in milliseconds since the epoch.
+        exit_code: Exit code at the exit, 128 + signal if it was killed; otherwise None.
+        signal: Name of the signal that killed it, such as "SIGKILL"; None: it was not killed.
+        timed_out: True if it reached its time limit.
+        id: The process's id in a "started" event, which only `Client` yields; otherwise empty.
+        pid: Its process id, likewise; otherwise 0.
+    """
+
+    type: str
+    data: str
+    raw: bytes = field(repr=False)
+    place: int
+    ts: int
+    exit_code: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    id: str = ""
+    pid: int = 0
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "ProcessEvent":
+        """Builds the event from one NDJSON line of the service."""
+        data, encoded = obj.get("data", ""), obj.get("data_b64")
+        text = data if isinstance(data, str) else ""
+        return cls(
+            type=str(obj["type"]),
+            data=text,
+            raw=base64.b64decode(encoded) if encoded else text.encode(),
+            place=int(obj.get("seq", 0)),
+            ts=int(obj["ts"]),
+            exit_code=data if isinstance(data, int) else None,
+            signal=obj.get("signal"),
+            timed_out=bool(obj.get("timed_out", False)),
+            id=str(obj.get("id", "")),
+            pid=int(obj.get("pid", 0)),
+        )
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """The output and the end of a process.
+
+    Attributes:
+        stdout_bytes: What it wrote to standard output.
+        stderr_bytes: What it wrote to standard error.
+        exit_code: Its exit code; 127 for a program that does not exist, 126 for a file that is not
+            executable, 128 + signal if it was killed.
+        signal: Name of the signal that killed it, such as "SIGKILL"; None: it was not killed.
+        timed_out: True if it reached its time limit.
+    """
+
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    exit_code: int
+    signal: str | None = None
+    timed_out: bool = False
+
+    @property
+    def stdout(self) -> str:
+        """Its standard output as text; bytes that are not UTF-8 are U+FFFD."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """Its standard error as text, likewise."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    @property
+    def ok(self) -> bool:
+        """True if the exit code is 0."""
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process or terminal of a sandbox, as it was at the time of the request.
+
+    Attributes:
+        id: The process's id, for `Processes.attach`.
+        pid: Process id in the sandbox.
+        command: The words of its command, up to 256 bytes.
+        user: The user that was given at its start; None: root.
+        tty: True if it runs on a terminal.
+        running: False once it has ended.
+        started_at: Time of its start in UTC, such as "2026-01-31T23:59:59.123Z".
+        ended_at: Time of its end, likewise; None while it runs.
+        exit_code: Exit code, 128 + signal if it was killed; None while it runs.
+        signal: Name of the signal that killed it, such as "SIGKILL"; otherwise None.
+        timed_out: True if it reached its time limit.
+        output_bytes: Bytes of output so far, of both streams.
+    """
+
+    id: str
+    pid: int
+    command: str
+    user: str | None
+    tty: bool
+    running: bool
+    started_at: str
+    ended_at: str | None
+    exit_code: int | None
+    signal: str | None
+    timed_out: bool
+    output_bytes: int
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "ProcessInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(
+            id=str(obj["id"]),
+            pid=int(obj["pid"]),
+            command=str(obj["command"]),
+            user=obj["user"],
+            tty=bool(obj["tty"]),
+            running=obj["state"] == "running",
+            started_at=str(obj["started_at"]),
+            ended_at=obj["ended_at"],
+            exit_code=obj["exit_code"],
+            signal=obj["signal"],
+            timed_out=bool(obj["timed_out"]),
+            output_bytes=int(obj["output_bytes"]),
+        )
+
+
+@dataclass(frozen=True)
 class PtyInfo:
     """A terminal of a sandbox.
 
