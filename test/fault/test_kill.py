@@ -39,18 +39,24 @@ def test_call_running_at_the_kill_does_not_block_the_next_call(client: Client) -
         assert sbx.run_code("print(y)").stdout == "5\n"
 
 
-def test_terminals_and_uploads_survive_a_killed_service(client: Client) -> None:
+def test_processes_and_uploads_survive_a_killed_service(client: Client) -> None:
     data = os.urandom(2 << 20)
     with Sandbox(client=client) as sbx:
         pty = sbx.pty.create("stty -echo -opost; seq 1 1000; read go; seq 1001 2000")
         got = b""
         while not got.endswith(b"\n1000\n"):
             got += pty.read()
+        process = sbx.processes.start(["cat"], stdin=True)
+        process.write("before ")
         upload = client.open_upload(sbx.id, "/root/file")
         client.write_part(sbx.id, upload, 0, data[: 1 << 20])
         kill_service(client)
         pty.send_input("go\r")
         assert got + b"".join(pty) == "".join(f"{i}\n" for i in range(1, 2001)).encode()
+        process = sbx.processes.attach(process.id)
+        process.write("after")
+        process.close_stdin()
+        assert process.wait().stdout == "before after"
         client.write_part(sbx.id, upload, 1 << 20, data[1 << 20 :])
         client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
         assert sbx.download("/root/file") == data
