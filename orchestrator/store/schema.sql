@@ -84,3 +84,16 @@ CREATE TABLE live_copy (		-- the live copy in memory that updates this file (sto
 	only INTEGER PRIMARY KEY CHECK (only = 1),
 	id TEXT NOT NULL
 ) STRICT;
+
+-- step 9
+CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effect
+	key BLOB PRIMARY KEY,		-- hash of the tenant and the client's key
+	asks BLOB NOT NULL,		-- hash of the request
+	tenant TEXT NOT NULL,
+	answered_at_ms INTEGER NOT NULL,
+	kind INTEGER NOT NULL,		-- enum made_kind
+	ids TEXT NOT NULL,		-- of what the request made, space-separated
+	pause_us INTEGER NOT NULL,	-- of a fork, like the next two; else 0
+	ready_us INTEGER NOT NULL,
+	copied_bytes INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

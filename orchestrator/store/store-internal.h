@@ -39,6 +39,15 @@ enum space_statement {
 	SPACE_STATEMENTS,
 };
 
+enum answer_statement {
+	ANSWER_ADD,
+	ANSWER_FIND,
+	ANSWER_FORGET,
+	ANSWER_PURGE,
+	ANSWER_ALL,
+	ANSWER_STATEMENTS,
+};
+
 struct mirror;
 
 struct store {
@@ -48,6 +57,7 @@ struct store {
 	sqlite3_stmt *sandboxes[SANDBOX_STATEMENTS];
 	sqlite3_stmt *keys[KEY_STATEMENTS];
 	sqlite3_stmt *spaces[SPACE_STATEMENTS];
+	sqlite3_stmt *answers[ANSWER_STATEMENTS];
 };
 
 int store_db_error(sqlite3 *db, int rc, struct err *e);
@@ -95,5 +105,10 @@ uint32_t u32_at(sqlite3_stmt *st, int at);
 int store_sandboxes_prepare(struct store *s, struct err *e);
 int store_keys_prepare(struct store *s, struct err *e);
 int store_spaces_prepare(struct store *s, struct err *e);
+int store_answers_prepare(struct store *s, struct err *e);
+
+/* Add a row; inside a transaction. The first one also adds row->answer. */
+int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e);
+int store_answer_insert(struct store *s, const struct store_answer *row, struct err *e);
 
 #endif

@@ -51,7 +51,8 @@ static const char copy_rows[] =
 	"DELETE FROM main.keys; INSERT INTO main.keys SELECT * FROM source.keys;"
 	"DELETE FROM main.spaces; INSERT INTO main.spaces SELECT * FROM source.spaces;"
 	"DELETE FROM main.spaces_gone;"
-	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;";
+	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;"
+	"DELETE FROM main.answers; INSERT INTO main.answers SELECT * FROM source.answers;";
 
 /* Runs the SQL `format`, which contains one %Q for `text`. */
 static int run_with(sqlite3 *db, const char *format, const char *text, struct err *e)

@@ -34,7 +34,7 @@ static const char *const sql[SANDBOX_STATEMENTS] = {
 			  "ORDER BY ended_at_ms, id LIMIT ?2)",
 };
 
-int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)
+int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e)
 {
 	const struct sandbox_config *config = &row->config;
 	sqlite3_stmt *st = s->sandboxes[SANDBOX_ADD];
@@ -64,7 +64,15 @@ int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct e
 	bind_text(st, at++, row->ended_text);
 	bind_text(st, at++, row->ancestors);
 	sqlite3_bind_blob(st, at++, row->instance, sizeof(row->instance), SQLITE_STATIC);
-	return store_run(s, s->sandboxes[SANDBOX_ADD], e);
+	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
+	return ret == 0 && row->answer ? store_answer_insert(s, row->answer, e) : ret;
+}
+
+int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)
+{
+	if (!row->answer)
+		return store_sandbox_insert(s, row, e);
+	return store_sandboxes_add(s, row, 1, e);
 }
 
 int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_t n, struct err *e)
@@ -74,7 +82,7 @@ int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_
 	if (ret < 0)
 		return ret;
 	for (size_t i = 0; i < n && ret == 0; i++)
-		ret = store_sandbox_add(s, &rows[i], e);
+		ret = store_sandbox_insert(s, &rows[i], e);
 	return store_end(s, ret, e);
 }
 

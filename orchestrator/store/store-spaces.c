@@ -52,6 +52,8 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 		ret = err_say(e, ENOENT, "%s is not in the catalogue", row->sandbox);
 	if (ret == 0)
 		ret = add(s, row, e);
+	for (size_t i = 0; i < row->n_answers && ret == 0; i++)
+		ret = store_answer_insert(s, &row->answers[i], e);
 	return store_end(s, ret, e);
 }
 
@@ -80,7 +82,7 @@ int store_space_resume(struct store *s, const char *space, const struct store_sa
 		return ret;
 	ret = forget(s, space, e);
 	if (ret == 0)
-		ret = store_sandbox_add(s, row, e);
+		ret = store_sandbox_insert(s, row, e);
 	return store_end(s, ret, e);
 }
 

@@ -253,7 +253,9 @@ static int prepare_all(struct store *s, struct err *e)
 
 	if (ret == 0)
 		ret = store_keys_prepare(s, e);
-	return ret == 0 ? store_spaces_prepare(s, e) : ret;
+	if (ret == 0)
+		ret = store_spaces_prepare(s, e);
+	return ret == 0 ? store_answers_prepare(s, e) : ret;
 }
 
 /* Replaces the error by one with its first line only, since the check's own may have many lines. */

@@ -37,6 +37,17 @@ int store_wait_for_disk(struct store *s, struct err *e);
 void store_close(struct store *s);
 
 #define STORE_INSTANCE_LEN 16
+#define STORE_HASH_LEN	   32
+
+/* The answer to a request with an Idempotency-Key. */
+struct store_answer {
+	const uint8_t *key, *asks; /* STORE_HASH_LEN bytes each */
+	const char *tenant;
+	int64_t answered_at_ms;
+	uint32_t kind;				   /* enum made_kind (sandbox/sandboxes.h) */
+	const char *ids;			   /* of what the request made, space-separated */
+	uint64_t pause_us, ready_us, copied_bytes; /* of a fork */
+};
 
 /* A row of the table of sandboxes. A slot has at most one living sandbox. */
 struct store_sandbox {
@@ -52,6 +63,8 @@ struct store_sandbox {
 	const char *ended_code, *ended_text;
 	const char *ancestors; /* space-separated ids, oldest first */
 	uint8_t instance[STORE_INSTANCE_LEN];
+	/* Not a column: a row of another table, added in the same transaction; NULL: none. */
+	const struct store_answer *answer;
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
@@ -105,6 +118,9 @@ struct store_space {
 	const char *metadata;
 	const void *env;
 	size_t env_len;
+	/* Not columns: rows of another table, added in the same transaction. */
+	const struct store_answer *answers;
+	size_t n_answers;
 };
 
 /* Ends the frozen sandbox with `code` and `text` and adds its Space, in one transaction. */
@@ -127,6 +143,18 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
  * the call. */
 int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
 		 struct err *e);
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+/* Removes the answer with this key, if there is one. */
+int store_answer_forget(struct store *s, const uint8_t key[static STORE_HASH_LEN], struct err *e);
+/* Removes all answers given before `before_ms`. */
+int store_answers_purge(struct store *s, int64_t before_ms, struct err *e);
+/* Calls `each` for every answer, oldest first. The row and what it points to are valid only during
+ * the call, which must not change the catalogue. */
+int store_answers(struct store *s, void (*each)(void *arg, const struct store_answer *row),
+		  void *arg, struct err *e);
+
 /* --- keys ------------------------------------------------------------------------------------ */
 
 #define STORE_KEY_HASH_LEN 32

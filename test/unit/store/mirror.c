@@ -211,15 +211,29 @@ static void change_keys(struct store *s)
 
 static void change_spaces(struct store *s)
 {
-	struct store_space space = {
-		.id = "spc_1", .sandbox = "froze", .metadata = "{}", .env = "E=\0", .env_len = 3};
+	static const uint8_t keys[3][STORE_HASH_LEN] = {{1, 0, 39}, {2}, {3}};
+	const struct store_answer answers[] = {
+		{.key = keys[0], .asks = keys[1], .tenant = "it's", .kind = 3, .ids = "spc_1"},
+		{.key = keys[1], .asks = keys[1], .tenant = "b", .kind = 3, .ids = "spc_1"},
+		{.key = keys[2], .asks = keys[1], .tenant = "c", .kind = 1, .ids = "again"}};
+	struct store_space space = {.id = "spc_1",
+				    .sandbox = "froze",
+				    .metadata = "{}",
+				    .env = "E=\0",
+				    .env_len = 3,
+				    .answers = answers,
+				    .n_answers = 2};
 	struct store_sandbox row = row_of("again", 40);
 	struct err e;
+
+	row.answer = &answers[2];
 
 	add(s, "froze", 41);
 	assert_int_equal(store_space_freeze(s, &space, 9, "frozen", "it was", &e), 0);
 	assert_int_equal(store_space_resume(s, "spc_1", &row, &e), 0);
 	assert_int_equal(store_space_removed(s, "spc_1", &e), 0);
+	space.n_answers = 0;
+	assert_int_equal(store_answer_forget(s, keys[1], &e), 0);
 	space.id = "spc_2";
 	space.sandbox = "again";
 	assert_int_equal(store_space_freeze(s, &space, 9, "frozen", "it was", &e), 0);

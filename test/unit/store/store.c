@@ -524,7 +524,8 @@ static void foreign_database_is_refused(void **state)
 	refused(*state, "another program");
 }
 
-#define UNDO_STEP_8 "DROP TABLE live_copy; PRAGMA user_version = 7; "
+#define UNDO_STEP_9 "DROP TABLE answers; PRAGMA user_version = 8; "
+#define UNDO_STEP_8 UNDO_STEP_9 "DROP TABLE live_copy; PRAGMA user_version = 7; "
 #define UNDO_STEP_7                                                                                \
 	UNDO_STEP_8 "DROP INDEX sandboxes_slot; ALTER TABLE sandboxes DROP COLUMN instance; "      \
 		    "PRAGMA user_version = 6; "
@@ -618,6 +619,115 @@ static void space_is_gone_until_its_files_are_removed(void **state)
 	assert_int_equal(n, 1);
 	assert_int_equal(store_space_removed(s, "spc_1", &e), 0);
 	assert_int_equal(store_space_is_gone(s, "spc_1", &e), 0);
+	store_close(s);
+}
+
+struct answers {
+	unsigned n;
+	struct store_answer last;
+	uint8_t key[STORE_HASH_LEN], asks[STORE_HASH_LEN];
+	char tenant[16], ids[64];
+};
+
+static void note_answer(void *arg, const struct store_answer *row)
+{
+	struct answers *a = arg;
+
+	a->n++;
+	a->last = *row;
+	memcpy(a->key, row->key, sizeof(a->key));
+	memcpy(a->asks, row->asks, sizeof(a->asks));
+	snprintf(a->tenant, sizeof(a->tenant), "%s", row->tenant);
+	snprintf(a->ids, sizeof(a->ids), "%s", row->ids);
+}
+
+static struct answers read_answers(struct store *s)
+{
+	struct answers a = {0};
+	struct err e;
+
+	assert_int_equal(store_answers(s, note_answer, &a, &e), 0);
+	return a;
+}
+
+static const uint8_t key_1[STORE_HASH_LEN] = {1, 0, 39}, key_2[STORE_HASH_LEN] = {2},
+		     asks_1[STORE_HASH_LEN] = {3};
+
+static void answer_is_added_with_its_sandbox(void **state)
+{
+	const struct store_answer answer = {.key = key_1,
+					    .asks = asks_1,
+					    .tenant = "local",
+					    .answered_at_ms = 1000,
+					    .kind = 2,
+					    .ids = "sbx_1 sbx_2",
+					    .pause_us = 4,
+					    .ready_us = 5,
+					    .copied_bytes = 6};
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	row.answer = &answer;
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	store_close(s);
+	s = open_store(*state);
+	struct answers a = read_answers(s);
+	assert_int_equal(a.n, 1);
+	assert_memory_equal(a.key, key_1, sizeof(a.key));
+	assert_memory_equal(a.asks, asks_1, sizeof(a.asks));
+	assert_string_equal(a.tenant, "local");
+	assert_string_equal(a.ids, "sbx_1 sbx_2");
+	assert_int_equal(a.last.answered_at_ms, 1000);
+	assert_int_equal(a.last.kind, 2);
+	assert_int_equal(a.last.pause_us, 4);
+	assert_int_equal(a.last.ready_us, 5);
+	assert_int_equal(a.last.copied_bytes, 6);
+	store_close(s);
+}
+
+/* Neither the sandbox nor the answer is added when the other can't be. */
+static void answer_of_a_refused_sandbox_is_not_added(void **state)
+{
+	const struct store_answer first = {.key = key_1, .asks = asks_1, .ids = "sbx_1"};
+	const struct store_answer second = {.key = key_2, .asks = asks_1, .ids = "sbx_1"};
+	struct store_space space = {.id = "spc_1", .sandbox = "none", .n_answers = 1};
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	row.answer = &first;
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	row.answer = &second;
+	assert_true(store_sandbox_add(s, &row, &e) < 0);
+	space.answers = &second;
+	assert_true(store_space_freeze(s, &space, 1, "frozen", "it is", &e) < 0);
+	assert_int_equal(read_answers(s).n, 1);
+	assert_memory_equal(read_answers(s).key, key_1, sizeof(key_1));
+	store_close(s);
+}
+
+static void answers_are_forgotten(void **state)
+{
+	struct store_answer answers[] = {
+		{.key = key_1, .asks = asks_1, .answered_at_ms = 100, .ids = "spc_1"},
+		{.key = key_2, .asks = asks_1, .answered_at_ms = 200, .ids = "spc_1"}};
+	const struct store_space space = {
+		.id = "spc_1", .sandbox = "sbx_1", .answers = answers, .n_answers = 2};
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	assert_int_equal(store_space_freeze(s, &space, 1, "frozen", "it is", &e), 0);
+	assert_int_equal(read_answers(s).n, 2);
+	assert_memory_equal(read_answers(s).key, key_2, sizeof(key_2)); /* oldest first */
+	assert_int_equal(store_answers_purge(s, 200, &e), 0);
+	assert_int_equal(read_answers(s).n, 1);
+	assert_int_equal(store_answer_forget(s, key_1, &e), 0); /* there is none */
+	assert_int_equal(read_answers(s).n, 1);
+	assert_int_equal(store_answer_forget(s, key_2, &e), 0);
+	assert_int_equal(read_answers(s).n, 0);
 	store_close(s);
 }
 
@@ -941,6 +1051,9 @@ int main(void)
 		TEST(first_version_is_upgraded),
 		TEST(upgrade_revokes_ended_keys_permanently),
 		TEST(space_is_gone_until_its_files_are_removed),
+		TEST(answer_is_added_with_its_sandbox),
+		TEST(answer_of_a_refused_sandbox_is_not_added),
+		TEST(answers_are_forgotten),
 		TEST(damaged_catalogue_is_refused),
 		TEST(backup_is_a_snapshot),
 		TEST(many_rows_are_added_atomically),
