@@ -8,18 +8,23 @@ struct fork_body {
 	bool reseed;
 };
 
+void text_forked(struct text *t, const struct core_forked *forked)
+{
+	text_puts(t, "{\"children\":[");
+	for (unsigned i = 0; i < forked->n; i++)
+		text_printf(t, "%s\"%s\"", i ? "," : "", forked->ids[i]);
+	text_printf(t, "],\"pause_us\":%llu,\"ready_us\":%llu,\"copied_bytes\":%llu}\n",
+		    (unsigned long long)forked->pause_us, (unsigned long long)forked->ready_us,
+		    (unsigned long long)forked->copied_bytes);
+}
+
 static void on_forked(void *arg, const struct core_forked *forked, const struct failure *f)
 {
 	struct request *r = arg;
 
 	if (!request_called_well(r, f))
 		return;
-	text_puts(&r->out, "{\"children\":[");
-	for (unsigned i = 0; i < forked->n; i++)
-		text_printf(&r->out, "%s\"%s\"", i ? "," : "", forked->ids[i]);
-	text_printf(&r->out, "],\"pause_us\":%llu,\"ready_us\":%llu,\"copied_bytes\":%llu}\n",
-		    (unsigned long long)forked->pause_us, (unsigned long long)forked->ready_us,
-		    (unsigned long long)forked->copied_bytes);
+	text_forked(&r->out, forked);
 	answer(r, 200, "application/json");
 }
 
@@ -30,6 +35,7 @@ static void start(struct request *r, const void *values)
 	request_watch(r);
 	request_ref(r);
 	r->call = core_fork(r->api->core, r->tenant, r->id, b->n, b->reseed, on_forked, r);
+	keyed_called(r);
 }
 
 void serve_fork(struct request *r)

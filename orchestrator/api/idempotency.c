@@ -26,6 +26,7 @@ void idem_init(struct idem *t)
 	}
 	list_init(&t->answered);
 	t->bytes = 0;
+	t->forgotten = NULL;
 }
 
 bool idem_key_valid(const char *key, size_t len)
@@ -77,6 +78,8 @@ static size_t cost(const struct idem_entry *e)
 
 void idem_forget(struct idem *t, struct idem_entry *e)
 {
+	if (t->forgotten)
+		t->forgotten(t->arg, e->key);
 	if (e->status) {
 		t->bytes -= cost(e);
 		e->tenant->bytes -= cost(e);
@@ -180,8 +183,19 @@ void idem_answer(struct idem *t, struct idem_entry *e, int status, const void *b
 		idem_forget(t, container_of(t->answered.next, struct idem_entry, in_all));
 }
 
+void idem_restore(struct idem *t, const char *tenant, const uint8_t key[static IDEM_HASH_LEN],
+		  const uint8_t asks[static IDEM_HASH_LEN], int status, const void *body,
+		  size_t len, uint64_t answered_ms)
+{
+	uint8_t hash[IDEM_HASH_LEN];
+
+	SHA256((const unsigned char *)tenant, strlen(tenant), hash);
+	idem_answer(t, entry_new(t, hash, key, asks), status, body, len, answered_ms);
+}
+
 void idem_fini(struct idem *t)
 {
+	t->forgotten = NULL;
 	for (size_t i = 0; i < IDEM_BUCKETS; i++)
 		list_each_safe (pos, &t->entries[i])
 			idem_forget(t, container_of(pos, struct idem_entry, link));

@@ -3,7 +3,8 @@
  * Remembers answers by the client's Idempotency-Key, so that a repeated request has no further
  * effect. Independent of h2o. Each tenant has its own keys. The memory for the answers of one
  * tenant and of all tenants is bounded: the oldest answers are evicted first. Answers are also
- * dropped after IDEM_KEPT_MS.
+ * dropped after IDEM_KEPT_MS. The catalogue has the keys too, so that they survive a restart of the
+ * service: see keyed.c.
  */
 #ifndef RAMET_ORCHESTRATOR_API_IDEMPOTENCY_H
 #define RAMET_ORCHESTRATOR_API_IDEMPOTENCY_H
@@ -26,6 +27,9 @@ struct idem {
 	struct list tenants[IDEM_BUCKETS];
 	struct list answered; /* oldest first */
 	size_t bytes;	      /* of all answers */
+	/* Called for each key that idem_forget removes; NULL: none. */
+	void (*forgotten)(void *arg, const uint8_t key[static IDEM_HASH_LEN]);
+	void *arg;
 };
 
 /* A request with a key: first in flight, then answered. */
@@ -61,6 +65,12 @@ enum idem_found idem_begin(struct idem *t, const char *tenant, const char *key, 
 /* Stores a copy of the answer. The table owns the entry from then on. */
 void idem_answer(struct idem *t, struct idem_entry *e, int status, const void *body, size_t len,
 		 uint64_t now_ms);
+/* Stores a copy of an answer that a previous instance of the service gave. `answered_ms` is by the
+ * clock of idem_begin, and wraps for an answer from before that clock began. Call it before any
+ * idem_begin, for the oldest answer first. */
+void idem_restore(struct idem *t, const char *tenant, const uint8_t key[static IDEM_HASH_LEN],
+		  const uint8_t asks[static IDEM_HASH_LEN], int status, const void *body,
+		  size_t len, uint64_t answered_ms);
 /* Removes a request that was not answered or had no effect: its key can be used again. */
 void idem_forget(struct idem *t, struct idem_entry *e);
 

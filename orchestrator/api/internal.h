@@ -334,11 +334,21 @@ bool keyed_begin(struct request *r);
 /* Remembers the gathered output as the answer if `status` is 2xx. With any other status (0: no
  * answer) the key can be used again. Does nothing to a request without a key. */
 void keyed_answered(struct request *r, int status);
+/* Has the core record the request's key, if it has one, with what r->call makes. Must follow
+ * directly on the start of that call. */
+void keyed_called(struct request *r);
 /* Returns whether the call must continue although nobody waits for the answer; if so, adds the
  * request to api.left. */
 bool keyed_continues(struct request *r);
 /* Abandons the calls that continue, and drops all answers. */
 void keyed_close(struct api *a);
+/* Prepares a->idem, with the answers that previous instances of the service gave. Returns 0, or
+ * -errno with *e filled. */
+int keyed_load(struct api *a, struct err *e);
+/* Add the body of an answer: to a create or resume, a fork, and a freeze. */
+void text_created(struct text *t, const struct config *config, const char *id, const char *state);
+void text_forked(struct text *t, const struct core_forked *forked);
+void text_frozen(struct text *t, const char *space);
 
 /* --- guard.c: access control ---------------------------------------------------------------- */
 

@@ -3,11 +3,17 @@
  * Requests with an Idempotency-Key: a repeated request gets the answer of the first one. Only
  * answers of requests that had an effect are remembered. A create or fork whose client leaves is
  * undone, which frees its key; a freeze or resume continues, since it cannot be undone half-way.
+ *
+ * The core records the key in the catalogue, in the transaction that records what the request made.
+ * So a restarted service knows the key exactly if the request had its effect, whenever the previous
+ * instance was killed. It has only the ids; the answer is written again from them.
  */
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
 /* Hashes the whole request: its route, its id and its body as received. */
@@ -81,6 +87,17 @@ bool keyed_begin(struct request *r)
 	}
 }
 
+void keyed_called(struct request *r)
+{
+	struct request_key key;
+
+	if (!r->keyed)
+		return;
+	memcpy(key.key, r->keyed->key, sizeof(key.key));
+	memcpy(key.asks, r->keyed->asks, sizeof(key.asks));
+	core_call_key(r->call, &key);
+}
+
 void keyed_answered(struct request *r, int status)
 {
 	struct idem *idem = &r->api->idem;
@@ -104,6 +121,8 @@ bool keyed_continues(struct request *r)
 
 void keyed_close(struct api *a)
 {
+	/* What the calls make is recorded with their keys, if they still make it. */
+	a->idem.forgotten = NULL;
 	list_each_safe (pos, &a->left) {
 		struct request *r = container_of(pos, struct request, left_link);
 
@@ -112,4 +131,69 @@ void keyed_close(struct api *a)
 		request_leave_call(r);
 	}
 	idem_fini(&a->idem);
+}
+
+/* --- keys from before a restart ------------------------------------------------------------- */
+
+_Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "core gets the hashes as they are");
+
+static void add_sandbox(struct text *out, struct api *a, const struct request_made *made)
+{
+	struct sandbox_view view;
+	struct failure f;
+
+	/* The answer is the same as before if the sandbox has ended since. */
+	if (!core_view(a->core, made->tenant, made->ids, &view, &f))
+		view = (struct sandbox_view){.state = "ready"};
+	text_created(out, a->config, made->ids, view.state);
+}
+
+static void add_children(struct text *out, const struct request_made *made)
+{
+	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
+	scoped_free char *copy = must_alloc(strlen(made->ids) + 1);
+	struct core_forked forked = {.ids = ids,
+				     .pause_us = made->pause_us,
+				     .ready_us = made->ready_us,
+				     .copied_bytes = made->copied_bytes};
+	char *rest = strcpy(copy, made->ids), *id;
+
+	while (forked.n < FORK_MAX && (id = strsep(&rest, " ")))
+		ids[forked.n++] = id;
+	text_forked(out, &forked);
+}
+
+static void restore(void *arg, const struct request_made *made)
+{
+	struct api *a = arg;
+	struct text body = {0};
+	int status = 200;
+
+	if (made->kind == MADE_SANDBOX) {
+		status = 201;
+		add_sandbox(&body, a, made);
+	} else if (made->kind == MADE_CHILDREN) {
+		add_children(&body, made);
+	} else {
+		text_frozen(&body, made->ids);
+	}
+	idem_restore(&a->idem, made->tenant, made->key.key, made->key.asks, status, body.p,
+		     body.len, loop_now_ms(a->loop) - made->age_ms);
+	text_free(&body);
+}
+
+static void forgotten(void *arg, const uint8_t key[static IDEM_HASH_LEN])
+{
+	struct api *a = arg;
+
+	core_key_forget(a->core, key);
+}
+
+int keyed_load(struct api *a, struct err *e)
+{
+	idem_init(&a->idem);
+	int ret = core_requests_made(a->core, IDEM_KEPT_MS, restore, a, e);
+	a->idem.forgotten = forgotten;
+	a->idem.arg = a;
+	return ret;
 }

@@ -57,17 +57,21 @@ static void add_endpoint(struct text *t, const struct config *config)
 	}
 }
 
+void text_created(struct text *t, const struct config *config, const char *id, const char *state)
+{
+	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", id, state);
+	add_endpoint(t, config);
+	text_puts(t, "}\n");
+}
+
 void request_created(void *arg, const struct sandbox_view *view, const struct failure *f)
 {
 	struct request *r = arg;
 
 	request_ref(r);
 	bool here = request_called_well(r, f);
-	if (view) {
-		text_printf(&r->out, "{\"id\":\"%s\",\"state\":\"%s\"", view->id, view->state);
-		add_endpoint(&r->out, r->api->config);
-		text_puts(&r->out, "}\n");
-	}
+	if (view)
+		text_created(&r->out, r->api->config, view->id, view->state);
 	if (here)
 		answer(r, 201, "application/json");
 	else if (view)
@@ -94,6 +98,7 @@ static void create(struct request *r, const void *values)
 		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
 	r->call = core_create(r->api->core, r->tenant, &spec, request_created, r);
+	keyed_called(r);
 }
 
 void serve_create(struct request *r)

@@ -361,10 +361,11 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
 	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
 	limit_init(a);
-	idem_init(&a->idem);
 	configure_h2o(a);
 	loop_before_sleep(loop, api_flush, a);
-	int ret = listen_load_tls(a, e);
+	int ret = keyed_load(a, e);
+	if (ret == 0)
+		ret = listen_load_tls(a, e);
 	if (ret == 0)
 		ret = listen_start(a, e);
 	if (ret < 0) {

@@ -7,6 +7,11 @@
 
 /* --- freeze and resume ---------------------------------------------------------------------- */
 
+void text_frozen(struct text *t, const char *space)
+{
+	text_printf(t, "{\"space_id\":\"%s\"}\n", space);
+}
+
 static void on_frozen(void *arg, const char *space, const struct failure *f)
 {
 	struct request *r = arg;
@@ -14,7 +19,7 @@ static void on_frozen(void *arg, const char *space, const struct failure *f)
 	request_ref(r);
 	bool here = request_called_well(r, f);
 	if (space)
-		text_printf(&r->out, "{\"space_id\":\"%s\"}\n", space);
+		text_frozen(&r->out, space);
 	if (here)
 		answer(r, 200, "application/json");
 	else if (space)
@@ -26,6 +31,7 @@ void serve_freeze(struct request *r)
 {
 	request_ref(r);
 	r->call = core_freeze(r->api->core, r->tenant, r->id, on_frozen, r);
+	keyed_called(r);
 }
 
 struct resume_body {
@@ -47,6 +53,7 @@ static void resume(struct request *r, const void *values)
 	request_watch(r);
 	request_ref(r);
 	r->call = core_space_resume(r->api->core, r->tenant, r->id, &how, request_created, r);
+	keyed_called(r);
 }
 
 void serve_resume(struct request *r)

@@ -77,6 +77,7 @@ void call_free(struct core_call *call)
 		call->core->n_requests--;
 		templates_work_ended(call->core->templates);
 	}
+	free(call->key);
 	free(call);
 }
 

@@ -8,6 +8,7 @@
 #include "orchestrator/sandbox/sandboxes.h"
 
 struct size;
+struct store_answer;
 struct tenant;
 
 /* Operations of one kind of call. Each member says what NULL means. */
@@ -42,10 +43,11 @@ struct core_call {
 	struct deferred deferred;
 	uint64_t began_ms; /* on the loop's clock */
 	bool abandoned, failed;
-	unsigned coming;       /* sandboxes that the call is about to make */
-	uint64_t coming_mib;   /* the RAM of all of them */
-	uint64_t coming_gb;    /* the disks of all of them */
-	struct tenant *tenant; /* who will own them; NULL if `coming` is 0 */
+	unsigned coming;	 /* sandboxes that the call is about to make */
+	uint64_t coming_mib;	 /* the RAM of all of them */
+	uint64_t coming_gb;	 /* the disks of all of them */
+	struct tenant *tenant;	 /* who will own them; NULL if `coming` is 0 */
+	struct request_key *key; /* NULL: none */
 	struct failure failure;
 	void *arg;
 	core_done_fn *done_fn; /* reports the end; unused by kinds with a `notify` */
@@ -63,6 +65,11 @@ void call_expects_none(struct core_call *call);
 void call_finish(struct core_call *call, const struct failure *f);
 /* Calls call_finish for each call of a list. */
 void calls_finish(struct list *calls, const struct failure *f);
+/* Fills in the catalogue row that records the call's key with what it made. Returns `out`, which is
+ * valid as long as the call and the texts; NULL if the call has no key. */
+const struct store_answer *call_answer(const struct core_call *call, const char *tenant,
+				       enum made_kind kind, const char *ids,
+				       struct store_answer *out);
 /* Frees each call of a list without reporting its end. */
 void calls_free(struct list *calls);
 

@@ -77,11 +77,13 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	struct core *c = call->core;
 	struct sandbox *s = create->sandbox;
 	struct ready_vm ready = vm_bringup_take(warm);
+	struct store_answer answer;
 	struct failure f;
 	struct err e;
 
 	sandbox_note_vm(s, &ready);
-	const struct store_sandbox row = sandbox_row(s);
+	struct store_sandbox row = sandbox_row(s);
+	row.answer = call_answer(call, s->tenant, MADE_SANDBOX, s->id, &answer);
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
 		ready_vm_drop(&ready);
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "orchestrator/failure/failure.h"
 #include "orchestrator/sandbox-config/sandbox-config.h"
 
@@ -121,6 +122,35 @@ typedef void core_backup_fn(void *arg, int fd, const struct failure *f);
 /* Copies the catalogue as it is now; later changes don't affect the copy. One backup runs at a
  * time. An abandoned backup is cancelled. */
 struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg);
+
+/* --- answers to requests with an Idempotency-Key ---------------------------------------------- */
+
+#define REQUEST_HASH_LEN 32
+struct request_key {
+	uint8_t key[REQUEST_HASH_LEN];	/* hash of the tenant and the client's key */
+	uint8_t asks[REQUEST_HASH_LEN]; /* hash of the request */
+};
+/* Records the key together with what the call makes, in one transaction. For create, fork, freeze
+ * and resume; to be called directly after the function that started the call. */
+void core_call_key(struct core_call *call, const struct request_key *key);
+
+enum made_kind { MADE_SANDBOX = 1, MADE_CHILDREN, MADE_SPACE }; /* as in the catalogue */
+/* What a request with a key has made. Valid during the callback only. */
+struct request_made {
+	struct request_key key;
+	const char *tenant;
+	uint64_t age_ms; /* since it was made */
+	enum made_kind kind;
+	const char *ids;			   /* space-separated */
+	uint64_t pause_us, ready_us, copied_bytes; /* of a fork */
+};
+/* Reports all recorded requests, oldest first. Removes those older than `max_age_ms` first. Call it
+ * when the service starts, since this takes O(n). Returns 0, or -errno with *e filled. */
+typedef void core_made_fn(void *arg, const struct request_made *made);
+int core_requests_made(struct core *c, uint64_t max_age_ms, core_made_fn *each, void *arg,
+		       struct err *e);
+/* Removes the record of a key; does nothing if there is none. */
+void core_key_forget(struct core *c, const uint8_t key[static REQUEST_HASH_LEN]);
 
 /* --- events of sandboxes ---------------------------------------------------------------------- */
 

@@ -202,9 +202,6 @@ static void note_stats(struct fork *fork)
 	}
 	made->pause_us = fork->image->pause_ns / 1000;
 	made->copied_bytes = fork->image->copied_bytes;
-	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
-		 fork->parent->id, fork->n, (unsigned long long)made->pause_us,
-		 (unsigned long long)made->copied_bytes >> 10);
 }
 
 static void begin(struct fork *fork)
@@ -213,7 +210,9 @@ static void begin(struct fork *fork)
 
 	step(fork, FORK_USABLE);
 	snapshots_of_core(c)->forks++;
-	note_stats(fork);
+	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
+		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
+		 (unsigned long long)fork->made.copied_bytes >> 10);
 	sandbox_touch(fork->parent);
 	vmproc_image_put(fork->image);
 	fork->image = NULL;
@@ -228,6 +227,22 @@ static void begin(struct fork *fork)
 	call_finish(fork->call, NULL);
 }
 
+/* Adds the children to the catalogue, with the request's key if it has one. */
+static int record(struct fork *fork, struct store_sandbox *rows, struct err *e)
+{
+	scoped_free char *ids = must_alloc(fork->n * sizeof(fork->children[0].id));
+	struct store_answer answer = {0};
+	size_t len = 0;
+
+	for (unsigned i = 0; i < fork->n; i++)
+		len += (size_t)sprintf(ids + len, "%s%s", i ? " " : "", fork->children[i].id);
+	rows[0].answer = call_answer(fork->call, fork->tenant, MADE_CHILDREN, ids, &answer);
+	answer.pause_us = fork->made.pause_us;
+	answer.ready_us = fork->made.ready_us;
+	answer.copied_bytes = fork->made.copied_bytes;
+	return store_sandboxes_add(fork->call->core->store, rows, fork->n, e);
+}
+
 static void complete(struct fork *fork)
 {
 	scoped_free struct store_sandbox *rows = must_alloc(fork->n * sizeof(*rows));
@@ -237,7 +252,10 @@ static void complete(struct fork *fork)
 	if (!make_rows(fork, rows)) {
 		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		fail(fork, &f);
-	} else if (store_sandboxes_add(fork->call->core->store, rows, fork->n, &e) < 0) {
+		return;
+	}
+	note_stats(fork);
+	if (record(fork, rows, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		fail(fork, &f);
 	} else {

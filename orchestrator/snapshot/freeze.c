@@ -338,6 +338,27 @@ static struct store_space row_of(const struct freeze *fr)
 	return row;
 }
 
+/* Adds the Space to the catalogue, with the keys of the requests that wait for it. */
+static int record(struct freeze *fr, struct store_space *row, const char *text, struct err *e)
+{
+	size_t n = 0;
+
+	list_each (pos, &fr->calls)
+		n++;
+	scoped_free struct store_answer *answers = must_alloc((n + 1) * sizeof(*answers));
+	list_each (pos, &fr->calls) {
+		const struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (call_answer(call, row->tenant, MADE_SPACE, fr->id, &answers[row->n_answers]))
+			row->n_answers++;
+	}
+	row->answers = answers;
+	int ret = store_space_freeze(fr->core->store, row, row->created_at_ms, "frozen", text, e);
+	row->answers = NULL;
+	row->n_answers = 0;
+	return ret;
+}
+
 static void on_synced(void *arg, int error)
 {
 	struct freeze *fr = arg;
@@ -369,7 +390,7 @@ static void commit(struct freeze *fr)
 		fail_with(fr, &f);
 		return;
 	}
-	if (store_space_freeze(c->store, &row, row.created_at_ms, "frozen", text, &e) < 0) {
+	if (record(fr, &row, text, &e) < 0) {
 		space_files_drop(c, fr->id);
 		fail(fr, e.text);
 		return;

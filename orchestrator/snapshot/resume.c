@@ -150,14 +150,16 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 	struct core *c = r->call->core;
 	struct sandbox *s = sandbox_of(r);
 	struct ready_vm ready = vm_bringup_take(warm);
+	struct store_answer answer;
 	struct failure f;
 	struct err e;
 
 	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 	if (s) {
 		sandbox_note_vm(s, &ready);
-		const struct store_sandbox row = sandbox_row(s);
+		struct store_sandbox row = sandbox_row(s);
 
+		row.answer = call_answer(r->call, s->tenant, MADE_SANDBOX, s->id, &answer);
 		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
 			begin(r, s, &ready);
 			return;

@@ -19,6 +19,7 @@ class Service:
     """The service, and the agent that all its sandboxes share."""
 
     def __init__(self, home: Path, *tiers: str) -> None:
+        self.home = home
         self.log = home / "service.log"
         socket = f"{home}/agent.sock"
         self.agent = subprocess.Popen(
@@ -32,15 +33,27 @@ class Service:
             if b"agent ready" in line:
                 break
         (home / "service").mkdir()
-        with self.log.open("wb") as log:
+        self.start(*tiers)
+        assert self.server.stdout
+        self.keys = [self.server.stdout.readline().decode().strip() for _ in tiers]
+
+    def start(self, *tiers: str) -> None:
+        """Starts the service with new keys of these tiers; older ones stay valid."""
+        with self.log.open("ab") as log:
             self.server = subprocess.Popen(
-                [SERVER, f"{home}/service", socket, *tiers], stdout=subprocess.PIPE, stderr=log
+                [SERVER, f"{self.home}/service", f"{self.home}/agent.sock", *tiers],
+                stdout=subprocess.PIPE,
+                stderr=log,
             )
         assert self.server.stdout
         port = int(self.server.stdout.readline() or 0)
         assert port, self.log.read_text()
         self.base = f"http://127.0.0.1:{port}"
-        self.keys = [self.server.stdout.readline().decode().strip() for _ in tiers]
+
+    def kill(self) -> None:
+        """Kills the service, and with it its VMs, but not the agent."""
+        self.server.kill()
+        self.server.wait()
 
     def stop(self) -> None:
         self.server.terminate()

@@ -156,6 +156,67 @@ static void answers_of_all_tenants_are_limited(void **state)
 	assert_false(remembers(t, "0", "k", 0));
 }
 
+/* Keys that the hook was called for. */
+struct hook {
+	unsigned n;
+	uint8_t last[IDEM_HASH_LEN];
+};
+
+static void on_forgotten(void *arg, const uint8_t key[static IDEM_HASH_LEN])
+{
+	struct hook *hook = arg;
+
+	hook->n++;
+	memcpy(hook->last, key, sizeof(hook->last));
+}
+
+static void restored_answer_is_like_the_first(void **state)
+{
+	struct idem *before = malloc(sizeof(*before)), *t = *state;
+	struct idem_entry *e, *again;
+
+	idem_init(before);
+	assert_int_equal(begin(before, "a", "k", 5, &e), IDEM_NEW);
+	idem_answer(before, e, 201, "{}\n", 3, 5);
+	/* The clock of this instance is younger than the answer. */
+	idem_restore(t, "a", e->key, e->asks, 201, e->body, e->len, 7 - (uint64_t)1000);
+	assert_int_equal(begin(t, "a", "k", 7, &again), IDEM_ANSWERED);
+	assert_int_equal(again->status, 201);
+	assert_memory_equal(again->body, "{}\n", 3);
+	assert_int_equal(idem_begin(t, "a", "k", 1, two, 7, &again), IDEM_OTHER);
+	assert_int_equal(t->bytes, before->bytes);
+	assert_true(remembers(t, "a", "k", 7 + IDEM_KEPT_MS - 1001));
+	assert_false(remembers(t, "a", "k", 7 + IDEM_KEPT_MS - 1000));
+	assert_int_equal(begin(before, "a", "k", 5, &e), IDEM_ANSWERED);
+	idem_fini(before);
+	free(before);
+}
+
+static void hook_is_called_for_each_forgotten_key(void **state)
+{
+	struct hook hook = {0};
+	struct idem *t = *state;
+	struct idem_entry *e;
+
+	t->forgotten = on_forgotten;
+	t->arg = &hook;
+	answer(t, "a", "old", 1, 0);
+	assert_int_equal(begin(t, "a", "failed", 0, &e), IDEM_NEW);
+	uint8_t key[IDEM_HASH_LEN];
+	memcpy(key, e->key, sizeof(key));
+	idem_forget(t, e);
+	assert_int_equal(hook.n, 1);
+	assert_memory_equal(hook.last, key, sizeof(key));
+	assert_int_equal(begin(t, "a", "new", IDEM_KEPT_MS, &e), IDEM_NEW);
+	assert_int_equal(hook.n, 2);
+	idem_answer(t, e, 200, "", 0, IDEM_KEPT_MS);
+	answer(t, "a", "large", IDEM_TENANT_BYTES - 200, IDEM_KEPT_MS);
+	assert_int_equal(hook.n, 3);
+	idem_fini(t);
+	assert_int_equal(hook.n, 3); /* the end of the service is no reason to forget */
+	idem_init(t);
+}
+
 static void keys_are_validated(void **state)
 {
 	static const char *const good[] = {"k", "!", "~", "6a1f-\"x\"", "a,b;c=d"};
@@ -184,6 +245,8 @@ int main(void)
 		TEST(request_in_flight_does_not_expire),
 		TEST(answers_of_a_tenant_are_limited),
 		TEST(answers_of_all_tenants_are_limited),
+		TEST(restored_answer_is_like_the_first),
+		TEST(hook_is_called_for_each_forgotten_key),
 		cmocka_unit_test(keys_are_validated),
 	};
 
