@@ -191,6 +191,7 @@ static int serve_ctl(struct vmproc *vm, const struct ctl_msg *msg, int fds[CTL_F
 		return 0;
 	case CTL_PAUSE:
 	case CTL_RUN:
+	case CTL_STATS:
 	case CTL_QUIT:
 		return 0;
 	}

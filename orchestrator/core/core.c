@@ -24,6 +24,7 @@
 #include "orchestrator/template/pool.h"
 #include "orchestrator/template/private.h"
 #include "orchestrator/template/templates.h"
+#include "orchestrator/usage/state.h"
 
 #define HOUSEKEEPING_MS	  10000
 #define SLEEP_MIN_MS	  1000 /* smaller differences come from the time between clock readings */
@@ -199,7 +200,7 @@ struct part service_part = {.core_size = sizeof(struct service), .vm_gone = chec
 /* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
  * freezes (sandbox_schedule). */
 static struct part *const parts[] = {
-	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &service_part, NULL,
+	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &usage_part, &service_part, NULL,
 };
 
 static struct core *core_alloc(struct loop *loop, const struct config *config)

@@ -2,7 +2,7 @@
 /*
  * The contract of core/: the service's start and end, its lists and its numbers. It puts the rooms
  * together; what they do is in sandbox/sandboxes.h, exec/exec.h, guestops/guestops.h,
- * snapshot/snapshots.h and inspect/reports.h.
+ * snapshot/snapshots.h, inspect/reports.h and usage/usage.h.
  */
 #ifndef RAMET_ORCHESTRATOR_CORE_CORE_H
 #define RAMET_ORCHESTRATOR_CORE_CORE_H

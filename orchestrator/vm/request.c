@@ -242,9 +242,10 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 	fill_header(r);
 	r->began_ms = loop_now_ms(vm->host->loop);
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
-	if (r->timeout_ms)
+	if (r->timeout_ms) {
 		loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
-	vmproc_progress_begin(&r->progress, vm->id.pid);
+		vmproc_progress_begin(&r->progress, vm->id.pid);
+	}
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	vm->sends += r->sending; /* NULL: the loop is ending */
 }
@@ -334,6 +335,13 @@ struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *
 struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
+
+	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+}
+
+struct vmproc_request *vmproc_ask_stats(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_STATS, VM_INSPECT, VM_INSPECT, true, 0};
 
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }

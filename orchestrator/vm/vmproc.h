@@ -155,6 +155,9 @@ struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, 
 struct vmproc_request *vmproc_pause(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 /* Resumes a VM that vmproc_pause or vmproc_freeze paused. */
 struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
+/* Asks for the VM process's statistics: reply->reply.stats, which are not checked. Allowed in any
+ * state; waits as long as the VM process takes. */
+struct vmproc_request *vmproc_ask_stats(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 
 /*

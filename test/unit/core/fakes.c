@@ -791,6 +791,19 @@ static void vm_inspect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, 
 		vm_reply(vm, msg->seq, 0, "");
 }
 
+static void vm_send_stats(struct fake_vm *vm, const struct ctl_msg *msg)
+{
+	uint64_t factor = use_fault(vm->f, FAKES_STATS_LIE) ? UINT64_MAX / 3000 : 1;
+	struct ctl_msg reply = {.version = vm->version, .type = CTL_REPLY, .seq = msg->seq};
+
+	if (use_fault(vm->f, FAKES_STATS_WAIT) && !wait_for_go(vm))
+		return;
+	reply.reply.stats.disk_layer_bytes = 1000 * factor;
+	reply.reply.stats.net_rx_bytes = 2000 * factor;
+	reply.reply.stats.net_tx_bytes = 3000 * factor;
+	vm_send(vm, &reply);
+}
+
 /* Serves a request. Returns false when the process ends. */
 static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
@@ -825,6 +838,9 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		return true;
 	case CTL_INSPECT:
 		vm_inspect(vm, msg, fds, nfds);
+		return true;
+	case CTL_STATS:
+		vm_send_stats(vm, msg);
 		return true;
 	}
 	vm_reply(vm, msg->seq, 0, "");

@@ -95,6 +95,8 @@ enum fakes_fault {
 	FAKES_DEAF,	    /* the agent sends its list of terminals only after fakes_go */
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
 	FAKES_DIE_STEP,	    /* counts down with every step of any VM, which dies at 0 */
+	FAKES_STATS_WAIT,   /* the VM process sends its statistics only after fakes_go */
+	FAKES_STATS_LIE,    /* its statistics are impossibly large */
 	FAKES_NFAULTS,
 };
 /* Injects the fault the next `count` times. For FAKES_DIE_STEP, ends the VM that takes the
