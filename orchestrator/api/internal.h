@@ -418,6 +418,7 @@ void serve_children(struct request *r);
 void serve_info(struct request *r);
 void serve_change(struct request *r);
 void serve_delete(struct request *r);
+void serve_usage(struct request *r);
 void serve_exec(struct request *r);
 void serve_interrupt(struct request *r);
 void serve_replay(struct request *r);

@@ -16,6 +16,7 @@ const struct route routes[] = {
 	{"PATCH", "/v1/sandboxes/{id}", .serve = serve_change},
 	{"DELETE", "/v1/sandboxes/{id}", .serve = serve_delete},
 	{"GET", "/v1/sandboxes/{id}/children", .serve = serve_children},
+	{"GET", "/v1/sandboxes/{id}/metrics", .serve = serve_usage},
 	{"POST", "/v1/sandboxes/{id}/exec", .serve = serve_exec},
 	{"POST", "/v1/sandboxes/{id}/interrupt", .serve = serve_interrupt},
 	{"GET", "/v1/sandboxes/{id}/replay", .serve = serve_replay},

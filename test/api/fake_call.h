@@ -10,6 +10,7 @@
 #include "orchestrator/core/core.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/guestops/guestops.h"
+#include "orchestrator/usage/usage.h"
 #include "test/api/fake_core.h"
 
 #define RING	  1000
@@ -64,6 +65,8 @@ struct core_call {
 	struct pty_sink listener;
 	struct pty_list_sink ptys;
 	core_id_fn *id_fn;
+	core_usage_fn *usage_fn;
+	struct usage_query usage_query;
 	core_pty_read_fn *read_fn;
 	struct fake_pty *pty;
 	/* fake_process.c */

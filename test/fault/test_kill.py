@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 
 import httpx
 import pytest
@@ -60,6 +61,26 @@ def test_processes_and_uploads_survive_a_killed_service(client: Client) -> None:
         client.write_part(sbx.id, upload, 1 << 20, data[1 << 20 :])
         client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
         assert sbx.download("/root/file") == data
+
+
+def test_repeated_requests_after_a_killed_service_have_no_effect(client: Client) -> None:
+    key = secrets.token_hex(8)
+    parent = client.create_sandbox(idempotency_key=key).id
+    children = client.fork_sandbox(parent, 2, idempotency_key=key + "-fork")
+    space = client.freeze_sandbox(children[1], idempotency_key=key + "-freeze").id
+    kill_service(client)
+    try:
+        before = len(client.list_sandboxes())
+        assert client.create_sandbox(idempotency_key=key).id == parent
+        assert client.fork_sandbox(parent, 2, idempotency_key=key + "-fork") == children
+        again = client.freeze_sandbox(children[1], idempotency_key=key + "-freeze")
+        assert again.id == space
+        assert len(client.list_sandboxes()) == before
+        assert {parent, children[0]} <= {one.id for one in client.list_sandboxes()}
+    finally:
+        client.delete_space(space)
+        client.delete_sandbox(parent)
+        client.delete_sandbox(children[0])
 
 
 def test_killed_vm_is_reported_and_others_are_unaffected(client: Client) -> None:

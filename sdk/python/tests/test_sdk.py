@@ -249,6 +249,48 @@ def test_read_timeout_is_reported() -> None:
         client.get_sandbox(SBX)
 
 
+SAMPLE = {
+    "at": "2026-01-31T23:59:59.123Z",
+    "cpu_percent": 12.5,
+    "cpu_seconds": 1.25,
+    "memory_used_bytes": 1 << 20,
+    "disk_layer_bytes": 4096,
+    "network_received_bytes": 1,
+    "network_sent_bytes": 2,
+}
+
+
+def test_metrics_end_with_this_moment() -> None:
+    asked: list[dict[str, str]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == f"/v1/sandboxes/{SBX}/metrics"
+        asked.append(dict(request.url.params))
+        sizes = {"vcpus": 2, "memory_limit_bytes": 1 << 29, "disk_size_bytes": 4 << 30}
+        old = SAMPLE | {"cpu_percent": None}
+        return httpx.Response(200, json=sizes | {"now": SAMPLE, "samples": [old, old]})
+
+    client = client_for(handle)
+    samples = client.get_metrics(SBX)
+    assert [one.cpu_percent for one in samples] == [None, None, 12.5]
+    assert samples[-1] == ramet.Metrics(
+        at="2026-01-31T23:59:59.123Z",
+        cpu_percent=12.5,
+        cpu_seconds=1.25,
+        vcpus=2,
+        memory_used_bytes=1 << 20,
+        memory_limit_bytes=1 << 29,
+        disk_layer_bytes=4096,
+        disk_size_bytes=4 << 30,
+        network_received_bytes=1,
+        network_sent_bytes=2,
+    )
+    at = datetime(2026, 2, 1, 1, 0, 0, 500000, timezone(timedelta(hours=1)))
+    assert len(client.get_metrics(SBX, since=at, until=at, limit=3)) == 2
+    time = "2026-02-01T00:00:00.500Z"
+    assert asked == [{}, {"since": time, "until": time, "limit": "3"}]
+
+
 def test_closed_sandbox_and_client_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ramet.space.Client", lambda *_, **__: client_for(service(ndjson())))
     with Sandbox() as sbx:

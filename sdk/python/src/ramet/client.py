@@ -21,6 +21,7 @@ from ramet.types import (
     Event,
     FileInfo,
     Language,
+    Metrics,
     ProcessEvent,
     ProcessInfo,
     PtyInfo,
@@ -253,6 +254,38 @@ class Client:
             NotFound: There is none with this id.
         """
         return SandboxInfo.from_json(self._http.json("GET", _sandbox(sandbox_id)))
+
+    def get_metrics(
+        self,
+        sandbox_id: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Metrics]:
+        """Returns what a sandbox uses of the host: samples of the last hour, one every 10 seconds.
+
+        The last one is of this moment, unless `until` is given. A young sandbox has fewer, and
+        samples from before a restart of the service are lost. The request does not count as
+        activity in the sandbox.
+
+        Args:
+            sandbox_id: The sandbox.
+            since: Only samples from this time on. A time without a zone is local.
+            until: Only samples up to this time.
+            limit: Only the newest samples, at most so many beside that of this moment.
+
+        Returns:
+            The samples, oldest first.
+
+        Raises:
+            BadRequest: `since` is later than `until`, or `limit` is less than 1.
+            NotFound: There is no such sandbox.
+        """
+        fields = query(since=_utc(since), until=_utc(until), limit=limit)
+        answer = self._http.json("GET", _sandbox(sandbox_id) + "/metrics" + fields)
+        samples = answer["samples"] + ([answer["now"]] if until is None else [])
+        return [Metrics.from_json(answer, one) for one in samples]
 
     def update_sandbox(
         self,

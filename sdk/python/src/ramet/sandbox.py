@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -14,7 +15,7 @@ from ramet.files import Files, Progress, RemotePath, Source
 from ramet.process import Processes
 from ramet.pty import Ptys
 from ramet.space import Place, Space
-from ramet.types import Diff, Event, ExecResult, Language, SandboxInfo
+from ramet.types import Diff, Event, ExecResult, Language, Metrics, SandboxInfo
 
 
 class _OwnClient:
@@ -341,6 +342,21 @@ class Sandbox:
             NotFound: The sandbox is gone.
         """
         return self._live().get_sandbox(self.id)
+
+    def metrics(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Metrics]:
+        """Returns what this sandbox uses of the host, now and in the last hour.
+
+        The last sample is of this moment: `sbx.metrics()[-1].memory_used_bytes`.
+
+        Arguments, result and errors are those of `Client.get_metrics`.
+        """
+        return self._live().get_metrics(self.id, since=since, until=until, limit=limit)
 
     def update(
         self,

@@ -450,3 +450,53 @@ class SandboxInfo:
     def from_json(cls, obj: Mapping[str, Any]) -> "SandboxInfo":
         """Builds the info from the service's JSON object."""
         return cls(id=str(obj["id"]), state=str(obj["state"]), raw=dict(obj))
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a sandbox used of the host at one moment, as the host sees its virtual machine.
+
+    Attributes:
+        at: UTC time, such as "2026-01-31T23:59:59.123Z".
+        cpu_percent: CPU time since the previous sample, in percent of what all its vCPUs could
+            use; None: there is no previous sample of this machine.
+        cpu_seconds: CPU time since the machine was started, in seconds.
+        vcpus: Number of virtual CPUs.
+        memory_used_bytes: Memory of the machine that is in RAM, including pages that it shares with
+            its template and its relatives.
+        memory_limit_bytes: Size of its memory.
+        disk_layer_bytes: Bytes in its newest disk layer: what it wrote since it was created,
+            resumed or last forked.
+        disk_size_bytes: Size of its root disk.
+        network_received_bytes: Bytes that it received from the network since the machine was
+            started.
+        network_sent_bytes: Bytes that it sent since then.
+    """
+
+    at: str
+    cpu_percent: float | None
+    cpu_seconds: float
+    vcpus: int
+    memory_used_bytes: int
+    memory_limit_bytes: int
+    disk_layer_bytes: int
+    disk_size_bytes: int
+    network_received_bytes: int
+    network_sent_bytes: int
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any], sample: Mapping[str, Any]) -> "Metrics":
+        """Builds one of the samples of the service's JSON object."""
+        percent = sample["cpu_percent"]
+        return cls(
+            at=str(sample["at"]),
+            cpu_percent=None if percent is None else float(percent),
+            cpu_seconds=float(sample["cpu_seconds"]),
+            vcpus=int(obj["vcpus"]),
+            memory_used_bytes=int(sample["memory_used_bytes"]),
+            memory_limit_bytes=int(obj["memory_limit_bytes"]),
+            disk_layer_bytes=int(sample["disk_layer_bytes"]),
+            disk_size_bytes=int(obj["disk_size_bytes"]),
+            network_received_bytes=int(sample["network_received_bytes"]),
+            network_sent_bytes=int(sample["network_sent_bytes"]),
+        )
