@@ -23,6 +23,7 @@ from xml.sax.saxutils import escape
 from contention import contention
 from files import files
 from hostile import fsync_flood, hostile
+from machine import machine as agent_machine
 from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
 from net import net
 from output import output
@@ -149,6 +150,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
     "hostile": [fsync_flood, hostile],
+    "machine": [agent_machine],
     "net": [net],
     "output": [output],
     "restart": [restart],
