@@ -419,7 +419,8 @@ static int encode_input(struct input_op *o)
 	const struct agent_process_request request = {
 		.type = AGENT_PROC_INPUT, .id = o->id, .input = o->input, .input_len = part};
 
-	o->input += part;
+	if (part)
+		o->input += part; /* it may be NULL without any input */
 	o->left -= part;
 	guestops_of_core(o->op.call->core)->process_bytes_in += part;
 	return encode(&o->op, &request);

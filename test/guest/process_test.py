@@ -592,7 +592,7 @@ class Limits(ProcessTest):
         while (answer := client.recv())[0] == PROC:
             found.append(parse_process(answer[1]))
         self.assertEqual(answer, (DONE, b""))
-        self.assertEqual(found, self.list())
+        self.assertEqual([p.id for p in found], [p.id for p in self.list()])
 
 
 if __name__ == "__main__":
