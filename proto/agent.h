@@ -26,6 +26,7 @@
 #define AGENT_HASH_LEN	  32	       /* SHA-256 */
 #define AGENT_ID_LEN	  36	       /* id of a process or upload; the host chooses it */
 #define AGENT_PROC_RING	  (1u << 20)   /* last bytes of each output stream, kept for attaches */
+#define AGENT_PROC_KEPT	  (32u << 20)  /* of all processes that have ended */
 #define AGENT_PROC_MAX	  256	       /* processes of a guest, ended ones included */
 #define AGENT_LABEL_MAX	  512	       /* bytes of a process's label */
 #define AGENT_USER_MAX	  64	       /* bytes of a user's name */
@@ -251,7 +252,8 @@ enum agent_request {
 	 * A program that does not exist is not an error: the process says so on its stderr and
 	 * exits with 127, or with 126 if the file is not executable. At the time limit, the
 	 * processes of the session get SIGTERM, then SIGKILL. Once the program has ended, output of
-	 * processes that it left behind is discarded.
+	 * processes that it left behind is discarded. When all ended processes have more than
+	 * AGENT_PROC_KEPT bytes of output, that of the oldest ones is dropped.
 	 */
 	AGENT_PROC_START = 29,
 

@@ -104,11 +104,25 @@ bool output_log_find(const struct output_log *l, uint64_t offset, size_t max,
 	return false;
 }
 
-void output_log_fini(struct output_log *l)
+uint64_t output_log_kept(const struct output_log *l)
 {
+	uint64_t kept = 0;
+
 	for (unsigned i = 0; i < LOG_STREAMS; i++)
 		if (l->streams[i].ring)
+			kept += min_u64(l->streams[i].total, AGENT_PROC_RING);
+	return kept;
+}
+
+void output_log_drop(struct output_log *l)
+{
+	for (unsigned i = 0; i < LOG_STREAMS; i++) {
+		if (l->streams[i].ring)
 			munmap(l->streams[i].ring, AGENT_PROC_RING);
+		l->streams[i].ring = NULL;
+	}
 	if (l->runs)
 		munmap(l->runs, LOG_RUNS * sizeof(*l->runs));
+	l->runs = NULL;
+	l->n_runs = 0;
 }

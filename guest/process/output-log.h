@@ -49,6 +49,9 @@ struct output_part {
  * none. */
 bool output_log_find(const struct output_log *l, uint64_t offset, size_t max,
 		     struct output_part *out);
-void output_log_fini(struct output_log *l);
+/* Returns the number of bytes that are kept. */
+uint64_t output_log_kept(const struct output_log *l);
+/* Frees what is kept; the totals stay. Nothing can be added any more. */
+void output_log_drop(struct output_log *l);
 
 #endif

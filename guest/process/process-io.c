@@ -129,12 +129,16 @@ void process_listen(struct process *p, struct conn *c)
 void process_feed(struct process *p, struct conn *c)
 {
 	struct output_part part;
+	bool more = true;
 
-	while (c->state == CONN_LISTENS && !c->out_len &&
-	       output_log_find(&p->log, c->output_offset, CHUNK_MAX, &part))
-		send_part(c, &part);
+	while (more && c->state == CONN_LISTENS && !c->out_len) {
+		more = output_log_find(&p->log, c->output_offset, CHUNK_MAX, &part);
+		if (more)
+			send_part(c, &part);
+	}
+	/* There is no more before the end if the rest was dropped. */
 	if (c->state == CONN_LISTENS && p->state == PROCESS_ENDED &&
-	    c->output_offset == p->log.total)
+	    (!more || c->output_offset == p->log.total))
 		process_send_exit(p, c);
 }
 

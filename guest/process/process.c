@@ -44,6 +44,22 @@ static struct process *find(const char *id)
 
 /* --- lifetime ------------------------------------------------------------------------------- */
 
+/* Drops the output of the oldest ended processes, if there is too much of it. */
+static void drop_old_output(void)
+{
+	uint64_t kept = 0;
+
+	for (struct list *pos = processes.prev; pos != &processes; pos = pos->prev) {
+		struct process *p = container_of(pos, struct process, node);
+		if (p->state != PROCESS_ENDED)
+			continue;
+		kept += output_log_kept(&p->log);
+		/* Those who read it will have it soon. */
+		if (kept > AGENT_PROC_KEPT && list_empty(&p->listeners))
+			output_log_drop(&p->log);
+	}
+}
+
 static void end(struct process *p)
 {
 	process_drain(p);
@@ -57,6 +73,7 @@ static void end(struct process *p)
 	process_end_input(p);
 	process_feed_all(p);
 	process_watch(p);
+	drop_old_output();
 }
 
 static void on_life(struct watch *w, uint32_t events)
@@ -87,7 +104,7 @@ static void process_free(struct process *p)
 	process_close_watch(&p->input);
 	for (int i = 0; i < LOG_STREAMS; i++)
 		process_close_watch(&p->outs[i].watch);
-	output_log_fini(&p->log);
+	output_log_drop(&p->log);
 	free(p);
 }
 

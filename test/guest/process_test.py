@@ -581,6 +581,14 @@ class Limits(ProcessTest):
         self.attach(live[5]).finish()
         self.start(["true"])
 
+    def test_output_of_the_oldest_ended_processes_is_dropped(self):
+        reader = self.follow("head -c 1000000 /dev/zero", label="a reader that waits")
+        readers = [self.follow("head -c 1000000 /dev/zero; exit 3").finish() for _ in range(35)]
+        first, last = (self.attach(r.process).finish() for r in (readers[0], readers[-1]))
+        self.assertEqual((first.code, first.parts, len(last.out)), (3, [], 1_000_000))
+        self.assertEqual(self.stat(readers[0].process).total, 1_000_000)
+        self.assertEqual(len(reader.finish().out), 1_000_000)
+
     def test_list_waits_for_a_slow_reader(self):
         for _ in range(200):
             self.start(["true"], label="y" * 512)

@@ -12,7 +12,7 @@ static struct output_log *begin(void)
 {
 	static struct output_log l;
 
-	output_log_fini(&l);
+	output_log_drop(&l);
 	memset(&l, 0, sizeof(l));
 	return &l;
 }
@@ -88,6 +88,24 @@ static void test_a_stream_keeps_its_last_bytes_whatever_the_other_prints(void **
 	free(many);
 }
 
+static void test_dropped_output_is_not_found(void **state)
+{
+	struct output_log *l = begin();
+	struct output_part part;
+	uint8_t *many = calloc(1, AGENT_PROC_RING);
+
+	add(l, 1, "err", 3);
+	assert_int_equal(output_log_kept(l), 3);
+	add(l, 0, many, AGENT_PROC_RING);
+	add(l, 0, many, 1);
+	assert_int_equal(output_log_kept(l), AGENT_PROC_RING + 3);
+	output_log_drop(l);
+	assert_int_equal(output_log_kept(l), 0);
+	assert_int_equal(l->total, AGENT_PROC_RING + 4);
+	assert_false(output_log_find(l, 0, 100, &part));
+	free(many);
+}
+
 static void test_oldest_runs_are_lost_when_there_are_too_many(void **state)
 {
 	struct output_log *l = begin();
@@ -147,6 +165,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_streams_are_found_in_the_order_they_came),
 		cmocka_unit_test(test_a_stream_keeps_its_last_bytes_whatever_the_other_prints),
+		cmocka_unit_test(test_dropped_output_is_not_found),
 		cmocka_unit_test(test_oldest_runs_are_lost_when_there_are_too_many),
 		cmocka_unit_test(test_random_output_is_found_again),
 	};
