@@ -31,6 +31,7 @@
 #define AGENT_LABEL_MAX	  512	       /* bytes of a process's label */
 #define AGENT_USER_MAX	  64	       /* bytes of a user's name */
 #define AGENT_UPLOAD_MAX  64	       /* open uploads in a guest */
+#define AGENT_BUNDLE_MAX  (8u << 20)   /* bytes of one AGENT_BUNDLE, all its frames together */
 #define AGENT_UNCHANGED	  UINT32_MAX   /* a mode or owner in AGENT_CHANGE */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
@@ -47,6 +48,10 @@ enum agent_request {
 	 *   u32 env_count, then env_count times str name, str value.
 	 * Then AGENT_CODE frames whose payloads add up to code_len.
 	 * Answer: AGENT_STDOUT and AGENT_STDERR frames as output is produced, then one AGENT_EXIT.
+	 * If the variable AGENT_RESULTS is in the environment, it is not set for the code, but a
+	 * Python call also sends its results and its exception: AGENT_BUNDLE frames, then
+	 * AGENT_RESULT or AGENT_FAULT, in order with the output. An agent that does not know
+	 * results sets the variable, and sends output only.
 	 * The calls of all connections run one after the other, in order of arrival; the code of
 	 * a waiting call stays in its socket. At the time limit the code gets SIGINT, then
 	 * SIGKILL; the exit code is 124.
@@ -76,12 +81,12 @@ enum agent_request {
 	/*
 	 * Continues a call whose connection broke (in a forked guest, or after a restart of the
 	 * host); such a call runs on, and its output waits. Payload: u64 call, as in its
-	 * AGENT_EXEC, u64 offset: bytes of its output (stdout and stderr together, in the order
-	 * sent) that the host already has. Answer: as for AGENT_EXEC, from that offset on. The last
-	 * call stays attachable after its end until the next one starts. A call whose code had not
-	 * completely arrived is forgotten. AGENT_ERROR: ENOENT, that call is not the last one
-	 * started; EBUSY, it still has a connection; ERANGE, the bytes at the offset are no longer
-	 * kept, or were never sent.
+	 * AGENT_EXEC, u64 offset: bytes of its output (the payloads of all frames but AGENT_EXIT,
+	 * in the order sent) that the host already has. Answer: as for AGENT_EXEC, from that offset
+	 * on. The last call stays attachable after its end until the next one starts. A call whose
+	 * code had not completely arrived is forgotten. AGENT_ERROR: ENOENT, that call is not the
+	 * last one started; EBUSY, it still has a connection; ERANGE, the bytes at the offset are
+	 * no longer kept, or were never sent.
 	 *
 	 * The agent keeps the last AGENT_OUTPUT_RING bytes that were sent, and up to
 	 * AGENT_AHEAD_MAX more that nobody has taken; then it stops reading, and the code blocks
@@ -323,6 +328,13 @@ enum agent_answer {
 	/* i32 exit code (128 + signal if killed), u8 signal (0: none), u8 1 if the time limit was
 	 * reached, i64 end time, u64 bytes of output */
 	AGENT_PROC_EXIT = 77,
+
+	/* Results of a call; user code in the Python process can send any bytes in them. A bundle
+	 * is at most AGENT_BUNDLE_MAX bytes, in one or more frames: entries of str name (a MIME
+	 * type; of an exception: name, value, traceback), u8 kind (enum agent_bundle), str data. */
+	AGENT_RESULT = 84, /* ends a bundle: u8 enum agent_result */
+	AGENT_FAULT = 85,  /* ends a bundle that describes an exception of the call; u8 0 */
+	AGENT_BUNDLE = 86, /* bytes */
 };
 
 /* Flags of AGENT_PROC_START and AGENT_PROC. */
@@ -332,6 +344,20 @@ enum agent_proc_flag {
 	AGENT_PROC_FOLLOW = 4,	  /* in AGENT_PROC_START */
 	AGENT_PROC_TIMED_OUT = 8, /* in AGENT_PROC */
 };
+
+enum agent_bundle {
+	AGENT_BUNDLE_TEXT = 0, /* UTF-8 */
+	AGENT_BUNDLE_BYTES = 1,
+	AGENT_BUNDLE_JSON = 2,
+};
+
+enum agent_result {
+	AGENT_RESULT_SHOWN = 0,	  /* by display(), or a figure */
+	AGENT_RESULT_MAIN = 1,	  /* the value of the last expression */
+	AGENT_RESULT_DROPPED = 2, /* none: the bundle was not completed */
+};
+
+#define AGENT_RESULTS "RAMET_RESULTS"
 
 enum agent_language {
 	AGENT_PYTHON = 0,

@@ -154,7 +154,7 @@ void call_on_gone(struct interpreter *in, struct conn *c)
 	output_to(&in->call.output, NULL, 0);
 	if (in->call.state == CALL_CODE && driver_taken(&in->driver))
 		call_on_driver_sent(in);
-	else if (in->call.state == CALL_DRAINS)
+	else
 		call_on_sent(in, NULL);
 	drop_backpressure_if_awaited(in);
 }
@@ -304,8 +304,11 @@ void call_on_sent(struct interpreter *in, struct conn *c)
 {
 	if (c != in->call.client)
 		return;
-	if (in->call.state == CALL_RUNS)
+	if (in->call.state == CALL_RUNS) {
 		output_resume(&in->call.output);
+		driver_resume(&in->driver); /* may end the call */
+		return;
+	}
 	if (in->call.state != CALL_DRAINS)
 		return;
 	output_resume(&in->call.output);
@@ -340,6 +343,38 @@ static void end_call(struct interpreter *in, int32_t code)
 	 * client has attached. */
 	if (in->call.state == CALL_DRAINS)
 		call_on_sent(in, in->call.client);
+}
+
+static bool is_end(const struct frame *f)
+{
+	if (f->len != 1)
+		return false;
+	return f->type == AGENT_RESULT ? f->payload[0] <= AGENT_RESULT_DROPPED
+				       : f->type == AGENT_FAULT && f->payload[0] == 0;
+}
+
+/* Adds a part of a result to the call's output; see on_part in driver.h. */
+int call_on_part(struct interpreter *in, const struct frame *f)
+{
+	const uint8_t fault = OUTPUT_FAULT;
+	struct call *call = &in->call;
+	bool ends = f->type != AGENT_BUNDLE;
+
+	if (ends ? !is_end(f) : !f->len || f->len > AGENT_BUNDLE_MAX - call->bundle_len)
+		return -EPROTO;
+	/* An interrupted driver may drop a bundle that it has ended already. */
+	bool is_empty = ends && !call->bundle_len;
+	if (is_empty && (f->type == AGENT_FAULT || f->payload[0] != AGENT_RESULT_DROPPED))
+		return -EPROTO;
+	if (call->state != CALL_RUNS || is_empty) {
+		if (ends)
+			output_drop_result(&call->output);
+	} else if (!output_add_part(&call->output, ends ? OUTPUT_BUNDLE_END : OUTPUT_BUNDLE,
+				    f->type == AGENT_FAULT ? &fault : f->payload, f->len)) {
+		return 0;
+	}
+	call->bundle_len = ends ? 0 : call->bundle_len + f->len;
+	return 1;
 }
 
 void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, size_t last_len)

@@ -43,6 +43,7 @@ struct call {
 	bool cut_short;		  /* the interpreter died before it had all of the code */
 	char note[CALL_NOTE_MAX]; /* the agent's own line on the call's stderr */
 	size_t last_len;
+	size_t bundle_len; /* bytes of the bundle that is arriving */
 	struct output output;
 	/* The driver's last text, last_len bytes, then the note. */
 	uint8_t last_text[AGENT_PAYLOAD_MAX + CALL_NOTE_MAX];
@@ -80,6 +81,7 @@ void call_on_gone(struct interpreter *in, struct conn *c);
 void call_on_driver_sent(struct interpreter *in);
 void call_on_started(struct interpreter *in, pid_t bash_group);
 void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, size_t last_len);
+int call_on_part(struct interpreter *in, const struct frame *f);
 void call_on_driver_gone(struct interpreter *in, int status, const struct err *e);
 
 /* Returns the milliseconds until call_on_time has to be called; -1: nothing is due. */

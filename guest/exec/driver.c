@@ -29,8 +29,9 @@
 #define DRIVER_STDOUT_FD 1001
 #define DRIVER_STDERR_FD 1002 /* 1003: driver_pipes.progress, 1004: starts_write_end */
 
-extern const unsigned char driver_py[]; /* generated from driver.py */
-extern const unsigned long driver_py_len;
+/* Generated from the files of these names. */
+extern const unsigned char driver_py[], results_py[], charts_py[], syntax_py[];
+extern const unsigned long driver_py_len, results_py_len, charts_py_len, syntax_py_len;
 
 static char script[PATH_MAX];
 
@@ -51,7 +52,7 @@ bool driver_taken(const struct driver *d)
 
 void driver_signal(struct driver *d, int sig)
 {
-	if (d->state == DRIVER_DOWN)
+	if (d->state == DRIVER_DOWN || d->dead)
 		return;
 	/* User code may have moved it to another process group. */
 	if (kill(-d->pid, sig) < 0 || sig == SIGKILL)
@@ -64,6 +65,13 @@ static void close_ctl(struct driver *d)
 		return;
 	watch_del(&d->ctl);
 	close_fd(&d->ctl.fd);
+	d->held = false;
+}
+
+/* A hang-up while nothing is read is reported once, by EPOLLET, and again by the next change. */
+static void watch_ctl(struct driver *d, uint32_t events)
+{
+	watch_set(&d->ctl, events | (d->held ? EPOLLET : EPOLLIN));
 }
 
 static void forget_out(struct driver *d)
@@ -79,7 +87,7 @@ static void flush_out(struct driver *d)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
-			watch_set(&d->ctl, EPOLLIN | EPOLLOUT);
+			watch_ctl(d, EPOLLOUT);
 			return;
 		}
 		if (n < 0)
@@ -88,7 +96,7 @@ static void flush_out(struct driver *d)
 	}
 	forget_out(d);
 	if (d->ctl.fd >= 0)
-		watch_set(&d->ctl, EPOLLIN);
+		watch_ctl(d, 0);
 }
 
 /*
@@ -192,8 +200,8 @@ static int report_error(struct driver *d, struct wire *w)
 	return 0;
 }
 
-/* Handles a frame. Returns 0, or -EPROTO for a frame that is not allowed now. */
-static int handle(struct driver *d, const struct frame *f)
+/* Handles an answer. Returns 0, or -EPROTO for a frame that is not allowed now. */
+static int handle_answer(struct driver *d, const struct frame *f)
 {
 	struct wire w = wire_from(f->payload, f->len);
 	bool busy = d->state == DRIVER_BUSY;
@@ -227,6 +235,32 @@ static int handle(struct driver *d, const struct frame *f)
 	return 0;
 }
 
+/* Handles the frame in d->in, or keeps it there. Returns 0, or -EPROTO for a frame that is not
+ * allowed now. */
+static int handle(struct driver *d)
+{
+	const struct frame f = frame_again(&d->in);
+	bool is_part = f.type == AGENT_BUNDLE || f.type == AGENT_RESULT || f.type == AGENT_FAULT;
+
+	if (!is_part) {
+		/* Reset first: the handler may send, and that may bring the next frame. */
+		frame_reset(&d->in);
+		return handle_answer(d, &f);
+	}
+	int taken = d->state == DRIVER_BUSY ? d->ops->on_part(d, &f) : -EPROTO;
+	if (taken > 0)
+		frame_reset(&d->in);
+	d->held = taken == 0;
+	return taken < 0 ? taken : 0;
+}
+
+static void kill_for_protocol(struct driver *d)
+{
+	log_console("the Python process broke the protocol and is killed");
+	driver_signal(d, SIGKILL);
+	close_ctl(d);
+}
+
 /* Returns true when there may be more to read. */
 static bool read_frame(struct driver *d)
 {
@@ -245,17 +279,13 @@ static bool read_frame(struct driver *d)
 		}
 		got = frame_got(&d->in, (size_t)n, &f, &e);
 	} while (!got);
-	if (got > 0) {
-		/* Reset first: the handler may send, and that may bring the next frame. */
-		frame_reset(&d->in);
-		got = handle(d, &f);
-	}
-	if (got < 0) {
-		log_console("the Python process broke the protocol and is killed");
-		driver_signal(d, SIGKILL);
-		close_ctl(d);
-	}
-	return d->ctl.fd >= 0;
+	if (got > 0)
+		got = handle(d);
+	if (got < 0)
+		kill_for_protocol(d);
+	if (d->held)
+		watch_ctl(d, 0);
+	return d->ctl.fd >= 0 && !d->held;
 }
 
 static void on_ctl(struct watch *w, uint32_t events)
@@ -267,7 +297,7 @@ static void on_ctl(struct watch *w, uint32_t events)
 		if (driver_taken(d))
 			d->ops->on_sent(d);
 	}
-	if (d->ctl.fd >= 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+	if (d->ctl.fd >= 0 && !d->held && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
 		read_frame(d);
 }
 
@@ -281,39 +311,61 @@ static void describe_end(struct err *e, int status)
 			WEXITSTATUS(status));
 }
 
-static void on_life(struct watch *w, uint32_t events)
+/* Reads the frames that the driver sent before it died, then reports its end. */
+static void finish(struct driver *d)
 {
-	struct driver *d = container_of(w, struct driver, life);
 	struct err e;
-	int status;
 
-	/* The end of a traced process is reported to its tracer first. The pidfd signals again when
-	 * the agent can reap the process. */
-	if (waitpid(d->pid, &status, WNOHANG) != d->pid)
-		return;
-	/* Reads answers that the driver sent before it died. */
-	d->dead = true;
-	while (d->ctl.fd >= 0 && read_frame(d))
+	while (d->ctl.fd >= 0 && !d->held && read_frame(d))
 		;
+	if (d->held)
+		return;
 	close_ctl(d);
 	watch_del(&d->life);
 	close_fd(&d->life.fd);
 	forget_out(d);
 	enum driver_state was = d->state;
 	d->state = DRIVER_DOWN;
-	describe_end(&e, status);
-	d->ops->on_gone(d, was, status, &e);
+	describe_end(&e, d->status);
+	d->ops->on_gone(d, was, d->status, &e);
 }
 
-static int write_script(struct err *e)
+static void on_life(struct watch *w, uint32_t events)
 {
-	scoped_fd int fd = open(script, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	struct driver *d = container_of(w, struct driver, life);
 
+	/* The end of a traced process is reported to its tracer first. The pidfd signals again when
+	 * the agent can reap the process. */
+	if (d->dead || waitpid(d->pid, &d->status, WNOHANG) != d->pid)
+		return;
+	d->dead = true;
+	finish(d);
+}
+
+void driver_resume(struct driver *d)
+{
+	if (!d->held)
+		return;
+	d->held = false;
+	if (handle(d) < 0)
+		kill_for_protocol(d);
+	if (d->ctl.fd >= 0)
+		watch_ctl(d, d->out_len ? EPOLLOUT : 0);
+	if (d->dead && !d->held)
+		finish(d);
+}
+
+static int write_file(const char *dir, const char *name, const unsigned char *text, size_t len,
+		      struct err *e)
+{
+	if ((size_t)snprintf(script, sizeof(script), "%s/%s", dir, name) >= sizeof(script))
+		return err_say(e, ENAMETOOLONG, "%s: the path is too long", dir);
+	scoped_fd int fd = open(script, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return err_set(e, errno, "open %s", script);
 	size_t done = 0;
-	while (done < driver_py_len) {
-		ssize_t n = write(fd, driver_py + done, driver_py_len - done);
+	while (done < len) {
+		ssize_t n = write(fd, text + done, len - done);
 		if (n < 0)
 			return err_set(e, errno, "write %s", script);
 		done += (size_t)n;
@@ -340,9 +392,14 @@ int driver_write_script(const char *dir, struct err *e)
 {
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return err_set(e, errno, "create the folder %s", dir);
-	if ((size_t)snprintf(script, sizeof(script), "%s/driver.py", dir) >= sizeof(script))
-		return err_say(e, ENAMETOOLONG, "%s: the path is too long", dir);
-	return write_script(e);
+	/* Their names must not be those of modules that users have. */
+	int bad = write_file(dir, "ramet_results.py", results_py, results_py_len, e);
+	if (!bad)
+		bad = write_file(dir, "ramet_charts.py", charts_py, charts_py_len, e);
+	if (!bad)
+		bad = write_file(dir, "ramet_syntax.py", syntax_py, syntax_py_len, e);
+	/* Last: `script` stays its path. */
+	return bad ? bad : write_file(dir, "driver.py", driver_py, driver_py_len, e);
 }
 
 int driver_open(struct driver *d, const struct driver_pipes *pipes, const struct driver_ops *ops,
@@ -417,7 +474,7 @@ int driver_start(struct driver *d, struct err *e)
 	take_fd(&life);
 	take_fd(&ours);
 	d->pid = pid;
-	d->dead = false;
+	d->dead = d->held = false;
 	d->state = DRIVER_STARTING;
 	forget_starts(d);
 	frame_reset(&d->in);

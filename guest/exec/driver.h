@@ -31,6 +31,10 @@ struct driver_ops {
 	/* The exit code, and the end of the call's stderr, which is valid during the callback. */
 	void (*on_exit)(struct driver *d, int32_t code, const uint8_t *last, size_t last_len);
 	void (*on_reseeded)(struct driver *d, const struct err *e); /* NULL: success */
+	/* A part of a result: AGENT_BUNDLE, AGENT_RESULT or AGENT_FAULT. Returns 1 when it was
+	 * taken; 0 when it has to wait, so that it comes again after driver_resume; -EPROTO for one
+	 * that is not allowed. */
+	int (*on_part)(struct driver *d, const struct frame *f);
 	/* The driver ended: `e` says how, `status` is from waitpid, `was` is its last state. */
 	void (*on_gone)(struct driver *d, enum driver_state was, int status, const struct err *e);
 };
@@ -39,10 +43,11 @@ struct driver_ops {
 struct driver_pipes {
 	int out, err; /* the write ends of its standard output and error */
 	/*
-	 * A sealed page with three u64: for each stream the bytes read from its pipe so far, then
+	 * A sealed page with four u64: for each stream the bytes read from its pipe so far, then
 	 * the number of the stream (1: stdout, 2: stderr, 0: none) whose pipe is emptied before the
 	 * other one is read. From these the driver knows when text that it writes to one stream
-	 * will be read after its text in the other, even while a child keeps that pipe full.
+	 * will be read after its text in the other, even while a child keeps that pipe full. The
+	 * fourth is the number of results taken so far: text that follows a result waits for it.
 	 */
 	int progress;
 };
@@ -61,6 +66,8 @@ struct driver {
 	enum driver_state state;
 	pid_t pid;
 	bool dead;	   /* reaped: nothing can be sent, its last frames are read */
+	int status;	   /* of a dead one, from waitpid */
+	bool held;	   /* `in` has a frame that waits for driver_resume; no other is read */
 	struct watch ctl;  /* fd -1: none, or the driver closed its end */
 	struct watch life; /* its pidfd */
 	size_t out_pos, out_len;
@@ -69,7 +76,8 @@ struct driver {
 	uint8_t out[2 * FRAME_MAX]; /* a queued frame, and the next */
 };
 
-/* Writes the embedded driver.py to `dir`/driver.py; called once, first. Returns 0 or -errno. */
+/* Writes the embedded driver.py and its modules to the folder `dir`; called once, first. Returns 0
+ * or -errno. */
 int driver_write_script(const char *dir, struct err *e);
 /* Prepares a driver, whose process is then started by driver_start. Returns 0 or -errno. */
 int driver_open(struct driver *d, const struct driver_pipes *pipes, const struct driver_ops *ops,
@@ -93,6 +101,9 @@ bool driver_taken(const struct driver *d);
 bool driver_started(struct driver *d, pid_t *bash_group);
 /* Calls on_started when SIGINT reaches the code. */
 void driver_await_start(struct driver *d);
+
+/* Passes on a frame that on_part left waiting, and reads on. */
+void driver_resume(struct driver *d);
 
 /* Signals the driver's process group, as a terminal would. */
 void driver_signal(struct driver *d, int sig);

@@ -31,15 +31,25 @@ from os import environb, fstat, getpid, kill, posix_spawn, read, urandom, waitpi
 from select import POLLOUT, poll
 from time import sleep
 
+sys.dont_write_bytecode = True  # of the modules beside this file
+import ramet_charts
+import ramet_results as results
+import ramet_syntax as syntax
+
+sys.dont_write_bytecode = False
+
 CTL, PIPE_OUT, PIPE_ERR, PROGRESS, STARTS = 1000, 1001, 1002, 1003, 1004  # as in driver.c
 EXEC, CODE, RESEED = 2, 3, 5
 PONG, EXIT, DONE, ERROR = 64, 67, 68, 69
+RESULT, FAULT, BUNDLE = 84, 85, 86
+DROPPED = 2  # in a RESULT frame: forget the bundle
 PYTHON = 0
 HEADER = struct.Struct("<IBBH")
 REQUEST = struct.Struct("<BIIQ")
 U32 = struct.Struct("<I")
 EXITED = struct.Struct("<iB")
-FRAME_MAX = HEADER.size + 65536
+PAYLOAD_MAX = 65536
+FRAME_MAX = HEADER.size + PAYLOAD_MAX
 LAST_MAX = 32768  # bytes of text in an EXIT frame
 FIONREAD = 0x541B
 EMPTY = b"\0\0\0\0"  # FIONREAD's answer for an empty pipe
@@ -49,10 +59,12 @@ SCRIPT_FD = 250
 ALL_SIGNALS = valid_signals() - {SIGKILL, SIGSTOP}
 HELD_SIGNALS = ALL_SIGNALS - {SIGINT}
 SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
+RESULTS_VARIABLE = b"RAMET_RESULTS"  # in a request's environment: its client takes results
+OUR_FILES = {__file__, results.__file__, ramet_charts.__file__, syntax.__file__}
 
 main = types.ModuleType("__main__")
 driver_pid = getpid()
-progress = memoryview(mmap(PROGRESS, 24, prot=PROT_READ)).cast("Q")  # see driver_pipes in driver.h
+progress = memoryview(mmap(PROGRESS, 32, prot=PROT_READ)).cast("Q")  # see driver_pipes in driver.h
 
 
 # ---- standard streams -------------------------------------------------------------------------
@@ -89,6 +101,14 @@ def is_older(pipe):
     return progress[2] == pipe - PIPE_OUT + 1
 
 
+def wait_for_results():
+    """Wait until the agent has taken all results, so that later text stays behind them."""
+    delay = 0.00005
+    while progress[3] < bundles.taken:
+        sleep(delay)
+        delay = min(2 * delay, 0.005)
+
+
 class PipeWriter(io.RawIOBase):
     """Standard output or error: unbuffered, and in exact order with the other stream."""
 
@@ -113,6 +133,8 @@ class PipeWriter(io.RawIOBase):
             raise ValueError("I/O operation on closed file.")
         if self.before is not None and not is_closed(self.before):
             self.before.flush()
+        if progress[3] < bundles.taken:
+            wait_for_results()
         wait_until_read(self.other_pipe)
         try:
             done = write(self.fd, data)
@@ -217,6 +239,16 @@ class Streams:
             except BaseException:
                 pass  # a stream of the user's, or descriptor 1 is a file on a full disk
 
+    def flush_printed(self):
+        """Flush what the call has printed. Unlike flush, it can be interrupted."""
+        users = getattr(sys, "stdout", None), getattr(sys, "stderr", None)
+        for stream in (*users, self.out, self.err):
+            try:
+                if stream is not None:
+                    stream.flush()
+            except Exception:
+                pass
+
     def report(self, text):
         """Write text to the call's stderr, after everything printed before; once per call. If
         possible, it is sent in the EXIT frame, so that no pipe has to be waited for.
@@ -258,8 +290,12 @@ def read_frame():
     return kind, read_exactly(size)
 
 
-def send_frame(kind, payload=b""):
-    data = HEADER.pack(len(payload), kind, 0, 0) + payload
+def frame(kind, payload):
+    return HEADER.pack(len(payload), kind, 0, 0) + payload
+
+
+def send_frame(kind, payload=b"", before=b""):
+    data = before + frame(kind, payload)
     while data:
         data = data[write(CTL, data) :]
 
@@ -267,6 +303,59 @@ def send_frame(kind, payload=b""):
 def announce_start(bash_group):
     """Tell the agent that SIGINT now reaches the user's code. Group 0: it runs in this process."""
     write(STARTS, U32.pack(bash_group))
+
+
+class Bundles:
+    """Sends results to the agent. Runs in the user's code, and may be interrupted between frames."""
+
+    def __init__(self):
+        self.begin()
+
+    def begin(self):
+        """Start a call: the agent has taken all results of earlier ones."""
+        self.taken = progress[3]  # what the agent's count will be once it has taken all results
+        self.open = False  # a bundle was begun and not ended
+        self.last = b""  # a whole result that is sent with the next frame, to wake the agent once
+
+    @staticmethod
+    def write(data):
+        """Send frames with one system call: a poll has found room for them in the socket."""
+        ready = poll()
+        ready.register(CTL, POLLOUT)
+        ready.poll()
+        done = write(CTL, data)
+        while done < len(data):
+            done += write(CTL, data[done:])
+
+    def take_last(self):
+        data, self.last = self.last, b""
+        return data
+
+    def end(self, frames):
+        self.write(frames)
+        # An interrupt here does no harm: the next bundle first ends this one again, and the count
+        # is right again in the next call.
+        self.taken += 1
+        self.open = False
+
+    def send(self, data, end):
+        if self.open:
+            self.end(frame(RESULT, bytes((DROPPED,))))
+        if self.last:
+            self.end(self.take_last())
+        ending = frame(FAULT, b"\0") if end == results.FAULT else frame(RESULT, bytes((end,)))
+        if len(data) <= PAYLOAD_MAX and end == results.MAIN:
+            self.last = frame(BUNDLE, data) + ending
+        elif len(data) <= PAYLOAD_MAX:
+            self.end(frame(BUNDLE, data) + ending)
+        else:
+            self.open = True
+            for at in range(0, len(data), PAYLOAD_MAX):
+                self.write(frame(BUNDLE, data[at : at + PAYLOAD_MAX]))
+            self.end(ending)
+
+
+bundles = Bundles()
 
 
 class Request:
@@ -277,7 +366,9 @@ class Request:
         self.at = REQUEST.size
         self.language, _, self.code_size, _ = REQUEST.unpack_from(payload)
         self.cwd = self.text()
-        self.env = [(self.text(), self.text()) for _ in range(self.number())]
+        env = [(self.text(), self.text()) for _ in range(self.number())]
+        self.env = [pair for pair in env if pair[0] != RESULTS_VARIABLE]
+        self.wants_results = len(self.env) < len(env) and self.language == PYTHON
         self.payload = None
 
     def number(self):
@@ -441,30 +532,55 @@ def without_common_indentation(text):
     return "".join(line[len(margin) :] if line.startswith(margin) else line for line in lines)
 
 
-def compile_source(source, name):
+def compile_source(source, name, split):
+    """Return the code as a Program; with `split`, its last expression apart."""
     try:
         text = str(source, "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError:
         text = None
-    if text is None:
-        return compile(source, name, "exec", dont_inherit=True)  # for Python's own error
+    if text is None:  # for Python's own error
+        return syntax.Program(compile(source, name, "exec", dont_inherit=True))
     sources.keep(name, text)
     try:
-        return compile(text, name, "exec", dont_inherit=True)
-    except SyntaxError:
-        bare = without_common_indentation(text)
-        if bare == text:
-            raise
-    sources.keep(name, bare)
-    return compile(bare, name, "exec", dont_inherit=True)
+        return syntax.build_any(text, name, split)
+    except SyntaxError as error:
+        fault = error.with_traceback(None)
+    bare = without_common_indentation(text)
+    if bare != text:
+        sources.keep(name, bare)
+        try:
+            return syntax.build_any(bare, name, split)
+        except SyntaxError as error:
+            fault = error.with_traceback(None)
+    program = syntax.translate(bare, name, split)
+    if program is None:
+        raise fault
+    return program
 
 
-def run_python(source):
+def run_for_results(source):
+    """Run code and show the value of its last expression, and the figures that it leaves open."""
+    bundles.begin()
+    results.begin()
+    program = compile_source(source, sources.new_name(), split=True)
+    try:
+        results.show_value(program.run(main.__dict__))
+    except Exception:
+        results.show_figures()
+        raise
+    results.show_figures()
+    results.end()
+
+
+def run_python(source, wants_results):
     """Run Python code and return its exit code. Any exception is the user's."""
     try:
         interrupts_on()
         announce_start(0)
-        exec(compile_source(source, sources.new_name()), main.__dict__)
+        if wants_results:
+            run_for_results(source)
+        else:
+            compile_source(source, sources.new_name(), split=False).run(main.__dict__)
         signals.hold()
         interrupts_off()
         return 0
@@ -476,7 +592,9 @@ def run_python(source):
                 break
             except BaseException:
                 pass  # a pending one
-        return exit_code_of(error)
+        code = exit_code_of(error)
+        results.end()
+        return code
 
 
 def exit_code_of(error):
@@ -496,26 +614,34 @@ def exit_code_of(error):
 
 
 def is_ours(code):
-    return code.co_filename == __file__
+    return code.co_filename in OUR_FILES
 
 
 def print_exception(error):
     tb = error.__traceback__
     while tb and is_ours(tb.tb_frame.f_code):
         tb = tb.tb_next
+    name = type(error).__name__
+    if results.sender.takes():
+        text, value = describe(error, tb)
+        results.send_fault(name, value, text)
     try:
         if sys.excepthook is not sys.__excepthook__:
             sys.excepthook(type(error), error.with_traceback(tb), tb)
             return
     except BaseException:
         pass  # the user's hook failed: print the exception here
+    streams.report(describe(error, tb)[0])
+
+
+def describe(error, tb):
+    """Return an exception's traceback as text, and its value."""
     try:
         shown = traceback.TracebackException(type(error), error, tb, compact=True)
         hide_driver(shown, set())
-        text = "".join(shown.format())
+        return "".join(shown.format()), str(shown)
     except BaseException:  # memory, recursion, or a __str__ that raises
-        text = "%s (and printing its traceback failed)\n" % type(error).__name__
-    streams.report(text)
+        return "%s (and printing its traceback failed)\n" % type(error).__name__, ""
 
 
 def hide_driver(shown, seen):
@@ -524,7 +650,7 @@ def hide_driver(shown, seen):
         return
     seen.add(id(shown))
     if shown.stack is not None:
-        shown.stack[:] = [frame for frame in shown.stack if frame.filename != __file__]
+        shown.stack[:] = [f for f in shown.stack if f.filename not in OUR_FILES]
         shown.stack = shown.stack or None
     for linked in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
         hide_driver(linked, seen)
@@ -638,7 +764,7 @@ def run_call(request, code):
         streams.report("ramet: %s\n" % error)
         exit_code = 1
     elif request.language == PYTHON:
-        exit_code = run_python(code)
+        exit_code = run_python(code, request.wants_results)
     else:
         exit_code = run_bash(code)
     if getpid() == driver_pid:
@@ -658,7 +784,8 @@ def serve_exec(payload):
     streams.flush()
     if getpid() != driver_pid:
         os._exit(exit_code & 0xFF)  # a child of os.fork() that returned from the user's code
-    send_frame(EXIT, EXITED.pack(exit_code, 0) + streams.take_last())
+    end = EXITED.pack(exit_code, 0) + streams.take_last()
+    send_frame(EXIT, end, before=bundles.take_last())
     signals.hold_handled()
     streams.repair()
 
@@ -698,6 +825,14 @@ def start():
     streams.out = streams.err = None
     sys.stdout = sys.stderr = None
     streams.repair()
+    results.start(bundles.send, streams.flush_printed)
+    syntax.start(main.__dict__, flush_for_child)
+
+
+def flush_for_child():
+    """Let a child process's output follow what the call has printed and shown."""
+    streams.flush_printed()
+    wait_for_results()
 
 
 def serve():

@@ -61,6 +61,11 @@ static void on_exit_code(struct driver *d, int32_t code, const uint8_t *last, si
 	call_on_exit(of(d), code, last, last_len);
 }
 
+static int on_part(struct driver *d, const struct frame *f)
+{
+	return call_on_part(of(d), f);
+}
+
 static void on_reseeded(struct driver *d, const struct err *e)
 {
 	struct interpreter *in = of(d);
@@ -98,6 +103,7 @@ static const struct driver_ops driver_calls = {
 	.on_sent = on_sent,
 	.on_started = on_started,
 	.on_exit = on_exit_code,
+	.on_part = on_part,
 	.on_reseeded = on_reseeded,
 	.on_gone = on_gone,
 };

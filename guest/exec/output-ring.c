@@ -6,6 +6,7 @@
 void output_ring_clear(struct output_ring *r)
 {
 	r->total = 0;
+	r->rich = false;
 }
 
 uint8_t *output_ring_end(struct output_ring *r, size_t *room)
@@ -16,32 +17,32 @@ uint8_t *output_ring_end(struct output_ring *r, size_t *room)
 	return r->bytes + at;
 }
 
-static bool bit(const struct output_ring *r, size_t at)
-{
-	return r->streams[at / 8] >> (at % 8) & 1;
-}
-
-static void set_bits(struct output_ring *r, size_t at, size_t end, bool on)
+static void set_bits(uint8_t *bits, size_t at, size_t end, bool on)
 {
 	for (; at < end && (at % 8 || end - at < 8); at++)
-		r->streams[at / 8] =
-			(uint8_t)((r->streams[at / 8] & ~(1u << at % 8)) | (unsigned)on << at % 8);
+		bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1u << at % 8)) | (unsigned)on << at % 8);
 	if (at == end)
 		return;
-	memset(r->streams + at / 8, on ? 0xff : 0, (end - at) / 8);
+	memset(bits + at / 8, on ? 0xff : 0, (end - at) / 8);
 	if (end % 8)
-		set_bits(r, end - end % 8, end, on);
+		set_bits(bits, end - end % 8, end, on);
 }
 
-void output_ring_grow(struct output_ring *r, size_t n, bool is_stderr)
+void output_ring_grow(struct output_ring *r, size_t n, enum output_kind kind)
 {
 	size_t at = r->total % OUTPUT_RING_SIZE;
 
-	set_bits(r, at, at + n, is_stderr);
+	if (kind >= OUTPUT_BUNDLE && !r->rich) {
+		memset(r->high, 0, sizeof(r->high));
+		r->rich = true;
+	}
+	set_bits(r->low, at, at + n, kind & 1);
+	if (r->rich)
+		set_bits(r->high, at, at + n, kind >> 1);
 	r->total += n;
 }
 
-void output_ring_add(struct output_ring *r, const void *data, size_t len, bool is_stderr)
+void output_ring_add(struct output_ring *r, const void *data, size_t len, enum output_kind kind)
 {
 	const uint8_t *from = data;
 
@@ -51,7 +52,7 @@ void output_ring_add(struct output_ring *r, const void *data, size_t len, bool i
 		size_t part = len < room ? len : room;
 
 		memcpy(to, from, part);
-		output_ring_grow(r, part, is_stderr);
+		output_ring_grow(r, part, kind);
 		from += part;
 		len -= part;
 	}
@@ -62,11 +63,19 @@ uint64_t output_ring_first(const struct output_ring *r)
 	return r->total < OUTPUT_RING_SIZE ? 0 : r->total - OUTPUT_RING_SIZE;
 }
 
-static size_t run_end(const struct output_ring *r, size_t at, size_t end, bool stream)
+static bool bit(const uint8_t *bits, size_t at)
 {
-	while (at < end && bit(r, at) == stream) {
-		/* Eight bytes of this stream: skip them together. */
-		if (at % 8 == 0 && end - at >= 8 && r->streams[at / 8] == (stream ? 0xff : 0))
+	return bits[at / 8] >> (at % 8) & 1;
+}
+
+/* Returns where the run of equal bits that includes `at` ends, at most `end`. */
+static size_t run_end(const uint8_t *bits, size_t at, size_t end)
+{
+	const bool on = bit(bits, at);
+
+	while (at < end && bit(bits, at) == on) {
+		/* Eight equal bits: skip them together. */
+		if (at % 8 == 0 && end - at >= 8 && bits[at / 8] == (on ? 0xff : 0))
 			at += 8;
 		else
 			at++;
@@ -75,7 +84,7 @@ static size_t run_end(const struct output_ring *r, size_t at, size_t end, bool s
 }
 
 const uint8_t *output_ring_run(const struct output_ring *r, uint64_t offset, size_t max,
-			       size_t *len, bool *is_stderr)
+			       size_t *len, enum output_kind *kind)
 {
 	size_t at = offset % OUTPUT_RING_SIZE, end = OUTPUT_RING_SIZE;
 
@@ -83,7 +92,12 @@ const uint8_t *output_ring_run(const struct output_ring *r, uint64_t offset, siz
 		end = at + (size_t)(r->total - offset);
 	if (max < end - at)
 		end = at + max;
-	*is_stderr = bit(r, at);
-	*len = run_end(r, at, end, *is_stderr) - at;
+	*kind = (enum output_kind)bit(r->low, at);
+	end = run_end(r->low, at, end);
+	if (r->rich) {
+		*kind |= bit(r->high, at) ? OUTPUT_BUNDLE : 0;
+		end = run_end(r->high, at, end);
+	}
+	*len = end - at;
 	return r->bytes + at;
 }

@@ -25,6 +25,14 @@
 #define HOLD_MS_MAX	 10	      /* the longest that hold_ms returns */
 #define FLOOD		 (256u << 10) /* bytes in that time after which writers may be waiting for room */
 
+/* Of bundles, see push for AGENT_FAULT. Two ends never follow each other: no bundle is empty. */
+static const enum agent_answer answer_types[] = {
+	[OUTPUT_STDOUT] = AGENT_STDOUT,
+	[OUTPUT_STDERR] = AGENT_STDERR,
+	[OUTPUT_BUNDLE] = AGENT_BUNDLE,
+	[OUTPUT_BUNDLE_END] = AGENT_RESULT,
+};
+
 /* Sends unsent output to the connection. For back-pressure, each frame waits until the connection
  * has sent the previous one. */
 static void push(struct output *o)
@@ -32,13 +40,19 @@ static void push(struct output *o)
 	o->due = o->left_in_pipe;
 	while (o->sink && !o->sink->out_len && o->sent < o->ring.total) {
 		size_t len;
-		bool is_stderr;
+		enum output_kind kind;
 		const uint8_t *run =
-			output_ring_run(&o->ring, o->sent, AGENT_PAYLOAD_MAX, &len, &is_stderr);
+			output_ring_run(&o->ring, o->sent, AGENT_PAYLOAD_MAX, &len, &kind);
+		enum agent_answer type = answer_types[kind];
+		uint8_t *payload = conn_payload(o->sink);
 
-		memcpy(conn_payload(o->sink), run, len);
+		memcpy(payload, run, len);
+		if (kind == OUTPUT_BUNDLE_END && *run == OUTPUT_FAULT) {
+			type = AGENT_FAULT;
+			*payload = 0;
+		}
 		o->sent += len;
-		conn_send_payload(o->sink, is_stderr ? AGENT_STDERR : AGENT_STDOUT, len);
+		conn_send_payload(o->sink, type, len);
 	}
 }
 
@@ -65,7 +79,7 @@ static ssize_t take(struct output_pipe *p, size_t max)
 	uint8_t *to = output_ring_end(&o->ring, &room);
 	ssize_t n = read(p->watch.fd, to, max < room ? max : room);
 	if (n > 0)
-		output_ring_grow(&o->ring, (size_t)n, p->is_stderr);
+		output_ring_grow(&o->ring, (size_t)n, p->kind);
 	/* If the read ended at the edge of the ring, reads the rest of this pipe now: the other
 	 * pipe's text is newer. */
 	if (n == (ssize_t)room && room < max) {
@@ -203,9 +217,9 @@ static void on_readable(struct watch *w, uint32_t events)
 	watch_pipes(o);
 }
 
-static int open_pipe(struct output *o, enum output_stream stream)
+static int open_pipe(struct output *o, enum output_kind kind)
 {
-	struct output_pipe *p = &o->pipes[stream];
+	struct output_pipe *p = &o->pipes[kind];
 	int fds[2];
 
 	/* Only the read end may be non-blocking: the user's programs share the write end. */
@@ -213,7 +227,7 @@ static int open_pipe(struct output *o, enum output_stream stream)
 		return -errno;
 	p->output = o;
 	p->write_fd = fds[1];
-	p->is_stderr = stream == OUTPUT_STDERR;
+	p->kind = kind;
 	p->watch.on_event = on_readable;
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
@@ -224,7 +238,7 @@ static int open_pipe(struct output *o, enum output_stream stream)
 
 static int open_progress(struct output *o)
 {
-	const size_t size = (OUTPUT_COUNT + 1) * sizeof(uint64_t);
+	const size_t size = (OUTPUT_PIPES + 2) * sizeof(uint64_t);
 
 	o->progress_fd = memfd_create("output-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed: if user code truncated it, our next store would raise SIGBUS. */
@@ -234,9 +248,10 @@ static int open_progress(struct output *o)
 	uint64_t *page = mmap(NULL, size, PROT_WRITE, MAP_SHARED, o->progress_fd, 0);
 	if (page == MAP_FAILED)
 		return -errno;
-	for (size_t i = 0; i < OUTPUT_COUNT; i++)
+	for (size_t i = 0; i < OUTPUT_PIPES; i++)
 		o->pipes[i].progress = &page[i];
-	o->older = &page[OUTPUT_COUNT];
+	o->older = &page[OUTPUT_PIPES];
+	o->results = &page[OUTPUT_PIPES + 1];
 	return 0;
 }
 
@@ -262,7 +277,7 @@ struct driver_pipes output_driver_pipes(const struct output *o)
 void output_drop_old(struct output *o)
 {
 	/* Up to a mark: a process that writes all the time must not delay the call for ever. */
-	for (size_t i = 0; i < OUTPUT_COUNT; i++) {
+	for (size_t i = 0; i < OUTPUT_PIPES; i++) {
 		mark(&o->pipes[i]);
 		drain_pipe(&o->pipes[i]);
 	}
@@ -301,7 +316,7 @@ void output_drop_backpressure(struct output *o)
 void output_resume(struct output *o)
 {
 	push(o);
-	if (!o->ends)
+	if (!o->ends && !o->part_waits)
 		watch_pipes(o);
 }
 
@@ -313,7 +328,8 @@ static size_t send_due(struct output *o)
 	if (o->left_in_pipe)
 		take_left(o);
 	push(o);
-	watch_pipes(o);
+	if (!o->part_waits)
+		watch_pipes(o);
 	return (size_t)(o->ring.total - before);
 }
 
@@ -352,12 +368,23 @@ void output_on_time(struct output *o, int64_t ran_ms)
 	}
 }
 
-void output_mark_end(struct output *o)
+static void mark_all(struct output *o)
 {
 	forget_left(o);
-	o->due = false;
-	for (size_t i = 0; i < OUTPUT_COUNT; i++)
+	for (size_t i = 0; i < OUTPUT_PIPES; i++)
 		mark(&o->pipes[i]);
+}
+
+static void unwatch_pipes(struct output *o)
+{
+	for (size_t i = 0; i < OUTPUT_PIPES; i++)
+		watch_pipe(&o->pipes[i], false);
+}
+
+void output_mark_end(struct output *o)
+{
+	mark_all(o);
+	o->due = false;
 	/* Bytes after the mark are not this call's. */
 	o->ends = true;
 }
@@ -367,14 +394,38 @@ bool output_drain(struct output *o)
 	if (drain_pipe(o->last) && drain_pipe(other(o)))
 		return true;
 	if (o->ends) /* not if the call ended meanwhile because its client was lost */
-		for (size_t i = 0; i < OUTPUT_COUNT; i++)
-			watch_pipe(&o->pipes[i], false);
+		unwatch_pipes(o);
 	return false;
+}
+
+void output_drop_result(struct output *o)
+{
+	__atomic_store_n(o->results, ++o->n_results, __ATOMIC_RELEASE);
+}
+
+bool output_add_part(struct output *o, enum output_kind kind, const void *data, size_t len)
+{
+	if (!o->part_waits)
+		mark_all(o);
+	o->part_waits = !drain_pipe(o->last) || !drain_pipe(other(o)) || allowance(o) < len;
+	if (o->part_waits) {
+		unwatch_pipes(o); /* later text follows the part */
+		return false;
+	}
+	output_ring_add(&o->ring, data, len, kind);
+	/* The ring must not drop output that is not sent yet. */
+	if (o->ring.total - o->sent >= AGENT_PAYLOAD_MAX)
+		push(o);
+	o->due = o->due || o->sink;
+	watch_pipes(o);
+	if (kind == OUTPUT_BUNDLE_END)
+		output_drop_result(o);
+	return true;
 }
 
 void output_add(struct output *o, const void *text, size_t len)
 {
-	output_ring_add(&o->ring, text, len, true);
+	output_ring_add(&o->ring, text, len, OUTPUT_STDERR);
 	push(o);
 }
 
@@ -386,7 +437,7 @@ bool output_is_sent(const struct output *o)
 void output_end(struct output *o)
 {
 	o->sink = NULL;
-	o->of_call = o->ends = o->due = false;
+	o->of_call = o->ends = o->part_waits = o->due = false;
 	forget_left(o);
 	output_resume(o);
 }

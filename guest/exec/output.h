@@ -16,14 +16,14 @@
 #include "guest/exec/driver.h"
 #include "guest/exec/output-ring.h"
 
-enum output_stream { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_COUNT };
+#define OUTPUT_PIPES 2 /* of OUTPUT_STDOUT and OUTPUT_STDERR */
 
 struct output_pipe {
 	struct watch watch; /* of the read end */
 	struct output *output;
 	int write_fd;
-	bool is_stderr;
-	int left;	    /* bytes before the mark of output_mark_end or take_left */
+	enum output_kind kind;
+	int left;	    /* bytes before the last mark */
 	uint64_t *progress; /* in the page that the driver sees; never read here */
 	uint64_t moved;
 };
@@ -31,11 +31,13 @@ struct output_pipe {
 /* All fields are private to output.c. */
 struct output {
 	/* --- as long as the agent --- */
-	struct output_pipe pipes[OUTPUT_COUNT];
+	struct output_pipe pipes[OUTPUT_PIPES];
 	struct output_pipe *last; /* the one that was read last */
 	int progress_fd;
 	/* In the page that the driver sees: the number of `last` while left_in_pipe, else 0. */
 	uint64_t *older;
+	uint64_t *results; /* in that page: how many results were taken, or dropped */
+	uint64_t n_results;
 
 	/* --- the call's --- */
 	bool of_call;	       /* text that arrives is a call's output */
@@ -43,6 +45,7 @@ struct output {
 	uint64_t sent;	       /* bytes that were given to a connection */
 	bool no_backpressure;  /* the writer does not wait for a connection */
 	bool ends;	       /* only bytes before the marks are the call's */
+	bool part_waits;       /* a part of a result follows the bytes before the marks */
 	bool due;	       /* text was left in a pipe, or was read and could be sent */
 	unsigned reads_in_row; /* of `last`, up to READS_IN_ROW_MAX */
 	/*
@@ -86,6 +89,11 @@ void output_mark_end(struct output *o);
 /* Reads the pipes up to that mark. Returns true when all of it was read; otherwise it is to be
  * called again after output_resume. */
 bool output_drain(struct output *o);
+/* Adds a part of a result, or its end, behind the text that the pipes hold now. Returns false when
+ * there is no room for it yet: it is to be called again after output_resume. */
+bool output_add_part(struct output *o, enum output_kind kind, const void *data, size_t len);
+/* Counts a result of the driver's that belongs to no call. */
+void output_drop_result(struct output *o);
 /* Appends text on stderr. */
 void output_add(struct output *o, const void *text, size_t len);
 /* Returns true when the connection was given everything and has sent it, or is corked and will

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the real agent with its real driver on this machine, and talks to it over a Unix socket."""
 
+import json
 import os
 import shutil
 import socket
@@ -19,7 +20,11 @@ PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
  PROC_STAT) = range(29, 37)
 PONG, STDOUT, STDERR, EXIT, DONE, ERROR, ENTRY, FILE, BYTES, PTY_BYTES, PTY = range(64, 75)
 PROC, PROC_BYTES, PROC_EXIT = range(75, 78)
+RESULT, FAULT, BUNDLE = 84, 85, 86
 PYTHON, BASH = 0, 1
+TEXT, BYTES, JSON = 0, 1, 2  # kinds of a bundle's entries
+SHOWN, MAIN, DROPPED = 0, 1, 2  # payloads of RESULT
+RICH = (("RAMET_RESULTS", "1"),)  # the environment of a call that wants results
 TIMEOUT = 100  # seconds after which a test that hangs fails
 
 
@@ -36,6 +41,23 @@ def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=(), call=0):
     head = struct.pack("<BIIQ", language, timeout_ms, size, call) + text(cwd)
     variables = b"".join(text(name) + text(value) for name, value in env)
     return head + struct.pack("<I", len(env)) + variables
+
+
+def entries(bundle):
+    """Returns a bundle as a dict of name to text, bytes, or what JSON describes."""
+    found, at = {}, 0
+
+    def field(at):
+        (size,) = struct.unpack_from("<I", bundle, at)
+        return bundle[at + 4 : at + 4 + size], at + 4 + size
+
+    while at < len(bundle):
+        name, at = field(at)
+        kind = bundle[at]
+        data, at = field(at + 1)
+        read = {TEXT: bytes.decode, BYTES: bytes, JSON: json.loads}[kind]
+        found[name.decode()] = read(data)
+    return found
 
 
 class Result:
@@ -58,6 +80,19 @@ class Result:
         return self.joined(STDERR).decode("utf-8", "surrogateescape")
 
     @property
+    def bundles(self):
+        """What ended each bundle (SHOWN, MAIN, DROPPED or FAULT), with its entries."""
+        found, held = [], b""
+        for kind, data in self.parts:
+            if kind == BUNDLE:
+                held += data
+            elif kind in (RESULT, FAULT):
+                end = FAULT if kind == FAULT else data[0]
+                found.append((end, {} if end == DROPPED else entries(held)))
+                held = b""
+        return found
+
+    @property
     def order(self):
         """All output in one string, with "1:" or "2:" at each change of the stream."""
         shown, last = [], None
@@ -67,6 +102,20 @@ class Result:
             last = kind
             shown.append(data.decode())
         return "".join(shown)
+
+    @property
+    def events(self):
+        """The output in order: texts, joined per stream, and bundles as in `bundles`."""
+        found, bundles = [], iter(self.bundles)
+        for kind, data in self.parts:
+            if kind in (RESULT, FAULT):
+                found.append(next(bundles))
+            elif kind != BUNDLE and found and isinstance(found[-1], str) and last == kind:
+                found[-1] += data.decode()
+            elif kind != BUNDLE:
+                found.append(data.decode())
+            last = kind
+        return found
 
 
 class Client:
@@ -207,6 +256,10 @@ class AgentTest(unittest.TestCase):
 
     def run_python(self, code, **options):
         return self.client.run(code, PYTHON, **options)
+
+    def run_rich(self, code, **options):
+        """Runs a Python call that wants results."""
+        return self.client.run(code, PYTHON, env=RICH, **options)
 
     def run_bash(self, code, **options):
         return self.client.run(code, BASH, **options)

@@ -14,25 +14,31 @@ static void test_parts_are_returned_with_their_streams(void **state)
 {
 	const struct {
 		const char *text;
-		bool is_stderr;
-	} parts[] = {{"out", false}, {"err", true}, {"a longer line of output\n", false},
-		     {"x", true},    {"y", false},  {"", true}};
+		enum output_kind kind;
+	} parts[] = {{"out", OUTPUT_STDOUT},
+		     {"err", OUTPUT_STDERR},
+		     {"a longer line of output\n", OUTPUT_STDOUT},
+		     {"x", OUTPUT_STDERR},
+		     {"a bundle of a result", OUTPUT_BUNDLE},
+		     {"1", OUTPUT_BUNDLE_END},
+		     {"y", OUTPUT_STDOUT},
+		     {"", OUTPUT_STDERR}};
 	uint64_t at = 0;
 	size_t len, parts_seen = 0;
-	bool is_stderr;
+	enum output_kind kind;
 
 	output_ring_clear(&ring);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-		output_ring_add(&ring, parts[i].text, strlen(parts[i].text), parts[i].is_stderr);
+		output_ring_add(&ring, parts[i].text, strlen(parts[i].text), parts[i].kind);
 	for (; at < ring.total; at += len, parts_seen++) {
-		const uint8_t *run = output_ring_run(&ring, at, OUTPUT_RING_SIZE, &len, &is_stderr);
+		const uint8_t *run = output_ring_run(&ring, at, OUTPUT_RING_SIZE, &len, &kind);
 
 		assert_int_equal(len, strlen(parts[parts_seen].text));
 		assert_memory_equal(run, parts[parts_seen].text, len);
-		assert_int_equal(is_stderr, parts[parts_seen].is_stderr);
+		assert_int_equal(kind, parts[parts_seen].kind);
 	}
-	assert_int_equal(parts_seen, 5);
-	output_ring_run(&ring, 8, 4, &len, &is_stderr);
+	assert_int_equal(parts_seen, 7);
+	output_ring_run(&ring, 8, 4, &len, &kind);
 	assert_int_equal(len, 4);
 }
 
@@ -41,9 +47,12 @@ static uint8_t byte_at(uint64_t offset)
 	return (uint8_t)(offset * 2654435761u >> 13);
 }
 
-static bool stream_at(uint64_t offset)
+/* Kinds of results come late, so that the ring has text of both streams before. */
+static enum output_kind kind_at(uint64_t offset)
 {
-	return (offset / 37 ^ offset / 1000) & 1;
+	unsigned late = offset > OUTPUT_RING_SIZE / 2;
+
+	return ((offset / 37 ^ offset / 1000) & 1) | (offset / 211 & late) << 1;
 }
 
 static void fill(uint64_t end)
@@ -53,9 +62,9 @@ static void fill(uint64_t end)
 		uint64_t at = ring.total;
 		uint8_t *to = output_ring_end(&ring, &room);
 
-		for (; n < room && at + n < end && stream_at(at + n) == stream_at(at); n++)
+		for (; n < room && at + n < end && kind_at(at + n) == kind_at(at); n++)
 			to[n] = byte_at(at + n);
-		output_ring_grow(&ring, n, stream_at(at));
+		output_ring_grow(&ring, n, kind_at(at));
 	}
 }
 
@@ -72,12 +81,12 @@ static void test_last_bytes_are_kept(void **state)
 		assert_int_equal(at, ends[i] > OUTPUT_RING_SIZE ? ends[i] - OUTPUT_RING_SIZE : 0);
 		while (at < ring.total) {
 			size_t len;
-			bool is_stderr;
-			const uint8_t *p = output_ring_run(&ring, at, 65536, &len, &is_stderr);
+			enum output_kind kind;
+			const uint8_t *p = output_ring_run(&ring, at, 65536, &len, &kind);
 
 			assert_true(len > 0 && len <= ring.total - at);
 			for (size_t n = 0; n < len; n++)
-				if (p[n] != byte_at(at + n) || is_stderr != stream_at(at + n))
+				if (p[n] != byte_at(at + n) || kind != kind_at(at + n))
 					fail_msg("byte %zu of the run at %zu is wrong", n,
 						 (size_t)at);
 			at += len;
