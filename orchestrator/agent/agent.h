@@ -68,7 +68,9 @@ struct agent_process_exit {
 
 struct agent_frame {
 	enum agent_answer type;
-	const uint8_t *data; /* output, bytes of a file, or the text of an error */
+	/* Output, bytes of a bundle or file, or the text of an error. An AGENT_RESULT or
+	 * AGENT_FAULT has one byte, which also counts as output. */
+	const uint8_t *data;
 	size_t len;
 	/* AGENT_PTY_BYTES, AGENT_PROC_BYTES: offset of data[0]; place + len does not overflow */
 	uint64_t place;
@@ -97,6 +99,7 @@ struct agent_exec {
 	size_t code_len;
 	const char *cwd;	   /* NULL: unchanged */
 	const char *const *env[2]; /* NAME=VALUE lists, NULL-terminated; each may be NULL */
+	bool results;		   /* sets AGENT_RESULTS as well */
 };
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);

@@ -135,7 +135,15 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 	case AGENT_STDOUT:
 	case AGENT_STDERR:
 	case AGENT_BYTES:
+	case AGENT_BUNDLE:
 		read_rest(w, f);
+		break;
+	case AGENT_RESULT:
+	case AGENT_FAULT:
+		read_rest(w, f);
+		if (f->len != 1 ||
+		    f->data[0] > (f->type == AGENT_RESULT ? AGENT_RESULT_DROPPED : 0))
+			w->bad = true;
 		break;
 	case AGENT_EXIT:
 		f->exit_code = (int32_t)wire_get_u32(w);
@@ -246,11 +254,14 @@ static void put_parts(struct wire *w, enum agent_request type, const void *data,
 
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 {
+	static const char *const wanted[] = {AGENT_RESULTS "=1", NULL};
+	const char *const *results = exec->results ? wanted : NULL;
 	const char *cwd = exec->cwd ? exec->cwd : "";
 	uint32_t env_count = 0;
 	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4;
 
-	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count);
+	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count) +
+		env_size(results, &env_count);
 	if (head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX || env_count > ENV_MAX)
 		return -E2BIG;
 	size_t room = AGENT_HEADER_SIZE + head + parts_size(exec->code_len);
@@ -267,6 +278,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	wire_put_u32(&w, env_count);
 	put_env(&w, exec->env[0]);
 	put_env(&w, exec->env[1]);
+	put_env(&w, results);
 	put_parts(&w, AGENT_CODE, exec->code, exec->code_len);
 	*out = bytes;
 	*len = w.pos;

@@ -10,6 +10,7 @@
 
 struct exec_body {
 	struct json_text code, language, output, cwd;
+	bool results;
 	uint32_t timeout_ms;
 	char **env;
 };
@@ -24,6 +25,7 @@ static const struct json_field exec_fields[] = {
 	FIELD("code", JSON_TEXT, code, .max = AGENT_CODE_MAX, .required = true),
 	FIELD("language", JSON_TEXT, language, .max = 64),
 	FIELD("output", JSON_TEXT, output, .max = 64),
+	FIELD("results", JSON_BOOL, results),
 	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
 	FIELD("timeout_seconds", JSON_MILLIS, timeout_ms, .min = .001, .max = EXEC_LONGEST_S),
 	FIELD("env", JSON_ENV, env),
@@ -87,6 +89,7 @@ static void start(struct request *r, const void *values)
 	struct exec_spec spec = {
 		.code = b->code.p,
 		.code_len = b->code.len,
+		.results = b->results,
 		.timeout_ms = b->timeout_ms,
 		.cwd = b->cwd.len ? b->cwd.p : NULL,
 		.env = (const char *const *)b->env,

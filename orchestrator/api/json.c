@@ -247,6 +247,18 @@ static int skip_value(struct in *in, int depth, struct span *out)
 	return ret;
 }
 
+bool json_is_value(const char *text, size_t len, int depth)
+{
+	struct err unused;
+	struct in in = {text, text, text + len, &unused};
+	struct span value;
+
+	if (skip_value(&in, depth, &value) < 0)
+		return false;
+	skip_blank(&in);
+	return in.p == in.end;
+}
+
 /* --- values of checked text ----------------------------------------------------------------- */
 
 static char *put_utf8(char *out, unsigned c)

@@ -163,6 +163,24 @@ bool json_string(struct text *t, const void *start, size_t len)
 	return good;
 }
 
+void json_value(struct text *t, const void *start, size_t len)
+{
+	const unsigned char *p = start, *end = p + len;
+	bool good;
+
+	while (p < end) {
+		const unsigned char *run = p;
+
+		while (p < end && *p >= 0x20 && *p < 0x80)
+			p++;
+		text_add(t, run, (size_t)(p - run));
+		if (p < end && *p < 0x20)
+			p++; /* blank space between the value's parts: strings have none of these */
+		else if (p < end)
+			p += add_wide(t, p, end, &good);
+	}
+}
+
 bool utf8_valid(const void *start, size_t len)
 {
 	const unsigned char *p = start, *end = p + len;

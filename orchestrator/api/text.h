@@ -23,6 +23,8 @@ void text_number(struct text *t, int64_t n);
 /* Adds the bytes as a JSON string with quotes. Invalid UTF-8 is replaced by U+FFFD, and the result
  * is false. U+0085, U+2028 and U+2029 are escaped: line iterators of clients split at them. */
 bool json_string(struct text *t, const void *p, size_t len);
+/* Adds a JSON value, which must be valid, in one line. U+0085, U+2028 and U+2029 are escaped. */
+void json_value(struct text *t, const void *p, size_t len);
 /* Returns whether the bytes are valid UTF-8, so that json_string replaces none of them. */
 bool utf8_valid(const void *p, size_t len);
 /* Adds the bytes in base64, with quotes. */

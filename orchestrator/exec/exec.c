@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/report.h"
 #include "orchestrator/exec/internal.h"
+#include "orchestrator/journal/bundle.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/tenant.h"
 
@@ -24,8 +25,12 @@
 /* Grace period on top of a call's time limit. The guest enforces the limit, and counts from the
  * start of the code. On a busy machine, the start of the interpreter before that, and the exit of a
  * killed interpreter, may take long. */
-#define GRACE_MS   120000
-#define NOT_FORKED "the call had not reached the guest before the fork: it runs only in the parent"
+#define GRACE_MS	 120000
+#define RESULT_TOO_LARGE "ramet: this result was dropped: the limit is 8 MiB"
+#define RESULT_NO_MEMORY                                                                           \
+	"ramet: this result was dropped: the service's memory for output is used up"
+#define RESULT_UNSOUND "ramet: this result was dropped: it is malformed"
+#define NOT_FORKED     "the call had not reached the guest before the fork: it runs only in the parent"
 
 struct exec_call {
 	struct core_call call;
@@ -41,7 +46,10 @@ struct exec {
 	size_t len;
 	bool started, paused;
 	struct splitter out, err;
-	enum event_type type; /* type of the event that the splitter is emitting */
+	bool results;		 /* its client takes results; others are dropped */
+	struct splitter bundle;	 /* holds the result that is arriving */
+	const char *bundle_lost; /* why that is dropped; NULL: it is not */
+	enum event_type type;	 /* type of the event that the splitter is emitting */
 	uint32_t timeout_ms;
 	struct loop_timer limit;
 	char *traceparent;
@@ -85,6 +93,7 @@ static void exec_put_away(struct core_call *call)
 	loop_timer_clear(exec->call->core->loop, &exec->limit);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
+	splitter_fini(&exec->bundle);
 	if (exec->bytes)
 		count_waiting(exec->owner, -(ssize_t)exec->len);
 	tenant_put(exec->owner);
@@ -134,10 +143,12 @@ static struct exec_point point_of(struct sandbox *s)
 	return (struct exec_point){.running = true,
 				   .number = exec->number,
 				   .have = exec->have,
+				   .results = exec->results,
 				   .timeout_ms = exec->timeout_ms,
 				   .limit_ms = exec->limit_ms,
 				   .out = exec->out,
 				   .err = exec->err,
+				   .bundle = exec->bundle,
 				   .traceparent = exec->traceparent};
 }
 
@@ -241,15 +252,17 @@ static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 
 /* Records the progress of the call in the journal and commits all changes of one frame, its events
  * included. */
-static void note_output(struct exec *exec, bool is_err, size_t held_before)
+static void note_output(struct exec *exec, const struct splitter *s, size_t held_before)
 {
 	struct journal *j = exec_of(exec->sandbox)->journal;
-	const struct splitter *s = is_err ? &exec->err : &exec->out;
+	enum event_type what = s == &exec->out	 ? EVENT_STDOUT
+			       : s == &exec->err ? EVENT_STDERR
+						 : EVENT_RESULT;
 
 	if (exec->cut && (s->len || held_before))
-		journal_held(j, is_err, true, s->held, s->len);
-	else if (!exec->cut)
-		journal_held(j, is_err, false, s->held + held_before, s->len - held_before);
+		journal_held(j, what, true, s->held, s->len);
+	else if (!exec->cut && s->len > held_before)
+		journal_held(j, what, false, s->held + held_before, s->len - held_before);
 	journal_have(j, exec->have);
 	exec_keep(exec->sandbox);
 }
@@ -269,8 +282,77 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 		log_error("sandbox %s: part of a call's output is lost: no memory",
 			  exec->sandbox->id);
 	if (!call->failed && frame->len)
-		note_output(exec, is_err, held);
+		note_output(exec, s, held);
 }
+
+/* --- results -------------------------------------------------------------------------------- */
+
+static void lose_bundle(struct exec *exec, const char *reason)
+{
+	splitter_fini(&exec->bundle);
+	exec->bundle_lost = reason;
+	exec->cut = true;
+}
+
+static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
+{
+	struct splitter *s = &exec->bundle;
+
+	if (s->len + frame->len > AGENT_BUNDLE_MAX)
+		lose_bundle(exec, RESULT_TOO_LARGE);
+	else if (output_is_tight(s->account) || splitter_hold(s, frame->data, frame->len) < 0)
+		lose_bundle(exec, RESULT_NO_MEMORY);
+}
+
+static void on_bundle(struct core_call *call, const struct agent_frame *frame)
+{
+	struct exec *exec = exec_of_call(call);
+	size_t held = exec->bundle.len;
+
+	exec->have += frame->len;
+	exec->cut = false;
+	if (exec->results && !exec->bundle_lost)
+		hold_bundle(exec, frame);
+	note_output(exec, &exec->bundle, held);
+}
+
+static void emit_bundle(struct core_call *call, const struct agent_frame *frame)
+{
+	struct exec *exec = exec_of_call(call);
+	uint8_t note[BUNDLE_NOTE_MAX];
+	struct event ev = {.type = frame->type == AGENT_FAULT ? EVENT_FAULT : EVENT_RESULT,
+			   .main = frame->type == AGENT_RESULT &&
+				   frame->data[0] == AGENT_RESULT_MAIN,
+			   .data = exec->bundle.held,
+			   .len = exec->bundle.len};
+
+	if (!exec->bundle_lost && !bundle_is_sound(ev.data, ev.len))
+		exec->bundle_lost = RESULT_UNSOUND;
+	if (exec->bundle_lost) {
+		ev.type = EVENT_RESULT;
+		ev.data = note;
+		ev.len = bundle_note(note, exec->bundle_lost);
+	}
+	emit(call, &ev);
+}
+
+static void on_bundle_end(struct core_call *call, const struct agent_frame *frame)
+{
+	struct exec *exec = exec_of_call(call);
+	bool dropped = frame->type == AGENT_RESULT && frame->data[0] == AGENT_RESULT_DROPPED;
+	size_t held = exec->bundle.len;
+
+	exec->have += frame->len;
+	if (exec->results && !dropped)
+		emit_bundle(call, frame);
+	splitter_fini(&exec->bundle);
+	exec->bundle_lost = NULL;
+	exec->cut = true;
+	if (!call->failed)
+		note_output(exec, &exec->bundle, held);
+}
+
+/* --- unfinished lines ----------------------------------------------------------------------- */
 
 static void cut_line(struct exec *exec, bool is_err)
 {
@@ -283,7 +365,17 @@ static void cut_line(struct exec *exec, bool is_err)
 	exec->cut = false;
 	splitter_cut(s, on_chunk, exec->call);
 	if (!exec->call->failed)
-		note_output(exec, is_err, held);
+		note_output(exec, s, held);
+}
+
+static void cut_bundle(struct exec *exec)
+{
+	size_t held = exec->bundle.len;
+
+	if (held <= LINE_TIGHT_BYTES)
+		return;
+	lose_bundle(exec, RESULT_NO_MEMORY);
+	note_output(exec, &exec->bundle, held);
 }
 
 bool exec_has_long_line(struct sandbox *s)
@@ -291,7 +383,8 @@ bool exec_has_long_line(struct sandbox *s)
 	const struct core_call *call = running(s);
 
 	return call && (exec_of_call(call)->out.len > LINE_TIGHT_BYTES ||
-			exec_of_call(call)->err.len > LINE_TIGHT_BYTES);
+			exec_of_call(call)->err.len > LINE_TIGHT_BYTES ||
+			exec_of_call(call)->bundle.len > LINE_TIGHT_BYTES);
 }
 
 void exec_cut_lines(struct sandbox *s)
@@ -301,6 +394,7 @@ void exec_cut_lines(struct sandbox *s)
 	if (!call)
 		return;
 	struct exec *exec = exec_of_call(call);
+	cut_bundle(exec);
 	cut_line(exec, false);
 	/* The reader of the event may have ended the call. */
 	if (running(s) == call)
@@ -316,7 +410,8 @@ static void on_exit_code(struct core_call *call, int code)
 	splitter_end(&exec->out, on_chunk, call);
 	exec->type = EVENT_STDERR;
 	splitter_end(&exec->err, on_chunk, call);
-	if (call->failed) /* a reader ended the sandbox: that is reported instead */
+	splitter_fini(&exec->bundle); /* of a result that was not completed */
+	if (call->failed)	      /* a reader ended the sandbox: that is reported instead */
 		return;
 	struct sandbox *s = exec->sandbox; /* read it now: a merge may have moved the call */
 	/* Leave the queue before the last event: its reader may end the sandbox or add a call. */
@@ -375,6 +470,10 @@ void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
 	stall_heard(s);
 	if (call && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
 		on_output(call, frame);
+	} else if (call && frame->type == AGENT_BUNDLE) {
+		on_bundle(call, frame);
+	} else if (call && (frame->type == AGENT_RESULT || frame->type == AGENT_FAULT)) {
+		on_bundle_end(call, frame);
 	} else if (call && frame->type == AGENT_EXIT) {
 		on_exit_code(call, frame->exit_code);
 	} else if (call && frame->type == AGENT_ERROR) {
@@ -478,6 +577,7 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 		.code_len = spec->code_len,
 		.cwd = spec->cwd,
 		.env = {s->env_list, spec->env},
+		.results = spec->results && !spec->bash,
 	};
 	int ret = agent_exec_bytes(&request, &exec->bytes, &exec->len);
 
@@ -578,6 +678,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	container_of(call, struct exec_call, call)->exec = exec;
 	exec->call = call;
 	exec->out.chunks = exec->err.chunks = spec->chunks;
+	exec->results = spec->results && !spec->bash;
 	exec->timeout_ms = spec->timeout_ms;
 	random_bytes(&exec->number, sizeof(exec->number));
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
@@ -587,7 +688,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	}
 	wait_to_send(exec, s);
 	exec->sandbox = s;
-	exec->out.account = exec->err.account = exec_of(s)->output;
+	exec->out.account = exec->err.account = exec->bundle.account = exec_of(s)->output;
 	if (spec->traceparent)
 		exec->traceparent = strdup(spec->traceparent);
 	list_add_tail(&exec_of(s)->calls, &call->link);
@@ -609,14 +710,17 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 		return 0;
 	struct exec *exec = exec_of_call(call);
 	out->at_guest = !s->guest.agent || !agent_is_sending(s->guest.agent);
-	out->out.account = out->err.account = exec_of(s)->output;
+	out->out.account = out->err.account = out->bundle.account = exec_of(s)->output;
 	out->number = exec->number;
 	out->have = exec->have;
+	out->results = exec->results;
 	out->timeout_ms = exec->timeout_ms;
 	if (exec->traceparent)
 		out->traceparent = strdup(exec->traceparent);
 	int ret = splitter_copy(&out->out, &exec->out);
-	return ret < 0 ? ret : splitter_copy(&out->err, &exec->err);
+	if (ret == 0)
+		ret = splitter_copy(&out->err, &exec->err);
+	return ret < 0 ? ret : splitter_copy(&out->bundle, &exec->bundle);
 }
 
 int exec_copy(struct sandbox *s, const struct exec_point *p)
@@ -633,6 +737,7 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	exec->started = exec->attached = true;
 	exec->number = p->number;
 	exec->have = p->have;
+	exec->results = p->results;
 	exec->timeout_ms = p->timeout_ms;
 	exec->limit_ms = p->limit_ms;
 	exec->inherited = p->inherited;
@@ -640,10 +745,12 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 		exec->traceparent = strdup(p->traceparent);
 	list_add_tail(&exec_of(s)->calls, &call->link);
 	exec_of(s)->n_calls++;
-	exec->out.account = exec->err.account = exec_of(s)->output;
+	exec->out.account = exec->err.account = exec->bundle.account = exec_of(s)->output;
 	int ret = splitter_copy(&exec->out, &p->out);
 	if (ret == 0)
 		ret = splitter_copy(&exec->err, &p->err);
+	if (ret == 0)
+		ret = splitter_copy(&exec->bundle, &p->bundle);
 	if (ret == 0 && p->at_guest)
 		ret = agent_attach_bytes(p->number, p->have, &exec->bytes, &exec->len);
 	if (exec->bytes)

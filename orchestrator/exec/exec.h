@@ -8,6 +8,7 @@
 
 struct exec_spec {
 	bool bash;	  /* else Python */
+	bool results;	  /* of Python: deliver values and exceptions as events too */
 	bool chunks;	  /* deliver output in chunks as they come; else by line */
 	const char *code; /* copied */
 	size_t code_len;

@@ -16,6 +16,7 @@
 #include "base/num.h"
 #include "base/wire.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/journal/bundle.h"
 #include "proto/agent.h"
 
 #define MAGIC	  0x41494454454d4152ull /* "RAMETDIA" */
@@ -25,13 +26,24 @@
 #define CODE_MAX  64
 #define TRACE_MAX 1024
 #define HELD_MAX  (LINE_KEPT_MAX + AGENT_PAYLOAD_MAX)
-/* Upper bound of the content: events with their records, and the held lines of both streams. */
-#define SAID_MAX      (REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX + PAGE)
-#define AREA_SIZE     (28u << 20)
+/* Upper bound of the content: events with their records, the held lines of both streams, and a part
+ * of a result. */
+#define SAID_MAX                                                                                   \
+	(REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX +                 \
+	 AGENT_BUNDLE_MAX + PAGE)
+#define AREA_SIZE     (52u << 20)
 #define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
 #define FILE_SIZE     AREA_AT(2)
 #define PATH_MAX_LEN  (CONFIG_PATH_MAX + 32)
 #define SECOND_AREA   (1ull << 63)
+/* Areas of versions without results, whose journals are taken over. */
+#define OLD_AREA_SIZE (28u << 20)
+#define OLD_FILE_SIZE (PAGE + 2 * (size_t)OLD_AREA_SIZE)
+/* Bits in RECORD_EVENT and RECORD_CALL. */
+#define EVENT_PARTIAL 1u
+#define EVENT_MAIN    2u
+#define CALL_CHUNKS   1u
+#define CALL_RESULTS  2u
 
 _Static_assert(AREA_SIZE % PAGE == 0, "areas are punched out by pages");
 _Static_assert(2 * SAID_MAX <= AREA_SIZE, "an area holds the content twice");
@@ -256,7 +268,7 @@ void journal_event(struct journal *j, const struct event *ev, const char *tracep
 	    !begin(j, RECORD_EVENT, 34 + code + trace + ev->len, &w))
 		return;
 	wire_put_u8(&w, (uint8_t)ev->type);
-	wire_put_u8(&w, ev->partial);
+	wire_put_u8(&w, (ev->partial ? EVENT_PARTIAL : 0) | (ev->main ? EVENT_MAIN : 0));
 	wire_put_u32(&w, (uint32_t)ev->exit_code);
 	wire_put_u64(&w, ev->seq);
 	wire_put_u64(&w, (uint64_t)ev->ts_ms);
@@ -276,7 +288,8 @@ void journal_call(struct journal *j, const struct exec_point *point)
 	wire_put_u64(&w, point->number);
 	wire_put_u32(&w, point->timeout_ms);
 	wire_put_u64(&w, point->limit_ms);
-	wire_put_u8(&w, point->out.chunks);
+	wire_put_u8(&w,
+		    (point->out.chunks ? CALL_CHUNKS : 0) | (point->results ? CALL_RESULTS : 0));
 	wire_put_str(&w, point->traceparent, trace);
 	finish(j, &w);
 }
@@ -291,13 +304,13 @@ void journal_have(struct journal *j, uint64_t have)
 	finish(j, &w);
 }
 
-void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len)
+void journal_held(struct journal *j, enum event_type what, bool fresh, const void *data, size_t len)
 {
 	struct wire w;
 
 	if (!begin(j, RECORD_HELD, 6 + len, &w))
 		return;
-	wire_put_u8(&w, is_err);
+	wire_put_u8(&w, (uint8_t)what);
 	wire_put_u8(&w, fresh);
 	wire_put_str(&w, data, len);
 	finish(j, &w);
@@ -365,9 +378,11 @@ static void write_all(struct journal *j, const struct journal_state *now, size_t
 		return;
 	journal_call(j, p);
 	if (p->out.len)
-		journal_held(j, false, true, p->out.held, p->out.len);
+		journal_held(j, EVENT_STDOUT, true, p->out.held, p->out.len);
 	if (p->err.len)
-		journal_held(j, true, true, p->err.held, p->err.len);
+		journal_held(j, EVENT_STDERR, true, p->err.held, p->err.len);
+	if (p->bundle.len)
+		journal_held(j, EVENT_RESULT, true, p->bundle.held, p->bundle.len);
 	journal_have(j, p->have);
 }
 
@@ -433,15 +448,20 @@ static bool read_text(struct wire *w, char *out, size_t most)
 static bool read_event(struct wire *w, struct journal_state *out)
 {
 	char code[CODE_MAX + 1], trace[TRACE_MAX + 1];
-	struct event ev = {.type = wire_get_u8(w), .partial = wire_get_u8(w)};
+	struct event ev = {.type = wire_get_u8(w)};
+	uint8_t flags = wire_get_u8(w);
 
+	ev.partial = flags & EVENT_PARTIAL;
+	ev.main = flags & EVENT_MAIN;
 	ev.exit_code = (int)wire_get_u32(w);
 	ev.seq = wire_get_u64(w);
 	ev.ts_ms = (int64_t)wire_get_u64(w);
 	if (!read_text(w, code, CODE_MAX) || !read_text(w, trace, TRACE_MAX))
 		return false;
 	ev.data = wire_get_str(w, &ev.len, REPLAY_BYTES_MAX);
-	if (w->bad || ev.type > EVENT_ERROR || ev.seq <= replay_last(&out->replay))
+	if (w->bad || ev.type > EVENT_FAULT || ev.seq <= replay_last(&out->replay))
+		return false;
+	if (ev.type >= EVENT_RESULT && !bundle_is_sound(ev.data, ev.len))
 		return false;
 	ev.code = ev.type == EVENT_ERROR ? code : NULL;
 	if (ev.seq > out->seq)
@@ -454,6 +474,7 @@ void exec_point_fini(struct exec_point *p)
 {
 	splitter_fini(&p->out);
 	splitter_fini(&p->err);
+	splitter_fini(&p->bundle);
 	free(p->traceparent);
 	*p = (struct exec_point){0};
 }
@@ -467,7 +488,9 @@ static bool read_call(struct wire *w, struct exec_point *p)
 	p->number = wire_get_u64(w);
 	p->timeout_ms = wire_get_u32(w);
 	p->limit_ms = wire_get_u64(w);
-	p->out.chunks = p->err.chunks = wire_get_u8(w) != 0;
+	uint8_t flags = wire_get_u8(w);
+	p->out.chunks = p->err.chunks = flags & CALL_CHUNKS;
+	p->results = flags & CALL_RESULTS;
 	if (!read_text(w, trace, TRACE_MAX))
 		return false;
 	p->traceparent = trace[0] ? strdup(trace) : NULL;
@@ -476,15 +499,16 @@ static bool read_call(struct wire *w, struct exec_point *p)
 
 static bool read_held(struct wire *w, struct exec_point *p)
 {
-	struct splitter *s = wire_get_u8(w) ? &p->err : &p->out;
+	uint8_t what = wire_get_u8(w);
+	struct splitter *s =
+		what == EVENT_STDOUT ? &p->out : (what == EVENT_RESULT ? &p->bundle : &p->err);
+	size_t len, most = what == EVENT_RESULT ? AGENT_BUNDLE_MAX : HELD_MAX;
 	bool fresh = wire_get_u8(w);
-	size_t len;
-	const uint8_t *data = wire_get_str(w, &len, HELD_MAX);
+	const uint8_t *data = wire_get_str(w, &len, most);
 
 	if (fresh)
 		s->len = 0;
-	return !w->bad && p->running && s->len + len <= HELD_MAX &&
-	       splitter_hold(s, data, len) == 0;
+	return !w->bad && p->running && s->len + len <= most && splitter_hold(s, data, len) == 0;
 }
 
 static bool read_have(struct wire *w, struct exec_point *p)
@@ -576,17 +600,24 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 	size_t len;
 
 	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)FILE_SIZE || !map_file(j, fd) ||
-	    !head_is_good(j, pid, &len))
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return false;
+	const bool old = st.st_size == (off_t)OLD_FILE_SIZE;
+	if ((!old && st.st_size != (off_t)FILE_SIZE) || (old && ftruncate(fd, FILE_SIZE) < 0) ||
+	    !map_file(j, fd) || !head_is_good(j, pid, &len))
 		return false;
 	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
 	j->pages = (size_t)st.st_blocks * 512;
-	if (journal_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
+	const size_t log_at = old ? PAGE + (size_t)j->area * OLD_AREA_SIZE : AREA_AT(j->area);
+	if (journal_read(j->map + log_at, len, out, &e) < 0) {
 		log_warn("session journal %s: %s; its events are lost", j->path, e.text);
 		journal_state_fini(out);
 		return false;
 	}
-	find_room(j, fd, len);
+	if (old)
+		j->area = 0; /* both old areas are in it: the log is rewritten in the second */
+	else
+		find_room(j, fd, len);
 	out->guest_busy = j->head->guest_busy;
 	out->expires_ms = j->head->expires_ms;
 	out->idle_since_ms = j->head->idle_since_ms;

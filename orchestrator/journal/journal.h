@@ -25,10 +25,12 @@ struct exec_point {
 	bool at_guest;	 /* the whole request was sent to the guest */
 	uint64_t number; /* of the call */
 	uint64_t have;	 /* bytes of output received */
+	bool results;	 /* its client takes results */
 	uint32_t timeout_ms;
 	uint64_t limit_ms; /* deadline, boot-time clock; 0: none, or not determined yet */
 	bool inherited;	   /* a previous instance of the service began it */
 	struct splitter out, err;
+	struct splitter bundle; /* holds the result that is arriving */
 	char *traceparent;
 };
 
@@ -67,9 +69,10 @@ void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved);
 void journal_event(struct journal *j, const struct event *ev, const char *traceparent);
 void journal_call(struct journal *j, const struct exec_point *point);
 void journal_have(struct journal *j, uint64_t have);
-/* Records bytes that the splitter of a stream holds. They follow those recorded before or, if
- * `fresh`, replace them. */
-void journal_held(struct journal *j, bool is_err, bool fresh, const void *data, size_t len);
+/* Records bytes that a splitter holds; `what` is EVENT_STDOUT, EVENT_STDERR or EVENT_RESULT. They
+ * follow those recorded before or, if `fresh`, replace them. */
+void journal_held(struct journal *j, enum event_type what, bool fresh, const void *data,
+		  size_t len);
 void journal_over(struct journal *j);
 /* Makes the appended records valid. Returns false when one of them did not fit: call
  * journal_write. */

@@ -8,8 +8,9 @@
 #include "orchestrator/journal/output-budget.h"
 
 #define REPLAY_EVENTS_MAX 1000
-/* Room for the longest line that any version of this program produced, and its exit event. */
-#define REPLAY_BYTES_MAX (5u << 20)
+/* Room for the largest result, or the longest line that any version of this program produced, and
+ * its exit event. */
+#define REPLAY_BYTES_MAX (9u << 20)
 
 struct replay_entry;
 

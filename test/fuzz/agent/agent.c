@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "orchestrator/agent/agent.h"
+#include "orchestrator/journal/bundle.h"
 #include "orchestrator/journal/splitter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -70,6 +71,21 @@ static void use_process(const struct agent_process *p)
 	expect(p->label_len <= AGENT_LABEL_MAX && p->user_len <= AGENT_USER_MAX);
 }
 
+static void use_bundle(const uint8_t *data, size_t len)
+{
+	struct wire w = wire_from(data, len);
+	struct bundle_entry n;
+	size_t seen = 0;
+
+	for (; bundle_next(&w, &n); seen++) {
+		expect(n.name_len > 0 && n.name_len <= BUNDLE_NAME_MAX &&
+		       !memchr(n.name, 0, n.name_len));
+		expect(n.kind <= AGENT_BUNDLE_JSON && n.data + n.len <= data + len);
+	}
+	if (bundle_is_sound(data, len))
+		expect(seen > 0 && !w.bad);
+}
+
 static void on_frame(const struct agent_frame *f, struct splitter *s, struct flow *flow)
 {
 	if (f->type == AGENT_ERROR)
@@ -91,6 +107,10 @@ static void on_frame(const struct agent_frame *f, struct splitter *s, struct flo
 		       (f->stream == 1 || f->stream == 2));
 	if (f->type == AGENT_BYTES)
 		expect(f->len <= AGENT_PAYLOAD_MAX);
+	if (f->type == AGENT_BUNDLE)
+		use_bundle(f->data, f->len);
+	if (f->type == AGENT_RESULT || f->type == AGENT_FAULT)
+		expect(f->len == 1 && f->data[0] <= AGENT_RESULT_DROPPED);
 	if (f->type != AGENT_STDOUT && f->type != AGENT_STDERR)
 		return;
 	expect(f->len <= AGENT_PAYLOAD_MAX);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "orchestrator/journal/bundle.h"
 #include "orchestrator/journal/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -17,7 +18,8 @@ static void on_event(void *arg, const struct event *ev, const char *traceparent)
 {
 	uint64_t *last = arg;
 
-	expect(ev->seq > *last && ev->type <= EVENT_ERROR && ev->len <= REPLAY_BYTES_MAX);
+	expect(ev->seq > *last && ev->type <= EVENT_FAULT && ev->len <= REPLAY_BYTES_MAX);
+	expect(ev->type < EVENT_RESULT || bundle_is_sound(ev->data, ev->len));
 	expect((ev->type == EVENT_ERROR) == (ev->code != NULL));
 	expect(!traceparent || strlen(traceparent) > 0);
 	*last = ev->seq;
@@ -33,6 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		replay_each(&s.replay, on_event, &last);
 		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
 		expect(s.point.running || !s.point.traceparent);
+		expect(s.point.bundle.len <= AGENT_BUNDLE_MAX);
 	}
 	journal_state_fini(&s);
 	return 0;

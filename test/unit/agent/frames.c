@@ -369,6 +369,49 @@ static ssize_t terminal(const char *id, uint8_t ended)
 	return read_back(AGENT_PTY, &w);
 }
 
+static ssize_t result(uint8_t type, const char *payload, size_t len)
+{
+	struct wire w = body_on();
+
+	wire_put_bytes(&w, payload, len);
+	return read_back(type, &w);
+}
+
+static void results_are_read(void **state)
+{
+	assert_true(result(AGENT_BUNDLE, "any\0thing", 9) > 0);
+	assert_int_equal(got.len, 9);
+	assert_memory_equal(got.data, "any\0thing", 9);
+	for (char end = AGENT_RESULT_SHOWN; end <= AGENT_RESULT_DROPPED; end++) {
+		assert_true(result(AGENT_RESULT, &end, 1) > 0);
+		assert_int_equal(got.len, 1);
+		assert_int_equal(got.data[0], end);
+	}
+	assert_true(result(AGENT_FAULT, "\0", 1) > 0);
+	assert_int_equal(result(AGENT_RESULT, "\3", 1), -EPROTO);
+	assert_int_equal(result(AGENT_RESULT, "", 0), -EPROTO);
+	assert_int_equal(result(AGENT_RESULT, "\0\0", 2), -EPROTO);
+	assert_int_equal(result(AGENT_FAULT, "\1", 1), -EPROTO);
+}
+
+static void results_are_requested_by_a_variable(void **state)
+{
+	const char *env[] = {"A=b", NULL};
+	struct agent_exec exec = {.code = "", .env = {env, NULL}};
+	uint8_t *bytes, *more;
+	size_t len, more_len;
+
+	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
+	exec.results = true;
+	assert_int_equal(agent_exec_bytes(&exec, &more, &more_len), 0);
+	assert_int_equal(more_len, len + 4 + strlen(AGENT_RESULTS) + 4 + 1);
+	assert_memory_equal(more + more_len - 1 - 4 - strlen(AGENT_RESULTS), AGENT_RESULTS,
+			    strlen(AGENT_RESULTS));
+	assert_int_equal(more[AGENT_HEADER_SIZE + 21], bytes[AGENT_HEADER_SIZE + 21] + 1);
+	free(bytes);
+	free(more);
+}
+
 static void terminal_entries_are_read(void **state)
 {
 	static const char *const bad[] = {"",
@@ -501,6 +544,8 @@ int main(void)
 		cmocka_unit_test(data_is_split_into_frames),
 		cmocka_unit_test(file_entries_are_read),
 		cmocka_unit_test(inconsistent_file_entries_are_refused),
+		cmocka_unit_test(results_are_read),
+		cmocka_unit_test(results_are_requested_by_a_variable),
 		cmocka_unit_test(terminal_entries_are_read),
 		cmocka_unit_test(terminal_output_is_read),
 	};

@@ -8,6 +8,8 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
+#include "base/wire.h"
+#include "proto/agent.h"
 
 static void gives(const char *in, size_t len, const char *expected, bool good)
 {
@@ -150,6 +152,40 @@ static void events_are_printed_as_lines(void **state)
 	line_is(ev, NULL, "{\"type\":\"exit\",\"data\":130,\"seq\":8,\"ts\":1}\n");
 }
 
+static size_t add_entry(uint8_t *to, const char *name, enum agent_bundle kind, const char *data)
+{
+	struct wire w = wire_on(to, 256);
+
+	wire_put_str(&w, name, strlen(name));
+	wire_put_u8(&w, (uint8_t)kind);
+	wire_put_str(&w, data, strlen(data));
+	return w.pos;
+}
+
+static void results_are_printed_as_lines(void **state)
+{
+	uint8_t bundle[2048];
+	struct event ev = {
+		.type = EVENT_RESULT, .main = true, .seq = 1, .ts_ms = 2, .data = bundle};
+
+	ev.len = add_entry(bundle, "text/plain", AGENT_BUNDLE_TEXT, "\"\xff\n\xe2\x80\xa8");
+	ev.len += add_entry(bundle + ev.len, "image/png", AGENT_BUNDLE_BYTES, "abc");
+	ev.len += add_entry(bundle + ev.len, "x/json", AGENT_BUNDLE_JSON,
+			    " {\"a\": [1,\n\t-2.5e3], \"\xe2\x80\xa8\": null} ");
+	ev.len += add_entry(bundle + ev.len, "y/json", AGENT_BUNDLE_JSON, "{\"a\": 1");
+	line_is(ev, NULL,
+		"{\"type\":\"result\",\"data\":\"\",\"mime\":{\"text/"
+		"plain\":\"\\\"\xef\xbf\xbd\\n\\u2028\","
+		"\"image/png\":\"YWJj\",\"x/json\": {\"a\": [1,-2.5e3], \"\\u2028\": null} ,"
+		"\"y/json\":\"{\\\"a\\\": 1\"},\"main\":true,\"seq\":1,\"ts\":2}\n");
+	ev.type = EVENT_FAULT;
+	ev.len = add_entry(bundle, "traceback", AGENT_BUNDLE_TEXT, "tb\n");
+	ev.len += add_entry(bundle + ev.len, "name", AGENT_BUNDLE_TEXT, "KeyError");
+	line_is(ev, NULL,
+		"{\"type\":\"error\",\"data\":\"\",\"name\":\"KeyError\",\"value\":\"\","
+		"\"traceback\":\"tb\\n\",\"seq\":1,\"ts\":2}\n");
+}
+
 static void error_text_is_escaped(void **state)
 {
 	struct text t = {0};
@@ -197,6 +233,7 @@ int main(void)
 		cmocka_unit_test(base64_is_encoded),
 		cmocka_unit_test(numbers_and_times_are_printed),
 		cmocka_unit_test(events_are_printed_as_lines),
+		cmocka_unit_test(results_are_printed_as_lines),
 		cmocka_unit_test(error_text_is_escaped),
 		cmocka_unit_test(own_hosts_are_recognized),
 	};

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "orchestrator/journal/bundle.h"
 #include "orchestrator/journal/journal.h"
 
 #define SLOT	3
@@ -106,9 +107,9 @@ static void committed_records_are_read_back(void **state)
 	add_event(j, 2, "two");
 	journal_event(j, &failed, NULL);
 	journal_call(j, &call);
-	journal_held(j, false, false, "ab", 2);
-	journal_held(j, false, false, "c", 1);
-	journal_held(j, true, true, "err", 3);
+	journal_held(j, EVENT_STDOUT, false, "ab", 2);
+	journal_held(j, EVENT_STDOUT, false, "c", 1);
+	journal_held(j, EVENT_STDERR, true, "err", 3);
 	journal_have(j, 6);
 	assert_true(journal_commit(j, true));
 	journal_times(j, 7, 8);
@@ -236,7 +237,7 @@ static void damaged_journal_is_read_safely(void **state)
 	journal_seq(j, 0, 10);
 	add_event(j, 1, "one");
 	journal_call(j, &call);
-	journal_held(j, false, false, "abc", 3);
+	journal_held(j, EVENT_STDOUT, false, "abc", 3);
 	journal_have(j, 3);
 	add_event(j, 2, "two");
 	assert_true(journal_commit(j, false));
@@ -301,7 +302,7 @@ static void journal_with_extra_pages_is_rewritten(void **state)
 	assert_true(journal_commit(j, false));
 	snprintf(path, sizeof(path), "%s/journals/%d", dir, SLOT);
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	assert_int_equal(pwrite(fd, "x", 1, 40 << 20), 1);
+	assert_int_equal(pwrite(fd, "x", 1, 60 << 20), 1);
 	close(fd);
 	j = reopen(j, &s);
 	assert_non_null(j);
@@ -313,6 +314,131 @@ static void journal_with_extra_pages_is_rewritten(void **state)
 	assert_true(journal_goes_on(j));
 	journal_state_fini(&s);
 	journal_close(j);
+}
+
+/* --- results ------------------------------------------------------------------------------- */
+
+static void results_are_read_back(void **state)
+{
+	const struct exec_point call = {.running = true, .number = 42, .results = true};
+	struct journal *j = journal_new(dir, SLOT, PID);
+	uint8_t note[BUNDLE_NOTE_MAX];
+	struct event ev = {.type = EVENT_RESULT, .seq = 1, .main = true, .data = note};
+	struct journal_state s;
+
+	ev.len = bundle_note(note, "a value");
+	journal_seq(j, 0, 10);
+	journal_call(j, &call);
+	journal_event(j, &ev, NULL);
+	ev.type = EVENT_FAULT;
+	ev.seq = 2;
+	ev.main = false;
+	journal_event(j, &ev, NULL);
+	journal_held(j, EVENT_RESULT, false, "lost", 4);
+	journal_held(j, EVENT_RESULT, true, NULL, 0);
+	journal_held(j, EVENT_RESULT, false, "par", 3);
+	journal_held(j, EVENT_RESULT, false, "tial", 4);
+	journal_have(j, 500);
+	assert_true(journal_commit(j, true));
+	for (int i = 0; i < 2; i++) {
+		const char *trace;
+
+		j = reopen(j, &s);
+		assert_non_null(j);
+		const struct event *first = replay_after(&s.replay, 0, &trace);
+		assert_true(first->type == EVENT_RESULT && first->main && first->len == ev.len);
+		assert_memory_equal(first->data, note, ev.len);
+		const struct event *second = replay_after(&s.replay, 1, &trace);
+		assert_true(second->type == EVENT_FAULT && !second->main);
+		assert_true(s.point.results && !s.point.out.chunks && s.point.have == 500);
+		assert_int_equal(s.point.bundle.len, 7);
+		assert_memory_equal(s.point.bundle.held, "partial", 7);
+		journal_write(j, &s, SIZE_MAX); /* for the second turn */
+		journal_state_fini(&s);
+	}
+	/* The size of the largest result fits, with one that is arriving. */
+	uint8_t *large = calloc(1, AGENT_BUNDLE_MAX);
+	struct wire w = wire_on(large, AGENT_BUNDLE_MAX);
+	wire_put_str(&w, "x/y", 3);
+	wire_put_u8(&w, AGENT_BUNDLE_BYTES);
+	wire_put_u32(&w, AGENT_BUNDLE_MAX - 12);
+	s = (struct journal_state){.seq = 3, .seq_reserved = 10, .point = call};
+	ev = (struct event){.type = EVENT_RESULT, .seq = 3, .data = large, .len = AGENT_BUNDLE_MAX};
+	replay_add(&s.replay, &ev, NULL);
+	assert_int_equal(splitter_hold(&s.point.bundle, large, AGENT_BUNDLE_MAX), 0);
+	journal_write(j, &s, SIZE_MAX);
+	journal_state_fini(&s);
+	j = reopen(j, &s);
+	assert_non_null(j);
+	assert_int_equal(s.point.bundle.len, AGENT_BUNDLE_MAX);
+	assert_int_equal(replay_last(&s.replay), 3);
+	journal_state_fini(&s);
+	free(large);
+	journal_remove(j);
+}
+
+static void malformed_bundles_are_refused(void **state)
+{
+	const struct {
+		const char *bytes;
+		size_t len;
+	} bad[] = {{"", 0},
+		   {"\1\0\0\0a\0\1\0\0\0", 10},	 /* cut */
+		   {"\1\0\0\0a\3\0\0\0\0", 10},	 /* unknown kind */
+		   {"\1\0\0\0\n\0\0\0\0\0", 10}, /* name */
+		   {"\0\0\0\0\0\0\0\0\0", 9}};
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
+
+	assert_true(bundle_is_sound((const uint8_t *)"\1\0\0\0a\2\0\0\0\0", 10));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(bundle_is_sound((const uint8_t *)bad[i].bytes, bad[i].len));
+	const struct event ev = {
+		.type = EVENT_RESULT, .seq = 1, .data = (const uint8_t *)"bad", .len = 3};
+	journal_event(j, &ev, NULL);
+	assert_true(journal_commit(j, false));
+	assert_null(reopen(j, &s));
+}
+
+/* Before results, journals were smaller; the log may be in either half. */
+static void journal_of_an_older_version_is_taken_over(void **state)
+{
+	for (int area = 0; area < 2; area++) {
+		const size_t old_area = 28u << 20;
+		struct journal_state s;
+		char path[64];
+		struct journal *j = journal_new(dir, SLOT, PID);
+
+		journal_seq(j, 0, 10);
+		add_event(j, 1, "one");
+		assert_true(journal_commit(j, false));
+		journal_close(j);
+		snprintf(path, sizeof(path), "%s/journals/%d", dir, SLOT);
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+		uint8_t log[4096];
+		uint64_t committed;
+		assert_int_equal(pread(fd, log, sizeof(log), 4096), sizeof(log));
+		assert_int_equal(pread(fd, &committed, 8, 16), 8);
+		assert_int_equal(ftruncate(fd, (off_t)(4096 + 2 * old_area)), 0);
+		if (area) {
+			committed |= 1ull << 63;
+			assert_int_equal(pwrite(fd, &committed, 8, 16), 8);
+			assert_int_equal(pwrite(fd, log, sizeof(log), (off_t)(4096 + old_area)),
+					 sizeof(log));
+		}
+		close(fd);
+		for (int i = 0; i < 2; i++) {
+			j = journal_open(dir, SLOT, PID, &s);
+			assert_non_null(j);
+			expect_replay(&s, "1:one:trace:- ");
+			assert_int_equal(journal_goes_on(j), i);
+			journal_write(j, &s, SIZE_MAX);
+			journal_state_fini(&s);
+			if (!i)
+				journal_close(j);
+		}
+		journal_remove(j);
+	}
 }
 
 /* --- resources ------------------------------------------------------------------------------ */
@@ -412,6 +538,9 @@ int main(void)
 		TEST(damaged_journal_is_read_safely),
 		TEST(next_instance_continues_the_journal),
 		TEST(journal_with_extra_pages_is_rewritten),
+		TEST(results_are_read_back),
+		TEST(malformed_bundles_are_refused),
+		TEST(journal_of_an_older_version_is_taken_over),
 		TEST(journal_keeps_no_descriptor),
 		TEST(full_disk_keeps_committed_records),
 	};
