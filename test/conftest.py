@@ -137,10 +137,10 @@ def metrics(http: httpx.Client) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def run_example(name: str) -> str:
+def run_example(name: str, *arguments: str) -> str:
     """Runs a program of examples/ against the service; returns its output."""
     done = subprocess.run(
-        [sys.executable, str(REPO / "examples" / name)],
+        [sys.executable, str(REPO / "examples" / name), *arguments],
         env={**os.environ, "RAMET_HOST": HOST, "PYTHONPATH": str(REPO / "sdk/python/src")},
         capture_output=True,
         text=True,

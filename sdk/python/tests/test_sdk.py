@@ -6,7 +6,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 import threading
+import types
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Iterator
 
@@ -515,3 +517,66 @@ def test_info_has_size_and_expiry() -> None:
     info = ramet.SandboxInfo.from_json({**answer, "expires_at": end})
     assert (info.vcpus, info.ram_mib, info.rootfs_gb, info.expires_at) == (2, 512, 4, end)
     assert ramet.SandboxInfo.from_json({**answer, "expires_at": None}).expires_at is None
+
+
+def test_results_and_exceptions_of_a_call() -> None:
+    png = b"\x89PNG\0"
+    picture = {
+        "text/plain": "a figure",
+        "image/png": base64.b64encode(png).decode(),
+        "application/vnd.ramet.chart+json": {"type": "line", "elements": []},
+    }
+    frame = {"text/html": "<table>", "application/vnd.ramet.data+json": {"a": [1]}}
+    answer = ndjson(
+        {"type": "result", "data": "", "mime": picture, "main": False, "seq": 1, "ts": 0},
+        {"type": "stdout", "data": "out", "seq": 2, "ts": 0},
+        {"type": "result", "data": "", "mime": frame, "main": True, "seq": 3, "ts": 0},
+        {"type": "error", "data": "", "name": "KeyError", "value": "'k'", "traceback": "T",
+         "seq": 4, "ts": 0},
+        {"type": "exit", "data": 1, "seq": 5, "ts": 0},
+    )
+    seen: list[Any] = []
+    sbx = Sandbox(client=client_for(service(answer)))
+    result = sbx.run_code(
+        "x", on_stdout=seen.append, on_result=seen.append, on_error=seen.append
+    )
+    first, second = result.results
+    assert seen == [first, "out", second, result.error]
+    assert (first.text, first.png, first.main, first.html) == ("a figure", png, False, None)
+    assert first.chart == {"type": "line", "elements": []} and first.data is None
+    assert (second.html, second.data, second.main) == ("<table>", {"a": [1]}, True)
+    assert result.png == png and result.text is None
+    assert result.error == ramet.CodeError("KeyError", "'k'", "T")
+    assert first._repr_mimebundle_() == picture  # Jupyter takes base64 for pictures
+    sbx = Sandbox(client=client_for(service(answer)))
+    events = list(sbx.run_code_stream("x"))
+    assert [event.type for event in events] == ["result", "stdout", "result", "error", "exit"]
+    assert events[0].result == first and events[3].error == result.error
+
+
+@pytest.mark.parametrize(
+    ("language", "results", "sent"),
+    [("python", True, True), ("python", False, None), ("bash", True, None)],
+)
+def test_results_are_requested_for_python(language: Any, results: bool, sent: bool | None) -> None:
+    bodies: list[dict[str, Any]] = []
+    end = ndjson({"type": "exit", "data": 0, "seq": 1, "ts": 0})
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/exec"):
+            bodies.append(json.loads(request.content))
+        return service(end)(request)
+
+    Sandbox(client=client_for(handle)).run_code("x", language, results=results)
+    assert bodies[0].get("results") == sent
+
+
+def test_jupyter_shows_output_and_results(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    shown: list[Any] = []
+    module = types.ModuleType("IPython.display")
+    setattr(module, "display", shown.append)
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    one = ramet.Result({"text/plain": "1"}, True)
+    ramet.ExecResult("out", "err", 0, [one])._ipython_display_()
+    assert shown == [one] and capsys.readouterr() == ("out", "err")

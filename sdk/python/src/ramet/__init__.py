@@ -28,6 +28,7 @@ from ramet.errors import (
 from ramet.files import Files
 from ramet.process import Process, Processes
 from ramet.pty import Pty, Ptys
+from ramet.results import CodeError, Result
 from ramet.sandbox import Sandbox
 from ramet.space import Space
 from ramet.types import (
@@ -51,6 +52,7 @@ __all__ = [
     "BadRequest",
     "CapReached",
     "Client",
+    "CodeError",
     "Conflict",
     "ConnectionFailed",
     "Diff",
@@ -81,6 +83,7 @@ __all__ = [
     "PtyInfo",
     "Ptys",
     "RametError",
+    "Result",
     "Sandbox",
     "SandboxInfo",
     "ServerError",

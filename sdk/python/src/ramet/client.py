@@ -426,6 +426,7 @@ class Client:
         timeout_seconds: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        results: bool = True,
     ) -> Iterator[Event]:
         """Runs code and yields its events as they arrive; the last one is the exit event.
 
@@ -437,6 +438,7 @@ class Client:
                 killed if it does not end.
             env: Environment variables of this call.
             cwd: Working directory of this call.
+            results: Yield "result" and "error" events of Python calls too.
 
         Raises:
             NotFound: There is no such sandbox.
@@ -451,12 +453,13 @@ class Client:
                 "timeout_seconds": timeout_seconds,
                 "env": dict(env) if env is not None else None,
                 "cwd": cwd,
+                "results": True if results and language == "python" else None,
             }
         )
         ended = False
         for line in self._http.lines("POST", _sandbox(sandbox_id) + "/exec", body):
             obj = json.loads(line)
-            if obj.get("type") == "error":
+            if obj.get("type") == "error" and "name" not in obj:
                 raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
             event = Event.from_json(obj)
             ended = event.type == "exit"

@@ -7,15 +7,24 @@ import os
 import threading
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 from ramet.client import Client
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.process import Processes
 from ramet.pty import Ptys
+from ramet.results import CodeError, Result
 from ramet.space import Place, Space
 from ramet.types import Diff, Event, ExecResult, Language, Metrics, SandboxInfo
+
+
+_T = TypeVar("_T")
+
+
+def _call(callback: Callable[[_T], object] | None, value: _T) -> None:
+    if callback is not None:
+        callback(value)
 
 
 class _OwnClient:
@@ -181,11 +190,16 @@ class Sandbox:
         timeout_seconds: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        results: bool = True,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_result: Callable[[Result], object] | None = None,
+        on_error: Callable[[CodeError], object] | None = None,
     ) -> ExecResult:
-        """Runs code and returns all its output.
+        """Runs code and returns all its output and results.
 
-        An exception in the code is not raised here: its traceback is in `stderr`, and the exit
-        code is 1.
+        An exception in the code is not raised here: it is in `error`, its traceback in `stderr`,
+        and the exit code is 1.
 
         Args:
             code: Source text, taken verbatim; it may be indented as a whole.
@@ -194,6 +208,12 @@ class Sandbox:
                 killed if it does not end. The exit code is 124 then.
             env: Environment variables of this call.
             cwd: Working directory of this call.
+            results: Return the results and the exception of a Python call too. They cost the `repr`
+                of the last expression's value.
+            on_stdout: Called with each part of standard output as it arrives.
+            on_stderr: Called with each part of standard error.
+            on_result: Called with each result.
+            on_error: Called with the exception that ended the call.
 
         Raises:
             NotFound: The sandbox is gone.
@@ -201,20 +221,32 @@ class Sandbox:
             ConnectionFailed: The connection broke; the call continues, see `follow`.
         """
         stdout, stderr = bytearray(), bytearray()
+        shown: list[Result] = []
+        error: CodeError | None = None
         exit_code = -1
         for event in self.run_code_stream(
-            code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd
+            code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd, results=results
         ):
             if event.type == "stdout":
                 stdout += event.raw
+                _call(on_stdout, str(event.data))
             elif event.type == "stderr":
                 stderr += event.raw
+                _call(on_stderr, str(event.data))
+            elif event.result is not None:
+                shown.append(event.result)
+                _call(on_result, event.result)
+            elif event.error is not None:
+                error = event.error
+                _call(on_error, error)
             elif event.code is not None:
                 exit_code = event.code
         return ExecResult(
             stdout=stdout.decode(errors="replace"),
             stderr=stderr.decode(errors="replace"),
             exit_code=exit_code,
+            results=shown,
+            error=error,
         )
 
     def run_code_stream(
@@ -225,13 +257,20 @@ class Sandbox:
         timeout_seconds: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        results: bool = True,
     ) -> Iterator[Event]:
         """Like `run_code`, but yields output as it is produced; the last event is the exit event.
 
         Raises: As `run_code`, while the events are iterated over.
         """
         return self._live().exec_stream(
-            self.id, code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd
+            self.id,
+            code,
+            language,
+            timeout_seconds=timeout_seconds,
+            env=env,
+            cwd=cwd,
+            results=results,
         )
 
     def interrupt(self) -> None:

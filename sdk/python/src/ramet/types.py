@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import base64
+import importlib
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal, Mapping
+
+from ramet.results import CodeError, Result
 
 Language = Literal["python", "bash"]
 """Languages of `run_code`."""
@@ -16,11 +20,15 @@ class Event:
     """One event of a running call.
 
     Attributes:
-        type: "stdout", "stderr" or "exit". Newer servers may send types this SDK does not know.
+        type: "stdout", "stderr", "result", "error" or "exit". Newer servers may send types this SDK
+            does not know.
         data: The text of an output event, newlines included; the exit code of an exit event.
         seq: Sequence number: grows by one per event of the sandbox, across calls.
         ts: Time in milliseconds since the epoch, by the server's clock.
         raw: The exact bytes of an output event; otherwise empty.
+        result: The result of a result event; otherwise None.
+        error: The exception of an error event; otherwise None. In `replay` and `follow`, an error
+            event without one says that the call could not be completed; `data` says why.
     """
 
     type: str
@@ -28,6 +36,8 @@ class Event:
     seq: int
     ts: int
     raw: bytes = field(default=b"", repr=False)
+    result: Result | None = None
+    error: CodeError | None = None
 
     @property
     def code(self) -> int | None:
@@ -37,13 +47,19 @@ class Event:
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> "Event":
         """Builds the event from one NDJSON line of the service."""
-        data = obj["data"]
+        kind, data = str(obj["type"]), obj.get("data", "")
         raw = b""
         if isinstance(data, str):
             encoded = obj.get("data_b64")
             raw = base64.b64decode(encoded) if encoded else data.encode()
         return cls(
-            type=str(obj["type"]), data=data, seq=int(obj["seq"]), ts=int(obj["ts"]), raw=raw
+            type=kind,
+            data=data,
+            seq=int(obj["seq"]),
+            ts=int(obj["ts"]),
+            raw=raw,
+            result=Result.from_json(obj) if kind == "result" else None,
+            error=CodeError.from_json(obj) if kind == "error" and "name" in obj else None,
         )
 
 
@@ -56,11 +72,35 @@ class ExecResult:
         stderr: The text written to standard error, likewise.
         exit_code: 0 for success; 1 for an exception; 124 at the call's time limit; 130 when
             interrupted; 128 + signal when killed.
+        results: What a Python call has shown, in order: values, figures, frames, pictures.
+        error: The exception that ended a Python call, or None. Its traceback is in `stderr` too.
+
+    In Jupyter, it shows its output and its results.
     """
 
     stdout: str
     stderr: str
     exit_code: int
+    results: list[Result] = field(default_factory=list)
+    error: CodeError | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The `repr` of the value of the last expression; None if there is no value."""
+        return next((result.text for result in self.results if result.main), None)
+
+    @property
+    def png(self) -> bytes | None:
+        """The first PNG picture of the results; None if there is none."""
+        return next((result.png for result in self.results if result.png), None)
+
+    def _ipython_display_(self) -> None:
+        """Shows output and results in Jupyter."""
+        display = importlib.import_module("IPython.display").display
+        print(self.stdout, end="", flush=True)
+        print(self.stderr, end="", file=sys.stderr, flush=True)
+        for result in self.results:
+            display(result)
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of a Python call besides its output: values, pictures, data, and exceptions."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any, Mapping
+
+DATA_MIME = "application/vnd.ramet.data+json"
+CHART_MIME = "application/vnd.ramet.chart+json"
+PLOTLY_MIME = "application/vnd.plotly.v1+json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A value that a call has shown: with `display()`, as a figure, or as its last expression.
+
+    One value has several representations, by MIME type; those that it does not have are None. In
+    Jupyter, a result shows as the value does there.
+
+    Attributes:
+        mime: The representations by MIME type: text, base64 of a binary format, or the value that
+            JSON describes.
+        main: True for the value of the call's last expression.
+    """
+
+    mime: Mapping[str, Any] = field(repr=False)
+    main: bool = False
+
+    @property
+    def text(self) -> str | None:
+        """The value's `repr`."""
+        return self._text("text/plain")
+
+    @property
+    def html(self) -> str | None:
+        """HTML, for example of a pandas frame."""
+        return self._text("text/html")
+
+    @property
+    def markdown(self) -> str | None:
+        """Markdown."""
+        return self._text("text/markdown")
+
+    @property
+    def latex(self) -> str | None:
+        """LaTeX."""
+        return self._text("text/latex")
+
+    @property
+    def svg(self) -> str | None:
+        """An SVG picture."""
+        return self._text("image/svg+xml")
+
+    @property
+    def javascript(self) -> str | None:
+        """JavaScript."""
+        return self._text("application/javascript")
+
+    @property
+    def png(self) -> bytes | None:
+        """A PNG picture, for example of a matplotlib figure."""
+        return self._bytes("image/png")
+
+    @property
+    def jpeg(self) -> bytes | None:
+        """A JPEG picture."""
+        return self._bytes("image/jpeg")
+
+    @property
+    def pdf(self) -> bytes | None:
+        """A PDF document."""
+        return self._bytes("application/pdf")
+
+    @property
+    def json(self) -> Any:
+        """A list or dict, or what the value's `_repr_json_` returned."""
+        return self.mime.get("application/json")
+
+    @property
+    def data(self) -> dict[str, list[Any]] | None:
+        """The columns of a pandas frame or series, up to 100,000 cells; times as in ISO 8601.
+
+        An index that is more than row numbers is a column too.
+        """
+        found = self.mime.get(DATA_MIME)
+        return found if isinstance(found, dict) else None
+
+    @property
+    def chart(self) -> dict[str, Any] | None:
+        """The content of a matplotlib figure: type, title, labels, axes and series.
+
+        `type` is "line", "scatter", "bar", "pie", "box_and_whisker", "superchart" (several charts
+        in `elements`) or "unknown"; docs/results.md describes the fields.
+        """
+        found = self.mime.get(CHART_MIME)
+        return found if isinstance(found, dict) else None
+
+    @property
+    def plotly(self) -> dict[str, Any] | None:
+        """A plotly figure, for `plotly.io.from_json` and plotly.js."""
+        found = self.mime.get(PLOTLY_MIME)
+        return found if isinstance(found, dict) else None
+
+    def _text(self, mime: str) -> str | None:
+        found = self.mime.get(mime)
+        return found if isinstance(found, str) else None
+
+    def _bytes(self, mime: str) -> bytes | None:
+        found = self.mime.get(mime)
+        return base64.b64decode(found) if isinstance(found, str) else None
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Returns the representations, for Jupyter."""
+        return dict(self.mime)
+
+    def __repr__(self) -> str:
+        return f"Result({self.text or ''}, {'main, ' if self.main else ''}{sorted(self.mime)})"
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "Result":
+        """Builds the result from an event of the service."""
+        return cls(mime=dict(obj["mime"]), main=bool(obj["main"]))
+
+
+@dataclass(frozen=True)
+class CodeError:
+    """The exception that ended a call.
+
+    Attributes:
+        name: Name of its class, such as "ValueError".
+        value: Its text.
+        traceback: The traceback, as on stderr. Each text is shortened to 20 KiB.
+    """
+
+    name: str
+    value: str
+    traceback: str = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "CodeError":
+        """Builds it from an event of the service."""
+        return cls(str(obj["name"]), str(obj["value"]), str(obj["traceback"]))
