@@ -167,3 +167,22 @@ def test_damaged_space_is_reported_and_never_resumed(client: Client) -> None:
     with pytest.raises(SpaceDamaged, match=space.id):
         client.resume_space(space.id)
     client.delete_space(space.id)
+
+
+def test_results_survive_kills(client: Client) -> None:
+    code = (
+        "import os, time\nclass Big:\n  __repr__ = lambda self: 'big'\n"
+        "  def _repr_png_(self): return b'x' * 3_000_000\n"
+        "display('first')\nwhile not os.path.exists('/tmp/go'): time.sleep(0.05)\nBig()"
+    )
+    with Sandbox(client=client) as sbx:
+        first = next(sbx.run_code_stream(code))
+        assert first.result and first.result.text == "'first'"
+        kill_one("service", random.Random(), client)
+        client.write_file(sbx.id, "/tmp/go", b"")
+        kill_one("service", random.Random(), client)  # perhaps in the middle of the result
+        assert list(sbx.follow())[-1].code == 0
+        kill_one("service", random.Random(), client)
+        results = [event.result for event in sbx.replay() if event.result]
+        assert [result.text for result in results] == ["'first'", "big"]
+        assert results[1].png == b"x" * 3_000_000 and results[1].main
