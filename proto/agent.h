@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define AGENT_PORT	  5555
-#define AGENT_VERSION	  3
+#define AGENT_VERSION	  4
 #define AGENT_HEADER_SIZE 8
 #define AGENT_PAYLOAD_MAX 65536u
 #define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
@@ -33,6 +33,12 @@
 #define AGENT_UPLOAD_MAX  64	       /* open uploads in a guest */
 #define AGENT_BUNDLE_MAX  (8u << 20)   /* bytes of one AGENT_BUNDLE, all its frames together */
 #define AGENT_UNCHANGED	  UINT32_MAX   /* a mode or owner in AGENT_CHANGE */
+#define AGENT_DEPTH_MAX	  64	       /* of an AGENT_WALK */
+#define AGENT_NAME_MAX	  16384 /* bytes of a name in an AGENT_WALK: 64 times 255 and a slash */
+#define AGENT_OWNER_MAX	  256	/* bytes of the name of a user or group */
+#define AGENT_WATCH_MAX	  16	/* AGENT_WATCH in progress in a guest */
+#define AGENT_UNSIZED	  UINT64_MAX /* size of data whose end an empty AGENT_DATA marks */
+#define AGENT_OLD_MAX	  26	     /* agents before version 4 may not know later requests */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
 
@@ -292,6 +298,51 @@ enum agent_request {
 	AGENT_PROC_KILL = 34,
 	AGENT_PROC_LIST = 35,
 	AGENT_PROC_STAT = 36,
+
+	/*
+	 * Lists a folder with what is in its folders, or describes a file. Payload: u8 1: of a
+	 * symbolic link at the path, the link itself; u32 depth up to AGENT_DEPTH_MAX: 0: only the
+	 * path itself, 1: the names in the folder, 2: also those in its folders, and so on; u32
+	 * maximum of answers (0: none); str path; str name after which the list starts (as in an
+	 * AGENT_NODE; empty: at the first). Answer: AGENT_NODE frames, then AGENT_DONE. A folder
+	 * comes before its content, and the names in a folder are in byte order. Symbolic links in
+	 * the folder and file systems mounted there are listed, but not entered; neither are
+	 * folders that cannot be read, except for the first one.
+	 */
+	AGENT_WALK = 42,
+
+	/* Writes to a file in place: it keeps its inode, owner and mode. Payload: u8 (enum
+	 * agent_write), u64 offset, u64 size (or AGENT_UNSIZED), u32 mode of a file that is created
+	 * (0: 0644), str path; then AGENT_DATA. Missing folders are created (0755). Answer:
+	 * AGENT_DONE. What was written before a failure stays. */
+	AGENT_WRITE = 43,
+
+	/* Packs a folder into a tar archive. Payload: str path. Answer: AGENT_BYTES, then
+	 * AGENT_DONE. Names in the archive begin with "./". File systems mounted in the folder are
+	 * not entered, and sockets are left out. An AGENT_ERROR after AGENT_BYTES means that the
+	 * archive is not complete. */
+	AGENT_PACK = 44,
+
+	/* Unpacks a tar archive (ustar, pax, GNU) into a folder, which is created when it is
+	 * missing. Payload: u64 size (or AGENT_UNSIZED), str path; then AGENT_DATA. Answer:
+	 * AGENT_DONE. EBADMSG: the archive is broken, or refused: it holds a device, or something
+	 * that lies outside of the folder. Files that were complete by then stay. */
+	AGENT_UNPACK = 45,
+
+	/* Watches a file or folder. Payload: u8 1: also all folders in it, str path. Answer:
+	 * AGENT_EVENT frames, the first one AGENT_WATCHING, and AGENT_DONE once the path is gone.
+	 * EAGAIN: AGENT_WATCH_MAX are in progress. The watch ends with the connection. */
+	AGENT_WATCH = 46,
+
+	/* Asks for the agent's version; an agent before version 4 closes the connection. Payload:
+	 * none. Answer: AGENT_PONG, at once. */
+	AGENT_HELLO = 47,
+};
+
+enum agent_write {
+	AGENT_WRITE_NEW = 0,	/* the file is emptied first */
+	AGENT_WRITE_AT = 1,	/* at the offset; the rest of the file stays */
+	AGENT_WRITE_APPEND = 2, /* at the end */
 };
 
 /* The comments describe the payloads. */
@@ -328,7 +379,13 @@ enum agent_answer {
 	/* i32 exit code (128 + signal if killed), u8 signal (0: none), u8 1 if the time limit was
 	 * reached, i64 end time, u64 bytes of output */
 	AGENT_PROC_EXIT = 77,
-
+	/* as an AGENT_FILE (the name in an AGENT_WALK: the path within the folder, up to
+	 * AGENT_NAME_MAX bytes; with depth 0: the path), then str user, str group: names of uid and
+	 * gid in the guest, empty if they have none */
+	AGENT_NODE = 80,
+	/* u8 (enum agent_event), u8 1: a folder, str path, str new path of an AGENT_RENAMED, else
+	 * empty */
+	AGENT_EVENT = 81,
 	/* Results of a call; user code in the Python process can send any bytes in them. A bundle
 	 * is at most AGENT_BUNDLE_MAX bytes, in one or more frames: entries of str name (a MIME
 	 * type; of an exception: name, value, traceback), u8 kind (enum agent_bundle), str data. */
@@ -358,6 +415,16 @@ enum agent_result {
 };
 
 #define AGENT_RESULTS "RAMET_RESULTS"
+
+enum agent_event {
+	AGENT_WATCHING = 0, /* what happens from now on is reported */
+	AGENT_CREATED = 1,
+	AGENT_WRITTEN = 2,
+	AGENT_REMOVED = 3,
+	AGENT_RENAMED = 4,
+	AGENT_ATTRIBUTES = 5, /* permissions, owner or times changed */
+	AGENT_OVERFLOW = 6,   /* events were lost, or a folder cannot be watched */
+};
 
 enum agent_language {
 	AGENT_PYTHON = 0,

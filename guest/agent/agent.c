@@ -71,6 +71,17 @@ static void answer_pings(void)
 	answer_all(CONN_PING, AGENT_PONG, version, sizeof(version));
 }
 
+static int handle_hello(struct conn *c)
+{
+	uint8_t version[4];
+	struct wire w = wire_on(version, sizeof(version));
+
+	wire_put_u32(&w, AGENT_VERSION);
+	conn_send(c, AGENT_PONG, version, sizeof(version));
+	conn_become(c, CONN_IDLE);
+	return 0;
+}
+
 static void on_idle(struct interpreter *in)
 {
 	if (!agent.announced)
@@ -178,8 +189,8 @@ static int handle_shutdown(struct conn *c)
 /* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */
 static int handle(struct conn *c, const struct frame *f, struct err *e)
 {
-	bool bare =
-		f->type == AGENT_PING || f->type == AGENT_INTERRUPT || f->type == AGENT_SHUTDOWN;
+	bool bare = f->type == AGENT_PING || f->type == AGENT_INTERRUPT ||
+		    f->type == AGENT_SHUTDOWN || f->type == AGENT_HELLO;
 
 	if (c->state == CONN_CODE)
 		return call_code(c->interpreter, c, f, e);
@@ -207,6 +218,8 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return handle_reseed(c, f, e);
 	case AGENT_SHUTDOWN:
 		return handle_shutdown(c);
+	case AGENT_HELLO:
+		return handle_hello(c);
 	default:
 		return err_say(e, EPROTO, "there is no request of type %u", f->type);
 	}

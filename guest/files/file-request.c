@@ -4,7 +4,23 @@
 #include <errno.h>
 #include <string.h>
 
-enum field { END, ID, OFFSET, SIZE, MODE, FLAG, PATH, HASH, TO, NEW_MODE, OWNER };
+enum field {
+	END,
+	ID,
+	OFFSET,
+	SIZE,
+	MODE,
+	FLAG,
+	PATH,
+	HASH,
+	TO,
+	NEW_MODE,
+	OWNER,
+	DEPTH,
+	LIMIT,
+	AFTER,
+	HOW
+};
 
 #define FIELDS_MAX 5
 
@@ -26,6 +42,11 @@ static const struct layout {
 	[AGENT_GROW] = {"grow", {SIZE}},
 	[AGENT_MOVE] = {"move", {FLAG, PATH, TO}},
 	[AGENT_CHANGE] = {"change", {NEW_MODE, OWNER, FLAG, PATH}},
+	[AGENT_WALK] = {"walk", {FLAG, DEPTH, LIMIT, PATH, AFTER}},
+	[AGENT_WRITE] = {"write", {HOW, OFFSET, SIZE, MODE, PATH}},
+	[AGENT_PACK] = {"pack", {PATH}},
+	[AGENT_UNPACK] = {"unpack", {SIZE, PATH}},
+	[AGENT_WATCH] = {"watch", {FLAG, PATH}},
 };
 
 bool file_request_is(uint8_t type)
@@ -89,6 +110,36 @@ static int get_hash(struct wire *w, const char *what, struct file_request *out, 
 	return 0;
 }
 
+static int get_depth(struct wire *w, const char *what, uint32_t *depth, struct err *e)
+{
+	*depth = wire_get_u32(w);
+	if (*depth > AGENT_DEPTH_MAX)
+		return err_say(e, EPROTO, "%s: depth %u; the limit is %d", what, *depth,
+			       AGENT_DEPTH_MAX);
+	return 0;
+}
+
+static int get_after(struct wire *w, const char *what, char *after, struct err *e)
+{
+	size_t len;
+	const uint8_t *text = payload_text(w, &len, AGENT_NAME_MAX);
+
+	if (w->bad)
+		return payload_end(w, what, e);
+	memcpy(after, text, len);
+	return 0;
+}
+
+static int get_how(struct wire *w, const char *what, enum agent_write *how, struct err *e)
+{
+	uint8_t value = wire_get_u8(w);
+
+	if (value > AGENT_WRITE_APPEND)
+		return err_say(e, EPROTO, "%s: there is no way %u to write", what, value);
+	*how = value;
+	return 0;
+}
+
 static int get_field(enum field field, struct wire *w, const char *what, struct file_request *out,
 		     struct err *e)
 {
@@ -117,6 +168,15 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 		out->uid = wire_get_u32(w);
 		out->gid = wire_get_u32(w);
 		return 0;
+	case DEPTH:
+		return get_depth(w, what, &out->depth, e);
+	case LIMIT:
+		out->limit = wire_get_u32(w);
+		return 0;
+	case AFTER:
+		return get_after(w, what, out->after, e);
+	case HOW:
+		return get_how(w, what, &out->how, e);
 	case END:
 		break;
 	}

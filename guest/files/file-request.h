@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the requests on files, AGENT_PUT to AGENT_ABORT and AGENT_GROW to AGENT_CHANGE, and trusts
- * nothing in them. */
+/* Parses the requests on files, AGENT_PUT to AGENT_ABORT, AGENT_GROW to AGENT_CHANGE and AGENT_WALK
+ * to AGENT_WATCH, and trusts nothing in them. */
 #ifndef RAMET_GUEST_FILES_FILE_REQUEST_H
 #define RAMET_GUEST_FILES_FILE_REQUEST_H
 
@@ -11,17 +11,22 @@
 /* Fields that the type does not have are zero. */
 struct file_request {
 	uint8_t type; /* AGENT_PUT, … */
-	/* STAT: of a link itself; REMOVE, CHANGE: with its content; MKDIR: parents too; MOVE:
-	 * replace */
+	/* STAT, WALK: of a link itself; REMOVE, CHANGE, WATCH: with its content; MKDIR: parents
+	 * too; MOVE: replace */
 	bool flag;
 	bool has_hash;	   /* COMMIT */
 	uint32_t mode;	   /* permissions only; 0: the default; CHANGE: or AGENT_UNCHANGED */
 	uint32_t uid, gid; /* or AGENT_UNCHANGED */
+	uint32_t depth, limit;
+	enum agent_write how;
 	uint64_t offset;
-	uint64_t size; /* PUT, PART: of the data; COMMIT, GROW: of the whole file; GET: maximum */
+	/* PUT, PART: of the data; WRITE, UNPACK: the same, or AGENT_UNSIZED; COMMIT, GROW: of the
+	 * whole file; GET: maximum */
+	uint64_t size;
 	char id[AGENT_ID_LEN + 1];
 	uint8_t hash[AGENT_HASH_LEN];
 	char path[AGENT_PATH_MAX + 1], to[AGENT_PATH_MAX + 1]; /* absolute */
+	char after[AGENT_NAME_MAX + 1];			       /* relative, or empty */
 };
 
 /* Returns true for the types that file_request_parse accepts. */

@@ -12,7 +12,7 @@
 /* A worker's request. */
 struct file_work {
 	const struct file_request *r;
-	struct staged_file *staged; /* PUT, UPLOAD, PART, COMMIT, ABORT */
+	struct staged_file *staged; /* PUT, UPLOAD, PART, COMMIT, ABORT, UNPACK */
 	const struct err *refused;  /* the error with which file_refuse answers */
 };
 
@@ -21,12 +21,23 @@ __attribute__((noreturn)) void file_get(const struct file_work *w);
 __attribute__((noreturn)) void file_stat(const struct file_work *w);
 __attribute__((noreturn)) void file_list(const struct file_work *w);
 
+/* walk.c */
+__attribute__((noreturn)) void file_walk(const struct file_work *w);
+
+/* pack.c, unpack.c */
+__attribute__((noreturn)) void file_pack(const struct file_work *w);
+__attribute__((noreturn)) void file_unpack(const struct file_work *w);
+
+/* watch.c */
+__attribute__((noreturn)) void file_watch(const struct file_work *w);
+
 /* file-change.c */
 __attribute__((noreturn)) void file_move(const struct file_work *w);
 __attribute__((noreturn)) void file_change(const struct file_work *w);
 
 /* file-write.c */
 __attribute__((noreturn)) void file_put(const struct file_work *w);
+__attribute__((noreturn)) void file_write(const struct file_work *w);
 __attribute__((noreturn)) void file_remove(const struct file_work *w);
 __attribute__((noreturn)) void file_mkdir(const struct file_work *w);
 __attribute__((noreturn)) void file_upload(const struct file_work *w);

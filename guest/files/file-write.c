@@ -14,6 +14,7 @@
 #include "guest/files/folder.h"
 #include "guest/files/worker-io.h"
 #include "guest/files/sha256.h"
+#include "guest/files/write.h"
 
 #define READ_BYTES (256u << 10)
 
@@ -24,8 +25,7 @@ __attribute__((noreturn)) static void fail(const struct err *e)
 
 /* --- data ----------------------------------------------------------------------------------- */
 
-/* Returns -ENOSPC if `size` bytes do not fit on the disk, before they arrive. */
-static int check_room(int fd, uint64_t size, struct err *e)
+int check_room(int fd, uint64_t size, struct err *e)
 {
 	struct statfs fs;
 
@@ -36,7 +36,7 @@ static int check_room(int fd, uint64_t size, struct err *e)
 		       (unsigned long long)(fs.f_bfree * (uint64_t)fs.f_bsize));
 }
 
-static int write_all(int fd, const uint8_t *data, size_t len, off_t at, struct err *e)
+int write_all(int fd, const uint8_t *data, size_t len, off_t at, struct err *e)
 {
 	while (len) {
 		ssize_t n = pwrite(fd, data, len, at);
@@ -67,6 +67,15 @@ static int take_data(int fd, uint64_t at, struct err *e)
 	return 0;
 }
 
+/* Returns how much the file grows: a part that is sent again needs no room. */
+static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
+{
+	struct stat st;
+	uint64_t end = offset + size, old = fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
+
+	return end <= old ? 0 : min_u64(end - old, size);
+}
+
 /* --- whole files ---------------------------------------------------------------------------- */
 
 static int put(const struct file_work *w, struct err *e)
@@ -95,6 +104,58 @@ void file_put(const struct file_work *w)
 	err_context(&e, "put");
 	fail(&e);
 }
+
+/* --- in place ------------------------------------------------------------------------------- */
+
+/* Opens a regular file for writing, and creates it if it is missing. Refuses files that open(2)
+ * would wait for, or that opening alone would affect. */
+static int open_in_place(const struct file_request *r, struct err *e)
+{
+	int how = r->how == AGENT_WRITE_NEW ? O_TRUNC : r->how == AGENT_WRITE_APPEND ? O_APPEND : 0;
+	struct stat st;
+
+	int bad = folder_make_parents(r->path, e);
+	if (bad)
+		return bad;
+	bool there = stat(r->path, &st) == 0;
+	if (there && S_ISDIR(st.st_mode))
+		return err_set(e, EISDIR, "%.100s", r->path);
+	if (there && !S_ISREG(st.st_mode))
+		return err_say(e, EINVAL, "%.100s is not a regular file", r->path);
+	int fd = open(r->path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | how,
+		      r->mode ? r->mode : 0644);
+	return fd < 0 ? err_set(e, errno, "open %.100s", r->path) : fd;
+}
+
+static int write_in_place(const struct file_request *r, struct err *e)
+{
+	uint64_t at = r->how == AGENT_WRITE_AT ? r->offset : 0;
+	bool sized = r->size != AGENT_UNSIZED;
+
+	if (at > INT64_MAX || (sized && r->size > INT64_MAX - at))
+		return err_set(e, EFBIG, "%llu bytes at offset %llu", (unsigned long long)r->size,
+			       (unsigned long long)at);
+	scoped_fd int fd = open_in_place(r, e);
+	if (fd < 0)
+		return fd;
+	uint64_t more = r->how == AGENT_WRITE_AT ? bytes_beyond(fd, at, r->size) : r->size;
+	int bad = sized ? check_room(fd, more, e) : 0;
+	return bad ? bad : take_data(fd, at, e);
+}
+
+void file_write(const struct file_work *w)
+{
+	struct err e;
+
+	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
+	worker_io_expect(w->r->size);
+	if (write_in_place(w->r, &e) == 0)
+		worker_io_done();
+	err_context(&e, "write");
+	fail(&e);
+}
+
+/* --- folders, removal ----------------------------------------------------------------------- */
 
 static int make_folder(const char *path, uint32_t mode, bool parents, struct err *e)
 {
@@ -142,7 +203,7 @@ void file_remove(const struct file_work *w)
 
 void file_refuse(const struct file_work *w)
 {
-	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART)
+	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART || w->r->type == AGENT_UNPACK)
 		worker_io_expect(w->r->size);
 	fail(w->refused);
 }
@@ -154,15 +215,6 @@ void file_upload(const struct file_work *w)
 	if (staged_create(w->staged, w->r->path, w->r->mode, &e) < 0)
 		fail(&e);
 	worker_io_done();
-}
-
-/* Returns how much the file grows: a part that is sent again needs no room. */
-static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
-{
-	struct stat st;
-	uint64_t end = offset + size, old = fstat(fd, &st) < 0 ? 0 : (uint64_t)st.st_size;
-
-	return end <= old ? 0 : min_u64(end - old, size);
 }
 
 static int part(const struct file_work *w, struct err *e)

@@ -15,6 +15,8 @@ static file_fn *const functions[] = {
 	[AGENT_LIST] = file_list,     [AGENT_REMOVE] = file_remove, [AGENT_MKDIR] = file_mkdir,
 	[AGENT_UPLOAD] = file_upload, [AGENT_PART] = file_part,	    [AGENT_COMMIT] = file_commit,
 	[AGENT_ABORT] = file_abort,   [AGENT_MOVE] = file_move,	    [AGENT_CHANGE] = file_change,
+	[AGENT_WALK] = file_walk,     [AGENT_WRITE] = file_write,   [AGENT_PACK] = file_pack,
+	[AGENT_UNPACK] = file_unpack, [AGENT_WATCH] = file_watch,
 };
 
 static const struct system_ops *sys;
@@ -77,7 +79,9 @@ static void start(struct conn *c, const struct worker_job *job)
 
 static void start_work(struct conn *c, const struct file_work *w, struct staged *d)
 {
-	start(c, &(struct worker_job){.run = run, .request = w, .staged = d});
+	start(c,
+	      &(struct worker_job){
+		      .run = run, .request = w, .staged = d, .watches = w->r->type == AGENT_WATCH});
 }
 
 static void refuse(struct conn *c, const struct file_request *r, const struct err *e)
@@ -152,7 +156,7 @@ int files_handle(struct conn *c, const struct frame *f, struct err *e)
 {
 	struct file_request r;
 
-	if (!worker_is_free()) {
+	if (f->type != AGENT_WATCH && !worker_is_free()) {
 		conn_become(c, CONN_WAITING);
 		return 0;
 	}
@@ -161,7 +165,7 @@ int files_handle(struct conn *c, const struct frame *f, struct err *e)
 	int bad = file_request_parse(f, &r, e);
 	if (bad)
 		return bad;
-	if (f->type == AGENT_PUT || f->type == AGENT_UPLOAD)
+	if (f->type == AGENT_PUT || f->type == AGENT_UPLOAD || f->type == AGENT_UNPACK)
 		start_new(c, &r);
 	else if (f->type == AGENT_GROW)
 		start(c, &(struct worker_job){.run = run_grow, .request = &r});

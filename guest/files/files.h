@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests on files in the agent: AGENT_PUT to AGENT_ABORT, AGENT_TREE and AGENT_GROW. */
+/* Requests on files in the agent: AGENT_PUT to AGENT_ABORT, AGENT_TREE, AGENT_GROW to AGENT_CHANGE
+ * and AGENT_WALK to AGENT_WATCH. */
 #ifndef RAMET_GUEST_FILES_FILES_H
 #define RAMET_GUEST_FILES_FILES_H
 

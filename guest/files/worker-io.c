@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,7 +18,8 @@ static struct {
 	int fd;
 	size_t out_len;
 	uint8_t out[2 * FRAME_MAX];
-	uint64_t data_left;  /* that the host has yet to send, in all frames */
+	bool unsized;	     /* the host marks the end of the data */
+	uint64_t data_left;  /* that the host has yet to send, in all frames; unsized: not 0 */
 	uint32_t frame_left; /* of the frame being read */
 	size_t header_have;
 	uint8_t header[AGENT_HEADER_SIZE];
@@ -88,6 +90,7 @@ struct wire worker_io_frame(uint8_t type, size_t len)
 
 void worker_io_expect(uint64_t size)
 {
+	io.unsized = size == AGENT_UNSIZED;
 	io.data_left = size;
 }
 
@@ -112,7 +115,8 @@ static void take_header(void)
 	io.frame_left = wire_get_u32(&w);
 	io.header_have = 0;
 	if (wire_get_u8(&w) != AGENT_DATA || wire_get_u8(&w) || wire_get_u16(&w) ||
-	    !io.frame_left || io.frame_left > AGENT_PAYLOAD_MAX || io.frame_left > io.data_left)
+	    (!io.frame_left && !io.unsized) || io.frame_left > AGENT_PAYLOAD_MAX ||
+	    io.frame_left > io.data_left)
 		_exit(1); /* breaks the protocol */
 }
 
@@ -132,10 +136,14 @@ size_t worker_io_data(const uint8_t **data)
 		return 0;
 	if (!io.frame_left)
 		read_header();
+	if (!io.frame_left) {
+		io.data_left = 0; /* the end of unsized data */
+		return 0;
+	}
 	bool more = io.data_left > io.frame_left;
 	size_t got = receive(io.in, io.frame_left + (more ? AGENT_HEADER_SIZE : 0));
 	size_t n = min_u64(got, io.frame_left);
-	io.data_left -= n;
+	io.data_left -= io.unsized ? 0 : n;
 	io.frame_left -= (uint32_t)n;
 	io.header_have = got - n;
 	memcpy(io.header, io.in + n, got - n);

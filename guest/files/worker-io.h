@@ -23,7 +23,7 @@ uint8_t *worker_io_room(void);
 void worker_io_send(uint8_t type, size_t len);
 void worker_io_flush(void);
 
-/* Expects `size` bytes of data from the host. */
+/* Expects `size` bytes of data from the host, or with AGENT_UNSIZED an empty frame at their end. */
 void worker_io_expect(uint64_t size);
 /* Receives the next bytes of that data, valid until the next call. Returns how many: 0 after the
  * last. */

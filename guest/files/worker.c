@@ -22,7 +22,7 @@ static struct worker {
 	pid_t pid;	   /* 0: this one is free */
 	struct conn *conn; /* NULL: gone, or there was none */
 	struct staged *staged;
-} workers[WORKER_COUNT_MAX];
+} workers[WORKER_COUNT_MAX + AGENT_WATCH_MAX]; /* the last ones are for watches */
 
 static void (*on_free)(void);
 
@@ -31,17 +31,20 @@ void worker_init(void (*the_on_free)(void))
 	on_free = the_on_free;
 }
 
-static struct worker *find_free(void)
+static struct worker *find_free(bool watches)
 {
-	for (struct worker *w = workers; w < workers + WORKER_COUNT_MAX; w++)
-		if (!w->pid)
-			return w;
+	size_t first = watches ? WORKER_COUNT_MAX : 0;
+	size_t end = watches ? ARRAY_LEN(workers) : WORKER_COUNT_MAX;
+
+	for (size_t i = first; i < end; i++)
+		if (!workers[i].pid)
+			return &workers[i];
 	return NULL;
 }
 
 bool worker_is_free(void)
 {
-	return find_free() != NULL;
+	return find_free(false) != NULL;
 }
 
 static void on_life(struct watch *watch, uint32_t events)
@@ -92,9 +95,12 @@ __attribute__((noreturn)) static void child(const struct conn *c, const struct w
 
 int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
 {
-	struct worker *w = find_free();
+	struct worker *w = find_free(job->watches);
 	pid_t agent = getpid();
 
+	if (!w && job->watches)
+		return err_say(e, EAGAIN, "%d watches are in progress, the maximum",
+			       AGENT_WATCH_MAX);
 	if (!w)
 		return err_say(e, EAGAIN, "%d operations on files are running, the maximum",
 			       WORKER_COUNT_MAX);
@@ -129,7 +135,7 @@ int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
 
 void worker_on_gone(struct conn *c)
 {
-	for (struct worker *w = workers; w < workers + WORKER_COUNT_MAX; w++)
+	for (struct worker *w = workers; w < workers + ARRAY_LEN(workers); w++)
 		if (w->pid && w->conn == c) {
 			w->conn = NULL;
 			kill(w->pid, SIGKILL);

@@ -17,11 +17,12 @@ struct worker_job {
 	void (*run)(const void *request); /* runs in the new process; never returns */
 	const void *request;		  /* valid until worker_start returns */
 	struct staged *staged;		  /* the file it writes, see staged_use; may be NULL */
+	bool watches; /* it may not end for long: it is one of AGENT_WATCH_MAX others */
 };
 
 /* `on_free` is called when a worker has ended. */
 void worker_init(void (*on_free)(void));
-/* Returns false when all workers are busy; wait for on_free then. */
+/* Returns false when all workers are busy, not counting watches; wait for on_free then. */
 bool worker_is_free(void);
 /*
  * Starts a worker; the connection is CONN_WORKER until it ends. `c` may be NULL. Returns 0, or

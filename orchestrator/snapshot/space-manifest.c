@@ -25,7 +25,7 @@ static const struct {
 	{IMAGE_STATE_VERSION, IMAGE_STATE_VERSION_MIN},
 	{IMAGE_MEMORY_VERSION, IMAGE_MEMORY_VERSION},
 	{IMAGE_LAYER_VERSION, IMAGE_LAYER_VERSION},
-	{AGENT_VERSION, AGENT_VERSION},
+	{AGENT_VERSION, 3},
 };
 
 unsigned space_base_index(const struct space_manifest *m)

@@ -442,8 +442,8 @@ class Volume(AgentTest):
 
 class Connections(AgentTest):
     def test_ping(self):
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x03\0\0\0"))
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x03\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x04\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x04\0\0\0"))
 
     def test_ping_waits_for_the_running_call(self):
         self.client.start("print('ready')\nwhile True: pass")

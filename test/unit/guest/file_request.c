@@ -53,7 +53,8 @@ static void test_only_file_types_are_accepted(void **state)
 	for (unsigned type = 0; type < 256; type++)
 		assert_int_equal(file_request_is((uint8_t)type),
 				 (type >= AGENT_PUT && type <= AGENT_ABORT && type != AGENT_DATA) ||
-					 (type >= AGENT_GROW && type <= AGENT_CHANGE));
+					 (type >= AGENT_GROW && type <= AGENT_CHANGE) ||
+					 (type >= AGENT_WALK && type <= AGENT_WATCH));
 }
 
 static void test_put_is_parsed(void **state)
@@ -98,6 +99,69 @@ static void test_flags_are_0_or_1(void **state)
 	str("/x");
 	parses_exactly(AGENT_MKDIR);
 	assert_true(out.flag && out.mode == 07777);
+}
+
+static void test_walk_is_parsed(void **state)
+{
+	static char name[AGENT_NAME_MAX + 1];
+
+	begin();
+	wire_put_u8(&w, 1);
+	wire_put_u32(&w, AGENT_DEPTH_MAX);
+	wire_put_u32(&w, 7);
+	str("/x");
+	str("a/b");
+	parses_exactly(AGENT_WALK);
+	assert_true(out.flag && out.depth == AGENT_DEPTH_MAX && out.limit == 7);
+	assert_string_equal(out.after, "a/b");
+	memset(name, 'n', sizeof(name));
+	for (size_t i = 0; i < 2; i++) {
+		begin();
+		wire_put_u8(&w, 0);
+		wire_put_u32(&w, i ? AGENT_DEPTH_MAX + 1 : 0);
+		wire_put_u32(&w, 0);
+		str("/x");
+		wire_put_str(&w, name, AGENT_NAME_MAX);
+		assert_int_equal(parse(AGENT_WALK), i ? -EPROTO : 0);
+	}
+	begin();
+	wire_put_u8(&w, 0);
+	wire_put_u32(&w, 1);
+	wire_put_u32(&w, 0);
+	str("/x");
+	wire_put_str(&w, name, AGENT_NAME_MAX + 1);
+	assert_int_equal(parse(AGENT_WALK), -EPROTO);
+}
+
+static void test_write_pack_unpack_and_watch_are_parsed(void **state)
+{
+	for (uint8_t how = 0; how < 4; how++) {
+		begin();
+		wire_put_u8(&w, how);
+		wire_put_u64(&w, 5);
+		wire_put_u64(&w, AGENT_UNSIZED);
+		wire_put_u32(&w, 0640);
+		str("/x");
+		assert_int_equal(parse(AGENT_WRITE), how < 3 ? 0 : -EPROTO);
+		if (how == 3)
+			break;
+		parses_exactly(AGENT_WRITE);
+		assert_true(out.how == how && out.offset == 5 && out.size == AGENT_UNSIZED);
+		assert_int_equal(out.mode, 0640);
+	}
+	begin();
+	str("/x");
+	parses_exactly(AGENT_PACK);
+	begin();
+	wire_put_u64(&w, 9);
+	str("/x");
+	parses_exactly(AGENT_UNPACK);
+	assert_true(out.size == 9);
+	begin();
+	wire_put_u8(&w, 1);
+	str("/x");
+	parses_exactly(AGENT_WATCH);
+	assert_true(out.flag);
 }
 
 static void test_upload_and_its_parts_are_parsed(void **state)
@@ -211,6 +275,8 @@ int main(void)
 		cmocka_unit_test(test_put_is_parsed),
 		cmocka_unit_test(test_get_is_parsed),
 		cmocka_unit_test(test_flags_are_0_or_1),
+		cmocka_unit_test(test_walk_is_parsed),
+		cmocka_unit_test(test_write_pack_unpack_and_watch_are_parsed),
 		cmocka_unit_test(test_upload_and_its_parts_are_parsed),
 		cmocka_unit_test(test_commit_has_a_hash_or_none),
 		cmocka_unit_test(test_invalid_paths_are_refused),

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Serves AGENT_WALK: lists folders with what is in them, depth first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/files/file-work.h"
+#include "guest/files/names.h"
+#include "guest/files/owners.h"
+#include "guest/files/worker-io.h"
+
+/* A folder that is being listed. */
+struct level {
+	int fd;
+	size_t path_len;    /* of its path in walk.path */
+	size_t names_len;   /* of walk.names before its names */
+	size_t first, next; /* indices in walk.names: its first name, and the next to list */
+	const char *after;  /* what is left of the request's `after` in this folder; or NULL */
+};
+
+static struct {
+	uint32_t max_depth, left; /* left: answers that may still be sent */
+	struct owners users, groups;
+	size_t path_len;
+	char path[AGENT_NAME_MAX + 1]; /* of the current folder or file, within the first one */
+	struct names names;
+	struct level levels[AGENT_DEPTH_MAX];
+	size_t depth;
+} walk;
+
+__attribute__((noreturn)) static void fail(const char *what, const char *path)
+{
+	worker_io_fail(errno, "%s %.100s: %s", what, path, strerror(errno));
+}
+
+static void send_node(const char *name, const struct statx *st, const char *target,
+		      size_t target_len)
+{
+	const char *user = owners_name(&walk.users, st->stx_uid);
+	const char *group = owners_name(&walk.groups, st->stx_gid);
+	size_t len = strlen(name), texts = len + target_len + strlen(user) + strlen(group);
+	struct wire w = worker_io_frame(AGENT_NODE, 4 * 4 + 12 + 8 + 8 + texts);
+
+	wire_put_str(&w, name, len);
+	wire_put_u32(&w, st->stx_mode);
+	wire_put_u32(&w, st->stx_uid);
+	wire_put_u32(&w, st->stx_gid);
+	wire_put_u64(&w, S_ISREG(st->stx_mode) ? st->stx_size : 0);
+	wire_put_u64(&w, (uint64_t)st->stx_mtime.tv_sec * 1000000000 + st->stx_mtime.tv_nsec);
+	wire_put_str(&w, target, target_len);
+	wire_put_str(&w, user, strlen(user));
+	wire_put_str(&w, group, strlen(group));
+}
+
+/* Describes the file `name` in the folder, under the name `shown`, and sets *st. If `link` is set,
+ * symbolic links are not followed. Returns -1 with errno set when it cannot be described. */
+static int describe(int folder, const char *name, const char *shown, bool link, struct statx *st)
+{
+	char target[PATH_MAX];
+	ssize_t len = 0;
+
+	if (statx(folder, name, AT_NO_AUTOMOUNT | (link ? AT_SYMLINK_NOFOLLOW : 0),
+		  STATX_BASIC_STATS, st) < 0)
+		return -1;
+	if (S_ISLNK(st->stx_mode))
+		len = readlinkat(folder, name, target, sizeof(target));
+	if (len < 0)
+		return -1;
+	send_node(shown, st, target, (size_t)len);
+	return 0;
+}
+
+/* Begins to list the folder `fd`, whose path is walk.path. Takes ownership of `fd`. */
+static void enter(int fd, const char *after)
+{
+	struct level *l = &walk.levels[walk.depth++];
+
+	*l = (struct level){.fd = fd,
+			    .path_len = walk.path_len,
+			    .names_len = walk.names.text_len,
+			    .first = walk.names.count,
+			    .next = walk.names.count,
+			    .after = after && *after ? after : NULL};
+	int bad = names_add_folder(&walk.names, fd);
+	if (bad == -E2BIG)
+		worker_io_fail(E2BIG, "list %.100s: more than %u MiB of names in open folders",
+			       walk.path, NAMES_MAX >> 20);
+	errno = -bad;
+	if (bad)
+		fail("list", walk.path);
+}
+
+static void leave(struct level *l)
+{
+	close(l->fd);
+	names_cut(&walk.names, l->first, l->names_len);
+	walk.depth--;
+}
+
+/* Enters the folder that was described last, unless it is too deep, a mount point or not readable.
+ */
+static void try_enter(int parent, const char *name, const struct statx *st, const char *after)
+{
+	if (!S_ISDIR(st->stx_mode) || walk.depth == walk.max_depth ||
+	    st->stx_attributes & STATX_ATTR_MOUNT_ROOT)
+		return;
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0)
+		enter(fd, after);
+	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+		fail("open", walk.path);
+}
+
+/* Returns where the list stands at `name`: < 0: it was listed before with all that is in it; 0: it
+ * was listed, and *rest is what was listed in it last, or NULL; > 0: it comes now. */
+static int compare(const struct level *l, const char *name, const char **rest)
+{
+	*rest = NULL;
+	if (!l->after)
+		return 1;
+	size_t len = strcspn(l->after, "/"), name_len = strlen(name);
+	int order = memcmp(name, l->after, len < name_len ? len : name_len);
+	if (order || name_len != len)
+		return order ? order : name_len < len ? -1 : 1;
+	*rest = l->after[len] ? l->after + len + 1 : NULL;
+	return 0;
+}
+
+static bool set_path(const struct level *l, const char *name)
+{
+	size_t len = strlen(name), slash = l->path_len > 0;
+
+	if (l->path_len + slash + len > AGENT_NAME_MAX)
+		return false;
+	walk.path[l->path_len] = '/';
+	memcpy(walk.path + l->path_len + slash, name, len + 1);
+	walk.path_len = l->path_len + slash + len;
+	return true;
+}
+
+static void list_name(struct level *l, const char *name)
+{
+	const char *rest;
+	struct statx st;
+	int parent = l->fd, order = compare(l, name, &rest);
+
+	if (order < 0 || !set_path(l, name))
+		return;
+	l->after = NULL;
+	if (order == 0) {
+		if (statx(parent, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS,
+			  &st) == 0)
+			try_enter(parent, name, &st, rest);
+		return;
+	}
+	/* ENOENT, EINVAL: it is gone, or no longer a symbolic link. */
+	if (describe(parent, name, walk.path, true, &st) == 0) {
+		walk.left--;
+		try_enter(parent, name, &st, NULL);
+	} else if (errno != ENOENT && errno != EINVAL) {
+		fail("stat", walk.path);
+	}
+}
+
+static void list_all(void)
+{
+	while (walk.depth && walk.left) {
+		struct level *l = &walk.levels[walk.depth - 1];
+
+		if (l->next == walk.names.count)
+			leave(l);
+		else
+			list_name(l, names_at(&walk.names, l->next++));
+	}
+}
+
+void file_walk(const struct file_work *w)
+{
+	const struct file_request *r = w->r;
+	struct statx st;
+
+	owners_read(&walk.users, "/etc/passwd");
+	owners_read(&walk.groups, "/etc/group");
+	if (!r->depth) {
+		if (describe(AT_FDCWD, r->path, r->path, r->flag, &st) < 0)
+			fail("stat", r->path);
+		worker_io_done();
+	}
+	walk.max_depth = r->depth;
+	walk.left = r->limit ? r->limit : UINT32_MAX;
+	int fd = open(r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		fail("list", r->path);
+	enter(fd, r->after);
+	list_all();
+	worker_io_done();
+}

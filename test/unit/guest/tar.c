@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "guest/files/tar.h"
+
+static uint8_t archive[64 * TAR_BLOCK];
+static size_t archive_len;
+static char told[4096]; /* what the reader reported */
+static struct err e;
+
+static void tell(const char *text)
+{
+	assert_true(strlen(told) + strlen(text) < sizeof(told));
+	strcat(told, text);
+}
+
+static int on_entry(void *arg, const struct tar_entry *n, struct err *err)
+{
+	static const char *const types[] = {"file", "hard", "link", "folder", "fifo"};
+
+	if (strcmp(n->path, "refuse") == 0)
+		return err_say(err, EACCES, "refused");
+	tell(types[n->type]);
+	tell(" ");
+	tell(n->path);
+	if (n->target[0])
+		tell(" -> ");
+	tell(n->target);
+	if (n->type == TAR_FILE) {
+		char size[32];
+
+		snprintf(size, sizeof(size), " %llu:", (unsigned long long)n->size);
+		tell(size);
+	}
+	return 0;
+}
+
+static int on_bytes(void *arg, const uint8_t *data, size_t len, struct err *err)
+{
+	char text[TAR_BLOCK + 1];
+
+	snprintf(text, sizeof(text), "%.*s", (int)len, data);
+	tell(text);
+	return 0;
+}
+
+static struct tar_entry last;
+
+static int on_complete(void *arg, const struct tar_entry *n, struct err *err)
+{
+	tell(";");
+	last = *n;
+	return 0;
+}
+
+static const struct tar_sink sink = {on_entry, on_bytes, on_complete};
+
+static void begin(void)
+{
+	memset(archive, 0, sizeof(archive));
+	archive_len = 0;
+}
+
+static void sum_up(uint8_t *h)
+{
+	unsigned sum = 0;
+
+	memset(h + 148, ' ', 8);
+	for (int i = 0; i < TAR_BLOCK; i++)
+		sum += h[i];
+	snprintf((char *)h + 148, 8, "%06o", sum);
+}
+
+/* Adds a header and the data; returns the header. Changes need sum_up. */
+static uint8_t *add(const char *name, char type, const char *target, const char *data)
+{
+	uint8_t *h = archive + archive_len;
+	size_t len = strlen(data);
+
+	memcpy(h, name, strlen(name));
+	strcpy((char *)h + 100, "0000644");
+	strcpy((char *)h + 108, "0000001");
+	strcpy((char *)h + 116, "0000002");
+	snprintf((char *)h + 124, 12, "%011o", (unsigned)len);
+	strcpy((char *)h + 136, "00000000012");
+	h[156] = (uint8_t)type;
+	memcpy(h + 157, target, strlen(target));
+	memcpy(h + 257, "ustar\00000", 8);
+	sum_up(h);
+	memcpy(h + TAR_BLOCK, data, len);
+	archive_len += TAR_BLOCK + (len + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+	return h;
+}
+
+static int read_in_steps(size_t step)
+{
+	struct tar_reader t;
+	int bad = 0;
+
+	told[0] = '\0';
+	tar_begin(&t, &sink, NULL);
+	for (size_t at = 0; at < archive_len && !bad; at += step)
+		bad = tar_feed(&t, archive + at, step < archive_len - at ? step : archive_len - at,
+			       &e);
+	if (!bad)
+		bad = tar_finish(&t, &e);
+	tar_free(&t);
+	return bad;
+}
+
+/* Reads the archive with its end. */
+static int read_all(void)
+{
+	static const size_t steps[] = {1, 7, 511, 513};
+
+	archive_len += 2 * TAR_BLOCK;
+	int bad = read_in_steps(archive_len);
+	char first[sizeof(told)];
+	strcpy(first, told);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		assert_int_equal(read_in_steps(steps[i]), bad);
+		assert_string_equal(told, first);
+	}
+	archive_len -= 2 * TAR_BLOCK;
+	return bad;
+}
+
+static void reads(const char *want)
+{
+	assert_int_equal(read_all(), 0);
+	assert_string_equal(told, want);
+}
+
+static void refuses(const char *word)
+{
+	assert_int_equal(read_all(), -EBADMSG);
+	assert_non_null(strstr(e.text, word));
+}
+
+static void test_entries_are_reported_in_order(void **state)
+{
+	begin();
+	add("./", '5', "", "");
+	add("./a", '0', "", "hello");
+	add("a/./b//", '5', "", "");
+	add("old", '\0', "", "x");
+	add("old-folder/", '0', "", "");
+	add("l", '2', "../any where", "");
+	add("h", '1', "./a", "");
+	add("p", '6', "", "");
+	reads("folder ;file a 5:hello;folder a/b;file old 1:x;folder old-folder;"
+	      "link l -> ../any where;hard h -> a;fifo p;");
+	assert_int_equal(last.mode, 0644);
+	assert_true(last.uid == 1 && last.gid == 2 && last.mtime_s == 10 && !last.mtime_ns);
+}
+
+static void test_data_may_fill_its_last_block(void **state)
+{
+	char data[TAR_BLOCK + 1];
+
+	memset(data, 'x', TAR_BLOCK);
+	data[TAR_BLOCK] = '\0';
+	begin();
+	add("a", '0', "", data);
+	add("b", '0', "", "1");
+	assert_int_equal(read_all(), 0);
+	assert_non_null(strstr(told, "x;file b 1:1;"));
+}
+
+static void test_prefix_is_part_of_a_ustar_name_only(void **state)
+{
+	uint8_t *h;
+
+	begin();
+	h = add("name", '0', "", "");
+	strcpy((char *)h + 345, "some/folder");
+	sum_up(h);
+	reads("file some/folder/name 0:;");
+	memcpy(h + 257, "ustar  ", 8); /* GNU */
+	sum_up(h);
+	reads("file name 0:;");
+}
+
+static void test_names_may_fill_their_fields(void **state)
+{
+	char name[101], want[128];
+
+	memset(name, 'n', 100);
+	name[100] = '\0';
+	begin();
+	add(name, '2', name, "");
+	snprintf(want, sizeof(want), "link %s", name);
+	assert_int_equal(read_all(), 0);
+	assert_memory_equal(told, want, strlen(want));
+	assert_int_equal(strlen(told), 5 + 100 + 4 + 100 + 1);
+}
+
+static void test_extended_headers_apply_to_the_next_entry(void **state)
+{
+	begin();
+	add("x", 'x', "",
+	    "12 path=new\n15 linkpath=to\n21 mtime=-1.25000000\n10 uid=70\n10 gid=80\n");
+	add("a", '2', "b", "");
+	add("c", '2', "d", "");
+	reads("link new -> to;link c -> d;");
+	archive_len -= TAR_BLOCK;
+	memset(archive + archive_len, 0, TAR_BLOCK);
+	reads("link new -> to;");
+	assert_true(last.uid == 70 && last.gid == 80);
+	assert_true(last.mtime_s == -2 && last.mtime_ns == 750000000);
+}
+
+static void test_size_in_an_extended_header_counts(void **state)
+{
+	begin();
+	add("x", 'x', "", "10 size=3\n");
+	uint8_t *h = add("a", '0', "", "abc");
+	memset(h + 124, '0', 11);
+	sum_up(h);
+	add("b", '0', "", "1");
+	reads("file a 3:abc;file b 1:1;");
+}
+
+static void test_long_names_of_gnu(void **state)
+{
+	begin();
+	add("././@LongLink", 'K', "", "the/target");
+	add("././@LongLink", 'L', "", "a/long/name");
+	add("short", '2', "short", "");
+	reads("link a/long/name -> the/target;");
+}
+
+static void test_global_headers_are_ignored(void **state)
+{
+	begin();
+	add("g", 'g', "", "14 path=other\n");
+	add("a", '0', "", "");
+	reads("file a 0:;");
+}
+
+static void test_binary_numbers(void **state)
+{
+	uint8_t *h;
+
+	begin();
+	h = add("a", '0', "", "");
+	memcpy(h + 108, "\x80\0\0\0\xb2\xd0\x5e\0", 8); /* 3,000,000,000 */
+	memcpy(h + 136, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", 12);
+	sum_up(h);
+	reads("file a 0:;");
+	assert_true(last.uid == 3000000000u && last.mtime_s == -2);
+	memcpy(h + 136, "\x80\x01\0\0\0\0\0\0\0\0\0\0", 12);
+	sum_up(h);
+	refuses("too large");
+	memcpy(h + 136, "\x80\0\0\0\x80\0\0\0\0\0\0\0", 12);
+	sum_up(h);
+	refuses("too large");
+}
+
+static void test_invalid_numbers_are_refused(void **state)
+{
+	uint8_t *h;
+
+	begin();
+	h = add("a", '0', "", "");
+	memcpy(h + 108, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+	sum_up(h);
+	refuses("user or group");
+	memcpy(h + 108, "12345x7", 8);
+	sum_up(h);
+	refuses("octal");
+	memcpy(h + 108, "0000000", 8);
+	memcpy(h + 124, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12);
+	sum_up(h);
+	refuses("negative");
+}
+
+static void test_what_leads_out_is_refused(void **state)
+{
+	static const char *const names[] = {"/a", "..", "../a", "a/..", "a/../b", "a/b/.."};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		begin();
+		add(names[i], '0', "", "");
+		refuses("refused");
+		begin();
+		add("h", '1', names[i], "");
+		refuses("refused");
+	}
+	begin();
+	add("..a", '0', "", "");
+	add("a..", '0', "", "");
+	reads("file ..a 0:;file a.. 0:;");
+}
+
+static void test_empty_names_are_refused(void **state)
+{
+	static const char types[] = "0126";
+
+	for (const char *type = types; *type; type++) {
+		begin();
+		add("./", *type, "x", "");
+		if (*type == '0')
+			reads("folder  -> x;");
+		else
+			refuses("empty");
+	}
+	begin();
+	add("l", '2', "", "");
+	refuses("empty");
+	begin();
+	add("h", '1', ".", "");
+	refuses("empty");
+}
+
+static void test_other_types_are_refused(void **state)
+{
+	for (int type = 1; type < 256; type++) {
+		begin();
+		add("a", (char)type, "b", "");
+		bool known = strchr("012567xgLK", type);
+		assert_int_equal(read_all(), known ? 0 : -EBADMSG);
+	}
+}
+
+static void test_invalid_extended_headers_are_refused(void **state)
+{
+	static const char *const bad[] = {
+		"path=new\n",	 "99 path=new\n",  "12 path=new",   "12path=new\n",
+		"12 path:new\n", "0 path=new\n",   "3 =\n",	    "99999999999999999999 a=b\n",
+		"10 size=x\n",	 "8 size=\n",	   "11 size=-1\n",  "18 uid=4294967295\n",
+		"10 mtime=\n",	 "13 mtime=1.x\n", "12 mtime=-.\n", "22 GNU.sparse.major=1\n",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		begin();
+		add("x", 'x', "", bad[i]);
+		add("a", '0', "", "");
+		assert_int_equal(read_all(), -EBADMSG);
+	}
+}
+
+static void test_zero_byte_in_a_path_is_refused(void **state)
+{
+	begin();
+	uint8_t *h = add("x", 'x', "", "12 path=n.w\n");
+	h[TAR_BLOCK + 9] = '\0';
+	add("a", '0', "", "");
+	refuses("zero byte");
+}
+
+static void test_long_extended_header_is_refused(void **state)
+{
+	begin();
+	uint8_t *h = add("x", 'x', "", "");
+	snprintf((char *)h + 124, 12, "%011o", TAR_EXTRA_MAX + 1);
+	sum_up(h);
+	refuses("too long");
+}
+
+static void test_wrong_checksum_is_refused(void **state)
+{
+	begin();
+	add("a", '0', "", "")[0] = 'b';
+	refuses("checksum");
+}
+
+static void test_cut_archive_is_refused_at_every_length(void **state)
+{
+	begin();
+	add("a", '0', "", "hello");
+	add("x", 'x', "", "12 path=new\n");
+	add("b", '5', "", "");
+	for (size_t whole = archive_len; archive_len--;)
+		assert_int_equal(read_in_steps(whole), -EBADMSG);
+	archive_len = 0;
+	assert_int_equal(read_in_steps(1), -EBADMSG);
+}
+
+static void test_refusal_of_the_sink_ends_the_reading(void **state)
+{
+	begin();
+	add("a", '0', "", "");
+	add("refuse", '0', "", "");
+	add("b", '0', "", "");
+	assert_int_equal(read_all(), -EACCES);
+	assert_string_equal(told, "file a 0:;");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_entries_are_reported_in_order),
+		cmocka_unit_test(test_data_may_fill_its_last_block),
+		cmocka_unit_test(test_prefix_is_part_of_a_ustar_name_only),
+		cmocka_unit_test(test_names_may_fill_their_fields),
+		cmocka_unit_test(test_extended_headers_apply_to_the_next_entry),
+		cmocka_unit_test(test_size_in_an_extended_header_counts),
+		cmocka_unit_test(test_long_names_of_gnu),
+		cmocka_unit_test(test_global_headers_are_ignored),
+		cmocka_unit_test(test_binary_numbers),
+		cmocka_unit_test(test_invalid_numbers_are_refused),
+		cmocka_unit_test(test_what_leads_out_is_refused),
+		cmocka_unit_test(test_empty_names_are_refused),
+		cmocka_unit_test(test_other_types_are_refused),
+		cmocka_unit_test(test_invalid_extended_headers_are_refused),
+		cmocka_unit_test(test_zero_byte_in_a_path_is_refused),
+		cmocka_unit_test(test_long_extended_header_is_refused),
+		cmocka_unit_test(test_wrong_checksum_is_refused),
+		cmocka_unit_test(test_cut_archive_is_refused_at_every_length),
+		cmocka_unit_test(test_refusal_of_the_sink_ends_the_reading),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
