@@ -24,7 +24,7 @@ struct agent_entry {
 	size_t content_len;	/* of a file: AGENT_HASH_LEN, or 0 when it could not be read */
 };
 
-/* AGENT_FILE. Name and target contain no zero byte and are not terminated. */
+/* AGENT_FILE and AGENT_NODE. Texts contain no zero byte and are not terminated. */
 struct agent_file {
 	const uint8_t *name; /* never empty */
 	size_t name_len;
@@ -33,6 +33,16 @@ struct agent_file {
 	int64_t mtime_ns;
 	const uint8_t *target; /* of a symbolic link */
 	size_t target_len;
+	const uint8_t *user, *group; /* names, in an AGENT_NODE; NULL or empty: none */
+	size_t user_len, group_len;
+};
+
+/* AGENT_EVENT. The paths are absolute, contain no zero byte and are not terminated. */
+struct agent_change {
+	enum agent_event type;
+	bool folder;
+	const uint8_t *path, *to; /* `to`: of an AGENT_RENAMED */
+	size_t path_len, to_len;
 };
 
 /* AGENT_PTY */
@@ -81,6 +91,7 @@ struct agent_frame {
 	uint32_t errnum;	  /* AGENT_ERROR */
 	struct agent_entry entry; /* AGENT_ENTRY */
 	struct agent_file file;
+	struct agent_change change;
 	struct agent_pty pty;
 	struct agent_process process;
 	struct agent_process_exit exit;
@@ -116,8 +127,9 @@ int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
 /* A request about files. Its type determines which fields are sent. */
 struct agent_file_request {
 	enum agent_request type;
-	const char *path, *to, *id;
-	uint32_t mode, uid, gid;
+	const char *path, *to, *after, *id;
+	uint32_t mode, uid, gid, depth, limit;
+	enum agent_write how;
 	uint64_t offset, size;
 	bool flag;
 	const uint8_t *hash; /* AGENT_HASH_LEN bytes, or NULL */

@@ -37,9 +37,9 @@ static void read_entry(struct wire *w, struct agent_entry *n)
 		w->bad = true;
 }
 
-static void read_file(struct wire *w, struct agent_file *f)
+static void read_file(struct wire *w, struct agent_file *f, size_t name_max)
 {
-	f->name = wire_get_str(w, &f->name_len, AGENT_PATH_MAX);
+	f->name = wire_get_str(w, &f->name_len, name_max);
 	f->mode = wire_get_u32(w);
 	f->uid = wire_get_u32(w);
 	f->gid = wire_get_u32(w);
@@ -51,6 +51,34 @@ static void read_file(struct wire *w, struct agent_file *f)
 	w->bad = !f->name_len || memchr(f->name, 0, f->name_len) ||
 		 (f->size && !S_ISREG(f->mode)) || f->size > INT64_MAX ||
 		 (f->target_len && (!S_ISLNK(f->mode) || memchr(f->target, 0, f->target_len)));
+}
+
+static void read_node(struct wire *w, struct agent_file *f)
+{
+	read_file(w, f, AGENT_NAME_MAX);
+	f->user = wire_get_str(w, &f->user_len, AGENT_OWNER_MAX);
+	f->group = wire_get_str(w, &f->group_len, AGENT_OWNER_MAX);
+	if (!w->bad)
+		w->bad = memchr(f->user, 0, f->user_len) || memchr(f->group, 0, f->group_len);
+}
+
+static bool is_path(const uint8_t *path, size_t len)
+{
+	return len && path[0] == '/' && !memchr(path, 0, len);
+}
+
+static void read_change(struct wire *w, struct agent_change *c)
+{
+	uint8_t type = wire_get_u8(w), folder = wire_get_u8(w);
+
+	c->path = wire_get_str(w, &c->path_len, AGENT_PATH_MAX);
+	c->to = wire_get_str(w, &c->to_len, AGENT_PATH_MAX);
+	c->type = type;
+	c->folder = folder;
+	if (w->bad)
+		return;
+	bool to_fits = type == AGENT_RENAMED ? is_path(c->to, c->to_len) : !c->to_len;
+	w->bad = type > AGENT_OVERFLOW || folder > 1 || !is_path(c->path, c->path_len) || !to_fits;
 }
 
 static bool is_id(const char *prefix, const uint8_t *id, size_t len)
@@ -159,7 +187,13 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		read_entry(w, &f->entry);
 		break;
 	case AGENT_FILE:
-		read_file(w, &f->file);
+		read_file(w, &f->file, AGENT_PATH_MAX);
+		break;
+	case AGENT_NODE:
+		read_node(w, &f->file);
+		break;
+	case AGENT_EVENT:
+		read_change(w, &f->change);
 		break;
 	case AGENT_PTY_BYTES:
 	case AGENT_PROC_BYTES:
@@ -400,7 +434,22 @@ static void put_file(struct wire *w, const struct agent_file_request *r)
 	case AGENT_STAT:
 	case AGENT_REMOVE:
 	case AGENT_MOVE:
+	case AGENT_WATCH:
 		wire_put_u8(w, r->flag);
+		break;
+	case AGENT_WALK:
+		wire_put_u8(w, r->flag);
+		wire_put_u32(w, r->depth);
+		wire_put_u32(w, r->limit);
+		break;
+	case AGENT_WRITE:
+		wire_put_u8(w, (uint8_t)r->how);
+		wire_put_u64(w, r->offset);
+		wire_put_u64(w, r->size);
+		wire_put_u32(w, r->mode);
+		break;
+	case AGENT_UNPACK:
+		wire_put_u64(w, r->size);
 		break;
 	default:
 		break;
@@ -408,6 +457,8 @@ static void put_file(struct wire *w, const struct agent_file_request *r)
 	put_text(w, r->path);
 	if (r->type == AGENT_MOVE)
 		put_text(w, r->to);
+	if (r->type == AGENT_WALK)
+		put_text(w, r->after);
 }
 
 static void put_upload(struct wire *w, const struct agent_file_request *r)
@@ -469,11 +520,12 @@ static void put_file_request(struct wire *w, const void *request)
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
 {
 	size_t path = r->path ? strlen(r->path) : 0, to = r->to ? strlen(r->to) : 0;
+	size_t after = r->after ? strlen(r->after) : 0;
 
-	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX)
+	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX || after > AGENT_NAME_MAX)
 		return -E2BIG;
-	return one_frame(r->type, FIELDS_MAX + AGENT_ID_LEN + path + to, put_file_request, r, out,
-			 len);
+	return one_frame(r->type, FIELDS_MAX + AGENT_ID_LEN + path + to + after, put_file_request,
+			 r, out, len);
 }
 
 static void put_start(struct wire *w, const struct agent_process_request *r)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Routes for files of a sandbox. A request's body is written to the file unchanged, and a file is
  * sent as the guest returns it. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "orchestrator/api/query.h"
 #include "orchestrator/guestops/guestops.h"
 
-#define BYTES_TYPE "application/octet-stream"
+#define BYTES_TYPE  "application/octet-stream"
+#define ENTRIES_MAX 100000 /* in an answer with a list of more than one folder */
 
 /* --- query parameters ----------------------------------------------------------------------- */
 
@@ -61,19 +63,47 @@ bool ask_number(struct request *r, const char *name, uint64_t *n)
 	return good(r, query_number(url.base, url.len, name, 0, n, &e), &e, "bad_request");
 }
 
-/* --- put, remove, mkdir, move, change
- * --------------------------------------------------------------------- */
+/* --- put, remove, mkdir, move, change ------------------------------------------------------- */
+
+/* Reads how to write in place; sets *in_place to whether to do so. */
+static bool ask_write(struct request *r, bool *in_place, struct file_write *write)
+{
+	uint64_t offset = UINT64_MAX;
+	bool append = false;
+
+	if (!ask_flag(r, "in_place", in_place) || !ask_flag(r, "append", &append) ||
+	    !ask_number(r, "offset", &offset))
+		return false;
+	if (append && offset != UINT64_MAX) {
+		answer_error(r, 400, "bad_request",
+			     "offset cannot be combined with append: give one of them");
+		return false;
+	}
+	*in_place |= append || offset != UINT64_MAX;
+	write->how = append		    ? AGENT_WRITE_APPEND
+		     : offset != UINT64_MAX ? AGENT_WRITE_AT
+					    : AGENT_WRITE_NEW;
+	write->offset = offset == UINT64_MAX ? 0 : offset;
+	return true;
+}
 
 void serve_put(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	struct file_put put = {
-		.path = path, .data = r->req->entity.base, .len = r->req->entity.len};
+	const void *data = r->req->entity.base;
+	size_t len = r->req->entity.len;
+	struct file_put put = {.path = path, .data = data, .len = len};
+	struct file_write write = {.path = path, .data = data, .len = len};
+	bool in_place = false;
 
-	if (!ask_path(r, path) || !ask_mode(r, &put.mode))
+	if (!ask_path(r, path) || !ask_mode(r, &put.mode) || !ask_write(r, &in_place, &write))
 		return;
+	write.mode = put.mode;
 	request_ref(r);
-	r->call = core_file_put(r->api->core, r->tenant, r->id, &put, request_done, r);
+	if (in_place)
+		r->call = core_file_write(r->api->core, r->tenant, r->id, &write, request_done, r);
+	else
+		r->call = core_file_put(r->api->core, r->tenant, r->id, &put, request_done, r);
 }
 
 void serve_remove(struct request *r)
@@ -174,14 +204,27 @@ static const char *type_of(uint32_t mode)
 	}
 }
 
-/* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */
-static void add_name(struct text *t, const char *key, const char *name, size_t len)
+void add_name(struct text *t, const char *key, const char *name, size_t len)
 {
 	text_printf(t, "\"%s\":", key);
 	if (json_string(t, name, len))
 		return;
 	text_printf(t, ",\"%s_b64\":", key);
 	json_base64(t, (const uint8_t *)name, len);
+}
+
+/* Adds ,"KEY":"NAME", with the number as the name of an owner that has none. */
+static void add_owner(struct text *t, const char *key, const char *name, size_t len, uint32_t id)
+{
+	char number[16];
+
+	if (!len) {
+		snprintf(number, sizeof(number), "%u", id);
+		name = number;
+		len = strlen(number);
+	}
+	text_printf(t, ",\"%s\":", key);
+	json_string(t, name, len);
 }
 
 static void add_seconds(struct text *t, int64_t ns)
@@ -198,8 +241,11 @@ static void add_file(struct text *t, const struct file_view *f)
 	add_name(t, "name", f->name, f->name_len);
 	text_printf(t,
 		    ",\"type\":\"%s\",\"size\":%" PRIu64 ",\"mode\":\"%04o\",\"uid\":%u,"
-		    "\"gid\":%u,\"mtime\":",
+		    "\"gid\":%u",
 		    type_of(f->mode), f->size, f->mode & 07777, f->uid, f->gid);
+	add_owner(t, "user", f->user, f->user_len, f->uid);
+	add_owner(t, "group", f->group, f->group_len, f->gid);
+	text_puts(t, ",\"mtime\":");
 	add_seconds(t, f->mtime_ns);
 	if (S_ISLNK(f->mode)) {
 		text_putc(t, ',');
@@ -251,9 +297,7 @@ void serve_stat(struct request *r)
 	r->call = core_file_stat(r->api->core, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
-/* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
- * answer. */
-static void break_off(struct request *r, const struct failure *f)
+void break_off(struct request *r, const struct failure *f)
 {
 	log_warn("cut off an answer with files of sandbox %s: %s", r->id, f->text);
 	stream_end(r, true);
@@ -278,11 +322,18 @@ static void on_entry(void *arg, const struct file_view *f)
 	stream_hold(r);
 }
 
+static void on_more(void *arg)
+{
+	struct request *r = arg;
+
+	r->cut_short = true;
+}
+
 static void end_list(struct request *r)
 {
 	if (!r->started && !r->out.len)
 		text_puts(&r->out, "{\"entries\":[");
-	text_puts(&r->out, "]}\n");
+	text_puts(&r->out, r->cut_short ? "],\"truncated\":true}\n" : "]}\n");
 	if (r->started)
 		stream_end(r, false);
 	else
@@ -305,16 +356,68 @@ static void on_list_end(void *arg, const struct failure *f)
 		end_list(r);
 }
 
-static const struct file_sink list_sink = {.file = on_entry, .ended = on_list_end};
+static const struct file_sink list_sink = {.file = on_entry, .more = on_more, .ended = on_list_end};
+
+static bool ask_depth(struct request *r, uint32_t *depth)
+{
+	uint64_t n = 1;
+
+	if (!ask_number(r, "depth", &n))
+		return false;
+	if (n < 1 || n > AGENT_DEPTH_MAX) {
+		answer_error(r, 400, "bad_request", "depth must be a whole number from 1 to %d",
+			     AGENT_DEPTH_MAX);
+		return false;
+	}
+	*depth = (uint32_t)n;
+	return true;
+}
+
+/* Without a limit, a list of one folder is sent whole, and others up to ENTRIES_MAX entries. */
+static bool ask_entries(struct request *r, uint32_t depth, uint32_t *limit)
+{
+	h2o_iovec_t url = r->req->input.path;
+	uint64_t n = depth > 1 ? ENTRIES_MAX : 0;
+	struct err e;
+
+	if (!good(r, query_number(url.base, url.len, "limit", 1, &n, &e), &e, "bad_request"))
+		return false;
+	*limit = n < ENTRIES_MAX ? (uint32_t)n : ENTRIES_MAX;
+	return true;
+}
+
+static bool ask_after(struct request *r, char after[static AGENT_NAME_MAX + 1])
+{
+	h2o_iovec_t url = r->req->input.path;
+	struct err e;
+	int len = query_text(url.base, url.len, "after", after, AGENT_NAME_MAX + 1, &e);
+
+	if (len == -ENOENT) {
+		after[0] = '\0';
+		return true;
+	}
+	if (!good(r, len, &e, "bad_request"))
+		return false;
+	if (after[0] != '/')
+		return true;
+	answer_error(r, 400, "bad_request",
+		     "after must be a name from the list, which is relative to the folder, not "
+		     "\"%.100s\"",
+		     after);
+	return false;
+}
 
 void serve_files(struct request *r)
 {
-	char path[AGENT_PATH_MAX + 1];
+	char path[AGENT_PATH_MAX + 1], after[AGENT_NAME_MAX + 1];
+	struct file_list list = {.path = path, .after = after};
 
-	if (!ask_path(r, path) || !answer_may_be_long(r))
+	if (!ask_path(r, path) || !ask_depth(r, &list.depth) ||
+	    !ask_entries(r, list.depth, &list.limit) || !ask_after(r, after) ||
+	    !answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_file_list(r->api->core, r->tenant, r->id, path, &list_sink, r);
+	r->call = core_file_list(r->api->core, r->tenant, r->id, &list, &list_sink, r);
 }
 
 /* --- get ------------------------------------------------------------------------------------ */

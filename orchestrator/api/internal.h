@@ -187,6 +187,7 @@ struct request {
 	bool streaming;		  /* the answer is streamed NDJSON */
 	bool paused;		  /* core was asked to pause the call */
 	bool ranged;		  /* get: the answer is a range of the file */
+	bool cut_short;		  /* list of files: there are more than its limit */
 	bool limited;		  /* refused by limit_request */
 	struct idem_entry *keyed; /* has an Idempotency-Key and is not answered yet */
 	struct list left_link;
@@ -397,6 +398,12 @@ bool ask_flag(struct request *r, const char *name, bool *flag);
 /* Leaves *n unchanged when the parameter is absent. */
 bool ask_number(struct request *r, const char *name, uint64_t *n);
 
+/* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */
+void add_name(struct text *t, const char *key, const char *name, size_t len);
+/* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
+ * answer. */
+void break_off(struct request *r, const struct failure *f);
+
 /* The value before json_read of an optional bool in a uint8_t. */
 #define NOT_SAID 2
 static inline enum change change_of(uint8_t said)
@@ -438,6 +445,9 @@ void serve_stat(struct request *r);
 void serve_mkdir(struct request *r);
 void serve_move(struct request *r);
 void serve_file_change(struct request *r);
+void serve_pack(struct request *r);
+void serve_unpack(struct request *r);
+void serve_watch(struct request *r);
 void serve_upload(struct request *r);
 void serve_upload_part(struct request *r);
 void serve_upload_commit(struct request *r);

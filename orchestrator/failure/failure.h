@@ -17,6 +17,7 @@ enum failure_code {
 	FAIL_PTY_FAILED,
 	FAIL_PROCESS_FAILED,
 	FAIL_TOO_LARGE,
+	FAIL_BAD_ARCHIVE,
 
 	/* The request names something that does not exist. */
 	FAIL_NOT_FOUND,
@@ -55,6 +56,8 @@ enum failure_code {
 	FAIL_STDIN_FULL,
 	FAIL_NOT_PERMITTED,
 	FAIL_DISK_FULL,
+	FAIL_NO_TAR,
+	FAIL_TOO_OLD,
 
 	/* A limit of the sandbox or tenant is reached. */
 	FAIL_QUEUE_FULL,

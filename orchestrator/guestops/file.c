@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* File operations in a guest, done by its agent. */
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,23 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 
 	op->data = put->data;
 	op->data_left = put->len;
+	op->count = &guestops_of_core(c)->file_bytes_in;
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}
+
+struct core_call *core_file_write(struct core *c, const char *tenant, const char *id,
+				  const struct file_write *write, core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
+	const struct agent_file_request request = {.type = AGENT_WRITE,
+						   .path = write->path,
+						   .how = write->how,
+						   .offset = write->offset,
+						   .mode = write->mode,
+						   .size = write->len};
+
+	op->data = write->data;
+	op->data_left = write->len;
 	op->count = &guestops_of_core(c)->file_bytes_in;
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
@@ -84,8 +102,12 @@ struct file_op {
 	struct guest_op op;
 	struct file_sink sink;
 	bool reported; /* the sink has received a file */
-	/* For a get only: */
 	char *path;
+	/* For a stat and a list: */
+	bool link;
+	uint32_t depth, limit, count; /* count: of entries that were reported */
+	bool after;		      /* the list does not start at its first entry */
+	/* For a get: */
 	struct file_range range;
 	bool asks_size; /* the first request is a stat: the range counts from the end */
 	bool sized;	/* `left` is valid */
@@ -121,6 +143,10 @@ static void report_file(struct file_op *o, const struct agent_file *f)
 		.mtime_ns = f->mtime_ns,
 		.target = (const char *)f->target,
 		.target_len = f->target_len,
+		.user = (const char *)f->user,
+		.user_len = f->user_len,
+		.group = (const char *)f->group,
+		.group_len = f->group_len,
 		.offset = o->range.offset,
 		.length = o->sized ? o->left : UINT64_MAX,
 	};
@@ -129,9 +155,15 @@ static void report_file(struct file_op *o, const struct agent_file *f)
 	o->sink.file(o->op.call->arg, &view);
 }
 
+/* An older agent describes files with AGENT_FILE, without names of owners. */
+static bool is_description(const struct agent_frame *frame)
+{
+	return frame->type == AGENT_NODE || frame->type == AGENT_FILE;
+}
+
 static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
 {
-	if (frame->type == AGENT_FILE && !of(op)->reported)
+	if (is_description(frame) && !of(op)->reported)
 		report_file(of(op), &frame->file);
 	else
 		guest_op_fail_rules(op);
@@ -145,8 +177,17 @@ static void on_stat_done(struct guest_op *op)
 		guest_op_fail_rules(op);
 }
 
+static int encode_older_stat(struct guest_op *op)
+{
+	const struct agent_file_request request = {
+		.type = AGENT_STAT, .path = of(op)->path, .flag = of(op)->link};
+
+	return agent_file_bytes(&request, &op->bytes, &op->len);
+}
+
 static const struct guest_op_kind stat_kind = {
 	.timeout_ms = TIMEOUT_MS,
+	.older = encode_older_stat,
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_stat_frame,
@@ -155,37 +196,66 @@ static const struct guest_op_kind stat_kind = {
 	.fini = fini,
 };
 
-static bool is_entry_name(const struct agent_file *f)
+/* Returns whether the name is a path within a folder, of at most `depth` parts. */
+static bool is_entry_name(const struct agent_file *f, uint32_t depth)
 {
-	bool dots =
-		f->name[0] == '.' && (f->name_len == 1 || (f->name_len == 2 && f->name[1] == '.'));
+	const uint8_t *at = f->name, *end = f->name + f->name_len;
 
-	return !dots && !memchr(f->name, '/', f->name_len);
+	for (;; depth--) {
+		const uint8_t *slash = memchr(at, '/', (size_t)(end - at));
+		size_t len = (size_t)((slash ? slash : end) - at);
+
+		if (!depth || !len || (at[0] == '.' && (len == 1 || (len == 2 && at[1] == '.'))))
+			return false;
+		if (!slash)
+			return true;
+		at = slash + 1;
+	}
 }
 
 static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
-	if (frame->type == AGENT_FILE && is_entry_name(&frame->file))
-		report_file(of(op), &frame->file);
-	else
+	struct file_op *o = of(op);
+
+	if (!is_description(frame) || !is_entry_name(&frame->file, o->depth)) {
 		guest_op_fail_rules(op);
+	} else if (o->limit && o->count == o->limit) {
+		guest_op_enough(op);
+		o->sink.more(op->call->arg);
+	} else {
+		o->count++;
+		report_file(o, &frame->file);
+	}
+}
+
+static int encode_older_list(struct guest_op *op)
+{
+	const struct agent_file_request request = {.type = AGENT_LIST, .path = of(op)->path};
+
+	if (of(op)->depth > 1 || of(op)->after)
+		return -ENOTSUP;
+	return agent_file_bytes(&request, &op->bytes, &op->len);
 }
 
 static const struct guest_op_kind list_kind = {
-	.timeout_ms = TIMEOUT_MS,
+	.timeout_ms = LONG_TIMEOUT_MS,
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
+	.older = encode_older_list,
 	.frame = on_list_frame,
 	.notify = notify,
 	.fini = fini,
 };
 
 static struct file_op *file_op_new(struct core *c, const struct guest_op_kind *kind,
-				   const struct file_sink *sink, void *arg)
+				   const char *path, const struct file_sink *sink, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), arg);
 
 	of(op)->sink = *sink;
+	of(op)->path = strdup(path);
+	if (!of(op)->path)
+		abort();
 	return of(op);
 }
 
@@ -193,18 +263,30 @@ struct core_call *core_file_stat(struct core *c, const char *tenant, const char 
 				 const char *path, bool link, const struct file_sink *sink,
 				 void *arg)
 {
-	struct guest_op *op = &file_op_new(c, &stat_kind, sink, arg)->op;
-	const struct agent_file_request request = {.type = AGENT_STAT, .path = path, .flag = link};
+	struct file_op *o = file_op_new(c, &stat_kind, path, sink, arg);
+	struct guest_op *op = &o->op;
+	const struct agent_file_request request = {.type = AGENT_WALK, .path = path, .flag = link};
 
+	o->link = link;
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
 struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
-				 const char *path, const struct file_sink *sink, void *arg)
+				 const struct file_list *list, const struct file_sink *sink,
+				 void *arg)
 {
-	struct guest_op *op = &file_op_new(c, &list_kind, sink, arg)->op;
-	const struct agent_file_request request = {.type = AGENT_LIST, .path = path};
+	struct file_op *o = file_op_new(c, &list_kind, list->path, sink, arg);
+	struct guest_op *op = &o->op;
+	/* One more than the limit shows that there are more. */
+	const struct agent_file_request request = {.type = AGENT_WALK,
+						   .path = list->path,
+						   .depth = list->depth,
+						   .limit = list->limit ? list->limit + 1 : 0,
+						   .after = list->after};
 
+	o->depth = list->depth;
+	o->limit = list->limit;
+	o->after = list->after[0];
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
@@ -299,11 +381,8 @@ struct core_call *core_file_get(struct core *c, const char *tenant, const char *
 				const char *path, const struct file_range *range,
 				const struct file_sink *sink, void *arg)
 {
-	struct file_op *o = file_op_new(c, &get_kind, sink, arg);
+	struct file_op *o = file_op_new(c, &get_kind, path, sink, arg);
 
-	o->path = strdup(path);
-	if (!o->path)
-		abort();
 	o->range = *range;
 	o->asks_size = range->from_end;
 	return guest_op_start(&o->op, tenant, id, encode_get(o));

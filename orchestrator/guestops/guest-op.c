@@ -163,6 +163,7 @@ void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	calls_finish(&guestops_of(s)->ops, f);
 	idle_conns_drop(s);
+	guestops_of(s)->agent_is_new = false; /* it may get another VM */
 }
 
 void guest_op_succeed(struct guest_op *op)
@@ -215,6 +216,7 @@ static const struct {
 	{EINVAL, FAIL_NOT_A_FILE},
 	{ENXIO, FAIL_NOT_A_FILE},
 	{EPIPE, FAIL_PTY_ENDED},
+	{ENOSYS, FAIL_NO_TAR},
 	{ERANGE, FAIL_OUT_OF_RANGE},
 	{ELOOP, FAIL_BAD_PATH},
 	{ENAMETOOLONG, FAIL_BAD_PATH},
@@ -231,6 +233,18 @@ static const struct {
 	{EDQUOT, FAIL_DISK_FULL},
 };
 
+void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text)
+{
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+		if (refusals[i].errnum != errnum)
+			continue;
+		enum failure_code code = refusals[i].code;
+		guest_op_fail(op, code ? code : op->kind->missing_code, "%s", text);
+		return;
+	}
+	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);
+}
+
 static void refused(struct guest_op *op, const struct agent_frame *frame)
 {
 	char text[200];
@@ -240,18 +254,10 @@ static void refused(struct guest_op *op, const struct agent_frame *frame)
 			 (const char *)frame->data);
 	else
 		snprintf(text, sizeof(text), "the guest: %s", strerror((int)frame->errnum));
-	if (op->kind->refused) {
+	if (op->kind->refused)
 		op->kind->refused(op, frame->errnum, text);
-		return;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
-		if (refusals[i].errnum != frame->errnum)
-			continue;
-		enum failure_code code = refusals[i].code;
-		guest_op_fail(op, code ? code : op->kind->missing_code, "%s", text);
-		return;
-	}
-	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);
+	else
+		guest_op_refused(op, frame->errnum, text);
 }
 
 /* --- in progress ---------------------------------------------------------------------------- */
@@ -261,7 +267,12 @@ static void on_deadline(void *arg)
 	struct guest_op *op = arg;
 	uint32_t timeout_ms = op->kind->timeout_ms;
 
-	if (op->lost[0]) {
+	if (op->lost[0] && op->asked) {
+		guest_op_fail(op, FAIL_TOO_OLD,
+			      "sandbox %s was started by an older Ramet, or resumed from a Space "
+			      "of one, and its agent cannot do this: create a new sandbox",
+			      op->sandbox->id);
+	} else if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->heard || op->paused) {
 		op->heard = false;
@@ -321,12 +332,25 @@ static void on_done(struct guest_op *op)
 		guest_op_succeed(op);
 }
 
+/* Handles the answer to AGENT_HELLO, which comes before that to the request. */
+static void on_hello(struct guest_op *op, const struct agent_frame *frame)
+{
+	if (frame->type != AGENT_PONG) {
+		guest_op_fail_rules(op);
+		return;
+	}
+	op->asked = false;
+	guestops_of(op->sandbox)->agent_is_new = true;
+}
+
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct guest_op *op = arg;
 
 	note_progress(op);
-	if (frame->type == AGENT_ERROR)
+	if (op->asked)
+		on_hello(op, frame);
+	else if (frame->type == AGENT_ERROR)
 		refused(op, frame);
 	else if (frame->type == AGENT_DONE)
 		on_done(op);
@@ -346,15 +370,32 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 			      op->sandbox->id);
 		return;
 	}
+	if (op->asked && reason == GUEST_BROKEN && op->kind->older && op->kind->older(op) == 0) {
+		op->asked = false;
+		guest_link_dial(&op->guest, op->sandbox->vm, DIAL_LIMIT_MS);
+		return;
+	}
 	op->data_left = 0;
 	snprintf(op->lost, sizeof(op->lost), "%s", text);
 	guest_link_set_deadline(&op->guest, LOST_MS);
+}
+
+/* Returns true for a request that the agent may be too old for: that must be found out first, since
+ * such an agent closes the connection. */
+static bool must_ask(const struct guest_op *op)
+{
+	enum { TYPE_AT = 4 }; /* in a frame's header */
+
+	return op->bytes[TYPE_AT] > AGENT_OLD_MAX && !guestops_of(op->sandbox)->agent_is_new;
 }
 
 static void send_request(struct guest_op *op)
 {
 	uint8_t *bytes = op->bytes;
 
+	op->asked = must_ask(op);
+	if (op->asked && !guest_link_send_plain(&op->guest, AGENT_HELLO))
+		return;
 	op->bytes = NULL;
 	guest_link_send(&op->guest, 0, bytes, op->len);
 	send_data(op);

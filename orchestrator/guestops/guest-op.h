@@ -36,8 +36,11 @@ struct guest_op_kind {
 	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
 	/* Handles AGENT_DONE. NULL: the operation has succeeded. */
 	void (*done)(struct guest_op *op);
-	/* Handles AGENT_ERROR. NULL: the error number is mapped to a failure. */
+	/* Handles AGENT_ERROR. NULL: guest_op_refused. */
 	void (*refused)(struct guest_op *op, uint32_t errnum, const char *text);
+	/* Encodes into op->bytes a request with the same result that agents before version 4 know,
+	 * too. Returns 0, or -errno if there is none. NULL: there never is. */
+	int (*older)(struct guest_op *op);
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct core_call *call);
 	void (*fini)(struct guest_op *op); /* frees members; may be NULL */
@@ -58,6 +61,7 @@ struct guest_op {
 	bool heard;	 /* data moved since the timer was set */
 	bool paused;
 	bool undoes;		 /* as kind->undoes, until there is nothing to undo */
+	bool asked;		 /* AGENT_HELLO was sent before the request, and not answered yet */
 	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	 /* last sandbox_touch, loop ms */
 };
@@ -89,6 +93,8 @@ void guest_op_enough(struct guest_op *op);
 /* Fails the operation. The client may retry in a second when memory or a limit is the reason. */
 void guest_op_fail(struct guest_op *op, enum failure_code code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* Fails the operation with the failure for an error number of the guest. */
+void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text);
 /* Fails the operation: the guest violated the protocol. */
 void guest_op_fail_rules(struct guest_op *op);
 

@@ -45,13 +45,17 @@ struct file_view {
 	int64_t mtime_ns;	 /* ns since the epoch */
 	const char *target;	 /* of a symbolic link; else NULL */
 	size_t target_len;
+	const char *user, *group; /* of a stat or list: names of uid and gid; length 0: unknown */
+	size_t user_len, group_len;
 	uint64_t offset, length; /* for a get: the range that follows; length UINT64_MAX: unknown */
 };
 
-/* Receives the results of a stat (`file` once), a list (`file` for each name, in byte order) and a
- * get (`file`, then `bytes`). `ended` always comes last. */
+/* Receives the results of a stat (`file` once), a list (`file` for each name, then `more` if its
+ * limit was reached and there are more), a get (`file`, then `bytes`) and a pack (`bytes`). `ended`
+ * always comes last. */
 struct file_sink {
 	void (*file)(void *arg, const struct file_view *file);
+	void (*more)(void *arg);
 	void (*bytes)(void *arg, const void *data, size_t len);
 	void (*ended)(void *arg, const struct failure *f);
 };
@@ -66,6 +70,50 @@ struct file_put {
 /* Replaces the file atomically: all of it or nothing. Creates missing parent folders. */
 struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
 				const struct file_put *put, core_done_fn *fn, void *arg);
+
+struct file_write {
+	const char *path;
+	enum agent_write how;
+	uint64_t offset; /* for AGENT_WRITE_AT */
+	uint32_t mode;	 /* of a file that is created; 0: 0644 */
+	const void *data;
+	size_t len;
+};
+/* Writes to a file in place; creates it, and missing parent folders. A failure or an abandoned call
+ * may leave part of the data written. */
+struct core_call *core_file_write(struct core *c, const char *tenant, const char *id,
+				  const struct file_write *write, core_done_fn *fn, void *arg);
+
+/* Packs a folder into a tar archive. */
+struct core_call *core_file_pack(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg);
+struct file_unpack {
+	const char *path; /* a folder, created when it is missing */
+	const void *data;
+	size_t len;
+};
+/* Unpacks a tar archive into a folder. A failure leaves the files that were complete. */
+struct core_call *core_file_unpack(struct core *c, const char *tenant, const char *id,
+				   const struct file_unpack *unpack, core_done_fn *fn, void *arg);
+
+/* Valid during the callback only; not NUL-terminated. */
+struct watch_event {
+	enum agent_event type;
+	bool folder;
+	const char *path, *to; /* absolute; `to`: of an AGENT_RENAMED */
+	size_t path_len, to_len;
+};
+struct watch_sink {
+	/* The first event is AGENT_WATCHING. */
+	void (*event)(void *arg, const struct watch_event *event);
+	/* Called last; without a failure when the path is gone. */
+	void (*ended)(void *arg, const struct failure *f);
+};
+/* Watches a file or folder until it is gone or the call is abandoned. A slow reader loses events,
+ * which AGENT_OVERFLOW reports. */
+struct core_call *core_file_watch(struct core *c, const char *tenant, const char *id,
+				  const char *path, bool recursive, const struct watch_sink *sink,
+				  void *arg);
 
 struct file_range {
 	uint64_t offset, length; /* length UINT64_MAX: to the end */
@@ -84,9 +132,17 @@ struct core_call *core_file_get(struct core *c, const char *tenant, const char *
 struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
 				 const char *path, bool link, const struct file_sink *sink,
 				 void *arg);
-/* Lists a folder. Symbolic links in it are reported as links. */
+struct file_list {
+	const char *path;
+	uint32_t depth;	   /* 1 to AGENT_DEPTH_MAX: 1 without what is in its folders */
+	uint32_t limit;	   /* of entries, below UINT32_MAX; 0: none */
+	const char *after; /* a name in the list, after which it starts; "": at the first one */
+};
+/* Lists a folder: each folder before its content, the names in it in byte order. Symbolic links in
+ * it are reported as links, and file systems mounted there are not entered. */
 struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
-				 const char *path, const struct file_sink *sink, void *arg);
+				 const struct file_list *list, const struct file_sink *sink,
+				 void *arg);
 /* Removes a file, an empty folder or a symbolic link itself. `recursive`: a folder with its
  * contents too. */
 struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,

@@ -62,6 +62,7 @@ struct core_call {
 	void (*on_failed)(struct core_call *call);
 	struct follow_sink follows;
 	struct file_sink files;
+	struct watch_sink watch;
 	struct pty_sink listener;
 	struct pty_list_sink ptys;
 	core_id_fn *id_fn;

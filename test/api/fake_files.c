@@ -128,6 +128,41 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 	return call;
 }
 
+struct core_call *core_file_write(struct core *c, const char *tenant, const char *id,
+				  const struct file_write *write, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+
+	if (call->failing || is_bad_path(call, write->path))
+		return call;
+	struct fake_file *f = make(&c->files, write->path);
+	if (write->how == AGENT_WRITE_NEW)
+		f->len = 0;
+	write_at(f, write->how == AGENT_WRITE_APPEND ? f->len : write->offset, write->data,
+		 write->len);
+	c->stats.file_bytes_in += write->len;
+	return call;
+}
+
+/* Takes any bytes as an archive, except an empty one, and writes them to the file `archive` in the
+ * folder. */
+struct core_call *core_file_unpack(struct core *c, const char *tenant, const char *id,
+				   const struct file_unpack *unpack, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = done_call(c, id, fn, arg);
+	char path[AGENT_PATH_MAX + 16];
+
+	if (call->failing || is_bad_path(call, unpack->path))
+		return call;
+	if (!unpack->len) {
+		fail(call, FAIL_BAD_ARCHIVE, "after 0 entries: the archive is broken");
+		return call;
+	}
+	snprintf(path, sizeof(path), "%s/archive", unpack->path);
+	write_at(make(&c->files, path), 0, unpack->data, unpack->len);
+	return call;
+}
+
 struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
 				   const char *path, bool recursive, core_done_fn *fn, void *arg)
 {
@@ -231,6 +266,8 @@ static struct file_view view_of(const char *name, uint32_t mode, uint64_t size)
 				  .name_len = strlen(name),
 				  .mode = mode & S_IFMT ? mode : S_IFREG | mode,
 				  .gid = 100,
+				  .user = "root",
+				  .user_len = 4,
 				  .size = size,
 				  .mtime_ns = 1700000000123456789};
 }
@@ -299,6 +336,11 @@ static void many_run(struct core_call *call)
 	char name[32];
 
 	for (int i = 0; i < 100 && call->sent < call->size; i++) {
+		if (call->max && call->sent == call->max) { /* the limit */
+			call->files.more(call->arg);
+			sink_end(call);
+			return;
+		}
 		struct file_view view;
 
 		snprintf(name, sizeof(name), "%08" PRIu64, call->sent++);
@@ -313,14 +355,33 @@ static void many_run(struct core_call *call)
 		loop_timer_set(call->core->loop, &call->step, 0);
 }
 
-struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
-				 const char *path, const struct file_sink *sink, void *arg)
+/* Lists one name: depth, limit and after of the request. */
+static void asked_run(struct core_call *call)
 {
+	struct file_view view = view_of(call->path, 0644, 0);
+
+	call->files.file(call->arg, &view);
+	sink_end(call);
+}
+
+struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
+				 const struct file_list *list, const struct file_sink *sink,
+				 void *arg)
+{
+	const char *path = list->path;
 	struct core_call *call = sink_call(c, id, path, sink, arg);
 
-	call->run = strcmp(path, "/names") == 0 ? names_run : many_run;
+	call->run = strcmp(path, "/names") == 0	  ? names_run
+		    : strcmp(path, "/asked") == 0 ? asked_run
+						  : many_run;
+	call->max = list->limit;
 	if (call->failing)
 		return call;
+	if (strcmp(path, "/asked") == 0) {
+		snprintf(call->path, sizeof(call->path), "%u,%u,%s", list->depth, list->limit,
+			 list->after);
+		return call;
+	}
 	if (sscanf(path, "/many/%" SCNu64, &call->size) != 1 &&
 	    sscanf(path, "/worn/%" SCNu64, &call->size) != 1 && !under(path, "/names") &&
 	    !under(path, "/dir"))
@@ -394,6 +455,92 @@ struct core_call *core_file_get(struct core *c, const char *tenant, const char *
 	call->sent = range->length;
 	if (range->from_end)
 		call->max = range->offset < call->size ? call->size - range->offset : 0;
+	return call;
+}
+
+/* --- archives and watches --- */
+
+static void pack_run(struct core_call *call)
+{
+	static uint8_t data[STEP];
+	size_t len = 0;
+
+	while (len < STEP && call->sent < call->size)
+		data[len++] = (uint8_t)(call->sent++ / 256 % 251);
+	if (len)
+		call->files.bytes(call->arg, data, len);
+	if (call->sent == call->size && under(call->path, "/worn"))
+		fail(call, FAIL_AGENT_ERROR, "the disk is worn out");
+	if (call->sent == call->size && !call->failing)
+		sink_end(call);
+	else if (!call->paused)
+		loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+struct core_call *core_file_pack(struct core *c, const char *tenant, const char *id,
+				 const char *path, const struct file_sink *sink, void *arg)
+{
+	struct core_call *call = sink_call(c, id, path, sink, arg);
+
+	call->run = pack_run;
+	if (!call->failing && sscanf(path, "/many/%" SCNu64, &call->size) != 1 &&
+	    sscanf(path, "/worn/%" SCNu64, &call->size) != 1)
+		fail(call, FAIL_NOT_A_DIRECTORY, "not a directory");
+	return call;
+}
+
+static void watch_failed(struct core_call *call)
+{
+	call->watch.ended(call->arg, &call->failure);
+}
+
+static void watch_event(struct core_call *call, enum agent_event type, const char *path,
+			const char *to)
+{
+	const struct watch_event event = {.type = type,
+					  .folder = type == AGENT_REMOVED,
+					  .path = path,
+					  .path_len = strlen(path),
+					  .to = to,
+					  .to_len = strlen(to)};
+
+	call->watch.event(call->arg, &event);
+}
+
+static void watch_run(struct core_call *call)
+{
+	watch_event(call, AGENT_WATCHING, call->path, "");
+	if (under(call->path, "/silent"))
+		return;
+	watch_event(call, AGENT_CREATED, "/w/a\xff", "");
+	watch_event(call, AGENT_WRITTEN, "/w/a", "");
+	watch_event(call, AGENT_RENAMED, "/w/a", "/w/b\xe2\x80\xa8");
+	watch_event(call, AGENT_ATTRIBUTES, "/w/b", "");
+	watch_event(call, AGENT_OVERFLOW, "/w", "");
+	watch_event(call, AGENT_REMOVED, "/w", "");
+	if (under(call->path, "/worn")) {
+		fail(call, FAIL_AGENT_LOST, "the agent is gone");
+		loop_timer_set(call->core->loop, &call->step, 0);
+		return;
+	}
+	call->watch.ended(call->arg, NULL);
+	call_free(call);
+}
+
+struct core_call *core_file_watch(struct core *c, const char *tenant, const char *id,
+				  const char *path, bool recursive, const struct watch_sink *sink,
+				  void *arg)
+{
+	struct core_call *call = call_on(c, OP, id, arg);
+
+	call->watch = *sink;
+	call->run = watch_run;
+	call->on_failed = watch_failed;
+	snprintf(call->path, sizeof(call->path), "%s", path);
+	if (!call->failing && under(path, "/none"))
+		fail(call, FAIL_NO_SUCH_FILE, "no such file");
+	if (!call->failing && under(path, "/old"))
+		fail(call, FAIL_TOO_OLD, "create a new sandbox");
 	return call;
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any, Callable
 from urllib.parse import quote
 
@@ -256,6 +257,8 @@ def test_stat(http: httpx.Client, sandbox: str) -> None:
         "mode": "4755",
         "uid": 0,
         "gid": 100,
+        "user": "root",
+        "group": "100",
         "mtime": 1700000000.123456789,
     }
     assert '"mtime":1700000000.123456789' in one.text
@@ -280,6 +283,133 @@ def test_list(http: httpx.Client, sandbox: str) -> None:
     empty = http.get(f"{sandbox}/files/list", params={"path": "/many/0"})
     assert empty.json() == {"entries": []}
     fails(http.get(f"{sandbox}/files/list", params={"path": "/file"}), 409, "not_a_directory")
+
+
+def test_deep_list(http: httpx.Client, sandbox: str) -> None:
+    def asked(**query: Any) -> str:
+        answer = http.get(f"{sandbox}/files/list", params={"path": "/asked", **query})
+        (entry,) = answer.json()["entries"]
+        return str(entry["name"])
+
+    assert asked() == "1,0,"
+    assert asked(depth=64) == "64,100000,"
+    assert asked(depth=2, limit=7, after="a b/\xe9") == "2,7,a b/\xe9"
+    assert asked(limit=1 << 40) == "1,100000,"
+
+
+def test_list_over_its_limit_is_truncated(http: httpx.Client, sandbox: str) -> None:
+    where = f"{sandbox}/files/list"
+    for limit, path, truncated in ((10, "/many/11", True), (3000, "/many/9000", True), (10, "/many/10", False)):
+        answer = http.get(where, params={"path": path, "limit": limit}).json()
+        assert [e["name"] for e in answer["entries"]] == [f"{i:08d}" for i in range(limit)]
+        assert answer.get("truncated") == (True if truncated else None)
+
+
+@pytest.mark.parametrize(
+    "query,word",
+    [
+        ("depth=0", "depth"),
+        ("depth=65", "64"),
+        ("depth=x", "depth"),
+        ("limit=0", "limit"),
+        ("after=/a", "after"),
+        ("after=%zz", "after"),
+        (f"after={'a' * 16385}", "after"),
+    ],
+)
+def test_bad_deep_list_is_refused(http: httpx.Client, sandbox: str, query: str, word: str) -> None:
+    answer = http.get(f"{sandbox}/files/list?path=/asked&{query}")
+    assert word in fails(answer, 400, "bad_request")
+
+
+def test_writes_in_place(http: httpx.Client, sandbox: str) -> None:
+    put(http, sandbox, "/x", b"0123456789")
+    assert put(http, sandbox, "/x", b"ab", offset="3").status_code == 204
+    assert get(http, sandbox, "/x").content == b"012ab56789"
+    assert put(http, sandbox, "/x", b"!", append="1").status_code == 204
+    assert get(http, sandbox, "/x").content == b"012ab56789!"
+    assert put(http, sandbox, "/x", b"new", in_place="true").status_code == 204
+    assert get(http, sandbox, "/x").content == b"new"
+    assert put(http, sandbox, "/x", b"N", offset="0", in_place="1").status_code == 204
+    assert get(http, sandbox, "/x").content == b"New"
+
+
+def test_bad_writes_in_place_are_refused(http: httpx.Client, sandbox: str) -> None:
+    said = fails(put(http, sandbox, "/x", b"", offset="1", append="1"), 400, "bad_request")
+    assert "offset" in said and "append" in said
+    for bad in ({"offset": "-1"}, {"append": "yes"}, {"in_place": "2"}):
+        assert next(iter(bad)) in fails(put(http, sandbox, "/x", b"", **bad), 400, "bad_request")
+
+
+def test_folder_is_packed_and_unpacked(http: httpx.Client, sandbox: str) -> None:
+    where = f"{sandbox}/files/archive"
+    packed = http.get(where, params={"path": "/many/300000"})
+    assert packed.headers["content-type"] == "application/x-tar"
+    assert packed.content == pattern(300000)
+    fails(http.get(where, params={"path": "/file"}), 409, "not_a_directory")
+    fails(http.get(where, params={"path": "/worn/0"}), 500, "agent_error")
+    with pytest.raises(httpx.RemoteProtocolError):
+        http.get(where, params={"path": "/worn/300000"})
+    head = http.head(where, params={"path": "/dir"})
+    assert head.status_code == 200 and head.headers["content-type"] == "application/x-tar"
+    assert http.head(where, params={"path": "/none"}).status_code == 404
+    put(http, sandbox, "/file", b"")
+    assert http.head(where, params={"path": "/file"}).status_code == 409
+    assert http.put(where, params={"path": "/to"}, content=b"tar").status_code == 204
+    assert get(http, sandbox, "/to/archive").content == b"tar"
+    fails(http.put(where, params={"path": "/to"}, content=b""), 400, "bad_archive")
+    fails(http.put(where, content=b"tar"), 400, "bad_path")
+
+
+def test_slow_reader_of_an_archive_pauses_the_sandbox(server: Server) -> None:
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+        before = server.rss()
+        with http.stream("GET", f"{box}/files/archive", params={"path": "/many/30000000"}) as answer:
+            server.wait(lambda f: f["ramet_pool_hits_total"] > f["ramet_pool_misses_total"])
+            assert server.rss() - before < 16 << 20
+            read = sum(len(chunk) for chunk in answer.iter_raw())
+        assert read == 30_000_000
+
+
+def watch(http: httpx.Client, box: str, path: str) -> list[dict[str, Any]]:
+    with http.stream("GET", f"{box}/files/watch", params={"path": path}) as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        return [json.loads(line) for line in answer.iter_lines() if line]
+
+
+def test_watch(http: httpx.Client, sandbox: str) -> None:
+    assert watch(http, sandbox, "/w") == [
+        {"type": "watching", "path": "/w"},
+        {"type": "create", "path": "/w/a\ufffd", "path_b64": "L3cvYf8=", "directory": False},
+        {"type": "write", "path": "/w/a", "directory": False},
+        {"type": "rename", "path": "/w/a", "to": "/w/b\u2028", "directory": False},
+        {"type": "chmod", "path": "/w/b", "directory": False},
+        {"type": "overflow", "path": "/w"},
+        {"type": "remove", "path": "/w", "directory": True},
+    ]
+
+
+def test_watch_failures(http: httpx.Client, sandbox: str) -> None:
+    where = f"{sandbox}/files/watch"
+    fails(http.get(where, params={"path": "/none"}), 404, "no_such_file")
+    fails(http.get(where, params={"path": "/old"}), 409, "too_old")
+    fails(http.get(where, params={"path": "/w", "recursive": "x"}), 400, "bad_request")
+    assert http.head(where, params={"path": "/w"}).status_code == 200
+    lines = []
+    with pytest.raises(httpx.RemoteProtocolError):
+        with http.stream("GET", where, params={"path": "/worn"}) as answer:
+            for line in answer.iter_lines():
+                lines.append(json.loads(line))
+    assert lines[-1] == {"type": "error", "message": "the agent is gone", "code": "agent_lost"}
+
+
+def test_watch_ends_when_its_client_leaves(server: Server) -> None:
+    with server.client() as http:
+        sandbox = f"/v1/sandboxes/{http.post('/v1/sandboxes', json={}).json()['id']}"
+        with http.stream("GET", f"{sandbox}/files/watch", params={"path": "/silent"}) as answer:
+            assert '"watching"' in next(answer.iter_lines())
+    server.wait(lambda f: f["ramet_vm_deaths_total"] == 1 and f["ramet_blank_vms_ready"] == 0)
 
 
 def test_long_list_is_complete(http: httpx.Client, sandbox: str) -> None:

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import os
 import subprocess
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,6 +147,91 @@ def test_long_list_is_complete(http: httpx.Client, sandbox: str, folder: str) ->
         Path(folder, name).touch()
     entries = http.get(f"{sandbox}/files/list", params={"path": folder}).json()["entries"]
     assert [e["name"] for e in entries] == names
+
+
+def test_owners_have_names(http: httpx.Client, sandbox: str, folder: str) -> None:
+    Path(folder, "a").touch()
+    os.chown(f"{folder}/a", 0, 54321)
+    (entry,) = http.get(f"{sandbox}/files/list", params={"path": folder}).json()["entries"]
+    assert (entry["user"], entry["group"]) == ("root", "54321")
+    stat = http.get(f"{sandbox}/files/stat", params={"path": f"{folder}/a"}).json()
+    assert (stat["uid"], stat["user"], stat["group"]) == (0, "root", "54321")
+
+
+def test_deep_list_continues_where_it_was_truncated(
+    http: httpx.Client, sandbox: str, folder: str
+) -> None:
+    for i in range(20):
+        path = Path(folder, f"d{i:02d}", "sub \u00e9")
+        path.mkdir(parents=True)
+        for j in range(5):
+            (path / f"{j}").touch()
+    want = sorted(
+        (str(path.relative_to(folder)).split("/") for path in Path(folder).rglob("*")),
+        key=lambda parts: [os.fsencode(part) for part in parts],
+    )
+    where, query = f"{sandbox}/files/list", {"path": folder, "depth": "3"}
+    whole = http.get(where, params=query).json()
+    assert [e["name"].split("/") for e in whole["entries"]] == want and "truncated" not in whole
+    names: list[str] = []
+    while True:
+        more = {"limit": "17", "after": names[-1] if names else ""}
+        page = http.get(where, params=query | more).json()
+        names += [e["name"] for e in page["entries"]]
+        if "truncated" not in page:
+            break
+        assert len(page["entries"]) == 17
+    assert [name.split("/") for name in names] == want
+
+
+def test_writes_in_place(http: httpx.Client, sandbox: str, folder: str) -> None:
+    path = f"{folder}/deep/x"
+    assert put(http, sandbox, path, data(1_000_000), in_place="1", mode="640").status_code == 204
+    before = os.stat(path)
+    assert put(http, sandbox, path, b"abc", offset="500000").status_code == 204
+    assert put(http, sandbox, path, b"end", append="1").status_code == 204
+    whole = data(1_000_000)
+    assert Path(path).read_bytes() == whole[:500000] + b"abc" + whole[500003:] + b"end"
+    assert put(http, sandbox, path, b"new", in_place="1").status_code == 204
+    assert Path(path).read_bytes() == b"new" and os.stat(path).st_ino == before.st_ino
+    assert os.stat(path).st_mode & 0o7777 == 0o640
+    fails(put(http, sandbox, folder, b"x", in_place="1"), 409, "is_a_directory")
+    fails(put(http, sandbox, "/dev/null", b"x", append="1"), 409, "not_a_file")
+
+
+def test_folder_is_packed_and_unpacked(http: httpx.Client, sandbox: str, folder: str) -> None:
+    source = Path(folder, "from")
+    (source / "sub").mkdir(parents=True)
+    (source / "big").write_bytes(data(5_000_000))
+    (source / "sub" / "link").symlink_to("../big")
+    os.utime(source / "big", ns=(1, 1234567890123456789))
+    where = f"{sandbox}/files/archive"
+    packed = http.get(where, params={"path": str(source)})
+    assert packed.status_code == 200
+    with tarfile.open(fileobj=io.BytesIO(packed.content)) as tar:
+        assert sorted(tar.getnames()) == [".", "./big", "./sub", "./sub/link"]
+    to = Path(folder, "deep", "to")
+    assert http.put(where, params={"path": str(to)}, content=packed.content).status_code == 204
+    assert (to / "sub" / "link").read_bytes() == data(5_000_000)
+    assert (to / "big").stat().st_mtime_ns == 1234567890123456789
+    said = fails(http.put(where, params={"path": str(to)}, content=packed.content[:9999]), 400, "bad_archive")
+    assert "after" in said
+    fails(http.get(where, params={"path": str(to / "big")}), 409, "not_a_directory")
+    fails(http.get(where, params={"path": str(to / "none")}), 404, "no_such_file")
+
+
+def test_watch(http: httpx.Client, sandbox: str, folder: str) -> None:
+    query = {"path": folder, "recursive": "1"}
+    with http.stream("GET", f"{sandbox}/files/watch", params=query) as answer:
+        lines = (json.loads(line) for line in answer.iter_lines() if line)
+        assert next(lines) == {"type": "watching", "path": folder}
+        put(http, sandbox, f"{folder}/x", b"1", in_place="1")
+        assert next(lines) == {"type": "create", "path": f"{folder}/x", "directory": False}
+        assert next(lines) == {"type": "write", "path": f"{folder}/x", "directory": False}
+        http.post(f"{sandbox}/files/move", params={"path": f"{folder}/x", "to": f"{folder}/y"})
+        renamed = next(lines)
+        assert (renamed["type"], renamed["to"]) == ("rename", f"{folder}/y")
+    fails(http.get(f"{sandbox}/files/watch", params={"path": f"{folder}/none"}), 404, "no_such_file")
 
 
 def test_uploads(http: httpx.Client, sandbox: str, folder: str) -> None:

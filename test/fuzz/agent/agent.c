@@ -50,12 +50,27 @@ static void use_entry(const struct agent_entry *n)
 	last_len = n->path_len;
 }
 
-static void use_file(const struct agent_file *f)
+static void use_file(const struct agent_file *f, size_t name_max)
 {
-	expect(f->name_len && f->name_len <= AGENT_PATH_MAX && !memchr(f->name, 0, f->name_len));
+	expect(f->name_len && f->name_len <= name_max && !memchr(f->name, 0, f->name_len));
 	expect(f->target_len <= AGENT_PATH_MAX && (!f->target_len || S_ISLNK(f->mode)));
 	expect(!f->target_len || !memchr(f->target, 0, f->target_len));
 	expect(f->size <= INT64_MAX && (!f->size || S_ISREG(f->mode)));
+}
+
+static void use_node(const struct agent_file *f)
+{
+	use_file(f, AGENT_NAME_MAX);
+	expect(f->user_len <= AGENT_OWNER_MAX && f->group_len <= AGENT_OWNER_MAX);
+	expect(!memchr(f->user, 0, f->user_len) && !memchr(f->group, 0, f->group_len));
+}
+
+static void use_change(const struct agent_change *c)
+{
+	expect(c->type <= AGENT_OVERFLOW && c->path_len && c->path[0] == '/');
+	expect(!memchr(c->path, 0, c->path_len) && c->path_len <= AGENT_PATH_MAX);
+	expect((c->to_len > 0) == (c->type == AGENT_RENAMED) && c->to_len <= AGENT_PATH_MAX);
+	expect(!c->to_len || (c->to[0] == '/' && !memchr(c->to, 0, c->to_len)));
 }
 
 static void use_pty(const struct agent_pty *p)
@@ -93,7 +108,11 @@ static void on_frame(const struct agent_frame *f, struct splitter *s, struct flo
 	if (f->type == AGENT_ENTRY)
 		use_entry(&f->entry);
 	if (f->type == AGENT_FILE)
-		use_file(&f->file);
+		use_file(&f->file, AGENT_PATH_MAX);
+	if (f->type == AGENT_NODE)
+		use_node(&f->file);
+	if (f->type == AGENT_EVENT)
+		use_change(&f->change);
 	if (f->type == AGENT_PTY)
 		use_pty(&f->pty);
 	if (f->type == AGENT_PTY_BYTES)

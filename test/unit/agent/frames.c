@@ -62,6 +62,17 @@ static void file_requests_are_encoded(void **state)
 		 .uid = 1,
 		 .gid = AGENT_UNCHANGED},
 		{.type = AGENT_CHANGE, .path = "/a", .mode = AGENT_UNCHANGED, .flag = true},
+		{.type = AGENT_WALK, .path = "/a", .depth = 3, .limit = 9, .after = "b/c"},
+		{.type = AGENT_WALK, .path = "/a", .flag = true},
+		{.type = AGENT_WRITE,
+		 .path = "/a",
+		 .how = AGENT_WRITE_AT,
+		 .offset = 1ull << 40,
+		 .size = AGENT_UNSIZED,
+		 .mode = 0640},
+		{.type = AGENT_PACK, .path = "/a"},
+		{.type = AGENT_UNPACK, .path = "/a", .size = 1ull << 40},
+		{.type = AGENT_WATCH, .path = "/a", .flag = true},
 		{.type = AGENT_UPLOAD, .path = "/a", .id = UPL, .mode = 0600},
 		{.type = AGENT_PART, .id = UPL, .offset = 7, .size = 8 << 20},
 		{.type = AGENT_COMMIT, .id = UPL, .size = 1ull << 40, .hash = hash},
@@ -78,6 +89,8 @@ static void file_requests_are_encoded(void **state)
 		assert_string_equal(r.path, a->path ? a->path : "");
 		assert_string_equal(r.id, a->id ? a->id : "");
 		assert_string_equal(r.to, a->to ? a->to : "");
+		assert_string_equal(r.after, a->after ? a->after : "");
+		assert_true(r.depth == a->depth && r.limit == a->limit && r.how == a->how);
 		assert_int_equal(r.mode, a->mode);
 		assert_true(r.uid == a->uid && r.gid == a->gid);
 		assert_true(r.offset == a->offset && r.size == a->size && r.flag == a->flag);
@@ -106,6 +119,21 @@ static void longest_path_is_encoded(void **state)
 	a.id = UPL;
 	ask_file(&a, &r);
 	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
+}
+
+static void longest_name_in_a_list_is_encoded(void **state)
+{
+	static char name[AGENT_NAME_MAX + 2];
+	struct agent_file_request a = {.type = AGENT_WALK, .path = "/", .after = name};
+	struct file_request r;
+	uint8_t *bytes;
+	size_t len;
+
+	memset(name, 'a', AGENT_NAME_MAX + 1);
+	assert_int_equal(agent_file_bytes(&a, &bytes, &len), -E2BIG);
+	name[AGENT_NAME_MAX] = '\0';
+	ask_file(&a, &r);
+	assert_int_equal(strlen(r.after), AGENT_NAME_MAX);
 }
 
 static void ask_pty(const struct agent_process_request *a, struct process_request *out)
@@ -357,6 +385,77 @@ static void inconsistent_file_entries_are_refused(void **state)
 	assert_int_equal(file("a", 1, S_IFLNK, 0, name, AGENT_PATH_MAX + 1), -EPROTO);
 }
 
+static ssize_t node(size_t name_len, const char *user, size_t user_len, size_t group_len)
+{
+	static char name[AGENT_NAME_MAX + 1];
+	struct wire w = body_on();
+
+	memset(name, 'n', sizeof(name));
+	wire_put_str(&w, name, name_len);
+	wire_put_u32(&w, S_IFREG | 0644);
+	wire_put_u32(&w, 1);
+	wire_put_u32(&w, 2);
+	wire_put_u64(&w, 3);
+	wire_put_u64(&w, 4);
+	wire_put_str(&w, "", 0);
+	wire_put_str(&w, user, user_len);
+	wire_put_str(&w, name, group_len);
+	return read_back(AGENT_NODE, &w);
+}
+
+static void nodes_have_names_of_owners(void **state)
+{
+	assert_true(node(AGENT_NAME_MAX, "me", 2, AGENT_OWNER_MAX) > 0);
+	assert_int_equal(got.file.name_len, AGENT_NAME_MAX);
+	assert_true(got.file.user_len == 2 && !memcmp(got.file.user, "me", 2));
+	assert_int_equal(got.file.group_len, AGENT_OWNER_MAX);
+	assert_true(node(1, "", 0, 0) > 0 && !got.file.user_len && !got.file.group_len);
+	assert_int_equal(node(AGENT_NAME_MAX + 1, "", 0, 0), -EPROTO);
+	assert_int_equal(node(0, "", 0, 0), -EPROTO);
+	assert_int_equal(node(1, "a\0b", 3, 0), -EPROTO);
+	assert_int_equal(node(1, "", 0, AGENT_OWNER_MAX + 1), -EPROTO);
+}
+
+static ssize_t change(uint8_t type, uint8_t folder, const char *path, const char *to)
+{
+	struct wire w = body_on();
+
+	wire_put_u8(&w, type);
+	wire_put_u8(&w, folder);
+	wire_put_str(&w, path, strlen(path));
+	wire_put_str(&w, to, strlen(to));
+	return read_back(AGENT_EVENT, &w);
+}
+
+static void events_are_read(void **state)
+{
+	char path[AGENT_PATH_MAX + 2] = "/";
+	struct wire w;
+
+	assert_true(change(AGENT_RENAMED, 1, "/a", "/b\xff") > 0);
+	assert_true(got.change.type == AGENT_RENAMED && got.change.folder);
+	assert_true(got.change.path_len == 2 && !memcmp(got.change.path, "/a", 2));
+	assert_true(got.change.to_len == 3 && !memcmp(got.change.to, "/b\xff", 3));
+	for (uint8_t type = 0; type < 8; type++)
+		assert_true((change(type, 0, "/a", "") > 0) ==
+			    (type <= AGENT_OVERFLOW && type != AGENT_RENAMED));
+	assert_int_equal(change(AGENT_WRITTEN, 0, "/a", "/b"), -EPROTO);
+	assert_int_equal(change(AGENT_RENAMED, 0, "/a", "b"), -EPROTO);
+	assert_int_equal(change(AGENT_WRITTEN, 2, "/a", ""), -EPROTO);
+	assert_int_equal(change(AGENT_WRITTEN, 0, "a", ""), -EPROTO);
+	assert_int_equal(change(AGENT_WRITTEN, 0, "", ""), -EPROTO);
+	memset(path + 1, 'a', AGENT_PATH_MAX);
+	assert_int_equal(change(AGENT_WRITTEN, 0, path, ""), -EPROTO);
+	path[AGENT_PATH_MAX] = '\0';
+	assert_true(change(AGENT_WRITTEN, 0, path, "") > 0);
+	w = body_on();
+	wire_put_u8(&w, AGENT_WRITTEN);
+	wire_put_u8(&w, 0);
+	wire_put_str(&w, "/a\0", 3);
+	wire_put_str(&w, "", 0);
+	assert_int_equal(read_back(AGENT_EVENT, &w), -EPROTO);
+}
+
 static ssize_t terminal(const char *id, uint8_t ended)
 {
 	struct wire w = body_on();
@@ -534,6 +633,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(file_requests_are_encoded),
 		cmocka_unit_test(longest_path_is_encoded),
+		cmocka_unit_test(longest_name_in_a_list_is_encoded),
 		cmocka_unit_test(terminal_requests_are_encoded),
 		cmocka_unit_test(process_requests_are_encoded),
 		cmocka_unit_test(processes_are_read),
@@ -546,6 +646,8 @@ int main(void)
 		cmocka_unit_test(inconsistent_file_entries_are_refused),
 		cmocka_unit_test(results_are_read),
 		cmocka_unit_test(results_are_requested_by_a_variable),
+		cmocka_unit_test(nodes_have_names_of_owners),
+		cmocka_unit_test(events_are_read),
 		cmocka_unit_test(terminal_entries_are_read),
 		cmocka_unit_test(terminal_output_is_read),
 	};

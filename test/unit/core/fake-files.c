@@ -18,6 +18,7 @@ struct request {
 	uint8_t type;
 	char path[AGENT_PATH_MAX + 1];
 	uint64_t offset, size, n;
+	uint32_t depth, limit;
 	bool flag;
 };
 
@@ -36,7 +37,7 @@ static bool send_done(int fd)
 	return fake_send_frame(fd, AGENT_DONE, NULL, 0);
 }
 
-static bool send_file(int fd, const char *name, uint32_t mode, uint64_t size)
+static bool send_description(uint8_t type, int fd, const char *name, uint32_t mode, uint64_t size)
 {
 	uint8_t body[AGENT_PATH_MAX + 64];
 	struct wire w = wire_on(body, sizeof(body));
@@ -48,7 +49,21 @@ static bool send_file(int fd, const char *name, uint32_t mode, uint64_t size)
 	wire_put_u64(&w, size);
 	wire_put_u64(&w, 1700000000000000000);
 	wire_put_str(&w, "there", S_ISLNK(mode) ? 5 : 0);
-	return fake_send_frame(fd, AGENT_FILE, body, w.pos);
+	if (type == AGENT_NODE) {
+		wire_put_str(&w, "root", 4);
+		wire_put_str(&w, "", 0);
+	}
+	return fake_send_frame(fd, type, body, w.pos);
+}
+
+static bool send_file(int fd, const char *name, uint32_t mode, uint64_t size)
+{
+	return send_description(AGENT_FILE, fd, name, mode, size);
+}
+
+static bool send_node(int fd, const char *name, uint32_t mode, uint64_t size)
+{
+	return send_description(AGENT_NODE, fd, name, mode, size);
 }
 
 uint64_t fake_sum(uint64_t sum, const uint8_t *data, size_t len)
@@ -174,27 +189,99 @@ static bool serve_list(struct request *a)
 	return send_done(a->fd);
 }
 
+static bool serve_walk(struct request *a)
+{
+	char name[32];
+
+	if (!a->depth) {
+		if (!path_is(a, "size"))
+			return send_error(a->fd, ENOENT);
+		return send_node(a->fd, a->path, a->flag ? S_IFLNK | 0777 : S_IFREG | 0640,
+				 a->flag ? 0 : a->n) &&
+		       send_done(a->fd);
+	}
+	if (strcmp(a->path, "/slash") == 0)
+		return send_node(a->fd, "a/b", S_IFREG, 0) && send_done(a->fd);
+	if (strcmp(a->path, "/dots") == 0)
+		return send_node(a->fd, "a/..", S_IFDIR, 0) && send_done(a->fd);
+	if (strcmp(a->path, "/empty") == 0)
+		return send_node(a->fd, "a//b", S_IFDIR, 0) && send_done(a->fd);
+	if (!path_is(a, "many"))
+		return send_error(a->fd, ENOTDIR);
+	for (uint64_t i = 0; i < a->n && (!a->limit || i < a->limit); i++) {
+		snprintf(name, sizeof(name), "%08lu", (unsigned long)i);
+		if (!send_node(a->fd, name, S_IFREG | 0644, i))
+			return false;
+	}
+	return send_done(a->fd);
+}
+
+static bool serve_pack(struct request *a)
+{
+	if (strcmp(a->path, "/wrong") == 0)
+		return send_node(a->fd, "x", S_IFREG, 0);
+	if (!path_is(a, "size"))
+		return send_error(a->fd, ENOTDIR);
+	return send_bytes(a, 0, a->n) && send_done(a->fd);
+}
+
+static bool send_change(int fd, enum agent_event type, const char *path, const char *to)
+{
+	uint8_t body[256];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_u8(&w, (uint8_t)type);
+	wire_put_u8(&w, 0);
+	wire_put_str(&w, path, strlen(path));
+	wire_put_str(&w, to, strlen(to));
+	return fake_send_frame(fd, AGENT_EVENT, body, w.pos);
+}
+
+static bool serve_watch(struct request *a)
+{
+	if (strcmp(a->path, "/unready") == 0)
+		return send_change(a->fd, AGENT_CREATED, "/w/a", "") && send_done(a->fd);
+	if (strcmp(a->path, "/ready-twice") == 0)
+		return send_change(a->fd, AGENT_WATCHING, a->path, "") &&
+		       send_change(a->fd, AGENT_WATCHING, a->path, "") && send_done(a->fd);
+	if (!send_change(a->fd, AGENT_WATCHING, a->path, ""))
+		return false;
+	while (strcmp(a->path, "/flood") == 0)
+		if (!send_change(a->fd, AGENT_WRITTEN, "/flood/x", ""))
+			return false;
+	return send_change(a->fd, AGENT_RENAMED, "/w/a", "/w/b") && a->f->wait(a->f->guest) &&
+	       send_change(a->fd, AGENT_REMOVED, a->path, "") && send_done(a->fd);
+}
+
 /* --- files --- */
 
 static void read_file_request(struct wire *w, struct request *a)
 {
 	size_t len;
 
-	if (a->type == AGENT_GET)
+	if (a->type == AGENT_WRITE)
+		wire_get_u8(w);
+	if (a->type == AGENT_GET || a->type == AGENT_WRITE)
 		a->offset = wire_get_u64(w);
-	if (a->type == AGENT_GET || a->type == AGENT_PUT)
+	if (a->type == AGENT_GET || a->type == AGENT_PUT || a->type == AGENT_WRITE ||
+	    a->type == AGENT_UNPACK)
 		a->size = wire_get_u64(w);
-	if (a->type == AGENT_PUT || a->type == AGENT_MKDIR)
+	if (a->type == AGENT_PUT || a->type == AGENT_MKDIR || a->type == AGENT_WRITE)
 		wire_get_u32(w);
 	for (int i = 0; i < 3 && a->type == AGENT_CHANGE; i++)
 		wire_get_u32(w);
 	if (a->type == AGENT_STAT || a->type == AGENT_REMOVE || a->type == AGENT_MKDIR ||
-	    a->type == AGENT_MOVE || a->type == AGENT_CHANGE)
+	    a->type == AGENT_MOVE || a->type == AGENT_CHANGE || a->type == AGENT_WALK ||
+	    a->type == AGENT_WATCH)
 		a->flag = wire_get_u8(w);
+	if (a->type == AGENT_WALK) {
+		a->depth = wire_get_u32(w);
+		a->limit = wire_get_u32(w);
+	}
 	const uint8_t *path = wire_get_str(w, &len, AGENT_PATH_MAX);
 	if (path)
 		memcpy(a->path, path, len);
-	if (a->type == AGENT_MOVE)
+	if (a->type == AGENT_MOVE || a->type == AGENT_WALK)
 		wire_get_str(w, &len, AGENT_PATH_MAX);
 }
 
@@ -237,7 +324,15 @@ static bool serve_file(struct request *a)
 		return serve_malformed(a);
 	switch (a->type) {
 	case AGENT_PUT:
+	case AGENT_WRITE:
+	case AGENT_UNPACK:
 		return serve_put(a);
+	case AGENT_WALK:
+		return serve_walk(a);
+	case AGENT_PACK:
+		return serve_pack(a);
+	case AGENT_WATCH:
+		return serve_watch(a);
 	case AGENT_GET:
 		return serve_get(a);
 	case AGENT_STAT:
@@ -399,7 +494,7 @@ bool fake_files_serve(const struct fake_files *f, int fd, uint8_t type, const ui
 	struct wire w = wire_from(body, len);
 	struct request a = {.f = f, .fd = fd, .type = type};
 
-	bool changes = type == AGENT_MOVE || type == AGENT_CHANGE;
+	bool changes = type == AGENT_MOVE || type == AGENT_CHANGE || type >= AGENT_WALK;
 	if (type >= AGENT_PTY_START && !changes)
 		return serve_pty(f, fd, type, &w);
 	bool upload = type >= AGENT_UPLOAD && !changes;

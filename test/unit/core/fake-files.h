@@ -20,7 +20,14 @@
  *   /early        confirms the put before all data has arrived
  * list:
  *   /many/N       N entries
- *   /slash /dots  entries with invalid names
+ *   /slash /dots /empty  entries with invalid names
+ * pack:
+ *   /size/N       an archive of N bytes
+ *   /wrong        sends a frame of an unexpected type
+ * watch:
+ *   /unready /ready-twice  the first event is not the only AGENT_WATCHING
+ *   /flood        sends as many events as the reader accepts
+ *   others        a rename, then, after fakes_go, the end
  * An upload's commit fails when the hash begins with ff.
  *
  * Terminals, by the first digit of their id:

@@ -479,7 +479,7 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	unlock(f);
 	if (type == AGENT_PTY_LIST && use_fault(f, FAKES_DEAF) && !wait_for_go(a->vm))
 		return false;
-	if (type >= AGENT_PROC_START)
+	if (type >= AGENT_PROC_START && type <= AGENT_PROC_STAT)
 		return fake_process_serve(&files, a->fd, type, body, len);
 	return fake_files_serve(&files, a->fd, type, body, len);
 }
@@ -493,6 +493,9 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	switch (type) {
 	case AGENT_PING:
 		return !use_fault(a->vm->f, FAKES_PONG) &&
+		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
+	case AGENT_HELLO:
+		return !use_fault(a->vm->f, FAKES_OLD_AGENT) &&
 		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
 	case AGENT_EXEC:
 		return serve_exec(a, body, len);
@@ -508,7 +511,9 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_ATTACH:
 		return serve_attach(a, body, len);
 	}
-	return type >= AGENT_PUT && type <= AGENT_PROC_STAT && serve_files(a, type, body, len);
+	bool files = (type >= AGENT_PUT && type <= AGENT_PROC_STAT) ||
+		     (type >= AGENT_WALK && type <= AGENT_WATCH);
+	return files && serve_files(a, type, body, len);
 }
 
 /* Forwards data in one direction. Returns false at the end of the stream. */

@@ -59,7 +59,7 @@ unsigned fakes_overlaps(struct fakes *f);
 unsigned fakes_agents(struct fakes *f);
 /* Returns the number of connections to agents since the start. */
 unsigned fakes_dials(struct fakes *f);
-/* Returns the number of requests of a type (AGENT_PUT to AGENT_PROC_STAT) that agents received. */
+/* Returns the number of requests of a type (on files and processes) that agents received. */
 unsigned fakes_asked(struct fakes *f, unsigned type);
 /* Returns the size of the data that was put last, or of all terminal input; *sum: its fake_sum. */
 uint64_t fakes_put(struct fakes *f, uint64_t *sum);
@@ -94,6 +94,7 @@ enum fakes_fault {
 	FAKES_MUTE,	    /* the VM process does not answer a request for a report */
 	FAKES_DEAF,	    /* the agent sends its list of terminals only after fakes_go */
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
+	FAKES_OLD_AGENT,    /* the agent does not know AGENT_HELLO */
 	FAKES_DIE_STEP,	    /* counts down with every step of any VM, which dies at 0 */
 	FAKES_STATS_WAIT,   /* the VM process sends its statistics only after fakes_go */
 	FAKES_STATS_LIE,    /* its statistics are impossibly large */

@@ -121,7 +121,8 @@ static void on_output(void *arg, uint64_t place, const void *data, size_t len)
 
 static void file_or_pty(struct storm *s)
 {
-	static const struct file_sink files = {on_file, on_bytes, on_asked};
+	static const struct file_sink files = {
+		.file = on_file, .bytes = on_bytes, .ended = on_asked};
 	static const struct pty_sink listener = {on_found, on_output, on_exited, on_asked};
 	static const char *const paths[] = {"/x",	"/wait",    "/size/300000", "/size/5",
 					    "/many/99", "/hang-up", "/garbage",	    "/errno/28"};
@@ -132,6 +133,7 @@ static void file_or_pty(struct storm *s)
 	static uint8_t data[300000];
 	const char *id = random_id(s), *path = paths[below(8)];
 	const struct file_put put = {.path = path, .data = data, .len = below(sizeof(data))};
+	const struct file_list list = {.path = path, .depth = 1 + below(2), .after = ""};
 	struct core *c = s->w->core;
 	char pty[CORE_ID_LEN + 1];
 	struct asked *a = &s->asked[s->n_asked++];
@@ -145,7 +147,7 @@ static void file_or_pty(struct storm *s)
 		a->call = core_file_get(c, TENANT, id, path, &all, &files, a);
 		break;
 	case 2:
-		a->call = core_file_list(c, TENANT, id, path, &files, a);
+		a->call = core_file_list(c, TENANT, id, &list, &files, a);
 		break;
 	case 3:
 		a->call = core_upload_begin(c, TENANT, id, path, 0, on_id, a);

@@ -111,8 +111,10 @@ static void get(struct world *w, struct outcome *t, const char *path,
 
 static void list(struct world *w, struct outcome *t, const char *path)
 {
+	const struct file_list all = {.path = path, .depth = 1, .after = ""};
+
 	*t = (struct outcome){0};
-	core_file_list(w->core, TENANT, id, path, &sink, t);
+	core_file_list(w->core, TENANT, id, &all, &sink, t);
 	world_until_true(w, &t->done);
 }
 
@@ -481,7 +483,8 @@ static void test_operation_can_be_abandoned_in_its_callback(void **state)
 	t.call = core_file_get(w->core, TENANT, id, "/size/1000000", &all, &leaving_sink, &t);
 	world_until(w, connections_are_closed, w);
 	world_until(w, nothing_in_flight, w);
-	t.call = core_file_list(w->core, TENANT, id, "/many/1000", &leaving_sink, &t);
+	const struct file_list many = {.path = "/many/1000", .depth = 1, .after = ""};
+	t.call = core_file_list(w->core, TENANT, id, &many, &leaving_sink, &t);
 	world_until(w, nothing_in_flight, w);
 	assert_true(t.files >= 1 && !t.done && !t.bytes);
 }

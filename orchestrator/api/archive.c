@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Folders of a sandbox as tar archives, streamed as the guest packs them. */
+#include <sys/stat.h>
+
+#include "orchestrator/api/internal.h"
+#include "orchestrator/guestops/guestops.h"
+
+#define TAR_TYPE "application/x-tar"
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+	struct request *r = arg;
+
+	if (!r->started)
+		stream_begin(r, 200, TAR_TYPE, SIZE_MAX);
+	text_add(&r->out, data, len);
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void on_pack_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called(r))
+		return;
+	if (f && r->started)
+		break_off(r, f);
+	else if (f)
+		answer_failure(r, f);
+	else if (r->started)
+		stream_end(r, false);
+	else
+		answer(r, 200, TAR_TYPE);
+}
+
+static const struct file_sink pack_sink = {.bytes = on_bytes, .ended = on_pack_end};
+
+static void on_head(void *arg, const struct file_view *f)
+{
+	if (S_ISDIR(f->mode))
+		answer_head(arg, 200, TAR_TYPE, SIZE_MAX);
+	else
+		answer_error(arg, 409, "not_a_directory", "the path is not a folder");
+}
+
+static void on_head_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (request_called(r) && f && !r->started)
+		answer_failure(r, f);
+}
+
+static const struct file_sink head_sink = {.file = on_head, .ended = on_head_end};
+
+void serve_pack(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+
+	if (!ask_path(r, path) || !answer_may_be_long(r))
+		return;
+	request_ref(r);
+	if (request_is_head(r))
+		r->call =
+			core_file_stat(r->api->core, r->tenant, r->id, path, false, &head_sink, r);
+	else
+		r->call = core_file_pack(r->api->core, r->tenant, r->id, path, &pack_sink, r);
+}
+
+void serve_unpack(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	const struct file_unpack unpack = {
+		.path = path, .data = r->req->entity.base, .len = r->req->entity.len};
+
+	if (!ask_path(r, path))
+		return;
+	request_ref(r);
+	r->call = core_file_unpack(r->api->core, r->tenant, r->id, &unpack, request_done, r);
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A watch of files in a sandbox: a stream of events until the client leaves. */
+#include <string.h>
+
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+#include "orchestrator/guestops/guestops.h"
+
+static const char *const types[] = {
+	[AGENT_WATCHING] = "watching", [AGENT_CREATED] = "create", [AGENT_WRITTEN] = "write",
+	[AGENT_REMOVED] = "remove",    [AGENT_RENAMED] = "rename", [AGENT_ATTRIBUTES] = "chmod",
+	[AGENT_OVERFLOW] = "overflow",
+};
+
+static void on_event(void *arg, const struct watch_event *event)
+{
+	struct request *r = arg;
+
+	r->streaming = true;
+	text_printf(&r->out, "{\"type\":\"%s\",", types[event->type]);
+	add_name(&r->out, "path", event->path, event->path_len);
+	if (event->to_len) {
+		text_putc(&r->out, ',');
+		add_name(&r->out, "to", event->to, event->to_len);
+	}
+	if (event->type != AGENT_WATCHING && event->type != AGENT_OVERFLOW)
+		text_puts(&r->out, event->folder ? ",\"directory\":true" : ",\"directory\":false");
+	text_puts(&r->out, "}\n");
+	stream_touch(r);
+	stream_hold(r);
+}
+
+static void add_failure(struct text *t, const struct failure *f)
+{
+	text_puts(t, "{\"type\":\"error\",\"message\":");
+	json_string(t, f->text, strlen(f->text));
+	text_printf(t, ",\"code\":\"%s\"}\n", failure_code_name(f->code));
+}
+
+static void on_ended(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (f ? !stream_called_late(r, f) : !request_called(r))
+		return;
+	if (f)
+		add_failure(&r->out, f);
+	stream_end(r, f != NULL);
+}
+
+static const struct watch_sink sink = {on_event, on_ended};
+
+void serve_watch(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+	struct sandbox_view view;
+	bool recursive = false;
+	struct failure f;
+
+	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive))
+		return;
+	if (!request_is_head(r)) {
+		request_ref(r);
+		r->call =
+			core_file_watch(r->api->core, r->tenant, r->id, path, recursive, &sink, r);
+	} else if (core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
+	} else {
+		answer_failure(r, &f);
+	}
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Watches of files in a guest. They end with their connection: a fork's children have none. */
+#include "orchestrator/guestops/guest-op.h"
+
+struct watch_op {
+	struct guest_op op;
+	struct watch_sink sink;
+	bool begun; /* AGENT_WATCHING has come */
+};
+
+static struct watch_op *of(struct guest_op *op)
+{
+	return container_of(op, struct watch_op, op);
+}
+
+static void on_event(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct watch_op *o = of(op);
+	const struct agent_change *c = &frame->change;
+
+	if (frame->type != AGENT_EVENT || (c->type == AGENT_WATCHING) == o->begun) {
+		guest_op_fail_rules(op);
+		return;
+	}
+	o->begun = true;
+	const struct watch_event event = {.type = c->type,
+					  .folder = c->folder,
+					  .path = (const char *)c->path,
+					  .path_len = c->path_len,
+					  .to = (const char *)c->to,
+					  .to_len = c->to_len};
+	o->sink.event(op->call->arg, &event);
+}
+
+static void on_done(struct guest_op *op)
+{
+	if (of(op)->begun)
+		guest_op_succeed(op);
+	else
+		guest_op_fail_rules(op);
+}
+
+static void notify(struct core_call *call)
+{
+	if (!call->abandoned)
+		of(guest_op_of(call))->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static const struct guest_op_kind watch_kind = {
+	.missing_code = FAIL_NO_SUCH_FILE,
+	.file = true,
+	.listens = true,
+	.frame = on_event,
+	.done = on_done,
+	.notify = notify,
+};
+
+struct core_call *core_file_watch(struct core *c, const char *tenant, const char *id,
+				  const char *path, bool recursive, const struct watch_sink *sink,
+				  void *arg)
+{
+	struct guest_op *op = guest_op_new(c, &watch_kind, sizeof(struct watch_op), arg);
+	const struct agent_file_request request = {
+		.type = AGENT_WATCH, .path = path, .flag = recursive};
+
+	of(op)->sink = *sink;
+	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Deep lists, writes in place, archives and watches, with fake guests, also with old agents. */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "orchestrator/guestops/guest-op.h"
+#include "test/unit/core/fake-files.h"
+#include "test/unit/core/world.h"
+
+struct outcome {
+	bool done, failed, more;
+	struct failure failure;
+	unsigned files, events;
+	char user[16], group[16]; /* of the last file */
+	enum agent_event last;	  /* type of the last event */
+	char path[32], to[32];	  /* of the last event */
+	uint64_t bytes;
+	struct core_call *call;
+};
+
+static char id[SANDBOX_ID_LEN + 1]; /* of the test's sandbox */
+
+static void on_done(void *arg, const struct failure *f)
+{
+	struct outcome *t = arg;
+
+	assert_false(t->done);
+	t->done = true;
+	t->failed = f != NULL;
+	if (f)
+		t->failure = *f;
+}
+
+static void on_file(void *arg, const struct file_view *f)
+{
+	struct outcome *t = arg;
+
+	assert_false(t->done || t->more);
+	t->files++;
+	snprintf(t->user, sizeof(t->user), "%.*s", (int)f->user_len, f->user ? f->user : "");
+	snprintf(t->group, sizeof(t->group), "%.*s", (int)f->group_len, f->group ? f->group : "");
+}
+
+static void on_more(void *arg)
+{
+	((struct outcome *)arg)->more = true;
+}
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+	((struct outcome *)arg)->bytes += len;
+}
+
+static const struct file_sink sink = {
+	.file = on_file, .more = on_more, .bytes = on_bytes, .ended = on_done};
+
+static void on_event(void *arg, const struct watch_event *event)
+{
+	struct outcome *t = arg;
+
+	assert_false(t->done);
+	t->events++;
+	t->last = event->type;
+	snprintf(t->path, sizeof(t->path), "%.*s", (int)event->path_len, event->path);
+	snprintf(t->to, sizeof(t->to), "%.*s", (int)event->to_len, event->to);
+}
+
+static const struct watch_sink watch_sink = {on_event, on_done};
+
+static void make(struct world *w)
+{
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	memcpy(id, m.view.id, sizeof(id));
+}
+
+static void list(struct world *w, struct outcome *t, const char *path, uint32_t depth,
+		 uint32_t limit, const char *after)
+{
+	const struct file_list asked = {
+		.path = path, .depth = depth, .limit = limit, .after = after};
+
+	*t = (struct outcome){0};
+	core_file_list(w->core, TENANT, id, &asked, &sink, t);
+	world_until_true(w, &t->done);
+}
+
+static void stat_it(struct world *w, struct outcome *t, const char *path)
+{
+	*t = (struct outcome){0};
+	core_file_stat(w->core, TENANT, id, path, false, &sink, t);
+	world_until_true(w, &t->done);
+}
+
+static void pack(struct world *w, struct outcome *t, const char *path)
+{
+	*t = (struct outcome){0};
+	core_file_pack(w->core, TENANT, id, path, &sink, t);
+	world_until_true(w, &t->done);
+}
+
+static void unpack(struct world *w, struct outcome *t, const char *path, const void *data,
+		   size_t len)
+{
+	const struct file_unpack asked = {.path = path, .data = data, .len = len};
+
+	*t = (struct outcome){0};
+	core_file_unpack(w->core, TENANT, id, &asked, on_done, t);
+	world_until_true(w, &t->done);
+}
+
+static void move(struct world *w, struct outcome *t)
+{
+	*t = (struct outcome){0};
+	core_file_move(w->core, TENANT, id, "/a", "/b", false, on_done, t);
+	world_until_true(w, &t->done);
+}
+
+static void begin_watch(struct world *w, struct outcome *t, const char *path)
+{
+	*t = (struct outcome){0};
+	t->call = core_file_watch(w->core, TENANT, id, path, true, &watch_sink, t);
+}
+
+static void fails_with(const struct outcome *t, enum failure_code code)
+{
+	assert_true(t->failed);
+	assert_int_equal(t->failure.code, code);
+	assert_true(t->failure.text[0]);
+}
+
+static void test_lists_have_names_of_owners(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	list(w, &t, "/many/2", 64, 0, "");
+	assert_true(!t.failed && t.files == 2);
+	assert_string_equal(t.user, "root");
+	assert_string_equal(t.group, "");
+	stat_it(w, &t, "/size/5");
+	assert_true(!t.failed && t.files == 1);
+	assert_string_equal(t.user, "root");
+}
+
+static void test_list_stops_at_its_limit(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	list(w, &t, "/many/100", 1, 100, "");
+	assert_true(!t.failed && t.files == 100 && !t.more);
+	list(w, &t, "/many/101", 1, 100, "");
+	assert_true(!t.failed && t.files == 100 && t.more);
+}
+
+static void test_names_deeper_than_requested_are_refused(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	list(w, &t, "/slash", 2, 0, "");
+	assert_true(!t.failed && t.files == 1);
+	list(w, &t, "/slash", 1, 0, "");
+	fails_with(&t, FAIL_AGENT_ERROR);
+	list(w, &t, "/dots", 2, 0, "");
+	fails_with(&t, FAIL_AGENT_ERROR);
+	list(w, &t, "/empty", 64, 0, "");
+	fails_with(&t, FAIL_AGENT_ERROR);
+}
+
+static void test_write_in_place_delivers_all_bytes(void **state)
+{
+	static uint8_t data[300000];
+	struct world *w = *state;
+	const struct file_write write = {
+		.path = "/x", .how = AGENT_WRITE_APPEND, .data = data, .len = sizeof(data)};
+	struct outcome t = {0};
+	uint64_t sum;
+
+	make(w);
+	memset(data, 7, sizeof(data));
+	core_file_write(w->core, TENANT, id, &write, on_done, &t);
+	world_until_true(w, &t.done);
+	assert_false(t.failed);
+	assert_true(fakes_put(w->fakes, &sum) == sizeof(data));
+	assert_true(sum == fake_sum(0, data, sizeof(data)));
+}
+
+static void test_archives_are_passed_on(void **state)
+{
+	static uint8_t data[300000];
+	struct world *w = *state;
+	struct outcome t;
+	uint64_t sum;
+
+	make(w);
+	pack(w, &t, "/size/300000");
+	assert_true(!t.failed && t.bytes == 300000);
+	pack(w, &t, "/wrong");
+	fails_with(&t, FAIL_AGENT_ERROR);
+	pack(w, &t, "/errno/38"); /* ENOSYS */
+	fails_with(&t, FAIL_NO_TAR);
+	unpack(w, &t, "/x", data, sizeof(data));
+	assert_false(t.failed);
+	assert_true(fakes_put(w->fakes, &sum) == sizeof(data));
+	unpack(w, &t, "/errno/74", data, 1); /* EBADMSG */
+	fails_with(&t, FAIL_BAD_ARCHIVE);
+	unpack(w, &t, "/errno/28", data, 1); /* ENOSPC */
+	fails_with(&t, FAIL_DISK_FULL);
+}
+
+static bool has_two_events(void *arg)
+{
+	return ((struct outcome *)arg)->events >= 2;
+}
+
+static void test_watch_reports_events_until_its_path_is_gone(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	begin_watch(w, &t, "/w");
+	world_until(w, has_two_events, &t);
+	assert_int_equal(t.last, AGENT_RENAMED);
+	assert_string_equal(t.path, "/w/a");
+	assert_string_equal(t.to, "/w/b");
+	fakes_go(w->fakes);
+	world_until_true(w, &t.done);
+	assert_true(!t.failed && t.last == AGENT_REMOVED && t.events == 3);
+}
+
+static void test_watch_begins_with_watching(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	begin_watch(w, &t, "/unready");
+	world_until_true(w, &t.done);
+	fails_with(&t, FAIL_AGENT_ERROR);
+	begin_watch(w, &t, "/ready-twice");
+	world_until_true(w, &t.done);
+	fails_with(&t, FAIL_AGENT_ERROR);
+}
+
+static void test_paused_watch_applies_back_pressure_to_the_guest(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	begin_watch(w, &t, "/flood");
+	world_until(w, has_two_events, &t);
+	core_pause(t.call);
+	unsigned before;
+	do {
+		before = t.events;
+		stat_it(w, &(struct outcome){0}, "/size/5");
+		stat_it(w, &(struct outcome){0}, "/size/5");
+	} while (t.events != before);
+	core_abandon(t.call);
+}
+
+static void test_watch_fails_when_the_sandbox_is_deleted(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+	struct done d;
+
+	make(w);
+	begin_watch(w, &t, "/w");
+	world_until(w, has_two_events, &t);
+	world_delete(w, &d, id);
+	world_until_true(w, &t.done);
+	fails_with(&t, FAIL_DELETED);
+}
+
+/* --- old agents ----------------------------------------------------------------------------- */
+
+static void test_version_is_asked_once(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
+	move(w, &t);
+	fails_with(&t, FAIL_TOO_OLD);
+	move(w,
+	     &t); /* the answer of an agent that is too old is not remembered: it may have died */
+	assert_false(t.failed);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
+	move(w, &t);
+	assert_false(t.failed);
+	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 1);
+}
+
+static void test_old_agent_lists_and_describes_without_names_of_owners(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 100);
+	stat_it(w, &t, "/size/5");
+	assert_true(!t.failed && t.files == 1 && !t.user[0]);
+	list(w, &t, "/many/30", 1, 0, "");
+	assert_true(!t.failed && t.files == 30 && !t.user[0]);
+	list(w, &t, "/many/30", 1, 20, "");
+	assert_true(!t.failed && t.files == 20 && t.more);
+	list(w, &t, "/errno/2", 1, 0, "");
+	fails_with(&t, FAIL_NO_SUCH_FILE);
+	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 96);
+}
+
+static void test_old_agent_is_too_old_for_other_requests(void **state)
+{
+	static const struct file_write write = {.path = "/x", .data = "x", .len = 1};
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 100);
+	list(w, &t, "/many/30", 2, 0, "");
+	fails_with(&t, FAIL_TOO_OLD);
+	list(w, &t, "/many/30", 1, 0, "x");
+	fails_with(&t, FAIL_TOO_OLD);
+	pack(w, &t, "/size/5");
+	fails_with(&t, FAIL_TOO_OLD);
+	unpack(w, &t, "/x", "x", 1);
+	fails_with(&t, FAIL_TOO_OLD);
+	begin_watch(w, &t, "/w");
+	world_until_true(w, &t.done);
+	fails_with(&t, FAIL_TOO_OLD);
+	t = (struct outcome){0};
+	core_file_write(w->core, TENANT, id, &write, on_done, &t);
+	world_until_true(w, &t.done);
+	fails_with(&t, FAIL_TOO_OLD);
+	assert_non_null(strstr(t.failure.text, "create a new sandbox"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_lists_have_names_of_owners),
+		TEST(test_list_stops_at_its_limit),
+		TEST(test_names_deeper_than_requested_are_refused),
+		TEST(test_write_in_place_delivers_all_bytes),
+		TEST(test_archives_are_passed_on),
+		TEST(test_watch_reports_events_until_its_path_is_gone),
+		TEST(test_watch_begins_with_watching),
+		TEST(test_paused_watch_applies_back_pressure_to_the_guest),
+		TEST(test_watch_fails_when_the_sandbox_is_deleted),
+		TEST(test_version_is_asked_once),
+		TEST(test_old_agent_lists_and_describes_without_names_of_owners),
+		TEST(test_old_agent_is_too_old_for_other_requests),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
