@@ -249,6 +249,7 @@ def test_requests_and_results_of_list_stat_remove_and_mkdir() -> None:
         "mode": "0644",
         "uid": 0,
         "gid": 5,
+        "user": "root",
         "size": 7,
         "mtime": 1.5,
     }
@@ -265,8 +266,8 @@ def test_requests_and_results_of_list_stat_remove_and_mkdir() -> None:
 
     files = Sandbox(client=Client(transport=httpx.MockTransport(handle))).files
     del sent[:]
-    info = ramet.FileInfo("a", "file", 0o644, 0, 5, 7, 1.5, None)
-    link = ramet.FileInfo("\udcff", "symlink", 0o644, 0, 5, 7, 1.5, "a")
+    info = ramet.FileInfo("a", "file", 0o644, 0, 5, 7, 1.5, None, "root", "5")
+    link = ramet.FileInfo("\udcff", "symlink", 0o644, 0, 5, 7, 1.5, "a", "root", "5")
     assert files.list("/d") == [info, link]
     assert files.stat("/d/l", follow=False) == link
     files.stat("/d/l")

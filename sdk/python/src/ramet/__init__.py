@@ -25,7 +25,7 @@ from ramet.errors import (
     Unavailable,
     VmDied,
 )
-from ramet.files import Files
+from ramet.files import Files, Watch
 from ramet.process import Process, Processes
 from ramet.pty import Pty, Ptys
 from ramet.results import CodeError, Result
@@ -35,6 +35,8 @@ from ramet.types import (
     Diff,
     Event,
     ExecResult,
+    FileEvent,
+    FileEventType,
     FileInfo,
     FileType,
     Language,
@@ -61,6 +63,8 @@ __all__ = [
     "Event",
     "ExecResult",
     "Expired",
+    "FileEvent",
+    "FileEventType",
     "FileExists",
     "FileInfo",
     "FileType",
@@ -94,6 +98,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "VmDied",
+    "Watch",
 ]
 
 __version__ = "0.1.0"

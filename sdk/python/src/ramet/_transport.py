@@ -90,12 +90,12 @@ class Transport:
         return self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     def send_bytes(
-        self, method: str, path: str, data: bytes, at_least_s: float = 0
+        self, method: str, path: str, data: bytes, at_least_s: float = 0, *, retry: bool = True
     ) -> httpx.Response:
         """Sends a request with `data` as its body."""
         headers = {"content-length": str(len(data)), "content-type": "application/octet-stream"}
         what = {"content": _Chunks(data), "headers": headers}
-        return self._send(method, path, self._limits(at_least_s), what)
+        return self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     def json(
         self,

@@ -19,6 +19,7 @@ from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
     Diff,
     Event,
+    FileEvent,
     FileInfo,
     Language,
     Metrics,
@@ -569,6 +570,74 @@ class Client:
         where = _sandbox(sandbox_id) + "/files" + query(path=path, mode=_octal(mode))
         self._http.send_bytes("PUT", where, data)
 
+    def write_in_place(
+        self,
+        sandbox_id: str,
+        path: str,
+        data: bytes,
+        *,
+        offset: int | None = None,
+        append: bool = False,
+        mode: int | None = None,
+    ) -> None:
+        """Writes up to 64 MiB to a file in place; see `Files.write` for any size.
+
+        Args:
+            offset: Keep the rest of the file, and write from this byte on. None: empty the file
+                first.
+            append: Write at the end. Such a request is never retried, as it might be performed
+                twice.
+            mode: Permission bits of a file that is created.
+
+        Raises:
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        how: dict[str, int | bool] = {"append": True} if append else {"in_place": True}
+        if offset is not None:
+            how = {"offset": offset}
+        where = _sandbox(sandbox_id) + "/files" + query(path=path, mode=_octal(mode), **how)
+        self._http.send_bytes("PUT", where, data, retry=not append)
+
+    def pack_folder(
+        self, sandbox_id: str, path: str
+    ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
+        """Opens a folder as a tar archive for a `with` block, which gets None and the chunks.
+
+        Raises:
+            NoSuchFile, NotADirectory, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+            ConnectionFailed: The answer broke off: the archive is not complete.
+        """
+        return self._http.download(_sandbox(sandbox_id) + "/files/archive" + query(path=path))
+
+    def unpack_folder(self, sandbox_id: str, path: str, archive: bytes) -> None:
+        """Unpacks a tar archive of up to 64 MiB into a folder, which is created when missing.
+
+        Raises:
+            BadRequest: The archive is broken or refused (code ``bad_archive``).
+            NotADirectory, FileExists, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        where = _sandbox(sandbox_id) + "/files/archive" + query(path=path)
+        self._http.send_bytes("PUT", where, archive, _REMOVE_S)
+
+    def watch_files(
+        self, sandbox_id: str, path: str, *, recursive: bool = False
+    ) -> Iterator[FileEvent]:
+        """Yields changes of a file or folder as they happen, the first one of type "watching".
+
+        Raises:
+            NoSuchFile, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox, or it has ended.
+        """
+        asked = query(path=path, recursive=recursive or None)
+        for line in self._http.lines("GET", _sandbox(sandbox_id) + "/files/watch" + asked, None):
+            obj = json.loads(line)
+            if obj["type"] == "error":
+                raise stream_error(str(obj.get("code", "")), str(obj.get("message", "")))
+            yield FileEvent.from_json(obj)
+
     def read_file(
         self, sandbox_id: str, path: str
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
@@ -581,15 +650,22 @@ class Client:
         """
         return self._http.download(_sandbox(sandbox_id) + "/files" + query(path=path))
 
-    def list_files(self, sandbox_id: str, path: str) -> list[FileInfo]:
-        """Returns the entries of a folder.
+    def list_files(self, sandbox_id: str, path: str, *, depth: int = 1) -> list[FileInfo]:
+        """Returns the entries of a folder; with a depth above 1 also what is in its folders.
 
         Raises:
             NoSuchFile, NotADirectory, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
         """
-        answer = self._http.json("GET", _sandbox(sandbox_id) + "/files/list" + query(path=path))
-        return [FileInfo.from_json(one) for one in answer["entries"]]
+        found: list[FileInfo] = []
+        where = _sandbox(sandbox_id) + "/files/list"
+        while True:
+            after = found[-1].name if found else None
+            asked = query(path=path, depth=depth if depth != 1 else None, after=after)
+            answer = self._http.json("GET", where + asked)
+            found += (FileInfo.from_json(one) for one in answer["entries"])
+            if not answer.get("truncated") or not answer["entries"]:
+                return found
 
     def stat_file(self, sandbox_id: str, path: str, *, follow: bool = True) -> FileInfo:
         """Returns what is known about one file.

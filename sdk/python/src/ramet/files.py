@@ -10,11 +10,12 @@ import uuid
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Callable, List
+from typing import BinaryIO, Callable, Iterator, List
 
+from ramet._folders import Chunks, Packer, Unpacker
 from ramet.client import Client
-from ramet.errors import RametError
-from ramet.types import FileInfo
+from ramet.errors import ConnectionFailed, RametError
+from ramet.types import FileEvent, FileInfo
 
 Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
 """Sources of an upload: bytes, the path of a local file, or a binary file object."""
@@ -78,15 +79,65 @@ class Files:
         else:
             self._upload(source, remote, mode, progress)
 
-    def download(self, remote: RemotePath) -> bytes:
+    def write(
+        self,
+        remote: RemotePath,
+        source: Source,
+        *,
+        in_place: bool = False,
+        append: bool = False,
+        offset: int | None = None,
+        mode: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Writes to a file: like `upload`, or in place with `in_place`, `append` or `offset`.
+
+        A file that is written in place keeps its inode, owner and mode, and programs that have
+        it open see the change. What was written before a failure stays. Memory use does not grow
+        with the file. An append is not retried if its connection breaks.
+
+        Args:
+            remote: Absolute path of the file in the sandbox. It and missing folders are created.
+            source: As in `upload`.
+            in_place: Empty the file, then write to it.
+            append: Write at the end of the file.
+            offset: Write from this byte on, and keep the rest of the file.
+            mode: Permission bits of a file that is created. None: 0o644.
+            progress: Called after each part with the bytes written so far and the size, which
+                is None for a file object of unknown size.
+
+        Raises:
+            ValueError: Both `append` and `offset` are set.
+            IsADirectory: `remote` is a folder.
+            DiskFull: The data does not fit.
+            OSError: The local file cannot be read.
+        """
+        if append and offset is not None:
+            raise ValueError("append and offset cannot be combined")
+        if not in_place and not append and offset is None:
+            self.upload(source, remote, mode=mode, progress=progress)
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            self._write(io.BytesIO(source), remote, append, offset, mode, progress)
+        elif isinstance(source, (str, os.PathLike)):
+            with open(source, "rb") as file:
+                self._write(file, remote, append, offset, mode, progress)
+        else:
+            self._write(source, remote, append, offset, mode, progress)
+
+    def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
         """Returns the content of a file.
+
+        Args:
+            remote: Absolute path of the file in the sandbox.
+            progress: As in `download_to`.
 
         Raises:
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
         """
-        with self._client().read_file(self._id, os.fspath(remote)) as (_, chunks):
-            return b"".join(chunks)
+        content = io.BytesIO()
+        self._download(os.fspath(remote), content, progress)
+        return content.getvalue()
 
     def download_to(
         self,
@@ -121,13 +172,119 @@ class Files:
             part.unlink(missing_ok=True)
             raise
 
-    def list(self, remote: RemotePath) -> List[FileInfo]:
+    def upload_folder(
+        self,
+        local: str | os.PathLike[str],
+        remote: RemotePath,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Copies what is in a local folder to a folder of the sandbox.
+
+        Files, folders and symbolic links are copied with permissions and times, except for the
+        times of files over 8 MiB. They belong to root. Existing files are replaced; others
+        stay. Sockets and devices are left out. After a failure, the files that were complete
+        stay. Memory use does not grow with the folder.
+
+        Args:
+            local: Path of the local folder.
+            remote: Absolute path of the folder in the sandbox, which is created when missing.
+            progress: Called with the bytes of files that were written so far and their total.
+
+        Raises:
+            NotADirectory, FileExists: A name in the sandbox is of another type.
+            DiskFull: The files do not fit.
+            OSError: A local file cannot be read.
+        """
+        packer, where = Packer(Path(local)), os.fspath(remote)
+        total = packer.total()
+        done = 0
+        self.mkdir(where, parents=True)
+        for archive in packer.pieces():
+            self._client().unpack_folder(self._id, where, archive)
+            done += packer.bytes
+            packer.begin_next()
+            if progress:
+                progress(done, total)
+        for name, path, mode in packer.large:
+            report = None if progress is None else _shifted(progress, done, total)
+            self.upload(path, f"{where.rstrip('/')}/{name}", mode=mode or None, progress=report)
+            done += path.stat().st_size
+
+    def download_folder(
+        self,
+        remote: RemotePath,
+        local: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+    ) -> List[str]:
+        """Copies what is in a folder of the sandbox to a local folder.
+
+        Files, folders and links are copied with permissions and times, and belong to the user
+        that runs this program. The content of a sandbox is not trusted: nothing is written
+        outside of `local`. After a failure, the files that were complete stay. Memory use does
+        not grow with the folder.
+
+        Args:
+            remote: Absolute path of the folder in the sandbox.
+            local: Path of the local folder, which is created when missing. Existing files in it
+                are replaced.
+            progress: Called with the bytes of files that were written so far, and None.
+
+        Returns:
+            The names of what was left out: devices, FIFOs, and links that lead out of the folder.
+
+        Raises:
+            NotADirectory: `remote` is not a folder.
+            ConnectionFailed: The answer broke off.
+            OSError: A local file cannot be written.
+        """
+        done = 0
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            if progress:
+                progress(done, None)
+
+        with self._client().pack_folder(self._id, os.fspath(remote)) as (_, chunks):
+            os.makedirs(local, exist_ok=True)
+            unpacker = Unpacker(Path(local), count)
+            unpacker.run(io.BufferedReader(Chunks(chunks), 1 << 16))
+            for _ in chunks:  # to the end, where an answer that broke off is noticed
+                pass
+        return unpacker.left_out
+
+    def watch(self, remote: RemotePath, *, recursive: bool = False) -> "Watch":
+        """Watches a file or folder: yields each change as it happens.
+
+        All changes after the return are reported. The iteration ends when `remote` is removed.
+        Use the result in a `with` block, or close it. A watch does not keep the sandbox from
+        being idle; in a fork, the children have none.
+
+        Args:
+            remote: Absolute path.
+            recursive: Also watch all folders in it, and those that are created later.
+
+        Raises:
+            CapReached: 16 watches are open, or there are more than 8,192 folders.
+
+        While iterating: NotFound and its subclasses when the sandbox ends.
+        """
+        return Watch(self._client().watch_files(self._id, os.fspath(remote), recursive=recursive))
+
+    def list(self, remote: RemotePath, *, depth: int = 1) -> List[FileInfo]:
         """Returns the entries of a folder in byte order of their names. Links are not followed.
+
+        Args:
+            remote: Absolute path.
+            depth: 1 to 64. With 2, also what is in the folders of the folder, and so on: each
+                folder comes before its content. File systems mounted there are not entered.
 
         Raises:
             NotADirectory: `remote` is not a folder.
         """
-        return self._client().list_files(self._id, os.fspath(remote))
+        return self._client().list_files(self._id, os.fspath(remote), depth=depth)
 
     def stat(self, remote: RemotePath, *, follow: bool = True) -> FileInfo:
         """Returns type, size, mode, owner and modification time of a file.
@@ -224,6 +381,32 @@ class Files:
         if progress:
             progress(len(first), len(first))
 
+    def _write(
+        self,
+        source: BinaryIO,
+        remote: RemotePath,
+        append: bool,
+        offset: int | None,
+        mode: int | None,
+        progress: Progress | None,
+    ) -> None:
+        total, done = _bytes_left(source), 0
+        part = _read_part(source)
+        while True:
+            self._client().write_in_place(
+                self._id, os.fspath(remote), part, offset=offset, append=append, mode=mode
+            )
+            done += len(part)
+            if progress:
+                progress(done, total)
+            if len(part) < PART:
+                return
+            part = _read_part(source)
+            if not part:
+                return
+            if not append:
+                offset = (offset or 0) + PART
+
     def _download(self, remote: str, file: BinaryIO, progress: Progress | None) -> None:
         done = 0
         with self._client().read_file(self._id, remote) as (size, chunks):
@@ -232,6 +415,39 @@ class Files:
                 done += len(chunk)
                 if progress:
                     progress(done, size)
+
+
+class Watch:
+    """The changes of a file or folder, as `Files.watch` returns them. Not for several threads."""
+
+    def __init__(self, events: Iterator[FileEvent]) -> None:
+        self._events = events
+        first = next(events, None)
+        if first is None or first.type != "watching":
+            raise ConnectionFailed("the watch ended before it began")
+
+    def __iter__(self) -> "Watch":
+        return self
+
+    def __next__(self) -> FileEvent:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Ends the watch."""
+        close = getattr(self._events, "close", None)
+        if close:
+            close()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _shifted(progress: Progress, before: int, total: int) -> Progress:
+    """Returns a function that reports the progress of one file as that of several."""
+    return lambda done, _: progress(before + done, total)
 
 
 class _Upload:

@@ -360,9 +360,9 @@ class Sandbox:
         """Writes a file in the sandbox; see `Files.upload`."""
         self.files.upload(source, remote, mode=mode, progress=progress)
 
-    def download(self, remote: RemotePath) -> bytes:
+    def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
         """Returns the content of a file in the sandbox; see `Files.download`."""
-        return self.files.download(remote)
+        return self.files.download(remote, progress=progress)
 
     def download_to(
         self,

@@ -155,8 +155,8 @@ class FileInfo:
     """A file in a sandbox, or an entry of a folder.
 
     Attributes:
-        name: In a list, the name in the folder; from `stat`, the requested path. Bytes that are
-            not UTF-8 are encoded as by `os.fsdecode`.
+        name: In a list, the path within the folder; from `stat`, the requested path. Bytes that
+            are not UTF-8 are encoded as by `os.fsdecode`.
         type: "file", "directory", "symlink", ...
         mode: Permission bits, such as 0o644.
         uid: User id of the owner.
@@ -165,6 +165,8 @@ class FileInfo:
         mtime: Time of the last change of the content, in seconds since the epoch, by the
             sandbox's clock.
         target: Target of a symbolic link; otherwise None.
+        user: Name of `uid` in the sandbox, or the number as text.
+        group: Name of `gid` in the sandbox, or the number as text.
     """
 
     name: str
@@ -175,6 +177,8 @@ class FileInfo:
     size: int
     mtime: float
     target: str | None
+    user: str = ""
+    group: str = ""
 
     @property
     def is_dir(self) -> bool:
@@ -194,6 +198,42 @@ class FileInfo:
             size=int(obj["size"]),
             mtime=float(obj["mtime"]),
             target=None if target is None else _exact(str(target), obj.get("target_b64")),
+            user=str(obj.get("user", obj["uid"])),
+            group=str(obj.get("group", obj["gid"])),
+        )
+
+
+FileEventType = Literal["create", "write", "remove", "rename", "chmod", "overflow"]
+"""Types of changes that `Files.watch` reports."""
+
+
+@dataclass(frozen=True)
+class FileEvent:
+    """A change of a file that is watched.
+
+    Attributes:
+        type: "create", "write", "remove", "rename", "chmod" (also of owner or times), or
+            "overflow": events were lost, so list the folder again. Newer servers may send types
+            that this SDK does not know.
+        path: Absolute path. Bytes that are not UTF-8 are encoded as by `os.fsdecode`.
+        to: The new path of a rename; otherwise None.
+        is_dir: True for a folder.
+    """
+
+    type: str
+    path: str
+    to: str | None = None
+    is_dir: bool = False
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "FileEvent":
+        """Builds the event from one NDJSON line of the service."""
+        to = obj.get("to")
+        return cls(
+            type=str(obj["type"]),
+            path=_exact(str(obj["path"]), obj.get("path_b64")),
+            to=None if to is None else _exact(str(to), obj.get("to_b64")),
+            is_dir=bool(obj.get("directory", False)),
         )
 
 
