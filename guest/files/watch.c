@@ -140,7 +140,7 @@ static void drop_folder(const struct watched *parent, const char *name)
 }
 
 /* The file of a first event has left the watched folders. */
-static void settle_move(void)
+static void complete_move(void)
 {
 	if (!w.moved.cookie)
 		return;
@@ -174,7 +174,7 @@ static void on_appeared(struct watched *in, const struct inotify_event *ev, cons
 static void on_moved_to(struct watched *in, const struct inotify_event *ev, const char *path)
 {
 	if (!w.moved.cookie || w.moved.cookie != ev->cookie) {
-		settle_move();
+		complete_move();
 		on_appeared(in, ev, path);
 		return;
 	}
@@ -193,7 +193,7 @@ static void on_itself(struct watched *in, uint32_t mask)
 		return; /* the folder that contains it reports that */
 	bool folder = mask & IN_ISDIR;
 	if (mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT)) {
-		settle_move();
+		complete_move();
 		report(AGENT_REMOVED, folder, w.path, "");
 		w.gone = true;
 	} else if (mask & IN_MODIFY) {
@@ -216,7 +216,7 @@ static void on_named(struct watched *in, const struct inotify_event *ev)
 		on_moved_to(in, ev, path);
 		return;
 	}
-	settle_move();
+	complete_move();
 	if (ev->mask & IN_MOVED_FROM)
 		on_moved_from(in, ev, path);
 	else if (ev->mask & IN_CREATE)
@@ -240,7 +240,7 @@ static bool on_event(const struct inotify_event *ev)
 	if (!in) /* of a folder that was dropped */
 		return true;
 	if (ev->mask & IN_IGNORED) {
-		settle_move();
+		complete_move();
 		in = watch_folders_find(&w.folders, ev->wd);
 		if (in && in->parent)
 			watch_folders_forget(&w.folders, in);
@@ -260,7 +260,7 @@ static void read_events(void)
 	struct pollfd p = {.fd = w.folders.inotify, .events = POLLIN};
 
 	if (poll(&p, 1, w.moved.cookie ? PAIR_MS : -1) == 0) {
-		settle_move();
+		complete_move();
 		return;
 	}
 	ssize_t n = read(w.folders.inotify, buf, sizeof(buf));

@@ -160,7 +160,7 @@ def test_listing_has_type_and_attributes_of_each_entry(sbx: Sandbox) -> None:
         "socket": "socket",
     }
     assert found["file"] == ramet.FileInfo(
-        "file", "file", 0o4751, 12, 34, 7, 1_500_000_000.25, None
+        "file", "file", 0o4751, 12, 34, 7, 1_500_000_000.25, None, user="12", group="backup"
     )
     assert found["link"].target == "no where"
     assert found["dir"].is_dir and found["dir"].mode == 0o755
@@ -219,6 +219,55 @@ def test_files_are_moved_and_change_owners(sbx: Sandbox) -> None:
         sbx.files.move("/opt/mine/app/run", "/opt/mine/x")
     sbx.files.move("/opt/mine/app/run", "/opt/mine/x", replace=True)
     assert run(sbx, "/opt/mine/x") == "root\n"
+
+
+# --- folders, writes in place, watches ---
+
+
+def test_folder_goes_up_and_down(sbx: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "from" / "sub").mkdir(parents=True)
+    (tmp_path / "from" / "run").write_text("#!/bin/sh\necho runs\n")
+    (tmp_path / "from" / "run").chmod(0o751)
+    (tmp_path / "from" / "sub" / "link").symlink_to("../run")
+    (tmp_path / "from" / "large").write_bytes(os.urandom(PART + 5))
+    os.utime(tmp_path / "from" / "run", (1, 1234567890.5))
+    sbx.files.upload_folder(tmp_path / "from", "/srv/to")
+    assert run(sbx, "cd /srv/to && sub/link && stat -c '%a %U %.1Y' run") == (
+        "runs\n751 root 1234567890.5\n"
+    )
+    assert [(f.name, f.user) for f in sbx.files.list("/srv", depth=3)] == [
+        (name, "root") for name in ("to", "to/large", "to/run", "to/sub", "to/sub/link")
+    ]
+    run(sbx, "mkfifo /srv/to/fifo; ln -s /etc/passwd /srv/to/out; chown 33:33 /srv/to/run")
+    assert sbx.files.stat("/srv/to/run").user == "www-data"
+    left = sbx.files.download_folder("/srv/to", tmp_path / "back")
+    assert sorted(left) == ["./fifo", "./out"]
+    for name in ("large", "run", "sub/link"):
+        assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "from" / name).read_bytes()
+    assert (tmp_path / "back" / "run").stat().st_mtime == 1234567890.5
+    assert os.readlink(tmp_path / "back" / "sub" / "link") == "../run"
+
+
+def test_open_file_is_written_in_place(sbx: Sandbox) -> None:
+    sbx.run_code("log = open('/root/log', 'w+'); log.write('old'); log.flush()")
+    sbx.files.write("/root/log", b"new content", in_place=True)
+    sbx.files.write("/root/log", b"!", append=True)
+    sbx.files.write("/root/log", b"N", offset=0)
+    assert sbx.run_code("log.seek(0); print(log.read())").stdout == "New content!\n"
+
+
+def test_watch_continues_in_the_parent_of_a_fork(sbx: Sandbox) -> None:
+    with sbx.files.watch("/root", recursive=True) as changes:
+        with sbx.fork()[0] as child:
+            run(child, "touch /root/in-the-child")
+        run(sbx, "mkdir -p /root/a/b && touch /root/in-the-parent")
+        seen: list[str] = []
+        while not seen or seen[-1] != "/root/in-the-parent":
+            seen.append(next(changes).path)
+        assert "/root/a/b" in seen and "/root/in-the-child" not in seen
+        sbx.close()
+        with pytest.raises(ramet.NotFound):
+            list(changes)
 
 
 def test_remove_deletes_files_links_and_trees(sbx: Sandbox) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import ramet
 from ramet import Client, FileEvent, Sandbox
-from ramet._folders import PIECE
+from ramet._folders import ARCHIVE_BYTES
 from ramet.files import PART
 
 SBX = "sbx_" + "0" * 32
@@ -134,21 +134,21 @@ def test_folder_survives_the_way_there_and_back(sbx: Sandbox, box: Box, tmp_path
     assert left == [] and progress[-1] == (30_014, None)
 
 
-def test_large_folder_is_sent_in_pieces(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+def test_large_folder_is_sent_in_several_archives(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
     top = tmp_path / "from"
     top.mkdir()
     for i in range(7):
-        (top / f"{i}").write_bytes(os.urandom(PIECE // 2))
-    (top / "large").write_bytes(os.urandom(2 * PIECE + 1))
+        (top / f"{i}").write_bytes(os.urandom(ARCHIVE_BYTES // 2))
+    (top / "large").write_bytes(os.urandom(2 * ARCHIVE_BYTES + 1))
     progress: list[tuple[int, int | None]] = []
     sbx.files.upload_folder(top, "/to", progress=lambda *now: progress.append(now))
     for path in top.iterdir():
         assert box.at(f"/to/{path.name}").read_bytes() == path.read_bytes()
-    total = 7 * (PIECE // 2) + 2 * PIECE + 1
+    total = 7 * (ARCHIVE_BYTES // 2) + 2 * ARCHIVE_BYTES + 1
     assert progress[-1] == (total, total)
     assert [done for done, _ in progress] == sorted({done for done, _ in progress})
     assert sum(line.startswith("PUT /files/archive") for line in box.log) == 4
-    assert box.largest < 2 * PIECE
+    assert box.largest < 2 * ARCHIVE_BYTES
 
 
 def test_missing_local_folder_is_an_error(sbx: Sandbox, box: Box, tmp_path: Path) -> None:

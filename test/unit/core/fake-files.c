@@ -156,7 +156,7 @@ static bool serve_malformed(struct request *a)
 {
 	if (strcmp(a->path, "/twice") == 0)
 		return send_file(a->fd, a->path, S_IFREG, 5) &&
-		       send_file(a->fd, a->path, S_IFREG, 5);
+		       send_file(a->fd, a->path, S_IFREG, 6);
 	if (strcmp(a->path, "/bytes-first") == 0)
 		return send_bytes(a, 0, 5);
 	return send_done(a->fd); /* /none */
@@ -243,7 +243,7 @@ static bool serve_watch(struct request *a)
 		return send_change(a->fd, AGENT_CREATED, "/w/a", "") && send_done(a->fd);
 	if (strcmp(a->path, "/ready-twice") == 0)
 		return send_change(a->fd, AGENT_WATCHING, a->path, "") &&
-		       send_change(a->fd, AGENT_WATCHING, a->path, "") && send_done(a->fd);
+		       send_change(a->fd, AGENT_WATCHING, "/again", "") && send_done(a->fd);
 	if (!send_change(a->fd, AGENT_WATCHING, a->path, ""))
 		return false;
 	while (strcmp(a->path, "/flood") == 0)

@@ -12,13 +12,13 @@
 
 static uint8_t archive[64 * TAR_BLOCK];
 static size_t archive_len;
-static char told[4096]; /* what the reader reported */
+static char reported[4096]; /* what the reader reported */
 static struct err e;
 
-static void tell(const char *text)
+static void report(const char *text)
 {
-	assert_true(strlen(told) + strlen(text) < sizeof(told));
-	strcat(told, text);
+	assert_true(strlen(reported) + strlen(text) < sizeof(reported));
+	strcat(reported, text);
 }
 
 static int on_entry(void *arg, const struct tar_entry *n, struct err *err)
@@ -27,17 +27,17 @@ static int on_entry(void *arg, const struct tar_entry *n, struct err *err)
 
 	if (strcmp(n->path, "refuse") == 0)
 		return err_say(err, EACCES, "refused");
-	tell(types[n->type]);
-	tell(" ");
-	tell(n->path);
+	report(types[n->type]);
+	report(" ");
+	report(n->path);
 	if (n->target[0])
-		tell(" -> ");
-	tell(n->target);
+		report(" -> ");
+	report(n->target);
 	if (n->type == TAR_FILE) {
 		char size[32];
 
 		snprintf(size, sizeof(size), " %llu:", (unsigned long long)n->size);
-		tell(size);
+		report(size);
 	}
 	return 0;
 }
@@ -47,7 +47,7 @@ static int on_bytes(void *arg, const uint8_t *data, size_t len, struct err *err)
 	char text[TAR_BLOCK + 1];
 
 	snprintf(text, sizeof(text), "%.*s", (int)len, data);
-	tell(text);
+	report(text);
 	return 0;
 }
 
@@ -55,7 +55,7 @@ static struct tar_entry last;
 
 static int on_complete(void *arg, const struct tar_entry *n, struct err *err)
 {
-	tell(";");
+	report(";");
 	last = *n;
 	return 0;
 }
@@ -104,7 +104,7 @@ static int read_in_steps(size_t step)
 	struct tar_reader t;
 	int bad = 0;
 
-	told[0] = '\0';
+	reported[0] = '\0';
 	tar_begin(&t, &sink, NULL);
 	for (size_t at = 0; at < archive_len && !bad; at += step)
 		bad = tar_feed(&t, archive + at, step < archive_len - at ? step : archive_len - at,
@@ -122,11 +122,11 @@ static int read_all(void)
 
 	archive_len += 2 * TAR_BLOCK;
 	int bad = read_in_steps(archive_len);
-	char first[sizeof(told)];
-	strcpy(first, told);
+	char first[sizeof(reported)];
+	strcpy(first, reported);
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		assert_int_equal(read_in_steps(steps[i]), bad);
-		assert_string_equal(told, first);
+		assert_string_equal(reported, first);
 	}
 	archive_len -= 2 * TAR_BLOCK;
 	return bad;
@@ -135,7 +135,7 @@ static int read_all(void)
 static void reads(const char *want)
 {
 	assert_int_equal(read_all(), 0);
-	assert_string_equal(told, want);
+	assert_string_equal(reported, want);
 }
 
 static void refuses(const char *word)
@@ -171,7 +171,7 @@ static void test_data_may_fill_its_last_block(void **state)
 	add("a", '0', "", data);
 	add("b", '0', "", "1");
 	assert_int_equal(read_all(), 0);
-	assert_non_null(strstr(told, "x;file b 1:1;"));
+	assert_non_null(strstr(reported, "x;file b 1:1;"));
 }
 
 static void test_prefix_is_part_of_a_ustar_name_only(void **state)
@@ -198,8 +198,8 @@ static void test_names_may_fill_their_fields(void **state)
 	add(name, '2', name, "");
 	snprintf(want, sizeof(want), "link %s", name);
 	assert_int_equal(read_all(), 0);
-	assert_memory_equal(told, want, strlen(want));
-	assert_int_equal(strlen(told), 5 + 100 + 4 + 100 + 1);
+	assert_memory_equal(reported, want, strlen(want));
+	assert_int_equal(strlen(reported), 5 + 100 + 4 + 100 + 1);
 }
 
 static void test_extended_headers_apply_to_the_next_entry(void **state)
@@ -391,7 +391,7 @@ static void test_refusal_of_the_sink_ends_the_reading(void **state)
 	add("refuse", '0', "", "");
 	add("b", '0', "", "");
 	assert_int_equal(read_all(), -EACCES);
-	assert_string_equal(told, "file a 0:;");
+	assert_string_equal(reported, "file a 0:;");
 }
 
 int main(void)

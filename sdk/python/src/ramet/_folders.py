@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local folders as tar archives: packs them in pieces of bounded size, and unpacks with care."""
+"""Local folders as tar archives of bounded size, and back, with care."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 from typing import IO, Callable, Iterator
 
-PIECE = 8 << 20
+ARCHIVE_BYTES = 8 << 20
 """Most bytes of files in one archive; larger files are sent by themselves."""
 
 _NAMES = 4096  # most entries in one archive
@@ -26,18 +26,18 @@ class Packer:
         self._tar = self._open()
         self._names = 0
         self.bytes = 0  # of files in the archive
-        self.large: list[tuple[str, Path, int]] = []  # name, path and mode of files over PIECE
+        self.large: list[tuple[str, Path, int]] = []  # name, path and mode of files over ARCHIVE_BYTES
 
     def total(self) -> int:
         """Returns the bytes of all files."""
         sizes = (path.lstat() for _, path in _walk(self._top))
         return sum(info.st_size for info in sizes if stat.S_ISREG(info.st_mode))
 
-    def pieces(self) -> Iterator[bytes]:
+    def archives(self) -> Iterator[bytes]:
         """Yields archives; `bytes` then has the size of the files in it."""
         for name, path in _walk(self._top):
             self._add(name, path)
-            if self.bytes >= PIECE or self._names >= _NAMES:
+            if self.bytes >= ARCHIVE_BYTES or self._names >= _NAMES:
                 yield self._close()
         if self._names:
             yield self._close()
@@ -63,11 +63,11 @@ class Packer:
         entry.mode = stat.S_IMODE(info.st_mode)
         entry.mtime = info.st_mtime
         if stat.S_ISREG(info.st_mode):
-            if info.st_size > PIECE:
+            if info.st_size > ARCHIVE_BYTES:
                 self.large.append((name, path, entry.mode))
                 return
             with open(path, "rb") as file:
-                data = file.read(PIECE)
+                data = file.read(ARCHIVE_BYTES)
             entry.size = len(data)
             self.bytes += len(data)
             self._tar.addfile(entry, io.BytesIO(data))

@@ -200,7 +200,7 @@ class Files:
         total = packer.total()
         done = 0
         self.mkdir(where, parents=True)
-        for archive in packer.pieces():
+        for archive in packer.archives():
             self._client().unpack_folder(self._id, where, archive)
             done += packer.bytes
             packer.begin_next()
