@@ -24,7 +24,7 @@ PROC, PROC_BYTES, PROC_EXIT = range(75, 78)
 NODE, EVENT = 80, 81
 RESULT, FAULT, BUNDLE = 84, 85, 86
 PYTHON, BASH = 0, 1
-TEXT, BYTES, JSON = 0, 1, 2  # kinds of a bundle's entries
+TEXT, RAW, JSON = 0, 1, 2  # kinds of a bundle's entries
 SHOWN, MAIN, DROPPED = 0, 1, 2  # payloads of RESULT
 RICH = (("RAMET_RESULTS", "1"),)  # the environment of a call that wants results
 TIMEOUT = 100  # seconds after which a test that hangs fails
@@ -57,7 +57,7 @@ def entries(bundle):
         name, at = field(at)
         kind = bundle[at]
         data, at = field(at + 1)
-        read = {TEXT: bytes.decode, BYTES: bytes, JSON: json.loads}[kind]
+        read = {TEXT: bytes.decode, RAW: bytes, JSON: json.loads}[kind]
         found[name.decode()] = read(data)
     return found
 
