@@ -287,11 +287,12 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 
 /* --- results -------------------------------------------------------------------------------- */
 
+/* Drops the bundle, in the journal too. */
 static void lose_bundle(struct exec *exec, const char *reason)
 {
 	splitter_fini(&exec->bundle);
 	exec->bundle_lost = reason;
-	exec->cut = true;
+	exec_keep_all(exec->sandbox, REPLAY_BYTES_MAX);
 }
 
 static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
@@ -370,12 +371,8 @@ static void cut_line(struct exec *exec, bool is_err)
 
 static void cut_bundle(struct exec *exec)
 {
-	size_t held = exec->bundle.len;
-
-	if (held <= LINE_TIGHT_BYTES)
-		return;
-	lose_bundle(exec, RESULT_NO_MEMORY);
-	note_output(exec, &exec->bundle, held);
+	if (exec->bundle.len > LINE_TIGHT_BYTES)
+		lose_bundle(exec, RESULT_NO_MEMORY);
 }
 
 bool exec_has_long_line(struct sandbox *s)

@@ -79,7 +79,8 @@ bool fake_send_frame(int fd, uint8_t type, const void *payload, size_t len)
 
 static bool is_output(uint8_t type)
 {
-	return type == AGENT_STDOUT || type == AGENT_STDERR;
+	return type == AGENT_STDOUT || type == AGENT_STDERR || type == AGENT_BUNDLE ||
+	       type == AGENT_RESULT || type == AGENT_FAULT;
 }
 
 static void add_part(struct fake_call *c, uint8_t type, const void *data, size_t len)
@@ -120,7 +121,7 @@ static bool put_line(struct fake_call *c, uint8_t type, const char *text, size_t
 	return append_output(c, type, line, (size_t)len, next, 0);
 }
 
-static bool put_big(struct fake_call *c, size_t len, size_t next)
+static bool put_big(struct fake_call *c, uint8_t type, size_t len, size_t next)
 {
 	char block[CHUNK];
 
@@ -129,11 +130,23 @@ static bool put_big(struct fake_call *c, size_t len, size_t next)
 		size_t part = len - done < sizeof(block) ? len - done : sizeof(block);
 
 		done += part;
-		if (!append_output(c, AGENT_STDOUT, block, part, done < len ? c->at : next,
+		if (!append_output(c, type, block, part, done < len ? c->at : next,
 				   done < len ? done : 0))
 			return false;
 	}
 	return true;
+}
+
+/* Begins a bundle whose only entry has `len` bytes, which follow. */
+static bool open_bundle(struct fake_call *c, size_t len, size_t next)
+{
+	uint8_t head[32];
+	struct wire w = wire_on(head, sizeof(head));
+
+	wire_put_str(&w, "x/y", 3);
+	wire_put_u8(&w, AGENT_BUNDLE_BYTES);
+	wire_put_u32(&w, (uint32_t)len);
+	return append_output(c, AGENT_BUNDLE, head, w.pos, next, 0);
 }
 
 static bool step(struct fake_call *c, size_t next)
@@ -156,7 +169,15 @@ static bool run_line(struct fake_call *c, const char *line, size_t next)
 	if (!strncmp(line, "raw ", 4))
 		return append_output(c, AGENT_STDOUT, line + 4, strlen(line + 4), next, 0);
 	if (!strncmp(line, "big ", 4))
-		return put_big(c, strtoul(line + 4, NULL, 10), next);
+		return put_big(c, AGENT_STDOUT, strtoul(line + 4, NULL, 10), next);
+	if (!strncmp(line, "open ", 5))
+		return open_bundle(c, strtoul(line + 5, NULL, 10), next);
+	if (!strncmp(line, "more ", 5))
+		return put_big(c, AGENT_BUNDLE, strtoul(line + 5, NULL, 10), next);
+	if (!strncmp(line, "result ", 7))
+		return append_output(c, AGENT_RESULT, &(char){(char)(line[7] - '0')}, 1, next, 0);
+	if (!strcmp(line, "fault"))
+		return append_output(c, AGENT_FAULT, "", 1, next, 0);
 	if (!strcmp(line, "env"))
 		return put_line(c, AGENT_STDOUT, c->env, next);
 	if (!strncmp(line, "mark ", 5))

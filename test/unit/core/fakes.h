@@ -113,6 +113,9 @@ int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
  *   raw TEXT                  writes TEXT without a newline
  *   big N                     writes N bytes of 'x' to stdout
  *   env                       writes the call's environment
+ *   open N                    begins a result whose only entry, x/y, has N bytes
+ *   more N                    N bytes of a result
+ *   result 0|1|2, fault       end a result: AGENT_RESULT, AGENT_FAULT
  *   wait                      waits for fakes_go or an interrupt
  *   tree PATH MODE [CONTENT]  adds an entry, with octal MODE, to the listing of the guest's files
  *   tree many N               adds N files to the listing

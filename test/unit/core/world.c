@@ -337,6 +337,13 @@ void world_exec_timed_start(struct world *w, struct run *r, const char *id, cons
 			   .code = script, .code_len = strlen(script), .timeout_ms = timeout_ms});
 }
 
+void world_exec_rich_start(struct world *w, struct run *r, const char *id, const char *script)
+{
+	exec_start(
+		w, r, id,
+		&(struct exec_spec){.code = script, .code_len = strlen(script), .results = true});
+}
+
 void world_exec(struct world *w, struct run *r, const char *id, const char *script)
 {
 	*r = (struct run){0};

@@ -79,6 +79,8 @@ void world_exec_start(struct world *w, struct run *r, const char *id, const char
 		      bool chunks);
 void world_exec_timed_start(struct world *w, struct run *r, const char *id, const char *script,
 			    uint32_t timeout_ms);
+/* Starts a call whose client takes results. */
+void world_exec_rich_start(struct world *w, struct run *r, const char *id, const char *script);
 void world_exec(struct world *w, struct run *r, const char *id, const char *script);
 
 struct done {
