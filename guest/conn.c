@@ -32,21 +32,33 @@ static void take_seen(struct conn *c)
 		c->seen = false;
 }
 
-void conn_drop(struct conn *c)
+/* Takes the connection out of the agent, without closing its socket. */
+static void leave(struct conn *c)
 {
 	enum conn_state was = c->state;
 
-	if (was == CONN_GONE)
-		return;
 	take_seen(c);
 	c->state = CONN_GONE;
 	watch_del(&c->watch);
-	close(c->watch.fd);
 	list_del(&c->node);
 	list_del(&c->turn);
 	list_add_tail(&conn_dead, &c->node);
 	conn_count--;
 	ops->on_gone(c, was);
+}
+
+void conn_drop(struct conn *c)
+{
+	if (c->state == CONN_GONE)
+		return;
+	leave(c);
+	close(c->watch.fd);
+}
+
+int conn_detach(struct conn *c)
+{
+	leave(c);
+	return c->watch.fd;
 }
 
 void conn_reap(void)

@@ -87,6 +87,10 @@ void conn_uncork(struct conn *c);
 void conn_hand_over(struct conn *c);
 /* Returns true when the host closed the connection, even if no event has reported it yet. */
 bool conn_is_broken(const struct conn *c);
+/* Ends the connection without closing its socket, which the caller then owns. Nothing may be
+ * unsent.
+ */
+int conn_detach(struct conn *c);
 /* Closes the connection now. */
 void conn_drop(struct conn *c);
 /* Frees closed connections; called between events. */

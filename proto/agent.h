@@ -337,6 +337,17 @@ enum agent_request {
 	/* Asks for the agent's version; an agent before version 4 closes the connection. Payload:
 	 * none. Answer: AGENT_PONG, at once. */
 	AGENT_HELLO = 47,
+
+	/*
+	 * Connects to a TCP server in the guest, at 127.0.0.1 or else at ::1. Payload: u16 port
+	 * (not 0). Answer: AGENT_DONE once it is connected. From then on the connection carries the
+	 * bytes of both directions without frames. Each direction ends on its own, when its sender
+	 * shuts it down (SHUT_WR); what the server no longer takes is dropped. The connection
+	 * serves no further request. AGENT_ERROR: ECONNREFUSED, nothing listens on the port;
+	 * EAGAIN, too many of these connections are open; then the connection ends. In a copy of
+	 * the guest, whose connections to the host are gone, these connections end.
+	 */
+	AGENT_DIAL = 49,
 };
 
 enum agent_write {

@@ -17,6 +17,7 @@
 #include "guest/conn.h"
 #include "guest/exec/interpreter.h"
 #include "guest/files/files.h"
+#include "guest/ports/ports.h"
 #include "guest/process/process.h"
 #include "guest/system/reseed.h"
 #include "guest/log-console.h"
@@ -200,6 +201,8 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return handle_files(c, f, e);
 	if (process_takes(f->type))
 		return process_handle(c, f, e);
+	if (ports_takes(f->type))
+		return ports_handle(c, f, e);
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);

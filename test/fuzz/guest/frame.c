@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "guest/files/file-request.h"
+#include "guest/ports/dial-request.h"
 #include "guest/process/process-request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -60,6 +61,7 @@ static void parse(const struct frame *f)
 	struct reseed_request reseed;
 	struct attach_request attach;
 	struct tree_request tree;
+	uint16_t port;
 	struct err e;
 	uint8_t *copy = malloc(f->len ? f->len : 1);
 	const struct frame exact = {.type = f->type, .len = f->len, .payload = copy};
@@ -77,6 +79,8 @@ static void parse(const struct frame *f)
 			     !memchr(tree.paths[i].text, 0, tree.paths[i].len));
 	parse_file(&exact);
 	parse_process(&exact);
+	if (dial_parse(&exact, &port, &e) == 0)
+		must(port != 0 && f->len == 2);
 	free(copy);
 }
 
