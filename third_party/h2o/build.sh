@@ -60,6 +60,7 @@ printf '%s\n' "${sources[@]}" |
 "${AR:-ar}" rcsD "$tmp/libh2o-evloop.a" "${sources[@]/%/.o}"
 
 # Installed last and as a whole, so that a library that is there is complete.
+cp deps/picohttpparser/picohttpparser.h include/
 mkdir -p "$out/lib"
 rm -rf "$out/include"
 cp -r include "$out/include"
