@@ -97,3 +97,6 @@ CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effe
 	ready_us INTEGER NOT NULL,
 	copied_bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- step 10
+ALTER TABLE sandboxes ADD COLUMN ports TEXT NOT NULL DEFAULT ''; -- shared ports: "PORT:PUBLIC:TOKEN ..."

@@ -9,16 +9,17 @@
 #define COLUMNS                                                                                    \
 	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
-	"ended_at_ms, ended_code, ended_text, ancestors, instance"
+	"ended_at_ms, ended_code, ended_text, ancestors, instance, ports"
 
 static const char *const sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
-			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
-			"metadata = '', env = x'' WHERE id = ?1",
+			"metadata = '', env = x'', ports = '' WHERE id = ?1",
 	[SANDBOX_CHANGE] = "UPDATE sandboxes SET timeout_s = ?2, idle_timeout_s = ?3, "
 			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7 "
 			   "WHERE id = ?1",
+	[SANDBOX_PORTS] = "UPDATE sandboxes SET ports = ?2 WHERE id = ?1",
 	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
 	[SANDBOX_MOVE] = "UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4, "
 			 "instance = ?5, egress = ?6 WHERE id = ?1",
@@ -64,6 +65,7 @@ int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struc
 	bind_text(st, at++, row->ended_text);
 	bind_text(st, at++, row->ancestors);
 	sqlite3_bind_blob(st, at++, row->instance, sizeof(row->instance), SQLITE_STATIC);
+	bind_text(st, at++, row->ports ? row->ports : "");
 	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
 	return ret == 0 && row->answer ? store_answer_insert(s, row->answer, e) : ret;
 }
@@ -143,6 +145,13 @@ int store_sandbox_change(struct store *s, const struct store_sandbox *row, struc
 	return store_run(s, st, e);
 }
 
+int store_sandbox_ports(struct store *s, const char *id, const char *ports, struct err *e)
+{
+	bind_text(s->sandboxes[SANDBOX_PORTS], 1, id);
+	bind_text(s->sandboxes[SANDBOX_PORTS], 2, ports);
+	return store_run(s, s->sandboxes[SANDBOX_PORTS], e);
+}
+
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e)
 {
 	bind_text(s->sandboxes[SANDBOX_SEQ], 1, id);
@@ -186,6 +195,7 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 		.ended_code = text_at(st, 18),
 		.ended_text = text_at(st, 19),
 		.ancestors = text_at(st, 20),
+		.ports = text_at(st, 22),
 	};
 	snprintf(row.config.template, sizeof(row.config.template), "%s", text_at(st, 2));
 	if (sqlite3_column_bytes(st, 21) == sizeof(row.instance))

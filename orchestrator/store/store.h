@@ -65,6 +65,7 @@ struct store_sandbox {
 	uint8_t instance[STORE_INSTANCE_LEN];
 	/* Not a column: a row of another table, added in the same transaction; NULL: none. */
 	const struct store_answer *answer;
+	const char *ports; /* shared ports, in the form of orchestrator/ports; NULL: none */
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
@@ -94,6 +95,7 @@ int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char
 		      const char *text, struct err *e);
 /* Records the new limits, egress, expires_at_ms and metadata of the sandbox row->id. */
 int store_sandbox_change(struct store *s, const struct store_sandbox *row, struct err *e);
+int store_sandbox_ports(struct store *s, const char *id, const char *ports, struct err *e);
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
 int store_sandbox_forget(struct store *s, const char *id, struct err *e);
 /* Removes up to `most` rows of sandboxes that ended before `before_ms`, oldest first; returns the

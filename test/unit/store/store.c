@@ -524,8 +524,9 @@ static void foreign_database_is_refused(void **state)
 	refused(*state, "another program");
 }
 
-#define UNDO_STEP_9 "DROP TABLE answers; PRAGMA user_version = 8; "
-#define UNDO_STEP_8 UNDO_STEP_9 "DROP TABLE live_copy; PRAGMA user_version = 7; "
+#define UNDO_STEP_10 "ALTER TABLE sandboxes DROP COLUMN ports; PRAGMA user_version = 9; "
+#define UNDO_STEP_9  UNDO_STEP_10 "DROP TABLE answers; PRAGMA user_version = 8; "
+#define UNDO_STEP_8  UNDO_STEP_9 "DROP TABLE live_copy; PRAGMA user_version = 7; "
 #define UNDO_STEP_7                                                                                \
 	UNDO_STEP_8 "DROP INDEX sandboxes_slot; ALTER TABLE sandboxes DROP COLUMN instance; "      \
 		    "PRAGMA user_version = 6; "
