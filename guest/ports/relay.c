@@ -142,11 +142,13 @@ static uint32_t wanted(const struct pump *in, const struct pump *out)
 	       (!out->over && (out->len || out->eof) ? EPOLLOUT : 0u);
 }
 
-static void settle(struct relay *r)
+static void run_pumps(struct relay *r)
 {
 	pump_run(&r->to_server, r->host.watch.fd, r->server.watch.fd);
 	pump_run(&r->to_host, r->server.watch.fd, r->host.watch.fd);
-	bool over = r->to_host.over && (r->to_server.over || r->to_server.deaf);
+	/* After the server's end, what the host still sends is read and dropped: if the connection
+	 * were closed with unread bytes, a reset could overtake the server's last bytes. */
+	bool over = r->to_host.over && r->to_server.over;
 	if (over || r->to_host.deaf || !end_want(&r->host, wanted(&r->to_server, &r->to_host)) ||
 	    !end_want(&r->server, wanted(&r->to_host, &r->to_server)))
 		relay_free(r);
@@ -158,7 +160,7 @@ static void on_server(struct watch *w, uint32_t events)
 
 	if (events & (EPOLLHUP | EPOLLERR))
 		r->server.hung_up = true;
-	settle(r);
+	run_pumps(r);
 }
 
 static void on_host(struct watch *w, uint32_t events)
@@ -176,7 +178,7 @@ static void on_host(struct watch *w, uint32_t events)
 	if (hung_up)
 		r->host.hung_up = true;
 	if (r->connected)
-		settle(r);
+		run_pumps(r);
 }
 
 /* --- the connection to the server ----------------------------------------------------------- */
@@ -187,7 +189,7 @@ static void answer(struct relay *r, uint8_t type, size_t len)
 	frame_header(r->to_host.buf, type, (uint32_t)len);
 	r->to_host.len = AGENT_HEADER_SIZE + len;
 	r->connected = true;
-	settle(r);
+	run_pumps(r);
 }
 
 static void refuse(struct relay *r, int error)

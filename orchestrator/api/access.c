@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/api/ports.h"
 
 void access_flush(struct api *a)
 {
@@ -63,18 +64,21 @@ void access_log_request(struct api *a, const struct request *r)
 {
 	uint64_t us = now_us() - r->began_us;
 	h2o_iovec_t method = r->req->input.method, path = access_path(r->req->input.path);
-	char client[160];
+	char client[160], server[SANDBOX_ID_LEN + sizeof(":65535")] = "";
 	int status = r->started ? r->status : 499; /* the client left before there was an answer */
 	bool quiet = r->limited || (r->route && r->route->quiet && status < 400);
 	enum log_level level = quiet ? LOG_DEBUG : LOG_INFO;
 
 	print_client(client, sizeof(client), r);
+	/* The path alone would not tell the sandbox. */
+	if (r->port && r->port->target.by_host)
+		snprintf(server, sizeof(server), "%s:%u", r->id, r->port->target.port);
 	count(a, r->route ? (size_t)(r->route - routes) : n_routes, status, r->bytes);
 	if (r->route && r->route->timed && status < 300)
 		metrics_time(a, r->route->timed, us);
-	add_line(a, level, "%.*s %.*s %d %zu bytes %u.%03u ms%s%s%s%s",
-		 method.len < 20 ? (int)method.len : 20, method.base, (int)path.len, path.base,
-		 status, r->bytes, (unsigned)(us / 1000), (unsigned)(us % 1000), client,
+	add_line(a, level, "%.*s %s%.*s %d %zu bytes %u.%03u ms%s%s%s%s",
+		 method.len < 20 ? (int)method.len : 20, method.base, server, (int)path.len,
+		 path.base, status, r->bytes, (unsigned)(us / 1000), (unsigned)(us % 1000), client,
 		 r->finished || !r->started ? "" : " cut off", r->traceparent[0] ? " trace " : "",
 		 r->traceparent);
 }

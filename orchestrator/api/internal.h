@@ -103,7 +103,8 @@ struct api {
 	uint64_t full_logged_ms; /* when the log last reported too many connections; 0: never */
 	struct list live;	 /* requests that have not ended */
 	size_t n_live;
-	struct list dirty; /* streams to flush this turn */
+	struct list dirty;   /* streams to flush this turn */
+	struct list tunnels; /* connections that have changed their protocol (port-tunnel.c) */
 	struct loop_timer tick;
 
 	bool draining;
@@ -173,6 +174,7 @@ struct request {
 	size_t bytes;
 	int status;
 	bool started;	   /* h2o has the head of the answer */
+	bool head_due;	   /* the head is sent even if no output follows soon */
 	bool in_flight;	   /* h2o has `sending` */
 	bool ended;	   /* `out` is the end of the answer */
 	bool broken;	   /* the answer is cut off after `out` */
@@ -193,6 +195,7 @@ struct request {
 	struct list left_link;
 	struct pages pages;
 	struct output_tail tail; /* of a process's stream */
+	struct port_proxy *port; /* it is for a server in a sandbox; else NULL */
 };
 
 /* --- request.c: life cycle and answers ------------------------------------------------------ */
@@ -237,6 +240,9 @@ void answer_retry_after(struct request *r, unsigned seconds);
 
 /* Sends the head of a stream that is not NDJSON, before its first output. `length` as above. */
 void stream_begin(struct request *r, int status, const char *content_type, size_t length);
+/* Like stream_begin, for the answer of a server in a sandbox. `reason` must live as long as the
+ * request; the headers are set already. */
+void stream_begin_as(struct request *r, int status, const char *reason, size_t length);
 /* Schedules gathered output, which is sent before the loop sleeps. If the answer was not begun yet,
  * it begins with status 200 and the type NDJSON. */
 void stream_touch(struct request *r);
@@ -253,6 +259,8 @@ void request_cut(struct request *r, int status, const char *code, const char *re
 /* Watches for the client's end, so that it is detected at once and not at the next tick. For
  * requests that create something of which only this client would know. */
 void request_watch(struct request *r);
+/* Ends that watch, before h2o hands over the connection. */
+void request_unwatch(struct request *r);
 /* Called once a second for each live request: handles silence, stalled readers and clients that
  * left. */
 void request_tick(struct request *r, uint64_t now_ms);
@@ -467,6 +475,12 @@ void serve_process_input(struct request *r);
 void serve_process_close(struct request *r);
 void serve_process_signal(struct request *r);
 void serve_process_kill(struct request *r);
+void serve_ports(struct request *r);
+void serve_port_info(struct request *r);
+void serve_port_share(struct request *r);
+void serve_port_unshare(struct request *r);
+void serve_port_proxy(struct request *r);
+void serve_port_tcp(struct request *r);
 
 /* openapi.c */
 extern const char openapi_json[], openapi_json_end[];

@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/api/ports.h"
 
 #define LOG_INTERVAL_MS 60000
 
@@ -88,6 +89,14 @@ static uint64_t tenant_number(const char *tenant)
 	return hash;
 }
 
+/* Returns whether the client sent a key or a port's token that is wrong. */
+static bool guesses(const struct request *r)
+{
+	if (r->port && (r->port->by_share || r->port->gave_token))
+		return !r->port->by_share;
+	return r->offers_key;
+}
+
 bool limit_request(struct request *r)
 {
 	uint64_t source = client_source(&r->from);
@@ -98,6 +107,6 @@ bool limit_request(struct request *r)
 	if (is_exempt(r->api, r->local))
 		return true;
 	return take(r, LIMIT_REQUESTS, source, "requests without a valid API key") &&
-	       (!r->offers_key ||
-		take(r, LIMIT_FAILURES, source, "requests with an invalid API key"));
+	       (!guesses(r) ||
+		take(r, LIMIT_FAILURES, source, "requests with an invalid API key or token"));
 }

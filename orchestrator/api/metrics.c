@@ -221,6 +221,16 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 	       f->operations);
 	metric(t, "ramet_listeners", "gauge", "Listeners to processes and terminals.",
 	       f->listeners);
+	metric(t, "ramet_port_connections", "gauge", "Open connections to servers in sandboxes.",
+	       f->port_connections);
+	metric(t, "ramet_port_connects_total", "counter",
+	       "Connections to servers in sandboxes that were begun.", f->port_connects);
+	metric(t, "ramet_port_failures_total", "counter",
+	       "Connections to servers in sandboxes that failed.", f->port_failures);
+	metric(t, "ramet_port_bytes_in_total", "counter", "Bytes passed to servers in sandboxes.",
+	       f->port_bytes_to_guest);
+	metric(t, "ramet_port_bytes_out_total", "counter",
+	       "Bytes passed from servers in sandboxes.", f->port_bytes_to_client);
 	metric(t, "ramet_pool_hits_total", "counter", "Creates served by a warm sandbox.",
 	       f->pool_hits);
 	metric(t, "ramet_pool_misses_total", "counter", "Creates that found no warm sandbox.",

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/api/ports.h"
 
 uint64_t now_us(void)
 {
@@ -29,6 +30,7 @@ void request_unref(struct request *r)
 	keyed_answered(r, 0);
 	text_free(&r->out);
 	text_free(&r->sending);
+	port_proxy_free(r->port);
 	free(r);
 }
 
@@ -173,6 +175,7 @@ static const char *reason(int status)
 		{201, "Created"},
 		{204, "No Content"},
 		{206, "Partial Content"},
+		{303, "See Other"},
 		{400, "Bad Request"},
 		{401, "Unauthorized"},
 		{403, "Forbidden"},
@@ -182,9 +185,12 @@ static const char *reason(int status)
 		{413, "Content Too Large"},
 		{416, "Range Not Satisfiable"},
 		{422, "Unprocessable Content"},
+		{426, "Upgrade Required"},
 		{429, "Too Many Requests"},
 		{500, "Internal Server Error"},
+		{502, "Bad Gateway"},
 		{503, "Service Unavailable"},
+		{504, "Gateway Timeout"},
 		{507, "Insufficient Storage"},
 	};
 
@@ -194,7 +200,7 @@ static const char *reason(int status)
 	return "Refused";
 }
 
-static void head(struct request *r, int status, size_t length, const char *content_type)
+static void head_as(struct request *r, int status, const char *phrase, size_t length)
 {
 	h2o_req_t *req = r->req;
 
@@ -202,13 +208,20 @@ static void head(struct request *r, int status, size_t length, const char *conte
 	r->started = true;
 	req->res.status = status;
 	req->res.content_length = length;
-	req->res.reason = reason(status);
-	if (content_type)
-		h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
-			       content_type, strlen(content_type));
+	req->res.reason = phrase;
 	if (r->api->draining)
 		req->http1_is_persistent = 0;
 	h2o_start_response(req, &r->generator);
+}
+
+static void head(struct request *r, int status, size_t length, const char *content_type)
+{
+	h2o_req_t *req = r->req;
+
+	if (content_type)
+		h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
+			       content_type, strlen(content_type));
+	head_as(r, status, reason(status), length);
 }
 
 /* Hands `out` to h2o; `state` is in progress if more text follows. `r` may be freed afterwards. */
@@ -355,6 +368,12 @@ void stream_begin(struct request *r, int status, const char *content_type, size_
 	head(r, status, length, content_type);
 }
 
+void stream_begin_as(struct request *r, int status, const char *phrase, size_t length)
+{
+	head_as(r, status, phrase, length);
+	r->head_due = true;
+}
+
 void stream_hold(struct request *r)
 {
 	if (r->out.len < STREAM_PAUSE_SIZE || r->paused || !r->call)
@@ -367,8 +386,9 @@ static void flush_stream(struct request *r)
 {
 	h2o_send_state_t state = H2O_SEND_STATE_IN_PROGRESS;
 
-	if (r->in_flight || r->finished || (!r->out.len && !r->ended))
+	if (r->in_flight || r->finished || (!r->out.len && !r->ended && !r->head_due))
 		return;
+	r->head_due = false;
 	if (!r->started)
 		head(r, 200, SIZE_MAX, "application/x-ndjson");
 	/* Data of a cut-off answer is sent before the reset: an HTTP/2 client may drop data that
@@ -466,6 +486,11 @@ void request_watch(struct request *r)
 				 on_peer_gone, r);
 	if (r->peer_poll)
 		request_ref(r);
+}
+
+void request_unwatch(struct request *r)
+{
+	poll_stop(r);
 }
 
 void request_tick(struct request *r, uint64_t now_ms)

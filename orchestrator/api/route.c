@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/api/route.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fd.h"
 #include "base/num.h"
+#include "orchestrator/api/port-target.h"
 
 #define SEGMENTS_MAX 8
 #define SEGMENT_MAX  64
+
+/* In the patterns of routes to servers in sandboxes; it stands for the rest of the path. */
+#define PORT_PATH_PATTERN "/ports/{port}/{path}"
 
 /* The decoded parts of a path. */
 struct segments {
@@ -118,8 +123,11 @@ static enum route_result check_ids(struct route_match *m, const char *const ids[
 		kind++;
 	if (ids[0] && !id_valid(space ? "spc_" : "sbx_", ids[0], strlen(ids[0])))
 		return space ? ROUTE_SPACE : ROUTE_ID;
-	if (ids[1] && !id_valid(kind->prefixes[0], ids[1], strlen(ids[1])) &&
-	    !id_valid(kind->prefixes[1], ids[1], strlen(ids[1])))
+	if (strstr(m->route->pattern, "{port}")) {
+		if (!port_number(ids[1], strlen(ids[1])))
+			return ROUTE_PORT;
+	} else if (ids[1] && !id_valid(kind->prefixes[0], ids[1], strlen(ids[1])) &&
+		   !id_valid(kind->prefixes[1], ids[1], strlen(ids[1])))
 		return kind->invalid;
 	for (int i = 0; i < 2 && ids[i]; i++)
 		strcpy(m->id[i], ids[i]);
@@ -181,6 +189,19 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 	return check_ids(m, ids);
 }
 
+const struct route *route_of_port(const char *method, size_t len)
+{
+	const struct route *found = NULL;
+
+	for (size_t i = 0; i < n_routes; i++) {
+		if (!strstr(routes[i].pattern, PORT_PATH_PATTERN))
+			continue;
+		if (!found || method_is(routes[i].method, method, len))
+			found = &routes[i];
+	}
+	return found;
+}
+
 const char *route_authority(const char *path, size_t path_len, size_t *len)
 {
 	static const char *const schemes[] = {"http://", "https://"};
@@ -215,6 +236,13 @@ enum route_result route_find(struct route_match *m, const char *method, size_t m
 		path = authority + len;
 	if (path == end || *path != '/')
 		return ROUTE_MALFORMED;
+	struct port_target port;
+	if (port_target_path(&port, path, (size_t)(end - path), region)) {
+		m->route = route_of_port(method, method_len);
+		strcpy(m->id[0], port.id);
+		snprintf(m->id[1], sizeof(m->id[1]), "%u", port.port);
+		return ROUTE_FOUND;
+	}
 	enum route_result result = split(&s, path, end);
 	if (result != ROUTE_FOUND)
 		return result;

@@ -15,7 +15,7 @@ enum timed { TIMED_NOT, TIMED_CREATE, TIMED_FORK, TIMED_RESUME, TIMED_EXEC, TIME
 struct route {
 	const char *method;
 	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {upload}, {pty}, {process},
-	 * {space}, or for a sandbox any other word. */
+	 * {space}, {port}, or for a sandbox any other word. */
 	const char *pattern;
 	void (*serve)(struct request *r);
 	enum timed timed;     /* measured from the request to its answer, when successful */
@@ -40,6 +40,7 @@ enum route_result {
 	ROUTE_PTY,	/* 404: invalid id of a terminal */
 	ROUTE_PROCESS,	/* 404: invalid id of a process */
 	ROUTE_SPACE,	/* 404: invalid id of a Space */
+	ROUTE_PORT,	/* 404: invalid port */
 	ROUTE_METHOD,	/* 405: `allow` has the methods */
 	ROUTE_MALFORMED /* 400: the path is malformed */
 };
@@ -54,6 +55,8 @@ struct route_match {
  * a query. */
 enum route_result route_find(struct route_match *m, const char *method, size_t method_len,
 			     const char *path, size_t path_len, const char *region);
+/* Returns the route that passes requests with this method on to servers in sandboxes. */
+const struct route *route_of_port(const char *method, size_t len);
 /* Returns the host and port of a request target in absolute form ("http://host/path"), which
  * servers must accept (RFC 9112 3.2.2), and sets *len to their length. Returns NULL for other
  * forms. */

@@ -61,6 +61,17 @@ const struct route routes[] = {
 	{"POST", "/v1/sandboxes/{id}/processes/{process}/stdin", .serve = serve_process_input},
 	{"DELETE", "/v1/sandboxes/{id}/processes/{process}/stdin", .serve = serve_process_close},
 	{"POST", "/v1/sandboxes/{id}/processes/{process}/signal", .serve = serve_process_signal},
+	{"GET", "/v1/sandboxes/{id}/ports", .serve = serve_ports},
+	{"GET", "/v1/sandboxes/{id}/ports/{port}", .serve = serve_port_info},
+	{"POST", "/v1/sandboxes/{id}/ports/{port}", .serve = serve_port_share},
+	{"DELETE", "/v1/sandboxes/{id}/ports/{port}", .serve = serve_port_unshare},
+	{"GET", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
+	{"POST", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
+	{"PUT", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
+	{"PATCH", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
+	{"DELETE", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
+	{"OPTIONS", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
+	{"GET", "/v1/sandboxes/{id}/tcp/{port}", .serve = serve_port_tcp},
 };
 
 const size_t n_routes = ARRAY_LEN(routes);

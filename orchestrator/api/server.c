@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/api/ports.h"
 
 #define BODY_SLACK  (1u << 20)
 #define CLOSE_TURNS 100
@@ -34,6 +35,7 @@ struct api_limits api_limits = {
 static void on_revoked(void *arg)
 {
 	guard_cut_revoked(arg);
+	port_tunnels_cut(arg, false);
 }
 
 /* Runs once a second while requests are in flight. Checks the keys, too, since a grace period may
@@ -44,9 +46,10 @@ static void on_tick(void *arg)
 	uint64_t now = loop_now_ms(a->loop);
 
 	guard_cut_revoked(a);
+	port_tunnels_cut(a, false);
 	list_each_safe (pos, &a->live)
 		request_tick(container_of(pos, struct request, link), now);
-	if (!list_empty(&a->live))
+	if (!list_empty(&a->live) || !list_empty(&a->tunnels))
 		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
 }
 
@@ -117,6 +120,10 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 		answer_error(r, 404, "not_found",
 			     "the path has an invalid Space id: an id is spc_ and 32 hexadecimal "
 			     "digits");
+		break;
+	case ROUTE_PORT:
+		answer_error(r, 404, "not_found",
+			     "the path has an invalid port: ports are numbers from 1 to 65535");
 		break;
 	case ROUTE_METHOD:
 		answer_header(r, "allow", m->allow);
@@ -215,7 +222,13 @@ static void dispatch(struct request *r)
 	r->route = m.route;
 	memcpy(r->id, m.id[0], sizeof(r->id));
 	memcpy(r->other, m.id[1], sizeof(r->other));
-	guard_identify(r);
+	port_identify(r);
+	if (r->port) {
+		found = ROUTE_FOUND;
+		m.route = r->route = route_of_port(method.base, method.len);
+	}
+	if (!r->tenant)
+		guard_identify(r);
 	if (!limit_request(r))
 		return;
 	if (found != ROUTE_FOUND) {
@@ -227,8 +240,8 @@ static void dispatch(struct request *r)
 	} else if (r->req->entity.len > a->config->max_body_bytes) {
 		answer_error(r, 413, "body_too_large", "the body has %zu bytes; the maximum is %u",
 			     r->req->entity.len, a->config->max_body_bytes);
-	} else if ((m.route->for_anyone || guard_admits(r)) && has_room(r) && body_has_room(r) &&
-		   (!m.route->keyed || keyed_begin(r))) {
+	} else if ((m.route->for_anyone || (r->port ? port_admits(r) : guard_admits(r))) &&
+		   has_room(r) && body_has_room(r) && (!m.route->keyed || keyed_begin(r))) {
 		m.route->serve(r);
 	}
 }
@@ -326,6 +339,7 @@ static void configure_h2o(struct api *a)
 	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
 	g->http1.req_timeout = api_limits.read_ms;
 	g->http2.idle_timeout = api_limits.read_ms;
+	g->should_stream_entity = port_streams;
 
 	h2o_hostconf_t *host =
 		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);
@@ -357,6 +371,7 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	list_init(&a->conns);
 	list_init(&a->live);
 	list_init(&a->dirty);
+	list_init(&a->tunnels);
 	list_init(&a->left);
 	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
 	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
@@ -408,6 +423,7 @@ static void close_conns(struct api *a)
 		request_cut(container_of(pos, struct request, link), 503, "stopping",
 			    "the service is stopping: try again when it has restarted");
 	api_flush(a);
+	port_tunnels_cut(a, true);
 	h2o_context_request_shutdown(&a->h2o);
 	for (int i = 0; i < CLOSE_TURNS && !list_empty(&a->conns); i++) {
 		h2o_evloop_run(loop, i ? 10 : 0);

@@ -24,6 +24,7 @@ enum kind {
 	CHOICE,	 /* one word of `choices` */
 	TIER,	 /* limits as in tiers.h */
 	RANGES,	 /* ranges or addresses, IPv4 or IPv6, like 10.0.0.0/8,fd00::1 */
+	DOMAIN,	 /* a domain name, with an optional http:// or https:// and port */
 };
 
 struct setting {
@@ -68,6 +69,14 @@ static const struct setting settings[] = {
 	    "Names of this host's region and public endpoint, as reported by the API. Empty: not\n"
 	    "reported."),
 	STR(endpoint, TEXT, 0, "", NULL),
+	STR(sandbox_domain, DOMAIN, 0, "",
+	    "A domain whose names lead to this host (a DNS wildcard record, *.DOMAIN). A server "
+	    "on\n"
+	    "a port of a sandbox is then reached at https://PORT-ID.DOMAIN/, ID without its sbx_.\n"
+	    "A scheme and a port may be given for the links that the API returns, such as\n"
+	    "http://localhost:7070. Empty: only below /v1/sandboxes/ID/ports/PORT/."),
+	NUM(port_idle_timeout_s, 10, 86400, "900",
+	    "A connection to a server in a sandbox is closed when no byte passed for so long."),
 	STR(trusted_proxies, RANGES, 0, "",
 	    "Addresses of proxies in front of the API, like 10.1.0.0/16. A request from one of\n"
 	    "them counts against the limits of the client named in its X-Forwarded-For header.\n"
@@ -277,6 +286,58 @@ static int check_ranges(const struct setting *s, const char *text, struct err *e
 	return 0;
 }
 
+/* Returns the length of the domain name at the start of `text`; 0: there is none. Labels have lower
+ * case letters, digits and inner hyphens. */
+static size_t domain_len(const char *text)
+{
+	size_t len = 0, label = 0;
+
+	for (;; len++) {
+		char c = text[len];
+		bool hyphen = c == '-';
+
+		if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (hyphen && label)) {
+			label++;
+			continue;
+		}
+		if (!label || label > 63 || text[len - 1] == '-')
+			return 0;
+		if (c != '.')
+			return len;
+		label = 0;
+	}
+}
+
+static bool is_port(const char *text)
+{
+	unsigned long port = 0;
+
+	for (; *text >= '0' && *text <= '9' && port <= UINT16_MAX; text++)
+		port = port * 10 + (unsigned long)(*text - '0');
+	return !*text && port && port <= UINT16_MAX;
+}
+
+/* A name below the domain has 39 more characters ("65535-", 32 digits and a dot), of at most 253.
+ */
+#define DOMAIN_MAX 214
+
+static int check_domain(const struct setting *s, const char *text, struct err *e)
+{
+	const char *scheme = strstr(text, "://");
+	bool known =
+		!scheme || strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
+	const char *name = scheme ? scheme + 3 : text;
+	size_t len = domain_len(name);
+
+	if (known && len && len <= DOMAIN_MAX &&
+	    (!name[len] || (name[len] == ':' && is_port(name + len + 1))))
+		return 0;
+	return err_say(e, EINVAL,
+		       "%s must be a domain name of at most %d characters in lower case, like "
+		       "sandboxes.example.com or http://localhost:7070, not \"%.60s\"",
+		       s->name, DOMAIN_MAX, text);
+}
+
 static int check_tier(const struct setting *s, const char *text, struct err *e)
 {
 	struct tier any;
@@ -308,6 +369,8 @@ static int check_text(const struct setting *s, const char *text, struct err *e)
 			       s->choices, text);
 	if (s->kind == TIER)
 		return check_tier(s, text, e);
+	if (s->kind == DOMAIN)
+		return check_domain(s, text, e);
 	return s->kind == RANGES ? check_ranges(s, text, e) : 0;
 }
 

@@ -13,6 +13,7 @@
 #include "orchestrator/core/service.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/state.h"
+#include "orchestrator/ports/state.h"
 #include "orchestrator/inspect/inspect.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/sandbox/adopt.h"
@@ -200,7 +201,8 @@ struct part service_part = {.core_size = sizeof(struct service), .vm_gone = chec
 /* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
  * freezes (sandbox_schedule). */
 static struct part *const parts[] = {
-	&exec_part, &snapshot_part, &guestops_part, &inspect_part, &usage_part, &service_part, NULL,
+	&exec_part,    &snapshot_part, &guestops_part, &ports_part,
+	&inspect_part, &usage_part,    &service_part,  NULL,
 };
 
 static struct core *core_alloc(struct loop *loop, const struct config *config)
@@ -303,6 +305,17 @@ static void guestops_stats(const struct core *c, struct core_stats *out)
 	out->listeners = g->listeners;
 }
 
+static void ports_stats(const struct core *c, struct core_stats *out)
+{
+	const struct ports_core *p = ports_of_core(c);
+
+	out->port_connections = p->tunnels;
+	out->port_connects = p->connects;
+	out->port_failures = p->failures;
+	out->port_bytes_to_guest = p->bytes_to_guest;
+	out->port_bytes_to_client = p->bytes_to_client;
+}
+
 static void snapshot_stats(const struct core *c, struct core_stats *out)
 {
 	const struct snapshot_core *s = snapshots_of_core(c);
@@ -341,6 +354,7 @@ void core_stats(const struct core *c, struct core_stats *out)
 	};
 	exec_stats(c, out);
 	guestops_stats(c, out);
+	ports_stats(c, out);
 	snapshot_stats(c, out);
 	out->memory = c->watch.found.memory;
 	out->disk_free_bytes = c->watch.found.disk_free_bytes;

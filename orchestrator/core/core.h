@@ -79,7 +79,9 @@ struct core_stats {
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
 	uint64_t ptys, pty_bytes_in, pty_bytes_out;
 	uint64_t processes, process_bytes_in, process_bytes_out;
-	uint64_t operations, listeners;	   /* in flight now */
+	uint64_t operations, listeners; /* in flight now */
+	uint64_t port_connections;	/* to servers in sandboxes, open now */
+	uint64_t port_connects, port_failures, port_bytes_to_guest, port_bytes_to_client;
 	uint64_t ready, running, adopting; /* sandboxes by state */
 	/* Measured some seconds ago: memory of sandboxes' VMs, and free space below state_dir. */
 	struct memory_use memory;

@@ -128,11 +128,12 @@ static int open_signals(struct service *s, struct err *e)
 static void on_life(void *arg, const struct life *life)
 {
 	static const char *const names[] = {
-		[LIFE_CREATED] = "sandbox.created", [LIFE_FORKED] = "sandbox.forked",
-		[LIFE_MERGED] = "sandbox.merged",   [LIFE_FROZEN] = "sandbox.frozen",
-		[LIFE_RESUMED] = "sandbox.resumed", [LIFE_EXPIRED] = "sandbox.expired",
-		[LIFE_DELETED] = "sandbox.deleted", [LIFE_STOPPED] = "sandbox.stopped",
-		[LIFE_DIED] = "sandbox.died",
+		[LIFE_CREATED] = "sandbox.created",	[LIFE_FORKED] = "sandbox.forked",
+		[LIFE_MERGED] = "sandbox.merged",	[LIFE_FROZEN] = "sandbox.frozen",
+		[LIFE_RESUMED] = "sandbox.resumed",	[LIFE_EXPIRED] = "sandbox.expired",
+		[LIFE_DELETED] = "sandbox.deleted",	[LIFE_STOPPED] = "sandbox.stopped",
+		[LIFE_DIED] = "sandbox.died",		[LIFE_PORT_SHARED] = "port.shared",
+		[LIFE_PORT_UNSHARED] = "port.unshared",
 	};
 	const struct audit_event event = {
 		.name = names[life->event],

@@ -25,6 +25,7 @@ enum failure_code {
 	FAIL_NO_SUCH_UPLOAD,
 	FAIL_NO_SUCH_PTY,
 	FAIL_NO_SUCH_PROCESS,
+	FAIL_NOT_SHARED,
 
 	/* The sandbox has ended. */
 	FAIL_DELETED,
@@ -64,6 +65,11 @@ enum failure_code {
 	FAIL_TOO_MANY,
 	FAIL_CAP_REACHED,
 	FAIL_QUOTA_REACHED,
+
+	/* A server in the guest can't be reached. */
+	FAIL_PORT_CLOSED,
+	FAIL_PORT_LOST,
+	FAIL_PORT_SILENT,
 
 	/* The guest's agent failed. */
 	FAIL_AGENT_ERROR,

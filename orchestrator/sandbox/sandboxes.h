@@ -156,10 +156,12 @@ void core_key_forget(struct core *c, const uint8_t key[static REQUEST_HASH_LEN])
 
 enum life_event {
 	LIFE_CREATED,
-	LIFE_FORKED,  /* about the child; `other`: its parent */
-	LIFE_MERGED,  /* about the parent; `other`: the winner, whose id is now gone */
-	LIFE_FROZEN,  /* `space`: the new Space */
-	LIFE_RESUMED, /* about the new sandbox; `space`: the Space it was resumed from */
+	LIFE_FORKED,	    /* about the child; `other`: its parent */
+	LIFE_MERGED,	    /* about the parent; `other`: the winner, whose id is now gone */
+	LIFE_FROZEN,	    /* `space`: the new Space */
+	LIFE_RESUMED,	    /* about the new sandbox; `space`: the Space it was resumed from */
+	LIFE_PORT_SHARED,   /* `text`: the port and whether it is public */
+	LIFE_PORT_UNSHARED, /* `text`: the port */
 	LIFE_EXPIRED,
 	LIFE_DELETED,
 	LIFE_STOPPED, /* ended by the shutdown of rametd */

@@ -99,6 +99,8 @@ static void set(struct config *c, const char *name, const char *value)
 		set_text(c->region, sizeof(c->region), value);
 	else if (strcmp(name, "endpoint") == 0)
 		set_text(c->endpoint, sizeof(c->endpoint), value);
+	else if (strcmp(name, "sandbox_domain") == 0)
+		set_text(c->sandbox_domain, sizeof(c->sandbox_domain), value);
 	else if (strcmp(name, "trusted_proxies") == 0)
 		set_text(c->trusted_proxies, sizeof(c->trusted_proxies), value);
 	else if (strcmp(name, "client_connections_s") == 0)

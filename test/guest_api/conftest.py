@@ -66,10 +66,15 @@ class Service:
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    service = Service(tmp_path_factory.mktemp("home"))
-    yield service.base
-    service.stop()
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    started = Service(tmp_path_factory.mktemp("home"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def base(service: Service) -> str:
+    return service.base
 
 
 @pytest.fixture

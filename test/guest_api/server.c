@@ -60,6 +60,8 @@ static void make_config(struct config *c, const char *dir)
 	c->rootfs_gb = 1;
 	c->timeout_s = c->idle_timeout_s = 1000;
 	c->boot_timeout_s = 20;
+	c->port_idle_timeout_s = 5;
+	strcpy(c->sandbox_domain, "http://sandboxes.test");
 }
 
 static void make_key(struct core *core, const char *tier)

@@ -44,6 +44,10 @@ static const char *id_for(const char *placeholder)
 		return PROCESS;
 	if (!strncmp(placeholder, "{space}", 7))
 		return SPACE;
+	if (!strncmp(placeholder, "{port}", 6))
+		return "8000";
+	if (!strncmp(placeholder, "{path}", 6))
+		return "any/path";
 	return strncmp(placeholder, "{id}", 4) ? ID2 : ID;
 }
 

@@ -564,9 +564,34 @@ static void example_contains_the_defaults(void **state)
 	free(text);
 }
 
+static void a_domain_is_checked(void **state)
+{
+	const char *good[] = {"boxes.example.com", "localhost", "http://localhost:7070",
+			      "https://a-1.b:443"};
+	const char *bad[] = {"Boxes.example", "a..b", "-a",	 "a-",	    "a/b", "ftp://a",
+			     "a:0",	      "a:x",  "a:65536", "http://", "*.a", "a b"};
+	struct config c;
+	struct err e;
+	char text[100];
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		config_defaults(&c);
+		int len = snprintf(text, sizeof(text), "sandbox_domain = %s\n", good[i]);
+		assert_int_equal(config_parse(&c, "f", text, (size_t)len, &e), 0);
+		assert_string_equal(c.sandbox_domain, good[i]);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		config_defaults(&c);
+		int len = snprintf(text, sizeof(text), "sandbox_domain = %s\n", bad[i]);
+		assert_true(config_parse(&c, "f", text, (size_t)len, &e) < 0);
+		assert_non_null(strstr(e.text, "sandbox_domain must be a domain name"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_domain_is_checked),
 		cmocka_unit_test(files_are_accepted_or_errors_name_the_line),
 		cmocka_unit_test(values_are_stored),
 		cmocka_unit_test(shorter_value_overwrites_longer_one),

@@ -525,21 +525,39 @@ static bool forward(int from, int to)
 	return n > 0 && fake_send_all(to, buf, (size_t)n);
 }
 
+struct direction {
+	int from, to;
+};
+
+static void *forward_all(void *arg)
+{
+	const struct direction *d = arg;
+
+	while (forward(d->from, d->to))
+		;
+	shutdown(d->to, SHUT_WR);
+	return NULL;
+}
+
+/* Like the VM process: each direction ends on its own, unless the service closes the connection. */
 static void relay(struct fake_agent *a)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool connected;
+	struct direction in = {a->fd, fd}, out = {fd, a->fd};
+	pthread_t threads[2];
 
 	memcpy(addr.sun_path, a->vm->f->agent_path, sizeof(addr.sun_path));
-	connected = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
-	while (connected) {
-		struct pollfd p[] = {{a->fd, POLLIN, 0}, {fd, POLLIN, 0}};
-
-		poll(p, 2, -1);
-		connected = (!p[0].revents || forward(a->fd, fd)) &&
-			    (!p[1].revents || forward(fd, a->fd));
-	}
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return;
+	pthread_create(&threads[0], NULL, forward_all, &in);
+	pthread_create(&threads[1], NULL, forward_all, &out);
+	/* A hang-up without a request for events: the service closed its end, or both ended. */
+	struct pollfd p = {.fd = a->fd};
+	poll(&p, 1, -1);
+	shutdown(fd, SHUT_RDWR);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
 }
 
 static void *agent_main(void *arg)

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/port-ask.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/fd.h"
+#include "orchestrator/api/port-target.h"
+
+/* --- header fields -------------------------------------------------------------------------- */
+
+bool port_has_token(const char *list, size_t len, const char *token, size_t token_len)
+{
+	const char *p = list, *end = list + len;
+
+	while (p < end) {
+		const char *stop = memchr(p, ',', (size_t)(end - p));
+		const char *last = stop ? stop : end;
+
+		while (p < last && (*p == ' ' || *p == '\t'))
+			p++;
+		const char *next = last + 1;
+		while (last > p && (last[-1] == ' ' || last[-1] == '\t'))
+			last--;
+		if ((size_t)(last - p) == token_len && strncasecmp(p, token, token_len) == 0)
+			return true;
+		p = next;
+	}
+	return false;
+}
+
+bool port_is_hop(const char *name, size_t len, const struct port_field *fields, size_t n_fields)
+{
+	static const char *const hops[] = {
+		"connection",
+		"keep-alive",
+		"proxy-connection",
+		"proxy-authenticate",
+		"proxy-authorization",
+		"te",
+		"trailer",
+		"transfer-encoding",
+		"upgrade",
+		"http2-settings",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(hops); i++)
+		if (port_name_is(name, len, hops[i]))
+			return true;
+	for (size_t i = 0; i < n_fields; i++)
+		if (port_name_is(fields[i].name, fields[i].name_len, "connection") &&
+		    port_has_token(fields[i].value, fields[i].value_len, name, len))
+			return true;
+	return false;
+}
+
+bool port_is_value(const char *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (((unsigned char)p[i] < 0x20 && p[i] != '\t') || p[i] == 0x7f)
+			return false;
+	return true;
+}
+
+static bool is_token(const char *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (p[i] <= 0x20 || p[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", p[i]))
+			return false;
+	return len;
+}
+
+static bool is_path(const char *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)p[i] <= 0x20 || p[i] == 0x7f)
+			return false;
+	return len && p[0] == '/';
+}
+
+static void add_field(struct text *out, const char *name, const char *value, size_t len)
+{
+	text_puts(out, name);
+	text_puts(out, ": ");
+	text_add(out, value, len);
+	text_puts(out, "\r\n");
+}
+
+/* --- cookies -------------------------------------------------------------------------------- */
+
+/* Takes the next cookie of a Cookie header; returns false at the end. */
+static bool next_cookie(const char **p, const char *end, const char **cookie, size_t *len)
+{
+	while (*p < end && (**p == ' ' || **p == ';'))
+		++*p;
+	if (*p == end)
+		return false;
+	const char *stop = memchr(*p, ';', (size_t)(end - *p));
+	if (!stop)
+		stop = end;
+	*cookie = *p;
+	*len = (size_t)(stop - *p);
+	*p = stop;
+	return true;
+}
+
+static bool is_token_cookie(const char *cookie, size_t len)
+{
+	size_t name = strlen(PORT_COOKIE);
+
+	return len > name && memcmp(cookie, PORT_COOKIE, name) == 0 && cookie[name] == '=';
+}
+
+const char *port_cookie_token(const char *value, size_t len, size_t *token_len)
+{
+	const char *p = value, *cookie;
+	size_t cookie_len;
+
+	while (next_cookie(&p, value + len, &cookie, &cookie_len))
+		if (is_token_cookie(cookie, cookie_len)) {
+			*token_len = cookie_len - strlen(PORT_COOKIE) - 1;
+			return cookie + strlen(PORT_COOKIE) + 1;
+		}
+	return NULL;
+}
+
+/* Adds a Cookie header without the service's own cookie. */
+static void add_cookies(struct text *out, const char *value, size_t len)
+{
+	const char *p = value, *cookie;
+	bool any = false;
+	size_t cookie_len;
+
+	while (next_cookie(&p, value + len, &cookie, &cookie_len)) {
+		if (is_token_cookie(cookie, cookie_len))
+			continue;
+		text_puts(out, any ? "; " : "cookie: ");
+		text_add(out, cookie, cookie_len);
+		any = true;
+	}
+	if (any)
+		text_puts(out, "\r\n");
+}
+
+/* --- the head ------------------------------------------------------------------------------- */
+
+/* Returns whether the field is left out because the service writes it itself, or it is not the
+ * server's business. */
+static bool is_dropped(const struct port_ask *ask, const struct port_field *f)
+{
+	static const char *const ours[] = {
+		"host",
+		"content-length",
+		"expect",
+		"forwarded",
+		"x-forwarded-for",
+		"x-forwarded-host",
+		"x-forwarded-proto",
+		"x-forwarded-port",
+		"x-forwarded-prefix",
+		PORT_HEADER,
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (port_name_is(f->name, f->name_len, ours[i]))
+			return true;
+	if (port_name_is(f->name, f->name_len, "authorization") &&
+	    (ask->key_used || (f->value_len > 11 && strncasecmp(f->value, "Bearer rmt_", 11) == 0)))
+		return true;
+	return port_is_hop(f->name, f->name_len, ask->fields, ask->n_fields) ||
+	       !is_token(f->name, f->name_len) || !port_is_value(f->value, f->value_len);
+}
+
+/* Returns whether an Origin header names the address at which the client sees the server. */
+static bool is_own_origin(const struct port_ask *ask, const struct port_field *f)
+{
+	const char *host = memmem(f->value, f->value_len, "://", 3);
+
+	if (!host)
+		return false;
+	host += 3;
+	return (size_t)(f->value + f->value_len - host) == ask->authority_len &&
+	       strncasecmp(host, ask->authority, ask->authority_len) == 0;
+}
+
+static void add_client_field(struct text *out, const struct port_ask *ask,
+			     const struct port_field *f)
+{
+	if (is_dropped(ask, f))
+		return;
+	if (port_name_is(f->name, f->name_len, "cookie")) {
+		add_cookies(out, f->value, f->value_len);
+	} else if (port_name_is(f->name, f->name_len, "origin") && is_own_origin(ask, f)) {
+		text_printf(out, "origin: http://localhost:%u\r\n", ask->port);
+	} else {
+		text_add(out, f->name, f->name_len);
+		text_puts(out, ": ");
+		text_add(out, f->value, f->value_len);
+		text_puts(out, "\r\n");
+	}
+}
+
+static void add_body_fields(struct text *out, const struct port_ask *ask)
+{
+	if (ask->body == PORT_BODY_LENGTH)
+		text_printf(out, "content-length: %zu\r\n", ask->body_len);
+	else if (ask->body == PORT_BODY_CHUNKED)
+		text_puts(out, "transfer-encoding: chunked\r\n");
+}
+
+bool port_ask_write(struct text *out, const struct port_ask *ask)
+{
+	if (!is_token(ask->method, ask->method_len) || !is_path(ask->path, ask->path_len))
+		return false;
+	text_add(out, ask->method, ask->method_len);
+	text_putc(out, ' ');
+	text_add(out, ask->path, ask->path_len);
+	/* Servers for development refuse hosts and origins that they do not know. */
+	text_printf(out, " HTTP/1.1\r\nhost: localhost:%u\r\n", ask->port);
+	for (size_t i = 0; i < ask->n_fields; i++)
+		add_client_field(out, ask, &ask->fields[i]);
+	add_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
+	add_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));
+	if (ask->authority_len && port_is_value(ask->authority, ask->authority_len))
+		add_field(out, "x-forwarded-host", ask->authority, ask->authority_len);
+	if (ask->prefix_len)
+		add_field(out, "x-forwarded-prefix", ask->prefix, ask->prefix_len);
+	add_body_fields(out, ask);
+	if (ask->upgrade_len && port_is_value(ask->upgrade, ask->upgrade_len)) {
+		add_field(out, "upgrade", ask->upgrade, ask->upgrade_len);
+		text_puts(out, "connection: upgrade\r\n\r\n");
+	} else {
+		text_puts(out, "connection: close\r\n\r\n");
+	}
+	return true;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Who may reach a server in a sandbox: its tenant, with the API key (or without, while there are no
+ * keys), and whoever has the port's token, or everybody if the port is public.
+ *
+ * Below /v1/sandboxes/, pages of such a server have the API's origin. A hostile one must not use
+ * the API with the browser's help, so they get the header Content-Security-Policy: sandbox, which
+ * gives them an origin of their own (port-proxy.c). With sandbox_domain, each server has its own
+ * origin.
+ */
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "orchestrator/api/ports.h"
+
+static bool find_target(struct port_target *t, const h2o_req_t *req, const struct config *config)
+{
+	h2o_iovec_t authority = req->input.authority, path = req->input.path;
+
+	return port_target_find(t, authority.base, authority.len, path.base, path.len,
+				config->sandbox_domain, config->region);
+}
+
+int port_streams(h2o_req_t *req)
+{
+	struct port_target t;
+
+	return find_target(&t, req, conn_of(req)->api->config);
+}
+
+const char *port_scheme(const struct request *r)
+{
+	const h2o_iovec_t *said = request_header(r, "x-forwarded-proto");
+
+	if (r->conn->proxied && said && h2o_memis(said->base, said->len, H2O_STRLIT("https")))
+		return "https";
+	return r->req->input.scheme == &H2O_URL_SCHEME_HTTPS ? "https" : "http";
+}
+
+/* Returns the tenant if this token, or none, gives access. */
+static const char *try_token(struct request *r, const char *token, size_t len)
+{
+	struct port_proxy *p = r->port;
+
+	p->gave_token = p->gave_token || token;
+	return core_port_admits(r->api->core, p->target.id, p->target.port, token, len);
+}
+
+static const char *try_cookies(struct request *r)
+{
+	const h2o_headers_t *headers = &r->req->headers;
+	const char *tenant = NULL;
+
+	/* HTTP/2 clients may send each cookie in a field of its own. */
+	for (size_t i = 0; !tenant && i < headers->size; i++) {
+		const h2o_header_t *h = &headers->entries[i];
+		size_t len;
+		const char *token = h->name == &H2O_TOKEN_COOKIE->buf
+					    ? port_cookie_token(h->value.base, h->value.len, &len)
+					    : NULL;
+
+		if (token)
+			tenant = try_token(r, token, len);
+	}
+	return tenant;
+}
+
+static const char *try_tokens(struct request *r)
+{
+	const struct port_target *t = &r->port->target;
+	const h2o_iovec_t *header = request_header(r, PORT_HEADER);
+	size_t len;
+	const char *query = port_query_token(t->path, t->path_len, &len);
+	const char *tenant = try_token(r, NULL, 0);
+
+	if (!tenant && header)
+		tenant = try_token(r, header->base, header->len);
+	if (!tenant && query)
+		tenant = try_token(r, query, len);
+	return tenant ? tenant : try_cookies(r);
+}
+
+void port_identify(struct request *r)
+{
+	struct port_target t;
+
+	if (!find_target(&t, r->req, r->api->config))
+		return;
+	r->port = calloc(1, sizeof(*r->port));
+	if (!r->port)
+		abort();
+	r->port->target = t;
+	memcpy(r->id, t.id, sizeof(r->id));
+	const char *tenant = try_tokens(r);
+	if (!tenant)
+		return;
+	r->port->by_share = true;
+	snprintf(r->port->owner, sizeof(r->port->owner), "%s", tenant);
+	r->tenant = r->port->owner;
+}
+
+bool port_admits(struct request *r)
+{
+	const struct port_proxy *p = r->port;
+	bool keys = keys_any(core_keys(r->api->core));
+
+	if (p->by_share)
+		return true;
+	if (p->gave_token && !r->key && (keys || p->target.by_host)) {
+		answer_error(r, 401, "token_unknown",
+			     "the token does not give access to port %u of this sandbox: it is "
+			     "wrong or was revoked",
+			     p->target.port);
+		return false;
+	}
+	if (p->target.by_host && !keys) {
+		answer_error(r, 401, "token_missing",
+			     "port %u of this sandbox is not public: use the url that POST "
+			     "/v1/sandboxes/{id}/ports/%u returns, which has a token",
+			     p->target.port, p->target.port);
+		return false;
+	}
+	return guard_admits(r);
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Requests to servers in sandboxes: private declarations of this room. */
+#ifndef RAMET_ORCHESTRATOR_API_PORTS_H
+#define RAMET_ORCHESTRATOR_API_PORTS_H
+
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/port-answer.h"
+#include "orchestrator/api/port-target.h"
+
+/* A request that is passed on to a server. */
+struct port_proxy {
+	struct port_target target; /* its texts are the request's */
+	bool by_share;		   /* admitted without a key, because the port is shared */
+	bool gave_token;
+	char owner[64]; /* tenant of the sandbox, if by_share */
+
+	struct text head; /* of the request, until it is sent */
+	bool is_head, upgrades;
+	bool chunked;	/* the request's body is sent in chunks */
+	bool body_over; /* all of it is sent, or the server takes no more */
+	bool deaf;
+	size_t body_at; /* of a body that is in memory: bytes sent */
+
+	struct text in; /* start of the answer, until its head is complete */
+	struct port_answer answer;
+	bool answering; /* the head is complete */
+};
+
+/* Returns "http" or "https": the scheme by which the client reached the service. */
+const char *port_scheme(const struct request *r);
+
+/* --- port-guard.c --------------------------------------------------------------------------- */
+
+/* Finds out whether the request is for a server in a sandbox, and if so, whether it is admitted
+ * because the port is shared; r->port and then the tenant are set. */
+void port_identify(struct request *r);
+/* Returns false, with an answer given, when the request may not reach the server. */
+bool port_admits(struct request *r);
+/* The hook of h2o: bodies of requests for servers are streamed. */
+int port_streams(h2o_req_t *req);
+
+/* --- port-proxy.c --------------------------------------------------------------------------- */
+
+void serve_port_proxy(struct request *r);
+void port_proxy_free(struct port_proxy *p);
+
+/* --- port-tunnel.c -------------------------------------------------------------------------- */
+
+/* Answers 101 and connects the client's connection to r->call, whose `ended` was not called yet.
+ * `first`: bytes of the server that were received already. */
+void port_tunnel_begin(struct request *r, const void *first, size_t len);
+/* Closes the tunnels whose keys were revoked; `all`: all of them. */
+void port_tunnels_cut(struct api *a, bool all);
+
+#endif

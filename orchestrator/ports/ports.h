@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of ports/: servers that listen in sandboxes. It shares ports with people who have no
+ * API key, and connects to them. Nothing here knows of HTTP.
+ */
+#ifndef RAMET_ORCHESTRATOR_PORTS_PORTS_H
+#define RAMET_ORCHESTRATOR_PORTS_PORTS_H
+
+#include "orchestrator/sandbox/sandboxes.h"
+
+/* --- shares --------------------------------------------------------------------------------- */
+
+#define PORT_TOKEN_LEN	32
+#define PORT_SHARES_MAX 64 /* of a sandbox */
+
+/* A shared port: the token gives access to it and to nothing else. */
+struct port_share {
+	uint16_t port;
+	bool is_public; /* accessible without the token, too */
+	char token[PORT_TOKEN_LEN + 1];
+};
+
+/* Shares a port, or changes the access of a shared one (CHANGE_NONE: unchanged; a new share is not
+ * public). A share keeps its token. Returns false, with *f filled, on failure. */
+bool core_port_share(struct core *c, const char *tenant, const char *id, uint16_t port,
+		     enum change is_public, struct port_share *out, struct failure *f);
+/* Ends a share: its token becomes invalid, and the connections that were made by its means end. */
+bool core_port_unshare(struct core *c, const char *tenant, const char *id, uint16_t port,
+		       struct failure *f);
+/* Fills in *out. Fails with FAIL_NOT_SHARED for a port that is not shared. */
+bool core_port_shared(struct core *c, const char *tenant, const char *id, uint16_t port,
+		      struct port_share *out, struct failure *f);
+/* Calls `each` for each share of the sandbox, by port. Returns false, with *f filled, when the
+ * tenant has no such sandbox. */
+bool core_port_shares(struct core *c, const char *tenant, const char *id,
+		      void (*each)(void *arg, const struct port_share *share), void *arg,
+		      struct failure *f);
+/* Returns the tenant of a living sandbox whose port is public, or shared with this token (of `len`
+ * bytes); else NULL. The name is valid until the caller returns to the loop. */
+const char *core_port_admits(struct core *c, const char *id, uint16_t port, const char *token,
+			     size_t len);
+
+/* --- connections ---------------------------------------------------------------------------- */
+
+struct port_sink {
+	void (*connected)(void *arg);
+	/* Bytes of the server. */
+	void (*data)(void *arg, const uint8_t *data, size_t len);
+	/* The server has ended its direction. */
+	void (*eof)(void *arg);
+	/* Everything passed to core_port_send was sent. */
+	void (*sent)(void *arg);
+	/* The connection is over: both directions have ended (f NULL), or it failed. */
+	void (*ended)(void *arg, const struct failure *f);
+};
+
+/* Connects to a TCP port in the sandbox. `by_share`: access depends on the port's share, and ends
+ * with it. core_pause and core_resume apply to the server's bytes; an abandoned connection is
+ * closed. A connection counts as activity in the sandbox when bytes pass. */
+struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
+				    uint16_t port, bool by_share, const struct port_sink *sink,
+				    void *arg);
+/* Reports to another sink from now on. After `connected`. */
+void core_port_redirect(struct core_call *call, const struct port_sink *sink, void *arg);
+/* Sends a copy of the bytes (at least one). Only after `connected`. To bound the memory, wait for
+ * `sent` before sending more. Returns false when the server takes no more bytes; it may still send
+ * some. */
+bool core_port_send(struct core_call *call, const void *data, size_t len);
+/* Ends this direction once everything is sent. */
+void core_port_end(struct core_call *call);
+
+#endif

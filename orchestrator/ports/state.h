@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of ports/ for each sandbox, each tenant and the service. */
+#ifndef RAMET_ORCHESTRATOR_PORTS_STATE_H
+#define RAMET_ORCHESTRATOR_PORTS_STATE_H
+
+#include "base/list.h"
+#include "orchestrator/ports/ports.h"
+#include "orchestrator/sandbox/part.h"
+
+struct ports_sandbox {
+	struct port_share *shares; /* by port */
+	size_t n_shares;
+	struct list tunnels; /* connections that have not ended */
+	unsigned n_tunnels;
+};
+struct ports_tenant {
+	size_t tunnels;
+};
+struct ports_core {
+	size_t tunnels;				  /* open now */
+	uint64_t connects, failures;		  /* counters */
+	uint64_t bytes_to_guest, bytes_to_client; /* counters */
+};
+extern struct part ports_part;
+static inline struct ports_sandbox *ports_of(const struct sandbox *s)
+{
+	return part_of_sandbox(&ports_part, s);
+}
+static inline struct ports_tenant *ports_of_tenant(const struct tenant *t)
+{
+	return part_of_tenant(&ports_part, t);
+}
+static inline struct ports_core *ports_of_core(const struct core *c)
+{
+	return part_of_core(&ports_part, c);
+}
+
+#endif

@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connections to servers in guests. Each has its own connection to the guest's agent, which carries
+ * plain bytes after AGENT_DIAL, and one buffer for each direction.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "base/num.h"
+#include "base/wire.h"
+#include "orchestrator/agent/agent.h"
+#include "orchestrator/ports/internal.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/vm/dial.h"
+
+#define TUNNELS_MAX	128  /* at once in a sandbox; the agent allows as many */
+#define ALL_TUNNELS_MAX 1024 /* each has buffers of up to 192 KiB */
+#define DIAL_LIMIT_MS	30000
+#define ANSWER_LIMIT_MS 10000 /* for the server to accept the connection */
+#define TOUCH_MS	1000
+#define BUFFER_BYTES	65536u
+
+struct tunnel_call {
+	struct core_call call;
+	struct tunnel *tunnel; /* NULL once put away */
+};
+
+/* Bytes that wait to be sent. */
+struct pending {
+	uint8_t *bytes;
+	size_t len, room;
+};
+
+struct tunnel {
+	struct list link;	 /* in ports_of(sandbox)->tunnels */
+	struct core_call *call;	 /* NULL: it ended, and operations in flight are awaited */
+	struct sandbox *sandbox; /* NULL once it has left its sandbox */
+	struct core *core;
+	struct loop *loop;
+	struct port_sink sink;
+	uint16_t port;
+	bool by_share;
+	enum { DIALING, ASKING, OPEN } state;
+	struct dial *dial;
+	int fd;
+	struct loop_op *recv_op, *send_op;
+	struct pending queued, sending;
+	bool paused, eof, ending, ended;
+	unsigned busy; /* nesting of callbacks; 0: may be freed */
+	uint64_t moved_ms, touched_ms;
+	struct loop_timer deadline; /* of the dial, the answer, and silence */
+	struct loop_timer pull;	    /* hands out what was received during a pause */
+	size_t have;		    /* bytes in buf that were not handed out */
+	uint8_t buf[BUFFER_BYTES];
+};
+
+static struct tunnel_call *call_of(struct core_call *call)
+{
+	return container_of(call, struct tunnel_call, call);
+}
+
+static void count(const struct tunnel *t, int by)
+{
+	ports_of(t->sandbox)->n_tunnels += (unsigned)by;
+	ports_of_tenant(t->sandbox->owner)->tunnels += (size_t)by;
+	ports_of_core(t->core)->tunnels += (size_t)by;
+}
+
+static void free_if_idle(struct tunnel *t)
+{
+	if (t->call || t->recv_op || t->send_op || t->busy)
+		return;
+	close_fd(&t->fd);
+	free(t->queued.bytes);
+	free(t->sending.bytes);
+	free(t);
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+/* Closes the connection and detaches it from its sandbox. */
+static void leave(struct tunnel *t)
+{
+	if (!t->sandbox)
+		return;
+	list_del(&t->link);
+	count(t, -1);
+	t->sandbox = NULL;
+	dial_cancel(t->dial);
+	t->dial = NULL;
+	loop_timer_clear(t->loop, &t->deadline);
+	loop_timer_clear(t->loop, &t->pull);
+	if (t->recv_op)
+		loop_cancel(t->loop, t->recv_op);
+	if (t->send_op)
+		loop_cancel(t->loop, t->send_op);
+	/* The guest sees the end even while an operation is in flight. */
+	if (t->fd >= 0)
+		shutdown(t->fd, SHUT_RDWR);
+}
+
+static void put_away(struct core_call *call)
+{
+	struct tunnel *t = call_of(call)->tunnel;
+
+	if (!t)
+		return;
+	call_of(call)->tunnel = NULL;
+	leave(t);
+	t->call = NULL;
+	free_if_idle(t);
+}
+
+static void finished(struct core_call *call)
+{
+	struct tunnel *t = call_of(call)->tunnel;
+	struct sandbox *s = t->sandbox;
+
+	ports_of_core(call->core)->failures += call->failed;
+	leave(t);
+	if (s)
+		sandbox_touch(s);
+}
+
+static void notify(struct core_call *call)
+{
+	const struct tunnel *t = call_of(call)->tunnel;
+
+	if (!call->abandoned)
+		t->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static void abandon(struct core_call *call)
+{
+	struct sandbox *s = call_of(call)->tunnel->sandbox;
+
+	call->abandoned = true;
+	if (!s)
+		return; /* its end is about to be reported, to nobody */
+	leave(call_of(call)->tunnel);
+	sandbox_touch(s);
+	call_free(call);
+}
+
+static void fail(struct tunnel *t, enum failure_code code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static void fail(struct tunnel *t, enum failure_code code, const char *format, ...)
+{
+	char text[ERR_TEXT_MAX];
+	struct failure f;
+	va_list args;
+
+	if (!t->sandbox)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	failure_set(&f, code, code == FAIL_TOO_MANY || code == FAIL_NO_MEMORY ? 1 : 0, "%s", text);
+	call_finish(t->call, &f);
+}
+
+static void end_if_over(struct tunnel *t)
+{
+	if (t->sandbox && t->eof && t->ended)
+		call_finish(t->call, NULL); /* reported later, never from here */
+}
+
+void tunnels_fail(struct sandbox *s, const struct failure *f)
+{
+	list_each_safe (pos, &ports_of(s)->tunnels)
+		call_finish(container_of(pos, struct tunnel, link)->call, f);
+}
+
+void tunnels_end_shared(struct sandbox *s, uint16_t port)
+{
+	list_each_safe (pos, &ports_of(s)->tunnels) {
+		struct tunnel *t = container_of(pos, struct tunnel, link);
+
+		if (t->by_share && t->port == port)
+			fail(t, FAIL_NOT_SHARED, "port %u of sandbox %s is no longer shared", port,
+			     s->id);
+	}
+}
+
+void tunnels_free(struct sandbox *s)
+{
+	list_each_safe (pos, &ports_of(s)->tunnels)
+		call_free(container_of(pos, struct tunnel, link)->call);
+}
+
+/* --- silence -------------------------------------------------------------------------------- */
+
+static void on_deadline(void *arg)
+{
+	struct tunnel *t = arg;
+	uint64_t limit_ms = t->core->config.port_idle_timeout_s * 1000ull;
+	uint64_t quiet_ms = loop_now_ms(t->loop) - t->moved_ms;
+
+	if (t->state != OPEN)
+		fail(t, FAIL_PORT_SILENT,
+		     "the server on port %u in the sandbox did not accept a connection within %d s",
+		     t->port, ANSWER_LIMIT_MS / 1000);
+	else if (quiet_ms < limit_ms)
+		loop_timer_set(t->loop, &t->deadline, limit_ms - quiet_ms);
+	else
+		fail(t, FAIL_PORT_SILENT,
+		     "nothing passed through the connection to port %u in the sandbox for %u s",
+		     t->port, t->core->config.port_idle_timeout_s);
+}
+
+/* Notes that bytes passed; touches the sandbox at most once per TOUCH_MS. */
+static void note_moved(struct tunnel *t)
+{
+	t->moved_ms = loop_now_ms(t->loop);
+	if (t->moved_ms - t->touched_ms < TOUCH_MS || !t->sandbox)
+		return;
+	t->touched_ms = t->moved_ms;
+	sandbox_touch(t->sandbox);
+}
+
+/* --- bytes of the server -------------------------------------------------------------------- */
+
+static void receive(struct tunnel *t);
+
+static bool may_hand_out(const struct tunnel *t)
+{
+	return t->sandbox && !t->paused;
+}
+
+static void open_tunnel(struct tunnel *t)
+{
+	t->state = OPEN;
+	note_moved(t);
+	if (t->core->config.port_idle_timeout_s)
+		loop_timer_set(t->loop, &t->deadline,
+			       t->core->config.port_idle_timeout_s * 1000ull);
+	else
+		loop_timer_clear(t->loop, &t->deadline);
+	t->sink.connected(t->call->arg);
+}
+
+static void refused(struct tunnel *t, const struct agent_frame *frame)
+{
+	enum failure_code code = frame->errnum == EAGAIN ? FAIL_TOO_MANY : FAIL_PORT_CLOSED;
+	/* The sentence of a hostile guest would be shown as the service's. */
+	if (frame->errnum == ECONNREFUSED)
+		fail(t, code, "nothing listens on port %u in the sandbox", t->port);
+	else if (code == FAIL_TOO_MANY)
+		fail(t, code, "%d connections to ports of this sandbox are open already",
+		     TUNNELS_MAX);
+	else
+		fail(t, code, "port %u in the sandbox can't be connected to: %s", t->port,
+		     strerror((int)min_u64(frame->errnum, 4095)));
+}
+
+/* Reads the agent's answer to AGENT_DIAL. The bytes after it are the server's. */
+static void read_answer(struct tunnel *t)
+{
+	struct agent_frame frame;
+	struct err e;
+	ssize_t took = agent_frame_read(t->buf, t->have, &frame, &e);
+
+	if (took == 0 && t->have < sizeof(t->buf))
+		return;
+	if (took > 0 && frame.type == AGENT_ERROR) {
+		refused(t, &frame);
+	} else if (took > 0 && frame.type == AGENT_DONE) {
+		t->have -= (size_t)took;
+		memmove(t->buf, t->buf + took, t->have);
+		open_tunnel(t);
+	} else {
+		fail(t, FAIL_PORT_LOST,
+		     "sandbox %s: its guest's agent sent a frame that is not expected here",
+		     t->sandbox->id);
+	}
+}
+
+static void hand_out(struct tunnel *t)
+{
+	t->busy++;
+	if (t->have && t->sandbox && t->state == ASKING)
+		read_answer(t);
+	if (t->have && may_hand_out(t) && t->state == OPEN) {
+		size_t len = t->have;
+
+		t->have = 0;
+		ports_of_core(t->core)->bytes_to_client += len;
+		t->sink.data(t->call->arg, t->buf, len);
+	}
+	if (t->sandbox && (!t->paused || t->state != OPEN))
+		receive(t);
+	t->busy--;
+	free_if_idle(t);
+}
+
+static void on_eof(struct tunnel *t, int error)
+{
+	if (t->state != OPEN) {
+		fail(t, FAIL_PORT_LOST,
+		     "the guest's agent closed the connection: a sandbox that was made before an "
+		     "upgrade of Ramet has no ports");
+		return;
+	}
+	if (error) {
+		fail(t, FAIL_PORT_LOST, "the connection to port %u in the sandbox broke: %s",
+		     t->port, strerror(-error));
+		return;
+	}
+	t->eof = true;
+	t->busy++;
+	t->sink.eof(t->call->arg);
+	end_if_over(t);
+	t->busy--;
+}
+
+static void on_received(void *arg, int result)
+{
+	struct tunnel *t = arg;
+
+	t->recv_op = NULL;
+	if (t->sandbox && result > 0) {
+		note_moved(t);
+		t->have += (size_t)result;
+		hand_out(t);
+		return;
+	}
+	if (t->sandbox)
+		on_eof(t, result);
+	free_if_idle(t);
+}
+
+static void receive(struct tunnel *t)
+{
+	/* After a pause of the reader, all that was read must be handed out first. */
+	if (t->recv_op || t->eof || t->fd < 0 || (t->have && t->state == OPEN))
+		return;
+	t->recv_op = loop_recv(t->loop, t->fd, t->buf + t->have, sizeof(t->buf) - t->have,
+			       on_received, t);
+}
+
+static void pull(void *arg)
+{
+	hand_out(arg);
+}
+
+static void set_paused(struct core_call *call, bool paused)
+{
+	struct tunnel *t = call_of(call)->tunnel;
+
+	if (t->paused == paused || !t->sandbox)
+		return;
+	t->paused = paused;
+	if (!paused)
+		loop_timer_set(t->loop, &t->pull, 0);
+}
+
+/* --- bytes of the client -------------------------------------------------------------------- */
+
+static void send_next(struct tunnel *t);
+
+static void on_sent(void *arg, int result)
+{
+	struct tunnel *t = arg;
+
+	t->send_op = NULL;
+	t->sending.len = 0;
+	if (t->sandbox && result >= 0) {
+		note_moved(t);
+		t->busy++;
+		send_next(t);
+		if (!t->send_op && !t->ending && t->state == OPEN)
+			t->sink.sent(t->call->arg);
+		t->busy--;
+	} else if (t->sandbox && t->state == OPEN && !t->eof) {
+		/* The server takes no more, but may still answer. */
+		t->ending = t->ended = true;
+		t->queued.len = 0;
+		t->busy++;
+		t->sink.sent(t->call->arg);
+		t->busy--;
+	}
+	free_if_idle(t);
+}
+
+static void send_next(struct tunnel *t)
+{
+	struct pending empty = t->sending;
+
+	if (t->send_op || !t->sandbox)
+		return;
+	if (t->queued.len) {
+		t->sending = t->queued;
+		t->queued = empty;
+		t->send_op =
+			loop_send(t->loop, t->fd, t->sending.bytes, t->sending.len, on_sent, t);
+		return;
+	}
+	if (!t->ending || t->ended)
+		return;
+	shutdown(t->fd, SHUT_WR);
+	t->ended = true;
+	end_if_over(t);
+}
+
+static bool queue(struct tunnel *t, const void *data, size_t len)
+{
+	struct pending *q = &t->queued;
+
+	if (q->room - q->len < len) {
+		void *more = realloc(q->bytes, q->len + len);
+
+		if (!more)
+			return false;
+		q->bytes = more;
+		q->room = q->len + len;
+	}
+	memcpy(q->bytes + q->len, data, len);
+	q->len += len;
+	return true;
+}
+
+bool core_port_send(struct core_call *call, const void *data, size_t len)
+{
+	struct tunnel *t = call_of(call)->tunnel;
+
+	if (!t->sandbox || t->ending)
+		return false;
+	if (!queue(t, data, len)) {
+		fail(t, FAIL_NO_MEMORY, "the service has no memory for the request");
+		return false;
+	}
+	ports_of_core(t->core)->bytes_to_guest += len;
+	send_next(t);
+	return true;
+}
+
+void core_port_redirect(struct core_call *call, const struct port_sink *sink, void *arg)
+{
+	call_of(call)->tunnel->sink = *sink;
+	call->arg = arg;
+}
+
+void core_port_end(struct core_call *call)
+{
+	struct tunnel *t = call_of(call)->tunnel;
+
+	t->ending = true;
+	send_next(t);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_dialed(void *arg, int fd, const char *text)
+{
+	struct tunnel *t = arg;
+	uint8_t request[AGENT_HEADER_SIZE + 2];
+	struct wire w = wire_on(request, sizeof(request));
+
+	t->dial = NULL;
+	if (fd < 0) {
+		fail(t, FAIL_PORT_LOST, "sandbox %s: %.150s", t->sandbox->id, text);
+		return;
+	}
+	t->fd = fd;
+	t->state = ASKING;
+	loop_timer_set(t->loop, &t->deadline, ANSWER_LIMIT_MS);
+	wire_put_u32(&w, 2);
+	wire_put_u8(&w, AGENT_DIAL);
+	wire_put_u8(&w, 0);
+	wire_put_u16(&w, 0);
+	wire_put_u16(&w, t->port);
+	if (!queue(t, request, sizeof(request))) {
+		fail(t, FAIL_NO_MEMORY, "the service has no memory for the request");
+		return;
+	}
+	send_next(t);
+	receive(t);
+}
+
+static bool has_room(const struct sandbox *s, struct failure *f)
+{
+	const struct ports_core *c = ports_of_core(s->core);
+	const struct ports_tenant *t = ports_of_tenant(s->owner);
+
+	if (ports_of(s)->n_tunnels >= TUNNELS_MAX)
+		failure_set(f, FAIL_TOO_MANY, 1,
+			    "%d connections to ports of sandbox %s are open already", TUNNELS_MAX,
+			    s->id);
+	else if (c->tunnels >= ALL_TUNNELS_MAX)
+		failure_set(f, FAIL_SERVICE_BUSY, 1,
+			    "%d connections to ports of all sandboxes are open", ALL_TUNNELS_MAX);
+	else if (!tenant_share(s->core, c->tunnels, t->tunnels, ALL_TUNNELS_MAX))
+		failure_set(
+			f, FAIL_TOO_MANY, 1,
+			"at least half of the host's %d connections to ports are in use, at least "
+			"an eighth by this key",
+			ALL_TUNNELS_MAX);
+	else
+		return true;
+	return false;
+}
+
+static void begin(struct tunnel *t, struct sandbox *s)
+{
+	t->sandbox = s;
+	list_add_tail(&ports_of(s)->tunnels, &t->link);
+	count(t, 1);
+	ports_of_core(t->core)->connects++;
+	sandbox_touch(s);
+	t->touched_ms = loop_now_ms(t->loop);
+	t->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, t);
+}
+
+static const struct call_ops tunnel_ops = {
+	.size = sizeof(struct tunnel_call),
+	.passive = true,
+	.put_away = put_away,
+	.finished = finished,
+	.notify = notify,
+	.abandon = abandon,
+	.set_paused = set_paused,
+};
+
+struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
+				    uint16_t port, bool by_share, const struct port_sink *sink,
+				    void *arg)
+{
+	struct core_call *call = call_new(c, &tunnel_ops, arg);
+	struct tunnel *t = malloc(sizeof(*t)); /* pages of the buffer are allocated at first use */
+	struct sandbox *s;
+	struct failure f;
+
+	if (!t)
+		abort();
+	memset(t, 0, offsetof(struct tunnel, buf));
+	list_init(&t->link);
+	t->call = call;
+	t->core = c;
+	t->loop = c->loop;
+	t->sink = *sink;
+	t->port = port;
+	t->by_share = by_share;
+	t->fd = -1;
+	t->deadline = (struct loop_timer){.fn = on_deadline, .arg = t};
+	t->pull = (struct loop_timer){.fn = pull, .arg = t};
+	call_of(call)->tunnel = t;
+	s = sandbox_find(c, tenant, id, &f);
+	if (s && sandbox_is_reached(s, &f) && has_room(s, &f))
+		begin(t, s);
+	else
+		call_finish(call, &f);
+	return call;
+}

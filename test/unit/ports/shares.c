@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shared ports: who has access, and how long. */
+#include <string.h>
+
+#include "orchestrator/ports/ports.h"
+#include "test/unit/core/world.h"
+
+static struct port_share share(struct world *w, const char *id, uint16_t port, enum change access)
+{
+	struct port_share made;
+	struct failure f;
+
+	if (!core_port_share(w->core, TENANT, id, port, access, &made, &f))
+		fail_msg("%s", f.text);
+	assert_int_equal(made.port, port);
+	assert_int_equal(strlen(made.token), PORT_TOKEN_LEN);
+	return made;
+}
+
+static bool admits(struct world *w, const char *id, uint16_t port, const char *token)
+{
+	const char *tenant = core_port_admits(w->core, id, port, token, token ? strlen(token) : 0);
+
+	if (tenant)
+		assert_string_equal(tenant, TENANT);
+	return tenant;
+}
+
+static void count(void *arg, const struct port_share *each)
+{
+	unsigned *n = arg;
+
+	++*n;
+}
+
+static unsigned number(struct world *w, const char *id)
+{
+	unsigned n = 0;
+	struct failure f;
+
+	assert_true(core_port_shares(w->core, TENANT, id, count, &n, &f));
+	return n;
+}
+
+static void tokens_give_access_to_their_port(void **state)
+{
+	struct world *w = *state;
+	struct made a, b;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	world_create(w, &b, &(struct sandbox_spec){0});
+	struct port_share first = share(w, a.view.id, 80, CHANGE_NONE);
+	struct port_share second = share(w, a.view.id, 79, CHANGE_FALSE);
+	assert_string_not_equal(first.token, second.token);
+	assert_true(admits(w, a.view.id, 80, first.token) &&
+		    admits(w, a.view.id, 79, second.token));
+	assert_false(admits(w, a.view.id, 79, first.token) ||
+		     admits(w, a.view.id, 81, first.token) ||
+		     admits(w, b.view.id, 80, first.token) || admits(w, a.view.id, 80, NULL) ||
+		     admits(w, a.view.id, 80, "") || admits(w, "sbx_none", 80, first.token));
+	first.token[PORT_TOKEN_LEN - 1] ^= 1;
+	assert_false(admits(w, a.view.id, 80, first.token));
+}
+
+static void public_ports_need_no_token(void **state)
+{
+	struct world *w = *state;
+	struct made a;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	struct port_share first = share(w, a.view.id, 80, CHANGE_TRUE);
+	assert_true(first.is_public && admits(w, a.view.id, 80, NULL) &&
+		    admits(w, a.view.id, 80, "wrong"));
+	struct port_share same = share(w, a.view.id, 80, CHANGE_NONE);
+	assert_true(same.is_public && !strcmp(same.token, first.token));
+	same = share(w, a.view.id, 80, CHANGE_FALSE);
+	assert_true(!same.is_public && !strcmp(same.token, first.token));
+	assert_false(admits(w, a.view.id, 80, NULL));
+}
+
+static void shares_survive_a_restart_until_they_are_ended(void **state)
+{
+	struct world *w = *state;
+	struct port_share found;
+	struct made a;
+	struct failure f;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	struct port_share first = share(w, a.view.id, 80, CHANGE_NONE);
+	share(w, a.view.id, 65535, CHANGE_TRUE);
+	share(w, a.view.id, 1, CHANGE_NONE);
+	world_kill_core(w);
+	world_start_core(w);
+	assert_int_equal(number(w, a.view.id), 3);
+	assert_true(admits(w, a.view.id, 80, first.token) && admits(w, a.view.id, 65535, NULL));
+	assert_true(core_port_unshare(w->core, TENANT, a.view.id, 80, &f));
+	assert_false(admits(w, a.view.id, 80, first.token));
+	assert_false(core_port_shared(w->core, TENANT, a.view.id, 80, &found, &f));
+	assert_int_equal(f.code, FAIL_NOT_SHARED);
+	assert_false(core_port_unshare(w->core, TENANT, a.view.id, 80, &f));
+	world_kill_core(w);
+	world_start_core(w);
+	assert_int_equal(number(w, a.view.id), 2);
+	assert_false(admits(w, a.view.id, 80, first.token));
+}
+
+static void children_of_a_fork_have_no_shares(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made a;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	struct port_share first = share(w, a.view.id, 80, CHANGE_TRUE);
+	world_fork(w, &k, a.view.id, 1);
+	assert_int_equal(number(w, k.ids[0]), 0);
+	assert_false(admits(w, k.ids[0], 80, first.token));
+	assert_int_equal(number(w, a.view.id), 1);
+}
+
+static void the_number_of_shares_is_limited(void **state)
+{
+	struct world *w = *state;
+	struct port_share made;
+	struct failure f;
+	struct made a;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	for (uint16_t port = 1; port <= PORT_SHARES_MAX; port++)
+		share(w, a.view.id, port, CHANGE_NONE);
+	assert_false(core_port_share(w->core, TENANT, a.view.id, 1000, CHANGE_NONE, &made, &f));
+	assert_int_equal(f.code, FAIL_TOO_MANY);
+	assert_false(core_port_share(w->core, "stranger", a.view.id, 1, CHANGE_TRUE, &made, &f));
+	assert_int_equal(f.code, FAIL_NOT_FOUND);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+		WORLD_TEST(tokens_give_access_to_their_port),
+		WORLD_TEST(public_ports_need_no_token),
+		WORLD_TEST(shares_survive_a_restart_until_they_are_ended),
+		WORLD_TEST(children_of_a_fork_have_no_shares),
+		WORLD_TEST(the_number_of_shares_is_limited),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
