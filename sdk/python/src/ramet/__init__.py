@@ -26,6 +26,7 @@ from ramet.errors import (
     VmDied,
 )
 from ramet.files import Files, Watch
+from ramet.ports import Forward, PortShare
 from ramet.process import Process, Processes
 from ramet.pty import Pty, Ptys
 from ramet.results import CodeError, Result
@@ -69,6 +70,7 @@ __all__ = [
     "FileInfo",
     "FileType",
     "Files",
+    "Forward",
     "Frozen",
     "IsADirectory",
     "Language",
@@ -78,6 +80,7 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "PlainHttpWarning",
+    "PortShare",
     "Process",
     "ProcessEvent",
     "ProcessInfo",

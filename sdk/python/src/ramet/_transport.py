@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
+import socket
 import ssl
 import sys
 import time
@@ -52,6 +54,7 @@ class Transport:
         self.host = host
         self._timeout = timeout
         self._retry_s = retry_seconds
+        self._ca_file = ca_file
         url = _checked_url(host)
         if key and not allow_plain_http:
             _warn_of_plain_http(url)
@@ -114,6 +117,35 @@ class Transport:
             raise ServerError(
                 f"{method} {path}: the answer is not JSON", status=response.status_code
             ) from broken
+
+    def upgrade(self, path: str, protocol: str) -> socket.socket:
+        """Opens a connection and changes its protocol. Returns its socket, without a timeout."""
+        url = _checked_url(self.host)
+        tls = url.scheme == "https"
+        try:
+            raw = socket.create_connection((url.host, url.port or (443 if tls else 80)), timeout=5.0)
+        except OSError as failed:
+            raise ConnectionFailed(f"{self.host}: {failed}") from failed
+        try:
+            if tls:
+                context = _trusting(self._ca_file) if self._ca_file else ssl.create_default_context()
+                raw = context.wrap_socket(raw, server_hostname=url.host)
+            raw.settimeout(self._timeout)
+            key = self._http.headers.get("authorization")
+            raw.sendall(
+                f"GET {url.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {url.netloc.decode()}\r\n"
+                f"Connection: Upgrade\r\nUpgrade: {protocol}\r\n"
+                f"{f'Authorization: {key}' + chr(13) + chr(10) if key else ''}\r\n".encode()
+            )
+            _check_upgraded(raw, path)
+            raw.settimeout(None)
+        except OSError as failed:
+            raw.close()
+            raise ConnectionFailed(f"GET {path}: {failed}") from failed
+        except BaseException:
+            raw.close()
+            raise
+        return raw
 
     def pages(self, path: str, **fields: str | None) -> Iterator[Any]:
         """Yields the entries of a list, and requests a page only when it is needed.
@@ -320,6 +352,31 @@ def _checked_url(host: str) -> httpx.URL:
         f"the service's address is {host!r}, but must be a URL like {DEFAULT_HOST} "
         "(set by `host` or RAMET_HOST)"
     )
+
+
+def _check_upgraded(raw: socket.socket, path: str) -> None:
+    """Reads the head of the answer, and raises the service's error unless it is 101."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = raw.recv(1)  # what follows the head belongs to the new protocol
+        if not byte or len(head) > 65536:
+            raise ConnectionFailed(f"GET {path}: the service closed the connection")
+        head += byte
+    status = int(head.split(b" ", 2)[1])
+    if status == 101:
+        return
+    length = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    body = b""
+    while length and len(body) < min(length[0], 65536):
+        more = raw.recv(65536)
+        if not more:
+            break
+        body += more
+    try:
+        said = json.loads(body)
+        raise error_for(status, str(said["code"]), str(said["error"]))
+    except (ValueError, KeyError, TypeError) as broken:
+        raise ServerError(f"GET {path}: status {status}", status=status) from broken
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
@@ -16,6 +17,7 @@ import httpx
 
 from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
+from ramet.ports import PortShare
 from ramet.types import (
     Diff,
     Event,
@@ -999,6 +1001,58 @@ class Client:
         """
         answer = self._http.json("GET", _sandbox(sandbox_id) + "/pty")
         return [PtyInfo.from_json(one) for one in answer]
+
+
+    def share_port(
+        self, sandbox_id: str, port: int, *, public: bool | None = None
+    ) -> PortShare:
+        """Shares a port of a sandbox, or changes who may reach a shared one.
+
+        Args:
+            sandbox_id: The sandbox.
+            port: A TCP port, 1 to 65535; a server may begin to listen later.
+            public: Whether everybody may reach it. None: unchanged; a new share is not public.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            CapReached: The sandbox shares 64 ports already.
+        """
+        body = {} if public is None else {"public": public}
+        return PortShare.from_json(self._http.json("POST", _port(sandbox_id, port), body))
+
+    def list_ports(self, sandbox_id: str) -> list[PortShare]:
+        """Returns the shared ports of a sandbox, by port.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = self._http.json("GET", _sandbox(sandbox_id) + "/ports")
+        return [PortShare.from_json(one) for one in answer]
+
+    def unshare_port(self, sandbox_id: str, port: int) -> None:
+        """Ends the share of a port; connections by its means end.
+
+        Raises:
+            NotFound: There is no such sandbox, or the port is not shared.
+        """
+        self._http.request("DELETE", _port(sandbox_id, port))
+
+    def connect_port(self, sandbox_id: str, port: int) -> socket.socket:
+        """Connects to a TCP port in a sandbox.
+
+        Returns:
+            A connected socket without a timeout, which the caller closes. With TLS, ending one
+            direction ends both.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            ServerError: Nothing listens on the port (code ``port_closed``), or it cannot be reached.
+        """
+        return self._http.upgrade(f"{_sandbox(sandbox_id)}/tcp/{port}", "tcp")
+
+
+def _port(sandbox_id: str, port: int) -> str:
+    return f"{_sandbox(sandbox_id)}/ports/{port}"
 
 
 def _space(space_id: str) -> str:

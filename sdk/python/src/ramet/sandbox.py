@@ -13,6 +13,7 @@ from ramet.client import Client
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.process import Processes
+from ramet.ports import Forward, PortShare
 from ramet.pty import Ptys
 from ramet.results import CodeError, Result
 from ramet.space import Place, Space
@@ -348,6 +349,58 @@ class Sandbox:
     def pty(self) -> Ptys:
         """The terminals of the sandbox."""
         return Ptys(self.id, self._live)
+
+    def url(self, port: int, *, public: bool | None = None) -> str:
+        """Shares a port and returns the URL at which its server is reached over HTTP.
+
+        The URL contains a token, unless the port is public; who has the URL can reach the server,
+        and nothing else in the sandbox. It stays valid until `unshare`, or the sandbox's end.
+
+        Args:
+            port: A TCP port in the sandbox, 1 to 65535. A server may begin to listen later.
+            public: True: everybody may reach it, without a token. False: not any more. None:
+                unchanged; a new share is not public.
+
+        Raises:
+            NotFound: The sandbox is gone.
+            CapReached: 64 ports are shared already.
+        """
+        return self._live().share_port(self.id, port, public=public).url
+
+    def unshare(self, port: int) -> None:
+        """Ends the share of a port: its URL becomes invalid.
+
+        Raises:
+            NotFound: The sandbox is gone, or the port is not shared.
+        """
+        self._live().unshare_port(self.id, port)
+
+    def ports(self) -> list[PortShare]:
+        """Returns the shared ports, by port.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        return self._live().list_ports(self.id)
+
+    def forward(self, port: int, local_port: int = 0) -> Forward:
+        """Opens a port at 127.0.0.1 of this machine whose connections lead into the sandbox.
+
+        For any TCP protocol. A local connection is closed at once while nothing listens on the
+        port in the sandbox.
+
+        Args:
+            port: A TCP port in the sandbox, 1 to 65535.
+            local_port: The local port. 0: a free one; see `Forward.port`.
+
+        Returns:
+            The local port; use it in a `with` block.
+
+        Raises:
+            OSError: The local port is in use.
+        """
+        client = self._live()
+        return Forward(lambda: client.connect_port(self.id, port), local_port)
 
     def upload(
         self,
