@@ -28,6 +28,7 @@ enum conn_state {
 	CONN_LISTENS,	    /* receives a process's output */
 	CONN_LISTS,	    /* receives a list of processes */
 	CONN_PROCESS_WAITS, /* waits for a process's start, or until it took the input in `in` */
+	CONN_CONTEXT,	    /* waits until its context's interpreter has started */
 	CONN_RESEED,	    /* waits until the driver has reseeded */
 	CONN_ENDING,	    /* closed as soon as everything is sent */
 	CONN_GONE,	    /* closed; freed before the next event */

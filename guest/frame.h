@@ -61,6 +61,7 @@ struct exec_request {
 	uint32_t timeout_ms; /* 0: none */
 	uint32_t code_len;
 	uint64_t call; /* a number that the host chose */
+	size_t at;     /* bytes in the payload before the request: 0 but in AGENT_IN_CONTEXT */
 };
 
 /* Checks a whole AGENT_EXEC payload, including env and cwd. Returns 0 or -EPROTO. */

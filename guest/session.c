@@ -36,18 +36,31 @@ static bool signal_found(pid_t session, int number, uint8_t *done)
 	return found;
 }
 
-void session_kill(pid_t session)
+static void kill_all(pid_t session, bool leader_too)
 {
 	/* Most of its pages stay untouched. */
 	scoped_free uint8_t *killed = calloc(PIDS_MAX / 8, 1);
 
 	/* First the leader's group, all at once: most processes are in it, and a fork bomb gets no
 	 * time to continue. */
-	kill(-session, SIGKILL);
+	if (leader_too)
+		kill(-session, SIGKILL);
+	else if (killed)
+		killed[session / 8] |= (uint8_t)(1u << session % 8);
 	/* A child that was forked during the search is found by the next one; a process with a
 	 * pending SIGKILL forks no more. */
 	while (killed && signal_found(session, SIGKILL, killed))
 		;
+}
+
+void session_kill(pid_t session)
+{
+	kill_all(session, true);
+}
+
+void session_kill_but_leader(pid_t session)
+{
+	kill_all(session, false);
 }
 
 void session_signal(pid_t session, int number)

@@ -9,5 +9,7 @@
 void session_kill(pid_t session);
 /* Sends a signal once to every process that is in the session now. */
 void session_signal(pid_t session, int number);
+/* Does the same, but spares the session's leader. */
+void session_kill_but_leader(pid_t session);
 
 #endif

@@ -32,6 +32,7 @@
 #define AGENT_USER_MAX	  64	       /* bytes of a user's name */
 #define AGENT_UPLOAD_MAX  64	       /* open uploads in a guest */
 #define AGENT_BUNDLE_MAX  (8u << 20)   /* bytes of one AGENT_BUNDLE, all its frames together */
+#define AGENT_CONTEXT_MAX 16	       /* contexts of a guest */
 #define AGENT_UNCHANGED	  UINT32_MAX   /* a mode or owner in AGENT_CHANGE */
 #define AGENT_DEPTH_MAX	  64	       /* of an AGENT_WALK */
 #define AGENT_NAME_MAX	  16384 /* bytes of a name in an AGENT_WALK: 64 times 255 and a slash */
@@ -300,6 +301,40 @@ enum agent_request {
 	AGENT_PROC_STAT = 36,
 
 	/*
+	 * Contexts: further interpreters beside the Python process that serves AGENT_EXEC. Each has
+	 * its own process, queue and state, and all run side by side. A context belongs to the
+	 * guest and not to a connection: it is part of a fork's children and of a Space. When its
+	 * process ends, it is replaced by a new one, and AGENT_EXIT or the next call reports that
+	 * the state was lost. ENOENT: no such context.
+	 */
+
+	/* Starts a context. Payload: str id (AGENT_ID_LEN), u8 language, str cwd (empty: the home
+	 * folder), u32 env_count, then env_count times str name, str value. Answer: AGENT_DONE once
+	 * the interpreter waits for code. EEXIST: the id is in use; EAGAIN: AGENT_CONTEXT_MAX
+	 * exist; ENOPKG: the language's program is not installed; ENOTDIR: the folder cannot be
+	 * entered. */
+	AGENT_CONTEXT_START = 37,
+
+	/* Lists the contexts. Payload: none. Answer: an AGENT_CONTEXT for each, oldest first, then
+	 * AGENT_DONE. */
+	AGENT_CONTEXT_LIST = 38,
+
+	/* Kills a context's processes and forgets it. Its running call ends; its waiting calls get
+	 * AGENT_ERROR (ENOENT). Payload: str id. Answer: AGENT_DONE. */
+	AGENT_CONTEXT_END = 39,
+
+	/* Kills a context's processes and starts its interpreter again, without state. The running
+	 * call ends; waiting calls then run. Payload: str id. Answer: AGENT_DONE once the new
+	 * interpreter waits for code. */
+	AGENT_CONTEXT_RESTART = 40,
+
+	/* Makes another request in a context. Payload: str id, u8 type, then the payload of a
+	 * request of that type: AGENT_EXEC (whose language is ignored, but for a bash of a Python
+	 * context), AGENT_ATTACH or AGENT_INTERRUPT. Answer: for AGENT_EXEC first AGENT_DONE, once
+	 * the call is queued; then as to that request. */
+	AGENT_IN_CONTEXT = 41,
+
+	/*
 	 * Lists a folder with what is in its folders, or describes a file. Payload: u8 1: of a
 	 * symbolic link at the path, the link itself; u32 depth up to AGENT_DEPTH_MAX: 0: only the
 	 * path itself, 1: the names in the folder, 2: also those in its folders, and so on; u32
@@ -390,6 +425,9 @@ enum agent_answer {
 	/* i32 exit code (128 + signal if killed), u8 signal (0: none), u8 1 if the time limit was
 	 * reached, i64 end time, u64 bytes of output */
 	AGENT_PROC_EXIT = 77,
+	/* str id, u8 language, u8 1 if a call runs or waits, i64 start time in ms since the epoch,
+	 * str cwd (empty: the home folder) */
+	AGENT_CONTEXT = 78,
 	/* as an AGENT_FILE (the name in an AGENT_WALK: the path within the folder, up to
 	 * AGENT_NAME_MAX bytes; with depth 0: the path), then str user, str group: names of uid and
 	 * gid in the guest, empty if they have none */
@@ -397,6 +435,7 @@ enum agent_answer {
 	/* u8 (enum agent_event), u8 1: a folder, str path, str new path of an AGENT_RENAMED, else
 	 * empty */
 	AGENT_EVENT = 81,
+
 	/* Results of a call; user code in the Python process can send any bytes in them. A bundle
 	 * is at most AGENT_BUNDLE_MAX bytes, in one or more frames: entries of str name (a MIME
 	 * type; of an exception: name, value, traceback), u8 kind (enum agent_bundle), str data. */
@@ -440,6 +479,7 @@ enum agent_event {
 enum agent_language {
 	AGENT_PYTHON = 0,
 	AGENT_BASH = 1,
+	AGENT_JAVASCRIPT = 2, /* in contexts only */
 };
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/wire.h"
 #include "guest/conn.h"
+#include "guest/exec/contexts.h"
 #include "guest/exec/interpreter.h"
 #include "guest/files/files.h"
 #include "guest/ports/ports.h"
@@ -157,6 +158,7 @@ static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 		return 0;
 	}
 	files_drop_uploads();
+	contexts_reseed(r.user_generators);
 	interpreter_reseed(&python, r.user_generators);
 	/* The answer waits until the interpreter has reseeded the user's generators, except during
 	 * a call: then the interpreter reseeds only before the next call. If only OpenSSL's
@@ -203,6 +205,8 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		return process_handle(c, f, e);
 	if (ports_takes(f->type))
 		return ports_handle(c, f, e);
+	if (contexts_takes(f->type))
+		return contexts_handle(c, f, e);
 	switch (f->type) {
 	case AGENT_PING:
 		conn_become(c, CONN_PING);
@@ -370,9 +374,10 @@ static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, 
 	conn_init(&conn_calls);
 	files_init(agent.sys, retry_waiting);
 	process_init(python_pid, grace_ms);
-	bad = driver_write_script(run_dir, e);
+	contexts_init(grace_ms, run_dir);
+	bad = driver_write_scripts(run_dir, e);
 	if (!bad)
-		bad = interpreter_init(&python, grace_ms, &python_calls, e);
+		bad = interpreter_init(&python, AGENT_PYTHON, NULL, grace_ms, &python_calls, e);
 	if (!bad)
 		bad = open_listener(unix_path, e);
 	if (!bad)
@@ -386,9 +391,11 @@ static void loop_for_ever(void)
 		int timeout = loop_sooner(call_timeout_ms(&python), files_expire());
 
 		timeout = loop_sooner(timeout, process_timeout_ms());
+		timeout = loop_sooner(timeout, contexts_timeout_ms());
 		loop_once(loop_sooner(timeout, WAIT_MAX_MS));
 		call_on_time(&python);
 		process_on_time();
+		contexts_on_time();
 		conn_reap();
 		if (agent.power_off && agent.sys->power_off() < 0)
 			log_console("power off: %s", strerror(errno));

@@ -26,6 +26,11 @@ bool call_is_active(const struct interpreter *in)
 	return in->call.state != CALL_NONE;
 }
 
+bool call_is_running(const struct interpreter *in)
+{
+	return in->call.state == CALL_CODE || in->call.state == CALL_RUNS;
+}
+
 void call_drop_backpressure(struct interpreter *in)
 {
 	if (!call_is_active(in) || in->call.client)
@@ -36,7 +41,7 @@ void call_drop_backpressure(struct interpreter *in)
 
 static void drop_backpressure_if_awaited(struct interpreter *in)
 {
-	if (!list_empty(&in->queue) || in->call.stop)
+	if (!list_empty(&in->queue) || in->call.stop || in->ends)
 		call_drop_backpressure(in);
 }
 
@@ -112,7 +117,8 @@ void call_next(struct interpreter *in)
 		in->lost.code = 0;
 	}
 	conn_become(c, CONN_CODE);
-	pass_on(in, c, AGENT_EXEC, c->in.bytes + AGENT_HEADER_SIZE, c->in.have - AGENT_HEADER_SIZE);
+	const size_t at = AGENT_HEADER_SIZE + c->exec.at;
+	pass_on(in, c, AGENT_EXEC, c->in.bytes + at, c->in.have - at);
 }
 
 /* The driver took a frame: continues with the next frame of code, or starts the run. */
@@ -187,12 +193,20 @@ int call_attach(struct interpreter *in, struct conn *c, const struct attach_requ
 	return 0;
 }
 
-static void signal_code(struct interpreter *in, int sig)
+static void kill_code(struct interpreter *in)
 {
 	if (in->call.bash_group)
-		kill(-in->call.bash_group, sig);
+		kill(-in->call.bash_group, SIGKILL);
 	else
-		driver_signal(&in->driver, sig);
+		driver_kill_code(&in->driver);
+}
+
+static void interrupt_code(struct interpreter *in)
+{
+	if (in->call.bash_group)
+		kill(-in->call.bash_group, SIGINT);
+	else
+		driver_signal(&in->driver, SIGINT);
 }
 
 static void look_for_start(struct interpreter *in)
@@ -203,11 +217,11 @@ static void look_for_start(struct interpreter *in)
 
 void call_interrupt(struct interpreter *in)
 {
-	if (in->call.state != CALL_CODE && in->call.state != CALL_RUNS)
+	if (!call_is_running(in))
 		return;
 	look_for_start(in);
 	if (in->call.started)
-		signal_code(in, SIGINT);
+		interrupt_code(in);
 	else
 		driver_await_start(&in->driver);
 	call_drop_backpressure(in);
@@ -220,7 +234,7 @@ void call_on_started(struct interpreter *in, pid_t bash_group)
 		return;
 	in->call.started = true;
 	in->call.bash_group = bash_group;
-	signal_code(in, SIGINT);
+	interrupt_code(in);
 }
 
 static int64_t ran_ms(const struct interpreter *in)
@@ -251,7 +265,7 @@ static void enforce_limit(struct interpreter *in)
 	if (in->call.stop == STOP_SIGINT)
 		call_interrupt(in);
 	else if (in->call.stop == STOP_KILL_CODE)
-		signal_code(in, SIGKILL);
+		kill_code(in);
 	else
 		driver_signal(&in->driver, SIGKILL);
 	drop_backpressure_if_awaited(in);
@@ -272,7 +286,10 @@ static void note_limit(struct interpreter *in, bool killed)
 {
 	note(in, "ramet: stopped at the time limit of %u.%03u s", in->call.timeout_ms / 1000,
 	     in->call.timeout_ms % 1000);
-	note(in, killed ? ", and had to be killed: the Python state is lost\n" : "\n");
+	if (killed)
+		note(in, ", and had to be killed: the %s state is lost",
+		     driver_name(in->driver.language));
+	note(in, "\n");
 }
 
 static void send_exit(struct interpreter *in, struct conn *c)
@@ -395,7 +412,7 @@ void call_on_driver_gone(struct interpreter *in, int status, const struct err *e
 {
 	int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-	if (in->call.state != CALL_CODE && in->call.state != CALL_RUNS) {
+	if (!call_is_running(in)) {
 		if (in->used)
 			in->lost = *e;
 		in->used = false;

@@ -72,6 +72,8 @@ void call_interrupt(struct interpreter *in);
 /* Starts the next queued call, if there is one. Called when the driver waits for code. */
 void call_next(struct interpreter *in);
 bool call_is_active(const struct interpreter *in);
+/* Returns true from the arrival of a call's code until its exit code is known. */
+bool call_is_running(const struct interpreter *in);
 /* Answers every queued call with AGENT_ERROR: the interpreter cannot be started. */
 void call_refuse_all(struct interpreter *in, const struct err *e);
 

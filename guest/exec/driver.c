@@ -23,17 +23,70 @@
 #include "guest/child.h"
 #include "guest/loop.h"
 #include "guest/log-console.h"
+#include "guest/session.h"
 
 /* Descriptors of the Python process, out of the way of user code; driver.py knows them too. */
 #define DRIVER_CTL_FD	 1000
 #define DRIVER_STDOUT_FD 1001
 #define DRIVER_STDERR_FD 1002 /* 1003: driver_pipes.progress, 1004: starts_write_end */
+#define COMMANDS_FD	 1005 /* of bash: its commands */
 
 /* Generated from the files of these names. */
-extern const unsigned char driver_py[], results_py[], charts_py[], syntax_py[];
-extern const unsigned long driver_py_len, results_py_len, charts_py_len, syntax_py_len;
+extern const unsigned char driver_py[], results_py[], charts_py[], syntax_py[], driver_bash[],
+	driver_js[];
+extern const unsigned long driver_py_len, results_py_len, charts_py_len, syntax_py_len,
+	driver_bash_len, driver_js_len;
 
-static char script[PATH_MAX];
+/* Their names must not be those of modules that users have. */
+static const struct script {
+	const char *name;
+	const unsigned char *text;
+	const unsigned long *len;
+} scripts[] = {
+	{"ramet_results.py", results_py, &results_py_len},
+	{"ramet_charts.py", charts_py, &charts_py_len},
+	{"ramet_syntax.py", syntax_py, &syntax_py_len},
+	{"driver.py", driver_py, &driver_py_len},
+	{"driver.bash", driver_bash, &driver_bash_len},
+	{"driver.js", driver_js, &driver_js_len},
+};
+
+/* By enum agent_language. */
+static struct program {
+	const char *name, *file, *script_name;
+	char script[PATH_MAX]; /* where driver_write_scripts put it */
+} programs[] = {
+	[AGENT_PYTHON] = {"Python", "python3", "driver.py", ""},
+	[AGENT_BASH] = {"bash", "bash", "driver.bash", ""},
+	[AGENT_JAVASCRIPT] = {"JavaScript", "node", "driver.js", ""},
+};
+
+static struct program *program_of(const struct driver *d)
+{
+	return &programs[d->language];
+}
+
+const char *driver_name(enum agent_language language)
+{
+	return programs[language].name;
+}
+
+int driver_find(enum agent_language language, struct err *e)
+{
+	const char *at = getenv("PATH"), *file = programs[language].file;
+	char path[PATH_MAX];
+
+	for (at = at ? at : "/usr/local/bin:/usr/bin:/bin"; *at; at += *at == ':') {
+		size_t len = strcspn(at, ":");
+
+		snprintf(path, sizeof(path), "%.*s/%s", (int)len, at, file);
+		if (access(path, X_OK) == 0)
+			return 0;
+		at += len;
+	}
+	return err_say(e, ENOPKG, "%s is not installed in this sandbox: there is no program %s",
+		       programs[language].name, file);
+}
 
 enum driver_state driver_state(const struct driver *d)
 {
@@ -57,6 +110,21 @@ void driver_signal(struct driver *d, int sig)
 	/* User code may have moved it to another process group. */
 	if (kill(-d->pid, sig) < 0 || sig == SIGKILL)
 		kill(d->pid, sig);
+}
+
+void driver_kill_code(struct driver *d)
+{
+	if (d->language == AGENT_BASH && d->state != DRIVER_DOWN)
+		session_kill_but_leader(d->pid);
+	else
+		driver_signal(d, SIGKILL);
+}
+
+void driver_kill_session(struct driver *d)
+{
+	driver_signal(d, SIGKILL);
+	if (d->state != DRIVER_DOWN)
+		session_kill(d->pid);
 }
 
 static void close_ctl(struct driver *d)
@@ -128,8 +196,18 @@ static void put(struct driver *d, uint8_t type, const void *payload, size_t len)
 	d->out_len += AGENT_HEADER_SIZE + len;
 }
 
+static bool feeds(const struct driver *d)
+{
+	return d->language == AGENT_BASH;
+}
+
 void driver_send(struct driver *d, uint8_t type, const void *payload, size_t len)
 {
+	if (feeds(d)) {
+		d->state = DRIVER_BUSY;
+		bash_feed_put(&d->feed, type, payload, len);
+		return;
+	}
 	put(d, type, payload, len);
 	d->waits = 0;
 	flush_here(d);
@@ -137,6 +215,10 @@ void driver_send(struct driver *d, uint8_t type, const void *payload, size_t len
 
 void driver_send_with_next(struct driver *d, uint8_t type, const void *payload, size_t len)
 {
+	if (feeds(d)) {
+		driver_send(d, type, payload, len);
+		return;
+	}
 	put(d, type, payload, len);
 	d->waits = d->out_len;
 }
@@ -256,7 +338,7 @@ static int handle(struct driver *d)
 
 static void kill_for_protocol(struct driver *d)
 {
-	log_console("the Python process broke the protocol and is killed");
+	log_console("the %s process broke the protocol and is killed", program_of(d)->name);
 	driver_signal(d, SIGKILL);
 	close_ctl(d);
 }
@@ -301,13 +383,13 @@ static void on_ctl(struct watch *w, uint32_t events)
 		read_frame(d);
 }
 
-static void describe_end(struct err *e, int status)
+static void describe_end(const struct driver *d, struct err *e, int status)
 {
 	if (WIFSIGNALED(status))
-		err_say(e, ECHILD, "the Python process was killed by signal %d (%s)",
-			WTERMSIG(status), strsignal(WTERMSIG(status)));
+		err_say(e, ECHILD, "the %s process was killed by signal %d (%s)",
+			program_of(d)->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
-		err_say(e, ECHILD, "the Python process ended with exit code %d",
+		err_say(e, ECHILD, "the %s process ended with exit code %d", program_of(d)->name,
 			WEXITSTATUS(status));
 }
 
@@ -324,9 +406,11 @@ static void finish(struct driver *d)
 	watch_del(&d->life);
 	close_fd(&d->life.fd);
 	forget_out(d);
+	if (feeds(d))
+		bash_feed_stop(&d->feed);
 	enum driver_state was = d->state;
 	d->state = DRIVER_DOWN;
-	describe_end(&e, d->status);
+	describe_end(d, &e, d->status);
 	d->ops->on_gone(d, was, d->status, &e);
 }
 
@@ -355,19 +439,20 @@ void driver_resume(struct driver *d)
 		finish(d);
 }
 
-static int write_file(const char *dir, const char *name, const unsigned char *text, size_t len,
-		      struct err *e)
+static int write_file(const char *dir, const struct script *script, struct err *e)
 {
-	if ((size_t)snprintf(script, sizeof(script), "%s/%s", dir, name) >= sizeof(script))
+	char path[PATH_MAX];
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, script->name) >= sizeof(path))
 		return err_say(e, ENAMETOOLONG, "%s: the path is too long", dir);
-	scoped_fd int fd = open(script, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
-		return err_set(e, errno, "open %s", script);
+		return err_set(e, errno, "open %s", path);
 	size_t done = 0;
-	while (done < len) {
-		ssize_t n = write(fd, text + done, len - done);
+	while (done < *script->len) {
+		ssize_t n = write(fd, script->text + done, *script->len - done);
 		if (n < 0)
-			return err_set(e, errno, "write %s", script);
+			return err_set(e, errno, "write %s", path);
 		done += (size_t)n;
 	}
 	return 0;
@@ -388,50 +473,92 @@ static int open_starts(struct driver *d, struct err *e)
 	return bad ? err_set(e, -bad, "watch a pipe") : 0;
 }
 
-int driver_write_script(const char *dir, struct err *e)
+int driver_write_scripts(const char *dir, struct err *e)
 {
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return err_set(e, errno, "create the folder %s", dir);
-	/* Their names must not be those of modules that users have. */
-	int bad = write_file(dir, "ramet_results.py", results_py, results_py_len, e);
-	if (!bad)
-		bad = write_file(dir, "ramet_charts.py", charts_py, charts_py_len, e);
-	if (!bad)
-		bad = write_file(dir, "ramet_syntax.py", syntax_py, syntax_py_len, e);
-	/* Last: `script` stays its path. */
-	return bad ? bad : write_file(dir, "driver.py", driver_py, driver_py_len, e);
+	for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
+		int bad = write_file(dir, &scripts[i], e);
+		if (bad)
+			return bad;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(programs); i++)
+		snprintf(programs[i].script, sizeof(programs[i].script), "%s/%s", dir,
+			 programs[i].script_name);
+	return 0;
 }
 
-int driver_open(struct driver *d, const struct driver_pipes *pipes, const struct driver_ops *ops,
-		struct err *e)
+int driver_open(struct driver *d, enum agent_language language, const struct driver_launch *launch,
+		const struct driver_pipes *pipes, const struct driver_ops *ops, struct err *e)
 {
+	d->language = language;
+	d->launch = launch;
 	d->pipes = *pipes;
 	d->ops = ops;
 	d->state = DRIVER_DOWN;
 	d->ctl.on_event = on_ctl;
 	d->life.on_event = on_life;
-	d->ctl.fd = d->life.fd = -1;
-	return open_starts(d, e);
+	d->ctl.fd = d->life.fd = d->starts.fd = d->starts_write_end = -1;
+	int bad = open_starts(d, e);
+	return bad || !feeds(d) ? bad : bash_feed_open(&d->feed, launch->dir, e);
 }
 
-static void move_fds(const struct driver *d, int ctl)
+void driver_close(struct driver *d)
+{
+	if (d->starts.fd >= 0)
+		watch_del(&d->starts);
+	close_fd(&d->starts.fd);
+	close_fd(&d->starts_write_end);
+	bash_feed_close(&d->feed);
+}
+
+static void move_fds(const struct driver *d, int ctl, int commands)
 {
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	const int from[] = {ctl, d->pipes.out, d->pipes.err, d->pipes.progress,
-			    d->starts_write_end};
+	const int from[] = {
+		ctl, d->pipes.out, d->pipes.err, d->pipes.progress, d->starts_write_end, commands};
+	const int last = commands < 0 ? COMMANDS_FD - 1 : COMMANDS_FD;
 
-	for (int i = 0; i < (int)ARRAY_LEN(from); i++)
+	for (int i = 0; i <= last - DRIVER_CTL_FD; i++)
 		if (dup2(from[i], DRIVER_CTL_FD + i) < 0)
 			_exit(126);
 	/* fd 2 is the console until here, so that a failure above shows there. */
 	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(DRIVER_STDOUT_FD, 1) < 0 ||
 	    dup2(DRIVER_STDERR_FD, 2) < 0)
 		_exit(126);
+	/* Only driver.py uses these. */
+	if (d->language != AGENT_PYTHON)
+		close_range(DRIVER_STDOUT_FD, DRIVER_STDERR_FD + 1, 0);
 }
 
-__attribute__((noreturn)) static void child(const struct driver *d, int ctl, pid_t parent)
+/* Sets the variables of the launch, whose fields are checked already. */
+static void set_variables(const struct driver_launch *l)
 {
-	char *const argv[] = {"python3", "-u", script, NULL};
+	struct wire w = wire_from(l->env, l->env_len);
+
+	for (uint32_t i = 0; i < l->env_count; i++) {
+		size_t name_len, value_len;
+		const uint8_t *name = wire_get_str(&w, &name_len, AGENT_PAYLOAD_MAX);
+		const uint8_t *value = wire_get_str(&w, &value_len, AGENT_PAYLOAD_MAX);
+		char *n = name ? strndup((const char *)name, name_len) : NULL;
+		char *v = value ? strndup((const char *)value, value_len) : NULL;
+
+		if (!n || !v || setenv(n, v, 1) < 0)
+			_exit(126);
+	}
+}
+
+__attribute__((noreturn)) static void child(const struct driver *d, int ctl, int commands,
+					    pid_t parent)
+{
+	static char commands_path[] = "/proc/self/fd/1005";
+	struct program *p = program_of(d);
+	char *const python[] = {"python3", "-u", p->script, NULL};
+	char *const bash[] = {"bash", "--noprofile", "--norc", commands_path, NULL};
+	char *const node[] = {"node", "--expose-internals", p->script, NULL};
+	char *const *argv = d->language == AGENT_PYTHON ? python
+			    : d->language == AGENT_BASH ? bash
+							: node;
 	const char *home = getenv("HOME");
 
 	child_begin(parent, "0");
@@ -439,29 +566,37 @@ __attribute__((noreturn)) static void child(const struct driver *d, int ctl, pid
 	setsid();
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
-	move_fds(d, ctl);
-	if ((!home || chdir(home) < 0) && chdir("/") < 0)
+	move_fds(d, ctl, commands);
+	bool in_folder = d->launch && d->launch->cwd[0] && chdir(d->launch->cwd) == 0;
+	if (!in_folder && (!home || chdir(home) < 0) && chdir("/") < 0)
 		_exit(126);
+	if (d->launch)
+		set_variables(d->launch);
 	execvp(argv[0], argv);
 	_exit(127);
 }
 
 int driver_start(struct driver *d, struct err *e)
 {
+	const char *name = program_of(d)->name;
 	pid_t agent = getpid();
 	int ends[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-		return err_set(e, errno, "start Python: socketpair");
+		return err_set(e, errno, "start %s: socketpair", name);
 	scoped_fd int ours = ends[0];
 	scoped_fd int theirs = ends[1];
 	if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
-		return err_set(e, errno, "start Python: O_NONBLOCK");
+		return err_set(e, errno, "start %s: O_NONBLOCK", name);
+	scoped_fd int commands =
+		feeds(d) ? bash_feed_start(&d->feed, program_of(d)->script, e) : -1;
+	if (feeds(d) && commands < 0)
+		return commands;
 	pid_t pid = fork();
 	if (pid < 0)
-		return err_set(e, errno, "start Python: fork");
+		return err_set(e, errno, "start %s: fork", name);
 	if (pid == 0)
-		child(d, theirs, agent);
+		child(d, theirs, commands, agent);
 	scoped_fd int life = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (life < 0 || watch_add(&d->life, life, EPOLLIN | EPOLLET) < 0 ||
 	    watch_add(&d->ctl, ours, EPOLLIN) < 0) {
@@ -469,7 +604,7 @@ int driver_start(struct driver *d, struct err *e)
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		d->life.fd = d->ctl.fd = -1;
-		return err_set(e, saved, "start Python: watch it");
+		return err_set(e, saved, "start %s: watch it", name);
 	}
 	take_fd(&life);
 	take_fd(&ours);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "guest/exec/bash-feed.h"
 #include "guest/frame.h"
 #include "guest/loop.h"
 
@@ -52,9 +53,21 @@ struct driver_pipes {
 	int progress;
 };
 
+/* How a driver starts, besides the default. */
+struct driver_launch {
+	const char *cwd;    /* empty: the home folder */
+	const uint8_t *env; /* env_count times str name, str value: variables to set */
+	size_t env_len;
+	uint32_t env_count;
+	const char *dir; /* a folder for files of the driver, which it creates */
+};
+
 /* All fields are private to driver.c. */
 struct driver {
 	const struct driver_ops *ops;
+	enum agent_language language;
+	const struct driver_launch *launch; /* NULL: the default */
+	struct bash_feed feed;		    /* of AGENT_BASH, which gets no frames */
 	struct driver_pipes pipes;
 	/*
 	 * The driver writes one u32 per call to this pipe, as soon as SIGINT reaches the call's
@@ -76,12 +89,20 @@ struct driver {
 	uint8_t out[2 * FRAME_MAX]; /* a queued frame, and the next */
 };
 
-/* Writes the embedded driver.py and its modules to the folder `dir`; called once, first. Returns 0
- * or -errno. */
-int driver_write_script(const char *dir, struct err *e);
-/* Prepares a driver, whose process is then started by driver_start. Returns 0 or -errno. */
-int driver_open(struct driver *d, const struct driver_pipes *pipes, const struct driver_ops *ops,
-		struct err *e);
+/* Writes the embedded scripts to `dir`; called once, first. Returns 0 or -errno. */
+int driver_write_scripts(const char *dir, struct err *e);
+/* Returns the language's name in sentences, such as "Python". */
+const char *driver_name(enum agent_language language);
+/* Returns 0, or -ENOPKG with *e filled when the language's program is not installed. */
+int driver_find(enum agent_language language, struct err *e);
+/*
+ * Prepares a driver, whose process is then started by driver_start. `launch` may be NULL, and must
+ * stay valid. Returns 0 or -errno; in both cases, driver_close releases what it holds.
+ */
+int driver_open(struct driver *d, enum agent_language language, const struct driver_launch *launch,
+		const struct driver_pipes *pipes, const struct driver_ops *ops, struct err *e);
+/* Releases everything. The process must not be running. */
+void driver_close(struct driver *d);
 /* Starts the process. Returns 0 or -errno; the ops report what happens later. */
 int driver_start(struct driver *d, struct err *e);
 enum driver_state driver_state(const struct driver *d);
@@ -107,5 +128,9 @@ void driver_resume(struct driver *d);
 
 /* Signals the driver's process group, as a terminal would. */
 void driver_signal(struct driver *d, int sig);
+/* Kills the code. bash itself survives, and its other processes end with it. */
+void driver_kill_code(struct driver *d);
+/* Kills the process and all of its session. */
+void driver_kill_session(struct driver *d);
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/exec/interpreter.h"
 
+#include <errno.h>
+
 #include "guest/log-console.h"
 
 static struct interpreter *of(struct driver *d)
@@ -18,6 +20,8 @@ void interpreter_serve(struct interpreter *in)
 {
 	struct err e;
 
+	if (in->ends || in->restarts)
+		return;
 	if (driver_state(&in->driver) == DRIVER_DOWN && driver_start(&in->driver, &e) < 0)
 		refuse(in, &e);
 	if (driver_state(&in->driver) != DRIVER_IDLE || call_is_active(in))
@@ -37,6 +41,41 @@ void interpreter_reseed(struct interpreter *in, bool user_generators)
 {
 	in->reseed_due = true;
 	in->reseed_users |= user_generators;
+}
+
+void interpreter_restart(struct interpreter *in)
+{
+	if (driver_state(&in->driver) == DRIVER_DOWN) {
+		interpreter_serve(in);
+		return;
+	}
+	in->restarts = true;
+	if (!call_is_running(in)) {
+		in->used = false; /* its loss was requested: no call reports it */
+		in->lost.code = 0;
+	}
+	driver_kill_session(&in->driver);
+}
+
+static void refuse_ended(struct interpreter *in)
+{
+	struct err e;
+
+	err_say(&e, ENOENT, "the context was deleted");
+	call_refuse_all(in, &e);
+}
+
+void interpreter_end(struct interpreter *in)
+{
+	in->ends = true;
+	driver_kill_session(&in->driver);
+	refuse_ended(in);
+	call_drop_backpressure(in);
+}
+
+bool interpreter_is_gone(const struct interpreter *in)
+{
+	return in->ends && driver_state(&in->driver) == DRIVER_DOWN && !call_is_active(in);
 }
 
 /* --- events of the driver ------------------------------------------------------------------- */
@@ -88,13 +127,16 @@ static void on_gone(struct driver *d, enum driver_state was, int status, const s
 	if (in->reseeding)
 		in->reseed_due = true;
 	in->reseeding = false;
-	if (was != DRIVER_STARTING) {
+	if (in->ends)
+		return;
+	if (in->restarts || was != DRIVER_STARTING) {
+		in->restarts = false;
 		interpreter_serve(in);
 		return;
 	}
 	/* Does not restart the driver now, since it would probably fail again: the next request
 	 * does. */
-	err_context(&e, "Python did not start");
+	err_context(&e, "%s did not start", driver_name(d->language));
 	refuse(in, &e);
 }
 
@@ -108,11 +150,19 @@ static const struct driver_ops driver_calls = {
 	.on_gone = on_gone,
 };
 
-int interpreter_init(struct interpreter *in, unsigned grace_ms, const struct interpreter_ops *ops,
-		     struct err *e)
+int interpreter_init(struct interpreter *in, enum agent_language language,
+		     const struct driver_launch *launch, unsigned grace_ms,
+		     const struct interpreter_ops *ops, struct err *e)
 {
 	in->ops = ops;
 	int bad = call_init(in, grace_ms, e);
 	const struct driver_pipes pipes = output_driver_pipes(&in->call.output);
-	return bad ? bad : driver_open(&in->driver, &pipes, &driver_calls, e);
+	int worse = driver_open(&in->driver, language, launch, &pipes, &driver_calls, e);
+	return bad ? bad : worse;
+}
+
+void interpreter_fini(struct interpreter *in)
+{
+	driver_close(&in->driver);
+	output_close(&in->call.output);
 }

@@ -20,6 +20,8 @@ struct interpreter {
 	bool reseed_due;      /* the driver must reseed before it gets more code */
 	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
 	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
+	bool restarts;	      /* its process was killed for a restart */
+	bool ends;	      /* it was killed for good, or never started */
 	/* From these, the next call reports that the process was lost between calls. */
 	bool used;	   /* it holds state of earlier calls */
 	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
@@ -28,14 +30,27 @@ struct interpreter {
 	struct call call;
 };
 
-/* Initializes the interpreter, which is zeroed; `grace_ms` as for call_init. interpreter_serve then
- * starts it. Returns 0 or -errno. */
-int interpreter_init(struct interpreter *in, unsigned grace_ms, const struct interpreter_ops *ops,
-		     struct err *e);
+/*
+ * Initializes the interpreter, which is zeroed; `grace_ms` as for call_init, `language` and
+ * `launch` as for driver_open. interpreter_serve then starts it. Returns 0 or -errno;
+ * interpreter_fini releases what it holds.
+ */
+int interpreter_init(struct interpreter *in, enum agent_language language,
+		     const struct driver_launch *launch, unsigned grace_ms,
+		     const struct interpreter_ops *ops, struct err *e);
+/* Requires interpreter_is_gone. */
+void interpreter_fini(struct interpreter *in);
 /* Starts the process if it is not running. If it is idle, gives it its next work: first a reseed,
  * then the next call. */
 void interpreter_serve(struct interpreter *in);
 /* Makes the process reseed before it gets more code. */
 void interpreter_reseed(struct interpreter *in, bool user_generators);
+/* Replaces its process by a new one. Its running call ends. */
+void interpreter_restart(struct interpreter *in);
+/* Ends its process for good. Its running call ends; its waiting ones, and later ones, are refused.
+ */
+void interpreter_end(struct interpreter *in);
+/* Returns true once the process has ended for good and no call has output left to send. */
+bool interpreter_is_gone(const struct interpreter *in);
 
 #endif

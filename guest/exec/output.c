@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 /*
  * Edge-triggered: the kernel then lists the two pipes in the order in which they got their data.
  * (With level triggering, a pipe that was just read is put in the list again, before the other.)
@@ -229,6 +231,8 @@ static int open_pipe(struct output *o, enum output_kind kind)
 	p->write_fd = fds[1];
 	p->kind = kind;
 	p->watch.on_event = on_readable;
+	p->watch.fd = fds[0];
+	list_init(&p->watch.changed);
 	if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	/* The kernel refuses this to users with many pipes; a small pipe works as well. */
@@ -236,18 +240,22 @@ static int open_pipe(struct output *o, enum output_kind kind)
 	return watch_add(&p->watch, fds[0], PIPE_EVENTS);
 }
 
+#define PROGRESS_SIZE ((OUTPUT_PIPES + 2) * sizeof(uint64_t))
+
 static int open_progress(struct output *o)
 {
-	const size_t size = (OUTPUT_PIPES + 2) * sizeof(uint64_t);
+	const size_t size = PROGRESS_SIZE;
 
 	o->progress_fd = memfd_create("output-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed: if user code truncated it, our next store would raise SIGBUS. */
 	if (o->progress_fd < 0 || ftruncate(o->progress_fd, (off_t)size) < 0 ||
 	    fcntl(o->progress_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		return -errno;
-	uint64_t *page = mmap(NULL, size, PROT_WRITE, MAP_SHARED, o->progress_fd, 0);
-	if (page == MAP_FAILED)
+	uint64_t *page = o->page = mmap(NULL, size, PROT_WRITE, MAP_SHARED, o->progress_fd, 0);
+	if (page == MAP_FAILED) {
+		o->page = NULL;
 		return -errno;
+	}
 	for (size_t i = 0; i < OUTPUT_PIPES; i++)
 		o->pipes[i].progress = &page[i];
 	o->older = &page[OUTPUT_PIPES];
@@ -257,6 +265,8 @@ static int open_progress(struct output *o)
 
 int output_open(struct output *o, struct err *e)
 {
+	for (size_t i = 0; i < OUTPUT_PIPES; i++)
+		o->pipes[i].watch.fd = o->pipes[i].write_fd = -1;
 	int bad = open_progress(o);
 
 	o->last = &o->pipes[OUTPUT_STDOUT];
@@ -265,6 +275,21 @@ int output_open(struct output *o, struct err *e)
 	if (!bad)
 		bad = open_pipe(o, OUTPUT_STDERR);
 	return bad ? err_set(e, -bad, "open the output pipes") : 0;
+}
+
+void output_close(struct output *o)
+{
+	for (size_t i = 0; i < OUTPUT_PIPES; i++) {
+		struct output_pipe *p = &o->pipes[i];
+
+		if (p->watch.fd >= 0)
+			watch_del(&p->watch);
+		close_fd(&p->watch.fd);
+		close_fd(&p->write_fd);
+	}
+	if (o->page)
+		munmap(o->page, PROGRESS_SIZE);
+	close_fd(&o->progress_fd);
 }
 
 struct driver_pipes output_driver_pipes(const struct output *o)

@@ -34,6 +34,7 @@ struct output {
 	struct output_pipe pipes[OUTPUT_PIPES];
 	struct output_pipe *last; /* the one that was read last */
 	int progress_fd;
+	uint64_t *page; /* that the driver sees */
 	/* In the page that the driver sees: the number of `last` while left_in_pipe, else 0. */
 	uint64_t *older;
 	uint64_t *results; /* in that page: how many results were taken, or dropped */
@@ -59,9 +60,11 @@ struct output {
 	struct output_ring ring;
 };
 
-/* Opens the pipes; called once. The write ends stay open here too, so the pipes never hang up.
- * Returns 0 or -errno. */
+/* Opens the pipes of a zeroed struct. The write ends stay open here too, so the pipes never hang
+ * up. Returns 0 or -errno; in both cases, output_close releases what it holds. */
 int output_open(struct output *o, struct err *e);
+/* Closes the pipes; processes that still write to them get SIGPIPE. */
+void output_close(struct output *o);
 /* Returns what the driver gets: the pipes' write ends and the page of driver_pipes.progress. */
 struct driver_pipes output_driver_pipes(const struct output *o);
 

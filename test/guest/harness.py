@@ -18,16 +18,18 @@ PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
  PTY_INPUT, PTY_RESIZE, PTY_KILL, PTY_LIST, GROW, MOVE, CHANGE) = range(9, 29)
 (PROC_START, PROC_ATTACH, PROC_INPUT, PROC_CLOSE, PROC_SIGNAL, PROC_KILL, PROC_LIST,
  PROC_STAT) = range(29, 37)
+(CONTEXT_START, CONTEXT_LIST, CONTEXT_END, CONTEXT_RESTART, IN_CONTEXT) = range(37, 42)
 WALK, WRITE, PACK, UNPACK, WATCH, HELLO = range(42, 48)
 DIAL = 49
 PONG, STDOUT, STDERR, EXIT, DONE, ERROR, ENTRY, FILE, BYTES, PTY_BYTES, PTY = range(64, 75)
 PROC, PROC_BYTES, PROC_EXIT = range(75, 78)
 NODE, EVENT = 80, 81
 RESULT, FAULT, BUNDLE = 84, 85, 86
-PYTHON, BASH = 0, 1
 TEXT, RAW, JSON = 0, 1, 2  # kinds of a bundle's entries
 SHOWN, MAIN, DROPPED = 0, 1, 2  # payloads of RESULT
 RICH = (("RAMET_RESULTS", "1"),)  # the environment of a call that wants results
+CONTEXT = 78
+PYTHON, BASH, JAVASCRIPT = 0, 1, 2
 TIMEOUT = 100  # seconds after which a test that hangs fails
 
 
@@ -186,6 +188,26 @@ class Client:
 
     def bash(self, code, **options):
         return self.run(code, BASH, **options)
+
+
+class ContextClient(Client):
+    """A connection whose calls go to the context `context`."""
+
+    def __init__(self, path, context):
+        super().__init__(path)
+        self.context = context
+
+    def send(self, kind, payload=b""):
+        if kind in (EXEC, ATTACH, INTERRUPT):
+            kind, payload = IN_CONTEXT, text(self.context) + bytes([kind]) + payload
+        super().send(kind, payload)
+
+    def start(self, code, language=PYTHON, **options):
+        super().start(code, language, **options)
+        kind, payload = self.recv()
+        if kind == ERROR:
+            raise RuntimeError(payload[8:].decode())
+        assert kind == DONE, kind
 
 
 class Agent:

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/exec/contexts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "guest/exec/context-request.h"
+#include "guest/exec/interpreter.h"
+
+struct context {
+	struct list node;
+	char id[AGENT_ID_LEN + 1];
+	int64_t started_ms; /* since the epoch */
+	bool began;	    /* its interpreter has waited for code once */
+	struct driver_launch launch;
+	char cwd[AGENT_PATH_MAX + 1];
+	char dir[PATH_MAX];
+	uint8_t *env;
+	struct interpreter interpreter;
+};
+
+static struct list contexts = {&contexts, &contexts}; /* oldest first, ended ones included */
+static unsigned grace;
+static const char *parent_dir;
+
+void contexts_init(unsigned grace_ms, const char *run_dir)
+{
+	grace = grace_ms;
+	parent_dir = run_dir;
+}
+
+bool contexts_takes(uint8_t type)
+{
+	return context_request_is(type);
+}
+
+/* --- events of an interpreter --------------------------------------------------------------- */
+
+static struct context *of(struct interpreter *in)
+{
+	return container_of(in, struct context, interpreter);
+}
+
+static void finish(struct conn *c, const struct err *e)
+{
+	if (e)
+		conn_send_error(c, e);
+	else
+		conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_IDLE);
+}
+
+/* Answers the connections that wait for the interpreter's start. */
+static void answer_waiting(const struct interpreter *in, const struct err *e)
+{
+	list_each_safe (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+
+		if (c->state == CONN_CONTEXT && c->interpreter == in)
+			finish(c, e);
+	}
+}
+
+static void on_idle(struct interpreter *in)
+{
+	of(in)->began = true;
+	answer_waiting(in, NULL);
+}
+
+static void on_reseeded(struct interpreter *in, const struct err *e)
+{
+}
+
+static void on_no_start(struct interpreter *in, const struct err *e)
+{
+	/* A context that never worked was never there. */
+	in->ends = in->ends || !of(in)->began;
+	answer_waiting(in, e);
+}
+
+static const struct interpreter_ops ops = {
+	.on_idle = on_idle,
+	.on_reseeded = on_reseeded,
+	.on_no_start = on_no_start,
+};
+
+/* --- start and end -------------------------------------------------------------------------- */
+
+static struct context *find(const char *id, struct err *e)
+{
+	list_each (pos, &contexts) {
+		struct context *x = container_of(pos, struct context, node);
+
+		if (!x->interpreter.ends && strcmp(x->id, id) == 0)
+			return x;
+	}
+	err_say(e, ENOENT, "there is no context %s", id);
+	return NULL;
+}
+
+static int64_t realtime_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void context_free(struct context *x)
+{
+	list_each (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+
+		if (c->interpreter == &x->interpreter)
+			c->interpreter = NULL;
+	}
+	list_del(&x->node);
+	interpreter_fini(&x->interpreter);
+	free(x->env);
+	free(x);
+}
+
+static int check_folder(const char *cwd, struct err *e)
+{
+	scoped_fd int fd = cwd[0] ? open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	if (!cwd[0] || fd >= 0)
+		return 0;
+	return err_say(e, ENOTDIR, "enter the folder %.100s: %s", cwd, strerror(errno));
+}
+
+/* Returns 0, or -EINVAL for a name that no variable can have. */
+static int check_variables(const struct context_request *r, const struct frame *f, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+	size_t len;
+
+	w.pos = r->env;
+	for (uint32_t i = 0; i < r->env_count; i++) {
+		const uint8_t *name = wire_get_str(&w, &len, AGENT_PAYLOAD_MAX);
+
+		if (!len || memchr(name, '=', len))
+			return err_say(e, EINVAL, "set the variable \"%.*s\": the name is invalid",
+				       (int)(len < 60 ? len : 60), (const char *)name);
+		wire_get_str(&w, &len, AGENT_PAYLOAD_MAX);
+	}
+	return 0;
+}
+
+static int check_start(const struct context_request *r, const struct frame *f, struct err *e)
+{
+	struct err ignored;
+
+	if (find(r->id, &ignored))
+		return err_say(e, EEXIST, "a context with this id already exists");
+	if (list_count(&contexts) >= AGENT_CONTEXT_MAX)
+		return err_say(e, EAGAIN, "%d contexts exist in this sandbox, which is the limit",
+			       AGENT_CONTEXT_MAX);
+	int bad = driver_find(r->language, e);
+	if (!bad)
+		bad = check_folder(r->cwd, e);
+	return bad ? bad : check_variables(r, f, e);
+}
+
+static struct context *context_new(const struct context_request *r, const struct frame *f,
+				   struct err *e)
+{
+	/* From calloc, because most of its pages stay untouched. */
+	struct context *x = calloc(1, sizeof(*x));
+	const size_t env_len = f->len - r->env;
+	uint8_t *env = malloc(env_len + 1);
+
+	if (!x || !env) {
+		free(x);
+		free(env);
+		err_say(e, ENOMEM, "no memory for a context");
+		return NULL;
+	}
+	memcpy(env, f->payload + r->env, env_len);
+	x->env = env;
+	x->started_ms = realtime_ms();
+	memcpy(x->id, r->id, sizeof(x->id));
+	memcpy(x->cwd, r->cwd, sizeof(x->cwd));
+	snprintf(x->dir, sizeof(x->dir), "%s/%s", parent_dir, x->id);
+	x->launch = (struct driver_launch){.cwd = x->cwd,
+					   .env = env,
+					   .env_len = env_len,
+					   .env_count = r->env_count,
+					   .dir = x->dir};
+	list_add_tail(&contexts, &x->node);
+	return x;
+}
+
+static int start(struct conn *c, const struct context_request *r, const struct frame *f,
+		 struct err *e)
+{
+	int bad = check_start(r, f, e);
+
+	if (bad)
+		return bad;
+	struct context *x = context_new(r, f, e);
+	if (!x)
+		return e->code;
+	bad = interpreter_init(&x->interpreter, r->language, &x->launch, grace, &ops, e);
+	if (bad) {
+		context_free(x);
+		return bad;
+	}
+	c->interpreter = &x->interpreter;
+	conn_become(c, CONN_CONTEXT);
+	interpreter_serve(&x->interpreter);
+	return 0;
+}
+
+static void end(struct conn *c, struct context *x)
+{
+	const struct err gone = {.code = -ENOENT, .text = "the context was deleted"};
+
+	answer_waiting(&x->interpreter, &gone);
+	interpreter_end(&x->interpreter);
+	finish(c, NULL);
+}
+
+static void restart(struct conn *c, struct context *x)
+{
+	c->interpreter = &x->interpreter;
+	conn_become(c, CONN_CONTEXT);
+	interpreter_restart(&x->interpreter);
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static void list_all(struct conn *c)
+{
+	list_each (pos, &contexts) {
+		const struct context *x = container_of(pos, struct context, node);
+		const struct interpreter *in = &x->interpreter;
+		uint8_t payload[AGENT_ID_LEN + AGENT_PATH_MAX + 32];
+		struct wire w = wire_on(payload, sizeof(payload));
+
+		if (in->ends || !x->began)
+			continue;
+		wire_put_str(&w, x->id, strlen(x->id));
+		wire_put_u8(&w, (uint8_t)in->driver.language);
+		wire_put_u8(&w, call_is_active(in) || !list_empty(&in->queue));
+		wire_put_u64(&w, (uint64_t)x->started_ms);
+		wire_put_str(&w, x->cwd, strlen(x->cwd));
+		conn_send(c, AGENT_CONTEXT, payload, w.pos);
+	}
+	finish(c, NULL);
+}
+
+static int exec(struct conn *c, struct context *x, const struct context_request *r, struct err *e)
+{
+	int bad = exec_parse(&r->inner, &c->exec, e);
+
+	if (bad)
+		return bad;
+	c->exec.at = r->at;
+	conn_send(c, AGENT_DONE, NULL, 0);
+	if (c->state == CONN_GONE)
+		return 0;
+	call_queue(&x->interpreter, c);
+	interpreter_serve(&x->interpreter);
+	return 0;
+}
+
+static int attach(struct conn *c, struct context *x, const struct context_request *r, struct err *e)
+{
+	struct attach_request a;
+	struct err refused;
+	int bad = attach_parse(&r->inner, &a, e);
+
+	if (!bad && call_attach(&x->interpreter, c, &a, &refused) < 0)
+		finish(c, &refused);
+	return bad;
+}
+
+static int handle_inner(struct conn *c, struct context *x, const struct context_request *r,
+			struct err *e)
+{
+	if (r->inner.type == AGENT_EXEC)
+		return exec(c, x, r, e);
+	if (r->inner.type == AGENT_ATTACH)
+		return attach(c, x, r, e);
+	call_interrupt(&x->interpreter);
+	finish(c, NULL);
+	return 0;
+}
+
+static int handle_one(struct conn *c, struct context *x, const struct context_request *r,
+		      struct err *e)
+{
+	if (r->type == AGENT_IN_CONTEXT)
+		return handle_inner(c, x, r, e);
+	if (r->type == AGENT_CONTEXT_END)
+		end(c, x);
+	else
+		restart(c, x);
+	return 0;
+}
+
+/* Answers with an error. The code of a refused call is not read, so its connection is closed. */
+static void refuse(struct conn *c, const struct context_request *r, const struct err *e)
+{
+	conn_send_error(c, e);
+	conn_become(c, r->inner.type == AGENT_EXEC ? CONN_ENDING : CONN_IDLE);
+}
+
+int contexts_handle(struct conn *c, const struct frame *f, struct err *e)
+{
+	struct context_request r;
+	struct err refused;
+	int bad = context_request_parse(f, &r, e);
+
+	if (bad)
+		return bad;
+	if (r.type == AGENT_CONTEXT_LIST) {
+		list_all(c);
+		return 0;
+	}
+	if (r.type == AGENT_CONTEXT_START) {
+		if (start(c, &r, f, &refused) < 0)
+			refuse(c, &r, &refused);
+		return 0;
+	}
+	struct context *x = find(r.id, &refused);
+	if (x)
+		return handle_one(c, x, &r, e);
+	refuse(c, &r, &refused);
+	return 0;
+}
+
+/* --- between events ------------------------------------------------------------------------- */
+
+void contexts_reseed(bool user_generators)
+{
+	list_each_safe (pos, &contexts) {
+		struct interpreter *in = &container_of(pos, struct context, node)->interpreter;
+
+		interpreter_reseed(in, user_generators);
+		interpreter_serve(in);
+	}
+}
+
+int contexts_timeout_ms(void)
+{
+	int timeout = -1;
+
+	list_each (pos, &contexts)
+		timeout = loop_sooner(
+			timeout,
+			call_timeout_ms(&container_of(pos, struct context, node)->interpreter));
+	return timeout;
+}
+
+void contexts_on_time(void)
+{
+	list_each_safe (pos, &contexts) {
+		struct context *x = container_of(pos, struct context, node);
+
+		if (interpreter_is_gone(&x->interpreter))
+			context_free(x);
+		else
+			call_on_time(&x->interpreter);
+	}
+}

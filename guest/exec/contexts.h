@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Contexts: further interpreters beside the default one, and the requests on them. */
+#ifndef RAMET_GUEST_EXEC_CONTEXTS_H
+#define RAMET_GUEST_EXEC_CONTEXTS_H
+
+#include <stdbool.h>
+
+#include "guest/conn.h"
+
+/* `grace_ms` as for call_init; `run_dir` gets a folder for each bash context. */
+void contexts_init(unsigned grace_ms, const char *run_dir);
+/* Returns true for the types that contexts_handle accepts. */
+bool contexts_takes(uint8_t type);
+/* Handles a request. Returns 0 or -EPROTO. */
+int contexts_handle(struct conn *c, const struct frame *f, struct err *e);
+/* Makes every interpreter reseed before it gets more code. */
+void contexts_reseed(bool user_generators);
+
+/* Returns the milliseconds until contexts_on_time has to be called; -1: nothing is due. */
+int contexts_timeout_ms(void);
+/* Calls call_on_time for each context, and frees those that have ended; called between events. */
+void contexts_on_time(void);
+
+#endif
