@@ -7,9 +7,9 @@
 
 /* Sends SIGKILL to every process of the session, until each of them got it. */
 void session_kill(pid_t session);
+/* Does the same, but not to the leader of the session. */
+void session_kill_but_leader(pid_t session);
 /* Sends a signal once to every process that is in the session now. */
 void session_signal(pid_t session, int number);
-/* Does the same, but spares the session's leader. */
-void session_kill_but_leader(pid_t session);
 
 #endif

@@ -52,6 +52,22 @@ static int open_file(const struct bash_feed *b, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Writes name and value of a variable, but not of the wish for results, which bash has none of. */
+static void put_variable(FILE *f, struct wire *w)
+{
+	size_t name_len, value_len;
+	const uint8_t *name = wire_get_str(w, &name_len, AGENT_PAYLOAD_MAX);
+	const uint8_t *value = wire_get_str(w, &value_len, AGENT_PAYLOAD_MAX);
+
+	if (!name || !value ||
+	    (name_len == strlen(AGENT_RESULTS) && !memcmp(name, AGENT_RESULTS, name_len)))
+		return;
+	fputc(' ', f);
+	put_word(f, (const char *)name, name_len);
+	fputc(' ', f);
+	put_word(f, (const char *)value, value_len);
+}
+
 /* Writes the file that enters the folder and variables of the request, and runs the code. The
  * fields are checked already. */
 static int write_setup(const struct bash_feed *b, struct wire *w)
@@ -69,12 +85,8 @@ static int write_setup(const struct bash_feed *b, struct wire *w)
 	fputs("__ramet_enter ", f);
 	const uint8_t *cwd = wire_get_str(w, &len, AGENT_PAYLOAD_MAX);
 	put_word(f, (const char *)cwd, cwd ? len : 0);
-	uint32_t count = wire_get_u32(w);
-	for (uint32_t i = 0; i < 2 * count && !w->bad; i++) {
-		const uint8_t *word = wire_get_str(w, &len, AGENT_PAYLOAD_MAX);
-		fputc(' ', f);
-		put_word(f, (const char *)word, word ? len : 0);
-	}
+	for (uint32_t left = wire_get_u32(w); left && !w->bad; left--)
+		put_variable(f, w);
 	fputs(" || return 1\n{ __ramet_started; } 2>/dev/null\n. ", f);
 	put_path(f, b, "bash");
 	fputs(" 1000>&- 1004>&-\n", f);

@@ -57,7 +57,7 @@ __ramet_leave() {
 		*) builtin export -- "${__ramet_names[i]}=${__ramet_old[i]}" ;;
 		esac
 	done
-	[[ -z $__ramet_folder ]] || builtin cd -- "$__ramet_folder"
+	[[ -z $__ramet_folder ]] || builtin cd -- "$__ramet_folder" || return
 }
 
 # The last command before the code: an interrupt reaches the code from now on. Sets the options again

@@ -199,7 +199,10 @@ function begin(payload) {
   missing = payload.readUInt32LE(5);
   parts = [];
   request = { folder: reader.text(), variables: [] };
-  for (let n = reader.number(); n > 0; n--) request.variables.push([reader.text(), reader.text()]);
+  for (let n = reader.number(); n > 0; n--) {
+    const variable = [reader.text(), reader.text()];
+    if (variable[0] !== 'RAMET_RESULTS') request.variables.push(variable); // results are Python's
+  }
   if (!missing) runWhole();
 }
 

@@ -76,6 +76,16 @@ struct agent_process_exit {
 	uint64_t total;
 };
 
+/* AGENT_CONTEXT */
+struct agent_context {
+	const uint8_t *id; /* AGENT_ID_LEN bytes: "ctx_" and 32 hexadecimal digits */
+	enum agent_language language;
+	bool busy;
+	int64_t started_ms;
+	const uint8_t *cwd; /* without zero bytes, not terminated; empty: the home folder */
+	size_t cwd_len;
+};
+
 struct agent_frame {
 	enum agent_answer type;
 	/* Output, bytes of a bundle or file, or the text of an error. An AGENT_RESULT or
@@ -95,6 +105,7 @@ struct agent_frame {
 	struct agent_pty pty;
 	struct agent_process process;
 	struct agent_process_exit exit;
+	struct agent_context context;
 };
 
 /* Reads one frame from the start of `buf`. Returns its length in bytes, 0 when it is incomplete, or
@@ -103,6 +114,7 @@ ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out
 
 /* Encode requests; the caller frees *out. Return 0, -ENOMEM, or -E2BIG when a limit is exceeded. */
 struct agent_exec {
+	const char *context; /* NULL: the default interpreter; else `language` is not used */
 	enum agent_language language;
 	uint32_t timeout_ms; /* 0: none */
 	uint64_t call;	     /* for agent_attach_bytes; unique among the guest's calls */
@@ -118,8 +130,11 @@ int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len);
 /* `user_generators`: also seeds the random generators of Python and numpy. */
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
 		       bool user_generators, const char *hostname, uint8_t **out, size_t *len);
-/* `have`: bytes of the call's output, stdout and stderr together, received so far. */
-int agent_attach_bytes(uint64_t call, uint64_t have, uint8_t **out, size_t *len);
+/* `have`: bytes of the call's output, stdout and stderr together, received so far. `context` as in
+ * agent_exec. */
+int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,
+		       size_t *len);
+int agent_interrupt_bytes(const char *context, uint8_t **out, size_t *len);
 /* `paths`: NULL-terminated. Returns -E2BIG also for more than AGENT_PATHS_MAX paths or too long
  * ones. */
 int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
@@ -154,6 +169,16 @@ struct agent_process_request {
 	const char *const *argv;
 	const char *const *env[2];
 };
+/* A request about contexts. */
+struct agent_context_request {
+	enum agent_request type;
+	const char *id; /* NULL: none is sent */
+	enum agent_language language;
+	const char *cwd; /* NULL: the home folder */
+	const char *const *env[2];
+};
+int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, size_t *len);
+
 /* Maximum number of bytes in one AGENT_PTY_INPUT or AGENT_PROC_INPUT. */
 #define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
 int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len);

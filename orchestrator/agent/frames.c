@@ -135,6 +135,22 @@ static void read_process_exit(struct wire *w, struct agent_frame *f)
 		w->bad = true;
 }
 
+static void read_context(struct wire *w, struct agent_context *x)
+{
+	size_t id_len;
+
+	x->id = wire_get_str(w, &id_len, AGENT_ID_LEN);
+	uint8_t language = wire_get_u8(w);
+	x->busy = wire_get_u8(w) != 0;
+	x->started_ms = (int64_t)wire_get_u64(w);
+	x->cwd = wire_get_str(w, &x->cwd_len, AGENT_PATH_MAX);
+	if (w->bad)
+		return;
+	x->language = language;
+	w->bad = !is_id("ctx_", x->id, id_len) || language > AGENT_JAVASCRIPT ||
+		 memchr(x->cwd, 0, x->cwd_len);
+}
+
 /* Reads the rest of the payload. */
 static void read_rest(struct wire *w, struct agent_frame *f)
 {
@@ -207,6 +223,9 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		break;
 	case AGENT_PTY:
 		read_pty(w, &f->pty);
+		break;
+	case AGENT_CONTEXT:
+		read_context(w, &f->context);
 		break;
 	default:
 		return false;
@@ -286,24 +305,42 @@ static void put_parts(struct wire *w, enum agent_request type, const void *data,
 	}
 }
 
+/* Returns the bytes in front of a request in a context. */
+static size_t context_size(const char *context)
+{
+	return context ? 4 + strlen(context) + 1 : 0;
+}
+
+/* Writes the header of a request, and names its context, if any. `size`: of its payload. */
+static void put_in_context(struct wire *w, const char *context, enum agent_request type,
+			   size_t size)
+{
+	put_header(w, context_size(context) + size, context ? AGENT_IN_CONTEXT : type);
+	if (!context)
+		return;
+	wire_put_str(w, context, strlen(context));
+	wire_put_u8(w, (uint8_t)type);
+}
+
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 {
 	static const char *const wanted[] = {AGENT_RESULTS "=1", NULL};
 	const char *const *results = exec->results ? wanted : NULL;
 	const char *cwd = exec->cwd ? exec->cwd : "";
 	uint32_t env_count = 0;
-	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4;
+	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4, front = context_size(exec->context);
 
 	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count) +
 		env_size(results, &env_count);
-	if (head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX || env_count > ENV_MAX)
+	if (front + head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX ||
+	    env_count > ENV_MAX)
 		return -E2BIG;
-	size_t room = AGENT_HEADER_SIZE + head + parts_size(exec->code_len);
+	size_t room = AGENT_HEADER_SIZE + front + head + parts_size(exec->code_len);
 	uint8_t *bytes = malloc(room);
 	if (!bytes)
 		return -ENOMEM;
 	struct wire w = wire_on(bytes, room);
-	put_header(&w, head, AGENT_EXEC);
+	put_in_context(&w, exec->context, AGENT_EXEC, head);
 	wire_put_u8(&w, (uint8_t)exec->language);
 	wire_put_u32(&w, exec->timeout_ms);
 	wire_put_u32(&w, (uint32_t)exec->code_len);
@@ -368,9 +405,30 @@ int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtim
 	return 0;
 }
 
-int agent_attach_bytes(uint64_t call, uint64_t have, uint8_t **out, size_t *len)
+/* Allocates such a request of one frame, perhaps in a context. */
+static struct wire request_in_context(const char *context, enum agent_request type, size_t body)
 {
-	struct wire w = request_new(AGENT_ATTACH, 16);
+	size_t size = AGENT_HEADER_SIZE + context_size(context) + body;
+	struct wire w = wire_on(malloc(size), size);
+
+	if (w.p)
+		put_in_context(&w, context, type, body);
+	return w;
+}
+
+int agent_interrupt_bytes(const char *context, uint8_t **out, size_t *len)
+{
+	struct wire w = request_in_context(context, AGENT_INTERRUPT, 0);
+
+	*out = w.p;
+	*len = w.size;
+	return w.p ? 0 : -ENOMEM;
+}
+
+int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,
+		       size_t *len)
+{
+	struct wire w = request_in_context(context, AGENT_ATTACH, 16);
 
 	if (!w.p)
 		return -ENOMEM;
@@ -595,6 +653,34 @@ int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, si
 		     r->type == AGENT_PROC_START || r->type == AGENT_PROC_INPUT;
 
 	return one_frame(r->type, !large ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_process_request, r,
+			 out, len);
+}
+
+static void put_context_request(struct wire *w, const void *request)
+{
+	const struct agent_context_request *r = request;
+	uint32_t env_count = 0;
+
+	if (r->id)
+		put_text(w, r->id);
+	if (r->type != AGENT_CONTEXT_START)
+		return;
+	wire_put_u8(w, (uint8_t)r->language);
+	put_text(w, r->cwd);
+	env_size(r->env[0], &env_count);
+	env_size(r->env[1], &env_count);
+	if (env_count > ENV_MAX)
+		w->bad = true;
+	wire_put_u32(w, env_count);
+	put_env(w, r->env[0]);
+	put_env(w, r->env[1]);
+}
+
+int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, size_t *len)
+{
+	bool small = r->type != AGENT_CONTEXT_START;
+
+	return one_frame(r->type, small ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_context_request, r,
 			 out, len);
 }
 

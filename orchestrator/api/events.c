@@ -102,6 +102,10 @@ void event_line(struct text *t, const struct event *ev, const char *traceparent)
 	text_number(t, (int64_t)ev->seq);
 	text_puts(t, ",\"ts\":");
 	text_number(t, ev->ts_ms);
+	if (ev->context) {
+		text_puts(t, ",\"context\":");
+		json_string(t, ev->context, strlen(ev->context));
+	}
 	if (traceparent && *traceparent) {
 		text_puts(t, ",\"traceparent\":");
 		json_string(t, traceparent, strlen(traceparent));

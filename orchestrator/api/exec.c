@@ -9,7 +9,7 @@
 #define EXEC_LONGEST_S 1000000
 
 struct exec_body {
-	struct json_text code, language, output, cwd;
+	struct json_text code, language, output, cwd, context;
 	bool results;
 	uint32_t timeout_ms;
 	char **env;
@@ -26,6 +26,7 @@ static const struct json_field exec_fields[] = {
 	FIELD("language", JSON_TEXT, language, .max = 64),
 	FIELD("output", JSON_TEXT, output, .max = 64),
 	FIELD("results", JSON_BOOL, results),
+	FIELD("context", JSON_TEXT, context, .max = 64),
 	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
 	FIELD("timeout_seconds", JSON_MILLIS, timeout_ms, .min = .001, .max = EXEC_LONGEST_S),
 	FIELD("env", JSON_ENV, env),
@@ -83,10 +84,27 @@ static bool one_of(struct request *r, const char *field, const struct json_text 
 	return false;
 }
 
+static bool context_is_good(struct request *r, const struct exec_body *b)
+{
+	if (!b->context.p)
+		return true;
+	if (b->language.p)
+		answer_error(r, 400, "bad_request",
+			     "language and context cannot be combined: a context has its own "
+			     "language");
+	else if (!id_valid("ctx_", b->context.p, b->context.len))
+		answer_error(r, 404, "no_such_context", "there is no context %.64s in this sandbox",
+			     b->context.p);
+	else
+		return true;
+	return false;
+}
+
 static void start(struct request *r, const void *values)
 {
 	const struct exec_body *b = values;
 	struct exec_spec spec = {
+		.context = b->context.p,
 		.code = b->code.p,
 		.code_len = b->code.len,
 		.results = b->results,
@@ -97,7 +115,8 @@ static void start(struct request *r, const void *values)
 	};
 
 	if (!one_of(r, "language", &b->language, "python", "bash", &spec.bash) ||
-	    !one_of(r, "output", &b->output, "lines", "chunks", &spec.chunks))
+	    !one_of(r, "output", &b->output, "lines", "chunks", &spec.chunks) ||
+	    !context_is_good(r, b))
 		return;
 	request_ref(r);
 	r->call = core_exec(r->api->core, r->tenant, r->id, &spec, &sink, r);

@@ -481,6 +481,12 @@ void serve_port_share(struct request *r);
 void serve_port_unshare(struct request *r);
 void serve_port_proxy(struct request *r);
 void serve_port_tcp(struct request *r);
+void serve_context_start(struct request *r);
+void serve_contexts(struct request *r);
+void serve_context(struct request *r);
+void serve_context_restart(struct request *r);
+void serve_context_interrupt(struct request *r);
+void serve_context_delete(struct request *r);
 
 /* openapi.c */
 extern const char openapi_json[], openapi_json_end[];

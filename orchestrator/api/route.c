@@ -111,6 +111,7 @@ static const struct id_kind {
 	{"{pty}", {"pty_", "pty_"}, ROUTE_PTY},
 	/* A terminal is a process with a tty. */
 	{"{process}", {"prc_", "pty_"}, ROUTE_PROCESS},
+	{"{context}", {"ctx_", "ctx_"}, ROUTE_CONTEXT},
 	{"", {"sbx_", "sbx_"}, ROUTE_ID},
 };
 

@@ -39,6 +39,7 @@ enum route_result {
 	ROUTE_UPLOAD,	/* 404: invalid id of an upload */
 	ROUTE_PTY,	/* 404: invalid id of a terminal */
 	ROUTE_PROCESS,	/* 404: invalid id of a process */
+	ROUTE_CONTEXT,	/* 404: invalid id of a context */
 	ROUTE_SPACE,	/* 404: invalid id of a Space */
 	ROUTE_PORT,	/* 404: invalid port */
 	ROUTE_METHOD,	/* 405: `allow` has the methods */

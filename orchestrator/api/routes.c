@@ -72,6 +72,13 @@ const struct route routes[] = {
 	{"DELETE", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
 	{"OPTIONS", "/v1/sandboxes/{id}/ports/{port}/{path}", .serve = serve_port_proxy},
 	{"GET", "/v1/sandboxes/{id}/tcp/{port}", .serve = serve_port_tcp},
+	{"POST", "/v1/sandboxes/{id}/contexts", .serve = serve_context_start},
+	{"GET", "/v1/sandboxes/{id}/contexts", .serve = serve_contexts},
+	{"GET", "/v1/sandboxes/{id}/contexts/{context}", .serve = serve_context},
+	{"DELETE", "/v1/sandboxes/{id}/contexts/{context}", .serve = serve_context_delete},
+	{"POST", "/v1/sandboxes/{id}/contexts/{context}/restart", .serve = serve_context_restart},
+	{"POST", "/v1/sandboxes/{id}/contexts/{context}/interrupt",
+	 .serve = serve_context_interrupt},
 };
 
 const size_t n_routes = ARRAY_LEN(routes);

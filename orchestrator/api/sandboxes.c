@@ -271,5 +271,5 @@ void serve_delete(struct request *r)
 void serve_interrupt(struct request *r)
 {
 	request_ref(r);
-	r->call = core_interrupt(r->api->core, r->tenant, r->id, request_done, r);
+	r->call = core_interrupt(r->api->core, r->tenant, r->id, NULL, request_done, r);
 }

@@ -116,6 +116,11 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 			     "the path has an invalid process id: an id is prc_ or pty_ and 32 "
 			     "hexadecimal digits");
 		break;
+	case ROUTE_CONTEXT:
+		answer_error(r, 404, "no_such_context",
+			     "the path has an invalid context id: an id is ctx_ and 32 "
+			     "hexadecimal digits");
+		break;
 	case ROUTE_SPACE:
 		answer_error(r, 404, "not_found",
 			     "the path has an invalid Space id: an id is spc_ and 32 hexadecimal "

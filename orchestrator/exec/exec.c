@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls in a sandbox. They run one after the other, in order of arrival, over the connection to the
- * guest's agent. */
+/* Calls in a sandbox. Those of one interpreter run one after the other, in order of arrival, over a
+ * connection to the guest's agent. */
 #include "orchestrator/exec/exec.h"
 
 #include <errno.h>
@@ -30,6 +30,9 @@
 #define RESULT_NO_MEMORY                                                                           \
 	"ramet: this result was dropped: the service's memory for output is used up"
 #define RESULT_UNSOUND "ramet: this result was dropped: it is malformed"
+/* Bytes of CONTEXTS_HELD_MAX that stay free for short unfinished lines. */
+#define CONTEXTS_SPARE (1u << 20)
+#define MERGED	       "another sandbox was merged into this one during the call"
 #define NOT_FORKED     "the call had not reached the guest before the fork: it runs only in the parent"
 
 struct exec_call {
@@ -40,9 +43,9 @@ struct exec_call {
 
 struct exec {
 	struct core_call *call;
-	struct sandbox *sandbox; /* valid while the call is in its queue */
-	struct tenant *owner;	 /* charged for `bytes`; NULL: none are charged */
-	uint8_t *bytes;		 /* the encoded request, until it is sent */
+	struct exec_lane *lane; /* valid while the call is in its queue */
+	struct tenant *owner;	/* charged for `bytes`; NULL: none are charged */
+	uint8_t *bytes;		/* the encoded request, until it is sent */
 	size_t len;
 	bool started, paused;
 	struct splitter out, err;
@@ -102,28 +105,55 @@ static void exec_put_away(struct core_call *call)
 	free(exec);
 }
 
-static struct core_call *first(struct sandbox *s)
+static struct core_call *first(const struct exec_lane *lane)
 {
-	return list_empty(&exec_of(s)->calls)
-		       ? NULL
-		       : container_of(exec_of(s)->calls.next, struct core_call, link);
+	return list_empty(&lane->calls) ? NULL
+					: container_of(lane->calls.next, struct core_call, link);
 }
 
-static struct core_call *running(struct sandbox *s)
+bool exec_lane_runs(const struct exec_lane *lane)
 {
-	return s->state == SBX_RUNNING ? first(s) : NULL;
+	return lane->context[0] ? lane->running : lane->sandbox->state == SBX_RUNNING;
+}
+
+bool exec_has_calls(const struct sandbox *s)
+{
+	EACH_LANE(lane, s)
+	{
+		if (!list_empty(&lane->calls))
+			return true;
+	}
+	return false;
+}
+
+static struct core_call *running(const struct exec_lane *lane)
+{
+	return exec_lane_runs(lane) ? first(lane) : NULL;
+}
+
+/* Returns the journal, for records of the lane's call. */
+static struct journal *journal_of(const struct exec_lane *lane)
+{
+	struct journal *j = exec_of(lane->sandbox)->journal;
+
+	journal_in(j, lane->context);
+	return j;
 }
 
 static void leave_queue(struct core_call *call)
 {
-	struct sandbox *s = exec_of_call(call)->sandbox;
+	struct exec_lane *lane = exec_of_call(call)->lane;
+	struct sandbox *s = lane->sandbox;
 
 	loop_timer_clear(call->core->loop, &exec_of_call(call)->limit);
 	list_del(&call->link);
 	exec_of(s)->n_calls--;
-	stall_end(s);
-	journal_over(exec_of(s)->journal);
-	sandbox_step(s, SBX_EXEC_OVER);
+	stall_end(lane);
+	journal_over(journal_of(lane));
+	if (lane->context[0])
+		lane_left(lane);
+	else
+		sandbox_step(s, SBX_EXEC_OVER);
 	sandbox_touch(s);
 	if (exec_of(s)->n_calls)
 		sandbox_schedule(s);
@@ -133,39 +163,50 @@ static void leave_queue(struct core_call *call)
 
 /* Returns the call that runs, or that continues once the guest is reached again. Its buffers stay
  * owned by the call. */
-static struct exec_point point_of(struct sandbox *s)
+static struct exec_point point_of(const struct exec_lane *lane)
 {
-	struct core_call *call = first(s);
+	struct core_call *call = first(lane);
+	struct exec_point p = {0};
 
-	if (!call || (s->state != SBX_RUNNING && !exec_of_call(call)->attached))
-		return (struct exec_point){0};
+	memcpy(p.context, lane->context, sizeof(p.context));
+	if (!call || (!exec_lane_runs(lane) && !exec_of_call(call)->attached))
+		return p;
 	struct exec *exec = exec_of_call(call);
-	return (struct exec_point){.running = true,
-				   .number = exec->number,
-				   .have = exec->have,
-				   .results = exec->results,
-				   .timeout_ms = exec->timeout_ms,
-				   .limit_ms = exec->limit_ms,
-				   .out = exec->out,
-				   .err = exec->err,
-				   .bundle = exec->bundle,
-				   .traceparent = exec->traceparent};
+	p.running = true;
+	p.number = exec->number;
+	p.have = exec->have;
+	p.results = exec->results;
+	p.timeout_ms = exec->timeout_ms;
+	p.limit_ms = exec->limit_ms;
+	p.out = exec->out;
+	p.err = exec->err;
+	p.bundle = exec->bundle;
+	p.traceparent = exec->traceparent;
+	return p;
 }
 
 void exec_keep_all(struct sandbox *s, size_t replay_most)
 {
-	const struct journal_state now = {.seq = exec_of(s)->seq,
-					  .seq_reserved = exec_of(s)->seq_reserved,
-					  .guest_busy = exec_of(s)->guest_busy,
-					  .replay = exec_of(s)->replay,
-					  .point = point_of(s)};
+	struct journal_state now = {.seq = exec_of(s)->seq,
+				    .seq_reserved = exec_of(s)->seq_reserved,
+				    .guest_busy = exec_of(s)->main.guest_busy,
+				    .replay = exec_of(s)->replay,
+				    .point = point_of(&exec_of(s)->main)};
+	struct exec_point contexts[LANES_MAX], *last = &now.point;
 
+	list_each (pos, &exec_of(s)->lanes) {
+		if (last == &contexts[LANES_MAX - 1])
+			break;
+		struct exec_point *p = last == &now.point ? contexts : last + 1;
+		*p = point_of(container_of(pos, struct exec_lane, link));
+		last = last->next = p;
+	}
 	journal_write(exec_of(s)->journal, &now, replay_most);
 }
 
 void exec_keep(struct sandbox *s)
 {
-	if (!journal_commit(exec_of(s)->journal, exec_of(s)->guest_busy))
+	if (!journal_commit(exec_of(s)->journal, exec_of(s)->main.guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 	output_trim(s->core);
 }
@@ -203,11 +244,15 @@ static uint64_t next_seq(struct sandbox *s)
 
 static void record(struct exec *exec, struct event *ev)
 {
-	ev->seq = next_seq(exec->sandbox);
+	struct exec_lane *lane = exec->lane;
+	struct sandbox *s = lane->sandbox;
+
+	ev->seq = next_seq(s);
 	ev->ts_ms = realtime_ms();
-	replay_add(&exec_of(exec->sandbox)->replay, ev, exec->traceparent);
-	journal_event(exec_of(exec->sandbox)->journal, ev, exec->traceparent);
-	follow_news(exec->sandbox);
+	ev->context = lane->context[0] ? lane->context : NULL;
+	replay_add(&exec_of(s)->replay, ev, exec->traceparent);
+	journal_event(exec_of(s)->journal, ev, exec->traceparent);
+	follow_news(s);
 }
 
 /* Records the failure as the last event of the call. */
@@ -220,10 +265,11 @@ static void exec_failed(struct core_call *call)
 				     .code = failure_code_name(call->failure.code),
 				     .data = (const uint8_t *)call->failure.text,
 				     .len = strlen(call->failure.text)};
-	if (!exec->sandbox)
+	if (!exec->lane)
 		return;
 	record(exec, &exec->error);
-	exec_keep(exec->sandbox);
+	exec->error.context = NULL; /* the lane may be gone when this is reported */
+	exec_keep(exec->lane->sandbox);
 }
 
 static void emit(struct core_call *call, struct event *ev)
@@ -254,7 +300,7 @@ static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
  * included. */
 static void note_output(struct exec *exec, const struct splitter *s, size_t held_before)
 {
-	struct journal *j = exec_of(exec->sandbox)->journal;
+	struct journal *j = journal_of(exec->lane);
 	enum event_type what = s == &exec->out	 ? EVENT_STDOUT
 			       : s == &exec->err ? EVENT_STDERR
 						 : EVENT_RESULT;
@@ -264,7 +310,25 @@ static void note_output(struct exec *exec, const struct splitter *s, size_t held
 	else if (!exec->cut && s->len > held_before)
 		journal_held(j, what, false, s->held + held_before, s->len - held_before);
 	journal_have(j, exec->have);
-	exec_keep(exec->sandbox);
+	exec_keep(exec->lane->sandbox);
+}
+
+/* Returns the bytes of unfinished lines and results of all contexts' calls; 0 for the default
+ * interpreter's lane. What the contexts hold must fit into the journal together. */
+static size_t held_by_contexts(const struct exec_lane *lane)
+{
+	size_t held = 0;
+
+	if (!lane->context[0])
+		return 0;
+	list_each (pos, &exec_of(lane->sandbox)->lanes) {
+		const struct core_call *call = running(container_of(pos, struct exec_lane, link));
+		const struct exec *exec = call ? exec_of_call(call) : NULL;
+
+		if (exec)
+			held += exec->out.len + exec->err.len + exec->bundle.len;
+	}
+	return held;
 }
 
 static void on_output(struct core_call *call, const struct agent_frame *frame)
@@ -277,10 +341,11 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 	exec->have += frame->len;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
-	s->tight = output_is_tight(s->account);
+	s->tight =
+		output_is_tight(s->account) || held_by_contexts(exec->lane) > CONTEXTS_HELD_MAX / 4;
 	if (splitter_feed(s, frame->data, frame->len, on_chunk, call) < 0)
 		log_error("sandbox %s: part of a call's output is lost: no memory",
-			  exec->sandbox->id);
+			  exec->lane->sandbox->id);
 	if (!call->failed && frame->len)
 		note_output(exec, s, held);
 }
@@ -292,7 +357,7 @@ static void lose_bundle(struct exec *exec, const char *reason)
 {
 	splitter_fini(&exec->bundle);
 	exec->bundle_lost = reason;
-	exec_keep_all(exec->sandbox, REPLAY_BYTES_MAX);
+	exec_keep_all(exec->lane->sandbox, REPLAY_BYTES_MAX);
 }
 
 static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
@@ -301,7 +366,8 @@ static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
 
 	if (s->len + frame->len > AGENT_BUNDLE_MAX)
 		lose_bundle(exec, RESULT_TOO_LARGE);
-	else if (output_is_tight(s->account) || splitter_hold(s, frame->data, frame->len) < 0)
+	else if (held_by_contexts(exec->lane) + frame->len > CONTEXTS_HELD_MAX - CONTEXTS_SPARE ||
+		 output_is_tight(s->account) || splitter_hold(s, frame->data, frame->len) < 0)
 		lose_bundle(exec, RESULT_NO_MEMORY);
 }
 
@@ -375,27 +441,41 @@ static void cut_bundle(struct exec *exec)
 		lose_bundle(exec, RESULT_NO_MEMORY);
 }
 
-bool exec_has_long_line(struct sandbox *s)
+static bool has_long_line(const struct exec_lane *lane)
 {
-	const struct core_call *call = running(s);
+	const struct core_call *call = running(lane);
 
 	return call && (exec_of_call(call)->out.len > LINE_TIGHT_BYTES ||
 			exec_of_call(call)->err.len > LINE_TIGHT_BYTES ||
 			exec_of_call(call)->bundle.len > LINE_TIGHT_BYTES);
 }
 
+bool exec_has_long_line(struct sandbox *s)
+{
+	EACH_LANE(lane, s)
+	{
+		if (has_long_line(lane))
+			return true;
+	}
+	return false;
+}
+
+/* Cuts the lines of the first such call; the reader of an event may end others. */
 void exec_cut_lines(struct sandbox *s)
 {
-	struct core_call *call = running(s);
+	struct exec_lane *lane = &exec_of(s)->main;
 
-	if (!call)
+	while (lane && !has_long_line(lane))
+		lane = lane_after(lane);
+	if (!lane)
 		return;
+	struct core_call *call = running(lane);
 	struct exec *exec = exec_of_call(call);
-	cut_bundle(exec);
-	cut_line(exec, false);
-	/* The reader of the event may have ended the call. */
-	if (running(s) == call)
-		cut_line(exec, true);
+	/* Only one: the reader of its event may end the sandbox. */
+	if (exec->bundle.len > LINE_TIGHT_BYTES)
+		cut_bundle(exec);
+	else
+		cut_line(exec, exec->out.len <= LINE_TIGHT_BYTES);
 }
 
 static void on_exit_code(struct core_call *call, int code)
@@ -410,9 +490,10 @@ static void on_exit_code(struct core_call *call, int code)
 	splitter_fini(&exec->bundle); /* of a result that was not completed */
 	if (call->failed)	      /* a reader ended the sandbox: that is reported instead */
 		return;
-	struct sandbox *s = exec->sandbox; /* read it now: a merge may have moved the call */
+	struct exec_lane *lane = exec->lane;
+	struct sandbox *s = lane->sandbox; /* read it now: a merge may have moved the call */
 	/* Leave the queue before the last event: its reader may end the sandbox or add a call. */
-	exec_of(s)->guest_busy = false;
+	lane->guest_busy = false;
 	leave_queue(call);
 	exec_hold(s, exec_of(s)->held);
 	/* The priority boost of a new VM ends with its first call. */
@@ -422,12 +503,21 @@ static void on_exit_code(struct core_call *call, int code)
 	call_free(call);
 }
 
+static void hold(struct exec_lane *lane)
+{
+	struct core_call *call = running(lane);
+
+	guest_link_pause(lane->guest,
+			 exec_of(lane->sandbox)->held || (call && exec_of_call(call)->paused));
+}
+
 void exec_hold(struct sandbox *s, bool held)
 {
-	struct core_call *call = running(s);
-
 	exec_of(s)->held = held;
-	guest_link_pause(&s->guest, held || (call && exec_of_call(call)->paused));
+	EACH_LANE(lane, s)
+	{
+		hold(lane);
+	}
 }
 
 static void fail(struct core_call *call, enum failure_code code, const char *text)
@@ -439,12 +529,32 @@ static void fail(struct core_call *call, enum failure_code code, const char *tex
 	call_finish(call, &f);
 }
 
+void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text)
+{
+	fail(first(lane), code, text);
+}
+
+/* Fails all calls: the guest has no such context. */
+static void no_context(struct exec_lane *lane)
+{
+	while (!list_empty(&lane->calls)) {
+		char text[ERR_TEXT_MAX];
+
+		snprintf(text, sizeof(text), "there is no context %s in this sandbox",
+			 lane->context);
+		exec_lane_fail(lane, FAIL_NO_SUCH_CONTEXT, text);
+	}
+	lane_lose(lane, NULL);
+}
+
 static void on_error(struct core_call *call, const struct agent_frame *frame)
 {
-	struct sandbox *s = exec_of_call(call)->sandbox;
+	struct exec_lane *lane = exec_of_call(call)->lane;
 	char text[ERR_TEXT_MAX];
 
-	if (exec_of_call(call)->inherited && frame->errnum == ENOENT) {
+	if (lane->context[0] && !exec_of_call(call)->attached && frame->errnum == ENOENT) {
+		no_context(lane);
+	} else if (exec_of_call(call)->inherited && frame->errnum == ENOENT) {
 		fail(call, FAIL_AGENT_LOST,
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
@@ -455,16 +565,16 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 			 (int)(frame->len && frame->len < 160 ? frame->len : 160),
 			 frame->len ? (const char *)frame->data : "it gave no reason");
 		/* An attached call may still be running. */
-		exec_of(s)->guest_busy = exec_of(s)->guest_busy || exec_of_call(call)->attached;
+		lane->guest_busy = lane->guest_busy || exec_of_call(call)->attached;
 		fail(call, FAIL_AGENT_ERROR, text);
 	}
 }
 
-void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
+void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame)
 {
-	struct core_call *call = running(s);
+	struct core_call *call = running(lane);
 
-	stall_heard(s);
+	stall_heard(lane);
 	if (call && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
 		on_output(call, frame);
 	} else if (call && frame->type == AGENT_BUNDLE) {
@@ -475,16 +585,34 @@ void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
 		on_exit_code(call, frame->exit_code);
 	} else if (call && frame->type == AGENT_ERROR) {
 		on_error(call, frame);
+	} else if (call && frame->type == AGENT_DONE && lane->context[0]) {
+		exec_lane_accepted(lane);
 	} else {
-		sandbox_lose_agent(s, "it sent a frame that is not expected here");
+		lane_lose(lane, "it sent a frame that is not expected here");
+	}
+}
+
+void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
+{
+	exec_lane_frame(&exec_of(s)->main, frame);
+}
+
+void exec_lane_accepted(struct exec_lane *lane)
+{
+	lane->known = true;
+	list_each (pos, &lane->calls) {
+		struct core_call *call = container_of(pos, struct core_call, link);
+
+		if (!exec_of_call(call)->started)
+			deferred_run(&call->core->deferred, &call->deferred, notify_started, call);
 	}
 }
 
 void exec_agent_reached(struct sandbox *s)
 {
-	struct core_call *call = running(s);
+	struct core_call *call = running(&exec_of(s)->main);
 
-	exec_hold(s, exec_of(s)->held);
+	hold(&exec_of(s)->main);
 	if (call)
 		fail(call, FAIL_AGENT_LOST,
 		     "the connection to the guest's agent broke during the call");
@@ -501,7 +629,7 @@ static void on_limit(void *arg)
 	if (exec->paused && !call->abandoned)
 		loop_timer_set(call->core->loop, &exec->limit, GRACE_MS);
 	else
-		sandbox_lose_agent(exec->sandbox, "it did not end a call after its time limit");
+		lane_lose(exec->lane, "it did not end a call after its time limit");
 }
 
 static void set_limit(struct exec *exec)
@@ -518,7 +646,7 @@ static void start_limit(struct core_call *call)
 	struct exec *exec = exec_of_call(call);
 
 	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
-	if (!exec->timeout_ms || exec_of(exec->sandbox)->guest_busy)
+	if (!exec->timeout_ms || exec->lane->guest_busy)
 		return;
 	if (!exec->limit_ms)
 		exec->limit_ms = boottime_ms() + exec->timeout_ms + GRACE_MS;
@@ -527,39 +655,58 @@ static void start_limit(struct core_call *call)
 
 void exec_set_timer(struct sandbox *s)
 {
-	struct core_call *call = running(s);
+	EACH_LANE(lane, s)
+	{
+		struct core_call *call = running(lane);
 
-	if (call && loop_timer_is_set(&exec_of_call(call)->limit))
-		set_limit(exec_of_call(call));
+		if (call && loop_timer_is_set(&exec_of_call(call)->limit))
+			set_limit(exec_of_call(call));
+	}
+}
+
+void exec_lane_sent(struct exec_lane *lane)
+{
+	count_waiting(lane->sandbox->owner, -(ssize_t)lane->sending_bytes);
+	lane->sending_bytes = 0;
 }
 
 void exec_agent_dropped(struct sandbox *s)
 {
-	count_waiting(s->owner, -(ssize_t)exec_of(s)->sending_bytes);
-	exec_of(s)->sending_bytes = 0;
+	exec_lane_sent(&exec_of(s)->main);
 }
 
-static void exec_next(struct sandbox *s)
+/* Notes that the first call is at the guest. Returns false when it cannot run now. */
+static bool enter(struct exec_lane *lane)
 {
-	struct core_call *call = first(s);
+	if (!lane->context[0])
+		return sandbox_step(lane->sandbox, SBX_EXEC);
+	if (lane->running)
+		return false;
+	lane->running = true;
+	return true;
+}
+
+void exec_lane_next(struct exec_lane *lane)
+{
+	struct core_call *call = first(lane);
+	struct sandbox *s = lane->sandbox;
 
 	/* The previous request may still be sending: a guest can end a call before it has read all
 	 * its code. */
-	if (!call || !s->guest.agent || agent_is_sending(s->guest.agent) ||
-	    !sandbox_step(s, SBX_EXEC))
+	if (!call || !lane->guest->agent || agent_is_sending(lane->guest->agent) || !enter(lane))
 		return;
 	struct exec *exec = exec_of_call(call);
 	exec_of_core(s->core)->execs += !exec->attached;
-	guest_link_send(&s->guest, 0, exec->bytes, exec->len);
+	guest_link_send(lane->guest, 0, exec->bytes, exec->len);
 	exec->bytes = NULL;
-	exec_of(s)->sending_bytes = exec->len;
-	exec_hold(s, exec_of(s)->held);
+	lane->sending_bytes = exec->len;
+	hold(lane);
 	start_limit(call);
-	stall_begin(s);
+	stall_begin(lane);
 	if (exec->attached)
 		return;
-	const struct exec_point point = point_of(s);
-	journal_call(exec_of(s)->journal, &point);
+	const struct exec_point point = point_of(lane);
+	journal_call(journal_of(lane), &point);
 	exec_keep(s);
 }
 
@@ -567,13 +714,15 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 		   struct failure *f)
 {
 	const struct agent_exec request = {
+		.context = spec->context,
 		.language = spec->bash ? AGENT_BASH : AGENT_PYTHON,
 		.timeout_ms = spec->timeout_ms,
 		.call = exec->number,
 		.code = spec->code,
 		.code_len = spec->code_len,
 		.cwd = spec->cwd,
-		.env = {s->env_list, spec->env},
+		/* A context got the sandbox's variables when it was started. */
+		.env = {spec->context ? NULL : s->env_list, spec->env},
 		.results = spec->results && !spec->bash,
 	};
 	int ret = agent_exec_bytes(&request, &exec->bytes, &exec->len);
@@ -599,21 +748,23 @@ static bool has_share(const struct sandbox *s)
 			    WAITING_BYTES_MAX);
 }
 
-static bool goes_at_once(const struct sandbox *s)
+static bool goes_at_once(const struct exec_lane *lane)
 {
-	return s->state == SBX_READY && list_empty(&exec_of(s)->calls) && s->guest.agent &&
-	       !agent_is_sending(s->guest.agent);
+	return (lane->sandbox->state == SBX_READY || lane->context[0]) &&
+	       list_empty(&lane->calls) && lane->guest->agent &&
+	       !agent_is_sending(lane->guest->agent);
 }
 
-static bool may_wait(const struct sandbox *s, const struct exec_spec *spec, struct failure *f)
+static bool may_wait(const struct exec_lane *lane, const struct exec_spec *spec, struct failure *f)
 {
+	const struct sandbox *s = lane->sandbox;
 	const size_t waiting = exec_of_core(s->core)->waiting_bytes;
 
 	if (exec_of(s)->n_calls >= QUEUE_MAX)
 		failure_set(f, FAIL_QUEUE_FULL, 1,
 			    "%d calls are queued in this sandbox already, which is the limit",
 			    QUEUE_MAX);
-	else if (spec->code_len <= SHORT_CODE && goes_at_once(s))
+	else if (spec->code_len <= SHORT_CODE && goes_at_once(lane))
 		return true;
 	else if (waiting + spec->code_len > WAITING_BYTES_MAX)
 		failure_set(f, FAIL_QUEUE_FULL, 1,
@@ -638,7 +789,7 @@ static void exec_set_paused(struct core_call *call, bool paused)
 	if (call->failed || exec->paused == paused || (paused && call->abandoned))
 		return;
 	exec->paused = paused;
-	exec_hold(exec->sandbox, exec_of(exec->sandbox)->held);
+	hold(exec->lane);
 }
 
 /* Lets the call continue without a reader. It is freed at its end or after its failure. */
@@ -664,6 +815,16 @@ static const struct call_ops exec_ops = {
 	.set_paused = exec_set_paused,
 };
 
+/* Queues the call in the lane. */
+static void join(struct exec *exec, struct exec_lane *lane)
+{
+	exec->lane = lane;
+	exec->out.account = exec->err.account = exec->bundle.account =
+		exec_of(lane->sandbox)->output;
+	list_add_tail(&lane->calls, &exec->call->link);
+	exec_of(lane->sandbox)->n_calls++;
+}
+
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
 {
@@ -679,35 +840,35 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	exec->timeout_ms = spec->timeout_ms;
 	random_bytes(&exec->number, sizeof(exec->number));
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
-	if (!s || !may_wait(s, spec, &f) || !encode(exec, s, spec, &f)) {
+	struct exec_lane *lane = s ? lane_of(s, spec->context, &f) : NULL;
+	if (!lane || !may_wait(lane, spec, &f) || !encode(exec, s, spec, &f)) {
 		call_finish(call, &f);
 		return call;
 	}
 	wait_to_send(exec, s);
-	exec->sandbox = s;
-	exec->out.account = exec->err.account = exec->bundle.account = exec_of(s)->output;
+	join(exec, lane);
 	if (spec->traceparent)
 		exec->traceparent = strdup(spec->traceparent);
-	list_add_tail(&exec_of(s)->calls, &call->link);
-	exec_of(s)->n_calls++;
 	sandbox_touch(s);
-	deferred_run(&c->deferred, &call->deferred, notify_started, call);
+	/* Whether a context exists, only the guest knows. */
+	if (!lane->context[0] || lane->known)
+		deferred_run(&c->deferred, &call->deferred, notify_started, call);
 	sandbox_schedule(s);
 	return call;
 }
 
 /* --- copies --------------------------------------------------------------------------------- */
 
-int exec_note(struct sandbox *s, struct exec_point *out)
+static int note_lane(struct exec_lane *lane, struct exec_point *out)
 {
-	struct core_call *call = running(s);
+	struct core_call *call = running(lane);
 
-	*out = (struct exec_point){.running = call != NULL};
+	out->running = call != NULL;
 	if (!call)
 		return 0;
 	struct exec *exec = exec_of_call(call);
-	out->at_guest = !s->guest.agent || !agent_is_sending(s->guest.agent);
-	out->out.account = out->err.account = out->bundle.account = exec_of(s)->output;
+	out->at_guest = !lane->guest->agent || !agent_is_sending(lane->guest->agent);
+	out->out.account = out->err.account = out->bundle.account = exec_of(lane->sandbox)->output;
 	out->number = exec->number;
 	out->have = exec->have;
 	out->results = exec->results;
@@ -720,17 +881,34 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 	return ret < 0 ? ret : splitter_copy(&out->bundle, &exec->bundle);
 }
 
-int exec_copy(struct sandbox *s, const struct exec_point *p)
+int exec_note(struct sandbox *s, struct exec_point *out)
 {
-	if (!p->running)
-		return 0;
+	int ret = 0;
+
+	*out = (struct exec_point){0};
+	EACH_LANE(lane, s)
+	{
+		struct exec_point *p = ret == 0 && (running(lane) || !lane->context[0])
+					       ? exec_point_of(out, lane->context)
+					       : NULL;
+
+		if (p)
+			ret = note_lane(lane, p);
+		else if (running(lane))
+			ret = -ENOMEM;
+	}
+	return ret;
+}
+
+static int copy_point(struct exec_lane *lane, const struct exec_point *p)
+{
+	struct sandbox *s = lane->sandbox;
 	struct core_call *call = call_new(s->core, &exec_ops, NULL);
 	struct exec *exec = must_alloc(sizeof(*exec));
 
 	call->abandoned = true;
 	container_of(call, struct exec_call, call)->exec = exec;
 	exec->call = call;
-	exec->sandbox = s;
 	exec->started = exec->attached = true;
 	exec->number = p->number;
 	exec->have = p->have;
@@ -740,49 +918,75 @@ int exec_copy(struct sandbox *s, const struct exec_point *p)
 	exec->inherited = p->inherited;
 	if (p->traceparent)
 		exec->traceparent = strdup(p->traceparent);
-	list_add_tail(&exec_of(s)->calls, &call->link);
-	exec_of(s)->n_calls++;
-	exec->out.account = exec->err.account = exec->bundle.account = exec_of(s)->output;
+	join(exec, lane);
 	int ret = splitter_copy(&exec->out, &p->out);
 	if (ret == 0)
 		ret = splitter_copy(&exec->err, &p->err);
 	if (ret == 0)
 		ret = splitter_copy(&exec->bundle, &p->bundle);
 	if (ret == 0 && p->at_guest)
-		ret = agent_attach_bytes(p->number, p->have, &exec->bytes, &exec->len);
+		ret = agent_attach_bytes(lane->context[0] ? lane->context : NULL, p->number,
+					 p->have, &exec->bytes, &exec->len);
 	if (exec->bytes)
 		wait_to_send(exec, s);
 	return ret;
 }
 
-/* Fails a copied call that the guest had not received when it was copied, then starts the next. */
-void exec_start_waiting(struct sandbox *s)
+int exec_copy(struct sandbox *s, const struct exec_point *first_point)
 {
-	struct core_call *call = s->state == SBX_READY ? first(s) : NULL;
+	int ret = 0;
+
+	for (const struct exec_point *p = first_point; p && ret == 0; p = p->next) {
+		struct failure f;
+		struct exec_lane *lane = p->running ? lane_of(s, p->context, &f) : NULL;
+
+		if (lane)
+			ret = copy_point(lane, p);
+	}
+	return ret;
+}
+
+/* Fails a copied call that the guest had not received when it was copied, then starts the next. */
+static void start_next(struct exec_lane *lane)
+{
+	struct core_call *call = exec_lane_runs(lane) ? NULL : first(lane);
 
 	if (call && !exec_of_call(call)->bytes)
 		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
-	exec_next(s);
+	exec_lane_next(lane);
+}
+
+void exec_start_waiting(struct sandbox *s)
+{
+	EACH_LANE(lane, s)
+	{
+		if (lane->context[0])
+			lane_dial(lane);
+		start_next(lane);
+	}
 }
 
 void exec_move(struct sandbox *from, struct sandbox *to)
 {
-	struct core_call *call = running(to);
-	struct list all;
+	struct exec_lane *f = &exec_of(from)->main, *t = &exec_of(to)->main;
 
-	if (call)
-		fail(call, FAIL_MERGED_DURING_CALL,
-		     "another sandbox was merged into this one during the call");
-	list_each (pos, &exec_of(from)->calls)
-		exec_of_call(container_of(pos, struct core_call, link))->sandbox = to;
-	list_init(&all);
-	list_move_all(&all, &exec_of(from)->calls);
-	list_move_all(&all, &exec_of(to)->calls);
-	list_move_all(&exec_of(to)->calls, &all);
+	if (running(t))
+		fail(first(t), FAIL_MERGED_DURING_CALL, MERGED);
+	/* Those of `from` come first. */
+	exec_append_calls(f, t);
+	exec_append_calls(t, f);
+	lanes_move(from, to, MERGED);
 	exec_of(to)->n_calls += exec_of(from)->n_calls;
 	exec_of(from)->n_calls = 0;
 	if (from->state == SBX_RUNNING)
 		sandbox_step(to, SBX_EXEC);
+}
+
+void exec_append_calls(struct exec_lane *to, struct exec_lane *from)
+{
+	list_each (pos, &from->calls)
+		exec_of_call(container_of(pos, struct core_call, link))->lane = to;
+	list_move_all(&to->calls, &from->calls);
 }
 
 void exec_move_interrupts(struct sandbox *from, struct sandbox *to)
@@ -803,9 +1007,9 @@ void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq, ui
 
 	t->seq = seq;
 	t->seq_reserved = seq_reserved;
-	t->sending_bytes = f->sending_bytes;
-	f->sending_bytes = 0;
-	t->guest_busy = f->guest_busy;
+	t->main.sending_bytes = f->main.sending_bytes;
+	f->main.sending_bytes = 0;
+	t->main.guest_busy = f->main.guest_busy;
 	journal_remove(t->journal);
 	t->journal = f->journal;
 	f->journal = NULL;
@@ -816,15 +1020,19 @@ void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq, ui
 
 /* --- report --------------------------------------------------------------------------------- */
 
-void exec_report(const struct sandbox *s, struct report *r)
+static void report_lane(const struct exec_lane *lane, struct report *r)
 {
 	unsigned shown = 0;
 
-	report_add(r, "  %zu calls\n", exec_of(s)->n_calls);
-	list_each (pos, &exec_of(s)->calls) {
+	if (lane->context[0])
+		report_add(r, "  context %s: %s\n", lane->context,
+			   lane->guest->agent  ? "connected"
+			   : lane->guest->dial ? "being connected"
+					       : "not connected");
+	list_each (pos, &lane->calls) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
 		const struct exec *exec = exec_of_call(call);
-		bool runs = s->state == SBX_RUNNING && !shown;
+		bool runs = exec_lane_runs(lane) && !shown;
 
 		if (shown++ == CALLS_SHOWN)
 			return;
@@ -839,6 +1047,15 @@ void exec_report(const struct sandbox *s, struct report *r)
 				   : "",
 			   exec->paused ? ", its client does not read" : "",
 			   call->abandoned ? ", its client is gone" : "");
+	}
+}
+
+void exec_report(const struct sandbox *s, struct report *r)
+{
+	report_add(r, "  %zu calls\n", exec_of(s)->n_calls);
+	EACH_LANE(lane, s)
+	{
+		report_lane(lane, r);
 	}
 }
 

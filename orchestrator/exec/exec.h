@@ -7,10 +7,11 @@
 #include "orchestrator/sandbox/sandboxes.h"
 
 struct exec_spec {
-	bool bash;	  /* else Python */
-	bool results;	  /* of Python: deliver values and exceptions as events too */
-	bool chunks;	  /* deliver output in chunks as they come; else by line */
-	const char *code; /* copied */
+	const char *context; /* id of a context; NULL: the default interpreter */
+	bool bash;	     /* not Python; of the default interpreter only */
+	bool results;	     /* of Python: deliver values and exceptions as events too */
+	bool chunks;	     /* deliver output in chunks as they come; else by line */
+	const char *code;    /* copied */
 	size_t code_len;
 	uint32_t timeout_ms; /* 0: none */
 	const char *cwd;     /* working directory; NULL: unchanged */
@@ -32,9 +33,9 @@ struct exec_sink {
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
-/* Interrupts the sandbox's running exec. */
+/* Interrupts the running exec of a context, or of the default interpreter (`context` NULL). */
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
-				 core_done_fn *fn, void *arg);
+				 const char *context, core_done_fn *fn, void *arg);
 /* Reports those of the last 1,000 events (also bounded in bytes) with a number above `since`,
  * oldest first. Returns false, with *f filled, when the tenant has no such sandbox. */
 bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,

@@ -9,7 +9,7 @@
 /* Starts a new journal. The state of the guest is unknown, so it may still run a call. */
 static void take_nothing(struct sandbox *s)
 {
-	exec_of(s)->guest_busy = true;
+	exec_of(s)->main.guest_busy = true;
 	exec_of(s)->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
 }
 
@@ -19,7 +19,7 @@ static void take_journal(struct sandbox *s, struct journal_state *past)
 {
 	if (past->seq_reserved == exec_of(s)->seq_reserved || past->seq > exec_of(s)->seq)
 		exec_of(s)->seq = past->seq;
-	exec_of(s)->guest_busy = past->guest_busy;
+	exec_of(s)->main.guest_busy = past->guest_busy;
 	s->idle_since_ms = past->idle_since_ms;
 	s->expires_ms = past->expires_ms;
 	replay_move(&exec_of(s)->replay, &past->replay);

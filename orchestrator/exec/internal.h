@@ -4,9 +4,14 @@
 #define RAMET_ORCHESTRATOR_EXEC_INTERNAL_H
 
 #include "orchestrator/exec/queue.h"
+#include "orchestrator/failure/failure.h"
 #include "orchestrator/sandbox/context.h"
 
+/* Contexts that have calls, or had some until recently. */
+#define LANES_MAX (2 * AGENT_CONTEXT_MAX)
+
 struct agent_frame;
+struct failure;
 
 /* Starts the next queued call, unless one is running (exec.c). */
 void exec_start_waiting(struct sandbox *s);
@@ -15,6 +20,45 @@ void exec_agent_reached(struct sandbox *s);
 void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame);
 void exec_agent_sent(struct sandbox *s);
 void exec_agent_dropped(struct sandbox *s);
+/* Handles a frame for the first call of the lane. */
+void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame);
+/* Starts the lane's next call if that is possible: the lane is connected and runs none. */
+void exec_lane_next(struct exec_lane *lane);
+/* Moves the calls of `from` behind those of `to`. */
+void exec_append_calls(struct exec_lane *to, struct exec_lane *from);
+/* Returns true while a call runs or is queued. */
+bool exec_has_calls(const struct sandbox *s);
+/* Fails the lane's first call. */
+void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text);
+/* Reports to the clients of the lane's calls that their calls are accepted. */
+void exec_lane_accepted(struct exec_lane *lane);
+/* The lane's request was sent, or is lost with its connection: its bytes are no longer charged. */
+void exec_lane_sent(struct exec_lane *lane);
+/* Returns true while the lane's first call is at the guest. */
+bool exec_lane_runs(const struct exec_lane *lane);
+
+/* Initializes a lane without calls (lane.c). */
+void lane_init(struct exec_lane *lane, struct sandbox *s);
+/* Returns the lane of a context; a new one if there is none. Returns NULL, with *f filled, when too
+ * many contexts have calls. */
+struct exec_lane *lane_of(struct sandbox *s, const char *context, struct failure *f);
+/* Connects a context with waiting calls to the agent. */
+void lane_dial(struct exec_lane *lane);
+/* Notes that a call has left the lane. */
+void lane_left(struct exec_lane *lane);
+/* Gives up the connection of a context: the guest broke the protocol or its time limit. */
+void lane_lose(struct exec_lane *lane, const char *reason);
+/* Moves the lanes of `from`, whose VM `to` gets. The running calls of `to` fail with the text. */
+void lanes_move(struct sandbox *from, struct sandbox *to, const char *text);
+/* Frees all lanes of contexts, and their calls, without reporting. */
+void lanes_free(struct sandbox *s);
+
+/* Loops over the lanes of the sandbox, the main one first. The present one may be freed. */
+#define EACH_LANE(lane, s)                                                                         \
+	for (struct exec_lane *lane = &exec_of(s)->main, *after_;                                  \
+	     lane && ((after_ = lane_after(lane)), true); lane = after_)
+struct exec_lane *lane_after(const struct exec_lane *lane);
+
 /* Restores the sandbox's state from the session journal of a previous instance (inherit.c). */
 void exec_adopt(struct sandbox *s);
 /* Removes session journals whose VM slot has no sandbox. */
@@ -22,8 +66,8 @@ void exec_sweep_journals(struct core *c);
 
 /* Commits the changes noted in the journal, then calls output_trim. */
 void exec_keep(struct sandbox *s);
-/* Returns true when an unfinished line of the running call exceeds LINE_TIGHT_BYTES, the limit
- * while the output budget is used up. */
+/* Returns true when an unfinished line of a running call exceeds LINE_TIGHT_BYTES, the limit while
+ * the output budget is used up. */
 bool exec_has_long_line(struct sandbox *s);
 /* Delivers what is held of such lines as partial lines. */
 void exec_cut_lines(struct sandbox *s);
@@ -32,9 +76,11 @@ void output_trim(struct core *c);
 /* Notifies followers of new events, or that nothing runs any more. */
 void follow_news(struct sandbox *s);
 
-/* Notes that the guest has sent something (stall.c). */
-void stall_heard(struct sandbox *s);
-/* Ends the watch that stall_begin started, since the guest runs no call any more. */
-void stall_end(struct sandbox *s);
+/* Starts to watch the progress of the lane's call (stall.c). */
+void stall_begin(struct exec_lane *lane);
+/* Notes that the guest has sent something. */
+void stall_heard(struct exec_lane *lane);
+/* Ends the watch that stall_begin started, since the guest does not run the call any more. */
+void stall_end(struct exec_lane *lane);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Interrupts: each raises KeyboardInterrupt in the running call, or sends SIGINT to a Bash call.
  * It uses a separate connection to the agent. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 
 struct interrupt {
 	struct core_call *call;
+	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
 	struct guest_link guest;
 };
 
@@ -47,7 +49,16 @@ static void finish(struct interrupt *i, const char *error_text)
 
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
-	finish(arg, frame->type == AGENT_DONE ? NULL : "the guest's agent refused the interrupt");
+	struct interrupt *i = arg;
+	struct failure f;
+
+	if (i->context[0] && frame->type == AGENT_ERROR && frame->errnum == ENOENT) {
+		failure_set(&f, FAIL_NO_SUCH_CONTEXT, 0, "there is no context %s in this sandbox",
+			    i->context);
+		call_finish(i->call, &f);
+		return;
+	}
+	finish(i, frame->type == AGENT_DONE ? NULL : "the guest's agent refused the interrupt");
 }
 
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
@@ -64,7 +75,11 @@ static void on_reached(void *arg)
 {
 	struct interrupt *i = arg;
 
-	if (guest_link_send_plain(&i->guest, AGENT_INTERRUPT))
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	int encoded = agent_interrupt_bytes(i->context[0] ? i->context : NULL, &bytes, &len);
+
+	if (guest_link_send(&i->guest, encoded, bytes, len))
 		guest_link_set_deadline(&i->guest, ANSWER_TIMEOUT_MS);
 }
 
@@ -89,7 +104,7 @@ static const struct call_ops interrupt_ops = {
 };
 
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
-				 core_done_fn *fn, void *arg)
+				 const char *context, core_done_fn *fn, void *arg)
 {
 	struct core_call *call = call_new(c, &interrupt_ops, arg);
 	struct failure f;
@@ -112,6 +127,7 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	struct interrupt *i = must_alloc(sizeof(*i));
 	container_of(call, struct interrupt_call, call)->interrupt = i;
 	i->call = call;
+	snprintf(i->context, sizeof(i->context), "%s", context ? context : "");
 	list_add_tail(&exec_of(s)->interrupts, &call->link);
 	guest_link_init(&i->guest, c->loop, &guest_events, i);
 	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);

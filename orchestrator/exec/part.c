@@ -30,7 +30,8 @@ static void sandbox_init(struct sandbox *s)
 	struct exec_sandbox *e = exec_of(s);
 
 	e->sandbox = s;
-	list_init(&e->calls);
+	lane_init(&e->main, s);
+	list_init(&e->lanes);
 	list_init(&e->interrupts);
 	list_init(&e->follows);
 	e->output = exec_of_tenant(s->owner)->output;
@@ -39,7 +40,8 @@ static void sandbox_init(struct sandbox *s)
 
 static void sandbox_fini(struct sandbox *s)
 {
-	calls_free(&exec_of(s)->calls);
+	calls_free(&exec_of(s)->main.calls);
+	lanes_free(s);
 	calls_free(&exec_of(s)->interrupts);
 	calls_free(&exec_of(s)->follows);
 }
@@ -67,12 +69,7 @@ static void begun(struct sandbox *s)
 
 static void agent_lost(struct sandbox *s)
 {
-	exec_of(s)->guest_busy = true;
-}
-
-static bool is_busy(const struct sandbox *s)
-{
-	return !list_empty(&exec_of(s)->calls);
+	exec_of(s)->main.guest_busy = true;
 }
 
 static void touched(struct sandbox *s)
@@ -84,7 +81,7 @@ static void touched(struct sandbox *s)
  * call that a previous instance began is not reached yet. */
 static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 {
-	if ((s->state == SBX_ADOPTING || s->state == SBX_READY) && is_busy(s))
+	if ((s->state == SBX_ADOPTING || s->state == SBX_READY) && exec_has_calls(s))
 		view->state = "running";
 }
 
@@ -92,14 +89,25 @@ static void end(struct sandbox *s, const struct failure *f)
 {
 	struct exec_sandbox *e = exec_of(s);
 
-	calls_finish(&e->calls, f);
+	EACH_LANE(lane, s)
+	{
+		calls_finish(&lane->calls, f);
+	}
 	journal_remove(e->journal);
 	e->journal = NULL;
 }
 
+static void stall_end_all(struct sandbox *s)
+{
+	EACH_LANE(lane, s)
+	{
+		stall_end(lane);
+	}
+}
+
 static void fail_side_calls(struct sandbox *s, const struct failure *f)
 {
-	stall_end(s);
+	stall_end_all(s);
 	calls_finish(&exec_of(s)->interrupts, f);
 	calls_finish(&exec_of(s)->follows, f);
 }
@@ -108,7 +116,8 @@ static void shed(struct sandbox *s)
 {
 	struct exec_sandbox *e = exec_of(s);
 
-	stall_end(s);
+	stall_end_all(s);
+	lanes_free(s);
 	replay_fini(&e->replay);
 	journal_close(e->journal);
 	e->journal = NULL;
@@ -134,7 +143,7 @@ struct part exec_part = {
 	.agent_dropped = exec_agent_dropped,
 	.agent_lost = agent_lost,
 	.start_waiting = exec_start_waiting,
-	.is_busy = is_busy,
+	.is_busy = exec_has_calls,
 	.touched = touched,
 	.view = add_to_view,
 	.end = end,

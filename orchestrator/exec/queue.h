@@ -6,6 +6,7 @@
 #ifndef RAMET_ORCHESTRATOR_EXEC_QUEUE_H
 #define RAMET_ORCHESTRATOR_EXEC_QUEUE_H
 
+#include "orchestrator/agent/guest-link.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/journal/journal.h"
 #include "orchestrator/journal/output-budget.h"
@@ -29,15 +30,38 @@ struct stall_watch {
 	struct list turn; /* on exec_core.stall_turns while it waits for an inspection */
 };
 
+/*
+ * The calls of one interpreter, which run one after the other. The default interpreter's lane is
+ * `main`: it uses the sandbox's own connection to the agent, and its first call runs while the
+ * sandbox is in SBX_RUNNING. Each context in use has a lane of its own (lane.c), which lives a
+ * little longer than its calls.
+ */
+struct exec_lane {
+	struct list link; /* of a context: on exec_sandbox.lanes */
+	struct sandbox *sandbox;
+	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
+	struct list calls;		/* execs in order of arrival */
+	struct guest_link *guest;	/* the connection: `own`, or the sandbox's */
+	size_t sending_bytes;		/* size of the request that is being sent; 0: none */
+	bool guest_busy; /* the guest may still run a previous call, so the time when the next
+			    call starts is unknown */
+	struct stall_watch stall;
+
+	/* --- of a context only --- */
+	struct guest_link own;
+	bool running; /* the first call was sent to the guest */
+	bool known;   /* the guest accepted a call of those that are queued */
+	bool broken;  /* the connection broke during the first call */
+	struct loop_timer idle;
+};
+
 /* This room's state for each sandbox, each tenant and the service. */
 struct exec_sandbox {
 	struct sandbox *sandbox;
-	struct list calls; /* execs in order of arrival; in SBX_RUNNING, the first one runs */
-	size_t n_calls;
-	size_t sending_bytes; /* size of the request that is being sent; 0: none */
-	bool held;	      /* reading from the agent is stopped */
-	bool guest_busy;      /* the guest may still run a previous call, so the time when the next
-				 call starts is unknown */
+	struct exec_lane main;
+	struct list lanes;		 /* struct exec_lane, of contexts */
+	size_t n_calls;			 /* in all lanes */
+	bool held;			 /* reading from the agent is stopped */
 	struct list interrupts, follows; /* calls */
 	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
 				       the catalogue */
@@ -55,7 +79,7 @@ struct exec_core {
 	size_t waiting_bytes; /* requests of all calls that are not sent completely */
 	struct output_budget output;
 	struct deferred output_deferred;
-	struct list stall_turns; /* struct exec_sandbox, waiting for an inspection, next first */
+	struct list stall_turns; /* struct exec_lane, waiting for an inspection, next first */
 	struct deferred stall_deferred;
 	uint64_t execs, output_dropped_bytes; /* counters */
 };
@@ -73,15 +97,15 @@ static inline struct exec_core *exec_of_core(const struct core *c)
 	return part_of_core(&exec_part, c);
 }
 
-/* Restarts the timer of the running call's time limit. */
+/* Restarts the timers of the running calls' time limits. */
 void exec_set_timer(struct sandbox *s);
 /* Stops reading from the agent while `held`. */
 void exec_hold(struct sandbox *s, bool held);
-/* Records the state of the running call in *out. Returns 0 or -ENOMEM; free *out with
+/* Records the state of the running calls in *out. Returns 0 or -ENOMEM; free *out with
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
-/* Adds a copy of the call to a new sandbox without calls, where it continues once the sandbox has
- * begun, or fails if the guest had not received it. Returns 0 or -ENOMEM. */
+/* Adds copies of the calls to a new sandbox without calls, where they continue once the sandbox has
+ * begun, or fail if the guest had not received them. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);
 /*
  * Steps of a merge, which gives the VM of `from` to `to`. exec_move_interrupts comes first. Then
@@ -100,8 +124,8 @@ void exec_keep_all(struct sandbox *s, size_t replay_most);
 /* Adds lines on the sandbox's calls to the report. */
 void exec_report(const struct sandbox *s, struct report *r);
 
-/* Starts to watch the progress of the call that the guest runs now (stall.c). */
-void stall_begin(struct sandbox *s);
+/* Starts to watch the progress of the calls that the guest runs now (stall.c). */
+void stall_begin_all(struct sandbox *s);
 /* Starts the next waiting inspection. Called when one has ended. */
 void stall_next(struct core *c);
 

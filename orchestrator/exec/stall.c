@@ -12,23 +12,24 @@
 #define STALL_MS 30000
 #define WAIT_MAX (20 * STALL_MS) /* between two inspections of a guest that answers */
 
-static void wait_on(struct sandbox *s, uint64_t ms)
+static void wait_on(struct exec_lane *lane, uint64_t ms)
 {
-	vmproc_progress_begin(&exec_of(s)->stall.progress, s->pid);
-	loop_timer_set(s->core->loop, &exec_of(s)->stall.timer, ms);
+	vmproc_progress_begin(&lane->stall.progress, lane->sandbox->pid);
+	loop_timer_set(lane->sandbox->core->loop, &lane->stall.timer, ms);
 }
 
 static void on_inspected(void *arg, const struct inspected *found)
 {
-	struct sandbox *s = arg;
-	struct stall_watch *stall = &exec_of(s)->stall;
+	struct exec_lane *lane = arg;
+	struct sandbox *s = lane->sandbox;
+	struct stall_watch *stall = &lane->stall;
 	char what[SANDBOX_ID_LEN + 64];
 
 	stall->inspection = NULL;
 	if (stall->heard || (found->vm_answers && found->agent_answers) ||
 	    vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS)) {
 		stall->wait_ms = stall->wait_ms < WAIT_MAX ? 2 * stall->wait_ms : WAIT_MAX;
-		wait_on(s, stall->wait_ms);
+		wait_on(lane, stall->wait_ms);
 		return;
 	}
 	snprintf(what, sizeof(what), "a call in sandbox %s", s->id);
@@ -37,20 +38,22 @@ static void on_inspected(void *arg, const struct inspected *found)
 
 static void on_timer(void *arg)
 {
-	struct sandbox *s = arg;
-	struct stall_watch *stall = &exec_of(s)->stall;
+	struct exec_lane *lane = arg;
+	struct sandbox *s = lane->sandbox;
+	struct stall_watch *stall = &lane->stall;
 	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
 
-	if (stall->heard || s->state != SBX_RUNNING) {
+	if (stall->heard || s->state == SBX_FREEZING || !exec_lane_runs(lane)) {
 		stall->heard = false;
 		stall->wait_ms = STALL_MS;
-		wait_on(s, STALL_MS);
+		wait_on(lane, STALL_MS);
 	} else if (worked) {
-		wait_on(s, STALL_MS);
+		wait_on(lane, STALL_MS);
 	} else if (s->core->inspector->full(s->core)) {
 		list_add_tail(&exec_of_core(s->core)->stall_turns, &stall->turn);
 	} else {
-		stall->inspection = s->core->inspector->start(s->core, s->vm, s, on_inspected, s);
+		stall->inspection =
+			s->core->inspector->start(s->core, s->vm, s, on_inspected, lane);
 	}
 }
 
@@ -64,7 +67,7 @@ static void give_turns(void *arg)
 		struct list *first = exec_of_core(c)->stall_turns.next;
 
 		list_del(first);
-		on_timer(container_of(first, struct exec_sandbox, stall.turn)->sandbox);
+		on_timer(container_of(first, struct exec_lane, stall.turn));
 	}
 }
 
@@ -74,26 +77,37 @@ void stall_next(struct core *c)
 		deferred_run(&c->deferred, &exec_of_core(c)->stall_deferred, give_turns, c);
 }
 
-void stall_begin(struct sandbox *s)
+void stall_begin(struct exec_lane *lane)
 {
-	stall_end(s);
-	exec_of(s)->stall.timer = (struct loop_timer){.fn = on_timer, .arg = s};
-	list_init(&exec_of(s)->stall.turn);
-	exec_of(s)->stall.heard = false;
-	exec_of(s)->stall.wait_ms = STALL_MS;
-	wait_on(s, STALL_MS);
+	stall_end(lane);
+	lane->stall.timer = (struct loop_timer){.fn = on_timer, .arg = lane};
+	list_init(&lane->stall.turn);
+	lane->stall.heard = false;
+	lane->stall.wait_ms = STALL_MS;
+	wait_on(lane, STALL_MS);
 }
 
-void stall_heard(struct sandbox *s)
+void stall_begin_all(struct sandbox *s)
 {
-	exec_of(s)->stall.heard = true;
+	EACH_LANE(lane, s)
+	{
+		if (exec_lane_runs(lane))
+			stall_begin(lane);
+	}
 }
 
-void stall_end(struct sandbox *s)
+void stall_heard(struct exec_lane *lane)
 {
-	loop_timer_clear(s->core->loop, &exec_of(s)->stall.timer);
-	if (exec_of(s)->stall.turn.next)
-		list_del(&exec_of(s)->stall.turn);
-	s->core->inspector->cancel(exec_of(s)->stall.inspection);
-	exec_of(s)->stall.inspection = NULL;
+	lane->stall.heard = true;
+}
+
+void stall_end(struct exec_lane *lane)
+{
+	struct core *c = lane->sandbox->core;
+
+	loop_timer_clear(c->loop, &lane->stall.timer);
+	if (lane->stall.turn.next)
+		list_del(&lane->stall.turn);
+	c->inspector->cancel(lane->stall.inspection);
+	lane->stall.inspection = NULL;
 }

@@ -32,7 +32,8 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
  * write leaves nothing behind.
  */
 
-#define CORE_ID_LEN	AGENT_ID_LEN /* "upl_", "pty_" (with a tty) or "prc_", then 32 hex digits */
+#define CORE_ID_LEN                                                                                \
+	AGENT_ID_LEN /* "upl_", "ctx_", "pty_" (with a tty) or "prc_", then 32 hex digits */
 #define UPLOAD_PART_MAX (8u << 20)
 
 /* Valid during the callback only. Names and targets may hold any byte but NUL and are not
@@ -344,5 +345,40 @@ struct core_call *core_process_signal(struct core *c, const char *tenant, const 
 /* Sends SIGKILL to all processes of the session. */
 struct core_call *core_process_kill(struct core *c, const char *tenant, const char *id,
 				    const char *process, core_done_fn *fn, void *arg);
+
+/* --- contexts ------------------------------------------------------------------------------- */
+
+/* Further interpreters beside the default one, with a process, a queue and a state of their own.
+ * The guest holds them too. exec/ sends calls to them. */
+struct context_spec {
+	enum agent_language language;
+	const char *cwd;	/* NULL: the home folder */
+	const char *const *env; /* NAME=VALUE, overrides the sandbox's own */
+};
+/* Starts a context; its interpreter waits for code when `fn` comes. An abandoned start ends it. */
+struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
+				     const struct context_spec *spec, core_id_fn *fn, void *arg);
+/* Ends a context's processes and its running call; waiting calls fail. */
+struct core_call *core_context_end(struct core *c, const char *tenant, const char *id,
+				   const char *context, core_done_fn *fn, void *arg);
+/* Ends a context's processes and its running call, and starts the interpreter again without its
+ * state. */
+struct core_call *core_context_restart(struct core *c, const char *tenant, const char *id,
+				       const char *context, core_done_fn *fn, void *arg);
+
+struct context_view {
+	char id[CORE_ID_LEN + 1];
+	enum agent_language language;
+	bool busy; /* a call runs or waits in the guest */
+	int64_t started_at_ms;
+	const char *cwd; /* not NUL-terminated; may be invalid UTF-8; empty: the home folder */
+	size_t cwd_len;
+};
+struct context_list_sink {
+	void (*context)(void *arg, const struct context_view *x); /* for each, oldest first */
+	void (*ended)(void *arg, const struct failure *f);
+};
+struct core_call *core_context_list(struct core *c, const char *tenant, const char *id,
+				    const struct context_list_sink *sink, void *arg);
 
 #endif

@@ -75,10 +75,10 @@ static void add_agent(const struct sandbox *s, struct report *r)
 		   s->guest.agent && agent_is_sending(s->guest.agent) ? ", not all sent" : "",
 		   exec_of(s)->held ? ", reading is stopped" : "",
 		   snapshots_of(s)->copying ? ", its VM is being copied" : "",
-		   exec_of(s)->guest_busy ? ", the guest may still run an earlier call" : "");
+		   exec_of(s)->main.guest_busy ? ", the guest may still run an earlier call" : "");
 	if (s->lost_ms)
 		report_add(r, ", lost %.1f s ago", seconds_since(s->core, s->lost_ms));
-	report_add(r, "; %zu bytes of a call are not sent yet\n", exec_of(s)->sending_bytes);
+	report_add(r, "; %zu bytes of a call are not sent yet\n", exec_of(s)->main.sending_bytes);
 }
 
 static void add_ops(const struct sandbox *s, struct report *r)

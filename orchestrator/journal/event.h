@@ -22,7 +22,8 @@ struct event {
 	 * and fault: a bundle (bundle.h). */
 	const uint8_t *data;
 	size_t len;
-	const char *code; /* error: code of the failure, a static string */
+	const char *code;    /* error: code of the failure, a static string */
+	const char *context; /* of the call; NULL: the default interpreter */
 };
 
 #endif

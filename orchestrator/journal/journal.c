@@ -26,12 +26,12 @@
 #define CODE_MAX  64
 #define TRACE_MAX 1024
 #define HELD_MAX  (LINE_KEPT_MAX + AGENT_PAYLOAD_MAX)
-/* Upper bound of the content: events with their records, the held lines of both streams, and a part
- * of a result. */
+/* Upper bound of the content: events with their records, and for the default interpreter the held
+ * lines of both streams and a part of a result. */
 #define SAID_MAX                                                                                   \
 	(REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX +                 \
-	 AGENT_BUNDLE_MAX + PAGE)
-#define AREA_SIZE     (52u << 20)
+	 AGENT_BUNDLE_MAX + CONTEXTS_HELD_MAX + PAGE)
+#define AREA_SIZE     (76u << 20)
 #define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
 #define FILE_SIZE     AREA_AT(2)
 #define PATH_MAX_LEN  (CONFIG_PATH_MAX + 32)
@@ -55,6 +55,7 @@ enum record {
 	RECORD_HAVE,
 	RECORD_HELD,
 	RECORD_OVER,
+	RECORD_CONTEXT = 16, /* of the calls in the records that follow */
 };
 
 /* The first page. Each word is stored atomically: a kill leaves its old or its new value. */
@@ -76,9 +77,10 @@ struct journal {
 	size_t limit; /* length at which the log is rewritten; whole pages */
 	size_t pages; /* bytes that the file occupies, in both areas */
 	struct output_account *account;
-	bool goes_on; /* see journal_goes_on */
-	bool full;    /* a record did not fit, so the log is incomplete */
-	bool warned;  /* a lack of space was logged */
+	bool goes_on;			/* see journal_goes_on */
+	bool full;			/* a record did not fit, so the log is incomplete */
+	bool warned;			/* a lack of space was logged */
+	char context[AGENT_ID_LEN + 1]; /* of the last RECORD_CONTEXT */
 	char path[PATH_MAX_LEN];
 };
 
@@ -258,12 +260,26 @@ void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved)
 	finish(j, &w);
 }
 
+void journal_in(struct journal *j, const char *context)
+{
+	const size_t len = context ? strlen(context) : 0;
+	struct wire w;
+
+	if (!j || len > AGENT_ID_LEN || strcmp(j->context, len ? context : "") == 0 ||
+	    !begin(j, RECORD_CONTEXT, 4 + len, &w))
+		return;
+	wire_put_str(&w, context, len);
+	finish(j, &w);
+	memcpy(j->context, len ? context : "", len + 1);
+}
+
 void journal_event(struct journal *j, const struct event *ev, const char *traceparent)
 {
 	size_t code = ev->code ? strlen(ev->code) : 0;
 	size_t trace = traceparent ? strlen(traceparent) : 0;
 	struct wire w;
 
+	journal_in(j, ev->context);
 	if (code > CODE_MAX || trace > TRACE_MAX || ev->len > REPLAY_BYTES_MAX ||
 	    !begin(j, RECORD_EVENT, 34 + code + trace + ev->len, &w))
 		return;
@@ -365,17 +381,11 @@ static void write_event(void *arg, const struct event *ev, const char *tracepare
 	journal_event(r->journal, ev, traceparent);
 }
 
-static void write_all(struct journal *j, const struct journal_state *now, size_t replay_most)
+static void write_point(struct journal *j, const struct exec_point *p)
 {
-	const struct exec_point *p = &now->point;
-	struct rewrite r = {j, 0};
-
-	if (now->replay.bytes > replay_most)
-		r.skip = now->replay.bytes - replay_most;
-	journal_seq(j, now->seq, now->seq_reserved);
-	replay_each(&now->replay, write_event, &r);
 	if (!p->running)
 		return;
+	journal_in(j, p->context);
 	journal_call(j, p);
 	if (p->out.len)
 		journal_held(j, EVENT_STDOUT, true, p->out.held, p->out.len);
@@ -384,6 +394,18 @@ static void write_all(struct journal *j, const struct journal_state *now, size_t
 	if (p->bundle.len)
 		journal_held(j, EVENT_RESULT, true, p->bundle.held, p->bundle.len);
 	journal_have(j, p->have);
+}
+
+static void write_all(struct journal *j, const struct journal_state *now, size_t replay_most)
+{
+	struct rewrite r = {j, 0};
+
+	if (now->replay.bytes > replay_most)
+		r.skip = now->replay.bytes - replay_most;
+	journal_seq(j, now->seq, now->seq_reserved);
+	replay_each(&now->replay, write_event, &r);
+	for (const struct exec_point *p = &now->point; p; p = p->next)
+		write_point(j, p);
 }
 
 /* Frees the pages of an area; `others` is the size of the other area's. */
@@ -414,6 +436,7 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 	j->len = j->room = 0;
 	j->limit = AREA_SIZE;
 	j->full = false;
+	j->context[0] = '\0';
 	write_all(j, now, replay_most);
 	if (j->full) {
 		/* If events were lost before, the file's state is outdated, and the next instance
@@ -464,26 +487,79 @@ static bool read_event(struct wire *w, struct journal_state *out)
 	if (ev.type >= EVENT_RESULT && !bundle_is_sound(ev.data, ev.len))
 		return false;
 	ev.code = ev.type == EVENT_ERROR ? code : NULL;
+	ev.context = out->context[0] ? out->context : NULL;
 	if (ev.seq > out->seq)
 		out->seq = ev.seq;
 	replay_add(&out->replay, &ev, trace[0] ? trace : NULL);
 	return true;
 }
 
-void exec_point_fini(struct exec_point *p)
+/* Frees what one point owns. It keeps its place in the list. */
+static void point_clear(struct exec_point *p)
 {
+	struct exec_point empty = {.next = p->next};
+
+	memcpy(empty.context, p->context, sizeof(empty.context));
 	splitter_fini(&p->out);
 	splitter_fini(&p->err);
 	splitter_fini(&p->bundle);
 	free(p->traceparent);
-	*p = (struct exec_point){0};
+	*p = empty;
+}
+
+void exec_point_fini(struct exec_point *p)
+{
+	while (p->next) {
+		struct exec_point *next = p->next;
+
+		p->next = next->next;
+		point_clear(next);
+		free(next);
+	}
+	point_clear(p);
+}
+
+struct exec_point *exec_point_of(struct exec_point *first, const char *context)
+{
+	struct exec_point *p = first;
+	unsigned n = 1;
+
+	for (; strcmp(p->context, context) != 0; p = p->next, n++) {
+		if (p->next)
+			continue;
+		if (n == EXEC_POINTS_MAX)
+			return NULL;
+		p->next = calloc(1, sizeof(*p));
+		if (!p->next)
+			return NULL;
+		snprintf(p->next->context, sizeof(p->next->context), "%s", context);
+	}
+	return p;
+}
+
+/* Ends the call of the current context. */
+static void read_over(struct journal_state *out)
+{
+	struct exec_point *before = &out->point, *p = before;
+
+	while (p && strcmp(p->context, out->context) != 0) {
+		before = p;
+		p = p->next;
+	}
+	if (!p)
+		return;
+	point_clear(p);
+	if (p == &out->point)
+		return;
+	before->next = p->next;
+	free(p);
 }
 
 static bool read_call(struct wire *w, struct exec_point *p)
 {
 	char trace[TRACE_MAX + 1];
 
-	exec_point_fini(p);
+	point_clear(p);
 	p->running = p->at_guest = p->inherited = true;
 	p->number = wire_get_u64(w);
 	p->timeout_ms = wire_get_u32(w);
@@ -522,7 +598,15 @@ static bool read_have(struct wire *w, struct exec_point *p)
 
 static bool read_record(struct wire *w, struct journal_state *out)
 {
-	switch ((enum record)wire_get_u8(w)) {
+	const enum record type = wire_get_u8(w);
+	struct exec_point *point = NULL;
+
+	if (type == RECORD_CALL || type == RECORD_HAVE || type == RECORD_HELD) {
+		point = exec_point_of(&out->point, out->context);
+		if (!point)
+			return false;
+	}
+	switch (type) {
 	case RECORD_SEQ:
 		out->seq = wire_get_u64(w);
 		out->seq_reserved = wire_get_u64(w);
@@ -530,14 +614,16 @@ static bool read_record(struct wire *w, struct journal_state *out)
 	case RECORD_EVENT:
 		return read_event(w, out);
 	case RECORD_CALL:
-		return read_call(w, &out->point);
+		return read_call(w, point);
 	case RECORD_HAVE:
-		return read_have(w, &out->point);
+		return read_have(w, point);
 	case RECORD_HELD:
-		return read_held(w, &out->point);
+		return read_held(w, point);
 	case RECORD_OVER:
-		exec_point_fini(&out->point);
+		read_over(out);
 		return true;
+	case RECORD_CONTEXT:
+		return read_text(w, out->context, AGENT_ID_LEN);
 	}
 	return false;
 }
@@ -614,6 +700,7 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 		journal_state_fini(out);
 		return false;
 	}
+	memcpy(j->context, out->context, sizeof(j->context));
 	if (old)
 		j->area = 0; /* both old areas are in it: the log is rewritten in the second */
 	else

@@ -17,15 +17,21 @@
 #include "base/err.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
+#include "proto/agent.h"
 
-/* The state of the running call, from which a copy of its guest, or the next instance of the
- * service, continues it. */
+/* Most bytes that the calls of all contexts hold, lines and results together. */
+#define CONTEXTS_HELD_MAX (12u << 20)
+
+/* The state of a running call, from which a copy of its guest, or the next instance of the
+ * service, continues it. The first one of a list is the default interpreter's. */
 struct exec_point {
-	bool running;	 /* false: no call runs */
-	bool at_guest;	 /* the whole request was sent to the guest */
-	uint64_t number; /* of the call */
-	uint64_t have;	 /* bytes of output received */
-	bool results;	 /* its client takes results */
+	struct exec_point *next;	/* of a context; NULL: none */
+	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
+	bool running;			/* false: no call runs */
+	bool at_guest;			/* the whole request was sent to the guest */
+	uint64_t number;		/* of the call */
+	uint64_t have;			/* bytes of output received */
+	bool results;			/* its client takes results */
 	uint32_t timeout_ms;
 	uint64_t limit_ms; /* deadline, boot-time clock; 0: none, or not determined yet */
 	bool inherited;	   /* a previous instance of the service began it */
@@ -34,11 +40,14 @@ struct exec_point {
 	char *traceparent;
 };
 
+#define EXEC_POINTS_MAX 64
+
 struct journal_state {
 	uint64_t seq, seq_reserved;
 	bool guest_busy;
 	struct replay replay;
 	struct exec_point point;
+	char context[AGENT_ID_LEN + 1];	    /* while records are read: journal_in */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock; expires_ms 0: never */
 };
 
@@ -64,7 +73,9 @@ void journal_remove(struct journal *j);
 /* Unlinks the files of all slots for which `used` returns false. */
 void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot), void *arg);
 
-/* Append a record, which becomes valid with the next journal_commit. */
+/* Append a record, which becomes valid with the next journal_commit. Calls, and what belongs to
+ * them, are of the context of the last journal_in; NULL or empty: of the default interpreter. */
+void journal_in(struct journal *j, const char *context);
 void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved);
 void journal_event(struct journal *j, const struct event *ev, const char *traceparent);
 void journal_call(struct journal *j, const struct exec_point *point);
@@ -87,7 +98,10 @@ void journal_times(struct journal *j, uint64_t expires_ms, uint64_t idle_since_m
  * -errno with *e filled for records that this program did not write. */
 int journal_read(const uint8_t *log, size_t len, struct journal_state *out, struct err *e);
 void journal_state_fini(struct journal_state *s);
-/* Frees the held bytes and the traceparent, and zeroes *p: no call runs. */
+/* Frees the held bytes, the traceparent and all further points, and zeroes *p: no call runs. */
 void exec_point_fini(struct exec_point *p);
+/* Returns the context's point of the list that begins with `first`; a new one if there is none, or
+ * NULL without memory, or when the list has EXEC_POINTS_MAX already. */
+struct exec_point *exec_point_of(struct exec_point *first, const char *context);
 
 #endif

@@ -10,7 +10,8 @@ struct replay_bytes {
 	struct output_account *account;
 	unsigned users;
 	size_t size;
-	char bytes[]; /* the data, then traceparent and code, if any, each NUL-terminated */
+	char bytes[]; /* the data, then traceparent, code and context, if any, each NUL-terminated
+		       */
 };
 
 struct replay_entry {
@@ -95,7 +96,9 @@ static bool has_room(struct replay *r)
 void replay_add(struct replay *r, const struct event *ev, const char *traceparent)
 {
 	size_t trace = traceparent ? strlen(traceparent) + 1 : 0;
-	size_t code = ev->code ? strlen(ev->code) + 1 : 0, size = ev->len + trace + code;
+	size_t code = ev->code ? strlen(ev->code) + 1 : 0;
+	size_t context = ev->context ? strlen(ev->context) + 1 : 0;
+	size_t size = ev->len + trace + code + context;
 
 	if (size > REPLAY_BYTES_MAX)
 		return;
@@ -110,10 +113,13 @@ void replay_add(struct replay *r, const struct event *ev, const char *traceparen
 		memcpy(copy->bytes + ev->len, traceparent, trace);
 	if (code)
 		memcpy(copy->bytes + ev->len + trace, ev->code, code);
+	if (context)
+		memcpy(copy->bytes + ev->len + trace + code, ev->context, context);
 	struct replay_entry *entry = entry_at(r, r->count++);
 	*entry = (struct replay_entry){.ev = *ev, .size = size, .copy = copy, .traced = trace != 0};
 	entry->ev.data = (uint8_t *)copy->bytes;
 	entry->ev.code = code ? copy->bytes + ev->len + trace : NULL;
+	entry->ev.context = context ? copy->bytes + ev->len + trace + code : NULL;
 	r->bytes += size;
 }
 

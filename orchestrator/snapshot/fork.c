@@ -164,7 +164,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	s->ancestors = lineage_of_child(p);
 	s->config = fork->config;
 	exec_of(s)->seq = fork->seq;
-	exec_of(s)->guest_busy = fork->guest_busy;
+	exec_of(s)->main.guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) &&
 	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 && exec_copy(s, &fork->point) == 0)
@@ -336,7 +336,7 @@ static int note_parent(struct fork *fork)
 
 	exec_hold(s, true);
 	fork->seq = exec_of(s)->seq;
-	fork->guest_busy = exec_of(s)->guest_busy;
+	fork->guest_busy = exec_of(s)->main.guest_busy;
 	int ret = exec_note(s, &fork->point);
 	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);
 }

@@ -239,7 +239,7 @@ void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 static void thawed(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
-	bool running = fr->call.running && !list_empty(&exec_of(s)->calls);
+	bool running = fr->call.running && !list_empty(&exec_of(s)->main.calls);
 	struct core *c = fr->core;
 
 	snapshots_of(s)->freeze = NULL;
@@ -490,7 +490,7 @@ static int note(struct freeze *fr)
 
 	exec_hold(s, true);
 	fr->seq = exec_of(s)->seq_reserved;
-	fr->guest_busy = exec_of(s)->guest_busy;
+	fr->guest_busy = exec_of(s)->main.guest_busy;
 	return exec_note(s, &fr->call);
 }
 

@@ -86,8 +86,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_touch(parent);
 	if (!parent->guest.agent)
 		sandbox_dial(parent);
-	if (parent->state == SBX_RUNNING)
-		stall_begin(parent);
+	stall_begin_all(parent);
 	exec_hold(parent, false);
 	sandbox_schedule(parent);
 }

@@ -108,7 +108,7 @@ static struct sandbox *sandbox_of(struct resume *r)
 
 	s->config = r->config;
 	exec_of(s)->seq = p->seq;
-	exec_of(s)->guest_busy = r->manifest.guest_busy;
+	exec_of(s)->main.guest_busy = r->manifest.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) && exec_copy(s, &r->manifest.call) == 0)
 		return s;

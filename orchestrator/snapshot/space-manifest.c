@@ -55,9 +55,12 @@ static void put_splitter(struct wire *w, const struct splitter *s)
 	wire_put_str(w, s->held, s->len);
 }
 
-static void put_call(struct wire *w, const struct exec_point *p)
+/* The first byte of a call. */
+#define CALL_RUNS    1u /* the rest of the call follows */
+#define CALL_CONTEXT 2u /* then a context's id and its call */
+
+static void put_point(struct wire *w, const struct exec_point *p)
 {
-	wire_put_u8(w, p->running);
 	if (!p->running)
 		return;
 	wire_put_u8(w, p->at_guest);
@@ -67,6 +70,17 @@ static void put_call(struct wire *w, const struct exec_point *p)
 	put_splitter(w, &p->out);
 	put_splitter(w, &p->err);
 	wire_put_str(w, p->traceparent, p->traceparent ? strlen(p->traceparent) : 0);
+}
+
+static void put_calls(struct wire *w, const struct exec_point *p)
+{
+	for (; p; p = p->next) {
+		wire_put_u8(w,
+			    (uint8_t)(p->running * CALL_RUNS + (p->next != NULL) * CALL_CONTEXT));
+		put_point(w, p);
+		if (p->next)
+			wire_put_str(w, p->next->context, strlen(p->next->context));
+	}
 }
 
 static void put_body(struct wire *w, const struct space_manifest *m)
@@ -82,7 +96,7 @@ static void put_body(struct wire *w, const struct space_manifest *m)
 	wire_put_u32(w, m->memory_layers);
 	wire_put_u32(w, m->layers);
 	wire_put_u8(w, m->guest_busy);
-	put_call(w, &m->call);
+	put_calls(w, &m->call);
 	for (unsigned i = 0; i < m->n_files; i++) {
 		wire_put_u64(w, m->files[i].bytes);
 		wire_put_u32(w, m->files[i].sum);
@@ -91,10 +105,12 @@ static void put_body(struct wire *w, const struct space_manifest *m)
 
 int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *len)
 {
-	size_t room = HEADER_BYTES + 4096 + m->call.out.len + m->call.err.len + TRACE_MAX;
-	uint8_t *bytes = calloc(1, room);
+	size_t room = HEADER_BYTES + 4096;
 	struct wire body, head;
 
+	for (const struct exec_point *p = &m->call; p; p = p->next)
+		room += p->out.len + p->err.len + TRACE_MAX + sizeof(*p);
+	uint8_t *bytes = calloc(1, room);
 	if (!bytes)
 		return -ENOMEM;
 	body = wire_on(bytes + HEADER_BYTES, room - HEADER_BYTES);
@@ -136,13 +152,12 @@ static bool get_splitter(struct wire *w, struct splitter *s)
 	return !w->bad && splitter_copy(s, &from) == 0;
 }
 
-static bool get_call(struct wire *w, struct exec_point *p)
+static bool get_point(struct wire *w, struct exec_point *p)
 {
 	char trace[TRACE_MAX];
 
-	p->running = wire_get_u8(w);
 	if (!p->running)
-		return !w->bad;
+		return true;
 	p->at_guest = wire_get_u8(w);
 	p->number = wire_get_u64(w);
 	p->have = wire_get_u64(w);
@@ -153,6 +168,27 @@ static bool get_call(struct wire *w, struct exec_point *p)
 	if (trace[0])
 		p->traceparent = strdup(trace);
 	return true;
+}
+
+static bool get_calls(struct wire *w, struct exec_point *first)
+{
+	for (struct exec_point *p = first;;) {
+		char context[AGENT_ID_LEN + 1];
+		uint8_t flags = wire_get_u8(w);
+
+		p->running = flags & CALL_RUNS;
+		if (w->bad || flags > CALL_RUNS + CALL_CONTEXT || (p != first && !p->running) ||
+		    !get_point(w, p))
+			return false;
+		if (!(flags & CALL_CONTEXT))
+			return true;
+		if (!get_text(w, context, sizeof(context)) || !context[0])
+			return false;
+		struct exec_point *next = exec_point_of(first, context);
+		if (!next || next->running || next == p)
+			return false;
+		p = next;
+	}
 }
 
 static int check_formats(struct wire *w, struct err *e)
@@ -198,7 +234,7 @@ static int get_body(struct wire *w, struct space_manifest *m, struct err *e)
 	m->memory_layers = wire_get_u32(w);
 	m->layers = wire_get_u32(w);
 	m->guest_busy = wire_get_u8(w);
-	if (!get_call(w, &m->call))
+	if (!get_calls(w, &m->call))
 		return err_say(e, EINVAL, "the manifest's call is malformed");
 	if (!get_files(w, m))
 		return err_say(e, EINVAL, "the manifest's list of files is malformed");

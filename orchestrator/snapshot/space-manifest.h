@@ -12,7 +12,7 @@
 #include "orchestrator/template/templates.h"
 
 #define SPACE_MANIFEST_VERSION 1
-#define SPACE_MANIFEST_MAX     (16u << 20) /* enough for two unfinished lines of output */
+#define SPACE_MANIFEST_MAX     (16u << 20) /* enough for all unfinished lines of output */
 #define SPACE_FILE_NAME_MAX    24
 
 struct space_file {
@@ -27,7 +27,7 @@ struct space_manifest {
 	uint64_t disk_bytes;
 	uint32_t memory_layers, layers;
 	bool guest_busy;
-	struct exec_point call; /* the call that ran during the freeze */
+	struct exec_point call; /* the calls that ran during the freeze */
 	unsigned n_files;	/* in the order of a vmproc_image */
 	struct space_file files[CTL_FDS_MAX];
 };

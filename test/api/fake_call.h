@@ -65,6 +65,7 @@ struct core_call {
 	struct watch_sink watch;
 	struct pty_sink listener;
 	struct pty_list_sink ptys;
+	struct context_list_sink contexts;
 	core_id_fn *id_fn;
 	core_usage_fn *usage_fn;
 	struct usage_query usage_query;
@@ -91,7 +92,7 @@ struct core {
 	void (*down)(void *arg);
 	void *down_arg;
 	struct loop_timer down_timer;
-	struct list files, uploads, ptys, processes;
+	struct list files, uploads, ptys, processes, contexts;
 };
 
 struct core_call *call_new(struct core *c, enum kind kind, void *arg);
@@ -105,5 +106,8 @@ void fake_space_view(const struct sandbox *s, struct space_view *v);
 void fake_files_free(struct core *c);
 void fake_ptys_free(struct core *c);
 void fake_processes_free(struct core *c);
+void fake_contexts_free(struct core *c);
+/* Returns whether a context was started and not deleted. */
+bool fake_context_is(const struct core *c, const char *id);
 
 #endif

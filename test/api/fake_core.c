@@ -254,7 +254,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 }
 
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
-				 core_done_fn *fn, void *arg)
+				 const char *context, core_done_fn *fn, void *arg)
 {
 	struct core_call *call = call_new(c, DONE, arg);
 	struct sandbox *s = find(c, id);
@@ -262,6 +262,8 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 	call->done = fn;
 	if (!s)
 		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
+	else if (context && !fake_context_is(c, context))
+		fail(call, FAIL_NO_SUCH_CONTEXT, "there is no such context");
 	list_each (pos, &c->calls) {
 		struct core_call *other = container_of(pos, struct core_call, link);
 
@@ -422,6 +424,7 @@ static void keep(struct sandbox *s, const struct event *ev, const char *tracepar
 		free((void *)k->ev.data);
 	k->ev = *ev;
 	k->ev.data = NULL;
+	k->ev.context = NULL;
 	if (ev->len) {
 		uint8_t *copy = malloc(ev->len);
 
@@ -435,6 +438,8 @@ static void emit(struct core_call *call, struct event ev)
 {
 	ev.seq = ++call->sandbox->seq;
 	ev.ts_ms = 1700000000000 + (int64_t)ev.seq;
+	if (call->path[0])
+		ev.context = call->path;
 	keep(call->sandbox, &ev, call->traceparent);
 	if (!call->abandoned)
 		call->sink.event(call->arg, &ev);
@@ -568,6 +573,10 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 		snprintf(call->traceparent, sizeof(call->traceparent), "%s", spec->traceparent);
 	if (!call->sandbox)
 		fail(call, FAIL_NOT_FOUND, "there is no such sandbox");
+	else if (spec->context && !fake_context_is(c, spec->context))
+		fail(call, FAIL_NO_SUCH_CONTEXT, "there is no such context");
+	if (spec->context)
+		snprintf(call->path, sizeof(call->path), "%s", spec->context);
 	return call;
 }
 
@@ -661,6 +670,8 @@ static void report_failure(struct core_call *call, const struct failure *f)
 	if (call->sandbox)
 		ev.seq = ++call->sandbox->seq;
 	ev.ts_ms = 1700000000000 + (int64_t)ev.seq;
+	if (call->path[0])
+		ev.context = call->path;
 	call->sink.failed(call->arg, f, &ev);
 }
 
@@ -717,6 +728,7 @@ struct core *fake_core_new(struct loop *loop, bool ready)
 	list_init(&c->uploads);
 	list_init(&c->ptys);
 	list_init(&c->processes);
+	list_init(&c->contexts);
 	if (store_open(&c->store, ":memory:", &e) < 0 || keys_new(&c->keys, c->store, &e) < 0) {
 		fprintf(stderr, "%s\n", e.text);
 		exit(1);
@@ -772,6 +784,7 @@ void core_free(struct core *c)
 	fake_files_free(c);
 	fake_ptys_free(c);
 	fake_processes_free(c);
+	fake_contexts_free(c);
 	keys_free(c->keys);
 	store_close(c->store);
 	free(c);

@@ -24,6 +24,9 @@
  * Programs on terminals print their arguments, echo their input, and obey it: "exit N", "flood N"
  * (N bytes). "missing" cannot be started.
  *
+ * Contexts are shared by all sandboxes. "javascript" is not installed; a start with the folder
+ * /nosuch fails, and so does the fourth.
+ *
  * Some fields of core_stats report other numbers here: vm_deaths the abandoned calls, pool_hits the
  * pauses, pool_misses the resumes, blank_vms_ready the open calls, and warm_ready the length of the
  * last code, or whether the last fork was to reseed.

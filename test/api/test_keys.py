@@ -79,6 +79,7 @@ def test_every_route_except_health_needs_a_key(keyed: Server, http: httpx.Client
             path = path.replace("{" + name + "}", "sbx_" + "0" * 32)
         path = path.replace("{upload}", "upl_" + "0" * 32).replace("{pty}", "pty_" + "0" * 32)
         path = path.replace("{process}", "prc_" + "0" * 32)
+        path = path.replace("{context}", "ctx_" + "0" * 32)
         path = path.replace("{space}", "spc_" + "0" * 32)
         path = path.replace("{port}", "8000").replace("{path}", "")
         for method in methods.keys() & {"get", "put", "post", "delete"}:

@@ -16,7 +16,7 @@ import pytest
 
 from conftest import Service
 
-ID = re.compile(r"(sbx|spc|pty|prc|upl)_[0-9a-f]{32}")
+ID = re.compile(r"(sbx|spc|pty|prc|ctx|upl)_[0-9a-f]{32}")
 METHODS = ("get", "head", "put", "post", "patch", "delete")
 # The body of each route, valid so that only the id can be refused.
 BODIES: dict[str, Any] = {
@@ -29,6 +29,7 @@ BODIES: dict[str, Any] = {
     "input": {"data_b64": ""},
     "resize": {"cols": 80, "rows": 24},
     "processes": {"argv": ["true"]},
+    "contexts": {"language": "bash"},
     "signal": {"signal": "CONT"},
 }
 QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
@@ -57,6 +58,8 @@ class Tenant:
             ready = json.loads(next(stream.iter_lines()))
             self.ids["pty"] = ready["session_id"]
         sleep = {"argv": ["sleep", "1000"], "detach": True}
+        bash = {"language": "bash"}
+        self.ids["ctx"] = self.http.post(f"{path}/contexts", json=bash).json()["id"]
         self.ids["prc"] = self.http.post(f"{path}/processes", json=sleep).json()["id"]
         frozen = self.http.post("/v1/sandboxes", json={}).json()["id"]
         self.ids["spc"] = self.http.post(f"/v1/sandboxes/{frozen}/freeze").json()["space_id"]
@@ -74,12 +77,12 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tenant, 
 
 
 def never() -> dict[str, str]:
-    return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "upl", "pty", "prc", "spc")}
+    return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "upl", "pty", "prc", "ctx", "spc")}
 
 
 def kind_of(name: str) -> str:
     """Returns the kind of the id called `name` in a path."""
-    return {"upload": "upl", "pty": "pty", "process": "prc", "space": "spc"}.get(name, "sbx")
+    return {"upload": "upl", "pty": "pty", "process": "prc", "context": "ctx", "space": "spc"}.get(name, "sbx")
 
 
 def fill(path: str, choice: list[dict[str, str]]) -> str:
@@ -115,8 +118,8 @@ def test_ids_of_others_are_answered_like_unknown_ids(tenants: tuple[Tenant, Tena
         # Another tenant's id in each position, and own ids in the others, as a guesser would have
         # them.
         for choice in itertools.product((first.ids, second.ids), repeat=n):
-            inner = any(word in path for word in ("{upload}", "{pty}", "{process}"))
-            # Uploads and processes belong to a guest. All sandboxes share one agent here, so it
+            inner = any(word in path for word in ("{upload}", "{pty}", "{process}", "{context}"))
+            # Uploads, processes and contexts belong to a guest. All sandboxes share one agent here, so it
             # cannot be tested that another guest does not have them.
             if all(ids is second.ids for ids in (choice[:1] if inner else choice)):
                 continue

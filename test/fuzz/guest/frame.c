@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guest/exec/context-request.h"
 #include "guest/files/file-request.h"
 #include "guest/ports/dial-request.h"
 #include "guest/process/process-request.h"
@@ -54,6 +55,26 @@ static void parse_process(const struct frame *f)
 	must(!w.bad && w.pos == f->len);
 }
 
+static void parse_context(const struct frame *f)
+{
+	struct wire w = wire_from(f->payload, f->len);
+	struct context_request r;
+	struct err e;
+	size_t len;
+
+	if (!context_request_is(f->type) || context_request_parse(f, &r, &e) < 0)
+		return;
+	must(strlen(r.id) == (f->type == AGENT_CONTEXT_LIST ? 0 : AGENT_ID_LEN));
+	must(!strchr(r.id, '/') && strlen(r.cwd) <= AGENT_PATH_MAX);
+	must(f->type != AGENT_IN_CONTEXT || r.at + r.inner.len == f->len);
+	if (f->type != AGENT_CONTEXT_START)
+		return;
+	w.pos = r.env;
+	for (uint32_t i = 0; i < 2 * r.env_count; i++)
+		must(wire_get_str(&w, &len, AGENT_PAYLOAD_MAX) != NULL);
+	must(!w.bad && w.pos == f->len);
+}
+
 /* Parses an exact-size copy of the payload, so that ASan detects a read beyond its end. */
 static void parse(const struct frame *f)
 {
@@ -81,6 +102,7 @@ static void parse(const struct frame *f)
 	parse_process(&exact);
 	if (dial_parse(&exact, &port, &e) == 0)
 		must(port != 0 && f->len == 2);
+	parse_context(&exact);
 	free(copy);
 }
 

@@ -34,8 +34,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (journal_read(data, size, &s, &e) == 0) {
 		replay_each(&s.replay, on_event, &last);
 		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
-		expect(s.point.running || !s.point.traceparent);
-		expect(s.point.bundle.len <= AGENT_BUNDLE_MAX);
+		for (const struct exec_point *p = &s.point; p; p = p->next) {
+			expect(p->running || !p->traceparent);
+			expect(p->bundle.len <= AGENT_BUNDLE_MAX);
+		}
 	}
 	journal_state_fini(&s);
 	return 0;

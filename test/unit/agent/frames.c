@@ -12,12 +12,14 @@
 
 #include "base/fd.h"
 #include "base/wire.h"
+#include "guest/exec/context-request.h"
 #include "guest/files/file-request.h"
 #include "guest/process/process-request.h"
 #include "orchestrator/agent/agent.h"
 
 #define UPL "upl_0123456789abcdef0123456789abcdef"
 #define PTY "pty_0123456789abcdef0123456789abcdef"
+#define CTX "ctx_0123456789abcdef0123456789abcdef"
 
 /* --- requests ------------------------------------------------------------------------------- */
 
@@ -628,6 +630,108 @@ static void ends_of_processes_are_read(void **state)
 	assert_int_equal(process_exit(65), -EPROTO);
 }
 
+static void ask_context(uint8_t *bytes, size_t len, struct context_request *out)
+{
+	struct err e = {0};
+	struct frame f = one(bytes, len);
+
+	if (context_request_parse(&f, out, &e) < 0)
+		fail_msg("request of type %d: %s", f.type, e.text);
+}
+
+static void context_requests_are_encoded(void **state)
+{
+	const char *const env[] = {"A=1", "B=", NULL}, *const more[] = {"C=x=y", NULL};
+	const struct agent_context_request asks[] = {
+		{.type = AGENT_CONTEXT_START,
+		 .id = CTX,
+		 .language = AGENT_JAVASCRIPT,
+		 .cwd = "/tmp",
+		 .env = {env, more}},
+		{.type = AGENT_CONTEXT_START, .id = CTX},
+		{.type = AGENT_CONTEXT_END, .id = CTX},
+		{.type = AGENT_CONTEXT_RESTART, .id = CTX},
+		{.type = AGENT_CONTEXT_LIST},
+	};
+	struct context_request r;
+	uint8_t *bytes;
+	size_t len;
+
+	for (size_t i = 0; i < ARRAY_LEN(asks); i++) {
+		assert_int_equal(agent_context_bytes(&asks[i], &bytes, &len), 0);
+		ask_context(bytes, len, &r);
+		assert_int_equal(r.type, asks[i].type);
+		assert_string_equal(r.id, asks[i].id ? asks[i].id : "");
+		assert_string_equal(r.cwd, asks[i].cwd ? asks[i].cwd : "");
+		assert_int_equal(r.language, asks[i].language);
+		assert_int_equal(r.env_count, i ? 0 : 3);
+		free(bytes);
+	}
+}
+
+static void requests_in_contexts_are_encoded(void **state)
+{
+	const struct agent_exec exec = {.context = CTX,
+					.timeout_ms = 5,
+					.call = 6,
+					.code = "pwd",
+					.code_len = 3,
+					.cwd = "/"};
+	struct context_request r;
+	struct exec_request x;
+	struct attach_request a;
+	struct err e = {0};
+	uint8_t *bytes;
+	size_t len;
+
+	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
+	assert_memory_equal(bytes + len - 3, "pwd", 3);
+	ask_context(bytes, len - 3 - AGENT_HEADER_SIZE, &r);
+	assert_int_equal(r.inner.type, AGENT_EXEC);
+	assert_int_equal(exec_parse(&r.inner, &x, &e), 0);
+	assert_true(x.timeout_ms == 5 && x.call == 6 && x.code_len == 3);
+	free(bytes);
+	assert_int_equal(agent_attach_bytes(CTX, 7, 8, &bytes, &len), 0);
+	ask_context(bytes, len, &r);
+	assert_int_equal(r.inner.type, AGENT_ATTACH);
+	assert_int_equal(attach_parse(&r.inner, &a, &e), 0);
+	assert_true(a.call == 7 && a.have == 8);
+	free(bytes);
+	assert_int_equal(agent_interrupt_bytes(CTX, &bytes, &len), 0);
+	ask_context(bytes, len, &r);
+	assert_int_equal(r.inner.type, AGENT_INTERRUPT);
+	free(bytes);
+	assert_int_equal(agent_interrupt_bytes(NULL, &bytes, &len), 0);
+	assert_int_equal(bytes[4], AGENT_INTERRUPT);
+	free(bytes);
+}
+
+static ssize_t context_entry(const char *id, uint8_t language, const char *cwd, size_t cwd_len)
+{
+	struct wire w = body_on();
+
+	wire_put_str(&w, id, strlen(id));
+	wire_put_u8(&w, language);
+	wire_put_u8(&w, 1);
+	wire_put_u64(&w, 1700000000123);
+	wire_put_str(&w, cwd, cwd_len);
+	return read_back(AGENT_CONTEXT, &w);
+}
+
+static void contexts_are_read(void **state)
+{
+	assert_true(context_entry(CTX, AGENT_BASH, "/tmp", 4) > 0);
+	assert_memory_equal(got.context.id, CTX, AGENT_ID_LEN);
+	assert_true(got.context.language == AGENT_BASH && got.context.busy);
+	assert_int_equal(got.context.started_ms, 1700000000123);
+	assert_int_equal(got.context.cwd_len, 4);
+	assert_true(context_entry(CTX, AGENT_JAVASCRIPT, "", 0) > 0);
+	assert_int_equal(context_entry(CTX, AGENT_JAVASCRIPT + 1, "", 0), -EPROTO);
+	assert_int_equal(context_entry(PTY, AGENT_BASH, "", 0), -EPROTO);
+	assert_int_equal(context_entry("ctx_", AGENT_BASH, "", 0), -EPROTO);
+	assert_int_equal(context_entry(CTX, AGENT_BASH, "/a\0b", 4), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -639,6 +743,9 @@ int main(void)
 		cmocka_unit_test(processes_are_read),
 		cmocka_unit_test(output_of_processes_is_read),
 		cmocka_unit_test(ends_of_processes_are_read),
+		cmocka_unit_test(context_requests_are_encoded),
+		cmocka_unit_test(requests_in_contexts_are_encoded),
+		cmocka_unit_test(contexts_are_read),
 		cmocka_unit_test(terminal_start_over_a_frame_is_refused),
 		cmocka_unit_test(too_many_variables_are_refused),
 		cmocka_unit_test(data_is_split_into_frames),

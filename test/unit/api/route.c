@@ -15,6 +15,7 @@
 #define UPLOAD	"upl_0123456789abcdef0123456789abcdef"
 #define PTY	"pty_0123456789abcdef0123456789abcdef"
 #define PROCESS "prc_0123456789abcdef0123456789abcdef"
+#define CONTEXT "ctx_0123456789abcdef0123456789abcdef"
 #define SPACE	"spc_0123456789abcdef0123456789abcdef"
 
 static struct route_match m;
@@ -42,6 +43,8 @@ static const char *id_for(const char *placeholder)
 		return PTY;
 	if (!strncmp(placeholder, "{process}", 9))
 		return PROCESS;
+	if (!strncmp(placeholder, "{context}", 9))
+		return CONTEXT;
 	if (!strncmp(placeholder, "{space}", 7))
 		return SPACE;
 	if (!strncmp(placeholder, "{port}", 6))
@@ -145,9 +148,12 @@ static void ids_are_checked(void **state)
 		assert_int_equal(find("POST", path), ROUTE_PTY);
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/processes/%s/stdin", ids[i]);
 		assert_int_equal(find("POST", path), ROUTE_PROCESS);
+		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/contexts/%s", ids[i]);
+		assert_int_equal(find("GET", path), ROUTE_CONTEXT);
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/uploads/%s", ids[i]);
 		assert_int_equal(find("DELETE", path), ROUTE_UPLOAD);
 	}
+	assert_int_equal(find("DELETE", "/v1/sandboxes/" ID "/contexts/" PTY), ROUTE_CONTEXT);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" UPLOAD "/kill"), ROUTE_PTY);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill"), ROUTE_PTY);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" PROCESS "/kill"), ROUTE_PTY);

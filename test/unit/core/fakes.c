@@ -28,6 +28,9 @@
 #define SLOTS  64  /* default for fakes_new */
 #define AGENTS 320 /* above the limit of listeners per sandbox */
 
+/* The last character of a context's id stands for it; 0 is the default interpreter. */
+#define CONTEXTS 4
+
 struct fake_vm;
 
 struct fake_agent {
@@ -51,9 +54,12 @@ struct fake_vm {
 	pthread_t thread;
 	char tree[4096]; /* the entries that scripts defined, one per line */
 	char mark[32];
-	struct fake_call **calls; /* only the last one may be running */
+	struct guest_call {
+		struct fake_call *call;
+		char context;
+	} * calls; /* only the last one of a context may be running */
 	size_t n_calls;
-	pthread_mutex_t turn; /* held by the connection that starts the next call */
+	pthread_mutex_t turns[CONTEXTS]; /* held by the connection that starts the next call */
 	unsigned memory_layers, layers;
 	bool booted; /* from a kernel, and not forked since */
 	struct fake_agent agents[AGENTS];
@@ -64,7 +70,7 @@ struct fake_vm {
 /* State that a fork copies. The files that it sends are placeholders. */
 struct fake_image {
 	char tree[4096], mark[32];
-	struct fake_call *call;
+	struct fake_call *calls[CONTEXTS];
 	unsigned memory_layers, layers;
 };
 
@@ -128,7 +134,7 @@ static void vm_die(struct fake_vm *vm)
 		if (vm->agents[i].fd >= 0)
 			shutdown(vm->agents[i].fd, SHUT_RDWR);
 	for (size_t i = 0; i < vm->n_calls; i++)
-		fake_call_kill(vm->calls[i]);
+		fake_call_kill(vm->calls[i].call);
 	pthread_cond_broadcast(&vm->f->changed);
 	struct warden_msg msg = {.version = WARDEN_VERSION,
 				 .type = WARDEN_EXITED,
@@ -232,52 +238,63 @@ static const char *op_mark(void *arg, const char *text)
 
 static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree, op_mark};
 
-/* Adds `call` as the VM's last one, and starts it if `runs`. Called with the lock held. */
-static void add_call(struct fake_vm *vm, struct fake_call *call, bool runs)
+static size_t context_index(char context)
+{
+	return context ? (size_t)(context - '0') % CONTEXTS : 0;
+}
+
+/* Adds `call` as the context's last one, and starts it if `runs`. Called with the lock held. */
+static void add_call(struct fake_vm *vm, char context, struct fake_call *call, bool runs)
 {
 	vm->calls = realloc(vm->calls, (vm->n_calls + 1) * sizeof(*vm->calls));
-	vm->calls[vm->n_calls++] = call;
+	vm->calls[vm->n_calls++] = (struct guest_call){call, context};
 	if (runs)
 		fake_call_start(call, &call_ops, vm);
 	if (!vm->alive)
 		fake_call_kill(call);
 }
 
-static struct fake_call *last_call(struct fake_vm *vm)
+static struct fake_call *last_call(struct fake_vm *vm, char context)
 {
+	struct fake_call *call = NULL;
+
 	lock(vm->f);
-	struct fake_call *call = vm->n_calls ? vm->calls[vm->n_calls - 1] : NULL;
+	for (size_t i = vm->n_calls; i > 0 && !call; i--)
+		if (context_index(vm->calls[i - 1].context) == context_index(context))
+			call = vm->calls[i - 1].call;
 	unlock(vm->f);
 	return call;
 }
 
 /* Runs the script once the previous one has ended, and sends its frames. */
-static bool run_script(struct fake_agent *a, uint64_t number, const char *code, const char *env)
+static bool run_script(struct fake_agent *a, char context, uint64_t number, const char *code,
+		       const char *env)
 {
 	struct fake_call *call = fake_call_new(number, code, env);
 	struct fake_vm *vm = a->vm;
 	int refused;
 
-	pthread_mutex_lock(&vm->turn);
-	struct fake_call *before = last_call(vm);
+	pthread_mutex_t *turn = &vm->turns[context_index(context)];
+	pthread_mutex_lock(turn);
+	struct fake_call *before = last_call(vm, context);
 	if (before)
 		fake_call_wait(before);
 	lock(vm->f);
-	add_call(vm, call, true);
+	add_call(vm, context, call, true);
 	unlock(vm->f);
-	pthread_mutex_unlock(&vm->turn);
+	pthread_mutex_unlock(turn);
 	return fake_call_pump(call, a->fd, 0, &refused);
 }
 
 /* Returns the last call if it has this number; otherwise waits for it, up to 500 ms. A real guest
  * handles requests in the order in which they were sent. Here each connection has its own thread,
  * and the thread that received the call may be late. */
-static struct fake_call *find_call(struct fake_vm *vm, uint64_t number)
+static struct fake_call *find_call(struct fake_vm *vm, char context, uint64_t number)
 {
 	const struct timespec pause = {.tv_nsec = 2000000};
 
 	for (int i = 0; i < 250; i++) {
-		struct fake_call *call = last_call(vm);
+		struct fake_call *call = last_call(vm, context);
 
 		if (call && fake_call_number(call) == number)
 			return call;
@@ -286,7 +303,7 @@ static struct fake_call *find_call(struct fake_vm *vm, uint64_t number)
 	return NULL;
 }
 
-static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
+static bool serve_attach(struct fake_agent *a, char context, const uint8_t *body, size_t len)
 {
 	struct wire w = wire_from(body, len);
 	uint64_t number = wire_get_u64(&w), have = wire_get_u64(&w);
@@ -300,13 +317,13 @@ static bool serve_attach(struct fake_agent *a, const uint8_t *body, size_t len)
 	unlock(a->vm->f);
 	if (use_fault(a->vm->f, FAKES_ATTACH))
 		return send_errno(a->fd, ERANGE, "its output is not retained any more");
-	struct fake_call *call = find_call(a->vm, number);
+	struct fake_call *call = find_call(a->vm, context, number);
 	if (call)
 		well = fake_call_pump(call, a->fd, have, &refused);
 	return refused ? send_errno(a->fd, (uint32_t)-refused, "no such call") : well;
 }
 
-static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
+static bool serve_exec(struct fake_agent *a, char context, const uint8_t *body, size_t len)
 {
 	struct wire w = wire_from(body, len);
 	char env[40 << 10] = "";
@@ -345,7 +362,7 @@ static bool serve_exec(struct fake_agent *a, const uint8_t *body, size_t len)
 			break;
 		got += part;
 	}
-	bool sent = got == code_len && run_script(a, number, code, env);
+	bool sent = got == code_len && run_script(a, context, number, code, env);
 	free(code);
 	return sent;
 }
@@ -484,6 +501,30 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	return fake_files_serve(&files, a->fd, type, body, len);
 }
 
+/* Contexts whose ids end with a digit exist. */
+static bool serve_context(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	size_t id_len;
+	const uint8_t *id = wire_get_str(&w, &id_len, AGENT_ID_LEN);
+	uint8_t type = wire_get_u8(&w);
+
+	if (w.bad || id_len != AGENT_ID_LEN)
+		return false;
+	char context = (char)id[AGENT_ID_LEN - 1];
+	if (context > '9')
+		return send_errno(a->fd, ENOENT, "there is no such context") && false;
+	body += w.pos;
+	len -= w.pos;
+	if (type == AGENT_EXEC)
+		return fake_send_frame(a->fd, AGENT_DONE, NULL, 0) &&
+		       serve_exec(a, context, body, len);
+	if (type == AGENT_ATTACH)
+		return serve_attach(a, context, body, len);
+	fakes_go(a->vm->f);
+	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+}
+
 static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
 {
 	static const uint8_t pong[4] = {AGENT_VERSION};
@@ -498,7 +539,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 		return !use_fault(a->vm->f, FAKES_OLD_AGENT) &&
 		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
 	case AGENT_EXEC:
-		return serve_exec(a, body, len);
+		return serve_exec(a, 0, body, len);
 	case AGENT_INTERRUPT:
 		fakes_go(a->vm->f);
 		return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
@@ -509,7 +550,9 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_TREE:
 		return serve_tree(a, body, len);
 	case AGENT_ATTACH:
-		return serve_attach(a, body, len);
+		return serve_attach(a, 0, body, len);
+	case AGENT_IN_CONTEXT:
+		return serve_context(a, body, len);
 	}
 	bool files = (type >= AGENT_PUT && type <= AGENT_PROC_STAT) ||
 		     (type >= AGENT_WALK && type <= AGENT_WATCH);
@@ -650,8 +693,10 @@ static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned imag
 		return;
 	memcpy(vm->tree, from->tree, sizeof(vm->tree));
 	memcpy(vm->mark, from->mark, sizeof(vm->mark));
-	if (from->call)
-		add_call(vm, fake_call_copy(from->call), !fake_call_is_over(from->call));
+	for (int i = 0; i < CONTEXTS; i++)
+		if (from->calls[i])
+			add_call(vm, (char)(i ? '0' + i : 0), fake_call_copy(from->calls[i]),
+				 !fake_call_is_over(from->calls[i]));
 }
 
 static unsigned read_image(int fd)
@@ -701,12 +746,16 @@ static void vmproc_restore(struct fake_vm *vm, const struct ctl_msg *msg, const 
 static unsigned save_image(struct fake_vm *vm)
 {
 	struct fakes *f = vm->f;
-	struct fake_call *call = last_call(vm);
+	struct fake_call *calls[CONTEXTS];
 
+	for (int i = 0; i < CONTEXTS; i++)
+		calls[i] = last_call(vm, (char)(i ? '0' + i : 0));
 	lock(f);
 	f->images = realloc(f->images, (f->n_images + 1) * sizeof(*f->images));
 	struct fake_image *image = &f->images[f->n_images];
-	*image = (struct fake_image){.call = call ? fake_call_copy(call) : NULL};
+	*image = (struct fake_image){0};
+	for (int i = 0; i < CONTEXTS; i++)
+		image->calls[i] = calls[i] ? fake_call_copy(calls[i]) : NULL;
 	memcpy(image->tree, vm->tree, sizeof(image->tree));
 	memcpy(image->mark, vm->mark, sizeof(image->mark));
 	f->forks++;
@@ -945,9 +994,10 @@ static void *vm_main(void *arg)
 		if (vm->agents[i].fd >= 0)
 			agent_join(&vm->agents[i]);
 	for (size_t i = 0; i < vm->n_calls; i++)
-		fake_call_free(vm->calls[i]);
+		fake_call_free(vm->calls[i].call);
 	free(vm->calls);
-	pthread_mutex_destroy(&vm->turn);
+	for (int i = 0; i < CONTEXTS; i++)
+		pthread_mutex_destroy(&vm->turns[i]);
 	return NULL;
 }
 
@@ -992,7 +1042,8 @@ static int vm_start(struct fakes *f, const struct warden_msg *msg)
 			       .stop = eventfd(0, EFD_CLOEXEC)};
 	for (int i = 0; i < AGENTS; i++)
 		vm->agents[i].fd = -1;
-	pthread_mutex_init(&vm->turn, NULL);
+	for (int i = 0; i < CONTEXTS; i++)
+		pthread_mutex_init(&vm->turns[i], NULL);
 	vm->listener = vm_listen(vm);
 	pthread_create(&vm->thread, NULL, vm_main, vm);
 	return 0;
@@ -1189,7 +1240,9 @@ void fakes_free(struct fakes *f)
 	for (unsigned i = 0; i < f->n_slots; i++)
 		vm_clear(&f->vms[i]);
 	for (unsigned i = 0; i < f->n_images; i++)
-		fake_call_free(f->images[i].call);
+		for (int x = 0; x < CONTEXTS; x++)
+			if (f->images[i].calls[x])
+				fake_call_free(f->images[i].calls[x]);
 	free(f->images);
 	free(f->vms);
 	close_fd(&f->service);

@@ -473,7 +473,7 @@ static void test_attach_and_tree_requests_are_encoded(void **state)
 	uint8_t *bytes;
 	size_t len;
 
-	assert_int_equal(agent_attach_bytes(3, 0x0102, &bytes, &len), 0);
+	assert_int_equal(agent_attach_bytes(NULL, 3, 0x0102, &bytes, &len), 0);
 	assert_int_equal(len, 24);
 	assert_memory_equal(bytes, "\x10\0\0\0\x07\0\0\0\x03\0\0\0\0\0\0\0", 16);
 	assert_memory_equal(bytes + 16, "\x02\x01\0\0\0\0\0\0", 8);

@@ -71,6 +71,7 @@ struct run {
 	uint64_t first_seq, last_seq;
 	unsigned events;
 	bool ordered; /* started first, sequence numbers without gaps */
+	bool gaps;    /* set by the test: other calls run at the same time, so there may be gaps */
 	struct core_call *call;
 	void (*on_event)(struct run *r, const struct event *ev);
 	void *arg;
@@ -81,6 +82,9 @@ void world_exec_timed_start(struct world *w, struct run *r, const char *id, cons
 			    uint32_t timeout_ms);
 /* Starts a call whose client takes results. */
 void world_exec_rich_start(struct world *w, struct run *r, const char *id, const char *script);
+/* `context`: its id. */
+void world_exec_in(struct world *w, struct run *r, const char *id, const char *context,
+		   const char *script);
 void world_exec(struct world *w, struct run *r, const char *id, const char *script);
 
 struct done {

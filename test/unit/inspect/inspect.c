@@ -328,9 +328,9 @@ static struct sandbox *make_stalled(struct world *w, const char *id)
 	struct sandbox *s = sandbox_of_id(w, id);
 
 	s->pid = 0;
-	vmproc_progress_begin(&exec_of(s)->stall.progress, s->pid);
-	exec_of(s)->stall.heard = false;
-	loop_timer_set(w->loop, &exec_of(s)->stall.timer, 0);
+	vmproc_progress_begin(&exec_of(s)->main.stall.progress, s->pid);
+	exec_of(s)->main.stall.heard = false;
+	loop_timer_set(w->loop, &exec_of(s)->main.stall.timer, 0);
 	return s;
 }
 
@@ -354,7 +354,7 @@ static bool inspection_has_ended(void *arg)
 {
 	const struct sandbox *s = arg;
 
-	return !exec_of(s)->stall.inspection && exec_of(s)->stall.timer.heap_index;
+	return !exec_of(s)->main.stall.inspection && exec_of(s)->main.stall.timer.heap_index;
 }
 
 static bool stall_was_reported(void *arg)
@@ -380,7 +380,7 @@ static void test_stalled_call_is_reported_once(void **state)
 	assert_int_equal(times_logged("| the VM process says:"), 1);
 	assert_int_equal(times_logged("| its agent does not answer: connected after"), 1);
 	assert_int_equal(times_logged("| end of the report"), 1);
-	assert_int_equal(exec_of(s)->stall.timer.heap_index, 0);
+	assert_int_equal(exec_of(s)->main.stall.timer.heap_index, 0);
 	end_waiting(w, &r);
 }
 
@@ -413,11 +413,12 @@ static void test_waiting_call_is_not_reported(void **state)
 	for (uint64_t i = 1; i < 10; i++) {
 		struct sandbox *s = make_stalled(w, m.view.id);
 
-		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i || exec_of(s)->stall.inspection)
+		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i ||
+		       exec_of(s)->main.stall.inspection)
 			world_until(w, inspection_has_ended, s);
-		assert_true(exec_of(s)->stall.timer.heap_index);
-		assert_true(exec_of(s)->stall.wait_ms > 30000 &&
-			    exec_of(s)->stall.wait_ms < 2000000);
+		assert_true(exec_of(s)->main.stall.timer.heap_index);
+		assert_true(exec_of(s)->main.stall.wait_ms > 30000 &&
+			    exec_of(s)->main.stall.wait_ms < 2000000);
 	}
 	assert_int_equal(times_logged("is stalled"), 0);
 	end_waiting(w, &r);
@@ -427,8 +428,8 @@ static bool timer_is_armed(void *arg)
 {
 	const struct sandbox *s = arg;
 
-	return exec_of(s)->stall.timer.heap_index &&
-	       exec_of(s)->stall.timer.due_ms > loop_now_ms(s->core->loop);
+	return exec_of(s)->main.stall.timer.heap_index &&
+	       exec_of(s)->main.stall.timer.due_ms > loop_now_ms(s->core->loop);
 }
 
 /* A call that had output, or whose VM used its CPU, is not inspected. */
@@ -442,19 +443,19 @@ static void test_call_that_makes_progress_is_not_inspected(void **state)
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
 	struct sandbox *s = make_stalled(w, m.view.id);
-	exec_of(s)->stall.heard = true;
+	exec_of(s)->main.stall.heard = true;
 	world_until(w, timer_is_armed, s);
-	assert_null(exec_of(s)->stall.inspection);
+	assert_null(exec_of(s)->main.stall.inspection);
 	make_stalled(w, m.view.id);
 	s->pid = (uint32_t)getpid();
 	while (clock() < CLOCKS_PER_SEC / 2) /* CPU time of this process */
 		;
 	world_until(w, timer_is_armed, s);
-	assert_null(exec_of(s)->stall.inspection);
+	assert_null(exec_of(s)->main.stall.inspection);
 	assert_int_equal(fakes_faults_left(w->fakes, FAKES_MUTE), 1);
 	fakes_fault(w->fakes, FAKES_MUTE, 0);
 	end_waiting(w, &r);
-	assert_int_equal(exec_of(s)->stall.timer.heap_index, 0);
+	assert_int_equal(exec_of(s)->main.stall.timer.heap_index, 0);
 }
 
 /* The call or its sandbox ends during the inspection. */
@@ -469,14 +470,14 @@ static void test_inspection_ends_with_its_call(void **state)
 	run_waiting(w, &r, m.view.id);
 	fakes_fault(w->fakes, FAKES_MUTE, 2);
 	struct sandbox *s = make_stalled(w, m.view.id);
-	while (!exec_of(s)->stall.inspection)
+	while (!exec_of(s)->main.stall.inspection)
 		world_until(w, is_waiting, w->fakes);
 	end_waiting(w, &r);
-	assert_null(exec_of(s)->stall.inspection);
+	assert_null(exec_of(s)->main.stall.inspection);
 	world_create(w, &m, NULL);
 	run_waiting(w, &second, m.view.id);
 	s = make_stalled(w, m.view.id);
-	while (!exec_of(s)->stall.inspection)
+	while (!exec_of(s)->main.stall.inspection)
 		world_until(w, is_waiting, w->fakes);
 	world_delete(w, &d, m.view.id);
 	world_until_true(w, &second.over);
@@ -498,7 +499,8 @@ static bool limit_is_reached(void *arg)
 	c->inspected = 0;
 	list_each (pos, &c->w->core->sandboxes)
 		c->inspected +=
-			exec_of(container_of(pos, struct sandbox, link))->stall.inspection != NULL;
+			exec_of(container_of(pos, struct sandbox, link))->main.stall.inspection !=
+			NULL;
 	c->most = c->inspected > c->most ? c->inspected : c->most;
 	return c->inspected >= 8;
 }

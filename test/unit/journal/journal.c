@@ -153,6 +153,72 @@ static void ended_call_does_not_run(void **state)
 	journal_remove(j);
 }
 
+#define CONTEXT	 "ctx_00000000000000000000000000000001"
+#define CONTEXT2 "ctx_00000000000000000000000000000002"
+
+static void expect_point(struct exec_point *first, const char *context, uint64_t number,
+			 uint64_t have, const char *held)
+{
+	struct exec_point *p = exec_point_of(first, context);
+
+	assert_non_null(p);
+	assert_true(p->running);
+	assert_int_equal(p->number, number);
+	assert_int_equal(p->have, have);
+	assert_int_equal(p->out.len, strlen(held));
+	assert_memory_equal(p->out.held, held, strlen(held));
+}
+
+static void note_context(void *arg, const struct event *ev, const char *traceparent)
+{
+	strcat(arg, ev->context ? ev->context + AGENT_ID_LEN - 1 : "-");
+}
+
+/* Also after the log was rewritten, and continued by the next instance. */
+static void calls_of_contexts_are_read_back(void **state)
+{
+	const struct exec_point main_call = {.running = true, .number = 1};
+	const struct exec_point one = {.running = true, .number = 2}, two = {.number = 3};
+	const struct event event = {.seq = 1, .context = CONTEXT}, next = {.seq = 2};
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
+	char contexts[8] = "";
+
+	journal_seq(j, 0, 1000);
+	journal_call(j, &main_call);
+	journal_in(j, CONTEXT);
+	journal_call(j, &one);
+	journal_held(j, false, true, "b", 1);
+	journal_in(j, NULL);
+	journal_held(j, false, true, "a", 1);
+	journal_have(j, 10);
+	journal_in(j, CONTEXT2);
+	journal_call(j, &two);
+	journal_over(j);
+	journal_event(j, &event, NULL);
+	journal_have(j, 20);
+	assert_true(journal_commit(j, false));
+	for (int i = 0; i < 3; i++) {
+		j = reopen(j, &s);
+		assert_non_null(j);
+		expect_point(&s.point, "", 1, 10, "a");
+		expect_point(&s.point, CONTEXT, 2, 20, "b");
+		assert_null(s.point.next->next);
+		if (i == 0)
+			journal_write(j, &s, REPLAY_BYTES_MAX);
+		if (i == 1) {
+			journal_event(j, &next, NULL);
+			journal_in(j, CONTEXT);
+			assert_true(journal_commit(j, false));
+		}
+		if (i == 2)
+			replay_each(&s.replay, note_context, contexts);
+		journal_state_fini(&s);
+	}
+	assert_string_equal(contexts, "1-");
+	journal_remove(j);
+}
+
 /* Writes twenty times the limit: the log is rewritten from the state, and the file stops
  * growing. */
 static void full_journal_is_rewritten(void **state)
@@ -532,6 +598,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(committed_records_are_read_back),
 		TEST(ended_call_does_not_run),
+		TEST(calls_of_contexts_are_read_back),
 		TEST(full_journal_is_rewritten),
 		TEST(child_gets_the_last_events),
 		TEST(journal_of_another_vm_is_refused),

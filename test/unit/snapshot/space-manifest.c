@@ -48,10 +48,45 @@ static void test_space_of_the_previous_version_is_read(void **state)
 	free(bytes);
 }
 
+#define CONTEXT "ctx_00000000000000000000000000000001"
+
+static void test_calls_of_contexts_are_read_back(void **state)
+{
+	uint8_t held[] = "line";
+	struct exec_point context = {.running = true,
+				     .number = 8,
+				     .have = 9,
+				     .context = CONTEXT,
+				     .err = {.held = held, .len = 4}};
+	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
+					  .disk_bytes = 1 << 30,
+					  .n_files = 3,
+					  .files[1] = {.bytes = 512ull << 20}};
+	struct err e = {0};
+	uint8_t *bytes;
+	size_t len;
+
+	snprintf(m.id, sizeof(m.id), "spc_%032d", 7);
+	for (int main_runs = 0; main_runs < 2; main_runs++) {
+		m.call = (struct exec_point){.running = main_runs, .number = 5, .next = &context};
+		assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
+		assert_int_equal(space_manifest_read(bytes, len, &again, &e), 0);
+		assert_int_equal(again.call.running, main_runs);
+		const struct exec_point *p = again.call.next;
+		assert_non_null(p);
+		assert_true(p->running && p->number == 8 && p->have == 9 && !p->next);
+		assert_string_equal(p->context, CONTEXT);
+		assert_memory_equal(p->err.held, "line", 4);
+		space_manifest_fini(&again);
+		free(bytes);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_space_of_the_previous_version_is_read),
+		cmocka_unit_test(test_calls_of_contexts_are_read_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Contexts of a sandbox: further interpreters. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/json.h"
+#include "orchestrator/exec/exec.h"
+#include "orchestrator/guestops/guestops.h"
+
+#define CWD_MAX 4096
+
+static const char *const languages[] = {
+	[AGENT_PYTHON] = "python", [AGENT_BASH] = "bash", [AGENT_JAVASCRIPT] = "javascript"};
+
+static void add_context(struct text *t, const struct context_view *x)
+{
+	text_printf(t, "{\"id\":\"%s\",\"language\":\"%s\",\"cwd\":", x->id,
+		    languages[x->language]);
+	if (x->cwd_len)
+		json_string(t, x->cwd, x->cwd_len);
+	else
+		text_puts(t, "null");
+	text_printf(t, ",\"busy\":%s,\"started_at\":", x->busy ? "true" : "false");
+	json_time(t, x->started_at_ms);
+	text_putc(t, '}');
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+struct start_body {
+	struct json_text language, cwd;
+	char **env;
+};
+
+#define FIELD(json_name, json_kind, member, ...)                                                   \
+	{                                                                                          \
+		.name = json_name, .kind = json_kind,                                              \
+		.offset = offsetof(struct start_body, member), ##__VA_ARGS__                       \
+	}
+
+static const struct json_field start_fields[] = {
+	FIELD("language", JSON_TEXT, language, .max = 64),
+	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
+	FIELD("env", JSON_ENV, env),
+};
+
+/* A context that is being started, in the request's pool. */
+struct starting {
+	struct request *r;
+	struct context_view view;
+};
+
+static void on_started(void *arg, const char *id, const struct failure *f)
+{
+	struct starting *s = arg;
+	struct request *r = s->r;
+
+	if (!request_called_well(r, f))
+		return;
+	memcpy(s->view.id, id, CORE_ID_LEN);
+	add_context(&r->out, &s->view);
+	text_putc(&r->out, '\n');
+	answer(r, 201, "application/json");
+}
+
+static bool find_language(struct request *r, const struct json_text *name, enum agent_language *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(languages); i++) {
+		if (!name->p || strcmp(name->p, languages[i]) == 0) {
+			*out = (enum agent_language)i;
+			return true;
+		}
+	}
+	answer_error(r, 400, "bad_request",
+		     "language must be \"python\", \"bash\" or \"javascript\", not \"%s\"",
+		     name->p);
+	return false;
+}
+
+static void start(struct request *r, const void *values)
+{
+	const struct start_body *b = values;
+	struct context_spec spec = {.cwd = b->cwd.len ? b->cwd.p : NULL,
+				    .env = (const char *const *)b->env};
+
+	if (!find_language(r, &b->language, &spec.language))
+		return;
+	struct starting *s = h2o_mem_alloc_pool(&r->req->pool, sizeof(*s));
+	h2o_iovec_t cwd = h2o_strdup(&r->req->pool, b->cwd.len ? b->cwd.p : "", b->cwd.len);
+	*s = (struct starting){.r = r,
+			       .view = {.language = spec.language,
+					.started_at_ms = realtime_ms(),
+					.cwd = cwd.base,
+					.cwd_len = cwd.len}};
+	request_ref(r);
+	r->call = core_context_start(r->api->core, r->tenant, r->id, &spec, on_started, s);
+}
+
+void serve_context_start(struct request *r)
+{
+	const struct start_body b = {0};
+
+	body_read(r, start_fields, ARRAY_LEN(start_fields), &b, sizeof(b), start);
+}
+
+/* --- list and one --------------------------------------------------------------------------- */
+
+static void on_context(void *arg, const struct context_view *x)
+{
+	struct request *r = arg;
+
+	text_putc(&r->out, r->out.len ? ',' : '[');
+	add_context(&r->out, x);
+}
+
+static void on_list_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
+static const struct context_list_sink list_sink = {.context = on_context, .ended = on_list_end};
+
+static void on_one(void *arg, const struct context_view *x)
+{
+	struct request *r = arg;
+
+	if (!r->out.len && strcmp(x->id, r->other) == 0)
+		add_context(&r->out, x);
+}
+
+static void on_one_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+	struct failure missing;
+
+	if (!request_called_well(r, f))
+		return;
+	if (!r->out.len) {
+		failure_set(&missing, FAIL_NO_SUCH_CONTEXT, 0,
+			    "there is no context %s in this sandbox", r->other);
+		answer_failure(r, &missing);
+		return;
+	}
+	text_putc(&r->out, '\n');
+	answer(r, 200, "application/json");
+}
+
+static const struct context_list_sink one_sink = {.context = on_one, .ended = on_one_end};
+
+static void list(struct request *r, const struct context_list_sink *sink)
+{
+	if (!answer_may_be_long(r))
+		return;
+	request_ref(r);
+	r->call = core_context_list(r->api->core, r->tenant, r->id, sink, r);
+}
+
+void serve_contexts(struct request *r)
+{
+	list(r, &list_sink);
+}
+
+void serve_context(struct request *r)
+{
+	list(r, &one_sink);
+}
+
+/* --- restart, interrupt, delete ------------------------------------------------------------- */
+
+void serve_context_restart(struct request *r)
+{
+	request_ref(r);
+	r->call = core_context_restart(r->api->core, r->tenant, r->id, r->other, request_done, r);
+}
+
+void serve_context_interrupt(struct request *r)
+{
+	request_ref(r);
+	r->call = core_interrupt(r->api->core, r->tenant, r->id, r->other, request_done, r);
+}
+
+void serve_context_delete(struct request *r)
+{
+	request_ref(r);
+	r->call = core_context_end(r->api->core, r->tenant, r->id, r->other, request_done, r);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Lanes: the queues of calls of the interpreters in a guest. The lane of a context has its own
+ * connection to the agent. The guest alone knows which contexts exist, so a lane is made when a
+ * call names the context, and freed some time after its last call.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "orchestrator/exec/internal.h"
+#include "orchestrator/sandbox/call.h"
+
+#define DIAL_LIMIT_MS 30000
+#define IDLE_MS	      10000 /* the connection is kept for the next call */
+#define BROKEN	      "the connection to the guest's agent broke during the call"
+
+static const struct guest_link_events link_events;
+
+static void lane_free(struct exec_lane *lane)
+{
+	stall_end(lane);
+	calls_free(&lane->calls);
+	loop_timer_clear(lane->sandbox->core->loop, &lane->idle);
+	guest_link_close(&lane->own);
+	exec_lane_sent(lane);
+	list_del(&lane->link);
+	free(lane);
+}
+
+static void on_idle(void *arg)
+{
+	lane_free(arg);
+}
+
+void lane_init(struct exec_lane *lane, struct sandbox *s)
+{
+	list_init(&lane->link);
+	list_init(&lane->calls);
+	lane->sandbox = s;
+	lane->guest = &s->guest;
+}
+
+static struct exec_lane *lane_new(struct sandbox *s, const char *context)
+{
+	struct exec_lane *lane = must_alloc(sizeof(*lane));
+
+	lane_init(lane, s);
+	memcpy(lane->context, context, strnlen(context, AGENT_ID_LEN));
+	lane->guest = &lane->own;
+	/* Another instance of the service, or another guest, may have begun a call there. */
+	lane->guest_busy = true;
+	lane->idle = (struct loop_timer){.fn = on_idle, .arg = lane};
+	guest_link_init(&lane->own, s->core->loop, &link_events, lane);
+	list_add_tail(&exec_of(s)->lanes, &lane->link);
+	loop_timer_set(s->core->loop, &lane->idle, IDLE_MS);
+	return lane;
+}
+
+static struct exec_lane *find(const struct sandbox *s, const char *context)
+{
+	list_each (pos, &exec_of(s)->lanes) {
+		struct exec_lane *lane = container_of(pos, struct exec_lane, link);
+
+		if (strcmp(lane->context, context) == 0)
+			return lane;
+	}
+	return NULL;
+}
+
+/* Frees a lane without calls. Returns false when all have calls. */
+static bool free_one(struct sandbox *s)
+{
+	list_each (pos, &exec_of(s)->lanes) {
+		struct exec_lane *lane = container_of(pos, struct exec_lane, link);
+
+		if (!list_empty(&lane->calls))
+			continue;
+		lane_free(lane);
+		return true;
+	}
+	return false;
+}
+
+struct exec_lane *lane_of(struct sandbox *s, const char *context, struct failure *f)
+{
+	if (!context || !context[0])
+		return &exec_of(s)->main;
+	struct exec_lane *lane = find(s, context);
+	if (lane)
+		return lane;
+	if (list_count(&exec_of(s)->lanes) < LANES_MAX || free_one(s))
+		return lane_new(s, context);
+	failure_set(f, FAIL_TOO_MANY, 1, "calls for %d contexts are queued in this sandbox already",
+		    LANES_MAX);
+	return NULL;
+}
+
+struct exec_lane *lane_after(const struct exec_lane *lane)
+{
+	const struct list *lanes = &exec_of(lane->sandbox)->lanes;
+	struct list *next = lane->context[0] ? lane->link.next : lanes->next;
+
+	return next == lanes ? NULL : container_of(next, struct exec_lane, link);
+}
+
+void lane_left(struct exec_lane *lane)
+{
+	lane->running = lane->broken = false;
+	if (!list_empty(&lane->calls))
+		return;
+	lane->known = false;
+	loop_timer_set(lane->sandbox->core->loop, &lane->idle, IDLE_MS);
+}
+
+/* --- the connection of a context ------------------------------------------------------------ */
+
+void lane_dial(struct exec_lane *lane)
+{
+	if (list_empty(&lane->calls))
+		return;
+	loop_timer_clear(lane->sandbox->core->loop, &lane->idle);
+	if (!lane->own.agent && !lane->own.dial)
+		guest_link_dial(&lane->own, lane->sandbox->vm, DIAL_LIMIT_MS);
+}
+
+/* The connection is gone. Once there is a new one, it is known that the VM is alive, and the
+ * running call fails. */
+static void disconnected(struct exec_lane *lane)
+{
+	exec_lane_sent(lane);
+	lane->guest_busy = true;
+	lane->broken = lane->running;
+	sandbox_schedule(lane->sandbox);
+}
+
+void lane_lose(struct exec_lane *lane, const char *reason)
+{
+	if (!lane->context[0]) {
+		sandbox_lose_agent(lane->sandbox, reason);
+		return;
+	}
+	if (reason)
+		log_warn("sandbox %s: connection to its agent for context %s lost: %s",
+			 lane->sandbox->id, lane->context, reason);
+	guest_link_hang_up(&lane->own);
+	disconnected(lane);
+}
+
+static void on_reached(void *arg)
+{
+	struct exec_lane *lane = arg;
+
+	guest_link_pause(&lane->own, exec_of(lane->sandbox)->held);
+	if (lane->broken)
+		exec_lane_fail(lane, FAIL_AGENT_LOST, BROKEN);
+	sandbox_schedule(lane->sandbox);
+}
+
+static void on_frame(void *arg, const struct agent_frame *frame)
+{
+	exec_lane_frame(arg, frame);
+}
+
+static void on_lost(void *arg, enum guest_lost how, const char *text)
+{
+	struct exec_lane *lane = arg;
+
+	if (how == GUEST_BROKEN) {
+		disconnected(lane);
+		return;
+	}
+	if (how == GUEST_UNREACHED && !vmproc_is_running(lane->sandbox->vm))
+		return; /* the sandbox ends soon */
+	while (!list_empty(&lane->calls))
+		exec_lane_fail(lane, FAIL_AGENT_LOST, text);
+}
+
+static void on_sent(void *arg)
+{
+	struct exec_lane *lane = arg;
+
+	exec_lane_sent(lane);
+	/* A guest can end a call before it has received all of it. */
+	if (!lane->running)
+		sandbox_schedule(lane->sandbox);
+}
+
+static const struct guest_link_events link_events = {
+	.reached = on_reached,
+	.frame = on_frame,
+	.lost = on_lost,
+	.sent = on_sent,
+};
+
+/* --- sandboxes ------------------------------------------------------------------------------ */
+
+/* Ends what the lane has in its VM, which the sandbox loses. Queued calls stay. */
+static void leave_vm(struct exec_lane *lane, const char *text)
+{
+	if (lane->running)
+		exec_lane_fail(lane, FAIL_MERGED_DURING_CALL, text);
+	guest_link_close(&lane->own);
+	exec_lane_sent(lane);
+	lane->guest_busy = true;
+	lane->broken = false;
+}
+
+static void move(struct exec_lane *lane, struct sandbox *to)
+{
+	struct exec_lane *there = find(to, lane->context);
+
+	lane->sandbox = to;
+	list_del(&lane->link);
+	list_add_tail(&exec_of(to)->lanes, &lane->link);
+	if (!there)
+		return;
+	exec_append_calls(lane, there);
+	lane_free(there);
+}
+
+void lanes_move(struct sandbox *from, struct sandbox *to, const char *text)
+{
+	list_each_safe (pos, &exec_of(to)->lanes)
+		leave_vm(container_of(pos, struct exec_lane, link), text);
+	list_each_safe (pos, &exec_of(from)->lanes)
+		move(container_of(pos, struct exec_lane, link), to);
+}
+
+void lanes_free(struct sandbox *s)
+{
+	while (!list_empty(&exec_of(s)->lanes))
+		lane_free(container_of(exec_of(s)->lanes.next, struct exec_lane, link));
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Contexts of a guest. Its agent runs them; exec/ sends calls to them. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "orchestrator/guestops/guest-op.h"
+
+#define TIMEOUT_MS	 30000
+#define START_TIMEOUT_MS 60000 /* an interpreter starts, perhaps on a busy host */
+#define LIST_MAX	 64 /* more than AGENT_CONTEXT_MAX, which a correct guest never exceeds */
+
+static const struct guest_op_kind end_kind = {.timeout_ms = TIMEOUT_MS,
+					      .missing_code = FAIL_NO_SUCH_CONTEXT};
+
+static void on_refused(struct guest_op *op, uint32_t errnum, const char *text)
+{
+	switch (errnum) {
+	case ENOENT:
+		guest_op_fail(op, FAIL_NO_SUCH_CONTEXT, "%s", text);
+		break;
+	case ENOPKG:
+		guest_op_fail(op, FAIL_NOT_INSTALLED, "%s", text);
+		break;
+	case ENOTDIR:
+		guest_op_fail(op, FAIL_BAD_PATH, "%s", text);
+		break;
+	case EINVAL:
+		guest_op_fail(op, FAIL_OUT_OF_RANGE, "%s", text);
+		break;
+	case EAGAIN:
+	case EMFILE:
+	case ENFILE:
+		guest_op_fail(op, FAIL_TOO_MANY, "%s", text);
+		break;
+	default:
+		guest_op_fail(op, FAIL_AGENT_ERROR, "%s", text);
+	}
+}
+
+static const struct guest_op_kind restart_kind = {.timeout_ms = START_TIMEOUT_MS,
+						  .refused = on_refused};
+
+static int encode(struct guest_op *op, enum agent_request type, const char *context)
+{
+	const struct agent_context_request request = {.type = type, .id = context};
+
+	return agent_context_bytes(&request, &op->bytes, &op->len);
+}
+
+struct core_call *core_context_end(struct core *c, const char *tenant, const char *id,
+				   const char *context, core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &end_kind, fn, arg);
+
+	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_END, context));
+}
+
+struct core_call *core_context_restart(struct core *c, const char *tenant, const char *id,
+				       const char *context, core_done_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new_plain(c, &restart_kind, fn, arg);
+
+	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_RESTART, context));
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static int encode_end(struct id_op *o)
+{
+	return encode(&o->op, AGENT_CONTEXT_END, o->id);
+}
+
+static const struct guest_op_kind start_kind = {
+	.timeout_ms = START_TIMEOUT_MS,
+	.undoes = true,
+	.done = id_op_done,
+	.refused = on_refused,
+	.notify = id_op_notify,
+};
+
+struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
+				     const struct context_spec *spec, core_id_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, &start_kind, sizeof(struct id_op), arg);
+	struct id_op *o = container_of(op, struct id_op, op);
+	struct failure ignored;
+	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);
+	const struct agent_context_request request = {
+		.type = AGENT_CONTEXT_START,
+		.id = o->id,
+		.language = spec->language,
+		.cwd = spec->cwd,
+		.env = {s ? s->env_list : NULL, spec->env},
+	};
+
+	o->fn = fn;
+	o->undo = encode_end;
+	random_id(o->id, sizeof(o->id), "ctx_");
+	return guest_op_start(op, tenant, id, agent_context_bytes(&request, &op->bytes, &op->len));
+}
+
+/* --- list ----------------------------------------------------------------------------------- */
+
+struct list_op {
+	struct guest_op op;
+	struct context_list_sink sink;
+	unsigned n;
+};
+
+static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
+{
+	struct list_op *o = container_of(op, struct list_op, op);
+	const struct agent_context *x = &frame->context;
+	struct context_view view;
+
+	if (frame->type != AGENT_CONTEXT || ++o->n > LIST_MAX) {
+		guest_op_fail_rules(op);
+		return;
+	}
+	view = (struct context_view){.language = x->language,
+				     .busy = x->busy,
+				     .started_at_ms = x->started_ms,
+				     .cwd = (const char *)x->cwd,
+				     .cwd_len = x->cwd_len};
+	memcpy(view.id, x->id, CORE_ID_LEN);
+	o->sink.context(op->call->arg, &view);
+}
+
+static void list_notify(struct core_call *call)
+{
+	struct list_op *o = container_of(guest_op_of(call), struct list_op, op);
+
+	if (!call->abandoned)
+		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+}
+
+static const struct guest_op_kind list_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.missing_code = FAIL_NO_SUCH_CONTEXT,
+	.frame = on_list_frame,
+	.notify = list_notify,
+};
+
+struct core_call *core_context_list(struct core *c, const char *tenant, const char *id,
+				    const struct context_list_sink *sink, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), arg);
+
+	container_of(op, struct list_op, op)->sink = *sink;
+	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_LIST, NULL));
+}
