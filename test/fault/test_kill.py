@@ -40,6 +40,21 @@ def test_call_running_at_the_kill_does_not_block_the_next_call(client: Client) -
         assert sbx.run_code("print(y)").stdout == "5\n"
 
 
+def test_calls_in_contexts_survive_a_killed_service(client: Client) -> None:
+    code = "x=5; echo on; until [ -e /tmp/go ]; do sleep .05; done; echo off"
+    with Sandbox(client=client) as sbx:
+        shells = [sbx.contexts.create("bash") for _ in range(2)]
+        streams = [shell.run_code_stream(code) for shell in shells]
+        seqs = [next(stream).seq for stream in streams]
+        kill_service(client)
+        client.write_file(sbx.id, "/tmp/go", b"")
+        events = list(sbx.follow(since=max(seqs)))
+        for shell in shells:
+            own = [event.data for event in events if event.context == shell.id]
+            assert own == ["off\n", 0]
+            assert shell.run_code("echo $x").stdout == "5\n"
+
+
 def test_processes_and_uploads_survive_a_killed_service(client: Client) -> None:
     data = os.urandom(2 << 20)
     with Sandbox(client=client) as sbx:

@@ -2,6 +2,7 @@
 """Ramet: sandboxes for AI agents, each a real microVM with a persistent Python process."""
 
 from ramet.client import Client
+from ramet.context import Context, Contexts
 from ramet.errors import (
     BadRequest,
     CapReached,
@@ -33,6 +34,8 @@ from ramet.results import CodeError, Result
 from ramet.sandbox import Sandbox
 from ramet.space import Space
 from ramet.types import (
+    ContextInfo,
+    ContextLanguage,
     Diff,
     Event,
     ExecResult,
@@ -58,6 +61,10 @@ __all__ = [
     "CodeError",
     "Conflict",
     "ConnectionFailed",
+    "Context",
+    "ContextInfo",
+    "ContextLanguage",
+    "Contexts",
     "Diff",
     "DirectoryNotEmpty",
     "DiskFull",

@@ -19,6 +19,8 @@ from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.ports import PortShare
 from ramet.types import (
+    ContextInfo,
+    ContextLanguage,
     Diff,
     Event,
     FileEvent,
@@ -40,6 +42,7 @@ _DIFF_S = 3660.0
 _COMMIT_S = 3660.0
 _FREEZE_S = 3660.0  # the service writes to disk whatever differs from the template
 _REMOVE_S = 660.0
+_CONTEXT_START_S = 90.0  # an interpreter starts
 _INPUT_S = 60.0  # the service waits up to 30 s for a program that does not read
 _PTY_WAIT_S = 30.0  # for the answer, in addition to the time that the service waits for output
 
@@ -424,12 +427,13 @@ class Client:
         self,
         sandbox_id: str,
         code: str,
-        language: Language = "python",
+        language: Language | None = "python",
         *,
         timeout_seconds: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         results: bool = True,
+        context: str | None = None,
     ) -> Iterator[Event]:
         """Runs code and yields its events as they arrive; the last one is the exit event.
 
@@ -442,9 +446,11 @@ class Client:
             env: Environment variables of this call.
             cwd: Working directory of this call.
             results: Yield "result" and "error" events of Python calls too.
+            context: Id of a context to run it in, whose language it then has: `language` must be
+                None. None: the sandbox's default interpreter.
 
         Raises:
-            NotFound: There is no such sandbox.
+            NotFound: There is no such sandbox or context.
             VmDied: The sandbox's VM died during the call.
             ConnectionFailed: The stream broke off; the call itself continues in the sandbox.
         """
@@ -452,11 +458,12 @@ class Client:
             {
                 "code": code,
                 "language": language,
+                "context": context,
                 "output": "chunks",
                 "timeout_seconds": timeout_seconds,
                 "env": dict(env) if env is not None else None,
                 "cwd": cwd,
-                "results": True if results and language == "python" else None,
+                "results": True if results and language != "bash" else None,
             }
         )
         ended = False
@@ -470,13 +477,78 @@ class Client:
         if not ended:
             raise ConnectionFailed("the stream of events ended before the call's exit event")
 
-    def interrupt(self, sandbox_id: str) -> None:
+    def interrupt(self, sandbox_id: str, *, context_id: str | None = None) -> None:
         """Raises KeyboardInterrupt in the running call (SIGINT in bash), if there is one.
+
+        Args:
+            sandbox_id: The sandbox.
+            context_id: The context whose call it is. None: the default interpreter's.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        path = _sandbox(sandbox_id) if context_id is None else _context(sandbox_id, context_id)
+        self._http.request("POST", path + "/interrupt")
+
+    # Contexts, see `Context`.
+
+    def context_create(
+        self,
+        sandbox_id: str,
+        language: ContextLanguage,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ContextInfo:
+        """Starts a context; see `Contexts.create`.
+
+        Raises:
+            BadRequest: A value is wrong, or the folder cannot be entered.
+            Conflict: The language is not installed in the sandbox.
+            CapReached: The sandbox has 16 contexts already.
+            NotFound: There is no such sandbox.
+        """
+        body = to_json(
+            {"language": language, "cwd": cwd, "env": dict(env) if env is not None else None}
+        )
+        answer = self._http.json(
+            "POST", _sandbox(sandbox_id) + "/contexts", body, _CONTEXT_START_S
+        )
+        return ContextInfo.from_json(answer)
+
+    def context_list(self, sandbox_id: str) -> list[ContextInfo]:
+        """Returns all contexts of a sandbox, oldest first.
 
         Raises:
             NotFound: There is no such sandbox.
         """
-        self._http.request("POST", _sandbox(sandbox_id) + "/interrupt")
+        answer = self._http.json("GET", _sandbox(sandbox_id) + "/contexts")
+        return [ContextInfo.from_json(one) for one in answer]
+
+    def context_get(self, sandbox_id: str, context_id: str) -> ContextInfo:
+        """Describes a context.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        return ContextInfo.from_json(self._http.json("GET", _context(sandbox_id, context_id)))
+
+    def context_restart(self, sandbox_id: str, context_id: str) -> None:
+        """Starts a context's interpreter again, without its state.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        path = _context(sandbox_id, context_id) + "/restart"
+        self._http.request("POST", path, at_least_s=_CONTEXT_START_S)
+
+    def context_delete(self, sandbox_id: str, context_id: str) -> None:
+        """Ends a context with all its processes.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        self._http.request("DELETE", _context(sandbox_id, context_id))
 
     def fork_sandbox(
         self,
@@ -1076,6 +1148,10 @@ def _upload(sandbox_id: str, upload_id: str) -> str:
 
 def _process(sandbox_id: str, process_id: str) -> str:
     return f"{_sandbox(sandbox_id)}/processes/{quote(process_id, safe='')}"
+
+
+def _context(sandbox_id: str, context_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/contexts/{quote(context_id, safe='')}"
 
 
 def _pty(sandbox_id: str, pty_id: str) -> str:

@@ -7,9 +7,10 @@ import os
 import threading
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ramet.client import Client
+from ramet.context import Contexts
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.process import Processes
@@ -18,14 +19,6 @@ from ramet.pty import Ptys
 from ramet.results import CodeError, Result
 from ramet.space import Place, Space
 from ramet.types import Diff, Event, ExecResult, Language, Metrics, SandboxInfo
-
-
-_T = TypeVar("_T")
-
-
-def _call(callback: Callable[[_T], object] | None, value: _T) -> None:
-    if callback is not None:
-        callback(value)
 
 
 class _OwnClient:
@@ -221,33 +214,14 @@ class Sandbox:
             VmDied: Its VM died during the call.
             ConnectionFailed: The connection broke; the call continues, see `follow`.
         """
-        stdout, stderr = bytearray(), bytearray()
-        shown: list[Result] = []
-        error: CodeError | None = None
-        exit_code = -1
-        for event in self.run_code_stream(
-            code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd, results=results
-        ):
-            if event.type == "stdout":
-                stdout += event.raw
-                _call(on_stdout, str(event.data))
-            elif event.type == "stderr":
-                stderr += event.raw
-                _call(on_stderr, str(event.data))
-            elif event.result is not None:
-                shown.append(event.result)
-                _call(on_result, event.result)
-            elif event.error is not None:
-                error = event.error
-                _call(on_error, error)
-            elif event.code is not None:
-                exit_code = event.code
-        return ExecResult(
-            stdout=stdout.decode(errors="replace"),
-            stderr=stderr.decode(errors="replace"),
-            exit_code=exit_code,
-            results=shown,
-            error=error,
+        return ExecResult.from_events(
+            self.run_code_stream(
+                code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd, results=results
+            ),
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            on_error=on_error,
         )
 
     def run_code_stream(
@@ -339,6 +313,11 @@ class Sandbox:
     def files(self) -> Files:
         """The files of the sandbox."""
         return Files(self.id, self._live)
+
+    @property
+    def contexts(self) -> Contexts:
+        """The interpreters beside the sandbox's default Python process."""
+        return Contexts(self.id, self._live)
 
     @property
     def processes(self) -> Processes:

@@ -7,12 +7,23 @@ import base64
 import importlib
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Literal, Mapping
+from typing import Any, Callable, Iterable, Literal, Mapping, TypeVar
 
 from ramet.results import CodeError, Result
 
 Language = Literal["python", "bash"]
 """Languages of `run_code`."""
+
+ContextLanguage = Literal["python", "bash", "javascript"]
+"""Languages of contexts."""
+
+
+_T = TypeVar("_T")
+
+
+def _call(callback: Callable[[_T], object] | None, value: _T) -> None:
+    if callback is not None:
+        callback(value)
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,7 @@ class Event:
         result: The result of a result event; otherwise None.
         error: The exception of an error event; otherwise None. In `replay` and `follow`, an error
             event without one says that the call could not be completed; `data` says why.
+        context: Id of the context that the call runs in; None: the default interpreter.
     """
 
     type: str
@@ -38,6 +50,7 @@ class Event:
     raw: bytes = field(default=b"", repr=False)
     result: Result | None = None
     error: CodeError | None = None
+    context: str | None = None
 
     @property
     def code(self) -> int | None:
@@ -60,6 +73,7 @@ class Event:
             raw=raw,
             result=Result.from_json(obj) if kind == "result" else None,
             error=CodeError.from_json(obj) if kind == "error" and "name" in obj else None,
+            context=obj.get("context"),
         )
 
 
@@ -106,6 +120,52 @@ class ExecResult:
     def ok(self) -> bool:
         """True if the exit code is 0."""
         return self.exit_code == 0
+
+    @classmethod
+    def from_events(
+        cls,
+        events: Iterable[Event],
+        *,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_result: Callable[[Result], object] | None = None,
+        on_error: Callable[[CodeError], object] | None = None,
+    ) -> "ExecResult":
+        """Collects the events of a call, up to its exit event.
+
+        Args:
+            events: As from `Sandbox.run_code_stream`.
+            on_stdout: Called with the text of each output event, when it arrives.
+            on_stderr: Likewise.
+            on_result: Called with each result, when it arrives.
+            on_error: Called with the exception that ended the call.
+        """
+        stdout, stderr = bytearray(), bytearray()
+        shown: list[Result] = []
+        error: CodeError | None = None
+        exit_code = -1
+        for event in events:
+            if event.type == "stdout":
+                stdout += event.raw
+                _call(on_stdout, str(event.data))
+            elif event.type == "stderr":
+                stderr += event.raw
+                _call(on_stderr, str(event.data))
+            elif event.result is not None:
+                shown.append(event.result)
+                _call(on_result, event.result)
+            elif event.error is not None:
+                error = event.error
+                _call(on_error, error)
+            elif event.code is not None:
+                exit_code = event.code
+        return cls(
+            stdout=stdout.decode(errors="replace"),
+            stderr=stderr.decode(errors="replace"),
+            exit_code=exit_code,
+            results=shown,
+            error=error,
+        )
 
 
 @dataclass(frozen=True)
@@ -317,6 +377,36 @@ class ProcessResult:
     def ok(self) -> bool:
         """True if the exit code is 0."""
         return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class ContextInfo:
+    """A context of a sandbox, as it was at the time of the request.
+
+    Attributes:
+        id: The context's id, for `Contexts.attach`.
+        language: "python", "bash" or "javascript".
+        cwd: The working directory that it was started in; None: the home directory.
+        busy: True while a call runs or waits in it.
+        started_at: Time of its start in UTC, such as "2026-01-31T23:59:59.123Z".
+    """
+
+    id: str
+    language: ContextLanguage
+    cwd: str | None
+    busy: bool
+    started_at: str
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "ContextInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(
+            id=str(obj["id"]),
+            language=obj["language"],
+            cwd=obj["cwd"],
+            busy=bool(obj["busy"]),
+            started_at=str(obj["started_at"]),
+        )
 
 
 @dataclass(frozen=True)
