@@ -100,8 +100,9 @@ static const struct setting settings[] = {
 	    "File of Python code to run in the default template before its snapshot is taken:\n"
 	    "whatever it imports is imported in each sandbox. Empty: none."),
 	STR(templates_dir, PATH, 0, "/usr/share/ramet/templates",
-	    "Further templates: each folder in it is one, with rootfs.ext4 and, optionally,\n"
-	    "warmup.py and template.conf. Empty: none."),
+	    "Further templates: each folder in it is one, with rootfs.ext4, warmup.py or\n"
+	    "template.conf. Without rootfs.ext4 it has the default template's root file system.\n"
+	    "Empty: none."),
 	STR(state_dir, PATH, 2, "/var/lib/ramet",
 	    "Folder for what survives a reboot: catalogue, snapshots, disks. Created if missing."),
 	{"run_dir", PATH, AT(run_dir), 2, RUN_DIR_MAX, "/run/ramet", NULL,
@@ -151,8 +152,9 @@ static const struct setting settings[] = {
 	STR(sizes, TEXT, 0, "auto",
 	    "Sizes of the default template whose snapshots are made ahead of requests, while the\n"
 	    "service is idle: RAM in MiB x vCPUs, and x GB of disk if it is not the template's\n"
-	    "own, like 1024x2,4096x4x16. auto: sizes requested recently, and doublings of the\n"
-	    "RAM; up to 8 snapshots and 2 GB, including each template's own. Empty: none."),
+	    "own, like 2048x2,4096x4x16. auto: each other template in its own size, sizes\n"
+	    "requested recently, and doublings of the RAM; up to 8 snapshots and 2 GB. Empty: "
+	    "none."),
 	NUM(pool_blank_vms, 0, WARDEN_SLOTS_MAX, "6",
 	    "Number of blank VMs (VM processes without a guest) and of warm sandboxes (restored\n"
 	    "from the default template) to keep ready. pool_shells, the former name of\n"

@@ -110,10 +110,11 @@ static bool prepare(struct templates *ts, const struct source *from, const struc
 	return false;
 }
 
+/* With a configured list of sizes, the other templates are prepared when they are requested. */
 static bool prepare_templates(struct templates *ts)
 {
 	/* Skip the default template, all[0]: its sizes come last. */
-	for (size_t i = 1; i < ts->sources->n; i++) {
+	for (size_t i = 1; config_sizes_auto(ts->env->config) && i < ts->sources->n; i++) {
 		const struct known_source *known = &ts->sources->all[i];
 
 		if (known->ret == 0 && prepare(ts, &known->source, &known->source.size))
@@ -191,5 +192,5 @@ size_t templates_ahead_count(const struct templates *ts)
 	struct sizes sizes;
 
 	sizes_ahead(&sizes, ts->env->config, template_size(ts->def), &host);
-	return config_sizes_auto(ts->env->config) ? AHEAD_IMAGES_MAX : sizes.n + ts->sources->n;
+	return config_sizes_auto(ts->env->config) ? AHEAD_IMAGES_MAX : sizes.n + 1;
 }

@@ -140,6 +140,19 @@ static bool join(char out[SOURCE_PATH_MAX], const char *dir, const char *name)
 	return snprintf(out, SOURCE_PATH_MAX, "%s/%s", dir, name) < (int)SOURCE_PATH_MAX;
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+	char path[SOURCE_PATH_MAX];
+
+	return join(path, dir, name) && access(path, F_OK) == 0;
+}
+
+static bool is_template(const char *dir)
+{
+	return has_file(dir, "rootfs.ext4") || has_file(dir, "warmup.py") ||
+	       has_file(dir, "template.conf");
+}
+
 static int find_folder(const struct config *c, struct source *out, struct err *e)
 {
 	char dir[SOURCE_PATH_MAX];
@@ -147,8 +160,10 @@ static int find_folder(const struct config *c, struct source *out, struct err *e
 	if (!join(dir, c->templates_dir, out->name) || !join(out->rootfs, dir, "rootfs.ext4") ||
 	    !join(out->warmup, dir, "warmup.py"))
 		return err_say(e, ENAMETOOLONG, "templates_dir is too long");
+	if (!is_template(dir))
+		return err_say(e, ENOENT, "there is no template %s", out->name);
 	if (access(out->rootfs, F_OK) < 0)
-		return err_set(e, errno, "%s", out->rootfs);
+		memcpy(out->rootfs, c->rootfs, sizeof(c->rootfs));
 	if (access(out->warmup, F_OK) < 0)
 		out->warmup[0] = 0;
 	source_stamp(out, &out->stamp);
@@ -176,13 +191,12 @@ int source_find(const struct config *c, const char *name, struct source *out, st
 	return find_folder(c, out, e);
 }
 
-static int is_template(const char *dir, const char *name)
+static bool names_template(const struct config *c, const char *name)
 {
-	char path[SOURCE_PATH_MAX + 16];
+	char dir[SOURCE_PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/%s/rootfs.ext4", dir, name);
 	return source_name_ok(name) && strcmp(name, TEMPLATE_DEFAULT) != 0 &&
-	       access(path, F_OK) == 0;
+	       join(dir, c->templates_dir, name) && is_template(dir);
 }
 
 static int by_name(const void *a, const void *b)
@@ -198,7 +212,7 @@ char **source_names(const struct config *c)
 	size_t n = 0;
 
 	while (names && d && n < NAMES_MAX && (entry = readdir(d)))
-		if (is_template(c->templates_dir, entry->d_name)) {
+		if (names_template(c, entry->d_name)) {
 			names[n] = strdup(entry->d_name);
 			n += names[n] != NULL;
 		}

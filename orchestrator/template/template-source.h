@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A template's source files. Those of the default template are settings (rootfs, warmup); each
- * other template is a folder in templates_dir: NAME/rootfs.ext4, and optionally NAME/warmup.py and
- * NAME/template.conf, which holds `name = value` lines (description, vcpus, ram_mib, rootfs_gb) and
- * # comments.
+ * other template is a folder in templates_dir with at least one of NAME/rootfs.ext4, NAME/warmup.py
+ * and NAME/template.conf, which holds `name = value` lines (description, vcpus, ram_mib, rootfs_gb)
+ * and # comments. Without rootfs.ext4, the template has the default one's root file system.
  */
 #ifndef RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_SOURCE_H
 #define RAMET_ORCHESTRATOR_TEMPLATE_TEMPLATE_SOURCE_H

@@ -12,11 +12,6 @@
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/templates.h"
 
-static void set_true(void *arg)
-{
-	*(bool *)arg = true;
-}
-
 static struct core_stats stats(struct world *w)
 {
 	struct core_stats f;
@@ -261,16 +256,6 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 
 /* --- ahead, with auto ------------------------------------------------------------------------- */
 
-/* Runs the loop for `ms`, to show that something does not happen. */
-static void run_for(struct world *w, uint64_t ms)
-{
-	bool over = false;
-	struct loop_timer t = {.fn = set_true, .arg = &over};
-
-	loop_timer_set(w->loop, &t, ms);
-	world_until_true(w, &over);
-}
-
 static void start_with(struct world *w, const char *sizes, const char *recents)
 {
 	char path[CONFIG_PATH_MAX + 16];
@@ -309,7 +294,7 @@ static void test_auto_prepares_at_most_8_images(void **state)
 		   "default 1x576x1\nno-such-template 1x192x1\ndefault 1x640x1\n"
 		   "default 1x67108864x1\n");
 	world_until(w, are_8_ahead, w->core);
-	run_for(w, 4000);
+	world_run_for(w, 4000);
 	assert_int_equal(world_images(w, ""), AHEAD_IMAGES_MAX);
 	assert_true(has_image(w, "1c-128m-1g"));
 	assert_true(has_image(w, "1c-192m-1g"));
@@ -360,7 +345,7 @@ static void test_only_listed_sizes_are_prepared(void **state)
 	struct world *w = *state;
 
 	start_with(w, "", "default 1x192x1\n");
-	run_for(w, 4000);
+	world_run_for(w, 4000);
 	assert_int_equal(world_images(w, ""), 1);
 }
 
@@ -464,7 +449,7 @@ static void test_calls_pause_a_background_build_and_its_deadline(void **state)
 	begin_in_background(w, &m);
 	world_exec_start(w, &r, m.view.id, "wait", false);
 	world_until(w, build_is_paused, w->fakes);
-	run_for(w, 6000); /* longer than boot_timeout_s */
+	world_run_for(w, 6000); /* longer than boot_timeout_s */
 	assert_int_equal(fakes_paused(w->fakes), 1);
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	fakes_go(w->fakes);
@@ -484,7 +469,7 @@ static void test_no_background_build_starts_during_a_call(void **state)
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
 	world_until(w, call_is_queued, w->fakes);
-	run_for(w, 6000);
+	world_run_for(w, 6000);
 	assert_int_equal(fakes_boots(w->fakes), 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
@@ -507,7 +492,7 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 	world_exec_start(w, &r, m.view.id, "wait", false);
 	world_until(w, call_is_queued, w->fakes);
 	world_wait_ready(w); /* the default size counts as requested */
-	run_for(w, 6000);
+	world_run_for(w, 6000);
 	assert_int_equal(stats(w).warm_ready, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Templates other than the default: how they are found, their warm-up and their images. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "orchestrator/template/template-source.h"
 #include "test/unit/core/world.h"
 
@@ -45,6 +47,17 @@ static void restart(struct world *w)
 	world_wait_ready(w);
 }
 
+/* Prepares each template ahead that has a template.conf with its RAM: the default size, and what
+ * follows from it, do not fit the host. */
+static void restart_with_sizes_auto(struct world *w)
+{
+	world_kill_core(w);
+	snprintf(w->config.sizes, sizeof(w->config.sizes), "auto");
+	w->config.ram_mib = 65536;
+	world_start_core(w);
+	world_wait_ready(w);
+}
+
 static void create(struct world *w, struct made *m, const char *template)
 {
 	struct sandbox_spec spec = {0};
@@ -55,20 +68,43 @@ static void create(struct world *w, struct made *m, const char *template)
 
 /* --- sources -------------------------------------------------------------------------------- */
 
-static void test_folders_with_a_root_file_system_are_templates(void **state)
+static void test_folders_with_files_of_a_template_are_templates(void **state)
 {
 	struct world *w = *state;
 
 	put_file(w, "zoo", "rootfs.ext4", "z");
-	put_file(w, "ants", "rootfs.ext4", "a");
-	put_file(w, "no-rootfs", "warmup.py", "");
+	put_file(w, "ants", "warmup.py", "");
+	put_file(w, "bees", "template.conf", "");
+	put_file(w, "notes", "notes.txt", "");
 	put_file(w, "Upper", "rootfs.ext4", "U");
 	put_file(w, "default", "rootfs.ext4", "d");
 	char **names = source_names(&w->config);
 	assert_string_equal(names[0], "ants");
-	assert_string_equal(names[1], "zoo");
-	assert_null(names[2]);
+	assert_string_equal(names[1], "bees");
+	assert_string_equal(names[2], "zoo");
+	assert_null(names[3]);
 	source_names_free(names);
+}
+
+static void test_template_without_a_root_file_system_has_the_default_one(void **state)
+{
+	struct world *w = *state;
+	struct source own, shared;
+	struct err e;
+
+	put_file(w, "zoo", "rootfs.ext4", "z");
+	put_file(w, "zoo", "warmup.py", "x = 1");
+	assert_int_equal(source_find(&w->config, "zoo", &own, &e), 0);
+	assert_non_null(strstr(own.rootfs, "/zoo/rootfs.ext4"));
+	put_file(w, "ants", "warmup.py", "x = 1");
+	assert_int_equal(source_find(&w->config, "ants", &shared, &e), 0);
+	assert_string_equal(shared.rootfs, w->config.rootfs);
+	assert_non_null(strstr(shared.warmup, "/ants/warmup.py"));
+	put_file(w, "ants", "template.conf", "rootfs_gb = 3");
+	assert_int_equal(source_find(&w->config, "ants", &shared, &e), 0);
+	assert_int_equal(shared.size.rootfs_gb, 3);
+	put_file(w, "notes", "notes.txt", "");
+	assert_int_equal(source_find(&w->config, "notes", &shared, &e), -ENOENT);
 }
 
 static void test_names_that_are_paths_are_refused(void **state)
@@ -175,6 +211,28 @@ static void test_sandbox_starts_from_a_template(void **state)
 	assert_string_equal(view.config.template, "datasci");
 	create(w, &m, "datasci"); /* the template's image is already on disk */
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
+}
+
+/* The image is that of the template, and is made again when the shared root file system changes. */
+static void test_sandbox_starts_from_a_template_that_shares_the_root_file_system(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "warmup.py", "out 1");
+	put_file(w, "datasci", "template.conf", "ram_mib = 256\n");
+	unsigned boots = fakes_boots(w->fakes);
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_string_equal(m.view.config.template, "datasci");
+	assert_int_equal(m.view.config.size.ram_mib, 256);
+	assert_int_equal(fakes_boots(w->fakes), boots + 1);
+	assert_int_equal(world_images(w, "datasci-"), 1);
+	scoped_fd int fd = open(w->config.rootfs, O_WRONLY | O_APPEND | O_CLOEXEC);
+	assert_int_equal(write(fd, "x", 1), 1);
+	create(w, &m, "datasci");
+	assert_true(m.ok);
+	assert_int_equal(fakes_boots(w->fakes), boots + 2);
 }
 
 static void test_error_for_an_unknown_template_lists_all(void **state)
@@ -366,12 +424,27 @@ static void test_templates_are_prepared_ahead(void **state)
 	struct made m;
 
 	put_file(w, "datasci", "rootfs.ext4", "numbers");
-	restart(w);
+	put_file(w, "datasci", "template.conf", "ram_mib = 256");
+	restart_with_sizes_auto(w);
 	world_until(w, is_prepared, w);
 	unsigned boots = fakes_boots(w->fakes);
 	create(w, &m, "datasci");
 	assert_true(m.ok);
 	assert_int_equal(fakes_boots(w->fakes), boots);
+}
+
+static void test_only_the_default_template_is_prepared_without_sizes_auto(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	put_file(w, "datasci", "rootfs.ext4", "numbers");
+	restart(w);
+	world_run_for(w, 4000); /* longer than it takes until the service is calm */
+	assert_int_equal(world_images(w, ""), 1);
+	create(w, &m, "datasci"); /* prepared when it is requested */
+	assert_true(m.ok);
+	assert_int_equal(world_images(w, "datasci-"), 1);
 }
 
 /* A rebuilt template is served from then on, without a restart. */
@@ -465,6 +538,8 @@ static void test_build_leaves_the_background_for_a_request(void **state)
 
 	put_file(w, "zoo", "rootfs.ext4", "z");
 	put_file(w, "zoo", "warmup.py", "wait");
+	put_file(w, "zoo", "template.conf", "ram_mib = 256");
+	restart_with_sizes_auto(w);
 	world_until(w, guest_is_paused, w->fakes); /* the image is being prepared ahead */
 	until_priorities(w, "0");
 	world_create_start(w, &m, &spec);
@@ -482,6 +557,8 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 
 	put_file(w, "ants", "rootfs.ext4", "a");
 	put_file(w, "ants", "warmup.py", "wait");
+	put_file(w, "ants", "template.conf", "ram_mib = 256");
+	restart_with_sizes_auto(w);
 	world_until(w, guest_is_paused, w->fakes);
 	put_file(w, "zoo", "rootfs.ext4", "z");
 	world_create_start(w, &m, &spec);
@@ -500,12 +577,14 @@ static void test_pool_refill_gives_way_to_busy_sandboxes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_folders_with_a_root_file_system_are_templates),
+		TEST(test_folders_with_files_of_a_template_are_templates),
+		TEST(test_template_without_a_root_file_system_has_the_default_one),
 		cmocka_unit_test(test_names_that_are_paths_are_refused),
 		cmocka_unit_test(test_template_conf_is_read),
 		cmocka_unit_test(test_error_names_the_line_in_template_conf),
 		cmocka_unit_test(test_template_conf_of_any_length_is_safe),
 		TEST(test_sandbox_starts_from_a_template),
+		TEST(test_sandbox_starts_from_a_template_that_shares_the_root_file_system),
 		TEST(test_error_for_an_unknown_template_lists_all),
 		TEST(test_create_reports_why_a_template_is_unusable),
 		TEST(test_failed_warm_up_is_the_reason),
@@ -514,6 +593,7 @@ int main(void)
 		TEST(test_list_waits_for_a_new_scan),
 		TEST(test_shutdown_ends_a_scan),
 		TEST(test_templates_are_prepared_ahead),
+		TEST(test_only_the_default_template_is_prepared_without_sizes_auto),
 		TEST(test_replaced_template_is_rebuilt),
 		TEST(test_images_of_removed_templates_are_removed),
 		TEST(test_each_restore_reseeds_the_users_generators),

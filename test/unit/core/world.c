@@ -208,6 +208,20 @@ void world_until_true(struct world *w, const bool *flag)
 	world_until(w, is_true, (void *)(uintptr_t)flag);
 }
 
+static void set_true(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+void world_run_for(struct world *w, uint64_t ms)
+{
+	bool over = false;
+	struct loop_timer t = {.fn = set_true, .arg = &over};
+
+	loop_timer_set(w->loop, &t, ms);
+	world_until_true(w, &over);
+}
+
 bool world_flow_has_stopped(void *arg)
 {
 	struct world_flow *flow = arg;

@@ -44,6 +44,8 @@ unsigned world_images(struct world *w, const char *prefix);
 /* Runs the loop until `holds` returns true; fails the test after 120 s. */
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
 void world_until_true(struct world *w, const bool *flag);
+/* Runs the loop for `ms`, to show that something does not happen. */
+void world_run_for(struct world *w, uint64_t ms);
 
 /* For world_until: returns true when `*bytes` has not changed for 20 rounds. */
 struct world_flow {
