@@ -97,7 +97,7 @@ static const char *find_template(void)
 	DIR *d = opendir(TEMPLATES);
 
 	for (struct dirent *f; d && (f = readdir(d));)
-		if (!strncmp(f->d_name, "default-", 8) && ends_with(f->d_name, "-2c-512m-4g"))
+		if (!strncmp(f->d_name, "default-", 8) && ends_with(f->d_name, "-2c-1024m-4g"))
 			snprintf(path, sizeof(path), TEMPLATES "/%s", f->d_name);
 	if (d)
 		closedir(d);
@@ -312,7 +312,7 @@ static int open_sandbox(uint16_t port, char path[SANDBOX_PATH])
 
 static void restore_template(struct vmm *v)
 {
-	struct vmm_options o = {.exe = VMM, .vcpus = 2, .ram_mib = 512, .log_here = true};
+	struct vmm_options o = {.exe = VMM, .vcpus = 2, .ram_mib = 1024, .log_here = true};
 	const char *template = find_template();
 	struct vmm_snapshot image = {
 		.state = open_in(template, "state"),

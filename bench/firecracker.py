@@ -235,7 +235,7 @@ def main() -> int:
     parser.add_argument("binary", type=Path)
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--vcpus", type=int, default=2)
-    parser.add_argument("--ram-mib", type=int, default=512)
+    parser.add_argument("--ram-mib", type=int, default=1024)
     parser.add_argument("--children", default="1,5", help="numbers of children, as in 1,5")
     parser.add_argument("--tiny", action="store_true", help="the guest consists of a kernel only")
     parser.add_argument("--kernel", type=Path, default=SHARE / "vmlinux")

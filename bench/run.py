@@ -38,7 +38,7 @@ from watch import watch
 def kvm_floor(quick: bool) -> Figures:
     """The cost of KVM alone, without a VMM."""
     runs = 30 if quick else 200
-    return host_json(f"{BENCH_DIR}/kvm-floor --vcpus 2 --ram-mib 512 --runs {runs}")
+    return host_json(f"{BENCH_DIR}/kvm-floor --vcpus 2 --ram-mib 1024 --runs {runs}")
 
 
 def service(quick: bool) -> Figures:

@@ -33,10 +33,10 @@ struct create {
 
 static const struct create prepared[] = {
 	{"default_ms", "{}"},
-	{"other_ram_ms", "{\"ram_mib\":1024}"},
+	{"other_ram_ms", "{\"ram_mib\":2048}"},
 	{"other_vcpus_ms", "{\"vcpus\":1}"},
 	{"larger_disk_ms", "{\"rootfs_gb\":64}"},
-	{"all_other_ms", "{\"ram_mib\":1024,\"vcpus\":1,\"rootfs_gb\":64}"},
+	{"all_other_ms", "{\"ram_mib\":2048,\"vcpus\":1,\"rootfs_gb\":64}"},
 };
 
 static struct answer answer;

@@ -37,8 +37,8 @@ def sized_creates(quick: bool) -> Figures:
     runs, firsts = (5, 2) if quick else (20, 4)
     figures: Figures = {}
     for mode, sizes, others, n in [
-        ("warm", "1024x2,512x1,1024x1", 2, runs),
-        ("blank", "1024x2,512x1,1024x1", 0, runs),
+        ("warm", "2048x2,1024x1,2048x1", 2, runs),
+        ("blank", "2048x2,1024x1,2048x1", 0, runs),
         ("first", "", 0, firsts),
     ]:
         settings = f"--sizes={sizes} --pool_others={others} {POOL}"

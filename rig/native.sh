@@ -34,11 +34,12 @@ native_templates() {
 	for built in "$top"/build/templates/*; do
 		name=${built##*/}
 		[[ -d $built && $(as_root cat "$into/$name/of" 2>/dev/null) != "$(readlink "$built")" ]] || continue
-		as_root rm -rf "${into:?}/.$name"
+		as_root rm -rf "${into:?}/.$name" "${into:?}/.old-$name"
 		as_root cp -rL --sparse=always "$built" "$into/.$name"
 		readlink "$built" | as_root tee "$into/.$name/of" >/dev/null
-		as_root rm -rf "${into:?}/$name"
+		[[ ! -e $into/$name ]] || as_root mv "$into/$name" "$into/.old-$name"
 		as_root mv "$into/.$name" "$into/$name"
+		as_root rm -rf "${into:?}/.old-$name"
 	done
 }
 

@@ -9,7 +9,7 @@ need_for_build() {
 		libseccomp-dev libcap-dev liburing-dev libsqlite3-dev libssl-dev libjansson-dev \
 		libmnl-dev libnftables-dev libcurl4-openssl-dev zlib1g-dev libcmocka-dev python3 linux-source-6.1 flex \
 		bison bc libelf-dev xz-utils mmdebstrap e2fsprogs "$@"
-	[[ -z ${RAMET_ROOTFS_SUITE:-} ]] || need ubuntu-keyring
+	[[ -z ${RAMET_ROOTFS_MIRROR:-} ]] || need ubuntu-keyring
 }
 need_for_rig() {
 	[[ $(uname -m) == x86_64 ]] ||
@@ -37,8 +37,12 @@ host_image_dir() { cache_path host rig/host-image.sh rig/apt-mirror.sh; }
 qemu_dir() { cache_path qemu rig/qemu.sh rig/apt-mirror.sh; }
 assets_dir() { cache_path assets "$(rootfs_dir)"; }
 template_dir() { # NAME
-	cache_path "template-$1" "templates/$1" rootfs rig/apt-mirror.sh "${RAMET_ROOTFS_SUITE:-}" \
-		"${RAMET_ROOTFS_MIRROR:-}"
+	if is_shared "$1"; then
+		cache_path "template-$1" "templates/$1"
+	else
+		cache_path "template-$1" "templates/$1" rootfs rig/apt-mirror.sh "${RAMET_ROOTFS_SUITE:-}" \
+			"${RAMET_ROOTFS_MIRROR:-}"
+	fi
 }
 h2o_dir() { cache_path h2o third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
 h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh rig/apt-mirror.sh; }
@@ -48,13 +52,16 @@ h2spec_dir() { cache_path h2spec "$h2spec_version"; }
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
 
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
-build_rootfs() { cached "$(rootfs_dir)" "guest root file system" as_root "$top/rootfs/build.sh"; }
+build_rootfs() { cached "$(rootfs_dir)" "guest root file system" make_rootfs; }
 build_host_image() { cached "$(host_image_dir)" "rig's host image" as_root "$top/rig/host-image.sh"; }
 build_qemu() { cached "$(qemu_dir)" "QEMU" as_root "$top/rig/qemu.sh"; }
 build_h2o() { cached "$(h2o_dir)" "h2o" "$top/third_party/h2o/build.sh"; }
 build_h2o_unpatched() {
 	cached "$(h2o_unpatched_dir)" "h2o unpatched" "$top/third_party/h2o/build.sh" --unpatched
 }
+
+# Downloaded packages are kept for the next build; their hashes are checked each time.
+make_rootfs() { RAMET_FETCHED=$cache/fetched as_root "$top/rootfs/build.sh" "$@"; }
 
 # Only the tests use it. Go checks the checksums of its downloads.
 build_h2spec() { cached "$(h2spec_dir)" "h2spec" make_h2spec "$h2spec_version"; }
@@ -72,7 +79,7 @@ make_h2spec() { # VERSION OUTDIR
 make_assets() {
 	local out=$1
 	mkdir -p "$out/files" &&
-		cp --sparse=always "$(rootfs_dir)/rootfs.ext4" "$out/files/" &&
+		ln "$(rootfs_dir)/rootfs.ext4" "$out/files/" &&
 		mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$out/files" -E root_owner=0:0 \
 			"$out/assets.ext4" 6G &&
 		rm -rf "$out/files"
@@ -96,6 +103,20 @@ build_parts() {
 	together build_kernel -- low_priority "$images" ${2:+-- low_priority "$2"}
 }
 
+# is_shared NAME: whether the template shares the default one's root file system, since it adds
+# nothing to it. Such templates are part of the product.
+is_shared() {
+	local dir=$top/templates/$1
+	[[ ! -e $dir/packages.txt && ! -e $dir/requirements.txt && ! -e $dir/files ]]
+}
+build_shared_templates() {
+	local dir
+	for dir in "$top"/templates/*/; do
+		dir=$(basename "$dir")
+		! is_shared "$dir" || build_template "$dir"
+	done
+}
+
 # build_template NAME: builds a template and links it into build/templates
 build_template() {
 	local name=$1 dir
@@ -106,7 +127,13 @@ build_template() {
 	mkdir -p "$top/build/templates"
 	ln -sfn "$dir" "$top/build/templates/$name"
 }
-make_template() { as_root "$top/rootfs/build.sh" "$2" "$top/templates/$1"; }
+make_template() { # NAME OUTDIR
+	if is_shared "$1"; then
+		mkdir -p "$2" && install -m 644 "$top/templates/$1"/* "$2/"
+	else
+		make_rootfs "$2" "$top/templates/$1"
+	fi
+}
 
 # cmake_tree PRESET [TARGET…]: configures and builds; concurrent runs in one tree wait for
 # each other. If ccache is installed, the cache keeps its results.
@@ -137,15 +164,17 @@ stage_product() {
 }
 
 # Packs the installed product and the guest's kernel into one file, for the machine on
-# which the VMs run.
+# which the VMs run. dev copies all templates there in the same way, shared ones too.
 pack_product() {
 	local stage=$top/build/stage
 	install -D -m 644 "$(kernel_dir)/vmlinux" "$stage/usr/share/ramet/vmlinux" &&
-		tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$top/build/product.tmp" . &&
+		tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 --exclude=./usr/share/ramet/templates \
+			-cf "$top/build/product.tmp" . &&
 		mv "$top/build/product.tmp" "$top/build/product.tar"
 }
 
 build_product() {
+	build_shared_templates
 	build_h2o
 	step "product" cmake_tree release vmm/all orchestrator/all guest/all bench/all \
 		test/native/all # installs programs that bench runs

@@ -207,11 +207,12 @@ rig_templates() {
 		[[ -d $built && $(rig_host cat "$into/$name/of" 2>/dev/null) != "$(readlink "$built")" ]] || continue
 		say "bringing template $name into the rig"
 		tar -C "$built/" --sparse -cf "$inbox" .
-		rig_host sh -ec "rm -rf $into/.$name; mkdir $into/.$name
+		rig_host sh -ec "rm -rf $into/.$name $into/.old-$name; mkdir $into/.$name
 			dd if=/dev/inbox iflag=direct bs=1M count=$(($(stat -c %s "$inbox") / 1048576 + 1)) status=none |
 				tar -x -C $into/.$name
 			echo $(readlink "$built") >$into/.$name/of
-			rm -rf $into/$name; mv $into/.$name $into/$name"
+			[ ! -e $into/$name ] || mv $into/$name $into/.old-$name
+			mv $into/.$name $into/$name; rm -rf $into/.old-$name"
 		truncate -s 0 "$inbox" # frees its space
 		truncate -s 16G "$inbox"
 	done

@@ -181,7 +181,7 @@ group_native() {
 }
 
 # The sizes that the tests use, so that nothing else is prepared in the background.
-export RAMET_TEST_SETTINGS=--sizes=1024x2x16,512x1x16
+export RAMET_TEST_SETTINGS=--sizes=1024x2x16,1024x1x16
 
 # When another program takes the CPU from one CPU of the rig, the others soon wait for a lock that it
 # holds. Has no effect unless root runs the tests.

@@ -147,7 +147,7 @@ static const struct setting settings[] = {
 	    "1/128 of the host's memory, at least 64 MiB. Above the limit, the oldest events of\n"
 	    "the tenant with the most output are dropped."),
 	NUM(vcpus, 1, 32, "2", "vCPUs, RAM and disk size of the default template."),
-	NUM(ram_mib, 128, 65536, "512", NULL),
+	NUM(ram_mib, 128, 65536, "1024", NULL),
 	NUM(rootfs_gb, 1, 1024, "4", NULL),
 	STR(sizes, TEXT, 0, "auto",
 	    "Sizes of the default template whose snapshots are made ahead of requests, while the\n"

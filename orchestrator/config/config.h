@@ -50,7 +50,7 @@ struct config {
 	uint32_t disk_bytes_s, disk_ops_s; /* limits of each VM's disk; 0: no limit */
 	uint32_t output_mib; /* limit of held output; 0: depends on the host's memory */
 
-	uint32_t vcpus, ram_mib, rootfs_gb; /* size of the default template: 2, 512, 4 */
+	uint32_t vcpus, ram_mib, rootfs_gb; /* size of the default template: 2, 1024, 4 */
 	char sizes[CONFIG_PATH_MAX];	    /* sizes prepared ahead: "auto", or see config_sizes */
 	uint32_t pool_blank_vms, pool_warm; /* targets of the pool: 6, 2 */
 	uint32_t pool_others;		    /* warm sandboxes of each further size or template: 2 */

@@ -6,7 +6,7 @@ defined: np, pd, sklearn and plt exist in the user's first call."""
 
 import matplotlib
 
-matplotlib.use("agg")  # there is no screen; plt.savefig() and plt.show() still work
+matplotlib.use("module://ramet_matplotlib")  # it draws like agg; plt.show() sends figures as results
 
 import matplotlib.pyplot as plt
 import numpy as np

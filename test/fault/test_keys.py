@@ -17,7 +17,7 @@ PATHS = f"--config=/dev/null --run_dir={RUN} --state_dir={STATE}"
 RAMETD = (
     f"/usr/lib/ramet/rametd {PATHS} --vm_uid_base=700000 --cgroup=/keys --network= --sizes="
     " --templates_dir= --pool_blank_vms=1 --pool_warm=1 --pool_others=0 --boot_timeout_s=900"
-    f" --listen_port={PORT} '--tier_free=concurrent=3 lifetime_s=500 idle_s=400 ram_mib=512'"
+    f" --listen_port={PORT} '--tier_free=concurrent=3 lifetime_s=500 idle_s=400 ram_mib=1024'"
 )
 RAMET = f"ramet {PATHS}"
 
@@ -111,7 +111,7 @@ def test_tier_limits_apply(first: Key) -> None:
     free = Key("key create --tier free --name limited")
     sandbox = free.create(ram_mib=4096, timeout_seconds=100000, persistent=True)
     info = json.loads(free.ask("GET", sandbox)[1])
-    assert info["ram_mib"] == 512 and info["persistent"] is False
+    assert info["ram_mib"] == 1024 and info["persistent"] is False
     status, text = free.ask("POST", f"{sandbox}/fork", {"n": 3})
     assert (status, json.loads(text)["code"]) == (429, "cap_reached")
     status, text = free.ask("POST", f"{sandbox}/fork", {"n": 2})

@@ -27,7 +27,7 @@ def test_sandbox_exists_from_create_to_delete(http: httpx.Client) -> None:
     info = http.get(path).json()
     assert info["id"] == sandbox_id
     assert info["metadata"] == {"run": 7}
-    assert info["vcpus"] == 2 and info["ram_mib"] == 512
+    assert info["vcpus"] == 2 and info["ram_mib"] == 1024
     assert sandbox_id in [s["id"] for s in http.get("/v1/sandboxes").json()]
 
     assert http.delete(path).status_code == 204

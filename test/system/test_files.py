@@ -570,7 +570,7 @@ def service_kib() -> int:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not os.environ.get("RAMET_SLOW"), reason="transfers 2 GB twice: set RAMET_SLOW=1")
 def test_two_gigabytes_transfer_at_constant_memory(sbx: Sandbox, client: Client) -> None:
-    """The guest has 512 MiB of RAM; neither it nor the service nor the SDK may buffer the file."""
+    """The guest has 1 GiB of RAM; neither it nor the service nor the SDK may buffer the file."""
     size = 2_000_000_000
     most = before = service_kib()
     mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -200,14 +200,23 @@ def test_pip_installs_a_package_with_its_dependency(box: Sandbox) -> None:
         bash(child, f"pip uninstall -qy inner-box && {install}")
 
 
-def test_npm_installs_a_package(world: Path, client: Client) -> None:
-    subprocess.run([REPO / "dev", "template", "node"], check=True)
-    with Sandbox(template="node", client=client) as box:
-        script = f"""
-            mkdir /root/app && cd /root/app
-            npm install --no-audit --no-fund --registry http://{OUTSIDE}/npm box-pad >/dev/null
-            node -e 'console.log(require("box-pad")("box"))'"""
-        assert bash(box, script) == ".....box\n"
+def test_npm_installs_a_package(box: Sandbox) -> None:
+    script = f"""
+        mkdir /root/app && cd /root/app
+        npm install --no-audit --no-fund --registry http://{OUTSIDE}/npm box-pad >/dev/null
+        node -e 'console.log(require("box-pad")("box"))'"""
+    assert bash(box, script) == ".....box\n"
+
+
+def test_user_installs_packages_and_becomes_root_without_a_password(box: Sandbox) -> None:
+    script = f"""
+        pip="pip install -q --index-url http://{OUTSIDE}/simple --trusted-host {OUTSIDE}"
+        su user -c "
+            cd && pwd && $pip --ignore-installed outer-box && python3 -c 'import outer_box; print(outer_box.__file__)'
+            sudo -n $pip --ignore-installed inner-box && sudo -n id -u" 2>&1"""
+    home, user_path, uid = bash(box, script).splitlines()
+    assert (home, uid) == ("/home/user", "0")
+    assert user_path.startswith("/home/user/.local/lib/python3")
 
 
 def test_git_clones_over_http(box: Sandbox) -> None:

@@ -22,29 +22,26 @@ open('/root/warmed', 'w').write('by the warm-up')
 CONF = "description = Made by a test\nram_mib = 640\n"
 
 
-def setting(name: str) -> str:
-    """Returns a setting from the running service's command line, or its default."""
-    given = on_host(f"tr '\\0' '\\n' < /proc/$(pidof -s rametd)/cmdline | sed -n 's/--{name}=//p'")
-    defaults = {
-        "templates_dir": "/usr/share/ramet/templates",
-        "rootfs": "/usr/share/ramet/rootfs.ext4",
-    }
-    return given.strip() or defaults[name]
+def templates_dir() -> str:
+    """Returns the folder of templates that the running service uses."""
+    given = on_host(
+        "tr '\\0' '\\n' < /proc/$(pidof -s rametd)/cmdline | sed -n 's/--templates_dir=//p'"
+    )
+    return given.strip() or "/usr/share/ramet/templates"
 
 
 def put_template(name: str, warmup: str, conf: str) -> None:
     """Writes a template that uses the root file system of the default one."""
-    folder = f"{setting('templates_dir')}/{name}"
+    folder = f"{templates_dir()}/{name}"
     on_host(
-        f"mkdir -p {folder} && ln -sfn {setting('rootfs')} {folder}/rootfs.ext4 &&"
+        f"mkdir -p {folder} && printf %s {shlex.quote(conf)} > {folder}/template.conf &&"
         f" printf %s {shlex.quote(warmup)} > {folder}/warmup.new &&"
-        f" mv {folder}/warmup.new {folder}/warmup.py &&"
-        f" printf %s {shlex.quote(conf)} > {folder}/template.conf"
+        f" mv {folder}/warmup.new {folder}/warmup.py"
     )
 
 
 def remove_template(name: str) -> None:
-    on_host(f"rm -rf {setting('templates_dir')}/{name}")
+    on_host(f"rm -rf {templates_dir()}/{name}")
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +135,29 @@ def test_unknown_template_lists_the_known_ones(warmed: str, http: httpx.Client) 
     assert warmed in answer.json()["error"]
 
 
-# --- python-datasci, if it was built with `./dev template python-datasci` ---
+# --- templates that come with Ramet ---
+
+
+def test_slim_has_the_same_root_file_system_and_less_ram(client: Client) -> None:
+    with Sandbox(client=client, template="slim") as sandbox:
+        assert sandbox.info().raw["ram_mib"] == 512
+        found = sandbox.run_code("import importlib.util as u\nprint(u.find_spec('pandas') is not None)")
+        assert found.stdout == "True\n"
+
+
+PACKAGES = "numpy pandas matplotlib scipy sklearn PIL requests httpx bs4 openpyxl sympy pyarrow"
+
+
+def test_default_template_has_packages_for_data_and_tools(client: Client) -> None:
+    with Sandbox(client=client) as sandbox:
+        find = f"import importlib.util as u\nprint([n for n in '{PACKAGES}'.split() if not u.find_spec(n)])"
+        assert sandbox.run_code(find).stdout == "[]\n"
+        tools = "type git curl rg jq unzip gcc make node npm uv >/dev/null && sudo -u user id -un"
+        assert sandbox.run_code(tools, "bash").stdout == "user\n"
 
 
 @pytest.fixture(scope="module")
-def datasci(client: Client, http: httpx.Client) -> Iterator[Sandbox]:
-    if "python-datasci" not in (t["name"] for t in http.get("/v1/templates").json()):
-        pytest.skip("the template python-datasci is not built here")
+def datasci(client: Client) -> Iterator[Sandbox]:
     with Sandbox(client=client, template="python-datasci") as sandbox:
         yield sandbox
 
@@ -152,6 +165,12 @@ def datasci(client: Client, http: httpx.Client) -> Iterator[Sandbox]:
 def test_datasci_packages_are_already_imported(datasci: Sandbox) -> None:
     code = "print(np.arange(4).sum(), pd.Series([1, 2]).mean(), sklearn.__name__, plt.__name__)"
     assert datasci.run_code(code).stdout == "6 1.5 sklearn matplotlib.pyplot\n"
+
+
+def test_figures_of_datasci_are_results(datasci: Sandbox) -> None:
+    shown = datasci.run_code("_ = plt.plot([1, 2])\nplt.show()")
+    assert [result.png is not None for result in shown.results] == [True]
+    assert shown.stderr == ""
 
 
 def test_interrupt_arrives_between_numpy_c_loops(datasci: Sandbox) -> None:
