@@ -35,8 +35,9 @@ struct process {
 	int32_t exit_code;
 	uint8_t signal;
 	bool timed_out;
-	pid_t pid; /* the program's, also the session's id */
-	bool reaped;
+	pid_t pid;	 /* the program's, also the session's id */
+	bool exited;	 /* the program is a zombie, unless it is reaped */
+	bool reaped;	 /* another process may have its pid */
 	bool tty_closed; /* no process has the terminal open; one may open it again */
 	bool held;	 /* a listener holds the program: its output is not read */
 	struct process_out outs[LOG_STREAMS]; /* with a terminal: the first only */

@@ -60,6 +60,13 @@ static void drop_old_output(void)
 	}
 }
 
+/* Frees the pid of the program, which has exited. */
+static void reap(struct process *p)
+{
+	waitpid(p->pid, NULL, 0);
+	p->reaped = true;
+}
+
 static void end(struct process *p)
 {
 	process_drain(p);
@@ -69,7 +76,12 @@ static void end(struct process *p)
 		process_close_watch(&p->outs[0].watch);
 	p->state = PROCESS_ENDED;
 	p->ended_ms = realtime_ms();
-	p->due_ms = 0;
+	/* After a time limit, the rest of the session still has to get SIGKILL. Until then the
+	 * program remains a zombie, so that no other session gets its id. */
+	if (!p->timed_out || !p->due_ms) {
+		p->due_ms = 0;
+		reap(p);
+	}
 	process_end_input(p);
 	process_feed_all(p);
 	process_watch(p);
@@ -79,21 +91,34 @@ static void end(struct process *p)
 static void on_life(struct watch *w, uint32_t events)
 {
 	struct process *p = container_of(w, struct process, life);
-	int status;
+	siginfo_t info = {0};
 
-	if (waitpid(p->pid, &status, WNOHANG) != p->pid)
+	if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 		return;
 	process_close_watch(&p->life);
-	p->reaped = true;
-	p->signal = WIFSIGNALED(status) ? (uint8_t)WTERMSIG(status) : 0;
-	p->exit_code = p->signal ? 128 + p->signal : WEXITSTATUS(status);
+	p->exited = true;
+	p->signal = info.si_code == CLD_EXITED ? 0 : (uint8_t)info.si_status;
+	p->exit_code = p->signal ? 128 + p->signal : info.si_status;
 	/* In PROCESS_STARTS, the report of the start is not read yet. */
 	if (p->state == PROCESS_RUNS)
 		end(p);
 }
 
+/* Sends SIGKILL to the session, whose id is valid until the program is reaped. */
+static void kill_session(struct process *p)
+{
+	if (p->reaped)
+		return;
+	session_kill(p->pid);
+	p->due_ms = 0;
+	if (p->state == PROCESS_ENDED)
+		reap(p);
+}
+
 static void process_free(struct process *p)
 {
+	if (p->state == PROCESS_ENDED)
+		kill_session(p);
 	list_del(&p->node);
 	process_count--;
 	/* Only ended processes have listeners here: those too slow to have received everything. */
@@ -112,10 +137,8 @@ static void process_free(struct process *p)
 
 static void start_failed(struct process *p, const struct err *e)
 {
-	if (!p->reaped) {
-		kill(p->pid, SIGKILL);
-		waitpid(p->pid, NULL, 0);
-	}
+	kill(p->pid, SIGKILL);
+	reap(p);
 	if (p->starter)
 		process_refuse(p->starter, e);
 	process_free(p);
@@ -160,7 +183,7 @@ static void on_report(struct watch *w, uint32_t events)
 	p->starter = NULL;
 	if (c)
 		answer_start(p, c);
-	if (p->reaped)
+	if (p->exited)
 		end(p);
 }
 
@@ -291,8 +314,7 @@ int process_timeout_ms(void)
 static void next_step(struct process *p, int64_t now)
 {
 	if (p->timed_out) {
-		session_kill(p->pid);
-		p->due_ms = 0;
+		kill_session(p);
 		return;
 	}
 	p->timed_out = true;
@@ -415,7 +437,7 @@ static int resize(const struct process *p, const struct process_request *r, stru
 
 static int send_signal(const struct process *p, int number, struct err *e)
 {
-	if (p->state == PROCESS_ENDED || p->reaped)
+	if (p->exited)
 		return err_say(e, ESRCH, "the program has ended");
 	if (kill(-p->pid, number) < 0)
 		return err_set(e, errno, "send signal %d", number);
@@ -445,8 +467,7 @@ static int handle_one(struct process *p, struct conn *c, const struct process_re
 		process_send(p, c);
 		break;
 	default: /* AGENT_PTY_KILL, AGENT_PROC_KILL */
-		if (p->state != PROCESS_ENDED)
-			session_kill(p->pid);
+		kill_session(p);
 		break;
 	}
 	if (!bad)

@@ -509,6 +509,25 @@ class TimeLimits(ProcessTest):
         self.assertTrue(is_alive(own_session))
         os.kill(own_session, signal.SIGKILL)
 
+    def test_sigkill_reaches_what_the_program_left_behind(self):
+        script = "(trap '' TERM; echo $BASHPID; exec sleep 1000) & wait"
+        reader = self.follow(script, timeout_ms=200).finish()
+        self.assertEqual((reader.code, reader.timed_out), (143, 1))
+        self.fails(errno.ESRCH, self.ask, PROC_SIGNAL, reader.process, b"\x0f", says="has ended")
+        while is_alive(int(reader.out)):
+            time.sleep(0.01)
+        # Then the program's zombie is reaped.
+        while os.path.exists(f"/proc/{reader.process.pid}"):
+            time.sleep(0.01)
+
+    def test_kill_does_not_wait_for_sigkill(self):
+        script = "(trap '' TERM; echo $BASHPID; exec sleep 1000) & wait"
+        reader = self.follow(script, timeout_ms=200).finish()
+        self.ask(PROC_KILL, reader.process)
+        self.assertFalse(os.path.exists(f"/proc/{reader.process.pid}"))
+        while is_alive(int(reader.out)):
+            time.sleep(0.01)
+
     def test_program_that_ends_in_time_is_not_timed_out(self):
         reader = self.follow(["true"], timeout_ms=100_000).finish()
         self.assertEqual((reader.code, reader.timed_out), (0, 0))
