@@ -104,6 +104,11 @@ bool output_log_find(const struct output_log *l, uint64_t offset, size_t max,
 	return false;
 }
 
+uint64_t output_log_runs_after(const struct output_log *l, uint64_t offset)
+{
+	return l->n_runs - first_run(l, offset);
+}
+
 uint64_t output_log_kept(const struct output_log *l)
 {
 	uint64_t kept = 0;

@@ -151,12 +151,14 @@ void process_feed_all(struct process *p)
 
 /* --- output --------------------------------------------------------------------------------- */
 
-/* Returns true when a listener that holds the program lags too far behind. */
+/* Returns true when a listener that holds the program lags too far behind: by bytes, or by runs of
+ * one stream, of which the log remembers a limited number. */
 static bool is_held(const struct process *p)
 {
 	list_each (pos, &p->listeners) {
 		const struct conn *c = container_of(pos, struct conn, turn);
-		if (c->holds && p->log.total - c->output_offset >= AGENT_AHEAD_MAX)
+		if (c->holds && (p->log.total - c->output_offset >= AGENT_AHEAD_MAX ||
+				 output_log_runs_after(&p->log, c->output_offset) >= LOG_RUNS / 2))
 			return true;
 	}
 	return false;

@@ -401,6 +401,18 @@ class Output(ProcessTest):
         self.assertEqual(hashlib.sha256(reader.out).hexdigest(), hashlib.sha256(
             b"".join(b"%d\n" % i for i in range(1, 1_000_001))).hexdigest())
 
+    def test_follower_gets_everything_from_a_program_that_switches_streams(self):
+        # The agent reads most of the bytes one by one, and remembers 65536 changes of the stream.
+        script = ("import os, time\nfor i in range(40000):\n"
+                  " os.write(1, b'a'); time.sleep(0); os.write(2, b'b'); time.sleep(0)")
+        reader = self.follow(["python3", "-c", script])
+        before = None
+        while before != (now := self.stat(reader.process)) and not now.ended:
+            before = now
+            time.sleep(1)
+        reader.finish()
+        self.assertEqual((len(reader.out), len(reader.err), reader.gaps), (40000, 40000, 0))
+
     def is_blocked(self, pid):
         """Returns whether the only child of a bash waits for room in its pipe."""
         try:

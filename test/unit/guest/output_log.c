@@ -160,6 +160,24 @@ static void test_random_output_is_found_again(void **state)
 	free(places);
 }
 
+static void test_runs_are_counted(void **state)
+{
+	struct output_log *l = begin();
+
+	add(l, 0, "one two ", 8);
+	add(l, 1, "three ", 6);
+	add(l, 0, "four", 4);
+	assert_int_equal(output_log_runs_after(l, 0), 3);
+	assert_int_equal(output_log_runs_after(l, 7), 3);
+	assert_int_equal(output_log_runs_after(l, 8), 2);
+	assert_int_equal(output_log_runs_after(l, 18), 0);
+	for (size_t i = 0; i < 100000; i++)
+		add(l, i & 1, "ab", 2);
+	assert_int_equal(output_log_runs_after(l, 0), LOG_RUNS);
+	output_log_drop(l);
+	assert_int_equal(output_log_runs_after(l, 0), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +186,7 @@ int main(void)
 		cmocka_unit_test(test_dropped_output_is_not_found),
 		cmocka_unit_test(test_oldest_runs_are_lost_when_there_are_too_many),
 		cmocka_unit_test(test_random_output_is_found_again),
+		cmocka_unit_test(test_runs_are_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
