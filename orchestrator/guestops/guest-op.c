@@ -266,6 +266,7 @@ static void on_deadline(void *arg)
 {
 	struct guest_op *op = arg;
 	uint32_t timeout_ms = op->kind->timeout_ms;
+	uint64_t idle_ms = loop_now_ms(op->call->core->loop) - op->moved_ms;
 
 	if (op->lost[0] && op->asked) {
 		guest_op_fail(op, FAIL_TOO_OLD,
@@ -274,9 +275,10 @@ static void on_deadline(void *arg)
 			      op->sandbox->id);
 	} else if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
-	} else if (op->heard || op->paused) {
-		op->heard = false;
+	} else if (op->paused) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
+	} else if (idle_ms < timeout_ms) {
+		guest_link_set_deadline(&op->guest, timeout_ms - idle_ms);
 	} else if (op->kind->impatient_code) {
 		guest_op_fail(op, op->kind->impatient_code, "the guest took no data for %u s",
 			      timeout_ms / 1000);
@@ -291,7 +293,7 @@ static void note_progress(struct guest_op *op)
 {
 	uint64_t now = loop_now_ms(op->call->core->loop);
 
-	op->heard = true;
+	op->moved_ms = now;
 	if (now - op->touched_ms < TOUCH_MS)
 		return;
 	op->touched_ms = now;
@@ -472,7 +474,7 @@ static void begin(struct guest_op *op, struct sandbox *s)
 	list_add_tail(&guestops_of(s)->ops, &op->call->link);
 	count(op, 1);
 	guestops_of_core(c)->file_calls += op->kind->file;
-	op->touched_ms = loop_now_ms(c->loop);
+	op->moved_ms = op->touched_ms = loop_now_ms(c->loop);
 	sandbox_touch(s);
 	guest_link_init(&op->guest, c->loop, &guest_events, op);
 	if (!op->kind->listens)
@@ -491,7 +493,7 @@ static void guest_op_set_paused(struct core_call *call, bool paused)
 	if (op->paused == paused)
 		return;
 	op->paused = paused;
-	op->heard = true;
+	op->moved_ms = loop_now_ms(call->core->loop);
 	guest_link_pause(&op->guest, paused);
 }
 

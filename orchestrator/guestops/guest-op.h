@@ -57,8 +57,8 @@ struct guest_op {
 	size_t len;
 	const uint8_t *data; /* owned by the caller: follows the request in AGENT_DATA frames */
 	size_t data_left;
-	uint64_t *count; /* statistics counter for the bytes of `data`, or NULL */
-	bool heard;	 /* data moved since the timer was set */
+	uint64_t *count;   /* statistics counter for the bytes of `data`, or NULL */
+	uint64_t moved_ms; /* when data moved last, loop ms */
 	bool paused;
 	bool undoes;		 /* as kind->undoes, until there is nothing to undo */
 	bool asked;		 /* AGENT_HELLO was sent before the request, and not answered yet */

@@ -59,14 +59,6 @@ static struct core_call *plain(struct core *c, const char *tenant, const char *i
 	return guest_op_start(op, tenant, id, encode(op, request));
 }
 
-struct core_call *core_process_close_stdin(struct core *c, const char *tenant, const char *id,
-					   const char *process, core_done_fn *fn, void *arg)
-{
-	const struct agent_process_request request = {.type = AGENT_PROC_CLOSE, .id = process};
-
-	return plain(c, tenant, id, &request, fn, arg);
-}
-
 struct core_call *core_process_signal(struct core *c, const char *tenant, const char *id,
 				      const char *process, uint8_t number, core_done_fn *fn,
 				      void *arg)
@@ -455,4 +447,20 @@ struct core_call *core_process_input(struct core *c, const char *tenant, const c
 	o->input = data;
 	o->left = len;
 	return guest_op_start(op, tenant, id, encode_input(o));
+}
+
+/* Closes stdin after the input that waits. */
+static const struct guest_op_kind close_kind = {
+	.timeout_ms = TIMEOUT_MS,
+	.impatient_code = FAIL_STDIN_FULL,
+	.refused = on_refused,
+};
+
+struct core_call *core_process_close_stdin(struct core *c, const char *tenant, const char *id,
+					   const char *process, core_done_fn *fn, void *arg)
+{
+	const struct agent_process_request request = {.type = AGENT_PROC_CLOSE, .id = process};
+	struct guest_op *op = guest_op_new_plain(c, &close_kind, fn, arg);
+
+	return guest_op_start(op, tenant, id, encode(op, &request));
 }

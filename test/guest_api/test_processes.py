@@ -134,6 +134,28 @@ def test_input_and_end_of_input(http: httpx.Client, sandbox: str) -> None:
     assert run(http, sandbox, argv=["cat"]).code == 0
 
 
+def test_input_that_is_not_read_is_refused_after_30_s(
+    http: httpx.Client, base: str, sandbox: str
+) -> None:
+    size = {"cols": 80, "rows": 24}
+    process = detach(http, sandbox, command="stty raw -echo; echo on; sleep 1000", tty=size)
+    while not http.get(process).json()["output_bytes"]:
+        time.sleep(0.1)
+
+    def request(method: str, content: bytes) -> httpx.Response:
+        with httpx.Client(base_url=base, timeout=120, trust_env=False) as client:
+            return client.request(method, f"{process}/stdin", content=content)
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        write = pool.submit(request, "POST", 1_000_000 * b"x")
+        time.sleep(1)
+        close = pool.submit(request, "DELETE", b"")
+        answers = [write.result(), close.result()]
+    assert [(a.status_code, a.json()["code"]) for a in answers] == 2 * [(409, "stdin_full")]
+    assert 29 < time.monotonic() - began < 50
+
+
 def test_twenty_at_once_beside_python(http: httpx.Client, base: str, sandbox: str) -> None:
     names = [detach(http, sandbox, argv=["cat"], stdin=True) for _ in range(20)]
 
