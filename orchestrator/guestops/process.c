@@ -104,7 +104,7 @@ static struct process_view view_of(const struct agent_process *p)
 struct describe_op {
 	struct guest_op op;
 	struct process_list_sink sink;
-	char id[CORE_ID_LEN + 1]; /* of a start */
+	char id[CORE_ID_LEN + 1]; /* of the only process that may be described; empty: any */
 	bool undoing;
 	unsigned n;
 };
@@ -113,7 +113,8 @@ static void on_description(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct describe_op *o = container_of(op, struct describe_op, op);
 
-	if (frame->type != AGENT_PROC || ++o->n > LIST_MAX) {
+	if (frame->type != AGENT_PROC || ++o->n > LIST_MAX ||
+	    (o->id[0] && memcmp(frame->process.id, o->id, CORE_ID_LEN) != 0)) {
 		guest_op_fail_rules(op);
 		return;
 	}
@@ -180,6 +181,7 @@ struct core_call *core_process_stat(struct core *c, const char *tenant, const ch
 	struct describe_op *o = describe_new(c, &stat_kind, sink, arg);
 	const struct agent_process_request request = {.type = AGENT_PROC_STAT, .id = process};
 
+	snprintf(o->id, sizeof(o->id), "%s", process);
 	return guest_op_start(&o->op, tenant, id, encode(&o->op, &request));
 }
 

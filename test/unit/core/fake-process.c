@@ -10,6 +10,8 @@
 #include "proto/agent.h"
 #include "test/unit/core/fake-call.h"
 
+#define OTHER_ID "prc_ffffffffffffffffffffffffffffffff"
+
 static bool send_error(int fd, uint32_t errnum)
 {
 	uint8_t body[64];
@@ -100,7 +102,7 @@ static bool stream(const struct fake_files *f, int fd, const char *id, char whic
 	case '5':
 		return send_process(fd, id, 0) && send_done(fd);
 	case '6':
-		return send_process(fd, "prc_ffffffffffffffffffffffffffffffff", 0);
+		return send_process(fd, OTHER_ID, 0);
 	default:
 		if (offset > 11)
 			return send_error(fd, ERANGE);
@@ -169,7 +171,8 @@ static bool serve_one(const struct fake_files *f, int fd, uint8_t type, const ch
 	case AGENT_PROC_SIGNAL:
 		return id[4] == '3' ? send_error(fd, ESRCH) : send_done(fd);
 	case AGENT_PROC_STAT:
-		return id[4] == '3' ? send_done(fd) : send_process(fd, id, 15) && send_done(fd);
+		return (id[4] == '3' || send_process(fd, id[4] == '6' ? OTHER_ID : id, 15)) &&
+		       send_done(fd);
 	default:
 		return send_done(fd);
 	}

@@ -364,6 +364,9 @@ static void test_list_and_stat(void **state)
 	t = (struct process_client){0};
 	core_process_stat(w->core, TENANT, id, process(3), &list_sink, &t);
 	fails_with(w, &t, FAIL_AGENT_ERROR);
+	t = (struct process_client){0};
+	core_process_stat(w->core, TENANT, id, process(6), &list_sink, &t);
+	fails_with(w, &t, FAIL_AGENT_ERROR);
 }
 
 static void test_input_reaches_the_process(void **state)
