@@ -204,10 +204,14 @@ static size_t complete_tail(struct request *r, const uint8_t *data, size_t len)
 {
 	struct output_tail *tail = &r->tail;
 	size_t used = 0;
+	bool open = tail->len;
 
-	while (tail->len && used < len && utf8_cut(tail->bytes, tail->len) == tail->len)
+	while (open && used < len && (data[used] & 0xc0) == 0x80) {
 		tail->bytes[tail->len++] = data[used++];
-	if (tail->len && utf8_cut(tail->bytes, tail->len) != tail->len)
+		open = utf8_cut(tail->bytes, tail->len) == tail->len;
+	}
+	/* Another byte does not continue the character. */
+	if (!open || used < len)
 		flush_tail(r);
 	return used;
 }
@@ -411,16 +415,17 @@ static const struct json_field signal_fields[] = {
 	FIELD("signal", JSON_NAME, struct signal_body, name, .max = 32, .required = true),
 };
 
-/* Returns the number of a signal like "TERM", "SIGTERM" or "15"; 0 for another text. */
+/* Returns the number of a signal like "TERM", "SIGTERM", "15" or "SIG34"; 0 for another text. */
 static uint8_t signal_number(const char *text)
 {
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
-
-	if (*text >= '0' && *text <= '9')
-		return !*end && n <= SIGNAL_MAX ? (uint8_t)n : 0;
 	if (strncasecmp(text, "SIG", 3) == 0)
 		text += 3;
+	if (*text >= '0' && *text <= '9') {
+		char *end;
+		unsigned long n = strtoul(text, &end, 10);
+
+		return !*end && n <= SIGNAL_MAX ? (uint8_t)n : 0;
+	}
 	for (uint8_t i = 1; i <= SIGNAL_MAX; i++)
 		if (sigabbrev_np(i) && strcasecmp(text, sigabbrev_np(i)) == 0)
 			return i;

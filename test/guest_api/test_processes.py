@@ -101,6 +101,15 @@ def test_bytes_are_exact(http: httpx.Client, sandbox: str) -> None:
     assert run(http, sandbox, command=script).out == b"a\xc3\xa9\xff\0"
 
 
+def test_event_does_not_cut_a_character_after_an_invalid_one(
+    http: httpx.Client, sandbox: str
+) -> None:
+    script = r"printf '\342'; sleep 0.3; printf '\303\251\303'; sleep 0.3; printf '\251\342\202'"
+    with http.stream("POST", f"{sandbox}/processes", json={"command": script}) as answer:
+        shown = [event["data"] for event in events(answer) if event["type"] == "stdout"]
+    assert shown == ["\ufffd", "\u00e9", "\u00e9", "\ufffd"]
+
+
 def test_large_output_is_complete(http: httpx.Client, sandbox: str) -> None:
     done = run(http, sandbox, command="seq 1 1000000; seq 1 100000 >&2")
     want = b"".join(b"%d\n" % i for i in range(1, 1_000_001))
@@ -197,6 +206,14 @@ def test_signals(http: httpx.Client, sandbox: str) -> None:
         assert done.out == b"got it\n" and done.code == 3
     refused = http.post(f"{process}/signal", json={"signal": "KILL"})
     assert (refused.status_code, refused.json()["code"]) == (409, "process_ended")
+
+
+def test_signal_without_a_name_has_a_number(http: httpx.Client, sandbox: str) -> None:
+    process = detach(http, sandbox, argv=["sleep", "1000"])
+    for name in ("SIG65", "SIG", "SIG-1", "65"):
+        assert http.post(f"{process}/signal", json={"signal": name}).status_code == 400
+    assert http.post(f"{process}/signal", json={"signal": "SIG40"}).status_code == 204
+    assert output(http, process).exit["signal"] == "SIG40"
 
 
 def test_list_and_kill(http: httpx.Client, sandbox: str) -> None:
