@@ -126,16 +126,18 @@ def test_run_returns_the_result() -> None:
 
 def test_run_feeds_input() -> None:
     service = Service([STARTED, exit_event(0)])
-    data = bytes(9 << 20)
+    data = bytes(3 << 19)
     assert sandbox(service).processes.run(["cat"], input=data).ok
     path = f"/processes/{PRC}/stdin"
     assert service.requests[0][1]["stdin"] is True
     assert [(name, len(body)) for name, body in service.requests[1:]] == [
-        (f"POST {path}", 8 << 20), (f"POST {path}", 1 << 20), (f"DELETE {path}", 0),
+        (f"POST {path}", 1 << 20), (f"POST {path}", 1 << 19), (f"DELETE {path}", 0),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "code"), [(409, "stdin_closed"), (404, "deleted")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(409, "stdin_closed"), (409, "stdin_full"), (404, "deleted")]
+)
 def test_run_ignores_only_that_a_program_does_not_read(status: int, code: str) -> None:
     service = Service([STARTED, exit_event(0)])
 
@@ -146,11 +148,31 @@ def test_run_ignores_only_that_a_program_does_not_read(status: int, code: str) -
 
     transport = httpx.MockTransport(refuse_input)
     sbx = Sandbox(client=Client(transport=transport, retry_seconds=0))
-    if status == 409:
+    kill = (f"DELETE /processes/{PRC}", b"")
+    if code == "stdin_closed":
         assert sbx.processes.run(["true"], input="x").ok
+        assert kill not in service.requests
     else:
-        with pytest.raises(ramet.NotFound):
+        # The program would wait for the rest of its input forever.
+        with pytest.raises(ramet.Conflict if status == 409 else ramet.NotFound):
             sbx.processes.run(["true"], input="x")
+        assert service.requests[-1] == kill
+
+
+def test_writer_waits_longer_for_more_input() -> None:
+    timeouts = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and request.url.path.endswith("/stdin"):
+            timeouts.append(request.extensions["timeout"]["read"])
+        return service(request)
+
+    service = Service([STARTED, exit_event(0)])
+    sbx = Sandbox(client=Client(transport=httpx.MockTransport(note), retry_seconds=0))
+    process = sbx.processes.start(["cat"], stdin=True)
+    process.write("x")
+    process.write(bytes(1 << 20))
+    assert timeouts[0] >= 60 and timeouts[1] >= 17 * 30
 
 
 def test_iteration_continues_after_a_broken_stream() -> None:

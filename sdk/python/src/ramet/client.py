@@ -43,7 +43,8 @@ _COMMIT_S = 3660.0
 _FREEZE_S = 3660.0  # the service writes to disk whatever differs from the template
 _REMOVE_S = 660.0
 _CONTEXT_START_S = 90.0  # an interpreter starts
-_INPUT_S = 60.0  # the service waits up to 30 s for a program that does not read
+_INPUT_S = 60.0  # the service waits up to 30 s for room for the next part of a program's input
+_INPUT_PART = 65_000  # bytes; the parts are slightly larger
 _PTY_WAIT_S = 30.0  # for the answer, in addition to the time that the service waits for output
 
 
@@ -944,12 +945,12 @@ class Client:
         """Writes to the standard input of a process.
 
         Raises:
-            Conflict: The program has ended, its standard input is closed, or it has read none of
-                it for 30 s.
+            Conflict: The program has ended, its standard input is closed, or it did not make room
+                for the next 64 KiB within 30 s.
             NotFound: There is no such sandbox or process.
         """
         path = _process(sandbox_id, process_id) + "/stdin"
-        self._http.send_bytes("POST", path, data, _INPUT_S)
+        self._http.send_bytes("POST", path, data, _INPUT_S * (1 + len(data) // _INPUT_PART))
 
     def process_close_stdin(self, sandbox_id: str, process_id: str) -> None:
         """Closes the standard input of a process.

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import codecs
 import threading
+from contextlib import suppress
 from typing import Callable, Iterator, List, Mapping, Sequence
 
 from ramet.client import Client
-from ramet.errors import Conflict, RametError
+from ramet.errors import RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
-_WRITE_MAX = 8 << 20  # bytes of input in one request
+_WRITE_MAX = 1 << 20  # bytes of input in one request
 
 
 class Process:
@@ -116,8 +117,9 @@ class Process:
         It returns once the program's pipe has accepted all of the input.
 
         Raises:
-            Conflict: The program has ended, its standard input is closed, or it has read none of
-                it for 30 s.
+            Conflict: The program has ended, its standard input is closed (code ``stdin_closed``),
+                or it did not make room for the next 64 KiB within 30 s (``stdin_full``); part of
+                the input may have arrived.
             NotFound: The process or its sandbox is gone.
         """
         raw = data.encode() if isinstance(data, str) else bytes(data)
@@ -166,6 +168,7 @@ class _Feeder(threading.Thread):
     """Writes all input of a process while another thread reads its output.
 
     A program may end, or close its standard input, before it has read everything: that is no error.
+    After any other failure, the program is killed: it would wait for the rest of its input forever.
     """
 
     def __init__(self, process: Process, data: bytes | str) -> None:
@@ -178,10 +181,12 @@ class _Feeder(threading.Thread):
         try:
             self._process.write(self._data)
             self._process.close_stdin()
-        except Conflict:
-            pass
         except RametError as failed:
+            if failed.code == "stdin_closed":
+                return
             self.error = failed
+            with suppress(RametError):
+                self._process.kill()
 
 
 class Processes:
@@ -259,7 +264,8 @@ class Processes:
 
         Args:
             command: As for `start`.
-            input: What the program reads from its standard input. None: nothing.
+            input: What the program reads from its standard input. None: nothing. If it cannot be
+                written, the program is killed.
             cwd: As for `start`.
             env: As for `start`.
             user: As for `start`.
@@ -267,6 +273,7 @@ class Processes:
 
         Raises:
             BadRequest, CapReached, NotFound: As for `start`.
+            Conflict: The program did not make room for 64 KiB of its input within 30 s.
             VmDied: The sandbox's VM died.
             ConnectionFailed: The stream broke off; the process continues in the sandbox.
         """
