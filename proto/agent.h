@@ -198,7 +198,8 @@ enum agent_request {
 	 * 65535), str cwd (empty: that of the Python process), str label (up to AGENT_LABEL_MAX),
 	 * u32 count (1 or more) and as many str argv, u32 env_count, then env_count times str name,
 	 * str value. TERM is xterm-256color unless given. Answer: AGENT_DONE once the program runs.
-	 * EAGAIN: AGENT_PROC_MAX run already. */
+	 * If the connection ends before that, the program is killed. EAGAIN: AGENT_PROC_MAX run
+	 * already. */
 	AGENT_PTY_START = 20,
 
 	/* Reads a terminal's output. Payload: str id, u64 offset: how many bytes of the output the
@@ -258,8 +259,9 @@ enum agent_request {
 	 * u32 count (1 or more) and as many str argv, u32 env_count, then env_count times str name,
 	 * str value. With a user, HOME, USER and LOGNAME are the user's; with a tty, TERM is
 	 * xterm-256color; unless given. Answer: AGENT_PROC once the program runs, then AGENT_DONE,
-	 * or with AGENT_PROC_FOLLOW the output as for AGENT_PROC_ATTACH. AGENT_ERROR: EAGAIN,
-	 * AGENT_PROC_MAX run already; else the folder or user cannot be used.
+	 * or with AGENT_PROC_FOLLOW the output as for AGENT_PROC_ATTACH. If the connection ends
+	 * before the program runs, it is killed. AGENT_ERROR: EAGAIN, AGENT_PROC_MAX run already;
+	 * else the folder or user cannot be used.
 	 *
 	 * A program that does not exist is not an error: the process says so on its stderr and
 	 * exits with 127, or with 126 if the file is not executable. At the time limit, the

@@ -534,8 +534,12 @@ void process_on_gone(struct conn *c)
 	if (!p)
 		return;
 	c->process = NULL;
-	if (p->starter == c)
+	/* Nobody will learn the id of a process that does not run yet. */
+	if (p->starter == c) {
 		p->starter = NULL;
+		if (!p->exited)
+			kill(p->pid, SIGKILL);
+	}
 	/* The next connection in the queue may write, and the program is not held any more. */
 	else if (p->state == PROCESS_RUNS)
 		process_write_all(p);

@@ -496,12 +496,29 @@ class Ends(ProcessTest):
     def test_process_survives_the_connection_that_started_it(self):
         client, name = self.connect(), self.new_name()
         client.send(PROC_START, start_payload(name, ["sh", "-c", "echo on; exec sleep 1000"], FOLLOW))
+        self.assertEqual(client.recv()[0], PROC)
         client.close()
-        while name not in [process.id for process in self.list()]:
-            pass
         process = Process(name, *[None] * 9)
         self.attach(process).until(b"on\n")
         self.ask(PROC_KILL, process)
+
+
+@unittest.skipIf(os.geteuid(), "only root may mount")
+class HangingStarts(ProcessTest):
+    """Looking up a user hangs, as a folder of a broken file system would."""
+
+    prefix = ("unshare", "-m", "sh", "-c",
+              'mkfifo "$HOME/passwd" && mount --bind "$HOME/passwd" /etc/passwd && exec "$@"', "sh")
+
+    def test_start_ends_with_its_connection(self):
+        client, name = self.connect(), self.new_name()
+        client.send(PROC_START, start_payload(name, ["true"], user="daemon"))
+        self.run_python("import time; time.sleep(0.3)")
+        self.assertEqual(self.list(), [])
+        client.close()
+        while not (found := self.list()):
+            time.sleep(0.01)
+        self.assertEqual([(p.id, p.signal) for p in found], [(name, 9)])
 
 
 class TimeLimits(ProcessTest):

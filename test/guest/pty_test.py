@@ -228,10 +228,9 @@ class Programs(PtyTest):
     def test_program_survives_the_connection_that_started_it(self):
         client = self.connect()
         name = "pty_%032x" % 987
-        client.send(PTY_START, start_payload(name, ["sh", "-c", "echo on; exec sleep 1000"]))
+        self.assertEqual(client.ask(
+            PTY_START, start_payload(name, ["sh", "-c", "echo on; exec sleep 1000"]))[0], DONE)
         client.close()
-        while name not in [entry[0] for entry in self.list()]:
-            pass
         self.attach(name).until(b"on\r\n")
         self.ask(PTY_KILL, name)
 
