@@ -111,7 +111,7 @@ uint64_t output_log_runs_after(const struct output_log *l, uint64_t offset)
 
 uint64_t output_log_kept(const struct output_log *l)
 {
-	uint64_t kept = 0;
+	uint64_t kept = min_u64(l->n_runs, LOG_RUNS) * sizeof(*l->runs);
 
 	for (unsigned i = 0; i < LOG_STREAMS; i++)
 		if (l->streams[i].ring)

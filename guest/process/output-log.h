@@ -51,7 +51,7 @@ bool output_log_find(const struct output_log *l, uint64_t offset, size_t max,
 		     struct output_part *out);
 /* Returns the number of remembered runs that hold the bytes at or after `offset`. */
 uint64_t output_log_runs_after(const struct output_log *l, uint64_t offset);
-/* Returns the number of bytes that are kept. */
+/* Returns the memory that the kept output and its order take, in bytes. */
 uint64_t output_log_kept(const struct output_log *l);
 /* Frees what is kept; the totals stay. Nothing can be added any more. */
 void output_log_drop(struct output_log *l);

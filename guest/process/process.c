@@ -44,6 +44,22 @@ static struct process *find(const char *id)
 
 /* --- lifetime ------------------------------------------------------------------------------- */
 
+/* Returns whether a listener still has to receive all output. */
+static bool is_followed(const struct process *p)
+{
+	list_each (pos, &p->listeners)
+		if (container_of(pos, struct conn, turn)->holds)
+			return true;
+	return false;
+}
+
+/* Ends the operations of listeners that are too slow to have received everything. */
+static void drop_listeners(struct process *p)
+{
+	while (!list_empty(&p->listeners))
+		process_send_exit(p, container_of(p->listeners.next, struct conn, turn));
+}
+
 /* Drops the output of the oldest ended processes, if there is too much of it. */
 static void drop_old_output(void)
 {
@@ -54,9 +70,10 @@ static void drop_old_output(void)
 		if (p->state != PROCESS_ENDED)
 			continue;
 		kept += output_log_kept(&p->log);
-		/* Those who read it will have it soon. */
-		if (kept > AGENT_PROC_KEPT && list_empty(&p->listeners))
-			output_log_drop(&p->log);
+		if (kept <= AGENT_PROC_KEPT || is_followed(p))
+			continue;
+		output_log_drop(&p->log);
+		drop_listeners(p);
 	}
 }
 
@@ -121,9 +138,7 @@ static void process_free(struct process *p)
 		kill_session(p);
 	list_del(&p->node);
 	process_count--;
-	/* Only ended processes have listeners here: those too slow to have received everything. */
-	while (!list_empty(&p->listeners))
-		process_send_exit(p, container_of(p->listeners.next, struct conn, turn));
+	drop_listeners(p);
 	process_close_watch(&p->report);
 	process_close_watch(&p->life);
 	process_close_watch(&p->input);

@@ -73,8 +73,7 @@ class Reader:
             assert self.process is None
             self.process = parse_process(payload)
         elif kind == PROC_EXIT:
-            self.code, self.signal, self.timed_out, _, total = struct.unpack("<iBBqQ", payload)
-            assert total == self.offset or self.first is None, (total, self.offset)
+            self.code, self.signal, self.timed_out, _, self.total = struct.unpack("<iBBqQ", payload)
             return False
         else:
             assert kind == PROC_BYTES, kind
@@ -96,6 +95,7 @@ class Reader:
     def finish(self):
         while self.take():
             pass
+        assert self.total == self.offset or self.first is None, (self.total, self.offset)
         return self
 
 
@@ -636,6 +636,17 @@ class Limits(ProcessTest):
         self.assertEqual((first.code, first.parts, len(last.out)), (3, [], 1_000_000))
         self.assertEqual(self.stat(readers[0].process).total, 1_000_000)
         self.assertEqual(len(reader.finish().out), 1_000_000)
+
+    def test_slow_listener_does_not_keep_output(self):
+        slow = self.attach(self.start("head -c 1000000 /dev/zero"))
+        slow.take()
+        for _ in range(35):
+            self.follow("head -c 1000000 /dev/zero").finish()
+        self.assertEqual(self.attach(slow.process).finish().parts, [])
+        while slow.take():
+            pass
+        self.assertEqual((slow.code, slow.total), (0, 1_000_000))
+        self.assertEqual(slow.client.ask(PING)[0], PONG)
 
     def test_list_waits_for_a_slow_reader(self):
         for _ in range(200):
