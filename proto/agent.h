@@ -265,9 +265,10 @@ enum agent_request {
 	 *
 	 * A program that does not exist is not an error: the process says so on its stderr and
 	 * exits with 127, or with 126 if the file is not executable. At the time limit, the
-	 * processes of the session get SIGTERM, then SIGKILL. Once the program has ended, output of
-	 * processes that it left behind is discarded. When all ended processes have more than
-	 * AGENT_PROC_KEPT bytes of output, that of the oldest ones is dropped.
+	 * processes of the session get SIGTERM, then SIGKILL, even if the program has ended. Once
+	 * the program has ended, output of processes that it left behind is discarded. When all
+	 * ended processes have more than AGENT_PROC_KEPT bytes of output, that of the oldest ones
+	 * is dropped.
 	 */
 	AGENT_PROC_START = 29,
 
@@ -279,7 +280,8 @@ enum agent_request {
 	 *
 	 * A slow reader loses the oldest output. With `hold` (and AGENT_PROC_FOLLOW) it does not:
 	 * the agent stops reading from the program when such a reader lags by AGENT_AHEAD_MAX
-	 * bytes, and the program blocks when it writes, until the reader continues or leaves.
+	 * bytes or by 32768 changes of the stream, and the program blocks when it writes, until the
+	 * reader continues or leaves.
 	 */
 	AGENT_PROC_ATTACH = 30,
 

@@ -129,7 +129,7 @@ struct api {
 struct request;
 typedef bool pages_fn(struct request *r, size_t most);
 
-/* The beginning of a character that a process printed last. */
+/* The first bytes of a character whose rest a process has not printed yet. */
 struct output_tail {
 	uint8_t bytes[4], len, stream;
 	uint64_t place; /* of the first byte in the process's output */

@@ -26,7 +26,7 @@
 		##__VA_ARGS__                                                                      \
 	}
 
-/* --- commands, of terminals too ------------------------------------------------------------- */
+/* --- commands of processes and terminals ---------------------------------------------------- */
 
 bool command_is_good(struct request *r, const char *field, const char *command, char *const *argv)
 {

@@ -187,7 +187,7 @@ struct core_call *core_process_stat(struct core *c, const char *tenant, const ch
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* Encodes a start, and chooses the id: it tells whether the process has a terminal. */
+/* Encodes a start with a new id, whose prefix says whether the process has a terminal. */
 static int encode_start(struct guest_op *op, const char *tenant, const char *sandbox,
 			const struct process_spec *spec, bool follow, char id[CORE_ID_LEN + 1])
 {

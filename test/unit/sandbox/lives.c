@@ -17,8 +17,19 @@ static char name_of(const struct account *a, const char *id)
 
 static void on_life(void *arg, const struct life *life)
 {
-	static const char *const events[] = {"created", "forked",  "merged",  "frozen", "resumed",
-					     "expired", "deleted", "stopped", "died"};
+	static const char *const events[] = {
+		[LIFE_CREATED] = "created",
+		[LIFE_FORKED] = "forked",
+		[LIFE_MERGED] = "merged",
+		[LIFE_FROZEN] = "frozen",
+		[LIFE_RESUMED] = "resumed",
+		[LIFE_PORT_SHARED] = "port shared",
+		[LIFE_PORT_UNSHARED] = "port unshared",
+		[LIFE_EXPIRED] = "expired",
+		[LIFE_DELETED] = "deleted",
+		[LIFE_STOPPED] = "stopped",
+		[LIFE_DIED] = "died",
+	};
 	struct account *a = arg;
 	size_t used = strlen(a->text);
 
