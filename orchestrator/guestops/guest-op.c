@@ -535,7 +535,8 @@ struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const 
 	struct failure f;
 	struct sandbox *s = sandbox_find(call->core, tenant, id, &f);
 
-	if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) && has_room(op, s, &f))
+	if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) &&
+	    (op->kind->unlimited || has_room(op, s, &f)))
 		begin(op, s);
 	else
 		call_finish(call, &f);

@@ -32,6 +32,8 @@ struct guest_op_kind {
 	bool works;
 	/* Continues when it is abandoned: `done` undoes its effect. */
 	bool undoes;
+	/* Starts even above the limits: it undoes the effect of an operation that was counted. */
+	bool unlimited;
 	/* Handles frames other than AGENT_DONE and AGENT_ERROR. NULL: none are allowed. */
 	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
 	/* Handles AGENT_DONE. NULL: the operation has succeeded. */

@@ -269,14 +269,18 @@ static void ignore_end(void *arg, const struct failure *f)
 {
 }
 
+static const struct guest_op_kind undo_kind = {
+	.timeout_ms = TIMEOUT_MS, .unlimited = true, .refused = on_refused};
+
 /* Ends a start whose client left before the program ran. The stream cannot carry the request that
  * kills it. */
 static void undo_start(struct guest_op *op)
 {
-	struct sandbox *s = op->sandbox;
+	const struct agent_process_request request = {.type = AGENT_PROC_KILL,
+						      .id = stream_of(op)->id};
+	struct guest_op *undo = guest_op_new_plain(op->call->core, &undo_kind, ignore_end, NULL);
 
-	core_process_kill(op->call->core, s->owner->name, s->id, stream_of(op)->id, ignore_end,
-			  NULL);
+	guest_op_start(undo, op->sandbox->owner->name, op->sandbox->id, encode(undo, &request));
 	guest_op_enough(op);
 }
 

@@ -266,6 +266,26 @@ static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **stat
 	assert_int_equal(stats_of(w).processes, 0);
 }
 
+static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
+{
+	struct world *w = *state;
+	struct process_client t, other;
+	struct failure f;
+
+	make(w);
+	run(w, &t, "/wait");
+	world_until(w, one_call_is_queued, w);
+	unsigned *n_ops = &guestops_of(sandbox_find(w->core, TENANT, id, &f))->n_ops;
+	*n_ops += OPS_MAX;
+	start(w, &other, "/bin/ls");
+	fails_with(w, &other, FAIL_TOO_MANY);
+	core_abandon(t.call);
+	fakes_go(w->fakes);
+	world_until(w, was_killed, w);
+	*n_ops -= OPS_MAX;
+	world_until(w, has_few_agents, w);
+}
+
 static bool has_started(void *arg)
 {
 	return ((struct process_client *)arg)->bytes != 0;
@@ -443,6 +463,7 @@ int main(void)
 		TEST(test_start_that_fails),
 		TEST(test_abandoned_start_kills_the_process),
 		TEST(test_abandoned_run_kills_a_process_that_does_not_run_yet),
+		TEST(test_abandoned_run_kills_the_process_above_the_limit),
 		TEST(test_abandoned_run_leaves_a_running_process_alone),
 		TEST(test_reader_can_pause),
 		TEST(test_attach_streams_from_an_offset),
