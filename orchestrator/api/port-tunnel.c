@@ -76,7 +76,7 @@ static void end_output(struct port_tunnel *t)
 	if (t->shut)
 		return;
 	t->shut = true;
-	if (t->client_eof || t->sock->ssl || !t->call)
+	if (t->sock->ssl || !t->call)
 		tunnel_close(t);
 	else
 		shutdown(h2o_socket_get_fd(t->sock), SHUT_WR);
@@ -145,10 +145,11 @@ static void on_read(h2o_socket_t *sock, const char *err)
 		return;
 	t->client_eof = true;
 	h2o_socket_read_stop(sock);
-	if (t->shut || !t->call)
-		tunnel_close(t);
-	else
+	/* The connection to the server ends once the server has taken what was sent. */
+	if (t->call)
 		core_port_end(t->call);
+	else
+		tunnel_close(t);
 }
 
 static void on_sent(void *arg)
