@@ -238,8 +238,8 @@ static void incomplete_and_malformed_heads(void **state)
 		"HTTP/1.1 200 x\r\nContent-Length: +1\r\n\r\n",
 		"HTTP/1.1 200 x\r\nContent-Length: \r\n\r\n",
 		"HTTP/1.1 200 x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-		"HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
-		"chunked\r\n\r\n",
+		("HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n"),
 		"HTTP/1.1 200 x\r\na: b\r\n c\r\n\r\n",
 	};
 	const char *why;
