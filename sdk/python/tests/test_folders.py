@@ -212,6 +212,99 @@ def test_links_that_were_there_before_are_not_followed_outside(
     assert os.listdir(tmp_path / "out") == []
 
 
+def test_links_that_change_later_lead_nowhere(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(mode=0o700)
+    before = os.stat(tmp_path / "out")
+    folder = tarfile.DIRTYPE
+    box.archive = archive(
+        ("x", folder, ""), ("real", folder, ""), ("l", LINK, "real"), ("l/out", folder, ""),
+        ("l", LINK, "x/y/.."), ("x/y", LINK, ".."), ("m", LINK, "./real/../../out"),
+    )  # fmt: skip
+    assert sbx.files.download_folder("/", tmp_path / "top") == ["l", "m"]
+    after = os.stat(tmp_path / "out")
+    assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
+    for path in (tmp_path / "top").rglob("*"):
+        assert path.resolve().is_relative_to(tmp_path / "top")
+
+
+def header(name: str, kind: bytes, size: int, **fields: Any) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def pax(**fields: str) -> bytes:
+    data = b""
+    for key, value in fields.items():
+        record = f" {key.replace('__', '.')}={value}\n"
+        data += f"{len(record) + 2}{record}".encode()
+    return header("x", tarfile.XHDTYPE, len(data)) + data.ljust(512, b"\0")
+
+
+SPARSE = bytearray(header("s", FILE, 0))  # 0 bytes that become 8 GiB of zeros
+SPARSE[156:157] = tarfile.GNUTYPE_SPARSE
+SPARSE[386:410] = b"%011o\0" % (8 << 30) + b"%011o\0" % 0
+SPARSE[483:495] = b"%011o\0" % (8 << 30)
+SPARSE[148:156] = b"%06o\0 " % (sum(SPARSE) - sum(SPARSE[148:156]) + 8 * 32)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(SPARSE),
+        pax(GNU__sparse__map="0,0") + header("s", FILE, 0),
+        pax(GNU__sparse__major="1", GNU__sparse__minor="0") + header("s", FILE, 0),
+        header("x", tarfile.XHDTYPE, 1 << 40),
+        header("x", tarfile.GNUTYPE_LONGNAME, 65537),
+        pax(comment="x") * 5000,
+        header("f", FILE, 513) + b"x" * 512,
+        b"x" * 1024,
+    ],
+    ids=["sparse", "sparse-0.1", "sparse-1.0", "long-pax", "long-name", "chain", "cut", "no-tar"],
+)
+def test_bad_archive_is_refused(sbx: Sandbox, box: Box, tmp_path: Path, data: bytes) -> None:
+    box.archive = data
+    with pytest.raises(ramet.RametError, match="the archive from the sandbox is refused") as failed:
+        sbx.files.download_folder("/", tmp_path / "top")
+    assert failed.value.code == "bad_archive"
+
+
+def test_strange_names_and_times_do_no_harm(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    box.archive = (
+        pax(path="a\0b") + header("x", FILE, 0)
+        + pax(mtime="nan") + header("nan", FILE, 0, mode=0o6755)
+        + header("late", FILE, 0, mtime=1 << 80)
+        + header("link", LINK, 0, linkname="late")
+        + header("empty", LINK, 0)
+        + header("link", HARD, 0, linkname="link")
+        + header("late", HARD, 0, linkname="late")
+    )  # fmt: skip
+    left = sbx.files.download_folder("/", tmp_path / "top")
+    assert left == ["a\0b", "empty", "link", "late"]
+    assert sorted(os.listdir(tmp_path / "top")) == ["late", "link", "nan"]
+    assert (tmp_path / "top" / "nan").stat().st_mode & 0o7777 == 0o755
+
+
+def test_names_that_were_left_out_are_limited(
+    sbx: Sandbox, box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet._folders._LEFT_OUT_BYTES", 10_000)
+    box.archive = archive(*[("fifo", tarfile.FIFOTYPE, "")] * 100)
+    with pytest.raises(ramet.RametError, match="97 entries have no place"):
+        sbx.files.download_folder("/", tmp_path / "top")
+
+
+def test_folder_larger_than_the_limit_is_refused(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    fill(box.at("/from"))
+    with pytest.raises(ramet.RametError, match="more than 20000 bytes") as failed:
+        sbx.files.download_folder("/from", tmp_path / "to", max_bytes=20_000)
+    assert failed.value.code == "too_large"
+    sbx.files.download_folder("/from", tmp_path / "to", max_bytes=60_000)
+    assert picture(tmp_path / "to") == picture(box.at("/from"))
+
+
 def test_broken_answer_is_noticed(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
     fill(box.at("/from"))
     box.broken = True

@@ -11,10 +11,23 @@ import tarfile
 from pathlib import Path
 from typing import IO, Callable, Iterator
 
+from ramet.errors import RametError
+
 ARCHIVE_BYTES = 8 << 20
 """Most bytes of files in one archive; larger files are sent by themselves."""
 
 _NAMES = 4096  # most entries in one archive
+_EXTENDED_BYTES = 64 << 10  # most bytes of an extended header, which has names
+_LEFT_OUT_BYTES = 64 << 20  # most memory for names that were left out
+_EXTENDED = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+# RecursionError: for extended headers that follow each other without end.
+_TAR_ERRORS = (tarfile.TarError, ValueError, ArithmeticError, LookupError, RecursionError)
 
 
 class Packer:
@@ -95,26 +108,55 @@ def _walk(top: Path) -> Iterator[tuple[str, Path]]:
                 yield path.relative_to(top).as_posix(), path
 
 
+class _Entry(tarfile.TarInfo):
+    """An entry that needs little memory to read. tarfile calls these methods for each header."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _EXTENDED and self.size > _EXTENDED_BYTES:
+            raise tarfile.ReadError(f"an extended header has {self.size} bytes")
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            self._refuse_sparse()
+        entry: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+        return entry
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        self._refuse_sparse()
+
+    # Some bytes of the archive would become any number of zeros on the disk.
+    def _refuse_sparse(self, *_: object) -> None:
+        raise tarfile.ReadError("it has a sparse file")
+
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _refuse_sparse
+
+
 class Unpacker:
-    """Unpacks an archive from a sandbox, whose content is not trusted, into a local folder."""
+    """Unpacks an archive from a sandbox, whose content is not trusted, into a local folder.
+
+    No entry is placed through a symbolic link that leads out of the folder. Folders are never
+    removed, so a path without links keeps naming the same place while the archive is read.
+    """
 
     def __init__(self, top: Path, on_bytes: Callable[[int], None]) -> None:
         self._top = Path(os.path.realpath(top))
         self._on_bytes = on_bytes
-        self._folders: list[tuple[Path, tarfile.TarInfo]] = []
+        self._folders: dict[Path, tarfile.TarInfo] = {}
+        self._left_out_bytes = 0
         self.left_out: list[str] = []
 
     def run(self, source: IO[bytes]) -> None:
         """Reads the archive to its end."""
-        with tarfile.open(fileobj=source, mode="r|") as tar:
-            for entry in tar:
-                if not self._place(tar, entry):
-                    self.left_out.append(entry.name)
-                # The stream's list of its entries would grow with the archive.
-                tar.members = []  # type: ignore[attr-defined]
-        for path, entry in reversed(self._folders):
+        for tar, entry in _entries(source):
+            if not self._place(tar, entry):
+                self._leave_out(entry.name)
+        for path, entry in self._folders.items():
             path.chmod(entry.mode & 0o777 | 0o700)
-            os.utime(path, (entry.mtime, entry.mtime))
+            _set_time(path, entry)
+
+    def _leave_out(self, name: str) -> None:
+        self.left_out.append(name)
+        self._left_out_bytes += len(name) + 100
+        if self._left_out_bytes > _LEFT_OUT_BYTES:
+            raise _bad_archive(f"{len(self.left_out)} entries have no place in a local folder")
 
     def _place(self, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> bool:
         """Returns False for an entry that is left out."""
@@ -128,7 +170,7 @@ class Unpacker:
             if path.is_symlink():
                 return False
             path.mkdir(exist_ok=True)
-            self._folders.append((path, entry))
+            self._folders[path] = entry
             return True
         if entry.isfile():
             self._write(tar, entry, path)
@@ -138,12 +180,14 @@ class Unpacker:
         return entry.islnk() and self._hard_link(entry, path)
 
     def _inside(self, name: str) -> Path | None:
-        """Returns the path of an entry; None if it leads out of the folder."""
+        """Returns the path of an entry, without links; None if it leads out of the folder."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
-        if name.startswith("/") or ".." in parts:
+        if name.startswith("/") or not all(_is_name(part) for part in parts):
             return None
-        path = self._top.joinpath(*parts)
-        return path if self._contains(path.parent if parts else path) else None
+        if not parts:
+            return self._top
+        parent = Path(os.path.realpath(self._top.joinpath(*parts[:-1])))
+        return parent / parts[-1] if self._contains(parent) else None
 
     def _contains(self, path: Path) -> bool:
         real = os.path.realpath(path)
@@ -154,22 +198,37 @@ class Unpacker:
         assert source is not None
         path.unlink(missing_ok=True)
         with open(path, "xb") as file:
-            while chunk := source.read(1 << 20):
+            while chunk := _read(source):
                 file.write(chunk)
                 self._on_bytes(len(chunk))
         path.chmod(entry.mode & 0o777)
-        os.utime(path, (entry.mtime, entry.mtime))
+        _set_time(path, entry)
 
     def _link(self, entry: tarfile.TarInfo, path: Path) -> bool:
-        if entry.linkname.startswith("/") or not self._contains(path.parent / entry.linkname):
+        if not self._may_link(path.parent, entry.linkname):
             return False
         path.unlink(missing_ok=True)
         path.symlink_to(entry.linkname)
         return True
 
+    def _may_link(self, folder: Path, target: str) -> bool:
+        """Returns False for a link in `folder` that leads out, or would with later entries: after
+        a name, which may become a link, ".." can lead anywhere."""
+        parts = [part for part in target.split("/") if part not in ("", ".")]
+        ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+        inside = ups <= len(folder.parts) - len(self._top.parts)
+        names = all(_is_name(part) for part in parts[ups:])
+        return (
+            inside
+            and names
+            and bool(target)
+            and not target.startswith("/")
+            and self._contains(folder / target)
+        )
+
     def _hard_link(self, entry: tarfile.TarInfo, path: Path) -> bool:
         target = self._inside(entry.linkname)
-        if target is None or target.is_symlink() or not target.is_file():
+        if target is None or target == path or target.is_symlink() or not target.is_file():
             return False
         path.unlink(missing_ok=True)
         try:
@@ -177,6 +236,45 @@ class Unpacker:
         except OSError:  # a file system without hard links
             shutil.copy2(target, path)
         return True
+
+
+def _is_name(part: str) -> bool:
+    """Returns whether this is a plain name, also on systems with other separators and drives."""
+    return part != ".." and "\0" not in part and Path(part).name == part
+
+
+def _set_time(path: Path, entry: tarfile.TarInfo) -> None:
+    try:
+        os.utime(path, (entry.mtime, entry.mtime))
+    except (ValueError, OverflowError):
+        pass  # a time that no file can have
+
+
+def _bad_archive(reason: str) -> RametError:
+    return RametError(f"the archive from the sandbox is refused: {reason}", code="bad_archive")
+
+
+def _entries(source: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    tar = None
+    while True:
+        try:
+            tar = tar or tarfile.open(fileobj=source, mode="r|", tarinfo=_Entry)
+            entry = tar.next()
+        except _TAR_ERRORS as error:
+            raise _bad_archive(str(error)) from error
+        if entry is None:
+            return
+        yield tar, entry
+        # What tarfile keeps would grow with the archive.
+        tar.members = []  # type: ignore[attr-defined]
+        tar.pax_headers = {}
+
+
+def _read(source: IO[bytes]) -> bytes:
+    try:
+        return source.read(1 << 20)
+    except tarfile.TarError as error:
+        raise _bad_archive(str(error)) from error
 
 
 class Chunks(io.RawIOBase):

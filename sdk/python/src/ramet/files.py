@@ -216,25 +216,33 @@ class Files:
         remote: RemotePath,
         local: str | os.PathLike[str],
         *,
+        max_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> List[str]:
         """Copies what is in a folder of the sandbox to a local folder.
 
         Files, folders and links are copied with permissions and times, and belong to the user
-        that runs this program. The content of a sandbox is not trusted: nothing is written
-        outside of `local`. After a failure, the files that were complete stay. Memory use does
-        not grow with the folder.
+        that runs this program. The content of a sandbox is not trusted: nothing outside of
+        `local` is written or changed, set-id bits are dropped, and no link leads out of `local`.
+        But a program in the sandbox can send more than its disk holds: set `max_bytes` if that
+        could fill your disk. After a failure, the files that were complete stay. Memory use does
+        not grow with the files.
 
         Args:
             remote: Absolute path of the folder in the sandbox.
             local: Path of the local folder, which is created when missing. Existing files in it
                 are replaced.
+            max_bytes: Fail when the files, and half a KiB or more for each name, have more bytes
+                than this. None: no limit.
             progress: Called with the bytes of files that were written so far, and None.
 
         Returns:
-            The names of what was left out: devices, FIFOs, and links that lead out of the folder.
+            The names of what was left out: devices, FIFOs, and links that lead out of the folder
+            or have ".." after a name.
 
         Raises:
+            RametError: The sandbox sent a broken archive, or one with a sparse file (code
+                ``bad_archive``), or more than `max_bytes` (code ``too_large``).
             NotADirectory: `remote` is not a folder.
             ConnectionFailed: The answer broke off.
             OSError: A local file cannot be written.
@@ -249,6 +257,7 @@ class Files:
 
         with self._client().pack_folder(self._id, os.fspath(remote)) as (_, chunks):
             os.makedirs(local, exist_ok=True)
+            chunks = _limited(chunks, max_bytes)
             unpacker = Unpacker(Path(local), count)
             unpacker.run(io.BufferedReader(Chunks(chunks), 1 << 16))
             for _ in chunks:  # to the end, where an answer that broke off is noticed
@@ -443,6 +452,16 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _limited(chunks: Iterator[bytes], max_bytes: int | None) -> Iterator[bytes]:
+    """Yields the chunks; raises RametError when they have more bytes than the maximum."""
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if max_bytes is not None and size > max_bytes:
+            raise RametError(f"the folder has more than {max_bytes} bytes", code="too_large")
+        yield chunk
 
 
 def _shifted(progress: Progress, before: int, total: int) -> Progress:
