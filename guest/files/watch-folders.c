@@ -160,10 +160,12 @@ struct watched *watch_folders_add(struct watch_folders *f, struct watched *paren
 	return known;
 }
 
-static bool is_in(const struct watched *w, const struct watched *folder)
+/* Folders that change places are in each other for a moment, until the next events are read. */
+static bool is_in(const struct watch_folders *f, const struct watched *w,
+		  const struct watched *folder)
 {
-	while (w && w != folder)
-		w = w->parent;
+	for (size_t above = f->count; w && w != folder; above--)
+		w = above ? w->parent : NULL;
 	return w;
 }
 
@@ -187,7 +189,7 @@ void watch_folders_drop(struct watch_folders *f, struct watched *w)
 		struct watched *in = f->list[i];
 
 		/* Removed in place: later ones of the list were looked at already. */
-		if (in == w || !is_in(in, w))
+		if (in == w || !is_in(f, in, w))
 			continue;
 		inotify_rm_watch(f->inotify, in->wd);
 		in->wd = -in->wd;

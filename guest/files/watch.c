@@ -150,6 +150,13 @@ static void complete_move(void)
 		drop_folder(w.moved.parent, w.moved.name);
 }
 
+/* Completes a move before an event with that wd. Returns NULL if its folder has left as well. */
+static struct watched *complete_move_before(int wd)
+{
+	complete_move();
+	return watch_folders_find(&w.folders, wd);
+}
+
 static void on_moved_from(struct watched *in, const struct inotify_event *ev, const char *path)
 {
 	w.moved.cookie = ev->cookie;
@@ -174,8 +181,9 @@ static void on_appeared(struct watched *in, const struct inotify_event *ev, cons
 static void on_moved_to(struct watched *in, const struct inotify_event *ev, const char *path)
 {
 	if (!w.moved.cookie || w.moved.cookie != ev->cookie) {
-		complete_move();
-		on_appeared(in, ev, path);
+		in = complete_move_before(ev->wd);
+		if (in)
+			on_appeared(in, ev, path);
 		return;
 	}
 	w.moved.cookie = 0;
@@ -216,7 +224,9 @@ static void on_named(struct watched *in, const struct inotify_event *ev)
 		on_moved_to(in, ev, path);
 		return;
 	}
-	complete_move();
+	in = complete_move_before(ev->wd);
+	if (!in)
+		return;
 	if (ev->mask & IN_MOVED_FROM)
 		on_moved_from(in, ev, path);
 	else if (ev->mask & IN_CREATE)
@@ -240,8 +250,7 @@ static bool on_event(const struct inotify_event *ev)
 	if (!in) /* of a folder that was dropped */
 		return true;
 	if (ev->mask & IN_IGNORED) {
-		complete_move();
-		in = watch_folders_find(&w.folders, ev->wd);
+		in = complete_move_before(ev->wd);
 		if (in && in->parent)
 			watch_folders_forget(&w.folders, in);
 		else if (in)

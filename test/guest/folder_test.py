@@ -6,6 +6,7 @@ import io
 import os
 import pwd
 import shutil
+import signal
 import stat
 import struct
 import tarfile
@@ -526,6 +527,54 @@ class WatchTest(FolderTest):
         shutil.rmtree(self.path("to"))
         self.assertEqual(self.events(4), [("remove", name, "") for name in
                                           ("to/new/c/x", "to/new/c", "to/new", "to")])
+
+    def stop_worker(self):
+        """Stops the process that reads the events. Returns its id."""
+        agent = self.agent.process.pid
+        with open(f"/proc/{agent}/task/{agent}/children") as children:
+            for pid in map(int, children.read().split()):
+                fds = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+                if "anon_inode:inotify" in fds:
+                    os.kill(pid, signal.SIGSTOP)
+                    return pid
+        raise AssertionError("no process reads events")
+
+    def outside(self):
+        path = tempfile.mkdtemp(prefix="ramet-outside-")
+        self.addCleanup(shutil.rmtree, path, True)
+        return path
+
+    def test_events_in_a_folder_that_left_are_dropped(self):
+        outside = self.outside()
+        os.makedirs(self.path("x/old"))
+        self.watch(recursive=True)
+        worker = self.stop_worker()
+        os.rename(self.path("x"), f"{outside}/x")
+        os.mkdir(f"{outside}/x/new")
+        os.rename(f"{outside}/x/old", f"{outside}/x/to")
+        os.mkdir(f"{outside}/x/to/deep")
+        os.kill(worker, signal.SIGCONT)
+        self.assertEqual(self.event(), ("remove", "x", ""))
+        self.make("end")
+        self.assertEqual(self.event(), ("create", "end", ""))
+
+    def test_folders_that_changed_places_twice_are_followed(self):
+        outside = self.outside()
+        os.mkdir(self.path("a"))
+        os.mkdir(self.path("c"))
+        self.watch(recursive=True)
+        worker = self.stop_worker()
+        os.mkdir(self.path("a/b"))
+        os.rename(self.path("c"), f"{outside}/c")
+        os.mkdir(self.path("x"))
+        # When the first event is read, "a" is in "b" and "b" in another folder "a".
+        os.rename(self.path("a/b"), self.path("b"))
+        os.rename(self.path("a"), self.path("b/a"))
+        os.mkdir(self.path("a"))
+        os.rename(self.path("b"), self.path("a/b"))
+        os.kill(worker, signal.SIGCONT)
+        self.make("a/b/a/file")
+        self.until(("create", "a/b/a/file", ""))
 
     def test_links_are_not_followed(self):
         os.mkdir(self.path("d"))
