@@ -15,6 +15,7 @@
 #define DIAL_LIMIT_MS 30000 /* the guest may be slow */
 #define LOST_MS	      500 /* until a lost connection is reported: a VM's death is reported first */
 #define TOUCH_MS      1000
+#define CLOSED_BY_OLD 2 /* closed connections after which an agent counts as old */
 #define DATA_CHUNK    (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
 
 /* --- idle connections ----------------------------------------------------------------------- */
@@ -268,7 +269,7 @@ static void on_deadline(void *arg)
 	uint32_t timeout_ms = op->kind->timeout_ms;
 	uint64_t idle_ms = loop_now_ms(op->call->core->loop) - op->moved_ms;
 
-	if (op->lost[0] && op->asked) {
+	if (op->closed == CLOSED_BY_OLD) {
 		guest_op_fail(op, FAIL_TOO_OLD,
 			      "sandbox %s was started by an older Ramet, or resumed from a Space "
 			      "of one, and its agent cannot do this: create a new sandbox",
@@ -343,6 +344,8 @@ static void on_hello(struct guest_op *op, const struct agent_frame *frame)
 	}
 	op->asked = false;
 	guestops_of(op->sandbox)->agent_is_new = true;
+	if (op->closed)
+		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -362,6 +365,14 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 }
 
+/* Asks on another connection: the first one may have been closed because the agent was killed. The
+ * request itself is not repeated. */
+static void ask_again(struct guest_op *op)
+{
+	guest_link_set_deadline(&op->guest, DIAL_LIMIT_MS);
+	guest_link_dial(&op->guest, op->sandbox->vm, DIAL_LIMIT_MS);
+}
+
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
 {
 	struct guest_op *op = arg;
@@ -378,7 +389,13 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 		return;
 	}
 	op->data_left = 0;
-	snprintf(op->lost, sizeof(op->lost), "%s", text);
+	op->closed += op->asked && reason == GUEST_BROKEN;
+	if (!op->lost[0])
+		snprintf(op->lost, sizeof(op->lost), "%s", text);
+	if (op->closed == 1 && reason == GUEST_BROKEN) {
+		ask_again(op);
+		return;
+	}
 	guest_link_set_deadline(&op->guest, LOST_MS);
 }
 
@@ -405,7 +422,12 @@ static void send_request(struct guest_op *op)
 
 static void on_reached(void *arg)
 {
-	send_request(arg);
+	struct guest_op *op = arg;
+
+	if (op->closed)
+		guest_link_send_plain(&op->guest, AGENT_HELLO);
+	else
+		send_request(op);
 }
 
 static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_deadline,

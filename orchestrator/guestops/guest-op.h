@@ -64,6 +64,7 @@ struct guest_op {
 	bool paused;
 	bool undoes;		 /* as kind->undoes, until there is nothing to undo */
 	bool asked;		 /* AGENT_HELLO was sent before the request, and not answered yet */
+	unsigned closed;	 /* connections that the agent closed on an AGENT_HELLO */
 	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	 /* last sandbox_touch, loop ms */
 };

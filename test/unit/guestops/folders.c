@@ -291,15 +291,28 @@ static void test_version_is_asked_once(void **state)
 	struct outcome t;
 
 	make(w);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
 	move(w, &t);
-	fails_with(&t, FAIL_TOO_OLD);
-	move(w,
-	     &t); /* the answer of an agent that is too old is not remembered: it may have died */
 	assert_false(t.failed);
 	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
 	move(w, &t);
 	assert_false(t.failed);
+	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 1);
+}
+
+/* As when it is killed and started again. */
+static void test_agent_that_closes_one_connection_is_not_old(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+
+	make(w);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
+	move(w, &t);
+	fails_with(&t, FAIL_AGENT_LOST);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
+	begin_watch(w, &t, "/w");
+	world_until(w, has_two_events, &t);
+	core_abandon(t.call);
 	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 1);
 }
 
@@ -361,6 +374,7 @@ int main(void)
 		TEST(test_paused_watch_applies_back_pressure_to_the_guest),
 		TEST(test_watch_fails_when_the_sandbox_is_deleted),
 		TEST(test_version_is_asked_once),
+		TEST(test_agent_that_closes_one_connection_is_not_old),
 		TEST(test_old_agent_lists_and_describes_without_names_of_owners),
 		TEST(test_old_agent_is_too_old_for_other_requests),
 	};
