@@ -82,6 +82,11 @@ static struct agent *idle_conn_take(struct sandbox *s)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
+static bool counts_as_activity(const struct guest_op *op)
+{
+	return !op->kind->listens || op->kind->works;
+}
+
 /* Counts the operation in (by 1) or out (by -1), with its sandbox, its tenant and the service. */
 static void count(const struct guest_op *op, int by)
 {
@@ -89,7 +94,7 @@ static void count(const struct guest_op *op, int by)
 	struct guestops_tenant *t = guestops_of_tenant(op->sandbox->owner);
 	struct guestops_core *c = guestops_of_core(op->sandbox->core);
 
-	if (!op->kind->listens || op->kind->works)
+	if (counts_as_activity(op))
 		s->n_busy += (unsigned)by;
 	if (op->kind->listens) {
 		s->n_listeners += (unsigned)by;
@@ -295,7 +300,7 @@ static void note_progress(struct guest_op *op)
 	uint64_t now = loop_now_ms(op->call->core->loop);
 
 	op->moved_ms = now;
-	if (now - op->touched_ms < TOUCH_MS)
+	if (!counts_as_activity(op) || now - op->touched_ms < TOUCH_MS)
 		return;
 	op->touched_ms = now;
 	sandbox_touch(op->sandbox);

@@ -283,6 +283,21 @@ static void test_watch_fails_when_the_sandbox_is_deleted(void **state)
 	fails_with(&t, FAIL_DELETED);
 }
 
+static void test_events_do_not_keep_the_sandbox_from_being_idle(void **state)
+{
+	const struct sandbox_spec spec = {.config.idle_timeout_s = 2};
+	struct world *w = *state;
+	struct outcome t;
+	struct made m;
+
+	world_create(w, &m, &spec);
+	assert_true(m.ok);
+	memcpy(id, m.view.id, sizeof(id));
+	begin_watch(w, &t, "/flood");
+	world_until_true(w, &t.done);
+	fails_with(&t, FAIL_EXPIRED);
+}
+
 /* --- old agents ----------------------------------------------------------------------------- */
 
 static void test_version_is_asked_once(void **state)
@@ -373,6 +388,7 @@ int main(void)
 		TEST(test_watch_begins_with_watching),
 		TEST(test_paused_watch_applies_back_pressure_to_the_guest),
 		TEST(test_watch_fails_when_the_sandbox_is_deleted),
+		TEST(test_events_do_not_keep_the_sandbox_from_being_idle),
 		TEST(test_version_is_asked_once),
 		TEST(test_agent_that_closes_one_connection_is_not_old),
 		TEST(test_old_agent_lists_and_describes_without_names_of_owners),
