@@ -261,8 +261,14 @@ SPARSE[148:156] = b"%06o\0 " % (sum(SPARSE) - sum(SPARSE[148:156]) + 8 * 32)
         pax(comment="x") * 5000,
         header("f", FILE, 513) + b"x" * 512,
         b"x" * 1024,
+        header("f", FILE, 0) + b"x" * 512 + bytes(1024),
+        header("f", FILE, 0),
+        header("f", FILE, 0) + bytes(100),
     ],
-    ids=["sparse", "sparse-0.1", "sparse-1.0", "long-pax", "long-name", "chain", "cut", "no-tar"],
+    ids=[
+        "sparse", "sparse-0.1", "sparse-1.0", "long-pax", "long-name", "chain", "cut", "no-tar",
+        "noise", "no-end", "half-end",
+    ],  # fmt: skip
 )
 def test_bad_archive_is_refused(sbx: Sandbox, box: Box, tmp_path: Path, data: bytes) -> None:
     box.archive = data
@@ -280,6 +286,7 @@ def test_strange_names_and_times_do_no_harm(sbx: Sandbox, box: Box, tmp_path: Pa
         + header("empty", LINK, 0)
         + header("link", HARD, 0, linkname="link")
         + header("late", HARD, 0, linkname="late")
+        + bytes(1024)
     )  # fmt: skip
     left = sbx.files.download_folder("/", tmp_path / "top")
     assert left == ["a\0b", "empty", "link", "late"]

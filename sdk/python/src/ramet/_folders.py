@@ -111,6 +111,15 @@ def _walk(top: Path) -> Iterator[tuple[str, Path]]:
 class _Entry(tarfile.TarInfo):
     """An entry that needs little memory to read. tarfile calls these methods for each header."""
 
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> "_Entry":
+        try:
+            return super().fromtarfile(tar)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the mark at the end
+            raise
+        except tarfile.HeaderError as error:  # tarfile would take it for the end
+            raise tarfile.ReadError(str(error)) from error
+
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _EXTENDED and self.size > _EXTENDED_BYTES:
             raise tarfile.ReadError(f"an extended header has {self.size} bytes")
