@@ -45,6 +45,8 @@ static void on_event(void *arg, const struct event *ev)
 {
 	struct request *r = arg;
 
+	if (!stream_takes(r, ev->len))
+		return;
 	event_line(&r->out, ev, NULL);
 	if (ev->type == EVENT_EXIT) {
 		metrics_time(r->api, TIMED_EXEC, now_us() - r->began_us);
@@ -158,6 +160,8 @@ static void on_follow_event(void *arg, const struct event *ev, const char *trace
 {
 	struct request *r = arg;
 
+	if (!stream_takes(r, ev->len))
+		return;
 	event_line(&r->out, ev, traceparent);
 	stream_touch(r);
 	stream_hold(r);

@@ -41,7 +41,8 @@ extern struct api_limits {
 	uint32_t tick_ms;
 	size_t connections;	/* maximum of open connections */
 	size_t requests;	/* in flight on all connections: each holds some 10 KiB */
-	size_t answers_bytes;	/* waiting for readers; above it no long answer is begun */
+	size_t answers_bytes;	/* waiting for readers; above it no long answer is begun, and no
+				 * long event is added to a stream */
 	size_t bodies_bytes;	/* in flight; above it only short bodies are accepted */
 	size_t read_here_bytes; /* of a body; above it a worker parses it */
 	size_t reading_bytes;	/* of bodies that wait for workers */
@@ -246,6 +247,9 @@ void stream_begin_as(struct request *r, int status, const char *reason, size_t l
 /* Schedules gathered output, which is sent before the loop sleeps. If the answer was not begun yet,
  * it begins with status 200 and the type NDJSON. */
 void stream_touch(struct request *r);
+/* Returns true when an event with `len` bytes of data may be added to the stream. Otherwise too
+ * much output waits for slow readers: cuts the stream off and leaves its call, which continues. */
+bool stream_takes(struct request *r, size_t len);
 /* Pauses the stream's call when too much output is gathered. */
 void stream_hold(struct request *r);
 /* Ends the stream with the gathered output. `broken`: the client must notice that it is cut off. */

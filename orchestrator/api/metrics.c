@@ -271,7 +271,8 @@ void metrics_print(struct api *a, struct text *t)
 	metric(t, "ramet_http_resets_cut_total", "counter",
 	       "Connections closed because the client reset too many requests.", c->resets_cut);
 	metric(t, "ramet_http_stalled_cut_total", "counter",
-	       "Connections closed because the client read nothing.", c->stalled_cut);
+	       "Connections and streams cut off because their clients did not read.",
+	       c->stalled_cut);
 	limit_metrics(c, t);
 	request_metrics(c, t);
 	error_metrics(c, t);

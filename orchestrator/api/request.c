@@ -279,23 +279,31 @@ bool request_same_tenant(const struct request *r, const struct request *other)
 	return other->tenant && strcmp(r->tenant, other->tenant) == 0;
 }
 
-/* With keys, above half the budget only tenants below one eighth of it are admitted. */
-bool answer_may_be_long(struct request *r)
+/* With keys, above half the budget only tenants below one eighth of it are admitted. Returns the
+ * bytes that wait for slow readers, of all tenants and of the request's. */
+static bool answers_have_room(const struct request *r, size_t *waiting, size_t *own)
 {
 	const size_t most = api_limits.answers_bytes;
-	size_t waiting = 0, own = 0;
 
+	*waiting = *own = 0;
 	list_each (pos, &r->api->live) {
 		const struct request *other = container_of(pos, struct request, link);
 		size_t len = other->out.len + other->sending.len;
 
-		waiting += len;
-		own += request_same_tenant(r, other) ? len : 0;
+		*waiting += len;
+		*own += request_same_tenant(r, other) ? len : 0;
 	}
-	if (waiting < most && (!r->key || waiting < most / 2 || own < most / 8))
+	return *waiting < most && (!r->key || *waiting < most / 2 || *own < most / 8);
+}
+
+bool answer_may_be_long(struct request *r)
+{
+	size_t waiting, own;
+
+	if (answers_have_room(r, &waiting, &own))
 		return true;
 	answer_retry_after(r, 1);
-	if (waiting < most) {
+	if (waiting < api_limits.answers_bytes) {
 		answer_error(r, 429, "too_many",
 			     "%zu MiB of answers wait for slow readers with this API key: read "
 			     "them, then try again",
@@ -380,6 +388,21 @@ void stream_hold(struct request *r)
 		return;
 	r->paused = true;
 	core_pause(r->call);
+}
+
+bool stream_takes(struct request *r, size_t len)
+{
+	size_t waiting, own;
+
+	if (len <= STREAM_PAUSE_SIZE || answers_have_room(r, &waiting, &own))
+		return true;
+	r->api->counters.stalled_cut++;
+	request_leave_call(r);
+	if (r->in_flight)
+		conn_cut(r->conn);
+	else
+		stream_end(r, true);
+	return false;
 }
 
 static void flush_stream(struct request *r)

@@ -79,6 +79,10 @@ void text_number(struct text *t, int64_t n)
 
 static void escape(struct text *t, unsigned char c)
 {
+	static const char hex[] = "0123456789abcdef";
+	/* Not text_printf, which takes eight times as long: 0.8 s for a result of 8 MiB. */
+	const char code[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+
 	switch (c) {
 	case '\n':
 		text_add(t, "\\n", 2);
@@ -95,7 +99,7 @@ static void escape(struct text *t, unsigned char c)
 		text_putc(t, (char)c);
 		break;
 	default:
-		text_printf(t, "\\u%04x", c);
+		text_add(t, code, sizeof(code));
 	}
 }
 

@@ -128,6 +128,25 @@ def test_long_answers_are_refused_while_readers_are_slow(start: Callable[..., Se
         assert len(events(http.get(path + "/replay").text)) == 1000
 
 
+def test_long_events_for_slow_readers_are_bounded(start: Callable[..., Server]) -> None:
+    server = start("answers_bytes=3000000")
+    with server.slow_client() as http, contextlib.ExitStack() as stack:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        code = {"code": "flood 20 1000000"}
+        calls = [http.stream("POST", path + "/exec", json=code) for _ in range(6)]
+        streams = [stack.enter_context(call) for call in calls]
+        server.wait(lambda f: f["ramet_http_stalled_cut_total"] >= 1)
+        cut = 0
+        for stream in streams:
+            try:
+                stream.read()
+            except httpx.RemoteProtocolError:
+                cut += 1
+        assert 1 <= cut < 6
+        # The calls went on.
+        assert events(http.get(path + "/replay").text)[-1]["data"] == 0
+
+
 def test_requests_over_the_limit_are_refused(start: Callable[..., Server]) -> None:
     server = start("requests=8")
     with server.client() as http, contextlib.ExitStack() as stack:
