@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import sys
@@ -547,7 +548,8 @@ def test_results_and_exceptions_of_a_call() -> None:
     assert (second.html, second.data, second.main) == ("<table>", {"a": [1]}, True)
     assert result.png == png and result.text is None
     assert result.error == ramet.CodeError("KeyError", "'k'", "T")
-    assert first._repr_mimebundle_() == picture  # Jupyter takes base64 for pictures
+    inert = {mime: picture[mime] for mime in ("text/plain", "image/png")}
+    assert first._repr_mimebundle_() == inert  # Jupyter takes base64 for pictures
     sbx = Sandbox(client=client_for(service(answer)))
     events = list(sbx.run_code_stream("x"))
     assert [event.type for event in events] == ["result", "stdout", "result", "error", "exit"]
@@ -569,6 +571,18 @@ def test_results_are_requested_for_python(language: Any, results: bool, sent: bo
 
     Sandbox(client=client_for(handle)).run_code("x", language, results=results)
     assert bodies[0].get("results") == sent
+
+
+def test_jupyter_runs_nothing_of_a_sandbox_in_its_page() -> None:
+    script = "<script>\"'</script>"
+    mime = {"text/plain": "t", "text/html": script, "application/javascript": "1", "x/y": "z"}
+    shown = ramet.Result(mime)._repr_mimebundle_()
+    assert sorted(shown) == ["text/html", "text/plain"]
+    frame = shown["text/html"]
+    assert frame.startswith('<iframe sandbox="allow-scripts" srcdoc="') and "<script" not in frame
+    assert frame.count('"') == 6 and html.unescape(frame).count(script) == 1
+    assert "iframe" in ramet.Result({"image/svg+xml": "<svg/>"})._repr_mimebundle_()["text/html"]
+    assert ramet.Result({"text/markdown": "*m*"})._repr_mimebundle_() == {"text/plain": "*m*"}
 
 
 def test_jupyter_shows_output_and_results(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

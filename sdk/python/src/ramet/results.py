@@ -4,12 +4,28 @@
 from __future__ import annotations
 
 import base64
+import html
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 DATA_MIME = "application/vnd.ramet.data+json"
 CHART_MIME = "application/vnd.ramet.chart+json"
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
+# Representations that run nothing in the page of a notebook.
+INERT = ("text/plain", "image/png", "image/jpeg", "application/json")
+# "sandbox" without allow-same-origin: the page's scripts reach neither the notebook nor its server.
+FRAME = (
+    '<iframe sandbox="allow-scripts" srcdoc="%s" '
+    'style="width: 100%%; height: %dpx; border: 0; resize: vertical"></iframe>'
+)
+PAGE = "<style>body { font: 13px sans-serif } td, th { text-align: right; padding: 2px 8px }</style>"
+
+
+def in_frame(page: str) -> str:
+    """Returns HTML that shows the HTML of a sandbox apart from the page that it is put in."""
+    rows = page.count("<tr")
+    height = min(60 + 26 * rows, 480) if rows else 480
+    return FRAME % (html.escape(PAGE + page), height)
 
 
 @dataclass(frozen=True)
@@ -17,7 +33,8 @@ class Result:
     """A value that a call has shown: with `display()`, as a figure, or as its last expression.
 
     One value has several representations, by MIME type; those that it does not have are None. In
-    Jupyter, a result shows as the value does there.
+    Jupyter, a result shows as the value does there. Its HTML and SVG are shown in a frame of their
+    own, since the sandbox's code could control the notebook with scripts otherwise.
 
     Attributes:
         mime: The representations by MIME type: text, base64 of a binary format, or the value that
@@ -112,8 +129,14 @@ class Result:
         return base64.b64decode(found) if isinstance(found, str) else None
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """Returns the representations, for Jupyter."""
-        return dict(self.mime)
+        """Returns the representations that are safe in Jupyter, and HTML and SVG in a frame."""
+        shown = {mime: self.mime[mime] for mime in INERT if mime in self.mime}
+        page = self.html or self.svg
+        if page:
+            shown["text/html"] = in_frame(page)
+        elif self.markdown:
+            shown["text/plain"] = self.markdown
+        return shown
 
     def __repr__(self) -> str:
         return f"Result({self.text or ''}, {'main, ' if self.main else ''}{sorted(self.mime)})"
