@@ -22,7 +22,7 @@ SPLIT_MAX = 1 << 20  # characters; longer code has no value of the last expressi
 LINES_MAX = 1000  # translated lines in one call
 COMMAND = re.compile(r"(\s*)!(.*)")
 MAGIC = re.compile(r"(\s*)%(\w+)(?:\s+(.*))?$")
-ASSIGNED = re.compile(r"(\s*[\w., \t]+?\s*=\s*)!(.*)")
+ASSIGNED = re.compile(r"(\s*[\w.,][\w., \t]*=\s*)!(.*)")
 CELL = re.compile(r"\s*%%(bash|sh)[ \t]*\r?\n")
 NAME = re.compile(r"(?<![$\\{])\{([A-Za-z_]\w*)\}(?!\})|(?<!\\)\$([A-Za-z_]\w*)")
 
@@ -46,23 +46,26 @@ class Program:
 
 
 def build(text, name, split, flags):
-    code = compile(text, name, "exec", flags, dont_inherit=True)
     if split and len(text) <= SPLIT_MAX and not text.rstrip().endswith(";"):
-        code = keep_last(text, name, flags) or code
-    return Program(code)
+        try:
+            return Program(keep_last(text, name, flags))
+        except RecursionError:
+            pass  # a tree has less depth than the compiler: such code has no value
+    return Program(compile(text, name, "exec", flags, dont_inherit=True))
 
 
 def keep_last(text, name, flags):
-    """Compile code that assigns the value of its last expression; None if it does not end in one."""
+    """Compile code that assigns the value of its last expression, if it ends in one. The text is
+    compiled only once, since its SyntaxWarnings are printed each time.
+    """
     tree = compile(text, name, "exec", flags | ONLY_AST, dont_inherit=True)
     last = tree.body[-1] if tree.body else None
-    if type(last).__name__ != "Expr":
-        return None
-    import _ast
+    if type(last).__name__ == "Expr":
+        import _ast
 
-    place = {field: getattr(last, field) for field in PLACE}
-    target = _ast.Name(LAST, _ast.Store(), **place)
-    tree.body[-1] = _ast.Assign([target], last.value, **place)
+        place = {field: getattr(last, field) for field in PLACE}
+        target = _ast.Name(LAST, _ast.Store(), **place)
+        tree.body[-1] = _ast.Assign([target], last.value, **place)
     return compile(tree, name, "exec", flags, dont_inherit=True)
 
 

@@ -50,6 +50,16 @@ class Values(AgentTest):
             self.assertEqual((rich.code, bare.code), (1, 1))
             self.assertEqual(re.sub(r"<call \d+>", "", rich.err), re.sub(r"<call \d+>", "", bare.err))
 
+    def test_warnings_of_the_compiler_come_once(self):
+        result = self.run_rich("x = 5\nx is 5")
+        self.assertEqual((result.err.count("SyntaxWarning"), result.code), (1, 0), result.err)
+
+    def test_code_that_is_deeper_than_a_tree_can_be(self):
+        code = "x = 5\nif x == 0: pass\n"
+        code += "".join("elif x == %d: pass\n" % i for i in range(6, 1500))
+        result = self.run_rich(code + "print('end')\nx")
+        self.assertEqual((result.out, result.err, result.code), ("end\n", "", 0))
+
     def test_an_exception_comes_before_the_end(self):
         result = self.run_rich("print('a')\nraise KeyError('k')")
         (error,) = [entries for end, entries in result.bundles if end == FAULT]
