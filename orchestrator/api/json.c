@@ -17,7 +17,11 @@
 struct in {
 	const char *start, *p, *end;
 	struct err *e;
+	bool for_clients; /* false: for this service, whose strings have no NUL */
 };
+
+/* Characters of a number for clients: Python's parser refuses integers with over 4,300 digits. */
+#define NUMBER_LEN_MAX 1000
 
 /* A value as written in the text. */
 struct span {
@@ -69,7 +73,7 @@ static int skip_unicode(struct in *in)
 
 	if (unit < 0)
 		return bad(in, "\\u without four hex digits");
-	if (unit == 0)
+	if (unit == 0 && !in->for_clients)
 		return bad(in, "\\u0000 (NUL is not allowed in strings)");
 	if (unit >= 0xdc00 && unit <= 0xdfff)
 		return bad(in, "the second half of a surrogate pair alone");
@@ -148,6 +152,8 @@ static bool skip_digits(struct in *in)
 
 static int skip_number(struct in *in)
 {
+	const char *start = in->p;
+
 	take(in, '-');
 	if (!take(in, '0') && !skip_digits(in))
 		return bad(in, "a number without digits");
@@ -159,6 +165,8 @@ static int skip_number(struct in *in)
 		if (!skip_digits(in))
 			return bad(in, "a number without digits in its exponent");
 	}
+	if (in->for_clients && in->p - start > NUMBER_LEN_MAX)
+		return bad(in, "a number with too many digits");
 	return 0;
 }
 
@@ -250,7 +258,7 @@ static int skip_value(struct in *in, int depth, struct span *out)
 bool json_is_value(const char *text, size_t len, int depth)
 {
 	struct err unused;
-	struct in in = {text, text, text + len, &unused};
+	struct in in = {text, text, text + len, &unused, .for_clients = true};
 	struct span value;
 
 	if (skip_value(&in, depth, &value) < 0)
@@ -593,7 +601,7 @@ typedef int variable_fn(const struct json_field *f, struct in *in, char **out, s
 static int read_variables(const struct json_field *f, struct span v, char close,
 			  variable_fn *read_one, char ***out, struct err *e)
 {
-	struct in in = {v.p, v.p + 1, v.end, e};
+	struct in in = {v.p, v.p + 1, v.end, e, false};
 	size_t n = 0;
 
 	char **env = calloc(JSON_ENV_MAX + 1, sizeof(*env));
@@ -643,7 +651,7 @@ static int read_pair(const struct json_field *f, struct in *from, char **out, st
 	struct span v;
 
 	skip_value(from, 0, &v);
-	struct in in = {v.p, v.p + 1, v.end, e};
+	struct in in = {v.p, v.p + 1, v.end, e, false};
 	struct span part[2];
 	int n = 0;
 	bool two = *v.p == '[';
@@ -685,7 +693,7 @@ static int read_item(const struct json_field *f, struct span v, char **out, stru
 
 static int read_list(const struct json_field *f, struct span v, char ***out, struct err *e)
 {
-	struct in in = {v.p, v.p + 1, v.end, e};
+	struct in in = {v.p, v.p + 1, v.end, e, false};
 	struct span item;
 	size_t n = 0;
 
@@ -836,7 +844,7 @@ int json_read(const char *body, size_t len, const struct json_field *fields, siz
 {
 	if (!body) /* no body was sent; len is 0 */
 		body = "";
-	struct in in = {body, body, body + len, e};
+	struct in in = {body, body, body + len, e, false};
 	int ret = read_body(&in, fields, n_fields, out);
 
 	if (ret < 0)
@@ -866,7 +874,7 @@ static void add_member(struct json_flat *flat, struct span name, struct span val
 /* Enters a valid object, for next_member. */
 static struct in members_of(const char *text, size_t len, struct err *e)
 {
-	struct in in = {text, text, text + len, e};
+	struct in in = {text, text, text + len, e, false};
 
 	skip_blank(&in);
 	take(&in, '{');
@@ -886,7 +894,7 @@ static bool next_member(struct in *in, struct span *name, struct span *value)
 static bool is_object(const char *text, size_t len)
 {
 	struct err syntax; /* the caller's sentence is clearer */
-	struct in in = {text, text, text + len, &syntax};
+	struct in in = {text, text, text + len, &syntax, false};
 	struct span all;
 
 	if (skip_value(&in, 0, &all) < 0 || *all.p != '{')

@@ -56,7 +56,8 @@ struct json_field {
  */
 int json_read(const char *body, size_t len, const struct json_field *fields, size_t n_fields,
 	      void *out, struct err *e);
-/* Returns whether the text is one JSON value that may be put into `depth` objects or arrays. */
+/* Returns whether the text is one JSON value that may be put into `depth` objects or arrays, and
+ * that clients can read: its numbers have at most 1,000 characters. */
 bool json_is_value(const char *text, size_t len, int depth);
 /* An object whose members are strings, numbers, bools and nulls. */
 struct json_flat {

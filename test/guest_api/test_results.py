@@ -120,12 +120,17 @@ def test_malformed_bundles_hurt_nobody(box: ramet.Sandbox) -> None:
     for bundle in bundles:
         answer = box.run_code(HOSTILE + f"send(86, {bundle!r}); send(84, b'\\0')")
         assert answer.ok and ["malformed" in (r.text or "") for r in answer.results] == [True]
-    json_text = b'{"a": [1,\n 2]}', b"{", b'"\xff"', b"[" * 200
+    long_number = b"1" * 5000  # Python's parser refuses it
+    json_text = b'{"a": [1,\n 2]}', b"{", b'"\xff"', b"[" * 200, long_number
     for text in json_text:
         bundle = struct_text(b"x/json") + b"\x02" + struct_text(text)
         (result,) = box.run_code(HOSTILE + f"send(86, {bundle!r}); send(84, b'\\1')").results
         expected = {"a": [1, 2]} if text == json_text[0] else text.decode(errors="replace")
         assert result.main and result.mime == {"x/json": expected}
+
+
+def test_json_may_have_any_character(box: ramet.Sandbox) -> None:
+    assert box.run_code("{'a\\0': '\\0\\x1f\\u2028'}").results[0].json == {"a\0": "\0\x1f\u2028"}
 
 
 def struct_text(data: bytes) -> bytes:
