@@ -248,7 +248,8 @@ void stream_begin_as(struct request *r, int status, const char *reason, size_t l
  * it begins with status 200 and the type NDJSON. */
 void stream_touch(struct request *r);
 /* Returns true when an event with `len` bytes of data may be added to the stream. Otherwise too
- * much output waits for slow readers: cuts the stream off and leaves its call, which continues. */
+ * much output waits for slow readers: leaves the call, which continues, and cuts the stream off
+ * after the output that it has. */
 bool stream_takes(struct request *r, size_t len);
 /* Pauses the stream's call when too much output is gathered. */
 void stream_hold(struct request *r);

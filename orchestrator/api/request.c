@@ -398,10 +398,7 @@ bool stream_takes(struct request *r, size_t len)
 		return true;
 	r->api->counters.stalled_cut++;
 	request_leave_call(r);
-	if (r->in_flight)
-		conn_cut(r->conn);
-	else
-		stream_end(r, true);
+	stream_end(r, true);
 	return false;
 }
 
