@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -359,6 +360,7 @@ static bool read_frame(struct driver *d)
 			close_ctl(d);
 			return false;
 		}
+		d->left -= d->dead ? (int)n : 0;
 		got = frame_got(&d->in, (size_t)n, &f, &e);
 	} while (!got);
 	if (got > 0)
@@ -393,12 +395,13 @@ static void describe_end(const struct driver *d, struct err *e, int status)
 			WEXITSTATUS(status));
 }
 
-/* Reads the frames that the driver sent before it died, then reports its end. */
+/* Reads the frames that the driver sent before it died, then reports its end. A process that it
+ * forked may go on sending. */
 static void finish(struct driver *d)
 {
 	struct err e;
 
-	while (d->ctl.fd >= 0 && !d->held && read_frame(d))
+	while (d->ctl.fd >= 0 && !d->held && d->left > 0 && read_frame(d))
 		;
 	if (d->held)
 		return;
@@ -423,6 +426,8 @@ static void on_life(struct watch *w, uint32_t events)
 	if (d->dead || waitpid(d->pid, &d->status, WNOHANG) != d->pid)
 		return;
 	d->dead = true;
+	if (d->ctl.fd >= 0 && ioctl(d->ctl.fd, FIONREAD, &d->left) < 0)
+		d->left = 0;
 	finish(d);
 }
 

@@ -80,6 +80,7 @@ struct driver {
 	pid_t pid;
 	bool dead;	   /* reaped: nothing can be sent, its last frames are read */
 	int status;	   /* of a dead one, from waitpid */
+	int left;	   /* of a dead one: bytes on ctl when it was reaped, not read yet */
 	bool held;	   /* `in` has a frame that waits for driver_resume; no other is read */
 	struct watch ctl;  /* fd -1: none, or the driver closed its end */
 	struct watch life; /* its pidfd */

@@ -353,6 +353,18 @@ class Sending(AgentTest):
                 result = client.run(self.HOSTILE + frames + "\nwhile 1: pass", env=RICH)
                 self.assertEqual((result.code, result.lost), (137, 1))
 
+    def test_a_child_that_goes_on_sending_delays_nobody(self):
+        result = self.run_rich(self.HOSTILE + block("""
+            if not os.fork():
+                frames = struct.pack('<IBBH', 1, 84, 0, 0) + b'\\2'
+                while 1: os.write(1000, frames * 500)
+            import time
+            time.sleep(0.5)
+            os._exit(7)
+        """))
+        self.assertEqual((result.code, result.lost), (7, 1))
+        self.assertEqual(self.client.run("'next'", env=RICH).events, [plain("'next'")])
+
     def test_a_hang_up_while_a_result_waits(self):
         code = self.BIG.format(n=32_000) + self.HOSTILE + block("""
             import threading
