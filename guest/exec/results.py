@@ -75,10 +75,16 @@ def to_field(mime, value):
 
 
 def encode(bundle):
-    """Return the bundle as in proto/agent.h: for each entry a name, its kind and its bytes."""
+    """Return the bundle as in proto/agent.h: for each entry a name, its kind and its bytes. Leave out
+    what is not of its type; b"" if nothing is left.
+    """
     parts = []
     for mime, value in bundle.items():
-        kind, data = to_field(str(mime), value)
+        try:
+            kind, data = to_field(str(mime), value)
+        except (TypeError, ValueError, RecursionError) as error:
+            note("a result has no %s: %s: %s", mime, type(error).__name__, error)
+            continue
         name = str(mime).encode("utf-8", "replace")[:255]
         parts += [U32.pack(len(name)), name, bytes((kind,)), U32.pack(len(data)), data]
     return b"".join(parts)
@@ -214,6 +220,8 @@ class Sender:
                 BUNDLE_MAX >> 20,
             )
             data = encode({"text/plain": text})
+        if not data:
+            return  # the agent takes no empty bundles
         self.flush()
         with self.lock:
             if self.on:

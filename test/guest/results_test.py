@@ -120,6 +120,18 @@ class Values(AgentTest):
         self.assertEqual(result.bundles, [plain("c")])
         self.assertIn("_repr_html_ of C raised ZeroDivisionError", result.err)
 
+    def test_a_representation_of_a_wrong_type_is_left_out(self):
+        result = self.run_rich("class C:\n  def _repr_html_(self): return {1}\n  def _repr_png_(self):"
+                               " return 'x'\n  __repr__ = lambda s: 'c'\nC()")
+        self.assertEqual((result.bundles, result.code), ([plain("c")], 0))
+        self.assertIn("ramet: a result has no text/html: TypeError: ", result.err)
+        self.assertIn("ramet: a result has no image/png: Error: ", result.err)
+
+    def test_a_result_without_representations_is_none(self):
+        self.assert_results("display({}, raw=True)\n3", plain("3"))
+        result = self.run_rich("display({'text/html': {1}}, raw=True)")
+        self.assertEqual((result.bundles, result.code), ([], 0))
+
     def test_a_repr_that_raises_fails_the_call(self):
         result = self.run_rich("class C:\n  def __repr__(self): 1/0\nC()")
         self.assertEqual([end for end, _ in result.bundles], [FAULT])
