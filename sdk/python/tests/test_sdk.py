@@ -582,6 +582,7 @@ def test_jupyter_runs_nothing_of_a_sandbox_in_its_page() -> None:
     assert frame.startswith('<iframe sandbox="allow-scripts" srcdoc="') and "<script" not in frame
     assert frame.count('"') == 6 and html.unescape(frame).count(script) == 1
     assert "iframe" in ramet.Result({"image/svg+xml": "<svg/>"})._repr_mimebundle_()["text/html"]
+    assert ramet.Result({"image/png": "x"}).png is None
     assert ramet.Result({"text/markdown": "*m*"})._repr_mimebundle_() == {"text/plain": "*m*"}
 
 

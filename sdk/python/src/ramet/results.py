@@ -126,7 +126,10 @@ class Result:
 
     def _bytes(self, mime: str) -> bytes | None:
         found = self.mime.get(mime)
-        return base64.b64decode(found) if isinstance(found, str) else None
+        try:
+            return base64.b64decode(found) if isinstance(found, str) else None
+        except ValueError:  # code in the sandbox can send anything
+            return None
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Returns the representations that are safe in Jupyter, and HTML and SVG in a frame."""
