@@ -58,6 +58,7 @@ static void put_splitter(struct wire *w, const struct splitter *s)
 /* The first byte of a call. */
 #define CALL_RUNS    1u /* the rest of the call follows */
 #define CALL_CONTEXT 2u /* then a context's id and its call */
+#define CALL_RESULTS 4u /* its client takes results: a part of one ends the rest of the call */
 
 static void put_point(struct wire *w, const struct exec_point *p)
 {
@@ -70,13 +71,20 @@ static void put_point(struct wire *w, const struct exec_point *p)
 	put_splitter(w, &p->out);
 	put_splitter(w, &p->err);
 	wire_put_str(w, p->traceparent, p->traceparent ? strlen(p->traceparent) : 0);
+	if (p->results)
+		wire_put_str(w, p->bundle.held, p->bundle.len);
+}
+
+static uint8_t call_flags(const struct exec_point *p)
+{
+	return (p->running ? CALL_RUNS : 0) | (p->next ? CALL_CONTEXT : 0) |
+	       (p->running && p->results ? CALL_RESULTS : 0);
 }
 
 static void put_calls(struct wire *w, const struct exec_point *p)
 {
 	for (; p; p = p->next) {
-		wire_put_u8(w,
-			    (uint8_t)(p->running * CALL_RUNS + (p->next != NULL) * CALL_CONTEXT));
+		wire_put_u8(w, call_flags(p));
 		put_point(w, p);
 		if (p->next)
 			wire_put_str(w, p->next->context, strlen(p->next->context));
@@ -109,7 +117,7 @@ int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *
 	struct wire body, head;
 
 	for (const struct exec_point *p = &m->call; p; p = p->next)
-		room += p->out.len + p->err.len + TRACE_MAX + sizeof(*p);
+		room += p->out.len + p->err.len + p->bundle.len + TRACE_MAX + sizeof(*p);
 	uint8_t *bytes = calloc(1, room);
 	if (!bytes)
 		return -ENOMEM;
@@ -152,6 +160,14 @@ static bool get_splitter(struct wire *w, struct splitter *s)
 	return !w->bad && splitter_copy(s, &from) == 0;
 }
 
+static bool get_bundle(struct wire *w, struct splitter *s)
+{
+	size_t len;
+	const uint8_t *p = wire_get_str(w, &len, AGENT_BUNDLE_MAX);
+
+	return !w->bad && splitter_hold(s, p, len) == 0;
+}
+
 static bool get_point(struct wire *w, struct exec_point *p)
 {
 	char trace[TRACE_MAX];
@@ -167,7 +183,7 @@ static bool get_point(struct wire *w, struct exec_point *p)
 		return false;
 	if (trace[0])
 		p->traceparent = strdup(trace);
-	return true;
+	return !p->results || get_bundle(w, &p->bundle);
 }
 
 static bool get_calls(struct wire *w, struct exec_point *first)
@@ -177,8 +193,9 @@ static bool get_calls(struct wire *w, struct exec_point *first)
 		uint8_t flags = wire_get_u8(w);
 
 		p->running = flags & CALL_RUNS;
-		if (w->bad || flags > CALL_RUNS + CALL_CONTEXT || (p != first && !p->running) ||
-		    !get_point(w, p))
+		p->results = flags & CALL_RESULTS;
+		if (w->bad || flags > (CALL_RUNS | CALL_CONTEXT | CALL_RESULTS) ||
+		    (!p->running && (p != first || p->results)) || !get_point(w, p))
 			return false;
 		if (!(flags & CALL_CONTEXT))
 			return true;

@@ -144,6 +144,31 @@ static void test_a_restart_and_a_fork_keep_half_a_result(void **state)
 	replay_is(w, k.ids[0], "R15 M200012 ");
 }
 
+/* A result is on its way when the sandbox is frozen, and another one follows. */
+static void test_a_resume_keeps_half_a_result(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, next;
+	struct made m, again;
+	struct frozen z;
+
+	world_create(w, &m, NULL);
+	world_exec_rich_start(w, &r, m.view.id,
+			      "open 200000\nmore 100000\nwait\nmore 100000\nresult 1\n"
+			      "open 7\nmore 7\nfault");
+	until_waiting(w, 1);
+	world_until(w, has_part, w->core);
+	world_freeze(w, &z, m.view.id);
+	assert_true(z.ok);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.failure.code, FAIL_FROZEN);
+	world_resume(w, &again, z.id);
+	assert_true(again.ok);
+	fakes_go(w->fakes);
+	world_exec(w, &next, again.view.id, "out next");
+	replay_is(w, again.view.id, "M200012 F19 ");
+}
+
 #define MANY 8
 
 static bool holds_little(void *arg)
@@ -186,6 +211,7 @@ int main(void)
 		TEST(test_unwanted_results_are_dropped),
 		TEST(test_bad_results_are_replaced),
 		TEST(test_a_restart_and_a_fork_keep_half_a_result),
+		TEST(test_a_resume_keeps_half_a_result),
 		TEST(test_results_over_the_budget_are_dropped),
 	};
 

@@ -82,11 +82,47 @@ static void test_calls_of_contexts_are_read_back(void **state)
 	}
 }
 
+static void test_results_are_read_back(void **state)
+{
+	uint8_t held[] = "part of a result";
+	struct exec_point context = {.running = true,
+				     .number = 8,
+				     .context = CONTEXT,
+				     .results = true,
+				     .bundle = {.held = held, .len = 6}};
+	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
+					  .disk_bytes = 1 << 30,
+					  .n_files = 3,
+					  .files[1] = {.bytes = 512ull << 20}};
+	struct err e = {0};
+	uint8_t *bytes;
+	size_t len;
+
+	snprintf(m.id, sizeof(m.id), "spc_%032d", 7);
+	for (int main_takes = 0; main_takes < 2; main_takes++) {
+		m.call = (struct exec_point){.running = true,
+					     .number = 5,
+					     .results = main_takes,
+					     .bundle = {.held = held, .len = main_takes * 16u},
+					     .next = &context};
+		assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
+		assert_int_equal(space_manifest_read(bytes, len, &again, &e), 0);
+		assert_int_equal(again.call.results, main_takes);
+		assert_int_equal(again.call.bundle.len, main_takes * 16);
+		assert_true(again.call.next && again.call.next->results);
+		assert_int_equal(again.call.next->bundle.len, 6);
+		assert_memory_equal(again.call.next->bundle.held, held, 6);
+		space_manifest_fini(&again);
+		free(bytes);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_space_of_the_previous_version_is_read),
 		cmocka_unit_test(test_calls_of_contexts_are_read_back),
+		cmocka_unit_test(test_results_are_read_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
