@@ -28,9 +28,13 @@ static void lane_free(struct exec_lane *lane)
 	free(lane);
 }
 
+/* Calls may have come meanwhile: nothing starts while the sandbox is frozen or adopted. */
 static void on_idle(void *arg)
 {
-	lane_free(arg);
+	struct exec_lane *lane = arg;
+
+	if (list_empty(&lane->calls))
+		lane_free(lane);
 }
 
 void lane_init(struct exec_lane *lane, struct sandbox *s)

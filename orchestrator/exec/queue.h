@@ -69,7 +69,6 @@ struct exec_sandbox {
 	struct replay replay;
 	struct journal
 		*journal; /* NULL: events are not kept for the next instance of the service */
-	struct stall_watch stall;
 };
 struct exec_tenant {
 	size_t waiting_bytes; /* requests of its calls that are not sent completely */

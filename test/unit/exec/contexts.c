@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
+#include "orchestrator/exec/internal.h"
 #include "test/unit/core/world.h"
 
 /* In a fake guest, the contexts whose ids end with a digit exist. */
@@ -311,6 +312,40 @@ static void test_sandbox_ends_during_calls_in_contexts(void **state)
 	}
 }
 
+static struct sandbox *sandbox_of(struct world *w, const char *id)
+{
+	struct failure f;
+	struct sandbox *s = sandbox_find(w->core, TENANT, id, &f);
+
+	assert_non_null(s);
+	return s;
+}
+
+/* A lane is freed some time after its last call. The test does not wait for that time. */
+static void test_call_that_waits_for_a_freeze_is_not_freed_with_its_lane(void **state)
+{
+	struct run first = {0}, next = {0};
+	struct world *w = *state;
+	struct failure f;
+	struct frozen z;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct sandbox *s = sandbox_of(w, m.view.id);
+	world_exec_in(w, &first, m.view.id, ONE, "out a");
+	world_until_true(w, &first.over);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_freeze_start(w, &z, m.view.id);
+	world_until(w, one_waits, w->fakes);
+	world_exec_in(w, &next, m.view.id, ONE, "out b");
+	loop_timer_set(w->loop, &lane_of(s, ONE, &f)->idle, 0);
+	world_run_for(w, 50);
+	assert_true(exec_has_calls(s));
+	fakes_go(w->fakes);
+	world_until_true(w, &next.over);
+	assert_int_equal(next.failure.code, FAIL_FROZEN);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
@@ -326,6 +361,7 @@ int main(void)
 		TEST(test_broken_connection_fails_the_running_call_only),
 		TEST(test_number_of_contexts_with_calls_is_limited),
 		TEST(test_sandbox_ends_during_calls_in_contexts),
+		TEST(test_call_that_waits_for_a_freeze_is_not_freed_with_its_lane),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
