@@ -87,7 +87,7 @@ static int write_setup(const struct bash_feed *b, struct wire *w)
 	put_word(f, (const char *)cwd, cwd ? len : 0);
 	for (uint32_t left = wire_get_u32(w); left && !w->bad; left--)
 		put_variable(f, w);
-	fputs(" || return 1\n{ __ramet_started; } 2>/dev/null\n. ", f);
+	fputs(" || return 1\n{ __ramet_started; } 2>/dev/null; . ", f);
 	put_path(f, b, "bash");
 	fputs(" 1000>&- 1004>&-\n", f);
 	bool failed = ferror(f);
@@ -131,7 +131,7 @@ static void run(struct bash_feed *b)
 	} else {
 		fputs("__ramet_begin; . ", f);
 		put_path(f, b, "setup");
-		fputs("; { __ramet_end \"$?\"; } 2>/dev/null\n", f);
+		fputs("; { __ramet_end \"$?\"; } 2>/dev/null || exit\n", f);
 	}
 	fflush(f);
 	send_command(b, text, (size_t)ftell(f));

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# The functions of a bash context. bash reads its commands from a pipe of the agent (driver-bash.c),
+# The functions of a bash context. bash reads its commands from a pipe of the agent (bash-feed.c),
 # one line for each call. The line sources a file that enters the call's folder and variables, and
 # then sources the user's code, which is thus never in a function: its declarations stay.
 #
 # Frames of proto/agent.h go to descriptor 1000. Descriptor 1004 reports that SIGINT reaches the
-# code.
+# code. All names begin with __ramet_, also those of local variables: a call can set variables of any
+# other name, and functions see the local variables of their callers.
 BASH_ARGV0=bash
 __ramet_flags='' __ramet_interrupted='' __ramet_folder=''
 __ramet_names=() __ramet_old=() __ramet_kinds=()
@@ -18,7 +19,9 @@ __ramet_begin() {
 __ramet_enter() {
 	if [[ -n $1 ]]; then
 		__ramet_folder=$PWD
-		if ! builtin cd -- "$1" 2>/dev/null; then
+		# Not "-", nor a folder of CDPATH.
+		if [[ $1 == /* ]]; then builtin cd -- "$1"; else builtin cd -- "./$1"; fi 2>/dev/null
+		if (($? != 0)); then
 			__ramet_folder=''
 			builtin printf 'ramet: enter the folder %s: it does not exist or cannot be entered\n' "$1" >&2
 			return 1
@@ -47,14 +50,14 @@ __ramet_enter() {
 }
 
 __ramet_leave() {
-	local i
-	for ((i = ${#__ramet_names[@]} - 1; i >= 0; i--)); do
-		case ${__ramet_kinds[i]} in
-		unset) builtin unset -v "${__ramet_names[i]}" ;;
+	local __ramet_i
+	for ((__ramet_i = ${#__ramet_names[@]} - 1; __ramet_i >= 0; __ramet_i--)); do
+		case ${__ramet_kinds[__ramet_i]} in
+		unset) builtin unset -v "${__ramet_names[__ramet_i]}" ;;
 		plain)
-			builtin export -n -- "${__ramet_names[i]}=${__ramet_old[i]}"
+			builtin export -n -- "${__ramet_names[__ramet_i]}=${__ramet_old[__ramet_i]}"
 			;;
-		*) builtin export -- "${__ramet_names[i]}=${__ramet_old[i]}" ;;
+		*) builtin export -- "${__ramet_names[__ramet_i]}=${__ramet_old[__ramet_i]}" ;;
 		esac
 	done
 	[[ -z $__ramet_folder ]] || builtin cd -- "$__ramet_folder" || return
@@ -75,22 +78,26 @@ __ramet_on_interrupt() {
 	builtin trap __ramet_unwind DEBUG
 }
 
+# The functions here run to their end: an interrupt may come while one of them ends the call.
 __ramet_unwind() {
+	[[ ${FUNCNAME[1]} != __ramet_* ]] || return 0
 	((${#FUNCNAME[@]} <= 2)) || return 2
 	builtin trap - DEBUG
 	builtin shopt -u extdebug
 	return 0
 }
 
-# Reports the end of the call with exit code $1.
+# Reports the end of the call with exit code $1. If user code has made that impossible, for example
+# by closing descriptors or with a low limit on them, ends bash, which the agent notices.
 __ramet_end() {
-	local flags=$- code=$1 hex
+	local __ramet_shown=$- __ramet_code=$1 __ramet_hex
 	builtin set +euvx
-	__ramet_flags=${flags//[!euvx]/}
+	__ramet_flags=${__ramet_shown//[!euvx]/}
 	__ramet_leave
-	[[ -z $__ramet_interrupted ]] || code=130
-	builtin printf -v hex %02x "$((code & 255))"
-	builtin printf "\5\0\0\0\103\0\0\0\x$hex\0\0\0\0" >&1000
+	[[ -z $__ramet_interrupted ]] || __ramet_code=130
+	builtin printf -v __ramet_hex %02x "$((__ramet_code & 255))"
+	builtin printf "\5\0\0\0\103\0\0\0\x$__ramet_hex\0\0\0\0" >&1000 ||
+		builtin exit "$__ramet_code"
 }
 
 # Reports that bash waits for code.

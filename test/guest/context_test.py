@@ -123,6 +123,36 @@ class ContextTest(AgentTest):
         self.assertEqual((result.code, result.out), (1, ""))
         self.assertIn("set the variable a-b", result.err)
 
+    def test_bash_variables_of_a_call_may_have_any_name(self):
+        bash = self.open(BASH)
+        names = ("a", "i", "code", "flags", "hex", "z")
+        result = bash.run("echo $a$i$code$flags$hex$z; (exit 3)", env=[(name, "7") for name in names])
+        self.assertEqual((result.out, result.code), ("777777\n", 3))
+        self.assert_ends(bash.run("echo ${a-.}${i-.}${code-.}${flags-.}${hex-.}${z-.}"), out="......\n")
+
+    def test_bash_relative_folder_of_a_call(self):
+        bash = self.open(BASH, cwd="/usr")
+        self.assert_ends(bash.run("OLDPWD=/tmp CDPATH=/var"))
+        self.assertEqual(bash.run("pwd", cwd="-").code, 1)
+        self.assert_ends(bash.run("pwd", cwd="lib"), out="/usr/lib\n")
+
+    def test_bash_that_cannot_report_the_end_of_a_call_is_replaced(self):
+        bash = self.open(BASH)
+        for code in ("ulimit -Sn 20; (exit 7)", "unset -f __ramet_end; (exit 7)",
+                     "for f in /proc/self/fd/*; do f=${f##*/}; ((f < 3)) || eval \"exec $f>&-\"; done; (exit 7)"):
+            result = bash.run(code)
+            self.assertEqual(result.lost, 1)
+            self.assertIn("the bash process ended with exit code", result.err)
+            self.assert_ends(bash.run("echo a"), out="a\n")
+
+    def test_bash_interrupt_while_a_call_ends(self):
+        bash = self.open(BASH)
+        # The driver calls this function when the code has ended.
+        result = bash.run("__ramet_leave() { kill -INT $$; :; }; echo a")
+        self.assertEqual((result.out, result.code, result.lost), ("a\n", 130, 0))
+        bash.run("__ramet_leave() { :; }")
+        self.assert_ends(bash.run("f() { echo f; }; f"), out="f\n")
+
     def test_bash_options_stay_but_do_not_disturb_the_driver(self):
         bash = self.open(BASH)
         self.assert_ends(bash.run("set -u"))
@@ -131,7 +161,8 @@ class ContextTest(AgentTest):
         result = bash.run("echo b; set +x")
         self.assertIn("echo b", result.err)
         self.assertNotIn("__ramet", result.err)
-        self.assert_ends(bash.run("echo c"), out="c\n")
+        self.assert_ends(bash.run("echo c; set -v"), out="c\n")
+        self.assert_ends(bash.run("echo d"), out="d\n", err="echo d\n")
 
     def test_bash_programs_get_no_descriptors_of_the_driver(self):
         bash = self.open(BASH)
