@@ -29,8 +29,13 @@
 /* Descriptors of the Python process, out of the way of user code; driver.py knows them too. */
 #define DRIVER_CTL_FD	 1000
 #define DRIVER_STDOUT_FD 1001
-#define DRIVER_STDERR_FD 1002 /* 1003: driver_pipes.progress, 1004: starts_write_end */
+#define DRIVER_STDERR_FD 1002 /* 1003: driver_pipes.progress */
+#define DRIVER_STARTS_FD 1004
 #define COMMANDS_FD	 1005 /* of bash: its commands */
+/* Of Node, which sets close-on-exec for descriptors below 16 when it starts: programs that user
+ * code starts do not get these. */
+#define NODE_CTL_FD    3
+#define NODE_STARTS_FD 4
 
 /* Generated from the files of these names. */
 extern const unsigned char driver_py[], results_py[], charts_py[], syntax_py[], driver_bash[],
@@ -534,6 +539,11 @@ static void move_fds(const struct driver *d, int ctl, int commands)
 	/* Only driver.py uses these. */
 	if (d->language != AGENT_PYTHON)
 		close_range(DRIVER_STDOUT_FD, DRIVER_STDERR_FD + 1, 0);
+	if (d->language != AGENT_JAVASCRIPT)
+		return;
+	if (dup2(DRIVER_CTL_FD, NODE_CTL_FD) < 0 || dup2(DRIVER_STARTS_FD, NODE_STARTS_FD) < 0)
+		_exit(126);
+	close_range(DRIVER_CTL_FD, DRIVER_STARTS_FD, 0);
 }
 
 /* Sets the variables of the launch, whose fields are checked already. */

@@ -2,10 +2,10 @@
 // Runs the code of a JavaScript context in one long-lived process, as at Node's prompt: variables
 // stay, and await works outside of functions. It needs Node's --expose-internals. Exchanges frames
 // of proto/agent.h with the agent on descriptor CTL. Timers and servers of earlier calls go on
-// between calls.
+// between calls. Errors of user code are its objects: looking at one can throw another.
 'use strict';
 
-const CTL = 1000, STARTS = 1004; // as in driver.c
+const CTL = 3, STARTS = 4; // as in driver.c
 const EXEC = 2, CODE = 3, RESEED = 5, PONG = 64, EXIT = 67, DONE = 68;
 const HEADER_SIZE = 8, LAST_MAX = 32768;
 const fs = require('fs');
@@ -102,6 +102,13 @@ const globalRequire = createRequire(cwd() + '/');
 Object.assign(globalThis, { require: globalRequire, module: globalRequire('module'), exports: {} });
 const importer = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? ((name) => import(name));
 
+// Node warns at the first import that the importer is experimental. Users cannot change that.
+const { emitWarning } = process;
+process.emitWarning = function (warning, ...rest) {
+  if (String(warning).includes('vm.USE_MAIN_CONTEXT_DEFAULT_LOADER')) return;
+  emitWarning.call(process, warning, ...rest);
+};
+
 let calls = 0;
 let interrupt = null; // ends an await of the running call
 
@@ -112,11 +119,23 @@ const OURS = /^\s+at .*(Script\.runIn|[(\s/]driver\.js:|\(?node:vm:)/;
 
 /** Describes an error without the frames of this file. */
 function describe(error) {
-  if (typeof error?.stack !== 'string') return util.inspect(error);
-  const lines = util.inspect(error).split('\n');
-  const first = lines.findIndex((line) => OURS.test(line));
-  const kept = lines.filter((line, at) => first < 0 || at < first || !/^\s+at /.test(line));
-  return kept.join('\n');
+  try {
+    if (typeof error?.stack !== 'string') return util.inspect(error);
+    const lines = util.inspect(error).split('\n');
+    const first = lines.findIndex((line) => OURS.test(line));
+    const kept = lines.filter((line, at) => first < 0 || at < first || !/^\s+at /.test(line));
+    return kept.join('\n');
+  } catch (ignored) {
+    return 'an error that cannot be shown';
+  }
+}
+
+function isInterrupt(error) {
+  try {
+    return error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
+  } catch (ignored) {
+    return false;
+  }
 }
 
 /** Runs the code. Returns null, or what it threw. */
@@ -154,7 +173,12 @@ function announceStart() {
 
 /** Applies the folder and variables of a call. Returns what undoes it. */
 function enter(folder, variables) {
-  const before = folder ? cwd() : null;
+  let before = null;
+  try {
+    if (folder) before = cwd();
+  } catch (ignored) {
+    // the folder was removed
+  }
   const old = variables.map(([name]) => [name, env[name]]);
   if (folder) chdir(folder);
   for (const [name, value] of variables) env[name] = value;
@@ -180,7 +204,7 @@ async function run(request, code) {
     // the folder was removed
   }
   if (thrown === null) return [0, ''];
-  if (thrown.error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') return [130, 'interrupted\n'];
+  if (isInterrupt(thrown.error)) return [130, 'interrupted\n'];
   return [1, `Uncaught ${describe(thrown.error)}\n`];
 }
 

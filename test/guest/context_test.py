@@ -415,12 +415,38 @@ class ContextTest(AgentTest):
     @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
     def test_javascript_timers_run_between_calls_and_errors_do_not_end_it(self):
         js = self.open(JAVASCRIPT)
-        self.assert_ends(js.run("let n = 0; setTimeout(() => { n = 1; throw new Error('late') }, 1)"))
+        # It may throw while the call ends.
+        self.assertEqual(js.run("let n = 0; setTimeout(() => { n = 1; throw new Error('late') }, 1)").code, 0)
         result = js.run("while (!n) await new Promise((r) => setTimeout(r, 5)); console.log(n)")
         self.assertEqual((result.out, result.code, result.lost), ("1\n", 0, 0))
         js.run("Promise.reject(new Error('nobody')); undefined")
         result = js.run("await new Promise((r) => setTimeout(r, 5)); console.log(n)")
         self.assertEqual((result.out, result.code, result.lost), ("1\n", 0, 0))
+
+    @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
+    def test_javascript_errors_that_cannot_be_shown_end_the_call(self):
+        js = self.open(JAVASCRIPT)
+        for error in ("{get stack() { throw 1 }}", "new Proxy({}, {get() { throw 2 }})",
+                      "{[require('util').inspect.custom]() { throw 3 }}"):
+            result = js.run("throw " + error, timeout_ms=30000)
+            self.assertEqual((result.code, result.lost, result.err), (1, 0, "Uncaught an error that cannot be shown\n"))
+            result = js.run(f"setTimeout(() => {{ throw {error} }}, 1); await new Promise((r) => setTimeout(r, 20))")
+            self.assertEqual((result.code, result.lost), (0, 0))
+
+    @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
+    def test_javascript_programs_get_no_descriptors_of_the_driver(self):
+        js = self.open(JAVASCRIPT)
+        code = "require('child_process').spawnSync('ls', ['/proc/self/fd'], {stdio: 'inherit'}); undefined"
+        self.assert_ends(js.run(code), out="0\n1\n2\n3\n")  # ls reads a folder
+
+    @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
+    def test_javascript_import_and_a_folder_that_was_removed(self):
+        js = self.open(JAVASCRIPT)
+        self.assert_ends(js.run("console.log(typeof (await import('fs')).readFileSync)"), out="function\n")
+        gone = os.path.join(self.agent.home, "gone")
+        self.assert_ends(js.run(f"const fs = require('fs'); fs.mkdirSync('{gone}'); process.chdir('{gone}'); "
+                                f"fs.rmdirSync('{gone}')"))
+        self.assert_ends(js.run("console.log(process.cwd())", cwd="/tmp"), out="/tmp\n")
 
     @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
     def test_javascript_interrupt_ends_an_await(self):
