@@ -199,7 +199,9 @@ void exec_keep_all(struct sandbox *s, size_t replay_most)
 			break;
 		struct exec_point *p = last == &now.point ? contexts : last + 1;
 		*p = point_of(container_of(pos, struct exec_lane, link));
-		last = last->next = p;
+		/* After a merge, more lanes may have calls than may run any. */
+		if (p->running)
+			last = last->next = p;
 	}
 	journal_write(exec_of(s)->journal, &now, replay_most);
 }
@@ -1005,7 +1007,8 @@ void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq, ui
 {
 	struct exec_sandbox *f = exec_of(from), *t = exec_of(to);
 
-	t->seq = seq;
+	/* Calls of `to` that have just failed used further numbers. */
+	t->seq = t->seq > seq ? t->seq : seq;
 	t->seq_reserved = seq_reserved;
 	t->main.sending_bytes = f->main.sending_bytes;
 	f->main.sending_bytes = 0;

@@ -326,6 +326,7 @@ static void on_failed(void *arg, const struct failure *f, const struct event *ev
 		assert_int_equal(ev->seq, r->last_seq + 1);
 	assert_string_equal(ev->code, failure_code_name(f->code));
 	r->over = r->failed = true;
+	r->last_seq = ev->seq;
 	r->failure = *f;
 }
 

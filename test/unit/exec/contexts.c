@@ -204,9 +204,17 @@ static void test_running_calls_survive_a_failed_freeze(void **state)
 	expect_past(w, m.view.id);
 }
 
+static void note_seq_of_still(struct run *r, const struct event *ev)
+{
+	if (ev->len == 5 && memcmp(ev->data, "still", 5) == 0)
+		*(uint64_t *)r->arg = ev->seq;
+}
+
 static void test_merge_moves_the_calls_of_the_winner(void **state)
 {
-	struct run old = {0}, kept = {0}, won = {0}, waits = {0};
+	uint64_t seq_of_still = 0;
+	struct run old = {0}, kept = {0}, waits = {0};
+	struct run won = {.gaps = true, .on_event = note_seq_of_still, .arg = &seq_of_still};
 	struct world *w = *state;
 	struct forked k;
 	struct made m;
@@ -220,6 +228,8 @@ static void test_merge_moves_the_calls_of_the_winner(void **state)
 	world_exec_in(w, &won, k.ids[0], ONE, "out new\nwait\nout still\nexit 4");
 	world_exec_in(w, &waits, k.ids[0], ONE, "out then");
 	world_until(w, two_wait, w->fakes);
+	world_until(w, has_event, &old);
+	world_until(w, has_event, &won);
 	world_merge(w, &d, m.view.id, k.ids[0]);
 	assert_false(d.failed);
 	world_until_true(w, &old.over);
@@ -232,6 +242,8 @@ static void test_merge_moves_the_calls_of_the_winner(void **state)
 	assert_string_equal(waits.out, "then");
 	assert_string_equal(kept.out, "kept");
 	assert_true(won.last_seq < waits.first_seq && waits.last_seq < kept.first_seq);
+	/* The error of the call that ended has a number of its own. */
+	assert_true(old.last_seq < seq_of_still);
 }
 
 static void test_unknown_context_fails_all_of_its_calls(void **state)
