@@ -30,21 +30,25 @@ function writeAll(fd, data) {
   }
 }
 
+/** Returns a stream that writes at once. It has no state: an interrupt can end the code within a write. */
 function output(fd) {
-  const out = new stream.Writable({
-    decodeStrings: true,
-    write(chunk, encoding, done) {
-      try {
-        writeAll(fd, chunk);
-        done();
-      } catch (error) {
-        done(error);
-      }
-    },
-  });
+  const out = new stream.Writable();
+  out.write = (chunk, encoding, done) => {
+    if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+    const bytes = ArrayBuffer.isView(chunk)
+      ? Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength) : Buffer.from(chunk, encoding);
+    let failed = null;
+    try {
+      writeAll(fd, bytes);
+    } catch (error) {
+      failed = error; // user code closed the descriptor
+    }
+    if (typeof done === 'function') process.nextTick(done, failed);
+    return true;
+  };
   out.fd = fd;
   out.isTTY = false;
-  out.on('error', () => {}); // user code closed the descriptor
+  out.setMaxListeners(0); // an interrupt can leave one that console.log has added
   return out;
 }
 

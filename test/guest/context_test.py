@@ -3,6 +3,7 @@
 
 import errno
 import os
+import select
 import shutil
 import struct
 import unittest
@@ -49,6 +50,15 @@ class ContextTest(AgentTest):
         answer, one = self.begin(language, **options)
         self.assertEqual(answer[0], DONE, answer[1])
         return self.connect_to(one)
+
+    def interrupt(self, client, result):
+        """Interrupts the call until it ends. bash's child handles signals as bash does until it runs its program:
+        an interrupt at that moment is lost."""
+        side = self.connect_to(client.context)
+        while True:
+            self.assertEqual(side.ask(INTERRUPT)[0], DONE)
+            if select.select([client.sock], [], [], 5)[0]:
+                return client.finish(result)
 
     def listed(self):
         self.client.send(CONTEXT_LIST)
@@ -203,13 +213,11 @@ class ContextTest(AgentTest):
                  PYTHON: ("import time\nprint('up')\ntime.sleep(100)", "KeyboardInterrupt"),
                  JAVASCRIPT: ("console.log('up'); while (true);", "interrupted")}
         for language in LANGUAGES:
-            client, side = self.open(language), None
+            client = self.open(language)
             client.run("kept = 1" if language == PYTHON else "kept=1")
             client.start(cases[language][0])
             result = client.wait_for_output("up")
-            side = self.connect_to(client.context)
-            self.assertEqual(side.ask(INTERRUPT)[0], DONE)
-            result = client.finish(result)
+            result = self.interrupt(client, result)
             self.assertEqual((result.code, result.lost, result.out), (130, 0, "up\n"), result.err)
             code = {BASH: "echo $kept", PYTHON: "print(kept)", JAVASCRIPT: "console.log(kept)"}[language]
             self.assert_ends(client.run(code), out="1\n")
@@ -221,8 +229,7 @@ class ContextTest(AgentTest):
                      "echo up; read line < <(sleep 1000); echo no", "echo up; sleep 1000 & wait; echo no"):
             bash.start(code)
             result = bash.wait_for_output("up")
-            self.connect_to(bash.context).ask(INTERRUPT)
-            result = bash.finish(result)
+            result = self.interrupt(bash, result)
             self.assertEqual((result.out, result.code, result.lost), ("up\n", 130, 0), code)
         self.assert_ends(bash.run("echo still; f() { echo f; }; f"), out="still\nf\n")
 
@@ -432,6 +439,18 @@ class ContextTest(AgentTest):
             self.assertEqual((result.code, result.lost, result.err), (1, 0, "Uncaught an error that cannot be shown\n"))
             result = js.run(f"setTimeout(() => {{ throw {error} }}, 1); await new Promise((r) => setTimeout(r, 20))")
             self.assertEqual((result.code, result.lost), (0, 0))
+
+    @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
+    def test_javascript_output_after_an_interrupt_within_a_write(self):
+        js = self.open(JAVASCRIPT)
+        for _ in range(5):
+            result = js.run("while (true) { console.log('a'.repeat(100)); console.error('b') }", timeout_ms=150)
+            self.assertEqual((result.code, result.lost), (124, 0))
+            self.assert_ends(js.run("console.log('c'); console.error('d')"), out="c\n", err="d\n")
+        code = ("process.stdout.write(new Uint8Array([101, 10])); process.stdout.write('66', 'hex', () => {}); "
+                "await new Promise((r) => process.stdout.write('g', r)); "
+                "await require('stream/promises').pipeline(['h'], process.stdout, {end: false})")
+        self.assert_ends(js.run(code), out="e\nfgh")
 
     @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
     def test_javascript_programs_get_no_descriptors_of_the_driver(self):
