@@ -8,12 +8,14 @@ import hashlib
 import http.server
 import os
 import re
+import select
 import socket
 import socketserver
 import threading
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+import h2.connection
 import httpx
 import pytest
 
@@ -317,6 +319,34 @@ def test_a_slow_server_stops_the_client_at_constant_memory(service: Service, bas
 
 
 # --- servers that misbehave ---------------------------------------------------------------------
+def test_bodies_over_http2_wait_where_they_are_counted(
+    service: Service, base: str, listen: Callable[[Any], int], sandbox: str
+) -> None:
+    """A client may send a stream's window ahead. What the service has taken out of it must be little."""
+    done = threading.Event()
+    path = f"{sandbox}/ports/{listen(lambda sock: done.wait(TIMEOUT))}/"
+    head = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
+    sent = dict.fromkeys(range(1, 13, 2), 0)
+    before = rss(service.server.pid)
+    with connect(base) as sock:
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        for stream in sent:
+            client.send_headers(stream, head)
+        sock.sendall(client.data_to_send())
+        while select.select([sock], [], [], 3)[0]:
+            client.receive_data(sock.recv(65536))
+            for stream in sent:
+                while room := min(client.local_flow_control_window(stream), 16384):
+                    client.send_data(stream, bytes(room))
+                    sent[stream] += room
+            sock.sendall(client.data_to_send())
+        grown = rss(service.server.pid) - before
+    done.set()
+    assert max(sent.values()) < 24 << 20, sent
+    assert grown < len(sent) * (24 << 20)
+
+
 
 
 def test_nothing_listens(web: httpx.Client, sandbox: str) -> None:
