@@ -67,7 +67,8 @@ static const char *find_body(struct port_answer *a, bool is_head)
 			a->length = length;
 		}
 	}
-	if (chunked)
+	/* A client or proxy might wait for the bytes that a 204 announces. */
+	if (chunked || a->status == 204)
 		a->length = SIZE_MAX;
 	if (is_head || a->status < 200 || a->status == 204 || a->status == 304)
 		a->body = PORT_EMPTY;
@@ -139,7 +140,6 @@ bool port_answer_ended(const struct port_answer *a)
 
 /* Fields that concern the whole origin, which below a prefix is that of the API. */
 static const char *const of_origin[] = {
-	"clear-site-data",
 	"strict-transport-security",
 	"public-key-pins",
 	"service-worker-allowed",
@@ -156,7 +156,10 @@ bool port_answer_passes(const struct port_answer *a, const struct port_field *f,
 	if (port_is_hop(f->name, f->name_len, a->fields, a->n_fields) ||
 	    port_name_is(f->name, f->name_len, "content-length") ||
 	    port_name_is(f->name, f->name_len, "date") ||
-	    port_name_is(f->name, f->name_len, "alt-svc") || !port_is_value(f->value, f->value_len))
+	    port_name_is(f->name, f->name_len, "alt-svc") ||
+	    /* It would clear the cookies of all servers below sandbox_domain. */
+	    port_name_is(f->name, f->name_len, "clear-site-data") ||
+	    !port_is_value(f->value, f->value_len))
 		return false;
 	for (size_t i = 0; place->prefix_len && i < ARRAY_LEN(of_origin); i++)
 		if (port_name_is(f->name, f->name_len, of_origin[i]))
@@ -208,6 +211,11 @@ static void add_location(struct text *out, const struct port_field *f,
 	text_add(out, path, len);
 }
 
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
 /* Takes the next attribute, without blanks around it; returns false at the end. */
 static bool next_attribute(const char **p, const char *end, const char **at, size_t *len)
 {
@@ -216,11 +224,11 @@ static bool next_attribute(const char **p, const char *end, const char **at, siz
 	const char *stop = memchr(*p, ';', (size_t)(end - *p));
 	if (!stop)
 		stop = end;
-	while (*p < stop && **p == ' ')
+	while (*p < stop && is_blank(**p))
 		++*p;
 	*at = *p;
 	*p = stop + 1;
-	while (stop > *at && stop[-1] == ' ')
+	while (stop > *at && is_blank(stop[-1]))
 		stop--;
 	*len = (size_t)(stop - *at);
 	return true;
@@ -230,7 +238,8 @@ static bool is_attribute(const char *p, size_t len, const char *name)
 {
 	size_t n = strlen(name);
 
-	return len >= n && strncasecmp(p, name, n) == 0 && (len == n || p[n] == '=' || p[n] == ' ');
+	return len >= n && strncasecmp(p, name, n) == 0 &&
+	       (len == n || p[n] == '=' || is_blank(p[n]));
 }
 
 /* Limits a cookie to this server: without a domain it belongs to one host, and below a prefix its

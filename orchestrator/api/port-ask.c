@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/api/port-ask.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/fd.h"
 #include "orchestrator/api/port-target.h"
+
+/* Bytes of Connection headers that are read for each other field. Reading all would take too long
+ * if there are many. */
+#define CONNECTION_MAX 1024
 
 /* --- header fields -------------------------------------------------------------------------- */
 
@@ -47,10 +52,15 @@ bool port_is_hop(const char *name, size_t len, const struct port_field *fields, 
 	for (size_t i = 0; i < ARRAY_LEN(hops); i++)
 		if (port_name_is(name, len, hops[i]))
 			return true;
-	for (size_t i = 0; i < n_fields; i++)
-		if (port_name_is(fields[i].name, fields[i].name_len, "connection") &&
-		    port_has_token(fields[i].value, fields[i].value_len, name, len))
+	for (size_t i = 0, read = 0; i < n_fields; i++) {
+		if (!port_name_is(fields[i].name, fields[i].name_len, "connection"))
+			continue;
+		read += fields[i].value_len;
+		if (read > CONNECTION_MAX)
+			break;
+		if (port_has_token(fields[i].value, fields[i].value_len, name, len))
 			return true;
+	}
 	return false;
 }
 
@@ -124,25 +134,30 @@ const char *port_cookie_token(const char *value, size_t len, size_t *token_len)
 	return NULL;
 }
 
-/* Adds a Cookie header without the service's own cookie. */
-static void add_cookies(struct text *out, const char *value, size_t len)
-{
-	const char *p = value, *cookie;
-	bool any = false;
-	size_t cookie_len;
+/* --- the head ------------------------------------------------------------------------------- */
 
-	while (next_cookie(&p, value + len, &cookie, &cookie_len)) {
-		if (is_token_cookie(cookie, cookie_len))
-			continue;
-		text_puts(out, any ? "; " : "cookie: ");
-		text_add(out, cookie, cookie_len);
-		any = true;
-	}
-	if (any)
-		text_puts(out, "\r\n");
+/* Compares like servers that see no difference between "_" and "-" in names (CGI, WSGI). */
+static bool is_named(const struct port_field *f, const char *name)
+{
+	if (f->name_len != strlen(name))
+		return false;
+	for (size_t i = 0; i < f->name_len; i++)
+		if (f->name[i] != name[i] && !(f->name[i] == '_' && name[i] == '-'))
+			return false;
+	return true;
 }
 
-/* --- the head ------------------------------------------------------------------------------- */
+/* Returns whether the value of an Authorization header has the form of the service's own keys. */
+static bool has_service_key(const char *p, size_t len)
+{
+	const char *end = p + len;
+
+	if (len < 7 || strncasecmp(p, "Bearer", 6) != 0)
+		return false;
+	for (p += 6; p < end && (*p == ' ' || *p == '\t');)
+		p++;
+	return end - p >= 4 && memcmp(p, "rmt_", 4) == 0;
+}
 
 /* Returns whether the field is left out because the service writes it itself, or it is not the
  * server's business. */
@@ -158,14 +173,15 @@ static bool is_dropped(const struct port_ask *ask, const struct port_field *f)
 		"x-forwarded-proto",
 		"x-forwarded-port",
 		"x-forwarded-prefix",
+		"transfer-encoding",
 		PORT_HEADER,
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-		if (port_name_is(f->name, f->name_len, ours[i]))
+		if (is_named(f, ours[i]))
 			return true;
 	if (port_name_is(f->name, f->name_len, "authorization") &&
-	    (ask->key_used || (f->value_len > 11 && strncasecmp(f->value, "Bearer rmt_", 11) == 0)))
+	    (ask->key_used || has_service_key(f->value, f->value_len)))
 		return true;
 	return port_is_hop(f->name, f->name_len, ask->fields, ask->n_fields) ||
 	       !is_token(f->name, f->name_len) || !port_is_value(f->value, f->value_len);
@@ -183,13 +199,53 @@ static bool is_own_origin(const struct port_ask *ask, const struct port_field *f
 	       strncasecmp(host, ask->authority, ask->authority_len) == 0;
 }
 
+static bool is_cookie(const struct port_ask *ask, const struct port_field *f)
+{
+	return port_name_is(f->name, f->name_len, "cookie") && !is_dropped(ask, f);
+}
+
+/* Adds one Cookie header, without the service's own cookie. HTTP/2 clients may send each cookie in
+ * a field of its own, but servers expect one field (RFC 9113 8.2.3). */
+static void add_cookies(struct text *out, const struct port_ask *ask)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < ask->n_fields; i++) {
+		const struct port_field *f = &ask->fields[i];
+		const char *p = f->value, *cookie;
+		size_t len;
+
+		while (is_cookie(ask, f) &&
+		       next_cookie(&p, f->value + f->value_len, &cookie, &len)) {
+			if (is_token_cookie(cookie, len))
+				continue;
+			text_puts(out, any ? "; " : "cookie: ");
+			text_add(out, cookie, len);
+			any = true;
+		}
+	}
+	if (any)
+		text_puts(out, "\r\n");
+}
+
+/* Adds the address of the page that a request comes from, which may have the token. */
+static void add_referer(struct text *out, const struct port_field *f)
+{
+	char *value = malloc(f->value_len + 1);
+
+	if (!value)
+		abort();
+	add_field(out, "referer", value, port_query_strip(value, f->value, f->value_len));
+	free(value);
+}
+
 static void add_client_field(struct text *out, const struct port_ask *ask,
 			     const struct port_field *f)
 {
-	if (is_dropped(ask, f))
+	if (is_dropped(ask, f) || is_cookie(ask, f))
 		return;
-	if (port_name_is(f->name, f->name_len, "cookie")) {
-		add_cookies(out, f->value, f->value_len);
+	if (port_name_is(f->name, f->name_len, "referer")) {
+		add_referer(out, f);
 	} else if (port_name_is(f->name, f->name_len, "origin") && is_own_origin(ask, f)) {
 		text_printf(out, "origin: http://localhost:%u\r\n", ask->port);
 	} else {
@@ -219,6 +275,7 @@ bool port_ask_write(struct text *out, const struct port_ask *ask)
 	text_printf(out, " HTTP/1.1\r\nhost: localhost:%u\r\n", ask->port);
 	for (size_t i = 0; i < ask->n_fields; i++)
 		add_client_field(out, ask, &ask->fields[i]);
+	add_cookies(out, ask);
 	add_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
 	add_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));
 	if (ask->authority_len && port_is_value(ask->authority, ask->authority_len))
