@@ -47,13 +47,53 @@ static const char *try_token(struct request *r, const char *token, size_t len)
 	return core_port_admits(r->api->core, p->target.id, p->target.port, token, len);
 }
 
+static bool header_is(const struct request *r, const char *name, const char *value)
+{
+	const h2o_iovec_t *header = request_header(r, name);
+
+	return header && h2o_memis(header->base, header->len, value, strlen(value));
+}
+
+/* Returns whether the Origin header names this server, or with sandbox_domain any server of its
+ * sandbox. */
+static bool is_own_origin(const struct request *r, const h2o_iovec_t *origin)
+{
+	const struct port_target *t = &r->port->target;
+	const h2o_iovec_t own = r->req->input.authority;
+	const char *host = memmem(origin->base, origin->len, "://", 3);
+	struct port_target from;
+
+	if (!host)
+		return false;
+	host += 3;
+	size_t len = (size_t)(origin->base + origin->len - host);
+	if (!t->by_host)
+		return h2o_lcstris(host, len, own.base, own.len);
+	return port_target_host(&from, host, len, r->api->config->sandbox_domain) &&
+	       strcmp(from.id, t->id) == 0;
+}
+
+/* Returns whether a request may have been made on behalf of the user who got the cookie. Browsers
+ * add it to requests of pages of the same site, too, and all servers below sandbox_domain are one
+ * site: the page of another sandbox could use this server in the user's name. */
+static bool may_use_cookies(const struct request *r)
+{
+	const h2o_iovec_t *origin = request_header(r, "origin");
+
+	if (origin)
+		return is_own_origin(r, origin);
+	return !request_header(r, "sec-fetch-site") ||
+	       header_is(r, "sec-fetch-site", "same-origin") ||
+	       header_is(r, "sec-fetch-site", "none") || header_is(r, "sec-fetch-mode", "navigate");
+}
+
 static const char *try_cookies(struct request *r)
 {
 	const h2o_headers_t *headers = &r->req->headers;
 	const char *tenant = NULL;
 
 	/* HTTP/2 clients may send each cookie in a field of its own. */
-	for (size_t i = 0; !tenant && i < headers->size; i++) {
+	for (size_t i = 0; !tenant && i < headers->size && may_use_cookies(r); i++) {
 		const h2o_header_t *h = &headers->entries[i];
 		size_t len;
 		const char *token = h->name == &H2O_TOKEN_COOKIE->buf

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "orchestrator/api/ports.h"
 
 #define BODY_PART 65536u
@@ -136,6 +137,15 @@ static void add_header(struct request *r, const char *name, size_t name_len, con
 	h2o_add_header_by_str(pool, &r->req->res.headers, n.base, n.len, 1, NULL, v.base, v.len);
 }
 
+/* Anything else could add attributes to the cookie: a public port accepts every token. */
+static bool is_token(const char *p)
+{
+	for (size_t i = 0; i < PORT_TOKEN_LEN; i++)
+		if (hex_digit(p[i]) < 0)
+			return false;
+	return true;
+}
+
 /* Gives the browser the token that came with the query, for the requests of the page. */
 static void add_cookie(struct request *r)
 {
@@ -145,7 +155,7 @@ static void add_cookie(struct request *r)
 	const char *token = port_query_token(t->path, t->path_len, &len);
 	struct text value = {0};
 
-	if (!token || !r->port->by_share || !port_is_value(token, len) || len > PORT_TOKEN_LEN)
+	if (!token || !r->port->by_share || len != PORT_TOKEN_LEN || !is_token(token))
 		return;
 	text_puts(&value, PORT_COOKIE "=");
 	text_add(&value, token, len);
@@ -427,13 +437,14 @@ void serve_port_proxy(struct request *r)
 {
 	const struct port_target *t = &r->port->target;
 
-	/* A path like //host/ would be another host's in Location. */
-	if (redirects(r) && !(t->by_host && t->path_len > 1 && t->path[1] == '/')) {
-		redirect(r);
-		return;
-	}
 	if (!write_head(r)) {
 		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
+		return;
+	}
+	/* In Location, browsers read a path like //host/ or /\host/ as another host's. */
+	bool elsewhere = t->by_host && t->path_len > 1 && strchr("/\\", t->path[1]);
+	if (redirects(r) && !elsewhere) {
+		redirect(r);
 		return;
 	}
 	request_ref(r);

@@ -184,6 +184,9 @@ bool core_port_share(struct core *c, const char *tenant, const char *id, uint16_
 		if (share ? !change(s, share, wanted, f) : !add_new(s, port, wanted, f))
 			return false;
 		notify(s, LIFE_PORT_SHARED, share_find(ports_of(s), port));
+		/* Some of them may have been made without the token. */
+		if (!wanted)
+			tunnels_end_shared(s, port);
 	}
 	*out = *share_find(ports_of(s), port);
 	sandbox_touch(s);

@@ -23,6 +23,7 @@ from conftest import Service
 
 Handler = Callable[[socket.socket], None]
 TIMEOUT = 120
+SOONER = 4  # than the idle timeout of connections, which is 5 s here
 BIG = 64 << 20
 
 
@@ -318,7 +319,6 @@ def test_a_slow_server_stops_the_client_at_constant_memory(service: Service, bas
         assert until_end(sock).startswith(b"HTTP/1.1 204 No Content\r\n")
 
 
-# --- servers that misbehave ---------------------------------------------------------------------
 def test_bodies_over_http2_wait_where_they_are_counted(
     service: Service, base: str, listen: Callable[[Any], int], sandbox: str
 ) -> None:
@@ -347,6 +347,7 @@ def test_bodies_over_http2_wait_where_they_are_counted(
     assert grown < len(sent) * (24 << 20)
 
 
+# --- servers that misbehave ---------------------------------------------------------------------
 
 
 def test_nothing_listens(web: httpx.Client, sandbox: str) -> None:
@@ -569,6 +570,7 @@ def test_the_end_of_the_sandbox_ends_tunnels(http: httpx.Client, base: str, list
         sock.sendall(b"x")
         assert sock.recv(1) == b"x"
         http.delete(path)
+        sock.settimeout(SOONER)
         assert until_end(sock) == b""
 
 
@@ -654,6 +656,55 @@ def test_public_ports_are_for_everybody(owned: Owned, listen: Callable[[Any], in
     assert "public" in refused(owned.own.post(path, json={"public": 1}), 400, "bad_request")
 
 
+def test_only_tokens_become_cookies(owned: Owned, listen: Callable[[Any], int]) -> None:
+    port = listen(Site)
+    owned.own.post(f"{owned.sandbox}/ports/{port}", json={"public": True})
+    for token in ("x;Domain=sandboxes.test", "x", "f" * 33):
+        answer = owned.stranger.get(f"/echo?ramet_token={token}", headers=owned.host(port))
+        assert answer.is_success and "set-cookie" not in answer.headers
+
+
+def test_pages_of_other_sandboxes_cannot_use_the_cookie(owned: Owned, listen: Callable[[Any], int]) -> None:
+    """They are of the same site, so that a browser adds the cookie to their requests."""
+    port = listen(Site)
+    token = owned.own.post(f"{owned.sandbox}/ports/{port}").json()["token"]
+    here = owned.host(port) | {"cookie": f"ramet_port_token={token}"}
+    own, other = here["host"], "8000-" + "0" * 32 + ".sandboxes.test"
+    for page in (
+        {},
+        {"origin": f"http://{own}"},
+        {"origin": f"https://1-{owned.sandbox[-32:]}.sandboxes.test"},  # another port of the sandbox
+        {"sec-fetch-site": "same-origin", "sec-fetch-mode": "no-cors"},
+        {"sec-fetch-site": "none", "sec-fetch-mode": "navigate"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+    ):
+        assert owned.stranger.get("/echo", headers=here | page).is_success, page
+    for page in (
+        {"origin": f"http://{other}"},
+        {"origin": "null"},
+        {"origin": "http://sandboxes.test", "sec-fetch-mode": "navigate"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},
+    ):
+        refused(owned.stranger.get("/echo", headers=here | page), 401, "key_missing")
+    assert owned.stranger.get("/echo", headers=here | page | {"ramet-port-token": token}).is_success
+    path = f"{owned.sandbox}/ports/{port}/echo"
+    cookie = {"cookie": here["cookie"]}
+    assert owned.stranger.get(path, headers=cookie | {"origin": owned.service.base}).is_success
+    refused(owned.stranger.get(path, headers=cookie | {"origin": "null"}), 401, "key_missing")
+
+
+def test_connections_end_when_a_port_is_no_longer_public(owned: Owned, listen: Callable[[Any], int]) -> None:
+    path = f"{owned.sandbox}/ports/{listen(websocket)}"
+    owned.own.post(path, json={"public": True})
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    sock, _ = upgrade(owned.service.base, f"{path}/", "websocket", key)
+    with sock:
+        assert sock.recv(5, socket.MSG_WAITALL) == b"hello"
+        owned.own.post(path, json={"public": False})
+        sock.settimeout(SOONER)
+        assert until_end(sock) == b""
+
+
 def test_a_browser_gets_rid_of_the_token(owned: Owned, listen: Callable[[Any], int]) -> None:
     port = listen(Site)
     path = f"{owned.sandbox}/ports/{port}"
@@ -667,6 +718,11 @@ def test_a_browser_gets_rid_of_the_token(owned: Owned, listen: Callable[[Any], i
         assert (answer.status_code, answer.headers["location"]) == (303, to)
         assert f"; Path={scope}; " in answer.headers["set-cookie"]
         owned.stranger.cookies.clear()
+    for path in ("//evil.test/", "/\\evil.test/"):
+        with connect(owned.service.base) as sock:
+            sock.sendall(f"GET {path}?ramet_token={token} HTTP/1.1\r\nHost: {owned.host(port)['host']}\r\n"
+                         "Sec-Fetch-Mode: navigate\r\nConnection: close\r\n\r\n".encode())
+            assert until_end(sock).startswith(b"HTTP/1.1 404 ")
 
 
 def test_pages_with_an_own_host_are_not_sandboxed(owned: Owned, listen: Callable[[Any], int]) -> None:
@@ -688,6 +744,7 @@ def test_the_end_of_a_share_ends_its_connections(owned: Owned, listen: Callable[
     with sock:
         assert head.startswith(b"HTTP/1.1 101 ") and sock.recv(5, socket.MSG_WAITALL) == b"hello"
         owned.own.delete(path)
+        sock.settimeout(SOONER)
         assert until_end(sock) == b""
 
 
