@@ -4,6 +4,7 @@
  * are passed on in both directions as they arrive, at most some 64 KiB at a time: the slower side
  * sets the pace.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,16 +251,24 @@ static void on_upgraded(struct request *r, size_t head_len)
 static void read_head(struct request *r, const uint8_t *data, size_t len)
 {
 	struct port_proxy *p = r->port;
-	size_t checked = p->in.len;
+	size_t checked = p->in.len, at = 0;
 	char sentence[160];
 	const char *why;
 
 	text_add(&p->in, data, len);
 	for (;;) {
-		ssize_t took =
-			port_answer_head(&p->answer, p->in.p, p->in.len, checked, p->is_head, &why);
-		if (took == 0)
+		ssize_t took = port_answer_head(&p->answer, p->in.p + at, p->in.len - at, checked,
+						p->is_head, &why);
+		if (took == 0) {
+			p->in.len -= at;
+			memmove(p->in.p, p->in.p + at, p->in.len);
 			return;
+		}
+		if (took > 0 && p->answer.status < 200 && p->answer.status != 101 &&
+		    (p->interim += (size_t)took) > PORT_HEAD_MAX) {
+			why = "has more than 64 KiB of heads before it";
+			took = -EPROTO;
+		}
 		bool upgraded = took > 0 && p->answer.status == 101 && p->upgrades;
 		if (took < 0 || (p->answer.status == 101 && !upgraded)) {
 			snprintf(sentence, sizeof(sentence),
@@ -269,17 +278,17 @@ static void read_head(struct request *r, const uint8_t *data, size_t len)
 			return;
 		}
 		if (upgraded) {
-			on_upgraded(r, (size_t)took);
+			on_upgraded(r, at + (size_t)took);
 			return;
 		}
 		if (p->answer.status >= 200) {
 			begin_answer(r);
-			add_body(r, p->in.p + took, p->in.len - (size_t)took);
+			at += (size_t)took;
+			add_body(r, p->in.p + at, p->in.len - at);
 			text_free(&p->in);
 			return;
 		}
-		p->in.len -= (size_t)took;
-		memmove(p->in.p, p->in.p + took, p->in.len);
+		at += (size_t)took;
 		checked = 0;
 	}
 }
@@ -341,13 +350,14 @@ static void list_fields(const struct request *r, struct port_field *out)
 	}
 }
 
-/* Returns whether the client asks for another protocol; the service itself speaks h2c. */
+/* Returns whether the client asks for another protocol; the service itself speaks h2c. Not with a
+ * body, whose rest would reach the server as bytes of that protocol. */
 static bool wants_upgrade(const struct request *r)
 {
 	h2o_iovec_t to = r->req->upgrade;
 
-	return r->req->version == 0x101 && to.len &&
-	       !h2o_lcstris(to.base, to.len, H2O_STRLIT("h2c"));
+	return r->req->version == 0x101 && to.len && !r->req->entity_stream.proceed &&
+	       !r->req->entity.len && !h2o_lcstris(to.base, to.len, H2O_STRLIT("h2c"));
 }
 
 static void choose_body(struct request *r, struct port_ask *ask)
@@ -396,12 +406,12 @@ static bool write_head(struct request *r)
 	client_print(client, &r->from);
 	list_fields(r, fields);
 	p->is_head = request_is_head(r);
+	choose_body(r, &ask);
 	p->upgrades = wants_upgrade(r);
 	if (p->upgrades) {
 		ask.upgrade = r->req->upgrade.base;
 		ask.upgrade_len = r->req->upgrade.len;
 	}
-	choose_body(r, &ask);
 	return port_ask_write(&p->head, &ask);
 }
 

@@ -23,6 +23,7 @@ struct port_tunnel {
 	bool client_eof, server_eof; /* no more bytes from this side */
 	bool shut;		     /* the client was notified of the server's end */
 	bool closing;
+	uint64_t ended_ms; /* when the connection to the server ended */
 };
 
 static void tunnel_free(struct port_tunnel *t)
@@ -49,6 +50,13 @@ static void tunnel_close(struct port_tunnel *t)
 		h2o_socket_close(t->sock);
 	}
 	tunnel_free(t);
+}
+
+/* Closes a tunnel whose socket h2o has not handed over: it does once the answer is written. */
+static void close_early(struct port_tunnel *t)
+{
+	t->closing = true;
+	conn_cut(t->conn);
 }
 
 /* --- to the client -------------------------------------------------------------------------- */
@@ -123,8 +131,9 @@ static void on_ended(void *arg, const struct failure *f)
 
 	t->call = NULL;
 	t->server_eof = true;
+	t->ended_ms = loop_now_ms(t->conn->api->loop);
 	if (!t->sock)
-		t->closing = true; /* h2o still has the socket */
+		close_early(t);
 	else if (f || t->shut)
 		tunnel_close(t);
 	else
@@ -211,16 +220,23 @@ void port_tunnel_begin(struct request *r, const void *first, size_t len)
 	h2o_http1_upgrade(req, NULL, 0, on_upgraded, t);
 }
 
+/* Returns whether the client does not read the last bytes of a server whose connection has ended.
+ * Before that end, the idle timeout of the connection applies. */
+static bool is_stalled(const struct port_tunnel *t)
+{
+	return !t->call && loop_now_ms(t->conn->api->loop) - t->ended_ms >= api_limits.write_ms;
+}
+
 void port_tunnels_cut(struct api *a, bool all)
 {
 	list_each_safe (pos, &a->tunnels) {
 		struct port_tunnel *t = container_of(pos, struct port_tunnel, link);
 
-		if (!all && (!t->key || key_is_good(t->key)))
+		if (!all && (!t->key || key_is_good(t->key)) && !is_stalled(t))
 			continue;
 		if (t->sock)
 			tunnel_close(t);
 		else
-			t->closing = true;
+			close_early(t);
 	}
 }

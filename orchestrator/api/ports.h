@@ -23,6 +23,7 @@ struct port_proxy {
 
 	struct text in; /* start of the answer, until its head is complete */
 	struct port_answer answer;
+	size_t interim; /* bytes of heads before it, like 100 Continue */
 	bool answering; /* the head is complete */
 };
 
@@ -49,7 +50,8 @@ void port_proxy_free(struct port_proxy *p);
 /* Answers 101 and connects the client's connection to r->call, whose `ended` was not called yet.
  * `first`: bytes of the server that were received already. */
 void port_tunnel_begin(struct request *r, const void *first, size_t len);
-/* Closes the tunnels whose keys were revoked; `all`: all of them. */
+/* Closes the tunnels whose keys were revoked, and those whose clients do not read the rest; `all`:
+ * all of them. */
 void port_tunnels_cut(struct api *a, bool all);
 
 #endif

@@ -404,6 +404,16 @@ def test_answers_that_are_cut_off(web: httpx.Client, listen: Callable[[Any], int
     assert web.get("/livez").text == "ok"
 
 
+def test_endless_heads_before_the_answer_are_refused(web: httpx.Client, listen: Callable[[Any], int], sandbox: str) -> None:
+    def serve(sock: socket.socket, n: int) -> None:
+        read_head(sock)
+        sock.sendall(b"HTTP/1.1 102 x\r\n\r\n" * n + b"HTTP/1.1 200 x\r\nContent-Length: 2\r\n\r\nok")
+
+    few, many = (f"{sandbox}/ports/{listen(lambda sock, n=n: serve(sock, n))}/" for n in (100, 5000))
+    assert web.get(few).text == "ok"
+    assert "64 KiB of heads" in refused(web.get(many), 502, "port_answer")
+
+
 def test_more_than_the_length_is_dropped(web: httpx.Client, listen: Callable[[Any], int], sandbox: str) -> None:
     def serve(sock: socket.socket) -> None:
         read_head(sock)
@@ -516,6 +526,22 @@ def test_a_server_may_refuse_an_upgrade(base: str, site: str) -> None:
     sock, head = upgrade(base, f"{site}/teapot", "websocket")
     sock.close()
     assert head.startswith(b"HTTP/1.1 418 ")
+
+
+def test_a_request_with_a_body_is_not_upgraded(base: str, listen: Callable[[Any], int], sandbox: str) -> None:
+    heads = []
+
+    def serve(sock: socket.socket) -> None:
+        heads.append(read_head(sock).lower())
+        sock.sendall(b"HTTP/1.1 101 x\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+
+    path = f"{sandbox}/ports/{listen(serve)}/"
+    sock, head = upgrade(base, path, "x", "Content-Length: 5\r\n")
+    sock.close()
+    assert head.startswith(b"HTTP/1.1 502 ") and b"\r\nupgrade:" not in heads[0]
+    sock, head = upgrade(base, path, "x", "Content-Length: 0\r\n")
+    sock.close()
+    assert head.startswith(b"HTTP/1.1 101 ")
 
 
 def test_any_tcp_protocol(base: str, listen: Callable[[Any], int], sandbox: str) -> None:
