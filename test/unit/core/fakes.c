@@ -589,6 +589,7 @@ static void relay(struct fake_agent *a)
 	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct direction in = {a->fd, fd}, out = {fd, a->fd};
 	pthread_t threads[2];
+	struct timespec limit;
 
 	memcpy(addr.sun_path, a->vm->f->agent_path, sizeof(addr.sun_path));
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
@@ -598,8 +599,13 @@ static void relay(struct fake_agent *a)
 	/* A hang-up without a request for events: the service closed its end, or both ended. */
 	struct pollfd p = {.fd = a->fd};
 	poll(&p, 1, -1);
+	/* What the service sent before that still arrives, unless the agent does not read it. */
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += 2;
+	bool arrived = pthread_timedjoin_np(threads[0], NULL, &limit) == 0;
 	shutdown(fd, SHUT_RDWR);
-	pthread_join(threads[0], NULL);
+	if (!arrived)
+		pthread_join(threads[0], NULL);
 	pthread_join(threads[1], NULL);
 }
 
