@@ -87,6 +87,8 @@ static bool may_use_cookies(const struct request *r)
 	       header_is(r, "sec-fetch-site", "none") || header_is(r, "sec-fetch-mode", "navigate");
 }
 
+/* Tries all cookies of the name: a page of another sandbox can set one for all servers below
+ * sandbox_domain. */
 static const char *try_cookies(struct request *r)
 {
 	const h2o_headers_t *headers = &r->req->headers;
@@ -95,13 +97,15 @@ static const char *try_cookies(struct request *r)
 	/* HTTP/2 clients may send each cookie in a field of its own. */
 	for (size_t i = 0; !tenant && i < headers->size && may_use_cookies(r); i++) {
 		const h2o_header_t *h = &headers->entries[i];
+		const char *p = h->value.base, *end = p + h->value.len, *token;
 		size_t len;
-		const char *token = h->name == &H2O_TOKEN_COOKIE->buf
-					    ? port_cookie_token(h->value.base, h->value.len, &len)
-					    : NULL;
 
-		if (token)
+		if (h->name != &H2O_TOKEN_COOKIE->buf)
+			continue;
+		while (!tenant && (token = port_cookie_token(p, (size_t)(end - p), &len)) != NULL) {
 			tenant = try_token(r, token, len);
+			p = token + len;
+		}
 	}
 	return tenant;
 }

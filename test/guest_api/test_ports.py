@@ -652,6 +652,8 @@ def test_a_token_gives_access_to_one_port(owned: Owned, listen: Callable[[Any], 
     owned.stranger.cookies.clear()
     cookie = {"cookie": f"a=1; ramet_port_token={share['token']}; b=2"}
     assert "cookie: a=1; b=2\n" in owned.stranger.get(f"{path}/echo", headers=cookie).text.lower()
+    for cookies in (f"ramet_port_token=x; ramet_port_token={share['token']}", f"ramet_port_token={share['token']};"):
+        assert owned.stranger.get(f"{path}/echo", headers={"cookie": cookies}).is_success
     header = {"ramet-port-token": share["token"]}
     assert "ramet-port-token" not in owned.stranger.get(f"{path}/echo", headers=header).text.lower()
     assert owned.stranger.get("/echo", headers=header | owned.host(port)).text.startswith("GET /echo\n")
