@@ -1024,6 +1024,7 @@ static int vm_listen(struct fake_vm *vm)
 	dprintf(log_fd, "first words\nlast words\r\n"
 			"2026-01-01T00:00:00.000Z info vm 1: last words of the process\n");
 	vm_path(vm, "/ctl.sock", addr.sun_path, sizeof(addr.sun_path));
+	unlink(addr.sun_path); /* of fakes that were killed */
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)
 		abort();
