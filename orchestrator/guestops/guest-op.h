@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations in a sandbox's guest other than calls: files and terminals. Each uses a separate
+ * Operations in a sandbox's guest other than calls: files and processes. Each uses a separate
  * connection to the agent. After a success the connection stays open for IDLE_CONN_MS for the next
  * operation, so that a keystroke or a small file costs one round trip.
  */
@@ -113,6 +113,21 @@ struct id_op {
  * gone, `notify` reports the id. */
 void id_op_done(struct guest_op *op);
 void id_op_notify(struct core_call *call);
+
+/* An operation that writes to a program's stdin or types into its terminal. */
+struct input_op {
+	struct guest_op op;
+	uint8_t type;	/* AGENT_PTY_INPUT or AGENT_PROC_INPUT */
+	uint64_t *sent; /* statistics counter for its bytes */
+	char id[CORE_ID_LEN + 1];
+	const uint8_t *input; /* owned by the caller */
+	size_t left;
+};
+/* The member `done` for the guest_op_kind of such an operation. */
+void input_op_done(struct guest_op *op);
+/* Starts the operation, whose type and counter are set. `data` must stay valid until its end. */
+struct core_call *input_op_start(struct input_op *o, const char *tenant, const char *id,
+				 const char *program, const void *data, size_t len);
 
 /* Fails the operations of a sandbox that ends or gets another VM. */
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);

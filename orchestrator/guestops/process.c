@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/num.h"
 #include "base/random.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
@@ -402,42 +401,13 @@ struct core_call *core_process_attach(struct core *c, const char *tenant, const 
 	return guest_op_start(&o->op, tenant, id, encode(&o->op, &request));
 }
 
-/* --- input: one request after the other, until all bytes are sent --------------------------- */
-
-struct input_op {
-	struct guest_op op;
-	char id[CORE_ID_LEN + 1];
-	const uint8_t *input; /* owned by the caller */
-	size_t left;
-};
-
-static int encode_input(struct input_op *o)
-{
-	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
-	const struct agent_process_request request = {
-		.type = AGENT_PROC_INPUT, .id = o->id, .input = o->input, .input_len = part};
-
-	if (part)
-		o->input += part; /* it may be NULL without any input */
-	o->left -= part;
-	guestops_of_core(o->op.call->core)->process_bytes_in += part;
-	return encode(&o->op, &request);
-}
-
-static void on_input_done(struct guest_op *op)
-{
-	struct input_op *o = container_of(op, struct input_op, op);
-
-	if (o->left)
-		guest_op_next(op, encode_input(o));
-	else
-		guest_op_succeed(op);
-}
+/* --- input --------------------------------------------------------------------------------------
+ */
 
 static const struct guest_op_kind input_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.impatient_code = FAIL_STDIN_FULL,
-	.done = on_input_done,
+	.done = input_op_done,
 	.refused = on_refused,
 };
 
@@ -449,10 +419,9 @@ struct core_call *core_process_input(struct core *c, const char *tenant, const c
 	struct input_op *o = container_of(op, struct input_op, op);
 
 	op->call->done_fn = fn;
-	snprintf(o->id, sizeof(o->id), "%s", process);
-	o->input = data;
-	o->left = len;
-	return guest_op_start(op, tenant, id, encode_input(o));
+	o->type = AGENT_PROC_INPUT;
+	o->sent = &guestops_of_core(c)->process_bytes_in;
+	return input_op_start(o, tenant, id, process, data, len);
 }
 
 /* Closes stdin after the input that waits. */

@@ -96,42 +96,14 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	return guest_op_start(op, tenant, id, agent_process_bytes(&request, &op->bytes, &op->len));
 }
 
-/* --- input: one request after the other, until all bytes are sent --------------------------- */
-
-struct input_op {
-	struct guest_op op;
-	char id[CORE_ID_LEN + 1];
-	const uint8_t *input; /* owned by the caller */
-	size_t left;
-};
-
-static int encode_input(struct input_op *o)
-{
-	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
-	const struct agent_process_request request = {
-		.type = AGENT_PTY_INPUT, .id = o->id, .input = o->input, .input_len = part};
-
-	o->input += part;
-	o->left -= part;
-	guestops_of_core(o->op.call->core)->pty_bytes_in += part;
-	return agent_process_bytes(&request, &o->op.bytes, &o->op.len);
-}
-
-static void on_input_done(struct guest_op *op)
-{
-	struct input_op *o = container_of(op, struct input_op, op);
-
-	if (o->left)
-		guest_op_next(op, encode_input(o));
-	else
-		guest_op_succeed(op);
-}
+/* --- input --------------------------------------------------------------------------------------
+ */
 
 static const struct guest_op_kind input_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.impatient_code = FAIL_PTY_FULL,
 	.missing_code = FAIL_NO_SUCH_PTY,
-	.done = on_input_done,
+	.done = input_op_done,
 };
 
 struct core_call *core_pty_input(struct core *c, const char *tenant, const char *id,
@@ -142,10 +114,9 @@ struct core_call *core_pty_input(struct core *c, const char *tenant, const char 
 	struct input_op *o = container_of(op, struct input_op, op);
 
 	op->call->done_fn = fn;
-	snprintf(o->id, sizeof(o->id), "%s", pty);
-	o->input = data;
-	o->left = len;
-	return guest_op_start(op, tenant, id, encode_input(o));
+	o->type = AGENT_PTY_INPUT;
+	o->sent = &guestops_of_core(c)->pty_bytes_in;
+	return input_op_start(o, tenant, id, pty, data, len);
 }
 
 /* --- attach --------------------------------------------------------------------------------- */
