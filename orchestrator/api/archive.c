@@ -9,29 +9,12 @@
 
 static void on_bytes(void *arg, const void *data, size_t len)
 {
-	struct request *r = arg;
-
-	if (!r->started)
-		stream_begin(r, 200, TAR_TYPE, SIZE_MAX);
-	text_add(&r->out, data, len);
-	stream_touch(r);
-	stream_hold(r);
+	stream_file(arg, TAR_TYPE, data, len);
 }
 
 static void on_pack_end(void *arg, const struct failure *f)
 {
-	struct request *r = arg;
-
-	if (!request_called(r))
-		return;
-	if (f && r->started)
-		break_off(r, f);
-	else if (f)
-		answer_failure(r, f);
-	else if (r->started)
-		stream_end(r, false);
-	else
-		answer(r, 200, TAR_TYPE);
+	end_file(arg, TAR_TYPE, f);
 }
 
 static const struct file_sink pack_sink = {.bytes = on_bytes, .ended = on_pack_end};

@@ -455,21 +455,17 @@ static void on_file(void *arg, const struct file_view *f)
 		stream_begin(r, r->ranged ? 206 : 200, BYTES_TYPE, f->length);
 }
 
-static void on_bytes(void *arg, const void *data, size_t len)
+void stream_file(struct request *r, const char *type, const void *data, size_t len)
 {
-	struct request *r = arg;
-
 	if (!r->started)
-		stream_begin(r, 200, BYTES_TYPE, SIZE_MAX);
+		stream_begin(r, 200, type, SIZE_MAX);
 	text_add(&r->out, data, len);
 	stream_touch(r);
 	stream_hold(r);
 }
 
-static void on_get_end(void *arg, const struct failure *f)
+void end_file(struct request *r, const char *type, const struct failure *f)
 {
-	struct request *r = arg;
-
 	if (!request_called(r))
 		return;
 	if (f && r->started)
@@ -479,7 +475,17 @@ static void on_get_end(void *arg, const struct failure *f)
 	else if (r->started)
 		stream_end(r, false);
 	else
-		answer(r, 200, BYTES_TYPE);
+		answer(r, 200, type);
+}
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+	stream_file(arg, BYTES_TYPE, data, len);
+}
+
+static void on_get_end(void *arg, const struct failure *f)
+{
+	end_file(arg, BYTES_TYPE, f);
 }
 
 static const struct file_sink get_sink = {.file = on_file, .bytes = on_bytes, .ended = on_get_end};

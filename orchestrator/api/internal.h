@@ -416,6 +416,10 @@ void add_name(struct text *t, const char *key, const char *name, size_t len);
 /* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
  * answer. */
 void break_off(struct request *r, const struct failure *f);
+/* Adds bytes of a file or archive to the answer, which begins with the first of them. */
+void stream_file(struct request *r, const char *type, const void *data, size_t len);
+/* Ends such an answer: f is why it is not complete, or NULL. */
+void end_file(struct request *r, const char *type, const struct failure *f);
 
 /* The value before json_read of an optional bool in a uint8_t. */
 #define NOT_SAID 2
