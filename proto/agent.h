@@ -353,7 +353,7 @@ enum agent_request {
 	/* Writes to a file in place: it keeps its inode, owner and mode. Payload: u8 (enum
 	 * agent_write), u64 offset, u64 size (or AGENT_UNSIZED), u32 mode of a file that is created
 	 * (0: 0644), str path; then AGENT_DATA. Missing folders are created (0755). Answer:
-	 * AGENT_DONE. What was written before a failure stays. */
+	 * AGENT_DONE. Bytes written before a failure stay. */
 	AGENT_WRITE = 43,
 
 	/* Packs a folder into a tar archive. Payload: str path. Answer: AGENT_BYTES, then

@@ -198,7 +198,7 @@ static ssize_t read_some(struct process_out *out, bool *more)
 	static uint8_t dropped[READ_BYTES];
 	struct process *p = out->process;
 	size_t room = sizeof(dropped);
-	/* What is printed after the program's end, or when there is no memory, is discarded. */
+	/* Output after the program's end, or when there is no memory, is discarded. */
 	uint8_t *to =
 		p->state == PROCESS_ENDED ? NULL : output_log_end(&p->log, out->stream, &room);
 	size_t max = min_u64(room, READ_BYTES);

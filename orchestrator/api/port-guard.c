@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Who may reach a server in a sandbox: its tenant, with the API key (or without, while there are no
- * keys), and whoever has the port's token, or everybody if the port is public.
+ * Decides who may reach a server in a sandbox: its tenant, with the API key (or without, while
+ * there are no keys), and whoever has the port's token, or everybody if the port is public.
  *
  * Below /v1/sandboxes/, pages of such a server have the API's origin. A hostile one must not use
  * the API with the browser's help, so they get the header Content-Security-Policy: sandbox, which

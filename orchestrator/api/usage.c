@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a sandbox uses of the host. */
+/* Serves the metrics of a sandbox: its use of the host. */
 #include "base/num.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"

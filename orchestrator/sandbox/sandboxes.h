@@ -135,7 +135,7 @@ struct request_key {
 void core_call_key(struct core_call *call, const struct request_key *key);
 
 enum made_kind { MADE_SANDBOX = 1, MADE_CHILDREN, MADE_SPACE }; /* as in the catalogue */
-/* What a request with a key has made. Valid during the callback only. */
+/* The result of a request with a key. Valid during the callback only. */
 struct request_made {
 	struct request_key key;
 	const char *tenant;

@@ -115,7 +115,7 @@ static void write_request(const char *data, size_t size)
 				     .client = "::1",
 				     .scheme = "http",
 				     .port = 80};
-	/* What is written is exactly one request. */
+	/* The text is exactly one request. */
 	if (port_ask_write(&out, &ask))
 		must(phr_parse_request(out.p, out.len, &method, &method_len, &path, &path_len,
 				       &minor, parsed, &n_parsed, 0) == (int)out.len);

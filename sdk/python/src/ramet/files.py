@@ -93,7 +93,7 @@ class Files:
         """Writes to a file: like `upload`, or in place with `in_place`, `append` or `offset`.
 
         A file that is written in place keeps its inode, owner and mode, and programs that have
-        it open see the change. What was written before a failure stays. Memory use does not grow
+        it open see the change. Bytes written before a failure stay. Memory use does not grow
         with the file. An append is not retried if its connection breaks.
 
         Args:
