@@ -136,10 +136,10 @@ enum agent_request {
 	/*
 	 * Writes a whole file, replacing an existing one: it is written under another name in the
 	 * same folder and renamed when it is complete. Missing folders are created (0755). Payload:
-	 * u64 size, u32 mode (0: that of the file it replaces, else 0644), str path; then
-	 * AGENT_DATA frames, none of them empty, whose payloads add up to `size`. Answer:
-	 * AGENT_DONE. The new file belongs to the owner of the one it replaces. If the request
-	 * fails or its connection breaks, nothing is left of the new file.
+	 * u64 size (or, since version 4, AGENT_UNSIZED), u32 mode (0: that of the file it replaces,
+	 * else 0644), str path; then AGENT_DATA frames, none of them empty, whose payloads add up
+	 * to `size`. Answer: AGENT_DONE. The new file belongs to the owner of the one it replaces.
+	 * If the request fails or its connection breaks, nothing is left of the new file.
 	 */
 	AGENT_PUT = 9,
 	AGENT_DATA = 10,

@@ -20,7 +20,7 @@ struct file_request {
 	uint32_t depth, limit;
 	enum agent_write how;
 	uint64_t offset;
-	/* PUT, PART: of the data; WRITE, UNPACK: the same, or AGENT_UNSIZED; COMMIT, GROW: of the
+	/* PART: of the data; PUT, WRITE, UNPACK: the same, or AGENT_UNSIZED; COMMIT, GROW: of the
 	 * whole file; GET: maximum */
 	uint64_t size;
 	char id[AGENT_ID_LEN + 1];

@@ -84,7 +84,7 @@ static int put(const struct file_work *w, struct err *e)
 
 	if (fd < 0)
 		return fd;
-	int bad = check_room(fd, w->r->size, e);
+	int bad = w->r->size == AGENT_UNSIZED ? 0 : check_room(fd, w->r->size, e);
 	if (!bad)
 		bad = take_data(fd, 0, e);
 	if (bad)
@@ -203,7 +203,8 @@ void file_remove(const struct file_work *w)
 
 void file_refuse(const struct file_work *w)
 {
-	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART || w->r->type == AGENT_UNPACK)
+	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART || w->r->type == AGENT_WRITE ||
+	    w->r->type == AGENT_UNPACK)
 		worker_io_expect(w->r->size);
 	fail(w->refused);
 }
