@@ -54,11 +54,11 @@ void serve_pack(struct request *r)
 void serve_unpack(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	const struct file_unpack unpack = {
-		.path = path, .data = r->req->entity.base, .len = r->req->entity.len};
+	struct file_unpack unpack = {.path = path};
 
 	if (!ask_path(r, path))
 		return;
+	unpack.data = body_data(r);
 	request_ref(r);
 	r->call = core_file_unpack(r->api->core, r->tenant, r->id, &unpack, request_done, r);
 }

@@ -90,15 +90,14 @@ static bool ask_write(struct request *r, bool *in_place, struct file_write *writ
 void serve_put(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	const void *data = r->req->entity.base;
-	size_t len = r->req->entity.len;
-	struct file_put put = {.path = path, .data = data, .len = len};
-	struct file_write write = {.path = path, .data = data, .len = len};
+	struct file_put put = {.path = path};
+	struct file_write write = {.path = path};
 	bool in_place = false;
 
 	if (!ask_path(r, path) || !ask_mode(r, &put.mode) || !ask_write(r, &in_place, &write))
 		return;
 	write.mode = put.mode;
+	write.data = put.data = body_data(r);
 	request_ref(r);
 	if (in_place)
 		r->call = core_file_write(r->api->core, r->tenant, r->id, &write, request_done, r);

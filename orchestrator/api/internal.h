@@ -36,6 +36,7 @@
 /* Limits of the server. They are variable only for tests. */
 extern struct api_limits {
 	uint32_t read_ms;    /* for a client to send a whole request; for an idle connection */
+	uint32_t body_rate;  /* bytes per second of a body that is passed on: see body_tick */
 	uint32_t write_ms;   /* for a client to take some of the output that waits for it */
 	uint32_t silence_ms; /* without output before an empty line is sent in a stream */
 	uint32_t tick_ms;
@@ -136,6 +137,14 @@ struct output_tail {
 	uint64_t place; /* of the first byte in the process's output */
 };
 
+/* A body that is passed on as it arrives. */
+struct body_stream {
+	uint64_t left;	    /* bytes that have not arrived; AGENT_UNSIZED: unknown */
+	uint64_t bytes;	    /* that have arrived */
+	uint64_t asked_ms;  /* when the next part was asked for; 0: it was not */
+	uint64_t waited_ms; /* for the client, in all */
+};
+
 /* A list that is being sent. */
 struct pages {
 	struct list_name list;
@@ -196,6 +205,7 @@ struct request {
 	struct list left_link;
 	struct pages pages;
 	struct output_tail tail; /* of a process's stream */
+	struct body_stream body;
 	struct port_proxy *port; /* it is for a server in a sandbox; else NULL */
 };
 
@@ -308,6 +318,18 @@ typedef void body_fn(struct request *r, const void *values);
  */
 void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
 	       const void *initial, size_t size, body_fn *serve);
+
+/* --- body-stream.c: bodies that are passed on as they arrive ----------------------------------
+ */
+
+struct file_data;
+/* h2o's should_stream_entity. */
+int body_streams(h2o_req_t *req);
+/* Returns the body as data for a call to core whose argument is `r`: all of it, if it was received,
+ * else as it arrives, which begins with that call. */
+struct file_data body_data(struct request *r);
+/* Ends a request whose client is too slow. */
+void body_tick(struct request *r, uint64_t now_ms);
 
 /* --- server.c ------------------------------------------------------------------------------- */
 

@@ -181,6 +181,7 @@ static const char *reason(int status)
 		{403, "Forbidden"},
 		{404, "Not Found"},
 		{405, "Method Not Allowed"},
+		{408, "Request Timeout"},
 		{409, "Conflict"},
 		{413, "Content Too Large"},
 		{416, "Range Not Satisfiable"},
@@ -531,4 +532,5 @@ void request_tick(struct request *r, uint64_t now_ms)
 		stream_touch(r);
 	}
 	request_watch(r);
+	body_tick(r, now_ms);
 }

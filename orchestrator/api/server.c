@@ -20,6 +20,7 @@
 struct api_limits api_limits = {
 	.read_ms = 120000,
 	.write_ms = 300000,
+	.body_rate = 1024,
 	.silence_ms = 10000,
 	.tick_ms = 1000,
 	.connections = 4096,
@@ -242,7 +243,7 @@ static void dispatch(struct request *r)
 		answer_retry_after(r, 5);
 		answer_error(r, 503, "stopping",
 			     "the service is stopping: try again when it has restarted");
-	} else if (r->req->entity.len > a->config->max_body_bytes) {
+	} else if (!m.route->streams && r->req->entity.len > a->config->max_body_bytes) {
 		answer_error(r, 413, "body_too_large", "the body has %zu bytes; the maximum is %u",
 			     r->req->entity.len, a->config->max_body_bytes);
 	} else if ((m.route->for_anyone || (r->port ? port_admits(r) : guard_admits(r))) &&
@@ -344,7 +345,7 @@ static void configure_h2o(struct api *a)
 	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
 	g->http1.req_timeout = api_limits.read_ms;
 	g->http2.idle_timeout = api_limits.read_ms;
-	g->should_stream_entity = port_streams;
+	g->should_stream_entity = body_streams;
 
 	h2o_hostconf_t *host =
 		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);

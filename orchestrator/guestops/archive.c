@@ -75,10 +75,8 @@ struct core_call *core_file_unpack(struct core *c, const char *tenant, const cha
 {
 	struct guest_op *op = guest_op_new_plain(c, &unpack_kind, fn, arg);
 	const struct agent_file_request request = {
-		.type = AGENT_UNPACK, .path = unpack->path, .size = unpack->len};
+		.type = AGENT_UNPACK, .path = unpack->path, .size = unpack->data.len};
 
-	op->data = unpack->data;
-	op->data_left = unpack->len;
-	op->count = &guestops_of_core(c)->file_bytes_in;
+	guest_op_set_data(op, &unpack->data, &guestops_of_core(c)->file_bytes_in);
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }

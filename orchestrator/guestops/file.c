@@ -25,11 +25,9 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
-		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->len};
+		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->data.len};
 
-	op->data = put->data;
-	op->data_left = put->len;
-	op->count = &guestops_of_core(c)->file_bytes_in;
+	guest_op_set_data(op, &put->data, &guestops_of_core(c)->file_bytes_in);
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
@@ -42,11 +40,9 @@ struct core_call *core_file_write(struct core *c, const char *tenant, const char
 						   .how = write->how,
 						   .offset = write->offset,
 						   .mode = write->mode,
-						   .size = write->len};
+						   .size = write->data.len};
 
-	op->data = write->data;
-	op->data_left = write->len;
-	op->count = &guestops_of_core(c)->file_bytes_in;
+	guest_op_set_data(op, &write->data, &guestops_of_core(c)->file_bytes_in);
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 

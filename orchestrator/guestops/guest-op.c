@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/guestops/guest-op.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -116,6 +117,7 @@ static void leave(struct guest_op *op)
 	count(op, -1);
 	op->sandbox = NULL;
 	op->data_left = 0;
+	op->unfinished = false;
 }
 
 static void guest_op_put_away(struct core_call *call)
@@ -281,7 +283,7 @@ static void on_deadline(void *arg)
 			      op->sandbox->id);
 	} else if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
-	} else if (op->paused) {
+	} else if (op->paused || op->hungry) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (idle_ms < timeout_ms) {
 		guest_link_set_deadline(&op->guest, timeout_ms - idle_ms);
@@ -306,33 +308,82 @@ static void note_progress(struct guest_op *op)
 	sandbox_touch(op->sandbox);
 }
 
-static void send_data(struct guest_op *op)
+static void send_part(struct guest_op *op, const void *part, size_t part_len)
 {
-	size_t part = min_u64(op->data_left, DATA_CHUNK), len;
 	uint8_t *bytes;
+	size_t len;
 
-	if (!part)
-		return;
-	if (agent_data_bytes(op->data, part, &bytes, &len) < 0) {
+	if (agent_data_bytes(part, part_len, &bytes, &len) < 0) {
 		guest_op_fail(op, FAIL_NO_MEMORY, "the service has no memory for the request");
 		return;
 	}
-	op->data += part;
-	op->data_left -= part;
 	if (op->count)
-		*op->count += part;
+		*op->count += part_len;
 	guest_link_send(&op->guest, 0, bytes, len);
+}
+
+/* Sends the next bytes of data that is there as a whole. */
+static void send_data(struct guest_op *op)
+{
+	size_t len = min_u64(op->data_left, DATA_CHUNK);
+	const uint8_t *part = op->data;
+
+	if (op->wants || !len)
+		return;
+	op->data += len;
+	op->data_left -= len;
+	send_part(op, part, len);
 }
 
 static void on_sent(void *arg)
 {
-	note_progress(arg);
-	send_data(arg);
+	struct guest_op *op = arg;
+
+	note_progress(op);
+	send_data(op);
+	if (!op->unfinished || op->hungry)
+		return;
+	op->hungry = true;
+	op->wants(op->call->arg);
+}
+
+/* Returns whether a part is within the length of the data, and only the last one reaches its end.
+ */
+static bool part_fits(const struct guest_op *op, size_t len, bool last)
+{
+	if (op->data_left == AGENT_UNSIZED)
+		return true;
+	return len <= op->data_left && last == (len == op->data_left);
+}
+
+void core_file_feed(struct core_call *call, const void *part, size_t len, bool last)
+{
+	struct guest_op *op = guest_op_of(call);
+	bool unsized = op->data_left == AGENT_UNSIZED;
+
+	assert(op->hungry && (len || last));
+	op->hungry = false;
+	if (!op->guest.agent || op->closed) /* lost, which fails the operation soon */
+		return;
+	if (!part_fits(op, len, last)) {
+		guest_op_fail(op, FAIL_OUT_OF_RANGE, "the data does not have the announced length");
+		return;
+	}
+	op->unfinished = !last;
+	if (!unsized)
+		op->data_left -= len;
+	else if (last)
+		op->data_left = 0;
+	op->moved_ms = loop_now_ms(call->core->loop);
+	if (len)
+		send_part(op, part, len);
+	if (unsized && last && op->guest.agent)
+		guest_link_send_plain(&op->guest, AGENT_DATA); /* the mark of the end */
 }
 
 static void on_done(struct guest_op *op)
 {
-	if (op->data_left)
+	if (op->data_left || op->unfinished)
 		guest_op_fail_rules(op);
 	else if (op->kind->done)
 		op->kind->done(op);
@@ -394,6 +445,7 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 		return;
 	}
 	op->data_left = 0;
+	op->unfinished = false;
 	op->closed += op->asked && reason == GUEST_BROKEN;
 	if (!op->lost[0])
 		snprintf(op->lost, sizeof(op->lost), "%s", text);
@@ -410,7 +462,8 @@ static bool must_ask(const struct guest_op *op)
 {
 	enum { TYPE_AT = 4 }; /* in a frame's header */
 
-	return op->bytes[TYPE_AT] > AGENT_OLD_MAX && !guestops_of(op->sandbox)->agent_is_new;
+	return (op->bytes[TYPE_AT] > AGENT_OLD_MAX || op->data_left == AGENT_UNSIZED) &&
+	       !guestops_of(op->sandbox)->agent_is_new;
 }
 
 static void send_request(struct guest_op *op)
@@ -553,6 +606,15 @@ struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *
 
 	op->call->done_fn = fn;
 	return op;
+}
+
+void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64_t *count)
+{
+	op->data = data->p;
+	op->data_left = data->len;
+	op->wants = data->wants;
+	op->unfinished = data->wants && data->len;
+	op->count = count;
 }
 
 struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,

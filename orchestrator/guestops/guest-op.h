@@ -57,10 +57,13 @@ struct guest_op {
 		guest;	/* its deadline: the operation fails if no data has moved by then */
 	uint8_t *bytes; /* the request, until it is sent */
 	size_t len;
-	const uint8_t *data; /* owned by the caller: follows the request in AGENT_DATA frames */
-	size_t data_left;
-	uint64_t *count;   /* statistics counter for the bytes of `data`, or NULL */
-	uint64_t moved_ms; /* when data moved last, loop ms */
+	const uint8_t *data;  /* owned by the caller: follows the request in AGENT_DATA frames */
+	uint64_t data_left;   /* AGENT_UNSIZED: until the last part */
+	core_wants_fn *wants; /* the data arrives in parts; NULL: it is at `data` */
+	bool unfinished;      /* the last part has not arrived */
+	bool hungry;	      /* `wants` was called for the next part */
+	uint64_t *count;      /* statistics counter for the bytes of `data`, or NULL */
+	uint64_t moved_ms;    /* when data moved last, loop ms */
 	bool paused;
 	bool undoes;		 /* as kind->undoes, until there is nothing to undo */
 	bool asked;		 /* AGENT_HELLO was sent before the request, and not answered yet */
@@ -84,6 +87,8 @@ struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, 
 /* Returns an operation that reports its end to `fn`. */
 struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
 				    core_done_fn *fn, void *arg);
+/* Has the operation send this data after its request. */
+void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64_t *count);
 /* Starts the operation. `encoded` is the result of encoding the first request into op->bytes. */
 struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
 				 int encoded);

@@ -61,14 +61,31 @@ struct file_sink {
 	void (*ended)(void *arg, const struct failure *f);
 };
 
+/*
+ * Data that is written to the guest. All of it is at `p`, or, with `wants`, it arrives while it is
+ * written: each time the loop calls `wants`, the caller passes the next part to core_file_feed,
+ * then or later. The guest sets the pace, and at most one part waits for it.
+ */
+typedef void core_wants_fn(void *arg);
+struct file_data {
+	const void *p;
+	uint64_t len; /* AGENT_UNSIZED: unknown, only with `wants` */
+	core_wants_fn *wants;
+};
+
+/* Passes a part of the data on; `last` if the data ends with it. Fails the call if the data is
+ * shorter or longer than its length. Only after `wants`, once each time, and while the call is
+ * neither finished nor abandoned. */
+void core_file_feed(struct core_call *call, const void *part, size_t len, bool last);
+
 struct file_put {
 	const char *path;
 	uint32_t mode; /* 0: the mode of the replaced file, else 0644 */
-	const void *data;
-	size_t len;
+	struct file_data data;
 };
 
-/* Replaces the file atomically: all of it or nothing. Creates missing parent folders. */
+/* Replaces the file atomically: all of it or nothing. Creates missing parent folders. Nothing is
+ * replaced before the last part of the data. */
 struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
 				const struct file_put *put, core_done_fn *fn, void *arg);
 
@@ -77,8 +94,7 @@ struct file_write {
 	enum agent_write how;
 	uint64_t offset; /* for AGENT_WRITE_AT */
 	uint32_t mode;	 /* of a file that is created; 0: 0644 */
-	const void *data;
-	size_t len;
+	struct file_data data;
 };
 /* Writes to a file in place; creates it, and missing parent folders. A failure or an abandoned call
  * may leave part of the data written. */
@@ -90,8 +106,7 @@ struct core_call *core_file_pack(struct core *c, const char *tenant, const char 
 				 const char *path, const struct file_sink *sink, void *arg);
 struct file_unpack {
 	const char *path; /* a folder, created when it is missing */
-	const void *data;
-	size_t len;
+	struct file_data data;
 };
 /* Unpacks a tar archive into a folder. A failure leaves the files that were complete. */
 struct core_call *core_file_unpack(struct core *c, const char *tenant, const char *id,

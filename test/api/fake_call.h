@@ -75,6 +75,8 @@ struct core_call {
 	struct fake_process *process;
 	struct process_sink process_sink;
 	struct process_list_sink process_list;
+	struct file_data in; /* that arrives in parts, written to `path` from `in_at` on */
+	uint64_t in_at;
 	const uint8_t *data; /* owned by the caller */
 	size_t len, max;
 	uint64_t size, sent;

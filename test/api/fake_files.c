@@ -99,6 +99,38 @@ static struct core_call *done_call(struct core *c, const char *id, core_done_fn 
 	return call;
 }
 
+/* Asks for the next part, and waits for it. */
+static void ask_run(struct core_call *call)
+{
+	call->held = true;
+	call->in.wants(call->arg);
+}
+
+void core_file_feed(struct core_call *call, const void *part, size_t len, bool last)
+{
+	write_at(make(&call->core->files, call->path), call->in_at, part, len);
+	call->in_at += len;
+	call->core->stats.file_bytes_in += len;
+	call->held = false;
+	call->run = last ? done_run : ask_run;
+	loop_timer_set(call->core->loop, &call->step, 0);
+}
+
+/* Writes the data of a call to a file, from an offset on. */
+static void take(struct core_call *call, struct fake_file *f, uint64_t at,
+		 const struct file_data *data)
+{
+	if (!data->wants) {
+		write_at(f, at, data->p, data->len);
+		call->core->stats.file_bytes_in += data->len;
+		return;
+	}
+	call->in = *data;
+	call->in_at = at;
+	snprintf(call->path, sizeof(call->path), "%s", f->path);
+	call->run = ask_run;
+}
+
 static bool is_bad_path(struct core_call *call, const char *path)
 {
 	if (under(path, "/locked"))
@@ -122,9 +154,8 @@ struct core_call *core_file_put(struct core *c, const char *tenant, const char *
 	}
 	struct fake_file *f = make(&c->files, put->path);
 	f->len = 0;
-	write_at(f, 0, put->data, put->len);
 	f->mode = put->mode ? put->mode : f->mode;
-	c->stats.file_bytes_in += put->len;
+	take(call, f, 0, &put->data);
 	return call;
 }
 
@@ -138,9 +169,7 @@ struct core_call *core_file_write(struct core *c, const char *tenant, const char
 	struct fake_file *f = make(&c->files, write->path);
 	if (write->how == AGENT_WRITE_NEW)
 		f->len = 0;
-	write_at(f, write->how == AGENT_WRITE_APPEND ? f->len : write->offset, write->data,
-		 write->len);
-	c->stats.file_bytes_in += write->len;
+	take(call, f, write->how == AGENT_WRITE_APPEND ? f->len : write->offset, &write->data);
 	return call;
 }
 
@@ -154,12 +183,12 @@ struct core_call *core_file_unpack(struct core *c, const char *tenant, const cha
 
 	if (call->failing || is_bad_path(call, unpack->path))
 		return call;
-	if (!unpack->len) {
+	if (!unpack->data.len) {
 		fail(call, FAIL_BAD_ARCHIVE, "after 0 entries: the archive is broken");
 		return call;
 	}
 	snprintf(path, sizeof(path), "%s/archive", unpack->path);
-	write_at(make(&c->files, path), 0, unpack->data, unpack->len);
+	take(call, make(&c->files, path), 0, &unpack->data);
 	return call;
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The API over a fake core. fake_server [NAME=VALUE]... prints the port it listens on. Names are
- * settings that the API reads, limits (read_ms, write_ms, silence_ms, connections, requests,
- * answers_bytes, read_here_bytes, reading_bytes), and: ready=no (until SIGUSR1), nofile=N (limit of
- * descriptors), key=TIER (creates a key, which is printed after the port). SIGUSR2 revokes the
- * first key. SIGTERM drains and ends it. Its clocks can be moved: see test/moved_clock.h.
+ * settings that the API reads, limits (read_ms, body_rate, write_ms, silence_ms, connections,
+ * requests, answers_bytes, read_here_bytes, reading_bytes), and: ready=no (until SIGUSR1), nofile=N
+ * (limit of descriptors), key=TIER (creates a key, which is printed after the port). SIGUSR2
+ * revokes the first key. SIGTERM drains and ends it. Its clocks can be moved: see
+ * test/moved_clock.h.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -119,6 +120,8 @@ static void set(struct config *c, const char *name, const char *value)
 		c->fork_max = (uint32_t)atoi(value);
 	else if (strcmp(name, "read_ms") == 0)
 		api_limits.read_ms = (uint32_t)atoi(value);
+	else if (strcmp(name, "body_rate") == 0)
+		api_limits.body_rate = (uint32_t)atoi(value);
 	else if (strcmp(name, "write_ms") == 0)
 		api_limits.write_ms = (uint32_t)atoi(value);
 	else if (strcmp(name, "silence_ms") == 0)

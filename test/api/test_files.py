@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from typing import Any, Callable
 from urllib.parse import quote
 
@@ -189,11 +190,64 @@ def test_longest_path_is_accepted(http: httpx.Client, sandbox: str) -> None:
     assert get(http, sandbox, path).content == b"x"
 
 
-def test_body_over_the_limit_is_refused(start: Callable[..., Server]) -> None:
+def test_limit_of_bodies_is_not_for_files(start: Callable[..., Server]) -> None:
     with start("max_body_bytes=10000").client() as http:
         box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
-        assert put(http, box, "/x", bytes(10000)).status_code == 204
-        fails(put(http, box, "/x", bytes(10001)), 413, "body_too_large")
+        assert put(http, box, "/x", pattern(3_000_000)).status_code == 204
+        assert get(http, box, "/x").content == pattern(3_000_000)
+        archive = http.put(f"{box}/files/archive", params={"path": "/a"}, content=pattern(10001))
+        assert archive.status_code == 204
+        upload = http.put(f"{box}/uploads/{UPLOAD}", params={"offset": 0}, content=bytes(10001))
+        fails(upload, 413, "body_too_large")
+
+
+def begin_put(s: socket.socket, box: str, length: int) -> None:
+    head = f"PUT {box}/files?path=/x HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {length}\r\n\r\n"
+    s.sendall(head.encode())
+
+
+def test_client_that_stops_in_a_body_is_answered(start: Callable[..., Server]) -> None:
+    server = start("read_ms=1500")
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+    with server.connect() as s:
+        begin_put(s, box, 3)
+        s.sendall(b"ab")
+        answer = until_closed(s)
+        assert answer.startswith(b"HTTP/1.1 408 ") and b'"request_timeout"' in answer
+    server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
+
+
+def test_client_that_trickles_a_body_is_answered(start: Callable[..., Server]) -> None:
+    server = start("read_ms=1500", "body_rate=1000000")
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={}).json()["id"]
+    with server.connect() as s:
+        begin_put(s, box, 1000)
+        s.settimeout(0.05)
+        answer, sent = b"", 0
+        while not answer:
+            s.sendall(b"a")
+            sent += 1
+            assert sent < 1000
+            try:
+                answer = s.recv(1000)
+            except TimeoutError:
+                pass
+        assert answer.startswith(b"HTTP/1.1 408 ")
+    server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
+
+
+def test_time_of_the_sandbox_is_not_the_clients(start: Callable[..., Server]) -> None:
+    server = start("read_ms=300")
+    with server.client() as http:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={"template": "slow"}).json()["id"]
+    with server.connect() as s:
+        begin_put(s, box, 3)
+        s.sendall(b"abc")
+        s.settimeout(3)
+        with pytest.raises(TimeoutError):
+            s.recv(1000)
 
 
 def test_remove_and_mkdir(http: httpx.Client, sandbox: str) -> None:

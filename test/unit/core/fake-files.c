@@ -80,13 +80,16 @@ static bool take_data(const struct request *a)
 	uint8_t head[AGENT_HEADER_SIZE], *data = malloc(AGENT_PAYLOAD_MAX);
 	uint64_t got = 0, sum = 0;
 
-	while (got < a->size) {
+	bool unsized = a->size == AGENT_UNSIZED, ended = false;
+
+	while (got < a->size && !ended) {
 		if (recv(a->fd, head, sizeof(head), MSG_WAITALL) != sizeof(head))
 			break;
 		struct wire w = wire_from(head, sizeof(head));
 		uint32_t len = wire_get_u32(&w);
-		if (head[4] != AGENT_DATA || !len || len > AGENT_PAYLOAD_MAX ||
-		    recv(a->fd, data, len, MSG_WAITALL) != (ssize_t)len)
+		ended = unsized && !len && head[4] == AGENT_DATA;
+		if (head[4] != AGENT_DATA || (!len && !ended) || len > AGENT_PAYLOAD_MAX ||
+		    (len && recv(a->fd, data, len, MSG_WAITALL) != (ssize_t)len))
 			break;
 		sum = fake_sum(sum, data, len);
 		got += len;
@@ -94,7 +97,7 @@ static bool take_data(const struct request *a)
 	free(data);
 	*a->f->put_bytes = got;
 	*a->f->put_sum = sum;
-	return got == a->size;
+	return unsized ? ended : got == a->size;
 }
 
 static bool serve_put(const struct request *a)

@@ -132,7 +132,7 @@ static void file_or_pty(struct storm *s)
 	static const struct pty_read read = {.max_bytes = 9, .timeout_ms = 5};
 	static uint8_t data[300000];
 	const char *id = random_id(s), *path = paths[below(8)];
-	const struct file_put put = {.path = path, .data = data, .len = below(sizeof(data))};
+	const struct file_put put = {.path = path, .data = {.p = data, .len = below(sizeof(data))}};
 	const struct file_list list = {.path = path, .depth = 1 + below(2), .after = ""};
 	struct core *c = s->w->core;
 	char pty[CORE_ID_LEN + 1];
@@ -162,7 +162,7 @@ static void file_or_pty(struct storm *s)
 		a->call = core_pty_read(c, TENANT, id, pty, &read, on_read, a);
 		break;
 	default:
-		a->call = core_pty_input(c, TENANT, id, pty, data, put.len, on_asked, a);
+		a->call = core_pty_input(c, TENANT, id, pty, data, put.data.len, on_asked, a);
 	}
 	assert_false(a->done);
 }

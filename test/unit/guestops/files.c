@@ -79,7 +79,7 @@ static void make(struct world *w)
 static void put_start(struct world *w, struct outcome *t, const char *path, const void *data,
 		      size_t len)
 {
-	const struct file_put put = {.path = path, .data = data, .len = len};
+	const struct file_put put = {.path = path, .data = {.p = data, .len = len}};
 
 	*t = (struct outcome){0};
 	t->call = core_file_put(w->core, TENANT, id, &put, on_done, t);
@@ -185,6 +185,199 @@ static void test_put_delivers_all_bytes(void **state)
 	}
 	assert_int_equal(stats_of(w).file_bytes_in, sent);
 	assert_int_equal(stats_of(w).file_calls, ARRAY_LEN(sizes));
+}
+
+/* --- data that arrives in parts --- */
+
+/* A client: feeds the call whenever it asks, and a part has arrived. */
+struct client {
+	struct outcome t;
+	const uint8_t *data;
+	size_t arrived, fed, len; /* len: where the last part ends */
+	unsigned asked;
+	bool waits;
+};
+
+static void feed(struct client *c)
+{
+	size_t part = c->arrived - c->fed;
+
+	if (!c->waits || !part)
+		return;
+	c->waits = false;
+	c->fed += part;
+	core_file_feed(c->t.call, c->data + c->fed - part, part, c->fed == c->len);
+}
+
+static void on_wanted(void *arg)
+{
+	struct client *c = container_of((struct outcome *)arg, struct client, t);
+
+	assert_false(c->waits || c->t.done);
+	c->waits = true;
+	c->asked++;
+	feed(c);
+}
+
+static void arrive(struct client *c, size_t len)
+{
+	c->arrived += len;
+	feed(c);
+}
+
+static void put_parts(struct world *w, struct client *c, const char *path, const uint8_t *data,
+		      size_t len, bool sized)
+{
+	const struct file_put put = {
+		.path = path, .data = {.len = sized ? len : AGENT_UNSIZED, .wants = on_wanted}};
+
+	*c = (struct client){.data = data, .len = len};
+	c->t.call = core_file_put(w->core, TENANT, id, &put, on_done, &c->t);
+	assert_false(c->t.done || c->asked);
+}
+
+static bool waits(void *arg)
+{
+	return ((struct client *)arg)->waits;
+}
+
+static void test_data_is_passed_on_as_it_arrives(void **state)
+{
+	static uint8_t data[700000];
+	struct world *w = *state;
+	struct client c;
+	uint64_t sum;
+
+	make(w);
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7 + i / 1000);
+	for (int sized = 0; sized < 2; sized++) {
+		put_parts(w, &c, "/x", data, sizeof(data), sized);
+		world_until(w, waits, &c);
+		arrive(&c, 1);
+		world_until(w, waits, &c);
+		arrive(&c, 299999);
+		world_until(w, waits, &c);
+		assert_false(c.t.done);
+		arrive(&c, 400000);
+		world_until_true(w, &c.t.done);
+		assert_false(c.t.failed);
+		assert_int_equal(c.asked, 3);
+		assert_int_equal(fakes_put(w->fakes, &sum), sizeof(data));
+		assert_true(sum == fake_sum(0, data, sizeof(data)));
+	}
+	assert_int_equal(stats_of(w).file_bytes_in, 2 * sizeof(data));
+}
+
+static void test_empty_data_without_a_length_is_complete(void **state)
+{
+	const struct file_put put = {.path = "/x",
+				     .data = {.len = AGENT_UNSIZED, .wants = on_wanted}};
+	struct world *w = *state;
+	struct client c = {.len = 0};
+	uint64_t sum;
+
+	make(w);
+	c.t.call = core_file_put(w->core, TENANT, id, &put, on_done, &c.t);
+	world_until(w, waits, &c);
+	core_file_feed(c.t.call, NULL, 0, true);
+	world_until_true(w, &c.t.done);
+	assert_false(c.t.failed);
+	assert_int_equal(fakes_put(w->fakes, &sum), 0);
+}
+
+static void test_data_of_another_length_fails(void **state)
+{
+	static const struct {
+		size_t len;
+		bool last;
+	} parts[] = {{9, true}, {0, true}, {11, true}, {11, false}, {10, false}};
+	static uint8_t data[16];
+	struct world *w = *state;
+	struct client c;
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		put_parts(w, &c, "/x", data, 10, true);
+		world_until(w, waits, &c);
+		core_file_feed(c.t.call, data, parts[i].len, parts[i].last);
+		world_until_true(w, &c.t.done);
+		fails_with(&c.t, FAIL_OUT_OF_RANGE);
+	}
+}
+
+static void test_guest_confirms_before_all_data_has_arrived(void **state)
+{
+	static uint8_t data[10];
+	struct world *w = *state;
+	struct client c;
+
+	make(w);
+	for (int sized = 0; sized < 2; sized++) {
+		put_parts(w, &c, "/early", data, sizeof(data), sized);
+		arrive(&c, 5);
+		world_until_true(w, &c.t.done);
+		fails_with(&c.t, FAIL_AGENT_ERROR);
+	}
+}
+
+static void test_refusal_or_loss_ends_data_that_arrives(void **state)
+{
+	static const struct {
+		const char *path;
+		enum failure_code code;
+	} ends[] = {
+		{"/errno/28", FAIL_DISK_FULL},
+		{"/hang-up", FAIL_AGENT_LOST},
+		{"/garbage", FAIL_AGENT_ERROR},
+	};
+	static uint8_t data[10];
+	struct world *w = *state;
+	struct client c;
+
+	make(w);
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		for (int sized = 0; sized < 2; sized++) {
+			put_parts(w, &c, ends[i].path, data, sizeof(data), sized);
+			world_until_true(w, &c.t.done);
+			fails_with(&c.t, ends[i].code);
+		}
+	}
+	world_until(w, nothing_in_flight, w);
+}
+
+static void test_data_that_arrives_is_abandoned(void **state)
+{
+	static uint8_t data[10];
+	struct world *w = *state;
+	struct client c;
+
+	make(w);
+	for (int sized = 0; sized < 2; sized++) {
+		put_parts(w, &c, "/x", data, sizeof(data), sized);
+		world_until(w, waits, &c);
+		arrive(&c, 5);
+		core_abandon(c.t.call);
+		world_until(w, nothing_in_flight, w);
+		assert_false(c.t.done);
+	}
+}
+
+static void test_old_agent_needs_a_length(void **state)
+{
+	static uint8_t data[10];
+	struct world *w = *state;
+	struct client c;
+
+	make(w);
+	fakes_fault(w->fakes, FAKES_OLD_AGENT, 100);
+	put_parts(w, &c, "/x", data, sizeof(data), false);
+	world_until_true(w, &c.t.done);
+	fails_with(&c.t, FAIL_TOO_OLD);
+	put_parts(w, &c, "/x", data, sizeof(data), true);
+	arrive(&c, sizeof(data));
+	world_until_true(w, &c.t.done);
+	assert_false(c.t.failed);
 }
 
 static void test_connection_is_reused_unless_a_request_failed(void **state)
@@ -700,6 +893,13 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(test_put_delivers_all_bytes),
+		TEST(test_data_is_passed_on_as_it_arrives),
+		TEST(test_empty_data_without_a_length_is_complete),
+		TEST(test_data_of_another_length_fails),
+		TEST(test_guest_confirms_before_all_data_has_arrived),
+		TEST(test_refusal_or_loss_ends_data_that_arrives),
+		TEST(test_data_that_arrives_is_abandoned),
+		TEST(test_old_agent_needs_a_length),
 		TEST(test_connection_is_reused_unless_a_request_failed),
 		TEST(test_get_returns_the_requested_range),
 		TEST(test_get_fails_when_the_file_became_shorter),

@@ -105,7 +105,7 @@ static void pack(struct world *w, struct outcome *t, const char *path)
 static void unpack(struct world *w, struct outcome *t, const char *path, const void *data,
 		   size_t len)
 {
-	const struct file_unpack asked = {.path = path, .data = data, .len = len};
+	const struct file_unpack asked = {.path = path, .data = {.p = data, .len = len}};
 
 	*t = (struct outcome){0};
 	core_file_unpack(w->core, TENANT, id, &asked, on_done, t);
@@ -180,7 +180,7 @@ static void test_write_in_place_delivers_all_bytes(void **state)
 	static uint8_t data[300000];
 	struct world *w = *state;
 	const struct file_write write = {
-		.path = "/x", .how = AGENT_WRITE_APPEND, .data = data, .len = sizeof(data)};
+		.path = "/x", .how = AGENT_WRITE_APPEND, .data = {.p = data, .len = sizeof(data)}};
 	struct outcome t = {0};
 	uint64_t sum;
 
@@ -351,7 +351,7 @@ static void test_old_agent_lists_and_describes_without_names_of_owners(void **st
 
 static void test_old_agent_is_too_old_for_other_requests(void **state)
 {
-	static const struct file_write write = {.path = "/x", .data = "x", .len = 1};
+	static const struct file_write write = {.path = "/x", .data = {.p = "x", .len = 1}};
 	struct world *w = *state;
 	struct outcome t;
 
