@@ -17,7 +17,7 @@ import pytest
 
 import ramet
 from ramet import Client, Sandbox
-from ramet.files import PART
+from ramet._bodies import _CHUNK, _HELD
 
 SBX = "sbx_" + "0" * 32
 
@@ -35,7 +35,8 @@ class Box:
         self.parts: dict[int, bytes] = {}
         self.upload_to = ("", "")
         self.log: list[str] = []
-        self.part_fails: httpx.Response | None = None
+        self.lengths: list[str | None] = []
+        self.refusals = 0  # of files, before one is accepted
         self.lock = threading.Lock()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -49,12 +50,18 @@ class Box:
                 return httpx.Response(201, json={"id": SBX, "state": "ready"})
             if path.startswith("/uploads"):
                 return self.upload(request.method, path, fields, body)
+            self.lengths.append(request.headers.get("content-length"))
             return self.file(request.method, path, fields, body)
 
     def file(
         self, method: str, path: str, fields: dict[str, str], body: bytes
     ) -> httpx.Response:
         name = fields.get("path", "")
+        if method == "PUT" and self.refusals:
+            self.refusals -= 1
+            refused = error(429, "too_many")
+            refused.headers["retry-after"] = "0"
+            return refused
         if method == "PUT":
             self.files[name], self.modes[name] = body, fields.get("mode")
         elif method == "GET" and path == "/files":
@@ -67,8 +74,6 @@ class Box:
         self, method: str, path: str, fields: dict[str, str], body: bytes
     ) -> httpx.Response:
         if method == "PUT":
-            if self.part_fails:
-                return self.part_fails
             self.parts[int(fields["offset"])] = body
         elif path.endswith("/commit"):
             whole = b"".join(self.parts[at] for at in sorted(self.parts))
@@ -135,27 +140,29 @@ def test_small_file_is_sent_in_one_request(sbx: Sandbox, box: Box, tmp_path: Pat
     assert len(box.log) == 7
 
 
-@pytest.mark.parametrize("more", [0, 1, PART, 3 * PART + 5])
-def test_large_file_is_sent_in_parts(sbx: Sandbox, box: Box, more: int) -> None:
-    data = os.urandom(PART) + bytes(more)
+@pytest.mark.parametrize("size", [_CHUNK, _CHUNK + 1, 3 * _HELD + 5])
+def test_large_file_is_sent_in_one_request(sbx: Sandbox, box: Box, size: int) -> None:
+    data = os.urandom(size)
     progress: list[tuple[int, int | None]] = []
     sbx.upload(data, "/big", mode=0o600, progress=lambda *now: progress.append(now))
     assert box.files == {"/big": data}
     assert box.modes == {"/big": "0600"}
-    assert set(box.parts) == set(range(0, len(data), PART))
-    assert box.log[0] == "POST /uploads?path=/big&mode=0600"
-    assert box.log[-1] == "POST /uploads/upl_1/commit"
-    assert progress[-1] == (len(data), len(data))
+    assert box.log == ["PUT /files?path=/big&mode=0600"]
+    assert box.lengths == [str(size)]
+    assert progress[-1] == (size, size) and progress[0] == (_CHUNK, size)
     assert [done for done, _ in progress] == sorted({done for done, _ in progress})
 
 
-def test_pipe_is_read_to_its_end(sbx: Sandbox, box: Box) -> None:
-    data = os.urandom(PART + 12345)
+@pytest.mark.parametrize("more", [-1, 0, 1, _HELD])
+def test_pipe_is_read_to_its_end(sbx: Sandbox, box: Box, more: int) -> None:
+    data = os.urandom(_HELD + more)
     progress: list[tuple[int, int | None]] = []
     pipe = cast(BinaryIO, Pipe(data, 70_001))
     sbx.upload(pipe, "/piped", progress=lambda *now: progress.append(now))
     assert box.files["/piped"] == data
-    assert progress == [(PART, None), (len(data), None)]
+    size = len(data) if more < 0 else None
+    assert box.lengths == [None if size is None else str(size)]
+    assert progress[-1] == (len(data), size)
 
 
 def test_file_object_is_read_from_its_position(sbx: Sandbox, box: Box) -> None:
@@ -166,32 +173,49 @@ def test_file_object_is_read_from_its_position(sbx: Sandbox, box: Box) -> None:
     assert (box.files["/rest"], progress) == (b"sent", [(4, 4)])
 
 
-def test_failing_part_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
-    box.part_fails = error(507, "disk_full")
-    with pytest.raises(ramet.DiskFull, match="disk_full"):
-        sbx.upload(bytes(9 * PART), "/big")
-    assert box.log[-1] == "DELETE /uploads/upl_1"
-    assert len(box.log) < 2 + 9
-    assert box.files == {}
+def test_refused_file_is_sent_again_if_it_can_be_read_again(sbx: Sandbox, box: Box) -> None:
+    data = os.urandom(_HELD + 1)
+    file = io.BytesIO(b"skipped" + data)
+    file.seek(7)
+    box.refusals = 1
+    sbx.upload(file, "/again")
+    assert box.files["/again"] == data and len(box.log) == 2
+    box.refusals = 1
+    with pytest.raises(ramet.CapReached):
+        sbx.upload(cast(BinaryIO, Pipe(data, 70_001)), "/once")
+    assert "/once" not in box.files and len(box.log) == 3
 
 
-def test_failing_source_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
+def test_failing_source_ends_the_request(sbx: Sandbox, box: Box) -> None:
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
-            if self.tell() >= PART:
+            if self.tell() >= _CHUNK:
                 raise OSError("the disk is on fire")
             return super().read(size)
 
     with pytest.raises(OSError, match="on fire"):
-        sbx.upload(Broken(bytes(2 * PART)), "/big")
-    assert box.log[-1] == "DELETE /uploads/upl_1"
+        sbx.upload(Broken(bytes(2 * _CHUNK)), "/big")
+    assert box.files == {}
 
 
-def test_failing_commit_aborts_the_upload(sbx: Sandbox, box: Box) -> None:
-    box.parts[5 * PART] = b"of somebody else"
+def test_file_that_becomes_shorter_is_an_error(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    local = tmp_path / "log"
+    local.write_bytes(bytes(3 * _CHUNK))
+    with pytest.raises(OSError, match=f"shorter.*{2 * _CHUNK} bytes"):
+        sbx.upload(local, "/log", progress=lambda *_: os.truncate(local, _CHUNK))
+    assert box.files == {}
+
+
+def test_upload_in_parts(sbx: Sandbox, box: Box) -> None:
+    client, data = sbx._client, os.urandom(1000)
+    upload = client.open_upload(SBX, "/parts", mode=0o600)
+    client.write_part(SBX, upload, 600, data[600:])
+    client.write_part(SBX, upload, 0, data[:600])
+    client.commit_upload(SBX, upload, len(data), hashlib.sha256(data).hexdigest())
+    assert box.files == {"/parts": data} and box.modes == {"/parts": "0600"}
     with pytest.raises(ramet.Conflict, match="checksum_mismatch"):
-        sbx.upload(bytes(PART), "/big")
-    assert box.log[-1] == "DELETE /uploads/upl_1"
+        client.commit_upload(SBX, upload, len(data) + 1, "")
+    client.abort_upload(SBX, upload)
 
 
 def test_text_and_missing_files_are_refused_before_anything_is_sent(

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import tarfile
-import threading
 from pathlib import Path
 from typing import Any, Iterator
 from urllib.parse import parse_qsl
@@ -18,8 +17,7 @@ import pytest
 
 import ramet
 from ramet import Client, FileEvent, Sandbox
-from ramet._folders import ARCHIVE_BYTES
-from ramet.files import PART
+from ramet._bodies import _CHUNK
 
 SBX = "sbx_" + "0" * 32
 
@@ -33,20 +31,14 @@ class Box:
         self.archive: bytes | None = None  # instead of that of the folder
         self.broken = False
         self.events: list[dict[str, Any]] = []
-        self.largest = 0
-        self.lock = threading.Lock()  # parts of an upload come in several threads
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        with self.lock:
-            return self.serve(request)
-
-    def serve(self, request: httpx.Request) -> httpx.Response:
         body = request.read()
-        self.largest = max(self.largest, len(body))
         path = request.url.path.removeprefix(f"/v1/sandboxes/{SBX}")
         fields = dict(parse_qsl(request.url.query.decode()))
         self.log.append(f"{request.method} {path}?{request.url.query.decode()}")
         if path == "/files/archive" and request.method == "PUT":
+            self.at(fields["path"]).mkdir(parents=True, exist_ok=True)
             with tarfile.open(fileobj=io.BytesIO(body)) as tar:
                 tar.extractall(self.at(fields["path"]))
             return httpx.Response(204)
@@ -58,11 +50,6 @@ class Box:
         if path == "/files" and request.method == "PUT":
             self.write(self.at(fields["path"]), fields, body)
             return httpx.Response(204)
-        if path == "/uploads":
-            self.upload_to = self.at(fields["path"])
-            return httpx.Response(201, json={"id": "upl_1"})
-        if path == "/uploads/upl_1":
-            self.write(self.upload_to, fields, body)
         if request.method == "POST" and path.endswith("/sandboxes"):
             return httpx.Response(201, json={"id": SBX, "state": "ready"})
         return httpx.Response(204)
@@ -134,21 +121,35 @@ def test_folder_survives_the_way_there_and_back(sbx: Sandbox, box: Box, tmp_path
     assert left == [] and progress[-1] == (30_014, None)
 
 
-def test_large_folder_is_sent_in_several_archives(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+def test_large_folder_is_sent_in_one_archive(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
     top = tmp_path / "from"
     top.mkdir()
     for i in range(7):
-        (top / f"{i}").write_bytes(os.urandom(ARCHIVE_BYTES // 2))
-    (top / "large").write_bytes(os.urandom(2 * ARCHIVE_BYTES + 1))
+        (top / f"{i}").write_bytes(os.urandom(_CHUNK // 2))
+    (top / "large").write_bytes(os.urandom(9 * _CHUNK + 1))
+    os.utime(top / "large", (1, 1234567890.5))
     progress: list[tuple[int, int | None]] = []
     sbx.files.upload_folder(top, "/to", progress=lambda *now: progress.append(now))
-    for path in top.iterdir():
-        assert box.at(f"/to/{path.name}").read_bytes() == path.read_bytes()
-    total = 7 * (ARCHIVE_BYTES // 2) + 2 * ARCHIVE_BYTES + 1
-    assert progress[-1] == (total, total)
+    assert picture(box.at("/to")) == picture(top)
+    total = 7 * (_CHUNK // 2) + 9 * _CHUNK + 1
+    assert progress[-1] == (total, total) and len(progress) > 9
     assert [done for done, _ in progress] == sorted({done for done, _ in progress})
-    assert sum(line.startswith("PUT /files/archive") for line in box.log) == 4
-    assert box.largest < 2 * ARCHIVE_BYTES
+    assert box.log == ["PUT /files/archive?path=/to"]
+
+
+def test_empty_folder_is_created(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    sbx.files.upload_folder(tmp_path / "from", "/to/sub")
+    assert picture(box.at("/to")) == {"sub": (0o40755, box.at("/to/sub").stat().st_mtime, False)}
+
+
+def test_file_that_becomes_shorter_ends_the_upload(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    top = tmp_path / "from"
+    top.mkdir()
+    (top / "log").write_bytes(bytes(5 * _CHUNK))
+    with pytest.raises(OSError, match="log became shorter"):
+        sbx.files.upload_folder(top, "/to", progress=lambda *_: os.truncate(top / "log", 0))
+    assert not box.at("/to").exists()
 
 
 def test_missing_local_folder_is_an_error(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
@@ -340,16 +341,16 @@ def test_writes_in_place(sbx: Sandbox, box: Box) -> None:
 
 @pytest.mark.parametrize("how", [{"in_place": True}, {"append": True}, {"offset": 100}])
 @pytest.mark.parametrize("more", [0, 1])
-def test_large_file_is_written_in_place_in_parts(
+def test_large_file_is_written_in_place_in_one_request(
     sbx: Sandbox, box: Box, how: dict[str, Any], more: int
 ) -> None:
-    data = os.urandom(2 * PART + more)
+    data = os.urandom(2 * _CHUNK + more)
     box.at("/a").write_bytes(b"o" * 100)
     progress: list[tuple[int, int | None]] = []
     sbx.files.write("/a", data, progress=lambda *now: progress.append(now), **how)
     assert box.at("/a").read_bytes() == (b"" if "in_place" in how else b"o" * 100) + data
-    assert progress[-1] == (len(data), len(data)) and progress[0] == (PART, len(data))
-    assert len(box.log) == 2 + more
+    assert progress[-1] == (len(data), len(data)) and progress[0] == (_CHUNK, len(data))
+    assert len(box.log) == 1
 
 
 def test_append_is_not_retried() -> None:

@@ -13,10 +13,8 @@ from typing import IO, Callable, Iterator
 
 from ramet.errors import RametError
 
-ARCHIVE_BYTES = 8 << 20
-"""Most bytes of files in one archive; larger files are sent by themselves."""
-
-_NAMES = 4096  # most entries in one archive
+_CHUNK = 256 << 10  # bytes sent at a time
+_BLOCK = 512  # of an archive
 _EXTENDED_BYTES = 64 << 10  # most bytes of an extended header, which has names
 _LEFT_OUT_BYTES = 64 << 20  # most memory for names that were left out
 _EXTENDED = (
@@ -31,66 +29,60 @@ _TAR_ERRORS = (tarfile.TarError, ValueError, ArithmeticError, LookupError, Recur
 
 
 class Packer:
-    """Packs all that is in a local folder into archives, each complete by itself."""
+    """The chunks of a tar archive of all that is in a local folder, read while they are sent."""
 
-    def __init__(self, top: Path) -> None:
+    def __init__(self, top: Path, progress: Callable[[int, int], None] | None) -> None:
         self._top = top
-        self._out = io.BytesIO()
-        self._tar = self._open()
-        self._names = 0
-        self.bytes = 0  # of files in the archive
-        self.large: list[tuple[str, Path, int]] = []  # name, path and mode of files over ARCHIVE_BYTES
+        self._progress = progress
+        sizes = (path.lstat() for _, path in _walk(top))
+        self._total = sum(info.st_size for info in sizes if stat.S_ISREG(info.st_mode))
 
-    def total(self) -> int:
-        """Returns the bytes of all files."""
-        sizes = (path.lstat() for _, path in _walk(self._top))
-        return sum(info.st_size for info in sizes if stat.S_ISREG(info.st_mode))
+    def __iter__(self) -> Iterator[bytes]:
+        held, size, self._done, reported = [], 0, 0, -1
+        for part in self._parts():
+            held.append(part)
+            size += len(part)
+            if size < _CHUNK:
+                continue
+            yield b"".join(held)
+            held, size = [], 0
+            if self._progress and self._done != reported:
+                self._progress(self._done, self._total)
+                reported = self._done
+        yield b"".join([*held, bytes(2 * _BLOCK)])
+        if self._progress and self._done != reported:
+            self._progress(self._done, self._total)
 
-    def archives(self) -> Iterator[bytes]:
-        """Yields archives; `bytes` then has the size of the files in it."""
+    def _parts(self) -> Iterator[bytes]:
         for name, path in _walk(self._top):
-            self._add(name, path)
-            if self.bytes >= ARCHIVE_BYTES or self._names >= _NAMES:
-                yield self._close()
-        if self._names:
-            yield self._close()
-
-    def _open(self) -> tarfile.TarFile:
-        return tarfile.open(fileobj=self._out, mode="w", format=tarfile.PAX_FORMAT)
-
-    def _close(self) -> bytes:
-        self._tar.close()
-        data = self._out.getvalue()
-        self._out = io.BytesIO()
-        self._tar = self._open()
-        self._names = 0
-        return data
-
-    def begin_next(self) -> None:
-        """Resets `bytes` for the next archive."""
-        self.bytes = 0
-
-    def _add(self, name: str, path: Path) -> None:
-        info = path.lstat()
-        entry = tarfile.TarInfo(name)
-        entry.mode = stat.S_IMODE(info.st_mode)
-        entry.mtime = info.st_mtime
-        if stat.S_ISREG(info.st_mode):
-            if info.st_size > ARCHIVE_BYTES:
-                self.large.append((name, path, entry.mode))
-                return
-            with open(path, "rb") as file:
-                data = file.read(ARCHIVE_BYTES)
-            entry.size = len(data)
-            self.bytes += len(data)
-            self._tar.addfile(entry, io.BytesIO(data))
-        elif stat.S_ISLNK(info.st_mode):
-            entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
-            self._tar.addfile(entry)
-        else:
+            info = path.lstat()
+            entry = tarfile.TarInfo(name)
+            entry.mode = stat.S_IMODE(info.st_mode)
+            entry.mtime = info.st_mtime
+            if stat.S_ISREG(info.st_mode):
+                yield from self._file(entry, path)
+                continue
             entry.type = tarfile.DIRTYPE
-            self._tar.addfile(entry)
-        self._names += 1
+            if stat.S_ISLNK(info.st_mode):
+                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
+            yield _header(entry)
+
+    def _file(self, entry: tarfile.TarInfo, path: Path) -> Iterator[bytes]:
+        with open(path, "rb") as file:
+            entry.size = left = os.fstat(file.fileno()).st_size
+            yield _header(entry)
+            while left:
+                chunk = file.read(min(left, _CHUNK))
+                if not chunk:
+                    raise OSError(f"{path} became shorter while it was sent")
+                left -= len(chunk)
+                self._done += len(chunk)
+                yield chunk
+        yield bytes(-entry.size % _BLOCK)
+
+
+def _header(entry: tarfile.TarInfo) -> bytes:
+    return entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def _walk(top: Path) -> Iterator[tuple[str, Path]]:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import httpx
 
+from ramet._bodies import body_of
 from ramet.errors import ConnectionFailed, PlainHttpWarning, RametError, ServerError, error_for
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
@@ -29,7 +30,6 @@ DEFAULT_HOST = "http://127.0.0.1:7070"
 # The service sends an empty line per 10 s of silence, so a longer silence means that it is gone.
 _STREAM_SILENCE_S = 30.0
 
-_CHUNK = 256 << 10  # bytes passed to a socket at a time
 _PAGE = 500  # entries per page of a list
 
 _FIRST_WAIT_S = 0.5  # wait before the first retry after a broken connection; doubled each time
@@ -93,11 +93,21 @@ class Transport:
         return self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     def send_bytes(
-        self, method: str, path: str, data: bytes, at_least_s: float = 0, *, retry: bool = True
+        self,
+        method: str,
+        path: str,
+        data: bytes | Iterable[bytes],
+        at_least_s: float = 0,
+        *,
+        retry: bool = True,
     ) -> httpx.Response:
-        """Sends a request with `data` as its body."""
-        headers = {"content-length": str(len(data)), "content-type": "application/octet-stream"}
-        what = {"content": _Chunks(data), "headers": headers}
+        """Sends a request with `data` as its body: bytes, or chunks of any total size."""
+        body = body_of(data)
+        headers = {"content-type": "application/octet-stream"}
+        if body.size is not None:
+            headers["content-length"] = str(body.size)
+        what = {"content": body, "headers": headers}
+        retry = retry and body.repeatable
         return self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     def json(
@@ -262,17 +272,6 @@ def _value(value: str | int | bool) -> str:
 def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a JSON body of the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-class _Chunks:
-    """A request body in chunks, because httpcore copies the rest of a body after each send(2)."""
-
-    def __init__(self, data: bytes) -> None:
-        self._view = memoryview(data)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for at in range(0, len(self._view), _CHUNK):
-            yield bytes(self._view[at : at + _CHUNK])
 
 
 def new_key() -> str:

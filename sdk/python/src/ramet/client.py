@@ -10,7 +10,7 @@ import socket
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import httpx
@@ -634,9 +634,17 @@ class Client:
     # Files. `path` is absolute; bytes that are not UTF-8 are encoded as by `os.fsdecode`.
 
     def write_file(
-        self, sandbox_id: str, path: str, data: bytes, *, mode: int | None = None
+        self,
+        sandbox_id: str,
+        path: str,
+        data: bytes | Iterable[bytes],
+        *,
+        mode: int | None = None,
     ) -> None:
-        """Writes a file of up to 64 MiB in one request. See `Files.upload` for any size.
+        """Writes a file of any size in one request.
+
+        `data` is the content, or its chunks, which are sent as they come; a request with chunks
+        is not retried.
 
         Raises:
             IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
@@ -649,15 +657,16 @@ class Client:
         self,
         sandbox_id: str,
         path: str,
-        data: bytes,
+        data: bytes | Iterable[bytes],
         *,
         offset: int | None = None,
         append: bool = False,
         mode: int | None = None,
     ) -> None:
-        """Writes up to 64 MiB to a file in place; see `Files.write` for any size.
+        """Writes to a file in place, in one request of any size.
 
         Args:
+            data: As in `write_file`.
             offset: Keep the rest of the file, and write from this byte on. None: empty the file
                 first.
             append: Write at the end. Such a request is never retried, as it might be performed
@@ -686,8 +695,12 @@ class Client:
         """
         return self._http.download(_sandbox(sandbox_id) + "/files/archive" + query(path=path))
 
-    def unpack_folder(self, sandbox_id: str, path: str, archive: bytes) -> None:
-        """Unpacks a tar archive of up to 64 MiB into a folder, which is created when missing.
+    def unpack_folder(
+        self, sandbox_id: str, path: str, archive: bytes | Iterable[bytes]
+    ) -> None:
+        """Unpacks a tar archive of any size into a folder, which is created when missing.
+
+        `archive` is as `data` in `write_file`.
 
         Raises:
             BadRequest: The archive is broken or refused (code ``bad_archive``).
@@ -810,7 +823,7 @@ class Client:
             "PATCH", _sandbox(sandbox_id) + "/files" + asked, at_least_s=_REMOVE_S
         )
 
-    # Uploads in parts, see `Files.upload`.
+    # Uploads in parts: those that are to continue after a break, or with parts in parallel.
 
     def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:
         """Begins an upload and returns its id. The service drops it after an hour without use.

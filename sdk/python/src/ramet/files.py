@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import uuid
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Callable, Iterator, List
 
+from ramet._bodies import Body, body_of_file
 from ramet._folders import Chunks, Packer, Unpacker
 from ramet.client import Client
 from ramet.errors import ConnectionFailed, RametError
@@ -25,11 +24,6 @@ RemotePath = str | os.PathLike[str]
 
 Progress = Callable[[int, int | None], None]
 """Called as progress(bytes done, total bytes); the total is None if it is not known."""
-
-PART = 8 << 20
-"""Size of a part, for files that are uploaded in parts."""
-
-_IN_FLIGHT = 3  # parts sent at the same time; the next one is read meanwhile
 
 
 class Files:
@@ -55,29 +49,25 @@ class Files:
         """Writes a file, and replaces an existing one atomically.
 
         Readers see either the old file or the complete new one, and a failed upload leaves
-        nothing. Missing folders are created. Memory use does not grow with the file: files of
-        8 MiB and more are sent in parts.
+        nothing. Missing folders are created. Files of any size are sent in one request, and
+        memory use does not grow with the file. If the connection breaks, the file is sent again,
+        unless it is a file object without a size and over 8 MiB.
 
         Args:
             source: The bytes, the path of a local file, or a file object open for reading bytes,
                 which is read from its current position to its end.
             remote: Absolute path of the file in the sandbox.
             mode: Permission bits, such as 0o755. None: those of the file it replaces, else 0o644.
-            progress: Called after each part with the bytes written so far and the size, which
-                is None for a file object of unknown size.
+            progress: Called for each chunk with the bytes sent so far and the size, which is
+                None for a file object without a size and over 8 MiB.
 
         Raises:
             IsADirectory: `remote` is a folder.
             DiskFull: The file does not fit; the old file is unchanged.
             OSError: The local file cannot be read.
         """
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            self._upload(io.BytesIO(source), remote, mode, progress)
-        elif isinstance(source, (str, os.PathLike)):
-            with open(source, "rb") as file:
-                self._upload(file, remote, mode, progress)
-        else:
-            self._upload(source, remote, mode, progress)
+        with _body(source, progress) as body:
+            self._client().write_file(self._id, os.fspath(remote), body, mode=mode)
 
     def write(
         self,
@@ -103,8 +93,8 @@ class Files:
             append: Write at the end of the file.
             offset: Write from this byte on, and keep the rest of the file.
             mode: Permission bits of a file that is created. None: 0o644.
-            progress: Called after each part with the bytes written so far and the size, which
-                is None for a file object of unknown size.
+            progress: Called for each chunk with the bytes sent so far and the size, which is
+                None for a file object without a size and over 8 MiB.
 
         Raises:
             ValueError: Both `append` and `offset` are set.
@@ -116,13 +106,11 @@ class Files:
             raise ValueError("append and offset cannot be combined")
         if not in_place and not append and offset is None:
             self.upload(source, remote, mode=mode, progress=progress)
-        elif isinstance(source, (bytes, bytearray, memoryview)):
-            self._write(io.BytesIO(source), remote, append, offset, mode, progress)
-        elif isinstance(source, (str, os.PathLike)):
-            with open(source, "rb") as file:
-                self._write(file, remote, append, offset, mode, progress)
-        else:
-            self._write(source, remote, append, offset, mode, progress)
+            return
+        with _body(source, progress) as body:
+            self._client().write_in_place(
+                self._id, os.fspath(remote), body, offset=offset, append=append, mode=mode
+            )
 
     def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
         """Returns the content of a file.
@@ -181,35 +169,23 @@ class Files:
     ) -> None:
         """Copies what is in a local folder to a folder of the sandbox.
 
-        Files, folders and symbolic links are copied with permissions and times, except for the
-        times of files over 8 MiB. They belong to root. Existing files are replaced; others
-        stay. Sockets and devices are left out. After a failure, the files that were complete
-        stay. Memory use does not grow with the folder.
+        Files, folders and symbolic links are copied with permissions and times, and belong to
+        root. Existing files are replaced; others stay. Sockets and devices are left out. After a
+        failure, the files that were complete stay. All is sent in one request, and memory use
+        does not grow with the folder. If the connection breaks, the folder is sent again.
 
         Args:
             local: Path of the local folder.
             remote: Absolute path of the folder in the sandbox, which is created when missing.
-            progress: Called with the bytes of files that were written so far and their total.
+            progress: Called with the bytes of files that were sent so far and their total.
 
         Raises:
             NotADirectory, FileExists: A name in the sandbox is of another type.
             DiskFull: The files do not fit.
             OSError: A local file cannot be read.
         """
-        packer, where = Packer(Path(local)), os.fspath(remote)
-        total = packer.total()
-        done = 0
-        self.mkdir(where, parents=True)
-        for archive in packer.archives():
-            self._client().unpack_folder(self._id, where, archive)
-            done += packer.bytes
-            packer.begin_next()
-            if progress:
-                progress(done, total)
-        for name, path, mode in packer.large:
-            report = None if progress is None else _shifted(progress, done, total)
-            self.upload(path, f"{where.rstrip('/')}/{name}", mode=mode or None, progress=report)
-            done += path.stat().st_size
+        packer = Packer(Path(local), progress)
+        self._client().unpack_folder(self._id, os.fspath(remote), Body(packer, None, True))
 
     def download_folder(
         self,
@@ -377,45 +353,6 @@ class Files:
             self._id, os.fspath(remote), uid=uid, gid=gid, recursive=recursive
         )
 
-    def _upload(
-        self, source: BinaryIO, remote: RemotePath, mode: int | None, progress: Progress | None
-    ) -> None:
-        total = _bytes_left(source)
-        first = _read_part(source)
-        if len(first) == PART:
-            upload = _Upload(self._client(), self._id, os.fspath(remote), mode, total, progress)
-            upload.run(first, source)
-            return
-        self._client().write_file(self._id, os.fspath(remote), first, mode=mode)
-        if progress:
-            progress(len(first), len(first))
-
-    def _write(
-        self,
-        source: BinaryIO,
-        remote: RemotePath,
-        append: bool,
-        offset: int | None,
-        mode: int | None,
-        progress: Progress | None,
-    ) -> None:
-        total, done = _bytes_left(source), 0
-        part = _read_part(source)
-        while True:
-            self._client().write_in_place(
-                self._id, os.fspath(remote), part, offset=offset, append=append, mode=mode
-            )
-            done += len(part)
-            if progress:
-                progress(done, total)
-            if len(part) < PART:
-                return
-            part = _read_part(source)
-            if not part:
-                return
-            if not append:
-                offset = (offset or 0) + PART
-
     def _download(self, remote: str, file: BinaryIO, progress: Progress | None) -> None:
         done = 0
         with self._client().read_file(self._id, remote) as (size, chunks):
@@ -464,97 +401,13 @@ def _limited(chunks: Iterator[bytes], max_bytes: int | None) -> Iterator[bytes]:
         yield chunk
 
 
-def _shifted(progress: Progress, before: int, total: int) -> Progress:
-    """Returns a function that reports the progress of one file as that of several."""
-    return lambda done, _: progress(before + done, total)
-
-
-class _Upload:
-    """One upload in parts, which are read in order and sent a few at a time."""
-
-    def __init__(
-        self,
-        client: Client,
-        sandbox_id: str,
-        remote: str,
-        mode: int | None,
-        total: int | None,
-        progress: Progress | None,
-    ) -> None:
-        self._client = client
-        self._sandbox = sandbox_id
-        self._id = client.open_upload(sandbox_id, remote, mode=mode)
-        self._total = total
-        self._progress = progress
-        self._parts: deque[Future[int]] = deque()  # in flight, oldest first
-        self._done = 0
-
-    def run(self, first: bytes, source: BinaryIO) -> None:
-        """Sends `first` and the rest of `source`; aborts the upload if anything fails."""
-        with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="ramet-upload") as threads:
-            try:
-                size, digest = self._send_all(threads, first, source)
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                self._abort()
-                raise
-        try:
-            self._client.commit_upload(self._sandbox, self._id, size, digest)
-        except BaseException:
-            self._abort()
-            raise
-
-    def _send_all(
-        self, threads: ThreadPoolExecutor, part: bytes, source: BinaryIO
-    ) -> tuple[int, str]:
-        offset, digest = 0, hashlib.sha256()
-        while part:
-            if len(self._parts) == _IN_FLIGHT:
-                self._take_oldest()
-            self._parts.append(threads.submit(self._send, offset, part))
-            offset += len(part)
-            digest.update(part)
-            part = _read_part(source)
-        while self._parts:
-            self._take_oldest()
-        return offset, digest.hexdigest()
-
-    def _send(self, offset: int, part: bytes) -> int:
-        self._client.write_part(self._sandbox, self._id, offset, part)
-        return len(part)
-
-    def _take_oldest(self) -> None:
-        self._done += self._parts.popleft().result()
-        if self._progress:
-            self._progress(self._done, self._total)
-
-    def _abort(self) -> None:
-        try:
-            self._client.abort_upload(self._sandbox, self._id)
-        except RametError:
-            pass  # the first error is the one to raise; the service drops the upload later
-
-
-def _read_part(source: BinaryIO) -> bytes:
-    """Returns PART bytes, or fewer at the end. Reads repeatedly, since a pipe returns less."""
-    chunks: list[bytes] = []
-    missing = PART
-    while missing:
-        chunk = source.read(missing)
-        if not isinstance(chunk, bytes):
-            raise TypeError(f"the file object must return bytes, not {type(chunk).__name__}")
-        if not chunk:
-            break
-        chunks.append(chunk)
-        missing -= len(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _bytes_left(source: BinaryIO) -> int | None:
-    try:
-        offset = source.tell()
-        end = source.seek(0, os.SEEK_END)
-        source.seek(offset)
-    except (AttributeError, OSError):
-        return None  # such as a pipe or a socket
-    return max(end - offset, 0)
+@contextmanager
+def _body(source: Source, progress: Progress | None) -> Iterator[Body]:
+    """Opens a source as the body of a request."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        yield body_of_file(io.BytesIO(source), progress)
+    elif isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as file:
+            yield body_of_file(file, progress)
+    else:
+        yield body_of_file(source, progress)
