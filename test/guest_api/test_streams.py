@@ -423,6 +423,49 @@ def test_slow_guest_slows_the_client_down(service: Service, sandbox: str, folder
     assert digest(path) == expected(BIG)
 
 
+def fill(s: socket.socket, conn: h2.connection.H2Connection, streams: list[int]) -> int:
+    """Sends what the windows of the streams allow, until the service takes no more."""
+    sent = 0
+    while True:
+        for stream in streams:
+            while room := min(conn.local_flow_control_window(stream), conn.max_outbound_frame_size):
+                conn.send_data(stream, bytes(room))
+                sent += room
+                s.sendall(conn.data_to_send())
+        if not select.select([s], [], [], 2)[0]:
+            return sent
+        got = s.recv(65536)
+        assert got
+        conn.receive_data(got)
+        s.sendall(conn.data_to_send())
+
+
+def test_streams_that_wait_hold_little_memory(service: Service, sandbox: str, folder: str) -> None:
+    host, port = service.base.removeprefix("http://").split(":")
+    conn = h2.connection.H2Connection()
+    conn.initiate_connection()
+    streams = list(range(1, 17, 2))
+    before = rss(service.server.pid)
+    with socket.create_connection((host, int(port)), timeout=60) as s:
+        for stream in streams:
+            conn.send_headers(stream, [
+                (":method", "PUT"), (":path", target(sandbox, f"{folder}/{stream}")),
+                (":scheme", "http"), (":authority", service.base[7:]),
+            ])  # fmt: skip
+        s.sendall(conn.data_to_send())
+        wait(lambda: len(os.listdir(folder)) == len(streams))
+        stopped = workers(service)
+        try:
+            for worker in stopped:
+                os.kill(worker, signal.SIGSTOP)
+            assert fill(s, conn, streams) < 8 * MORE
+            assert rss(service.server.pid) - before < MORE
+        finally:
+            for worker in stopped:
+                os.kill(worker, signal.SIGCONT)
+    wait(lambda: os.listdir(folder) == [] and not workers(service))
+
+
 def test_slow_client_gets_all_of_its_body_written(service: Service, sandbox: str, folder: str) -> None:
     path = f"{folder}/x"
     with Raw(service.base, target(sandbox, path), "Transfer-Encoding: chunked") as put:
