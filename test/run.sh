@@ -22,19 +22,20 @@ make_venv() {
 	/usr/bin/python3 -m venv "$1" &&
 		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
 }
-python() {
-	local site=$top/sdk/python/src
-	PYTHONPATH=$site PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"
+with_sdk() { # CMD…
+	env PYTHONPATH="$top/sdk/python/src" PYTHONDONTWRITEBYTECODE=1 "$@"
 }
+python() { with_sdk "$(venv_dir)/bin/python" "$@"; }
 # pytest RESULT ARG…: runs pytest. A run that fails to start, or that finds no tests, counts as a
-# failed test. After limit_s of the whole run it starts no further test: something hangs then, and
-# the run must end to report it.
+# failed test. After limit_s of the whole run it starts no further test, and a fixture or a thread
+# that hangs is interrupted some minutes later: the run must end to report it.
 pytest() {
 	local result=$1 status=0 left=$((limit_s - SECONDS))
 	shift
-	python -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 --durations=20 \
-		--session-timeout=$((left > 60 ? left : 60)) \
-		--junit-xml="$results/$result.xml" "$@" || status=$?
+	left=$((left > 60 ? left : 60))
+	with_sdk timeout --foreground -s INT -k 60 $((left + 300)) "$(venv_dir)/bin/python" \
+		-m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 --durations=20 \
+		--session-timeout=$left --junit-xml="$results/$result.xml" "$@" || status=$?
 	[[ $status -le 1 && -s $results/$result.xml ]] ||
 		printf '1 pytest of %s\n' "$result" >>"$results/${result%%-*}.items"
 }

@@ -51,7 +51,8 @@ def fill_disk() -> None:
 
 def audited(sbx: Sandbox) -> list[str]:
     """Returns the names of the sandbox's events in the audit log."""
-    lines = on_host(f"grep -h {sbx.id} /var/lib/ramet/audit/audit.jsonl || true").splitlines()
+    # -a: after a power cut, the log has a line of zeros.
+    lines = on_host(f"grep -ah {sbx.id} /var/lib/ramet/audit/audit.jsonl || true").splitlines()
     return [str(json.loads(line)["event"]) for line in lines]
 
 

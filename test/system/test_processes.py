@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Iterator
 
 import pytest
 
@@ -14,12 +16,12 @@ from ramet import Process, Sandbox
 COUNTER = "echo ready; n=0; while read -r line; do n=$((n + 1)); echo $n $line; done; echo end >&2; exit 5"
 
 
-def read_line(process: Process) -> str:
-    """Returns the next output. A line of the counter is one write."""
-    for event in process:
-        assert event.type == "stdout", event
-        return event.data
-    raise AssertionError("the process has ended")
+def lines(process: Process) -> Iterator[str]:
+    """Yields the lines that a process prints: an event may hold several, or a part of one."""
+    held = ""
+    for text in process.text():
+        *whole, held = (held + text).split("\n")
+        yield from whole
 
 
 def test_output_ends_and_users(sbx: Sandbox) -> None:
@@ -46,10 +48,11 @@ def test_output_ends_and_users(sbx: Sandbox) -> None:
 def test_twenty_at_once_beside_python(sbx: Sandbox) -> None:
     def count(number: int) -> str:
         process = sbx.processes.start(COUNTER, stdin=True)
-        assert read_line(process) == "ready\n"
+        printed = lines(process)
+        assert next(printed) == "ready"
         for i in range(3):
             process.write(f"{number}\n")
-            assert read_line(process) == f"{i + 1} {number}\n"
+            assert next(printed) == f"{i + 1} {number}"
         process.close_stdin()
         result = process.wait()
         assert (result.stdout, result.exit_code) == ("", 5)
@@ -65,7 +68,7 @@ def test_twenty_at_once_beside_python(sbx: Sandbox) -> None:
 def test_running_process_goes_on_in_parent_and_children(sbx: Sandbox) -> None:
     process = sbx.processes.start(COUNTER, stdin=True)
     process.write("before\n")
-    assert [read_line(process), read_line(process)] == ["ready\n", "1 before\n"]
+    assert list(islice(lines(process), 2)) == ["ready", "1 before"]
     children = sbx.fork(2)
     try:
         copies = [child.processes.attach(process.id) for child in children]
@@ -86,7 +89,7 @@ def test_process_goes_on_after_freeze_and_resume() -> None:
     with Sandbox() as sbx:
         process = sbx.processes.start(COUNTER, stdin=True, detach=True)
         process.write("before\n")
-        assert [read_line(process) for _ in range(2)] == ["ready\n", "1 before\n"]
+        assert list(islice(lines(process), 2)) == ["ready", "1 before"]
         space = sbx.freeze()
     with Sandbox.resume(space.id) as resumed:
         again = resumed.processes.attach(process.id)
