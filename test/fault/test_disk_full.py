@@ -5,6 +5,7 @@ there is space."""
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 from contextlib import ExitStack
 from typing import Iterator
@@ -39,10 +40,20 @@ def boxes() -> Iterator[list[Sandbox]]:
             closing.callback(sbx.close)
 
 
-FILL = (
-    "free=$(df --output=avail -B1 /var/lib/ramet | tail -1);"
-    f" fallocate -l $free {FILLER}; cat /dev/zero >> {FILLER} 2>/dev/null; true"
-)
+# Takes all free space. Other programs use the disk meanwhile, so one call for all of it could fail,
+# and writing gigabytes takes minutes under emulation: the calls take halves of what is left.
+ALLOCATE = f"""
+import os
+file = os.open({FILLER!r}, os.O_RDWR | os.O_CREAT)
+end, part = os.fstat(file).st_size, 1 << 35
+while part >= 4096:
+    try:
+        os.posix_fallocate(file, end, part)
+        end += part
+    except OSError:
+        part //= 2
+"""
+FILL = f"python3 -c {shlex.quote(ALLOCATE)}; cat /dev/zero >> {FILLER} 2>/dev/null; true"
 
 
 def fill_disk() -> None:
