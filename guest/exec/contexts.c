@@ -104,6 +104,16 @@ static struct context *find(const char *id, struct err *e)
 	return NULL;
 }
 
+/* Ended contexts do not count: their processes have been killed, and are gone soon. */
+static unsigned count_living(void)
+{
+	unsigned n = 0;
+
+	list_each (pos, &contexts)
+		n += !container_of(pos, struct context, node)->interpreter.ends;
+	return n;
+}
+
 static int64_t realtime_ms(void)
 {
 	struct timespec now;
@@ -159,7 +169,7 @@ static int check_start(const struct context_request *r, const struct frame *f, s
 
 	if (find(r->id, &ignored))
 		return err_say(e, EEXIST, "a context with this id already exists");
-	if (list_count(&contexts) >= AGENT_CONTEXT_MAX)
+	if (count_living() >= AGENT_CONTEXT_MAX)
 		return err_say(e, EAGAIN, "%d contexts exist in this sandbox, which is the limit",
 			       AGENT_CONTEXT_MAX);
 	int bad = driver_find(r->language, e);

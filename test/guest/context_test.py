@@ -359,8 +359,7 @@ class ContextTest(AgentTest):
             self.open(BASH)
         self.assert_error(self.begin(BASH)[0], errno.EAGAIN)
         self.client.ask(CONTEXT_END, text(self.contexts[0]))
-        while self.begin(BASH)[0][0] != DONE:  # until the old process is gone
-            pass
+        self.open(BASH)  # although the process of the ended one may not be gone
 
     def test_malformed_requests_close_the_connection(self):
         one = self.open(BASH).context
