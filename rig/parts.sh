@@ -50,6 +50,9 @@ h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh
 h2spec_version=v0.0.0-20200804131034-70ac22940108
 h2spec_dir() { cache_path h2spec "$h2spec_version"; }
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
+integrations_venv_dir() {
+	cache_path venv-integrations test/integrations/requirements.txt "$(/usr/bin/python3 --version)"
+}
 
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
 build_rootfs() { cached "$(rootfs_dir)" "guest root file system" make_rootfs; }

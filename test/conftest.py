@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the tests that drive the running service with real guests (system, fault)."""
+"""Fixtures of the tests that drive the running service with real guests.
+
+These are in the folders system, fault and integrations.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -50,6 +54,11 @@ def service_is_ready(timeout_s: float) -> bool:
     return ready
 
 
+def uses_the_service(item: pytest.Item) -> bool:
+    top = item.path.relative_to(REPO / "test").parts[0]
+    return top in ("system", "fault", "integrations")
+
+
 def service_log() -> list[str]:
     try:
         logs = subprocess.run([REPO / "dev", "logs"], capture_output=True, text=True, timeout=60)
@@ -72,7 +81,7 @@ def stalls(log: list[str]) -> str:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
-    if report.failed and item.path.parent.name in ("system", "fault"):
+    if report.failed and uses_the_service(item):
         report.sections.append(("Stalled VMs", stalls(service_log())))
 
 
@@ -92,7 +101,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Otherwise each test would wait for the service until its own timeout, for hours in all.
     """
     global _service_is_gone
-    if item.path.parent.name not in ("system", "fault"):
+    if not uses_the_service(item):
         return
     was_gone = _service_is_gone
     _service_is_gone = not service_is_ready(0 if was_gone else START_TIMEOUT_S)
@@ -198,6 +207,28 @@ def client() -> Iterator[Client]:
     ramet._transport._STREAM_SILENCE_S = 300  # a busy machine may send nothing for minutes
     with Client(HOST, timeout=300) as c:
         yield c
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the SDK is installed, with its entry points and its commands in bin/.
+
+    Only the Python of the tests of the integrations can make it. PYTHONPATH names the folder for
+    another process; `monkeypatch.syspath_prepend` makes its entry points known to this one.
+    """
+    copy, folder = tmp_path_factory.mktemp("sdk"), tmp_path_factory.mktemp("installed")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(REPO / "sdk/python" / name, copy)
+    shutil.copytree(
+        REPO / "sdk/python/src", copy / "src", ignore=shutil.ignore_patterns("*.pyc", "*.egg-info")
+    )
+    command = [sys.executable, "-m", "uv", "--offline", "--no-cache", "pip", "install", "--quiet"]
+    command += ["--no-deps", "--no-build-isolation", "--python", sys.executable]
+    done = subprocess.run(
+        [*command, "--target", folder, copy], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -22,20 +22,35 @@ make_venv() {
 	/usr/bin/python3 -m venv "$1" &&
 		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
 }
-with_sdk() { # CMD…
-	env PYTHONPATH="$top/sdk/python/src" PYTHONDONTWRITEBYTECODE=1 "$@"
+# The packages of other projects that the SDK has adapters for, some 150 with what they need: uv
+# installs them in 10 s, pip in minutes. They keep their bytecode, as they are slow to import.
+make_integrations_venv() {
+	local list=$top/test/integrations/requirements.txt
+	/usr/bin/python3 -m venv "$1" &&
+		"$1/bin/python" -m pip install --quiet "$(grep '^uv==' "$list")" &&
+		UV_CACHE_DIR=$cache/uv "$1/bin/uv" pip install --quiet --python "$1/bin/python" --requirement "$list"
 }
-python() { with_sdk "$(venv_dir)/bin/python" "$@"; }
-# pytest RESULT ARG…: runs pytest. A run that fails to start, or that finds no tests, counts as a
-# failed test. After limit_s of the whole run it starts no further test, and a fixture or a thread
-# that hangs is interrupted some minutes later: the run must end to report it.
+need_integrations_venv() {
+	cached "$(integrations_venv_dir)" "Python with the packages of the integrations" make_integrations_venv
+}
+# with_sdk CMD…: runs the command where the SDK can be imported, for $limit seconds at most if it is set
+with_sdk() {
+	PYTHONPATH=$top/sdk/python/src ${limit:+timeout --foreground -s INT -k 60 "$limit"} "$@"
+}
+python() { PYTHONDONTWRITEBYTECODE=1 with_sdk "$(venv_dir)/bin/python" "$@"; }
+integrations_python() {
+	PYTHONPYCACHEPREFIX=$top/build/pycache with_sdk "$(integrations_venv_dir)/bin/python" "$@"
+}
+# pytest RESULT ARG…: runs pytest with the function $with, or python. A run that fails to start, or
+# that finds no tests, counts as a failed test. After limit_s of the whole run it starts no further
+# test, and a fixture or a thread that hangs is interrupted some minutes later: the run must end to
+# report it.
 pytest() {
-	local result=$1 status=0 left=$((limit_s - SECONDS))
+	local result=$1 status=0 left=$((limit_s - SECONDS)) limit
 	shift
-	left=$((left > 60 ? left : 60))
-	with_sdk timeout --foreground -s INT -k 60 $((left + 300)) "$(venv_dir)/bin/python" \
-		-m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 --durations=20 \
-		--session-timeout=$left --junit-xml="$results/$result.xml" "$@" || status=$?
+	left=$((left > 60 ? left : 60)) limit=$((left + 300))
+	"${with:-python}" -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 \
+		--durations=20 --session-timeout=$left --junit-xml="$results/$result.xml" "$@" || status=$?
 	[[ $status -le 1 && -s $results/$result.xml ]] ||
 		printf '1 pytest of %s\n' "$result" >>"$results/${result%%-*}.items"
 }
@@ -66,9 +81,13 @@ check_shell() {
 	shellcheck --check-sourced "$top/dev" &&
 		git -C "$top" grep -lE '^#!.*\b(ba)?sh\b' -- . ':!dev' | xargs shellcheck
 }
+# The SDK and its users are checked with the packages that the adapters are for. mypy takes minutes
+# to read those, so the cache keeps what it found.
 check_types() {
-	python -m mypy --strict --no-incremental sdk/python/src &&
-		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental examples/*.py bench/*.py &&
+	need_integrations_venv &&
+		integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" \
+			sdk/python/src examples/*.py test/integrations &&
+		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental bench/*.py &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/system test/fault &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/api &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/guest_api
@@ -200,6 +219,7 @@ group_system() {
 	cmake_tree release && with_service system || return
 	pytest system-parallel -m 'not alone' -n 2 --dist loadfile --no-loadscope-reorder "$top/test/system"
 	pytest system-alone -m alone "$top/test/system"
+	need_integrations_venv && with=integrations_python pytest system-integrations "$top/test/integrations"
 }
 
 group_fault() {
@@ -269,7 +289,7 @@ group_of() {
 	test/native | test/warden) echo native ;;
 	test/h2o) echo h2o ;;
 	test/fuzz*) echo fuzz ;;
-	test/system) echo system ;;
+	test/system | test/integrations*) echo system ;;
 	test/fault) echo fault ;;
 	test/hooks) echo style ;;
 	esac
