@@ -18,6 +18,7 @@ from typing import Callable, Iterator
 import httpx
 import pytest
 
+import ramet._async._transport
 import ramet._transport
 from ramet import Client, Language, Sandbox
 
@@ -204,7 +205,8 @@ def vm_of(sbx: Sandbox) -> tuple[str, str]:
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """A client of the SDK."""
-    ramet._transport._STREAM_SILENCE_S = 300  # a busy machine may send nothing for minutes
+    for transport in (ramet._transport, ramet._async._transport):
+        transport._STREAM_SILENCE_S = 300  # a busy machine may send nothing for minutes
     with Client(HOST, timeout=300) as c:
         yield c
 

@@ -96,6 +96,10 @@ check_types() {
 check_links() {
 	python -m mypy --strict --no-incremental test/links.py && python test/links.py "$top"
 }
+# The synchronous SDK is generated from the asynchronous one.
+check_sdk() {
+	python -m mypy --strict --no-incremental sdk/python/make_sync.py && python sdk/python/make_sync.py --check
+}
 # A room includes only headers of rooms that it declares.
 check_rooms() {
 	python -m mypy --strict --no-incremental test/rooms.py && python test/rooms.py "$top"
@@ -114,6 +118,7 @@ group_style() {
 	item style clang-format check_format
 	item style shellcheck check_shell
 	item style mypy check_types
+	item style "synchronous SDK" check_sdk
 	item style "links between documents" check_links
 	item style "includes of the rooms" check_rooms
 	item style "retired words" check_words

@@ -78,7 +78,7 @@ ASK: dict[str, tuple[Callable[[Client], object], bool]] = {
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Replaces sleep; collects the requested waits in seconds."""
     made: list[float] = []
-    monkeypatch.setattr("ramet._transport.time.sleep", made.append)
+    monkeypatch.setattr("ramet._io.time.sleep", made.append)
     monkeypatch.setattr("ramet._transport.random.uniform", lambda low, high: low)
     return made
 

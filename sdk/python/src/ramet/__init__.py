@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ramet: sandboxes for AI agents, each a real microVM with a persistent Python process."""
 
+from ramet._async.client import AsyncClient
+from ramet._async.context import AsyncContext, AsyncContexts
+from ramet._async.files import AsyncFiles, AsyncWatch
+from ramet._async.ports import AsyncForward
+from ramet._async.process import AsyncProcess, AsyncProcesses
+from ramet._async.pty import AsyncPty, AsyncPtys
+from ramet._async.sandbox import AsyncSandbox
+from ramet._async.space import AsyncSpace
 from ramet.client import Client
 from ramet.context import Context, Contexts
 from ramet.errors import (
@@ -27,7 +35,7 @@ from ramet.errors import (
     VmDied,
 )
 from ramet.files import Files, Watch
-from ramet.ports import Forward, PortShare
+from ramet.ports import Forward
 from ramet.process import Process, Processes
 from ramet.pty import Pty, Ptys
 from ramet.results import CodeError, Result
@@ -45,6 +53,7 @@ from ramet.types import (
     FileType,
     Language,
     Metrics,
+    PortShare,
     ProcessEvent,
     ProcessInfo,
     ProcessResult,
@@ -55,6 +64,18 @@ from ramet.types import (
 )
 
 __all__ = [
+    "AsyncClient",
+    "AsyncContext",
+    "AsyncContexts",
+    "AsyncFiles",
+    "AsyncForward",
+    "AsyncProcess",
+    "AsyncProcesses",
+    "AsyncPty",
+    "AsyncPtys",
+    "AsyncSandbox",
+    "AsyncSpace",
+    "AsyncWatch",
     "BadRequest",
     "CapReached",
     "Client",

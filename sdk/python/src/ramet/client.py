@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/client.py by make_sync.py: change that file.
 """The class `Client`: one method for each request of the service's API (docs/api.md)."""
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ import socket
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import httpx
 
 from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
-from ramet.ports import PortShare
 from ramet.types import (
     ContextInfo,
     ContextLanguage,
@@ -27,6 +27,7 @@ from ramet.types import (
     FileInfo,
     Language,
     Metrics,
+    PortShare,
     ProcessEvent,
     ProcessInfo,
     PtyInfo,
@@ -67,6 +68,9 @@ class Client:
             its `retry_after`.
         allow_plain_http: Suppress `PlainHttpWarning` for a key that is sent over plain http to
             another machine, because the network in between is private.
+        traceparent: The W3C Trace Context of all requests: a `traceparent` header's value, or a
+            function that returns one, or None, for each request. Default: the current span of
+            OpenTelemetry, if the program uses it.
         transport: An httpx transport to use instead of the network (for tests).
 
     Every method that sends a request may also raise these, in addition to the errors it lists:
@@ -87,6 +91,7 @@ class Client:
         ca_file: str | os.PathLike[str] | None = None,
         retry_seconds: float = 10.0,
         allow_plain_http: bool = False,
+        traceparent: str | Callable[[], str | None] | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
@@ -101,6 +106,7 @@ class Client:
             ca_file=ca_file or os.environ.get("RAMET_CA_FILE"),
             retry_seconds=retry_seconds,
             allow_plain_http=allow_plain_http,
+            traceparent=traceparent,
         )
 
     def close(self) -> None:
@@ -201,15 +207,14 @@ class Client:
 
         Arguments and errors are those of `iter_sandboxes`.
         """
-        return list(
-            self.iter_sandboxes(
-                state=state,
-                template=template,
-                metadata=metadata,
-                created_after=created_after,
-                created_before=created_before,
-            )
+        found = self.iter_sandboxes(
+            state=state,
+            template=template,
+            metadata=metadata,
+            created_after=created_after,
+            created_before=created_before,
         )
+        return [one for one in found]
 
     def iter_sandboxes(
         self,
@@ -363,7 +368,7 @@ class Client:
 
     def list_spaces(self) -> list[SpaceInfo]:
         """Returns all Spaces of this key, oldest first, from as many pages as needed."""
-        return list(self.iter_spaces())
+        return [one for one in self.iter_spaces()]
 
     def iter_spaces(self) -> Iterator[SpaceInfo]:
         """Yields all Spaces of this key, oldest first, and requests pages only as needed."""
@@ -468,13 +473,14 @@ class Client:
             }
         )
         ended = False
-        for line in self._http.lines("POST", _sandbox(sandbox_id) + "/exec", body):
-            obj = json.loads(line)
-            if obj.get("type") == "error" and "name" not in obj:
-                raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
-            event = Event.from_json(obj)
-            ended = event.type == "exit"
-            yield event
+        with self._http.lines("POST", _sandbox(sandbox_id) + "/exec", body) as lines:
+            for line in lines:
+                obj = json.loads(line)
+                if obj.get("type") == "error" and "name" not in obj:
+                    raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
+                event = Event.from_json(obj)
+                ended = event.type == "exit"
+                yield event
         if not ended:
             raise ConnectionFailed("the stream of events ended before the call's exit event")
 
@@ -618,7 +624,8 @@ class Client:
             NotFound: There is no such sandbox.
         """
         path = _sandbox(sandbox_id) + "/replay" + query(since=since or None)
-        return [Event.from_json(json.loads(line)) for line in self._http.lines("GET", path, None)]
+        with self._http.lines("GET", path, None) as lines:
+            return [Event.from_json(json.loads(line)) for line in lines]
 
     def follow(self, sandbox_id: str, *, since: int = 0) -> Iterator[Event]:
         """Yields the events of `replay`, then new ones until no call runs or waits.
@@ -628,8 +635,9 @@ class Client:
             ConnectionFailed: The stream broke off; continue with the `seq` of the last event.
         """
         path = _sandbox(sandbox_id) + "/replay" + query(since=since or None, follow=True)
-        for line in self._http.lines("GET", path, None):
-            yield Event.from_json(json.loads(line))
+        with self._http.lines("GET", path, None) as lines:
+            for line in lines:
+                yield Event.from_json(json.loads(line))
 
     # Files. `path` is absolute; bytes that are not UTF-8 are encoded as by `os.fsdecode`.
 
@@ -720,11 +728,13 @@ class Client:
             NotFound: There is no such sandbox, or it has ended.
         """
         asked = query(path=path, recursive=recursive or None)
-        for line in self._http.lines("GET", _sandbox(sandbox_id) + "/files/watch" + asked, None):
-            obj = json.loads(line)
-            if obj["type"] == "error":
-                raise stream_error(str(obj.get("code", "")), str(obj.get("message", "")))
-            yield FileEvent.from_json(obj)
+        path = _sandbox(sandbox_id) + "/files/watch" + asked
+        with self._http.lines("GET", path, None) as lines:
+            for line in lines:
+                obj = json.loads(line)
+                if obj["type"] == "error":
+                    raise stream_error(str(obj.get("code", "")), str(obj.get("message", "")))
+                yield FileEvent.from_json(obj)
 
     def read_file(
         self, sandbox_id: str, path: str
@@ -910,16 +920,17 @@ class Client:
         return self._process_events("GET", path, None)
 
     def _process_events(self, method: str, path: str, body: Any) -> Iterator[ProcessEvent]:
-        for line in self._http.lines(method, path, body):
-            obj = json.loads(line)
-            if obj["type"] == "error":
-                raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
-            if obj["type"] not in ("started", "stdout", "stderr", "exit"):
-                continue
-            event = ProcessEvent.from_json(obj)
-            yield event
-            if event.type == "exit":
-                return
+        with self._http.lines(method, path, body) as lines:
+            for line in lines:
+                obj = json.loads(line)
+                if obj["type"] == "error":
+                    raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
+                if obj["type"] not in ("started", "stdout", "stderr", "exit"):
+                    continue
+                event = ProcessEvent.from_json(obj)
+                yield event
+                if event.type == "exit":
+                    return
         raise ConnectionFailed(f"{method} {path}: the stream ended before the process's exit event")
 
     def process_start(self, sandbox_id: str, options: Mapping[str, Any]) -> ProcessInfo:
@@ -1018,13 +1029,14 @@ class Client:
             }
         )
         path = _sandbox(sandbox_id) + "/pty"
-        # Output is read with pty_read; leaving the loop closes this stream.
-        for line in self._http.lines("POST", path, body):
-            event = json.loads(line)
-            if event["type"] == "pty_ready":
-                return str(event["session_id"])
-            if event["type"] == "pty_error":
-                raise BadRequest(str(event["message"]), code=str(event.get("code", "")))
+        # Output is read with pty_read; leaving the block closes this stream.
+        with self._http.lines("POST", path, body) as lines:
+            for line in lines:
+                event = json.loads(line)
+                if event["type"] == "pty_ready":
+                    return str(event["session_id"])
+                if event["type"] == "pty_error":
+                    raise BadRequest(str(event["message"]), code=str(event.get("code", "")))
         raise ConnectionFailed(f"POST {path}: the stream ended before the terminal was ready")
 
     def pty_read(

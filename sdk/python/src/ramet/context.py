@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/context.py by make_sync.py: change that file.
 """Contexts: further interpreters beside the sandbox's default Python process."""
 
 from __future__ import annotations
 
 from typing import Callable, Iterator, List, Mapping
 
+from ramet._collect import collect
 from ramet.client import Client
 from ramet.results import CodeError, Result
 from ramet.types import ContextInfo, ContextLanguage, Event, ExecResult
@@ -70,7 +72,7 @@ class Context:
             VmDied: Its VM died during the call.
             ConnectionFailed: The connection broke; the call continues, see `Sandbox.follow`.
         """
-        return ExecResult.from_events(
+        return collect(
             self.run_code_stream(
                 code, timeout_seconds=timeout_seconds, env=env, cwd=cwd, results=results
             ),
@@ -190,5 +192,6 @@ class Contexts:
             NotFound: The sandbox is gone.
         """
         return [
-            Context(self._id, self._client, info) for info in self._client().context_list(self._id)
+            Context(self._id, self._client, info)
+            for info in self._client().context_list(self._id)
         ]

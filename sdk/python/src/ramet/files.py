@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/files.py by make_sync.py: change that file.
 """The files of a sandbox: upload, download, list, change."""
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Callable, Iterator, List
 
-from ramet._bodies import Body, body_of_file
-from ramet._folders import Chunks, Packer, Unpacker
+from ramet._io import blocking
+from ramet._local import Sending, file_to_send, folder_to_send, unpack
 from ramet.client import Client
 from ramet.errors import ConnectionFailed, RametError
 from ramet.types import FileEvent, FileInfo
@@ -153,9 +154,9 @@ class Files:
         target = Path(local)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
         try:
-            with open(part, "xb") as file:
+            with blocking(part.open, "xb") as file:
                 self._download(os.fspath(remote), file, progress)
-            os.replace(part, target)
+            blocking(os.replace, part, target)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -184,8 +185,8 @@ class Files:
             DiskFull: The files do not fit.
             OSError: A local file cannot be read.
         """
-        packer = Packer(Path(local), progress)
-        self._client().unpack_folder(self._id, os.fspath(remote), Body(packer, None, True))
+        body = folder_to_send(Path(local), progress)
+        self._client().unpack_folder(self._id, os.fspath(remote), body)
 
     def download_folder(
         self,
@@ -223,22 +224,9 @@ class Files:
             ConnectionFailed: The answer broke off.
             OSError: A local file cannot be written.
         """
-        done = 0
-
-        def count(size: int) -> None:
-            nonlocal done
-            done += size
-            if progress:
-                progress(done, None)
-
         with self._client().pack_folder(self._id, os.fspath(remote)) as (_, chunks):
-            os.makedirs(local, exist_ok=True)
-            chunks = _limited(chunks, max_bytes)
-            unpacker = Unpacker(Path(local), count)
-            unpacker.run(io.BufferedReader(Chunks(chunks), 1 << 16))
-            for _ in chunks:  # to the end, where an answer that broke off is noticed
-                pass
-        return unpacker.left_out
+            blocking(os.makedirs, local, exist_ok=True)
+            return unpack(_limited(chunks, max_bytes), Path(local), progress)
 
     def watch(self, remote: RemotePath, *, recursive: bool = False) -> "Watch":
         """Watches a file or folder: yields each change as it happens.
@@ -256,7 +244,11 @@ class Files:
 
         While iterating: NotFound and its subclasses when the sandbox ends.
         """
-        return Watch(self._client().watch_files(self._id, os.fspath(remote), recursive=recursive))
+        events = self._client().watch_files(self._id, os.fspath(remote), recursive=recursive)
+        first = next(events, None)
+        if first is None or first.type != "watching":
+            raise ConnectionFailed("the watch ended before it began")
+        return Watch(events)
 
     def list(self, remote: RemotePath, *, depth: int = 1) -> List[FileInfo]:
         """Returns the entries of a folder in byte order of their names. Links are not followed.
@@ -357,7 +349,7 @@ class Files:
         done = 0
         with self._client().read_file(self._id, remote) as (size, chunks):
             for chunk in chunks:
-                file.write(chunk)
+                blocking(file.write, chunk)
                 done += len(chunk)
                 if progress:
                     progress(done, size)
@@ -368,9 +360,6 @@ class Watch:
 
     def __init__(self, events: Iterator[FileEvent]) -> None:
         self._events = events
-        first = next(events, None)
-        if first is None or first.type != "watching":
-            raise ConnectionFailed("the watch ended before it began")
 
     def __iter__(self) -> "Watch":
         return self
@@ -402,12 +391,16 @@ def _limited(chunks: Iterator[bytes], max_bytes: int | None) -> Iterator[bytes]:
 
 
 @contextmanager
-def _body(source: Source, progress: Progress | None) -> Iterator[Body]:
+def _body(source: Source, progress: Progress | None) -> Iterator[Sending]:
     """Opens a source as the body of a request."""
     if isinstance(source, (bytes, bytearray, memoryview)):
-        yield body_of_file(io.BytesIO(source), progress)
+        yield file_to_send(io.BytesIO(source), progress)
     elif isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            yield body_of_file(file, progress)
+        with blocking(_open, source) as file:
+            yield file_to_send(file, progress)
     else:
-        yield body_of_file(source, progress)
+        yield file_to_send(source, progress)
+
+
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
+    return open(path, "rb")

@@ -1,42 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers in sandboxes: shared ports, and local ports that lead to them."""
+"""Servers in sandboxes: shared ports, and local ports that lead to them.
+
+Twin of ramet/_async/ports.py.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Mapping
+from typing import Callable
+
+from ramet.types import PortShare as PortShare
 
 _PART = 65536  # bytes copied at a time
-
-
-@dataclass(frozen=True)
-class PortShare:
-    """A shared port of a sandbox.
-
-    Attributes:
-        port: The port in the sandbox.
-        public: Whether everybody may reach it; else the token is needed.
-        url: Where the server is reached over HTTP. Contains the token unless the port is public.
-        token: The token, for the header ``Ramet-Port-Token``.
-    """
-
-    port: int
-    public: bool
-    url: str
-    token: str
-
-    @classmethod
-    def from_json(cls, obj: Mapping[str, Any]) -> "PortShare":
-        """Builds the share from an answer of the service."""
-        return cls(
-            port=int(obj["port"]),
-            public=bool(obj["public"]),
-            url=str(obj["url"]),
-            token=str(obj["token"]),
-        )
 
 
 class Forward:
@@ -112,6 +89,10 @@ class Forward:
 
     def __repr__(self) -> str:
         return f"<Forward {self.host}:{self.port}>"
+
+
+def open_forward(connect: Callable[[], socket.socket], local_port: int) -> Forward:
+    return Forward(connect, local_port)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/process.py by make_sync.py: change that file.
 """Processes: run programs beside the sandbox's Python process."""
 
 from __future__ import annotations
 
 import codecs
-import threading
 from contextlib import suppress
 from typing import Callable, Iterator, List, Mapping, Sequence
 
+from ramet._io import Cancelled, beside, finish
 from ramet.client import Client
 from ramet.errors import RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
@@ -74,7 +75,9 @@ class Process:
                 else:
                     self.place = event.place + len(event.raw)
                 yield event
-        except RametError:
+        except GeneratorExit:
+            raise  # the loop was left early
+        except BaseException:
             self._events = None
             raise
 
@@ -152,6 +155,25 @@ class Process:
         """
         self._client().process_kill(self._sandbox, self.id)
 
+    def _kill_quietly(self) -> None:
+        with suppress(RametError):
+            self.kill()
+
+    def _feed(self, data: bytes | str, error: List[RametError]) -> None:
+        """Writes all input while another thread reads the output.
+
+        A program may end, or close its standard input, before it has read everything: that is no
+        error. After any other failure, the program is killed: it would wait for the rest of its
+        input forever.
+        """
+        try:
+            self.write(data)
+            self.close_stdin()
+        except RametError as failed:
+            if failed.code != "stdin_closed":
+                error.append(failed)
+                self._kill_quietly()
+
     def info(self) -> ProcessInfo:
         """Returns its present state.
 
@@ -162,31 +184,6 @@ class Process:
 
     def __repr__(self) -> str:
         return f"<Process {self.id} of {self._sandbox}>"
-
-
-class _Feeder(threading.Thread):
-    """Writes all input of a process while another thread reads its output.
-
-    A program may end, or close its standard input, before it has read everything: that is no error.
-    After any other failure, the program is killed: it would wait for the rest of its input forever.
-    """
-
-    def __init__(self, process: Process, data: bytes | str) -> None:
-        super().__init__(daemon=True)
-        self.error: RametError | None = None
-        self._process = process
-        self._data = data
-
-    def run(self) -> None:
-        try:
-            self._process.write(self._data)
-            self._process.close_stdin()
-        except RametError as failed:
-            if failed.code == "stdin_closed":
-                return
-            self.error = failed
-            with suppress(RametError):
-                self._process.kill()
 
 
 class Processes:
@@ -262,6 +259,8 @@ class Processes:
     ) -> ProcessResult:
         """Runs a program to its end and returns its output.
 
+        KeyboardInterrupt kills the program.
+
         Args:
             command: As for `start`.
             input: What the program reads from its standard input. None: nothing. If it cannot be
@@ -285,14 +284,16 @@ class Processes:
             stdin=input is not None,
             timeout_seconds=timeout_seconds,
         )
-        if input is None:
-            return process.wait()
-        feeder = _Feeder(process, input)
-        feeder.start()
-        result = process.wait()
-        feeder.join()
-        if feeder.error is not None:
-            raise feeder.error
+        try:
+            if input is None:
+                return process.wait()
+            error: List[RametError] = []
+            result = beside(process.wait, lambda: process._feed(input, error))
+        except Cancelled:
+            finish(process._kill_quietly)
+            raise
+        if error:
+            raise error[0]
         return result
 
     def list(self) -> List[ProcessInfo]:

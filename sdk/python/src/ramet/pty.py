@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/pty.py by make_sync.py: change that file.
 """Terminals: run interactive programs."""
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class Ptys:
         Raises:
             NotFound: There is none with this id.
         """
-        if pty_id not in (info.id for info in self.list()):
+        if pty_id not in [info.id for info in self.list()]:
             raise NotFound(f"no terminal {pty_id!r} is in sandbox {self._id}", status=404)
         return Pty(self._id, pty_id, self._client, place)
 

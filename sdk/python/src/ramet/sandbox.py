@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/sandbox.py by make_sync.py: change that file.
 """The class `Sandbox`: a running sandbox."""
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from ramet._collect import collect
+from ramet._io import finish
 from ramet.client import Client
 from ramet.context import Contexts
 from ramet.errors import NotFound, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.process import Processes
-from ramet.ports import Forward, PortShare
+from ramet.ports import Forward, open_forward
 from ramet.pty import Ptys
 from ramet.results import CodeError, Result
 from ramet.space import Place, Space
-from ramet.types import Diff, Event, ExecResult, Language, Metrics, SandboxInfo
+from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
 
 
 class _OwnClient:
@@ -214,7 +217,7 @@ class Sandbox:
             VmDied: Its VM died during the call.
             ConnectionFailed: The connection broke; the call continues, see `follow`.
         """
-        return ExecResult.from_events(
+        return collect(
             self.run_code_stream(
                 code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd, results=results
             ),
@@ -344,7 +347,8 @@ class Sandbox:
             NotFound: The sandbox is gone.
             CapReached: 64 ports are shared already.
         """
-        return self._live().share_port(self.id, port, public=public).url
+        share = self._live().share_port(self.id, port, public=public)
+        return share.url
 
     def unshare(self, port: int) -> None:
         """Ends the share of a port: its URL becomes invalid.
@@ -379,7 +383,7 @@ class Sandbox:
             OSError: The local port is in use.
         """
         client = self._live()
-        return Forward(lambda: client.connect_port(self.id, port), local_port)
+        return open_forward(lambda: client.connect_port(self.id, port), local_port)
 
     def upload(
         self,
@@ -477,8 +481,10 @@ class Sandbox:
         It is idempotent and safe to call from several threads. It raises nothing if the sandbox
         is gone already.
         """
-        if not self._closes_now():
-            return
+        if self._closes_now():
+            finish(self._delete)
+
+    def _delete(self) -> None:
         try:
             self._client.delete_sandbox(self.id)
         except (NotFound, VmDied):
@@ -497,14 +503,17 @@ class Sandbox:
             raise NotFound(f"sandbox {self.id} is gone: it was closed", status=404, code="deleted")
         return self._client
 
-    def _start(self, place: Place, ask: Callable[[Client], SandboxInfo]) -> None:
+    def _start(
+        self, place: Place, ask: Callable[[Client], SandboxInfo]
+    ) -> None:
         """Initializes this object for the sandbox that `ask` returns."""
         self._place = place
         self._client = place.client or place.new_client()
         self._own = None if place.client else _OwnClient(self._client)
         self._closed, self._lock = False, threading.Lock()
         try:
-            self.id = ask(self._client).id
+            info = ask(self._client)
+            self.id = info.id
         except BaseException:
             self._release_client()
             raise

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from _async/space.py by make_sync.py: change that file.
 """The class `Space`: a sandbox on disk."""
 
 from __future__ import annotations

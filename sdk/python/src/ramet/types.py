@@ -7,7 +7,7 @@ import base64
 import importlib
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Literal, Mapping, TypeVar
+from typing import Any, Callable, Iterable, Literal, Mapping
 
 from ramet.results import CodeError, Result
 
@@ -16,14 +16,6 @@ Language = Literal["python", "bash"]
 
 ContextLanguage = Literal["python", "bash", "javascript"]
 """Languages of contexts."""
-
-
-_T = TypeVar("_T")
-
-
-def _call(callback: Callable[[_T], object] | None, value: _T) -> None:
-    if callback is not None:
-        callback(value)
 
 
 @dataclass(frozen=True)
@@ -140,31 +132,10 @@ class ExecResult:
             on_result: Called with each result, when it arrives.
             on_error: Called with the exception that ended the call.
         """
-        stdout, stderr = bytearray(), bytearray()
-        shown: list[Result] = []
-        error: CodeError | None = None
-        exit_code = -1
-        for event in events:
-            if event.type == "stdout":
-                stdout += event.raw
-                _call(on_stdout, str(event.data))
-            elif event.type == "stderr":
-                stderr += event.raw
-                _call(on_stderr, str(event.data))
-            elif event.result is not None:
-                shown.append(event.result)
-                _call(on_result, event.result)
-            elif event.error is not None:
-                error = event.error
-                _call(on_error, error)
-            elif event.code is not None:
-                exit_code = event.code
-        return cls(
-            stdout=stdout.decode(errors="replace"),
-            stderr=stderr.decode(errors="replace"),
-            exit_code=exit_code,
-            results=shown,
-            error=error,
+        from ramet._collect import collect  # which imports this module
+
+        return collect(
+            events, on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error
         )
 
 
@@ -669,4 +640,31 @@ class Metrics:
             disk_size_bytes=int(obj["disk_size_bytes"]),
             network_received_bytes=int(sample["network_received_bytes"]),
             network_sent_bytes=int(sample["network_sent_bytes"]),
+        )
+
+
+@dataclass(frozen=True)
+class PortShare:
+    """A shared port of a sandbox.
+
+    Attributes:
+        port: The port in the sandbox.
+        public: Whether everybody may reach it; else the token is needed.
+        url: Where the server is reached over HTTP. Contains the token unless the port is public.
+        token: The token, for the header ``Ramet-Port-Token``.
+    """
+
+    port: int
+    public: bool
+    url: str
+    token: str
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "PortShare":
+        """Builds the share from an answer of the service."""
+        return cls(
+            port=int(obj["port"]),
+            public=bool(obj["public"]),
+            url=str(obj["url"]),
+            token=str(obj["token"]),
         )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects the events of a call."""
+
+from __future__ import annotations
+
+from typing import AsyncIterable, Callable
+
+from ramet._async._io import notify
+from ramet.results import CodeError, Result
+from ramet.types import Event, ExecResult
+
+
+async def collect(
+    events: AsyncIterable[Event],
+    *,
+    on_stdout: Callable[[str], object] | None = None,
+    on_stderr: Callable[[str], object] | None = None,
+    on_result: Callable[[Result], object] | None = None,
+    on_error: Callable[[CodeError], object] | None = None,
+) -> ExecResult:
+    """Returns what the events of a call say, up to its exit event, and calls the callbacks."""
+    stdout, stderr = bytearray(), bytearray()
+    shown: list[Result] = []
+    error: CodeError | None = None
+    exit_code = -1
+    async for event in events:
+        if event.type == "stdout":
+            stdout += event.raw
+            await notify(on_stdout, str(event.data))
+        elif event.type == "stderr":
+            stderr += event.raw
+            await notify(on_stderr, str(event.data))
+        elif event.result is not None:
+            shown.append(event.result)
+            await notify(on_result, event.result)
+        elif event.error is not None:
+            error = event.error
+            await notify(on_error, error)
+        elif event.code is not None:
+            exit_code = event.code
+    return ExecResult(
+        stdout=stdout.decode(errors="replace"),
+        stderr=stderr.decode(errors="replace"),
+        exit_code=exit_code,
+        results=shown,
+        error=error,
+    )

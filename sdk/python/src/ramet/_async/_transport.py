@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends requests to the service, retries them, and raises its errors as exceptions."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, AsyncIterable, AsyncIterator, Iterable, Iterator
+
+import httpx
+
+from ramet._async._io import sleep
+from ramet._async._local import to_send
+from ramet._async._upgrade import Connection, connect_upgraded
+from ramet._wire import (
+    DEFAULT_HOST as DEFAULT_HOST,
+    Traceparent,
+    answer_error,
+    checked_url,
+    new_key as new_key,
+    query as query,
+    to_json as to_json,
+    tls_context,
+    trace_headers,
+    trusting,
+    wait_before_retry,
+    warn_of_plain_http,
+)
+from ramet.errors import ConnectionFailed, RametError, ServerError
+
+# The service sends an empty line per 10 s of silence, so a longer silence means that it is gone.
+_STREAM_SILENCE_S = 30.0
+
+_PAGE = 500  # entries per page of a list
+
+_JITTER = 0.25  # maximum random extra wait, as a share: spreads clients that were refused together
+
+
+class AsyncTransport:
+    """A pool of connections for one event loop. Its tasks may share it."""
+
+    def __init__(
+        self,
+        host: str,
+        key: str | None,
+        timeout: float,
+        transport: httpx.AsyncBaseTransport | None,
+        *,
+        ca_file: str | os.PathLike[str] | None,
+        retry_seconds: float,
+        allow_plain_http: bool,
+        traceparent: Traceparent,
+    ) -> None:
+        self.host = host
+        self._timeout = timeout
+        self._retry_s = retry_seconds
+        self._ca_file = ca_file
+        self._traceparent = traceparent
+        url = checked_url(host)
+        if key and not allow_plain_http:
+            warn_of_plain_http(url)
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+            transport=transport,
+            verify=trusting(ca_file) if ca_file else True,
+            trust_env=False,  # a proxy from the environment cannot reach a service on this host
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    @property
+    def closed(self) -> bool:
+        return self._http.is_closed
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        at_least_s: float = 0,
+        *,
+        key: str | None = None,
+        retry: bool = True,
+    ) -> httpx.Response:
+        """Sends a request with a JSON body or none; `at_least_s` is the minimum timeout.
+
+        With `key` the service performs the request once, however often it is sent.
+        """
+        headers = {"idempotency-key": key} if key else {}
+        what = {"json": body, "headers": headers}
+        return await self._send(method, path, self._limits(at_least_s), what, retry=retry)
+
+    async def send_bytes(
+        self,
+        method: str,
+        path: str,
+        data: bytes | AsyncIterable[bytes] | Iterable[bytes],
+        at_least_s: float = 0,
+        *,
+        retry: bool = True,
+    ) -> httpx.Response:
+        """Sends a request with `data` as its body: bytes, or chunks of any total size."""
+        body = to_send(data)
+        headers = {"content-type": "application/octet-stream"}
+        if body.size is not None:
+            headers["content-length"] = str(body.size)
+        what = {"content": body, "headers": headers}
+        retry = retry and body.repeatable
+        return await self._send(method, path, self._limits(at_least_s), what, retry=retry)
+
+    async def json(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        at_least_s: float = 0,
+        *,
+        key: str | None = None,
+    ) -> Any:
+        """Sends a request like `request`, and returns the answer's JSON."""
+        response = await self.request(method, path, body, at_least_s, key=key)
+        return _json_of(response, method, path)
+
+    async def upgrade(self, path: str, protocol: str) -> Connection:
+        """Opens a connection and changes its protocol. The connection has no timeout then."""
+        url = checked_url(self.host)
+        headers = trace_headers(self._traceparent)
+        if "authorization" in self._http.headers:
+            headers["Authorization"] = self._http.headers["authorization"]
+        context = tls_context(self._ca_file) if url.scheme == "https" else None
+        return await connect_upgraded(url, path, protocol, headers, context, self._timeout)
+
+    async def pages(self, path: str, **fields: str | None) -> AsyncIterator[Any]:
+        """Yields the entries of a list, and requests a page only when it is needed.
+
+        `fields` are more fields of the query. A service that does not support pages returns all
+        entries in the first one.
+        """
+        cursor: str | None = None
+        while True:
+            asked = query(limit=_PAGE, cursor=cursor, **fields)
+            response = await self.request("GET", path + asked)
+            for one in _json_of(response, "GET", path):
+                yield one
+            cursor = response.headers.get("ramet-next-cursor")
+            if not cursor:
+                return
+
+    @asynccontextmanager
+    async def lines(self, method: str, path: str, body: Any) -> AsyncIterator[AsyncIterator[str]]:
+        """Yields the lines of an NDJSON answer, without the empty ones that keep it alive."""
+        async with self._stream(method, path, _STREAM_SILENCE_S, body) as response:
+            yield _lines(response.aiter_bytes())
+
+    @asynccontextmanager
+    async def download(
+        self, path: str
+    ) -> AsyncIterator[tuple[int | None, AsyncIterator[bytes]]]:
+        """Yields the answer's size in bytes, if it is known, and its bytes as they arrive."""
+        async with self._stream("GET", path, self._timeout) as response:
+            size = response.headers.get("content-length")
+            yield int(size) if size else None, response.aiter_bytes()
+
+    def _limits(self, at_least_s: float) -> httpx.Timeout:
+        return httpx.Timeout(max(self._timeout, at_least_s), connect=5.0)
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, path: str, silence_s: float, body: Any = None
+    ) -> AsyncIterator[httpx.Response]:
+        timeout = httpx.Timeout(silence_s, connect=5.0)
+        what = {"json": body, "headers": {}}
+        response = await self._send(method, path, timeout, what, stream=True)
+        try:
+            with self._transport_errors(method, path, timeout):
+                yield response
+        finally:
+            await response.aclose()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        timeout: httpx.Timeout,
+        what: dict[str, Any],
+        *,
+        stream: bool = False,
+        retry: bool = True,
+    ) -> httpx.Response:
+        """Sends a request, and retries it while that is safe and time is left."""
+        keyed = "idempotency-key" in what["headers"]
+        what["headers"] |= trace_headers(self._traceparent)
+        left, tries = self._retry_s if retry else 0.0, 0
+        while True:
+            try:
+                return await self._send_once(method, path, timeout, what, stream)
+            except RametError as failed:
+                wait = wait_before_retry(failed, method, keyed, tries)
+                if wait is None or wait > left:
+                    raise
+            left, tries = left - wait, tries + 1
+            await sleep(wait * random.uniform(1, 1 + _JITTER))
+
+    async def _send_once(
+        self, method: str, path: str, timeout: httpx.Timeout, what: dict[str, Any], stream: bool
+    ) -> httpx.Response:
+        with self._transport_errors(method, path, timeout):
+            request = self._http.build_request(method, path, timeout=timeout, **what)
+            response = await self._http.send(request, stream=stream)
+            if response.status_code < 400:
+                return response
+            await response.aread()
+        raise answer_error(response)
+
+    @contextmanager
+    def _transport_errors(self, method: str, path: str, timeout: httpx.Timeout) -> Iterator[None]:
+        if self.closed:
+            raise ConnectionFailed(f"{method} {path}: this client was closed")
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as down:
+            reason = str(down) or "no answer"
+            # The message has the cause; its traceback would hide the message.
+            raise ConnectionFailed(f"no Ramet service answers at {self.host}: {reason}") from None
+        except httpx.ReadTimeout as slow:
+            raise ConnectionFailed(
+                f"{method} {self.host}{path}: no data was received for {timeout.read:g} s"
+            ) from slow
+        except httpx.TransportError as broken:
+            raise ConnectionFailed(f"{method} {self.host}{path}: {broken!r}") from broken
+
+
+def _json_of(response: httpx.Response, method: str, path: str) -> Any:
+    try:
+        return response.json()
+    except ValueError as broken:
+        raise ServerError(
+            f"{method} {path}: the answer is not JSON", status=response.status_code
+        ) from broken
+
+
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[str]:
+    """Splits at newlines only; httpx's own iterator also splits at characters like U+2028."""
+    held: list[bytes] = []  # parts of an unfinished line
+    async for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line = b"".join([*held, end])
+            held.clear()
+            if line.strip():
+                yield line.decode()
+        held.append(rest)
+    line = b"".join(held)
+    if line.strip():
+        yield line.decode()

@@ -1,0 +1,1189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The class `AsyncClient`: one method for each request of the service's API (docs/api.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any, AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from urllib.parse import quote
+
+import httpx
+
+from ramet._async._transport import DEFAULT_HOST, AsyncTransport, new_key, query, to_json
+from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
+from ramet.types import (
+    ContextInfo,
+    ContextLanguage,
+    Diff,
+    Event,
+    FileEvent,
+    FileInfo,
+    Language,
+    Metrics,
+    PortShare,
+    ProcessEvent,
+    ProcessInfo,
+    PtyInfo,
+    SandboxInfo,
+    SpaceInfo,
+    TemplateInfo,
+)
+
+# Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
+# the host. A diff and the commit of an upload read whole files.
+_CREATE_S = 360.0
+_DIFF_S = 3660.0
+_COMMIT_S = 3660.0
+_FREEZE_S = 3660.0  # the service writes to disk whatever differs from the template
+_REMOVE_S = 660.0
+_CONTEXT_START_S = 90.0  # an interpreter starts
+_INPUT_S = 60.0  # the service waits up to 30 s for room for the next part of a program's input
+_INPUT_PART = 65_000  # bytes; the parts are slightly larger
+_PTY_WAIT_S = 30.0  # for the answer, in addition to the time that the service waits for output
+
+
+class AsyncClient:
+    """A connection pool to one Ramet service. Safe to share between the tasks of one
+    event loop.
+
+    Args:
+        host: Base URL. Default: the environment's `RAMET_HOST`, then `http://127.0.0.1:7070`.
+        api_key: Bearer key. Default: the environment's `RAMET_API_KEY`, then none.
+        region: Region whose service must answer; the service of another region answers NotFound
+            (code ``unknown_region``). Default: any region.
+        timeout: Seconds that one answer may take. Slow requests, such as create and diff, have a
+            higher minimum; a stream of events has no limit while the service lives.
+        ca_file: PEM file of the certificates to trust, for an https `host` with your own
+            certificate. Default: the environment's `RAMET_CA_FILE`, then the public authorities.
+        retry_seconds: Total time that one request may wait for retries; 0: never retry. A request
+            is retried if the service names a time (`Retry-After`: 429, 503) or the connection
+            broke, and only if a repetition is harmless: reading, writing a file, and create, fork
+            and resume (which carry an `Idempotency-Key`). After that the error is raised, with
+            its `retry_after`.
+        allow_plain_http: Suppress `PlainHttpWarning` for a key that is sent over plain http to
+            another machine, because the network in between is private.
+        traceparent: The W3C Trace Context of all requests: a `traceparent` header's value, or a
+            function that returns one, or None, for each request. Default: the current span of
+            OpenTelemetry, if the program uses it.
+        transport: An httpx transport to use instead of the network (for tests).
+
+    Every method that sends a request may also raise these, in addition to the errors it lists:
+    `ConnectionFailed` if there is no answer, `Unauthorized` if the key is not accepted,
+    `CapReached` and `Unavailable` if the service refuses the request for now, and `ServerError`.
+
+    Raises:
+        ConnectionFailed: `host` is not a URL, or `ca_file` cannot be read.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        api_key: str | None = None,
+        *,
+        region: str | None = None,
+        timeout: float = 60.0,
+        ca_file: str | os.PathLike[str] | None = None,
+        retry_seconds: float = 10.0,
+        allow_plain_http: bool = False,
+        traceparent: str | Callable[[], str | None] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
+        if region is not None:
+            self.host += "/r/" + quote(region, safe="")
+        key = api_key or os.environ.get("RAMET_API_KEY")
+        self._http = AsyncTransport(
+            self.host,
+            key,
+            timeout,
+            transport,
+            ca_file=ca_file or os.environ.get("RAMET_CA_FILE"),
+            retry_seconds=retry_seconds,
+            allow_plain_http=allow_plain_http,
+            traceparent=traceparent,
+        )
+
+    async def close(self) -> None:
+        """Closes the connections. Sandboxes continue to run."""
+        await self._http.close()
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`: no more requests are possible."""
+        return self._http.closed
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def healthz(self) -> bool:
+        """Returns True if the service answers and can create sandboxes. Raises nothing."""
+        try:
+            answer = await self._http.request("GET", "/v1/healthz", retry=False)
+            return answer.text.strip() == "ok"
+        except RametError:
+            return False
+
+    async def templates(self) -> list[TemplateInfo]:
+        """Returns the templates of the service."""
+        return [TemplateInfo.from_json(one) async for one in self._http.pages("/v1/templates")]
+
+    async def create_sandbox(
+        self,
+        *,
+        template: str | None = None,
+        vcpus: int | None = None,
+        ram_mib: int | None = None,
+        rootfs_gb: int | None = None,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> SandboxInfo:
+        """Creates a sandbox; an argument that is None takes the service's default.
+
+        Args:
+            template: Name of the template to start from.
+            vcpus: Virtual CPUs, 1 to 32.
+            ram_mib: Memory in MiB.
+            rootfs_gb: Root disk in GiB.
+            timeout_seconds: Lifetime in seconds.
+            idle_timeout_seconds: Seconds without activity after which the sandbox ends.
+            persistent: Freeze it into a Space at its timeouts, instead of ending it.
+            egress: False: neither it nor its forks can ever send to the network.
+            env: Environment variables of every call.
+            metadata: JSON object that is stored with the sandbox.
+            idempotency_key: If a call with the same key and arguments was made within the last
+                hour, returns the sandbox that it created instead of a new one. None: a new key.
+
+        Raises:
+            BadRequest: A value is wrong; the message names it.
+            Unavailable: The host has no room.
+        """
+        body = to_json(
+            {
+                "template": template,
+                "vcpus": vcpus,
+                "ram_mib": ram_mib,
+                "rootfs_gb": rootfs_gb,
+                "timeout_seconds": timeout_seconds,
+                "idle_timeout_seconds": idle_timeout_seconds,
+                "persistent": persistent,
+                "egress": egress,
+                "env": dict(env) if env is not None else None,
+                "metadata": dict(metadata) if metadata is not None else None,
+            }
+        )
+        key = idempotency_key or new_key()
+        answer = await self._http.json("POST", "/v1/sandboxes", body, _CREATE_S, key=key)
+        return SandboxInfo.from_json(answer)
+
+    async def list_sandboxes(
+        self,
+        *,
+        state: str | None = None,
+        template: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> list[SandboxInfo]:
+        """Returns the sandboxes of this key, oldest first, from as many pages as needed.
+
+        Arguments and errors are those of `iter_sandboxes`.
+        """
+        found = self.iter_sandboxes(
+            state=state,
+            template=template,
+            metadata=metadata,
+            created_after=created_after,
+            created_before=created_before,
+        )
+        return [one async for one in found]
+
+    async def iter_sandboxes(
+        self,
+        *,
+        state: str | None = None,
+        template: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncGenerator[SandboxInfo, None]:
+        """Yields the sandboxes of this key, oldest first, and requests pages only as needed.
+
+        Sandboxes created or deleted meanwhile may be missing; all others appear exactly once.
+
+        Args:
+            state: Only those in this state: "ready", "running" or "freezing".
+            template: Only those made from the template of this name.
+            metadata: Only those whose metadata has these members, with equal values: strings,
+                numbers, bools or None.
+            created_after: Only those created later. A time without a zone is local.
+            created_before: Only those created earlier.
+
+        Raises:
+            BadRequest: A value is wrong; the message names it.
+        """
+        async for one in self._http.pages(
+            "/v1/sandboxes",
+            state=state,
+            template=template,
+            metadata=json.dumps(dict(metadata)) if metadata is not None else None,
+            created_after=_utc(created_after),
+            created_before=_utc(created_before),
+        ):
+            yield SandboxInfo.from_json(one)
+
+    async def list_children(self, sandbox_id: str) -> list[SandboxInfo]:
+        """Returns all living children of a sandbox, oldest first, from as many pages as needed.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        path = _sandbox(sandbox_id) + "/children"
+        return [SandboxInfo.from_json(one) async for one in self._http.pages(path)]
+
+    async def get_sandbox(self, sandbox_id: str) -> SandboxInfo:
+        """Returns what the service knows about a sandbox.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        return SandboxInfo.from_json(await self._http.json("GET", _sandbox(sandbox_id)))
+
+    async def get_metrics(
+        self,
+        sandbox_id: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Metrics]:
+        """Returns what a sandbox uses of the host: samples of the last hour, one every 10 seconds.
+
+        The last one is of this moment, unless `until` is given. A young sandbox has fewer, and
+        samples from before a restart of the service are lost. The request does not count as
+        activity in the sandbox.
+
+        Args:
+            sandbox_id: The sandbox.
+            since: Only samples from this time on. A time without a zone is local.
+            until: Only samples up to this time.
+            limit: Only the newest samples, at most so many beside that of this moment.
+
+        Returns:
+            The samples, oldest first.
+
+        Raises:
+            BadRequest: `since` is later than `until`, or `limit` is less than 1.
+            NotFound: There is no such sandbox.
+        """
+        fields = query(since=_utc(since), until=_utc(until), limit=limit)
+        answer = await self._http.json("GET", _sandbox(sandbox_id) + "/metrics" + fields)
+        samples = answer["samples"] + ([answer["now"]] if until is None else [])
+        return [Metrics.from_json(answer, one) for one in samples]
+
+    async def update_sandbox(
+        self,
+        sandbox_id: str,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SandboxInfo:
+        """Changes settings of a sandbox, all of them or none; None leaves a setting as it is.
+
+        Args:
+            sandbox_id: The sandbox. The change counts as activity in it.
+            timeout_seconds: Its lifetime ends so many seconds from now. A key's longest lifetime
+                counts from the creation of the sandbox.
+            idle_timeout_seconds: Seconds without activity after which it ends.
+            persistent: True: freeze it into a Space at its timeouts, instead of ending it.
+            egress: False: nothing that it sends leaves the host from now on. It cannot be opened
+                again.
+            metadata: JSON object that replaces the old one.
+
+        Returns:
+            The sandbox after the change.
+
+        Raises:
+            NotFound: There is none with this id.
+            Conflict: It is being frozen, or `egress` is True and it is closed.
+        """
+        body = to_json(
+            {
+                "timeout_seconds": timeout_seconds,
+                "idle_timeout_seconds": idle_timeout_seconds,
+                "persistent": persistent,
+                "egress": egress,
+                "metadata": dict(metadata) if metadata is not None else None,
+            }
+        )
+        return SandboxInfo.from_json(await self._http.json("PATCH", _sandbox(sandbox_id), body))
+
+    async def delete_sandbox(self, sandbox_id: str) -> None:
+        """Ends a sandbox and discards its memory and disk.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        await self._http.request("DELETE", _sandbox(sandbox_id))
+
+    async def freeze_sandbox(
+        self, sandbox_id: str, *, idempotency_key: str | None = None
+    ) -> SpaceInfo:
+        """Writes a sandbox, memory included, to disk as a Space, and removes the sandbox's id.
+
+        Args:
+            sandbox_id: The sandbox. It continues if the freeze fails.
+            idempotency_key: As for `create_sandbox`.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            CapReached: The Spaces of this key may not use more of the disk.
+            Unavailable: The Space could not be written; the sandbox continues.
+        """
+        key = idempotency_key or new_key()
+        path = _sandbox(sandbox_id) + "/freeze"
+        answer = await self._http.json("POST", path, None, _FREEZE_S, key=key)
+        return await self.get_space(str(answer["space_id"]))
+
+    async def list_spaces(self) -> list[SpaceInfo]:
+        """Returns all Spaces of this key, oldest first, from as many pages as needed."""
+        return [one async for one in self.iter_spaces()]
+
+    async def iter_spaces(self) -> AsyncGenerator[SpaceInfo, None]:
+        """Yields all Spaces of this key, oldest first, and requests pages only as needed."""
+        async for one in self._http.pages("/v1/spaces"):
+            yield SpaceInfo.from_json(one)
+
+    async def get_space(self, space_id: str) -> SpaceInfo:
+        """Returns what the service knows about a Space.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        return SpaceInfo.from_json(await self._http.json("GET", _space(space_id)))
+
+    async def delete_space(self, space_id: str) -> None:
+        """Removes a Space.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        await self._http.request("DELETE", _space(space_id))
+
+    async def resume_space(
+        self,
+        space_id: str,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        idempotency_key: str | None = None,
+    ) -> SandboxInfo:
+        """Resumes a Space as a sandbox with a new id, and removes the Space.
+
+        Args:
+            space_id: The Space. It remains if the resume fails.
+            timeout_seconds: Lifetime in seconds from now. None: as before.
+            idle_timeout_seconds: Seconds without activity after which the sandbox ends. None: as
+                before.
+            persistent: Freeze it again at its timeouts. None: end it.
+            egress: None: as before. A sandbox without egress cannot get it back.
+            idempotency_key: As for `create_sandbox`.
+
+        Raises:
+            NotFound: There is no such Space.
+            Conflict: It is already being resumed, or `egress` was requested for a Space without it.
+            SpaceDamaged: The files on disk differ from what was written.
+        """
+        body = to_json(
+            {
+                "timeout_seconds": timeout_seconds,
+                "idle_timeout_seconds": idle_timeout_seconds,
+                "persistent": persistent,
+                "egress": egress,
+            }
+        )
+        key = idempotency_key or new_key()
+        answer = await self._http.json("POST", _space(space_id) + "/resume", body, _CREATE_S, key=key)
+        return SandboxInfo.from_json(answer)
+
+    async def exec_stream(
+        self,
+        sandbox_id: str,
+        code: str,
+        language: Language | None = "python",
+        *,
+        timeout_seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        results: bool = True,
+        context: str | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Runs code and yields its events as they arrive; the last one is the exit event.
+
+        Args:
+            sandbox_id: The sandbox to run it in.
+            code: Source text.
+            language: "python" (the sandbox's one process) or "bash" (a new process).
+            timeout_seconds: Time limit of the call in seconds; at the limit it is interrupted, and
+                killed if it does not end.
+            env: Environment variables of this call.
+            cwd: Working directory of this call.
+            results: Yield "result" and "error" events of Python calls too.
+            context: Id of a context to run it in, whose language it then has: `language` must be
+                None. None: the sandbox's default interpreter.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+            VmDied: The sandbox's VM died during the call.
+            ConnectionFailed: The stream broke off; the call itself continues in the sandbox.
+        """
+        body = to_json(
+            {
+                "code": code,
+                "language": language,
+                "context": context,
+                "output": "chunks",
+                "timeout_seconds": timeout_seconds,
+                "env": dict(env) if env is not None else None,
+                "cwd": cwd,
+                "results": True if results and language != "bash" else None,
+            }
+        )
+        ended = False
+        async with self._http.lines("POST", _sandbox(sandbox_id) + "/exec", body) as lines:
+            async for line in lines:
+                obj = json.loads(line)
+                if obj.get("type") == "error" and "name" not in obj:
+                    raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
+                event = Event.from_json(obj)
+                ended = event.type == "exit"
+                yield event
+        if not ended:
+            raise ConnectionFailed("the stream of events ended before the call's exit event")
+
+    async def interrupt(self, sandbox_id: str, *, context_id: str | None = None) -> None:
+        """Raises KeyboardInterrupt in the running call (SIGINT in bash), if there is one.
+
+        Args:
+            sandbox_id: The sandbox.
+            context_id: The context whose call it is. None: the default interpreter's.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        path = _sandbox(sandbox_id) if context_id is None else _context(sandbox_id, context_id)
+        await self._http.request("POST", path + "/interrupt")
+
+    # Contexts, see `AsyncContext`.
+
+    async def context_create(
+        self,
+        sandbox_id: str,
+        language: ContextLanguage,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ContextInfo:
+        """Starts a context; see `AsyncContexts.create`.
+
+        Raises:
+            BadRequest: A value is wrong, or the folder cannot be entered.
+            Conflict: The language is not installed in the sandbox.
+            CapReached: The sandbox has 16 contexts already.
+            NotFound: There is no such sandbox.
+        """
+        body = to_json(
+            {"language": language, "cwd": cwd, "env": dict(env) if env is not None else None}
+        )
+        answer = await self._http.json(
+            "POST", _sandbox(sandbox_id) + "/contexts", body, _CONTEXT_START_S
+        )
+        return ContextInfo.from_json(answer)
+
+    async def context_list(self, sandbox_id: str) -> list[ContextInfo]:
+        """Returns all contexts of a sandbox, oldest first.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = await self._http.json("GET", _sandbox(sandbox_id) + "/contexts")
+        return [ContextInfo.from_json(one) for one in answer]
+
+    async def context_get(self, sandbox_id: str, context_id: str) -> ContextInfo:
+        """Describes a context.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        return ContextInfo.from_json(await self._http.json("GET", _context(sandbox_id, context_id)))
+
+    async def context_restart(self, sandbox_id: str, context_id: str) -> None:
+        """Starts a context's interpreter again, without its state.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        path = _context(sandbox_id, context_id) + "/restart"
+        await self._http.request("POST", path, at_least_s=_CONTEXT_START_S)
+
+    async def context_delete(self, sandbox_id: str, context_id: str) -> None:
+        """Ends a context with all its processes.
+
+        Raises:
+            NotFound: There is no such sandbox or context.
+        """
+        await self._http.request("DELETE", _context(sandbox_id, context_id))
+
+    async def fork_sandbox(
+        self,
+        sandbox_id: str,
+        n: int = 1,
+        *,
+        reseed: bool = False,
+        idempotency_key: str | None = None,
+    ) -> list[str]:
+        """Clones a running sandbox, even during a call; returns the children's ids.
+
+        Args:
+            sandbox_id: The parent. It continues undisturbed.
+            n: Number of children, all or none: 1 to the service's limit (32 unless configured).
+            reseed: Seed Python's `random` and numpy's generator differently in each child. By
+                default they are part of the cloned state.
+            idempotency_key: As for `create_sandbox`.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: There is no such sandbox.
+            CapReached: The key may not have so many sandboxes.
+            Unavailable: The host has no room for so many.
+        """
+        body: dict[str, Any] = {"n": n}
+        if reseed:
+            body["reseed"] = True
+        key = idempotency_key or new_key()
+        answer = await self._http.json("POST", _sandbox(sandbox_id) + "/fork", body, key=key)
+        return [str(child) for child in answer["children"]]
+
+    async def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
+        """Replaces the parent's VM by the winner's. The parent keeps its id; the winner's id ends.
+
+        Raises:
+            BadRequest: Parent and winner are the same.
+            Conflict: The winner does not descend from the parent.
+            NotFound: One of them does not exist.
+        """
+        await self._http.request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
+
+    async def diff_sandboxes(
+        self, sandbox_id: str, other_id: str, paths: Sequence[str] | None = None
+    ) -> Diff:
+        """Compares the files of two sandboxes.
+
+        Args:
+            sandbox_id: One sandbox.
+            other_id: The other. `added` exists only in it.
+            paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
+
+        Raises:
+            BadRequest: A path is wrong, or there are too many differences (code ``too_large``).
+            NotFound: One of them does not exist.
+        """
+        if isinstance(paths, str):
+            raise TypeError("paths must be a list of strings, not one string")
+        body: dict[str, Any] = {} if paths is None else {"paths": list(paths)}
+        path = f"{_sandbox(sandbox_id)}/diff/{quote(other_id, safe='')}"
+        return Diff.from_json(await self._http.json("POST", path, body, _DIFF_S))
+
+    async def replay(self, sandbox_id: str, *, since: int = 0) -> list[Event]:
+        """Returns the last events (up to 1,000) with a higher `seq` than `since`, oldest first.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        path = _sandbox(sandbox_id) + "/replay" + query(since=since or None)
+        async with self._http.lines("GET", path, None) as lines:
+            return [Event.from_json(json.loads(line)) async for line in lines]
+
+    async def follow(self, sandbox_id: str, *, since: int = 0) -> AsyncGenerator[Event, None]:
+        """Yields the events of `replay`, then new ones until no call runs or waits.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            ConnectionFailed: The stream broke off; continue with the `seq` of the last event.
+        """
+        path = _sandbox(sandbox_id) + "/replay" + query(since=since or None, follow=True)
+        async with self._http.lines("GET", path, None) as lines:
+            async for line in lines:
+                yield Event.from_json(json.loads(line))
+
+    # Files. `path` is absolute; bytes that are not UTF-8 are encoded as by `os.fsdecode`.
+
+    async def write_file(
+        self,
+        sandbox_id: str,
+        path: str,
+        data: bytes | AsyncIterable[bytes] | Iterable[bytes],
+        *,
+        mode: int | None = None,
+    ) -> None:
+        """Writes a file of any size in one request.
+
+        `data` is the content, or its chunks, which are sent as they come; a request with chunks
+        is not retried.
+
+        Raises:
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        where = _sandbox(sandbox_id) + "/files" + query(path=path, mode=_octal(mode))
+        await self._http.send_bytes("PUT", where, data)
+
+    async def write_in_place(
+        self,
+        sandbox_id: str,
+        path: str,
+        data: bytes | AsyncIterable[bytes] | Iterable[bytes],
+        *,
+        offset: int | None = None,
+        append: bool = False,
+        mode: int | None = None,
+    ) -> None:
+        """Writes to a file in place, in one request of any size.
+
+        Args:
+            data: As in `write_file`.
+            offset: Keep the rest of the file, and write from this byte on. None: empty the file
+                first.
+            append: Write at the end. Such a request is never retried, as it might be performed
+                twice.
+            mode: Permission bits of a file that is created.
+
+        Raises:
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        how: dict[str, int | bool] = {"append": True} if append else {"in_place": True}
+        if offset is not None:
+            how = {"offset": offset}
+        where = _sandbox(sandbox_id) + "/files" + query(path=path, mode=_octal(mode), **how)
+        await self._http.send_bytes("PUT", where, data, retry=not append)
+
+    def pack_folder(
+        self, sandbox_id: str, path: str
+    ) -> AbstractAsyncContextManager[tuple[int | None, AsyncIterator[bytes]]]:
+        """Opens a folder as a tar archive for an `async with` block, which gets None and the chunks.
+
+        Raises:
+            NoSuchFile, NotADirectory, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+            ConnectionFailed: The answer broke off: the archive is not complete.
+        """
+        return self._http.download(_sandbox(sandbox_id) + "/files/archive" + query(path=path))
+
+    async def unpack_folder(
+        self, sandbox_id: str, path: str, archive: bytes | AsyncIterable[bytes] | Iterable[bytes]
+    ) -> None:
+        """Unpacks a tar archive of any size into a folder, which is created when missing.
+
+        `archive` is as `data` in `write_file`.
+
+        Raises:
+            BadRequest: The archive is broken or refused (code ``bad_archive``).
+            NotADirectory, FileExists, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        where = _sandbox(sandbox_id) + "/files/archive" + query(path=path)
+        await self._http.send_bytes("PUT", where, archive, _REMOVE_S)
+
+    async def watch_files(
+        self, sandbox_id: str, path: str, *, recursive: bool = False
+    ) -> AsyncGenerator[FileEvent, None]:
+        """Yields changes of a file or folder as they happen, the first one of type "watching".
+
+        Raises:
+            NoSuchFile, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox, or it has ended.
+        """
+        asked = query(path=path, recursive=recursive or None)
+        path = _sandbox(sandbox_id) + "/files/watch" + asked
+        async with self._http.lines("GET", path, None) as lines:
+            async for line in lines:
+                obj = json.loads(line)
+                if obj["type"] == "error":
+                    raise stream_error(str(obj.get("code", "")), str(obj.get("message", "")))
+                yield FileEvent.from_json(obj)
+
+    def read_file(
+        self, sandbox_id: str, path: str
+    ) -> AbstractAsyncContextManager[tuple[int | None, AsyncIterator[bytes]]]:
+        """Opens a file for an `async with` block, which gets its size (None if unknown) and its chunks.
+
+        Raises:
+            NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+            ConnectionFailed: The answer broke off.
+        """
+        return self._http.download(_sandbox(sandbox_id) + "/files" + query(path=path))
+
+    async def list_files(self, sandbox_id: str, path: str, *, depth: int = 1) -> list[FileInfo]:
+        """Returns the entries of a folder; with a depth above 1 also what is in its folders.
+
+        Raises:
+            NoSuchFile, NotADirectory, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        found: list[FileInfo] = []
+        where = _sandbox(sandbox_id) + "/files/list"
+        while True:
+            after = found[-1].name if found else None
+            asked = query(path=path, depth=depth if depth != 1 else None, after=after)
+            answer = await self._http.json("GET", where + asked)
+            found += (FileInfo.from_json(one) for one in answer["entries"])
+            if not answer.get("truncated") or not answer["entries"]:
+                return found
+
+    async def stat_file(self, sandbox_id: str, path: str, *, follow: bool = True) -> FileInfo:
+        """Returns what is known about one file.
+
+        Raises:
+            NoSuchFile, NotADirectory, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, follow=None if follow else False)
+        return FileInfo.from_json(
+            await self._http.json("GET", _sandbox(sandbox_id) + "/files/stat" + asked)
+        )
+
+    async def remove_file(self, sandbox_id: str, path: str, *, recursive: bool = False) -> None:
+        """Removes a file, a link or a folder.
+
+        Raises:
+            NoSuchFile, NotADirectory, DirectoryNotEmpty, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, recursive=recursive or None)
+        await self._http.request(
+            "DELETE", _sandbox(sandbox_id) + "/files" + asked, at_least_s=_REMOVE_S
+        )
+
+    async def make_folder(
+        self, sandbox_id: str, path: str, *, mode: int | None = None, parents: bool = False
+    ) -> None:
+        """Creates a folder.
+
+        Raises:
+            FileExists, NoSuchFile, NotADirectory, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, mode=_octal(mode), parents=parents or None)
+        await self._http.request("POST", _sandbox(sandbox_id) + "/files/mkdir" + asked)
+
+    async def move_file(self, sandbox_id: str, path: str, to: str, *, replace: bool = False) -> None:
+        """Moves a file, a link or a folder; see `AsyncFiles.move`.
+
+        Raises:
+            NoSuchFile, FileExists, IsADirectory, NotADirectory, DirectoryNotEmpty,
+            PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, to=to, replace=replace or None)
+        await self._http.request("POST", _sandbox(sandbox_id) + "/files/move" + asked)
+
+    async def change_file(
+        self,
+        sandbox_id: str,
+        path: str,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        recursive: bool = False,
+    ) -> None:
+        """Changes permissions and owner; see `AsyncFiles.chmod` and `AsyncFiles.chown`.
+
+        Raises:
+            NoSuchFile, PermissionDenied: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, mode=_octal(mode), uid=uid, gid=gid, recursive=recursive or None)
+        await self._http.request(
+            "PATCH", _sandbox(sandbox_id) + "/files" + asked, at_least_s=_REMOVE_S
+        )
+
+    # Uploads in parts: those that are to continue after a break, or with parts in parallel.
+
+    async def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:
+        """Begins an upload and returns its id. The service drops it after an hour without use.
+
+        Raises:
+            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
+            NotFound: There is no such sandbox.
+        """
+        asked = query(path=path, mode=_octal(mode))
+        answer = await self._http.json("POST", _sandbox(sandbox_id) + "/uploads" + asked)
+        return str(answer["id"])
+
+    async def write_part(self, sandbox_id: str, upload_id: str, offset: int, data: bytes) -> None:
+        """Sends up to 8 MiB of the file. Parts may come in any order, in parallel, and repeatedly.
+
+        Raises:
+            DiskFull: The part does not fit.
+            BadRequest: The part is larger than 8 MiB.
+            NotFound: There is no such sandbox or upload.
+        """
+        await self._http.send_bytes("PUT", _upload(sandbox_id, upload_id) + query(offset=offset), data)
+
+    async def commit_upload(self, sandbox_id: str, upload_id: str, size: int, sha256: str) -> None:
+        """Moves the complete file to its path.
+
+        Args:
+            sandbox_id: The sandbox.
+            upload_id: The id from `open_upload`.
+            size: Bytes of the whole file.
+            sha256: SHA-256 of the whole file, as 64 hexadecimal digits.
+
+        Raises:
+            Conflict: Size or checksum differ from what was received; the upload stays open.
+            NotFound: There is no such sandbox or upload.
+        """
+        body = {"size": size, "sha256": sha256}
+        await self._http.request("POST", _upload(sandbox_id, upload_id) + "/commit", body, _COMMIT_S)
+
+    async def abort_upload(self, sandbox_id: str, upload_id: str) -> None:
+        """Drops an upload and its parts.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        await self._http.request("DELETE", _upload(sandbox_id, upload_id))
+
+    # Terminals, see `AsyncPty`.
+
+    def process_run(
+        self, sandbox_id: str, options: Mapping[str, Any]
+    ) -> AsyncGenerator[ProcessEvent, None]:
+        """Starts a process and yields its events as they arrive, from "started" to "exit".
+
+        Args:
+            sandbox_id: The sandbox.
+            options: The fields of the request as in docs/api.md; those that are None are left out.
+
+        Raises:
+            BadRequest: A value is wrong, or the process cannot be started.
+            NotFound: There is no such sandbox.
+            VmDied: The sandbox's VM died.
+            ConnectionFailed: The stream broke off; the process itself continues in the sandbox.
+        """
+        return self._process_events("POST", _sandbox(sandbox_id) + "/processes", to_json(options))
+
+    def process_output(
+        self, sandbox_id: str, process_id: str, *, since: int = 0
+    ) -> AsyncGenerator[ProcessEvent, None]:
+        """Yields the kept events of a process, then new ones, from "started" to "exit".
+
+        Args:
+            sandbox_id: The sandbox.
+            process_id: The process.
+            since: Offset in the output of both streams, in bytes. Output that is no longer kept is
+                skipped.
+
+        Raises:
+            BadRequest: There are fewer bytes of output than `since`.
+            NotFound: There is no such sandbox or process.
+            VmDied: The sandbox's VM died.
+            ConnectionFailed: The stream broke off.
+        """
+        path = _process(sandbox_id, process_id) + "/output" + query(since=since)
+        return self._process_events("GET", path, None)
+
+    async def _process_events(self, method: str, path: str, body: Any) -> AsyncGenerator[ProcessEvent, None]:
+        async with self._http.lines(method, path, body) as lines:
+            async for line in lines:
+                obj = json.loads(line)
+                if obj["type"] == "error":
+                    raise stream_error(str(obj.get("code", "")), str(obj.get("data", "")))
+                if obj["type"] not in ("started", "stdout", "stderr", "exit"):
+                    continue
+                event = ProcessEvent.from_json(obj)
+                yield event
+                if event.type == "exit":
+                    return
+        raise ConnectionFailed(f"{method} {path}: the stream ended before the process's exit event")
+
+    async def process_start(self, sandbox_id: str, options: Mapping[str, Any]) -> ProcessInfo:
+        """Starts a process without reading its output.
+
+        Args:
+            sandbox_id: The sandbox.
+            options: The fields of the request as in docs/api.md; those that are None are left out.
+
+        Raises:
+            BadRequest: A value is wrong, or the process cannot be started.
+            NotFound: There is no such sandbox.
+        """
+        body = {**to_json(options), "detach": True}
+        answer = await self._http.json("POST", _sandbox(sandbox_id) + "/processes", body)
+        return ProcessInfo.from_json(answer)
+
+    async def list_processes(self, sandbox_id: str) -> list[ProcessInfo]:
+        """Returns all processes and terminals of a sandbox, ended ones included, oldest first.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = await self._http.json("GET", _sandbox(sandbox_id) + "/processes")
+        return [ProcessInfo.from_json(one) for one in answer]
+
+    async def get_process(self, sandbox_id: str, process_id: str) -> ProcessInfo:
+        """Returns the present state of a process.
+
+        Raises:
+            NotFound: There is no such sandbox or process.
+        """
+        return ProcessInfo.from_json(await self._http.json("GET", _process(sandbox_id, process_id)))
+
+    async def process_write(self, sandbox_id: str, process_id: str, data: bytes) -> None:
+        """Writes to the standard input of a process.
+
+        Raises:
+            Conflict: The program has ended, its standard input is closed, or it did not make room
+                for the next 64 KiB within 30 s.
+            NotFound: There is no such sandbox or process.
+        """
+        path = _process(sandbox_id, process_id) + "/stdin"
+        await self._http.send_bytes("POST", path, data, _INPUT_S * (1 + len(data) // _INPUT_PART))
+
+    async def process_close_stdin(self, sandbox_id: str, process_id: str) -> None:
+        """Closes the standard input of a process.
+
+        Raises:
+            NotFound: There is no such sandbox or process.
+        """
+        await self._http.request("DELETE", _process(sandbox_id, process_id) + "/stdin", None, _INPUT_S)
+
+    async def process_signal(self, sandbox_id: str, process_id: str, signal: str | int) -> None:
+        """Sends a signal, such as "TERM" or 15, to a program's process group.
+
+        Raises:
+            BadRequest: There is no such signal.
+            Conflict: The program has ended.
+            NotFound: There is no such sandbox or process.
+        """
+        path = _process(sandbox_id, process_id) + "/signal"
+        await self._http.request("POST", path, {"signal": signal})
+
+    async def process_kill(self, sandbox_id: str, process_id: str) -> None:
+        """Sends SIGKILL to all processes of a process's session.
+
+        Raises:
+            NotFound: There is no such sandbox or process.
+        """
+        await self._http.request("DELETE", _process(sandbox_id, process_id))
+
+    async def pty_create(
+        self,
+        sandbox_id: str,
+        cmd: str | list[str],
+        cols: int,
+        rows: int,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> str:
+        """Starts a program on a terminal and returns its id; see `AsyncPtys.create`.
+
+        Raises:
+            BadRequest: A value is wrong, or the program cannot be started.
+            NotFound: There is no such sandbox.
+        """
+        body = to_json(
+            {
+                "shellCmd" if isinstance(cmd, str) else "argv": cmd,
+                "cols": cols,
+                "rows": rows,
+                "env": [list(pair) for pair in env.items()] if env is not None else None,
+                "cwd": cwd,
+            }
+        )
+        path = _sandbox(sandbox_id) + "/pty"
+        # Output is read with pty_read; leaving the block closes this stream.
+        async with self._http.lines("POST", path, body) as lines:
+            async for line in lines:
+                event = json.loads(line)
+                if event["type"] == "pty_ready":
+                    return str(event["session_id"])
+                if event["type"] == "pty_error":
+                    raise BadRequest(str(event["message"]), code=str(event.get("code", "")))
+        raise ConnectionFailed(f"POST {path}: the stream ended before the terminal was ready")
+
+    async def pty_read(
+        self, sandbox_id: str, pty_id: str, place: int, *, max_bytes: int, timeout_ms: int
+    ) -> tuple[bytes, int, int | None]:
+        """Returns output from `place` on, the offset after it, and the exit code if it has ended.
+
+        Args:
+            sandbox_id: The sandbox.
+            pty_id: The id from `pty_create`.
+            place: Offset in the output, in bytes. Output that is no longer kept is skipped.
+            max_bytes: Maximum number of bytes to return.
+            timeout_ms: Milliseconds to wait for output, up to 30,000.
+
+        Raises:
+            NotFound: There is no such sandbox or terminal.
+        """
+        body = {"since_seq": place, "max_bytes": max_bytes, "timeout_ms": timeout_ms}
+        answer = await self._http.json(
+            "POST", _pty(sandbox_id, pty_id) + "/read", body, _PTY_WAIT_S + timeout_ms / 1000
+        )
+        code = answer.get("exit_code")
+        data = base64.b64decode(answer["data_b64"])
+        return data, int(answer["next_seq"]), None if code is None else int(code)
+
+    async def pty_input(self, sandbox_id: str, pty_id: str, data: bytes) -> None:
+        """Sends input to a terminal.
+
+        Raises:
+            Conflict: The program has ended, or has read no input for 30 s.
+            NotFound: There is no such sandbox or terminal.
+        """
+        body = {"data_b64": base64.b64encode(data).decode()}
+        await self._http.request("POST", _pty(sandbox_id, pty_id) + "/input", body)
+
+    async def pty_resize(self, sandbox_id: str, pty_id: str, cols: int, rows: int) -> None:
+        """Resizes a terminal.
+
+        Raises:
+            BadRequest: A size is not 1 to 65535.
+            NotFound: There is no such sandbox or terminal.
+        """
+        await self._http.request(
+            "POST", _pty(sandbox_id, pty_id) + "/resize", {"cols": cols, "rows": rows}
+        )
+
+    async def pty_kill(self, sandbox_id: str, pty_id: str) -> None:
+        """Sends SIGKILL to all processes of a terminal.
+
+        Raises:
+            NotFound: There is no such sandbox or terminal.
+        """
+        await self._http.request("POST", _pty(sandbox_id, pty_id) + "/kill")
+
+    async def pty_list(self, sandbox_id: str) -> list[PtyInfo]:
+        """Returns all terminals of a sandbox, ended ones included, oldest first.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = await self._http.json("GET", _sandbox(sandbox_id) + "/pty")
+        return [PtyInfo.from_json(one) for one in answer]
+
+
+    async def share_port(
+        self, sandbox_id: str, port: int, *, public: bool | None = None
+    ) -> PortShare:
+        """Shares a port of a sandbox, or changes who may reach a shared one.
+
+        Args:
+            sandbox_id: The sandbox.
+            port: A TCP port, 1 to 65535; a server may begin to listen later.
+            public: Whether everybody may reach it. None: unchanged; a new share is not public.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            CapReached: The sandbox shares 64 ports already.
+        """
+        body = {} if public is None else {"public": public}
+        return PortShare.from_json(await self._http.json("POST", _port(sandbox_id, port), body))
+
+    async def list_ports(self, sandbox_id: str) -> list[PortShare]:
+        """Returns the shared ports of a sandbox, by port.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        answer = await self._http.json("GET", _sandbox(sandbox_id) + "/ports")
+        return [PortShare.from_json(one) for one in answer]
+
+    async def unshare_port(self, sandbox_id: str, port: int) -> None:
+        """Ends the share of a port; connections by its means end.
+
+        Raises:
+            NotFound: There is no such sandbox, or the port is not shared.
+        """
+        await self._http.request("DELETE", _port(sandbox_id, port))
+
+    async def connect_port(self, sandbox_id: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connects to a TCP port in a sandbox.
+
+        Returns:
+            The reader and the writer of a connection without a timeout; the caller closes the
+            writer. With TLS, ending one
+            direction ends both.
+
+        Raises:
+            NotFound: There is no such sandbox.
+            ServerError: Nothing listens on the port (code ``port_closed``), or it cannot be reached.
+        """
+        return await self._http.upgrade(f"{_sandbox(sandbox_id)}/tcp/{port}", "tcp")
+
+
+def _port(sandbox_id: str, port: int) -> str:
+    return f"{_sandbox(sandbox_id)}/ports/{port}"
+
+
+def _space(space_id: str) -> str:
+    return "/v1/spaces/" + quote(space_id, safe="")
+
+
+def _utc(time: datetime | None) -> str | None:
+    """Returns a time in the form of the API."""
+    if time is None:
+        return None
+    return time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _sandbox(sandbox_id: str) -> str:
+    return "/v1/sandboxes/" + quote(sandbox_id, safe="")
+
+
+def _upload(sandbox_id: str, upload_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/uploads/{quote(upload_id, safe='')}"
+
+
+def _process(sandbox_id: str, process_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/processes/{quote(process_id, safe='')}"
+
+
+def _context(sandbox_id: str, context_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/contexts/{quote(context_id, safe='')}"
+
+
+def _pty(sandbox_id: str, pty_id: str) -> str:
+    return f"{_sandbox(sandbox_id)}/pty/{quote(pty_id, safe='')}"
+
+
+def _octal(mode: int | None) -> str | None:
+    return None if mode is None else f"{mode:04o}"

@@ -1,0 +1,549 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The class `AsyncSandbox`: a running sandbox."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import datetime
+from types import TracebackType
+from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+
+from ramet._async._collect import collect
+from ramet._async._io import finish
+from ramet._async.client import AsyncClient
+from ramet._async.context import AsyncContexts
+from ramet.errors import NotFound, VmDied
+from ramet._async.files import AsyncFiles, Progress, RemotePath, Source
+from ramet._async.process import AsyncProcesses
+from ramet._async.ports import AsyncForward, open_forward
+from ramet._async.pty import AsyncPtys
+from ramet.results import CodeError, Result
+from ramet._async.space import Place, AsyncSpace
+from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
+
+
+class _OwnClient:
+    """A client that the SDK created; it is closed with the last sandbox that uses it."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self._users = 1
+        self._lock = threading.Lock()
+
+    def share(self, users: int) -> None:
+        with self._lock:
+            self._users += users
+
+    async def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            await self.client.close()
+
+
+class AsyncSandbox:
+    """A running sandbox: a Linux microVM with a persistent Python process.
+
+    `AsyncSandbox.create` creates a sandbox; `close`, or the end of an `async with` block, ends it.
+
+    The arguments of `create`:
+
+    Args:
+        template: Name of the template to start from. None: the service's default.
+        vcpus: Virtual CPUs, 1 to 32. None: the template's.
+        ram_mib: Memory in MiB. None: the template's.
+        rootfs_gb: Root disk in GiB. None: the template's.
+        timeout_seconds: Lifetime in seconds. None: the service's default.
+        idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
+        persistent: Freeze it into a Space at its timeouts, instead of ending it.
+        egress: False: neither it nor its forks can ever send to the network. None: they can.
+        env: Environment variables of every call.
+        metadata: JSON object that is stored with the sandbox.
+        host: The service's URL, as for `AsyncClient`. None: from the environment.
+        api_key: The key, as for `AsyncClient`. None: from the environment.
+        region: The service's region, as for `AsyncClient`. None: any.
+        client: The service to use, instead of `host`, `api_key` and `region`.
+
+    Raises:
+        BadRequest: A value is wrong; the message names it.
+        ConnectionFailed: No service answers.
+        Unavailable: The host has no room.
+    """
+
+    id: str
+    _client: AsyncClient
+    _own: _OwnClient | None  # None: the client belongs to the caller
+    _place: Place
+    _closed: bool
+    _lock: threading.Lock  # guards `_closed`
+
+    @classmethod
+    async def create(
+        cls,
+        *,
+        template: str | None = None,
+        vcpus: int | None = None,
+        ram_mib: int | None = None,
+        rootfs_gb: int | None = None,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        host: str | None = None,
+        api_key: str | None = None,
+        region: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> "AsyncSandbox":
+        """Creates a sandbox. The class describes the arguments and errors."""
+        sandbox = cls.__new__(cls)
+        await sandbox._start(
+            Place(host, api_key, region, client),
+            lambda service: service.create_sandbox(
+                template=template,
+                vcpus=vcpus,
+                ram_mib=ram_mib,
+                rootfs_gb=rootfs_gb,
+                timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                persistent=persistent,
+                egress=egress,
+                env=env,
+                metadata=metadata,
+            ),
+        )
+        return sandbox
+
+    @classmethod
+    async def connect(
+        cls,
+        sandbox_id: str,
+        *,
+        host: str | None = None,
+        api_key: str | None = None,
+        region: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> "AsyncSandbox":
+        """Returns an object for an existing sandbox.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        sandbox = cls.__new__(cls)
+        await sandbox._start(
+            Place(host, api_key, region, client),
+            lambda service: service.get_sandbox(sandbox_id),
+        )
+        return sandbox
+
+    @classmethod
+    async def resume(
+        cls,
+        space_id: str,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        host: str | None = None,
+        api_key: str | None = None,
+        region: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> "AsyncSandbox":
+        """Resumes a Space: the frozen sandbox continues, memory included, under a new id.
+
+        The Space no longer exists afterwards. `region` must be the one that froze it. Arguments
+        and errors are those of `AsyncClient.resume_space`.
+        """
+        sandbox = cls.__new__(cls)
+        await sandbox._start(
+            Place(host, api_key, region, client),
+            lambda service: service.resume_space(
+                space_id,
+                timeout_seconds=timeout_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                persistent=persistent,
+                egress=egress,
+            ),
+        )
+        return sandbox
+
+    async def freeze(self) -> AsyncSpace:
+        """Writes this sandbox, memory included, to disk as a Space.
+
+        `AsyncSandbox.resume` with the Space's id continues it. Afterwards this object can only be
+        closed.
+
+        Raises:
+            NotFound: The sandbox is gone.
+            CapReached: The Spaces of this key may not use more of the disk.
+            Unavailable: The Space could not be written; the sandbox continues.
+        """
+        return AsyncSpace.of(await self._live().freeze_sandbox(self.id), self._place)
+
+    async def run_code(
+        self,
+        code: str,
+        language: Language = "python",
+        *,
+        timeout_seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        results: bool = True,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_result: Callable[[Result], object] | None = None,
+        on_error: Callable[[CodeError], object] | None = None,
+    ) -> ExecResult:
+        """Runs code and returns all its output and results.
+
+        An exception in the code is not raised here: it is in `error`, its traceback in `stderr`,
+        and the exit code is 1.
+
+        Args:
+            code: Source text, taken verbatim; it may be indented as a whole.
+            language: "python" (keeps its state between calls) or "bash" (a new process).
+            timeout_seconds: Time limit of the call in seconds; at the limit it is interrupted, and
+                killed if it does not end. The exit code is 124 then.
+            env: Environment variables of this call.
+            cwd: Working directory of this call.
+            results: Return the results and the exception of a Python call too. They cost the `repr`
+                of the last expression's value.
+            on_stdout: Called with each part of standard output as it arrives.
+            on_stderr: Called with each part of standard error.
+            on_result: Called with each result.
+            on_error: Called with the exception that ended the call.
+
+        Raises:
+            NotFound: The sandbox is gone.
+            VmDied: Its VM died during the call.
+            ConnectionFailed: The connection broke; the call continues, see `follow`.
+        """
+        return await collect(
+            self.run_code_stream(
+                code, language, timeout_seconds=timeout_seconds, env=env, cwd=cwd, results=results
+            ),
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            on_error=on_error,
+        )
+
+    def run_code_stream(
+        self,
+        code: str,
+        language: Language = "python",
+        *,
+        timeout_seconds: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        results: bool = True,
+    ) -> AsyncGenerator[Event, None]:
+        """Like `run_code`, but yields output as it is produced; the last event is the exit event.
+
+        Raises: As `run_code`, while the events are iterated over.
+        """
+        return self._live().exec_stream(
+            self.id,
+            code,
+            language,
+            timeout_seconds=timeout_seconds,
+            env=env,
+            cwd=cwd,
+            results=results,
+        )
+
+    async def interrupt(self) -> None:
+        """Interrupts the running call, like Ctrl-C: it ends with exit code 130 unless the code
+        handles the interrupt. Does nothing if no call runs.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        await self._live().interrupt(self.id)
+
+    async def fork(self, n: int = 1, *, reseed: bool = False) -> list["AsyncSandbox"]:
+        """Clones this sandbox while it runs: variables, threads, processes, open files.
+
+        This sandbox continues undisturbed. Parent and children are independent of each other.
+
+        Args:
+            n: Number of children, all or none: 1 to the service's limit (32 unless configured).
+            reseed: Seed Python's `random` and numpy's generator differently in each child. By
+                default they are part of the cloned state.
+
+        Returns:
+            The children. Each can be used at once, and the caller must close it.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: This sandbox is gone.
+            CapReached: The key may not have so many sandboxes.
+            Unavailable: The host has no room for so many.
+        """
+        ids = await self._live().fork_sandbox(self.id, n, reseed=reseed)
+        if self._own:
+            self._own.share(len(ids))
+        return [self._child(child_id) for child_id in ids]
+
+    async def merge_into(self, winner: "AsyncSandbox") -> None:
+        """Replaces the state of this sandbox by that of `winner`, a fork of it or of its forks.
+
+        This sandbox keeps its id and gets the winner's VM; its old VM ends. The winner's id ends
+        too: closing the winner does nothing, and all its other methods raise NotFound.
+
+        Raises:
+            BadRequest: The winner is this sandbox.
+            Conflict: The winner does not descend from this sandbox.
+            NotFound: One of them is gone.
+        """
+        await self._live().merge_sandbox(self.id, winner.id)
+        if winner._closes_now():
+            await winner._release_client()
+
+    async def diff(self, other: "AsyncSandbox", paths: Sequence[str] | None = None) -> Diff:
+        """Compares the files of this sandbox with those of another.
+
+        Args:
+            other: Any sandbox. `added` exists only in the other.
+            paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
+
+        Raises:
+            BadRequest: A path is wrong, or there are too many differences (code ``too_large``).
+            NotFound: One of them is gone.
+        """
+        return await self._live().diff_sandboxes(self.id, other.id, paths)
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The files of the sandbox."""
+        return AsyncFiles(self.id, self._live)
+
+    @property
+    def contexts(self) -> AsyncContexts:
+        """The interpreters beside the sandbox's default Python process."""
+        return AsyncContexts(self.id, self._live)
+
+    @property
+    def processes(self) -> AsyncProcesses:
+        """The processes that run beside the sandbox's Python process."""
+        return AsyncProcesses(self.id, self._live)
+
+    @property
+    def pty(self) -> AsyncPtys:
+        """The terminals of the sandbox."""
+        return AsyncPtys(self.id, self._live)
+
+    async def url(self, port: int, *, public: bool | None = None) -> str:
+        """Shares a port and returns the URL at which its server is reached over HTTP.
+
+        The URL contains a token, unless the port is public; who has the URL can reach the server,
+        and nothing else in the sandbox. It stays valid until `unshare`, or the sandbox's end.
+
+        Args:
+            port: A TCP port in the sandbox, 1 to 65535. A server may begin to listen later.
+            public: True: everybody may reach it, without a token. False: not any more. None:
+                unchanged; a new share is not public.
+
+        Raises:
+            NotFound: The sandbox is gone.
+            CapReached: 64 ports are shared already.
+        """
+        share = await self._live().share_port(self.id, port, public=public)
+        return share.url
+
+    async def unshare(self, port: int) -> None:
+        """Ends the share of a port: its URL becomes invalid.
+
+        Raises:
+            NotFound: The sandbox is gone, or the port is not shared.
+        """
+        await self._live().unshare_port(self.id, port)
+
+    async def ports(self) -> list[PortShare]:
+        """Returns the shared ports, by port.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        return await self._live().list_ports(self.id)
+
+    async def forward(self, port: int, local_port: int = 0) -> AsyncForward:
+        """Opens a port at 127.0.0.1 of this machine whose connections lead into the sandbox.
+
+        For any TCP protocol. A local connection is closed at once while nothing listens on the
+        port in the sandbox.
+
+        Args:
+            port: A TCP port in the sandbox, 1 to 65535.
+            local_port: The local port. 0: a free one; see `AsyncForward.port`.
+
+        Returns:
+            The local port; use it in an `async with` block.
+
+        Raises:
+            OSError: The local port is in use.
+        """
+        client = self._live()
+        return await open_forward(lambda: client.connect_port(self.id, port), local_port)
+
+    async def upload(
+        self,
+        source: Source,
+        remote: RemotePath,
+        *,
+        mode: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Writes a file in the sandbox; see `AsyncFiles.upload`."""
+        await self.files.upload(source, remote, mode=mode, progress=progress)
+
+    async def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
+        """Returns the content of a file in the sandbox; see `AsyncFiles.download`."""
+        return await self.files.download(remote, progress=progress)
+
+    async def download_to(
+        self,
+        remote: RemotePath,
+        local: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Copies a file of the sandbox to a local file; see `AsyncFiles.download_to`."""
+        await self.files.download_to(remote, local, progress=progress)
+
+    async def info(self) -> SandboxInfo:
+        """Returns the current state of this sandbox.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        return await self._live().get_sandbox(self.id)
+
+    async def metrics(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Metrics]:
+        """Returns what this sandbox uses of the host, now and in the last hour.
+
+        The last sample is of this moment: `sbx.metrics()[-1].memory_used_bytes`.
+
+        Arguments, result and errors are those of `AsyncClient.get_metrics`.
+        """
+        return await self._live().get_metrics(self.id, since=since, until=until, limit=limit)
+
+    async def update(
+        self,
+        *,
+        timeout_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        persistent: bool | None = None,
+        egress: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SandboxInfo:
+        """Changes settings of this sandbox; None leaves a setting as it is.
+
+        Arguments, result and errors are those of `AsyncClient.update_sandbox`.
+        """
+        return await self._live().update_sandbox(
+            self.id,
+            timeout_seconds=timeout_seconds,
+            idle_timeout_seconds=idle_timeout_seconds,
+            persistent=persistent,
+            egress=egress,
+            metadata=metadata,
+        )
+
+    async def replay(self, *, since: int = 0) -> list[Event]:
+        """Returns the last events (up to 1,000) with a higher `seq` than `since`, oldest first.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        return await self._live().replay(self.id, since=since)
+
+    def follow(self, *, since: int = 0) -> AsyncGenerator[Event, None]:
+        """Yields the events of `replay`, then new ones until no call runs or waits.
+
+        Use it to continue after a stream broke off, or with a call that outlived a restart of the
+        service.
+
+        Raises:
+            NotFound: The sandbox is gone.
+            ConnectionFailed: The stream broke off; continue with the `seq` of the last event.
+        """
+        return self._live().follow(self.id, since=since)
+
+    async def close(self) -> None:
+        """Ends the sandbox and discards its memory and disk.
+
+        It is idempotent and safe to call from several threads. It raises nothing if the sandbox
+        is gone already.
+        """
+        if self._closes_now():
+            await finish(self._delete)
+
+    async def _delete(self) -> None:
+        try:
+            await self._client.delete_sandbox(self.id)
+        except (NotFound, VmDied):
+            pass
+        finally:
+            await self._release_client()
+
+    def _closes_now(self) -> bool:
+        """Returns True for the first caller only."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+        return first
+
+    def _live(self) -> AsyncClient:
+        if self._closed and self._client.closed:
+            raise NotFound(f"sandbox {self.id} is gone: it was closed", status=404, code="deleted")
+        return self._client
+
+    async def _start(
+        self, place: Place, ask: Callable[[AsyncClient], Awaitable[SandboxInfo]]
+    ) -> None:
+        """Initializes this object for the sandbox that `ask` returns."""
+        self._place = place
+        self._client = place.client or place.new_client()
+        self._own = None if place.client else _OwnClient(self._client)
+        self._closed, self._lock = False, threading.Lock()
+        try:
+            info = await ask(self._client)
+            self.id = info.id
+        except BaseException:
+            await self._release_client()
+            raise
+
+    def _child(self, child_id: str) -> "AsyncSandbox":
+        child = AsyncSandbox.__new__(AsyncSandbox)
+        child._own, child._client, child._place = self._own, self._client, self._place
+        child._closed, child._lock = False, threading.Lock()
+        child.id = child_id
+        return child
+
+    async def _release_client(self) -> None:
+        if self._own:
+            await self._own.release()
+
+    async def __aenter__(self) -> "AsyncSandbox":
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncSandbox {self.id} at {self._client.host}>"
