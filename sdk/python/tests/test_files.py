@@ -341,3 +341,33 @@ def test_errors_are_typed(status: int, code: str, kind: type[ramet.RametError]) 
         with client.read_file("1", "/x"):
             pass
     assert type(caught.value) is kind
+
+
+def test_part_of_a_file_is_read() -> None:
+    asked: list[str | None] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("range"))
+        return httpx.Response(206, content=b"part")
+
+    client = Client(transport=httpx.MockTransport(handle))
+    for offset, length in ((0, None), (5, None), (0, 4), (5, 4)):
+        with client.read_file(SBX, "/x", offset=offset, length=length) as (size, chunks):
+            assert size == 4 and b"".join(chunks) == b"part"
+    assert asked == [None, "bytes=5-", "bytes=0-3", "bytes=5-8"]
+    for offset, length in ((-1, None), (0, 0)):
+        with pytest.raises(ValueError, match="offset"):
+            client.read_file(SBX, "/x", offset=offset, length=length)
+
+
+def test_list_with_a_limit_is_one_request() -> None:
+    asked: list[str] = []
+    entry = {"name": "b", "type": "file", "mode": "0644", "uid": 0, "gid": 0, "size": 1, "mtime": 1}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.query.decode())
+        return httpx.Response(200, json={"entries": [entry], "truncated": True})
+
+    client = Client(transport=httpx.MockTransport(handle))
+    (found,) = client.list_files(SBX, "/x", limit=1, after="a")
+    assert found.name == "b" and asked == ["path=/x&limit=1&after=a"]

@@ -7,6 +7,7 @@ import base64
 import html
 import json
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -595,3 +596,28 @@ def test_jupyter_shows_output_and_results(monkeypatch: pytest.MonkeyPatch, capsy
     one = ramet.Result({"text/plain": "1"}, True)
     ramet.ExecResult("out", "err", 0, [one])._ipython_display_()
     assert shown == [one] and capsys.readouterr() == ("out", "err")
+
+
+def test_import_of_the_package_is_small_and_complete() -> None:
+    """The command line starts in a moment, and every name is there."""
+    code = "import ramet, sys; assert not {'httpx', 'asyncio', 'ramet.client'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "from ramet import Sandbox; import sys; assert 'ramet._async.client' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import ramet; ramet.files.Progress; ramet.errors.RametError; ramet.client.Client"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    for name in ramet.__all__:
+        assert getattr(ramet, name).__module__.startswith(("ramet", "typing")), name
+    assert set(ramet.__all__) == set(ramet._HOME) and set(ramet.__all__) <= set(dir(ramet))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ramet.nothing
+
+
+def test_version_of_the_service() -> None:
+    spec = {"info": {"version": "1.2.3"}}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/v1/openapi.json"
+        return httpx.Response(200, json=spec)
+
+    assert client_for(handle).version() == "1.2.3"

@@ -7,8 +7,10 @@ import email.utils
 import re
 import ssl
 import subprocess
+import sys
 import threading
 import time
+import types
 import warnings
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -333,3 +335,57 @@ def test_lines_do_not_depend_on_chunk_boundaries(size: int) -> None:
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     assert list(_lines(chunks)) == ["first", "second \u2028 still\r", "last"]
     assert list(_lines([b"", b"\n", b""])) == []
+
+
+# --- traces ---
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def traces(service: Service) -> list[str | None]:
+    return [request.headers.get("traceparent") for request in service.requests]
+
+
+def test_requests_carry_the_traceparent_of_the_caller() -> None:
+    service = Service(good())
+    client = service.client(traceparent=TRACE)
+    client.get_sandbox(SBX)
+    client.fork_sandbox(SBX)
+    client.write_file(SBX, "/x", b"x")
+    assert traces(service) == [TRACE] * 3
+    given: list[str | None] = [TRACE, None]
+    service = Service(good())
+    client = service.client(traceparent=lambda: given.pop(0))
+    client.get_sandbox(SBX)
+    client.get_sandbox(SBX)
+    assert traces(service) == [TRACE, None]
+
+
+class Propagator:
+    """OpenTelemetry's, with a span."""
+
+    def inject(self, headers: dict[str, str]) -> None:
+        headers["traceparent"] = TRACE
+        headers["tracestate"] = "vendor=1"
+
+
+def test_requests_carry_the_span_of_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(good())
+    service.client().get_sandbox(SBX)
+    module = types.ModuleType("opentelemetry.trace.propagation.tracecontext")
+    setattr(module, "TraceContextTextMapPropagator", Propagator)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    service.client().get_sandbox(SBX)  # it may be installed, but is not used
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", types.ModuleType("opentelemetry.trace"))
+    service.client().get_sandbox(SBX)
+    service.client(traceparent=lambda: None).get_sandbox(SBX)
+    assert traces(service) == [None, None, TRACE, None]
+    assert service.requests[2].headers["tracestate"] == "vendor=1"
+
+
+def test_retried_request_keeps_its_trace(waits: list[float]) -> None:
+    given = [TRACE]
+    service = Service(BROKEN, good())
+    service.client(traceparent=given.pop).get_sandbox(SBX)
+    assert traces(service) == [TRACE, TRACE]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import random
 from contextlib import contextmanager
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Mapping
 
 import httpx
 
@@ -19,12 +19,12 @@ from ramet._wire import (
     Traceparent,
     answer_error,
     checked_url,
+    http_context,
     new_key as new_key,
     query as query,
     to_json as to_json,
     tls_context,
     trace_headers,
-    trusting,
     wait_before_retry,
     warn_of_plain_http,
 )
@@ -66,7 +66,7 @@ class Transport:
             headers={"authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             transport=transport,
-            verify=trusting(ca_file) if ca_file else True,
+            verify=http_context(url, ca_file),
             trust_env=False,  # a proxy from the environment cannot reach a service on this host
         )
 
@@ -159,10 +159,10 @@ class Transport:
 
     @contextmanager
     def download(
-        self, path: str
+        self, path: str, headers: Mapping[str, str] | None = None
     ) -> Iterator[tuple[int | None, Iterator[bytes]]]:
         """Yields the answer's size in bytes, if it is known, and its bytes as they arrive."""
-        with self._stream("GET", path, self._timeout) as response:
+        with self._stream("GET", path, self._timeout, headers=headers) as response:
             size = response.headers.get("content-length")
             yield int(size) if size else None, response.iter_bytes()
 
@@ -171,10 +171,15 @@ class Transport:
 
     @contextmanager
     def _stream(
-        self, method: str, path: str, silence_s: float, body: Any = None
+        self,
+        method: str,
+        path: str,
+        silence_s: float,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Iterator[httpx.Response]:
         timeout = httpx.Timeout(silence_s, connect=5.0)
-        what = {"json": body, "headers": {}}
+        what = {"json": body, "headers": dict(headers or {})}
         response = self._send(method, path, timeout, what, stream=True)
         try:
             with self._transport_errors(method, path, timeout):

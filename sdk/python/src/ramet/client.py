@@ -137,6 +137,10 @@ class Client:
         except RametError:
             return False
 
+    def version(self) -> str:
+        """Returns the version of the service, such as "0.1.0"."""
+        return str((self._http.json("GET", "/v1/openapi.json"))["info"]["version"])
+
     def templates(self) -> list[TemplateInfo]:
         """Returns the templates of the service."""
         return [TemplateInfo.from_json(one) for one in self._http.pages("/v1/templates")]
@@ -737,32 +741,60 @@ class Client:
                 yield FileEvent.from_json(obj)
 
     def read_file(
-        self, sandbox_id: str, path: str
+        self, sandbox_id: str, path: str, *, offset: int = 0, length: int | None = None
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
         """Opens a file for a `with` block, which gets its size (None if unknown) and its chunks.
 
+        Args:
+            sandbox_id: The sandbox.
+            path: The file.
+            offset: Read from this byte on. The size is then that of the part that is read.
+            length: Read at most so many bytes, 1 or more. None: to the end.
+
         Raises:
+            ValueError: `offset` or `length` is out of range.
+            BadRequest: The file has no byte at `offset` (code ``bad_range``).
             NoSuchFile, IsADirectory, NotADirectory, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
             ConnectionFailed: The answer broke off.
         """
-        return self._http.download(_sandbox(sandbox_id) + "/files" + query(path=path))
+        where = _sandbox(sandbox_id) + "/files" + query(path=path)
+        return self._http.download(where, _range(offset, length))
 
-    def list_files(self, sandbox_id: str, path: str, *, depth: int = 1) -> list[FileInfo]:
+    def list_files(
+        self,
+        sandbox_id: str,
+        path: str,
+        *,
+        depth: int = 1,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> list[FileInfo]:
         """Returns the entries of a folder; with a depth above 1 also what is in its folders.
 
+        Args:
+            sandbox_id: The sandbox.
+            path: The folder.
+            depth: As for `Files.list`.
+            limit: Return at most so many entries. None: all, from as many requests as needed.
+            after: Return only entries after this name, such as that of the last entry of a list
+                with a `limit`. None: from the first one.
+
         Raises:
+            BadRequest: `limit` is less than 1.
             NoSuchFile, NotADirectory, PermissionDenied: See their classes.
             NotFound: There is no such sandbox.
         """
         found: list[FileInfo] = []
         where = _sandbox(sandbox_id) + "/files/list"
         while True:
-            after = found[-1].name if found else None
-            asked = query(path=path, depth=depth if depth != 1 else None, after=after)
+            after = found[-1].name if found else after
+            asked = query(
+                path=path, depth=depth if depth != 1 else None, limit=limit, after=after
+            )
             answer = self._http.json("GET", where + asked)
             found += (FileInfo.from_json(one) for one in answer["entries"])
-            if not answer.get("truncated") or not answer["entries"]:
+            if limit is not None or not answer.get("truncated") or not answer["entries"]:
                 return found
 
     def stat_file(self, sandbox_id: str, path: str, *, follow: bool = True) -> FileInfo:
@@ -1182,6 +1214,15 @@ def _context(sandbox_id: str, context_id: str) -> str:
 
 def _pty(sandbox_id: str, pty_id: str) -> str:
     return f"{_sandbox(sandbox_id)}/pty/{quote(pty_id, safe='')}"
+
+
+def _range(offset: int, length: int | None) -> dict[str, str]:
+    """Returns the header that asks for a part of a file."""
+    if offset < 0 or (length is not None and length < 1):
+        raise ValueError(f"no part of a file has offset {offset} and length {length}")
+    if not offset and length is None:
+        return {}
+    return {"range": f"bytes={offset}-{'' if length is None else offset + length - 1}"}
 
 
 def _octal(mode: int | None) -> str | None:

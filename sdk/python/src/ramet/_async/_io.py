@@ -45,8 +45,11 @@ async def beside(work: Callable[[], Awaitable[_T]], side: Callable[[], Awaitable
         result = await work()
         await task
         return result
-    finally:
+    except BaseException:
         task.cancel()
+        with anyio.CancelScope(shield=True):  # from the cancelled scope of a task group
+            await asyncio.wait([task])
+        raise
 
 
 async def finish(
@@ -62,7 +65,7 @@ async def finish(
     except asyncio.CancelledError:
         if on_cancel:
             on_cancel()
-        with anyio.CancelScope(shield=True):  # from the cancelled scope of a task group
+        with anyio.CancelScope(shield=True):
             await asyncio.wait([task], timeout=_GRACE_S)
         if not task.cancel() and not task.cancelled():
             task.exception()  # or asyncio would log it

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import random
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 
 import httpx
 
@@ -18,12 +18,12 @@ from ramet._wire import (
     Traceparent,
     answer_error,
     checked_url,
+    http_context,
     new_key as new_key,
     query as query,
     to_json as to_json,
     tls_context,
     trace_headers,
-    trusting,
     wait_before_retry,
     warn_of_plain_http,
 )
@@ -65,7 +65,7 @@ class AsyncTransport:
             headers={"authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             transport=transport,
-            verify=trusting(ca_file) if ca_file else True,
+            verify=http_context(url, ca_file),
             trust_env=False,  # a proxy from the environment cannot reach a service on this host
         )
 
@@ -158,10 +158,10 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def download(
-        self, path: str
+        self, path: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[int | None, AsyncIterator[bytes]]]:
         """Yields the answer's size in bytes, if it is known, and its bytes as they arrive."""
-        async with self._stream("GET", path, self._timeout) as response:
+        async with self._stream("GET", path, self._timeout, headers=headers) as response:
             size = response.headers.get("content-length")
             yield int(size) if size else None, response.aiter_bytes()
 
@@ -170,10 +170,15 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def _stream(
-        self, method: str, path: str, silence_s: float, body: Any = None
+        self,
+        method: str,
+        path: str,
+        silence_s: float,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx.Response]:
         timeout = httpx.Timeout(silence_s, connect=5.0)
-        what = {"json": body, "headers": {}}
+        what = {"json": body, "headers": dict(headers or {})}
         response = await self._send(method, path, timeout, what, stream=True)
         try:
             with self._transport_errors(method, path, timeout):
