@@ -205,8 +205,8 @@ def vm_of(sbx: Sandbox) -> tuple[str, str]:
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """A client of the SDK."""
-    for transport in (ramet._transport, ramet._async._transport):
-        transport._STREAM_SILENCE_S = 300  # a busy machine may send nothing for minutes
+    # A busy machine may send nothing for minutes.
+    ramet._transport._STREAM_SILENCE_S = ramet._async._transport._STREAM_SILENCE_S = 300
     with Client(HOST, timeout=300) as c:
         yield c
 
