@@ -3,10 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -83,7 +87,30 @@ void cgroup_set_up(void)
 	limit_user();
 }
 
-void cgroup_enter_user(void)
+/* Returns -1 where the kernel or the group cannot do it. Unlike fork, this does not tell libc,
+ * which a program with one thread need not know. */
+static pid_t fork_into_user(void)
 {
-	write_text(USER "/cgroup.procs", "0");
+	scoped_fd int group = open(USER, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};
+
+	if (group < 0)
+		return -1;
+	args.cgroup = (uint64_t)group;
+	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+pid_t cgroup_fork_user(void)
+{
+	/* To move a process later, the kernel first waits for an RCU grace period, which takes
+	 * longer than starting a program. */
+	pid_t pid = fork_into_user();
+
+	if (pid >= 0)
+		return pid;
+	/* Above the group's limit of processes, only a move works. */
+	pid = fork();
+	if (pid == 0)
+		write_text(USER "/cgroup.procs", "0");
+	return pid;
 }

@@ -577,7 +577,6 @@ __attribute__((noreturn)) static void child(const struct driver *d, int ctl, int
 	const char *home = getenv("HOME");
 
 	child_begin(parent, "0");
-	cgroup_enter_user();
 	setsid();
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
@@ -607,7 +606,7 @@ int driver_start(struct driver *d, struct err *e)
 		feeds(d) ? bash_feed_start(&d->feed, program_of(d)->script, e) : -1;
 	if (feeds(d) && commands < 0)
 		return commands;
-	pid_t pid = fork();
+	pid_t pid = cgroup_fork_user();
 	if (pid < 0)
 		return err_set(e, errno, "start %s: fork", name);
 	if (pid == 0)

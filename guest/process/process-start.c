@@ -241,7 +241,6 @@ static void move_up(int *fd)
 static void begin(pid_t agent, int report_fd, struct ends *ends)
 {
 	child_begin(agent, "0");
-	cgroup_enter_user();
 	move_up(&ends->master);
 	for (int i = 0; i < 3; i++)
 		move_up(&ends->fd[i]);
@@ -318,7 +317,7 @@ int process_start(const struct process_request *r, const struct frame *f, pid_t 
 		return err_set(e, errno, "start a process: pipe");
 	scoped_fd int report = pair[0];
 	scoped_fd int their_report = pair[1];
-	pid_t pid = fork();
+	pid_t pid = cgroup_fork_user();
 	if (pid < 0)
 		return err_set(e, errno, "start a process: fork");
 	if (pid == 0) {
