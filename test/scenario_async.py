@@ -61,7 +61,8 @@ async def code(client: AsyncClient, home: str, local: Path) -> None:
 
 async def leaving_a_stream_early(client: AsyncClient, home: str, local: Path) -> None:
     async with await AsyncSandbox.create(client=client) as sbx:
-        async for event in sbx.run_code_stream("import time\nprint(1, flush=True)\ntime.sleep(0.2)"):
+        slow = "import time\nprint(1, flush=True)\ntime.sleep(0.2)"
+        async for event in sbx.run_code_stream(slow):
             break
         assert event.data == "1\n"
         assert (await sbx.run_code("print(2)")).stdout == "2\n"

@@ -62,7 +62,8 @@ def code(client: Client, home: str, local: Path) -> None:
 
 def leaving_a_stream_early(client: Client, home: str, local: Path) -> None:
     with Sandbox(client=client) as sbx:
-        for event in sbx.run_code_stream("import time\nprint(1, flush=True)\ntime.sleep(0.2)"):
+        slow = "import time\nprint(1, flush=True)\ntime.sleep(0.2)"
+        for event in sbx.run_code_stream(slow):
             break
         assert event.data == "1\n"
         assert (sbx.run_code("print(2)")).stdout == "2\n"

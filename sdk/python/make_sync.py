@@ -46,7 +46,7 @@ PHRASES = {
         ("import asyncio\n", ""),
         ("import os\n", "import os\nimport socket\n"),
         ("tuple[asyncio.StreamReader, asyncio.StreamWriter]", "socket.socket"),
-        ("Safe to share between the tasks of one\n    event loop.", "Safe to share between threads."),
+        ("between the tasks of one\n    event loop.", "between threads."),
         ("bytes | AsyncIterable[bytes] | Iterable[bytes]", "bytes | Iterable[bytes]"),
         (
             "The reader and the writer of a connection without a timeout; the caller closes the\n"
@@ -55,13 +55,13 @@ PHRASES = {
         ),
     ],
     "_transport.py": [
-        ("connections for one event loop. Its tasks may share it.", "connections to one service. Safe to share between threads."),
+        ("for one event loop. Its tasks may share it.", "to one service. Safe for threads."),
         ("bytes | AsyncIterable[bytes] | Iterable[bytes]", "bytes | Iterable[bytes]"),
     ],
     "files.py": [("Not for several tasks.", "Not for several threads.")],
     "process.py": [
         ("while another task", "while another thread"),
-        ("A task that is cancelled meanwhile kills the program.", "KeyboardInterrupt kills the program."),
+        ("A task that is cancelled meanwhile kills", "KeyboardInterrupt kills"),
     ],
     "pty.py": [("while another task", "while another thread")],
     "sandbox.py": [
@@ -75,7 +75,10 @@ PHRASES = {
             "        await sandbox._start(",
             ") -> None:\n        self._start(",
         ),
-        ("metadata=metadata,\n            ),\n        )\n        return sandbox\n", "metadata=metadata,\n            ),\n        )\n"),
+        (
+            "metadata=metadata,\n            ),\n        )\n        return sandbox\n",
+            "metadata=metadata,\n            ),\n        )\n",
+        ),
     ],
 }
 
@@ -124,13 +127,15 @@ def with_tidy_types(source: str) -> str:
     """Converts the types of generators and of awaitable results, and sorts the imports' names."""
     source = re.sub(r"\bGenerator\[(\w+), None\]", r"Iterator[\1]", source)
     source = re.sub(r"\bAwaitable\[(\w+)\]", r"\1", source)
-    source = re.sub(r"^(from typing import .*)\bGenerator\b", r"\1Iterator", source, flags=re.M)
+    imports = r"^from (contextlib|typing) import (\([^)]*\)|.*)$"
+    return re.sub(imports, tidy_import, source, flags=re.M)
 
-    def once(line: re.Match[str]) -> str:
-        names = sorted({name for name in line[2].split(", ") if name != "Awaitable"})
-        return line[1] + ", ".join(names)
 
-    return re.sub(r"^(from \S+ import )(\w+(?:, \w+)+)$", once, source, flags=re.M)
+def tidy_import(found: re.Match[str]) -> str:
+    names = {"Iterator" if name == "Generator" else name for name in re.findall(r"\w+", found[2])}
+    line = f"from {found[1]} import " + ", ".join(sorted(names - {"Awaitable"}))
+    assert len(line) <= 100, line
+    return line
 
 
 def generated(path: Path) -> str:
@@ -138,7 +143,8 @@ def generated(path: Path) -> str:
     source = path.read_text()
     assert source.startswith(head), f"{path} must begin with its license"
     body = to_sync(source.removeprefix(head), PHRASES.get(path.name, []))
-    return f"{head}# Generated from {path.parent.name}/{path.name} by make_sync.py: change that file.\n{body}"
+    note = f"# Generated from {path.parent.name}/{path.name} by make_sync.py: change that file.\n"
+    return head + note + body
 
 
 def interface(path: Path) -> list[str]:
@@ -155,7 +161,8 @@ def interface(path: Path) -> list[str]:
 
 def main() -> int:
     wrong = 0
-    targets = {path: SYNC / path.name for path in sorted(ASYNC.glob("*.py")) if path.name not in TWINS}
+    sources = [path for path in sorted(ASYNC.glob("*.py")) if path.name not in TWINS]
+    targets = {path: SYNC / path.name for path in sources}
     targets[SCENARIO] = SCENARIO.with_name("scenario_sync.py")
     for path, target in targets.items():
         text = generated(path)

@@ -7,6 +7,7 @@ The rest is generated from the same source as the synchronous client, whose test
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import os
@@ -39,6 +40,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: logged.append(str(context)))
         await work
+        gc.collect()
         # Connections of the test's servers may need a moment to end.
         for _ in range(1000):
             if len(asyncio.all_tasks()) == 1:
@@ -53,10 +55,12 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 class Service:
     """A fake service. Requests that `holds` names are answered only after `released` is set."""
 
-    def __init__(self, holds: str = "-") -> None:
+    def __init__(self, holds: str = "-", slow: float = 0) -> None:
         self.log: list[str] = []
         self.bodies: list[bytes] = []
+        self.done: list[str] = []
         self.holds = holds
+        self.slow = slow  # seconds that a deletion takes
         self.held, self.released = asyncio.Event(), asyncio.Event()
         self.cancelled: list[str] = []
         self.answers: dict[str, httpx.Response | Exception] = {}
@@ -79,6 +83,8 @@ class Service:
         if answer:
             return answer
         if request.method == "DELETE":
+            await asyncio.sleep(self.slow)
+            self.done.append(name)
             return httpx.Response(204)
         return httpx.Response(200, json={"id": SBX, "state": "ready"})
 
@@ -164,7 +170,7 @@ def test_cancelled_stream_closes_its_request() -> None:
 
 def test_cancelled_block_closes_its_sandbox() -> None:
     async def test() -> None:
-        service = Service(holds="POST /exec")
+        service = Service(holds="POST /exec", slow=0.05)
 
         async def work() -> None:
             async with await AsyncSandbox.create(client=service.client()) as sbx:
@@ -173,6 +179,7 @@ def test_cancelled_block_closes_its_sandbox() -> None:
         task = asyncio.ensure_future(work())
         await service.held.wait()
         await cancel(task)
+        assert service.done == ["DELETE"]
         assert service.log == ["POST", "POST /exec", "DELETE"]
 
     run(test())
@@ -182,7 +189,7 @@ def test_cancelled_scope_of_a_task_group_closes_its_sandbox() -> None:
     """A scope of anyio cancels every later wait, too."""
 
     async def test() -> None:
-        service = Service(holds="POST /exec")
+        service = Service(holds="POST /exec", slow=0.05)
 
         async def cancel_when_held() -> None:
             await service.held.wait()
@@ -192,6 +199,7 @@ def test_cancelled_scope_of_a_task_group_closes_its_sandbox() -> None:
         with anyio.CancelScope() as scope:
             async with await AsyncSandbox.create(client=service.client()) as sbx:
                 await sbx.run_code("x")
+        assert service.done == ["DELETE"]
         await task
         assert service.log == ["POST", "POST /exec", "DELETE"]
         assert service.cancelled == ["POST /exec"]
@@ -401,20 +409,34 @@ class Pipe(io.RawIOBase):
         return size
 
 
+class Memory(io.BytesIO):
+    """A file object with a size, which notes the threads that read it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.threads: set[int] = set()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.threads.add(threading.get_ident())
+        return super().read(size)
+
+
 def test_files_are_read_in_other_threads_and_progress_is_reported_in_the_loop() -> None:
     async def test() -> None:
         service = Service()
         sbx = await service.sandbox()
-        source, here = Pipe(3 * _CHUNK), threading.get_ident()
+        here = threading.get_ident()
         reports: list[tuple[int, int, int | None]] = []
-        await sbx.upload(
-            source,  # type: ignore[arg-type]
-            "/x",
-            progress=lambda *now: reports.append((threading.get_ident(), *now)),
-        )
-        assert here not in source.threads
-        assert reports == [(here, n * _CHUNK, 3 * _CHUNK) for n in (1, 2, 3)]
-        assert service.bodies == [b"x" * 3 * _CHUNK]
+        for source in (Pipe(3 * _CHUNK), Memory(b"x" * 3 * _CHUNK)):
+            reports.clear()
+            await sbx.upload(
+                source,  # type: ignore[arg-type]
+                "/x",
+                progress=lambda *now: reports.append((threading.get_ident(), *now)),
+            )
+            assert source.threads and here not in source.threads
+            assert reports == [(here, n * _CHUNK, 3 * _CHUNK) for n in (1, 2, 3)]
+            assert service.bodies.pop() == b"x" * 3 * _CHUNK
 
     run(test())
 
@@ -550,9 +572,11 @@ def test_progress_of_a_folder_is_reported_in_the_loop(tmp_path: Path) -> None:
         service.answers["GET /files/archive"] = httpx.Response(200, content=out.getvalue())
         sbx = await service.sandbox()
         reports: list[tuple[int, int, int | None]] = []
-        left = await sbx.files.download_folder(
-            "/x", tmp_path / "to", progress=lambda *now: reports.append((threading.get_ident(), *now))
-        )
+
+        def note(*now: Any) -> None:
+            reports.append((threading.get_ident(), *now))
+
+        left = await sbx.files.download_folder("/x", tmp_path / "to", progress=note)
         here = threading.get_ident()
         assert left == [] and reports == [(here, 100_000, None), (here, 200_000, None)]
 

@@ -127,7 +127,7 @@ def test_broken_connection_is_retried_if_repetition_is_harmless(
 
 def test_retried_freeze_keeps_its_key(waits: list[float]) -> None:
     frozen = httpx.Response(200, json={"space_id": SPC})
-    space = {"id": SPC, "state": "frozen", "created_at": "2026-01-31T23:59:59.123Z"}
+    space: dict[str, Any] = {"id": SPC, "state": "frozen", "created_at": "2026-01-31T23:59:59.123Z"}
     space |= {"size_bytes": 1, "ram_mib": 512, "template": "default", "metadata": {}}
     service = Service(BROKEN, frozen, httpx.Response(200, json=space))
     assert service.client().freeze_sandbox(SBX).id == SPC

@@ -104,7 +104,9 @@ class _Entry(tarfile.TarInfo):
     """An entry that needs little memory to read. tarfile calls these methods for each header."""
 
     @classmethod
-    def fromtarfile(cls, tar: tarfile.TarFile) -> "_Entry":
+    def fromtarfile(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, tar: tarfile.TarFile
+    ) -> "_Entry":
         try:
             return super().fromtarfile(tar)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the mark at the end

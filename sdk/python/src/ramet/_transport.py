@@ -39,7 +39,7 @@ _JITTER = 0.25  # maximum random extra wait, as a share: spreads clients that we
 
 
 class Transport:
-    """A pool of connections to one service. Safe to share between threads."""
+    """A pool of connections to one service. Safe for threads."""
 
     def __init__(
         self,

@@ -126,7 +126,7 @@ def http_context(url: httpx.URL, ca_file: str | os.PathLike[str] | None) -> ssl.
 
 
 def tls_context(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Returns the context for a connection with TLS, which trusts `ca_file` or the public authorities."""
+    """Returns the context for a connection with TLS, which trusts `ca_file` or public authorities."""
     return trusting(ca_file) if ca_file else ssl.create_default_context()
 
 

@@ -430,7 +430,8 @@ class Client:
             }
         )
         key = idempotency_key or new_key()
-        answer = self._http.json("POST", _space(space_id) + "/resume", body, _CREATE_S, key=key)
+        path = _space(space_id) + "/resume"
+        answer = self._http.json("POST", path, body, _CREATE_S, key=key)
         return SandboxInfo.from_json(answer)
 
     def exec_stream(
@@ -599,7 +600,8 @@ class Client:
             Conflict: The winner does not descend from the parent.
             NotFound: One of them does not exist.
         """
-        self._http.request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
+        path = f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}"
+        self._http.request("POST", path)
 
     def diff_sandboxes(
         self, sandbox_id: str, other_id: str, paths: Sequence[str] | None = None
@@ -833,7 +835,9 @@ class Client:
         asked = query(path=path, mode=_octal(mode), parents=parents or None)
         self._http.request("POST", _sandbox(sandbox_id) + "/files/mkdir" + asked)
 
-    def move_file(self, sandbox_id: str, path: str, to: str, *, replace: bool = False) -> None:
+    def move_file(
+        self, sandbox_id: str, path: str, to: str, *, replace: bool = False
+    ) -> None:
         """Moves a file, a link or a folder; see `Files.move`.
 
         Raises:
@@ -886,7 +890,8 @@ class Client:
             BadRequest: The part is larger than 8 MiB.
             NotFound: There is no such sandbox or upload.
         """
-        self._http.send_bytes("PUT", _upload(sandbox_id, upload_id) + query(offset=offset), data)
+        path = _upload(sandbox_id, upload_id) + query(offset=offset)
+        self._http.send_bytes("PUT", path, data)
 
     def commit_upload(self, sandbox_id: str, upload_id: str, size: int, sha256: str) -> None:
         """Moves the complete file to its path.
@@ -902,7 +907,8 @@ class Client:
             NotFound: There is no such sandbox or upload.
         """
         body = {"size": size, "sha256": sha256}
-        self._http.request("POST", _upload(sandbox_id, upload_id) + "/commit", body, _COMMIT_S)
+        path = _upload(sandbox_id, upload_id) + "/commit"
+        self._http.request("POST", path, body, _COMMIT_S)
 
     def abort_upload(self, sandbox_id: str, upload_id: str) -> None:
         """Drops an upload and its parts.
@@ -951,7 +957,9 @@ class Client:
         path = _process(sandbox_id, process_id) + "/output" + query(since=since)
         return self._process_events("GET", path, None)
 
-    def _process_events(self, method: str, path: str, body: Any) -> Iterator[ProcessEvent]:
+    def _process_events(
+        self, method: str, path: str, body: Any
+    ) -> Iterator[ProcessEvent]:
         with self._http.lines(method, path, body) as lines:
             for line in lines:
                 obj = json.loads(line)
@@ -1014,7 +1022,8 @@ class Client:
         Raises:
             NotFound: There is no such sandbox or process.
         """
-        self._http.request("DELETE", _process(sandbox_id, process_id) + "/stdin", None, _INPUT_S)
+        path = _process(sandbox_id, process_id) + "/stdin"
+        self._http.request("DELETE", path, None, _INPUT_S)
 
     def process_signal(self, sandbox_id: str, process_id: str, signal: str | int) -> None:
         """Sends a signal, such as "TERM" or 15, to a program's process group.
@@ -1167,7 +1176,9 @@ class Client:
         """
         self._http.request("DELETE", _port(sandbox_id, port))
 
-    def connect_port(self, sandbox_id: str, port: int) -> socket.socket:
+    def connect_port(
+        self, sandbox_id: str, port: int
+    ) -> socket.socket:
         """Connects to a TCP port in a sandbox.
 
         Returns:

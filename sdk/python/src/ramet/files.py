@@ -323,7 +323,9 @@ class Files:
             mode: Permission bits, 0o1 to 0o7777.
             recursive: Also of all files and folders in it.
         """
-        self._client().change_file(self._id, os.fspath(remote), mode=mode, recursive=recursive)
+        self._client().change_file(
+            self._id, os.fspath(remote), mode=mode, recursive=recursive
+        )
 
     def chown(
         self,

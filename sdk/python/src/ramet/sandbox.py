@@ -20,7 +20,7 @@ from ramet.process import Processes
 from ramet.ports import Forward, open_forward
 from ramet.pty import Ptys
 from ramet.results import CodeError, Result
-from ramet.space import Place, Space
+from ramet.space import Space, Place
 from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
 
 

@@ -61,12 +61,12 @@ async def finish(
     """
     task = asyncio.ensure_future(work())
     try:
-        return await asyncio.shield(task)
+        await asyncio.wait([task])
     except asyncio.CancelledError:
         if on_cancel:
             on_cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([task], timeout=_GRACE_S)
-        if not task.cancel() and not task.cancelled():
-            task.exception()  # or asyncio would log it
+        task.cancel()  # asyncio does not log the error of a failed one then
         raise
+    return task.result()

@@ -10,7 +10,16 @@ import os
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any, AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import (
+    Any,
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from urllib.parse import quote
 
 import httpx
@@ -430,7 +439,8 @@ class AsyncClient:
             }
         )
         key = idempotency_key or new_key()
-        answer = await self._http.json("POST", _space(space_id) + "/resume", body, _CREATE_S, key=key)
+        path = _space(space_id) + "/resume"
+        answer = await self._http.json("POST", path, body, _CREATE_S, key=key)
         return SandboxInfo.from_json(answer)
 
     async def exec_stream(
@@ -599,7 +609,8 @@ class AsyncClient:
             Conflict: The winner does not descend from the parent.
             NotFound: One of them does not exist.
         """
-        await self._http.request("POST", f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}")
+        path = f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}"
+        await self._http.request("POST", path)
 
     async def diff_sandboxes(
         self, sandbox_id: str, other_id: str, paths: Sequence[str] | None = None
@@ -833,7 +844,9 @@ class AsyncClient:
         asked = query(path=path, mode=_octal(mode), parents=parents or None)
         await self._http.request("POST", _sandbox(sandbox_id) + "/files/mkdir" + asked)
 
-    async def move_file(self, sandbox_id: str, path: str, to: str, *, replace: bool = False) -> None:
+    async def move_file(
+        self, sandbox_id: str, path: str, to: str, *, replace: bool = False
+    ) -> None:
         """Moves a file, a link or a folder; see `AsyncFiles.move`.
 
         Raises:
@@ -886,7 +899,8 @@ class AsyncClient:
             BadRequest: The part is larger than 8 MiB.
             NotFound: There is no such sandbox or upload.
         """
-        await self._http.send_bytes("PUT", _upload(sandbox_id, upload_id) + query(offset=offset), data)
+        path = _upload(sandbox_id, upload_id) + query(offset=offset)
+        await self._http.send_bytes("PUT", path, data)
 
     async def commit_upload(self, sandbox_id: str, upload_id: str, size: int, sha256: str) -> None:
         """Moves the complete file to its path.
@@ -902,7 +916,8 @@ class AsyncClient:
             NotFound: There is no such sandbox or upload.
         """
         body = {"size": size, "sha256": sha256}
-        await self._http.request("POST", _upload(sandbox_id, upload_id) + "/commit", body, _COMMIT_S)
+        path = _upload(sandbox_id, upload_id) + "/commit"
+        await self._http.request("POST", path, body, _COMMIT_S)
 
     async def abort_upload(self, sandbox_id: str, upload_id: str) -> None:
         """Drops an upload and its parts.
@@ -951,7 +966,9 @@ class AsyncClient:
         path = _process(sandbox_id, process_id) + "/output" + query(since=since)
         return self._process_events("GET", path, None)
 
-    async def _process_events(self, method: str, path: str, body: Any) -> AsyncGenerator[ProcessEvent, None]:
+    async def _process_events(
+        self, method: str, path: str, body: Any
+    ) -> AsyncGenerator[ProcessEvent, None]:
         async with self._http.lines(method, path, body) as lines:
             async for line in lines:
                 obj = json.loads(line)
@@ -1014,7 +1031,8 @@ class AsyncClient:
         Raises:
             NotFound: There is no such sandbox or process.
         """
-        await self._http.request("DELETE", _process(sandbox_id, process_id) + "/stdin", None, _INPUT_S)
+        path = _process(sandbox_id, process_id) + "/stdin"
+        await self._http.request("DELETE", path, None, _INPUT_S)
 
     async def process_signal(self, sandbox_id: str, process_id: str, signal: str | int) -> None:
         """Sends a signal, such as "TERM" or 15, to a program's process group.
@@ -1167,7 +1185,9 @@ class AsyncClient:
         """
         await self._http.request("DELETE", _port(sandbox_id, port))
 
-    async def connect_port(self, sandbox_id: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect_port(
+        self, sandbox_id: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects to a TCP port in a sandbox.
 
         Returns:

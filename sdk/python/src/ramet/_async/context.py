@@ -29,7 +29,9 @@ class AsyncContext:
         cwd: The working directory that it was started in; None: the home directory.
     """
 
-    def __init__(self, sandbox_id: str, client: Callable[[], AsyncClient], info: ContextInfo) -> None:
+    def __init__(
+        self, sandbox_id: str, client: Callable[[], AsyncClient], info: ContextInfo
+    ) -> None:
         self.id = info.id
         self.language = info.language
         self.cwd = info.cwd

@@ -322,7 +322,9 @@ class AsyncFiles:
             mode: Permission bits, 0o1 to 0o7777.
             recursive: Also of all files and folders in it.
         """
-        await self._client().change_file(self._id, os.fspath(remote), mode=mode, recursive=recursive)
+        await self._client().change_file(
+            self._id, os.fspath(remote), mode=mode, recursive=recursive
+        )
 
     async def chown(
         self,

@@ -44,7 +44,6 @@ class AsyncForward:
             one.cancel()
         if self._open:
             await asyncio.wait(self._open)
-        await server.wait_closed()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Passes on a connection, in a task of its own, which `close` cancels."""

@@ -19,7 +19,7 @@ from ramet._async.process import AsyncProcesses
 from ramet._async.ports import AsyncForward, open_forward
 from ramet._async.pty import AsyncPtys
 from ramet.results import CodeError, Result
-from ramet._async.space import Place, AsyncSpace
+from ramet._async.space import AsyncSpace, Place
 from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
 
 
