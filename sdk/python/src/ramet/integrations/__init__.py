@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters for agent frameworks. Import the one that you use: `ramet.integrations.NAME`."""
