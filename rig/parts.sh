@@ -51,7 +51,8 @@ h2spec_version=v0.0.0-20200804131034-70ac22940108
 h2spec_dir() { cache_path h2spec "$h2spec_version"; }
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
 integrations_venv_dir() {
-	cache_path venv-integrations test/integrations/requirements.txt "$(/usr/bin/python3 --version)"
+	cache_path venv-integrations test/integrations/requirements.txt \
+		test/integrations/requirements-no-deps.txt "$(/usr/bin/python3 --version)"
 }
 
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }

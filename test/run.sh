@@ -23,12 +23,15 @@ make_venv() {
 		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
 }
 # The packages of other projects that the SDK has adapters for, some 150 with what they need: uv
-# installs them in 10 s, pip in minutes. They keep their bytecode, as they are slow to import.
+# installs them in 10 s, pip in minutes. They keep their bytecode, as they are slow to import. The
+# last list has packages whose needs contradict those of the others.
 make_integrations_venv() {
-	local list=$top/test/integrations/requirements.txt
+	local lists=$top/test/integrations
 	/usr/bin/python3 -m venv "$1" &&
-		"$1/bin/python" -m pip install --quiet "$(grep '^uv==' "$list")" &&
-		UV_CACHE_DIR=$cache/uv "$1/bin/uv" pip install --quiet --python "$1/bin/python" --requirement "$list"
+		"$1/bin/python" -m pip install --quiet "$(grep '^uv==' "$lists/requirements.txt")" &&
+		export UV_CACHE_DIR=$cache/uv VIRTUAL_ENV=$1 &&
+		"$1/bin/uv" pip install --quiet --requirement "$lists/requirements.txt" &&
+		"$1/bin/uv" pip install --quiet --no-deps --requirement "$lists/requirements-no-deps.txt"
 }
 need_integrations_venv() {
 	cached "$(integrations_venv_dir)" "Python with the packages of the integrations" make_integrations_venv
