@@ -107,6 +107,14 @@ async def cancel(task: asyncio.Task[Any]) -> None:
 # --- cancellation ---
 
 
+async def head_of(reader: asyncio.StreamReader) -> bytes:
+    """Returns the head of the next request, or nothing at the end of the connection."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""
+
+
 class Wire:
     """A service on a real socket: answers GET, and lets the client of a POST wait for ever."""
 
@@ -123,7 +131,7 @@ class Wire:
         self.server.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b"":
+        while head := await head_of(reader):
             if head.startswith(b"POST"):
                 self.reached.set()
                 while await reader.read(1000):

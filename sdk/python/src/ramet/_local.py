@@ -26,6 +26,11 @@ def folder_to_send(folder: Path, progress: Progress | None) -> Sending:
     return Body(Packer(folder, progress), None, True)
 
 
+def store(file: BinaryIO, chunk: bytes) -> None:
+    """Writes to a file."""
+    file.write(chunk)
+
+
 def unpack(chunks: Iterator[bytes], folder: Path, progress: Progress | None) -> List[str]:
     """Unpacks a tar archive into a folder. Returns the names of what was left out."""
     done = 0

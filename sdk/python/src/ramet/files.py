@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Callable, Iterator, List
 
 from ramet._io import blocking
-from ramet._local import Sending, file_to_send, folder_to_send, unpack
+from ramet._local import Sending, file_to_send, folder_to_send, store, unpack
 from ramet.client import Client
 from ramet.errors import ConnectionFailed, RametError
 from ramet.types import FileEvent, FileInfo
@@ -351,7 +351,7 @@ class Files:
         done = 0
         with self._client().read_file(self._id, remote) as (size, chunks):
             for chunk in chunks:
-                blocking(file.write, chunk)
+                store(file, chunk)
                 done += len(chunk)
                 if progress:
                     progress(done, size)

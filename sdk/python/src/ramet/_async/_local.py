@@ -41,22 +41,32 @@ def to_send(data: bytes | AsyncIterable[bytes] | Iterable[bytes]) -> Sending:
         return Sending(data, None, False)
     body = body_of(data)
     in_memory = isinstance(data, (bytes, bytearray, memoryview))
-    chunks = _InMemory(body) if in_memory else _InThread(body, _Reports(None))
-    return Sending(chunks, body.size, body.repeatable)
+    return Sending(_Chunks(body, _Reports(None), in_memory), body.size, body.repeatable)
 
 
 async def file_to_send(source: BinaryIO, progress: Progress | None) -> Sending:
     """Returns the body of a file object from its position to its end."""
     reports = _Reports(progress)
+    if type(source) is io.BytesIO:
+        body = body_of_file(source, reports.note)
+        return Sending(_Chunks(body, reports, True), body.size, body.repeatable)
     body = await blocking(body_of_file, source, reports.note)
-    return Sending(_InThread(body, reports), body.size, body.repeatable)
+    return Sending(_Chunks(body, reports, False), body.size, body.repeatable)
 
 
 async def folder_to_send(folder: Path, progress: Progress | None) -> Sending:
     """Returns a tar archive of all that is in a folder."""
     reports = _Reports(progress)
     packer = await blocking(Packer, folder, reports.note)
-    return Sending(_InThread(packer, reports), None, True)
+    return Sending(_Chunks(packer, reports, False), None, True)
+
+
+async def store(file: BinaryIO, chunk: bytes) -> None:
+    """Writes to a file."""
+    if type(file) is io.BytesIO:
+        file.write(chunk)
+    else:
+        await blocking(file.write, chunk)
 
 
 async def unpack(
@@ -101,30 +111,23 @@ class _Reports:
             self._progress(*self._waiting.popleft())
 
 
-class _InMemory:
-    """Chunks that need no waiting."""
+class _Chunks:
+    """Chunks that another thread makes one at a time, unless they are in memory."""
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            yield chunk
-
-
-class _InThread:
-    """Chunks that another thread makes, one at a time."""
-
-    def __init__(self, chunks: Iterable[bytes], reports: _Reports) -> None:
+    def __init__(self, chunks: Iterable[bytes], reports: _Reports, in_memory: bool) -> None:
         self._chunks = chunks
         self._reports = reports
+        self._in_memory = in_memory
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks = iter(self._chunks)
-        while (chunk := await blocking(next, chunks, None)) is not None:
+        while (chunk := await self._next(chunks)) is not None:
             self._reports.deliver()
             yield chunk
         self._reports.deliver()
+
+    async def _next(self, chunks: Iterator[bytes]) -> bytes | None:
+        return next(chunks, None) if self._in_memory else await blocking(next, chunks, None)
 
 
 class _Pulled(Iterator[bytes]):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import AsyncIterator, BinaryIO, Callable, List
 
 from ramet._async._io import blocking
-from ramet._async._local import Sending, file_to_send, folder_to_send, unpack
+from ramet._async._local import Sending, file_to_send, folder_to_send, store, unpack
 from ramet._async.client import AsyncClient
 from ramet.errors import ConnectionFailed, RametError
 from ramet.types import FileEvent, FileInfo
@@ -350,7 +350,7 @@ class AsyncFiles:
         done = 0
         async with self._client().read_file(self._id, remote) as (size, chunks):
             async for chunk in chunks:
-                await blocking(file.write, chunk)
+                await store(file, chunk)
                 done += len(chunk)
                 if progress:
                     progress(done, size)
