@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model gets to see of a call: bounded text and pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Coroutine, NamedTuple, TypeVar
+
+from ramet.types import ExecResult
+
+MAX_CHARACTERS = 30_000  # of one tool result
+_IMAGES_MAX = 8
+_IMAGE_BYTES_MAX = 3_700_000  # base64 makes it 4/3 as long; models take up to 5 MB
+
+T = TypeVar("T")
+
+
+class Picture(NamedTuple):
+    """A picture of a call's results."""
+
+    media_type: str
+    data: bytes
+
+
+def shorten(text: str, limit: int | None = MAX_CHARACTERS) -> str:
+    """Returns the text, without its middle if it is longer than `limit` characters."""
+    if limit is None or len(text) <= limit:
+        return text
+    head = limit // 2
+    tail = limit - head
+    left_out = len(text) - limit
+    return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[len(text) - tail:]}"
+
+
+def text_of(result: ExecResult, limit: int | None = MAX_CHARACTERS) -> str:
+    """Returns what a call printed, the value of its last expression, and a failure's exit code."""
+    parts = [result.stdout, result.stderr]
+    parts += [one.text for one in result.results if one.text and not (one.png or one.jpeg)]
+    parts += [f"[exit code {result.exit_code}]"] if result.exit_code else []
+    text = "\n".join(part.rstrip("\n") for part in parts if part)
+    return shorten(text, limit) or "(no output)"
+
+
+def pictures_of(result: ExecResult) -> list[Picture]:
+    """Returns the pictures that a call has shown, without those that are too large for a model."""
+    pictures: list[Picture] = []
+    for one in result.results:
+        if one.png:
+            pictures.append(Picture("image/png", one.png))
+        elif one.jpeg:
+            pictures.append(Picture("image/jpeg", one.jpeg))
+    return [one for one in pictures if len(one.data) <= _IMAGE_BYTES_MAX][:_IMAGES_MAX]
+
+
+async def finish(work: Coroutine[object, object, T]) -> T:
+    """Waits for `work` to end even if the caller is cancelled, which is then raised afterwards.
+
+    For clean-up, so that a cancelled task leaves nothing behind.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except Exception:
+            break
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # the cancellation matters more
+        raise cancelled
+    return task.result()
