@@ -195,8 +195,8 @@ def between_services(command: str) -> None:
 
 
 def vm_of(sbx: Sandbox) -> tuple[str, str]:
-    """Returns the slot and the process id of a running sandbox's VM, from `ramet inspect`."""
-    report = on_host(f"ramet inspect {sbx.id}")
+    """Returns the slot and the process id of a running sandbox's VM, from `rametctl inspect`."""
+    report = on_host(f"rametctl inspect {sbx.id}")
     found = re.search(r"^VM in slot (\d+): .*?, process (\d+),", report, re.M)
     assert found, f"no VM in the report:\n{report}"
     return found[1], found[2]

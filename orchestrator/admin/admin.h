@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Serves RUN_DIR/admin.sock, which the warden creates. Each connection carries one command: `ramet`
- * sends its arguments, shuts down its side, and receives a byte of enum command_status, then a text
- * until the end of the stream. The answer to `backup` has a descriptor instead of the text.
+ * Serves RUN_DIR/admin.sock, which the warden creates. Each connection carries one command:
+ * `rametctl` sends its arguments, shuts down its side, and receives a byte of enum command_status,
+ * then a text until the end of the stream. The answer to `backup` has a descriptor instead of the
+ * text.
  */
 #ifndef RAMET_ORCHESTRATOR_ADMIN_ADMIN_H
 #define RAMET_ORCHESTRATOR_ADMIN_ADMIN_H

@@ -136,8 +136,8 @@ static int checks(const struct command_env *env, int argc, const char *const arg
 }
 
 /* Only checks its arguments: core_backup makes the copy afterwards. The service sends a descriptor
- * of the copy to `ramet`, which writes the file, because the service cannot write where operators
- * can. */
+ * of the copy to `rametctl`, which writes the file, because the service cannot write where
+ * operators can. */
 static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		  struct err *e)
 {
@@ -155,11 +155,12 @@ static int inspect(const struct command_env *env, int argc, const char *const ar
 	return command_options(argc, argv, NULL, 0, &name, 1, e);
 }
 
-/* Exists for the help text: `ramet` draws the view itself, from the output of `processes`. */
+/* Exists for the help text: `rametctl` draws the view itself, from the output of `processes`. */
 static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	       struct err *e)
 {
-	return err_say(e, EINVAL, "ramet runs this command by itself: the service cannot run it");
+	return err_say(e, EINVAL,
+		       "rametctl runs this command by itself: the service cannot run it");
 }
 
 const struct command host_commands[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ramet key …: commands on API keys. */
+/* rametctl key …: commands on API keys. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -61,7 +61,8 @@ static int check_tenant(const struct command_env *env, const char *tenant, struc
 	if (!tenant || strcmp(tenant, TENANT_LOCAL) == 0 || keys_tier(env->keys, tenant))
 		return 0;
 	return err_say(e, ENOENT,
-		       "there is no tenant \"%.40s\": `ramet key list` shows the tenants", tenant);
+		       "there is no tenant \"%.40s\": `rametctl key list` shows the tenants",
+		       tenant);
 }
 
 static int key_create(const struct command_env *env, int argc, const char *const argv[], FILE *out,

@@ -122,12 +122,12 @@ static int words_match(const char *words, const struct arguments *args)
 
 static void print_usage(const struct command *c, FILE *out)
 {
-	fprintf(out, "usage: ramet %s%s%s\n", c->words, *c->arguments ? " " : "", c->arguments);
+	fprintf(out, "usage: rametctl %s%s%s\n", c->words, *c->arguments ? " " : "", c->arguments);
 }
 
 static void print_all(const struct command *const *tables, FILE *out)
 {
-	fputs("usage: ramet [--config=FILE] [--NAME=VALUE ...] COMMAND\n\n", out);
+	fputs("usage: rametctl [--config=FILE] [--NAME=VALUE ...] COMMAND\n\n", out);
 	for (; *tables; tables++)
 		for (const struct command *c = *tables; c->words; c++)
 			fprintf(out, "  %s%s%s\n        %s\n", c->words, *c->arguments ? " " : "",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The commands of operators, as `ramet` sends them: NUL-terminated arguments. A command is found by
- * its first words, runs to its end and writes text. Commands on keys also work without a service.
+ * The commands of operators, as `rametctl` sends them: NUL-terminated arguments. A command is found
+ * by its first words, runs to its end and writes text. Commands on keys also work without a
+ * service.
  */
 #ifndef RAMET_ORCHESTRATOR_ADMIN_COMMAND_H
 #define RAMET_ORCHESTRATOR_ADMIN_COMMAND_H
@@ -15,7 +16,7 @@
 #define COMMAND_BYTES_MAX 4096 /* total size of the arguments */
 #define COMMAND_ARGS_MAX  16
 
-/* How a command ended: the first byte of an answer, and the exit status of `ramet`. */
+/* How a command ended: the first byte of an answer, and the exit status of `rametctl`. */
 enum command_status {
 	COMMAND_DONE = 0,
 	COMMAND_FAILED = 1, /* the text is the error */

@@ -218,7 +218,7 @@ static int check_exposure(const struct api *a, const struct sockaddr *sa, struct
 		return err_say(
 			e, EPERM,
 			"listen_host %.40s can be reached from other machines, and there is no "
-			"key: make one first (ramet key create), or set listen_host to "
+			"key: make one first (rametctl key create), or set listen_host to "
 			"127.0.0.1, or allow_open = yes when the network keeps others out",
 			config->listen_host);
 	if (config->tls_cert[0])

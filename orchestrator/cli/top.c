@@ -275,6 +275,6 @@ int top_run(top_ask_fn *ask, void *arg, bool once)
 	}
 	free(before.rows);
 	if (r < 0)
-		fprintf(stderr, "ramet: %s\n", e.text);
+		fprintf(stderr, "rametctl: %s\n", e.text);
 	return r < 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ramet top: a table of what sandboxes use, redrawn every second. */
+/* rametctl top: a table of what sandboxes use, redrawn every second. */
 #ifndef RAMET_ORCHESTRATOR_CLI_TOP_H
 #define RAMET_ORCHESTRATOR_CLI_TOP_H
 
@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* Returns the service's answer to `ramet processes`, owned by the caller; NULL with *e filled. */
+/* Returns the service's answer to `rametctl processes`, owned by the caller. NULL: *e is filled. */
 typedef char *top_ask_fn(void *arg, struct err *e);
 
 /* Draws tables until it is interrupted, or one table with `once`. Each takes a second, over which

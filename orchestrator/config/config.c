@@ -58,7 +58,7 @@ static const struct setting settings[] = {
 	NUM(listen_port, 1, 65535, "7070", "TCP port of the API."),
 	{"allow_open", CHOICE, AT(allow_open), 1, ROOM(allow_open), "no", "no yes ",
 	 "no: on an address that other machines can reach, the API is served only with TLS\n"
-	 "and once a key exists (`ramet key create`), because without keys everybody may do\n"
+	 "and once a key exists (`rametctl key create`), because without keys everybody may do\n"
 	 "everything. yes: serve it without these conditions, in a closed network or behind a\n"
 	 "TLS proxy."},
 	STR(tls_cert, PATH, 0, "",
@@ -190,7 +190,7 @@ static const struct setting settings[] = {
 	NUM(net_connections_s, 0, 1000000, "500", NULL),
 	NUM(net_connections, 0, 1000000, "1024", NULL),
 	STR(tier_free, TIER, 0, TIER_FREE,
-	    "Limits of each tier. Make keys with `ramet key create --tier NAME`. Values that a\n"
+	    "Limits of each tier. Make keys with `rametctl key create --tier NAME`. Values that a\n"
 	    "line leaves out are as shown here. Without keys there are no such limits.\n"
 	    "With private_memory=yes, each tenant gets its own copy of the memory of snapshots:\n"
 	    "others cannot learn from the host's cache what the tenant reads, but creates are\n"

@@ -400,7 +400,7 @@ struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn
 	}
 	failure_set(
 		&f, FAIL_NOT_FOUND, 0,
-		"there is no sandbox %.60s and no VM in a slot of that number: `ramet ls` lists "
+		"there is no sandbox %.60s and no VM in a slot of that number: `rametctl ls` lists "
 		"the sandboxes",
 		name);
 	call_finish(call, &f);
@@ -433,7 +433,7 @@ static void stall_log(struct core *c, const char *what, const char *text)
 
 	if (!may_log(c)) {
 		log_warn("%s is stalled; its report is left out, since %d were logged recently: "
-			 "`ramet inspect` shows its current state",
+			 "`rametctl inspect` shows its current state",
 			 what, BURST);
 		return;
 	}

@@ -282,7 +282,7 @@ def test_documentation_has_every_failure() -> None:
         for status, words in re.findall(r"^\| (\d{3}) \| (`[^|]*) \|", document, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", words)
     }
-    # `pty_failed` comes in a line of a stream, and only `ramet backup` fails with `backup_failed`.
+    # `pty_failed` comes in a line of a stream, and only `rametctl backup` fails with `backup_failed`.
     assert sent - documented == {("400", "pty_failed"), ("503", "backup_failed")}
 
 

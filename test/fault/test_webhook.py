@@ -49,7 +49,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 def create_key():
     made = subprocess.run(
-        ["/usr/bin/ramet", *settings, "key", "create", "--tier", "operator", "--name", "test"],
+        ["/usr/bin/rametctl", *settings, "key", "create", "--tier", "operator", "--name", "test"],
         capture_output=True)
     return made.stdout.decode().split()[0]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet inspect` on real guests, and the report on a stalled one that the service logs by itself."""
+"""`rametctl inspect` on real guests, and the report on a stalled one that the service logs by itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SECTIONS = [
 
 
 def report(name: str) -> str:
-    return on_host(f"ramet inspect {name}")
+    return on_host(f"rametctl inspect {name}")
 
 
 def test_report_has_every_section(sbx: Sandbox) -> None:
@@ -59,7 +59,7 @@ def test_report_has_every_section(sbx: Sandbox) -> None:
 
 
 def test_unknown_sandbox_is_an_error(sbx: Sandbox) -> None:
-    text = on_host("ramet inspect sbx_0 2>&1 || echo status $?")
+    text = on_host("rametctl inspect sbx_0 2>&1 || echo status $?")
     assert "there is no sandbox sbx_0" in text and text.endswith("status 1\n")
 
 

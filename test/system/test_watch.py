@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's view of real sandboxes: audit log, metrics, health, `ramet ls` and `ramet top`."""
+"""The operator's view of real sandboxes: audit log, metrics, health, `rametctl ls` and `rametctl top`."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def test_health_and_metrics(http: httpx.Client, sbx: Sandbox) -> None:
 
 
 def test_checks_are_shown_to_operators() -> None:
-    checks = dict(line.split(None, 1) for line in on_host("ramet checks").splitlines())
+    checks = dict(line.split(None, 1) for line in on_host("rametctl checks").splitlines())
     assert checks["template"] == checks["disk"] == "ok"
 
 
 def test_ls_and_top_show_the_sandbox(sbx: Sandbox) -> None:
-    rows = [row.split() for row in on_host("ramet ls").splitlines()]
+    rows = [row.split() for row in on_host("rametctl ls").splitlines()]
     assert rows[0][:3] == ["ID", "STATE", "TENANT"]
     (mine,) = (row for row in rows if row[0] == sbx.id)
     assert mine[1:4] == ["ready", "local", "default"]
-    (top,) = (row for row in on_host("ramet top --once").splitlines() if row.startswith(sbx.id))
+    (top,) = (row for row in on_host("rametctl top --once").splitlines() if row.startswith(sbx.id))
     assert float(top.split()[5]) > 0  # MiB of private memory

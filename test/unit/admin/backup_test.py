@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what `ramet backup` does with the service's copy. The argument is the path of ramet."""
+"""Tests what `rametctl backup` does with the service's copy. The argument is the path of rametctl."""
 
 from __future__ import annotations
 

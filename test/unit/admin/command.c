@@ -171,9 +171,10 @@ static const struct {
 	const char *words, *says;
 	enum command_status status;
 } wrong[] = {
-	{"key", "\"key\" needs a subcommand:\nusage: ramet key create ", COMMAND_USAGE},
+	{"key", "\"key\" needs a subcommand:\nusage: rametctl key create ", COMMAND_USAGE},
 	{"key|", "there is no command \"key \"", COMMAND_USAGE},
-	{"key|drop|x", "there is no command \"key drop\"\nusage: ramet key create ", COMMAND_USAGE},
+	{"key|drop|x", "there is no command \"key drop\"\nusage: rametctl key create ",
+	 COMMAND_USAGE},
 	{"ke", "there is no command \"ke\"\n", COMMAND_USAGE},
 	{"keys|list", "there is no command \"keys\"", COMMAND_USAGE},
 	{"key|create", "--tier and --name are required", COMMAND_USAGE},
@@ -186,7 +187,8 @@ static const struct {
 	{"key|create|--tier|pro|--nam|x", "there is no option \"--nam\"", COMMAND_USAGE},
 	{"key|list|x", "unexpected argument", COMMAND_USAGE},
 	{"key|revoke", "an argument is missing", COMMAND_USAGE},
-	{"key|revoke|-1", "there is no option \"-1\"\nusage: ramet key revoke ID", COMMAND_USAGE},
+	{"key|revoke|-1", "there is no option \"-1\"\nusage: rametctl key revoke ID",
+	 COMMAND_USAGE},
 	{"key|revoke|key_0", "there is no key key_0", COMMAND_FAILED},
 	{"key|rotate|key_0", "there is no key key_0", COMMAND_FAILED},
 	{"key|rotate|key_0|--grace|-1", "--grace must be whole seconds from 0", COMMAND_USAGE},
@@ -248,7 +250,7 @@ static void errors_name_the_mistake(void **state)
 		assert_int_equal(w->wait, COMMAND_AT_ONCE);
 		says(w, wrong[i].says);
 		if (wrong[i].status == COMMAND_USAGE)
-			says(w, "usage: ramet ");
+			says(w, "usage: rametctl ");
 	}
 	assert_int_equal(run(w, "help"), COMMAND_DONE);
 	says(w, "key create --tier TIER --name NAME");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the errors of `ramet` while no service runs. The argument is the path of ramet."""
+"""Tests the errors of `rametctl` while no service runs. The argument is the path of rametctl."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class NoService(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.socket = Path(folder.name) / "admin.sock"
 
-    def ramet(self, command: str) -> "subprocess.CompletedProcess[str]":
+    def rametctl(self, command: str) -> "subprocess.CompletedProcess[str]":
         words = [RAMET, f"--run_dir={self.socket.parent}", command]
         return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     def assert_says_so(self) -> None:
         for command in "ls", "checks", "backup", "no-such-command":
-            done = self.ramet(command)
+            done = self.rametctl(command)
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn(f"no service answers at {self.socket}: start rametd", done.stderr)
 
@@ -38,7 +38,7 @@ class NoService(unittest.TestCase):
         self.assert_says_so()
 
     def test_help_mentions_further_commands(self) -> None:
-        done = self.ramet("help")
+        done = self.rametctl("help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("key create", done.stdout)
         self.assertIn("lists them while it runs", done.stdout)

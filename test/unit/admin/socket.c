@@ -293,7 +293,7 @@ static void backup_is_sent_as_a_descriptor(void **state)
 	w->copied(w->copied_arg, -1, &full);
 	assert_string_equal(answer_of(w, again, &code), "the disk is full\n");
 	assert_int_equal(code, COMMAND_FAILED);
-	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: ramet backup FILE"));
+	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: rametctl backup FILE"));
 }
 
 static void report_is_sent_when_it_is_ready(void **state)
@@ -306,7 +306,7 @@ static void report_is_sent_when_it_is_ready(void **state)
 	assert_string_equal(w->inspected_name, "sbx_1");
 	assert_string_equal(ask(w, "inspect\0sbx_2", 14, &code), "there is no such sandbox\n");
 	assert_int_equal(code, COMMAND_FAILED);
-	assert_non_null(strstr(ask(w, "inspect", 8, &code), "usage: ramet inspect ID"));
+	assert_non_null(strstr(ask(w, "inspect", 8, &code), "usage: rametctl inspect ID"));
 	assert_int_equal(code, COMMAND_USAGE);
 }
 

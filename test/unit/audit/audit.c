@@ -214,7 +214,7 @@ static void waiting_lines_are_written_at_the_end(void **state)
 	assert_int_equal(count(w).last, 2001);
 }
 
-/* Adds lines as `ramet` does while no service runs. */
+/* Adds lines as `rametctl` does while no service runs. */
 static void lines_can_be_added_without_a_service(void **state)
 {
 	struct world *w = *state;

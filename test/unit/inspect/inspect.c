@@ -200,7 +200,7 @@ static void test_unknown_names_are_refused(void **state)
 		request_report(*state, a, names[i]);
 		world_until_true(*state, &a->done);
 		assert_int_equal(a->failure.code, FAIL_NOT_FOUND);
-		expect_text(a->failure.text, "`ramet ls` lists");
+		expect_text(a->failure.text, "`rametctl ls` lists");
 	}
 	free(a);
 }

@@ -94,7 +94,7 @@ class Programs(unittest.TestCase):
 
     def test_known_programs_are_installed(self) -> None:
         names = {program.name for program in self.programs}
-        self.assertLessEqual({"rametd", "ramet", "ramet-notify", "ramet-vmm", "ramet-init"}, names)
+        self.assertLessEqual({"rametd", "rametctl", "ramet-notify", "ramet-vmm", "ramet-init"}, names)
 
     def test_can_be_loaded_anywhere(self) -> None:
         for program in self.programs:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ramet: the operators' command. It sends its arguments to the service, which runs the command, and
- * shows the answer. While no service runs, only commands on keys work, because the first key is
- * made before the API is opened to others: ramet then changes the catalogue itself, as the
+ * rametctl: the operators' command. It sends its arguments to the service, which runs the command,
+ * and shows the answer. While no service runs, only commands on keys work, because the first key is
+ * made before the API is opened to others: rametctl then changes the catalogue itself, as the
  * service's account.
  */
 #include <errno.h>
@@ -33,7 +33,7 @@
 
 static int fail(const struct err *e)
 {
-	fprintf(stderr, "ramet: %s\n", e->text);
+	fprintf(stderr, "rametctl: %s\n", e->text);
 	return COMMAND_FAILED;
 }
 
@@ -232,7 +232,7 @@ static int run_top(struct config *config, int argc, char *const argv[])
 	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
 
 	if (argc > 1 && !once) {
-		fputs("usage: ramet top [--once]\n", stderr);
+		fputs("usage: rametctl top [--once]\n", stderr);
 		return COMMAND_USAGE;
 	}
 	return top_run(ask_processes, config, once);
@@ -281,7 +281,8 @@ static void notify(void *arg, const struct audit_event *event)
 	struct err e;
 
 	if (audit->dir >= 0 && audit_files_add(audit, event, &e) < 0)
-		fprintf(stderr, "ramet: cannot add %s to the audit log: %s\n", event->name, e.text);
+		fprintf(stderr, "rametctl: cannot add %s to the audit log: %s\n", event->name,
+			e.text);
 }
 
 static int run_here(const struct config *config, const struct words *w)
@@ -331,7 +332,7 @@ static int show_help(const struct config *config, const struct words *w)
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
 		return fail(&e);
 	int status = (int)command_run(tables, &env, &args, stdout, &wait);
-	puts("\nThe service has more commands: `ramet help` lists them while it runs.");
+	puts("\nThe service has more commands: `rametctl help` lists them while it runs.");
 	return status;
 }
 
@@ -357,7 +358,7 @@ int main(int argc, char *argv[])
 	int settings = settings_count(argc, argv), n = argc - settings;
 	char **command = argv + settings;
 
-	log_init("ramet", LOG_WARN);
+	log_init("rametctl", LOG_WARN);
 	if (n == 0 || strcmp(command[0], "--help") == 0 || strcmp(command[0], "-h") == 0) {
 		command = help;
 		n = 1;
