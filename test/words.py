@@ -67,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench/measure.py": {INTERPRETER},
     "dev": {INTERPRETER},
     "docs/api.md": {INTERPRETER},
+    "docs/cli.md": {INTERPRETER},
     "docs/integrations.md": {INTERPRETER},  # a tool of OpenAI's SDK
     "guest/init": {INTERPRETER},
     "kernel-config": {OVERLAYFS, "legacy"},  # options of the kernel

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line `ramet`. It needs `pip install 'ramet[cli]'`; docs/cli.md describes it."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn, Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits.
+
+    Args:
+        arguments: The words after the program's name. None: those of this process.
+    """
+    try:
+        from ramet.cli.app import run
+    except ImportError as missing:
+        if missing.name not in ("click", "rich"):
+            raise
+        print(
+            f"ramet: the package {missing.name} is missing\n"
+            "  Install the command line: pip install 'ramet[cli]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(125) from None
+    run(sys.argv[1:] if arguments is None else list(arguments))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ramet login`: saves the service's address and a key."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from ramet.cli import settings
+from ramet.cli.failure import Failure
+from ramet.cli.service import connect
+
+
+def login(host: str | None, *, from_input: bool = False, ca_file: str | None = None) -> None:
+    """Asks for a key, checks it with the service, and saves it.
+
+    Args:
+        host: The service's address. None: the present one.
+        from_input: Read the key from standard input, without a prompt.
+        ca_file: PEM file of the certificates to trust.
+
+    Raises:
+        ConnectionFailed: No service answers. Nothing is saved.
+        Unauthorized: The service does not accept the key. Nothing is saved.
+    """
+    now = settings.load()
+    host = (host or now.host).rstrip("/")
+    if not host.startswith(("http://", "https://")):
+        raise Failure(f"{host} is not a URL", f"write https://{host}, or http:// if it has no TLS")
+    if from_input:
+        key = sys.stdin.readline().strip()
+    elif sys.stdin.isatty():
+        key = click.prompt(
+            f"API key for {host} (none: Enter)", default="", show_default=False, hide_input=True
+        ).strip()
+    else:
+        raise Failure("standard input is not a terminal", "pass the key with --key-stdin")
+    ca_file = os.path.abspath(ca_file) if ca_file else now.ca_file
+    place = settings.Settings(host, key or None, ca_file, "", "")
+    with connect(place) as client:
+        client.templates()
+    at = settings.save(host, key or None, ca_file)
+    print(f"{host} " + ("accepts the key" if key else "needs no key") + f". Saved in {at}.")
+    for name in ("RAMET_HOST", "RAMET_API_KEY"):
+        if os.environ.get(name):
+            print(f"ramet: warning: {name} is set, and takes precedence", file=sys.stderr)
+
+
+def serve_mcp(arguments: list[str]) -> int:
+    """Runs the MCP server, for the service in the settings; returns its exit code.
+
+    Raises:
+        Failure: Its package is missing.
+    """
+    export()
+    try:
+        main = importlib.import_module("ramet.mcp").main
+    except ImportError as missing:
+        message = f"the MCP server cannot start: {missing}"
+        raise Failure(message, "pip install 'ramet[mcp]'") from missing
+    return int(main(arguments) or 0)
+
+
+def export() -> None:
+    """Puts the settings into the environment, for code that creates a client by itself."""
+    place = settings.load()
+    os.environ["RAMET_HOST"] = place.host
+    if place.api_key:
+        os.environ["RAMET_API_KEY"] = place.api_key
+    if place.ca_file:
+        os.environ["RAMET_CA_FILE"] = place.ca_file

@@ -1,0 +1,772 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of `ramet`: arguments, options and help.
+
+Help, completions and man pages are made from the declarations in this file. It imports neither rich
+nor the SDK: each command imports its work when it runs, because an import takes part of the time of
+every command.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Sequence
+
+import click
+
+from ramet.cli import parse
+from ramet.cli.complete import complete_sandbox, complete_space, complete_template
+from ramet.cli.declare import Command, Commands, argument, flag, help_of, option
+from ramet.cli.failure import FAILED, Ended, Failure, complain, end
+
+if TYPE_CHECKING:
+    from ramet import Client, Sandbox
+    from ramet.cli.programs import Options
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+# Everything after the first argument belongs to the program that runs in the sandbox.
+_PASS = {**_HELP, "allow_interspersed_args": False}
+# All arguments belong to another program.
+_PASS_ALL = {"help_option_names": [], "ignore_unknown_options": True}
+
+
+def run(arguments: list[str]) -> NoReturn:
+    """Runs a command of `ramet` and exits with its code."""
+    warnings.showwarning = _warn
+    # httpx imports its own command line, with all of rich and pygments, unless that import fails.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    try:
+        root.main(args=arguments, prog_name="ramet", complete_var="_RAMET_COMPLETE")
+    except Ended:
+        raise
+    except SystemExit as parser:  # 1: Ctrl-C at a prompt, 2: the command line is wrong
+        completing = "_RAMET_COMPLETE" in os.environ
+        codes = {} if completing else {1: 128 + 2, 2: FAILED}
+        raise SystemExit(codes.get(int(parser.code or 0), parser.code)) from None
+    raise SystemExit(0)
+
+
+def command(
+    name: str, section: str, settings: dict[str, Any] = _HELP
+) -> Callable[[Callable[..., int | None]], Command]:
+    """Declares a command. Its function returns the exit code, or None for 0; its errors are
+    printed, and end the program with code 125."""
+
+    def declare(function: Callable[..., int | None]) -> Command:
+        @functools.wraps(function)
+        def guarded(**values: Any) -> None:
+            if code := _guard(lambda: function(**values)):
+                end(code)
+
+        made = click.command(
+            name, cls=Command, context_settings=settings, help=help_of(function)
+        )(guarded)
+        made.section = section
+        root.add_command(made)
+        return made
+
+    return declare
+
+
+def _guard(work: Callable[[], int | None]) -> int | None:
+    from ramet.cli.terminal import end_in_order
+    from ramet.errors import RametError
+
+    end_in_order()
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # for example `ramet logs ID | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + 13
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 128 + 2
+    except (RametError, Failure, OSError) as failed:
+        complain(failed)
+        return FAILED
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"ramet: warning: {message}", file=sys.stderr)
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from ramet import __version__
+
+        print(f"ramet {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    name="ramet",
+    cls=Commands,
+    context_settings=_HELP,
+    help="Sandboxes for AI agents: real microVMs that can be forked while they run.",
+)
+@option("--host", "-H", metavar="URL", help="The service. It takes precedence over RAMET_HOST.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Print this program's version.",
+)
+def root(host: str | None) -> None:
+    """Applies the options before the command."""
+    if host:
+        os.environ["RAMET_HOST"] = host
+
+
+# Arguments and options that several commands have.
+
+RUN, SANDBOXES, FILES, FORKS, SPACES, PORTS, SETUP = (
+    "Run",
+    "Sandboxes",
+    "Files",
+    "Forks",
+    "Spaces",
+    "Ports",
+    "Set up",
+)
+A_SANDBOX = "A sandbox: its id, or as much of it as is unambiguous."
+sandbox_id = argument("sandbox", "ID", A_SANDBOX, values=complete_sandbox)
+optional_id = argument(
+    "sandbox",
+    "[ID]",
+    "A sandbox. Without it, a new one is used, and removed at the end.",
+    values=complete_sandbox,
+)
+space_id = argument(
+    "space",
+    "SPACE",
+    "A Space: its id, or as much of it as is unambiguous.",
+    values=complete_space,
+)
+api_json = flag("--json", help="Print JSON, with the fields of the API.")
+other_json = flag("--json", help="Print JSON.")
+quiet_ids = flag("--quiet", "-q", help="Print ids only.")
+template_option = option(
+    "--template", metavar="NAME", help="Start from this template.", values=complete_template
+)
+timeout_option = option(
+    "--timeout", metavar="TIME", type=parse.DURATION, help="Lifetime: seconds, 30m, 2h, 1d."
+)
+no_egress_option = flag("--no-egress", help="Close its network for ever.")
+env_option = option(
+    "--env",
+    "-e",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Set a variable; without a value, copy it.",
+)
+metadata_option = option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Text that is stored with the sandbox.",
+)
+workdir_option = option("--workdir", "-w", metavar="PATH", help="Working directory.")
+user_option = option("--user", "-u", metavar="NAME", help="Run as this user, not root.")
+interactive_option = flag("--interactive", "-i", help="Pass standard input to the program.")
+tty_option = flag("--tty", "-t", help="Run the program on a terminal.")
+time_limit_option = option(
+    "--time-limit", metavar="TIME", type=parse.DURATION, help="End the program after it."
+)
+
+
+def together(*parts: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns one decorator that does what several do."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for part in reversed(parts):
+            function = part(function)
+        return function
+
+    return decorate
+
+
+size_options = together(
+    template_option,
+    option("--cpus", type=int, metavar="N", help="Virtual CPUs."),
+    option("--memory", "-m", type=parse.MEMORY, metavar="SIZE", help="512m, 2g, or MiB."),
+    option("--disk", type=int, metavar="GIB", help="Root disk in GiB."),
+    timeout_option,
+)
+life_options = together(
+    option(
+        "--idle-timeout",
+        metavar="TIME",
+        type=parse.DURATION,
+        help="End the sandbox after so long without activity.",
+    ),
+    flag("--persistent", help="Freeze it to a Space at its timeouts."),
+    no_egress_option,
+)
+program_options = together(
+    interactive_option, tty_option, env_option, workdir_option, user_option, time_limit_option
+)
+
+
+# Run
+
+
+@command("run", RUN, _PASS)
+@argument(
+    "what",
+    "FILE.py [ARG]... | -- CMD [ARG]...",
+    "A local Python file (-: from standard input), or a command in the sandbox.",
+    nargs=-1,
+    type=click.Path(),
+)
+@size_options
+@no_egress_option
+@metadata_option
+@program_options
+@flag("--keep", help="Keep the sandbox, and print its id on standard error.")
+def run_(
+    what: Sequence[str],
+    keep: bool,
+    interactive: bool,
+    tty: bool,
+    env: Sequence[str],
+    workdir: str | None,
+    user: str | None,
+    time_limit: int | None,
+    template: str | None,
+    cpus: int | None,
+    memory: int | None,
+    disk: int | None,
+    timeout: int | None,
+    no_egress: bool,
+    metadata: Sequence[str],
+) -> int:
+    """Run a Python file or a command in a new sandbox, and remove the sandbox.
+
+    A file runs in the sandbox's persistent Python process: with --keep, `ramet python ID` finds its
+    variables. With -i, -t or -u it is a program of its own. The exit code is the program's.
+    """
+    from ramet import Sandbox
+    from ramet.cli import programs
+    from ramet.cli.service import connect
+
+    options = _options(interactive, tty, env, workdir, user, time_limit)
+    with connect() as client:
+        sandbox = Sandbox(
+            client=client,
+            template=template,
+            vcpus=cpus,
+            ram_mib=memory,
+            rootfs_gb=disk,
+            timeout_seconds=timeout,
+            egress=False if no_egress else None,
+            metadata=parse.pairs(metadata),
+        )
+        try:
+            if keep:
+                print(sandbox.id, file=sys.stderr)
+            if what[0] == "-" or what[0].endswith(".py"):
+                return programs.run_file(sandbox, what[0], what[1:], options)
+            return programs.run(sandbox, what, options)
+        finally:
+            if not keep:
+                sandbox.close()
+
+
+@command("exec", RUN, _PASS)
+@sandbox_id
+@argument("words", "[--] CMD [ARG]...", "A program and its arguments.", nargs=-1, required=True)
+@program_options
+@flag("--detach", "-d", help="Print the process's id, and do not wait for it.")
+def exec_(
+    sandbox: str,
+    words: Sequence[str],
+    interactive: bool,
+    tty: bool,
+    env: Sequence[str],
+    workdir: str | None,
+    user: str | None,
+    time_limit: int | None,
+    detach: bool,
+) -> int:
+    """Run a program in a sandbox.
+
+    No shell interprets the arguments. The exit code is the program's: 126 if it is not executable,
+    127 if it does not exist, 128 + N if signal N killed it, 124 or 143 at the time limit.
+    """
+    from ramet.cli import programs
+
+    options = _options(interactive, tty, env, workdir, user, time_limit)
+    with _connect() as client:
+        place = _open(client, sandbox)
+        if detach:
+            print(programs.start(place, _command(words), options, detach=True).id)
+            return 0
+        return programs.run(place, _command(words), options)
+
+
+@command("shell", RUN)
+@optional_id
+@template_option
+@env_option
+@workdir_option
+@user_option
+def shell(
+    sandbox: str | None,
+    template: str | None,
+    env: Sequence[str],
+    workdir: str | None,
+    user: str | None,
+) -> int:
+    """Open a shell on a terminal in a sandbox."""
+    from ramet.cli import programs
+
+    options = _options(True, True, env, workdir, user, None)
+    return _in_sandbox(sandbox, template, lambda place: programs.shell(place, options))
+
+
+@command("python", RUN)
+@optional_id
+@template_option
+def python(sandbox: str | None, template: str | None) -> int:
+    """Open a prompt for the persistent Python process of a sandbox.
+
+    Variables stay when you leave with Ctrl-D; Ctrl-C interrupts the running code. If standard input
+    is not a terminal, all of it runs as one program.
+    """
+    from ramet.cli import repl
+
+    return _in_sandbox(sandbox, template, repl.run)
+
+
+@command("logs", RUN)
+@sandbox_id
+@argument("process", "[PROCESS]", "A process, such as `ramet exec -d` prints.")
+@flag("--follow", "-f", help="Go on until the sandbox or process ends.")
+def logs(sandbox: str, process: str | None, follow: bool) -> int | None:
+    """Print the kept output of a sandbox's Python process, or of one of its other processes."""
+    from ramet.cli import logs as output
+
+    with _connect() as client:
+        place = _open(client, sandbox)
+        if process:
+            return output.of_process(place, process, follow=follow)
+        output.of_calls(place, follow=follow)
+        return None
+
+
+# Sandboxes
+
+
+@command("create", SANDBOXES)
+@size_options
+@life_options
+@env_option
+@metadata_option
+@api_json
+def create(
+    template: str | None,
+    cpus: int | None,
+    memory: int | None,
+    disk: int | None,
+    timeout: int | None,
+    idle_timeout: int | None,
+    persistent: bool,
+    no_egress: bool,
+    env: Sequence[str],
+    metadata: Sequence[str],
+    json: bool,
+) -> None:
+    """Create a sandbox and print its id."""
+    from ramet.cli.output import print_json
+
+    with _connect() as client:
+        made = client.create_sandbox(
+            template=template,
+            vcpus=cpus,
+            ram_mib=memory,
+            rootfs_gb=disk,
+            timeout_seconds=timeout,
+            idle_timeout_seconds=idle_timeout,
+            persistent=persistent or None,
+            egress=False if no_egress else None,
+            env=parse.variables(env),
+            metadata=parse.pairs(metadata),
+        )
+        if json:
+            print_json(dict(client.get_sandbox(made.id).raw))
+        else:
+            print(made.id)
+
+
+@command("ls", SANDBOXES)
+@flag("--tree", help="Show forks below their parents.")
+@option("--state", metavar="STATE", help="Only ready, running or freezing ones.")
+@template_option
+@metadata_option
+@api_json
+@quiet_ids
+def ls(
+    tree: bool,
+    state: str | None,
+    template: str | None,
+    metadata: Sequence[str],
+    json: bool,
+    quiet: bool,
+) -> None:
+    """List the sandboxes, oldest first."""
+    from ramet.cli import listing
+
+    with _connect() as client:
+        found = client.list_sandboxes(
+            state=state, template=template, metadata=parse.pairs(metadata)
+        )
+        listing.sandboxes(found, tree=tree, as_json=json, quiet=quiet)
+
+
+@command("rm", SANDBOXES)
+@argument("ids", "ID...", "Sandboxes and Spaces.", nargs=-1, values=complete_sandbox)
+@flag("--force", "-f", help="Ignore those that do not exist.")
+def rm(ids: Sequence[str], force: bool) -> int:
+    """Remove sandboxes, with their memory and disk, and Spaces."""
+    from ramet.cli import remove
+
+    with _connect() as client:
+        return remove.run(client, ids, force=force)
+
+
+# Files
+
+
+@command("cp", FILES)
+@argument("source", "SOURCE", "A local path, ID:PATH, or -.", type=click.Path())
+@argument("target", "TARGET", "A local path, ID:PATH, or -.", type=click.Path())
+@flag("--quiet", "-q", help="Show no progress bar.")
+def cp(source: str, target: str, quiet: bool) -> None:
+    """Copy a file or folder to or from a sandbox.
+
+    A relative PATH is below /root. An existing target folder gets the source inside of it; SOURCE/.
+    means the content of a folder. - is standard input or output; a folder is written to it as a tar
+    archive.
+    """
+    from ramet.cli import copying
+
+    with _connect() as client:
+        copying.run(client, source, target, quiet=quiet)
+
+
+@command("diff", FILES)
+@sandbox_id
+@argument(
+    "other",
+    "[OTHER]",
+    "Another sandbox. Without it, ID is compared with its parent.",
+    values=complete_sandbox,
+)
+@option(
+    "--path",
+    "-p",
+    multiple=True,
+    metavar="PATH",
+    help="Compare this. Default: /root and /tmp.",
+)
+@other_json
+def diff(sandbox: str, other: str | None, path: Sequence[str], json: bool) -> None:
+    """List the files in which two sandboxes differ.
+
+    A: only OTHER has it. C: its content differs. D: only ID has it. Without OTHER, the parent of ID
+    is compared with ID: the list has the changes in a fork.
+    """
+    from ramet.cli import forks
+
+    with _connect() as client:
+        forks.diff(client, sandbox, other, path, as_json=json)
+
+
+# Forks
+
+
+@command("fork", FORKS)
+@sandbox_id
+@option(
+    "-n", type=click.IntRange(min=1), default=1, metavar="N", help="Number of children. Default: 1."
+)
+@flag("--reseed", help="Seed Python's and numpy's generators anew in each.")
+@other_json
+def fork(sandbox: str, n: int, reseed: bool, json: bool) -> None:
+    """Clone a running sandbox, memory and processes included, and print the children's ids."""
+    from ramet.cli import service
+    from ramet.cli.output import print_json
+
+    with _connect() as client:
+        parent = service.sandbox_id(client, sandbox)
+        children = client.fork_sandbox(parent, n, reseed=reseed)
+    if json:
+        print_json({"parent": parent, "children": children})
+    else:
+        print("\n".join(children))
+
+
+@command("merge", FORKS)
+@argument("parent", "ID", A_SANDBOX, values=complete_sandbox)
+@argument("winner", "WINNER", "A fork of it, or of its forks.", values=complete_sandbox)
+def merge(parent: str, winner: str) -> None:
+    """Let a sandbox continue as one of its forks: ID keeps its id, and gets all of WINNER."""
+    from ramet.cli import service
+
+    with _connect() as client:
+        kept = service.sandbox_id(client, parent)
+        client.merge_sandbox(kept, service.sandbox_id(client, winner))
+    print(kept)
+
+
+# Spaces
+
+
+@command("freeze", SPACES)
+@sandbox_id
+@api_json
+def freeze(sandbox: str, json: bool) -> None:
+    """Write a sandbox to disk, memory included, and print the id of the Space."""
+    from ramet.cli import service
+    from ramet.cli.output import print_json
+
+    with _connect() as client:
+        space = client.freeze_sandbox(service.sandbox_id(client, sandbox))
+    if json:
+        print_json(dict(space.raw))
+    else:
+        print(space.id)
+
+
+@command("resume", SPACES)
+@space_id
+@timeout_option
+@life_options
+@api_json
+def resume(
+    space: str,
+    timeout: int | None,
+    idle_timeout: int | None,
+    persistent: bool,
+    no_egress: bool,
+    json: bool,
+) -> None:
+    """Continue a Space as a sandbox, and print the sandbox's id. The Space is gone afterwards."""
+    from ramet.cli import service
+    from ramet.cli.output import print_json
+
+    with _connect() as client:
+        made = client.resume_space(
+            service.space_id(client, space),
+            timeout_seconds=timeout,
+            idle_timeout_seconds=idle_timeout,
+            persistent=persistent or None,
+            egress=False if no_egress else None,
+        )
+        if json:
+            print_json(dict(client.get_sandbox(made.id).raw))
+        else:
+            print(made.id)
+
+
+@command("spaces", SPACES)
+@api_json
+@quiet_ids
+def spaces(json: bool, quiet: bool) -> None:
+    """List the Spaces, oldest first. `ramet rm SPACE` removes one."""
+    from ramet.cli import listing
+
+    with _connect() as client:
+        listing.spaces(client, as_json=json, quiet=quiet)
+
+
+# Ports
+
+
+@command("ports", PORTS)
+@sandbox_id
+@other_json
+@flag("--quiet", "-q", help="Print port numbers only.")
+def ports(sandbox: str, json: bool, quiet: bool) -> None:
+    """List the ports of a sandbox that are shared by a URL."""
+    from ramet.cli import listing
+
+    with _connect() as client:
+        listing.ports(_open(client, sandbox).ports(), as_json=json, quiet=quiet)
+
+
+@command("url", PORTS)
+@sandbox_id
+@argument("port", "PORT", "The port that the server listens on.", type=click.IntRange(1, 65535))
+@click.option("--public/--private", default=None, help="Admit everybody, or only who has the URL.")
+@flag("--stop", help="End the share.")
+def url(sandbox: str, port: int, public: bool | None, stop: bool) -> None:
+    """Share a port of a sandbox, and print the URL of the server that listens there."""
+    with _connect() as client:
+        place = _open(client, sandbox)
+        if stop:
+            place.unshare(port)
+        else:
+            print(place.url(port, public=public))
+
+
+@command("forward", PORTS)
+@sandbox_id
+@argument("ports", "[LOCAL:]PORT...", "Ports in the sandbox.", nargs=-1, required=True)
+def forward(sandbox: str, ports: Sequence[str]) -> None:
+    """Open ports of this machine that lead into a sandbox, until Ctrl-C."""
+    from ramet.cli import forwarding
+
+    with _connect() as client:
+        forwarding.run(_open(client, sandbox), ports)
+
+
+# Set up
+
+
+@command("templates", SETUP)
+@api_json
+@flag("--quiet", "-q", help="Print names only.")
+def templates(json: bool, quiet: bool) -> None:
+    """List the templates, the default one first."""
+    from ramet.cli import listing
+
+    with _connect() as client:
+        listing.templates(client, as_json=json, quiet=quiet)
+
+
+@command("login", SETUP)
+@argument("host", "[URL]", "The service. Default: as now.")
+@flag("--key-stdin", help="Read the key from standard input.")
+@option(
+    "--ca-file", type=click.Path(), metavar="FILE", help="Trust the certificates of a PEM file."
+)
+def login(host: str | None, key_stdin: bool, ca_file: str | None) -> None:
+    """Check an API key and save it with the service's address, readable by you only.
+
+    RAMET_HOST, RAMET_API_KEY and RAMET_CA_FILE take precedence over the file.
+    """
+    from ramet.cli import account
+
+    account.login(host, from_input=key_stdin, ca_file=ca_file)
+
+
+@command("doctor", SETUP)
+@other_json
+def doctor(json: bool) -> int:
+    """Check the address, the key, the versions, the templates, and a first call in a sandbox.
+
+    Each line that failed says what to do. The exit code is 1 if one failed.
+    """
+    from ramet.cli import doctor as checks
+
+    return 0 if checks.run(as_json=json) else 1
+
+
+@command("mcp", SETUP, _PASS_ALL)
+@argument("arguments", "[ARG]...", "Arguments of the server.", nargs=-1)
+def mcp(arguments: Sequence[str]) -> int:
+    """Serve the tools of sandboxes to an agent by the Model Context Protocol."""
+    from ramet.cli import account
+
+    return account.serve_mcp(list(arguments))
+
+
+@command("version", SETUP)
+@other_json
+def version(json: bool) -> None:
+    """Print the versions of this program and of the service."""
+    from ramet import __version__
+    from ramet.cli import settings
+    from ramet.cli.output import print_json
+    from ramet.cli.service import connect
+
+    place = settings.load()
+    with connect(place) as client:
+        service = client.version()
+    if json:
+        print_json({"client": __version__, "service": service, "host": place.host})
+    else:
+        print(f"ramet {__version__}\nservice {service} at {place.host}")
+
+
+@command("completion", SETUP)
+@argument("shell", "bash|zsh|fish", "The command interpreter.")
+def completion(shell: str) -> None:
+    """Print the completions for a shell.
+
+    bash: eval "$(ramet completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit.
+    fish: ramet completion fish >~/.config/fish/completions/ramet.fish
+    """
+    from ramet.cli import complete
+
+    print(complete.script(root, shell))
+
+
+@command("man", SETUP)
+@argument("name", "[COMMAND]", "A command of ramet.")
+@option("--write", type=click.Path(), metavar="FOLDER", help="Write all pages to a folder.")
+def man(name: str | None, write: str | None) -> None:
+    """Show the man page of ramet, or of one of its commands."""
+    from ramet.cli import manual
+
+    if write:
+        manual.write(root, write)
+    else:
+        manual.show(root, name)
+
+
+# What the commands share.
+
+
+def _command(words: Sequence[str]) -> Sequence[str]:
+    """Returns a command without the `--` before it, which the parser leaves after an argument."""
+    rest = words[1:] if words[0] == "--" else words
+    if not rest:
+        raise click.BadParameter("name a program after --")
+    return rest
+
+
+def _connect() -> "Client":
+    from ramet.cli.service import connect
+
+    return connect()
+
+
+def _open(client: "Client", name: str) -> "Sandbox":
+    from ramet.cli.service import open_sandbox
+
+    return open_sandbox(client, name)
+
+
+def _in_sandbox(name: str | None, template: str | None, work: Callable[["Sandbox"], int]) -> int:
+    """Does the work in a sandbox, or in a new one that is removed afterwards."""
+    from ramet.cli.service import connect
+    from ramet import Sandbox
+
+    if name and template:
+        raise Failure("a template is for a new sandbox", "leave out the id, or --template")
+    with connect() as client:
+        if name:
+            return work(_open(client, name))
+        with Sandbox(client=client, template=template) as made:
+            return work(made)
+
+
+def _options(
+    interactive: bool,
+    tty: bool,
+    env: Sequence[str],
+    workdir: str | None,
+    user: str | None,
+    time_limit: int | None,
+) -> "Options":
+    from ramet.cli.programs import Options
+
+    return Options(interactive, tty, parse.variables(env), workdir, user, time_limit)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completions: the scripts for shells, and the values that are asked from the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Iterable
+
+import click
+from click.shell_completion import get_completion_class
+
+from ramet.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from ramet import Client
+
+_ANSWER_S = 2.0  # a shell that waits longer than this seems to hang
+
+
+def script(root: click.Command, shell: str) -> str:
+    """Returns the completions for a shell.
+
+    Raises:
+        Failure: There are none for it.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise Failure(f"there are no completions for {shell!r}", "name bash, zsh or fish")
+    return kind(root, {}, "ramet", "_RAMET_COMPLETE").source()
+
+
+def complete_sandbox(incomplete: str) -> list[str]:
+    """Returns the ids of sandboxes that begin so; none if the service does not answer."""
+    return _ask(incomplete, lambda client: (one.id for one in client.iter_sandboxes()))
+
+
+def complete_space(incomplete: str) -> list[str]:
+    """Returns the ids of Spaces that begin so; likewise."""
+    return _ask(incomplete, lambda client: (one.id for one in client.iter_spaces()))
+
+
+def complete_template(incomplete: str) -> list[str]:
+    """Returns the names of templates that begin so; likewise."""
+    return _ask(incomplete, lambda client: (one.name for one in client.templates()))
+
+
+def _ask(incomplete: str, names: Callable[["Client"], Iterable[str]]) -> list[str]:
+    from ramet.cli.service import connect
+    from ramet.errors import RametError
+
+    try:
+        with connect(timeout=_ANSWER_S, retry_seconds=0) as client:
+            return [name for name in names(client) if name.startswith(incomplete)]
+    except (RametError, Failure):
+        return []

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ramet forward`: local ports that lead into a sandbox."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack
+from typing import Sequence
+
+from ramet import Sandbox
+from ramet.cli.failure import Failure
+
+_LOOK_S = 5.0  # between two looks whether the sandbox exists
+
+
+def run(sandbox: Sandbox, ports: Sequence[str]) -> None:
+    """Opens the ports and prints each, until Ctrl-C or the end of the sandbox.
+
+    Args:
+        sandbox: The sandbox.
+        ports: `PORT` or `LOCAL:PORT` each; without LOCAL, the local port has the same number.
+
+    Raises:
+        Failure: A port is not a number, or is in use here.
+        NotFound: The sandbox has ended.
+    """
+    pairs = [_pair(text) for text in ports]
+    with ExitStack() as scope:
+        for local, remote in pairs:
+            try:
+                opened = scope.enter_context(sandbox.forward(remote, local))
+            except OSError as failed:
+                raise Failure(
+                    f"the local port {local} cannot be opened: {failed.strerror}",
+                    f"use another one: {local + 10000 if local < 50000 else 0}:{remote}",
+                ) from failed
+            print(f"{opened.host}:{opened.port} -> {sandbox.id}:{remote}", flush=True)
+        try:
+            while True:
+                time.sleep(_LOOK_S)
+                sandbox.info()
+        except KeyboardInterrupt:
+            print()
+
+
+def _pair(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(?:(\d{1,5}):)?(\d{1,5})", text)
+    if not found or not 0 < int(found[2]) < 65536 or int(found[1] or 0) > 65535:
+        raise Failure(f"{text!r} is not a port", "write PORT, or LOCAL:PORT")
+    return int(found[1] or found[2]), int(found[2])

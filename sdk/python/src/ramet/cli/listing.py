@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists: sandboxes and the tree of their forks, Spaces, templates, ports."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Sequence
+
+from ramet import Client, PortShare, SandboxInfo
+from ramet.cli.output import columns, print_json, since, size, until
+from ramet.cli.service import short
+
+
+def sandboxes(
+    found: Sequence[SandboxInfo], *, tree: bool = False, as_json: bool = False, quiet: bool = False
+) -> None:
+    """Prints sandboxes: as a table, or as JSON with the fields of the API, or their ids only.
+
+    Args:
+        found: The sandboxes.
+        tree: Show forks below their parents.
+        as_json: Print JSON; with `tree` each sandbox has its forks in `children`.
+        quiet: Print one full id per line.
+    """
+    order = list(_walk(found)) if tree else [("", one) for one in found]
+    if quiet:
+        for _, one in order:
+            print(one.id)
+    elif as_json:
+        print_json(_nested(found) if tree else [dict(one.raw) for one in found])
+    else:
+        columns(
+            ("ID", "STATE", "TEMPLATE", "CPUS", "MEMORY", "AGE", "EXPIRES", "PARENT"),
+            ((branch + short(one.id), *_fields(one)) for branch, one in order),
+        )
+
+
+def spaces(client: Client, *, as_json: bool = False, quiet: bool = False) -> None:
+    """Prints the Spaces."""
+    found = client.list_spaces()
+    if quiet:
+        for one in found:
+            print(one.id)
+    elif as_json:
+        print_json([one.raw for one in found])
+    else:
+        columns(
+            ("ID", "STATE", "TEMPLATE", "MEMORY", "ON DISK", "AGE"),
+            (
+                (
+                    short(one.id),
+                    one.state,
+                    one.template,
+                    f"{one.ram_mib} MiB",
+                    size(one.size_bytes),
+                    since(one.created_at),
+                )
+                for one in found
+            ),
+        )
+
+
+def templates(client: Client, *, as_json: bool = False, quiet: bool = False) -> None:
+    """Prints the templates."""
+    found = client.templates()
+    if quiet:
+        for one in found:
+            print(one.name)
+    elif as_json:
+        print_json([one.raw for one in found])
+    else:
+        columns(
+            ("NAME", "STATE", "CPUS", "MEMORY", "DISK", "DESCRIPTION"),
+            (
+                (
+                    one.name,
+                    one.state,
+                    str(one.vcpus),
+                    f"{one.ram_mib} MiB",
+                    f"{one.rootfs_gb} GiB",
+                    str(one.raw.get("why") or one.description),
+                )
+                for one in found
+            ),
+        )
+
+
+def ports(found: Sequence[PortShare], *, as_json: bool = False, quiet: bool = False) -> None:
+    """Prints shared ports."""
+    if quiet:
+        for one in found:
+            print(one.port)
+    elif as_json:
+        print_json([vars(one) for one in found])
+    else:
+        columns(
+            ("PORT", "ACCESS", "URL"),
+            ((str(one.port), "public" if one.public else "token", one.url) for one in found),
+        )
+
+
+def _fields(one: SandboxInfo) -> tuple[str, ...]:
+    return (
+        one.state,
+        str(one.raw["template"]),
+        str(one.vcpus),
+        f"{one.ram_mib} MiB",
+        since(str(one.raw["created_at"])),
+        until(one.expires_at),
+        short(one.parent),
+    )
+
+
+def _families(
+    found: Sequence[SandboxInfo],
+) -> tuple[list[SandboxInfo], dict[str, list[SandboxInfo]]]:
+    """Returns the sandboxes without a listed parent, and the forks of each other one."""
+    known = {one.id for one in found}
+    roots: list[SandboxInfo] = []
+    forks: dict[str, list[SandboxInfo]] = {}
+    for one in found:
+        if one.parent in known:
+            forks.setdefault(str(one.parent), []).append(one)
+        else:
+            roots.append(one)
+    return roots, forks
+
+
+def _walk(found: Sequence[SandboxInfo]) -> Iterator[tuple[str, SandboxInfo]]:
+    """Yields each sandbox, after its parent, with the branches to draw before its id."""
+    roots, forks = _families(found)
+    waiting = [("", "", one) for one in reversed(roots)]
+    while waiting:
+        branch, below, one = waiting.pop()
+        yield branch, one
+        children = forks.get(one.id, [])
+        for i in reversed(range(len(children))):
+            last = i == len(children) - 1
+            waiting.append(
+                (
+                    below + ("└─ " if last else "├─ "),
+                    below + ("   " if last else "│  "),
+                    children[i],
+                )
+            )
+
+
+def _nested(found: Sequence[SandboxInfo]) -> list[dict[str, Any]]:
+    roots, forks = _families(found)
+    objects = {one.id: {**one.raw, "children": []} for one in found}
+    for parent, children in forks.items():
+        objects[parent]["children"] = [objects[child.id] for child in children]
+    return [objects[one.id] for one in roots]

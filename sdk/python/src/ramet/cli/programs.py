@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs and code in a sandbox, with this program's input and output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ramet import ConnectionFailed, Event, Process, ProcessEvent, RametError, Sandbox
+from ramet.cli import terminal
+from ramet.cli.failure import Failure, complain, end
+from ramet.cli.output import STDERR, STDOUT, put
+
+_RECONNECT_S = 30.0  # how long a broken stream is tried again
+_LOGIN_SHELL = "command -v bash >/dev/null && exec bash -l; exec sh -l"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is run.
+
+    Attributes:
+        interactive: Pass this program's standard input on.
+        tty: Run it on a terminal of the size of this one.
+        env: Environment variables in addition to the sandbox's.
+        cwd: Working directory; None: the sandbox's default.
+        user: Name or uid; None: root.
+        timeout_seconds: Time limit; None: no limit.
+    """
+
+    interactive: bool = False
+    tty: bool = False
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    user: str | None = None
+    timeout_seconds: int | None = None
+
+
+def shell(sandbox: Sandbox, options: Options) -> int:
+    """Runs a login shell on a terminal; returns its exit code."""
+    return run(sandbox, ["/bin/sh", "-c", _LOGIN_SHELL], options)
+
+
+def run(sandbox: Sandbox, command: Sequence[str], options: Options) -> int:
+    """Runs a program with this program's output, and input if `interactive`; returns its exit code.
+
+    Raises:
+        Failure: A terminal was requested, and standard input is none.
+    """
+    if options.tty and options.interactive and not terminal.is_terminal():
+        raise Failure("standard input is not a terminal", "leave out -t")
+    process = start(sandbox, command, options)
+    with ExitStack() as scope:
+        if options.tty:
+            resize = sandbox.pty.attach(process.id).resize
+            scope.enter_context(terminal.on_resize(lambda *size: _try(resize, *size)))
+        if options.tty and options.interactive:
+            scope.enter_context(terminal.raw())
+        else:
+            scope.enter_context(terminal.on_interrupt(lambda count: _interrupt(process, count)))
+        if options.interactive:
+            feeder = threading.Thread(target=_feed, args=(process, options.tty), daemon=True)
+            feeder.start()
+        return copy_output(process)
+
+
+def start(
+    sandbox: Sandbox, command: Sequence[str], options: Options, *, detach: bool = False
+) -> Process:
+    """Starts a program in a sandbox."""
+    env = dict(options.env or {})
+    if options.tty:
+        env.setdefault("TERM", os.environ.get("TERM", "xterm"))
+    return sandbox.processes.start(
+        list(command),
+        cwd=options.cwd,
+        env=env or None,
+        user=options.user,
+        stdin=options.interactive and not options.tty,
+        timeout_seconds=options.timeout_seconds,
+        tty=terminal.size() if options.tty else None,
+        detach=detach,
+    )
+
+
+def copy_output(process: Process, until: int | None = None) -> int:
+    """Writes the output of a process to this program's, up to its end, or to an offset in bytes;
+    returns its exit code, or 0 before its end."""
+    code = 0
+    for event in _events(process):
+        if event.type == "exit":
+            code = event.exit_code or 0
+            if event.timed_out:
+                print("ramet: the program was ended at its time limit", file=sys.stderr)
+        else:
+            put(STDERR if event.type == "stderr" else STDOUT, event.raw)
+            if until is not None and process.place >= until:
+                break
+    return code
+
+
+def run_file(sandbox: Sandbox, file: str, arguments: Sequence[str], options: Options) -> int:
+    """Runs a local Python file in the sandbox's persistent Python process; returns its exit code.
+
+    With `interactive` or `tty` it is a program of its own, since only those have an input.
+
+    Args:
+        sandbox: The sandbox.
+        file: Path of the file, or "-" for standard input.
+        arguments: The rest of `sys.argv`.
+        options: As for `run`. A user is possible for a program of its own only.
+    """
+    source = _read_source(file)
+    if not options.interactive and not options.tty and not options.user:
+        words = [file, *arguments]
+        sandbox.run_code(f"import sys; sys.argv[:] = {words!r}", results=False)
+        return run_code(sandbox, source.decode(), options)
+    if file == "-":
+        message = "the program cannot be read from the input that it is to get"
+        raise Failure(message, "write it to a file: `ramet run -i FILE.py`")
+    remote = f"/tmp/{Path(file).name}"
+    sandbox.upload(source, remote)
+    return run(sandbox, ["python3", "-u", remote, *arguments], options)
+
+
+def run_code(
+    sandbox: Sandbox, code: str, options: Options = Options(), *, results: bool = False
+) -> int:
+    """Runs code in the sandbox's persistent Python process; returns its exit code.
+
+    Args:
+        sandbox: The sandbox.
+        code: The code.
+        options: Its `env`, `cwd` and `timeout_seconds`.
+        results: Print the value of the last expression, and what `display()` shows, as text.
+    """
+    events = sandbox.run_code_stream(
+        code,
+        timeout_seconds=options.timeout_seconds,
+        env=options.env,
+        cwd=options.cwd,
+        results=results,
+    )
+    with terminal.on_interrupt(lambda count: _interrupt_call(sandbox, count)):
+        return show(events)
+
+
+def show(events: Iterable[Event]) -> int:
+    """Writes the output of calls to this program's; returns the exit code of the last one."""
+    code = 0
+    for event in events:
+        if event.type == "exit":
+            code = event.code or 0
+        elif event.type in ("stdout", "stderr"):
+            put(STDERR if event.type == "stderr" else STDOUT, event.raw)
+        elif event.result is not None and event.result.text is not None:
+            put(STDOUT, event.result.text.encode() + b"\n")
+        elif event.type == "error" and event.error is None:  # as `replay` reports a lost call
+            print(f"ramet: {event.data}", file=sys.stderr)
+    return code
+
+
+def _read_source(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        source = Path(file).read_bytes()
+        source.decode()
+        return source
+    except OSError as failed:
+        remedy = "write `ramet run -- python3 FILE` for a file in the sandbox"
+        raise Failure(f"{file}: {failed.strerror}", remedy) from failed
+    except UnicodeDecodeError as failed:
+        raise Failure(f"{file} is not UTF-8: {failed}", "save it as UTF-8") from failed
+
+
+def _events(process: Process) -> Iterator[ProcessEvent]:
+    """Yields the events of a process, and continues where a stream broke off."""
+    broken_at: float | None = None
+    while True:
+        try:
+            for event in process:
+                broken_at = None
+                yield event
+            return
+        except ConnectionFailed:
+            broken_at = broken_at or time.monotonic()
+            if time.monotonic() - broken_at > _RECONNECT_S:
+                raise
+            time.sleep(0.5)
+
+
+def _feed(process: Process, tty: bool) -> None:
+    """Writes standard input to the process, up to the end of either."""
+    try:
+        for data in terminal.read_keys():
+            process.write(data)
+        if not tty:
+            process.close_stdin()
+    except RametError as failed:
+        if failed.code not in ("stdin_closed", "pty_ended", "process_ended", "no_such_process"):
+            complain(failed)
+            _try(process.kill)
+
+
+def _interrupt(process: Process, count: int) -> None:
+    """Passes Ctrl-C on: first as an interrupt, the third time it kills."""
+    if count < 3:
+        _try(process.signal, "INT")
+    else:
+        _try(process.kill)
+
+
+def _interrupt_call(sandbox: Sandbox, count: int) -> None:
+    _try(sandbox.interrupt)
+    if count == 3:
+        print("ramet: the code ignores Ctrl-C; press it once more to leave", file=sys.stderr)
+
+
+def _try(request: Callable[..., object], *arguments: object) -> None:
+    """Sends a request whose failure the main thread notices in its own stream."""
+    with suppress(RametError):
+        request(*arguments)
+
+
+def end_with(code: int) -> None:
+    """Ends the command with the code of the program that ran, unless it is 0."""
+    if code:
+        end(code)

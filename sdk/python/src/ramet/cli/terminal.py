@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's terminal: raw mode, its size, signals."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import termios
+import threading
+import tty
+from contextlib import contextmanager
+from types import FrameType
+from typing import Callable, Iterator
+
+from ramet.cli.failure import Ended
+
+_LAST = 3  # Ctrl-C after this many ends this program
+
+
+def is_terminal() -> bool:
+    """Returns True if standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def size() -> tuple[int, int]:
+    """Returns the terminal's columns and rows."""
+    columns, rows = shutil.get_terminal_size()
+    return max(columns, 1), max(rows, 1)
+
+
+@contextmanager
+def raw() -> Iterator[None]:
+    """Passes every key on to the program, Ctrl-C included; restores the terminal at the end."""
+    before = termios.tcgetattr(0)
+    tty.setraw(0, termios.TCSADRAIN)  # keeps what was typed ahead
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def on_resize(notify: Callable[[int, int], object]) -> Iterator[None]:
+    """Calls notify(columns, rows) from another thread after each change of the terminal's size.
+
+    A change during a call leads to one more call, with the latest size.
+    """
+    changed, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        while changed.wait() and not ended.is_set():
+            changed.clear()
+            notify(*size())
+
+    before = signal.signal(signal.SIGWINCH, lambda *_: changed.set())
+    threading.Thread(target=work, name="ramet-resize", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        ended.set()
+        changed.set()
+
+
+@contextmanager
+def on_interrupt(notify: Callable[[int], object]) -> Iterator[None]:
+    """Calls notify(n) from another thread at the n-th Ctrl-C, instead of a KeyboardInterrupt, which
+    would break the connection whose output is being read. The fourth one is a KeyboardInterrupt: it
+    ends this program even if the service does not answer.
+    """
+    count = 0
+
+    def react(number: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > _LAST:
+            raise KeyboardInterrupt
+        threading.Thread(target=notify, args=(count,), daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, react)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def end_in_order() -> None:
+    """Makes SIGTERM and SIGHUP end the program with its `finally` blocks: these restore the
+    terminal, and end the sandbox that was made for a command."""
+
+    def react(number: int, frame: FrameType | None) -> None:
+        raise Ended(128 + number)
+
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) == signal.SIG_DFL:
+            signal.signal(one, react)
+
+
+def read_keys() -> Iterator[bytes]:
+    """Yields what arrives at standard input, up to its end."""
+    while True:
+        try:
+            data = os.read(0, 65536)
+        except OSError:  # the terminal is gone
+            return
+        if not data:
+            return
+        yield data

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the command line that need neither a service nor its packages."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ramet import Client, Frozen, SandboxInfo, Unavailable
+from ramet.cli import copying, failure, forks, listing, output, remove, repl, service, settings
+
+IDS = ["sbx_" + digits.ljust(32, "0") for digits in ("aa1", "aa2", "b")]
+SPC = "spc_" + "1" * 32
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keeps the settings of this machine out of the tests."""
+    for name in ("RAMET_HOST", "RAMET_API_KEY", "RAMET_CA_FILE", "RAMET_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+def sandbox(name: str, parent: str | None = None) -> SandboxInfo:
+    return SandboxInfo.from_json(
+        {
+            "id": name,
+            "state": "ready",
+            "parent": parent,
+            "template": "default",
+            "vcpus": 2,
+            "ram_mib": 1024,
+            "created_at": "2026-01-31T23:59:59.123Z",
+            "expires_at": None,
+        }
+    )
+
+
+class Service:
+    """Fake answers; `log` has the requests."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        self.log.append(f"{request.method} {path}")
+        if request.method == "DELETE":
+            gone = path.endswith(IDS[2])
+            return httpx.Response(404, json={"error": "no", "code": "not_found"}) if gone else (
+                httpx.Response(204)
+            )
+        if "/diff/" in path:
+            found = {"added": ["/b"], "removed": ["/c"], "modified": ["/a"]}
+            return httpx.Response(200, json=found)
+        if path == "/v1/sandboxes":
+            return httpx.Response(200, json=[{"id": one, "state": "ready"} for one in IDS])
+        parent = IDS[0] if path.endswith(IDS[1]) else None
+        return httpx.Response(200, json={"id": path[-36:], "state": "ready", "parent": parent})
+
+
+@pytest.fixture
+def fake() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def client(fake: Service) -> Client:
+    return Client(transport=httpx.MockTransport(fake), retry_seconds=0)
+
+
+def test_saved_settings_are_private_and_used(home: Path) -> None:
+    assert settings.load() == settings.Settings(
+        settings.DEFAULT_HOST, None, None, settings.DEFAULT, ""
+    )
+    at = settings.save("https://one/", "rmt_1", "/ca.pem")
+    assert at == home / "ramet" / "config.json"
+    assert stat.S_IMODE(at.stat().st_mode) == 0o600
+    assert settings.load() == settings.Settings(
+        "https://one", "rmt_1", "/ca.pem", str(at), str(at)
+    )
+    assert [one.name for one in at.parent.iterdir()] == ["config.json"]
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.save("https://one", "rmt_1", None)
+    monkeypatch.setenv("RAMET_API_KEY", "rmt_2")
+    assert settings.load().api_key == "rmt_2" and settings.load().key_from == "RAMET_API_KEY"
+    assert settings.load().host == "https://one"
+
+
+def test_a_saved_key_is_not_sent_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.save("https://one", "rmt_1", "/ca.pem")
+    monkeypatch.setenv("RAMET_HOST", "https://two")
+    found = settings.load()
+    assert (found.host, found.api_key, found.ca_file) == ("https://two", None, None)
+    monkeypatch.setenv("RAMET_HOST", "https://one/")
+    assert settings.load().api_key == "rmt_1"
+
+
+def test_a_key_that_others_can_read_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    at = settings.save("https://one", "rmt_1", None)
+    settings.load()
+    assert capsys.readouterr().err == ""
+    at.chmod(0o644)
+    settings.load()
+    assert f"chmod 600 {at}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"host":'])
+def test_broken_settings_name_the_file_and_a_remedy(home: Path, text: str) -> None:
+    at = settings.save("https://one", None, None)
+    at.write_text(text)
+    with pytest.raises(failure.Failure, match=str(at)) as failed:
+        settings.load()
+    assert "ramet login" in failed.value.remedy
+
+
+@pytest.mark.parametrize("name", ["aa1", "sbx_aa1", IDS[0], "aa10"])
+def test_ids_may_be_abbreviated(client: Client, name: str) -> None:
+    assert service.sandbox_id(client, name) == IDS[0]
+
+
+def test_a_full_id_costs_no_request(client: Client, fake: Service) -> None:
+    assert service.sandbox_id(client, "sbx_" + "9" * 32) == "sbx_" + "9" * 32
+    assert fake.log == []
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [("aa", f"aa is ambiguous: {IDS[0]}, {IDS[1]}"), ("c", "no sandbox c"), ("nope", "not the id"),
+     ("", "not the id"), ("sbx_", "not the id"), (SPC, "not the id")],
+)
+def test_other_ids_are_refused(client: Client, name: str, message: str) -> None:
+    with pytest.raises(failure.Failure, match=message) as failed:
+        service.sandbox_id(client, name)
+    assert failed.value.remedy
+
+
+def test_rm_removes_what_it_can(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert remove.run(client, ["b", "aa1", "ff", SPC]) == failure.FAILED
+    assert fake.log[-1] == f"DELETE /v1/spaces/{SPC}"
+    shown = capsys.readouterr()
+    assert shown.out.split() == [IDS[0], SPC]
+    assert "ramet: no\n" in shown.err and "there is no sandbox ff" in shown.err
+    assert remove.run(client, ["b", "ff"], force=True) == 0
+    assert remove.run(client, ["aa"], force=True) == failure.FAILED
+
+
+def test_diff_compares_a_fork_with_its_parent(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forks.diff(client, IDS[1], None, None)
+    assert fake.log[-1] == f"POST /v1/sandboxes/{IDS[0]}/diff/{IDS[1]}"
+    assert capsys.readouterr().out == "C /a\nA /b\nD /c\n"
+    forks.diff(client, IDS[1], IDS[2], ["/x"], as_json=True)
+    assert fake.log[-1] == f"POST /v1/sandboxes/{IDS[1]}/diff/{IDS[2]}"
+    assert json.loads(capsys.readouterr().out)["removed"] == ["/c"]
+    with pytest.raises(failure.Failure, match="is not a fork"):
+        forks.diff(client, IDS[2], None, None)
+
+
+FAMILY = [
+    sandbox("sbx_a"),
+    sandbox("sbx_b", "sbx_a"),
+    sandbox("sbx_c", "sbx_gone"),
+    sandbox("sbx_d", "sbx_b"),
+    sandbox("sbx_e", "sbx_a"),
+]
+
+
+def test_ls_draws_the_tree_of_forks(capsys: pytest.CaptureFixture[str]) -> None:
+    listing.sandboxes(FAMILY, tree=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:11].rstrip() for line in lines] == [
+        "ID",
+        "sbx_a",
+        "├─ sbx_b",
+        "│  └─ sbx_d",
+        "└─ sbx_e",
+        "sbx_c",
+    ]
+    listing.sandboxes(FAMILY, tree=True, quiet=True)
+    assert capsys.readouterr().out.split() == ["sbx_a", "sbx_b", "sbx_d", "sbx_e", "sbx_c"]
+
+
+def test_ls_json_has_the_fields_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    listing.sandboxes(FAMILY, as_json=True)
+    assert json.loads(capsys.readouterr().out) == [one.raw for one in FAMILY]
+    listing.sandboxes(FAMILY, tree=True, as_json=True)
+    roots: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in roots] == ["sbx_a", "sbx_c"]
+    assert roots[0]["children"][0]["children"][0]["id"] == "sbx_d"
+    assert roots[0]["ram_mib"] == 1024
+
+
+@pytest.mark.parametrize(
+    "text, place",
+    [
+        ("ab1:/etc/x", ("ab1", "/etc/x")),
+        ("ab1:x", ("ab1", "/root/x")),
+        ("ab1:", ("ab1", "/root/")),
+        ("./ab1:/x", (None, "./ab1:/x")),
+        ("/x:y", (None, "/x:y")),
+        ("-", (None, "-")),
+        ("sbx_1:a:b", ("sbx_1", "/root/a:b")),
+    ],
+)
+def test_ends_of_a_copy(text: str, place: tuple[str | None, str]) -> None:
+    assert copying.Place.parse(text) == copying.Place(*place)
+
+
+@pytest.mark.parametrize("ends", [("a", "b"), ("aa1:/x", "b:/y")])
+def test_one_end_of_a_copy_is_in_a_sandbox(client: Client, ends: tuple[str, str]) -> None:
+    with pytest.raises(failure.Failure, match="neither or both") as failed:
+        copying.run(client, *ends)
+    assert "ID:PATH" in failed.value.remedy
+
+
+@pytest.mark.parametrize(
+    "code, complete",
+    [
+        ("x = 1", True),
+        ("def f():", False),
+        ("def f():\n    return 1", False),
+        ("def f():\n    return 1\n", True),
+        ("print((1,", False),
+        ('"""', False),
+        ("1 +* 2", True),
+        ("!ls", True),
+        ("await f()", True),
+        ("\0", True),
+    ],
+)
+def test_the_prompt_waits_for_whole_statements(code: str, complete: bool) -> None:
+    assert repl.is_complete(code) is complete
+
+
+@pytest.mark.parametrize(
+    "bytes_, text",
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (20 << 20, "20 MiB"), (5 << 50, "5120 TiB")],
+)
+def test_sizes(bytes_: int, text: str) -> None:
+    assert output.size(bytes_) == text
+
+
+def test_errors_say_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    failure.complain(Frozen("it is the Space spc_1", status=404))
+    failure.complain(Unavailable("no VM is left", status=503, retry_after=2.5))
+    assert capsys.readouterr().err == (
+        "ramet: it is the Space spc_1\n  `ramet resume SPACE` continues it\n"
+        "ramet: no VM is left\n  try again in 2.5 s\n"
+    )
+
+
+def test_without_its_packages_the_command_says_how_to_install_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ramet.cli import main
+
+    for name in [one for one in sys.modules if one.startswith(("click", "ramet.cli.app"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("ramet.cli.app", raising=False)
+    monkeypatch.setitem(sys.modules, "click", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["ls"])
+    assert ended.value.code == 125
+    assert "pip install 'ramet[cli]'" in capsys.readouterr().err
