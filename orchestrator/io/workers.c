@@ -59,7 +59,10 @@ static void *worker_main(void *arg)
 		job->work(job->arg);
 		pthread_mutex_lock(&w->lock);
 		list_add_tail(&w->finished, &job->link);
+		/* Wake the loop without the lock, or it would block on it at once. */
+		pthread_mutex_unlock(&w->lock);
 		eventfd_write(w->wake_fd, 1);
+		pthread_mutex_lock(&w->lock);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
@@ -128,10 +131,11 @@ int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *a
 	bool closing = w->closing;
 	if (!closing)
 		list_add_tail(&w->todo, &job->link);
-	pthread_cond_signal(&w->wake);
 	pthread_mutex_unlock(&w->lock);
 	if (closing)
 		free(job);
+	else
+		pthread_cond_signal(&w->wake);
 	return closing ? -ECANCELED : 0;
 }
 

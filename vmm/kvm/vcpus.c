@@ -353,8 +353,8 @@ void vcpus_prepare(struct vcpus *v, const struct vcpus_job *job, void *arg)
 	v->busy = v->count;
 	for (unsigned i = 0; i < v->count; i++)
 		v->threads[i].job_due = true;
-	pthread_cond_broadcast(&v->changed);
 	pthread_mutex_unlock(&v->lock);
+	pthread_cond_broadcast(&v->changed);
 }
 
 int vcpus_prepared(struct vcpus *v, struct err *e)
@@ -378,13 +378,12 @@ void vcpus_follow(struct vcpus *v)
 	pthread_cond_broadcast(&v->changed);
 }
 
-/* The caller holds the lock. */
+/* The caller holds the lock, and wakes the threads once it has released it. */
 static void request_run(struct vcpus *v)
 {
 	for (unsigned i = 0; i < v->count; i++)
 		__atomic_store_n(&v->threads[i].cpu->run->immediate_exit, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&v->run, true, __ATOMIC_RELEASE);
-	pthread_cond_broadcast(&v->changed);
 }
 
 void vcpus_run(struct vcpus *v)
@@ -392,6 +391,7 @@ void vcpus_run(struct vcpus *v)
 	pthread_mutex_lock(&v->lock);
 	request_run(v);
 	pthread_mutex_unlock(&v->lock);
+	pthread_cond_broadcast(&v->changed);
 }
 
 void vcpus_pause(struct vcpus *v)
@@ -432,6 +432,7 @@ void vcpus_unhold(struct vcpus *v)
 		request_run(v);
 	v->held = false;
 	pthread_mutex_unlock(&v->lock);
+	pthread_cond_broadcast(&v->changed);
 }
 
 #define NOTED(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
