@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The guest of worker.h: freestanding, linked to the address of a kernel in the boot protocol. */
+/* The guest of worker.h. It takes no interrupts and never halts. */
 #include "test/native/worker.h"
 
 #include "proto/net.h"
+#include "test/native/ring3.h"
 
 #define PAGE	     4096u
 #define DISK_REGS    0xd0000000u
@@ -10,7 +11,6 @@
 #define BALLOON_REGS 0xd0005000u
 #define QUEUE	     8u
 
-enum { PRESENT = 1, WRITABLE = 2, USER = 4, LARGE = 0x80 };
 enum { NEXT = 1, WRITE = 2 };
 enum { DISK_IN = 0, DISK_OUT = 1, DISK_FLUSH = 4 };
 
@@ -44,58 +44,11 @@ static struct {
 
 static uint64_t buffer[64];
 
-/* --- Ring 0: everything below 4 GiB is the program's --- */
-
-static uint64_t pml4[512] __attribute__((aligned(4096)));
-static uint64_t pdpt[512] __attribute__((aligned(4096)));
-static uint64_t pd[4][512] __attribute__((aligned(4096)));
-static const uint64_t gdt[] = {
-	0,
-	0,
-	0x00af9b000000ffff, /* 0x10: code */
-	0x00cf93000000ffff, /* 0x18: data */
-	0x00cff3000000ffff, /* 0x20: data of ring 3 */
-	0x00affb000000ffff, /* 0x28: code of ring 3 */
-};
-static uint8_t stack[16384] __attribute__((aligned(16)));
-
-void worker_start(void);
-void worker_run(void);
-
-__attribute__((noreturn)) void worker_start(void)
-{
-	struct {
-		uint16_t limit;
-		uint64_t base;
-	} __attribute__((packed)) gdtr = {sizeof(gdt) - 1, (uint64_t)gdt};
-
-	pml4[0] = (uint64_t)pdpt | PRESENT | WRITABLE | USER;
-	for (unsigned i = 0; i < 4; i++) {
-		pdpt[i] = (uint64_t)pd[i] | PRESENT | WRITABLE | USER;
-		for (unsigned j = 0; j < 512; j++)
-			pd[i][j] = ((uint64_t)i << 30 | (uint64_t)j << 21) | PRESENT | WRITABLE |
-				   USER | LARGE;
-	}
-	/* rflags: I/O ports for all rings, interrupts off. */
-	asm volatile("mov %0, %%cr3\n"
-		     "lgdt %1\n"
-		     "pushq $0x23\n"
-		     "pushq %2\n"
-		     "pushq $0x3002\n"
-		     "pushq $0x2b\n"
-		     "pushq %3\n"
-		     "iretq\n"
-		     :
-		     : "r"(pml4), "m"(gdtr), "r"(stack + sizeof(stack) - 8), "r"(worker_run)
-		     : "memory");
-	__builtin_unreachable();
-}
-
 /* --- What the program says --- */
 
 static void put(char c)
 {
-	asm volatile("outb %%al, %%dx" : : "a"(c), "d"((uint16_t)0x3f8));
+	out8(0x3f8, (uint8_t)c);
 }
 
 static void say(const char *text)
@@ -330,7 +283,7 @@ static uint64_t obey(const struct worker_mail *m)
 	}
 }
 
-void worker_run(void)
+void ring3_run(const uint8_t *boot_params)
 {
 	uint32_t last = 0;
 
@@ -356,10 +309,3 @@ void worker_run(void)
 		say("\n");
 	}
 }
-
-asm(".pushsection .text.start, \"ax\"\n"
-    ".globl _start\n"
-    "_start:\n"
-    "	and $-16, %rsp\n"
-    "	call worker_start\n"
-    ".popsection\n");
