@@ -21,12 +21,20 @@
 #define LIST_MAX     16
 #define DENSITY_LOT  8u
 #define DENSITY_BODY "{\"n\":8}"
-#define POLL_US	     200000u
-#define SAME_POLLS   25u /* 5 s */
+#define SAME_MS	     5000u
 
 static struct answer answer;
 static int fd;
 static unsigned runs = 10;
+static unsigned poll_ms = 200; /* of the pool's level */
+/* What a sandbox runs before its pauses are measured. */
+static const char *idle_code = "x=1";
+static const char *writing_code = "import threading\\n"
+				  "def f():\\n"
+				  "  b=bytearray(16<<20)\\n"
+				  "  while True:\\n"
+				  "    b[::4096]=bytes([b[0]^1])*(len(b)//4096)\\n"
+				  "threading.Thread(target=f,daemon=True).start()";
 static unsigned pool; /* blank VMs and warm sandboxes that the service keeps */
 static bool printed;
 
@@ -101,10 +109,10 @@ static void wait_for_pool(void)
 {
 	unsigned now = 0, same = 0;
 
-	while (now < pool && same < SAME_POLLS) {
+	while (now < pool && same * poll_ms < SAME_MS) {
 		unsigned before = now;
 
-		usleep(POLL_US);
+		usleep(poll_ms * 1000);
 		now = (unsigned)(level("\nramet_blank_vms_ready ") + level("\nramet_warm_ready "));
 		same = now == before ? same + 1 : 0;
 	}
@@ -343,6 +351,9 @@ int main(int argc, char **argv)
 		{"density", required_argument, NULL, 'n'},
 		{"pool", required_argument, NULL, 'o'},
 		{"wait", required_argument, NULL, 'w'},
+		{"poll-ms", required_argument, NULL, 'm'},
+		{"idle-code", required_argument, NULL, 'i'},
+		{"writing-code", required_argument, NULL, 'W'},
 		{0},
 	};
 	struct list_of children = {0}, dirty = {0}, touched = {0}, depth = {0};
@@ -380,6 +391,15 @@ int main(int argc, char **argv)
 		case 'w':
 			wait_s = (unsigned)atoi(optarg);
 			break;
+		case 'm':
+			poll_ms = (unsigned)atoi(optarg);
+			break;
+		case 'i':
+			idle_code = optarg;
+			break;
+		case 'W':
+			writing_code = optarg;
+			break;
 		default:
 			return 2;
 		}
@@ -390,15 +410,8 @@ int main(int argc, char **argv)
 	if (children.n)
 		print_figure(&any_private, "KiB", "private_kib_per_child", 0);
 	if (pauses) {
-		measure_pause("parent_pause_idle_ms", "x=1", pauses);
-		measure_pause("parent_pause_writing_ms",
-			      "import threading\\n"
-			      "def f():\\n"
-			      "  b=bytearray(16<<20)\\n"
-			      "  while True:\\n"
-			      "    b[::4096]=bytes([b[0]^1])*(len(b)//4096)\\n"
-			      "threading.Thread(target=f,daemon=True).start()",
-			      pauses);
+		measure_pause("parent_pause_idle_ms", idle_code, pauses);
+		measure_pause("parent_pause_writing_ms", writing_code, pauses);
 	}
 	for (unsigned i = 0; i < dirty.n; i++)
 		measure_dirty(dirty.value[i]);

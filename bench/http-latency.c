@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Measures latencies of the running service as a client on the same host sees them, over one
- * keep-alive HTTP/1.1 connection: create from the pool, and a bash call with one line. Prints one
- * JSON object. call-latency measures Python calls.
+ * keep-alive HTTP/1.1 connection: create from the pool, delete, and a bash call with one line.
+ * Prints one JSON object. call-latency measures Python calls.
  *
  *   http-latency --port 7070 --runs 100 --creates 30
  *   http-latency --port 7071 --empty --creates 10    (a service without a pool)
@@ -25,7 +25,8 @@ static void wait_for_pool(int fd, struct answer *a)
 	} while (http_number(a, "\nramet_warm_default_ready ") == 0);
 }
 
-static void time_creates(int fd, unsigned runs, bool from_pool, struct samples *out)
+static void time_creates(int fd, unsigned runs, bool from_pool, struct samples *out,
+			 struct samples *deletes)
 {
 	static struct answer a;
 	char path[SANDBOX_PATH];
@@ -37,7 +38,9 @@ static void time_creates(int fd, unsigned runs, bool from_pool, struct samples *
 		http_call(fd, "POST", "/v1/sandboxes", "{}", &a);
 		samples_add(out, MS(bench_now_ns() - began));
 		http_sandbox_path(&a, 0, path);
+		began = bench_now_ns();
 		http_call(fd, "DELETE", path, "", &a);
+		samples_add(deletes, MS(bench_now_ns() - began));
 	}
 }
 
@@ -64,12 +67,13 @@ static void print_figure(struct samples *s, const char *name, const char *before
 
 static void measure_all(int fd, unsigned runs, unsigned creates)
 {
-	struct samples s = {0};
+	struct samples s = {0}, deletes = {0};
 	static struct answer a;
 	char sandbox[SANDBOX_PATH], path[SANDBOX_PATH + 8];
 
-	time_creates(fd, creates, true, &s);
+	time_creates(fd, creates, true, &s, &deletes);
 	print_figure(&s, "create_pool_ms", "{");
+	print_figure(&deletes, "delete_ms", ", ");
 	http_call(fd, "POST", "/v1/sandboxes", "{}", &a);
 	http_sandbox_path(&a, 0, sandbox);
 	snprintf(path, sizeof(path), "%s/exec", sandbox);
@@ -112,8 +116,9 @@ int main(int argc, char **argv)
 	}
 	int fd = http_connect((uint16_t)port, wait_s);
 	if (empty) {
-		struct samples s = {0};
-		time_creates(fd, creates, false, &s);
+		struct samples s = {0}, deletes = {0};
+		time_creates(fd, creates, false, &s, &deletes);
+		samples_free(&deletes);
 		print_figure(&s, "create_empty_ms", "{");
 		puts("}");
 	} else {

@@ -25,6 +25,7 @@ from files import files
 from hostile import fsync_flood, hostile
 from machine import machine as agent_machine
 from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
+from native_service import native_service
 from net import net
 from output import output
 from restart import restart
@@ -151,6 +152,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "files": [files],
     "hostile": [fsync_flood, hostile],
     "machine": [agent_machine],
+    "native-service": [native_service],
     "net": [net],
     "output": [output],
     "restart": [restart],
@@ -183,7 +185,9 @@ def ratios(figures: Figures) -> Figures:
             "http_echo_ms",
             "vsock_rtt_ms",
         ),
+        "exec / (http_echo + vsock_rtt)": ("exec_ms", "http_echo_ms", "vsock_rtt_ms"),
         "child_ready_n1 / kvm_floor": ("child_ready_n1_ms", "kvm_floor_ms"),
+        "fork_in_a_row_n5 / fork_answer_n1": ("fork_in_a_row_n5_ms", "fork_answer_n1_ms"),
         "child_ready_n32 / child_ready_n1": ("child_ready_n32_ms", "child_ready_n1_ms"),
         "parent_pause_idle / warm_exit": ("parent_pause_idle_ms", "warm_exit_us"),
         "parent_pause_writing / warm_exit": ("parent_pause_writing_ms", "warm_exit_us"),
@@ -307,7 +311,7 @@ def main() -> int:
         more["hours"] = args.hours
     figures: Figures = {}
     try:
-        uses_service = args.name != "scale"  # scale starts its own service
+        uses_service = args.name not in ("native-service", "scale")  # they start their own
         if uses_service:
             wait_until_quiet()
         for measure in BENCHMARKS[args.name]:
