@@ -3,7 +3,7 @@
 
 `native_service` starts this file again in namespaces of its own: network, mounts, processes. There
 it starts the warden and the service with their own port, folders and cgroup, so that they run
-beside any other service and leave nothing behind, however the benchmark ends.
+beside any other service and leave nothing behind, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -363,6 +363,13 @@ def system_calls(folder: Path, quick: bool) -> Figures:
     return figures
 
 
+def httpx_version() -> str:
+    """Returns the version of the SDK's HTTP library."""
+    import httpx
+
+    return httpx.__version__
+
+
 def machine(folder: Path, load: float) -> Figures:
     """Describes the machine, and how busy others kept it."""
     cpu = [
@@ -379,7 +386,8 @@ def machine(folder: Path, load: float) -> Figures:
             "kernel": os.uname().release,
             "ramet": run(folder / "rametd", "--version").strip(),
             "guest": "tiny",
-            "load_before": load,
+            "httpx": httpx_version(),
+            "load": [load, os.getloadavg()[0]],  # before and after
             "missing_cgroup_controllers": missing,
         }
     }
