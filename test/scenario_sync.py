@@ -35,10 +35,10 @@ with socketserver.TCPServer(("127.0.0.1", 0), Site) as server:
 
 def code(client: Client, home: str, local: Path) -> None:
     with Sandbox(client=client, metadata={"scenario": "code"}) as sbx:
-        assert (sbx.run_code("x = 20 + 1")).ok
+        assert (sbx.run_code("total = 20 + 1")).ok
         out: list[str] = []
         shown: list[Any] = []
-        answer = sbx.run_code("print(x * 2)\nx", on_stdout=out.append, on_result=shown.append)
+        answer = sbx.run_code("print(total * 2)\ntotal", on_stdout=out.append, on_result=shown.append)
         assert (answer.stdout, answer.text, out) == ("42\n", "21", ["42\n"])
         assert shown == answer.results
         failed = sbx.run_code("1 / 0", on_error=shown.append)

@@ -399,6 +399,7 @@ class Family:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path, body = request.url.path, request.content.decode()
+        body = body.replace(": ", ":").replace(", ", ",")  # as newer versions of httpx send it
         self.log.append(f"{request.method} {path} {body}".replace("/v1/sandboxes", "").strip())
         if path.endswith("/fork"):
             n = json.loads(body)["n"]
