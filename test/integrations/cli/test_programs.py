@@ -22,18 +22,18 @@ sys.exit(3)
 """
 
 
-def ids(client: Client) -> set[str]:
-    return {one.id for one in client.list_sandboxes()}
+def marked(client: Client, mark: Path) -> list[str]:
+    """Returns the sandboxes that were created with `--metadata mark=MARK`."""
+    return [one.id for one in client.list_sandboxes(metadata={"mark": str(mark)})]
 
 
 def test_run_a_file(cli: Cli, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
-    before = ids(client)
     words = [str(file), "a", "--flag", "it's"]
-    done = cli.run("run", *words)
+    done = cli.run("run", "--metadata", f"mark={tmp_path}", *words)
     assert (done.returncode, done.stdout, done.stderr) == (3, f"out {words}\n", "err\n")
-    assert ids(client) == before
+    assert marked(client, tmp_path) == []
 
 
 def test_a_kept_sandbox_has_the_variables(cli: Cli, client: Client, tmp_path: Path) -> None:
@@ -72,11 +72,9 @@ def test_exit_codes(cli: Cli, shared: Sandbox, command: list[str], code: int) ->
     assert cli.run("exec", shared.id[4:16], *command).returncode == code
 
 
-def test_run_a_command(cli: Cli, client: Client) -> None:
-    before = ids(client)
+def test_run_a_command(cli: Cli) -> None:
     done = cli.run("run", "-e", "A=b c", "-w", "/tmp", "--", "sh", "-c", 'echo "$A" $PWD; exit 5')
     assert (done.returncode, done.stdout) == (5, "b c /tmp\n")
-    assert ids(client) == before
 
 
 @pytest.mark.parametrize(
@@ -129,14 +127,15 @@ def test_a_shell_follows_the_size_of_the_terminal(cli: Cli, shared: Sandbox) -> 
 
 
 def test_a_shell_without_an_id_removes_its_sandbox(cli: Cli, client: Client) -> None:
-    before = ids(client)
+    before = {one.id for one in client.list_sandboxes()}
     shell = cli.terminal("ramet", "shell")
     shell.sendline("echo is$((1 + 1))")
     shell.expect("is2")
-    assert len(ids(client) - before) == 1
+    made = {one.id for one in client.list_sandboxes()} - before
+    assert made
     shell.sendcontrol("d")
     assert code_of(shell) == 0
-    assert ids(client) == before
+    assert not made & {one.id for one in client.list_sandboxes()}
 
 
 def test_a_program_on_a_terminal(cli: Cli, shared: Sandbox) -> None:
@@ -189,26 +188,29 @@ def test_code_from_a_pipe_has_an_exit_code(cli: Cli, shared: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("words", [["--", "sh", "-c", "echo up; sleep 1000"], ["-"]])
-def test_ctrl_c_ends_a_run_and_its_sandbox(cli: Cli, client: Client, words: list[str]) -> None:
-    before = ids(client)
-    program = cli.terminal("ramet", "run", *words)
+def test_ctrl_c_ends_a_run_and_its_sandbox(
+    cli: Cli, client: Client, words: list[str], tmp_path: Path
+) -> None:
+    program = cli.terminal("ramet", "run", "--metadata", f"mark={tmp_path}", *words)
     if words == ["-"]:
         program.sendline("print('u' + 'p', flush=True); import time; time.sleep(1000)")
         program.sendcontrol("d")
     program.expect("up\r\n")
+    assert len(marked(client, tmp_path)) == 1
     program.sendcontrol("c")
     assert code_of(program) == 130
-    assert ids(client) == before
+    assert marked(client, tmp_path) == []
 
 
-def test_a_signal_ends_a_run_and_its_sandbox(cli: Cli, client: Client) -> None:
-    before = ids(client)
-    program = cli.start("run", "--", "sh", "-c", "echo up; sleep 1000")
+def test_a_signal_ends_a_run_and_its_sandbox(cli: Cli, client: Client, tmp_path: Path) -> None:
+    words = ["--metadata", f"mark={tmp_path}", "--", "sh", "-c", "echo up; sleep 1000"]
+    program = cli.start("run", *words)
     assert program.stdout and program.stdout.readline() == "up\n"
+    assert len(marked(client, tmp_path)) == 1
     program.send_signal(signal.SIGTERM)
     program.communicate()
     assert program.returncode == 128 + signal.SIGTERM
-    assert ids(client) == before
+    assert marked(client, tmp_path) == []
 
 
 def test_a_reader_that_stops_early(cli: Cli, shared: Sandbox) -> None:
