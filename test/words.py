@@ -77,6 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "rootfs": {INTERPRETER},
     "sdk": {INTERPRETER},
     "test": {INTERPRETER},
+    "test/integrations/mcp": {INTERPRETER, "legacy"},  # a mode of the client in the package mcp
     "test/system": {INTERPRETER, OVERLAYFS},
     "test/unit": set(),
 }
