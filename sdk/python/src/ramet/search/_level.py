@@ -125,7 +125,8 @@ class AllFailed(RametError):
     def __init__(self, attempts: Sequence[Attempt[Any]]) -> None:
         first = attempts[0].error
         super().__init__(
-            f"all {len(attempts)} branches failed; the first one with {type(first).__name__}: {first}"
+            f"all {len(attempts)} branches failed; the first one with"
+            f" {type(first).__name__}: {first}"
         )
         self.attempts = list(attempts)
         self.__cause__ = first

@@ -202,7 +202,7 @@ class _Tasks(Generic[S, T]):
         return list(done)
 
     async def _perform(self, work: Work[S, T]) -> Work[S, T]:
-        """Does one piece of work, in a task."""
+        """Does one item of work, in a task."""
         if isinstance(work, Fork):
             try:
                 work.children = await work.source.fork(len(work.jobs), reseed=self._reseed)

@@ -232,7 +232,7 @@ class _Threads(Generic[S, T]):
                 return list(done)
 
     def _perform(self, work: Work[S, T]) -> Work[S, T]:
-        """Does one piece of work, in a thread."""
+        """Does one item of work, in a thread."""
         if isinstance(work, Fork):
             try:
                 work.children = work.source.fork(len(work.jobs), reseed=self._reseed)
