@@ -106,6 +106,9 @@ class RametSandboxConfig(BaseModel):
             f" not a {type(config).__name__}"
         )
 
+    def __hash__(self) -> int:
+        return hash(self.key)  # Inspect keeps configs in sets; a dict has no hash of its own
+
     @property
     def key(self) -> str:
         """A text that is equal for equal configs."""

@@ -97,11 +97,13 @@ class RametWorkspaceBackend:
             WorkspaceUnavailableError: The sandbox that the ref names is gone.
         """
         async with self._lock:
-            if self._sandbox is None:
-                with anyio.CancelScope(shield=True):  # what was created must have an owner
-                    self._sandbox = await self._open()
-                self._ref = WorkspaceRef(provider=PROVIDER, id=self._sandbox.id)
-            return self._sandbox
+            if self._sandbox is not None:
+                return self._sandbox
+            with anyio.CancelScope(shield=True):  # a sandbox that was created must have an owner
+                sandbox = await self._open()
+            self._sandbox = sandbox
+            self._ref = WorkspaceRef(provider=PROVIDER, id=sandbox.id)
+            return sandbox
 
     async def fork(self, n: int = 1, *, reseed: bool = False) -> "list[RametWorkspaceBackend]":
         """Clones the sandbox while it runs: files, processes, memory.
