@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -19,7 +20,10 @@ from ramet import Client, NotFound, Sandbox, search
 from ramet.integrations.mini_swe_agent import RametEnvironment
 
 NAME = "ramet.integrations.mini_swe_agent.RametEnvironment"
-AGENT = {"system_template": "You work in {{cwd}} on {{system}}.", "instance_template": "{{task}}"}
+AGENT: dict[str, Any] = {
+    "system_template": "You work in {{cwd}} on {{system}}.",
+    "instance_template": "{{task}}",
+}
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
@@ -143,9 +147,13 @@ def test_agents_continue_in_forks(own: RametEnvironment, client: Client) -> None
 
 def test_search_over_environments(own: RametEnvironment, client: Client) -> None:
     run(own, "echo 1 > count")
+
+    def append(env: RametEnvironment, n: int) -> dict[str, Any]:
+        return run(env, f"echo {n} >> count; cat count")
+
     found = search.best_of(
         own,
-        [lambda env, n=n: run(env, f"echo {n} >> count; cat count") for n in (5, 9, 7)],
+        [partial(append, n=n) for n in (5, 9, 7)],
         lambda env, answer: int(answer["output"].split()[1]),
     )
     assert found.path == (1,) and run(own, "cat count")["output"] == "1\n9\n"

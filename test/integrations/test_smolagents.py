@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+from functools import partial
 from typing import Any, Iterator
 
 import pytest
@@ -35,7 +36,7 @@ class Script(Model):  # type: ignore[misc]
         return ChatMessage(role=MessageRole.ASSISTANT, content=text)
 
 
-@tool  # type: ignore[untyped-decorator]
+@tool
 def double(number: int) -> int:
     """Doubles a number.
 
@@ -178,7 +179,7 @@ def test_search_continues_as_the_best_agent(own: RametExecutor) -> None:
 
     found = search.best_of(
         own.sandbox,
-        [lambda child, add=add: attempt(child, add) for add in (1, 5, 3)],
+        [partial(attempt, add=add) for add in (1, 5, 3)],
         lambda child, value: value,
     )
     assert found.value == 15 and own("n").output == "15"

@@ -143,7 +143,9 @@ def test_editor_keeps_the_mode_and_shows_pictures(sandbox: Sandbox) -> None:
     tool.call({"command": "str_replace", "path": f"{folder}/run", "old_str": "a", "new_str": "b"})
     assert sandbox.files.stat(f"{folder}/run").mode == 0o755
     sandbox.upload(PICTURE, f"{folder}/p.png")
-    [block] = tool.call({"command": "view", "path": f"{folder}/p.png"})
+    blocks = tool.call({"command": "view", "path": f"{folder}/p.png"})
+    assert not isinstance(blocks, str)
+    (block,) = blocks
     source: Any = dict(block)["source"]
     assert source["media_type"] == "image/png"
     assert base64.b64decode(source["data"]) == PICTURE

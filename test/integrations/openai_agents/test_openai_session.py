@@ -21,6 +21,7 @@ from agents.sandbox.errors import (
     PtySessionNotFoundError,
     WorkspaceReadNotFoundError,
 )
+from agents.sandbox.manifest import Environment
 from agents.sandbox.session import SandboxSession
 from agents.sandbox.session.sandbox_client import BaseSandboxClientOptions
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -59,7 +60,7 @@ async def test_exec_runs_as_another_user(session: SandboxSession) -> None:
 async def test_exec_has_the_environment_of_the_manifest(
     client: RametSandboxClient, root: str
 ) -> None:
-    manifest = Manifest(root=root, environment={"value": {"MODE": "export me"}})
+    manifest = Manifest(root=root, environment=Environment(value={"MODE": "export me"}))
     async with await client.create(manifest=manifest) as session:
         assert (await session.exec("echo $MODE")).stdout == b"export me\n"
 

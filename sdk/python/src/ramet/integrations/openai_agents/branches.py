@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from dataclasses import dataclass, field, replace
-from typing import Any, Awaitable, Callable, Literal, Sequence
+from typing import Any, Awaitable, Callable, Literal, Sequence, cast
 
 from agents import RunConfig, Runner, RunResult, Tool, TResponseInputItem, function_tool
 from agents.run_config import SandboxRunConfig
@@ -171,10 +171,10 @@ def _agents(
     if not n:
         raise ValueError("inputs is empty: pass one input for each branch")
     if isinstance(agent, SandboxAgent):
-        return [agent.clone() for _ in range(n)]
+        return [cast(SandboxAgent[Any], agent.clone()) for _ in range(n)]
     if len(agent) != n:
         raise ValueError(f"there are {len(agent)} agents for {n} inputs; pass one, or {n}")
-    return [one.clone() for one in agent]
+    return [cast(SandboxAgent[Any], one.clone()) for one in agent]
 
 
 def _config(config: RunConfig | None, session: SandboxSession) -> RunConfig:
