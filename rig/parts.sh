@@ -49,7 +49,13 @@ h2o_unpatched_dir() { cache_path h2o-unpatched third_party/h2o rig/apt-source.sh
 # This is v2.6.0. Go does not accept that name, since the module's path has no /v2.
 h2spec_version=v0.0.0-20200804131034-70ac22940108
 h2spec_dir() { cache_path h2spec "$h2spec_version"; }
+# Python with what the SDK and the tests need. Debian's httpx is older than what the SDK needs.
 venv_dir() { cache_path venv test/requirements.txt "$(/usr/bin/python3 --version)"; }
+make_venv() {
+	/usr/bin/python3 -m venv "$1" &&
+		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
+}
+need_venv() { need python3-venv && cached "$(venv_dir)" "Python for the SDK and the tests" make_venv; }
 integrations_venv_dir() {
 	cache_path venv-integrations test/integrations/requirements.txt \
 		test/integrations/requirements-no-deps.txt "$(/usr/bin/python3 --version)"

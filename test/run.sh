@@ -18,10 +18,6 @@ fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # for new inputs, after the whole corpus
 limit_s=${RAMET_TEST_LIMIT_S:-3900}
 results=$top/build/test
 
-make_venv() {
-	/usr/bin/python3 -m venv "$1" &&
-		"$1/bin/python" -m pip install --quiet --requirement "$top/test/requirements.txt"
-}
 # The packages of other projects that the SDK has adapters for, some 150 with what they need: uv
 # installs them in 10 s, pip in minutes. They keep their bytecode, as they are slow to import. The
 # last list has packages whose needs contradict those of the others.
@@ -277,7 +273,7 @@ run_group() {
 need_for_tests() {
 	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck python3-venv git ccache \
 		nftables iproute2 systemd
-	cached "$(venv_dir)" "Python for the tests" make_venv
+	need_venv
 	together build_h2o -- build_h2o_unpatched
 }
 
