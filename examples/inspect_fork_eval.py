@@ -15,7 +15,7 @@ import anyio
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.log import EvalLog
-from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
+from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import CORRECT, INCORRECT, Score, Scorer, Target, accuracy, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
@@ -67,7 +67,9 @@ def scripted(
     """The scripted model: answers each task with its proposals, one in each line."""
     (paths,) = [paths for word, paths in PROPOSALS.items() if word in input[-1].text]
     commands = [f"curl -sf localhost:8123{path} >/root/answer" for path in paths]
-    return ModelOutput.from_content("mockllm/model", "\n".join(commands))
+    output = ModelOutput.from_content("mockllm/model", "\n".join(commands))
+    output.usage = ModelUsage()  # otherwise Inspect downloads a tokenizer to count
+    return output
 
 
 @solver
@@ -116,25 +118,27 @@ def answer_is_right() -> Scorer:
     return score
 
 
-def run() -> EvalLog:
-    config = RametSandboxConfig(setup=SETUP)
-    task = Task(
-        dataset=SAMPLES,
-        solver=best_of_forks(),
-        scorer=answer_is_right(),
-        sandbox=SandboxEnvironmentSpec("ramet", config),
-        epochs=2,
-    )
-    model = get_model("mockllm/model", custom_outputs=scripted)
-    with tempfile.TemporaryDirectory() as logs:
-        return eval(task, model=model, log_dir=logs, display="none")[0]
-
-
-if __name__ == "__main__":
-    log = run()
-    assert log.results, log.error
-    for sample in sorted(log.samples or [], key=lambda one: (one.id, one.epoch)):
+def report(log: EvalLog) -> None:
+    assert log.results, log.error and log.error.message
+    for sample in sorted(log.samples or [], key=lambda one: (str(one.id), one.epoch)):
         for score in (sample.scores or {}).values():
             print(f"sample {sample.id}, epoch {sample.epoch}: {sample.metadata['kept']}")
             print(f"  {score.answer}: {score.value}; {score.explanation}")
     print(f"accuracy {log.results.scores[0].metrics['accuracy'].value:.2f}")
+
+
+def main() -> None:
+    task = Task(
+        dataset=SAMPLES,
+        solver=best_of_forks(),
+        scorer=answer_is_right(),
+        sandbox=SandboxEnvironmentSpec("ramet", RametSandboxConfig(setup=SETUP)),
+        epochs=2,
+    )
+    model = get_model("mockllm/model", custom_outputs=scripted)
+    with tempfile.TemporaryDirectory() as logs:
+        report(eval(task, model=model, log_dir=logs, display="none")[0])
+
+
+if __name__ == "__main__":
+    main()
