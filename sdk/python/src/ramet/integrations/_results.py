@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Coroutine, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ramet.types import ExecResult
 
 MAX_CHARACTERS = 30_000  # of one tool result
 _IMAGES_MAX = 8
 _IMAGE_BYTES_MAX = 3_700_000  # base64 makes it 4/3 as long; models take up to 5 MB
-
-T = TypeVar("T")
 
 
 class Picture(NamedTuple):
@@ -50,26 +47,3 @@ def pictures_of(result: ExecResult) -> list[Picture]:
         elif one.jpeg:
             pictures.append(Picture("image/jpeg", one.jpeg))
     return [one for one in pictures if len(one.data) <= _IMAGE_BYTES_MAX][:_IMAGES_MAX]
-
-
-async def finish(work: Coroutine[object, object, T]) -> T:
-    """Waits for `work` to end even if the caller is cancelled, which is then raised afterwards.
-
-    For clean-up, so that a cancelled task leaves nothing behind.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-        except Exception:
-            break
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # the cancellation matters more
-        raise cancelled
-    return task.result()

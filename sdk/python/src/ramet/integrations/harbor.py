@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from ramet import AsyncClient, AsyncProcess, AsyncSandbox, Client, RametError
-from ramet.integrations._results import finish
+from ramet._cleanup import finish
 
 try:
     from harbor.environments.base import BaseEnvironment, ExecResult

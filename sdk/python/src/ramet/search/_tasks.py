@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Coroutine, Generic, Iterable, Protocol, Sequence
 from typing import TypeVar
 
+from ramet._cleanup import finish
 from ramet.errors import RametError
 from ramet.search._level import (
     Attempt,
@@ -110,20 +111,6 @@ async def async_beam(
 
 async def _list(items: Awaitable[Iterable[R]]) -> list[R]:
     return list(await items)
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine to its end; a cancellation of the caller's task takes effect afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    task.result()
 
 
 class _Tasks(Generic[S, T]):
@@ -230,7 +217,7 @@ class _Tasks(Generic[S, T]):
 
         A close is not cancelled: a second one would do nothing.
         """
-        await _uninterrupted(self._close_all(children))
+        await finish(self._close_all(children))
 
     async def _close_all(self, children: Sequence[S]) -> None:
         await asyncio.gather(*(self._close_one(child) for child in children))
@@ -260,4 +247,4 @@ class _Tasks(Generic[S, T]):
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        await _uninterrupted(self._clean())
+        await finish(self._clean())

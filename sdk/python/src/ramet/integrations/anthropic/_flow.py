@@ -17,8 +17,8 @@ from anthropic.lib.tools import BetaFunctionToolResultType, ToolError
 from anthropic.types.beta import BetaToolUnionParam
 
 from ramet import AsyncSandbox, Sandbox
+from ramet._cleanup import finish
 from ramet.errors import RametError
-from ramet.integrations._results import finish
 
 AnySandbox = Sandbox | AsyncSandbox
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from anthropic.lib.tools.agent_toolset import AgentToolContext
 from anthropic.types.beta import BetaToolUnionParam
 
 from ramet import AsyncClient, AsyncSandbox
+from ramet._cleanup import finish
 from ramet.errors import NotFound, RametError
-from ramet.integrations._results import finish
 from ramet.integrations.anthropic._agent_tools import agent_params, agent_works
 from ramet.integrations.anthropic._flow import Work, answer
 from ramet.integrations.anthropic.tools import TIMEOUT_S

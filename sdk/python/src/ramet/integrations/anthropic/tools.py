@@ -17,8 +17,9 @@ from anthropic.types.beta import BetaToolUnionParam
 from anthropic.types.beta.beta_tool_result_block_param import Content
 
 from ramet import AsyncContext, AsyncSandbox, Context, Sandbox
+from ramet._cleanup import finish
 from ramet.errors import NotFound
-from ramet.integrations._results import finish, pictures_of, shorten, text_of
+from ramet.integrations._results import pictures_of, shorten, text_of
 from ramet.integrations.anthropic._flow import (
     AnySandbox,
     Work,

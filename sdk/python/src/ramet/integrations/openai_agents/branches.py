@@ -18,8 +18,9 @@ from agents.sandbox.session import SandboxSession
 from agents.sandbox.session.base_sandbox_session import BaseSandboxSession
 from pydantic import Field
 
+from ramet._cleanup import finish
 from ramet.errors import RametError
-from ramet.integrations._results import finish, shorten
+from ramet.integrations._results import shorten
 from ramet.integrations.openai_agents.session import RametSandboxSession, close_all, inner_of
 
 Score = Callable[["Branch"], float | Awaitable[float]]

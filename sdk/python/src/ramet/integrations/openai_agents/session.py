@@ -38,6 +38,7 @@ from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_byt
 from agents.sandbox.workspace_paths import coerce_posix_path, posix_path_as_path, sandbox_path_str
 
 from ramet import AsyncClient, AsyncForward, AsyncSandbox
+from ramet._cleanup import finish
 from ramet.errors import (
     CapReached,
     ConnectionFailed,
@@ -47,7 +48,6 @@ from ramet.errors import (
     Unavailable,
     VmDied,
 )
-from ramet.integrations._results import finish
 from ramet.integrations.openai_agents import snapshots
 from ramet.integrations.openai_agents.options import RametSandboxSessionState
 from ramet.integrations.openai_agents.terminals import Checkpoint, Terminals

@@ -15,8 +15,8 @@ from typing import Any, Mapping
 from uuid import uuid4
 
 from ramet import AsyncClient, AsyncSandbox
+from ramet._cleanup import finish
 from ramet.errors import Conflict, NotFound, RametError
-from ramet.integrations._results import finish
 from ramet.integrations.openai_agents.options import SNAPSHOT_KEY
 from ramet.types import SpaceInfo
 

@@ -22,8 +22,8 @@ from agents.sandbox.session.pty_types import (
 )
 
 from ramet import AsyncProcess, AsyncSandbox
+from ramet._cleanup import finish
 from ramet.errors import ConnectionFailed, RametError
-from ramet.integrations._results import finish
 
 _START_YIELD_S = 10.0  # as the SDK's own providers
 _WRITE_YIELD_S = 0.25

@@ -28,8 +28,9 @@ from agents.sandbox.capabilities import Capability
 from agents.sandbox.manifest import Manifest
 
 from ramet import AsyncSandbox
+from ramet._cleanup import finish
 from ramet.errors import RametError
-from ramet.integrations._results import finish, pictures_of, shorten, text_of
+from ramet.integrations._results import pictures_of, shorten, text_of
 from ramet.integrations.openai_agents.session import sandbox_of
 from ramet.types import ExecResult
 
