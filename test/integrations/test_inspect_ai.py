@@ -155,6 +155,16 @@ async def test_commands_run_in_the_working_dir_with_the_environment(
     assert missing.returncode == 126 and "/srv/work/nowhere" in missing.stderr
 
 
+async def test_existing_working_dir_keeps_its_owner() -> None:
+    config = RametSandboxConfig(fork=False, user="nobody", working_dir="/srv")
+    environments = await RametSandboxEnvironment.sample_init("test", config, {})
+    try:
+        own = environments["default"].as_type(RametSandboxEnvironment)
+        assert own.working_dir == "/srv" and (await own.sandbox.files.stat("/srv")).uid == 0
+    finally:
+        await RametSandboxEnvironment.sample_cleanup("test", config, environments, False)
+
+
 async def test_endless_output_is_cut_off_and_the_command_killed(
     env: RametSandboxEnvironment,
 ) -> None:

@@ -94,6 +94,15 @@ async def test_children_continue_from_the_state_of_the_parent(
             await child.close()
 
 
+async def test_missing_working_dir_is_made_for_the_user() -> None:
+    wanted = "/srv/workspace-of-a-user"
+    async with RametWorkspaceBackend(user="nobody", working_dir=wanted, host=HOST) as workspace:
+        await workspace.write_bytes(await workspace.working_dir() + "/answer", b"42")
+        files = (await workspace.sandbox()).files
+        assert (await files.stat(wanted + "/answer")).uid == (await files.stat(wanted)).uid != 0
+        await files.remove(wanted, recursive=True)
+
+
 async def test_parent_continues_as_the_winner(parent: RametWorkspaceBackend) -> None:
     async with RametWorkspaceBackend(user="user", host=HOST) as workspace:
         await workspace.working_dir()

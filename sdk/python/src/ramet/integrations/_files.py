@@ -16,7 +16,7 @@ from typing import Iterator, Literal
 
 from ramet import AsyncSandbox, FileInfo, RametError
 
-Operation = Literal["read", "write", "list", "look", "mkdir", "remove"]
+Operation = Literal["read", "write", "list", "stat", "mkdir", "remove"]
 
 _BASE = 100  # a script exits with this plus the errno
 
@@ -52,7 +52,7 @@ mkdir -p -- "${f%/*}/" 2>/dev/null || fail "$f" 113
 [ -d "$f" ] || exit 120
 [ -r "$f" ] && [ -x "$f" ] || exit 113
 """,
-    "look": """
+    "stat": """
 [ -e "$f" ] || [ -L "$f" ] || fail "$f" 102
 """,
     "mkdir": """
@@ -64,6 +64,9 @@ mkdir -p -- "$f" 2>/dev/null || fail "$f" 113
 rm -rf -- "$f" 2>/dev/null || exit 113
 """,
 }
+
+_MAKE = '[ -e "$1" ] || { mkdir -p -- "$1" && chown -- "$2" "$1"; }'
+_ENTER = 'cd -- "${1:-$HOME}" && pwd -P'
 
 _ERRNO = {
     "no_such_file": errno.ENOENT,
@@ -117,6 +120,31 @@ def raise_for_check(exit_code: int, path: str, stderr: str) -> None:
         raise OSError(errno.EIO, f"cannot check the file: {stderr.strip()}", path)
 
 
+async def enter_folder(sandbox: AsyncSandbox, user: str | None, folder: str | None) -> str:
+    """Returns the absolute path, without links, of the folder that an agent works in.
+
+    Args:
+        sandbox: Where the folder is.
+        user: The agent's user. None: root.
+        folder: Absolute path; a missing folder is created, and belongs to the user. None: the
+            user's home.
+
+    Raises:
+        OSError: The folder cannot be created, or the user may not enter it.
+    """
+    if folder is not None:
+        await _run(sandbox, None, _MAKE, folder, user or "root")
+    return (await _run(sandbox, user, _ENTER, folder or "")).removesuffix("\n")
+
+
+async def _run(sandbox: AsyncSandbox, user: str | None, script: str, *words: str) -> str:
+    """Returns what a script for the working folder prints."""
+    result = await sandbox.processes.run(["/bin/sh", "-c", script, "sh", *words], user=user)
+    if not result.ok:
+        raise OSError(f"the working directory cannot be entered: {result.stderr.strip()}")
+    return result.stdout
+
+
 class UserFiles:
     """Files of a sandbox as one of its users sees them.
 
@@ -148,7 +176,7 @@ class UserFiles:
 
     async def stat(self, path: str) -> FileInfo:
         """Describes a file; a symbolic link is followed."""
-        await self._check("look", path)
+        await self._check("stat", path)
         with file_errors(path):
             return await self._sandbox.files.stat(path)
 

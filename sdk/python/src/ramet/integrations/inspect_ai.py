@@ -36,7 +36,7 @@ except ImportError as missing:
 
 from ramet import AsyncClient, AsyncSandbox, BadRequest, NotFound, RametError, VmDied
 from ramet.integrations import _commands
-from ramet.integrations._files import UserFiles
+from ramet.integrations._files import UserFiles, enter_folder
 
 # Marks the sandboxes of evals, for `inspect sandbox cleanup ramet`.
 _METADATA = {"created_by": "inspect_ai"}
@@ -342,6 +342,7 @@ class RametSandboxEnvironment(SandboxEnvironment):
         """Prepares the sandbox that the samples are forked from.
 
         Raises:
+            OSError: The config's `working_dir` cannot be created or entered.
             RuntimeError: The config's `setup` failed; the message has its output.
         """
         own = RametSandboxConfig.of(config)
@@ -436,7 +437,7 @@ async def _create(config: RametSandboxConfig) -> RametSandboxEnvironment:
     )
     try:
         environment = RametSandboxEnvironment(
-            sandbox, config, await _enter_working_dir(sandbox, config)
+            sandbox, config, await enter_folder(sandbox, config.user, config.working_dir)
         )
         if config.setup is not None:
             await _set_up(environment, config.setup)
@@ -445,21 +446,6 @@ async def _create(config: RametSandboxConfig) -> RametSandboxEnvironment:
         with anyio.CancelScope(shield=True), suppress(RametError):
             await sandbox.close()
         raise
-
-
-async def _enter_working_dir(sandbox: AsyncSandbox, config: RametSandboxConfig) -> str:
-    """Creates the working directory for the config's user; returns its path without links."""
-    script = 'cd -- "${1:-$HOME}" && pwd -P'
-    if config.working_dir is not None:
-        await UserFiles(sandbox, None).mkdir(config.working_dir)
-        if config.user is not None:
-            await sandbox.processes.run(["chown", f"{config.user}:", config.working_dir])
-    result = await sandbox.processes.run(
-        ["/bin/sh", "-c", script, "sh", config.working_dir or ""], user=config.user
-    )
-    if not result.ok:
-        raise RuntimeError(f"the working directory cannot be entered: {result.stderr.strip()}")
-    return result.stdout.removesuffix("\n")
 
 
 async def _set_up(environment: RametSandboxEnvironment, script: str) -> None:

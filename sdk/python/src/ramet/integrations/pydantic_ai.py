@@ -36,7 +36,7 @@ except ImportError as missing:
 
 from ramet import AsyncClient, AsyncSandbox, FileInfo, NotFound, VmDied
 from ramet.integrations import _commands
-from ramet.integrations._files import UserFiles, file_error
+from ramet.integrations._files import UserFiles, enter_folder, file_error
 
 PROVIDER = "ramet"
 """The `provider` of a `WorkspaceRef` that names a sandbox."""
@@ -162,10 +162,15 @@ class RametWorkspaceBackend:
     # --- commands ---
 
     async def working_dir(self) -> str:
-        """Returns the absolute path of the working directory, without links."""
+        """Returns the absolute path of the working directory, without links.
+
+        Raises:
+            OSError: It cannot be created or entered.
+            WorkspaceUnavailableError: The sandbox is gone.
+        """
         if self._dir is None:
             async with self._use() as sandbox:
-                self._dir = await self._enter(sandbox)
+                self._dir = await enter_folder(sandbox, self._user, self._wanted_dir)
         return self._dir
 
     async def run(
@@ -303,17 +308,6 @@ class RametWorkspaceBackend:
         sandbox = await self.sandbox()
         with _unavailable():
             yield sandbox
-
-    async def _enter(self, sandbox: AsyncSandbox) -> str:
-        if self._wanted_dir is not None:
-            await UserFiles(sandbox, self._user).mkdir(self._wanted_dir)
-        script = 'cd -- "${1:-$HOME}" && pwd -P'
-        result = await sandbox.processes.run(
-            ["/bin/sh", "-c", script, "sh", self._wanted_dir or ""], user=self._user
-        )
-        if not result.ok:
-            raise OSError(f"the working directory cannot be entered: {result.stderr.strip()}")
-        return result.stdout.removesuffix("\n")
 
 
 class _unavailable:
