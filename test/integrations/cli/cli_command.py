@@ -12,6 +12,7 @@ from typing import Any, Iterator
 import pexpect
 import pytest
 
+import ramet
 from ramet import Sandbox
 
 SCREEN = (30, 100)  # rows and columns
@@ -31,6 +32,7 @@ class Cli:
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "XDG_CONFIG_HOME": str(folder / "config"),
             "XDG_STATE_HOME": str(folder / "state"),
+            "PYTHONPATH": str(Path(ramet.__file__).parents[1]),
             "TERM": "xterm",
         }
 
