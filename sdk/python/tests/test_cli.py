@@ -3,17 +3,32 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import stat
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from ramet import Client, Frozen, SandboxInfo, Unavailable
-from ramet.cli import copying, failure, forks, listing, output, remove, repl, service, settings
+from ramet import Client, Event, Frozen, Result, SandboxInfo, Unavailable
+from ramet.cli import (
+    complete,
+    copying,
+    failure,
+    forks,
+    listing,
+    output,
+    programs,
+    remove,
+    repl,
+    service,
+    settings,
+)
 
 IDS = ["sbx_" + digits.ljust(32, "0") for digits in ("aa1", "aa2", "b")]
 SPC = "spc_" + "1" * 32
@@ -48,6 +63,8 @@ class Service:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.added = ["/b"]
+        self.added_b64: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -58,7 +75,9 @@ class Service:
                 httpx.Response(204)
             )
         if "/diff/" in path:
-            found = {"added": ["/b"], "removed": ["/c"], "modified": ["/a"]}
+            found: dict[str, Any] = {"added": self.added, "removed": ["/c"], "modified": ["/a"]}
+            if self.added_b64:
+                found["added_b64"] = self.added_b64
             return httpx.Response(200, json=found)
         if path == "/v1/sandboxes":
             return httpx.Response(200, json=[{"id": one, "state": "ready"} for one in IDS])
@@ -167,6 +186,69 @@ def test_diff_compares_a_fork_with_its_parent(
     assert json.loads(capsys.readouterr().out)["removed"] == ["/c"]
     with pytest.raises(failure.Failure, match="is not a fork"):
         forks.diff(client, IDS[2], None, None)
+
+
+HOSTILE = "/a\x1b]0;title\x07\n/b\x9b2J\u202ec\udcff"
+ESCAPED = r"/a\u001b]0;title\u0007\n/b\u009b2J\u202ec\udcff"
+
+
+def test_names_from_a_sandbox_cannot_control_the_terminal(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = HOSTILE.encode(errors="surrogateescape")
+    fake.added, fake.added_b64 = [HOSTILE[:-1] + "\ufffd"], [base64.b64encode(raw).decode()]
+    forks.diff(client, IDS[1], None, None)
+    assert capsys.readouterr().out == f"C /a\nA {ESCAPED}\nD /c\n"
+    forks.diff(client, IDS[1], None, None, as_json=True)
+    shown = capsys.readouterr().out
+    assert f'"{ESCAPED}"' in shown and json.loads(shown)["added"] == [HOSTILE]
+
+
+def test_errors_and_tables_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    failure.complain(Frozen(HOSTILE, status=410))
+    assert capsys.readouterr().err.split("\n")[0] == f"ramet: {ESCAPED}"
+    output.columns(["NAME"], [[HOSTILE]])
+    assert capsys.readouterr().out == f"NAME\n{ESCAPED}\n"
+
+
+def test_names_that_a_folder_leaves_out_cannot_control_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        fifo = tarfile.TarInfo("pipe\x1b[2J\nramet: done")
+        fifo.type = tarfile.FIFOTYPE
+        tar.addfile(fifo)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/archive"):
+            return httpx.Response(200, content=archive.getvalue())
+        about = {"name": "d", "type": "directory", "size": 0, "mode": "0755", "mtime": 0}
+        return httpx.Response(200, json={**about, "uid": 0, "gid": 0, "id": IDS[0], "state": ""})
+
+    with Client(transport=httpx.MockTransport(answer), retry_seconds=0) as service:
+        copying.run(service, f"{IDS[0]}:/d", str(tmp_path / "to"))
+    assert r"ramet: left out: pipe\u001b[2J\nramet: done (" in capsys.readouterr().err
+
+
+def test_results_that_are_not_unicode_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    shown = Event("result", "", 1, 0, result=Result({"text/plain": "a\ud800"}))
+    assert programs.show([shown]) == 0
+    assert capfd.readouterr().out == "a?\n"
+
+
+def test_completions_are_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        names = ["good-1.2", "$(touch x)", "a b", "line\nplain,x", "`id`", "x;id"]
+        about = {"description": "", "state": "ready", "vcpus": 1, "ram_mib": 128, "rootfs_gb": 1}
+        return httpx.Response(200, json=[{"name": name, **about} for name in names])
+
+    monkeypatch.setattr(
+        service,
+        "connect",
+        lambda **_: Client(transport=httpx.MockTransport(answer), retry_seconds=0),
+    )
+    assert complete.complete_template("") == ["good-1.2"]
 
 
 FAMILY = [

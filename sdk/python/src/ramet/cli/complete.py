@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Callable, Iterable
 
 import click
@@ -47,8 +48,12 @@ def _ask(incomplete: str, names: Callable[["Client"], Iterable[str]]) -> list[st
     from ramet.cli.service import connect
     from ramet.errors import RametError
 
+    def fits(name: str) -> bool:
+        # A shell inserts a completion unquoted, so a service must not be able to send "$(...)".
+        return name.startswith(incomplete) and bool(re.fullmatch(r"[\w.-]+", name, re.ASCII))
+
     try:
         with connect(timeout=_ANSWER_S, retry_seconds=0) as client:
-            return [name for name in names(client) if name.startswith(incomplete)]
+            return [name for name in names(client) if fits(name)]
     except (RametError, Failure):
         return []

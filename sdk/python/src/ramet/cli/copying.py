@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ramet import Client, NoSuchFile, Sandbox
 from ramet.cli.failure import Failure
-from ramet.cli.output import STDOUT, put
+from ramet.cli.output import STDOUT, plain, put
 from ramet.cli.service import open_sandbox
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _download(client: Client, sandbox: Sandbox, source: str, target: str, bar: _
         if os.path.isdir(target) and name and not _means_content(source):
             target = os.path.join(target, name)
         for left in sandbox.files.download_folder(source, target, progress=bar):
-            print(f"ramet: left out: {left} (a device, or a link out of the folder)",
+            print(f"ramet: left out: {plain(left)} (a device, or a link out of the folder)",
                   file=sys.stderr)
         return
     if os.path.isdir(target):

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ramet import Client, RametError, Sandbox, __version__
 from ramet.cli import settings
 from ramet.cli.failure import Failure, remedy_of
-from ramet.cli.output import print_json
+from ramet.cli.output import plain, print_json
 from ramet.cli.service import connect
 
 
@@ -180,6 +180,6 @@ def _print(check: Check) -> None:
     mark, colour = ("ok", "32") if check.ok else ("FAILED", "31")
     if sys.stdout.isatty():
         mark = f"\x1b[{colour}m{mark}\x1b[0m" + " " * (6 - len(mark))
-    print(f"{mark:<6} {check.name:<9} {check.text}", flush=True)
+    print(f"{mark:<6} {check.name:<9} {plain(check.text)}", flush=True)
     for part in check.remedy.split("; ") if check.remedy else ():
         print(f"       {'':<9} {part}", flush=True)

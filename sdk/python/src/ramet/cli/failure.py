@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn, TextIO
 
+from ramet.cli.output import plain
 from ramet.errors import (
     CapReached,
     ConnectionFailed,
@@ -72,7 +73,7 @@ def remedy_of(error: BaseException) -> str:
 def complain(error: BaseException, to: TextIO | None = None) -> None:
     """Prints an error and its remedy on standard error."""
     to = to or sys.stderr
-    print(f"ramet: {error}", file=to)
+    print(f"ramet: {plain(str(error))}", file=to)
     if remedy := remedy_of(error):
         print(f"  {remedy}", file=to)
 

@@ -7,7 +7,7 @@ from typing import Sequence
 
 from ramet import Client
 from ramet.cli.failure import Failure
-from ramet.cli.output import print_json
+from ramet.cli.output import plain, print_json
 from ramet.cli.service import sandbox_id
 
 
@@ -45,4 +45,4 @@ def diff(
         return
     kinds = (("A", found.added), ("C", found.modified), ("D", found.removed))
     for path, kind in sorted((path, kind) for kind, changed in kinds for path in changed):
-        print(kind, path)
+        print(kind, plain(path))

@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import unicodedata
 from datetime import datetime, timezone
 from typing import Any, Iterable, Sequence
 
 STDOUT = 1
 STDERR = 2
+# Control characters, characters that hide or reorder text, lone surrogates, separators of lines.
+_HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def put(fd: int, data: bytes) -> None:
@@ -21,15 +24,26 @@ def put(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
+def plain(text: str) -> str:
+    """Returns text of a sandbox or a service as one line that cannot control a terminal.
+
+    Harmful characters are escaped as in JSON, so that JSON has the same value afterwards.
+    """
+    return "".join(
+        json.dumps(one)[1:-1] if unicodedata.category(one) in _HARMFUL else one for one in text
+    )
+
+
 def print_json(value: Any) -> None:
     """Prints a JSON value."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n"):
+        print(plain(line))
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints a table. Columns are as wide as their longest entry, also in a narrow terminal, so
     that programs can read them."""
-    table = [tuple(header), *(tuple(row) for row in rows)]
+    table = [tuple(header), *(tuple(map(plain, row)) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     for row in table:
         print("  ".join(entry.ljust(width) for entry, width in zip(row, widths)).rstrip())

@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Iterator, Mapping, Sequence
 from ramet import ConnectionFailed, Event, Process, ProcessEvent, RametError, Sandbox
 from ramet.cli import terminal
 from ramet.cli.failure import Failure, complain, end
-from ramet.cli.output import STDERR, STDOUT, put
+from ramet.cli.output import STDERR, STDOUT, plain, put
 
 _RECONNECT_S = 30.0  # how long a broken stream is tried again
 _LOGIN_SHELL = "command -v bash >/dev/null && exec bash -l; exec sh -l"
@@ -160,9 +160,9 @@ def show(events: Iterable[Event]) -> int:
         elif event.type in ("stdout", "stderr"):
             put(STDERR if event.type == "stderr" else STDOUT, event.raw)
         elif event.result is not None and event.result.text is not None:
-            put(STDOUT, event.result.text.encode() + b"\n")
+            put(STDOUT, event.result.text.encode(errors="replace") + b"\n")
         elif event.type == "error" and event.error is None:  # as `replay` reports a lost call
-            print(f"ramet: {event.data}", file=sys.stderr)
+            print(f"ramet: {plain(str(event.data))}", file=sys.stderr)
     return code
 
 
