@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 from agents import RunConfig, Runner
 from agents.run_config import SandboxRunConfig
 from agents.sandbox import Manifest, SandboxAgent
-from agents.sandbox.errors import WorkspaceArchiveWriteError
+from agents.sandbox.errors import WorkspaceArchiveReadError, WorkspaceArchiveWriteError
 from agents.sandbox.session import SandboxSession, SandboxSessionState
 from agents.sandbox.snapshot import LocalSnapshotSpec
 from agents.testing import ScriptedModel, assistant_message, function_call
 from openai_fixtures import anyio_backend, client, nothing_is_left_behind, root, session
 
-from ramet import Client
+from ramet import AsyncFiles, Client, Sandbox
 from ramet.errors import CapReached
 from ramet.integrations.openai_agents import (
     RametSandboxClient,
@@ -184,6 +185,41 @@ async def test_snapshot_whose_space_is_gone_says_so(
         with pytest.raises(WorkspaceArchiveWriteError, match="damaged"):
             await session.hydrate_workspace(io.BytesIO(MAGIC + b"{"))
         assert await get(session, "file") == "kept"
+
+
+async def test_space_that_is_no_snapshot_is_not_resumed(
+    client: RametSandboxClient, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet.integrations.openai_agents.snapshots._PAUSE_S", 0)
+    with Sandbox() as other:
+        space = other.freeze()
+    try:
+        async with await client.create(manifest=Manifest(root=root)) as session:
+            forged = Reference(space.id, uuid.uuid4().hex).encode()
+            with pytest.raises(WorkspaceArchiveWriteError, match="is gone"):
+                await session.hydrate_workspace(io.BytesIO(forged))
+        with Client() as service:
+            assert service.get_space(space.id).id == space.id
+    finally:
+        space.delete()
+
+
+async def test_tar_of_the_sandbox_cannot_name_a_space(
+    client: RametSandboxClient, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = Reference("spc_" + "0" * 32, "key").encode()
+    async with await client.create(manifest=Manifest(root=root)) as session:
+        # The archive that a replaced tar would write.
+        download = AsyncFiles.download
+
+        async def replaced(files: AsyncFiles, path: str, **options: Any) -> bytes:
+            await files.upload(forged, path)
+            return await download(files, path, **options)
+
+        monkeypatch.setattr(AsyncFiles, "download", replaced)
+        with pytest.raises(WorkspaceArchiveReadError) as refused:
+            await session.persist_workspace()
+        assert "name of a Space" in str(refused.value.context)
 
 
 async def test_refused_space_falls_back_to_an_archive(

@@ -376,11 +376,17 @@ class RametSandboxSession(BaseSandboxSession):
                 raise WorkspaceArchiveReadError(
                     path=_shown(root), context={"stderr": result.stderr.decode(errors="replace")}
                 )
-            return await self.sandbox.files.download(archive)
+            data = await self.sandbox.files.download(archive)
         except RametError as error:
             raise _read_error(root, error) from error
         finally:
             await finish(self._remove(archive))
+        # The sandbox's tar may be any program. Its output must not choose the Space to resume.
+        if snapshots.is_reference(data):
+            raise WorkspaceArchiveReadError(
+                path=_shown(root), context={"reason": "tar wrote the name of a Space"}
+            )
+        return data
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         """Restores a snapshot. One that names a Space replaces the whole sandbox."""

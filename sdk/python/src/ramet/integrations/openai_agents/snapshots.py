@@ -38,13 +38,18 @@ class Reference:
         return MAGIC + json.dumps(body, sort_keys=True).encode()
 
 
+def is_reference(data: bytes) -> bool:
+    """Returns whether a snapshot names a Space, well or badly."""
+    return data.startswith(MAGIC)
+
+
 def decode(data: bytes) -> Reference | None:
     """Returns what a snapshot refers to; None if it is something else, such as a tar archive.
 
     Raises:
         ValueError: It begins like a reference, but is damaged.
     """
-    if not data.startswith(MAGIC):
+    if not is_reference(data):
         return None
     try:
         body = json.loads(data[len(MAGIC) :])
@@ -125,7 +130,10 @@ async def find_by_metadata(client: AsyncClient, member: str, value: str) -> Spac
 
 async def _find(client: AsyncClient, reference: Reference) -> SpaceInfo | None:
     with suppress(NotFound):
-        return await client.get_space(reference.space_id)
+        space = await client.get_space(reference.space_id)
+        # A Space that is no snapshot must not be consumed, whatever the bytes say.
+        if space.metadata.get(SNAPSHOT_KEY) == reference.key:
+            return space
     return await find_by_metadata(client, SNAPSHOT_KEY, reference.key)
 
 
