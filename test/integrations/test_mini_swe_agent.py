@@ -59,6 +59,15 @@ def test_text_that_is_not_utf8_is_replaced(env: RametEnvironment) -> None:
     assert run(env, r"printf 'a\xffb'")["output"] == "a\ufffdb"
 
 
+def test_endless_output_does_not_fill_the_memory(
+    env: RametEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet.integrations.mini_swe_agent.MAX_OUTPUT_BYTES", 1000)
+    output = run(env, "yes | head -n 100000")["output"]
+    assert output.startswith("y\ny\n") and len(output) < 1100
+    assert output.endswith("was discarded]\n")
+
+
 def test_interpreter_can_be_chosen(shared: Sandbox) -> None:
     env = RametEnvironment(sandbox=shared, cwd="/tmp", interpreter=["python3", "-c"])
     assert run(env, "print(6 * 7)")["output"] == "42\n"

@@ -240,6 +240,14 @@ def test_download_reports_progress_and_replaces_the_file(sbx: Sandbox, box: Box,
     assert os.listdir(tmp_path) == ["local"]
 
 
+def test_file_larger_than_the_limit_is_refused(sbx: Sandbox, box: Box) -> None:
+    box.files["/big"] = bytes(1000)
+    with pytest.raises(ramet.RametError, match="the file has more than 999 bytes") as failed:
+        sbx.download("/big", max_bytes=999)
+    assert failed.value.code == "too_large"
+    assert sbx.download("/big", max_bytes=1000) == bytes(1000)
+
+
 def test_broken_download_keeps_the_old_file(tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"

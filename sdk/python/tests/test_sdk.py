@@ -58,6 +58,20 @@ def test_output_text_is_exact() -> None:
     assert not result.ok
 
 
+def test_a_call_returns_no_more_output_than_the_limit() -> None:
+    answer = ndjson(
+        {"type": "stdout", "data": "still ", "seq": 1, "ts": 5},
+        {"type": "stdout", "data": "alive", "seq": 2, "ts": 5},
+        {"type": "stderr", "data": "warn", "seq": 3, "ts": 5},
+        {"type": "exit", "data": 0, "seq": 4, "ts": 6},
+    )
+    parts: list[str] = []
+    sbx = Sandbox(client=client_for(service(answer)))
+    result = sbx.run_code("x", max_output_bytes=8, on_stdout=parts.append)
+    assert result == ramet.ExecResult("still al", "warn", 0, truncated=True)
+    assert parts == ["still ", "alive"]
+
+
 def test_character_split_over_two_chunks_is_decoded() -> None:
     euro = "€".encode()
     chunks = [euro[:1], euro[1:]]

@@ -136,6 +136,39 @@ def test_editor_shows_and_changes_files(
     assert api.requests[0][2]["tools"][0]["max_characters"] == 1000
 
 
+def test_a_file_with_holes_does_not_fill_the_memory(sandbox: Sandbox) -> None:
+    folder = f"/root/memories/{sandbox.id}"
+    sandbox.files.mkdir(folder, parents=True)
+    path = f"{folder}/huge"
+    assert sandbox.processes.run(["truncate", "-s", "21M", path]).ok
+    try:
+        edit = {"command": "str_replace", "path": path, "old_str": "a", "new_str": "b"}
+        memory: Any = {"command": "view", "path": f"/memories/{sandbox.id}/huge"}
+        tool: Any = text_editor_tool(sandbox)
+        for one, input in (
+            (tool, {"command": "view", "path": path}),
+            (tool, edit),
+            (MemoryTool(sandbox), memory),
+        ):
+            with pytest.raises(ToolError, match="more than 20971520 bytes"):
+                one.call(input)
+    finally:
+        sandbox.files.remove(folder, recursive=True)
+
+
+def test_endless_output_does_not_fill_the_memory(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet.integrations.anthropic.tools.MAX_OUTPUT_BYTES", 1000)
+    for tool, input in (
+        (bash_tool(sandbox), {"command": "yes | head -n 100000"}),
+        (run_code_tool(sandbox), {"code": "print('y\\n' * 100000)"}),
+    ):
+        shown = tool.call(input)
+        assert isinstance(shown, str) and len(shown) < 1100
+        assert shown.startswith("y\ny\n") and shown.endswith("was discarded]")
+
+
 def test_editor_keeps_the_mode_and_shows_pictures(sandbox: Sandbox) -> None:
     folder = f"/tmp/edit-{sandbox.id}"
     sandbox.upload(b"a", f"{folder}/run", mode=0o755)

@@ -32,6 +32,7 @@ from ramet.integrations.openai_agents import (
     RametSandboxClientOptions,
     sandbox_of,
 )
+from ramet.integrations.openai_agents.session import inner_of
 
 __all__ = ["anyio_backend", "client", "nothing_is_left_behind", "root", "session"]
 pytestmark = pytest.mark.anyio
@@ -133,6 +134,33 @@ async def test_mounts_are_refused(client: RametSandboxClient, root: str) -> None
     mount = S3Mount(bucket="b", mount_strategy=E2BCloudBucketMountStrategy())
     with pytest.raises(ValueError, match=f"no mounts: remove {root}/data"):
         await client.create(manifest=Manifest(root=root, entries={"data": mount}))
+
+
+async def test_endless_output_does_not_fill_the_memory(
+    session: SandboxSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet.integrations.openai_agents.session._OUTPUT_MAX", 1000)
+    result = await session.exec("yes | head -n 100000; echo end >&2")
+    assert len(result.stdout) == 1000
+    assert result.stderr == b"end\n\n[output beyond 1000 bytes was discarded]\n"
+
+
+async def test_output_that_nobody_reads_does_not_fill_the_memory(
+    session: SandboxSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet.integrations.openai_agents.terminals._UNREAD_MAX", 300_000)
+    command = "read go; yes | head -n 1000000; echo end; sleep 1003"
+    started = await session.pty_exec_start(command, tty=True, yield_time_s=0.3)
+    number = started.process_id
+    assert number is not None
+    terminal = inner_of(session)._terminals._open[number]
+    await session.pty_write_stdin(session_id=number, chars="go\n", yield_time_s=0)
+    unread = b""
+    while not unread.endswith(b"end\r\n"):
+        await asyncio.sleep(0.05)
+        unread = b"".join(terminal.chunks)
+        assert len(unread) <= 300_100
+    assert b"[earlier output was discarded]\n" in unread
 
 
 async def test_terminal_is_typed_on_and_interrupted(session: SandboxSession) -> None:

@@ -73,6 +73,15 @@ async def test_picture_is_an_image(sandbox: AsyncSandbox) -> None:
     assert kind == "data:image/png;base64" and base64.b64decode(data) == PICTURE
 
 
+async def test_endless_output_does_not_fill_the_memory(
+    sandbox: AsyncSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramet.integrations.openai_agents.tools.MAX_OUTPUT_BYTES", 1000)
+    endless = {"code": "yes | head -n 100000", "language": "bash"}
+    (shown,) = await run(run_code_tool(sandbox), endless)
+    assert len(shown) < 1100 and shown.startswith("y\ny\n") and shown.endswith("was discarded]")
+
+
 async def test_long_output_loses_its_middle(sandbox: AsyncSandbox) -> None:
     [output] = await run(run_code_tool(sandbox), {"code": "print('a' * 40000 + 'end')"})
     assert len(output) < 31_000 and "10003 characters left out" in output

@@ -51,6 +51,7 @@ class Context:
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
         on_error: Callable[[CodeError], object] | None = None,
+        max_output_bytes: int | None = None,
     ) -> ExecResult:
         """Runs code in the context and returns all its output.
 
@@ -68,6 +69,7 @@ class Context:
             on_stderr: Likewise.
             on_result: Called with each result, when it arrives.
             on_error: Called with the exception that ended the call.
+            max_output_bytes: As for `Sandbox.run_code`.
 
         Raises:
             NotFound: The context or its sandbox is gone.
@@ -82,6 +84,7 @@ class Context:
             on_stderr=on_stderr,
             on_result=on_result,
             on_error=on_error,
+            max_output_bytes=max_output_bytes,
         )
 
     def run_code_stream(

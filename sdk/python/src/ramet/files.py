@@ -113,19 +113,28 @@ class Files:
                 self._id, os.fspath(remote), body, offset=offset, append=append, mode=mode
             )
 
-    def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
+    def download(
+        self,
+        remote: RemotePath,
+        *,
+        max_bytes: int | None = None,
+        progress: Progress | None = None,
+    ) -> bytes:
         """Returns the content of a file.
 
         Args:
             remote: Absolute path of the file in the sandbox.
+            max_bytes: Fail if the file has more bytes than this. None: no limit, although a file
+                with holes can be larger than the sandbox's disk and this program's memory.
             progress: As in `download_to`.
 
         Raises:
+            RametError: The file has more than `max_bytes` (code ``too_large``).
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
         """
         content = io.BytesIO()
-        self._download(os.fspath(remote), content, progress)
+        self._download(os.fspath(remote), content, progress, max_bytes)
         return content.getvalue()
 
     def download_to(
@@ -226,7 +235,7 @@ class Files:
         """
         with self._client().pack_folder(self._id, os.fspath(remote)) as (_, chunks):
             blocking(os.makedirs, local, exist_ok=True)
-            return unpack(_limited(chunks, max_bytes), Path(local), progress)
+            return unpack(_limited(chunks, max_bytes, "folder"), Path(local), progress)
 
     def watch(self, remote: RemotePath, *, recursive: bool = False) -> "Watch":
         """Watches a file or folder: yields each change as it happens.
@@ -347,10 +356,16 @@ class Files:
             self._id, os.fspath(remote), uid=uid, gid=gid, recursive=recursive
         )
 
-    def _download(self, remote: str, file: BinaryIO, progress: Progress | None) -> None:
+    def _download(
+        self,
+        remote: str,
+        file: BinaryIO,
+        progress: Progress | None,
+        max_bytes: int | None = None,
+    ) -> None:
         done = 0
         with self._client().read_file(self._id, remote) as (size, chunks):
-            for chunk in chunks:
+            for chunk in _limited(chunks, max_bytes, "file"):
                 store(file, chunk)
                 done += len(chunk)
                 if progress:
@@ -382,13 +397,15 @@ class Watch:
         self.close()
 
 
-def _limited(chunks: Iterator[bytes], max_bytes: int | None) -> Iterator[bytes]:
+def _limited(
+    chunks: Iterator[bytes], max_bytes: int | None, kind: str
+) -> Iterator[bytes]:
     """Yields the chunks; raises RametError when they have more bytes than the maximum."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
         if max_bytes is not None and size > max_bytes:
-            raise RametError(f"the folder has more than {max_bytes} bytes", code="too_large")
+            raise RametError(f"the {kind} has more than {max_bytes} bytes", code="too_large")
         yield chunk
 
 

@@ -10,6 +10,7 @@ from typing import Callable, Iterator, List, Mapping, Sequence
 
 from ramet._io import Cancelled, beside, finish
 from ramet.client import Client
+from ramet._output import Output
 from ramet.errors import RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
@@ -81,27 +82,33 @@ class Process:
             self._events = None
             raise
 
-    def wait(self) -> ProcessResult:
+    def wait(self, *, max_output_bytes: int | None = None) -> ProcessResult:
         """Reads all output that was not read yet, up to the end of the process.
+
+        Args:
+            max_output_bytes: Return only the first so many bytes of standard output, and of
+                standard error; `truncated` is True then. None: all of it, however much a program
+                prints, which must fit into this program's memory.
 
         Raises:
             NotFound: The process or its sandbox is gone.
             VmDied: The sandbox's VM died.
             ConnectionFailed: The stream broke off; a second call returns the rest.
         """
-        out, err = bytearray(), bytearray()
+        out, err = Output(max_output_bytes), Output(max_output_bytes)
         for event in self:
             if event.type == "stdout":
-                out += event.raw
+                out.add(event.raw)
             elif event.type == "stderr":
-                err += event.raw
+                err.add(event.raw)
             else:
                 return ProcessResult(
-                    stdout_bytes=bytes(out),
-                    stderr_bytes=bytes(err),
+                    stdout_bytes=bytes(out.kept),
+                    stderr_bytes=bytes(err.kept),
                     exit_code=event.exit_code or 0,
                     signal=event.signal,
                     timed_out=event.timed_out,
+                    truncated=out.truncated or err.truncated,
                 )
         raise AssertionError("a stream without an exit event raises")
 
@@ -256,6 +263,7 @@ class Processes:
         env: Mapping[str, str] | None = None,
         user: str | int | None = None,
         timeout_seconds: float | None = None,
+        max_output_bytes: int | None = None,
     ) -> ProcessResult:
         """Runs a program to its end and returns its output.
 
@@ -269,6 +277,7 @@ class Processes:
             env: As for `start`.
             user: As for `start`.
             timeout_seconds: As for `start`.
+            max_output_bytes: As for `Process.wait`.
 
         Raises:
             BadRequest, CapReached, NotFound: As for `start`.
@@ -286,9 +295,12 @@ class Processes:
         )
         try:
             if input is None:
-                return process.wait()
+                return process.wait(max_output_bytes=max_output_bytes)
             error: List[RametError] = []
-            result = beside(process.wait, lambda: process._feed(input, error))
+            result = beside(
+                lambda: process.wait(max_output_bytes=max_output_bytes),
+                lambda: process._feed(input, error),
+            )
         except Cancelled:
             finish(process._kill_quietly)
             raise

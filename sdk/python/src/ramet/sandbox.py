@@ -192,6 +192,7 @@ class Sandbox:
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
         on_error: Callable[[CodeError], object] | None = None,
+        max_output_bytes: int | None = None,
     ) -> ExecResult:
         """Runs code and returns all its output and results.
 
@@ -211,6 +212,9 @@ class Sandbox:
             on_stderr: Called with each part of standard error.
             on_result: Called with each result.
             on_error: Called with the exception that ended the call.
+            max_output_bytes: Return only the first so many bytes of standard output, and of
+                standard error; `truncated` is True then. None: all of it, however much a program
+                prints, which must fit into this program's memory.
 
         Raises:
             NotFound: The sandbox is gone.
@@ -225,6 +229,7 @@ class Sandbox:
             on_stderr=on_stderr,
             on_result=on_result,
             on_error=on_error,
+            max_output_bytes=max_output_bytes,
         )
 
     def run_code_stream(
@@ -396,9 +401,15 @@ class Sandbox:
         """Writes a file in the sandbox; see `Files.upload`."""
         self.files.upload(source, remote, mode=mode, progress=progress)
 
-    def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
+    def download(
+        self,
+        remote: RemotePath,
+        *,
+        max_bytes: int | None = None,
+        progress: Progress | None = None,
+    ) -> bytes:
         """Returns the content of a file in the sandbox; see `Files.download`."""
-        return self.files.download(remote, progress=progress)
+        return self.files.download(remote, max_bytes=max_bytes, progress=progress)
 
     def download_to(
         self,

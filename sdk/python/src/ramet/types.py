@@ -80,6 +80,7 @@ class ExecResult:
             interrupted; 128 + signal when killed.
         results: What a Python call has shown, in order: values, figures, frames, pictures.
         error: The exception that ended a Python call, or None. Its traceback is in `stderr` too.
+        truncated: True if output is missing, because of `max_output_bytes`.
 
     In Jupyter, it shows its output and its results.
     """
@@ -89,6 +90,7 @@ class ExecResult:
     exit_code: int
     results: list[Result] = field(default_factory=list)
     error: CodeError | None = None
+    truncated: bool = False
 
     @property
     def text(self) -> str | None:
@@ -326,6 +328,7 @@ class ProcessResult:
             executable, 128 + signal if it was killed.
         signal: Name of the signal that killed it, such as "SIGKILL"; None: it was not killed.
         timed_out: True if it reached its time limit.
+        truncated: True if output is missing, because of `max_output_bytes`.
     """
 
     stdout_bytes: bytes
@@ -333,6 +336,7 @@ class ProcessResult:
     exit_code: int
     signal: str | None = None
     timed_out: bool = False
+    truncated: bool = False
 
     @property
     def stdout(self) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import AsyncIterable, Callable
 
 from ramet._async._io import notify
+from ramet._output import Output
 from ramet.results import CodeError, Result
 from ramet.types import Event, ExecResult
 
@@ -17,18 +18,19 @@ async def collect(
     on_stderr: Callable[[str], object] | None = None,
     on_result: Callable[[Result], object] | None = None,
     on_error: Callable[[CodeError], object] | None = None,
+    max_output_bytes: int | None = None,
 ) -> ExecResult:
     """Returns what the events of a call say, up to its exit event, and calls the callbacks."""
-    stdout, stderr = bytearray(), bytearray()
+    stdout, stderr = Output(max_output_bytes), Output(max_output_bytes)
     shown: list[Result] = []
     error: CodeError | None = None
     exit_code = -1
     async for event in events:
         if event.type == "stdout":
-            stdout += event.raw
+            stdout.add(event.raw)
             await notify(on_stdout, str(event.data))
         elif event.type == "stderr":
-            stderr += event.raw
+            stderr.add(event.raw)
             await notify(on_stderr, str(event.data))
         elif event.result is not None:
             shown.append(event.result)
@@ -39,9 +41,10 @@ async def collect(
         elif event.code is not None:
             exit_code = event.code
     return ExecResult(
-        stdout=stdout.decode(errors="replace"),
-        stderr=stderr.decode(errors="replace"),
+        stdout=stdout.kept.decode(errors="replace"),
+        stderr=stderr.kept.decode(errors="replace"),
         exit_code=exit_code,
         results=shown,
         error=error,
+        truncated=stdout.truncated or stderr.truncated,
     )

@@ -50,6 +50,7 @@ class AsyncContext:
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
         on_error: Callable[[CodeError], object] | None = None,
+        max_output_bytes: int | None = None,
     ) -> ExecResult:
         """Runs code in the context and returns all its output.
 
@@ -67,6 +68,7 @@ class AsyncContext:
             on_stderr: Likewise.
             on_result: Called with each result, when it arrives.
             on_error: Called with the exception that ended the call.
+            max_output_bytes: As for `AsyncSandbox.run_code`.
 
         Raises:
             NotFound: The context or its sandbox is gone.
@@ -81,6 +83,7 @@ class AsyncContext:
             on_stderr=on_stderr,
             on_result=on_result,
             on_error=on_error,
+            max_output_bytes=max_output_bytes,
         )
 
     def run_code_stream(

@@ -112,19 +112,28 @@ class AsyncFiles:
                 self._id, os.fspath(remote), body, offset=offset, append=append, mode=mode
             )
 
-    async def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
+    async def download(
+        self,
+        remote: RemotePath,
+        *,
+        max_bytes: int | None = None,
+        progress: Progress | None = None,
+    ) -> bytes:
         """Returns the content of a file.
 
         Args:
             remote: Absolute path of the file in the sandbox.
+            max_bytes: Fail if the file has more bytes than this. None: no limit, although a file
+                with holes can be larger than the sandbox's disk and this program's memory.
             progress: As in `download_to`.
 
         Raises:
+            RametError: The file has more than `max_bytes` (code ``too_large``).
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
         """
         content = io.BytesIO()
-        await self._download(os.fspath(remote), content, progress)
+        await self._download(os.fspath(remote), content, progress, max_bytes)
         return content.getvalue()
 
     async def download_to(
@@ -225,7 +234,7 @@ class AsyncFiles:
         """
         async with self._client().pack_folder(self._id, os.fspath(remote)) as (_, chunks):
             await blocking(os.makedirs, local, exist_ok=True)
-            return await unpack(_limited(chunks, max_bytes), Path(local), progress)
+            return await unpack(_limited(chunks, max_bytes, "folder"), Path(local), progress)
 
     async def watch(self, remote: RemotePath, *, recursive: bool = False) -> "AsyncWatch":
         """Watches a file or folder: yields each change as it happens.
@@ -346,10 +355,16 @@ class AsyncFiles:
             self._id, os.fspath(remote), uid=uid, gid=gid, recursive=recursive
         )
 
-    async def _download(self, remote: str, file: BinaryIO, progress: Progress | None) -> None:
+    async def _download(
+        self,
+        remote: str,
+        file: BinaryIO,
+        progress: Progress | None,
+        max_bytes: int | None = None,
+    ) -> None:
         done = 0
         async with self._client().read_file(self._id, remote) as (size, chunks):
-            async for chunk in chunks:
+            async for chunk in _limited(chunks, max_bytes, "file"):
                 await store(file, chunk)
                 done += len(chunk)
                 if progress:
@@ -381,13 +396,15 @@ class AsyncWatch:
         await self.close()
 
 
-async def _limited(chunks: AsyncIterator[bytes], max_bytes: int | None) -> AsyncIterator[bytes]:
+async def _limited(
+    chunks: AsyncIterator[bytes], max_bytes: int | None, kind: str
+) -> AsyncIterator[bytes]:
     """Yields the chunks; raises RametError when they have more bytes than the maximum."""
     size = 0
     async for chunk in chunks:
         size += len(chunk)
         if max_bytes is not None and size > max_bytes:
-            raise RametError(f"the folder has more than {max_bytes} bytes", code="too_large")
+            raise RametError(f"the {kind} has more than {max_bytes} bytes", code="too_large")
         yield chunk
 
 

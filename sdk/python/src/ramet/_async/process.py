@@ -9,6 +9,7 @@ from typing import AsyncIterator, Callable, List, Mapping, Sequence
 
 from ramet._async._io import Cancelled, beside, finish
 from ramet._async.client import AsyncClient
+from ramet._output import Output
 from ramet.errors import RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
@@ -80,27 +81,33 @@ class AsyncProcess:
             self._events = None
             raise
 
-    async def wait(self) -> ProcessResult:
+    async def wait(self, *, max_output_bytes: int | None = None) -> ProcessResult:
         """Reads all output that was not read yet, up to the end of the process.
+
+        Args:
+            max_output_bytes: Return only the first so many bytes of standard output, and of
+                standard error; `truncated` is True then. None: all of it, however much a program
+                prints, which must fit into this program's memory.
 
         Raises:
             NotFound: The process or its sandbox is gone.
             VmDied: The sandbox's VM died.
             ConnectionFailed: The stream broke off; a second call returns the rest.
         """
-        out, err = bytearray(), bytearray()
+        out, err = Output(max_output_bytes), Output(max_output_bytes)
         async for event in self:
             if event.type == "stdout":
-                out += event.raw
+                out.add(event.raw)
             elif event.type == "stderr":
-                err += event.raw
+                err.add(event.raw)
             else:
                 return ProcessResult(
-                    stdout_bytes=bytes(out),
-                    stderr_bytes=bytes(err),
+                    stdout_bytes=bytes(out.kept),
+                    stderr_bytes=bytes(err.kept),
                     exit_code=event.exit_code or 0,
                     signal=event.signal,
                     timed_out=event.timed_out,
+                    truncated=out.truncated or err.truncated,
                 )
         raise AssertionError("a stream without an exit event raises")
 
@@ -255,6 +262,7 @@ class AsyncProcesses:
         env: Mapping[str, str] | None = None,
         user: str | int | None = None,
         timeout_seconds: float | None = None,
+        max_output_bytes: int | None = None,
     ) -> ProcessResult:
         """Runs a program to its end and returns its output.
 
@@ -268,6 +276,7 @@ class AsyncProcesses:
             env: As for `start`.
             user: As for `start`.
             timeout_seconds: As for `start`.
+            max_output_bytes: As for `AsyncProcess.wait`.
 
         Raises:
             BadRequest, CapReached, NotFound: As for `start`.
@@ -285,9 +294,12 @@ class AsyncProcesses:
         )
         try:
             if input is None:
-                return await process.wait()
+                return await process.wait(max_output_bytes=max_output_bytes)
             error: List[RametError] = []
-            result = await beside(process.wait, lambda: process._feed(input, error))
+            result = await beside(
+                lambda: process.wait(max_output_bytes=max_output_bytes),
+                lambda: process._feed(input, error),
+            )
         except Cancelled:
             await finish(process._kill_quietly)
             raise

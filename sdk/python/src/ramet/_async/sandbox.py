@@ -197,6 +197,7 @@ class AsyncSandbox:
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
         on_error: Callable[[CodeError], object] | None = None,
+        max_output_bytes: int | None = None,
     ) -> ExecResult:
         """Runs code and returns all its output and results.
 
@@ -216,6 +217,9 @@ class AsyncSandbox:
             on_stderr: Called with each part of standard error.
             on_result: Called with each result.
             on_error: Called with the exception that ended the call.
+            max_output_bytes: Return only the first so many bytes of standard output, and of
+                standard error; `truncated` is True then. None: all of it, however much a program
+                prints, which must fit into this program's memory.
 
         Raises:
             NotFound: The sandbox is gone.
@@ -230,6 +234,7 @@ class AsyncSandbox:
             on_stderr=on_stderr,
             on_result=on_result,
             on_error=on_error,
+            max_output_bytes=max_output_bytes,
         )
 
     def run_code_stream(
@@ -401,9 +406,15 @@ class AsyncSandbox:
         """Writes a file in the sandbox; see `AsyncFiles.upload`."""
         await self.files.upload(source, remote, mode=mode, progress=progress)
 
-    async def download(self, remote: RemotePath, *, progress: Progress | None = None) -> bytes:
+    async def download(
+        self,
+        remote: RemotePath,
+        *,
+        max_bytes: int | None = None,
+        progress: Progress | None = None,
+    ) -> bytes:
         """Returns the content of a file in the sandbox; see `AsyncFiles.download`."""
-        return await self.files.download(remote, progress=progress)
+        return await self.files.download(remote, max_bytes=max_bytes, progress=progress)
 
     async def download_to(
         self,

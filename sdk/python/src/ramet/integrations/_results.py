@@ -8,7 +8,10 @@ from typing import NamedTuple
 from ramet.types import ExecResult
 
 MAX_CHARACTERS = 30_000  # of one tool result
+MAX_OUTPUT_BYTES = 8 << 20  # of each stream that are read into memory; a program may print forever
+MAX_FILE_BYTES = 20 << 20  # of a file that is shown or edited; one with holes may be of any size
 _IMAGES_MAX = 8
+TRUNCATED = f"[output beyond {MAX_OUTPUT_BYTES >> 20} MiB was discarded]"
 _IMAGE_BYTES_MAX = 3_700_000  # base64 makes it 4/3 as long; models take up to 5 MB
 
 
@@ -34,6 +37,7 @@ def text_of(result: ExecResult, limit: int | None = MAX_CHARACTERS) -> str:
     parts = [result.stdout, result.stderr]
     parts += [one.text for one in result.results if one.text and not (one.png or one.jpeg)]
     parts += [f"[exit code {result.exit_code}]"] if result.exit_code else []
+    parts += [TRUNCATED] if result.truncated else []
     text = "\n".join(part.rstrip("\n") for part in parts if part)
     return shorten(text, limit) or "(no output)"
 

@@ -17,6 +17,7 @@ from typing import Any, Sequence
 
 from ramet import AsyncClient, AsyncProcess, AsyncSandbox, Client, RametError
 from ramet._cleanup import finish
+from ramet._output import Output
 
 try:
     from harbor.environments.base import BaseEnvironment, ExecResult
@@ -35,6 +36,7 @@ except ImportError as missing:
     ) from missing
 
 _KILL_TIMEOUT_S = 10
+_OUTPUT_MAX = 64 << 20  # bytes of each stream of a command that are read into memory
 
 
 class RametOptions(EnvironmentOptions):
@@ -251,20 +253,22 @@ class RametEnvironment(BaseEnvironment):
 
     async def _finish(self, process: AsyncProcess, timeout_sec: int | None) -> ExecResult:
         emit = self._output_callback()
-        output = {"stdout": bytearray(), "stderr": bytearray()}
+        output = {"stdout": Output(_OUTPUT_MAX), "stderr": Output(_OUTPUT_MAX)}
         timed_out = False
         async for event in process:
             if event.type == "exit":
                 timed_out = event.timed_out
                 continue
-            output[event.type] += event.raw
+            output[event.type].add(event.raw)
             if emit is not None:
                 await emit(event.data, "stdout" if event.type == "stdout" else "stderr")
         if timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
+        if any(one.truncated for one in output.values()):
+            self.logger.warning(f"output beyond {_OUTPUT_MAX >> 20} MiB was discarded")
         return ExecResult(
-            stdout=output["stdout"].decode(errors="replace"),
-            stderr=output["stderr"].decode(errors="replace"),
+            stdout=output["stdout"].kept.decode(errors="replace"),
+            stderr=output["stderr"].kept.decode(errors="replace"),
             return_code=process.exit_code or 0,
         )
 

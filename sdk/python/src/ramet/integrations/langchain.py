@@ -23,7 +23,7 @@ import anyio
 import anyio.to_thread
 
 from ramet import BadRequest, CapReached, Conflict, ExecResult, RametError, Sandbox
-from ramet.integrations._results import pictures_of, text_of
+from ramet.integrations._results import MAX_OUTPUT_BYTES, pictures_of, text_of
 
 try:
     from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool, ToolException
@@ -224,7 +224,12 @@ class _Session:
     def _run(
         self, sandbox: Sandbox, code: str, language: Literal["python", "bash"] = "python"
     ) -> ExecResult:
-        return sandbox.run_code(code, language, timeout_seconds=self.timeout_seconds)
+        return sandbox.run_code(
+            code,
+            language,
+            timeout_seconds=self.timeout_seconds,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+        )
 
     def _replace_variants(self, children: list[Sandbox]) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from ramet import RametError, Sandbox
+from ramet.integrations._results import MAX_OUTPUT_BYTES, TRUNCATED
 
 try:
     from minisweagent.exceptions import Submitted
@@ -134,11 +135,18 @@ class RametEnvironment:
     def _run(self, command: str, cwd: str, limit: int) -> dict[str, Any]:
         # One stream, so that both are in the order in which they were printed.
         argv = ["sh", "-c", 'exec "$@" 2>&1', "sh", *self.config.interpreter, command]
-        result = self.sandbox.processes.run(argv, cwd=cwd, env=self._env(), timeout_seconds=limit)
+        result = self.sandbox.processes.run(
+            argv,
+            cwd=cwd,
+            env=self._env(),
+            timeout_seconds=limit,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+        )
         if result.timed_out:
             error = TimeoutError(f"the command ran for longer than {limit} s")
             return _failed(result.stdout, error)
-        return {"output": result.stdout, "returncode": result.exit_code, "exception_info": ""}
+        output = result.stdout + (f"\n{TRUNCATED}\n" if result.truncated else "")
+        return {"output": output, "returncode": result.exit_code, "exception_info": ""}
 
     def _env(self) -> dict[str, str]:
         names = [name for name in self.config.forward_env if name in os.environ]

@@ -18,6 +18,7 @@ import io
 from typing import Any, Sequence
 
 from ramet import CodeError, ExecResult, NoSuchFile, Sandbox
+from ramet.integrations._results import MAX_OUTPUT_BYTES
 
 try:
     import PIL.Image
@@ -34,6 +35,7 @@ except ImportError as missing:
 
 # The exception of final_answer arrives with a shortened text, so the answer comes in a file.
 _ANSWER_PATH = "/tmp/.ramet-final-answer"
+_ANSWER_MAX = 256 << 20  # bytes that are read into memory; arrays and pictures are written as JSON
 _KEEP_ANSWER = f"""
 def _ramet_keep_answer(tool):
     forward = tool.forward
@@ -111,7 +113,9 @@ class RametExecutor(RemotePythonExecutor):  # type: ignore[misc]
             AgentExecutionError: The code raised an exception, or reached its time limit.
             RametError: The sandbox is gone, or cannot be reached.
         """
-        result = self.sandbox.run_code(code, timeout_seconds=self.timeout_seconds)
+        result = self.sandbox.run_code(
+            code, timeout_seconds=self.timeout_seconds, max_output_bytes=MAX_OUTPUT_BYTES
+        )
         logs = result.stdout
         if result.error and result.error.name == self.FINAL_ANSWER_EXCEPTION:
             answer = self._deserialize_final_answer(
@@ -124,7 +128,7 @@ class RametExecutor(RemotePythonExecutor):  # type: ignore[misc]
 
     def _serialized_answer(self, error: CodeError) -> str:
         try:
-            answer = self.sandbox.download(_ANSWER_PATH).decode()
+            answer = self.sandbox.download(_ANSWER_PATH, max_bytes=_ANSWER_MAX).decode()
             self.sandbox.files.remove(_ANSWER_PATH)
             return answer
         except NoSuchFile:  # raised by something else than the tool

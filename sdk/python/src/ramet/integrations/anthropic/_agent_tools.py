@@ -14,8 +14,8 @@ from anthropic.lib.tools import BetaFunctionToolResultType, ToolError
 from anthropic.types.beta import BetaToolUnionParam
 
 from ramet import AsyncSandbox
-from ramet.integrations._results import shorten
-from ramet.integrations.anthropic._flow import AnySandbox, Work, of, text_in
+from ramet.integrations._results import MAX_OUTPUT_BYTES, shorten
+from ramet.integrations.anthropic._flow import AnySandbox, Work, content, of, text_in
 from ramet.integrations.anthropic._text import (
     block_of,
     decoded,
@@ -25,7 +25,6 @@ from ramet.integrations.anthropic._text import (
 )
 from ramet.integrations.anthropic.tools import TIMEOUT_S, Bash, Fork, RunCode
 
-_FILE_MAX = 20 << 20  # bytes that are read for a model
 _SEARCH_S = 60.0
 
 # These run in the sandbox. Their output is bounded, and they skip what nobody looks for.
@@ -109,7 +108,9 @@ class _FileTool:
     async def _search(self, script: str, pattern: str, path: str) -> str:
         result = await of(
             self.sandbox.processes.run(
-                ["python3", "-c", script, pattern, path], timeout_seconds=_SEARCH_S
+                ["python3", "-c", script, pattern, path],
+                timeout_seconds=_SEARCH_S,
+                max_output_bytes=MAX_OUTPUT_BYTES,
             )
         )
         if result.timed_out:
@@ -134,10 +135,7 @@ class Read(_FileTool):
 
     async def call(self, input: Mapping[str, Any]) -> BetaFunctionToolResultType:
         path = self._path(input, "file_path")
-        size = (await of(self.sandbox.files.stat(path))).size
-        if size > _FILE_MAX:
-            raise ToolError(f"{path} has {size} bytes, more than {_FILE_MAX}: use bash for a part")
-        data = await of(self.sandbox.files.download(path))
+        data = await content(self.sandbox.files, path)
         media_type = media_type_of(path)
         if media_type is not None:
             return [block_of(media_type, data)]
@@ -151,9 +149,9 @@ class Write(_FileTool):
     schema = _schema(["file_path", "content"], file_path=_TEXT, content=_TEXT)
 
     async def call(self, input: Mapping[str, Any]) -> str:
-        path, content = self._path(input, "file_path"), text_in(input, "content").encode()
-        await of(self.sandbox.files.upload(content, path))
-        return f"{path} was written, {len(content)} bytes"
+        path, data = self._path(input, "file_path"), text_in(input, "content").encode()
+        await of(self.sandbox.files.upload(data, path))
+        return f"{path} was written, {len(data)} bytes"
 
 
 class Edit(_FileTool):
@@ -170,7 +168,7 @@ class Edit(_FileTool):
     async def call(self, input: Mapping[str, Any]) -> str:
         path = self._path(input, "file_path")
         old, new = text_in(input, "old_string"), text_in(input, "new_string")
-        before = decoded(path, await of(self.sandbox.files.download(path)))
+        before = decoded(path, await content(self.sandbox.files, path))
         after = replaced(path, before, old, new, everywhere=bool(input.get("replace_all")))
         await of(self.sandbox.files.write(path, after.encode(), in_place=True))
         return f"{path} was changed"

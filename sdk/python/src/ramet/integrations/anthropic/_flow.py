@@ -16,9 +16,10 @@ from typing import Any, Awaitable, Callable, Coroutine, Mapping, Protocol, TypeV
 from anthropic.lib.tools import BetaFunctionToolResultType, ToolError
 from anthropic.types.beta import BetaToolUnionParam
 
-from ramet import AsyncSandbox, Sandbox
+from ramet import AsyncFiles, AsyncSandbox, Files, Sandbox
 from ramet._cleanup import finish
 from ramet.errors import RametError
+from ramet.integrations._results import MAX_FILE_BYTES
 
 AnySandbox = Sandbox | AsyncSandbox
 T = TypeVar("T")
@@ -42,6 +43,22 @@ class Work(Protocol):
 async def of(value: T | Awaitable[T]) -> T:
     """Returns the result of a sandbox's method, and waits for it with an `AsyncSandbox`."""
     return await value if inspect.isawaitable(value) else value
+
+
+async def content(files: Files | AsyncFiles, path: str) -> bytes:
+    """Returns the content of a file that a tool shows or edits.
+
+    Raises:
+        ToolError: It is too large for that.
+    """
+    try:
+        return await of(files.download(path, max_bytes=MAX_FILE_BYTES))
+    except RametError as error:
+        if error.code != "too_large":
+            raise
+        raise ToolError(
+            f"{path} has more than {MAX_FILE_BYTES} bytes: read a part of it with a command"
+        ) from error
 
 
 def run_now(work: Coroutine[Any, Any, T]) -> T:

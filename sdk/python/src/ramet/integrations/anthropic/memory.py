@@ -19,7 +19,7 @@ from anthropic.types.beta import (
 from ramet import AsyncSandbox, Sandbox
 from ramet.errors import FileExists, NoSuchFile, RametError
 from ramet.integrations._results import shorten
-from ramet.integrations.anthropic._flow import AnySandbox, of, run_now
+from ramet.integrations.anthropic._flow import AnySandbox, content, of, run_now
 from ramet.integrations.anthropic._text import (
     around,
     decoded,
@@ -47,7 +47,7 @@ class Memories:
             await of(self._files.mkdir(path, parents=True))
         if (await of(self._files.stat(path))).is_dir:
             return await self._listing(command.path, path)
-        text = decoded(command.path, await of(self._files.download(path)))
+        text = decoded(command.path, await content(self._files, path))
         lines, first = part_of(text, command.view_range)
         return shorten(f"{command.path}, with line numbers:\n{numbered(lines, first)}")
 
@@ -95,7 +95,7 @@ class Memories:
 
     async def _change(self, shown: str, edit: Callable[[str], str]) -> str:
         path = self._below(shown)
-        before = decoded(shown, await of(self._files.download(path)))
+        before = decoded(shown, await content(self._files, path))
         after = edit(before)
         await of(self._files.upload(after.encode(), path))
         return f"{shown} was changed:\n{around(before, after)}"

@@ -19,12 +19,13 @@ from anthropic.types.beta.beta_tool_result_block_param import Content
 from ramet import AsyncContext, AsyncSandbox, Context, Sandbox
 from ramet._cleanup import finish
 from ramet.errors import NotFound
-from ramet.integrations._results import pictures_of, shorten, text_of
+from ramet.integrations._results import MAX_OUTPUT_BYTES, pictures_of, shorten, text_of
 from ramet.integrations.anthropic._flow import (
     AnySandbox,
     Work,
     answer,
     completed,
+    content,
     interruptible,
     number_in,
     of,
@@ -162,7 +163,10 @@ class Bash:
         limit = limit_ms / 1000 if limit_ms else self._timeout_s
         context = await self._opened()
         result = await interruptible(
-            context.run_code(command, timeout_seconds=limit), context.interrupt
+            context.run_code(
+                command, timeout_seconds=limit, max_output_bytes=MAX_OUTPUT_BYTES
+            ),
+            context.interrupt,
         )
         if result.exit_code == _TIMED_OUT:
             raise ToolError(
@@ -224,7 +228,7 @@ class TextEditor:
         if command == "create":
             await of(self.sandbox.files.upload(text_in(input, "file_text", "").encode(), path))
             return f"{path} was written"
-        before = decoded(path, await of(self.sandbox.files.download(path)))
+        before = decoded(path, await content(self.sandbox.files, path))
         if command == "str_replace":
             old, new = text_in(input, "old_str"), text_in(input, "new_str", "")
             after = replaced(path, before, old, new)
@@ -248,7 +252,7 @@ class TextEditor:
             names = [f"{one.name}/" if one.is_dir else one.name for one in entries]
             shown = [name for name in names if not any(p.startswith(".") for p in name.split("/"))]
             return shorten("\n".join([f"{path}, two levels deep:", *shown]))
-        data = await of(self.sandbox.files.download(path))
+        data = await content(self.sandbox.files, path)
         media_type = media_type_of(path)
         if media_type is not None:
             return [block_of(media_type, data)]
@@ -286,7 +290,10 @@ class RunCode:
     async def call(self, input: Mapping[str, Any]) -> BetaFunctionToolResultType:
         code = text_in(input, "code")
         result = await interruptible(
-            self.sandbox.run_code(code, timeout_seconds=self._timeout_s), self.sandbox.interrupt
+            self.sandbox.run_code(
+                code, timeout_seconds=self._timeout_s, max_output_bytes=MAX_OUTPUT_BYTES
+            ),
+            self.sandbox.interrupt,
         )
         return content_of(result)
 

@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 
 _TRANSIENT = (CapReached, ConnectionFailed, Unavailable)
 _LEAST_TIMEOUT_S = 0.001
+_OUTPUT_MAX = 64 << 20  # bytes of each stream of a command that are read into memory
 
 
 class RametSandboxSession(BaseSandboxSession):
@@ -105,8 +106,10 @@ class RametSandboxSession(BaseSandboxSession):
         timeout: float | None = None,
         user: str | None = None,
         data: bytes | None = None,
+        max_output_bytes: int | None = None,
     ) -> ExecResult:
         limit = None if timeout is None else max(timeout, _LEAST_TIMEOUT_S)
+        most = _OUTPUT_MAX if max_output_bytes is None else max_output_bytes
         try:
             result = await self.sandbox.processes.run(
                 list(argv),
@@ -115,13 +118,17 @@ class RametSandboxSession(BaseSandboxSession):
                 env=await self._env(),
                 user=user,
                 timeout_seconds=limit,
+                max_output_bytes=most,
             )
         except RametError as error:
             raise _exec_error(argv, error) from error
         if result.timed_out:
             raise ExecTimeoutError(command=tuple(argv), timeout_s=timeout)
+        note = b"\n[output beyond %d bytes was discarded]\n" % most
         return ExecResult(
-            stdout=result.stdout_bytes, stderr=result.stderr_bytes, exit_code=result.exit_code
+            stdout=result.stdout_bytes,
+            stderr=result.stderr_bytes + (note if result.truncated else b""),
+            exit_code=result.exit_code,
         )
 
     # Interactive processes
@@ -194,7 +201,8 @@ class RametSandboxSession(BaseSandboxSession):
 
     async def _read_bounded(self, path: Path, *, max_bytes: int) -> bytes:
         inside = sandbox_path_str(await self._validate_path_access(path))
-        result = await self._run(["head", "-c", str(max_bytes), "--", inside])
+        head = ["head", "-c", str(max_bytes), "--", inside]
+        result = await self._run(head, max_output_bytes=max_bytes)
         if result.ok():
             return result.stdout
         if not (await self._run(["test", "-e", inside])).ok():

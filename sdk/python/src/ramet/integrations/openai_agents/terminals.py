@@ -27,6 +27,8 @@ from ramet.errors import ConnectionFailed, RametError
 
 _START_YIELD_S = 10.0  # as the SDK's own providers
 _WRITE_YIELD_S = 0.25
+_UNREAD_MAX = 8 << 20  # bytes of output that wait for the model
+_CHUNK_BYTES = 64  # that Python needs beside the bytes of a chunk
 _RECONNECTS = 5
 _SIZE = (80, 24)
 
@@ -55,6 +57,7 @@ class Terminal:
     last_used: float = field(default_factory=time.monotonic)
     exit_code: int | None = None
     reader: asyncio.Task[None] | None = None
+    unread_bytes: int = 0  # at most: the model may have read some of them
 
     def begin(self) -> "Terminal":
         """Starts the task that reads the output."""
@@ -85,9 +88,21 @@ class Terminal:
             if event.type == "exit":
                 self.exit_code = event.exit_code
                 return
-            self.chunks.append(event.raw)
+            self._add(event.raw)
             self.place = event.place + len(event.raw)
             self.changed.set()
+
+    def _add(self, raw: bytes) -> None:
+        """Adds output. Of a program that prints much while nobody reads, the latest is kept."""
+        self.chunks.append(raw)
+        self.unread_bytes += len(raw) + _CHUNK_BYTES
+        if self.unread_bytes <= _UNREAD_MAX:
+            return
+        self.unread_bytes = sum(len(one) + _CHUNK_BYTES for one in self.chunks)
+        if self.unread_bytes > _UNREAD_MAX:
+            while self.unread_bytes > _UNREAD_MAX // 2 and len(self.chunks) > 1:
+                self.unread_bytes -= len(self.chunks.popleft()) + _CHUNK_BYTES
+            self.chunks.appendleft(b"[earlier output was discarded]\n")
 
     async def forget(self) -> None:
         """Stops reading; the process continues."""

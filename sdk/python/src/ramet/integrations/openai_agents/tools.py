@@ -30,7 +30,13 @@ from agents.sandbox.manifest import Manifest
 from ramet import AsyncSandbox
 from ramet._cleanup import finish
 from ramet.errors import RametError
-from ramet.integrations._results import pictures_of, shorten, text_of
+from ramet.integrations._results import (
+    MAX_FILE_BYTES,
+    MAX_OUTPUT_BYTES,
+    pictures_of,
+    shorten,
+    text_of,
+)
 from ramet.integrations.openai_agents.session import sandbox_of
 from ramet.types import ExecResult
 
@@ -113,7 +119,9 @@ async def _run_code(
     timeout_seconds: float | None,
 ) -> ExecResult:
     try:
-        return await sandbox.run_code(code, language, timeout_seconds=timeout_seconds)
+        return await sandbox.run_code(
+            code, language, timeout_seconds=timeout_seconds, max_output_bytes=MAX_OUTPUT_BYTES
+        )
     except asyncio.CancelledError:
         await finish(_interrupt(sandbox))  # a call outlives its client
         raise
@@ -136,7 +144,9 @@ def shell_tool(
     """
 
     async def run(command: str, limit: float) -> ShellCommandOutput:
-        result = await sandbox.processes.run(command, cwd=cwd, timeout_seconds=limit)
+        result = await sandbox.processes.run(
+            command, cwd=cwd, timeout_seconds=limit, max_output_bytes=MAX_OUTPUT_BYTES
+        )
         timed_out = result.timed_out
         return ShellCommandOutput(
             stdout=result.stdout,
@@ -194,7 +204,7 @@ class _Editor:
         path = self._path(operation.path)
         target = self._path(operation.move_to) if operation.move_to else path
         try:
-            before = (await self._files.download(path)).decode()
+            before = (await self._files.download(path, max_bytes=MAX_FILE_BYTES)).decode()
             await self._files.upload(apply_diff(before, operation.diff or "").encode(), target)
             if target != path:
                 await self._files.remove(path)
