@@ -15,10 +15,21 @@ from typing import Any
 import httpx
 import pytest
 
-from ramet import Client, Event, Frozen, Result, SandboxInfo, Unavailable
+from ramet import (
+    Client,
+    ConnectionFailed,
+    Event,
+    Frozen,
+    NotFound,
+    Result,
+    Sandbox,
+    SandboxInfo,
+    Unavailable,
+)
 from ramet.cli import (
     complete,
     copying,
+    doctor,
     failure,
     forks,
     listing,
@@ -74,6 +85,9 @@ class Service:
             return httpx.Response(404, json={"error": "no", "code": "not_found"}) if gone else (
                 httpx.Response(204)
             )
+        if path.endswith("/files/stat"):
+            numbers = dict.fromkeys(("uid", "gid", "size", "mtime"), 0)
+            return httpx.Response(200, json={"name": "x", "type": "file", "mode": "0644", **numbers})
         if "/diff/" in path:
             found: dict[str, Any] = {"added": self.added, "removed": ["/c"], "modified": ["/a"]}
             if self.added_b64:
@@ -301,11 +315,74 @@ def test_ends_of_a_copy(text: str, place: tuple[str | None, str]) -> None:
     assert copying.Place.parse(text) == copying.Place(*place)
 
 
-@pytest.mark.parametrize("ends", [("a", "b"), ("aa1:/x", "b:/y")])
-def test_one_end_of_a_copy_is_in_a_sandbox(client: Client, ends: tuple[str, str]) -> None:
-    with pytest.raises(failure.Failure, match="neither or both") as failed:
+@pytest.mark.parametrize(
+    "ends, message",
+    [
+        (("a", "b"), "neither a nor b is in a sandbox"),
+        (("aa1:/x", "b:/y"), "both aa1:/x and b:/y are in a sandbox"),
+        (("", "b:/y"), "a path is empty"),
+        (("aa1:/x", ""), "a path is empty"),
+    ],
+)
+def test_one_end_of_a_copy_is_in_a_sandbox(
+    client: Client, fake: Service, ends: tuple[str, str], message: str
+) -> None:
+    with pytest.raises(failure.Failure, match=message) as failed:
         copying.run(client, *ends)
-    assert "ID:PATH" in failed.value.remedy
+    assert failed.value.remedy and not fake.log
+
+
+@pytest.mark.parametrize("target", ["none/copy", "none/"])
+def test_a_copy_into_a_missing_folder_names_the_folder(
+    client: Client, home: Path, target: str
+) -> None:
+    with pytest.raises(failure.Failure, match="none/?: there is no such folder") as failed:
+        copying.run(client, "aa1:/x", f"{home}/{target}")
+    assert f"mkdir -p {home}/none" in failed.value.remedy
+
+
+@pytest.mark.parametrize("word", ["exit", "exit()", "quit", " quit() "])
+def test_exit_leaves_the_prompt(
+    client: Client, fake: Service, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = iter(["", word])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    fake.log.clear()
+    assert repl.run(Sandbox.connect(IDS[0], client=client)) == 0
+    assert not any(one.endswith("/exec") for one in fake.log)
+
+
+def test_an_answer_of_something_else_is_no_missing_sandbox() -> None:
+    page = httpx.MockTransport(lambda _: httpx.Response(404, text="<html>\n<p>none</p>\n"))
+    with Client("http://other", transport=page) as other:
+        with pytest.raises(NotFound) as failed:
+            other.list_sandboxes()
+    assert str(failed.value) == (
+        "http://other does not answer as a Ramet service does: HTTP 404: <html> <p>none</p>"
+    )
+    assert "is the address right?" in failure.remedy_of(failed.value)
+    answered = NotFound("there is no sandbox x", status=404, code="not_found")
+    assert "ramet ls" in failure.remedy_of(answered)
+
+
+@pytest.mark.parametrize(
+    "error, remedy",
+    [
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version", "write http:// instead of https://"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "--ca-file"),
+        ("timed out", "RAMET_HOST"),
+    ],
+)
+def test_the_report_never_recommends_itself(
+    error: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> str:
+        raise ConnectionFailed(error)
+
+    monkeypatch.setattr(doctor, "_steps", lambda: iter([("versions", fail)]))
+    (check,) = doctor.checks()
+    assert not check.ok and remedy in check.remedy and "doctor" not in check.remedy
 
 
 @pytest.mark.parametrize(

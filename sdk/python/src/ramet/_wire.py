@@ -148,8 +148,15 @@ def answer_error(response: httpx.Response) -> RametError:
         body = response.json()
         message, code = str(body["error"]), str(body.get("code", ""))
     except (ValueError, KeyError, TypeError):
-        message, code = f"HTTP {response.status_code}: {response.text[:200]}", ""
+        code, text = "", " ".join(response.text[:200].split())
+        message = f"{_site(response)} does not answer as a Ramet service does: HTTP "
+        message += f"{response.status_code}: {text}".removesuffix(": ")
     return error_for(response.status_code, code, message, _retry_after(response))
+
+
+def _site(response: httpx.Response) -> str:
+    url = response.request.url
+    return f"{url.scheme}://{url.netloc.decode()}"
 
 
 def _retry_after(response: httpx.Response) -> float | None:

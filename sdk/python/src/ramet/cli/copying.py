@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -58,13 +59,17 @@ def run(client: Client, source: str, target: str, *, quiet: bool = False) -> Non
         quiet: Show no progress.
 
     Raises:
-        Failure: Both or none are in a sandbox, or the source does not exist.
+        Failure: Both or none are in a sandbox, one is empty, or the source does not exist.
     """
+    if not source or not target:
+        raise Failure("a path is empty", "is a variable unset? `.` is the current folder")
     one, other = Place.parse(source), Place.parse(target)
-    if (one.sandbox is None) == (other.sandbox is None):
+    if one.sandbox is None and other.sandbox is None:
+        raise Failure(f"neither {source} nor {target} is in a sandbox", "write one as ID:PATH")
+    if one.sandbox is not None and other.sandbox is not None:
         raise Failure(
-            f"neither or both of {source} and {target} are in a sandbox",
-            "write one of them as ID:PATH; copy to a local file between two sandboxes",
+            f"both {source} and {target} are in a sandbox",
+            "copy to a local file in between; a local path with a colon begins with ./ or /",
         )
     with _Bar(quiet) as bar:
         if other.sandbox is not None:
@@ -168,8 +173,11 @@ def _download(client: Client, sandbox: Sandbox, source: str, target: str, bar: _
         return
     if os.path.isdir(target):
         target = os.path.join(target, name)
-    elif target.endswith("/"):
-        raise Failure(f"{target}: there is no such folder", f"make it: mkdir -p {target}")
+    else:
+        folder = target if target.endswith("/") else os.path.dirname(target) or "."
+        if not os.path.isdir(folder):
+            remedy = f"make it: mkdir -p {shlex.quote(folder)}"
+            raise Failure(f"{folder}: there is no such folder", remedy)
     sandbox.download_to(source, target, progress=bar)
     os.chmod(target, info.mode & 0o777)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Callable, Iterator
 from urllib.parse import urlsplit
 
-from ramet import Client, RametError, Sandbox, __version__
+from ramet import Client, ConnectionFailed, RametError, Sandbox, __version__
 from ramet.cli import settings
 from ramet.cli.failure import Failure, remedy_of
 from ramet.cli.output import plain, print_json
@@ -69,8 +69,19 @@ def checks() -> Iterator[Check]:
             yield Check(name, False, str(wrong), wrong.remedy)
             return
         except (RametError, Failure) as failed:
-            yield Check(name, False, str(failed), remedy_of(failed))
+            yield Check(name, False, str(failed), _remedy(failed))
             return
+
+
+def _remedy(failed: RametError | Failure) -> str:
+    """Returns what to do, which is never to run this report."""
+    if not isinstance(failed, ConnectionFailed):
+        return remedy_of(failed)
+    if "SSL: WRONG_VERSION_NUMBER" in str(failed):
+        return "the service has no TLS there: write http:// instead of https://; " + _address()
+    if "CERTIFICATE_VERIFY_FAILED" in str(failed):
+        return "`ramet login URL --ca-file FILE` trusts a certificate of your own"
+    return _address()
 
 
 def _steps() -> Iterator[tuple[str, Callable[[], str]]]:

@@ -8,6 +8,7 @@ from typing import NoReturn, TextIO
 
 from ramet.cli.output import plain
 from ramet.errors import (
+    BadRequest,
     CapReached,
     ConnectionFailed,
     Frozen,
@@ -62,6 +63,8 @@ def remedy_of(error: BaseException) -> str:
         return error.remedy
     if isinstance(error, RametError) and error.retry_after is not None:
         return f"try again in {error.retry_after:g} s"
+    if type(error) in (BadRequest, NotFound, ServerError) and not getattr(error, "code", ""):
+        return "is the address right? `ramet login URL` saves another one; or a proxy has answered"
     if isinstance(error, Unavailable):
         return "ask the operator: waiting does not help"
     for kind, remedy in _REMEDIES:

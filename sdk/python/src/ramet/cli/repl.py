@@ -14,6 +14,7 @@ from ramet.cli import terminal
 from ramet.cli.programs import run_code
 
 _HISTORY_LINES = 10_000
+_LEAVE = ("exit", "exit()", "quit", "quit()")  # in the sandbox, they would end nothing
 
 
 def run(sandbox: Sandbox) -> int:
@@ -60,6 +61,8 @@ def _prompt(sandbox: Sandbox) -> None:
             lines = []
             continue
         code = "\n".join(lines)
+        if code.strip() in _LEAVE:
+            return
         if not code.strip():
             lines = []
         elif is_complete(code):
