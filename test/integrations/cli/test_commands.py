@@ -92,7 +92,7 @@ def test_copy_from_and_to_pipes(cli: Cli, shared: Sandbox, folder: str) -> None:
     [
         (("{tmp}/none", "{remote}"), "no such file"),
         (("{remote}/none", "{tmp}"), "No such file"),
-        (("{remote}", "{remote}"), "neither or both"),
+        (("{remote}", "{remote}"), "both"),
         (("-", "{remote}/"), "has no name"),
         (("{remote}/", "{tmp}/none/none"), "{tmp}/none"),
     ],
@@ -298,3 +298,48 @@ def test_templates(cli: Cli, client: Client) -> None:
     assert cli.ok("templates", "-q").split() == names
     assert [one["name"] for one in json.loads(cli.ok("templates", "--json"))] == names
     assert cli.ok("templates").splitlines()[1].startswith(names[0])
+
+
+@pytest.mark.parametrize(
+    "words, shown",
+    [
+        (("run", "none.py"), "none.py: No such file or directory"),
+        (("run", "-i", "-"), "cannot be read from the input"),
+        (("ls", "--host", "http://127.0.0.1:9"), "--host goes before the command: ramet --host"),
+    ],
+)
+def test_a_wrong_command_line_needs_no_service(
+    cli: Cli, words: tuple[str, ...], shown: str
+) -> None:
+    done = cli.run(*words, env={"RAMET_HOST": "http://127.0.0.1:9"})
+    assert done.returncode == 125 and shown in done.stderr
+
+
+def test_version_prints_its_own_without_a_service(cli: Cli) -> None:
+    done = cli.run("version", env={"RAMET_HOST": "http://127.0.0.1:9"})
+    assert done.returncode == 125 and done.stdout == f"ramet {__version__}\n"
+
+
+def test_help_of_ls_describes_its_filters(cli: Cli) -> None:
+    shown = cli.ok("ls", "--help")
+    assert "Only those of a template." in shown and "Only those with this metadata." in shown
+
+
+@pytest.mark.parametrize(
+    "words, found", [("completion z", "zsh"), ("man ver", "version"), ("ls --state fr", "freezing")]
+)
+def test_words_are_completed(cli: Cli, words: str, found: str) -> None:
+    count = len(words.split())
+    env = {"_RAMET_COMPLETE": "bash_complete", "COMP_WORDS": "ramet " + words,
+           "COMP_CWORD": str(count)}
+    assert cli.run(env=env).stdout == f"plain,{found}\n"
+
+
+def test_spaces_are_completed_for_rm(cli: Cli) -> None:
+    space = cli.ok("freeze", cli.ok("create").strip()).strip()
+    try:
+        env = {"_RAMET_COMPLETE": "bash_complete", "COMP_WORDS": f"ramet rm {space[:12]}",
+               "COMP_CWORD": "2"}
+        assert cli.run(env=env).stdout == f"plain,{space}\n"
+    finally:
+        cli.ok("rm", space)

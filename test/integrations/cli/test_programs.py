@@ -51,6 +51,12 @@ def test_run_a_program_from_standard_input(cli: Cli) -> None:
     assert cli.ok("run", "-", input="print(6 * 7)") == "42\n"
 
 
+def test_a_file_knows_its_name(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "named.py"
+    file.write_text("print(__name__, __file__)")
+    assert cli.ok("run", str(file)) == f"__main__ {file}\n"
+
+
 def test_a_file_with_input_is_a_program_of_its_own(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "upper.py"
     file.write_text("import sys; print(__name__, sys.stdin.read().upper(), sys.argv[1])")

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn, Sequence
 import click
 
 from ramet.cli import parse
-from ramet.cli.complete import complete_sandbox, complete_space, complete_template
+from ramet.cli.complete import (
+    complete_any,
+    complete_sandbox,
+    complete_space,
+    complete_template,
+    complete_word,
+)
 from ramet.cli.declare import Command, Commands, argument, flag, help_of, option
 from ramet.cli.failure import FAILED, Ended, Failure, complain, end
 
@@ -256,6 +262,9 @@ def run_(
     from ramet.cli.service import connect
 
     options = _options(interactive, tty, env, workdir, user, time_limit)
+    source = None  # read before a sandbox is made for it
+    if what[0] == "-" or what[0].endswith(".py"):
+        source = programs.read_source(what[0], options)
     with connect() as client:
         sandbox = Sandbox(
             client=client,
@@ -270,8 +279,8 @@ def run_(
         try:
             if keep:
                 print(sandbox.id, file=sys.stderr)
-            if what[0] == "-" or what[0].endswith(".py"):
-                return programs.run_file(sandbox, what[0], what[1:], options)
+            if source is not None:
+                return programs.run_file(sandbox, what[0], source, what[1:], options)
             return programs.run(sandbox, what, options)
         finally:
             if not keep:
@@ -406,9 +415,14 @@ def create(
 
 @command("ls", SANDBOXES)
 @flag("--tree", help="Show forks below their parents.")
-@option("--state", metavar="STATE", help="Only ready, running or freezing ones.")
-@template_option
-@metadata_option
+@option(
+    "--state",
+    metavar="STATE",
+    help="Only ready, running or freezing ones.",
+    values=complete_word("ready", "running", "freezing"),
+)
+@option("--template", metavar="NAME", help="Only those of a template.", values=complete_template)
+@option("--metadata", multiple=True, metavar="NAME=VALUE", help="Only those with this metadata.")
 @api_json
 @quiet_ids
 def ls(
@@ -430,7 +444,7 @@ def ls(
 
 
 @command("rm", SANDBOXES)
-@argument("ids", "ID...", "Sandboxes and Spaces.", nargs=-1, values=complete_sandbox)
+@argument("ids", "ID...", "Sandboxes and Spaces.", nargs=-1, values=complete_any)
 @flag("--force", "-f", help="Ignore those that do not exist.")
 def rm(ids: Sequence[str], force: bool) -> int:
     """Remove sandboxes, with their memory and disk, and Spaces."""
@@ -688,16 +702,23 @@ def version(json: bool) -> None:
     from ramet.cli.service import connect
 
     place = settings.load()
+    if not json:
+        print(f"ramet {__version__}", flush=True)  # also if no service answers
     with connect(place) as client:
         service = client.version()
     if json:
         print_json({"client": __version__, "service": service, "host": place.host})
     else:
-        print(f"ramet {__version__}\nservice {service} at {place.host}")
+        print(f"service {service} at {place.host}")
 
 
 @command("completion", SETUP)
-@argument("shell", "bash|zsh|fish", "The command interpreter.")
+@argument(
+    "shell",
+    "bash|zsh|fish",
+    "The command interpreter.",
+    values=complete_word("bash", "zsh", "fish"),
+)
 def completion(shell: str) -> None:
     """Print the completions for a shell.
 
@@ -710,7 +731,12 @@ def completion(shell: str) -> None:
 
 
 @command("man", SETUP)
-@argument("name", "[COMMAND]", "A command of ramet.")
+@argument(
+    "name",
+    "[COMMAND]",
+    "A command of ramet.",
+    values=lambda begin: complete_word(*root.commands)(begin),
+)
 @option("--write", type=click.Path(), metavar="FOLDER", help="Write all pages to a folder.")
 def man(name: str | None, write: str | None) -> None:
     """Show the man page of ramet, or of one of its commands."""

@@ -39,6 +39,16 @@ def complete_space(incomplete: str) -> list[str]:
     return _ask(incomplete, lambda client: (one.id for one in client.iter_spaces()))
 
 
+def complete_any(incomplete: str) -> list[str]:
+    """Returns the ids of sandboxes and Spaces that begin so; likewise."""
+    return complete_sandbox(incomplete) + complete_space(incomplete)
+
+
+def complete_word(*words: str) -> Callable[[str], list[str]]:
+    """Returns a function that completes one of these words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
 def complete_template(incomplete: str) -> list[str]:
     """Returns the names of templates that begin so; likewise."""
     return _ask(incomplete, lambda client: (one.name for one in client.templates()))

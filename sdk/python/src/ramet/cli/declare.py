@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 Values = Callable[[str], list[str]]
+_OF_RAMET = ("--host", "-H", "--version")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -22,6 +23,17 @@ class Command(click.Command):
     """
 
     section = ""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the command line. Options of `ramet` itself must be before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as wrong:
+            if wrong.option_name in _OF_RAMET:
+                message = f"{wrong.option_name} goes before the command: ramet "
+                message += f"{wrong.option_name} … {self.name}"
+                raise click.UsageError(message, ctx) from None
+            raise
 
 
 class Commands(click.Group):

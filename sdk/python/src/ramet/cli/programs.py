@@ -41,6 +41,11 @@ class Options:
     user: str | None = None
     timeout_seconds: int | None = None
 
+    @property
+    def of_its_own(self) -> bool:
+        """True if a Python file cannot run in the persistent Python process."""
+        return bool(self.interactive or self.tty or self.user)
+
 
 def shell(sandbox: Sandbox, options: Options) -> int:
     """Runs a login shell on a terminal; returns its exit code."""
@@ -105,7 +110,9 @@ def copy_output(process: Process, until: int | None = None) -> int:
     return code
 
 
-def run_file(sandbox: Sandbox, file: str, arguments: Sequence[str], options: Options) -> int:
+def run_file(
+    sandbox: Sandbox, file: str, source: bytes, arguments: Sequence[str], options: Options
+) -> int:
     """Runs a local Python file in the sandbox's persistent Python process; returns its exit code.
 
     With `interactive` or `tty` it is a program of its own, since only those have an input.
@@ -113,17 +120,15 @@ def run_file(sandbox: Sandbox, file: str, arguments: Sequence[str], options: Opt
     Args:
         sandbox: The sandbox.
         file: Path of the file, or "-" for standard input.
+        source: What `read_source` has read from it.
         arguments: The rest of `sys.argv`.
         options: As for `run`. A user is possible for a program of its own only.
     """
-    source = _read_source(file)
-    if not options.interactive and not options.tty and not options.user:
+    if not options.of_its_own:
         words = [file, *arguments]
-        sandbox.run_code(f"import sys; sys.argv[:] = {words!r}", results=False)
+        named = "" if file == "-" else f"; __file__ = {file!r}"
+        sandbox.run_code(f"import sys; sys.argv[:] = {words!r}{named}", results=False)
         return run_code(sandbox, source.decode(), options)
-    if file == "-":
-        message = "the program cannot be read from the input that it is to get"
-        raise Failure(message, "write it to a file: `ramet run -i FILE.py`")
     remote = f"/tmp/{Path(file).name}"
     sandbox.upload(source, remote)
     return run(sandbox, ["python3", "-u", remote, *arguments], options)
@@ -166,11 +171,21 @@ def show(events: Iterable[Event]) -> int:
     return code
 
 
-def _read_source(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
+def read_source(file: str, options: Options) -> bytes:
+    """Returns the Python program in a local file, or in standard input.
+
+    Args:
+        file: Path of the file, or "-" for standard input.
+        options: How it will be run.
+
+    Raises:
+        Failure: The program cannot be read, or would be its own input.
+    """
+    if file == "-" and options.of_its_own:
+        message = "the program cannot be read from the input that it is to get"
+        raise Failure(message, "write it to a file: `ramet run -i FILE.py`")
     try:
-        source = Path(file).read_bytes()
+        source = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         source.decode()
         return source
     except OSError as failed:

@@ -39,6 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if options.http:
         return anyio.run(http.serve, options.host, options.port)
+    if sys.stdin.isatty():
+        print(
+            "ramet-mcp: waiting for an MCP client on standard input; `ramet-mcp config` shows how "
+            "a client starts this program. Ctrl-C ends it",
+            file=sys.stderr,
+        )
     return anyio.run(stdio.serve)
 
 
