@@ -26,6 +26,7 @@ from ramet import (
     SandboxInfo,
     Unavailable,
 )
+from ramet._transport import DEFAULT_HOST
 from ramet.cli import (
     complete,
     copying,
@@ -111,7 +112,7 @@ def client(fake: Service) -> Client:
 
 def test_saved_settings_are_private_and_used(home: Path) -> None:
     assert settings.load() == settings.Settings(
-        settings.DEFAULT_HOST, None, None, settings.DEFAULT, ""
+        DEFAULT_HOST, None, None, "the default", ""
     )
     at = settings.save("https://one/", "rmt_1", "/ca.pem")
     assert at == home / "ramet" / "config.json"

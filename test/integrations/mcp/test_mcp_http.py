@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Over HTTP: does each caller act with his own key, and is nobody else let in?"""
+"""Over HTTP: does each request act with its own key, and is nobody else let in?"""
 
 from __future__ import annotations
 

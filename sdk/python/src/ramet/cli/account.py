@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 
@@ -50,18 +49,11 @@ def login(host: str | None, *, from_input: bool = False, ca_file: str | None = N
 
 
 def serve_mcp(arguments: list[str]) -> int:
-    """Runs the MCP server, for the service in the settings; returns its exit code.
+    """Runs the MCP server, for the service in the settings; returns its exit code."""
+    from ramet.mcp import main
 
-    Raises:
-        Failure: Its package is missing.
-    """
     export()
-    try:
-        main = importlib.import_module("ramet.mcp").main
-    except ImportError as missing:
-        message = f"the MCP server cannot start: {missing}"
-        raise Failure(message, "pip install 'ramet[mcp]'") from missing
-    return int(main(arguments) or 0)
+    return main(arguments)
 
 
 def export() -> None:

@@ -259,13 +259,12 @@ def run_(
     """
     from ramet import Sandbox
     from ramet.cli import programs
-    from ramet.cli.service import connect
 
     options = _options(interactive, tty, env, workdir, user, time_limit)
     source = None  # read before a sandbox is made for it
     if what[0] == "-" or what[0].endswith(".py"):
         source = programs.read_source(what[0], options)
-    with connect() as client:
+    with _connect() as client:
         sandbox = Sandbox(
             client=client,
             template=template,
@@ -773,12 +772,11 @@ def _open(client: "Client", name: str) -> "Sandbox":
 
 def _in_sandbox(name: str | None, template: str | None, work: Callable[["Sandbox"], int]) -> int:
     """Does the work in a sandbox, or in a new one that is removed afterwards."""
-    from ramet.cli.service import connect
     from ramet import Sandbox
 
     if name and template:
         raise Failure("a template is for a new sandbox", "leave out the id, or --template")
-    with connect() as client:
+    with _connect() as client:
         if name:
             return work(_open(client, name))
         with Sandbox(client=client, template=template) as made:

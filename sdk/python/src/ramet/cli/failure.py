@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from ramet.cli.output import plain
 from ramet.errors import (
@@ -73,12 +73,11 @@ def remedy_of(error: BaseException) -> str:
     return ""
 
 
-def complain(error: BaseException, to: TextIO | None = None) -> None:
+def complain(error: BaseException) -> None:
     """Prints an error and its remedy on standard error."""
-    to = to or sys.stderr
-    print(f"ramet: {plain(str(error))}", file=to)
+    print(f"ramet: {plain(str(error))}", file=sys.stderr)
     if remedy := remedy_of(error):
-        print(f"  {remedy}", file=to)
+        print(f"  {remedy}", file=sys.stderr)
 
 
 def end(code: int) -> NoReturn:

@@ -242,9 +242,3 @@ def _try(request: Callable[..., object], *arguments: object) -> None:
     """Sends a request whose failure the main thread notices in its own stream."""
     with suppress(RametError):
         request(*arguments)
-
-
-def end_with(code: int) -> None:
-    """Ends the command with the code of the program that ran, unless it is 0."""
-    if code:
-        end(code)

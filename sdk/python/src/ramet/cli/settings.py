@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ramet._transport import DEFAULT_HOST
 from ramet.cli.failure import Failure
 
-DEFAULT_HOST = "http://127.0.0.1:7070"
-DEFAULT = "the default"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def load() -> Settings:
     host, host_from = _first(
         (os.environ.get("RAMET_HOST"), "RAMET_HOST"),
         (saved.get("host"), str(path())),
-        (DEFAULT_HOST, DEFAULT),
+        (DEFAULT_HOST, "the default"),
     )
     host = host.rstrip("/")
     if host != str(saved.get("host", "")).rstrip("/"):

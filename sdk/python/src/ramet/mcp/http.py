@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves MCP over streamable HTTP. Each caller acts with the API key of his own request."""
+"""Serves MCP over streamable HTTP. Each request acts with its own API key."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def check_service(host: str) -> str | None:
 async def serve(host: str, port: int) -> int:
     """Serves until SIGINT or SIGTERM. Returns the exit code of the program."""
     if os.environ.pop("RAMET_API_KEY", None):
-        _say("RAMET_API_KEY is not used: each caller acts with the key of his own request")
+        _say("RAMET_API_KEY is not used: each request acts with its own key")
     if refusal := await check_service(host):
         _say(refusal)
         return 1

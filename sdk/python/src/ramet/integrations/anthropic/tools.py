@@ -119,9 +119,9 @@ def tool_for(sandbox: AnySandbox, work: Work) -> Tool | AsyncTool:
     return Tool(work) if isinstance(sandbox, Sandbox) else AsyncTool(work)
 
 
-def content_of(result: ExecResult, limit: int | None = None) -> BetaFunctionToolResultType:
+def content_of(result: ExecResult) -> BetaFunctionToolResultType:
     """Returns what the model gets to see of a call: text, and blocks of pictures."""
-    text = text_of(result) if limit is None else text_of(result, limit)
+    text = text_of(result)
     blocks = [block_of(*one) for one in pictures_of(result)]
     return [cast(Content, {"type": "text", "text": text}), *blocks] if blocks else text
 

@@ -141,10 +141,10 @@ async def run_branches(
             )
         )
         winner = _best(branches)
-        merged = keep == "best" and winner is not None
-        if merged and winner is not None:
-            await finish(merge_session(session, winner.session))
-        return BranchRun(branches, winner, merged)
+        kept = winner if keep == "best" else None
+        if kept is not None:
+            await finish(merge_session(session, kept.session))
+        return BranchRun(branches, winner, merged=kept is not None)
     finally:
         await finish(close_all([inner_of(child) for child in children]))
 

@@ -419,7 +419,7 @@ class RametSandboxSession(BaseSandboxSession):
         old, self.sandbox = self.sandbox, restored
         self.state.sandbox_id = restored.id
         await self._terminals.forget_all()
-        await finish(_close(old))
+        await finish(snapshots.close_quietly(old))
 
     async def _unpack(self, root: str, payload: bytes) -> None:
         archive = f"/tmp/openai-agents-{uuid4().hex}.tar"
@@ -552,11 +552,6 @@ async def _end(session: RametSandboxSession) -> None:
     await session._terminals.forget_all()
     if not session._merged:
         await session.discard()
-
-
-async def _close(sandbox: AsyncSandbox) -> None:
-    with suppress(RametError):
-        await sandbox.close()
 
 
 def _name(user: str | User | None) -> str | None:

@@ -83,7 +83,7 @@ async def freeze_copy(
             await child.processes.run(["rm", "-rf", "--", *drop])
         return Reference((await child.freeze()).id, key)
     finally:
-        await finish(_close(child))
+        await finish(close_quietly(child))
 
 
 async def restore(
@@ -119,31 +119,28 @@ async def restore(
     )
 
 
-async def find_by_metadata(client: AsyncClient, member: str, value: str) -> SpaceInfo | None:
-    """Returns the newest Space whose metadata has this member."""
-    found = None
-    async for space in client.iter_spaces():
-        if space.metadata.get(member) == value:
-            found = space
-    return found
-
-
 async def _find(client: AsyncClient, reference: Reference) -> SpaceInfo | None:
+    """Returns the Space of a snapshot, or its newest successor."""
     with suppress(NotFound):
         space = await client.get_space(reference.space_id)
         # A Space that is no snapshot must not be consumed, whatever the bytes say.
         if space.metadata.get(SNAPSHOT_KEY) == reference.key:
             return space
-    return await find_by_metadata(client, SNAPSHOT_KEY, reference.key)
+    found = None
+    async for space in client.iter_spaces():
+        if space.metadata.get(SNAPSHOT_KEY) == reference.key:
+            found = space
+    return found
 
 
 async def _refreeze(sandbox: AsyncSandbox) -> None:
     """Keeps the snapshot after a failed restore: the sandbox still has its key."""
     with suppress(RametError):
         await sandbox.freeze()
-    await _close(sandbox)
+    await close_quietly(sandbox)
 
 
-async def _close(sandbox: AsyncSandbox) -> None:
+async def close_quietly(sandbox: AsyncSandbox) -> None:
+    """Ends a sandbox if it still exists and the service answers."""
     with suppress(RametError):
         await sandbox.close()
