@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -53,10 +55,18 @@ def test_no_snippet_has_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "rmt_secret" not in snippets(None, None) + snippets(None, "https://ramet.example/mcp")
 
 
+def test_command_of_a_snippet_starts_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    server = json.loads(snippets("cursor", None))["mcpServers"]["ramet"]
+    command = [server["command"], *server["args"], "--help"]
+    started = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "usage: ramet-mcp" in started.stdout
+
+
 def test_command_for_claude_quotes_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAMET_HOST", "http://a b")
     words = shlex.split(snippets("claude", None))
     assert words[:6] == ["claude", "mcp", "add", "--transport", "stdio", "ramet"]
-    assert "RAMET_HOST=http://a b" in words and words[-1].endswith("ramet-mcp")
+    assert "RAMET_HOST=http://a b" in words and words[-1] in ("ramet.mcp", shutil.which("ramet-mcp"))
     words = shlex.split(snippets("claude", "http://a/mcp"))
     assert words[-1] == "Authorization: Bearer $RAMET_API_KEY"

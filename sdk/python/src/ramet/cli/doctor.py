@@ -135,7 +135,7 @@ def _versions(client: Client) -> str:
     if theirs.split(".")[:2] != __version__.split(".")[:2]:
         raise _Wrong(
             f"the service has version {theirs}, this program {__version__}",
-            f"install the same: pip install 'ramet[cli]~={theirs}'",
+            f"install version {theirs} of this program, from the service's checkout",
         )
     return f"service {theirs}, this program {__version__}"
 

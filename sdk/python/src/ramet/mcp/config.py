@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 from typing import Any, Mapping
 
 from ramet._transport import DEFAULT_HOST
@@ -69,7 +70,7 @@ def _server(key: str, url: str | None) -> dict[str, Any]:
 
 def _command() -> list[str]:
     installed = shutil.which("ramet-mcp")
-    return [installed] if installed else ["uvx", "--from", "ramet[mcp]", "ramet-mcp"]
+    return [installed] if installed else [sys.executable, "-m", "ramet.mcp"]
 
 
 def _host() -> str:
