@@ -67,7 +67,10 @@ PHRASES = {
     "sandbox.py": [
         ("`AsyncSandbox.create` creates a sandbox;", "Creating the object creates the sandbox;"),
         ("\n    The arguments of `create`:\n", ""),
-        ("    @classmethod\n    async def create(\n        cls,", "    def __init__(\n        self,"),
+        (
+            "    @classmethod\n    async def create(\n        cls,",
+            "    def __init__(\n        self,",
+        ),
         (
             ') -> "AsyncSandbox":\n'
             '        """Creates a sandbox. The class describes the arguments and errors."""\n'

@@ -700,7 +700,7 @@ class Client:
     def pack_folder(
         self, sandbox_id: str, path: str
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
-        """Opens a folder as a tar archive for a `with` block, which gets None and the chunks.
+        """Opens a folder as a tar archive for a `with` block: it gets None and the chunks.
 
         Raises:
             NoSuchFile, NotADirectory, PermissionDenied: See their classes.
@@ -745,7 +745,7 @@ class Client:
     def read_file(
         self, sandbox_id: str, path: str, *, offset: int = 0, length: int | None = None
     ) -> AbstractContextManager[tuple[int | None, Iterator[bytes]]]:
-        """Opens a file for a `with` block, which gets its size (None if unknown) and its chunks.
+        """Opens a file for a `with` block: it gets the size (None if unknown), and chunks.
 
         Args:
             sandbox_id: The sandbox.
@@ -1187,7 +1187,7 @@ class Client:
 
         Raises:
             NotFound: There is no such sandbox.
-            ServerError: Nothing listens on the port (code ``port_closed``), or it cannot be reached.
+            ServerError: Nothing listens on the port (code ``port_closed``), or it is unreachable.
         """
         return self._http.upgrade(f"{_sandbox(sandbox_id)}/tcp/{port}", "tcp")
 

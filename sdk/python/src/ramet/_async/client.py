@@ -709,7 +709,7 @@ class AsyncClient:
     def pack_folder(
         self, sandbox_id: str, path: str
     ) -> AbstractAsyncContextManager[tuple[int | None, AsyncIterator[bytes]]]:
-        """Opens a folder as a tar archive for an `async with` block, which gets None and the chunks.
+        """Opens a folder as a tar archive for an `async with` block: it gets None and the chunks.
 
         Raises:
             NoSuchFile, NotADirectory, PermissionDenied: See their classes.
@@ -754,7 +754,7 @@ class AsyncClient:
     def read_file(
         self, sandbox_id: str, path: str, *, offset: int = 0, length: int | None = None
     ) -> AbstractAsyncContextManager[tuple[int | None, AsyncIterator[bytes]]]:
-        """Opens a file for an `async with` block, which gets its size (None if unknown) and its chunks.
+        """Opens a file for an `async with` block: it gets the size (None if unknown), and chunks.
 
         Args:
             sandbox_id: The sandbox.
@@ -1197,7 +1197,7 @@ class AsyncClient:
 
         Raises:
             NotFound: There is no such sandbox.
-            ServerError: Nothing listens on the port (code ``port_closed``), or it cannot be reached.
+            ServerError: Nothing listens on the port (code ``port_closed``), or it is unreachable.
         """
         return await self._http.upgrade(f"{_sandbox(sandbox_id)}/tcp/{port}", "tcp")
 

@@ -24,7 +24,8 @@ try:
     from deepagents.backends.sandbox import BaseSandbox
 except ImportError as missing:
     raise ImportError(
-        "ramet.integrations.deepagents needs: pip install 'ramet[deepagents]'"
+        "ramet.integrations.deepagents needs the package deepagents: "
+        "pip install 'ramet[deepagents]'"
     ) from missing
 
 from ramet import Process, RametError, Sandbox

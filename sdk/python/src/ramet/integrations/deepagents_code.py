@@ -18,7 +18,8 @@ try:
     )
 except ImportError as missing:
     raise ImportError(
-        "ramet.integrations.deepagents_code is for Deep Agents Code: pip install deepagents-code"
+        "ramet.integrations.deepagents_code needs the package deepagents-code: "
+        "pip install deepagents-code"
     ) from missing
 
 from ramet import Client, NotFound, Sandbox, VmDied

@@ -32,7 +32,8 @@ try:
     from pydantic import Field
 except ImportError as missing:
     raise ImportError(
-        "the environment needs harbor, and Python 3.12: pip install 'ramet[harbor]'"
+        "ramet.integrations.harbor needs the package harbor, and Python 3.12: "
+        "pip install 'ramet[harbor]'"
     ) from missing
 
 _KILL_TIMEOUT_S = 10

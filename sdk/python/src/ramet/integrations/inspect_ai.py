@@ -31,7 +31,8 @@ try:
     from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 except ImportError as missing:
     raise ImportError(
-        "ramet.integrations.inspect_ai needs: pip install 'ramet[inspect]'"
+        "ramet.integrations.inspect_ai needs the package inspect-ai: "
+        "pip install 'ramet[inspect]'"
     ) from missing
 
 from ramet import AsyncClient, AsyncSandbox, BadRequest, NotFound, RametError, VmDied

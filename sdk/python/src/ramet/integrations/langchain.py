@@ -30,7 +30,8 @@ try:
     from pydantic import BaseModel, Field, PrivateAttr
 except ImportError as missing:
     raise ImportError(
-        "the LangChain tools need langchain-core: pip install 'ramet[langchain]'"
+        "ramet.integrations.langchain needs the package langchain-core: "
+        "pip install 'ramet[langchain]'"
     ) from missing
 
 T = TypeVar("T")

@@ -24,7 +24,8 @@ try:
     from pydantic import BaseModel, ConfigDict
 except ImportError as missing:
     raise ImportError(
-        "the environment needs mini-swe-agent: pip install 'ramet[mini-swe-agent]'"
+        "ramet.integrations.mini_swe_agent needs the package mini-swe-agent: "
+        "pip install 'ramet[mini-swe-agent]'"
     ) from missing
 
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"

@@ -31,7 +31,8 @@ try:
     )
 except ImportError as missing:
     raise ImportError(
-        "ramet.integrations.pydantic_ai needs: pip install 'ramet[pydantic-ai]'"
+        "ramet.integrations.pydantic_ai needs the package pydantic-ai-slim: "
+        "pip install 'ramet[pydantic-ai]'"
     ) from missing
 
 from ramet import AsyncClient, AsyncSandbox, FileInfo, NotFound, VmDied

@@ -30,7 +30,8 @@ try:
     from smolagents.utils import AgentExecutionError
 except ImportError as missing:
     raise ImportError(
-        "the smolagents executor needs smolagents: pip install 'ramet[smolagents]'"
+        "ramet.integrations.smolagents needs the package smolagents: "
+        "pip install 'ramet[smolagents]'"
     ) from missing
 
 # The exception of final_answer arrives with a shortened text, so the answer comes in a file.
