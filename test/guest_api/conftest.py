@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -22,16 +23,17 @@ class Service:
         self.home = home
         self.log = home / "service.log"
         socket = f"{home}/agent.sock"
-        self.agent = subprocess.Popen(
-            [AGENT, "agent", "--unix", socket, "--run-dir", f"{home}/agent", "--dry-run-system"],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "HOME": str(home), "LANG": "C.UTF-8"},
-        )
-        assert self.agent.stderr
-        for line in self.agent.stderr:
-            if b"agent ready" in line:
-                break
+        # A file: what nobody reads from a pipe would fill it, and then the agent would stand still.
+        with (home / "agent.log").open("wb") as log:
+            self.agent = subprocess.Popen(
+                [AGENT, "agent", "--unix", socket, "--run-dir", f"{home}/agent", "--dry-run-system"],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, "HOME": str(home), "LANG": "C.UTF-8"},
+            )
+        while b"agent ready" not in (home / "agent.log").read_bytes():
+            assert self.agent.poll() is None, (home / "agent.log").read_text()
+            time.sleep(0.01)
         (home / "service").mkdir()
         self.start(*tiers)
         assert self.server.stdout
@@ -59,8 +61,6 @@ class Service:
         self.server.terminate()
         code = self.server.wait(60)
         self.agent.kill()
-        assert self.agent.stderr
-        self.agent.stderr.close()
         self.agent.wait()
         assert code == 0, self.log.read_text()
 
