@@ -15,7 +15,7 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 
 all_groups=(style unit h2o fuzz native system fault)
 fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # for new inputs, after the whole corpus
-limit_s=${RAMET_TEST_LIMIT_S:-3900}
+limit_s=${RAMET_TEST_LIMIT_S:-4500}
 results=$top/build/test
 
 # The packages of other projects that the SDK has adapters for, some 150 with what they need: uv

@@ -19,7 +19,7 @@ RAMETD = (
     " --templates_dir= --pool_blank_vms=1 --pool_warm=1 --pool_others=0 --boot_timeout_s=900"
     f" --listen_port={PORT} '--tier_free=concurrent=3 lifetime_s=500 idle_s=400 ram_mib=1024'"
 )
-RAMET = f"ramet {PATHS}"
+RAMET = f"rametctl {PATHS}"
 
 
 class Key:

@@ -169,11 +169,13 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     world = World()
     yield world
     assert world.parent in world.alive and not world.children
-    assert threading.active_count() == before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)  # it has ended, but for its last steps
+        assert not thread.is_alive()
 
 
 def add(value: Any) -> Branch:
