@@ -149,7 +149,8 @@ async def shell(ctx: RunContext[None], command: str) -> str:
 async def test_forked_conversations_work_in_forked_workspaces(
     parent: RametWorkspaceBackend,
 ) -> None:
-    agent = Agent(FunctionModel(scripted), tools=[shell], capabilities=[RametWorkspace()])
+    workspace = RametWorkspace(options={"user": "user", "host": HOST})
+    agent = Agent(FunctionModel(scripted), tools=[shell], capabilities=[workspace])
     first = await agent.run("echo one >~/log; cat ~/log", workspace=parent)
     history = first.all_messages()
     assert history[-1].kind == "response" and history[-1].workspace_ref == parent.ref

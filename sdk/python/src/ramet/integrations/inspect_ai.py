@@ -237,7 +237,8 @@ class RametSandboxEnvironment(SandboxEnvironment):
 
         A command that reached its time limit is not repeated: the limit is enforced in the
         sandbox, so the command itself was too slow. A user or folder that does not exist is a
-        result with exit code 126.
+        result with exit code 126. Without `cwd`, a user who is neither root nor the config's begins in its own
+        home, since it may not be allowed to enter the working folder.
 
         Raises:
             TimeoutError: The time limit was reached; the command and its children were killed.
@@ -245,12 +246,13 @@ class RametSandboxEnvironment(SandboxEnvironment):
             OutputLimitExceededError: A stream is too long; the command was killed.
             SandboxUnavailableError: The sandbox is gone.
         """
+        is_other = user not in (None, "root", self.config.user)
         try:
             result = await _commands.run(
                 self.sandbox,
                 cmd,
                 input=input.encode() if isinstance(input, str) else input,
-                cwd=self._resolve(cwd or ""),
+                cwd=None if is_other and not cwd else self._resolve(cwd or ""),
                 env=env,
                 user=user or self.config.user,
                 timeout_seconds=timeout,
