@@ -212,9 +212,11 @@ static void test_copy_has_the_memory_and_its_own_random_numbers(void **state)
 	assert_int_equal(vmm_restore(&child, &image), 0);
 	scoped_fd int in_child = dial(&child);
 	assert_string_equal(run(in_child, "sum half"), total);
-	snprintf(number[0], sizeof(number[0]), "%s", run(fd, "random"));
-	snprintf(number[1], sizeof(number[1]), "%s", run(in_child, "random"));
-	assert_string_not_equal(number[0], number[1]);
+	/* The interrupt by which a copy learns that it is one may come after its first calls. */
+	do {
+		snprintf(number[0], sizeof(number[0]), "%s", run(fd, "random"));
+		snprintf(number[1], sizeof(number[1]), "%s", run(in_child, "random"));
+	} while (strcmp(number[0], number[1]) == 0);
 	run(in_child, "write 2");
 	assert_string_equal(run(in_child, "echo while it writes"), "while it writes\n");
 	run(in_child, "rest");
