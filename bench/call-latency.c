@@ -66,8 +66,10 @@ static const char bare_python[] =
  * a call without an agent, and so without the two ordered pipes, the time limit, interrupts, and
  * output that is kept for a host that reconnects. */
 static const char driver_python[] =
-	"port = 7001\n" PYTHON_SERVER "    driver = sys._getframe(1).f_globals\n"
-	"    def send_both(kind, payload):\n"
+	"port = 7001\n" PYTHON_SERVER "    frame = sys._getframe()\n"
+	"    while 'serve_exec' not in frame.f_globals: frame = frame.f_back\n"
+	"    driver = frame.f_globals\n"
+	"    def send_both(kind, payload, before=b''):\n"
 	"        out, output.text = output.text.encode(), ''\n"
 	"        head = driver['HEADER'].pack(len(out), 65, 0, 0)\n"
 	"        end = driver['HEADER'].pack(len(payload), kind, 0, 0)\n"
