@@ -80,7 +80,7 @@ bool id_valid(const char *prefix, const char *id, size_t len)
 }
 
 /* Returns whether the pattern matches the segments from `first` on. `ids` receives the segments at
- * the pattern's braces, or NULL. */
+ * the pattern's first two braces, or NULL; a third one is the path within a port's server. */
 static bool matches(const char *pattern, const struct segments *s, size_t first, const char *ids[2])
 {
 	size_t i = first, n_ids = 0;
@@ -91,10 +91,12 @@ static bool matches(const char *pattern, const struct segments *s, size_t first,
 
 		if (i == s->n)
 			return false;
-		if (*pattern == '{')
-			ids[n_ids++] = s->at[i];
-		else if (strncmp(pattern, s->at[i], len) != 0 || s->at[i][len])
+		if (*pattern == '{') {
+			if (n_ids < 2)
+				ids[n_ids++] = s->at[i];
+		} else if (strncmp(pattern, s->at[i], len) != 0 || s->at[i][len]) {
 			return false;
+		}
 		pattern += len;
 		i++;
 	}
