@@ -27,7 +27,7 @@ static struct answer answer;
 static int fd;
 static unsigned runs = 10;
 static unsigned poll_ms = 200; /* of the pool's level */
-/* What a sandbox runs before its pauses are measured. */
+/* Code that a sandbox runs before its pauses are measured. */
 static const char *idle_code = "x=1";
 static const char *writing_code = "import threading\\n"
 				  "def f():\\n"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 import httpx
 import pytest
@@ -252,3 +252,17 @@ def shared(client: Client) -> Iterator[Sandbox]:
     """One sandbox for all tests of a module that leave it unchanged."""
     with Sandbox(client=client) as sandbox:
         yield sandbox
+
+
+@pytest.fixture
+def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """The published client, as the module `podflare`, set to this service."""
+    monkeypatch.setenv("PODFLARE_HOSTD_URL", HOST)
+    monkeypatch.setenv("PODFLARE_HOST", HOST)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    import podflare as module
+
+    yield module
+    module.close_default_client()

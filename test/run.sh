@@ -271,7 +271,7 @@ run_group() {
 
 # need_for_tests: installs packages and builds libraries that the tests need
 need_for_tests() {
-	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck python3-venv git ccache \
+	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck git ccache \
 		nftables iproute2 systemd
 	need_venv
 	together build_h2o -- build_h2o_unpatched

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Iterator
 
@@ -24,17 +23,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from ramet import Client, NotFound
 
 
-@pytest.fixture(autouse=True)
-def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    monkeypatch.setenv("PODFLARE_HOSTD_URL", HOST)
-    monkeypatch.setenv("PODFLARE_HOST", HOST)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    import podflare as module
-
-    yield module
-    module.close_default_client()
+pytestmark = pytest.mark.usefixtures("podflare")
 
 
 @pytest.fixture

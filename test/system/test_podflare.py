@@ -4,26 +4,12 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import Any, Iterator
 
 import httpx
 import pytest
 
 from conftest import HOST, until
-
-
-@pytest.fixture
-def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    monkeypatch.setenv("PODFLARE_HOSTD_URL", HOST)
-    monkeypatch.setenv("PODFLARE_HOST", HOST)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    import podflare as module
-
-    yield module
-    module.close_default_client()
 
 
 @pytest.fixture

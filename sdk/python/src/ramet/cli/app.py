@@ -747,7 +747,7 @@ def man(name: str | None, write: str | None) -> None:
         manual.show(root, name)
 
 
-# What the commands share.
+# --- shared by the commands ---
 
 
 def _command(words: Sequence[str]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 from ramet import Client, PortShare, SandboxInfo
 from ramet.cli.output import columns, print_json, since, size, until
@@ -22,80 +22,79 @@ def sandboxes(
         quiet: Print one full id per line.
     """
     order = list(_walk(found)) if tree else [("", one) for one in found]
-    if quiet:
-        for _, one in order:
-            print(one.id)
-    elif as_json:
-        print_json(_nested(found) if tree else [dict(one.raw) for one in found])
-    else:
-        columns(
-            ("ID", "STATE", "TEMPLATE", "CPUS", "MEMORY", "AGE", "EXPIRES", "PARENT"),
-            ((branch + short(one.id), *_fields(one)) for branch, one in order),
-        )
+    _show(
+        [one.id for _, one in order],
+        _nested(found) if tree else [dict(one.raw) for one in found],
+        ("ID", "STATE", "TEMPLATE", "CPUS", "MEMORY", "AGE", "EXPIRES", "PARENT"),
+        ((branch + short(one.id), *_fields(one)) for branch, one in order),
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 def spaces(client: Client, *, as_json: bool = False, quiet: bool = False) -> None:
     """Prints the Spaces."""
     found = client.list_spaces()
-    if quiet:
-        for one in found:
-            print(one.id)
-    elif as_json:
-        print_json([one.raw for one in found])
-    else:
-        columns(
-            ("ID", "STATE", "TEMPLATE", "MEMORY", "ON DISK", "AGE"),
-            (
-                (
-                    short(one.id),
-                    one.state,
-                    one.template,
-                    f"{one.ram_mib} MiB",
-                    size(one.size_bytes),
-                    since(one.created_at),
-                )
-                for one in found
-            ),
+    rows = (
+        (
+            short(one.id),
+            one.state,
+            one.template,
+            f"{one.ram_mib} MiB",
+            size(one.size_bytes),
+            since(one.created_at),
         )
+        for one in found
+    )
+    headers = ("ID", "STATE", "TEMPLATE", "MEMORY", "ON DISK", "AGE")
+    raw = [one.raw for one in found]
+    _show([one.id for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
 
 
 def templates(client: Client, *, as_json: bool = False, quiet: bool = False) -> None:
     """Prints the templates."""
     found = client.templates()
-    if quiet:
-        for one in found:
-            print(one.name)
-    elif as_json:
-        print_json([one.raw for one in found])
-    else:
-        columns(
-            ("NAME", "STATE", "CPUS", "MEMORY", "DISK", "DESCRIPTION"),
-            (
-                (
-                    one.name,
-                    one.state,
-                    str(one.vcpus),
-                    f"{one.ram_mib} MiB",
-                    f"{one.rootfs_gb} GiB",
-                    str(one.raw.get("why") or one.description),
-                )
-                for one in found
-            ),
+    rows = (
+        (
+            one.name,
+            one.state,
+            str(one.vcpus),
+            f"{one.ram_mib} MiB",
+            f"{one.rootfs_gb} GiB",
+            str(one.raw.get("why") or one.description),
         )
+        for one in found
+    )
+    headers = ("NAME", "STATE", "CPUS", "MEMORY", "DISK", "DESCRIPTION")
+    raw = [one.raw for one in found]
+    _show([one.name for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
 
 
 def ports(found: Sequence[PortShare], *, as_json: bool = False, quiet: bool = False) -> None:
     """Prints shared ports."""
+    rows = ((str(one.port), "public" if one.public else "token", one.url) for one in found)
+    raw = [vars(one) for one in found]
+    headers = ("PORT", "ACCESS", "URL")
+    _show([str(one.port) for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
+
+
+def _show(
+    names: Sequence[str],
+    raw: Sequence[Any],
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Prints a list in one of three forms: names only, JSON, or a table."""
     if quiet:
-        for one in found:
-            print(one.port)
+        for name in names:
+            print(name)
     elif as_json:
-        print_json([vars(one) for one in found])
+        print_json(raw)
     else:
-        columns(
-            ("PORT", "ACCESS", "URL"),
-            ((str(one.port), "public" if one.public else "token", one.url) for one in found),
-        )
+        columns(headers, rows)
 
 
 def _fields(one: SandboxInfo) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from ramet.cli.failure import FAILED, Failure, complain
 def run(client: Client, names: Sequence[str], *, force: bool = False) -> int:
     """Removes each of the sandboxes and Spaces, and prints its id.
 
-    One that cannot be removed does not keep the others from being removed.
+    After a failure it goes on with the others.
 
     Args:
         client: The service.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One source for synchronous and asynchronous tools.
 
-What a tool does is written once, as a coroutine function over either kind of sandbox. With a
+The work of a tool is written once, as a coroutine function over either kind of sandbox. With a
 `Sandbox` every step has its result at once, so the coroutine never waits, and `run_now` runs it.
 """
 
