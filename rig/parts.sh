@@ -95,7 +95,8 @@ make_assets() {
 		rm -rf "$out/files"
 }
 
-build_images() { build_rootfs && build_assets && build_host_image && build_qemu; }
+build_guest_disk() { build_rootfs && build_assets; }
+build_rig_machine() { build_host_image && build_qemu; }
 build_assets() { cached "$(assets_dir)" "assets disk" make_assets; }
 
 # low_priority FUNCTION: runs it with less CPU time than the kernel's build, for which
@@ -106,11 +107,12 @@ low_priority() {
 }
 
 # build_parts MODE [FUNCTION]: builds all that MODE's start needs, and runs FUNCTION in
-# parallel. The kernel takes longest and depends on nothing, so it is a separate job.
+# parallel. The kernel takes longest. The rig's machine is mostly downloads, which take
+# little CPU time.
 build_parts() {
-	local images=build_rootfs
-	[[ $1 != rig ]] || images=build_images
-	together build_kernel -- low_priority "$images" ${2:+-- low_priority "$2"}
+	local images=(low_priority build_rootfs)
+	[[ $1 != rig ]] || images=(low_priority build_guest_disk -- low_priority build_rig_machine)
+	together build_kernel -- "${images[@]}" ${2:+-- low_priority "$2"}
 }
 
 # is_shared NAME: whether the template shares the default one's root file system, since it adds
