@@ -86,6 +86,8 @@ check_types() {
 	need_integrations_venv &&
 		integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" \
 			sdk/python/src examples/*.py test/integrations &&
+		integrations_python -m basedpyright --pythonpath "$(integrations_venv_dir)/bin/python" \
+			--project test/integrations/pyrightconfig.json &&
 		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental bench/*.py &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/system test/fault &&
 		python -m mypy --config-file test/mypy.ini --no-incremental test/api &&

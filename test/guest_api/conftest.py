@@ -28,7 +28,7 @@ class Service:
         self.home = home
         self.log = home / "service.log"
         socket = f"{home}/agent.sock"
-        # A file: what nobody reads from a pipe would fill it, and then the agent would stand still.
+        # A file: what nobody reads from a pipe would fill it, and the agent would wait.
         with (home / "agent.log").open("wb") as log:
             self.agent = subprocess.Popen(
                 [AGENT, "agent", "--unix", socket, "--run-dir", f"{home}/agent", "--dry-run-system"],

@@ -13,7 +13,7 @@ from ramet.cli.failure import FAILED, Failure, complain
 def run(client: Client, names: Sequence[str], *, force: bool = False) -> int:
     """Removes each of the sandboxes and Spaces, and prints its id.
 
-    After a failure it goes on with the others.
+    A failure does not keep it from the others.
 
     Args:
         client: The service.

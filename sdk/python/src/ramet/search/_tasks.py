@@ -33,6 +33,7 @@ class AsyncForkable(Protocol):
 
     async def fork(self: S, n: int = 1, *, reseed: bool = False) -> list[S]:
         """Returns `n` children."""
+        ...
 
     async def merge_into(self: S, winner: S) -> None:
         """Replaces the state of this sandbox by that of the winner."""

@@ -37,6 +37,7 @@ class Forkable(Protocol):
 
     def fork(self: S, n: int = 1, *, reseed: bool = False) -> list[S]:
         """Returns `n` children."""
+        ...
 
     def merge_into(self: S, winner: S) -> None:
         """Replaces the state of this sandbox by that of the winner."""

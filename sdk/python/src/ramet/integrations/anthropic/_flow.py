@@ -32,9 +32,11 @@ class Work(Protocol):
 
     def param(self) -> BetaToolUnionParam:
         """Returns the tool's entry in the request to the model."""
+        ...
 
     async def call(self, input: Mapping[str, Any]) -> BetaFunctionToolResultType:
         """Returns the tool's result. Raises `ToolError` for the model, or `RametError`."""
+        ...
 
     async def close(self) -> None:
         """Frees what the tool has in the sandbox. The sandbox stays."""
@@ -42,7 +44,7 @@ class Work(Protocol):
 
 async def of(value: T | Awaitable[T]) -> T:
     """Returns the result of a sandbox's method, and waits for it with an `AsyncSandbox`."""
-    return await value if inspect.isawaitable(value) else value
+    return cast(T, await value if inspect.isawaitable(value) else value)
 
 
 async def content(files: Files | AsyncFiles, path: str) -> bytes:
