@@ -95,11 +95,11 @@ static int make_proc(struct err *e)
 }
 
 /* Moves the descriptors out of the way first, then to their final numbers. *status is the current
- * number of the descriptor that reports errors to the warden. A tap of -1: none. */
-static int place_fds(const struct jail_child *c, int proc, int tap, int *status, struct err *e)
+ * number of the descriptor that reports errors to the warden. */
+static int place_fds(const struct jail_child *c, int proc, int *status, struct err *e)
 {
 	const int from[] = {c->log, c->log, c->log,	c->kvm,	  c->ctl,
-			    proc,   tap,    c->program, c->status};
+			    proc,   c->tap, c->program, c->status};
 	int high[ARRAY_LEN(from)];
 
 	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
@@ -194,14 +194,13 @@ static int offer_to_oom(struct err *e)
 
 static int become_vm(const struct jail_child *c, int *status, struct err *e)
 {
-	int tap = -1;
 	int proc = make_proc(e);
 	int r = proc;
 
-	if (r >= 0 && c->net->on)
-		r = tap = net_jail(c->net, c->slot, c->uid, e);
+	if (r >= 0 && c->net_ns >= 0 && setns(c->net_ns, CLONE_NEWNET) < 0)
+		r = err_set(e, errno, "enter the network namespace");
 	if (r >= 0)
-		r = place_fds(c, proc, tap, status, e);
+		r = place_fds(c, proc, status, e);
 	if (r == 0)
 		r = set_session(e);
 	if (r == 0)

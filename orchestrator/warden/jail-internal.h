@@ -27,6 +27,8 @@ struct jail_child {
 	int log, kvm, ctl;
 	int program; /* the VM program */
 	int status;  /* write end: receives a struct err; closed by the exec */
+	int net_ns;  /* the jail's network namespace; -1: the process was cloned into its own */
+	int tap;     /* -1: none */
 	const struct net *net;
 	uint32_t slot, vcpus, ram_mib;
 	uid_t uid; /* also the gid */

@@ -189,11 +189,12 @@ static int make_directory(const struct jails *j, uint32_t slot, struct err *e)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-static int clone_child(int cgroup, int *pidfd)
+static int clone_child(int cgroup, bool new_net, int *pidfd)
 {
 	struct clone_args args = {
-		.flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-			 CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+			 CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_CLEAR_SIGHAND |
+			 (new_net ? CLONE_NEWNET : 0),
 		.pidfd = (uintptr_t)pidfd,
 		.exit_signal = SIGCHLD,
 		.cgroup = (uint64_t)cgroup,
@@ -205,7 +206,7 @@ static int clone_child(int cgroup, int *pidfd)
 static int clone_into(const struct jail_child *c, int cgroup, struct jailed *out, struct err *e)
 {
 	int pidfd = -1;
-	int pid = clone_child(cgroup, &pidfd);
+	int pid = clone_child(cgroup, c->net_ns < 0, &pidfd);
 
 	if (pid == 0)
 		jail_child_run(c);
@@ -227,8 +228,8 @@ static void fill_numbers(struct jail_child *c, const struct jails *j, const stru
 	c->alone_on_core = j->config->core_scheduling[0] == 'y';
 }
 
-static int start_process(const struct jails *j, const struct warden_msg *m, int dir, int cgroup,
-			 struct jailed *out, struct err *e)
+static int start_process(const struct jails *j, const struct warden_msg *m, struct net_jail *net,
+			 int dir, int cgroup, struct jailed *out, struct err *e)
 {
 	char root[SLOT_PATH_MAX];
 	int ends[2];
@@ -245,6 +246,10 @@ static int start_process(const struct jails *j, const struct warden_msg *m, int 
 	scoped_fd int kvm = open_kvm(e);
 	if (kvm < 0)
 		return kvm;
+	uid_t uid = j->config->vm_uid_base + m->slot;
+	scoped_fd int tap = j->net->on ? net_jail_open(j->net, m->slot, uid, net, e) : -1;
+	if (j->net->on && tap < 0)
+		return tap;
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_set(e, errno, "create a status pipe");
 	scoped_fd int from_child = ends[0];
@@ -254,6 +259,8 @@ static int start_process(const struct jails *j, const struct warden_msg *m, int 
 	struct jail_child c = {.root = root, .log = log, .kvm = kvm, .ctl = ctl};
 	c.program = program;
 	c.status = to_warden;
+	c.net_ns = net->ns;
+	c.tap = tap;
 	c.net = j->net;
 	fill_numbers(&c, j, m);
 	int r = clone_into(&c, cgroup, out, e);
@@ -282,8 +289,8 @@ static int make_cgroup(const struct jails *j, const struct warden_msg *m, struct
 	return cgroup_make(j->tree, name, &limits, e);
 }
 
-static int start(const struct jails *j, const struct warden_msg *m, struct jailed *out,
-		 struct err *e)
+static int start(const struct jails *j, const struct warden_msg *m, struct net_jail *net,
+		 struct jailed *out, struct err *e)
 {
 	char name[JAIL_NAME_MAX];
 
@@ -297,17 +304,17 @@ static int start(const struct jails *j, const struct warden_msg *m, struct jaile
 	scoped_fd int dir = make_directory(j, m->slot, e);
 	if (dir < 0)
 		return dir;
-	int r = start_process(j, m, dir, cgroup, out, e);
+	int r = start_process(j, m, net, dir, cgroup, out, e);
 	if (r == 0)
 		out->events = take_fd(&events);
 	return r;
 }
 
-int jail_start(const struct jails *j, const struct warden_msg *request, struct jailed *out,
-	       struct err *e)
+int jail_start(const struct jails *j, const struct warden_msg *request, struct net_jail *net,
+	       struct jailed *out, struct err *e)
 {
 	*out = (struct jailed){.pidfd = -1, .status = -1, .events = -1};
-	int r = start(j, request, out, e);
+	int r = start(j, request, net, out, e);
 
 	if (r < 0)
 		jail_remove(j, request->slot, NULL);

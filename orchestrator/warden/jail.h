@@ -45,9 +45,10 @@ void jails_close(struct jails *j, bool remove);
 int jails_check(const struct jails *j, struct err *e);
 
 /* Creates the jail for a checked `request` and starts the VM process in it. Undoes everything on
- * failure. */
-int jail_start(const struct jails *j, const struct warden_msg *request, struct jailed *out,
-	       struct err *e);
+ * failure. `net` is what the slot's previous jail left, and is changed when a new one is created.
+ */
+int jail_start(const struct jails *j, const struct warden_msg *request, struct net_jail *net,
+	       struct jailed *out, struct err *e);
 /* Sets the VM's share of contended CPUs and disks. `priority` is a valid enum warden_priority. */
 int jail_set_priority(const struct jails *j, uint32_t slot, uint32_t priority, struct err *e);
 /* Sets whether the kernel kills this VM before unmarked ones when memory runs out. */

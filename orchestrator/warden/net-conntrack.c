@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Deletes the host's conntrack entries of a VM that has ended: those of connections that nobody
- * closed would stay for days. Uses ctnetlink: each entry is listed and then deleted by its tuple.
+/* Deletes the conntrack entries of a VM that has ended: those of connections that nobody closed
+ * would stay for days. On the host, each entry is listed through ctnetlink and then deleted by its
+ * tuple; in a jail, all are deleted.
  */
+#include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <libmnl/libmnl.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>
 #include <string.h>
@@ -23,16 +28,22 @@ struct sweep {
 	int error;
 };
 
-static struct nlmsghdr *begin(void *bytes, uint16_t type, uint16_t flags, int family)
+static struct nlmsghdr *begin_for(uint16_t subsystem, void *bytes, uint16_t type, uint16_t flags,
+				  int family)
 {
 	struct nlmsghdr *head = mnl_nlmsg_put_header(bytes);
 
-	head->nlmsg_type = NFNL_SUBSYS_CTNETLINK << 8 | type;
+	head->nlmsg_type = (uint16_t)(subsystem << 8 | type);
 	head->nlmsg_flags = NLM_F_REQUEST | flags;
 	struct nfgenmsg *gen = mnl_nlmsg_put_extra_header(head, sizeof(*gen));
 	gen->nfgen_family = (uint8_t)family;
 	gen->version = NFNETLINK_V0;
 	return head;
+}
+
+static struct nlmsghdr *begin(void *bytes, uint16_t type, uint16_t flags, int family)
+{
+	return begin_for(NFNL_SUBSYS_CTNETLINK, bytes, type, flags, family);
 }
 
 static uint16_t source_type(const struct range *r)
@@ -163,4 +174,72 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 	if (deletes)
 		mnl_socket_close(deletes);
 	return r < 0 ? err_set(e, -r, "delete the tracked connections of an ended VM") : 0;
+}
+
+/* --- in a jail ------------------------------------------------------------------------------- */
+
+/* Sends a request in the present namespace and calls on_data for each message before the
+ * acknowledgement. Returns 0 or -errno. */
+static int ask_here(const struct nlmsghdr *head, mnl_cb_t on_data, void *arg)
+{
+	char answer[REQUEST_MAX];
+	struct mnl_socket *nl = open_socket();
+	int more = MNL_CB_OK;
+
+	if (!nl)
+		return -errno;
+	if (mnl_socket_sendto(nl, head, head->nlmsg_len) < 0)
+		more = MNL_CB_ERROR;
+	while (more > MNL_CB_STOP) {
+		ssize_t n = mnl_socket_recvfrom(nl, answer, sizeof(answer));
+
+		more = n < 0 ? MNL_CB_ERROR
+			     : mnl_cb_run(answer, (size_t)n, 0, mnl_socket_get_portid(nl), on_data,
+					  arg);
+	}
+	int r = more < 0 ? -errno : 0;
+	mnl_socket_close(nl);
+	return r;
+}
+
+int net_flush_connections(struct err *e)
+{
+	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
+	/* Without a tuple, the kernel deletes all entries of the namespace. */
+	int r = ask_here(begin(bytes, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, AF_UNSPEC), NULL, NULL);
+
+	return r < 0 ? err_set(e, -r, "delete the tracked connections in a jail") : 0;
+}
+
+static int on_counter(const struct nlmsghdr *head, void *arg)
+{
+	struct nlattr *attr;
+
+	mnl_attr_for_each(attr, head, sizeof(struct nfgenmsg))
+	{
+		const struct nlattr *packets = mnl_attr_get_type(attr) == NFTA_OBJ_DATA
+						       ? find(attr, NFTA_COUNTER_PACKETS)
+						       : NULL;
+
+		if (packets && mnl_attr_get_payload_len(packets) == sizeof(uint64_t))
+			*(int64_t *)arg = (int64_t)be64toh(mnl_attr_get_u64(packets));
+	}
+	return MNL_CB_OK;
+}
+
+/* Reads the counter directly: through libnftables it takes 0.6 ms. */
+int64_t net_fragments(struct err *e)
+{
+	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
+	struct nlmsghdr *head =
+		begin_for(NFNL_SUBSYS_NFTABLES, bytes, NFT_MSG_GETOBJ, NLM_F_ACK, NFPROTO_INET);
+	int64_t count = -ENOMSG;
+
+	mnl_attr_put_strz(head, NFTA_OBJ_TABLE, NET_TABLE);
+	mnl_attr_put_strz(head, NFTA_OBJ_NAME, NET_FRAGMENTS);
+	mnl_attr_put_u32(head, NFTA_OBJ_TYPE, htonl(NFT_OBJECT_COUNTER));
+	int r = ask_here(head, on_counter, &count);
+	if (r == 0 && count < 0)
+		r = (int)count;
+	return r < 0 ? err_set(e, -r, "read the jail's counter of fragments") : count;
 }

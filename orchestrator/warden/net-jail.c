@@ -1,6 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs in the process that becomes the VM, while it is still root: creates the links, then sets the
- * rules before any link is up. */
+/*
+ * The network namespaces of jails. The warden enters one to create or scrub it, and returns to the
+ * host's. A new one gets its links, then its rules before any link is up.
+ *
+ * Between two VMs the namespace keeps its links, addresses, routes, sysctls and rules, which no VM
+ * can change: its process has no capability, and its seccomp filter allows no ioctl of a tap. The
+ * scrub removes everything else that a VM may have caused:
+ *
+ *   connections    deleted
+ *   neighbours     those of the tap go when it is down; the other link's only one is the host
+ *   frames         queued ones belong to the closed descriptor of the tap, or to its queueing
+ *                  discipline, which is reset when it is down
+ *   fragments      cannot be removed: the kernel keeps incomplete datagrams for up to a minute, and
+ *                  would complete them with those of the next VM, whose addresses are the same. If
+ *                  one was seen, the namespace is not used again
+ *   route caches   never filled: `chain input` drops ICMP errors and redirects
+ *   rate limits    left: within a second they are as new
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <libmnl/libmnl.h>
@@ -10,11 +26,13 @@
 #include <nftables/libnftables.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "orchestrator/warden/net-links.h"
 #include "orchestrator/warden/net-rules.h"
 #include "orchestrator/warden/net.h"
@@ -46,6 +64,9 @@ static int set_tap(int fd, uid_t uid, struct err *e)
 		return err_set(e, errno, "set the offloads of the tap");
 	if (ioctl(fd, TUNSETOWNER, (unsigned long)uid) < 0)
 		return err_set(e, errno, "set the owner of the tap");
+	/* Removing a tap takes 15 ms, in which the ended VM process waits. */
+	if (ioctl(fd, TUNSETPERSIST, 1) < 0)
+		return err_set(e, errno, "keep the tap");
 	return 0;
 }
 
@@ -62,7 +83,8 @@ static int set_tap_mac(struct err *e)
 	return 0;
 }
 
-static int make_tap(uid_t uid, struct err *e)
+/* Opens the tap, and creates it if it does not exist. Fails if it is still open elsewhere. */
+static int open_tap(uid_t uid, struct err *e)
 {
 	scoped_fd int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
@@ -194,12 +216,18 @@ static int bring_up(struct mnl_socket *host, struct mnl_socket *own, const char 
 	if (r == 0)
 		r = link_up(own, NET_UPLINK, e);
 	if (r == 0)
-		r = link_up(own, NET_TAP, e);
-	if (r == 0)
 		r = route_default(own, &link->host, e);
 	if (r == 0 && ipv6)
 		r = route_default(own, &link->host6, e);
 	return r;
+}
+
+/* Its IPv6 address was removed if it was up before. */
+static int bring_up_tap(struct mnl_socket *own, bool ipv6, struct err *e)
+{
+	int r = address_tap(own, ipv6, e);
+
+	return r < 0 ? r : link_up(own, NET_TAP, e);
 }
 
 static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *host,
@@ -216,45 +244,134 @@ static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *hos
 	if (r == 0)
 		r = set_conntrack(e);
 	if (r == 0)
-		r = address_tap(own, n->ipv6, e);
-	if (r == 0)
 		r = address_ends(host, own, name, &link, n->ipv6, e);
 	if (r == 0)
 		r = set_sysctl("ipv4/ip_forward", "1", e);
-	return r < 0 ? r : bring_up(host, own, name, &link, n->ipv6, e);
+	if (r == 0)
+		r = bring_up(host, own, name, &link, n->ipv6, e);
+	return r < 0 ? r : bring_up_tap(own, n->ipv6, e);
 }
 
-/* Opens a netlink socket in the namespace `ns`. It acts there wherever it is used. */
-static struct mnl_socket *open_there(int ns, struct err *e)
-{
-	scoped_fd int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+/* --- namespaces ------------------------------------------------------------------------------ */
 
-	if (own < 0 || setns(ns, CLONE_NEWNET) < 0) {
-		err_set(e, errno, "enter the host's network namespace");
-		return NULL;
-	}
-	struct mnl_socket *nl = links_open(e);
-	if (setns(own, CLONE_NEWNET) == 0)
-		return nl;
-	err_set(e, errno, "return from the host's network namespace");
-	free_socket(&nl);
-	return NULL;
+/* Returns to the host's namespace. In another one, the warden would configure the wrong host. */
+static void leave(const struct net *n)
+{
+	if (setns(n->ns, CLONE_NEWNET) == 0)
+		return;
+	log_error("cannot return to the host's network namespace: %s", strerror(errno));
+	abort();
 }
 
-int net_jail(const struct net *n, uint32_t slot, uid_t uid, struct err *e)
+/* Runs in a new namespace; `host` acts in the host's. Returns the tap. */
+static int fill(const struct net *n, uint32_t slot, uid_t uid, struct mnl_socket *host,
+		struct net_jail *j, struct err *e)
 {
-	scoped_socket struct mnl_socket *host = open_there(n->ns, e);
-	if (!host)
-		return e->code;
+	j->ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (j->ns < 0)
+		return err_set(e, errno, "open the jail's network namespace");
 	scoped_socket struct mnl_socket *own = links_open(e);
 	if (!own)
 		return e->code;
 	int r = set_ipv6(n->ipv6, e);
 	if (r < 0)
 		return r;
-	scoped_fd int tap = make_tap(uid, e);
+	scoped_fd int tap = open_tap(uid, e);
 	if (tap < 0)
 		return tap;
-	r = make_links(n, slot, host, own, e);
+	j->tap = link_index(own, NET_TAP, e);
+	r = j->tap < 0 ? j->tap : make_links(n, slot, host, own, e);
 	return r < 0 ? r : take_fd(&tap);
+}
+
+static int make(const struct net *n, uint32_t slot, uid_t uid, struct net_jail *j, struct err *e)
+{
+	scoped_socket struct mnl_socket *host = links_open(e);
+
+	if (!host)
+		return e->code;
+	if (unshare(CLONE_NEWNET) < 0)
+		return err_set(e, errno, "create a network namespace");
+	int tap = fill(n, slot, uid, host, j, e);
+	leave(n);
+	if (tap < 0)
+		net_jail_close(j);
+	return tap;
+}
+
+/* Runs in a namespace that had a VM before. Returns the tap. */
+static int reopen(const struct net *n, uid_t uid, const struct net_jail *j, struct err *e)
+{
+	scoped_socket struct mnl_socket *own = links_open(e);
+	if (!own)
+		return e->code;
+	scoped_fd int tap = open_tap(uid, e);
+	if (tap < 0)
+		return tap;
+	int index = link_index(own, NET_TAP, e);
+	if (index < 0)
+		return index;
+	if (index != j->tap) /* just created, so it has no rules */
+		return err_say(e, ENODEV, "the tap is gone");
+	int r = bring_up_tap(own, n->ipv6, e);
+	return r < 0 ? r : take_fd(&tap);
+}
+
+static int enter(const struct net_jail *j, struct err *e)
+{
+	return setns(j->ns, CLONE_NEWNET) < 0
+		       ? err_set(e, errno, "enter the jail's network namespace")
+		       : 0;
+}
+
+int net_jail_open(const struct net *n, uint32_t slot, uid_t uid, struct net_jail *j, struct err *e)
+{
+	if (j->ns >= 0) {
+		int r = enter(j, e);
+
+		if (r == 0) {
+			r = reopen(n, uid, j, e);
+			leave(n);
+		}
+		if (r >= 0)
+			return r;
+		log_warn("slot %u: replacing its network namespace: %s", slot, e->text);
+		net_jail_close(j);
+	}
+	return make(n, slot, uid, j, e);
+}
+
+void net_jail_close(struct net_jail *j)
+{
+	close_fd(&j->ns);
+	*j = NET_JAIL_NONE;
+}
+
+/* --- between two VMs ------------------------------------------------------------------------- */
+
+/* Runs in the namespace. The tap goes first, so that nothing new comes. */
+static int scrub(struct err *e)
+{
+	scoped_socket struct mnl_socket *own = links_open(e);
+
+	if (!own)
+		return e->code;
+	int r = link_down(own, NET_TAP, e);
+	if (r < 0)
+		return r;
+	int64_t fragments = net_fragments(e);
+	if (fragments > 0)
+		return err_say(e, EBUSY, "it may hold incomplete datagrams of the ended VM");
+	return fragments < 0 ? (int)fragments : net_flush_connections(e);
+}
+
+int net_jail_scrub(const struct net *n, const struct net_jail *j, struct err *e)
+{
+	int r = enter(j, e);
+
+	if (r < 0)
+		return r;
+	r = scrub(e);
+	leave(n);
+	return r;
 }

@@ -157,14 +157,28 @@ uint64_t link_received(struct mnl_socket *nl, const char *name)
 	return ask(nl, &r, on_received, &packets) < 0 ? UINT64_MAX : packets;
 }
 
-int link_up(struct mnl_socket *nl, const char *name, struct err *e)
+static int set_up(struct mnl_socket *nl, const char *name, bool up)
 {
 	struct request r;
 	struct ifinfomsg *link = begin_link(&r, RTM_NEWLINK, 0, name);
 
-	link->ifi_flags = link->ifi_change = IFF_UP;
-	int ret = notify(nl, &r);
+	link->ifi_flags = up ? IFF_UP : 0;
+	link->ifi_change = IFF_UP;
+	return notify(nl, &r);
+}
+
+int link_up(struct mnl_socket *nl, const char *name, struct err *e)
+{
+	int ret = set_up(nl, name, true);
+
 	return ret < 0 ? err_set(e, -ret, "bring up the link %s", name) : 0;
+}
+
+int link_down(struct mnl_socket *nl, const char *name, struct err *e)
+{
+	int ret = set_up(nl, name, false);
+
+	return ret < 0 ? err_set(e, -ret, "take down the link %s", name) : 0;
 }
 
 int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err *e)

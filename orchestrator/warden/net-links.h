@@ -25,6 +25,7 @@ int link_index(struct mnl_socket *nl, const char *name, struct err *e);
 /* Returns the number of packets received on a link; UINT64_MAX: unknown. */
 uint64_t link_received(struct mnl_socket *nl, const char *name);
 int link_up(struct mnl_socket *nl, const char *name, struct err *e);
+int link_down(struct mnl_socket *nl, const char *name, struct err *e);
 /* Enables or disables forwarding of IPv4 packets received on a link. */
 int link_forwarding(struct mnl_socket *nl, const char *name, bool on, struct err *e);
 

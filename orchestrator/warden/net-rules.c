@@ -68,6 +68,16 @@ static const char jail_filter[] =
 	"		iifname \"" NET_UPLINK "\" oifname \"" NET_TAP "\" jump in\n"
 	"	}\n";
 
+/* Counts fragments before connection tracking reassembles them (priority -400). A namespace that
+ * has seen one is not used again (net-jail.c). */
+static const char fragments[] =
+	"	counter " NET_FRAGMENTS " { }\n"
+	"	chain fragments {\n"
+	"		type filter hook prerouting priority -450;\n"
+	"		ip frag-off & 0x3fff != 0 counter name " NET_FRAGMENTS "\n"
+	"		exthdr frag exists counter name " NET_FRAGMENTS "\n"
+	"	}\n";
+
 /* Rejects other protocols. Conntrack keeps their connections for days, and the host would not
  * notice when they end in a jail. */
 static const char protocols[] = "		meta l4proto != { tcp, udp, icmp, icmpv6 } reject "
@@ -159,7 +169,8 @@ static void print_jail(FILE *f, const struct net_plan *plan)
 	fprintf(f, from_guest, mac, mac);
 	if (plan->ipv6)
 		fputs(from_guest_ipv6, f);
-	fputs("\t\tcounter drop\n\t}\n}\ntable inet ramet {\n", f);
+	fputs("\t\tcounter drop\n\t}\n}\ntable inet " NET_TABLE " {\n", f);
+	fputs(fragments, f);
 	if (plan->dns[0])
 		fprintf(f,
 			"	chain dns {\n"

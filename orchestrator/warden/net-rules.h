@@ -12,6 +12,10 @@
 #define NET_UPLINK "up0" /* the jail's end of the veth pair */
 #define NET_HOST   "rt"	 /* prefix of the host's end, followed by the slot */
 
+/* The jail's counter of fragments (net_fragments), and the table that has it. */
+#define NET_TABLE     "ramet"
+#define NET_FRAGMENTS "fragments"
+
 /* Addresses of both ends of a slot's link. IPv4 comes from the configured range; IPv6 is private
  * and fixed. */
 #define NET_LINK_IPV6 "fd52:616d:6574:ff00::"

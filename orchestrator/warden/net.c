@@ -299,7 +299,7 @@ int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e)
 	return run_nft(n, commands, e);
 }
 
-bool net_was_used(const struct net *n, uint32_t slot)
+bool net_was_used(const struct net *n, uint32_t slot, struct net_jail *j)
 {
 	struct err e;
 	char name[IF_NAMESIZE];
@@ -310,5 +310,7 @@ bool net_was_used(const struct net *n, uint32_t slot)
 	snprintf(name, sizeof(name), NET_HOST "%u", slot);
 	uint64_t packets = link_received(nl, name);
 	mnl_socket_close(nl);
-	return packets > 0;
+	bool used = packets == UINT64_MAX || packets != j->packets;
+	j->packets = packets;
+	return used;
 }

@@ -69,6 +69,40 @@ static void close_all(struct slot *s)
 	close_fd(&s->events);
 }
 
+/* Each namespace takes 0.4 MiB of the kernel's memory. With the default settings, these are enough
+ * for the pool and the children of the largest fork. */
+#define IDLE_NETS_MAX 64
+
+/* Closes one namespace if too many have no VM: the last one, because the service takes the first
+ * free slot. */
+static void limit_idle_nets(struct warden *w)
+{
+	uint32_t idle = 0, last = 0;
+
+	for (uint32_t i = 0; i < w->config->max_vms; i++)
+		if (w->slots[i].state == SLOT_EMPTY && w->slots[i].net.ns >= 0) {
+			idle++;
+			last = i;
+		}
+	if (idle > IDLE_NETS_MAX)
+		net_jail_close(&w->slots[last].net);
+}
+
+/* Prepares the network of a slot whose VM has ended for the next VM, or closes it. */
+static void recycle_net(struct warden *w, uint32_t number)
+{
+	struct slot *s = &w->slots[number];
+	struct err e;
+
+	if (s->net.ns >= 0 && net_jail_scrub(&w->net, &s->net, &e) < 0) {
+		log_info("slot %u: its network namespace is not used again: %s", number, e.text);
+		net_jail_close(&s->net);
+	}
+	/* If this fails, the slot is free anyway: the entries expire by themselves after days. */
+	if (net_was_used(&w->net, number, &s->net) && net_forget(&w->net, number, &e) < 0)
+		log_warn("slot %u: %s", number, e.text);
+}
+
 static void set_empty(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
@@ -77,6 +111,7 @@ static void set_empty(struct warden *w, uint32_t number)
 	step(s, SLOT_RELEASED);
 	s->pid = 0;
 	w->taken--;
+	limit_idle_nets(w);
 }
 
 /* Lets packets of a new VM leave the host, whatever the previous VM of the slot was set to. */
@@ -107,9 +142,7 @@ static void finish_release(struct warden *w, uint32_t number)
 		step(s, SLOT_REMOVE_FAILED);
 		return;
 	}
-	/* If this fails, the slot is free anyway: the entries expire by themselves after days. */
-	if (s->used && net_forget(&w->net, number, &e) < 0)
-		log_warn("slot %u: %s", number, e.text);
+	recycle_net(w, number);
 	set_empty(w, number);
 	answer(w, number);
 }
@@ -128,7 +161,6 @@ static void begin_release(struct warden *w, uint32_t number)
 	}
 	close_fd(&s->status);
 	step(s, SLOT_RELEASE);
-	s->used = net_was_used(&w->net, number);
 	finish_release(w, number);
 }
 
@@ -157,7 +189,7 @@ void slots_spawn(struct warden *w, const struct warden_msg *m)
 		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
 		return;
 	}
-	if (open_egress(w, m->slot, &e) < 0 || jail_start(&w->jails, m, &j, &e) < 0) {
+	if (open_egress(w, m->slot, &e) < 0 || jail_start(&w->jails, m, &s->net, &j, &e) < 0) {
 		err_context(&e, "slot %u", m->slot);
 		log_warn("%s", e.text);
 		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
@@ -411,6 +443,7 @@ int slots_init(struct warden *w, struct err *e)
 		return err_set(e, ENOMEM, "allocate %u slots", w->config->max_vms);
 	for (uint32_t i = 0; i < w->config->max_vms; i++) {
 		w->slots[i].pidfd = w->slots[i].status = w->slots[i].events = -1;
+		w->slots[i].net = NET_JAIL_NONE;
 		w->slots[i].closed = true; /* a previous warden may have closed its egress */
 	}
 	int r = cgroup_each_vm(&w->tree, find_one, w, e);
@@ -421,6 +454,7 @@ void slots_fini(struct warden *w)
 {
 	for (uint32_t i = 0; w->slots && i < w->config->max_vms; i++) {
 		close_all(&w->slots[i]);
+		net_jail_close(&w->slots[i].net);
 		free(w->slots[i].text);
 	}
 	free(w->slots);

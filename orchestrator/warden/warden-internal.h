@@ -40,9 +40,9 @@ struct slot {
 	int status; /* open while SLOT_STARTING */
 	int events; /* -1 when empty */
 	pid_t pid;
-	int exit_status; /* as from waitpid(2) */
-	bool closed;	 /* its egress may be closed: no packet leaves the host */
-	bool used;	 /* its VM, which is being released, may have sent packets */
+	int exit_status;     /* as from waitpid(2) */
+	bool closed;	     /* its egress may be closed: no packet leaves the host */
+	struct net_jail net; /* of its VM, or left by the previous one */
 
 	/* The request that waits for an answer: a spawn while SLOT_STARTING, the release or failed
 	 * spawn while SLOT_RELEASING. */

@@ -279,10 +279,10 @@ static int prepare_journals(struct warden *w, struct err *e)
 	return 0;
 }
 
-/* Raises the limit of open files: three for each VM and some more. */
+/* Raises the limit of open files: three for each VM, its network namespace, and some more. */
 static void raise_files(const struct config *c)
 {
-	rlim_t wanted = 256 + 3ull * c->max_vms;
+	rlim_t wanted = 256 + 4ull * c->max_vms;
 	struct rlimit now;
 
 	if (getrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_cur >= wanted)

@@ -37,7 +37,7 @@
 #include "proto/warden.h"
 
 #define WAIT_MS	 20000
-#define SLOTS	 16
+#define SLOTS	 72
 #define UID_BASE 310000
 #define ACCOUNT	 64999
 #define RAM_MIB	 128
@@ -812,12 +812,111 @@ static void slot_stays_closed_until_released(void **state)
 	assert_refused(egress_of(2, 7), EINVAL, "allowed is 7");
 }
 
+/* --- network namespaces that are used again -------------------------------------------------- */
+
+static ino_t net_of(pid_t pid)
+{
+	struct stat st;
+
+	assert_int_equal(stat(proc(pid, "ns/net"), &st), 0);
+	return st.st_ino;
+}
+
+/* Returns the number of network namespaces that the warden holds, including the host's. */
+static size_t count_held(void)
+{
+	DIR *dir = opendir(proc(warden_pid, "fd"));
+	struct dirent *entry;
+	char link[64];
+	size_t n = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir))) {
+		ssize_t len = readlinkat(dirfd(dir), entry->d_name, link, sizeof(link) - 1);
+
+		link[len > 0 ? len : 0] = '\0';
+		n += strncmp(link, "net:[", 5) == 0;
+	}
+	closedir(dir);
+	return n;
+}
+
+static void next_vm_of_a_slot_gets_the_namespace(void **state)
+{
+	pid_t pid = spawn(3);
+	ino_t before = net_of(pid);
+
+	assert_int_not_equal(before, net_of(getpid()));
+	release(3);
+	pid = spawn(3);
+	assert_int_equal(net_of(pid), before);
+	assert_status(pid, "Uid:\t310003\t310003\t310003\t310003");
+	assert_string_equal(ask_probe(3, "try"), "nothing works");
+	release(3);
+}
+
+static void closed_egress_is_not_inherited(void **state)
+{
+	spawn(3);
+	assert_int_equal(call(egress_of(3, 0)).reply.error, 0);
+	release(3);
+	spawn(3);
+	assert_false(is_closed(3));
+	release(3);
+	spawn(3);
+	assert_int_equal(call(egress_of(3, 0)).reply.error, 0);
+	assert_true(is_closed(3));
+	release(3);
+}
+
+static void respawns_leak_no_descriptor(void **state)
+{
+	size_t before;
+
+	spawn(3);
+	release(3);
+	before = count_entries(proc(warden_pid, "fd"));
+	for (int i = 0; i < 200; i++) {
+		spawn(3);
+		release(3);
+	}
+	assert_int_equal(count_entries(proc(warden_pid, "fd")), before);
+}
+
+static void idle_namespaces_are_bounded(void **state)
+{
+	for (uint32_t i = 0; i < SLOTS; i++)
+		spawn(i);
+	assert_int_equal(count_held(), SLOTS + 1);
+	for (uint32_t i = SLOTS; i-- > 0;)
+		release(i);
+	assert_int_equal(count_held(), 64 + 1);
+	ino_t first = net_of(spawn(0)); /* the first slots keep theirs */
+	release(0);
+	assert_int_equal(net_of(spawn(0)), first);
+	release(0);
+}
+
+static void namespaces_end_with_a_killed_warden(void **state)
+{
+	const struct timespec pause = {.tv_nsec = 5000000};
+
+	spawn(3);
+	release(3);
+	assert_true(if_nametoindex("rt3") > 0);
+	stop_warden(SIGKILL);
+	for (int i = 0; i < WAIT_MS / 5 && if_nametoindex("rt3"); i++)
+		nanosleep(&pause, NULL);
+	assert_int_equal(if_nametoindex("rt3"), 0);
+	start_warden();
+}
+
 static void invalid_packets_are_refused(void **state)
 {
 	struct warden_msg m = spawn_of(SLOTS);
 	size_t fds = count_entries(proc(warden_pid, "fd"));
 
-	assert_refused(m, ERANGE, "slot 16 does not exist");
+	assert_refused(m, ERANGE, "slot 72 does not exist");
 	m = spawn_of(0);
 	m.spawn.vcpus = 1000;
 	assert_refused(m, EINVAL, "vcpus is 1000");
@@ -1184,6 +1283,11 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(requests_for_one_slot_do_not_mix),
 		cmocka_unit_test(many_concurrent_spawns_succeed),
 		cmocka_unit_test(slot_stays_closed_until_released),
+		cmocka_unit_test(next_vm_of_a_slot_gets_the_namespace),
+		cmocka_unit_test(closed_egress_is_not_inherited),
+		cmocka_unit_test(respawns_leak_no_descriptor),
+		cmocka_unit_test(idle_namespaces_are_bounded),
+		cmocka_unit_test(namespaces_end_with_a_killed_warden),
 		cmocka_unit_test(invalid_packets_are_refused),
 		cmocka_unit_test(flood_is_answered_in_order),
 		cmocka_unit_test(descriptors_are_not_received),

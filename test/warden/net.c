@@ -29,6 +29,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,13 +56,14 @@ static pid_t servers[2];
 static int arrived[2]; /* a pipe in packet mode: the datagrams that reached the outside */
 
 struct guest {
-	int ns, jail_ns;
+	int ns;
 	pid_t carrier;
+	struct net_jail jail;
 };
 
 #define SERVICE 64999 /* uid of the service */
 
-static struct guest guests[2];
+static struct guest guests[2] = {{.jail.ns = -1}, {.jail.ns = -1}};
 
 /* --- helpers --------------------------------------------------------------------------------- */
 
@@ -343,8 +345,7 @@ static void start_guest(struct guest *g, uint32_t slot)
 	struct err e = {0};
 	char mac[18];
 
-	g->jail_ns = new_ns();
-	scoped_fd int tap = net_jail(&net, slot, JAIL_UID, &e);
+	scoped_fd int tap = net_jail_open(&net, slot, JAIL_UID, &g->jail, &e);
 	if (tap < 0)
 		fail_msg("%s", e.text);
 	g->ns = new_ns();
@@ -357,12 +358,31 @@ static void start_guest(struct guest *g, uint32_t slot)
 	g->carrier = start_carrier(tap, own);
 }
 
-static void end_guest(struct guest *g)
+/* Ends the guest, but keeps the network of its jail. */
+static void kill_guest(struct guest *g)
 {
 	kill(g->carrier, SIGKILL);
 	assert_int_equal(waitpid(g->carrier, NULL, 0), g->carrier);
 	close_fd(&g->ns);
-	close_fd(&g->jail_ns);
+}
+
+static void end_guest(struct guest *g)
+{
+	kill_guest(g);
+	net_jail_close(&g->jail);
+}
+
+/* Ends the guest and starts another one in the same slot, as the warden does. */
+static void replace_guest(struct guest *g, uint32_t slot)
+{
+	struct err e = {0};
+	int ns = g->jail.ns;
+
+	kill_guest(g);
+	if (net_jail_scrub(&net, &g->jail, &e) < 0)
+		fail_msg("%s", e.text);
+	start_guest(g, slot);
+	assert_int_equal(g->jail.ns, ns);
 }
 
 static void set_egress(uint32_t slot, bool allowed)
@@ -679,7 +699,7 @@ static unsigned long tracked_in_jail(void)
 {
 	static const char show[] = "cat /proc/sys/net/netfilter/nf_conntrack_count";
 
-	return strtoul(output_in(guests[0].jail_ns, show), NULL, 10);
+	return strtoul(output_in(guests[0].jail.ns, show), NULL, 10);
 }
 
 /* The jail's kernel tracks each echo as a connection. */
@@ -820,19 +840,198 @@ static void connections_of_an_ended_vm_are_forgotten(void **state)
 	assert_reaches(guests[1].ns, OUTSIDE, HOST);
 }
 
+/* --- a namespace that is used again ---------------------------------------------------------- */
+
 static void unused_slot_is_detected(void **state)
 {
+	struct guest g = {.jail.ns = -1};
+	struct net_jail none = NET_JAIL_NONE;
 	struct err e = {0};
-	scoped_fd int ns = new_ns(); /* entered, and kept while the tap is inspected */
-	scoped_fd int tap = net_jail(&net, 20, JAIL_UID, &e);
 
-	assert_true(ns >= 0);
-	enter(host_ns);
+	assert_true(net_was_used(&net, 99, &none)); /* no such link: it may have been used */
+	start_guest(&g, 20);
+	assert_false(net_was_used(&net, 20, &g.jail));
+	say(g.ns, NET_GUEST_IPV4, "first");
+	assert_next("first");
+	kill_guest(&g);
+	assert_int_equal(net_jail_scrub(&net, &g.jail, &e), 0);
+	/* Both kernels probe their neighbour some seconds after the last packet. */
+	output_in(g.jail.ns, "ip neigh flush dev up0");
+	output_in(host_ns, "ip neigh flush dev rt20");
+	assert_true(net_was_used(&net, 20, &g.jail));
+	start_guest(&g, 20);
+	assert_false(net_was_used(&net, 20, &g.jail));
+	end_guest(&g);
+}
+
+static void next_guest_has_a_working_network(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		replace_guest(&guests[0], 0);
+		assert_reaches(guests[0].ns, OUTSIDE, HOST);
+		assert_reaches(guests[0].ns, OUTSIDE6, HOST6);
+		assert_refused(guests[0].ns, "10.9.9.9");
+	}
+	say(guests[0].ns, NET_GUEST_IPV4, "through the rules of the tap");
+	assert_next("through the rules of the tap");
+	spoofed_ip_is_dropped(state);
+}
+
+static void connections_end_with_their_guest(void **state)
+{
+	int held[MOST], n = 0;
+
+	while (n < MOST && (held[n] = dial(guests[0].ns, OUTSIDE, 80)) >= 0)
+		n++;
+	assert_true(n > 1);
+	assert_true(tracked_in_jail() > 1);
+	while (n > 0)
+		close_fd(&held[--n]);
+	kill_guest(&guests[0]);
+	struct err e = {0};
+	assert_int_equal(net_jail_scrub(&net, &guests[0].jail, &e), 0);
+	assert_int_equal(tracked_in_jail(), 0);
+	assert_int_equal(net_forget(&net, 0, &e), 0);
+	start_guest(&guests[0], 0);
+	assert_reaches(guests[0].ns, OUTSIDE, HOST);
+}
+
+static void neighbours_end_with_their_guest(void **state)
+{
+	static const char show[] = "ip neigh show dev tap0";
+	struct err e = {0};
+
+	assert_reaches(guests[0].ns, OUTSIDE, HOST);
+	assert_reaches(guests[0].ns, OUTSIDE6, HOST6);
+	assert_non_null(strstr(output_in(guests[0].jail.ns, show), NET_GUEST_IPV4));
+	assert_non_null(strstr(output_in(guests[0].jail.ns, show), ":52:41ff:fe4d:4554"));
+	kill_guest(&guests[0]);
+	assert_int_equal(net_jail_scrub(&net, &guests[0].jail, &e), 0);
+	assert_string_equal(output_in(guests[0].jail.ns, show), "");
+	start_guest(&guests[0], 0);
+}
+
+/* Starts a VM whose process only has the tap; returns that. */
+static int open_bare(uint32_t slot, struct net_jail *j)
+{
+	struct err e = {0};
+	int tap = net_jail_open(&net, slot, JAIL_UID, j, &e);
+
 	if (tap < 0)
 		fail_msg("%s", e.text);
-	assert_false(net_was_used(&net, 20));
-	assert_true(net_was_used(&net, 0));
-	assert_true(net_was_used(&net, 99)); /* no such link: it may have been used */
+	return tap;
+}
+
+/* Returns whether the tap has a frame for the guest itself. The jail's kernel also announces itself
+ * to multicast addresses. */
+static bool has_frame(int tap)
+{
+	char frame[2048];
+
+	for (ssize_t n; (n = read(tap, frame, sizeof(frame))) > 12;)
+		if (!(frame[12] & 1)) /* the virtio header is before the address */
+			return true;
+	return false;
+}
+
+static void send_to_guest(const struct net_jail *j)
+{
+	struct sockaddr_in at = to(NET_GUEST_IPV4, 9);
+	scoped_fd int fd = socket_in(j->ns, SOCK_DGRAM, 0);
+
+	assert_int_equal(sendto(fd, "secret", 6, 0, (struct sockaddr *)&at, sizeof(at)), 6);
+}
+
+static void frames_end_with_their_guest(void **state)
+{
+	struct net_jail j = NET_JAIL_NONE;
+	struct err e = {0};
+	int tap = open_bare(21, &j);
+
+	output_in(j.ns, "ip neigh add " NET_GUEST_IPV4 " lladdr 02:52:41:4d:45:54 dev tap0");
+	send_to_guest(&j);
+	assert_true(has_frame(tap));
+	for (int i = 0; i < 2000; i++) /* more than the tap queues */
+		send_to_guest(&j);
+	close_fd(&tap);
+	assert_int_equal(net_jail_scrub(&net, &j, &e), 0);
+	tap = open_bare(21, &j);
+	assert_false(has_frame(tap));
+	close_fd(&tap);
+	net_jail_close(&j);
+}
+
+static void tap_that_is_still_open_is_not_shared(void **state)
+{
+	struct net_jail j = NET_JAIL_NONE;
+	struct stat before, after;
+	struct err e = {0};
+	int first = open_bare(21, &j);
+
+	assert_int_equal(fstat(j.ns, &before), 0);
+	assert_int_equal(net_jail_scrub(&net, &j, &e), 0);
+	log_init("net", LOG_ERROR); /* a warning follows */
+	int second = open_bare(21, &j);
+	log_init("net", LOG_WARN);
+	assert_int_equal(fstat(j.ns, &after), 0);
+	assert_int_not_equal(before.st_ino, after.st_ino);
+	close_fd(&first);
+	close_fd(&second);
+	net_jail_close(&j);
+}
+
+static void vanished_tap_is_not_replaced(void **state)
+{
+	struct net_jail j = NET_JAIL_NONE;
+	struct stat before, after;
+	int tap = open_bare(21, &j);
+
+	assert_int_equal(fstat(j.ns, &before), 0);
+	close_fd(&tap);
+	output_in(j.ns, "ip link delete tap0");
+	log_init("net", LOG_ERROR);
+	tap = open_bare(21, &j);
+	log_init("net", LOG_WARN);
+	assert_int_equal(fstat(j.ns, &after), 0);
+	assert_int_not_equal(before.st_ino, after.st_ino);
+	assert_non_null(strstr(output_in(j.ns, "nft list ruleset"), "table netdev ramet"));
+	close_fd(&tap);
+	net_jail_close(&j);
+}
+
+/* Incomplete datagrams would be completed with fragments of the next guest. */
+static void namespace_with_fragments_is_not_used_again(void **state)
+{
+	static char big[3000];
+	struct err e = {0};
+
+	for (int v6 = 0; v6 < 2; v6++) {
+		struct sockaddr_in at = to(OUTSIDE, 7);
+		struct sockaddr_in6 at6 = to6(OUTSIDE6, 7);
+		scoped_fd int fd =
+			family_socket_in(guests[0].ns, v6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
+		ssize_t n = v6 ? sendto(fd, big, sizeof(big), 0, (void *)&at6, sizeof(at6))
+			       : sendto(fd, big, sizeof(big), 0, (void *)&at, sizeof(at));
+
+		assert_int_equal(n, sizeof(big));
+		say(guests[0].ns, NET_GUEST_IPV4, "behind it");
+		assert_next("behind it");
+		kill_guest(&guests[0]);
+		assert_int_equal(net_jail_scrub(&net, &guests[0].jail, &e), -EBUSY);
+		net_jail_close(&guests[0].jail);
+		start_guest(&guests[0], 0);
+	}
+	replace_guest(&guests[0], 0);
+}
+
+/* Ends with the host's namespace entered, whatever happened. */
+static void host_namespace_is_kept(void **state)
+{
+	struct stat mine, host;
+
+	assert_int_equal(stat("/proc/self/ns/net", &mine), 0);
+	assert_int_equal(fstat(host_ns, &host), 0);
+	assert_int_equal(mine.st_ino, host.st_ino);
 }
 
 static bool link_is_there(const char *name)
@@ -857,13 +1056,13 @@ static void links_end_with_the_jail(void **state)
 
 static void jail_namespace_has_tap_and_rules(void **state)
 {
-	const char *links = output_in(guests[0].jail_ns, "ip -d addr");
+	const char *links = output_in(guests[0].jail.ns, "ip -d addr");
 
 	assert_non_null(strstr(links, "link/ether 02:52:41:4d:45:01"));
 	assert_non_null(strstr(links, "inet 192.168.252.1/30"));
 	assert_non_null(strstr(links, "inet 10.251.0.1/31"));
 	assert_non_null(strstr(links, "user 310000"));
-	const char *rules = output_in(guests[0].jail_ns, "nft list ruleset 2>&1");
+	const char *rules = output_in(guests[0].jail.ns, "nft list ruleset 2>&1");
 	assert_non_null(strstr(rules, "table netdev ramet"));
 	assert_non_null(strstr(rules, "masquerade"));
 }
@@ -895,27 +1094,38 @@ static void close_removes_everything(void **state)
 	start_guest(&guests[1], 1);
 }
 
+static double ms_since(const struct timespec *from)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)(now.tv_sec - from->tv_sec) * 1e3 +
+	       (double)(now.tv_nsec - from->tv_nsec) / 1e6;
+}
+
 static void jail_network_is_cheap(void **state)
 {
 	enum { TIMES = 10 };
-	struct timespec from, until;
-	double ms = 0;
+	struct net_jail j = NET_JAIL_NONE;
+	struct timespec from;
+	struct err e = {0};
+	double first = 0, again = 0;
 
 	for (uint32_t i = 0; i < TIMES; i++) {
-		struct err e = {0};
-		int ns = new_ns();
-
+		net_jail_close(&j);
 		clock_gettime(CLOCK_MONOTONIC, &from);
-		scoped_fd int tap = net_jail(&net, 8 + i, JAIL_UID, &e);
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		enter(host_ns);
-		close_fd(&ns);
-		if (tap < 0)
-			fail_msg("%s", e.text);
-		ms += (double)(until.tv_sec - from.tv_sec) * 1e3 +
-		      (double)(until.tv_nsec - from.tv_nsec) / 1e6;
+		int tap = open_bare(30 + i, &j);
+		first += ms_since(&from);
+		close_fd(&tap);
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		assert_int_equal(net_jail_scrub(&net, &j, &e), 0);
+		tap = open_bare(30 + i, &j);
+		again += ms_since(&from);
+		close_fd(&tap);
 	}
-	print_message("a jail's network takes %.1f ms\n", ms / TIMES);
+	net_jail_close(&j);
+	print_message("a jail's network takes %.2f ms, used again %.2f ms\n", first / TIMES,
+		      again / TIMES);
 }
 
 /* --- setup and teardown ---------------------------------------------------------------------- */
@@ -1004,6 +1214,14 @@ int main(void)
 		cmocka_unit_test(second_warden_is_refused),
 		cmocka_unit_test(connections_of_an_ended_vm_are_forgotten),
 		cmocka_unit_test(unused_slot_is_detected),
+		cmocka_unit_test(next_guest_has_a_working_network),
+		cmocka_unit_test(connections_end_with_their_guest),
+		cmocka_unit_test(neighbours_end_with_their_guest),
+		cmocka_unit_test(frames_end_with_their_guest),
+		cmocka_unit_test(tap_that_is_still_open_is_not_shared),
+		cmocka_unit_test(vanished_tap_is_not_replaced),
+		cmocka_unit_test(namespace_with_fragments_is_not_used_again),
+		cmocka_unit_test(host_namespace_is_kept),
 		cmocka_unit_test(links_end_with_the_jail),
 		cmocka_unit_test(jail_network_is_cheap),
 	};
