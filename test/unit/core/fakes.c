@@ -286,14 +286,14 @@ static bool run_script(struct fake_agent *a, char context, uint64_t number, cons
 	return fake_call_pump(call, a->fd, 0, &refused);
 }
 
-/* Returns the last call if it has this number; otherwise waits for it, up to 500 ms. A real guest
+/* Returns the last call if it has this number; otherwise waits for it, up to 10 s. A real guest
  * handles requests in the order in which they were sent. Here each connection has its own thread,
  * and the thread that received the call may be late. */
 static struct fake_call *find_call(struct fake_vm *vm, char context, uint64_t number)
 {
 	const struct timespec pause = {.tv_nsec = 2000000};
 
-	for (int i = 0; i < 250; i++) {
+	for (int i = 0; i < 5000; i++) {
 		struct fake_call *call = last_call(vm, context);
 
 		if (call && fake_call_number(call) == number)
