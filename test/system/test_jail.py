@@ -96,7 +96,7 @@ def test_vms_hold_only_the_descriptors_they_need(vms: list[str]) -> None:
         "/dev/kvm",
         "/dev/null",
         "/memfd:",
-        "/net/tun",
+        "/dev/net/tun",
         "/run/ramet/vm/",
         "/var/lib/ramet/",
         "anon_inode:",
