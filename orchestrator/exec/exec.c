@@ -869,7 +869,9 @@ static int note_lane(struct exec_lane *lane, struct exec_point *out)
 	if (!call)
 		return 0;
 	struct exec *exec = exec_of_call(call);
-	out->at_guest = !lane->guest->agent || !agent_is_sending(lane->guest->agent);
+	/* A call that is attached to has been sent before. */
+	out->at_guest =
+		exec->attached || !lane->guest->agent || !agent_is_sending(lane->guest->agent);
 	out->out.account = out->err.account = out->bundle.account = exec_of(lane->sandbox)->output;
 	out->number = exec->number;
 	out->have = exec->have;

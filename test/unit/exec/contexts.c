@@ -84,6 +84,15 @@ static void expect_past(struct world *w, const char *id)
 		assert_string_equal(p.text[i], outs[i]);
 }
 
+static struct sandbox *sandbox_of(struct world *w, const char *id)
+{
+	struct failure f;
+	struct sandbox *s = sandbox_find(w->core, TENANT, id, &f);
+
+	assert_non_null(s);
+	return s;
+}
+
 /* Returns true once no call runs or is queued. */
 struct idle {
 	struct world *w;
@@ -158,6 +167,37 @@ static void test_running_calls_continue_after_a_kill_of_the_service(void **state
 	fakes_go(w->fakes);
 	until_idle(w, m.view.id);
 	expect_past(w, m.view.id);
+}
+
+static bool is_connected(void *sandbox)
+{
+	return exec_of(sandbox)->main.guest->agent != NULL;
+}
+
+/* While the service attaches to a call of its predecessor, the call itself is at the guest. */
+static void test_call_of_a_killed_service_is_at_the_guest(void **state)
+{
+	struct world *w = *state;
+	struct run runs[3] = {0};
+	struct exec_point point;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	start_three(w, runs, m.view.id);
+	world_kill_core(w);
+	world_start_core(w);
+	struct sandbox *s = sandbox_of(w, m.view.id);
+	world_until(w, is_connected, s);
+	struct agent *agent = exec_of(s)->main.guest->agent;
+	assert_int_equal(agent_attach_bytes(NULL, 1, 0, &bytes, &len), 0);
+	agent_send(agent, bytes, len);
+	assert_true(agent_is_sending(agent));
+	assert_int_equal(exec_note(s, &point), 0);
+	for (struct exec_point *p = &point; p; p = p->next)
+		assert_true(p->running && p->at_guest);
+	exec_point_fini(&point);
 }
 
 static void test_running_calls_continue_after_resume(void **state)
@@ -324,15 +364,6 @@ static void test_sandbox_ends_during_calls_in_contexts(void **state)
 	}
 }
 
-static struct sandbox *sandbox_of(struct world *w, const char *id)
-{
-	struct failure f;
-	struct sandbox *s = sandbox_find(w->core, TENANT, id, &f);
-
-	assert_non_null(s);
-	return s;
-}
-
 /* A lane is freed some time after its last call. The test does not wait for that time. */
 static void test_call_that_waits_for_a_freeze_is_not_freed_with_its_lane(void **state)
 {
@@ -366,6 +397,7 @@ int main(void)
 		TEST(test_contexts_run_side_by_side),
 		TEST(test_running_calls_continue_in_parent_and_children),
 		TEST(test_running_calls_continue_after_a_kill_of_the_service),
+		TEST(test_call_of_a_killed_service_is_at_the_guest),
 		TEST(test_running_calls_continue_after_resume),
 		TEST(test_running_calls_survive_a_failed_freeze),
 		TEST(test_merge_moves_the_calls_of_the_winner),
