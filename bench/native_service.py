@@ -338,15 +338,17 @@ def count(name: str, group: Path, n: int, step: Callable[[], object]) -> Figures
 def system_calls(folder: Path, quick: bool) -> Figures:
     """The system calls of one operation, by all processes, without refilling the pool.
 
-    With as many VMs as max_vms permits, the pool cannot be refilled.
+    With as many VMs as max_vms permits, the pool cannot be refilled. The create of the parent takes
+    the warm sandbox, and the next one is made of a blank VM: hence one more of those than forks.
     """
     if not shutil.which("perf"):
         print("system calls are not counted: perf is not installed", file=sys.stderr)
         return {}
     figures: Figures = {}
     n = 5
-    with service(folder, blank=n, warm=1, max_vms=n + 1) as running:
+    with service(folder, blank=n + 1, warm=1, max_vms=n + 2) as running:
         parent = running.create()
+        running.await_pool(n, 1)
         calls = parent + "/exec"
         running.ask("POST", calls, EXEC)
         figures |= count("exec", running.group, 40, lambda: running.ask("POST", calls, EXEC))
