@@ -387,6 +387,7 @@ static void test_call_that_waits_for_a_freeze_is_not_freed_with_its_lane(void **
 	fakes_go(w->fakes);
 	world_until_true(w, &next.over);
 	assert_int_equal(next.failure.code, FAIL_FROZEN);
+	world_until_true(w, &z.done);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
