@@ -217,10 +217,15 @@ static int clone_into(const struct jail_child *c, int cgroup, struct jailed *out
 	return 0;
 }
 
+static uid_t uid_of(const struct jails *j, uint32_t slot)
+{
+	return j->config->vm_uid_base + slot;
+}
+
 static void fill_numbers(struct jail_child *c, const struct jails *j, const struct warden_msg *m)
 {
 	c->slot = m->slot;
-	c->uid = j->config->vm_uid_base + m->slot;
+	c->uid = uid_of(j, m->slot);
 	c->vcpus = m->spawn.vcpus;
 	c->ram_mib = m->spawn.ram_mib;
 	c->disk_bytes_s = j->config->disk_bytes_s;
@@ -246,8 +251,8 @@ static int start_process(const struct jails *j, const struct warden_msg *m, stru
 	scoped_fd int kvm = open_kvm(e);
 	if (kvm < 0)
 		return kvm;
-	uid_t uid = j->config->vm_uid_base + m->slot;
-	scoped_fd int tap = j->net->on ? net_jail_open(j->net, m->slot, uid, net, e) : -1;
+	scoped_fd int tap =
+		j->net->on ? net_jail_open(j->net, m->slot, uid_of(j, m->slot), net, e) : -1;
 	if (j->net->on && tap < 0)
 		return tap;
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)

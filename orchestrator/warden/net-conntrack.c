@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "orchestrator/warden/net-links.h"
 #include "orchestrator/warden/net-rules.h"
 #include "orchestrator/warden/net.h"
 
@@ -178,26 +179,14 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 
 /* --- in a jail ------------------------------------------------------------------------------- */
 
-/* Sends a request in the present namespace and calls on_data for each message before the
- * acknowledgement. Returns 0 or -errno. */
+/* Asks in the present namespace, as netlink_ask does. */
 static int ask_here(const struct nlmsghdr *head, mnl_cb_t on_data, void *arg)
 {
-	char answer[REQUEST_MAX];
 	struct mnl_socket *nl = open_socket();
-	int more = MNL_CB_OK;
 
 	if (!nl)
 		return -errno;
-	if (mnl_socket_sendto(nl, head, head->nlmsg_len) < 0)
-		more = MNL_CB_ERROR;
-	while (more > MNL_CB_STOP) {
-		ssize_t n = mnl_socket_recvfrom(nl, answer, sizeof(answer));
-
-		more = n < 0 ? MNL_CB_ERROR
-			     : mnl_cb_run(answer, (size_t)n, 0, mnl_socket_get_portid(nl), on_data,
-					  arg);
-	}
-	int r = more < 0 ? -errno : 0;
+	int r = netlink_ask(nl, head, on_data, arg);
 	mnl_socket_close(nl);
 	return r;
 }

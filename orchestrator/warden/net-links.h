@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Links, addresses and routes through rtnetlink, in the network namespace in which `nl` was opened.
- * Functions that return int return 0 or -errno with *e filled. */
+ * Functions with an `e` return 0 or -errno with *e filled. */
 #ifndef RAMET_ORCHESTRATOR_WARDEN_NET_LINKS_H
 #define RAMET_ORCHESTRATOR_WARDEN_NET_LINKS_H
 
+#include <libmnl/libmnl.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/address.h"
 #include "base/err.h"
 
-struct mnl_socket;
-
 /* Opens a netlink socket, which the caller closes with mnl_socket_close(). Returns NULL with *e
  * filled on failure. */
 struct mnl_socket *links_open(struct err *e);
+
+/* Sends a request, which must ask for an acknowledgement or a list, through any netlink socket, and
+ * calls on_data (NULL: none) for each message of the answer. Returns 0 or -errno. */
+int netlink_ask(struct mnl_socket *nl, const struct nlmsghdr *head, mnl_cb_t on_data, void *arg);
 
 /* Creates a veth pair: `name` in this namespace, `far` in the namespace of descriptor `ns`. */
 int link_add_veth(struct mnl_socket *nl, const char *name, const char *far, int ns, struct err *e);
