@@ -189,11 +189,13 @@ static bool wait_for_turn(struct fake_vm *vm, unsigned long *turn)
 	lock(f);
 	if (!*turn)
 		*turn = f->go + 1;
-	f->waiting++;
+	if (f->go < *turn)
+		f->waiting++;
 	while (f->go < *turn && vm->alive && !f->closing)
 		pthread_cond_wait(&f->changed, &f->lock);
-	f->waiting--;
 	bool released = f->go >= *turn;
+	if (!released)
+		f->waiting--;
 	unlock(f);
 	return released;
 }
@@ -1500,6 +1502,7 @@ void fakes_go(struct fakes *f)
 {
 	lock(f);
 	f->go++;
+	f->waiting = 0; /* here, since the threads wake later */
 	pthread_cond_broadcast(&f->changed);
 	unlock(f);
 }

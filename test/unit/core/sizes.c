@@ -515,6 +515,11 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 	world_until(w, has_256, w); /* built once no calls run any more */
 }
 
+static bool one_waits(void *arg)
+{
+	return fakes_waiting(arg) == 1;
+}
+
 static void test_requested_build_continues_during_a_call(void **state)
 {
 	const struct sandbox_spec spec = {.config.size.ram_mib = 256};
@@ -531,6 +536,7 @@ static void test_requested_build_continues_during_a_call(void **state)
 	world_until_true(w, &other.done);
 	assert_true(other.ok);
 	assert_int_equal(fakes_boots(w->fakes), 2);
+	world_until(w, one_waits, w->fakes);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 }
@@ -548,6 +554,7 @@ static void test_background_build_yields_to_sandboxes(void **state)
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
 	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
+	world_until(w, one_waits, w->fakes);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 }
@@ -711,11 +718,6 @@ static void test_pool_remembers_few_sizes(void **state)
 	}
 	assert_true(stats(w).warm_ready <= 5);
 	assert_true(fakes_slots(w->fakes) <= w->config.max_vms);
-}
-
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
 }
 
 static void test_template_is_kept_for_a_warm_sandbox_in_progress(void **state)

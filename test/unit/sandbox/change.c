@@ -287,6 +287,7 @@ static void test_fork_in_progress_keeps_the_settings_of_its_start(void **state)
 	struct done d;
 
 	world_create(w, &m, NULL);
+	world_wait_ready(w); /* so that the next VM to be seeded is the child */
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, true);
 	world_until(w, one_waits, w->fakes);
