@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,8 +64,14 @@ class Cli:
     def terminal(self, program: str, *words: str) -> Any:
         """Starts a program on a terminal."""
         return pexpect.spawn(
-            program, list(words), env=self.env, encoding="utf-8", dimensions=SCREEN, timeout=120
+            program, list(words), env=self.env, encoding="utf-8", dimensions=SCREEN, timeout=120,
+            preexec_fn=_accept_interrupts,
         )
+
+
+def _accept_interrupts() -> None:
+    """Undoes what a shell does to its background jobs, which ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def code_of(terminal: Any) -> int:
