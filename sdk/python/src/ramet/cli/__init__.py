@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn, Sequence
 
@@ -13,6 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: The words after the program's name. None: those of this process.
     """
+    gc.set_threshold(100_000)  # the imports leave no garbage, and searching for it takes 10 ms
     try:
         from ramet.cli.app import run
     except ImportError as missing:
