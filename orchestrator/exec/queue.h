@@ -23,9 +23,10 @@ struct sandbox;
 /* State for detecting a running call without progress (stall.c). */
 struct stall_watch {
 	struct loop_timer timer;
-	struct vmproc_progress progress; /* since the timer was set */
-	uint64_t wait_ms;		 /* ms until the next check of a guest that answers */
-	bool heard;			 /* the guest sent something since the timer was set */
+	struct vmproc_progress progress; /* since the wait began */
+	uint32_t period_ms;		 /* of this wait */
+	uint32_t wait_ms;		 /* ms until the next check of a guest that answers */
+	bool heard;			 /* the guest sent something since the wait began */
 	struct inspection *inspection;	 /* in progress, or NULL */
 	struct list turn; /* on exec_core.stall_turns while it waits for an inspection */
 };

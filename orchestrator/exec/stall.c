@@ -12,10 +12,13 @@
 #define STALL_MS 30000
 #define WAIT_MAX (20 * STALL_MS) /* between two inspections of a guest that answers */
 
-static void wait_on(struct exec_lane *lane, uint64_t ms)
+static void wait_on(struct exec_lane *lane, uint32_t ms)
 {
-	vmproc_progress_begin(&lane->stall.progress, lane->sandbox->pid);
-	loop_timer_set(lane->sandbox->core->loop, &lane->stall.timer, ms);
+	struct stall_watch *stall = &lane->stall;
+
+	stall->period_ms = ms;
+	loop_timer_set(lane->sandbox->core->loop, &stall->timer,
+		       vmproc_progress_begin(&stall->progress, ms));
 }
 
 static void on_inspected(void *arg, const struct inspected *found)
@@ -41,6 +44,11 @@ static void on_timer(void *arg)
 	struct exec_lane *lane = arg;
 	struct sandbox *s = lane->sandbox;
 	struct stall_watch *stall = &lane->stall;
+
+	if (vmproc_progress_first(&stall->progress, s->pid)) {
+		loop_timer_set(s->core->loop, &stall->timer, stall->period_ms);
+		return;
+	}
 	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
 
 	if (stall->heard || s->state == SBX_FREEZING || !exec_lane_runs(lane)) {

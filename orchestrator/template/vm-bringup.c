@@ -211,8 +211,7 @@ static void on_late(void *arg)
 
 static void watch_progress(struct vm_bringup *b)
 {
-	vmproc_progress_begin(&b->progress, vmproc_pid(b->vm));
-	guest_link_set_deadline(&b->guest, stalled_ms(b));
+	guest_link_set_deadline(&b->guest, vmproc_progress_begin(&b->progress, stalled_ms(b)));
 }
 
 static void note_progress(struct vm_bringup *b)

@@ -117,14 +117,15 @@ static struct dial *start(struct vmproc *vm, uint32_t limit_ms, uint32_t stalled
 
 	*d = (struct dial){.vm = vm,
 			   .loop = loop,
-			   .give_up_ms = loop_now_ms(loop) + limit_ms,
 			   .stalled_ms = stalled_ms,
 			   .wait_ms = FIRST_WAIT_MS,
 			   .again = {.fn = try_again, .arg = d},
 			   .fd = -1,
 			   .fn = fn,
 			   .arg = arg};
-	vmproc_progress_begin(&d->progress, vmproc_pid(vm));
+	if (stalled_ms)
+		limit_ms = vmproc_progress_begin(&d->progress, stalled_ms);
+	d->give_up_ms = loop_now_ms(loop) + limit_ms;
 	if (!try(d))
 		loop_timer_set(loop, &d->again, FIRST_WAIT_MS);
 	return d;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "orchestrator/vm/proc-stat.h"
 
 /* CPU time after which a guest counts as being in an endless loop. Even on an emulated host, no
@@ -14,6 +15,8 @@
 #define ALIVE_MS 3600000
 /* Reading a page from a disk costs little CPU time, however slow the disk is. */
 #define PAGE_READ_MS 5
+/* Reading the stat file of a process takes 20 us. */
+#define FIRST_CHECK_MS 1000
 
 /* Returns the CPU time in ms plus the weighted major faults of all threads; 0 when there is no such
  * process. */
@@ -28,14 +31,25 @@ static uint64_t work_done_ms(uint32_t pid)
 	return stat.user_ms + stat.system_ms + stat.major_faults * PAGE_READ_MS;
 }
 
-void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid)
+uint32_t vmproc_progress_begin(struct vmproc_progress *p, uint32_t period_ms)
 {
+	*p = (struct vmproc_progress){.began_ms = now_ns() / 1000000};
+	return min_u32(period_ms, FIRST_CHECK_MS);
+}
+
+bool vmproc_progress_first(struct vmproc_progress *p, uint32_t pid)
+{
+	if (p->measured)
+		return false;
+	p->measured = true;
 	p->first_ms = p->last_ms = work_done_ms(pid);
-	p->began_ms = now_ns() / 1000000;
+	return true;
 }
 
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms)
 {
+	if (vmproc_progress_first(p, pid))
+		return true;
 	uint64_t done = work_done_ms(pid), before = p->last_ms;
 
 	p->last_ms = done;

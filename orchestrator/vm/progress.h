@@ -16,15 +16,22 @@
 
 /* Work of a VM process according to the host's /proc/PID/stat: ms of CPU time, and page reads. */
 struct vmproc_progress {
-	uint64_t first_ms, last_ms; /* at the start, and at the last check */
+	uint64_t first_ms, last_ms; /* at the first check, and at the last one */
 	uint64_t began_ms;	    /* now_ns() in ms */
+	bool measured;		    /* the first check was made */
 };
 
-/* Records the values that vmproc_progressed compares with. A `pid` of 0 is unknown and never
- * progresses. */
-void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid);
-/* Returns true when the process has worked since the last check, is not in an endless loop, and the
- * wait began less than an hour ago. The caller then keeps waiting. */
+/*
+ * Begins a wait that ends without progress in `period_ms`. Returns how long to wait for the first
+ * check, which measures what the next one compares with: most waits are over before it, so they
+ * cost no measurement.
+ */
+uint32_t vmproc_progress_begin(struct vmproc_progress *p, uint32_t period_ms);
+/* Makes the first check and returns true, unless it was made before. */
+bool vmproc_progress_first(struct vmproc_progress *p, uint32_t pid);
+/* Returns true for the first check, and when the process has worked since the last check, is not in
+ * an endless loop, and the wait began less than an hour ago. The caller then keeps waiting. A `pid`
+ * of 0 is unknown and never progresses. */
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms);
 
 #endif

@@ -242,10 +242,9 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 	fill_header(r);
 	r->began_ms = loop_now_ms(vm->host->loop);
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
-	if (r->timeout_ms) {
-		loop_timer_set(vm->host->loop, &r->timer, r->timeout_ms);
-		vmproc_progress_begin(&r->progress, vm->id.pid);
-	}
+	if (r->timeout_ms)
+		loop_timer_set(vm->host->loop, &r->timer,
+			       vmproc_progress_begin(&r->progress, r->timeout_ms));
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	vm->sends += r->sending; /* NULL: the loop is ending */
 }

@@ -174,8 +174,8 @@ static void connect_control(struct vmproc *vm)
 		return;
 	}
 	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
-	vmproc_progress_begin(&vm->progress, vm->id.pid);
-	loop_timer_set(vm->host->loop, &vm->timer, hello_timeout_ms(vm));
+	loop_timer_set(vm->host->loop, &vm->timer,
+		       vmproc_progress_begin(&vm->progress, hello_timeout_ms(vm)));
 	vmproc_receive(vm);
 }
 

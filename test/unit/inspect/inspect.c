@@ -328,7 +328,8 @@ static struct sandbox *make_stalled(struct world *w, const char *id)
 	struct sandbox *s = sandbox_of_id(w, id);
 
 	s->pid = 0;
-	vmproc_progress_begin(&exec_of(s)->main.stall.progress, s->pid);
+	vmproc_progress_begin(&exec_of(s)->main.stall.progress, 0);
+	vmproc_progress_first(&exec_of(s)->main.stall.progress, s->pid);
 	exec_of(s)->main.stall.heard = false;
 	loop_timer_set(w->loop, &exec_of(s)->main.stall.timer, 0);
 	return s;

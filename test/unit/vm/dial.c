@@ -51,8 +51,9 @@ uint32_t vmproc_pid(const struct vmproc *vm)
 	return 1;
 }
 
-void vmproc_progress_begin(struct vmproc_progress *p, uint32_t pid)
+uint32_t vmproc_progress_begin(struct vmproc_progress *p, uint32_t period_ms)
 {
+	return period_ms;
 }
 
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms)

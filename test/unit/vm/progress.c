@@ -33,13 +33,33 @@ static int teardown(void **state)
 	return waitpid(*child, NULL, 0) == *child ? 0 : -1;
 }
 
+/* Begins a wait, and makes its first check. */
+static void begin(struct vmproc_progress *p, pid_t pid)
+{
+	vmproc_progress_begin(p, 60000);
+	assert_true(vmproc_progressed(p, (uint32_t)pid, VM_WORKS));
+}
+
+static void first_check_is_soon_and_only_measures(void **state)
+{
+	pid_t *child = *state;
+	struct vmproc_progress p;
+
+	assert_in_range(vmproc_progress_begin(&p, 60000), 1, 5000);
+	assert_int_equal(vmproc_progress_begin(&p, 20), 20);
+	kill(*child, SIGSTOP);
+	assert_true(vmproc_progress_first(&p, (uint32_t)*child));
+	assert_true(p.last_ms == p.first_ms);
+	assert_false(vmproc_progress_first(&p, (uint32_t)*child));
+}
+
 static void working_process_progresses(void **state)
 {
 	pid_t *child = *state;
 	struct vmproc_progress p;
 
 	for (int i = 0; i < 3; i++) {
-		vmproc_progress_begin(&p, (uint32_t)*child);
+		begin(&p, *child);
 		/* Loops until the machine gives it a CPU, however long that takes. */
 		while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 			usleep(10000);
@@ -55,7 +75,7 @@ static void stopped_process_does_not_progress(void **state)
 	kill(*child, SIGSTOP);
 	assert_int_equal(waitpid(*child, &status, WUNTRACED), *child);
 	assert_true(WIFSTOPPED(status));
-	vmproc_progress_begin(&p, (uint32_t)*child);
+	begin(&p, *child);
 	usleep(50000);
 	assert_false(vmproc_progressed(&p, (uint32_t)*child, VM_WORKS));
 	kill(*child, SIGCONT);
@@ -68,7 +88,7 @@ static void endless_work_is_not_progress(void **state)
 	pid_t *child = *state;
 	struct vmproc_progress p;
 
-	vmproc_progress_begin(&p, (uint32_t)*child);
+	begin(&p, *child);
 	while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 		usleep(10000);
 	p.first_ms -= 300000; /* as if it had computed for five minutes */
@@ -82,7 +102,7 @@ static void work_for_over_an_hour_is_not_progress(void **state)
 	pid_t *child = *state;
 	struct vmproc_progress p;
 
-	vmproc_progress_begin(&p, (uint32_t)*child);
+	begin(&p, *child);
 	while (!vmproc_progressed(&p, (uint32_t)*child, VM_WORKS))
 		usleep(10000);
 	p.began_ms -= 3600000; /* as if it had worked briefly now and then */
@@ -95,15 +115,17 @@ static void unknown_process_does_not_progress(void **state)
 {
 	struct vmproc_progress p;
 
-	vmproc_progress_begin(&p, 0);
+	begin(&p, 0);
 	assert_false(vmproc_progressed(&p, 0, VM_WORKS));
-	vmproc_progress_begin(&p, UINT32_MAX);
+	begin(&p, -1);
 	assert_false(vmproc_progressed(&p, UINT32_MAX, VM_WORKS));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(first_check_is_soon_and_only_measures, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(working_process_progresses, setup, teardown),
 		cmocka_unit_test_setup_teardown(stopped_process_does_not_progress, setup, teardown),
 		cmocka_unit_test_setup_teardown(endless_work_is_not_progress, setup, teardown),
