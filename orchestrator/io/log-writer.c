@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,13 +20,14 @@
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t wake;
+	sem_t wake;
+	bool idle; /* the thread waits for `wake`; under the lock */
 	char ring[LOG_RING_BYTES];
 	atomic_size_t queued, written; /* bytes since the start; changed under the lock */
 	uint64_t missing;	       /* lines dropped but not reported yet; under the lock */
 	atomic_uint_fast64_t dropped;
 	int fd;
-} writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} writer = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint64_t count_lines(const char *lines, size_t len)
 {
@@ -82,8 +84,12 @@ static void put(const char *lines, size_t len)
 		drop(lines, len);
 	else
 		append(lines, len);
-	pthread_cond_signal(&writer.wake);
+	bool idle = writer.idle;
+	writer.idle = false;
 	pthread_mutex_unlock(&writer.lock);
+	/* Wake the thread without the lock, or it would block on it at once. */
+	if (idle)
+		sem_post(&writer.wake);
 }
 
 /* Copies as many whole lines as fit out of the ring, in which they stay until they are written. */
@@ -136,12 +142,12 @@ static void *writer_main(void *arg)
 			report_missing();
 			continue;
 		}
-		if (!len) {
-			pthread_cond_wait(&writer.wake, &writer.lock);
-			continue;
-		}
+		writer.idle = !len;
 		pthread_mutex_unlock(&writer.lock);
-		write_all(batch, len);
+		if (len)
+			write_all(batch, len);
+		else
+			sem_wait(&writer.wake); /* an early return only costs one more look */
 		pthread_mutex_lock(&writer.lock);
 		writer.written += len;
 	}
@@ -180,6 +186,7 @@ int log_writer_start(int fd, struct err *e)
 	pthread_t thread;
 
 	writer.fd = fd;
+	sem_init(&writer.wake, 0, 0);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int ret = pthread_create(&thread, NULL, writer_main, NULL);

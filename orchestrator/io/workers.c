@@ -2,6 +2,7 @@
 /* The two threads of one pool. With the loop they share only the queues `todo` and `finished`. */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -21,7 +22,7 @@ struct job {
 
 struct workers {
 	pthread_mutex_t lock;
-	pthread_cond_t wake;
+	sem_t wake; /* posted for each job, and for each thread when the pool is closing */
 	struct list todo, finished;
 	bool closing;
 	int wake_fd;
@@ -38,13 +39,18 @@ static struct job *take(struct list *from)
 	return job;
 }
 
-/* Waits for the next job. Returns NULL when the thread must end. */
+/*
+ * Waits for the next job. Returns NULL when the thread must end. A semaphore, because a thread that
+ * returns from a wait for a condition takes the lock as if others waited for it, and then makes a
+ * system call to wake nobody.
+ */
 static struct job *next_job(struct workers *w)
 {
-	struct job *job;
-
-	while (!(job = take(&w->todo)) && !w->closing)
-		pthread_cond_wait(&w->wake, &w->lock);
+	while (sem_wait(&w->wake) < 0) /* interrupted, such as by a debugger */
+		;
+	pthread_mutex_lock(&w->lock);
+	struct job *job = take(&w->todo);
+	pthread_mutex_unlock(&w->lock);
 	return job;
 }
 
@@ -53,18 +59,14 @@ static void *worker_main(void *arg)
 	struct workers *w = arg;
 	struct job *job;
 
-	pthread_mutex_lock(&w->lock);
 	while ((job = next_job(w))) {
-		pthread_mutex_unlock(&w->lock);
 		job->work(job->arg);
 		pthread_mutex_lock(&w->lock);
 		list_add_tail(&w->finished, &job->link);
 		/* Wake the loop without the lock, or it would block on it at once. */
 		pthread_mutex_unlock(&w->lock);
 		eventfd_write(w->wake_fd, 1);
-		pthread_mutex_lock(&w->lock);
 	}
-	pthread_mutex_unlock(&w->lock);
 	return NULL;
 }
 
@@ -92,7 +94,7 @@ int workers_new(struct workers **out, int wake_fd)
 		return -ENOMEM;
 	w->wake_fd = wake_fd;
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->wake, NULL);
+	sem_init(&w->wake, 0, 0);
 	list_init(&w->todo);
 	list_init(&w->finished);
 	int ret = start_threads(w);
@@ -110,12 +112,13 @@ void workers_free(struct workers *w)
 		return;
 	pthread_mutex_lock(&w->lock);
 	w->closing = true;
-	pthread_cond_broadcast(&w->wake);
 	pthread_mutex_unlock(&w->lock);
+	for (size_t i = 0; i < w->n_threads; i++)
+		sem_post(&w->wake);
 	for (size_t i = 0; i < w->n_threads; i++)
 		pthread_join(w->threads[i], NULL);
 	workers_reap(w);
-	pthread_cond_destroy(&w->wake);
+	sem_destroy(&w->wake);
 	pthread_mutex_destroy(&w->lock);
 	free(w);
 }
@@ -135,7 +138,7 @@ int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *a
 	if (closing)
 		free(job);
 	else
-		pthread_cond_signal(&w->wake);
+		sem_post(&w->wake);
 	return closing ? -ECANCELED : 0;
 }
 
