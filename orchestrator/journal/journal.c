@@ -159,15 +159,26 @@ static bool give_pages(struct journal *j, size_t at, size_t len)
 	return false;
 }
 
+static int create(const char *path)
+{
+	return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+}
+
 /* Creates the file with its first page; returns false, with errno set, on failure. */
 static bool make_file(struct journal *j, const char *run_dir)
 {
-	char dir[PATH_MAX_LEN];
+	scoped_fd int fd = create(j->path);
 
-	snprintf(dir, sizeof(dir), "%s/journals", run_dir);
-	mkdir(dir, 0700); /* may fail: the folder exists where only root could create it */
-	unlink(j->path);
-	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+	if (fd < 0 && errno == ENOENT) {
+		char dir[PATH_MAX_LEN];
+
+		snprintf(dir, sizeof(dir), "%s/journals", run_dir);
+		mkdir(dir, 0700);
+		fd = create(j->path);
+	} else if (fd < 0 && errno == EEXIST) { /* the one of an earlier sandbox */
+		unlink(j->path);
+		fd = create(j->path);
+	}
 	return fd >= 0 && ftruncate(fd, FILE_SIZE) == 0 && map_file(j, fd) &&
 	       give_pages(j, 0, PAGE);
 }
@@ -450,7 +461,8 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 	j->limit = limit_after(j->len);
 	j->warned = false;
 	journal_commit(j, now->guest_busy);
-	punch(j, before, j->room);
+	if (others)
+		punch(j, before, j->room);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
