@@ -34,11 +34,6 @@ struct rule {
 	{                                                                                          \
 		.arg = nr, .op = SCMP_CMP_EQ, .datum_a = is                                        \
 	}
-/* Matches when no other bits are set. */
-#define ARG_WITHIN(nr, bits)                                                                       \
-	{                                                                                          \
-		.arg = nr, .op = SCMP_CMP_MASKED_EQ, .datum_a = ~(scmp_datum_t)(bits)              \
-	}
 #define RULE(name)                                                                                 \
 	{                                                                                          \
 		.syscall = SCMP_SYS(name)                                                          \
@@ -69,7 +64,7 @@ static const struct rule both_rules[] = {
 	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* after the guest's clock was stopped */
 };
 
-/* Allowed on both kinds of thread until the guest runs. */
+/* Allowed on both kinds of thread until the guest runs; then each of them is denied. */
 static const struct rule blank_rules[] = {
 	/* Installs the filter of the next stage. */
 	RULE_ARGS(seccomp, ARG_IS(0, SECCOMP_SET_MODE_FILTER), ARG_IS(1, SECCOMP_FILTER_FLAG_LOG)),
@@ -124,12 +119,9 @@ static const struct rule loop_rules[] = {
 	RULE(read),
 	RULE(readv), /* frames from the tap */
 	RULE(shutdown),
-	RULE_IOCTL(FIONREAD),	     /* for a report: bytes that a stream has for the guest */
-	RULE_IOCTL(SIOCOUTQ),	     /* for a report: bytes that the service has not read */
-	RULE(getsockopt),	     /* checks that a passed descriptor is a stream socket */
-	RULE_ARG(fcntl, 1, F_GETFL), /* checks whether that socket blocks */
-	/* Without O_DIRECT and O_APPEND: other VM processes share the open files of a snapshot. */
-	RULE_ARGS(fcntl, ARG_IS(1, F_SETFL), ARG_WITHIN(2, O_ACCMODE | O_NONBLOCK)),
+	RULE_IOCTL(FIONREAD), /* for a report: bytes that a stream has for the guest */
+	RULE_IOCTL(SIOCOUTQ), /* for a report: bytes that the service has not read */
+	RULE(getsockopt),     /* checks that a passed descriptor is a stream socket */
 	/* Seals files of a snapshot, which many read and nobody writes. */
 	RULE_ARG(fcntl, 1, F_ADD_SEALS),
 	/* Files: kernel, initramfs, state, memory, disk layers. */
@@ -168,20 +160,17 @@ static const struct rule loop_rules[] = {
 	RULE_IOCTL(KVM_GET_CLOCK),
 };
 
-/* The filters of a thread: until the guest runs, and from then on. */
-struct stages {
-	struct sock_fprog blank, running;
-};
-
 struct confine {
-	struct stages vcpu, loop;
+	struct sock_fprog vcpu, loop; /* for the whole life of a thread */
+	struct sock_fprog running;    /* for both kinds of thread, from the start of the guest on */
 };
 
-static int add_rules(scmp_filter_ctx ctx, const struct rule *rules, size_t count, struct err *e)
+static int add_rules(scmp_filter_ctx ctx, uint32_t action, const struct rule *rules, size_t count,
+		     struct err *e)
 {
 	for (size_t i = 0; i < count; i++) {
-		int r = seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rules[i].syscall,
-					       rules[i].nargs, rules[i].args);
+		int r = seccomp_rule_add_array(ctx, action, rules[i].syscall, rules[i].nargs,
+					       rules[i].args);
 
 		if (r)
 			return err_set(e, -r, "add the filter rule for system call %d",
@@ -213,8 +202,9 @@ static int export(scmp_filter_ctx ctx, struct sock_fprog *out, struct err *e)
 	return 0;
 }
 
-static int compile(struct sock_fprog *out, const struct rule *rules, size_t count, bool blank,
-		   struct err *e)
+/* Compiles the filter of a blank VM's thread: the calls that are listed. */
+static int compile_blank(struct sock_fprog *out, const struct rule *rules, size_t count,
+			 struct err *e)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
 	int r;
@@ -226,24 +216,36 @@ static int compile(struct sock_fprog *out, const struct rule *rules, size_t coun
 	if (r)
 		err_set(e, -r, "optimize the system call filter");
 	if (!r)
-		r = add_rules(ctx, both_rules, ARRAY_LEN(both_rules), e);
-	if (!r && blank)
-		r = add_rules(ctx, blank_rules, ARRAY_LEN(blank_rules), e);
-	if (!r && HAS_SANITIZER)
-		r = add_rules(ctx, sanitizer_rules, ARRAY_LEN(sanitizer_rules), e);
+		r = add_rules(ctx, SCMP_ACT_ALLOW, both_rules, ARRAY_LEN(both_rules), e);
 	if (!r)
-		r = add_rules(ctx, rules, count, e);
+		r = add_rules(ctx, SCMP_ACT_ALLOW, blank_rules, ARRAY_LEN(blank_rules), e);
+	if (!r && HAS_SANITIZER)
+		r = add_rules(ctx, SCMP_ACT_ALLOW, sanitizer_rules, ARRAY_LEN(sanitizer_rules), e);
+	if (!r)
+		r = add_rules(ctx, SCMP_ACT_ALLOW, rules, count, e);
 	if (!r)
 		r = export(ctx, out, e);
 	seccomp_release(ctx);
 	return r;
 }
 
-static int compile_stages(struct stages *out, const struct rule *rules, size_t count, struct err *e)
+/*
+ * Compiles the filter of a running VM's threads, which takes back what only a blank VM needs. The
+ * blank VM's filter stays in force beside it, so it need not list the allowed calls again: a child
+ * of a fork waits for its installation, which takes as long as the filter is large.
+ */
+static int compile_running(struct sock_fprog *out, struct err *e)
 {
-	int r = compile(&out->blank, rules, count, true, e);
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+	int r;
 
-	return r ? r : compile(&out->running, rules, count, false, e);
+	if (!ctx)
+		return err_set(e, ENOMEM, "create a system call filter");
+	r = add_rules(ctx, SCMP_ACT_KILL_PROCESS, blank_rules, ARRAY_LEN(blank_rules), e);
+	if (!r)
+		r = export(ctx, out, e);
+	seccomp_release(ctx);
+	return r;
 }
 
 static int drop(struct err *e)
@@ -265,11 +267,15 @@ int confine_new(struct confine **out, struct err *e)
 
 	if (!c)
 		return err_set(e, ENOMEM, "confine the process");
+	/* Version 3 has all that is used here. Else libseccomp asks the kernel what it has. */
+	seccomp_api_set(3);
 	r = drop(e);
 	if (!r)
-		r = compile_stages(&c->vcpu, vcpu_rules, ARRAY_LEN(vcpu_rules), e);
+		r = compile_blank(&c->vcpu, vcpu_rules, ARRAY_LEN(vcpu_rules), e);
 	if (!r)
-		r = compile_stages(&c->loop, loop_rules, ARRAY_LEN(loop_rules), e);
+		r = compile_blank(&c->loop, loop_rules, ARRAY_LEN(loop_rules), e);
+	if (!r)
+		r = compile_running(&c->running, e);
 	if (r) {
 		confine_free(c);
 		return r;
@@ -282,10 +288,9 @@ void confine_free(struct confine *c)
 {
 	if (!c)
 		return;
-	free(c->vcpu.blank.filter);
-	free(c->vcpu.running.filter);
-	free(c->loop.blank.filter);
-	free(c->loop.running.filter);
+	free(c->vcpu.filter);
+	free(c->loop.filter);
+	free(c->running.filter);
 	free(c);
 }
 
@@ -298,20 +303,15 @@ static int load(const struct sock_fprog *program, struct err *e)
 
 int confine_vcpu(struct confine *c, struct err *e)
 {
-	return load(&c->vcpu.blank, e);
+	return load(&c->vcpu, e);
 }
 
 int confine_loop(struct confine *c, struct err *e)
 {
-	return load(&c->loop.blank, e);
+	return load(&c->loop, e);
 }
 
-int confine_running_vcpu(struct confine *c, struct err *e)
+int confine_running(struct confine *c, struct err *e)
 {
-	return load(&c->vcpu.running, e);
-}
-
-int confine_running_loop(struct confine *c, struct err *e)
-{
-	return load(&c->loop.running, e);
+	return load(&c->running, e);
 }

@@ -19,10 +19,9 @@ void confine_free(struct confine *c);
 int confine_vcpu(struct confine *c, struct err *e);
 int confine_loop(struct confine *c, struct err *e);
 /*
- * Confine the calling thread further, once the guest runs: the state of vCPUs and chips can still
- * be read but no longer set.
+ * Confines the calling thread further, once the guest runs: the state of vCPUs and chips can still
+ * be read but no longer set. Only for a thread that is confined already.
  */
-int confine_running_vcpu(struct confine *c, struct err *e);
-int confine_running_loop(struct confine *c, struct err *e);
+int confine_running(struct confine *c, struct err *e);
 
 #endif

@@ -2,7 +2,6 @@
 #include "vmm/ctl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -251,12 +250,9 @@ static int check_stream(int fd, struct err *e)
 {
 	int type = 0;
 	socklen_t len = sizeof(type);
-	int flags = fcntl(fd, F_GETFL);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_STREAM)
 		return err_say(e, EPROTO, "CTL_CONNECT needs a stream socket");
-	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-		return err_set(e, errno, "make the stream socket non-blocking");
 	return 0;
 }
 

@@ -173,7 +173,7 @@ static void confine_running_thread(void *arg, unsigned vcpu)
 	struct vm *vm = arg;
 	struct err e = {0};
 
-	if (confine_running_vcpu(vm->confine, &e))
+	if (confine_running(vm->confine, &e))
 		end_guest(vm, vcpu, CTL_END_HOST, "vCPU %u can't be confined: %s", vcpu, e.text);
 }
 
@@ -490,7 +490,7 @@ void vm_started(struct vm *vm)
 {
 	struct err e = {0};
 
-	if (confine_running_loop(vm->confine, &e)) {
+	if (confine_running(vm->confine, &e)) {
 		end_guest(vm, 0, CTL_END_HOST, "the VM can't be confined: %s", e.text);
 		return;
 	}
