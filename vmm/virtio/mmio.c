@@ -62,10 +62,12 @@ static uint64_t offered_features(const struct vio_mmio *m)
 
 /* --- towards the driver --- */
 
+/* The caller holds the lock. */
 static void interrupt(struct vio_mmio *m, uint32_t reason)
 {
 	__atomic_fetch_or(&m->interrupt_status, reason, __ATOMIC_SEQ_CST);
-	irq_line_raise(m->line);
+	if (!m->resuming)
+		irq_line_raise(m->line);
 }
 
 void vio_notify(struct vio_dev *d, unsigned queue)
@@ -535,9 +537,11 @@ void vio_mmio_continue(struct vio_mmio *m)
 void vio_mmio_resumed(struct vio_mmio *m)
 {
 	vio_enter(m->dev);
+	m->resuming = true;
 	if (m->dev->active && m->dev->ops->resumed)
 		m->dev->ops->resumed(m->dev);
 	go_on(m);
+	m->resuming = false;
 	/* An interrupt that was pending when the VM was saved must not be lost. */
 	if (__atomic_load_n(&m->interrupt_status, __ATOMIC_SEQ_CST))
 		irq_line_raise(m->line);
