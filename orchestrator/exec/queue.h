@@ -23,8 +23,8 @@ struct sandbox;
 /* State for detecting a running call without progress (stall.c). */
 struct stall_watch {
 	struct loop_timer timer;
-	struct vmproc_progress progress; /* since the wait began */
-	uint32_t period_ms;		 /* of this wait */
+	struct vmproc_progress progress; /* of this wait */
+	uint32_t period_ms;		 /* from the first check to the next */
 	uint32_t wait_ms;		 /* ms until the next check of a guest that answers */
 	bool heard;			 /* the guest sent something since the wait began */
 	struct inspection *inspection;	 /* in progress, or NULL */

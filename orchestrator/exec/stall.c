@@ -45,12 +45,13 @@ static void on_timer(void *arg)
 	struct sandbox *s = lane->sandbox;
 	struct stall_watch *stall = &lane->stall;
 
-	if (vmproc_progress_first(&stall->progress, s->pid)) {
+	bool first = !stall->progress.measured;
+	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
+
+	if (first) {
 		loop_timer_set(s->core->loop, &stall->timer, stall->period_ms);
 		return;
 	}
-	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
-
 	if (stall->heard || s->state == SBX_FREEZING || !exec_lane_runs(lane)) {
 		stall->heard = false;
 		stall->wait_ms = STALL_MS;

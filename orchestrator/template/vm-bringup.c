@@ -82,7 +82,7 @@ struct vm_bringup {
 	struct vmproc *vm;
 	struct disk_job *files;
 	struct guest_link guest; /* its deadline covers the restore, the reseed and the priming */
-	struct vmproc_progress progress; /* since the deadline was set */
+	struct vmproc_progress progress; /* of the wait for the guest */
 	unsigned to_prime;		 /* priming calls left */
 	uint64_t restore_ns, running_ns; /* monotonic: restore requested; vCPUs started */
 	struct stall_report *report;	 /* in progress; after it the VM is given up for `reason` */

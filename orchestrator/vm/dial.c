@@ -123,9 +123,8 @@ static struct dial *start(struct vmproc *vm, uint32_t limit_ms, uint32_t stalled
 			   .fd = -1,
 			   .fn = fn,
 			   .arg = arg};
-	if (stalled_ms)
-		limit_ms = vmproc_progress_begin(&d->progress, stalled_ms);
-	d->give_up_ms = loop_now_ms(loop) + limit_ms;
+	uint32_t first_ms = stalled_ms ? vmproc_progress_begin(&d->progress, stalled_ms) : limit_ms;
+	d->give_up_ms = loop_now_ms(loop) + first_ms;
 	if (!try(d))
 		loop_timer_set(loop, &d->again, FIRST_WAIT_MS);
 	return d;
@@ -138,7 +137,7 @@ struct dial *dial_start(struct vmproc *vm, uint32_t limit_ms, dial_fn *fn, void 
 
 struct dial *dial_while_working(struct vmproc *vm, uint32_t stalled_ms, dial_fn *fn, void *arg)
 {
-	return start(vm, stalled_ms, stalled_ms, fn, arg);
+	return start(vm, 0, stalled_ms, fn, arg);
 }
 
 void dial_cancel(struct dial *d)

@@ -71,7 +71,7 @@ struct vmproc {
 	bool spawn_pending;	       /* the warden has not answered the spawn yet */
 	struct loop_timer timer;       /* spawn, greeting, release retry */
 	uint64_t warden_answers; /* value of warden_client_answers when the spawn timer was set */
-	struct vmproc_progress progress; /* since the greeting timer was set */
+	struct vmproc_progress progress; /* of the wait for the greeting */
 	struct deferred deferred;	 /* reports a failure, or ends a drop */
 	enum vmproc_voice voice;	 /* whose last line in the log best explains the VM's end */
 	char reason[ERR_TEXT_MAX];	 /* why it broke */

@@ -15,7 +15,7 @@
 #define ALIVE_MS 3600000
 /* Reading a page from a disk costs little CPU time, however slow the disk is. */
 #define PAGE_READ_MS 5
-/* Reading the stat file of a process takes 20 us. */
+/* Most waits end sooner, and so never read the stat file, which takes 20 us. */
 #define FIRST_CHECK_MS 1000
 
 /* Returns the CPU time in ms plus the weighted major faults of all threads; 0 when there is no such
@@ -37,22 +37,17 @@ uint32_t vmproc_progress_begin(struct vmproc_progress *p, uint32_t period_ms)
 	return min_u32(period_ms, FIRST_CHECK_MS);
 }
 
-bool vmproc_progress_first(struct vmproc_progress *p, uint32_t pid)
-{
-	if (p->measured)
-		return false;
-	p->measured = true;
-	p->first_ms = p->last_ms = work_done_ms(pid);
-	return true;
-}
-
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms)
 {
-	if (vmproc_progress_first(p, pid))
-		return true;
 	uint64_t done = work_done_ms(pid), before = p->last_ms;
 
 	p->last_ms = done;
+	if (!p->first_ms) /* the first check, or those before could not read the file */
+		p->first_ms = done;
+	if (!p->measured) {
+		p->measured = true;
+		return true;
+	}
 	return done >= before + least_ms && done < p->first_ms + ENDLESS_MS &&
 	       now_ns() / 1000000 < p->began_ms + ALIVE_MS;
 }

@@ -22,16 +22,17 @@ struct vmproc_progress {
 };
 
 /*
- * Begins a wait that ends without progress in `period_ms`. Returns how long to wait for the first
- * check, which measures what the next one compares with: most waits are over before it, so they
- * cost no measurement.
+ * Begins a wait in which the process may make no progress for `period_ms`. Returns the ms until the
+ * first check, at most 1 s. That check only records the work done so far; the caller then waits
+ * `period_ms` before each further check.
  */
 uint32_t vmproc_progress_begin(struct vmproc_progress *p, uint32_t period_ms);
-/* Makes the first check and returns true, unless it was made before. */
-bool vmproc_progress_first(struct vmproc_progress *p, uint32_t pid);
-/* Returns true for the first check, and when the process has worked since the last check, is not in
- * an endless loop, and the wait began less than an hour ago. The caller then keeps waiting. A `pid`
- * of 0 is unknown and never progresses. */
+/*
+ * Checks whether the caller should keep waiting. Returns true for the first check. Later, returns
+ * true when the process has worked at least `least_ms` (VM_WORKS or VM_GUEST_WORKS) since the last
+ * check, is not in an endless loop, and the wait began less than an hour ago. A process that is
+ * unknown (`pid` 0) or gone never works.
+ */
 bool vmproc_progressed(struct vmproc_progress *p, uint32_t pid, uint64_t least_ms);
 
 #endif

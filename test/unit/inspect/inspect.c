@@ -327,11 +327,12 @@ static struct sandbox *make_stalled(struct world *w, const char *id)
 {
 	struct sandbox *s = sandbox_of_id(w, id);
 
+	struct stall_watch *stall = &exec_of(s)->main.stall;
+
 	s->pid = 0;
-	vmproc_progress_begin(&exec_of(s)->main.stall.progress, 0);
-	vmproc_progress_first(&exec_of(s)->main.stall.progress, s->pid);
-	exec_of(s)->main.stall.heard = false;
-	loop_timer_set(w->loop, &exec_of(s)->main.stall.timer, 0);
+	stall->heard = false;
+	stall->period_ms = 0;
+	loop_timer_set(w->loop, &stall->timer, vmproc_progress_begin(&stall->progress, 0));
 	return s;
 }
 
@@ -433,6 +434,11 @@ static bool timer_is_armed(void *arg)
 	       exec_of(s)->main.stall.timer.due_ms > loop_now_ms(s->core->loop);
 }
 
+static bool was_checked(void *arg)
+{
+	return exec_of(arg)->main.stall.progress.measured;
+}
+
 /* A call that had output, or whose VM used its CPU, is not inspected. */
 static void test_call_that_makes_progress_is_not_inspected(void **state)
 {
@@ -449,6 +455,8 @@ static void test_call_that_makes_progress_is_not_inspected(void **state)
 	assert_null(exec_of(s)->main.stall.inspection);
 	make_stalled(w, m.view.id);
 	s->pid = (uint32_t)getpid();
+	exec_of(s)->main.stall.period_ms = 1000;
+	world_until(w, was_checked, s);
 	while (clock() < CLOCKS_PER_SEC / 2) /* CPU time of this process */
 		;
 	world_until(w, timer_is_armed, s);
