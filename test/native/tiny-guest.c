@@ -44,7 +44,6 @@ static int dial(struct vmm *v)
 	int pair[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	assert_int_equal(fcntl(pair[1], F_SETFL, O_NONBLOCK), 0);
 	assert_int_equal(vmm_call(v, &m, &pair[1], 1), 0);
 	close(pair[1]);
 	return pair[0];

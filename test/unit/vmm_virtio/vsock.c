@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +227,8 @@ static struct peer dial(struct world *w, uint32_t guest_port)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
 			 0);
 	c.host = fds[0];
+	/* The device must not rely on the flag, which it cannot set. */
+	assert_int_equal(fcntl(fds[1], F_SETFL, 0), 0);
 	if (w->small_socket)
 		assert_int_equal(setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &w->small_socket,
 					    sizeof(w->small_socket)),
