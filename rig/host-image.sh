@@ -83,5 +83,6 @@ done < <(early)
 
 cp "$tmp/kernel/boot/vmlinuz-$version" "$out/vmlinuz"
 (cd "$tmp/initramfs" && find . | sort | cpio --quiet -o -H newc) >"$out/modules.cpio"
+# Without metadata checksums: see make_assets in parts.sh.
 mke2fs -q -t ext4 -O ^has_journal,^metadata_csum -m 0 -d "$tmp/root" -E root_owner=0:0 "$out/root.tmp" 3G >/dev/null
 mv "$out/root.tmp" "$out/root.ext4"

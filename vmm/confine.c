@@ -64,7 +64,7 @@ static const struct rule both_rules[] = {
 	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* after the guest's clock was stopped */
 };
 
-/* Allowed on both kinds of thread until the guest runs; then each of them is denied. */
+/* Allowed on both kinds of thread until the guest runs, and denied from then on. */
 static const struct rule blank_rules[] = {
 	/* Installs the filter of the next stage. */
 	RULE_ARGS(seccomp, ARG_IS(0, SECCOMP_SET_MODE_FILTER), ARG_IS(1, SECCOMP_FILTER_FLAG_LOG)),
@@ -161,8 +161,8 @@ static const struct rule loop_rules[] = {
 };
 
 struct confine {
-	struct sock_fprog vcpu, loop; /* for the whole life of a thread */
-	struct sock_fprog running;    /* for both kinds of thread, from the start of the guest on */
+	struct sock_fprog vcpu, loop; /* allowlists, in force until the thread ends */
+	struct sock_fprog running;    /* denylist, added once the guest runs */
 };
 
 static int add_rules(scmp_filter_ctx ctx, uint32_t action, const struct rule *rules, size_t count,
@@ -202,7 +202,7 @@ static int export(scmp_filter_ctx ctx, struct sock_fprog *out, struct err *e)
 	return 0;
 }
 
-/* Compiles the filter of a blank VM's thread: the calls that are listed. */
+/* Compiles the allowlist of one kind of thread. */
 static int compile_blank(struct sock_fprog *out, const struct rule *rules, size_t count,
 			 struct err *e)
 {
@@ -230,9 +230,9 @@ static int compile_blank(struct sock_fprog *out, const struct rule *rules, size_
 }
 
 /*
- * Compiles the filter of a running VM's threads, which takes back what only a blank VM needs. The
- * blank VM's filter stays in force beside it, so it need not list the allowed calls again: a child
- * of a fork waits for its installation, which takes as long as the filter is large.
+ * Compiles the filter that is added once the guest runs: it denies what only a blank VM needs. The
+ * first filter stays in force, so the allowed calls are not listed again. This filter is kept short
+ * because the child of a fork waits while it is installed.
  */
 static int compile_running(struct sock_fprog *out, struct err *e)
 {
@@ -267,7 +267,7 @@ int confine_new(struct confine **out, struct err *e)
 
 	if (!c)
 		return err_set(e, ENOMEM, "confine the process");
-	/* Version 3 has all that is used here. Else libseccomp asks the kernel what it has. */
+	/* Level 3 covers all that is used here. If none is set, libseccomp probes the kernel. */
 	seccomp_api_set(3);
 	r = drop(e);
 	if (!r)

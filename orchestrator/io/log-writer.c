@@ -21,7 +21,7 @@
 static struct {
 	pthread_mutex_t lock;
 	sem_t wake;
-	bool idle; /* the thread waits for `wake`; under the lock */
+	bool idle; /* the thread waits, or is about to; under the lock */
 	char ring[LOG_RING_BYTES];
 	atomic_size_t queued, written; /* bytes since the start; changed under the lock */
 	uint64_t missing;	       /* lines dropped but not reported yet; under the lock */
@@ -87,7 +87,7 @@ static void put(const char *lines, size_t len)
 	bool idle = writer.idle;
 	writer.idle = false;
 	pthread_mutex_unlock(&writer.lock);
-	/* Wake the thread without the lock, or it would block on it at once. */
+	/* After the unlock, since the woken thread takes the lock at once. */
 	if (idle)
 		sem_post(&writer.wake);
 }
@@ -147,7 +147,8 @@ static void *writer_main(void *arg)
 		if (len)
 			write_all(batch, len);
 		else
-			sem_wait(&writer.wake); /* an early return only costs one more look */
+			sem_wait(&writer.wake); /* an early return only costs another look at the
+						   ring */
 		pthread_mutex_lock(&writer.lock);
 		writer.written += len;
 	}

@@ -40,9 +40,9 @@ static struct job *take(struct list *from)
 }
 
 /*
- * Waits for the next job. Returns NULL when the thread must end. A semaphore, because a thread that
- * returns from a wait for a condition takes the lock as if others waited for it, and then makes a
- * system call to wake nobody.
+ * Waits for the next job. Returns NULL when the thread must end. Waits on a semaphore, not on a
+ * condition variable: after a condition wait, glibc treats the mutex as contended, so unlocking it
+ * makes a futile system call.
  */
 static struct job *next_job(struct workers *w)
 {

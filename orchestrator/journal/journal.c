@@ -175,7 +175,7 @@ static bool make_file(struct journal *j, const char *run_dir)
 		snprintf(dir, sizeof(dir), "%s/journals", run_dir);
 		mkdir(dir, 0700);
 		fd = create(j->path);
-	} else if (fd < 0 && errno == EEXIST) { /* the one of an earlier sandbox */
+	} else if (fd < 0 && errno == EEXIST) { /* left by an earlier sandbox */
 		unlink(j->path);
 		fd = create(j->path);
 	}
@@ -461,7 +461,7 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 	j->limit = limit_after(j->len);
 	j->warned = false;
 	journal_commit(j, now->guest_busy);
-	if (others)
+	if (others) /* else it is the first write, and the other area is empty */
 		punch(j, before, j->room);
 }
 

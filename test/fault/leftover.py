@@ -11,7 +11,8 @@ from conftest import metrics, on_host
 from processes import vm_pids
 
 # Prints counts of jails, memory of layers, and files and descriptors of the service. Network
-# namespaces that the warden keeps for later VMs, and their links, are not counted.
+# namespaces that the warden keeps for later VMs, and their links, are not counted:
+# test_links_without_a_vm_are_bounded limits them.
 HELD = r"""
 echo groups $(find /sys/fs/cgroup -type d -name 'vm-*' | wc -l)
 echo namespaces $(readlink /proc/[0-9]*/ns/net /proc/[0-9]*/ns/mnt | sort -u | wc -l)

@@ -233,7 +233,7 @@ static void *thread_main(void *arg)
 	struct vcpus *v = t->all;
 	struct err e = {0};
 
-	t->tid = gettid(); /* vcpus_new waits for report_start */
+	t->tid = gettid(); /* before report_start, for which vcpus_new waits */
 	set_name(t);
 	report_start(v, v->ops->on_start ? v->ops->on_start(v->arg, &e) : 0, &e);
 	for (bool first = true; park(t); first = false) {
@@ -318,7 +318,7 @@ int vcpus_new(struct vcpus **out, struct kvm_vm *vm, const struct vcpus_ops *ops
 	return 0;
 }
 
-/* Makes KVM_RUN return. pthread_kill would make four system calls, during a pause of the guest. */
+/* Makes KVM_RUN return. Not pthread_kill: it makes four system calls, which lengthen the pause. */
 static void kick(const struct vcpu_thread *t)
 {
 	syscall(SYS_tgkill, t->all->pid, t->tid, KICK_SIGNAL);

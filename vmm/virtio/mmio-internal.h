@@ -41,7 +41,7 @@ struct vio_mmio {
 	uint32_t config_generation;
 	bool reset_due, activate_due; /* recorded on a vCPU thread, done on the loop's thread */
 	bool fault_logged;
-	bool resuming; /* one interrupt follows for all reasons that arise meanwhile */
+	bool resuming; /* interrupts are recorded; vio_mmio_resumed raises the line once */
 	struct vq vq[VIO_QUEUES_MAX];
 	struct doorbell bell[VIO_QUEUES_MAX];
 };

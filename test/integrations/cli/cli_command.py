@@ -70,7 +70,7 @@ class Cli:
 
 
 def _accept_interrupts() -> None:
-    """Undoes what a shell does to its background jobs, which ignore Ctrl-C."""
+    """Restores the default action of Ctrl-C, which background jobs of a shell ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -156,7 +156,7 @@ def test_a_program_on_a_terminal(cli: Cli, shared: Sandbox) -> None:
 def interrupt_line(prompt: Any) -> None:
     """Presses Ctrl-C until there is a new prompt.
 
-    Python's line editor loses a signal that comes while it handles a key: it waits for the next key.
+    If a signal arrives while Python's line editor handles a key, the editor waits for the next one.
     """
     for _ in range(24):
         prompt.sendcontrol("c")

@@ -91,7 +91,7 @@ static void test_loop_thread_can_only_read_running_vcpus(void **state)
 {
 	assert_true(request(confine_loop, NULL, KVM_SET_SREGS));
 	assert_false(request(confine_loop, confine_running, KVM_SET_SREGS));
-	/* KVM ignores the upper half. */
+	/* The kernel ignores the upper half of the request. */
 	assert_false(request(confine_loop, confine_running, KVM_SET_SREGS | 1ll << 32));
 	assert_false(request(confine_loop, confine_running, KVM_RUN));
 	assert_true(request(confine_loop, confine_running, KVM_GET_SREGS));

@@ -277,7 +277,7 @@ static void test_saved_device_continues_in_another_vm(void **state)
 	assert_false(drv_used(&child, 0, &head, &got)); /* the child is still quiesced */
 	vio_mmio_resumed(child.mmio);
 	assert_true(drv_used(&child, 0, &head, &got));
-	/* One for both: that request, and the interrupt that was pending. */
+	/* One interrupt serves both this request and the one that was pending. */
 	assert_int_equal(drv_interrupts(&child), 1);
 	assert_int_equal(ask_entropy(&child, at, 64), 64);
 	assert_int_equal(drv_read(&child, DRV_STATUS), 15);

@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: The words after the program's name. None: those of this process.
     """
-    gc.set_threshold(100_000)  # the imports leave no garbage, and searching for it takes 10 ms
+    gc.set_threshold(100_000)  # imports leave no garbage, and looking for it takes 10 ms
     try:
         from ramet.cli.app import run
     except ImportError as missing:
