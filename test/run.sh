@@ -225,6 +225,7 @@ group_system() {
 	cmake_tree release && with_service system || return
 	pytest system-parallel -m 'not alone' -n 2 --dist loadfile --no-loadscope-reorder "$top/test/system"
 	pytest system-alone -m alone "$top/test/system"
+	need zsh fish # for the completions of the command line
 	need_integrations_venv && with=integrations_python pytest system-integrations "$top/test/integrations"
 }
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -267,13 +268,46 @@ def test_completion_in_bash(cli: Cli, shared: Sandbox) -> None:
     assert code_of(shell) == 0
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(cli: Cli, shell: str) -> None:
-    assert f"_RAMET_COMPLETE={shell}_complete" in cli.ok("completion", shell)
-    asked = {"COMP_WORDS": "ramet mer", "COMP_CWORD": "1", "_RAMET_COMPLETE": f"{shell}_complete"}
-    if shell == "fish":
-        asked["COMP_CWORD"] = "mer"
-    assert "merge" in cli.run(env=asked).stdout
+def test_completion_in_zsh(cli: Cli, shared: Sandbox) -> None:
+    shell = cli.terminal("zsh", "-f", "-i")
+    shell.sendline("PS1='ready''> '; unsetopt zle_bracketed_paste PROMPT_SP")
+    shell.expect("ready> ")
+    shell.sendline('autoload -U compinit; compinit -u; eval "$(ramet completion zsh)"; echo loa""ded')
+    shell.expect("loaded\r\n")
+    shell.expect("ready> ")
+    shell.send("ramet forw\t")
+    shell.expect("ramet forward")
+    shell.send(shared.id[:20] + "\t")
+    shell.expect(shared.id[20:])
+    shell.sendcontrol("u")
+    shell.send("ramet run --no-\t")
+    shell.expect("--no-egress")
+    shell.sendcontrol("u")
+    shell.send("ramet f\t")
+    shell.expect("fork.*forward.*freeze")
+    shell.sendcontrol("u")
+    shell.sendline("exit")
+    assert code_of(shell) == 0
+
+
+def test_completion_in_fish(cli: Cli, shared: Sandbox, tmp_path: Path) -> None:
+    script = tmp_path / "ramet.fish"
+    script.write_text(cli.ok("completion", "fish"))
+
+    def completed(line: str) -> list[str]:
+        words = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+        done = subprocess.run(words, env=cli.env, capture_output=True, text=True, check=True)
+        return [one.split("\t")[0].strip() for one in done.stdout.splitlines()]
+
+    assert completed("ramet forw") == ["forward"]
+    assert completed(f"ramet forward {shared.id[:20]}") == [shared.id]
+    assert completed("ramet run --no-") == ["--no-egress"]
+    assert completed("ramet f") == ["fork", "forward", "freeze"]
+
+
+def test_completion_of_an_unknown_shell(cli: Cli) -> None:
+    done = cli.run("completion", "csh")
+    assert done.returncode == 125 and "name bash, zsh or fish" in done.stderr
 
 
 def test_man_pages_are_up_to_date(cli: Cli, tmp_path: Path) -> None:
