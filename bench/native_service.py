@@ -248,7 +248,7 @@ def daily(folder: Path, quick: bool) -> Figures:
         figures |= run_json(client, *at, "--forks", "5,20")
         running.await_pool(6, 2)
         figures |= run_json(client, *at, "--forks", f"32,{2 if quick else 5}")
-        for rate in ("exec,4", "fork,2", "create,2"):
+        for rate in ("exec,16", "fork,16", "create,16"):
             running.await_pool(6, 2)
             what = ["--cgroup", str(running.group), "--rate", f"{rate},{2 if quick else 10}"]
             figures |= run_json(client, *at, *what)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The pool: blank VMs and warm sandboxes, made ahead of need. It makes one of each at a time, never
- * while a client waits for a VM, and backs off exponentially after failures. A blank VM has room
+ * The pool: blank VMs and warm sandboxes, made ahead of need. It makes up to SPAWNING_MAX blank VMs
+ * and one warm sandbox at a time, never while a client waits for a VM, and backs off exponentially
+ * after failures. A blank VM has room
  * for the largest size in the setting `sizes`. The pool holds warm sandboxes of the default
  * template, of templates prepared ahead, and, for OTHERS_KEPT_MS, of other requested templates.
  * Except for the default template, warm sandboxes that nobody has requested are made only while the
@@ -19,8 +20,10 @@
 #define CALM_MS		 500 /* while the bucket has more: lets the sandbox's first calls run, too */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
-#define OTHERS_MAX	 4	  /* most buckets that are not permanent */
-#define OTHERS_KEPT_MS	 (600000) /* how long they stay after the last request */
+/* Blank VMs made at a time: more take CPU time from sandboxes, and fill the pool hardly sooner. */
+#define SPAWNING_MAX   2
+#define OTHERS_MAX     4	/* most buckets that are not permanent */
+#define OTHERS_KEPT_MS (600000) /* how long they stay after the last request */
 
 struct pool_item {
 	struct pool *pool;
@@ -28,7 +31,7 @@ struct pool_item {
 	struct vmproc *vm;	    /* the blank VM; NULL for a warm sandbox */
 	struct pool_bucket *bucket; /* NULL: for a blank VM, and after the bucket was freed */
 	struct vm_bringup *warm;
-	bool kept; /* made, and in its bucket */
+	bool kept; /* made: a warm sandbox in its bucket, or a blank VM that is ready */
 };
 
 /* When to try again. The delay doubles with each failure in a row. */
@@ -57,10 +60,11 @@ struct pool {
 	struct privates *privates;
 	struct list blanks; /* struct pool_item */
 	uint32_t n_blanks;
-	struct pool_bucket main;    /* of the default template */
-	struct list others;	    /* struct pool_bucket: of all other templates and sizes */
-	struct pool_item *spawning; /* a blank VM in progress */
-	struct pool_item *making;   /* a warm sandbox in progress */
+	struct pool_bucket main; /* of the default template */
+	struct list others;	 /* struct pool_bucket: of all other templates and sizes */
+	struct list spawning;	 /* struct pool_item: blank VMs in progress */
+	uint32_t n_spawning;
+	struct pool_item *making; /* a warm sandbox in progress */
 	struct loop_timer refill;
 	struct pool_pace blank_pace;
 };
@@ -135,12 +139,14 @@ static void on_blank_ready(void *arg)
 	struct pool_item *item = arg;
 	struct pool *p = item->pool;
 
-	p->spawning = NULL;
+	p->n_spawning--;
 	p->blank_pace.backoff_ms = 0;
 	p->n_blanks++;
+	item->kept = true;
+	list_del(&item->link);
 	list_add_tail(&p->blanks, &item->link);
 	yield_if_wanted(p);
-	pool_check(p);
+	check_within(p, 0);
 }
 
 static void on_blank_died(void *arg, const char *reason)
@@ -150,10 +156,10 @@ static void on_blank_died(void *arg, const char *reason)
 
 	log_warn("a blank VM in slot %u died: %s", vmproc_slot(item->vm), reason);
 	vmproc_drop(item->vm, NULL, NULL);
-	if (p->spawning == item)
-		p->spawning = NULL;
-	else
+	if (item->kept)
 		p->n_blanks--;
+	else
+		p->n_spawning--;
 	item_free(item);
 	back_off(p, &p->blank_pace);
 }
@@ -183,7 +189,8 @@ static void make_blank(struct pool *p)
 	struct pool_item *item = item_new(p);
 	struct vmproc_spec spec = blank_spec(p);
 
-	p->spawning = item;
+	p->n_spawning++;
+	list_add_tail(&p->spawning, &item->link);
 	item->vm = vmproc_spawn(p->env->vms, &spec, &blank_owner, item);
 }
 
@@ -461,7 +468,8 @@ static bool wants_warm(struct pool *p, struct pool_bucket *b)
 
 static bool wants_blank(struct pool *p)
 {
-	return !p->spawning && p->n_blanks < p->env->config->pool_blank_vms && room(p) &&
+	return p->n_spawning < SPAWNING_MAX &&
+	       p->n_blanks + p->n_spawning < p->env->config->pool_blank_vms && room(p) &&
 	       may_try(p, &p->blank_pace);
 }
 
@@ -492,7 +500,7 @@ static void refill(void *arg)
 	clear_others(p);
 	if (wants_warm(p, &p->main))
 		make_warm(p, &p->main);
-	if (wants_blank(p))
+	while (wants_blank(p))
 		make_blank(p);
 	list_each (pos, &p->others) {
 		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
@@ -507,7 +515,7 @@ static void refill(void *arg)
 
 bool pool_is_full(const struct pool *p)
 {
-	if (p->making || p->spawning || p->n_blanks < p->env->config->pool_blank_vms)
+	if (p->making || p->n_spawning || p->n_blanks < p->env->config->pool_blank_vms)
 		return false;
 	list_each (pos, &p->others) {
 		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
@@ -579,6 +587,7 @@ struct pool *pool_new(const struct template_env *env, struct templates *template
 	p->privates = privates;
 	p->refill = (struct loop_timer){.fn = refill, .arg = p};
 	list_init(&p->blanks);
+	list_init(&p->spawning);
 	list_init(&p->others);
 	pool_bucket_init(&p->main, NULL, 0, 0);
 	templates->pool = p;
@@ -600,11 +609,13 @@ void pool_close(struct pool *p)
 		;
 	while (!list_empty(&p->others))
 		pool_bucket_free(p, container_of(p->others.next, struct pool_bucket, link));
-	if (p->spawning) {
-		vmproc_drop(p->spawning->vm, NULL, NULL);
-		item_free(p->spawning);
-		p->spawning = NULL;
+	while (!list_empty(&p->spawning)) {
+		struct pool_item *item = first(&p->spawning);
+
+		vmproc_drop(item->vm, NULL, NULL);
+		item_free(item);
 	}
+	p->n_spawning = 0;
 	if (p->making) {
 		vm_bringup_free(p->making->warm);
 		item_free(p->making);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The pool makes several blank VMs at a time, and loses none. */
+#include "orchestrator/sandbox/context.h"
+#include "test/unit/core/world.h"
+
+#define BLANKS 5
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/* Restarts the service, without VMs, with a pool of BLANKS blank VMs and no warm sandbox. */
+static void start_pool(struct world *w)
+{
+	bool closed = false;
+
+	world_wait_ready(w);
+	core_shutdown(w->core, on_closed, &closed);
+	world_until_true(w, &closed);
+	world_kill_core(w);
+	w->config.pool_blank_vms = BLANKS;
+	w->config.pool_warm = 0;
+	world_start_core(w);
+}
+
+static uint32_t blanks_ready(struct world *w)
+{
+	struct core_stats stats;
+
+	core_stats(w->core, &stats);
+	return (uint32_t)stats.blank_vms_ready;
+}
+
+struct watched_pool {
+	struct world *w;
+	uint32_t wanted;
+	uint32_t most; /* blank VMs in progress at a time */
+};
+
+static bool is_filled(void *arg)
+{
+	struct watched_pool *p = arg;
+	uint32_t ready = blanks_ready(p->w), making = p->w->core->vms.in_use - ready;
+
+	p->most = making > p->most ? making : p->most;
+	return ready == p->wanted && !making;
+}
+
+static void test_two_blank_vms_are_made_at_a_time(void **state)
+{
+	struct world *w = *state;
+	struct watched_pool p = {.w = w, .wanted = BLANKS};
+
+	start_pool(w);
+	world_until(w, is_filled, &p);
+	assert_int_equal(p.most, 2);
+	assert_int_equal(fakes_live(w->fakes), BLANKS);
+}
+
+static void test_failed_blank_vm_is_made_again(void **state)
+{
+	struct world *w = *state;
+	struct watched_pool p = {.w = w, .wanted = BLANKS};
+
+	start_pool(w);
+	fakes_fault(w->fakes, FAKES_SPAWN, 3);
+	world_until(w, is_filled, &p);
+	assert_int_equal(fakes_faults_left(w->fakes, FAKES_SPAWN), 0);
+	assert_int_equal(fakes_live(w->fakes), BLANKS);
+}
+
+static bool two_are_coming(void *arg)
+{
+	const struct world *w = arg;
+
+	return w->core->vms.in_use >= 2;
+}
+
+/* The teardown ends the service. */
+static void test_service_ends_while_blank_vms_are_made(void **state)
+{
+	struct world *w = *state;
+
+	start_pool(w);
+	world_until(w, two_are_coming, w);
+	assert_true(blanks_ready(w) < BLANKS);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_two_blank_vms_are_made_at_a_time),
+		TEST(test_failed_blank_vm_is_made_again),
+		TEST(test_service_ends_while_blank_vms_are_made),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
