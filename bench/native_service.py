@@ -278,9 +278,14 @@ def forks(folder: Path, quick: bool) -> Figures:
 def pauses(folder: Path, quick: bool) -> Figures:
     """The pause of a parent, idle and writing, with little and with half of its RAM written."""
     figures: Figures = {}
-    for ram_mib, size in ((256, "256m"),) if quick else ((256, "256m"), (1024, "1g")):
+    little, half = ("", "_little"), ("touch half\\n", "")
+    sizes = [(256, "256m", [little, half])]
+    if not quick:
+        sizes += [(1024, "1g", [little, half]), (4096, "4g", [little, half])]
+        sizes += [(16384, "16g", [little])]  # half of it, twice, is more than many machines have
+    for ram_mib, size, cases in sizes:
         with service(folder, blank=2, warm=1, ram_mib=ram_mib):
-            for before, written in (("", "_little"), ("touch half\\n", "")):
+            for before, written in cases:
                 pool = ["--port", str(PORT), "--poll-ms", "20", "--pool", "3"]
                 what = ["--pauses", "20" if quick else "100", "--idle-code", before + "echo"]
                 what += ["--writing-code", before + "write 4"]
