@@ -72,15 +72,16 @@ progress = memoryview(mmap(PROGRESS, 32, prot=PROT_READ)).cast("Q")  # see drive
 
 def wait_until_read(pipe):
     """Wait until the agent has read the text that is in `pipe` now, or is going to read it before
-    the other pipe, so that later text in the other pipe stays behind it. Do not wait for text that
-    other processes write meanwhile.
+    the other pipe, so that later text in the other pipe stays behind it. Do not wait for more than
+    PAYLOAD_MAX of the text that other processes write meanwhile.
     """
     delay = 0.00005
     try:
         size = ioctl(pipe, FIONREAD, EMPTY)
         if size == EMPTY:
             return
-        end = bytes_read(pipe) + int.from_bytes(size, "little")
+        # The agent may have taken out up to PAYLOAD_MAX bytes that it has not counted yet.
+        end = bytes_read(pipe) + int.from_bytes(size, "little") + PAYLOAD_MAX
         while bytes_read(pipe) < end and not is_older(pipe) and not is_empty(pipe):
             sleep(delay)
             delay = min(2 * delay, 0.005)

@@ -402,7 +402,7 @@ class Streams(AgentTest):
     def test_output_at_exit_is_complete_and_comes_last(self):
         for size in 10, 32700, 32768, 200_000:
             out, err = "o" * 70_000 + "\n", "e" * 70_000 + "\n"
-            code = "import sys\nprint('o' * 70_000)\nsys.stderr.write('e' * 70_000 + '\\n')\n"
+            code = "import sys, time\nprint('o' * 70_000)\ntime.sleep(0.001)\nsys.stderr.write('e' * 70_000 + '\\n')\n"
             result = self.run_python(code + f"sys.exit('x' * {size})")
             self.assert_ends(result, 1, out=out, err=err + "x" * size + "\n")
             self.assertEqual(result.order, f"1:{out}2:{err}" + "x" * size + "\n")
