@@ -74,7 +74,8 @@ async def settings(client: AsyncClient, home: str, local: Path) -> None:
     async with await AsyncSandbox.create(client=client, timeout_seconds=500) as sbx:
         changed = await sbx.update(metadata={"scenario": sbx.id}, timeout_seconds=600)
         assert changed.id == sbx.id
-        assert await sbx.info() == await client.get_sandbox(sbx.id)
+        assert (await sbx.info()).raw["metadata"] == {"scenario": sbx.id}
+        assert (await client.get_sandbox(sbx.id)).raw["metadata"] == {"scenario": sbx.id}
         (found,) = await client.list_sandboxes(metadata={"scenario": sbx.id})
         assert found.id == sbx.id
         assert sbx.id in [one.id async for one in client.iter_sandboxes(state="ready")]

@@ -75,7 +75,8 @@ def settings(client: Client, home: str, local: Path) -> None:
     with Sandbox(client=client, timeout_seconds=500) as sbx:
         changed = sbx.update(metadata={"scenario": sbx.id}, timeout_seconds=600)
         assert changed.id == sbx.id
-        assert sbx.info() == client.get_sandbox(sbx.id)
+        assert (sbx.info()).raw["metadata"] == {"scenario": sbx.id}
+        assert (client.get_sandbox(sbx.id)).raw["metadata"] == {"scenario": sbx.id}
         (found,) = client.list_sandboxes(metadata={"scenario": sbx.id})
         assert found.id == sbx.id
         assert sbx.id in [one.id for one in client.iter_sandboxes(state="ready")]

@@ -516,7 +516,7 @@ class HangingStarts(ProcessTest):
         self.run_python("import time; time.sleep(0.3)")
         self.assertEqual(self.list(), [])
         client.close()
-        while not (found := self.list()):
+        while not (found := self.list()) or not found[0].signal:
             time.sleep(0.01)
         self.assertEqual([(p.id, p.signal) for p in found], [(name, 9)])
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Iterator
 from urllib.parse import quote
@@ -67,8 +68,12 @@ def wait(true: Callable[[], bool]) -> None:
 def workers(service: Service) -> list[int]:
     """Returns the processes of the agent's requests on files."""
     listed = Path(f"/proc/{service.agent.pid}/task/{service.agent.pid}/children").read_text().split()
-    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in listed}
-    return [int(pid) for pid, name in names.items() if b"ramet-init" in name]
+    found = []
+    for pid in listed:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if b"ramet-init" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
 
 
 class Raw:
