@@ -47,7 +47,7 @@ enum warden_type {
 
 enum warden_priority {
 	WARDEN_BACKGROUND, /* nobody waits for it; runs when nothing else does */
-	WARDEN_BRINGUP,	   /* a request waits for it; runs ahead of running guests */
+	WARDEN_BRINGUP,	   /* a request waits for it, or it is blank; runs ahead of guests */
 	WARDEN_NORMAL,	   /* a sandbox that serves */
 	WARDEN_PRIORITIES,
 };

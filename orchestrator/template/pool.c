@@ -2,11 +2,10 @@
 /*
  * The pool: blank VMs and warm sandboxes, made ahead of need. It makes up to SPAWNING_MAX blank VMs
  * and one warm sandbox at a time, never while a client waits for a VM, and backs off exponentially
- * after failures. A blank VM has room
- * for the largest size in the setting `sizes`. The pool holds warm sandboxes of the default
- * template, of templates prepared ahead, and, for OTHERS_KEPT_MS, of other requested templates.
- * Except for the default template, warm sandboxes that nobody has requested are made only while the
- * service is calm.
+ * after failures. A blank VM has room for the largest size in the setting `sizes`. The pool holds
+ * warm sandboxes of the default template, of templates prepared ahead, and, for OTHERS_KEPT_MS, of
+ * other requested templates. Except for the default template, warm sandboxes that nobody has
+ * requested are made only while the service is calm.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@
 #define CALM_MS		 500 /* while the bucket has more: lets the sandbox's first calls run, too */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
-/* Blank VMs made at a time: more take CPU time from sandboxes, and fill the pool hardly sooner. */
+/* Blank VMs made at a time. More take CPU time from sandboxes, and hardly fill the pool sooner. */
 #define SPAWNING_MAX   2
 #define OTHERS_MAX     4	/* most buckets that are not permanent */
 #define OTHERS_KEPT_MS (600000) /* how long they stay after the last request */
@@ -134,6 +133,8 @@ static void yield_if_wanted(struct pool *p)
 
 /* --- blank VMs ------------------------------------------------------------------------------ */
 
+static void make_blanks(struct pool *p);
+
 static void on_blank_ready(void *arg)
 {
 	struct pool_item *item = arg;
@@ -146,7 +147,8 @@ static void on_blank_ready(void *arg)
 	list_del(&item->link);
 	list_add_tail(&p->blanks, &item->link);
 	yield_if_wanted(p);
-	check_within(p, 0);
+	make_blanks(p);
+	pool_check(p);
 }
 
 static void on_blank_died(void *arg, const char *reason)
@@ -161,7 +163,11 @@ static void on_blank_died(void *arg, const char *reason)
 	else
 		p->n_spawning--;
 	item_free(item);
-	back_off(p, &p->blank_pace);
+	/* Those made with it may have failed for the same reason: they count once. */
+	if (loop_now_ms(p->env->loop) >= p->blank_pace.not_before_ms)
+		back_off(p, &p->blank_pace);
+	else
+		pool_check(p);
 }
 
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
@@ -473,6 +479,12 @@ static bool wants_blank(struct pool *p)
 	       may_try(p, &p->blank_pace);
 }
 
+static void make_blanks(struct pool *p)
+{
+	while (wants_blank(p))
+		make_blank(p);
+}
+
 /* Frees buckets that were not requested for OTHERS_KEPT_MS, and empties those whose template is
  * being rebuilt. */
 static void clear_others(struct pool *p)
@@ -500,8 +512,7 @@ static void refill(void *arg)
 	clear_others(p);
 	if (wants_warm(p, &p->main))
 		make_warm(p, &p->main);
-	while (wants_blank(p))
-		make_blank(p);
+	make_blanks(p);
 	list_each (pos, &p->others) {
 		struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
 
