@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shlex
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Iterator
 
 import httpx
@@ -64,7 +64,11 @@ def audited(sbx: Sandbox) -> list[str]:
     """Returns the names of the sandbox's events in the audit log."""
     # -a: after a power cut, the log has a line of zeros.
     lines = on_host(f"grep -ah {sbx.id} /var/lib/ramet/audit/audit.jsonl || true").splitlines()
-    return [str(json.loads(line)["event"]) for line in lines]
+    events = []
+    for line in lines:
+        with suppress(json.JSONDecodeError):  # a record for which there was no space
+            events.append(str(json.loads(line)["event"]))
+    return events
 
 
 def ready_sandboxes(client: Client) -> list[str]:
