@@ -5,19 +5,11 @@
 
 #define BLANKS 5
 
-static void on_closed(void *arg)
-{
-	*(bool *)arg = true;
-}
-
 /* Restarts the service, without VMs, with a pool of BLANKS blank VMs and no warm sandbox. */
 static void start_pool(struct world *w)
 {
-	bool closed = false;
-
 	world_wait_ready(w);
-	core_shutdown(w->core, on_closed, &closed);
-	world_until_true(w, &closed);
+	world_shut_down(w);
 	world_kill_core(w);
 	w->config.pool_blank_vms = BLANKS;
 	w->config.pool_warm = 0;

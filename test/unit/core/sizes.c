@@ -429,11 +429,6 @@ static bool build_is_running(void *arg)
 	return fakes_paused(arg) == 0;
 }
 
-static bool call_is_queued(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static bool has_256(void *arg)
 {
 	return has_image(arg, "1c-256m-1g");
@@ -468,7 +463,7 @@ static void test_no_background_build_starts_during_a_call(void **state)
 	start_with(w, "256x1", "");
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
-	world_until(w, call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	world_run_for(w, 6000);
 	assert_int_equal(fakes_boots(w->fakes), 1);
 	fakes_go(w->fakes);
@@ -490,7 +485,7 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 	world_wait_ready(w);
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
-	world_until(w, call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	world_wait_ready(w); /* the default size counts as requested */
 	world_run_for(w, 6000);
 	assert_int_equal(stats(w).warm_ready, 1);
@@ -515,11 +510,6 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 	world_until(w, has_256, w); /* built once no calls run any more */
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static void test_requested_build_continues_during_a_call(void **state)
 {
 	const struct sandbox_spec spec = {.config.size.ram_mib = 256};
@@ -536,7 +526,7 @@ static void test_requested_build_continues_during_a_call(void **state)
 	world_until_true(w, &other.done);
 	assert_true(other.ok);
 	assert_int_equal(fakes_boots(w->fakes), 2);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 }
@@ -554,7 +544,7 @@ static void test_background_build_yields_to_sandboxes(void **state)
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
 	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 }
@@ -732,7 +722,7 @@ static void test_template_is_kept_for_a_warm_sandbox_in_progress(void **state)
 	world_until(w, size_is_learnt, w->core);
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	create(w, &m, 192, 0); /* a hit: the pool begins another one */
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	/* More sizes than the pool and the list of templates remember. */
 	for (uint32_t i = 1; i <= 33; i++) {
 		create(w, &m, 192 + 64 * i, 0);

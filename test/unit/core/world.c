@@ -69,7 +69,6 @@ void world_start_core(struct world *w)
 		fail_msg("%s", e.text);
 	if (core_new(&w->core, w->loop, &w->config, fakes_attach(w->fakes), &e) < 0)
 		fail_msg("%s", e.text);
-	w->closed = false;
 }
 
 const char *world_tenant = "local";
@@ -109,12 +108,19 @@ static void on_closed(void *arg)
 	*(bool *)arg = true;
 }
 
+void world_shut_down(struct world *w)
+{
+	bool closed = false;
+
+	core_shutdown(w->core, on_closed, &closed);
+	world_until_true(w, &closed);
+}
+
 int world_teardown(void **state)
 {
 	struct world *w = *state;
 
-	core_shutdown(w->core, on_closed, &w->closed);
-	world_until_true(w, &w->closed);
+	world_shut_down(w);
 	assert_int_equal(fakes_slots(w->fakes), 0);
 	world_kill_core(w);
 	fakes_free(w->fakes);
@@ -206,6 +212,23 @@ static bool is_true(void *arg)
 void world_until_true(struct world *w, const bool *flag)
 {
 	world_until(w, is_true, (void *)(uintptr_t)flag);
+}
+
+struct waiting {
+	struct fakes *fakes;
+	unsigned n;
+};
+
+static bool all_wait(void *arg)
+{
+	const struct waiting *waiting = arg;
+
+	return fakes_waiting(waiting->fakes) == waiting->n;
+}
+
+void world_until_waiting(struct world *w, unsigned n)
+{
+	world_until(w, all_wait, &(struct waiting){w->fakes, n});
 }
 
 static void set_true(void *arg)

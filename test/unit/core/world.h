@@ -23,13 +23,14 @@ struct world {
 	struct fakes *fakes;
 	unsigned fds_before;
 	struct sqlite3 *catalogue; /* the connection that holds the lock */
-	bool closed;
 };
 
 /* A setup and a teardown for cmocka. The teardown shuts the core down and checks that no VM, slot
  * or descriptor is left. */
 int world_setup(void **state);
 int world_teardown(void **state);
+/* Ends the core in order, as a stop of the service does; world_kill_core then frees it. */
+void world_shut_down(struct world *w);
 /* Ends the core as a kill of the service would: the VMs keep running. */
 void world_kill_core(struct world *w);
 void world_start_core(struct world *w);
@@ -44,6 +45,8 @@ unsigned world_images(struct world *w, const char *prefix);
 /* Runs the loop until `holds` returns true; fails the test after 120 s. */
 void world_until(struct world *w, bool (*holds)(void *arg), void *arg);
 void world_until_true(struct world *w, const bool *flag);
+/* Runs the loop until exactly `n` threads of the fakes wait for fakes_go. */
+void world_until_waiting(struct world *w, unsigned n);
 /* Runs the loop for `ms`, to show that something does not happen. */
 void world_run_for(struct world *w, uint64_t ms);
 

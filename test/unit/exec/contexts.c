@@ -11,21 +11,6 @@
 #define TWO  "ctx_00000000000000000000000000000002"
 #define NONE "ctx_0000000000000000000000000000000e"
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
-static bool two_wait(void *arg)
-{
-	return fakes_waiting(arg) == 2;
-}
-
-static bool three_wait(void *arg)
-{
-	return fakes_waiting(arg) == 3;
-}
-
 static bool has_event(void *arg)
 {
 	return ((const struct run *)arg)->events > 0;
@@ -39,7 +24,7 @@ static void start_three(struct world *w, struct run runs[3], const char *id)
 	world_exec_start(w, &runs[0], id, "out a\nraw x\nwait\nraw y\nout a2\nexit 3", false);
 	world_exec_in(w, &runs[1], id, ONE, "out b\nraw x\nwait\nraw y\nout b2\nexit 4");
 	world_exec_in(w, &runs[2], id, TWO, "out c\nraw x\nwait\nraw y\nout c2\nexit 5");
-	world_until(w, three_wait, w->fakes);
+	world_until_waiting(w, 3);
 	for (int i = 0; i < 3; i++)
 		world_until(w, has_event, &runs[i]);
 }
@@ -267,7 +252,7 @@ static void test_merge_moves_the_calls_of_the_winner(void **state)
 	world_exec_in(w, &kept, m.view.id, ONE, "out kept");
 	world_exec_in(w, &won, k.ids[0], ONE, "out new\nwait\nout still\nexit 4");
 	world_exec_in(w, &waits, k.ids[0], ONE, "out then");
-	world_until(w, two_wait, w->fakes);
+	world_until_waiting(w, 2);
 	world_until(w, has_event, &old);
 	world_until(w, has_event, &won);
 	world_merge(w, &d, m.view.id, k.ids[0]);
@@ -313,7 +298,7 @@ static void test_broken_connection_fails_the_running_call_only(void **state)
 	world_create(w, &m, NULL);
 	main_run.gaps = true;
 	world_exec_start(w, &main_run, m.view.id, "wait\nout main", false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_exec_in(w, &breaks, m.view.id, ONE, "out a\nhang-up");
 	world_exec_in(w, &next, m.view.id, ONE, "out next");
 	world_until_true(w, &next.over);
@@ -379,7 +364,7 @@ static void test_call_that_waits_for_a_freeze_is_not_freed_with_its_lane(void **
 	world_until_true(w, &first.over);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, &z, m.view.id);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_exec_in(w, &next, m.view.id, ONE, "out b");
 	loop_timer_set(w->loop, &lane_of(s, ONE, &f)->idle, 0);
 	world_run_for(w, 50);

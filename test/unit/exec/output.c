@@ -178,24 +178,11 @@ static bool holds_little(void *arg)
 	return !output_is_over(&exec_of_core(c)->output);
 }
 
-struct waiting {
-	struct fakes *fakes;
-	unsigned n;
-};
-
-static bool all_wait(void *arg)
-{
-	const struct waiting *waiting = arg;
-
-	return fakes_waiting(waiting->fakes) == waiting->n;
-}
-
 /* Each sandbox prints part of a line and then nothing. All of the text arrives, in parts, and is
  * not held. */
 static void test_unfinished_lines_are_cut_over_the_budget(void **state)
 {
 	struct world *w = *state;
-	struct waiting waiting = {w->fakes, LINES};
 	struct made m[LINES];
 	struct run r[LINES];
 
@@ -205,7 +192,7 @@ static void test_unfinished_lines_are_cut_over_the_budget(void **state)
 		r[i] = (struct run){0};
 		world_exec_start(w, &r[i], m[i].view.id, "big 1000000\nwait", false);
 	}
-	world_until(w, all_wait, &waiting);
+	world_until_waiting(w, LINES);
 	world_until(w, holds_little, w->core);
 	fakes_go(w->fakes);
 	for (int i = 0; i < LINES; i++) {

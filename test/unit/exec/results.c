@@ -102,18 +102,6 @@ static void test_bad_results_are_replaced(void **state)
 	assert_string_equal(seen.text, "M8388608 ");
 }
 
-static bool all_wait(void *arg)
-{
-	void **args = arg;
-
-	return fakes_waiting(args[0]) == *(unsigned *)args[1];
-}
-
-static void until_waiting(struct world *w, unsigned n)
-{
-	world_until(w, all_wait, (void *[]){w->fakes, &n});
-}
-
 static bool has_part(void *arg)
 {
 	return exec_of_core(arg)->output.held > 100000;
@@ -131,12 +119,12 @@ static void test_a_restart_and_a_fork_keep_half_a_result(void **state)
 	world_exec_rich_start(w, &lost, m.view.id,
 			      "open 3\nmore 3\nresult 0\nopen 200000\nmore 100000\nwait\n"
 			      "more 100000\nresult 1");
-	until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	world_until(w, has_part, w->core);
 	world_kill_core(w);
 	world_start_core(w);
 	world_fork(w, &k, m.view.id, 1);
-	until_waiting(w, 2);
+	world_until_waiting(w, 2);
 	fakes_go(w->fakes);
 	world_exec(w, &next, m.view.id, "out next");
 	world_exec(w, &next, k.ids[0], "out next");
@@ -156,7 +144,7 @@ static void test_a_resume_keeps_half_a_result(void **state)
 	world_exec_rich_start(w, &r, m.view.id,
 			      "open 200000\nmore 100000\nwait\nmore 100000\nresult 1\n"
 			      "open 7\nmore 7\nfault");
-	until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	world_until(w, has_part, w->core);
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
@@ -191,7 +179,7 @@ static void test_results_over_the_budget_are_dropped(void **state)
 		world_exec_rich_start(w, &r[i], m[i].view.id,
 				      "open 1000000\nmore 900000\nwait\nmore 100000\nresult 0");
 	}
-	until_waiting(w, MANY);
+	world_until_waiting(w, MANY);
 	world_until(w, holds_little, w->core);
 	fakes_go(w->fakes);
 	for (int i = 0; i < MANY; i++) {

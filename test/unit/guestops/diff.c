@@ -148,11 +148,6 @@ static void test_nested_paths_are_reported_once(void **state)
 	assert_string_equal(t.modified, "/d/sub");
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static void test_faster_guest_waits_for_the_slower(void **state)
 {
 	struct world *w = *state;
@@ -161,7 +156,7 @@ static void test_faster_guest_waits_for_the_slower(void **state)
 
 	make_pair(w, m, "tree many 100000", "tree wait\ntree many 100000");
 	start(w, &t, m[0].view.id, m[1].view.id, "/d");
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
@@ -234,7 +229,7 @@ static void start_waiting(struct world *w, struct outcome *t, struct made m[2])
 {
 	make_pair(w, m, "tree /d 40755\ntree many 20000", "tree /d 40755\ntree wait");
 	start(w, t, m[0].view.id, m[1].view.id, "/d");
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 }
 
 static void test_diff_fails_when_a_sandbox_is_deleted(void **state)

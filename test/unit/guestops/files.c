@@ -148,19 +148,6 @@ static bool nothing_in_flight(void *arg)
 	return stats_of(w).operations == 0 && stats_of(w).listeners == 0;
 }
 
-static unsigned n_waiting;
-
-static bool n_are_waiting(void *arg)
-{
-	return fakes_waiting(((struct world *)arg)->fakes) == n_waiting;
-}
-
-static void wait_until_waiting(struct world *w, unsigned n)
-{
-	n_waiting = n;
-	world_until(w, n_are_waiting, w);
-}
-
 /* ------------------------------------------------------------------------------------------ */
 
 static void test_put_delivers_all_bytes(void **state)
@@ -619,7 +606,7 @@ static void test_concurrent_operations_are_limited(void **state)
 	put(w, &t, "/x", "x", 1);
 	fails_with(&t, FAIL_TOO_MANY);
 	assert_int_equal(t.failure.retry_after, 1);
-	wait_until_waiting(w, OPS_MAX);
+	world_until_waiting(w, OPS_MAX);
 	fakes_go(w->fakes);
 	for (int i = 0; i < OPS_MAX; i++) {
 		world_until_true(w, &many[i].done);
@@ -647,7 +634,7 @@ static void test_abandoned_operation_closes_its_connection(void **state)
 	make(w);
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	world_until(w, has_begun, &g);
 	core_abandon(t.call);
 	core_abandon(g.call);
@@ -689,7 +676,7 @@ static void test_operations_fail_when_the_vm_dies(void **state)
 
 	make(w);
 	put_start(w, &other, "/wait", "x", 1);
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	put(w, &t, "/die", "x", 1);
 	fails_with(&t, FAIL_VM_DIED);
 	world_until_true(w, &other.done);
@@ -707,7 +694,7 @@ static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
 	make(w);
 	put(w, &idle, "/x", "x", 1); /* leaves an idle connection */
 	put_start(w, &t, "/wait", "x", 1);
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	world_delete(w, &d, id);
 	assert_true(t.done);
 	fails_with(&t, FAIL_DELETED);
@@ -730,7 +717,7 @@ static void test_merge_fails_operations_of_both_sandboxes(void **state)
 	memcpy(id, k.ids[0], sizeof(id));
 	put(w, &t, "/x", "x", 1);
 	put_start(w, &c, "/wait", "x", 1);
-	wait_until_waiting(w, 2);
+	world_until_waiting(w, 2);
 	world_merge(w, &d, parent, k.ids[0]);
 	assert_false(d.failed);
 	world_until_true(w, &p.done);
@@ -751,7 +738,7 @@ static void test_fork_does_not_disturb_operations(void **state)
 
 	make(w);
 	put_start(w, &t, "/wait", "x", 1);
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	world_fork(w, &k, id, 2);
 	assert_true(k.ok && !t.done);
 	fakes_go(w->fakes);
@@ -792,7 +779,7 @@ static void test_sandbox_with_an_operation_in_flight_is_not_idle(void **state)
 	world_until(w, is_gone, &watched);
 	memcpy(watched.id, id, sizeof(watched.id));
 	assert_false(is_gone(&watched));
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
@@ -858,7 +845,7 @@ static void test_abandoned_upload_is_aborted(void **state)
 
 	make(w);
 	begin(w, &t, "/wait");
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_aborted, w);
@@ -874,7 +861,7 @@ static void test_operations_work_after_a_service_crash(void **state)
 	make(w);
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
-	wait_until_waiting(w, 1);
+	world_until_waiting(w, 1);
 	world_kill_core(w);
 	assert_false(t.done);
 	fakes_go(w->fakes);

@@ -221,11 +221,6 @@ static bool has_two_events(void *arg)
 	return ((struct outcome *)arg)->events >= 2;
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static void test_watch_reports_events_until_its_path_is_gone(void **state)
 {
 	struct world *w = *state;
@@ -237,7 +232,7 @@ static void test_watch_reports_events_until_its_path_is_gone(void **state)
 	assert_int_equal(t.last, AGENT_RENAMED);
 	assert_string_equal(t.path, "/w/a");
 	assert_string_equal(t.to, "/w/b");
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &t.done);
 	assert_true(!t.failed && t.last == AGENT_REMOVED && t.events == 3);

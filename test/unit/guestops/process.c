@@ -149,11 +149,6 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-static bool one_call_is_queued(void *arg)
-{
-	return fakes_waiting(((struct world *)arg)->fakes) == 1;
-}
-
 static bool has_few_agents(void *arg)
 {
 	struct world *w = arg;
@@ -178,7 +173,7 @@ static void test_run_streams_output_and_exit(void **state)
 
 	make(w);
 	run(w, &t, "/bin/ls");
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	assert_int_equal(busy(w), 1);
 	fakes_go(w->fakes);
 	succeeds(w, &t);
@@ -241,7 +236,7 @@ static void test_abandoned_start_kills_the_process(void **state)
 
 	make(w);
 	start(w, &t, "/wait");
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
@@ -256,7 +251,7 @@ static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **stat
 
 	make(w);
 	run(w, &t, "/wait");
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
@@ -274,7 +269,7 @@ static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
 
 	make(w);
 	run(w, &t, "/wait");
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	unsigned *n_ops = &guestops_of(sandbox_find(w->core, TENANT, id, &f))->n_ops;
 	*n_ops += OPS_MAX;
 	start(w, &other, "/bin/ls");
@@ -336,7 +331,7 @@ static void test_attach_streams_from_an_offset(void **state)
 
 	make(w);
 	attach(w, &t, 0, 2);
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	assert_int_equal(busy(w), 0);
 	fakes_go(w->fakes);
 	succeeds(w, &t);
@@ -446,7 +441,7 @@ static void test_delete_ends_streams(void **state)
 
 	make(w);
 	attach(w, &a, 0, 5);
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	run(w, &b, "/flood");
 	world_until(w, has_started, &b);
 	world_delete(w, &d, id);

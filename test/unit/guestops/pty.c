@@ -152,11 +152,6 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-static bool one_call_is_queued(void *arg)
-{
-	return fakes_waiting(((struct world *)arg)->fakes) == 1;
-}
-
 static bool has_few_agents(void *arg)
 {
 	struct world *w = arg;
@@ -205,7 +200,7 @@ static void test_abandoned_start_kills_the_terminal(void **state)
 
 	make(w);
 	start(w, &t, "/wait");
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
@@ -220,7 +215,7 @@ static void test_attach_streams_output_and_exit_code(void **state)
 
 	make(w);
 	attach(w, &t, 0, 2);
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &t.done);
 	assert_true(!t.failed && t.found && t.exited);
@@ -425,7 +420,7 @@ static void test_delete_ends_attach_and_read(void **state)
 
 	make(w);
 	attach(w, &a, 0, 5);
-	world_until(w, one_call_is_queued, w);
+	world_until_waiting(w, 1);
 	read_start(w, &b, 0, &r);
 	world_delete(w, &d, id);
 	world_until_true(w, &a.done);

@@ -35,11 +35,6 @@ static void test_sandbox_survives_a_service_restart(void **state)
 	assert_int_equal(fakes_live(w->fakes), 3);
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static void test_call_after_restart_runs_when_the_running_one_ends(void **state)
 {
 	struct world *w = *state;
@@ -48,7 +43,7 @@ static void test_call_after_restart_runs_when_the_running_one_ends(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &lost, m.view.id, "wait", false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_kill_core(w);
 	world_start_core(w);
 	world_exec_start(w, &next, m.view.id, "out next", false);
@@ -95,7 +90,7 @@ static void test_running_call_continues_and_loses_no_event(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &before, m.view.id,
 			 "out one\nerr two\nraw ha\nwait\nraw lf\nout \nwait\nexit 3", false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	struct amount two = {w, m.view.id, 2, 0};
 	world_until(w, has_arrived, &two);
 	world_kill_core(w);
@@ -105,9 +100,9 @@ static void test_running_call_continues_and_loses_no_event(void **state)
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "one|two");
 	world_exec_start(w, &lost, m.view.id, "out never", false); /* not accepted by the guest */
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_kill_core(w);
 	world_start_core(w);
 	world_exec_start(w, &next, m.view.id, "out next", false);
@@ -228,7 +223,7 @@ static void test_client_reattaches_to_a_stream(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two\nexit 4", false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	struct amount one = {w, m.view.id, 1, 0};
 	world_until(w, has_arrived, &one);
 	world_kill_core(w);
@@ -237,7 +232,7 @@ static void test_client_reattaches_to_a_stream(void **state)
 	struct core_call *slow = core_follow(w->core, TENANT, m.view.id, 1, &follow_sink, &rest);
 	core_pause(slow);
 	core_abandon(core_follow(w->core, TENANT, m.view.id, 0, &follow_sink, &left));
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &all.over);
 	assert_string_equal(all.text, "one|two|=4|");
@@ -251,7 +246,7 @@ static void test_client_reattaches_to_a_stream(void **state)
 	memset(&r, 0, sizeof(r));
 	world_exec_start(w, &r, m.view.id, "out three\nwait", false);
 	core_follow(w->core, TENANT, m.view.id, 3, &follow_sink, &gone);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_delete(w, &d, m.view.id);
 	world_until_true(w, &gone.over);
 	assert_true(gone.failed);

@@ -324,11 +324,6 @@ static void test_service_survives_a_disk_that_is_full_from_each_write_on(void **
 
 /* --- the end of a sandbox ------------------------------------------------------------------- */
 
-static void on_closed(void *arg)
-{
-	*(bool *)arg = true;
-}
-
 /* The API reports the end. The slot is not reused, and a shutdown does not wait for it. */
 static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 {
@@ -350,8 +345,7 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 	assert_int_equal(w->core->vms.in_use, 3);
 	core_stats(w->core, &stats);
 	assert_int_equal(stats.ends_unrecorded, 1);
-	core_shutdown(w->core, on_closed, &w->closed);
-	world_until_true(w, &w->closed);
+	world_shut_down(w);
 	assert_int_equal(w->core->vms.in_use, 0);
 	core_stats(w->core, &stats);
 	assert_int_equal(stats.sandboxes, 0);

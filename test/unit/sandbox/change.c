@@ -273,11 +273,6 @@ static void test_merge_ends_a_change_that_waits(void **state)
 	assert_false(view_of(w, m.view.id).config.egress);
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 /* The child has access, says so, and loses it in the merge. */
 static void test_fork_in_progress_keeps_the_settings_of_its_start(void **state)
 {
@@ -290,7 +285,7 @@ static void test_fork_in_progress_keeps_the_settings_of_its_start(void **state)
 	world_wait_ready(w); /* so that the next VM to be seeded is the child */
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, true);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	change_well(w, m.view.id, &close_egress);
 	fakes_go(w->fakes);
 	world_until_true(w, &k.done);
@@ -320,11 +315,6 @@ static void test_merge_fails_when_egress_cannot_be_closed(void **state)
 
 /* --- freezes -------------------------------------------------------------------------------- */
 
-static bool two_forks_wait(void *arg)
-{
-	return fakes_waiting(arg) == 2;
-}
-
 static bool freeze_waits(void *arg)
 {
 	return snapshots_of(arg)->freeze != NULL;
@@ -347,7 +337,7 @@ static void test_changed_limit_stops_a_waiting_freeze(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 2; i++)
 		world_freeze_start(w, &busy[i], m[i].view.id);
-	world_until(w, two_forks_wait, w->fakes);
+	world_until_waiting(w, 2);
 	for (int i = 0; i < 2; i++) {
 		world_create(w, &short_lived[i], &idle);
 		struct sandbox *s = sandbox_of_any(w->core, short_lived[i].view.id);
@@ -375,7 +365,7 @@ static void test_sandbox_that_is_being_frozen_refuses_changes(void **state)
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, &z, m.view.id);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	change(w, &d, m.view.id, &to);
 	assert_int_equal(d.failure.code, FAIL_FREEZING);
 	fakes_go(w->fakes);

@@ -146,11 +146,6 @@ static void test_calls_run_in_order_of_arrival(void **state)
 	assert_int_equal(fakes_agents(w->fakes) >= 1, 1);
 }
 
-static bool one_call_is_queued(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static void test_call_queue_is_bounded(void **state)
 {
 	struct world *w = *state;
@@ -165,7 +160,7 @@ static void test_call_queue_is_bounded(void **state)
 	world_until_true(w, &r[1000].over);
 	assert_int_equal(r[1000].failure.code, FAIL_QUEUE_FULL);
 	assert_int_not_equal(r[1000].failure.retry_after, 0);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r[999].over);
 }
@@ -199,11 +194,6 @@ static void test_code_of_queued_calls_is_bounded(void **state)
 	free(script);
 }
 
-static bool three_calls_are_queued(void *arg)
-{
-	return fakes_waiting(arg) == 3;
-}
-
 /* The service holds code that the guest has not read, even after the guest has ended the call. */
 static void test_code_that_a_guest_does_not_read_is_bounded(void **state)
 {
@@ -225,7 +215,7 @@ static void test_code_that_a_guest_does_not_read_is_bounded(void **state)
 		world_exec_start(w, &r[i], m[i % 3].view.id, script, false);
 	world_until_true(w, &r[4].over);
 	assert_int_equal(r[4].failure.code, FAIL_QUEUE_FULL);
-	world_until(w, three_calls_are_queued, w->fakes);
+	world_until_waiting(w, 3);
 	world_exec(w, &r[4], m[3].view.id, "out short");
 	assert_string_equal(r[4].out, "short");
 	for (int i = 0; i < 3; i++)
@@ -252,7 +242,7 @@ static void test_interrupt_reaches_the_running_call(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "wait\nexit 130", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	world_interrupt(w, &d, m.view.id);
 	assert_false(d.failed);
 	world_until_true(w, &r.over);
@@ -269,7 +259,7 @@ static void test_delete_fails_the_running_call(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &running, m.view.id, "out on\nwait", false);
 	world_exec_start(w, &queued, m.view.id, "out never", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	world_delete(w, &d, m.view.id);
 	assert_false(d.failed);
 	assert_true(running.failed && queued.failed);
@@ -326,7 +316,7 @@ static void test_abandoned_call_continues_into_the_replay(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out a\nwait\nout b\nout c\nexit 0", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	core_abandon(r.call);
 	unsigned events = r.events;
 	fakes_go(w->fakes);

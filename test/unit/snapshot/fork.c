@@ -38,11 +38,6 @@ static void wait_until_quiesced(struct world *w, unsigned sandboxes)
 	world_until(w, only_these_are_left, &want);
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static void expect_history(struct world *w, const char *id, const char *text)
 {
 	struct history h;
@@ -148,7 +143,7 @@ static void test_running_call_continues_in_parent_and_children(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nraw ha\nwait\nraw lf\nerr two\nexit 3", false);
 	world_exec_start(w, &parents, m.view.id, "out alone", false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_fork(w, &k, m.view.id, 3);
 	assert_true(k.ok);
 	/* A new call in the child waits for the one that is still running there. */
@@ -173,11 +168,6 @@ static void test_running_call_continues_in_parent_and_children(void **state)
 	assert_int_equal(fakes_attaches(w->fakes), 3);
 }
 
-static bool three_wait(void *arg)
-{
-	return fakes_waiting(arg) == 3;
-}
-
 static bool has_output(void *arg)
 {
 	return ((const struct run *)arg)->bytes > 0;
@@ -198,7 +188,7 @@ static void test_output_is_complete_in_parent_and_children(void **state)
 	world_until(w, has_output, &r); /* before that, a fork would not copy the call */
 	for (int i = 0; i < 3; i++) {
 		if (i == 2) {
-			world_until(w, three_wait, w->fakes);
+			world_until_waiting(w, 3);
 			core_pause(r.call);
 			fakes_go(w->fakes);
 		}
@@ -237,7 +227,7 @@ static void test_call_not_yet_started_stays_with_the_parent(void **state)
 		r = (struct run){0};
 		fakes_fault(w->fakes, FAKES_CODE, 1);
 		world_exec_start(w, &r, m.view.id, small ? "out here" : script, false);
-		world_until(w, one_waits, w->fakes);
+		world_until_waiting(w, 1);
 		world_fork(w, &k, m.view.id, 1);
 		assert_true(k.ok);
 		world_exec(w, &after, k.ids[0], "out after");
@@ -261,7 +251,7 @@ static void test_child_reports_output_that_was_not_retained(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait", false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	world_until(w, has_history, &(struct expected_history){w, m.view.id, "one"});
 	fakes_fault(w->fakes, FAKES_ATTACH, 1);
 	world_fork(w, &k, m.view.id, 1);
@@ -444,7 +434,7 @@ static void test_next_fork_starts_when_a_client_disconnects_during_the_memory_ch
 	assert_true(k.ok);
 	fakes_fault(w->fakes, FAKES_CHARGED_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	core_abandon(k.call);
 	world_fork_start(w, &next, m.view.id, 1, false);
 	fakes_go(w->fakes);
@@ -562,7 +552,7 @@ static void test_next_fork_waits_for_the_snapshot_of_an_abandoned_one(void **sta
 	wait_until_quiesced(w, 1);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, false);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	core_abandon(k.call);
 	wait_until_quiesced(w, 1);
 	world_fork_start(w, &next, m.view.id, 1, false);

@@ -47,16 +47,6 @@ static int count_begun(struct world *w, const char *tenant, const struct made m[
 	return n;
 }
 
-static bool one_waits(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
-static bool two_wait(void *arg)
-{
-	return fakes_waiting(arg) == 2;
-}
-
 static bool two_have_ended(void *arg)
 {
 	const struct frozen *z = arg;
@@ -73,7 +63,7 @@ static void test_two_tenants_with_slow_vms_do_not_delay_a_third(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	start(w, &slow[0], &m[0], "tnt_a");
 	start(w, &slow[1], &m[1], "tnt_b");
-	world_until(w, two_wait, w->fakes);
+	world_until_waiting(w, 2);
 	start(w, &third, &m[2], "tnt_c");
 	world_until_true(w, &third.done);
 	assert_true(third.ok);
@@ -98,7 +88,7 @@ static void test_tenants_take_turns_to_freeze(void **state)
 	c = make(w, "tnt_c");
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	start(w, &slow, &b, "tnt_b");
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	for (int i = 0; i < EACH; i++)
 		start(w, &many[i], &a[i], "tnt_a");
 	start(w, &one, &c, "tnt_c");
@@ -126,12 +116,12 @@ static void test_single_tenant_uses_both_slots(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, EACH);
 	for (int i = 0; i < EACH; i++)
 		start(w, &z[i], &m[i], TENANT_LOCAL);
-	world_until(w, two_wait, w->fakes);
+	world_until_waiting(w, 2);
 	assert_int_equal(count_begun(w, TENANT_LOCAL, m), 2);
 	assert_int_equal(snapshots_of_tenant(tenant_find(w->core, TENANT_LOCAL))->freezing, 2);
 	fakes_go(w->fakes);
 	world_until(w, two_have_ended, z);
-	world_until(w, one_waits, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	for (int i = 0; i < EACH; i++)
 		world_until_true(w, &z[i].done);

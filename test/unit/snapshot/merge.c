@@ -12,16 +12,6 @@ static enum failure_code code_of(struct world *w, const char *id)
 	return core_view(w->core, TENANT, id, &view, &f) ? FAIL_NONE : f.code;
 }
 
-static bool one_call_is_queued(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
-static bool two_calls_are_queued(void *arg)
-{
-	return fakes_waiting(arg) == 2;
-}
-
 struct slots {
 	struct world *w;
 	unsigned slots;
@@ -150,7 +140,7 @@ static void test_merge_fails_only_the_running_call_of_the_parent(void **state)
 	world_exec_start(w, &p_waits, m.view.id, "out last", false);
 	world_exec_start(w, &w_runs, winner, "out new\nwait\nout still new\nexit 4", false);
 	world_exec_start(w, &w_waits, winner, "out then", false);
-	world_until(w, two_calls_are_queued, w->fakes);
+	world_until_waiting(w, 2);
 	merge_well(w, m.view.id, winner);
 	assert_true(p_runs.failed);
 	assert_int_equal(p_runs.failure.code, FAIL_MERGED_DURING_CALL);
@@ -177,7 +167,7 @@ static void test_paused_stream_of_the_winner_continues(void **state)
 	world_create(w, &m, NULL);
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &r, winner, "out on\nwait\nbig 2000000\nexit 1", true);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	core_pause(r.call);
 	merge_well(w, m.view.id, winner);
 	fakes_go(w->fakes);
@@ -198,7 +188,7 @@ static void test_interrupt_reaches_the_call_of_the_winner(void **state)
 	world_create(w, &m, NULL);
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &r, winner, "wait\nexit 130", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	merge_well(w, m.view.id, winner);
 	world_interrupt(w, &d, m.view.id);
 	assert_false(d.failed);
@@ -219,7 +209,7 @@ static void test_merge_fails_forks_of_both_sides(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 4; i++)
 		world_fork_start(w, &k[i], i % 2 ? winner : m.view.id, 1, false);
-	world_until(w, two_calls_are_queued, w->fakes);
+	world_until_waiting(w, 2);
 	merge_well(w, m.view.id, winner);
 	for (int i = 0; i < 4; i++) {
 		world_until_true(w, &k[i].done);
@@ -291,7 +281,7 @@ static void test_merge_changes_nothing_when_catalogue_write_fails(void **state)
 	world_create(w, &m, NULL);
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &p, m.view.id, "wait\nout parent", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	world_lock_catalogue(w, true);
 	world_merge(w, &d, m.view.id, winner);
 	world_lock_catalogue(w, false);
@@ -321,7 +311,7 @@ static void test_merge_survives_a_kill_of_the_service(void **state)
 		 * ended. */
 		r = (struct run){0};
 		world_exec_start(w, &r, winner, "wait", false);
-		world_until(w, one_call_is_queued, w->fakes);
+		world_until_waiting(w, 1);
 		world_merge(w, &d, m.view.id, winner);
 		assert_false(d.failed);
 		world_kill_core(w);

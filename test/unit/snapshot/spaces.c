@@ -114,11 +114,6 @@ static struct core_stats stats_of(struct world *w)
 	return stats;
 }
 
-static bool one_call_is_queued(void *arg)
-{
-	return fakes_waiting(arg) == 1;
-}
-
 static bool is_gone(struct world *w, const char *id, enum failure_code code, const char *words)
 {
 	struct sandbox_view view;
@@ -208,7 +203,7 @@ static void test_running_call_continues_after_resume(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nraw ha\nwait\nraw lf\nerr two\nexit 3", false);
 	world_exec_start(w, &waits, m.view.id, "out never", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	world_until(w, has_event, &r);
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
@@ -353,7 +348,7 @@ static void test_failed_freeze_leaves_the_sandbox(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	fakes_fault(w->fakes, FAKES_FORK, 1);
 	world_freeze(w, &z, m.view.id);
 	assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
@@ -381,7 +376,7 @@ static void test_running_call_survives_a_freeze_without_a_disk_layer(void **stat
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out one\nwait\nout two", false);
-	world_until(w, one_call_is_queued, w->fakes);
+	world_until_waiting(w, 1);
 	snprintf(moved, sizeof(moved), "%s.moved", w->config.state_dir);
 	assert_int_equal(rename(w->config.state_dir, moved), 0);
 	world_freeze(w, &z, m.view.id);
@@ -454,7 +449,7 @@ static void test_vm_death_fails_the_freeze(void **state)
 		world_wait_ready(w);
 		fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 		world_freeze_start(w, &z, m.view.id);
-		world_until(w, one_call_is_queued, w->fakes);
+		world_until_waiting(w, 1);
 		for (uint32_t slot = 0; slot < 8; slot++)
 			fakes_kill(w->fakes, slot);
 		fakes_go(w->fakes);
@@ -587,11 +582,6 @@ static void use_key(struct world *w)
 	world_tenant = key->tenant;
 }
 
-static bool two_calls_are_queued(void *arg)
-{
-	return fakes_waiting(arg) == 2;
-}
-
 enum { MANY = 6 };
 
 /* Many freezes of one tenant and one of another. */
@@ -637,7 +627,7 @@ static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, MANY + 1);
 	for (int i = 0; i < MANY; i++)
 		world_freeze_start(w, &f.many[i], m[i].view.id);
-	world_until(w, two_calls_are_queued, w->fakes);
+	world_until_waiting(w, 2);
 	use_key(w);
 	world_create(w, &m[MANY], NULL);
 	assert_true(m[MANY].ok);
@@ -674,7 +664,7 @@ static void test_merge_keeps_the_lifetime(void **state)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
 	for (int i = 0; i < 2; i++)
 		world_freeze_start(w, &z[i], others[i].view.id);
-	world_until(w, two_calls_are_queued, w->fakes);
+	world_until_waiting(w, 2);
 	world_create(w, &m,
 		     &(struct sandbox_spec){.config.persistent = true, .config.timeout_s = 1});
 	world_fork(w, &k, m.view.id, 1);
