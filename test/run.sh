@@ -184,7 +184,8 @@ group_fuzz() {
 		fi
 	done < <(find "$top/build/fuzz" -type f -name 'fuzz_*' -executable | sort)
 	wait
-	cat "$results"/fuzz_*.log
+	# What the others print would hide it.
+	{ grep -lx 'fuzz: .* FAILED' "$results"/fuzz_*.log || true; } | xargs -r cat
 }
 
 # Jails need cgroup v2, which the rig's host has, but this machine may lack.
@@ -234,12 +235,14 @@ group_fault() {
 	pytest fault "$top/test/fault"
 }
 
-# sum GROUP: prints how many tests passed, failed and were skipped, from the group's result files
+# sum GROUP: prints how many tests passed, failed and were skipped, from the group's result files,
+# then the names of those that failed
 sum() {
 	python3 - "$results" "$1" <<'EOF'
 import glob, sys, xml.etree.ElementTree as xml
 where, group = sys.argv[1:]
 passed = failed = skipped = 0
+names = []
 for name in glob.glob(f"{where}/{group}.xml") + glob.glob(f"{where}/{group}-*.xml"):
     root = xml.parse(name).getroot()
     for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
@@ -247,20 +250,26 @@ for name in glob.glob(f"{where}/{group}.xml") + glob.glob(f"{where}/{group}-*.xm
         out = int(suite.get("skipped", 0)) + int(suite.get("disabled", 0))
         failed, skipped = failed + bad, skipped + out
         passed += int(suite.get("tests", 0)) - bad - out
+        names += [test.get("name") for test in suite.iter("testcase")
+                  if test.find("failure") is not None or test.find("error") is not None]
 for name in glob.glob(f"{where}/{group}.items"):
-    for status in (line.split()[0] for line in open(name)):
-        passed, failed, skipped = (
-            passed + (status == "0"), failed + (status not in ("0", "77")), skipped + (status == "77"))
+    for status, item in (line.rstrip().split(" ", 1) for line in open(name)):
+        passed, skipped = passed + (status == "0"), skipped + (status == "77")
+        if status not in ("0", "77"):
+            failed += 1
+            names.append(item)
 print(passed, failed, skipped)
+print(*names, sep="\n")
 EOF
 }
 
-# run_group GROUP: runs a group and sets p, f and s to its totals; shows its output if it failed
+# run_group GROUP: runs a group, sets p, f and s to its totals, and adds to bad what failed; shows
+# its output if it failed
 run_group() {
-	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log text
+	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log text names=()
 	say "$group …"
 	("group_$group") </dev/null >"$log" 2>&1 || status=$?
-	read -r p f s < <(sum "$group" || echo 0 1 0)
+	{ read -r p f s && mapfile -t names; } < <(sum "$group" || echo 0 1 0)
 	# A group that ended with an error, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
 	text="$group: $p passed, $f failed, $s skipped ($((SECONDS - t0)) s)"
@@ -268,7 +277,9 @@ run_group() {
 		say "$text"
 	else
 		cat "$log"
-		say "$text; all of its output is above and in $log"
+		say "$text; its output is above and in $log"
+		[[ -n ${names[*]} ]] || names=("the group ended before its tests")
+		bad+=("${names[@]/#/$group: }")
 	fi
 }
 
@@ -346,11 +357,10 @@ main() {
 	for group in "$@"; do
 		run_group "$group"
 		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-		[[ $f -eq 0 ]] || bad+=("$group")
 	done
 	# Groups that use the service leave it running for the next group.
 	[[ $was_up == yes || " $* " != *" "@(native|system|fault)" "* ]] || "$top/dev" down </dev/null
-	[[ $failed -eq 0 ]] || say "failed: ${bad[*]}; their logs are $log_dir/test-GROUP.log"
+	[[ $failed -eq 0 ]] || printf 'failed: %s\n' "${bad[@]}"
 	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 	[[ $failed -eq 0 ]]
 }
