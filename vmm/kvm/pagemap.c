@@ -16,6 +16,9 @@
 #define ENTRIES 4096 /* entries per read: 32 KiB for 16 MiB of RAM */
 /* Regions per call. Linux 6.18 reports some regions twice when there is room for more. */
 #define REGIONS 512
+/* A call for one more extent takes as long as a look at 16 pages. */
+#define UNPROTECTED_GAP (16 * RAM_PAGE)
+#define UNPROTECTED_MAX 1024 /* extents; the gap grows until there are no more */
 
 int pagemap_open(int proc_fd, struct err *e)
 {
@@ -61,22 +64,18 @@ static int add_regions(const struct gm *gm, const struct page_region *region, in
 	return 0;
 }
 
-static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories,
+/* Scans `where`, an extent of RAM, for the pages that `want` describes. */
+static int scan(int fd, const struct gm *gm, struct extent where, const struct pm_scan_arg *want,
 		struct extents *out, struct err *e)
 {
 	struct page_region regions[REGIONS];
-	struct pm_scan_arg arg = {
-		.size = sizeof(arg),
-		.flags = flags,
-		.start = (uintptr_t)gm->base,
-		.end = (uintptr_t)gm->base + gm->bytes,
-		.vec = (uintptr_t)regions,
-		.vec_len = REGIONS,
-		.category_inverted = PAGE_IS_FILE,
-		.category_mask = PAGE_IS_FILE | categories,
-		.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-	};
+	struct pm_scan_arg arg = *want;
 
+	arg.size = sizeof(arg);
+	arg.start = (uintptr_t)gm->base + where.offset;
+	arg.end = arg.start + where.bytes;
+	arg.vec = (uintptr_t)regions;
+	arg.vec_len = REGIONS;
 	while (arg.start < arg.end) {
 		int n = ioctl(fd, PAGEMAP_SCAN, &arg);
 		int r;
@@ -93,19 +92,62 @@ static int scan(int fd, const struct gm *gm, uint64_t flags, uint64_t categories
 	return 0;
 }
 
+static struct pm_scan_arg own_pages(uint64_t flags, uint64_t categories)
+{
+	return (struct pm_scan_arg){.flags = flags,
+				    .category_inverted = PAGE_IS_FILE,
+				    .category_mask = PAGE_IS_FILE | categories,
+				    .category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED};
+}
+
+static struct extent all_of(const struct gm *gm)
+{
+	return (struct extent){.bytes = gm->bytes};
+}
+
 int pagemap_scan(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
-	return scan(fd, gm, 0, 0, out, e);
+	struct pm_scan_arg want = own_pages(0, 0);
+
+	return scan(fd, gm, all_of(gm), &want, out, e);
 }
 
 int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
-	return scan(fd, gm, PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC, 0, out, e);
+	struct pm_scan_arg want =
+		own_pages(PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC, PAGE_IS_WRITTEN);
+
+	return scan(fd, gm, all_of(gm), &want, out, e);
+}
+
+/*
+ * The kernel skips protected pages ten times as fast when it is asked for nothing but
+ * PAGE_IS_WRITTEN (fs/proc/task_mmu.c, pagemap_scan_pmd_entry). Pages that are not own pages may
+ * count as written then.
+ */
+static int find_unprotected(int fd, const struct gm *gm, struct extents *out, struct err *e)
+{
+	const struct pm_scan_arg want = {.category_mask = PAGE_IS_WRITTEN,
+					 .return_mask = PAGE_IS_WRITTEN};
+	struct extents found = {0};
+	int r = scan(fd, gm, all_of(gm), &want, &found, e);
+
+	if (!r && extents_join(out, &found, UNPROTECTED_GAP, UNPROTECTED_MAX))
+		r = no_memory(e);
+	extents_free(&found);
+	return r;
 }
 
 int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
-	return scan(fd, gm, 0, PAGE_IS_WRITTEN, out, e);
+	struct pm_scan_arg want = own_pages(0, PAGE_IS_WRITTEN);
+	struct extents in = {0};
+	int r = find_unprotected(fd, gm, &in, e);
+
+	for (uint32_t i = 0; i < in.n && !r; i++)
+		r = scan(fd, gm, in.extent[i], &want, out, e);
+	extents_free(&in);
+	return r;
 }
 
 int pagemap_dirty(int fd, const struct gm *gm, struct extents *out, struct err *e)

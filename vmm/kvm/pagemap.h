@@ -17,15 +17,15 @@
 int pagemap_open(int proc_fd, struct err *e);
 
 /*
- * Appends the extents of written pages, as RAM offsets, to `out`. Nothing may write to RAM
- * meanwhile.
+ * Appends the extents of written pages, as RAM offsets, to `out`. Pages that are first written
+ * meanwhile may be missing.
  */
 int pagemap_dirty(int fd, const struct gm *gm, struct extents *out, struct err *e);
 
 /*
- * For RAM that is being watched (ram-watch.c). pagemap_protect appends the written pages and
- * write-protects them; they count as written again after their next write. pagemap_written appends
- * the pages written since then, and those that were never protected.
+ * For RAM that is being watched (ram-watch.c). pagemap_written appends the own pages written since
+ * they were protected, and those that never were. pagemap_protect does the same and write-protects
+ * them; they count as written again after their next write.
  */
 int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err *e);
 int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e);

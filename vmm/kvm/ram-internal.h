@@ -43,9 +43,14 @@ struct flatten {
 struct ram {
 	struct gm *gm;
 	int pagemap_fd;
-	int watch_fd;		/* -1: not supported by this kernel */
-	bool watching;		/* writes of the guest are being tracked (ram-watch.c) */
-	struct extents watched; /* own pages when the tracking began */
+	int watch_fd; /* -1: not supported by this kernel */
+	/*
+	 * Writes of the guest are being tracked (ram-watch.c). From a freeze on, an own page that
+	 * was not written since it was protected has the content that the snapshot has.
+	 */
+	bool watching;
+	bool keep_watching;	/* after the freeze, too: the guest writes little */
+	struct extents watched; /* own pages when they were last protected */
 	int memory_fd;		/* -1: RAM is not backed yet */
 	bool shared;		/* the memory file is a memfd that the guest writes to */
 	/* The memory file is not a memfd: reading a hole does not allocate a page for good. */
@@ -65,11 +70,14 @@ struct ram {
 	 */
 	struct extent_map mapped;
 	struct flatten flat;
+	int reserved_fd;    /* a file with allocated pages for the layer of the freeze, or -1 */
 	uint64_t ahead;	    /* bytes already copied for the next freeze */
 	uint64_t ahead_min; /* copying ahead starts above this many bytes */
 	uint64_t watch_min; /* watching starts above this many bytes of own pages */
 	uint64_t keep_max;  /* maximum bytes of own pages that a freeze keeps as own pages */
-	uint64_t map_max;   /* maximum bytes that one freeze maps; ram_new sets these four */
+	uint64_t map_max;   /* maximum bytes that one freeze maps */
+	/* Tracking ends when more than one in this many bytes changed; ram_new sets these five. */
+	uint64_t watch_share;
 };
 
 /* --- ram.c --- */
@@ -95,18 +103,21 @@ void layer_retire(struct ram *r, struct ram_layer *l);
 /* Opens a userfaultfd. Returns a descriptor or -1. */
 int watch_open(void);
 /*
- * Starts tracking: from now on pagemap_written finds the pages that the guest writes. Replaces
- * `own` by the list of own pages at the moment the tracking started. Returns false when the kernel
- * can't track, or tracks already.
+ * Starts tracking, or protects the pages written since the last call again: from now on
+ * pagemap_written finds those that the guest writes. Replaces `written` by the list of pages that
+ * were protected, at first all own pages. The caller must add to the snapshot what differs in them,
+ * or call watch_end. Returns false when the kernel can't track.
  */
-bool watch_begin(struct ram *r, struct extents *own);
-/* Stops tracking, since tracking slows the guest down. */
+bool watch_written(struct ram *r, struct extents *written);
+/* Stops tracking. */
 void watch_end(struct ram *r);
 
 /* --- ram-layer.c --- */
 
 /* Creates an empty file for a layer. Returns a descriptor or -errno. */
 int layer_create(struct err *e);
+/* Allocates the pages of the file's first `bytes` bytes. Returns 0 or -errno. */
+int layer_allocate(int fd, uint64_t bytes, struct err *e);
 /*
  * Copies [start, end) of the snapshot `source` to byte `at` of layer `fd`. Pages of zeros become
  * holes.

@@ -24,6 +24,19 @@ int layer_create(struct err *e)
 	return fd < 0 ? err_set(e, errno, "make a memory layer") : fd;
 }
 
+/* Writes zeros: a running VM may not extend files with fallocate(2) (vmm/confine.c). */
+int layer_allocate(int fd, uint64_t bytes, struct err *e)
+{
+	static const uint8_t zeros[BOUNCE];
+	int result = 0;
+
+	for (uint64_t at = 0, n; at < bytes && !result; at += n) {
+		n = bytes - at < BOUNCE ? bytes - at : BOUNCE;
+		result = file_write(fd, at, zeros, n, e);
+	}
+	return result;
+}
+
 int layer_finish(const struct ram *r, int fd, const struct extents *extents, struct err *e)
 {
 	int result = ram_table_write(fd, extents, r->gm->bytes, e);

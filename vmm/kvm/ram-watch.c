@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tracks which pages the guest writes: they are write-protected, and the kernel itself makes each
- * one writable again on the first write and records it (userfaultfd in asynchronous mode, Linux
- * 6.7). Nobody reads the descriptor.
+ * Tracks which own pages the guest writes: they are write-protected, and the kernel itself makes
+ * each one writable again on the first write and records it (userfaultfd in asynchronous mode).
+ * Nobody reads the descriptor.
  */
 #include "vmm/kvm/ram-internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -20,8 +22,20 @@
 #define UFFD_FEATURE_WP_ASYNC (1 << 15)
 #endif
 
+/* Linux 6.7 and 6.8 take a bit of a swapped page's entry for its protection. */
+static bool kernel_is_right(void)
+{
+	struct utsname name;
+	unsigned major, minor;
+
+	return uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 9));
+}
+
 int watch_open(void)
 {
+	if (!kernel_is_right())
+		return -1;
 	/*
 	 * USER_MODE_ONLY lets unprivileged processes open it. It excludes faults in the kernel,
 	 * which asynchronous mode does not need.
@@ -40,21 +54,26 @@ static struct uffdio_range all_of(const struct ram *r)
 	return (struct uffdio_range){.start = (uintptr_t)r->gm->base, .len = r->gm->bytes};
 }
 
-bool watch_begin(struct ram *r, struct extents *own)
+bool watch_written(struct ram *r, struct extents *written)
 {
+	/* Also adds the mappings that were made since the last time. */
 	struct uffdio_register reg = {.range = all_of(r), .mode = UFFDIO_REGISTER_MODE_WP};
-	struct extents protected = {0};
+	struct extents list = {0}, own = {0};
 
-	if (r->watching || r->watch_fd < 0 || ioctl(r->watch_fd, UFFDIO_REGISTER, &reg) < 0)
+	if (r->watch_fd < 0 || ioctl(r->watch_fd, UFFDIO_REGISTER, &reg) < 0)
 		return false;
 	r->watching = true;
-	if (pagemap_protect(r->pagemap_fd, r->gm, &protected, NULL)) {
+	if (pagemap_protect(r->pagemap_fd, r->gm, &list, NULL) ||
+	    pagemap_dirty(r->pagemap_fd, r->gm, &own, NULL)) {
 		watch_end(r);
-		extents_free(&protected);
+		extents_free(&list);
+		extents_free(&own);
 		return false;
 	}
-	extents_free(own);
-	*own = protected;
+	extents_free(written);
+	*written = list;
+	extents_free(&r->watched);
+	r->watched = own;
 	return true;
 }
 
@@ -62,7 +81,9 @@ void watch_end(struct ram *r)
 {
 	struct uffdio_range range = all_of(r);
 
-	if (r->watching)
-		ioctl(r->watch_fd, UFFDIO_UNREGISTER, &range);
+	/* The next list would lack pages that stay protected. Closing it unprotects all. */
+	if (r->watching && ioctl(r->watch_fd, UFFDIO_UNREGISTER, &range) < 0)
+		close_fd(&r->watch_fd);
 	r->watching = false;
+	extents_free(&r->watched);
 }

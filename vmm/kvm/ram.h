@@ -39,8 +39,8 @@ int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsi
  */
 int ram_prepare(struct ram *r, unsigned children, struct err *e);
 /*
- * Ends what ram_prepare began. Call it when the guest runs again, after the freeze or instead of
- * it.
+ * Frees what ram_prepare and the freeze no longer need. Call it when the guest runs again, after
+ * the freeze or instead of it.
  */
 void ram_end_freeze(struct ram *r);
 

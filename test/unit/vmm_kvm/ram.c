@@ -491,6 +491,95 @@ static void test_failed_freeze_changes_nothing(void **state)
 	end_guest(&g);
 }
 
+static uint64_t prepare_and_freeze(struct guest *g)
+{
+	ok(ram_prepare(g->ram, 1, &e));
+	return freeze(g);
+}
+
+static void check_fork(const struct guest *g)
+{
+	struct guest child;
+
+	fork_guest(g, &child);
+	check(&child);
+	end_guest(&child);
+}
+
+/* The freeze takes its pages from a file whose pages are allocated, and gives the others back. */
+static void test_pages_are_allocated_before_a_freeze(void **state)
+{
+	struct guest g;
+	struct stat st;
+	int fds[RAM_SNAPSHOT_FDS];
+
+	boot(&g, 16 * MIB);
+	freeze(&g);
+	put(&g, MIB, 2 * MIB, 'a');
+	prepare_and_freeze(&g);
+	assert_int_equal(g.ram->reserved_fd, -1);
+	put(&g, MIB, 2 * MIB, 'b');
+	ok(ram_prepare(g.ram, 1, &e));
+	assert_true(g.ram->reserved_fd >= 0);
+	put(&g, MIB, MIB, 'c');
+	assert_int_equal(freeze(&g), 2 * MIB);
+	assert_int_equal(g.ram->reserved_fd, -1);
+	assert_int_equal(fstat(fds[ram_snapshot_fds(g.ram, fds) - 1], &st), 0);
+	assert_in_range(st.st_size, 2 * MIB, 2 * MIB + 2 * RAM_PAGE);
+	assert_in_range(st.st_blocks * 512, 2 * MIB, 2 * MIB + 2 * RAM_PAGE);
+	check_fork(&g);
+	ok(ram_prepare(g.ram, 1, &e));
+	assert_int_equal(g.ram->reserved_fd, -1);
+	ram_end_freeze(g.ram);
+	end_guest(&g);
+}
+
+static bool can_track(const struct guest *g)
+{
+	struct extents own = {0};
+	bool can = pagemap_scan(g->ram->pagemap_fd, &g->gm, &own, NULL) == 0;
+
+	extents_free(&own);
+	return can && g->ram->watch_fd >= 0;
+}
+
+/* Tracking ends when the guest has written much, and when the pages that were protected could not
+ * be added to the snapshot. */
+static void test_tracking_goes_on_while_the_guest_writes_little(void **state)
+{
+	struct guest g;
+
+	boot(&g, 64 * MIB);
+	freeze(&g);
+	put(&g, MIB, 32 * MIB, 'a');
+	prepare_and_freeze(&g);
+	assert_false(g.ram->watching);
+	put_pages(&g, 300, 2, 'b');
+	assert_in_range(prepare_and_freeze(&g), 2 * RAM_PAGE, 16 * RAM_PAGE);
+	assert_int_equal(g.ram->watching, can_track(&g));
+	put_pages(&g, 4000, 1, 'c');
+	ok(ram_prepare(g.ram, 1, &e));
+	put_pages(&g, 5000, 1, 'd');
+	assert_in_range(freeze(&g), 2 * RAM_PAGE, 16 * RAM_PAGE);
+	assert_int_equal(g.ram->watching, can_track(&g));
+	check_fork(&g);
+	put(&g, 4 * MIB, 16 * MIB, 'e');
+	limit(RLIMIT_NOFILE, 3);
+	assert_int_equal(ram_prepare(g.ram, 1, NULL), -EMFILE);
+	limit(RLIMIT_NOFILE, RLIM_INFINITY);
+	ram_end_freeze(g.ram);
+	assert_false(g.ram->watching);
+	prepare_and_freeze(&g);
+	check_fork(&g);
+	prepare_and_freeze(&g);
+	assert_int_equal(g.ram->watching, can_track(&g));
+	put(&g, 8 * MIB, 16 * MIB, 'f');
+	prepare_and_freeze(&g);
+	assert_false(g.ram->watching);
+	check_fork(&g);
+	end_guest(&g);
+}
+
 /* The first freeze can't seal the memory file: RAM stays shared with it. */
 static void test_failed_first_freeze_changes_nothing(void **state)
 {
@@ -681,6 +770,22 @@ static void write_somewhere(struct guest *g)
 		put_pages(g, first, n, (uint8_t)random_below(256));
 }
 
+/* The content of discarded pages is undefined until the guest writes them: whole, or after reading
+ * them. */
+static void discard_and_write(struct guest *g)
+{
+	uint64_t n = 1 + random_below(60), first = random_below(PAGES - n);
+
+	assert_int_equal(ram_discard(g->ram, first * RAM_PAGE, n * RAM_PAGE), 0);
+	if (random_below(2)) {
+		put_pages(g, first, n, (uint8_t)random_below(256));
+		return;
+	}
+	memcpy(g->expected + first * RAM_PAGE, g->gm.base + first * RAM_PAGE, n * RAM_PAGE);
+	for (uint64_t i = first; i < first + n; i++)
+		put(g, i * RAM_PAGE + random_below(RAM_PAGE), 1, (uint8_t)random_below(256));
+}
+
 static void flatten_some(struct guest *g)
 {
 	uint64_t steps = random_below(40);
@@ -697,12 +802,15 @@ static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
 		write_somewhere(g);
 	if (random_below(3) == 0)
 		flatten_some(g);
+	if (random_below(6) == 0)
+		discard_and_write(g);
 	if (random_below(5) == 0)
 		check(g);
 	g->ram->keep_max = random_below(3) * 50 * RAM_PAGE;
 	if (random_below(3) == 0) {
 		g->ram->ahead_min = random_below(2) * 20 * RAM_PAGE;
 		g->ram->watch_min = random_below(2) * 40 * RAM_PAGE;
+		g->ram->watch_share = random_below(2) ? 1 : 16;
 		g->ram->map_max = (1 + random_below(100)) * RAM_PAGE;
 		ok(ram_prepare(g->ram, (unsigned)random_below(8), &e));
 		write_somewhere(g);
@@ -810,6 +918,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_large_amounts_are_copied_ahead),
 		cmocka_unit_test(test_first_fork_copies_smaller_amounts_ahead),
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
+		cmocka_unit_test(test_pages_are_allocated_before_a_freeze),
+		cmocka_unit_test(test_tracking_goes_on_while_the_guest_writes_little),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
 		cmocka_unit_test(test_retired_layers_are_closed),
 		cmocka_unit_test(test_mappings_are_joined_in_the_background),
