@@ -197,10 +197,11 @@ static void measure_children(unsigned n)
 	print_figure(&copied, "KiB", "copied_kib_n%u", n);
 }
 
-/* Measures later forks of one parent; `name` says what `code` does meanwhile. */
-static void measure_pause(const char *name, const char *code, unsigned forks)
+/* Measures forks of one parent; the names say what `code` does meanwhile. */
+static void measure_pause(const char *pause_name, const char *answer_name, const char *code,
+			  unsigned forks)
 {
-	struct samples pause = {0};
+	struct samples pause = {0}, answered = {0};
 	char parent[SANDBOX_PATH];
 
 	create(parent, code);
@@ -209,10 +210,12 @@ static void measure_pause(const char *name, const char *code, unsigned forks)
 
 		fork_of(parent, 1, &f);
 		samples_add(&pause, f.pause_ms);
+		samples_add(&answered, f.answer_ms);
 		drop(&f);
 	}
 	call("DELETE", parent, "");
-	print_figure(&pause, "ms", name, 0);
+	print_figure(&pause, "ms", pause_name, 0);
+	print_figure(&answered, "ms", answer_name, 0);
 }
 
 static void measure_dirty(unsigned mb)
@@ -410,8 +413,9 @@ int main(int argc, char **argv)
 	if (children.n)
 		print_figure(&any_private, "KiB", "private_kib_per_child", 0);
 	if (pauses) {
-		measure_pause("parent_pause_idle_ms", idle_code, pauses);
-		measure_pause("parent_pause_writing_ms", writing_code, pauses);
+		measure_pause("parent_pause_idle_ms", "fork_answer_idle_ms", idle_code, pauses);
+		measure_pause("parent_pause_writing_ms", "fork_answer_writing_ms", writing_code,
+			      pauses);
 	}
 	for (unsigned i = 0; i < dirty.n; i++)
 		measure_dirty(dirty.value[i]);

@@ -276,7 +276,7 @@ def forks(folder: Path, quick: bool) -> Figures:
 
 
 def pauses(folder: Path, quick: bool) -> Figures:
-    """The pause of a parent, idle and writing, with little and with half of its RAM written."""
+    """Forks of a parent, idle and writing, with little and with half of its RAM written."""
     figures: Figures = {}
     little, half = ("", "_little"), ("touch half\\n", "")
     sizes = [(256, "256m", [little, half])]
@@ -292,8 +292,9 @@ def pauses(folder: Path, quick: bool) -> Figures:
                 what += ["--writing-code", before + "write 4"]
                 found = run_json(BUILD / "bench/fork-latency", *pool, *what)
                 for kind in ("idle", "writing"):
-                    name = f"pause_{kind}_{size}{written}_ms"
-                    figures[name] = found[f"parent_pause_{kind}_ms"]
+                    after = f"{kind}_{size}{written}_ms"
+                    figures[f"pause_{after}"] = found[f"parent_pause_{kind}_ms"]
+                    figures[f"fork_answer_{after}"] = found[f"fork_answer_{kind}_ms"]
     return figures
 
 
