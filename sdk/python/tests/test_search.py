@@ -173,8 +173,10 @@ def world() -> Iterator[World]:
     world = World()
     yield world
     assert world.parent in world.alive and not world.children
-    for thread in set(threading.enumerate()) - before:
-        thread.join(10)  # it has ended, but for its last steps
+    # They have ended, but for their last steps. A thread whose start was interrupted cannot be joined.
+    deadline = time.monotonic() + 10
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
         assert not thread.is_alive()
 
 
