@@ -168,6 +168,54 @@ static void test_forks_of_forks_keep_the_content(void **state)
 	worker_stop(&w);
 }
 
+#define LARGE (64 * MIB)
+
+static uint64_t filled[LARGE / PAGE]; /* what WORKER_FILL wrote to the pages from HERE on */
+
+static void fill_large(struct worker *w, uint64_t at, uint64_t bytes, uint64_t c)
+{
+	fill(w, HERE + at, bytes, c);
+	for (uint64_t i = 0; i < bytes / PAGE; i++)
+		filled[at / PAGE + i] = c + i;
+}
+
+static void expect_large(struct worker *w)
+{
+	for (uint64_t at = 0; at < LARGE; at += MIB) {
+		uint64_t sum = 0;
+
+		for (uint64_t i = 0; i < MIB / PAGE; i++)
+			sum += filled[at / PAGE + i];
+		assert_int_equal(worker_do(w, WORKER_SUM, HERE + at, MIB, 0), sum);
+	}
+}
+
+/* While the parent writes little, its pages stay write-protected between forks. */
+static void test_forks_in_a_row_of_a_large_parent(void **state)
+{
+	struct worker parent = boot(), child;
+	struct vmm_snapshot img;
+
+	for (unsigned i = 0; i < 10; i++) {
+		if (i % 5 == 1)
+			fill_large(&parent, 0, LARGE, 1000 * i);
+		fill_large(&parent, i * 5 * MIB, 5 * PAGE, 77 * i);
+		fill_large(&parent, LARGE - (i + 1) * MIB, PAGE, 99 * i);
+		if (i == 4 || i == 9) {
+			worker_do(&parent, WORKER_FREE, HERE + 20 * MIB, 4 * MIB, 0);
+			fill_large(&parent, 20 * MIB, 4 * MIB, 55 * i);
+		}
+		img = image_of(&parent);
+		fill(&parent, HERE + LARGE, MIB, i);
+		child = child_of(&parent, &img);
+		expect_large(&child);
+		worker_stop(&child);
+		vmm_snapshot_close(&img);
+	}
+	expect_large(&parent);
+	worker_stop(&parent);
+}
+
 static void test_children_of_one_image_are_independent(void **state)
 {
 	struct worker parent = boot(), child[CHILDREN];
@@ -497,6 +545,7 @@ int main(void)
 		cmocka_unit_test(test_writes_after_a_fork_are_private),
 		cmocka_unit_test(test_each_fork_has_all_writes_before_it),
 		cmocka_unit_test(test_forks_of_forks_keep_the_content),
+		cmocka_unit_test(test_forks_in_a_row_of_a_large_parent),
 		cmocka_unit_test(test_children_of_one_image_are_independent),
 		cmocka_unit_test(test_image_is_of_one_moment_while_memory_is_written),
 		cmocka_unit_test(test_idle_disk_adds_no_layer),
