@@ -12,10 +12,22 @@ void rate_init(struct rate *r, uint32_t per_s)
 	r->secret |= 1;
 }
 
+/*
+ * One multiplication would put consecutive numbers, such as the addresses of a network, into few
+ * sets if the secret is close to a fraction of 2^64.
+ */
+static struct rate_bucket *set_of(struct rate *r, uint64_t who)
+{
+	uint64_t h = who * r->secret;
+
+	h = (h ^ h >> 32) * 0x9e3779b97f4a7c15; /* 2^64 by the golden ratio: spreads what is left */
+	return r->buckets[h >> (64 - RATE_SET_BITS)];
+}
+
 /* Returns the bucket of `who`. When there is none it replaces another one by a full bucket. */
 static struct rate_bucket *find(struct rate *r, uint64_t who)
 {
-	struct rate_bucket *set = r->buckets[who * r->secret >> (64 - RATE_SET_BITS)];
+	struct rate_bucket *set = set_of(r, who);
 	struct rate_bucket *fullest = set;
 
 	for (int i = 0; i < RATE_WAYS; i++) {

@@ -81,13 +81,11 @@ static void lowest_and_highest_rate_work(void **state)
 }
 
 /* Most active clients keep their bucket while very many others make one request each. */
-static void full_table_replaces_the_fullest_bucket(void **state)
+static void expect_buckets_are_kept(struct rate *r)
 {
-	struct rate *r = *state;
 	const uint64_t busy = 1000;
 	unsigned refused = 0;
 
-	rate_init(r, 1);
 	for (uint64_t who = 0; who < busy; who++)
 		assert_int_equal(taken(r, who, 100, 100 * S), RATE_BURST_S);
 	for (uint64_t who = busy; who < 1000000; who++)
@@ -95,6 +93,21 @@ static void full_table_replaces_the_fullest_bucket(void **state)
 	for (uint64_t who = 0; who < busy; who++)
 		refused += rate_take(r, who, 100 * S) != 0;
 	assert_true(refused > busy * 9 / 10);
+}
+
+static void full_table_replaces_the_fullest_bucket(void **state)
+{
+	rate_init(*state, 1);
+	expect_buckets_are_kept(*state);
+}
+
+static void consecutive_clients_do_not_share_sets(void **state)
+{
+	struct rate *r = *state;
+
+	rate_init(r, 1);
+	r->secret = UINT64_MAX / 3; /* multiples of it are close to 0, 1/3 and 2/3 of 2^64 */
+	expect_buckets_are_kept(r);
 }
 
 int main(void)
@@ -106,6 +119,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(zero_means_no_limit, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(lowest_and_highest_rate_work, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(full_table_replaces_the_fullest_bucket, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(consecutive_clients_do_not_share_sets, set_up,
 						tear_down),
 	};
 
