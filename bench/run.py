@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
 
+from command import command
 from contention import contention
 from files import files
 from hostile import fsync_flood, hostile
@@ -146,6 +147,7 @@ def scale(quick: bool) -> Figures:
 
 
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
+    "command": [command],
     "contention": [contention],
     "first-light": [kvm_floor, service, call, memory, empty_pool],
     "fork": [kvm_floor, fork, density, firecracker],
