@@ -292,9 +292,10 @@ def pauses(folder: Path, quick: bool) -> Figures:
                 what += ["--writing-code", before + "write 4"]
                 found = run_json(BUILD / "bench/fork-latency", *pool, *what)
                 for kind in ("idle", "writing"):
-                    after = f"{kind}_{size}{written}_ms"
-                    figures[f"pause_{after}"] = found[f"parent_pause_{kind}_ms"]
-                    figures[f"fork_answer_{after}"] = found[f"fork_answer_{kind}_ms"]
+                    name = f"pause_{kind}_{size}{written}_ms"
+                    figures[name] = found[f"parent_pause_{kind}_ms"]
+                if not written:
+                    figures[f"fork_answer_half_{size}_ms"] = found["fork_answer_idle_ms"]
     return figures
 
 
