@@ -15,7 +15,7 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 
 all_groups=(style unit h2o fuzz native system fault)
 fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # for new inputs, after the whole corpus
-limit_s=${RAMET_TEST_LIMIT_S:-4500}
+limit_s=${RAMET_TEST_LIMIT_S:-4800}
 results=$top/build/test
 
 # The packages of other projects that the SDK has adapters for, some 150 with what they need: uv
@@ -40,10 +40,10 @@ python() { PYTHONDONTWRITEBYTECODE=1 with_sdk "$(venv_dir)/bin/python" "$@"; }
 integrations_python() {
 	PYTHONPYCACHEPREFIX=$top/build/pycache with_sdk "$(integrations_venv_dir)/bin/python" "$@"
 }
-# pytest RESULT ARG…: runs pytest with the function $with, or python. A run that fails to start, or
-# that finds no tests, counts as a failed test. After limit_s of the whole run it starts no further
-# test, and a fixture or a thread that hangs is interrupted some minutes later: the run must end to
-# report it.
+# pytest RESULT ARG…: runs pytest with the function $with, or python. A run that fails to start, that
+# finds no tests, or that ends before its last test counts as a failed test. After limit_s of the
+# whole run it starts no further test, and a fixture or a thread that hangs is interrupted some
+# minutes later: the run must end to report it.
 pytest() {
 	local result=$1 status=0 left=$((limit_s - SECONDS)) limit
 	shift
@@ -52,6 +52,9 @@ pytest() {
 		--durations=20 --session-timeout=$left --junit-xml="$results/$result.xml" "$@" || status=$?
 	[[ $status -le 1 && -s $results/$result.xml ]] ||
 		printf '1 pytest of %s\n' "$result" >>"$results/${result%%-*}.items"
+	# It also ends with 1 when the time is over.
+	[[ $status -ne 1 ]] || grep -qE '<(failure|error)' "$results/$result.xml" ||
+		printf '1 end of %s before its last test\n' "$result" >>"$results/${result%%-*}.items"
 }
 
 run_ctest() { # PRESET LABEL RESULT [ARG…]
