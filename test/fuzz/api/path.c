@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The input is a method, a space and a path. If they are accepted, the result must be a route with
- * valid ids. */
+ * valid ids or a valid port. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "orchestrator/api/internal.h"
+#include "orchestrator/api/port-target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,9 +32,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (!m.route || (brace != NULL) != (m.id[0][0] != 0) ||
 		    (brace && strchr(brace + 1, '{')) != (m.id[1][0] != 0))
 			abort();
-		for (int i = 0; i < 2; i++)
-			if (m.id[i][0] && !is_some_id(m.id[i]))
-				abort();
+		if (m.id[0][0] && !is_some_id(m.id[0]))
+			abort();
+		if (m.id[1][0] &&
+		    !(strstr(m.route->pattern, "{port}") ? port_number(m.id[1], strlen(m.id[1]))
+							 : is_some_id(m.id[1])))
+			abort();
 	}
 	if (found == ROUTE_METHOD && !m.allow[0])
 		abort();
