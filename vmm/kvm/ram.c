@@ -376,7 +376,14 @@ static uint64_t estimate_changed(struct ram *r, const struct extents *own)
 	return bytes;
 }
 
-/* What a round of copying ahead found. */
+/* Lists the own pages that may differ from the snapshot. */
+static int list_written(const struct ram *r, struct extents *own, struct err *e)
+{
+	return r->watching ? pagemap_written(r->pagemap_fd, r->gm, own, e)
+			   : pagemap_dirty(r->pagemap_fd, r->gm, own, e);
+}
+
+/* The result of one round of copying ahead. */
 struct round {
 	uint64_t changed; /* bytes of pages that differed from the snapshot, perhaps estimated */
 	bool tracked;	  /* all of them were copied and are being tracked */
@@ -387,8 +394,7 @@ static int copy_ahead(struct ram *r, uint64_t least, uint64_t gap, struct round 
 		      struct err *e)
 {
 	struct extents own = {0}, changed = {0};
-	int result = r->watching ? pagemap_written(r->pagemap_fd, r->gm, &own, e)
-				 : pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
+	int result = list_written(r, &own, e);
 
 	round->tracked = !result && extents_bytes(&own) > r->watch_min && watch_written(r, &own);
 	if (!result && !round->tracked)
@@ -490,10 +496,7 @@ int ram_freeze(struct ram *r, uint64_t *copied, struct err *e)
 			       "can't find the pages that the guest wrote: no /proc/self/pagemap");
 	flatten_adopt(r);
 	r->flat.failed = false;
-	if (r->watching)
-		result = pagemap_written(r->pagemap_fd, r->gm, &own, e);
-	else
-		result = pagemap_dirty(r->pagemap_fd, r->gm, &own, e);
+	result = list_written(r, &own, e);
 	if (!result)
 		result = add_changed(r, &own, copied, e);
 	if (!result) {
