@@ -103,3 +103,18 @@ def sandbox(http: httpx.Client) -> Iterator[str]:
 def folder(tmp_path: Path) -> str:
     """Returns a folder that agent and test share."""
     return str(tmp_path)
+
+
+@pytest.fixture
+def small_disk(folder: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A folder on a file system of its own, as many MiB large as the test's parameter says."""
+    if os.geteuid() != 0:
+        pytest.skip("mounts a file system")
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={request.param}M", "none", folder], check=True
+    )
+    yield folder
+    # The agent closes a file only after it has sent the last byte, so it may still be open here.
+    end = time.monotonic() + 60
+    while subprocess.run(["umount", folder], check=time.monotonic() > end).returncode != 0:
+        time.sleep(0.1)
