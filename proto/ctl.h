@@ -83,6 +83,14 @@ enum ctl_type {
 	 */
 	CTL_INSPECT = 9,
 
+	/*
+	 * Starts to record which pages of RAM the guest uses. The next snapshot contains the list,
+	 * and VMs restored from it map these pages before they run. For a running VM that has
+	 * booted and was never forked; replies -ENOTSUP if the host's kernel can't record or map
+	 * them.
+	 */
+	CTL_RECORD = 10,
+
 	CTL_REPLY = 64,
 	CTL_HELLO = 65, /* event: the first packet on every connection */
 	CTL_ENDED = 66, /* event: the guest has ended; the process waits for CTL_QUIT */

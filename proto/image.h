@@ -16,7 +16,7 @@
  * change.
  */
 #define IMAGE_STATE_MAGIC	"RAMETSTA"
-#define IMAGE_STATE_VERSION	3	   /* 3 added the generation device (platform.h) */
+#define IMAGE_STATE_VERSION	4	   /* 3 added the generation device, 4 the working set */
 #define IMAGE_STATE_VERSION_MIN 2	   /* oldest that is read; 2 added network and balloon */
 #define IMAGE_STATE_MAX		(4u << 20) /* bytes, header included */
 

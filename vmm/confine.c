@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/sanitizer.h"
 #include "vmm/kvm/pagemap-ioctl.h"
+#include "vmm/kvm/pre-fault-ioctl.h"
 
 struct rule {
 	int syscall;
@@ -71,13 +72,25 @@ static const struct rule blank_rules[] = {
 	/*
 	 * A vCPU's state: set on the loop's thread for a boot, on the vCPU's thread for a restore.
 	 */
-	RULE_IOCTL(KVM_SET_CPUID2), RULE_IOCTL(KVM_SET_TSC_KHZ), RULE_IOCTL(KVM_SET_MP_STATE),
-	RULE_IOCTL(KVM_SET_SREGS), RULE_IOCTL(KVM_SET_REGS), RULE_IOCTL(KVM_SET_XCRS),
-	RULE_IOCTL(KVM_SET_XSAVE), RULE_IOCTL(KVM_SET_DEBUGREGS), RULE_IOCTL(KVM_SET_LAPIC),
-	RULE_IOCTL(KVM_SET_MSRS), RULE_IOCTL(KVM_SET_VCPU_EVENTS),
+	RULE_IOCTL(KVM_SET_CPUID2),
+	RULE_IOCTL(KVM_SET_TSC_KHZ),
+	RULE_IOCTL(KVM_SET_MP_STATE),
+	RULE_IOCTL(KVM_SET_SREGS),
+	RULE_IOCTL(KVM_SET_REGS),
+	RULE_IOCTL(KVM_SET_XCRS),
+	RULE_IOCTL(KVM_SET_XSAVE),
+	RULE_IOCTL(KVM_SET_DEBUGREGS),
+	RULE_IOCTL(KVM_SET_LAPIC),
+	RULE_IOCTL(KVM_SET_MSRS),
+	RULE_IOCTL(KVM_SET_VCPU_EVENTS),
 	/* The chips of a snapshot: set on the thread of the vCPU that is set last. */
-	RULE_IOCTL(KVM_SET_IRQCHIP), RULE_IOCTL(KVM_SET_PIT2), RULE_IOCTL(KVM_SET_CLOCK),
+	RULE_IOCTL(KVM_SET_IRQCHIP),
+	RULE_IOCTL(KVM_SET_PIT2),
+	RULE_IOCTL(KVM_SET_CLOCK),
 	RULE_IOCTL(KVM_IRQ_LINE), /* notifies the guest's kernel that it is a copy */
+	/* Maps the working set of a snapshot. */
+	RULE_ARG(madvise, 2, MADV_POPULATE_WRITE),
+	RULE_IOCTL(KVM_PRE_FAULT_MEMORY),
 };
 
 /* Allowed on both kinds of thread in builds with a sanitizer, whose runtime makes these calls. */
@@ -131,6 +144,7 @@ static const struct rule loop_rules[] = {
 	/* Finds them by watching (ram-watch.c); the descriptor is created with the blank VM. */
 	RULE_IOCTL(UFFDIO_REGISTER),
 	RULE_IOCTL(UFFDIO_UNREGISTER),
+	RULE_IOCTL(UFFDIO_WRITEPROTECT), /* records the working set (ram-record.c) */
 	RULE(fstat),
 	RULE(newfstatat), /* glibc's implementation of fstat */
 	RULE(lseek),	  /* finds holes in disk layers */

@@ -80,7 +80,7 @@ static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
 static int (*const checks[])(const struct ctl_msg *, unsigned, struct err *) = {
 	[CTL_FILL] = check_fill, [CTL_CONNECT] = check_connect, [CTL_PAUSE] = check_bare,
 	[CTL_RUN] = check_bare,	 [CTL_STATS] = check_bare,	[CTL_QUIT] = check_bare,
-	[CTL_FORK] = check_fork, [CTL_INSPECT] = check_inspect,
+	[CTL_FORK] = check_fork, [CTL_INSPECT] = check_inspect, [CTL_RECORD] = check_bare,
 };
 
 int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)

@@ -308,6 +308,11 @@ static int do_fork(struct ctl *c, struct ctl_request *r, struct err *e)
 	return 1;
 }
 
+static int do_record(struct ctl *c, struct ctl_request *r, struct err *e)
+{
+	return vm_record(c->vm, e);
+}
+
 static int do_stats(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct ctl_msg m = {.type = CTL_REPLY, .seq = r->msg.seq};
@@ -341,7 +346,7 @@ static int do_quit(struct ctl *c, struct ctl_request *r, struct err *e)
 static int (*const handlers[])(struct ctl *, struct ctl_request *, struct err *) = {
 	[CTL_FILL] = do_fill, [CTL_CONNECT] = do_connect, [CTL_PAUSE] = do_pause,
 	[CTL_RUN] = do_run,   [CTL_STATS] = do_stats,	  [CTL_QUIT] = do_quit,
-	[CTL_FORK] = do_fork, [CTL_INSPECT] = do_inspect,
+	[CTL_FORK] = do_fork, [CTL_INSPECT] = do_inspect, [CTL_RECORD] = do_record,
 };
 
 static void serve(struct ctl *c, struct ctl_request *r)

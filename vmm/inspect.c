@@ -14,8 +14,14 @@
  */
 #define HOLD_MS 200
 
+static unsigned long long pages(const struct extents *x)
+{
+	return extents_bytes(x) / RAM_PAGE;
+}
+
 static void add_state(const struct vm *vm, struct report *r)
 {
+	const struct working_set *set = ram_working_set(vm->ram);
 	static const char *const states[] = {[CTL_BLANK] = "blank",
 					     [CTL_RUNNING] = "running",
 					     [CTL_PAUSED] = "paused",
@@ -28,6 +34,9 @@ static void add_state(const struct vm *vm, struct report *r)
 	if (vm->started_at)
 		report_add(r, ", %s %.3f s ago", vm->restored ? "restored" : "booted",
 			   (double)(now_ns() - vm->started_at) / 1e9);
+	if (set->used.n)
+		report_add(r, ", working set of %llu pages, %llu of them written",
+			   pages(&set->used), pages(&set->written));
 	if (vm->on_drained)
 		report_add(r, ", %u devices have I/O in flight", vm->draining);
 	report_add(r, "\n");

@@ -434,6 +434,8 @@ struct state_parts vm_parts(struct vm *vm)
 		.devices = vm->machine.devices,
 		.ndevices = MACHINE_DEVICES,
 		.ram_mib = vm_ram_mib(vm),
+		.mem = &vm->mem,
+		.working_set = ram_working_set(vm->ram),
 	};
 }
 
@@ -504,6 +506,15 @@ void vm_started(struct vm *vm)
 uint64_t vm_running_since(const struct vm *vm)
 {
 	return vm->started_at;
+}
+
+int vm_record(struct vm *vm, struct err *e)
+{
+	if (vm->state != CTL_RUNNING)
+		return err_say(e, EINVAL, "the VM is not running");
+	if (!vm->host.pre_faults)
+		return err_say(e, ENOTSUP, "this host's KVM can't map pages ahead");
+	return ram_record(vm->ram, e);
 }
 
 /* --- Connections and statistics --- */

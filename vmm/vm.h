@@ -95,6 +95,13 @@ int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_f
 	    void *arg, struct err *e);
 
 /*
+ * Starts to record which pages of RAM the guest uses. The next snapshot contains the list, and VMs
+ * restored from it map these pages before they run. Returns -EINVAL unless the VM runs, has booted
+ * and was never forked; -ENOTSUP if the host's kernel can't record or map them.
+ */
+int vm_record(struct vm *vm, struct err *e);
+
+/*
  * Connects to a guest port and joins the connection to *stream_fd, which is taken over (set to -1).
  * `done` is called as by vio_vsock_connect. Returns -errno, without calling it, when there is no
  * guest.

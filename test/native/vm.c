@@ -20,6 +20,7 @@
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/wire.h"
+#include "proto/image.h"
 #include "test/native/guests.h"
 #include "test/native/vmm-client.h"
 
@@ -677,8 +678,8 @@ static void test_copy_that_does_not_confirm_continues(void **state)
 	vmm_snapshot_close(&img);
 }
 
-/* Turns a state file into one of the previous version, which has no generation. */
-static void make_older(int fd)
+/* Turns a state file into one of an older version, which lacks the sections of later ones. */
+static void make_older(int fd, uint32_t to)
 {
 	static uint8_t in[1 << 20], out[1 << 20];
 	ssize_t len = pread(fd, in, sizeof(in), 0);
@@ -691,7 +692,7 @@ static void make_older(int fd)
 		uint32_t id = wire_get_u32(&r), version = wire_get_u32(&r), n = wire_get_u32(&r);
 
 		assert_false(r.bad);
-		if (id != 3) {
+		if (id <= to || id > 4) { /* section 3 came with version 3, section 4 with 4 */
 			wire_put_u32(&w, id);
 			wire_put_u32(&w, version);
 			wire_put_u32(&w, n);
@@ -703,7 +704,7 @@ static void make_older(int fd)
 	assert_true(w.pos < (size_t)len);
 	len = (ssize_t)w.pos;
 	w = wire_on(out + 8, 12);
-	wire_put_u32(&w, 2);
+	wire_put_u32(&w, to);
 	wire_put_u32(&w, (uint32_t)len - 24);
 	wire_put_u32(&w, crc32c(0, out + 24, (size_t)len - 24));
 	assert_int_equal(pwrite(fd, out, (size_t)len, 0), len);
@@ -753,7 +754,7 @@ static void test_image_with_an_unoffered_cpu_feature_is_refused(void **state)
 	vmm_snapshot_close(&img);
 }
 
-static void test_image_of_the_previous_version_is_restored(void **state)
+static void test_images_of_older_versions_are_restored(void **state)
 {
 	struct vmm_snapshot img;
 	struct vmm v = boot(2, guest_elf_with(GUEST_CROWD, GUEST_OTHERS, 1), &img);
@@ -761,12 +762,14 @@ static void test_image_of_the_previous_version_is_restored(void **state)
 	assert_true(vmm_expect_log(&v, "serial: all up"));
 	assert_int_equal(vmm_save(&v, &img), 0);
 	vmm_stop(&v);
-	make_older(img.state);
 	set_flag(&img);
-	v = new_blank_vm(2);
-	assert_int_equal(vmm_restore(&v, &img), 0);
-	assert_true(vmm_expect_log(&v, "serial: still counting"));
-	vmm_stop(&v);
+	for (uint32_t version = IMAGE_STATE_VERSION; version-- > IMAGE_STATE_VERSION_MIN;) {
+		make_older(img.state, version);
+		v = new_blank_vm(2);
+		assert_int_equal(vmm_restore(&v, &img), 0);
+		assert_true(vmm_expect_log(&v, "serial: still counting"));
+		vmm_stop(&v);
+	}
 	vmm_snapshot_close(&img);
 }
 
@@ -787,7 +790,7 @@ int main(void)
 		cmocka_unit_test(test_copy_is_notified_at_once),
 		cmocka_unit_test(test_copy_that_does_not_confirm_continues),
 		cmocka_unit_test(test_image_with_an_unoffered_cpu_feature_is_refused),
-		cmocka_unit_test(test_image_of_the_previous_version_is_restored),
+		cmocka_unit_test(test_images_of_older_versions_are_restored),
 		cmocka_unit_test(test_vm_can_be_paused_and_resumed),
 		cmocka_unit_test(test_triple_fault_is_reported),
 		cmocka_unit_test(test_reset_is_reported),

@@ -22,6 +22,11 @@ uint64_t gm_offset(const struct gm *m, uint64_t addr)
 	return offset < m->bytes ? offset : UINT64_MAX;
 }
 
+uint64_t gm_addr(uint64_t offset)
+{
+	return offset < GM_HOLE_START ? offset : offset - GM_HOLE_START + GM_HIGH_START;
+}
+
 /*
  * Returns how many bytes of RAM follow RAM offset `offset` without a hole in guest physical
  * addresses.

@@ -42,6 +42,9 @@ bool gm_write(const struct gm *m, uint64_t addr, const void *data, uint64_t len)
  */
 uint64_t gm_offset(const struct gm *m, uint64_t addr);
 
+/* Returns the guest physical address of a RAM offset. */
+uint64_t gm_addr(uint64_t offset);
+
 /* Reserves address space for `bytes` (a multiple of 2 MiB), PROT_NONE, aligned to 1 GiB. */
 int gm_reserve(struct gm *out, uint64_t bytes, struct err *e);
 /*

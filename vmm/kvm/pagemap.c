@@ -150,6 +150,16 @@ int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err
 	return r;
 }
 
+int pagemap_used(int fd, const struct gm *gm, struct extents *used, struct extents *written,
+		 struct err *e)
+{
+	const struct pm_scan_arg mapped = {.category_mask = PAGE_IS_PRESENT};
+	const struct pm_scan_arg unprotected = {.category_mask = PAGE_IS_PRESENT | PAGE_IS_WRITTEN};
+	int r = scan(fd, gm, all_of(gm), &mapped, used, e);
+
+	return r ? r : scan(fd, gm, all_of(gm), &unprotected, written, e);
+}
+
 int pagemap_dirty(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
 	struct err scan_err = {0};

@@ -31,6 +31,14 @@ int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err
 int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e);
 
 /*
+ * For RAM that was unmapped and write-protected (ram-record.c), and may be a shared mapping.
+ * Appends the pages that are mapped now to `used`, and those of them that are no longer protected
+ * to `written`.
+ */
+int pagemap_used(int fd, const struct gm *gm, struct extents *used, struct extents *written,
+		 struct err *e);
+
+/*
  * The two ways to ask the kernel, exposed for tests: PAGEMAP_SCAN for all pages at once, which
  * fails with -ENOTTY before Linux 6.7, and reading the entry of every page.
  */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Shared by ram.c (backing and freezing), ram-changed.c (finds pages that the snapshot lacks),
- * ram-layer.c (writes layers), ram-watch.c (tracks writes of the guest), ram-map.c (this process's
- * mappings) and ram-flatten.c (merges layers).
+ * ram-layer.c (writes layers), ram-watch.c (tracks writes of the guest), ram-record.c (records its
+ * working set), ram-map.c (this process's mappings) and ram-flatten.c (merges layers).
  */
 #ifndef RAMET_VMM_KVM_RAM_INTERNAL_H
 #define RAMET_VMM_KVM_RAM_INTERNAL_H
@@ -51,8 +51,10 @@ struct ram {
 	bool watching;
 	bool keep_watching;	/* after the freeze, too: the guest writes little */
 	struct extents watched; /* own pages when they were last protected */
-	int memory_fd;		/* -1: RAM is not backed yet */
-	bool shared;		/* the memory file is a memfd that the guest writes to */
+	bool recording;		/* of the working set, until the first freeze */
+	struct working_set working_set;
+	int memory_fd; /* -1: RAM is not backed yet */
+	bool shared;   /* the memory file is a memfd that the guest writes to */
 	/* The memory file is not a memfd: reading a hole does not allocate a page for good. */
 	bool on_disk;
 	struct ram_layer layers[CTL_MEMORY_MAX]; /* oldest first */
@@ -109,8 +111,19 @@ int watch_open(void);
  * or call watch_end. Returns false when the kernel can't track.
  */
 bool watch_written(struct ram *r, struct extents *written);
+/*
+ * Unmaps and write-protects all of RAM, which is a memfd and keeps its content: pagemap_used then
+ * finds what is used and written. Ends with the next mapping of RAM. Returns 0, or -1 with errno
+ * set.
+ */
+int watch_from_empty(struct ram *r);
 /* Stops tracking. */
 void watch_end(struct ram *r);
+
+/* --- ram-record.c --- */
+
+/* Ends the recording, if there is one, before the memfd is mapped anew. */
+void record_end(struct ram *r);
 
 /* --- ram-layer.c --- */
 

@@ -11,6 +11,7 @@
 #include <linux/userfaultfd.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -75,6 +76,18 @@ bool watch_written(struct ram *r, struct extents *written)
 	extents_free(&r->watched);
 	r->watched = own;
 	return true;
+}
+
+int watch_from_empty(struct ram *r)
+{
+	struct uffdio_register reg = {.range = all_of(r), .mode = UFFDIO_REGISTER_MODE_WP};
+	struct uffdio_writeprotect protect = {.range = all_of(r),
+					      .mode = UFFDIO_WRITEPROTECT_MODE_WP};
+
+	if (ioctl(r->watch_fd, UFFDIO_REGISTER, &reg) < 0 ||
+	    madvise(r->gm->base, r->gm->bytes, MADV_DONTNEED) < 0)
+		return -1;
+	return ioctl(r->watch_fd, UFFDIO_WRITEPROTECT, &protect);
 }
 
 void watch_end(struct ram *r)

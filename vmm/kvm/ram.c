@@ -108,10 +108,16 @@ void ram_free(struct ram *r)
 	drop_layers(r);
 	extent_map_free(&r->snapshot);
 	extent_map_free(&r->mapped);
+	working_set_free(&r->working_set);
 	close_fd(&r->memory_fd);
 	close_fd(&r->pagemap_fd);
 	close_fd(&r->watch_fd);
 	free(r);
+}
+
+struct working_set *ram_working_set(struct ram *r)
+{
+	return &r->working_set;
 }
 
 unsigned ram_snapshot_fds(const struct ram *r, int fds[RAM_SNAPSHOT_FDS])
@@ -250,8 +256,10 @@ static int map_memfd(const struct ram *r, int how, struct err *e)
  */
 static int freeze_memfd(struct ram *r, struct err *e)
 {
-	int result = map_memfd(r, MAP_PRIVATE, e);
+	int result;
 
+	record_end(r);
+	result = map_memfd(r, MAP_PRIVATE, e);
 	if (result)
 		return result;
 	if (fcntl(r->memory_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) <

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "proto/ctl.h"
 #include "vmm/kvm/memory.h"
+#include "vmm/kvm/working-set.h"
 
 struct ram;
 
@@ -31,6 +32,18 @@ void ram_free(struct ram *r);
 int ram_back_with_memfd(struct ram *r, struct err *e);
 int ram_back_with_snapshot(struct ram *r, int memory_fd, const int *layers, unsigned n,
 			   struct err *e);
+
+/*
+ * Starts to record the working set of a booted guest, which may run meanwhile. The first freeze
+ * ends the recording. Returns 0, -EINVAL unless RAM is a memfd that was never frozen, or -ENOTSUP
+ * when the kernel can't track writes.
+ */
+int ram_record(struct ram *r, struct err *e);
+/*
+ * Returns the working set, which `r` owns: the recorded one, or the one that the caller has stored
+ * here with the snapshot. Empty if there is none.
+ */
+struct working_set *ram_working_set(struct ram *r);
 
 /*
  * Copies pages ahead of the next freeze while the guest runs, when there are many or when many

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "vmm/kvm/msrs.h"
+#include "vmm/kvm/pre-fault-ioctl.h"
 
 /*
  * Intel's VMX needs three pages for a task state segment and one for an identity map to run real
@@ -53,7 +54,7 @@ static int check_caps(int fd, struct err *e)
 	return 0;
 }
 
-static int ask_sizes(struct kvm_host *h, struct err *e)
+static int ask_limits(struct kvm_host *h, struct err *e)
 {
 	int run = ioctl(h->fd, KVM_GET_VCPU_MMAP_SIZE, 0);
 	int xsave = ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_XSAVE2);
@@ -63,6 +64,7 @@ static int ask_sizes(struct kvm_host *h, struct err *e)
 		return err_say(e, ENOTSUP,
 			       "KVM_GET_VCPU_MMAP_SIZE returned %d, at least %zu is needed", run,
 			       sizeof(struct kvm_run));
+	h->pre_faults = ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_PRE_FAULT_MEMORY) > 0;
 	h->run_bytes = run;
 	h->xsave_bytes =
 		xsave > (int)sizeof(struct kvm_xsave) ? (size_t)xsave : sizeof(struct kvm_xsave);
@@ -89,7 +91,7 @@ int kvm_host_init(struct kvm_host *h, int kvm_fd, struct err *e)
 	*h = (struct kvm_host){.fd = kvm_fd};
 	r = check_caps(kvm_fd, e);
 	if (!r)
-		r = ask_sizes(h, e);
+		r = ask_limits(h, e);
 	if (!r)
 		r = ask_cpuid(h, e);
 	if (!r)

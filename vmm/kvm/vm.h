@@ -7,6 +7,7 @@
 #ifndef RAMET_VMM_KVM_VM_H
 #define RAMET_VMM_KVM_VM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ struct kvm_host {
 	size_t run_bytes;
 	size_t xsave_bytes;
 	unsigned vcpus_max;
+	bool pre_faults; /* KVM_PRE_FAULT_MEMORY works */
 	unsigned nmsrs;
 	uint32_t msrs[KVM_MSRS_MAX]; /* registers to save, in the order they are restored */
 	struct cpuid_list supported;

@@ -307,6 +307,51 @@ int vcpu_state_read(struct wire *r, struct vcpu_state *s, struct err *e)
 	return 0;
 }
 
+static void put_extents(struct wire *w, const struct extents *x)
+{
+	wire_put_u32(w, x->n);
+	for (uint32_t i = 0; i < x->n; i++) {
+		wire_put_u32(w, (uint32_t)(x->extent[i].offset / RAM_PAGE));
+		wire_put_u32(w, (uint32_t)(x->extent[i].bytes / RAM_PAGE));
+	}
+}
+
+static int get_extents(struct wire *r, struct extents *x, uint32_t ram_mib)
+{
+	uint64_t ram = (uint64_t)ram_mib << 20, end = 0, sum = 0;
+	uint32_t n = wire_get_u32(r);
+	int result = 0;
+
+	for (uint32_t i = 0; i < n && !r->bad && !result; i++) {
+		uint64_t offset = (uint64_t)wire_get_u32(r) * RAM_PAGE;
+		uint64_t bytes = (uint64_t)wire_get_u32(r) * RAM_PAGE;
+
+		sum += bytes;
+		if (offset < end || !bytes || offset + bytes > ram || sum > WORKING_SET_BYTES_MAX ||
+		    i == WORKING_SET_EXTENTS_MAX)
+			r->bad = true;
+		else
+			result = extents_add(x, offset, bytes);
+		end = offset + bytes;
+	}
+	return result;
+}
+
+void working_set_write(struct wire *w, const struct working_set *s)
+{
+	put_extents(w, &s->used);
+	put_extents(w, &s->written);
+}
+
+int working_set_read(struct wire *r, struct working_set *s, uint32_t ram_mib, struct err *e)
+{
+	if (get_extents(r, &s->used, ram_mib) || get_extents(r, &s->written, ram_mib))
+		return err_set(e, ENOMEM, "read the working set");
+	if (r->bad || wire_left(r))
+		return err_say(e, EINVAL, "the working set is malformed");
+	return 0;
+}
+
 void vm_state_write(struct wire *w, const struct vm_state *s)
 {
 	struct vm_state copy = *s;

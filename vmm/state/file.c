@@ -130,13 +130,16 @@ static int expect(struct state_file *img, uint32_t id, uint32_t version, const c
 static int check_sections(struct state_file *img, unsigned ndevices, struct err *e)
 {
 	bool has_generation = img->version >= 3;
-	unsigned expected = 2 + has_generation + img->vcpus + ndevices;
+	bool has_working_set = img->version >= 4;
+	unsigned expected = 2 + has_generation + has_working_set + img->vcpus + ndevices;
 	int r = expect(img, STATE_VM, STATE_VM_VERSION, "the VM", e);
 
 	if (!r)
 		r = expect(img, STATE_CMOS, STATE_CMOS_VERSION, "the CMOS clock", e);
 	if (!r && has_generation)
 		r = expect(img, STATE_GENERATION, STATE_GENERATION_VERSION, "the generation", e);
+	if (!r && has_working_set)
+		r = expect(img, STATE_WORKING_SET, STATE_WORKING_SET_VERSION, "the working set", e);
 	for (unsigned i = 0; !r && i < img->vcpus; i++)
 		r = expect(img, STATE_VCPU + i, STATE_VCPU_VERSION, "a vCPU", e);
 	for (unsigned i = 0; !r && i < ndevices; i++)

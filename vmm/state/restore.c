@@ -77,6 +77,15 @@ static int read_generation(struct state_restore *s, struct err *e)
 	return 0;
 }
 
+static int read_working_set(struct state_restore *s, struct err *e)
+{
+	struct state_section *section = state_find(&s->img, STATE_WORKING_SET);
+
+	if (!section)
+		return 0;
+	return working_set_read(&section->body, s->parts.working_set, s->img.ram_mib, e);
+}
+
 static int read_states(struct state_restore *s, struct err *e)
 {
 	int r = vm_state_read(&state_find(&s->img, STATE_VM)->body, &s->vm, e);
@@ -106,6 +115,8 @@ int state_open(struct state_restore **out, const struct state_parts *p, int fd, 
 		r = read_states(s, e);
 	if (!r)
 		r = read_generation(s, e);
+	if (!r)
+		r = read_working_set(s, e);
 	if (r) {
 		state_close(s);
 		return r;
@@ -153,6 +164,9 @@ static int set_vcpu(void *arg, unsigned i, struct err *e)
 		r = vcpu_state_finish(kvm, i, &s->vcpus[i], e);
 	if (!i)
 		lead(s);
+	if (!r && kvm->host->pre_faults)
+		working_set_map(s->parts.working_set, s->parts.mem, kvm->vcpu[i].fd, i,
+				kvm->nvcpus);
 	if (!r)
 		kvm_vcpu_clock_stopped(&kvm->vcpu[i]);
 	return r;

@@ -13,7 +13,8 @@
 #include "vmm/virtio/device.h"
 
 /*
- * Room for the CMOS clock and all devices. Each is limited; together they need a few hundred bytes.
+ * Room for the CMOS clock, the working set and all devices. The working set is limited to 33 KiB,
+ * the others together need a few hundred bytes.
  */
 #define PARTS_BYTES (64u << 10)
 
@@ -67,6 +68,14 @@ static void put_generation(const struct state_parts *p, struct wire *w)
 	state_section_end(w, mark);
 }
 
+static void put_working_set(const struct state_parts *p, struct wire *w)
+{
+	size_t mark = state_section_begin(w, STATE_WORKING_SET, STATE_WORKING_SET_VERSION);
+
+	working_set_write(w, p->working_set);
+	state_section_end(w, mark);
+}
+
 static void put_devices(const struct state_parts *p, struct wire *w)
 {
 	for (unsigned i = 0; i < p->ndevices; i++) {
@@ -87,6 +96,7 @@ int state_capture_take(struct state_capture *s, struct err *e)
 	s->sections = wire_on(s->bytes, sizeof(s->bytes));
 	put_cmos(p, &s->sections);
 	put_generation(p, &s->sections);
+	put_working_set(p, &s->sections);
 	put_devices(p, &s->sections);
 	return r;
 }

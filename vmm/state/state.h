@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Saves and restores a whole VM (layouts: proto/image.h). A state file has one section each for the
- * KVM VM, the CMOS clock, the generation, every vCPU and every virtio device, with an explicit list
- * of fields. The VM is paused and its devices are drained.
+ * KVM VM, the CMOS clock, the generation, the working set, every vCPU and every virtio device, with
+ * an explicit list of fields. The VM is paused and its devices are drained.
  */
 #ifndef RAMET_VMM_STATE_STATE_H
 #define RAMET_VMM_STATE_STATE_H
@@ -14,16 +14,18 @@
 #include "base/wire.h"
 #include "vmm/kvm/memory.h"
 #include "vmm/kvm/state.h"
+#include "vmm/kvm/working-set.h"
 
 #define STATE_DEVICES_MAX  16
-#define STATE_SECTIONS_MAX (3 + KVM_VCPUS_MAX + STATE_DEVICES_MAX)
+#define STATE_SECTIONS_MAX (4 + KVM_VCPUS_MAX + STATE_DEVICES_MAX)
 
 enum state_section_id {
 	STATE_VM = 1,
 	STATE_CMOS = 2,
-	STATE_GENERATION = 3, /* since version 3 of the file */
-	STATE_VCPU = 0x100,   /* + index of the vCPU */
-	STATE_DEVICE = 0x200, /* + index of the device */
+	STATE_GENERATION = 3,  /* since version 3 of the file */
+	STATE_WORKING_SET = 4, /* since version 4 of the file */
+	STATE_VCPU = 0x100,    /* + index of the vCPU */
+	STATE_DEVICE = 0x200,  /* + index of the device */
 };
 
 /* The parts of a VM, all owned by the caller. */
@@ -39,6 +41,8 @@ struct state_parts {
 	struct vio_mmio **devices;
 	unsigned ndevices;
 	uint32_t ram_mib;
+	const struct gm *mem;		 /* backed before state_start_vcpus */
+	struct working_set *working_set; /* filled by state_open, saved by state_capture_take */
 };
 
 /*
@@ -93,23 +97,27 @@ int64_t state_finish(struct wire *w, struct err *e);
 int state_parse(struct state_file *out, const void *file, size_t size, unsigned ndevices,
 		struct err *e);
 /*
- * Returns a section of a parsed file, or NULL. Only STATE_GENERATION may be missing (before version
- * 3).
+ * Returns a section of a parsed file, or NULL. Only STATE_GENERATION and STATE_WORKING_SET may be
+ * missing (before versions 3 and 4).
  */
 struct state_section *state_find(struct state_file *img, uint32_t id);
 
 /* --- Field lists (fields.c), which serve both directions --- */
 
-#define STATE_VCPU_VERSION	 1
-#define STATE_VM_VERSION	 1
-#define STATE_CMOS_VERSION	 1
-#define STATE_DEVICE_VERSION	 1
-#define STATE_GENERATION_VERSION 1
+#define STATE_VCPU_VERSION	  1
+#define STATE_VM_VERSION	  1
+#define STATE_CMOS_VERSION	  1
+#define STATE_DEVICE_VERSION	  1
+#define STATE_GENERATION_VERSION  1
+#define STATE_WORKING_SET_VERSION 1
 
 void vcpu_state_write(struct wire *w, const struct vcpu_state *s);
 /* `s` must be all zeros before its first use. */
 int vcpu_state_read(struct wire *r, struct vcpu_state *s, struct err *e);
 void vm_state_write(struct wire *w, const struct vm_state *s);
 int vm_state_read(struct wire *r, struct vm_state *s, struct err *e);
+void working_set_write(struct wire *w, const struct working_set *s);
+/* `s` is empty before its first use; the caller frees it, also after a failure. */
+int working_set_read(struct wire *r, struct working_set *s, uint32_t ram_mib, struct err *e);
 
 #endif

@@ -28,8 +28,9 @@ static void test_valid_requests_are_accepted(void **state)
 	static const struct {
 		enum ctl_type type;
 		unsigned nfds;
-	} good[] = {{CTL_FILL, 3},  {CTL_CONNECT, 1}, {CTL_PAUSE, 0}, {CTL_RUN, 0},
-		    {CTL_STATS, 0}, {CTL_QUIT, 0},    {CTL_FORK, 1},  {CTL_INSPECT, 1}};
+	} good[] = {{CTL_FILL, 3}, {CTL_CONNECT, 1}, {CTL_PAUSE, 0},
+		    {CTL_RUN, 0},  {CTL_STATS, 0},   {CTL_QUIT, 0},
+		    {CTL_FORK, 1}, {CTL_INSPECT, 1}, {CTL_RECORD, 0}};
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		struct ctl_msg m = message(good[i].type, good[i].nfds);

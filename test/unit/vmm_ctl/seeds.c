@@ -58,6 +58,7 @@ static const struct {
 	{"fork-stay-paused",
 	 {.type = CTL_FORK, .nfds = 1, .fork = {.children = 1, .stay_paused = 1}}},
 	{"inspect", {.type = CTL_INSPECT, .nfds = 1}},
+	{"record", {.type = CTL_RECORD}},
 };
 
 struct seed {
@@ -87,7 +88,7 @@ static FILE *open_seed(size_t i, const char *mode)
 
 static void test_each_seed_is_accepted(void **state)
 {
-	bool seen[CTL_INSPECT + 1] = {0};
+	bool seen[CTL_RECORD + 1] = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(seeds); i++) {
 		struct seed s = seed(i);
@@ -98,7 +99,7 @@ static void test_each_seed_is_accepted(void **state)
 			fail_msg("%s: %s", seeds[i].name, e.text);
 		seen[m.type] = true;
 	}
-	for (int type = CTL_FILL; type <= CTL_INSPECT; type++)
+	for (int type = CTL_FILL; type <= CTL_RECORD; type++)
 		assert_true(seen[type] || type == 5); /* type 5 was CTL_SAVE */
 }
 

@@ -38,6 +38,8 @@ static void test_addresses_in_the_hole_are_refused(void **state)
 	assert_ptr_equal(gm_ptr(&m, 3 * GIB - 4, 4), m.base + 3 * GIB - 4);
 	assert_null(gm_ptr(&m, 3 * GIB - 4, 5));
 	assert_null(gm_ptr(&m, 3 * GIB, 1));
+	assert_int_equal(gm_addr(3 * GIB - 1), 3 * GIB - 1);
+	assert_int_equal(gm_addr(3 * GIB), 4 * GIB);
 	assert_null(gm_ptr(&m, 4 * GIB - 1, 1));
 	assert_ptr_equal(gm_ptr(&m, 4 * GIB, 1), m.base + 3 * GIB);
 	assert_ptr_equal(gm_ptr(&m, 6 * GIB - 1, 1), m.base + 5 * GIB - 1);

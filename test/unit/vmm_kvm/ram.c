@@ -580,6 +580,108 @@ static void test_tracking_goes_on_while_the_guest_writes_little(void **state)
 	end_guest(&g);
 }
 
+static void read_pages(const struct guest *g, uint64_t first, uint64_t n)
+{
+	for (uint64_t i = first; i < first + n; i++)
+		(void)*(volatile uint8_t *)(g->gm.base + i * RAM_PAGE);
+}
+
+static void check_extent(const struct extents *x, uint32_t i, uint64_t first, uint64_t n)
+{
+	assert_true(i < x->n);
+	assert_int_equal(x->extent[i].offset, first * RAM_PAGE);
+	assert_int_equal(x->extent[i].bytes, n * RAM_PAGE);
+}
+
+/* The lists have exactly the pages used since the recording began, except for small gaps. */
+static void test_working_set_is_recorded(void **state)
+{
+	struct guest g;
+	const struct working_set *w;
+
+	boot(&g, 4 * MIB);
+	if (!can_track(&g)) {
+		end_guest(&g);
+		skip();
+	}
+	put_pages(&g, 0, 500, 'a');
+	ok(ram_record(g.ram, &e));
+	read_pages(&g, 10, 2);
+	put_pages(&g, 13, 1, 'b');
+	read_pages(&g, 100, 1);
+	put_pages(&g, 200, 3, 'c');
+	read_pages(&g, 201, 1);
+	put_pages(&g, 800, 1, 'd'); /* had no page before */
+	freeze(&g);
+	w = ram_working_set(g.ram);
+	assert_int_equal(w->used.n, 4);
+	check_extent(&w->used, 0, 10, 4);
+	check_extent(&w->used, 1, 100, 1);
+	check_extent(&w->used, 2, 200, 3);
+	check_extent(&w->used, 3, 800, 1);
+	assert_int_equal(w->written.n, 3);
+	check_extent(&w->written, 0, 13, 1);
+	check_extent(&w->written, 1, 200, 3);
+	check_extent(&w->written, 2, 800, 1);
+	check(&g);
+	check_fork(&g);
+	assert_int_equal(ram_record(g.ram, NULL), -EINVAL); /* it is no longer a memfd */
+	end_guest(&g);
+}
+
+static void test_large_working_set_is_not_kept(void **state)
+{
+	struct guest g;
+
+	for (unsigned more = 0; more < 2; more++) {
+		boot(&g, 64 * MIB);
+		if (!can_track(&g)) {
+			end_guest(&g);
+			skip();
+		}
+		ok(ram_record(g.ram, &e));
+		put(&g, MIB, WORKING_SET_BYTES_MAX + more * RAM_PAGE, 'a');
+		freeze(&g);
+		assert_int_equal(ram_working_set(g.ram)->used.n, !more);
+		assert_int_equal(ram_working_set(g.ram)->written.n, !more);
+		check_fork(&g);
+		end_guest(&g);
+	}
+}
+
+/* Without KVM, only the copies are made: by two vCPUs, each a part of them. */
+static void test_working_set_is_mapped(void **state)
+{
+	struct guest g, child;
+	struct working_set w = {0};
+	struct extents own = {0};
+
+	boot(&g, 4 * MIB);
+	put_pages(&g, 0, 500, 'a');
+	freeze(&g);
+	fork_guest(&g, &child);
+	for (uint64_t at = 10; at < 100; at += 10)
+		assert_int_equal(extents_add(&w.used, at * RAM_PAGE, 5 * RAM_PAGE), 0);
+	assert_int_equal(extents_add(&w.written, 11 * RAM_PAGE, 2 * RAM_PAGE), 0);
+	assert_int_equal(extents_add(&w.written, 14 * RAM_PAGE, RAM_PAGE), 0);
+	assert_int_equal(extents_add(&w.written, 42 * RAM_PAGE, RAM_PAGE), 0);
+	assert_int_equal(extents_add(&w.written, 51 * RAM_PAGE, RAM_PAGE), 0);
+	working_set_map(&w, &child.gm, -1, 0, 2); /* the first and each second of `used` */
+	ok(pagemap_dirty(child.ram->pagemap_fd, &child.gm, &own, &e));
+	assert_int_equal(own.n, 3);
+	check_extent(&own, 2, 51, 1);
+	extents_free(&own);
+	working_set_map(&w, &child.gm, -1, 1, 2);
+	ok(pagemap_dirty(child.ram->pagemap_fd, &child.gm, &own, &e));
+	assert_int_equal(own.n, w.written.n);
+	assert_memory_equal(own.extent, w.written.extent, own.n * sizeof(*own.extent));
+	check(&child);
+	extents_free(&own);
+	working_set_free(&w);
+	end_guest(&child);
+	end_guest(&g);
+}
+
 /* The first freeze can't seal the memory file: RAM stays shared with it. */
 static void test_failed_first_freeze_changes_nothing(void **state)
 {
@@ -920,6 +1022,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_pages_are_allocated_before_a_freeze),
 		cmocka_unit_test(test_tracking_goes_on_while_the_guest_writes_little),
+		cmocka_unit_test(test_working_set_is_recorded),
+		cmocka_unit_test(test_large_working_set_is_not_kept),
+		cmocka_unit_test(test_working_set_is_mapped),
 		cmocka_unit_test(test_failed_first_freeze_changes_nothing),
 		cmocka_unit_test(test_retired_layers_are_closed),
 		cmocka_unit_test(test_mappings_are_joined_in_the_background),

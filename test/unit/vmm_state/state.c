@@ -39,6 +39,7 @@ static void write_file(void)
 	put_section(&w, STATE_VM, "vm");
 	put_section(&w, STATE_CMOS, "");
 	put_section(&w, STATE_GENERATION, "g");
+	put_section(&w, STATE_WORKING_SET, "w");
 	for (unsigned i = 0; i < VCPUS; i++)
 		put_section(&w, STATE_VCPU + i, "a vcpu");
 	for (unsigned i = 0; i < DEVICES; i++)
@@ -121,7 +122,7 @@ static void test_hostile_body_is_refused_or_harmless(void **state)
 		if (state_parse(&img, copy, file_len, DEVICES, &e) < 0)
 			assert_true(e.text[0]);
 		else
-			assert_int_equal(img.nsections, 3 + VCPUS + DEVICES);
+			assert_int_equal(img.nsections, 4 + VCPUS + DEVICES);
 	}
 }
 
@@ -134,7 +135,7 @@ static void test_other_devices_are_refused(void **state)
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES + 1, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "0x203"));
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES - 1, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "8 sections, expected 7"));
+	assert_non_null(strstr(e.text, "9 sections, expected 8"));
 }
 
 static void test_next_version_is_refused(void **state)
@@ -145,19 +146,29 @@ static void test_next_version_is_refused(void **state)
 	write_file();
 	file[8]++;
 	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -ENOTSUP);
-	assert_non_null(strstr(e.text, "version 4"));
+	assert_non_null(strstr(e.text, "version 5"));
 }
 
-/* A file of the previous version has no generation, and is refused if it has one. */
-static void test_previous_version_is_parsed_without_a_generation(void **state)
+/* A file of an older version lacks later sections, and is refused if it has them. */
+static void test_older_version_is_parsed_without_later_sections(void **state)
 {
 	struct state_file img;
 	struct err e = {0};
 	struct wire w;
 
 	write_file();
-	file[8] = 2;
-	assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -EINVAL);
+	for (file[8] = 2; file[8] < 4; file[8]++)
+		assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -EINVAL);
+	state_begin(&w, file, sizeof(file), 1, 256);
+	put_section(&w, STATE_VM, "vm");
+	put_section(&w, STATE_CMOS, "");
+	put_section(&w, STATE_GENERATION, "g");
+	put_section(&w, STATE_VCPU, "a vcpu");
+	file_len = (size_t)state_finish(&w, &e);
+	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "the working set"));
+	file[8] = 3;
+	assert_int_equal(state_parse(&img, file, file_len, 0, &e), 0);
 	state_begin(&w, file, sizeof(file), 1, 256);
 	put_section(&w, STATE_VM, "vm");
 	put_section(&w, STATE_CMOS, "");
@@ -168,6 +179,7 @@ static void test_previous_version_is_parsed_without_a_generation(void **state)
 	file[8] = 2;
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), 0);
 	assert_null(state_find(&img, STATE_GENERATION));
+	assert_null(state_find(&img, STATE_WORKING_SET));
 	file[8] = 1;
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -ENOTSUP);
 }
@@ -294,6 +306,102 @@ static void test_written_vm_is_read_back(void **state)
 	assert_int_equal(vm_state_read(&r, &out, &e), -EINVAL);
 }
 
+static struct working_set a_set(void)
+{
+	struct working_set s = {0};
+
+	assert_int_equal(extents_add(&s.used, 0, 3 * RAM_PAGE), 0);
+	assert_int_equal(extents_add(&s.used, (128ull << 20) - RAM_PAGE, RAM_PAGE), 0);
+	assert_int_equal(extents_add(&s.written, RAM_PAGE, RAM_PAGE), 0);
+	return s;
+}
+
+static void test_written_working_set_is_read_back(void **state)
+{
+	struct working_set in = a_set(), out = {0};
+	uint8_t buf[256];
+	struct wire w = wire_on(buf, sizeof(buf)), r;
+	struct err e = {0};
+
+	working_set_write(&w, &in);
+	assert_false(w.bad);
+	r = wire_from(buf, w.pos);
+	assert_int_equal(working_set_read(&r, &out, 128, &e), 0);
+	assert_int_equal(out.used.n, 2);
+	assert_int_equal(out.written.n, 1);
+	assert_memory_equal(out.used.extent, in.used.extent, 2 * sizeof(*in.used.extent));
+	assert_memory_equal(out.written.extent, in.written.extent, sizeof(*in.written.extent));
+	working_set_free(&out);
+	for (size_t len = 0; len < w.pos; len++) {
+		r = wire_from(buf, len);
+		assert_int_equal(working_set_read(&r, &out, 128, &e), -EINVAL);
+		working_set_free(&out);
+	}
+	r = wire_from(buf, w.pos);
+	assert_int_equal(working_set_read(&r, &out, 127, &e), -EINVAL); /* beyond the RAM */
+	working_set_free(&out);
+	working_set_free(&in);
+}
+
+static void test_hostile_working_set_is_refused(void **state)
+{
+	static const struct {
+		const char *what;
+		uint32_t n, first, pages, second, more;
+	} bad[] = {
+		{"no pages", 1, 0, 0, 0, 0},
+		{"overlap", 2, 0, 2, 1, 1},
+		{"descending", 2, 5, 1, 3, 1},
+		{"beyond the RAM", 1, 1u << 18, 1, 0, 0},
+		{"past the end of the RAM", 1, (1u << 18) - 1, 2, 0, 0},
+		{"largest numbers", 1, UINT32_MAX, UINT32_MAX, 0, 0},
+		{"too many pages", 1, 0, WORKING_SET_BYTES_MAX / RAM_PAGE + 1, 0, 0},
+		{"too many pages in all", 2, 0, WORKING_SET_BYTES_MAX / RAM_PAGE, 9000, 1},
+		{"more extents than bytes", UINT32_MAX, 0, 1, 2, 1},
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct working_set out = {0};
+		uint8_t buf[64];
+		struct wire w = wire_on(buf, sizeof(buf)), r;
+		struct err e = {0};
+
+		wire_put_u32(&w, bad[i].n);
+		wire_put_u32(&w, bad[i].first);
+		wire_put_u32(&w, bad[i].pages);
+		if (bad[i].n > 1) {
+			wire_put_u32(&w, bad[i].second);
+			wire_put_u32(&w, bad[i].more);
+		}
+		wire_put_u32(&w, 0);
+		r = wire_from(buf, w.pos);
+		if (working_set_read(&r, &out, 1024, &e) != -EINVAL)
+			fail_msg("%s: accepted", bad[i].what);
+		working_set_free(&out);
+	}
+}
+
+static void test_working_set_has_a_limited_number_of_extents(void **state)
+{
+	static uint8_t buf[8 * (WORKING_SET_EXTENTS_MAX + 2)];
+
+	for (uint32_t n = WORKING_SET_EXTENTS_MAX; n <= WORKING_SET_EXTENTS_MAX + 1; n++) {
+		struct working_set in = {0}, out = {0};
+		struct wire w = wire_on(buf, sizeof(buf)), r;
+		struct err e = {0};
+
+		for (uint32_t i = 0; i < n; i++)
+			assert_int_equal(extents_add(&in.used, 2ull * i * RAM_PAGE, RAM_PAGE), 0);
+		working_set_write(&w, &in);
+		assert_false(w.bad);
+		r = wire_from(buf, w.pos);
+		assert_int_equal(working_set_read(&r, &out, 1024, &e),
+				 n > WORKING_SET_EXTENTS_MAX ? -EINVAL : 0);
+		working_set_free(&out);
+		working_set_free(&in);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,12 +411,15 @@ int main(void)
 		cmocka_unit_test(test_hostile_body_is_refused_or_harmless),
 		cmocka_unit_test(test_other_devices_are_refused),
 		cmocka_unit_test(test_next_version_is_refused),
-		cmocka_unit_test(test_previous_version_is_parsed_without_a_generation),
+		cmocka_unit_test(test_older_version_is_parsed_without_later_sections),
 		cmocka_unit_test(test_state_that_does_not_fit_is_an_error),
 		cmocka_unit_test(test_written_vcpu_is_read_back),
 		cmocka_unit_test(test_truncated_vcpu_is_refused),
 		cmocka_unit_test(test_counts_in_a_vcpu_are_checked),
 		cmocka_unit_test(test_written_vm_is_read_back),
+		cmocka_unit_test(test_written_working_set_is_read_back),
+		cmocka_unit_test(test_hostile_working_set_is_refused),
+		cmocka_unit_test(test_working_set_has_a_limited_number_of_extents),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
