@@ -194,6 +194,8 @@ static int serve_ctl(struct vmproc *vm, const struct ctl_msg *msg, int fds[CTL_F
 	case CTL_STATS:
 	case CTL_QUIT:
 		return 0;
+	case CTL_RECORD:
+		return -ENOTSUP;
 	}
 	return -EPROTO;
 }

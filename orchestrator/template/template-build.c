@@ -3,9 +3,12 @@
  * Builds a template's image: boots its guest, waits until Python is ready for code, grows the root
  * file system to the disk, runs the template's warm-up, makes the priming calls, and takes a
  * snapshot as a freeze does: blank VM -> boot -> agent reached -> pong -> grown -> warmed up ->
- * primed -> snapshot -> quit. A worker then writes the snapshot to the image's directory. A failed
- * step ends the VM and the build. While a build is held, its vCPUs are paused and its time limit
- * does not advance.
+ * primed -> recorded -> snapshot -> quit. A worker then writes the snapshot to the image's
+ * directory. A failed step ends the VM and the build. While a build is held, its vCPUs are paused
+ * and its time limit does not advance.
+ *
+ * Recording: the VM process notes which pages the guest uses while it does what each VM restored
+ * from the image does first. These VMs then map the pages before they run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +25,14 @@
  * no program requests it again. */
 #define CMDLINE_NETWORK " ip=dhcp"
 
-enum build_step { BUILD_PONG, BUILD_GROW, BUILD_WARMUP, BUILD_PRIMING };
+enum build_step {
+	BUILD_PONG,
+	BUILD_GROW,
+	BUILD_WARMUP,
+	BUILD_PRIMING,
+	BUILD_RESEED, /* this and the next step are recorded */
+	BUILD_FIRST_CALL,
+};
 
 enum guest_state {
 	GUEST_NONE,  /* no blank VM yet, or its snapshot is being taken */
@@ -31,7 +41,11 @@ enum guest_state {
 	GUEST_PAUSING,
 	GUEST_PAUSED,
 	GUEST_STARTING,
+	GUEST_RECORDING, /* its recording is about to start */
 };
+
+/* What the build waits for while its guest runs. */
+enum build_next { NEXT_ANSWER, NEXT_RECORDING, NEXT_SNAPSHOT };
 
 struct build {
 	struct template *t;
@@ -43,7 +57,7 @@ struct build {
 	struct vmproc_image *image; /* the snapshot, once it is taken */
 	enum guest_state guest;
 	bool held;
-	bool done;		     /* all steps except for the snapshot are done */
+	enum build_next next;
 	uint64_t ran_ms;	     /* run time before `since_ms` */
 	uint64_t since_ms;	     /* when it was started, or last held or released */
 	enum build_step step;	     /* the agent's current step */
@@ -137,6 +151,9 @@ static void on_late(void *arg)
 
 	if (b->step == BUILD_WARMUP)
 		fail(b, "its warm-up exceeded the time limit (boot_timeout_s)");
+	else if (b->step >= BUILD_RESEED)
+		fail_boot(b,
+			  "a first call was not answered within the time limit (boot_timeout_s)");
 	else
 		fail_boot(b, "Python was not ready within the time limit (boot_timeout_s)");
 }
@@ -182,13 +199,27 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
 		return;
 	}
 	b->guest = GUEST_RUNS;
-	if (!b->held && !b->done)
+	if (!b->held && b->next == NEXT_ANSWER)
 		await(b);
 	follow(b);
 }
 
+static void on_recording(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct build *b = arg;
+
+	if (error && !reply) { /* the VM process is gone */
+		fail(b, text);
+		return;
+	}
+	if (error)
+		log_debug("template %s: no working set is recorded: %s", b->t->name, text);
+	b->next = error ? NEXT_SNAPSHOT : NEXT_ANSWER;
+	on_runs(b, 0, NULL, NULL);
+}
+
 /* Moves the guest towards the state that it should be in: paused while the build is held, else
- * running. Takes the snapshot when all other steps are done. */
+ * running. Then starts the recording, or takes the snapshot, when it is time for that. */
 static void follow(struct build *b)
 {
 	if (b->guest == GUEST_BLANK && !b->held) {
@@ -196,7 +227,10 @@ static void follow(struct build *b)
 	} else if (b->guest == GUEST_RUNS && b->held) {
 		b->guest = GUEST_PAUSING;
 		vmproc_pause(b->vm, on_paused, b);
-	} else if (b->guest == GUEST_RUNS && b->done) {
+	} else if (b->guest == GUEST_RUNS && b->next == NEXT_RECORDING) {
+		b->guest = GUEST_RECORDING;
+		vmproc_record(b->vm, on_recording, b);
+	} else if (b->guest == GUEST_RUNS && b->next == NEXT_SNAPSHOT) {
 		b->guest = GUEST_NONE;
 		vmproc_freeze(b->vm, take_fd(&b->fds[NEXT_LAYER_FD]), on_image, b);
 	} else if (b->guest == GUEST_PAUSED && !b->held) {
@@ -223,7 +257,31 @@ bool build_has_vm(const struct build *b)
 	return b->vm != NULL;
 }
 
-/* --- priming ---------------------------------------------------------------------------------- */
+/* --- priming and recording ------------------------------------------------------------------- */
+
+/* The image must not contain an open connection. */
+static void hang_up(struct build *b)
+{
+	stop_awaiting(b);
+	guest_link_hang_up(&b->link);
+}
+
+static void make_first_call(struct build *b)
+{
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+
+	b->step = BUILD_FIRST_CALL;
+	int made = agent_exec_bytes(&priming_calls[0], &bytes, &len);
+	guest_link_send(&b->link, made, bytes, len);
+}
+
+static void finish(struct build *b)
+{
+	hang_up(b);
+	b->next = NEXT_SNAPSHOT;
+	follow(b);
+}
 
 static void prime(struct build *b)
 {
@@ -239,10 +297,9 @@ static void prime(struct build *b)
 	}
 	log_info("template %s: Python is ready after %llu ms", b->t->name,
 		 (unsigned long long)ran_ms(b));
-	stop_awaiting(b);
-	/* The image must not contain an open connection. */
-	guest_link_hang_up(&b->link);
-	b->done = true;
+	hang_up(b);
+	b->step = BUILD_RESEED;
+	b->next = NEXT_RECORDING;
 	follow(b);
 }
 
@@ -344,6 +401,16 @@ static void on_grow_frame(struct build *b, const struct agent_frame *frame)
 	fail_boot(b, text);
 }
 
+static void fail_reseed(struct build *b, const struct agent_frame *frame)
+{
+	char text[ERR_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "it could not be made unique: %.*s",
+		 (int)(frame->len < 128 ? frame->len : 128),
+		 frame->type == AGENT_ERROR && frame->data ? (const char *)frame->data : "");
+	fail_boot(b, text);
+}
+
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct build *b = arg;
@@ -368,6 +435,18 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		else
 			prime(b);
 		break;
+	case BUILD_RESEED:
+		if (frame->type == AGENT_DONE)
+			make_first_call(b);
+		else
+			fail_reseed(b, frame);
+		break;
+	case BUILD_FIRST_CALL:
+		if (frame->type != AGENT_EXIT || frame->exit_code)
+			fail_boot(b, "the first call failed");
+		else
+			finish(b);
+		break;
 	}
 }
 
@@ -382,8 +461,16 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 static void on_reached(void *arg)
 {
 	struct build *b = arg;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
 
-	if (guest_link_send_plain(&b->link, AGENT_PING))
+	if (b->step != BUILD_RESEED) {
+		if (guest_link_send_plain(&b->link, AGENT_PING))
+			await(b);
+		return;
+	}
+	int made = reseed_bytes("template", true, &bytes, &len);
+	if (guest_link_send(&b->link, made, bytes, len))
 		await(b);
 }
 

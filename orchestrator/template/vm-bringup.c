@@ -290,21 +290,29 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	}
 }
 
-static void on_reached(void *arg)
+int reseed_bytes(const char *name, bool user_generators, uint8_t **bytes, size_t *len)
 {
-	struct vm_bringup *b = arg;
-	uint8_t entropy[AGENT_ENTROPY_LEN], *bytes = NULL;
+	uint8_t entropy[AGENT_ENTROPY_LEN];
 	struct timespec now;
 	char host[16];
-	size_t len = 0;
 
 	random_bytes(entropy, sizeof(entropy));
 	clock_gettime(CLOCK_REALTIME, &now);
-	snprintf(host, sizeof(host), "ramet-%.8s", b->id + 4);
-	int encoded =
-		agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
-				   b->spec.template || b->spec.user_generators, host, &bytes, &len);
+	snprintf(host, sizeof(host), "ramet-%.8s", name);
+	int encoded = agent_reseed_bytes(entropy, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
+					 user_generators, host, bytes, len);
 	explicit_bzero(entropy, sizeof(entropy));
+	return encoded;
+}
+
+static void on_reached(void *arg)
+{
+	struct vm_bringup *b = arg;
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+
+	int encoded =
+		reseed_bytes(b->id + 4, b->spec.template || b->spec.user_generators, &bytes, &len);
 	step(b, BRINGUP_RESEED);
 	watch_progress(b);
 	guest_link_send(&b->guest, encoded, bytes, len);

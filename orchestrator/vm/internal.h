@@ -47,6 +47,7 @@ enum vmproc_event {
 	VM_RUNS,
 	VM_QUIT,
 	VM_QUIT_DONE,
+	VM_RECORD,  /* requested, and answered */
 	VM_INSPECT, /* requested, and answered */
 	VM_FAIL,
 	VM_DROP,

@@ -331,6 +331,13 @@ struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *
 	return request(vm, &kind, NULL, NULL, 0, fn, arg);
 }
 
+struct vmproc_request *vmproc_record(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
+{
+	static const struct request_kind kind = {CTL_RECORD, VM_RECORD, VM_RECORD, true, 60000};
+
+	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+}
+
 struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
@@ -365,7 +372,7 @@ void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 	static const char *const names[] = {
 		[CTL_FILL] = "fill",  [CTL_CONNECT] = "connect", [CTL_PAUSE] = "pause",
 		[CTL_RUN] = "run",    [CTL_STATS] = "stats",	 [CTL_QUIT] = "quit",
-		[CTL_FORK] = "image", [CTL_INSPECT] = "report"};
+		[CTL_FORK] = "image", [CTL_INSPECT] = "report",	 [CTL_RECORD] = "record"};
 	uint64_t now_ms = loop_now_ms(vm->host->loop);
 
 	list_each (pos, &vm->requests) {

@@ -158,6 +158,9 @@ struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *
 /* Asks for the VM process's statistics: reply->reply.stats, which are not checked. Allowed in any
  * state; waits as long as the VM process takes. */
 struct vmproc_request *vmproc_ask_stats(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
+/* Starts to record which pages of RAM a booted guest uses, for the snapshot that follows
+ * (CTL_RECORD). */
+struct vmproc_request *vmproc_record(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 
 /*

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
+import pytest
 from conftest import on_host, vm_of
 from ramet import Sandbox
 
@@ -56,6 +58,34 @@ def test_report_has_every_section(sbx: Sandbox) -> None:
         assert section in text, f"no {section!r} in:\n{text}"
     assert f"sandbox {sbx.id}: " in report(vm_of(sbx)[0])
     assert sbx.run_code("print(x)").stdout == "1\n"
+
+
+def test_children_inherit_the_working_set_of_their_parent(sbx: Sandbox) -> None:
+    def pages(box: Sandbox) -> list[tuple[int, int]]:
+        found = re.findall(r"working set of (\d+) pages, (\d+) of them written", report(box.id))
+        return [(int(used), int(written)) for used, written in found]
+
+    def faults(box: Sandbox) -> int:
+        """Returns how many faults of the guest KVM has handled."""
+        debug = "/sys/kernel/debug"
+        mount = f"mountpoint -q {debug} || mount -t debugfs none {debug}"
+        return int(on_host(f"{mount}; cat {debug}/kvm/{vm_of(box)[1]}-*/pf_taken"))
+
+    recorded = pages(sbx)
+    if not recorded:
+        release = [int(part) for part in on_host("uname -r").split(".")[:2]]
+        assert release < [6, 11]
+        pytest.skip("this kernel cannot map pages ahead")
+    ((used, written),) = recorded
+    assert used > written > 0
+    (child,) = sbx.fork(1)
+    with child:
+        assert pages(child) == recorded
+        assert child.run_code("print(1)").stdout == "1\n"
+        assert faults(child) < used
+        (grandchild,) = child.fork(1)
+        with grandchild:
+            assert pages(grandchild) == recorded
 
 
 def test_unknown_sandbox_is_an_error(sbx: Sandbox) -> None:

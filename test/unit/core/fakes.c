@@ -385,8 +385,8 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 	if (use_fault(a->vm->f, FAKES_SEED_WAIT) && !wait_for_go(a->vm))
 		return false;
 	lock(a->vm->f);
-	a->vm->f->reseeds++;
-	a->vm->f->user_reseeds += user;
+	a->vm->f->reseeds += !a->vm->booted;
+	a->vm->f->user_reseeds += user && !a->vm->booted;
 	unlock(a->vm->f);
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
@@ -915,6 +915,9 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 		return true;
 	case CTL_FORK:
 		vmproc_fork(vm, msg, nfds);
+		return true;
+	case CTL_RECORD:
+		vm_reply(vm, msg->seq, use_fault(vm->f, FAKES_RECORD) ? -ENOTSUP : 0, "");
 		return true;
 	case CTL_INSPECT:
 		vm_inspect(vm, msg, fds, nfds);

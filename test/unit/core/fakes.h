@@ -46,8 +46,8 @@ unsigned fakes_with_priorities(struct fakes *f, const char *priorities);
 unsigned fakes_marked(struct fakes *f);
 /* Returns the inode of the memory file of the last restore; 0 if that file has no name. */
 uint64_t fakes_memory_file(struct fakes *f);
-unsigned fakes_grown(struct fakes *f); /* file systems that grew */
-unsigned fakes_reseeds(struct fakes *f);
+unsigned fakes_grown(struct fakes *f);	      /* file systems that grew */
+unsigned fakes_reseeds(struct fakes *f);      /* of restored guests */
 unsigned fakes_user_reseeds(struct fakes *f); /* reseeds that include user generators */
 unsigned fakes_attaches(struct fakes *f);
 unsigned fakes_forks(struct fakes *f); /* images of sandboxes, not of templates */
@@ -96,6 +96,7 @@ enum fakes_fault {
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
 	FAKES_OLD_AGENT,    /* the agent does not know AGENT_HELLO */
 	FAKES_DIE_STEP,	    /* counts down with every step of any VM, which dies at 0 */
+	FAKES_RECORD,	    /* the VM process can't record a working set */
 	FAKES_STATS_WAIT,   /* the VM process sends its statistics only after fakes_go */
 	FAKES_STATS_LIE,    /* its statistics are impossibly large */
 	FAKES_NFAULTS,

@@ -129,6 +129,7 @@ static void test_guest_is_replaced_when_reseeding_fails(void **state)
 	struct world *w = *state;
 	struct made m;
 
+	fakes_fault(w->fakes, FAKES_RECORD, 1); /* no reseed during the build */
 	fakes_fault(w->fakes, FAKES_RESEED, 2);
 	world_create(w, &m, NULL);
 	assert_true(m.ok); /* another VM replaced the failed one */
@@ -173,6 +174,7 @@ static void test_failed_template_build_is_reported_and_retried(void **state)
 	} cases[] = {{FAKES_SPAWN, "/dev/kvm: not permitted"},
 		     {FAKES_BOOT, "torn"},
 		     {FAKES_GROW, "can't grow to 1 GiB: no room for a journal"},
+		     {FAKES_RESEED, "could not be made unique: no entropy today"},
 		     {FAKES_PONG, "(last line of its console: last words)"},
 		     {FAKES_FORK, "no space for the image"},
 		     {FAKES_BOOT_LAYER, "another number of layers"}};
@@ -194,6 +196,18 @@ static void test_failed_template_build_is_reported_and_retried(void **state)
 		world_wait_ready(w);
 		world_teardown((void **)&w);
 	}
+}
+
+static void test_template_is_built_without_a_working_set(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	fakes_fault(w->fakes, FAKES_RECORD, 1);
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	assert_int_equal(fakes_faults_left(w->fakes, FAKES_RECORD), 0);
+	assert_int_equal(fakes_boots(w->fakes), 1);
 }
 
 static void test_vm_process_with_an_unexpected_reply_is_replaced(void **state)
@@ -389,6 +403,7 @@ int main(void)
 		TEST(test_create_fails_when_every_restore_fails),
 		TEST(test_refused_agent_connection_is_retried),
 		cmocka_unit_test(test_failed_template_build_is_reported_and_retried),
+		TEST(test_template_is_built_without_a_working_set),
 		TEST(test_vm_process_with_an_unexpected_reply_is_replaced),
 		TEST(test_template_snapshot_is_reused_after_a_restart),
 		TEST(test_template_is_rebuilt_when_an_input_changes),
