@@ -259,48 +259,36 @@ bool build_has_vm(const struct build *b)
 
 /* --- priming and recording ------------------------------------------------------------------- */
 
-/* The image must not contain an open connection. */
-static void hang_up(struct build *b)
+/* Hangs up before the recording, which includes a new connection, and before the snapshot, which
+ * must not contain an open one. */
+static void hang_up(struct build *b, enum build_next next)
 {
 	stop_awaiting(b);
 	guest_link_hang_up(&b->link);
+	b->next = next;
+	follow(b);
 }
 
-static void make_first_call(struct build *b)
+static void call(struct build *b, enum build_step step, const struct agent_exec *exec)
 {
 	uint8_t *bytes = NULL;
 	size_t len = 0;
+	int made = agent_exec_bytes(exec, &bytes, &len);
 
-	b->step = BUILD_FIRST_CALL;
-	int made = agent_exec_bytes(&priming_calls[0], &bytes, &len);
+	b->step = step;
 	guest_link_send(&b->link, made, bytes, len);
-}
-
-static void finish(struct build *b)
-{
-	hang_up(b);
-	b->next = NEXT_SNAPSHOT;
-	follow(b);
 }
 
 static void prime(struct build *b)
 {
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-
-	b->step = BUILD_PRIMING;
 	if (b->primed < PRIMING_CALLS) {
-		int made = agent_exec_bytes(&priming_calls[b->primed++], &bytes, &len);
-
-		guest_link_send(&b->link, made, bytes, len);
+		call(b, BUILD_PRIMING, &priming_calls[b->primed++]);
 		return;
 	}
 	log_info("template %s: Python is ready after %llu ms", b->t->name,
 		 (unsigned long long)ran_ms(b));
-	hang_up(b);
 	b->step = BUILD_RESEED;
-	b->next = NEXT_RECORDING;
-	follow(b);
+	hang_up(b, NEXT_RECORDING);
 }
 
 /* --- warm-up -------------------------------------------------------------------------------- */
@@ -310,16 +298,11 @@ static void warm_up(struct build *b)
 	const struct agent_exec exec = {.language = AGENT_PYTHON,
 					.code = b->files->warmup,
 					.code_len = b->files->warmup_len};
-	uint8_t *bytes = NULL;
-	size_t len = 0;
 
-	b->step = BUILD_WARMUP;
-	if (!b->files->source.warmup[0]) {
+	if (b->files->source.warmup[0])
+		call(b, BUILD_WARMUP, &exec);
+	else
 		prime(b);
-		return;
-	}
-	int made = agent_exec_bytes(&exec, &bytes, &len);
-	guest_link_send(&b->link, made, bytes, len);
 }
 
 /* Keeps the last TEMPLATE_WHY_MAX - 1 bytes: the end of a traceback says most. */
@@ -387,28 +370,27 @@ static void grow(struct build *b)
 	guest_link_send(&b->link, made, bytes, len);
 }
 
-static void on_grow_frame(struct build *b, const struct agent_frame *frame)
+/* Fails the build with `what` and the reason that the agent gave, if any. */
+static void fail_refused(struct build *b, const char *what, const struct agent_frame *frame)
 {
 	char text[ERR_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "%s: %.*s", what, (int)(frame->len < 128 ? frame->len : 128),
+		 frame->type == AGENT_ERROR && frame->data ? (const char *)frame->data : "");
+	fail_boot(b, text);
+}
+
+static void on_grow_frame(struct build *b, const struct agent_frame *frame)
+{
+	char what[80];
 
 	if (frame->type == AGENT_DONE) {
 		warm_up(b);
 		return;
 	}
-	snprintf(text, sizeof(text), "its root file system can't grow to %u GiB: %.*s",
-		 b->t->size.rootfs_gb, (int)(frame->len < 128 ? frame->len : 128),
-		 frame->type == AGENT_ERROR && frame->data ? (const char *)frame->data : "");
-	fail_boot(b, text);
-}
-
-static void fail_reseed(struct build *b, const struct agent_frame *frame)
-{
-	char text[ERR_TEXT_MAX];
-
-	snprintf(text, sizeof(text), "it could not be made unique: %.*s",
-		 (int)(frame->len < 128 ? frame->len : 128),
-		 frame->type == AGENT_ERROR && frame->data ? (const char *)frame->data : "");
-	fail_boot(b, text);
+	snprintf(what, sizeof(what), "its root file system can't grow to %u GiB",
+		 b->t->size.rootfs_gb);
+	fail_refused(b, what, frame);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -437,15 +419,15 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		break;
 	case BUILD_RESEED:
 		if (frame->type == AGENT_DONE)
-			make_first_call(b);
+			call(b, BUILD_FIRST_CALL, &priming_calls[0]);
 		else
-			fail_reseed(b, frame);
+			fail_refused(b, "it could not be made unique", frame);
 		break;
 	case BUILD_FIRST_CALL:
 		if (frame->type != AGENT_EXIT || frame->exit_code)
 			fail_boot(b, "the first call failed");
 		else
-			finish(b);
+			hang_up(b, NEXT_SNAPSHOT);
 		break;
 	}
 }

@@ -32,18 +32,15 @@ int ram_record(struct ram *r, struct err *e)
 
 static int list_used(const struct ram *r, struct working_set *out)
 {
-	struct extents used = {0}, written = {0};
-	int result = pagemap_used(r->pagemap_fd, r->gm, &used, &written, NULL);
+	struct extents used = {0};
+	int result = pagemap_used(r->pagemap_fd, r->gm, &used, &out->written, NULL);
 
 	if (!result)
 		result = extents_join(&out->used, &used, GAP, WORKING_SET_EXTENTS_MAX);
 	/* Not joined over wider gaps, since each page in them would cost every clone a copy. */
-	if (!result && written.n > WORKING_SET_EXTENTS_MAX)
+	if (!result && out->written.n > WORKING_SET_EXTENTS_MAX)
 		result = -E2BIG;
-	if (!result)
-		result = extents_join(&out->written, &written, RAM_PAGE, WORKING_SET_EXTENTS_MAX);
 	extents_free(&used);
-	extents_free(&written);
 	return result;
 }
 

@@ -149,31 +149,35 @@ static void test_next_version_is_refused(void **state)
 	assert_non_null(strstr(e.text, "version 5"));
 }
 
+static void write_older_file(bool generation)
+{
+	struct err e = {0};
+	struct wire w;
+
+	state_begin(&w, file, sizeof(file), 1, 256);
+	put_section(&w, STATE_VM, "vm");
+	put_section(&w, STATE_CMOS, "");
+	if (generation)
+		put_section(&w, STATE_GENERATION, "g");
+	put_section(&w, STATE_VCPU, "a vcpu");
+	file_len = (size_t)state_finish(&w, &e);
+}
+
 /* A file of an older version lacks later sections, and is refused if it has them. */
 static void test_older_version_is_parsed_without_later_sections(void **state)
 {
 	struct state_file img;
 	struct err e = {0};
-	struct wire w;
 
 	write_file();
 	for (file[8] = 2; file[8] < 4; file[8]++)
 		assert_int_equal(state_parse(&img, file, file_len, DEVICES, &e), -EINVAL);
-	state_begin(&w, file, sizeof(file), 1, 256);
-	put_section(&w, STATE_VM, "vm");
-	put_section(&w, STATE_CMOS, "");
-	put_section(&w, STATE_GENERATION, "g");
-	put_section(&w, STATE_VCPU, "a vcpu");
-	file_len = (size_t)state_finish(&w, &e);
+	write_older_file(true);
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "the working set"));
 	file[8] = 3;
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), 0);
-	state_begin(&w, file, sizeof(file), 1, 256);
-	put_section(&w, STATE_VM, "vm");
-	put_section(&w, STATE_CMOS, "");
-	put_section(&w, STATE_VCPU, "a vcpu");
-	file_len = (size_t)state_finish(&w, &e);
+	write_older_file(false);
 	assert_int_equal(state_parse(&img, file, file_len, 0, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "the generation"));
 	file[8] = 2;
