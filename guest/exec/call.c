@@ -14,6 +14,9 @@
 
 #define EXIT_TIMED_OUT 124
 
+/* From an interrupt to the first nudge. */
+#define NUDGE_MS 50
+
 int call_init(struct interpreter *in, unsigned grace_ms, struct err *e)
 {
 	list_init(&in->queue);
@@ -203,10 +206,15 @@ static void kill_code(struct interpreter *in)
 
 static void interrupt_code(struct interpreter *in)
 {
-	if (in->call.bash_group)
+	if (in->call.bash_group) {
 		kill(-in->call.bash_group, SIGINT);
-	else
-		driver_signal(&in->driver, SIGINT);
+		return;
+	}
+	driver_signal(&in->driver, SIGINT);
+	if (in->driver.language != AGENT_PYTHON)
+		return;
+	in->call.nudge_ms = NUDGE_MS;
+	in->call.nudge = loop_now_ms() + NUDGE_MS;
 }
 
 static void look_for_start(struct interpreter *in)
@@ -242,18 +250,29 @@ static int64_t ran_ms(const struct interpreter *in)
 	return in->call.state == CALL_RUNS ? loop_now_ms() - in->call.began : 0;
 }
 
-/* Returns the milliseconds until the deadline; -1: there is none. */
-static int deadline_ms(const struct interpreter *in)
+/* Returns the milliseconds until `when`, a time of the running call; -1: there is none. */
+static int left_ms(const struct interpreter *in, int64_t when)
 {
-	if (in->call.state != CALL_RUNS || !in->call.deadline)
+	if (in->call.state != CALL_RUNS || !when)
 		return -1;
-	int64_t left = in->call.deadline - loop_now_ms();
+	int64_t left = when - loop_now_ms();
 	return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left;
+}
+
+/* Python may miss an interrupt, see driver_nudge. It is unknown whether it did, so nudges
+ * continue, ever more rarely, until the call ends. */
+static void nudge_if_due(struct interpreter *in)
+{
+	if (left_ms(in, in->call.nudge) != 0)
+		return;
+	driver_nudge(&in->driver);
+	in->call.nudge_ms *= 2;
+	in->call.nudge = loop_now_ms() + in->call.nudge_ms;
 }
 
 static void enforce_limit(struct interpreter *in)
 {
-	if (deadline_ms(in) != 0)
+	if (left_ms(in, in->call.deadline) != 0)
 		return;
 	look_for_start(in);
 	if (in->call.stop < STOP_KILL_DRIVER)
@@ -273,12 +292,15 @@ static void enforce_limit(struct interpreter *in)
 
 int call_timeout_ms(const struct interpreter *in)
 {
-	return loop_sooner(deadline_ms(in), output_timeout_ms(&in->call.output));
+	int due = loop_sooner(left_ms(in, in->call.deadline), left_ms(in, in->call.nudge));
+
+	return loop_sooner(due, output_timeout_ms(&in->call.output));
 }
 
 void call_on_time(struct interpreter *in)
 {
 	enforce_limit(in);
+	nudge_if_due(in);
 	output_on_time(&in->call.output, ran_ms(in));
 }
 

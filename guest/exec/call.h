@@ -37,6 +37,8 @@ struct call {
 	int64_t began;	  /* by loop_now_ms */
 	int64_t deadline; /* by loop_now_ms; 0: none */
 	enum call_stop stop;
+	int64_t nudge;	  /* after an interrupt, by loop_now_ms; 0: none */
+	int64_t nudge_ms; /* from the last nudge to the next */
 	int32_t exit_code;
 	bool state_lost;
 	bool noted;		  /* the note was added: the output is complete */
@@ -88,7 +90,8 @@ void call_on_driver_gone(struct interpreter *in, int status, const struct err *e
 
 /* Returns the milliseconds until call_on_time has to be called; -1: nothing is due. */
 int call_timeout_ms(const struct interpreter *in);
-/* Enforces the time limit and sends output that is due; called after each event. */
+/* Enforces the time limit, nudges interrupted code, and sends output that is due; called after each
+ * event. */
 void call_on_time(struct interpreter *in);
 
 #endif

@@ -118,6 +118,12 @@ void driver_signal(struct driver *d, int sig)
 		kill(d->pid, sig);
 }
 
+void driver_nudge(struct driver *d)
+{
+	if (d->state != DRIVER_DOWN && !d->dead)
+		kill(d->pid, SIGURG);
+}
+
 void driver_kill_code(struct driver *d)
 {
 	if (d->language == AGENT_BASH && d->state != DRIVER_DOWN)

@@ -129,6 +129,14 @@ void driver_resume(struct driver *d);
 
 /* Signals the driver's process group, as a terminal would. */
 void driver_signal(struct driver *d, int sig);
+/*
+ * Makes Python notice a SIGINT that it missed. Its C handler of a signal only sets a flag, which
+ * Python checks between instructions and when a system call is interrupted. If SIGINT comes just
+ * before a system call, or another thread takes it, time.sleep(1000) still takes 1000 s. SIGURG
+ * interrupts the system call, and other programs ignore it. Only for Python: Node's handler wakes
+ * its loop, and bash, which may also miss SIGINT in `read`, has no handler of SIGURG.
+ */
+void driver_nudge(struct driver *d);
 /* Kills the code. bash itself survives, and its other processes end with it. */
 void driver_kill_code(struct driver *d);
 /* Kills the process and all of its session. */

@@ -21,7 +21,7 @@ import traceback
 import types
 
 # The C module: its Python wrapper uses enum, which runs builtins that users may have replaced.
-from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP
+from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP, SIGURG
 from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signals
 from _signal import signal as set_handler
 from _thread import start_new_thread
@@ -399,7 +399,7 @@ class Request:
 
 
 def ignore_interrupt(number, frame):
-    """Handle SIGINT between calls. Not SIG_IGN, which child processes would inherit."""
+    """Handle SIGINT between calls, and SIGURG. Not SIG_IGN, which child processes would inherit."""
 
 
 class Signals:
@@ -436,8 +436,12 @@ signals = Signals()
 
 
 def interrupts_on():
-    """Make the call interruptible, whatever earlier code did to SIGINT."""
+    """Make the call interruptible, whatever earlier code did to SIGINT and SIGURG. The latter needs
+    a handler to interrupt a system call, see driver_nudge.
+    """
     signals.release()
+    if not callable(getsignal(SIGURG)):
+        set_handler(SIGURG, ignore_interrupt)
     set_handler(SIGINT, default_int_handler)
 
 

@@ -167,6 +167,34 @@ class Interrupts(AgentTest):
         self.assertTrue(result.err.endswith("KeyboardInterrupt\n"), result.err)
         self.assertNotIn("ignored", result.err)
 
+    def test_interrupt_that_another_thread_takes_is_not_lost(self):
+        code = textwrap.dedent("""
+            import signal, threading, time
+            threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                print('ready')
+                time.sleep(1000)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        """)
+        self.assertEqual(self.interrupt(code).code, 130)
+        self.run_python("signal.signal(signal.SIGURG, signal.SIG_IGN)")
+        self.assertEqual(self.interrupt(code).code, 130)
+
+    def test_nudges_are_not_noticed(self):
+        code = textwrap.dedent("""
+            import time
+            try:
+                print('ready')
+                time.sleep(1000)
+            except KeyboardInterrupt:
+                began = time.monotonic()
+                time.sleep(0.5)  # nudges come 50, 150 and 350 ms after the interrupt
+                print(time.monotonic() - began >= 0.5)
+        """)
+        self.assert_ends(self.interrupt(code), out="ready\nTrue\n")
+
     def test_other_exceptions_in_such_a_callback_are_shown(self):
         code = "class C:\n  def __del__(self): 1 / 0\nc = C()\ndel c\nprint('on')"
         result = self.run_python(code)

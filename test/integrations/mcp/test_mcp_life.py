@@ -70,8 +70,8 @@ async def test_200_parallel_calls_all_get_their_own_answer(connect: Callable[[],
 async def test_cancelled_code_is_interrupted(connect: Callable[[], Any], client: Client) -> None:
     code = """
 import time
-open('/tmp/ramet-mcp-begun', 'w').close()
 try:
+    open('/tmp/ramet-mcp-begun', 'w').close()
     time.sleep(1000)
 except KeyboardInterrupt:
     open('/tmp/ramet-mcp-ended', 'w').close()
