@@ -85,7 +85,8 @@ enum ctl_type {
 
 	/*
 	 * Starts to record which pages of RAM the guest uses. The next snapshot contains the list,
-	 * and VMs restored from it map these pages before they run. For a running VM that has
+	 * and VMs restored from it map these pages before they run. The guest's kernel begins with
+	 * what it does after a restore, so connections to the guest end. For a running VM that has
 	 * booted and was never forked; replies -ENOTSUP if the host's kernel can't record or map
 	 * them.
 	 */

@@ -63,6 +63,7 @@ static const struct rule both_rules[] = {
 	RULE(writev),	       /* message of libc about a broken heap or stack, before abort() */
 	RULE(exit_group),      /* end of the process */
 	RULE_IOCTL(KVM_KVMCLOCK_CTRL), /* after the guest's clock was stopped */
+	RULE_IOCTL(KVM_IRQ_LINE),      /* the generation's interrupt */
 };
 
 /* Allowed on both kinds of thread until the guest runs, and denied from then on. */
@@ -87,7 +88,6 @@ static const struct rule blank_rules[] = {
 	RULE_IOCTL(KVM_SET_IRQCHIP),
 	RULE_IOCTL(KVM_SET_PIT2),
 	RULE_IOCTL(KVM_SET_CLOCK),
-	RULE_IOCTL(KVM_IRQ_LINE), /* notifies the guest's kernel that it is a copy */
 	/* Maps the working set of a snapshot. */
 	RULE_ARG(madvise, 2, MADV_POPULATE_WRITE),
 	RULE_IOCTL(KVM_PRE_FAULT_MEMORY),

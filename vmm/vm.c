@@ -508,13 +508,32 @@ uint64_t vm_running_since(const struct vm *vm)
 	return vm->started_at;
 }
 
+/* Makes the guest's kernel do what it does first after a restore. */
+static void act_restored(struct vm *vm)
+{
+	struct err e = {0};
+
+	if (generation_promised(vm->machine.generation) & PLATFORM_GENERATION_KERNEL &&
+	    irq_pulse(vm->kvm, PLATFORM_GENERATION_IRQ, &e))
+		log_warn("the working set lacks the reseed of the guest's kernel: %s", e.text);
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		vio_mmio_resumed(vm->machine.devices[i]);
+}
+
 int vm_record(struct vm *vm, struct err *e)
 {
+	int r;
+
 	if (vm->state != CTL_RUNNING)
 		return err_say(e, EINVAL, "the VM is not running");
+	if (vm->on_paused || vm->on_forked)
+		return err_say(e, EBUSY, "the VM is being %s", vm->on_paused ? "paused" : "forked");
 	if (!vm->host.pre_faults)
 		return err_say(e, ENOTSUP, "this host's KVM can't map pages ahead");
-	return ram_record(vm->ram, e);
+	r = ram_record(vm->ram, e);
+	if (!r)
+		act_restored(vm);
+	return r;
 }
 
 /* --- Connections and statistics --- */

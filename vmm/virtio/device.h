@@ -121,7 +121,8 @@ int vio_mmio_doorbell(struct vio_mmio *m, unsigned q);
  * Drains the device: it takes no more buffers, and kicks are remembered. Returns true when no I/O
  * is in flight. Otherwise calls the device's on_drained (to be set before) once, without locks.
  * From then on it does not touch guest memory until vio_mmio_continue (the same VM goes on) or
- * vio_mmio_resumed (a restored VM runs for the first time).
+ * vio_mmio_resumed (a restored VM runs for the first time). The latter may also be called while a
+ * VM runs: its drivers then do what they do after a restore.
  */
 bool vio_mmio_drain(struct vio_mmio *m);
 void vio_mmio_continue(struct vio_mmio *m);

@@ -538,6 +538,9 @@ void vio_mmio_resumed(struct vio_mmio *m)
 {
 	vio_enter(m->dev);
 	m->resuming = true;
+	/* It is not known which notifications the driver has had. */
+	for (unsigned q = 0; q < m->dev->ops->queues; q++)
+		m->vq[q].signalled_valid = false;
 	if (m->dev->active && m->dev->ops->resumed)
 		m->dev->ops->resumed(m->dev);
 	go_on(m);

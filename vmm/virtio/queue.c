@@ -271,7 +271,7 @@ void vq_inspect(const struct vq *q, struct report *r)
 		report_add(r, " (in memory %u)", used);
 	report_add(r, ", %u in flight, signalled up to %u%s",
 		   (uint16_t)(q->next_avail - q->next_used), q->signalled_used,
-		   q->signalled_valid ? "" : " (not since the restore)");
+		   q->signalled_valid ? "" : " (not since it resumed)");
 	if (q->event_idx)
 		report_add(r, "; interrupt wanted after %u, kick after %u\n", used_event,
 			   avail_event);
@@ -302,7 +302,6 @@ int vq_restore(struct vq *q, struct wire *r, struct err *e)
 	q->used_addr = wire_get_u64(r);
 	q->next_avail = wire_get_u16(r);
 	q->next_used = wire_get_u16(r);
-	q->signalled_valid = false;
 	if (r->bad)
 		return err_say(e, EINVAL, "the queue's fields end early");
 	if (ready && vq_enable(q) < 0)

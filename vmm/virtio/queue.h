@@ -40,7 +40,7 @@ struct vq {
 	uint16_t next_avail;	 /* chains taken so far, modulo 2^16 */
 	uint16_t next_used;	 /* chains returned so far, modulo 2^16 */
 	uint16_t signalled_used; /* next_used at the last notification of the driver */
-	bool signalled_valid;	 /* false after a restore: the next push notifies in any case */
+	bool signalled_valid;	 /* false: the next push notifies if the driver allows it */
 	const char *fault;	 /* the driver's protocol error, when vq_pop returns -EPROTO */
 };
 

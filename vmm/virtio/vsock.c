@@ -427,8 +427,8 @@ static void serve_events(struct vsock *v)
 }
 
 /*
- * Drops the connections when the guest's driver is gone or has failed. Those that it does not know
- * of may wait for the next driver.
+ * Drops the connections when the guest's driver is gone, has failed or drops them too. Those that
+ * it does not know of may wait for the next driver.
  */
 static void drop_all(struct vsock *v)
 {
@@ -618,7 +618,10 @@ static int vsock_restore(struct vio_dev *d, struct wire *r, struct err *e)
 
 static void vsock_resumed(struct vio_dev *d)
 {
-	self(d)->event_due = true; /* sent with the first kick of the event queue */
+	struct vsock *v = self(d);
+
+	drop_all(v);
+	v->event_due = true; /* sent with the first kick of the event queue */
 }
 
 static void vsock_after_turn(struct vio_dev *d)

@@ -255,9 +255,9 @@ static void test_interrupt_is_due_when_the_event_index_is_passed(void **state)
 
 	w->q.event_idx = true;
 	w->q.next_used = w->q.signalled_used = 65533;
-	w->q.signalled_valid = false; /* as after a restore */
+	w->q.signalled_valid = false; /* as when a VM resumes */
 	vq_push(&w->q, 0, 0);
-	assert_true(vq_should_notify(&w->q)); /* always notifies after a restore */
+	assert_true(vq_should_notify(&w->q)); /* always notifies then */
 	*used_event = 1;
 	vq_push(&w->q, 0, 0); /* writes slot 65534 */
 	assert_false(vq_should_notify(&w->q));
@@ -335,7 +335,7 @@ static void test_report_shows_the_indices_of_both_sides(void **state)
 	assert_string_equal(
 		report_of(&w->q),
 		"size 8, avail 3, taken 2 (1 wait), used 1, 1 in flight, signalled up "
-		"to 0 (not since the restore); interrupt wanted after 7, kick after 9\n");
+		"to 0 (not since it resumed); interrupt wanted after 7, kick after 9\n");
 	w->q.event_idx = false;
 	w->q.signalled_valid = true;
 	*half(w, AVAIL_AT) = 1;

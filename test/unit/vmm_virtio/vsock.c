@@ -1001,6 +1001,29 @@ static void test_restored_guest_drops_old_connections_before_it_gets_new_ones(vo
 	free(w);
 }
 
+static void test_running_guest_drops_its_connections_as_after_a_restore(void **state)
+{
+	struct world *w = *state;
+	struct peer old = connected(w, 5);
+	uint16_t head;
+	uint32_t len;
+	char byte;
+
+	vio_mmio_resumed(w->v.mmio);
+	assert_int_equal(read(old.host, &byte, 1), 0);
+	close(old.host);
+	assert_true(drv_used(&w->v, EVENT, &head, &len));
+	struct peer c = dial(w, 5);
+	expect_silence(w);
+	drv_offer(&w->v, EVENT, head);
+	drv_kick(&w->v, EVENT);
+	expect(w, REQUEST);
+	c.host_port = w->p.src_port;
+	say(w, &c, RESPONSE, 0, NULL, 0);
+	assert_int_equal(w->result, 0);
+	close(c.host);
+}
+
 static unsigned given_back(struct world *w)
 {
 	uint16_t head;
@@ -1254,6 +1277,7 @@ int main(void)
 		T(test_reset_drops_connections),
 		cmocka_unit_test(test_free_fails_pending_requests),
 		T(test_restored_guest_drops_old_connections_before_it_gets_new_ones),
+		T(test_running_guest_drops_its_connections_as_after_a_restore),
 		T(test_used_buffers_are_returned_in_batches),
 		T(test_large_buffers_are_returned_sooner),
 		T(test_buffers_of_a_small_queue_are_returned_at_once),
