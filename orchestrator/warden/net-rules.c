@@ -57,10 +57,9 @@ static const char jail_filter[] =
 	"	chain output {\n" /* a compromised VM process has its tap, but no sockets */
 	"		type filter hook output priority filter; policy accept;\n"
 	"		meta skuid != 0 drop\n"
-	/* Drops what the jail's kernel would send itself, so that packets on the link are the
-	 * guest's. */
-	"		oifname \"" NET_UPLINK
-	"\" icmpv6 type { mld-listener-report, mld2-listener-report } drop\n"
+	/* Drops what the jail's kernel would send itself, so that it neither uses the link nor
+	 * wakes the guest. */
+	"		icmpv6 type { mld-listener-report, mld2-listener-report } drop\n"
 	"	}\n"
 	"	chain forward {\n"
 	"		type filter hook forward priority filter; policy drop;\n"

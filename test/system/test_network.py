@@ -392,6 +392,16 @@ def test_fork_and_resume_keep_the_address_and_reset_connections(
             assert dial(sbx, OUTSIDE) == HOST
 
 
+# --- quiet ---
+
+
+def test_host_sends_an_idle_guest_nothing(client: Client) -> None:
+    with Sandbox(client=client) as sbx:
+        devices = on_host(f"cat /proc/{vm_of(sbx)[1]}/net/dev")
+        (tap,) = (line.split() for line in devices.splitlines() if "tap0:" in line)
+        assert tap[10] == "0", devices  # packets sent
+
+
 # --- cleanup ---
 
 
