@@ -25,6 +25,7 @@ from ramet import Client, Language, Sandbox
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
 STALLS_SHOWN = 3
+STARTED = pytest.StashKey[str]()  # when a test started, as the service's log writes it
 START_TIMEOUT_S = 120  # for a service that was just restarted on a busy machine
 
 
@@ -68,9 +69,10 @@ def service_log() -> list[str]:
     return (logs.stdout + logs.stderr).splitlines()
 
 
-def stalls(log: list[str]) -> str:
-    """Returns the last STALLS_SHOWN reports on stalled VMs that a service log contains."""
-    begins = [i for i, line in enumerate(log) if " is stalled; a report on it follows " in line]
+def stalls(log: list[str], since: str) -> str:
+    """Returns the last STALLS_SHOWN reports on stalled VMs that a service log has since a time."""
+    mark = " is stalled; a report on it follows "
+    begins = [i for i, line in enumerate(log) if mark in line and line >= since]
     reports = []
     for begin in begins[-STALLS_SHOWN:]:
         ends = (i for i in range(begin + 1, len(log)) if ": | " not in log[i])
@@ -83,7 +85,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed and uses_the_service(item):
-        report.sections.append(("Stalled VMs", stalls(service_log())))
+        report.sections.append(("Stalled VMs", stalls(service_log(), item.stash[STARTED])))
 
 
 def end_of_logs() -> str:
@@ -102,6 +104,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Otherwise each test would wait for the service until its own timeout, for hours in all.
     """
     global _service_is_gone
+    item.stash[STARTED] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     if not uses_the_service(item):
         return
     was_gone = _service_is_gone
