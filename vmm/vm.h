@@ -98,8 +98,8 @@ int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_f
  * Starts to record which pages of RAM the guest uses. The next snapshot contains the list, and VMs
  * restored from it map these pages before they run. The guest's kernel begins with what it does
  * after a restore: it draws a new seed, and connections to the guest end. Returns -EINVAL unless
- * the VM runs, has booted and was never forked; -ENOTSUP if the host's kernel can't record or map
- * them.
+ * the VM runs, has booted and was never forked; -EBUSY while it is paused or forked; -ENOTSUP if
+ * the host's kernel can't record or map them.
  */
 int vm_record(struct vm *vm, struct err *e);
 
