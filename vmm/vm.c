@@ -488,6 +488,12 @@ int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	return r;
 }
 
+static void resume_devices(struct vm *vm)
+{
+	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
+		vio_mmio_resumed(vm->machine.devices[i]);
+}
+
 void vm_started(struct vm *vm)
 {
 	struct err e = {0};
@@ -498,8 +504,7 @@ void vm_started(struct vm *vm)
 	}
 	if (!vm->restored)
 		return;
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
-		vio_mmio_resumed(vm->machine.devices[i]);
+	resume_devices(vm);
 	vm_flatten(vm);
 }
 
@@ -516,8 +521,7 @@ static void act_restored(struct vm *vm)
 	if (generation_promised(vm->machine.generation) & PLATFORM_GENERATION_KERNEL &&
 	    irq_pulse(vm->kvm, PLATFORM_GENERATION_IRQ, &e))
 		log_warn("the working set lacks the reseed of the guest's kernel: %s", e.text);
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
-		vio_mmio_resumed(vm->machine.devices[i]);
+	resume_devices(vm);
 }
 
 int vm_record(struct vm *vm, struct err *e)

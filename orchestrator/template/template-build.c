@@ -411,21 +411,13 @@ static void on_grow_frame(struct build *b, const struct agent_frame *frame)
 /* Ignores what a call prints or shows. Returns true when it has succeeded. */
 static bool has_ended(struct build *b, const struct agent_frame *frame, const char *what)
 {
-	switch (frame->type) {
-	case AGENT_STDOUT:
-	case AGENT_STDERR:
-	case AGENT_BUNDLE:
-	case AGENT_RESULT:
-		return false;
-	case AGENT_EXIT:
-		if (!frame->exit_code)
-			return true;
-		break;
-	default:
-		break;
-	}
-	fail_boot(b, what);
-	return false;
+	bool shows = frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR ||
+		     frame->type == AGENT_BUNDLE || frame->type == AGENT_RESULT;
+	bool succeeded = frame->type == AGENT_EXIT && !frame->exit_code;
+
+	if (!shows && !succeeded)
+		fail_boot(b, what);
+	return succeeded;
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
