@@ -3,6 +3,8 @@
 #
 # Manages the inputs of the fuzz targets, which README.md describes.
 #   test/fuzz/corpus.sh unpack TARGET DIR   replaces DIR by the inputs of TARGET's archive
+#   test/fuzz/corpus.sh replay TARGET FILE  runs the target's program FILE, linked with replay.c,
+#                                           on all its inputs
 #   test/fuzz/corpus.sh merge [TARGET…]     packs new archives from the old ones and from new
 #                                           inputs; without TARGET, for all targets
 set -euo pipefail
@@ -89,6 +91,12 @@ main() {
 		[[ $# -eq 2 ]] || die "usage: test/fuzz/corpus.sh unpack TARGET DIR"
 		unpack "$@"
 		;;
+	replay)
+		[[ $# -eq 2 ]] || die "usage: test/fuzz/corpus.sh replay TARGET FILE"
+		[[ -d $corpus/$1 ]] || die "$corpus/$1 is missing: a target needs a few named seeds"
+		unpack "$1" "$2.inputs"
+		exec "$2" "$corpus/$1" "$2.inputs"
+		;;
 	merge)
 		cmake_tree fuzz >/dev/null
 		mkdir -p "$work"
@@ -98,7 +106,7 @@ main() {
 		fi
 		for target in "$@"; do merge "$target"; done
 		;;
-	*) die "usage: test/fuzz/corpus.sh unpack TARGET DIR | merge [TARGET…]" ;;
+	*) die "usage: test/fuzz/corpus.sh unpack TARGET DIR | replay TARGET FILE | merge [TARGET…]" ;;
 	esac
 }
 
