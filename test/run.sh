@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the tests. `./dev test [GROUP…]` runs this script; without a group it runs all groups.
-# `./dev test FOLDER…`, such as test/unit/base, runs the tests of a folder with the sanitizers only.
-# The last line is: N passed, N failed, N skipped. Groups run one after the other: in parallel, the
-# tests of one would take the CPU time on which the timeouts of the other depend.
+# Runs the tests; `./dev test` runs this script. usage() below lists the commands. The last line of a
+# run is: N passed, N failed, N skipped. CONTRIBUTING.md says which tests belong to which group.
 set -euo pipefail
 
 top=$(dirname "$(dirname "$(realpath "$0")")")
@@ -13,10 +11,31 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 # shellcheck source=../rig/parts.sh
 . "$top/rig/parts.sh"
 
-all_groups=(style unit h2o fuzz native system fault)
-fuzz_seconds=${RAMET_FUZZ_SECONDS:-5} # for new inputs, after the whole corpus
+default_groups=(style unit fuzz native system fault)
+all_groups=(style unit h2o fuzz native system integrations fault)
+all=no            # whether the groups run all of their tests
+fuzz_seconds=${RAMET_FUZZ_SECONDS:-20} # of each target, for new inputs
 limit_s=${RAMET_TEST_LIMIT_S:-4800}
-results=$top/build/test
+results=$top/build/results
+
+usage() {
+	cat <<'EOF'
+usage: ./dev test [--repeat N] [GROUP…]
+                     run what a change can break for users, or only these groups:
+                     style unit fuzz native system fault
+       ./dev test all [--repeat N] [GROUP…]
+                     run all tests of all groups (also h2o and integrations), or of these
+       ./dev test changed [REF]
+                     run the style checks and the unit and service tests of the rooms that
+                     changed since the commit REF, and of the rooms above them. Without REF:
+                     what is not committed, or else the last commit
+       ./dev test FOLDER…
+                     run the tests of folders such as test/unit/base, with the sanitizers
+       ./dev test --slowest
+                     print the slowest tests of the last runs, and the time of each file
+--repeat N runs the groups N times and lists the tests that failed in some of the runs.
+EOF
+}
 
 # The packages of other projects that the SDK has adapters for, some 150 with what they need: uv
 # installs them in 10 s, pip in minutes. They keep their bytecode, as they are slow to import. The
@@ -51,121 +70,175 @@ pytest() {
 	"${with:-python}" -m pytest -q -rfE --color=no -p no:cacheprovider -o junit_family=xunit1 \
 		--durations=20 --session-timeout=$left --junit-xml="$results/$result.xml" "$@" || status=$?
 	[[ $status -le 1 && -s $results/$result.xml ]] ||
-		printf '1 pytest of %s\n' "$result" >>"$results/${result%%-*}.items"
+		record "${result%%-*}" 1 0 0 "pytest of $result"
 	# It also ends with 1 when the time is over.
 	[[ $status -ne 1 ]] || grep -qE '<(failure|error)' "$results/$result.xml" ||
-		printf '1 end of %s before its last test\n' "$result" >>"$results/${result%%-*}.items"
+		record "${result%%-*}" 1 0 0 "end of $result before its last test"
 }
+
+# Most of the time tests wait, for timers, disks and each other.
+test_jobs=$((4 * $(nproc)))
 
 run_ctest() { # PRESET LABEL RESULT [ARG…]
 	ctest --test-dir "$top/build/$1" -L "^$2\$" --output-on-failure --no-tests=ignore \
 		--output-junit "$results/$3.xml" "${@:4}" || true
-	[[ -s $results/$3.xml ]] || printf '1 ctest of %s\n' "$3" >>"$results/${3%%-*}.items"
+	[[ -s $results/$3.xml ]] || record "${3%%-*}" 1 0 0 "ctest of $3"
 }
 
-# item GROUP NAME CMD…: runs a check that is not a test program, and records its result
+# record GROUP STATUS SECONDS CPU_SECONDS NAME: records the result of a check; report.py reads it
+record() { printf '%s %s %s %s\n' "${@:2}" >>"$results/$1.items"; }
+
+# timed FILE CMD…: runs the command and writes its seconds and CPU seconds to the file
+timed() {
+	local file=$1 status=0 TIMEFORMAT='%R %U %S'
+	shift
+	{ time "$@" 2>&3 3>&-; } 3>&2 2>"$file.raw" || status=$?
+	awk 'END { print $1, $2 + $3 }' "$file.raw" >"$file"
+	rm "$file.raw"
+	return $status
+}
+
+# item GROUP NAME CMD…: runs a check that is not a test program, and records its result. Its output
+# is shown if it fails.
 item() {
-	local group=$1 name=$2 status=0
+	local group=$1 name=$2 status=0 took log
 	shift 2
-	"$@" || status=$?
-	printf '%s %s\n' "$status" "$name" >>"$results/$group.items"
-	[[ $status -eq 0 ]] || printf '%s: %s FAILED\n' "$group" "$name"
+	log=$results/$group-${name//[^a-zA-Z0-9]/-}
+	timed "$log.time" "$@" >"$log.log" 2>&1 || status=$?
+	read -r -a took <"$log.time"
+	record "$group" "$status" "${took[@]}" "$name"
+	[[ $status -eq 0 ]] || { cat "$log.log" && printf '%s: %s FAILED\n' "$group" "$name"; }
+}
+
+# beside_item GROUP NAME CMD…: the same in the background, one for each CPU at a time
+beside_item() {
+	while (($(jobs -rp | wc -l) >= $(nproc))); do wait -n || true; done
+	item "$@" &
 }
 
 tracked() { git -C "$top" ls-files -- "$@"; }
 
 check_format() { tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror; }
-check_tidy() {
+# tidy FILE…: runs clang-tidy on the product's C code among these files
+tidy() {
 	cmake_tree asan &&
-		tracked '*.c' ':!test' ':!kernel-config' | xargs -P "$(nproc)" -n 1 "$top/test/tidy.sh" "$top/build/asan"
+		printf '%s\n' "$@" | sed -n '/^\(test\|kernel-config\)\//d; /\.c$/p' |
+		xargs -r -P "$(nproc)" -n 1 "$top/test/tidy.sh" "$top/build/asan"
+}
+check_tidy() {
+	local files
+	readarray -t files < <(tracked '*.c')
+	tidy "${files[@]}"
+}
+# What is not committed, and what the last day before the newest commit brought.
+check_recent_tidy() {
+	local files day
+	day=$(($(git log -1 --format=%ct) - 86400))
+	readarray -t files < <({
+		git log --since="$day" --name-only --format=
+		git diff --name-only HEAD
+	} | sort -u | xargs -r git ls-files --)
+	tidy "${files[@]}"
 }
 check_shell() {
 	shellcheck --check-sourced "$top/dev" &&
 		git -C "$top" grep -lE '^#!.*\b(ba)?sh\b' -- . ':!dev' | xargs shellcheck
 }
-# The SDK and its users are checked with the packages that the adapters are for. mypy takes minutes
-# to read those, so the cache keeps what it found.
-check_types() {
-	need_integrations_venv &&
+# mypy reads the cache of earlier runs, one for each set of packages.
+own_mypy() { MYPYPATH=sdk/python/src python -m mypy --cache-dir "$cache/mypy-own" "$@"; }
+check_own_types() {
+	own_mypy --config-file test/mypy.ini test/system test/fault &&
+		own_mypy --config-file test/mypy.ini test/api &&
+		own_mypy --config-file test/mypy.ini test/guest_api &&
+		own_mypy --strict bench/*.py &&
+		own_mypy --strict test/*.py sdk/python/make_sync.py
+}
+# The SDK, its adapters and their tests, with the packages that the adapters are for.
+check_all_types() {
+	check_own_types && need_integrations_venv &&
 		integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" \
 			sdk/python/src examples/*.py test/integrations &&
 		integrations_python -m basedpyright --pythonpath "$(integrations_venv_dir)/bin/python" \
-			--project test/integrations/pyrightconfig.json &&
-		MYPYPATH=sdk/python/src python -m mypy --strict --no-incremental bench/*.py &&
-		python -m mypy --config-file test/mypy.ini --no-incremental test/system test/fault &&
-		python -m mypy --config-file test/mypy.ini --no-incremental test/api &&
-		python -m mypy --config-file test/mypy.ini --no-incremental test/guest_api
+			--project test/integrations/pyrightconfig.json
 }
 # Every relative link in a document has a target.
-check_links() {
-	python -m mypy --strict --no-incremental test/links.py && python test/links.py "$top"
-}
+check_links() { python test/links.py "$top"; }
 # The synchronous SDK is generated from the asynchronous one.
-check_sdk() {
-	python -m mypy --strict --no-incremental sdk/python/make_sync.py && python sdk/python/make_sync.py --check
-}
+check_sdk() { python sdk/python/make_sync.py --check; }
 # A room includes only headers of rooms that it declares.
-check_rooms() {
-	python -m mypy --strict --no-incremental test/rooms.py && python test/rooms.py "$top"
-}
-check_words() {
-	python -m mypy --strict --no-incremental test/words.py && python test/words.py "$top"
-}
+check_rooms() { python test/rooms.py "$top"; }
+check_words() { python test/words.py "$top"; }
 # No package archive is named: packages come from those that the machine is configured for.
 check_hosts() {
 	! git -C "$top" grep -nIE '(deb|security|snapshot)[.]debian[.]org|(archive|security)[.]ubuntu[.]com|(files[.])?pypi(thonhosted)?[.]org|registry[.]npmjs|crates[.]io|proxy[.]golang'
 }
 
+# Checks of the whole tree that take seconds.
+quick_style() { # GROUP
+	beside_item "$1" clang-format check_format
+	beside_item "$1" shellcheck check_shell
+	beside_item "$1" "synchronous SDK" check_sdk
+	beside_item "$1" "links between documents" check_links
+	beside_item "$1" "includes of the rooms" check_rooms
+	beside_item "$1" "retired words" check_words
+	beside_item "$1" "no registry is named" check_hosts
+	beside_item "$1" "hook for commit messages" test/hooks/check.sh
+}
+
 group_style() {
-	need clang-format clang-tidy clang shellcheck git
 	cd "$top"
-	item style clang-format check_format
-	item style shellcheck check_shell
-	item style mypy check_types
-	item style "synchronous SDK" check_sdk
-	item style "links between documents" check_links
-	item style "includes of the rooms" check_rooms
-	item style "retired words" check_words
-	item style "no registry is named" check_hosts
-	item style "hook for commit messages" test/hooks/check.sh
-	item style clang-tidy check_tidy
+	if [[ $all == yes ]]; then
+		beside_item style types check_all_types
+	else
+		beside_item style types check_own_types
+	fi
+	quick_style style
+	wait
+	if [[ $all == yes ]]; then
+		item style clang-tidy check_tidy
+	else
+		item style "clang-tidy of recent changes" check_recent_tidy
+	fi
 }
 
 group_unit() {
-	cmake_tree release && cmake_tree asan || return
-	run_ctest release unit unit-gcc -j "$(nproc)"
-	run_ctest asan unit unit-asan -j "$(nproc)"
+	cmake_tree asan || return
+	pytest unit-sdk "$top/sdk/python/tests" &
+	run_ctest asan unit unit-asan -j "$test_jobs"
+	wait
+	[[ $all == yes ]] || return 0
+	cmake_tree release && run_ctest release unit unit-gcc -j "$test_jobs"
 	# Tests of code that shares memory between threads; the rest is single-threaded.
 	cmake_tree tsan threaded_tests && run_ctest tsan threaded unit-tsan -j "$(nproc)"
-	[[ ! -d $top/sdk/python/tests ]] || pytest unit-sdk "$top/sdk/python/tests"
 }
 
+# Needs the library without our patches, and h2spec.
 group_h2o() {
-	build_h2spec
-	cmake_tree release || return
+	build_h2o_unpatched && build_h2spec && cmake_tree release || return
 	run_ctest release h2o h2o
 }
 
 fuzz_one() { # BINARY
-	local name seeds found packed
+	local name found
 	name=$(basename "$1")
-	seeds=$top/test/fuzz/corpus/${name#fuzz_}
 	found=$top/build/fuzz-found/$name
-	packed=$top/build/fuzz-corpus/$name
 	mkdir -p "$found"
-	[[ -d $seeds ]] || { echo "$seeds is missing: a target needs a few named seeds" && return 1; }
-	"$top/test/fuzz/corpus.sh" unpack "${name#fuzz_}" "$packed" || return
+	"$top/test/fuzz/corpus.sh" unpack "${name#fuzz_}" "$1.inputs" || return
 	# libFuzzer's own status for a finding is 77, which elsewhere means skipped.
 	"$1" -max_total_time="$fuzz_seconds" -timeout=60 -rss_limit_mb=2048 -verbosity=0 \
-		-error_exitcode=1 -artifact_prefix="$found/../$name-" "$found" "$seeds" "$packed"
+		-error_exitcode=1 -artifact_prefix="$found/../$name-" "$found" \
+		"$top/test/fuzz/corpus/${name#fuzz_}" "$1.inputs"
 }
+
+fuzz_targets() { find "$top/build/$1/test/fuzz" -type f -name 'fuzz_*' -executable | sort; } # PRESET
 
 # Each corpus belongs to a target: inputs of a renamed target would never be read.
 check_corpus() {
-	local name unread=0
+	local name targets unread=0
+	targets=$(fuzz_targets asan)
 	for name in "$top"/test/fuzz/corpus/*; do
 		name=$(basename "$name" .tar.xz)
-		[[ -n $(find "$top/build/fuzz" -type f -name "fuzz_$name" -executable) ]] && continue
+		grep -q "/fuzz_$name\$" <<<"$targets" && continue
 		echo "test/fuzz/corpus/$name: there is no fuzz target of this name"
 		unread=1
 	done
@@ -173,22 +246,16 @@ check_corpus() {
 }
 
 group_fuzz() {
-	local binary name pids=()
-	cmake_tree fuzz || return
+	local binary
+	cmake_tree asan || return
 	item fuzz "names of the corpora" check_corpus
-	rm -f "$results"/fuzz_*.log
+	run_ctest asan fuzz fuzz-replay -j "$(nproc)"
+	[[ $all == yes ]] || return 0
+	cmake_tree fuzz || return
 	while read -r binary; do
-		name=$(basename "$binary")
-		item fuzz "$name" fuzz_one "$binary" >"$results/$name.log" 2>&1 &
-		pids+=($!)
-		if [[ ${#pids[@]} -ge $(nproc) ]]; then
-			wait "${pids[0]}"
-			pids=("${pids[@]:1}")
-		fi
-	done < <(find "$top/build/fuzz" -type f -name 'fuzz_*' -executable | sort)
+		beside_item fuzz "new inputs of $(basename "$binary")" fuzz_one "$binary"
+	done < <(fuzz_targets fuzz)
 	wait
-	# What the others print would hide it.
-	{ grep -lx 'fuzz: .* FAILED' "$results"/fuzz_*.log || true; } | xargs -r cat
 }
 
 # Jails need cgroup v2, which the rig's host has, but this machine may lack.
@@ -198,16 +265,19 @@ jail_where_vms_run() {
 		"$top/dev" host /tmp/native/native_jail
 }
 
+# The tests measure what two threads of a VM do to each other, so they run one after the other.
 group_native() {
-	cmake_tree release && cmake_tree asan || return
+	cmake_tree release vmm/all orchestrator/all guest/all bench/all test/native/all test/warden/all \
+		test/unit/programs/all || return
 	item native "jails where the VMs run" jail_where_vms_run
-	if [[ -w /dev/kvm ]]; then
-		run_ctest release native native-gcc
-		run_ctest asan native native-asan
-	else
+	run_ctest release installed native-installed
+	if [[ ! -w /dev/kvm ]]; then
 		echo "skipped: /dev/kvm is missing or not permitted here"
-		printf '77 native\n' >>"$results/native.items"
+		record native 77 0 0 "tests that need /dev/kvm"
+		return
 	fi
+	run_ctest release native native-gcc
+	[[ $all == no ]] || { cmake_tree asan && run_ctest asan native native-asan; }
 }
 
 # The sizes that the tests use, so that nothing else is prepared in the background.
@@ -217,65 +287,58 @@ export RAMET_TEST_SETTINGS=--sizes=1024x2x16,1024x1x16
 # holds. Has no effect unless root runs the tests.
 export RAMET_RIG_NICE=-10
 
-# with_service GROUP: starts the service, or records a failure
+# with_service GROUP: starts the service, or records a failure. Groups that follow each other share it.
 with_service() {
-	RAMET_HOST=$("$top/dev" up "$RAMET_TEST_SETTINGS") && export RAMET_HOST && return
-	printf '1 the service starts\n' >>"$results/$1.items"
-	return 1
+	local url=$results/service.url
+	[[ -s $url ]] && "$top/dev" status >/dev/null 2>&1 ||
+		"$top/dev" up "$RAMET_TEST_SETTINGS" >"$url" || {
+		record "$1" 1 0 0 "the service starts"
+		return 1
+	}
+	RAMET_HOST=$(cat "$url") && export RAMET_HOST
 }
+
+# tier: prints the marker of the tests that run
+tier() { [[ $all == yes ]] && echo 'not alone or alone' || echo smoke; }
 
 # Runs two test files at a time on one service; then the tests that must have the service alone.
 group_system() {
-	cmake_tree release && with_service system || return
-	pytest system-parallel -m 'not alone' -n 2 --dist loadfile --no-loadscope-reorder "$top/test/system"
-	pytest system-alone -m alone "$top/test/system"
+	local with=python folders=("$top/test/system")
+	with_service system || return
+	if [[ $all == no ]]; then # also the tests of the commands
+		need_integrations_venv || return
+		with=integrations_python folders+=("$top/test/integrations")
+	fi
+	pytest system-parallel -m "($(tier)) and not alone" -n 2 --dist loadfile --no-loadscope-reorder "${folders[@]}"
+	pytest system-alone -m "($(tier)) and alone" "${folders[@]}"
+}
+
+group_integrations() {
+	with_service integrations || return
 	need zsh fish # for the completions of the command line
-	need_integrations_venv && with=integrations_python pytest system-integrations "$top/test/integrations"
+	need_integrations_venv && with=integrations_python pytest integrations "$top/test/integrations"
 }
 
 group_fault() {
 	with_service fault || return
-	pytest fault "$top/test/fault"
+	pytest fault -m "$(tier)" "$top/test/fault"
 }
 
-# sum GROUP: prints how many tests passed, failed and were skipped, from the group's result files,
-# then the names of those that failed
-sum() {
-	python3 - "$results" "$1" <<'EOF'
-import glob, sys, xml.etree.ElementTree as xml
-where, group = sys.argv[1:]
-passed = failed = skipped = 0
-names = []
-for name in glob.glob(f"{where}/{group}.xml") + glob.glob(f"{where}/{group}-*.xml"):
-    root = xml.parse(name).getroot()
-    for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
-        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        out = int(suite.get("skipped", 0)) + int(suite.get("disabled", 0))
-        failed, skipped = failed + bad, skipped + out
-        passed += int(suite.get("tests", 0)) - bad - out
-        names += [test.get("name") for test in suite.iter("testcase")
-                  if test.find("failure") is not None or test.find("error") is not None]
-for name in glob.glob(f"{where}/{group}.items"):
-    for status, item in (line.rstrip().split(" ", 1) for line in open(name)):
-        passed, skipped = passed + (status == "0"), skipped + (status == "77")
-        if status not in ("0", "77"):
-            failed += 1
-            names.append(item)
-print(passed, failed, skipped)
-print(*names, sep="\n")
-EOF
-}
+report() { /usr/bin/python3 -B "$top/test/report.py" "$results" "$@"; }
 
 # run_group GROUP: runs a group, sets p, f and s to its totals, and adds to bad what failed; shows
 # its output if it failed
 run_group() {
-	local group=$1 status=0 t0=$SECONDS log=$log_dir/test-$1.log text names=()
+	local group=$1 status=0 log=$log_dir/test-$1.log text took names=()
+	rm -f "$results/$group".* "$results/$group"-*
 	say "$group …"
-	("group_$group") </dev/null >"$log" 2>&1 || status=$?
-	{ read -r p f s && mapfile -t names; } < <(sum "$group" || echo 0 1 0)
+	timed "$results/$group.time" run_in_subshell "group_$group" </dev/null >"$log" 2>&1 || status=$?
+	read -r -a took <"$results/$group.time"
+	record "$group" 0 "${took[@]}" "(whole group)"
+	{ read -r p f s && mapfile -t names; } < <(report sum "$group" || echo 0 1 0)
 	# A group that ended with an error, or that found nothing to run, has failed.
 	[[ $f -gt 0 || ($status -eq 0 && $((p + s)) -gt 0) ]] || f=1
-	text="$group: $p passed, $f failed, $s skipped ($((SECONDS - t0)) s)"
+	text="$group: $p passed, $f failed, $s skipped (${took[0]%.*} s)"
 	if [[ $f -eq 0 ]]; then
 		say "$text"
 	else
@@ -285,32 +348,34 @@ run_group() {
 		bad+=("${names[@]/#/$group: }")
 	fi
 }
+run_in_subshell() { ("$@"); }
 
 # need_for_tests: installs packages and builds libraries that the tests need
 need_for_tests() {
 	need_for_build clang libclang-rt-dev clang-tidy clang-format llvm shellcheck git ccache \
 		nftables iproute2 systemd
 	need_venv
-	together build_h2o -- build_h2o_unpatched
+	build_h2o
 }
 
-# build_ahead GROUP…: builds the images of the groups that need them, with the CPU time that the
-# groups before them leave over. Who needs an image by then waits for it.
+# build_ahead GROUP…: builds the images and the product for the groups that need them, while the
+# groups before them mostly wait. Who needs one by then waits for it.
 build_ahead() {
-	[[ " $* " == *" "@(native|system|fault)" "* ]] || return 0
+	[[ " $* " == *" "@(native|system|integrations|fault)" "* ]] || return 0
 	set -m
-	nice -n 19 "$top/dev" build images </dev/null >"$log_dir/build-ahead.log" 2>&1 &
-	set +m
+	"$top/dev" build </dev/null >"$log_dir/build-ahead.log" 2>&1 &
 	groups+=($!)
+	set +m
 }
 
 # group_of FOLDER: prints the group that runs the tests of the folder, if it is not unit
 group_of() {
 	case $1 in
-	test/native | test/warden) echo native ;;
+	test/native | test/warden | test/unit/programs) echo native ;;
 	test/h2o) echo h2o ;;
 	test/fuzz*) echo fuzz ;;
-	test/system | test/integrations*) echo system ;;
+	test/system) echo system ;;
+	test/integrations*) echo integrations ;;
 	test/fault) echo fault ;;
 	test/hooks) echo style ;;
 	esac
@@ -318,11 +383,9 @@ group_of() {
 
 # run_folder FOLDER: builds and runs the tests of one folder, with the sanitizers
 run_folder() {
-	local folder=${1%/} targets=("${1%/}/all")
-	# Its tests check the other programs, so all targets are built.
-	[[ $folder != test/unit/programs ]] || targets=()
-	step "build of $folder" cmake_tree asan "${targets[@]}"
-	ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$(nproc)"
+	local folder=${1%/}
+	step "build of $folder" cmake_tree asan "$folder/all"
+	ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$test_jobs"
 }
 
 run_folders() { # FOLDER…
@@ -339,31 +402,106 @@ run_folders() { # FOLDER…
 	return $failed
 }
 
+# run_changed [REF]: the style checks and tests of the rooms that changed, and of those above them
+run_changed() {
+	local ref=${1:-HEAD} files folders p f s bad=()
+	cd "$top"
+	git rev-parse -q --verify "$ref^{commit}" >/dev/null || die "there is no commit '$ref'"
+	[[ $# -gt 0 || -n $(git status --porcelain) ]] || ref=HEAD~1
+	readarray -t files < <({
+		git diff --name-only "$ref"
+		git ls-files --others --exclude-standard
+	} | sort -u)
+	[[ ${#files[@]} -gt 0 ]] || die "nothing changed since $ref"
+	mkdir -p "$results" "$log_dir"
+	need_for_tests
+	readarray -t folders < <(printf '%s\n' "${files[@]}" | python "$top/test/changed.py" "$top" folders)
+	say "${#files[@]} files changed since $ref; their tests are in: ${folders[*]:-no folder}"
+	run_group changed
+	[[ $f -eq 0 ]] || printf 'failed: %s\n' "${bad[@]}"
+	printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
+	[[ $f -eq 0 ]]
+}
+
+# Uses the variables of run_changed.
+group_changed() {
+	local folder targets=() names
+	quick_style changed
+	[[ " ${files[*]}" != *.py* ]] || beside_item changed types check_own_types
+	wait
+	for folder in "${folders[@]}"; do targets+=("$folder/all"); done
+	[[ ${#targets[@]} -eq 0 ]] || cmake_tree asan "${targets[@]}" || return
+	item changed clang-tidy tidy "${files[@]}"
+	[[ " ${files[*]}" != *" sdk/python/"* ]] || pytest changed-sdk "$top/sdk/python/tests"
+	[[ ${#folders[@]} -gt 0 ]] || return 0
+	names=$(python "$top/test/changed.py" "$top" tests "$top/build/asan" "${folders[@]}" | paste -sd '|')
+	[[ -z $names ]] || run_ctest asan "(unit|fuzz)" changed-unit -j "$test_jobs" -R "^($names)\$"
+}
+
+# run_groups GROUP…: runs the groups; adds to passed, failed and skipped, and to bad what failed
+run_groups() {
+	local group p f s
+	for group in "$@"; do
+		run_group "$group"
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	done
+}
+
 main() {
-	local group was_up=no passed=0 failed=0 skipped=0 p f s bad=()
-	if [[ ${1:-} == */* ]]; then
+	local group was_up=no times=1 run passed=0 failed=0 skipped=0 bad=()
+	case ${1:-} in
+	--slowest)
+		report slowest
+		return
+		;;
+	help | -h | --help)
+		usage
+		return
+		;;
+	changed)
+		run_changed "${@:2}"
+		return
+		;;
+	all)
+		all=yes
+		shift
+		;;
+	*/*)
 		run_folders "$@"
 		return
+		;;
+	esac
+	if [[ ${1:-} == --repeat ]]; then
+		[[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || die "test: --repeat needs a number from 1 to 9999, not '${2:-}'"
+		times=$2
+		shift 2
 	fi
-	[[ $# -gt 0 ]] || set -- "${all_groups[@]}"
+	if [[ $# -eq 0 && $all == yes ]]; then
+		set -- "${all_groups[@]}"
+	elif [[ $# -eq 0 ]]; then
+		set -- "${default_groups[@]}"
+	fi
 	for group in "$@"; do
 		[[ " ${all_groups[*]} " == *" $group "* ]] ||
 			die "unknown group '$group'; there are: ${all_groups[*]}, and folders such as test/unit/base"
 	done
 	mkdir -p "$results" "$log_dir"
-	for group in "$@"; do
-		rm -f "$results/$group".xml "$results/$group"-*.xml "$results/$group.items"
-	done
+	rm -f "$results/service.url"
 	need_for_tests
 	build_ahead "$@"
 	"$top/dev" status >/dev/null 2>&1 && was_up=yes
-	for group in "$@"; do
-		run_group "$group"
-		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	for ((run = 1; run <= times; run++)); do
+		[[ $times -eq 1 ]] || say "run $run of $times"
+		run_groups "$@"
 	done
 	# Groups that use the service leave it running for the next group.
-	[[ $was_up == yes || " $* " != *" "@(native|system|fault)" "* ]] || "$top/dev" down </dev/null
-	[[ $failed -eq 0 ]] || printf 'failed: %s\n' "${bad[@]}"
+	[[ $was_up == yes || " $* " != *" "@(native|system|integrations|fault)" "* ]] || "$top/dev" down </dev/null
+	if [[ $failed -gt 0 && $times -gt 1 ]]; then
+		printf 'failed, with the number of runs of %d:\n' "$times"
+		printf '%s\n' "${bad[@]}" | sort | uniq -c | sort -rn
+	elif [[ $failed -gt 0 ]]; then
+		printf 'failed: %s\n' "${bad[@]}"
+	fi
 	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 	[[ $failed -eq 0 ]]
 }
