@@ -83,6 +83,8 @@ static const struct rule blank_rules[] = {
 	RULE_IOCTL(KVM_SET_DEBUGREGS),
 	RULE_IOCTL(KVM_SET_LAPIC),
 	RULE_IOCTL(KVM_SET_MSRS),
+	RULE_IOCTL(KVM_GET_DEVICE_ATTR), /* reads the TSC offset of vCPU 0 ... */
+	RULE_IOCTL(KVM_SET_DEVICE_ATTR), /* ... and sets it on the others */
 	RULE_IOCTL(KVM_SET_VCPU_EVENTS),
 	/* The chips of a snapshot: set on the thread of the vCPU that is set last. */
 	RULE_IOCTL(KVM_SET_IRQCHIP),

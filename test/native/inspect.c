@@ -124,6 +124,7 @@ static void test_report_on_a_guest_halted_with_interrupts_off(void **state)
 	has(report, ", deadline none\n");
 	has(report, "\n  steal time: not used by the guest\n");
 	has(report, "\nI/O APIC: ");
+	has(report, "; KVM's clock ");
 	has_all_devices(report);
 	end(&v, &img);
 }

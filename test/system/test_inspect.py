@@ -29,6 +29,7 @@ SECTIONS = [
     "  TSC ",
     "  steal time: ",
     "I/O APIC: ",
+    "; KVM's clock ",
     "device blk: status 0xf, active",
     "device vsock: status 0xf, active",
     "device rng: status 0xf, active",

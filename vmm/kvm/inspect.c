@@ -257,8 +257,9 @@ void chips_inspect(const struct kvm_vm *vm, struct report *r)
 		report_add(r, "interrupt controllers: %s\n", e.text);
 		return;
 	}
-	report_add(r, "I/O APIC: id %x, pending %x; KVM's clock %.3f ms\n",
-		   s.chips[2].chip.ioapic.id, s.chips[2].chip.ioapic.irr, (double)s.clock_ns / 1e6);
+	report_add(r, "I/O APIC: id %x, pending %x; KVM's clock %.3f ms, %s\n",
+		   s.chips[2].chip.ioapic.id, s.chips[2].chip.ioapic.irr, (double)s.clock_ns / 1e6,
+		   s.tsc_stable ? "from equal TSCs" : "not from the TSC");
 	add_ioapic(&s.chips[2].chip.ioapic, r);
 	for (unsigned i = 0; i < 2; i++)
 		report_add(r, "i8259 %u: IRR %02x ISR %02x mask %02x\n", i, s.chips[i].chip.pic.irr,

@@ -102,17 +102,38 @@ static bool is_request(uint32_t msr)
 
 /*
  * KVM treats a TSC write within a second of the expected value as an attempt to synchronize vCPUs,
- * and ignores the value. This is right for vCPUs 1 and up. For vCPU 0 a write of a distant value
- * comes first, since the TSC of the blank VM may be within a second of the snapshot's by chance.
+ * and ignores the value. For vCPU 0 a write of a distant value comes first, since the TSC of the
+ * blank VM may be within a second of the snapshot's by chance.
  */
 #define TSC_FAR (1ull << 40)
 
-static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, struct err *e)
+static int tsc_offset_ioctl(int fd, unsigned long request, uint64_t *offset)
+{
+	const struct kvm_device_attr attr = {
+		.group = KVM_VCPU_TSC_CTRL, .attr = KVM_VCPU_TSC_OFFSET, .addr = (uintptr_t)offset};
+
+	return ioctl(fd, request, &attr);
+}
+
+/*
+ * Gives the vCPU the offset of vCPU 0, so that no time passes between their TSCs however late this
+ * call comes. Returns false before Linux 5.16. There the vCPU's own TSC is written instead, which
+ * KVM replaces by vCPU 0's if the two writes are within a second and the host's TSC is reliable.
+ */
+static bool follow_tsc(struct kvm_vm *vm, int fd)
+{
+	return vm->has_tsc_offset && !tsc_offset_ioctl(fd, KVM_SET_DEVICE_ATTR, &vm->tsc_offset);
+}
+
+static int set_msrs(struct kvm_vm *vm, unsigned vcpu, const struct kvm_msr_values *in,
+		    struct err *e)
 {
 	struct {
 		uint32_t nmsrs, pad;
 		struct kvm_msr_entry entries[KVM_MSRS_MAX + 1];
 	} m = {.nmsrs = 0};
+	int fd = vm->vcpu[vcpu].fd;
+	bool leads_tsc = !vcpu, follows_tsc = vcpu && follow_tsc(vm, fd);
 	int done;
 
 	for (unsigned i = 0; i < in->nmsrs; i++) {
@@ -121,6 +142,8 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 				       "model-specific register 0x%x can't be part of a snapshot",
 				       in->entries[i].index);
 		if (is_request(in->entries[i].index))
+			continue;
+		if (in->entries[i].index == MSR_TSC && follows_tsc)
 			continue;
 		/* The array has room for this additional entry, of which there is at most one. */
 		if (in->entries[i].index == MSR_TSC && leads_tsc) {
@@ -137,6 +160,8 @@ static int set_msrs(int fd, const struct kvm_msr_values *in, bool leads_tsc, str
 	if ((unsigned)done < m.nmsrs)
 		return err_say(e, EINVAL, "KVM refuses 0x%llx in model-specific register 0x%x",
 			       (unsigned long long)m.entries[done].data, m.entries[done].index);
+	if (!vcpu)
+		vm->has_tsc_offset = !tsc_offset_ioctl(fd, KVM_GET_DEVICE_ATTR, &vm->tsc_offset);
 	return 0;
 }
 
@@ -180,7 +205,7 @@ int vcpu_state_finish(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s,
 {
 	int fd = vm->vcpu[i].fd;
 
-	if (set_msrs(fd, &s->msrs, i == 0, e) ||
+	if (set_msrs(vm, i, &s->msrs, e) ||
 	    set(fd, KVM_SET_VCPU_EVENTS, &s->events, "pending events", e))
 		return err_context(e, "vCPU %u", i);
 	return 0;
@@ -199,6 +224,7 @@ int vm_state_get(const struct kvm_vm *vm, struct vm_state *out, struct err *e)
 	    get(vm->fd, KVM_GET_CLOCK, &clock, "clock", e))
 		return e->code;
 	out->clock_ns = clock.clock;
+	out->tsc_stable = clock.flags & KVM_CLOCK_TSC_STABLE;
 	return 0;
 }
 

@@ -37,13 +37,14 @@ struct vm_state {
 	struct kvm_irqchip chips[3]; /* master PIC, slave PIC, I/O APIC */
 	struct kvm_pit_state2 pit;
 	uint64_t clock_ns; /* KVM's clock, which the guest's monotonic time follows */
+	bool tsc_stable;   /* all vCPUs derive it from equal TSCs; not part of a snapshot */
 };
 
 int vcpu_state_get(const struct kvm_vm *vm, unsigned i, struct vcpu_state *out, struct err *e);
 /*
  * Set a vCPU in two steps, when guest memory is in place. The second step sets the model-specific
- * registers and pending events. It must be done for vCPU 0 before all others, since KVM matches
- * their TSCs to its own. CPUID leaves that the vCPU already has are not set again.
+ * registers and pending events. It must be done for vCPU 0 before all others, since their TSCs
+ * follow its own. CPUID leaves that the vCPU already has are not set again.
  */
 int vcpu_state_set(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e);
 int vcpu_state_finish(struct kvm_vm *vm, unsigned i, const struct vcpu_state *s, struct err *e);

@@ -44,6 +44,8 @@ struct kvm_vm {
 	const struct kvm_host *host;
 	int fd;
 	unsigned nvcpus;
+	bool has_tsc_offset; /* tsc_offset is known: vCPU 0's, which the others get */
+	uint64_t tsc_offset;
 	struct kvm_vcpu vcpu[KVM_VCPUS_MAX];
 };
 
