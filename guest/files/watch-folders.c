@@ -124,12 +124,24 @@ static int watch(struct watch_folders *f, const char *path, uint32_t flags)
 	return inotify_add_watch(f->inotify, path, EVENTS | flags);
 }
 
+int watch_folders_full(const struct watch_folders *f, const char *path, struct err *e)
+{
+	if (f->count == WATCH_FOLDERS_MAX)
+		return err_say(e, EUSERS, "watch %.100s: there are more than %d folders in it",
+			       path, WATCH_FOLDERS_MAX);
+	return err_say(e, EUSERS,
+		       "watch %.100s: programs in the sandbox use all inotify watches; raise the "
+		       "limit with sysctl -w fs.inotify.max_user_watches=N",
+		       path);
+}
+
 int watch_folders_start(struct watch_folders *f, const char *path, struct err *e)
 {
 	int wd = watch(f, path, 0);
 
 	if (wd < 0)
-		return err_set(e, errno == ENOSPC ? EUSERS : errno, "watch %.100s", path);
+		return errno == ENOSPC ? watch_folders_full(f, path, e)
+				       : err_set(e, errno, "watch %.100s", path);
 	return append(f, wd, NULL, path) ? 0 : err_set(e, ENOMEM, "watch %.100s", path);
 }
 

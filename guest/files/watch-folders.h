@@ -25,6 +25,9 @@ struct watch_folders {
 	size_t scanned; /* those before it were searched for further folders */
 };
 
+/* Says which limit, the service's or the kernel's, ENOSPC of a watch on `path` was about. Returns
+ * -EUSERS. */
+int watch_folders_full(const struct watch_folders *f, const char *path, struct err *e);
 /* Watches `path`, which is followed when it is a link. */
 int watch_folders_start(struct watch_folders *f, const char *path, struct err *e);
 /* Watches a folder in a watched one, without what is in it. Returns NULL with errno set: ENOSPC: it

@@ -57,6 +57,7 @@ static void report_overflow(void)
 static void scan(struct watched *folder, bool is_new)
 {
 	char path[AGENT_PATH_MAX + 1];
+	struct err e;
 
 	if (!watch_folders_path(folder, NULL, path))
 		return;
@@ -80,10 +81,10 @@ static void scan(struct watched *folder, bool is_new)
 			report(AGENT_CREATED, is_folder, path, "");
 		if (is_folder && !watch_folders_add(&w.folders, folder, d->d_name) &&
 		    errno == ENOSPC) {
-			if (!w.ready)
-				worker_io_fail(EUSERS,
-					       "watch %.100s: there are more than %d folders in it",
-					       w.path, WATCH_FOLDERS_MAX);
+			if (!w.ready) {
+				watch_folders_full(&w.folders, w.path, &e);
+				worker_io_fail(EUSERS, "%s", e.text);
+			}
 			if (!w.crowded)
 				report_overflow();
 			w.crowded = true;
@@ -105,7 +106,12 @@ static void start(void)
 
 	w.folders.inotify = inotify_init1(IN_CLOEXEC);
 	if (w.folders.inotify < 0)
-		worker_io_fail(errno, "inotify: %s", strerror(errno));
+		worker_io_fail(errno == EMFILE ? EUSERS : errno, "watch %.100s: %s", w.path,
+			       errno == EMFILE
+				       ? "programs in the sandbox use all inotify instances; "
+					 "raise the limit with sysctl -w "
+					 "fs.inotify.max_user_instances=N"
+				       : strerror(errno));
 	if (watch_folders_start(&w.folders, w.path, &e) < 0)
 		worker_io_fail(-e.code, "%s", e.text);
 	w.quiet = true;

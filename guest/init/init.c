@@ -17,12 +17,14 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "base/fd.h"
 #include "guest/system/boot-id.h"
+#include "guest/system/sysctl.h"
 #include "guest/cgroup.h"
 #include "guest/loop.h"
 #include "guest/log-console.h"
@@ -197,9 +199,12 @@ static void set_limits(void)
 {
 	const struct rlimit files = {.rlim_cur = 65536, .rlim_max = 1048576};
 	const struct rlimit core = {.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+	struct sysinfo info;
 
 	if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &core) < 0)
 		log_console("set resource limits: %s", strerror(errno));
+	if (sysinfo(&info) == 0)
+		sysctl_set_all("/proc/sys", (uint64_t)info.totalram * info.mem_unit);
 }
 
 static void set_environment(void)

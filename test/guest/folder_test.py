@@ -435,7 +435,7 @@ class ArchiveTest(FolderTest):
         self.assertGreater(len(self.pack(self.folder)), 8 << 20)
 
 
-class WatchTest(FolderTest):
+class WatchTestBase(FolderTest):
     def watch(self, path=None, recursive=False):
         client = self.connect()
         self.root = path or self.folder
@@ -467,6 +467,8 @@ class WatchTest(FolderTest):
             before.append(event)
         return before
 
+
+class WatchTest(WatchTestBase):
     def test_changes_are_reported(self):
         self.watch()
         path = self.make("a")
@@ -635,6 +637,30 @@ class WatchTest(FolderTest):
 
     def test_errors(self):
         self.fails(errno.ENOENT, self.watch, self.path("none"))
+
+
+def limited(name, value):
+    """The prefix of an agent in a user namespace with another limit of inotify."""
+    return ("unshare", "-Ur", "sh", "-ec", f'echo {value} >/proc/sys/user/{name}; exec "$@"', "sh")
+
+
+class FewWatchesTest(WatchTestBase):
+    prefix = limited("max_inotify_watches", 3)
+
+    def test_error_names_the_limit(self):
+        for name in "abc":
+            os.mkdir(self.path(name))
+        said = self.fails(errno.EUSERS, self.watch, recursive=True)
+        self.assertIn("fs.inotify.max_user_watches", said)
+
+
+class FewInstancesTest(WatchTestBase):
+    prefix = limited("max_inotify_instances", 2)
+
+    def test_error_names_the_limit(self):
+        for _ in range(2):
+            self.watch()
+        self.assertIn("fs.inotify.max_user_instances", self.fails(errno.EUSERS, self.watch))
 
 
 class HelloTest(FolderTest):

@@ -10,7 +10,7 @@ from typing import Iterator
 import httpx
 import pytest
 
-from conftest import metrics
+from conftest import bash, metrics
 from ramet import Client, Sandbox
 
 # With default settings, images with this RAM are prepared ahead; the disk is grown at create.
@@ -188,3 +188,15 @@ def test_too_little_ram_is_refused_with_the_limits(http: httpx.Client) -> None:
     answer = http.post("/v1/sandboxes", json={"rootfs_gb": 1})
     assert answer.status_code == 400
     assert "the minimum that holds the template is" in answer.json()["error"]
+
+
+def test_kernel_limits_are_those_of_a_development_machine(client: Client) -> None:
+    with Sandbox(client=client, ram_mib=1024) as sbx:
+        names = "fs/inotify/max_user_watches fs/inotify/max_user_instances vm/max_map_count"
+        watches, *others = bash(sbx, f"cd /proc/sys; cat {names}").split()
+        assert 200_000 < int(watches) <= 262_144
+        assert others == ["1024", "1048576"]
+        listen = "import socket; socket.create_server(('', 80))"
+        for command in (["ping", "-c", "1", "127.0.0.1"], ["python3", "-c", listen]):
+            done = sbx.processes.run(command, user="user")
+            assert done.exit_code == 0, done.stderr
