@@ -6,7 +6,7 @@ idea to the model that predicts the last month, and is scored by the error. The 
 the winner's sandbox, with its files, variables and processes. Nothing is loaded twice.
 
 The agents run on the scripted model of the OpenAI Agents SDK, so neither a key nor a network is
-needed: `pip install 'ramet[openai]'`. With a real model, an agent would write its idea itself.
+needed: `pip install './sdk/python[openai]'`. With a real model, an agent would write its idea itself.
 """
 
 from __future__ import annotations

@@ -434,4 +434,4 @@ def test_without_its_packages_the_command_says_how_to_install_them(
     with pytest.raises(SystemExit) as ended:
         main(["ls"])
     assert ended.value.code == 125
-    assert "pip install 'ramet[cli]'" in capsys.readouterr().err
+    assert "pip install './sdk/python[cli]'" in capsys.readouterr().err

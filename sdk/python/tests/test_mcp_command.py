@@ -23,7 +23,7 @@ def test_missing_package_is_named_with_the_command_that_installs_it(
     for name in ("ramet.mcp.http", "ramet.mcp.stdio", "ramet.mcp.server", "ramet.mcp.tools"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert main([]) == 1
-    assert "pip install 'ramet[mcp]'" in capsys.readouterr().err
+    assert "pip install './sdk/python[mcp]'" in capsys.readouterr().err
 
 
 def test_wrong_argument_ends_with_code_2() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line `ramet`. It needs `pip install 'ramet[cli]'`; docs/cli.md describes it."""
+"""The command line `ramet`. It needs `pip install './sdk/python[cli]'`; docs/cli.md describes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         print(
             f"ramet: the package {missing.name} is missing\n"
-            "  Install the command line: pip install 'ramet[cli]'",
+            "  Install the command line: pip install './sdk/python[cli]' in a checkout of Ramet",
             file=sys.stderr,
         )
         raise SystemExit(125) from None

@@ -25,7 +25,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.deepagents needs the package deepagents: "
-        "pip install 'ramet[deepagents]'"
+        "pip install './sdk/python[deepagents]' in a checkout of Ramet"
     ) from missing
 
 from ramet import Process, RametError, Sandbox

@@ -33,7 +33,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.harbor needs the package harbor, and Python 3.12: "
-        "pip install 'ramet[harbor]'"
+        "pip install './sdk/python[harbor]' in a checkout of Ramet"
     ) from missing
 
 _KILL_TIMEOUT_S = 10

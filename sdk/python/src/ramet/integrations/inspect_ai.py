@@ -32,7 +32,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.inspect_ai needs the package inspect-ai: "
-        "pip install 'ramet[inspect]'"
+        "pip install './sdk/python[inspect]' in a checkout of Ramet"
     ) from missing
 
 from ramet import AsyncClient, AsyncSandbox, BadRequest, NotFound, RametError, VmDied

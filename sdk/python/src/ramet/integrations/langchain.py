@@ -31,7 +31,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.langchain needs the package langchain-core: "
-        "pip install 'ramet[langchain]'"
+        "pip install './sdk/python[langchain]' in a checkout of Ramet"
     ) from missing
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.mini_swe_agent needs the package mini-swe-agent: "
-        "pip install 'ramet[mini-swe-agent]'"
+        "pip install './sdk/python[mini-swe-agent]' in a checkout of Ramet"
     ) from missing
 
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"

@@ -32,7 +32,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.pydantic_ai needs the package pydantic-ai-slim: "
-        "pip install 'ramet[pydantic-ai]'"
+        "pip install './sdk/python[pydantic-ai]' in a checkout of Ramet"
     ) from missing
 
 from ramet import AsyncClient, AsyncSandbox, FileInfo, NotFound, VmDied

@@ -31,7 +31,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.smolagents needs the package smolagents: "
-        "pip install 'ramet[smolagents]'"
+        "pip install './sdk/python[smolagents]' in a checkout of Ramet"
     ) from missing
 
 # The exception of final_answer arrives with a shortened text, so the answer comes in a file.

@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (missing.name or "").partition(".")[0] == "ramet":
             raise
         print(
-            f"ramet-mcp: the package {missing.name} is missing: pip install 'ramet[mcp]'",
+            f"ramet-mcp: the package {missing.name} is missing: "
+            "pip install './sdk/python[mcp]' in a checkout of Ramet",
             file=sys.stderr,
         )
         return 1

@@ -10,7 +10,8 @@ try:
     import anthropic as _anthropic
 except ImportError as error:
     raise ImportError(
-        "ramet.integrations.anthropic needs the package anthropic: pip install 'ramet[anthropic]'"
+        "ramet.integrations.anthropic needs the package anthropic: "
+        "pip install './sdk/python[anthropic]' in a checkout of Ramet"
     ) from error
 
 from ramet.integrations.anthropic.claude_agent import claude_agent_options, claude_mcp_server

@@ -76,7 +76,8 @@ def _server(name: str, works: Iterable[Work]) -> Any:
         from mcp.server.lowlevel import Server
     except ImportError as error:
         raise ImportError(
-            "a server for the Claude Agent SDK needs the package mcp: pip install 'ramet[mcp]'"
+            "a server for the Claude Agent SDK needs the package mcp: "
+            "pip install './sdk/python[mcp]' in a checkout of Ramet"
         ) from error
 
     by_name = {schema_of(work)[0]: work for work in works}

@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "ramet.integrations.openai_agents needs the package openai-agents: "
-        "pip install 'ramet[openai]'"
+        "pip install './sdk/python[openai]' in a checkout of Ramet"
     ) from error
 
 from ramet.integrations.openai_agents.branches import (
