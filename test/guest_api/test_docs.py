@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The snippets of the documentation do what the pages say (test/snippets.py)."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Iterator
+
+import httpx
+import pytest
+
+import conftest
+from conftest import Service
+from snippets import PAGES, RUN, SHOWN, Snippet, all_snippets, name_of, parse, run
+
+# Named one by one, so that `./dev test changed` finds this file when one of them changes.
+NAMED = [
+    "README.md",
+    "docs/api.md",
+    "docs/benchmarks.md",
+    "docs/cli.md",
+    "docs/fork.md",
+    "docs/integrations.md",
+    "docs/mcp.md",
+    "docs/network.md",
+    "docs/operating.md",
+    "docs/ports.md",
+    "docs/quick-start.md",
+    "docs/results.md",
+    "docs/search.md",
+    "docs/sizes.md",
+    "docs/spaces.md",
+    "docs/templates.md",
+    "docs/threats.md",
+    "sdk/python/README.md",
+]
+ALL = all_snippets()
+
+# The agent, with a network and folders of its own: snippets use fixed ports, and write below /root.
+# The agent's file is opened before, since it may be below /root itself.
+CONFINED = """#!/bin/sh -e
+exec 9<{agent}
+exec unshare -mn sh -ec 'ip link set lo up
+for folder in /root /srv /var/log; do mount -t tmpfs none $folder; done
+exec /proc/self/fd/9 "$@"' sh "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def docs_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    if os.geteuid():
+        pytest.skip("confines the agent")
+    home = tmp_path_factory.mktemp("docs")
+    agent = home / "agent-confined"
+    agent.write_text(CONFINED.format(agent=os.path.abspath(conftest.AGENT)))
+    agent.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conftest, "AGENT", str(agent))
+        patch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        started = Service(home)
+    yield started
+    started.stop()
+
+
+def test_every_page_is_named() -> None:
+    assert sorted(PAGES) == NAMED
+
+
+def test_every_snippet_has_a_language_and_a_known_mark() -> None:
+    for snippet in ALL:
+        assert snippet.language in RUN + SHOWN, f"{name_of(snippet)}: name its language"
+        known = re.fullmatch(r"system|no, .+|", snippet.mark)
+        assert known, f"{name_of(snippet)}: the mark is {snippet.mark!r}"
+
+
+@pytest.mark.parametrize("snippet", [s for s in ALL if s.language in RUN], ids=name_of)
+def test_snippet_is_valid(snippet: Snippet) -> None:
+    parse(snippet)
+
+
+@pytest.mark.parametrize("snippet", all_snippets("unit"), ids=name_of)
+def test_snippet_runs(docs_service: Service, tmp_path: Path, snippet: Snippet) -> None:
+    with httpx.Client(base_url=docs_service.base, timeout=60, trust_env=False) as http:
+        try:
+            run(snippet, tmp_path, http)
+        finally:
+            for sandbox in http.get("/v1/sandboxes").json():
+                http.delete(f"/v1/sandboxes/{sandbox['id']}")
