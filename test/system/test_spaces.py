@@ -75,6 +75,26 @@ def test_freeze_and_resume_keep_the_whole_state() -> None:
         sbx.close()
 
 
+# Reads the file from the disk, not from the page cache that is part of the memory.
+READ_FROM_DISK = "sync; echo 3 >/proc/sys/vm/drop_caches; cat /root/turn"
+
+
+def test_each_copy_shows_the_state_of_its_own_snapshot(client: Client) -> None:
+    """Memory and disk are those of the last moment, not empty and not of an earlier snapshot."""
+    sbx = Sandbox(client=client)
+    for turn in range(3):
+        run(sbx, f"turn = {turn}; print(turn, file=open('/root/turn', 'w'))")
+        (child,) = sbx.fork(1)
+        run(sbx, "turn += 10; print(turn, file=open('/root/turn', 'w'))")
+        space = sbx.freeze()
+        sbx = Sandbox.resume(space.id, client=client)
+        with child:
+            for copy, wanted in ((child, turn), (sbx, turn + 10)):
+                assert run(copy, "print(turn, open('/root/turn').read())") == f"{wanted} {wanted}"
+                assert run(copy, READ_FROM_DISK, "bash") == str(wanted)
+    sbx.close()
+
+
 def test_freeze_reports_progress_and_keeps_the_size(client: Client) -> None:
     with Sandbox(client=client, vcpus=1, rootfs_gb=6) as sbx:
         run(sbx, "kept = bytearray(b'k') * (60 << 20)")
