@@ -79,8 +79,20 @@ pytest() {
 # Most of the time tests wait, for timers, disks and each other.
 test_jobs=$((4 * $(nproc)))
 
+# private_tmp CMD…: runs the command with an empty /tmp in memory, if that is permitted. The unit tests
+# sync thousands of small files, for which a busy disk takes minutes.
+private_tmp() {
+	if [[ $(id -u) -eq 0 ]]; then
+		unshare --mount sh -c 'mount -t tmpfs ramet-tests /tmp && exec "$@"' sh "$@"
+	else
+		"$@"
+	fi
+}
+
 run_ctest() { # PRESET LABEL RESULT [ARG…]
-	ctest --test-dir "$top/build/$1" -L "^$2\$" --output-on-failure --no-tests=ignore \
+	local in=()
+	[[ $2 != *unit* ]] || in=(private_tmp)
+	"${in[@]}" ctest --test-dir "$top/build/$1" -L "^$2\$" --output-on-failure --no-tests=ignore \
 		--output-junit "$results/$3.xml" "${@:4}" || true
 	[[ -s $results/$3.xml ]] || record "${3%%-*}" 1 0 0 "ctest of $3"
 }
@@ -151,7 +163,7 @@ check_own_types() {
 		own_mypy --config-file test/mypy.ini test/api &&
 		own_mypy --config-file test/mypy.ini test/guest_api &&
 		own_mypy --strict bench/*.py &&
-		own_mypy --strict test/*.py sdk/python/make_sync.py
+		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py
 }
 # The SDK, its adapters and their tests, with the packages that the adapters are for.
 check_all_types() {
