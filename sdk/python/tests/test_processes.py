@@ -126,9 +126,9 @@ def test_run_returns_the_result() -> None:
 
 def test_run_returns_no_more_output_than_the_limit() -> None:
     events = [STARTED, *(output("stdout", b"123", i) for i in range(4)), output("stderr", b"12", 5)]
-    limited = sandbox(Service([*events, exit_event(0)])).processes.run(["x"], max_output_bytes=7)
+    limited = sandbox(Service([*events, exit_event(0)])).processes.run(["x"], max_output_bytes=9)
     assert limited == ProcessResult(b"1231231", b"12", 0, truncated=True)
-    whole = sandbox(Service([*events, exit_event(0)])).processes.run(["x"], max_output_bytes=12)
+    whole = sandbox(Service([*events, exit_event(0)])).processes.run(["x"], max_output_bytes=14)
     assert whole == ProcessResult(b"123" * 4, b"12", 0)
     with pytest.raises(ValueError, match="max_output_bytes"):
         sandbox(Service([*events, exit_event(0)])).processes.run(["x"], max_output_bytes=-1)

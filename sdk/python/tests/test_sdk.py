@@ -67,7 +67,7 @@ def test_a_call_returns_no_more_output_than_the_limit() -> None:
     )
     parts: list[str] = []
     sbx = Sandbox(client=client_for(service(answer)))
-    result = sbx.run_code("x", max_output_bytes=8, on_stdout=parts.append)
+    result = sbx.run_code("x", max_output_bytes=12, on_stdout=parts.append)
     assert result == ramet.ExecResult("still al", "warn", 0, truncated=True)
     assert parts == ["still ", "alive"]
 

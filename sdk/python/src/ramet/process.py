@@ -10,7 +10,7 @@ from typing import Callable, Iterator, List, Mapping, Sequence
 
 from ramet._io import Cancelled, beside, finish
 from ramet.client import Client
-from ramet._output import Output
+from ramet._output import Output, shares
 from ramet.errors import RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
@@ -86,9 +86,10 @@ class Process:
         """Reads all output that was not read yet, up to the end of the process.
 
         Args:
-            max_output_bytes: Return only the first so many bytes of standard output, and of
-                standard error; `truncated` is True then. None: all of it, however much a program
-                prints, which must fit into this program's memory.
+            max_output_bytes: Return at most so many bytes of both streams together, the first
+                ones of each; `truncated` is True then. A stream that needs less than half of them
+                is returned whole. None: all, however much a program prints, which must fit into
+                this program's memory.
 
         Raises:
             NotFound: The process or its sandbox is gone.
@@ -102,6 +103,9 @@ class Process:
             elif event.type == "stderr":
                 err.add(event.raw)
             else:
+                kept = shares([len(out.kept), len(err.kept)], max_output_bytes)
+                out.cut(kept[0])
+                err.cut(kept[1])
                 return ProcessResult(
                     stdout_bytes=bytes(out.kept),
                     stderr_bytes=bytes(err.kept),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import AsyncIterable, Callable
 
 from ramet._async._io import notify
-from ramet._output import Output
+from ramet._output import Output, Results, shares, shortened_error, size_of_error
 from ramet.results import CodeError, Result
 from ramet.types import Event, ExecResult
 
@@ -20,9 +20,12 @@ async def collect(
     on_error: Callable[[CodeError], object] | None = None,
     max_output_bytes: int | None = None,
 ) -> ExecResult:
-    """Returns what the events of a call say, up to its exit event, and calls the callbacks."""
+    """Returns what the events of a call say, up to its exit event, and calls the callbacks.
+
+    `max_output_bytes` is one limit for both streams, the results and the exception.
+    """
     stdout, stderr = Output(max_output_bytes), Output(max_output_bytes)
-    shown: list[Result] = []
+    shown = Results(max_output_bytes)
     error: CodeError | None = None
     exit_code = -1
     async for event in events:
@@ -33,18 +36,24 @@ async def collect(
             stderr.add(event.raw)
             await notify(on_stderr, str(event.data))
         elif event.result is not None:
-            shown.append(event.result)
+            shown.add(event.result)
             await notify(on_result, event.result)
         elif event.error is not None:
             error = event.error
             await notify(on_error, error)
         elif event.code is not None:
             exit_code = event.code
+    error_size = size_of_error(error) if error else 0
+    kept = shares([len(stdout.kept), len(stderr.kept), shown.size, error_size], max_output_bytes)
+    stdout.cut(kept[0])
+    stderr.cut(kept[1])
+    shown.cut(kept[2])
+    cut = kept[3] < error_size
     return ExecResult(
         stdout=stdout.kept.decode(errors="replace"),
         stderr=stderr.kept.decode(errors="replace"),
         exit_code=exit_code,
-        results=shown,
-        error=error,
-        truncated=stdout.truncated or stderr.truncated,
+        results=shown.kept,
+        error=shortened_error(error, kept[3]) if error and cut else error,
+        truncated=stdout.truncated or stderr.truncated or shown.truncated or cut,
     )

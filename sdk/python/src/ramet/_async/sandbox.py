@@ -217,9 +217,11 @@ class AsyncSandbox:
             on_stderr: Called with each part of standard error.
             on_result: Called with each result.
             on_error: Called with the exception that ended the call.
-            max_output_bytes: Return only the first so many bytes of standard output, and of
-                standard error; `truncated` is True then. None: all of it, however much a program
-                prints, which must fit into this program's memory.
+            max_output_bytes: Return at most so many bytes of standard output, standard error,
+                results and the exception together; `truncated` is True then. Of each stream the
+                first bytes are kept, and the first results. One of the four that needs less than
+                a quarter of them is returned whole. None: all, however much a program prints,
+                which must fit into this program's memory.
 
         Raises:
             NotFound: The sandbox is gone.

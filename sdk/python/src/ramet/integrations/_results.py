@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ramet.types import ExecResult
 
 MAX_CHARACTERS = 30_000  # of one tool result
-MAX_OUTPUT_BYTES = 8 << 20  # of each stream that are read into memory; a program may print forever
+MAX_OUTPUT_BYTES = 8 << 20  # of a call that are read into memory; a program may print forever
 MAX_FILE_BYTES = 20 << 20  # of a file that is shown or edited; one with holes may be of any size
 _IMAGES_MAX = 8
 TRUNCATED = f"[output beyond {MAX_OUTPUT_BYTES >> 20} MiB was discarded]"

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 _TRANSIENT = (CapReached, ConnectionFailed, Unavailable)
 _LEAST_TIMEOUT_S = 0.001
-_OUTPUT_MAX = 64 << 20  # bytes of each stream of a command that are read into memory
+_OUTPUT_MAX = 64 << 20  # bytes of a command's output that are read into memory
 
 
 class RametSandboxSession(BaseSandboxSession):
