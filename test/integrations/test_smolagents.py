@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 from functools import partial
 from typing import Any, Iterator
@@ -64,6 +65,43 @@ def test_variables_stay_and_the_last_value_is_the_output(executor: RametExecutor
 def test_picture_is_an_image(executor: RametExecutor) -> None:
     shown = executor(f"class P:\n    def _repr_png_(self): return {PNG!r}\nP()").output
     assert shown.size == (1, 1) and shown.format == "PNG"
+
+
+def test_bytes_that_are_no_picture_are_not_opened(executor: RametExecutor) -> None:
+    code = """
+class P:
+    def __repr__(self): return 'a P'
+    def _repr_png_(self): return %r
+P()"""
+    assert executor(code % b"%!PS-Adobe-3.0 EPSF-3.0\n").output == "a P"
+    assert executor(code % PNG[:20]).output == "a P"
+
+
+@pytest.mark.parametrize("raw", [b"%!PS-Adobe-3.0 EPSF-3.0\n", PNG[:20], b""])
+def test_final_answer_with_a_picture_of_another_kind_is_refused(
+    executor: RametExecutor, raw: bytes
+) -> None:
+    answer = {"__type__": "PIL.Image", "data": base64.b64encode(raw).decode()}
+    with pytest.raises(AgentExecutionError, match="damaged: not a picture"):
+        executor(forged(answer))
+    with pytest.raises(AgentExecutionError, match="damaged"):
+        executor(forged({"__type__": "tuple", "data": [answer]}))
+
+
+def test_final_answer_may_have_pictures(executor: RametExecutor) -> None:
+    answer = {"__type__": "PIL.Image", "data": base64.b64encode(PNG).decode()}
+    shown = executor(forged({"a": [answer], "b": {"__type__": "set", "data": [1]}})).output
+    assert shown["a"][0].size == (1, 1) and shown["b"] == {1}
+
+
+def forged(answer: object) -> str:
+    """Returns code that ends like the tool final_answer, with an answer of its own."""
+    return f"""
+import json
+open("/tmp/.ramet-final-answer", "w").write("safe:" + json.dumps({answer!r}))
+class {RametExecutor.FINAL_ANSWER_EXCEPTION}(Exception): pass
+raise {RametExecutor.FINAL_ANSWER_EXCEPTION}("")
+"""
 
 
 def test_exceptions_are_one_class_with_output_and_traceback(executor: RametExecutor) -> None:

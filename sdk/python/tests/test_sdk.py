@@ -537,7 +537,7 @@ def test_info_has_size_and_expiry() -> None:
 
 
 def test_results_and_exceptions_of_a_call() -> None:
-    png = b"\x89PNG\0"
+    png = b"\x89PNG\r\n\x1a\n\0"
     picture = {
         "text/plain": "a figure",
         "image/png": base64.b64encode(png).decode(),
@@ -600,6 +600,23 @@ def test_jupyter_runs_nothing_of_a_sandbox_in_its_page() -> None:
     assert "iframe" in ramet.Result({"image/svg+xml": "<svg/>"})._repr_mimebundle_()["text/html"]
     assert ramet.Result({"image/png": "x"}).png is None
     assert ramet.Result({"text/markdown": "*m*"})._repr_mimebundle_() == {"text/plain": "*m*"}
+
+
+@pytest.mark.parametrize("mime", ["image/png", "image/jpeg"])
+def test_bytes_that_are_no_picture_are_none(mime: str) -> None:
+    program = base64.b64encode(b"%!PS-Adobe-3.0 EPSF-3.0").decode()
+    result = ramet.Result({"text/plain": "t", mime: program})
+    assert result.png is None and result.jpeg is None
+    assert result._repr_mimebundle_() == {"text/plain": "t"}
+
+
+def test_jupyter_gets_only_base64_as_a_picture() -> None:
+    png = b"\x89PNG\r\n\x1a\n\0"
+    encoded = base64.b64encode(png).decode()
+    for sent in (encoded, f'"><script>{encoded}', encoded + '"><script>'):
+        shown = ramet.Result({"image/png": sent})._repr_mimebundle_()
+        assert "<" not in shown.get("image/png", "")
+    assert ramet.Result({"image/png": encoded})._repr_mimebundle_() == {"image/png": encoded}
 
 
 def test_jupyter_shows_output_and_results(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -11,8 +11,11 @@ from typing import Any, Mapping
 DATA_MIME = "application/vnd.ramet.data+json"
 CHART_MIME = "application/vnd.ramet.chart+json"
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
-# Representations that run nothing in the page of a notebook.
-INERT = ("text/plain", "image/png", "image/jpeg", "application/json")
+# Representations that run nothing in the page of a notebook, beside pictures.
+INERT = ("text/plain", "application/json")
+# First bytes of pictures. Code in the sandbox can send anything as one, and other parsers of
+# pictures are not made for that.
+HEADS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 # "sandbox" without allow-same-origin: the page's scripts reach neither the notebook nor its server.
 FRAME = (
     '<iframe sandbox="allow-scripts" srcdoc="%s" '
@@ -77,13 +80,13 @@ class Result:
 
     @property
     def png(self) -> bytes | None:
-        """A PNG picture, for example of a matplotlib figure."""
-        return self._bytes("image/png")
+        """A PNG picture, for example of a matplotlib figure; None if the bytes are not of one."""
+        return self._picture("image/png")
 
     @property
     def jpeg(self) -> bytes | None:
-        """A JPEG picture."""
-        return self._bytes("image/jpeg")
+        """A JPEG picture; None if the bytes are not of one."""
+        return self._picture("image/jpeg")
 
     @property
     def pdf(self) -> bytes | None:
@@ -131,9 +134,16 @@ class Result:
         except ValueError:  # code in the sandbox can send anything
             return None
 
+    def _picture(self, mime: str) -> bytes | None:
+        found = self._bytes(mime)
+        return found if found and found.startswith(HEADS[mime]) else None
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Returns the representations that are safe in Jupyter, and HTML and SVG in a frame."""
         shown = {mime: self.mime[mime] for mime in INERT if mime in self.mime}
+        for mime in HEADS:
+            if picture := self._picture(mime):
+                shown[mime] = base64.b64encode(picture).decode()
         page = self.html or self.svg
         if page:
             shown["text/html"] = in_frame(page)

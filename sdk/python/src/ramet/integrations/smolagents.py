@@ -13,8 +13,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import io
+import json
 from typing import Any, Sequence
 
 from ramet import CodeError, ExecResult, NoSuchFile, Sandbox
@@ -27,6 +29,7 @@ try:
     from smolagents.memory import ActionStep, AgentMemory, CallbackRegistry
     from smolagents.monitoring import AgentLogger, LogLevel, Monitor
     from smolagents.remote_executors import RemotePythonExecutor
+    from smolagents.serialization import SafeSerializer
     from smolagents.utils import AgentExecutionError
 except ImportError as missing:
     raise ImportError(
@@ -119,13 +122,21 @@ class RametExecutor(RemotePythonExecutor):  # type: ignore[misc]
         )
         logs = result.stdout
         if result.error and result.error.name == self.FINAL_ANSWER_EXCEPTION:
-            answer = self._deserialize_final_answer(
-                self._serialized_answer(result.error), self.allow_pickle
-            )
+            answer = self._answer(self._serialized_answer(result.error))
             return CodeOutput(output=answer, logs=logs, is_final_answer=True)
         if not result.ok:
             raise AgentExecutionError(_failure(result, self.timeout_seconds), self.logger)
         return CodeOutput(output=_value(result), logs=logs, is_final_answer=False)
+
+    def _answer(self, serialized: str) -> Any:
+        prefix = SafeSerializer.SAFE_PREFIX
+        if not serialized.startswith(prefix):
+            return self._deserialize_final_answer(serialized, self.allow_pickle)
+        try:
+            answer = _with_pictures(json.loads(serialized[len(prefix) :]))
+        except ValueError as error:
+            raise AgentExecutionError(f"the final answer is damaged: {error}", self.logger) from error
+        return SafeSerializer.from_json_safe(answer)
 
     def _serialized_answer(self, error: CodeError) -> str:
         try:
@@ -237,8 +248,36 @@ def _value(result: ExecResult) -> Any:
     """Returns the last expression's value: as a picture or JSON if it is, else as text."""
     for one in result.results:
         if one.main:
-            picture = one.png or one.jpeg
-            if picture:
-                return PIL.Image.open(io.BytesIO(picture))
+            try:
+                if picture := one.png or one.jpeg:
+                    return _picture(picture)
+            except ValueError:
+                return one.text
             return one.text if one.json is None else one.json
     return None
+
+
+def _with_pictures(value: Any) -> Any:
+    """Returns a serialized answer in which pictures are opened already.
+
+    smolagents would open them with every parser that PIL has.
+    """
+    if isinstance(value, list):
+        return [_with_pictures(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("__type__") == "PIL.Image":
+        return _picture(base64.b64decode(str(value.get("data"))))
+    return {name: _with_pictures(one) for name, one in value.items()}
+
+
+def _picture(raw: bytes) -> PIL.Image.Image:
+    """Opens a picture of the sandbox. Some of PIL's other parsers start programs.
+
+    Raises:
+        ValueError: It is neither PNG nor JPEG, or has too many pixels.
+    """
+    try:
+        return PIL.Image.open(io.BytesIO(raw), formats=("PNG", "JPEG"))
+    except (OSError, PIL.Image.DecompressionBombError) as error:
+        raise ValueError(f"not a picture: {error}") from error
