@@ -67,6 +67,18 @@ def test_files_are_overwritten_and_found_by_absolute_path(backend: RametBackend)
     assert [match["path"] for match in found] == ["/tmp/new/a.py"]
 
 
+def test_downloads_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramet.integrations.deepagents.MAX_READ_BYTES", 150)
+    with RametBackend.create(client=client) as root:
+        root.execute("truncate -s 1T /tmp/ramet-holes; head -c 100 /dev/zero >/tmp/ramet-100")
+        paths = ["/tmp/ramet-holes", "/tmp/ramet-100", "/tmp/ramet-100"]
+        holes, whole, more = root.download_files(paths)
+        root.execute("rm /tmp/ramet-holes /tmp/ramet-100")
+    assert holes.content is None and "too large" in str(holes.error)
+    assert whole.content == bytes(100) and whole.error is None
+    assert more.content is None and "too large" in str(more.error)
+
+
 def test_children_continue_from_the_state_of_the_parent(backend: RametBackend) -> None:
     backend.write("/tmp/notes", "shared\n")
     left, right = backend.fork(2)

@@ -21,7 +21,7 @@ from inspect_ai.util import (
 from inspect_ai.util._sandbox.limits import override_max_exec_output_size
 
 from conftest import HOST
-from ramet import Client
+from ramet import Client, FileInfo
 from ramet.integrations.inspect_ai import RametSandboxConfig, RametSandboxEnvironment
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +174,22 @@ async def test_endless_output_is_cut_off_and_the_command_killed(
     pid = await env.read_file("/tmp/pid")
     while (await env.exec(["kill", "-0", pid.strip()])).success:
         pass
+
+
+async def test_file_that_grows_after_a_look_at_it_is_not_read(
+    env: RametSandboxEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await env.write_file("/tmp/ramet-small", "1234")
+    small = await env.sandbox.files.stat("/tmp/ramet-small")
+    await env.exec(["truncate", "-s", "1T", "/tmp/ramet-holes"])
+
+    async def false(*_: object, **__: object) -> FileInfo:
+        return small
+
+    monkeypatch.setattr("ramet.AsyncFiles.stat", false)
+    with pytest.raises(OutputLimitExceededError):
+        await env.read_file("/tmp/ramet-holes")
+    await env.exec(["rm", "/tmp/ramet-holes", "/tmp/ramet-small"])
 
 
 async def test_connection_opens_a_shell(env: RametSandboxEnvironment) -> None:

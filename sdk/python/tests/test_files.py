@@ -248,6 +248,17 @@ def test_file_larger_than_the_limit_is_refused(sbx: Sandbox, box: Box) -> None:
     assert sbx.download("/big", max_bytes=1000) == bytes(1000)
 
 
+def test_local_file_is_not_written_beyond_the_limit(
+    sbx: Sandbox, box: Box, tmp_path: Path
+) -> None:
+    box.files["/big"] = bytes(1000)
+    with pytest.raises(ramet.RametError, match="more than 999 bytes"):
+        sbx.download_to("/big", tmp_path / "local", max_bytes=999)
+    assert os.listdir(tmp_path) == []
+    sbx.download_to("/big", tmp_path / "local", max_bytes=1000)
+    assert (tmp_path / "local").read_bytes() == bytes(1000)
+
+
 def test_broken_download_keeps_the_old_file(tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"

@@ -142,6 +142,7 @@ class Files:
         remote: RemotePath,
         local: str | os.PathLike[str],
         *,
+        max_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Copies a file of the sandbox to a local file.
@@ -152,10 +153,12 @@ class Files:
         Args:
             remote: Absolute path of the file in the sandbox.
             local: Path of the local file; its folder must exist.
+            max_bytes: As in `download`.
             progress: Called for each chunk with the bytes written so far and the size, which is
                 None for a file without a size, such as those of /proc.
 
         Raises:
+            RametError: The file has more than `max_bytes` (code ``too_large``).
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
             OSError: The local file cannot be written.
@@ -164,7 +167,7 @@ class Files:
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
         try:
             with blocking(part.open, "xb") as file:
-                self._download(os.fspath(remote), file, progress)
+                self._download(os.fspath(remote), file, progress, max_bytes)
             blocking(os.replace, part, target)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -259,18 +262,23 @@ class Files:
             raise ConnectionFailed("the watch ended before it began")
         return Watch(events)
 
-    def list(self, remote: RemotePath, *, depth: int = 1) -> List[FileInfo]:
+    def list(
+        self, remote: RemotePath, *, depth: int = 1, limit: int | None = None
+    ) -> List[FileInfo]:
         """Returns the entries of a folder in byte order of their names. Links are not followed.
 
         Args:
             remote: Absolute path.
             depth: 1 to 64. With 2, also what is in the folders of the folder, and so on: each
                 folder comes before its content. File systems mounted there are not entered.
+            limit: Return at most so many entries. None: all.
 
         Raises:
             NotADirectory: `remote` is not a folder.
         """
-        return self._client().list_files(self._id, os.fspath(remote), depth=depth)
+        return self._client().list_files(
+            self._id, os.fspath(remote), depth=depth, limit=limit
+        )
 
     def stat(self, remote: RemotePath, *, follow: bool = True) -> FileInfo:
         """Returns type, size, mode, owner and modification time of a file.
@@ -361,10 +369,12 @@ class Files:
         remote: str,
         file: BinaryIO,
         progress: Progress | None,
-        max_bytes: int | None = None,
+        max_bytes: int | None,
     ) -> None:
         done = 0
         with self._client().read_file(self._id, remote) as (size, chunks):
+            if max_bytes is not None and size is not None and size > max_bytes:
+                raise _too_large("file", max_bytes)
             for chunk in _limited(chunks, max_bytes, "file"):
                 store(file, chunk)
                 done += len(chunk)
@@ -405,8 +415,12 @@ def _limited(
     for chunk in chunks:
         size += len(chunk)
         if max_bytes is not None and size > max_bytes:
-            raise RametError(f"the {kind} has more than {max_bytes} bytes", code="too_large")
+            raise _too_large(kind, max_bytes)
         yield chunk
+
+
+def _too_large(kind: str, max_bytes: int) -> RametError:
+    return RametError(f"the {kind} has more than {max_bytes} bytes", code="too_large")
 
 
 @contextmanager

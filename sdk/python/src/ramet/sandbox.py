@@ -418,10 +418,11 @@ class Sandbox:
         remote: RemotePath,
         local: str | os.PathLike[str],
         *,
+        max_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Copies a file of the sandbox to a local file; see `Files.download_to`."""
-        self.files.download_to(remote, local, progress=progress)
+        self.files.download_to(remote, local, max_bytes=max_bytes, progress=progress)
 
     def info(self) -> SandboxInfo:
         """Returns the current state of this sandbox.

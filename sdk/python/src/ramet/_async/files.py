@@ -141,6 +141,7 @@ class AsyncFiles:
         remote: RemotePath,
         local: str | os.PathLike[str],
         *,
+        max_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Copies a file of the sandbox to a local file.
@@ -151,10 +152,12 @@ class AsyncFiles:
         Args:
             remote: Absolute path of the file in the sandbox.
             local: Path of the local file; its folder must exist.
+            max_bytes: As in `download`.
             progress: Called for each chunk with the bytes written so far and the size, which is
                 None for a file without a size, such as those of /proc.
 
         Raises:
+            RametError: The file has more than `max_bytes` (code ``too_large``).
             IsADirectory: `remote` is a folder.
             ConnectionFailed: The answer broke off.
             OSError: The local file cannot be written.
@@ -163,7 +166,7 @@ class AsyncFiles:
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
         try:
             with await blocking(part.open, "xb") as file:
-                await self._download(os.fspath(remote), file, progress)
+                await self._download(os.fspath(remote), file, progress, max_bytes)
             await blocking(os.replace, part, target)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -258,18 +261,23 @@ class AsyncFiles:
             raise ConnectionFailed("the watch ended before it began")
         return AsyncWatch(events)
 
-    async def list(self, remote: RemotePath, *, depth: int = 1) -> List[FileInfo]:
+    async def list(
+        self, remote: RemotePath, *, depth: int = 1, limit: int | None = None
+    ) -> List[FileInfo]:
         """Returns the entries of a folder in byte order of their names. Links are not followed.
 
         Args:
             remote: Absolute path.
             depth: 1 to 64. With 2, also what is in the folders of the folder, and so on: each
                 folder comes before its content. File systems mounted there are not entered.
+            limit: Return at most so many entries. None: all.
 
         Raises:
             NotADirectory: `remote` is not a folder.
         """
-        return await self._client().list_files(self._id, os.fspath(remote), depth=depth)
+        return await self._client().list_files(
+            self._id, os.fspath(remote), depth=depth, limit=limit
+        )
 
     async def stat(self, remote: RemotePath, *, follow: bool = True) -> FileInfo:
         """Returns type, size, mode, owner and modification time of a file.
@@ -360,10 +368,12 @@ class AsyncFiles:
         remote: str,
         file: BinaryIO,
         progress: Progress | None,
-        max_bytes: int | None = None,
+        max_bytes: int | None,
     ) -> None:
         done = 0
         async with self._client().read_file(self._id, remote) as (size, chunks):
+            if max_bytes is not None and size is not None and size > max_bytes:
+                raise _too_large("file", max_bytes)
             async for chunk in _limited(chunks, max_bytes, "file"):
                 await store(file, chunk)
                 done += len(chunk)
@@ -404,8 +414,12 @@ async def _limited(
     async for chunk in chunks:
         size += len(chunk)
         if max_bytes is not None and size > max_bytes:
-            raise RametError(f"the {kind} has more than {max_bytes} bytes", code="too_large")
+            raise _too_large(kind, max_bytes)
         yield chunk
+
+
+def _too_large(kind: str, max_bytes: int) -> RametError:
+    return RametError(f"the {kind} has more than {max_bytes} bytes", code="too_large")
 
 
 @asynccontextmanager

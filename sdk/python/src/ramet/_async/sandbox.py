@@ -423,10 +423,11 @@ class AsyncSandbox:
         remote: RemotePath,
         local: str | os.PathLike[str],
         *,
+        max_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Copies a file of the sandbox to a local file; see `AsyncFiles.download_to`."""
-        await self.files.download_to(remote, local, progress=progress)
+        await self.files.download_to(remote, local, max_bytes=max_bytes, progress=progress)
 
     async def info(self) -> SandboxInfo:
         """Returns the current state of this sandbox.

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 from datetime import datetime, timezone
 from typing import Any, Iterable, Sequence
 
+from ramet._text import plain as plain
+
 STDOUT = 1
 STDERR = 2
-# Control characters, characters that hide or reorder text, lone surrogates, separators of lines.
-_HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def put(fd: int, data: bytes) -> None:
@@ -22,16 +21,6 @@ def put(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def plain(text: str) -> str:
-    """Returns text of a sandbox or a service as one line that cannot control a terminal.
-
-    Harmful characters are escaped as in JSON, so that JSON has the same value afterwards.
-    """
-    return "".join(
-        json.dumps(one)[1:-1] if unicodedata.category(one) in _HARMFUL else one for one in text
-    )
 
 
 def print_json(value: Any) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Iterator, Literal
 
 from ramet import AsyncSandbox, FileInfo, RametError
+from ramet.integrations._results import MAX_CHECK_BYTES, MAX_ENTRIES
 
 Operation = Literal["read", "write", "list", "stat", "mkdir", "remove"]
 
@@ -139,7 +140,9 @@ async def enter_folder(sandbox: AsyncSandbox, user: str | None, folder: str | No
 
 async def _run(sandbox: AsyncSandbox, user: str | None, script: str, *words: str) -> str:
     """Returns what a script for the working folder prints."""
-    result = await sandbox.processes.run(["/bin/sh", "-c", script, "sh", *words], user=user)
+    result = await sandbox.processes.run(
+        ["/bin/sh", "-c", script, "sh", *words], user=user, max_output_bytes=MAX_CHECK_BYTES
+    )
     if not result.ok:
         raise OSError(f"the working directory cannot be entered: {result.stderr.strip()}")
     return result.stdout
@@ -161,11 +164,11 @@ class UserFiles:
         self._sandbox = sandbox
         self._user = user
 
-    async def read(self, path: str) -> bytes:
-        """Returns the content of a file."""
+    async def read(self, path: str, *, max_bytes: int) -> bytes:
+        """Returns the content of a file. One with more than `max_bytes` is an OSError (EFBIG)."""
         await self._check("read", path)
         with file_errors(path):
-            return await self._sandbox.files.download(path)
+            return await self._sandbox.files.download(path, max_bytes=max_bytes)
 
     async def write(self, path: str, data: bytes) -> None:
         """Writes a file, and creates missing folders. An existing file keeps owner and mode."""
@@ -181,10 +184,10 @@ class UserFiles:
             return await self._sandbox.files.stat(path)
 
     async def list(self, path: str) -> list[FileInfo]:
-        """Returns the entries of a folder; symbolic links are not followed."""
+        """Returns the first 100,000 entries of a folder; symbolic links are not followed."""
         await self._check("list", path)
         with file_errors(path):
-            return await self._sandbox.files.list(path)
+            return await self._sandbox.files.list(path, limit=MAX_ENTRIES)
 
     async def mkdir(self, path: str) -> None:
         """Creates a folder and those above it. An existing folder is no error."""
@@ -203,5 +206,7 @@ class UserFiles:
     async def _check(self, operation: Operation, path: str) -> None:
         if self._user is None:
             return
-        result = await self._sandbox.processes.run(check_of(operation, path), user=self._user)
+        result = await self._sandbox.processes.run(
+            check_of(operation, path), user=self._user, max_output_bytes=MAX_CHECK_BYTES
+        )
         raise_for_check(result.exit_code, path, result.stderr)

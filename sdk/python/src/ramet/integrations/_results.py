@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
+from ramet._text import plain
 from ramet.types import ExecResult
 
 MAX_CHARACTERS = 30_000  # of one tool result
 MAX_OUTPUT_BYTES = 8 << 20  # of a call that are read into memory; a program may print forever
 MAX_FILE_BYTES = 20 << 20  # of a file that is shown or edited; one with holes may be of any size
+MAX_READ_BYTES = 256 << 20  # of files that a program of the framework reads into memory
+MAX_CHECK_BYTES = 64 << 10  # of the output of an adapter's own commands
+MAX_ENTRIES = 100_000  # of a folder that is listed
 _IMAGES_MAX = 8
+_LISTED_MAX = 20
 TRUNCATED = f"[output beyond {MAX_OUTPUT_BYTES >> 20} MiB was discarded]"
 _IMAGE_BYTES_MAX = 3_700_000  # base64 makes it 4/3 as long; models take up to 5 MB
 
@@ -51,3 +56,10 @@ def pictures_of(result: ExecResult) -> list[Picture]:
         elif one.jpeg:
             pictures.append(Picture("image/jpeg", one.jpeg))
     return [one for one in pictures if len(one.data) <= _IMAGE_BYTES_MAX][:_IMAGES_MAX]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names of a sandbox's files for a line of a log: the first ones, and how many more."""
+    shown = ", ".join(plain(name) for name in names[:_LISTED_MAX])
+    more = len(names) - _LISTED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

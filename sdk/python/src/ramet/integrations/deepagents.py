@@ -37,6 +37,7 @@ from ramet.integrations._files import (
     file_errors,
     raise_for_check,
 )
+from ramet.integrations._results import MAX_CHECK_BYTES, MAX_READ_BYTES
 
 _TIMED_OUT = 124  # as `timeout` exits
 
@@ -180,8 +181,12 @@ class RametBackend(BaseSandbox):
         return [FileUploadResponse(path, self._try_upload(path, data)) for path, data in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Reads files; see `BaseSandbox.download_files`."""
-        return [self._try_download(path) for path in paths]
+        """Reads files, up to 256 MiB in all; see `BaseSandbox.download_files`."""
+        answers, room = [], MAX_READ_BYTES
+        for path in paths:
+            answers.append(self._try_download(path, room))
+            room -= len(answers[-1].content or b"")
+        return answers
 
     def _try_upload(self, path: str, data: bytes) -> str | None:
         try:
@@ -193,11 +198,12 @@ class RametBackend(BaseSandbox):
             return _error_word(failed)
         return None
 
-    def _try_download(self, path: str) -> FileDownloadResponse:
+    def _try_download(self, path: str, max_bytes: int) -> FileDownloadResponse:
         try:
             self._check("read", path)
             with file_errors(path):
-                return FileDownloadResponse(path, self.sandbox.files.download(path))
+                content = self.sandbox.files.download(path, max_bytes=max_bytes)
+                return FileDownloadResponse(path, content)
         except OSError as failed:
             return FileDownloadResponse(path, None, _error_word(failed))
 
@@ -207,7 +213,9 @@ class RametBackend(BaseSandbox):
             raise file_error(errno.EINVAL, path)
         if self._user is None:
             return
-        result = self.sandbox.processes.run(check_of(operation, path), user=self._user)
+        result = self.sandbox.processes.run(
+            check_of(operation, path), user=self._user, max_output_bytes=MAX_CHECK_BYTES
+        )
         raise_for_check(result.exit_code, path, result.stderr)
 
 

@@ -18,6 +18,8 @@ from typing import Any, Sequence
 from ramet import AsyncClient, AsyncProcess, AsyncSandbox, Client, RametError
 from ramet._cleanup import finish
 from ramet._output import Output
+from ramet._text import plain
+from ramet.integrations._results import listed
 
 try:
     from harbor.environments.base import BaseEnvironment, ExecResult
@@ -38,6 +40,7 @@ except ImportError as missing:
 
 _KILL_TIMEOUT_S = 10
 _OUTPUT_MAX = 64 << 20  # bytes of each stream of a command that are read into memory
+_DOWNLOAD_MAX = 8 << 30  # bytes of a file or folder that is copied to this machine
 
 
 class RametOptions(EnvironmentOptions):
@@ -205,7 +208,7 @@ class RametEnvironment(BaseEnvironment):
                 space = await sandbox.freeze()
                 self.logger.info(f"the sandbox is kept as {space.id}; Sandbox.resume continues it")
         except RametError as error:
-            self.logger.error(f"cannot freeze sandbox {sandbox.id}: {error}; it is deleted")
+            self.logger.error(f"sandbox {sandbox.id} is not frozen, but deleted: {plain(str(error))}")
         finally:
             await sandbox.close()
 
@@ -283,18 +286,20 @@ class RametEnvironment(BaseEnvironment):
         await self.sandbox.files.upload_folder(source_dir, target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        """Copies a file of the sandbox to a local file; missing folders are created."""
+        """Copies a file of the sandbox, up to 8 GiB, to a local one; missing folders are created."""
         Path(target_path).parent.mkdir(parents=True, exist_ok=True)
-        await self.sandbox.files.download_to(source_path, target_path)
+        await self.sandbox.files.download_to(source_path, target_path, max_bytes=_DOWNLOAD_MAX)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Copies what is in a folder of the sandbox to a local folder.
+        """Copies what is in a folder of the sandbox, up to 8 GiB, to a local folder.
 
         Devices, and links that lead out of the folder, are left out and logged.
         """
-        left_out = await self.sandbox.files.download_folder(source_dir, target_dir)
+        left_out = await self.sandbox.files.download_folder(
+            source_dir, target_dir, max_bytes=_DOWNLOAD_MAX
+        )
         if left_out:
-            self.logger.warning(f"not downloaded from {source_dir}: {', '.join(left_out)}")
+            self.logger.warning(f"not downloaded from {plain(source_dir)}: {listed(left_out)}")
 
     async def fork(
         self, n: int = 1, *, reseed: bool = True, trial_paths: Sequence[TrialPaths] | None = None

@@ -8,6 +8,7 @@ processes and the memory of the prepared one. A solver forks its sample's sandbo
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import shlex
@@ -288,10 +289,16 @@ class RametSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
         """Reads a file as the config's user; see `SandboxEnvironment.read_file`."""
         path = self._resolve(file)
-        info = await self._files().stat(path)
-        if info.size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
-        data = await self._files().read(path)
+        try:
+            data = await self._files().read(
+                path, max_bytes=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
+            )
+        except OSError as failed:
+            if failed.errno != errno.EFBIG:
+                raise
+            raise OutputLimitExceededError(
+                SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None
+            ) from failed
         return data.decode() if text else data
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from ramet import RametError, Sandbox
-from ramet.integrations._results import MAX_OUTPUT_BYTES, TRUNCATED
+from ramet.integrations._results import MAX_CHECK_BYTES, MAX_OUTPUT_BYTES, TRUNCATED
 
 try:
     from minisweagent.exceptions import Submitted
@@ -101,7 +101,9 @@ class RametEnvironment:
         self.sandbox = sandbox or _sandbox_of(self.config)
         try:
             self.sandbox.files.mkdir(self.config.cwd, parents=True)
-            uname = self.sandbox.processes.run(["uname", "-snrvm"]).stdout
+            uname = self.sandbox.processes.run(
+                ["uname", "-snrvm"], max_output_bytes=MAX_CHECK_BYTES
+            ).stdout
             self._uname = dict(zip(_UNAME, _split_uname(uname)))
         except BaseException:
             self.cleanup()

@@ -38,6 +38,7 @@ except ImportError as missing:
 from ramet import AsyncClient, AsyncSandbox, FileInfo, NotFound, VmDied
 from ramet.integrations import _commands
 from ramet.integrations._files import UserFiles, enter_folder, file_error
+from ramet.integrations._results import MAX_CHECK_BYTES, MAX_READ_BYTES
 
 PROVIDER = "ramet"
 """The `provider` of a `WorkspaceRef` that names a sandbox."""
@@ -230,9 +231,9 @@ class RametWorkspaceBackend:
     # --- files; see pydantic_ai.workspaces.SupportsFilesystem ---
 
     async def read_bytes(self, path: str) -> bytes:
-        """Returns the content of a file."""
+        """Returns the content of a file. One of more than 256 MiB is an OSError (EFBIG)."""
         async with self._use() as sandbox:
-            return await UserFiles(sandbox, self._user).read(path)
+            return await UserFiles(sandbox, self._user).read(path, max_bytes=MAX_READ_BYTES)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Writes a file, through links, and creates missing folders."""
@@ -247,13 +248,13 @@ class RametWorkspaceBackend:
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Returns the entries of a folder; links are followed where they lead somewhere."""
         async with self._use() as sandbox:
-            files = UserFiles(sandbox, self._user)
+            user_files = UserFiles(sandbox, self._user)
             entries = []
-            for info in await files.list(path):
+            for info in await user_files.list(path):
                 full = posixpath.join(path, info.name)
                 if info.type == "symlink":
                     with suppress(OSError):
-                        info = await files.stat(full)
+                        info = await user_files.stat(full)
                 entries.append(_entry(full, info))
             return entries
 
@@ -289,7 +290,11 @@ class RametWorkspaceBackend:
             OSError: The links form a loop.
         """
         async with self._use() as sandbox:
-            result = await sandbox.processes.run(["realpath", "-mz", "--", path], user=self._user)
+            result = await sandbox.processes.run(
+                ["realpath", "-mz", "--", path],
+                user=self._user,
+                max_output_bytes=MAX_CHECK_BYTES,
+            )
         if not result.ok:
             raise file_error(errno.ELOOP, path)
         return result.stdout.removesuffix("\0")

@@ -166,7 +166,7 @@ class RametExecutor(RemotePythonExecutor):  # type: ignore[misc]
         """
         if additional_imports:
             pip = ["python3", "-m", "pip", "install", "--quiet", *additional_imports]
-            result = self.sandbox.processes.run(pip)
+            result = self.sandbox.processes.run(pip, max_output_bytes=MAX_OUTPUT_BYTES)
             if not result.ok:
                 last = "\n".join(result.stderr.splitlines()[-10:])
                 names = " ".join(additional_imports)

@@ -18,7 +18,7 @@ from anthropic.types.beta import (
 
 from ramet import AsyncSandbox, Sandbox
 from ramet.errors import FileExists, NoSuchFile, RametError
-from ramet.integrations._results import shorten
+from ramet.integrations._results import MAX_ENTRIES, shorten
 from ramet.integrations.anthropic._flow import AnySandbox, content, of, run_now
 from ramet.integrations.anthropic._text import (
     around,
@@ -89,7 +89,7 @@ class Memories:
         return "all memories were deleted"
 
     async def _listing(self, shown: str, path: str) -> str:
-        entries = await of(self._files.list(path, depth=2))
+        entries = await of(self._files.list(path, depth=2, limit=MAX_ENTRIES))
         names = [f"{shown.rstrip('/')}/{one.name}{'/' if one.is_dir else ''}" for one in entries]
         return "\n".join([f"{shown}, two levels deep:", *names])
 

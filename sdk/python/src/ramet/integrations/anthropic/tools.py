@@ -19,7 +19,13 @@ from anthropic.types.beta.beta_tool_result_block_param import Content
 from ramet import AsyncContext, AsyncSandbox, Context, Sandbox
 from ramet._cleanup import finish
 from ramet.errors import NotFound
-from ramet.integrations._results import MAX_OUTPUT_BYTES, pictures_of, shorten, text_of
+from ramet.integrations._results import (
+    MAX_ENTRIES,
+    MAX_OUTPUT_BYTES,
+    pictures_of,
+    shorten,
+    text_of,
+)
 from ramet.integrations.anthropic._flow import (
     AnySandbox,
     Work,
@@ -248,7 +254,7 @@ class TextEditor:
 
     async def _view(self, path: str, view_range: Any) -> BetaFunctionToolResultType:
         if (await of(self.sandbox.files.stat(path))).is_dir:
-            entries = await of(self.sandbox.files.list(path, depth=2))
+            entries = await of(self.sandbox.files.list(path, depth=2, limit=MAX_ENTRIES))
             names = [f"{one.name}/" if one.is_dir else one.name for one in entries]
             shown = [name for name in names if not any(p.startswith(".") for p in name.split("/"))]
             return shorten("\n".join([f"{path}, two levels deep:", *shown]))

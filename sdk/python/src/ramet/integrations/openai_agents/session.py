@@ -48,6 +48,7 @@ from ramet.errors import (
     Unavailable,
     VmDied,
 )
+from ramet.integrations._results import MAX_READ_BYTES
 from ramet.integrations.openai_agents import snapshots
 from ramet.integrations.openai_agents.options import RametSandboxSessionState
 from ramet.integrations.openai_agents.terminals import Checkpoint, Terminals
@@ -56,6 +57,7 @@ log = logging.getLogger(__name__)
 
 _TRANSIENT = (CapReached, ConnectionFailed, Unavailable)
 _LEAST_TIMEOUT_S = 0.001
+_ARCHIVE_MAX = 2 << 30  # bytes of a snapshot that is an archive, which is kept in memory
 _OUTPUT_MAX = 64 << 20  # bytes of a command's output that are read into memory
 
 
@@ -187,13 +189,17 @@ class RametSandboxSession(BaseSandboxSession):
     # Files
 
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
-        """Returns the content of a file of the workspace."""
+        """Returns the content of a file of the workspace, which may have up to 256 MiB."""
         if user is not None:
             inside = await self._check_read_with_exec(path, user=user)
         else:
             inside = await self._validate_path_access(path)
         try:
-            return io.BytesIO(await self.sandbox.files.download(sandbox_path_str(inside)))
+            return io.BytesIO(
+                await self.sandbox.files.download(
+                    sandbox_path_str(inside), max_bytes=MAX_READ_BYTES
+                )
+            )
         except NoSuchFile as error:
             raise WorkspaceReadNotFoundError(path=_shown(path), cause=error) from error
         except RametError as error:
@@ -384,7 +390,7 @@ class RametSandboxSession(BaseSandboxSession):
                 raise WorkspaceArchiveReadError(
                     path=_shown(root), context={"stderr": result.stderr.decode(errors="replace")}
                 )
-            data = await self.sandbox.files.download(archive)
+            data = await self.sandbox.files.download(archive, max_bytes=_ARCHIVE_MAX)
         except RametError as error:
             raise _read_error(root, error) from error
         finally:

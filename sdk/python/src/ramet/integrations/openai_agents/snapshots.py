@@ -17,6 +17,7 @@ from uuid import uuid4
 from ramet import AsyncClient, AsyncSandbox
 from ramet._cleanup import finish
 from ramet.errors import Conflict, NotFound, RametError
+from ramet.integrations._results import MAX_CHECK_BYTES
 from ramet.integrations.openai_agents.options import SNAPSHOT_KEY
 from ramet.types import SpaceInfo
 
@@ -80,7 +81,9 @@ async def freeze_copy(
     try:
         await child.update(metadata={**metadata, SNAPSHOT_KEY: key})
         if drop:
-            await child.processes.run(["rm", "-rf", "--", *drop])
+            await child.processes.run(
+                ["rm", "-rf", "--", *drop], max_output_bytes=MAX_CHECK_BYTES
+            )
         return Reference((await child.freeze()).id, key)
     finally:
         await finish(close_quietly(child))
