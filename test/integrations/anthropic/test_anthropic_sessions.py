@@ -237,6 +237,25 @@ async def test_skills_are_in_the_sandbox(
     assert await call(tools, "read", file_path="skills/fold/SKILL.md") == "Fold it.\n"
 
 
+async def test_workers_share_no_folder(
+    async_claude: anthropic.AsyncAnthropic,
+    sandboxes: SessionSandboxes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workdirs: list[Path] = []
+    monkeypatch.setattr(
+        "ramet.integrations.anthropic.sessions.EnvironmentWorker",
+        lambda client, *, workdir, **_: workdirs.append(Path(workdir)),
+    )
+    for _ in range(2):
+        sandboxes.worker(async_claude)
+    one, other = workdirs
+    assert one != other and one.is_dir() and other.is_dir()
+    assert one not in other.parents and other not in one.parents
+    await sandboxes.close()
+    assert not one.exists() and not other.exists()
+
+
 async def test_files_are_edited_and_searched(
     sandboxes: SessionSandboxes, session_id: str, tmp_path: Path
 ) -> None:

@@ -82,7 +82,8 @@ class SessionSandboxes:
         return EnvironmentWorker(
             client,
             tools=self.tools,
-            workdir=self._local.name,
+            # Of this worker alone, since the skills of its session are in it.
+            workdir=tempfile.mkdtemp(dir=self._local.name),
             memory_sync_interval=None,
             **options,
         )
