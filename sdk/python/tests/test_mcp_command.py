@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,17 +56,33 @@ def test_no_snippet_has_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_command_of_a_snippet_starts_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["/nowhere/ramet-mcp"])
     server = json.loads(snippets("cursor", None))["mcpServers"]["ramet"]
     command = [server["command"], *server["args"], "--help"]
     started = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "usage: ramet-mcp" in started.stdout
 
 
+@pytest.mark.parametrize("name", ["ramet-mcp", "ramet", "link"])
+def test_snippet_has_the_program_that_printed_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("first", "own"):
+        (tmp_path / folder).mkdir()
+        for program in ("ramet", "ramet-mcp"):
+            (tmp_path / folder / program).touch(0o755)
+    (tmp_path / "first" / "link").symlink_to(tmp_path / "own" / "ramet")
+    monkeypatch.setenv("PATH", str(tmp_path / "first"))
+    called = tmp_path / ("first" if name == "link" else "own") / name
+    monkeypatch.setattr(sys, "argv", [str(called)])
+    server = json.loads(snippets("cursor", None))["mcpServers"]["ramet"]
+    assert server["command"] == str(tmp_path / "own" / "ramet-mcp")
+
+
 def test_command_for_claude_quotes_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAMET_HOST", "http://a b")
     words = shlex.split(snippets("claude", None))
     assert words[:6] == ["claude", "mcp", "add", "--transport", "stdio", "ramet"]
-    assert "RAMET_HOST=http://a b" in words and words[-1] in ("ramet.mcp", shutil.which("ramet-mcp"))
+    assert "RAMET_HOST=http://a b" in words and words[-1].endswith(("ramet.mcp", "/ramet-mcp"))
     words = shlex.split(snippets("claude", "http://a/mcp"))
     assert words[-1] == "Authorization: Bearer $RAMET_API_KEY"

@@ -69,7 +69,9 @@ def _server(key: str, url: str | None) -> dict[str, Any]:
 
 
 def _command() -> list[str]:
-    installed = shutil.which("ramet-mcp")
+    # The program that runs, or the one installed beside it: another one may be first on PATH.
+    folder = os.path.dirname(os.path.realpath(sys.argv[0]))
+    installed = shutil.which(os.path.join(folder, "ramet-mcp"))
     return [installed] if installed else [sys.executable, "-m", "ramet.mcp"]
 
 
