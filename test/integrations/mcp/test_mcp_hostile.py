@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import tracemalloc
 
 import pytest
 from mcp.types import ImageContent
@@ -11,7 +13,7 @@ from mcp.types import ImageContent
 from mcp_clients import anyio_backend, ask, call, stdio, tidy, written
 from ramet.errors import RametError
 from ramet.mcp.errors import explain
-from ramet.mcp.output import KEPT_MAX, Stream, clean, clean_output, picture, show_results
+from ramet.mcp.output import KEPT_MAX, Shown, Stream, clean, clean_output, picture
 from ramet.results import Result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("tidy")]
@@ -37,7 +39,7 @@ async def test_long_output_is_shortened_and_saved_whole() -> None:
 async def test_endless_output_is_stopped() -> None:
     async with stdio() as client:
         shown = await call(client, "run_command", command="yes", timeout_seconds=600)
-        assert len(shown) < BOUND and "it printed more than 64 MiB" in shown
+        assert len(shown) < BOUND and "it sent more than 64 MiB" in shown
         assert "the first 4 MiB" in shown
         path = shown.rpartition(" at ")[2].rstrip("]")
         size = await call(client, "run_command", command=f"stat -c %s {path}; rm {path}")
@@ -48,7 +50,15 @@ async def test_endless_output_of_code_is_stopped() -> None:
     async with stdio() as client:
         code = "line = 'x' * 65535\nwhile True: print(line)"
         shown = await call(client, "run_code", code=code, timeout_seconds=600)
-        assert len(shown) < BOUND and "it printed more than 64 MiB" in shown
+        assert len(shown) < BOUND and "it sent more than 64 MiB" in shown
+        assert await call(client, "run_code", code="1 + 1") == "[result]\n2"
+
+
+async def test_endless_results_are_stopped_and_not_kept() -> None:
+    async with stdio() as client:
+        code = "while True: display('x' * 1_500_000)"
+        shown = await call(client, "run_code", code=code, timeout_seconds=600)
+        assert len(shown) < BOUND and "it sent more than 64 MiB" in shown
         assert await call(client, "run_code", code="1 + 1") == "[result]\n2"
 
 
@@ -91,14 +101,14 @@ for _ in range(12): show(b"\\xff\\xd8\\xff", "image/jpeg")
     text = written(result)
     pictures = [one for one in result.content if isinstance(one, ImageContent)]
     assert len(pictures) == 8 and "up to 8" in text and len(text) < BOUND
-    assert "a picture of 17 bytes was left out" in text
+    assert "[a result of type image/png]" in text
     assert "smaller figure" in text
 
 
 async def test_huge_values_and_many_results_are_bounded() -> None:
     async with stdio() as client:
         shown = await call(client, "run_code", code="'x' * 5_000_000")
-        assert len(shown) < BOUND and "characters left out" in shown
+        assert len(shown) < BOUND and "bytes left out" in shown
         shown = await call(client, "run_code", code="for n in range(2000): display('y' * 100)")
         assert len(shown) < BOUND
 
@@ -147,11 +157,31 @@ def test_picture_needs_the_first_bytes_of_one() -> None:
     assert shown and shown.mime_type == "image/webp"
 
 
+def text_of(*results: Result) -> str:
+    shown = Shown(100)
+    for one in results:
+        shown.add(one)
+    assert not shown.pictures
+    return shown.text()
+
+
 def test_result_without_text_names_its_types() -> None:
-    text, pictures = show_results([Result({"image/svg+xml": "<svg/>"})], 100)
-    assert text == "[a result of type image/svg+xml]" and not pictures
-    text, _ = show_results([Result({"application/json": {"a": [1]}})], 100)
-    assert text == '{"a": [1]}'
+    assert text_of(Result({"image/svg+xml": "<svg/>"})) == "[a result of type image/svg+xml]\n"
+    assert text_of(Result({"application/json": {"a": [1]}})) == '{"a": [1]}\n'
+
+
+def test_only_results_that_can_be_shown_are_kept() -> None:
+    shown = Shown(1000)
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(2_900_000)).decode()
+    tracemalloc.start()
+    for number in range(60):
+        shown.add(Result({"text/plain": f"{number} " + "x" * 1_500_000}))
+        shown.add(Result({"image/png": png}))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 10 << 20  # two pictures as base64
+    assert len(shown.pictures) == 2 and shown.text().count("up to 8388608 bytes together") >= 1
+    assert shown.text().startswith("0 xxx") and len(shown.text()) < 1100
 
 
 def test_error_message_of_a_sandbox_is_bounded() -> None:

@@ -6,18 +6,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import Iterable
-
 from mcp.types import ContentBlock, ImageContent, TextContent
 
 from ramet.results import PLOTLY_MIME, Result
 
 KEPT_MAX = 4 << 20  # bytes of one stream that are kept for the file with all output
-STREAM_MAX = 64 << 20  # bytes of output after which a call is stopped
+OUTPUT_MAX = 64 << 20  # bytes of output and results after which a call is stopped
 _TAIL = 64 << 10  # last bytes of a longer stream that are kept
 _TEXT_TYPES = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html")
 _PICTURES_MAX = 8  # per call
 _PICTURE_MAX = 3 << 20  # bytes; models refuse a picture whose base64 has over 5 MB
+_PICTURES_BYTES_MAX = 8 << 20  # of a call together
 _PICTURE_HEADS = {
     "image/png": b"\x89PNG\r\n\x1a\n",
     "image/jpeg": b"\xff\xd8\xff",
@@ -70,18 +69,24 @@ def shortened(text: str, limit: int) -> str:
 
 
 class Stream:
-    """One stream of output, of any size, in bounded memory."""
+    """One stream of output, of any size, in bounded memory.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        limit: Characters of `text`.
+        kept_max: The most bytes of `kept`.
+    """
+
+    def __init__(self, limit: int, kept_max: int = KEPT_MAX) -> None:
         self.size = 0
         self._limit = limit
+        self._kept_max = kept_max
         self._kept = bytearray()
         self._tail = bytearray()
 
     def add(self, raw: bytes) -> None:
         """Adds the next bytes of the stream."""
         self.size += len(raw)
-        room = KEPT_MAX - len(self._kept)
+        room = self._kept_max - len(self._kept)
         self._kept += raw[:room]
         if len(raw) > room:
             self._tail += raw[room:]
@@ -94,7 +99,7 @@ class Stream:
 
     @property
     def kept(self) -> bytes:
-        """The first bytes of the stream, all of them up to 4 MiB."""
+        """The first bytes of the stream, all of them up to `kept_max`."""
         return bytes(self._kept)
 
     def last_line(self) -> str:
@@ -137,24 +142,49 @@ def _mime(raw: bytes) -> str | None:
     return None
 
 
-def show_results(results: Iterable[Result], limit: int) -> tuple[str, list[ContentBlock]]:
-    """Returns the results of a call as text of at most about `limit` characters, and pictures."""
-    lines: list[str] = []
-    pictures: list[ContentBlock] = []
-    for result in results:
+class Shown:
+    """What is shown of a call's results, of which there may be any number, in bounded memory.
+
+    Args:
+        limit: Characters of the text, about.
+
+    Attributes:
+        pictures: The first pictures, as content.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.pictures: list[ContentBlock] = []
+        self._text = Stream(limit, 4 * limit)
+        self._room = _PICTURES_BYTES_MAX
+
+    def add(self, result: Result) -> None:
+        """Adds the next result."""
         raw = result.png or result.jpeg
-        if raw is None:
-            lines.append(_as_text(result))
-        elif len(pictures) == _PICTURES_MAX:
-            lines.append(f"[a picture was left out: a call shows up to {_PICTURES_MAX}]")
-        elif (content := picture(raw)) is None:
-            lines.append(
+        line = _as_text(result) if raw is None else self._add_picture(raw)
+        self._text.add(f"{line}\n".encode(errors="replace") if line else b"")
+
+    def text(self) -> str:
+        """Returns the results that are not pictures as text."""
+        return self._text.text()
+
+    def _add_picture(self, raw: bytes) -> str | None:
+        """Adds a picture; returns why if it is left out."""
+        if len(self.pictures) == _PICTURES_MAX:
+            return f"[a picture was left out: a call shows up to {_PICTURES_MAX}]"
+        content = picture(raw)
+        if content is None:
+            return (
                 f"[a picture of {len(raw)} bytes was left out: it must be PNG or JPEG of up to "
                 f"{_PICTURE_MAX} bytes; use a smaller figure or dpi]"
             )
-        else:
-            pictures.append(content)
-    return shortened(clean_output("\n".join(lines)), limit), pictures
+        if len(raw) > self._room:
+            return (
+                f"[a picture of {len(raw)} bytes was left out: those of a call have up to "
+                f"{_PICTURES_BYTES_MAX} bytes together]"
+            )
+        self._room -= len(raw)
+        self.pictures.append(content)
+        return None
 
 
 def _as_text(result: Result) -> str:

@@ -20,6 +20,7 @@ from mcp.types import CallToolResult, ContentBlock
 from pydantic import Field
 
 from ramet import AsyncClient
+from ramet._output import size_of_error, size_of_result
 from ramet.errors import NotFound, RametError, VmDied
 from ramet.mcp.errors import explain, explained
 from ramet.mcp.models import (
@@ -36,18 +37,17 @@ from ramet.mcp.models import (
 )
 from ramet.mcp.output import (
     KEPT_MAX,
-    STREAM_MAX,
+    OUTPUT_MAX,
+    Shown,
     Stream,
     clean,
     clean_output,
     is_picture,
     picture,
-    show_results,
     text,
 )
 from ramet.mcp.state import MARK, Clients, Lanes, Session
-from ramet.results import Result
-from ramet.types import FileInfo, SandboxInfo
+from ramet.types import Event, FileInfo, ProcessEvent, SandboxInfo
 
 _STDOUT_CHARS = 20_000
 _STDERR_CHARS = 8_000
@@ -165,7 +165,7 @@ class Tools:
         async with self._sandbox(ctx, sandbox) as target:
             async with self._lanes.hold((target.key, target.id, language)):
                 context = await _context(target, language)
-                output, results, exit_code = _Output(ctx), [], 0
+                output, exit_code = _Output(ctx), 0
                 events = target.client.exec_stream(
                     target.id,
                     code,
@@ -176,16 +176,14 @@ class Tools:
                 )
                 async with _interrupted(target, context), aclosing(events):
                     async for event in events:
-                        if event.result is not None:
-                            results.append(event.result)
-                        elif event.code is not None:
+                        if event.code is not None:
                             exit_code = event.code
-                        elif not await output.add(event.type, event.raw):
+                        elif not await output.add(event):
                             await target.client.interrupt(target.id, context_id=context)
             end = f"exit code {exit_code}" if exit_code else ""
             if exit_code == 124:
                 end = f"stopped at the time limit of {timeout_seconds:g} s"
-            return await output.result(target, results, end)
+            return await output.result(target, end)
 
     async def run_command(
         self,
@@ -218,14 +216,14 @@ class Tools:
                 async with _killed(target, started.id):
                     async for event in events:
                         if event.type != "exit":
-                            if not await output.add(event.type, event.raw):
+                            if not await output.add(event):
                                 await target.client.process_kill(target.id, started.id)
                         elif event.timed_out:
                             end = f"stopped at the time limit of {timeout_seconds:g} s"
                         elif event.exit_code:
                             end = f"exit code {event.exit_code}"
                             end += f" ({event.signal})" if event.signal else ""
-            return await output.result(target, [], end)
+            return await output.result(target, end)
 
     async def read_file(
         self,
@@ -493,45 +491,56 @@ def bearer(authorization: str) -> str | None:
 
 
 class _Output:
-    """The output of one call, and reports of its progress to the client."""
+    """The output and results of one call, as far as they can be shown or saved, and reports of its
+    progress to the client."""
 
     def __init__(self, ctx: Ctx) -> None:
         self._ctx = ctx
         self._stdout, self._stderr = Stream(_STDOUT_CHARS), Stream(_STDERR_CHARS)
+        self._shown = Shown(_RESULT_CHARS)
+        self._size = 0
         self._reported = time.monotonic()
         self._stopped = False
 
-    async def add(self, kind: str, raw: bytes) -> bool:
-        """Adds output. Returns False once if the call has printed too much and must be stopped."""
-        stream = self._stderr if kind == "stderr" else self._stdout
-        stream.add(raw)
-        size = self._stdout.size + self._stderr.size
+    async def add(self, event: Event | ProcessEvent) -> bool:
+        """Adds output. Returns False once if the call has sent too much and must be stopped."""
+        stream = self._stderr if event.type == "stderr" else self._stdout
+        stream.add(event.raw)
+        self._size += len(event.raw)
+        if isinstance(event, Event):
+            self._add_object(event)
         now = time.monotonic()
         if now - self._reported >= _PROGRESS_S:
             self._reported = now
-            await self._ctx.report_progress(size, message=stream.last_line())
-        if size <= STREAM_MAX or self._stopped:
+            await self._ctx.report_progress(self._size, message=stream.last_line())
+        if self._size <= OUTPUT_MAX or self._stopped:
             return True
         self._stopped = True
         return False
 
-    async def result(self, target: Target, results: List[Result], end: str) -> CallToolResult:
+    def _add_object(self, event: Event) -> None:
+        if event.result is not None:
+            self._shown.add(event.result)
+            self._size += size_of_result(event.result)
+        elif event.error is not None:  # its traceback is in stderr too
+            self._size += size_of_error(event.error)
+
+    async def result(self, target: Target, end: str) -> CallToolResult:
         """Returns the output as content, after saving what does not fit."""
-        shown, pictures = show_results(results, _RESULT_CHARS)
         parts = [
             self._stdout.text().rstrip("\n"),
             _labelled("stderr", self._stderr.text()),
-            _labelled("result", shown),
+            _labelled("result", self._shown.text()),
             f"[{end}]" if end else "",
-            f"[stopped: it printed more than {STREAM_MAX >> 20} MiB]" if self._stopped else "",
+            f"[stopped: it sent more than {OUTPUT_MAX >> 20} MiB]" if self._stopped else "",
             await _save(target, "stdout", self._stdout),
             await _save(target, "stderr", self._stderr),
         ]
         written = "\n".join(part for part in parts if part)
-        if not written and not pictures:
+        if not written and not self._shown.pictures:
             written = "[no output]"
         first: List[ContentBlock] = [text(written)] if written else []
-        return CallToolResult(content=first + pictures)
+        return CallToolResult(content=first + self._shown.pictures)
 
 
 def _labelled(label: str, value: str) -> str:
