@@ -252,6 +252,7 @@ async def test_freeze_and_resume_keep_memory(mine: Callable[[], set[str]], clien
         assert space in [one["id"] for one in items]
         sandbox = (await ask(agent, "resume", space=space))["sandbox"]
         assert await call(agent, "run_code", code="x", sandbox=sandbox) == "[result]\n'kept'"
+        assert await call(agent, "run_code", code="x") == "[result]\n'kept'"
     client.delete_sandbox(sandbox)  # what was in a Space is not deleted with the session
 
 

@@ -31,6 +31,7 @@ class Frozen(BaseModel):
 
     space: str = Field(description="The Space's id, for resume")
     size_bytes: int = Field(description="Bytes on disk")
+    note: str = Field(description="What has become of the sandbox")
 
 
 class FileEntry(BaseModel):

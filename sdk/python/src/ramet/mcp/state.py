@@ -99,6 +99,8 @@ class Session:
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     sandbox: str | None = None
+    space: str | None = None  # that the sandbox was frozen into
+    informed: bool = False  # the client knows that a call without a sandbox will make a new one
     made: bool = False  # a sandbox may exist that ends with the session
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -119,6 +121,23 @@ class Session:
         """Makes the next call without a sandbox create another one, if this one was the default."""
         if self.sandbox == sandbox:
             self.sandbox = None
+
+    def freeze(self, sandbox: str, space: str) -> None:
+        """Notes that a sandbox is a Space now."""
+        if self.sandbox == sandbox:
+            self.sandbox, self.space, self.informed = None, space, False
+
+    def resume(self, space: str, sandbox: str) -> None:
+        """Makes the sandbox of a Space the default, if the default one was frozen into it."""
+        if self.space == space and self.sandbox is None:
+            self.sandbox, self.space = sandbox, None
+
+    def uninformed_of(self) -> str | None:
+        """Returns, once, the Space that the default sandbox was frozen into."""
+        if self.sandbox is not None or self.space is None or self.informed:
+            return None
+        self.informed = True
+        return self.space
 
     def owns(self, metadata: Mapping[str, Any]) -> bool:
         """Returns True if a sandbox with this metadata ends with the session."""

@@ -59,6 +59,8 @@ _OPERATIONS_MAX = 16  # on files in a sandbox at one time; the service accepts 3
 _STARTS_MAX = 4  # programs that start at one time: more would only slow each other down
 _PROGRESS_S = 1.0  # between two reports of progress
 _STOP_S = 5.0  # to interrupt a call that was cancelled
+_ANOTHER = "The next call without sandbox makes another one, without its state."
+_RESUME = "To continue it, call resume with space={}, and use the sandbox that it returns."
 _SAVED = "/var/tmp/ramet/"  # files with all output; `diff` does not look there by default
 
 # Free text is never `str | None`: the library would parse text that is JSON.
@@ -364,8 +366,10 @@ class Tools:
         async with self._sandbox(ctx, sandbox) as target:
             async with self._kept(target):
                 space = await target.client.freeze_sandbox(target.id)
-            self._forget(target.id)
-        return structured(Frozen(space=space.id, size_bytes=space.size_bytes))
+            if self._session:
+                self._session.freeze(target.id, space.id)
+        note = f"{target.id} has ended and is the Space {space.id} now. {_RESUME.format(space.id)}"
+        return structured(Frozen(space=space.id, size_bytes=space.size_bytes, note=note))
 
     async def resume(
         self,
@@ -379,11 +383,13 @@ class Tools:
         ] = False,
     ) -> Annotated[CallToolResult, SandboxMade]:
         """Continues a Space as a sandbox with a new id; the Space is gone then. The sandbox stays
-        when this session ends."""
+        when this session ends. If it was the session's own, calls without sandbox use it again."""
         async with self._service(ctx) as client:
             made = await client.resume_space(
                 space, timeout_seconds=timeout_seconds, persistent=persistent or None
             )
+            if self._session:
+                self._session.resume(space, made.id)
             return _made(await client.get_sandbox(made.id))
 
     async def list_(
@@ -436,11 +442,14 @@ class Tools:
             try:
                 yield Target(client, id, self._key(ctx))
             except (NotFound, VmDied) as error:
+                if not sandbox and error.code == "frozen":
+                    self._forget(id)
+                    raise ToolError(f"{explain(error)} {_ANOTHER}") from error
                 if not sandbox and await _is_gone(client, id):
                     self._forget(id)
                     raise ToolError(
                         f"{error.code}: {clean_output(str(error))}. The session's sandbox is gone, "
-                        "and its memory and files. The next call without sandbox makes another."
+                        f"and its memory and files. {_ANOTHER}"
                     ) from error
                 raise
 
@@ -470,6 +479,11 @@ class Tools:
 
     async def _session_sandbox(self, client: AsyncClient) -> str:
         assert self._session
+        if space := self._session.uninformed_of():
+            raise ToolError(
+                f"This session's sandbox was frozen and is the Space {space} now. "
+                f"{_RESUME.format(space)} {_ANOTHER}"
+            )
         return await self._session.default(client)
 
     def _forget(self, sandbox: str) -> None:
