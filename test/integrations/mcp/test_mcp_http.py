@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from typing import Iterator, cast
 
@@ -67,13 +68,31 @@ async def test_caller_acts_with_his_own_key(mode: str, closed: Recorder) -> None
         for key in ("rmt_one", "rmt_two", "rmt_one"):
             async with over_http(url, mode, key) as client:
                 await call(client, "list")
-        async with over_http(url, mode, "rmt_wrong") as client:
-            assert "API key" in await refused(client, "list")
-        async with McpClient(url, mode=mode) as client:
-            assert "key_missing" in await refused(client, "list")
+    # The first request with a key is a check of it.
     sent = [headers.get("authorization") for _, _, headers in closed.requests]
-    assert sent[:3] == ["Bearer rmt_one", "Bearer rmt_two", "Bearer rmt_one"]
-    assert sent[3:] == ["Bearer rmt_wrong", None]
+    assert sent == [f"Bearer rmt_{name}" for name in ("one", "one", "two", "two", "one")]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+async def test_key_is_checked_before_the_body_is_read(address: str, closed: Recorder) -> None:
+    with http_server("--host", address, RAMET_HOST=closed.host) as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        for _ in range(2):
+            head = b"POST /mcp HTTP/1.1\r\nHost: localhost:%d\r\n" % port
+            head += b"Authorization: Bearer rmt_invented\r\nContent-Type: application/json\r\n"
+            with socket.create_connection(("127.0.0.1", port), 60) as connection:
+                connection.sendall(head + b"Content-Length: 60000000\r\n\r\n{")
+                assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
+    assert [headers.get("authorization") for _, _, headers in closed.requests[-1:]] == [
+        "Bearer rmt_invented"
+    ]
+
+
+async def test_nobody_is_let_in_while_the_service_is_gone(closed: Recorder) -> None:
+    with http_server(RAMET_HOST="http://127.0.0.1:9") as url:
+        answer = httpx.post(url, json=HELLO, headers=HEADERS, trust_env=False)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        assert "did not check" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])
@@ -82,7 +101,8 @@ async def test_trace_of_the_caller_is_passed_on(mode: str, opened: Recorder) -> 
         async with McpClient(url, mode=mode) as client:
             await client.call_tool("list", {}, meta=TRACED)
             await client.call_tool("list", {})
-    traced, untraced = (headers.get("traceparent") for _, _, headers in opened.requests)
+    _, *listed = opened.requests  # the first one is the check of the key
+    traced, untraced = (headers.get("traceparent") for _, _, headers in listed)
     assert traced == TRACE and untraced is None
 
 
@@ -111,6 +131,8 @@ async def test_sandbox_must_be_named(url: str) -> None:
         ({"host": "evil.example:80"}, 421),
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9999"}, 403),  # a page of another program of this machine
+        ({"origin": "http://localhost"}, 403),
         ({"content-type": "text/plain"}, 400),
     ],
 )
@@ -128,7 +150,7 @@ async def test_session_belongs_to_the_key_that_began_it(closed: Recorder) -> Non
             begun = http.post(url, json=HELLO, headers=one)
             session = {"mcp-session-id": begun.headers["mcp-session-id"]}
             assert http.post(url, json=LIST, headers={**two, **session}).status_code == 404
-            assert http.post(url, json=LIST, headers=session).status_code == 404
+            assert http.post(url, json=LIST, headers=session).status_code == 401
             assert http.post(url, json=LIST, headers={**one, **session}).status_code == 200
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import sys
@@ -11,65 +10,38 @@ from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from ramet import AsyncClient
 from ramet.errors import RametError
+from ramet.mcp.guard import BODY_MAX, LIMITS_OF_ALL, SESSION_IDLE_S, Guard, Keys, Usage
 from ramet.mcp.server import make_server
 from ramet.mcp.state import Clients
-from ramet.mcp.tools import bearer
 
-_BODY_MAX = 64 << 20  # bytes of a request: as of the service
 _STOP_S = 5  # for calls in progress when the server ends
+_CHECK_S = 10.0  # for the service's answer about a key
 
 
-class OwnKey:
-    """Requires an API key of each request, if asked to, and binds sessions to it.
-
-    A session of the older handshake can only be used with the key that began it, so that nobody
-    else can cancel its calls.
-    """
-
-    def __init__(self, app: ASGIApp, required: bool) -> None:
-        self._app = app
-        self._required = required
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            key = bearer(Headers(scope=scope).get("authorization", ""))
-            if key is None and self._required:
-                error = {"error": "send the header 'Authorization: Bearer KEY' with your API key"}
-                challenge = {"WWW-Authenticate": "Bearer"}
-                await JSONResponse(error, 401, challenge)(scope, receive, send)
-                return
-            owner = hashlib.sha256((key or "").encode()).hexdigest()
-            token = AccessToken(token=key or "", client_id=owner, scopes=[])
-            scope["user"] = AuthenticatedUser(token)
-        await self._app(scope, receive, send)
-
-
-def make_app(server: MCPServer[Any], host: str) -> ASGIApp:
+def make_app(server: MCPServer[Any], host: str, port: int, keys: Keys, usage: Usage) -> ASGIApp:
     """Returns the ASGI application, with the endpoint /mcp.
 
     On a loopback address, requests for other hosts and from other origins are refused: they come
-    from web pages (DNS rebinding). On other addresses, each request needs an API key, which a web
-    page does not have.
+    from web pages (DNS rebinding), which may also be those of another program's port. On other
+    addresses, each request needs an API key, which a web page does not have.
     """
     local = is_loopback(host)
     app = server.streamable_http_app(
         host=host,
-        max_request_body_size=_BODY_MAX,
-        transport_security=_local_names() if local else TransportSecuritySettings(
+        max_request_body_size=BODY_MAX,
+        session_idle_timeout=SESSION_IDLE_S,
+        max_sessions=LIMITS_OF_ALL.sessions,
+        transport_security=_local_names(port) if local else TransportSecuritySettings(
             enable_dns_rebinding_protection=False
         ),
     )
-    return OwnKey(app, required=not local)
+    return Guard(app, keys, usage, required=not local)
 
 
 def is_loopback(host: str) -> bool:
@@ -80,12 +52,22 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _local_names() -> TransportSecuritySettings:
+def _local_names(port: int) -> TransportSecuritySettings:
     names = ["127.0.0.1", "localhost", "[::1]"]
     return TransportSecuritySettings(
         allowed_hosts=[f"{name}:*" for name in names],
-        allowed_origins=[f"http://{name}:*" for name in names],
+        allowed_origins=[f"http://{name}:{port}" for name in names],
     )
+
+
+async def check_key(key: str | None) -> None:
+    """Asks the service whether it accepts a key.
+
+    Raises:
+        RametError: It does not, or it cannot be reached.
+    """
+    async with AsyncClient(api_key=key, timeout=_CHECK_S, retry_seconds=0) as client:
+        await client.templates()
 
 
 async def check_service(host: str) -> str | None:
@@ -117,19 +99,20 @@ async def serve(host: str, port: int) -> int:
     if refusal := await check_service(host):
         _say(refusal)
         return 1
-    clients = Clients(lambda key: AsyncClient(api_key=key))
-    app = make_app(make_server(clients, None), host)
-    config = uvicorn.Config(
-        app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False
-    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as failed:
         _say(f"cannot listen on {host} port {port}: {failed.strerror}")
         return 1
+    bound = listener.getsockname()[1]
+    clients = Clients(lambda key: AsyncClient(api_key=key))
+    app = make_app(make_server(clients, None), host, bound, Keys(check_key), Usage())
+    config = uvicorn.Config(
+        app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False
+    )
     shown = f"[{host}]" if ":" in host else host
-    _say(f"serving http://{shown}:{listener.getsockname()[1]}/mcp")
+    _say(f"serving http://{shown}:{bound}/mcp")
     await uvicorn.Server(config).serve(sockets=[listener])
     return 0
 
