@@ -39,7 +39,7 @@ def test_missing_package_is_named_with_an_extra_that_exists(
     monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(ImportError) as missing:
         importlib.import_module(name)
-    wanted = rf"{name} needs the package .*: pip install 'ramet\[(.+)\]'"
+    wanted = rf"{name} needs the package .*: pip install '\./sdk/python\[(.+)\]' in a checkout.*"
     said = re.fullmatch(wanted, str(missing.value))
     assert said and re.search(rf"^{said[1]} = \[", PYPROJECT.read_text(), re.M)
 
