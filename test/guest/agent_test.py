@@ -113,6 +113,7 @@ class Interrupts(AgentTest):
         "import os; os.read(os.pipe()[0], 1)",
         "import asyncio; asyncio.run(asyncio.sleep(1000))",
         "import sys\nwhile True:\n  n = sys.stdout.write('')",
+        "import re; re.match('(a+)+$', 'a' * 64 + 'b')",  # a C loop that checks signals
     )
 
     def test_python(self):
@@ -225,6 +226,21 @@ class Interrupts(AgentTest):
                 break
             self.client.sock.settimeout(harness.TIMEOUT)
             self.assertEqual(self.client.finish().code, 130)
+
+    def test_interrupt_at_the_end_of_a_call_leaves_no_signal_blocked(self):
+        """Raises KeyboardInterrupt where a late SIGINT does: when the driver has blocked signals."""
+        late = textwrap.dedent("""
+            import signal, sys
+            def late(frame, event, function):
+                if event == 'c_return' and function.__name__ == 'pthread_sigmask':
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+            sys.setprofile(late)
+        """)
+        mask = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+        before = self.run_python(mask).out
+        self.assertEqual(self.run_python(late).code, 130)
+        self.assert_ends(self.run_python(mask), out=before)
 
     def test_interrupt_between_calls_does_nothing(self):
         self.run_python("kept = 2")

@@ -691,9 +691,10 @@ class Surroundings(AgentTest):
     def test_invalid_folder_and_variables_are_named(self):
         for cwd, why in (("/no/such", "No such file or directory"), ("/bin/sh", "Not a directory"),
                          (b"/\xff", "No such file or directory")):
-            result = self.run_python("print(1)", cwd=cwd, env=[("NEW", "1")])
             shown = os.fsdecode(cwd)
-            self.assert_ends(result, 1, err=f"ramet: enter the folder {shown}: {why}\n")
+            for run in (self.run_python, self.run_bash):
+                result = run("pwd", cwd=cwd, env=[("NEW", "1")])
+                self.assert_ends(result, 1, err=f"ramet: enter the folder {shown}: {why}\n")
         for name in ("A=B", "", "=A"):
             for run in (self.run_python, self.run_bash):
                 result = run("1", env=[("NEW", "1"), (name, "1")])

@@ -7,6 +7,8 @@ import hashlib
 import io
 import json
 import os
+import socket
+import stat
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+
+import ramet
 
 
 def data(n: int) -> bytes:
@@ -42,6 +46,31 @@ def test_put_and_get(http: httpx.Client, sandbox: str, folder: str, size: int) -
     answer = get(http, sandbox, path)
     assert answer.content == data(size) and answer.headers["ramet-mode"] == "4711"
     assert os.listdir(f"{folder}/new") == ["x"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "with space",
+        "new\nline",
+        "ünï",
+        "not \udcff utf\udc80",
+        "'\"$(id)`;&|*?",
+        "a%41+b&path=c#d",
+        "-rf",
+        "x" * 255,
+        "\x01\x7f",
+    ],
+)
+def test_names_may_contain_any_bytes(base: str, folder: str, name: str) -> None:
+    with ramet.Client(base) as client, ramet.Sandbox(client=client) as box:
+        path = f"{folder}/{name}"
+        box.upload(b"here", path)
+        assert [one.name for one in box.files.list(folder)] == [name] == os.listdir(folder)
+        assert box.download(path) == b"here"
+        assert box.files.stat(path).name == path
+        box.files.remove(path)
+        assert os.listdir(folder) == []
 
 
 def test_ranges(http: httpx.Client, sandbox: str, folder: str) -> None:
@@ -137,6 +166,24 @@ def test_stat_list_remove_mkdir(http: httpx.Client, sandbox: str, folder: str) -
     assert http.delete(where, params={"path": f"{folder}/a", "recursive": "1"}).status_code == 204
     fails(http.delete(where, params={"path": f"{folder}/a"}), 404, "no_such_file")
     assert os.listdir(folder) == []
+
+
+def test_types_of_files_have_names(http: httpx.Client, sandbox: str, folder: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("makes device files")
+    os.mkdir(f"{folder}/dir")
+    Path(folder, "file").touch()
+    os.symlink("no where", f"{folder}/link")
+    os.mkfifo(f"{folder}/fifo")
+    os.mknod(f"{folder}/char", stat.S_IFCHR, os.makedev(1, 3))
+    os.mknod(f"{folder}/block", stat.S_IFBLK, os.makedev(7, 0))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/socket")
+    entries = http.get(f"{sandbox}/files/list", params={"path": folder}).json()["entries"]
+    assert {e["name"]: e["type"] for e in entries} == {
+        "block": "block", "char": "char", "dir": "directory", "fifo": "fifo", "file": "file",
+        "link": "symlink", "socket": "socket",
+    }  # fmt: skip
 
 
 def test_long_list_is_complete(http: httpx.Client, sandbox: str, folder: str) -> None:
