@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests that drive the running service with real guests.
 
-These are in the folders system, fault and integrations.
+These are in the folders system and fault. Those in integrations and rootfs also run on stand-ins of
+its VMs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -21,6 +23,7 @@ import pytest
 import ramet._async._transport
 import ramet._transport
 from ramet import Client, Language, Sandbox
+from stand_in import Service
 
 REPO = Path(__file__).resolve().parents[1]
 HOST = os.environ.get("RAMET_HOST", "http://127.0.0.1:7070")
@@ -28,10 +31,28 @@ STALLS_SHOWN = 3
 STARTED = pytest.StashKey[str]()  # when a test started, as the service's log writes it
 START_TIMEOUT_S = 120  # for a service that was just restarted on a busy machine
 
+_stand_in: Service | None = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Starts a service with stand-in VMs if RAMET_ROOTFS names a root file system for them.
+
+    Each worker has one of its own, so that no test sees the sandboxes of another worker.
+    """
+    global HOST, _stand_in
+    rootfs = os.environ.get("RAMET_ROOTFS")
+    if not rootfs or config.getoption("numprocesses", None):
+        return
+    folder = tempfile.TemporaryDirectory(prefix="ramet-")
+    _stand_in = Service(Path(folder.name), rootfs=rootfs)
+    config.add_cleanup(folder.cleanup)
+    config.add_cleanup(_stand_in.stop)
+    os.environ["RAMET_HOST"] = HOST = _stand_in.base
+
 
 # Files that take minutes. A worker gets a whole file, so the long ones start first and the short
 # ones fill the gaps. test_power comes last: after a power cut the service has no sandboxes.
-LONGEST_FIRST = ["test_real_use", "test_box", "test_hostile_guest", "test_pty", "test_fork"]
+LONGEST_FIRST = ["test_box", "test_hostile_guest", "test_fork", "test_network"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -58,10 +79,12 @@ def service_is_ready(timeout_s: float) -> bool:
 
 def uses_the_service(item: pytest.Item) -> bool:
     top = item.path.relative_to(REPO / "test").parts[0]
-    return top in ("system", "fault", "integrations")
+    return top in ("system", "fault", "integrations", "rootfs")
 
 
 def service_log() -> list[str]:
+    if _stand_in:
+        return _stand_in.log.read_text().splitlines()
     try:
         logs = subprocess.run([REPO / "dev", "logs"], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:

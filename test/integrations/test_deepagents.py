@@ -79,6 +79,8 @@ def test_downloads_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) 
     assert more.content is None and "too large" in str(more.error)
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_children_continue_from_the_state_of_the_parent(backend: RametBackend) -> None:
     backend.write("/tmp/notes", "shared\n")
     left, right = backend.fork(2)

@@ -150,6 +150,7 @@ def test_time_limit_and_cancellation_end_the_command(
     in_environment(new(), work)
 
 
+@pytest.mark.vm
 def test_size_and_network_are_those_of_the_task(new: Callable[..., RametEnvironment]) -> None:
     async def work(environment: RametEnvironment) -> None:
         info = await environment.sandbox.info()
@@ -190,6 +191,7 @@ def test_failed_start_leaves_nothing(
     assert not client.list_sandboxes(metadata={"harbor": environment.session_id})
 
 
+@pytest.mark.vm
 def test_environment_that_is_not_deleted_becomes_a_space(
     new: Callable[..., RametEnvironment], client: Client
 ) -> None:
@@ -206,6 +208,7 @@ def test_environment_that_is_not_deleted_becomes_a_space(
         assert sandbox.download("/root/kept") == b"kept\n"
 
 
+@pytest.mark.vm
 def test_forks_of_an_environment_are_separate(new: Callable[..., RametEnvironment]) -> None:
     async def work(environment: RametEnvironment) -> None:
         await environment.exec("echo 1 >/root/n; nohup sleep 5432 >/dev/null 2>&1 &")
@@ -279,12 +282,14 @@ def rewards(task: Path, *options: str) -> list[float]:
     return [one["verifier_result"]["rewards"]["reward"] for one in results]
 
 
+@pytest.mark.vm
 def test_trials_of_a_template(task: Path, template: str, client: Client) -> None:
     assert rewards(task, "--ek", f"template={template}", "--n-attempts", "2") == [1.0, 1.0]
     left = [one.raw["metadata"].get("harbor", "") for one in client.list_sandboxes()]
     assert not [session for session in left if session.startswith("write-answer")]
 
 
+@pytest.mark.vm
 def test_trials_in_forks_of_a_prepared_sandbox(task: Path, client: Client) -> None:
     with Sandbox(client=client) as prepared:
         prepared.files.write("/srv/task/no", b"")  # so that the solution fails in a fork

@@ -49,6 +49,7 @@ def test_cleanup_from_the_command_line_ends_what_evals_left(client: Client) -> N
         client.delete_sandbox(other.id)
 
 
+@pytest.mark.vm
 def test_example_forks_one_preparation_for_every_sample(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

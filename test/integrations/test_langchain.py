@@ -157,6 +157,8 @@ def test_sandbox_is_created_at_the_first_call_and_closed() -> None:
         sandbox.run_code("1")
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_variants_run_in_forks_and_one_is_kept(
     kit: RametToolkit, shared: Sandbox, client: Client
 ) -> None:
@@ -171,6 +173,7 @@ def test_variants_run_in_forks_and_one_is_kept(
     assert not client.list_children(shared.id)
 
 
+@pytest.mark.vm
 def test_forks_of_a_toolkit_are_separate_and_closed(
     kit: RametToolkit, shared: Sandbox, client: Client
 ) -> None:

@@ -137,6 +137,8 @@ def own() -> Iterator[RametEnvironment]:
         yield made
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_agents_continue_in_forks(own: RametEnvironment, client: Client) -> None:
     first = make_output("prepare", [{"command": "echo 1 > count"}])
     agent = DefaultAgent(DeterministicModel(outputs=[first]), own, **AGENT)
@@ -154,6 +156,7 @@ def test_agents_continue_in_forks(own: RametEnvironment, client: Client) -> None
     assert not client.list_children(own.sandbox.id)
 
 
+@pytest.mark.vm
 def test_search_over_environments(own: RametEnvironment, client: Client) -> None:
     run(own, "echo 1 > count")
 

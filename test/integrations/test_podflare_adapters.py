@@ -154,6 +154,7 @@ def test_langchain_tool_in_an_agent(client: Client, created: list[str]) -> None:
     assert is_gone(client, sandbox_id)
 
 
+@pytest.mark.vm
 def test_langchain_tool_with_a_sandbox_for_each_call(
     client: Client, created: list[str]
 ) -> None:

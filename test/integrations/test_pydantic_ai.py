@@ -76,6 +76,7 @@ class TestBackend(WorkspaceBackendSuite):
 # --- what the suite does not know ---
 
 
+@pytest.mark.vm
 async def test_children_continue_from_the_state_of_the_parent(
     parent: RametWorkspaceBackend,
 ) -> None:
@@ -103,6 +104,8 @@ async def test_missing_working_dir_is_made_for_the_user() -> None:
         await files.remove(wanted, recursive=True)
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 async def test_parent_continues_as_the_winner(parent: RametWorkspaceBackend) -> None:
     async with RametWorkspaceBackend(user="user", host=HOST) as workspace:
         await workspace.working_dir()
@@ -146,6 +149,7 @@ async def shell(ctx: RunContext[None], command: str) -> str:
     return (await ctx.workspace.run(command, shell=True)).stdout
 
 
+@pytest.mark.vm
 async def test_forked_conversations_work_in_forked_workspaces(
     parent: RametWorkspaceBackend,
 ) -> None:

@@ -189,6 +189,8 @@ def own() -> Iterator[RametExecutor]:
     executor.cleanup()
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_forked_agents_continue_with_memory_and_variables(
     own: RametExecutor, client: Client
 ) -> None:
@@ -208,6 +210,7 @@ def test_forked_agents_continue_with_memory_and_variables(
     assert own("n").output == "10" and not client.list_children(own.sandbox.id)
 
 
+@pytest.mark.vm
 def test_search_continues_as_the_best_agent(own: RametExecutor) -> None:
     own("n = 10")
 

@@ -153,6 +153,7 @@ def bash(command: str) -> dict[str, Any]:
     return {"name": "bash", "input": {"command": command}}
 
 
+@pytest.mark.vm
 async def test_worker_freezes_the_sandbox_between_work_items(
     api: Api, async_claude: anthropic.AsyncAnthropic, sandboxes: SessionSandboxes, session_id: str
 ) -> None:
@@ -191,6 +192,7 @@ async def call(tools: Any, name: str, **input: Any) -> Any:
     return await tool.call(input)
 
 
+@pytest.mark.vm
 async def test_twin_is_independent(
     sandboxes: SessionSandboxes, session_id: str, tmp_path: Path
 ) -> None:

@@ -239,6 +239,7 @@ def test_memory_is_kept_in_files(claude: anthropic.Anthropic, api: Api, sandbox:
     assert sandbox.files.list(f"/tmp/memories-{sandbox.id}") == []
 
 
+@pytest.mark.vm
 def test_model_tries_commands_in_copies_and_keeps_one(
     claude: anthropic.Anthropic, api: Api
 ) -> None:
@@ -288,6 +289,8 @@ def test_wrong_input_of_fork_is_explained(sandbox: Sandbox) -> None:
             tool.call(input)
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_conversation_continues_in_each_child() -> None:
     with Sandbox() as sandbox, SandboxTools(sandbox) as tools:
         bash, _, code, _ = tools
@@ -326,6 +329,7 @@ async def run_async(
     return api.results()
 
 
+@pytest.mark.vm
 @pytest.mark.anyio
 async def test_async_tools_do_the_same(
     async_claude: anthropic.AsyncAnthropic, api: Api, async_sandbox: AsyncSandbox

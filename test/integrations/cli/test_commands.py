@@ -17,7 +17,7 @@ import pytest
 from cli_command import Cli, cli, code_of, folder  # noqa: F401  two fixtures
 from ramet import Client, Sandbox, __version__
 
-COPIED_MB = int(os.environ.get("RAMET_CLI_COPY_MB", "500"))
+COPIED_MB = int(os.environ.get("RAMET_CLI_COPY_MB", "50"))
 MAN = Path(__file__).parents[3] / "sdk/python/man"
 
 
@@ -130,6 +130,8 @@ def test_the_tree_of_three_generations(cli: Cli, client: Client) -> None:
         cli.run("rm", "-f", *made)
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_diff_and_merge(cli: Cli, client: Client, folder: str, shared: Sandbox) -> None:
     child = cli.ok("fork", shared.id).strip()
     try:
@@ -143,6 +145,8 @@ def test_diff_and_merge(cli: Cli, client: Client, folder: str, shared: Sandbox) 
         cli.run("rm", "-f", child)
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 def test_freeze_and_resume(cli: Cli, client: Client) -> None:
     made = cli.ok("create").strip()
     names = [made]

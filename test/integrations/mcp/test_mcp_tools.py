@@ -209,6 +209,8 @@ async def test_list_has_pages() -> None:
         assert made <= set(seen)
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 async def test_fork_diff_and_merge(mine: Callable[[], set[str]]) -> None:
     async with stdio() as client:
         await call(client, "run_code", code="x = 1")
@@ -228,6 +230,7 @@ async def test_fork_diff_and_merge(mine: Callable[[], set[str]]) -> None:
         assert mine() == {parent, second}
 
 
+@pytest.mark.vm
 async def test_diff_has_pages() -> None:
     async with stdio() as client:
         await call(client, "run_code", code="1")
@@ -243,6 +246,8 @@ async def test_diff_has_pages() -> None:
         assert sorted(paths) == ["/root/d"] + [f"/root/d/{number}" for number in range(1, 10)]
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 async def test_freeze_and_resume_keep_memory(mine: Callable[[], set[str]], client: Client) -> None:
     async with stdio() as agent:
         await call(agent, "run_code", code="x = 'kept'")
@@ -264,6 +269,7 @@ async def test_space_is_deleted(mine: Callable[[], set[str]], client: Client) ->
     assert space not in [one.id for one in client.list_spaces()]
 
 
+@pytest.mark.vm
 async def test_call_after_the_end_of_the_sessions_sandbox_says_so_once(
     mine: Callable[[], set[str]], client: Client
 ) -> None:

@@ -54,6 +54,7 @@ async def length(branch: Branch) -> float:
     return len(await get(branch.session, "file"))
 
 
+@pytest.mark.vm
 async def test_children_have_the_memory_and_are_independent(session: SandboxSession) -> None:
     await sandbox_of(session).run_code("seen = ['parent']")
     await session.write(Path("file"), io.BytesIO(b"parent"))
@@ -71,6 +72,7 @@ async def test_children_have_the_memory_and_are_independent(session: SandboxSess
             await child.aclose()
 
 
+@pytest.mark.vm
 async def test_open_terminal_continues_in_children_and_after_a_merge(
     session: SandboxSession,
 ) -> None:
@@ -96,6 +98,8 @@ async def test_open_terminal_continues_in_children_and_after_a_merge(
     assert not await child.running()
 
 
+@pytest.mark.smoke
+@pytest.mark.vm
 async def test_best_branch_is_kept(session: SandboxSession) -> None:
     sandbox_id = sandbox_of(session).id
     agents = [worker(f"printf {'x' * n} >file") for n in (2, 5, 3)]
@@ -108,6 +112,7 @@ async def test_best_branch_is_kept(session: SandboxSession) -> None:
     assert (await session.exec("cat", "file", shell=False)).stdout == b"xxxxx"
 
 
+@pytest.mark.vm
 async def test_session_is_left_as_it_was(session: SandboxSession) -> None:
     await session.write(Path("file"), io.BytesIO(b"parent"))
     agents = [worker("printf xx >file"), worker("printf y >file")]
@@ -116,6 +121,7 @@ async def test_session_is_left_as_it_was(session: SandboxSession) -> None:
     assert await get(session, "file") == "parent" and not await children_of(session)
 
 
+@pytest.mark.vm
 async def test_branch_that_raises_does_not_end_the_others(session: SandboxSession) -> None:
     broken = SandboxAgent(name="broken", model=ScriptedModel([RuntimeError("no model")]))
     agents = [broken, worker("printf x >file"), worker("printf yy >file")]
@@ -184,6 +190,7 @@ def call(name: str, **arguments: Any) -> Any:
     return function_call(name, arguments, call_id=f"call-{next(NUMBERS)}")
 
 
+@pytest.mark.vm
 async def test_model_tries_commands_and_keeps_one(session: SandboxSession) -> None:
     tried, kept, shown = await run_model(
         session,
@@ -196,6 +203,7 @@ async def test_model_tries_commands_and_keeps_one(session: SandboxSession) -> No
     assert not await children_of(session)
 
 
+@pytest.mark.vm
 async def test_model_gives_branches_up(session: SandboxSession) -> None:
     tried, none, dropped, gone, shown = await run_model(
         session,

@@ -81,6 +81,7 @@ async def test_running_sandbox_is_connected_to(client: RametSandboxClient, root:
         assert await get(second, "file") == "kept"
 
 
+@pytest.mark.vm
 async def test_paused_sandbox_continues_with_its_memory(
     client: RametSandboxClient, root: str
 ) -> None:
@@ -139,6 +140,7 @@ async def test_agent_run_is_paused_and_resumed(client: RametSandboxClient, root:
     model.assert_complete()
 
 
+@pytest.mark.vm
 async def test_space_snapshot_is_restored_again_and_again(
     client: RametSandboxClient, root: str, tmp_path: Path
 ) -> None:
