@@ -21,6 +21,13 @@ def other(client: Client) -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.fixture
+def small(client: Client) -> Iterator[Sandbox]:
+    """A sandbox whose memory is soon filled: under emulation, a GiB takes a minute."""
+    with Sandbox(client=client, vcpus=1, ram_mib=256) as sandbox:
+        yield sandbox
+
+
 @contextmanager
 def served(neighbour: Sandbox) -> Iterator[None]:
     """Makes calls in a neighbour while the block runs, and checks that all of them succeed.
@@ -65,29 +72,30 @@ def assert_serves(sbx: Sandbox) -> None:
 HOG = "hog = []\nwhile True: hog.append(b'x' * (8 << 20))"
 
 
-def test_interpreter_that_exhausts_memory_is_killed_and_reported(sbx: Sandbox, other: Sandbox) -> None:
+def test_interpreter_that_exhausts_memory_is_killed_and_reported(small: Sandbox, other: Sandbox) -> None:
     with served(other):
-        result = sbx.run_code(HOG)
+        result = small.run_code(HOG)
     assert result.exit_code == 137
     assert "killed" in result.stderr and "state is lost" in result.stderr
-    assert_serves(sbx)
+    assert_serves(small)
 
 
-def test_child_process_that_exhausts_memory_is_killed_alone(sbx: Sandbox, other: Sandbox) -> None:
-    sbx.run_code("kept = 'yes'")
+@pytest.mark.smoke
+def test_child_process_that_exhausts_memory_is_killed_alone(small: Sandbox, other: Sandbox) -> None:
+    small.run_code("kept = 'yes'")
     with served(other):
-        result = sbx.run_code(f"python3 -c {shlex.quote(HOG)}; echo it gave $?", "bash")
+        result = small.run_code(f"python3 -c {shlex.quote(HOG)}; echo it gave $?", "bash")
     assert "it gave 137" in result.stdout
-    assert sbx.run_code("print(kept)").stdout == "yes\n"
-    assert_serves(sbx)
+    assert small.run_code("print(kept)").stdout == "yes\n"
+    assert_serves(small)
 
 
-def test_tmpfs_that_exhausts_memory_affects_its_sandbox_only(sbx: Sandbox, other: Sandbox) -> None:
+def test_tmpfs_that_exhausts_memory_affects_its_sandbox_only(small: Sandbox, other: Sandbox) -> None:
     """Killing a process frees no tmpfs, so the guest's kernel may panic: VmDied is acceptable."""
     fill = "mkdir /ram && mount -t tmpfs -o size=2G none /ram && head -c 2G /dev/zero >/ram/x"
     with served(other):
         try:
-            assert sbx.run_code(fill, "bash").exit_code != 0
+            assert small.run_code(fill, "bash").exit_code != 0
         except ramet.VmDied as died:
             assert len(str(died)) > 10
 
@@ -118,6 +126,7 @@ def test_full_disk_is_an_error_in_the_guest(sbx: Sandbox, other: Sandbox) -> Non
 BOMB = "bomb() { bomb | bomb & }; bomb; sleep 1000"
 
 
+@pytest.mark.smoke
 def test_fork_bomb_ends_with_its_call(sbx: Sandbox, other: Sandbox) -> None:
     with served(other):
         result = sbx.run_code(BOMB, "bash", timeout_seconds=5)

@@ -52,6 +52,7 @@ def report(name: str) -> str:
     return on_host(f"rametctl inspect {name}")
 
 
+@pytest.mark.smoke
 def test_report_has_every_section(sbx: Sandbox) -> None:
     sbx.run_code("x = 1")
     text = report(sbx.id)

@@ -39,6 +39,7 @@ def status(pid: str) -> dict[str, str]:
     return {k: v.strip() for k, v in (line.split(":", 1) for line in text.splitlines())}
 
 
+@pytest.mark.smoke
 def test_each_vm_has_its_own_uid_and_no_privileges(vms: list[str]) -> None:
     uids = []
     for pid in vms:
@@ -62,6 +63,7 @@ def test_every_thread_is_under_seccomp(vms: list[str]) -> None:
             assert modes and set(modes) == {"2"}, f"threads of {pid}: {modes}"
 
 
+@pytest.mark.smoke
 def test_each_vm_has_its_own_namespaces(vms: list[str]) -> None:
     seen: dict[str, str] = {}
     for pid in ["1", *vms]:
@@ -72,6 +74,7 @@ def test_each_vm_has_its_own_namespaces(vms: list[str]) -> None:
                 seen[link] = pid
 
 
+@pytest.mark.smoke
 def test_root_file_system_is_empty_and_read_only(vms: list[str]) -> None:
     for pid in vms:
         with unless_gone(pid):

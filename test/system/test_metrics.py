@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from conftest import until
 from ramet import Sandbox
 
 
+@pytest.mark.smoke
 def test_work_in_a_sandbox_shows_in_its_metrics() -> None:
     with Sandbox() as sbx:
         before = sbx.metrics()[-1]

@@ -175,6 +175,7 @@ def test_address_and_route_exist_at_once(world: None, client: Client) -> None:
     assert f"nameserver {GATEWAY}" in facts
 
 
+@pytest.mark.smoke
 def test_outside_sees_the_address_of_the_host(box: Sandbox) -> None:
     assert dial(box, OUTSIDE) == HOST
 
@@ -219,6 +220,7 @@ def test_a_megabyte_is_echoed_completely(box: Sandbox) -> None:
 # --- blocked destinations ---
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_ranges_are_unreachable(box: Sandbox, address: str) -> None:
     on_host(f"python3 -c \"import socket; socket.create_connection(('{address}', 80), 10)\"")
@@ -269,6 +271,7 @@ def test_sandboxes_cannot_reach_each_other(box: Sandbox, client: Client) -> None
 # --- egress ---
 
 
+@pytest.mark.smoke
 @pytest.mark.alone
 def test_sandbox_without_egress_sends_nothing(
     box: Sandbox, client: Client, http: httpx.Client
@@ -366,6 +369,7 @@ TRY_CONNECTION = """
 LOST = ("ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError")
 
 
+@pytest.mark.smoke
 def test_fork_and_resume_keep_the_address_and_reset_connections(
     world: None, client: Client
 ) -> None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
+
+import pytest
 
 from conftest import run_example
 from ramet import Sandbox
@@ -14,28 +15,23 @@ import http.server, threading
 name = "parent"
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        body = name.encode() + b"x" * (int(self.path[1:] or 0))
+        body = name.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-    def do_POST(self):
-        left, size = int(self.headers["Content-Length"]), 0
-        while left:
-            part = self.rfile.read(min(left, 65536)); left -= len(part); size += len(part)
-        self.send_response(200); self.end_headers(); self.wfile.write(str(size).encode())
     def log_message(self, *args): pass
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Page)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 """
 
 
-def get(url: str, path: str = "", data: bytes | None = None) -> bytes:
-    base, _, query = url.partition("?")
-    with urllib.request.urlopen(f"{base}{path}?{query}", data, timeout=120) as answer:
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         return bytes(answer.read())
 
 
+@pytest.mark.smoke
 def test_a_server_is_reached_in_parent_and_children(sbx: Sandbox) -> None:
     assert sbx.run_code(SERVER).exit_code == 0
     assert get(sbx.url(8000)) == b"parent"
@@ -45,19 +41,6 @@ def test_a_server_is_reached_in_parent_and_children(sbx: Sandbox) -> None:
         assert child.ports() == []  # access to the parent is none to the child
         assert get(child.url(8000)) == b"child"
         assert get(sbx.url(8000)) == b"parent"
-
-
-def test_large_bodies_and_other_protocols(sbx: Sandbox) -> None:
-    assert sbx.run_code(SERVER).exit_code == 0
-    assert len(get(sbx.url(8000), str(8 << 20))) == (8 << 20) + len("parent")
-    assert get(sbx.url(8000), data=bytes(8 << 20)) == str(8 << 20).encode()
-    with sbx.forward(8000) as local, socket.create_connection((local.host, local.port)) as raw:
-        raw.sendall(b"GET /3 HTTP/1.0\r\n\r\n")
-        raw.shutdown(socket.SHUT_WR)
-        answer = b""
-        while part := raw.recv(65536):
-            answer += part
-    assert answer.endswith(b"\r\n\r\nparentxxx")
 
 
 def test_the_example_program() -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both clients of the SDK with real guests: some of the scenarios that they share."""
+"""Both clients of the SDK with real guests: the scenarios that need VMs.
+
+test/guest_api has the others.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,17 @@ import scenario_sync
 from conftest import HOST
 from ramet import AsyncClient, Client
 
-NAMES = ("code", "files", "processes", "forks", "spaces")
+NAMES = ("forks", "spaces")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", NAMES)
 def test_synchronous_client(client: Client, tmp_path: Path, name: str) -> None:
     scenario: scenario_sync.Scenario = getattr(scenario_sync, name)
     scenario(client, f"/root/{uuid.uuid4()}/sandbox", tmp_path)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("client")
 def test_asynchronous_client(tmp_path: Path, name: str) -> None:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Callable
 
 import pytest
 
-from conftest import HOST, output, run_example
-from ramet import AsyncSandbox, Client, Sandbox, search
+from conftest import output, run_example
+from ramet import Client, Sandbox, search
 
 
 def extend(*letters: str) -> list[Callable[[Sandbox], str]]:
@@ -29,6 +28,7 @@ def children_of(client: Client, sbx: Sandbox) -> list[Any]:
     return client.list_children(sbx.id)
 
 
+@pytest.mark.smoke
 def test_beam_finds_a_path_through_memory(sbx: Sandbox, client: Client) -> None:
     output(sbx, "word = ''")
     found = search.beam(
@@ -37,43 +37,6 @@ def test_beam_finds_a_path_through_memory(sbx: Sandbox, client: Client) -> None:
     assert (found.value, found.path, found.score) == ("cab", (2, 0, 1), 3.0)
     assert output(sbx, "print(word, end='')") == "cab"
     assert not children_of(client, sbx)
-
-
-def test_failed_branches_leave_the_parent_as_it_was(sbx: Sandbox, client: Client) -> None:
-    output(sbx, "word = 'c'")
-
-    def fail(child: Sandbox) -> str:
-        output(child, "word = 'broken'")
-        raise KeyError("no")
-
-    with pytest.raises(search.AllFailed):
-        search.best_of(sbx, [fail, fail], likeness)
-    found = search.best_of(sbx, [fail, *extend("a")], likeness)
-    assert found.path == (1,) and [one.path for one in found.failed] == [(0,)]
-    assert output(sbx, "print(word, end='')") == "ca"
-    assert not children_of(client, sbx)
-
-
-def test_cancelled_async_search_leaves_nothing(sbx: Sandbox, client: Client) -> None:
-    async def main() -> None:
-        parent = await AsyncSandbox.connect(sbx.id, host=HOST)
-        began = asyncio.Event()
-
-        async def hang(child: AsyncSandbox) -> None:
-            async for event in child.run_code_stream("print(1)\nimport time; time.sleep(100000)"):
-                began.set()
-
-        task = asyncio.ensure_future(
-            search.async_best_of(parent, [hang, hang], lambda child, value: 0)
-        )
-        await began.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert not children_of(client, sbx)
-    assert output(sbx, "print(2)") == "2\n"
 
 
 def test_example_beam_finds_the_same_plan_as_the_parent_has_done() -> None:

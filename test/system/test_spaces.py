@@ -41,6 +41,7 @@ random.seed(7)
 BOOT_ID = "print(open('/proc/sys/kernel/random/boot_id').read())"
 
 
+@pytest.mark.smoke
 def test_freeze_and_resume_keep_the_whole_state() -> None:
     with Client() as client, Sandbox(client=client, metadata={"who": "me"}) as sbx:
         run(sbx, SET_UP)
@@ -121,6 +122,7 @@ def test_freeze_reports_progress_and_keeps_the_size(client: Client) -> None:
         assert int(run(sbx, "df --output=size -B1M / | tail -1", "bash")) > 5 << 10
 
 
+@pytest.mark.smoke
 def test_idle_persistent_sandbox_is_frozen() -> None:
     with Client() as client:
         sbx = Sandbox(client=client, persistent=True, idle_timeout_seconds=2)

@@ -36,6 +36,7 @@ def until_audited(count: int, *ids: str) -> list[Line]:
     return found
 
 
+@pytest.mark.smoke
 def test_audit_log_has_each_lifecycle_event(client: Client) -> None:
     parent = Sandbox(client=client)
     first, second = parent.fork(2)
@@ -66,6 +67,7 @@ def test_audit_lines_are_numbered_without_gaps(client: Client, sbx: Sandbox) -> 
     assert (owner, mode) == ("ramet", "640")
 
 
+@pytest.mark.smoke
 def test_health_and_metrics(http: httpx.Client, sbx: Sandbox) -> None:
     sbx.run_code("print(1)")
     assert http.get("/livez").text == "ok"
@@ -89,6 +91,7 @@ def test_checks_are_shown_to_operators() -> None:
     assert checks["template"] == checks["disk"] == "ok"
 
 
+@pytest.mark.smoke
 def test_ls_and_top_show_the_sandbox(sbx: Sandbox) -> None:
     rows = [row.split() for row in on_host("rametctl ls").splitlines()]
     assert rows[0][:3] == ["ID", "STATE", "TENANT"]
