@@ -78,6 +78,7 @@ def ready_sandboxes(client: Client) -> list[str]:
         return []
 
 
+@pytest.mark.smoke
 def test_guest_write_waits_while_disk_is_full(client: Client, filler: None) -> None:
     with Sandbox(client=client) as writer, Sandbox(client=client) as other:
         fill_disk()
@@ -93,6 +94,7 @@ def test_guest_write_waits_while_disk_is_full(client: Client, filler: None) -> N
         assert fresh.run_code(WRITE, "bash").stdout == "whole\n"
 
 
+@pytest.mark.smoke
 def test_freeze_fails_completely_when_disk_is_full(client: Client, filler: None) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = bytes(30 << 20).replace(b'\\0', b'a')")

@@ -17,47 +17,16 @@ from processes import kill_service, process_of
 from ramet import Client, Sandbox
 
 
-def test_sandbox_survives_a_killed_service(client: Client) -> None:
-    with Sandbox(client=client, metadata={"kept": True}) as sbx:
-        sbx.run_code("x = 'through it all'")
-        kill_service(client)
-        assert sbx.info().raw["metadata"] == {"kept": True}
-        assert sbx.run_code("print(x)").stdout == "through it all\n"
-
-
-def test_call_running_at_the_kill_does_not_block_the_next_call(client: Client) -> None:
-    code = (
-        "import os, time\nprint('on')\n"
-        "while not os.path.exists('/tmp/go'):\n    time.sleep(0.05)\ny = 5"
-    )
-    with Sandbox(client=client) as sbx:
-        stream = sbx.run_code_stream(code)
-        assert next(stream).data == "on\n"
-        kill_service(client)
-        with pytest.raises(ramet.ConnectionFailed):
-            list(stream)
-        client.write_file(sbx.id, "/tmp/go", b"")
-        assert sbx.run_code("print(y)").stdout == "5\n"
-
-
-def test_calls_in_contexts_survive_a_killed_service(client: Client) -> None:
-    code = "x=5; echo on; until [ -e /tmp/go ]; do sleep .05; done; echo off"
-    with Sandbox(client=client) as sbx:
-        shells = [sbx.contexts.create("bash") for _ in range(2)]
-        streams = [shell.run_code_stream(code) for shell in shells]
-        seqs = [next(stream).seq for stream in streams]
-        kill_service(client)
-        client.write_file(sbx.id, "/tmp/go", b"")
-        events = list(sbx.follow(since=max(seqs)))
-        for shell in shells:
-            own = [event.data for event in events if event.context == shell.id]
-            assert own == ["off\n", 0]
-            assert shell.run_code("echo $x").stdout == "5\n"
-
-
-def test_processes_and_uploads_survive_a_killed_service(client: Client) -> None:
+@pytest.mark.smoke
+def test_sandbox_and_its_work_survive_a_killed_service(client: Client) -> None:
+    wait = "import os, time\nprint('on')\nwhile not os.path.exists('/tmp/go'): time.sleep(.05)\ny = 5"
+    in_shell = "x=5; echo on; until [ -e /tmp/go ]; do sleep .05; done; echo off"
     data = os.urandom(2 << 20)
-    with Sandbox(client=client) as sbx:
+    with Sandbox(client=client, metadata={"kept": True}) as sbx:
+        stream = sbx.run_code_stream(wait)
+        shells = [sbx.contexts.create("bash") for _ in range(2)]
+        streams = [shell.run_code_stream(in_shell) for shell in shells]
+        seqs = [next(one).seq for one in (stream, *streams)]
         pty = sbx.pty.create("stty -echo -opost; seq 1 1000; read go; seq 1001 2000")
         got = b""
         while not got.endswith(b"\n1000\n"):
@@ -66,16 +35,28 @@ def test_processes_and_uploads_survive_a_killed_service(client: Client) -> None:
         process.write("before ")
         upload = client.open_upload(sbx.id, "/root/file")
         client.write_part(sbx.id, upload, 0, data[: 1 << 20])
+
         kill_service(client)
+        with pytest.raises(ramet.ConnectionFailed):
+            list(stream)
+        assert sbx.info().raw["metadata"] == {"kept": True}
+        client.write_part(sbx.id, upload, 1 << 20, data[1 << 20 :])
+        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
+        assert sbx.download("/root/file") == data
         pty.send_input("go\r")
         assert got + b"".join(pty) == "".join(f"{i}\n" for i in range(1, 2001)).encode()
         process = sbx.processes.attach(process.id)
         process.write("after")
         process.close_stdin()
         assert process.wait().stdout == "before after"
-        client.write_part(sbx.id, upload, 1 << 20, data[1 << 20 :])
-        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
-        assert sbx.download("/root/file") == data
+
+        client.write_file(sbx.id, "/tmp/go", b"")
+        events = list(sbx.follow(since=max(seqs)))
+        for shell in shells:
+            own = [event.data for event in events if event.context == shell.id]
+            assert own == ["off\n", 0]
+            assert shell.run_code("echo $x").stdout == "5\n"
+        assert sbx.run_code("print(y)").stdout == "5\n"
 
 
 def test_repeated_requests_after_a_killed_service_have_no_effect(client: Client) -> None:
@@ -98,6 +79,7 @@ def test_repeated_requests_after_a_killed_service_have_no_effect(client: Client)
         client.delete_sandbox(children[0])
 
 
+@pytest.mark.smoke
 def test_killed_vm_is_reported_and_others_are_unaffected(client: Client) -> None:
     with Sandbox(client=client) as other:
         other.run_code("x = 1")
@@ -119,6 +101,7 @@ def test_guest_reboot_is_reported_as_vm_died(client: Client) -> None:
             sbx.run_code("import ctypes\nctypes.CDLL(None).reboot(0x01234567)")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(1800)
 def test_deleted_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
     before = held_beyond_pool(http)

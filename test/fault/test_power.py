@@ -59,6 +59,7 @@ def one_cut(rng: random.Random, client: Client, during: Counter[str]) -> Counter
     return ledger.done
 
 
+@pytest.mark.smoke
 @needs_rig
 @pytest.mark.timeout(600 + 120 * CUTS)
 def test_frozen_spaces_survive_power_cuts(client: Client) -> None:

@@ -112,6 +112,7 @@ def test_stream_resumes_at_its_sequence_number(client: Client) -> None:
         assert [e.seq for e in sbx.replay()] == [e.seq for e in got]
 
 
+@pytest.mark.smoke
 def test_killed_warden_is_replaced_and_takes_over(client: Client) -> None:
     with Sandbox(client=client) as sbx:
         sbx.run_code("x = 'kept'")
