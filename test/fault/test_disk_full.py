@@ -97,7 +97,7 @@ def test_guest_write_waits_while_disk_is_full(client: Client, filler: None) -> N
 @pytest.mark.smoke
 def test_freeze_fails_completely_when_disk_is_full(client: Client, filler: None) -> None:
     with Sandbox(client=client) as sbx:
-        sbx.run_code("x = bytes(30 << 20).replace(b'\\0', b'a')")
+        sbx.run_code("x = bytes(8 << 20).replace(b'\\0', b'a')")
         sbx.run_code("sync", "bash")  # a write waiting for space would fail the freeze earlier
         before = on_host("ls /var/lib/ramet/spaces")
         fill_disk()
@@ -108,7 +108,7 @@ def test_freeze_fails_completely_when_disk_is_full(client: Client, filler: None)
             60,
             lambda: "a partial Space is left",
         )
-        assert sbx.run_code("print(len(x))").stdout == f"{30 << 20}\n"
+        assert sbx.run_code("print(len(x))").stdout == f"{8 << 20}\n"
         on_host(f"rm -f {FILLER}")
         sbx.run_code("sync", "bash")  # waits until the guest's delayed writes are done
         space = sbx.freeze()
@@ -119,7 +119,7 @@ def test_freeze_fails_completely_when_disk_is_full(client: Client, filler: None)
         on_host(f"rm -f {FILLER}")
         again = Sandbox.resume(space.id, client=client)
     with again:
-        assert again.run_code("print(len(x), set(x))").stdout == f"{30 << 20} {{97}}\n"
+        assert again.run_code("print(len(x), set(x))").stdout == f"{8 << 20} {{97}}\n"
 
 
 def test_catalogue_and_audit_log_survive_full_disk(

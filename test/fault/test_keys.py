@@ -96,6 +96,7 @@ def test_first_key_is_created_without_a_service(first: Key) -> None:
     assert json.loads(first.ask("GET", "/v1/sandboxes")[1]) == []
 
 
+@pytest.mark.smoke
 def test_code_runs_only_with_a_key(first: Key) -> None:
     sandbox = first.create()
     status, events = first.ask("POST", f"{sandbox}/exec", {"code": "print(6 * 7)"})

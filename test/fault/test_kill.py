@@ -106,7 +106,7 @@ def test_guest_reboot_is_reported_as_vm_died(client: Client) -> None:
 def test_deleted_sandboxes_leave_nothing(client: Client, http: httpx.Client) -> None:
     before = held_beyond_pool(http)
     assert (before["groups"], before["folders"]) == (0, 0)
-    boxes = [Sandbox(client=client) for _ in range(5)]
+    boxes = [Sandbox(client=client) for _ in range(3)]
     for sbx in boxes:
         sbx.close()
     assert_nothing_left(before, http)
