@@ -7,6 +7,7 @@ its VMs.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -288,7 +289,6 @@ def podflare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    import podflare as module
-
+    module: Any = importlib.import_module("podflare")
     yield module
     module.close_default_client()
