@@ -120,7 +120,8 @@ def test_t_needs_a_terminal(cli: Cli, shared: Sandbox) -> None:
 
 
 def test_a_shell_follows_the_size_of_the_terminal(cli: Cli, shared: Sandbox) -> None:
-    shell = cli.terminal("ramet", "shell", shared.id)
+    variables = ["COLUMNS=80", "LINES=24"]  # not the size of this terminal
+    shell = cli.terminal("env", *variables, "ramet", "shell", shared.id)
     shell.sendline("stty size; echo terminal=$TERM")
     shell.expect("30 100\r\nterminal=xterm")
     shell.setwinsize(40, 120)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -25,9 +24,14 @@ def is_terminal() -> bool:
 
 
 def size() -> tuple[int, int]:
-    """Returns the terminal's columns and rows."""
-    columns, rows = shutil.get_terminal_size()
-    return max(columns, 1), max(rows, 1)
+    """Returns the terminal's columns and rows; COLUMNS and LINES may be those of an earlier size."""
+    for stream in (0, 1, 2):
+        try:
+            columns, rows = os.get_terminal_size(stream)
+            return columns or 80, rows or 24
+        except OSError:
+            pass  # it is not a terminal
+    return 80, 24
 
 
 @contextmanager
