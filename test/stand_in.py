@@ -39,7 +39,7 @@ ip link set lo up
 cd root
 chroot . env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     /run/ramet-init agent --unix /run/agent/sock --run-dir /run/agent/run --dry-run-system
-exit $? # the shell stays, and reaps processes that have lost their parent
+exit $? # sh stays, and reaps processes that have lost their parent
 """
 
 

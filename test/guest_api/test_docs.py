@@ -11,7 +11,7 @@ from typing import Iterator
 import httpx
 import pytest
 
-import conftest
+import stand_in
 from conftest import Service
 from snippets import PAGES, RUN, SHOWN, Snippet, all_snippets, name_of, parse, run
 
@@ -54,10 +54,10 @@ def docs_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         pytest.skip("confines the agent")
     home = tmp_path_factory.mktemp("docs")
     agent = home / "agent-confined"
-    agent.write_text(CONFINED.format(agent=os.path.abspath(conftest.AGENT)))
+    agent.write_text(CONFINED.format(agent=os.path.abspath(stand_in.AGENT)))
     agent.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conftest, "AGENT", str(agent))
+        patch.setattr(stand_in, "AGENT", str(agent))
         patch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         started = Service(home)
     yield started
