@@ -87,7 +87,6 @@ async def run_eval(task: Task, tmp_path: Path) -> EvalLog:
     return log
 
 
-@pytest.mark.smoke
 @pytest.mark.vm
 async def test_each_epoch_continues_from_one_preparation(left: set[str], tmp_path: Path) -> None:
     config = RametSandboxConfig(setup="echo prepared >>log", working_dir="/srv/eval")

@@ -189,7 +189,6 @@ def own() -> Iterator[RametExecutor]:
     executor.cleanup()
 
 
-@pytest.mark.smoke
 @pytest.mark.vm
 def test_forked_agents_continue_with_memory_and_variables(
     own: RametExecutor, client: Client
