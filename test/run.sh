@@ -159,7 +159,7 @@ check_shell() {
 # mypy reads the cache of earlier runs, one for each set of packages.
 own_mypy() { MYPYPATH=sdk/python/src python -m mypy --cache-dir "$cache/mypy-own" "$@"; }
 check_own_types() {
-	own_mypy --config-file test/mypy.ini test/system test/fault &&
+	own_mypy --config-file test/mypy.ini test/system test/fault test/rootfs &&
 		own_mypy --config-file test/mypy.ini test/api &&
 		own_mypy --config-file test/mypy.ini test/guest_api &&
 		own_mypy --strict bench/*.py &&
@@ -313,9 +313,19 @@ with_service() {
 # tier: prints the marker of the tests that run
 tier() { [[ $all == yes ]] && echo 'not alone or alone' || echo smoke; }
 
+# on_stand_ins RESULT ARG…: runs pytest on stand-ins of VMs, whose agent is in the guests' root file
+# system. Each of two workers has a service of its own.
+on_stand_ins() {
+	build_rootfs && cmake_tree asan ramet-init guest_api_server || return
+	RAMET_ROOTFS=$(rootfs_dir)/rootfs.ext4 RAMET_INIT=$top/build/asan/guest/ramet-init \
+		GUEST_API_SERVER=$top/build/asan/test/guest_api/guest_api_server \
+		pytest "$@" -n 2 --dist loadfile
+}
+
 # Runs two test files at a time on one service; then the tests that must have the service alone.
 group_system() {
 	local with=python folders=("$top/test/system")
+	on_stand_ins system-rootfs "$top/test/rootfs"
 	with_service system || return
 	if [[ $all == no ]]; then # also the tests of the commands
 		need_integrations_venv || return
@@ -326,9 +336,11 @@ group_system() {
 }
 
 group_integrations() {
-	with_service integrations || return
+	local with=integrations_python
 	need zsh fish # for the completions of the command line
-	need_integrations_venv && with=integrations_python pytest integrations "$top/test/integrations"
+	need_integrations_venv || return
+	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations"
+	with_service integrations && pytest integrations-vms -m vm "$top/test/integrations"
 }
 
 group_fault() {
@@ -386,7 +398,7 @@ group_of() {
 	test/native | test/warden | test/unit/programs) echo native ;;
 	test/h2o) echo h2o ;;
 	test/fuzz*) echo fuzz ;;
-	test/system) echo system ;;
+	test/system | test/rootfs) echo system ;;
 	test/integrations*) echo integrations ;;
 	test/fault) echo fault ;;
 	test/hooks) echo style ;;
