@@ -3,8 +3,10 @@
  * A resume opens a Space's files, and reads those whose checksums are not verified yet. It restores
  * a VM from them as a fork restores a child from its parent's snapshot: the VM maps the files
  * instead of reading them. Then one change of the catalogue turns the Space into a sandbox. If a
- * step before that fails, the Space remains. The Space's files stay in place while the sandbox
- * lives, because its VM maps them. When the sandbox is frozen again, they are linked, not copied.
+ * step before that fails, the Space remains. If the client leaves after it, but before the answer,
+ * another change of the catalogue turns the sandbox into the Space again. The Space's files stay in
+ * place while the sandbox lives, because its VM maps them. When the sandbox is frozen again, they
+ * are linked, not copied.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/call.h"
@@ -36,7 +39,7 @@ struct read_job {
 
 struct resume {
 	struct core_call *call;
-	struct space *space;	      /* NULL once it is a sandbox */
+	struct space *space;	      /* in memory until the end, even if it is a sandbox by then */
 	struct sandbox_config config; /* of the sandbox */
 	struct read_job *job;
 	struct space_manifest manifest;
@@ -69,6 +72,42 @@ static void job_free(struct read_job *job)
 	free(job);
 }
 
+/* Returns the sandbox that the call has made, unless it has ended or somebody who found it has
+ * begun to freeze, fork or merge it. */
+static struct sandbox *made_sandbox(const struct resume *r)
+{
+	struct sandbox *s = sandbox_living(r->call->core, r->tenant, r->id);
+	bool as_made = s && s->state != SBX_FREEZING && list_empty(&s->heirs) &&
+		       strcmp(snapshots_of(s)->space, r->space->id) == 0;
+
+	return as_made ? s : NULL;
+}
+
+/* Turns the sandbox into the Space again, in the catalogue as in memory, and drops its VM. What the
+ * VM has done since its start is lost, as if the resume had failed before its end. */
+static void undo(struct resume *r)
+{
+	struct sandbox *s = made_sandbox(r);
+	struct space *p = r->space;
+	const struct store_space row = space_row(p);
+	const int64_t now_ms = realtime_ms();
+	char text[ERR_TEXT_MAX];
+	struct err e;
+
+	if (!s)
+		return;
+	snprintf(text, sizeof(text), "its resume was given up, and it is space %s again", p->id);
+	if (store_space_unresume(p->core->store, s->id, &row, now_ms, "frozen", text, &e) < 0) {
+		log_error("sandbox %s: its resume can't be undone: %s", s->id, e.text);
+		s->config.persistent = true; /* it becomes a Space once it was idle */
+		return;
+	}
+	r->id[0] = '\0';
+	snapshots_of(s)->space[0] = '\0'; /* its files stay */
+	sandbox_end_frozen(s, now_ms, text, p->id);
+	catalogue_sync(p->core, NULL, NULL);
+}
+
 static void resume_put_away(struct core_call *call)
 {
 	struct resume *r = resume_of(call);
@@ -76,8 +115,11 @@ static void resume_put_away(struct core_call *call)
 	if (!r)
 		return;
 	container_of(call, struct resume_call, call)->resume = NULL;
-	if (r->space)
-		r->space->resume = NULL;
+	if (r->id[0] && (call->failed || call->abandoned))
+		undo(r);
+	r->space->resume = NULL;
+	if (r->id[0])
+		space_forget(r->space);
 	if (r->job) {
 		r->job->resume = NULL;
 		atomic_store(&r->job->read.cancelled, true);
@@ -137,8 +179,6 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 	log_info("space %s: resumed as sandbox %s", p->id, s->id);
 	memcpy(snapshots_of(s)->space, p->id, sizeof(snapshots_of(s)->space));
 	memcpy(r->id, s->id, sizeof(r->id));
-	r->space = NULL;
-	space_forget(p);
 	call_expects_none(r->call);
 	sandbox_begin(s, ready);
 	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
@@ -344,13 +384,10 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 	return false;
 }
 
-/* Abandons the call. A sandbox that exists already is kept, since the Space exists only as that
- * sandbox now. */
 static void resume_abandon(struct core_call *call)
 {
 	call->abandoned = true;
-	if (!resume_of(call) || !resume_of(call)->id[0])
-		call_free(call);
+	call_free(call);
 }
 
 static void resume_notify(struct core_call *call)
@@ -360,8 +397,6 @@ static void resume_notify(struct core_call *call)
 	struct sandbox_view view;
 	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
 
-	if (call->abandoned)
-		return;
 	if (s)
 		sandbox_view_fill(s, &view);
 	container_of(call, struct resume_call, call)

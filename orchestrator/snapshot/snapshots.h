@@ -63,8 +63,8 @@ struct space_resume {
 	bool persistent;
 	enum change egress; /* a closed one can't be reopened */
 };
-/* Turns a Space into a sandbox with a new id; the Space is gone then. A resume that fails, or is
- * abandoned before the sandbox exists, leaves the Space as it was. */
+/* Turns a Space into a sandbox with a new id; the Space is gone then. A resume that fails or is
+ * abandoned leaves the Space as it was. */
 struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
 				    const struct space_resume *how, core_create_fn *fn, void *arg);
 struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,

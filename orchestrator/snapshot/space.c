@@ -66,6 +66,20 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	return p;
 }
 
+struct store_space space_row(const struct space *p)
+{
+	return (struct store_space){.id = p->id,
+				    .tenant = p->tenant,
+				    .sandbox = p->sandbox,
+				    .config = p->config,
+				    .created_at_ms = p->created_at_ms,
+				    .size_bytes = p->size_bytes,
+				    .seq_reserved = p->seq,
+				    .metadata = p->metadata,
+				    .env = p->env,
+				    .env_len = p->env_len};
+}
+
 void space_forget(struct space *p)
 {
 	struct snapshot_core *of = snapshots_of_core(p->core);

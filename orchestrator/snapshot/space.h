@@ -35,6 +35,8 @@ struct space {
 };
 
 struct space *space_add(struct core *c, const struct store_space *row);
+/* Returns the Space's row in the catalogue, valid as long as the Space. */
+struct store_space space_row(const struct space *p);
 void space_view_fill(const struct space *p, struct space_view *view);
 /* Returns NULL, with *f filled, when the tenant has no such Space or it is damaged. */
 struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f);

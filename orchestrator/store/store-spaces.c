@@ -40,6 +40,17 @@ static int add(struct store *s, const struct store_space *row, struct err *e)
 	return store_run(s, st, e);
 }
 
+/* Ends the sandbox and adds the Space; runs inside a transaction. */
+static int replace(struct store *s, const char *sandbox, const struct store_space *row,
+		   int64_t at_ms, const char *code, const char *text, struct err *e)
+{
+	int ret = store_sandbox_end(s, sandbox, at_ms, code, text, e);
+
+	if (ret == 0 && sqlite3_changes(s->db) != 1)
+		ret = err_say(e, ENOENT, "%s is not in the catalogue", sandbox);
+	return ret < 0 ? ret : add(s, row, e);
+}
+
 int store_space_freeze(struct store *s, const struct store_space *row, int64_t at_ms,
 		       const char *code, const char *text, struct err *e)
 {
@@ -47,11 +58,7 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 
 	if (ret < 0)
 		return ret;
-	ret = store_sandbox_end(s, row->sandbox, at_ms, code, text, e);
-	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		ret = err_say(e, ENOENT, "%s is not in the catalogue", row->sandbox);
-	if (ret == 0)
-		ret = add(s, row, e);
+	ret = replace(s, row->sandbox, row, at_ms, code, text, e);
 	for (size_t i = 0; i < row->n_answers && ret == 0; i++)
 		ret = store_answer_insert(s, &row->answers[i], e);
 	return store_end(s, ret, e);
@@ -83,6 +90,19 @@ int store_space_resume(struct store *s, const char *space, const struct store_sa
 	ret = forget(s, space, e);
 	if (ret == 0)
 		ret = store_sandbox_insert(s, row, e);
+	return store_end(s, ret, e);
+}
+
+int store_space_unresume(struct store *s, const char *sandbox, const struct store_space *row,
+			 int64_t at_ms, const char *code, const char *text, struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = replace(s, sandbox, row, at_ms, code, text, e);
+	if (ret == 0)
+		ret = run_on(s, GONE_FORGET, row->id, e);
 	return store_end(s, ret, e);
 }
 

@@ -131,6 +131,10 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 /* Removes the Space and adds the sandbox `row`, in one transaction. */
 int store_space_resume(struct store *s, const char *space, const struct store_sandbox *row,
 		       struct err *e);
+/* Reverts store_space_resume: ends the sandbox with `code` and `text` and adds the Space `row`
+ * again, in one transaction. */
+int store_space_unresume(struct store *s, const char *sandbox, const struct store_space *row,
+			 int64_t at_ms, const char *code, const char *text, struct err *e);
 int store_space_forget(struct store *s, const char *id, struct err *e);
 /* Records that the files of a resumed or forgotten Space were removed. Until then the Space is
  * recorded as gone, so that its files on the disk are not taken for those of a lost Space. */

@@ -522,6 +522,135 @@ static void test_abandoned_resume_leaves_the_space(void **state)
 	assert_true(again.ok);
 }
 
+static void on_sandbox(void *arg, const struct sandbox_view *view)
+{
+	++*(unsigned *)arg;
+}
+
+static unsigned sandboxes(struct world *w)
+{
+	unsigned n = 0;
+
+	world_list(w, TENANT, on_sandbox, &n);
+	return n;
+}
+
+/* A moment during a resume: a number of the loop's rounds, or the end of the call. */
+struct moment {
+	struct world *w;
+	const struct made *m;
+	unsigned rounds;
+	uint64_t resumes; /* before it */
+};
+
+static bool has_come(void *arg)
+{
+	struct moment *at = arg;
+
+	return at->m->done || at->rounds-- == 0;
+}
+
+/* Returns whether the catalogue has the sandbox instead of the Space, but the call has not ended.
+ */
+static bool is_made(void *arg)
+{
+	const struct moment *at = arg;
+	struct core_stats stats;
+
+	core_stats(at->w->core, &stats);
+	assert_false(at->m->done);
+	return stats.resumes > at->resumes;
+}
+
+static void resume_until(struct world *w, const char *space, bool (*holds)(void *arg),
+			 struct moment *at, struct made *m)
+{
+	struct core_stats stats;
+
+	core_stats(w->core, &stats);
+	*at = (struct moment){w, m, at->rounds, stats.resumes};
+	world_resume_start(w, m, space, NULL);
+	world_until(w, holds, at);
+}
+
+/* Freezes a sandbox, and resumes it until the catalogue has the new one. */
+static void resume_until_made(struct world *w, struct frozen *z, struct moment *at, struct made *m)
+{
+	*at = (struct moment){0};
+	world_create(w, m, NULL);
+	world_freeze(w, z, m->view.id);
+	resume_until(w, z->id, is_made, at, m);
+}
+
+/* Checks that the Space is all that exists, and that it can be resumed. */
+static void expect_space(struct world *w, const char *id)
+{
+	struct listing l = {0};
+	struct made m;
+
+	world_spaces(w, TENANT, on_space, &l);
+	assert_int_equal(l.n, 1);
+	assert_string_equal(l.last, id);
+	assert_int_equal(sandboxes(w), 0);
+	assert_int_equal(entries(w, "spaces"), 1);
+	world_resume(w, &m, id);
+	assert_true(m.ok);
+}
+
+static void test_resume_abandoned_at_any_moment_leaves_the_space(void **state)
+{
+	struct moment at = {0};
+	struct world *w = *state;
+	struct made m;
+	struct frozen z;
+
+	world_create(w, &m, NULL);
+	world_freeze(w, &z, m.view.id);
+	for (unsigned rounds = 0;; rounds++) {
+		at.rounds = rounds;
+		resume_until(w, z.id, has_come, &at, &m);
+		if (m.done)
+			break;
+		core_abandon(m.call);
+		assert_int_equal(spaces(w), 1);
+		assert_int_equal(sandboxes(w), 0);
+	}
+	assert_true(m.ok);
+	assert_int_equal(spaces(w), 0);
+}
+
+static void test_resume_abandoned_after_its_commit_leaves_the_space(void **state)
+{
+	struct world *w = *state;
+	struct moment at;
+	struct made m;
+	struct frozen z;
+
+	resume_until_made(w, &z, &at, &m);
+	assert_int_equal(sandboxes(w), 1);
+	core_abandon(m.call);
+	assert_int_equal(spaces(w), 1);
+	assert_int_equal(sandboxes(w), 0);
+	world_kill_core(w);
+	world_start_core(w);
+	expect_space(w, z.id);
+}
+
+static void test_resume_that_a_stop_ends_after_its_commit_leaves_the_space(void **state)
+{
+	struct world *w = *state;
+	struct moment at;
+	struct made m;
+	struct frozen z;
+
+	resume_until_made(w, &z, &at, &m);
+	world_shut_down(w);
+	assert_true(m.done && !m.ok);
+	world_kill_core(w);
+	world_start_core(w);
+	expect_space(w, z.id);
+}
+
 /* --- limits of a tenant ------------------------------------------------------------------- */
 
 static int file_in(struct world *w, const char *name, mode_t mode, size_t bytes)
@@ -1082,6 +1211,9 @@ int main(void)
 		WORLD_TEST(test_failed_resume_leaves_the_space),
 		WORLD_TEST(test_one_of_two_resumes_wins),
 		WORLD_TEST(test_abandoned_resume_leaves_the_space),
+		WORLD_TEST(test_resume_abandoned_at_any_moment_leaves_the_space),
+		WORLD_TEST(test_resume_abandoned_after_its_commit_leaves_the_space),
+		WORLD_TEST(test_resume_that_a_stop_ends_after_its_commit_leaves_the_space),
 		WORLD_TEST(test_only_template_files_are_not_counted),
 		WORLD_TEST(test_freeze_does_not_wait_for_all_of_another_tenant),
 		WORLD_TEST(test_merge_keeps_the_lifetime),
