@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
@@ -47,24 +46,23 @@ static const struct json_field start_fields[] = {
 	FIELD("env", JSON_ENV, env),
 };
 
-/* A context that is being started, in the request's pool. */
-struct starting {
-	struct request *r;
-	struct context_view view;
-};
-
-static void on_started(void *arg, const char *id, const struct failure *f)
+static void on_made(void *arg, const struct context_view *x)
 {
-	struct starting *s = arg;
-	struct request *r = s->r;
+	struct request *r = arg;
 
-	if (!request_called_well(r, f))
-		return;
-	memcpy(s->view.id, id, CORE_ID_LEN);
-	add_context(&r->out, &s->view);
+	add_context(&r->out, x);
 	text_putc(&r->out, '\n');
-	answer(r, 201, "application/json");
 }
+
+static void on_start_end(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (request_called_well(r, f))
+		answer(r, 201, "application/json");
+}
+
+static const struct context_list_sink start_sink = {.context = on_made, .ended = on_start_end};
 
 static bool find_language(struct request *r, const struct json_text *name, enum agent_language *out)
 {
@@ -88,15 +86,8 @@ static void start(struct request *r, const void *values)
 
 	if (!find_language(r, &b->language, &spec.language))
 		return;
-	struct starting *s = h2o_mem_alloc_pool(&r->req->pool, sizeof(*s));
-	h2o_iovec_t cwd = h2o_strdup(&r->req->pool, b->cwd.len ? b->cwd.p : "", b->cwd.len);
-	*s = (struct starting){.r = r,
-			       .view = {.language = spec.language,
-					.started_at_ms = realtime_ms(),
-					.cwd = cwd.base,
-					.cwd_len = cwd.len}};
 	request_ref(r);
-	r->call = core_context_start(r->api->core, r->tenant, r->id, &spec, on_started, s);
+	r->call = core_context_start(r->api->core, r->tenant, r->id, &spec, &start_sink, r);
 }
 
 void serve_context_start(struct request *r)

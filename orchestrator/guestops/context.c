@@ -64,53 +64,24 @@ struct core_call *core_context_restart(struct core *c, const char *tenant, const
 	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_RESTART, context));
 }
 
-/* --- start ---------------------------------------------------------------------------------- */
-
-static int encode_end(struct id_op *o)
-{
-	return encode(&o->op, AGENT_CONTEXT_END, o->id);
-}
-
-static const struct guest_op_kind start_kind = {
-	.timeout_ms = START_TIMEOUT_MS,
-	.undoes = true,
-	.done = id_op_done,
-	.refused = on_refused,
-	.notify = id_op_notify,
-};
-
-struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
-				     const struct context_spec *spec, core_id_fn *fn, void *arg)
-{
-	struct guest_op *op = guest_op_new(c, &start_kind, sizeof(struct id_op), arg);
-	struct id_op *o = container_of(op, struct id_op, op);
-	struct failure ignored;
-	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);
-	const struct agent_context_request request = {
-		.type = AGENT_CONTEXT_START,
-		.id = o->id,
-		.language = spec->language,
-		.cwd = spec->cwd,
-		.env = {s ? s->env_list : NULL, spec->env},
-	};
-
-	o->fn = fn;
-	o->undo = encode_end;
-	random_id(o->id, sizeof(o->id), "ctx_");
-	return guest_op_start(op, tenant, id, agent_context_bytes(&request, &op->bytes, &op->len));
-}
-
 /* --- list ----------------------------------------------------------------------------------- */
 
 struct list_op {
 	struct guest_op op;
 	struct context_list_sink sink;
-	unsigned n;
+	char id[CORE_ID_LEN + 1]; /* of the only context to report; empty: all */
+	bool found;		  /* one was reported */
+	unsigned n;		  /* listed so far */
 };
+
+static struct list_op *list_of(struct guest_op *op)
+{
+	return container_of(op, struct list_op, op);
+}
 
 static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
-	struct list_op *o = container_of(op, struct list_op, op);
+	struct list_op *o = list_of(op);
 	const struct agent_context *x = &frame->context;
 	struct context_view view;
 
@@ -118,6 +89,10 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 		return;
 	}
+	if (op->call->abandoned ||
+	    (o->id[0] && (o->found || memcmp(x->id, o->id, CORE_ID_LEN) != 0)))
+		return;
+	o->found = true;
 	view = (struct context_view){.language = x->language,
 				     .busy = x->busy,
 				     .started_at_ms = x->started_ms,
@@ -129,7 +104,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 
 static void list_notify(struct core_call *call)
 {
-	struct list_op *o = container_of(guest_op_of(call), struct list_op, op);
+	struct list_op *o = list_of(guest_op_of(call));
 
 	if (!call->abandoned)
 		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
@@ -147,6 +122,67 @@ struct core_call *core_context_list(struct core *c, const char *tenant, const ch
 {
 	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), arg);
 
-	container_of(op, struct list_op, op)->sink = *sink;
+	list_of(op)->sink = *sink;
 	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_LIST, NULL));
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static int encode_end(struct guest_op *op, struct guest_op *by)
+{
+	return encode(by, AGENT_CONTEXT_END, list_of(op)->id);
+}
+
+static void on_start_frame(struct guest_op *op, const struct agent_frame *frame)
+{
+	if (op->made)
+		on_list_frame(op, frame);
+	else
+		guest_op_fail_rules(op);
+}
+
+/* Handles the end of the start, and then that of a list: what the start answers is what the guest
+ * has recorded, as later requests report it. */
+static void on_start_done(struct guest_op *op)
+{
+	bool listed = op->made;
+
+	op->made = true;
+	if (op->call->abandoned || list_of(op)->found)
+		guest_op_succeed(op);
+	else if (listed)
+		guest_op_fail(op, FAIL_NO_SUCH_CONTEXT, "context %s has ended already",
+			      list_of(op)->id);
+	else
+		guest_op_next(op, encode(op, AGENT_CONTEXT_LIST, NULL));
+}
+
+static const struct guest_op_kind start_kind = {
+	.timeout_ms = START_TIMEOUT_MS,
+	.undo = encode_end,
+	.frame = on_start_frame,
+	.done = on_start_done,
+	.refused = on_refused,
+	.notify = list_notify,
+};
+
+struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
+				     const struct context_spec *spec,
+				     const struct context_list_sink *sink, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, &start_kind, sizeof(struct list_op), arg);
+	struct list_op *o = list_of(op);
+	struct failure ignored;
+	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);
+	const struct agent_context_request request = {
+		.type = AGENT_CONTEXT_START,
+		.id = o->id,
+		.language = spec->language,
+		.cwd = spec->cwd,
+		.env = {s ? s->env_list : NULL, spec->env},
+	};
+
+	o->sink = *sink;
+	random_id(o->id, sizeof(o->id), "ctx_");
+	return guest_op_start(op, tenant, id, agent_context_bytes(&request, &op->bytes, &op->len));
 }

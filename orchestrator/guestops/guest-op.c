@@ -16,6 +16,7 @@
 #define DIAL_LIMIT_MS 30000 /* the guest may be slow */
 #define LOST_MS	      500 /* until a lost connection is reported: a VM's death is reported first */
 #define TOUCH_MS      1000
+#define UNDO_MS	      30000
 #define CLOSED_BY_OLD 2 /* closed connections after which an agent counts as old */
 #define DATA_CHUNK    (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
 
@@ -130,6 +131,8 @@ static void guest_op_put_away(struct core_call *call)
 	leave(op);
 	if (op->kind->fini)
 		op->kind->fini(op);
+	if (op->owner)
+		tenant_put(op->owner);
 	free(op->bytes);
 	free(op);
 }
@@ -145,10 +148,31 @@ static void guest_op_finished(struct core_call *call)
 	guestops_of_core(call->core)->file_failures += op->kind->file && call->failed;
 }
 
+static void ignore_end(void *arg, const struct failure *f)
+{
+}
+
+static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .unlimited = true};
+
+/* Removes what the operation has made. Takes an operation of its own, since the connection of this
+ * one may be closed, or carry a stream. */
+static void undo(struct guest_op *op)
+{
+	struct guest_op *by = guest_op_new_plain(op->call->core, &undo_kind, ignore_end, NULL);
+
+	guest_op_start(by, op->owner->name, op->of, op->kind->undo(op, by));
+}
+
+/* Only here is it certain whether the client learns of the result: it may leave after the operation
+ * was finished. */
 static void guest_op_notify(struct core_call *call)
 {
-	if (guest_op_of(call)->kind->notify)
-		guest_op_of(call)->kind->notify(call);
+	struct guest_op *op = guest_op_of(call);
+
+	if (op->made && (call->abandoned || call->failed))
+		undo(op);
+	if (op->kind->notify)
+		op->kind->notify(call);
 	else if (!call->abandoned)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
@@ -551,6 +575,10 @@ static void begin(struct guest_op *op, struct sandbox *s)
 	struct core *c = s->core;
 
 	op->sandbox = s;
+	if (op->kind->undo) {
+		op->owner = tenant_hold(s->owner);
+		memcpy(op->of, s->id, sizeof(op->of));
+	}
 	list_add_tail(&guestops_of(s)->ops, &op->call->link);
 	count(op, 1);
 	guestops_of_core(c)->file_calls += op->kind->file;
@@ -595,7 +623,7 @@ struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, 
 	op->call = call_new(c, &guest_op_ops, arg);
 	container_of(op->call, struct guest_op_call, call)->op = op;
 	op->kind = kind;
-	op->undoes = kind->undoes;
+	op->undoes = kind->undo != NULL;
 	return op;
 }
 
@@ -636,14 +664,8 @@ struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const 
 
 void id_op_done(struct guest_op *op)
 {
-	struct id_op *o = container_of(op, struct id_op, op);
-
-	if (!op->call->abandoned || o->undoing) {
-		guest_op_succeed(op);
-		return;
-	}
-	o->undoing = true;
-	guest_op_next(op, o->undo(o));
+	op->made = true;
+	guest_op_succeed(op);
 }
 
 void id_op_notify(struct core_call *call)

@@ -30,8 +30,10 @@ struct guest_op_kind {
 	bool listens;
 	/* Although it listens, it counts as activity. */
 	bool works;
-	/* Continues when it is abandoned: `done` undoes its effect. */
-	bool undoes;
+	/* Encodes into `by` the request that removes what `op` has made. An operation that has this
+	 * continues when it is abandoned, and what it made is removed unless its client learned of
+	 * it. NULL: it makes nothing of which only its client would know. */
+	int (*undo)(struct guest_op *op, struct guest_op *by);
 	/* Starts even above the limits: it undoes the effect of an operation that was counted. */
 	bool unlimited;
 	/* Handles frames other than AGENT_DONE and AGENT_ERROR. NULL: none are allowed. */
@@ -65,7 +67,10 @@ struct guest_op {
 	uint64_t *count;      /* statistics counter for the bytes of `data`, or NULL */
 	uint64_t moved_ms;    /* when data moved last, loop ms */
 	bool paused;
-	bool undoes;		 /* as kind->undoes, until there is nothing to undo */
+	bool undoes;	      /* its kind does, and its client has not learned of the result */
+	bool made;	      /* there is something to undo */
+	struct tenant *owner; /* of what kind->undo removes; NULL: it was not begun */
+	char of[SANDBOX_ID_LEN + 1]; /* its sandbox */
 	bool asked;		 /* AGENT_HELLO was sent before the request, and not answered yet */
 	unsigned closed;	 /* connections that the agent closed on an AGENT_HELLO */
 	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
@@ -111,11 +116,8 @@ struct id_op {
 	struct guest_op op;
 	core_id_fn *fn;
 	char id[CORE_ID_LEN + 1];
-	bool undoing;
-	int (*undo)(struct id_op *o); /* encodes the request that undoes the creation */
 };
-/* Members for the guest_op_kind of such an operation: `done` undoes the creation if the client is
- * gone, `notify` reports the id. */
+/* Members for the guest_op_kind of such an operation; `notify` reports the id. */
 void id_op_done(struct guest_op *op);
 void id_op_notify(struct core_call *call);
 

@@ -370,9 +370,6 @@ struct context_spec {
 	const char *cwd;	/* NULL: the home folder */
 	const char *const *env; /* NAME=VALUE, overrides the sandbox's own */
 };
-/* Starts a context; its interpreter waits for code when `fn` comes. An abandoned start ends it. */
-struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
-				     const struct context_spec *spec, core_id_fn *fn, void *arg);
 /* Ends a context's processes and its running call; waiting calls fail. */
 struct core_call *core_context_end(struct core *c, const char *tenant, const char *id,
 				   const char *context, core_done_fn *fn, void *arg);
@@ -393,6 +390,11 @@ struct context_list_sink {
 	void (*context)(void *arg, const struct context_view *x); /* for each, oldest first */
 	void (*ended)(void *arg, const struct failure *f);
 };
+/* Starts a context, whose interpreter then waits for code, and describes it. An abandoned start
+ * ends it. */
+struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
+				     const struct context_spec *spec,
+				     const struct context_list_sink *sink, void *arg);
 struct core_call *core_context_list(struct core *c, const char *tenant, const char *id,
 				    const struct context_list_sink *sink, void *arg);
 

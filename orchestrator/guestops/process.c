@@ -8,7 +8,6 @@
 #include "base/random.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
-#include "orchestrator/sandbox/tenant.h"
 
 #define TIMEOUT_MS	 30000
 #define START_TIMEOUT_MS 20000
@@ -104,7 +103,6 @@ struct describe_op {
 	struct guest_op op;
 	struct process_list_sink sink;
 	char id[CORE_ID_LEN + 1]; /* of the only process that may be described; empty: any */
-	bool undoing;
 	unsigned n;
 };
 
@@ -213,25 +211,28 @@ static int encode_start(struct guest_op *op, const char *tenant, const char *san
 	return encode(op, &request);
 }
 
+static int encode_kill(struct guest_op *by, const char *id)
+{
+	const struct agent_process_request request = {.type = AGENT_PROC_KILL, .id = id};
+
+	return encode(by, &request);
+}
+
+static int undo_detached(struct guest_op *op, struct guest_op *by)
+{
+	return encode_kill(by, container_of(op, struct describe_op, op)->id);
+}
+
 static void on_detached_done(struct guest_op *op)
 {
-	struct describe_op *o = container_of(op, struct describe_op, op);
-	const struct agent_process_request kill = {.type = AGENT_PROC_KILL, .id = o->id};
-
-	if (o->n != 1) {
-		guest_op_fail_rules(op);
-	} else if (!op->call->abandoned || o->undoing) {
-		guestops_of_core(op->call->core)->processes += !op->call->abandoned;
-		guest_op_succeed(op);
-	} else {
-		o->undoing = true;
-		guest_op_next(op, encode(op, &kill));
-	}
+	op->made = true;
+	guestops_of_core(op->call->core)->processes += !op->call->abandoned;
+	on_one_done(op);
 }
 
 static const struct guest_op_kind detached_kind = {
 	.timeout_ms = START_TIMEOUT_MS,
-	.undoes = true,
+	.undo = undo_detached,
 	.frame = on_description,
 	.done = on_detached_done,
 	.refused = on_start_refused,
@@ -264,23 +265,9 @@ static struct stream_op *stream_of(struct guest_op *op)
 	return container_of(op, struct stream_op, op);
 }
 
-static void ignore_end(void *arg, const struct failure *f)
+static int undo_run(struct guest_op *op, struct guest_op *by)
 {
-}
-
-static const struct guest_op_kind undo_kind = {
-	.timeout_ms = TIMEOUT_MS, .unlimited = true, .refused = on_refused};
-
-/* Ends a start whose client left before the program ran. The stream cannot carry the request that
- * kills it. */
-static void undo_start(struct guest_op *op)
-{
-	const struct agent_process_request request = {.type = AGENT_PROC_KILL,
-						      .id = stream_of(op)->id};
-	struct guest_op *undo = guest_op_new_plain(op->call->core, &undo_kind, ignore_end, NULL);
-
-	guest_op_start(undo, op->sandbox->owner->name, op->sandbox->id, encode(undo, &request));
-	guest_op_enough(op);
+	return encode_kill(by, stream_of(op)->id);
 }
 
 static void on_stream_begins(struct guest_op *op, const struct agent_frame *frame)
@@ -294,7 +281,8 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 	o->described = true;
 	guest_link_clear_deadline(&op->guest);
 	if (op->call->abandoned) {
-		undo_start(op);
+		op->made = true;
+		guest_op_enough(op);
 		return;
 	}
 	guestops_of_core(op->call->core)->processes += op->undoes;
@@ -360,7 +348,7 @@ static const struct guest_op_kind run_kind = {
 	.timeout_ms = START_TIMEOUT_MS,
 	.listens = true,
 	.works = true,
-	.undoes = true,
+	.undo = undo_run,
 	.frame = on_stream_frame,
 	.done = guest_op_fail_rules,
 	.refused = on_start_refused,

@@ -44,11 +44,12 @@ struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static int encode_kill(struct id_op *o)
+static int encode_kill(struct guest_op *op, struct guest_op *by)
 {
-	const struct agent_process_request request = {.type = AGENT_PTY_KILL, .id = o->id};
+	const struct agent_process_request request = {.type = AGENT_PTY_KILL,
+						      .id = container_of(op, struct id_op, op)->id};
 
-	return agent_process_bytes(&request, &o->op.bytes, &o->op.len);
+	return agent_process_bytes(&request, &by->bytes, &by->len);
 }
 
 static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *text)
@@ -66,7 +67,7 @@ static void on_start_done(struct guest_op *op)
 
 static const struct guest_op_kind start_kind = {
 	.timeout_ms = START_TIMEOUT_MS,
-	.undoes = true,
+	.undo = encode_kill,
 	.done = on_start_done,
 	.refused = on_start_refused,
 	.notify = id_op_notify,
@@ -91,7 +92,6 @@ struct core_call *core_pty_start(struct core *c, const char *tenant, const char 
 	};
 
 	o->fn = fn;
-	o->undo = encode_kill;
 	random_id(o->id, sizeof(o->id), "pty_");
 	return guest_op_start(op, tenant, id, agent_process_bytes(&request, &op->bytes, &op->len));
 }

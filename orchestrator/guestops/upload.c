@@ -9,6 +9,14 @@
 #define TIMEOUT_MS	  60000
 #define COMMIT_TIMEOUT_MS 600000 /* a commit reads the whole file for its checksum */
 
+static int encode_abort(struct guest_op *op, struct guest_op *by)
+{
+	const struct agent_file_request request = {.type = AGENT_ABORT,
+						   .id = container_of(op, struct id_op, op)->id};
+
+	return agent_file_bytes(&request, &by->bytes, &by->len);
+}
+
 static const struct guest_op_kind plain_kind = {
 	.timeout_ms = TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_UPLOAD, .file = true};
 static const struct guest_op_kind commit_kind = {
@@ -17,17 +25,10 @@ static const struct guest_op_kind begin_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
-	.undoes = true,
+	.undo = encode_abort,
 	.done = id_op_done,
 	.notify = id_op_notify,
 };
-
-static int encode_abort(struct id_op *o)
-{
-	const struct agent_file_request request = {.type = AGENT_ABORT, .id = o->id};
-
-	return agent_file_bytes(&request, &o->op.bytes, &o->op.len);
-}
 
 struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
 				    const char *path, uint32_t mode, core_id_fn *fn, void *arg)
@@ -38,7 +39,6 @@ struct core_call *core_upload_begin(struct core *c, const char *tenant, const ch
 		.type = AGENT_UPLOAD, .id = o->id, .mode = mode, .path = path};
 
 	o->fn = fn;
-	o->undo = encode_abort;
 	random_id(o->id, sizeof(o->id), "upl_");
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }

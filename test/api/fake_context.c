@@ -43,25 +43,27 @@ void fake_contexts_free(struct core *c)
 
 /* --- start --- */
 
-static void id_failed(struct core_call *call)
+static void list_failed(struct core_call *call)
 {
-	call->id_fn(call->arg, NULL, &call->failure);
+	call->contexts.ended(call->arg, &call->failure);
 }
 
-static void id_run(struct core_call *call)
+static void start_run(struct core_call *call)
 {
-	call->id_fn(call->arg, call->path, NULL);
+	call->contexts.context(call->arg, &find(call->core, call->path)->view);
+	call->contexts.ended(call->arg, NULL);
 	call_free(call);
 }
 
 struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
-				     const struct context_spec *spec, core_id_fn *fn, void *arg)
+				     const struct context_spec *spec,
+				     const struct context_list_sink *sink, void *arg)
 {
 	struct core_call *call = call_on(c, OP, id, arg);
 
-	call->id_fn = fn;
-	call->run = id_run;
-	call->on_failed = id_failed;
+	call->contexts = *sink;
+	call->run = start_run;
+	call->on_failed = list_failed;
 	if (call->failing)
 		return call;
 	if (spec->language == AGENT_JAVASCRIPT)
@@ -124,11 +126,6 @@ struct core_call *core_context_end(struct core *c, const char *tenant, const cha
 	if (!call->failing)
 		context_free(find(c, context));
 	return call;
-}
-
-static void list_failed(struct core_call *call)
-{
-	call->contexts.ended(call->arg, &call->failure);
 }
 
 static void list_run(struct core_call *call)

@@ -78,6 +78,16 @@ def test_information(http: httpx.Client, sandbox: str) -> None:
     assert run(http, sandbox, "pwd", language="bash")[2] == 0
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_start_describes_the_context_as_later_requests_do(
+    http: httpx.Client, sandbox: str, language: str
+) -> None:
+    path = f"{sandbox}/contexts"
+    made = http.post(path, json={"language": language, "cwd": "/tmp"}).json()
+    assert http.get(f"{path}/{made['id']}").json() == made
+    assert http.get(path).json() == [made]
+
+
 def test_variables_and_folder(http: httpx.Client, folder: str) -> None:
     sandbox = "/v1/sandboxes/" + http.post("/v1/sandboxes", json={"env": {"OF": "sandbox"}}).json()["id"]
     one = create(http, sandbox, "bash", cwd=folder, env={"OWN": "context"})

@@ -244,6 +244,47 @@ static void test_abandoned_start_kills_the_process(void **state)
 	assert_int_equal(stats_of(w).processes, 0);
 }
 
+/* A moment after the start of a call: a number of the loop's rounds, or its end. */
+struct moment {
+	const struct process_client *t;
+	unsigned rounds;
+};
+
+static bool has_come(void *arg)
+{
+	struct moment *m = arg;
+
+	return m->t->done || m->rounds-- == 0;
+}
+
+static bool is_undone(void *arg)
+{
+	struct world *w = arg;
+
+	return fakes_asked(w->fakes, AGENT_PROC_KILL) == fakes_asked(w->fakes, AGENT_PROC_START) &&
+	       !stats_of(w).operations;
+}
+
+/* The last of these moments is between the end of the operation and its report. */
+static void test_start_that_is_abandoned_at_any_moment_is_undone(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	for (unsigned rounds = 0;; rounds++) {
+		start(w, &t, "/bin/ls");
+		world_until(w, has_come, &(struct moment){&t, rounds});
+		if (t.done)
+			break;
+		core_abandon(t.call);
+		world_until(w, is_undone, w);
+		assert_false(t.done);
+	}
+	assert_false(t.failed);
+	assert_int_equal(stats_of(w).processes, 1);
+}
+
 static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **state)
 {
 	struct world *w = *state;
@@ -457,6 +498,7 @@ int main(void)
 		TEST(test_start_describes_the_process),
 		TEST(test_start_that_fails),
 		TEST(test_abandoned_start_kills_the_process),
+		TEST(test_start_that_is_abandoned_at_any_moment_is_undone),
 		TEST(test_abandoned_run_kills_a_process_that_does_not_run_yet),
 		TEST(test_abandoned_run_kills_the_process_above_the_limit),
 		TEST(test_abandoned_run_leaves_a_running_process_alone),
