@@ -84,9 +84,13 @@ static void work_on(void *arg)
 static void on_worked(void *arg)
 {
 	struct body *b = arg;
+	struct request *r = b->r;
 
-	b->r->api->reading_bytes -= b->len;
+	r->api->reading_bytes -= b->len;
+	request_ref(r);
 	finish(b);
+	request_began(r);
+	request_unref(r);
 }
 
 /* Hands the body to a worker. Returns false, with 503 answered, when that is not possible now. */

@@ -32,10 +32,8 @@ static void start(struct request *r, const void *values)
 {
 	const struct fork_body *b = values;
 
-	request_watch(r);
 	request_ref(r);
 	r->call = core_fork(r->api->core, r->tenant, r->id, b->n, b->reseed, on_forked, r);
-	keyed_called(r);
 }
 
 void serve_fork(struct request *r)

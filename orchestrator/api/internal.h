@@ -198,6 +198,7 @@ struct request {
 	struct core_call *call;
 	bool streaming;		  /* the answer is streamed NDJSON */
 	bool paused;		  /* core was asked to pause the call */
+	bool made_program;	  /* `other` is a program that this request has started */
 	bool ranged;		  /* get: the answer is a range of the file */
 	bool cut_short;		  /* list of files: there are more than its limit */
 	bool limited;		  /* refused by limit_request */
@@ -271,8 +272,12 @@ bool stream_called_late(struct request *r, const struct failure *f);
 
 /* Ends the request and its HTTP/1 connection, with this answer if none was begun. */
 void request_cut(struct request *r, int status, const char *code, const char *reason);
-/* Watches for the client's end, so that it is detected at once and not at the next tick. For
- * requests that create something of which only this client would know. */
+/* Must follow on the function that serves the request. If a call is in flight then, gives it the
+ * request's key, and has the client's end detected at once, not at the next tick: the core undoes
+ * what an abandoned call made, if only its client would have known of it. Does so for each route
+ * that changes something, so that none can forget it. */
+void request_began(struct request *r);
+/* Watches for the client's end. */
 void request_watch(struct request *r);
 /* Ends that watch, before h2o hands over the connection. */
 void request_unwatch(struct request *r);
@@ -370,8 +375,8 @@ bool keyed_begin(struct request *r);
 /* Remembers the gathered output as the answer if `status` is 2xx. With any other status (0: no
  * answer) the key can be used again. Does nothing to a request without a key. */
 void keyed_answered(struct request *r, int status);
-/* Has the core record the request's key, if it has one, with what r->call makes. Must follow
- * directly on the start of that call. */
+/* Has the core record the request's key, if it has one, with what r->call makes. To be called once,
+ * before the loop's next turn. */
 void keyed_called(struct request *r);
 /* Returns whether the call must continue although nobody waits for the answer; if so, adds the
  * request to api.left. */

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Requests with an Idempotency-Key: a repeated request gets the answer of the first one. Only
- * answers of requests that had an effect are remembered. A create or fork whose client leaves is
- * undone, which frees its key; a freeze or resume continues, since it cannot be undone half-way.
+ * answers of requests that had an effect are remembered. A create, fork or resume whose client
+ * leaves is undone, which frees its key; a freeze continues, since the sandbox's state exists only
+ * once.
  *
  * The core records the key in the catalogue, in the transaction that records what the request made.
  * So a restarted service knows the key exactly if the request had its effect, whenever the previous
@@ -53,12 +54,35 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 	return false;
 }
 
+/* Returns whether the client only asks for the answer, and the request is not to be performed. */
+static bool asks_only(const struct request *r)
+{
+	const h2o_iovec_t *value = request_header(r, "idempotent-replay");
+
+	return value && h2o_memis(value->base, value->len, H2O_STRLIT("only"));
+}
+
+static bool begin(struct request *r, struct idem_entry *e)
+{
+	r->keyed = e;
+	if (!asks_only(r))
+		return true;
+	answer_error(r, 404, "no_such_answer",
+		     "no request with this Idempotency-Key has succeeded within the last hour");
+	return false;
+}
+
 bool keyed_begin(struct request *r)
 {
 	const h2o_iovec_t *key = request_header(r, "idempotency-key");
 	uint8_t asks[IDEM_HASH_LEN];
 	struct idem_entry *e;
 
+	if (!key && asks_only(r)) {
+		answer_error(r, 400, "bad_request",
+			     "Idempotent-Replay needs the Idempotency-Key of the first request");
+		return false;
+	}
 	if (!key)
 		return true;
 	if (!key_admits(r, key))
@@ -67,8 +91,7 @@ bool keyed_begin(struct request *r)
 	switch (idem_begin(&r->api->idem, r->tenant, key->base, key->len, asks,
 			   loop_now_ms(r->api->loop), &e)) {
 	case IDEM_NEW:
-		r->keyed = e;
-		return true;
+		return begin(r, e);
 	case IDEM_ANSWERED:
 		answer_again(r, e);
 		return false;

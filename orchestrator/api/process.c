@@ -254,8 +254,9 @@ static void on_exited(void *arg, const struct process_exit *x)
 	}
 	if (x->timed_out)
 		text_puts(&r->out, ",\"timed_out\":true");
-	text_printf(&r->out, ",\"seq\":%llu,\"ts\":%lld}\n", (unsigned long long)x->total,
-		    (long long)x->ended_ms);
+	text_puts(&r->out, ",\"seq\":");
+	text_number(&r->out, (int64_t)x->total);
+	end_line(&r->out);
 	stream_end(r, false);
 }
 
@@ -358,6 +359,18 @@ static void on_detached_end(void *arg, const struct failure *f)
 static const struct process_list_sink detached_sink = {.process = on_described,
 						       .ended = on_detached_end};
 
+static void on_run_started(void *arg, const struct process_view *p)
+{
+	struct request *r = arg;
+
+	memcpy(r->other, p->id, sizeof(r->other));
+	r->made_program = true;
+	on_started(r, p);
+}
+
+static const struct process_sink run_sink = {
+	.started = on_run_started, .bytes = on_output, .exited = on_exited, .failed = on_failed};
+
 static void start(struct request *r, const void *values)
 {
 	const struct start_body *b = values;
@@ -381,7 +394,7 @@ static void start(struct request *r, const void *values)
 		r->call = core_process_start(r->api->core, r->tenant, r->id, &spec, &detached_sink,
 					     r);
 	else
-		r->call = core_process_run(r->api->core, r->tenant, r->id, &spec, &stream_sink, r);
+		r->call = core_process_run(r->api->core, r->tenant, r->id, &spec, &run_sink, r);
 }
 
 void serve_process_start(struct request *r)

@@ -139,6 +139,7 @@ static void on_started(void *arg, const char *id, const struct failure *f)
 		return;
 	}
 	memcpy(r->other, id, sizeof(r->other));
+	r->made_program = true;
 	text_printf(&r->out, "{\"type\":\"pty_ready\",\"session_id\":\"%s\"}\n", id);
 	r->streaming = true;
 	stream_touch(r);

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/ports.h"
+#include "orchestrator/guestops/guestops.h"
 
 uint64_t now_us(void)
 {
@@ -41,10 +42,17 @@ static void poll_stop(struct request *r)
 	r->peer_poll = NULL;
 }
 
+static void ignore_end(void *arg, const struct failure *f)
+{
+}
+
 void request_leave_call(struct request *r)
 {
 	if (!r->call || keyed_continues(r))
 		return;
+	/* The core reported the program, but the client did not learn of it. */
+	if (r->made_program && !r->started)
+		core_process_kill(r->api->core, r->tenant, r->id, r->other, ignore_end, NULL);
 	core_abandon(r->call);
 	r->call = NULL;
 	request_unref(r);
@@ -235,6 +243,8 @@ static void send_out(struct request *r, h2o_send_state_t state)
 	r->out = empty;
 	r->in_flight = true;
 	r->finished = !h2o_send_state_is_in_progress(state);
+	if (r->finished)
+		poll_stop(r); /* the poll would keep the socket open after h2o closed it */
 	r->moved_ms = loop_now_ms(r->api->loop);
 	r->bytes += r->sending.len;
 	h2o_iovec_t buf = {r->sending.p, r->sending.len};
@@ -414,10 +424,8 @@ static void flush_stream(struct request *r)
 		head(r, 200, SIZE_MAX, "application/x-ndjson");
 	/* Data of a cut-off answer is sent before the reset: an HTTP/2 client may drop data that
 	 * arrives together with a reset. */
-	if (r->ended && !(r->broken && r->out.len)) {
+	if (r->ended && !(r->broken && r->out.len))
 		state = r->broken ? H2O_SEND_STATE_ERROR : H2O_SEND_STATE_FINAL;
-		poll_stop(r); /* the poll would keep the socket open after h2o closed it */
-	}
 	send_out(r, state);
 }
 
@@ -507,6 +515,15 @@ void request_watch(struct request *r)
 				 on_peer_gone, r);
 	if (r->peer_poll)
 		request_ref(r);
+}
+
+void request_began(struct request *r)
+{
+	if (!r->req || !r->call)
+		return;
+	keyed_called(r);
+	if (route_changes(r->route))
+		request_watch(r);
 }
 
 void request_unwatch(struct request *r)

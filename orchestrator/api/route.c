@@ -192,6 +192,11 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 	return check_ids(m, ids);
 }
 
+bool route_changes(const struct route *route)
+{
+	return strcmp(route->method, "GET") != 0;
+}
+
 const struct route *route_of_port(const char *method, size_t len)
 {
 	const struct route *found = NULL;

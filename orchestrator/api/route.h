@@ -27,6 +27,9 @@ struct route {
 	bool outlives_client; /* with such a key, its call continues when the client leaves */
 };
 
+/* Returns whether requests of the route may change something. */
+bool route_changes(const struct route *route);
+
 /* All routes (routes.c). */
 extern const struct route routes[];
 extern const size_t n_routes;

@@ -30,7 +30,7 @@ const struct route routes[] = {
 	{"GET", "/v1/spaces/{space}", .serve = serve_space},
 	{"DELETE", "/v1/spaces/{space}", .serve = serve_space_delete},
 	{"POST", "/v1/spaces/{space}/resume", .serve = serve_resume, .timed = TIMED_RESUME,
-	 .keyed = true, .outlives_client = true},
+	 .keyed = true},
 	{"PUT", "/v1/sandboxes/{id}/files", .serve = serve_put, .streams = true},
 	{"GET", "/v1/sandboxes/{id}/files", .serve = serve_get},
 	{"DELETE", "/v1/sandboxes/{id}/files", .serve = serve_remove},

@@ -98,7 +98,6 @@ static void create(struct request *r, const void *values)
 		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
 	r->call = core_create(r->api->core, r->tenant, &spec, request_created, r);
-	keyed_called(r);
 }
 
 void serve_create(struct request *r)

@@ -248,7 +248,10 @@ static void dispatch(struct request *r)
 			     r->req->entity.len, a->config->max_body_bytes);
 	} else if ((m.route->for_anyone || (r->port ? port_admits(r) : guard_admits(r))) &&
 		   has_room(r) && body_has_room(r) && (!m.route->keyed || keyed_begin(r))) {
+		request_ref(r);
 		m.route->serve(r);
+		request_began(r);
+		request_unref(r);
 	}
 }
 

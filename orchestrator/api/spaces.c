@@ -31,7 +31,6 @@ void serve_freeze(struct request *r)
 {
 	request_ref(r);
 	r->call = core_freeze(r->api->core, r->tenant, r->id, on_frozen, r);
-	keyed_called(r);
 }
 
 struct resume_body {
@@ -50,10 +49,8 @@ static void resume(struct request *r, const void *values)
 		.egress = change_of(b->egress),
 	};
 
-	request_watch(r);
 	request_ref(r);
 	r->call = core_space_resume(r->api->core, r->tenant, r->id, &how, request_created, r);
-	keyed_called(r);
 }
 
 void serve_resume(struct request *r)

@@ -131,7 +131,7 @@ struct request_key {
 	uint8_t asks[REQUEST_HASH_LEN]; /* hash of the request */
 };
 /* Records the key together with what the call makes, in one transaction. For create, fork, freeze
- * and resume; to be called directly after the function that started the call. */
+ * and resume; to be called in the same turn of the loop as the function that started the call. */
 void core_call_key(struct core_call *call, const struct request_key *key);
 
 enum made_kind { MADE_SANDBOX = 1, MADE_CHILDREN, MADE_SPACE }; /* as in the catalogue */

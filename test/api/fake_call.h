@@ -91,6 +91,7 @@ struct core {
 	struct list sandboxes, spaces, calls;
 	uint64_t next_id;
 	struct core_stats stats;
+	bool holding; /* every call waits */
 	void (*down)(void *arg);
 	void *down_arg;
 	struct loop_timer down_timer;

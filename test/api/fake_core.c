@@ -156,6 +156,7 @@ static void create_step(struct core_call *call)
 	list_add_tail(&call->core->sandboxes, &call->sandbox->link);
 	call->core->stats.creates++;
 	call->core->stats.sandboxes++;
+	call->core->holding = strcmp(call->sandbox->spec.config.template, "hold-all") == 0;
 	call->created(call->arg, &view, NULL);
 	call_free(call);
 }
@@ -679,7 +680,7 @@ static void step(void *arg)
 {
 	struct core_call *call = arg;
 
-	if (call->held)
+	if (call->held || call->core->holding)
 		return;
 	if (call->failing) {
 		struct failure f = call->failure;

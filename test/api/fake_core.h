@@ -12,8 +12,10 @@
  * Templates: a create of "held" waits for the next create of "release". "full", "broken" and
  * "missing" fail with no_capacity, agent_error and unknown_template. Forks, merges and diffs of a
  * sandbox of "slow" wait for a create of "release" too, and so do resumes of a Space of "sleepy".
- * Forks, merges and diffs of a sandbox of "crowded" fail with no_capacity. A diff reports the paths
- * it was given as added, and two modified paths: one of invalid and one of valid UTF-8.
+ * After a create of "hold-all", every call waits until its client leaves. A freeze of a sandbox of
+ * "drowsy" waits for a create of "release". Forks, merges and diffs of a sandbox of "crowded" fail
+ * with no_capacity. A diff reports the paths it was given as added, and two modified paths: one of
+ * invalid and one of valid UTF-8.
  *
  * Files are those that were put, shared by all sandboxes, and a few special paths: /dir is a
  * folder; /full is full; /proc/hello has size 0 but contents; /big/N has N bytes (the byte at

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The API over a fake core. fake_server [NAME=VALUE]... prints the port it listens on. Names are
- * settings that the API reads, limits (read_ms, body_rate, write_ms, silence_ms, connections,
- * requests, answers_bytes, read_here_bytes, reading_bytes), and: ready=no (until SIGUSR1), nofile=N
- * (limit of descriptors), key=TIER (creates a key, which is printed after the port). SIGUSR2
- * revokes the first key. SIGTERM drains and ends it. Its clocks can be moved: see
+ * settings that the API reads, limits (read_ms, body_rate, write_ms, silence_ms, tick_ms,
+ * connections, requests, answers_bytes, read_here_bytes, reading_bytes), and: ready=no (until
+ * SIGUSR1), nofile=N (limit of descriptors), key=TIER (creates a key, which is printed after the
+ * port). SIGUSR2 revokes the first key. SIGTERM drains and ends it. Its clocks can be moved: see
  * test/moved_clock.h.
  */
 #include <signal.h>
@@ -126,6 +126,8 @@ static void set(struct config *c, const char *name, const char *value)
 		api_limits.write_ms = (uint32_t)atoi(value);
 	else if (strcmp(name, "silence_ms") == 0)
 		api_limits.silence_ms = (uint32_t)atoi(value);
+	else if (strcmp(name, "tick_ms") == 0)
+		api_limits.tick_ms = (uint32_t)atoi(value);
 	else if (strcmp(name, "connections") == 0)
 		api_limits.connections = (size_t)atoi(value);
 	else if (strcmp(name, "requests") == 0)

@@ -42,6 +42,7 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	call->id_fn = fn;
 	call->run = frozen_run;
 	call->on_failed = frozen_failed;
+	call->held = !call->failing && strcmp(call->sandbox->spec.config.template, "drowsy") == 0;
 	return call;
 }
 

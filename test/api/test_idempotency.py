@@ -161,28 +161,68 @@ def test_create_whose_client_left_frees_its_key(server: Server) -> None:
         assert count(http) == 1
 
 
-def test_resume_whose_client_left_continues(server: Server) -> None:
+def test_resume_whose_client_left_frees_its_key(server: Server) -> None:
     with server.client() as http:
         path = frozen(http, template="sleepy")
         with server.connect() as first:
             send(first, path + "/resume", b"{}")
             server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
-        # The unread answer (499) is counted once the service has noticed that the client left.
-        server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))
-        assert server.metrics()["ramet_blank_vms_ready"] == 1
-        refused(http.post(path + "/resume", json={}, headers=key("k")), 409, "idempotency_key_in_use")
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 0)
+        assert http.get(path).json()["state"] == "frozen"
+        with server.connect() as second:
+            send(second, path + "/resume", b"{}")
+            server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
+            made(http, "release")
+            answer = second.recv(1000)
+        assert b" 201 " in answer and b"idempotent-replayed" not in answer
+        assert count(http) == 2
+
+
+def leave_freeze(server: Server, http: httpx.Client) -> str:
+    """Begins a freeze that waits, and leaves; returns its path."""
+    path = made(http, "drowsy") + "/freeze"
+    with server.connect() as first:
+        send(first, path, b"")
+        server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
+    # The unread answer (499) is counted once the service has noticed that the client left.
+    server.wait(lambda f: any("/freeze" in n and "4xx" in n for n in f))
+    assert server.metrics()["ramet_blank_vms_ready"] == 1
+    return path
+
+
+def test_freeze_whose_client_left_continues(server: Server) -> None:
+    with server.client() as http:
+        path = leave_freeze(server, http)
+        refused(http.post(path, headers=key("k")), 409, "idempotency_key_in_use")
         made(http, "release")
-        answer = http.post(path + "/resume", content=b"{}", headers=key("k"))
-        assert (answer.status_code, answer.headers["idempotent-replayed"]) == (201, "true")
-        ids = [one["id"] for one in http.get("/v1/sandboxes").json()]
-        assert answer.json()["id"] in ids and len(ids) == 2
+        answer = http.post(path, headers=key("k"))
+        assert (answer.status_code, answer.headers["idempotent-replayed"]) == (200, "true")
+        assert [one["id"] for one in http.get("/v1/spaces").json()] == [answer.json()["space_id"]]
         assert server.metrics()["ramet_vm_deaths_total"] == 0
 
 
-def test_continuing_resume_ends_with_the_service(server: Server) -> None:
+def test_continuing_freeze_ends_with_the_service(server: Server) -> None:
     with server.client() as http:
-        path = frozen(http, template="sleepy")
-    with server.connect() as first:
-        send(first, path + "/resume", b"{}")
+        leave_freeze(server, http)
+
+
+ONLY = {"idempotent-replay": "only"}
+
+
+def test_answer_can_be_asked_for_without_performing_the_request(server: Server) -> None:
+    with server.client() as http, server.connect() as first:
+        first_create = http.post("/v1/sandboxes", json={}, headers=key("done"))
+        same(first_create, http.post("/v1/sandboxes", json={}, headers=key("done") | ONLY))
+        send(first, "/v1/sandboxes", b'{"template":"held"}')
         server.wait(lambda f: f["ramet_blank_vms_ready"] == 1)
-    server.wait(lambda f: any("/resume" in n and "4xx" in n for n in f))
+        held = http.post(
+            "/v1/sandboxes", content=b'{"template":"held"}', headers=key("k") | ONLY
+        )
+        refused(held, 409, "idempotency_key_in_use")
+        for _ in range(2):
+            unknown = http.post("/v1/sandboxes", json={}, headers=key("other") | ONLY)
+            assert "has succeeded" in refused(unknown, 404, "no_such_answer")
+        assert count(http) == 1
+        assert http.post("/v1/sandboxes", json={}, headers=key("other")).status_code == 201
+        answer = http.post("/v1/sandboxes", json={}, headers=ONLY)
+        assert "needs the Idempotency-Key" in refused(answer, 400, "bad_request")

@@ -264,3 +264,19 @@ def test_unknown_process_is_refused(http: httpx.Client, sandbox: str) -> None:
         http.post(f"{process}/signal", json={"signal": 15}),
     ):
         assert (answer.status_code, answer.json()["code"]) == (404, "no_such_process")
+
+
+def test_times_of_events_do_not_go_back(http: httpx.Client, sandbox: str) -> None:
+    def times(answer: httpx.Response) -> list[int]:
+        return [event["ts"] for event in events(answer)]
+
+    body = {"command": "for i in 1 2 3; do echo $i; done; exit 3"}
+    with http.stream("POST", f"{sandbox}/processes", json=body) as answer:
+        seen = times(answer)
+    assert len(seen) >= 3 and seen == sorted(seen)
+    process = http.get(f"{sandbox}/processes").json()[-1]["id"]
+    # Its output is read after its end.
+    time.sleep(0.01)
+    with http.stream("GET", f"{sandbox}/processes/{process}/output") as answer:
+        seen = times(answer)
+    assert len(seen) >= 3 and seen == sorted(seen)

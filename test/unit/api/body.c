@@ -38,6 +38,10 @@ void request_watch(struct request *request)
 	n_watched++;
 }
 
+void request_began(struct request *request)
+{
+}
+
 void answer_retry_after(struct request *request, unsigned seconds)
 {
 }
