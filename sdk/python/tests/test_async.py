@@ -53,7 +53,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Service:
-    """A fake service. Requests that `holds` names are answered only after `released` is set."""
+    """A fake service. Requests that `holds` names are answered only after `released` is set.
+
+    A client that was cancelled learns that its request had no effect.
+    """
 
     def __init__(self, holds: str = "-", slow: float = 0) -> None:
         self.log: list[str] = []
@@ -66,6 +69,8 @@ class Service:
         self.answers: dict[str, httpx.Response | Exception] = {}
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
+        if "idempotent-replay" in request.headers:
+            return httpx.Response(404, json={"error": "unknown", "code": "no_such_answer"})
         path = request.url.path.removeprefix("/v1/sandboxes").removeprefix(f"/{SBX}")
         name = f"{request.method} {path}".strip()
         self.log.append(name)
@@ -277,6 +282,96 @@ def test_concurrent_closes_delete_once() -> None:
         sbx = await service.sandbox()
         await asyncio.gather(*(sbx.close() for _ in range(10)))
         assert service.log == ["DELETE"]
+
+    run(test())
+
+
+# --- requests that were given up ---
+
+
+class Forgetful:
+    """A fake service that performs requests, but whose answers to them do not arrive in time."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure  # None: the answer is never sent
+        self.made: dict[str, Any] = {}  # the answer by key
+        self.log: list[str] = []
+        self.reached = asyncio.Event()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        key = request.headers.get("idempotency-key", "")
+        if request.headers.get("idempotent-replay") == "only":
+            return httpx.Response(201, json=self.made[key])
+        self.log.append(f"{request.method} {request.url.path}")
+        if not request.url.path.endswith(("/v1/sandboxes", "/fork", "/resume")):
+            return httpx.Response(204)
+        self.made[key] = {"id": SBX, "state": "ready", "children": ["a", "b"]}
+        if request.url.path.endswith("/fork"):
+            del self.made[key]["id"]
+        else:
+            del self.made[key]["children"]
+        self.reached.set()
+        if self.failure:
+            raise self.failure
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(transport=httpx.MockTransport(self))
+
+
+GIVEN_UP: dict[str, tuple[Callable[[AsyncClient, str | None], Awaitable[Any]], list[str]]] = {
+    "create": (
+        lambda c, key: c.create_sandbox(idempotency_key=key),
+        [f"DELETE /v1/sandboxes/{SBX}"],
+    ),
+    "fork": (
+        lambda c, key: c.fork_sandbox(SBX, 2, idempotency_key=key),
+        ["DELETE /v1/sandboxes/a", "DELETE /v1/sandboxes/b"],
+    ),
+    "resume": (
+        lambda c, key: c.resume_space("spc_1", idempotency_key=key),
+        [f"POST /v1/sandboxes/{SBX}/freeze"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_answer_that_a_cancelled_task_did_not_get_is_undone(name: str) -> None:
+    async def test() -> None:
+        ask, undone = GIVEN_UP[name]
+        service = Forgetful()
+        async with service.client() as client:
+            task = asyncio.ensure_future(ask(client, None))
+            await service.reached.wait()
+            await cancel(task)
+        assert service.log[1:] == undone
+
+    run(test())
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_answer_that_did_not_come_is_undone(name: str) -> None:
+    async def test() -> None:
+        ask, undone = GIVEN_UP[name]
+        service = Forgetful(httpx.ReadTimeout("too slow"))
+        async with service.client() as client:
+            with pytest.raises(ramet.ConnectionFailed):
+                await ask(client, None)
+        assert service.log[1:] == undone
+
+    run(test())
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_request_with_the_callers_own_key_is_left_for_its_repetition(name: str) -> None:
+    async def test() -> None:
+        service = Forgetful()
+        async with service.client() as client:
+            task = asyncio.ensure_future(GIVEN_UP[name][0](client, "mine"))
+            await service.reached.wait()
+            await cancel(task)
+        assert len(service.log) == 1 and list(service.made) == ["mine"]
 
     run(test())
 

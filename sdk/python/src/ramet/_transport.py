@@ -28,10 +28,12 @@ from ramet._wire import (
     wait_before_retry,
     warn_of_plain_http,
 )
-from ramet.errors import ConnectionFailed, RametError, ServerError
+from ramet.errors import ConnectionFailed, NotFound, RametError, ServerError
 
 # The service sends an empty line per 10 s of silence, so a longer silence means that it is gone.
 _STREAM_SILENCE_S = 30.0
+
+_BRIEF_S = 2.0  # timeout of a request during a clean-up
 
 _PAGE = 500  # entries per page of a list
 
@@ -125,6 +127,28 @@ class Transport:
         """Sends a request like `request`, and returns the answer's JSON."""
         response = self.request(method, path, body, at_least_s, key=key)
         return _json_of(response, method, path)
+
+    def brief(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response | None:
+        """Sends a request during a clean-up, which must not take long; returns None for a 404.
+
+        The service completes what it has begun, although nobody waits for it.
+        """
+        what = {"json": body, "headers": dict(headers or {})}
+        try:
+            return self._send(method, path, httpx.Timeout(_BRIEF_S), what)
+        except NotFound:
+            return None
+
+    def answer(self, path: str, body: Any, key: str) -> Any:
+        """Returns the answer to an earlier POST with this key; None if it had no effect.
+
+        The service does not perform the request again.
+        """
+        headers = {"idempotency-key": key, "idempotent-replay": "only"}
+        response = self.brief("POST", path, body, headers)
+        return None if response is None else _json_of(response, "POST", path)
 
     def upgrade(self, path: str, protocol: str) -> Connection:
         """Opens a connection and changes its protocol. The connection has no timeout then."""

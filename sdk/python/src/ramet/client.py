@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
+from ramet._io import Cancelled, finish
 from ramet._transport import DEFAULT_HOST, Transport, new_key, query, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
@@ -194,9 +195,41 @@ class Client:
                 "metadata": dict(metadata) if metadata is not None else None,
             }
         )
-        key = idempotency_key or new_key()
-        answer = self._http.json("POST", "/v1/sandboxes", body, _CREATE_S, key=key)
+        answer = self._make("/v1/sandboxes", body, _delete, _CREATE_S, idempotency_key)
         return SandboxInfo.from_json(answer)
+
+    def _make(
+        self,
+        path: str,
+        body: Any,
+        undo: Callable[[Any], list[tuple[str, str]]],
+        at_least_s: float,
+        key: str | None,
+    ) -> Any:
+        """Sends a request that makes sandboxes, and returns the answer.
+
+        If the caller is cancelled, or the answer does not come, nothing is left: the service undoes
+        a request whose client leaves before the answer, and the requests that `undo` returns for an
+        answer do so after it. With a `key` of the caller, who can ask again, the sandboxes stay.
+        """
+        used = key or new_key()
+        try:
+            return self._http.json("POST", path, body, at_least_s, key=used)
+        except (Cancelled, ConnectionFailed):
+            if key is None:
+                finish(lambda: self._undo(path, body, undo, used))
+            raise
+
+    def _undo(
+        self, path: str, body: Any, undo: Callable[[Any], list[tuple[str, str]]], key: str
+    ) -> None:
+        """Undoes a request if it was answered and the service can be reached."""
+        try:
+            answer = self._http.answer(path, body, key)
+            for method, target in undo(answer) if answer is not None else []:
+                self._http.brief(method, target)
+        except RametError:
+            pass
 
     def list_sandboxes(
         self,
@@ -429,9 +462,8 @@ class Client:
                 "egress": egress,
             }
         )
-        key = idempotency_key or new_key()
         path = _space(space_id) + "/resume"
-        answer = self._http.json("POST", path, body, _CREATE_S, key=key)
+        answer = self._make(path, body, _freeze, _CREATE_S, idempotency_key)
         return SandboxInfo.from_json(answer)
 
     def exec_stream(
@@ -588,8 +620,8 @@ class Client:
         body: dict[str, Any] = {"n": n}
         if reseed:
             body["reseed"] = True
-        key = idempotency_key or new_key()
-        answer = self._http.json("POST", _sandbox(sandbox_id) + "/fork", body, key=key)
+        path = _sandbox(sandbox_id) + "/fork"
+        answer = self._make(path, body, _delete, 0, idempotency_key)
         return [str(child) for child in answer["children"]]
 
     def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
@@ -1209,6 +1241,17 @@ def _utc(time: datetime | None) -> str | None:
 
 def _sandbox(sandbox_id: str) -> str:
     return "/v1/sandboxes/" + quote(sandbox_id, safe="")
+
+
+def _delete(made: Any) -> list[tuple[str, str]]:
+    """Returns the requests that undo a create or a fork, for its answer."""
+    ids = made["children"] if "children" in made else [made["id"]]
+    return [("DELETE", _sandbox(str(one))) for one in ids]
+
+
+def _freeze(made: Any) -> list[tuple[str, str]]:
+    """Returns the request that undoes a resume, for its answer."""
+    return [("POST", _sandbox(str(made["id"])) + "/freeze")]
 
 
 def _upload(sandbox_id: str, upload_id: str) -> str:
