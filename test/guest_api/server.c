@@ -2,7 +2,7 @@
 /*
  * The service over fake VMs whose agent is the real one. guest_api_server DIR AGENT_SOCKET
  * [TIER...] prints the port it listens on and one key for each tier. All sandboxes share that
- * agent. SIGTERM ends it.
+ * agent. SIGUSR1 ends all VMs, and SIGTERM the service.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,26 @@
 #include "orchestrator/keys/keys.h"
 #include "test/unit/core/fakes.h"
 
+#define MAX_VMS 8
+
 static struct loop *loop;
+static struct fakes *fakes;
+static volatile sig_atomic_t kill_asked;
+static struct loop_timer kill_timer;
+
+static void on_usr1(int sig)
+{
+	kill_asked = 1;
+}
+
+/* Polls a flag, because the signal handler may interrupt anything. */
+static void poll_kill(void *arg)
+{
+	for (uint32_t slot = 0; kill_asked && slot < MAX_VMS; slot++)
+		fakes_kill(fakes, slot);
+	kill_asked = 0;
+	loop_timer_set(loop, &kill_timer, 20);
+}
 
 static void on_term(int sig)
 {
@@ -53,7 +72,7 @@ static void make_config(struct config *c, const char *dir)
 	strcpy(c->listen_host, "127.0.0.1");
 	strcpy(c->allow_open, "no");
 	c->max_body_bytes = 64u << 20;
-	c->max_vms = 8;
+	c->max_vms = MAX_VMS;
 	c->fork_max = 32;
 	c->vcpus = 1;
 	c->ram_mib = 128;
@@ -75,7 +94,7 @@ static void make_key(struct core *core, const char *tier)
 	printf("%s\n", text);
 }
 
-static int serve(const struct config *config, struct fakes *fakes, char **tiers, struct err *e)
+static int serve(const struct config *config, char **tiers, struct err *e)
 {
 	struct core *core;
 	struct api *api;
@@ -88,11 +107,15 @@ static int serve(const struct config *config, struct fakes *fakes, char **tiers,
 	if (ret < 0)
 		return ret;
 	signal(SIGTERM, on_term);
+	signal(SIGUSR1, on_usr1);
+	kill_timer.fn = poll_kill;
+	poll_kill(NULL);
 	printf("%u\n", api_port(api));
 	for (; *tiers; tiers++)
 		make_key(core, *tiers);
 	fflush(stdout);
 	loop_run(loop);
+	loop_timer_clear(loop, &kill_timer);
 	api_drain(api, stop, NULL);
 	loop_run(loop);
 	core_shutdown(core, stop, NULL);
@@ -112,9 +135,9 @@ int main(int argc, char **argv)
 		return 2;
 	log_init("service", LOG_INFO);
 	make_config(&config, argv[1]);
-	struct fakes *fakes = fakes_new(config.run_dir);
+	fakes = fakes_new(config.run_dir);
 	fakes_use_agent(fakes, argv[2]);
-	if (serve(&config, fakes, argv + 3, &e) < 0) {
+	if (serve(&config, argv + 3, &e) < 0) {
 		fprintf(stderr, "%s\n", e.text);
 		return 1;
 	}

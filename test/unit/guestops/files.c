@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/guestops/guest-op.h"
+#include "orchestrator/guestops/state.h"
 #include "test/unit/core/fake-files.h"
 #include "test/unit/core/world.h"
 
@@ -700,6 +701,75 @@ static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
 	fails_with(&t, FAIL_DELETED);
 }
 
+static const struct sandbox *made_sandbox(struct world *w)
+{
+	return sandbox_living(w->core, TENANT, id);
+}
+
+static bool has_idle_connection(struct world *w)
+{
+	for (size_t i = 0; i < IDLE_CONNS_MAX; i++)
+		if (guestops_of(made_sandbox(w))->idle_conns[i])
+			return true;
+	return false;
+}
+
+/* Makes sandboxes until one is in the slot. */
+static void make_in(struct world *w, uint32_t slot)
+{
+	do {
+		world_wait_ready(w);
+		make(w);
+	} while (made_sandbox(w)->slot != slot);
+	world_wait_ready(w);
+}
+
+/* A connection that stays open for the next operation must not outlive the VM that it leads to. */
+static void test_next_sandbox_in_a_slot_gets_its_own_connection(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+	struct done d;
+
+	for (unsigned dies = 0; dies < 2; dies++) {
+		make(w);
+		put(w, &t, "/x", "x", 1);
+		assert_true(has_idle_connection(w));
+		uint32_t slot = made_sandbox(w)->slot;
+		if (dies)
+			put(w, &t, "/die", "x", 1);
+		else
+			world_delete(w, &d, id);
+		make_in(w, slot);
+		assert_false(has_idle_connection(w));
+		unsigned dials = fakes_dials(w->fakes);
+		put(w, &t, "/x", "x", 1);
+		assert_false(t.failed);
+		assert_int_equal(fakes_dials(w->fakes), dials + 1);
+		world_delete(w, &d, id);
+	}
+}
+
+static void test_merged_sandbox_gets_a_connection_to_its_new_vm(void **state)
+{
+	struct world *w = *state;
+	struct outcome t;
+	struct forked k;
+	struct done d;
+
+	make(w);
+	put(w, &t, "/x", "x", 1);
+	world_fork(w, &k, id, 1);
+	assert_true(k.ok && has_idle_connection(w));
+	world_merge(w, &d, id, k.ids[0]);
+	assert_false(d.failed || has_idle_connection(w));
+	world_wait_ready(w);
+	unsigned dials = fakes_dials(w->fakes);
+	put(w, &t, "/x", "x", 1);
+	assert_false(t.failed);
+	assert_int_equal(fakes_dials(w->fakes), dials + 1);
+}
+
 static void test_merge_fails_operations_of_both_sandboxes(void **state)
 {
 	struct world *w = *state;
@@ -902,6 +972,8 @@ int main(void)
 		TEST(test_operations_fail_when_the_sandbox_is_deleted),
 		TEST(test_merge_fails_operations_of_both_sandboxes),
 		TEST(test_fork_does_not_disturb_operations),
+		TEST(test_next_sandbox_in_a_slot_gets_its_own_connection),
+		TEST(test_merged_sandbox_gets_a_connection_to_its_new_vm),
 		TEST(test_sandbox_with_an_operation_in_flight_is_not_idle),
 		TEST(test_upload_is_begun_written_committed_and_aborted),
 		TEST(test_abandoned_upload_is_aborted),
