@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "test/unit/core/world.h"
 
 #define CALLS 400
@@ -34,7 +35,10 @@ struct storm {
 	char parents[CALLS][SANDBOX_ID_LEN + 1]; /* parent of each fork */
 	bool abandoned_made[CALLS], abandoned_run[CALLS], abandoned_fork[CALLS], asked_done[CALLS];
 	struct asked asked[CALLS];
-	unsigned n_made, n_runs, n_forks, n_asked;
+	struct frozen frozen[CALLS];
+	struct made resumed[CALLS];
+	bool abandoned_frozen[CALLS], abandoned_resumed[CALLS];
+	unsigned n_made, n_runs, n_forks, n_asked, n_frozen, n_resumed;
 };
 
 static const char *random_id(struct storm *s)
@@ -47,6 +51,12 @@ static const char *random_id(struct storm *s)
 		if (k->done && k->ok)
 			return k->ids[below(k->n)];
 	}
+	for (int tries = 0; s->n_resumed && tries < 5; tries++) {
+		struct made *m = &s->resumed[below(s->n_resumed)];
+
+		if (m->done && m->ok)
+			return m->view.id;
+	}
 	for (int tries = 0; s->n_made && tries < 20; tries++) {
 		struct made *m = &s->made[below(s->n_made)];
 
@@ -54,6 +64,33 @@ static const char *random_id(struct storm *s)
 			return m->view.id;
 	}
 	return nobody;
+}
+
+static void freeze_any(struct storm *s)
+{
+	world_freeze_start(s->w, &s->frozen[s->n_frozen++], random_id(s));
+}
+
+struct any_space {
+	unsigned skip;
+	char id[SANDBOX_ID_LEN + 1];
+};
+
+static void on_space(void *arg, const struct space_view *view)
+{
+	struct any_space *any = arg;
+
+	if (!any->id[0] || any->skip-- > 0)
+		memcpy(any->id, view->id, sizeof(any->id));
+}
+
+static void resume_any(struct storm *s)
+{
+	struct any_space any = {.skip = below(8)};
+
+	world_spaces(s->w, TENANT, on_space, &any);
+	if (any.id[0])
+		world_resume_start(s->w, &s->resumed[s->n_resumed++], any.id, NULL);
 }
 
 static void create(struct storm *s)
@@ -222,6 +259,26 @@ static void abandon(struct storm *s)
 	}
 }
 
+/* A resume that is abandoned leaves its Space, whatever it has done. */
+static void abandon_snapshots(struct storm *s)
+{
+	unsigned i = s->n_frozen ? below(s->n_frozen) : 0,
+		 j = s->n_resumed ? below(s->n_resumed) : 0;
+	struct core_stats before, after;
+
+	if (s->n_frozen && !s->frozen[i].done && !s->abandoned_frozen[i]) {
+		s->abandoned_frozen[i] = true;
+		core_abandon(s->frozen[i].call);
+	}
+	if (s->n_resumed && !s->resumed[j].done && !s->abandoned_resumed[j]) {
+		s->abandoned_resumed[j] = true;
+		core_stats(s->w->core, &before);
+		core_abandon(s->resumed[j].call);
+		core_stats(s->w->core, &after);
+		assert_true(after.spaces == before.spaces);
+	}
+}
+
 static void pause_any(struct storm *s)
 {
 	unsigned j = s->n_runs ? below(s->n_runs) : 0, m = s->n_asked ? below(s->n_asked) : 0;
@@ -284,6 +341,12 @@ static bool all_answered(void *arg)
 	for (unsigned i = 0; i < s->n_asked; i++)
 		if (!s->asked[i].done && !s->asked[i].abandoned)
 			return false;
+	for (unsigned i = 0; i < s->n_frozen; i++)
+		if (!s->frozen[i].done && !s->abandoned_frozen[i])
+			return false;
+	for (unsigned i = 0; i < s->n_resumed; i++)
+		if (!s->resumed[i].done && !s->abandoned_resumed[i])
+			return false;
 	for (unsigned i = 0; i < CALLS; i++)
 		if (s->asked_done[i] && !s->dones[i].done)
 			return false;
@@ -309,9 +372,11 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 		fakes_fault(s->w->fakes, (enum fakes_fault)fault, 0);
 	world_until(s->w, all_answered, s);
 	core_stats(s->w->core, &stats);
-	print_message("%u creates, %u execs, %u forks, %u merges, %u of files, %u terminals\n",
+	print_message("%u creates, %u execs, %u forks, %u merges, %u freezes, %u resumes, "
+		      "%u of files, %u terminals\n",
 		      (unsigned)stats.creates, (unsigned)stats.execs, (unsigned)stats.forks,
-		      (unsigned)stats.merges, (unsigned)stats.file_calls, (unsigned)stats.ptys);
+		      (unsigned)stats.merges, (unsigned)stats.freezes, (unsigned)stats.resumes,
+		      (unsigned)stats.file_calls, (unsigned)stats.ptys);
 	assert_int_equal(stats.listeners, 0);
 	world_teardown(state);
 	free(s);
@@ -340,6 +405,31 @@ static void test_random_forks_and_merges(void **state)
 	storm(state, ops, 12, 60);
 }
 
+/* Freezes and resumes, whose clients leave at any moment. */
+static void test_random_freezes_and_resumes(void **state)
+{
+	static op_fn *const ops[] = {create,
+				     exec,
+				     exec,
+				     file_or_pty,
+				     fork_any,
+				     freeze_any,
+				     freeze_any,
+				     resume_any,
+				     resume_any,
+				     resume_any,
+				     abandon,
+				     abandon_snapshots,
+				     abandon_snapshots,
+				     delete};
+	struct world *w = *state;
+
+	world_kill_core(w);
+	w->config.max_vms = 48;
+	world_start_core(w);
+	storm(state, ops, ARRAY_LEN(ops), 60);
+}
+
 static int setup(void **state)
 {
 	return world_setup(state);
@@ -354,6 +444,8 @@ int main(void)
 		cmocka_unit_test_setup(test_random_calls, setup),
 		cmocka_unit_test_setup(test_random_forks_and_merges, setup),
 		cmocka_unit_test_setup(test_random_forks_and_merges, setup),
+		cmocka_unit_test_setup(test_random_freezes_and_resumes, setup),
+		cmocka_unit_test_setup(test_random_freezes_and_resumes, setup),
 	};
 
 	seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)getpid();
