@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
@@ -14,13 +13,13 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/privileges.h"
 #include "base/sanitizer.h"
 #include "vmm/kvm/pagemap-ioctl.h"
 #include "vmm/kvm/pre-fault-ioctl.h"
@@ -264,18 +263,6 @@ static int compile_running(struct sock_fprog *out, struct err *e)
 	return r;
 }
 
-static int drop(struct err *e)
-{
-	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
-
-	if (syscall(SYS_capset, &h, none) < 0)
-		return err_set(e, errno, "drop all capabilities");
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return err_set(e, errno, "set no_new_privs");
-	return 0;
-}
-
 int confine_new(struct confine **out, struct err *e)
 {
 	struct confine *c = calloc(1, sizeof(*c));
@@ -285,7 +272,7 @@ int confine_new(struct confine **out, struct err *e)
 		return err_set(e, ENOMEM, "confine the process");
 	/* Level 3 covers all that is used here. If none is set, libseccomp probes the kernel. */
 	seccomp_api_set(3);
-	r = drop(e);
+	r = privileges_keep(&privileges_none, e);
 	if (!r)
 		r = compile_blank(&c->vcpu, vcpu_rules, ARRAY_LEN(vcpu_rules), e);
 	if (!r)

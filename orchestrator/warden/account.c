@@ -3,16 +3,13 @@
 
 #include <errno.h>
 #include <grp.h>
-#include <linux/capability.h>
-#include <linux/securebits.h>
 #include <pwd.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/privileges.h"
 #include "proto/warden.h"
 
 static int account_number(struct account *out, const char *text, struct err *e)
@@ -59,30 +56,10 @@ struct account account_of_notify(uint32_t vm_uid_base)
 	return (struct account){id, id};
 }
 
-/* Drops the bounding set. Called before the uid changes, because this needs CAP_SETPCAP, which the
- * change of uid drops. */
-static int bound_capabilities(struct err *e)
-{
-	const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED |
-				   SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
-				   SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-
-	for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-			return err_set(e, errno, "drop capability %lu", cap);
-	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-		return err_set(e, errno, "clear the ambient capabilities");
-	if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
-		return err_set(e, errno, "lock the secure bits");
-	return 0;
-}
-
 int account_become(uid_t uid, gid_t gid, struct err *e)
 {
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
-
-	int r = bound_capabilities(e);
+	/* Before the uid changes, which drops CAP_SETPCAP. */
+	int r = privileges_bound(&privileges_none, e);
 	if (r < 0)
 		return r;
 	if (setgroups(0, NULL) < 0)
@@ -92,9 +69,5 @@ int account_become(uid_t uid, gid_t gid, struct err *e)
 	if (setresuid(uid, uid, uid) < 0)
 		return err_set(e, errno, "become uid %u", uid);
 	/* The change of uid does not clear the inheritable set. */
-	if (syscall(SYS_capset, &header, none) < 0)
-		return err_set(e, errno, "empty the capability sets");
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return err_set(e, errno, "set no_new_privs");
-	return 0;
+	return privileges_keep(&privileges_none, e);
 }

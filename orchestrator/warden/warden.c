@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/privileges.h"
 #include "orchestrator/warden/directory.h"
 
 #define EVENTS_MAX 64
@@ -308,7 +309,11 @@ static int start(struct warden *w, struct err *e)
 
 	umask(077);
 	raise_files(w->config);
-	int r = check_account(w, e);
+	int r = privileges_bound(&privileges_warden, e);
+	if (r == 0)
+		r = privileges_keep(&privileges_warden, e);
+	if (r == 0)
+		r = check_account(w, e);
 	if (r == 0)
 		r = lock_run_dir(w, e);
 	if (r == 0)

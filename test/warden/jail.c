@@ -32,6 +32,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/privileges.h"
 #include "orchestrator/warden/warden.h"
 #include "orchestrator/warden/cgroup.h"
 #include "proto/warden.h"
@@ -1047,6 +1048,35 @@ static void service_is_unprivileged(void **state)
 	assert_status(pid, "SigBlk:\t0000000000000000");
 }
 
+/* Returns one set of capabilities of a process. */
+static uint64_t capabilities(pid_t pid, const char *set)
+{
+	FILE *f = fopen(proc(pid, "status"), "re");
+	uint64_t found = UINT64_MAX;
+	char line[256];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		if (strncmp(line, set, strlen(set)) == 0)
+			found = strtoull(line + strlen(set) + 1, NULL, 16);
+	fclose(f);
+	return found;
+}
+
+static void warden_keeps_only_its_capabilities(void **state)
+{
+	uint64_t kept = 0;
+
+	for (size_t i = 0; i < privileges_warden.n; i++)
+		kept |= 1ull << privileges_warden.keeps[i];
+	kept &= capabilities(getpid(), "CapBnd");
+	assert_int_equal(capabilities(warden_pid, "CapBnd"), kept);
+	assert_int_equal(capabilities(warden_pid, "CapPrm"), kept);
+	assert_int_equal(capabilities(warden_pid, "CapEff"), kept);
+	assert_int_equal(capabilities(warden_pid, "CapInh"), 0);
+	assert_status(warden_pid, "NoNewPrivs:\t1");
+}
+
 /* The webhooks' secret is for ramet-notify only. */
 static void service_does_not_get_the_webhook_secret(void **state)
 {
@@ -1294,6 +1324,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(unusable_vm_program_is_reported),
 		cmocka_unit_test(second_warden_is_refused),
 		cmocka_unit_test(service_is_unprivileged),
+		cmocka_unit_test(warden_keeps_only_its_capabilities),
 		cmocka_unit_test(service_does_not_get_the_webhook_secret),
 		cmocka_unit_test(ramet_notify_has_its_own_uid),
 		cmocka_unit_test(vm_survives_a_service_restart),
