@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Diffs of two sandboxes. */
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
@@ -42,21 +44,96 @@ static void add_paths(struct text *t, const char *name, const char *const *paths
 	text_putc(t, ']');
 }
 
-static void on_diff(void *arg, const struct core_diff *diff, const struct failure *f)
+/* --- the answer ------------------------------------------------------------------------------- */
+
+/* Maximum of bytes that a byte of a path becomes in JSON, with the array of exact bytes. */
+#define WRITTEN_MOST 8
+
+/* The answer to a diff of many paths, which a worker writes: that takes too long for the loop. */
+struct writing {
+	struct request *r; /* a counted reference */
+	struct core_diff *diff;
+	struct text text;
+};
+
+/* Writes the answer, and frees the diff. */
+static void write_diff(struct text *t, struct core_diff *diff)
+{
+	static const char *const names[] = {
+		[DIFF_ADDED] = "added", [DIFF_REMOVED] = "removed", [DIFF_MODIFIED] = "modified"};
+
+	core_diff_sort(diff);
+	for (int kind = 0; kind < DIFF_NKINDS; kind++) {
+		const struct diff_found *f = &diff->found[kind];
+
+		text_putc(t, kind ? ',' : '{');
+		add_paths(t, names[kind], (const char *const *)f->paths, f->n);
+	}
+	text_puts(t, "}\n");
+	core_diff_free(diff);
+}
+
+/* Runs on a worker thread. */
+static void work_on(void *arg)
+{
+	struct writing *w = arg;
+
+	if (atomic_load(&w->r->unwanted))
+		core_diff_free(w->diff);
+	else
+		write_diff(&w->text, w->diff);
+}
+
+static void on_written(void *arg)
+{
+	struct writing *w = arg;
+	struct request *r = w->r;
+
+	r->reserved = 0;
+	if (r->req && !r->started) {
+		text_free(&r->out);
+		r->out = w->text;
+		w->text = (struct text){0};
+		answer(r, 200, "application/json");
+	}
+	text_free(&w->text);
+	request_unref(r);
+	free(w);
+}
+
+static void hand_to_worker(struct request *r, struct core_diff *diff)
+{
+	struct writing *w = must_alloc(sizeof(*w));
+
+	*w = (struct writing){.r = r, .diff = diff};
+	request_ref(r);
+	r->reserved = WRITTEN_MOST * diff->bytes;
+	if (loop_work(r->api->loop, LOOP_CPU, work_on, on_written, w) == 0)
+		return;
+	core_diff_free(diff);
+	free(w);
+	r->reserved = 0;
+	answer_retry_after(r, 1);
+	answer_error(r, 503, "no_memory",
+		     "the service has no memory to write this answer: try again in 1 s");
+	request_unref(r);
+}
+
+static void on_diff(void *arg, struct core_diff *diff, const struct failure *f)
 {
 	struct request *r = arg;
 
-	if (!request_called_well(r, f))
-		return;
-	text_putc(&r->out, '{');
-	add_paths(&r->out, "added", diff->added, diff->n_added);
-	text_putc(&r->out, ',');
-	add_paths(&r->out, "removed", diff->removed, diff->n_removed);
-	text_putc(&r->out, ',');
-	add_paths(&r->out, "modified", diff->modified, diff->n_modified);
-	text_puts(&r->out, "}\n");
-	answer(r, 200, "application/json");
+	if (!request_called_well(r, f) || !answer_has_room(r, diff->bytes)) {
+		core_diff_free(diff);
+	} else if (diff->bytes > STREAM_PAUSE_SIZE) {
+		hand_to_worker(r, diff);
+	} else {
+		write_diff(&r->out, diff);
+		answer(r, 200, "application/json");
+	}
 }
+
+/* --- the request ------------------------------------------------------------------------------ */
 
 static bool has_dot_dot(const char *path)
 {

@@ -299,7 +299,7 @@ static bool answers_have_room(const struct request *r, size_t *waiting, size_t *
 	*waiting = *own = 0;
 	list_each (pos, &r->api->live) {
 		const struct request *other = container_of(pos, struct request, link);
-		size_t len = other->out.len + other->sending.len;
+		size_t len = other->out.len + other->sending.len + other->reserved;
 
 		*waiting += len;
 		*own += request_same_tenant(r, other) ? len : 0;
@@ -324,6 +324,11 @@ bool answer_may_be_long(struct request *r)
 	answer_error(r, 503, "busy", "%zu MiB of answers wait for slow readers: try again in 1 s",
 		     waiting >> 20);
 	return false;
+}
+
+bool answer_has_room(struct request *r, size_t len)
+{
+	return len <= STREAM_PAUSE_SIZE || answer_may_be_long(r);
 }
 
 void answer_head(struct request *r, int status, const char *content_type, size_t length)

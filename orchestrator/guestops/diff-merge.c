@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
+
 struct diff_entry {
 	struct list link;
 	struct agent_entry is; /* its pointers refer to `bytes` */
@@ -66,7 +68,7 @@ static void side_clear(struct diff_side *s)
 
 void diff_merge_init(struct diff_merge *m)
 {
-	*m = (struct diff_merge){0};
+	*m = (struct diff_merge){.found = must_alloc(sizeof(*m->found))};
 	list_init(&m->side[0].ahead);
 	list_init(&m->side[1].ahead);
 }
@@ -75,12 +77,8 @@ void diff_merge_fini(struct diff_merge *m)
 {
 	side_clear(&m->side[0]);
 	side_clear(&m->side[1]);
-	for (int kind = 0; kind < DIFF_NKINDS; kind++) {
-		for (size_t i = 0; i < m->found[kind].n; i++)
-			free(m->found[kind].paths[i]);
-		free(m->found[kind].paths);
-		m->found[kind] = (struct diff_found){0};
-	}
+	core_diff_free(m->found);
+	m->found = NULL;
 }
 
 void diff_merge_begin(struct diff_merge *m, const char *root)
@@ -95,11 +93,12 @@ void diff_merge_begin(struct diff_merge *m, const char *root)
 static int add_difference(struct diff_merge *m, enum diff_kind kind, const struct diff_entry *n,
 			  struct err *e)
 {
-	struct diff_found *f = &m->found[kind];
+	struct core_diff *d = m->found;
+	struct diff_found *f = &d->found[kind];
 
-	if (m->n_found == DIFF_FOUND_MAX)
+	if (d->n == DIFF_FOUND_MAX)
 		return err_say(e, EFBIG, "more than %u paths differ", DIFF_FOUND_MAX);
-	if (m->found_bytes + n->is.path_len > DIFF_FOUND_BYTES_MAX)
+	if (d->bytes + n->is.path_len > DIFF_FOUND_BYTES_MAX)
 		return err_say(e, EFBIG, "the differing paths take more than %u MiB",
 			       DIFF_FOUND_BYTES_MAX >> 20);
 	if (f->n == f->room) {
@@ -115,8 +114,8 @@ static int add_difference(struct diff_merge *m, enum diff_kind kind, const struc
 	if (!f->paths[f->n])
 		return err_set(e, ENOMEM, "store a differing path");
 	f->n++;
-	m->n_found++;
-	m->found_bytes += n->is.path_len;
+	d->n++;
+	d->bytes += n->is.path_len;
 	return 0;
 }
 
@@ -217,37 +216,10 @@ bool diff_merge_is_ahead(const struct diff_merge *m, unsigned side)
 
 /* --- result --------------------------------------------------------------------------------- */
 
-static int by_bytes(const void *a, const void *b)
+struct core_diff *diff_merge_take(struct diff_merge *m)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
+	struct core_diff *found = m->found;
 
-/* Sorts the paths and removes duplicates: requested paths may contain each other. */
-static void sort_once(struct diff_found *f)
-{
-	size_t kept = 0;
-
-	if (f->n)
-		qsort(f->paths, f->n, sizeof(*f->paths), by_bytes);
-	for (size_t i = 0; i < f->n; i++) {
-		if (kept && strcmp(f->paths[kept - 1], f->paths[i]) == 0)
-			free(f->paths[i]);
-		else
-			f->paths[kept++] = f->paths[i];
-	}
-	f->n = kept;
-}
-
-void diff_merge_result(struct diff_merge *m, struct core_diff *out)
-{
-	for (int kind = 0; kind < DIFF_NKINDS; kind++)
-		sort_once(&m->found[kind]);
-	*out = (struct core_diff){
-		.added = (const char *const *)m->found[DIFF_ADDED].paths,
-		.removed = (const char *const *)m->found[DIFF_REMOVED].paths,
-		.modified = (const char *const *)m->found[DIFF_MODIFIED].paths,
-		.n_added = m->found[DIFF_ADDED].n,
-		.n_removed = m->found[DIFF_REMOVED].n,
-		.n_modified = m->found[DIFF_MODIFIED].n,
-	};
+	m->found = NULL;
+	return found;
 }

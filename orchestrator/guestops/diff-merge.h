@@ -28,17 +28,9 @@ struct diff_side {
 	bool ended;		 /* the listing of the root is complete */
 };
 
-struct diff_found {
-	char **paths;
-	size_t n, room;
-};
-
-enum diff_kind { DIFF_ADDED, DIFF_REMOVED, DIFF_MODIFIED, DIFF_NKINDS };
-
 struct diff_merge {
 	struct diff_side side[2];
-	struct diff_found found[DIFF_NKINDS];
-	size_t n_found, found_bytes;
+	struct core_diff *found;
 	const char *root;
 };
 
@@ -57,7 +49,7 @@ int diff_merge_end(struct diff_merge *m, unsigned side, struct err *e);
 bool diff_merge_complete(const struct diff_merge *m);
 /* Returns true while this side must not be read, because the other has to catch up. */
 bool diff_merge_is_ahead(const struct diff_merge *m, unsigned side);
-/* Fills `out` with the result: sorted, each path once. Valid until diff_merge_fini. */
-void diff_merge_result(struct diff_merge *m, struct core_diff *out);
+/* Takes the result, unsorted. Nothing but diff_merge_fini may follow. */
+struct core_diff *diff_merge_take(struct diff_merge *m);
 
 #endif

@@ -128,14 +128,12 @@ static void succeed(struct diff *d)
 
 static void diff_notify(struct core_call *call)
 {
-	struct core_diff result;
+	core_diff_fn *fn = container_of(call, struct diff_call, call)->fn;
 
-	if (call->failed) {
-		container_of(call, struct diff_call, call)->fn(call->arg, NULL, &call->failure);
-		return;
-	}
-	diff_merge_result(&diff_of(call)->merge, &result);
-	container_of(call, struct diff_call, call)->fn(call->arg, &result, NULL);
+	if (call->failed)
+		fn(call->arg, NULL, &call->failure);
+	else
+		fn(call->arg, diff_merge_take(&diff_of(call)->merge), NULL);
 }
 
 /* --- listing -------------------------------------------------------------------------------- */

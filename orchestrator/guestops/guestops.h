@@ -6,17 +6,14 @@
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
 #define RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
 
+#include "orchestrator/guestops/diff-result.h"
 #include "orchestrator/sandbox/sandboxes.h"
 #include "proto/agent.h"
 
 #define DIFF_PATHS_MAX AGENT_PATHS_MAX
 
-/* Paths sorted bytewise; valid during the callback only. */
-struct core_diff {
-	const char *const *added, *const *removed, *const *modified;
-	size_t n_added, n_removed, n_modified;
-};
-typedef void core_diff_fn(void *arg, const struct core_diff *diff, const struct failure *f);
+/* The callee owns the diff, which is not sorted yet. */
+typedef void core_diff_fn(void *arg, struct core_diff *diff, const struct failure *f);
 
 /* Compares the files of two sandboxes under `paths` (absolute, NULL-terminated); `added` paths
  * exist in `other` only. Neither sandbox is paused: changes made meanwhile may be missed. */

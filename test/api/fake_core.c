@@ -403,15 +403,39 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 	return call;
 }
 
+static void put_path(struct core_diff *d, enum diff_kind kind, const char *path)
+{
+	struct diff_found *f = &d->found[kind];
+
+	f->paths = realloc(f->paths, (f->n + 1) * sizeof(*f->paths));
+	f->paths[f->n++] = strdup(path);
+	d->n++;
+	d->bytes += strlen(path);
+}
+
+/* Adds 5,000 paths of 1,000 bytes, the last one first. */
+static void put_many(struct core_diff *d)
+{
+	char path[1001];
+
+	for (int i = 5000; i > 0; i--) {
+		snprintf(path, sizeof(path), "/%0999d", i - 1);
+		put_path(d, DIFF_REMOVED, path);
+	}
+}
+
 static void diff_step(struct core_call *call)
 {
-	static const char *const modified[] = {"/a\xff", "/b\n\xef\xbf\xbd"};
-	struct core_diff result = {
-		.added = (const char *const *)call->paths, .modified = modified, .n_modified = 2};
+	struct core_diff *d = calloc(1, sizeof(*d));
 
-	while (call->paths[result.n_added])
-		result.n_added++;
-	call->compared(call->arg, &result, NULL);
+	for (char **path = call->paths; *path; path++)
+		if (strcmp(*path, "/many") == 0)
+			put_many(d);
+		else
+			put_path(d, DIFF_ADDED, *path);
+	put_path(d, DIFF_MODIFIED, "/b\n\xef\xbf\xbd");
+	put_path(d, DIFF_MODIFIED, "/a\xff");
+	call->compared(call->arg, d, NULL);
 	call_free(call);
 }
 

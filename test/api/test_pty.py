@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -233,3 +235,23 @@ def test_slow_listener_is_paused(server: Server) -> None:
             type_in(http, pty, b"exit 0")
             seen = sum(len(output(e)) for e in stream if e["type"] == "pty_data")
         assert seen == 8_000_000 + len("flood 8000000exit 0")
+
+
+def test_reads_that_end_together_do_not_exceed_the_room_for_answers(
+    start: Callable[..., Server],
+) -> None:
+    server = start("answers_bytes=3000000")
+    with server.client() as http, contextlib.ExitStack() as stack:
+        box = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+        pty = create(http, box, argv=["top"])
+        place = len("[top] 80x24 ")
+        body = json.dumps({"since_seq": place, "max_bytes": 1 << 20, "timeout_ms": 30000})
+        head = f"POST {pty}/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        held = [stack.enter_context(server.connect()) for _ in range(12)]
+        for s in held:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            s.sendall((head + body).encode())
+        server.wait(lambda f: f["ramet_http_requests_live"] == 1 + len(held))
+        assert type_in(http, pty, b"x" * 1000000).status_code == 204
+        statuses = [s.recv(12).decode()[-3:] for s in held]
+        assert set(statuses) == {"200", "503"} and statuses.count("200") <= 4

@@ -129,10 +129,12 @@ static bool same_node(const struct node *a, const struct node *b)
 
 /* Asserts that the list is sorted without duplicates, that `in` has each path, and that `other`
  * lacks it or, if `modified`, has a different node there. */
-static void check_list(const char *const *paths, size_t n, const struct tree *in,
-		       const struct tree *other, bool modified)
+static void check_list(const struct diff_found *f, const struct tree *in, const struct tree *other,
+		       bool modified)
 {
-	for (size_t i = 0; i < n; i++) {
+	char *const *paths = f->paths;
+
+	for (size_t i = 0; i < f->n; i++) {
 		const struct node *here = node_at(in, paths[i]), *there = node_at(other, paths[i]);
 
 		assert_non_null(here);
@@ -185,7 +187,7 @@ static void test_random_trees_match_the_naive_comparison(void **state)
 {
 	for (int round = 0; round < 5000; round++) {
 		struct tree t[2] = {random_tree(), random_tree()};
-		struct core_diff d;
+		struct core_diff *d;
 		struct diff_merge m;
 
 		if (!below(3)) /* every third time, almost equal trees */
@@ -195,13 +197,14 @@ static void test_random_trees_match_the_naive_comparison(void **state)
 		diff_merge_init(&m);
 		diff_merge_begin(&m, "/r");
 		feed(&m, t);
-		diff_merge_result(&m, &d);
-		check_list(d.added, d.n_added, &t[1], &t[0], false);
-		check_list(d.removed, d.n_removed, &t[0], &t[1], false);
-		check_list(d.modified, d.n_modified, &t[0], &t[1], true);
-		assert_int_equal(d.n_added + d.n_removed + d.n_modified,
-				 count_expected(&t[0], &t[1]));
+		d = diff_merge_take(&m);
 		diff_merge_fini(&m);
+		core_diff_sort(d);
+		check_list(&d->found[DIFF_ADDED], &t[1], &t[0], false);
+		check_list(&d->found[DIFF_REMOVED], &t[0], &t[1], false);
+		check_list(&d->found[DIFF_MODIFIED], &t[0], &t[1], true);
+		assert_int_equal(d->n, count_expected(&t[0], &t[1]));
+		core_diff_free(d);
 	}
 }
 
@@ -211,16 +214,14 @@ static bool differ(struct node a, struct node b)
 {
 	struct agent_entry x = entry_of(&a), y = entry_of(&b);
 	struct diff_merge m;
-	struct core_diff d;
 	struct err e;
 
 	diff_merge_init(&m);
 	diff_merge_begin(&m, "/");
 	assert_int_equal(diff_merge_entry(&m, 0, &x, &e), 0);
 	assert_int_equal(diff_merge_entry(&m, 1, &y, &e), 0);
-	diff_merge_result(&m, &d);
-	assert_int_equal(d.n_added + d.n_removed, 0);
-	bool result = d.n_modified == 1;
+	bool result = m.found->n == 1;
+	assert_int_equal(m.found->found[DIFF_MODIFIED].n, m.found->n);
 	diff_merge_fini(&m);
 	return result;
 }
@@ -338,9 +339,9 @@ static void test_buffer_of_the_faster_side_is_bounded(void **state)
 		bytes += 9 + AGENT_HASH_LEN;
 		assert_true(bytes < DIFF_AHEAD_MAX);
 	}
-	assert_int_equal(m.n_found, 0);
+	assert_int_equal(m.found->n, 0);
 	assert_int_equal(diff_merge_end(&m, 1, &e), 0); /* all entries become differences at once */
-	assert_int_equal(m.n_found, n);
+	assert_int_equal(m.found->n, n);
 	assert_false(diff_merge_is_ahead(&m, 0));
 	diff_merge_fini(&m);
 }

@@ -14,15 +14,16 @@ struct outcome {
 	struct core_call *call;
 };
 
-static void join(char out[1024], const char *const *paths, size_t n)
+static void join(char out[1024], const struct diff_found *f)
 {
 	size_t used = 0;
 
-	for (size_t i = 0; i < n && used < 1000; i++)
-		used += (size_t)snprintf(out + used, 1024 - used, "%s%s", i ? "|" : "", paths[i]);
+	for (size_t i = 0; i < f->n && used < 1000; i++)
+		used += (size_t)snprintf(out + used, 1024 - used, "%s%s", i ? "|" : "",
+					 f->paths[i]);
 }
 
-static void on_outcome(void *arg, const struct core_diff *diff, const struct failure *f)
+static void on_outcome(void *arg, struct core_diff *diff, const struct failure *f)
 {
 	struct outcome *t = arg;
 
@@ -34,10 +35,13 @@ static void on_outcome(void *arg, const struct core_diff *diff, const struct fai
 		t->failure = *f;
 		return;
 	}
-	join(t->added, diff->added, diff->n_added);
-	join(t->removed, diff->removed, diff->n_removed);
-	join(t->modified, diff->modified, diff->n_modified);
-	t->n = diff->n_added + diff->n_removed + diff->n_modified;
+	core_diff_sort(diff);
+	join(t->added, &diff->found[DIFF_ADDED]);
+	join(t->removed, &diff->found[DIFF_REMOVED]);
+	join(t->modified, &diff->found[DIFF_MODIFIED]);
+	for (int kind = 0; kind < DIFF_NKINDS; kind++)
+		t->n += diff->found[kind].n;
+	core_diff_free(diff);
 }
 
 static void start(struct world *w, struct outcome *t, const char *id, const char *other,
