@@ -46,7 +46,8 @@ enum ctl_type {
 	/*
 	 * Opens a vsock connection from the host (CID 2) to the guest's `connect.port` and joins
 	 * it to the stream socket passed as the one descriptor. The reply says that the guest
-	 * accepted (0), refused (-ECONNREFUSED) or did not answer within 5 s (-ETIMEDOUT). EOF,
+	 * accepted (0), refused (-ECONNREFUSED), did not answer within 5 s (-ETIMEDOUT), or has as
+	 * many connections as possible (-EMFILE). EOF,
 	 * back-pressure and reset pass through in both directions.
 	 */
 	CTL_CONNECT = 2,
@@ -127,6 +128,8 @@ struct ctl_msg {
 		} fill;
 		struct {
 			uint32_t port;
+			uint32_t vital; /* 0 or 1: may take the last place, which others leave free
+					 */
 		} connect;
 		struct {
 			uint32_t children; /* expected number of restores, roughly; guides what to

@@ -50,6 +50,8 @@ static int check_connect(const struct ctl_msg *m, unsigned nfds, struct err *e)
 {
 	if (nfds != 1)
 		return err_say(e, EPROTO, "CTL_CONNECT needs 1 descriptor, got %u", nfds);
+	if (m->connect.vital > 1)
+		return err_say(e, EPROTO, "vital is %u: must be 0 or 1", m->connect.vital);
 	return 0;
 }
 

@@ -263,7 +263,7 @@ static int do_connect(struct ctl *c, struct ctl_request *r, struct err *e)
 
 	if (!w)
 		return e->code;
-	res = vm_connect(c->vm, r->msg.connect.port, &r->fds[0], on_connected, w, e);
+	res = vm_connect(c->vm, &r->msg, &r->fds[0], on_connected, w, e);
 	if (res) {
 		free(w);
 		return res;

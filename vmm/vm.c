@@ -542,13 +542,13 @@ int vm_record(struct vm *vm, struct err *e)
 
 /* --- Connections and statistics --- */
 
-int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
-	       void *arg, struct err *e)
+int vm_connect(struct vm *vm, const struct ctl_msg *m, int *stream_fd,
+	       void (*done)(void *arg, int result), void *arg, struct err *e)
 {
 	if (vm->state != CTL_RUNNING && vm->state != CTL_PAUSED)
 		return err_say(e, ENOTCONN, "there is no guest to connect to");
-	vio_vsock_connect(vio_mmio_device(vm->machine.devices[MACHINE_VSOCK]), port,
-			  take_fd(stream_fd), done, arg);
+	vio_vsock_connect(vio_mmio_device(vm->machine.devices[MACHINE_VSOCK]), m->connect.port,
+			  m->connect.vital, take_fd(stream_fd), done, arg);
 	return 0;
 }
 

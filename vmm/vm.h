@@ -104,12 +104,12 @@ int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_f
 int vm_record(struct vm *vm, struct err *e);
 
 /*
- * Connects to a guest port and joins the connection to *stream_fd, which is taken over (set to -1).
+ * Serves a CTL_CONNECT: joins the connection to *stream_fd, which is taken over (set to -1).
  * `done` is called as by vio_vsock_connect. Returns -errno, without calling it, when there is no
  * guest.
  */
-int vm_connect(struct vm *vm, uint32_t port, int *stream_fd, void (*done)(void *arg, int result),
-	       void *arg, struct err *e);
+int vm_connect(struct vm *vm, const struct ctl_msg *m, int *stream_fd,
+	       void (*done)(void *arg, int result), void *arg, struct err *e);
 
 /*
  * Adds a description of the VM, in whatever state it is. Stops the vCPUs for a moment to read them.

@@ -16,7 +16,8 @@ struct dial {
 	struct vmproc *vm;
 	struct loop *loop;
 	uint64_t give_up_ms; /* on the loop's clock */
-	uint32_t stalled_ms; /* 0: `give_up_ms` is final, whatever the VM does */
+	uint32_t stalled_ms; /* 0: `give_up_ms` is final, whatever the VM does; else the VM is
+			      * unusable without this connection */
 	struct vmproc_progress progress;
 	uint32_t wait_ms;
 	struct loop_timer again;
@@ -39,13 +40,14 @@ static void finish(struct dial *d, const char *text)
 
 /* Returns true for an error that may go away: the guest's kernel or agent is not up yet or was
  * reset by the restore, or the host is short of memory and the VM process may not have received the
- * request. */
+ * request. Or the VM has too many connections: those of a previous instance of the service end when
+ * the guest has closed them. */
 static bool is_transient(int error, bool was_asked)
 {
 	if (error == -ENOMEM || error == -ENOBUFS)
 		return true;
 	return was_asked && (error == -ECONNREFUSED || error == -ETIMEDOUT ||
-			     error == -ECONNRESET || error == -EAGAIN);
+			     error == -ECONNRESET || error == -EAGAIN || error == -EMFILE);
 }
 
 static bool extend_deadline(struct dial *d)
@@ -94,7 +96,7 @@ static bool try(struct dial *d)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return false;
 	d->fd = pair[0];
-	d->request = vmproc_connect(d->vm, AGENT_PORT, pair[1], on_reply, d);
+	d->request = vmproc_connect(d->vm, AGENT_PORT, d->stalled_ms != 0, pair[1], on_reply, d);
 	return true;
 }
 

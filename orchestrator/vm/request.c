@@ -308,11 +308,11 @@ struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill
 	return request(vm, &kind, &msg, fds, nfds, fn, arg);
 }
 
-struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, vmproc_reply_fn *fn,
-				      void *arg)
+struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, bool vital, int fd,
+				      vmproc_reply_fn *fn, void *arg)
 {
 	static const struct request_kind kind = {CTL_CONNECT, VM_CONNECT, VM_CONNECT, true, 60000};
-	struct ctl_msg msg = {.connect = {.port = port}};
+	struct ctl_msg msg = {.connect = {.port = port, .vital = vital}};
 
 	return request(vm, &kind, &msg, &fd, 1, fn, arg);
 }

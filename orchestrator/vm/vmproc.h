@@ -149,8 +149,8 @@ typedef void vmproc_reply_fn(void *arg, int error, const char *text, const struc
  * of proto/ctl.h. */
 struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill, int *fds,
 				   unsigned nfds, vmproc_reply_fn *fn, void *arg);
-struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, vmproc_reply_fn *fn,
-				      void *arg);
+struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, bool vital, int fd,
+				      vmproc_reply_fn *fn, void *arg);
 /* Pauses the VM without a snapshot. */
 struct vmproc_request *vmproc_pause(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
 /* Resumes a VM that vmproc_pause or vmproc_freeze paused. */

@@ -493,8 +493,10 @@ static void on_held_long(void *arg)
 	vio_leave(d);
 }
 
-static struct slot *free_slot(struct vsock *v)
+static struct slot *free_slot(struct vsock *v, bool vital)
 {
+	if (!vital && v->nconns >= CONNS_MAX - 1)
+		return NULL;
 	for (unsigned i = 0; i < CONNS_MAX; i++)
 		if (!v->slot[i].conn)
 			return &v->slot[i];
@@ -510,9 +512,9 @@ static uint32_t next_port(struct vsock *v, const struct slot *s)
 }
 
 /* Opens a connection. Owns `fd` in any case. Returns the index of its slot, or -errno. */
-static int open_conn(struct vsock *v, uint32_t guest_port, int fd)
+static int open_conn(struct vsock *v, uint32_t guest_port, bool vital, int fd)
 {
-	struct slot *s = free_slot(v);
+	struct slot *s = free_slot(v, vital);
 	struct vsock_conn *c;
 	int rc;
 
@@ -537,8 +539,8 @@ static int open_conn(struct vsock *v, uint32_t guest_port, int fd)
 	return (int)(s - v->slot);
 }
 
-void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsock_done *done,
-		       void *arg)
+void vio_vsock_connect(struct vio_dev *d, uint32_t port, bool vital, int stream_fd,
+		       vio_vsock_done *done, void *arg)
 {
 	struct vsock *v = self(d);
 	struct conn_ticket *t = malloc(sizeof(*t));
@@ -551,7 +553,7 @@ void vio_vsock_connect(struct vio_dev *d, uint32_t port, int stream_fd, vio_vsoc
 	}
 	*t = (struct conn_ticket){.done = done, .arg = arg};
 	vio_enter(d);
-	slot = open_conn(v, port, stream_fd);
+	slot = open_conn(v, port, vital, stream_fd);
 	if (slot < 0) {
 		t->result = slot;
 		list_add_tail(&v->outcomes, &t->node);

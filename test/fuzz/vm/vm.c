@@ -238,7 +238,7 @@ static void ask(uint8_t what)
 		vmproc_fill(vm, &fill, fds, 3, on_reply, seen);
 		break;
 	case 1:
-		vmproc_connect(vm, 5555, take_fd(&fds[0]), on_reply, seen);
+		vmproc_connect(vm, 5555, false, take_fd(&fds[0]), on_reply, seen);
 		break;
 	case 2:
 		vmproc_pause(vm, on_reply, seen);

@@ -45,7 +45,7 @@ static void dial(struct guest *g, struct hosts *h, unsigned i)
 		abort();
 	h->fd[i] = fds[0];
 	h->dialled++;
-	vio_vsock_connect(g->v.dev, 100 + i, fds[1], on_done, h);
+	vio_vsock_connect(g->v.dev, 100 + i, i == 0, fds[1], on_done, h);
 }
 
 /* Consumes the packets for the guest, and records the ports of requests. */

@@ -27,6 +27,7 @@ static struct {
 	unsigned tries;	  /* connects */
 	unsigned refused; /* how many connects fail before one succeeds */
 	unsigned dry;	  /* attempts for which descriptors are lacking */
+	bool vital;	  /* the last connect was */
 	bool over;
 	int fd;
 	char text[128];
@@ -75,13 +76,14 @@ static void answer(void *arg)
 	     fails && t.unasked ? NULL : &reply);
 }
 
-struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, int fd, vmproc_reply_fn *fn,
-				      void *arg)
+struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, bool vital, int fd,
+				      vmproc_reply_fn *fn, void *arg)
 {
 	close(fd);
 	t.fn = fn;
 	t.arg = arg;
 	t.tries++;
+	t.vital = vital;
 	t.answer = (struct loop_timer){.fn = answer};
 	loop_timer_set(t.loop, &t.answer, 1);
 	return NULL;
@@ -180,6 +182,25 @@ static void lack_of_memory_is_retried(void **state)
 	assert_int_equal(t.tries, 6);
 }
 
+static void vm_with_too_many_connections_is_retried(void **state)
+{
+	begin(5, UINT32_MAX);
+	t.error = -EMFILE;
+	dial(1000, true);
+	assert_string_equal(t.text, "");
+	assert_int_equal(t.tries, 6);
+}
+
+static void only_a_connection_that_a_vm_needs_is_vital(void **state)
+{
+	begin(0, 0);
+	dial(1000, true);
+	assert_true(t.vital);
+	begin(0, 0);
+	dial(1000, false);
+	assert_false(t.vital);
+}
+
 static void dead_vm_is_not_retried(void **state)
 {
 	begin(UINT32_MAX, UINT32_MAX);
@@ -200,6 +221,8 @@ int main(void)
 		cmocka_unit_test(lack_of_descriptors_is_retried),
 		cmocka_unit_test(lack_of_descriptors_is_given_up_after_the_limit),
 		cmocka_unit_test(lack_of_memory_is_retried),
+		cmocka_unit_test(vm_with_too_many_connections_is_retried),
+		cmocka_unit_test(only_a_connection_that_a_vm_needs_is_vital),
 		cmocka_unit_test(dead_vm_is_not_retried),
 	};
 

@@ -116,6 +116,20 @@ static void test_wrong_length_is_refused(void **state)
 	}
 }
 
+static void test_flags_must_be_0_or_1(void **state)
+{
+	for (uint32_t flag = 0; flag <= 2; flag++) {
+		struct ctl_msg connect = message(CTL_CONNECT, 1), fork = message(CTL_FORK, 1);
+		struct err e = {0};
+
+		connect.connect.vital = fork.fork.stay_paused = flag;
+		assert_int_equal(ctl_check_request(&connect, sizeof(connect), 1, &e),
+				 flag <= 1 ? 0 : -EPROTO);
+		assert_int_equal(ctl_check_request(&fork, sizeof(fork), 1, &e),
+				 flag <= 1 ? 0 : -EPROTO);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -124,6 +138,7 @@ int main(void)
 		cmocka_unit_test(test_memory_layers_of_a_restore_are_limited),
 		cmocka_unit_test(test_ram_size_must_be_even_and_within_limits),
 		cmocka_unit_test(test_fill_without_an_instance_is_refused),
+		cmocka_unit_test(test_flags_must_be_0_or_1),
 		cmocka_unit_test(test_wrong_length_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,7 @@ struct world {
 	struct packet p;
 	int small_socket;    /* size of the send buffers of new sockets; 0: the default */
 	int result, results; /* of vio_vsock_connect */
+	bool vital;	     /* the next connections are */
 };
 
 static void post_rx(struct world *w)
@@ -234,7 +235,7 @@ static struct peer dial(struct world *w, uint32_t guest_port)
 					    sizeof(w->small_socket)),
 				 0);
 	w->results = 0;
-	vio_vsock_connect(w->v.dev, guest_port, fds[1], on_done, w);
+	vio_vsock_connect(w->v.dev, guest_port, w->vital, fds[1], on_done, w);
 	return c;
 }
 
@@ -728,22 +729,32 @@ static void test_guest_reset_ends_the_hosts_side(void **state)
 	close(c.host);
 }
 
+static void expect_full(struct world *w, bool vital)
+{
+	w->vital = vital;
+	struct peer over = dial(w, 1);
+	assert_int_equal(w->results, 1);
+	assert_int_equal(w->result, -EMFILE);
+	expect_host_eof(&over);
+	close(over.host);
+}
+
+/* One place is left free for a connection without which the VM is unusable. */
 static void test_number_of_connections_is_limited(void **state)
 {
 	struct world *w = *state;
 	static struct peer c[MAX_CONNS];
 
 	for (int i = 0; i < MAX_CONNS; i++) {
+		if (i == MAX_CONNS - 1) {
+			expect_full(w, false);
+			w->vital = true;
+		}
 		c[i] = connected(w, 1000 + (uint32_t)i);
 		for (int k = 0; k < i; k++)
 			assert_int_not_equal(c[i].host_port, c[k].host_port);
 	}
-	struct peer over = dial(w, 1);
-	assert_int_equal(w->results, 1);
-	assert_int_equal(w->result, -EMFILE);
-	expect_host_eof(&over);
-	close(over.host);
-
+	expect_full(w, true);
 	for (int i = 0; i < MAX_CONNS; i++)
 		host_says(&c[i], "hello");
 	for (int i = 0; i < MAX_CONNS; i++) {
