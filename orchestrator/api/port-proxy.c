@@ -446,6 +446,7 @@ static void redirect(struct request *r)
 void serve_port_proxy(struct request *r)
 {
 	const struct port_target *t = &r->port->target;
+	const uint64_t visitor = client_source(&r->from);
 
 	if (!write_head(r)) {
 		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
@@ -458,8 +459,8 @@ void serve_port_proxy(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_port_connect(r->api->core, r->tenant, t->id, t->port, r->port->by_share,
-				    &sink, r);
+	r->call = core_port_connect(r->api->core, r->tenant, t->id, t->port,
+				    r->port->by_share ? &visitor : NULL, &sink, r);
 }
 
 /* --- tunnels for other protocols ------------------------------------------------------------ */
@@ -505,5 +506,5 @@ void serve_port_tcp(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_port_connect(r->api->core, r->tenant, r->id, port, false, &tcp_sink, r);
+	r->call = core_port_connect(r->api->core, r->tenant, r->id, port, NULL, &tcp_sink, r);
 }

@@ -35,8 +35,11 @@ struct api_limits api_limits = {
 
 static void on_revoked(void *arg)
 {
-	guard_cut_revoked(arg);
-	port_tunnels_cut(arg, false);
+	struct api *a = arg;
+
+	guard_cut_revoked(a);
+	port_tunnels_cut(a, false);
+	core_port_end_unserved(a->core);
 }
 
 /* Runs once a second while requests are in flight. Checks the keys, too, since a grace period may
@@ -46,8 +49,7 @@ static void on_tick(void *arg)
 	struct api *a = arg;
 	uint64_t now = loop_now_ms(a->loop);
 
-	guard_cut_revoked(a);
-	port_tunnels_cut(a, false);
+	on_revoked(a);
 	list_each_safe (pos, &a->live)
 		request_tick(container_of(pos, struct request, link), now);
 	if (!list_empty(&a->live) || !list_empty(&a->tunnels))

@@ -155,6 +155,17 @@ const char *keys_tier(const struct keys *k, const char *tenant)
 	return last ? last->tier : NULL;
 }
 
+bool keys_serve(const struct keys *k, const char *tenant)
+{
+	list_each (pos, &k->tenants[tenant_bucket(tenant)]) {
+		const struct key *key = &container_of(pos, struct entry, of_tenant)->key;
+
+		if (strcmp(key->tenant, tenant) == 0 && key_is_good(key))
+			return true;
+	}
+	return !keys_any(k);
+}
+
 static struct entry *find(const struct keys *k, const char *id)
 {
 	list_each (pos, &k->all) {

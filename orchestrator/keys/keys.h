@@ -63,6 +63,9 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 /* Returns the tier of the tenant's newest valid key or, if none is valid, of the key that was
  * revoked last; NULL: the tenant never had a key. */
 const char *keys_tier(const struct keys *k, const char *tenant);
+/* Returns whether requests of the tenant are served: it has a valid key, or no key was ever made.
+ */
+bool keys_serve(const struct keys *k, const char *tenant);
 /* Returns the key with that id, or NULL. */
 const struct key *keys_find(const struct keys *k, const char *id);
 /* Returns the key made after `previous` (NULL: the oldest), or NULL if there is none. */

@@ -36,7 +36,8 @@ bool core_port_shares(struct core *c, const char *tenant, const char *id,
 		      void (*each)(void *arg, const struct port_share *share), void *arg,
 		      struct failure *f);
 /* Returns the tenant of a living sandbox whose port is public, or shared with this token (of `len`
- * bytes); else NULL. The name is valid until the caller returns to the loop. */
+ * bytes); else NULL. Shares of a tenant without a valid key admit nobody. The name is valid until
+ * the caller returns to the loop. */
 const char *core_port_admits(struct core *c, const char *id, uint16_t port, const char *token,
 			     size_t len);
 
@@ -54,12 +55,16 @@ struct port_sink {
 	void (*ended)(void *arg, const struct failure *f);
 };
 
-/* Connects to a TCP port in the sandbox. `by_share`: access depends on the port's share, and ends
- * with it. core_pause and core_resume apply to the server's bytes; an abandoned connection is
- * closed. A connection counts as activity in the sandbox when bytes pass. */
+/* Connects to a TCP port in the sandbox. `visitor`: NULL for the tenant itself; else access depends
+ * on the port's share, ends with it, and has limits of its own, also for each visitor, which is the
+ * number of an address. core_pause and core_resume apply to the server's bytes; an abandoned
+ * connection is closed. A connection counts as activity in the sandbox when bytes pass. */
 struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
-				    uint16_t port, bool by_share, const struct port_sink *sink,
-				    void *arg);
+				    uint16_t port, const uint64_t *visitor,
+				    const struct port_sink *sink, void *arg);
+/* Ends the connections of visitors to sandboxes whose tenants have no valid key any more. Call it
+ * when a key was revoked or its grace period may have ended. */
+void core_port_end_unserved(struct core *c);
 /* Reports to another sink from now on. After `connected`. */
 void core_port_redirect(struct core_call *call, const struct port_sink *sink, void *arg);
 /* Sends a copy of the bytes (at least one). Only after `connected`. To bound the memory, wait for

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
+#include "orchestrator/keys/keys.h"
 #include "orchestrator/ports/internal.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/sandbox/life.h"
@@ -262,7 +263,7 @@ const char *core_port_admits(struct core *c, const char *id, uint16_t port, cons
 	const struct sandbox *s = sandbox_of_any(c, id);
 	const struct port_share *share = s ? share_find(ports_of(s), port) : NULL;
 
-	if (share &&
+	if (share && keys_serve(c->keys, s->tenant) &&
 	    (share->is_public || (len == PORT_TOKEN_LEN && same_token(share->token, token))))
 		return s->tenant;
 	return NULL;

@@ -12,12 +12,15 @@ struct ports_sandbox {
 	size_t n_shares;
 	struct list tunnels; /* connections that have not ended */
 	unsigned n_tunnels;
+	size_t visits; /* those that depend on shares */
 };
 struct ports_tenant {
-	size_t tunnels;
+	size_t tunnels, visits;
 };
 struct ports_core {
-	size_t tunnels;				  /* open now */
+	size_t tunnels;	    /* open now */
+	struct list visits; /* those of them that depend on shares */
+	size_t n_visits;
 	uint64_t connects, failures;		  /* counters */
 	uint64_t bytes_to_guest, bytes_to_client; /* counters */
 };

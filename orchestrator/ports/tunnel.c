@@ -15,6 +15,7 @@
 #include "base/num.h"
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
+#include "orchestrator/keys/keys.h"
 #include "orchestrator/ports/internal.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
@@ -23,10 +24,14 @@
 
 #define TUNNELS_MAX	128  /* at once in a sandbox; the agent allows as many */
 #define ALL_TUNNELS_MAX 1024 /* each has buffers of up to 192 KiB */
-#define DIAL_LIMIT_MS	30000
-#define ANSWER_LIMIT_MS 10000 /* for the server to accept the connection */
-#define TOUCH_MS	1000
-#define BUFFER_BYTES	65536u
+/* Visitors, whose access depends on shares, leave half of both to tenants. */
+#define VISITS_MAX	   (TUNNELS_MAX / 2)
+#define ALL_VISITS_MAX	   (ALL_TUNNELS_MAX / 2)
+#define VISITOR_VISITS_MAX 32 /* of one visitor, to all sandboxes */
+#define DIAL_LIMIT_MS	   30000
+#define ANSWER_LIMIT_MS	   10000 /* for the server to accept the connection */
+#define TOUCH_MS	   1000
+#define BUFFER_BYTES	   65536u
 
 struct tunnel_call {
 	struct core_call call;
@@ -41,6 +46,7 @@ struct pending {
 
 struct tunnel {
 	struct list link;	 /* in ports_of(sandbox)->tunnels */
+	struct list visit;	 /* in ports_of_core(core)->visits, if access is by a share */
 	struct core_call *call;	 /* NULL: it ended, and operations in flight are awaited */
 	struct sandbox *sandbox; /* NULL once it has left its sandbox */
 	struct core *core;
@@ -48,6 +54,7 @@ struct tunnel {
 	struct port_sink sink;
 	uint16_t port;
 	bool by_share;
+	uint64_t visitor; /* number of the client's address, if by_share */
 	enum { DIALING, ASKING, OPEN } state;
 	struct dial *dial;
 	int fd;
@@ -72,6 +79,11 @@ static void count(const struct tunnel *t, int by)
 	ports_of(t->sandbox)->n_tunnels += (unsigned)by;
 	ports_of_tenant(t->sandbox->owner)->tunnels += (size_t)by;
 	ports_of_core(t->core)->tunnels += (size_t)by;
+	if (!t->by_share)
+		return;
+	ports_of(t->sandbox)->visits += (size_t)by;
+	ports_of_tenant(t->sandbox->owner)->visits += (size_t)by;
+	ports_of_core(t->core)->n_visits += (size_t)by;
 }
 
 static void free_if_idle(struct tunnel *t)
@@ -92,6 +104,7 @@ static void leave(struct tunnel *t)
 	if (!t->sandbox)
 		return;
 	list_del(&t->link);
+	list_del(&t->visit);
 	count(t, -1);
 	t->sandbox = NULL;
 	dial_cancel(t->dial);
@@ -187,6 +200,17 @@ void tunnels_end_shared(struct sandbox *s, uint16_t port)
 		if (t->by_share && t->port == port)
 			fail(t, FAIL_NOT_SHARED, "port %u of sandbox %s is no longer shared", port,
 			     s->id);
+	}
+}
+
+void core_port_end_unserved(struct core *c)
+{
+	list_each_safe (pos, &ports_of_core(c)->visits) {
+		struct tunnel *t = container_of(pos, struct tunnel, visit);
+
+		if (!keys_serve(c->keys, t->sandbox->tenant))
+			fail(t, FAIL_NOT_SHARED, "port %u of sandbox %s is no longer shared",
+			     t->port, t->sandbox->id);
 	}
 }
 
@@ -508,10 +532,45 @@ static bool has_room(const struct sandbox *s, struct failure *f)
 	return false;
 }
 
+/* Returns the number of connections of a visitor. */
+static unsigned visits_of(const struct ports_core *c, uint64_t visitor)
+{
+	unsigned n = 0;
+
+	list_each (pos, &c->visits)
+		n += container_of(pos, struct tunnel, visit)->visitor == visitor;
+	return n;
+}
+
+static bool visitor_has_room(const struct tunnel *t, const struct sandbox *s, struct failure *f)
+{
+	const struct ports_core *c = ports_of_core(s->core);
+	size_t own = ports_of_tenant(s->owner)->visits;
+
+	if (!t->by_share)
+		return true;
+	if (visits_of(c, t->visitor) >= VISITOR_VISITS_MAX)
+		failure_set(f, FAIL_TOO_MANY, 1,
+			    "%d connections from your address to shared ports are open already",
+			    VISITOR_VISITS_MAX);
+	else if (ports_of(s)->visits >= VISITS_MAX)
+		failure_set(f, FAIL_TOO_MANY, 1,
+			    "%d connections to shared ports of sandbox %s are open already",
+			    VISITS_MAX, s->id);
+	else if (!tenant_share(s->core, c->n_visits, own, ALL_VISITS_MAX))
+		failure_set(f, FAIL_SERVICE_BUSY, 1,
+			    "too many connections to shared ports of all sandboxes are open");
+	else
+		return true;
+	return false;
+}
+
 static void begin(struct tunnel *t, struct sandbox *s)
 {
 	t->sandbox = s;
 	list_add_tail(&ports_of(s)->tunnels, &t->link);
+	if (t->by_share)
+		list_add_tail(&ports_of_core(s->core)->visits, &t->visit);
 	count(t, 1);
 	ports_of_core(t->core)->connects++;
 	sandbox_touch(s);
@@ -530,8 +589,8 @@ static const struct call_ops tunnel_ops = {
 };
 
 struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
-				    uint16_t port, bool by_share, const struct port_sink *sink,
-				    void *arg)
+				    uint16_t port, const uint64_t *visitor,
+				    const struct port_sink *sink, void *arg)
 {
 	struct core_call *call = call_new(c, &tunnel_ops, arg);
 	struct tunnel *t = malloc(sizeof(*t)); /* pages of the buffer are allocated at first use */
@@ -542,18 +601,20 @@ struct core_call *core_port_connect(struct core *c, const char *tenant, const ch
 		abort();
 	memset(t, 0, offsetof(struct tunnel, buf));
 	list_init(&t->link);
+	list_init(&t->visit);
 	t->call = call;
 	t->core = c;
 	t->loop = c->loop;
 	t->sink = *sink;
 	t->port = port;
-	t->by_share = by_share;
+	t->by_share = visitor != NULL;
+	t->visitor = visitor ? *visitor : 0;
 	t->fd = -1;
 	t->deadline = (struct loop_timer){.fn = on_deadline, .arg = t};
 	t->pull = (struct loop_timer){.fn = pull, .arg = t};
 	call_of(call)->tunnel = t;
 	s = sandbox_find(c, tenant, id, &f);
-	if (s && sandbox_is_reached(s, &f) && has_room(s, &f))
+	if (s && sandbox_is_reached(s, &f) && has_room(s, &f) && visitor_has_room(t, s, &f))
 		begin(t, s);
 	else
 		call_finish(call, &f);

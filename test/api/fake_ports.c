@@ -68,17 +68,21 @@ const char *core_port_admits(struct core *c, const char *id, uint16_t port, cons
 }
 
 struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
-				    uint16_t port, bool by_share, const struct port_sink *sink,
-				    void *arg)
+				    uint16_t port, const uint64_t *visitor,
+				    const struct port_sink *sink, void *arg)
 {
 	struct core_call *call = call_new(c, DONE, arg);
 
 	call->done = sink->ended;
 	call->failing = true;
-	if (by_share || exists(c, tenant, id, &call->failure))
+	if (visitor || exists(c, tenant, id, &call->failure))
 		failure_set(&call->failure, FAIL_PORT_CLOSED, 0,
 			    "nothing listens on port %u in the sandbox", port);
 	return call;
+}
+
+void core_port_end_unserved(struct core *c)
+{
 }
 
 bool core_port_send(struct core_call *call, const void *data, size_t len)

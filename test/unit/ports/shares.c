@@ -2,6 +2,7 @@
 /* Shared ports: who has access, and how long. */
 #include <string.h>
 
+#include "orchestrator/keys/keys.h"
 #include "orchestrator/ports/ports.h"
 #include "test/unit/core/world.h"
 
@@ -134,6 +135,136 @@ static void the_number_of_shares_is_limited(void **state)
 	assert_int_equal(f.code, FAIL_NOT_FOUND);
 }
 
+/* --- visitors ------------------------------------------------------------------------------- */
+
+struct visit {
+	bool ended;
+	enum failure_code code;
+};
+
+static void on_ended(void *arg, const struct failure *f)
+{
+	struct visit *v = arg;
+
+	v->ended = true;
+	v->code = f ? f->code : FAIL_NONE;
+}
+
+static void on_nothing(void *arg)
+{
+}
+
+static void on_data(void *arg, const uint8_t *data, size_t len)
+{
+}
+
+static const struct port_sink sink = {.connected = on_nothing,
+				      .data = on_data,
+				      .eof = on_nothing,
+				      .sent = on_nothing,
+				      .ended = on_ended};
+
+#define VISITS 200
+
+static struct visit visits[VISITS];
+static struct core_call *calls[VISITS];
+static unsigned n_visits;
+
+/* Connects `n` times, as this visitor (0: the tenant). The guests have no time to answer. */
+static void connect_as(struct world *w, const char *id, uint64_t visitor, unsigned n)
+{
+	for (; n && n_visits < VISITS; n--, n_visits++) {
+		visits[n_visits] = (struct visit){0};
+		calls[n_visits] =
+			core_port_connect(w->core, world_tenant, id, 80, visitor ? &visitor : NULL,
+					  &sink, &visits[n_visits]);
+	}
+}
+
+/* Waits until the refusals so far were reported, closes the other connections, and returns the
+ * number of refusals with `code`. */
+static unsigned refused(struct world *w, enum failure_code code)
+{
+	unsigned n = 0;
+
+	connect_as(w, "sbx_none", 0, 1);
+	world_until_true(w, &visits[n_visits - 1].ended);
+	for (unsigned i = 0; i < n_visits; i++) {
+		n += visits[i].ended && visits[i].code == code;
+		if (!visits[i].ended)
+			core_abandon(calls[i]);
+	}
+	n_visits = 0;
+	return n;
+}
+
+static const struct key *key_of(struct world *w, const char *tenant)
+{
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	struct err e;
+
+	assert_int_equal(keys_create(core_keys(w->core), "a test", "pro", tenant, text, &key, &e),
+			 0);
+	return key;
+}
+
+static void shares_end_with_the_last_key_of_their_tenant(void **state)
+{
+	struct world *w = *state;
+	const struct key *first = key_of(w, NULL), *second = key_of(w, first->tenant);
+	struct made a;
+	struct err e;
+
+	key_of(w, NULL); /* of another tenant */
+	world_tenant = first->tenant;
+	world_create(w, &a, &(struct sandbox_spec){0});
+	struct port_share made = share(w, a.view.id, 80, CHANGE_TRUE);
+	connect_as(w, a.view.id, 1, 3);
+	connect_as(w, a.view.id, 0, 1);
+	keys_revoke(core_keys(w->core), first->id, &e);
+	core_port_end_unserved(w->core);
+	assert_true(admits(w, a.view.id, 80, NULL) && admits(w, a.view.id, 80, made.token));
+	assert_int_equal(refused(w, FAIL_NOT_SHARED), 0);
+
+	connect_as(w, a.view.id, 1, 3);
+	connect_as(w, a.view.id, 0, 1);
+	keys_revoke(core_keys(w->core), second->id, &e);
+	core_port_end_unserved(w->core);
+	assert_false(admits(w, a.view.id, 80, NULL) || admits(w, a.view.id, 80, made.token));
+	assert_int_equal(refused(w, FAIL_NOT_SHARED), 3);
+	key_of(w, first->tenant);
+	assert_true(admits(w, a.view.id, 80, made.token));
+}
+
+static void visitors_leave_half_of_the_connections_to_the_tenant(void **state)
+{
+	struct world *w = *state;
+	struct made a;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	for (uint64_t visitor = 1; visitor <= 100; visitor++)
+		connect_as(w, a.view.id, visitor, 1);
+	connect_as(w, a.view.id, 0, 70);
+	assert_int_equal(refused(w, FAIL_TOO_MANY), (100 - 64) + (70 - 64));
+	/* All are closed. */
+	connect_as(w, a.view.id, 0, 128);
+	assert_int_equal(refused(w, FAIL_TOO_MANY), 0);
+}
+
+static void connections_of_a_visitor_are_limited(void **state)
+{
+	struct world *w = *state;
+	struct made a, b;
+
+	world_create(w, &a, &(struct sandbox_spec){0});
+	world_create(w, &b, &(struct sandbox_spec){0});
+	connect_as(w, a.view.id, 7, 20);
+	connect_as(w, b.view.id, 7, 20);
+	connect_as(w, a.view.id, 8, 20);
+	assert_int_equal(refused(w, FAIL_TOO_MANY), 40 - 32);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +274,9 @@ int main(void)
 		WORLD_TEST(shares_survive_a_restart_until_they_are_ended),
 		WORLD_TEST(children_of_a_fork_have_no_shares),
 		WORLD_TEST(the_number_of_shares_is_limited),
+		WORLD_TEST(shares_end_with_the_last_key_of_their_tenant),
+		WORLD_TEST(visitors_leave_half_of_the_connections_to_the_tenant),
+		WORLD_TEST(connections_of_a_visitor_are_limited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
