@@ -138,10 +138,22 @@ bool port_answer_ended(const struct port_answer *a)
 
 /* --- what the client gets ------------------------------------------------------------------- */
 
-/* Fields that concern the whole origin, which below a prefix is that of the API. */
+/* Fields that a browser applies to the whole origin, which below a prefix is that of the API: to
+ * later requests there, or to what it asks the user and stores. */
 static const char *const of_origin[] = {
 	"strict-transport-security",
+	"www-authenticate", /* the password that the user enters would be sent to the API, too */
+	"accept-ch",
+	"accept-ch-lifetime",
+	"critical-ch",
+	"use-as-dictionary",
+	"set-login",
+	"secure-session-registration",
+	"sec-session-registration",
+	"activate-storage-access",
+	"observe-browsing-topics",
 	"public-key-pins",
+	"public-key-pins-report-only",
 	"service-worker-allowed",
 	"report-to",
 	"reporting-endpoints",

@@ -137,14 +137,21 @@ const char *port_cookie_token(const char *value, size_t len, size_t *token_len)
 /* --- the head ------------------------------------------------------------------------------- */
 
 /* Compares like servers that see no difference between "_" and "-" in names (CGI, WSGI). */
-static bool is_named(const struct port_field *f, const char *name)
+static bool begins_with(const struct port_field *f, const char *start)
 {
-	if (f->name_len != strlen(name))
+	size_t len = strlen(start);
+
+	if (f->name_len < len)
 		return false;
-	for (size_t i = 0; i < f->name_len; i++)
-		if (f->name[i] != name[i] && !(f->name[i] == '_' && name[i] == '-'))
+	for (size_t i = 0; i < len; i++)
+		if (f->name[i] != start[i] && !(f->name[i] == '_' && start[i] == '-'))
 			return false;
 	return true;
+}
+
+static bool is_named(const struct port_field *f, const char *name)
+{
+	return f->name_len == strlen(name) && begins_with(f, name);
 }
 
 /* Returns whether the value of an Authorization header has the form of the service's own keys. */
@@ -168,18 +175,35 @@ static bool is_dropped(const struct port_ask *ask, const struct port_field *f)
 		"content-length",
 		"expect",
 		"forwarded",
-		"x-forwarded-for",
-		"x-forwarded-host",
-		"x-forwarded-proto",
-		"x-forwarded-port",
-		"x-forwarded-prefix",
 		"transfer-encoding",
 		PORT_HEADER,
+		/* Other names for the client's address, which servers believe from a proxy. */
+		"forwarded-for",
+		"x-original-forwarded-for",
+		"x-real-ip",
+		"x-client-ip",
+		"client-ip",
+		"true-client-ip",
+		"x-cluster-client-ip",
+		"x-remote-ip",
+		"x-remote-addr",
+		"x-originating-ip",
+		"x-envoy-external-address",
+		"cf-connecting-ip",
+		"cf-connecting-ipv6",
+		"cf-pseudo-ipv4",
+		"fastly-client-ip",
+		"fly-client-ip",
+		"x-azure-clientip",
+		"x-azure-socketip",
+		"x-appengine-user-ip",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
 		if (is_named(f, ours[i]))
 			return true;
+	if (begins_with(f, "x-forwarded"))
+		return true;
 	if (port_name_is(f->name, f->name_len, "authorization") &&
 	    (ask->key_used || has_service_key(f->value, f->value_len)))
 		return true;

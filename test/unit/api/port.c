@@ -189,14 +189,24 @@ static void heads_are_written(void **state)
 static void clients_cannot_imitate_the_services_fields(void **state)
 {
 	const struct port_field fields[] = {
-		FIELD("x_forwarded_for", "9.9.9.9"), FIELD("x-forwarded_host", "evil"),
-		FIELD("content_length", "9"),	     FIELD("transfer_encoding", "chunked"),
-		FIELD("ramet_port_token", "secret"), FIELD("x_own", "1"),
+		FIELD("x_forwarded_for", "9.9.9.9"),
+		FIELD("x-forwarded_host", "evil"),
+		FIELD("content_length", "9"),
+		FIELD("transfer_encoding", "chunked"),
+		FIELD("ramet_port_token", "secret"),
+		FIELD("x_own", "1"),
+		FIELD("x-real-ip", "9.9.9.9"),
+		FIELD("x_real_ip", "9.9.9.9"),
+		FIELD("true-client-ip", "9.9.9.9"),
+		FIELD("cf-connecting-ip", "9.9.9.9"),
+		FIELD("x-forwarded-ssl", "on"),
+		FIELD("x-forwarded", "for=9.9.9.9"),
+		FIELD("x-real", "1"),
 	};
 
 	assert_string_equal(asks((struct port_ask){0}, fields, ARRAY_LEN(fields)),
-			    "GET / HTTP/1.1\r\nhost: localhost:8000\r\nx_own: 1\r\n" FORWARDED
-			    "connection: close\r\n\r\n");
+			    "GET / HTTP/1.1\r\nhost: localhost:8000\r\nx_own: 1\r\n"
+			    "x-real: 1\r\n" FORWARDED "connection: close\r\n\r\n");
 }
 
 static void keys_and_tokens_reach_no_server(void **state)
@@ -377,6 +387,24 @@ static void fields_that_pass(void **state)
 		     passes("strict-transport-security", "x", &below));
 }
 
+/* Below the API's origin. A server with an origin of its own may do what it likes with that. */
+static void fields_for_the_whole_origin_are_dropped(void **state)
+{
+	static const char *const names[] = {"accept-ch",
+					    "critical-ch",
+					    "use-as-dictionary",
+					    "www-authenticate",
+					    "service-worker-allowed",
+					    "set-login",
+					    "report-to"};
+
+	answers("HTTP/1.1 401 Unauthorized\r\n\r\n", false);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		assert_false(passes(names[i], "x", &below));
+		assert_true(passes(names[i], "x", &own));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +422,7 @@ int main(void)
 		cmocka_unit_test(bodies_are_decoded),
 		cmocka_unit_test(locations_and_cookies_stay_at_the_server),
 		cmocka_unit_test(fields_that_pass),
+		cmocka_unit_test(fields_for_the_whole_origin_are_dropped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
