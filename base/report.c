@@ -41,6 +41,12 @@ static char cleaned(char c)
 	return (c >= ' ' && c <= '~') || c == '\n' ? c : '?';
 }
 
+void report_clean(char *line)
+{
+	for (; *line; line++)
+		*line = *line == '\n' ? '?' : cleaned(*line);
+}
+
 void report_add_foreign(struct report *r, const char *text, size_t len)
 {
 	len = strnlen(text, len);

@@ -23,5 +23,7 @@ void report_add(struct report *r, const char *format, ...) __attribute__((format
  * printable ASCII and newlines by question marks.
  */
 void report_add_foreign(struct report *r, const char *text, size_t len);
+/* Replaces everything in one line of foreign text except printable ASCII by question marks. */
+void report_clean(char *line);
 
 #endif

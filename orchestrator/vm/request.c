@@ -62,6 +62,7 @@ int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out
 	switch (out->type) {
 	case CTL_REPLY:
 		out->reply.text[sizeof(out->reply.text) - 1] = 0;
+		report_clean(out->reply.text);
 		if (out->reply.error > 0 || out->reply.error < -4095)
 			return err_say(e, EPROTO,
 				       "the VM process replied with the invalid error %d",
@@ -71,6 +72,7 @@ int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out
 		return 0;
 	case CTL_ENDED:
 		out->ended.text[sizeof(out->ended.text) - 1] = 0;
+		report_clean(out->ended.text);
 		return 0;
 	}
 	return err_say(e, EPROTO, "the VM process sent a message of the unknown type %u",

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/report.h"
 #include "orchestrator/vm/internal.h"
 
 #define WORD_BITS 64
@@ -121,15 +122,6 @@ void vmproc_give_slot(struct vmproc *vm)
 	h->slot_free(h->arg);
 }
 
-/* Replaces unprintable characters by '?'. The log also contains the guest's console, whose bytes a
- * tenant chooses. */
-static void make_printable(char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || (unsigned char)*s >= 0x7f)
-			*s = '?';
-}
-
 /* Returns whether the VM process itself wrote the line, and not the guest's console: lines of
  * base/log.h begin with the date. */
 static bool is_own_line(const char *line)
@@ -147,7 +139,7 @@ static void copy_last_line(char *text, enum vmproc_voice voice, char *out, size_
 		char *start = strrchr(text, '\n');
 		start = start ? start + 1 : text;
 		snprintf(out, size, "%s", start);
-		make_printable(out);
+		report_clean(out); /* it may be the guest's console, whose bytes a tenant chooses */
 		if (!len || voice == VM_PROCESS || !is_own_line(start))
 			return;
 		len = (size_t)(start - text);

@@ -205,7 +205,7 @@ struct vmproc_request *vmproc_fill_image(struct vmproc *vm, struct vmproc_image 
 void vmproc_request_cancel(struct vmproc_request *r);
 
 /* Checks a packet that a VM process sent with `nfds` descriptors and copies it to *out, where
- * strings are NUL-terminated. Returns 0, or -EPROTO with *e filled. */
+ * strings are NUL-terminated and printable. Returns 0, or -EPROTO with *e filled. */
 int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out, struct err *e);
 
 #endif

@@ -60,12 +60,21 @@ static void test_foreign_bytes_are_made_printable(void **state)
 	assert_string_equal(r.text, "a?[31m?b?\n???z123");
 }
 
+static void test_line_is_made_printable(void **state)
+{
+	char line[] = "a\x1b]0;b\r\n\x7f\xc2\x9b~";
+
+	report_clean(line);
+	assert_string_equal(line, "a?]0;b?????~");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines_are_appended),
 		cmocka_unit_test(test_text_that_does_not_fit_is_cut),
 		cmocka_unit_test(test_foreign_bytes_are_made_printable),
+		cmocka_unit_test(test_line_is_made_printable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

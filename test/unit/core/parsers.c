@@ -585,6 +585,13 @@ static void test_messages_of_a_vm_process_are_checked(void **state)
 	msg.reply.error = -EIO;
 	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), 0);
 	assert_int_equal(strlen(out.reply.text), CTL_TEXT_MAX - 1);
+	strcpy(msg.reply.text, "a\x1b[2J\nb");
+	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), 0);
+	assert_string_equal(out.reply.text, "a?[2J?b");
+	struct ctl_msg ended = {.version = CTL_VERSION, .type = CTL_ENDED};
+	strcpy(ended.ended.text, "a\x9b\r");
+	assert_int_equal(ctl_check(&ended, sizeof(ended), 0, &out, &e), 0);
+	assert_string_equal(out.ended.text, "a??");
 	assert_int_equal(ctl_check(&msg, sizeof(msg) - 1, 0, &out, &e), -EPROTO);
 	assert_int_equal(ctl_check(&msg, sizeof(msg) + 1, 0, &out, &e), -EPROTO);
 	msg.reply.error = 1;
