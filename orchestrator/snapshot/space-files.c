@@ -14,9 +14,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "orchestrator/snapshot/space.h"
+#include "orchestrator/template/bases.h"
+#include "orchestrator/template/templates.h"
 
 #define NAME_ROOM (SANDBOX_ID_LEN + 8)
-#define BASE_ROOM 96
 #define TMP	  ".tmp"
 #define LOST	  ".lost"
 #define YEAR_MS	  (INT64_C(365) * 24 * 3600 * 1000)
@@ -58,7 +59,7 @@ static void remove_dir(int parent, const char *name)
 static void sweep_bases(const char *state_dir)
 {
 	struct err e;
-	scoped_fd int fd = open_dir(state_dir, "bases", &e);
+	scoped_fd int fd = bases_open(state_dir, &e);
 	DIR *d = fd < 0 ? NULL : fdopendir(dup(fd));
 	struct dirent *entry;
 	struct stat st;
@@ -66,8 +67,13 @@ static void sweep_bases(const char *state_dir)
 	while (d && (entry = readdir(d))) {
 		if (entry->d_name[0] == '.')
 			continue;
-		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
+		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (st.st_nlink == 1)
 			unlinkat(fd, entry->d_name, 0);
+		else if (fchmodat(fd, entry->d_name, TEMPLATE_FILE_MODE, 0) < 0)
+			log_warn("root file system %s: %s; it counts for the Spaces that use it",
+				 entry->d_name, strerror(errno)); /* made by an earlier version */
 	}
 	if (d)
 		closedir(d);
@@ -255,29 +261,22 @@ static int link_fd(int fd, int dir, const char *name)
 
 /* Names of the copy of a root file system, which Spaces share: the final and a temporary one. */
 struct base {
-	char name[BASE_ROOM];
-	char tmp[BASE_ROOM + NAME_ROOM];
+	char name[BASE_NAME_ROOM];
+	char tmp[BASE_NAME_ROOM + NAME_ROOM];
 };
 
-/* Fills *base with names derived from the file's identity: the same file always has the same name,
- * and different files never share one. Returns the descriptor of the directory, which the caller
- * closes. */
+/* Fills *base with names derived from the file's identity. Returns the descriptor of the directory,
+ * which the caller closes. */
 static int open_bases(struct space_write *w, struct base *base, struct err *e)
 {
-	struct stat st;
-	int bases = open_dir(w->state_dir, "bases", e);
+	int bases = bases_open(w->state_dir, e);
 
 	if (bases < 0)
 		return bases;
-	if (fstat(w->image->fds[w->at], &st) < 0) {
-		err_set(e, errno, "stat its root file system");
+	if (base_name(w->image->fds[w->at], base->name, e) < 0) {
 		close_fd(&bases);
 		return e->code;
 	}
-	snprintf(base->name, sizeof(base->name), "%llx-%llx-%llx-%llx.%lx",
-		 (unsigned long long)st.st_dev, (unsigned long long)st.st_ino,
-		 (unsigned long long)st.st_size, (unsigned long long)st.st_mtim.tv_sec,
-		 (unsigned long)st.st_mtim.tv_nsec);
 	snprintf(base->tmp, sizeof(base->tmp), "%s.%s" TMP, base->name, w->manifest.id);
 	return bases;
 }
@@ -308,7 +307,9 @@ static int publish_base(struct space_write *w)
 
 	if (bases < 0)
 		return bases;
-	if (linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
+	/* Spaces recognize it by this mode. */
+	if (fchmod(w->out, TEMPLATE_FILE_MODE) < 0 ||
+	    linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)
 		return err_set(&w->err, errno, "publish the copy of its root file system");
 	w->for_base = false;
@@ -329,7 +330,7 @@ static void drop_base(struct space_write *w)
 /* Begins a copy of a file that can't be linked. */
 static int begin_copy(struct space_write *w, const char *name)
 {
-	if (w->at == space_base_index(&w->manifest))
+	if (w->at == space_base_index(&w->manifest) && w->shared)
 		return begin_base(w);
 	w->out = openat(w->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	return w->out < 0 ? err_set(&w->err, errno, "make its %s", name) : 0;
@@ -352,13 +353,17 @@ static int begin_file(struct space_write *w)
 	file->bytes = (uint64_t)st.st_size;
 	w->open = true;
 	bool linked = link_fd(in, w->dir, name) == 0;
-	if (!linked)
+	/* Shared files: a template's root file system, and files with the template's mode, which
+	 * the copies of such a file have too. A link alone proves nothing. */
+	w->shared = linked && (st.st_mode & 07777) == TEMPLATE_FILE_MODE;
+	if (w->at == base && !w->shared) {
+		ret = base_is_known(w->state_dir, in, &w->err);
+		w->shared = ret > 0;
+	}
+	if (ret >= 0 && !linked)
 		ret = begin_copy(w, name);
 	if (ret < 0)
 		return ret;
-	/* Shared files: the base, and files with the template's mode. A link alone proves
-	 * nothing. */
-	w->shared = w->at == base || (linked && (st.st_mode & 07777) == TEMPLATE_FILE_MODE);
 	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->err);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "orchestrator/template/bases.h"
 #include "orchestrator/template/disk-layer.h"
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
@@ -84,8 +85,10 @@ static int open_files(struct disk_job *job)
 			e, ENOENT,
 			"a source file of template %s was replaced; the template must be rebuilt",
 			what->source.name);
-	job->fds[4] = disk_layer_new(what->state_dir, e);
-	return job->fds[4] < 0 ? job->fds[4] : 0;
+	int ret = base_remember(what->state_dir, job->fds[TEMPLATE_BASE], e);
+	if (ret == 0)
+		ret = job->fds[4] = disk_layer_new(what->state_dir, e);
+	return ret < 0 ? ret : 0;
 }
 
 struct disk_job *template_open(struct template *t, void (*done)(void *arg, struct disk_job *job),

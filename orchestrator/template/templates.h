@@ -98,6 +98,7 @@ void template_unwait(struct template_wait *w);
 
 #define TEMPLATE_FDS	5 /* descriptors that a restore needs, in CTL_FILL's order */
 #define TEMPLATE_MEMORY 1 /* the index of the memory file among them, as in every image */
+#define TEMPLATE_BASE	2 /* the index of the root file system */
 
 /* Starts a job that opens the TEMPLATE_FDS files of a restore. The last is an empty disk layer. */
 struct disk_job *template_open(struct template *t, void (*done)(void *arg, struct disk_job *job),

@@ -4,15 +4,18 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/store/store.h"
+#include "orchestrator/template/bases.h"
 #include "test/unit/core/world.h"
 
 /* --- calls ---------------------------------------------------------------------------------- */
@@ -394,7 +397,7 @@ static void test_running_call_survives_a_freeze_without_a_disk_layer(void **stat
 static void test_disk_error_in_a_freeze_leaves_the_sandbox(void **state)
 {
 	const char *const names[] = {"spaces", "bases"};
-	char path[CONFIG_PATH_MAX + 16];
+	char path[CONFIG_PATH_MAX + 16], moved[sizeof(path) + 8];
 	struct world *w = *state;
 	struct frozen z;
 	struct made m;
@@ -402,13 +405,14 @@ static void test_disk_error_in_a_freeze_leaves_the_sandbox(void **state)
 	world_create(w, &m, NULL);
 	for (size_t i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%s", w->config.state_dir, names[i]);
-		assert_int_equal(rmdir(path), 0);
+		snprintf(moved, sizeof(moved), "%s.moved", path);
+		assert_int_equal(rename(path, moved), 0);
 		close(open(path, O_CREAT | O_CLOEXEC, 0600));
 		world_freeze(w, &z, m.view.id);
 		assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
 		assert_non_null(strstr(z.failure.text, path));
 		assert_int_equal(unlink(path), 0);
-		assert_int_equal(mkdir(path, 0700), 0);
+		assert_int_equal(rename(moved, path), 0);
 		expect_alive(w, m.view.id);
 	}
 	world_freeze(w, &z, m.view.id);
@@ -667,15 +671,18 @@ static int file_in(struct world *w, const char *name, mode_t mode, size_t bytes)
 	return fd;
 }
 
-/* Returns the bytes that a Space counts for when all of its files have a link already. */
-static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
+/* Returns the bytes that a Space with these files counts for. *base_mode: mode of its base. */
+static uint64_t counted_with(struct world *w, mode_t memory, mode_t layer, int base,
+			     mode_t *base_mode)
 {
-	const struct vmproc_image image = {
-		.layers = 1,
-		.disk_bytes = 4096,
-		.nfds = 4,
-		.fds = {file_in(w, "state", 0600, 1), file_in(w, "memory", memory, 1 << 20),
-			file_in(w, "base", 0600, 1), file_in(w, "layer", layer, 1 << 20)}};
+	char path[CONFIG_PATH_MAX + 32];
+	struct stat st;
+	const struct vmproc_image image = {.layers = 1,
+					   .disk_bytes = 4096,
+					   .nfds = 4,
+					   .fds = {file_in(w, "state", 0600, 1),
+						   file_in(w, "memory", memory, 1 << 20), base,
+						   file_in(w, "layer", layer, 1 << 20)}};
 	struct space_write write = {.manifest = {.id = "spc_x", .size.ram_mib = 1}};
 
 	space_write_begin(&write, w->config.state_dir, vmproc_image_of(&image));
@@ -684,8 +691,24 @@ static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
 	assert_int_equal(write.ret, 0);
 	vmproc_image_put(write.image);
 	space_write_fini(&write);
+	snprintf(path, sizeof(path), "%s/spaces/spc_x/base", w->config.state_dir);
+	assert_int_equal(stat(path, &st), 0);
+	*base_mode = st.st_mode & 07777;
 	space_remove(w->config.state_dir, "spc_x");
 	return write.size_bytes;
+}
+
+/* The base has one byte. */
+static uint64_t counted(struct world *w, mode_t memory, mode_t layer)
+{
+	mode_t ignored;
+
+	return counted_with(w, memory, layer, file_in(w, "base", 0600, 1), &ignored);
+}
+
+static uint64_t counted_for_base(struct world *w, int base, mode_t *mode)
+{
+	return counted_with(w, TEMPLATE_FILE_MODE, TEMPLATE_FILE_MODE, base, mode);
 }
 
 /* Only the mode of a disk layer tells that it is a template's: a sandbox's own layer also has a
@@ -699,6 +722,60 @@ static void test_only_template_files_are_not_counted(void **state)
 	assert_in_range(least, 1, 64 << 10);
 	assert_true(counted(w, TEMPLATE_FILE_MODE, 0600) >= least + (1 << 20));
 	assert_true(counted(w, 0600, TEMPLATE_FILE_MODE) >= least + (1 << 20));
+}
+
+/* A file that cannot be linked into the directory of a Space. */
+static int unlinkable(void)
+{
+	static char data[1 << 20];
+	int fd = memfd_create("base", MFD_CLOEXEC);
+
+	memset(data, 'x', sizeof(data));
+	assert_int_equal(write(fd, data, sizeof(data)), sizeof(data));
+	return fd;
+}
+
+/* A VM process that was taken over may name any file as the base of its disk. */
+static void test_only_root_file_systems_of_templates_are_not_counted_as_a_base(void **state)
+{
+	struct world *w = *state;
+	const char *dir = w->config.state_dir;
+	struct err e;
+	mode_t mode;
+
+	uint64_t least = counted(w, TEMPLATE_FILE_MODE, TEMPLATE_FILE_MODE);
+	assert_true(counted_for_base(w, file_in(w, "base", 0600, 1 << 20), &mode) >=
+		    least + (1 << 20) - 4096);
+	assert_true(counted_for_base(w, unlinkable(), &mode) >= least + (1 << 20) - 4096);
+	assert_int_equal(mode, 0600);
+
+	int known = file_in(w, "base", 0600, 1 << 20);
+	assert_int_equal(base_remember(dir, known, &e), 0);
+	assert_true(counted_for_base(w, known, &mode) <= least);
+	known = unlinkable();
+	assert_int_equal(base_remember(dir, known, &e), 0);
+	assert_true(counted_for_base(w, known, &mode) <= least);
+	/* By its mode, the copy is known when it is the base of a resumed Space. */
+	assert_int_equal(mode, TEMPLATE_FILE_MODE);
+	assert_true(counted_for_base(w, file_in(w, "base", TEMPLATE_FILE_MODE, 1 << 20), &mode) <=
+		    least);
+}
+
+/* The fake VM hands over the base that it was restored with. */
+static void test_base_of_a_template_is_known(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct err e;
+
+	world_create(w, &m, NULL);
+	scoped_fd int rootfs = open(w->config.rootfs, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(base_is_known(w->config.state_dir, rootfs, &e), 1);
+	scoped_fd int kernel = open(w->config.kernel, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(base_is_known(w->config.state_dir, kernel, &e), 0);
+	world_kill_core(w);
+	world_start_core(w); /* removes what no Space needs */
+	assert_int_equal(base_is_known(w->config.state_dir, rootfs, &e), 1);
 }
 
 static void use_key(struct world *w)
@@ -1215,6 +1292,8 @@ int main(void)
 		WORLD_TEST(test_resume_abandoned_after_its_commit_leaves_the_space),
 		WORLD_TEST(test_resume_that_a_stop_ends_after_its_commit_leaves_the_space),
 		WORLD_TEST(test_only_template_files_are_not_counted),
+		WORLD_TEST(test_only_root_file_systems_of_templates_are_not_counted_as_a_base),
+		WORLD_TEST(test_base_of_a_template_is_known),
 		WORLD_TEST(test_freeze_does_not_wait_for_all_of_another_tenant),
 		WORLD_TEST(test_merge_keeps_the_lifetime),
 		WORLD_TEST(test_kill_in_a_freeze_leaves_sandbox_or_space),
