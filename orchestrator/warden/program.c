@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "orchestrator/warden/view.h"
 
 #define ABOVE_ALL_FDS 64 /* above every final descriptor number */
 
@@ -79,7 +80,8 @@ static _Noreturn void become(const struct program *p)
 	drop_settings(environ);
 	int exe = place_fds(p, &e);
 	limit_files(p->files);
-	if (exe >= 0 && account_become(p->account.uid, p->account.gid, &e) == 0) {
+	int r = exe < 0 || !p->kept ? exe : view_hide_run(p->kept, p->n_kept, &e);
+	if (r >= 0 && account_become(p->account.uid, p->account.gid, &e) == 0) {
 		syscall(SYS_execveat, exe, "", p->argv, environ, AT_EMPTY_PATH);
 		err_set(&e, errno, "execute the program");
 	}

@@ -21,6 +21,8 @@ struct program {
 	int exe;	/* descriptor of the executable */
 	const int *fds; /* become PROGRAM_FIRST_FD and up; no others are passed */
 	size_t n_fds;
+	const char *const *kept; /* all that it sees of /run (view.h); NULL: everything */
+	size_t n_kept;
 	int setup_exit; /* exit status when it cannot be executed, after logging why */
 };
 

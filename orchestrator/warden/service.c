@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "orchestrator/warden/program.h"
 #include "orchestrator/warden/request.h"
+#include "orchestrator/warden/view.h"
 
 #define RESTART_FIRST_MS 100
 #define RESTART_MOST_MS	 10000
@@ -36,10 +37,59 @@ struct packet {
 
 /* --- start ----------------------------------------------------------------------------------- */
 
+/* The paths that the service sees of /run: all that the settings name. */
+struct kept_paths {
+	char text[16][2 * CONFIG_PATH_MAX + 2];
+	const char *all[16];
+	size_t n;
+};
+
+_Static_assert(ARRAY_LEN(((struct kept_paths *)0)->all) <= VIEW_PATHS_MAX, "too many paths");
+
+static void keep_path(struct kept_paths *k, const char *path)
+{
+	snprintf(k->text[k->n], sizeof(k->text[0]), "%s", path);
+	k->all[k->n] = k->text[k->n];
+	k->n++;
+}
+
+/* Keeps the folder of a file, which may be replaced; or only the file if it is directly in /run. */
+static void keep_around(struct kept_paths *k, const char *file)
+{
+	keep_path(k, file);
+	char *path = k->text[k->n - 1], *slash = strrchr(path, '/');
+	if (slash && slash - path > (ptrdiff_t)strlen("/run"))
+		*slash = '\0';
+}
+
+static void find_kept(struct kept_paths *k, const struct config *c)
+{
+	const char *const files[] = {c->kernel, c->initramfs, c->rootfs,
+				     c->warmup, c->tls_cert,  c->tls_key};
+	char audit[2 * CONFIG_PATH_MAX + 2];
+
+	k->n = 0;
+	config_audit_dir(c, audit, sizeof(audit));
+	keep_path(k, c->run_dir);
+	keep_path(k, c->state_dir);
+	keep_path(k, audit);
+	keep_path(k, c->templates_dir);
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		scoped_free char *real = realpath(files[i], NULL);
+
+		keep_around(k, files[i]);
+		if (real && strcmp(real, files[i]) != 0)
+			keep_around(k, real);
+	}
+}
+
 static int clone_service(struct warden *w, int socket, struct err *e)
 {
 	const int fds[] = {socket, w->config_fd, w->admin_fd, w->notifier.ring,
 			   w->notifier.counters};
+	struct kept_paths kept;
+
+	find_kept(&kept, w->config);
 	const struct program p = {
 		.name = "service",
 		.argv = w->options->service_argv,
@@ -50,6 +100,8 @@ static int clone_service(struct warden *w, int socket, struct err *e)
 		.exe = w->options->service,
 		.fds = fds,
 		.n_fds = ARRAY_LEN(fds),
+		.kept = kept.all,
+		.n_kept = kept.n,
 		.setup_exit = WARDEN_SETUP_EXIT,
 	};
 

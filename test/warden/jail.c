@@ -1063,6 +1063,18 @@ static uint64_t capabilities(pid_t pid, const char *set)
 	return found;
 }
 
+/* Its own folder is elsewhere in these tests. */
+static void service_sees_nothing_of_run(void **state)
+{
+	DIR *run = opendir(proc(service_pid(), "root/run"));
+
+	assert_non_null(run);
+	for (struct dirent *entry; (entry = readdir(run));)
+		if (entry->d_name[0] != '.')
+			fail_msg("the service sees /run/%s", entry->d_name);
+	closedir(run);
+}
+
 static void warden_keeps_only_its_capabilities(void **state)
 {
 	uint64_t kept = 0;
@@ -1324,6 +1336,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(unusable_vm_program_is_reported),
 		cmocka_unit_test(second_warden_is_refused),
 		cmocka_unit_test(service_is_unprivileged),
+		cmocka_unit_test(service_sees_nothing_of_run),
 		cmocka_unit_test(warden_keeps_only_its_capabilities),
 		cmocka_unit_test(service_does_not_get_the_webhook_secret),
 		cmocka_unit_test(ramet_notify_has_its_own_uid),

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a program sees of the host's file system. */
+#ifndef RAMET_ORCHESTRATOR_WARDEN_VIEW_H
+#define RAMET_ORCHESTRATOR_WARDEN_VIEW_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+#define VIEW_PATHS_MAX 16
+
+/*
+ * Hides /run from this process and its children, in a mount namespace of their own: Landlock does
+ * not limit to which Unix sockets a program connects, and those of the host's services are there.
+ * Folders and files below /run that `kept` names stay visible; paths elsewhere, empty and missing
+ * ones are ignored. Requires root. Returns 0, or -errno with *e filled.
+ */
+int view_hide_run(const char *const *kept, size_t n, struct err *e);
+
+#endif
