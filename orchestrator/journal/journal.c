@@ -31,14 +31,14 @@
 #define SAID_MAX                                                                                   \
 	(REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX +                 \
 	 AGENT_BUNDLE_MAX + CONTEXTS_HELD_MAX + PAGE)
-#define AREA_SIZE     (76u << 20)
+#define AREA_SIZE     (152u << 20)
 #define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
 #define FILE_SIZE     AREA_AT(2)
 #define PATH_MAX_LEN  (CONFIG_PATH_MAX + 32)
 #define SECOND_AREA   (1ull << 63)
-/* Areas of versions without results, whose journals are taken over. */
-#define OLD_AREA_SIZE (28u << 20)
-#define OLD_FILE_SIZE (PAGE + 2 * (size_t)OLD_AREA_SIZE)
+/* Areas of versions with shorter lines, and before that without results. Their journals are taken
+ * over. */
+static const size_t old_areas[] = {76u << 20, 28u << 20};
 /* Bits in RECORD_EVENT and RECORD_CALL. */
 #define EVENT_PARTIAL 1u
 #define EVENT_MAIN    2u
@@ -47,6 +47,7 @@
 
 _Static_assert(AREA_SIZE % PAGE == 0, "areas are punched out by pages");
 _Static_assert(2 * SAID_MAX <= AREA_SIZE, "an area holds the content twice");
+_Static_assert(2 * (76u << 20) <= AREA_SIZE, "the first area has both of an old journal");
 
 enum record {
 	RECORD_SEQ = 1,
@@ -691,6 +692,17 @@ bool journal_goes_on(const struct journal *j)
 	return j && j->goes_on;
 }
 
+/* Returns the size of the areas of a journal file; 0: it is none. */
+static size_t area_of_file(off_t size)
+{
+	if (size == (off_t)FILE_SIZE)
+		return AREA_SIZE;
+	for (size_t i = 0; i < ARRAY_LEN(old_areas); i++)
+		if (size == (off_t)(PAGE + 2 * old_areas[i]))
+			return old_areas[i];
+	return 0;
+}
+
 static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 {
 	struct stat st;
@@ -700,13 +712,14 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return false;
-	const bool old = st.st_size == (off_t)OLD_FILE_SIZE;
-	if ((!old && st.st_size != (off_t)FILE_SIZE) || (old && ftruncate(fd, FILE_SIZE) < 0) ||
-	    !map_file(j, fd) || !head_is_good(j, pid, &len))
+	const size_t area = area_of_file(st.st_size);
+	const bool old = area != AREA_SIZE;
+	if (!area || (old && ftruncate(fd, FILE_SIZE) < 0) || !map_file(j, fd) ||
+	    !head_is_good(j, pid, &len) || len > area)
 		return false;
 	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
 	j->pages = (size_t)st.st_blocks * 512;
-	const size_t log_at = old ? PAGE + (size_t)j->area * OLD_AREA_SIZE : AREA_AT(j->area);
+	const size_t log_at = PAGE + j->area * area;
 	if (journal_read(j->map + log_at, len, out, &e) < 0) {
 		log_warn("session journal %s: %s; its events are lost", j->path, e.text);
 		journal_state_fini(out);

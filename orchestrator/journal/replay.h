@@ -10,7 +10,7 @@
 #define REPLAY_EVENTS_MAX 1000
 /* Room for the largest result, or the longest line that any version of this program produced, and
  * its exit event. */
-#define REPLAY_BYTES_MAX (9u << 20)
+#define REPLAY_BYTES_MAX (17u << 20)
 
 struct replay_entry;
 

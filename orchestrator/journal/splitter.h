@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LINE_MAX_BYTES	 (1u << 20)  /* a longer line becomes several events */
+#define LINE_MAX_BYTES	 (16u << 20) /* a longer line becomes several events */
 #define LINE_TIGHT_BYTES (16u << 10) /* the limit while held output exceeds its budget */
 /* Maximum held length of a line, in any version of this program that this one may replace. */
-#define LINE_KEPT_MAX (4u << 20)
+#define LINE_KEPT_MAX LINE_MAX_BYTES
 
 struct output_account;
 

@@ -239,8 +239,10 @@ static void note_event(void *arg, const struct event *ev, const char *traceparen
 	seen->last = ev->seq;
 	seen->bytes += ev->len;
 	assert_true((ev->seq % 3 == 0) == (traceparent != NULL));
-	for (size_t i = 0; i < ev->len; i++)
-		assert_int_equal(ev->data[i], (uint8_t)ev->seq);
+	if (!ev->len)
+		return;
+	assert_int_equal(ev->data[0], (uint8_t)ev->seq);
+	assert_memory_equal(ev->data, ev->data + 1, ev->len - 1); /* all are the same */
 }
 
 static void add(struct replay *r, uint64_t seq, size_t len)

@@ -178,6 +178,13 @@ static bool holds_little(void *arg)
 	return !output_is_over(&exec_of_core(c)->output);
 }
 
+static bool holds_a_long_line(void *arg)
+{
+	const struct core *c = arg;
+
+	return exec_of_core(c)->output.held > 12000000;
+}
+
 /* Each sandbox prints part of a line and then nothing. All of the text arrives, in parts, and is
  * not held. */
 static void test_unfinished_lines_are_cut_over_the_budget(void **state)
@@ -200,6 +207,56 @@ static void test_unfinished_lines_are_cut_over_the_budget(void **state)
 		assert_int_equal(r[i].bytes, 1000000);
 		assert_true(r[i].started && !r[i].failed);
 	}
+}
+
+/* Prints a line of this length and returns the number of its events. */
+static unsigned events_of_a_line(struct world *w, const char *id, unsigned len)
+{
+	char script[32];
+	struct run r = {0};
+
+	snprintf(script, sizeof(script), "big %u", len);
+	world_exec(w, &r, id, script);
+	assert_false(r.failed);
+	assert_int_equal(r.bytes, len);
+	return r.events - 1; /* without the exit */
+}
+
+static void test_line_of_up_to_16_mib_is_one_event(void **state)
+{
+	struct world *w = *state;
+	struct history h;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_int_equal(events_of_a_line(w, m.view.id, 10), 1);
+	assert_int_equal(events_of_a_line(w, m.view.id, 4000000), 1);
+	assert_int_equal(events_of_a_line(w, m.view.id, 16 << 20), 1);
+	world_history(w, &h, m.view.id);
+	assert_true(h.bytes >= 16 << 20);
+	assert_int_equal(events_of_a_line(w, m.view.id, (16 << 20) + 1), 2);
+}
+
+/* Also if another instance of the service reads the rest of it. */
+static void test_long_line_survives_the_service(void **state)
+{
+	struct world *w = *state;
+	struct history h;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 12000000\nwait\nbig 1000", false);
+	world_until_waiting(w, 1);
+	world_until(w, holds_a_long_line, w->core);
+	world_kill_core(w);
+	world_start_core(w);
+	fakes_go(w->fakes);
+	do {
+		world_run_for(w, 1);
+		world_history(w, &h, m.view.id);
+	} while (!strstr(h.text, "="));
+	assert_int_equal(h.bytes, 12001000);
 }
 
 static void test_budget_is_empty_when_all_sandboxes_are_gone(void **state)
@@ -228,6 +285,8 @@ int main(void)
 		TEST(test_tenant_within_its_share_loses_no_output),
 		TEST(test_child_counts_only_output_it_does_not_share),
 		TEST(test_unfinished_lines_are_cut_over_the_budget),
+		TEST(test_line_of_up_to_16_mib_is_one_event),
+		TEST(test_long_line_survives_the_service),
 		TEST(test_budget_is_empty_when_all_sandboxes_are_gone),
 	};
 
