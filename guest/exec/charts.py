@@ -10,13 +10,9 @@ import builtins
 
 __builtins__ = dict(vars(builtins))  # a copy, which user code does not change
 
-import math
+from math import isfinite
 
 POINTS_MAX = 50_000  # a figure with more points has no chart
-
-
-class TooLarge(Exception):
-    pass
 
 
 class Budget:
@@ -26,16 +22,13 @@ class Budget:
     def take(self, n):
         self.left -= n
         if self.left < 0:
-            raise TooLarge
+            raise ValueError("it has more than %d points" % POINTS_MAX)
 
 
 def chart_of(figure):
-    """Return the figure's chart, or None if it has no axes or too many points."""
+    """Return the figure's chart, or None if it has no axes. Raise ValueError for too many points."""
     budget = Budget()
-    try:
-        charts = [axes_chart(axes, budget) for axes in figure.axes if is_chart(axes)]
-    except TooLarge:
-        return None
+    charts = [axes_chart(axes, budget) for axes in figure.axes if is_chart(axes)]
     if len(charts) == 1:
         if not charts[0]["title"]:
             charts[0]["title"] = figure_title(figure)
@@ -124,7 +117,7 @@ def scale(axes, letter):
 def number(value):
     """Return a number that JSON can express, else None."""
     value = float(value)
-    if not math.isfinite(value):
+    if not isfinite(value):
         return None
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 

@@ -9,23 +9,30 @@ import builtins
 
 __builtins__ = dict(vars(builtins))  # a copy, which user code does not change
 
+import re
 import sys
 from _thread import allocate_lock
 from binascii import a2b_base64
 from _frozen_importlib import ModuleSpec
-from os import getpid
+from io import BytesIO
+from os import environ
+from posix import getpid
 from struct import Struct
 
 import ramet_charts
+from ramet_imports import modules
 
 BUNDLE_MAX = 8 << 20  # bytes of one result, as in proto/agent.h
 FIELD_MAX = 20 << 10  # bytes of each field of an exception: all fit into one frame
 JSON_TEXT_MAX = 1 << 20  # a list or dict with a longer repr has no JSON
+DEPTH_MAX = 200  # of lists and dicts in each other
+BITS_MAX = 3300  # of a number in a frame: the service passes on numbers of up to 1,000 digits
 CELLS_MAX = 100_000  # a frame with more cells has no data
 TEXT, BYTES, JSON = 0, 1, 2
 RESULT, MAIN, FAULT = 0, 1, 2
 DATA = "application/vnd.ramet.data+json"
 CHART = "application/vnd.ramet.chart+json"
+NOTE = "text/vnd.ramet.note"  # says what the result lacks, and why
 PLOTLY = "application/vnd.plotly.v1+json"
 U32 = Struct("<I")
 FORMATS = (
@@ -39,7 +46,95 @@ FORMATS = (
     ("_repr_json_", "application/json"),
     ("_repr_javascript_", "application/javascript"),
 )
+PICTURES = {  # with what each begins
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
 BACKEND = "ramet_matplotlib"
+
+
+# ---- JSON -------------------------------------------------------------------------------------
+#
+# Written here: user code can change the module json, or import another one of this name.
+
+
+ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape(found):
+    """Escape a character. Of half a surrogate pair, which JSON cannot express, show the number."""
+    char = found[0]
+    return NAMED.get(char) or ("\\u%04x" if char < " " else "\\\\u%04x") % ord(char)
+
+
+def quoted(text):
+    return '"' + ESCAPED.sub(escape, text) + '"'
+
+
+def float_json(value):
+    text = float.__repr__(value)
+    if text == "nan":
+        return "null"
+    return text if text[-1] != "f" else '"Infinity"' if text == "inf" else '"-Infinity"'
+
+
+def key_text(key):
+    """Return a dict's key as the text that it is in JSON."""
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, (int, float)):
+        return "NaN" if key != key else to_json(key).strip('"')
+    raise TypeError("JSON has no keys of the type %s" % type(key).__name__)
+
+
+def simple_json(values):
+    """Return the items of a list whose items are all of one simple type, else None."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return ",".join(map(int.__repr__, values))
+    if kinds == {str}:
+        return ",".join(map(quoted, values))
+    text = ",".join(map(float.__repr__, values)) if kinds == {float} else "n"
+    return text if "n" not in text else None
+
+
+def list_json(values, depth):
+    text = simple_json(values)
+    return "[" + (",".join([to_json(item, depth) for item in values]) if text is None else text) + "]"
+
+
+def dict_json(pairs, depth):
+    texts = {}
+    for key, value in pairs:
+        text = key_text(key)
+        if text in texts:
+            raise ValueError("two keys of a dict are both %s in JSON" % quoted(text))
+        texts[text] = quoted(text) + ":" + to_json(value, depth)
+    return "{" + ",".join(texts.values()) + "}"
+
+
+def to_json(value, depth=0):
+    """Return the value as JSON text, with null for NaN; raise TypeError or ValueError if it has
+    none.
+    """
+    if value is None or value is True or value is False:
+        return "null" if value is None else "true" if value else "false"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float_json(value)
+    if depth == DEPTH_MAX:
+        raise ValueError("it is deeper than %d lists and dicts" % DEPTH_MAX)
+    if isinstance(value, dict):
+        return dict_json(dict.items(value), depth + 1)
+    if isinstance(value, (list, tuple)):
+        return list_json([*value], depth + 1)
+    raise TypeError("JSON has nothing for an object of the type %s" % type(value).__name__)
 
 
 # ---- bundles ----------------------------------------------------------------------------------
@@ -49,29 +144,18 @@ def is_binary(mime):
     return mime == "application/pdf" or mime.startswith("image/") and mime != "image/svg+xml"
 
 
-def to_json(value):
-    """Return the value as JSON text, with null for NaN; raise TypeError or ValueError if it has
-    none.
-    """
-    import json
-
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
-        return json.dumps(finite, separators=(",", ":"))
-
-
 def to_field(mime, value):
     """Return the kind and the bytes of a value of this MIME type."""
+    if isinstance(value, str) and is_binary(mime):
+        value = a2b_base64(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return BYTES, bytes(value)
-    if isinstance(value, str):
-        if is_binary(mime):
-            return BYTES, a2b_base64(value)
-        kind = JSON if mime.endswith("json") else TEXT
-        return kind, value.encode("utf-8", "replace")
-    return JSON, to_json(value).encode("utf-8", "replace")
+        data = bytes(value)
+        if not data.startswith(PICTURES.get(mime, b"")):
+            raise ValueError("its bytes are those of something else")
+        return BYTES, data
+    kind = TEXT if isinstance(value, str) and not mime.endswith("json") else JSON
+    text = value if isinstance(value, str) else to_json(value)
+    return kind, text.encode("utf-8", "backslashreplace")
 
 
 def encode(bundle):
@@ -83,15 +167,25 @@ def encode(bundle):
         try:
             kind, data = to_field(str(mime), value)
         except (TypeError, ValueError, RecursionError) as error:
-            note("a result has no %s: %s: %s", mime, type(error).__name__, error)
+            note("a result has no %s: %s", mime, reason(error))
             continue
-        name = str(mime).encode("utf-8", "replace")[:255]
+        name = str(mime).encode("ascii", "replace")[:255]
         parts += [U32.pack(len(name)), name, bytes((kind,)), U32.pack(len(data)), data]
     return b"".join(parts)
 
 
+def reason(error):
+    try:
+        return "%s: %s" % (type(error).__name__, error)
+    except Exception:  # its __str__ is the user's and may raise
+        return type(error).__name__
+
+
 def note(text, *values):
-    print("ramet: " + text % values, file=sys.stderr)
+    try:
+        print("ramet: " + text % values, file=sys.stderr)
+    except Exception:
+        pass  # user code put something else in the stream's place
 
 
 def from_format(value, name):
@@ -104,14 +198,14 @@ def from_format(value, name):
     except NotImplementedError:
         return None
     except Exception as error:
-        note("%s of %s raised %s: %s", name, type(value).__name__, type(error).__name__, error)
+        note("%s of %s raised %s", name, type(value).__name__, reason(error))
         return None
     return data[0] if isinstance(data, tuple) and len(data) == 2 else data
 
 
 def of_class(value, module, name):
     """Return whether the value is an instance of a class whose module has been imported."""
-    found = getattr(sys.modules.get(module), name, None)
+    found = getattr(modules.get(module), name, None)
     return isinstance(found, type) and isinstance(value, found)
 
 
@@ -148,39 +242,114 @@ def bundle_of(value):
 
 
 def add_data(value, bundle):
+    """Add the value as data, or a note that says why it has none."""
     try:
         if type(value) in (dict, list):
-            if len(bundle["text/plain"]) <= JSON_TEXT_MAX:
-                bundle["application/json"] = to_json(value)
+            if len(bundle["text/plain"]) > JSON_TEXT_MAX:
+                raise ValueError("its text is longer than %d MiB" % (JSON_TEXT_MAX >> 20))
+            bundle["application/json"] = to_json(value)
         elif of_class(value, "pandas", "DataFrame"):
             add_frame(value, bundle)
         elif of_class(value, "pandas", "Series"):
             add_frame(value.to_frame(), bundle)
-    except Exception:
-        pass  # it has no JSON: keys that are not strings, objects, NaN, recursion, …
+    except Exception as error:
+        bundle[NOTE] = "no data: " + reason(error)
+
+
+# ---- frames -----------------------------------------------------------------------------------
 
 
 def add_frame(frame, bundle):
-    """Add a frame's columns as lists. An index that is more than row numbers becomes a column."""
+    """Add a frame's columns as lists: as an object if they all have different names, else as a list
+    of pairs. An index that is more than row numbers becomes a column.
+    """
     if frame.size > CELLS_MAX or len(frame) > CELLS_MAX:
+        raise ValueError("it has %d cells, the limit is %d" % (max(frame.size, len(frame)), CELLS_MAX))
+    columns = index_columns(frame)
+    columns += [(name, frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
+    lists = [column_json(column.tolist()) for _, column in columns]
+    texts = [column_text(name) for name, _ in columns]
+    if len(set(texts)) == len(texts):
+        pairs = zip(texts, lists)
+        bundle[DATA] = "{" + ",".join([quoted(text) + ":" + cells for text, cells in pairs]) + "}"
         return
-    if type(frame.index).__name__ != "RangeIndex":
-        frame = frame.reset_index()
-    import json
+    double = next(text for text in texts if texts.count(text) > 1)
+    names = [quoted(column_text(n)) if isinstance(n, tuple) else cell_json(n) for n, _ in columns]
+    bundle[DATA] = "[" + ",".join(["[%s,%s]" % pair for pair in zip(names, lists)]) + "]"
+    bundle[NOTE] = "two columns are called %s: the data is a list of names and columns" % quoted(double)
 
-    table = json.loads(frame.to_json(orient="split", date_format="iso", default_handler=str))
-    names = [" ".join(map(str, n)) if isinstance(n, tuple) else str(n) for n in frame.columns]
-    if len(set(names)) == len(names):
-        rows = table["data"]
-        bundle[DATA] = to_json({n: [row[i] for row in rows] for i, n in enumerate(names)})
+
+def index_columns(frame):
+    """Return the levels of the index, named as by pandas; none if they are row numbers."""
+    index = frame.index
+    if type(index).__name__ == "RangeIndex" and (index.name, index.start, index.step) == (None, 0, 1):
+        return []
+    if index.nlevels == 1:
+        default = "index" if "index" not in frame.columns else "level_0"
+        return [(default if index.name is None else index.name, index)]
+    names = ["level_%d" % at if name is None else name for at, name in enumerate(index.names)]
+    return [(name, index.get_level_values(at)) for at, name in enumerate(names)]
+
+
+def column_text(name):
+    return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def column_json(values):
+    simple = None if any(map(is_long, values)) else simple_json(values)
+    return "[" + (",".join(map(cell_json, values)) if simple is None else simple) + "]"
+
+
+def is_long(value):
+    return type(value) is int and value.bit_length() > BITS_MAX
+
+
+def cell_json(value):
+    """Return a cell as JSON. Of what JSON does not have, return the text."""
+    if is_missing(value):
+        return "null"
+    value = without_numpy(value)
+    try:
+        if not is_long(value):
+            return to_json(value)
+    except Exception:
+        pass
+    return quoted(cell_text(value))
+
+
+def is_missing(value):
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return of_class(value, "decimal", "Decimal") and value.is_nan()
+
+
+def without_numpy(value):
+    """Return an array or number of numpy's as Python's; times as text with all their digits."""
+    if not (of_class(value, "numpy", "generic") or of_class(value, "numpy", "ndarray")):
+        return value
+    return (value.astype(str) if value.dtype.kind in "mM" else value).tolist()
+
+
+def cell_text(value):
+    form = getattr(type(value), "isoformat", None)
+    try:
+        text = form(value) if form else str(value, "utf-8") if type(value) is bytes else None
+        if isinstance(text, str):
+            return text
+    except Exception:
+        pass
+    try:
+        return str(value)
+    except Exception:  # a number with too many digits for Python, or the user's __str__
+        return hex(value) if is_long(value) else object.__repr__(value)
 
 
 def plotly_bundle(figure):
     bundle = {"text/plain": repr(figure), PLOTLY: figure.to_json()}
     try:
         bundle["text/html"] = figure.to_html(full_html=False, include_plotlyjs="cdn")
-    except Exception:
-        pass  # a data type of the user's
+    except Exception as error:  # a data type of the user's
+        bundle[NOTE] = "no HTML: " + reason(error)
     return bundle
 
 
@@ -256,7 +425,7 @@ def show_value(value):
 
 
 def clip(text):
-    data = text.encode("utf-8", "replace")
+    data = text.encode("utf-8", "backslashreplace")
     if len(data) <= FIELD_MAX:
         return text
     half = FIELD_MAX // 2
@@ -282,9 +451,7 @@ def remember(figure):
 
 
 def figure_bundle(figure):
-    import io
-
-    png = io.BytesIO()
+    png = BytesIO()
     figure.canvas.print_figure(
         png, format="png", dpi=figure.dpi, bbox_inches="tight", facecolor=figure.get_facecolor()
     )
@@ -293,14 +460,14 @@ def figure_bundle(figure):
         chart = ramet_charts.chart_of(figure)
         if chart is not None:
             bundle[CHART] = to_json(chart)
-    except Exception:
-        pass  # an artist that charts.py does not understand: the picture alone
+    except Exception as error:  # for example an artist that charts.py does not understand
+        bundle[NOTE] = "no chart: " + reason(error)
     return bundle
 
 
 def show_figures():
     """Show and close the open figures. A figure that the call has displayed is not shown again."""
-    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    helpers = modules.get("matplotlib._pylab_helpers")
     if helpers is None or not sender.takes():
         return
     for manager in helpers.Gcf.get_all_fig_managers():
@@ -338,12 +505,10 @@ def fill_backend(backend):
 
 def adopt_matplotlib():
     """Make our backend the default, unless the user has chosen one."""
-    matplotlib = sys.modules.get("matplotlib")
+    matplotlib = modules.get("matplotlib")
     settings = getattr(matplotlib, "rcParams", None)
     if settings is None:
         return
-    from os import environ
-
     chosen = dict.__getitem__(settings, "backend")
     if isinstance(chosen, str) or environ.get("MPLBACKEND"):
         return  # not matplotlib's mark for "choose one": it was set, or figures exist already
@@ -352,7 +517,7 @@ def adopt_matplotlib():
 
 def adopt_plotly():
     """Let Figure.show() show the figure as a result."""
-    plotly = sys.modules.get("plotly.io")
+    plotly = modules.get("plotly.io")
     show = getattr(plotly, "show", None)
     if show is None or hasattr(show, "ramet"):
         return
@@ -369,7 +534,7 @@ def adopt_plotly():
 
 def adopt_ipython():
     """Let the display() of an installed IPython show results: it has no notebook here."""
-    module = sys.modules.get("IPython.core.display_functions")
+    module = modules.get("IPython.core.display_functions")
     theirs = getattr(module, "display", None)
     if theirs is None or hasattr(theirs, "ramet"):
         return
@@ -382,8 +547,8 @@ def adopt_ipython():
 
     display_results.ramet = True
     for name in ("IPython.core.display_functions", "IPython.display"):
-        if name in sys.modules:
-            sys.modules[name].display = display_results
+        if name in modules:
+            modules[name].display = display_results
 
 
 ADOPTERS = {
@@ -517,7 +682,7 @@ def begin():
     """Start a call that wants results."""
     sender.begin()
     for name, adopt in ADOPTERS.items():
-        if name in sys.modules:
+        if name in modules:
             adopt()
 
 

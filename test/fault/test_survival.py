@@ -173,7 +173,7 @@ def test_damaged_space_is_reported_and_never_resumed(client: Client) -> None:
 def test_results_survive_kills(client: Client) -> None:
     code = (
         "import os, time\nclass Big:\n  __repr__ = lambda self: 'big'\n"
-        "  def _repr_png_(self): return b'x' * 3_000_000\n"
+        "  def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n' + b'x' * 3_000_000\n"
         "display('first')\nwhile not os.path.exists('/tmp/go'): time.sleep(0.05)\nBig()"
     )
     with Sandbox(client=client) as sbx:
@@ -186,4 +186,4 @@ def test_results_survive_kills(client: Client) -> None:
         kill_one("service", random.Random(), client)
         results = [event.result for event in sbx.replay() if event.result]
         assert [result.text for result in results] == ["'first'", "big"]
-        assert results[1].png == b"x" * 3_000_000 and results[1].main
+        assert results[1].png == b"\x89PNG\r\n\x1a\n" + b"x" * 3_000_000 and results[1].main

@@ -17,6 +17,10 @@ def block(code):
     return textwrap.dedent(code).lstrip("\n")
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
+NOTE = "text/vnd.ramet.note"
+
+
 def plain(text, end=MAIN):
     return end, {"text/plain": text}
 
@@ -96,17 +100,17 @@ class Values(AgentTest):
             class All:
                 def __repr__(self): return "plain"
                 def _repr_html_(self): return "<b>"
-                def _repr_png_(self): return b"\\x89PNG", {"width": 5}
+                def _repr_png_(self): return b"\\x89PNG\\r\\n\\x1a\\n", {"width": 5}
                 def _repr_jpeg_(self): raise AssertionError("not asked for: it has a PNG")
                 def _repr_latex_(self): return None
                 def _repr_markdown_(self): raise NotImplementedError
                 def _repr_json_(self): return {"a": [1, None, float("nan")]}
                 def _repr_mimebundle_(self, include=None, exclude=None):
-                    return {"x/y+json": {"b": 1}, "image/webp": "YWJj"}, {}
+                    return {"x/y+json": {"b": 1}, "image/webp": "UklGRg=="}, {}
             All()
             """,
-            (MAIN, {"text/plain": "plain", "x/y+json": {"b": 1}, "image/webp": b"abc",
-                    "text/html": "<b>", "image/png": b"\x89PNG",
+            (MAIN, {"text/plain": "plain", "x/y+json": {"b": 1}, "image/webp": b"RIFF",
+                    "text/html": "<b>", "image/png": PNG,
                     "application/json": {"a": [1, None, None]}}))
 
     def test_classes_and_odd_objects_show_their_repr(self):
@@ -127,6 +131,15 @@ class Values(AgentTest):
         self.assertIn("ramet: a result has no text/html: TypeError: ", result.err)
         self.assertIn("ramet: a result has no image/png: Error: ", result.err)
 
+    def test_a_picture_is_checked_by_its_bytes(self):
+        for method, data, mime in (("png", "b'GIF89a'", "image/png"), ("jpeg", "'R0lG'", "image/jpeg"),
+                                   ("png", "bytearray(b'')", "image/png")):
+            result = self.run_rich(f"class C:\n  def _repr_{method}_(self): return {data}\n"
+                                   "  __repr__ = lambda s: 'c'\nC()")
+            self.assertEqual((result.bundles, result.code), ([plain("c")], 0))
+            self.assertEqual(result.err, f"ramet: a result has no {mime}: ValueError: its bytes are "
+                                         "those of something else\n")
+
     def test_a_result_without_representations_is_none(self):
         self.assert_results("display({}, raw=True)\n3", plain("3"))
         result = self.run_rich("display({'text/html': {1}}, raw=True)")
@@ -140,8 +153,29 @@ class Values(AgentTest):
 
     def test_lists_and_dicts_are_json_too(self):
         self.assert_results("[1, 'a']", (MAIN, {"text/plain": "[1, 'a']", "application/json": [1, "a"]}))
-        self.assert_results("{1: {2}}", plain("{1: {2}}"))
-        self.assert_results("a = []; a.append(a); a", plain("[[...]]"))
+
+    def test_json_has_the_values_as_they_are(self):
+        for code, value in (("[0.1 + 0.2, 1e300, -0.0, 10**30]", [0.1 + 0.2, 1e300, -0.0, 10**30]),
+                            ("[0.5, float('nan'), float('inf'), -float('inf')]",
+                             [0.5, None, "Infinity", "-Infinity"]),
+                            ("{1: 'a', 2.5: (1, [True, None]), None: {}, False: ''}",
+                             {"1": "a", "2.5": [1, [True, None]], "null": {}, "false": ""}),
+                            ("['\u20ac\\n\"\\\\\\0', '\\ud800']", ["\u20ac\n\"\\\0", "\\ud800"])):
+            ((_, entries),) = self.run_rich(code).bundles
+            self.assertEqual(entries.get("application/json"), value, code)
+            self.assertNotIn(NOTE, entries)
+
+    def test_what_has_no_json_says_why(self):
+        for code, why in (("{1: 'a', '1': 'b'}", 'two keys of a dict are both "1" in JSON'),
+                          ("[{None: 1, 'null': 2}]", 'two keys of a dict are both "null" in JSON'),
+                          ("[{True: 1, 'true': 2}]", 'two keys of a dict are both "true" in JSON'),
+                          ("{1: {2}}", "JSON has nothing for an object of the type set"),
+                          ("{(1, 2): 3}", "JSON has no keys of the type tuple"),
+                          ("a = []; a.append(a); a", "it is deeper than 200 lists and dicts"),
+                          ("['x' * 1_100_000]", "its text is longer than 1 MiB")):
+            ((_, entries),) = self.run_rich(code).bundles
+            self.assertNotIn("application/json", entries, code)
+            self.assertRegex(entries[NOTE], r"\Ano data: \w+Error: " + re.escape(why) + r"\Z")
 
     def test_too_large_a_result_is_replaced(self):
         result = self.run_rich("display('x' * 9_000_000)\n1")
@@ -259,7 +293,7 @@ class Sending(AgentTest):
     """Results on their way to the host."""
 
     BIG = "class Big:\n  def __repr__(self): return 'big'\n" \
-          "  def _repr_png_(self): return bytes(range(256)) * {n}\n"
+          "  def _repr_png_(self): return %r + bytes(range(256)) * {n}\n" % PNG
 
     def test_results_and_both_streams_keep_their_order(self):
         code = ("import sys\nfor i in range(200):\n"
@@ -287,7 +321,7 @@ class Sending(AgentTest):
                 client.close()
                 client = self.connect()
                 client.attach(21, have)
-        big = {"text/plain": "big", "image/png": bytes(range(256)) * 30_000}
+        big = {"text/plain": "big", "image/png": PNG + bytes(range(256)) * 30_000}
         self.assertEqual(seen.events, ["a\n", (SHOWN, big), "b\n", (MAIN, big)])
 
     def test_a_result_waits_for_a_client(self):
@@ -298,7 +332,7 @@ class Sending(AgentTest):
         client = self.connect()
         client.attach(22, len("ready\n"))
         seen = client.finish(seen)
-        self.assertEqual(len(seen.bundles[0][1]["image/png"]), 256 * 30_000)
+        self.assertEqual(len(seen.bundles[0][1]["image/png"]), 8 + 256 * 30_000)
         self.assertEqual((seen.out, seen.code), ("ready\nafter\n", 0))
 
     def test_a_waiting_call_drops_back_pressure(self):
@@ -393,6 +427,113 @@ class Sending(AgentTest):
         self.assertEqual(self.connect().run("print(1)").out, "1\n")
 
 
+PANDAS = """
+    class RangeIndex:
+        name, start, step, nlevels = None, 0, 1, 1
+        def __init__(self, size, start=0): self.size, self.start = size, start
+        def tolist(self): return list(range(self.start, self.start + self.size))
+
+    class Index:
+        nlevels = 1
+        def __init__(self, values, name=None): self.values, self.name = values, name
+        def tolist(self): return self.values
+
+    class Levels:
+        def __init__(self, names, *levels):
+            self.names, self.levels, self.nlevels = names, levels, len(levels)
+        def get_level_values(self, at): return Index(self.levels[at])
+
+    class Series:
+        def __init__(self, values, name, index):
+            self.values, self.name, self.index = values, name, index
+        def tolist(self): return self.values
+        def to_frame(self): return DataFrame([(self.name, self.values)], self.index)
+
+    class DataFrame:
+        def __init__(self, pairs, index=None):
+            self.pairs = pairs
+            self.columns = [name for name, _ in pairs]
+            self.index = index or RangeIndex(len(self))
+            self.size = len(self) * len(pairs)
+        def __len__(self): return len(self.pairs[0][1])
+        @property
+        def iloc(self): return self
+        def __getitem__(self, at): return Series(self.pairs[at[1]][1], None, self.index)
+        def to_json(self, **options): raise TypeError("a subclass of the user's has its own")
+
+    class NAType: pass
+    NA = NAType()
+"""
+DATA = "application/vnd.ramet.data+json"
+
+
+class Frames(AgentTest):
+    """The data of pandas frames, on a stand-in with the same names. test/system has the real ones."""
+
+    def setUp(self):
+        super().setUp()
+        os.makedirs(os.path.join(self.agent.home, "pandas"), exist_ok=True)
+        with open(os.path.join(self.agent.home, "pandas", "__init__.py"), "w") as file:
+            file.write(block(PANDAS))
+        self.run_python("import pandas as pd, datetime, decimal")
+
+    def entries_of(self, code):
+        ((end, entries),) = self.run_rich(code).bundles
+        self.assertEqual(end, MAIN, entries)
+        return entries
+
+    def assert_data(self, code, data, note=None):
+        entries = self.entries_of(code)
+        self.assertEqual((entries.get(DATA), entries.get(NOTE)), (data, note), code)
+
+    def test_cells_are_the_values_of_the_frame(self):
+        for cells, shown in (
+            ("[0.1 + 0.2, 1/3, 3.2e-12]", [0.1 + 0.2, 1 / 3, 3.2e-12]),
+            ("[float('nan'), float('inf'), 0.5]", [None, "Infinity", 0.5]),
+            ("[1, 2**70, True, None]", [1, 2**70, True, None]),
+            ("[10**1500, 10**5000]", [str(10**1500), hex(10**5000)]),
+            ("[datetime.datetime(2026, 1, 1, 0, 0, 0, 123456), datetime.date(2026, 1, 2), pd.NA]",
+             ["2026-01-01T00:00:00.123456", "2026-01-02", None]),
+            ("[decimal.Decimal('1.10'), decimal.Decimal('NaN')]", ["1.10", None]),
+            ("[b'text', b'\\xff', '\\ud800x']", ["text", "b'\\xff'", "\\ud800x"]),
+            ("[[1, {'k': None}], {1}, {1: 2, '1': 3}]", [[1, {"k": None}], "{1}", "{1: 2, '1': 3}"]),
+            ("(lambda a: a.append(a) or [a])([1])", ["[1, [...]]"]),
+            ("[type('C', (), {'__str__': lambda s: 'text'})()]", ["text"]),
+        ):
+            self.assert_data(f"pd.DataFrame([('c', {cells})])", {"c": shown})
+
+    def test_a_cell_that_cannot_be_text_shows_its_type(self):
+        code = "pd.DataFrame([('c', [type('C', (), {'__str__': lambda s: 1 / 0})()])])"
+        self.assertIn(".C object at 0x", self.entries_of(code)[DATA]["c"][0])
+
+    def test_an_index_is_a_column_unless_it_is_row_numbers(self):
+        for index, columns in (
+            ("pd.RangeIndex(1)", {"a": [5]}),
+            ("pd.RangeIndex(1, start=7)", {"index": [7], "a": [5]}),
+            ("pd.Index(['x'])", {"index": ["x"], "a": [5]}),
+            ("pd.Index(['x'], 'key')", {"key": ["x"], "a": [5]}),
+            ("pd.Levels([None, 'k'], [1], [2])", {"level_0": [1], "k": [2], "a": [5]}),
+        ):
+            self.assert_data(f"pd.DataFrame([('a', [5])], {index})", columns)
+
+    def test_columns_of_one_name_are_pairs(self):
+        note = 'two columns are called "%s": the data is a list of names and columns'
+        for code, name, pairs in (
+            ("pd.DataFrame([('a', [1]), ('a', [2])])", "a", [["a", [1]], ["a", [2]]]),
+            ("pd.DataFrame([(1, [1]), ('1', [2])])", "1", [[1, [1]], ["1", [2]]]),
+            ("pd.DataFrame([('a', [1])], pd.Index([5], 'a'))", "a", [["a", [5]], ["a", [1]]]),
+            ("pd.Series([1], 's', pd.Index(['x'], 's'))", "s", [["s", ["x"]], ["s", [1]]]),
+            ("pd.DataFrame([(('a', 1), [1]), ('a 1', [2])])", "a 1", [["a 1", [1]], ["a 1", [2]]]),
+        ):
+            self.assert_data(code, pairs, note % name)
+
+    def test_what_has_no_data_says_why(self):
+        self.assert_data("pd.DataFrame([('a', [0] * 100_001)])", None,
+                         "no data: ValueError: it has 100001 cells, the limit is 100000")
+        self.assert_data("pd.DataFrame([(type('N', (), {'__str__': lambda s: 1 / 0})(), [1])])", None,
+                         "no data: ZeroDivisionError: division by zero")
+
+
 MATPLOTLIB = {
     "__init__.py": """
         class RcParams(dict): pass
@@ -425,7 +566,8 @@ MATPLOTLIB = {
                 self.figure = figure
                 figure.canvas = self
                 self.manager = self.manager_class(self)
-            def print_figure(self, file, **options): file.write(b"PNG %d" % self.figure.n)
+            def print_figure(self, file, **options): file.write(
+                b"\\x89PNG\\r\\n\\x1a\\n%d" % self.figure.n)
     """,
     "pyplot.py": """
         import importlib
@@ -465,7 +607,8 @@ class Figures(AgentTest):
 
     def assert_figures(self, code, *expected):
         events = self.run_rich(block(code)).events
-        found = [e[1]["image/png"] if not isinstance(e, str) and "image/png" in e[1] else e
+        found = [e[1]["image/png"].replace(PNG, b"PNG ")
+                 if not isinstance(e, str) and "image/png" in e[1] else e
                  for e in events]
         self.assertEqual(found, list(expected), code)
 

@@ -12,7 +12,8 @@ import podflare
 import pytest
 import ramet
 
-PICTURE = bytes(range(256)) * 300  # more than one frame
+PNG = b"\x89PNG\r\n\x1a\n"
+PICTURE = PNG + bytes(range(256)) * 300  # more than one frame
 
 
 def events(http: httpx.Client, path: str, **request: Any) -> list[dict[str, Any]]:
@@ -35,7 +36,7 @@ def box(base: str) -> Iterator[ramet.Sandbox]:
 
 PICTURE_CLASS = """
 class Picture:
-    def _repr_png_(self): return bytes(range(256)) * 300
+    def _repr_png_(self): return b"\\x89PNG\\r\\n\\x1a\\n" + bytes(range(256)) * 300
     def __repr__(self): return "a picture"
 """
 
@@ -89,15 +90,16 @@ def test_an_exception_is_an_event(http: httpx.Client, sandbox: str) -> None:
 
 def test_a_result_of_the_maximum_size(box: ramet.Sandbox) -> None:
     size = (8 << 20) - 200
-    code = f"class C:\n    def _repr_png_(self): return b'x' * {size}\n    __repr__ = lambda s: 'c'\nC()"
-    (result,) = box.run_code(code).results
-    assert result.png == b"x" * size
+    code = f"class C:\n    def _repr_png_(self): return {PNG} + b'x' * {size}\n"
+    (result,) = box.run_code(code + "    __repr__ = lambda s: 'c'\nC()").results
+    assert result.png == PNG + b"x" * size
     (again,) = [event.result for event in box.replay() if event.result]
     assert again == result
 
 
 def test_too_large_a_result_is_replaced(box: ramet.Sandbox) -> None:
-    answer = box.run_code("class C:\n    def _repr_png_(self): return b'x' * 9000000\nC()")
+    code = f"class C:\n    def _repr_png_(self): return {PNG} + b'x' * 9000000\nC()"
+    answer = box.run_code(code)
     (result,) = answer.results
     assert result.png is None and "dropped" in (result.text or "") and answer.ok
 

@@ -65,6 +65,26 @@ def test_frames_and_pictures(sbx: Sandbox) -> None:
     assert answer.png and answer.png.startswith(PNG)
 
 
+def test_frames_have_their_own_values(sbx: Sandbox) -> None:
+    sbx.run_code("import pandas as pd, decimal")
+    code = (
+        "pd.DataFrame({'f': [0.1 + 0.2, 1/3], 'i': [float('inf'), None],"
+        " 't': pd.to_datetime(['2026-01-01 00:00:00.123456789', None]),"
+        " 'o': [decimal.Decimal('1.10'), b'\\xff']})"
+    )
+    (frame,) = sbx.run_code(code).results
+    assert frame.data == {
+        "f": [0.1 + 0.2, 1 / 3],
+        "i": ["Infinity", None],
+        "t": ["2026-01-01T00:00:00.123456789", None],
+        "o": ["1.10", "b'\\xff'"],
+    }
+    (frame,) = sbx.run_code("pd.DataFrame([[1, 2]], columns=['a', 'a'])").results
+    assert frame.data is None and frame.columns == [("a", [1]), ("a", [2])] and frame.note
+    (frame,) = sbx.run_code("pd.DataFrame({'a': range(3)}).tail(1)").results
+    assert frame.data == {"index": [2], "a": [2]}
+
+
 def test_installed_packages_can_be_imported(sbx: Sandbox) -> None:
     answer = sbx.run_code("%pip --version\n!echo $((6 * 7))\nawait __import__('asyncio').sleep(0, 5)")
     assert answer.stdout.startswith("pip ") and answer.stdout.endswith("\n42\n")

@@ -536,6 +536,18 @@ def test_info_has_size_and_expiry() -> None:
     assert ramet.SandboxInfo.from_json({**answer, "expires_at": None}).expires_at is None
 
 
+def test_columns_of_one_name_are_pairs() -> None:
+    data = "application/vnd.ramet.data+json"
+    note = {"text/vnd.ramet.note": "two columns are called a"}
+    one = ramet.Result({data: {"a": [1], "b": [2]}})
+    assert (one.data, one.columns) == ({"a": [1], "b": [2]}, [("a", [1]), ("b", [2])])
+    one = ramet.Result({data: [["a", [1]], [1, [2]]], **note})
+    assert (one.data, one.columns) == (None, [("a", [1]), (1, [2])])
+    assert one.note == "two columns are called a"
+    for odd in (None, 1, "a", [1], [[1, 2]], [["a", [1], 2]]):
+        assert ramet.Result({data: odd}).columns is None
+
+
 def test_results_and_exceptions_of_a_call() -> None:
     png = b"\x89PNG\r\n\x1a\n\0"
     picture = {

@@ -10,6 +10,7 @@ from typing import Any, Mapping
 
 DATA_MIME = "application/vnd.ramet.data+json"
 CHART_MIME = "application/vnd.ramet.chart+json"
+NOTE_MIME = "text/vnd.ramet.note"
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
 # Representations that run nothing in the page of a notebook, beside pictures.
 INERT = ("text/plain", "application/json")
@@ -29,6 +30,10 @@ def in_frame(page: str) -> str:
     rows = page.count("<tr")
     height = min(60 + 26 * rows, 480) if rows else 480
     return FRAME % (html.escape(PAGE + page), height)
+
+
+def _is_column(pair: Any) -> bool:
+    return isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[1], list)
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,25 @@ class Result:
     def data(self) -> dict[str, list[Any]] | None:
         """The columns of a pandas frame or series, up to 100,000 cells; times as in ISO 8601.
 
-        An index that is more than row numbers is a column too.
+        An index that is more than row numbers is a column too. If two columns have one name, this is
+        None; see `columns`.
         """
         found = self.mime.get(DATA_MIME)
         return found if isinstance(found, dict) else None
+
+    @property
+    def columns(self) -> list[tuple[Any, list[Any]]] | None:
+        """The same columns as pairs of name and values, also if two of them have one name."""
+        found = self.mime.get(DATA_MIME)
+        pairs = list(found.items()) if isinstance(found, dict) else found
+        if not isinstance(pairs, list) or not all(_is_column(pair) for pair in pairs):
+            return None  # code in the sandbox can send anything
+        return [(name, values) for name, values in pairs]
+
+    @property
+    def note(self) -> str | None:
+        """What the result lacks, and why: for example data, if a frame has too many cells."""
+        return self._text(NOTE_MIME)
 
     @property
     def chart(self) -> dict[str, Any] | None:
