@@ -10,33 +10,47 @@ import builtins
 
 __builtins__ = dict(vars(builtins))  # a copy, which user code does not change
 
-import codecs
-import gc
-import io
-import linecache
-import os
-import struct
 import sys
-import traceback
-import types
 
-# The C module: its Python wrapper uses enum, which runs builtins that users may have replaced.
-from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGSTOP, SIGURG
-from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signals
-from _signal import signal as set_handler
-from _thread import start_new_thread
-from fcntl import ioctl
-from mmap import PROT_READ, mmap
-from os import environb, fstat, getpid, kill, posix_spawn, read, urandom, waitpid, write
-from select import POLLOUT, poll
-from time import sleep
+# PYTHONPATH and the like are for the user's code.
+FOLDER = __file__.rpartition("/")[0]
+users_path, sys.path = sys.path, [FOLDER]
+writes_bytecode, sys.dont_write_bytecode = not sys.dont_write_bytecode, True
+from ramet_imports import modules, standard_library
 
-sys.dont_write_bytecode = True  # of the modules beside this file
-import ramet_charts
-import ramet_results as results
-import ramet_syntax as syntax
+with standard_library:
+    import codecs
+    import gc
+    import linecache
+    import os
+    import traceback
+    from io import RawIOBase, StringIO, TextIOWrapper
+    from struct import Struct
+    from types import ModuleType
 
-sys.dont_write_bytecode = False
+    # The C modules: the Python ones around them run code that users may have replaced.
+    from _signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGSTOP
+    from _signal import SIGURG, SIGXFSZ
+    from _signal import default_int_handler, getsignal, pthread_sigmask, valid_signals
+    from _signal import signal as set_handler
+    from _thread import start_new_thread
+    from fcntl import F_DUPFD_CLOEXEC, fcntl, ioctl
+    from mmap import PROT_READ, mmap
+    from posix import (
+        O_CLOEXEC, O_DIRECTORY, O_PATH, O_RDONLY, POSIX_SPAWN_DUP2, POSIX_SPAWN_OPEN,
+        WEXITSTATUS, WNOHANG, WIFSIGNALED, WTERMSIG, _exit, chdir, close, dup2, fchdir, fstat, getpid,
+        isatty, kill, memfd_create, open as open_file, pipe, posix_spawn, putenv, read,
+        set_blocking, set_inheritable, unsetenv, urandom, waitpid, write,
+    )
+    from select import POLLOUT, poll
+    from time import sleep
+
+    import ramet_charts
+    import ramet_imports
+    import ramet_results as results
+    import ramet_syntax as syntax
+
+sys.path, sys.dont_write_bytecode = users_path, not writes_bytecode
 
 CTL, PIPE_OUT, PIPE_ERR, PROGRESS, STARTS = 1000, 1001, 1002, 1003, 1004  # as in driver.c
 EXEC, CODE, RESEED = 2, 3, 5
@@ -44,25 +58,36 @@ PONG, EXIT, DONE, ERROR = 64, 67, 68, 69
 RESULT, FAULT, BUNDLE = 84, 85, 86
 DROPPED = 2  # in a RESULT frame: forget the bundle
 PYTHON = 0
-HEADER = struct.Struct("<IBBH")
-REQUEST = struct.Struct("<BIIQ")
-U32 = struct.Struct("<I")
-EXITED = struct.Struct("<iB")
+HEADER = Struct("<IBBH")
+REQUEST = Struct("<BIIQ")
+U32 = Struct("<I")
+EXITED = Struct("<iB")
+FAILED = Struct("<II")
 PAYLOAD_MAX = 65536
 FRAME_MAX = HEADER.size + PAYLOAD_MAX
 LAST_MAX = 32768  # bytes of text in an EXIT frame
-FIONREAD = 0x541B
 EMPTY = b"\0\0\0\0"  # FIONREAD's answer for an empty pipe
 BASH = "/bin/bash"
 ARGUMENT_MAX = 128 * 1024 - 1  # the kernel's MAX_ARG_STRLEN without the final zero
 SCRIPT_FD = 250
 ALL_SIGNALS = valid_signals() - {SIGKILL, SIGSTOP}
+RESTORED_SIGNALS = (SIGPIPE, SIGXFSZ)  # that Python ignores
 HELD_SIGNALS = ALL_SIGNALS - {SIGINT}
+FRAMES_MAX = 100  # of a traceback that is printed without the module traceback
 SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
 RESULTS_VARIABLE = b"RAMET_RESULTS"  # in a request's environment: its client takes results
-OUR_FILES = {__file__, results.__file__, ramet_charts.__file__, syntax.__file__}
+FIONREAD = 0x541B
+HIGH_FD = 1006  # user code that closes descriptors in a loop seldom goes as far
+OUR_FILES = {
+    module.__file__ for module in (ramet_charts, ramet_imports, results, syntax)
+} | {__file__}
+# os.environ and os.putenv may be replaced; this dict stays the content of the former.
+environment = os.environ._data
+describe_exception = traceback.TracebackException
+write_unraisable = sys.__unraisablehook__
+set_trace, set_profile = sys.settrace, sys.setprofile
 
-main = types.ModuleType("__main__")
+main = ModuleType("__main__")
 driver_pid = getpid()
 progress = memoryview(mmap(PROGRESS, 32, prot=PROT_READ)).cast("Q")  # see driver_pipes in driver.h
 
@@ -110,7 +135,7 @@ def wait_for_results():
         delay = min(2 * delay, 0.005)
 
 
-class PipeWriter(io.RawIOBase):
+class PipeWriter(RawIOBase):
     """Standard output or error: unbuffered, and in exact order with the other stream."""
 
     def __init__(self, fd, name, other_pipe):
@@ -127,7 +152,7 @@ class PipeWriter(io.RawIOBase):
         return True
 
     def isatty(self):
-        return os.isatty(self.fd)
+        return isatty(self.fd)
 
     def write(self, data):
         if self.closed:
@@ -167,7 +192,7 @@ def encode_odd(error):
     return out, error.end
 
 
-class Text(io.TextIOWrapper):
+class Text(TextIOWrapper):
     """sys.stdout or sys.stderr. Only sys.stdout buffers, up to the end of a line, so the two are in
     order within lines too.
     """
@@ -216,7 +241,7 @@ class Streams:
         if is_closed(getattr(sys, "stderr", None)):
             sys.stderr = self.err
         if is_closed(getattr(sys, "stdin", None)):  # exit() closes it
-            sys.stdin = sys.__stdin__ = io.open(0, "r", encoding="utf-8", closefd=False)
+            sys.stdin = sys.__stdin__ = open(0, "r", encoding="utf-8", closefd=False)
 
     @staticmethod
     def repair_descriptors():
@@ -224,12 +249,12 @@ class Streams:
             try:
                 fstat(fd)
             except OSError:
-                source = os.open("/dev/null", os.O_RDONLY) if source is None else source
-                os.dup2(source, fd)
+                source = open_file("/dev/null", O_RDONLY) if source is None else source
+                dup2(source, fd)
                 if source not in (fd, PIPE_OUT, PIPE_ERR):
-                    os.close(source)
-        os.set_blocking(PIPE_OUT, True)
-        os.set_blocking(PIPE_ERR, True)
+                    close(source)
+        set_blocking(PIPE_OUT, True)
+        set_blocking(PIPE_ERR, True)
 
     def flush(self):
         users = getattr(sys, "stdout", None), getattr(sys, "stderr", None)
@@ -280,7 +305,7 @@ def read_exactly(size):
     while len(received) < size:
         more = read(CTL, FRAME_MAX)
         if not more:
-            os._exit(0)  # the agent is gone
+            _exit(0)  # the agent is gone
         received += more
     data, received = received[:size], received[size:]
     return data
@@ -466,7 +491,7 @@ def on_unraisable(unraisable):
             return
         except RuntimeError:
             pass  # no more threads are possible
-    sys.__unraisablehook__(unraisable)
+    write_unraisable(unraisable)
 
 
 # ---- Python -----------------------------------------------------------------------------------
@@ -491,7 +516,7 @@ class Source:
         return self.entry[index]
 
     def lines(self):
-        lines = io.StringIO(self.text, newline=None).readlines()
+        lines = StringIO(self.text, newline=None).readlines()
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += "\n"
         return lines
@@ -510,16 +535,32 @@ class Sources:
         return "<call %d>" % self.calls
 
     def keep(self, name, text):
-        linecache.cache[name] = Source(name, text)
+        self.put(name, Source(name, text))
         self.kept.append((name, len(text)))
         self.size += len(text)
         while self.size > SOURCES_MAX and len(self.kept) > 1:
             old, size = self.kept.pop(0)
             self.size -= size
-            linecache.cache.pop(old, None)
+            self.put(old, None)
+
+    @staticmethod
+    def put(name, source):
+        try:
+            linecache.cache[name] = source
+            if source is None:
+                del linecache.cache[name]
+        except Exception:
+            pass  # user code put something else in the cache's place: tracebacks have no lines
 
 
 sources = Sources()
+
+
+def common_start(one, other):
+    size = 0
+    while one[size : size + 1] == other[size : size + 1] != "":
+        size += 1
+    return one[:size]
 
 
 def without_common_indentation(text):
@@ -531,7 +572,7 @@ def without_common_indentation(text):
         if not bare.strip() or bare.startswith("#"):
             continue
         indent = line[: len(line) - len(bare)]
-        margin = indent if margin is None else os.path.commonprefix([margin, indent])
+        margin = indent if margin is None else common_start(margin, indent)
     if not margin:
         return text
     return "".join(line[len(margin) :] if line.startswith(margin) else line for line in lines)
@@ -597,15 +638,24 @@ def run_python(source, wants_results):
                 break
             except BaseException:
                 pass  # a pending one
-        code = exit_code_of(error)
+        code = report_end(error)
         results.end()
         return code
 
 
+def report_end(error):
+    """Print an exception, unless it is an exit. Return the call's exit code."""
+    try:
+        return exit_code_of(error)
+    except BaseException:  # the class of the exception is the user's, and has properties that raise
+        streams.report("an exception that cannot be described\n")
+        return 1
+
+
 def exit_code_of(error):
-    if not isinstance(error, SystemExit):
+    if not issubclass(type(error), SystemExit):
         print_exception(error)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        return 130 if issubclass(type(error), KeyboardInterrupt) else 1
     code = error.code
     if code is None:
         return 0
@@ -642,11 +692,27 @@ def print_exception(error):
 def describe(error, tb):
     """Return an exception's traceback as text, and its value."""
     try:
-        shown = traceback.TracebackException(type(error), error, tb, compact=True)
-        hide_driver(shown, set())
-        return "".join(shown.format()), str(shown)
-    except BaseException:  # memory, recursion, or a __str__ that raises
-        return "%s (and printing its traceback failed)\n" % type(error).__name__, ""
+        with standard_library:  # it imports more when it formats
+            shown = describe_exception(type(error), error, tb, compact=True)
+            hide_driver(shown, set())
+            return "".join(shown.format()), str(shown)
+    except BaseException:  # memory, recursion, a __str__ that raises, or modules that users changed
+        return describe_plainly(error, tb)
+
+
+def describe_plainly(error, tb):
+    """Do the same without the standard library."""
+    name, lines = type(error).__name__, ["Traceback (most recent call last):\n"]
+    try:
+        text = str(error)
+    except BaseException:
+        text = "<exception str() failed>"
+    while tb and len(lines) < FRAMES_MAX:
+        code = tb.tb_frame.f_code
+        if not is_ours(code):
+            lines.append('  File "%s", line %d, in %s\n' % (code.co_filename, tb.tb_lineno, code.co_name))
+        tb = tb.tb_next
+    return "".join(lines) + "%s: %s\n" % (name, text), text
 
 
 def hide_driver(shown, seen):
@@ -664,40 +730,41 @@ def hide_driver(shown, seen):
 # ---- bash -------------------------------------------------------------------------------------
 
 
-def spawn_bash(code):
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, PIPE_OUT, 1),
-        (os.POSIX_SPAWN_DUP2, PIPE_ERR, 2),
-    ]
-    arguments = ["bash", "-c", code]
+def start_bash(name, code, actions, *words, **options):
+    """Start a bash that runs code of any length. Its $0 is `name`, or the first of `words`."""
+    arguments = [name, "-c", code, *words]
     script = None
     if len(code) > ARGUMENT_MAX:
         script = script_file(code)
-        actions.append((os.POSIX_SPAWN_DUP2, script, SCRIPT_FD))
+        actions.append((POSIX_SPAWN_DUP2, script, SCRIPT_FD))
         # bash reads the script, then closes the descriptor, then runs the script.
         arguments[2] = 'eval "$(</proc/self/fd/%d)" %d<&-' % (SCRIPT_FD, SCRIPT_FD)
     try:
-        return posix_spawn(
-            BASH,
-            arguments,
-            os.environ,
-            file_actions=actions,
-            setsid=True,
-            setsigmask=[],
-            setsigdef=ALL_SIGNALS,
-        )
+        return posix_spawn(BASH, arguments, environment, file_actions=actions, **options)
     finally:
         if script is not None:
-            os.close(script)
+            close(script)
 
 
 def script_file(code):
-    script = os.memfd_create("bash")
+    script = memfd_create("bash")
     view = memoryview(code)
     while view:
         view = view[write(script, view) :]
     return script
+
+
+def spawn_bash(code):
+    actions = [
+        (POSIX_SPAWN_OPEN, 0, "/dev/null", O_RDONLY, 0),
+        (POSIX_SPAWN_DUP2, PIPE_OUT, 1),
+        (POSIX_SPAWN_DUP2, PIPE_ERR, 2),
+    ]
+    return start_bash("bash", code, actions, setsid=True, setsigmask=[], setsigdef=ALL_SIGNALS)
+
+
+def exit_code(status):
+    return 128 + WTERMSIG(status) if WIFSIGNALED(status) else WEXITSTATUS(status)
 
 
 def run_bash(code):
@@ -717,7 +784,59 @@ def run_bash(code):
         return 126
     finally:
         set_handler(SIGCHLD, SIG_DFL if old is None else old)
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return exit_code(status)
+
+
+def run_command(code, *words, keep=False):
+    """Run a command of a Python call in a bash, and return its exit code. With `keep`, return its
+    standard output too, which otherwise is the call's.
+    """
+    flush_for_child()
+    actions = [(POSIX_SPAWN_OPEN, 0, "/dev/null", O_RDONLY, 0)]
+    ends = pipe() if keep else ()
+    out = b""
+    try:
+        try:
+            if keep:
+                actions.append((POSIX_SPAWN_DUP2, ends[1], 1))
+            pid = start_bash(BASH, code, actions, *words, setsigdef=RESTORED_SIGNALS)
+        finally:
+            for end in ends[1:]:
+                close(end)
+        try:
+            if keep:
+                out = read_all(ends[0])
+            return exit_code(waitpid(pid, 0)[1]), out
+        except ChildProcessError:
+            return 0, out  # the user's SIGCHLD handler has taken it
+        except BaseException:
+            end_command(pid)
+            raise
+    finally:
+        for end in ends[:1]:
+            close(end)
+
+
+def read_all(fd):
+    parts = []
+    while True:
+        part = read(fd, PAYLOAD_MAX)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def end_command(pid):
+    """End a command whose call was interrupted. The interrupt reached it too."""
+    try:
+        for _ in range(25):
+            if waitpid(pid, WNOHANG)[0]:
+                return
+            sleep(0.01)
+        kill(pid, SIGKILL)
+        waitpid(pid, 0)
+    except OSError:
+        pass  # it has ended
 
 
 # ---- calls ------------------------------------------------------------------------------------
@@ -725,6 +844,20 @@ def run_bash(code):
 
 def reason(error):
     return getattr(error, "strerror", None) or error
+
+
+def to_text(name):
+    return name.decode("utf-8", "surrogateescape")
+
+
+def move_up(fd):
+    """Move a descriptor to where user code seldom closes it."""
+    try:
+        high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD)
+    except OSError:
+        return fd  # the user's limit is lower
+    close(fd)
+    return high
 
 
 class CallContext:
@@ -738,28 +871,36 @@ class CallContext:
     def enter(self):
         """Apply them. Return an error message, or None."""
         for name, value in self.request.env:
-            self.env.append((name, environb.get(name)))
+            old = environment.get(name)
             try:
-                environb[name] = value
+                putenv(name, value)
             except (OSError, ValueError) as error:  # a name with = in it
-                return "set the variable %s: %s" % (os.fsdecode(name), reason(error))
+                return "set the variable %s: %s" % (to_text(name), reason(error))
+            self.env.append((name, old))
+            environment[name] = value
         try:
             if self.request.cwd:
-                self.folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                os.chdir(self.request.cwd)
+                self.folder = move_up(open_file(".", O_PATH | O_DIRECTORY | O_CLOEXEC))
+                chdir(self.request.cwd)
         except OSError as error:
-            return "enter the folder %s: %s" % (os.fsdecode(self.request.cwd), reason(error))
+            return "enter the folder %s: %s" % (to_text(self.request.cwd), reason(error))
         return None
 
     def leave(self):
         for name, value in reversed(self.env):
             if value is not None:
-                environb[name] = value
+                putenv(name, value)
+                environment[name] = value
             else:
-                environb.pop(name, None)
-        if self.folder is not None:
-            os.fchdir(self.folder)
-            os.close(self.folder)
+                unsetenv(name)
+                environment.pop(name, None)
+        if self.folder is None:
+            return
+        try:
+            fchdir(self.folder)
+            close(self.folder)
+        except OSError:
+            pass  # the call closed all descriptors: it stays in its folder
 
 
 def run_call(request, code):
@@ -784,11 +925,11 @@ def serve_exec(payload):
         send_frame(EXIT, EXITED.pack(1, 0))
         return
     exit_code = run_call(request, code)
-    sys.settrace(None)
-    sys.setprofile(None)
+    set_trace(None)
+    set_profile(None)
     streams.flush()
     if getpid() != driver_pid:
-        os._exit(exit_code & 0xFF)  # a child of os.fork() that returned from the user's code
+        _exit(exit_code & 0xFF)  # a child of os.fork() that returned from the user's code
     end = EXITED.pack(exit_code, 0) + streams.take_last()
     send_frame(EXIT, end, before=bundles.take_last())
     signals.hold_handled()
@@ -803,35 +944,36 @@ def serve_reseed(users_too):
     """
     name = "OpenSSL"
     try:
-        openssl = getattr(sys.modules.get("_ssl"), "RAND_add", None)
+        openssl = getattr(modules.get("_ssl"), "RAND_add", None)
         if openssl is not None:
             openssl(urandom(32), 32.0)
         for name in ("random", "numpy.random") if users_too else ():
-            seed = getattr(sys.modules.get(name), "seed", None)
+            seed = getattr(modules.get(name), "seed", None)
             if seed is not None:  # a module of the user's may have this name, but no seed
                 seed()
-    except Exception as error:
-        text = ("seed %s: %s" % (name, error)).encode("utf-8", "replace")[:200]
-        send_frame(ERROR, struct.pack("<II", 5, len(text)) + text)  # EIO
+    except BaseException as error:
+        text = ("seed %s: %s" % (name, reason(error))).encode("utf-8", "replace")[:200]
+        send_frame(ERROR, FAILED.pack(5, len(text)) + text)  # EIO
     else:
         send_frame(DONE)
 
 
 def start():
     for fd in (CTL, PIPE_OUT, PIPE_ERR, STARTS):
-        os.set_inheritable(fd, False)
-    os.close(PROGRESS)
+        set_inheritable(fd, False)
+    close(PROGRESS)
     interrupts_off()
     sys.unraisablehook = on_unraisable
     main.__builtins__ = builtins
-    sys.modules["__main__"] = main
+    modules["__main__"] = main
     sys.argv = [""]
-    sys.path[0] = ""  # the current directory, as at a prompt
+    if sys.path[0] == FOLDER:  # not with PYTHONSAFEPATH
+        sys.path[0] = ""  # the current directory, as at a prompt
     streams.out = streams.err = None
     sys.stdout = sys.stderr = None
     streams.repair()
     results.start(bundles.send, streams.flush_printed)
-    syntax.start(main.__dict__, flush_for_child)
+    syntax.start(main.__dict__, run_command)
 
 
 def flush_for_child():

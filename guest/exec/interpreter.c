@@ -2,6 +2,8 @@
 #include "guest/exec/interpreter.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "guest/log-console.h"
 
@@ -16,13 +18,34 @@ static void refuse(struct interpreter *in, const struct err *e)
 	in->ops->on_no_start(in, e);
 }
 
+static int start(struct interpreter *in, struct err *e)
+{
+	output_drop_old(&in->call.output);
+	output_forget_dropped(&in->call.output);
+	return driver_start(&in->driver, e);
+}
+
+/* Describes why the process ended while it started, with what it printed last. */
+static void explain(struct interpreter *in, struct err *e)
+{
+	char said[160];
+
+	output_drop_old(&in->call.output);
+	output_last_dropped(&in->call.output, said, sizeof(said));
+	err_context(e, "%s did not start", driver_name(in->driver.language));
+	if (!said[0])
+		return;
+	size_t len = strlen(e->text);
+	snprintf(e->text + len, sizeof(e->text) - len, ": %s", said);
+}
+
 void interpreter_serve(struct interpreter *in)
 {
 	struct err e;
 
 	if (in->ends || in->restarts)
 		return;
-	if (driver_state(&in->driver) == DRIVER_DOWN && driver_start(&in->driver, &e) < 0)
+	if (driver_state(&in->driver) == DRIVER_DOWN && start(in, &e) < 0)
 		refuse(in, &e);
 	if (driver_state(&in->driver) != DRIVER_IDLE || call_is_active(in))
 		return;
@@ -136,7 +159,7 @@ static void on_gone(struct driver *d, enum driver_state was, int status, const s
 	}
 	/* Does not restart the driver now, since it would probably fail again: the next request
 	 * does. */
-	err_context(&e, "%s did not start", driver_name(d->language));
+	explain(in, &e);
 	refuse(in, &e);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/exec/output.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -70,14 +71,38 @@ static size_t allowance(const struct output *o)
 	return room < AGENT_PAYLOAD_MAX ? (size_t)room : AGENT_PAYLOAD_MAX;
 }
 
+/* Keeps the end of text that is dropped. */
+static void keep_dropped(struct output *o, const uint8_t *text, size_t len)
+{
+	if (len > sizeof(o->dropped)) {
+		text += len - sizeof(o->dropped);
+		len = sizeof(o->dropped);
+	}
+	size_t old = o->dropped_len;
+	if (old > sizeof(o->dropped) - len)
+		old = sizeof(o->dropped) - len;
+	memmove(o->dropped, o->dropped + o->dropped_len - old, old);
+	memcpy(o->dropped + old, text, len);
+	o->dropped_len = old + len;
+}
+
+static ssize_t take_and_drop(struct output_pipe *p, size_t max)
+{
+	static uint8_t text[AGENT_PAYLOAD_MAX];
+	ssize_t n = read(p->watch.fd, text, max < sizeof(text) ? max : sizeof(text));
+
+	if (n > 0 && p->kind == OUTPUT_STDERR)
+		keep_dropped(p->output, text, (size_t)n);
+	return n;
+}
+
 static ssize_t take(struct output_pipe *p, size_t max)
 {
-	static uint8_t dropped[AGENT_PAYLOAD_MAX];
 	struct output *o = p->output;
-	size_t room = sizeof(dropped);
+	size_t room;
 
 	if (!o->of_call)
-		return read(p->watch.fd, dropped, max < room ? max : room);
+		return take_and_drop(p, max);
 	uint8_t *to = output_ring_end(&o->ring, &room);
 	ssize_t n = read(p->watch.fd, to, max < room ? max : room);
 	if (n > 0)
@@ -306,6 +331,25 @@ void output_drop_old(struct output *o)
 		mark(&o->pipes[i]);
 		drain_pipe(&o->pipes[i]);
 	}
+}
+
+void output_forget_dropped(struct output *o)
+{
+	o->dropped_len = 0;
+}
+
+void output_last_dropped(const struct output *o, char *out, size_t size)
+{
+	size_t end = o->dropped_len, start, n = 0;
+
+	while (end && isspace((unsigned char)o->dropped[end - 1]))
+		end--;
+	for (start = end; start && o->dropped[start - 1] != '\n';)
+		start--;
+	for (; start < end && n + 1 < size; start++)
+		if (!iscntrl((unsigned char)o->dropped[start]))
+			out[n++] = o->dropped[start];
+	out[n] = '\0';
 }
 
 void output_begin(struct output *o)

@@ -16,7 +16,8 @@
 #include "guest/exec/driver.h"
 #include "guest/exec/output-ring.h"
 
-#define OUTPUT_PIPES 2 /* of OUTPUT_STDOUT and OUTPUT_STDERR */
+#define OUTPUT_PIPES	   2 /* of OUTPUT_STDOUT and OUTPUT_STDERR */
+#define OUTPUT_DROPPED_MAX 512
 
 struct output_pipe {
 	struct watch watch; /* of the read end */
@@ -39,6 +40,9 @@ struct output {
 	uint64_t *older;
 	uint64_t *results; /* in that page: how many results were taken, or dropped */
 	uint64_t n_results;
+	/* The end of the text on stderr that was dropped: why an interpreter did not start. */
+	char dropped[OUTPUT_DROPPED_MAX];
+	size_t dropped_len;
 
 	/* --- the call's --- */
 	bool of_call;	       /* text that arrives is a call's output */
@@ -70,6 +74,11 @@ struct driver_pipes output_driver_pipes(const struct output *o);
 
 /* Reads and drops what the pipes hold now: it was written before the call that starts next. */
 void output_drop_old(struct output *o);
+/* Forgets the text that was dropped so far. */
+void output_forget_dropped(struct output *o);
+/* Stores the last line of the text on stderr that was dropped since then, without control
+ * characters; empty if there is none. */
+void output_last_dropped(const struct output *o, char *out, size_t size);
 /* Starts a call: what arrives from now on is its output, and the ring is cleared. */
 void output_begin(struct output *o);
 /* Returns whether byte `from` of the output and all bytes after it are in the ring, or will be. */

@@ -13,6 +13,12 @@ __builtins__ = dict(vars(builtins))  # a copy, which user code does not change
 
 import re
 import sys
+from _ast import Assign, Name, Store
+from os import environ
+from posix import chdir, getcwd, listdir, stat
+from posixpath import expanduser
+
+from ramet_imports import no_user_folders, standard_library
 
 ONLY_AST, TOP_LEVEL_AWAIT = 0x400, 0x2000  # flags of compile()
 LAST = "__ramet_last__"
@@ -24,7 +30,7 @@ COMMAND = re.compile(r"(\s*)!(.*)")
 MAGIC = re.compile(r"(\s*)%(\w+)(?:\s+(.*))?$")
 ASSIGNED = re.compile(r"(\s*[\w.,][\w., \t]*=\s*)!(.*)")
 CELL = re.compile(r"\s*%%(bash|sh)[ \t]*\r?\n")
-NAME = re.compile(r"(?<![$\\{])\{([A-Za-z_]\w*)\}(?!\})|(?<!\\)\$([A-Za-z_]\w*)")
+VARIABLE = re.compile(r"(?<![$\\{])\{([A-Za-z_]\w*)\}(?!\})|(?<!\\)\$([A-Za-z_]\w*)")
 
 
 class Program:
@@ -61,16 +67,19 @@ def keep_last(text, name, flags):
     tree = compile(text, name, "exec", flags | ONLY_AST, dont_inherit=True)
     last = tree.body[-1] if tree.body else None
     if type(last).__name__ == "Expr":
-        import _ast
-
         place = {field: getattr(last, field) for field in PLACE}
-        target = _ast.Name(LAST, _ast.Store(), **place)
-        tree.body[-1] = _ast.Assign([target], last.value, **place)
+        target = Name(LAST, Store(), **place)
+        tree.body[-1] = Assign([target], last.value, **place)
     return compile(tree, name, "exec", flags, dont_inherit=True)
 
 
 def build_any(text, name, split):
     """Compile as plain Python, else with `await` at the top level."""
+    with no_user_folders:  # Python imports modules to print a SyntaxWarning
+        return build_plain(text, name, split)
+
+
+def build_plain(text, name, split):
     try:
         return build(text, name, split, 0)
     except SyntaxError as error:
@@ -138,9 +147,9 @@ def translated(line):
 class Notebook:
     """`__ramet__` in the user's builtins."""
 
-    def __init__(self, namespace, flush):
+    def __init__(self, namespace, run):
         self.namespace = namespace
-        self.flush = flush
+        self.run = run  # of the driver: runs bytes in bash; returns exit code and output
 
     def filled(self, command):
         """Replace {name} and $name by variables of the user's; leave others to bash."""
@@ -149,38 +158,28 @@ class Notebook:
             name = found[1] or found[2]
             return str(self.namespace[name]) if name in self.namespace else found[0]
 
-        return NAME.sub(value, command)
+        return VARIABLE.sub(value, command)
 
-    def spawn(self, argv, **options):
-        import subprocess
-
-        self.flush()
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, **options) as process:
-            try:
-                return process.communicate()[0], process.returncode
-            except BaseException:
-                process.kill()
-                raise
+    def spawn(self, command, *words, keep=False):
+        """Run a command in bash and return its standard output, if it is to be kept."""
+        code, out = self.run(command.encode("utf-8", "surrogateescape"), *words, keep=keep)
+        self.namespace["_exit_code"] = code
+        return out
 
     def command(self, command):
         """Run a command in bash. Its output is the call's."""
-        _, code = self.spawn(["/bin/bash", "-c", self.filled(command)])
-        self.namespace["_exit_code"] = code
+        self.spawn(self.filled(command))
 
     def lines(self, command):
         """Run a command and return the lines of its standard output."""
-        import subprocess
-
-        out, code = self.spawn(["/bin/bash", "-c", self.filled(command)], stdout=subprocess.PIPE)
-        self.namespace["_exit_code"] = code
-        return out.decode("utf-8", "replace").splitlines()
+        return self.spawn(self.filled(command), keep=True).decode("utf-8", "replace").splitlines()
 
     def cell(self, script):
-        import subprocess
-
-        _, code = self.spawn(["/bin/bash", "-c", script])
+        code, _ = self.run(script.encode("utf-8", "surrogateescape"))
         if code:
-            raise subprocess.CalledProcessError(code, "%%bash")
+            with standard_library:
+                from subprocess import CalledProcessError
+            raise CalledProcessError(code, "%%bash")
 
     def magic(self, name, words):
         action = getattr(self, "magic_" + name, None)
@@ -191,24 +190,68 @@ class Notebook:
 
     def magic_pip(self, words):
         """Run pip for this interpreter. What it installs can be imported at once."""
-        import importlib
-
-        _, code = self.spawn(["/bin/bash", "-c", '"$0" -m pip ' + self.filled(words), sys.executable])
-        self.namespace["_exit_code"] = code
-        importlib.invalidate_caches()
+        before = path_files()
+        # Of the user's folders, pip sees those that it is given.
+        option = "-P " if sys.version_info >= (3, 11) else ""
+        self.spawn('"$0" %s-m pip %s' % (option, self.filled(words)), sys.executable)
+        for finder in sys.meta_path:
+            if hasattr(finder, "invalidate_caches"):
+                finder.invalidate_caches()
+        add_paths(before)
 
     def magic_cd(self, words):
-        import os
-
-        os.chdir(os.path.expanduser(self.filled(words).strip("\"'") or "~"))
+        folder = self.filled(words).strip("\"'") or "~"
+        if folder == "~" or folder.startswith("~/"):
+            folder = environ.get("HOME", "/") + folder[1:]
+        chdir(expanduser(folder) if folder.startswith("~") else folder)
 
     def magic_pwd(self, words):
-        import os
-
-        return os.getcwd()
+        return getcwd()
 
     def magic_matplotlib(self, words):
         """Do nothing: figures are shown anyway."""
+
+
+# ---- packages ---------------------------------------------------------------------------------
+
+
+def site_module():
+    with standard_library:
+        import site
+    return site
+
+
+def site_folders():
+    """Yield the folders of installed packages that exist, with the names in them."""
+    site = site_module()
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    for folder in (*site.getsitepackages(), *users):
+        try:
+            yield folder, listdir(folder)
+        except OSError:
+            pass
+
+
+def path_files():
+    """Return the .pth files, which extend sys.path, with what tells a new version of each."""
+    found = {}
+    for folder, names in site_folders():
+        for name in names:
+            if name.endswith(".pth"):
+                status = stat(folder + "/" + name)
+                found[folder, name] = status.st_mtime_ns, status.st_size, status.st_ino
+    return found
+
+
+def add_paths(before):
+    """Do what Python does at its start: add folders that are new, and run .pth files that are."""
+    site = site_module()
+    added = [folder for folder, _ in site_folders() if folder not in sys.path]
+    for folder in added:
+        site.addsitedir(folder)
+    for (folder, name), version in path_files().items():
+        if folder not in added and before.get((folder, name)) != version:
+            site.addpackage(folder, name, None)
 
 
 # ---- await ------------------------------------------------------------------------------------
@@ -216,16 +259,28 @@ class Notebook:
 loop = None
 
 
-def wait_for(coroutine):
-    """Run a coroutine in the event loop that all calls share. Tasks that it leaves continue during
-    the next call that awaits something.
+def make_loop():
+    """Make the event loop that all calls share, or keep it. It is not set as the thread's: an `await`
+    changes nothing for later code.
     """
     global loop
-    import asyncio
+    if loop is not None and not loop.is_closed():
+        return
+    with standard_library:
+        from asyncio import new_event_loop
 
-    if loop is None or loop.is_closed():
-        loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
+        loop = new_event_loop()
+
+
+def wait_for(coroutine):
+    """Run a coroutine in the shared event loop. Tasks that it leaves continue during the next call
+    that awaits something.
+    """
+    try:
+        make_loop()
+    except BaseException:
+        coroutine.close()
+        raise
     task = loop.create_task(coroutine)
     try:
         return loop.run_until_complete(task)
@@ -233,8 +288,6 @@ def wait_for(coroutine):
         if not task.done():
             cancel(task)
         raise without_loop(error)
-    finally:
-        asyncio.set_event_loop(None)
 
 
 def cancel(task):
@@ -254,5 +307,5 @@ def without_loop(error):
     return error.with_traceback(tb) if tb else error
 
 
-def start(namespace, flush):
-    builtins.__ramet__ = Notebook(namespace, flush)
+def start(namespace, run):
+    builtins.__ramet__ = Notebook(namespace, run)

@@ -252,7 +252,7 @@ class Syntax(AgentTest):
     def test_pip_is_that_of_the_interpreter(self):
         result = self.run_rich("import sys\nsys.executable = '/bin/echo'\nname = 'x'\n"
                                "%pip install {name} 'a  b'")
-        self.assertEqual(result.out, "-m pip install x a  b\n")
+        self.assertEqual(result.out, "-P -m pip install x a  b\n")
         self.client.run("import os; os._exit(0)")
 
     def test_bash_cells(self):
@@ -270,6 +270,25 @@ class Syntax(AgentTest):
         self.assert_runs("q.put_nowait(1) or await q.get()", value="1")
         result = self.run_rich("async def bad(): 1/0\nawait bad()")
         self.assertRegex(result.err, r'\A.*\n  File "<call \d+>", line 2, in <module>\n.*\n  File "<call')
+
+    def test_an_await_changes_nothing_for_later_calls(self):
+        self.run_python("import os; os._exit(0)")  # a new interpreter
+        self.client = self.connect()
+        get = "import asyncio, warnings\nwarnings.simplefilter('ignore')\nmine = asyncio.get_event_loop()"
+        without = self.run_python(get + "\nmine.run_until_complete(asyncio.sleep(0))")
+        self.run_python("import os; os._exit(0)")
+        self.client = self.connect()
+        self.assert_ends(self.run_python("import asyncio\nawait asyncio.sleep(0)"))
+        after = self.run_python(get + "\nmine.run_until_complete(asyncio.sleep(0))")
+        self.assertEqual((after.code, after.err), (without.code, without.err))
+        self.run_python("asyncio.set_event_loop(mine)\nawait asyncio.sleep(0)")
+        self.assert_ends(self.run_python("print(asyncio.get_event_loop() is mine)"), out="True\n")
+
+    def test_scripts_of_any_length(self):
+        long = "echo start" + " " * 200_000 + "end"
+        self.assert_runs("%%bash\n" + long, "start end\n")
+        self.assert_runs("!" + long, "start end\n")
+        self.assert_runs("x = !" + long + "\nx", value="['start end']")
 
     def test_an_awaiting_call_can_be_interrupted(self):
         self.client.start("print('ready')\ntry:\n  await asyncio.sleep(60)\n"
