@@ -91,9 +91,10 @@ enum agent_request {
 	 * AGENT_EXEC, u64 offset: bytes of its output (the payloads of all frames but AGENT_EXIT,
 	 * in the order sent) that the host already has. Answer: as for AGENT_EXEC, from that offset
 	 * on. The last call stays attachable after its end until the next one starts. A call whose
-	 * code had not completely arrived is forgotten. AGENT_ERROR: ENOENT, that call is not the
-	 * last one started; EBUSY, it still has a connection; ERANGE, the bytes at the offset are
-	 * no longer kept, or were never sent.
+	 * code had not completely arrived is forgotten. If the agent was killed, the one that
+	 * replaced it ends the call with a note on stderr and exit code 137. AGENT_ERROR: ENOENT,
+	 * that call is not the last one started; EBUSY, it still has a connection; ERANGE, the
+	 * bytes at the offset are no longer kept, or were never sent.
 	 *
 	 * The agent keeps the last AGENT_OUTPUT_RING bytes that were sent, and up to
 	 * AGENT_AHEAD_MAX more that nobody has taken; then it stops reading, and the code blocks
@@ -309,7 +310,8 @@ enum agent_request {
 	 * its own process, queue and state, and all run side by side. A context belongs to the
 	 * guest and not to a connection: it is part of a fork's children and of a Space. When its
 	 * process ends, it is replaced by a new one, and AGENT_EXIT or the next call reports that
-	 * the state was lost. ENOENT: no such context.
+	 * the state was lost; so too when the agent itself was killed and replaced. ENOENT: no such
+	 * context.
 	 */
 
 	/* Starts a context. Payload: str id (AGENT_ID_LEN), u8 language, str cwd (empty: the home

@@ -51,21 +51,31 @@ class Service:
         self.log = home / "service.log"
         self.socket = home / "agent" / "sock"
         self.socket.parent.mkdir()
-        # A file: what nobody reads from a pipe would fill it, and the agent would wait.
-        with (home / "agent.log").open("wb") as log:
-            self.agent = subprocess.Popen(
-                self._as_a_guest(rootfs) if rootfs else self._here(),
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                env={**os.environ, "HOME": str(home), "LANG": "C.UTF-8"},
-            )
-        while b"agent ready" not in (home / "agent.log").read_bytes():
-            assert self.agent.poll() is None, (home / "agent.log").read_text()
-            time.sleep(0.01)
+        self._start_agent(self._as_a_guest(rootfs) if rootfs else self._here())
         (home / "service").mkdir()
         self.start(*tiers)
         assert self.server.stdout
         self.keys = [self.server.stdout.readline().decode().strip() for _ in tiers]
+
+    def _start_agent(self, command: list[str]) -> None:
+        # A file: what nobody reads from a pipe would fill it, and the agent would wait.
+        log = self.home / "agent.log"
+        with log.open("wb") as file:
+            self.agent = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=file,
+                env={**os.environ, "HOME": str(self.home), "LANG": "C.UTF-8"},
+            )
+        while b"agent ready" not in log.read_bytes():
+            assert self.agent.poll() is None, log.read_text()
+            time.sleep(0.01)
+
+    def replace_agent(self, died: str) -> None:
+        """Kills the agent on this machine and starts another one, as init does."""
+        self.agent.kill()
+        self.agent.wait()
+        self._start_agent([*self._here(), "--died", died])
 
     def _here(self) -> list[str]:
         run_dir = f"{self.socket.parent}/run"

@@ -365,7 +365,8 @@ static pid_t python_pid(void)
 	return driver_pid(&python.driver);
 }
 
-static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, struct err *e)
+static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, const char *died,
+		 struct err *e)
 {
 	int bad = loop_init();
 
@@ -378,6 +379,11 @@ static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, 
 	bad = driver_write_scripts(run_dir, e);
 	if (!bad)
 		bad = interpreter_init(&python, AGENT_PYTHON, NULL, grace_ms, &python_calls, e);
+	if (!bad && died) {
+		interpreter_note_loss(&python, died);
+		contexts_restore(died);
+		process_note_loss(died);
+	}
 	if (!bad)
 		bad = open_listener(unix_path, e);
 	if (!bad)
@@ -409,10 +415,11 @@ int agent_main(int argc, char **argv)
 		{"unix", required_argument, NULL, 'u'},
 		{"run-dir", required_argument, NULL, 'r'},
 		{"grace-ms", required_argument, NULL, 'g'},
+		{"died", required_argument, NULL, 'x'}, /* how the agent before this one ended */
 		{"dry-run-system", no_argument, NULL, 'd'},
 		{0},
 	};
-	const char *unix_path = NULL, *run_dir = "/run/ramet";
+	const char *unix_path = NULL, *run_dir = "/run/ramet", *died = NULL;
 	unsigned grace_ms = GRACE_MS;
 	struct err e;
 	int opt;
@@ -425,6 +432,8 @@ int agent_main(int argc, char **argv)
 			run_dir = optarg;
 		else if (opt == 'g')
 			grace_ms = (unsigned)strtoul(optarg, NULL, 10);
+		else if (opt == 'x')
+			died = optarg;
 		else if (opt == 'd')
 			agent.sys = &system_dry;
 		else
@@ -433,7 +442,7 @@ int agent_main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (agent.sys->confirm_unique() < 0)
 		log_console("agent: copies of this guest cannot report when they are unique");
-	if (start(unix_path, run_dir, grace_ms, &e) < 0) {
+	if (start(unix_path, run_dir, grace_ms, died, &e) < 0) {
 		log_console("agent: %s", e.text);
 		return 1;
 	}

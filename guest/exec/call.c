@@ -101,6 +101,28 @@ static void pass_on(struct interpreter *in, struct conn *c, uint8_t type, const 
 		conn_hold(c, true);
 }
 
+static void note_loss(struct interpreter *in)
+{
+	note(in, "ramet: %s; its state is lost\n", in->lost.text);
+	in->call.state_lost = true;
+	in->lost.code = 0;
+	in->reborn = false;
+}
+
+/* Ends a call that an agent before this one was running. */
+static void end_lost(struct interpreter *in, const struct attach_request *r)
+{
+	output_drop_old(&in->call.output);
+	memset(&in->call, 0, offsetof(struct call, output));
+	in->call.state = CALL_DRAINS;
+	in->call.number = r->call;
+	in->call.attachable = true;
+	in->call.exit_code = 128 + SIGKILL;
+	note_loss(in);
+	output_begin_at(&in->call.output, r->have);
+	output_mark_end(&in->call.output);
+}
+
 void call_next(struct interpreter *in)
 {
 	if (call_is_active(in) || list_empty(&in->queue))
@@ -114,11 +136,8 @@ void call_next(struct interpreter *in)
 	in->call.attachable = true;
 	in->call.code_left = c->exec.code_len;
 	in->call.timeout_ms = c->exec.timeout_ms;
-	if (in->lost.code) {
-		note(in, "ramet: %s; its state is lost\n", in->lost.text);
-		in->call.state_lost = true;
-		in->lost.code = 0;
-	}
+	if (in->lost.code)
+		note_loss(in);
 	conn_become(c, CONN_CODE);
 	const size_t at = AGENT_HEADER_SIZE + c->exec.at;
 	pass_on(in, c, AGENT_EXEC, c->in.bytes + at, c->in.have - at);
@@ -174,6 +193,8 @@ int call_attach(struct interpreter *in, struct conn *c, const struct attach_requ
 	/* The host may have closed the old connection, though no event has reported this yet. */
 	if (in->call.client && conn_is_broken(in->call.client))
 		conn_drop(in->call.client);
+	if (in->reborn && in->call.state == CALL_NONE)
+		end_lost(in, r);
 	if (!in->call.attachable || in->call.number != r->call || in->call.code_left)
 		return err_say(e, ENOENT, "the call is not the last one that was started here");
 	if (in->call.client)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/exec/contexts.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "guest/exec/context-request.h"
 #include "guest/exec/interpreter.h"
+#include "guest/log-console.h"
 
 struct context {
 	struct list node;
@@ -38,6 +41,45 @@ void contexts_init(unsigned grace_ms, const char *run_dir)
 bool contexts_takes(uint8_t type)
 {
 	return context_request_is(type);
+}
+
+/* --- records -------------------------------------------------------------------------------- */
+
+/* A file for each context, from which the next agent starts it again if this one is killed: u64
+ * start time in ms, then the payload of its AGENT_CONTEXT_START. */
+#define RECORD	   ".context"
+#define RECORD_MAX (8 + AGENT_PAYLOAD_MAX)
+
+static void record_path(const struct context *x, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s" RECORD, parent_dir, x->id);
+}
+
+static void record(const struct context *x)
+{
+	static uint8_t bytes[RECORD_MAX];
+	struct wire w = wire_on(bytes, sizeof(bytes));
+	char path[PATH_MAX];
+
+	wire_put_u64(&w, (uint64_t)x->started_ms);
+	wire_put_str(&w, x->id, strlen(x->id));
+	wire_put_u8(&w, (uint8_t)x->interpreter.driver.language);
+	wire_put_str(&w, x->cwd, strlen(x->cwd));
+	wire_put_u32(&w, x->launch.env_count);
+	wire_put_bytes(&w, x->env, x->launch.env_len);
+	record_path(x, path);
+	/* Variables may be secrets. */
+	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || write(fd, bytes, w.pos) != (ssize_t)w.pos)
+		log_console("write %s: %s", path, strerror(errno));
+}
+
+static void forget(const struct context *x)
+{
+	char path[PATH_MAX];
+
+	record_path(x, path);
+	unlink(path);
 }
 
 /* --- events of an interpreter --------------------------------------------------------------- */
@@ -69,7 +111,11 @@ static void answer_waiting(const struct interpreter *in, const struct err *e)
 
 static void on_idle(struct interpreter *in)
 {
-	of(in)->began = true;
+	struct context *x = of(in);
+
+	if (!x->began)
+		record(x);
+	x->began = true;
 	answer_waiting(in, NULL);
 }
 
@@ -163,7 +209,7 @@ static int check_variables(const struct context_request *r, const struct frame *
 	return 0;
 }
 
-static int check_start(const struct context_request *r, const struct frame *f, struct err *e)
+static int check_new(const struct context_request *r, const struct frame *f, struct err *e)
 {
 	struct err ignored;
 
@@ -172,10 +218,16 @@ static int check_start(const struct context_request *r, const struct frame *f, s
 	if (count_living() >= AGENT_CONTEXT_MAX)
 		return err_say(e, EAGAIN, "%d contexts exist in this sandbox, which is the limit",
 			       AGENT_CONTEXT_MAX);
-	int bad = driver_find(r->language, e);
+	return check_variables(r, f, e);
+}
+
+static int check_start(const struct context_request *r, const struct frame *f, struct err *e)
+{
+	int bad = check_new(r, f, e);
+
 	if (!bad)
-		bad = check_folder(r->cwd, e);
-	return bad ? bad : check_variables(r, f, e);
+		bad = driver_find(r->language, e);
+	return bad ? bad : check_folder(r->cwd, e);
 }
 
 static struct context *context_new(const struct context_request *r, const struct frame *f,
@@ -228,10 +280,85 @@ static int start(struct conn *c, const struct context_request *r, const struct f
 	return 0;
 }
 
+/* Keeps the list in order of age. */
+static void place(struct context *x)
+{
+	struct list *before = &contexts;
+
+	list_del(&x->node);
+	list_each (pos, &contexts) {
+		if (container_of(pos, struct context, node)->started_ms <= x->started_ms)
+			continue;
+		before = pos;
+		break;
+	}
+	list_add_tail(before, &x->node);
+}
+
+static int restore(const uint8_t *bytes, size_t len, const char *how, struct err *e)
+{
+	struct wire w = wire_from(bytes, len);
+	struct context_request r;
+	int64_t started_ms = (int64_t)wire_get_u64(&w);
+	const struct frame f = {.type = AGENT_CONTEXT_START,
+				.len = (uint32_t)(len - w.pos),
+				.payload = bytes + w.pos};
+	int bad = w.bad ? -EPROTO : context_request_parse(&f, &r, e);
+
+	if (!bad)
+		bad = check_new(&r, &f, e);
+	if (bad)
+		return bad;
+	struct context *x = context_new(&r, &f, e);
+	if (!x)
+		return e->code;
+	x->started_ms = started_ms;
+	x->began = true;
+	place(x);
+	bad = interpreter_init(&x->interpreter, r.language, &x->launch, grace, &ops, e);
+	if (bad) {
+		context_free(x);
+		return bad;
+	}
+	interpreter_note_loss(&x->interpreter, how);
+	interpreter_serve(&x->interpreter);
+	return 0;
+}
+
+/* Any program in the guest may have changed the file. */
+static void restore_file(int dir, const char *name, const char *how)
+{
+	static uint8_t bytes[RECORD_MAX];
+	struct err e = {.text = "it is too short"};
+	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	ssize_t n = fd < 0 ? -1 : read(fd, bytes, sizeof(bytes));
+
+	if (n < 0)
+		err_set(&e, errno, "read it");
+	if (n < 0 || restore(bytes, (size_t)n, how, &e) < 0)
+		log_console("start the context of %s again: %s", name, e.text);
+}
+
+void contexts_restore(const char *how)
+{
+	DIR *dir = opendir(parent_dir);
+
+	if (!dir)
+		return;
+	for (const struct dirent *d; (d = readdir(dir));) {
+		const char *end = strrchr(d->d_name, '.');
+
+		if (end && strcmp(end, RECORD) == 0)
+			restore_file(dirfd(dir), d->d_name, how);
+	}
+	closedir(dir);
+}
+
 static void end(struct conn *c, struct context *x)
 {
 	const struct err gone = {.code = -ENOENT, .text = "the context was deleted"};
 
+	forget(x);
 	answer_waiting(&x->interpreter, &gone);
 	interpreter_end(&x->interpreter);
 	finish(c, NULL);

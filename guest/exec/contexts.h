@@ -9,6 +9,9 @@
 
 /* `grace_ms` as for call_init; `run_dir` gets a folder for each bash context. */
 void contexts_init(unsigned grace_ms, const char *run_dir);
+/* Starts the contexts of an agent before this one again, without their state. `how` says how that
+ * agent ended, as the start of a sentence. */
+void contexts_restore(const char *how);
 /* Returns true for the types that contexts_handle accepts. */
 bool contexts_takes(uint8_t type);
 /* Handles a request. Returns 0 or -EPROTO. */

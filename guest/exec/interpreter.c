@@ -60,6 +60,13 @@ void interpreter_serve(struct interpreter *in)
 	call_next(in);
 }
 
+void interpreter_note_loss(struct interpreter *in, const char *how)
+{
+	err_say(&in->lost, ECHILD, "%s, and the %s process with it", how,
+		driver_name(in->driver.language));
+	in->reborn = true;
+}
+
 void interpreter_reseed(struct interpreter *in, bool user_generators)
 {
 	in->reseed_due = true;
@@ -76,6 +83,7 @@ void interpreter_restart(struct interpreter *in)
 	if (!call_is_running(in)) {
 		in->used = false; /* its loss was requested: no call reports it */
 		in->lost.code = 0;
+		in->reborn = false;
 	}
 	driver_kill_session(&in->driver);
 }

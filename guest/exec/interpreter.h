@@ -25,6 +25,7 @@ struct interpreter {
 	/* From these, the next call reports that the process was lost between calls. */
 	bool used;	   /* it holds state of earlier calls */
 	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
+	bool reborn;	   /* lost with an agent before this one, and no call was made since */
 	struct list queue; /* connections whose call waits */
 	struct driver driver;
 	struct call call;
@@ -40,6 +41,9 @@ int interpreter_init(struct interpreter *in, enum agent_language language,
 		     const struct interpreter_ops *ops, struct err *e);
 /* Requires interpreter_is_gone. */
 void interpreter_fini(struct interpreter *in);
+/* Notes that its process was lost with an agent before this one. `how` is the start of a sentence.
+ */
+void interpreter_note_loss(struct interpreter *in, const char *how);
 /* Starts the process if it is not running. If it is idle, gives it its next work: first a reseed,
  * then the next call. */
 void interpreter_serve(struct interpreter *in);

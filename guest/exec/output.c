@@ -354,8 +354,14 @@ void output_last_dropped(const struct output *o, char *out, size_t size)
 
 void output_begin(struct output *o)
 {
+	output_begin_at(o, 0);
+}
+
+void output_begin_at(struct output *o, uint64_t have)
+{
 	output_ring_clear(&o->ring);
-	o->sent = 0;
+	o->ring.total = have;
+	o->sent = have;
 	o->of_call = true;
 	o->no_backpressure = false;
 	o->reads_in_row = 0;

@@ -81,6 +81,8 @@ void output_forget_dropped(struct output *o);
 void output_last_dropped(const struct output *o, char *out, size_t size);
 /* Starts a call: what arrives from now on is its output, and the ring is cleared. */
 void output_begin(struct output *o);
+/* Does the same for a call of which the host has the first `have` bytes. */
+void output_begin_at(struct output *o, uint64_t have);
 /* Returns whether byte `from` of the output and all bytes after it are in the ring, or will be. */
 bool output_keeps(const struct output *o, uint64_t from);
 /* Sends the output to `c` from now on, starting at byte `from`. It waits while `c` is NULL. */

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/io.h>
@@ -234,9 +235,12 @@ static void keep_on_first_cpu(void)
 		log_console("pin the agent to a CPU: %s", strerror(errno));
 }
 
+/* How the last agent ended, as the start of a sentence; empty before that. */
+static char agent_died[96];
+
 __attribute__((noreturn)) static void become_agent(void)
 {
-	char *const argv[] = {"ramet", "agent", NULL};
+	char *const argv[] = {"ramet", "agent", agent_died[0] ? "--died" : NULL, agent_died, NULL};
 	const struct sched_param first = {.sched_priority = 1};
 	sigset_t none;
 
@@ -268,6 +272,18 @@ static pid_t start_agent(void)
 	return pid;
 }
 
+static void note_death(int status)
+{
+	if (WIFSIGNALED(status))
+		snprintf(agent_died, sizeof(agent_died),
+			 "the sandbox's agent was killed by signal %d (%s)", WTERMSIG(status),
+			 strsignal(WTERMSIG(status)));
+	else
+		snprintf(agent_died, sizeof(agent_died),
+			 "the sandbox's agent ended with exit code %d", WEXITSTATUS(status));
+	log_console("%s", agent_died);
+}
+
 /* Reaps all processes that ended. Returns true when `agent` was among them. */
 static bool reap(pid_t agent)
 {
@@ -279,10 +295,7 @@ static bool reap(pid_t agent)
 		if (pid != agent)
 			continue;
 		ended = true;
-		if (WIFSIGNALED(status))
-			log_console("the agent was killed by signal %d", WTERMSIG(status));
-		else
-			log_console("the agent ended with exit code %d", WEXITSTATUS(status));
+		note_death(status);
 	}
 	return ended;
 }

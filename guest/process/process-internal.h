@@ -32,6 +32,7 @@ struct process {
 	int64_t due_ms;		      /* of the loop: the next step of the time limit; 0: none */
 	enum process_state state;
 	bool tty;
+	bool had_stdin; /* it was started with AGENT_PROC_STDIN */
 	int32_t exit_code;
 	uint8_t signal;
 	bool timed_out;
@@ -80,6 +81,8 @@ void process_write_all(struct process *p);
 void process_end_input(struct process *p);
 /* Returns whether the program may still get input. */
 bool process_has_input(const struct process *p);
+/* Says why the process takes no input. Returns -EPIPE. */
+int process_no_input(const struct process *p, struct err *e);
 /* Watches the program's streams for the events needed now. */
 void process_watch(struct process *p);
 

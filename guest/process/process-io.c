@@ -272,13 +272,22 @@ bool process_has_input(const struct process *p)
 	return p->state != PROCESS_ENDED && (p->tty || p->input.fd >= 0);
 }
 
+int process_no_input(const struct process *p, struct err *e)
+{
+	if (p->tty)
+		return err_say(e, EPIPE, "the terminal's program has ended or closed it");
+	if (!p->had_stdin)
+		return err_say(e, EPIPE,
+			       "the program was started without stdin; start it with "
+			       "stdin=True to write to it");
+	return err_say(e, EPIPE, "the program has ended, or its stdin is closed");
+}
+
 static void refuse_input(const struct process *p, struct conn *c)
 {
 	struct err e;
 
-	err_say(&e, EPIPE,
-		p->tty ? "the terminal's program has ended or closed it"
-		       : "the program has ended, or its stdin is closed");
+	process_no_input(p, &e);
 	process_refuse(c, &e);
 }
 

@@ -25,11 +25,17 @@ static unsigned process_count;
 static uint64_t last_number;
 static pid_t (*cwd_owner)(void);
 static unsigned grace_ms;
+static const char *lost; /* how processes were lost with an agent before this one; or NULL */
 
 void process_init(pid_t (*the_cwd_owner)(void), unsigned the_grace_ms)
 {
 	cwd_owner = the_cwd_owner;
 	grace_ms = the_grace_ms;
+}
+
+void process_note_loss(const char *how)
+{
+	lost = how;
 }
 
 static struct process *find(const char *id)
@@ -230,6 +236,7 @@ static struct process *process_new(const struct process_request *r, struct err *
 	p->started_ms = realtime_ms();
 	p->timeout_ms = r->timeout_ms;
 	p->tty = r->flags & AGENT_PROC_TTY;
+	p->had_stdin = r->flags & AGENT_PROC_STDIN;
 	memcpy(p->id, r->id, sizeof(p->id));
 	memcpy(p->label, r->label, sizeof(p->label));
 	memcpy(p->user, r->user, sizeof(p->user));
@@ -424,9 +431,7 @@ static int write_to(struct process *p, struct conn *c, const struct process_requ
 		    struct err *e)
 {
 	if (!process_has_input(p) && r->type != AGENT_PROC_CLOSE)
-		return err_say(e, EPIPE,
-			       p->tty ? "the terminal's program has ended or closed it"
-				      : "the program has ended, or its stdin is closed");
+		return process_no_input(p, e);
 	if (!process_has_input(p)) {
 		process_done(c);
 		return 0;
@@ -490,6 +495,15 @@ static int handle_one(struct process *p, struct conn *c, const struct process_re
 	return bad;
 }
 
+static int refuse_unknown(enum agent_request type, struct err *e)
+{
+	const char *what = type <= AGENT_PTY_LIST ? "terminal" : "process";
+
+	if (!lost)
+		return err_say(e, ENOENT, "there is no such %s", what);
+	return err_say(e, ENOENT, "there is no such %s: %s, and all processes with it", what, lost);
+}
+
 static bool is_list(uint8_t type)
 {
 	return type == AGENT_PTY_LIST || type == AGENT_PROC_LIST;
@@ -522,9 +536,7 @@ int process_handle(struct conn *c, const struct frame *f, struct err *e)
 	else if (p)
 		bad = handle_one(p, c, &r, e);
 	else
-		bad = err_say(e, ENOENT,
-			      r.type <= AGENT_PTY_LIST ? "there is no such terminal"
-						       : "there is no such process");
+		bad = refuse_unknown(r.type, e);
 	if (bad)
 		process_refuse(c, e);
 	return 0;

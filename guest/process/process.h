@@ -12,6 +12,9 @@
 /* `cwd_owner` returns the process in whose working directory programs start; 0: none. `grace_ms`:
  * from SIGTERM to SIGKILL at a time limit. */
 void process_init(pid_t (*cwd_owner)(void), unsigned grace_ms);
+/* Notes that all processes were lost with an agent before this one; `how` is the start of a
+ * sentence, and stays valid. */
+void process_note_loss(const char *how);
 /* Returns true for the types that process_handle accepts. */
 bool process_takes(uint8_t type);
 /* Handles a request. Returns 0 or -EPROTO. */

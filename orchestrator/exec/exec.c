@@ -21,7 +21,9 @@
 #define CALLS_SHOWN 10 /* in an inspection report */
 /* Limit for the code of all queued calls. Queued calls stay when their clients disconnect. */
 #define WAITING_BYTES_MAX (256u << 20)
-#define SHORT_CODE	  (16u << 10) /* goes to an idle guest regardless of the limit */
+/* Reconnects of a call. The first ones may reach the socket of an agent that is being killed. */
+#define REATTACH_MAX 5
+#define SHORT_CODE   (16u << 10) /* goes to an idle guest regardless of the limit */
 /* Grace period on top of a call's time limit. The guest enforces the limit, and counts from the
  * start of the code. On a busy machine, the start of the interpreter before that, and the exit of a
  * killed interpreter, may take long. */
@@ -33,6 +35,7 @@
 /* Bytes of CONTEXTS_HELD_MAX that stay free for short unfinished lines. */
 #define CONTEXTS_SPARE (1u << 20)
 #define MERGED	       "another sandbox was merged into this one during the call"
+#define BROKEN	       "the connection to the guest's agent broke during the call"
 #define NOT_FORKED     "the call had not reached the guest before the fork: it runs only in the parent"
 
 struct exec_call {
@@ -62,9 +65,10 @@ struct exec {
 	/* The call began in the guest that this guest is a copy of, or under a previous instance of
 	 * the service. */
 	bool attached;
-	bool inherited;	   /* the call began under a previous instance */
-	bool cut;	   /* the splitter emitted an event for the current frame */
-	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
+	bool inherited;	     /* the call began under a previous instance */
+	unsigned reattached; /* times that its connection broke and its rest was asked for again */
+	bool cut;	     /* the splitter emitted an event for the current frame */
+	uint64_t limit_ms;   /* deadline, ms on the boot-time clock; 0: none */
 };
 
 static struct exec *exec_of_call(const struct core_call *call)
@@ -560,6 +564,8 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 		fail(call, FAIL_AGENT_LOST,
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
+	} else if (exec_of_call(call)->reattached && frame->errnum == ENOENT) {
+		fail(call, FAIL_AGENT_LOST, BROKEN);
 	} else if (exec_of_call(call)->attached && frame->errnum == ENOENT) {
 		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
 	} else {
@@ -610,14 +616,32 @@ void exec_lane_accepted(struct exec_lane *lane)
 	}
 }
 
+/* Asks for the rest of the call: if the guest's agent was killed, the one that replaced it
+ * ends the call and says so. */
+void exec_lane_reached(struct exec_lane *lane)
+{
+	struct core_call *call = running(lane);
+	uint8_t *bytes;
+	size_t len;
+
+	hold(lane);
+	if (!call)
+		return;
+	struct exec *exec = exec_of_call(call);
+	if (exec->reattached >= REATTACH_MAX ||
+	    agent_attach_bytes(lane->context[0] ? lane->context : NULL, exec->number, exec->have,
+			       &bytes, &len) < 0) {
+		fail(call, FAIL_AGENT_LOST, BROKEN);
+		return;
+	}
+	exec->attached = true;
+	exec->reattached++;
+	guest_link_send(lane->guest, 0, bytes, len);
+}
+
 void exec_agent_reached(struct sandbox *s)
 {
-	struct core_call *call = running(&exec_of(s)->main);
-
-	hold(&exec_of(s)->main);
-	if (call)
-		fail(call, FAIL_AGENT_LOST,
-		     "the connection to the guest's agent broke during the call");
+	exec_lane_reached(&exec_of(s)->main);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -630,8 +654,10 @@ static void on_limit(void *arg)
 	/* The exit frame may have arrived and be unread, because the client is slow. */
 	if (exec->paused && !call->abandoned)
 		loop_timer_set(call->core->loop, &exec->limit, GRACE_MS);
-	else
+	else {
+		exec->reattached = REATTACH_MAX; /* its time is over */
 		lane_lose(exec->lane, "it did not end a call after its time limit");
+	}
 }
 
 static void set_limit(struct exec *exec)

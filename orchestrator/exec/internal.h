@@ -22,6 +22,8 @@ void exec_agent_sent(struct sandbox *s);
 void exec_agent_dropped(struct sandbox *s);
 /* Handles a frame for the first call of the lane. */
 void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame);
+/* Continues the running call on a new connection to the agent, or fails it. */
+void exec_lane_reached(struct exec_lane *lane);
 /* Starts the lane's next call if that is possible: the lane is connected and runs none. */
 void exec_lane_next(struct exec_lane *lane);
 /* Moves the calls of `from` behind those of `to`. */

@@ -13,7 +13,6 @@
 
 #define DIAL_LIMIT_MS 30000
 #define IDLE_MS	      10000 /* the connection is kept for the next call */
-#define BROKEN	      "the connection to the guest's agent broke during the call"
 
 static const struct guest_link_events link_events;
 
@@ -110,7 +109,7 @@ struct exec_lane *lane_after(const struct exec_lane *lane)
 
 void lane_left(struct exec_lane *lane)
 {
-	lane->running = lane->broken = false;
+	lane->running = false;
 	if (!list_empty(&lane->calls))
 		return;
 	lane->known = false;
@@ -134,7 +133,6 @@ static void disconnected(struct exec_lane *lane)
 {
 	exec_lane_sent(lane);
 	lane->guest_busy = true;
-	lane->broken = lane->running;
 	sandbox_schedule(lane->sandbox);
 }
 
@@ -155,9 +153,7 @@ static void on_reached(void *arg)
 {
 	struct exec_lane *lane = arg;
 
-	guest_link_pause(&lane->own, exec_of(lane->sandbox)->held);
-	if (lane->broken)
-		exec_lane_fail(lane, FAIL_AGENT_LOST, BROKEN);
+	exec_lane_reached(lane);
 	sandbox_schedule(lane->sandbox);
 }
 
@@ -207,7 +203,6 @@ static void leave_vm(struct exec_lane *lane, const char *text)
 	guest_link_close(&lane->own);
 	exec_lane_sent(lane);
 	lane->guest_busy = true;
-	lane->broken = false;
 }
 
 static void move(struct exec_lane *lane, struct sandbox *to)

@@ -52,7 +52,6 @@ struct exec_lane {
 	struct guest_link own;
 	bool running; /* the first call was sent to the guest */
 	bool known;   /* the guest accepted a call of those that are queued */
-	bool broken;  /* the connection broke during the first call */
 	struct loop_timer idle;
 };
 

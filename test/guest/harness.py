@@ -218,15 +218,30 @@ class Agent:
         self.path = os.path.join(self.home, "sock")
         self.log = []
         self.logged = threading.Condition()
-        self.process = subprocess.Popen(
-            [*prefix, BINARY, "agent", "--unix", self.path, "--run-dir", os.path.join(self.home, "run"),
-             "--dry-run-system", *options],
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env={**os.environ, "HOME": self.home, "LANG": "C.UTF-8", **(env or {})},
-        )
+        self.command = [*prefix, BINARY, "agent", "--unix", self.path, "--run-dir",
+                        os.path.join(self.home, "run"), "--dry-run-system", *options]
+        self.env = {**os.environ, "HOME": self.home, "LANG": "C.UTF-8", **(env or {})}
+        self.begin()
+        self.wait_until_logged("agent ready" if env is None else "")
+
+    def begin(self, *options):
+        self.process = subprocess.Popen([*self.command, *options], stdin=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, env=self.env)
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
-        self.wait_until_logged("agent ready" if env is None else "")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.listener.join()
+        self.process.stderr.close()
+
+    def replace(self, died="the sandbox's agent was killed by signal 9 (Killed)"):
+        """Kills the agent and starts another one, as init does."""
+        self.end()
+        before = len(self.log)
+        self.begin("--died", died)
+        self.wait_until_logged("agent ready", since=before)
 
     def listen(self):
         for line in self.process.stderr:
@@ -252,10 +267,7 @@ class Agent:
             return int(children.read().split()[0])
 
     def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.listener.join()
-        self.process.stderr.close()
+        self.end()
         shutil.rmtree(self.home)
 
 

@@ -149,6 +149,23 @@ def test_sandbox_with_a_fork_bomb_can_be_deleted(client: Client, other: Sandbox)
         client.get_sandbox(bombed.id)
 
 
+def test_killed_agent_hides_no_loss(sbx: Sandbox) -> None:
+    sbx.run_code("x = 1")
+    context = sbx.contexts.create("bash", cwd="/tmp")
+    context.run_code("x=1")
+    result = sbx.run_code("kill -9 -1", "bash")
+    died = "the sandbox's agent was killed by signal 9 (Killed), and the %s process with it; its state is lost"
+    assert result.exit_code == 137 and died % "Python" in result.stderr
+    (child,) = sbx.fork()
+    with child:
+        for one in (sbx, child):
+            assert one.run_code("print(1)").stderr == ""
+            assert one.run_code("print('x' in globals())").stdout == "False\n"
+            (again,) = one.contexts.list()
+            result = again.run_code("echo $PWD $x")
+            assert result.stdout == "/tmp\n" and died % "bash" in result.stderr
+
+
 def test_busy_vcpus_do_not_block_other_sandboxes(sbx: Sandbox, other: Sandbox) -> None:
     sbx.run_code("for i in $(seq 16); do (while :; do :; done) & done", "bash")
     with served(other):

@@ -594,12 +594,15 @@ static void relay(struct fake_agent *a)
 	struct timespec limit;
 
 	memcpy(addr.sun_path, a->vm->f->agent_path, sizeof(addr.sun_path));
-	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
-		return;
+	/* While the agent is replaced, a guest's kernel refuses connections, and hosts try again.
+	 */
+	struct pollfd p = {.fd = a->fd};
+	while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		if (poll(&p, 1, 10))
+			return;
 	pthread_create(&threads[0], NULL, forward_all, &in);
 	pthread_create(&threads[1], NULL, forward_all, &out);
 	/* A hang-up without a request for events: the service closed its end, or both ended. */
-	struct pollfd p = {.fd = a->fd};
 	poll(&p, 1, -1);
 	/* What the service sent before that still arrives, unless the agent does not read it. */
 	clock_gettime(CLOCK_REALTIME, &limit);
