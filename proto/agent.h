@@ -471,6 +471,9 @@ enum agent_result {
 };
 
 #define AGENT_RESULTS "RAMET_RESULTS"
+/* In the environment of a call that prepares a template. It is not set for the code, and the call
+ * does not count in the names of calls that tracebacks show. An older agent sets it. */
+#define AGENT_PREPARES "RAMET_PREPARES"
 
 enum agent_event {
 	AGENT_WATCHING = 0, /* what happens from now on is reported */

@@ -22,6 +22,7 @@
 #include "guest/process/process.h"
 #include "guest/system/reseed.h"
 #include "guest/log-console.h"
+#include "guest/oom.h"
 
 #define GRACE_MS     2000
 #define VSOCK_BUFFER (1u << 20)
@@ -415,11 +416,13 @@ int agent_main(int argc, char **argv)
 		{"unix", required_argument, NULL, 'u'},
 		{"run-dir", required_argument, NULL, 'r'},
 		{"grace-ms", required_argument, NULL, 'g'},
+		{"oom-counter", required_argument, NULL, 'o'},
 		{"died", required_argument, NULL, 'x'}, /* how the agent before this one ended */
 		{"dry-run-system", no_argument, NULL, 'd'},
 		{0},
 	};
 	const char *unix_path = NULL, *run_dir = "/run/ramet", *died = NULL;
+	const char *oom_counter = NULL;
 	unsigned grace_ms = GRACE_MS;
 	struct err e;
 	int opt;
@@ -432,6 +435,8 @@ int agent_main(int argc, char **argv)
 			run_dir = optarg;
 		else if (opt == 'g')
 			grace_ms = (unsigned)strtoul(optarg, NULL, 10);
+		else if (opt == 'o')
+			oom_counter = optarg;
 		else if (opt == 'x')
 			died = optarg;
 		else if (opt == 'd')
@@ -440,6 +445,7 @@ int agent_main(int argc, char **argv)
 			return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	oom_open(oom_counter);
 	if (agent.sys->confirm_unique() < 0)
 		log_console("agent: copies of this guest cannot report when they are unique");
 	if (start(unix_path, run_dir, grace_ms, died, &e) < 0) {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/wire.h"
+#include "guest/oom.h"
 #include "guest/exec/interpreter.h"
 #include "guest/session.h"
 
@@ -136,6 +137,7 @@ void call_next(struct interpreter *in)
 	in->call.attachable = true;
 	in->call.code_left = c->exec.code_len;
 	in->call.timeout_ms = c->exec.timeout_ms;
+	in->call.oom_before = oom_kills();
 	if (in->lost.code)
 		note_loss(in);
 	conn_become(c, CONN_CODE);
@@ -437,6 +439,18 @@ int call_on_part(struct interpreter *in, const struct frame *f)
 	return 1;
 }
 
+static bool ran_out_of_memory(const struct interpreter *in)
+{
+	return oom_kills() > in->call.oom_before;
+}
+
+/* Says that a program of a call that failed was killed. */
+static void note_memory(struct interpreter *in)
+{
+	if (ran_out_of_memory(in))
+		note(in, "ramet: out of memory: the kernel killed processes during this call\n");
+}
+
 void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, size_t last_len)
 {
 	if (in->call.state != CALL_RUNS)
@@ -448,16 +462,22 @@ void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, siz
 		session_kill(in->call.bash_group);
 	if (in->call.stop)
 		note_limit(in, false);
+	else if (code)
+		note_memory(in);
 	end_call(in, in->call.stop ? EXIT_TIMED_OUT : code);
 }
 
-void call_on_driver_gone(struct interpreter *in, int status, const struct err *e)
+void call_on_driver_gone(struct interpreter *in, int status, const struct err *how)
 {
 	int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	const bool oom =
+		WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && ran_out_of_memory(in);
+	struct err e;
 
+	err_say(&e, ECHILD, "%s%s", how->text, oom ? ": out of memory" : "");
 	if (!call_is_running(in)) {
 		if (in->used)
-			in->lost = *e;
+			in->lost = e;
 		in->used = false;
 		return;
 	}
@@ -470,7 +490,7 @@ void call_on_driver_gone(struct interpreter *in, int status, const struct err *e
 	if (in->call.stop)
 		note_limit(in, true);
 	else
-		note(in, "ramet: %s; its state is lost\n", e->text);
+		note(in, "ramet: %s; its state is lost\n", e.text);
 	/* The rest of the call's code may still arrive, but is not read. */
 	in->call.cut_short = in->call.state == CALL_CODE;
 	end_call(in, in->call.stop ? EXIT_TIMED_OUT : code);

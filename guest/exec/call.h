@@ -34,8 +34,9 @@ struct call {
 	pid_t bash_group;    /* 0: the code runs in the driver */
 	uint32_t code_left;
 	uint32_t timeout_ms;
-	int64_t began;	  /* by loop_now_ms */
-	int64_t deadline; /* by loop_now_ms; 0: none */
+	uint64_t oom_before; /* oom_kills() before it began */
+	int64_t began;	     /* by loop_now_ms */
+	int64_t deadline;    /* by loop_now_ms; 0: none */
 	enum call_stop stop;
 	int64_t nudge;	  /* after an interrupt, by loop_now_ms; 0: none */
 	int64_t nudge_ms; /* from the last nudge to the next */

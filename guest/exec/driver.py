@@ -75,7 +75,9 @@ RESTORED_SIGNALS = (SIGPIPE, SIGXFSZ)  # that Python ignores
 HELD_SIGNALS = ALL_SIGNALS - {SIGINT}
 FRAMES_MAX = 100  # of a traceback that is printed without the module traceback
 SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
-RESULTS_VARIABLE = b"RAMET_RESULTS"  # in a request's environment: its client takes results
+# In a request's environment, but not in the code's: the client takes results; the call prepares a
+# template, and does not count.
+RESULTS_VARIABLE, PREPARES_VARIABLE = MARKS = b"RAMET_RESULTS", b"RAMET_PREPARES"
 FIONREAD = 0x541B
 HIGH_FD = 1006  # user code that closes descriptors in a loop seldom goes as far
 OUR_FILES = {
@@ -393,8 +395,10 @@ class Request:
         self.language, _, self.code_size, _ = REQUEST.unpack_from(payload)
         self.cwd = self.text()
         env = [(self.text(), self.text()) for _ in range(self.number())]
-        self.env = [pair for pair in env if pair[0] != RESULTS_VARIABLE]
-        self.wants_results = len(self.env) < len(env) and self.language == PYTHON
+        names = [name for name, _ in env]
+        self.env = [pair for pair in env if pair[0] not in MARKS]
+        self.wants_results = RESULTS_VARIABLE in names and self.language == PYTHON
+        self.prepares = PREPARES_VARIABLE in names
         self.payload = None
 
     def number(self):
@@ -527,10 +531,14 @@ class Sources:
 
     def __init__(self):
         self.calls = 0
+        self.preparations = 0
         self.kept = []
         self.size = 0
 
-    def new_name(self):
+    def new_name(self, prepares):
+        if prepares:
+            self.preparations += 1
+            return "<preparation %d>" % self.preparations
         self.calls += 1
         return "<call %d>" % self.calls
 
@@ -604,11 +612,11 @@ def compile_source(source, name, split):
     return program
 
 
-def run_for_results(source):
+def run_for_results(source, name):
     """Run code and show the value of its last expression, and the figures that it leaves open."""
     bundles.begin()
     results.begin()
-    program = compile_source(source, sources.new_name(), split=True)
+    program = compile_source(source, name, split=True)
     try:
         results.show_value(program.run(main.__dict__))
     except Exception:
@@ -618,15 +626,16 @@ def run_for_results(source):
     results.end()
 
 
-def run_python(source, wants_results):
+def run_python(source, wants_results, prepares):
     """Run Python code and return its exit code. Any exception is the user's."""
     try:
         interrupts_on()
         announce_start(0)
+        name = sources.new_name(prepares)
         if wants_results:
-            run_for_results(source)
+            run_for_results(source, name)
         else:
-            compile_source(source, sources.new_name(), split=False).run(main.__dict__)
+            compile_source(source, name, split=False).run(main.__dict__)
         signals.hold()
         interrupts_off()
         return 0
@@ -910,7 +919,7 @@ def run_call(request, code):
         streams.report("ramet: %s\n" % error)
         exit_code = 1
     elif request.language == PYTHON:
-        exit_code = run_python(code, request.wants_results)
+        exit_code = run_python(code, request.wants_results, request.prepares)
     else:
         exit_code = run_bash(code)
     if getpid() == driver_pid:

@@ -325,13 +325,15 @@ static void put_in_context(struct wire *w, const char *context, enum agent_reque
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 {
 	static const char *const wanted[] = {AGENT_RESULTS "=1", NULL};
+	static const char *const prepares[] = {AGENT_PREPARES "=1", NULL};
 	const char *const *results = exec->results ? wanted : NULL;
+	const char *const *mark = exec->prepares ? prepares : NULL;
 	const char *cwd = exec->cwd ? exec->cwd : "";
 	uint32_t env_count = 0;
 	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4, front = context_size(exec->context);
 
 	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count) +
-		env_size(results, &env_count);
+		env_size(results, &env_count) + env_size(mark, &env_count);
 	if (front + head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX ||
 	    env_count > ENV_MAX)
 		return -E2BIG;
@@ -350,6 +352,7 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	put_env(&w, exec->env[0]);
 	put_env(&w, exec->env[1]);
 	put_env(&w, results);
+	put_env(&w, mark);
 	put_parts(&w, AGENT_CODE, exec->code, exec->code_len);
 	*out = bytes;
 	*len = w.pos;

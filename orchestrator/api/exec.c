@@ -86,6 +86,17 @@ static bool one_of(struct request *r, const char *field, const struct json_text 
 	return false;
 }
 
+static bool language_is_good(struct request *r, const struct json_text *language, bool *is_bash)
+{
+	if (!language->p || strcmp(language->p, "javascript") != 0)
+		return one_of(r, "language", language, "python", "bash", is_bash);
+	answer_error(
+		r, 400, "bad_request",
+		"language must be \"python\" or \"bash\": JavaScript runs in a context, so "
+		"create one with \"language\": \"javascript\" (contexts.create(\"javascript\"))");
+	return false;
+}
+
 static bool context_is_good(struct request *r, const struct exec_body *b)
 {
 	if (!b->context.p)
@@ -116,7 +127,7 @@ static void start(struct request *r, const void *values)
 		.traceparent = r->traceparent[0] ? r->traceparent : NULL,
 	};
 
-	if (!one_of(r, "language", &b->language, "python", "bash", &spec.bash) ||
+	if (!language_is_good(r, &b->language, &spec.bash) ||
 	    !one_of(r, "output", &b->output, "lines", "chunks", &spec.chunks) ||
 	    !context_is_good(r, b))
 		return;

@@ -260,16 +260,21 @@ bool build_has_vm(const struct build *b)
 /* --- priming and recording ------------------------------------------------------------------- */
 
 /* Prints, and shows a value, as most users' first calls do. */
-static const struct agent_exec first_call = {
-	.language = AGENT_PYTHON, .code = "print(1)\n1", .code_len = 10, .results = true};
+static const struct agent_exec first_call = {.language = AGENT_PYTHON,
+					     .code = "print(1)\n1",
+					     .code_len = 10,
+					     .results = true,
+					     .prepares = true};
 
 /* The guest reports freed pages to the host 2 s later. It should report those of its boot before
  * the snapshot, or every clone does, which costs each a megabyte. Python sleeps, since the end of a
  * process would free pages again, and in short parts, since the guest's clock runs on while the
  * build is held. */
 static const char sleep_5_s[] = "[__import__('time').sleep(0.1) for i in range(50)]";
-static const struct agent_exec wait_for_reports = {
-	.language = AGENT_PYTHON, .code = sleep_5_s, .code_len = sizeof(sleep_5_s) - 1};
+static const struct agent_exec wait_for_reports = {.language = AGENT_PYTHON,
+						   .code = sleep_5_s,
+						   .code_len = sizeof(sleep_5_s) - 1,
+						   .prepares = true};
 
 static const struct agent_exec *const calls_before_recording[] = {
 	&priming_calls[0], &priming_calls[1], &first_call, &wait_for_reports};
@@ -312,7 +317,8 @@ static void warm_up(struct build *b)
 {
 	const struct agent_exec exec = {.language = AGENT_PYTHON,
 					.code = b->files->warmup,
-					.code_len = b->files->warmup_len};
+					.code_len = b->files->warmup_len,
+					.prepares = true};
 
 	if (b->files->source.warmup[0])
 		call(b, BUILD_WARMUP, &exec);

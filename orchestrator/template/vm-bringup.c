@@ -69,8 +69,8 @@ static const uint8_t next[BRINGUP_NSTATES][BRINGUP_NEVENTS] = {
 static const struct state_machine machine = STATE_MACHINE("VM bring-up", next);
 
 const struct agent_exec priming_calls[PRIMING_CALLS] = {
-	{.language = AGENT_PYTHON, .code = "print(end='')", .code_len = 13},
-	{.language = AGENT_BASH, .code = "true", .code_len = 4},
+	{.language = AGENT_PYTHON, .code = "print(end='')", .code_len = 13, .prepares = true},
+	{.language = AGENT_BASH, .code = "true", .code_len = 4, .prepares = true},
 };
 
 struct vm_bringup {

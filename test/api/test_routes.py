@@ -154,6 +154,7 @@ def test_invalid_create_is_refused(http: httpx.Client, body: bytes, names: str) 
         ({"code": None}, "code is missing"),
         ({"code": 1}, "code must be a string, not a number"),
         ({"code": "", "language": "perl"}, 'language must be "python" or "bash", not "perl"'),
+        ({"code": "", "language": "javascript"}, "JavaScript runs in a context"),
         ({"code": "", "output": "words"}, 'output must be "lines" or "chunks", not "words"'),
         ({"code": "", "timeout_seconds": 0}, "timeout_seconds"),
         ({"code": "", "timeout_seconds": 1e9}, "timeout_seconds"),

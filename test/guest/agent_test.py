@@ -5,10 +5,12 @@ import errno
 import hashlib
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import textwrap
 import unittest
 
@@ -433,6 +435,56 @@ class Deaths(AgentTest):
             self.assertIn(result.code, (0, 137))
             self.client.run("1")  # receives the message that the state is lost, if there is one
             self.assert_ends(self.run_python("print('on')"), out="on\n")
+
+
+class Memory(AgentTest):
+    """The kernel's counter of processes that were killed for memory is a file of this test."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.mkdtemp(prefix="ramet-oom-")
+        cls.addClassCleanup(shutil.rmtree, folder)
+        cls.counter = os.path.join(folder, "memory.events")
+        cls.count(0)
+        cls.options = ("--oom-counter", cls.counter)
+        super().setUpClass()
+
+    @classmethod
+    def count(cls, kills):
+        with open(cls.counter, "w") as file:
+            file.write(f"low 0\noom {kills + 5}\noom_kill {kills}\noom_group_kill 9\n")
+
+    def kill(self, kills):
+        return (f"import os\nwith open({self.counter!r}, 'w') as f: f.write('oom_kill {kills}\\n')\n"
+                "os.kill(os.getpid(), 9)")
+
+    def test_a_call_that_is_killed_for_memory_says_so(self):
+        self.count(1)
+        result = self.run_python(self.kill(2))
+        self.assertEqual((result.code, result.err), (137, (
+            "ramet: the Python process was killed by signal 9 (Killed): out of memory; "
+            "its state is lost\n")))
+        result = self.run_python(self.kill(2))
+        self.assertEqual((result.code, result.err), (137, (
+            "ramet: the Python process was killed by signal 9 (Killed); its state is lost\n")))
+
+    def test_a_program_that_is_killed_for_memory(self):
+        self.count(1)
+        code = f"echo oom_kill 2 >{self.counter}; exit %d"
+        note = "ramet: out of memory: the kernel killed processes during this call\n"
+        self.assert_ends(self.run_bash(code % 137), code=137, err=note)
+        self.assert_ends(self.run_bash(code % 137), code=137)
+        self.count(1)
+        self.assert_ends(self.run_bash(code % 0))
+
+    def test_death_between_calls(self):
+        self.count(1)
+        self.run_python("kept = 1")
+        before = len(self.agent.log)
+        self.count(2)
+        os.kill(self.agent.driver_pid(), signal.SIGKILL)
+        self.agent.wait_until_logged("killed by signal 9", since=before)
+        self.assertIn("(Killed): out of memory; its state is lost", self.run_python("1").err)
 
 
 class Volume(AgentTest):

@@ -46,6 +46,20 @@ class Namespace(AgentTest):
         self.assert_ends(self.run_python("def f(x: 1): pass\nprint(f.__annotations__)"),
                          out="{'x': 1}\n")
 
+    def test_calls_that_prepare_a_template_do_not_count(self):
+        agent = harness.Agent()
+        self.addCleanup(agent.stop)
+        client = agent.client()
+        self.addCleanup(client.close)
+        marks = [("RAMET_PREPARES", "1")]
+        code = "import os\ndef f(): 1/0\nprint(os.environ.get('RAMET_PREPARES'))"
+        self.assert_ends(client.run(code, env=marks), out="None\n")
+        self.assert_ends(client.bash("echo $RAMET_PREPARES", env=marks), out="\n")
+        self.assert_ends(client.run("print(1)", env=[*harness.RICH, *marks]), out="1\n")
+        result = client.run("f()")
+        self.assertIn('File "<call 1>", line 1', result.err)
+        self.assertIn('File "<preparation 1>", line 2, in f\n    def f(): 1/0', result.err)
+
     def test_classes_of_main_can_be_pickled(self):
         self.run_python("import pickle\nclass C: pass")
         self.assert_ends(self.run_python("print(type(pickle.loads(pickle.dumps(C()))) is C)"),

@@ -509,6 +509,12 @@ static void results_are_requested_by_a_variable(void **state)
 	assert_memory_equal(more + more_len - 1 - 4 - strlen(AGENT_RESULTS), AGENT_RESULTS,
 			    strlen(AGENT_RESULTS));
 	assert_int_equal(more[AGENT_HEADER_SIZE + 21], bytes[AGENT_HEADER_SIZE + 21] + 1);
+	free(more);
+	exec.prepares = true;
+	assert_int_equal(agent_exec_bytes(&exec, &more, &more_len), 0);
+	assert_memory_equal(more + more_len - 1 - 4 - strlen(AGENT_PREPARES), AGENT_PREPARES,
+			    strlen(AGENT_PREPARES));
+	assert_int_equal(more[AGENT_HEADER_SIZE + 21], bytes[AGENT_HEADER_SIZE + 21] + 2);
 	free(bytes);
 	free(more);
 }
