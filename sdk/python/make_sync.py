@@ -47,7 +47,7 @@ PHRASES = {
         ("import os\n", "import os\nimport socket\n"),
         ("tuple[asyncio.StreamReader, asyncio.StreamWriter]", "socket.socket"),
         ("between the tasks of one\n    event loop.", "between threads."),
-        ("bytes | AsyncIterable[bytes] | Iterable[bytes]", "bytes | Iterable[bytes]"),
+        ("AsyncIterable[bytes] | Iterable[bytes]", "Iterable[bytes]"),
         (
             "The reader and the writer of a connection without a timeout; the caller closes the\n"
             "            writer. With TLS,",
@@ -56,7 +56,7 @@ PHRASES = {
     ],
     "_transport.py": [
         ("for one event loop. Its tasks may share it.", "to one service. Safe for threads."),
-        ("bytes | AsyncIterable[bytes] | Iterable[bytes]", "bytes | Iterable[bytes]"),
+        ("AsyncIterable[bytes] | Iterable[bytes]", "Iterable[bytes]"),
     ],
     "files.py": [("Not for several tasks.", "Not for several threads.")],
     "process.py": [

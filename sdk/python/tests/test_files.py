@@ -124,7 +124,7 @@ def test_small_file_is_sent_in_one_request(sbx: Sandbox, box: Box, tmp_path: Pat
     sbx.upload(bytearray(b"array"), Path("/b"))
     sbx.upload(memoryview(b"view"), "/c")
     sbx.upload(local, "/d")
-    sbx.upload(str(local), "/e")
+    sbx.upload_file(str(local), "/e")
     sbx.upload(io.BytesIO(b"object"), "/f")
     sbx.upload(b"", "/empty")
     assert box.files == {
@@ -257,6 +257,27 @@ def test_local_file_is_not_written_beyond_the_limit(
     assert os.listdir(tmp_path) == []
     sbx.download_to("/big", tmp_path / "local", max_bytes=1000)
     assert (tmp_path / "local").read_bytes() == bytes(1000)
+
+
+def test_text_is_content_and_never_a_path(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    local = tmp_path / "secret"
+    local.write_bytes(b"of this machine")
+    sbx.files.write("/text", "caf\u00e9\n")
+    sbx.files.write("/named", str(local))
+    sbx.files.write("/more", str(local), append=True)
+    sbx.upload(str(local), "/uploaded")
+    sbx._client.write_file(SBX, "/raw", str(local))
+    sbx._client.write_in_place(SBX, "/placed", str(local))
+    assert box.files.pop("/text") == "caf\u00e9\n".encode()
+    assert set(box.files.values()) == {os.fsencode(local)}
+    sbx.files.write("/by-path", local)
+    assert box.files["/by-path"] == b"of this machine"
+    box.log.clear()
+    with pytest.raises(ramet.BadRequest, match=r"'\\ud800' at position 1 is half"):
+        sbx.files.write("/half", "a\ud800")
+    with pytest.raises(ramet.BadRequest, match="half of a character"):
+        sbx.files.write("/\ud800", "a")
+    assert box.log == []
 
 
 def test_broken_download_keeps_the_old_file(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import io
 import os
 from typing import BinaryIO, Callable, Iterable, Iterator
 
+from ramet._wire import utf8
+
 _CHUNK = 256 << 10  # bytes passed to a socket at a time
 _HELD = 8 << 20  # bytes of a source without a size that are read before it is sent
 
@@ -71,10 +73,12 @@ class _File:
             yield chunk
 
 
-def body_of(data: bytes | bytearray | memoryview | Iterable[bytes] | Body) -> Body:
-    """Returns the body of some bytes, or of chunks, which are sent once."""
+def body_of(data: bytes | bytearray | memoryview | str | Iterable[bytes] | Body) -> Body:
+    """Returns the body of some bytes or text, or of chunks, which are sent once."""
     if isinstance(data, Body):
         return data
+    if isinstance(data, str):
+        data = utf8(data, "the content")
     if isinstance(data, (bytes, bytearray, memoryview)):
         return Body(_Slices(bytes(data)), len(data), True)
     return Body(data, None, False)

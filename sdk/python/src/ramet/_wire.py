@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ramet.errors import ConnectionFailed, PlainHttpWarning, RametError, ServerError, error_for
+from ramet.errors import BadRequest, ConnectionFailed, PlainHttpWarning, RametError, ServerError, error_for
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
 
@@ -39,7 +39,31 @@ def query(**fields: str | int | bool | None) -> str:
 def _value(value: str | int | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return quote(str(value).encode("utf-8", "surrogateescape"), safe="/")
+    try:
+        return quote(str(value).encode("utf-8", "surrogateescape"), safe="/")
+    except UnicodeEncodeError:
+        raise BadRequest(f"{value!a} is not a name: it has half of a character", code="bad_text") from None
+
+
+def segment(text: str) -> str:
+    """Returns text as one part of a URL's path."""
+    return quote(utf8(text, f"the name {text!a}"), safe="")
+
+
+def utf8(text: str, what: str) -> bytes:
+    """Returns text as UTF-8.
+
+    Raises:
+        BadRequest: It has a lone surrogate; the message begins with `what`.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as failed:
+        raise BadRequest(
+            f"{what} has no UTF-8 form: {text[failed.start]!a} at position {failed.start} is half "
+            "of a character",
+            code="bad_text",
+        ) from None
 
 
 def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:

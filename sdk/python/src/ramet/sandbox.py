@@ -403,6 +403,17 @@ class Sandbox:
         """Writes a file in the sandbox; see `Files.upload`."""
         self.files.upload(source, remote, mode=mode, progress=progress)
 
+    def upload_file(
+        self,
+        local: str | os.PathLike[str],
+        remote: RemotePath,
+        *,
+        mode: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Copies a local file to a file of the sandbox; see `Files.upload_file`."""
+        self.files.upload_file(local, remote, mode=mode, progress=progress)
+
     def download(
         self,
         remote: RemotePath,

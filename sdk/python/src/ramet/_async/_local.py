@@ -33,14 +33,14 @@ class Sending:
         return self._chunks.__aiter__()
 
 
-def to_send(data: bytes | AsyncIterable[bytes] | Iterable[bytes]) -> Sending:
-    """Returns the body of some bytes, or of chunks, which are sent once."""
+def to_send(data: bytes | str | AsyncIterable[bytes] | Iterable[bytes]) -> Sending:
+    """Returns the body of some bytes or text, or of chunks, which are sent once."""
     if isinstance(data, Sending):
         return data
     if isinstance(data, AsyncIterable):
         return Sending(data, None, False)
     body = body_of(data)
-    in_memory = isinstance(data, (bytes, bytearray, memoryview))
+    in_memory = isinstance(data, (bytes, bytearray, memoryview, str))
     return Sending(_Chunks(body, _Reports(None), in_memory), body.size, body.repeatable)
 
 

@@ -20,12 +20,11 @@ from typing import (
     Mapping,
     Sequence,
 )
-from urllib.parse import quote
 
 import httpx
 
 from ramet._async._io import Cancelled, finish
-from ramet._async._transport import DEFAULT_HOST, AsyncTransport, new_key, query, to_json
+from ramet._async._transport import DEFAULT_HOST, AsyncTransport, new_key, query, segment, to_json
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
     ContextInfo,
@@ -106,7 +105,7 @@ class AsyncClient:
     ) -> None:
         self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
         if region is not None:
-            self.host += "/r/" + quote(region, safe="")
+            self.host += "/r/" + segment(region)
         key = api_key or os.environ.get("RAMET_API_KEY")
         self._http = AsyncTransport(
             self.host,
@@ -641,7 +640,7 @@ class AsyncClient:
             Conflict: The winner does not descend from the parent.
             NotFound: One of them does not exist.
         """
-        path = f"{_sandbox(parent_id)}/merge_into/{quote(winner_id, safe='')}"
+        path = f"{_sandbox(parent_id)}/merge_into/{segment(winner_id)}"
         await self._http.request("POST", path)
 
     async def diff_sandboxes(
@@ -661,7 +660,7 @@ class AsyncClient:
         if isinstance(paths, str):
             raise TypeError("paths must be a list of strings, not one string")
         body: dict[str, Any] = {} if paths is None else {"paths": list(paths)}
-        path = f"{_sandbox(sandbox_id)}/diff/{quote(other_id, safe='')}"
+        path = f"{_sandbox(sandbox_id)}/diff/{segment(other_id)}"
         return Diff.from_json(await self._http.json("POST", path, body, _DIFF_S))
 
     async def replay(self, sandbox_id: str, *, since: int = 0) -> list[Event]:
@@ -692,7 +691,7 @@ class AsyncClient:
         self,
         sandbox_id: str,
         path: str,
-        data: bytes | AsyncIterable[bytes] | Iterable[bytes],
+        data: bytes | str | AsyncIterable[bytes] | Iterable[bytes],
         *,
         mode: int | None = None,
     ) -> None:
@@ -712,7 +711,7 @@ class AsyncClient:
         self,
         sandbox_id: str,
         path: str,
-        data: bytes | AsyncIterable[bytes] | Iterable[bytes],
+        data: bytes | str | AsyncIterable[bytes] | Iterable[bytes],
         *,
         offset: int | None = None,
         append: bool = False,
@@ -1239,7 +1238,7 @@ def _port(sandbox_id: str, port: int) -> str:
 
 
 def _space(space_id: str) -> str:
-    return "/v1/spaces/" + quote(space_id, safe="")
+    return "/v1/spaces/" + segment(space_id)
 
 
 def _utc(time: datetime | None) -> str | None:
@@ -1250,7 +1249,7 @@ def _utc(time: datetime | None) -> str | None:
 
 
 def _sandbox(sandbox_id: str) -> str:
-    return "/v1/sandboxes/" + quote(sandbox_id, safe="")
+    return "/v1/sandboxes/" + segment(sandbox_id)
 
 
 def _delete(made: Any) -> list[tuple[str, str]]:
@@ -1265,19 +1264,19 @@ def _freeze(made: Any) -> list[tuple[str, str]]:
 
 
 def _upload(sandbox_id: str, upload_id: str) -> str:
-    return f"{_sandbox(sandbox_id)}/uploads/{quote(upload_id, safe='')}"
+    return f"{_sandbox(sandbox_id)}/uploads/{segment(upload_id)}"
 
 
 def _process(sandbox_id: str, process_id: str) -> str:
-    return f"{_sandbox(sandbox_id)}/processes/{quote(process_id, safe='')}"
+    return f"{_sandbox(sandbox_id)}/processes/{segment(process_id)}"
 
 
 def _context(sandbox_id: str, context_id: str) -> str:
-    return f"{_sandbox(sandbox_id)}/contexts/{quote(context_id, safe='')}"
+    return f"{_sandbox(sandbox_id)}/contexts/{segment(context_id)}"
 
 
 def _pty(sandbox_id: str, pty_id: str) -> str:
-    return f"{_sandbox(sandbox_id)}/pty/{quote(pty_id, safe='')}"
+    return f"{_sandbox(sandbox_id)}/pty/{segment(pty_id)}"
 
 
 def _range(offset: int, length: int | None) -> dict[str, str]:

@@ -13,11 +13,13 @@ from typing import AsyncIterator, BinaryIO, Callable, List
 from ramet._async._io import blocking
 from ramet._async._local import Sending, file_to_send, folder_to_send, store, unpack
 from ramet._async.client import AsyncClient
+from ramet._wire import utf8
 from ramet.errors import ConnectionFailed, RametError
 from ramet.types import FileEvent, FileInfo
 
 Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
-"""Sources of an upload: bytes, the path of a local file, or a binary file object."""
+"""Sources of an upload: the content as bytes or text, a local file as a `pathlib.Path`, or a binary
+file object. A string is always content, never a path: it may come from a language model."""
 
 RemotePath = str | os.PathLike[str]
 """An absolute path in a sandbox. Names that are not UTF-8 are encoded as by `os.fsdecode`."""
@@ -54,8 +56,9 @@ class AsyncFiles:
         unless it is a file object without a size and over 8 MiB.
 
         Args:
-            source: The bytes, the path of a local file, or a file object open for reading bytes,
-                which is read from its current position to its end.
+            source: The content: bytes, or text, which is sent as UTF-8. A `pathlib.Path` is a
+                local file; see also `upload_file`. A file object open for reading bytes is read
+                from its current position to its end.
             remote: Absolute path of the file in the sandbox.
             mode: Permission bits, such as 0o755. None: those of the file it replaces, else 0o644.
             progress: Called for each chunk with the bytes sent so far and the size, which is
@@ -64,10 +67,31 @@ class AsyncFiles:
         Raises:
             IsADirectory: `remote` is a folder.
             DiskFull: The file does not fit; the old file is unchanged.
+            BadRequest: The text has no UTF-8 form.
             OSError: The local file cannot be read.
         """
         async with _body(source, progress) as body:
             await self._client().write_file(self._id, os.fspath(remote), body, mode=mode)
+
+    async def upload_file(
+        self,
+        local: str | os.PathLike[str],
+        remote: RemotePath,
+        *,
+        mode: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Copies a local file to a file of the sandbox: `upload`, with a path as its source.
+
+        Args:
+            local: Path of the local file.
+            remote: As for `upload`.
+            mode: As for `upload`.
+            progress: As for `upload`.
+
+        Raises: As `upload`.
+        """
+        await self.upload(Path(local), remote, mode=mode, progress=progress)
 
     async def write(
         self,
@@ -427,12 +451,14 @@ async def _body(source: Source, progress: Progress | None) -> AsyncIterator[Send
     """Opens a source as the body of a request."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         yield await file_to_send(io.BytesIO(source), progress)
-    elif isinstance(source, (str, os.PathLike)):
+    elif isinstance(source, str):
+        yield await file_to_send(io.BytesIO(utf8(source, "the content")), progress)
+    elif isinstance(source, os.PathLike):
         with await blocking(_open, source) as file:
             yield await file_to_send(file, progress)
     else:
         yield await file_to_send(source, progress)
 
 
-def _open(path: str | os.PathLike[str]) -> BinaryIO:
+def _open(path: os.PathLike[str]) -> BinaryIO:
     return open(path, "rb")

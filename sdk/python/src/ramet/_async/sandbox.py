@@ -408,6 +408,17 @@ class AsyncSandbox:
         """Writes a file in the sandbox; see `AsyncFiles.upload`."""
         await self.files.upload(source, remote, mode=mode, progress=progress)
 
+    async def upload_file(
+        self,
+        local: str | os.PathLike[str],
+        remote: RemotePath,
+        *,
+        mode: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Copies a local file to a file of the sandbox; see `AsyncFiles.upload_file`."""
+        await self.files.upload_file(local, remote, mode=mode, progress=progress)
+
     async def download(
         self,
         remote: RemotePath,

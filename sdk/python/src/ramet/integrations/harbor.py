@@ -279,7 +279,7 @@ class RametEnvironment(BaseEnvironment):
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copies a local file into the sandbox; missing folders are created."""
         mode = Path(source_path).stat().st_mode & 0o777
-        await self.sandbox.files.upload(source_path, target_path, mode=mode)
+        await self.sandbox.files.upload_file(source_path, target_path, mode=mode)
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copies what is in a local folder into a folder of the sandbox."""
