@@ -76,22 +76,24 @@ def lasting(info: SandboxInfo) -> dict[str, Any]:
 async def settings(client: AsyncClient, home: str, local: Path) -> None:
     assert await client.healthz()
     assert "default" in [one.name for one in await client.templates()]
-    async with await AsyncSandbox.create(client=client, timeout_seconds=500) as sbx:
-        changed = await sbx.update(metadata={"scenario": sbx.id}, timeout_seconds=600)
+    async with await AsyncSandbox.create(client=client, lifetime_seconds=500) as sbx:
+        changed = await sbx.update(metadata={"scenario": sbx.id}, lifetime_seconds=600)
         assert changed.id == sbx.id
         assert lasting(await sbx.info()) == lasting(await client.get_sandbox(sbx.id))
         (found,) = await client.list_sandboxes(metadata={"scenario": sbx.id})
         assert found.id == sbx.id
         assert sbx.id in [one.id async for one in client.iter_sandboxes(state="ready")]
         again = await AsyncSandbox.connect(sbx.id, client=client)
-        assert (await again.run_code("print(1)")).stdout == "1\n"
+        async with again:
+            assert (await again.run_code("print(1)")).stdout == "1\n"
+        assert (await sbx.info()).id == sbx.id
         assert (await sbx.metrics())[-1].memory_used_bytes >= 0
     with pytest.raises(ramet.NotFound):
         await again.info()
     await again.close()
     await sbx.close()
-    with pytest.raises(ramet.BadRequest, match="timeout_seconds"):
-        await AsyncSandbox.create(client=client, timeout_seconds=-1)
+    with pytest.raises(ramet.BadRequest, match="lifetime_seconds"):
+        await AsyncSandbox.create(client=client, lifetime_seconds=-1)
 
 
 async def files(client: AsyncClient, home: str, local: Path) -> None:

@@ -77,22 +77,24 @@ def lasting(info: SandboxInfo) -> dict[str, Any]:
 def settings(client: Client, home: str, local: Path) -> None:
     assert client.healthz()
     assert "default" in [one.name for one in client.templates()]
-    with Sandbox(client=client, timeout_seconds=500) as sbx:
-        changed = sbx.update(metadata={"scenario": sbx.id}, timeout_seconds=600)
+    with Sandbox(client=client, lifetime_seconds=500) as sbx:
+        changed = sbx.update(metadata={"scenario": sbx.id}, lifetime_seconds=600)
         assert changed.id == sbx.id
         assert lasting(sbx.info()) == lasting(client.get_sandbox(sbx.id))
         (found,) = client.list_sandboxes(metadata={"scenario": sbx.id})
         assert found.id == sbx.id
         assert sbx.id in [one.id for one in client.iter_sandboxes(state="ready")]
         again = Sandbox.connect(sbx.id, client=client)
-        assert (again.run_code("print(1)")).stdout == "1\n"
+        with again:
+            assert (again.run_code("print(1)")).stdout == "1\n"
+        assert (sbx.info()).id == sbx.id
         assert (sbx.metrics())[-1].memory_used_bytes >= 0
     with pytest.raises(ramet.NotFound):
         again.info()
     again.close()
     sbx.close()
-    with pytest.raises(ramet.BadRequest, match="timeout_seconds"):
-        Sandbox(client=client, timeout_seconds=-1)
+    with pytest.raises(ramet.BadRequest, match="lifetime_seconds"):
+        Sandbox(client=client, lifetime_seconds=-1)
 
 
 def files(client: Client, home: str, local: Path) -> None:

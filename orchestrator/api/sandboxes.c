@@ -28,7 +28,8 @@ static const struct json_field create_fields[] = {
 	FIELD("vcpus", JSON_CUT, config.size.vcpus, .min = 1, .max = 32),
 	FIELD("ram_mib", JSON_CUT, config.size.ram_mib, .min = 128, .max = 65536),
 	FIELD("rootfs_gb", JSON_CUT, config.size.rootfs_gb, .min = 1, .max = 1024),
-	FIELD("timeout_seconds", JSON_CUT, config.timeout_s, .min = 1, .max = YEAR_S),
+	FIELD("lifetime_seconds", JSON_CUT, config.timeout_s, .min = 1, .max = YEAR_S),
+	FIELD("timeout_seconds", JSON_CUT, config.timeout_s, .min = 1, .max = YEAR_S), /* former */
 	FIELD("idle_timeout_seconds", JSON_CUT, config.idle_timeout_s, .min = 1, .max = YEAR_S),
 	FIELD("persistent", JSON_BOOL, config.persistent),
 	FIELD("egress", JSON_BOOL, config.egress),
@@ -245,8 +246,10 @@ static void change(struct request *r, const void *values)
 void serve_change(struct request *r)
 {
 	static const struct json_field fields[] = {
-		{"timeout_seconds", JSON_CUT, offsetof(struct change_body, timeout_s), 1, YEAR_S,
+		{"lifetime_seconds", JSON_CUT, offsetof(struct change_body, timeout_s), 1, YEAR_S,
 		 false},
+		{"timeout_seconds", JSON_CUT, offsetof(struct change_body, timeout_s), 1, YEAR_S,
+		 false}, /* its former name */
 		{"idle_timeout_seconds", JSON_CUT, offsetof(struct change_body, idle_timeout_s), 1,
 		 YEAR_S, false},
 		{"persistent", JSON_BOOL, offsetof(struct change_body, persistent), 0, 0, false},

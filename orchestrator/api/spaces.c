@@ -56,8 +56,10 @@ static void resume(struct request *r, const void *values)
 void serve_resume(struct request *r)
 {
 	static const struct json_field fields[] = {
-		{"timeout_seconds", JSON_CUT, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
+		{"lifetime_seconds", JSON_CUT, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
 		 false},
+		{"timeout_seconds", JSON_CUT, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
+		 false}, /* its former name */
 		{"idle_timeout_seconds", JSON_CUT, offsetof(struct resume_body, idle_timeout_s), 1,
 		 YEAR_S, false},
 		{"persistent", JSON_BOOL, offsetof(struct resume_body, persistent), 0, 0, false},
@@ -84,10 +86,10 @@ static void add_view(struct text *t, const struct space_view *v)
 	add_text(t, "sandbox", v->sandbox);
 	add_text(t, "template", v->config.template);
 	text_printf(t,
-		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"timeout_seconds\":%u,"
-		    "\"idle_timeout_seconds\":%u,\"egress\":%s",
+		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"lifetime_seconds\":%u,"
+		    "\"timeout_seconds\":%u,\"idle_timeout_seconds\":%u,\"egress\":%s",
 		    v->config.size.vcpus, v->config.size.ram_mib, v->config.size.rootfs_gb,
-		    v->config.timeout_s, v->config.idle_timeout_s,
+		    v->config.timeout_s, v->config.timeout_s, v->config.idle_timeout_s,
 		    v->config.egress ? "true" : "false");
 	if (v->damage)
 		add_text(t, "damage", v->damage);

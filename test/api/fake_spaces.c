@@ -118,7 +118,7 @@ void fake_space_view(const struct sandbox *s, struct space_view *v)
 				 .damage = rotten ? "disk-1: \"bad\"" : NULL,
 				 .sandbox = s->id,
 				 .config = {.size = {2, 512, 4},
-					    .timeout_s = 60,
+					    .timeout_s = s->spec.config.timeout_s,
 					    .idle_timeout_s = 30,
 					    .egress = s->spec.config.egress},
 				 .created_at_ms = 1700000000123,

@@ -128,6 +128,7 @@ def test_numbers_above_their_limit_are_reduced(http: httpx.Client) -> None:
         (b'{"vcpus": 0}', "vcpus"),
         (b'{"vcpus": 33.5}', "vcpus"),
         (b'{"rootfs_gb": 0}', "rootfs_gb"),
+        (b'{"lifetime_seconds": 0}', "lifetime_seconds"),
         (b'{"timeout_seconds": 0}', "timeout_seconds"),
         (b'{"idle_timeout_seconds": "1"}', "idle_timeout_seconds"),
         (b'{"persistent": 1}', "persistent"),
@@ -208,6 +209,7 @@ def test_changed_settings_are_answered_and_stay(http: httpx.Client, sandbox: str
     assert http.patch(sandbox, json={"egress": False}).json()["egress"] is False
     refused(http.patch(sandbox, json={"egress": True}), 409, "egress_closed")
     refusals: list[tuple[str, Any]] = [
+        ("lifetime_seconds", 0),
         ("timeout_seconds", 0),
         ("persistent", "yes"),
         ("metadata", []),

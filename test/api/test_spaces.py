@@ -42,6 +42,12 @@ def test_freeze_list_info_resume(http: httpx.Client) -> None:
     refused(http.post(path + "/resume"), 404, "not_found")
 
 
+@pytest.mark.parametrize("name", ["lifetime_seconds", "timeout_seconds"])
+def test_lifetime_has_two_names(http: httpx.Client, name: str) -> None:
+    info = http.get(frozen(http, **{name: 77})).json()
+    assert (info["lifetime_seconds"], info["timeout_seconds"]) == (77, 77)
+
+
 def test_egress_is_passed_on_only_when_given(http: httpx.Client) -> None:
     for spec, body, egress in (
         ({"egress": False}, {}, False),
@@ -74,6 +80,7 @@ def test_unknown_ids_are_not_found(http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("body", "names"),
     [
+        ({"lifetime_seconds": 0}, "lifetime_seconds"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"idle_timeout_seconds": "1"}, "idle_timeout_seconds"),
         ({"persistent": 1}, "persistent"),

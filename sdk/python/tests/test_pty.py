@@ -157,3 +157,13 @@ def test_list_returns_all_terminals() -> None:
         ramet.PtyInfo(PTY, "bash", 1.5, None),
         ramet.PtyInfo("pty_2", "top", 2.5, 0),
     ]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_long_input_is_sent_in_parts(more: int) -> None:
+    terminal = Terminal([])
+    pty = sandbox(terminal).pty.create()
+    pty.send_input("p" * ((2 << 20) + more))
+    pty.send_input("")
+    sent = [base64.b64decode(body["data_b64"]) for path, body in terminal.requests[1:]]
+    assert [len(one) for one in sent] == [1 << 20, 1 << 20] + [1] * more

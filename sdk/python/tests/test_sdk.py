@@ -170,7 +170,7 @@ def test_filters_of_a_list_are_sent() -> None:
     noon = datetime(2026, 1, 31, 12, 0, 0, 123456, timezone(timedelta(hours=2)))
     client.list_sandboxes(state="ready", template="a", metadata={"run": 7}, created_after=noon)
     assert service.requests == [
-        "/v1/sandboxes?limit=500&state=ready&template=a&metadata=%7B%22run%22%3A%207%7D"
+        "/v1/sandboxes?limit=500&state=ready&template=a&metadata=%7B%22run%22%3A7%7D"
         "&created_after=2026-01-31T10%3A00%3A00.123Z"
     ]
 
@@ -317,6 +317,27 @@ def test_closed_sandbox_and_client_are_reported(monkeypatch: pytest.MonkeyPatch)
         sbx.fork(2)
     with pytest.raises(ramet.ConnectionFailed, match="client was closed"):
         sbx._client.list_sandboxes()
+
+
+def test_connected_sandbox_is_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        log.append(request.method)
+        return httpx.Response(200, json={"id": SBX, "state": "ready"})
+
+    monkeypatch.setattr("ramet.space.Client", lambda *_, **__: client_for(handle))
+    with Sandbox.connect(SBX) as sbx:
+        pass
+    assert log == ["GET"] and sbx._client.closed
+    with pytest.raises(ramet.NotFound, match="connect to it again"):
+        sbx.info()
+    Sandbox.connect(SBX).close()
+    with Sandbox.connect(SBX) as sbx:
+        sbx.close()
+    with Sandbox.connect(SBX, kill=True):
+        pass
+    assert log == ["GET"] + 3 * ["GET", "DELETE"]
 
 
 def test_host_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

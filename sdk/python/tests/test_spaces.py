@@ -96,16 +96,28 @@ def test_calls_without_a_client_create_and_close_one(service: Service, made: lis
     assert "secret" not in repr(space)
 
 
+def test_lifetime_has_a_former_name(service: Service, client: Client) -> None:
+    Sandbox(client=client, timeout_seconds=60)
+    Sandbox.resume(SPC, client=client, timeout_seconds=61)
+    sbx = Sandbox(client=client, lifetime_seconds=62)
+    sbx.update(timeout_seconds=63)
+    assert [line.partition(" {")[2] for line in service.log] == [
+        f'"lifetime_seconds": {n}}}' for n in (60, 61, 62, 63)
+    ]
+    with pytest.raises(ramet.BadRequest, match="not both"):
+        Sandbox(client=client, lifetime_seconds=1, timeout_seconds=2)
+
+
 def test_freeze_and_resume_send_their_arguments(service: Service, made: list[Client]) -> None:
-    with Sandbox(persistent=True, timeout_seconds=600, idle_timeout_seconds=60) as sbx:
+    with Sandbox(persistent=True, lifetime_seconds=600, idle_timeout_seconds=60) as sbx:
         assert sbx.update(persistent=False, egress=False, metadata={"run": 2}).id == "sbx_2"
         space = sbx.freeze()
     with Sandbox.resume(space.id, region="eu", persistent=True, idle_timeout_seconds=9) as sbx:
         assert sbx.id == "sbx_2"
     space.delete()
     assert service.log == [
-        'POST /v1/sandboxes {"idle_timeout_seconds": 60, "persistent": true,'
-        ' "timeout_seconds": 600}',
+        'POST /v1/sandboxes {"idle_timeout_seconds": 60, "lifetime_seconds": 600,'
+        ' "persistent": true}',
         'PATCH /v1/sandboxes/sbx_2 {"egress": false, "metadata": {"run": 2}, "persistent": false}',
         "POST /v1/sandboxes/sbx_2/freeze",
         f"GET /v1/spaces/{SPC}",

@@ -389,3 +389,39 @@ def test_retried_request_keeps_its_trace(waits: list[float]) -> None:
     service = Service(BROKEN, good())
     service.client(traceparent=given.pop).get_sandbox(SBX)
     assert traces(service) == [TRACE, TRACE]
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda sbx: sbx.run_code(b"1"), "code cannot be sent as JSON: bytes is not text"),
+        (lambda sbx: sbx.run_code("\ud800"), "code cannot be sent as JSON: it has half"),
+        (lambda sbx: sbx.run_code("1", env={"A": float("nan")}), "env cannot be sent as JSON"),
+        (lambda sbx: sbx.update(metadata={"a": object()}), "metadata cannot be sent as JSON"),
+        (lambda sbx: sbx.processes.start(["\udc80"]), "argv cannot be sent as JSON"),
+        (lambda sbx: sbx.pty.create("bash", env={"a": "\ud800"}), "env cannot be sent as JSON"),
+        (lambda sbx: sbx.processes.get("\ud800"), "has no UTF-8 form"),
+        (lambda sbx: sbx._client.list_sandboxes(metadata={"a": object()}), "a cannot be sent"),
+        (lambda sbx: sbx._client.freeze_sandbox("a", idempotency_key="\u00e9"), "header cannot be"),
+    ],
+)
+def test_values_without_a_form_on_the_wire_are_bad_requests(
+    work: Callable[[ramet.Sandbox], object], message: str
+) -> None:
+    sent: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        return httpx.Response(201, json={"id": "1", "state": "ready"})
+
+    sbx = ramet.Sandbox(client=ramet.Client(transport=httpx.MockTransport(handle)))
+    with pytest.raises(ramet.BadRequest, match=message):
+        work(sbx)
+    assert sent == ["/v1/sandboxes"]
+
+
+@pytest.mark.parametrize("key", ["\u00e9", "rk_1\n", "rk 1"])
+def test_key_that_no_header_carries_is_unauthorized(key: str) -> None:
+    with pytest.raises(ramet.Unauthorized, match="the API key has") as failed:
+        ramet.Client(api_key=key)
+    assert key not in str(failed.value)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ramet.errors import BadRequest, ConnectionFailed, PlainHttpWarning, RametError, ServerError, error_for
+from ramet.errors import BadRequest, ConnectionFailed, PlainHttpWarning, RametError, ServerError, Unauthorized, error_for
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
 
@@ -69,6 +69,51 @@ def utf8(text: str, what: str) -> bytes:
 def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a JSON body of the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def json_bytes(fields: Mapping[str, Any]) -> bytes:
+    """Returns an object as JSON.
+
+    Raises:
+        BadRequest: A field has no JSON form; the message names it.
+    """
+    try:
+        return _json(fields)
+    except (TypeError, ValueError):
+        for name, value in fields.items():
+            _check_json(name, value)
+        raise
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check_json(name: str, value: Any) -> None:
+    try:
+        _json(value)
+    except UnicodeEncodeError:
+        reason = "it has half of a character, such as '\\ud800'"
+    except (TypeError, ValueError) as failed:
+        reason = f"{type(value).__name__} is not text" if isinstance(value, bytes) else str(failed)
+    else:
+        return
+    raise BadRequest(f"{name} cannot be sent as JSON: {reason}", code="bad_text") from None
+
+
+def checked_key(key: str) -> str:
+    """Returns an API key that a header can carry.
+
+    Raises:
+        Unauthorized: The key has other characters; the message does not contain the key.
+    """
+    if all("!" <= one <= "~" for one in key):
+        return key
+    raise Unauthorized(
+        "the API key has a space, a line break or a character that is not ASCII, which no key has: "
+        "was it copied as a whole? (set by `api_key` or RAMET_API_KEY)",
+        code="unauthorized",
+    )
 
 
 def new_key() -> str:

@@ -16,7 +16,15 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 import httpx
 
 from ramet._io import Cancelled, finish
-from ramet._transport import DEFAULT_HOST, Transport, new_key, query, segment, to_json
+from ramet._transport import (
+    DEFAULT_HOST,
+    Transport,
+    json_bytes,
+    new_key,
+    query,
+    segment,
+    to_json,
+)
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
     ContextInfo,
@@ -79,6 +87,7 @@ class Client:
 
     Raises:
         ConnectionFailed: `host` is not a URL, or `ca_file` cannot be read.
+        Unauthorized: `api_key` has a character that no key has.
     """
 
     def __init__(
@@ -152,13 +161,14 @@ class Client:
         vcpus: int | None = None,
         ram_mib: int | None = None,
         rootfs_gb: int | None = None,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
+        timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Creates a sandbox; an argument that is None takes the service's default.
 
@@ -167,7 +177,7 @@ class Client:
             vcpus: Virtual CPUs, 1 to 32.
             ram_mib: Memory in MiB.
             rootfs_gb: Root disk in GiB.
-            timeout_seconds: Lifetime in seconds.
+            lifetime_seconds: Seconds until it ends, whatever happens in it.
             idle_timeout_seconds: Seconds without activity after which the sandbox ends.
             persistent: Freeze it into a Space at its timeouts, instead of ending it.
             egress: False: neither it nor its forks can ever send to the network.
@@ -175,6 +185,7 @@ class Client:
             metadata: JSON object that is stored with the sandbox.
             idempotency_key: If a call with the same key and arguments was made within the last
                 hour, returns the sandbox that it created instead of a new one. None: a new key.
+            timeout_seconds: The former name of `lifetime_seconds`.
 
         Raises:
             BadRequest: A value is wrong; the message names it.
@@ -186,7 +197,7 @@ class Client:
                 "vcpus": vcpus,
                 "ram_mib": ram_mib,
                 "rootfs_gb": rootfs_gb,
-                "timeout_seconds": timeout_seconds,
+                "lifetime_seconds": _lifetime(lifetime_seconds, timeout_seconds),
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
@@ -280,7 +291,7 @@ class Client:
             "/v1/sandboxes",
             state=state,
             template=template,
-            metadata=json.dumps(dict(metadata)) if metadata is not None else None,
+            metadata=json_bytes(metadata).decode() if metadata is not None else None,
             created_after=_utc(created_after),
             created_before=_utc(created_before),
         ):
@@ -339,23 +350,25 @@ class Client:
         self,
         sandbox_id: str,
         *,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of a sandbox, all of them or none; None leaves a setting as it is.
 
         Args:
             sandbox_id: The sandbox. The change counts as activity in it.
-            timeout_seconds: Its lifetime ends so many seconds from now. A key's longest lifetime
-                counts from the creation of the sandbox.
+            lifetime_seconds: It ends so many seconds from now. A key's longest lifetime counts
+                from the creation of the sandbox.
             idle_timeout_seconds: Seconds without activity after which it ends.
             persistent: True: freeze it into a Space at its timeouts, instead of ending it.
             egress: False: nothing that it sends leaves the host from now on. It cannot be opened
                 again.
             metadata: JSON object that replaces the old one.
+            timeout_seconds: The former name of `lifetime_seconds`.
 
         Returns:
             The sandbox after the change.
@@ -366,7 +379,7 @@ class Client:
         """
         body = to_json(
             {
-                "timeout_seconds": timeout_seconds,
+                "lifetime_seconds": _lifetime(lifetime_seconds, timeout_seconds),
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
@@ -431,22 +444,24 @@ class Client:
         self,
         space_id: str,
         *,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
         idempotency_key: str | None = None,
+        timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Resumes a Space as a sandbox with a new id, and removes the Space.
 
         Args:
             space_id: The Space. It remains if the resume fails.
-            timeout_seconds: Lifetime in seconds from now. None: as before.
+            lifetime_seconds: Seconds until it ends. None: as before.
             idle_timeout_seconds: Seconds without activity after which the sandbox ends. None: as
                 before.
             persistent: Freeze it again at its timeouts. None: end it.
             egress: None: as before. A sandbox without egress cannot get it back.
             idempotency_key: As for `create_sandbox`.
+            timeout_seconds: The former name of `lifetime_seconds`.
 
         Raises:
             NotFound: There is no such Space.
@@ -455,7 +470,7 @@ class Client:
         """
         body = to_json(
             {
-                "timeout_seconds": timeout_seconds,
+                "lifetime_seconds": _lifetime(lifetime_seconds, timeout_seconds),
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
@@ -1229,6 +1244,13 @@ def _port(sandbox_id: str, port: int) -> str:
 
 def _space(space_id: str) -> str:
     return "/v1/spaces/" + segment(space_id)
+
+
+def _lifetime(seconds: int | None, former: int | None) -> int | None:
+    """Returns the lifetime that was passed by its name or by its former one."""
+    if seconds is not None and former is not None:
+        raise BadRequest("pass lifetime_seconds, or timeout_seconds, its former name, not both")
+    return former if seconds is None else seconds
 
 
 def _utc(time: datetime | None) -> str | None:

@@ -8,11 +8,13 @@ import time
 from typing import Callable, Iterator, List, Mapping, Sequence
 
 from ramet.client import Client
+from ramet._wire import utf8
 from ramet.errors import NotFound
 from ramet.types import PtyInfo
 
 _POLL_MS = 20_000  # below the service's limit of 30 s
 _READ_MAX = 1 << 20
+_WRITE_MAX = 1 << 20  # bytes of input in one request
 
 
 class Pty:
@@ -93,11 +95,14 @@ class Pty:
         It returns once the terminal has accepted all of the input.
 
         Raises:
-            Conflict: The program has ended, or has read no input for 30 s.
+            Conflict: The program has ended, or has read no input for 30 s; part of the input may
+                have arrived.
+            BadRequest: The text has no UTF-8 form.
             NotFound: The terminal or its sandbox is gone.
         """
-        raw = data.encode() if isinstance(data, str) else bytes(data)
-        self._client().pty_input(self._sandbox, self.id, raw)
+        raw = utf8(data, "the input") if isinstance(data, str) else bytes(data)
+        for at in range(0, len(raw), _WRITE_MAX):
+            self._client().pty_input(self._sandbox, self.id, raw[at : at + _WRITE_MAX])
 
     def resize(self, cols: int, rows: int) -> None:
         """Resizes the terminal to columns and rows of characters; the program gets SIGWINCH.

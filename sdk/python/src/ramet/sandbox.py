@@ -48,13 +48,14 @@ class Sandbox:
     """A running sandbox: a Linux microVM with a persistent Python process.
 
     Creating the object creates the sandbox; `close`, or the end of a `with` block, ends it.
+    One from `connect` belongs to somebody else: the end of the block leaves it running.
 
     Args:
         template: Name of the template to start from. None: the service's default.
         vcpus: Virtual CPUs, 1 to 32. None: the template's.
         ram_mib: Memory in MiB. None: the template's.
         rootfs_gb: Root disk in GiB. None: the template's.
-        timeout_seconds: Lifetime in seconds. None: the service's default.
+        lifetime_seconds: Seconds until it ends, whatever happens in it. None: the service's default.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
         persistent: Freeze it into a Space at its timeouts, instead of ending it.
         egress: False: neither it nor its forks can ever send to the network. None: they can.
@@ -64,6 +65,7 @@ class Sandbox:
         api_key: The key, as for `Client`. None: from the environment.
         region: The service's region, as for `Client`. None: any.
         client: The service to use, instead of `host`, `api_key` and `region`.
+        timeout_seconds: The former name of `lifetime_seconds`.
 
     Raises:
         BadRequest: A value is wrong; the message names it.
@@ -77,6 +79,7 @@ class Sandbox:
     _place: Place
     _closed: bool
     _lock: threading.Lock  # guards `_closed`
+    _ends: bool = True  # whether the end of a `with` block ends the sandbox
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Sandbox:
         vcpus: int | None = None,
         ram_mib: int | None = None,
         rootfs_gb: int | None = None,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
@@ -95,6 +98,7 @@ class Sandbox:
         api_key: str | None = None,
         region: str | None = None,
         client: Client | None = None,
+        timeout_seconds: int | None = None,
     ) -> None:
         self._start(
             Place(host, api_key, region, client),
@@ -103,6 +107,7 @@ class Sandbox:
                 vcpus=vcpus,
                 ram_mib=ram_mib,
                 rootfs_gb=rootfs_gb,
+                lifetime_seconds=lifetime_seconds,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent,
@@ -121,13 +126,26 @@ class Sandbox:
         api_key: str | None = None,
         region: str | None = None,
         client: Client | None = None,
+        kill: bool = False,
     ) -> "Sandbox":
         """Returns an object for an existing sandbox.
+
+        The end of a `with` block leaves that sandbox running, unless `kill` is set; `close`
+        ends it.
+
+        Args:
+            sandbox_id: The sandbox.
+            host: As for `Sandbox`.
+            api_key: As for `Sandbox`.
+            region: As for `Sandbox`.
+            client: As for `Sandbox`.
+            kill: True: the end of a `with` block ends the sandbox.
 
         Raises:
             NotFound: There is none with this id.
         """
         sandbox = cls.__new__(cls)
+        sandbox._ends = kill
         sandbox._start(
             Place(host, api_key, region, client),
             lambda service: service.get_sandbox(sandbox_id),
@@ -139,7 +157,7 @@ class Sandbox:
         cls,
         space_id: str,
         *,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
@@ -147,6 +165,7 @@ class Sandbox:
         api_key: str | None = None,
         region: str | None = None,
         client: Client | None = None,
+        timeout_seconds: int | None = None,
     ) -> "Sandbox":
         """Resumes a Space: the frozen sandbox continues, memory included, under a new id.
 
@@ -158,6 +177,7 @@ class Sandbox:
             Place(host, api_key, region, client),
             lambda service: service.resume_space(
                 space_id,
+                lifetime_seconds=lifetime_seconds,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent,
@@ -461,11 +481,12 @@ class Sandbox:
     def update(
         self,
         *,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of this sandbox; None leaves a setting as it is.
 
@@ -473,6 +494,7 @@ class Sandbox:
         """
         return self._live().update_sandbox(
             self.id,
+            lifetime_seconds=lifetime_seconds,
             timeout_seconds=timeout_seconds,
             idle_timeout_seconds=idle_timeout_seconds,
             persistent=persistent,
@@ -525,7 +547,8 @@ class Sandbox:
 
     def _live(self) -> Client:
         if self._closed and self._client.closed:
-            raise NotFound(f"sandbox {self.id} is gone: it was closed", status=404, code="deleted")
+            happened = "is gone: it was closed" if self._ends else "was left: connect to it again"
+            raise NotFound(f"sandbox {self.id} {happened}", status=404, code="deleted")
         return self._client
 
     def _start(
@@ -563,7 +586,10 @@ class Sandbox:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self.close()
+        if self._ends:
+            self.close()
+        elif self._closes_now():
+            self._release_client()
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} at {self._client.host}>"

@@ -17,8 +17,10 @@ from ramet._wire import (
     DEFAULT_HOST as DEFAULT_HOST,
     Traceparent,
     answer_error,
+    checked_key,
     checked_url,
     http_context,
+    json_bytes as json_bytes,
     new_key as new_key,
     query as query,
     segment as segment,
@@ -28,7 +30,7 @@ from ramet._wire import (
     wait_before_retry,
     warn_of_plain_http,
 )
-from ramet.errors import ConnectionFailed, NotFound, RametError, ServerError
+from ramet.errors import BadRequest, ConnectionFailed, NotFound, RametError, ServerError
 
 # The service sends an empty line per 10 s of silence, so a longer silence means that it is gone.
 _STREAM_SILENCE_S = 30.0
@@ -65,7 +67,7 @@ class AsyncTransport:
             warn_of_plain_http(url)
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers={"authorization": f"Bearer {checked_key(key)}"} if key else {},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             transport=transport,
             verify=http_context(url, ca_file),
@@ -93,8 +95,9 @@ class AsyncTransport:
 
         With `key` the service performs the request once, however often it is sent.
         """
-        headers = {"idempotency-key": key} if key else {}
-        what = {"json": body, "headers": headers}
+        what = _of_json(body)
+        if key:
+            what["headers"]["idempotency-key"] = key
         return await self._send(method, path, self._limits(at_least_s), what, retry=retry)
 
     async def send_bytes(
@@ -203,7 +206,8 @@ class AsyncTransport:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[httpx.Response]:
         timeout = httpx.Timeout(silence_s, connect=5.0)
-        what = {"json": body, "headers": dict(headers or {})}
+        what = _of_json(body)
+        what["headers"] |= headers or {}
         response = await self._send(method, path, timeout, what, stream=True)
         try:
             with self._transport_errors(method, path, timeout):
@@ -239,12 +243,18 @@ class AsyncTransport:
         self, method: str, path: str, timeout: httpx.Timeout, what: dict[str, Any], stream: bool
     ) -> httpx.Response:
         with self._transport_errors(method, path, timeout):
-            request = self._http.build_request(method, path, timeout=timeout, **what)
+            request = self._request(method, path, timeout=timeout, **what)
             response = await self._http.send(request, stream=stream)
             if response.status_code < 400:
                 return response
             await response.aread()
         raise answer_error(response)
+
+    def _request(self, method: str, path: str, **what: Any) -> httpx.Request:
+        try:
+            return self._http.build_request(method, path, **what)
+        except (TypeError, UnicodeError) as wrong:  # such as an idempotency key
+            raise BadRequest(f"{method} {path}: a header cannot be sent: {wrong}") from wrong
 
     @contextmanager
     def _transport_errors(self, method: str, path: str, timeout: httpx.Timeout) -> Iterator[None]:
@@ -262,6 +272,13 @@ class AsyncTransport:
             ) from slow
         except httpx.TransportError as broken:
             raise ConnectionFailed(f"{method} {self.host}{path}: {broken!r}") from broken
+
+
+def _of_json(body: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the arguments of a request with a JSON body, or without a body."""
+    if body is None:
+        return {"headers": {}}
+    return {"content": json_bytes(body), "headers": {"content-type": "application/json"}}
 
 
 def _json_of(response: httpx.Response, method: str, path: str) -> Any:

@@ -10,6 +10,7 @@ from typing import AsyncIterator, Callable, List, Mapping, Sequence
 from ramet._async._io import Cancelled, beside, finish
 from ramet._async.client import AsyncClient
 from ramet._output import Output, shares
+from ramet._wire import utf8
 from ramet.errors import RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
@@ -133,9 +134,10 @@ class AsyncProcess:
             Conflict: The program has ended, its standard input is closed (code ``stdin_closed``),
                 or it did not make room for the next 64 KiB within 30 s (``stdin_full``); part of
                 the input may have arrived.
+            BadRequest: The text has no UTF-8 form.
             NotFound: The process or its sandbox is gone.
         """
-        raw = data.encode() if isinstance(data, str) else bytes(data)
+        raw = utf8(data, "the input") if isinstance(data, str) else bytes(data)
         for at in range(0, len(raw), _WRITE_MAX):
             await self._client().process_write(self._sandbox, self.id, raw[at : at + _WRITE_MAX])
 

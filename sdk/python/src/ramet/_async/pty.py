@@ -7,11 +7,13 @@ import time
 from typing import AsyncIterator, Callable, List, Mapping, Sequence
 
 from ramet._async.client import AsyncClient
+from ramet._wire import utf8
 from ramet.errors import NotFound
 from ramet.types import PtyInfo
 
 _POLL_MS = 20_000  # below the service's limit of 30 s
 _READ_MAX = 1 << 20
+_WRITE_MAX = 1 << 20  # bytes of input in one request
 
 
 class AsyncPty:
@@ -92,11 +94,14 @@ class AsyncPty:
         It returns once the terminal has accepted all of the input.
 
         Raises:
-            Conflict: The program has ended, or has read no input for 30 s.
+            Conflict: The program has ended, or has read no input for 30 s; part of the input may
+                have arrived.
+            BadRequest: The text has no UTF-8 form.
             NotFound: The terminal or its sandbox is gone.
         """
-        raw = data.encode() if isinstance(data, str) else bytes(data)
-        await self._client().pty_input(self._sandbox, self.id, raw)
+        raw = utf8(data, "the input") if isinstance(data, str) else bytes(data)
+        for at in range(0, len(raw), _WRITE_MAX):
+            await self._client().pty_input(self._sandbox, self.id, raw[at : at + _WRITE_MAX])
 
     async def resize(self, cols: int, rows: int) -> None:
         """Resizes the terminal to columns and rows of characters; the program gets SIGWINCH.

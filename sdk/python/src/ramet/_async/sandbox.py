@@ -47,6 +47,7 @@ class AsyncSandbox:
     """A running sandbox: a Linux microVM with a persistent Python process.
 
     `AsyncSandbox.create` creates a sandbox; `close`, or the end of an `async with` block, ends it.
+    One from `connect` belongs to somebody else: the end of the block leaves it running.
 
     The arguments of `create`:
 
@@ -55,7 +56,7 @@ class AsyncSandbox:
         vcpus: Virtual CPUs, 1 to 32. None: the template's.
         ram_mib: Memory in MiB. None: the template's.
         rootfs_gb: Root disk in GiB. None: the template's.
-        timeout_seconds: Lifetime in seconds. None: the service's default.
+        lifetime_seconds: Seconds until it ends, whatever happens in it. None: the service's default.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
         persistent: Freeze it into a Space at its timeouts, instead of ending it.
         egress: False: neither it nor its forks can ever send to the network. None: they can.
@@ -65,6 +66,7 @@ class AsyncSandbox:
         api_key: The key, as for `AsyncClient`. None: from the environment.
         region: The service's region, as for `AsyncClient`. None: any.
         client: The service to use, instead of `host`, `api_key` and `region`.
+        timeout_seconds: The former name of `lifetime_seconds`.
 
     Raises:
         BadRequest: A value is wrong; the message names it.
@@ -78,6 +80,7 @@ class AsyncSandbox:
     _place: Place
     _closed: bool
     _lock: threading.Lock  # guards `_closed`
+    _ends: bool = True  # whether the end of an `async with` block ends the sandbox
 
     @classmethod
     async def create(
@@ -87,7 +90,7 @@ class AsyncSandbox:
         vcpus: int | None = None,
         ram_mib: int | None = None,
         rootfs_gb: int | None = None,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
@@ -97,6 +100,7 @@ class AsyncSandbox:
         api_key: str | None = None,
         region: str | None = None,
         client: AsyncClient | None = None,
+        timeout_seconds: int | None = None,
     ) -> "AsyncSandbox":
         """Creates a sandbox. The class describes the arguments and errors."""
         sandbox = cls.__new__(cls)
@@ -107,6 +111,7 @@ class AsyncSandbox:
                 vcpus=vcpus,
                 ram_mib=ram_mib,
                 rootfs_gb=rootfs_gb,
+                lifetime_seconds=lifetime_seconds,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent,
@@ -126,13 +131,26 @@ class AsyncSandbox:
         api_key: str | None = None,
         region: str | None = None,
         client: AsyncClient | None = None,
+        kill: bool = False,
     ) -> "AsyncSandbox":
         """Returns an object for an existing sandbox.
+
+        The end of an `async with` block leaves that sandbox running, unless `kill` is set; `close`
+        ends it.
+
+        Args:
+            sandbox_id: The sandbox.
+            host: As for `AsyncSandbox`.
+            api_key: As for `AsyncSandbox`.
+            region: As for `AsyncSandbox`.
+            client: As for `AsyncSandbox`.
+            kill: True: the end of an `async with` block ends the sandbox.
 
         Raises:
             NotFound: There is none with this id.
         """
         sandbox = cls.__new__(cls)
+        sandbox._ends = kill
         await sandbox._start(
             Place(host, api_key, region, client),
             lambda service: service.get_sandbox(sandbox_id),
@@ -144,7 +162,7 @@ class AsyncSandbox:
         cls,
         space_id: str,
         *,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
@@ -152,6 +170,7 @@ class AsyncSandbox:
         api_key: str | None = None,
         region: str | None = None,
         client: AsyncClient | None = None,
+        timeout_seconds: int | None = None,
     ) -> "AsyncSandbox":
         """Resumes a Space: the frozen sandbox continues, memory included, under a new id.
 
@@ -163,6 +182,7 @@ class AsyncSandbox:
             Place(host, api_key, region, client),
             lambda service: service.resume_space(
                 space_id,
+                lifetime_seconds=lifetime_seconds,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent,
@@ -466,11 +486,12 @@ class AsyncSandbox:
     async def update(
         self,
         *,
-        timeout_seconds: int | None = None,
+        lifetime_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of this sandbox; None leaves a setting as it is.
 
@@ -478,6 +499,7 @@ class AsyncSandbox:
         """
         return await self._live().update_sandbox(
             self.id,
+            lifetime_seconds=lifetime_seconds,
             timeout_seconds=timeout_seconds,
             idle_timeout_seconds=idle_timeout_seconds,
             persistent=persistent,
@@ -530,7 +552,8 @@ class AsyncSandbox:
 
     def _live(self) -> AsyncClient:
         if self._closed and self._client.closed:
-            raise NotFound(f"sandbox {self.id} is gone: it was closed", status=404, code="deleted")
+            happened = "is gone: it was closed" if self._ends else "was left: connect to it again"
+            raise NotFound(f"sandbox {self.id} {happened}", status=404, code="deleted")
         return self._client
 
     async def _start(
@@ -568,7 +591,10 @@ class AsyncSandbox:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        await self.close()
+        if self._ends:
+            await self.close()
+        elif self._closes_now():
+            await self._release_client()
 
     def __repr__(self) -> str:
         return f"<AsyncSandbox {self.id} at {self._client.host}>"

@@ -304,7 +304,9 @@ class RametWorkspaceBackend:
     async def _open(self) -> AsyncSandbox:
         if self._ref is None:
             return await AsyncSandbox.create(client=self._client, **self._options)
-        place = {name: self._options.get(name) for name in ("host", "api_key", "region")}
+        place: dict[str, Any] = {
+            name: self._options.get(name) for name in ("host", "api_key", "region")
+        }
         with _unavailable():
             return await AsyncSandbox.connect(self._ref.id, client=self._client, **place)
 
