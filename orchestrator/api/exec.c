@@ -10,7 +10,7 @@
 
 struct exec_body {
 	struct json_text code, language, output, cwd, context;
-	bool results;
+	bool results, hangup;
 	uint32_t timeout_ms;
 	char **env;
 };
@@ -26,6 +26,7 @@ static const struct json_field exec_fields[] = {
 	FIELD("language", JSON_TEXT, language, .max = 64),
 	FIELD("output", JSON_TEXT, output, .max = 64),
 	FIELD("results", JSON_BOOL, results),
+	FIELD("hangup", JSON_BOOL, hangup),
 	FIELD("context", JSON_TEXT, context, .max = 64),
 	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
 	FIELD("timeout_seconds", JSON_MILLIS, timeout_ms, .min = .001, .max = EXEC_LONGEST_S),
@@ -131,6 +132,7 @@ static void start(struct request *r, const void *values)
 	    !one_of(r, "output", &b->output, "lines", "chunks", &spec.chunks) ||
 	    !context_is_good(r, b))
 		return;
+	r->hangup = b->hangup;
 	request_ref(r);
 	r->call = core_exec(r->api->core, r->tenant, r->id, &spec, &sink, r);
 }

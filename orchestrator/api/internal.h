@@ -198,6 +198,7 @@ struct request {
 
 	struct core_call *call;
 	bool streaming;		  /* the answer is streamed NDJSON */
+	bool hangup;		  /* what it streams ends when the client leaves */
 	bool paused;		  /* core was asked to pause the call */
 	bool made_program;	  /* `other` is a program that this request has started */
 	bool ranged;		  /* get: the answer is a range of the file */

@@ -285,7 +285,7 @@ void serve_process_output(struct request *r)
 	struct failure f;
 	uint64_t since = 0;
 
-	if (!ask_number(r, "since", &since))
+	if (!ask_number(r, "since", &since) || !ask_flag(r, "hangup", &r->hangup))
 		return;
 	if (!request_is_head(r)) {
 		request_ref(r);
@@ -304,7 +304,7 @@ struct start_body {
 	struct json_text command, cwd, user, tty;
 	char **argv, **env;
 	uint32_t timeout_ms;
-	bool stdin_pipe, detach;
+	bool stdin_pipe, detach, hangup;
 };
 
 static const struct json_field start_fields[] = {
@@ -317,6 +317,7 @@ static const struct json_field start_fields[] = {
 	FIELD("timeout_seconds", JSON_MILLIS, struct start_body, timeout_ms, .min = .001,
 	      .max = LONGEST_S),
 	FIELD("detach", JSON_BOOL, struct start_body, detach),
+	FIELD("hangup", JSON_BOOL, struct start_body, hangup),
 	FIELD("tty", JSON_OBJECT, struct start_body, tty, .max = TTY_MAX),
 };
 
@@ -388,6 +389,13 @@ static void start(struct request *r, const void *values)
 
 	if (!command_is_good(r, "command", b->command.p, b->argv) || !read_tty(r, b, &spec))
 		return;
+	if (b->detach && b->hangup) {
+		answer_error(r, 400, "bad_request",
+			     "detach and hangup cannot be combined: a detached process has no "
+			     "client that it could end with");
+		return;
+	}
+	r->hangup = b->hangup;
 	command_label(label, b->command.p, b->argv);
 	request_ref(r);
 	if (b->detach)

@@ -58,6 +58,19 @@ void request_leave_call(struct request *r)
 	request_unref(r);
 }
 
+/* Leaves the call of a client that has left. One that the service disconnects may come back: it
+ * reads nothing for long, or the service ends. */
+static void leave_for_client(struct request *r)
+{
+	if (!r->call || !r->hangup || r->conn->cut || r->api->draining) {
+		request_leave_call(r);
+		return;
+	}
+	core_hang_up(r->call);
+	r->call = NULL;
+	request_unref(r);
+}
+
 /* Called when h2o frees the request's memory pool, which is the only hook that works in every state
  * of a request. h2o_send is not allowed here. */
 static void on_gone(void *at)
@@ -72,7 +85,7 @@ static void on_gone(void *at)
 	list_del(&r->dirty_link);
 	r->req = NULL;
 	atomic_store(&r->unwanted, true);
-	request_leave_call(r);
+	leave_for_client(r);
 	conn_ended(r->conn);
 	api_request_ended(r->api, r);
 	request_unref(r);
@@ -507,8 +520,10 @@ static void on_peer_gone(void *arg, int result)
 	bool gone = r->req && r->peer_poll && result > 0;
 
 	r->peer_poll = NULL;
-	if (gone)
+	if (gone) {
+		leave_for_client(r);
 		request_cut(r, 499, "client_gone", "the client closed the connection");
+	}
 	request_unref(r);
 }
 

@@ -827,6 +827,38 @@ static void exec_abandon(struct core_call *call)
 	exec_set_paused(call, false);
 }
 
+/* Takes a call that has not begun out of its queue, and frees it. */
+static void withdraw(struct core_call *call)
+{
+	struct exec_lane *lane = exec_of_call(call)->lane;
+
+	list_del(&call->link);
+	exec_of(lane->sandbox)->n_calls--;
+	if (lane->context[0] && list_empty(&lane->calls))
+		lane_left(lane);
+	sandbox_touch(lane->sandbox);
+	call_free(call);
+}
+
+static void ignore_end(void *arg, const struct failure *f)
+{
+}
+
+static void exec_hang_up(struct core_call *call)
+{
+	const struct exec *exec = exec_of_call(call);
+	const struct exec_lane *lane = exec ? exec->lane : NULL;
+
+	if (!call->failed && lane && exec_lane_runs(lane) && call == first(lane))
+		core_interrupt(call->core, lane->sandbox->owner->name, lane->sandbox->id,
+			       lane->context[0] ? lane->context : NULL, ignore_end, NULL);
+	else if (!call->failed && lane && !exec->attached) {
+		withdraw(call);
+		return;
+	}
+	exec_abandon(call);
+}
+
 static void exec_notify(struct core_call *call)
 {
 	if (!call->abandoned)
@@ -840,6 +872,7 @@ static const struct call_ops exec_ops = {
 	.finished = exec_failed,
 	.notify = exec_notify,
 	.abandon = exec_abandon,
+	.hang_up = exec_hang_up,
 	.set_paused = exec_set_paused,
 };
 

@@ -154,13 +154,14 @@ static void ignore_end(void *arg, const struct failure *f)
 
 static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .unlimited = true};
 
-/* Removes what the operation has made. Takes an operation of its own, since the connection of this
- * one may be closed, or carry a stream. */
-static void undo(struct guest_op *op)
+/* Sends the request that `encode` writes for the operation. Takes an operation of its own, since
+ * the connection of this one may be closed, or carry a stream. */
+static void send_apart(struct guest_op *op, const char *tenant, const char *id,
+		       int (*encode)(struct guest_op *op, struct guest_op *by))
 {
 	struct guest_op *by = guest_op_new_plain(op->call->core, &undo_kind, ignore_end, NULL);
 
-	guest_op_start(by, op->owner->name, op->of, op->kind->undo(op, by));
+	guest_op_start(by, tenant, id, encode(op, by));
 }
 
 /* Only here is it certain whether the client learns of the result: it may leave after the operation
@@ -170,7 +171,7 @@ static void guest_op_notify(struct core_call *call)
 	struct guest_op *op = guest_op_of(call);
 
 	if (op->made && (call->abandoned || call->failed))
-		undo(op);
+		send_apart(op, op->owner->name, op->of, op->kind->undo);
 	if (op->kind->notify)
 		op->kind->notify(call);
 	else if (!call->abandoned)
@@ -189,6 +190,16 @@ static void guest_op_abandon(struct core_call *call)
 	if (s)
 		sandbox_touch(s);
 	call_free(call);
+}
+
+static void guest_op_hang_up(struct core_call *call)
+{
+	struct guest_op *op = guest_op_of(call);
+	const struct sandbox *s = op->sandbox;
+
+	if (s && op->kind->hang_up && !op->undoes) /* else the abandoned start undoes itself */
+		send_apart(op, s->owner->name, s->id, op->kind->hang_up);
+	guest_op_abandon(call);
 }
 
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
@@ -612,6 +623,7 @@ static const struct call_ops guest_op_ops = {
 	.finished = guest_op_finished,
 	.notify = guest_op_notify,
 	.abandon = guest_op_abandon,
+	.hang_up = guest_op_hang_up,
 	.set_paused = guest_op_set_paused,
 };
 

@@ -47,6 +47,9 @@ struct guest_op_kind {
 	int (*older)(struct guest_op *op);
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct core_call *call);
+	/* Like undo, for what the operation listens to when its client has left. NULL: that
+	 * continues. */
+	int (*hang_up)(struct guest_op *op, struct guest_op *by);
 	void (*fini)(struct guest_op *op); /* frees members; may be NULL */
 };
 

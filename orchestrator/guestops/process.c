@@ -265,7 +265,7 @@ static struct stream_op *stream_of(struct guest_op *op)
 	return container_of(op, struct stream_op, op);
 }
 
-static int undo_run(struct guest_op *op, struct guest_op *by)
+static int encode_kill_of_stream(struct guest_op *op, struct guest_op *by)
 {
 	return encode_kill(by, stream_of(op)->id);
 }
@@ -342,17 +342,19 @@ static const struct guest_op_kind attach_kind = {
 	.done = guest_op_fail_rules,
 	.refused = on_refused,
 	.notify = stream_notify,
+	.hang_up = encode_kill_of_stream,
 };
 
 static const struct guest_op_kind run_kind = {
 	.timeout_ms = START_TIMEOUT_MS,
 	.listens = true,
 	.works = true,
-	.undo = undo_run,
+	.undo = encode_kill_of_stream,
 	.frame = on_stream_frame,
 	.done = guest_op_fail_rules,
 	.refused = on_start_refused,
 	.notify = stream_notify,
+	.hang_up = encode_kill_of_stream,
 };
 
 static struct stream_op *stream_new(struct core *c, const struct guest_op_kind *kind,

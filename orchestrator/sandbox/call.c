@@ -140,6 +140,14 @@ void core_abandon(struct core_call *call)
 		call->abandoned = true;
 }
 
+void core_hang_up(struct core_call *call)
+{
+	if (call->ops->hang_up)
+		call->ops->hang_up(call);
+	else
+		core_abandon(call);
+}
+
 static void set_paused(struct core_call *call, bool paused)
 {
 	if (call->ops->set_paused)

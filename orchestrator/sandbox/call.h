@@ -29,6 +29,9 @@ struct call_ops {
 	void (*notify)(struct core_call *call);
 	/* The client disconnected. NULL: the call continues, and its end is not reported. */
 	void (*abandon)(struct core_call *call);
+	/* The client disconnected, and what the call runs for it in the guest is to end. NULL:
+	 * abandon. */
+	void (*hang_up)(struct core_call *call);
 	/* Applies or ends back-pressure. NULL: nothing to pause. */
 	void (*set_paused)(struct core_call *call, bool paused);
 };

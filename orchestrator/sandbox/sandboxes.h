@@ -64,6 +64,9 @@ typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
 /* Detaches the client from a call: its callback is not called. A result that the client did not
  * learn of is undone (a created sandbox is deleted). A running exec continues. */
 void core_abandon(struct core_call *call);
+/* As core_abandon, and ends the program whose output the call streams: an exec is interrupted, or
+ * never begins; a process is killed. */
+void core_hang_up(struct core_call *call);
 
 /* Applies back-pressure to a call with a sink: after core_pause, at most one more buffer (64 KiB of
  * guest output) arrives until core_resume. An abandoned exec is never paused: its events go to the

@@ -605,6 +605,11 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	return call;
 }
 
+void core_hang_up(struct core_call *call)
+{
+	core_abandon(call);
+}
+
 void core_pause(struct core_call *call)
 {
 	call->paused = true;

@@ -7,9 +7,11 @@ import base64
 import hashlib
 import json
 import os
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -280,3 +282,86 @@ def test_times_of_events_do_not_go_back(http: httpx.Client, sandbox: str) -> Non
     with http.stream("GET", f"{sandbox}/processes/{process}/output") as answer:
         seen = times(answer)
     assert len(seen) >= 3 and seen == sorted(seen)
+
+
+def leave(base: str, path: str, *, http2: bool = False, **body: Any) -> dict[str, Any]:
+    """Starts a stream, and disconnects after its first event, which is returned."""
+    with httpx.Client(base_url=base, http1=not http2, http2=http2, trust_env=False) as client:
+        with client.stream("POST" if body else "GET", path, json=body or None) as answer:
+            assert answer.status_code == 200, answer.read()
+            return next(events(answer))
+
+
+@pytest.mark.parametrize("http2", [False, True])
+def test_process_ends_when_its_client_hangs_up(
+    base: str, http: httpx.Client, sandbox: str, http2: bool
+) -> None:
+    command = "echo up; sleep 1000 & wait"
+    started = leave(base, f"{sandbox}/processes", http2=http2, command=command, hangup=True)
+    done = output(http, f"{sandbox}/processes/{started['id']}")
+    assert (done.code, done.exit["signal"]) == (137, "SIGKILL")
+
+
+def test_process_ends_when_a_later_reader_hangs_up(
+    base: str, http: httpx.Client, sandbox: str
+) -> None:
+    process = detach(http, sandbox, argv=["sleep", "1000"])
+    leave(base, process + "/output")
+    assert http.get(process).json()["state"] == "running"
+    leave(base, process + "/output?hangup=1")
+    assert output(http, process).code == 137
+
+
+def test_process_without_hangup_outlives_its_client(
+    base: str, http: httpx.Client, sandbox: str
+) -> None:
+    body: dict[str, Any] = {"command": "read code; exit $code", "stdin": True, "hangup": False}
+    process = f"{sandbox}/processes/{leave(base, f'{sandbox}/processes', **body)['id']}"
+    http.post(process + "/stdin", content=b"7\n")
+    assert output(http, process).code == 7
+
+
+def test_detached_process_has_no_client_to_hang_up(http: httpx.Client, sandbox: str) -> None:
+    body = {"argv": ["true"], "detach": True, "hangup": True}
+    answer = http.post(f"{sandbox}/processes", json=body)
+    assert answer.status_code == 400 and "detach and hangup" in answer.json()["error"]
+
+
+def followed(http: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
+    with http.stream("GET", f"{sandbox}/replay?follow=1") as answer:
+        return list(events(answer))
+
+
+@pytest.mark.parametrize("context", [False, True])
+def test_call_is_interrupted_when_its_client_hangs_up(
+    base: str, http: httpx.Client, sandbox: str, context: bool
+) -> None:
+    where = {}
+    if context:
+        made = http.post(f"{sandbox}/contexts", json={"language": "python"})
+        where = {"context": made.json()["id"]}
+    code = "import time\nkept = 5\nprint('up')\ntime.sleep(1000)"
+    first = leave(base, f"{sandbox}/exec", code=code, hangup=True, **where)
+    assert first["data"] == "up"
+    assert followed(http, sandbox)[-1]["data"] == 130
+    with http.stream("POST", f"{sandbox}/exec", json={"code": "print(kept)", **where}) as answer:
+        assert next(events(answer))["data"] == "5"
+
+
+def test_waiting_call_does_not_run_when_its_client_hangs_up(
+    base: str, http: httpx.Client, sandbox: str, folder: str
+) -> None:
+    os.mkfifo(f"{folder}/go")
+    leave(base, f"{sandbox}/exec", code=f"print('up')\nprint(open('{folder}/go').read())")
+    body = json.dumps({"code": "print('never')", "hangup": True})
+    with socket.create_connection(urlsplit(base).netloc.split(":")) as gone:
+        head = f"POST {sandbox}/exec HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        gone.sendall((head + body).encode())
+        gone.shutdown(socket.SHUT_WR)
+        with gone.makefile("rb") as answer:
+            assert b" 499 " in answer.read()  # the service knows that the client is gone
+    with open(f"{folder}/go", "w") as go:
+        go.write("went")
+    said = [event["data"] for event in followed(http, sandbox)]
+    assert said == ["up", "went", 0]

@@ -199,6 +199,18 @@ def test_iteration_continues_after_a_broken_stream() -> None:
     assert seen == ["one"]
 
 
+def test_hangup_is_asked_of_each_stream() -> None:
+    service = Service([STARTED], [exit_event(0)])
+    process = sandbox(service).processes.start(["x"], hangup=True)
+    with pytest.raises(ramet.ConnectionFailed):
+        process.wait()
+    assert process.wait().ok
+    assert service.requests == [
+        ("POST /processes", {"argv": ["x"], "stdin": False, "hangup": True}),
+        (f"GET /processes/{PRC}/output?since=0&hangup=true", b""),
+    ]
+
+
 def test_loop_that_is_left_early_can_be_continued() -> None:
     service = Service(
         [STARTED, output("stdout", b"one", 0), output("stdout", b"two", 3), exit_event(0)],

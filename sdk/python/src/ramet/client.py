@@ -491,6 +491,7 @@ class Client:
         cwd: str | None = None,
         results: bool = True,
         context: str | None = None,
+        hangup: bool = False,
     ) -> Iterator[Event]:
         """Runs code and yields its events as they arrive; the last one is the exit event.
 
@@ -505,6 +506,7 @@ class Client:
             results: Yield "result" and "error" events of Python calls too.
             context: Id of a context to run it in, whose language it then has: `language` must be
                 None. None: the sandbox's default interpreter.
+            hangup: Interrupt the call if this program leaves the stream or ends.
 
         Raises:
             NotFound: There is no such sandbox or context.
@@ -521,6 +523,7 @@ class Client:
                 "env": dict(env) if env is not None else None,
                 "cwd": cwd,
                 "results": True if results and language != "bash" else None,
+                "hangup": hangup or None,
             }
         )
         ended = False
@@ -984,7 +987,7 @@ class Client:
         return self._process_events("POST", _sandbox(sandbox_id) + "/processes", to_json(options))
 
     def process_output(
-        self, sandbox_id: str, process_id: str, *, since: int = 0
+        self, sandbox_id: str, process_id: str, *, since: int = 0, hangup: bool = False
     ) -> Iterator[ProcessEvent]:
         """Yields the kept events of a process, then new ones, from "started" to "exit".
 
@@ -993,6 +996,7 @@ class Client:
             process_id: The process.
             since: Offset in the output of both streams, in bytes. Output that is no longer kept is
                 skipped.
+            hangup: Kill the process if this program leaves the stream or ends.
 
         Raises:
             BadRequest: There are fewer bytes of output than `since`.
@@ -1000,7 +1004,8 @@ class Client:
             VmDied: The sandbox's VM died.
             ConnectionFailed: The stream broke off.
         """
-        path = _process(sandbox_id, process_id) + "/output" + query(since=since)
+        asked = query(since=since, hangup=hangup or None)
+        path = _process(sandbox_id, process_id) + "/output" + asked
         return self._process_events("GET", path, None)
 
     def _process_events(

@@ -46,6 +46,7 @@ class Process:
         pid: int,
         place: int = 0,
         events: Iterator[ProcessEvent] | None = None,
+        hangup: bool = False,
     ) -> None:
         self.id = process_id
         self.pid = pid
@@ -54,6 +55,7 @@ class Process:
         self._sandbox = sandbox_id
         self._client = client
         self._events = events
+        self._hangup = hangup
 
     def __iter__(self) -> Iterator[ProcessEvent]:
         """Yields the events that were not read yet, up to the exit event.
@@ -66,7 +68,9 @@ class Process:
             ConnectionFailed: The stream broke off; the next iteration continues at `place`.
         """
         if self._events is None:
-            self._events = self._client().process_output(self._sandbox, self.id, since=self.place)
+            self._events = self._client().process_output(
+                self._sandbox, self.id, since=self.place, hangup=self._hangup
+            )
         try:
             for event in self._events:
                 if event.type == "started":
@@ -217,6 +221,7 @@ class Processes:
         timeout_seconds: float | None = None,
         detach: bool = False,
         tty: tuple[int, int] | None = None,
+        hangup: bool = False,
     ) -> Process:
         """Starts a program and returns once it runs.
 
@@ -236,6 +241,8 @@ class Processes:
                 count as active because of it.
             tty: Columns and rows of a terminal to run it on, each 1 to 65535; its output is then
                 on standard output only. None: no terminal.
+            hangup: True: all processes of its session are killed when this program ends, however
+                that happens, or its connection breaks. Not together with `detach`.
 
         Raises:
             BadRequest: A value is wrong, the user does not exist, or the folder cannot be entered.
@@ -252,13 +259,16 @@ class Processes:
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
             "tty": {"cols": tty[0], "rows": tty[1]} if tty is not None else None,
+            "hangup": hangup or None,
         }
         if detach:
             info = self._client().process_start(self._id, options)
             return Process(self._id, self._client, info.id, info.pid)
         events = self._client().process_run(self._id, options)
         started = next(events)
-        return Process(self._id, self._client, started.id, started.pid, events=events)
+        return Process(
+            self._id, self._client, started.id, started.pid, events=events, hangup=hangup
+        )
 
     def run(
         self,

@@ -263,8 +263,12 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         results: bool = True,
+        hangup: bool = False,
     ) -> Iterator[Event]:
         """Like `run_code`, but yields output as it is produced; the last event is the exit event.
+
+        With `hangup`, the call is interrupted if this program ends, or leaves the loop, before
+        that event. Without it, the call continues.
 
         Raises: As `run_code`, while the events are iterated over.
         """
@@ -276,6 +280,7 @@ class Sandbox:
             env=env,
             cwd=cwd,
             results=results,
+            hangup=hangup,
         )
 
     def interrupt(self) -> None:

@@ -500,6 +500,7 @@ class AsyncClient:
         cwd: str | None = None,
         results: bool = True,
         context: str | None = None,
+        hangup: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Runs code and yields its events as they arrive; the last one is the exit event.
 
@@ -514,6 +515,7 @@ class AsyncClient:
             results: Yield "result" and "error" events of Python calls too.
             context: Id of a context to run it in, whose language it then has: `language` must be
                 None. None: the sandbox's default interpreter.
+            hangup: Interrupt the call if this program leaves the stream or ends.
 
         Raises:
             NotFound: There is no such sandbox or context.
@@ -530,6 +532,7 @@ class AsyncClient:
                 "env": dict(env) if env is not None else None,
                 "cwd": cwd,
                 "results": True if results and language != "bash" else None,
+                "hangup": hangup or None,
             }
         )
         ended = False
@@ -993,7 +996,7 @@ class AsyncClient:
         return self._process_events("POST", _sandbox(sandbox_id) + "/processes", to_json(options))
 
     def process_output(
-        self, sandbox_id: str, process_id: str, *, since: int = 0
+        self, sandbox_id: str, process_id: str, *, since: int = 0, hangup: bool = False
     ) -> AsyncGenerator[ProcessEvent, None]:
         """Yields the kept events of a process, then new ones, from "started" to "exit".
 
@@ -1002,6 +1005,7 @@ class AsyncClient:
             process_id: The process.
             since: Offset in the output of both streams, in bytes. Output that is no longer kept is
                 skipped.
+            hangup: Kill the process if this program leaves the stream or ends.
 
         Raises:
             BadRequest: There are fewer bytes of output than `since`.
@@ -1009,7 +1013,8 @@ class AsyncClient:
             VmDied: The sandbox's VM died.
             ConnectionFailed: The stream broke off.
         """
-        path = _process(sandbox_id, process_id) + "/output" + query(since=since)
+        asked = query(since=since, hangup=hangup or None)
+        path = _process(sandbox_id, process_id) + "/output" + asked
         return self._process_events("GET", path, None)
 
     async def _process_events(

@@ -45,6 +45,7 @@ class AsyncProcess:
         pid: int,
         place: int = 0,
         events: AsyncIterator[ProcessEvent] | None = None,
+        hangup: bool = False,
     ) -> None:
         self.id = process_id
         self.pid = pid
@@ -53,6 +54,7 @@ class AsyncProcess:
         self._sandbox = sandbox_id
         self._client = client
         self._events = events
+        self._hangup = hangup
 
     async def __aiter__(self) -> AsyncIterator[ProcessEvent]:
         """Yields the events that were not read yet, up to the exit event.
@@ -65,7 +67,9 @@ class AsyncProcess:
             ConnectionFailed: The stream broke off; the next iteration continues at `place`.
         """
         if self._events is None:
-            self._events = self._client().process_output(self._sandbox, self.id, since=self.place)
+            self._events = self._client().process_output(
+                self._sandbox, self.id, since=self.place, hangup=self._hangup
+            )
         try:
             async for event in self._events:
                 if event.type == "started":
@@ -216,6 +220,7 @@ class AsyncProcesses:
         timeout_seconds: float | None = None,
         detach: bool = False,
         tty: tuple[int, int] | None = None,
+        hangup: bool = False,
     ) -> AsyncProcess:
         """Starts a program and returns once it runs.
 
@@ -235,6 +240,8 @@ class AsyncProcesses:
                 count as active because of it.
             tty: Columns and rows of a terminal to run it on, each 1 to 65535; its output is then
                 on standard output only. None: no terminal.
+            hangup: True: all processes of its session are killed when this program ends, however
+                that happens, or its connection breaks. Not together with `detach`.
 
         Raises:
             BadRequest: A value is wrong, the user does not exist, or the folder cannot be entered.
@@ -251,13 +258,16 @@ class AsyncProcesses:
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
             "tty": {"cols": tty[0], "rows": tty[1]} if tty is not None else None,
+            "hangup": hangup or None,
         }
         if detach:
             info = await self._client().process_start(self._id, options)
             return AsyncProcess(self._id, self._client, info.id, info.pid)
         events = self._client().process_run(self._id, options)
         started = await anext(events)
-        return AsyncProcess(self._id, self._client, started.id, started.pid, events=events)
+        return AsyncProcess(
+            self._id, self._client, started.id, started.pid, events=events, hangup=hangup
+        )
 
     async def run(
         self,

@@ -268,8 +268,12 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         results: bool = True,
+        hangup: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Like `run_code`, but yields output as it is produced; the last event is the exit event.
+
+        With `hangup`, the call is interrupted if this program ends, or leaves the loop, before
+        that event. Without it, the call continues.
 
         Raises: As `run_code`, while the events are iterated over.
         """
@@ -281,6 +285,7 @@ class AsyncSandbox:
             env=env,
             cwd=cwd,
             results=results,
+            hangup=hangup,
         )
 
     async def interrupt(self) -> None:

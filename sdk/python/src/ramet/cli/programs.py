@@ -55,6 +55,8 @@ def shell(sandbox: Sandbox, options: Options) -> int:
 def run(sandbox: Sandbox, command: Sequence[str], options: Options) -> int:
     """Runs a program with this program's output, and input if `interactive`; returns its exit code.
 
+    The program ends with this one: when the reader of its output is gone, and at any signal.
+
     Raises:
         Failure: A terminal was requested, and standard input is none.
     """
@@ -78,7 +80,7 @@ def run(sandbox: Sandbox, command: Sequence[str], options: Options) -> int:
 def start(
     sandbox: Sandbox, command: Sequence[str], options: Options, *, detach: bool = False
 ) -> Process:
-    """Starts a program in a sandbox."""
+    """Starts a program in a sandbox. Unless it is detached, it ends with this program."""
     env = dict(options.env or {})
     if options.tty:
         env.setdefault("TERM", os.environ.get("TERM", "xterm"))
@@ -91,6 +93,7 @@ def start(
         timeout_seconds=options.timeout_seconds,
         tty=terminal.size() if options.tty else None,
         detach=detach,
+        hangup=not detach,
     )
 
 
@@ -139,6 +142,8 @@ def run_code(
 ) -> int:
     """Runs code in the sandbox's persistent Python process; returns its exit code.
 
+    The code is interrupted when this program ends, or when the reader of its output is gone.
+
     Args:
         sandbox: The sandbox.
         code: The code.
@@ -151,6 +156,7 @@ def run_code(
         env=options.env,
         cwd=options.cwd,
         results=results,
+        hangup=True,
     )
     with terminal.on_interrupt(lambda count: _interrupt_call(sandbox, count)):
         return show(events)
