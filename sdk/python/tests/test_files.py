@@ -411,3 +411,31 @@ def test_list_with_a_limit_is_one_request() -> None:
     client = Client(transport=httpx.MockTransport(handle))
     (found,) = client.list_files(SBX, "/x", limit=1, after="a")
     assert found.name == "b" and asked == ["path=/x&limit=1&after=a"]
+
+
+def test_files_are_read_as_bytes_and_as_text(sbx: Sandbox, box: Box) -> None:
+    box.files |= {"/a": "caf\u00e9\r\n".encode(), "/raw": b"a\xff"}
+    assert sbx.files.read("/raw") == b"a\xff"
+    assert sbx.files.read_text("/a") == "caf\u00e9\r\n"
+    assert sbx.files.read_text("/raw", errors="replace") == "a\ufffd"
+    with pytest.raises(ramet.RametError, match="/raw is not UTF-8 at byte 1") as failed:
+        sbx.files.read_text("/raw")
+    assert failed.value.code == "not_text"
+    with pytest.raises(ramet.RametError, match="more than 1 bytes"):
+        sbx.files.read("/raw", max_bytes=1)
+
+
+def test_exists() -> None:
+    answers = [error(404, "no_such_file"), error(409, "not_a_directory"), error(404, "deleted")]
+    stat = {"name": "a", "type": "file", "mode": "0644", "uid": 0, "gid": 0, "size": 1, "mtime": 1}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return answers.pop(0) if answers else httpx.Response(200, json=stat)
+
+    files = ramet.Files(SBX, lambda: client)
+    client = Client(transport=httpx.MockTransport(handle))
+    assert files.exists("/a") is False
+    assert files.exists("/a/b") is False
+    with pytest.raises(ramet.NotFound):  # the sandbox is gone
+        files.exists("/a")
+    assert files.exists("/a") is True

@@ -313,6 +313,22 @@ def test_folder_larger_than_the_limit_is_refused(sbx: Sandbox, box: Box, tmp_pat
     assert picture(tmp_path / "to") == picture(box.at("/from"))
 
 
+def test_umask_is_respected(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
+    (box.at("/from") / "sub").mkdir(parents=True)
+    for path, mode in (("sub/run", 0o777), ("sub", 0o777), ("locked", 0o400)):
+        one = box.at("/from") / path
+        if path != "sub":
+            one.write_bytes(b"x")
+        one.chmod(mode)
+    before = os.umask(0o027)
+    try:
+        sbx.files.download_folder("/from", tmp_path / "to")
+    finally:
+        os.umask(before)
+    modes = {one.name: one.stat().st_mode & 0o777 for one in (tmp_path / "to").rglob("*")}
+    assert modes == {"sub": 0o750, "run": 0o750, "locked": 0o400}
+
+
 def test_broken_answer_is_noticed(sbx: Sandbox, box: Box, tmp_path: Path) -> None:
     fill(box.at("/from"))
     box.broken = True

@@ -54,6 +54,7 @@ class Service:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.host = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.heads: list[bytes] = []
+        self.refusals = 0  # of port 8000, before something listens there
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self) -> None:
@@ -70,7 +71,7 @@ class Service:
             while not head.endswith(b"\r\n\r\n"):
                 head += one.recv(1)
             self.heads.append(head)
-            if b"/tcp/8000 " not in head:
+            if b"/tcp/8000 " not in head or len(self.heads) <= self.refusals:
                 body = b'{"error":"nothing listens","code":"port_closed"}'
                 one.sendall(b"HTTP/1.1 502 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
                 return
@@ -95,6 +96,18 @@ def test_connections_to_ports(service: Service) -> None:
         assert f"GET /v1/sandboxes/{SBX}/tcp/8000 HTTP/1.1".encode() in service.heads[0]
         with pytest.raises(ramet.ServerError, match="nothing listens") as refused:
             client.connect_port(SBX, 8001)
+    assert refused.value.code == "port_closed"
+
+
+def test_a_server_that_begins_to_listen_is_waited_for(service: Service) -> None:
+    service.refusals = 3
+    sbx = Sandbox(client=Client("http://x", transport=httpx.MockTransport(answer)))
+    with Client(service.host) as client:
+        sbx._client.connect_port = client.connect_port  # type: ignore[method-assign]
+        assert sbx.url(8000, wait=60) == "http://x/?ramet_token=t"
+        assert len(service.heads) == 4
+        with pytest.raises(ramet.ServerError, match="nothing listens") as refused:
+            sbx.wait_for_port(8001, 0)
     assert refused.value.code == "port_closed"
 
 

@@ -286,3 +286,30 @@ def test_start_that_is_refused() -> None:
     for detach in (False, True):
         with pytest.raises(ramet.BadRequest, match="no user"):
             sandbox(service).processes.start(["x"], user="x", detach=detach)
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (exit_event(2), "grep -c x\\u001b: ended with exit code 2: a\\u001b[2J"),
+        (exit_event(137, signal="SIGKILL"), "was killed by SIGKILL: a"),
+        (exit_event(0, timed_out=True), "was ended at its time limit: a"),
+    ],
+)
+def test_checked_program_that_fails_is_an_error(end: dict[str, Any], message: str) -> None:
+    said = [output("stdout", b"out", 0), output("stderr", b"first\na\x1b[2J\n", 3)]
+    with pytest.raises(ramet.ProcessFailed) as failed:
+        sandbox(Service([STARTED, *said, end])).processes.run(["grep", "-c", "x\x1b"], check=True)
+    assert message in str(failed.value)
+    assert failed.value.result.stdout == "out"
+
+
+def test_checked_program_that_succeeds_returns_its_result() -> None:
+    streams = [[STARTED, output("stdout", b"out", 0), exit_event(0)] for _ in range(2)]
+    processes = sandbox(Service(*streams)).processes
+    assert processes.run("true", check=True).stdout == "out"
+    assert processes.run("true", input="x", check=True).stdout == "out"
+
+
+def test_state_of_a_process() -> None:
+    assert [one.state for one in sandbox(Service()).processes.list()] == ["ended", "running"]

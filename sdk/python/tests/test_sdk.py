@@ -686,3 +686,29 @@ def test_version_of_the_service() -> None:
         return httpx.Response(200, json=spec)
 
     assert client_for(handle).version() == "1.2.3"
+
+
+def test_info_has_all_fields_of_the_api() -> None:
+    sent: dict[str, Any] = {
+        "id": SBX, "state": "freezing", "template": "slim", "vcpus": 2, "ram_mib": 512,
+        "rootfs_gb": 4, "persistent": True, "egress": False,
+        "created_at": "2026-01-31T23:59:59.123Z", "expires_at": None,
+        "idle_expires_at": "2026-02-01T00:59:59.123Z", "parent": "sbx_1", "children": ["sbx_2"],
+        "children_more": True, "memory_private_bytes": 3, "memory_shared_bytes": 4,
+        "metadata": {"run": 7}, "frozen_bytes": 5, "freeze_bytes": 6, "region": "eu",
+        "endpoint": "https://eu",
+    }  # fmt: skip
+    info = ramet.SandboxInfo.from_json(sent)
+    assert {name: getattr(info, name) for name in sent} == sent
+    assert "template='slim'" in repr(info)
+    created = ramet.SandboxInfo.from_json({"id": SBX, "state": "ready"})
+    assert (created.parent, created.children, created.frozen_bytes) == (None, [], None)
+    with pytest.raises(AttributeError, match="vcpus .* `get_sandbox` returns the rest"):
+        created.vcpus
+    assert getattr(created, "metadata", None) is None
+
+
+def test_text_of_a_sandbox_cannot_forge_lines_of_a_log() -> None:
+    error = ramet.BadRequest("no file a\x1b[2J\n2026 INFO done\u202e", code="x")
+    assert str(error) == "no file a\\u001b[2J\\n2026 INFO done\\u202e"
+    assert error.args[0].startswith("no file a\x1b")

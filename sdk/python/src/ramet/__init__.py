@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         NotFound,
         PermissionDenied,
         PlainHttpWarning,
+        ProcessFailed,
         RametError,
         ServerError,
         SpaceDamaged,
@@ -117,6 +118,7 @@ __all__ = [
     "PortShare",
     "Process",
     "ProcessEvent",
+    "ProcessFailed",
     "ProcessInfo",
     "ProcessResult",
     "Processes",
@@ -155,7 +157,8 @@ _MODULES = {
     "errors": (
         "BadRequest CapReached Conflict ConnectionFailed DirectoryNotEmpty DiskFull Expired "
         "FileExists Frozen IsADirectory NoSuchFile NotADirectory NotFound PermissionDenied "
-        "PlainHttpWarning RametError ServerError SpaceDamaged Unauthorized Unavailable VmDied"
+        "PlainHttpWarning ProcessFailed RametError ServerError SpaceDamaged Unauthorized "
+        "Unavailable VmDied"
     ),
     "files": "Files Watch",
     "ports": "Forward",

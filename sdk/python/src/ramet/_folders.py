@@ -132,6 +132,17 @@ class _Entry(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _refuse_sparse
 
 
+def umask() -> int:
+    """Returns the permission bits that this process's files must not have."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("\nUmask:")[2].split(maxsplit=1)[0], 8)
+    except (OSError, ValueError, IndexError):  # not on Linux: only a change returns it
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return mask
+
+
 class Unpacker:
     """Unpacks an archive from a sandbox, whose content is not trusted, into a local folder.
 
@@ -142,6 +153,7 @@ class Unpacker:
     def __init__(self, top: Path, on_bytes: Callable[[int], None]) -> None:
         self._top = Path(os.path.realpath(top))
         self._on_bytes = on_bytes
+        self._mask = 0o777 & ~umask()
         self._folders: dict[Path, tarfile.TarInfo] = {}
         self._left_out_bytes = 0
         self.left_out: list[str] = []
@@ -152,7 +164,7 @@ class Unpacker:
             if not self._place(tar, entry):
                 self._leave_out(entry.name)
         for path, entry in self._folders.items():
-            path.chmod(entry.mode & 0o777 | 0o700)
+            path.chmod(entry.mode & self._mask | 0o700)
             _set_time(path, entry)
 
     def _leave_out(self, name: str) -> None:
@@ -204,7 +216,7 @@ class Unpacker:
             while chunk := _read(source):
                 file.write(chunk)
                 self._on_bytes(len(chunk))
-        path.chmod(entry.mode & 0o777)
+        path.chmod(entry.mode & self._mask)
         _set_time(path, entry)
 
     def _link(self, entry: tarfile.TarInfo, path: Path) -> bool:

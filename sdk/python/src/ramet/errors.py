@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SDK's exceptions. `str(error)` is the server's message."""
+"""The SDK's exceptions. `str(error)` is the server's message, which may contain text of a sandbox:
+characters that control a terminal, or that forge or hide lines of a log, are escaped as in JSON.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ramet._text import plain
+
+if TYPE_CHECKING:
+    from ramet.types import ProcessResult
 
 
 class RametError(Exception):
@@ -20,6 +29,9 @@ class RametError(Exception):
         self.status = status
         self.code = code
         self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
 
 
 class PlainHttpWarning(UserWarning):
@@ -102,6 +114,18 @@ class Unavailable(RametError):
 
 class ServerError(RametError):
     """The service failed (500). If the message contains an id, look for it in the service's log."""
+
+
+class ProcessFailed(RametError):
+    """A program of `processes.run(..., check=True)` did not end with exit code 0.
+
+    Attributes:
+        result: Its output and its end.
+    """
+
+    def __init__(self, message: str, result: "ProcessResult") -> None:
+        super().__init__(message, code="process_failed")
+        self.result = result
 
 
 _BY_CODE: dict[str, type[RametError]] = {

@@ -14,8 +14,9 @@ from typing import BinaryIO, Callable, Iterator, List
 from ramet._io import blocking
 from ramet._local import Sending, file_to_send, folder_to_send, store, unpack
 from ramet.client import Client
+from ramet._text import plain
 from ramet._wire import utf8
-from ramet.errors import ConnectionFailed, RametError
+from ramet.errors import ConnectionFailed, NoSuchFile, NotADirectory, RametError
 from ramet.types import FileEvent, FileInfo
 
 Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
@@ -161,6 +162,34 @@ class Files:
         self._download(os.fspath(remote), content, progress, max_bytes)
         return content.getvalue()
 
+    def read(self, remote: RemotePath, *, max_bytes: int | None = None) -> bytes:
+        """Returns the content of a file: `download`, under the name that pairs with `write`."""
+        return self.download(remote, max_bytes=max_bytes)
+
+    def read_text(
+        self, remote: RemotePath, *, errors: str = "strict", max_bytes: int | None = None
+    ) -> str:
+        """Returns the content of a file as text.
+
+        Args:
+            remote: Absolute path of the file in the sandbox.
+            errors: What to do with bytes that are not UTF-8, as for `bytes.decode`, such as
+                "replace".
+            max_bytes: As for `download`.
+
+        Raises:
+            RametError: The file is not UTF-8 (code ``not_text``), and as `download`.
+        """
+        data = self.download(remote, max_bytes=max_bytes)
+        try:
+            return data.decode(errors=errors)
+        except UnicodeDecodeError as failed:
+            raise RametError(
+                f"{plain(os.fspath(remote))} is not UTF-8 at byte {failed.start}: read it as bytes, "
+                'or with errors="replace"',
+                code="not_text",
+            ) from None
+
     def download_to(
         self,
         remote: RemotePath,
@@ -234,8 +263,8 @@ class Files:
     ) -> List[str]:
         """Copies what is in a folder of the sandbox to a local folder.
 
-        Files, folders and links are copied with permissions and times, and belong to the user
-        that runs this program. The content of a sandbox is not trusted: nothing outside of
+        Files, folders and links are copied with times and with the permissions that your umask
+        leaves them, and belong to the user that runs this program. The content of a sandbox is not trusted: nothing outside of
         `local` is written or changed, set-id bits are dropped, and no link leads out of `local`.
         But a program in the sandbox can send more than its disk holds: set `max_bytes` if that
         could fill your disk. After a failure, the files that were complete stay. Memory use does
@@ -312,6 +341,14 @@ class Files:
             follow: False: describe a symbolic link itself, not its target.
         """
         return self._client().stat_file(self._id, os.fspath(remote), follow=follow)
+
+    def exists(self, remote: RemotePath) -> bool:
+        """Returns True if there is a file or folder, or a link that leads to one."""
+        try:
+            self.stat(remote)
+        except (NoSuchFile, NotADirectory):
+            return False
+        return True
 
     def remove(self, remote: RemotePath, *, recursive: bool = False) -> None:
         """Removes a file, a symbolic link, or a folder.

@@ -95,6 +95,11 @@ def open_forward(connect: Callable[[], socket.socket], local_port: int) -> Forwa
     return Forward(connect, local_port)
 
 
+def reach(connect: Callable[[], socket.socket]) -> None:
+    """Opens a connection and closes it."""
+    connect().close()
+
+
 def _copy(source: socket.socket, target: socket.socket) -> None:
     """Copies until the source's end, and passes on the end."""
     try:

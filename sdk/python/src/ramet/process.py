@@ -11,8 +11,9 @@ from typing import Callable, Iterator, List, Mapping, Sequence
 from ramet._io import Cancelled, beside, finish
 from ramet.client import Client
 from ramet._output import Output, shares
+from ramet._text import plain
 from ramet._wire import utf8
-from ramet.errors import RametError
+from ramet.errors import ProcessFailed, RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
 _WRITE_MAX = 1 << 20  # bytes of input in one request
@@ -280,6 +281,7 @@ class Processes:
         user: str | int | None = None,
         timeout_seconds: float | None = None,
         max_output_bytes: int | None = None,
+        check: bool = False,
     ) -> ProcessResult:
         """Runs a program to its end and returns its output.
 
@@ -294,8 +296,10 @@ class Processes:
             user: As for `start`.
             timeout_seconds: As for `start`.
             max_output_bytes: As for `Process.wait`.
+            check: Raise ProcessFailed unless the exit code is 0.
 
         Raises:
+            ProcessFailed: With `check`, the program failed; `result` has its output.
             BadRequest, CapReached, NotFound: As for `start`.
             Conflict: The program did not make room for 64 KiB of its input within 30 s.
             VmDied: The sandbox's VM died.
@@ -311,7 +315,8 @@ class Processes:
         )
         try:
             if input is None:
-                return process.wait(max_output_bytes=max_output_bytes)
+                result = process.wait(max_output_bytes=max_output_bytes)
+                return _checked(command, result) if check else result
             error: List[RametError] = []
             result = beside(
                 lambda: process.wait(max_output_bytes=max_output_bytes),
@@ -322,7 +327,7 @@ class Processes:
             raise
         if error:
             raise error[0]
-        return result
+        return _checked(command, result) if check else result
 
     def list(self) -> List[ProcessInfo]:
         """Returns all processes and terminals, running and ended ones, oldest first.
@@ -355,3 +360,17 @@ class Processes:
         """
         info = self.get(process_id)
         return Process(self._id, self._client, info.id, info.pid, place)
+
+
+def _checked(command: str | Sequence[str], result: ProcessResult) -> ProcessResult:
+    if result.ok and not result.timed_out:
+        return result
+    name = command if isinstance(command, str) else " ".join(command)
+    end = f"ended with exit code {result.exit_code}"
+    if result.timed_out:
+        end = "was ended at its time limit"
+    elif result.signal:
+        end = f"was killed by {result.signal}"
+    said = result.stderr.strip().rpartition("\n")[2]
+    message = f"{plain(name, 200)}: {end}" + (f": {plain(said, 200)}" if said else "")
+    raise ProcessFailed(message, result)

@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ramet._collect import collect
-from ramet._io import finish
+from ramet._io import finish, sleep
 from ramet.client import Client
 from ramet.context import Contexts
-from ramet.errors import NotFound, VmDied
+from ramet.errors import NotFound, ServerError, VmDied
 from ramet.files import Files, Progress, RemotePath, Source
 from ramet.process import Processes
-from ramet.ports import Forward, open_forward
+from ramet.ports import Forward, open_forward, reach
 from ramet.pty import Ptys
 from ramet.results import CodeError, Result
 from ramet.space import Space, Place
 from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
 
 
 class _OwnClient:
@@ -364,7 +367,9 @@ class Sandbox:
         """The terminals of the sandbox."""
         return Ptys(self.id, self._live)
 
-    def url(self, port: int, *, public: bool | None = None) -> str:
+    def url(
+        self, port: int, *, public: bool | None = None, wait: float | None = None
+    ) -> str:
         """Shares a port and returns the URL at which its server is reached over HTTP.
 
         The URL contains a token, unless the port is public; who has the URL can reach the server,
@@ -374,13 +379,40 @@ class Sandbox:
             port: A TCP port in the sandbox, 1 to 65535. A server may begin to listen later.
             public: True: everybody may reach it, without a token. False: not any more. None:
                 unchanged; a new share is not public.
+            wait: Seconds to wait for a server that listens on the port. None: do not wait.
 
         Raises:
             NotFound: The sandbox is gone.
             CapReached: 64 ports are shared already.
+            ServerError: Nothing listens on the port after `wait` (code ``port_closed``).
         """
         share = self._live().share_port(self.id, port, public=public)
+        if wait is not None:
+            self.wait_for_port(port, wait)
         return share.url
+
+    def wait_for_port(self, port: int, timeout_seconds: float = 30.0) -> None:
+        """Waits until a server listens on a TCP port, for example one that was just started.
+
+        Args:
+            port: The port in the sandbox, 1 to 65535.
+            timeout_seconds: Seconds to wait.
+
+        Raises:
+            ServerError: Nothing listens on it after that time (code ``port_closed``).
+            NotFound: The sandbox is gone.
+        """
+        until, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_S
+        client = self._live()
+        while True:
+            try:
+                reach(lambda: client.connect_port(self.id, port))
+                return
+            except ServerError as failed:
+                if failed.code != "port_closed" or time.monotonic() + pause > until:
+                    raise
+            sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
 
     def unshare(self, port: int) -> None:
         """Ends the share of a port: its URL becomes invalid.

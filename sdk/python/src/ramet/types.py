@@ -416,6 +416,11 @@ class ProcessInfo:
     timed_out: bool
     output_bytes: int
 
+    @property
+    def state(self) -> Literal["running", "ended"]:
+        """ "running", or "ended"."""
+        return "running" if self.running else "ended"
+
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> "ProcessInfo":
         """Builds the info from the service's JSON object."""
@@ -539,26 +544,67 @@ class SpaceInfo:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SandboxInfo:
     """A sandbox, as it was at the time of the request.
 
+    The answers to a create and a resume have `id` and `state` only: any other attribute raises
+    AttributeError there. `Sandbox.info` and lists have all of them.
+
     Attributes:
         id: The sandbox's id.
-        state: "ready", "running" or "freezing".
-        parent: The id it was forked from, or None.
-        children: Ids of its living forks, up to the oldest 1,000; empty in lists.
-            `Client.list_children` returns all of them.
-        vcpus: Number of virtual CPUs.
-        ram_mib: Memory in MiB.
-        rootfs_gb: Size of the root disk in GiB.
-        expires_at: End of its lifetime in UTC, such as "2026-01-31T23:59:59.123Z"; None: never.
+        state: "ready", "running" (a call runs or waits) or "freezing".
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
     id: str
     state: str
-    raw: Mapping[str, Any] = field(repr=False)
+    raw: Mapping[str, Any]
+
+    @property
+    def template(self) -> str:
+        """Name of the template that it was created from."""
+        return str(self._field("template"))
+
+    @property
+    def vcpus(self) -> int:
+        """Number of virtual CPUs."""
+        return int(self._field("vcpus"))
+
+    @property
+    def ram_mib(self) -> int:
+        """Memory in MiB. It is less than requested if the key's tier does not allow more."""
+        return int(self._field("ram_mib"))
+
+    @property
+    def rootfs_gb(self) -> int:
+        """Size of the root disk in GiB."""
+        return int(self._field("rootfs_gb"))
+
+    @property
+    def persistent(self) -> bool:
+        """True if it becomes a Space at its timeouts, instead of ending."""
+        return bool(self._field("persistent"))
+
+    @property
+    def egress(self) -> bool:
+        """False if nothing that it sends leaves the host."""
+        return bool(self._field("egress"))
+
+    @property
+    def created_at(self) -> str:
+        """Time of its creation in UTC, such as "2026-01-31T23:59:59.123Z"."""
+        return str(self._field("created_at"))
+
+    @property
+    def expires_at(self) -> str | None:
+        """End of its lifetime, likewise; None: never."""
+        return self._time("expires_at")
+
+    @property
+    def idle_expires_at(self) -> str | None:
+        """Time at which it ends unless it is used before, likewise; None: never."""
+        return self._time("idle_expires_at")
 
     @property
     def parent(self) -> str | None:
@@ -567,29 +613,64 @@ class SandboxInfo:
 
     @property
     def children(self) -> list[str]:
-        """Ids of its living forks, up to the oldest 1,000; empty in lists."""
+        """Ids of its living forks, up to the oldest 1,000; empty in lists.
+        `Client.list_children` returns all of them."""
         return list(self.raw.get("children") or [])
 
     @property
-    def vcpus(self) -> int:
-        """Number of virtual CPUs."""
-        return int(self.raw["vcpus"])
+    def children_more(self) -> bool:
+        """True if `children` has not all of them."""
+        return bool(self.raw.get("children_more"))
 
     @property
-    def ram_mib(self) -> int:
-        """Memory in MiB. It is less than requested if the key's tier does not allow more."""
-        return int(self.raw["ram_mib"])
+    def memory_private_bytes(self) -> int:
+        """Memory of the host that only this sandbox uses."""
+        return int(self._field("memory_private_bytes"))
 
     @property
-    def rootfs_gb(self) -> int:
-        """Size of the root disk in GiB."""
-        return int(self.raw["rootfs_gb"])
+    def memory_shared_bytes(self) -> int:
+        """Memory of the host that it shares with its template and its relatives."""
+        return int(self._field("memory_shared_bytes"))
 
     @property
-    def expires_at(self) -> str | None:
-        """End of its lifetime in UTC, such as "2026-01-31T23:59:59.123Z"; None: never."""
-        at = self.raw["expires_at"]
+    def metadata(self) -> dict[str, Any]:
+        """The JSON object that is stored with it."""
+        return dict(self._field("metadata"))
+
+    @property
+    def frozen_bytes(self) -> int | None:
+        """Bytes that a freeze has written so far; None: it is not being frozen."""
+        return self.raw.get("frozen_bytes")
+
+    @property
+    def freeze_bytes(self) -> int | None:
+        """Bytes that the freeze has to write, as estimated; None: it is not being frozen."""
+        return self.raw.get("freeze_bytes")
+
+    @property
+    def region(self) -> str | None:
+        """The region of its service; None: the service has none."""
+        return self.raw.get("region")
+
+    @property
+    def endpoint(self) -> str | None:
+        """The address of its service; None: the service does not name one."""
+        return self.raw.get("endpoint")
+
+    def _field(self, name: str) -> Any:
+        if name in self.raw:
+            return self.raw[name]
+        raise AttributeError(
+            f"{name} of sandbox {self.id} is not known: the answer had {', '.join(self.raw)} "
+            "only. `get_sandbox` returns the rest"
+        )
+
+    def _time(self, name: str) -> str | None:
+        at = self._field(name)
         return None if at is None else str(at)
+
+    def __repr__(self) -> str:
+        return f"SandboxInfo({', '.join(f'{name}={value!r}' for name, value in self.raw.items())})"
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> "SandboxInfo":

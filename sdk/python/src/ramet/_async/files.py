@@ -13,8 +13,9 @@ from typing import AsyncIterator, BinaryIO, Callable, List
 from ramet._async._io import blocking
 from ramet._async._local import Sending, file_to_send, folder_to_send, store, unpack
 from ramet._async.client import AsyncClient
+from ramet._text import plain
 from ramet._wire import utf8
-from ramet.errors import ConnectionFailed, RametError
+from ramet.errors import ConnectionFailed, NoSuchFile, NotADirectory, RametError
 from ramet.types import FileEvent, FileInfo
 
 Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
@@ -160,6 +161,34 @@ class AsyncFiles:
         await self._download(os.fspath(remote), content, progress, max_bytes)
         return content.getvalue()
 
+    async def read(self, remote: RemotePath, *, max_bytes: int | None = None) -> bytes:
+        """Returns the content of a file: `download`, under the name that pairs with `write`."""
+        return await self.download(remote, max_bytes=max_bytes)
+
+    async def read_text(
+        self, remote: RemotePath, *, errors: str = "strict", max_bytes: int | None = None
+    ) -> str:
+        """Returns the content of a file as text.
+
+        Args:
+            remote: Absolute path of the file in the sandbox.
+            errors: What to do with bytes that are not UTF-8, as for `bytes.decode`, such as
+                "replace".
+            max_bytes: As for `download`.
+
+        Raises:
+            RametError: The file is not UTF-8 (code ``not_text``), and as `download`.
+        """
+        data = await self.download(remote, max_bytes=max_bytes)
+        try:
+            return data.decode(errors=errors)
+        except UnicodeDecodeError as failed:
+            raise RametError(
+                f"{plain(os.fspath(remote))} is not UTF-8 at byte {failed.start}: read it as bytes, "
+                'or with errors="replace"',
+                code="not_text",
+            ) from None
+
     async def download_to(
         self,
         remote: RemotePath,
@@ -233,8 +262,8 @@ class AsyncFiles:
     ) -> List[str]:
         """Copies what is in a folder of the sandbox to a local folder.
 
-        Files, folders and links are copied with permissions and times, and belong to the user
-        that runs this program. The content of a sandbox is not trusted: nothing outside of
+        Files, folders and links are copied with times and with the permissions that your umask
+        leaves them, and belong to the user that runs this program. The content of a sandbox is not trusted: nothing outside of
         `local` is written or changed, set-id bits are dropped, and no link leads out of `local`.
         But a program in the sandbox can send more than its disk holds: set `max_bytes` if that
         could fill your disk. After a failure, the files that were complete stay. Memory use does
@@ -311,6 +340,14 @@ class AsyncFiles:
             follow: False: describe a symbolic link itself, not its target.
         """
         return await self._client().stat_file(self._id, os.fspath(remote), follow=follow)
+
+    async def exists(self, remote: RemotePath) -> bool:
+        """Returns True if there is a file or folder, or a link that leads to one."""
+        try:
+            await self.stat(remote)
+        except (NoSuchFile, NotADirectory):
+            return False
+        return True
 
     async def remove(self, remote: RemotePath, *, recursive: bool = False) -> None:
         """Removes a file, a symbolic link, or a folder.

@@ -92,6 +92,12 @@ async def open_forward(
     return forward
 
 
+async def reach(connect: Callable[[], Awaitable[Connection]]) -> None:
+    """Opens a connection and closes it."""
+    _, writer = await connect()
+    writer.transport.abort()
+
+
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     """Copies until the source's end, and passes on the end."""
     while part := await source.read(_PART):

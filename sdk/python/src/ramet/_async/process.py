@@ -10,8 +10,9 @@ from typing import AsyncIterator, Callable, List, Mapping, Sequence
 from ramet._async._io import Cancelled, beside, finish
 from ramet._async.client import AsyncClient
 from ramet._output import Output, shares
+from ramet._text import plain
 from ramet._wire import utf8
-from ramet.errors import RametError
+from ramet.errors import ProcessFailed, RametError
 from ramet.types import ProcessEvent, ProcessInfo, ProcessResult
 
 _WRITE_MAX = 1 << 20  # bytes of input in one request
@@ -279,6 +280,7 @@ class AsyncProcesses:
         user: str | int | None = None,
         timeout_seconds: float | None = None,
         max_output_bytes: int | None = None,
+        check: bool = False,
     ) -> ProcessResult:
         """Runs a program to its end and returns its output.
 
@@ -293,8 +295,10 @@ class AsyncProcesses:
             user: As for `start`.
             timeout_seconds: As for `start`.
             max_output_bytes: As for `AsyncProcess.wait`.
+            check: Raise ProcessFailed unless the exit code is 0.
 
         Raises:
+            ProcessFailed: With `check`, the program failed; `result` has its output.
             BadRequest, CapReached, NotFound: As for `start`.
             Conflict: The program did not make room for 64 KiB of its input within 30 s.
             VmDied: The sandbox's VM died.
@@ -310,7 +314,8 @@ class AsyncProcesses:
         )
         try:
             if input is None:
-                return await process.wait(max_output_bytes=max_output_bytes)
+                result = await process.wait(max_output_bytes=max_output_bytes)
+                return _checked(command, result) if check else result
             error: List[RametError] = []
             result = await beside(
                 lambda: process.wait(max_output_bytes=max_output_bytes),
@@ -321,7 +326,7 @@ class AsyncProcesses:
             raise
         if error:
             raise error[0]
-        return result
+        return _checked(command, result) if check else result
 
     async def list(self) -> List[ProcessInfo]:
         """Returns all processes and terminals, running and ended ones, oldest first.
@@ -354,3 +359,17 @@ class AsyncProcesses:
         """
         info = await self.get(process_id)
         return AsyncProcess(self._id, self._client, info.id, info.pid, place)
+
+
+def _checked(command: str | Sequence[str], result: ProcessResult) -> ProcessResult:
+    if result.ok and not result.timed_out:
+        return result
+    name = command if isinstance(command, str) else " ".join(command)
+    end = f"ended with exit code {result.exit_code}"
+    if result.timed_out:
+        end = "was ended at its time limit"
+    elif result.signal:
+        end = f"was killed by {result.signal}"
+    said = result.stderr.strip().rpartition("\n")[2]
+    message = f"{plain(name, 200)}: {end}" + (f": {plain(said, 200)}" if said else "")
+    raise ProcessFailed(message, result)

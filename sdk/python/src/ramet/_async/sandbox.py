@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from datetime import datetime
 from types import TracebackType
 from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
 from ramet._async._collect import collect
-from ramet._async._io import finish
+from ramet._async._io import finish, sleep
 from ramet._async.client import AsyncClient
 from ramet._async.context import AsyncContexts
-from ramet.errors import NotFound, VmDied
+from ramet.errors import NotFound, ServerError, VmDied
 from ramet._async.files import AsyncFiles, Progress, RemotePath, Source
 from ramet._async.process import AsyncProcesses
-from ramet._async.ports import AsyncForward, open_forward
+from ramet._async.ports import AsyncForward, open_forward, reach
 from ramet._async.pty import AsyncPtys
 from ramet.results import CodeError, Result
 from ramet._async.space import AsyncSpace, Place
 from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
 
 
 class _OwnClient:
@@ -369,7 +372,9 @@ class AsyncSandbox:
         """The terminals of the sandbox."""
         return AsyncPtys(self.id, self._live)
 
-    async def url(self, port: int, *, public: bool | None = None) -> str:
+    async def url(
+        self, port: int, *, public: bool | None = None, wait: float | None = None
+    ) -> str:
         """Shares a port and returns the URL at which its server is reached over HTTP.
 
         The URL contains a token, unless the port is public; who has the URL can reach the server,
@@ -379,13 +384,40 @@ class AsyncSandbox:
             port: A TCP port in the sandbox, 1 to 65535. A server may begin to listen later.
             public: True: everybody may reach it, without a token. False: not any more. None:
                 unchanged; a new share is not public.
+            wait: Seconds to wait for a server that listens on the port. None: do not wait.
 
         Raises:
             NotFound: The sandbox is gone.
             CapReached: 64 ports are shared already.
+            ServerError: Nothing listens on the port after `wait` (code ``port_closed``).
         """
         share = await self._live().share_port(self.id, port, public=public)
+        if wait is not None:
+            await self.wait_for_port(port, wait)
         return share.url
+
+    async def wait_for_port(self, port: int, timeout_seconds: float = 30.0) -> None:
+        """Waits until a server listens on a TCP port, for example one that was just started.
+
+        Args:
+            port: The port in the sandbox, 1 to 65535.
+            timeout_seconds: Seconds to wait.
+
+        Raises:
+            ServerError: Nothing listens on it after that time (code ``port_closed``).
+            NotFound: The sandbox is gone.
+        """
+        until, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_S
+        client = self._live()
+        while True:
+            try:
+                await reach(lambda: client.connect_port(self.id, port))
+                return
+            except ServerError as failed:
+                if failed.code != "port_closed" or time.monotonic() + pause > until:
+                    raise
+            await sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
 
     async def unshare(self, port: int) -> None:
         """Ends the share of a port: its URL becomes invalid.

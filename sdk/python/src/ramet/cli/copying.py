@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ramet import Client, NoSuchFile, Sandbox
+from ramet._folders import umask
 from ramet.cli.failure import Failure
 from ramet.cli.output import STDOUT, plain, put
 from ramet.cli.service import open_sandbox
@@ -179,7 +180,7 @@ def _download(client: Client, sandbox: Sandbox, source: str, target: str, bar: _
             remedy = f"make it: mkdir -p {shlex.quote(folder)}"
             raise Failure(f"{folder}: there is no such folder", remedy)
     sandbox.download_to(source, target, progress=bar)
-    os.chmod(target, info.mode & 0o777)
+    os.chmod(target, info.mode & 0o777 & ~umask())
 
 
 def _to_output(client: Client, sandbox: Sandbox, source: str, is_folder: bool) -> None:
