@@ -71,3 +71,63 @@ def test_detached_program_continues(base: str, http: httpx.Client, sandbox: str)
     process = f"{sandbox}/processes/{done.stdout.decode().strip()}"
     assert http.get(process).json()["state"] == "running"
     http.delete(process)
+
+
+def run(base: str, *words: str, input: str | None = None) -> str:
+    """Runs `ramet run` and returns its output. Without an input, that is /dev/null."""
+    env = {**os.environ, "RAMET_HOST": base, "PYTHONPATH": str(SDK)}
+    done = subprocess.run(
+        [sys.executable, "-m", "ramet.cli", "run", *words],
+        stdin=subprocess.DEVNULL if input is None else None,
+        input=input,
+        stdout=subprocess.PIPE,
+        env=env,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("input", ["one\ntwo\n", "", None])
+def test_run_passes_a_pipe_to_a_python_file(base: str, tmp_path: Path, input: str | None) -> None:
+    file = tmp_path / "upper.py"
+    file.write_text(
+        "import sys\nprint([line.upper() for line in sys.stdin], sys.argv[1:], __file__)"
+    )
+    lines = [line.upper() + "\n" for line in (input or "").splitlines()]
+    assert run(base, str(file), "-x", input=input) == f"{lines} ['-x'] {file}\n"
+
+
+def test_run_of_a_file_that_leaves_its_input(base: str, tmp_path: Path) -> None:
+    file = tmp_path / "first.py"
+    file.write_text("print(input())")
+    assert run(base, str(file), input="first\n" + "more\n" * 1_000_000) == "first\n"
+
+
+def test_run_passes_a_pipe_to_a_command(base: str) -> None:
+    assert run(base, "--", "tr", "a-z", "A-Z", input="up\n") == "UP\n"
+
+
+def test_run_of_a_script_by_its_first_line(base: str, tmp_path: Path, folder: str) -> None:
+    script = tmp_path / f"script-{os.getpid()}"
+    script.write_text("#!/bin/sh\necho $1; cat")
+    assert run(base, str(script), "x", input="in\n") == "x\nin\n"
+    Path("/tmp", script.name).unlink()
+
+
+@pytest.mark.parametrize("own", [[], ["-i"]])
+def test_run_takes_files_along(base: str, tmp_path: Path, own: list[str]) -> None:
+    local, remote = tmp_path / "local", tmp_path / "remote"
+    (local / "data").mkdir(parents=True)
+    remote.mkdir()
+    (local / "helper.py").write_text("def twice(x): return 2 * x")
+    (local / "data" / "n").write_text("21")
+    file = tmp_path / f"main{os.getpid()}.py"
+    file.write_text("import helper\nprint(helper.twice(int(open('data/n').read())))")
+    words = ["-w", str(remote), *own, str(file)]
+    assert run(base, "--with", f"{local}/.", *words) == "42\n"
+    (remote / "helper.py").unlink()
+    along = ["--with", f"{local}/helper.py", "--with", f"{local}/data"]
+    assert run(base, *along, *words) == "42\n"
+    if own:
+        Path("/tmp", file.name).unlink()

@@ -354,7 +354,8 @@ def test_waiting_call_does_not_run_when_its_client_hangs_up(
     os.mkfifo(f"{folder}/go")
     leave(base, f"{sandbox}/exec", code=f"print('up')\nprint(open('{folder}/go').read())")
     body = json.dumps({"code": "print('never')", "hangup": True})
-    with socket.create_connection(urlsplit(base).netloc.split(":")) as gone:
+    address = urlsplit(base)
+    with socket.create_connection((address.hostname, address.port or 0)) as gone:
         head = f"POST {sandbox}/exec HTTP/1.1\r\nHost: localhost\r\n"
         head += f"Content-Length: {len(body)}\r\n\r\n"
         gone.sendall((head + body).encode())

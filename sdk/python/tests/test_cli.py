@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import socket
 import stat
 import sys
 import tarfile
@@ -21,9 +22,11 @@ from ramet import (
     Event,
     Frozen,
     NotFound,
+    Process,
     Result,
     Sandbox,
     SandboxInfo,
+    ServerError,
     Unavailable,
 )
 from ramet._transport import DEFAULT_HOST
@@ -33,6 +36,7 @@ from ramet.cli import (
     doctor,
     failure,
     forks,
+    forwarding,
     listing,
     output,
     programs,
@@ -242,7 +246,7 @@ def test_names_that_a_folder_leaves_out_cannot_control_the_terminal(
         return httpx.Response(200, json={**about, "uid": 0, "gid": 0, "id": IDS[0], "state": ""})
 
     with Client(transport=httpx.MockTransport(answer), retry_seconds=0) as service:
-        copying.run(service, f"{IDS[0]}:/d", str(tmp_path / "to"))
+        copying.run(service, [f"{IDS[0]}:/d"], str(tmp_path / "to"))
     assert r"ramet: left out: pipe\u001b[2J\nramet: done (" in capsys.readouterr().err
 
 
@@ -320,7 +324,6 @@ def test_ends_of_a_copy(text: str, place: tuple[str | None, str]) -> None:
     "ends, message",
     [
         (("a", "b"), "neither a nor b is in a sandbox"),
-        (("aa1:/x", "b:/y"), "both aa1:/x and b:/y are in a sandbox"),
         (("", "b:/y"), "a path is empty"),
         (("aa1:/x", ""), "a path is empty"),
     ],
@@ -329,7 +332,7 @@ def test_one_end_of_a_copy_is_in_a_sandbox(
     client: Client, fake: Service, ends: tuple[str, str], message: str
 ) -> None:
     with pytest.raises(failure.Failure, match=message) as failed:
-        copying.run(client, *ends)
+        copying.run(client, [ends[0]], ends[1])
     assert failed.value.remedy and not fake.log
 
 
@@ -338,7 +341,7 @@ def test_a_copy_into_a_missing_folder_names_the_folder(
     client: Client, home: Path, target: str
 ) -> None:
     with pytest.raises(failure.Failure, match="none/?: there is no such folder") as failed:
-        copying.run(client, "aa1:/x", f"{home}/{target}")
+        copying.run(client, ["aa1:/x"], f"{home}/{target}")
     assert f"mkdir -p {home}/none" in failed.value.remedy
 
 
@@ -435,3 +438,273 @@ def test_without_its_packages_the_command_says_how_to_install_them(
         main(["ls"])
     assert ended.value.code == 125
     assert "pip install './sdk/python[cli]'" in capsys.readouterr().err
+
+
+class Sandboxes:
+    """A fake service whose sandboxes have files, processes and metrics; `log` has the requests."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, Any]] = []
+        self.files = {"/root/a": b"of a", "/d/b": b"of b"}
+        self.folders = ["/root", "/d", "/d/.", "/to"]
+        self.keyed = False
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path.removeprefix("/v1")
+        asked = dict(request.url.params)
+        body: Any = request.read()
+        if request.headers.get("content-type") == "application/json":
+            body = json.loads(body)
+        self.log.append((f"{request.method} {path}", body))
+        if self.keyed and request.headers.get("authorization") != "Bearer rmt_right":
+            return httpx.Response(401, json={"error": "no", "code": "unauthorized"})
+        name = path.split("/")[2] if path.count("/") > 1 else ""
+        answer = getattr(self, request.method.lower() + "_" + path.rpartition("/")[2], None)
+        if answer is not None:
+            return httpx.Response(**{"status_code": 200, **answer(asked, body)})
+        if request.method == "GET" and path == "/sandboxes":
+            return httpx.Response(200, json=[self.one(name) for name in IDS])
+        if path == f"/sandboxes/{name}":
+            return httpx.Response(200, json=self.one(name))
+        return httpx.Response(204)
+
+    def one(self, name: str) -> dict[str, Any]:
+        return {
+            "id": name, "state": "ready", "template": "default", "vcpus": 2, "ram_mib": 1024,
+            "rootfs_gb": 4, "persistent": False, "egress": True,
+            "created_at": "2026-01-31T23:59:59.123Z", "expires_at": None, "idle_expires_at": None,
+            "parent": None, "children": [], "memory_private_bytes": 1024,
+            "memory_shared_bytes": 2048, "metadata": {"name": "web\x1b[2J", "run": 7},
+        }  # fmt: skip
+
+    def get_templates(self, *_: Any) -> dict[str, Any]:
+        return {"json": []}
+
+    def get_processes(self, *_: Any) -> dict[str, Any]:
+        return {"json": [self.process("1"), self.process("2", state="ended", exit_code=3)]}
+
+    def process(self, digit: str, **more: Any) -> dict[str, Any]:
+        return {
+            "id": "prc_" + digit * 32, "pid": 7, "command": "sleep\x07 9", "user": None, "tty": False,
+            "stdin": False, "started_at": "2026-01-31T23:59:59.123Z", "state": "running",
+            "ended_at": None, "exit_code": None, "signal": None, "timed_out": False,
+            "output_bytes": 2048, **more,
+        }  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("get_prc_"):
+            return lambda *_: {"json": self.process(name[8])}
+        raise AttributeError(name)
+
+    def get_metrics(self, *_: Any) -> dict[str, Any]:
+        now = {
+            "at": "", "cpu_percent": 48.7, "cpu_seconds": 3, "memory_used_bytes": 1 << 20,
+            "disk_layer_bytes": 0, "network_received_bytes": 5, "network_sent_bytes": 6,
+        }  # fmt: skip
+        sizes = {"vcpus": 2, "memory_limit_bytes": 1 << 30, "disk_size_bytes": 4 << 30}
+        return {"json": {**sizes, "now": now, "samples": []}}
+
+    def get_stat(self, asked: Any, *_: Any) -> dict[str, Any]:
+        path = asked["path"]
+        kind = "directory" if path in self.folders else "file"
+        if kind == "file" and path not in self.files:
+            return {"status_code": 404, "json": {"error": "no", "code": "no_such_file"}}
+        about = {"name": path, "type": kind, "mode": "0750", "uid": 0, "gid": 0}
+        return {"json": {**about, "size": 0, "mtime": 0}}
+
+    def get_files(self, asked: Any, *_: Any) -> dict[str, Any]:
+        return {"content": self.files[asked["path"]]}
+
+    def put_files(self, asked: Any, body: bytes) -> dict[str, Any]:
+        self.files[asked["path"]] = body
+        return {}
+
+    def get_archive(self, asked: Any, *_: Any) -> dict[str, Any]:
+        return {"content": f"tar of {asked['path']}".encode()}
+
+    def put_archive(self, asked: Any, body: bytes) -> dict[str, Any]:
+        self.files[asked["path"] + "/"] = body
+        return {}
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> Sandboxes:
+    made = Sandboxes()
+    answers = dict[str, Any](transport=httpx.MockTransport(made), retry_seconds=0)
+
+    def connect(place: settings.Settings | None = None, **_: Any) -> Client:
+        return Client("http://x", place.api_key if place else None, allow_plain_http=True, **answers)
+
+    monkeypatch.setattr(service, "connect", connect)
+    monkeypatch.setattr("ramet.cli.account.connect", connect)
+    monkeypatch.setattr("ramet.cli.terminal.end_in_order", lambda: None)
+    monkeypatch.setattr("warnings.showwarning", None)
+    return made
+
+
+def ramet_cli(*words: str) -> int:
+    from ramet.cli import app
+
+    with pytest.raises(SystemExit) as ended:
+        app.run(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_ps_lists_processes(many: Sandboxes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ramet_cli("ps", "aa1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ID", "STATE", "PID", "USER", "AGE", "OUTPUT", "COMMAND"]
+    assert [line[18:26].strip() for line in lines[1:]] == ["running", "exit 3"]
+    assert lines[1].endswith(r"2.0 KiB  sleep\u0007 9")
+    assert ramet_cli("ps", "-q", "aa1") == 0
+    assert capsys.readouterr().out.split() == ["prc_" + "1" * 32, "prc_" + "2" * 32]
+    assert ramet_cli("ps", "--json", "aa1") == 0
+    assert json.loads(capsys.readouterr().out)[1]["exit_code"] == 3
+
+
+def test_kill_ends_processes(many: Sandboxes, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = ("prc_" + digit * 32 for digit in "12")
+    assert ramet_cli("kill", "aa1", "11", "prc_2") == 0
+    assert capsys.readouterr().out.split() == [one, two]
+    at = f"/sandboxes/{IDS[0]}/processes"
+    deleted = [sent for sent, _ in many.log if sent.startswith("DELETE")]
+    assert deleted == [f"DELETE {at}/{one}", f"DELETE {at}/{two}"]
+    assert ramet_cli("kill", "-s", "TERM", "aa1", one) == 0
+    assert many.log[-1] == (f"POST {at}/{one}/signal", {"signal": "TERM"})
+    assert ramet_cli("kill", "-s", "9", "aa1", one) == 0
+    assert many.log[-1] == (f"POST {at}/{one}/signal", {"signal": 9})
+    assert ramet_cli("kill", "aa1", "3") == 125
+    assert "no process 3" in capsys.readouterr().err
+
+
+def test_info_and_names(many: Sandboxes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ramet_cli("info", "aa1") == 0
+    shown = capsys.readouterr().out
+    assert "\nname: web\\u001b[2J\n" in shown and "\nmetadata run: 7\n" in shown
+    assert "\nexpires: never\n" in shown and "parent" not in shown
+    assert ramet_cli("info", "--json", "aa1") == 0
+    assert json.loads(capsys.readouterr().out)["metadata"]["run"] == 7
+    assert ramet_cli("ls") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("  NAME") and lines[1].endswith(r"  web\u001b[2J")
+
+
+def test_update_keeps_other_metadata(many: Sandboxes) -> None:
+    words = ["--lifetime", "2h", "--no-persistent", "--name", "db", "--metadata", "run=8"]
+    assert ramet_cli("update", "aa1", *words) == 0
+    sent = {"lifetime_seconds": 7200, "persistent": False, "metadata": {"run": "8", "name": "db"}}
+    assert many.log[-1] == (f"PATCH /sandboxes/{IDS[0]}", sent)
+    assert ramet_cli("update", "aa1", "--name", "db") == 0
+    assert many.log[-1][1] == {"metadata": {"run": 7, "name": "db"}}
+    assert ramet_cli("update", "aa1", "--idle-timeout", "90") == 0
+    assert many.log[-1][1] == {"idle_timeout_seconds": 90}
+
+
+def test_stats_and_interrupt(many: Sandboxes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ramet_cli("stats", "b") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and " 49% " in lines[1] and "1.0 MiB / 1.0 GiB" in lines[1]
+    assert ramet_cli("stats") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert ramet_cli("interrupt", "b") == 0
+    assert many.log[-1][0] == f"POST /sandboxes/{IDS[2]}/interrupt"
+
+
+def test_cp_between_sandboxes(many: Sandboxes, home: Path) -> None:
+    assert ramet_cli("cp", "aa1:a", "b:/new") == 0
+    assert many.files["/new"] == b"of a"
+    assert ramet_cli("cp", "aa1:a", "aa1:/d/b", "b:/to") == 0
+    assert (many.files["/to/a"], many.files["/to/b"]) == (b"of a", b"of b")
+    assert ramet_cli("cp", "aa1:/d", "b:/to") == 0
+    assert many.files["/to/d/"] == b"tar of /d"
+    assert ramet_cli("cp", "aa1:/d/.", "b:/to") == 0
+    assert many.files["/to/"] == b"tar of /d/."
+
+
+def test_cp_of_several_sources(
+    many: Sandboxes, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        (home / name).write_text(name)
+    assert ramet_cli("cp", f"{home}/one", f"{home}/two", "aa1:/to") == 0
+    assert (many.files["/to/one"], many.files["/to/two"]) == (b"one", b"two")
+    assert ramet_cli("cp", "aa1:a", "aa1:/d/b", str(home)) == 0
+    assert ((home / "a").read_text(), (home / "b").read_text()) == ("of a", "of b")
+    assert ramet_cli("cp", "aa1:a", "aa1:/d/b", f"{home}/none") == 125
+    assert ramet_cli("cp", f"{home}/one", f"{home}/two", "aa1:/none") == 125
+    assert "not a folder" in capsys.readouterr().err
+    assert ramet_cli("cp", "aa1:/d", f"{IDS[0]}:/d") == 125
+    assert "/d cannot be copied into itself, to /d/d" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["exec", "aa1", "-d", "--", "ls"], "options go before the id, as in ramet exec -d ID"),
+        (["create", "--timeout", "1h"], "--timeout is now called --lifetime"),
+        (["exec", "--time-limit", "1h", "aa1", "ls"], "--time-limit is now called --timeout"),
+    ],
+)
+def test_misplaced_and_renamed_options_have_a_hint(
+    many: Sandboxes, capsys: pytest.CaptureFixture[str], words: list[str], hint: str
+) -> None:
+    assert ramet_cli(*words) == 125
+    assert hint in " ".join(capsys.readouterr().err.split())
+
+
+def test_login_saves_no_key_for_a_service_without_keys(
+    many: Sandboxes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAMET_API_KEY", "rmt_right")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("rmt_right\n"))
+    assert ramet_cli("login", "http://x", "--key-stdin") == 0
+    assert "needs no key" in capsys.readouterr().out
+    assert "api_key" not in settings.path().read_text()
+    many.keyed = True
+    assert ramet_cli("login", "http://x", "--key-stdin") == 0
+    assert json.loads(settings.path().read_text())["api_key"] == "rmt_right"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert ramet_cli("login", "http://x", "--key-stdin") == 125
+    assert "needs a key" in capsys.readouterr().err
+
+
+def test_time_limit_has_one_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = [143, 0, 137]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        event = {"type": "exit", "data": ends[0], "seq": 0, "ts": 1, "timed_out": True}
+        return httpx.Response(200, content=json.dumps(event) + "\n")
+
+    client = Client(transport=httpx.MockTransport(answer), retry_seconds=0)
+    while ends:
+        process = Process(IDS[0], lambda: client, "prc_" + "1" * 32, 1)
+        assert programs.copy_output(process) == 124
+        del ends[0]
+    assert capsys.readouterr().err.count("at its time limit") == 3
+
+
+def test_forward_says_once_that_nothing_listens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, here = socket.socketpair()
+    answers: list[Any] = [closed := ServerError("no", code="port_closed"), closed, here, closed]
+
+    def connect_port(sandbox_id: str, port: int) -> socket.socket:
+        answer = answers.pop(0)
+        if isinstance(answer, ServerError):
+            raise answer
+        assert isinstance(answer, socket.socket)
+        return answer
+
+    client = Client("http://x")
+    monkeypatch.setattr(client, "connect_port", connect_port)
+    connect = forwarding._Connector(client, IDS[0], 8000)
+    for _ in range(2):
+        with pytest.raises(ServerError):
+            connect()
+    assert capsys.readouterr().err.count("nothing listens on port 8000 in the sandbox yet") == 1
+    with there, connect():
+        assert capsys.readouterr().err == ""
+    with pytest.raises(ServerError):  # the server has ended meanwhile
+        connect()
+    assert "nothing listens" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 def test_create_list_remove(cli: Cli, client: Client) -> None:
-    made = cli.ok("create", "--timeout", "10m", "--metadata", "run=7", "-e", "A=1").strip()
+    made = cli.ok("create", "--lifetime", "10m", "--metadata", "run=7", "-e", "A=1").strip()
     try:
         assert made in cli.ok("ls", "-q", "--metadata", "run=7").split()
         assert made not in cli.ok("ls", "-q", "--metadata", "run=8").split()
@@ -93,7 +93,7 @@ def test_copy_from_and_to_pipes(cli: Cli, shared: Sandbox, folder: str) -> None:
     [
         (("{tmp}/none", "{remote}"), "no such file"),
         (("{remote}/none", "{tmp}"), "No such file"),
-        (("{remote}", "{remote}"), "both"),
+        (("{remote}", "{remote}"), "into itself"),
         (("-", "{remote}/"), "has no name"),
         (("{remote}/", "{tmp}/none/none"), "{tmp}/none"),
     ],

@@ -24,7 +24,7 @@ from ramet.cli.complete import (
     complete_template,
     complete_word,
 )
-from ramet.cli.declare import Command, Commands, argument, flag, help_of, option
+from ramet.cli.declare import AFTER_DASHES, Command, Commands, argument, flag, help_of, option
 from ramet.cli.failure import FAILED, Ended, Failure, complain, end
 
 if TYPE_CHECKING:
@@ -160,8 +160,11 @@ quiet_ids = flag("--quiet", "-q", help="Print ids only.")
 template_option = option(
     "--template", metavar="NAME", help="Start from this template.", values=complete_template
 )
-timeout_option = option(
-    "--timeout", metavar="TIME", type=parse.DURATION, help="Lifetime: seconds, 30m, 2h, 1d."
+lifetime_option = option(
+    "--lifetime",
+    metavar="TIME",
+    type=parse.DURATION,
+    help="End the sandbox after it: seconds, 30m, 2h, 1d.",
 )
 no_egress_option = flag("--no-egress", help="Close its network for ever.")
 env_option = option(
@@ -171,6 +174,7 @@ env_option = option(
     metavar="NAME[=VALUE]",
     help="Set a variable; without a value, copy it.",
 )
+name_option = option("--name", metavar="NAME", help="A name for `ls`: the metadata `name`.")
 metadata_option = option(
     "--metadata",
     multiple=True,
@@ -181,8 +185,11 @@ workdir_option = option("--workdir", "-w", metavar="PATH", help="Working directo
 user_option = option("--user", "-u", metavar="NAME", help="Run as this user, not root.")
 interactive_option = flag("--interactive", "-i", help="Pass standard input to the program.")
 tty_option = flag("--tty", "-t", help="Run the program on a terminal.")
-time_limit_option = option(
-    "--time-limit", metavar="TIME", type=parse.DURATION, help="End the program after it."
+timeout_option = option(
+    "--timeout",
+    metavar="TIME",
+    type=parse.DURATION,
+    help="End the program after it: seconds, 30m, 2h. The exit code is 124.",
 )
 
 
@@ -202,7 +209,7 @@ size_options = together(
     option("--cpus", type=int, metavar="N", help="Virtual CPUs."),
     option("--memory", "-m", type=parse.MEMORY, metavar="SIZE", help="512m, 2g, or MiB."),
     option("--disk", type=int, metavar="GIB", help="Root disk in GiB."),
-    timeout_option,
+    lifetime_option,
 )
 life_options = together(
     option(
@@ -215,7 +222,7 @@ life_options = together(
     no_egress_option,
 )
 program_options = together(
-    interactive_option, tty_option, env_option, workdir_option, user_option, time_limit_option
+    interactive_option, tty_option, env_option, workdir_option, user_option, timeout_option
 )
 
 
@@ -225,45 +232,57 @@ program_options = together(
 @command("run", RUN, _PASS)
 @argument(
     "what",
-    "FILE.py [ARG]... | -- CMD [ARG]...",
-    "A local Python file (-: from standard input), or a command in the sandbox.",
+    "FILE [ARG]... | -- CMD [ARG]...",
+    "A local Python file (-: from standard input), a local script with a first line like "
+    "#!/bin/sh, or a command in the sandbox.",
     nargs=-1,
     type=click.Path(),
 )
 @size_options
 @no_egress_option
+@name_option
 @metadata_option
 @program_options
+@option(
+    "--with",
+    "along",
+    multiple=True,
+    metavar="PATH",
+    type=click.Path(),
+    help="Take a file or folder along, into the working directory. FOLDER/.: what is in it.",
+)
 @flag("--keep", help="Keep the sandbox, and print its id on standard error.")
 def run_(
     what: Sequence[str],
     keep: bool,
+    along: Sequence[str],
     interactive: bool,
     tty: bool,
     env: Sequence[str],
     workdir: str | None,
     user: str | None,
-    time_limit: int | None,
+    timeout: int | None,
     template: str | None,
     cpus: int | None,
     memory: int | None,
     disk: int | None,
-    timeout: int | None,
+    lifetime: int | None,
     no_egress: bool,
+    name: str | None,
     metadata: Sequence[str],
 ) -> int:
-    """Run a Python file or a command in a new sandbox, and remove the sandbox.
+    """Run a local file or a command in a new sandbox, and remove the sandbox.
 
-    A file runs in the sandbox's persistent Python process: with --keep, `ramet python ID` finds its
-    variables. With -i, -t or -u it is a program of its own. The exit code is the program's.
+    A Python file runs in the sandbox's persistent Python process: with --keep, `ramet python ID`
+    finds its variables. With -i, -t or -u it is a program of its own. Standard input is passed on
+    if it is a pipe or a file. The exit code is the program's.
     """
     from ramet import Sandbox
     from ramet.cli import programs
 
-    options = _options(interactive, tty, env, workdir, user, time_limit)
-    source = None  # read before a sandbox is made for it
-    if what[0] == "-" or what[0].endswith(".py"):
-        source = programs.read_source(what[0], options)
+    options = _options(interactive, tty, env, workdir, user, timeout)
+    # Read before a sandbox is made for it.
+    task = programs.task(what, options, is_command=_is_command(what), along=along)
     with _connect() as client:
         sandbox = Sandbox(
             client=client,
@@ -271,16 +290,14 @@ def run_(
             vcpus=cpus,
             ram_mib=memory,
             rootfs_gb=disk,
-            timeout_seconds=timeout,
+            lifetime_seconds=lifetime,
             egress=False if no_egress else None,
-            metadata=parse.pairs(metadata),
+            metadata=parse.metadata(metadata, name),
         )
         try:
             if keep:
                 print(sandbox.id, file=sys.stderr)
-            if source is not None:
-                return programs.run_file(sandbox, what[0], source, what[1:], options)
-            return programs.run(sandbox, what, options)
+            return task(sandbox)
         finally:
             if not keep:
                 sandbox.close()
@@ -299,17 +316,17 @@ def exec_(
     env: Sequence[str],
     workdir: str | None,
     user: str | None,
-    time_limit: int | None,
+    timeout: int | None,
     detach: bool,
 ) -> int:
-    """Run a program in a sandbox.
+    """Run a program in a sandbox, which ends with this command unless -d is given.
 
     No shell interprets the arguments. The exit code is the program's: 126 if it is not executable,
-    127 if it does not exist, 128 + N if signal N killed it, 124 or 143 at the time limit.
+    127 if it does not exist, 128 + N if signal N killed it, 124 at the time limit.
     """
     from ramet.cli import programs
 
-    options = _options(interactive, tty, env, workdir, user, time_limit)
+    options = _options(interactive, tty, env, workdir, user, timeout)
     with _connect() as client:
         place = _open(client, sandbox)
         if detach:
@@ -368,6 +385,46 @@ def logs(sandbox: str, process: str | None, follow: bool) -> int | None:
         return None
 
 
+@command("ps", RUN)
+@sandbox_id
+@other_json
+@quiet_ids
+def ps(sandbox: str, json: bool, quiet: bool) -> None:
+    """List the processes and terminals of a sandbox that were started by `exec` or the API."""
+    from ramet.cli import listing
+
+    with _connect() as client:
+        listing.processes(_open(client, sandbox).processes.list(), as_json=json, quiet=quiet)
+
+
+@command("kill", RUN)
+@sandbox_id
+@argument("processes", "PROCESS...", "Processes, such as `ramet ps` lists.", nargs=-1)
+@option(
+    "--signal",
+    "-s",
+    metavar="SIGNAL",
+    help="Send TERM, INT or another signal to the program only. Default: kill it and its children.",
+)
+def kill(sandbox: str, processes: Sequence[str], signal: str | None) -> int:
+    """End processes of a sandbox, and print their ids."""
+    from ramet.cli import remove
+
+    with _connect() as client:
+        return remove.kill(_open(client, sandbox), processes, signal)
+
+
+@command("interrupt", RUN)
+@sandbox_id
+@option("--context", metavar="CONTEXT", help="In this context, not in the Python process.")
+def interrupt(sandbox: str, context: str | None) -> None:
+    """Interrupt the running code of a sandbox's Python process, like Ctrl-C."""
+    from ramet.cli import service
+
+    with _connect() as client:
+        client.interrupt(service.sandbox_id(client, sandbox), context_id=context)
+
+
 # Sandboxes
 
 
@@ -375,6 +432,7 @@ def logs(sandbox: str, process: str | None, follow: bool) -> int | None:
 @size_options
 @life_options
 @env_option
+@name_option
 @metadata_option
 @api_json
 def create(
@@ -382,11 +440,12 @@ def create(
     cpus: int | None,
     memory: int | None,
     disk: int | None,
-    timeout: int | None,
+    lifetime: int | None,
     idle_timeout: int | None,
     persistent: bool,
     no_egress: bool,
     env: Sequence[str],
+    name: str | None,
     metadata: Sequence[str],
     json: bool,
 ) -> None:
@@ -399,12 +458,12 @@ def create(
             vcpus=cpus,
             ram_mib=memory,
             rootfs_gb=disk,
-            timeout_seconds=timeout,
+            lifetime_seconds=lifetime,
             idle_timeout_seconds=idle_timeout,
             persistent=persistent or None,
             egress=False if no_egress else None,
             env=parse.variables(env),
-            metadata=parse.pairs(metadata),
+            metadata=parse.metadata(metadata, name),
         )
         if json:
             print_json(dict(client.get_sandbox(made.id).raw))
@@ -442,6 +501,77 @@ def ls(
         listing.sandboxes(found, tree=tree, as_json=json, quiet=quiet)
 
 
+@command("info", SANDBOXES)
+@sandbox_id
+@api_json
+def info(sandbox: str, json: bool) -> None:
+    """Describe a sandbox: its size, its times, its relatives, its metadata."""
+    from ramet.cli import listing, service
+
+    with _connect() as client:
+        found = client.get_sandbox(service.sandbox_id(client, sandbox))
+        listing.one_sandbox(found, as_json=json)
+
+
+@command("update", SANDBOXES)
+@sandbox_id
+@lifetime_option
+@option(
+    "--idle-timeout",
+    metavar="TIME",
+    type=parse.DURATION,
+    help="End the sandbox after so long without activity.",
+)
+@click.option(
+    "--persistent/--no-persistent",
+    default=None,
+    help="Freeze it to a Space at its timeouts, or end it.",
+)
+@no_egress_option
+@name_option
+@metadata_option
+@api_json
+def update(
+    sandbox: str,
+    lifetime: int | None,
+    idle_timeout: int | None,
+    persistent: bool | None,
+    no_egress: bool,
+    name: str | None,
+    metadata: Sequence[str],
+    json: bool,
+) -> None:
+    """Change settings of a sandbox. Its lifetime is counted from now; other metadata stays."""
+    from ramet.cli import listing, service
+
+    with _connect() as client:
+        changed = service.sandbox_id(client, sandbox)
+        more = parse.metadata(metadata, name)
+        found = client.update_sandbox(
+            changed,
+            lifetime_seconds=lifetime,
+            idle_timeout_seconds=idle_timeout,
+            persistent=persistent,
+            egress=False if no_egress else None,
+            metadata=None if more is None else client.get_sandbox(changed).metadata | more,
+        )
+        listing.one_sandbox(found, as_json=json)
+
+
+@command("stats", SANDBOXES)
+@argument(
+    "ids", "[ID]...", "Sandboxes. Without one, all.", nargs=-1, values=complete_sandbox
+)
+@other_json
+def stats(ids: Sequence[str], json: bool) -> None:
+    """Show what sandboxes use of the host now: CPU, memory, disk and network."""
+    from ramet.cli import listing, service
+
+    with _connect() as client:
+        names = [service.sandbox_id(client, one) for one in ids]
+        listing.stats(client, names or [one.id for one in client.iter_sandboxes()], as_json=json)
+
+
 @command("rm", SANDBOXES)
 @argument("ids", "ID...", "Sandboxes and Spaces.", nargs=-1, values=complete_any)
 @flag("--force", "-f", help="Ignore those that do not exist.")
@@ -457,20 +587,20 @@ def rm(ids: Sequence[str], force: bool) -> int:
 
 
 @command("cp", FILES)
-@argument("source", "SOURCE", "A local path, ID:PATH, or -.", type=click.Path())
+@argument("sources", "SOURCE...", "Local paths, ID:PATH, or -.", nargs=-1, type=click.Path())
 @argument("target", "TARGET", "A local path, ID:PATH, or -.", type=click.Path())
 @flag("--quiet", "-q", help="Show no progress bar.")
-def cp(source: str, target: str, quiet: bool) -> None:
-    """Copy a file or folder to or from a sandbox.
+def cp(sources: Sequence[str], target: str, quiet: bool) -> None:
+    """Copy files and folders to, from or between sandboxes.
 
-    A relative PATH is below /root. An existing target folder gets the source inside of it; SOURCE/.
-    means the content of a folder. - is standard input or output; a folder is written to it as a tar
-    archive.
+    A relative PATH is below /root. An existing target folder gets the source inside of it, and so
+    does the target of several sources; SOURCE/. means the content of a folder. - is standard input
+    or output; a folder is written to it as a tar archive.
     """
     from ramet.cli import copying
 
     with _connect() as client:
-        copying.run(client, source, target, quiet=quiet)
+        copying.run(client, sources, target, quiet=quiet)
 
 
 @command("diff", FILES)
@@ -559,12 +689,12 @@ def freeze(sandbox: str, json: bool) -> None:
 
 @command("resume", SPACES)
 @space_id
-@timeout_option
+@lifetime_option
 @life_options
 @api_json
 def resume(
     space: str,
-    timeout: int | None,
+    lifetime: int | None,
     idle_timeout: int | None,
     persistent: bool,
     no_egress: bool,
@@ -577,7 +707,7 @@ def resume(
     with _connect() as client:
         made = client.resume_space(
             service.space_id(client, space),
-            timeout_seconds=timeout,
+            lifetime_seconds=lifetime,
             idle_timeout_seconds=idle_timeout,
             persistent=persistent or None,
             egress=False if no_egress else None,
@@ -637,7 +767,7 @@ def forward(sandbox: str, ports: Sequence[str]) -> None:
     from ramet.cli import forwarding
 
     with _connect() as client:
-        forwarding.run(_open(client, sandbox), ports)
+        forwarding.run(client, _open(client, sandbox), ports)
 
 
 # Set up
@@ -752,10 +882,21 @@ def man(name: str | None, write: str | None) -> None:
 
 def _command(words: Sequence[str]) -> Sequence[str]:
     """Returns a command without the `--` before it, which the parser leaves after an argument."""
+    if words[0].startswith("-") and words[0] != "--":
+        raise click.UsageError(
+            f"{words[0]} after the id would be the program: options go before the id, as in "
+            f"ramet exec {words[0]} ID -- CMD"
+        )
     rest = words[1:] if words[0] == "--" else words
     if not rest:
         raise click.BadParameter("name a program after --")
     return rest
+
+
+def _is_command(words: Sequence[str]) -> bool:
+    """Returns True if the words were written after a `--`."""
+    rest: Sequence[str] | None = click.get_current_context().meta.get(AFTER_DASHES)
+    return rest is not None and list(rest) == list(words)
 
 
 def _connect() -> "Client":
@@ -789,8 +930,8 @@ def _options(
     env: Sequence[str],
     workdir: str | None,
     user: str | None,
-    time_limit: int | None,
+    timeout: int | None,
 ) -> "Options":
     from ramet.cli.programs import Options
 
-    return Options(interactive, tty, parse.variables(env), workdir, user, time_limit)
+    return Options(interactive, tty, parse.variables(env), workdir, user, timeout)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet cp`: copies files and folders between this machine and a sandbox."""
+"""`ramet cp`: copies files and folders between this machine and sandboxes."""
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 import sys
@@ -11,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Iterator, Sequence
 
 from ramet import Client, NoSuchFile, Sandbox
 from ramet._folders import umask
@@ -22,7 +23,7 @@ from ramet.cli.service import open_sandbox
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_HOME = "/root"
+HOME = "/root"
 _BAR_AFTER_S = 0.3  # shorter copies draw no progress bar
 
 
@@ -46,37 +47,56 @@ class Place:
             return cls(None, text)
         path = found[2]
         if not path.startswith("/"):
-            path = f"{_HOME}/{path}"
+            path = f"{HOME}/{path}"
         return cls(found[1], path)
 
 
-def run(client: Client, source: str, target: str, *, quiet: bool = False) -> None:
-    """Copies a file or folder.
+def run(client: Client, sources: Sequence[str], target: str, *, quiet: bool = False) -> None:
+    """Copies files and folders.
 
     Args:
         client: The service.
-        source: `ID:PATH`, a local path, or "-" for standard input.
-        target: Likewise; one of the two is in a sandbox.
+        sources: `ID:PATH`, a local path, or "-" for standard input. Several are copied into the
+            target, which must be a folder.
+        target: Likewise. It, or each source, is in a sandbox.
         quiet: Show no progress.
 
     Raises:
-        Failure: Both or none are in a sandbox, one is empty, or the source does not exist.
+        Failure: No end is in a sandbox, a path is empty, a source does not exist, or several have
+            no folder as their target.
     """
-    if not source or not target:
+    if not all(sources) or not target:
         raise Failure("a path is empty", "is a variable unset? `.` is the current folder")
-    one, other = Place.parse(source), Place.parse(target)
-    if one.sandbox is None and other.sandbox is None:
-        raise Failure(f"neither {source} nor {target} is in a sandbox", "write one as ID:PATH")
-    if one.sandbox is not None and other.sandbox is not None:
-        raise Failure(
-            f"both {source} and {target} are in a sandbox",
-            "copy to a local file in between; a local path with a colon begins with ./ or /",
-        )
+    to = Place.parse(target)
+    places = [Place.parse(source) for source in sources]
+    for place, source in zip(places, sources):
+        if place.sandbox is None and to.sandbox is None:
+            raise Failure(f"neither {source} nor {target} is in a sandbox", "write one as ID:PATH")
+    there = open_sandbox(client, to.sandbox) if to.sandbox is not None else None
+    if len(places) > 1:
+        to = _folder_for_several(there, to)
     with _Bar(quiet) as bar:
-        if other.sandbox is not None:
-            _upload(open_sandbox(client, other.sandbox), one.path, other.path, bar)
-        else:
-            _download(client, open_sandbox(client, one.sandbox or ""), one.path, other.path, bar)
+        for place in places:
+            if place.sandbox is None:
+                assert there is not None
+                upload(there, place.path, to.path, bar)
+                continue
+            here = open_sandbox(client, place.sandbox)
+            if there is None:
+                _download(client, here, place.path, to.path, bar)
+            else:
+                _between(client, (here, place.path), (there, to.path), bar)
+
+
+def _folder_for_several(there: Sandbox | None, to: Place) -> Place:
+    """Returns the target of several sources, as a folder that exists."""
+    found = os.path.isdir(to.path) if there is None else _is_folder(there, to.path)
+    if not found:
+        raise Failure(
+            f"{to.path} is not a folder, and several files are to be copied into it",
+            "make it first: mkdir",
+        )
+    return Place(to.sandbox, to.path.rstrip("/") + "/")
 
 
 class _Bar:
@@ -135,24 +155,69 @@ def _new_bar() -> "Progress":
     return progress
 
 
-def _upload(sandbox: Sandbox, source: str, target: str, bar: _Bar) -> None:
+def upload(
+    sandbox: Sandbox, source: str, target: str, bar: Callable[[int, int | None], None] | None = None
+) -> None:
+    """Copies a local file or folder, or standard input, to a path in a sandbox."""
     if source == "-":
         _upload_input(sandbox, target, bar)
         return
     local = Path(source)
     if not local.exists():
         raise Failure(f"{source}: there is no such file or folder")
-    inside = target.endswith("/") or _is_folder(sandbox, target)
     if local.is_dir():
-        if _is_folder(sandbox, target) and not _means_content(source):
-            target = _join(target, local.resolve().name)
+        target = _target_of_folder(sandbox, source, local.resolve().name, target)
         sandbox.files.upload_folder(local, target, progress=bar)
     else:
-        at = _join(target, local.name) if inside else target
+        at = _target_of_file(sandbox, local.name, target)
         sandbox.upload(local, at, mode=local.stat().st_mode & 0o777, progress=bar)
 
 
-def _upload_input(sandbox: Sandbox, target: str, bar: _Bar) -> None:
+def _target_of_folder(sandbox: Sandbox, source: str, name: str, target: str) -> str:
+    """Returns where a folder is copied to: into an existing folder, unless its content is meant."""
+    inside = name and not _means_content(source) and _is_folder(sandbox, target)
+    return _join(target, name) if inside else target
+
+
+def _target_of_file(sandbox: Sandbox, name: str, target: str) -> str:
+    inside = target.endswith("/") or _is_folder(sandbox, target)
+    return _join(target, name) if inside else target
+
+
+def _between(
+    client: Client, source: tuple[Sandbox, str], target: tuple[Sandbox, str], bar: "_Bar"
+) -> None:
+    """Copies a file or folder from one sandbox to another, or to another place in the same one."""
+    (here, path), (there, to) = source, target
+    info, name = here.files.stat(path.rstrip("/") or "/"), os.path.basename(path.rstrip("/"))
+    if info.is_dir:
+        at = _target_of_folder(there, path, name, to)
+        if here.id == there.id and _is_inside(at, path):
+            raise Failure(f"{path} cannot be copied into itself, to {at}", "name another target")
+        with client.pack_folder(here.id, path) as (_, chunks):
+            client.unpack_folder(there.id, at, _counted(chunks, None, bar))
+        return
+    with client.read_file(here.id, path) as (size, chunks):
+        at = _target_of_file(there, name, to)
+        client.write_file(there.id, at, _counted(chunks, size, bar), mode=info.mode & 0o777 or None)
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    folder = posixpath.normpath(folder).rstrip("/")
+    return (posixpath.normpath(path) + "/").startswith(folder + "/")
+
+
+def _counted(chunks: Iterator[bytes], size: int | None, bar: "_Bar") -> Iterator[bytes]:
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        bar(done, size)
+
+
+def _upload_input(
+    sandbox: Sandbox, target: str, bar: Callable[[int, int | None], None] | None
+) -> None:
     if target.endswith("/"):
         message = f"standard input has no name, and {target} is a folder"
         raise Failure(message, "name a file: `ramet cp - ID:/FOLDER/FILE`")

@@ -12,6 +12,9 @@ from click.shell_completion import CompletionItem
 
 Values = Callable[[str], list[str]]
 _OF_RAMET = ("--host", "-H", "--version")
+# Former names of options.
+_RENAMED = {"--time-limit": "--timeout", "--timeout": "--lifetime"}
+AFTER_DASHES = "ramet.after_dashes"  # in a context's `meta`: the words after the first `--`
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -26,6 +29,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Reads the command line. Options of `ramet` itself must be before the command."""
+        if "--" in args:
+            ctx.meta[AFTER_DASHES] = args[args.index("--") + 1 :]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as wrong:
@@ -33,6 +38,9 @@ class Command(click.Command):
                 message = f"{wrong.option_name} goes before the command: ramet "
                 message += f"{wrong.option_name} … {self.name}"
                 raise click.UsageError(message, ctx) from None
+            new = _RENAMED.get(wrong.option_name)
+            if any(new in param.opts for param in self.params):
+                raise click.UsageError(f"{wrong.option_name} is now called {new}", ctx) from None
             raise
 
 

@@ -4,20 +4,46 @@
 from __future__ import annotations
 
 import re
+import socket
+import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Sequence
 
-from ramet import Sandbox
+from ramet import Client, Forward, RametError, Sandbox, ServerError
 from ramet.cli.failure import Failure
 
 _LOOK_S = 5.0  # between two looks whether the sandbox exists
 
 
-def run(sandbox: Sandbox, ports: Sequence[str]) -> None:
+class _Connector:
+    """Connects to a port of a sandbox; says on standard error when nothing listens there."""
+
+    def __init__(self, client: Client, sandbox_id: str, port: int) -> None:
+        self._client, self._id, self._port = client, sandbox_id, port
+        self._said = False
+
+    def __call__(self) -> socket.socket:
+        try:
+            connection = self._client.connect_port(self._id, self._port)
+        except ServerError as failed:
+            if failed.code == "port_closed" and not self._said:
+                self._said = True
+                print(
+                    f"ramet: nothing listens on port {self._port} in the sandbox yet: connections "
+                    "are closed until a server does",
+                    file=sys.stderr,
+                )
+            raise
+        self._said = False
+        return connection
+
+
+def run(client: Client, sandbox: Sandbox, ports: Sequence[str]) -> None:
     """Opens the ports and prints each, until Ctrl-C or the end of the sandbox.
 
     Args:
+        client: The service.
         sandbox: The sandbox.
         ports: `PORT` or `LOCAL:PORT` each; without LOCAL, the local port has the same number.
 
@@ -28,14 +54,17 @@ def run(sandbox: Sandbox, ports: Sequence[str]) -> None:
     pairs = [_pair(text) for text in ports]
     with ExitStack() as scope:
         for local, remote in pairs:
+            connect = _Connector(client, sandbox.id, remote)
             try:
-                opened = scope.enter_context(sandbox.forward(remote, local))
+                opened = scope.enter_context(Forward(connect, local))
             except OSError as failed:
                 raise Failure(
                     f"the local port {local} cannot be opened: {failed.strerror}",
                     f"use another one: {local + 10000 if local < 50000 else 0}:{remote}",
                 ) from failed
             print(f"{opened.host}:{opened.port} -> {sandbox.id}:{remote}", flush=True)
+            with suppress(RametError):  # which connections report
+                connect().close()
         try:
             while True:
                 time.sleep(_LOOK_S)

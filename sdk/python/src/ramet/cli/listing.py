@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists: sandboxes and the tree of their forks, Spaces, templates, ports."""
+"""Lists: sandboxes and the tree of their forks, processes, Spaces, templates, ports."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Iterable, Iterator, Sequence
 
-from ramet import Client, PortShare, SandboxInfo
-from ramet.cli.output import columns, print_json, since, size, until
+from ramet import Client, Metrics, NotFound, PortShare, ProcessInfo, SandboxInfo
+from ramet.cli.output import columns, plain, print_json, since, size, until
 from ramet.cli.service import short
 
 
@@ -25,11 +26,91 @@ def sandboxes(
     _show(
         [one.id for _, one in order],
         _nested(found) if tree else [dict(one.raw) for one in found],
-        ("ID", "STATE", "TEMPLATE", "CPUS", "MEMORY", "AGE", "EXPIRES", "PARENT"),
+        ("ID", "STATE", "TEMPLATE", "CPUS", "MEMORY", "AGE", "EXPIRES", "PARENT", "NAME"),
         ((branch + short(one.id), *_fields(one)) for branch, one in order),
         as_json=as_json,
         quiet=quiet,
     )
+
+
+def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
+    """Prints what is known about a sandbox, one field per line."""
+    if as_json:
+        print_json(dict(one.raw))
+        return
+    fields = [
+        ("id", one.id),
+        ("name", _name(one)),
+        ("state", one.state),
+        ("template", one.template),
+        ("cpus", str(one.vcpus)),
+        ("memory", f"{one.ram_mib} MiB"),
+        ("disk", f"{one.rootfs_gb} GiB"),
+        ("created", f"{one.created_at}, {since(one.created_at)} ago"),
+        ("expires", _when(one.expires_at)),
+        ("expires if idle", _when(one.idle_expires_at)),
+        ("persistent", "yes" if one.persistent else "no"),
+        ("network", "open" if one.egress else "closed"),
+        ("memory used", f"{size(one.memory_private_bytes)}, shared {size(one.memory_shared_bytes)}"),
+        ("parent", one.parent or ""),
+        ("children", " ".join(one.children) + (" …" if one.children_more else "")),
+        *((f"metadata {name}", json.dumps(value)) for name, value in one.metadata.items()),
+    ]
+    for name, value in fields:
+        if value:
+            print(f"{plain(name)}: {plain(value)}")
+
+
+def _when(time: str | None) -> str:
+    return "never" if time is None else f"{time}, in {until(time)}"
+
+
+def processes(
+    found: Sequence[ProcessInfo], *, as_json: bool = False, quiet: bool = False
+) -> None:
+    """Prints processes and terminals, those that have ended included."""
+    rows = (
+        (
+            short(one.id),
+            one.state if one.running else f"exit {one.exit_code}",
+            str(one.pid),
+            one.user or "root",
+            since(one.started_at),
+            size(one.output_bytes),
+            one.command,
+        )
+        for one in found
+    )
+    headers = ("ID", "STATE", "PID", "USER", "AGE", "OUTPUT", "COMMAND")
+    raw = [vars(one) | {"state": one.state} for one in found]
+    _show([one.id for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
+
+
+def stats(client: Client, ids: Sequence[str], *, as_json: bool = False) -> None:
+    """Prints what sandboxes use of the host at this moment."""
+    found: list[tuple[str, Metrics]] = []
+    for one in ids:
+        try:
+            found.append((one, client.get_metrics(one, limit=1)[-1]))
+        except NotFound:
+            if len(ids) == 1:
+                raise  # of several, it has ended meanwhile
+    rows = (
+        (
+            short(name),
+            "-" if now.cpu_percent is None else f"{now.cpu_percent:.0f}%",
+            f"{now.cpu_seconds:.1f} s",
+            f"{size(now.memory_used_bytes)} / {size(now.memory_limit_bytes)}",
+            f"{size(now.disk_layer_bytes)} / {size(now.disk_size_bytes)}",
+            size(now.network_received_bytes),
+            size(now.network_sent_bytes),
+        )
+        for name, now in found
+    )
+    headers = ("ID", "CPU", "CPU TIME", "MEMORY", "DISK", "RECEIVED", "SENT")
+    raw = [{"id": name, **vars(now)} for name, now in found]
+    names = [name for name, _ in found]
+    _show(names, raw, headers, rows, as_json=as_json, quiet=False)
 
 
 def spaces(client: Client, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -100,13 +181,20 @@ def _show(
 def _fields(one: SandboxInfo) -> tuple[str, ...]:
     return (
         one.state,
-        str(one.raw["template"]),
+        one.template,
         str(one.vcpus),
         f"{one.ram_mib} MiB",
-        since(str(one.raw["created_at"])),
+        since(one.created_at),
         until(one.expires_at),
         short(one.parent),
+        _name(one) or "-",
     )
+
+
+def _name(one: SandboxInfo) -> str:
+    """Returns what `--name` has set. Metadata may have anything else there."""
+    name = (one.raw.get("metadata") or {}).get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _families(

@@ -24,6 +24,7 @@ _ENVIRONMENT = (
 _STATUS = (
     ("0", "Done."),
     ("125", "ramet itself failed; standard error says why, and what to do."),
+    ("124", "The program, or the code, was ended at its time limit."),
     ("126, 127", "The program in the sandbox is not executable, or does not exist."),
     ("128 + N", "Signal N ended the program, or ramet."),
     ("others", "That of the program in the sandbox."),

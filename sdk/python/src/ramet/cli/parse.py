@@ -63,3 +63,9 @@ def pairs(items: Iterable[str] | None) -> dict[str, str] | None:
             raise click.BadParameter(f"{item!r} is not NAME=VALUE")
         found[name] = value
     return found
+
+
+def metadata(items: Iterable[str] | None, name: str | None) -> dict[str, str] | None:
+    """Returns the members of `--metadata` options, and that of `--name`."""
+    found = pairs(items)
+    return found if name is None else {**(found or {}), "name": name}

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+import uuid
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ramet import ConnectionFailed, Event, Process, ProcessEvent, RametError, Sandbox
-from ramet.cli import terminal
+from ramet.cli import copying, terminal
 from ramet.cli.failure import Failure, complain, end
 from ramet.cli.output import STDERR, STDOUT, plain, put
 
+TIMED_OUT = 124  # the exit code at a time limit, as of timeout(1), and of calls
 _RECONNECT_S = 30.0  # how long a broken stream is tried again
+_RESTORE_INPUT = "if sys.stdin is not sys.__stdin__: sys.stdin.close(); sys.stdin = sys.__stdin__"
 _LOGIN_SHELL = "command -v bash >/dev/null && exec bash -l; exec sh -l"
 
 
@@ -72,7 +77,11 @@ def run(sandbox: Sandbox, command: Sequence[str], options: Options) -> int:
         else:
             scope.enter_context(terminal.on_interrupt(lambda count: _interrupt(process, count)))
         if options.interactive:
-            feeder = threading.Thread(target=_feed, args=(process, options.tty), daemon=True)
+            over = threading.Event()
+            scope.callback(over.set)
+            feeder = threading.Thread(
+                target=_feed, args=(process, options.tty, over), daemon=True
+            )
             feeder.start()
         return copy_output(process)
 
@@ -104,8 +113,9 @@ def copy_output(process: Process, until: int | None = None) -> int:
     for event in _events(process):
         if event.type == "exit":
             code = event.exit_code or 0
-            if event.timed_out:
+            if event.timed_out:  # whatever it made of the signal
                 print("ramet: the program was ended at its time limit", file=sys.stderr)
+                code = TIMED_OUT
         else:
             put(STDERR if event.type == "stderr" else STDOUT, event.raw)
             if until is not None and process.place >= until:
@@ -113,28 +123,124 @@ def copy_output(process: Process, until: int | None = None) -> int:
     return code
 
 
-def run_file(
-    sandbox: Sandbox, file: str, source: bytes, arguments: Sequence[str], options: Options
-) -> int:
-    """Runs a local Python file in the sandbox's persistent Python process; returns its exit code.
+Task = Callable[[Sandbox], int]
+"""Does what `ramet run` was asked to, in a sandbox; returns the exit code."""
 
-    With `interactive` or `tty` it is a program of its own, since only those have an input.
+
+def task(
+    words: Sequence[str], options: Options, *, is_command: bool, along: Sequence[str]
+) -> Task:
+    """Reads what is to be run in a new sandbox, before the sandbox is made for it.
 
     Args:
-        sandbox: The sandbox.
-        file: Path of the file, or "-" for standard input.
-        source: What `read_source` has read from it.
-        arguments: The rest of `sys.argv`.
-        options: As for `run`. A user is possible for a program of its own only.
+        words: The words of the command line: a local file or a command, and its arguments.
+        options: How to run it.
+        is_command: The first word is no local file, whatever its name is.
+        along: Local files and folders that are copied into the working directory.
+
+    Raises:
+        Failure: A local file cannot be read.
     """
-    if not options.of_its_own:
-        words = [file, *arguments]
-        named = "" if file == "-" else f"; __file__ = {file!r}"
-        sandbox.run_code(f"import sys; sys.argv[:] = {words!r}{named}", results=False)
+    if along:
+        options = _with_folder(along, options)
+    if not is_command and (words[0] == "-" or words[0].endswith(".py")):
+        work = _python_task(words, read_source(words[0], options), bool(along), options)
+    elif not is_command and _is_script(words[0]):
+        work = _script_task(words, Path(words[0]).read_bytes(), _with_input(options))
+    else:
+        work = functools.partial(run, command=words, options=_with_input(options))
+
+    def run_task(sandbox: Sandbox) -> int:
+        for path in along:
+            copying.upload(sandbox, path, f"{options.cwd}/")
+        return work(sandbox)
+
+    return run_task
+
+
+def _with_folder(along: Sequence[str], options: Options) -> Options:
+    """Returns the options with a working directory, for the files that are taken along."""
+    for path in along:
+        if not os.path.exists(path):
+            raise Failure(f"{path}: there is no such file or folder")
+    if options.user and not options.cwd:
+        raise Failure("--with copies into the working directory", "name one that the user can read: -w")
+    return dataclasses.replace(options, cwd=options.cwd or copying.HOME)
+
+
+def _with_input(options: Options) -> Options:
+    """Returns the options with this program's standard input, if there is one besides a terminal."""
+    given = terminal.has_input() and not options.tty
+    return dataclasses.replace(options, interactive=True) if given else options
+
+
+def _is_script(file: str) -> bool:
+    """Returns True for a local file whose first line names the program that runs it."""
+    try:
+        if not os.path.isfile(file):
+            return False
+        with open(file, "rb") as script:
+            return script.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def _script_task(words: Sequence[str], source: bytes, options: Options) -> Task:
+    def work(sandbox: Sandbox) -> int:
+        remote = f"/tmp/{Path(words[0]).name}"
+        sandbox.upload(source, remote, mode=0o755)
+        return run(sandbox, [remote, *words[1:]], options)
+
+    return work
+
+
+def _python_task(words: Sequence[str], source: bytes, imports: bool, options: Options) -> Task:
+    """Returns the task of a Python file; with `imports`, modules are in the working directory."""
+
+    def work(sandbox: Sandbox) -> int:
+        if not options.of_its_own:
+            return _run_in_process(sandbox, words, source, imports, options)
+        own = _with_input(options)
+        if imports:
+            own = dataclasses.replace(own, env={"PYTHONPATH": own.cwd or "", **(own.env or {})})
+        remote = f"/tmp/{Path(words[0]).name}"
+        sandbox.upload(source, remote)
+        return run(sandbox, ["python3", "-u", remote, *words[1:]], own)
+
+    return work
+
+
+def _run_in_process(
+    sandbox: Sandbox, words: Sequence[str], source: bytes, imports: bool, options: Options
+) -> int:
+    """Runs a program in the sandbox's persistent Python process; returns its exit code."""
+    code = f"import sys; sys.argv[:] = {list(words)!r}"
+    if words[0] != "-":
+        code += f"; __file__ = {words[0]!r}"
+    if imports:
+        code += f"; sys.path.insert(0, {options.cwd!r})"
+    sandbox.run_code(code, results=False)
+    with _input_of(sandbox) if words[0] != "-" and terminal.has_input() else nullcontext():
         return run_code(sandbox, source.decode(), options)
-    remote = f"/tmp/{Path(file).name}"
-    sandbox.upload(source, remote)
-    return run(sandbox, ["python3", "-u", remote, *arguments], options)
+
+
+@contextmanager
+def _input_of(sandbox: Sandbox) -> Iterator[None]:
+    """Lets `sys.stdin` of the persistent Python process, which has none, be this program's input."""
+    pipe, over = f"/tmp/.ramet-input-{uuid.uuid4().hex}", threading.Event()
+    sandbox.processes.run(["mkfifo", "-m", "600", pipe], check=True)
+    writer = sandbox.processes.start(
+        ["sh", "-c", 'exec cat >"$0"', pipe], stdin=True, hangup=True
+    )
+    try:
+        opened = f"import os, sys; sys.stdin = open({pipe!r}); os.remove({pipe!r})"
+        sandbox.run_code(opened, results=False)
+        threading.Thread(target=_feed, args=(writer, False, over), daemon=True).start()
+        yield
+        sandbox.run_code(_RESTORE_INPUT, results=False)
+    finally:
+        over.set()
+        _try(writer.kill)
 
 
 def run_code(
@@ -217,14 +323,17 @@ def _events(process: Process) -> Iterator[ProcessEvent]:
             time.sleep(0.5)
 
 
-def _feed(process: Process, tty: bool) -> None:
-    """Writes standard input to the process, up to the end of either."""
+def _feed(process: Process, tty: bool, over: threading.Event) -> None:
+    """Writes standard input to the process, up to the end of either. Once it is `over`, failures
+    are those of a sandbox or client that has been closed."""
     try:
         for data in terminal.read_keys():
             process.write(data)
         if not tty:
             process.close_stdin()
     except RametError as failed:
+        if over.is_set():
+            return
         if failed.code not in ("stdin_closed", "pty_ended", "process_ended", "no_such_process"):
             complain(failed)
             _try(process.kill)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet rm`: removes sandboxes and Spaces."""
+"""`ramet rm` removes sandboxes and Spaces, `ramet kill` ends processes."""
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Callable, Sequence
 
-from ramet import Client, NotFound, RametError
+from ramet import Client, NotFound, RametError, Sandbox
 from ramet.cli import service
 from ramet.cli.failure import FAILED, Failure, complain
 
@@ -23,15 +23,47 @@ def run(client: Client, names: Sequence[str], *, force: bool = False) -> int:
     Returns:
         The exit code of the command.
     """
+    ignored = (NotFound, service.Unknown) if force else ()
+    return _each(names, lambda name: _remove(client, name), ignored)
+
+
+def kill(sandbox: Sandbox, names: Sequence[str], signal: str | None) -> int:
+    """Ends each of the processes of a sandbox, and prints its id.
+
+    Args:
+        sandbox: The sandbox.
+        names: Ids, perhaps abbreviated.
+        signal: The signal for the program. None: kill it with all processes of its session.
+
+    Returns:
+        The exit code of the command.
+    """
+
+    def end(name: str) -> str:
+        process = sandbox.processes.attach(service.process_id(sandbox, name))
+        if signal is None:
+            process.kill()
+        else:
+            process.signal(int(signal) if signal.isdecimal() else signal)
+        return process.id
+
+    return _each(names, end)
+
+
+def _each(
+    names: Sequence[str],
+    work: Callable[[str], str],
+    ignored: tuple[type[Exception], ...] = (),
+) -> int:
+    """Does the work for each name, and prints what it returns. Returns an exit code."""
     code = 0
     for name in names:
         try:
-            print(_remove(client, name))
+            print(work(name))
         except (RametError, Failure) as failed:
-            if force and isinstance(failed, (NotFound, service.Unknown)):
-                continue
-            complain(failed)
-            code = FAILED
+            if not isinstance(failed, ignored):
+                complain(failed)
+                code = FAILED
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import termios
 import threading
@@ -21,6 +22,15 @@ _LAST = 3  # Ctrl-C after this many ends this program
 def is_terminal() -> bool:
     """Returns True if standard input is a terminal."""
     return sys.stdin.isatty()
+
+
+def has_input() -> bool:
+    """Returns True if standard input is a pipe or a file, such as `< data`."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # it is closed
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def size() -> tuple[int, int]:
