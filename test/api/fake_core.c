@@ -607,6 +607,7 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 
 void core_hang_up(struct core_call *call)
 {
+	call->core->stats.merges++;
 	core_abandon(call);
 }
 

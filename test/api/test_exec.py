@@ -282,6 +282,32 @@ def expect_break(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
         client.post(path, json=body)
 
 
+@pytest.mark.parametrize("hangup", [True, False])
+@pytest.mark.parametrize("version", ["h1", "h2"])
+def test_client_that_leaves_hangs_up(server: Server, version: str, hangup: bool) -> None:
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+    body = {"code": "out x\nhang", "hangup": hangup}
+    with server.client(http2=version == "h2") as client:
+        with client.stream("POST", path + "/exec", json=body) as answer:
+            next(answer.iter_raw())
+    found = server.wait(lambda f: f["ramet_vm_deaths_total"] == 1)
+    # The fake core counts hangups as merges.
+    assert found["ramet_merges_total"] == (1 if hangup else 0)
+
+
+def test_reader_that_is_disconnected_has_not_hung_up(start: Callable[..., Server]) -> None:
+    server = start("write_ms=300")
+    with server.client() as http:
+        path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
+    with server.connect() as stalled:
+        body = json.dumps({"code": "flood 60000 1000", "hangup": True}).encode()
+        stalled.sendall(request_bytes(path + "/exec", body))
+        stalled.recv(1)
+        found = server.wait(lambda f: f["ramet_vm_deaths_total"] == 1)
+        assert (found["ramet_http_stalled_cut_total"], found["ramet_merges_total"]) == (1, 0)
+
+
 def test_call_continues_when_its_client_leaves(server: Server) -> None:
     with server.client() as http:
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]

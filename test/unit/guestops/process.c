@@ -342,6 +342,37 @@ static void test_abandoned_run_leaves_a_running_process_alone(void **state)
 	assert_false(t.done);
 }
 
+static void test_run_that_hangs_up_kills_the_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	run(w, &t, "/bin/ls");
+	world_until(w, has_started, &t);
+	core_hang_up(t.call);
+	world_until(w, was_killed, w);
+	world_until(w, has_few_agents, w);
+	assert_false(t.done);
+	assert_int_equal(stats_of(w).listeners, 0);
+}
+
+static void test_run_that_hangs_up_before_it_runs_is_killed_once(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	run(w, &t, "/wait");
+	world_until_waiting(w, 1);
+	core_hang_up(t.call);
+	fakes_go(w->fakes);
+	world_until(w, was_killed, w);
+	world_until(w, has_few_agents, w);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 1);
+	assert_false(t.done || t.started);
+}
+
 static bool has_much(void *arg)
 {
 	return ((struct process_client *)arg)->bytes > 1000000;
@@ -502,6 +533,8 @@ int main(void)
 		TEST(test_abandoned_run_kills_a_process_that_does_not_run_yet),
 		TEST(test_abandoned_run_kills_the_process_above_the_limit),
 		TEST(test_abandoned_run_leaves_a_running_process_alone),
+		TEST(test_run_that_hangs_up_kills_the_process),
+		TEST(test_run_that_hangs_up_before_it_runs_is_killed_once),
 		TEST(test_reader_can_pause),
 		TEST(test_attach_streams_from_an_offset),
 		TEST(test_invalid_streams_are_refused),

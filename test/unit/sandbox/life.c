@@ -327,6 +327,36 @@ static void test_abandoned_call_continues_into_the_replay(void **state)
 	assert_int_equal(next.first_seq, 5);
 }
 
+static bool has_two(void *arg)
+{
+	void **args = arg;
+	struct failure f;
+	unsigned n = 0;
+
+	assert_true(core_replay(args[0], TENANT, args[1], 0, count_event, &n, &f));
+	return n == 2;
+}
+
+static void test_call_whose_client_hangs_up_is_interrupted(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, waiting = {0}, next;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "out a\nwait\nexit 130", false);
+	world_exec_start(w, &waiting, m.view.id, "out never\nexit 0", false);
+	world_until_waiting(w, 1);
+	core_hang_up(waiting.call);
+	core_hang_up(r.call);
+	void *args[] = {w->core, m.view.id};
+	world_until(w, has_two, args);
+	assert_false(r.over || waiting.over);
+	world_exec(w, &next, m.view.id, "out d");
+	assert_int_equal(next.first_seq, 3);
+	assert_int_equal(waiting.events, 0);
+}
+
 static void test_paused_reader_gets_little_more(void **state)
 {
 	struct world *w = *state;
@@ -513,6 +543,7 @@ int main(void)
 		TEST(test_delete_fails_the_running_call),
 		TEST(test_sandbox_can_be_deleted_in_an_event),
 		TEST(test_abandoned_call_continues_into_the_replay),
+		TEST(test_call_whose_client_hangs_up_is_interrupted),
 		TEST(test_paused_reader_gets_little_more),
 		TEST(test_pause_and_resume_in_events_lose_nothing),
 		TEST(test_abandoned_create_leaves_no_sandbox),

@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 import tty
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Callable, Iterator
 
@@ -52,7 +52,8 @@ def raw() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # the terminal may have been closed
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 @contextmanager
