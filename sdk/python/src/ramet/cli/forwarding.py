@@ -52,6 +52,7 @@ def run(client: Client, sandbox: Sandbox, ports: Sequence[str]) -> None:
         NotFound: The sandbox has ended.
     """
     pairs = [_pair(text) for text in ports]
+    connectors: list[_Connector] = []
     with ExitStack() as scope:
         for local, remote in pairs:
             connect = _Connector(client, sandbox.id, remote)
@@ -63,9 +64,11 @@ def run(client: Client, sandbox: Sandbox, ports: Sequence[str]) -> None:
                     f"use another one: {local + 10000 if local < 50000 else 0}:{remote}",
                 ) from failed
             print(f"{opened.host}:{opened.port} -> {sandbox.id}:{remote}", flush=True)
-            with suppress(RametError):  # which connections report
-                connect().close()
+            connectors.append(connect)
         try:
+            for connect in connectors:
+                with suppress(RametError):  # which connections report
+                    connect().close()
             while True:
                 time.sleep(_LOOK_S)
                 sandbox.info()
