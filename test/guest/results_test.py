@@ -291,7 +291,7 @@ class Syntax(AgentTest):
         self.assert_runs("x = !" + long + "\nx", value="['start end']")
 
     def test_an_awaiting_call_can_be_interrupted(self):
-        self.client.start("print('ready')\ntry:\n  await asyncio.sleep(60)\n"
+        self.client.start("try:\n  print('ready')\n  await asyncio.sleep(60)\n"
                           "finally:\n  print('cleaned')".replace("asyncio", "__import__('asyncio')"))
         result = self.client.wait_for_output("ready\n")
         self.connect().send(INTERRUPT)
