@@ -90,7 +90,7 @@ def test_an_exception_is_an_event(http: httpx.Client, sandbox: str) -> None:
 
 def test_a_result_of_the_maximum_size(box: ramet.Sandbox) -> None:
     size = (8 << 20) - 200
-    code = f"class C:\n    def _repr_png_(self): return {PNG} + b'x' * {size}\n"
+    code = f"class C:\n    def _repr_png_(self): return {PNG!r} + b'x' * {size}\n"
     (result,) = box.run_code(code + "    __repr__ = lambda s: 'c'\nC()").results
     assert result.png == PNG + b"x" * size
     (again,) = [event.result for event in box.replay() if event.result]
@@ -98,7 +98,7 @@ def test_a_result_of_the_maximum_size(box: ramet.Sandbox) -> None:
 
 
 def test_too_large_a_result_is_replaced(box: ramet.Sandbox) -> None:
-    code = f"class C:\n    def _repr_png_(self): return {PNG} + b'x' * 9000000\nC()"
+    code = f"class C:\n    def _repr_png_(self): return {PNG!r} + b'x' * 9000000\nC()"
     answer = box.run_code(code)
     (result,) = answer.results
     assert result.png is None and "dropped" in (result.text or "") and answer.ok
