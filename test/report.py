@@ -42,8 +42,11 @@ def from_junit(path: Path) -> list[Test]:
         outcome = "passed"
         if case.find("failure") is not None or case.find("error") is not None:
             outcome = "failed"
-        elif case.find("skipped") is not None or case.get("status") == "disabled":
+        elif (skipped := case.find("skipped")) is not None or case.get("status") == "disabled":
             outcome = "skipped"
+            # CTest calls a test skipped whose program was not built.
+            if skipped is not None and skipped.get("message", "").startswith("Unable to find"):
+                outcome = "failed"
         tests.append(Test(case.get("file", name), name, outcome, float(case.get("time", 0))))
     return tests
 

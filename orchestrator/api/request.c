@@ -58,8 +58,8 @@ void request_leave_call(struct request *r)
 	request_unref(r);
 }
 
-/* Leaves the call of a client that has left. One that the service disconnects may come back: it
- * reads nothing for long, or the service ends. */
+/* Leaves the call of a client that has left. The service itself disconnects clients that read
+ * nothing for long, and all clients when it ends; those may come back. */
 static void leave_for_client(struct request *r)
 {
 	if (!r->call || !r->hangup || r->conn->cut || r->api->draining) {

@@ -837,6 +837,7 @@ static void withdraw(struct core_call *call)
 	if (lane->context[0] && list_empty(&lane->calls))
 		lane_left(lane);
 	sandbox_touch(lane->sandbox);
+	follow_news(lane->sandbox);
 	call_free(call);
 }
 
@@ -849,13 +850,13 @@ static void exec_hang_up(struct core_call *call)
 	const struct exec *exec = exec_of_call(call);
 	const struct exec_lane *lane = exec ? exec->lane : NULL;
 
-	if (!call->failed && lane && exec_lane_runs(lane) && call == first(lane))
-		core_interrupt(call->core, lane->sandbox->owner->name, lane->sandbox->id,
-			       lane->context[0] ? lane->context : NULL, ignore_end, NULL);
-	else if (!call->failed && lane && !exec->attached) {
+	if (!call->failed && lane && exec->bytes && !exec->attached) {
 		withdraw(call);
 		return;
 	}
+	if (!call->failed && lane && call == first(lane))
+		core_interrupt(call->core, lane->sandbox->owner->name, lane->sandbox->id,
+			       lane->context[0] ? lane->context : NULL, ignore_end, NULL);
 	exec_abandon(call);
 }
 
@@ -961,6 +962,15 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 			ret = -ENOMEM;
 	}
 	return ret;
+}
+
+size_t exec_point_lines(const struct exec_point *first_point)
+{
+	size_t held = 0;
+
+	for (const struct exec_point *p = first_point; p; p = p->next)
+		held += p->out.len + p->err.len;
+	return held;
 }
 
 static int copy_point(struct exec_lane *lane, const struct exec_point *p)

@@ -267,7 +267,10 @@ static struct stream_op *stream_of(struct guest_op *op)
 
 static int encode_kill_of_stream(struct guest_op *op, struct guest_op *by)
 {
-	return encode_kill(by, stream_of(op)->id);
+	const struct stream_op *o = stream_of(op);
+
+	/* A guest that has not answered would not answer this request either. */
+	return o->described ? encode_kill(by, o->id) : -ENOENT;
 }
 
 static void on_stream_begins(struct guest_op *op, const struct agent_frame *frame)

@@ -29,6 +29,9 @@
 #include "orchestrator/template/pool.h"
 #include "orchestrator/template/vm-bringup.h"
 
+/* Maximum bytes of unfinished lines in all copies that a fork makes of the running calls. */
+#define LINES_MOST (64u << 20)
+
 enum fork_state {
 	FORK_BLANKS,   /* waits for blank VMs and disk layers */
 	FORK_WAITING,  /* waits for its turn to take a snapshot of the parent */
@@ -348,7 +351,18 @@ static void copy(struct fork *fork)
 
 	step(fork, FORK_COPY);
 	snapshots_of(s)->copying = fork->call;
-	if (note_parent(fork) == 0) {
+	int ret = note_parent(fork);
+	size_t lines = exec_point_lines(&fork->point);
+	if (ret == 0 && fork->n * lines > LINES_MOST) {
+		failure_set(
+			&f, FAIL_FORK_FAILED, 1,
+			"a running call has printed %zu MiB of a line that has not ended, and each "
+			"of %u children would get a copy: fork when the line has ended",
+			lines >> 20, fork->n);
+		fail(fork, &f);
+		return;
+	}
+	if (ret == 0) {
 		fork->request =
 			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
 		return;

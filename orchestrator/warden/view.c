@@ -35,7 +35,7 @@ static int keep(struct kept *k, const char *path, struct err *e)
 
 	if (!real || !is_below_run(real))
 		return 0;
-	k->mount = open_tree(AT_FDCWD, real, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	k->mount = open_tree(AT_FDCWD, real, OPEN_TREE_CLONE | AT_RECURSIVE | OPEN_TREE_CLOEXEC);
 	if (k->mount < 0 || fstat(k->mount, &st) < 0)
 		return err_set(e, errno, "keep %s visible", real);
 	k->is_dir = S_ISDIR(st.st_mode);
