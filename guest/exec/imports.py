@@ -23,6 +23,7 @@ FOLDERS = [
     LIBRARY + "/lib-dynload",
 ]
 NAMES = getattr(sys, "stdlib_module_names", frozenset())  # of Python 3.10
+FINDERS = tuple(sys.meta_path)
 
 
 def is_foreign(module):
@@ -40,6 +41,12 @@ def take(tops):
     return {name: modules.pop(name) for name in names}
 
 
+def finders():
+    """Return the list of the finders that Python asks; None if user code has replaced the list."""
+    found = vars(sys).get("meta_path")
+    return found if issubclass(type(found), list) else None
+
+
 class NoUserFolders:
     """While it is entered, its thread imports modules of the standard library from there only."""
 
@@ -47,12 +54,15 @@ class NoUserFolders:
 
     def __enter__(self):
         self.thread = get_ident()
+        if finders() is None:
+            sys.meta_path = list(FINDERS)
         sys.meta_path.insert(0, self)
 
     def __exit__(self, *error):
         self.thread = None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        found = finders()
+        if found and self in found:
+            found.remove(self)
 
     def find_spec(self, name, path=None, target=None):
         if path is not None or get_ident() != self.thread:

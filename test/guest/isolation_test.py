@@ -67,6 +67,15 @@ class Sabotage(AgentTest):
         request = bytes(64) + struct.pack("<qB", 10**18, 1) + text("")
         self.assertEqual(self.client.ask(RESEED, request), (DONE, b""))
 
+    def test_finders_of_modules(self):
+        for change in ("= tuple(sys.meta_path)", "= None", "= 5"):
+            self.assert_ends(self.run_python("import sys; sys.meta_path " + change))
+            self.assert_ends(self.run_python("import sys; print(type(sys.meta_path))"),
+                             out="<class 'list'>\n")
+            self.assertEqual(self.run_rich("[0.5]").bundles[0][1]["application/json"], [0.5])
+        self.assert_ends(self.run_python("del sys.meta_path"))
+        self.assert_ends(self.run_python("import colorsys; print(colorsys.__name__)"), out="colorsys\n")
+
     def test_closed_descriptors(self):
         code = "[posix.close(fd) for fd in map(int, posix.listdir('/proc/self/fd'))"
         code += " if 2 < fd < 1000 and posix.access('/proc/self/fd/%d' % fd, 0)]"
