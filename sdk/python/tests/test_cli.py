@@ -10,6 +10,7 @@ import socket
 import stat
 import sys
 import tarfile
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ramet import (
     Frozen,
     NotFound,
     Process,
+    RametError,
     Result,
     Sandbox,
     SandboxInfo,
@@ -519,6 +521,10 @@ class Sandboxes:
         self.files[asked["path"]] = body
         return {}
 
+    def post_mkdir(self, asked: Any, *_: Any) -> dict[str, Any]:
+        self.folders.append(asked["path"])
+        return {"status_code": 204}
+
     def get_archive(self, asked: Any, *_: Any) -> dict[str, Any]:
         return {"content": f"tar of {asked['path']}".encode()}
 
@@ -708,3 +714,27 @@ def test_forward_says_once_that_nothing_listens(
     with pytest.raises(ServerError):  # the server has ended meanwhile
         connect()
     assert "nothing listens" in capsys.readouterr().err
+
+
+def test_files_are_taken_along_into_a_new_working_directory(many: Sandboxes, home: Path) -> None:
+    (home / "data").mkdir()
+    options = programs.Options(cwd="/new")
+    work = programs.task(["x"], options, is_command=True, along=[str(home / "data")])
+    with suppress(RametError):  # the program itself has no answer
+        work(service.open_sandbox(service.connect(), IDS[0]))
+    assert "/new/data/" in many.files and "/new/" not in many.files
+
+
+def test_page_has_the_commands_and_columns() -> None:
+    from ramet.cli import app
+
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    table = page.partition("`--json` prints:")[2].partition("Fields may be added")[0]
+    for name, command in app.root.commands.items():
+        if any("--json" in one.opts for one in command.params):
+            assert f"`{name}`" in table, name
+    listed = page.partition("$ ramet ls --tree\n")[2].partition("\n")[0]
+    output = io.StringIO()
+    with redirect_stdout(output):
+        listing.sandboxes([])
+    assert listed.split() == output.getvalue().split()

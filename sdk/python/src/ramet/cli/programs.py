@@ -151,6 +151,9 @@ def task(
         work = functools.partial(run, command=words, options=_with_input(options))
 
     def run_task(sandbox: Sandbox) -> int:
+        if along:
+            assert options.cwd is not None
+            sandbox.files.mkdir(options.cwd, parents=True)
         for path in along:
             copying.upload(sandbox, path, f"{options.cwd}/")
         return work(sandbox)
