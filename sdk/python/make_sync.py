@@ -61,7 +61,7 @@ PHRASES = {
     "files.py": [("Not for several tasks.", "Not for several threads.")],
     "process.py": [
         ("while another task", "while another thread"),
-        ("A task that is cancelled meanwhile kills", "KeyboardInterrupt kills"),
+        ("A task that is cancelled meanwhile kills", "KeyboardInterrupt or SystemExit kills"),
     ],
     "pty.py": [("while another task", "while another thread")],
     "sandbox.py": [

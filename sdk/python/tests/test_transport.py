@@ -425,3 +425,20 @@ def test_key_that_no_header_carries_is_unauthorized(key: str) -> None:
     with pytest.raises(ramet.Unauthorized, match="the API key has") as failed:
         ramet.Client(api_key=key)
     assert key not in str(failed.value)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_request_of_a_program_that_is_ended_is_undone(end: type[BaseException]) -> None:
+    log: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.headers.get("idempotent-replay") == "only":
+            return good()
+        log.append(f"{request.method} {request.url.path}")
+        if request.method == "POST":
+            raise end
+        return httpx.Response(204)
+
+    with pytest.raises(end):
+        Client(transport=httpx.MockTransport(answer)).create_sandbox()
+    assert log == ["POST /v1/sandboxes", f"DELETE /v1/sandboxes/{SBX}"]

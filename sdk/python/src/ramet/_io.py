@@ -10,7 +10,8 @@ from typing import Callable, ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-Cancelled = KeyboardInterrupt  # raised when the caller shall not wait any longer
+# Raised when the caller shall not wait any longer; SystemExit by a signal's handler.
+Cancelled = (KeyboardInterrupt, SystemExit)
 
 
 def sleep(seconds: float) -> None:

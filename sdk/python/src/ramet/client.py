@@ -225,7 +225,7 @@ class Client:
         used = key or new_key()
         try:
             return self._http.json("POST", path, body, at_least_s, key=used)
-        except (Cancelled, ConnectionFailed):
+        except (*Cancelled, ConnectionFailed):
             if key is None:
                 finish(lambda: self._undo(path, body, undo, used))
             raise
@@ -982,7 +982,8 @@ class Client:
             BadRequest: A value is wrong, or the process cannot be started.
             NotFound: There is no such sandbox.
             VmDied: The sandbox's VM died.
-            ConnectionFailed: The stream broke off; the process itself continues in the sandbox.
+            ConnectionFailed: The stream broke off; the process itself continues in the sandbox,
+                unless `options` has `hangup`.
         """
         return self._process_events("POST", _sandbox(sandbox_id) + "/processes", to_json(options))
 

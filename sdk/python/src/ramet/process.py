@@ -285,7 +285,7 @@ class Processes:
     ) -> ProcessResult:
         """Runs a program to its end and returns its output.
 
-        KeyboardInterrupt kills the program.
+        KeyboardInterrupt or SystemExit kills the program.
 
         Args:
             command: As for `start`.
@@ -303,7 +303,8 @@ class Processes:
             BadRequest, CapReached, NotFound: As for `start`.
             Conflict: The program did not make room for 64 KiB of its input within 30 s.
             VmDied: The sandbox's VM died.
-            ConnectionFailed: The stream broke off; the process continues in the sandbox.
+            ConnectionFailed: The stream broke off. The program is killed, unless it was the service
+                that ended: then it continues in the sandbox.
         """
         process = self.start(
             command,
@@ -312,6 +313,7 @@ class Processes:
             user=user,
             stdin=input is not None,
             timeout_seconds=timeout_seconds,
+            hangup=True,  # kills it if this task is cancelled before it knows the program's id
         )
         try:
             if input is None:

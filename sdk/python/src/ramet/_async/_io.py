@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 _GRACE_S = 10.0  # time that a cancelled task gives `finish`
 
-Cancelled = asyncio.CancelledError  # raised when the caller shall not wait any longer
+Cancelled = (asyncio.CancelledError,)  # raised when the caller shall not wait any longer
 
 
 async def sleep(seconds: float) -> None:

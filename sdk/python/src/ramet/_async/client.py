@@ -234,7 +234,7 @@ class AsyncClient:
         used = key or new_key()
         try:
             return await self._http.json("POST", path, body, at_least_s, key=used)
-        except (Cancelled, ConnectionFailed):
+        except (*Cancelled, ConnectionFailed):
             if key is None:
                 await finish(lambda: self._undo(path, body, undo, used))
             raise
@@ -991,7 +991,8 @@ class AsyncClient:
             BadRequest: A value is wrong, or the process cannot be started.
             NotFound: There is no such sandbox.
             VmDied: The sandbox's VM died.
-            ConnectionFailed: The stream broke off; the process itself continues in the sandbox.
+            ConnectionFailed: The stream broke off; the process itself continues in the sandbox,
+                unless `options` has `hangup`.
         """
         return self._process_events("POST", _sandbox(sandbox_id) + "/processes", to_json(options))
 

@@ -302,7 +302,8 @@ class AsyncProcesses:
             BadRequest, CapReached, NotFound: As for `start`.
             Conflict: The program did not make room for 64 KiB of its input within 30 s.
             VmDied: The sandbox's VM died.
-            ConnectionFailed: The stream broke off; the process continues in the sandbox.
+            ConnectionFailed: The stream broke off. The program is killed, unless it was the service
+                that ended: then it continues in the sandbox.
         """
         process = await self.start(
             command,
@@ -311,6 +312,7 @@ class AsyncProcesses:
             user=user,
             stdin=input is not None,
             timeout_seconds=timeout_seconds,
+            hangup=True,  # kills it if this task is cancelled before it knows the program's id
         )
         try:
             if input is None:
