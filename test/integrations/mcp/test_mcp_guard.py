@@ -105,7 +105,7 @@ async def test_answers_about_invented_keys_take_bounded_memory() -> None:
     keys = Keys(Checks())
     for number in range(5000):
         assert await keys.refusal("x", str(number))
-    assert len(keys._known) == guard._KNOWN_MAX
+    assert len(keys._refused) == guard._KNOWN_MAX
 
 
 @pytest.mark.parametrize(
@@ -115,15 +115,19 @@ async def test_answers_about_invented_keys_take_bounded_memory() -> None:
         (CapReached("slow down", status=429, code="rate_limited", retry_after=7), 429),
     ],
 )
-async def test_nobody_is_let_in_or_remembered_without_an_answer(
-    error: RametError, status: int
+async def test_nobody_is_let_in_without_an_answer_or_asked_about_too_early(
+    error: RametError, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("ramet.mcp.guard.time.monotonic", lambda: now[0])
     checks = Checks(error)
     keys = Keys(checks)
-    for _ in range(2):
+    wait = error.retry_after or 1
+    for later, asked in ((0.0, 1), (wait - 0.1, 1), (0.2, 2)):
+        now[0] += later
         refusal = await keys.refusal("x", "x")
-        assert refusal and refusal.status == status and int(refusal.headers["Retry-After"]) >= 1
-    assert len(checks.asked) == 2
+        assert refusal and refusal.status == status
+        assert refusal.headers["Retry-After"] == str(wait) and len(checks.asked) == asked
 
 
 async def test_key_that_the_client_does_not_send_is_refused() -> None:

@@ -186,7 +186,7 @@ async def _prints(client: McpClient, number: int) -> None:
 
 async def test_sandboxes_are_created_listed_and_deleted(mine: Callable[[], set[str]]) -> None:
     async with stdio() as client:
-        made = await ask(client, "create_sandbox", name=NAME, timeout_seconds=600)
+        made = await ask(client, "create_sandbox", name=NAME, lifetime_seconds=600)
         assert {made["sandbox"]} == mine()
         items = (await ask(client, "list"))["items"]
         (item,) = (one for one in items if one["id"] == made["sandbox"])

@@ -275,7 +275,7 @@ async def test_agent_runs_commands_in_a_sandbox_that_ends_with_the_run(
 
 async def test_options_are_used_and_survive_json(client: RametSandboxClient, root: str) -> None:
     made = RametSandboxClientOptions(
-        timeout_seconds=600, egress=False, env={"A": "b"}, metadata={"job": 7}, exposed_ports=(80,)
+        lifetime_seconds=600, egress=False, env={"A": "b"}, metadata={"job": 7}, exposed_ports=(80,)
     )
     parsed: Any = BaseSandboxClientOptions.parse(made.model_dump(mode="json"))
     assert parsed == made

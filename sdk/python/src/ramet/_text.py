@@ -7,7 +7,7 @@ import json
 import unicodedata
 
 # Control characters, characters that hide or reorder text, lone surrogates, separators of lines.
-_HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def plain(text: str, most: int | None = None) -> str:
@@ -18,5 +18,5 @@ def plain(text: str, most: int | None = None) -> str:
     if most is not None and len(text) > most:
         text = text[: most - 1] + "\u2026"
     return "".join(
-        json.dumps(one)[1:-1] if unicodedata.category(one) in _HARMFUL else one for one in text
+        json.dumps(one)[1:-1] if unicodedata.category(one) in HARMFUL else one for one in text
     )

@@ -91,12 +91,15 @@ class Transport:
         *,
         key: str | None = None,
         retry: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         """Sends a request with a JSON body or none; `at_least_s` is the minimum timeout.
 
-        With `key` the service performs the request once, however often it is sent.
+        With `key` the service performs the request once, however often it is sent. `headers`
+        replace those of the pool.
         """
         what = _of_json(body)
+        what["headers"] |= headers or {}
         if key:
             what["headers"]["idempotency-key"] = key
         return self._send(method, path, self._limits(at_least_s), what, retry=retry)

@@ -29,7 +29,7 @@ try:
         SandboxUnavailableError,
         sandboxenv,
     )
-    from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+    from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PositiveInt
 except ImportError as missing:
     raise ImportError(
         "ramet.integrations.inspect_ai needs the package inspect-ai: "
@@ -67,7 +67,8 @@ class RametSandboxConfig(BaseModel):
         setup_timeout_seconds: Time limit of `setup`.
         fork: True: one sandbox is prepared when the eval starts, and each sample gets a fork of
             it. False: each sample gets a sandbox of its own from the template.
-        timeout_seconds: Lifetime of each sandbox. None: the service's default.
+        lifetime_seconds: Lifetime of each sandbox. None: the service's default. Its former name,
+            `timeout_seconds`, is accepted too.
         idle_timeout_seconds: Seconds without activity after which a sandbox ends. The prepared one
             is idle between forks.
     """
@@ -85,7 +86,9 @@ class RametSandboxConfig(BaseModel):
     setup: str | None = None
     setup_timeout_seconds: PositiveInt = 600
     fork: bool = True
-    timeout_seconds: PositiveInt | None = None
+    lifetime_seconds: PositiveInt | None = Field(
+        default=None, validation_alias=AliasChoices("lifetime_seconds", "timeout_seconds")
+    )
     idle_timeout_seconds: PositiveInt = 86_400
 
     @classmethod
@@ -439,7 +442,7 @@ async def _create(config: RametSandboxConfig) -> RametSandboxEnvironment:
         vcpus=config.vcpus,
         ram_mib=config.ram_mib,
         rootfs_gb=config.rootfs_gb,
-        timeout_seconds=config.timeout_seconds,
+        lifetime_seconds=config.lifetime_seconds,
         idle_timeout_seconds=config.idle_timeout_seconds,
         egress=config.egress,
         env=config.env or None,

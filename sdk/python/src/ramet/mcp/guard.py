@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ramet.errors import RametError, Unauthorized
 from ramet.mcp.output import clean_output
+from ramet.mcp.state import Lanes
 from ramet.mcp.tools import bearer
 
 BODY_MAX = 64 << 20  # bytes of a request: as of the service
@@ -26,8 +27,9 @@ SESSION_IDLE_S = 1800.0  # a session of the older handshake ends after this time
 
 _VALID_S = 60.0  # for which a key that the service accepted is not checked again
 _REFUSED_S = 5.0
-_KNOWN_MAX = 4096  # keys of which the answer is remembered
-_CHECKS_MAX = 4  # at one time
+_KNOWN_MAX = 4096  # accepted keys that are remembered, and as many refused ones
+_CHECKS_MAX = 4  # at one time, of keys that were accepted before, and as many of others
+_WAITING_MAX = 64  # checks of either kind that wait for their turn
 _SESSION_ID = "mcp-session-id"
 
 CheckKey = Callable[[str | None], Awaitable[None]]
@@ -59,40 +61,72 @@ class Refusal:
         return JSONResponse({"error": self.reason}, self.status, self.headers)
 
 
+Answers = OrderedDict[str, tuple[float, Refusal | None]]
+"""The time until which the answer about a key holds, and the answer, by the key's digest."""
+
+_BUSY = Refusal(
+    503, "too many API keys wait to be checked: wait and try again", {"Retry-After": "1"}
+)
+
+
 class Keys:
-    """The keys that the service accepts. Only their digests are kept, for up to a minute."""
+    """What the service said about keys, of which only the digests are kept.
+
+    Whoever invents keys does not keep others out: refused keys have a table of their own, and keys
+    that were accepted before are checked in a queue of their own.
+    """
 
     def __init__(self, check: CheckKey) -> None:
         self._check = check
-        self._known: OrderedDict[str, tuple[float, Refusal | None]] = OrderedDict()
-        self._checking = anyio.CapacityLimiter(_CHECKS_MAX)
+        self._accepted: Answers = OrderedDict()
+        self._refused: Answers = OrderedDict()
+        self._of_accepted = anyio.CapacityLimiter(_CHECKS_MAX)
+        self._of_others = anyio.CapacityLimiter(_CHECKS_MAX)
+        self._lanes = Lanes()
 
     async def refusal(self, key: str | None, owner: str) -> Refusal | None:
         """Returns the answer to a request with a key that the service does not accept."""
         if known := self._lookup(owner):
             return known[1]
-        async with self._checking:
-            if known := self._lookup(owner):  # another request has asked meanwhile
+        async with self._lanes.hold(owner):  # requests with the same key share one check
+            if known := self._lookup(owner):
                 return known[1]
-            try:
-                await self._check(key)
-            except Unauthorized as error:
-                if error.status != 403:  # which is about a permission of a key that exists
-                    return self._remember(owner, _REFUSED_S, _wrong_key(key, error))
-            except RametError as error:
-                return _not_checked(error)
-            return self._remember(owner, _VALID_S, None)
+            turns = self._of_accepted if owner in self._accepted else self._of_others
+            if turns.statistics().tasks_waiting >= _WAITING_MAX:
+                return _BUSY
+            async with turns:
+                return await self._ask(key, owner)
+
+    async def _ask(self, key: str | None, owner: str) -> Refusal | None:
+        try:
+            await self._check(key)
+        except Unauthorized as error:
+            if error.status != 403:  # which is about a permission of a key that exists
+                self._accepted.pop(owner, None)
+                return _remember(self._refused, owner, _REFUSED_S, _wrong_key(key, error))
+        except RametError as error:
+            refusal = _not_checked(error)
+            seconds = float(refusal.headers["Retry-After"])
+            return _remember(self._refused, owner, seconds, refusal)
+        return _remember(self._accepted, owner, _VALID_S, None)
 
     def _lookup(self, owner: str) -> tuple[float, Refusal | None] | None:
-        known = self._known.get(owner)
-        return known if known and time.monotonic() < known[0] else None
+        now = time.monotonic()
+        for answers in (self._accepted, self._refused):
+            known = answers.get(owner)
+            if known and now < known[0]:
+                return known
+        return None
 
-    def _remember(self, owner: str, seconds: float, refusal: Refusal | None) -> Refusal | None:
-        self._known[owner] = time.monotonic() + seconds, refusal
-        self._known.move_to_end(owner)
-        if len(self._known) > _KNOWN_MAX:
-            self._known.popitem(last=False)
-        return refusal
+
+def _remember(
+    answers: Answers, owner: str, seconds: float, refusal: Refusal | None
+) -> Refusal | None:
+    answers[owner] = time.monotonic() + seconds, refusal
+    answers.move_to_end(owner)
+    if len(answers) > _KNOWN_MAX:
+        answers.popitem(last=False)
+    return refusal
 
 
 def _wrong_key(key: str | None, error: RametError) -> Refusal:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -15,6 +16,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
 
 from ramet import AsyncClient
+from ramet._wire import checked_key
 from ramet.errors import RametError
 from ramet.mcp.guard import BODY_MAX, LIMITS_OF_ALL, SESSION_IDLE_S, Guard, Keys, Usage
 from ramet.mcp.server import make_server
@@ -60,14 +62,14 @@ def _local_names(port: int) -> TransportSecuritySettings:
     )
 
 
-async def check_key(key: str | None) -> None:
-    """Asks the service whether it accepts a key.
+async def check_key(client: AsyncClient, key: str | None) -> None:
+    """Asks the service whether it accepts a key, over the connections of a client without one.
 
     Raises:
         RametError: It does not, or it cannot be reached.
     """
-    async with AsyncClient(api_key=key, timeout=_CHECK_S, retry_seconds=0) as client:
-        await client.templates()
+    headers = {} if key is None else {"authorization": f"Bearer {checked_key(key)}"}
+    await client._http.request("GET", "/v1/templates?limit=1", retry=False, headers=headers)
 
 
 async def check_service(host: str) -> str | None:
@@ -107,13 +109,15 @@ async def serve(host: str, port: int) -> int:
         return 1
     bound = listener.getsockname()[1]
     clients = Clients(lambda key: AsyncClient(api_key=key))
-    app = make_app(make_server(clients, None), host, bound, Keys(check_key), Usage())
-    config = uvicorn.Config(
-        app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False
-    )
-    shown = f"[{host}]" if ":" in host else host
-    _say(f"serving http://{shown}:{bound}/mcp")
-    await uvicorn.Server(config).serve(sockets=[listener])
+    async with AsyncClient(timeout=_CHECK_S) as checks:
+        keys = Keys(partial(check_key, checks))
+        app = make_app(make_server(clients, None), host, bound, keys, Usage())
+        config = uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False
+        )
+        shown = f"[{host}]" if ":" in host else host
+        _say(f"serving http://{shown}:{bound}/mcp")
+        await uvicorn.Server(config).serve(sockets=[listener])
     return 0
 
 

@@ -6,8 +6,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+import unicodedata
+
 from mcp.types import ContentBlock, ImageContent, TextContent
 
+from ramet._text import HARMFUL
 from ramet.results import PLOTLY_MIME, Result
 
 KEPT_MAX = 4 << 20  # bytes of one stream that are kept for the file with all output
@@ -26,24 +29,19 @@ _PICTURE_HEADS = {
 
 # Sequences that control a terminal: colours, titles, the cursor.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
+# Characters that show nothing, although their Unicode category is that of letters or of marks: the
+# fillers of Hangul; tags and selectors of variants, which can carry a whole text.
+_UNSEEN = [0x115F, 0x1160, 0x3164, 0xFFA0, *range(0xE0000, 0xE1000)]
+# The planes of Unicode from 2 on, besides that of _UNSEEN, have no harmful characters.
+_HARMFUL = [code for code in range(0x20000) if unicodedata.category(chr(code)) in HARMFUL]
 # Control characters become visible ones. Characters that reorder or hide text become U+FFFD: with
 # them, a person sees another text than the model. A lone surrogate cannot be sent.
 _VISIBLE: dict[int, int] = {
-    **{code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)},
+    **dict.fromkeys(_HARMFUL + _UNSEEN, 0xFFFD),
+    **{code: 0x2400 + code for code in range(0x20)},
     0x7F: 0x2421,
-    **dict.fromkeys(
-        [
-            *range(0x80, 0xA0),
-            0x061C,
-            *range(0x200E, 0x2010),
-            *range(0x202A, 0x202F),
-            *range(0x2066, 0x206A),
-            *range(0xD800, 0xE000),
-            *range(0xE0000, 0xE0080),
-        ],
-        0xFFFD,
-    ),
 }
+del _VISIBLE[0x09], _VISIBLE[0x0A]
 
 
 def clean(text: str) -> str:

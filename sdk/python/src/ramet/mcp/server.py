@@ -111,7 +111,8 @@ def _made_tools(tools: Tools, http: bool) -> list[Tool]:
 def _be_strict(tool: Tool, http: bool) -> None:
     """Makes unknown arguments an error: a misspelt `sandbox` would mean the session's own one.
 
-    Over HTTP, there is no session: `sandbox` is required, and nothing can outlive it.
+    Over HTTP, there is no session: `sandbox` is required, and nothing can outlive it. The former
+    name of a lifetime is accepted, but not offered.
     """
     properties = tool.parameters["properties"]
     if http and "sandbox" in properties:
@@ -119,6 +120,8 @@ def _be_strict(tool: Tool, http: bool) -> None:
         tool.parameters.setdefault("required", []).append("sandbox")
     if http:
         properties.pop("keep", None)
+    if "lifetime_seconds" in properties:
+        properties.pop("timeout_seconds", None)
     tool.parameters["additionalProperties"] = False
     tool.fn_metadata.arg_model.model_config["extra"] = "forbid"
     tool.fn_metadata.arg_model.model_rebuild(force=True)

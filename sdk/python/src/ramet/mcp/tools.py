@@ -55,6 +55,7 @@ _RESULT_CHARS = 8_000
 _READ_MAX = 200_000  # bytes of a file in one answer
 _UNSIZED_MAX = 4 << 20  # bytes that are read of a file of unknown size
 _ENTRIES_MAX = 500  # entries of a list in one answer
+_PAGE = 1000  # entries of a folder in one answer of the service
 _OPERATIONS_MAX = 16  # on files in a sandbox at one time; the service accepts 32 in all
 _STARTS_MAX = 4  # programs that start at one time: more would only slow each other down
 _PROGRESS_S = 1.0  # between two reports of progress
@@ -72,6 +73,9 @@ Path = Annotated[str, Field(description="Absolute path in the sandbox, such as /
 Seconds = Annotated[
     float,
     Field(description="Time limit in seconds; the code is stopped there", gt=0, le=86_400),
+]
+FormerLifetime = Annotated[
+    Optional[int], Field(description="The former name of lifetime_seconds", ge=1)
 ]
 Encoding = Annotated[
     Literal["text", "base64"],
@@ -114,7 +118,7 @@ class Tools:
         vcpus: Annotated[Optional[int], Field(description="Virtual CPUs", ge=1, le=32)] = None,
         ram_mib: Annotated[Optional[int], Field(description="Memory in MiB", ge=128)] = None,
         rootfs_gb: Annotated[Optional[int], Field(description="Root disk in GiB", ge=1)] = None,
-        timeout_seconds: Annotated[
+        lifetime_seconds: Annotated[
             Optional[int], Field(description="Lifetime in seconds", ge=1)
         ] = None,
         idle_timeout_seconds: Annotated[
@@ -129,6 +133,7 @@ class Tools:
         keep: Annotated[
             bool, Field(description="true: it and its forks stay when this session ends")
         ] = False,
+        timeout_seconds: FormerLifetime = None,
     ) -> Annotated[CallToolResult, SandboxMade]:
         """Creates a further sandbox: a Linux virtual machine with root, a network and a persistent
         Python process. Sizes above a limit are reduced to it. A sandbox ends when its lifetime or
@@ -142,6 +147,7 @@ class Tools:
                 vcpus=vcpus,
                 ram_mib=ram_mib,
                 rootfs_gb=rootfs_gb,
+                lifetime_seconds=lifetime_seconds,
                 timeout_seconds=timeout_seconds,
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent or None,
@@ -292,11 +298,9 @@ class Tools:
     ) -> Annotated[CallToolResult, FileList]:
         """Lists a folder. Links and mounted file systems are not entered."""
         async with self._sandbox(ctx, sandbox) as target, self._operation(target):
-            found = await target.client.list_files(
-                target.id, path, depth=depth, limit=offset + limit + 1
-            )
-        entries = [_entry(one) for one in found[offset : offset + limit]]
-        more = offset + limit if len(found) > offset + limit else None
+            found = await _listed(target, path, depth, offset, limit + 1)
+        entries = [_entry(one) for one in found[:limit]]
+        more = offset + limit if len(found) > limit else None
         return structured(FileList(entries=entries, next_offset=more))
 
     async def fork(
@@ -375,18 +379,22 @@ class Tools:
         self,
         ctx: Ctx,
         space: Annotated[str, Field(description="Id of the Space")],
-        timeout_seconds: Annotated[
+        lifetime_seconds: Annotated[
             Optional[int], Field(description="Lifetime from now on in seconds", ge=1)
         ] = None,
         persistent: Annotated[
             bool, Field(description="At its timeouts, freeze it again instead of ending it")
         ] = False,
+        timeout_seconds: FormerLifetime = None,
     ) -> Annotated[CallToolResult, SandboxMade]:
         """Continues a Space as a sandbox with a new id; the Space is gone then. The sandbox stays
         when this session ends. If it was the session's own, calls without sandbox use it again."""
         async with self._service(ctx) as client:
             made = await client.resume_space(
-                space, timeout_seconds=timeout_seconds, persistent=persistent or None
+                space,
+                lifetime_seconds=lifetime_seconds,
+                timeout_seconds=timeout_seconds,
+                persistent=persistent or None,
             )
             if self._session:
                 self._session.resume(space, made.id)
@@ -663,7 +671,7 @@ def _part(data: bytes, limit: int, first: int, size: int, encoding: str) -> List
         shown = clean(exact)
         if shown != exact or "\ufffd" in exact:
             notes.append(
-                "bytes that are not UTF-8, and control characters, are shown as symbols: "
+                "bytes that are not UTF-8, control characters and hidden ones are shown as symbols: "
                 "encoding='base64' returns the exact bytes"
             )
     end = first + len(data)
@@ -672,6 +680,26 @@ def _part(data: bytes, limit: int, first: int, size: int, encoding: str) -> List
     elif not data:
         notes.append(f"no bytes from {first} on: the file has {size}")
     return [text(part) for part in (shown, *(f"[{note}]" for note in notes)) if part]
+
+
+async def _listed(
+    target: Target, path: str, depth: int, offset: int, most: int
+) -> List[FileInfo]:
+    """Returns up to `most` entries of a folder from entry `offset` on."""
+    found: List[FileInfo] = []
+    skipped, after = 0, None
+    while len(found) < most:
+        wanted = min(offset - skipped + most - len(found), _PAGE)
+        page = await target.client.list_files(
+            target.id, path, depth=depth, limit=wanted, after=after
+        )
+        passed = min(offset - skipped, len(page))
+        skipped += passed
+        found += page[passed:]
+        if len(page) < wanted:
+            break
+        after = page[-1].name
+    return found
 
 
 def _entry(info: FileInfo) -> FileEntry:

@@ -148,7 +148,7 @@ class RametSandboxClient(BaseSandboxClient[RametSandboxClientOptions | None]):
             vcpus=options.vcpus,
             ram_mib=options.ram_mib,
             rootfs_gb=options.rootfs_gb,
-            timeout_seconds=options.timeout_seconds,
+            lifetime_seconds=options.lifetime_seconds,
             idle_timeout_seconds=options.idle_timeout_seconds,
             persistent=options.pause_on_exit or None,
             egress=options.egress,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from agents.sandbox.session import SandboxSessionState
 from agents.sandbox.session.sandbox_client import BaseSandboxClientOptions
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 SESSION_KEY = "openai_agents_session"
 """Member of a sandbox's metadata: the id of its session, by which a resume finds it again."""
@@ -24,7 +24,8 @@ class RametSandboxClientOptions(BaseSandboxClientOptions):
         vcpus: Virtual CPUs. None: the template's.
         ram_mib: Memory in MiB. None: the template's.
         rootfs_gb: Root disk in GiB. None: the template's.
-        timeout_seconds: Lifetime in seconds. None: the service's default.
+        lifetime_seconds: Lifetime in seconds. None: the service's default. Its former name,
+            `timeout_seconds`, is accepted too.
         idle_timeout_seconds: Seconds without activity after which it ends. None: the default.
         egress: False: it can never send to the network.
         env: Environment variables of Python code; commands have those of the manifest.
@@ -43,7 +44,9 @@ class RametSandboxClientOptions(BaseSandboxClientOptions):
     vcpus: int | None = None
     ram_mib: int | None = None
     rootfs_gb: int | None = None
-    timeout_seconds: int | None = None
+    lifetime_seconds: int | None = Field(
+        default=None, validation_alias=AliasChoices("lifetime_seconds", "timeout_seconds")
+    )
     idle_timeout_seconds: int | None = None
     egress: bool | None = None
     env: dict[str, str] = Field(default_factory=dict)
