@@ -47,8 +47,8 @@ struct guest_op_kind {
 	int (*older)(struct guest_op *op);
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct core_call *call);
-	/* Encodes into `by` the request that kills the program whose output `op` streams, or returns
-	 * a negative errno if there is none. NULL: the program goes on. */
+	/* Encodes into `by` the request that kills the program whose output `op` streams, or
+	 * returns a negative errno if there is none. NULL: the program goes on. */
 	int (*hang_up)(struct guest_op *op, struct guest_op *by);
 	void (*fini)(struct guest_op *op); /* frees members; may be NULL */
 };

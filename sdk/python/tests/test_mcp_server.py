@@ -64,7 +64,7 @@ async def status(keys: Keys, key: str) -> int | None:
     return refusal.status if refusal else None
 
 
-async def settle() -> None:
+async def all_wait() -> None:
     """Lets all tasks run until they wait."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -77,7 +77,7 @@ def test_invented_keys_do_not_keep_out_accepted_ones(clock: list[float]) -> None
         assert await status(keys, "good") is None
         clock[0] += 61
         invented = [asyncio.create_task(status(keys, f"bad {number}")) for number in range(200)]
-        await settle()
+        await all_wait()
         refused_at_once = [one for one in invented if one.done()]
         assert len(refused_at_once) == 200 - guard._CHECKS_MAX - guard._WAITING_MAX
         assert {one.result() for one in refused_at_once} == {503}
@@ -108,7 +108,7 @@ def test_requests_with_one_new_key_share_a_check(clock: list[float]) -> None:
         service = Service()
         keys = Keys(service)
         many = [asyncio.create_task(status(keys, "bad")) for _ in range(300)]
-        await settle()
+        await all_wait()
         service.open.set()
         assert set(await asyncio.gather(*many)) == {401}
         assert service.asked == ["bad"]
