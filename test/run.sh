@@ -180,7 +180,6 @@ check_links() { python test/links.py "$top"; }
 check_sdk() { python sdk/python/make_sync.py --check; }
 # A room includes only headers of rooms that it declares.
 check_rooms() { python test/rooms.py "$top"; }
-check_words() { python test/words.py "$top"; }
 # No package archive is named: packages come from those that the machine is configured for.
 check_hosts() {
 	! git -C "$top" grep -nIE '(deb|security|snapshot)[.]debian[.]org|(archive|security)[.]ubuntu[.]com|(files[.])?pypi(thonhosted)?[.]org|registry[.]npmjs|crates[.]io|proxy[.]golang'
@@ -193,7 +192,6 @@ quick_style() { # GROUP
 	beside_item "$1" "synchronous SDK" check_sdk
 	beside_item "$1" "links between documents" check_links
 	beside_item "$1" "includes of the rooms" check_rooms
-	beside_item "$1" "retired words" check_words
 	beside_item "$1" "no registry is named" check_hosts
 	beside_item "$1" "hook for commit messages" test/hooks/check.sh
 }
