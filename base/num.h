@@ -2,6 +2,8 @@
 #ifndef RAMET_BASE_NUM_H
 #define RAMET_BASE_NUM_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 static inline uint64_t min_u64(uint64_t a, uint64_t b)
@@ -25,6 +27,13 @@ static inline uint32_t max_u32(uint32_t a, uint32_t b)
 static inline uint32_t backoff_next(uint32_t last, uint32_t first, uint32_t most)
 {
 	return last ? min_u32(2ull * last, most) : first;
+}
+
+/* Returns whether one user, who has `own` of the `total` in use, may have more of at most `most`:
+ * above half the limit only users who have less than an eighth of it may. */
+static inline bool fair_share(size_t total, size_t own, size_t most)
+{
+	return total < most && (total < most / 2 || own < most / 8);
 }
 
 /* Returns the value of a hexadecimal digit, or -1 for other characters. */

@@ -34,16 +34,10 @@ struct start_body {
 	char **env;
 };
 
-#define FIELD(json_name, json_kind, member, ...)                                                   \
-	{                                                                                          \
-		.name = json_name, .kind = json_kind,                                              \
-		.offset = offsetof(struct start_body, member), ##__VA_ARGS__                       \
-	}
-
 static const struct json_field start_fields[] = {
-	FIELD("language", JSON_TEXT, language, .max = 64),
-	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
-	FIELD("env", JSON_ENV, env),
+	JSON_FIELD(struct start_body, language, "language", JSON_TEXT, .max = 64),
+	JSON_FIELD(struct start_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
+	JSON_FIELD(struct start_body, env, "env", JSON_ENV),
 };
 
 static void on_made(void *arg, const struct context_view *x)

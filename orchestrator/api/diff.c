@@ -11,7 +11,7 @@ struct diff_body {
 };
 
 static const struct json_field diff_fields[] = {
-	{"paths", JSON_LIST, offsetof(struct diff_body, paths), 0, DIFF_PATHS_MAX, false},
+	JSON_FIELD(struct diff_body, paths, "paths", JSON_LIST, .max = DIFF_PATHS_MAX),
 };
 
 /* The paths to compare when the request names none, as documented for the Python client. */

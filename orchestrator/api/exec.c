@@ -15,22 +15,18 @@ struct exec_body {
 	char **env;
 };
 
-#define FIELD(json_name, json_kind, member, ...)                                                   \
-	{                                                                                          \
-		.name = json_name, .kind = json_kind,                                              \
-		.offset = offsetof(struct exec_body, member), ##__VA_ARGS__                        \
-	}
-
 static const struct json_field exec_fields[] = {
-	FIELD("code", JSON_TEXT, code, .max = AGENT_CODE_MAX, .required = true),
-	FIELD("language", JSON_TEXT, language, .max = 64),
-	FIELD("output", JSON_TEXT, output, .max = 64),
-	FIELD("results", JSON_BOOL, results),
-	FIELD("hangup", JSON_BOOL, hangup),
-	FIELD("context", JSON_TEXT, context, .max = 64),
-	FIELD("cwd", JSON_TEXT, cwd, .max = CWD_MAX),
-	FIELD("timeout_seconds", JSON_MILLIS, timeout_ms, .min = .001, .max = EXEC_LONGEST_S),
-	FIELD("env", JSON_ENV, env),
+	JSON_FIELD(struct exec_body, code, "code", JSON_TEXT, .max = AGENT_CODE_MAX,
+		   .required = true),
+	JSON_FIELD(struct exec_body, language, "language", JSON_TEXT, .max = 64),
+	JSON_FIELD(struct exec_body, output, "output", JSON_TEXT, .max = 64),
+	JSON_FIELD(struct exec_body, results, "results", JSON_BOOL),
+	JSON_FIELD(struct exec_body, hangup, "hangup", JSON_BOOL),
+	JSON_FIELD(struct exec_body, context, "context", JSON_TEXT, .max = 64),
+	JSON_FIELD(struct exec_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
+	JSON_FIELD(struct exec_body, timeout_ms, "timeout_seconds", JSON_MILLIS, .min = .001,
+		   .max = EXEC_LONGEST_S),
+	JSON_FIELD(struct exec_body, env, "env", JSON_ENV),
 };
 
 /* --- events from core ----------------------------------------------------------------------- */

@@ -39,8 +39,9 @@ static void start(struct request *r, const void *values)
 void serve_fork(struct request *r)
 {
 	const struct json_field fields[] = {
-		{"n", JSON_WHOLE, offsetof(struct fork_body, n), 1, r->api->config->fork_max, true},
-		{"reseed", JSON_BOOL, offsetof(struct fork_body, reseed), 0, 0, false},
+		JSON_FIELD(struct fork_body, n, "n", JSON_WHOLE, .min = 1,
+			   .max = r->api->config->fork_max, .required = true),
+		JSON_FIELD(struct fork_body, reseed, "reseed", JSON_BOOL),
 	};
 	const struct fork_body b = {0};
 

@@ -48,6 +48,12 @@ struct json_field {
 	double min, max;
 	bool required;
 };
+/* A field whose value fills `member` of `type`, then further members of struct json_field. */
+#define JSON_FIELD(type, member, json_name, json_kind, ...)                                        \
+	{                                                                                          \
+		.name = json_name, .kind = json_kind, .offset = offsetof(type, member),            \
+		##__VA_ARGS__                                                                      \
+	}
 
 /*
  * Fills `out`. Absent fields keep the caller's value, which must be NULL for pointers. An empty

@@ -91,7 +91,7 @@ static void share(struct request *r, const void *values)
 void serve_port_share(struct request *r)
 {
 	static const struct json_field fields[] = {
-		{"public", JSON_BOOL, offsetof(struct share_body, is_public), 0, 0, false},
+		JSON_FIELD(struct share_body, is_public, "public", JSON_BOOL),
 	};
 	const struct share_body b = {.is_public = NOT_SAID};
 

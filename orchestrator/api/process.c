@@ -20,12 +20,6 @@
 #define LONGEST_S  1000000
 #define SIGNAL_MAX 64
 
-#define FIELD(json_name, json_kind, type, member, ...)                                             \
-	{                                                                                          \
-		.name = json_name, .kind = json_kind, .offset = offsetof(type, member),            \
-		##__VA_ARGS__                                                                      \
-	}
-
 /* --- commands of processes and terminals ---------------------------------------------------- */
 
 bool command_is_good(struct request *r, const char *field, const char *command, char *const *argv)
@@ -308,17 +302,17 @@ struct start_body {
 };
 
 static const struct json_field start_fields[] = {
-	FIELD("command", JSON_TEXT, struct start_body, command, .max = COMMAND_MAX),
-	FIELD("argv", JSON_LIST, struct start_body, argv, .max = COMMAND_ARGS_MAX),
-	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
-	FIELD("env", JSON_ENV, struct start_body, env),
-	FIELD("user", JSON_NAME, struct start_body, user, .max = AGENT_USER_MAX),
-	FIELD("stdin", JSON_BOOL, struct start_body, stdin_pipe),
-	FIELD("timeout_seconds", JSON_MILLIS, struct start_body, timeout_ms, .min = .001,
-	      .max = LONGEST_S),
-	FIELD("detach", JSON_BOOL, struct start_body, detach),
-	FIELD("hangup", JSON_BOOL, struct start_body, hangup),
-	FIELD("tty", JSON_OBJECT, struct start_body, tty, .max = TTY_MAX),
+	JSON_FIELD(struct start_body, command, "command", JSON_TEXT, .max = COMMAND_MAX),
+	JSON_FIELD(struct start_body, argv, "argv", JSON_LIST, .max = COMMAND_ARGS_MAX),
+	JSON_FIELD(struct start_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
+	JSON_FIELD(struct start_body, env, "env", JSON_ENV),
+	JSON_FIELD(struct start_body, user, "user", JSON_NAME, .max = AGENT_USER_MAX),
+	JSON_FIELD(struct start_body, stdin_pipe, "stdin", JSON_BOOL),
+	JSON_FIELD(struct start_body, timeout_ms, "timeout_seconds", JSON_MILLIS, .min = .001,
+		   .max = LONGEST_S),
+	JSON_FIELD(struct start_body, detach, "detach", JSON_BOOL),
+	JSON_FIELD(struct start_body, hangup, "hangup", JSON_BOOL),
+	JSON_FIELD(struct start_body, tty, "tty", JSON_OBJECT, .max = TTY_MAX),
 };
 
 struct tty_body {
@@ -326,8 +320,8 @@ struct tty_body {
 };
 
 static const struct json_field tty_fields[] = {
-	FIELD("cols", JSON_WHOLE, struct tty_body, cols, .min = 1, .max = CELLS_MAX),
-	FIELD("rows", JSON_WHOLE, struct tty_body, rows, .min = 1, .max = CELLS_MAX),
+	JSON_FIELD(struct tty_body, cols, "cols", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
+	JSON_FIELD(struct tty_body, rows, "rows", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
 };
 
 /* Reads the size of the terminal, if one is wanted. Returns false, with an answer given, when it is
@@ -433,7 +427,7 @@ struct signal_body {
 };
 
 static const struct json_field signal_fields[] = {
-	FIELD("signal", JSON_NAME, struct signal_body, name, .max = 32, .required = true),
+	JSON_FIELD(struct signal_body, name, "signal", JSON_NAME, .max = 32, .required = true),
 };
 
 /* Returns the number of a signal like "TERM", "SIGTERM", "15" or "SIG34"; 0 for another text. */

@@ -17,12 +17,6 @@
 #define READ_BYTES  65536
 #define OFFSET_MAX  (1ull << 53)
 
-#define FIELD(json_name, json_kind, type, member, ...)                                             \
-	{                                                                                          \
-		.name = json_name, .kind = json_kind, .offset = offsetof(type, member),            \
-		##__VA_ARGS__                                                                      \
-	}
-
 /* --- the stream ----------------------------------------------------------------------------- */
 
 static void add_failure(struct text *t, const struct failure *f)
@@ -115,12 +109,12 @@ struct start_body {
 };
 
 static const struct json_field start_fields[] = {
-	FIELD("shellCmd", JSON_TEXT, struct start_body, command, .max = COMMAND_MAX),
-	FIELD("argv", JSON_LIST, struct start_body, argv, .max = COMMAND_ARGS_MAX),
-	FIELD("cols", JSON_WHOLE, struct start_body, cols, .min = 1, .max = CELLS_MAX),
-	FIELD("rows", JSON_WHOLE, struct start_body, rows, .min = 1, .max = CELLS_MAX),
-	FIELD("env", JSON_PAIRS, struct start_body, env),
-	FIELD("cwd", JSON_TEXT, struct start_body, cwd, .max = CWD_MAX),
+	JSON_FIELD(struct start_body, command, "shellCmd", JSON_TEXT, .max = COMMAND_MAX),
+	JSON_FIELD(struct start_body, argv, "argv", JSON_LIST, .max = COMMAND_ARGS_MAX),
+	JSON_FIELD(struct start_body, cols, "cols", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
+	JSON_FIELD(struct start_body, rows, "rows", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
+	JSON_FIELD(struct start_body, env, "env", JSON_PAIRS),
+	JSON_FIELD(struct start_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
 };
 
 static void on_started(void *arg, const char *id, const struct failure *f)
@@ -182,9 +176,10 @@ struct read_body {
 };
 
 static const struct json_field read_fields[] = {
-	FIELD("since_seq", JSON_BIG, struct read_body, offset, .max = OFFSET_MAX),
-	FIELD("max_bytes", JSON_WHOLE, struct read_body, max_bytes, .min = 1, .max = UINT32_MAX),
-	FIELD("timeout_ms", JSON_WHOLE, struct read_body, timeout_ms, .max = UINT32_MAX),
+	JSON_FIELD(struct read_body, offset, "since_seq", JSON_BIG, .max = OFFSET_MAX),
+	JSON_FIELD(struct read_body, max_bytes, "max_bytes", JSON_WHOLE, .min = 1,
+		   .max = UINT32_MAX),
+	JSON_FIELD(struct read_body, timeout_ms, "timeout_ms", JSON_WHOLE, .max = UINT32_MAX),
 };
 
 static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
@@ -231,8 +226,8 @@ struct input_body {
 };
 
 static const struct json_field input_fields[] = {
-	FIELD("data_b64", JSON_BYTES, struct input_body, data, .max = PTY_INPUT_MAX,
-	      .required = true),
+	JSON_FIELD(struct input_body, data, "data_b64", JSON_BYTES, .max = PTY_INPUT_MAX,
+		   .required = true),
 };
 
 /* Copies the input, because the body is freed before the terminal has taken the input. */
@@ -258,10 +253,10 @@ struct resize_body {
 };
 
 static const struct json_field resize_fields[] = {
-	FIELD("cols", JSON_WHOLE, struct resize_body, cols, .min = 1, .max = CELLS_MAX,
-	      .required = true),
-	FIELD("rows", JSON_WHOLE, struct resize_body, rows, .min = 1, .max = CELLS_MAX,
-	      .required = true),
+	JSON_FIELD(struct resize_body, cols, "cols", JSON_WHOLE, .min = 1, .max = CELLS_MAX,
+		   .required = true),
+	JSON_FIELD(struct resize_body, rows, "rows", JSON_WHOLE, .min = 1, .max = CELLS_MAX,
+		   .required = true),
 };
 
 static void resize(struct request *r, const void *values)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/ports.h"
 #include "orchestrator/guestops/guestops.h"
@@ -303,8 +304,8 @@ bool request_same_tenant(const struct request *r, const struct request *other)
 	return other->tenant && strcmp(r->tenant, other->tenant) == 0;
 }
 
-/* With keys, above half the budget only tenants below one eighth of it are admitted. Returns the
- * bytes that wait for slow readers, of all tenants and of the request's. */
+/* Returns in `waiting` and `own` the bytes that wait for slow readers, of all tenants and of the
+ * request's. */
 static bool answers_have_room(const struct request *r, size_t *waiting, size_t *own)
 {
 	const size_t most = api_limits.answers_bytes;
@@ -317,7 +318,7 @@ static bool answers_have_room(const struct request *r, size_t *waiting, size_t *
 		*waiting += len;
 		*own += request_same_tenant(r, other) ? len : 0;
 	}
-	return *waiting < most && (!r->key || *waiting < most / 2 || *own < most / 8);
+	return r->key ? fair_share(*waiting, *own, most) : *waiting < most;
 }
 
 bool answer_may_be_long(struct request *r)

@@ -16,24 +16,24 @@ struct create_body {
 	char **env;
 };
 
-#define FIELD(json_name, json_kind, member, ...)                                                   \
-	{                                                                                          \
-		.name = json_name, .kind = json_kind,                                              \
-		.offset = offsetof(struct create_body, member), ##__VA_ARGS__                      \
-	}
-
 static const struct json_field create_fields[] = {
-	FIELD("template", JSON_TEXT, template, .max = SANDBOX_NAME_MAX),
-	FIELD("metadata", JSON_OBJECT, metadata, .max = SANDBOX_METADATA_MAX),
-	FIELD("vcpus", JSON_CUT, config.size.vcpus, .min = 1, .max = 32),
-	FIELD("ram_mib", JSON_CUT, config.size.ram_mib, .min = 128, .max = 65536),
-	FIELD("rootfs_gb", JSON_CUT, config.size.rootfs_gb, .min = 1, .max = 1024),
-	FIELD("lifetime_seconds", JSON_CUT, config.timeout_s, .min = 1, .max = YEAR_S),
-	FIELD("timeout_seconds", JSON_CUT, config.timeout_s, .min = 1, .max = YEAR_S), /* former */
-	FIELD("idle_timeout_seconds", JSON_CUT, config.idle_timeout_s, .min = 1, .max = YEAR_S),
-	FIELD("persistent", JSON_BOOL, config.persistent),
-	FIELD("egress", JSON_BOOL, config.egress),
-	FIELD("env", JSON_ENV, env),
+	JSON_FIELD(struct create_body, template, "template", JSON_TEXT, .max = SANDBOX_NAME_MAX),
+	JSON_FIELD(struct create_body, metadata, "metadata", JSON_OBJECT,
+		   .max = SANDBOX_METADATA_MAX),
+	JSON_FIELD(struct create_body, config.size.vcpus, "vcpus", JSON_CUT, .min = 1, .max = 32),
+	JSON_FIELD(struct create_body, config.size.ram_mib, "ram_mib", JSON_CUT, .min = 128,
+		   .max = 65536),
+	JSON_FIELD(struct create_body, config.size.rootfs_gb, "rootfs_gb", JSON_CUT, .min = 1,
+		   .max = 1024),
+	JSON_FIELD(struct create_body, config.timeout_s, "lifetime_seconds", JSON_CUT, .min = 1,
+		   .max = YEAR_S),
+	JSON_FIELD(struct create_body, config.timeout_s, "timeout_seconds", JSON_CUT, .min = 1,
+		   .max = YEAR_S), /* former */
+	JSON_FIELD(struct create_body, config.idle_timeout_s, "idle_timeout_seconds", JSON_CUT,
+		   .min = 1, .max = YEAR_S),
+	JSON_FIELD(struct create_body, config.persistent, "persistent", JSON_BOOL),
+	JSON_FIELD(struct create_body, config.egress, "egress", JSON_BOOL),
+	JSON_FIELD(struct create_body, env, "env", JSON_ENV),
 };
 
 static bool name_valid(const char *name)
@@ -246,16 +246,16 @@ static void change(struct request *r, const void *values)
 void serve_change(struct request *r)
 {
 	static const struct json_field fields[] = {
-		{"lifetime_seconds", JSON_CUT, offsetof(struct change_body, timeout_s), 1, YEAR_S,
-		 false},
-		{"timeout_seconds", JSON_CUT, offsetof(struct change_body, timeout_s), 1, YEAR_S,
-		 false}, /* its former name */
-		{"idle_timeout_seconds", JSON_CUT, offsetof(struct change_body, idle_timeout_s), 1,
-		 YEAR_S, false},
-		{"persistent", JSON_BOOL, offsetof(struct change_body, persistent), 0, 0, false},
-		{"egress", JSON_BOOL, offsetof(struct change_body, egress), 0, 0, false},
-		{"metadata", JSON_OBJECT, offsetof(struct change_body, metadata), 0,
-		 SANDBOX_METADATA_MAX, false},
+		JSON_FIELD(struct change_body, timeout_s, "lifetime_seconds", JSON_CUT, .min = 1,
+			   .max = YEAR_S),
+		JSON_FIELD(struct change_body, timeout_s, "timeout_seconds", JSON_CUT, .min = 1,
+			   .max = YEAR_S), /* its former name */
+		JSON_FIELD(struct change_body, idle_timeout_s, "idle_timeout_seconds", JSON_CUT,
+			   .min = 1, .max = YEAR_S),
+		JSON_FIELD(struct change_body, persistent, "persistent", JSON_BOOL),
+		JSON_FIELD(struct change_body, egress, "egress", JSON_BOOL),
+		JSON_FIELD(struct change_body, metadata, "metadata", JSON_OBJECT,
+			   .max = SANDBOX_METADATA_MAX),
 	};
 	const struct change_body b = {.persistent = NOT_SAID, .egress = NOT_SAID};
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/ports.h"
 
@@ -150,22 +151,24 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	}
 }
 
-/* With keys, above half the limit of requests only tenants below one eighth of it are admitted
- * (429). */
+/* Returns false, with an answer given, when the request's tenant has too many others in flight. */
 static bool leaves_room(struct request *r)
 {
+	const size_t others = r->api->n_live - 1;
 	size_t own = 0;
 
-	if (!r->key || r->api->n_live <= api_limits.requests / 2)
+	if (!r->key || fair_share(others, others, api_limits.requests)) /* whoever sent them */
 		return true;
-	list_each (pos, &r->api->live)
-		own += request_same_tenant(r, container_of(pos, struct request, link));
-	if (own <= api_limits.requests / 8)
+	list_each (pos, &r->api->live) {
+		const struct request *other = container_of(pos, struct request, link);
+
+		own += other != r && request_same_tenant(r, other);
+	}
+	if (fair_share(others, own, api_limits.requests))
 		return true;
 	answer_retry_after(r, 1);
 	answer_error(r, 429, "too_many",
-		     "%zu requests of this API key's tenant are running: try again in 1 s",
-		     own - 1);
+		     "%zu requests of this API key's tenant are running: try again in 1 s", own);
 	return false;
 }
 
@@ -202,11 +205,10 @@ static bool body_has_room(struct request *r)
 		if (r->key && other != r && request_same_tenant(r, other))
 			own += other->req->entity.len;
 	}
-	if (held <= api_limits.bodies_bytes &&
-	    (held <= api_limits.bodies_bytes / 2 || own <= api_limits.bodies_bytes / 8))
+	if (fair_share(held, own, api_limits.bodies_bytes))
 		return true;
 	answer_retry_after(r, 1);
-	if (held <= api_limits.bodies_bytes) {
+	if (held < api_limits.bodies_bytes) {
 		answer_error(
 			r, 429, "too_many",
 			"the bodies of this tenant's requests in flight have %zu MiB together: "

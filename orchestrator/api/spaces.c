@@ -56,14 +56,14 @@ static void resume(struct request *r, const void *values)
 void serve_resume(struct request *r)
 {
 	static const struct json_field fields[] = {
-		{"lifetime_seconds", JSON_CUT, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
-		 false},
-		{"timeout_seconds", JSON_CUT, offsetof(struct resume_body, timeout_s), 1, YEAR_S,
-		 false}, /* its former name */
-		{"idle_timeout_seconds", JSON_CUT, offsetof(struct resume_body, idle_timeout_s), 1,
-		 YEAR_S, false},
-		{"persistent", JSON_BOOL, offsetof(struct resume_body, persistent), 0, 0, false},
-		{"egress", JSON_BOOL, offsetof(struct resume_body, egress), 0, 0, false},
+		JSON_FIELD(struct resume_body, timeout_s, "lifetime_seconds", JSON_CUT, .min = 1,
+			   .max = YEAR_S),
+		JSON_FIELD(struct resume_body, timeout_s, "timeout_seconds", JSON_CUT, .min = 1,
+			   .max = YEAR_S), /* its former name */
+		JSON_FIELD(struct resume_body, idle_timeout_s, "idle_timeout_seconds", JSON_CUT,
+			   .min = 1, .max = YEAR_S),
+		JSON_FIELD(struct resume_body, persistent, "persistent", JSON_BOOL),
+		JSON_FIELD(struct resume_body, egress, "egress", JSON_BOOL),
 	};
 	const struct resume_body b = {.egress = NOT_SAID};
 

@@ -151,9 +151,7 @@ bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, stru
 
 bool tenant_share(const struct core *c, size_t total, size_t own, size_t most)
 {
-	if (total >= most)
-		return false;
-	return !keys_any(c->keys) || total < most / 2 || own < most / 8;
+	return keys_any(c->keys) ? fair_share(total, own, most) : total < most;
 }
 
 uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant)

@@ -56,8 +56,7 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
  * FAIL_CAP_REACHED and returns false. */
 bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f);
 /* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
- * `total` of `most` are taken. If there are API keys, any tenant may take from the first half, but
- * only tenants that use less than an eighth of `most` may take from the second half. */
+ * `total` of `most` are taken: with API keys, while fair_share (base/num.h) allows it. */
 bool tenant_share(const struct core *c, size_t total, size_t own, size_t most);
 /* Returns how many bytes all Spaces of the tenant may take on disk; UINT64_MAX: no limit. */
 uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant);
