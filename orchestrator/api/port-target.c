@@ -71,8 +71,9 @@ static bool is_domain(const struct in *in, const char *domain)
 
 bool port_target_host(struct port_target *t, const char *host, size_t len, const char *domain)
 {
+	if (!len) /* then `host` may be NULL: a request of HTTP/1.0 without the header */
+		return false;
 	struct in in = {host, host + len};
-
 	if (!take_port(&in, &t->port, '-') || in.end - in.p <= ID_DIGITS)
 		return false;
 	memcpy(t->id, "sbx_", 4);

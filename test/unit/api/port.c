@@ -78,6 +78,7 @@ static void other_requests_are_not_for_servers(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(hosts); i++)
 		assert_false(find(hosts[i], "/"));
 	assert_false(port_target_find(&t, "8000-" HEX ".", 38, "/", 1, "", ""));
+	assert_false(port_target_find(&t, NULL, 0, "/", 1, "", "boxes.test"));
 }
 
 static void strips_to(const char *path, const char *token, const char *rest)
