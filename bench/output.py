@@ -105,10 +105,10 @@ def stand_in(build: str) -> Iterator[None]:
                 env={**os.environ, "HOME": home, "LANG": "C.UTF-8"},
             )
         )
-        server = f"{build}/test/guest_api/guest_api_server"
+        server = f"{build}/test/service/service_server"
         started.append(
             subprocess.Popen(
-                [server, f"{home}/service", f"{home}/sock"],
+                [server, f"dir={home}/service", f"agent={home}/sock"],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )

@@ -161,8 +161,7 @@ check_shell() {
 own_mypy() { MYPYPATH=sdk/python/src python -m mypy --cache-dir "$cache/mypy-own" "$@"; }
 check_own_types() {
 	own_mypy --config-file test/mypy.ini test/system test/fault test/rootfs &&
-		own_mypy --config-file test/mypy.ini test/api &&
-		own_mypy --config-file test/mypy.ini test/guest_api &&
+		own_mypy --config-file test/mypy.ini test/service &&
 		own_mypy --strict bench/*.py &&
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py
 }
@@ -316,9 +315,9 @@ tier() { [[ $all == yes ]] && echo 'not alone or alone' || echo smoke; }
 # on_stand_ins RESULT ARG…: runs pytest on stand-ins of VMs, whose agent is in the guests' root file
 # system. Each of two workers has a service of its own.
 on_stand_ins() {
-	build_rootfs && cmake_tree asan ramet-init guest_api_server || return
+	build_rootfs && cmake_tree asan ramet-init service_server || return
 	RAMET_ROOTFS=$(rootfs_dir)/rootfs.ext4 RAMET_INIT=$top/build/asan/guest/ramet-init \
-		GUEST_API_SERVER=$top/build/asan/test/guest_api/guest_api_server \
+		SERVICE_SERVER=$top/build/asan/test/service/service_server \
 		pytest "$@" -n 2 --dist loadfile
 }
 

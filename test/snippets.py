@@ -3,7 +3,7 @@
 
 A snippet is a fenced block, whose first line names its language, or an indented one that begins with a
 prompt. Snippets in `python`, `sh` and `console` run in the tests: with the real agent, but without VMs,
-in test/guest_api/test_docs.py. A comment in the line above, which readers do not see, changes that:
+in test/service/test_docs.py. A comment in the line above, which readers do not see, changes that:
 
     <!-- test: system -->       runs in test/system/test_docs.py, since it needs real guests
     <!-- test: no, REASON -->   is only parsed

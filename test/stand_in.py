@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service with stand-in VMs: the HTTP API, the core and the real agent, without KVM.
+"""A service with stand-in VMs: the HTTP API, the core and an agent, without KVM.
 
-All its sandboxes share one agent, so a fork or a Space copies nothing. With a root file system the
-agent sees the files and programs of a real guest, in namespaces of its own; what it writes is gone
-when the service stops. Without one, its operations happen on this machine.
+All its sandboxes share the real agent, so a fork or a Space copies nothing; without that, each has one
+that runs the scripts of test/unit/core/fakes.h. With a root file system the real agent sees the files
+and programs of a real guest, in namespaces of its own; what it writes is gone when the service stops.
+Without one, its operations happen on this machine.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any, Callable
 
-SERVER = os.environ.get("GUEST_API_SERVER", "build/test/guest_api/guest_api_server")
+import httpx
+
+SERVER = os.environ.get("SERVICE_SERVER", "build/test/service/service_server")
 AGENT = os.environ.get("RAMET_INIT", "build/guest/ramet-init")
 
 # The address sanitizer keeps freed memory, up to 256 MiB of it, which tests of the service's memory
@@ -44,18 +50,22 @@ exit $? # sh stays, and reaps processes that have lost their parent
 
 
 class Service:
-    """The service, and the agent that all its sandboxes share."""
+    """The service, and the agent that all its sandboxes share, if it is the real one.
 
-    def __init__(self, home: Path, *tiers: str, rootfs: str = "") -> None:
+    `settings` are those of test/service/server.c; the tier of a key may stand without its `key=`.
+    """
+
+    def __init__(self, home: Path, *settings: str, rootfs: str = "", agent: bool = True) -> None:
         self.home = home
         self.log = home / "service.log"
         self.socket = home / "agent" / "sock"
-        self.socket.parent.mkdir()
-        self._start_agent(self._as_a_guest(rootfs) if rootfs else self._here())
-        (home / "service").mkdir()
-        self.start(*tiers)
-        assert self.server.stdout
-        self.keys = [self.server.stdout.readline().decode().strip() for _ in tiers]
+        self.has_agent = agent
+        if agent:
+            self.socket.parent.mkdir()
+            self._start_agent(self._as_a_guest(rootfs) if rootfs else self._here())
+        (home / "service").mkdir(exist_ok=True)
+        self.keys: list[str] = []
+        self.start(*settings)
 
     def _start_agent(self, command: list[str]) -> None:
         # A file: what nobody reads from a pipe would fill it, and the agent would wait.
@@ -88,19 +98,24 @@ class Service:
         words = [folder, rootfs, AGENT, self.socket.parent]
         return [*apart, "sh", "-c", AS_A_GUEST, "sh", *map(str, words)]
 
-    def start(self, *tiers: str) -> None:
-        """Starts the service with new keys of these tiers; older ones stay valid."""
+    def start(self, *settings: str) -> None:
+        """Starts the service; earlier keys stay valid."""
+        named = [one if "=" in one else f"key={one}" for one in settings]
+        first = [f"dir={self.home}/service", *([f"agent={self.socket}"] if self.has_agent else [])]
         with self.log.open("ab") as log:
             self.server = subprocess.Popen(
-                [SERVER, f"{self.home}/service", f"{self.socket}", *tiers],
+                [SERVER, *first, *named],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "ASAN_OPTIONS": SANITIZER},
             )
         assert self.server.stdout
-        port = int(self.server.stdout.readline() or 0)
-        assert port, self.log.read_text()
-        self.base = f"http://127.0.0.1:{port}"
+        self.port = int(self.server.stdout.readline() or 0)
+        assert self.port, self.log.read_text()
+        self.keys += [self.server.stdout.readline().decode().strip() for one in named if one.startswith("key=")]
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.pid = self.server.pid
 
     def kill(self) -> None:
         """Kills the service, and with it its VMs, but not the agent."""
@@ -108,8 +123,107 @@ class Service:
         self.server.wait()
 
     def stop(self) -> None:
+        """Ends the service as an operator would, and checks that it ended well."""
         self.server.terminate()
         code = self.server.wait(60)
-        self.agent.kill()
-        self.agent.wait()
-        assert code == 0, self.log.read_text()
+        if self.has_agent:
+            self.agent.kill()
+            self.agent.wait()
+        assert code == 0, self.log.read_text(errors="replace")
+
+    def whole_log(self) -> str:
+        """Stops the service; returns all that it has logged."""
+        self.stop()
+        return self.log.read_text(errors="replace")
+
+    def tell(self, line: str) -> str:
+        """Sends a line that test/service/server.c obeys; returns the answer."""
+        assert self.server.stdin and self.server.stdout
+        self.server.stdin.write(f"{line}\n".encode())
+        self.server.stdin.flush()
+        return self.server.stdout.readline().decode().strip()
+
+    def until_waiting(self, n: int) -> None:
+        """Waits until `n` scripts or faults wait for `go`; the test's timeout ends it."""
+        while int(self.tell("waiting")) != n:
+            pass
+
+    def go(self, n: int = 1) -> None:
+        """Waits until `n` scripts or faults wait, and releases them."""
+        self.until_waiting(n)
+        self.tell("go")
+
+    def client(self, http2: bool = False, **more: Any) -> httpx.Client:
+        return httpx.Client(**self._how(http2), **more)
+
+    def slow_client(self) -> httpx.Client:
+        """Returns a client with a small receive buffer; the usual one grows to 32 MiB."""
+        small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]
+        return self.client(transport=httpx.HTTPTransport(socket_options=small))
+
+    def async_client(self, http2: bool = False) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**self._how(http2))
+
+    def _how(self, http2: bool) -> dict[str, Any]:
+        versions = {"http1": not http2, "http2": http2}
+        no_tls = {"verify": False}  # otherwise each client reads the machine's certificates
+        return {"base_url": self.base, "timeout": 60, "trust_env": False, **no_tls, **versions}
+
+    def connect(self, slow: bool = False) -> socket.socket:
+        """Connects; if `slow`, the buffers of the kernel stay small, on the service's side too."""
+        s = socket.socket()
+        s.settimeout(60)
+        if slow:
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        s.connect(("127.0.0.1", self.port))
+        return s
+
+    def raw(self, request: bytes) -> bytes:
+        """Sends bytes and returns all that is received until the service closes."""
+        with self.connect() as s:
+            s.sendall(request)
+            return until_closed(s)
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the values in /metrics by name."""
+        with self.client() as http:
+            text = http.get("/metrics").text
+        pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        return {name: float(value) for name, value in pairs}
+
+    def wait(self, condition: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        """Polls the metrics until `condition` holds; the test's timeout ends it."""
+        while True:
+            metrics = self.metrics()
+            if condition(metrics):
+                return metrics
+
+    def until_idle(self) -> None:
+        """Waits until no request but that for the metrics is in progress."""
+        self.wait(lambda f: f["ramet_http_requests_live"] == 1)
+
+    def until_same(self, value: Callable[[], float]) -> None:
+        """Waits until a value has grown and then stays the same: the flow has stopped."""
+        before, rounds = 0.0, 0
+        while rounds < 20:
+            now = value()
+            rounds = rounds + 1 if now == before and now else 0
+            before = now
+
+    def rss(self) -> int:
+        """Returns the resident bytes."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        return int(pages) * resource.getpagesize()
+
+
+def until_closed(s: socket.socket) -> bytes:
+    data = b""
+    while True:
+        try:
+            chunk = s.recv(65536)
+        except ConnectionResetError:
+            return data
+        if not chunk:
+            return data
+        data += chunk

@@ -2,7 +2,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
 
-/* test/api checks that openapi.json lists exactly these routes. */
+/* test/service checks that openapi.json lists exactly these routes. */
 const struct route routes[] = {
 	{"GET", "/v1/healthz", .serve = serve_healthz, .quiet = true, .for_anyone = true},
 	{"GET", "/livez", .serve = serve_livez, .quiet = true, .for_anyone = true},

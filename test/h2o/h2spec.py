@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks with h2spec that the API conforms to HTTP/2, strict cases included.
 
-    h2spec.py H2SPEC API_SERVER plain|tls
+    h2spec.py H2SPEC SERVER plain|tls
 
-API_SERVER is the server of test/api, which has a fake core. The test passes if only cases of
-EXCEPTIONS fail.
+SERVER is that of test/service, the service with fake VMs. The test passes if only cases of EXCEPTIONS
+fail.
 """
 
 import os
@@ -26,7 +26,7 @@ SKIPPED = 77
 
 
 def serve(program, *settings):
-    server = subprocess.Popen([program, "listen_port=0", *settings], stdout=subprocess.PIPE,
+    server = subprocess.Popen([program, *settings], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL)
     return server, int(server.stdout.readline())
 
@@ -52,16 +52,16 @@ def check(n, bad, exceptions):
 
 def main():
     if len(sys.argv) != 4 or sys.argv[3] not in EXCEPTIONS:
-        sys.exit("usage: h2spec.py H2SPEC API_SERVER plain|tls")
+        sys.exit("usage: h2spec.py H2SPEC SERVER plain|tls")
     h2spec, program, how = sys.argv[1:]
     if not os.access(h2spec, os.X_OK):
         print(f"{h2spec} does not exist: build it with ./dev test h2o")
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory() as folder:
-        settings, flags = [], []
+        settings, flags = [f"dir={folder}"], []
         if how == "tls":
             cert, key = certificate(folder)
-            settings, flags = [f"tls_cert={cert}", f"tls_key={key}"], ["--tls", "--insecure"]
+            settings, flags = [*settings, f"tls_cert={cert}", f"tls_key={key}"], ["--tls", "--insecure"]
         server, port = serve(program, *settings)
         try:
             good = check(*ask(h2spec, port, *flags), EXCEPTIONS[how])

@@ -2,7 +2,7 @@
 """Calls in real guests.
 
 Output, errors, interrupts and limits of calls are tested with the agent itself in test/guest, and
-with the service in test/guest_api. Here is what needs a kernel, a VM, or several of them.
+with the service in test/service. Here is what needs a kernel, a VM, or several of them.
 """
 
 from __future__ import annotations

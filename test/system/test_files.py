@@ -2,7 +2,7 @@
 """File transfer with real guests: exact bytes across the VM's boundary, and forks meanwhile.
 
 What a transfer does in the guest is tested with the agent itself in test/guest, and with the service
-in test/guest_api.
+in test/service.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published podflare client, unmodified, with real guests; test/guest_api has more of it."""
+"""The published podflare client, unmodified, with real guests; test/service has more of it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """Terminals of real guests, read through a terminal emulator as a person would.
 
 Listeners, input, sizes and ends are tested with the agent itself in test/guest, and with the service
-in test/guest_api.
+in test/service.
 """
 
 from __future__ import annotations

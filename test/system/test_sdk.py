@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both clients of the SDK with real guests: the scenarios that need VMs.
 
-test/guest_api has the others.
+test/service has the others.
 """
 
 from __future__ import annotations

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sends a client's bytes through h2o and the real handlers to a fake core. The first byte is the
- * number of chunks in which they are sent. One sandbox exists from the start; its id ends in 1.
+ * Sends a client's bytes to the service, whose VMs are fakes. The first byte is the number of
+ * chunks in which they are sent. One sandbox exists from the start. Ids are not random: the first
+ * one of each kind ends in 1.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/core/core.h"
-#include "test/api/fake_core.h"
+#include "test/unit/core/fakes.h"
 
 #define TURNS  12
 #define INPUTS 200 /* between restarts of the server: calls that hang accumulate */
@@ -24,6 +29,31 @@
 static struct loop *loop;
 static struct api *api;
 static struct core *core;
+static struct fakes *fakes;
+static char dir[] = "/tmp/ramet-fuzz-XXXXXX";
+
+/* --- ids ------------------------------------------------------------------------------------ */
+
+static struct {
+	char prefix[8];
+	unsigned n;
+} kinds[16];
+
+void __wrap_random_id(char *out, size_t size, const char *prefix);
+void __wrap_random_id(char *out, size_t size, const char *prefix)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	size_t i = 0;
+
+	pthread_mutex_lock(&lock);
+	while (i < ARRAY_LEN(kinds) - 1 && kinds[i].prefix[0] && strcmp(kinds[i].prefix, prefix))
+		i++;
+	snprintf(kinds[i].prefix, sizeof(kinds[i].prefix), "%s", prefix);
+	snprintf(out, size, "%s%032x", prefix, ++kinds[i].n);
+	pthread_mutex_unlock(&lock);
+}
+
+/* --- the service ---------------------------------------------------------------------------- */
 
 static void stop(void *arg)
 {
@@ -46,21 +76,55 @@ static void turn(void)
 	}
 }
 
+static void make_file(const char *name, char out[CONFIG_PATH_MAX])
+{
+	snprintf(out, CONFIG_PATH_MAX, "%s/%s", dir, name);
+	scoped_fd int fd = open(out, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, name, strlen(name)) < 0)
+		abort();
+}
+
+static void make_folder(const char *name, char out[CONFIG_PATH_MAX])
+{
+	snprintf(out, CONFIG_PATH_MAX, "%s/%s", dir, name);
+	if (mkdir(out, 0700) < 0)
+		abort();
+}
+
 static void set_up(void)
 {
 	static struct config config = {.max_body_bytes = 1 << 20,
 				       .stop_timeout_s = 0,
 				       .listen_host = "127.0.0.1",
 				       .allow_open = "no",
-				       .fork_max = 32,
-				       .region = "eu-1"};
+				       .fork_max = 2,
+				       .region = "eu-1",
+				       .max_vms = 4,
+				       .vcpus = 1,
+				       .ram_mib = 128,
+				       .rootfs_gb = 1,
+				       .timeout_s = 1000,
+				       .idle_timeout_s = 1000,
+				       .boot_timeout_s = 20};
 	struct sandbox_spec spec = {0};
 	struct err e;
 
-	log_init("fuzz", LOG_ERROR);
-	if (loop_new(&loop, &e) < 0)
+	log_init("fuzz", LOG_ERROR + 1);
+	strcpy(dir + strlen(dir) - 6, "XXXXXX");
+	if (!mkdtemp(dir))
 		abort();
-	core = fake_core_new(loop, true);
+	make_file("kernel", config.kernel);
+	make_file("initramfs", config.initramfs);
+	make_file("rootfs", config.rootfs);
+	make_file("vmm", config.vmm);
+	make_folder("state", config.state_dir);
+	make_folder("run", config.run_dir);
+	fakes = fakes_new_many(config.run_dir, config.max_vms);
+	if (loop_new(&loop, &e) < 0 || core_new(&core, loop, &config, fakes_attach(fakes), &e) < 0)
+		abort();
+	while (!core_ready(core))
+		turn();
+	memset(kinds, 0, sizeof(kinds));
 	core_create(core, "local", &spec, on_created, NULL);
 	loop_run(loop);
 	if (api_new(&api, loop, core, &config, &e) < 0) {
@@ -69,11 +133,18 @@ static void set_up(void)
 	}
 }
 
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
 static void take_down(void)
 {
 	api_free(api);
 	core_free(core);
 	loop_free(loop);
+	fakes_free(fakes);
+	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	api = NULL;
 }
 

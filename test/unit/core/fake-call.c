@@ -121,20 +121,30 @@ static bool put_line(struct fake_call *c, uint8_t type, const char *text, size_t
 	return append_output(c, type, line, (size_t)len, next, 0);
 }
 
-static bool put_big(struct fake_call *c, uint8_t type, size_t len, size_t next)
+/* Writes `len` bytes of 'x', of which the last one of each `line` is a newline; 0: none. */
+static bool put_big(struct fake_call *c, uint8_t type, size_t len, size_t line, size_t next)
 {
 	char block[CHUNK];
 
-	memset(block, 'x', sizeof(block));
 	for (size_t done = c->done; done < len;) {
 		size_t part = len - done < sizeof(block) ? len - done : sizeof(block);
 
+		for (size_t i = 0; i < part; i++)
+			block[i] = line && (done + i + 1) % line == 0 ? '\n' : 'x';
 		done += part;
 		if (!append_output(c, type, block, part, done < len ? c->at : next,
 				   done < len ? done : 0))
 			return false;
 	}
 	return true;
+}
+
+static bool put_lines(struct fake_call *c, const char *numbers, size_t next)
+{
+	size_t n = 0, size = 0;
+
+	sscanf(numbers, "%zu %zu", &n, &size);
+	return put_big(c, AGENT_STDOUT, n * (size + 1), size + 1, next);
 }
 
 /* Begins a bundle whose only entry has `len` bytes, which follow. */
@@ -169,11 +179,13 @@ static bool run_line(struct fake_call *c, const char *line, size_t next)
 	if (!strncmp(line, "raw ", 4))
 		return append_output(c, AGENT_STDOUT, line + 4, strlen(line + 4), next, 0);
 	if (!strncmp(line, "big ", 4))
-		return put_big(c, AGENT_STDOUT, strtoul(line + 4, NULL, 10), next);
+		return put_big(c, AGENT_STDOUT, strtoul(line + 4, NULL, 10), 0, next);
+	if (!strncmp(line, "lines ", 6))
+		return put_lines(c, line + 6, next);
 	if (!strncmp(line, "open ", 5))
 		return open_bundle(c, strtoul(line + 5, NULL, 10), next);
 	if (!strncmp(line, "more ", 5))
-		return put_big(c, AGENT_BUNDLE, strtoul(line + 5, NULL, 10), next);
+		return put_big(c, AGENT_BUNDLE, strtoul(line + 5, NULL, 10), 0, next);
 	if (!strncmp(line, "result ", 7))
 		return append_output(c, AGENT_RESULT, &(char){(char)(line[7] - '0')}, 1, next, 0);
 	if (!strcmp(line, "fault"))

@@ -209,35 +209,53 @@ static bool serve_walk(struct request *a)
 		return send_node(a->fd, "a/..", S_IFDIR, 0) && send_done(a->fd);
 	if (strcmp(a->path, "/empty") == 0)
 		return send_node(a->fd, "a//b", S_IFDIR, 0) && send_done(a->fd);
-	if (!path_is(a, "many"))
+	bool worn = path_is(a, "worn");
+	if (!worn && !path_is(a, "many"))
 		return send_error(a->fd, ENOTDIR);
 	for (uint64_t i = 0; i < a->n && (!a->limit || i < a->limit); i++) {
 		snprintf(name, sizeof(name), "%08lu", (unsigned long)i);
 		if (!send_node(a->fd, name, S_IFREG | 0644, i))
 			return false;
 	}
-	return send_done(a->fd);
+	return worn ? send_error(a->fd, EIO) : send_done(a->fd);
 }
 
 static bool serve_pack(struct request *a)
 {
 	if (strcmp(a->path, "/wrong") == 0)
 		return send_node(a->fd, "x", S_IFREG, 0);
-	if (!path_is(a, "size"))
+	bool worn = path_is(a, "worn");
+	if (!worn && !path_is(a, "size"))
 		return send_error(a->fd, ENOTDIR);
-	return send_bytes(a, 0, a->n) && send_done(a->fd);
+	return send_bytes(a, 0, a->n) && (worn ? send_error(a->fd, EIO) : send_done(a->fd));
 }
 
-static bool send_change(int fd, enum agent_event type, const char *path, const char *to)
+static bool send_change_of(int fd, enum agent_event type, bool folder, const char *path,
+			   const char *to)
 {
 	uint8_t body[256];
 	struct wire w = wire_on(body, sizeof(body));
 
 	wire_put_u8(&w, (uint8_t)type);
-	wire_put_u8(&w, 0);
+	wire_put_u8(&w, folder);
 	wire_put_str(&w, path, strlen(path));
 	wire_put_str(&w, to, strlen(to));
 	return fake_send_frame(fd, AGENT_EVENT, body, w.pos);
+}
+
+static bool send_change(int fd, enum agent_event type, const char *path, const char *to)
+{
+	return send_change_of(fd, type, false, path, to);
+}
+
+static bool send_all_changes(int fd)
+{
+	return send_change(fd, AGENT_CREATED, "/w/a\xff", "") &&
+	       send_change(fd, AGENT_WRITTEN, "/w/a", "") &&
+	       send_change(fd, AGENT_RENAMED, "/w/a", "/w/b\xe2\x80\xa8") &&
+	       send_change(fd, AGENT_ATTRIBUTES, "/w/b", "") &&
+	       send_change(fd, AGENT_OVERFLOW, "/changes", "") &&
+	       send_change_of(fd, AGENT_REMOVED, true, "/changes", "") && send_done(fd);
 }
 
 static bool serve_watch(struct request *a)
@@ -249,6 +267,8 @@ static bool serve_watch(struct request *a)
 		       send_change(a->fd, AGENT_WATCHING, "/again", "") && send_done(a->fd);
 	if (!send_change(a->fd, AGENT_WATCHING, a->path, ""))
 		return false;
+	if (strcmp(a->path, "/changes") == 0)
+		return send_all_changes(a->fd);
 	while (strcmp(a->path, "/flood") == 0)
 		if (!send_change(a->fd, AGENT_WRITTEN, "/flood/x", ""))
 			return false;
@@ -415,6 +435,8 @@ static bool attach(const struct fake_files *f, int fd, char which, uint64_t offs
 	case '4':
 		return send_output(fd, offset, "hello") && send_output(fd, offset + 15, "world") &&
 		       send_exit(fd, 0);
+	case '5':
+		return f->wait(f->guest) && flood(fd);
 	}
 	return send_error(fd, ENOENT);
 }
@@ -482,7 +504,7 @@ static bool serve_pty(const struct fake_files *f, int fd, uint8_t type, struct w
 		return false;
 	if (type == AGENT_PTY_START)
 		return start(f, fd, w);
-	if (id[4] > '4')
+	if (id[4] > '5')
 		return type == AGENT_PTY_KILL ? send_done(fd) : send_error(fd, ENOENT);
 	if (type == AGENT_PTY_ATTACH)
 		return attach(f, fd, (char)id[4], wire_get_u64(w));

@@ -20,13 +20,16 @@
  *   /early        confirms the put before all data has arrived
  * list:
  *   /many/N       N entries
+ *   /worn/N       N entries, then an error
  *   /slash /dots /empty  entries with invalid names
  * pack:
  *   /size/N       an archive of N bytes
+ *   /worn/N       N bytes, then an error
  *   /wrong        sends a frame of an unexpected type
  * watch:
  *   /unready /ready-twice  the first event is not the only AGENT_WATCHING
  *   /flood        sends as many events as the reader accepts
+ *   /changes      an event of each kind, then the end
  *   others        a rename, then, after fakes_go, the end
  * An upload's commit fails when the hash begins with ff.
  *
@@ -36,6 +39,7 @@
  *   2  sends output at a lower offset than before
  *   3  exits with 5 immediately
  *   4  loses 10 bytes between "hello" and "world"
+ *   5  waits, then writes as much as the reader accepts
  * Other ids do not exist; a list contains 0 to 4. Input that begins with w waits for fakes_go.
  */
 #ifndef RAMET_TEST_UNIT_CORE_FAKE_FILES_H

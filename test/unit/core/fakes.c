@@ -438,6 +438,29 @@ static bool send_many(int fd, const char *root, unsigned n)
 	return true;
 }
 
+static bool send_long(int fd, const char *root, unsigned n)
+{
+	char path[1024];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), "%.128s/%0800u", root, i);
+		if (!send_entry(fd, path, S_IFREG | 0644, "x"))
+			return false;
+	}
+	return true;
+}
+
+/* Replaces each %XX by the byte of this number. */
+static void decode(char *text)
+{
+	unsigned byte;
+
+	for (; (text = strchr(text, '%')) && sscanf(text + 1, "%2x", &byte) == 1; text++) {
+		*text = (char)byte;
+		memmove(text + 1, text + 3, strlen(text + 3) + 1);
+	}
+}
+
 static bool list_line(struct fake_agent *a, const char *line, const char *root)
 {
 	char path[128] = "", content[128] = "";
@@ -445,6 +468,8 @@ static bool list_line(struct fake_agent *a, const char *line, const char *root)
 
 	if (!strncmp(line, "many ", 5))
 		return send_many(a->fd, root, (unsigned)atoi(line + 5));
+	if (!strncmp(line, "long ", 5))
+		return send_long(a->fd, root, (unsigned)atoi(line + 5));
 	if (!strcmp(line, "wait"))
 		return wait_for_go(a->vm);
 	if (!strcmp(line, "error"))
@@ -453,6 +478,7 @@ static bool list_line(struct fake_agent *a, const char *line, const char *root)
 		return fake_send_frame(a->fd, AGENT_PONG, "\0\0\0", 4);
 	if (sscanf(line, "%127s %o %127s", path, &mode, content) < 2)
 		return false; /* hangs up */
+	decode(path);
 	size_t len = strlen(root);
 	bool under = !strncmp(path, root, len) && (!path[len] || path[len] == '/' || len == 1);
 	return !under || send_entry(a->fd, path, mode, content);
@@ -527,11 +553,20 @@ static bool serve_context(struct fake_agent *a, const uint8_t *body, size_t len)
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
+/* Returns whether the service sends frames of this type by itself, not for a client. */
+static bool is_own(uint8_t type)
+{
+	return type == AGENT_PING || type == AGENT_HELLO || type == AGENT_RESEED ||
+	       type == AGENT_GROW;
+}
+
 static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
 {
 	static const uint8_t pong[4] = {AGENT_VERSION};
 
 	if (step(a->vm))
+		return false;
+	if (!is_own(type) && use_fault(a->vm->f, FAKES_STALL) && !wait_for_go(a->vm))
 		return false;
 	switch (type) {
 	case AGENT_PING:

@@ -94,6 +94,7 @@ enum fakes_fault {
 	FAKES_MUTE,	    /* the VM process does not answer a request for a report */
 	FAKES_DEAF,	    /* the agent sends its list of terminals only after fakes_go */
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
+	FAKES_STALL,	    /* the agent serves a request of a client only after fakes_go */
 	FAKES_OLD_AGENT,    /* the agent does not know AGENT_HELLO */
 	FAKES_DIE_STEP,	    /* counts down with every step of any VM, which dies at 0 */
 	FAKES_RECORD,	    /* the VM process can't record a working set */
@@ -113,13 +114,16 @@ int fakes_faults_left(struct fakes *f, enum fakes_fault fault);
  *   out TEXT, err TEXT        writes TEXT and a newline to stdout or stderr
  *   raw TEXT                  writes TEXT without a newline
  *   big N                     writes N bytes of 'x' to stdout
+ *   lines N SIZE              writes N lines of SIZE bytes to stdout
  *   env                       writes the call's environment
  *   open N                    begins a result whose only entry, x/y, has N bytes
  *   more N                    N bytes of a result
  *   result 0|1|2, fault       end a result: AGENT_RESULT, AGENT_FAULT
  *   wait                      waits for fakes_go or an interrupt
- *   tree PATH MODE [CONTENT]  adds an entry, with octal MODE, to the listing of the guest's files
+ *   tree PATH MODE [CONTENT]  adds an entry, with octal MODE, to the listing of the guest's files;
+ *                             %XX in PATH is one byte
  *   tree many N               adds N files to the listing
+ *   tree long N               adds N files with names of 800 bytes
  *   tree wait                 the listing waits for fakes_go here
  *   tree error                the listing fails here
  *   tree pong                 the listing sends a frame of an unexpected type here

@@ -448,15 +448,17 @@ def test_an_answer_before_the_end_of_the_body(base: str, listen: Callable[[Any],
 
 
 def test_a_client_that_leaves_ends_its_connection(base: str, listen: Callable[[Any], int], sandbox: str) -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def serve(sock: socket.socket) -> None:
         read_head(sock)
+        begun.set()
         if not until_end(sock):
             ended.set()
 
     with connect(base) as sock:
         sock.sendall(f"GET {sandbox}/ports/{listen(serve)}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert begun.wait(TIMEOUT)
     assert ended.wait(TIMEOUT)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
 
@@ -44,7 +43,7 @@ def made(http: httpx.Client) -> str:
 
 
 def kill_vms(service: Service, http: httpx.Client, one: str) -> None:
-    service.server.send_signal(signal.SIGUSR1)
+    service.tell("kill")
     while http.get(f"/v1/sandboxes/{one}").status_code == 200:
         pass
 

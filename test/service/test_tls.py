@@ -12,7 +12,7 @@ from typing import Callable
 import httpx
 import pytest
 
-from conftest import Server
+from conftest import Service
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("http2", [False, True])
 def test_tls(
-    start: Callable[..., Server], certificate: tuple[Path, Path], http2: bool
+    start: Callable[..., Service], certificate: tuple[Path, Path], http2: bool
 ) -> None:
     server = start(f"tls_cert={certificate[0]}", f"tls_key={certificate[1]}")
     trust = ssl.create_default_context(cafile=str(certificate[0]))
@@ -41,13 +41,13 @@ def test_tls(
         answer = http.get("/v1/healthz")
         assert (answer.text, answer.http_version) == ("ok", "HTTP/2" if http2 else "HTTP/1.1")
         path = "/v1/sandboxes/" + http.post("/v1/sandboxes").json()["id"]
-        run = http.post(path + "/exec", json={"code": "flood 500 1000\nlen " + "x" * 3_000_000})
-        assert len(run.text.splitlines()) == 502
+        run = http.post(path + "/exec", json={"code": "lines 500 1000\nnothing " + "x" * 3_000_000})
+        assert len(run.text.splitlines()) == 501
         assert json.loads(run.text.splitlines()[-1])["data"] == 0
 
 
 def test_plain_http_gets_an_error(
-    start: Callable[..., Server], certificate: tuple[Path, Path]
+    start: Callable[..., Service], certificate: tuple[Path, Path]
 ) -> None:
     server = start(f"tls_cert={certificate[0]}", f"tls_key={certificate[1]}")
     for method in ("GET", "POST"):
@@ -58,7 +58,9 @@ def test_plain_http_gets_an_error(
     assert server.raw(b"neither of both\r\n\r\n")[:4] != b"HTTP"
 
 
-def test_key_must_match_the_certificate(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+def test_key_must_match_the_certificate(
+    start: Callable[..., Service], certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
     other = tmp_path / "other.pem"
     subprocess.run(
         ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", other],
@@ -66,4 +68,4 @@ def test_key_must_match_the_certificate(certificate: tuple[Path, Path], tmp_path
         capture_output=True,
     )
     with pytest.raises(AssertionError, match="tls_key"):
-        Server(f"tls_cert={certificate[0]}", f"tls_key={other}")
+        start(f"tls_cert={certificate[0]}", f"tls_key={other}")

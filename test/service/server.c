@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The API and the core over fake VMs (test/unit/core/fakes.h). `server NAME=VALUE...` prints the
+ * port it listens on, and a line with the key for each key=TIER. Names are the service's settings
+ * (0 or empty unless make_config fills them in), the limits of the API (struct api_limits), and
+ *   dir=PATH       folder for the service's files; needed
+ *   agent=SOCKET   all sandboxes share the real agent that listens there; without it, each has
+ *                  an agent that runs the scripts of fakes.h
+ *   key=TIER       makes a key
+ *   fault=NAME     injects a fault (fault_names) once, before the service starts
+ * It obeys these lines on its standard input, and answers each with a line:
+ *   go             releases what waits (fakes_go)
+ *   fault NAME N   injects a fault the next N times
+ *   waiting        answers with the number of threads that wait for `go`
+ *   reseeded       answers with the number of reseeds that include user generators
+ *   revoke         revokes the first key
+ *   kill           ends all VMs
+ * SIGTERM drains and ends it. Its clocks can be moved: see test/moved_clock.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/guestops/diff-result.h"
+#include "test/moved_clock.h"
+#include "test/unit/core/fakes.h"
+
+#define KEYS_MAX 4
+
+static struct loop *loop;
+static struct core *core;
+static struct fakes *fakes;
+static uint32_t n_vms;
+
+static void fail(const char *what, const char *name)
+{
+	fprintf(stderr, "%s: %s\n", what, name);
+	exit(2);
+}
+
+static void on_term(int sig)
+{
+	loop_stop(loop);
+}
+
+static void stop(void *arg)
+{
+	loop_stop(loop);
+}
+
+/* --- settings ------------------------------------------------------------------------------- */
+
+#define LIMIT(field)                                                                               \
+	{                                                                                          \
+#field, offsetof(struct api_limits, field), sizeof(api_limits.field)               \
+	}
+static const struct {
+	const char *name;
+	size_t offset, size;
+} limits[] = {
+	LIMIT(read_ms),		LIMIT(body_rate),     LIMIT(write_ms),	    LIMIT(silence_ms),
+	LIMIT(connections),	LIMIT(requests),      LIMIT(answers_bytes), LIMIT(bodies_bytes),
+	LIMIT(read_here_bytes), LIMIT(reading_bytes), LIMIT(tick_ms),
+};
+
+static bool set_limit(const char *name, const char *value)
+{
+	size_t n = strtoul(value, NULL, 10);
+
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		if (strcmp(limits[i].name, name) != 0)
+			continue;
+		memcpy((char *)&api_limits + limits[i].offset, &n, limits[i].size);
+		return true;
+	}
+	return false;
+}
+
+static const struct {
+	const char *name;
+	enum fakes_fault fault;
+} fault_names[] = {
+	{"fork", FAKES_FORK},
+	{"fork_wait", FAKES_FORK_WAIT},
+	{"seed_wait", FAKES_SEED_WAIT},
+	{"stall", FAKES_STALL},
+};
+
+static void inject(const char *name, int count)
+{
+	for (size_t i = 0; i < ARRAY_LEN(fault_names); i++) {
+		if (strcmp(fault_names[i].name, name) != 0)
+			continue;
+		fakes_fault(fakes, fault_names[i].fault, count);
+		return;
+	}
+	fail("there is no fault", name);
+}
+
+static struct {
+	const char *dir, *agent, *fault;
+	const char *tiers[KEYS_MAX];
+	char keys[KEYS_MAX][KEY_TEXT_LEN + 1];
+	size_t n_tiers;
+	char first_key[KEY_ID_LEN + 1];
+} own;
+
+static void make_file(const char *dir, const char *name, char out[CONFIG_PATH_MAX])
+{
+	snprintf(out, CONFIG_PATH_MAX, "%s/%s", dir, name);
+	scoped_fd int fd = open(out, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, name, strlen(name)) < 0)
+		fail("cannot write", out);
+}
+
+static void make_folder(const char *dir, const char *name, char out[CONFIG_PATH_MAX])
+{
+	snprintf(out, CONFIG_PATH_MAX, "%s/%s", dir, name);
+	if (mkdir(out, 0700) < 0 && errno != EEXIST)
+		fail("cannot make", out);
+}
+
+static bool set_own(const char *name, const char *value)
+{
+	if (strcmp(name, "agent") == 0)
+		own.agent = value;
+	else if (strcmp(name, "fault") == 0)
+		own.fault = value;
+	else if (strcmp(name, "key") == 0 && own.n_tiers < KEYS_MAX)
+		own.tiers[own.n_tiers++] = value;
+	else
+		return strcmp(name, "dir") == 0;
+	return true;
+}
+
+static void set(struct config *c, const char *name, const char *value)
+{
+	char line[CONFIG_PATH_MAX * 3];
+	struct err e;
+
+	if (set_limit(name, value) || set_own(name, value))
+		return;
+	snprintf(line, sizeof(line), "%s = %s\n", name, value);
+	if (config_parse(c, "setting", line, strlen(line), &e) < 0)
+		fail("invalid setting", e.text);
+}
+
+static void make_config(struct config *c, const char *dir)
+{
+	make_file(dir, "kernel", c->kernel);
+	make_file(dir, "initramfs", c->initramfs);
+	make_file(dir, "rootfs", c->rootfs);
+	make_file(dir, "vmm", c->vmm);
+	make_folder(dir, "state", c->state_dir);
+	make_folder(dir, "run", c->run_dir);
+	make_folder(dir, "templates", c->templates_dir);
+	strcpy(c->listen_host, "127.0.0.1");
+	strcpy(c->allow_open, "no");
+	c->max_body_bytes = 64u << 20;
+	c->max_vms = 8;
+	c->fork_max = 32;
+	c->vcpus = 1;
+	c->ram_mib = 128;
+	c->rootfs_gb = 1;
+	c->timeout_s = c->idle_timeout_s = 1000;
+	c->boot_timeout_s = 20;
+	c->stop_timeout_s = 10;
+	c->port_idle_timeout_s = 5;
+	strcpy(c->sandbox_domain, "http://sandboxes.test");
+}
+
+static void read_settings(struct config *c, char **argv)
+{
+	if (!argv[1] || strncmp(argv[1], "dir=", 4) != 0)
+		fail("the first setting must be dir=PATH, not", argv[1] ? argv[1] : "");
+	make_config(c, argv[1] + 4);
+	for (char **arg = argv + 1; *arg; arg++) {
+		char *value = strchr(*arg, '=');
+
+		if (!value)
+			fail("a setting has the form NAME=VALUE, not", *arg);
+		*value++ = '\0';
+		set(c, *arg, value);
+	}
+}
+
+/* --- work that is not for the loop --- */
+
+void __real_core_diff_sort(struct core_diff *d);
+void __wrap_core_diff_sort(struct core_diff *d);
+
+/* Ends the server if the loop's thread sorts many paths. */
+void __wrap_core_diff_sort(struct core_diff *d)
+{
+	if (d->bytes > 1000000 && gettid() == getpid())
+		abort();
+	__real_core_diff_sort(d);
+}
+
+/* --- lines on standard input ---------------------------------------------------------------- */
+
+static void kill_vms(void)
+{
+	for (uint32_t slot = 0; slot < n_vms; slot++)
+		fakes_kill(fakes, slot);
+}
+
+static void obey(const char *line)
+{
+	char name[32];
+	struct err e;
+	int count;
+
+	if (sscanf(line, "fault %31s %d", name, &count) == 2)
+		inject(name, count);
+	else if (strcmp(line, "go") == 0)
+		fakes_go(fakes);
+	else if (strcmp(line, "kill") == 0)
+		kill_vms();
+	else if (strcmp(line, "revoke") == 0 && keys_revoke(core_keys(core), own.first_key, &e) < 0)
+		fail("revoke", e.text);
+	if (strcmp(line, "waiting") == 0)
+		printf("%u\n", fakes_waiting(fakes));
+	else if (strcmp(line, "reseeded") == 0)
+		printf("%u\n", fakes_user_reseeds(fakes));
+	else
+		puts("done");
+	fflush(stdout);
+}
+
+static void on_input(void *arg, int result)
+{
+	static char input[256];
+	static size_t len;
+	char *end;
+
+	ssize_t n = result < 0 ? 0 : read(STDIN_FILENO, input + len, sizeof(input) - 1 - len);
+	if (n <= 0)
+		return;
+	len += (size_t)n;
+	input[len] = '\0';
+	while ((end = strchr(input, '\n'))) {
+		*end = '\0';
+		obey(input);
+		len -= (size_t)(end + 1 - input);
+		memmove(input, end + 1, len + 1);
+	}
+	loop_poll(loop, STDIN_FILENO, POLLIN, on_input, NULL);
+}
+
+/* --- the service ---------------------------------------------------------------------------- */
+
+static void make_keys(void)
+{
+	const struct key *key;
+	struct err e;
+
+	for (size_t i = 0; i < own.n_tiers; i++) {
+		if (keys_create(core_keys(core), "a test", own.tiers[i], NULL, own.keys[i], &key,
+				&e) < 0)
+			fail("make a key", e.text);
+		if (i == 0)
+			strcpy(own.first_key, key->id);
+	}
+}
+
+/* Prints the port and the keys once sandboxes can be created, or at once if a fault is injected. */
+static void announce(void *arg)
+{
+	static struct loop_timer again = {.fn = announce};
+
+	if (!core_ready(core) && !own.fault) {
+		again.arg = arg;
+		loop_timer_set(loop, &again, 2);
+		return;
+	}
+	printf("%u\n", api_port(arg));
+	for (size_t i = 0; i < own.n_tiers; i++)
+		puts(own.keys[i]);
+	fflush(stdout);
+}
+
+static int serve(const struct config *config, struct err *e)
+{
+	struct api *api;
+	int ret = loop_new(&loop, e);
+
+	if (ret == 0)
+		ret = core_new(&core, loop, config, fakes_attach(fakes), e);
+	if (ret < 0)
+		return ret;
+	make_keys(); /* on some addresses the API does not start without one */
+	ret = api_new(&api, loop, core, config, e);
+	if (ret < 0)
+		return ret;
+	signal(SIGTERM, on_term);
+	announce(api);
+	loop_poll(loop, STDIN_FILENO, POLLIN, on_input, NULL);
+	loop_run(loop);
+	api_drain(api, stop, NULL);
+	loop_run(loop);
+	core_shutdown(core, stop, NULL);
+	loop_run(loop);
+	api_free(api);
+	core_free(core);
+	loop_free(loop);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct config config = {0};
+	struct err e = {0};
+
+	log_init("service", LOG_INFO);
+	api_limits.tick_ms = 100;
+	read_settings(&config, argv);
+	n_vms = config.max_vms;
+	fakes = fakes_new_many(config.run_dir, n_vms);
+	if (own.agent)
+		fakes_use_agent(fakes, own.agent);
+	if (own.fault)
+		inject(own.fault, 1);
+	if (serve(&config, &e) < 0) {
+		fprintf(stderr, "%s\n", e.text);
+		return 1;
+	}
+	fakes_free(fakes);
+	return 0;
+}

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that leave while their request waits, on every route that changes something.
+
+The service learns of it at once, not when its timer looks, and gives the request up:
+test_abandoned.py shows that nothing is left then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import struct
+from typing import Any, Callable, Iterator
+
+import h2.config
+import h2.connection
+import httpx
+import pytest
+
+from conftest import Service, made, until_closed
+from test_spaces import frozen
+
+METHODS = ("put", "post", "patch", "delete", "options")
+WAYS = ("fin", "rst", "half", "h2 reset", "h2 close")
+
+# Bodies of the routes that need one.
+BODIES: dict[str, Any] = {
+    "fork": {"n": 2},
+    "exec": {"code": ""},
+    "commit": {"size": 1},
+    "pty": {"argv": ["true"]},
+    "input": {"data_b64": ""},
+    "resize": {"cols": 80, "rows": 24},
+    "processes": {"argv": ["true"]},
+    "signal": {"signal": "CONT"},
+}
+QUERY = "?path=/tmp/x&to=/tmp/y&mode=700&offset=0"
+
+# Routes that wait for no other process: what they change is seen in the lists (test_abandoned.py).
+AT_ONCE = {
+    ("patch", "/v1/sandboxes/{id}"),
+    ("delete", "/v1/sandboxes/{id}"),
+    ("post", "/v1/sandboxes/{id}/merge_into/{winner}"),
+    ("delete", "/v1/spaces/{space}"),
+    ("post", "/v1/sandboxes/{id}/ports/{port}"),
+    ("delete", "/v1/sandboxes/{id}/ports/{port}"),
+}
+
+# Starts in a guest, whose undoing needs the agent's answer.
+STARTS = {("post", "/v1/sandboxes/{id}/" + what) for what in ("contexts", "processes", "pty", "uploads")}
+
+# What makes a request wait; the agent does for the others.
+FAULTS = {
+    "/v1/sandboxes": "seed_wait",
+    "/v1/spaces/{space}/resume": "seed_wait",
+    "/v1/sandboxes/{id}/fork": "fork_wait",
+    "/v1/sandboxes/{id}/freeze": "fork_wait",
+}
+
+KINDS = {"upload": "upl", "pty": "pty", "process": "prc", "context": "ctx"}
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server whose timer never looks for clients that left."""
+    settings = ("max_vms=64", "tick_ms=100000000")
+    server = Service(tmp_path_factory.mktemp("server"), *settings, agent=False)
+    yield server
+    server.stop()
+
+
+def waiting_routes(http: httpx.Client) -> list[tuple[str, str]]:
+    """Returns method and path of each route that may change something and waits for it."""
+    paths = http.get("/v1/openapi.json").json()["paths"]
+    routes = [(method, path) for path, item in paths.items() for method in METHODS if method in item]
+    assert AT_ONCE < set(routes)
+    return [route for route in routes if route not in AT_ONCE]
+
+
+def target_of(http: httpx.Client, path: str) -> str:
+    """Returns the path with ids: sandboxes and Spaces exist."""
+    if "{space}" in path:
+        return frozen(http) + path.rpartition("{space}")[2]
+    if "{id}" in path:
+        path = made(http) + path.rpartition("{id}")[2]
+    path = path.replace("{port}", "80").replace("{path}", "x").replace("{other}", path[14:50])
+    return re.sub(r"{(\w+)}", lambda found: f"{KINDS[found[1]]}_{1:032x}", path) + QUERY
+
+
+def body_of(path: str) -> bytes:
+    if path.endswith(("/files", "/archive", "{upload}", "/stdin")):
+        return b"data"
+    return json.dumps(BODIES.get(path.rpartition("/")[2], {})).encode()
+
+
+def h2_request(s: socket.socket, method: str, target: str, body: bytes) -> Any:
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    connection.initiate_connection()
+    headers = [(":method", method.upper()), (":path", target), (":scheme", "http")]
+    connection.send_headers(1, [*headers, (":authority", "localhost")])
+    connection.send_data(1, body, end_stream=True)
+    s.sendall(connection.data_to_send())
+    return connection
+
+
+def h1_request(method: str, target: str, body: bytes) -> bytes:
+    head = f"{method.upper()} {target} HTTP/1.1\r\nhost: localhost\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def reset(s: socket.socket) -> None:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+
+
+def leave_after_request(
+    server: Service, way: str, request: tuple[str, str, bytes], ready: Callable[[], None]
+) -> None:
+    s = server.connect()
+    if way.startswith("h2"):
+        connection = h2_request(s, *request)
+    else:
+        s.sendall(h1_request(*request))
+    ready()
+    if way == "h2 reset":
+        connection.reset_stream(1)
+        s.sendall(connection.data_to_send())
+        server.until_idle()  # the connection stays open until then
+    elif way == "half":
+        s.shutdown(socket.SHUT_WR)
+        assert b" 499 " in until_closed(s)[:20]
+    elif way == "rst":
+        reset(s)
+    s.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_service_learns_at_once_that_the_client_left(waiting: Service, way: str) -> None:
+    with waiting.client() as http:
+        routes = waiting_routes(http)
+        assert len(routes) > 30
+        for method, path in routes:
+            target = target_of(http, path)
+            waiting.tell(f"fault {FAULTS.get(path, 'stall')} 1")
+            request = (method, target, body_of(path))
+            leave_after_request(waiting, way, request, lambda: waiting.until_waiting(1))
+            waiting.until_idle()
+            # A start goes on, to be undone; for all else nobody waits, though the agent still does.
+            if (method, path) not in STARTS:
+                waiting.wait(lambda f: f["ramet_operations"] + f["ramet_listeners"] == 0)
+            waiting.tell("go")
+            waiting.wait(lambda f: f["ramet_operations"] + f["ramet_listeners"] == 0)
+            for kind in ("sandboxes", "spaces"):
+                for one in http.get(f"/v1/{kind}").json():
+                    http.delete(f"/v1/{kind}/{one['id']}")
+
+
+@pytest.mark.parametrize("way", ["fin", "rst", "half"])
+def test_client_that_left_before_its_request_was_read_changes_nothing(
+    waiting: Service, way: str
+) -> None:
+    with waiting.client() as http:
+        for _ in range(20):
+            s = waiting.connect()
+            waiting.server.send_signal(signal.SIGSTOP)
+            s.sendall(h1_request("POST", "/v1/sandboxes", b"{}"))
+            if way == "half":
+                s.shutdown(socket.SHUT_WR)
+            elif way == "rst":
+                reset(s)
+            else:
+                s.close()
+            waiting.server.send_signal(signal.SIGCONT)
+            if way == "half":
+                assert b" 499 " in until_closed(s)[:20]
+            s.close()
+        waiting.until_idle()
+        assert http.get("/v1/sandboxes").json() == []

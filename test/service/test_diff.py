@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differences: the answer, names that are not UTF-8, and refusals."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import Service, made, refused
+
+
+def set_tree(client: httpx.Client, sandbox: str, *entries: str) -> None:
+    script = "\n".join(f"tree {entry}" for entry in entries)
+    assert '"exit"' in client.post(sandbox + "/exec", json={"code": script}).text
+
+
+def test_diff_returns_exact_names(client: httpx.Client, box: str) -> None:
+    (other,) = client.post(box + "/fork", json={"n": 1}).json()["children"]
+    strange = ("/srv/a%ff 100644 {}", "/srv/b%0a%ef%bf%bd 100644 {}")
+    set_tree(client, box, "/srv 40755", *(one.format("old") for one in strange), "/srv/gone 100644 x")
+    set_tree(
+        client, "/v1/sandboxes/" + other, "/srv 40755", *(one.format("new") for one in strange),
+        "/srv/n\u00e9w 100644 x", "/root/new 100644 x", "/tmp/new 100644 x",
+    )  # fmt: skip
+    answer = client.post(f"{box}/diff/{other}", json={"paths": ["/srv", "/a..b/.../..c"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
+        "added": ["/srv/n\u00e9w"],
+        "removed": ["/srv/gone"],
+        "modified": ["/srv/a\ufffd", "/srv/b\n\ufffd"],
+        "modified_b64": [base64.b64encode(b"/srv/a\xff").decode(), None],
+    }
+    for body in ({}, {"paths": None}, None):
+        defaults = client.post(f"{box}/diff/{other}", json=body).json()
+        assert defaults == {"added": ["/root/new", "/tmp/new"], "removed": [], "modified": []}
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        ([], "paths must have 1 to 64 strings, not 0"),
+        (["/x"] * 65, "paths must have at most 64 strings"),
+        (["/x", "tmp"], 'each path must be absolute, "tmp" is not'),
+        ([""], 'each path must be absolute, "" is not'),
+        (["/x", "/a/../b"], 'each path must be without .., "/a/../b" is not'),
+        (["/.."], 'each path must be without .., "/.." is not'),
+        (["/" * 4097], "each path must be at most 4096 bytes long, not 4097"),
+        ("/tmp", "paths must be an array of strings, not a string"),
+        (["/tmp", 1], "paths must be an array of strings; one item is a number"),
+    ],
+)
+def test_invalid_paths_are_refused(client: httpx.Client, box: str, paths: Any, names: str) -> None:
+    answer = client.post(f"{box}/diff/{box[-36:]}", json={"paths": paths})
+    assert names in refused(answer, 400, "bad_request")
+
+
+def test_nul_in_a_path_is_refused(client: httpx.Client, box: str) -> None:
+    body = json.dumps({"paths": ["/a\0b"]})
+    answer = client.post(f"{box}/diff/{box[-36:]}", content=body)
+    assert "NUL" in refused(answer, 400, "bad_request")
+
+
+MANY = {"paths": ["/many"]}  # 6,000 paths of 806 bytes
+
+
+def many(client: httpx.Client) -> tuple[str, bytes]:
+    """Makes two sandboxes that differ in MANY; returns the path of their diff and a request for it."""
+    box = made(client)
+    (other,) = client.post(box + "/fork", json={"n": 1}).json()["children"]
+    answer = client.post(box + "/exec", json={"code": "tree long 6000"})
+    assert answer.status_code == 200
+    body = json.dumps(MANY).encode()
+    path = f"{box}/diff/{other}"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    return path, head.encode() + body
+
+
+def test_many_paths_are_sorted_away_from_the_loop(client: httpx.Client) -> None:
+    # The server aborts if its loop sorts them.
+    path, _ = many(client)
+    answer = client.post(path, json=MANY)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
+        "added": [], "removed": [f"/many/{n:0800}" for n in range(6000)], "modified": [],
+    }  # fmt: skip
+
+
+def test_clients_may_leave_while_a_diff_is_written(client: httpx.Client, server: Service) -> None:
+    path, request = many(client)
+    for _ in range(20):
+        with server.connect() as s:
+            s.sendall(request)
+    server.until_idle()
+    assert client.post(path, json=MANY).status_code == 200
+
+
+def test_diffs_find_the_room_taken_that_there_was_at_their_start(
+    start: Callable[..., Service],
+) -> None:
+    server = start("answers_bytes=10000000")
+    with server.client() as http, contextlib.ExitStack() as stack:
+        _, request = many(http)
+        held = [stack.enter_context(server.connect()) for _ in range(8)]
+        for s in held:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        for s in held:
+            s.sendall(request)
+        statuses = sorted(s.recv(12).decode()[-3:] for s in held)
+        assert set(statuses) == {"200", "503"} and statuses.count("200") <= 2
