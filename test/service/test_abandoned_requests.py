@@ -8,11 +8,11 @@ test_abandoned.py shows that nothing is left then.
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 import struct
 from typing import Any, Callable, Iterator
+from urllib.parse import urlencode
 
 import h2.config
 import h2.connection
@@ -20,23 +20,11 @@ import httpx
 import pytest
 
 from conftest import Service, made, until_closed
+from routes import QUERY, body_of, routes, with_ids
 from test_spaces import frozen
 
 METHODS = ("put", "post", "patch", "delete", "options")
 WAYS = ("fin", "rst", "half", "h2 reset", "h2 close")
-
-# Bodies of the routes that need one.
-BODIES: dict[str, Any] = {
-    "fork": {"n": 2},
-    "exec": {"code": ""},
-    "commit": {"size": 1},
-    "pty": {"argv": ["true"]},
-    "input": {"data_b64": ""},
-    "resize": {"cols": 80, "rows": 24},
-    "processes": {"argv": ["true"]},
-    "signal": {"signal": "CONT"},
-}
-QUERY = "?path=/tmp/x&to=/tmp/y&mode=700&offset=0"
 
 # Routes that wait for no other process: what they change is seen in the lists (test_abandoned.py).
 AT_ONCE = {
@@ -59,8 +47,6 @@ FAULTS = {
     "/v1/sandboxes/{id}/freeze": "fork_wait",
 }
 
-KINDS = {"upload": "upl", "pty": "pty", "process": "prc", "context": "ctx"}
-
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
@@ -73,26 +59,25 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def waiting_routes(http: httpx.Client) -> list[tuple[str, str]]:
     """Returns method and path of each route that may change something and waits for it."""
-    paths = http.get("/v1/openapi.json").json()["paths"]
-    routes = [(method, path) for path, item in paths.items() for method in METHODS if method in item]
-    assert AT_ONCE < set(routes)
-    return [route for route in routes if route not in AT_ONCE]
+    found = routes(http, *METHODS)
+    assert AT_ONCE < set(found)
+    return [route for route in found if route not in AT_ONCE]
 
 
 def target_of(http: httpx.Client, path: str) -> str:
     """Returns the path with ids: sandboxes and Spaces exist."""
     if "{space}" in path:
         return frozen(http) + path.rpartition("{space}")[2]
-    if "{id}" in path:
-        path = made(http) + path.rpartition("{id}")[2]
-    path = path.replace("{port}", "80").replace("{path}", "x").replace("{other}", path[14:50])
-    return re.sub(r"{(\w+)}", lambda found: f"{KINDS[found[1]]}_{1:032x}", path) + QUERY
+    own = made(http)[-36:] if "{id}" in path else ""
+    target = with_ids(path, lambda kind: own if kind == "sbx" else f"{kind}_{1:032x}")
+    return f"{target}?{urlencode(QUERY)}"
 
 
-def body_of(path: str) -> bytes:
+def bytes_for(path: str) -> bytes:
+    """Returns the body of a request."""
     if path.endswith(("/files", "/archive", "{upload}", "/stdin")):
         return b"data"
-    return json.dumps(BODIES.get(path.rpartition("/")[2], {})).encode()
+    return json.dumps(body_of(path) or {}).encode()
 
 
 def h2_request(s: socket.socket, method: str, target: str, body: bytes) -> Any:
@@ -144,7 +129,7 @@ def test_service_learns_at_once_that_the_client_left(waiting: Service, way: str)
         for method, path in routes:
             target = target_of(http, path)
             waiting.tell(f"fault {FAULTS.get(path, 'stall')} 1")
-            request = (method, target, body_of(path))
+            request = (method, target, bytes_for(path))
             leave_after_request(waiting, way, request, lambda: waiting.until_waiting(1))
             waiting.until_idle()
             # A start goes on, to be undone; for all else nobody waits, though the agent still does.

@@ -12,20 +12,9 @@ import httpx
 import pytest
 
 from conftest import Service
+from routes import QUERY, body_of, routes, with_ids
 
 METHODS = ("get", "put", "post", "patch", "delete")
-BODIES: dict[str, Any] = {
-    "exec": {"code": "print(1)"},
-    "fork": {"n": 1},
-    "commit": {"size": 1},
-    "pty": {"argv": ["true"]},
-    "input": {"data_b64": ""},
-    "resize": {"cols": 80, "rows": 24},
-    "processes": {"argv": ["true"]},
-    "signal": {"signal": "CONT"},
-}
-QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
-KINDS = {"upload": "upl", "pty": "pty", "process": "prc", "context": "ctx"}
 
 
 @pytest.fixture
@@ -48,13 +37,6 @@ def kill_vms(service: Service, http: httpx.Client, one: str) -> None:
         pass
 
 
-def routes(http: httpx.Client) -> Iterator[tuple[str, str]]:
-    """Yields method and path of each route about a sandbox."""
-    for path, item in http.get("/v1/openapi.json").json()["paths"].items():
-        if path.startswith("/v1/sandboxes/{"):
-            yield from ((method, path) for method in METHODS if method in item)
-
-
 def test_every_route_says_that_the_vm_died(own: tuple[Service, httpx.Client]) -> None:
     service, http = own
     dead, other = made(http), made(http)
@@ -62,16 +44,13 @@ def test_every_route_says_that_the_vm_died(own: tuple[Service, httpx.Client]) ->
     kill_vms(service, http, dead)
     kill_vms(service, http, other)
     asked = 0
-    for method, path in routes(http):
-        target = path.replace("{port}", "80").replace("{path}", "x").replace("{id}", dead)
-
-        def fill(found: re.Match[str]) -> str:
-            return f"{KINDS[found[1]]}_{1:032x}" if found[1] in KINDS else other
-
-        target = re.sub(r"{(\w+)}", fill, target)
-        body = BODIES.get(path.rpartition("/")[2], {})
+    for method, path in routes(http, *METHODS):
+        if not path.startswith("/v1/sandboxes/{"):
+            continue
+        sandboxes = iter((dead, other))
+        target = with_ids(path, lambda kind: next(sandboxes) if kind == "sbx" else f"{kind}_{1:032x}")
         headers = {"connection": "upgrade", "upgrade": "tcp"} if "/tcp/" in path else {}
-        answer = http.request(method, target, params=QUERY, json=body, headers=headers)
+        answer = http.request(method, target, params=QUERY, json=body_of(path) or {}, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (404, "vm_died"), (method, path)
         asked += 1
     assert asked > 40

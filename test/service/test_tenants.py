@@ -15,24 +15,10 @@ import httpx
 import pytest
 
 from conftest import Service
+from routes import QUERY, body_of, kinds_of, routes, with_ids
 
 ID = re.compile(r"(sbx|spc|pty|prc|ctx|upl)_[0-9a-f]{32}")
 METHODS = ("get", "head", "put", "post", "patch", "delete")
-# The body of each route, valid so that only the id can be refused.
-BODIES: dict[str, Any] = {
-    "exec": {"code": "print(1)"},
-    "fork": {"n": 1},
-    "diff": {"paths": ["/tmp"]},
-    "commit": {"size": 1, "sha256": "0" * 64},
-    "pty": {"argv": ["true"]},
-    "read": {"since_seq": 0, "max_bytes": 1, "timeout_ms": 1},
-    "input": {"data_b64": ""},
-    "resize": {"cols": 80, "rows": 24},
-    "processes": {"argv": ["true"]},
-    "contexts": {"language": "bash"},
-    "signal": {"signal": "CONT"},
-}
-QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
 
 
 class Tenant:
@@ -80,17 +66,10 @@ def never() -> dict[str, str]:
     return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "upl", "pty", "prc", "ctx", "spc")}
 
 
-def kind_of(name: str) -> str:
-    """Returns the kind of the id called `name` in a path."""
-    return {"upload": "upl", "pty": "pty", "process": "prc", "context": "ctx", "space": "spc"}.get(name, "sbx")
-
-
 def fill(path: str, choice: list[dict[str, str]]) -> str:
     """Returns the path with each of its ids replaced as `choice` says."""
     ids = iter(choice)
-    return re.sub(
-        r"{(\w+)}", lambda m: next(ids)[kind_of(m[1])], path
-    )
+    return with_ids(path, lambda kind: next(ids)[kind])
 
 
 def ask(tenant: Tenant, method: str, path: str, body: Any) -> tuple[int, str, dict[str, str]]:
@@ -100,25 +79,16 @@ def ask(tenant: Tenant, method: str, path: str, body: Any) -> tuple[int, str, di
     return answer.status_code, ID.sub(r"\1_ID", answer.text), headers
 
 
-def routes(tenant: Tenant) -> list[tuple[str, str]]:
-    paths = tenant.http.get("/v1/openapi.json").json()["paths"]
-    listed = [(m, path) for path, item in paths.items() for m in METHODS if m in item and "{" in path]
-    # Ports are numbers, and the rest of a path to a server is no id.
-    return [(m, path.replace("{port}", "1").replace("{path}", "x")) for m, path in listed]
-
-
 def test_ids_of_others_are_answered_like_unknown_ids(tenants: tuple[Tenant, Tenant]) -> None:
     first, second = tenants
     asked = 0
-    for method, path in routes(second):
-        body = next((b for word, b in BODIES.items() if path.endswith(word)), None)
-        if "/diff/" in path:
-            body = BODIES["diff"]
-        n = path.count("{")
+    for method, path in routes(second.http, *METHODS):
+        body = body_of(path)
+        kinds = kinds_of(path)
         # Another tenant's id in each position, and own ids in the others, as a guesser would have
         # them.
-        for choice in itertools.product((first.ids, second.ids), repeat=n):
-            inner = any(word in path for word in ("{upload}", "{pty}", "{process}", "{context}"))
+        for choice in itertools.product((first.ids, second.ids), repeat=len(kinds)):
+            inner = not {"upl", "pty", "prc", "ctx"}.isdisjoint(kinds)
             # Uploads, processes and contexts belong to a guest. All sandboxes share one agent here, so it
             # cannot be tested that another guest does not have them.
             if all(ids is second.ids for ids in (choice[:1] if inner else choice)):
