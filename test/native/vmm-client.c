@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/native/vmm-client.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/kvm.h>
 #include <poll.h>
 #include <signal.h>
@@ -98,6 +100,38 @@ bool vmm_kvm_usable(void)
 	return vm >= 0;
 }
 
+static void show_file(int dir, const char *task, const char *name)
+{
+	char path[NAME_MAX + 16], text[1024];
+
+	snprintf(path, sizeof(path), "%s/%s", task, name);
+	scoped_fd int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+	fprintf(stderr, "  %s: %.*s\n", name, n < 0 ? 0 : (int)n, text);
+}
+
+/* Shows what the VM process has logged, and where each of its threads is. */
+static void show_silent(const struct vmm *v)
+{
+	char path[32], text[4096];
+	ssize_t n = -1;
+
+	if (v->log >= 0 && fcntl(v->log, F_SETFL, O_NONBLOCK) == 0)
+		n = read(v->log, text, sizeof(text));
+	fprintf(stderr, "vmm-client: no hello; its log: %.*s\n", n < 0 ? 0 : (int)n, text);
+	snprintf(path, sizeof(path), "/proc/%d/task", v->pid);
+	DIR *tasks = opendir(path);
+	for (struct dirent *d; tasks && (d = readdir(tasks));) {
+		if (d->d_name[0] == '.')
+			continue;
+		show_file(dirfd(tasks), d->d_name, "stat");
+		show_file(dirfd(tasks), d->d_name, "wchan");
+		show_file(dirfd(tasks), d->d_name, "syscall");
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
 bool vmm_start(struct vmm *v, const struct vmm_options *o)
 {
 	scoped_fd int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
@@ -120,7 +154,10 @@ bool vmm_start(struct vmm *v, const struct vmm_options *o)
 	/* With the listener closed here, connecting fails if the child died, instead of waiting. */
 	close_fd(&listener);
 	close_fd(&log_end);
-	return vmm_connect(v);
+	if (vmm_connect(v))
+		return true;
+	show_silent(v);
+	return false;
 }
 
 bool vmm_connect(struct vmm *v)
