@@ -174,7 +174,7 @@ static void make_config(struct config *c, const char *dir)
 	c->timeout_s = c->idle_timeout_s = 1000;
 	c->boot_timeout_s = 20;
 	c->stop_timeout_s = 10;
-	c->port_idle_timeout_s = 5;
+	c->port_idle_timeout_s = 15;
 	strcpy(c->sandbox_domain, "http://sandboxes.test");
 }
 

@@ -173,7 +173,7 @@ def test_long_list_is_sent_in_chunks(many: tuple[Service, list[str]], http2: boo
         assert len(whole.content) > 600_000
         assert ids(whole.json()) == made_here
         page = http.get("/v1/sandboxes?limit=30")
-        assert page.json() == whole.json()[:30]
+        assert ids(page.json()) == made_here[:30]  # figures of memory change between the requests
         assert NEXT in page.headers
         head = http.head("/v1/sandboxes?limit=30")
         assert (head.status_code, head.content, head.headers[NEXT]) == (200, b"", page.headers[NEXT])

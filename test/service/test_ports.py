@@ -23,7 +23,7 @@ from conftest import Service
 
 Handler = Callable[[socket.socket], None]
 TIMEOUT = 120
-SOONER = 4  # than the idle timeout of connections, which is 5 s here
+SOONER = 12  # than the idle timeout of connections, which is 15 s here
 BIG = 64 << 20
 
 
