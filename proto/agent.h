@@ -13,8 +13,9 @@
 
 #include <stdint.h>
 
+#include "proto/versions.h"
+
 #define AGENT_PORT	  5555
-#define AGENT_VERSION	  4
 #define AGENT_HEADER_SIZE 8
 #define AGENT_PAYLOAD_MAX 65536u
 #define AGENT_CODE_MAX	  (64u << 20) /* bytes of code in one exec */
@@ -39,7 +40,6 @@
 #define AGENT_OWNER_MAX	  256	/* bytes of the name of a user or group */
 #define AGENT_WATCH_MAX	  16	/* AGENT_WATCH in progress in a guest */
 #define AGENT_UNSIZED	  UINT64_MAX /* size of data whose end an empty AGENT_DATA marks */
-#define AGENT_OLD_MAX	  26	     /* agents before version 4 may not know later requests */
 
 /* Header: u32 len (payload bytes), u8 type, u8 zero, u16 zero. */
 
@@ -102,7 +102,7 @@ enum agent_request {
 	 * AGENT_EXEC or AGENT_PING waits for the call, when the call's time limit is over and when
 	 * it is interrupted, so that a host that does not return blocks nobody for good. A host
 	 * that wants the output therefore attaches before it requests anything else but
-	 * AGENT_RESEED.
+	 * AGENT_RESEED and AGENT_HELLO.
 	 */
 	AGENT_ATTACH = 7,
 
@@ -137,7 +137,7 @@ enum agent_request {
 	/*
 	 * Writes a whole file, replacing an existing one: it is written under another name in the
 	 * same folder and renamed when it is complete. Missing folders are created (0755). Payload:
-	 * u64 size (or, since version 4, AGENT_UNSIZED), u32 mode (0: that of the file it replaces,
+	 * u64 size (or AGENT_UNSIZED), u32 mode (0: that of the file it replaces,
 	 * else 0644), str path; then AGENT_DATA frames, none of them empty, whose payloads add up
 	 * to `size`. Answer: AGENT_DONE. The new file belongs to the owner of the one it replaces.
 	 * If the request fails or its connection breaks, nothing is left of the new file.
@@ -375,8 +375,9 @@ enum agent_request {
 	 * EAGAIN: AGENT_WATCH_MAX are in progress. The watch ends with the connection. */
 	AGENT_WATCH = 46,
 
-	/* Asks for the agent's version; an agent before version 4 closes the connection. Payload:
-	 * none. Answer: AGENT_PONG, at once. */
+	/* Asks for the agent's version, which differs from the host's if another Ramet started the
+	 * guest. This request and its answer are the same in all versions. Payload: none. Answer:
+	 * AGENT_PONG, at once. */
 	AGENT_HELLO = 47,
 
 	/*

@@ -7,11 +7,9 @@
  * descriptors in SCM_RIGHTS. Every request is answered by one CTL_REPLY with its `seq`; events have
  * seq 0. Both sides treat each message as hostile and check it.
  *
- * A VM process speaks one version, which its hello names. rametd starts VM processes of CTL_VERSION
- * only. After an upgrade it also takes over those of CTL_VERSION_BEFORE and speaks that version to
- * them. Version 4 differs in one point: its VMs have no `instance`. A request that a VM process
- * does not know is answered with -EPROTO. A request that a service sends only to VMs that it has
- * started itself can be removed without a new version; CTL_SAVE was one.
+ * A VM process speaks one version, which its hello names: after an upgrade it still runs the
+ * program that it was started with. In all versions `version` is the first field of a message. A
+ * request that a VM process does not know is answered with -EPROTO.
  *
  * A blank VM is a VM process without a guest: CTL_BLANK, until a CTL_FILL.
  */
@@ -20,15 +18,15 @@
 
 #include <stdint.h>
 
-#define CTL_VERSION	   5
-#define CTL_VERSION_BEFORE 4
-#define CTL_INSTANCE_LEN   16
-#define CTL_CMDLINE_MAX	   1008
-#define CTL_TEXT_MAX	   240
-#define CTL_REPORT_MAX	   (64u << 10)
-#define CTL_FDS_MAX	   128 /* descriptors in one message */
-#define CTL_LAYERS_MAX	   90  /* sealed disk layers in one CTL_FILL */
-#define CTL_MEMORY_MAX	   24  /* memory layers over the memory file in one CTL_FILL */
+#include "proto/versions.h"
+
+#define CTL_INSTANCE_LEN 16
+#define CTL_CMDLINE_MAX	 1008
+#define CTL_TEXT_MAX	 240
+#define CTL_REPORT_MAX	 (64u << 10)
+#define CTL_FDS_MAX	 128 /* descriptors in one message */
+#define CTL_LAYERS_MAX	 90  /* sealed disk layers in one CTL_FILL */
+#define CTL_MEMORY_MAX	 24  /* memory layers over the memory file in one CTL_FILL */
 
 enum ctl_type {
 	/*
@@ -55,8 +53,6 @@ enum ctl_type {
 	CTL_PAUSE = 3, /* stops vCPUs, drains devices' I/O; replies when the VM is quiesced */
 	CTL_RUN = 4,   /* lets the paused VM continue */
 
-	/* 5 was CTL_SAVE. */
-
 	CTL_STATS = 6, /* replies with `stats` */
 	CTL_QUIT = 7,  /* replies, then the process exits with status 0; flushes nothing */
 
@@ -79,8 +75,7 @@ enum ctl_type {
 	 * Writes a report for people on vCPUs, interrupts and devices to the one descriptor, a
 	 * memory file of at most CTL_REPORT_MAX bytes that cannot grow: the text ends at the first
 	 * NUL, or at the end of the file. Works in any state of the VM; the vCPUs stop for a
-	 * moment. A VM process of an earlier release, which does not know the request, replies
-	 * -EPROTO.
+	 * moment.
 	 */
 	CTL_INSPECT = 9,
 
@@ -110,7 +105,7 @@ enum ctl_end_reason {
 };
 
 struct ctl_msg {
-	uint32_t version; /* CTL_VERSION; CTL_VERSION_BEFORE of a VM from before an upgrade */
+	uint32_t version; /* CTL_VERSION */
 	uint32_t type;	  /* enum ctl_type */
 	uint32_t seq;	  /* set by the requester, not 0; 0 in events */
 	uint32_t nfds;	  /* descriptors that accompany this message */
@@ -176,7 +171,5 @@ struct ctl_msg {
 		} ended;
 	};
 };
-
-_Static_assert(sizeof(struct ctl_msg) == 1072, "version 4 has messages of the same size");
 
 #endif

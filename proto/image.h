@@ -9,16 +9,16 @@
 
 #include <stdint.h>
 
+#include "proto/versions.h"
+
 /*
  * State file: char magic[8], u32 version, u32 body bytes, u32 CRC-32C of the body, u32 zero, then
  * the body: u32 vcpus, u32 ram_mib, and sections: u32 id, u32 version, u32 bytes, bytes. A reader
  * refuses an unknown version, an unknown section and a missing one. Increment the version on any
  * change.
  */
-#define IMAGE_STATE_MAGIC	"RAMETSTA"
-#define IMAGE_STATE_VERSION	4	   /* 3 added the generation device, 4 the working set */
-#define IMAGE_STATE_VERSION_MIN 2	   /* oldest that is read; 2 added network and balloon */
-#define IMAGE_STATE_MAX		(4u << 20) /* bytes, header included */
+#define IMAGE_STATE_MAGIC "RAMETSTA"
+#define IMAGE_STATE_MAX	  (4u << 20) /* bytes, header included */
 
 /*
  * Memory layer: the extents of pages that differ from the layers below. First the table: char
@@ -28,7 +28,6 @@
  * pages of all extents, one after the other to the end of the file; zero pages may be holes.
  */
 #define IMAGE_MEMORY_MAGIC	 "RAMETMEM"
-#define IMAGE_MEMORY_VERSION	 2
 #define IMAGE_MEMORY_EXTENTS_MAX 16384u
 
 /*
@@ -41,8 +40,7 @@
  * char magic[8], u32 version, u32 cluster_bytes (4096), u64 disk_bytes, u64 data_offset,
  * u64 id, u64 parent id (0: the base), u32 sealed (0 or 1), u32 CRC-32C.
  */
-#define IMAGE_LAYER_MAGIC   "RAMETLAY"
-#define IMAGE_LAYER_VERSION 1
-#define IMAGE_CLUSTER	    4096u
+#define IMAGE_LAYER_MAGIC "RAMETLAY"
+#define IMAGE_CLUSTER	  4096u
 
 #endif

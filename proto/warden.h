@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-#define WARDEN_VERSION	 4
+#include "proto/versions.h"
+
 #define WARDEN_TEXT_MAX	 240
 #define WARDEN_SLOTS_MAX 16384
 

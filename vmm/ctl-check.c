@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/version.h"
 
 #define DISK_BYTES_MAX (1ull << 40)
 
@@ -90,9 +91,8 @@ int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, stru
 	if (bytes != sizeof(*m))
 		return err_say(e, EPROTO, "a message must have %zu bytes, got %zu", sizeof(*m),
 			       bytes);
-	if (m->version != CTL_VERSION)
-		return err_say(e, EPROTO, "the message has version %u, this process supports %u",
-			       m->version, CTL_VERSION);
+	if (version_check("the message", m->version, CTL_VERSION, CTL_VERSION, e) < 0)
+		return -ENOTSUP;
 	if (!m->seq)
 		return err_say(e, EPROTO, "a request needs a seq that is not 0");
 	if (m->nfds != nfds)

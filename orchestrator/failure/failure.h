@@ -60,7 +60,6 @@ enum failure_code {
 	FAIL_NOT_PERMITTED,
 	FAIL_DISK_FULL,
 	FAIL_NO_TAR,
-	FAIL_TOO_OLD,
 
 	/* A limit of the sandbox or tenant is reached. */
 	FAIL_QUEUE_FULL,

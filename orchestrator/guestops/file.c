@@ -100,9 +100,7 @@ struct file_op {
 	bool reported; /* the sink has received a file */
 	char *path;
 	/* For a stat and a list: */
-	bool link;
 	uint32_t depth, limit, count; /* count: of entries that were reported */
-	bool after;		      /* the list does not start at its first entry */
 	/* For a get: */
 	struct file_range range;
 	bool asks_size; /* the first request is a stat: the range counts from the end */
@@ -151,15 +149,9 @@ static void report_file(struct file_op *o, const struct agent_file *f)
 	o->sink.file(o->op.call->arg, &view);
 }
 
-/* An older agent describes files with AGENT_FILE, without names of owners. */
-static bool is_description(const struct agent_frame *frame)
-{
-	return frame->type == AGENT_NODE || frame->type == AGENT_FILE;
-}
-
 static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
 {
-	if (is_description(frame) && !of(op)->reported)
+	if (frame->type == AGENT_NODE && !of(op)->reported)
 		report_file(of(op), &frame->file);
 	else
 		guest_op_fail_rules(op);
@@ -173,17 +165,8 @@ static void on_stat_done(struct guest_op *op)
 		guest_op_fail_rules(op);
 }
 
-static int encode_older_stat(struct guest_op *op)
-{
-	const struct agent_file_request request = {
-		.type = AGENT_STAT, .path = of(op)->path, .flag = of(op)->link};
-
-	return agent_file_bytes(&request, &op->bytes, &op->len);
-}
-
 static const struct guest_op_kind stat_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.older = encode_older_stat,
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_stat_frame,
@@ -213,7 +196,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct file_op *o = of(op);
 
-	if (!is_description(frame) || !is_entry_name(&frame->file, o->depth)) {
+	if (frame->type != AGENT_NODE || !is_entry_name(&frame->file, o->depth)) {
 		guest_op_fail_rules(op);
 	} else if (o->limit && o->count == o->limit) {
 		guest_op_enough(op);
@@ -224,20 +207,10 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 	}
 }
 
-static int encode_older_list(struct guest_op *op)
-{
-	const struct agent_file_request request = {.type = AGENT_LIST, .path = of(op)->path};
-
-	if (of(op)->depth > 1 || of(op)->after)
-		return -ENOTSUP;
-	return agent_file_bytes(&request, &op->bytes, &op->len);
-}
-
 static const struct guest_op_kind list_kind = {
 	.timeout_ms = LONG_TIMEOUT_MS,
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
-	.older = encode_older_list,
 	.frame = on_list_frame,
 	.notify = notify,
 	.fini = fini,
@@ -263,7 +236,6 @@ struct core_call *core_file_stat(struct core *c, const char *tenant, const char 
 	struct guest_op *op = &o->op;
 	const struct agent_file_request request = {.type = AGENT_WALK, .path = path, .flag = link};
 
-	o->link = link;
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
@@ -282,7 +254,6 @@ struct core_call *core_file_list(struct core *c, const char *tenant, const char 
 
 	o->depth = list->depth;
 	o->limit = list->limit;
-	o->after = list->after[0];
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
@@ -292,7 +263,7 @@ struct core_call *core_file_list(struct core *c, const char *tenant, const char 
 static int encode_get(struct file_op *o)
 {
 	const struct agent_file_request request = {
-		.type = o->asks_size ? AGENT_STAT : AGENT_GET,
+		.type = o->asks_size ? AGENT_WALK : AGENT_GET,
 		.path = o->path,
 		.offset = o->range.offset,
 		.size = min_u64(o->range.length, INT64_MAX - min_u64(o->range.offset, INT64_MAX)),
@@ -337,7 +308,7 @@ static void on_get_frame(struct guest_op *op, const struct agent_frame *frame)
 {
 	struct file_op *o = of(op);
 
-	if (frame->type == AGENT_FILE && o->range.from_end)
+	if (frame->type == AGENT_NODE && o->range.from_end)
 		note_size(o, frame->file.size);
 	else if (frame->type == AGENT_FILE && !o->asks_size && !o->reported)
 		begin_bytes(o, &frame->file);

@@ -17,7 +17,6 @@
 #define LOST_MS	      500 /* until a lost connection is reported: a VM's death is reported first */
 #define TOUCH_MS      1000
 #define UNDO_MS	      30000
-#define CLOSED_BY_OLD 2 /* closed connections after which an agent counts as old */
 #define DATA_CHUNK    (4 * AGENT_PAYLOAD_MAX) /* bytes of data handed to the connection at a time */
 
 /* --- idle connections ----------------------------------------------------------------------- */
@@ -206,7 +205,6 @@ void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	calls_finish(&guestops_of(s)->ops, f);
 	idle_conns_drop(s);
-	guestops_of(s)->agent_is_new = false; /* it may get another VM */
 }
 
 void guest_op_succeed(struct guest_op *op)
@@ -311,12 +309,7 @@ static void on_deadline(void *arg)
 	uint32_t timeout_ms = op->kind->timeout_ms;
 	uint64_t idle_ms = loop_now_ms(op->call->core->loop) - op->moved_ms;
 
-	if (op->closed == CLOSED_BY_OLD) {
-		guest_op_fail(op, FAIL_TOO_OLD,
-			      "sandbox %s was started by an older Ramet, or resumed from a Space "
-			      "of one, and its agent cannot do this: create a new sandbox",
-			      op->sandbox->id);
-	} else if (op->lost[0]) {
+	if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->paused || op->hungry) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
@@ -398,7 +391,7 @@ void core_file_feed(struct core_call *call, const void *part, size_t len, bool l
 
 	assert(op->hungry && (len || last));
 	op->hungry = false;
-	if (!op->guest.agent || op->closed) /* lost, which fails the operation soon */
+	if (!op->guest.agent) /* lost, which fails the operation soon */
 		return;
 	if (!part_fits(op, len, last)) {
 		guest_op_fail(op, FAIL_OUT_OF_RANGE, "the data does not have the announced length");
@@ -426,27 +419,12 @@ static void on_done(struct guest_op *op)
 		guest_op_succeed(op);
 }
 
-/* Handles the answer to AGENT_HELLO, which comes before that to the request. */
-static void on_hello(struct guest_op *op, const struct agent_frame *frame)
-{
-	if (frame->type != AGENT_PONG) {
-		guest_op_fail_rules(op);
-		return;
-	}
-	op->asked = false;
-	guestops_of(op->sandbox)->agent_is_new = true;
-	if (op->closed)
-		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
-}
-
 static void on_frame(void *arg, const struct agent_frame *frame)
 {
 	struct guest_op *op = arg;
 
 	note_progress(op);
-	if (op->asked)
-		on_hello(op, frame);
-	else if (frame->type == AGENT_ERROR)
+	if (frame->type == AGENT_ERROR)
 		refused(op, frame);
 	else if (frame->type == AGENT_DONE)
 		on_done(op);
@@ -454,14 +432,6 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		op->kind->frame(op, frame);
 	else
 		guest_op_fail_rules(op);
-}
-
-/* Asks on another connection: the first one may have been closed because the agent was killed. The
- * request itself is not repeated. */
-static void ask_again(struct guest_op *op)
-{
-	guest_link_set_deadline(&op->guest, DIAL_LIMIT_MS);
-	guest_link_dial(&op->guest, op->sandbox->vm, DIAL_LIMIT_MS);
 }
 
 static void on_lost(void *arg, enum guest_lost reason, const char *text)
@@ -474,40 +444,16 @@ static void on_lost(void *arg, enum guest_lost reason, const char *text)
 			      op->sandbox->id);
 		return;
 	}
-	if (op->asked && reason == GUEST_BROKEN && op->kind->older && op->kind->older(op) == 0) {
-		op->asked = false;
-		guest_link_dial(&op->guest, op->sandbox->vm, DIAL_LIMIT_MS);
-		return;
-	}
 	op->data_left = 0;
 	op->unfinished = false;
-	op->closed += op->asked && reason == GUEST_BROKEN;
-	if (!op->lost[0])
-		snprintf(op->lost, sizeof(op->lost), "%s", text);
-	if (op->closed == 1 && reason == GUEST_BROKEN) {
-		ask_again(op);
-		return;
-	}
+	snprintf(op->lost, sizeof(op->lost), "%s", text);
 	guest_link_set_deadline(&op->guest, LOST_MS);
-}
-
-/* Returns true for a request that the agent may be too old for: that must be found out first, since
- * such an agent closes the connection. */
-static bool must_ask(const struct guest_op *op)
-{
-	enum { TYPE_AT = 4 }; /* in a frame's header */
-
-	return (op->bytes[TYPE_AT] > AGENT_OLD_MAX || op->data_left == AGENT_UNSIZED) &&
-	       !guestops_of(op->sandbox)->agent_is_new;
 }
 
 static void send_request(struct guest_op *op)
 {
 	uint8_t *bytes = op->bytes;
 
-	op->asked = must_ask(op);
-	if (op->asked && !guest_link_send_plain(&op->guest, AGENT_HELLO))
-		return;
 	op->bytes = NULL;
 	guest_link_send(&op->guest, 0, bytes, op->len);
 	send_data(op);
@@ -515,12 +461,7 @@ static void send_request(struct guest_op *op)
 
 static void on_reached(void *arg)
 {
-	struct guest_op *op = arg;
-
-	if (op->closed)
-		guest_link_send_plain(&op->guest, AGENT_HELLO);
-	else
-		send_request(op);
+	send_request(arg);
 }
 
 static const struct guest_link_events guest_events = {on_reached, on_frame, on_lost, on_deadline,

@@ -42,9 +42,6 @@ struct guest_op_kind {
 	void (*done)(struct guest_op *op);
 	/* Handles AGENT_ERROR. NULL: guest_op_refused. */
 	void (*refused)(struct guest_op *op, uint32_t errnum, const char *text);
-	/* Encodes into op->bytes a request with the same result that agents before version 4 know,
-	 * too. Returns 0, or -errno if there is none. NULL: there never is. */
-	int (*older)(struct guest_op *op);
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct core_call *call);
 	/* Encodes into `by` the request that kills the program whose output `op` streams, or
@@ -74,10 +71,8 @@ struct guest_op {
 	bool made;	      /* there is something to undo */
 	struct tenant *owner; /* of what kind->undo removes; NULL: it was not begun */
 	char of[SANDBOX_ID_LEN + 1]; /* its sandbox */
-	bool asked;		 /* AGENT_HELLO was sent before the request, and not answered yet */
-	unsigned closed;	 /* connections that the agent closed on an AGENT_HELLO */
-	char lost[ERR_TEXT_MAX]; /* why the connection broke; empty: it is intact */
-	uint64_t touched_ms;	 /* last sandbox_touch, loop ms */
+	char lost[ERR_TEXT_MAX];     /* why the connection broke; empty: it is intact */
+	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */
 };
 
 struct guest_op_call {

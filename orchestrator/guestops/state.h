@@ -18,7 +18,6 @@ struct guestops_sandbox {
 	unsigned n_busy;			  /* of both: those that count as activity */
 	struct agent *idle_conns[IDLE_CONNS_MAX]; /* idle connections for operations on files and
 						     processes */
-	bool agent_is_new; /* the guest's agent has version 4 or a later one */
 	struct loop_timer idle_conn_timer;
 };
 struct guestops_tenant {

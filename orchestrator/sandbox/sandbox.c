@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "base/state-machine.h"
+#include "base/version.h"
 #include "orchestrator/sandbox/adopt.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/ended.h"
@@ -420,11 +421,35 @@ static void on_vm_died(void *arg, const char *reason)
 
 const struct vmproc_owner sandbox_vm_owner = {dial, on_vm_died};
 
+static void agent_is_usable(struct sandbox *s)
+{
+	sandbox_step(s, SBX_REACHED);
+	RUN_PARTS(s->core, agent_reached, s);
+	sandbox_schedule(s);
+}
+
+/* Handles the answer to AGENT_HELLO: another Ramet may have built the agent in an adopted VM. */
+static void on_hello(struct sandbox *s, const struct agent_frame *frame)
+{
+	struct err e;
+
+	if (frame->type != AGENT_PONG)
+		sandbox_lose_agent(s, "it did not answer with its version");
+	else if (version_check("the agent in its guest", frame->version, AGENT_VERSION_OLDEST,
+			       AGENT_VERSION, &e) < 0)
+		on_vm_died(s, e.text);
+	else
+		agent_is_usable(s);
+}
+
 static void on_agent_frame(void *arg, const struct agent_frame *frame)
 {
 	struct sandbox *s = arg;
 
-	RUN_PARTS(s->core, agent_frame, s, frame);
+	if (s->state == SBX_ADOPTING)
+		on_hello(s, frame);
+	else
+		RUN_PARTS(s->core, agent_frame, s, frame);
 }
 
 /* Schedules a new connection. A guest can break each one as soon as it is made, so only the first
@@ -463,9 +488,10 @@ static void on_agent_reached(void *arg)
 {
 	struct sandbox *s = arg;
 
-	sandbox_step(s, SBX_REACHED);
-	RUN_PARTS(s->core, agent_reached, s);
-	sandbox_schedule(s);
+	if (s->state == SBX_ADOPTING)
+		guest_link_send_plain(&s->guest, AGENT_HELLO);
+	else
+		agent_is_usable(s);
 }
 
 static void on_agent_lost(void *arg, enum guest_lost how, const char *text)

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/fd.h"
+#include "base/version.h"
 #include "base/wire.h"
 #include "proto/agent.h"
 #include "proto/image.h"
@@ -17,15 +18,16 @@
 #define PLAIN_FILES  3 /* state, memory, disk base */
 #define TRACE_MAX    256u
 
-/* Format versions that the manifest records. A Space with a version outside `oldest` to `now` is
- * reported as such instead of being restored. */
+/* The versions of other formats that the manifest records, so that a Space that cannot be restored
+ * is refused before a VM reads it. */
 static const struct {
+	const char *what;
 	uint32_t now, oldest;
 } formats[] = {
-	{IMAGE_STATE_VERSION, IMAGE_STATE_VERSION_MIN},
-	{IMAGE_MEMORY_VERSION, IMAGE_MEMORY_VERSION},
-	{IMAGE_LAYER_VERSION, IMAGE_LAYER_VERSION},
-	{AGENT_VERSION, 3},
+	{"its state file", IMAGE_STATE_VERSION, IMAGE_STATE_VERSION_OLDEST},
+	{"its memory layer", IMAGE_MEMORY_VERSION, IMAGE_MEMORY_VERSION_OLDEST},
+	{"its disk layer", IMAGE_LAYER_VERSION, IMAGE_LAYER_VERSION_OLDEST},
+	{"its guest's agent", AGENT_VERSION, AGENT_VERSION_OLDEST},
 };
 
 unsigned space_base_index(const struct space_manifest *m)
@@ -154,7 +156,7 @@ static bool get_splitter(struct wire *w, struct splitter *s)
 	size_t len;
 
 	s->chunks = wire_get_u8(w);
-	const uint8_t *p = wire_get_str(w, &len, LINE_KEPT_MAX);
+	const uint8_t *p = wire_get_str(w, &len, LINE_MAX_BYTES);
 	const struct splitter from = {
 		.chunks = s->chunks, .held = (uint8_t *)(uintptr_t)p, .len = len};
 	return !w->bad && splitter_copy(s, &from) == 0;
@@ -213,11 +215,9 @@ static int check_formats(struct wire *w, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
 		uint32_t version = wire_get_u32(w);
 
-		if (!w->bad && (version < formats[i].oldest || version > formats[i].now))
-			return err_say(e, EINVAL,
-				       "it was frozen by a version of Ramet with a different image "
-				       "format (%u, this version uses %u)",
-				       version, formats[i].now);
+		if (!w->bad && version_check(formats[i].what, version, formats[i].oldest,
+					     formats[i].now, e) < 0)
+			return -ENOTSUP;
 	}
 	return 0;
 }
@@ -269,9 +269,9 @@ int space_manifest_read(const void *bytes, size_t len, struct space_manifest *ou
 	uint32_t crc = wire_get_u32(&head), zero = wire_get_u32(&head);
 	if (head.bad || memcmp(magic, MAGIC, sizeof(magic)) != 0)
 		return err_say(e, EINVAL, "it is not the manifest of a Space");
-	if (version != SPACE_MANIFEST_VERSION)
-		return err_say(e, EINVAL, "it has version %u, this Ramet reads version %d", version,
-			       SPACE_MANIFEST_VERSION);
+	if (version_check("its manifest", version, SPACE_MANIFEST_VERSION_OLDEST,
+			  SPACE_MANIFEST_VERSION, e) < 0)
+		return -ENOTSUP;
 	if (body_bytes != len - HEADER_BYTES || zero)
 		return err_say(e, EINVAL,
 			       "its header is malformed: it says %u bytes, and %zu follow",

@@ -11,9 +11,8 @@
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/template/templates.h"
 
-#define SPACE_MANIFEST_VERSION 1
-#define SPACE_MANIFEST_MAX     (64u << 20) /* enough for all unfinished lines and results */
-#define SPACE_FILE_NAME_MAX    24
+#define SPACE_MANIFEST_MAX  (64u << 20) /* enough for all unfinished lines and results */
+#define SPACE_FILE_NAME_MAX 24
 
 struct space_file {
 	uint64_t bytes;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "proto/versions.h"
 
 static const struct {
 	const char *name;
@@ -117,9 +118,9 @@ int manifest_parse(const char *text, size_t len, struct manifest *out, struct er
 			return err_say(e, EINVAL, "the manifest's %s is missing or malformed",
 				       fields[i].name);
 		if (i == 0 && out->version != MANIFEST_VERSION)
-			return err_say(e, EINVAL,
+			return err_say(e, ENOTSUP,
 				       "the manifest has version %" PRIu64
-				       ", this program reads version %d",
+				       ", this Ramet supports only %d",
 				       out->version, MANIFEST_VERSION);
 	}
 	if (end - text != 4 || memcmp(text, "end\n", 4) != 0)

@@ -8,7 +8,6 @@
 
 #include "base/err.h"
 
-#define MANIFEST_VERSION  2
 #define MANIFEST_MAX	  4096 /* bytes */
 #define MANIFEST_NAME_MAX 63   /* bytes of a template's name */
 #define MANIFEST_KEY_LEN  16   /* hexadecimal digits */

@@ -59,7 +59,6 @@ struct vmproc {
 	enum vmproc_state state;
 	struct vmproc_spec spec;
 	struct vmproc_id id;
-	uint32_t version;		  /* control protocol version that the VM process speaks */
 	const struct vmproc_owner *owner; /* NULL: no callbacks */
 	void *owner_arg;
 	struct list wait_link; /* on host->waiting */

@@ -52,9 +52,9 @@ static void report_vm(const struct vmproc *vm, struct report *r)
 		[VM_RELEASING] = "dropped: its slot is being emptied",
 	};
 
-	report_add(r, "VM in slot %u: %s, process %u, control protocol %u, %u MiB, %u vCPUs%s%s\n",
-		   vm->id.slot, names[vm->state], vm->id.pid, vm->version, vm->spec.ram_mib,
-		   vm->spec.vcpus, vm->reason[0] ? ": " : "", vm->reason);
+	report_add(r, "VM in slot %u: %s, process %u, %u MiB, %u vCPUs%s%s\n", vm->id.slot,
+		   names[vm->state], vm->id.pid, vm->spec.ram_mib, vm->spec.vcpus,
+		   vm->reason[0] ? ": " : "", vm->reason);
 	vmproc_report_requests(vm, r);
 }
 
@@ -202,9 +202,7 @@ static void on_report(void *arg, int error, const char *text, const struct ctl_m
 	l->request = NULL;
 	l->answers = reply != NULL;
 	l->wrote = !error;
-	if (error == -EPROTO && reply)
-		report_add(&l->report, "this VM's program is older and can't be inspected\n");
-	else if (error)
+	if (error)
 		report_add(&l->report, "the VM process can't be asked: %s\n", text);
 	begin_work(l);
 }

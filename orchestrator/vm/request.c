@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "base/random.h"
 #include "base/report.h"
+#include "base/version.h"
 #include "orchestrator/vm/internal.h"
 
 struct vmproc_request {
@@ -45,14 +46,17 @@ struct vmproc_request {
 
 int ctl_check(const void *packet, size_t len, unsigned nfds, struct ctl_msg *out, struct err *e)
 {
+	memset(out, 0, sizeof(*out));
+	memcpy(out, packet, min_u64(len, sizeof(*out)));
+	/* Other versions may have messages of another size. */
+	if (len >= sizeof(out->version) &&
+	    version_check("the control protocol of the VM process", out->version,
+			  CTL_VERSION_OLDEST, CTL_VERSION, e) < 0)
+		return -ENOTSUP;
 	if (len != sizeof(*out))
 		return err_say(e, EPROTO,
 			       "the VM process sent a message of %zu bytes, expected %zu", len,
 			       sizeof(*out));
-	memcpy(out, packet, sizeof(*out));
-	if (out->version != CTL_VERSION && out->version != CTL_VERSION_BEFORE)
-		return err_say(e, EPROTO, "the VM process speaks protocol version %u, expected %u",
-			       out->version, CTL_VERSION);
 	if (out->nfds != nfds)
 		return err_say(e, EPROTO, "the VM process sent %u descriptors, but announced %u",
 			       nfds, out->nfds);
@@ -267,7 +271,7 @@ static struct vmproc_request *request_new(struct vmproc *vm, const struct reques
 	r->arg = arg;
 	if (body)
 		r->msg = *body;
-	r->msg.version = vm->version;
+	r->msg.version = CTL_VERSION;
 	r->msg.type = kind->type;
 	r->msg.nfds = borrowed + nfds;
 	if (image)
@@ -641,15 +645,6 @@ static void on_ended(struct vmproc *vm, const char *text)
 	vmproc_fail(vm, "the guest ended: %s", text[0] ? text : "no reason given");
 }
 
-/* Returns whether the message has the protocol version of its VM process. The hello of an adopted
- * one sets that version. */
-static bool speaks(struct vmproc *vm, const struct ctl_msg *msg)
-{
-	if (vm->adopted && vm->state == VM_GREETING && msg->type == CTL_HELLO)
-		vm->version = msg->version;
-	return msg->version == vm->version;
-}
-
 static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 {
 	struct ctl_msg msg;
@@ -659,9 +654,6 @@ static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 		vmproc_fail(vm, "the VM process sent more than %u descriptors", CTL_FDS_MAX);
 	else if (ctl_check(vm->in, len, got->n, &msg, &e) < 0)
 		vmproc_fail(vm, "%s", e.text);
-	else if (!speaks(vm, &msg))
-		vmproc_fail(vm, "the VM process speaks protocol version %u, expected %u",
-			    msg.version, vm->version);
 	else if (msg.type == CTL_REPLY)
 		on_reply(vm, &msg, got);
 	else if (msg.type == CTL_HELLO)

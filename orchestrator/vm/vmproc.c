@@ -100,7 +100,6 @@ static struct vmproc *vmproc_new(struct vmproc_host *h, const struct vmproc_owne
 
 	*vm = (struct vmproc){.host = h,
 			      .id = {.slot = VM_NO_SLOT},
-			      .version = CTL_VERSION,
 			      .priority = WARDEN_BRINGUP, /* the warden starts it with this */
 			      .owner = owner,
 			      .owner_arg = arg,
@@ -320,15 +319,10 @@ static void on_runs(void *arg, int error, const char *text, const struct ctl_msg
  * reach the catalogue. */
 static bool is_the_one(struct vmproc *vm, const struct ctl_msg *msg)
 {
-	static const uint8_t none[CTL_INSTANCE_LEN];
-	bool current = vm->version == CTL_VERSION;
-	bool named = memcmp(vm->id.instance, none, sizeof(none)) != 0;
-	const uint8_t *said = current ? msg->hello.instance : none;
-
-	if (named == current && !memcmp(vm->id.instance, said, sizeof(none)))
+	if (!memcmp(vm->id.instance, msg->hello.instance, sizeof(vm->id.instance)))
 		return true;
 	vm->foreign = true;
-	memcpy(vm->id.instance, said, sizeof(none));
+	memcpy(vm->id.instance, msg->hello.instance, sizeof(vm->id.instance));
 	return false;
 }
 

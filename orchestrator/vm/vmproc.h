@@ -69,14 +69,12 @@ struct vmproc *vmproc_spawn(struct vmproc_host *h, const struct vmproc_spec *spe
  * a random one. */
 struct vmproc_id {
 	uint32_t slot, pid; /* pid: in the host's namespace; 0: unknown */
-	/* All zeros: the VM was filled by a release of rametd that had no instances. */
 	uint8_t instance[CTL_INSTANCE_LEN];
 };
 /*
  * Takes over the VM process that a previous instance of the service left in a slot. A VM that
- * differs from `id` or `spec` is not used: the owner's `died` is called. An `id` without an
- * instance names a VM of CTL_VERSION_BEFORE and matches no other. Returns NULL when the slot is
- * taken or out of range.
+ * differs from `id` or `spec` is not used: the owner's `died` is called. Returns NULL when the slot
+ * is taken or out of range.
  */
 struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 			    const struct vmproc_spec *spec, const struct vmproc_owner *owner,

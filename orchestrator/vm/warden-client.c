@@ -115,7 +115,7 @@ static void on_message(struct warden_client *w, size_t len)
 	}
 	memcpy(&msg, w->in, sizeof(msg));
 	if (msg.version != WARDEN_VERSION)
-		lose(w, "it speaks another protocol version");
+		lose(w, "it is of another Ramet: its protocol has another version");
 	else if (msg.type == WARDEN_REPLY)
 		on_reply(w, &msg);
 	else if (msg.type == WARDEN_EXITED)

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/version.h"
+
 #define VCPUS_MAX    32
 #define RAM_MIB_MIN  128
 #define RAM_MIB_MAX  65536
@@ -50,10 +52,8 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 		return err_say(e, EPROTO, "the request has %zu bytes; it must have %zu", len,
 			       sizeof(*out));
 	memcpy(out, packet, sizeof(*out));
-	if (out->version != WARDEN_VERSION)
-		return err_say(e, EPROTO,
-			       "protocol version %u is not supported; the warden speaks %u",
-			       out->version, WARDEN_VERSION);
+	if (version_check("the request", out->version, WARDEN_VERSION, WARDEN_VERSION, e) < 0)
+		return -ENOTSUP;
 	if (out->seq == 0)
 		return err_say(e, EPROTO, "the seq of a request must not be 0");
 	if (out->type < WARDEN_SPAWN || out->type > WARDEN_OOM)

@@ -538,8 +538,8 @@ class Volume(AgentTest):
 
 class Connections(AgentTest):
     def test_ping(self):
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x04\0\0\0"))
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x04\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x05\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, b"\x05\0\0\0"))
 
     def test_ping_waits_for_the_running_call(self):
         self.client.start("print('ready')\nwhile True: pass")

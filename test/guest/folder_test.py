@@ -665,10 +665,10 @@ class FewInstancesTest(WatchTestBase):
 
 class HelloTest(FolderTest):
     def test_hello_is_answered_at_once(self):
-        self.assertEqual(self.client.ask(HELLO), (PONG, struct.pack("<I", 4)))
+        self.assertEqual(self.client.ask(HELLO), (PONG, struct.pack("<I", 5)))
         self.client.start("import time; time.sleep(1000)")
         other = self.connect()
-        self.assertEqual(other.ask(HELLO), (PONG, struct.pack("<I", 4)))
+        self.assertEqual(other.ask(HELLO), (PONG, struct.pack("<I", 5)))
 
     def test_request_may_follow_without_waiting(self):
         walk = struct.pack("<BII", 0, 0, 0) + text(self.folder) + text("")

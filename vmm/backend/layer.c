@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/num.h"
+#include "base/version.h"
 #include "base/wire.h"
 #include "proto/image.h"
 
@@ -140,9 +141,9 @@ static int check_geometry(const struct layer_stack *s, struct wire *w, struct la
 	if (memcmp(magic, IMAGE_LAYER_MAGIC, 8))
 		return err_say(e, EINVAL, "this file is not a disk layer");
 	version = wire_get_u32(w);
-	if (version != IMAGE_LAYER_VERSION)
-		return err_say(e, EINVAL, "disk layer version %u is not supported, only %d",
-			       version, IMAGE_LAYER_VERSION);
+	if (version_check("the disk layer", version, IMAGE_LAYER_VERSION_OLDEST,
+			  IMAGE_LAYER_VERSION, e) < 0)
+		return -ENOTSUP;
 	cluster = wire_get_u32(w);
 	disk = wire_get_u64(w);
 	l->data_offset = wire_get_u64(w);

@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/version.h"
 #include "base/wire.h"
 #include "proto/image.h"
 
@@ -40,9 +41,9 @@ static int check_header(struct wire *w, uint64_t ram_bytes, uint32_t *count, str
 	wire_get_u32(w);
 	if (w->bad || memcmp(magic, IMAGE_MEMORY_MAGIC, sizeof(magic)) != 0)
 		return err_say(e, EINVAL, "not a memory layer");
-	if (version != IMAGE_MEMORY_VERSION)
-		return err_say(e, EINVAL, "version %u, but this program reads version %u", version,
-			       IMAGE_MEMORY_VERSION);
+	if (version_check("the memory layer", version, IMAGE_MEMORY_VERSION_OLDEST,
+			  IMAGE_MEMORY_VERSION, e) < 0)
+		return -ENOTSUP;
 	if (bytes != ram_bytes)
 		return err_say(e, EINVAL, "made for %llu bytes of RAM, but this VM has %llu",
 			       (unsigned long long)bytes, (unsigned long long)ram_bytes);

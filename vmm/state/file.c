@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/version.h"
 #include "proto/image.h"
 
 #define HEADER_BYTES 24
@@ -52,7 +53,7 @@ int64_t state_finish(struct wire *w, struct err *e)
 	return (int64_t)w->pos;
 }
 
-static int check_header(const void *file, size_t size, uint32_t *out, struct err *e)
+static int check_header(const void *file, size_t size, struct err *e)
 {
 	struct wire h = wire_from(file, size);
 	uint32_t version, bytes, crc, zero;
@@ -65,17 +66,15 @@ static int check_header(const void *file, size_t size, uint32_t *out, struct err
 	zero = wire_get_u32(&h);
 	if (h.bad || memcmp(magic, IMAGE_STATE_MAGIC, sizeof(magic)) || zero)
 		return err_say(e, EINVAL, "not a state file of a VM");
-	if (version < IMAGE_STATE_VERSION_MIN || version > IMAGE_STATE_VERSION)
-		return err_say(e, ENOTSUP,
-			       "the state file has version %u, this build supports %u to %u",
-			       version, IMAGE_STATE_VERSION_MIN, IMAGE_STATE_VERSION);
+	if (version_check("the state file", version, IMAGE_STATE_VERSION_OLDEST,
+			  IMAGE_STATE_VERSION, e) < 0)
+		return -ENOTSUP;
 	if (bytes != size - HEADER_BYTES)
 		return err_say(e, EINVAL,
 			       "the body of the state file should have %u bytes, but has %zu",
 			       bytes, size - HEADER_BYTES);
 	if (crc32c(0, (const uint8_t *)file + HEADER_BYTES, bytes) != crc)
 		return err_say(e, EILSEQ, "the state file is damaged: wrong checksum");
-	*out = version;
 	return 0;
 }
 
@@ -119,7 +118,7 @@ static int expect(struct state_file *img, uint32_t id, uint32_t version, const c
 		return err_say(e, EINVAL, "the state file has no section for %s (0x%x)", what, id);
 	if (s->version != version)
 		return err_say(e, ENOTSUP,
-			       "%s (0x%x) is saved in version %u, this build supports %u", what, id,
+			       "%s (0x%x) is saved in version %u, this Ramet supports %u", what, id,
 			       s->version, version);
 	return 0;
 }
@@ -129,16 +128,14 @@ static int expect(struct state_file *img, uint32_t id, uint32_t version, const c
  */
 static int check_sections(struct state_file *img, unsigned ndevices, struct err *e)
 {
-	bool has_generation = img->version >= 3;
-	bool has_working_set = img->version >= 4;
-	unsigned expected = 2 + has_generation + has_working_set + img->vcpus + ndevices;
+	unsigned expected = 4 + img->vcpus + ndevices;
 	int r = expect(img, STATE_VM, STATE_VM_VERSION, "the VM", e);
 
 	if (!r)
 		r = expect(img, STATE_CMOS, STATE_CMOS_VERSION, "the CMOS clock", e);
-	if (!r && has_generation)
+	if (!r)
 		r = expect(img, STATE_GENERATION, STATE_GENERATION_VERSION, "the generation", e);
-	if (!r && has_working_set)
+	if (!r)
 		r = expect(img, STATE_WORKING_SET, STATE_WORKING_SET_VERSION, "the working set", e);
 	for (unsigned i = 0; !r && i < img->vcpus; i++)
 		r = expect(img, STATE_VCPU + i, STATE_VCPU_VERSION, "a vCPU", e);
@@ -160,7 +157,7 @@ int state_parse(struct state_file *out, const void *file, size_t size, unsigned 
 	if (size < HEADER_BYTES || size > IMAGE_STATE_MAX)
 		return err_say(e, EINVAL, "a state file has %d to %u bytes, this one has %zu",
 			       HEADER_BYTES, IMAGE_STATE_MAX, size);
-	res = check_header(file, size, &out->version, e);
+	res = check_header(file, size, e);
 	if (res)
 		return res;
 	r = wire_from((const uint8_t *)file + HEADER_BYTES, size - HEADER_BYTES);

@@ -61,29 +61,21 @@ static int check_shape(const struct state_parts *p, const struct state_file *img
 		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
 }
 
-/*
- * Snapshots before version 3 have no generation: no part of their guests has promised to make
- * itself unique.
- */
 static int read_generation(struct state_restore *s, struct err *e)
 {
-	struct state_section *section = state_find(&s->img, STATE_GENERATION);
+	struct wire *body = &state_find(&s->img, STATE_GENERATION)->body;
 
-	if (!section)
-		return 0;
-	generation_restore(s->parts.generation, &section->body);
-	if (section->body.bad || wire_left(&section->body))
+	generation_restore(s->parts.generation, body);
+	if (body->bad || wire_left(body))
 		return err_say(e, EINVAL, "the state of the generation is malformed");
 	return 0;
 }
 
 static int read_working_set(struct state_restore *s, struct err *e)
 {
-	struct state_section *section = state_find(&s->img, STATE_WORKING_SET);
+	struct wire *body = &state_find(&s->img, STATE_WORKING_SET)->body;
 
-	if (!section)
-		return 0;
-	return working_set_read(&section->body, s->parts.working_set, s->img.ram_mib, e);
+	return working_set_read(body, s->parts.working_set, s->img.ram_mib, e);
 }
 
 static int read_states(struct state_restore *s, struct err *e)

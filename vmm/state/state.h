@@ -22,10 +22,10 @@
 enum state_section_id {
 	STATE_VM = 1,
 	STATE_CMOS = 2,
-	STATE_GENERATION = 3,  /* since version 3 of the file */
-	STATE_WORKING_SET = 4, /* since version 4 of the file */
-	STATE_VCPU = 0x100,    /* + index of the vCPU */
-	STATE_DEVICE = 0x200,  /* + index of the device */
+	STATE_GENERATION = 3,
+	STATE_WORKING_SET = 4,
+	STATE_VCPU = 0x100,   /* + index of the vCPU */
+	STATE_DEVICE = 0x200, /* + index of the device */
 };
 
 /* The parts of a VM, all owned by the caller. */
@@ -74,7 +74,6 @@ struct state_section {
 };
 
 struct state_file {
-	uint32_t version;
 	uint32_t vcpus, ram_mib;
 	unsigned nsections;
 	struct state_section sections[STATE_SECTIONS_MAX];
@@ -96,10 +95,7 @@ int64_t state_finish(struct wire *w, struct err *e);
  */
 int state_parse(struct state_file *out, const void *file, size_t size, unsigned ndevices,
 		struct err *e);
-/*
- * Returns a section of a parsed file, or NULL. Only STATE_GENERATION and STATE_WORKING_SET may be
- * missing (before versions 3 and 4).
- */
+/* Returns a section of a parsed file, which has all of enum state_section_id. */
 struct state_section *state_find(struct state_file *img, uint32_t id);
 
 /* --- Field lists (fields.c), which serve both directions --- */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads a corrupt or foreign manifest of a Space: the input unchanged, and again with the length
- * and checksum of its body corrected. An accepted manifest must be within the limits and survive a
- * round trip.
+ * Reads a corrupt or foreign manifest of a Space: the input unchanged, and again with its versions
+ * and the length and checksum of its body corrected. An accepted manifest must be within the limits
+ * and survive a round trip.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/wire.h"
 #include "orchestrator/snapshot/space-manifest.h"
+#include "proto/versions.h"
 
 #define HEAD_BYTES 24u
 #define LENGTH_AT  12u
@@ -69,6 +70,9 @@ static void read_one(const uint8_t *bytes, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static const uint32_t versions[] = {IMAGE_STATE_VERSION, IMAGE_MEMORY_VERSION,
+					    IMAGE_LAYER_VERSION, AGENT_VERSION};
+
 	read_one(data, size);
 	if (size < HEAD_BYTES)
 		return 0;
@@ -77,6 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	expect(fit);
 	memcpy(fit, data, size);
+	if (size >= HEAD_BYTES + sizeof(versions))
+		memcpy(fit + HEAD_BYTES, versions, sizeof(versions));
 	w = wire_on(fit + LENGTH_AT, HEAD_BYTES - LENGTH_AT);
 	wire_put_u32(&w, (uint32_t)(size - HEAD_BYTES));
 	wire_put_u32(&w, crc32c(0, fit + HEAD_BYTES, size - HEAD_BYTES));

@@ -573,8 +573,9 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 		return !use_fault(a->vm->f, FAKES_PONG) &&
 		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
 	case AGENT_HELLO:
-		return !use_fault(a->vm->f, FAKES_OLD_AGENT) &&
-		       fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
+		return use_fault(a->vm->f, FAKES_VERSION)
+			       ? fake_send_frame(a->fd, AGENT_PONG, "\xff\0\0", 4)
+			       : fake_send_frame(a->fd, AGENT_PONG, pong, sizeof(pong));
 	case AGENT_EXEC:
 		return serve_exec(a, 0, body, len);
 	case AGENT_INTERRUPT:
@@ -895,13 +896,13 @@ static void vmproc_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *f
 		vm_reply(vm, msg->seq, -EMFILE, "too many connections");
 }
 
-/* Sends a report with hostile text. VMs of the previous version do not know the request. */
+/* Sends a report with hostile text. */
 static void vm_inspect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
 {
 	static const char text[] = "vCPU 0: \x1b[31min KVM_RUN\n\rdevice vsock: fine\n\0hidden";
 
-	if (vm->version != CTL_VERSION || use_fault(vm->f, FAKES_OLDER))
-		vm_reply(vm, msg->seq, -EPROTO, "there is no request of type 9");
+	if (use_fault(vm->f, FAKES_INSPECT))
+		vm_reply(vm, msg->seq, -EIO, "no report today");
 	else if (nfds != 1 || pwrite(fds[0], text, sizeof(text), 0) != sizeof(text) ||
 		 ftruncate(fds[0], 0) == 0 || ftruncate(fds[0], 2 * CTL_REPORT_MAX) == 0)
 		vm_reply(vm, msg->seq, -EIO, "the file is invalid");
@@ -1508,11 +1509,10 @@ void fakes_kill(struct fakes *f, uint32_t slot)
 	unlock(f);
 }
 
-void fakes_age(struct fakes *f, uint32_t slot)
+void fakes_set_version(struct fakes *f, uint32_t slot, uint32_t version)
 {
 	lock(f);
-	f->vms[slot].version = CTL_VERSION_BEFORE;
-	memset(f->vms[slot].instance, 0, CTL_INSTANCE_LEN);
+	f->vms[slot].version = version;
 	unlock(f);
 }
 

@@ -66,9 +66,9 @@ uint64_t fakes_put(struct fakes *f, uint64_t *sum);
 void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
 bool fakes_is_alive(struct fakes *f, uint32_t slot);
-/* Makes the VM one of the previous version: it speaks CTL_VERSION_BEFORE and has no instance id.
- * The service must not be connected to it. */
-void fakes_age(struct fakes *f, uint32_t slot);
+/* Sets the version of the control protocol that a VM speaks. The service must not be connected to
+ * it. */
+void fakes_set_version(struct fakes *f, uint32_t slot, uint32_t version);
 
 enum fakes_fault {
 	FAKES_SPAWN,	    /* the warden refuses a spawn */
@@ -90,12 +90,12 @@ enum fakes_fault {
 	FAKES_CODE,	    /* the guest accepts a call's code only after fakes_go */
 	FAKES_EARLY,	    /* the guest ends a call instead of accepting its code */
 	FAKES_ATTACH,	    /* the output of a call is not retained */
-	FAKES_OLDER,	    /* the VM process does not know the request for a report */
+	FAKES_INSPECT,	    /* the VM process refuses a request for a report */
 	FAKES_MUTE,	    /* the VM process does not answer a request for a report */
 	FAKES_DEAF,	    /* the agent sends its list of terminals only after fakes_go */
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
 	FAKES_STALL,	    /* the agent serves a request of a client only after fakes_go */
-	FAKES_OLD_AGENT,    /* the agent does not know AGENT_HELLO */
+	FAKES_VERSION,	    /* the agent answers AGENT_HELLO with another version */
 	FAKES_DIE_STEP,	    /* counts down with every step of any VM, which dies at 0 */
 	FAKES_RECORD,	    /* the VM process can't record a working set */
 	FAKES_STATS_WAIT,   /* the VM process sends its statistics only after fakes_go */

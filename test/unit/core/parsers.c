@@ -602,7 +602,9 @@ static void test_messages_of_a_vm_process_are_checked(void **state)
 	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);
 	msg.reply.error = 0;
 	msg.version++;
-	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);
+	for (size_t len = sizeof(msg.version); len <= sizeof(msg); len *= 2)
+		assert_int_equal(ctl_check(&msg, len, 0, &out, &e), -ENOTSUP);
+	assert_non_null(strstr(e.text, "of a newer Ramet"));
 	msg.version--;
 	msg.type = CTL_FILL;
 	assert_int_equal(ctl_check(&msg, sizeof(msg), 0, &out, &e), -EPROTO);

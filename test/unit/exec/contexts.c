@@ -156,7 +156,9 @@ static void test_running_calls_continue_after_a_kill_of_the_service(void **state
 
 static bool is_connected(void *sandbox)
 {
-	return exec_of(sandbox)->main.guest->agent != NULL;
+	const struct sandbox *s = sandbox;
+
+	return s->state != SBX_ADOPTING && exec_of(s)->main.guest->agent;
 }
 
 /* While the service attaches to a call of its predecessor, the call itself is at the guest. */

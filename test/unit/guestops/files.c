@@ -351,23 +351,6 @@ static void test_data_that_arrives_is_abandoned(void **state)
 	}
 }
 
-static void test_old_agent_needs_a_length(void **state)
-{
-	static uint8_t data[10];
-	struct world *w = *state;
-	struct client c;
-
-	make(w);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 100);
-	put_parts(w, &c, "/x", data, sizeof(data), false);
-	world_until_true(w, &c.t.done);
-	fails_with(&c.t, FAIL_TOO_OLD);
-	put_parts(w, &c, "/x", data, sizeof(data), true);
-	arrive(&c, sizeof(data));
-	world_until_true(w, &c.t.done);
-	assert_false(c.t.failed);
-}
-
 static void test_connection_is_reused_unless_a_request_failed(void **state)
 {
 	struct world *w = *state;
@@ -956,7 +939,6 @@ int main(void)
 		TEST(test_guest_confirms_before_all_data_has_arrived),
 		TEST(test_refusal_or_loss_ends_data_that_arrives),
 		TEST(test_data_that_arrives_is_abandoned),
-		TEST(test_old_agent_needs_a_length),
 		TEST(test_connection_is_reused_unless_a_request_failed),
 		TEST(test_get_returns_the_requested_range),
 		TEST(test_get_fails_when_the_file_became_shorter),

@@ -112,13 +112,6 @@ static void unpack(struct world *w, struct outcome *t, const char *path, const v
 	world_until_true(w, &t->done);
 }
 
-static void move(struct world *w, struct outcome *t)
-{
-	*t = (struct outcome){0};
-	core_file_move(w->core, TENANT, id, "/a", "/b", false, on_done, t);
-	world_until_true(w, &t->done);
-}
-
 static void begin_watch(struct world *w, struct outcome *t, const char *path)
 {
 	*t = (struct outcome){0};
@@ -299,83 +292,6 @@ static void test_events_do_not_keep_the_sandbox_from_being_idle(void **state)
 	fails_with(&t, FAIL_EXPIRED);
 }
 
-/* --- old agents ----------------------------------------------------------------------------- */
-
-static void test_version_is_asked_once(void **state)
-{
-	struct world *w = *state;
-	struct outcome t;
-
-	make(w);
-	move(w, &t);
-	assert_false(t.failed);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
-	move(w, &t);
-	assert_false(t.failed);
-	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 1);
-}
-
-/* As when it is killed and started again. */
-static void test_agent_that_closes_one_connection_is_not_old(void **state)
-{
-	struct world *w = *state;
-	struct outcome t;
-
-	make(w);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
-	move(w, &t);
-	fails_with(&t, FAIL_AGENT_LOST);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 1);
-	begin_watch(w, &t, "/w");
-	world_until(w, has_two_events, &t);
-	core_abandon(t.call);
-	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 1);
-}
-
-static void test_old_agent_lists_and_describes_without_names_of_owners(void **state)
-{
-	struct world *w = *state;
-	struct outcome t;
-
-	make(w);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 100);
-	stat_it(w, &t, "/size/5");
-	assert_true(!t.failed && t.files == 1 && !t.user[0]);
-	list(w, &t, "/many/30", 1, 0, "");
-	assert_true(!t.failed && t.files == 30 && !t.user[0]);
-	list(w, &t, "/many/30", 1, 20, "");
-	assert_true(!t.failed && t.files == 20 && t.more);
-	list(w, &t, "/errno/2", 1, 0, "");
-	fails_with(&t, FAIL_NO_SUCH_FILE);
-	assert_int_equal(fakes_faults_left(w->fakes, FAKES_OLD_AGENT), 96);
-}
-
-static void test_old_agent_is_too_old_for_other_requests(void **state)
-{
-	static const struct file_write write = {.path = "/x", .data = {.p = "x", .len = 1}};
-	struct world *w = *state;
-	struct outcome t;
-
-	make(w);
-	fakes_fault(w->fakes, FAKES_OLD_AGENT, 100);
-	list(w, &t, "/many/30", 2, 0, "");
-	fails_with(&t, FAIL_TOO_OLD);
-	list(w, &t, "/many/30", 1, 0, "x");
-	fails_with(&t, FAIL_TOO_OLD);
-	pack(w, &t, "/size/5");
-	fails_with(&t, FAIL_TOO_OLD);
-	unpack(w, &t, "/x", "x", 1);
-	fails_with(&t, FAIL_TOO_OLD);
-	begin_watch(w, &t, "/w");
-	world_until_true(w, &t.done);
-	fails_with(&t, FAIL_TOO_OLD);
-	t = (struct outcome){0};
-	core_file_write(w->core, TENANT, id, &write, on_done, &t);
-	world_until_true(w, &t.done);
-	fails_with(&t, FAIL_TOO_OLD);
-	assert_non_null(strstr(t.failure.text, "create a new sandbox"));
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
@@ -390,10 +306,6 @@ int main(void)
 		TEST(test_paused_watch_applies_back_pressure_to_the_guest),
 		TEST(test_watch_fails_when_the_sandbox_is_deleted),
 		TEST(test_events_do_not_keep_the_sandbox_from_being_idle),
-		TEST(test_version_is_asked_once),
-		TEST(test_agent_that_closes_one_connection_is_not_old),
-		TEST(test_old_agent_lists_and_describes_without_names_of_owners),
-		TEST(test_old_agent_is_too_old_for_other_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,17 +243,16 @@ static void test_report_on_a_vm_process_that_does_not_answer(void **state)
 	assert_string_equal(r.out, "alive");
 }
 
-/* The VM process answers that it does not know the request. */
-static void test_report_on_a_vm_of_an_older_program(void **state)
+static void test_report_says_that_the_vm_process_refused(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 	const char *text;
 
 	world_create(w, &m, NULL);
-	fakes_fault(w->fakes, FAKES_OLDER, 1);
+	fakes_fault(w->fakes, FAKES_INSPECT, 1);
 	text = report_on_vm(w, m.view.id);
-	expect_text(text, "this VM's program is older and can't be inspected\n");
+	expect_text(text, "the VM process can't be asked: no report today\n");
 	expect_text(text, "\nthreads of process ");
 	expect_text(text, "its agent answers: ");
 }
@@ -645,7 +644,7 @@ int main(void)
 		TEST(test_unknown_names_are_refused),
 		TEST(test_report_on_a_vm_whose_agent_does_not_answer),
 		TEST(test_report_on_a_vm_process_that_does_not_answer),
-		TEST(test_report_on_a_vm_of_an_older_program),
+		TEST(test_report_says_that_the_vm_process_refused),
 		TEST(test_report_when_the_vm_dies),
 		TEST(test_report_when_the_sandbox_is_deleted),
 		TEST(test_inspection_can_be_abandoned),

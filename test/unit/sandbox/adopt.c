@@ -334,14 +334,19 @@ static void test_vm_of_another_size_is_not_adopted(void **state)
 	}
 }
 
-static bool refuses(struct world *w, const char *id)
+/* Returns whether the sandbox ends with its VM, and says why. */
+static bool ends(struct world *w, const char *id, const char *says)
 {
 	struct run r = {0};
 
 	world_exec_start(w, &r, id, "out never", false);
 	world_until_true(w, &r.over);
-	return r.failed && r.failure.code == FAIL_VM_DIED &&
-	       strstr(r.failure.text, "another VM than the catalogue names");
+	return r.failed && r.failure.code == FAIL_VM_DIED && strstr(r.failure.text, says);
+}
+
+static bool refuses(struct world *w, const char *id)
+{
+	return ends(w, id, "another VM than the catalogue names");
 }
 
 static bool only_the_pool_lives(void *arg)
@@ -389,78 +394,38 @@ static void test_vm_claimed_by_another_row_is_not_killed(void **state)
 	world_until(w, only_the_pool_lives, w);
 }
 
-/* After an upgrade the VMs are of the previous version: neither they nor their rows have an
- * instance id. */
-static void test_vm_of_the_previous_version_is_adopted(void **state)
+/* Another Ramet started the VMs before an upgrade. */
+static void test_vm_of_another_version_is_not_adopted(void **state)
 {
+	const uint32_t versions[] = {CTL_VERSION_OLDEST - 1, CTL_VERSION + 1};
+	const char *const says[] = {"an older Ramet", "a newer Ramet"};
 	struct world *w = *state;
-	struct forked k;
-	struct made m;
-	struct run r;
 
-	world_create(w, &m, NULL);
-	world_kill_core(w);
-	for (uint32_t slot = 0; slot < 8; slot++)
-		fakes_age(w->fakes, slot);
-	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
-	world_start_core(w);
-	world_exec(w, &r, m.view.id, "out on");
-	assert_string_equal(r.out, "on");
-	world_fork(w, &k, m.view.id, 1);
-	assert_true(k.ok);
-	world_exec(w, &r, k.ids[0], "out child");
-	assert_string_equal(r.out, "child");
-	world_kill_core(w);
-	world_start_core(w);
-	world_exec(w, &r, m.view.id, "out on");
-	assert_string_equal(r.out, "on");
-	world_exec(w, &r, k.ids[0], "out child");
-	assert_string_equal(r.out, "child");
+	for (int i = 0; i < 2; i++) {
+		struct made m;
+
+		world_create(w, &m, NULL);
+		world_kill_core(w);
+		for (uint32_t slot = 0; slot < 8; slot++)
+			fakes_set_version(w->fakes, slot, versions[i]);
+		world_start_core(w);
+		assert_true(ends(w, m.view.id, "the control protocol of the VM process"));
+		assert_true(ends(w, m.view.id, says[i]));
+		world_until(w, only_the_pool_lives, w);
+	}
 }
 
-static void on_report(void *arg, const char *text, const struct failure *f)
-{
-	assert_null(f);
-	assert_non_null(strstr(text, "this VM's program is older and can't be inspected\n"));
-	*(bool *)arg = true;
-}
-
-static void test_vm_of_the_previous_version_cannot_be_inspected(void **state)
-{
-	struct world *w = *state;
-	struct made m;
-	struct run r;
-	bool reported = false;
-
-	world_create(w, &m, NULL);
-	world_kill_core(w);
-	for (uint32_t slot = 0; slot < 8; slot++)
-		fakes_age(w->fakes, slot);
-	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
-	world_start_core(w);
-	world_exec(w, &r, m.view.id, "out on");
-	core_inspect(w->core, m.view.id, on_report, &reported);
-	world_until_true(w, &reported);
-	world_exec(w, &r, m.view.id, "out on");
-	assert_string_equal(r.out, "on");
-}
-
-static void test_adoption_fails_when_only_row_or_vm_has_an_instance(void **state)
+static void test_sandbox_with_an_agent_of_another_version_ends(void **state)
 {
 	struct world *w = *state;
 	struct made m;
 
 	world_create(w, &m, NULL);
 	world_kill_core(w);
-	catalogue_run(w, "UPDATE sandboxes SET instance = x''");
+	fakes_fault(w->fakes, FAKES_VERSION, 1);
 	world_start_core(w);
-	assert_true(refuses(w, m.view.id));
-	world_create(w, &m, NULL);
-	world_kill_core(w);
-	for (uint32_t slot = 0; slot < 8; slot++)
-		fakes_age(w->fakes, slot);
-	world_start_core(w);
-	assert_true(refuses(w, m.view.id));
+	assert_true(ends(w, m.view.id, "the agent in its guest has version 255, of a newer Ramet"));
+	world_until(w, only_the_pool_lives, w);
 }
 
 static void test_sandbox_expires_after_a_restart(void **state)
@@ -526,9 +491,8 @@ int main(void)
 		TEST(test_vm_of_another_size_is_not_adopted),
 		TEST(test_vm_with_another_instance_is_not_adopted),
 		TEST(test_vm_claimed_by_another_row_is_not_killed),
-		TEST(test_vm_of_the_previous_version_is_adopted),
-		TEST(test_vm_of_the_previous_version_cannot_be_inspected),
-		TEST(test_adoption_fails_when_only_row_or_vm_has_an_instance),
+		TEST(test_vm_of_another_version_is_not_adopted),
+		TEST(test_sandbox_with_an_agent_of_another_version_ends),
 		TEST(test_sandbox_expires_after_a_restart),
 		TEST(test_deleted_sandbox_does_not_come_back),
 		TEST(test_many_restarts_leak_no_vm),

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, st
 	return ret == 0;
 }
 
-static void test_space_of_the_previous_version_is_read(void **state)
+static void test_space_of_another_version_is_refused(void **state)
 {
 	struct space_manifest m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
 				   .disk_bytes = 1 << 30,
@@ -41,10 +42,13 @@ static void test_space_of_the_previous_version_is_read(void **state)
 	snprintf(m.template, sizeof(m.template), "base");
 	assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
 	assert_true(reads_state_version(bytes, len, IMAGE_STATE_VERSION, &e));
-	assert_true(reads_state_version(bytes, len, IMAGE_STATE_VERSION_MIN, &e));
-	assert_false(reads_state_version(bytes, len, IMAGE_STATE_VERSION_MIN - 1, &e));
-	assert_non_null(strstr(e.text, "different image format"));
+	assert_false(reads_state_version(bytes, len, IMAGE_STATE_VERSION_OLDEST - 1, &e));
+	assert_non_null(strstr(e.text, "its state file has version 3, of an older Ramet"));
 	assert_false(reads_state_version(bytes, len, IMAGE_STATE_VERSION + 1, &e));
+	assert_non_null(strstr(e.text, "of a newer Ramet"));
+	bytes[8]++;
+	assert_int_equal(space_manifest_read(bytes, len, &m, &e), -ENOTSUP);
+	assert_non_null(strstr(e.text, "its manifest has version 2, of a newer Ramet"));
 	free(bytes);
 }
 
@@ -120,7 +124,7 @@ static void test_results_are_read_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_space_of_the_previous_version_is_read),
+		cmocka_unit_test(test_space_of_another_version_is_refused),
 		cmocka_unit_test(test_calls_of_contexts_are_read_back),
 		cmocka_unit_test(test_results_are_read_back),
 	};

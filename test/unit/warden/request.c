@@ -47,8 +47,8 @@ static const struct {
 	int error; /* 0: the request is valid */
 	const char *says;
 } cases[] = {
-	{FIELD(version), 0, EPROTO, "protocol version 0 is not supported; the warden speaks 4"},
-	{FIELD(version), WARDEN_VERSION + 1, EPROTO, "protocol version 5"},
+	{FIELD(version), 0, ENOTSUP, "the request has version 0, of an older Ramet"},
+	{FIELD(version), WARDEN_VERSION + 1, ENOTSUP, "of a newer Ramet"},
 	{FIELD(type), 0, EPROTO, "0 is not a request type"},
 	{FIELD(type), WARDEN_REPLY, EPROTO, "64 is not a request type"},
 	{FIELD(type), WARDEN_EXITED, EPROTO, "65 is not a request type"},

@@ -39,7 +39,6 @@ _REMEDIES = {
     "not_installed": "Use another language, or a template that has this one.",
     "space_damaged": "The Space cannot be resumed; delete it.",
     "egress_closed": "This sandbox can never have a network again; create another one.",
-    "too_old": "Create a new sandbox: this one runs an older agent.",
     "quota_reached": "Delete Spaces that are not needed: list shows them with what='spaces'.",
     "cap_reached": "Delete sandboxes that are not needed: list shows them.",
     "key_missing": "The user must configure an API key: over stdio in RAMET_API_KEY, over HTTP in "
