@@ -14,18 +14,18 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/version.h"
 #include "base/wire.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/journal/bundle.h"
 #include "proto/agent.h"
 
 #define MAGIC	  0x41494454454d4152ull /* "RAMETDIA" */
-#define VERSION	  1u
 #define PAGE	  4096u
 #define FIRST_LOG (64u << 10)
 #define CODE_MAX  64
 #define TRACE_MAX 1024
-#define HELD_MAX  (LINE_KEPT_MAX + AGENT_PAYLOAD_MAX)
+#define HELD_MAX  (LINE_MAX_BYTES + AGENT_PAYLOAD_MAX)
 /* Upper bound of the content: events with their records, and for the default interpreter the held
  * lines of both streams and a part of a result. */
 #define SAID_MAX                                                                                   \
@@ -36,9 +36,6 @@
 #define FILE_SIZE     AREA_AT(2)
 #define PATH_MAX_LEN  (CONFIG_PATH_MAX + 32)
 #define SECOND_AREA   (1ull << 63)
-/* Areas of versions with shorter lines, and before that without results. Their journals are taken
- * over. */
-static const size_t old_areas[] = {76u << 20, 28u << 20};
 /* Bits in RECORD_EVENT and RECORD_CALL. */
 #define EVENT_PARTIAL 1u
 #define EVENT_MAIN    2u
@@ -47,7 +44,6 @@ static const size_t old_areas[] = {76u << 20, 28u << 20};
 
 _Static_assert(AREA_SIZE % PAGE == 0, "areas are punched out by pages");
 _Static_assert(2 * SAID_MAX <= AREA_SIZE, "an area holds the content twice");
-_Static_assert(2 * (76u << 20) <= AREA_SIZE, "the first area has both of an old journal");
 
 enum record {
 	RECORD_SEQ = 1,
@@ -198,7 +194,7 @@ struct journal *journal_new(const char *run_dir, uint32_t slot, uint32_t pid)
 		journal_remove(j);
 		return NULL;
 	}
-	*j->head = (struct head){.magic = MAGIC, .version = VERSION, .pid = pid};
+	*j->head = (struct head){.magic = MAGIC, .version = JOURNAL_VERSION, .pid = pid};
 	return j;
 }
 
@@ -662,14 +658,27 @@ void journal_state_fini(struct journal_state *s)
 	replay_fini(&s->replay);
 }
 
-/* Returns false when the file is of another VM or version, or is not a journal. */
+/* Returns whether the file is a journal of a version that this program reads. */
+static bool is_readable(const struct journal *j, int fd)
+{
+	struct head head;
+	struct err e;
+
+	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC)
+		return false;
+	if (version_check("it", head.version, JOURNAL_VERSION_OLDEST, JOURNAL_VERSION, &e) == 0)
+		return true;
+	log_warn("session journal %s: %s; its events are lost", j->path, e.text);
+	return false;
+}
+
+/* Returns false when the journal is of another VM, or empty. */
 static bool head_is_good(const struct journal *j, uint32_t pid, size_t *len)
 {
 	uint64_t committed = __atomic_load_n(&j->head->committed, __ATOMIC_ACQUIRE);
 
 	*len = committed & ~SECOND_AREA;
-	return j->head->magic == MAGIC && j->head->version == VERSION && j->head->pid == pid &&
-	       *len && *len <= AREA_SIZE;
+	return j->head->pid == pid && *len && *len <= AREA_SIZE;
 }
 
 /* Determines how many pages the log's area has. If the file occupies more than those, the journal
@@ -692,17 +701,6 @@ bool journal_goes_on(const struct journal *j)
 	return j && j->goes_on;
 }
 
-/* Returns the size of the areas of a journal file; 0: it is none. */
-static size_t area_of_file(off_t size)
-{
-	if (size == (off_t)FILE_SIZE)
-		return AREA_SIZE;
-	for (size_t i = 0; i < ARRAY_LEN(old_areas); i++)
-		if (size == (off_t)(PAGE + 2 * old_areas[i]))
-			return old_areas[i];
-	return 0;
-}
-
 static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 {
 	struct stat st;
@@ -710,26 +708,19 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 	size_t len;
 
 	scoped_fd int fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fd < 0 || fstat(fd, &st) < 0 || !is_readable(j, fd))
 		return false;
-	const size_t area = area_of_file(st.st_size);
-	const bool old = area != AREA_SIZE;
-	if (!area || (old && ftruncate(fd, FILE_SIZE) < 0) || !map_file(j, fd) ||
-	    !head_is_good(j, pid, &len) || len > area)
+	if (st.st_size != (off_t)FILE_SIZE || !map_file(j, fd) || !head_is_good(j, pid, &len))
 		return false;
 	j->area = j->head->committed & SECOND_AREA ? 1 : 0;
 	j->pages = (size_t)st.st_blocks * 512;
-	const size_t log_at = PAGE + j->area * area;
-	if (journal_read(j->map + log_at, len, out, &e) < 0) {
+	if (journal_read(j->map + AREA_AT(j->area), len, out, &e) < 0) {
 		log_warn("session journal %s: %s; its events are lost", j->path, e.text);
 		journal_state_fini(out);
 		return false;
 	}
 	memcpy(j->context, out->context, sizeof(j->context));
-	if (old)
-		j->area = 0; /* both old areas are in it: the log is rewritten in the second */
-	else
-		find_room(j, fd, len);
+	find_room(j, fd, len);
 	out->guest_busy = j->head->guest_busy;
 	out->expires_ms = j->head->expires_ms;
 	out->idle_since_ms = j->head->idle_since_ms;

@@ -8,8 +8,7 @@
 #include "orchestrator/journal/output-budget.h"
 
 #define REPLAY_EVENTS_MAX 1000
-/* Room for the largest result, or the longest line that any version of this program produced, and
- * its exit event. */
+/* Room for the largest result, or the longest line, and the exit event of its call. */
 #define REPLAY_BYTES_MAX (17u << 20)
 
 struct replay_entry;

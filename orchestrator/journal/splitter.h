@@ -9,8 +9,6 @@
 
 #define LINE_MAX_BYTES	 (16u << 20) /* a longer line becomes several events */
 #define LINE_TIGHT_BYTES (16u << 10) /* the limit while held output exceeds its budget */
-/* Maximum held length of a line, in any version of this program that this one may replace. */
-#define LINE_KEPT_MAX LINE_MAX_BYTES
 
 struct output_account;
 
