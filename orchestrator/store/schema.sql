@@ -1,13 +1,14 @@
--- The catalogue's tables, as steps: step N upgrades a catalogue of version N-1 to version N. A
--- released step must never change; add a new step instead.
+-- The catalogue's tables, as steps. The first step makes all tables, each further one upgrades a catalogue
+-- of the version before it. A released step must never change; add a new step instead.
 
--- step 1
+-- step 10
 CREATE TABLE sandboxes (
 	id TEXT PRIMARY KEY,
 	tenant TEXT NOT NULL,
 	template TEXT NOT NULL,
 	slot INTEGER NOT NULL,
 	pid INTEGER NOT NULL,
+	instance BLOB NOT NULL,		-- id of its VM process; empty: none
 	vcpus INTEGER NOT NULL,
 	ram_mib INTEGER NOT NULL,
 	rootfs_gb INTEGER NOT NULL,
@@ -22,14 +23,13 @@ CREATE TABLE sandboxes (
 	env BLOB NOT NULL,		-- NAME=VALUE strings, each NUL-terminated
 	ended_at_ms INTEGER NOT NULL,	-- 0: it is alive
 	ended_code TEXT NOT NULL,
-	ended_text TEXT NOT NULL
+	ended_text TEXT NOT NULL,
+	ancestors TEXT NOT NULL,	-- ids, oldest first, space-separated
+	ports TEXT NOT NULL		-- shared ports: "PORT:PUBLIC:TOKEN ..."
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sandboxes_ended ON sandboxes (ended_at_ms);
+CREATE UNIQUE INDEX sandboxes_slot ON sandboxes (slot) WHERE ended_at_ms = 0;
 
--- step 2
-ALTER TABLE sandboxes ADD COLUMN ancestors TEXT NOT NULL DEFAULT ''; -- ids, oldest first, space-separated
-
--- step 3
 CREATE TABLE keys (
 	id TEXT PRIMARY KEY,		-- "key_" + 16 hex: names the key in lists and logs
 	tenant TEXT NOT NULL,		-- its owner; rotation keeps the tenant
@@ -37,10 +37,10 @@ CREATE TABLE keys (
 	tier TEXT NOT NULL,
 	hash BLOB NOT NULL UNIQUE,	-- SHA-256 of the key; the key itself is not stored
 	created_at_ms INTEGER NOT NULL,
-	revoked_at_ms INTEGER NOT NULL	-- invalid from then on, may be in the future; 0: not revoked
+	revoked_at_ms INTEGER NOT NULL,	-- invalid from then on, may be in the future; 0: not revoked
+	revoked INTEGER NOT NULL	-- 1: permanently, whatever the clock says
 ) STRICT, WITHOUT ROWID;
 
--- step 4
 CREATE TABLE spaces (
 	id TEXT PRIMARY KEY,
 	tenant TEXT NOT NULL,
@@ -60,32 +60,15 @@ CREATE TABLE spaces (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX spaces_tenant ON spaces (tenant, created_at_ms);
 
--- step 5
-ALTER TABLE keys ADD COLUMN revoked INTEGER NOT NULL DEFAULT 0; -- 1: permanently, whatever the clock says
-UPDATE keys SET revoked = 1
-	WHERE revoked_at_ms > 0 AND revoked_at_ms <= CAST(strftime('%s', 'now') AS INTEGER) * 1000;
-
--- step 6
 CREATE TABLE spaces_gone (		-- resumed or deleted Spaces whose files may still exist
 	id TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
--- step 7
-ALTER TABLE sandboxes ADD COLUMN instance BLOB NOT NULL DEFAULT x''; -- id of its VM process; empty: none
--- If two sandboxes claim one slot, it is unknown whose VM is in it: end both.
-UPDATE sandboxes SET ended_at_ms = unixepoch() * 1000, ended_code = 'vm_died',
-	ended_text = 'the catalogue named its VM slot for another sandbox, too'
-	WHERE ended_at_ms = 0 AND slot IN (
-		SELECT slot FROM sandboxes WHERE ended_at_ms = 0 GROUP BY slot HAVING count(*) > 1);
-CREATE UNIQUE INDEX sandboxes_slot ON sandboxes (slot) WHERE ended_at_ms = 0;
-
--- step 8
 CREATE TABLE live_copy (		-- the live copy in memory that updates this file (store-mirror.c)
 	only INTEGER PRIMARY KEY CHECK (only = 1),
 	id TEXT NOT NULL
 ) STRICT;
 
--- step 9
 CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effect
 	key BLOB PRIMARY KEY,		-- hash of the tenant and the client's key
 	asks BLOB NOT NULL,		-- hash of the request
@@ -97,6 +80,3 @@ CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effe
 	ready_us INTEGER NOT NULL,
 	copied_bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-
--- step 10
-ALTER TABLE sandboxes ADD COLUMN ports TEXT NOT NULL DEFAULT ''; -- shared ports: "PORT:PUBLIC:TOKEN ..."

@@ -61,12 +61,22 @@ struct store {
 	sqlite3_stmt *answers[ANSWER_STATEMENTS];
 };
 
+/* The steps that make the tables: steps[i] turns version first + i - 1 into the next one, and
+ * steps[0] begins with an empty database. */
+struct schema {
+	const char *const *steps;
+	int64_t first, newest;
+};
+
 int store_db_error(sqlite3 *db, int rc, struct err *e);
 /* Opens a connection to the catalogue. The caller closes it, also on failure. */
 int store_open_db(sqlite3 **db, const char *path, struct err *e);
 /* Checks that the database is undamaged and belongs to Ramet, and upgrades an older schema. Returns
  * 0, or -errno with *e filled. */
 int store_check(sqlite3 *db, struct err *e);
+/* Creates the tables in an empty database, or upgrades those of an older version. Returns 0, or
+ * -errno with *e filled, also for a version that no step follows. */
+int store_check_schema(sqlite3 *db, const struct schema *schema, struct err *e);
 /* Allocates disk space in advance, for writes while the disk is full. */
 int store_reserve(sqlite3 *db, struct err *e);
 void store_finalize(sqlite3 *db);

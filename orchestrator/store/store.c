@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/version.h"
 #include "orchestrator/store/schema.h"
 #include "orchestrator/store/store-internal.h"
 
@@ -67,22 +68,22 @@ static int read_number(sqlite3 *db, const char *sql, int64_t *out, struct err *e
 	return ret;
 }
 
-static int migrate(sqlite3 *db, int64_t version, struct err *e)
+static int migrate(sqlite3 *db, const struct schema *schema, int64_t from, struct err *e)
 {
 	char number[64];
 
-	for (int64_t step = version; step < SCHEMA_VERSION; step++) {
-		int ret = store_exec(db, schema_steps[step], e);
+	for (int64_t step = from; step <= schema->newest; step++) {
+		int ret = store_exec(db, schema->steps[step - schema->first], e);
 
 		if (ret < 0)
 			return ret;
 	}
 	snprintf(number, sizeof(number), "PRAGMA application_id=%d; PRAGMA user_version=%d;",
-		 APPLICATION_ID, SCHEMA_VERSION);
+		 APPLICATION_ID, (int)schema->newest);
 	return store_exec(db, number, e);
 }
 
-static int check_schema(sqlite3 *db, struct err *e)
+int store_check_schema(sqlite3 *db, const struct schema *schema, struct err *e)
 {
 	int64_t app = 0, version = 0, objects = 0;
 	int ret = read_number(db, "PRAGMA application_id", &app, e);
@@ -93,17 +94,13 @@ static int check_schema(sqlite3 *db, struct err *e)
 		ret = read_number(db, "SELECT count(*) FROM sqlite_master", &objects, e);
 	if (ret < 0)
 		return ret;
-	if (app != APPLICATION_ID && (app || version || objects))
+	if (!app && !version && !objects)
+		return migrate(db, schema, schema->first, e);
+	if (app != APPLICATION_ID)
 		return err_say(e, EINVAL, "it is a database of another program");
-	if (version > SCHEMA_VERSION)
-		return err_say(e, EINVAL,
-			       "it was written by a newer version (schema %lld, this one supports "
-			       "%d): install that version, or restore a backup of this version",
-			       (long long)version, SCHEMA_VERSION);
-	if (version < 0)
-		return err_say(e, EINVAL, "its schema version is invalid: %lld",
-			       (long long)version);
-	return version < SCHEMA_VERSION ? migrate(db, version, e) : 0;
+	ret = version_check("its schema", (uint32_t)version, (uint32_t)schema->first,
+			    (uint32_t)schema->newest, e);
+	return ret || version == schema->newest ? ret : migrate(db, schema, version + 1, e);
 }
 
 /* Checks that every page is readable and in its place, which takes about as long as
@@ -132,7 +129,7 @@ static int prepare_schema(sqlite3 *db, struct err *e)
 
 	if (ret < 0)
 		return ret;
-	ret = check_schema(db, e);
+	ret = store_check_schema(db, &catalogue_schema, e);
 	if (ret == 0)
 		ret = store_exec(db, "COMMIT", e);
 	if (ret < 0)

@@ -524,74 +524,30 @@ static void foreign_database_is_refused(void **state)
 	refused(*state, "another program");
 }
 
-#define UNDO_STEP_10 "ALTER TABLE sandboxes DROP COLUMN ports; PRAGMA user_version = 9; "
-#define UNDO_STEP_9  UNDO_STEP_10 "DROP TABLE answers; PRAGMA user_version = 8; "
-#define UNDO_STEP_8  UNDO_STEP_9 "DROP TABLE live_copy; PRAGMA user_version = 7; "
-#define UNDO_STEP_7                                                                                \
-	UNDO_STEP_8 "DROP INDEX sandboxes_slot; ALTER TABLE sandboxes DROP COLUMN instance; "      \
-		    "PRAGMA user_version = 6; "
-#define UNDO_STEP_6 UNDO_STEP_7 "DROP TABLE spaces_gone; PRAGMA user_version = 5; "
-#define UNDO_STEP_5 UNDO_STEP_6 "ALTER TABLE keys DROP COLUMN revoked; PRAGMA user_version = 4; "
+static const char *const old_steps[] = {"CREATE TABLE t (a)"};
+static const char *const new_steps[] = {"CREATE TABLE t (a)", "ALTER TABLE t ADD COLUMN b",
+					"ALTER TABLE t ADD COLUMN c"};
 
-static void first_version_is_upgraded(void **state)
+/* A program whose schema begins with step 4 and a later one whose schema has two steps more. */
+static const struct schema old_schema = {old_steps, 4, 4}, new_schema = {new_steps, 4, 6};
+
+static void later_steps_upgrade_an_older_catalogue(void **state)
 {
-	struct store_sandbox row = row_of("sbx_1");
-	struct store *s = open_store(*state);
+	const struct fixture *p = *state;
 	struct err e;
+	sqlite3 *db;
 
-	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
-	store_close(s);
-	run_sql(*state,
-		UNDO_STEP_5 "DROP TABLE keys; DROP TABLE spaces; "
-			    "ALTER TABLE sandboxes DROP COLUMN ancestors; PRAGMA user_version = 1");
-	s = open_store(*state);
-	struct rows rows = read_rows(s);
-	assert_int_equal(rows.n, 1);
-	assert_string_equal(rows.ids[0], "sbx_1");
-	row.id = "sbx_2";
-	row.slot++;
-	row.ancestors = "sbx_1";
-	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
-	assert_int_equal(read_rows(s).n, 2);
-	store_close(s);
-}
-
-struct revoked {
-	unsigned n, revoked;
-};
-
-static void note_key(void *arg, const struct store_key *row)
-{
-	struct revoked *r = arg;
-
-	r->n++;
-	r->revoked += row->revoked;
-	assert_int_equal(row->revoked, !strcmp(row->id, "gone"));
-}
-
-/* A grace period that has ended by the wall clock ends permanently with the upgrade. */
-static void upgrade_revokes_ended_keys_permanently(void **state)
-{
-	const char *const ids[] = {"good", "gone", "ends"};
-	const int64_t at_ms[] = {0, 1000, INT64_C(1) << 50};
-	struct store *s = open_store(*state);
-	struct revoked r = {0};
-	struct err e;
-
-	for (uint8_t i = 0; i < 3; i++) {
-		const uint8_t hash[STORE_KEY_HASH_LEN] = {i};
-		const struct store_key row = {
-			.id = ids[i], .hash = hash, .revoked_at_ms = at_ms[i]};
-
-		assert_int_equal(store_key_add(s, &row, &e), 0);
-	}
-	store_close(s);
-	run_sql(*state, UNDO_STEP_5);
-	s = open_store(*state);
-	assert_int_equal(store_keys(s, note_key, &r, &e), 0);
-	assert_int_equal(r.n, 3);
-	assert_int_equal(r.revoked, 1);
-	store_close(s);
+	assert_int_equal(sqlite3_open(p->path, &db), SQLITE_OK);
+	assert_int_equal(store_check_schema(db, &old_schema, &e), 0);
+	assert_int_equal(store_exec(db, "INSERT INTO t (a) VALUES (1)", &e), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(store_check_schema(db, &new_schema, &e), 0);
+	assert_int_equal(store_exec(db, "UPDATE t SET b = a, c = a", &e), 0);
+	assert_int_equal(sqlite3_changes(db), 1);
+	assert_int_equal(store_check_schema(db, &old_schema, &e), -ENOTSUP);
+	assert_string_equal(e.text,
+			    "its schema has version 6, of a newer Ramet; this one supports only 4");
+	sqlite3_close(db);
 }
 
 static void count_gone(void *arg, const char *id)
@@ -829,30 +785,15 @@ static void backup_is_a_snapshot(void **state)
 	store_close(s);
 }
 
-/* Rows of the previous version have no instance id, and two of them may have the same slot. */
-static void upgrade_ends_sandboxes_that_share_a_slot(void **state)
-{
-	static const uint8_t none[STORE_INSTANCE_LEN];
-	struct store *s = open_store(*state);
-
-	add_some(s, 4, 1);
-	store_close(s);
-	run_sql(*state, UNDO_STEP_7 "UPDATE sandboxes SET slot = 5 WHERE id != 'sbx_3'");
-	s = open_store(*state);
-	struct rows rows = {0};
-	struct err e;
-	assert_int_equal(store_sandboxes(s, note, &rows, &e), 0);
-	assert_int_equal(rows.n, 1);
-	assert_string_equal(rows.ids[0], "sbx_3");
-	assert_memory_equal(rows.last.instance, none, sizeof(none));
-	store_close(s);
-}
-
-static void newer_catalogue_is_refused(void **state)
+static void other_versions_of_a_catalogue_are_refused(void **state)
 {
 	store_close(open_store(*state));
 	run_sql(*state, "PRAGMA user_version = 1000");
-	refused(*state, "newer version (schema 1000, this one supports ");
+	refused(*state, "its schema has version 1000, of a newer Ramet");
+	run_sql(*state, "PRAGMA user_version = 9");
+	refused(*state, "its schema has version 9, of an older Ramet");
+	run_sql(*state, "PRAGMA user_version = -1");
+	refused(*state, "of a newer Ramet");
 }
 
 static void file_that_is_not_a_database_is_refused(void **state)
@@ -1045,12 +986,10 @@ int main(void)
 		TEST(last_ended_rows_are_read),
 		TEST(slot_has_one_living_sandbox),
 		TEST(file_stops_growing),
-		TEST(upgrade_ends_sandboxes_that_share_a_slot),
 		TEST(confirmed_changes_survive_a_kill),
 		TEST(foreign_database_is_refused),
-		TEST(newer_catalogue_is_refused),
-		TEST(first_version_is_upgraded),
-		TEST(upgrade_revokes_ended_keys_permanently),
+		TEST(other_versions_of_a_catalogue_are_refused),
+		TEST(later_steps_upgrade_an_older_catalogue),
 		TEST(space_is_gone_until_its_files_are_removed),
 		TEST(answer_is_added_with_its_sandbox),
 		TEST(answer_of_a_refused_sandbox_is_not_added),
