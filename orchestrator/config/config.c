@@ -157,8 +157,7 @@ static const struct setting settings[] = {
 	    "none."),
 	NUM(pool_blank_vms, 0, WARDEN_SLOTS_MAX, "6",
 	    "Number of blank VMs (VM processes without a guest) and of warm sandboxes (restored\n"
-	    "from the default template) to keep ready. pool_shells, the former name of\n"
-	    "pool_blank_vms, still works but is deprecated."),
+	    "from the default template) to keep ready."),
 	NUM(pool_warm, 0, WARDEN_SLOTS_MAX, "2", NULL),
 	NUM(pool_others, 0, 16, "2",
 	    "Number of warm sandboxes to keep ready of each further size and template that is\n"
@@ -226,13 +225,6 @@ static const struct setting settings[] = {
 };
 
 #define SETTINGS ARRAY_LEN(settings)
-
-/* Former names of settings, accepted wherever the present name is. */
-static const struct alias {
-	const char *former, *present;
-} aliases[] = {
-	{"pool_shells", "pool_blank_vms"}, /* deprecated before 0.1.0 */
-};
 
 /* --- one value ------------------------------------------------------------------------------- */
 
@@ -449,17 +441,8 @@ static int unknown(const char *name, struct err *e)
 	return err_say(e, EINVAL, "there is no setting \"%s\"", name);
 }
 
-/* Returns the present name of a setting, given its present or a former name. */
-static const char *present_name(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_LEN(aliases); i++)
-		if (strcmp(aliases[i].former, name) == 0)
-			return aliases[i].present;
-	return name;
-}
-
-/* Sets *out to the index of the setting called `name`, which may be a former name. Returns -EINVAL
- * with a suggestion when there is none. */
+/* Sets *out to the index of the setting called `name`. Returns -EINVAL with a suggestion when there
+ * is none. */
 static int find(struct value name, size_t *out, struct err *e)
 {
 	char text[NAME_MAX_BYTES];
@@ -471,9 +454,8 @@ static int find(struct value name, size_t *out, struct err *e)
 			       name.p);
 	memcpy(text, name.p, name.len);
 	text[name.len] = '\0';
-	const char *present = present_name(text);
 	for (size_t i = 0; i < SETTINGS; i++)
-		if (strcmp(settings[i].name, present) == 0) {
+		if (strcmp(settings[i].name, text) == 0) {
 			*out = i;
 			return 0;
 		}
@@ -572,13 +554,13 @@ static int load_file(struct config *c, const char *path, bool must_exist, struct
 
 /* --- environment and flags ------------------------------------------------------------------- */
 
-/* Applies the environment variable that belongs to `name`, a present or former name of `s`. */
-static int load_variable(struct config *c, const struct setting *s, const char *name, struct err *e)
+/* Applies the environment variable that belongs to the setting. */
+static int load_variable(struct config *c, const struct setting *s, struct err *e)
 {
 	char variable[sizeof("RAMET_") + NAME_MAX_BYTES] = "RAMET_";
 	size_t used = strlen(variable);
 
-	for (const char *p = name; *p; p++)
+	for (const char *p = s->name; *p; p++)
 		variable[used++] = *p == '_' ? '_' : (char)(*p - 'a' + 'A');
 	variable[used] = '\0';
 	const char *text = getenv(variable);
@@ -587,21 +569,10 @@ static int load_variable(struct config *c, const struct setting *s, const char *
 	return 0;
 }
 
-/* Applies former names first, so that a variable with the present name overrides them. */
 static int load_environment(struct config *c, struct err *e)
 {
-	for (size_t i = 0; i < ARRAY_LEN(aliases); i++) {
-		const char *former = aliases[i].former;
-		size_t s;
-
-		int r = find((struct value){former, strlen(former)}, &s, e);
-		if (r == 0)
-			r = load_variable(c, &settings[s], former, e);
-		if (r < 0)
-			return r;
-	}
 	for (size_t i = 0; i < SETTINGS; i++)
-		if (load_variable(c, &settings[i], settings[i].name, e) < 0)
+		if (load_variable(c, &settings[i], e) < 0)
 			return e->code;
 	return 0;
 }

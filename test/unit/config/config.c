@@ -299,35 +299,6 @@ static void errors_name_the_environment_variable(void **state)
 	unsetenv("RAMET_IDLE_TIMEOUT_S");
 }
 
-static void former_names_are_accepted(void **state)
-{
-	struct config c;
-	struct err e;
-	char path[64];
-
-	file_with(path, "pool_shells = 3\n");
-	assert_int_equal(load_path(&c, path, NULL, &e), 0);
-	assert_int_equal(c.pool_blank_vms, 3);
-	setenv("RAMET_POOL_SHELLS", "4", 1);
-	assert_int_equal(load_path(&c, path, NULL, &e), 0);
-	assert_int_equal(c.pool_blank_vms, 4);
-	setenv("RAMET_POOL_BLANK_VMS", "5", 1);
-	assert_int_equal(load_path(&c, path, NULL, &e), 0);
-	assert_int_equal(c.pool_blank_vms, 5);
-	assert_int_equal(load_path(&c, path, "--pool-shells=6", &e), 0);
-	assert_int_equal(c.pool_blank_vms, 6);
-	unsetenv("RAMET_POOL_BLANK_VMS");
-	setenv("RAMET_POOL_SHELLS", "many", 1);
-	assert_int_equal(load(&c, NULL, &e), -EINVAL);
-	assert_says(&e, "environment variable RAMET_POOL_SHELLS: pool_blank_vms must be a whole");
-	unsetenv("RAMET_POOL_SHELLS");
-	unlink(path);
-	config_defaults(&c);
-	assert_int_equal(config_parse(&c, "f", TEXT("pool_shells = 3\npool_blank_vms = 3\n"), &e),
-			 -EINVAL);
-	assert_says(&e, "f:2: pool_blank_vms is set twice; line 1 set it first");
-}
-
 static void unknown_variables_are_ignored(void **state)
 {
 	struct config c;
@@ -604,7 +575,6 @@ int main(void)
 		cmocka_unit_test(failed_load_changes_nothing),
 		cmocka_unit_test(flags_override_environment_and_file),
 		cmocka_unit_test(errors_name_the_environment_variable),
-		cmocka_unit_test(former_names_are_accepted),
 		cmocka_unit_test(unknown_variables_are_ignored),
 		cmocka_unit_test(errors_name_the_flag),
 		cmocka_unit_test(tiers_have_documented_limits),
