@@ -179,8 +179,9 @@ static void send_exec(int fd, const char *code)
 	struct wire w = wire_on(buf, sizeof(buf));
 	size_t len = strlen(code);
 
-	put_header(&w, 25, AGENT_EXEC);
+	put_header(&w, 26, AGENT_EXEC);
 	wire_put_u8(&w, AGENT_PYTHON);
+	wire_put_u8(&w, 0); /* no flags */
 	wire_put_u32(&w, 0);
 	wire_put_u32(&w, (uint32_t)len);
 	wire_put_u64(&w, ++call);

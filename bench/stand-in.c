@@ -119,6 +119,7 @@ static void take_frame(struct source *s, uint8_t type, const uint8_t *body, uint
 
 	if (type == AGENT_EXEC) {
 		wire_get_u8(&w);
+		wire_get_u8(&w);
 		wire_get_u32(&w);
 		s->code_left = wire_get_u32(&w);
 		s->prints = false;

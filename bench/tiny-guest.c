@@ -576,6 +576,7 @@ static void end_exec(struct conn *c)
 static void begin_exec(struct conn *c, struct reader *r)
 {
 	take8(r);  /* language */
+	take8(r);  /* flags */
 	take32(r); /* time limit */
 	c->left = take32(r);
 	c->call = take64(r);
@@ -690,10 +691,7 @@ static void serve_file(uint8_t type, struct reader *r)
 	} else if (type == AGENT_GET) {
 		read_file(f, offset, most);
 	} else {
-		if (type == AGENT_STAT)
-			put_file(f);
-		else
-			paths[f - files][0] = '\0';
+		paths[f - files][0] = '\0';
 		put_done();
 	}
 }
@@ -762,7 +760,6 @@ static void serve(struct conn *c, uint8_t type, struct reader *r)
 		begin_put(c, r);
 		break;
 	case AGENT_GET:
-	case AGENT_STAT:
 	case AGENT_REMOVE:
 		serve_file(type, r);
 		break;

@@ -108,7 +108,7 @@ int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e
 int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 {
 	struct wire w = wire_from(f->payload, f->len);
-	uint8_t language = wire_get_u8(&w);
+	uint8_t language = wire_get_u8(&w), flags = wire_get_u8(&w);
 	uint32_t env;
 	size_t len;
 
@@ -118,6 +118,8 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 	out->call = wire_get_u64(&w);
 	if (language > AGENT_BASH)
 		return err_say(e, EPROTO, "exec: there is no language %u", language);
+	if (flags & ~(AGENT_EXEC_RESULTS | AGENT_EXEC_PREPARES))
+		return err_say(e, EPROTO, "exec: the flags 0x%x have unknown bits", flags);
 	if (out->code_len > AGENT_CODE_MAX)
 		return err_say(e, EPROTO, "exec: %u bytes of code; the limit is %u", out->code_len,
 			       AGENT_CODE_MAX);

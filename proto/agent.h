@@ -50,15 +50,13 @@ enum agent_request {
 
 	/*
 	 * Runs code in the Python process, or in a bash that it starts. Payload, in order:
-	 *   u8 language (enum agent_language), u32 timeout_ms (0: none), u32 code_len, u64 call
-	 *   (a number chosen by the host, for AGENT_ATTACH), str cwd (empty: unchanged),
-	 *   u32 env_count, then env_count times str name, str value.
+	 *   u8 language (enum agent_language), u8 flags (enum agent_exec_flag), u32 timeout_ms (0:
+	 *   none), u32 code_len, u64 call (a number chosen by the host, for AGENT_ATTACH), str cwd
+	 *   (empty: unchanged), u32 env_count, then env_count times str name, str value.
 	 * Then AGENT_CODE frames whose payloads add up to code_len.
 	 * Answer: AGENT_STDOUT and AGENT_STDERR frames as output is produced, then one AGENT_EXIT.
-	 * If the variable AGENT_RESULTS is in the environment, it is not set for the code, but a
-	 * Python call also sends its results and its exception: AGENT_BUNDLE frames, then
-	 * AGENT_RESULT or AGENT_FAULT, in order with the output. An agent that does not know
-	 * results sets the variable, and sends output only.
+	 * With AGENT_EXEC_RESULTS, a Python call also sends its results and its exception:
+	 * AGENT_BUNDLE frames, then AGENT_RESULT or AGENT_FAULT, in order with the output.
 	 * The calls of all connections run one after the other, in order of arrival; the code of
 	 * a waiting call stays in its socket. At the time limit the code gets SIGINT, then
 	 * SIGKILL; the exit code is 124.
@@ -152,14 +150,6 @@ enum agent_request {
 	 * less if it is truncated meanwhile; a file of size 0 may yield bytes (as in proc).
 	 */
 	AGENT_GET = 11,
-
-	/* Describes a file. Payload: u8 (1: if it is a symbolic link, the link itself), str path.
-	 * Answer: AGENT_FILE, AGENT_DONE. */
-	AGENT_STAT = 12,
-
-	/* Lists a folder. Payload: str path. Answer: an AGENT_FILE for each name in it (not . and
-	 * ..) in byte order, symbolic links not followed, then AGENT_DONE. */
-	AGENT_LIST = 13,
 
 	/* Removes a file or a folder. Payload: u8 (1: a folder with its content; 0: a folder must
 	 * be empty), str path. A mount point is not removed: EBUSY. Answer: AGENT_DONE. */
@@ -414,9 +404,8 @@ enum agent_answer {
 	 * be read, and for files of proc and sysfs with a size; such a file equals no other. Times,
 	 * hard links and extended attributes are not reported. */
 	AGENT_ENTRY = 70,
-	/* str name (in an AGENT_LIST: within the folder; else the path), u32 mode (type and
-	 * permissions), u32 uid, u32 gid, u64 size (of a file, else 0), i64 modification time in
-	 * ns, str target of a symbolic link, else empty */
+	/* str path, u32 mode (type and permissions), u32 uid, u32 gid, u64 size (of a file, else
+	 * 0), i64 modification time in ns, str target of a symbolic link, else empty */
 	AGENT_FILE = 71,
 	AGENT_BYTES = 72,     /* raw bytes of a file */
 	AGENT_PTY_BYTES = 73, /* u64 offset of the first byte in the session's output, bytes */
@@ -471,10 +460,12 @@ enum agent_result {
 	AGENT_RESULT_DROPPED = 2, /* none: the bundle was not completed */
 };
 
-#define AGENT_RESULTS "RAMET_RESULTS"
-/* In the environment of a call that prepares a template. It is not set for the code, and the call
- * does not count in the names of calls that tracebacks show. An older agent sets it. */
-#define AGENT_PREPARES "RAMET_PREPARES"
+enum agent_exec_flag {
+	AGENT_EXEC_RESULTS = 1,
+	/* The call prepares a template: it does not count in the names of calls that tracebacks
+	 * show. */
+	AGENT_EXEC_PREPARES = 2,
+};
 
 enum agent_event {
 	AGENT_WATCHING = 0, /* what happens from now on is reported */

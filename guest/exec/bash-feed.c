@@ -52,15 +52,13 @@ static int open_file(const struct bash_feed *b, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Writes name and value of a variable, but not of the wish for results, which bash has none of. */
 static void put_variable(FILE *f, struct wire *w)
 {
 	size_t name_len, value_len;
 	const uint8_t *name = wire_get_str(w, &name_len, AGENT_PAYLOAD_MAX);
 	const uint8_t *value = wire_get_str(w, &value_len, AGENT_PAYLOAD_MAX);
 
-	if (!name || !value ||
-	    (name_len == strlen(AGENT_RESULTS) && !memcmp(name, AGENT_RESULTS, name_len)))
+	if (!name || !value)
 		return;
 	fputc(' ', f);
 	put_word(f, (const char *)name, name_len);
@@ -142,6 +140,7 @@ static void begin(struct bash_feed *b, const uint8_t *payload, size_t len)
 {
 	struct wire w = wire_from(payload, len);
 
+	wire_get_u8(&w);
 	wire_get_u8(&w);
 	wire_get_u32(&w);
 	b->missing = wire_get_u32(&w);

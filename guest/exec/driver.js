@@ -223,14 +223,11 @@ async function runWhole() {
 }
 
 function begin(payload) {
-  const reader = new Reader(payload, 17);
-  missing = payload.readUInt32LE(5);
+  const reader = new Reader(payload, 18);
+  missing = payload.readUInt32LE(6);
   parts = [];
   request = { folder: reader.text(), variables: [] };
-  for (let n = reader.number(); n > 0; n--) {
-    const variable = [reader.text(), reader.text()];
-    if (variable[0] !== 'RAMET_RESULTS') request.variables.push(variable); // results are Python's
-  }
+  for (let n = reader.number(); n > 0; n--) request.variables.push([reader.text(), reader.text()]);
   if (!missing) runWhole();
 }
 

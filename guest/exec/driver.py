@@ -59,7 +59,7 @@ RESULT, FAULT, BUNDLE = 84, 85, 86
 DROPPED = 2  # in a RESULT frame: forget the bundle
 PYTHON = 0
 HEADER = Struct("<IBBH")
-REQUEST = Struct("<BIIQ")
+REQUEST = Struct("<BBIIQ")
 U32 = Struct("<I")
 EXITED = Struct("<iB")
 FAILED = Struct("<II")
@@ -75,9 +75,7 @@ RESTORED_SIGNALS = (SIGPIPE, SIGXFSZ)  # that Python ignores
 HELD_SIGNALS = ALL_SIGNALS - {SIGINT}
 FRAMES_MAX = 100  # of a traceback that is printed without the module traceback
 SOURCES_MAX = 32 << 20  # characters of earlier calls kept for tracebacks
-# In a request's environment, but not in the code's: the client takes results; the call prepares a
-# template, and does not count.
-RESULTS_VARIABLE, PREPARES_VARIABLE = MARKS = b"RAMET_RESULTS", b"RAMET_PREPARES"
+WANTS_RESULTS, PREPARES = 1, 2  # flags of a request
 FIONREAD = 0x541B
 HIGH_FD = 1006  # user code that closes descriptors in a loop seldom goes as far
 OUR_FILES = {
@@ -392,13 +390,11 @@ class Request:
     def __init__(self, payload):
         self.payload = payload
         self.at = REQUEST.size
-        self.language, _, self.code_size, _ = REQUEST.unpack_from(payload)
+        self.language, flags, _, self.code_size, _ = REQUEST.unpack_from(payload)
         self.cwd = self.text()
-        env = [(self.text(), self.text()) for _ in range(self.number())]
-        names = [name for name, _ in env]
-        self.env = [pair for pair in env if pair[0] not in MARKS]
-        self.wants_results = RESULTS_VARIABLE in names and self.language == PYTHON
-        self.prepares = PREPARES_VARIABLE in names
+        self.env = [(self.text(), self.text()) for _ in range(self.number())]
+        self.wants_results = flags & WANTS_RESULTS and self.language == PYTHON
+        self.prepares = flags & PREPARES
         self.payload = None
 
     def number(self):

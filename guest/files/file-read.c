@@ -9,7 +9,6 @@
 
 #include "base/fd.h"
 #include "base/num.h"
-#include "guest/files/names.h"
 #include "guest/files/worker-io.h"
 
 __attribute__((noreturn)) static void fail(const char *what, const char *path)
@@ -17,22 +16,19 @@ __attribute__((noreturn)) static void fail(const char *what, const char *path)
 	worker_io_fail(errno, "%s %.100s: %s", what, path, strerror(errno));
 }
 
-static void send_file(const char *name, const struct stat *st, const char *target,
-		      size_t target_len)
+static void send_file(const char *path, const struct stat *st)
 {
-	size_t len = strlen(name);
-	struct wire w = worker_io_frame(AGENT_FILE, 4 + len + 12 + 8 + 8 + 4 + target_len);
+	size_t len = strlen(path);
+	struct wire w = worker_io_frame(AGENT_FILE, 4 + len + 12 + 8 + 8 + 4);
 
-	wire_put_str(&w, name, len);
+	wire_put_str(&w, path, len);
 	wire_put_u32(&w, st->st_mode);
 	wire_put_u32(&w, st->st_uid);
 	wire_put_u32(&w, st->st_gid);
 	wire_put_u64(&w, S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0);
 	wire_put_u64(&w, (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec);
-	wire_put_str(&w, target, target_len);
+	wire_put_str(&w, "", 0);
 }
-
-/* --- get ------------------------------------------------------------------------------------ */
 
 /* Refuses files that open(2) would wait for, or that opening alone would affect. */
 static int open_file(const char *path, struct stat *st)
@@ -84,59 +80,13 @@ void file_get(const struct file_work *w)
 	int fd = open_file(r->path, &st);
 	uint64_t size = (uint64_t)st.st_size, left = r->size;
 
-	send_file(r->path, &st, "", 0);
+	send_file(r->path, &st);
 	/* Files of proc have size 0 and yield bytes; bytes appended meanwhile are left out. */
 	if (size)
 		left = r->offset < size ? min_u64(left, size - r->offset) : 0;
 	if (r->offset <= INT64_MAX) {
 		posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 		send_bytes(fd, r->path, (off_t)r->offset, left);
-	}
-	worker_io_done();
-}
-
-/* --- stat and list -------------------------------------------------------------------------- */
-
-/* Describes the file `name` in the folder, under the name `shown`. If `link` is set, symbolic links
- * are not followed. Returns -1 with errno set when stat fails. */
-static int describe(int folder, const char *name, const char *shown, bool link)
-{
-	char target[PATH_MAX];
-	struct stat st;
-	ssize_t len = 0;
-
-	if (fstatat(folder, name, &st, AT_NO_AUTOMOUNT | (link ? AT_SYMLINK_NOFOLLOW : 0)) < 0)
-		return -1;
-	if (S_ISLNK(st.st_mode))
-		len = readlinkat(folder, name, target, sizeof(target));
-	if (len < 0)
-		return -1;
-	send_file(shown, &st, target, (size_t)len);
-	return 0;
-}
-
-void file_stat(const struct file_work *w)
-{
-	if (describe(AT_FDCWD, w->r->path, w->r->path, w->r->flag) < 0)
-		fail("stat", w->r->path);
-	worker_io_done();
-}
-
-void file_list(const struct file_work *w)
-{
-	struct names names = {0};
-	int fd = open(w->r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0)
-		fail("list", w->r->path);
-	errno = -names_add_folder(&names, fd);
-	if (errno)
-		fail("list", w->r->path);
-	for (size_t i = 0; i < names.count; i++) {
-		const char *name = names_at(&names, i);
-		/* EINVAL: it is no longer a symbolic link. */
-		if (describe(fd, name, name, true) < 0 && errno != ENOENT && errno != EINVAL)
-			fail("stat", name);
 	}
 	worker_io_done();
 }

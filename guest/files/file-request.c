@@ -31,8 +31,6 @@ static const struct layout {
 } layouts[] = {
 	[AGENT_PUT] = {"put", {SIZE, MODE, PATH}},
 	[AGENT_GET] = {"get", {OFFSET, SIZE, PATH}},
-	[AGENT_STAT] = {"stat", {FLAG, PATH}},
-	[AGENT_LIST] = {"list", {PATH}},
 	[AGENT_REMOVE] = {"remove", {FLAG, PATH}},
 	[AGENT_MKDIR] = {"mkdir", {MODE, FLAG, PATH}},
 	[AGENT_UPLOAD] = {"upload", {ID, MODE, PATH}},

@@ -11,7 +11,7 @@
 /* Fields that the type does not have are zero. */
 struct file_request {
 	uint8_t type; /* AGENT_PUT, … */
-	/* STAT, WALK: of a link itself; REMOVE, CHANGE, WATCH: with its content; MKDIR: parents
+	/* WALK: of a link itself; REMOVE, CHANGE, WATCH: with its content; MKDIR: parents
 	 * too; MOVE: replace */
 	bool flag;
 	bool has_hash;	   /* COMMIT */

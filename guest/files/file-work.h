@@ -18,8 +18,6 @@ struct file_work {
 
 /* file-read.c */
 __attribute__((noreturn)) void file_get(const struct file_work *w);
-__attribute__((noreturn)) void file_stat(const struct file_work *w);
-__attribute__((noreturn)) void file_list(const struct file_work *w);
 
 /* walk.c */
 __attribute__((noreturn)) void file_walk(const struct file_work *w);

@@ -11,12 +11,11 @@
 typedef void file_fn(const struct file_work *w);
 
 static file_fn *const functions[] = {
-	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,	    [AGENT_STAT] = file_stat,
-	[AGENT_LIST] = file_list,     [AGENT_REMOVE] = file_remove, [AGENT_MKDIR] = file_mkdir,
-	[AGENT_UPLOAD] = file_upload, [AGENT_PART] = file_part,	    [AGENT_COMMIT] = file_commit,
-	[AGENT_ABORT] = file_abort,   [AGENT_MOVE] = file_move,	    [AGENT_CHANGE] = file_change,
-	[AGENT_WALK] = file_walk,     [AGENT_WRITE] = file_write,   [AGENT_PACK] = file_pack,
-	[AGENT_UNPACK] = file_unpack, [AGENT_WATCH] = file_watch,
+	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,	    [AGENT_REMOVE] = file_remove,
+	[AGENT_MKDIR] = file_mkdir,   [AGENT_UPLOAD] = file_upload, [AGENT_PART] = file_part,
+	[AGENT_COMMIT] = file_commit, [AGENT_ABORT] = file_abort,   [AGENT_MOVE] = file_move,
+	[AGENT_CHANGE] = file_change, [AGENT_WALK] = file_walk,	    [AGENT_WRITE] = file_write,
+	[AGENT_PACK] = file_pack,     [AGENT_UNPACK] = file_unpack, [AGENT_WATCH] = file_watch,
 };
 
 static const struct system_ops *sys;

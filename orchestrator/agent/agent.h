@@ -122,8 +122,8 @@ struct agent_exec {
 	size_t code_len;
 	const char *cwd;	   /* NULL: unchanged */
 	const char *const *env[2]; /* NAME=VALUE lists, NULL-terminated; each may be NULL */
-	bool results;		   /* sets AGENT_RESULTS as well */
-	bool prepares;		   /* sets AGENT_PREPARES as well */
+	bool results;		   /* AGENT_EXEC_RESULTS */
+	bool prepares;		   /* AGENT_EXEC_PREPARES */
 };
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len);
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len);

@@ -324,16 +324,11 @@ static void put_in_context(struct wire *w, const char *context, enum agent_reque
 
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 {
-	static const char *const wanted[] = {AGENT_RESULTS "=1", NULL};
-	static const char *const prepares[] = {AGENT_PREPARES "=1", NULL};
-	const char *const *results = exec->results ? wanted : NULL;
-	const char *const *mark = exec->prepares ? prepares : NULL;
 	const char *cwd = exec->cwd ? exec->cwd : "";
 	uint32_t env_count = 0;
-	size_t head = 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4, front = context_size(exec->context);
+	size_t head = 1 + 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4, front = context_size(exec->context);
 
-	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count) +
-		env_size(results, &env_count) + env_size(mark, &env_count);
+	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count);
 	if (front + head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX ||
 	    env_count > ENV_MAX)
 		return -E2BIG;
@@ -344,6 +339,8 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	struct wire w = wire_on(bytes, room);
 	put_in_context(&w, exec->context, AGENT_EXEC, head);
 	wire_put_u8(&w, (uint8_t)exec->language);
+	wire_put_u8(&w, (exec->results ? AGENT_EXEC_RESULTS : 0) |
+				(exec->prepares ? AGENT_EXEC_PREPARES : 0));
 	wire_put_u32(&w, exec->timeout_ms);
 	wire_put_u32(&w, (uint32_t)exec->code_len);
 	wire_put_u64(&w, exec->call);
@@ -351,8 +348,6 @@ int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 	wire_put_u32(&w, env_count);
 	put_env(&w, exec->env[0]);
 	put_env(&w, exec->env[1]);
-	put_env(&w, results);
-	put_env(&w, mark);
 	put_parts(&w, AGENT_CODE, exec->code, exec->code_len);
 	*out = bytes;
 	*len = w.pos;
@@ -492,7 +487,6 @@ static void put_file(struct wire *w, const struct agent_file_request *r)
 		wire_put_u32(w, r->gid);
 		wire_put_u8(w, r->flag);
 		break;
-	case AGENT_STAT:
 	case AGENT_REMOVE:
 	case AGENT_MOVE:
 	case AGENT_WATCH:

@@ -16,7 +16,7 @@ import unittest
 
 import harness
 from harness import ATTACH, BASH, CODE, DONE, ERROR, EXEC, EXIT, INTERRUPT, PING, PONG, PYTHON, RESEED
-from harness import SHUTDOWN, STDERR, STDOUT, Agent, AgentTest, exec_payload, frame, text
+from harness import SHUTDOWN, STDERR, STDOUT, VERSION, Agent, AgentTest, exec_payload, frame, text
 
 BIG = 100_000_000
 
@@ -538,8 +538,8 @@ class Volume(AgentTest):
 
 class Connections(AgentTest):
     def test_ping(self):
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x05\0\0\0"))
-        self.assertEqual(self.client.ask(PING), (PONG, b"\x05\0\0\0"))
+        self.assertEqual(self.client.ask(PING), (PONG, VERSION))
+        self.assertEqual(self.client.ask(PING), (PONG, VERSION))
 
     def test_ping_waits_for_the_running_call(self):
         self.client.start("print('ready')\nwhile True: pass")
@@ -644,8 +644,9 @@ class Connections(AgentTest):
         ("cut exec", frame(EXEC, good[:-1])),
         ("exec with more than its fields", frame(EXEC, good + b"\0")),
         ("unknown language", frame(EXEC, exec_payload(3, 2))),
+        ("unknown flags", frame(EXEC, exec_payload(3, flags=4))),
         ("too much code", frame(EXEC, exec_payload((64 << 20) + 1))),
-        ("cwd longer than the frame", frame(EXEC, struct.pack("<BIIQI", 0, 0, 0, 0, 1 << 31))),
+        ("cwd longer than the frame", frame(EXEC, struct.pack("<BBIIQI", 0, 0, 0, 0, 0, 1 << 31))),
         ("cwd over its limit", frame(EXEC, exec_payload(3, cwd="x" * 4097))),
         ("zero byte in cwd", frame(EXEC, exec_payload(3, cwd="a\0b"))),
         ("zero byte in a variable", frame(EXEC, exec_payload(3, env=[("A", "a\0b")]))),

@@ -14,8 +14,8 @@ import threading
 import unittest
 
 import harness
-from harness import (ABORT, BYTES, CHANGE, COMMIT, DATA, DONE, ERROR, FILE, GET, GROW, LIST, MKDIR,
-                     MOVE, PART, PING, PONG, PUT, REMOVE, RESEED, STAT, UPLOAD, AgentTest, frame, text)
+from harness import (ABORT, BYTES, CHANGE, COMMIT, DATA, DONE, ERROR, FILE, GET, GROW, MKDIR,
+                     MOVE, NODE, PART, PING, PONG, PUT, REMOVE, RESEED, UPLOAD, WALK, AgentTest, frame, text)
 
 ALL = (1 << 64) - 1
 UNCHANGED = (1 << 32) - 1
@@ -26,14 +26,14 @@ def upload_id(number):
 
 
 class Info:
-    """A parsed AGENT_FILE frame."""
+    """A parsed AGENT_FILE frame, or the beginning of an AGENT_NODE."""
 
     def __init__(self, payload):
         (size,) = struct.unpack_from("<I", payload)
         self.name = payload[4 : 4 + size]
         fields = struct.unpack_from("<IIIQqI", payload, 4 + size)
         self.mode, self.uid, self.gid, self.size, self.mtime_ns, length = fields
-        self.target = payload[4 + size + 32 :]
+        self.target = payload[4 + size + 32 :][:length]
         assert len(self.target) == length
 
 
@@ -58,11 +58,11 @@ class FileClient:
         assert kind == DONE, (kind, payload[:100])
 
     def answers(self):
-        """Returns the FILE frames and the bytes that come before DONE."""
+        """Returns the descriptions of files and the bytes that come before DONE."""
         infos, data = [], bytearray()
         while True:
             kind, payload = self.client.recv()
-            if kind == FILE:
+            if kind in (FILE, NODE):
                 infos.append(Info(payload))
             elif kind == BYTES:
                 data += payload
@@ -91,12 +91,14 @@ class FileClient:
         return data
 
     def stat(self, path, link=False):
-        self.client.send(STAT, struct.pack("<B", link) + text(path))
-        (info,), _ = self.answers()
+        (info,) = self.walk(path, link)
         return info
 
     def list(self, path):
-        self.client.send(LIST, text(path))
+        return self.walk(path, depth=1)
+
+    def walk(self, path, link=False, depth=0):
+        self.client.send(WALK, struct.pack("<BII", link, depth, 0) + text(path) + text(""))
         return self.answers()[0]
 
     def remove(self, path, recursive=False):
@@ -763,7 +765,7 @@ class Requests(FileTest):
         (PUT, struct.pack("<QI", 1, 0) + PATH + b"x"), (PUT, struct.pack("<QI", 1, 0) + text("x")),
         (PUT, struct.pack("<QI", 1, 0) + text("")), (PUT, struct.pack("<QI", 1, 0) + text("/\0")),
         (PUT, struct.pack("<QI", 1, 0) + text("/" * 4097)), (GET, struct.pack("<Q", 0) + PATH),
-        (STAT, b"\2" + PATH), (STAT, PATH), (LIST, b""), (LIST, PATH + b"x"), (REMOVE, b"\2" + PATH),
+        (WALK, b"\2" + bytes(8) + PATH + text("")), (WALK, bytes(9) + PATH), (REMOVE, b"\2" + PATH),
         (MKDIR, struct.pack("<IB", 0o10000, 0) + PATH), (MKDIR, struct.pack("<IB", 0, 2) + PATH),
         (UPLOAD, text("short") + struct.pack("<I", 0) + PATH), (UPLOAD, ID + PATH),
         (UPLOAD, text(b"x" * 35 + b"\0") + struct.pack("<I", 0) + PATH), (PART, ID),

@@ -14,8 +14,9 @@ import unittest
 BINARY = os.environ["RAMET_INIT"]
 
 PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
-(PUT, DATA, GET, STAT, LIST, REMOVE, MKDIR, UPLOAD, PART, COMMIT, ABORT, PTY_START, PTY_ATTACH,
- PTY_INPUT, PTY_RESIZE, PTY_KILL, PTY_LIST, GROW, MOVE, CHANGE) = range(9, 29)
+PUT, DATA, GET = range(9, 12)
+(REMOVE, MKDIR, UPLOAD, PART, COMMIT, ABORT, PTY_START, PTY_ATTACH,
+ PTY_INPUT, PTY_RESIZE, PTY_KILL, PTY_LIST, GROW, MOVE, CHANGE) = range(14, 29)
 (PROC_START, PROC_ATTACH, PROC_INPUT, PROC_CLOSE, PROC_SIGNAL, PROC_KILL, PROC_LIST,
  PROC_STAT) = range(29, 37)
 (CONTEXT_START, CONTEXT_LIST, CONTEXT_END, CONTEXT_RESTART, IN_CONTEXT) = range(37, 42)
@@ -27,8 +28,9 @@ NODE, EVENT = 80, 81
 RESULT, FAULT, BUNDLE = 84, 85, 86
 TEXT, RAW, JSON = 0, 1, 2  # kinds of a bundle's entries
 SHOWN, MAIN, DROPPED = 0, 1, 2  # payloads of RESULT
-RICH = (("RAMET_RESULTS", "1"),)  # the environment of a call that wants results
+RICH, PREPARES = 1, 2  # flags of a call: it wants results; it prepares a template
 CONTEXT = 78
+VERSION = struct.pack("<I", 5)  # of the protocol: payload of PONG
 PYTHON, BASH, JAVASCRIPT = 0, 1, 2
 TIMEOUT = 100  # seconds after which a test that hangs fails
 
@@ -42,8 +44,8 @@ def frame(kind, payload=b""):
     return struct.pack("<IBBH", len(payload), kind, 0, 0) + payload
 
 
-def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=(), call=0):
-    head = struct.pack("<BIIQ", language, timeout_ms, size, call) + text(cwd)
+def exec_payload(size, language=PYTHON, timeout_ms=0, cwd="", env=(), call=0, flags=0):
+    head = struct.pack("<BBIIQ", language, flags, timeout_ms, size, call) + text(cwd)
     variables = b"".join(text(name) + text(value) for name, value in env)
     return head + struct.pack("<I", len(env)) + variables
 
@@ -296,7 +298,7 @@ class AgentTest(unittest.TestCase):
 
     def run_rich(self, code, **options):
         """Runs a Python call that wants results."""
-        return self.client.run(code, PYTHON, env=RICH, **options)
+        return self.client.run(code, PYTHON, flags=RICH, **options)
 
     def run_bash(self, code, **options):
         return self.client.run(code, BASH, **options)

@@ -51,14 +51,12 @@ class Namespace(AgentTest):
         self.addCleanup(agent.stop)
         client = agent.client()
         self.addCleanup(client.close)
-        marks = [("RAMET_PREPARES", "1")]
-        code = "import os\ndef f(): 1/0\nprint(os.environ.get('RAMET_PREPARES'))"
-        self.assert_ends(client.run(code, env=marks), out="None\n")
-        self.assert_ends(client.bash("echo $RAMET_PREPARES", env=marks), out="\n")
-        self.assert_ends(client.run("print(1)", env=[*harness.RICH, *marks]), out="1\n")
+        self.assert_ends(client.run("def f(): 1/0", flags=harness.PREPARES))
+        self.assert_ends(client.bash("echo 2", flags=harness.PREPARES), out="2\n")
+        self.assert_ends(client.run("print(1)", flags=harness.RICH | harness.PREPARES), out="1\n")
         result = client.run("f()")
         self.assertIn('File "<call 1>", line 1', result.err)
-        self.assertIn('File "<preparation 1>", line 2, in f\n    def f(): 1/0', result.err)
+        self.assertIn('File "<preparation 1>", line 1, in f\n    def f(): 1/0', result.err)
 
     def test_classes_of_main_can_be_pickled(self):
         self.run_python("import pickle\nclass C: pass")

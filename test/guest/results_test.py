@@ -328,7 +328,7 @@ class Sending(AgentTest):
 
     def test_results_over_broken_connections(self):
         code = self.BIG.format(n=30_000) + "print('a'); display(Big()); print('b')\nBig()"
-        self.client.start(code, call=21, env=RICH)
+        self.client.start(code, call=21, flags=RICH)
         client, seen, have = self.client, harness.Result(), 0
         while True:
             kind, payload = client.recv()
@@ -345,7 +345,7 @@ class Sending(AgentTest):
 
     def test_a_result_waits_for_a_client(self):
         code = self.BIG.format(n=30_000) + "print('ready')\ndisplay(Big())\nprint('after')"
-        self.client.start(code, call=22, env=RICH)
+        self.client.start(code, call=22, flags=RICH)
         seen = self.client.wait_for_output("ready\n")
         self.client.close()
         client = self.connect()
@@ -356,7 +356,7 @@ class Sending(AgentTest):
 
     def test_a_waiting_call_drops_back_pressure(self):
         code = self.BIG.format(n=30_000) + "print('ready')\ndisplay(Big())\nkept = 'all'"
-        self.client.start(code, call=23, env=RICH)
+        self.client.start(code, call=23, flags=RICH)
         self.client.wait_for_output("ready\n")
         self.client.close()
         self.assert_ends(self.connect().run("print(kept)"), out="all\n")
@@ -366,7 +366,7 @@ class Sending(AgentTest):
         # into the socket of the interpreter, which ends.
         code = self.BIG.format(n=1285) + "import os\ndisplay(Big())\ndisplay(2)\nos._exit(7)"
         pid = self.agent.driver_pid()
-        self.client.start(code, call=24, env=RICH)
+        self.client.start(code, call=24, flags=RICH)
         self.client.close()
         give_up = time.monotonic() + harness.TIMEOUT
         while os.path.exists(f"/proc/{pid}") and time.monotonic() < give_up:
@@ -380,7 +380,7 @@ class Sending(AgentTest):
     def blocked_result(self, **options):
         """Starts a call whose result waits because this client does not read."""
         code = self.BIG.format(n=32_000) + "print('ready', flush=True)\ndisplay(Big())\n"
-        self.client.start(code, env=RICH, **options)
+        self.client.start(code, flags=RICH, **options)
         return self.client.wait_for_output("ready\n")
 
     def test_a_call_that_waits_to_send_can_be_interrupted(self):
@@ -392,7 +392,7 @@ class Sending(AgentTest):
         self.assertIn(ends, ([FAULT], [DROPPED, FAULT], [SHOWN, FAULT], [SHOWN]))
         if FAULT in ends:
             self.assertEqual((result.code, result.bundles[-1][1]["name"]), (130, "KeyboardInterrupt"))
-        self.assertEqual(self.client.run("'next'", env=RICH).events, [plain("'next'")])
+        self.assertEqual(self.client.run("'next'", flags=RICH).events, [plain("'next'")])
 
     def test_the_time_limit_applies_to_a_repr(self):
         code = "import time\nclass C:\n  def __repr__(self): time.sleep(60)\nC()"
@@ -415,7 +415,7 @@ class Sending(AgentTest):
                        "[send(86, b'x' * 65536) for _ in range(129)]"):
             with self.subTest(frames):
                 client = self.connect()
-                result = client.run(self.HOSTILE + frames + "\nwhile 1: pass", env=RICH)
+                result = client.run(self.HOSTILE + frames + "\nwhile 1: pass", flags=RICH)
                 self.assertEqual((result.code, result.lost), (137, 1))
 
     def test_a_child_that_goes_on_sending_delays_nobody(self):
@@ -428,7 +428,7 @@ class Sending(AgentTest):
             os._exit(7)
         """))
         self.assertEqual((result.code, result.lost), (7, 1))
-        self.assertEqual(self.client.run("'next'", env=RICH).events, [plain("'next'")])
+        self.assertEqual(self.client.run("'next'", flags=RICH).events, [plain("'next'")])
 
     def test_a_hang_up_while_a_result_waits(self):
         code = self.BIG.format(n=32_000) + self.HOSTILE + block("""
@@ -438,7 +438,7 @@ class Sending(AgentTest):
             display(Big())
             threading.Event().wait()
         """)
-        self.client.start(code, env=RICH, timeout_ms=1500)
+        self.client.start(code, flags=RICH, timeout_ms=1500)
         seen = self.client.wait_for_output("ready\n")
         result = self.client.finish(seen)
         # 1: it was closed before all was sent.

@@ -208,6 +208,7 @@ static void exec_code(struct vmm *v, const char *code)
 	need(vmm_call(v, &m, &pair[1], 1), &m, "connect to the agent");
 	close(pair[1]);
 	wire_put_u8(&w, AGENT_PYTHON);
+	wire_put_u8(&w, 0);
 	wire_put_u32(&w, 0);
 	wire_put_u32(&w, (uint32_t)strlen(code));
 	wire_put_u64(&w, 0);

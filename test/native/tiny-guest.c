@@ -98,6 +98,7 @@ static const char *run(int fd, const char *code)
 	size_t len = 0;
 
 	wire_put_u8(&w, AGENT_BASH);
+	wire_put_u8(&w, 0);
 	wire_put_u32(&w, 0);
 	wire_put_u32(&w, (uint32_t)strlen(code));
 	wire_put_u64(&w, 7);

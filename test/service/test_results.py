@@ -70,12 +70,7 @@ def test_results_are_sent_on_request_only(http: httpx.Client, sandbox: str) -> N
     code = "class C:\n    def __repr__(self): print('asked')\nC()"
     assert shown(events(http, sandbox, code=code)) == [0]
     assert shown(events(http, sandbox, code="display(5)")) == ["5", 0]
-    code = "import os; print(os.environ.get('RAMET_RESULTS'))"
-    assert shown(events(http, sandbox, code=code, results=True)) == ["None", 0]
     assert shown(events(http, sandbox, code="echo 1", language="bash", results=True)) == ["1", 0]
-    # A call whose code asks for them itself sends them, but the service drops them.
-    code = "print(1)\n2"
-    assert shown(events(http, sandbox, code=code, env={"RAMET_RESULTS": "1"})) == ["1", 0]
 
 
 def test_an_exception_is_an_event(http: httpx.Client, sandbox: str) -> None:

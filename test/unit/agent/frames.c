@@ -53,8 +53,6 @@ static void file_requests_are_encoded(void **state)
 	const struct agent_file_request asks[] = {
 		{.type = AGENT_PUT, .path = "/a\xff", .mode = 04755, .size = 1ull << 40},
 		{.type = AGENT_GET, .path = "/a", .offset = 1ull << 40, .size = 5},
-		{.type = AGENT_STAT, .path = "/a", .flag = true},
-		{.type = AGENT_LIST, .path = "/"},
 		{.type = AGENT_REMOVE, .path = "/a", .flag = true},
 		{.type = AGENT_MKDIR, .path = "/a", .mode = 0700, .flag = true},
 		{.type = AGENT_MOVE, .path = "/a", .to = "/b\xff", .flag = true},
@@ -495,28 +493,19 @@ static void results_are_read(void **state)
 	assert_int_equal(result(AGENT_FAULT, "\1", 1), -EPROTO);
 }
 
-static void results_are_requested_by_a_variable(void **state)
+static void flags_of_a_call_are_sent(void **state)
 {
-	const char *env[] = {"A=b", NULL};
-	struct agent_exec exec = {.code = "", .env = {env, NULL}};
-	uint8_t *bytes, *more;
-	size_t len, more_len;
+	for (int i = 0; i < 4; i++) {
+		const struct agent_exec exec = {.code = "",
+						.results = i & AGENT_EXEC_RESULTS,
+						.prepares = i & AGENT_EXEC_PREPARES};
+		uint8_t *bytes;
+		size_t len;
 
-	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
-	exec.results = true;
-	assert_int_equal(agent_exec_bytes(&exec, &more, &more_len), 0);
-	assert_int_equal(more_len, len + 4 + strlen(AGENT_RESULTS) + 4 + 1);
-	assert_memory_equal(more + more_len - 1 - 4 - strlen(AGENT_RESULTS), AGENT_RESULTS,
-			    strlen(AGENT_RESULTS));
-	assert_int_equal(more[AGENT_HEADER_SIZE + 21], bytes[AGENT_HEADER_SIZE + 21] + 1);
-	free(more);
-	exec.prepares = true;
-	assert_int_equal(agent_exec_bytes(&exec, &more, &more_len), 0);
-	assert_memory_equal(more + more_len - 1 - 4 - strlen(AGENT_PREPARES), AGENT_PREPARES,
-			    strlen(AGENT_PREPARES));
-	assert_int_equal(more[AGENT_HEADER_SIZE + 21], bytes[AGENT_HEADER_SIZE + 21] + 2);
-	free(bytes);
-	free(more);
+		assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
+		assert_int_equal(bytes[AGENT_HEADER_SIZE + 1], i);
+		free(bytes);
+	}
 }
 
 static void terminal_entries_are_read(void **state)
@@ -758,7 +747,7 @@ int main(void)
 		cmocka_unit_test(file_entries_are_read),
 		cmocka_unit_test(inconsistent_file_entries_are_refused),
 		cmocka_unit_test(results_are_read),
-		cmocka_unit_test(results_are_requested_by_a_variable),
+		cmocka_unit_test(flags_of_a_call_are_sent),
 		cmocka_unit_test(nodes_have_names_of_owners),
 		cmocka_unit_test(events_are_read),
 		cmocka_unit_test(terminal_entries_are_read),

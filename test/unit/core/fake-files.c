@@ -165,33 +165,6 @@ static bool serve_malformed(struct request *a)
 	return send_done(a->fd); /* /none */
 }
 
-static bool serve_stat(struct request *a)
-{
-	if (!path_is(a, "size"))
-		return send_error(a->fd, ENOENT);
-	return send_file(a->fd, a->path, a->flag ? S_IFLNK | 0777 : S_IFREG | 0640,
-			 a->flag ? 0 : a->n) &&
-	       send_done(a->fd);
-}
-
-static bool serve_list(struct request *a)
-{
-	char name[32];
-
-	if (strcmp(a->path, "/slash") == 0)
-		return send_file(a->fd, "a/b", S_IFREG, 0);
-	if (strcmp(a->path, "/dots") == 0)
-		return send_file(a->fd, "..", S_IFDIR, 0);
-	if (!path_is(a, "many"))
-		return send_error(a->fd, ENOTDIR);
-	for (uint64_t i = 0; i < a->n; i++) {
-		snprintf(name, sizeof(name), "%08lu", (unsigned long)i);
-		if (!send_file(a->fd, name, S_IFREG | 0644, i))
-			return false;
-	}
-	return send_done(a->fd);
-}
-
 static bool serve_walk(struct request *a)
 {
 	char name[32];
@@ -293,9 +266,8 @@ static void read_file_request(struct wire *w, struct request *a)
 		wire_get_u32(w);
 	for (int i = 0; i < 3 && a->type == AGENT_CHANGE; i++)
 		wire_get_u32(w);
-	if (a->type == AGENT_STAT || a->type == AGENT_REMOVE || a->type == AGENT_MKDIR ||
-	    a->type == AGENT_MOVE || a->type == AGENT_CHANGE || a->type == AGENT_WALK ||
-	    a->type == AGENT_WATCH)
+	if (a->type == AGENT_REMOVE || a->type == AGENT_MKDIR || a->type == AGENT_MOVE ||
+	    a->type == AGENT_CHANGE || a->type == AGENT_WALK || a->type == AGENT_WATCH)
 		a->flag = wire_get_u8(w);
 	if (a->type == AGENT_WALK) {
 		a->depth = wire_get_u32(w);
@@ -358,10 +330,6 @@ static bool serve_file(struct request *a)
 		return serve_watch(a);
 	case AGENT_GET:
 		return serve_get(a);
-	case AGENT_STAT:
-		return serve_stat(a);
-	case AGENT_LIST:
-		return serve_list(a);
 	default:
 		return send_done(a->fd);
 	}

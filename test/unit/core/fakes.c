@@ -332,6 +332,7 @@ static bool serve_exec(struct fake_agent *a, char context, const uint8_t *body, 
 	size_t text, used = 0;
 
 	wire_get_u8(&w);
+	wire_get_u8(&w);
 	wire_get_u32(&w);
 	uint32_t code_len = wire_get_u32(&w), got = 0;
 	uint64_t number = wire_get_u64(&w);

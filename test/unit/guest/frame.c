@@ -94,11 +94,14 @@ struct exec_fields {
 	const char *name, *value;
 };
 
+static uint8_t exec_flags;
+
 static size_t put_exec(uint8_t *buf, size_t size, const struct exec_fields *x)
 {
 	struct wire w = wire_on(buf, size);
 
 	wire_put_u8(&w, x->language);
+	wire_put_u8(&w, exec_flags);
 	wire_put_u32(&w, 1500);
 	wire_put_u32(&w, x->code_len);
 	wire_put_u64(&w, 99);
@@ -140,7 +143,7 @@ static void test_exec_of_any_other_length_is_refused(void **state)
 	const struct exec_fields x = {AGENT_PYTHON, 1, "/tmp", 4, 1, "A", "b"};
 	struct exec_request out;
 
-	for (ptrdiff_t cut = -1; cut <= 39; cut++)
+	for (ptrdiff_t cut = -1; cut <= 40; cut++)
 		assert_int_equal(parse(&x, cut, &out), cut == 0 ? 0 : -EPROTO);
 }
 
@@ -166,6 +169,16 @@ static void test_exec_with_a_bad_field_is_refused(void **state)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(parse(&cases[i].x, 0, &out), cases[i].result);
+}
+
+static void test_exec_with_unknown_flags_is_refused(void **state)
+{
+	const struct exec_fields x = {AGENT_PYTHON, 1, "", 0, 0, NULL, NULL};
+	struct exec_request out;
+
+	for (exec_flags = 5; exec_flags--;)
+		assert_int_equal(parse(&x, 0, &out), exec_flags < 4 ? 0 : -EPROTO);
+	exec_flags = 0;
 }
 
 static void test_attach_is_parsed(void **state)
@@ -269,6 +282,7 @@ int main(void)
 		cmocka_unit_test(test_exec_is_parsed),
 		cmocka_unit_test(test_exec_of_any_other_length_is_refused),
 		cmocka_unit_test(test_exec_with_a_bad_field_is_refused),
+		cmocka_unit_test(test_exec_with_unknown_flags_is_refused),
 		cmocka_unit_test(test_attach_is_parsed),
 		cmocka_unit_test(test_paths_of_a_tree_are_parsed),
 		cmocka_unit_test(test_reseed_is_parsed),
