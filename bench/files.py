@@ -14,14 +14,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
 from measure import BENCH_DIR, BenchError, Figures, create, figure, host_json, opened
-
-PART = 8 << 20
-IN_FLIGHT = 3  # parts sent at the same time, as by the SDK
 
 
 def call(method: str, path: str, body: bytes = b"") -> bytes:
@@ -38,20 +34,6 @@ def call(method: str, path: str, body: bytes = b"") -> bytes:
 
 def upload(box: str, data: bytes) -> None:
     call("PUT", f"{box}/files?path=/root/bench", data)
-
-
-def upload_in_parts(box: str, data: bytes) -> None:
-    """Uploads as the SDK does with files larger than a part."""
-    opened = json.loads(call("POST", f"{box}/uploads?path=/root/bench"))
-    where = f"{box}/uploads/{opened['id']}"
-    with ThreadPoolExecutor(IN_FLIGHT) as threads:
-        list(
-            threads.map(
-                lambda at: call("PUT", f"{where}?offset={at}", data[at : at + PART]),
-                range(0, len(data), PART),
-            )
-        )
-    call("POST", f"{where}/commit", json.dumps({"size": len(data)}).encode())
 
 
 def download(box: str, data: bytes) -> None:
@@ -108,7 +90,6 @@ def measure_files(quick: bool) -> Figures:
     with opened() as paths:
         create(paths)
         for name, work, data in (
-            ("upload_in_parts", upload_in_parts, large),
             ("upload", upload, large),
             ("download", download, large),
             ("upload_4mib", upload, small),

@@ -25,13 +25,12 @@
 #define AGENT_PATHS_MAX	  64	       /* in one AGENT_TREE */
 #define AGENT_PATH_MAX	  4096	       /* bytes of one path */
 #define AGENT_HASH_LEN	  32	       /* SHA-256 */
-#define AGENT_ID_LEN	  36	       /* id of a process or upload; the host chooses it */
+#define AGENT_ID_LEN	  36	       /* id of a process; the host chooses it */
 #define AGENT_PROC_RING	  (1u << 20)   /* last bytes of each output stream, kept for attaches */
 #define AGENT_PROC_KEPT	  (32u << 20)  /* of all processes that have ended */
 #define AGENT_PROC_MAX	  256	       /* processes of a guest, ended ones included */
 #define AGENT_LABEL_MAX	  512	       /* bytes of a process's label */
 #define AGENT_USER_MAX	  64	       /* bytes of a user's name */
-#define AGENT_UPLOAD_MAX  64	       /* open uploads in a guest */
 #define AGENT_BUNDLE_MAX  (8u << 20)   /* bytes of one AGENT_BUNDLE, all its frames together */
 #define AGENT_CONTEXT_MAX 16	       /* contexts of a guest */
 #define AGENT_UNCHANGED	  UINT32_MAX   /* a mode or owner in AGENT_CHANGE */
@@ -79,7 +78,7 @@ enum agent_request {
 	 * is seeded before any later code runs.
 	 *
 	 * Also ends what a copy must not continue for its original: TCP connections to the outside
-	 * are reset (those within the guest continue), and uploads are dropped.
+	 * are reset (those within the guest continue).
 	 */
 	AGENT_RESEED = 5,
 
@@ -158,24 +157,6 @@ enum agent_request {
 	/* Creates a folder. Payload: u32 mode (0: 0755), u8 (1: create missing parents too, and
 	 * accept an existing folder), str path. Answer: AGENT_DONE. */
 	AGENT_MKDIR = 15,
-
-	/*
-	 * Uploads a file in parts.
-	 * - AGENT_UPLOAD opens the upload: str id (AGENT_ID_LEN), u32 mode, str path, as in
-	 *   AGENT_PUT.
-	 * - AGENT_PART writes a part: str id, u64 offset, u64 size; then AGENT_DATA frames. Parts
-	 *   may come in any order, on several connections at once, and repeatedly.
-	 * - AGENT_COMMIT: str id, u64 size of the file, str its SHA-256 (or empty). Waits for parts
-	 *   in flight, checks both and renames the file to its path. EBADMSG: a check failed or a
-	 *   part was never sent; the upload stays open, as after any other error.
-	 * - AGENT_ABORT: str id. Drops the upload; an unknown id is not an error.
-	 * Answer of each: AGENT_DONE. ENOENT: no such upload; EEXIST: the id is in use; EAGAIN:
-	 * AGENT_UPLOAD_MAX are open. An upload that was not used for an hour is dropped.
-	 */
-	AGENT_UPLOAD = 16,
-	AGENT_PART = 17,
-	AGENT_COMMIT = 18,
-	AGENT_ABORT = 19,
 
 	/*
 	 * Terminals: processes with a tty, which the requests AGENT_PROC_* reach too. A session

@@ -138,12 +138,6 @@ async def files(client: AsyncClient, home: str, local: Path) -> None:
             await sbx.download_to(f"{home}/none", local / "copy")
         assert (local / "copy").read_bytes() == big
 
-        upload = await client.open_upload(sbx.id, f"{home}/parts")
-        await client.write_part(sbx.id, upload, 0, b"in parts")
-        with pytest.raises(ramet.Conflict):
-            await client.commit_upload(sbx.id, upload, 8, "0" * 64)
-        await client.abort_upload(sbx.id, upload)
-
 
 async def folders(client: AsyncClient, home: str, local: Path) -> None:
     top = local / "top"

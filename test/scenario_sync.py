@@ -139,12 +139,6 @@ def files(client: Client, home: str, local: Path) -> None:
             sbx.download_to(f"{home}/none", local / "copy")
         assert (local / "copy").read_bytes() == big
 
-        upload = client.open_upload(sbx.id, f"{home}/parts")
-        client.write_part(sbx.id, upload, 0, b"in parts")
-        with pytest.raises(ramet.Conflict):
-            client.commit_upload(sbx.id, upload, 8, "0" * 64)
-        client.abort_upload(sbx.id, upload)
-
 
 def folders(client: Client, home: str, local: Path) -> None:
     top = local / "top"

@@ -158,7 +158,6 @@ static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 		conn_become(c, CONN_IDLE);
 		return 0;
 	}
-	files_drop_uploads();
 	contexts_reseed(r.user_generators);
 	interpreter_reseed(&python, r.user_generators);
 	/* The answer waits until the interpreter has reseeded the user's generators, except during
@@ -395,7 +394,7 @@ static int start(const char *unix_path, const char *run_dir, unsigned grace_ms, 
 static void loop_for_ever(void)
 {
 	for (;;) {
-		int timeout = loop_sooner(call_timeout_ms(&python), files_expire());
+		int timeout = call_timeout_ms(&python);
 
 		timeout = loop_sooner(timeout, process_timeout_ms());
 		timeout = loop_sooner(timeout, contexts_timeout_ms());

@@ -4,23 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum field {
-	END,
-	ID,
-	OFFSET,
-	SIZE,
-	MODE,
-	FLAG,
-	PATH,
-	HASH,
-	TO,
-	NEW_MODE,
-	OWNER,
-	DEPTH,
-	LIMIT,
-	AFTER,
-	HOW
-};
+enum field { END, OFFSET, SIZE, MODE, FLAG, PATH, TO, NEW_MODE, OWNER, DEPTH, LIMIT, AFTER, HOW };
 
 #define FIELDS_MAX 5
 
@@ -33,10 +17,6 @@ static const struct layout {
 	[AGENT_GET] = {"get", {OFFSET, SIZE, PATH}},
 	[AGENT_REMOVE] = {"remove", {FLAG, PATH}},
 	[AGENT_MKDIR] = {"mkdir", {MODE, FLAG, PATH}},
-	[AGENT_UPLOAD] = {"upload", {ID, MODE, PATH}},
-	[AGENT_PART] = {"part", {ID, OFFSET, SIZE}},
-	[AGENT_COMMIT] = {"commit", {ID, SIZE, HASH}},
-	[AGENT_ABORT] = {"abort", {ID}},
 	[AGENT_GROW] = {"grow", {SIZE}},
 	[AGENT_MOVE] = {"move", {FLAG, PATH, TO}},
 	[AGENT_CHANGE] = {"change", {NEW_MODE, OWNER, FLAG, PATH}},
@@ -65,17 +45,6 @@ static int get_path(struct wire *w, const char *what, char *path, struct err *e)
 	return 0;
 }
 
-static int get_id(struct wire *w, const char *what, char *id, struct err *e)
-{
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, AGENT_ID_LEN);
-
-	if (w->bad || len != AGENT_ID_LEN)
-		return err_say(e, EPROTO, "%s: an id has %d bytes", what, AGENT_ID_LEN);
-	memcpy(id, text, len);
-	return 0;
-}
-
 /* `unchanged`: AGENT_UNCHANGED is valid, too. */
 static int get_mode(struct wire *w, const char *what, bool unchanged, uint32_t *mode, struct err *e)
 {
@@ -92,19 +61,6 @@ static int get_flag(struct wire *w, const char *what, bool *flag, struct err *e)
 	if (value > 1)
 		return err_say(e, EPROTO, "%s: a flag is 0 or 1, not %u", what, value);
 	*flag = value;
-	return 0;
-}
-
-static int get_hash(struct wire *w, const char *what, struct file_request *out, struct err *e)
-{
-	size_t len;
-	const uint8_t *hash = wire_get_str(w, &len, AGENT_HASH_LEN);
-
-	if (w->bad || (len && len != AGENT_HASH_LEN))
-		return err_say(e, EPROTO, "%s: a SHA-256 has %d bytes", what, AGENT_HASH_LEN);
-	out->has_hash = len > 0;
-	if (len)
-		memcpy(out->hash, hash, len);
 	return 0;
 }
 
@@ -142,8 +98,6 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 		     struct err *e)
 {
 	switch (field) {
-	case ID:
-		return get_id(w, what, out->id, e);
 	case OFFSET:
 		out->offset = wire_get_u64(w);
 		return 0;
@@ -156,8 +110,6 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 		return get_flag(w, what, &out->flag, e);
 	case PATH:
 		return get_path(w, what, out->path, e);
-	case HASH:
-		return get_hash(w, what, out, e);
 	case TO:
 		return get_path(w, what, out->to, e);
 	case NEW_MODE:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the requests on files, AGENT_PUT to AGENT_ABORT, AGENT_GROW to AGENT_CHANGE and AGENT_WALK
+/* Parses the requests on files, AGENT_PUT to AGENT_MKDIR, AGENT_GROW to AGENT_CHANGE and AGENT_WALK
  * to AGENT_WATCH, and trusts nothing in them. */
 #ifndef RAMET_GUEST_FILES_FILE_REQUEST_H
 #define RAMET_GUEST_FILES_FILE_REQUEST_H
@@ -14,17 +14,13 @@ struct file_request {
 	/* WALK: of a link itself; REMOVE, CHANGE, WATCH: with its content; MKDIR: parents
 	 * too; MOVE: replace */
 	bool flag;
-	bool has_hash;	   /* COMMIT */
 	uint32_t mode;	   /* permissions only; 0: the default; CHANGE: or AGENT_UNCHANGED */
 	uint32_t uid, gid; /* or AGENT_UNCHANGED */
 	uint32_t depth, limit;
 	enum agent_write how;
 	uint64_t offset;
-	/* PART: of the data; PUT, WRITE, UNPACK: the same, or AGENT_UNSIZED; COMMIT, GROW: of the
-	 * whole file; GET: maximum */
+	/* PUT, WRITE, UNPACK: of the data, or AGENT_UNSIZED; GROW: of the disk; GET: maximum */
 	uint64_t size;
-	char id[AGENT_ID_LEN + 1];
-	uint8_t hash[AGENT_HASH_LEN];
 	char path[AGENT_PATH_MAX + 1], to[AGENT_PATH_MAX + 1]; /* absolute */
 	char after[AGENT_NAME_MAX + 1];			       /* relative, or empty */
 };

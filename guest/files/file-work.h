@@ -12,7 +12,7 @@
 /* A worker's request. */
 struct file_work {
 	const struct file_request *r;
-	struct staged_file *staged; /* PUT, UPLOAD, PART, COMMIT, ABORT, UNPACK */
+	struct staged_file *staged; /* PUT, UNPACK */
 	const struct err *refused;  /* the error with which file_refuse answers */
 };
 
@@ -38,10 +38,6 @@ __attribute__((noreturn)) void file_put(const struct file_work *w);
 __attribute__((noreturn)) void file_write(const struct file_work *w);
 __attribute__((noreturn)) void file_remove(const struct file_work *w);
 __attribute__((noreturn)) void file_mkdir(const struct file_work *w);
-__attribute__((noreturn)) void file_upload(const struct file_work *w);
-__attribute__((noreturn)) void file_part(const struct file_work *w);
-__attribute__((noreturn)) void file_commit(const struct file_work *w);
-__attribute__((noreturn)) void file_abort(const struct file_work *w);
 /* Answers with the error and reads the data that follows the request. */
 __attribute__((noreturn)) void file_refuse(const struct file_work *w);
 

@@ -13,10 +13,7 @@
 #include "base/num.h"
 #include "guest/files/folder.h"
 #include "guest/files/worker-io.h"
-#include "guest/files/sha256.h"
 #include "guest/files/write.h"
-
-#define READ_BYTES (256u << 10)
 
 __attribute__((noreturn)) static void fail(const struct err *e)
 {
@@ -67,7 +64,7 @@ static int take_data(int fd, uint64_t at, struct err *e)
 	return 0;
 }
 
-/* Returns how much the file grows: a part that is sent again needs no room. */
+/* Returns how much the file grows: what is written over needs no room. */
 static uint64_t bytes_beyond(int fd, uint64_t offset, uint64_t size)
 {
 	struct stat st;
@@ -199,113 +196,11 @@ void file_remove(const struct file_work *w)
 	worker_io_done();
 }
 
-/* --- in parts ------------------------------------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------------------------- */
 
 void file_refuse(const struct file_work *w)
 {
-	if (w->r->type == AGENT_PUT || w->r->type == AGENT_PART || w->r->type == AGENT_WRITE ||
-	    w->r->type == AGENT_UNPACK)
+	if (w->r->type == AGENT_PUT || w->r->type == AGENT_UNPACK)
 		worker_io_expect(w->r->size);
 	fail(w->refused);
-}
-
-void file_upload(const struct file_work *w)
-{
-	struct err e;
-
-	if (staged_create(w->staged, w->r->path, w->r->mode, &e) < 0)
-		fail(&e);
-	worker_io_done();
-}
-
-static int part(const struct file_work *w, struct err *e)
-{
-	const struct file_request *r = w->r;
-
-	if (r->offset > INT64_MAX || r->size > INT64_MAX - r->offset)
-		return err_set(e, EFBIG, "%llu bytes at offset %llu", (unsigned long long)r->size,
-			       (unsigned long long)r->offset);
-	scoped_fd int fd = staged_open(w->staged, e);
-	if (fd < 0)
-		return fd;
-	int bad = check_room(fd, bytes_beyond(fd, r->offset, r->size), e);
-	return bad ? bad : take_data(fd, r->offset, e);
-}
-
-void file_part(const struct file_work *w)
-{
-	struct err e;
-
-	signal(SIGXFSZ, SIG_IGN);
-	worker_io_expect(w->r->size);
-	if (part(w, &e) == 0)
-		worker_io_done();
-	err_context(&e, "write a part");
-	fail(&e);
-}
-
-static int check_size(int fd, uint64_t size, struct err *e)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "stat");
-	if ((uint64_t)st.st_size != size)
-		return err_say(e, EBADMSG, "the parts add up to %llu bytes, not %llu",
-			       (unsigned long long)st.st_size, (unsigned long long)size);
-	/* Written bytes are not a hole, even if they are zeros. */
-	off_t hole = size ? lseek(fd, 0, SEEK_HOLE) : 0;
-	if (hole >= 0 && (uint64_t)hole != size)
-		return err_say(e, EBADMSG, "the bytes at offset %llu were never sent",
-			       (unsigned long long)hole);
-	return 0;
-}
-
-static int check_hash(int fd, const uint8_t *want, struct err *e)
-{
-	static uint8_t buf[READ_BYTES];
-	uint8_t hash[SHA256_LEN];
-	struct sha256 sum;
-	off_t at = 0;
-	ssize_t n;
-
-	sha256_init(&sum);
-	while ((n = pread(fd, buf, sizeof(buf), at)) > 0) {
-		sha256_add(&sum, buf, (size_t)n);
-		at += n;
-	}
-	if (n < 0)
-		return err_set(e, errno, "read");
-	sha256_end(&sum, hash);
-	if (memcmp(hash, want, sizeof(hash)) != 0)
-		return err_say(e, EBADMSG, "the SHA-256 of the file is not the one in the request");
-	return 0;
-}
-
-static int commit(const struct file_work *w, struct err *e)
-{
-	scoped_fd int fd = staged_open(w->staged, e);
-
-	if (fd < 0)
-		return fd;
-	int bad = check_size(fd, w->r->size, e);
-	if (!bad && w->r->has_hash)
-		bad = check_hash(fd, w->r->hash, e);
-	return bad ? bad : staged_rename(w->staged, e);
-}
-
-void file_commit(const struct file_work *w)
-{
-	struct err e;
-
-	if (commit(w, &e) == 0)
-		worker_io_done();
-	err_context(&e, "commit the upload");
-	fail(&e);
-}
-
-void file_abort(const struct file_work *w)
-{
-	staged_remove(w->staged);
-	worker_io_done();
 }

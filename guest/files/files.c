@@ -11,11 +11,10 @@
 typedef void file_fn(const struct file_work *w);
 
 static file_fn *const functions[] = {
-	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,	    [AGENT_REMOVE] = file_remove,
-	[AGENT_MKDIR] = file_mkdir,   [AGENT_UPLOAD] = file_upload, [AGENT_PART] = file_part,
-	[AGENT_COMMIT] = file_commit, [AGENT_ABORT] = file_abort,   [AGENT_MOVE] = file_move,
-	[AGENT_CHANGE] = file_change, [AGENT_WALK] = file_walk,	    [AGENT_WRITE] = file_write,
-	[AGENT_PACK] = file_pack,     [AGENT_UNPACK] = file_unpack, [AGENT_WATCH] = file_watch,
+	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,	  [AGENT_REMOVE] = file_remove,
+	[AGENT_MKDIR] = file_mkdir,   [AGENT_MOVE] = file_move,	  [AGENT_CHANGE] = file_change,
+	[AGENT_WALK] = file_walk,     [AGENT_WRITE] = file_write, [AGENT_PACK] = file_pack,
+	[AGENT_UNPACK] = file_unpack, [AGENT_WATCH] = file_watch,
 };
 
 static const struct system_ops *sys;
@@ -29,16 +28,6 @@ void files_init(const struct system_ops *the_sys, void (*on_free)(void))
 void files_on_gone(struct conn *c)
 {
 	worker_on_gone(c);
-}
-
-void files_drop_uploads(void)
-{
-	staged_drop_all();
-}
-
-int files_expire(void)
-{
-	return staged_expire();
 }
 
 bool files_takes(uint8_t type)
@@ -65,80 +54,37 @@ static void run_grow(const void *request)
 	worker_io_done();
 }
 
-static void start(struct conn *c, const struct worker_job *job)
+/* Returns false after it has answered with the reason why no worker could be started. */
+static bool start(struct conn *c, const struct worker_job *job)
 {
 	struct err e;
 
 	if (worker_start(c, job, &e) == 0)
-		return;
+		return true;
 	conn_send_error(c, &e);
 	/* Data that follows the request was not read, so the connection cannot be used again. */
 	conn_become(c, CONN_ENDING);
+	return false;
 }
 
-static void start_work(struct conn *c, const struct file_work *w, struct staged *d)
+static bool start_work(struct conn *c, const struct file_work *w)
 {
-	start(c,
-	      &(struct worker_job){
-		      .run = run, .request = w, .staged = d, .watches = w->r->type == AGENT_WATCH});
+	return start(c, &(struct worker_job){.run = run,
+					     .request = w,
+					     .staged = w->staged,
+					     .watches = w->r->type == AGENT_WATCH});
 }
 
-static void refuse(struct conn *c, const struct file_request *r, const struct err *e)
-{
-	start_work(c, &(struct file_work){.r = r, .refused = e}, NULL);
-}
-
-/* Starts a request that creates a staged file. */
-static void start_new(struct conn *c, const struct file_request *r)
+/* Starts a request that writes a staged file. */
+static void start_staged(struct conn *c, const struct file_request *r)
 {
 	struct err e;
-	struct staged *d = staged_new(r->type == AGENT_UPLOAD ? r->id : NULL, &e);
+	struct staged_file *f = staged_new(&e);
 
-	if (!d) {
-		refuse(c, r, &e);
-		return;
-	}
-	start_work(c, &(struct file_work){.r = r, .staged = d->file}, d);
-	if (!d->workers)
-		staged_drop(d);
-}
-
-static void start_on(struct conn *c, const struct file_request *r, struct staged *d)
-{
-	/* A commit and the parts wait for each other: a part that arrived after the check would not
-	 * be checked. */
-	if (d->commits || (r->type == AGENT_COMMIT && d->workers)) {
-		conn_become(c, CONN_WAITING);
-		return;
-	}
-	start_work(c, &(struct file_work){.r = r, .staged = d->file}, d);
-	d->commits = r->type == AGENT_COMMIT && d->workers;
-}
-
-static void start_abort(struct conn *c, const struct file_request *r, struct staged *d)
-{
-	if (!d) {
-		conn_send(c, AGENT_DONE, NULL, 0);
-		conn_become(c, CONN_IDLE);
-		return;
-	}
-	start_work(c, &(struct file_work){.r = r, .staged = d->file}, d);
-	staged_drop(d);
-}
-
-static void start_upload_step(struct conn *c, const struct file_request *r)
-{
-	struct staged *d = staged_find(r->id);
-	struct err e;
-
-	if (r->type == AGENT_ABORT) {
-		start_abort(c, r, d);
-	} else if (!d || d->file->state != STAGED_OPEN) {
-		err_say(&e, ENOENT, "there is no such upload");
-		refuse(c, r, &e);
-	} else {
-		start_on(c, r, d);
-	}
+	if (!f)
+		start_work(c, &(struct file_work){.r = r, .refused = &e});
+	else if (!start_work(c, &(struct file_work){.r = r, .staged = f}))
+		staged_free(f);
 }
 
 static int handle_tree(struct conn *c, const struct frame *f, struct err *e)
@@ -164,13 +110,11 @@ int files_handle(struct conn *c, const struct frame *f, struct err *e)
 	int bad = file_request_parse(f, &r, e);
 	if (bad)
 		return bad;
-	if (f->type == AGENT_PUT || f->type == AGENT_UPLOAD || f->type == AGENT_UNPACK)
-		start_new(c, &r);
+	if (f->type == AGENT_PUT || f->type == AGENT_UNPACK)
+		start_staged(c, &r);
 	else if (f->type == AGENT_GROW)
 		start(c, &(struct worker_job){.run = run_grow, .request = &r});
-	else if (r.id[0])
-		start_upload_step(c, &r);
 	else
-		start_work(c, &(struct file_work){.r = &r}, NULL);
+		start_work(c, &(struct file_work){.r = &r});
 	return 0;
 }

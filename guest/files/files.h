@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests on files in the agent: AGENT_PUT to AGENT_ABORT, AGENT_TREE, AGENT_GROW to AGENT_CHANGE
+/* Requests on files in the agent: AGENT_PUT to AGENT_MKDIR, AGENT_TREE, AGENT_GROW to AGENT_CHANGE
  * and AGENT_WALK to AGENT_WATCH. */
 #ifndef RAMET_GUEST_FILES_FILES_H
 #define RAMET_GUEST_FILES_FILES_H
@@ -19,10 +19,5 @@ bool files_takes(uint8_t type);
 int files_handle(struct conn *c, const struct frame *f, struct err *e);
 /* Ends the worker that serves the request of `c`, if one does, because `c` is closed. */
 void files_on_gone(struct conn *c);
-/* Drops every open upload, also those that workers write to. */
-void files_drop_uploads(void);
-/* Drops uploads that were not used for an hour. Returns the milliseconds until the next call is
- * due; -1: no upload is open. */
-int files_expire(void);
 
 #endif

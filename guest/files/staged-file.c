@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -127,13 +128,6 @@ int staged_create(struct staged_file *f, const char *path, uint32_t mode, struct
 	if (fd < 0)
 		staged_remove(f);
 	return fd;
-}
-
-int staged_open(const struct staged_file *f, struct err *e)
-{
-	int fd = open(f->temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-
-	return fd < 0 ? err_set(e, errno, "open the upload of %.100s", f->path) : fd;
 }
 
 int staged_rename(struct staged_file *f, struct err *e)

@@ -21,7 +21,7 @@ static struct worker {
 	struct watch life; /* its pidfd */
 	pid_t pid;	   /* 0: this one is free */
 	struct conn *conn; /* NULL: gone, or there was none */
-	struct staged *staged;
+	struct staged_file *staged;
 } workers[WORKER_COUNT_MAX + AGENT_WATCH_MAX]; /* the last ones are for watches */
 
 static void (*on_free)(void);
@@ -51,7 +51,7 @@ static void on_life(struct watch *watch, uint32_t events)
 {
 	struct worker *w = container_of(watch, struct worker, life);
 	struct conn *c = w->conn;
-	struct staged *staged = w->staged;
+	struct staged_file *staged = w->staged;
 	int status;
 
 	if (waitpid(w->pid, &status, WNOHANG) != w->pid)
@@ -60,7 +60,7 @@ static void on_life(struct watch *watch, uint32_t events)
 	close_fd(&w->life.fd);
 	*w = (struct worker){0};
 	if (staged)
-		staged_unuse(staged);
+		staged_free(staged);
 	if (c && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		conn_become(c, CONN_IDLE);
 	} else if (c) {
@@ -124,8 +124,6 @@ int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
 	w->pid = pid;
 	w->conn = c;
 	w->staged = job->staged;
-	if (w->staged)
-		staged_use(w->staged);
 	if (!c)
 		return 0;
 	conn_hand_over(c);

@@ -16,7 +16,7 @@
 struct worker_job {
 	void (*run)(const void *request); /* runs in the new process; never returns */
 	const void *request;		  /* valid until worker_start returns */
-	struct staged *staged;		  /* the file it writes, see staged_use; may be NULL */
+	struct staged_file *staged;	  /* freed when the worker has ended; may be NULL */
 	bool watches; /* it may not end for long: it is one of AGENT_WATCH_MAX others */
 };
 

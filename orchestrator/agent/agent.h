@@ -143,12 +143,11 @@ int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);
 /* A request about files. Its type determines which fields are sent. */
 struct agent_file_request {
 	enum agent_request type;
-	const char *path, *to, *after, *id;
+	const char *path, *to, *after;
 	uint32_t mode, uid, gid, depth, limit;
 	enum agent_write how;
 	uint64_t offset, size;
 	bool flag;
-	const uint8_t *hash; /* AGENT_HASH_LEN bytes, or NULL */
 };
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len);
 

@@ -516,27 +516,6 @@ static void put_file(struct wire *w, const struct agent_file_request *r)
 		put_text(w, r->after);
 }
 
-static void put_upload(struct wire *w, const struct agent_file_request *r)
-{
-	put_text(w, r->id);
-	switch (r->type) {
-	case AGENT_UPLOAD:
-		wire_put_u32(w, r->mode);
-		put_text(w, r->path);
-		break;
-	case AGENT_PART:
-		wire_put_u64(w, r->offset);
-		wire_put_u64(w, r->size);
-		break;
-	case AGENT_COMMIT:
-		wire_put_u64(w, r->size);
-		wire_put_str(w, r->hash, r->hash ? AGENT_HASH_LEN : 0);
-		break;
-	default:
-		break;
-	}
-}
-
 /* Maximum size of all fields of a request besides its texts. */
 #define FIELDS_MAX 64
 
@@ -564,12 +543,7 @@ static int one_frame(enum agent_request type, size_t room,
 
 static void put_file_request(struct wire *w, const void *request)
 {
-	const struct agent_file_request *r = request;
-
-	if (r->id)
-		put_upload(w, r);
-	else
-		put_file(w, r);
+	put_file(w, request);
 }
 
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
@@ -579,8 +553,7 @@ int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *
 
 	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX || after > AGENT_NAME_MAX)
 		return -E2BIG;
-	return one_frame(r->type, FIELDS_MAX + AGENT_ID_LEN + path + to + after, put_file_request,
-			 r, out, len);
+	return one_frame(r->type, FIELDS_MAX + path + to + after, put_file_request, r, out, len);
 }
 
 static void put_start(struct wire *w, const struct agent_process_request *r)

@@ -172,7 +172,7 @@ struct request {
 	enum key_verdict verdict; /* verdict on the key */
 	const struct key *key;	  /* the valid key; NULL: none was sent, or no keys exist */
 	const char *tenant;	  /* NULL: unknown */
-	/* Ids from the path: `other` is of a sandbox, an upload, a process or a terminal. */
+	/* Ids from the path: `other` is of a sandbox, a process or a terminal. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
 	unsigned refs; /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
@@ -497,10 +497,6 @@ void serve_file_change(struct request *r);
 void serve_pack(struct request *r);
 void serve_unpack(struct request *r);
 void serve_watch(struct request *r);
-void serve_upload(struct request *r);
-void serve_upload_part(struct request *r);
-void serve_upload_commit(struct request *r);
-void serve_upload_abort(struct request *r);
 void serve_pty_start(struct request *r);
 void serve_ptys(struct request *r);
 void serve_pty_attach(struct request *r);

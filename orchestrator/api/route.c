@@ -109,7 +109,6 @@ static const struct id_kind {
 	const char *prefixes[2];
 	enum route_result invalid;
 } id_kinds[] = {
-	{"{upload}", {"upl_", "upl_"}, ROUTE_UPLOAD},
 	{"{pty}", {"pty_", "pty_"}, ROUTE_PTY},
 	/* A terminal is a process with a tty. */
 	{"{process}", {"prc_", "pty_"}, ROUTE_PROCESS},

@@ -14,8 +14,8 @@ enum timed { TIMED_NOT, TIMED_CREATE, TIMED_FORK, TIMED_RESUME, TIMED_EXEC, TIME
 
 struct route {
 	const char *method;
-	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {upload}, {pty}, {process},
-	 * {space}, {port}, or for a sandbox any other word. */
+	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {pty}, {process}, {space},
+	 * {port}, or for a sandbox any other word. */
 	const char *pattern;
 	void (*serve)(struct request *r);
 	enum timed timed;     /* measured from the request to its answer, when successful */
@@ -40,7 +40,6 @@ enum route_result {
 	ROUTE_SLASH,	/* 404: the path exists without its final slash */
 	ROUTE_REGION,	/* 404: /r/REGION/ of another region */
 	ROUTE_ID,	/* 404: invalid id of a sandbox */
-	ROUTE_UPLOAD,	/* 404: invalid id of an upload */
 	ROUTE_PTY,	/* 404: invalid id of a terminal */
 	ROUTE_PROCESS,	/* 404: invalid id of a process */
 	ROUTE_CONTEXT,	/* 404: invalid id of a context */

@@ -105,11 +105,6 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 			     "the path has an invalid sandbox id: an id is sbx_ and 32 hexadecimal "
 			     "digits");
 		break;
-	case ROUTE_UPLOAD:
-		answer_error(r, 404, "no_such_upload",
-			     "the path has an invalid upload id: an id is upl_ and 32 hexadecimal "
-			     "digits");
-		break;
 	case ROUTE_PTY:
 		answer_error(r, 404, "no_such_pty",
 			     "the path has an invalid terminal id: an id is pty_ and 32 "

@@ -22,7 +22,6 @@ enum failure_code {
 	/* The request names something that does not exist. */
 	FAIL_NOT_FOUND,
 	FAIL_NO_SUCH_FILE,
-	FAIL_NO_SUCH_UPLOAD,
 	FAIL_NO_SUCH_PTY,
 	FAIL_NO_SUCH_PROCESS,
 	FAIL_NOT_SHARED,
@@ -50,7 +49,6 @@ enum failure_code {
 	FAIL_NOT_EMPTY,
 	FAIL_FILE_BUSY,
 	FAIL_FILE_CHANGED,
-	FAIL_CHECKSUM_MISMATCH,
 	FAIL_PTY_ENDED,
 	FAIL_NOT_INSTALLED,
 	FAIL_PTY_FULL,

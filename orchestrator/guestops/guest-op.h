@@ -109,7 +109,7 @@ void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text);
 /* Fails the operation: the guest violated the protocol. */
 void guest_op_fail_rules(struct guest_op *op);
 
-/* An operation that creates an upload or terminal with an id that the service has chosen. */
+/* An operation that creates a terminal with an id that the service has chosen. */
 struct id_op {
 	struct guest_op op;
 	core_id_fn *fn;

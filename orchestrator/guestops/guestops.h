@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract of guestops/: files, uploads, terminals and processes in a guest, and the difference
+ * The contract of guestops/: files, terminals and processes in a guest, and the difference
  * of two guests.
  */
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
@@ -29,9 +29,7 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
  * write leaves nothing behind.
  */
 
-#define CORE_ID_LEN                                                                                \
-	AGENT_ID_LEN /* "upl_", "ctx_", "pty_" (with a tty) or "prc_", then 32 hex digits */
-#define UPLOAD_PART_MAX (8u << 20)
+#define CORE_ID_LEN AGENT_ID_LEN /* "ctx_", "pty_" (with a tty) or "prc_", then 32 hex digits */
 
 /* Valid during the callback only. Names and targets may hold any byte but NUL and are not
  * NUL-terminated. */
@@ -179,25 +177,6 @@ struct file_change {
 /* Changes permissions and owner; members that are AGENT_UNCHANGED change nothing. */
 struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
 				   const struct file_change *change, core_done_fn *fn, void *arg);
-
-/* Uploads a file in parts. The guest holds the upload: it survives a restart of the service, and a
- * fork leaves it with the parent. */
-struct core_call *core_upload_begin(struct core *c, const char *tenant, const char *id,
-				    const char *path, uint32_t mode, core_id_fn *fn, void *arg);
-struct upload_part {
-	uint64_t offset;
-	const void *data;
-	size_t len; /* up to UPLOAD_PART_MAX */
-};
-struct core_call *core_upload_part(struct core *c, const char *tenant, const char *id,
-				   const char *upload, const struct upload_part *part,
-				   core_done_fn *fn, void *arg);
-/* `hash`: the expected checksum, AGENT_HASH_LEN bytes; NULL: don't check. */
-struct core_call *core_upload_commit(struct core *c, const char *tenant, const char *id,
-				     const char *upload, uint64_t size, const uint8_t *hash,
-				     core_done_fn *fn, void *arg);
-struct core_call *core_upload_abort(struct core *c, const char *tenant, const char *id,
-				    const char *upload, core_done_fn *fn, void *arg);
 
 /* --- terminals ------------------------------------------------------------------------------ */
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 
@@ -33,15 +32,13 @@ def test_sandbox_and_its_work_survive_a_killed_service(client: Client) -> None:
             got += pty.read()
         process = sbx.processes.start(["cat"], stdin=True)
         process.write("before ")
-        upload = client.open_upload(sbx.id, "/root/file")
-        client.write_part(sbx.id, upload, 0, data[: 1 << 20])
+        sbx.upload(data[: 1 << 20], "/root/file")
 
         kill_service(client)
         with pytest.raises(ramet.ConnectionFailed):
             list(stream)
         assert sbx.info().raw["metadata"] == {"kept": True}
-        client.write_part(sbx.id, upload, 1 << 20, data[1 << 20 :])
-        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
+        sbx.files.write("/root/file", data[1 << 20 :], offset=1 << 20)
         assert sbx.download("/root/file") == data
         pty.send_input("go\r")
         assert got + b"".join(pty) == "".join(f"{i}\n" for i in range(1, 2001)).encode()

@@ -7,7 +7,6 @@ import json
 import random
 import threading
 from collections import Counter
-from hashlib import sha256
 from typing import Callable, Sequence, TypeVar
 
 import ramet
@@ -39,7 +38,7 @@ class Ledger:
 class Worker:
     """A client that has one sandbox, or its Space, at a time, and the state it must find there."""
 
-    KINDS = ("exec", "exec", "file", "upload", "fork", "freeze")
+    KINDS = ("exec", "exec", "file", "fork", "freeze")
 
     def __init__(
         self, seed: int, ledger: Ledger, over: threading.Event, kinds: Sequence[str] = KINDS
@@ -139,20 +138,6 @@ class Worker:
             return True
 
         if self.ask("file", write):
-            self.files[path] = data
-
-    def upload(self) -> None:
-        n = self.next = self.next + 1
-        path, data = f"/root/u{n}", self.rng.randbytes(300_000)
-
-        def whole() -> bool:
-            upload = self.client.open_upload(self.box().id, path)
-            self.client.write_part(self.box().id, upload, 0, data[:200_000])
-            self.client.write_part(self.box().id, upload, 200_000, data[200_000:])
-            self.client.commit_upload(self.box().id, upload, len(data), sha256(data).hexdigest())
-            return True
-
-        if self.ask("upload", whole):
             self.files[path] = data
 
     def fork(self) -> None:

@@ -1,28 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AGENT_PUT to AGENT_ABORT and AGENT_GROW: reads, writes, errors and broken connections."""
+"""AGENT_PUT to AGENT_MKDIR and AGENT_GROW: reads, writes, errors and broken connections."""
 
 import errno
 import hashlib
 import os
 import select
-import shutil
 import stat
 import struct
 import subprocess
 import tempfile
-import threading
 import unittest
 
 import harness
-from harness import (ABORT, BYTES, CHANGE, COMMIT, DATA, DONE, ERROR, FILE, GET, GROW, MKDIR,
-                     MOVE, NODE, PART, PING, PONG, PUT, REMOVE, RESEED, UPLOAD, WALK, AgentTest, frame, text)
+from harness import (BYTES, CHANGE, DATA, DONE, ERROR, FILE, GET, GROW, MKDIR, MOVE, NODE, PING,
+                     PONG, PUT, REMOVE, WALK, AgentTest, frame, text)
 
 ALL = (1 << 64) - 1
 UNCHANGED = (1 << 32) - 1
-
-
-def upload_id(number):
-    return "upl_%032x" % number
 
 
 class Info:
@@ -115,26 +109,6 @@ class FileClient:
 
     def change(self, path, mode=UNCHANGED, uid=UNCHANGED, gid=UNCHANGED, recursive=False):
         self.client.send(CHANGE, struct.pack("<IIIB", mode, uid, gid, recursive) + text(path))
-        self.answer()
-
-    def upload(self, name, path, mode=0):
-        self.client.send(UPLOAD, text(name) + struct.pack("<I", mode) + text(path))
-        self.answer()
-
-    def begin_part(self, name, offset, size):
-        self.client.send(PART, text(name) + struct.pack("<QQ", offset, size))
-
-    def part(self, name, offset, data):
-        self.begin_part(name, offset, len(data))
-        self.send_data(data)
-        self.answer()
-
-    def commit(self, name, size, sha=b""):
-        self.client.send(COMMIT, text(name) + struct.pack("<Q", size) + text(sha))
-        self.answer()
-
-    def abort(self, name):
-        self.client.send(ABORT, text(name))
         self.answer()
 
 
@@ -624,142 +598,8 @@ class Changes(FileTest):
         self.assertEqual(self.mode(deep), 0o711)
 
 
-class Uploads(FileTest):
-    def setUp(self):
-        super().setUp()
-        self.count = getattr(Uploads, "count", 0) + 1
-        Uploads.count = self.count
-        self.id = upload_id(self.count)
-        self.addCleanup(lambda: self.more().abort(self.id))
-
-    def test_parts_may_arrive_in_any_order_and_twice(self):
-        data = os.urandom(3_000_000)
-        self.files.upload(self.id, self.path("dir/file"), 0o600)
-        for at in (2_000_000, 0, 1_000_000, 0):
-            self.files.part(self.id, at, data[at : at + 1_000_000])
-        self.assertFalse(os.path.exists(self.path("dir/file")))
-        self.files.commit(self.id, len(data), hashlib.sha256(data).digest())
-        self.assertEqual(self.read("dir/file"), data)
-        self.assertEqual(os.stat(self.path("dir/file")).st_mode, stat.S_IFREG | 0o600)
-        self.assertEqual(os.listdir(self.path("dir")), ["file"])
-        self.fails(errno.ENOENT, self.files.commit, self.id, len(data))
-
-    def test_parts_may_arrive_in_parallel(self):
-        data = os.urandom(8 << 20)
-        self.files.upload(self.id, self.path("file"))
-
-        def send(at):
-            self.more().part(self.id, at, data[at : at + (1 << 20)])
-
-        threads = [threading.Thread(target=send, args=(at,)) for at in range(0, 8 << 20, 1 << 20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.files.commit(self.id, len(data), hashlib.sha256(data).digest())
-        self.assertEqual(self.read("file"), data)
-
-    def test_empty_file_is_uploaded(self):
-        self.files.upload(self.id, self.path("file"))
-        self.files.part(self.id, 0, b"")
-        self.files.commit(self.id, 0, hashlib.sha256().digest())
-        self.assertEqual(self.read("file"), b"")
-
-    def test_wrong_commit_keeps_the_upload_open(self):
-        self.write("file", b"old")
-        self.files.upload(self.id, self.path("file"))
-        self.files.part(self.id, 0, b"x" * 8192)
-        self.fails(errno.EBADMSG, self.files.commit, self.id, 8191, says="8192 bytes, not 8191")
-        self.fails(errno.EBADMSG, self.files.commit, self.id, 8192, b"\0" * 32, says="SHA-256")
-        self.files.part(self.id, 65536, b"y")
-        self.fails(errno.EBADMSG, self.files.commit, self.id, 65537, says="never sent")
-        self.assertEqual(self.read("file"), b"old")
-        self.files.part(self.id, 8192, b"\0" * (65536 - 8192))
-        self.files.commit(self.id, 65537)
-        self.assertEqual(self.read("file"), b"x" * 8192 + b"\0" * (65536 - 8192) + b"y")
-
-    def test_abort(self):
-        self.files.upload(self.id, self.path("file"))
-        self.files.part(self.id, 0, b"x")
-        self.assertEqual(len(os.listdir(self.top)), 1)
-        self.files.abort(self.id)
-        self.assertEqual(os.listdir(self.top), [])
-        self.files.abort(self.id)
-        self.fails(errno.ENOENT, self.files.part, self.id, 0, b"x" * 100_000)
-        self.fails(errno.ENOENT, self.files.commit, self.id, 1)
-
-    def test_errors(self):
-        self.fails(errno.EISDIR, self.files.upload, self.id, self.top)
-        self.files.upload(self.id, self.path("file"))
-        self.fails(errno.EEXIST, self.files.upload, self.id, self.path("other"))
-        self.files.begin_part(self.id, (1 << 63) - 1, 1)
-        self.fails(errno.EFBIG, self.files.answer)
-        self.client.send(DATA, b"x")
-        self.assertEqual(self.client.ask(PING)[0], PONG)
-
-    def test_64_uploads_may_be_open(self):
-        names = [upload_id(1000 + i) for i in range(65)]
-        for name in names[:64]:
-            self.files.upload(name, self.path(name))
-        self.fails(errno.EAGAIN, self.files.upload, names[64], self.path("x"), says="64 uploads")
-        self.files.abort(names[0])
-        self.files.upload(names[64], self.path("x"))
-        for name in names[1:]:
-            self.files.abort(name)
-        self.assertEqual(os.listdir(self.top), [])
-
-    def test_broken_part_can_be_sent_again(self):
-        self.files.upload(self.id, self.path("file"))
-        broken = self.more()
-        broken.begin_part(self.id, 0, 100)
-        # The same bytes as in the second part, since bytes in flight may be written after it.
-        broken.send_data(b"y")
-        broken.client.close()
-        self.files.part(self.id, 0, b"y" * 100)
-        self.files.commit(self.id, 100, hashlib.sha256(b"y" * 100).digest())
-        self.assertEqual(self.read("file"), b"y" * 100)
-
-    def test_commit_waits_for_parts_and_blocks_later_ones(self):
-        self.files.upload(self.id, self.path("file"))
-        self.wait_for_end()
-        slow, late = self.more(), self.more()
-        slow.begin_part(self.id, 0, 2)
-        slow.send_data(b"x")
-        self.worker()
-        self.client.send(COMMIT, text(self.id) + struct.pack("<Q", 2) + text(b""))
-        self.assertEqual(late.client.ask(PING)[0], PONG)
-        self.assertEqual(select.select([self.client.sock], [], [], 0)[0], [])
-        slow.send_data(b"y")
-        slow.answer()
-        self.files.answer()
-        self.assertEqual(self.read("file"), b"xy")
-        self.fails(errno.ENOENT, late.part, self.id, 0, b"z")
-
-    def test_killed_part_keeps_the_upload(self):
-        self.files.upload(self.id, self.path("file"))
-        self.wait_for_end()
-        slow = self.more()
-        slow.begin_part(self.id, 0, 2)
-        slow.send_data(b"x")
-        os.kill(self.worker(), 9)
-        with self.assertRaises((EOFError, ConnectionError)):
-            slow.answer()
-        self.files.part(self.id, 0, b"ok")
-        self.files.commit(self.id, 2)
-        self.assertEqual(self.read("file"), b"ok")
-
-    def test_reseed_drops_uploads(self):
-        self.files.upload(self.id, self.path("file"))
-        self.files.part(self.id, 0, b"x")
-        payload = bytes(64) + struct.pack("<qB", 1_000_000_000, 0) + text("name")
-        self.assertEqual(self.client.ask(RESEED, payload)[0], DONE)
-        self.fails(errno.ENOENT, self.files.part, self.id, 0, b"x")
-        self.wait_for_names()
-
-
 class Requests(FileTest):
     PATH = text("/tmp/x")
-    ID = text(upload_id(1))
     MALFORMED = (
         (PUT, b""), (PUT, struct.pack("<QI", 1, 0)), (PUT, struct.pack("<QI", 1, 0o10000) + PATH),
         (PUT, struct.pack("<QI", 1, 0) + PATH + b"x"), (PUT, struct.pack("<QI", 1, 0) + text("x")),
@@ -767,13 +607,10 @@ class Requests(FileTest):
         (PUT, struct.pack("<QI", 1, 0) + text("/" * 4097)), (GET, struct.pack("<Q", 0) + PATH),
         (WALK, b"\2" + bytes(8) + PATH + text("")), (WALK, bytes(9) + PATH), (REMOVE, b"\2" + PATH),
         (MKDIR, struct.pack("<IB", 0o10000, 0) + PATH), (MKDIR, struct.pack("<IB", 0, 2) + PATH),
-        (UPLOAD, text("short") + struct.pack("<I", 0) + PATH), (UPLOAD, ID + PATH),
-        (UPLOAD, text(b"x" * 35 + b"\0") + struct.pack("<I", 0) + PATH), (PART, ID),
-        (COMMIT, ID + struct.pack("<Q", 1) + text(b"x" * 31)), (COMMIT, ID + struct.pack("<Q", 1)),
         (MOVE, b"\0" + PATH), (MOVE, b"\2" + PATH + PATH), (MOVE, b"\0" + PATH + text("x")),
         (CHANGE, struct.pack("<IIIB", 0o10000, 0, 0, 0) + PATH),
         (CHANGE, struct.pack("<IIIB", 0, 0, 0, 2) + PATH), (CHANGE, struct.pack("<II", 0, 0) + PATH),
-        (ABORT, b""), (ABORT, ID + b"x"), (DATA, b"x"), (GROW, b""), (GROW, b"x" * 9),
+        (DATA, b"x"), (GROW, b""), (GROW, b"x" * 9),
     )
 
     def test_malformed_requests_end_the_connection(self):
@@ -813,7 +650,6 @@ class Disks(FileTest):
         self.addCleanup(self.clean)
 
     def clean(self):
-        self.more().abort(upload_id(1))
         for name in ("old", "file"):
             try:
                 self.more().remove(f"/mnt/{name}")
@@ -847,14 +683,6 @@ class Disks(FileTest):
         self.assertIn(self.files.get("/mnt/old")[:3], (b"old", b"122", b"133"))
         for client in (first, second):
             self.assertEqual(client.client.ask(PING)[0], PONG)
-
-    def test_full_disk_while_a_part_is_written(self):
-        self.files.upload(upload_id(1), "/mnt/file")
-        self.files.part(upload_id(1), 0, b"x" * 900_000)
-        self.fails(errno.ENOSPC, self.files.part, upload_id(1), 900_000, b"x" * 900_000)
-        self.files.part(upload_id(1), 0, b"y" * 900_000)
-        self.files.commit(upload_id(1), 900_000)
-        self.assertEqual(len(self.files.get("/mnt/file")), 900_000)
 
     def test_read_only_disk_is_an_error(self):
         self.fails(errno.EROFS, self.files.put, "/mnt/ro/file", b"x")

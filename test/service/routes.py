@@ -13,7 +13,6 @@ BODIES: dict[str, Any] = {
     "exec": {"code": "print(1)"},
     "fork": {"n": 1},
     "{other}": {"paths": ["/tmp"]},
-    "commit": {"size": 1, "sha256": "0" * 64},
     "pty": {"argv": ["true"]},
     "read": {"since_seq": 0, "max_bytes": 1, "timeout_ms": 1},
     "input": {"data_b64": ""},
@@ -25,7 +24,7 @@ BODIES: dict[str, Any] = {
 QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
 
 # How the ids that stand in paths begin; all others are ids of sandboxes.
-KINDS = {"upload": "upl", "pty": "pty", "process": "prc", "context": "ctx", "space": "spc"}
+KINDS = {"pty": "pty", "process": "prc", "context": "ctx", "space": "spc"}
 
 
 def routes(http: httpx.Client, *methods: str) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ AT_ONCE = {
 }
 
 # Starts in a guest, whose undoing needs the agent's answer.
-STARTS = {("post", "/v1/sandboxes/{id}/" + what) for what in ("contexts", "processes", "pty", "uploads")}
+STARTS = {("post", "/v1/sandboxes/{id}/" + what) for what in ("contexts", "processes", "pty")}
 
 # What makes a request wait; the agent does for the others.
 FAULTS = {
@@ -75,7 +75,7 @@ def target_of(http: httpx.Client, path: str) -> str:
 
 def bytes_for(path: str) -> bytes:
     """Returns the body of a request."""
-    if path.endswith(("/files", "/archive", "{upload}", "/stdin")):
+    if path.endswith(("/files", "/archive", "/stdin")):
         return b"data"
     return json.dumps(body_of(path) or {}).encode()
 

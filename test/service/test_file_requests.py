@@ -17,8 +17,6 @@ import httpx
 import pytest
 from conftest import NOBODY, Service, made, refused, until_closed
 
-UPLOAD = "upl_" + 32 * "0"
-
 
 def pattern(n: int, start: int = 0) -> bytes:
     """Returns what the scripts' files /size/N contain."""
@@ -211,8 +209,6 @@ def test_limit_of_bodies_is_not_for_files(start: Callable[..., Service]) -> None
         assert put(http, box, "/x", bytes(3_000_000)).status_code == 204
         archive = http.put(f"{box}/files/archive", params={"path": "/a"}, content=bytes(10001))
         assert archive.status_code == 204
-        upload = http.put(f"{box}/uploads/{UPLOAD}", params={"offset": 0}, content=bytes(10001))
-        refused(upload, 413, "body_too_large")
 
 
 def begin_put(s: socket.socket, box: str, length: int, path: str = "/x") -> None:
@@ -429,33 +425,3 @@ def test_lost_agent_ends_a_watch(client: httpx.Client, box: str) -> None:
                 if line["type"] == "rename":
                     client.delete(box)
     assert seen[-1]["type"] == "error" and set(seen[-1]) == {"type", "message", "code"}
-
-
-def test_invalid_uploads_are_refused(client: httpx.Client, box: str) -> None:
-    refused(client.post(f"{box}/uploads"), 400, "bad_path")
-    refused(client.put(f"{box}/uploads/upl_1", content=b""), 404, "no_such_upload")
-    up = f"{box}/uploads/{UPLOAD}"
-    assert "no offset" in refused(client.put(up, content=b""), 400, "bad_request")
-    refused(client.put(up, params={"offset": "-1"}, content=b""), 400, "bad_request")
-    refused(client.put(up, params={"offset": str(2**53 + 1)}, content=b""), 400, "bad_request")
-    big = bytes((8 << 20) + 1)
-    refused(client.put(up, params={"offset": 0}, content=big), 413, "too_large")
-    assert "size" in refused(client.post(up + "/commit", json={}), 400, "bad_request")
-    refused(client.post(up + "/commit", json={"size": 1.5}), 400, "bad_request")
-    refused(client.post(up + "/commit", json={"size": 2**53 + 2}), 400, "bad_request")
-    hexes = {"size": 1, "sha256": 64 * "g"}
-    assert "64" in refused(client.post(up + "/commit", json=hexes), 400, "bad_request")
-
-
-def test_begun_upload_is_described(http: httpx.Client, sandbox: str, folder: str) -> None:
-    begun = http.post(f"{sandbox}/uploads", params={"path": f"{folder}/up", "mode": "640"})
-    assert begun.status_code == 201 and begun.json()["part_bytes"] == 8 << 20
-    up = f"{sandbox}/uploads/{begun.json()['id']}"
-    data = pattern(1_000_000)
-    for at in (600_000, 0, 300_000, 300_000):
-        part = data[at : at + 400_000]
-        assert http.put(up, params={"offset": at}, content=part).status_code == 204
-    assert http.post(up + "/commit", json={"size": 1_000_000}).status_code == 204
-    assert Path(folder, "up").read_bytes() == data
-    assert get(http, sandbox, f"{folder}/up").headers["ramet-mode"] == "0640"
-    refused(http.post(f"{sandbox}/uploads", params={"path": folder}), 409, "is_a_directory")

@@ -133,10 +133,6 @@ def test_full_disk_leaves_no_partial_file(
     path = f"{small_disk}/x"
     assert put(http, sandbox, path, b"old").status_code == 204
     fails(put(http, sandbox, path, bytes(10_000_000)), 507, "disk_full")
-    begun = http.post(f"{sandbox}/uploads", params={"path": path}).json()
-    up = f"{sandbox}/uploads/{begun['id']}"
-    fails(http.put(up, params={"offset": 0}, content=bytes(2_000_000)), 507, "disk_full")
-    assert http.delete(up).status_code == 204
     assert os.listdir(small_disk) == ["x"] and get(http, sandbox, path).content == b"old"
 
 
@@ -277,36 +273,6 @@ def test_watch(http: httpx.Client, sandbox: str, folder: str) -> None:
         renamed = next(lines)
         assert (renamed["type"], renamed["to"]) == ("rename", f"{folder}/y")
     fails(http.get(f"{sandbox}/files/watch", params={"path": f"{folder}/none"}), 404, "no_such_file")
-
-
-def test_uploads(http: httpx.Client, sandbox: str, folder: str) -> None:
-    path, whole, size = f"{folder}/deep/x", data(20_000_000), 20_000_000
-    begun = http.post(f"{sandbox}/uploads", params={"path": path, "mode": "600"}).json()
-    up, step = f"{sandbox}/uploads/{begun['id']}", begun["part_bytes"]
-
-    def send(at: int) -> int:
-        return http.put(up, params={"offset": at}, content=whole[at : at + step]).status_code
-
-    with ThreadPoolExecutor(3) as pool:
-        assert set(pool.map(send, range(0, size, step))) == {204}
-    right = hashlib.sha256(whole).hexdigest()
-    commit = f"{up}/commit"
-    fails(http.post(commit, json={"size": size, "sha256": 64 * "0"}), 409, "checksum_mismatch")
-    fails(http.post(commit, json={"size": size - 1}), 409, "checksum_mismatch")
-    assert not os.path.exists(path)
-    assert http.post(commit, json={"size": size, "sha256": right}).status_code == 204
-    assert Path(path).read_bytes() == whole and os.stat(path).st_mode & 0o777 == 0o600
-    fails(http.post(commit, json={"size": size}), 404, "no_such_upload")
-    fails(http.put(up, params={"offset": 0}, content=b"x"), 404, "no_such_upload")
-    assert http.delete(up).status_code == 204
-
-
-def test_dropped_upload_leaves_nothing(http: httpx.Client, sandbox: str, folder: str) -> None:
-    begun = http.post(f"{sandbox}/uploads", params={"path": f"{folder}/x"}).json()
-    up = f"{sandbox}/uploads/{begun['id']}"
-    assert http.put(up, params={"offset": 10}, content=b"x").status_code == 204
-    assert http.delete(up).status_code == 204
-    assert os.listdir(folder) == []
 
 
 def test_concurrent_operations_succeed(http: httpx.Client, sandbox: str, folder: str) -> None:

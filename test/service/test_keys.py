@@ -78,7 +78,7 @@ def test_every_route_except_health_needs_a_key(keyed: Service, client: httpx.Cli
     for path, methods in spec["paths"].items():
         for name in ("sandbox_id", "id", "winner", "other"):
             path = path.replace("{" + name + "}", "sbx_" + "0" * 32)
-        path = path.replace("{upload}", "upl_" + "0" * 32).replace("{pty}", "pty_" + "0" * 32)
+        path = path.replace("{pty}", "pty_" + "0" * 32)
         path = path.replace("{process}", "prc_" + "0" * 32)
         path = path.replace("{context}", "ctx_" + "0" * 32)
         path = path.replace("{space}", "spc_" + "0" * 32)

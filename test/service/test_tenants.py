@@ -37,8 +37,6 @@ class Tenant:
         """Creates one resource of each kind, for the whole test."""
         self.ids["sbx"] = self.http.post("/v1/sandboxes", json={}).json()["id"]
         path = f"/v1/sandboxes/{self.ids['sbx']}"
-        upload = self.http.post(f"{path}/uploads", params={"path": "/tmp/ramet-tenants"}).json()
-        self.ids["upl"] = ID.search(json.dumps(upload))[0]  # type: ignore[index]
         start = self.http.stream("POST", f"{path}/pty", json={"argv": ["sleep", "1000"]})
         with start as stream:
             ready = json.loads(next(stream.iter_lines()))
@@ -63,7 +61,7 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tenant, 
 
 
 def never() -> dict[str, str]:
-    return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "upl", "pty", "prc", "ctx", "spc")}
+    return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "pty", "prc", "ctx", "spc")}
 
 
 def fill(path: str, choice: list[dict[str, str]]) -> str:
@@ -88,8 +86,8 @@ def test_ids_of_others_are_answered_like_unknown_ids(tenants: tuple[Tenant, Tena
         # Another tenant's id in each position, and own ids in the others, as a guesser would have
         # them.
         for choice in itertools.product((first.ids, second.ids), repeat=len(kinds)):
-            inner = not {"upl", "pty", "prc", "ctx"}.isdisjoint(kinds)
-            # Uploads, processes and contexts belong to a guest. All sandboxes share one agent here, so it
+            inner = not {"pty", "prc", "ctx"}.isdisjoint(kinds)
+            # Processes, terminals and contexts belong to a guest. All sandboxes share one agent here, so it
             # cannot be tested that another guest does not have them.
             if all(ids is second.ids for ids in (choice[:1] if inner else choice)):
                 continue
@@ -118,7 +116,6 @@ def test_requests_do_not_affect_the_other_tenant(tenants: tuple[Tenant, Tenant])
     assert first.http.get(path).json()["state"] == "ready"
     ptys = first.http.get(f"{path}/pty").json()
     assert [p["exit_code"] for p in ptys if p["pty_id"] == first.ids["pty"]] == [None]
-    assert first.http.delete(f"{path}/uploads/{first.ids['upl']}").status_code == 204
 
 
 def test_ended_resources_of_others_are_unknown(tenants: tuple[Tenant, Tenant]) -> None:

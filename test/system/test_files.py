@@ -53,23 +53,6 @@ def test_watch_continues_in_the_parent_of_a_fork(sbx: Sandbox) -> None:
             list(changes)
 
 
-@pytest.mark.smoke
-def test_fork_during_an_upload_leaves_it_to_the_parent(sbx: Sandbox, client: Client) -> None:
-    """The parent can finish the upload; the child has no trace of it."""
-    data = os.urandom(2 * MIB)
-    upload = client.open_upload(sbx.id, "/root/up/file")
-    client.write_part(sbx.id, upload, 0, data[:MIB])
-    with sbx.fork()[0] as child:
-        client.write_part(sbx.id, upload, MIB, data[MIB:])
-        with pytest.raises(ramet.NotFound):
-            client.write_part(child.id, upload, MIB, data[MIB:])
-        assert bash(child, "find /root/up -type f") == ""
-        child.upload(b"the child's", "/root/up/file")
-        client.commit_upload(sbx.id, upload, len(data), hashlib.sha256(data).hexdigest())
-        assert sbx.download("/root/up/file") == data
-        assert child.download("/root/up/file") == b"the child's"
-
-
 def test_concurrent_transfers_are_not_mixed_up(client: Client) -> None:
     """Several clients use several sandboxes while one of these is forked."""
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -27,13 +26,11 @@ def error(status: int, code: str) -> httpx.Response:
 
 
 class Box:
-    """The routes of files and uploads; `log` has the requests without their bodies."""
+    """The routes of files; `log` has the requests without their bodies."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.modes: dict[str, str | None] = {}
-        self.parts: dict[int, bytes] = {}
-        self.upload_to = ("", "")
         self.log: list[str] = []
         self.lengths: list[str | None] = []
         self.refusals = 0  # of files, before one is accepted
@@ -48,8 +45,6 @@ class Box:
             self.log.append(f"{request.method} {path}{'?' + raw if raw else ''}")
             if request.method == "POST" and path == "/v1/sandboxes":
                 return httpx.Response(201, json={"id": SBX, "state": "ready"})
-            if path.startswith("/uploads"):
-                return self.upload(request.method, path, fields, body)
             self.lengths.append(request.headers.get("content-length"))
             return self.file(request.method, path, fields, body)
 
@@ -69,26 +64,6 @@ class Box:
                 return error(404, "no_such_file")
             return httpx.Response(200, content=self.files[name])
         return httpx.Response(204)
-
-    def upload(
-        self, method: str, path: str, fields: dict[str, str], body: bytes
-    ) -> httpx.Response:
-        if method == "PUT":
-            self.parts[int(fields["offset"])] = body
-        elif path.endswith("/commit"):
-            whole = b"".join(self.parts[at] for at in sorted(self.parts))
-            if json.loads(body) != {
-                "size": len(whole),
-                "sha256": hashlib.sha256(whole).hexdigest(),
-            }:
-                return error(409, "checksum_mismatch")
-            self.files[self.upload_to[0]] = whole
-            self.modes[self.upload_to[0]] = self.upload_to[1]
-        elif method == "POST":
-            self.upload_to = (fields["path"], fields.get("mode", ""))
-            return httpx.Response(201, json={"id": "upl_1"})
-        return httpx.Response(204)
-
 
 @pytest.fixture
 def box() -> Box:
@@ -204,18 +179,6 @@ def test_file_that_becomes_shorter_is_an_error(sbx: Sandbox, box: Box, tmp_path:
     with pytest.raises(OSError, match=f"shorter.*{2 * _CHUNK} bytes"):
         sbx.upload(local, "/log", progress=lambda *_: os.truncate(local, _CHUNK))
     assert box.files == {}
-
-
-def test_upload_in_parts(sbx: Sandbox, box: Box) -> None:
-    client, data = sbx._client, os.urandom(1000)
-    upload = client.open_upload(SBX, "/parts", mode=0o600)
-    client.write_part(SBX, upload, 600, data[600:])
-    client.write_part(SBX, upload, 0, data[:600])
-    client.commit_upload(SBX, upload, len(data), hashlib.sha256(data).hexdigest())
-    assert box.files == {"/parts": data} and box.modes == {"/parts": "0600"}
-    with pytest.raises(ramet.Conflict, match="checksum_mismatch"):
-        client.commit_upload(SBX, upload, len(data) + 1, "")
-    client.abort_upload(SBX, upload)
 
 
 def test_text_and_missing_files_are_refused_before_anything_is_sent(

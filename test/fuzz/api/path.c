@@ -13,8 +13,8 @@ static bool is_some_id(const char *id)
 {
 	size_t len = strlen(id);
 
-	return id_valid("sbx_", id, len) || id_valid("upl_", id, len) ||
-	       id_valid("pty_", id, len) || id_valid("prc_", id, len) || id_valid("ctx_", id, len);
+	return id_valid("sbx_", id, len) || id_valid("pty_", id, len) ||
+	       id_valid("prc_", id, len) || id_valid("ctx_", id, len);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -24,7 +24,6 @@ static void parse_file(const struct frame *f)
 	if (!file_request_is(f->type) || file_request_parse(f, &r, &e) < 0)
 		return;
 	must(r.mode <= 07777 && strlen(r.path) <= AGENT_PATH_MAX);
-	must(strlen(r.id) == 0 || strlen(r.id) == AGENT_ID_LEN);
 	must(r.path[0] == '/' || r.path[0] == '\0');
 	must(r.depth <= AGENT_DEPTH_MAX && strlen(r.after) <= AGENT_NAME_MAX);
 	must(r.how <= AGENT_WRITE_APPEND);

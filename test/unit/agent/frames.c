@@ -17,7 +17,6 @@
 #include "guest/process/process-request.h"
 #include "orchestrator/agent/agent.h"
 
-#define UPL "upl_0123456789abcdef0123456789abcdef"
 #define PTY "pty_0123456789abcdef0123456789abcdef"
 #define CTX "ctx_0123456789abcdef0123456789abcdef"
 
@@ -49,7 +48,6 @@ static void ask_file(const struct agent_file_request *r, struct file_request *ou
 
 static void file_requests_are_encoded(void **state)
 {
-	const uint8_t hash[AGENT_HASH_LEN] = {1, 2, 3};
 	const struct agent_file_request asks[] = {
 		{.type = AGENT_PUT, .path = "/a\xff", .mode = 04755, .size = 1ull << 40},
 		{.type = AGENT_GET, .path = "/a", .offset = 1ull << 40, .size = 5},
@@ -73,11 +71,6 @@ static void file_requests_are_encoded(void **state)
 		{.type = AGENT_PACK, .path = "/a"},
 		{.type = AGENT_UNPACK, .path = "/a", .size = 1ull << 40},
 		{.type = AGENT_WATCH, .path = "/a", .flag = true},
-		{.type = AGENT_UPLOAD, .path = "/a", .id = UPL, .mode = 0600},
-		{.type = AGENT_PART, .id = UPL, .offset = 7, .size = 8 << 20},
-		{.type = AGENT_COMMIT, .id = UPL, .size = 1ull << 40, .hash = hash},
-		{.type = AGENT_COMMIT, .id = UPL, .size = 9},
-		{.type = AGENT_ABORT, .id = UPL},
 	};
 	struct file_request r;
 
@@ -87,16 +80,12 @@ static void file_requests_are_encoded(void **state)
 		ask_file(a, &r);
 		assert_int_equal(r.type, a->type);
 		assert_string_equal(r.path, a->path ? a->path : "");
-		assert_string_equal(r.id, a->id ? a->id : "");
 		assert_string_equal(r.to, a->to ? a->to : "");
 		assert_string_equal(r.after, a->after ? a->after : "");
 		assert_true(r.depth == a->depth && r.limit == a->limit && r.how == a->how);
 		assert_int_equal(r.mode, a->mode);
 		assert_true(r.uid == a->uid && r.gid == a->gid);
 		assert_true(r.offset == a->offset && r.size == a->size && r.flag == a->flag);
-		assert_int_equal(r.has_hash, a->hash != NULL);
-		if (a->hash)
-			assert_memory_equal(r.hash, hash, sizeof(hash));
 	}
 }
 
@@ -113,10 +102,6 @@ static void longest_path_is_encoded(void **state)
 	path[AGENT_PATH_MAX + 1] = '\0';
 	assert_int_equal(agent_file_bytes(&a, &bytes, &len), -E2BIG);
 	path[AGENT_PATH_MAX] = '\0';
-	ask_file(&a, &r);
-	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
-	a.type = AGENT_UPLOAD;
-	a.id = UPL;
 	ask_file(&a, &r);
 	assert_int_equal(strlen(r.path), AGENT_PATH_MAX);
 }
@@ -515,7 +500,7 @@ static void terminal_entries_are_read(void **state)
 					  "pty_0123456789abcdef0123456789abcde",
 					  "pty_0123456789abcdef0123456789abcdefa",
 					  "pty_0123456789ABCDEF0123456789abcdef",
-					  UPL};
+					  CTX};
 
 	assert_true(terminal(PTY, 1) > 0);
 	assert_memory_equal(got.pty.id, PTY, AGENT_ID_LEN);
@@ -581,7 +566,7 @@ static void processes_are_read(void **state)
 	assert_int_equal(process(prc, AGENT_LABEL_MAX + 1, 0, 0), -EPROTO);
 	assert_int_equal(process(prc, 0, AGENT_USER_MAX + 1, 0), -EPROTO);
 	assert_int_equal(process(prc, 0, 0, 65), -EPROTO);
-	assert_int_equal(process(UPL, 0, 0, 0), -EPROTO);
+	assert_int_equal(process(CTX, 0, 0, 0), -EPROTO);
 	assert_int_equal(process("prc_", 0, 0, 0), -EPROTO);
 }
 

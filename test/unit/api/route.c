@@ -12,7 +12,6 @@
 
 #define ID	"sbx_0123456789abcdef0123456789abcdef"
 #define ID2	"sbx_fedcba9876543210fedcba9876543210"
-#define UPLOAD	"upl_0123456789abcdef0123456789abcdef"
 #define PTY	"pty_0123456789abcdef0123456789abcdef"
 #define PROCESS "prc_0123456789abcdef0123456789abcdef"
 #define CONTEXT "ctx_0123456789abcdef0123456789abcdef"
@@ -37,8 +36,6 @@ static void goes_to(const char *method, const char *path, const char *pattern)
 
 static const char *id_for(const char *placeholder)
 {
-	if (!strncmp(placeholder, "{upload}", 8))
-		return UPLOAD;
 	if (!strncmp(placeholder, "{pty}", 5))
 		return PTY;
 	if (!strncmp(placeholder, "{process}", 9))
@@ -150,15 +147,11 @@ static void ids_are_checked(void **state)
 		assert_int_equal(find("POST", path), ROUTE_PROCESS);
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/contexts/%s", ids[i]);
 		assert_int_equal(find("GET", path), ROUTE_CONTEXT);
-		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/uploads/%s", ids[i]);
-		assert_int_equal(find("DELETE", path), ROUTE_UPLOAD);
 	}
 	assert_int_equal(find("DELETE", "/v1/sandboxes/" ID "/contexts/" PTY), ROUTE_CONTEXT);
-	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" UPLOAD "/kill"), ROUTE_PTY);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill"), ROUTE_PTY);
 	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" PROCESS "/kill"), ROUTE_PTY);
 	assert_int_equal(find("GET", "/v1/sandboxes/" ID "/processes/" PTY), ROUTE_FOUND);
-	assert_int_equal(find("PUT", "/v1/sandboxes/" ID "/uploads/" PTY), ROUTE_UPLOAD);
 	assert_int_equal(find("POST", "/v1/sandboxes/" PTY "/exec"), ROUTE_ID);
 	assert_int_equal(find("POST", "/v1/sandboxes/x/pty/" PTY "/kill"), ROUTE_ID);
 }

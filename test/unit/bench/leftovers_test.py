@@ -113,11 +113,9 @@ class Service:
             return 200, self.exec(asks["code"])
         if verb == "/files" and method == "GET":
             return 200, self.file
-        if verb == "/files" or re.fullmatch("/uploads/1", verb):
+        if verb == "/files":
             self.file = body
             return 204, b""
-        if verb == "/uploads":
-            return 201, b'{"id":"1"}'
         if not verb:
             mib = 300 if self.held_mib else 1
             info = {"ram_mib": self.ram_mib, "memory_private_bytes": mib << 20, "size_bytes": 1}

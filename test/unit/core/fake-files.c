@@ -280,28 +280,6 @@ static void read_file_request(struct wire *w, struct request *a)
 		wire_get_str(w, &len, AGENT_PATH_MAX);
 }
 
-static void read_upload_request(struct wire *w, struct request *a)
-{
-	size_t id_len, len;
-
-	wire_get_str(w, &id_len, AGENT_ID_LEN);
-	if (id_len != AGENT_ID_LEN)
-		w->bad = true;
-	if (a->type == AGENT_UPLOAD) {
-		wire_get_u32(w);
-		const uint8_t *path = wire_get_str(w, &len, AGENT_PATH_MAX);
-		if (path)
-			memcpy(a->path, path, len);
-	} else if (a->type == AGENT_PART) {
-		a->offset = wire_get_u64(w);
-		a->size = wire_get_u64(w);
-	} else if (a->type == AGENT_COMMIT) {
-		a->size = wire_get_u64(w);
-		const uint8_t *hash = wire_get_str(w, &len, AGENT_HASH_LEN);
-		a->flag = len && hash[0] == 0xff;
-	}
-}
-
 static bool serve_file(struct request *a)
 {
 	if (path_is(a, "errno"))
@@ -333,19 +311,6 @@ static bool serve_file(struct request *a)
 	default:
 		return send_done(a->fd);
 	}
-}
-
-static bool serve_upload(struct request *a)
-{
-	if (a->type == AGENT_UPLOAD && path_is(a, "errno"))
-		return send_error(a->fd, (uint32_t)a->n);
-	if (a->type == AGENT_UPLOAD && !strcmp(a->path, "/wait") && !a->f->wait(a->f->guest))
-		return false;
-	if (a->type == AGENT_PART)
-		return serve_put(a);
-	if (a->type == AGENT_COMMIT && a->flag)
-		return send_error(a->fd, EBADMSG);
-	return send_done(a->fd);
 }
 
 /* --- terminals --- */
@@ -490,12 +455,8 @@ bool fake_files_serve(const struct fake_files *f, int fd, uint8_t type, const ui
 	bool changes = type == AGENT_MOVE || type == AGENT_CHANGE || type >= AGENT_WALK;
 	if (type >= AGENT_PTY_START && !changes)
 		return serve_pty(f, fd, type, &w);
-	bool upload = type >= AGENT_UPLOAD && !changes;
-	if (upload)
-		read_upload_request(&w, &a);
-	else
-		read_file_request(&w, &a);
+	read_file_request(&w, &a);
 	if (w.bad || wire_left(&w))
 		return false;
-	return upload ? serve_upload(&a) : serve_file(&a);
+	return serve_file(&a);
 }

@@ -31,7 +31,6 @@
  *   /flood        sends as many events as the reader accepts
  *   /changes      an event of each kind, then the end
  *   others        a rename, then, after fakes_go, the end
- * An upload's commit fails when the hash begins with ff.
  *
  * Terminals, by the first digit of their id:
  *   0  writes "hello", waits, writes " world" and exits with 3

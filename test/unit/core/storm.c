@@ -176,7 +176,7 @@ static void file_or_pty(struct storm *s)
 	struct asked *a = &s->asked[s->n_asked++];
 
 	snprintf(pty, sizeof(pty), "pty_%c%031d", "0349"[below(4)], 0);
-	switch (below(8)) {
+	switch (below(7)) {
 	case 0:
 		a->call = core_file_put(c, TENANT, id, &put, on_asked, a);
 		break;
@@ -187,15 +187,12 @@ static void file_or_pty(struct storm *s)
 		a->call = core_file_list(c, TENANT, id, &list, &files, a);
 		break;
 	case 3:
-		a->call = core_upload_begin(c, TENANT, id, path, 0, on_id, a);
-		break;
-	case 4:
 		a->call = core_pty_start(c, TENANT, id, &spec, on_id, a);
 		break;
-	case 5:
+	case 4:
 		a->call = core_pty_attach(c, TENANT, id, pty, 0, &listener, a);
 		break;
-	case 6:
+	case 5:
 		a->call = core_pty_read(c, TENANT, id, pty, &read, on_read, a);
 		break;
 	default:

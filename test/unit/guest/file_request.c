@@ -9,8 +9,6 @@
 #include "base/wire.h"
 #include "guest/files/file-request.h"
 
-#define ID "upl_0123456789abcdef0123456789abcdef"
-
 static uint8_t buf[AGENT_PAYLOAD_MAX];
 static struct wire w;
 static struct file_request out;
@@ -52,8 +50,8 @@ static void test_only_file_types_are_accepted(void **state)
 {
 	for (unsigned type = 0; type < 256; type++)
 		assert_int_equal(file_request_is((uint8_t)type),
-				 type == AGENT_PUT || type == AGENT_GET ||
-					 (type >= AGENT_REMOVE && type <= AGENT_ABORT) ||
+				 type == AGENT_PUT || type == AGENT_GET || type == AGENT_REMOVE ||
+					 type == AGENT_MKDIR ||
 					 (type >= AGENT_GROW && type <= AGENT_CHANGE) ||
 					 (type >= AGENT_WALK && type <= AGENT_WATCH));
 }
@@ -68,7 +66,6 @@ static void test_put_is_parsed(void **state)
 	assert_true(out.size == 1ull << 40);
 	assert_int_equal(out.mode, 0640);
 	assert_string_equal(out.path, "/a\xff");
-	assert_string_equal(out.id, "");
 }
 
 static void test_get_is_parsed(void **state)
@@ -162,41 +159,6 @@ static void test_write_pack_unpack_and_watch_are_parsed(void **state)
 	assert_true(out.flag);
 }
 
-static void test_upload_and_its_parts_are_parsed(void **state)
-{
-	begin();
-	str(ID);
-	parses_exactly(AGENT_ABORT);
-	assert_string_equal(out.id, ID);
-	wire_put_u64(&w, 7);
-	wire_put_u64(&w, 8);
-	parses_exactly(AGENT_PART);
-	assert_true(out.offset == 7 && out.size == 8);
-	begin();
-	str(ID);
-	wire_put_u32(&w, 0);
-	str("/x");
-	parses_exactly(AGENT_UPLOAD);
-	assert_int_equal(out.mode, 0);
-}
-
-static void test_commit_has_a_hash_or_none(void **state)
-{
-	uint8_t hash[AGENT_HASH_LEN + 1] = {1, 2, 3};
-
-	for (size_t len = 0; len <= sizeof(hash); len++) {
-		bool good = len == 0 || len == AGENT_HASH_LEN;
-		begin();
-		str(ID);
-		wire_put_u64(&w, 9);
-		wire_put_str(&w, hash, len);
-		assert_int_equal(parse(AGENT_COMMIT), good ? 0 : -EPROTO);
-		if (good)
-			assert_int_equal(out.has_hash, len > 0);
-	}
-	assert_string_equal(e.text, "commit: a SHA-256 has 32 bytes");
-}
-
 static int parse_path(const char *path, size_t len)
 {
 	begin();
@@ -218,7 +180,7 @@ static void test_invalid_paths_are_refused(void **state)
 	assert_int_equal(parse_path("/a\0b", 4), -EPROTO);
 }
 
-static void test_invalid_modes_and_ids_are_refused(void **state)
+static void test_invalid_modes_are_refused(void **state)
 {
 	begin();
 	wire_put_u64(&w, 0);
@@ -226,13 +188,6 @@ static void test_invalid_modes_and_ids_are_refused(void **state)
 	str("/x");
 	assert_int_equal(parse(AGENT_PUT), -EPROTO);
 	assert_string_equal(e.text, "put: mode 010000; the limit is 07777");
-	begin();
-	str("short");
-	assert_int_equal(parse(AGENT_ABORT), -EPROTO);
-	assert_string_equal(e.text, "abort: an id has 36 bytes");
-	begin();
-	str(ID "x");
-	assert_int_equal(parse(AGENT_ABORT), -EPROTO);
 }
 
 static void test_moves_and_changes_are_parsed(void **state)
@@ -275,10 +230,8 @@ int main(void)
 		cmocka_unit_test(test_flags_are_0_or_1),
 		cmocka_unit_test(test_walk_is_parsed),
 		cmocka_unit_test(test_write_pack_unpack_and_watch_are_parsed),
-		cmocka_unit_test(test_upload_and_its_parts_are_parsed),
-		cmocka_unit_test(test_commit_has_a_hash_or_none),
 		cmocka_unit_test(test_invalid_paths_are_refused),
-		cmocka_unit_test(test_invalid_modes_and_ids_are_refused),
+		cmocka_unit_test(test_invalid_modes_are_refused),
 		cmocka_unit_test(test_moves_and_changes_are_parsed),
 	};
 

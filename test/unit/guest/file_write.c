@@ -182,65 +182,12 @@ static void test_put_survives_each_failed_write(void **state)
 	}
 }
 
-/* Begins an upload, sends two parts and commits. Retries only the failed request, as a client does.
- * Returns the number of retries. */
-static unsigned upload(unsigned n, int error, bool *broke)
-{
-	struct file_request begin = {.type = AGENT_UPLOAD}, commit = {.type = AGENT_COMMIT};
-	struct file_request parts[2] = {{.type = AGENT_PART, .size = CHUNK + 500},
-					{.type = AGENT_PART, .size = 500, .offset = CHUNK + 500}};
-	struct staged_file staged = {0};
-	unsigned failed = 0;
-
-	snprintf(begin.path, sizeof(begin.path), "%s", path);
-	commit.size = 2 * CHUNK;
-	fail_write(n, error);
-	while (work(file_upload, &staged, &begin)) {
-		assert_int_equal(peer.errnum, error);
-		expect_file("", 0);
-		staged = (struct staged_file){0};
-		failed++;
-	}
-	for (int i = 0; i < 2; i++)
-		for (; work(file_part, &staged, &parts[i]); failed++)
-			assert_int_equal(peer.errnum, error);
-	for (; work(file_commit, &staged, &commit); failed++)
-		assert_int_equal(peer.errnum, error);
-	*broke = writes_end();
-	assert_int_equal(staged.state, STAGED_OVER);
-	return failed;
-}
-
-static void test_upload_survives_each_failed_write(void **state)
-{
-	static const int errors[] = {ENOSPC, EIO, 0};
-	char all[2 * CHUNK];
-	bool broke;
-
-	memset(all, 'u', sizeof(all));
-	memset(peer.data, 'u', sizeof(peer.data));
-	for (size_t i = 0; i < 3; i++) {
-		unsigned n = 0, failed = 0;
-
-		do {
-			unsigned times = upload(++n, errors[i], &broke);
-
-			assert_int_equal(times, broke && errors[i]);
-			failed += times;
-			expect_file(all, sizeof(all));
-			assert_int_equal(remove(path), 0);
-		} while (broke);
-		assert_int_equal(failed > 5, errors[i] != 0);
-	}
-}
-
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_put_survives_each_failed_write),
-		TEST(test_upload_survives_each_failed_write),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

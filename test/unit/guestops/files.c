@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files and uploads, with fake guests: results, errors, limits and events during an operation. */
+/* Files, with fake guests: results, errors, limits and events during an operation. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -55,16 +55,6 @@ static void on_bytes(void *arg, const void *data, size_t len)
 }
 
 static const struct file_sink sink = {.file = on_file, .bytes = on_bytes, .ended = on_done};
-
-static void on_id(void *arg, const char *id, const struct failure *f)
-{
-	struct outcome *t = arg;
-
-	assert_true((id == NULL) == (f != NULL));
-	on_done(arg, f);
-	if (id)
-		snprintf(t->id, sizeof(t->id), "%s", id);
-}
 
 static char id[SANDBOX_ID_LEN + 1]; /* of the test's sandbox */
 
@@ -839,73 +829,6 @@ static void test_sandbox_with_an_operation_in_flight_is_not_idle(void **state)
 	world_until(w, is_gone, &watched);
 }
 
-/* --- uploads -------------------------------------------------------------------------------- */
-
-static void begin(struct world *w, struct outcome *t, const char *path)
-{
-	*t = (struct outcome){0};
-	t->call = core_upload_begin(w->core, TENANT, id, path, 0600, on_id, t);
-	assert_false(t->done);
-}
-
-static void test_upload_is_begun_written_committed_and_aborted(void **state)
-{
-	static const uint8_t good[AGENT_HASH_LEN], bad[AGENT_HASH_LEN] = {0xff};
-	struct world *w = *state;
-	struct upload_part part = {.offset = 5, .len = 100000};
-	struct outcome t, d = {0};
-	uint64_t sum;
-
-	make(w);
-	begin(w, &t, "/x");
-	world_until_true(w, &t.done);
-	assert_memory_equal(t.id, "upl_", 4);
-	assert_int_equal(strspn(t.id + 4, "0123456789abcdef"), 32);
-	uint8_t *data = calloc(1, part.len);
-	data[99999] = 1;
-	part.data = data;
-	core_upload_part(w->core, TENANT, id, t.id, &part, on_done, &d);
-	world_until_true(w, &d.done);
-	assert_false(d.failed);
-	assert_int_equal(fakes_put(w->fakes, &sum), part.len);
-	assert_true(sum == fake_sum(0, data, part.len));
-	free(data);
-	const uint8_t *const hashes[] = {good, bad, NULL};
-	for (int i = 0; i < 3; i++) {
-		d = (struct outcome){0};
-		core_upload_commit(w->core, TENANT, id, t.id, 100005, hashes[i], on_done, &d);
-		world_until_true(w, &d.done);
-		assert_int_equal(d.failed, i == 1);
-	}
-	d = (struct outcome){0};
-	core_upload_abort(w->core, TENANT, id, t.id, on_done, &d);
-	world_until_true(w, &d.done);
-	assert_false(d.failed);
-	begin(w, &t, "/errno/11");
-	world_until_true(w, &t.done);
-	fails_with(&t, FAIL_TOO_MANY);
-}
-
-static bool was_aborted(void *arg)
-{
-	return fakes_asked(((struct world *)arg)->fakes, AGENT_ABORT) == 1;
-}
-
-static void test_abandoned_upload_is_aborted(void **state)
-{
-	struct world *w = *state;
-	struct outcome t;
-
-	make(w);
-	begin(w, &t, "/wait");
-	world_until_waiting(w, 1);
-	core_abandon(t.call);
-	fakes_go(w->fakes);
-	world_until(w, was_aborted, w);
-	world_until(w, nothing_in_flight, w);
-	assert_false(t.done);
-}
-
 static void test_operations_work_after_a_service_crash(void **state)
 {
 	struct world *w = *state;
@@ -957,8 +880,6 @@ int main(void)
 		TEST(test_next_sandbox_in_a_slot_gets_its_own_connection),
 		TEST(test_merged_sandbox_gets_a_connection_to_its_new_vm),
 		TEST(test_sandbox_with_an_operation_in_flight_is_not_idle),
-		TEST(test_upload_is_begun_written_committed_and_aborted),
-		TEST(test_abandoned_upload_is_aborted),
 		TEST(test_operations_work_after_a_service_crash),
 	};
 

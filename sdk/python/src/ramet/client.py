@@ -45,10 +45,9 @@ from ramet.types import (
 )
 
 # Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
-# the host. A diff and the commit of an upload read whole files.
+# the host. A diff reads whole files.
 _CREATE_S = 360.0
 _DIFF_S = 3660.0
-_COMMIT_S = 3660.0
 _FREEZE_S = 3660.0  # the service writes to disk whatever differs from the template
 _REMOVE_S = 660.0
 _CONTEXT_START_S = 90.0  # an interpreter starts
@@ -918,55 +917,6 @@ class Client:
             "PATCH", _sandbox(sandbox_id) + "/files" + asked, at_least_s=_REMOVE_S
         )
 
-    # Uploads in parts: those that are to continue after a break, or with parts in parallel.
-
-    def open_upload(self, sandbox_id: str, path: str, *, mode: int | None = None) -> str:
-        """Begins an upload and returns its id. The service drops it after an hour without use.
-
-        Raises:
-            IsADirectory, NotADirectory, PermissionDenied, DiskFull: See their classes.
-            NotFound: There is no such sandbox.
-        """
-        asked = query(path=path, mode=_octal(mode))
-        answer = self._http.json("POST", _sandbox(sandbox_id) + "/uploads" + asked)
-        return str(answer["id"])
-
-    def write_part(self, sandbox_id: str, upload_id: str, offset: int, data: bytes) -> None:
-        """Sends up to 8 MiB of the file. Parts may come in any order, in parallel, and repeatedly.
-
-        Raises:
-            DiskFull: The part does not fit.
-            BadRequest: The part is larger than 8 MiB.
-            NotFound: There is no such sandbox or upload.
-        """
-        path = _upload(sandbox_id, upload_id) + query(offset=offset)
-        self._http.send_bytes("PUT", path, data)
-
-    def commit_upload(self, sandbox_id: str, upload_id: str, size: int, sha256: str) -> None:
-        """Moves the complete file to its path.
-
-        Args:
-            sandbox_id: The sandbox.
-            upload_id: The id from `open_upload`.
-            size: Bytes of the whole file.
-            sha256: SHA-256 of the whole file, as 64 hexadecimal digits.
-
-        Raises:
-            Conflict: Size or checksum differ from what was received; the upload stays open.
-            NotFound: There is no such sandbox or upload.
-        """
-        body = {"size": size, "sha256": sha256}
-        path = _upload(sandbox_id, upload_id) + "/commit"
-        self._http.request("POST", path, body, _COMMIT_S)
-
-    def abort_upload(self, sandbox_id: str, upload_id: str) -> None:
-        """Drops an upload and its parts.
-
-        Raises:
-            NotFound: There is no such sandbox.
-        """
-        self._http.request("DELETE", _upload(sandbox_id, upload_id))
-
     # Terminals, see `Pty`.
 
     def process_run(
@@ -1279,10 +1229,6 @@ def _delete(made: Any) -> list[tuple[str, str]]:
 def _freeze(made: Any) -> list[tuple[str, str]]:
     """Returns the request that undoes a resume, for its answer."""
     return [("POST", _sandbox(str(made["id"])) + "/freeze")]
-
-
-def _upload(sandbox_id: str, upload_id: str) -> str:
-    return f"{_sandbox(sandbox_id)}/uploads/{segment(upload_id)}"
 
 
 def _process(sandbox_id: str, process_id: str) -> str:
