@@ -45,7 +45,7 @@ depmod -b "$tmp/kernel" "$version"
 # shellcheck source=/dev/null
 suite=$(. /etc/os-release && printf %s "$VERSION_CODENAME")
 packages=openssh-server,iproute2,nftables,procps,python3,util-linux,kmod,e2fsprogs
-packages+=,xfsprogs,btrfs-progs,strace,curl,less,libssl3,libsqlite3-0,liburing2,libjansson4
+packages+=,xfsprogs,btrfs-progs,strace,curl,less,libssl3,libsqlite3-0,liburing2
 packages+=,libseccomp2,libcap2,libmnl0,libnftables1,libcmocka0 # the last for the tests of jails
 
 # shellcheck disable=SC2016 # $1 is for the shell that runs the hooks
