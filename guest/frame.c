@@ -140,6 +140,14 @@ int attach_parse(const struct frame *f, struct attach_request *out, struct err *
 	return payload_end(&w, "attach", e);
 }
 
+int interrupt_parse(const struct frame *f, uint64_t *call, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+
+	*call = wire_get_u64(&w);
+	return payload_end(&w, "interrupt", e);
+}
+
 int tree_parse(const struct frame *f, struct tree_request *out, struct err *e)
 {
 	struct wire w = wire_from(f->payload, f->len);

@@ -75,6 +75,9 @@ struct attach_request {
 /* Checks an AGENT_ATTACH payload. Returns 0 or -EPROTO. */
 int attach_parse(const struct frame *f, struct attach_request *out, struct err *e);
 
+/* Reads the number of the call from an AGENT_INTERRUPT. Returns 0 or -EPROTO. */
+int interrupt_parse(const struct frame *f, uint64_t *call, struct err *e);
+
 struct tree_request {
 	uint32_t count;
 	struct {

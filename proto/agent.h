@@ -63,7 +63,9 @@ enum agent_request {
 	AGENT_EXEC = 2,
 	AGENT_CODE = 3,
 
-	/* Interrupts the running call, if any: KeyboardInterrupt or SIGINT. Answer: AGENT_DONE. */
+	/* Interrupts a call: KeyboardInterrupt or SIGINT. Payload: u64 call, as in its AGENT_EXEC
+	 * (0: the running call, if any). A call that has not begun is interrupted when it begins,
+	 * and one that has ended is left alone. Answer: AGENT_DONE. */
 	AGENT_INTERRUPT = 4,
 
 	/*

@@ -144,6 +144,18 @@ static int handle_attach(struct conn *c, const struct frame *f, struct err *e)
 	return 0;
 }
 
+static int handle_interrupt(struct conn *c, const struct frame *f, struct err *e)
+{
+	uint64_t call;
+	int bad = interrupt_parse(f, &call, e);
+
+	if (bad)
+		return bad;
+	call_interrupt(&python, call);
+	done(c);
+	return 0;
+}
+
 static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 {
 	struct reseed_request r;
@@ -192,8 +204,7 @@ static int handle_shutdown(struct conn *c)
 /* Handles a request. Returns 0, or -EPROTO when the connection has to be closed. */
 static int handle(struct conn *c, const struct frame *f, struct err *e)
 {
-	bool bare = f->type == AGENT_PING || f->type == AGENT_INTERRUPT ||
-		    f->type == AGENT_SHUTDOWN || f->type == AGENT_HELLO;
+	bool bare = f->type == AGENT_PING || f->type == AGENT_SHUTDOWN || f->type == AGENT_HELLO;
 
 	if (c->state == CONN_CODE)
 		return call_code(c->interpreter, c, f, e);
@@ -218,9 +229,7 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 	case AGENT_ATTACH:
 		return handle_attach(c, f, e);
 	case AGENT_INTERRUPT:
-		call_interrupt(&python);
-		done(c);
-		return 0;
+		return handle_interrupt(c, f, e);
 	case AGENT_RESEED:
 		return handle_reseed(c, f, e);
 	case AGENT_SHUTDOWN:

@@ -143,6 +143,8 @@ void call_next(struct interpreter *in)
 	conn_become(c, CONN_CODE);
 	const size_t at = AGENT_HEADER_SIZE + c->exec.at;
 	pass_on(in, c, AGENT_EXEC, c->in.bytes + at, c->in.have - at);
+	if (in->doomed && in->doomed == in->call.number)
+		call_interrupt(in, in->doomed);
 }
 
 /* The driver took a frame: continues with the next frame of code, or starts the run. */
@@ -246,16 +248,23 @@ static void look_for_start(struct interpreter *in)
 		in->call.started = driver_started(&in->driver, &in->call.bash_group);
 }
 
-void call_interrupt(struct interpreter *in)
+/* Interrupts the code of the call that runs or is about to. */
+static void interrupt_call(struct interpreter *in)
 {
-	if (!call_is_running(in))
-		return;
 	look_for_start(in);
 	if (in->call.started)
 		interrupt_code(in);
 	else
 		driver_await_start(&in->driver);
 	call_drop_backpressure(in);
+}
+
+void call_interrupt(struct interpreter *in, uint64_t number)
+{
+	if (number && in->call.number != number)
+		in->doomed = number; /* or it ended long ago: numbers are not used twice */
+	else if (call_is_running(in))
+		interrupt_call(in);
 }
 
 /* Sends the interrupt that was requested before the code had started. */
@@ -305,7 +314,7 @@ static void enforce_limit(struct interpreter *in)
 	in->call.deadline +=
 		in->call.stop == STOP_KILL_CODE ? 10 * (int64_t)in->grace_ms : in->grace_ms;
 	if (in->call.stop == STOP_SIGINT)
-		call_interrupt(in);
+		interrupt_call(in);
 	else if (in->call.stop == STOP_KILL_CODE)
 		kill_code(in);
 	else

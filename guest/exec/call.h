@@ -69,8 +69,9 @@ int call_attach(struct interpreter *in, struct conn *c, const struct attach_requ
 /* If the running call has no client, lets its code write without waiting for one, because another
  * request waits for the call. */
 void call_drop_backpressure(struct interpreter *in);
-/* Sends SIGINT to the call that runs or is about to; does nothing without one. */
-void call_interrupt(struct interpreter *in);
+/* Sends SIGINT to the call with this number (0: whichever runs or is about to). A call that has not
+ * begun gets the signal when it begins. Does nothing to a call that has ended. */
+void call_interrupt(struct interpreter *in, uint64_t number);
 
 /* Starts the next queued call, if there is one. Called when the driver waits for code. */
 void call_next(struct interpreter *in);

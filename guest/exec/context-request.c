@@ -49,8 +49,6 @@ static int parse_inner(const struct frame *f, struct wire *w, struct context_req
 	out->at = w->pos;
 	out->inner = (struct frame){
 		.type = type, .len = f->len - (uint32_t)w->pos, .payload = f->payload + w->pos};
-	if (type == AGENT_INTERRUPT && out->inner.len)
-		return err_say(e, EPROTO, "context: an interrupt must not have a payload");
 	return 0;
 }
 

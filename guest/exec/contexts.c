@@ -419,6 +419,19 @@ static int attach(struct conn *c, struct context *x, const struct context_reques
 	return bad;
 }
 
+static int interrupt(struct conn *c, struct context *x, const struct context_request *r,
+		     struct err *e)
+{
+	uint64_t call;
+	int bad = interrupt_parse(&r->inner, &call, e);
+
+	if (bad)
+		return bad;
+	call_interrupt(&x->interpreter, call);
+	finish(c, NULL);
+	return 0;
+}
+
 static int handle_inner(struct conn *c, struct context *x, const struct context_request *r,
 			struct err *e)
 {
@@ -426,9 +439,7 @@ static int handle_inner(struct conn *c, struct context *x, const struct context_
 		return exec(c, x, r, e);
 	if (r->inner.type == AGENT_ATTACH)
 		return attach(c, x, r, e);
-	call_interrupt(&x->interpreter);
-	finish(c, NULL);
-	return 0;
+	return interrupt(c, x, r, e);
 }
 
 static int handle_one(struct conn *c, struct context *x, const struct context_request *r,

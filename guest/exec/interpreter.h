@@ -27,6 +27,7 @@ struct interpreter {
 	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
 	bool reborn;	   /* lost with an agent before this one, and no call was made since */
 	struct list queue; /* connections whose call waits */
+	uint64_t doomed;   /* the call to interrupt when it begins; 0: none */
 	struct driver driver;
 	struct call call;
 };

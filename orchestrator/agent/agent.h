@@ -135,7 +135,8 @@ int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtim
  * agent_exec. */
 int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,
 		       size_t *len);
-int agent_interrupt_bytes(const char *context, uint8_t **out, size_t *len);
+/* `call`: the number of the call; 0: whichever runs. */
+int agent_interrupt_bytes(const char *context, uint64_t call, uint8_t **out, size_t *len);
 /* `paths`: NULL-terminated. Returns -E2BIG also for more than AGENT_PATHS_MAX paths or too long
  * ones. */
 int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len);

@@ -414,13 +414,16 @@ static struct wire request_in_context(const char *context, enum agent_request ty
 	return w;
 }
 
-int agent_interrupt_bytes(const char *context, uint8_t **out, size_t *len)
+int agent_interrupt_bytes(const char *context, uint64_t call, uint8_t **out, size_t *len)
 {
-	struct wire w = request_in_context(context, AGENT_INTERRUPT, 0);
+	struct wire w = request_in_context(context, AGENT_INTERRUPT, 8);
 
+	if (!w.p)
+		return -ENOMEM;
+	wire_put_u64(&w, call);
 	*out = w.p;
 	*len = w.size;
-	return w.p ? 0 : -ENOMEM;
+	return 0;
 }
 
 int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,

@@ -68,7 +68,8 @@ struct exec {
 	bool inherited;	     /* the call began under a previous instance */
 	unsigned reattached; /* times that its connection broke and its rest was asked for again */
 	bool cut;	     /* the splitter emitted an event for the current frame */
-	uint64_t limit_ms;   /* deadline, ms on the boot-time clock; 0: none */
+	struct exec_hang_up hang_up;
+	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
 };
 
 static struct exec *exec_of_call(const struct core_call *call)
@@ -90,6 +91,13 @@ static void wait_to_send(struct exec *exec, struct sandbox *s)
 	count_waiting(exec->owner, (ssize_t)exec->len);
 }
 
+/* Ends the interrupt of a call that is over: it would reach nothing. */
+static void drop_interrupt(struct exec *exec)
+{
+	if (exec->hang_up.interrupt)
+		call_free(exec->hang_up.interrupt); /* which sets it to NULL */
+}
+
 static void exec_put_away(struct core_call *call)
 {
 	struct exec *exec = exec_of_call(call);
@@ -98,6 +106,7 @@ static void exec_put_away(struct core_call *call)
 		return;
 	container_of(call, struct exec_call, call)->exec = NULL;
 	loop_timer_clear(exec->call->core->loop, &exec->limit);
+	drop_interrupt(exec);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
 	splitter_fini(&exec->bundle);
@@ -150,6 +159,7 @@ static void leave_queue(struct core_call *call)
 	struct sandbox *s = lane->sandbox;
 
 	loop_timer_clear(call->core->loop, &exec_of_call(call)->limit);
+	drop_interrupt(exec_of_call(call));
 	list_del(&call->link);
 	exec_of(s)->n_calls--;
 	stall_end(lane);
@@ -267,6 +277,7 @@ static void exec_failed(struct core_call *call)
 	struct exec *exec = exec_of_call(call);
 
 	loop_timer_clear(call->core->loop, &exec->limit);
+	drop_interrupt(exec);
 	exec->error = (struct event){.type = EVENT_ERROR,
 				     .code = failure_code_name(call->failure.code),
 				     .data = (const uint8_t *)call->failure.text,
@@ -841,23 +852,32 @@ static void withdraw(struct core_call *call)
 	call_free(call);
 }
 
-static void ignore_end(void *arg, const struct failure *f)
+/* Interrupts the lane's call if its client has hung up and no interrupt has succeeded. */
+static void hang_up_if_due(struct exec_lane *lane)
 {
+	struct core_call *call = running(lane);
+	struct exec *exec = call ? exec_of_call(call) : NULL;
+
+	if (exec && exec->hang_up.due && !exec->hang_up.interrupt)
+		interrupt_for_hang_up(lane, exec->number, &exec->hang_up);
 }
 
+/* During a freeze, a call that was sent is still at the guest, although none runs. It is
+ * interrupted when the sandbox is scheduled again. */
 static void exec_hang_up(struct core_call *call)
 {
-	const struct exec *exec = exec_of_call(call);
-	const struct exec_lane *lane = exec ? exec->lane : NULL;
+	struct exec *exec = exec_of_call(call);
+	struct exec_lane *lane = exec ? exec->lane : NULL;
 
-	if (!call->failed && lane && exec->bytes && !exec->attached) {
+	if (call->failed || !lane) {
+		exec_abandon(call);
+	} else if (exec->bytes && !exec->attached) {
 		withdraw(call);
-		return;
+	} else {
+		exec->hang_up.due = true;
+		exec_abandon(call);
+		sandbox_schedule(lane->sandbox);
 	}
-	if (!call->failed && lane && call == first(lane))
-		core_interrupt(call->core, lane->sandbox->owner->name, lane->sandbox->id,
-			       lane->context[0] ? lane->context : NULL, ignore_end, NULL);
-	exec_abandon(call);
 }
 
 static void exec_notify(struct core_call *call)
@@ -1036,6 +1056,7 @@ void exec_start_waiting(struct sandbox *s)
 		if (lane->context[0])
 			lane_dial(lane);
 		start_next(lane);
+		hang_up_if_due(lane);
 	}
 }
 

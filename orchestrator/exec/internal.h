@@ -11,6 +11,7 @@
 #define LANES_MAX (2 * AGENT_CONTEXT_MAX)
 
 struct agent_frame;
+struct core_call;
 struct failure;
 
 /* Starts the next queued call, unless one is running (exec.c). */
@@ -38,6 +39,15 @@ void exec_lane_accepted(struct exec_lane *lane);
 void exec_lane_sent(struct exec_lane *lane);
 /* Returns true while the lane's first call is at the guest. */
 bool exec_lane_runs(const struct exec_lane *lane);
+
+/* The interrupt of a call whose client has hung up. */
+struct exec_hang_up {
+	bool due;		     /* the guest has not confirmed it yet */
+	struct core_call *interrupt; /* in flight; NULL: none */
+};
+/* Begins that interrupt of the lane's call with this number (interrupt.c). The limit of pending
+ * interrupts does not apply: there is at most one for each call at a guest. */
+void interrupt_for_hang_up(struct exec_lane *lane, uint64_t number, struct exec_hang_up *hang_up);
 
 /* Initializes a lane without calls (lane.c). */
 void lane_init(struct exec_lane *lane, struct sandbox *s);

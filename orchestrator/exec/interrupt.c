@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Interrupts: each raises KeyboardInterrupt in the running call, or sends SIGINT to a Bash call.
- * It uses a separate connection to the agent. */
+/* Interrupts: each raises KeyboardInterrupt in a call, or sends SIGINT to a Bash call. It uses a
+ * separate connection to the agent. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "orchestrator/exec/exec.h"
-#include "orchestrator/exec/queue.h"
+#include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
 
@@ -18,6 +18,8 @@
 struct interrupt {
 	struct core_call *call;
 	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
+	uint64_t number;		/* of the call to interrupt; 0: whichever runs */
+	struct exec_hang_up *hang_up;	/* the reason; NULL: a client's request */
 	struct guest_link guest;
 };
 
@@ -33,6 +35,8 @@ static void interrupt_put_away(struct core_call *call)
 	if (!i)
 		return;
 	container_of(call, struct interrupt_call, call)->interrupt = NULL;
+	if (i->hang_up)
+		i->hang_up->interrupt = NULL;
 	guest_link_close(&i->guest);
 	free(i);
 }
@@ -58,6 +62,8 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 		call_finish(i->call, &f);
 		return;
 	}
+	if (i->hang_up && frame->type == AGENT_DONE)
+		i->hang_up->due = false;
 	finish(i, frame->type == AGENT_DONE ? NULL : "the guest's agent refused the interrupt");
 }
 
@@ -77,7 +83,8 @@ static void on_reached(void *arg)
 
 	uint8_t *bytes = NULL;
 	size_t len = 0;
-	int encoded = agent_interrupt_bytes(i->context[0] ? i->context : NULL, &bytes, &len);
+	int encoded =
+		agent_interrupt_bytes(i->context[0] ? i->context : NULL, i->number, &bytes, &len);
 
 	if (guest_link_send(&i->guest, encoded, bytes, len))
 		guest_link_set_deadline(&i->guest, ANSWER_TIMEOUT_MS);
@@ -103,6 +110,29 @@ static const struct call_ops interrupt_ops = {
 	.finished = interrupt_put_away,
 };
 
+static struct interrupt *begin(struct core_call *call, struct sandbox *s, const char *context)
+{
+	struct interrupt *i = must_alloc(sizeof(*i));
+
+	container_of(call, struct interrupt_call, call)->interrupt = i;
+	i->call = call;
+	snprintf(i->context, sizeof(i->context), "%s", context ? context : "");
+	list_add_tail(&exec_of(s)->interrupts, &call->link);
+	guest_link_init(&i->guest, call->core->loop, &guest_events, i);
+	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
+	return i;
+}
+
+void interrupt_for_hang_up(struct exec_lane *lane, uint64_t number, struct exec_hang_up *hang_up)
+{
+	struct core_call *call = call_new(lane->sandbox->core, &interrupt_ops, NULL);
+	struct interrupt *i = begin(call, lane->sandbox, lane->context);
+
+	i->number = number;
+	i->hang_up = hang_up;
+	hang_up->interrupt = call;
+}
+
 struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
 				 const char *context, core_done_fn *fn, void *arg)
 {
@@ -120,16 +150,9 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 			    "%d interrupts are pending for this sandbox already", PENDING_MAX);
 		s = NULL;
 	}
-	if (!s) {
+	if (s)
+		begin(call, s, context);
+	else
 		call_finish(call, &f);
-		return call;
-	}
-	struct interrupt *i = must_alloc(sizeof(*i));
-	container_of(call, struct interrupt_call, call)->interrupt = i;
-	i->call = call;
-	snprintf(i->context, sizeof(i->context), "%s", context ? context : "");
-	list_add_tail(&exec_of(s)->interrupts, &call->link);
-	guest_link_init(&i->guest, c->loop, &guest_events, i);
-	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
 	return call;
 }

@@ -83,7 +83,7 @@ void call_free(struct core_call *call)
 
 static void notify_done(struct core_call *call)
 {
-	if (!call->abandoned)
+	if (!call->abandoned && call->done_fn)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
 

@@ -53,7 +53,8 @@ struct core_call {
 	struct request_key *key; /* NULL: none */
 	struct failure failure;
 	void *arg;
-	core_done_fn *done_fn; /* reports the end; unused by kinds with a `notify` */
+	/* Reports the end; unused by kinds with a `notify`. NULL: nobody wants to know. */
+	core_done_fn *done_fn;
 };
 
 struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg);

@@ -104,7 +104,7 @@ class Interrupts(AgentTest):
         """Starts code, interrupts it after it has printed "ready", and returns its result."""
         self.client.start(code, language, **options)
         result = self.client.wait_for_output("ready\n")
-        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (DONE, b""))
         return self.client.finish(result)
 
     ENDLESS = (
@@ -218,7 +218,7 @@ class Interrupts(AgentTest):
         for language, code in ((PYTHON, "while True: pass"), (BASH, "sleep 1000")) * 5:
             self.client.start(code, language)
             while True:  # the agent may not have seen the EXEC yet, so repeat the interrupt
-                other.ask(INTERRUPT)
+                other.interrupt()
                 self.client.sock.settimeout(0.01)
                 try:
                     ready = self.client.sock.recv(1, socket.MSG_PEEK)
@@ -247,9 +247,41 @@ class Interrupts(AgentTest):
     def test_interrupt_between_calls_does_nothing(self):
         self.run_python("kept = 2")
         for _ in range(20):
-            self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
+            self.assertEqual(self.client.interrupt(), (DONE, b""))
             os.kill(self.agent.driver_pid(), signal.SIGINT)
             self.assert_ends(self.run_python("print(kept)"), out="2\n")
+
+    def make_gate(self):
+        """Returns the path of a pipe on which code waits."""
+        gate = os.path.join(self.agent.home, "gate")
+        os.mkfifo(gate)
+        self.addCleanup(os.unlink, gate)
+        return gate
+
+    def test_interrupt_of_an_ended_call_leaves_the_next_one_alone(self):
+        gate = self.make_gate()
+        for code, language in ((f"print('ready')\nopen('{gate}').read()\nprint('on')", PYTHON),
+                               (f"echo ready; cat {gate}; echo on", BASH)):
+            self.client.run("", language, call=7)
+            self.client.start(code, language, call=8)
+            result = self.client.wait_for_output("ready\n")
+            self.assertEqual(self.connect().interrupt(7), (DONE, b""))
+            with open(gate, "w"):
+                pass
+            self.assert_ends(self.client.finish(result), out="ready\non\n")
+
+    def test_interrupt_of_a_call_that_waits_takes_effect_when_it_begins(self):
+        gate = self.make_gate()
+        self.client.start(f"print('ready')\nopen('{gate}').read()\nprint('on')", call=8)
+        result = self.client.wait_for_output("ready\n")
+        other = self.connect()
+        self.assertEqual(other.interrupt(9), (DONE, b""))
+        other.start("while True: pass", call=9)
+        with open(gate, "w"):
+            pass
+        self.assert_ends(self.client.finish(result), out="ready\non\n")
+        self.assertEqual(other.finish().code, 130)
+        self.assert_ends(self.run_python("print('later')"), out="later\n")
 
     def test_many_interrupts_at_any_time_never_kill_the_driver(self):
         other = self.connect()
@@ -257,7 +289,7 @@ class Interrupts(AgentTest):
         for i in range(100):
             self.client.start("for i in range(2000): pass\nprint(1)")
             for _ in range(i % 7):
-                other.send(INTERRUPT)
+                other.send(INTERRUPT, bytes(8))
             result = self.client.finish()
             self.assertIn((result.code, result.lost), ((0, 0), (130, 0)))
             for _ in range(i % 7):
@@ -379,7 +411,7 @@ class Deaths(AgentTest):
         self.client.start("trap 'echo ready >&2' INT; echo $$; while :; do :; done", BASH)
         result = self.client.wait_for_output("\n")
         # The interrupt succeeds, so the agent knows bash's process.
-        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (DONE, b""))
         self.client.wait_for_output("ready\n", result)
         life = os.pidfd_open(int(result.out))
         self.addCleanup(os.close, life)
@@ -513,7 +545,7 @@ class Volume(AgentTest):
         result = self.client.wait_for_output("\n")
         self.wait_until_it_writes_no_more(int(result.err))
         # All other connections are still served.
-        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (DONE, b""))
         self.assertEqual(self.client.finish(result).code, 130)
         self.assertLess(len(result.joined(STDOUT)), 1 << 20)
         self.assertLess(self.resident_kib() - before, 4096)
@@ -546,7 +578,7 @@ class Connections(AgentTest):
         self.client.wait_for_output("ready\n")
         other = self.connect()
         other.send(PING)
-        self.connect().ask(INTERRUPT)
+        self.connect().interrupt()
         self.assertEqual(self.client.finish().code, 130)
         self.assertEqual(other.recv()[0], PONG)
 
@@ -557,7 +589,7 @@ class Connections(AgentTest):
         others = [self.connect() for _ in range(20)]
         for i, other in enumerate(others):
             other.start(f"seen.append({i})")
-            self.connect().ask(INTERRUPT) if i == 19 else None
+            self.connect().interrupt() if i == 19 else None
         self.client.finish()
         for other in others:
             self.assert_ends(other.finish())
@@ -601,12 +633,12 @@ class Connections(AgentTest):
             client.start("forgotten = 1")
             client.close()
         other = self.connect()
-        other.ask(INTERRUPT)
+        other.interrupt()
         self.client.finish()
         self.assert_ends(self.run_python("print('forgotten' in globals())"), out="False\n")
 
     def test_interrupt_without_a_call(self):
-        self.assertEqual(self.client.ask(INTERRUPT), (DONE, b""))
+        self.assertEqual(self.client.interrupt(), (DONE, b""))
 
     def test_connections_above_the_limit_are_refused(self):
         clients = [self.connect() for _ in range(540)]
@@ -637,7 +669,7 @@ class Connections(AgentTest):
         ("type zero", frame(0)),
         ("an answer as a request", frame(EXIT, b"\0" * 5)),
         ("ping with a payload", frame(PING, b"x")),
-        ("interrupt with a payload", frame(INTERRUPT, b"x")),
+        ("interrupt with a short payload", frame(INTERRUPT, b"x")),
         ("shutdown with a payload", frame(SHUTDOWN, b"x")),
         ("code without exec", frame(CODE, b"x")),
         ("empty exec", frame(EXEC)),
@@ -810,7 +842,7 @@ class Attach(AgentTest):
 
     def test_interrupt_drops_back_pressure(self):
         life, _ = self.blocked_call(16)
-        self.assertEqual(self.connect().ask(INTERRUPT), (DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (DONE, b""))
         self.assertTrue(select.select([life], [], [], harness.TIMEOUT)[0])
         os.close(life)
         self.assertEqual(self.connect().run("print(1)").out, "1\n")
@@ -850,7 +882,7 @@ class Attach(AgentTest):
         self.client.start("print('ready')\nwhile True: pass", call=21)
         self.client.wait_for_output("ready\n")
         self.assert_refused(21, 0, "EBUSY")
-        self.connect().ask(INTERRUPT)
+        self.connect().interrupt()
         self.assertEqual(self.client.finish().code, 130)
 
     def test_attach_to_a_call_with_incomplete_code_is_refused(self):
@@ -872,7 +904,7 @@ class Attach(AgentTest):
         other = self.connect()
         other.start("print('other')", call=24)
         self.assert_refused(24, 0, "ENOENT")
-        self.connect().ask(INTERRUPT)
+        self.connect().interrupt()
         self.client.finish()
         self.assert_ends(other.finish(), out="other\n")
         self.assert_ends(self.attached(24, 0).finish(), out="other\n")
@@ -958,7 +990,7 @@ class Reseed(AgentTest):
         self.client.wait_for_output("ready\n")
         other = self.connect()
         self.assertEqual(other.ask(RESEED, reseed_payload()), (DONE, b""))
-        other.ask(INTERRUPT)
+        other.interrupt()
         self.client.finish()
         self.assert_ends(self.run_python("print(random.random() == expected)"), out="False\n")
 

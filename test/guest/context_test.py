@@ -55,7 +55,7 @@ class Contexts(AgentTest):
         handles signals as bash does at first, or while Node changes its handlers."""
         side = self.connect_to(client.context)
         while True:
-            self.assertEqual(side.ask(INTERRUPT)[0], DONE)
+            self.assertEqual(side.interrupt()[0], DONE)
             if select.select([client.sock], [], [], 5)[0]:
                 return client.finish(result)
 
@@ -210,6 +210,19 @@ class ContextTest(Contexts):
         self.assertIn("the bash process was killed by signal 9", result.err)
 
     # ---- interrupts and time limits
+
+    def test_interrupt_of_an_ended_call_leaves_the_next_one_alone(self):
+        gate = os.path.join(self.agent.home, "gate")
+        os.mkfifo(gate)
+        self.addCleanup(os.unlink, gate)
+        bash = self.open(BASH)
+        bash.run("", call=7)
+        bash.start(f"echo ready; cat {gate}; echo on", call=8)
+        result = bash.wait_for_output("ready\n")
+        self.assertEqual(self.connect_to(bash.context).interrupt(7), (DONE, b""))
+        with open(gate, "w"):
+            pass
+        self.assert_ends(bash.finish(result), out="ready\non\n")
 
     def test_interrupts(self):
         cases = {BASH: ("echo up; while :; do sleep 100; done; echo after", "x"),

@@ -137,6 +137,10 @@ class Client:
     def send(self, kind, payload=b""):
         self.sock.sendall(frame(kind, payload))
 
+    def interrupt(self, call=0):
+        """Interrupts the call with this number; 0: whichever runs."""
+        return self.ask(INTERRUPT, struct.pack("<Q", call))
+
     def read(self, size):
         data = bytearray()
         while len(data) < size:

@@ -384,7 +384,7 @@ class Streams(AgentTest):
     def test_output_before_an_interrupt_is_complete(self):
         self.client.start("n = 0\nwhile True:\n  n += 1\n  print(n)")
         result = self.client.wait_for_output("\n3000\n")
-        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (harness.DONE, b""))
         self.client.finish(result)
         self.assertEqual(result.code, 130)
         printed = [int(line) for line in result.out.split()]
@@ -394,21 +394,21 @@ class Streams(AgentTest):
     def test_line_after_a_run_arrives_while_the_code_runs(self):
         self.client.start(self.RUN + "print('waits')\nimport threading; threading.Event().wait()")
         result = self.client.wait_for_output("waits\n")
-        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (harness.DONE, b""))
         self.assertEqual(self.client.finish(result).out, "run\n" * 300 + "waits\n")
 
     def test_partial_line_arrives_when_flushed(self):
         self.client.start("import sys, threading\n" + self.RUN + "sys.stdout.write('half')\n"
                           "sys.stdout.flush()\nthreading.Event().wait()")
         result = self.client.wait_for_output("half")
-        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (harness.DONE, b""))
         self.assertEqual(self.client.finish(result).out, "run\n" * 300 + "half")
 
     def test_stderr_without_newline_arrives_at_once(self):
         self.client.start("import sys, threading\nsys.stderr.write('half')\n"
                           "threading.Event().wait()")
         result = self.client.wait_for_output("half")
-        self.assertEqual(self.connect().ask(harness.INTERRUPT), (harness.DONE, b""))
+        self.assertEqual(self.connect().interrupt(), (harness.DONE, b""))
         self.assertTrue(self.client.finish(result).err.startswith("half"))
 
     def test_output_at_exit_is_complete_and_comes_last(self):

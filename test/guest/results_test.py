@@ -9,7 +9,7 @@ import textwrap
 import unittest
 
 import harness
-from harness import (BUNDLE, DROPPED, EXIT, FAULT, INTERRUPT, MAIN, RESULT, RICH, SHOWN,
+from harness import (BUNDLE, DROPPED, EXIT, FAULT, MAIN, RESULT, RICH, SHOWN,
                      AgentTest)
 
 
@@ -294,7 +294,7 @@ class Syntax(AgentTest):
         self.client.start("try:\n  print('ready')\n  await asyncio.sleep(60)\n"
                           "finally:\n  print('cleaned')".replace("asyncio", "__import__('asyncio')"))
         result = self.client.wait_for_output("ready\n")
-        self.connect().send(INTERRUPT)
+        self.connect().interrupt()
         result = self.client.finish(result)
         self.assertEqual((result.out, result.code), ("ready\ncleaned\n", 130))
         self.assertIn("KeyboardInterrupt", result.err)
@@ -385,7 +385,7 @@ class Sending(AgentTest):
 
     def test_a_call_that_waits_to_send_can_be_interrupted(self):
         seen = self.blocked_result()
-        self.connect().ask(INTERRUPT)
+        self.connect().interrupt()
         result = self.client.finish(seen)
         ends = [end for end, _ in result.bundles]
         # The interrupt came before, while or after the bundle was sent.

@@ -309,7 +309,7 @@ class Trees(AgentTest):
         other = self.connect()
         self.ask(self.top, client=other)
         self.assertEqual(len(self.answer(other)[0]), 1)
-        other.ask(harness.INTERRUPT)
+        other.interrupt()
         self.client.finish()
 
     MALFORMED = (b"", struct.pack("<I", 65) + text("/") * 65, struct.pack("<I", 2) + text("/"),

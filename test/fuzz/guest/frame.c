@@ -82,6 +82,7 @@ static void parse(const struct frame *f)
 	struct attach_request attach;
 	struct tree_request tree;
 	uint16_t port;
+	uint64_t call;
 	struct err e;
 	uint8_t *copy = malloc(f->len ? f->len : 1);
 	const struct frame exact = {.type = f->type, .len = f->len, .payload = copy};
@@ -93,6 +94,7 @@ static void parse(const struct frame *f)
 	if (reseed_parse(&exact, &reseed, &e) == 0)
 		must(strlen(reseed.hostname) <= HOST_NAME_LEN && reseed.realtime_ns >= 0);
 	must((attach_parse(&exact, &attach, &e) == 0) == (f->len == 16));
+	must((interrupt_parse(&exact, &call, &e) == 0) == (f->len == 8));
 	if (tree_parse(&exact, &tree, &e) == 0)
 		for (uint32_t i = 0; i < tree.count; i++)
 			must(tree.paths[i].len <= AGENT_PATH_MAX && tree.paths[i].text[0] == '/' &&

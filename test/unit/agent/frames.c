@@ -662,6 +662,7 @@ static void requests_in_contexts_are_encoded(void **state)
 	struct attach_request a;
 	struct err e = {0};
 	uint8_t *bytes;
+	uint64_t call;
 	size_t len;
 
 	assert_int_equal(agent_exec_bytes(&exec, &bytes, &len), 0);
@@ -677,12 +678,15 @@ static void requests_in_contexts_are_encoded(void **state)
 	assert_int_equal(attach_parse(&r.inner, &a, &e), 0);
 	assert_true(a.call == 7 && a.have == 8);
 	free(bytes);
-	assert_int_equal(agent_interrupt_bytes(CTX, &bytes, &len), 0);
+	assert_int_equal(agent_interrupt_bytes(CTX, 9, &bytes, &len), 0);
 	ask_context(bytes, len, &r);
 	assert_int_equal(r.inner.type, AGENT_INTERRUPT);
+	assert_int_equal(interrupt_parse(&r.inner, &call, &e), 0);
+	assert_int_equal(call, 9);
 	free(bytes);
-	assert_int_equal(agent_interrupt_bytes(NULL, &bytes, &len), 0);
+	assert_int_equal(agent_interrupt_bytes(NULL, 0, &bytes, &len), 0);
 	assert_int_equal(bytes[4], AGENT_INTERRUPT);
+	assert_int_equal(len, AGENT_HEADER_SIZE + 8);
 	free(bytes);
 }
 

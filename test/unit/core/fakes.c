@@ -92,6 +92,7 @@ struct fakes {
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
 		waiting, agents;
 	unsigned asked[64], dials;
+	uint64_t interrupted;
 	uint64_t put_bytes, put_sum;
 	struct fake_image *images;
 	unsigned n_images;
@@ -525,9 +526,26 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	unlock(f);
 	if (type == AGENT_PTY_LIST && use_fault(f, FAKES_DEAF) && !wait_for_go(a->vm))
 		return false;
+	if (type == AGENT_PROC_KILL && use_fault(f, FAKES_KILL_WAIT) && !wait_for_go(a->vm))
+		return false;
 	if (type >= AGENT_PROC_START && type <= AGENT_PROC_STAT)
 		return fake_process_serve(&files, a->fd, type, body, len);
 	return fake_files_serve(&files, a->fd, type, body, len);
+}
+
+static bool serve_interrupt(struct fake_agent *a, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	uint64_t call = wire_get_u64(&w);
+
+	if (w.bad || wire_left(&w))
+		return false;
+	lock(a->vm->f);
+	a->vm->f->interrupted = call;
+	a->vm->f->asked[AGENT_INTERRUPT]++;
+	unlock(a->vm->f);
+	fakes_go(a->vm->f);
+	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
 /* Contexts whose ids end with a digit exist. */
@@ -550,8 +568,7 @@ static bool serve_context(struct fake_agent *a, const uint8_t *body, size_t len)
 		       serve_exec(a, context, body, len);
 	if (type == AGENT_ATTACH)
 		return serve_attach(a, context, body, len);
-	fakes_go(a->vm->f);
-	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return serve_interrupt(a, body, len);
 }
 
 /* Returns whether the service sends frames of this type by itself, not for a client. */
@@ -580,8 +597,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_EXEC:
 		return serve_exec(a, 0, body, len);
 	case AGENT_INTERRUPT:
-		fakes_go(a->vm->f);
-		return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+		return serve_interrupt(a, body, len);
 	case AGENT_RESEED:
 		return serve_reseed(a, body, len);
 	case AGENT_GROW:
@@ -1475,6 +1491,14 @@ unsigned fakes_agents(struct fakes *f)
 unsigned fakes_dials(struct fakes *f)
 {
 	return read_number(f, &f->dials);
+}
+
+uint64_t fakes_interrupted(struct fakes *f)
+{
+	lock(f);
+	uint64_t call = f->interrupted;
+	unlock(f);
+	return call;
 }
 
 unsigned fakes_asked(struct fakes *f, unsigned type)

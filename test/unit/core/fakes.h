@@ -59,7 +59,10 @@ unsigned fakes_overlaps(struct fakes *f);
 unsigned fakes_agents(struct fakes *f);
 /* Returns the number of connections to agents since the start. */
 unsigned fakes_dials(struct fakes *f);
-/* Returns the number of requests of a type (on files and processes) that agents received. */
+/* Returns the number of the call that the last interrupt named; 0: whichever runs. */
+uint64_t fakes_interrupted(struct fakes *f);
+/* Returns the number of requests of a type (on files, processes and interrupts) that agents
+ * received. */
 unsigned fakes_asked(struct fakes *f, unsigned type);
 /* Returns the size of the data that was put last, or of all terminal input; *sum: its fake_sum. */
 uint64_t fakes_put(struct fakes *f, uint64_t *sum);
@@ -92,6 +95,7 @@ enum fakes_fault {
 	FAKES_ATTACH,	    /* the output of a call is not retained */
 	FAKES_INSPECT,	    /* the VM process refuses a request for a report */
 	FAKES_MUTE,	    /* the VM process does not answer a request for a report */
+	FAKES_KILL_WAIT,    /* the agent kills a process only after fakes_go */
 	FAKES_DEAF,	    /* the agent sends its list of terminals only after fakes_go */
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
 	FAKES_STALL,	    /* the agent serves a request of a client only after fakes_go */

@@ -231,6 +231,44 @@ static void test_running_calls_survive_a_failed_freeze(void **state)
 	expect_past(w, m.view.id);
 }
 
+static bool has_interrupts(void *arg)
+{
+	return fakes_asked(((struct world *)arg)->fakes, AGENT_INTERRUPT) == 2;
+}
+
+static void test_calls_hung_up_during_a_freeze_that_fails_are_interrupted(void **state)
+{
+	struct world *w = *state;
+	struct run one = {0}, other = {0}, next = {0};
+	struct frozen z;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &one, m.view.id, "out a\nwait\nwait\nexit 130", false);
+	world_exec_in(w, &other, m.view.id, ONE, "out b\nwait\nwait\nexit 130");
+	world_until_waiting(w, 2);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_freeze_start(w, &z, m.view.id);
+	world_until_waiting(w, 3);
+	core_hang_up(one.call);
+	core_hang_up(other.call);
+	world_run_for(w, 20);
+	assert_true(exec_has_calls(sandbox_of(w, m.view.id)));
+	assert_int_equal(fakes_asked(w->fakes, AGENT_INTERRUPT), 0);
+	world_lock_catalogue(w, true);
+	fakes_go(w->fakes);
+	world_until_true(w, &z.done);
+	world_lock_catalogue(w, false);
+	assert_false(z.ok);
+	world_until(w, has_interrupts, w);
+	assert_true(fakes_interrupted(w->fakes) != 0);
+	fakes_go(w->fakes);
+	until_idle(w, m.view.id);
+	assert_false(one.over || other.over);
+	world_exec(w, &next, m.view.id, "out d");
+	assert_string_equal(next.out, "d");
+}
+
 static void note_seq_of_still(struct run *r, const struct event *ev)
 {
 	if (ev->len == 5 && memcmp(ev->data, "still", 5) == 0)
@@ -388,6 +426,7 @@ int main(void)
 		TEST(test_call_of_a_killed_service_is_at_the_guest),
 		TEST(test_running_calls_continue_after_resume),
 		TEST(test_running_calls_survive_a_failed_freeze),
+		TEST(test_calls_hung_up_during_a_freeze_that_fails_are_interrupted),
 		TEST(test_merge_moves_the_calls_of_the_winner),
 		TEST(test_unknown_context_fails_all_of_its_calls),
 		TEST(test_broken_connection_fails_the_running_call_only),

@@ -352,6 +352,7 @@ static void test_call_whose_client_hangs_up_is_interrupted(void **state)
 	void *args[] = {w->core, m.view.id};
 	world_until(w, has_two, args);
 	assert_false(r.over || waiting.over);
+	assert_true(fakes_interrupted(w->fakes) != 0);
 	world_exec(w, &next, m.view.id, "out d");
 	assert_int_equal(next.first_seq, 3);
 	assert_int_equal(waiting.events, 0);
