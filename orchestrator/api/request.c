@@ -43,18 +43,15 @@ static void poll_stop(struct request *r)
 	r->peer_poll = NULL;
 }
 
-static void ignore_end(void *arg, const struct failure *f)
-{
-}
-
 void request_leave_call(struct request *r)
 {
 	if (!r->call || keyed_continues(r))
 		return;
 	/* The core reported the program, but the client did not learn of it. */
 	if (r->made_program && !r->started)
-		core_process_kill(r->api->core, r->tenant, r->id, r->other, ignore_end, NULL);
-	core_abandon(r->call);
+		core_hang_up(r->call);
+	else
+		core_abandon(r->call);
 	r->call = NULL;
 	request_unref(r);
 }

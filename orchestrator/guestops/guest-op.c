@@ -97,7 +97,7 @@ static void count(const struct guest_op *op, int by)
 
 	if (counts_as_activity(op))
 		s->n_busy += (unsigned)by;
-	if (op->kind->listens) {
+	if (op->listens) {
 		s->n_listeners += (unsigned)by;
 		t->listeners += (size_t)by;
 		c->listeners += (size_t)by;
@@ -147,20 +147,18 @@ static void guest_op_finished(struct core_call *call)
 	guestops_of_core(call->core)->file_failures += op->kind->file && call->failed;
 }
 
-static void ignore_end(void *arg, const struct failure *f)
-{
-}
-
-static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .unlimited = true};
+static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = true};
 
 /* Sends the request that `encode` writes for the operation. Takes an operation of its own, since
- * the connection of this one may be closed, or carry a stream. */
-static void send_apart(struct guest_op *op, const char *tenant, const char *id,
-		       int (*encode)(struct guest_op *op, struct guest_op *by))
+ * the connection of this one may be closed, or carry a stream. It has the place of this one: a
+ * guest that never answers would otherwise keep any number of them, and take the places of others.
+ */
+static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, struct guest_op *by))
 {
-	struct guest_op *by = guest_op_new_plain(op->call->core, &undo_kind, ignore_end, NULL);
+	struct guest_op *by = guest_op_new_plain(op->call->core, &undo_kind, NULL, NULL);
 
-	guest_op_start(by, tenant, id, encode(op, by));
+	by->listens = op->listens;
+	guest_op_start(by, op->owner->name, op->of, encode(op, by));
 }
 
 /* Only here is it certain whether the client learns of the result: it may leave after the operation
@@ -170,10 +168,10 @@ static void guest_op_notify(struct core_call *call)
 	struct guest_op *op = guest_op_of(call);
 
 	if (op->made && (call->abandoned || call->failed))
-		send_apart(op, op->owner->name, op->of, op->kind->undo);
+		send_apart(op, op->kind->undo);
 	if (op->kind->notify)
 		op->kind->notify(call);
-	else if (!call->abandoned)
+	else if (!call->abandoned && call->done_fn)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
 }
 
@@ -183,7 +181,7 @@ static void guest_op_abandon(struct core_call *call)
 	struct sandbox *s = op->sandbox;
 
 	call->abandoned = true;
-	if (op->undoes)
+	if (op->unseen)
 		return;
 	leave(op);
 	if (s)
@@ -194,16 +192,17 @@ static void guest_op_abandon(struct core_call *call)
 static void guest_op_hang_up(struct core_call *call)
 {
 	struct guest_op *op = guest_op_of(call);
-	const struct sandbox *s = op->sandbox;
 
-	if (s && op->kind->hang_up && !op->undoes) /* else the abandoned start undoes itself */
-		send_apart(op, s->owner->name, s->id, op->kind->hang_up);
+	if (op->owner && op->kind->hang_up &&
+	    !op->unseen) /* else the abandoned start undoes itself */
+		send_apart(op, op->kind->hang_up);
 	guest_op_abandon(call);
 }
 
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	calls_finish(&guestops_of(s)->ops, f);
+	calls_finish(&guestops_of(s)->delayed, f);
 	idle_conns_drop(s);
 }
 
@@ -295,6 +294,9 @@ static void on_deadline(void *arg)
 	if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->paused || op->hungry) {
+		guest_link_set_deadline(&op->guest, timeout_ms);
+	} else if (op->sandbox->state == SBX_FREEZING) { /* its VM is paused */
+		op->moved_ms = loop_now_ms(op->call->core->loop);
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (idle_ms < timeout_ms) {
 		guest_link_set_deadline(&op->guest, timeout_ms - idle_ms);
@@ -471,7 +473,7 @@ static bool has_share(const struct sandbox *s, bool listens)
 
 static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
 {
-	bool listens = op->kind->listens;
+	bool listens = op->listens;
 	const char *what = listens ? "listeners" : "operations";
 
 	if (listens ? guestops_of(s)->n_listeners >= LISTENERS_MAX
@@ -510,7 +512,7 @@ static void begin(struct guest_op *op, struct sandbox *s)
 	struct core *c = s->core;
 
 	op->sandbox = s;
-	if (op->kind->undo) {
+	if (op->kind->undo || op->kind->hang_up) {
 		op->owner = tenant_hold(s->owner);
 		memcpy(op->of, s->id, sizeof(op->of));
 	}
@@ -559,7 +561,8 @@ struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, 
 	op->call = call_new(c, &guest_op_ops, arg);
 	container_of(op->call, struct guest_op_call, call)->op = op;
 	op->kind = kind;
-	op->undoes = kind->undo != NULL;
+	op->listens = kind->listens;
+	op->unseen = kind->undo != NULL;
 	return op;
 }
 
@@ -588,12 +591,25 @@ struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const 
 	struct failure f;
 	struct sandbox *s = sandbox_find(call->core, tenant, id, &f);
 
-	if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) &&
-	    (op->kind->unlimited || has_room(op, s, &f)))
+	if (s && op->kind->undoes && s->state == SBX_FREEZING && is_encoded(encoded, &f))
+		list_add_tail(&guestops_of(s)->delayed, &call->link);
+	else if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) &&
+		 (op->kind->undoes || has_room(op, s, &f)))
 		begin(op, s);
 	else
 		call_finish(call, &f);
 	return call;
+}
+
+void guest_op_start_delayed(struct sandbox *s)
+{
+	while (!list_empty(&guestops_of(s)->delayed)) {
+		struct core_call *call =
+			container_of(guestops_of(s)->delayed.next, struct core_call, link);
+
+		list_del(&call->link);
+		begin(guest_op_of(call), s);
+	}
 }
 
 /* --- new ids -------------------------------------------------------------------------------- */

@@ -34,8 +34,9 @@ struct guest_op_kind {
 	 * continues when it is abandoned, and what it made is removed unless its client learned of
 	 * it. NULL: it makes nothing of which only its client would know. */
 	int (*undo)(struct guest_op *op, struct guest_op *by);
-	/* Starts even above the limits: it undoes the effect of an operation that was counted. */
-	bool unlimited;
+	/* Undoes the effect of an operation that was counted: starts even above the limits, and
+	 * after a freeze that is in progress, if that fails. */
+	bool undoes;
 	/* Handles frames other than AGENT_DONE and AGENT_ERROR. NULL: none are allowed. */
 	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
 	/* Handles AGENT_DONE. NULL: the operation has succeeded. */
@@ -45,7 +46,7 @@ struct guest_op_kind {
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct core_call *call);
 	/* Encodes into `by` the request that kills the program whose output `op` streams, or
-	 * returns a negative errno if there is none. NULL: the program goes on. */
+	 * returns a negative errno if there is none. NULL: the program continues. */
 	int (*hang_up)(struct guest_op *op, struct guest_op *by);
 	void (*fini)(struct guest_op *op); /* frees members; may be NULL */
 };
@@ -67,9 +68,10 @@ struct guest_op {
 	uint64_t *count;      /* statistics counter for the bytes of `data`, or NULL */
 	uint64_t moved_ms;    /* when data moved last, loop ms */
 	bool paused;
-	bool undoes;	      /* its kind does, and its client has not learned of the result */
-	bool made;	      /* there is something to undo */
-	struct tenant *owner; /* of what kind->undo removes; NULL: it was not begun */
+	bool listens; /* takes a place of those for listeners */
+	bool unseen;  /* its kind has an undo, and its client has not learned of the result */
+	bool made;    /* there is something to undo */
+	struct tenant *owner;	     /* of what it makes or streams; NULL: it was not begun */
 	char of[SANDBOX_ID_LEN + 1]; /* its sandbox */
 	char lost[ERR_TEXT_MAX];     /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */
@@ -136,6 +138,8 @@ struct core_call *input_op_start(struct input_op *o, const char *tenant, const c
 
 /* Fails the operations of a sandbox that ends or gets another VM. */
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
+/* Begins the operations that waited for the end of a freeze. */
+void guest_op_start_delayed(struct sandbox *s);
 /* Closes the idle connections, which are kept for the next operation. */
 void idle_conns_drop(struct sandbox *s);
 /* Fails the diffs of such a sandbox (diff.c). */

@@ -11,11 +11,13 @@ static void core_init(struct core *c)
 static void sandbox_init(struct sandbox *s)
 {
 	list_init(&guestops_of(s)->ops);
+	list_init(&guestops_of(s)->delayed);
 }
 
 static void sandbox_fini(struct sandbox *s)
 {
 	calls_free(&guestops_of(s)->ops);
+	calls_free(&guestops_of(s)->delayed);
 }
 
 static bool is_busy(const struct sandbox *s)
@@ -42,6 +44,7 @@ struct part guestops_part = {
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
 	.is_busy = is_busy,
+	.start_waiting = guest_op_start_delayed,
 	.fail_side_calls = fail_side_calls,
 	.shed = idle_conns_drop,
 };

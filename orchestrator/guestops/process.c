@@ -288,8 +288,8 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 		guest_op_enough(op);
 		return;
 	}
-	guestops_of_core(op->call->core)->processes += op->undoes;
-	op->undoes = false;
+	guestops_of_core(op->call->core)->processes += op->unseen;
+	op->unseen = false;
 	const struct process_view view = view_of(&frame->process);
 	o->sink.started(op->call->arg, &view);
 }

@@ -44,12 +44,16 @@ struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static int encode_kill(struct guest_op *op, struct guest_op *by)
+static int encode_kill(struct guest_op *by, const char *id)
 {
-	const struct agent_process_request request = {.type = AGENT_PTY_KILL,
-						      .id = container_of(op, struct id_op, op)->id};
+	const struct agent_process_request request = {.type = AGENT_PTY_KILL, .id = id};
 
 	return agent_process_bytes(&request, &by->bytes, &by->len);
+}
+
+static int undo_start(struct guest_op *op, struct guest_op *by)
+{
+	return encode_kill(by, container_of(op, struct id_op, op)->id);
 }
 
 static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *text)
@@ -67,7 +71,7 @@ static void on_start_done(struct guest_op *op)
 
 static const struct guest_op_kind start_kind = {
 	.timeout_ms = START_TIMEOUT_MS,
-	.undo = encode_kill,
+	.undo = undo_start,
 	.done = on_start_done,
 	.refused = on_start_refused,
 	.notify = id_op_notify,
@@ -218,12 +222,18 @@ static void attach_notify(struct core_call *call)
 		o->sink.exited(call->arg, o->exit_code);
 }
 
+static int encode_kill_of_attach(struct guest_op *op, struct guest_op *by)
+{
+	return encode_kill(by, container_of(op, struct attach_op, op)->id);
+}
+
 static const struct guest_op_kind attach_kind = {
 	.listens = true,
 	.missing_code = FAIL_NO_SUCH_PTY,
 	.frame = on_attach_frame,
 	.done = on_attach_done,
 	.notify = attach_notify,
+	.hang_up = encode_kill_of_attach,
 };
 
 struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,

@@ -13,7 +13,8 @@ struct agent;
 
 /* This room's state for each sandbox, each tenant and the service. */
 struct guestops_sandbox {
-	struct list ops; /* operations on files and processes in flight */
+	struct list ops;     /* operations on files and processes in flight */
+	struct list delayed; /* undo operations that wait for the end of a freeze */
 	unsigned n_ops, n_listeners;
 	unsigned n_busy;			  /* of both: those that count as activity */
 	struct agent *idle_conns[IDLE_CONNS_MAX]; /* idle connections for operations on files and

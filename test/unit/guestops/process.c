@@ -373,6 +373,113 @@ static void test_run_that_hangs_up_before_it_runs_is_killed_once(void **state)
 	assert_false(t.done || t.started);
 }
 
+/* Starts a freeze of the sandbox, whose snapshot waits for fakes_go. */
+static void freeze_start(struct world *w, struct frozen *z)
+{
+	const unsigned waiting = fakes_waiting(w->fakes);
+
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_freeze_start(w, z, id);
+	world_until_waiting(w, waiting + 1);
+}
+
+static void test_hang_up_during_a_freeze_that_fails_kills_the_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+	struct frozen z;
+
+	make(w);
+	run(w, &t, "/bin/ls");
+	world_until(w, has_started, &t);
+	freeze_start(w, &z);
+	core_hang_up(t.call);
+	world_run_for(w, 20);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
+	world_lock_catalogue(w, true);
+	fakes_go(w->fakes);
+	world_until_true(w, &z.done);
+	world_lock_catalogue(w, false);
+	assert_false(z.ok);
+	world_until(w, was_killed, w);
+}
+
+static void test_start_abandoned_during_a_freeze_that_fails_kills_the_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+	struct frozen z;
+
+	make(w);
+	run(w, &t, "/wait");
+	world_until_waiting(w, 1);
+	freeze_start(w, &z);
+	core_abandon(t.call);
+	world_lock_catalogue(w, true);
+	fakes_go(w->fakes); /* the process starts, and the snapshot is taken */
+	world_until_true(w, &z.done);
+	world_lock_catalogue(w, false);
+	assert_false(z.ok);
+	world_until(w, was_killed, w);
+}
+
+static void test_hang_up_during_a_freeze_that_succeeds_ends_with_the_sandbox(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+	struct frozen z;
+
+	make(w);
+	run(w, &t, "/bin/ls");
+	world_until(w, has_started, &t);
+	freeze_start(w, &z);
+	core_hang_up(t.call);
+	fakes_go(w->fakes);
+	world_until_true(w, &z.done);
+	assert_true(z.ok);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
+	assert_int_equal(guestops_of_core(w->core)->operations, 0);
+	assert_int_equal(guestops_of_core(w->core)->listeners, 0);
+}
+
+static bool were_killed(void *arg)
+{
+	return fakes_asked(((struct world *)arg)->fakes, AGENT_PROC_KILL) == 2;
+}
+
+static bool has_no_listeners(void *arg)
+{
+	return guestops_of_core(((struct world *)arg)->core)->listeners == 0;
+}
+
+/* Otherwise a guest that never answers would let its client keep any number of kills, and take the
+ * places of other tenants' operations. */
+static void test_unanswered_kill_keeps_the_place_of_its_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t, other;
+	struct failure f;
+
+	make(w);
+	struct guestops_sandbox *s = guestops_of(sandbox_find(w->core, TENANT, id, &f));
+	fakes_fault(w->fakes, FAKES_KILL_WAIT, 2);
+	s->n_listeners += LISTENERS_MAX - 2;
+	for (unsigned killed = 1; killed <= 2; killed++) {
+		run(w, &t, "/bin/ls");
+		world_until(w, has_started, &t);
+		core_hang_up(t.call);
+		world_until(w, killed == 1 ? was_killed : were_killed, w);
+		assert_int_equal(s->n_listeners, LISTENERS_MAX - 2 + killed);
+		assert_int_equal(s->n_ops, 0);
+		assert_int_equal(guestops_of_core(w->core)->operations, 0);
+	}
+	run(w, &other, "/bin/ls");
+	fails_with(w, &other, FAIL_TOO_MANY);
+	fakes_go(w->fakes);
+	world_until(w, has_no_listeners, w);
+	s->n_listeners -= LISTENERS_MAX - 2;
+}
+
 static bool has_much(void *arg)
 {
 	return ((struct process_client *)arg)->bytes > 1000000;
@@ -535,6 +642,10 @@ int main(void)
 		TEST(test_abandoned_run_leaves_a_running_process_alone),
 		TEST(test_run_that_hangs_up_kills_the_process),
 		TEST(test_run_that_hangs_up_before_it_runs_is_killed_once),
+		TEST(test_hang_up_during_a_freeze_that_fails_kills_the_process),
+		TEST(test_start_abandoned_during_a_freeze_that_fails_kills_the_process),
+		TEST(test_hang_up_during_a_freeze_that_succeeds_ends_with_the_sandbox),
+		TEST(test_unanswered_kill_keeps_the_place_of_its_process),
 		TEST(test_reader_can_pause),
 		TEST(test_attach_streams_from_an_offset),
 		TEST(test_invalid_streams_are_refused),
