@@ -445,8 +445,8 @@ enum agent_result {
 
 enum agent_exec_flag {
 	AGENT_EXEC_RESULTS = 1,
-	/* The call prepares a template: it does not count in the names of calls that tracebacks
-	 * show. */
+	/* The call prepares a template. The driver leaves it out of the numbering that tracebacks
+	 * show, so that the first call of a user is `<call 1>`. */
 	AGENT_EXEC_PREPARES = 2,
 };
 

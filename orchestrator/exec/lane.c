@@ -127,8 +127,8 @@ void lane_dial(struct exec_lane *lane)
 		guest_link_dial(&lane->own, lane->sandbox->vm, DIAL_LIMIT_MS);
 }
 
-/* The connection is gone. Once there is a new one, it is known that the VM is alive, and the
- * running call fails. */
+/* Handles the loss of the connection. Whether the VM lives is unknown until it accepts a new one:
+ * then exec_lane_reached asks for the rest of the running call. */
 static void disconnected(struct exec_lane *lane)
 {
 	exec_lane_sent(lane);
