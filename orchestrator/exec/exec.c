@@ -495,6 +495,47 @@ void exec_cut_lines(struct sandbox *s)
 		cut_line(exec, exec->out.len <= LINE_TIGHT_BYTES);
 }
 
+size_t exec_lines(struct sandbox *s)
+{
+	size_t held = 0;
+
+	EACH_LANE(lane, s)
+	{
+		const struct core_call *call = running(lane);
+
+		if (call)
+			held += exec_of_call(call)->out.len + exec_of_call(call)->err.len;
+	}
+	return held;
+}
+
+bool exec_cut_longest(struct sandbox *s)
+{
+	size_t most = LINE_TIGHT_BYTES;
+	struct exec *found = NULL;
+	bool is_err = false;
+
+	EACH_LANE(lane, s)
+	{
+		struct core_call *call = running(lane);
+		struct exec *exec = call ? exec_of_call(call) : NULL;
+
+		for (int err = 0; exec && err < 2; err++) {
+			const size_t len = err ? exec->err.len : exec->out.len;
+
+			if (len <= most)
+				continue;
+			most = len;
+			found = exec;
+			is_err = err;
+		}
+	}
+	if (!found)
+		return false;
+	cut_line(found, is_err);
+	return true;
+}
+
 static void on_exit_code(struct core_call *call, int code)
 {
 	struct exec *exec = exec_of_call(call);
@@ -984,13 +1025,21 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 	return ret;
 }
 
-size_t exec_point_lines(const struct exec_point *first_point)
+size_t exec_point_results(const struct exec_point *first_point)
 {
 	size_t held = 0;
 
 	for (const struct exec_point *p = first_point; p; p = p->next)
-		held += p->out.len + p->err.len;
+		held += p->bundle.len;
 	return held;
+}
+
+void exec_point_drop_results(struct exec_point *first_point)
+{
+	for (struct exec_point *p = first_point; p; p = p->next) {
+		p->bundle_lost = p->bundle.len != 0;
+		splitter_fini(&p->bundle);
+	}
 }
 
 static int copy_point(struct exec_lane *lane, const struct exec_point *p)
@@ -1006,6 +1055,7 @@ static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 	exec->number = p->number;
 	exec->have = p->have;
 	exec->results = p->results;
+	exec->bundle_lost = p->bundle_lost ? RESULT_NO_MEMORY : NULL;
 	exec->timeout_ms = p->timeout_ms;
 	exec->limit_ms = p->limit_ms;
 	exec->inherited = p->inherited;

@@ -103,8 +103,15 @@ void exec_hold(struct sandbox *s, bool held);
 /* Records the state of the running calls in *out. Returns 0 or -ENOMEM; free *out with
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
-/* Returns the bytes of unfinished lines, of which each copy of the calls gets its own. */
-size_t exec_point_lines(const struct exec_point *p);
+/* Returns the bytes of the running calls' unfinished lines, of which each copy gets its own. */
+size_t exec_lines(struct sandbox *s);
+/* Delivers the longest of those lines as a partial one, whose reader may end the sandbox. Copies
+ * share the bytes of delivered lines. Returns false when all lines are short. */
+bool exec_cut_longest(struct sandbox *s);
+/* Returns the bytes of unfinished results, of which each copy gets its own. */
+size_t exec_point_results(const struct exec_point *p);
+/* Drops those results: the copies of their calls report that. */
+void exec_point_drop_results(struct exec_point *p);
 /* Adds copies of the calls to a new sandbox without calls, where they continue once the sandbox has
  * begun, or fail if the guest had not received them. Returns 0 or -ENOMEM. */
 int exec_copy(struct sandbox *s, const struct exec_point *p);

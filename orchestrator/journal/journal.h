@@ -37,6 +37,7 @@ struct exec_point {
 	bool inherited;	   /* a previous instance of the service began it */
 	struct splitter out, err;
 	struct splitter bundle; /* holds the result that is arriving */
+	bool bundle_lost;	/* its first bytes were dropped; only between sandboxes */
 	char *traceparent;
 };
 

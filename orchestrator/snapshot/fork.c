@@ -29,8 +29,9 @@
 #include "orchestrator/template/pool.h"
 #include "orchestrator/template/vm-bringup.h"
 
-/* Maximum bytes of unfinished lines in all copies that a fork makes of the running calls. */
-#define LINES_MOST (64u << 20)
+/* Maximum bytes, in all copies that a fork makes of the running calls, of long unfinished lines,
+ * and of unfinished results. */
+#define HELD_MOST (64u << 20)
 
 enum fork_state {
 	FORK_BLANKS,   /* waits for blank VMs and disk layers */
@@ -344,6 +345,19 @@ static int note_parent(struct fork *fork)
 	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);
 }
 
+/* Delivers long unfinished lines of the parent in parts, as if memory was short, since each child
+ * would get a copy of them. Returns false when a reader of these parts has ended the fork. */
+static bool cut_lines(struct core_call *call)
+{
+	struct sandbox *s = fork_of(call)->parent;
+	const unsigned n = fork_of(call)->n;
+
+	while (snapshots_of(s)->copying == call && n * exec_lines(s) > HELD_MOST &&
+	       exec_cut_longest(s))
+		;
+	return snapshots_of(s)->copying == call;
+}
+
 static void copy(struct fork *fork)
 {
 	struct sandbox *s = fork->parent;
@@ -351,17 +365,11 @@ static void copy(struct fork *fork)
 
 	step(fork, FORK_COPY);
 	snapshots_of(s)->copying = fork->call;
-	int ret = note_parent(fork);
-	size_t lines = exec_point_lines(&fork->point);
-	if (ret == 0 && fork->n * lines > LINES_MOST) {
-		failure_set(
-			&f, FAIL_FORK_FAILED, 1,
-			"a running call has printed %zu MiB of a line that has not ended, and each "
-			"of %u children would get a copy: fork when the line has ended",
-			lines >> 20, fork->n);
-		fail(fork, &f);
+	if (!cut_lines(fork->call))
 		return;
-	}
+	int ret = note_parent(fork);
+	if (fork->n * exec_point_results(&fork->point) > HELD_MOST)
+		exec_point_drop_results(&fork->point);
 	if (ret == 0) {
 		fork->request =
 			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);

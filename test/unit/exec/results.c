@@ -132,6 +132,40 @@ static void test_a_restart_and_a_fork_keep_half_a_result(void **state)
 	replay_is(w, k.ids[0], "R15 M200012 ");
 }
 
+static bool has_large_part(void *arg)
+{
+	return exec_of_core(arg)->output.held > 7000000;
+}
+
+/* Each of many children would get a copy of it. */
+static void test_a_fork_into_many_drops_half_a_result_in_the_children(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, next;
+	struct forked k;
+	struct made m;
+
+	world_kill_core(w);
+	w->config.max_vms = 16;
+	world_start_core(w);
+	world_create(w, &m, NULL);
+	world_exec_rich_start(w, &r, m.view.id,
+			      "open 8000000\nmore 7000000\nwait\nmore 1000000\nresult 1\n"
+			      "open 7\nmore 7\nfault");
+	world_until_waiting(w, 1);
+	world_until(w, has_large_part, w->core);
+	world_fork(w, &k, m.view.id, 10);
+	assert_true(k.ok);
+	world_until_waiting(w, 11);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	world_exec(w, &next, k.ids[9], "out next");
+	replay_is(w, m.view.id, "M8000012 F19 ");
+	replay_is(w, k.ids[9],
+		  "M93 ramet: this result was dropped: the service's memory for output is used up "
+		  "F19 ");
+}
+
 /* A result is on its way when the sandbox is frozen, and another one follows. */
 static void test_a_resume_keeps_half_a_result(void **state)
 {
@@ -199,6 +233,7 @@ int main(void)
 		TEST(test_unwanted_results_are_dropped),
 		TEST(test_bad_results_are_replaced),
 		TEST(test_a_restart_and_a_fork_keep_half_a_result),
+		TEST(test_a_fork_into_many_drops_half_a_result_in_the_children),
 		TEST(test_a_resume_keeps_half_a_result),
 		TEST(test_results_over_the_budget_are_dropped),
 	};

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
 #include "test/unit/core/world.h"
 
 static struct core_stats stats_of(struct world *w)
@@ -207,6 +210,77 @@ static void test_output_is_complete_in_parent_and_children(void **state)
 		assert_int_equal(h.bytes, SIZE + strlen("end"));
 		assert_non_null(strstr(h.text, "=5|end|=0"));
 	}
+}
+
+struct held_line {
+	struct world *w;
+	const char *id;
+};
+
+static bool has_long_line(void *arg)
+{
+	const struct held_line *line = arg;
+	struct failure f;
+
+	return exec_lines(sandbox_find(line->w->core, TENANT, line->id, &f)) == 15000000;
+}
+
+/* Else each of the children would get a copy of it, 75 MB in all. */
+static void test_long_unfinished_line_is_delivered_in_parts_before_a_fork(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct history h;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 15000000\nwait\nout end\nexit 5", false);
+	world_until(w, has_long_line, &(struct held_line){w, m.view.id});
+	world_fork(w, &k, m.view.id, 1); /* small enough to be copied */
+	assert_true(k.ok);
+	world_history(w, &h, k.ids[0]);
+	assert_true(r.events == 0 && h.bytes == 0);
+	world_fork(w, &k, m.view.id, 5);
+	assert_true(k.ok);
+	assert_int_equal(r.bytes, 15000000);
+	world_history(w, &h, k.ids[4]);
+	assert_int_equal(h.bytes, 15000000);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
+	assert_int_equal(r.bytes, 15000000 + strlen("end"));
+	assert_int_equal(r.exit_code, 5);
+	do {
+		world_run_for(w, 1);
+		world_history(w, &h, k.ids[4]);
+	} while (!strstr(h.text, "=5"));
+	assert_int_equal(h.bytes, 15000000 + strlen("end"));
+}
+
+static void end_sandbox(struct run *r, const struct event *ev)
+{
+	struct failure f;
+	struct made *m = r->arg;
+
+	if (!ev->partial)
+		return;
+	sandbox_end(sandbox_find(r->call->core, TENANT, m->view.id, &f), "deleted", "by a test",
+		    false);
+}
+
+static void test_reader_of_such_a_part_may_end_the_sandbox(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	struct run r = {.on_event = end_sandbox, .arg = &m};
+	struct forked k;
+
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 15000000\nwait", false);
+	world_until(w, has_long_line, &(struct held_line){w, m.view.id});
+	world_fork(w, &k, m.view.id, 6);
+	assert_int_equal(k.failure.code, FAIL_DELETED);
+	world_until_true(w, &r.over);
 }
 
 static void test_call_not_yet_started_stays_with_the_parent(void **state)
@@ -690,6 +764,8 @@ int main(void)
 		TEST(test_user_generators_are_reseeded_only_on_request),
 		TEST(test_running_call_continues_in_parent_and_children),
 		TEST(test_output_is_complete_in_parent_and_children),
+		TEST(test_long_unfinished_line_is_delivered_in_parts_before_a_fork),
+		TEST(test_reader_of_such_a_part_may_end_the_sandbox),
 		TEST(test_call_not_yet_started_stays_with_the_parent),
 		TEST(test_child_reports_output_that_was_not_retained),
 		TEST(test_counts_out_of_range_are_refused),
