@@ -46,10 +46,9 @@ static void add_paths(struct text *t, const char *name, const char *const *paths
 
 /* --- the answer ------------------------------------------------------------------------------- */
 
-/* Maximum of bytes that a byte of a path becomes in JSON, with the array of exact bytes. */
-#define WRITTEN_MOST 8
-
-/* The answer to a diff of many paths, which a worker writes: that takes too long for the loop. */
+/* The answer to a diff of many paths, which a worker writes: that takes too long for the loop.
+ * Until it is written, the paths are charged; in JSON a byte of them becomes up to eight, so what
+ * the few workers write is known only then, and room for it is asked for again. */
 struct writing {
 	struct request *r; /* a counted reference */
 	struct core_diff *diff;
@@ -90,7 +89,7 @@ static void on_written(void *arg)
 	struct request *r = w->r;
 
 	r->reserved = 0;
-	if (r->req && !r->started) {
+	if (r->req && !r->started && answer_has_room(r, w->text.len)) {
 		text_free(&r->out);
 		r->out = w->text;
 		w->text = (struct text){0};
@@ -107,7 +106,7 @@ static void hand_to_worker(struct request *r, struct core_diff *diff)
 
 	*w = (struct writing){.r = r, .diff = diff};
 	request_ref(r);
-	r->reserved = WRITTEN_MOST * diff->bytes;
+	r->reserved = diff->bytes;
 	if (loop_work(r->api->loop, LOOP_CPU, work_on, on_written, w) == 0)
 		return;
 	core_diff_free(diff);

@@ -187,7 +187,7 @@ static void on_read(void *arg, const struct pty_output *out, const struct failur
 	struct request *r = arg;
 
 	/* A refused read can be repeated: the guest keeps the output. */
-	if (!request_called_well(r, f) || !answer_has_room(r, out->len))
+	if (!request_called_well(r, f) || !answer_has_room(r, out->len / 3 * 4))
 		return;
 	text_puts(&r->out, "{\"data_b64\":");
 	json_base64(&r->out, out->data, out->len);

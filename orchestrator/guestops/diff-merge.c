@@ -94,28 +94,14 @@ static int add_difference(struct diff_merge *m, enum diff_kind kind, const struc
 			  struct err *e)
 {
 	struct core_diff *d = m->found;
-	struct diff_found *f = &d->found[kind];
 
 	if (d->n == DIFF_FOUND_MAX)
 		return err_say(e, EFBIG, "more than %u paths differ", DIFF_FOUND_MAX);
 	if (d->bytes + n->is.path_len > DIFF_FOUND_BYTES_MAX)
 		return err_say(e, EFBIG, "the differing paths take more than %u MiB",
 			       DIFF_FOUND_BYTES_MAX >> 20);
-	if (f->n == f->room) {
-		size_t room = f->room ? 2 * f->room : 64;
-		char **paths = realloc(f->paths, room * sizeof(*paths));
-
-		if (!paths)
-			return err_set(e, ENOMEM, "store a differing path");
-		f->paths = paths;
-		f->room = room;
-	}
-	f->paths[f->n] = strdup((const char *)n->is.path);
-	if (!f->paths[f->n])
+	if (core_diff_add(d, kind, n->is.path, n->is.path_len) < 0)
 		return err_set(e, ENOMEM, "store a differing path");
-	f->n++;
-	d->n++;
-	d->bytes += n->is.path_len;
 	return 0;
 }
 

@@ -1,8 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/guestops/diff-result.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CHUNK_BYTES (256u << 10)
+
+/* Paths, one after the other. To free each by itself would hold the loop for long. */
+struct diff_chunk {
+	struct diff_chunk *before;
+	size_t used;
+	char bytes[CHUNK_BYTES];
+};
+
+/* Returns room for a path; NULL when out of memory. */
+static char *take_room(struct core_diff *d, size_t len)
+{
+	struct diff_chunk *chunk = d->chunk;
+
+	if (!chunk || CHUNK_BYTES - chunk->used < len) {
+		chunk = malloc(sizeof(*chunk));
+		if (!chunk)
+			return NULL;
+		chunk->before = d->chunk;
+		chunk->used = 0;
+		d->chunk = chunk;
+	}
+	char *at = chunk->bytes + chunk->used;
+	chunk->used += len;
+	return at;
+}
+
+int core_diff_add(struct core_diff *d, enum diff_kind kind, const void *path, size_t len)
+{
+	struct diff_found *f = &d->found[kind];
+
+	if (f->n == f->room) {
+		size_t room = f->room ? 2 * f->room : 64;
+		char **paths = realloc(f->paths, room * sizeof(*paths));
+
+		if (!paths)
+			return -ENOMEM;
+		f->paths = paths;
+		f->room = room;
+	}
+	char *copy = len < CHUNK_BYTES ? take_room(d, len + 1) : NULL;
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, path, len);
+	copy[len] = 0;
+	f->paths[f->n++] = copy;
+	d->n++;
+	d->bytes += len;
+	return 0;
+}
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -16,12 +68,9 @@ static void sort_once(struct diff_found *f)
 
 	if (f->n)
 		qsort(f->paths, f->n, sizeof(*f->paths), by_bytes);
-	for (size_t i = 0; i < f->n; i++) {
-		if (kept && strcmp(f->paths[kept - 1], f->paths[i]) == 0)
-			free(f->paths[i]);
-		else
+	for (size_t i = 0; i < f->n; i++)
+		if (!kept || strcmp(f->paths[kept - 1], f->paths[i]) != 0)
 			f->paths[kept++] = f->paths[i];
-	}
 	f->n = kept;
 }
 
@@ -33,10 +82,15 @@ void core_diff_sort(struct core_diff *d)
 
 void core_diff_free(struct core_diff *d)
 {
-	for (int kind = 0; d && kind < DIFF_NKINDS; kind++) {
-		for (size_t i = 0; i < d->found[kind].n; i++)
-			free(d->found[kind].paths[i]);
+	if (!d)
+		return;
+	for (int kind = 0; kind < DIFF_NKINDS; kind++)
 		free(d->found[kind].paths);
+	while (d->chunk) {
+		struct diff_chunk *chunk = d->chunk;
+
+		d->chunk = chunk->before;
+		free(chunk);
 	}
 	free(d);
 }
