@@ -3,23 +3,18 @@
  * would stay for days. On the host, each entry is listed through ctnetlink and then deleted by its
  * tuple; in a jail, all are deleted.
  */
-#include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
 #include <libmnl/libmnl.h>
-#include <linux/netfilter.h>
-#include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "orchestrator/warden/net-links.h"
+#include "orchestrator/warden/net-netfilter.h"
 #include "orchestrator/warden/net-rules.h"
 #include "orchestrator/warden/net.h"
 
-#define REQUEST_MAX 512
-#define ANSWER_MAX  32768
+#define ANSWER_MAX 32768
 /* The kernel's CTA_FILTER_F_CTA_IP_SRC, missing from its uapi headers. */
 #define FILTER_SOURCE 1u
 
@@ -29,22 +24,9 @@ struct sweep {
 	int error;
 };
 
-static struct nlmsghdr *begin_for(uint16_t subsystem, void *bytes, uint16_t type, uint16_t flags,
-				  int family)
+static struct nlmsghdr *begin(void *bytes, uint8_t type, uint16_t flags, int family)
 {
-	struct nlmsghdr *head = mnl_nlmsg_put_header(bytes);
-
-	head->nlmsg_type = (uint16_t)(subsystem << 8 | type);
-	head->nlmsg_flags = NLM_F_REQUEST | flags;
-	struct nfgenmsg *gen = mnl_nlmsg_put_extra_header(head, sizeof(*gen));
-	gen->nfgen_family = (uint8_t)family;
-	gen->version = NFNETLINK_V0;
-	return head;
-}
-
-static struct nlmsghdr *begin(void *bytes, uint16_t type, uint16_t flags, int family)
-{
-	return begin_for(NFNL_SUBSYS_CTNETLINK, bytes, type, flags, family);
+	return netfilter_begin(bytes, NFNL_SUBSYS_CTNETLINK, type, flags, family);
 }
 
 static uint16_t source_type(const struct range *r)
@@ -57,23 +39,10 @@ static size_t source_len(const struct range *r)
 	return r->family == AF_INET6 ? 16 : 4;
 }
 
-/* Returns the first attribute of that type in a nest, or NULL. */
-static const struct nlattr *find(const struct nlattr *nest, uint16_t type)
-{
-	struct nlattr *attr;
-
-	mnl_attr_for_each_nested(attr, nest)
-	{
-		if (mnl_attr_get_type(attr) == type)
-			return attr;
-	}
-	return NULL;
-}
-
 static bool is_from(const struct nlattr *tuple, const struct range *source)
 {
-	const struct nlattr *ip = find(tuple, CTA_TUPLE_IP);
-	const struct nlattr *at = ip ? find(ip, source_type(source)) : NULL;
+	const struct nlattr *ip = netfilter_find(tuple, CTA_TUPLE_IP);
+	const struct nlattr *at = ip ? netfilter_find(ip, source_type(source)) : NULL;
 
 	return at && mnl_attr_get_payload_len(at) == source_len(source) &&
 	       memcmp(mnl_attr_get_payload(at), source->first, source_len(source)) == 0;
@@ -81,7 +50,7 @@ static bool is_from(const struct nlattr *tuple, const struct range *source)
 
 static void delete_one(struct sweep *s, const struct nlattr *tuple)
 {
-	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX], answer[REQUEST_MAX];
+	_Alignas(struct nlmsghdr) char bytes[NETFILTER_REQUEST_MAX], answer[NETFILTER_REQUEST_MAX];
 	struct nlmsghdr *head = begin(bytes, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, s->source->family);
 
 	if (!mnl_attr_put_check(head, sizeof(bytes), CTA_TUPLE_ORIG | NLA_F_NESTED,
@@ -109,7 +78,7 @@ static int on_entry(const struct nlmsghdr *head, void *arg)
  * so on_entry checks each again. */
 static int ask_for_list(struct mnl_socket *nl, const struct range *source)
 {
-	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
+	_Alignas(struct nlmsghdr) char bytes[NETFILTER_REQUEST_MAX];
 	struct nlmsghdr *head = begin(bytes, IPCTNL_MSG_CT_GET, NLM_F_DUMP, source->family);
 
 	struct nlattr *tuple = mnl_attr_nest_start(head, CTA_TUPLE_ORIG);
@@ -142,17 +111,6 @@ static int sweep(struct sweep *s, struct mnl_socket *nl)
 	return r < 0 ? r : -s->error;
 }
 
-static struct mnl_socket *open_socket(void)
-{
-	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
-
-	if (nl && mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) == 0)
-		return nl;
-	if (nl)
-		mnl_socket_close(nl);
-	return NULL;
-}
-
 int net_forget(const struct net *n, uint32_t slot, struct err *e)
 {
 	struct net_link link;
@@ -161,7 +119,7 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 	if (!n->on)
 		return 0;
 	net_link_of(&link, &n->block, slot);
-	struct mnl_socket *lists = open_socket(), *deletes = open_socket();
+	struct mnl_socket *lists = netfilter_open(), *deletes = netfilter_open();
 	const struct range *sources[] = {&link.jail, n->ipv6 ? &link.jail6 : NULL};
 	if (!lists || !deletes)
 		r = -errno;
@@ -179,56 +137,12 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 
 /* --- in a jail ------------------------------------------------------------------------------- */
 
-/* Asks in the present namespace, as netlink_ask does. */
-static int ask_here(const struct nlmsghdr *head, mnl_cb_t on_data, void *arg)
-{
-	struct mnl_socket *nl = open_socket();
-
-	if (!nl)
-		return -errno;
-	int r = netlink_ask(nl, head, on_data, arg);
-	mnl_socket_close(nl);
-	return r;
-}
-
 int net_flush_connections(struct err *e)
 {
-	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
+	_Alignas(struct nlmsghdr) char bytes[NETFILTER_REQUEST_MAX];
 	/* Without a tuple, the kernel deletes all entries of the namespace. */
-	int r = ask_here(begin(bytes, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, AF_UNSPEC), NULL, NULL);
+	struct nlmsghdr *head = begin(bytes, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, AF_UNSPEC);
+	int r = netfilter_ask(head, head->nlmsg_len, NULL, NULL);
 
 	return r < 0 ? err_set(e, -r, "delete the tracked connections in a jail") : 0;
-}
-
-static int on_counter(const struct nlmsghdr *head, void *arg)
-{
-	struct nlattr *attr;
-
-	mnl_attr_for_each(attr, head, sizeof(struct nfgenmsg))
-	{
-		const struct nlattr *packets = mnl_attr_get_type(attr) == NFTA_OBJ_DATA
-						       ? find(attr, NFTA_COUNTER_PACKETS)
-						       : NULL;
-
-		if (packets && mnl_attr_get_payload_len(packets) == sizeof(uint64_t))
-			*(int64_t *)arg = (int64_t)be64toh(mnl_attr_get_u64(packets));
-	}
-	return MNL_CB_OK;
-}
-
-/* Reads the counter directly: through libnftables it takes 0.6 ms. */
-int64_t net_fragments(struct err *e)
-{
-	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
-	struct nlmsghdr *head =
-		begin_for(NFNL_SUBSYS_NFTABLES, bytes, NFT_MSG_GETOBJ, NLM_F_ACK, NFPROTO_INET);
-	int64_t count = -ENOMSG;
-
-	mnl_attr_put_strz(head, NFTA_OBJ_TABLE, NET_TABLE);
-	mnl_attr_put_strz(head, NFTA_OBJ_NAME, NET_FRAGMENTS);
-	mnl_attr_put_u32(head, NFTA_OBJ_TYPE, htonl(NFT_OBJECT_COUNTER));
-	int r = ask_here(head, on_counter, &count);
-	if (r == 0 && count < 0)
-		r = (int)count;
-	return r < 0 ? err_set(e, -r, "read the jail's counter of fragments") : count;
 }

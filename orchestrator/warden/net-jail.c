@@ -23,7 +23,6 @@
 #include <linux/if_tun.h>
 #include <net/if.h>
 #include <net/if_arp.h>
-#include <nftables/libnftables.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +33,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/warden/net-links.h"
+#include "orchestrator/warden/net-nft.h"
 #include "orchestrator/warden/net-rules.h"
 #include "orchestrator/warden/net.h"
 #include "proto/net.h"
@@ -142,22 +142,6 @@ static int set_conntrack(struct err *e)
 	return r;
 }
 
-static int set_rules(const char *rules, struct err *e)
-{
-	struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
-
-	if (!nft || nft_ctx_buffer_error(nft) < 0)
-		return err_set(e, ENOMEM, "allocate an nftables context for the jail");
-	errno = 0;
-	int r = 0;
-	if (nft_run_cmd_from_buffer(nft, rules) < 0)
-		r = err_say(e, errno ? errno : EINVAL,
-			    "load the nftables rules of the jail: %.160s",
-			    nft_ctx_get_error_buffer(nft));
-	nft_ctx_free(nft);
-	return r;
-}
-
 /* --- links ----------------------------------------------------------------------------------- */
 
 static int parse_into(struct range *out, const char *text, unsigned prefix)
@@ -240,7 +224,7 @@ static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *hos
 	net_link_of(&link, &n->block, slot);
 	int r = prepare_host(host, own, name, n->ns, e);
 	if (r == 0)
-		r = set_rules(n->rules, e);
+		r = nft_run(n->nft, n->rules, NULL, "load the nftables rules of the jail", e);
 	if (r == 0)
 		r = set_conntrack(e);
 	if (r == 0)

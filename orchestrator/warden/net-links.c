@@ -57,12 +57,12 @@ static size_t address_len(const struct range *range)
 	return range->family == AF_INET6 ? 16 : 4;
 }
 
-int netlink_ask(struct mnl_socket *nl, const struct nlmsghdr *head, mnl_cb_t on_data, void *arg)
+int netlink_ask(struct mnl_socket *nl, const void *request, size_t len, mnl_cb_t on_data, void *arg)
 {
 	char answer[ANSWER_MAX];
 	int more = MNL_CB_OK;
 
-	if (mnl_socket_sendto(nl, head, head->nlmsg_len) < 0)
+	if (mnl_socket_sendto(nl, request, len) < 0)
 		return -errno;
 	while (more > MNL_CB_STOP) {
 		ssize_t n = mnl_socket_recvfrom(nl, answer, sizeof(answer));
@@ -76,7 +76,7 @@ int netlink_ask(struct mnl_socket *nl, const struct nlmsghdr *head, mnl_cb_t on_
 
 static int notify(struct mnl_socket *nl, const struct request *r)
 {
-	return netlink_ask(nl, r->head, NULL, NULL);
+	return netlink_ask(nl, r->head, r->head->nlmsg_len, NULL, NULL);
 }
 
 /* --- links ----------------------------------------------------------------------------------- */
@@ -126,7 +126,7 @@ int link_index(struct mnl_socket *nl, const char *name, struct err *e)
 	int index = -ENODEV;
 
 	begin_link(&r, RTM_GETLINK, 0, name);
-	int ret = netlink_ask(nl, r.head, on_link, &index);
+	int ret = netlink_ask(nl, r.head, r.head->nlmsg_len, on_link, &index);
 	if (ret == 0 && index < 0)
 		ret = index;
 	return ret < 0 ? err_set(e, -ret, "find the link %s", name) : index;
@@ -152,7 +152,8 @@ uint64_t link_received(struct mnl_socket *nl, const char *name)
 	struct request r;
 
 	begin_link(&r, RTM_GETLINK, 0, name);
-	return netlink_ask(nl, r.head, on_received, &packets) < 0 ? UINT64_MAX : packets;
+	return netlink_ask(nl, r.head, r.head->nlmsg_len, on_received, &packets) < 0 ? UINT64_MAX
+										     : packets;
 }
 
 static int set_up(struct mnl_socket *nl, const char *name, bool up)
@@ -251,7 +252,7 @@ int route_link(struct mnl_socket *nl, const struct range *to, struct err *e)
 	route->rtm_family = (uint8_t)to->family;
 	route->rtm_dst_len = (uint8_t)(8 * address_len(to));
 	mnl_attr_put(r.head, RTA_DST, address_len(to), to->first);
-	int ret = netlink_ask(nl, r.head, on_route, &index);
+	int ret = netlink_ask(nl, r.head, r.head->nlmsg_len, on_route, &index);
 	if (ret == 0 && index < 0)
 		ret = index;
 	return ret < 0 ? err_set(e, -ret, "find a route to the network") : index;

@@ -15,9 +15,11 @@
  * filled on failure. */
 struct mnl_socket *links_open(struct err *e);
 
-/* Sends a request, which must ask for an acknowledgement or a list, through any netlink socket, and
- * calls on_data (NULL: none) for each message of the answer. Returns 0 or -errno. */
-int netlink_ask(struct mnl_socket *nl, const struct nlmsghdr *head, mnl_cb_t on_data, void *arg);
+/* Sends a request, or several of which the last must ask for an acknowledgement or a list, through
+ * any netlink socket, and calls on_data (NULL: none) for each message of the answer. Returns 0 or
+ * -errno. */
+int netlink_ask(struct mnl_socket *nl, const void *request, size_t len, mnl_cb_t on_data,
+		void *arg);
 
 /* Creates a veth pair: `name` in this namespace, `far` in the namespace of descriptor `ns`. */
 int link_add_veth(struct mnl_socket *nl, const char *name, const char *far, int ns, struct err *e);

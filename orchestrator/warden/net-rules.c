@@ -235,7 +235,7 @@ static void print_open(FILE *f, const struct net_plan *plan)
  */
 static const char host_begin[] =
 	"table inet ramet {\n"
-	"	set no_egress {\n"
+	"	set " NET_NO_EGRESS " {\n"
 	"		type ifname\n"
 	"	}\n"
 	"	set connections {\n"
@@ -257,7 +257,7 @@ static const char host_begin[] =
 	"	}\n"
 	"	chain first {\n"
 	"		type filter hook prerouting priority raw; policy accept;\n"
-	"		iifname @no_egress counter drop\n"
+	"		iifname @" NET_NO_EGRESS " counter drop\n"
 	"		iifname \"" NET_HOST "*\" ip saddr != %s drop\n"
 	"		iifname \"" NET_HOST "*\" ip6 saddr != { " NET_LINK_IPV6
 	"/112, fe80::/10 } drop\n"

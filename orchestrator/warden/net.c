@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <libmnl/libmnl.h>
 #include <net/if.h>
-#include <nftables/libnftables.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,20 +13,16 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/warden/net-links.h"
+#include "orchestrator/warden/net-nft.h"
 #include "orchestrator/warden/net-rules.h"
 
 #define FILE_MAX 8192
 
 /* --- helpers --------------------------------------------------------------------------------- */
 
-static int run_nft(struct net *n, const char *commands, struct err *e)
+static int run_nft(const struct net *n, const char *commands, struct err *e)
 {
-	errno = 0;
-	if (nft_run_cmd_from_buffer(n->nft, commands) == 0)
-		return 0;
-	return err_say(e, errno ? errno : EINVAL,
-		       "change the host's nftables rules for VMs: %.160s",
-		       nft_ctx_get_error_buffer(n->nft));
+	return nft_run(n->nft, commands, NULL, "change the host's nftables rules for VMs", e);
 }
 
 /* Returns the length of the text, or -errno. */
@@ -184,14 +179,6 @@ static int lock_namespace(struct net *n, struct err *e)
 	return err_set(e, errno, "lock this network namespace");
 }
 
-static int open_nft(struct net *n, struct err *e)
-{
-	n->nft = nft_ctx_new(NFT_CTX_DEFAULT);
-	if (!n->nft || nft_ctx_buffer_error(n->nft) < 0)
-		return err_set(e, ENOMEM, "allocate an nftables context for the host");
-	return 0;
-}
-
 static int set_table(struct net *n, const struct net_plan *plan, struct err *e)
 {
 	scoped_free char *rules = net_rules_host(plan);
@@ -203,14 +190,12 @@ static int set_table(struct net *n, const struct net_plan *plan, struct err *e)
 }
 
 /* Returns true if a previous warden, which was killed, had enabled IPv6 forwarding. */
-static bool was_opened_ipv6(struct net *n)
+static bool was_opened_ipv6(const struct net *n)
 {
-	if (nft_ctx_buffer_output(n->nft) < 0)
-		return false;
-	bool found = nft_run_cmd_from_buffer(n->nft, "list chain inet ramet forward") == 0 &&
-		     strstr(nft_ctx_get_output_buffer(n->nft), "meta nfproto ipv6 drop");
-	nft_ctx_unbuffer_output(n->nft);
-	return found;
+	scoped_free char *rules = NULL;
+
+	return nft_run(n->nft, "list chain inet ramet forward", &rules, "list rules", NULL) == 0 &&
+	       strstr(rules, "meta nfproto ipv6 drop");
 }
 
 static int set_up(struct net *n, const struct config *c, uid_t service_uid, struct mnl_socket *nl,
@@ -220,8 +205,6 @@ static int set_up(struct net *n, const struct config *c, uid_t service_uid, stru
 
 	find_dns(dns, c);
 	int r = choose_ipv6(n, c, nl, e);
-	if (r == 0)
-		r = open_nft(n, e);
 	struct net_plan plan = {
 		.config = c, .dns = dns, .service_uid = service_uid, .ipv6 = n->ipv6};
 	n->opened_ipv6 = r == 0 && was_opened_ipv6(n);
@@ -238,12 +221,16 @@ static int set_up(struct net *n, const struct config *c, uid_t service_uid, stru
 
 int net_open(struct net *n, const struct config *config, uid_t service_uid, struct err *e)
 {
-	*n = (struct net){.on = config->network[0] != '\0', .ns = -1};
+	*n = (struct net){.on = config->network[0] != '\0', .ns = -1, .nft = -1};
 	if (!n->on)
 		return 0;
 	if (!range_parse(&n->block, config->network))
 		return err_say(e, EINVAL, "network \"%s\" is not a range", config->network);
 	int r = lock_namespace(n, e);
+	if (r == 0) {
+		n->nft = nft_reserve(e);
+		r = n->nft < 0 ? n->nft : 0;
+	}
 	struct mnl_socket *nl = r < 0 ? NULL : links_open(e);
 	if (r == 0)
 		r = nl ? set_up(n, config, service_uid, nl, e) : e->code;
@@ -272,31 +259,12 @@ static void take_away(struct net *n)
 
 void net_close(struct net *n, bool remove)
 {
-	if (remove && n->on && n->nft)
+	if (remove && n->on && n->nft >= 0)
 		take_away(n);
-	if (n->nft)
-		nft_ctx_free(n->nft);
 	free(n->rules);
+	close_fd(&n->nft);
 	close_fd(&n->ns);
-	*n = (struct net){.ns = -1};
-}
-
-int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e)
-{
-	char commands[160];
-
-	if (!n->on)
-		return 0;
-	/* Works whatever the previous state of the slot was. */
-	snprintf(commands, sizeof(commands),
-		 "add element inet ramet no_egress { \"" NET_HOST "%u\" }\n%s", slot,
-		 allowed ? "delete element inet ramet no_egress { \"" : "");
-	if (allowed) {
-		size_t used = strlen(commands);
-
-		snprintf(commands + used, sizeof(commands) - used, NET_HOST "%u\" }\n", slot);
-	}
-	return run_nft(n, commands, e);
+	*n = (struct net){.ns = -1, .nft = -1};
 }
 
 bool net_was_used(const struct net *n, uint32_t slot, struct net_jail *j)

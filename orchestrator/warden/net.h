@@ -20,8 +20,6 @@
 #include "base/err.h"
 #include "orchestrator/config/config.h"
 
-struct nft_ctx;
-
 #define NET_UPLINKS_MAX 8
 #define NET_NAME_MAX	16 /* IFNAMSIZ */
 
@@ -30,8 +28,8 @@ struct net {
 	bool ipv6;	  /* VMs reach the outside over IPv6, too */
 	bool opened_ipv6; /* a warden enabled the host's IPv6 forwarding */
 	int ns;		  /* the host's namespace, locked */
-	struct nft_ctx *nft;
-	char *rules; /* rules of a jail, in nft's syntax */
+	int nft;	  /* a descriptor that is reserved for nftables (net-nft.h) */
+	char *rules;	  /* rules of a jail, in nft's syntax */
 	struct range block;
 	char uplinks[NET_UPLINKS_MAX]
 		    [NET_NAME_MAX]; /* links with forwarding enabled by this warden */
@@ -46,7 +44,7 @@ void net_close(struct net *n, bool remove);
 
 /* Sets whether packets of the VM in `slot` may leave the host. A new VM needs true, if the previous
  * one in the slot had false. Returns 0 when the setting is in effect. */
-int net_egress(struct net *n, uint32_t slot, bool allowed, struct err *e);
+int net_egress(const struct net *n, uint32_t slot, bool allowed, struct err *e);
 
 /* The network of a slot, with or without a VM. */
 struct net_jail {

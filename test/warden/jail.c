@@ -20,8 +20,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -90,6 +93,30 @@ int __wrap_prctl(int op, unsigned long a, unsigned long b, unsigned long c, unsi
 	    c == PR_SCHED_CORE_SCOPE_THREAD_GROUP)
 		atomic_fetch_add(cookies, 1);
 	return __real_prctl(op, a, b, c, d);
+}
+
+/* In the warden: takes all numbers below FD_SETSIZE once it has started, so that every later
+ * descriptor has a larger one, as with hundreds of VMs. Libraries that use select(2) abort then. */
+static void take_small_numbers(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	while (fd >= 0 && fd < FD_SETSIZE)
+		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	close_fd(&fd);
+}
+
+int __real_epoll_wait(int epoll, struct epoll_event *events, int n, int ms);
+int __wrap_epoll_wait(int epoll, struct epoll_event *events, int n, int ms);
+
+int __wrap_epoll_wait(int epoll, struct epoll_event *events, int n, int ms)
+{
+	static bool taken;
+
+	if (!taken)
+		take_small_numbers();
+	taken = true;
+	return __real_epoll_wait(epoll, events, n, ms);
 }
 
 static bool held; /* the relay does not read from the warden */
@@ -870,6 +897,16 @@ static void closed_egress_is_not_inherited(void **state)
 	release(3);
 }
 
+/* The other tests here run with such descriptors, too (take_small_numbers). */
+static void descriptors_above_those_of_select_work(void **state)
+{
+	assert_true(count_entries(proc(warden_pid, "fd")) >= FD_SETSIZE);
+	spawn(3);
+	assert_int_equal(call(egress_of(3, 0)).reply.error, 0);
+	assert_int_equal(call(egress_of(3, 1)).reply.error, 0);
+	release(3);
+}
+
 static void respawns_leak_no_descriptor(void **state)
 {
 	size_t before;
@@ -1258,6 +1295,10 @@ static bool make_base(void)
 
 static int set_up(void **state)
 {
+	const struct rlimit files = {4 * FD_SETSIZE, 4 * FD_SETSIZE};
+
+	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+		return -1;
 	snprintf(top, sizeof(top), "/tmp/ramet-jail-XXXXXX");
 	if (!mkdtemp(top) || chmod(top, 0755) < 0)
 		return -1;
@@ -1327,6 +1368,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(slot_stays_closed_until_released),
 		cmocka_unit_test(next_vm_of_a_slot_gets_the_namespace),
 		cmocka_unit_test(closed_egress_is_not_inherited),
+		cmocka_unit_test(descriptors_above_those_of_select_work),
 		cmocka_unit_test(respawns_leak_no_descriptor),
 		cmocka_unit_test(idle_namespaces_are_bounded),
 		cmocka_unit_test(namespaces_end_with_a_killed_warden),
