@@ -8,6 +8,7 @@
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/daemon/roles.h"
 #include "orchestrator/daemon/supervisor.h"
+#include "orchestrator/warden/record.h"
 
 static const char usage[] =
 	"usage: rametd [--config=FILE] [--NAME=VALUE ...]\n"
@@ -72,9 +73,16 @@ static int check(const struct config *config)
 	return print("The settings are valid.\n");
 }
 
-static int run_warden(const void *config)
+struct warden_arg {
+	const struct config *config;
+	struct warden_record *record;
+};
+
+static int run_warden(const void *arg, bool crashed)
 {
-	return role_warden(config);
+	const struct warden_arg *a = arg;
+
+	return role_warden(a->config, a->record, crashed);
 }
 
 int main(int argc, char *argv[])
@@ -98,5 +106,6 @@ int main(int argc, char *argv[])
 	}
 	if (command.check)
 		return check(&config);
-	return supervise(run_warden, &config, argv);
+	struct warden_arg arg = {&config, warden_record_new()};
+	return supervise(run_warden, &arg, argv);
 }

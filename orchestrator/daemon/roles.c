@@ -20,7 +20,7 @@ static void log_warning(void *arg, const char *sentence)
 	log_warn("%s", sentence);
 }
 
-int role_warden(const struct config *config)
+int role_warden(const struct config *config, struct warden_record *record, bool crashed)
 {
 	char *const argv[] = {"rametd", "--role=service", NULL};
 	struct err e;
@@ -41,7 +41,13 @@ int role_warden(const struct config *config)
 	}
 	posture_check_host(config->core_scheduling[0] == 'y', log_warning, NULL);
 	struct warden_options options = {
-		.config = config, .service = self, .service_argv = argv, .supervisor = getppid()};
+		.config = config,
+		.service = self,
+		.service_argv = argv,
+		.supervisor = getppid(),
+		.record = record,
+		.crashed = crashed,
+	};
 	if (warden_run(&options, &e) < 0) {
 		log_error("%s", e.text);
 		return EXIT_FAILED;

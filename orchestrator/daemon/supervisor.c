@@ -25,7 +25,7 @@
 #define OOM_SCORE      "-900" /* the score of VM processes is positive (warden/jail-child.c) */
 
 struct supervisor {
-	int (*warden)(const void *arg);
+	int (*warden)(const void *arg, bool crashed);
 	const void *arg;
 	char *const *argv;
 	char program[PATH_MAX]; /* path of the installed program; empty: unknown */
@@ -34,7 +34,8 @@ struct supervisor {
 	uint64_t started_ns;
 	uint32_t pause_ms;
 	bool stopping, stopped_again, killed;
-	int status; /* exit status, once `over` */
+	bool crashed; /* a signal other than SIGKILL ended the last warden */
+	int status;   /* exit status, once `over` */
 	bool over;
 };
 
@@ -84,7 +85,7 @@ static void start_warden(struct supervisor *s)
 	 * own, gets it once, from the supervisor. SIGTTOU would stop it when it logs there. */
 	setpgid(0, 0);
 	signal(SIGTTOU, SIG_IGN);
-	_exit(s->warden(s->arg));
+	_exit(s->warden(s->arg, s->crashed));
 }
 
 /* --- end of the warden ---------------------------------------------------------------------- */
@@ -92,6 +93,7 @@ static void start_warden(struct supervisor *s)
 static void on_warden_end(struct supervisor *s, int status)
 {
 	s->pid = 0;
+	s->crashed = WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
 	/* The warden was killed during a stop, so VMs may still run: another warden must end
 	 * them. */
 	if (WIFSIGNALED(status) && s->stopping && !s->stopped_again) {
@@ -210,7 +212,7 @@ static void wait_for_signal(struct supervisor *s)
 		start_warden(s);
 }
 
-int supervise(int (*warden)(const void *arg), const void *arg, char *const argv[])
+int supervise(int (*warden)(const void *arg, bool crashed), const void *arg, char *const argv[])
 {
 	struct supervisor s = {.warden = warden, .arg = arg, .argv = argv};
 

@@ -7,9 +7,12 @@
 #ifndef RAMET_ORCHESTRATOR_DAEMON_SUPERVISOR_H
 #define RAMET_ORCHESTRATOR_DAEMON_SUPERVISOR_H
 
-/* Runs `warden` in a child process, whose exit status is its return value. `argv` is that of this
- * program, NULL-terminated, for an upgrade. Returns rametd's exit status when it is to end: that of
- * the last warden, or EXIT_FAILED. */
-int supervise(int (*warden)(const void *arg), const void *arg, char *const argv[]);
+#include <stdbool.h>
+
+/* Runs `warden` in a child process, whose exit status is its return value. `crashed`: a signal
+ * other than SIGKILL ended the previous one. `argv` is that of this program, NULL-terminated, for
+ * an upgrade. Returns rametd's exit status when it is to end: that of the last warden, or
+ * EXIT_FAILED. */
+int supervise(int (*warden)(const void *arg, bool crashed), const void *arg, char *const argv[]);
 
 #endif

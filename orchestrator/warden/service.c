@@ -244,6 +244,37 @@ void service_tell_exited(struct warden *w, uint32_t slot, int status)
 
 /* --- requests from the service --------------------------------------------------------------- */
 
+static void serve_checked(struct warden *w, const struct warden_msg *m)
+{
+	if (m->type == WARDEN_SPAWN)
+		slots_spawn(w, m);
+	else if (m->type == WARDEN_RELEASE)
+		slots_release(w, m);
+	else if (m->type == WARDEN_MEMORY)
+		slots_memory(w, m);
+	else if (m->type == WARDEN_CHARGED)
+		slots_charged(w, m);
+	else if (m->type == WARDEN_PRIORITY)
+		slots_priority(w, m);
+	else if (m->type == WARDEN_OOM)
+		slots_oom(w, m);
+	else
+		slots_egress(w, m);
+}
+
+/* Refuses a request that ended the warden twice. */
+static void refuse(struct warden *w, const struct warden_msg *m)
+{
+	struct err e;
+
+	err_say(&e, ENOTRECOVERABLE,
+		"slot %u: this request (type %u) crashed the warden twice, so it is refused until "
+		"rametd is started again or upgraded; the log has the crashes",
+		m->slot, m->type);
+	log_error("%s", e.text);
+	service_reply(w, m->seq, m->slot, e.code, 0, e.text);
+}
+
 static void serve(struct warden *w, const void *packet, size_t len)
 {
 	struct warden_msg m;
@@ -258,20 +289,13 @@ static void serve(struct warden *w, const void *packet, size_t len)
 	}
 	if (w->phase == PHASE_CLEANING)
 		service_reply(w, seq, m.slot, -ESHUTDOWN, 0, "rametd is stopping");
-	else if (m.type == WARDEN_SPAWN)
-		slots_spawn(w, &m);
-	else if (m.type == WARDEN_RELEASE)
-		slots_release(w, &m);
-	else if (m.type == WARDEN_MEMORY)
-		slots_memory(w, &m);
-	else if (m.type == WARDEN_CHARGED)
-		slots_charged(w, &m);
-	else if (m.type == WARDEN_PRIORITY)
-		slots_priority(w, &m);
-	else if (m.type == WARDEN_OOM)
-		slots_oom(w, &m);
-	else
-		slots_egress(w, &m);
+	else if (record_refuses(w->options->record, &m))
+		refuse(w, &m);
+	else {
+		record_begin(w->options->record, &m);
+		serve_checked(w, &m);
+		record_end(w->options->record);
+	}
 }
 
 /* Descriptors sent along are not received: the kernel closes them. */

@@ -303,11 +303,21 @@ static uint64_t memory_max(const struct config *c)
 	return c->memory_mib ? (uint64_t)c->memory_mib << 20 : host - kept;
 }
 
+static void note_crash(const struct warden_options *options)
+{
+	uint32_t type, slot;
+
+	if (record_take_over(options->record, options->crashed, &type, &slot))
+		log_error("the previous warden crashed while it served request type %u for slot %u",
+			  type, slot);
+}
+
 static int start(struct warden *w, struct err *e)
 {
 	const char *const *controllers = w->options->controllers;
 
 	umask(077);
+	note_crash(w->options);
 	raise_files(w->config);
 	int r = privileges_bound(&privileges_warden, e);
 	if (r == 0)

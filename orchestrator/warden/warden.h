@@ -6,10 +6,12 @@
 #ifndef RAMET_ORCHESTRATOR_WARDEN_WARDEN_H
 #define RAMET_ORCHESTRATOR_WARDEN_WARDEN_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/warden/record.h"
 
 /* Descriptors that the service inherits, and its exit status when it cannot start at all. */
 #define WARDEN_SOCKET_FD  3 /* the service's socket for proto/warden.h */
@@ -24,6 +26,8 @@ struct warden_options {
 	int service;			/* descriptor of the executable */
 	char *const *service_argv;	/* NULL-terminated */
 	pid_t supervisor;		/* in the warden's cgroup; 0: none */
+	struct warden_record *record;	/* NULL: crashes are not recorded */
+	bool crashed;			/* a signal other than SIGKILL ended the previous warden */
 	const char *const *controllers; /* NULL: cgroup_controllers; tests may ask for fewer */
 };
 

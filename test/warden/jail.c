@@ -106,6 +106,21 @@ static void take_small_numbers(void)
 	close_fd(&fd);
 }
 
+/* In memory shared with the test. */
+static atomic_uint *deadly; /* 1 + the slot whose WARDEN_PRIORITY aborts the warden */
+static struct warden_record *record;
+
+struct warden;
+void __real_slots_priority(struct warden *w, const struct warden_msg *m);
+void __wrap_slots_priority(struct warden *w, const struct warden_msg *m);
+
+void __wrap_slots_priority(struct warden *w, const struct warden_msg *m)
+{
+	if (*deadly == m->slot + 1)
+		abort();
+	__real_slots_priority(w, m);
+}
+
 int __real_epoll_wait(int epoll, struct epoll_event *events, int n, int ms);
 int __wrap_epoll_wait(int epoll, struct epoll_event *events, int n, int ms);
 
@@ -174,13 +189,15 @@ static int relay(void)
 
 /* --- the warden ------------------------------------------------------------------------------ */
 
-static int run_warden(void)
+static int run_warden(bool crashed)
 {
 	char *const argv[] = {"relay", "--role=service", NULL};
 	struct warden_options options = {
 		.config = &config, .service_argv = argv, .controllers = controllers};
 	struct err e;
 
+	options.record = record;
+	options.crashed = crashed;
 	log_init("warden", LOG_WARN);
 	options.service = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	if (warden_run(&options, &e) == 0)
@@ -204,12 +221,17 @@ static void accept_service(void)
 	assert_true(warden >= 0);
 }
 
-static void start_warden(void)
+static void start_warden_after(bool crashed)
 {
 	warden_pid = fork();
 	if (warden_pid == 0)
-		_exit(run_warden());
+		_exit(run_warden(crashed));
 	accept_service();
+}
+
+static void start_warden(void)
+{
+	start_warden_after(false);
 }
 
 static int stop_warden(int signal)
@@ -1052,7 +1074,7 @@ static int try_warden(void)
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(run_warden());
+		_exit(run_warden(false));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WEXITSTATUS(status);
 }
@@ -1206,6 +1228,35 @@ static int open_tree_in_child(const char *const *wanted, const char *words)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WEXITSTATUS(status);
+}
+
+static void crash(uint32_t slot)
+{
+	struct warden_msg m = priority_of(slot, WARDEN_NORMAL);
+	int status;
+
+	put(&m);
+	assert_int_equal(waitpid(warden_pid, &status, 0), warden_pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	start_warden_after(true);
+}
+
+static void request_that_crashes_the_warden_twice_is_refused(void **state)
+{
+	pid_t pid = spawn(1);
+
+	*deadly = 1 + 1;
+	crash(1);
+	crash(1);
+	log_init("warden", LOG_ERROR);
+	assert_refused(priority_of(1, WARDEN_NORMAL), ENOTRECOVERABLE, "slot 1: this request");
+	*deadly = 0;
+	assert_refused(priority_of(1, WARDEN_NORMAL), ENOTRECOVERABLE, "crashed the warden twice");
+	assert_int_equal(kill(pid, 0), 0);
+	spawn(2); /* other requests, and other slots, are served */
+	assert_int_equal(call(priority_of(2, WARDEN_NORMAL)).reply.error, 0);
+	release(1);
+	release(2);
 }
 
 static void missing_controller_is_reported(void **state)
@@ -1384,6 +1435,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(ramet_notify_has_its_own_uid),
 		cmocka_unit_test(vm_survives_a_service_restart),
 		cmocka_unit_test(vm_survives_a_warden_restart),
+		cmocka_unit_test(request_that_crashes_the_warden_twice_is_refused),
 		cmocka_unit_test(missing_controller_is_reported),
 		cmocka_unit_test(stop_removes_everything),
 		cmocka_unit_test(cgroup_with_other_processes_is_refused),
@@ -1398,6 +1450,11 @@ int main(int argc, char *argv[])
 	cookies = mmap(NULL, sizeof(*cookies), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
 	if (cookies == MAP_FAILED)
+		return 1;
+	deadly = mmap(NULL, sizeof(*deadly), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	record = warden_record_new();
+	if (deadly == MAP_FAILED || !record)
 		return 1;
 	if (geteuid() != 0 || access("/dev/kvm", R_OK | W_OK) < 0) {
 		print_message("skipped: needs root and /dev/kvm\n");

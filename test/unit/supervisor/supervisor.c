@@ -4,6 +4,7 @@
  * report their pids. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <fcntl.h>
@@ -22,12 +23,13 @@
 
 struct report {
 	pid_t pid, parent;
+	bool crashed;
 };
 
 /* Exits with 7 at SIGTERM or SIGINT, as a warden does in an orderly stop, and with 3 at SIGUSR1. */
-static int warden(const void *arg)
+static int warden(const void *arg, bool crashed)
 {
-	const struct report report = {getpid(), getppid()};
+	const struct report report = {getpid(), getppid(), crashed};
 	sigset_t set;
 	int number;
 
@@ -72,7 +74,7 @@ static struct run start(void)
 
 static struct report next(struct run *r)
 {
-	struct report report = {0, 0};
+	struct report report = {0};
 
 	assert_int_equal(read(r->reports, &report, sizeof(report)), sizeof(report));
 	assert_int_equal(report.parent, r->pid);
@@ -130,6 +132,21 @@ static void killed_warden_is_restarted(void **state)
 	assert_int_not_equal(first, second);
 	kill(second, SIGKILL);
 	next(&r);
+	kill(r.pid, SIGTERM);
+	assert_int_equal(end_of(&r), 7);
+}
+
+static void warden_learns_that_the_previous_one_crashed(void **state)
+{
+	struct run r = start();
+	struct report first = next(&r);
+
+	assert_false(first.crashed);
+	kill(first.pid, SIGABRT);
+	struct report second = next(&r);
+	assert_true(second.crashed);
+	kill(second.pid, SIGKILL);
+	assert_false(next(&r).crashed);
 	kill(r.pid, SIGTERM);
 	assert_int_equal(end_of(&r), 7);
 }
@@ -204,6 +221,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(supervisor_ends_with_the_warden),
 		cmocka_unit_test(stop_is_passed_on),
 		cmocka_unit_test(killed_warden_is_restarted),
+		cmocka_unit_test(warden_learns_that_the_previous_one_crashed),
 		cmocka_unit_test(stop_without_a_warden_is_orderly),
 		cmocka_unit_test(ctrl_c_stops_orderly),
 		cmocka_unit_test(warden_ends_with_the_supervisor),
