@@ -8,6 +8,7 @@
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/daemon/roles.h"
 #include "orchestrator/daemon/supervisor.h"
+#include "orchestrator/warden/limits.h"
 #include "orchestrator/warden/record.h"
 
 static const char usage[] =
@@ -21,7 +22,7 @@ static const char usage[] =
 	"in this list override earlier ones.\n"
 	"\n"
 	"  --check      check the settings, warn of weaknesses of this host that concern the\n"
-	"               isolation of VMs, and exit\n"
+	"               isolation of VMs and of limits that are too small for max_vms, and exit\n"
 	"  --example    print a commented file with every setting\n"
 	"\n"
 	"SIGTERM or SIGINT: drains running requests, then ends every VM.\n"
@@ -66,10 +67,11 @@ static void print_warning(void *arg, const char *sentence)
 }
 
 /* Runs --check. The settings were checked when they were loaded. Here the host is checked, whose
- * weaknesses only cause warnings. */
+ * weaknesses and limits only cause warnings. */
 static int check(const struct config *config)
 {
 	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);
+	limits_check_host(config, print_warning, NULL);
 	return print("The settings are valid.\n");
 }
 

@@ -13,6 +13,7 @@
 #include "orchestrator/io/log-writer.h"
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/daemon/service.h"
+#include "orchestrator/warden/limits.h"
 #include "orchestrator/warden/warden.h"
 
 static void log_warning(void *arg, const char *sentence)
@@ -40,6 +41,7 @@ int role_warden(const struct config *config, struct warden_record *record, bool 
 		return EXIT_FAILED;
 	}
 	posture_check_host(config->core_scheduling[0] == 'y', log_warning, NULL);
+	limits_check_host(config, log_warning, NULL);
 	struct warden_options options = {
 		.config = config,
 		.service = self,

@@ -158,7 +158,7 @@ static void leave_leaf(char *own)
 		strcpy(own + len - tail, len == tail ? "/" : "");
 }
 
-static int find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
+int cgroup_find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
 		     const char *wanted, struct err *e)
 {
 	char root[CGROUP_PATH_MAX], own[CGROUP_PATH_MAX];
@@ -321,7 +321,7 @@ static int open_base(struct cgroup_tree *t, const char *wanted, struct err *e)
 {
 	char point[CGROUP_PATH_MAX];
 
-	int r = find_base(t->path, point, wanted, e);
+	int r = cgroup_find_base(t->path, point, wanted, e);
 	if (r < 0)
 		return r;
 	t->base_is_named = wanted[0];

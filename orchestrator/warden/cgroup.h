@@ -56,6 +56,10 @@ struct cgroup_limits {
  * must write before it can answer anybody's fsync. The VM's disk device has limits instead. */
 extern const char *const cgroup_controllers[];
 
+/* Finds the path of BASE (see below), which need not exist, and the mount point above it. */
+int cgroup_find_base(char path[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
+		     const char *wanted, struct err *e);
+
 /*
  * Opens the tree below BASE. `wanted` is BASE's path in the hierarchy, created if missing, or empty
  * for the current cgroup. Moves this process into `warden` and enables `controllers` for the VMs.
