@@ -34,6 +34,7 @@ from sizes import during_preparation, freed_memory, sized_creates
 from soak import soak
 from spaces import spaces
 from templates import templates
+from thousand import thousand
 from watch import watch
 
 
@@ -163,6 +164,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "soak": [soak],
     "spaces": [spaces],
     "templates": [templates],
+    "thousand": [thousand],
     "watch": [watch],
 }
 
@@ -301,6 +303,12 @@ def main() -> int:
         "--sandboxes", type=int, metavar="N", help="restart: number of sandboxes (default 100)"
     )
     parser.add_argument("--hours", type=float, metavar="N", help="soak: hours to run (default 2)")
+    parser.add_argument(
+        "--vms", type=int, metavar="N", help="thousand: number of sandboxes (default 1000)"
+    )
+    parser.add_argument(
+        "--idle", type=int, metavar="S", help="thousand: seconds to leave them idle (default 600)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart to FILE")
     args = parser.parse_args()
@@ -308,12 +316,13 @@ def main() -> int:
         parser.error("--sandboxes only applies to the benchmark restart")
     if args.hours and args.name != "soak":
         parser.error("--hours only applies to the benchmark soak")
-    more: dict[str, float] = {"sandboxes": args.sandboxes} if args.sandboxes else {}
-    if args.hours:
-        more["hours"] = args.hours
+    if (args.vms or args.idle) and args.name != "thousand":
+        parser.error("--vms and --idle only apply to the benchmark thousand")
+    options = ("sandboxes", "hours", "vms", "idle")
+    more = {name: getattr(args, name) for name in options if getattr(args, name)}
     figures: Figures = {}
     try:
-        uses_service = args.name not in ("native-service", "scale")  # they start their own
+        uses_service = args.name not in ("native-service", "scale", "thousand")  # they start their own
         if uses_service:
             wait_until_quiet()
         for measure in BENCHMARKS[args.name]:
