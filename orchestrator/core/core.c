@@ -144,6 +144,7 @@ static void on_housekeeping(void *arg)
 static void init_lists(struct core *c)
 {
 	list_init(&c->sandboxes);
+	sampler_init(&c->sampler);
 	list_init(&c->ended.kept);
 	list_init(&c->ended.unrecorded);
 	list_init(&c->creates);
@@ -251,6 +252,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	ended_purge(c);
 	pool_start(c->pool);
 	watch_start(c);
+	sampler_start(c, USAGE_STEP_MS);
 	*out = c;
 	return 0;
 }
@@ -356,7 +358,7 @@ void core_stats(const struct core *c, struct core_stats *out)
 	guestops_stats(c, out);
 	ports_stats(c, out);
 	snapshot_stats(c, out);
-	out->memory = c->watch.found.memory;
+	out->memory = sampler_memory(c);
 	out->disk_free_bytes = c->watch.found.disk_free_bytes;
 	out->ready = c->n_in[SBX_READY];
 	out->running = c->n_in[SBX_RUNNING];
@@ -442,6 +444,7 @@ void core_free(struct core *c)
 	loop_timer_clear(c->loop, &c->ended.record);
 	backups_free(c);
 	watch_stop(c);
+	sampler_stop(c);
 	c->vms.detached = true;
 	calls_free(&c->creates);
 	guestops_close(c);

@@ -67,6 +67,7 @@ static void adopt(struct sandbox *s)
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
 	set_times(s);
+	sampler_add(s);
 	RUN_PARTS(c, adopting, s);
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {

@@ -189,6 +189,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->bucket);
 	list_init(&s->deletes);
 	list_init(&s->changes);
+	list_init(&s->sample_turn);
 	list_init(&s->unrecorded);
 	list_init(&s->elders);
 	list_init(&s->heirs);
@@ -248,6 +249,7 @@ static void shed(struct sandbox *s)
 	loop_timer_clear(s->core->loop, &s->lifetime);
 	loop_timer_clear(s->core->loop, &s->idle);
 	loop_timer_clear(s->core->loop, &s->redial);
+	list_del(&s->sample_turn);
 	guest_link_cancel_dial(&s->guest);
 	sandbox_drop_agent(s);
 	RUN_PARTS(s->core, shed, s);
@@ -315,6 +317,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
+	sampler_add(s);
 	RUN_PARTS(s->core, begun, s);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
@@ -678,7 +681,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 		.metadata = s->metadata,
 		.tenant = s->tenant,
 		.pid = s->pid,
-		.memory = s->memory,
+		.memory = s->use.memory,
 		.idle_ms = now - idle_from,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
@@ -708,7 +711,7 @@ bool core_view(struct core *c, const char *tenant, const char *id, struct sandbo
 		return false;
 	sandbox_view_fill(s, view);
 	if (s->pid)
-		watch_memory(s->pid, &view->memory);
+		vm_memory_read(s->pid, &view->memory);
 	view->children = children_of(c, s);
 	return true;
 }

@@ -6,6 +6,7 @@
 #include "orchestrator/agent/guest-link.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/roster.h"
+#include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/store/store.h"
 #include "orchestrator/template/sizes.h"
@@ -61,7 +62,8 @@ struct sandbox {
 
 	uint32_t slot, pid; /* of the VM; these and `instance` as in the catalogue */
 	uint8_t instance[CTL_INSTANCE_LEN];
-	struct memory_use memory; /* measured some seconds ago */
+	struct vm_use use;	 /* measured some seconds ago */
+	struct list sample_turn; /* on a list of core->sampler */
 	struct vmproc *vm;
 	struct guest_link
 		guest; /* agent connection: idle, used by the running call, or being dialed */

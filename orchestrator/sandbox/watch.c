@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Host measurements that operators poll. A worker thread takes them every few seconds, because
- * reads from /proc and the disk can block.
+ * Host measurements that operators poll. A worker thread takes them every few seconds, because the
+ * disk can block.
  */
 #include "orchestrator/sandbox/watch.h"
 
@@ -16,7 +16,6 @@
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/context.h"
-#include "orchestrator/vm/proc-stat.h"
 
 #define EVERY_MS   10000
 #define STALE_MS   (3 * EVERY_MS) /* a check that takes longer has failed */
@@ -27,28 +26,7 @@ struct watching {
 	struct core *core; /* NULL: the core was freed */
 	char dir[CONFIG_PATH_MAX];
 	struct watched found;
-	size_t n;
-	struct vm_memory {
-		uint32_t pid;
-		struct memory_use use;
-	} vms[]; /* in the order of core->sandboxes */
 };
-
-/* Reads /proc/PID/statm, which any user may read: private pages, and pages shared with others
- * through a file (the template's memory) or a memfd. */
-void watch_memory(uint32_t pid, struct memory_use *use)
-{
-	char path[64], text[128];
-	unsigned long total, resident, shared;
-
-	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
-	if (!proc_text_read(path, text, sizeof(text)) ||
-	    sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
-		return;
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	use->private_bytes = (resident - shared) * page;
-	use->shared_bytes = shared * page;
-}
 
 /* --- on the worker -------------------------------------------------------------------------- */
 
@@ -75,45 +53,16 @@ static void on_work(void *arg)
 {
 	struct watching *w = arg;
 
-	for (size_t i = 0; i < w->n; i++) {
-		struct memory_use *use = &w->vms[i].use;
-
-		watch_memory(w->vms[i].pid, use);
-		w->found.memory.private_bytes += use->private_bytes;
-		w->found.memory.shared_bytes += use->shared_bytes;
-	}
 	probe_disk(w->dir, &w->found);
 }
 
 /* --- on the loop ---------------------------------------------------------------------------- */
-
-/* Copies the measurements to the sandboxes. Some have ended meanwhile; new ones are at the list's
- * end. */
-static void note_memory(struct watching *w)
-{
-	size_t i = 0;
-
-	list_each (pos, &w->core->sandboxes) {
-		struct sandbox *s = container_of(pos, struct sandbox, link);
-		size_t at = i;
-
-		if (s->state >= SBX_ENDING)
-			continue;
-		while (at < w->n && w->vms[at].pid != s->pid)
-			at++;
-		if (at == w->n)
-			continue;
-		s->memory = w->vms[at].use;
-		i = at + 1;
-	}
-}
 
 static void on_done(void *arg)
 {
 	struct watching *w = arg;
 
 	if (w->core) {
-		note_memory(w);
 		w->core->watch.found = w->found;
 		w->core->watch.found_ms = loop_now_ms(w->core->loop);
 		w->core->watch.job = NULL;
@@ -126,16 +75,10 @@ static void on_done(void *arg)
 static void on_timer(void *arg)
 {
 	struct core *c = arg;
-	struct watching *w = must_alloc(sizeof(*w) + c->n_sandboxes * sizeof(w->vms[0]));
+	struct watching *w = must_alloc(sizeof(*w));
 
 	w->core = c;
 	snprintf(w->dir, sizeof(w->dir), "%s", c->config.state_dir);
-	list_each (pos, &c->sandboxes) {
-		const struct sandbox *s = container_of(pos, struct sandbox, link);
-
-		if (s->state < SBX_ENDING && w->n < c->n_sandboxes)
-			w->vms[w->n++].pid = s->pid;
-	}
 	c->watch.job = w;
 	if (loop_work(c->loop, LOOP_DISK, on_work, on_done, w) == 0)
 		return;

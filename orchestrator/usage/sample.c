@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Measures what the VM of each sandbox uses. A worker thread reads the CPU time and the memory of
- * the VM process from /proc; the VM process itself reports its disk layer and its network frames
- * (CTL_STATS). The guest is not asked, so an idle one stays idle.
- *
- * Each sandbox has its own timer, with a phase that depends on its slot. So the samples of all
- * sandboxes are spread over the step, also after a restart or a large fork, and no turn of the loop
- * handles more than the few that are due in the same millisecond.
+ * Measures what the VM of each sandbox uses. The sampler (sandbox/sampler.h) finds the CPU time and
+ * the memory of the VM process from outside; the VM process itself reports its disk layer and its
+ * network frames (CTL_STATS), and is asked only if it has run since it last did. The guest is not
+ * asked, so an idle one stays idle.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,18 +14,18 @@
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/usage/state.h"
-#include "orchestrator/vm/proc-stat.h"
 
 #define ANSWER_MS 1000 /* for the VM process to report */
 #define BASE_MS	  1000 /* the CPU time of less than this is too little to divide by */
 #define MOST	  (UINT64_C(1) << 53) /* of a number that a VM process reports */
+/* A VM process that used less CPU time since its last report hardly did anything but report. */
+#define RAN_NS 1000000
 
 struct usage_job {
 	struct usage_sandbox *usage; /* NULL: cancelled */
 	uint32_t pid;
-	bool found; /* false: the process is gone, or no descriptor is left */
-	uint64_t cpu_ms, read_ms;
-	struct memory_use memory;
+	bool found; /* false: the process is gone */
+	struct vm_use use;
 };
 
 struct usage_call {
@@ -103,15 +99,15 @@ static void check_over(struct usage_sandbox *u)
 static void work(void *arg)
 {
 	struct usage_job *job = arg;
-	struct proc_stat stat;
-	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", job->pid);
-	job->found = proc_stat_read(path, &stat);
-	if (job->found)
-		job->cpu_ms = stat.user_ms + stat.system_ms;
-	job->read_ms = now_ns() / 1000000;
-	watch_memory(job->pid, &job->memory);
+	job->found = vm_use_read(job->pid, &job->use);
+}
+
+static void note_use(struct usage_sandbox *u, const struct vm_use *use)
+{
+	u->found.cpu_ms = use->cpu_ns / 1000000;
+	u->read_ms = use->at_ms;
+	u->found.memory_bytes = use->memory.private_bytes + use->memory.shared_bytes;
 }
 
 static void on_read(void *arg)
@@ -119,11 +115,8 @@ static void on_read(void *arg)
 	struct usage_job *job = arg;
 	struct usage_sandbox *u = job->usage;
 
-	if (u && job->found) {
-		u->found.cpu_ms = job->cpu_ms;
-		u->read_ms = job->read_ms;
-		u->found.memory_bytes = job->memory.private_bytes + job->memory.shared_bytes;
-	}
+	if (u && job->found)
+		note_use(u, &job->use);
 	free(job);
 	if (!u)
 		return;
@@ -140,6 +133,8 @@ static void on_stats(void *arg, int error, const char *text, const struct ctl_ms
 		u->found.disk_bytes = min_u64(reply->reply.stats.disk_layer_bytes, MOST);
 		u->found.net_in_bytes = min_u64(reply->reply.stats.net_rx_bytes, MOST);
 		u->found.net_out_bytes = min_u64(reply->reply.stats.net_tx_bytes, MOST);
+		u->asked_pid = u->sandbox->pid;
+		u->asked_cpu_ns = vm_cpu_ns(u->sandbox->pid);
 	}
 	check_over(u);
 }
@@ -190,27 +185,26 @@ static void cancel(struct usage_sandbox *u)
 	loop_timer_clear(u->sandbox->core->loop, &u->limit);
 }
 
-/* --- the timer ------------------------------------------------------------------------------- */
+/* --- samples --------------------------------------------------------------------------------- */
 
-static void on_step(void *arg)
+static bool has_run(const struct usage_sandbox *u, const struct vm_use *use)
 {
-	struct usage_sandbox *u = arg;
-	struct core *c = u->sandbox->core;
-
-	loop_timer_set(c->loop, &u->step, usage_of_core(c)->step_ms);
-	measure(u);
-	u->due = u->measuring;
+	return u->asked_pid != u->sandbox->pid || use->cpu_ns > u->asked_cpu_ns + RAN_NS;
 }
 
-/* Starts the timer. Neighbouring slots are far apart within the step, and a new sandbox is left
- * alone at first. */
-static void start(struct sandbox *s)
+/* A measurement that is in progress becomes the sample. */
+static void sampled(struct sandbox *s, const struct vm_use *use)
 {
 	struct usage_sandbox *u = usage_of(s);
-	uint32_t step_ms = usage_of_core(s->core)->step_ms;
 
-	u->step = (struct loop_timer){.fn = on_step, .arg = u};
-	loop_timer_set(s->core->loop, &u->step, step_ms / 2 + (uint64_t)s->slot * 6180 % step_ms);
+	u->due = true;
+	if (u->measuring)
+		return;
+	u->measuring = true;
+	note_use(u, use);
+	if (has_run(u, use))
+		ask(u);
+	check_over(u);
 }
 
 /* --- the call -------------------------------------------------------------------------------- */
@@ -263,11 +257,6 @@ struct core_call *core_usage(struct core *c, const char *tenant, const char *id,
 
 /* --- hooks ----------------------------------------------------------------------------------- */
 
-static void core_init(struct core *c)
-{
-	usage_of_core(c)->step_ms = USAGE_STEP_MS;
-}
-
 static void sandbox_init(struct sandbox *s)
 {
 	usage_of(s)->sandbox = s;
@@ -277,7 +266,6 @@ static void sandbox_init(struct sandbox *s)
 static void shed(struct sandbox *s)
 {
 	cancel(usage_of(s));
-	loop_timer_clear(s->core->loop, &usage_of(s)->step);
 	usage_ring_free(&usage_of(s)->ring);
 }
 
@@ -294,13 +282,10 @@ static void fail_side_calls(struct sandbox *s, const struct failure *f)
 }
 
 struct part usage_part = {
-	.core_size = sizeof(struct usage_core),
 	.sandbox_size = sizeof(struct usage_sandbox),
-	.core_init = core_init,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
-	.adopting = start,
-	.begun = start,
+	.sampled = sampled,
 	.fail_side_calls = fail_side_calls,
 	.shed = shed,
 };

@@ -19,28 +19,22 @@ struct usage_base {
 
 struct usage_sandbox {
 	struct sandbox *sandbox;
-	struct loop_timer step;	       /* until the next sample */
 	struct loop_timer limit;       /* while a measurement waits for the VM process */
 	struct usage_job *job;	       /* the worker that reads /proc, or NULL */
 	struct vmproc_request *asking; /* the request to the VM process, or NULL */
 	bool measuring, due;	       /* due: the measurement becomes a sample */
 	struct usage_sample found;     /* the last numbers */
 	uint64_t read_ms;	       /* when found.cpu_ms was read, now_ns() in ms */
+	uint32_t asked_pid;	       /* the VM process that reported last */
+	uint64_t asked_cpu_ns;	       /* its CPU time when it had */
 	struct usage_base base[2];     /* of the last two samples, the newer one first */
 	struct usage_ring ring;
 	struct list calls; /* calls that wait for the measurement */
-};
-struct usage_core {
-	uint32_t step_ms; /* variable for tests */
 };
 extern struct part usage_part;
 static inline struct usage_sandbox *usage_of(const struct sandbox *s)
 {
 	return part_of_sandbox(&usage_part, s);
-}
-static inline struct usage_core *usage_of_core(const struct core *c)
-{
-	return part_of_core(&usage_part, c);
 }
 
 #endif

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Samples of what VMs use. The fake VMs have the pid of this process, and report 1000 bytes of
  * disk layer, 2000 bytes received and 3000 sent. */
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/usage/state.h"
 #include "test/unit/core/world.h"
 
@@ -83,14 +87,16 @@ static bool has_cpu(void *arg)
 	return ring->n && usage_ring_at(ring, ring->n - 1)->cpu != USAGE_CPU_NONE;
 }
 
-/* Makes a sandbox that is sampled every `step_ms`. */
+/* Makes a sandbox that is sampled every `step_ms`; 0: never. */
 static void make(struct world *w, struct made *m, uint32_t step_ms)
 {
 	struct sandbox_spec spec = {0};
 
-	usage_of_core(w->core)->step_ms = step_ms;
+	sampler_stop(w->core);
 	world_create(w, m, &spec);
 	assert_true(m->ok);
+	if (step_ms)
+		sampler_start(w->core, step_ms);
 }
 
 static void check_numbers(const struct usage_sample *s)
@@ -107,7 +113,7 @@ static void new_sandbox_has_numbers_but_no_samples(void **state)
 	struct world *w = *state;
 	struct made m;
 
-	make(w, &m, USAGE_STEP_MS);
+	make(w, &m, 0);
 	const struct usage_answer *a = get(w, m.view.id);
 	assert_true(a->ok);
 	check_numbers(&a->view.now);
@@ -139,7 +145,7 @@ static void vm_that_does_not_answer_delays_nothing_for_long(void **state)
 	struct world *w = *state;
 	struct made m;
 
-	make(w, &m, USAGE_STEP_MS);
+	make(w, &m, 0);
 	check_numbers(&get(w, m.view.id)->view.now);
 	fakes_fault(w->fakes, FAKES_STATS_WAIT, 1);
 	check_numbers(&get(w, m.view.id)->view.now); /* the last numbers */
@@ -154,7 +160,7 @@ static void impossible_numbers_are_limited(void **state)
 	struct world *w = *state;
 	struct made m;
 
-	make(w, &m, USAGE_STEP_MS);
+	make(w, &m, 0);
 	fakes_fault(w->fakes, FAKES_STATS_LIE, 1);
 	const struct usage_sample *now = &get(w, m.view.id)->view.now;
 	assert_true(now->net_out_bytes == UINT64_C(1) << 53);
@@ -167,7 +173,7 @@ static void end_of_the_sandbox_ends_the_call(void **state)
 	struct usage_answer a;
 	struct made m;
 
-	make(w, &m, USAGE_STEP_MS);
+	make(w, &m, 0);
 	fakes_fault(w->fakes, FAKES_STATS_WAIT, 1);
 	start(w, &a, m.view.id);
 	struct done d;
@@ -185,7 +191,7 @@ static void abandoned_call_is_not_answered(void **state)
 	struct usage_answer a, b;
 	struct made m;
 
-	make(w, &m, USAGE_STEP_MS);
+	make(w, &m, 0);
 	start(w, &a, m.view.id);
 	start(w, &b, m.view.id);
 	core_abandon(a.call);
@@ -224,31 +230,73 @@ static void next_instance_starts_with_no_samples(void **state)
 	wait_for_samples(w, m.view.id, 1);
 	world_kill_core(w);
 	world_start_core(w);
+	sampler_stop(w->core);
 	world_wait_ready(w);
 	const struct usage_answer *a = get(w, m.view.id);
 	assert_true(a->ok);
 	assert_int_equal(a->view.n, 0);
-	assert_true(loop_timer_is_set(&usage_of(of_id(w, m.view.id))->step));
+	sampler_start(w->core, 50);
+	wait_for_samples(w, m.view.id, 1);
 }
 
-/* The timers of many sandboxes, as after a restart, are due at different times. */
-static void steps_of_sandboxes_are_spread(void **state)
+/* Runs as a VM process: idle until the byte, then busy. */
+static _Noreturn void be_idle_then_busy(int fd)
+{
+	char byte;
+
+	if (read(fd, &byte, 1) == 1)
+		for (;;)
+			;
+	_exit(0);
+}
+
+static bool lies(void *arg)
+{
+	return usage_of(arg)->found.disk_bytes != 1000;
+}
+
+/* Its last report is still right. The fake VM would lie if it were asked. */
+static void vm_that_has_not_run_is_not_asked(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+	int ends[2];
+
+	make(w, &m, 0);
+	struct sandbox *s = of_id(w, m.view.id);
+	assert_int_equal(pipe(ends), 0);
+	pid_t idle = fork();
+	if (!idle)
+		be_idle_then_busy(ends[0]);
+	s->pid = (uint32_t)idle;
+	sampler_start(w->core, 50);
+	wait_for_samples(w, m.view.id, 1);
+	fakes_fault(w->fakes, FAKES_STATS_LIE, 1);
+	wait_for_samples(w, m.view.id, 4);
+	check_numbers(usage_ring_at(&usage_of(s)->ring, 3));
+	assert_int_equal(write(ends[1], "", 1), 1);
+	world_until(w, lies, s);
+	kill(idle, SIGKILL);
+	waitpid(idle, NULL, 0);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* Those in neighbouring slots have different turns. */
+static void samples_of_sandboxes_are_spread(void **state)
 {
 	struct world *w = *state;
 	struct made m[3];
 
 	for (unsigned i = 0; i < 3; i++)
-		make(w, &m[i], USAGE_STEP_MS);
-	world_kill_core(w);
-	world_start_core(w);
+		make(w, &m[i], 0);
+	sampler_start(w->core, 500);
 	for (unsigned i = 0; i < 3; i++)
-		for (unsigned j = 0; j < i; j++) {
-			uint64_t a = usage_of(of_id(w, m[i].view.id))->step.due_ms;
-			uint64_t b = usage_of(of_id(w, m[j].view.id))->step.due_ms;
-
-			assert_true((a > b ? a - b : b - a) >= USAGE_STEP_MS / 100);
-		}
-	world_wait_ready(w);
+		wait_for_samples(w, m[i].view.id, 1);
+	for (unsigned i = 0; i < 3; i++)
+		for (unsigned j = 0; j < i; j++)
+			assert_int_not_equal(usage_of(of_id(w, m[i].view.id))->read_ms,
+					     usage_of(of_id(w, m[j].view.id))->read_ms);
 }
 
 #define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
@@ -264,7 +312,8 @@ int main(void)
 		WORLD_TEST(abandoned_call_is_not_answered),
 		WORLD_TEST(samples_continue_after_a_merge),
 		WORLD_TEST(next_instance_starts_with_no_samples),
-		WORLD_TEST(steps_of_sandboxes_are_spread),
+		WORLD_TEST(vm_that_has_not_run_is_not_asked),
+		WORLD_TEST(samples_of_sandboxes_are_spread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Each turn looks at one of SAMPLER_TURNS lists of sandboxes, with one job of a worker thread. So
+ * any number of sandboxes wakes the service five times a second, and no turn of the loop visits all
+ * of them, also after a restart or a large fork.
+ */
+#include "orchestrator/sandbox/sampler.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "orchestrator/sandbox/context.h"
+#include "orchestrator/vm/proc-stat.h"
+
+struct sampling {
+	struct core *core; /* NULL: the core was freed */
+	unsigned turn;
+	size_t n;
+	struct vm_sample {
+		uint32_t pid;
+		bool found;
+		struct vm_use use;
+	} vms[]; /* in the order of the list */
+};
+
+/* --- one VM process -------------------------------------------------------------------------- */
+
+/* Reads the process's CPU clock: one system call, where /proc/PID/stat needs three and counts in
+ * hundredths of a second. */
+uint64_t vm_cpu_ns(uint32_t pid)
+{
+	struct timespec used;
+	clockid_t clock;
+
+	if (!pid || clock_getcpuclockid((pid_t)pid, &clock) || clock_gettime(clock, &used) < 0)
+		return 0;
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+/* Reads /proc/PID/statm, which any user may read: private pages, and pages shared with others
+ * through a file (the template's memory) or a memfd. */
+void vm_memory_read(uint32_t pid, struct memory_use *use)
+{
+	char path[64], text[128];
+	unsigned long total, resident, shared;
+
+	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
+	if (!proc_text_read(path, text, sizeof(text)) ||
+	    sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
+		return;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	use->private_bytes = (resident - shared) * page;
+	use->shared_bytes = shared * page;
+}
+
+bool vm_use_read(uint32_t pid, struct vm_use *use)
+{
+	uint64_t before_ns = use->cpu_ns;
+
+	use->cpu_ns = vm_cpu_ns(pid);
+	use->at_ms = now_ns() / 1000000;
+	/* A process that has not run since has touched no further memory. Looking up its /proc
+	 * files takes 20 times as long as reading its clock. */
+	if (use->cpu_ns != before_ns)
+		vm_memory_read(pid, &use->memory);
+	return use->cpu_ns;
+}
+
+static void on_work(void *arg)
+{
+	struct sampling *job = arg;
+
+	for (size_t i = 0; i < job->n; i++)
+		job->vms[i].found = vm_use_read(job->vms[i].pid, &job->vms[i].use);
+}
+
+/* --- on the loop ----------------------------------------------------------------------------- */
+
+static bool has_vm(const struct sandbox *s)
+{
+	return s->state < SBX_ENDING && s->pid;
+}
+
+/* Hands out what was found. Some sandboxes have ended meanwhile; new ones are at the list's end. */
+static void note(struct sampling *job)
+{
+	struct core *c = job->core;
+	size_t i = 0;
+
+	list_each (pos, &c->sampler.turns[job->turn]) {
+		struct sandbox *s = container_of(pos, struct sandbox, sample_turn);
+		size_t at = i;
+
+		while (at < job->n && (job->vms[at].pid != s->pid || !has_vm(s)))
+			at++;
+		if (at == job->n)
+			continue;
+		i = at + 1;
+		s->use = job->vms[at].use;
+		if (job->vms[at].found)
+			RUN_PARTS(c, sampled, s, &s->use);
+	}
+}
+
+static void next_turn(struct core *c)
+{
+	struct sampler *sampler = &c->sampler;
+
+	sampler->job = NULL;
+	sampler->turn = (sampler->turn + 1) % SAMPLER_TURNS;
+	loop_timer_set(c->loop, &sampler->timer, sampler->step_ms / SAMPLER_TURNS);
+}
+
+static void on_done(void *arg)
+{
+	struct sampling *job = arg;
+
+	if (job->core) {
+		note(job);
+		next_turn(job->core);
+	}
+	free(job);
+}
+
+/* Returns NULL when no sandbox has this turn. */
+static struct sampling *sampling_new(struct core *c)
+{
+	const struct list *turn = &c->sampler.turns[c->sampler.turn];
+
+	if (list_empty(turn))
+		return NULL;
+	struct sampling *job = must_alloc(sizeof(*job) + list_count(turn) * sizeof(job->vms[0]));
+	job->core = c;
+	job->turn = c->sampler.turn;
+	list_each (pos, turn) {
+		const struct sandbox *s = container_of(pos, struct sandbox, sample_turn);
+
+		if (has_vm(s))
+			job->vms[job->n++] = (struct vm_sample){.pid = s->pid, .use = s->use};
+	}
+	return job;
+}
+
+static void on_timer(void *arg)
+{
+	struct core *c = arg;
+	struct sampling *job = sampling_new(c);
+
+	/* These are /proc files, which never wait for a disk. */
+	if (job && loop_work(c->loop, LOOP_CPU, on_work, on_done, job) == 0) {
+		c->sampler.job = job;
+		return;
+	}
+	free(job);
+	next_turn(c);
+}
+
+void sampler_init(struct sampler *sampler)
+{
+	for (unsigned i = 0; i < SAMPLER_TURNS; i++)
+		list_init(&sampler->turns[i]);
+}
+
+void sampler_add(struct sandbox *s)
+{
+	struct sampler *sampler = &s->core->sampler;
+
+	list_add_tail(&sampler->turns[sampler->next_turn++ % SAMPLER_TURNS], &s->sample_turn);
+}
+
+void sampler_start(struct core *c, uint32_t step_ms)
+{
+	c->sampler.step_ms = step_ms;
+	c->sampler.timer = (struct loop_timer){.fn = on_timer, .arg = c};
+	loop_timer_set(c->loop, &c->sampler.timer, step_ms / SAMPLER_TURNS);
+}
+
+void sampler_stop(struct core *c)
+{
+	loop_timer_clear(c->loop, &c->sampler.timer);
+	if (c->sampler.job)
+		c->sampler.job->core = NULL;
+	c->sampler.job = NULL;
+}
+
+struct memory_use sampler_memory(const struct core *c)
+{
+	struct memory_use all = {0};
+
+	list_each (pos, &c->sandboxes) {
+		const struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state >= SBX_ENDING)
+			continue;
+		all.private_bytes += s->use.memory.private_bytes;
+		all.shared_bytes += s->use.memory.shared_bytes;
+	}
+	return all;
+}
