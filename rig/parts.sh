@@ -7,8 +7,8 @@
 need_for_build() {
 	need gcc libc6-dev cmake ninja-build pkg-config make patch dpkg-dev ca-certificates curl \
 		libseccomp-dev libcap-dev liburing-dev libsqlite3-dev libssl-dev \
-		libmnl-dev libnftables-dev libcurl4-openssl-dev zlib1g-dev libcmocka-dev python3 linux-source-6.1 flex \
-		bison bc libelf-dev xz-utils mmdebstrap e2fsprogs "$@"
+		libmnl-dev libnftables-dev libcurl4-openssl-dev libarchive-dev zlib1g-dev libcmocka-dev \
+		python3 linux-source-6.1 flex bison bc libelf-dev xz-utils mmdebstrap e2fsprogs "$@"
 	[[ -z ${RAMET_ROOTFS_MIRROR:-} ]] || need ubuntu-keyring
 }
 need_for_rig() {

@@ -342,11 +342,15 @@ static int name_temporary(struct err *e)
 	return 0;
 }
 
-static int unpack(struct tar_reader *t, const struct file_request *r, struct err *e)
+static size_t on_read(void *arg, const uint8_t **data)
 {
+	return worker_io_data(data);
+}
+
+static int unpack(const struct file_request *r, uint64_t *entries, struct err *e)
+{
+	static const struct tar_calls calls = {on_read, on_entry, on_bytes, on_complete};
 	char path[AGENT_PATH_MAX + 1];
-	const uint8_t *data;
-	size_t n;
 
 	folder_trim(path, r->path);
 	int bad = open_top(path, e);
@@ -354,28 +358,22 @@ static int unpack(struct tar_reader *t, const struct file_request *r, struct err
 		bad = name_temporary(e);
 	if (!bad && r->size != AGENT_UNSIZED)
 		bad = check_room(un.top, r->size, e);
-	while (!bad && (n = worker_io_data(&data)) > 0)
-		bad = tar_feed(t, data, n, e);
-	if (!bad)
-		bad = tar_finish(t, e);
-	return bad;
+	return bad ? bad : tar_read(&calls, NULL, entries, e);
 }
 
 void file_unpack(const struct file_work *w)
 {
-	static const struct tar_sink sink = {on_entry, on_bytes, on_complete};
-	static struct tar_reader t;
+	uint64_t entries = 0;
 	struct err e;
 
 	signal(SIGXFSZ, SIG_IGN); /* EFBIG instead */
 	worker_io_expect(w->r->size);
 	un.staged = w->staged;
-	tar_begin(&t, &sink, NULL);
-	int bad = unpack(&t, w->r, &e);
+	int bad = unpack(w->r, &entries, &e);
 	staged_remove(w->staged);
 	set_times();
 	if (!bad)
 		worker_io_done();
-	err_context(&e, "after %llu entries", (unsigned long long)t.entries);
+	err_context(&e, "after %llu entries", (unsigned long long)entries);
 	worker_io_fail(-e.code, "%s", e.text);
 }

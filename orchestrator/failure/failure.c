@@ -46,7 +46,6 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_STDIN_FULL] = "stdin_full",
 	[FAIL_NOT_PERMITTED] = "not_permitted",
 	[FAIL_DISK_FULL] = "disk_full",
-	[FAIL_NO_TAR] = "no_tar",
 	[FAIL_QUEUE_FULL] = "queue_full",
 	[FAIL_TOO_MANY] = "too_many",
 	[FAIL_CAP_REACHED] = "cap_reached",

@@ -57,7 +57,6 @@ enum failure_code {
 	FAIL_STDIN_FULL,
 	FAIL_NOT_PERMITTED,
 	FAIL_DISK_FULL,
-	FAIL_NO_TAR,
 
 	/* A limit of the sandbox or tenant is reached. */
 	FAIL_QUEUE_FULL,
