@@ -77,6 +77,10 @@ static const struct setting settings[] = {
 	    "http://localhost:7070. Empty: only below /v1/sandboxes/ID/ports/PORT/."),
 	NUM(port_idle_timeout_s, 10, 86400, "900",
 	    "A connection to a server in a sandbox is closed when no byte passed for so long."),
+	NUM(visitor_connections, 1, 512, "64",
+	    "Connections of one client address (IPv6: each /64) to shared ports of all sandboxes.\n"
+	    "A browser opens up to six at once for a page over HTTP/1.1, and all browsers behind\n"
+	    "one NAT or proxy have one address. The visitors of a sandbox get 64 in all."),
 	STR(trusted_proxies, RANGES, 0, "",
 	    "Addresses of proxies in front of the API, like 10.1.0.0/16. A request from one of\n"
 	    "them counts against the limits of the client named in its X-Forwarded-For header.\n"

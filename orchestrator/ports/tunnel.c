@@ -25,13 +25,12 @@
 #define TUNNELS_MAX	128  /* at once in a sandbox; the agent allows as many */
 #define ALL_TUNNELS_MAX 1024 /* each has buffers of up to 192 KiB */
 /* Visitors, whose access depends on shares, leave half of both to tenants. */
-#define VISITS_MAX	   (TUNNELS_MAX / 2)
-#define ALL_VISITS_MAX	   (ALL_TUNNELS_MAX / 2)
-#define VISITOR_VISITS_MAX 32 /* of one visitor, to all sandboxes */
-#define DIAL_LIMIT_MS	   30000
-#define ANSWER_LIMIT_MS	   10000 /* for the server to accept the connection */
-#define TOUCH_MS	   1000
-#define BUFFER_BYTES	   65536u
+#define VISITS_MAX	(TUNNELS_MAX / 2)
+#define ALL_VISITS_MAX	(ALL_TUNNELS_MAX / 2)
+#define DIAL_LIMIT_MS	30000
+#define ANSWER_LIMIT_MS 10000 /* for the server to accept the connection */
+#define TOUCH_MS	1000
+#define BUFFER_BYTES	65536u
 
 struct tunnel_call {
 	struct core_call call;
@@ -549,10 +548,10 @@ static bool visitor_has_room(const struct tunnel *t, const struct sandbox *s, st
 
 	if (!t->by_share)
 		return true;
-	if (visits_of(c, t->visitor) >= VISITOR_VISITS_MAX)
+	if (visits_of(c, t->visitor) >= s->core->config.visitor_connections)
 		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%d connections from your address to shared ports are open already",
-			    VISITOR_VISITS_MAX);
+			    "%u connections from your address to shared ports are open already",
+			    s->core->config.visitor_connections);
 	else if (ports_of(s)->visits >= VISITS_MAX)
 		failure_set(f, FAIL_TOO_MANY, 1,
 			    "%d connections to shared ports of sandbox %s are open already",

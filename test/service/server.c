@@ -168,6 +168,7 @@ static void make_config(struct config *c, const char *dir)
 	c->max_body_bytes = 64u << 20;
 	c->max_vms = 8;
 	c->fork_max = 32;
+	c->visitor_connections = 64;
 	c->vcpus = 1;
 	c->ram_mib = 128;
 	c->rootfs_gb = 1;

@@ -51,6 +51,7 @@ static void write_config(struct world *w)
 	mkdir(c->run_dir, 0700);
 	c->max_vms = 8;
 	c->fork_max = 32;
+	c->visitor_connections = 32;
 	c->vcpus = 1;
 	c->ram_mib = 128;
 	c->rootfs_gb = 1;

@@ -263,6 +263,14 @@ static void connections_of_a_visitor_are_limited(void **state)
 	connect_as(w, b.view.id, 7, 20);
 	connect_as(w, a.view.id, 8, 20);
 	assert_int_equal(refused(w, FAIL_TOO_MANY), 40 - 32);
+	world_kill_core(w);
+	w->config.visitor_connections = 64;
+	world_start_core(w);
+	world_create(w, &a, &(struct sandbox_spec){0});
+	world_create(w, &b, &(struct sandbox_spec){0});
+	connect_as(w, a.view.id, 7, 40);
+	connect_as(w, b.view.id, 7, 40);
+	assert_int_equal(refused(w, FAIL_TOO_MANY), 80 - 64);
 }
 
 int main(void)
