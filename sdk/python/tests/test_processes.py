@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, Iterator
 
 import httpx
 import pytest
@@ -133,6 +133,33 @@ def test_run_returns_no_more_output_than_the_limit() -> None:
     assert whole == ProcessResult(b"123" * 4, b"12", 0)
     with pytest.raises(ValueError, match="max_output_bytes"):
         sandbox(Service([*events, exit_event(0)])).processes.run(["x"], max_output_bytes=-1)
+
+
+class Interrupted(httpx.SyncByteStream):
+    """The output of a program whose user presses Ctrl-C."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield json.dumps(STARTED).encode() + b"\n"
+        raise KeyboardInterrupt
+
+
+def test_interrupted_run_gives_up_its_kill_after_the_timeout_of_the_client() -> None:
+    kills: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            kills.append(request.extensions["timeout"])
+            return httpx.Response(
+                503, json={"error": "busy", "code": "busy"}, headers={"retry-after": "3"}
+            )
+        if request.url.path == "/v1/sandboxes":
+            return httpx.Response(201, json={"id": SBX, "state": "ready"})
+        return httpx.Response(200, stream=Interrupted())
+
+    client = Client(transport=httpx.MockTransport(answer), timeout=2.5, retry_seconds=1000)
+    with pytest.raises(KeyboardInterrupt):
+        Sandbox(client=client).processes.run(["x"])
+    assert len(kills) == 1 and max(kills[0].values()) <= 2
 
 
 def test_run_feeds_input() -> None:

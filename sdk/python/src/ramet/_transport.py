@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from contextlib import contextmanager
 from typing import Any, Iterable, Iterator, Mapping
 
@@ -140,11 +141,14 @@ class Transport:
     ) -> httpx.Response | None:
         """Sends a request during a clean-up, which must not take long; returns None for a 404.
 
-        The service completes what it has begun, although nobody waits for it.
+        The service completes what it has begun, although nobody waits for it. Retries begin within
+        the timeout of the client.
         """
         what = {"json": body, "headers": dict(headers or {})}
         try:
-            return self._send(method, path, httpx.Timeout(_BRIEF_S), what)
+            return self._send(
+                method, path, httpx.Timeout(_BRIEF_S), what, within_s=self._timeout
+            )
         except NotFound:
             return None
 
@@ -228,8 +232,13 @@ class Transport:
         *,
         stream: bool = False,
         retry: bool = True,
+        within_s: float = float("inf"),
     ) -> httpx.Response:
-        """Sends a request, and retries it while that is safe and time is left."""
+        """Sends a request, and retries it while that is safe and time is left.
+
+        No retry begins more than `within_s` after the first attempt.
+        """
+        until = time.monotonic() + within_s
         keyed = "idempotency-key" in what["headers"]
         what["headers"] |= trace_headers(self._traceparent)
         left, tries = self._retry_s if retry else 0.0, 0
@@ -238,7 +247,7 @@ class Transport:
                 return self._send_once(method, path, timeout, what, stream)
             except RametError as failed:
                 wait = wait_before_retry(failed, method, keyed, tries)
-                if wait is None or wait > left:
+                if wait is None or wait > left or time.monotonic() + wait > until:
                     raise
             left, tries = left - wait, tries + 1
             sleep(wait * random.uniform(1, 1 + _JITTER))

@@ -1046,6 +1046,10 @@ class Client:
         """
         self._http.request("DELETE", _process(sandbox_id, process_id))
 
+    def _kill_process_briefly(self, sandbox_id: str, process_id: str) -> None:
+        """Does the same during a clean-up: gives up after the client's timeout."""
+        self._http.brief("DELETE", _process(sandbox_id, process_id))
+
     def pty_create(
         self,
         sandbox_id: str,

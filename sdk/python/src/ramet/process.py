@@ -174,8 +174,9 @@ class Process:
         self._client().process_kill(self._sandbox, self.id)
 
     def _kill_quietly(self) -> None:
+        """Kills it during a clean-up, which must not take long."""
         with suppress(RametError):
-            self.kill()
+            self._client()._kill_process_briefly(self._sandbox, self.id)
 
     def _feed(self, data: bytes | str, error: List[RametError]) -> None:
         """Writes all input while another thread reads the output.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 
@@ -139,11 +140,14 @@ class AsyncTransport:
     ) -> httpx.Response | None:
         """Sends a request during a clean-up, which must not take long; returns None for a 404.
 
-        The service completes what it has begun, although nobody waits for it.
+        The service completes what it has begun, although nobody waits for it. Retries begin within
+        the timeout of the client.
         """
         what = {"json": body, "headers": dict(headers or {})}
         try:
-            return await self._send(method, path, httpx.Timeout(_BRIEF_S), what)
+            return await self._send(
+                method, path, httpx.Timeout(_BRIEF_S), what, within_s=self._timeout
+            )
         except NotFound:
             return None
 
@@ -227,8 +231,13 @@ class AsyncTransport:
         *,
         stream: bool = False,
         retry: bool = True,
+        within_s: float = float("inf"),
     ) -> httpx.Response:
-        """Sends a request, and retries it while that is safe and time is left."""
+        """Sends a request, and retries it while that is safe and time is left.
+
+        No retry begins more than `within_s` after the first attempt.
+        """
+        until = time.monotonic() + within_s
         keyed = "idempotency-key" in what["headers"]
         what["headers"] |= trace_headers(self._traceparent)
         left, tries = self._retry_s if retry else 0.0, 0
@@ -237,7 +246,7 @@ class AsyncTransport:
                 return await self._send_once(method, path, timeout, what, stream)
             except RametError as failed:
                 wait = wait_before_retry(failed, method, keyed, tries)
-                if wait is None or wait > left:
+                if wait is None or wait > left or time.monotonic() + wait > until:
                     raise
             left, tries = left - wait, tries + 1
             await sleep(wait * random.uniform(1, 1 + _JITTER))

@@ -1055,6 +1055,10 @@ class AsyncClient:
         """
         await self._http.request("DELETE", _process(sandbox_id, process_id))
 
+    async def _kill_process_briefly(self, sandbox_id: str, process_id: str) -> None:
+        """Does the same during a clean-up: gives up after the client's timeout."""
+        await self._http.brief("DELETE", _process(sandbox_id, process_id))
+
     async def pty_create(
         self,
         sandbox_id: str,

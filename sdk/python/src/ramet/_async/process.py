@@ -173,8 +173,9 @@ class AsyncProcess:
         await self._client().process_kill(self._sandbox, self.id)
 
     async def _kill_quietly(self) -> None:
+        """Kills it during a clean-up, which must not take long."""
         with suppress(RametError):
-            await self.kill()
+            await self._client()._kill_process_briefly(self._sandbox, self.id)
 
     async def _feed(self, data: bytes | str, error: List[RametError]) -> None:
         """Writes all input while another task reads the output.
