@@ -161,13 +161,13 @@ async def test_folder_is_listed_in_pages() -> None:
     async with stdio() as client:
         make = "mkdir -p /tmp/ramet-mcp/f; cd $_; touch {01..25}"
         await call(client, "run_command", command=make)
-        names, offset = [], 0
-        while offset is not None:
+        names, after = [], ""
+        while after is not None:
             page = await ask(
-                client, "list_files", path="/tmp/ramet-mcp", depth=2, offset=offset, limit=10
+                client, "list_files", path="/tmp/ramet-mcp", depth=2, after=after, limit=10
             )
             names += [entry["name"] for entry in page["entries"]]
-            offset = page["next_offset"]
+            after = page["next_after"]
         assert names == ["f"] + [f"f/{number:02}" for number in range(1, 26)]
         await call(client, "run_command", command="rm -r /tmp/ramet-mcp")
 

@@ -48,9 +48,9 @@ class FileEntry(BaseModel):
 class FileList(BaseModel):
     """Entries of a folder."""
 
-    entries: list[FileEntry] = Field(description="In the order of their names, from `offset` on")
-    next_offset: Optional[int] = Field(
-        default=None, description="There are more: pass this as `offset` to get them"
+    entries: list[FileEntry] = Field(description="In the order of their names")
+    next_after: Optional[str] = Field(
+        default=None, description="There are more: pass this as `after` to get them"
     )
 
 

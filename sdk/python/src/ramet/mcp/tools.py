@@ -55,7 +55,6 @@ _RESULT_CHARS = 8_000
 _READ_MAX = 200_000  # bytes of a file in one answer
 _UNSIZED_MAX = 4 << 20  # bytes that are read of a file of unknown size
 _ENTRIES_MAX = 500  # entries of a list in one answer
-_PAGE = 1000  # entries of a folder in one answer of the service
 _OPERATIONS_MAX = 16  # on files in a sandbox at one time; the service accepts 32 in all
 _STARTS_MAX = 4  # programs that start at one time: more would only slow each other down
 _PROGRESS_S = 1.0  # between two reports of progress
@@ -293,15 +292,19 @@ class Tools:
         depth: Annotated[
             int, Field(description="2: also what is in its folders, and so on", ge=1, le=64)
         ] = 1,
-        offset: Offset = 0,
+        after: Annotated[
+            str, Field(description="Only names after this one: next_after of the previous part")
+        ] = "",
         limit: Limit = 200,
     ) -> Annotated[CallToolResult, FileList]:
         """Lists a folder. Links and mounted file systems are not entered."""
         async with self._sandbox(ctx, sandbox) as target, self._operation(target):
-            found = await _listed(target, path, depth, offset, limit + 1)
+            found = await target.client.list_files(
+                target.id, path, depth=depth, limit=limit + 1, after=after or None
+            )
         entries = [_entry(one) for one in found[:limit]]
-        more = offset + limit if len(found) > limit else None
-        return structured(FileList(entries=entries, next_offset=more))
+        more = found[limit - 1].name if len(found) > limit else None
+        return structured(FileList(entries=entries, next_after=more))
 
     async def fork(
         self,
@@ -680,26 +683,6 @@ def _part(data: bytes, limit: int, first: int, size: int, encoding: str) -> List
     elif not data:
         notes.append(f"no bytes from {first} on: the file has {size}")
     return [text(part) for part in (shown, *(f"[{note}]" for note in notes)) if part]
-
-
-async def _listed(
-    target: Target, path: str, depth: int, offset: int, most: int
-) -> List[FileInfo]:
-    """Returns up to `most` entries of a folder from entry `offset` on."""
-    found: List[FileInfo] = []
-    skipped, after = 0, None
-    while len(found) < most:
-        wanted = min(offset - skipped + most - len(found), _PAGE)
-        page = await target.client.list_files(
-            target.id, path, depth=depth, limit=wanted, after=after
-        )
-        passed = min(offset - skipped, len(page))
-        skipped += passed
-        found += page[passed:]
-        if len(page) < wanted:
-            break
-        after = page[-1].name
-    return found
 
 
 def _entry(info: FileInfo) -> FileEntry:
