@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
@@ -102,31 +103,45 @@ static int open_tap(uid_t uid, struct err *e)
 
 /* --- sysctls of this namespace --------------------------------------------------------------- */
 
-static int set_sysctl(const char *name, const char *value, struct err *e)
+/* Returns the root of a procfs that is mounted nowhere. In /proc itself, the entries that the
+ * kernel caches for a sysctl of each namespace are in one chain, which it walks at each open: with
+ * 1,000 namespaces, that took more time than all else here. */
+static int open_proc(struct err *e)
+{
+	scoped_fd int fs = fsopen("proc", FSOPEN_CLOEXEC);
+	int root = -1;
+
+	if (fs >= 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+		root = fsmount(fs, FSMOUNT_CLOEXEC,
+			       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	return root < 0 ? err_set(e, errno, "mount a procfs for the sysctls of a jail") : root;
+}
+
+static int set_sysctl(int proc, const char *name, const char *value, struct err *e)
 {
 	char path[96];
 
-	snprintf(path, sizeof(path), "/proc/sys/net/%s", name);
-	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "sys/net/%s", name);
+	scoped_fd int fd = openat(proc, path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, value, strlen(value)) < 0)
-		return err_set(e, errno, "write %s to %s", value, path);
+		return err_set(e, errno, "write %s to /proc/%s", value, path);
 	return 0;
 }
 
 /* Called before a link exists, because links copy the defaults when they are created. */
-static int set_ipv6(bool on, struct err *e)
+static int set_ipv6(int proc, bool on, struct err *e)
 {
 	/* A kernel without IPv6 has nothing to disable. */
-	if (!on && access("/proc/sys/net/ipv6", F_OK) < 0)
+	if (!on && faccessat(proc, "sys/net/ipv6", F_OK, 0) < 0)
 		return 0;
 	if (!on)
-		return set_sysctl("ipv6/conf/all/disable_ipv6", "1", e);
-	int r = set_sysctl("ipv6/conf/all/forwarding", "1", e);
-	return r < 0 ? r : set_sysctl("ipv6/conf/default/accept_dad", "0", e);
+		return set_sysctl(proc, "ipv6/conf/all/disable_ipv6", "1", e);
+	int r = set_sysctl(proc, "ipv6/conf/all/forwarding", "1", e);
+	return r < 0 ? r : set_sysctl(proc, "ipv6/conf/default/accept_dad", "0", e);
 }
 
 /* The conntrack sysctls exist only after the rules were loaded. */
-static int set_conntrack(struct err *e)
+static int set_conntrack(int proc, struct err *e)
 {
 	static const struct {
 		const char *name, *value;
@@ -138,7 +153,7 @@ static int set_conntrack(struct err *e)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(settings); i++)
-		r = set_sysctl(settings[i].name, settings[i].value, e);
+		r = set_sysctl(proc, settings[i].name, settings[i].value, e);
 	return r;
 }
 
@@ -214,7 +229,7 @@ static int bring_up_tap(struct mnl_socket *own, bool ipv6, struct err *e)
 	return r < 0 ? r : link_up(own, NET_TAP, e);
 }
 
-static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *host,
+static int make_links(const struct net *n, uint32_t slot, int proc, struct mnl_socket *host,
 		      struct mnl_socket *own, struct err *e)
 {
 	struct net_link link;
@@ -226,11 +241,11 @@ static int make_links(const struct net *n, uint32_t slot, struct mnl_socket *hos
 	if (r == 0)
 		r = nft_run(n->nft, n->rules, NULL, "load the nftables rules of the jail", e);
 	if (r == 0)
-		r = set_conntrack(e);
+		r = set_conntrack(proc, e);
 	if (r == 0)
 		r = address_ends(host, own, name, &link, n->ipv6, e);
 	if (r == 0)
-		r = set_sysctl("ipv4/ip_forward", "1", e);
+		r = set_sysctl(proc, "ipv4/ip_forward", "1", e);
 	if (r == 0)
 		r = bring_up(host, own, name, &link, n->ipv6, e);
 	return r < 0 ? r : bring_up_tap(own, n->ipv6, e);
@@ -257,14 +272,17 @@ static int fill(const struct net *n, uint32_t slot, uid_t uid, struct mnl_socket
 	scoped_socket struct mnl_socket *own = links_open(e);
 	if (!own)
 		return e->code;
-	int r = set_ipv6(n->ipv6, e);
+	scoped_fd int proc = open_proc(e);
+	if (proc < 0)
+		return proc;
+	int r = set_ipv6(proc, n->ipv6, e);
 	if (r < 0)
 		return r;
 	scoped_fd int tap = open_tap(uid, e);
 	if (tap < 0)
 		return tap;
 	j->tap = link_index(own, NET_TAP, e);
-	r = j->tap < 0 ? j->tap : make_links(n, slot, host, own, e);
+	r = j->tap < 0 ? j->tap : make_links(n, slot, proc, host, own, e);
 	return r < 0 ? r : take_fd(&tap);
 }
 
