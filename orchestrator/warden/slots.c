@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/state-machine.h"
 
 /* --- answers --------------------------------------------------------------------------------- */
@@ -69,24 +70,41 @@ static void close_all(struct slot *s)
 	close_fd(&s->events);
 }
 
-/* Each namespace takes 0.4 MiB of the kernel's memory. With the default settings, these are enough
- * for the pool and the children of the largest fork. */
-#define IDLE_NETS_MAX 64
+/* --- namespaces without a VM ----------------------------------------------------------------- */
 
-/* Closes one namespace if too many have no VM: the last one, because the service takes the first
- * free slot. */
-static void limit_idle_nets(struct warden *w)
+static void forget_idle_net(struct warden *w, uint32_t number)
 {
-	uint32_t idle = 0, last = 0;
-
-	for (uint32_t i = 0; i < w->config->max_vms; i++)
-		if (w->slots[i].state == SLOT_EMPTY && w->slots[i].net.ns >= 0) {
-			idle++;
-			last = i;
+	for (uint32_t i = 0; i < w->n_idle_nets; i++)
+		if (w->idle_nets[i] == number) {
+			w->idle_nets[i] = w->idle_nets[--w->n_idle_nets];
+			return;
 		}
-	if (idle > IDLE_NETS_MAX)
-		net_jail_close(&w->slots[last].net);
 }
+
+static uint32_t last_idle_net(const struct warden *w)
+{
+	uint32_t last = 0;
+
+	for (uint32_t i = 0; i < w->n_idle_nets; i++)
+		last = max_u32(last, w->idle_nets[i]);
+	return last;
+}
+
+/* Keeps the namespace of an empty slot, if it has one. Closes one if there are too many: the last
+ * one, because the service takes the first free slot. */
+static void keep_idle_net(struct warden *w, uint32_t number)
+{
+	if (w->slots[number].net.ns < 0)
+		return;
+	w->idle_nets[w->n_idle_nets++] = number;
+	if (w->n_idle_nets <= IDLE_NETS_MAX)
+		return;
+	uint32_t last = last_idle_net(w);
+	net_jail_close(&w->slots[last].net);
+	forget_idle_net(w, last);
+}
+
+/* --- the end of a VM ------------------------------------------------------------------------- */
 
 /* Prepares the network of a slot whose VM has ended for the next VM, or closes it. */
 static void recycle_net(struct warden *w, uint32_t number)
@@ -111,7 +129,7 @@ static void set_empty(struct warden *w, uint32_t number)
 	step(s, SLOT_RELEASED);
 	s->pid = 0;
 	w->taken--;
-	limit_idle_nets(w);
+	keep_idle_net(w, number);
 }
 
 /* Lets packets of a new VM leave the host, whatever the previous VM of the slot was set to. */
@@ -189,7 +207,9 @@ void slots_spawn(struct warden *w, const struct warden_msg *m)
 		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
 		return;
 	}
+	forget_idle_net(w, m->slot);
 	if (open_egress(w, m->slot, &e) < 0 || jail_start(&w->jails, m, &s->net, &j, &e) < 0) {
+		keep_idle_net(w, m->slot);
 		err_context(&e, "slot %u", m->slot);
 		log_warn("%s", e.text);
 		service_reply(w, m->seq, m->slot, e.code, 0, e.text);
@@ -405,7 +425,6 @@ static void adopt(struct warden *w, uint32_t number, int events)
 	step(s, SLOT_ADOPT);
 	s->events = events;
 	w->taken++;
-	log_info("slot %u: a VM process of the previous warden keeps running", number);
 }
 
 /* Adopts the VM that a previous warden left in a slot if it is alive; else removes its remains. */
@@ -447,6 +466,8 @@ int slots_init(struct warden *w, struct err *e)
 		w->slots[i].closed = true; /* a previous warden may have closed its egress */
 	}
 	int r = cgroup_each_vm(&w->tree, find_one, w, e);
+	if (w->taken)
+		log_info("%u VM processes of the previous warden keep running", w->taken);
 	return r < 0 ? r : jails_sweep(&w->jails, is_taken, w, e);
 }
 

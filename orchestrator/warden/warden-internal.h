@@ -89,6 +89,10 @@ enum phase {
 	PHASE_OVER,
 };
 
+/* Each namespace takes 0.4 MiB of the kernel's memory. With the default settings, these are enough
+ * for the pool and the children of the largest fork. */
+#define IDLE_NETS_MAX 64
+
 struct warden {
 	const struct warden_options *options;
 	const struct config *config;
@@ -105,6 +109,8 @@ struct warden {
 	struct notifier notifier;
 	struct slot *slots; /* config->max_vms of them */
 	uint32_t taken;	    /* slots that are not SLOT_EMPTY */
+	/* The empty slots that have a network namespace for their next VM, in any order. */
+	uint32_t idle_nets[IDLE_NETS_MAX + 1], n_idle_nets;
 };
 
 /* Source of an epoll event. The low half of the event's data is the slot, if it has one. */
