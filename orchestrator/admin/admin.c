@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "orchestrator/admin/canary.h"
 
 #define CLIENTS_MAX 32
 #define TIMEOUT_MS  10000 /* limit for receiving a request, and for sending the answer */
@@ -36,6 +37,7 @@ struct client {
 	int fd;
 	struct loop_op *op;
 	struct core_call *call;
+	struct canary *canary;
 	struct loop_timer limit; /* not set while the client waits for the core */
 	size_t len;
 	char request[COMMAND_BYTES_MAX + 1]; /* one more byte, to detect that it is too long */
@@ -70,6 +72,7 @@ static void client_free(struct client *c)
 
 	if (c->call)
 		core_abandon(c->call);
+	canary_free(c->canary);
 	loop_timer_clear(a->loop, &c->limit);
 	loop_timer_clear(a->loop, &c->turn);
 	list_del(&c->link);
@@ -175,6 +178,23 @@ static void on_inspected(void *arg, const char *text, const struct failure *f)
 	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
 }
 
+static void on_canary(void *arg, const char *text, bool well)
+{
+	struct client *c = arg;
+
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
+	add_line(c, text);
+	send_answer(c, well ? COMMAND_DONE : COMMAND_FAILED);
+}
+
+static void start_canary(struct client *c)
+{
+	loop_timer_clear(c->admin->loop, &c->limit);
+	c->canary = canary_start(&c->admin->env, on_canary, c);
+	if (!c->canary)
+		client_free(c);
+}
+
 /* Parses the request; on failure, writes the reason to `out` and returns false. */
 static bool parse(struct client *c, struct arguments *args, FILE *out)
 {
@@ -200,6 +220,8 @@ static void wait_for(struct client *c, enum command_wait wait, enum command_stat
 	} else if (wait == COMMAND_INSPECT) {
 		loop_timer_clear(c->admin->loop, &c->limit);
 		c->call = env->inspect(env->core, args->argv[args->argc - 1], on_inspected, c);
+	} else if (wait == COMMAND_CANARY) {
+		start_canary(c);
 	} else {
 		send_answer(c, status);
 	}

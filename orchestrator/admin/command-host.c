@@ -155,9 +155,17 @@ static int inspect(const struct command_env *env, int argc, const char *const ar
 	return command_options(argc, argv, NULL, 0, &name, 1, e);
 }
 
-/* Exists for the help text: `rametctl` draws the view itself, from the output of `processes`. */
-static int top(const struct command_env *env, int argc, const char *const argv[], FILE *out,
-	       struct err *e)
+/* Only checks its arguments: canary_start does the rest. */
+static int canary(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		  struct err *e)
+{
+	return command_options(argc, argv, NULL, 0, NULL, 0, e);
+}
+
+/* Exists for the help text of commands that `rametctl` runs itself: it draws the view of `top` from
+ * the output of `processes`, and `doctor` checks files that the service cannot read. */
+static int by_rametctl(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		       struct err *e)
 {
 	return err_say(e, EINVAL,
 		       "rametctl runs this command by itself: the service cannot run it");
@@ -166,8 +174,12 @@ static int top(const struct command_env *env, int argc, const char *const argv[]
 const struct command host_commands[] = {
 	{"ls", "", "lists sandboxes; SIZE: MiB of RAM x vCPUs, MEMORY: private memory of the VM",
 	 ls, COMMAND_AT_ONCE},
-	{"top", "[--once]", "shows the resource usage of sandboxes, updated every second", top,
-	 COMMAND_AT_ONCE},
+	{"top", "[--once]", "shows the resource usage of sandboxes, updated every second",
+	 by_rametctl, COMMAND_AT_ONCE},
+	{"doctor", "[--json]", "checks whether this host can run Ramet, and run it well",
+	 by_rametctl, COMMAND_AT_ONCE},
+	{"canary", "", "makes a sandbox, forks it and removes both; shows how long that took",
+	 canary, COMMAND_CANARY},
 	{"processes", "", "lists id, pid, state, tenant and template of sandboxes, tab-separated",
 	 processes, COMMAND_AT_ONCE},
 	{"checks", "", "shows the checks of /readyz: ok, or what is wrong", checks,

@@ -25,6 +25,7 @@ enum command_status {
 
 struct audit_event;
 struct command_env;
+struct core_forked;
 struct key;
 struct keys;
 
@@ -55,6 +56,16 @@ struct command_env {
 				     void (*fn)(void *arg, const char *text,
 						const struct failure *f),
 				     void *arg);
+	/* core_create, core_fork and core_delete, for the canary */
+	struct core_call *(*create)(struct core *core, const char *tenant,
+				    const struct sandbox_spec *spec, core_create_fn *fn, void *arg);
+	struct core_call *(*fork)(struct core *core, const char *tenant, const char *id, unsigned n,
+				  bool reseed,
+				  void (*fn)(void *arg, const struct core_forked *forked,
+					     const struct failure *f),
+				  void *arg);
+	struct core_call *(*remove)(struct core *core, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg);
 	struct command_rest *rest; /* filled in by long answers; NULL: they are written at once */
 };
 
@@ -70,6 +81,7 @@ enum command_wait {
 	COMMAND_SYNC,	 /* the catalogue is on the disk, so that the change survives a power cut */
 	COMMAND_BACKUP,	 /* a copy of the catalogue, whose descriptor the answer carries */
 	COMMAND_INSPECT, /* a report on the VM that its last argument names */
+	COMMAND_CANARY,	 /* the report of canary_start */
 };
 
 struct command {

@@ -23,6 +23,8 @@
 #include "orchestrator/admin/command.h"
 #include "orchestrator/audit/files.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/daemon/posture.h"
+#include "orchestrator/doctor/doctor.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/store/store.h"
 #include "orchestrator/cli/top.h"
@@ -238,6 +240,87 @@ static int run_top(struct config *config, int argc, char *const argv[])
 	return top_run(ask_processes, config, once);
 }
 
+/* --- doctor --------------------------------------------------------------------------------- */
+
+/* Sends a command; returns the service's text, owned by the caller, and its status. NULL: *e is
+ * filled. */
+static char *ask(const struct config *config, const char *command, unsigned char *status,
+		 struct err *e)
+{
+	struct words words = {.len = strlen(command) + 1};
+	scoped_fd int fd = reach(config, e);
+
+	memcpy(words.text, command, words.len);
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return NULL;
+	if (read(fd, status, 1) == 1)
+		return read_all(fd, e);
+	*e = broken;
+	return NULL;
+}
+
+static void add_finding(struct doctor_printer *p, const char *check, enum doctor_result result,
+			const char *text, const char *remedy)
+{
+	const struct doctor_finding finding = {check, result, text, remedy};
+
+	doctor_print(p, &finding);
+}
+
+/* Makes a sandbox in the service and forks it. */
+static void check_canary(const struct config *config, struct doctor_printer *p)
+{
+	unsigned char status = COMMAND_FAILED;
+	struct err e;
+	scoped_free char *text = ask(config, "canary", &status, &e);
+
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	if (text && status == COMMAND_DONE)
+		add_finding(p, "canary", DOCTOR_OK, text, NULL);
+	else
+		add_finding(p, "canary", DOCTOR_PROBLEM, text ? text : e.text,
+			    "`journalctl -u ramet` and `rametctl checks` say more");
+}
+
+static void check_service(const struct config *config, struct doctor_printer *p)
+{
+	struct err e;
+	int fd = reach(config, &e);
+
+	if (fd < 0) {
+		add_finding(p, "service", DOCTOR_WARNING, e.text,
+			    "`systemctl start ramet`; then run this command again, as root");
+		return;
+	}
+	close_fd(&fd);
+	add_finding(p, "service", DOCTOR_OK, "rametd runs", NULL);
+	check_canary(config, p);
+}
+
+static int run_doctor(const struct config *config, int argc, char *const argv[])
+{
+	struct doctor_printer printer = {.out = stdout,
+					 .json = argc == 2 && strcmp(argv[1], "--json") == 0};
+	const struct doctor_host host = {.root = "",
+					 .config = config,
+					 .cores_are_apart = config->core_scheduling[0] == 'y' &&
+							    posture_can_part_cores(),
+					 .found = doctor_print,
+					 .arg = &printer};
+
+	if (argc > 1 && !printer.json) {
+		fputs("usage: rametctl doctor [--json]\n", stderr);
+		return COMMAND_USAGE;
+	}
+	doctor_print_begin(&printer);
+	doctor_check_files(&host);
+	doctor_check_live(&host);
+	check_service(config, &printer);
+	enum doctor_result worst = doctor_print_end(&printer);
+	return fflush(stdout) != 0 || worst == DOCTOR_PROBLEM ? COMMAND_FAILED : COMMAND_DONE;
+}
+
 /* --- no service runs ------------------------------------------------------------------------ */
 
 static const struct command *const tables[] = {key_commands, NULL};
@@ -367,6 +450,8 @@ int main(int argc, char *argv[])
 		return fail(&e);
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
+	if (strcmp(command[0], "doctor") == 0)
+		return run_doctor(&config, n, command);
 	scoped_fd int fd = reach(&config, &e);
 	if (fd >= 0 && send_words(fd, &words, &e) < 0)
 		return fail(&e);

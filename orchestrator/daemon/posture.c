@@ -127,17 +127,16 @@ void posture_check(const char *sys, bool cores_are_apart,
 	check_weaknesses(&c);
 }
 
-/* Returns whether the kernel can prevent threads of different VMs from sharing a core. Without SMT
- * no threads share a core: prctl fails with ENODEV, and this returns false. */
-static bool can_part_cores(void)
+bool posture_can_part_cores(void)
 {
 	unsigned long cookie = 0;
 
+	/* Without SMT, prctl fails with ENODEV. */
 	return prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, 0, 0 /* this thread */, &cookie) == 0;
 }
 
 void posture_check_host(bool core_scheduling, void (*notify)(void *arg, const char *sentence),
 			void *arg)
 {
-	posture_check("/sys", core_scheduling && can_part_cores(), notify, arg);
+	posture_check("/sys", core_scheduling && posture_can_part_cores(), notify, arg);
 }

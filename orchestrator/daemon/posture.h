@@ -14,6 +14,10 @@
 void posture_check(const char *sys, bool cores_are_apart,
 		   void (*notify)(void *arg, const char *sentence), void *arg);
 
+/* Returns whether the kernel can prevent threads of different VMs from sharing a core. Without SMT,
+ * no threads share a core, and this returns false. */
+bool posture_can_part_cores(void);
+
 /* Runs posture_check on this host. `core_scheduling`: VMs never share a core if the kernel supports
  * that. */
 void posture_check_host(bool core_scheduling, void (*notify)(void *arg, const char *sentence),

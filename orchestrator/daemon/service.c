@@ -212,6 +212,9 @@ static int start_admin(struct service *s, struct err *e)
 		.sync = core_sync,
 		.backup = core_backup,
 		.inspect = core_inspect,
+		.create = core_create,
+		.fork = core_fork,
+		.remove = core_delete,
 	};
 
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "orchestrator/admin/admin.h"
 #include "orchestrator/inspect/reports.h"
+#include "orchestrator/snapshot/snapshots.h"
 #include "orchestrator/keys/keys.h"
 
 struct world {
@@ -37,6 +38,14 @@ struct world {
 	void *inspected_arg;
 	char inspected_name[64];
 	struct loop_timer report;
+	/* the canary: the step that comes next, and what happened */
+	struct loop_timer step;
+	core_create_fn *created;
+	core_fork_fn *forked;
+	core_done_fn *removed;
+	void *canary_arg;
+	bool fork_fails;
+	char steps[256];
 };
 
 /* `core` points to the test's world. */
@@ -82,6 +91,77 @@ static struct core_call *on_inspect(struct core *core, const char *name, core_in
 	return (struct core_call *)w;
 }
 
+/* --- the canary's sandboxes ------------------------------------------------------------------- */
+
+static struct core_call *take_step(struct world *w, void (*fn)(void *arg), void *arg,
+				   const char *what, const char *id)
+{
+	size_t len = strlen(w->steps);
+
+	snprintf(w->steps + len, sizeof(w->steps) - len, "%s %s\n", what, id);
+	w->canary_arg = arg;
+	w->step = (struct loop_timer){.fn = fn, .arg = w};
+	loop_timer_set(w->loop, &w->step, 0);
+	return (struct core_call *)w;
+}
+
+static void send_created(void *arg)
+{
+	struct world *w = arg;
+	const struct sandbox_view view = {.id = "sbx_parent"};
+
+	w->created(w->canary_arg, &view, NULL);
+}
+
+static void send_forked(void *arg)
+{
+	struct world *w = arg;
+	const char *const ids[] = {"sbx_child"};
+	const struct core_forked forked = {.ids = ids, .n = 1};
+	const struct failure f = {.code = FAIL_NO_CAPACITY, .text = "the disk is full"};
+
+	w->forked(w->canary_arg, w->fork_fails ? NULL : &forked, w->fork_fails ? &f : NULL);
+}
+
+static void send_removed(void *arg)
+{
+	struct world *w = arg;
+
+	w->removed(w->canary_arg, NULL);
+}
+
+static struct core_call *on_create(struct core *core, const char *tenant,
+				   const struct sandbox_spec *spec, core_create_fn *fn, void *arg)
+{
+	struct world *w = (struct world *)core;
+
+	assert_true(spec->config.timeout_s > 0 && spec->config.timeout_s <= 600);
+	w->created = fn;
+	return take_step(w, send_created, arg, "create", tenant);
+}
+
+static struct core_call *on_fork(struct core *core, const char *tenant, const char *id, unsigned n,
+				 bool reseed, core_fork_fn *fn, void *arg)
+{
+	struct world *w = (struct world *)core;
+
+	assert_int_equal(n, 1);
+	w->forked = fn;
+	return take_step(w, send_forked, arg, "fork", id);
+}
+
+static struct core_call *on_remove(struct core *core, const char *tenant, const char *id,
+				   core_done_fn *fn, void *arg)
+{
+	struct world *w = (struct world *)core;
+
+	w->removed = fn;
+	return take_step(w, send_removed, arg, "remove", id);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ */
+
 static int setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
@@ -102,7 +182,10 @@ static int setup(void **state)
 					.core = (struct core *)w,
 					.sync = on_sync,
 					.backup = on_backup,
-					.inspect = on_inspect};
+					.inspect = on_inspect,
+					.create = on_create,
+					.fork = on_fork,
+					.remove = on_remove};
 	assert_int_equal(admin_new(&w->admin, w->loop, fd, &env, &e), 0);
 	*state = w;
 	return 0;
@@ -310,6 +393,29 @@ static void report_is_sent_when_it_is_ready(void **state)
 	assert_int_equal(code, COMMAND_USAGE);
 }
 
+static void canary_is_forked_and_removed(void **state)
+{
+	struct world *w = *state;
+	int code;
+
+	const char *said = ask(w, "canary", 7, &code);
+	assert_int_equal(code, COMMAND_DONE);
+	assert_non_null(strstr(said, "a sandbox was made in "));
+	assert_string_equal(w->steps, "create local\nfork sbx_parent\nremove sbx_child\n"
+				      "remove sbx_parent\n");
+}
+
+static void canary_whose_fork_fails_is_removed(void **state)
+{
+	struct world *w = *state;
+	int code;
+
+	w->fork_fails = true;
+	assert_string_equal(ask(w, "canary", 7, &code), "fork the sandbox: the disk is full\n");
+	assert_int_equal(code, COMMAND_FAILED);
+	assert_string_equal(w->steps, "create local\nfork sbx_parent\nremove sbx_parent\n");
+}
+
 static void invalid_requests_are_answered(void **state)
 {
 	static char large[3 * COMMAND_BYTES_MAX];
@@ -372,6 +478,8 @@ int main(void)
 		T(revocation_is_answered_once_it_is_on_the_disk),
 		T(backup_is_sent_as_a_descriptor),
 		T(report_is_sent_when_it_is_ready),
+		T(canary_is_forked_and_removed),
+		T(canary_whose_fork_fails_is_removed),
 		T(invalid_requests_are_answered),
 		T(excess_clients_wait),
 		T(stop_ends_connected_clients),
