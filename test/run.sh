@@ -10,9 +10,11 @@ top=$(dirname "$(dirname "$(realpath "$0")")")
 . "$top/rig/common.sh"
 # shellcheck source=../rig/parts.sh
 . "$top/rig/parts.sh"
+# shellcheck source=../packaging/package.sh
+. "$top/packaging/package.sh"
 
 default_groups=(style unit fuzz native system fault)
-all_groups=(style unit h2o fuzz native system integrations fault)
+all_groups=(style unit h2o fuzz native packages system integrations fault)
 all=no            # whether the groups run all of their tests
 fuzz_seconds=${RAMET_FUZZ_SECONDS:-20} # of each target, for new inputs
 limit_s=${RAMET_TEST_LIMIT_S:-4800}
@@ -25,7 +27,8 @@ usage: ./dev test [--repeat N] [GROUP…]
                      run what a change can break for users, or only these groups:
                      style unit fuzz native system fault
        ./dev test all [--repeat N] [GROUP…]
-                     run all tests of all groups (also h2o and integrations), or of these
+                     run all tests of all groups (also h2o, packages and integrations), or
+                     of these
        ./dev test changed [REF]
                      run the style checks and the unit and service tests of the rooms that
                      changed since the commit REF, and of the rooms above them. Without REF:
@@ -162,7 +165,8 @@ own_mypy() { MYPYPATH=sdk/python/src python -m mypy --cache-dir "$cache/mypy-own
 check_own_types() {
 	own_mypy --config-file test/mypy.ini test/system test/fault test/rootfs &&
 		own_mypy --config-file test/mypy.ini test/service &&
-		own_mypy --strict bench/*.py &&
+		own_mypy --config-file test/mypy.ini test/packages &&
+		own_mypy --strict bench/*.py packaging/*.py &&
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py
 }
 # The SDK, its adapters and their tests, with the packages that the adapters are for.
@@ -291,6 +295,21 @@ group_native() {
 	[[ $all == no ]] || { cmake_tree asan && run_ctest asan native native-asan; }
 }
 
+# Builds the packages, and the part that no cache has twice; then installs them on machines with a real
+# systemd, in namespaces of this one.
+group_packages() {
+	local suite hosts=$top/build/package-hosts
+	"$top/dev" package && step "packages again" package_again && rm -rf "$hosts" && mkdir -p "$hosts" || return
+	for suite in "${!package_release[@]}"; do
+		cached "$(package_host_dir "$suite")" "host of $suite" make_package_host "$suite"
+		ln -sfn "$(package_host_dir "$suite")" "$hosts/${package_release[$suite]}"
+	done
+	# Mounts and cgroups need root.
+	RAMET_PACKAGES=$top/build/packages RAMET_PACKAGE_HOSTS=$hosts with=root_python \
+		pytest packages "$top/test/packages"
+}
+root_python() { as_root env PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"; }
+
 # The sizes that the tests use, so that nothing else is prepared in the background.
 export RAMET_TEST_SETTINGS=--sizes=1024x2x16,1024x1x16
 
@@ -401,6 +420,7 @@ group_of() {
 	test/integrations*) echo integrations ;;
 	test/fault) echo fault ;;
 	test/hooks) echo style ;;
+	test/packages) echo packages ;;
 	esac
 }
 

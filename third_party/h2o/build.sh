@@ -7,7 +7,8 @@
 # OUTDIR receives lib/libh2o-evloop.a and include/. With --unpatched only the
 # distribution's own patches are applied; the tests of the defects need that.
 # The package's version and checksums are pinned in source.sha256. CC, CFLAGS
-# and AR are heeded.
+# and AR are heeded. If RAMET_H2O_SOURCE names the unpacked source package,
+# nothing is downloaded.
 set -euo pipefail
 
 die() { printf 'h2o: %s\n' "$*" >&2; exit 1; }
@@ -31,7 +32,11 @@ mkdir -p "$out"
 tmp=$(mktemp -d "$out/build.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
-"$here/../../rig/apt-source.sh" "h2o=$version" "$tmp/src" "$here/source.sha256"
+if [[ -n ${RAMET_H2O_SOURCE:-} ]]; then
+	cp -r "$RAMET_H2O_SOURCE" "$tmp/src"
+else
+	"$here/../../rig/apt-source.sh" "h2o=$version" "$tmp/src" "$here/source.sha256"
+fi
 cd "$tmp/src"
 if [[ $patched == yes ]]; then
 	for p in "$here"/patches/*.patch; do

@@ -1,0 +1,19 @@
+# bash completion for rametctl                             -*- shell-script -*-
+# SPDX-License-Identifier: Apache-2.0
+_rametctl() {
+	local words=${COMP_WORDS[*]:1:COMP_CWORD-1} choices
+	case " $words " in
+	*' key create '*) choices='--tier --name --tenant' ;;
+	*' key rotate '*) choices='--grace' ;;
+	*' key '*) choices='create list revoke rotate' ;;
+	*' top '*) choices='--once' ;;
+	*' doctor '*) choices='--json' ;;
+	*' backup '*)
+		mapfile -t COMPREPLY < <(compgen -f -- "${COMP_WORDS[COMP_CWORD]}")
+		return
+		;;
+	*) choices='backup canary checks doctor help inspect key ls processes top' ;;
+	esac
+	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}")
+}
+complete -F _rametctl rametctl

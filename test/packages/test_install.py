@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs, upgrades and removes the packages on Debian systems with a real systemd.
+
+RAMET_PACKAGES is the folder that `./dev package` fills, RAMET_PACKAGE_HOSTS one with an archive of a root
+for each release. The units, the maintainers' scripts and systemd are real. VMs are not: the machines have
+no KVM, so a stand-in takes rametd's place in ramet.service. It makes a cgroup with a process as rametd
+does, and takes over the one that it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from machine import Machine
+
+PACKAGES = Path(os.environ["RAMET_PACKAGES"])
+HOSTS = Path(os.environ["RAMET_PACKAGE_HOSTS"])
+RELEASES = ["12", "13"]
+
+STAND_IN = r"""#!/bin/sh
+vm=/sys/fs/cgroup$RAMET_CGROUP/ramet/vm-0
+mkdir -p "$vm"
+if ! grep -q . "$vm/cgroup.procs"; then
+	sh -c 'echo $$ >"$1/cgroup.procs"; exec sleep infinity' sh "$vm" &
+fi
+trap 'exec "$0"' HUP
+trap 'echo 1 >"$vm/cgroup.kill"; exit 0' TERM
+while :; do sleep 0.1; done
+"""
+DROP_IN = """[Service]
+ExecStart=
+ExecStart=/usr/local/bin/stand-in
+"""
+VMS = "/system.slice/ramet-vms.service"
+
+
+def deb(release: str, package: str) -> Path:
+    return next((PACKAGES / f"debian-{release}").glob(f"{package}_*.deb"))
+
+
+def with_version(path: Path, version: str, folder: Path) -> Path:
+    """Returns a copy of a package with another version, its scripts included."""
+    tree = folder / "tree"
+    subprocess.run(["dpkg-deb", "-R", path, tree], check=True)
+    old = subprocess.run(
+        ["dpkg-deb", "-f", path, "Version"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    for file in ("control", "preinst", "postinst"):
+        text = (tree / "DEBIAN" / file).read_text()
+        (tree / "DEBIAN" / file).write_text(text.replace(old, version))
+    made = folder / f"ramet_{version}.deb"
+    subprocess.run(["dpkg-deb", "-Znone", "-b", tree, made], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(tree)
+    return made
+
+
+def guest_stand_in(folder: Path) -> Path:
+    """Returns ramet-guest with small files instead of 4 GiB."""
+    tree = folder / "guest"
+    (tree / "usr/share/ramet").mkdir(parents=True)
+    for file in ("vmlinux", "rootfs.ext4"):
+        (tree / "usr/share/ramet" / file).write_text(file)
+    real = next(PACKAGES.glob("debian-*/ramet-guest_*.deb"))
+    (tree / "DEBIAN").mkdir()
+    subprocess.run(["dpkg-deb", "-e", real, tree / "DEBIAN"], check=True)
+    for file in ("md5sums",):
+        (tree / "DEBIAN" / file).unlink()
+    made = folder / "ramet-guest.deb"
+    subprocess.run(["dpkg-deb", "-Znone", "-b", tree, made], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(tree)
+    return made
+
+
+@pytest.fixture(params=RELEASES)
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def machine(release: str, tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(HOSTS / release / "root.tar", Path("/var/tmp"))
+    try:
+        made.wait_for_boot()
+        (made.root / "packages").mkdir()
+        shutil.copy(guest_stand_in(tmp_path), made.root / "packages/ramet-guest.deb")
+        shutil.copy(deb(release, "ramet"), made.root / "packages/ramet.deb")
+        for file, text in (
+            ("usr/local/bin/stand-in", STAND_IN),
+            ("etc/systemd/system/ramet.service.d/stand-in.conf", DROP_IN),
+        ):
+            (made.root / file).parent.mkdir(parents=True, exist_ok=True)
+            (made.root / file).write_text(text)
+        (made.root / "usr/local/bin/stand-in").chmod(0o755)
+        yield made
+    finally:
+        made.stop()
+
+
+def install(machine: Machine, *names: str) -> str:
+    paths = " ".join(f"/packages/{name}.deb" for name in names)
+    return machine.run(f"apt-get install -y --no-install-recommends --allow-downgrades {paths}").stdout
+
+
+def vm_pid(machine: Machine, base: str = VMS) -> str:
+    """Returns the process of the stand-in's VM."""
+    procs = f"/sys/fs/cgroup{base}/ramet/vm-0/cgroup.procs"
+    machine.until(f"grep -q . {procs}")
+    return machine.run(f"cat {procs}").stdout.strip()
+
+
+def put_version(machine: Machine, release: str, version: str, folder: Path) -> None:
+    shutil.copy(
+        with_version(deb(release, "ramet"), version, folder), machine.root / f"packages/{version}.deb"
+    )
+
+
+def test_fresh_host_serves_after_one_command(machine: Machine) -> None:
+    said = install(machine, "ramet", "ramet-guest")
+    assert "prepares its first sandboxes" in said
+    assert machine.run("systemctl is-active ramet ramet-vms run-ramet.mount").stdout.split() == ["active"] * 3
+    assert machine.run("systemctl is-enabled ramet").stdout.strip() == "enabled"
+    assert machine.run("stat -c '%U %a' /var/lib/ramet").stdout.split() == ["ramet", "700"]
+    vm_pid(machine)
+    # Nothing of Ramet is below the root cgroup, and no process is in an inner node of the delegated one.
+    assert machine.run("ls -d /sys/fs/cgroup/ramet", check=False).returncode != 0
+    assert machine.run(f"cat /sys/fs/cgroup{VMS}/cgroup.procs").stdout == ""
+
+
+def test_installed_programs_find_their_libraries(machine: Machine) -> None:
+    install(machine, "ramet", "ramet-guest")
+    machine.run("/usr/lib/ramet/rametd --check")
+    assert "rametctl" in machine.run("rametctl help").stdout
+    for program in ("rametd", "ramet-notify"):
+        assert "not found" not in machine.run(f"ldd /usr/lib/ramet/{program}").stdout
+
+
+def test_vms_survive_an_upgrade(machine: Machine, release: str, tmp_path: Path) -> None:
+    put_version(machine, release, "0.1.1-1", tmp_path)
+    install(machine, "ramet", "ramet-guest")
+    before, main = vm_pid(machine), machine.run("systemctl show -P MainPID ramet").stdout
+    said = install(machine, "0.1.1-1")
+    assert "its sandboxes continue" in said
+    assert vm_pid(machine) == before
+    assert machine.run("systemctl show -P MainPID ramet").stdout == main
+    assert machine.run("systemctl is-active ramet").stdout.strip() == "active"
+
+
+def test_vms_survive_a_crash_of_the_daemon(machine: Machine) -> None:
+    install(machine, "ramet", "ramet-guest")
+    before, main = vm_pid(machine), machine.run("systemctl show -P MainPID ramet").stdout.strip()
+    machine.run(f"kill -KILL {main}")
+    machine.until(f"p=$(systemctl show -P MainPID ramet); [ $p != {main} ] && [ $p != 0 ]")
+    machine.until("systemctl is-active ramet")
+    assert vm_pid(machine) == before
+
+
+def test_vms_of_an_earlier_version_keep_their_cgroup(machine: Machine) -> None:
+    former = "/sys/fs/cgroup/ramet/ramet/vm-0"
+    machine.run(
+        f"mkdir -p {former}; setsid sh -c 'echo $$ >{former}/cgroup.procs; exec sleep infinity' "
+        "</dev/null >/dev/null 2>&1 &"
+    )
+    before = vm_pid(machine, "/ramet")
+    install(machine, "ramet", "ramet-guest")
+    assert vm_pid(machine, "/ramet") == before
+    assert "an earlier version started" in machine.run("journalctl -u ramet --no-pager").stdout
+    machine.run("systemctl restart ramet")  # ends VMs, as the real one does
+    assert vm_pid(machine) != before
+
+
+def test_downgrade_is_refused_before_anything_changes(
+    machine: Machine, release: str, tmp_path: Path
+) -> None:
+    put_version(machine, release, "0.0.9-1", tmp_path)
+    install(machine, "ramet", "ramet-guest")
+    before = vm_pid(machine)
+    refused = machine.run("dpkg -i /packages/0.0.9-1.deb", check=False)
+    assert refused.returncode != 0
+    assert "cannot read the catalogue" in refused.stdout and "Nothing was changed" in refused.stdout
+    assert "0.1.0-1" in machine.run("dpkg-query -W -f '${Status} ${Version}' ramet").stdout
+    assert vm_pid(machine) == before
+    # Also when the newer package was removed, since its data is still there.
+    machine.run("apt-get remove -y ramet")
+    assert machine.run("dpkg -i /packages/0.0.9-1.deb", check=False).returncode != 0
+
+
+def test_other_release_of_the_same_version_is_no_downgrade(
+    machine: Machine, release: str, tmp_path: Path
+) -> None:
+    put_version(machine, release, "0.1.0-1~deb11", tmp_path)
+    install(machine, "ramet", "ramet-guest")
+    install(machine, "0.1.0-1~deb11")
+
+
+def test_remove_and_purge_leave_the_data(machine: Machine) -> None:
+    install(machine, "ramet", "ramet-guest")
+    before = vm_pid(machine)
+    machine.run("echo data >/var/lib/ramet/catalogue.db")
+    assert "remain in /var/lib/ramet" in machine.run("apt-get remove -y ramet ramet-guest").stdout
+    assert machine.run(f"kill -0 {before}", check=False).returncode != 0
+    assert machine.run("cat /var/lib/ramet/catalogue.db").stdout == "data\n"
+    assert machine.run("test -e /etc/ramet/ramet.conf").returncode == 0
+    assert "was not removed" in machine.run("apt-get purge -y ramet").stdout
+    assert machine.run("cat /var/lib/ramet/catalogue.db").stdout == "data\n"
+    assert machine.run("test -e /etc/ramet/ramet.conf", check=False).returncode != 0
+    assert machine.run("systemctl list-units --all '*ramet*' --no-legend").stdout.strip() == ""
+
+
+def test_unsupported_host_is_refused_in_words(machine: Machine) -> None:
+    machine.run("rm -f /dev/kvm; printf 'flags : fpu sse\\n' >/tmp/cpu; mount --bind /tmp/cpu /proc/cpuinfo")
+    refused = machine.run("dpkg -i /packages/ramet-guest.deb /packages/ramet.deb", check=False)
+    assert refused.returncode != 0
+    assert "this host has no KVM" in refused.stdout and "Nothing was changed" in refused.stdout
+    assert machine.run("test -e /usr/lib/ramet/rametd", check=False).returncode != 0
+    machine.run("RAMET_INSTALL_ANYWAY=1 dpkg -i /packages/ramet.deb")
+
+
+def test_two_builds_have_the_same_bytes() -> None:
+    again = PACKAGES / ".again"
+    built = sorted(again.glob("*.deb"))
+    assert built, "there is no second build"
+    for file in built:
+        first = next(PACKAGES.glob(f"debian-*/{file.name}"))
+        assert file.read_bytes() == first.read_bytes(), f"{file.name} differs"
