@@ -167,7 +167,8 @@ check_own_types() {
 		own_mypy --config-file test/mypy.ini test/service &&
 		own_mypy --config-file test/mypy.ini test/packages &&
 		own_mypy --strict bench/*.py packaging/*.py &&
-		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py
+		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py \
+			orchestrator/api/*.py test/unit/api/*.py
 }
 # The SDK, its adapters and their tests, with the packages that the adapters are for.
 check_all_types() {

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
 
@@ -16,9 +17,9 @@
 
 struct body {
 	struct request *r; /* a counted reference */
-	body_fn *serve;
 	struct json_field fields[FIELDS_MAX];
 	size_t n_fields;
+	body_fn *serve;
 	char *copy; /* the worker's copy; NULL for a small body */
 	size_t len;
 	int ret;
@@ -26,20 +27,19 @@ struct body {
 	alignas(max_align_t) unsigned char values[];
 };
 
-static struct body *body_new(struct request *r, const struct json_field *fields, size_t n_fields,
-			     const void *initial, size_t size, body_fn *serve)
+static struct body *body_new(struct request *r, const struct json_body *kind, body_fn *serve)
 {
-	struct body *b = calloc(1, sizeof(*b) + size);
+	struct body *b = must_alloc(sizeof(*b) + kind->size);
 
-	if (!b || n_fields > FIELDS_MAX)
-		abort();
 	b->r = r;
 	request_ref(r);
+	if (kind->n_fields > FIELDS_MAX)
+		abort();
+	memcpy(b->fields, kind->fields, kind->n_fields * sizeof(*kind->fields));
+	b->n_fields = kind->n_fields;
 	b->serve = serve;
-	memcpy(b->fields, fields, n_fields * sizeof(*fields));
-	b->n_fields = n_fields;
 	b->len = r->req->entity.len;
-	memcpy(b->values, initial, size);
+	memcpy(b->values, kind->initial, kind->size);
 	return b;
 }
 
@@ -120,10 +120,9 @@ static bool hand_to_worker(struct body *b)
 	return true;
 }
 
-void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
-	       const void *initial, size_t size, body_fn *serve)
+void body_read(struct request *r, const struct json_body *kind, body_fn *serve)
 {
-	struct body *b = body_new(r, fields, n_fields, initial, size, serve);
+	struct body *b = body_new(r, kind, serve);
 
 	if (b->len <= api_limits.read_here_bytes) {
 		read_text(b, r->req->entity.base);

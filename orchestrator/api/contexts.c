@@ -9,8 +9,6 @@
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/guestops/guestops.h"
 
-#define CWD_MAX 4096
-
 static const char *const languages[] = {
 	[AGENT_PYTHON] = "python", [AGENT_BASH] = "bash", [AGENT_JAVASCRIPT] = "javascript"};
 
@@ -28,17 +26,6 @@ static void add_context(struct text *t, const struct context_view *x)
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
-
-struct start_body {
-	struct json_text language, cwd;
-	char **env;
-};
-
-static const struct json_field start_fields[] = {
-	JSON_FIELD(struct start_body, language, "language", JSON_TEXT, .max = 64),
-	JSON_FIELD(struct start_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
-	JSON_FIELD(struct start_body, env, "env", JSON_ENV),
-};
 
 static void on_made(void *arg, const struct context_view *x)
 {
@@ -74,7 +61,7 @@ static bool find_language(struct request *r, const struct json_text *name, enum 
 
 static void start(struct request *r, const void *values)
 {
-	const struct start_body *b = values;
+	const struct context_start_body *b = values;
 	struct context_spec spec = {.cwd = b->cwd.len ? b->cwd.p : NULL,
 				    .env = (const char *const *)b->env};
 
@@ -86,9 +73,7 @@ static void start(struct request *r, const void *values)
 
 void serve_context_start(struct request *r)
 {
-	const struct start_body b = {0};
-
-	body_read(r, start_fields, ARRAY_LEN(start_fields), &b, sizeof(b), start);
+	body_read(r, &context_start_json, start);
 }
 
 /* --- list and one --------------------------------------------------------------------------- */

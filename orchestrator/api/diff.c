@@ -3,16 +3,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/guestops/guestops.h"
-
-struct diff_body {
-	char **paths;
-};
-
-static const struct json_field diff_fields[] = {
-	JSON_FIELD(struct diff_body, paths, "paths", JSON_LIST, .max = DIFF_PATHS_MAX),
-};
 
 /* The paths to compare when the request names none, as documented for the Python client. */
 static const char *const default_paths[] = {"/root", "/tmp", NULL};
@@ -186,8 +177,6 @@ static void start(struct request *r, const void *values)
 
 void serve_diff(struct request *r)
 {
-	const struct diff_body b = {0};
-
 	if (answer_may_be_long(r))
-		body_read(r, diff_fields, ARRAY_LEN(diff_fields), &b, sizeof(b), start);
+		body_read(r, &diff_json, start);
 }

@@ -5,30 +5,6 @@
 #include "orchestrator/exec/exec.h"
 #include "proto/agent.h"
 
-#define CWD_MAX	       4096
-#define EXEC_LONGEST_S 1000000
-
-struct exec_body {
-	struct json_text code, language, output, cwd, context;
-	bool results, hangup;
-	uint32_t timeout_ms;
-	char **env;
-};
-
-static const struct json_field exec_fields[] = {
-	JSON_FIELD(struct exec_body, code, "code", JSON_TEXT, .max = AGENT_CODE_MAX,
-		   .required = true),
-	JSON_FIELD(struct exec_body, language, "language", JSON_TEXT, .max = 64),
-	JSON_FIELD(struct exec_body, output, "output", JSON_TEXT, .max = 64),
-	JSON_FIELD(struct exec_body, results, "results", JSON_BOOL),
-	JSON_FIELD(struct exec_body, hangup, "hangup", JSON_BOOL),
-	JSON_FIELD(struct exec_body, context, "context", JSON_TEXT, .max = 64),
-	JSON_FIELD(struct exec_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
-	JSON_FIELD(struct exec_body, timeout_ms, "timeout_seconds", JSON_MILLIS, .min = .001,
-		   .max = EXEC_LONGEST_S),
-	JSON_FIELD(struct exec_body, env, "env", JSON_ENV),
-};
-
 /* --- events from core ----------------------------------------------------------------------- */
 
 static void on_started(void *arg)
@@ -135,9 +111,7 @@ static void start(struct request *r, const void *values)
 
 void serve_exec(struct request *r)
 {
-	const struct exec_body b = {0};
-
-	body_read(r, exec_fields, ARRAY_LEN(exec_fields), &b, sizeof(b), start);
+	body_read(r, &exec_json, start);
 }
 
 /* --- replay --------------------------------------------------------------------------------- */

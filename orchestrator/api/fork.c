@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/json.h"
-
-struct fork_body {
-	uint32_t n;
-	bool reseed;
-};
 
 void text_forked(struct text *t, const struct core_forked *forked)
 {
@@ -38,14 +34,15 @@ static void start(struct request *r, const void *values)
 
 void serve_fork(struct request *r)
 {
-	const struct json_field fields[] = {
-		JSON_FIELD(struct fork_body, n, "n", JSON_WHOLE, .min = 1,
-			   .max = r->api->config->fork_max, .required = true),
-		JSON_FIELD(struct fork_body, reseed, "reseed", JSON_BOOL),
-	};
-	const struct fork_body b = {0};
+	struct json_field fields[2];
+	struct json_body body = fork_json;
 
-	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), start);
+	/* The limit of n, the first field, is a setting. */
+	assert(body.n_fields == ARRAY_LEN(fields));
+	memcpy(fields, body.fields, sizeof(fields));
+	fields[0].max = r->api->config->fork_max;
+	body.fields = fields;
+	body_read(r, &body, start);
 }
 
 void serve_merge(struct request *r)

@@ -15,6 +15,7 @@
 #include "orchestrator/api/rate.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/api/server.h"
+#include "orchestrator/api/spec.h" /* generated from openapi.json */
 #include "orchestrator/api/text.h"
 #include "orchestrator/core/core.h"
 #include "orchestrator/failure/failure.h"
@@ -319,15 +320,13 @@ void answer_next(struct request *r, char kind, const void *key, size_t len);
 
 /* --- body.c --------------------------------------------------------------------------------- */
 
-struct json_field;
 typedef void body_fn(struct request *r, const void *values);
 /*
- * Reads the body's fields into a structure of `size` bytes that starts as `initial`, and calls
- * `serve` with it: now, or later for a large body. Does not call it when the body is invalid, which
- * is answered, or when the request has ended.
+ * Reads the body's fields, for example into a struct create_body for `create_json`, and calls
+ * `serve` with them: now, or later for a large body. Does not call it when the body is invalid,
+ * which is answered, or when the request has ended.
  */
-void body_read(struct request *r, const struct json_field *fields, size_t n_fields,
-	       const void *initial, size_t size, body_fn *serve);
+void body_read(struct request *r, const struct json_body *kind, body_fn *serve);
 
 /* --- body-stream.c: bodies that are passed on as they arrive ----------------------------------
  */
@@ -459,71 +458,6 @@ static inline enum change change_of(uint8_t said)
 {
 	return said == NOT_SAID ? CHANGE_NONE : said ? CHANGE_TRUE : CHANGE_FALSE;
 }
-
-/* --- handlers ------------------------------------------------------------------------------- */
-
-void serve_healthz(struct request *r);
-void serve_livez(struct request *r);
-void serve_readyz(struct request *r);
-void serve_openapi(struct request *r);
-void serve_metrics(struct request *r);
-void serve_templates(struct request *r);
-void serve_create(struct request *r);
-void serve_list(struct request *r);
-void serve_children(struct request *r);
-void serve_info(struct request *r);
-void serve_change(struct request *r);
-void serve_delete(struct request *r);
-void serve_usage(struct request *r);
-void serve_exec(struct request *r);
-void serve_interrupt(struct request *r);
-void serve_replay(struct request *r);
-void serve_fork(struct request *r);
-void serve_merge(struct request *r);
-void serve_diff(struct request *r);
-void serve_freeze(struct request *r);
-void serve_spaces(struct request *r);
-void serve_space(struct request *r);
-void serve_space_delete(struct request *r);
-void serve_resume(struct request *r);
-void serve_put(struct request *r);
-void serve_get(struct request *r);
-void serve_remove(struct request *r);
-void serve_files(struct request *r);
-void serve_stat(struct request *r);
-void serve_mkdir(struct request *r);
-void serve_move(struct request *r);
-void serve_file_change(struct request *r);
-void serve_pack(struct request *r);
-void serve_unpack(struct request *r);
-void serve_watch(struct request *r);
-void serve_pty_start(struct request *r);
-void serve_ptys(struct request *r);
-void serve_pty_attach(struct request *r);
-void serve_pty_read(struct request *r);
-void serve_pty_input(struct request *r);
-void serve_pty_resize(struct request *r);
-void serve_pty_kill(struct request *r);
-void serve_process_start(struct request *r);
-void serve_processes(struct request *r);
-void serve_process(struct request *r);
-void serve_process_output(struct request *r);
-void serve_process_input(struct request *r);
-void serve_process_close(struct request *r);
-void serve_process_signal(struct request *r);
-void serve_process_kill(struct request *r);
-void serve_ports(struct request *r);
-void serve_port_info(struct request *r);
-void serve_port_share(struct request *r);
-void serve_port_unshare(struct request *r);
-void serve_port_proxy(struct request *r);
-void serve_port_tcp(struct request *r);
-void serve_context_start(struct request *r);
-void serve_contexts(struct request *r);
-void serve_context(struct request *r);
-void serve_context_restart(struct request *r);
-void serve_context_interrupt(struct request *r);
-void serve_context_delete(struct request *r);
 
 /* openapi.c */
 extern const char openapi_json[], openapi_json_end[];

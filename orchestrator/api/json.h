@@ -55,6 +55,15 @@ struct json_field {
 		##__VA_ARGS__                                                                      \
 	}
 
+/* A body: the structure that its fields fill, and the values of absent ones. Those of the API's
+ * bodies are generated from openapi.json (spec.h). */
+struct json_body {
+	const struct json_field *fields;
+	size_t n_fields;
+	const void *initial;
+	size_t size;
+};
+
 /*
  * Fills `out`. Absent fields keep the caller's value, which must be NULL for pointers. An empty
  * body counts as {}. On failure the error text names the field, its value and the limit, and there

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Embeds openapi.json unchanged. OPENAPI_PATH comes from CMakeLists.txt. */
+/* Embeds the document that generate.py makes of openapi.json. */
 #include "orchestrator/api/internal.h"
 
 __asm__(".section .rodata\n"

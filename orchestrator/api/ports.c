@@ -4,7 +4,6 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/api/ports.h"
 
 /* --- links ---------------------------------------------------------------------------------- */
@@ -71,18 +70,14 @@ static uint16_t port_of(const struct request *r)
 	return port_number(r->other, strlen(r->other));
 }
 
-struct share_body {
-	uint8_t is_public; /* NOT_SAID when absent */
-};
-
 static void share(struct request *r, const void *values)
 {
-	const struct share_body *b = values;
+	const struct port_access_body *b = values;
 	struct port_share made;
 	struct failure f;
 
-	if (core_port_share(r->api->core, r->tenant, r->id, port_of(r), change_of(b->is_public),
-			    &made, &f))
+	if (core_port_share(r->api->core, r->tenant, r->id, port_of(r), change_of(b->public), &made,
+			    &f))
 		answer_share(r, &made);
 	else
 		answer_failure(r, &f);
@@ -90,12 +85,7 @@ static void share(struct request *r, const void *values)
 
 void serve_port_share(struct request *r)
 {
-	static const struct json_field fields[] = {
-		JSON_FIELD(struct share_body, is_public, "public", JSON_BOOL),
-	};
-	const struct share_body b = {.is_public = NOT_SAID};
-
-	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), share);
+	body_read(r, &port_access_json, share);
 }
 
 void serve_port_info(struct request *r)

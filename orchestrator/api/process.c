@@ -14,10 +14,6 @@
 #include "orchestrator/guestops/guestops.h"
 #include "orchestrator/journal/splitter.h"
 
-#define CWD_MAX	   4096
-#define CELLS_MAX  65535
-#define TTY_MAX	   4096
-#define LONGEST_S  1000000
 #define SIGNAL_MAX 64
 
 /* --- commands of processes and terminals ---------------------------------------------------- */
@@ -294,46 +290,18 @@ void serve_process_output(struct request *r)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-struct start_body {
-	struct json_text command, cwd, user, tty;
-	char **argv, **env;
-	uint32_t timeout_ms;
-	bool stdin_pipe, detach, hangup;
-};
-
-static const struct json_field start_fields[] = {
-	JSON_FIELD(struct start_body, command, "command", JSON_TEXT, .max = COMMAND_MAX),
-	JSON_FIELD(struct start_body, argv, "argv", JSON_LIST, .max = COMMAND_ARGS_MAX),
-	JSON_FIELD(struct start_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
-	JSON_FIELD(struct start_body, env, "env", JSON_ENV),
-	JSON_FIELD(struct start_body, user, "user", JSON_NAME, .max = AGENT_USER_MAX),
-	JSON_FIELD(struct start_body, stdin_pipe, "stdin", JSON_BOOL),
-	JSON_FIELD(struct start_body, timeout_ms, "timeout_seconds", JSON_MILLIS, .min = .001,
-		   .max = LONGEST_S),
-	JSON_FIELD(struct start_body, detach, "detach", JSON_BOOL),
-	JSON_FIELD(struct start_body, hangup, "hangup", JSON_BOOL),
-	JSON_FIELD(struct start_body, tty, "tty", JSON_OBJECT, .max = TTY_MAX),
-};
-
-struct tty_body {
-	uint32_t cols, rows;
-};
-
-static const struct json_field tty_fields[] = {
-	JSON_FIELD(struct tty_body, cols, "cols", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
-	JSON_FIELD(struct tty_body, rows, "rows", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
-};
-
 /* Reads the size of the terminal, if one is wanted. Returns false, with an answer given, when it is
  * invalid. */
-static bool read_tty(struct request *r, const struct start_body *b, struct process_spec *spec)
+static bool read_tty(struct request *r, const struct process_start_body *b,
+		     struct process_spec *spec)
 {
-	struct tty_body tty = {.cols = 80, .rows = 24};
+	struct tty_body tty;
 	struct err e;
 
 	if (!b->tty.p)
 		return true;
-	if (json_read(b->tty.p, b->tty.len, tty_fields, ARRAY_LEN(tty_fields), &tty, &e) < 0) {
+	memcpy(&tty, tty_json.initial, sizeof(tty));
+	if (json_read(b->tty.p, b->tty.len, tty_json.fields, tty_json.n_fields, &tty, &e) < 0) {
 		answer_error(r, 400, "bad_request", "tty.%s", e.text);
 		return false;
 	}
@@ -368,7 +336,7 @@ static const struct process_sink run_sink = {
 
 static void start(struct request *r, const void *values)
 {
-	const struct start_body *b = values;
+	const struct process_start_body *b = values;
 	const char *const shell[] = {"/bin/bash", "-c", b->command.p, NULL};
 	char label[COMMAND_LABEL_MAX + 1] = "";
 	struct process_spec spec = {
@@ -377,7 +345,7 @@ static void start(struct request *r, const void *values)
 		.cwd = b->cwd.len ? b->cwd.p : NULL,
 		.user = b->user.len ? b->user.p : NULL,
 		.env = (const char *const *)b->env,
-		.stdin_pipe = b->stdin_pipe,
+		.stdin_pipe = b->stdin,
 		.timeout_ms = b->timeout_ms,
 	};
 
@@ -401,9 +369,7 @@ static void start(struct request *r, const void *values)
 
 void serve_process_start(struct request *r)
 {
-	const struct start_body b = {0};
-
-	body_read(r, start_fields, ARRAY_LEN(start_fields), &b, sizeof(b), start);
+	body_read(r, &process_start_json, start);
 }
 
 /* --- input, signal, kill -------------------------------------------------------------------- */
@@ -421,14 +387,6 @@ void serve_process_close(struct request *r)
 	r->call =
 		core_process_close_stdin(r->api->core, r->tenant, r->id, r->other, request_done, r);
 }
-
-struct signal_body {
-	struct json_text name;
-};
-
-static const struct json_field signal_fields[] = {
-	JSON_FIELD(struct signal_body, name, "signal", JSON_NAME, .max = 32, .required = true),
-};
 
 /* Returns the number of a signal like "TERM", "SIGTERM", "15" or "SIG34"; 0 for another text. */
 static uint8_t signal_number(const char *text)
@@ -450,13 +408,13 @@ static uint8_t signal_number(const char *text)
 static void send_signal(struct request *r, const void *values)
 {
 	const struct signal_body *b = values;
-	uint8_t number = signal_number(b->name.p);
+	uint8_t number = signal_number(b->signal.p);
 
 	if (!number) {
 		answer_error(r, 400, "bad_request",
 			     "signal must be a name like \"TERM\" or a number from 1 to %d, not "
 			     "\"%s\"",
-			     SIGNAL_MAX, b->name.p);
+			     SIGNAL_MAX, b->signal.p);
 		return;
 	}
 	request_ref(r);
@@ -466,9 +424,7 @@ static void send_signal(struct request *r, const void *values)
 
 void serve_process_signal(struct request *r)
 {
-	const struct signal_body b = {0};
-
-	body_read(r, signal_fields, ARRAY_LEN(signal_fields), &b, sizeof(b), send_signal);
+	body_read(r, &signal_json, send_signal);
 }
 
 void serve_process_kill(struct request *r)

@@ -5,8 +5,6 @@
 
 #include <stdbool.h>
 
-#define COMMAND_MAX	  65536
-#define COMMAND_ARGS_MAX  1024
 #define COMMAND_LABEL_MAX 256
 
 struct request;

@@ -6,16 +6,9 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/api/process.h"
 #include "orchestrator/api/query.h"
 #include "orchestrator/guestops/guestops.h"
-
-#define CWD_MAX	    4096
-#define CELLS_MAX   65535
-#define READ_MS_MAX 30000
-#define READ_BYTES  65536
-#define OFFSET_MAX  (1ull << 53)
 
 /* --- the stream ----------------------------------------------------------------------------- */
 
@@ -102,21 +95,6 @@ void serve_pty_attach(struct request *r)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-struct start_body {
-	struct json_text command, cwd;
-	char **argv, **env;
-	uint32_t cols, rows;
-};
-
-static const struct json_field start_fields[] = {
-	JSON_FIELD(struct start_body, command, "shellCmd", JSON_TEXT, .max = COMMAND_MAX),
-	JSON_FIELD(struct start_body, argv, "argv", JSON_LIST, .max = COMMAND_ARGS_MAX),
-	JSON_FIELD(struct start_body, cols, "cols", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
-	JSON_FIELD(struct start_body, rows, "rows", JSON_WHOLE, .min = 1, .max = CELLS_MAX),
-	JSON_FIELD(struct start_body, env, "env", JSON_PAIRS),
-	JSON_FIELD(struct start_body, cwd, "cwd", JSON_TEXT, .max = CWD_MAX),
-};
-
 static void on_started(void *arg, const char *id, const struct failure *f)
 {
 	struct request *r = arg;
@@ -142,11 +120,11 @@ static void on_started(void *arg, const char *id, const struct failure *f)
 
 static void start(struct request *r, const void *values)
 {
-	const struct start_body *b = values;
-	const char *const shell[] = {"bash", "-lc", b->command.p, NULL};
+	const struct pty_start_body *b = values;
+	const char *const shell[] = {"bash", "-lc", b->shell_cmd.p, NULL};
 	char label[COMMAND_LABEL_MAX + 1] = "";
 	const struct pty_spec spec = {
-		.argv = b->command.p ? shell : (const char *const *)b->argv,
+		.argv = b->shell_cmd.p ? shell : (const char *const *)b->argv,
 		.label = label,
 		.cols = b->cols,
 		.rows = b->rows,
@@ -154,33 +132,19 @@ static void start(struct request *r, const void *values)
 		.env = (const char *const *)b->env,
 	};
 
-	if (!command_is_good(r, "shellCmd", b->command.p, b->argv))
+	if (!command_is_good(r, "shellCmd", b->shell_cmd.p, b->argv))
 		return;
-	command_label(label, b->command.p, b->argv);
+	command_label(label, b->shell_cmd.p, b->argv);
 	request_ref(r);
 	r->call = core_pty_start(r->api->core, r->tenant, r->id, &spec, on_started, r);
 }
 
 void serve_pty_start(struct request *r)
 {
-	const struct start_body b = {.cols = 80, .rows = 24};
-
-	body_read(r, start_fields, ARRAY_LEN(start_fields), &b, sizeof(b), start);
+	body_read(r, &pty_start_json, start);
 }
 
 /* --- read ----------------------------------------------------------------------------------- */
-
-struct read_body {
-	uint64_t offset;
-	uint32_t max_bytes, timeout_ms;
-};
-
-static const struct json_field read_fields[] = {
-	JSON_FIELD(struct read_body, offset, "since_seq", JSON_BIG, .max = OFFSET_MAX),
-	JSON_FIELD(struct read_body, max_bytes, "max_bytes", JSON_WHOLE, .min = 1,
-		   .max = UINT32_MAX),
-	JSON_FIELD(struct read_body, timeout_ms, "timeout_ms", JSON_WHOLE, .max = UINT32_MAX),
-};
 
 static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
 {
@@ -200,11 +164,11 @@ static void on_read(void *arg, const struct pty_output *out, const struct failur
 
 static void read_output(struct request *r, const void *values)
 {
-	const struct read_body *b = values;
+	const struct pty_read_body *b = values;
 	const struct pty_read read = {
-		.place = b->offset,
-		.max_bytes = b->max_bytes < PTY_READ_MAX ? b->max_bytes : PTY_READ_MAX,
-		.timeout_ms = b->timeout_ms < READ_MS_MAX ? b->timeout_ms : READ_MS_MAX,
+		.place = b->since_seq,
+		.max_bytes = b->max_bytes,
+		.timeout_ms = b->timeout_ms,
 	};
 
 	request_ref(r);
@@ -213,28 +177,17 @@ static void read_output(struct request *r, const void *values)
 
 void serve_pty_read(struct request *r)
 {
-	const struct read_body b = {.max_bytes = READ_BYTES, .timeout_ms = 10000};
-
 	if (answer_may_be_long(r))
-		body_read(r, read_fields, ARRAY_LEN(read_fields), &b, sizeof(b), read_output);
+		body_read(r, &pty_read_json, read_output);
 }
 
 /* --- input, resize, kill -------------------------------------------------------------------- */
 
-struct input_body {
-	struct json_text data;
-};
-
-static const struct json_field input_fields[] = {
-	JSON_FIELD(struct input_body, data, "data_b64", JSON_BYTES, .max = PTY_INPUT_MAX,
-		   .required = true),
-};
-
 /* Copies the input, because the body is freed before the terminal has taken the input. */
 static void input(struct request *r, const void *values)
 {
-	const struct input_body *b = values;
-	h2o_iovec_t copy = h2o_strdup(&r->req->pool, b->data.p, b->data.len);
+	const struct pty_input_body *b = values;
+	h2o_iovec_t copy = h2o_strdup(&r->req->pool, b->data_b64.p, b->data_b64.len);
 
 	request_ref(r);
 	r->call = core_pty_input(r->api->core, r->tenant, r->id, r->other, copy.base, copy.len,
@@ -243,25 +196,12 @@ static void input(struct request *r, const void *values)
 
 void serve_pty_input(struct request *r)
 {
-	const struct input_body b = {0};
-
-	body_read(r, input_fields, ARRAY_LEN(input_fields), &b, sizeof(b), input);
+	body_read(r, &pty_input_json, input);
 }
-
-struct resize_body {
-	uint32_t cols, rows;
-};
-
-static const struct json_field resize_fields[] = {
-	JSON_FIELD(struct resize_body, cols, "cols", JSON_WHOLE, .min = 1, .max = CELLS_MAX,
-		   .required = true),
-	JSON_FIELD(struct resize_body, rows, "rows", JSON_WHOLE, .min = 1, .max = CELLS_MAX,
-		   .required = true),
-};
 
 static void resize(struct request *r, const void *values)
 {
-	const struct resize_body *b = values;
+	const struct pty_size_body *b = values;
 
 	request_ref(r);
 	r->call = core_pty_resize(r->api->core, r->tenant, r->id, r->other, b->cols, b->rows,
@@ -270,9 +210,7 @@ static void resize(struct request *r, const void *values)
 
 void serve_pty_resize(struct request *r)
 {
-	const struct resize_body b = {0};
-
-	body_read(r, resize_fields, ARRAY_LEN(resize_fields), &b, sizeof(b), resize);
+	body_read(r, &pty_size_json, resize);
 }
 
 void serve_pty_kill(struct request *r)

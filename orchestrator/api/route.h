@@ -30,7 +30,7 @@ struct route {
 /* Returns whether requests of the route may change something. */
 bool route_changes(const struct route *route);
 
-/* All routes (routes.c). */
+/* All routes, which are generated from openapi.json. */
 extern const struct route routes[];
 extern const size_t n_routes;
 

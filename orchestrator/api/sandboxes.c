@@ -3,38 +3,9 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/exec/exec.h"
 
-#define YEAR_S 31536000
-
 /* --- create --------------------------------------------------------------------------------- */
-
-struct create_body {
-	struct json_text template, metadata;
-	struct sandbox_config config; /* without the template */
-	char **env;
-};
-
-static const struct json_field create_fields[] = {
-	JSON_FIELD(struct create_body, template, "template", JSON_TEXT, .max = SANDBOX_NAME_MAX),
-	JSON_FIELD(struct create_body, metadata, "metadata", JSON_OBJECT,
-		   .max = SANDBOX_METADATA_MAX),
-	JSON_FIELD(struct create_body, config.size.vcpus, "vcpus", JSON_CUT, .min = 1, .max = 32),
-	JSON_FIELD(struct create_body, config.size.ram_mib, "ram_mib", JSON_CUT, .min = 128,
-		   .max = 65536),
-	JSON_FIELD(struct create_body, config.size.rootfs_gb, "rootfs_gb", JSON_CUT, .min = 1,
-		   .max = 1024),
-	JSON_FIELD(struct create_body, config.timeout_s, "lifetime_seconds", JSON_CUT, .min = 1,
-		   .max = YEAR_S),
-	JSON_FIELD(struct create_body, config.timeout_s, "timeout_seconds", JSON_CUT, .min = 1,
-		   .max = YEAR_S), /* former */
-	JSON_FIELD(struct create_body, config.idle_timeout_s, "idle_timeout_seconds", JSON_CUT,
-		   .min = 1, .max = YEAR_S),
-	JSON_FIELD(struct create_body, config.persistent, "persistent", JSON_BOOL),
-	JSON_FIELD(struct create_body, config.egress, "egress", JSON_BOOL),
-	JSON_FIELD(struct create_body, env, "env", JSON_ENV),
-};
 
 static bool name_valid(const char *name)
 {
@@ -84,7 +55,13 @@ static void create(struct request *r, const void *values)
 {
 	const struct create_body *b = values;
 	struct sandbox_spec spec = {
-		.config = b->config,
+		.config = {.size = {.vcpus = b->vcpus,
+				    .ram_mib = b->ram_mib,
+				    .rootfs_gb = b->rootfs_gb},
+			   .timeout_s = b->lifetime_seconds,
+			   .idle_timeout_s = b->idle_timeout_seconds,
+			   .persistent = b->persistent,
+			   .egress = b->egress},
 		.metadata = b->metadata.p,
 		.env = (const char *const *)b->env,
 	};
@@ -103,9 +80,7 @@ static void create(struct request *r, const void *values)
 
 void serve_create(struct request *r)
 {
-	const struct create_body b = {.config.egress = true};
-
-	body_read(r, create_fields, ARRAY_LEN(create_fields), &b, sizeof(b), create);
+	body_read(r, &create_json, create);
 }
 
 /* --- info and list -------------------------------------------------------------------------- */
@@ -214,12 +189,6 @@ void serve_children(struct request *r)
 
 /* --- change --------------------------------------------------------------------------------- */
 
-struct change_body {
-	uint32_t timeout_s, idle_timeout_s;
-	uint8_t persistent, egress; /* bools; NOT_SAID when absent */
-	struct json_text metadata;
-};
-
 static void on_changed(void *arg, const struct failure *f)
 {
 	struct request *r = arg;
@@ -232,8 +201,8 @@ static void change(struct request *r, const void *values)
 {
 	const struct change_body *b = values;
 	const struct sandbox_change to = {
-		.timeout_s = b->timeout_s,
-		.idle_timeout_s = b->idle_timeout_s,
+		.timeout_s = b->lifetime_seconds,
+		.idle_timeout_s = b->idle_timeout_seconds,
 		.persistent = change_of(b->persistent),
 		.egress = change_of(b->egress),
 		.metadata = b->metadata.p,
@@ -245,21 +214,7 @@ static void change(struct request *r, const void *values)
 
 void serve_change(struct request *r)
 {
-	static const struct json_field fields[] = {
-		JSON_FIELD(struct change_body, timeout_s, "lifetime_seconds", JSON_CUT, .min = 1,
-			   .max = YEAR_S),
-		JSON_FIELD(struct change_body, timeout_s, "timeout_seconds", JSON_CUT, .min = 1,
-			   .max = YEAR_S), /* its former name */
-		JSON_FIELD(struct change_body, idle_timeout_s, "idle_timeout_seconds", JSON_CUT,
-			   .min = 1, .max = YEAR_S),
-		JSON_FIELD(struct change_body, persistent, "persistent", JSON_BOOL),
-		JSON_FIELD(struct change_body, egress, "egress", JSON_BOOL),
-		JSON_FIELD(struct change_body, metadata, "metadata", JSON_OBJECT,
-			   .max = SANDBOX_METADATA_MAX),
-	};
-	const struct change_body b = {.persistent = NOT_SAID, .egress = NOT_SAID};
-
-	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), change);
+	body_read(r, &change_json, change);
 }
 
 /* --- delete and interrupt ------------------------------------------------------------------- */

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fd.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/json.h"
-
-#define YEAR_S 31536000
 
 /* --- freeze and resume ---------------------------------------------------------------------- */
 
@@ -33,18 +30,12 @@ void serve_freeze(struct request *r)
 	r->call = core_freeze(r->api->core, r->tenant, r->id, on_frozen, r);
 }
 
-struct resume_body {
-	uint32_t timeout_s, idle_timeout_s;
-	bool persistent;
-	uint8_t egress; /* a bool; NOT_SAID when it is absent */
-};
-
 static void resume(struct request *r, const void *values)
 {
 	const struct resume_body *b = values;
 	const struct space_resume how = {
-		.timeout_s = b->timeout_s,
-		.idle_timeout_s = b->idle_timeout_s,
+		.timeout_s = b->lifetime_seconds,
+		.idle_timeout_s = b->idle_timeout_seconds,
 		.persistent = b->persistent,
 		.egress = change_of(b->egress),
 	};
@@ -55,19 +46,7 @@ static void resume(struct request *r, const void *values)
 
 void serve_resume(struct request *r)
 {
-	static const struct json_field fields[] = {
-		JSON_FIELD(struct resume_body, timeout_s, "lifetime_seconds", JSON_CUT, .min = 1,
-			   .max = YEAR_S),
-		JSON_FIELD(struct resume_body, timeout_s, "timeout_seconds", JSON_CUT, .min = 1,
-			   .max = YEAR_S), /* its former name */
-		JSON_FIELD(struct resume_body, idle_timeout_s, "idle_timeout_seconds", JSON_CUT,
-			   .min = 1, .max = YEAR_S),
-		JSON_FIELD(struct resume_body, persistent, "persistent", JSON_BOOL),
-		JSON_FIELD(struct resume_body, egress, "egress", JSON_BOOL),
-	};
-	const struct resume_body b = {.egress = NOT_SAID};
-
-	body_read(r, fields, ARRAY_LEN(fields), &b, sizeof(b), resume);
+	body_read(r, &resume_json, resume);
 }
 
 /* --- info, list, delete --------------------------------------------------------------------- */

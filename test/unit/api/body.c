@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/fd.h"
 #include "orchestrator/api/body.c" /* NOLINT(bugprone-suspicious-include) */
 
 struct api_limits api_limits = {.read_here_bytes = 8, .reading_bytes = 64};
@@ -72,6 +73,9 @@ static const struct json_field fields[] = {
 	{"text", JSON_TEXT, offsetof(struct values, text), 0, 1000, false},
 };
 
+static const struct values initial = {.n = 7};
+static const struct json_body kind = {fields, ARRAY_LEN(fields), &initial, sizeof(initial)};
+
 static void serve(struct request *request, const void *values)
 {
 	served = ((const struct values *)values)->n;
@@ -81,7 +85,6 @@ static void serve(struct request *request, const void *values)
 /* Passes the body to body_read, and frees its bytes at once, as the end of a request does. */
 static void read_body(const char *body)
 {
-	const struct values initial = {.n = 7};
 	size_t len = strlen(body);
 	char *bytes = malloc(len ? len : 1);
 
@@ -90,7 +93,7 @@ static void read_body(const char *body)
 	r.started = false;
 	r.unwanted = false;
 	req.entity = h2o_iovec_init(bytes, len);
-	body_read(&r, fields, 2, &initial, sizeof(initial), serve);
+	body_read(&r, &kind, serve);
 	free(bytes);
 }
 
