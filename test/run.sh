@@ -182,6 +182,8 @@ check_all_types() {
 check_links() { python test/links.py "$top"; }
 # The synchronous SDK is generated from the asynchronous one.
 check_sdk() { python sdk/python/make_sync.py --check; }
+# The reference of the API is generated from its description.
+check_reference() { python orchestrator/api/reference.py --check; }
 # A room includes only headers of rooms that it declares.
 check_rooms() { python test/rooms.py "$top"; }
 # No package archive is named: packages come from those that the machine is configured for.
@@ -194,6 +196,7 @@ quick_style() { # GROUP
 	beside_item "$1" clang-format check_format
 	beside_item "$1" shellcheck check_shell
 	beside_item "$1" "synchronous SDK" check_sdk
+	beside_item "$1" "reference of the API" check_reference
 	beside_item "$1" "links between documents" check_links
 	beside_item "$1" "includes of the rooms" check_rooms
 	beside_item "$1" "no registry is named" check_hosts

@@ -3,7 +3,7 @@
 
 spec.h and spec.c have the routes, the declarations of their handlers, and a structure for each JSON body: the
 schema "Create" becomes `struct create_body`, with a member for each field, and `create_json`, with which body_read
-reads it.
+reads it. reference.py makes docs/api-reference.md.
 
 In openapi.json, a limit is a number or the name of a constant of one of HEADERS. Keys that OpenAPI lacks:
 

@@ -13,6 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[3] / "orchestrator/api"))
 
 import generate  # noqa: E402
+import reference  # noqa: E402
 from generate import Refused  # noqa: E402
 
 KEY = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}
@@ -123,6 +124,18 @@ class Generate(unittest.TestCase):
         ):
             with self.subTest(names), self.assertRaisesRegex(Refused, names):
                 code(changed(path, value))
+
+    def test_reference_has_parameters_fields_and_an_example(self) -> None:
+        page = reference.page(generate.resolved(SMALL, KNOWN, set()))
+        for text in (
+            "## Things",
+            "### `POST /v1/things/{id}`\nMake a thing. Needs an operator's key, once keys exist. Accepts an",
+            "| `name` | string, up to 64 bytes | required | Its name |",
+            "| `size` | 1 to 32; more counts as 32 | `2` | |",
+            "| 201 | Made |",
+            '```text\nPOST /v1/things/{id}\n{"name": "a"}\n```',
+        ):
+            self.assertIn(text, page)
 
     def test_every_reference_in_openapi_json_resolves(self) -> None:
         spec = json.loads(generate.SOURCE.read_text())
