@@ -5,7 +5,7 @@ spec.h and spec.c have the routes, the declarations of their handlers, and a str
 schema "Create" becomes `struct create_body`, with a member for each field, and `create_json`, with which body_read
 reads it. reference.py makes docs/api-reference.md.
 
-In openapi.json, a limit is a number or the name of a constant of one of HEADERS. Keys that OpenAPI lacks:
+In openapi.json, a limit is a number or the name of a constant of one of FILES. Keys that OpenAPI lacks:
 
 of a route    x-ramet-handler          the C function that serves it
               x-ramet-access           "anyone": needs no key; "operators": needs an operator's key
@@ -30,11 +30,16 @@ from typing import Any, Iterator
 
 TOP = Path(__file__).resolve().parents[2]
 SOURCE = TOP / "orchestrator/api/openapi.json"
-HEADERS = (
+FILES = (
     "proto/agent.h",
+    "orchestrator/api/files.c",
+    "orchestrator/api/internal.h",
+    "orchestrator/api/list-filter.c",
     "orchestrator/guestops/guestops.h",
     "orchestrator/sandbox-config/sandbox-config.h",
     "orchestrator/sandbox/sandboxes.h",
+    "orchestrator/snapshot/snapshots.h",
+    "orchestrator/usage/usage.h",
 )
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")
@@ -72,9 +77,12 @@ class Refused(Exception):
 
 
 def constants() -> dict[str, str]:
-    """Returns the text of each constant of HEADERS."""
+    """Returns the text of each constant of FILES."""
     define = re.compile(r"^#define (\w+)[ \t]+([^/\n]+)", re.M)
-    return dict(found for name in HEADERS for found in define.findall((TOP / name).read_text()))
+    found = [constant for name in FILES for constant in define.findall((TOP / name).read_text())]
+    if len(set(found)) > len(dict(found)):
+        raise Refused(f"two of FILES define one name differently: {', '.join(FILES)}")
+    return dict(found)
 
 
 def number(name: str, known: dict[str, str]) -> int:
@@ -82,7 +90,7 @@ def number(name: str, known: dict[str, str]) -> int:
     text = re.sub(r"[A-Z]\w+", lambda found: str(number(found[0], known)), known.get(name, "?"))
     text = re.sub(r"(\d)u\b", r"\1", text)
     if not re.fullmatch(r"[\d()*<\s]+", text):
-        raise Refused(f"{name} is not a constant with a simple value in {', '.join(HEADERS)}")
+        raise Refused(f"{name} is not a constant with a simple value in {', '.join(FILES)}")
     return int(eval(text))
 
 
@@ -241,10 +249,15 @@ def main() -> None:
     except (Refused, ValueError) as error:
         raise SystemExit(f"{SOURCE}: {error}") from None
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spec.h").write_text(header)
-    (folder / "spec.c").write_text(source)
-    (folder / "openapi.json").write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-    (folder / "spec.d").write_text(f"{folder}/spec.c: " + " ".join(str(TOP / name) for name in HEADERS) + "\n")
+    for name, text in (
+        ("spec.h", header),
+        ("spec.c", source),
+        ("openapi.json", json.dumps(document, ensure_ascii=False, indent=1) + "\n"),
+        ("spec.d", f"{folder}/spec.c: {' '.join(str(TOP / name) for name in FILES)}\n"),
+    ):
+        # What includes an unchanged file is not built again.
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
 
 
 if __name__ == "__main__":
