@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates C and the served document from openapi.json, the one description of the HTTP API: generate.py FOLDER
+"""Makes C and the served document of openapi.json, the description of the HTTP API: generate.py FOLDER
 
-spec.h and spec.c have the routes, the declarations of their handlers, and a structure for each JSON body: the
-schema "Create" becomes `struct create_body`, with a member for each field, and `create_json`, with which body_read
-reads it. reference.py makes docs/api-reference.md.
+spec.h and spec.c have the routes, the declarations of their handlers, and a structure for each JSON
+body: the schema "Create" becomes `struct create_body`, with a member for each field, and
+`create_json`, with which body_read reads it. reference.py makes docs/api-reference.md.
 
-In openapi.json, a limit is a number or the name of a constant of one of FILES. Keys that OpenAPI lacks:
+In openapi.json, a limit is a number or the name of a constant of one of FILES. Keys that OpenAPI
+lacks:
 
 of a route    x-ramet-handler          the C function that serves it
               x-ramet-access           "anyone": needs no key; "operators": needs an operator's key
