@@ -103,9 +103,12 @@ static int open_tap(uid_t uid, struct err *e)
 
 /* --- sysctls of this namespace --------------------------------------------------------------- */
 
-/* Returns the root of a procfs that is mounted nowhere. In /proc itself, the entries that the
+/*
+ * Returns the root of a procfs that is mounted nowhere. In /proc itself, the entries that the
  * kernel caches for a sysctl of each namespace are in one chain, which it walks at each open: with
- * 1,000 namespaces, that took more time than all else here. */
+ * 1,000 namespaces, that took more time than all else here. /proc serves where no other may be
+ * mounted.
+ */
 static int open_proc(struct err *e)
 {
 	scoped_fd int fs = fsopen("proc", FSOPEN_CLOEXEC);
@@ -114,7 +117,9 @@ static int open_proc(struct err *e)
 	if (fs >= 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
 		root = fsmount(fs, FSMOUNT_CLOEXEC,
 			       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	return root < 0 ? err_set(e, errno, "mount a procfs for the sysctls of a jail") : root;
+	if (root < 0)
+		root = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return root < 0 ? err_set(e, errno, "open /proc for the sysctls of a jail") : root;
 }
 
 static int set_sysctl(int proc, const char *name, const char *value, struct err *e)
