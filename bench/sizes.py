@@ -19,9 +19,9 @@ FREE_TIMEOUT_S = 60
 
 def during_preparation(quick: bool) -> Figures:
     """Create, first call and fork while the service prepares images, and after that."""
-    host(f"rm -rf {STATE}/templates {STATE}/sizes")
+    host(f"rm -rf {STATE}/templates")
     what = f"sizes-latency --mode during --runs {6 if quick else 30}"
-    figures = host_json(f"{SECOND_SERVICE} '--sizes=auto --pool_others=0 {POOL}' {what}", timeout_s=7200)
+    figures = host_json(f"{SECOND_SERVICE} '--sizes=2048x2,4096x2 --pool_others=0 {POOL}' {what}", timeout_s=7200)
     images = [float(line.split()[0]) for line in host(f"du -sm {STATE}/templates/*").splitlines()]
     figures["image_on_disk_mib"] = figure(images, "MiB")
     figures["images_on_disk_mib"] = figure([sum(images)], "MiB")

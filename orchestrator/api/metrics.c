@@ -237,6 +237,9 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 	       f->pool_misses);
 	metric(t, "ramet_template_boots_total", "counter", "Snapshots of templates made.",
 	       f->template_boots);
+	metric(t, "ramet_sizes_unlisted_total", "counter",
+	       "Snapshots made for a request, since the setting sizes does not list their size.",
+	       f->sizes_unlisted);
 	metric(t, "ramet_templates_building", "gauge", "Snapshots of templates being made now.",
 	       f->templates_building);
 	metric(t, "ramet_blank_vms_ready", "gauge", "Blank VMs in the pool.", f->blank_vms_ready);

@@ -156,9 +156,9 @@ static const struct setting settings[] = {
 	STR(sizes, TEXT, 0, "auto",
 	    "Sizes of the default template whose snapshots are made ahead of requests, while the\n"
 	    "service is idle: RAM in MiB x vCPUs, and x GB of disk if it is not the template's\n"
-	    "own, like 2048x2,4096x4x16. auto: each other template in its own size, sizes\n"
-	    "requested recently, and doublings of the RAM; up to 8 snapshots and 2 GB. Empty: "
-	    "none."),
+	    "own, like 2048x2,4096x4x16. The log and ramet_sizes_unlisted_total say which sizes\n"
+	    "requests had to wait for. auto: no further size of it, but each other template in\n"
+	    "its own size; up to 8 snapshots and 2 GB. Empty: none."),
 	NUM(pool_blank_vms, 0, WARDEN_SLOTS_MAX, "6",
 	    "Number of blank VMs (VM processes without a guest) and of warm sandboxes (restored\n"
 	    "from the default template) to keep ready."),

@@ -348,6 +348,7 @@ void core_stats(const struct core *c, struct core_stats *out)
 		.pool_hits = c->stats.pool_hits,
 		.pool_misses = c->stats.pool_misses,
 		.template_boots = templates_boots(c->templates),
+		.sizes_unlisted = templates_unlisted(c->templates),
 		.templates_building = templates_preparing(c->templates),
 		.blank_vms_ready = pool.blanks,
 		.warm_ready = pool.warm,

@@ -71,6 +71,7 @@ struct core_stats {
 	uint64_t output_dropped_bytes;	 /* events dropped because the output budget was used up */
 	uint64_t pool_hits, pool_misses; /* creates served with a warm sandbox, or without one */
 	uint64_t template_boots;	 /* images built */
+	uint64_t sizes_unlisted;	 /* of those, images of sizes that are not prepared ahead */
 	uint64_t templates_building;	 /* requested, or prepared ahead */
 	uint64_t forks, fork_failures, merges;
 	uint64_t blank_vms_ready, warm_ready;

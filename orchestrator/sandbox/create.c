@@ -29,7 +29,6 @@ struct create {
 	struct template *template;
 	struct vm_bringup *bringup; /* in progress */
 	unsigned tries;
-	bool sized;		     /* its size differs from the template's */
 	char id[SANDBOX_ID_LEN + 1]; /* empty until the sandbox is complete */
 	char *tenant;
 };
@@ -94,8 +93,6 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	create->sandbox = NULL;
 	sandbox_begin(s, &ready);
 	life_notify(s, LIFE_CREATED, NULL, NULL, NULL);
-	if (create->sized)
-		templates_note_size(c->templates, s->config.template, &s->config.size);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }
@@ -306,7 +303,6 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	if (!size_choose(from, &create->asked.size, &most, &size, f))
 		return false;
 	s->config.size = size.size;
-	create->sized = !size_equal(&size.size, &from->size);
 	memcpy(s->config.template, from->name, sizeof(from->name));
 	if (!tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
 	    !promises_have_room(c, s->config.size.ram_mib, f))

@@ -373,13 +373,6 @@ static struct pool_bucket *pool_bucket_of(struct pool *p, struct template *t, ui
 	return b;
 }
 
-void pool_expect(struct pool *p, struct template *t, uint32_t rootfs_gb)
-{
-	if (!is_of(&p->main, t, rootfs_gb))
-		other_of(p, t, rootfs_gb);
-	pool_check(p);
-}
-
 /* At most half of all VMs stay in permanent buckets: without a free slot, nothing can be prepared.
  * One warm sandbox of each size takes precedence over two of one size. */
 static uint32_t permanent_max(const struct pool *p)

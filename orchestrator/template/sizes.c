@@ -68,13 +68,6 @@ static void add(struct sizes *s, struct size size)
 	s->all[s->n++] = size;
 }
 
-static void add_doubled(struct sizes *s, const struct size *own, const struct size *host)
-{
-	for (uint64_t ram_mib = 2ull * own->ram_mib;
-	     ram_mib <= host->ram_mib && s->n < AHEAD_IMAGES_MAX - 1; ram_mib *= 2)
-		add(s, (struct size){own->vcpus, (uint32_t)ram_mib, own->rootfs_gb});
-}
-
 static void add_listed(struct sizes *s, const struct config *c, const struct size *own,
 		       const struct size *host)
 {
@@ -94,9 +87,7 @@ void sizes_ahead(struct sizes *out, const struct config *c, const struct size *o
 		 const struct size *host)
 {
 	out->n = 0;
-	if (config_sizes_auto(c))
-		add_doubled(out, own, host);
-	else
+	if (!config_sizes_auto(c))
 		add_listed(out, c, own, host);
 }
 

@@ -37,7 +37,7 @@ struct size size_image(const struct size *size, const struct size *own);
 /* Limits on the images of all templates that are prepared ahead, with `sizes = auto`. */
 #define AHEAD_IMAGES_MAX 8
 #define AHEAD_BYTES_MAX	 (2ull << 30)
-/* The default template's sizes to prepare besides its own, likeliest first. */
+/* The default template's sizes to prepare besides its own: those that the setting lists. */
 struct sizes {
 	struct size all[CONFIG_SIZES_MAX];
 	size_t n;

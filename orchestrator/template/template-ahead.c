@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Prepares images ahead of need: chooses which and when. */
-#include "base/num.h"
+#include <string.h>
+
+#include "base/log.h"
 #include "orchestrator/template/host.h"
 #include "orchestrator/template/template-internal.h"
 
@@ -123,42 +125,6 @@ static bool prepare_templates(struct templates *ts)
 	return false;
 }
 
-static bool is_within(const struct size *size, const struct size *limit)
-{
-	return size->vcpus <= limit->vcpus && size->ram_mib <= limit->ram_mib &&
-	       size->rootfs_gb <= limit->rootfs_gb;
-}
-
-/* Prepares an image for a size requested in a previous instance; the pool treats the size as
- * requested again. */
-static bool prepare_recent(struct templates *ts, struct recent *r)
-{
-	struct size host = size_host();
-	const struct known_source *known = sources_find(ts->sources, r->template);
-
-	if (r->expected || !known || known->ret < 0)
-		return false;
-	const struct source *from = &known->source;
-	struct size image = size_image(&r->size, &from->size);
-	struct size limit = size_limit(&host, &from->size, &SIZE_NO_LIMIT);
-	struct template *t = template_find(ts, from->name, &image);
-	if (!is_within(&r->size, &limit))
-		return false;
-	if (!t || t->state != TPL_READY)
-		return start(ts, from, &image);
-	r->expected = true;
-	pool_expect(ts->pool, t, r->size.rootfs_gb);
-	return false;
-}
-
-static bool prepare_recents(struct templates *ts)
-{
-	for (size_t i = 0; config_sizes_auto(ts->env->config) && i < ts->recents.n; i++)
-		if (prepare_recent(ts, &ts->recents.all[i]))
-			return true;
-	return false;
-}
-
 static bool prepare_sizes(struct templates *ts)
 {
 	struct size host = size_host();
@@ -171,6 +137,36 @@ static bool prepare_sizes(struct templates *ts)
 	return false;
 }
 
+static bool is_listed(const struct templates *ts, const struct size *image)
+{
+	const struct size *own = template_size(ts->def);
+	struct size host = size_host();
+	struct sizes sizes;
+
+	sizes_ahead(&sizes, ts->env->config, own, &host);
+	for (size_t i = 0; i < sizes.n; i++) {
+		struct size listed = size_image(&sizes.all[i], own);
+
+		if (size_equal(&listed, image))
+			return true;
+	}
+	return size_equal(own, image);
+}
+
+/* Only sizes of the default template can be listed. */
+void templates_note_unlisted(struct templates *ts, const struct template *t)
+{
+	const struct size *image = template_size(t);
+
+	if (strcmp(t->source.name, ts->def->source.name) != 0 || is_listed(ts, image))
+		return;
+	ts->unlisted++;
+	log_info("a snapshot of %u MiB, %u CPUs and %u GB was made for a request: add %ux%ux%u to "
+		 "the setting sizes to have it made ahead",
+		 image->ram_mib, image->vcpus, image->rootfs_gb, image->ram_mib, image->vcpus,
+		 image->rootfs_gb);
+}
+
 uint64_t templates_ahead(struct templates *ts)
 {
 	uint64_t calm_ms = calm_in_ms(ts);
@@ -181,7 +177,7 @@ uint64_t templates_ahead(struct templates *ts)
 	if (calm_ms)
 		return calm_ms;
 	template_next_build(ts);
-	if (!ts->ahead && is_idle(ts) && !prepare_templates(ts) && !prepare_recents(ts))
+	if (!ts->ahead && is_idle(ts) && !prepare_templates(ts))
 		prepare_sizes(ts);
 	return 0;
 }

@@ -8,7 +8,6 @@
 #include "orchestrator/agent/agent.h"
 #include "orchestrator/template/manifest.h"
 #include "orchestrator/template/pool.h"
-#include "orchestrator/template/recent.h"
 #include "orchestrator/template/sources.h"
 #include "orchestrator/template/templates.h"
 
@@ -170,9 +169,9 @@ struct templates {
 	struct disk_job *sources_job;  /* the scan in progress */
 	struct list looks;	       /* struct sources_wait: for that scan */
 	struct list next_looks;	       /* struct sources_wait: for the next scan */
-	struct recents recents;
-	uint64_t busy_ms; /* when a request last began or ended, on the loop's clock */
-	uint64_t boots;	  /* number of images that this instance has made */
+	uint64_t busy_ms;	       /* when a request last began or ended, on the loop's clock */
+	uint64_t boots;		       /* number of images that this instance has made */
+	uint64_t unlisted;	       /* of those, images of sizes that are not prepared ahead */
 };
 
 static inline bool templates_closing(const struct templates *ts)
@@ -188,6 +187,8 @@ bool templates_calm(const struct templates *ts);
  * which to call it again; 0 means not before something has changed.
  */
 uint64_t templates_ahead(struct templates *ts);
+/* Counts and logs an image that was made, if it is of a size that is not prepared ahead. */
+void templates_note_unlisted(struct templates *ts, const struct template *t);
 /* Returns the maximum number of images that are made ahead of need. */
 size_t templates_ahead_count(const struct templates *ts);
 
@@ -204,8 +205,6 @@ const struct known_source *sources_find(const struct known_sources *s, const cha
 /* Keeps warm sandboxes of the template with disks of this size permanently, if the pool has room
  * for them. */
 void pool_keep(struct pool *p, struct template *t, uint32_t rootfs_gb);
-/* Keeps such warm sandboxes for a while, as if a client had just requested one. */
-void pool_expect(struct pool *p, struct template *t, uint32_t rootfs_gb);
 /* Gives up a warm sandbox in progress that nobody has requested. */
 void pool_yield_background(struct pool *p);
 /* Returns whether the pool has reached its targets. */

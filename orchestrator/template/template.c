@@ -327,6 +327,7 @@ static void on_published(void *arg)
 			t->built_here = true;
 			ts->building = NULL;
 			ts->boots++;
+			templates_note_unlisted(ts, t);
 			become_ready(t, "is ready");
 			template_next_build(ts);
 		}

@@ -25,7 +25,6 @@ static void on_default(void *arg, const struct failure *f)
 void templates_start(struct templates *ts)
 {
 	templates_sweep(ts->env->config);
-	recents_load(&ts->recents, ts->env->config);
 	ts->busy_ms = loop_now_ms(ts->env->loop);
 	sources_load(ts);
 	const struct source *from = &ts->sources->all[0].source;
@@ -53,7 +52,6 @@ void templates_free(struct templates *ts)
 		template_unwait(&ts->ahead_wait);
 	while (!list_empty(&ts->all))
 		template_free(container_of(ts->all.next, struct template, link));
-	recents_close(&ts->recents);
 	sources_free(ts);
 	free(ts);
 }
@@ -80,17 +78,12 @@ uint64_t templates_boots(const struct templates *ts)
 	return ts->boots;
 }
 
-void templates_note_size(struct templates *ts, const char *template, const struct size *size)
+uint64_t templates_unlisted(const struct templates *ts)
 {
-	struct recent recent = {.size = *size};
-
-	snprintf(recent.template, sizeof(recent.template), "%s", template);
-	if (recents_note(&ts->recents, &recent))
-		recents_save(&ts->recents, ts->env->loop, ts->env->config);
+	return ts->unlisted;
 }
 
 void templates_housekeeping(struct templates *ts)
 {
-	recents_save(&ts->recents, ts->env->loop, ts->env->config);
 	sources_refresh(ts);
 }

@@ -44,6 +44,8 @@ struct template *templates_building(const struct templates *ts);
 bool templates_preparing(const struct templates *ts);
 /* Returns how many images this instance has made. */
 uint64_t templates_boots(const struct templates *ts);
+/* Returns how many of them were of a size that is not prepared ahead. */
+uint64_t templates_unlisted(const struct templates *ts);
 /* Calls `each` for every template that the last scan of the disk found: the default one first, the
  * others by name. */
 void templates_list(struct templates *ts, void (*each)(void *arg, const struct template_view *view),
@@ -56,8 +58,6 @@ void templates_work_ended(struct templates *ts);
 /* Gives up the build in progress if nobody waits for it, so that its slot becomes free. Returns
  * false if there is no such build. */
 bool templates_yield(struct templates *ts);
-/* Remembers, across restarts, that a sandbox of this size was requested. */
-void templates_note_size(struct templates *ts, const char *template, const struct size *size);
 /* Saves the remembered sizes and looks for new templates, on a worker. Called periodically. */
 void templates_housekeeping(struct templates *ts);
 

@@ -254,17 +254,12 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
-/* --- ahead, with auto ------------------------------------------------------------------------- */
+/* --- ahead, as listed ------------------------------------------------------------------------- */
 
-static void start_with(struct world *w, const char *sizes, const char *recents)
+static void start_with(struct world *w, const char *sizes)
 {
-	char path[CONFIG_PATH_MAX + 16];
-
 	world_wait_ready(w);
 	world_kill_core(w);
-	snprintf(path, sizeof(path), "%s/sizes", w->config.state_dir);
-	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	assert_int_equal(write(fd, recents, strlen(recents)), strlen(recents));
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "%s", sizes);
 	w->config.pool_others = 0;
 	world_start_core(w);
@@ -280,34 +275,6 @@ static bool has_image(struct world *w, const char *size)
 	return system(command) == 0;
 }
 
-static bool are_8_ahead(void *arg)
-{
-	return count_sizes(arg) == AHEAD_IMAGES_MAX;
-}
-
-static void test_auto_prepares_at_most_8_images(void **state)
-{
-	struct world *w = *state;
-
-	start_with(w, "auto",
-		   "default 1x192x1\ndefault 1x320x9\ndefault 1x384x1\ndefault 1x448x1\n"
-		   "default 1x576x1\nno-such-template 1x192x1\ndefault 1x640x1\n"
-		   "default 1x67108864x1\n");
-	world_until(w, are_8_ahead, w->core);
-	world_run_for(w, 4000);
-	assert_int_equal(world_images(w, ""), AHEAD_IMAGES_MAX);
-	assert_true(has_image(w, "1c-128m-1g"));
-	assert_true(has_image(w, "1c-192m-1g"));
-	assert_true(has_image(w, "1c-320m-1g")); /* for a 9 GB disk, which grows */
-	assert_true(has_image(w, "1c-640m-1g"));
-	assert_true(has_image(w, "1c-256m-1g")); /* the default, doubled once */
-}
-
-static bool has_192(void *arg)
-{
-	return has_image(arg, "1c-192m-1g");
-}
-
 static bool is_warm_twice(void *arg)
 {
 	struct core_stats f;
@@ -316,37 +283,30 @@ static bool is_warm_twice(void *arg)
 	return f.warm_ready >= 2;
 }
 
-static void test_requested_sizes_survive_a_restart(void **state)
-{
-	struct world *w = *state;
-	char command[CONFIG_PATH_MAX + 128];
-	struct made m;
-	struct done d;
-
-	start_with(w, "auto", "");
-	create(w, &m, 192, 3);
-	world_delete(w, &d, m.view.id);
-	world_kill_core(w);
-	/* No image is usable any more, as after a change of all sources. */
-	snprintf(command, sizeof(command), "rm -r %s/templates", w->config.state_dir);
-	assert_int_equal(system(command), 0);
-	w->config.ram_mib = 65536; /* no doubled size fits the host */
-	w->config.pool_others = 1;
-	world_start_core(w);
-	world_until(w, has_192, w);
-	world_until(w, is_warm_twice, w->core);
-	create(w, &m, 192, 3);
-	assert_int_equal(stats(w).pool_hits, 1);
-	assert_int_equal(m.view.config.size.rootfs_gb, 3);
-}
-
 static void test_only_listed_sizes_are_prepared(void **state)
 {
+	static const char *const settings[] = {"", "auto"};
 	struct world *w = *state;
 
-	start_with(w, "", "default 1x192x1\n");
-	world_run_for(w, 4000);
-	assert_int_equal(world_images(w, ""), 1);
+	for (int i = 0; i < 2; i++) {
+		start_with(w, settings[i]);
+		world_run_for(w, 4000);
+		assert_int_equal(world_images(w, ""), 1);
+	}
+}
+
+static void test_images_of_unlisted_sizes_are_counted(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	start_with(w, "256x1");
+	create(w, &m, 256, 0); /* before it was made ahead, or after that */
+	create(w, &m, 256, 3);
+	assert_int_equal(stats(w).sizes_unlisted, 0);
+	for (int i = 0; i < 2; i++)
+		create(w, &m, 192, 0);
+	assert_int_equal(stats(w).sizes_unlisted, 1);
 }
 
 /* Puts foreign files, such as notes or a copy of an image, into the image directory. */
@@ -367,7 +327,7 @@ static void test_least_recently_requested_image_is_removed(void **state)
 	struct made m;
 	struct done d;
 
-	start_with(w, "", "");
+	start_with(w, "");
 	put_other_files(w);
 	for (uint32_t i = 0; i < 20; i++) {
 		create(w, &m, 192 + 64 * i, 0);
@@ -411,7 +371,7 @@ static bool has_booted_twice(void *arg)
  * answers. */
 static void begin_in_background(struct world *w, struct made *m)
 {
-	start_with(w, "256x1", "");
+	start_with(w, "256x1");
 	create(w, m, 0, 0);
 	world_wait_ready(w);
 	fakes_fault(w->fakes, FAKES_CONNECT, 1 << 30);
@@ -460,7 +420,7 @@ static void test_no_background_build_starts_during_a_call(void **state)
 	struct run r = {0};
 	struct made m;
 
-	start_with(w, "256x1", "");
+	start_with(w, "256x1");
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
 	world_until_waiting(w, 1);
@@ -477,7 +437,7 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 	struct run r = {0};
 	struct made m;
 
-	start_with(w, "256x1", "");
+	start_with(w, "256x1");
 	world_until(w, has_256, w);
 	world_kill_core(w);
 	w->config.pool_others = 1;
@@ -748,9 +708,8 @@ int main(void)
 		TEST(test_sandbox_of_another_size_forks_and_merges),
 		TEST(test_sandbox_of_another_size_is_adopted),
 		TEST(test_listed_sizes_are_prepared_ahead),
-		TEST(test_auto_prepares_at_most_8_images),
-		TEST(test_requested_sizes_survive_a_restart),
 		TEST(test_only_listed_sizes_are_prepared),
+		TEST(test_images_of_unlisted_sizes_are_counted),
 		TEST(test_least_recently_requested_image_is_removed),
 		TEST(test_calls_pause_a_background_build_and_its_deadline),
 		TEST(test_no_background_build_starts_during_a_call),

@@ -47,8 +47,8 @@ static void restart(struct world *w)
 	world_wait_ready(w);
 }
 
-/* Prepares each template ahead that has a template.conf with its RAM: the default size, and what
- * follows from it, do not fit the host. */
+/* Prepares each template ahead that has a template.conf with its RAM: the default size does not fit
+ * the host. */
 static void restart_with_sizes_auto(struct world *w)
 {
 	world_kill_core(w);
