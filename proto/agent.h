@@ -58,7 +58,9 @@ enum agent_request {
 	 * AGENT_BUNDLE frames, then AGENT_RESULT or AGENT_FAULT, in order with the output.
 	 * The calls of all connections run one after the other, in order of arrival; the code of
 	 * a waiting call stays in its socket. At the time limit the code gets SIGINT, then
-	 * SIGKILL; the exit code is 124.
+	 * SIGKILL; the exit code is 124. AGENT_ERROR: ECHILD, the Python process ended while it
+	 * started, for instance because of a file that it runs then; the sentence says what it
+	 * printed.
 	 */
 	AGENT_EXEC = 2,
 	AGENT_CODE = 3,
@@ -291,7 +293,7 @@ enum agent_request {
 	 * folder), u32 env_count, then env_count times str name, str value. Answer: AGENT_DONE once
 	 * the interpreter waits for code. EEXIST: the id is in use; EAGAIN: AGENT_CONTEXT_MAX
 	 * exist; ENOPKG: the language's program is not installed; ENOTDIR: the folder cannot be
-	 * entered. */
+	 * entered; ECHILD: as for AGENT_EXEC. */
 	AGENT_CONTEXT_START = 37,
 
 	/* Lists the contexts. Payload: none. Answer: an AGENT_CONTEXT for each, oldest first, then

@@ -620,6 +620,11 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 		fail(call, FAIL_AGENT_LOST, BROKEN);
 	} else if (exec_of_call(call)->attached && frame->errnum == ENOENT) {
 		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
+	} else if (frame->errnum == ECHILD && frame->len) {
+		snprintf(text, sizeof(text), "%.*s", (int)frame->len, (const char *)frame->data);
+		fail(call, FAIL_INTERPRETER, text);
+		/* The agent closes it, since it does not read the code: send no call there. */
+		lane_lose(lane, "its interpreter does not start");
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",
 			 (int)(frame->len && frame->len < 160 ? frame->len : 160),

@@ -40,6 +40,7 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_FILE_CHANGED] = "file_changed",
 	[FAIL_PTY_ENDED] = "pty_ended",
 	[FAIL_NOT_INSTALLED] = "not_installed",
+	[FAIL_INTERPRETER] = "interpreter_failed",
 	[FAIL_PTY_FULL] = "pty_full",
 	[FAIL_PROCESS_ENDED] = "process_ended",
 	[FAIL_STDIN_CLOSED] = "stdin_closed",

@@ -22,6 +22,9 @@ static void on_refused(struct guest_op *op, uint32_t errnum, const char *text)
 	case ENOPKG:
 		guest_op_fail(op, FAIL_NOT_INSTALLED, "%s", text);
 		break;
+	case ECHILD:
+		guest_op_fail(op, FAIL_INTERPRETER, "%s", text);
+		break;
 	case ENOTDIR:
 		guest_op_fail(op, FAIL_BAD_PATH, "%s", text);
 		break;

@@ -245,3 +245,30 @@ def test_output_flood_of_two_contexts(http: httpx.Client, sandbox: str) -> None:
     with started(http, sandbox, code, context=ids[0]) as one, started(http, sandbox, code, context=ids[1]) as two:
         for stream in (two, one):
             assert sum(len(event["data"]) for event in stream if event["type"] == "stdout") == 3000000
+
+
+def test_interpreter_that_ends_at_its_start_is_the_sandboxs_own_fault(
+    http: httpx.Client, sandbox: str, tmp_path: Path
+) -> None:
+    (tmp_path / "usercustomize.py").write_text("import sys; sys.exit('no custom at all')")
+    fields = {"language": "python", "env": {"PYTHONPATH": str(tmp_path)}}
+    refused = http.post(f"{sandbox}/contexts", json=fields)
+    assert (refused.status_code, refused.json()["code"]) == (409, "interpreter_failed")
+    assert refused.json()["error"].startswith("Python did not start: ")
+    assert refused.json()["error"].endswith("SystemExit: no custom at all")
+
+
+def test_default_interpreter_that_does_not_start_can_be_mended(http: httpx.Client, sandbox: str) -> None:
+    code = "import os, site; p = site.getusersitepackages(); os.makedirs(p, exist_ok=True); print(p)"
+    (folder, _, _) = run(http, sandbox, code)
+    path = {"path": folder.strip() + "/usercustomize.py"}
+    http.put(f"{sandbox}/files", params=path, content=b"import os; os._exit(3)").raise_for_status()
+    try:
+        run(http, sandbox, "os._exit(0)")
+        for _ in range(2):
+            refused = http.post(f"{sandbox}/exec", json={"code": "1"})
+            assert (refused.status_code, refused.json()["code"]) == (409, "interpreter_failed")
+            assert refused.json()["error"].endswith("ended with exit code 3")
+    finally:
+        http.delete(f"{sandbox}/files", params=path).raise_for_status()
+    assert run(http, sandbox, "print(1)")[0] == "1\n"
