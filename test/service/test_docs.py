@@ -23,6 +23,7 @@ NAMED = [
     "docs/benchmarks.md",
     "docs/cli.md",
     "docs/fork.md",
+    "docs/install.md",
     "docs/integrations.md",
     "docs/mcp.md",
     "docs/network.md",
