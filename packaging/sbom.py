@@ -20,7 +20,7 @@ from typing import Iterator
 
 TOP = Path(__file__).resolve().parents[1]
 # Libraries of which programs contain a copy (NOTICE), by the package that the copy is from.
-STATIC = ["libc6-dev", "libcap-dev", "libseccomp-dev", "libsqlite3-dev", "libssl-dev", "liburing-dev"]
+STATIC = ["libarchive-dev", "libc6-dev", "libcap-dev", "libseccomp-dev", "libsqlite3-dev", "libssl-dev", "liburing-dev"]
 
 Entry = dict[str, object]
 
