@@ -169,6 +169,14 @@ cmake_tree() {
 	) 7>"$top/build/$preset.lock"
 }
 
+# stage_alone CMD…: runs the command while no other ./dev writes or packs build/stage.
+stage_alone() {
+	(
+		flock 7
+		"$@"
+	) 7>"$top/build/stage.lock"
+}
+
 # Installs the product into build/stage.
 stage_product() {
 	local stage=$top/build/stage
@@ -193,5 +201,5 @@ build_product() {
 	build_h2o
 	step "product" cmake_tree release vmm/all orchestrator/all guest/all bench/all \
 		test/native/all # installs programs that bench runs
-	step "installed tree" stage_product
+	step "installed tree" stage_alone stage_product
 }
