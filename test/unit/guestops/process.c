@@ -373,14 +373,13 @@ static void test_run_that_hangs_up_before_it_runs_is_killed_once(void **state)
 	assert_false(t.done || t.started);
 }
 
-/* Starts a freeze of the sandbox, whose snapshot waits for fakes_go. */
+/* Starts a freeze of the sandbox, whose snapshot waits for fakes_go, as its process does. */
 static void freeze_start(struct world *w, struct frozen *z)
 {
-	const unsigned waiting = fakes_waiting(w->fakes);
-
+	world_until_waiting(w, 1);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, z, id);
-	world_until_waiting(w, waiting + 1);
+	world_until_waiting(w, 2);
 }
 
 static void test_hang_up_during_a_freeze_that_fails_kills_the_process(void **state)
@@ -412,7 +411,6 @@ static void test_start_abandoned_during_a_freeze_that_fails_kills_the_process(vo
 
 	make(w);
 	run(w, &t, "/wait");
-	world_until_waiting(w, 1);
 	freeze_start(w, &z);
 	core_abandon(t.call);
 	world_lock_catalogue(w, true);
