@@ -137,6 +137,7 @@ void vmproc_fail(struct vmproc *vm, const char *format, ...)
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	va_start(args, format);
+	/* clang-tidy overlooks the va_start: NOLINTNEXTLINE(clang-analyzer-valist*) */
 	vsnprintf(vm->reason, sizeof(vm->reason), format, args);
 	va_end(args);
 	vmproc_last_words(vm, vm->voice, words, sizeof(words));
