@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rametctl: the operators' command. It sends its arguments to the service, which runs the command,
- * and shows the answer. While no service runs, only commands on keys work, because the first key is
- * made before the API is opened to others: rametctl then changes the catalogue itself, as the
- * service's account.
+ * and shows the answer. It runs `doctor` and `top` itself. While no service runs, `key` works too,
+ * because the first key is made before the API is opened to others: rametctl then changes the
+ * catalogue itself, as the service's account.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -76,7 +76,8 @@ static int reach(const struct config *config, struct err *e)
 	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
 		return err_say(e, errno,
 			       "no service answers at %s: start rametd, or give its settings "
-			       "(--config=FILE, --run_dir=DIR); only `key` works without a service",
+			       "(--config=FILE, --run_dir=DIR); only `key` and `doctor` work "
+			       "without one",
 			       at.sun_path);
 	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
@@ -415,7 +416,8 @@ static int show_help(const struct config *config, const struct words *w)
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
 		return fail(&e);
 	int status = (int)command_run(tables, &env, &args, stdout, &wait);
-	puts("\nThe service has more commands: `rametctl help` lists them while it runs.");
+	puts("\n`rametctl doctor` checks this host. The service has more commands: `rametctl help` "
+	     "lists them while it runs.");
 	return status;
 }
 
