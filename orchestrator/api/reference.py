@@ -45,9 +45,12 @@ def value(s: Any) -> str:
     if "enum" in s or "const" in s:
         return ", ".join(f"`{word}`" for word in s.get("enum", [json.dumps(s.get("const"))]))
     if "oneOf" in s or isinstance(kind, list):
-        return " or ".join(value(one) for one in s.get("oneOf") or [{**s, "type": one} for one in kind])
+        choices = s.get("oneOf") or [{**s, "type": one} for one in kind]
+        choices = sorted(choices, key=lambda one: one.get("type") != "integer")
+        return " or ".join("number " * ("minimum" in one) + value(one) for one in choices)
     if kind == "array":
-        return f"array of {value(s['items'])}" + (f", up to {s['maxItems']:,}" if "maxItems" in s else "")
+        length = f" (up to {s['maxItems']:,})" if "maxItems" in s else ""
+        return f"array{length} of {value(s['items'])}"
     if kind in ("integer", "number") and "minimum" in s:
         reduced = f"; more counts as {most:,}" if "x-ramet-reduce-to" in s else ""
         return f"{s['minimum']:,} to {most:,}{reduced}" if most else f"from {s['minimum']:,}"
