@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/doctor/internal.h"
+#include "orchestrator/warden/limits.h"
 
 #define LINE_BYTES    4096 /* the flags of a CPU are one line */
 #define TEXT_BYTES    512
@@ -30,7 +31,8 @@
 #define KERNEL_SCAN   607 /* 6.7: PAGEMAP_SCAN, Landlock for TCP */
 #define KERNEL_LEAST  601 /* 6.1, that of Debian 12 */
 #define FS_XFS_MAGIC  0x58465342
-#define VMS_UNIT      "/sys/fs/cgroup/system.slice/ramet-vms.service"
+#define VMS_CGROUP    "/system.slice/ramet-vms.service"
+#define VMS_UNIT      "/sys/fs/cgroup" VMS_CGROUP
 #define FORMER_CGROUP "/sys/fs/cgroup/ramet/ramet"
 
 /* --- helpers --------------------------------------------------------------------------------- */
@@ -112,6 +114,21 @@ static bool value_of(const struct doctor_host *h, const char *path, const char *
 	return true;
 }
 
+/* Warnings of one check. */
+struct warnings {
+	const struct doctor_host *host;
+	const char *check, *remedy;
+	unsigned n;
+};
+
+static void say_warning(void *arg, const char *sentence)
+{
+	struct warnings *w = arg;
+
+	w->n++;
+	doctor_say(w->host, w->check, DOCTOR_WARNING, w->remedy, "%s", sentence);
+}
+
 /* --- KVM and CPU ------------------------------------------------------------------------------ */
 
 static void check_kvm(const struct doctor_host *h, const char *flags)
@@ -181,28 +198,16 @@ static void check_cpu(const struct doctor_host *h, const char *flags)
 		doctor_say(h, "cpu", DOCTOR_OK, NULL, "the CPU has what VMs need");
 }
 
-struct weaknesses {
-	const struct doctor_host *host;
-	unsigned n;
-};
-
-static void say_weakness(void *arg, const char *sentence)
-{
-	struct weaknesses *w = arg;
-
-	w->n++;
-	doctor_say(w->host, "isolation", DOCTOR_WARNING,
-		   "operating.md explains it: \"The CPU's weaknesses\"", "%s", sentence);
-}
-
 static void check_isolation(const struct doctor_host *h)
 {
-	struct weaknesses w = {.host = h};
+	struct warnings w = {.host = h,
+			     .check = "isolation",
+			     .remedy = "operating.md explains it: \"The CPU's weaknesses\""};
 	char sys[PATH_MAX];
 
 	if (!path_of(h, "/sys", sys))
 		return;
-	posture_check(sys, h->cores_are_apart, say_weakness, &w);
+	posture_check(sys, h->cores_are_apart, say_warning, &w);
 	if (w.n == 0)
 		doctor_say(h, "isolation", DOCTOR_OK, NULL,
 			   "no weakness of CPU, SMT or KSM lets a VM observe another");
@@ -513,8 +518,25 @@ static void check_time(const struct doctor_host *h)
 		doctor_say(h, "clock", DOCTOR_OK, NULL, "the clock is synchronised");
 }
 
+/* Checks the limits of this host, with the cgroup that ramet.service names if no setting does. */
+static void check_limits(const struct doctor_host *h)
+{
+	struct warnings w = {.host = h,
+			     .check = "limits",
+			     .remedy = "operating.md explains it: \"Limits of the host\""};
+	struct config config = *h->config;
+
+	if (!config.cgroup[0] && doctor_exists(h, VMS_UNIT))
+		snprintf(config.cgroup, sizeof(config.cgroup), VMS_CGROUP);
+	limits_check_host(&config, say_warning, &w);
+	if (w.n == 0)
+		doctor_say(h, "limits", DOCTOR_OK, NULL,
+			   "no limit of the host is too small for max_vms = %u", config.max_vms);
+}
+
 void doctor_check_live(const struct doctor_host *h)
 {
 	check_disk(h);
+	check_limits(h);
 	check_time(h);
 }

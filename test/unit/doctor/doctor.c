@@ -260,6 +260,16 @@ static void disk_is_measured_in_the_nearest_folder(void **state)
 	assert_non_null(strstr(said, " clock: "));
 }
 
+static void limits_too_small_for_max_vms_are_named(void **state)
+{
+	const struct doctor_host h = {.root = root, .config = &config, .found = note};
+
+	said[0] = '\0';
+	config.max_vms = UINT32_MAX;
+	doctor_check_live(&h);
+	assert_non_null(strstr(said, "1 limits: fs.nr_open is "));
+}
+
 /* --- output ----------------------------------------------------------------------------------- */
 
 static enum doctor_result print(bool json, const struct doctor_finding *f, size_t n)
@@ -323,6 +333,7 @@ int main(void)
 		T(other_firewalls_are_named),
 		T(empty_root_is_no_crash),
 		T(disk_is_measured_in_the_nearest_folder),
+		T(limits_too_small_for_max_vms_are_named),
 		T(json_is_escaped),
 		T(text_has_no_control_characters),
 	};
