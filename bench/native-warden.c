@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rametd's warden for `bench native-service` and `bench thousand`, without the supervisor. It starts the rametd that is
- * its first argument as the service, and uses only the cgroup controllers that this machine's
- * cgroup v2 has, where rametd itself would refuse to start. Prints the missing ones, on one line.
+ * rametd's warden for `bench native-service` and `bench thousand`, without the supervisor. It
+ * starts the rametd that is its first argument as the service, and uses only the cgroup controllers
+ * that this machine's cgroup v2 has, where rametd itself would refuse to start. Prints the missing
+ * ones, on one line.
  *
  *   native-warden RAMETD [--NAME=VALUE ...]
  */
