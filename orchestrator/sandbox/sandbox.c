@@ -25,12 +25,9 @@
 /* A VM whose process makes no progress for this time is ended, with the tenant's work in it. After
  * a restart of the service all VMs are dialed at once, perhaps on an overloaded host, so the limit
  * is higher then. */
-#define DIAL_STALL_MS  15000
-#define ADOPT_STALL_MS 60000
-#define ADOPT_RETRY_MS 1000
-/* A new sandbox has priority over others until its first call ends, at most for this time:
- * otherwise a tenant that forks in a loop would take the CPU from its neighbours. */
-#define HEAD_START_MS	2000
+#define DIAL_STALL_MS	15000
+#define ADOPT_STALL_MS	60000
+#define ADOPT_RETRY_MS	1000
 #define REDIAL_FIRST_MS 50
 #define REDIAL_MAX_MS	10000
 #define REDIAL_CALM_MS	60000 /* a connection that lasted this long resets the back-off */
@@ -313,7 +310,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	guest_link_take(&s->guest, ready->agent);
 	*ready = (struct ready_vm){0};
 	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
-	vmproc_give_head_start(s->vm, HEAD_START_MS);
+	vmproc_give_head_start(s->vm, SANDBOX_HEAD_START_MS);
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);

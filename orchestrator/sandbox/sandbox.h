@@ -16,7 +16,10 @@ struct tenant;
 struct vmproc;
 struct ready_vm;
 
-#define SANDBOX_ENV_MAX (32u << 10) /* bytes; every exec carries it in a single frame */
+/* A new sandbox has priority over others until its first call ends, at most for this time:
+ * otherwise a tenant that forks in a loop would take the CPU from its neighbours. */
+#define SANDBOX_HEAD_START_MS 2000
+#define SANDBOX_ENV_MAX	      (32u << 10) /* bytes; every exec carries it in a single frame */
 
 enum sandbox_state {
 	SBX_ADOPTING, /* its VM was found, its agent is not connected yet */

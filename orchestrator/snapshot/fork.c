@@ -228,6 +228,7 @@ static void begin(struct fork *fork)
 		sandbox_begin(s, &child->ready);
 		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
 	}
+	pool_rest(fork->call->core->pool, SANDBOX_HEAD_START_MS);
 	call_finish(fork->call, NULL);
 }
 

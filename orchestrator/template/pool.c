@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The pool: blank VMs and warm sandboxes, made ahead of need. It makes up to SPAWNING_MAX blank VMs
- * and one warm sandbox at a time, never while a client waits for a VM, and backs off exponentially
- * after failures. A blank VM has room for the largest size in the setting `sizes`. The pool holds
- * warm sandboxes of the default template, of templates prepared ahead, and, for OTHERS_KEPT_MS, of
- * other requested templates. Except for the default template, warm sandboxes that nobody has
- * requested are made only while the service is calm.
+ * The pool: blank VMs and warm sandboxes, made ahead of need. It makes the first BLANKS_FIRST blank
+ * VMs SPAWNING_MAX at a time, further ones and warm sandboxes one at a time, never while a client
+ * waits for a VM, and backs off exponentially after failures. A blank VM has room for the largest
+ * size in the setting `sizes`. The pool holds warm sandboxes of the default template, of templates
+ * prepared ahead, and, for OTHERS_KEPT_MS, of other requested templates. Except for the default
+ * template, warm sandboxes that nobody has requested are made only while the service is calm.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,8 @@
 #define BACKOFF_MAX_MS	 10000
 /* Blank VMs made at a time. More take CPU time from sandboxes, and hardly fill the pool sooner. */
 #define SPAWNING_MAX   2
+#define BLANKS_FIRST   8 /* what creates and small forks need; further ones are for large forks */
+#define REST_STEP_MS   50
 #define OTHERS_MAX     4	/* most buckets that are not permanent */
 #define OTHERS_KEPT_MS (600000) /* how long they stay after the last request */
 
@@ -66,6 +68,7 @@ struct pool {
 	struct pool_item *making; /* a warm sandbox in progress */
 	struct loop_timer refill;
 	struct pool_pace blank_pace;
+	uint64_t rest_until_ms; /* on the loop's clock */
 };
 
 static bool is_closing(const struct pool *p)
@@ -198,6 +201,11 @@ static void make_blank(struct pool *p)
 	p->n_spawning++;
 	list_add_tail(&p->spawning, &item->link);
 	item->vm = vmproc_spawn(p->env->vms, &spec, &blank_owner, item);
+}
+
+void pool_rest(struct pool *p, uint64_t ms)
+{
+	p->rest_until_ms = loop_now_ms(p->env->loop) + ms;
 }
 
 struct vmproc *pool_take_blank(struct pool *p, const struct size *size)
@@ -465,11 +473,22 @@ static bool wants_warm(struct pool *p, struct pool_bucket *b)
 	       may_try(p, &b->pace);
 }
 
+/* Returns whether new sandboxes have the CPUs to themselves; if so, looks again soon. */
+static bool is_resting(struct pool *p)
+{
+	if (loop_now_ms(p->env->loop) >= p->rest_until_ms || !p->env->vms->ahead)
+		return false;
+	check_within(p, REST_STEP_MS);
+	return true;
+}
+
 static bool wants_blank(struct pool *p)
 {
-	return p->n_spawning < SPAWNING_MAX &&
-	       p->n_blanks + p->n_spawning < p->env->config->pool_blank_vms && room(p) &&
-	       may_try(p, &p->blank_pace);
+	uint32_t n = p->n_blanks + p->n_spawning;
+	bool first = n < BLANKS_FIRST;
+
+	return p->n_spawning < (first ? SPAWNING_MAX : 1) && n < p->env->config->pool_blank_vms &&
+	       (first || !is_resting(p)) && room(p) && may_try(p, &p->blank_pace);
 }
 
 static void make_blanks(struct pool *p)

@@ -38,6 +38,10 @@ struct vm_bringup *pool_take_warm(struct pool *p, struct template *t, uint32_t r
  * false when the pool is empty. */
 bool pool_yield(struct pool *p);
 
+/* Lets the children of a large fork run their first calls: for `ms`, or until no VM has a head
+ * start any more, the pool makes only the first few blank VMs that it lacks. */
+void pool_rest(struct pool *p, uint64_t ms);
+
 struct pool_stats {
 	uint32_t blanks, warm; /* those that are ready */
 	uint32_t warm_default; /* of `warm`, those of the default template */

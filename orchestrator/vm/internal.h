@@ -68,6 +68,7 @@ struct vmproc {
 	enum warden_priority priority; /* as requested; the warden learns it after the spawn */
 	int oom_first;		       /* 0 or 1; -1: unknown */
 	struct loop_timer head_start;  /* runs while the VM has WARDEN_BRINGUP for a limited time */
+	bool ahead;		       /* counted in host->ahead */
 	bool spawn_pending;	       /* the warden has not answered the spawn yet */
 	struct loop_timer timer;       /* spawn, greeting, release retry */
 	uint64_t warden_answers; /* value of warden_client_answers when the spawn timer was set */

@@ -387,9 +387,16 @@ bool vmproc_fit(struct vmproc *vm, const struct vmproc_spec *spec)
 	return true;
 }
 
-void vmproc_set_priority(struct vmproc *vm, enum warden_priority priority)
+static void set_ahead(struct vmproc *vm, bool ahead)
 {
 	loop_timer_clear(vm->host->loop, &vm->head_start);
+	vm->host->ahead += (uint32_t)ahead - (uint32_t)vm->ahead;
+	vm->ahead = ahead;
+}
+
+void vmproc_set_priority(struct vmproc *vm, enum warden_priority priority)
+{
+	set_ahead(vm, false);
 	if (priority == vm->priority)
 		return;
 	vm->priority = priority;
@@ -405,6 +412,7 @@ static void on_head_start_over(void *arg)
 void vmproc_give_head_start(struct vmproc *vm, uint64_t ms)
 {
 	vmproc_set_priority(vm, WARDEN_BRINGUP);
+	set_ahead(vm, true);
 	vm->head_start = (struct loop_timer){.fn = on_head_start_over, .arg = vm};
 	loop_timer_set(vm->host->loop, &vm->head_start, ms);
 }
@@ -579,7 +587,7 @@ static void detach(struct vmproc *vm)
 	vm->closed = NULL;
 	list_del(&vm->wait_link);
 	loop_timer_clear(vm->host->loop, &vm->timer);
-	loop_timer_clear(vm->host->loop, &vm->head_start);
+	set_ahead(vm, false);
 	deferred_cancel(&vm->deferred);
 	vmproc_forget_requests(vm);
 	vmproc_close_socket(vm);

@@ -30,6 +30,7 @@ struct vmproc_host {
 	struct vmproc **slots; /* [max_vms]; NULL: free; changed by slots.c alone */
 	uint64_t *taken;       /* one bit for each slot, to find a free one quickly */
 	uint32_t in_use;
+	uint32_t ahead;	     /* VMs with a head start (vmproc_give_head_start) */
 	struct list waiting; /* VMs that wait for a slot */
 	/* Called when a VM begins to wait because every slot is taken: may drop a less important
 	 * VM. */

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pool makes two blank VMs at a time, and loses none. */
+/* The pool makes two blank VMs at a time, further ones for large forks one at a time, and loses
+ * none. */
 #include "orchestrator/sandbox/context.h"
+#include "orchestrator/template/pool.h"
 #include "test/unit/core/world.h"
 
 #define BLANKS 5
+#define FIRST  8 /* of a larger pool */
+#define LARGE  12
 
-/* Restarts the service, without VMs, with a pool of BLANKS blank VMs and no warm sandbox. */
-static void start_pool(struct world *w)
+/* Restarts the service, without VMs, with a pool of so many blank VMs and no warm sandbox. */
+static void start_pool(struct world *w, uint32_t blanks)
 {
 	world_wait_ready(w);
 	world_shut_down(w);
 	world_kill_core(w);
-	w->config.pool_blank_vms = BLANKS;
+	w->config.max_vms = 2 * LARGE;
+	w->config.pool_blank_vms = blanks;
 	w->config.pool_warm = 0;
 	world_start_core(w);
 }
@@ -44,7 +49,7 @@ static void test_two_blank_vms_are_made_at_a_time(void **state)
 	struct world *w = *state;
 	struct watched_pool p = {.w = w, .wanted = BLANKS};
 
-	start_pool(w);
+	start_pool(w, BLANKS);
 	world_until(w, is_filled, &p);
 	assert_int_equal(p.most, 2);
 	assert_int_equal(fakes_live(w->fakes), BLANKS);
@@ -55,7 +60,7 @@ static void test_failed_blank_vm_is_made_again(void **state)
 	struct world *w = *state;
 	struct watched_pool p = {.w = w, .wanted = BLANKS};
 
-	start_pool(w);
+	start_pool(w, BLANKS);
 	fakes_fault(w->fakes, FAKES_SPAWN, 3);
 	world_until(w, is_filled, &p);
 	assert_int_equal(fakes_faults_left(w->fakes, FAKES_SPAWN), 0);
@@ -69,12 +74,64 @@ static bool two_are_coming(void *arg)
 	return w->core->vms.in_use >= 2;
 }
 
+static void fill(struct watched_pool *p, uint32_t wanted)
+{
+	p->wanted = wanted;
+	p->most = 0;
+	world_until(p->w, is_filled, p);
+}
+
+/* A sandbox with a head start has not had its first call yet. */
+static void test_large_pool_rests_until_first_calls_are_over(void **state)
+{
+	struct world *w = *state;
+	struct watched_pool p = {.w = w};
+
+	start_pool(w, LARGE);
+	pool_rest(w->core->pool, 3600000);
+	w->core->vms.ahead++;
+	fill(&p, FIRST);
+	assert_int_equal(p.most, 2);
+	world_run_for(w, 300);
+	assert_int_equal(w->core->vms.in_use, FIRST);
+	w->core->vms.ahead--;
+	fill(&p, LARGE);
+	assert_int_equal(p.most, 1);
+}
+
+static void test_large_pool_rests_no_longer_than_told(void **state)
+{
+	struct world *w = *state;
+	struct watched_pool p = {.w = w};
+
+	start_pool(w, LARGE);
+	pool_rest(w->core->pool, 1);
+	w->core->vms.ahead++;
+	fill(&p, LARGE);
+	w->core->vms.ahead--;
+}
+
+static void test_deleted_sandbox_has_no_head_start(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, &(struct sandbox_spec){0});
+	world_fork(w, &k, m.view.id, 2);
+	world_delete(w, &d, m.view.id);
+	for (unsigned i = 0; i < 2; i++)
+		world_delete(w, &d, k.ids[i]);
+	assert_int_equal(w->core->vms.ahead, 0);
+}
+
 /* The teardown ends the service. */
 static void test_service_ends_while_blank_vms_are_made(void **state)
 {
 	struct world *w = *state;
 
-	start_pool(w);
+	start_pool(w, BLANKS);
 	world_until(w, two_are_coming, w);
 	assert_int_equal(blanks_ready(w), 0);
 }
@@ -86,6 +143,9 @@ int main(void)
 		TEST(test_two_blank_vms_are_made_at_a_time),
 		TEST(test_failed_blank_vm_is_made_again),
 		TEST(test_service_ends_while_blank_vms_are_made),
+		TEST(test_large_pool_rests_until_first_calls_are_over),
+		TEST(test_large_pool_rests_no_longer_than_told),
+		TEST(test_deleted_sandbox_has_no_head_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
