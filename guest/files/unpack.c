@@ -351,6 +351,7 @@ static int unpack(const struct file_request *r, uint64_t *entries, struct err *e
 {
 	static const struct tar_calls calls = {on_read, on_entry, on_bytes, on_complete};
 	char path[AGENT_PATH_MAX + 1];
+	const uint8_t *rest;
 
 	folder_trim(path, r->path);
 	int bad = open_top(path, e);
@@ -358,7 +359,12 @@ static int unpack(const struct file_request *r, uint64_t *entries, struct err *e
 		bad = name_temporary(e);
 	if (!bad && r->size != AGENT_UNSIZED)
 		bad = check_room(un.top, r->size, e);
-	return bad ? bad : tar_read(&calls, NULL, entries, e);
+	if (!bad)
+		bad = tar_read(&calls, NULL, entries, e);
+	/* What follows the last entry, such as zeros: success is only reported after all data. */
+	while (!bad && worker_io_data(&rest))
+		continue;
+	return bad;
 }
 
 void file_unpack(const struct file_work *w)

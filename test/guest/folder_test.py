@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -434,6 +435,17 @@ class ArchiveTest(ArchiveTestBase):
         self.client.close()
         while os.listdir(self.path("in")):
             pass
+
+    def test_success_is_reported_only_after_all_data(self):
+        data = self.archive(("a", b"hello"))
+        self.client.send(UNPACK, struct.pack("<Q", UNSIZED) + text(self.path("in")))
+        self.client.send(DATA, data)
+        while not os.path.exists(self.path("in", "a")):
+            pass
+        self.assertEqual(select.select([self.client.sock], [], [], 0.5)[0], [])
+        self.client.send(DATA, bytes(10000))
+        self.client.send(DATA)
+        self.assertEqual(self.answers(), [])
 
     def test_packed_entries(self):
         name = "n\xe4me"
