@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <netinet/ip.h>
@@ -37,6 +39,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "orchestrator/warden/net-netfilter.h"
 #include "orchestrator/warden/net.h"
 #include "proto/net.h"
 
@@ -503,6 +506,45 @@ static void say_in_vain(int ns)
 
 	say(ns, NET_GUEST_IPV4, "from the closed one");
 	wait_for_drop(CLOSED, before);
+}
+
+static int on_generation(const struct nlmsghdr *head, void *arg)
+{
+	struct nlattr *attr;
+
+	mnl_attr_for_each(attr, head, sizeof(struct nfgenmsg))
+	{
+		if (mnl_attr_get_type(attr) == NFTA_GEN_ID)
+			*(uint32_t *)arg = ntohl(mnl_attr_get_u32(attr));
+	}
+	return MNL_CB_OK;
+}
+
+/* Returns the number of changes of the host's rules so far. */
+static uint32_t generation(void)
+{
+	_Alignas(struct nlmsghdr) char bytes[NETFILTER_REQUEST_MAX];
+	struct nlmsghdr *head =
+		netfilter_begin(bytes, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETGEN, NLM_F_ACK, AF_UNSPEC);
+	uint32_t id = 0;
+
+	assert_int_equal(netfilter_ask(head, head->nlmsg_len, on_generation, &id), 0);
+	assert_int_not_equal(id, 0);
+	return id;
+}
+
+/* Each new VM opens its slot, and a change of the rules costs more than the rest of that. */
+static void opening_an_open_slot_changes_no_rules(void **state)
+{
+	set_egress(0, false);
+	set_egress(0, true);
+	uint32_t before = generation();
+	set_egress(0, true);
+	set_egress(7, true); /* was never closed */
+	assert_int_equal(generation(), before);
+	set_egress(0, false);
+	assert_int_not_equal(generation(), before);
+	set_egress(0, true);
 }
 
 static void closed_slot_sends_nothing(void **state)
@@ -1200,6 +1242,7 @@ int main(void)
 		cmocka_unit_test(service_accepts_but_cannot_connect),
 		cmocka_unit_test(refusals_are_limited_per_slot),
 		cmocka_unit_test(inbound_packets_are_dropped),
+		cmocka_unit_test(opening_an_open_slot_changes_no_rules),
 		cmocka_unit_test(closed_slot_sends_nothing),
 		cmocka_unit_test(spoofed_ip_is_dropped),
 		cmocka_unit_test(spoofed_mac_is_dropped),
