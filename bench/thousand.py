@@ -91,6 +91,7 @@ def call(paths: Iterable[str], clients: int = 1, wait: bool = False) -> Times:
 
 def sandboxes(running: Service) -> list[str]:
     """Returns the paths of all sandboxes."""
+    running.connection.close()  # the service has closed it if it was idle for long
     found = json.loads(running.ask("GET", "/v1/sandboxes"))
     return [f"/v1/sandboxes/{one['id']}" for one in found]
 
