@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/word.h"
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/doctor/internal.h"
 #include "orchestrator/warden/limits.h"
@@ -80,16 +81,6 @@ bool doctor_line(const struct doctor_host *h, const char *path, char *out, size_
 		fclose(f);
 	out[strcspn(out, "\n")] = '\0';
 	return out[0];
-}
-
-static bool has_word(const char *list, const char *word)
-{
-	size_t len = strlen(word);
-
-	for (const char *p = list; (p = strstr(p, word)); p += len)
-		if ((p == list || p[-1] == ' ') && (p[len] == ' ' || p[len] == '\0'))
-			return true;
-	return false;
 }
 
 /* Reads the first line of a file that begins with `name`, from the value on. */

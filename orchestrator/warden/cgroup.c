@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/num.h"
+#include "base/word.h"
 #include "proto/warden.h"
 
 #define CPU_PERIOD_US	100000
@@ -50,16 +51,6 @@ static int read_file(int dir, const char *name, char *text, size_t size)
 	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
 
 	return fd < 0 ? -errno : read_fd(fd, text, size);
-}
-
-static bool has_word(const char *list, const char *word)
-{
-	size_t len = strlen(word);
-
-	for (const char *p = list; (p = strstr(p, word)); p += len)
-		if ((p == list || p[-1] == ' ') && strchr(" \n", p[len]))
-			return true;
-	return false;
 }
 
 static void file_of(char path[static TEXT_MAX], const char *name, const char *file)
