@@ -469,8 +469,10 @@ static void put_text(struct wire *w, const char *text)
 	wire_put_str(w, text, text ? strlen(text) : 0);
 }
 
-static void put_file(struct wire *w, const struct agent_file_request *r)
+static void put_file(struct wire *w, const void *request)
 {
+	const struct agent_file_request *r = request;
+
 	switch (r->type) {
 	case AGENT_PUT:
 		wire_put_u64(w, r->size);
@@ -544,11 +546,6 @@ static int one_frame(enum agent_request type, size_t room,
 	return 0;
 }
 
-static void put_file_request(struct wire *w, const void *request)
-{
-	put_file(w, request);
-}
-
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
 {
 	size_t path = r->path ? strlen(r->path) : 0, to = r->to ? strlen(r->to) : 0;
@@ -556,7 +553,7 @@ int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *
 
 	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX || after > AGENT_NAME_MAX)
 		return -E2BIG;
-	return one_frame(r->type, FIELDS_MAX + path + to + after, put_file_request, r, out, len);
+	return one_frame(r->type, FIELDS_MAX + path + to + after, put_file, r, out, len);
 }
 
 static void put_start(struct wire *w, const struct agent_process_request *r)

@@ -171,8 +171,8 @@ static void guest_op_notify(struct core_call *call)
 		send_apart(op, op->kind->undo);
 	if (op->kind->notify)
 		op->kind->notify(call);
-	else if (!call->abandoned && call->done_fn)
-		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
+	else
+		call_notify_done(call);
 }
 
 static void guest_op_abandon(struct core_call *call)

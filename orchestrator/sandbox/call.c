@@ -81,7 +81,7 @@ void call_free(struct core_call *call)
 	free(call);
 }
 
-static void notify_done(struct core_call *call)
+void call_notify_done(struct core_call *call)
 {
 	if (!call->abandoned && call->done_fn)
 		call->done_fn(call->arg, call->failed ? &call->failure : NULL);
@@ -96,7 +96,7 @@ static void notify(void *arg)
 	if (call->ops->notify)
 		call->ops->notify(call);
 	else
-		notify_done(call);
+		call_notify_done(call);
 	call_free(call);
 }
 

@@ -60,6 +60,8 @@ struct core_call {
 struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg);
 /* Unlinks the call and frees it with all it owns. */
 void call_free(struct core_call *call);
+/* Reports the end through done_fn, if somebody wants to know. */
+void call_notify_done(struct core_call *call);
 /* Counts `n` sandboxes of the tenant and of this size as being made, until the call is finished or
  * call_expects_none is called. `each` NULL: call_promise adds the size once it is known. */
 void call_expect(struct core_call *call, struct tenant *t, unsigned n, const struct size *each);
