@@ -15,7 +15,7 @@
 struct core;
 struct sandbox;
 
-/* What a VM process has used. */
+/* The CPU time and memory of a VM process. */
 struct vm_use {
 	uint64_t cpu_ns; /* CPU time of all its threads since its start */
 	uint64_t at_ms;	 /* when that was read, now_ns() in ms */

@@ -382,6 +382,16 @@ static void freeze_start(struct world *w, struct frozen *z)
 	world_until_waiting(w, 2);
 }
 
+/* Lets process and snapshot go on; the freeze then fails, as the catalogue cannot be written. */
+static void freeze_fails(struct world *w, struct frozen *z)
+{
+	world_lock_catalogue(w, true);
+	fakes_go(w->fakes);
+	world_until_true(w, &z->done);
+	world_lock_catalogue(w, false);
+	assert_false(z->ok);
+}
+
 static void test_hang_up_during_a_freeze_that_fails_kills_the_process(void **state)
 {
 	struct world *w = *state;
@@ -395,11 +405,7 @@ static void test_hang_up_during_a_freeze_that_fails_kills_the_process(void **sta
 	core_hang_up(t.call);
 	world_run_for(w, 20);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
-	world_lock_catalogue(w, true);
-	fakes_go(w->fakes);
-	world_until_true(w, &z.done);
-	world_lock_catalogue(w, false);
-	assert_false(z.ok);
+	freeze_fails(w, &z);
 	world_until(w, was_killed, w);
 }
 
@@ -413,11 +419,7 @@ static void test_start_abandoned_during_a_freeze_that_fails_kills_the_process(vo
 	run(w, &t, "/wait");
 	freeze_start(w, &z);
 	core_abandon(t.call);
-	world_lock_catalogue(w, true);
-	fakes_go(w->fakes); /* the process starts, and the snapshot is taken */
-	world_until_true(w, &z.done);
-	world_lock_catalogue(w, false);
-	assert_false(z.ok);
+	freeze_fails(w, &z);
 	world_until(w, was_killed, w);
 }
 
