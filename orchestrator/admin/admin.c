@@ -348,8 +348,7 @@ static void client_new(struct admin *a, int accepted)
 	c->admin = a;
 	c->fd = take_fd(&fd);
 	c->fd_along = -1;
-	c->limit = (struct loop_timer){.fn = on_limit, .arg = c};
-	loop_timer_set(a->loop, &c->limit, TIMEOUT_MS);
+	loop_timer_start(a->loop, &c->limit, on_limit, c, TIMEOUT_MS);
 	list_add_tail(&a->clients, &c->link);
 	a->n_clients++;
 	receive(c);

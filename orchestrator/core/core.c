@@ -246,8 +246,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	privates_load(c->privates);
 	backup_sweep(c);
 	templates_start(c->templates);
-	service_of(c)->housekeeping = (struct loop_timer){.fn = on_housekeeping, .arg = c};
-	loop_timer_set(loop, &service_of(c)->housekeeping, HOUSEKEEPING_MS);
+	loop_timer_start(loop, &service_of(c)->housekeeping, on_housekeeping, c, HOUSEKEEPING_MS);
 	service_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
 	ended_purge(c);
 	pool_start(c->pool);
@@ -417,8 +416,8 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
 			    "the service was stopped", false);
 	ended_close(c);
-	service_of(c)->closing_limit = (struct loop_timer){.fn = on_closing_limit, .arg = c};
-	loop_timer_set(c->loop, &service_of(c)->closing_limit, SHUTDOWN_LIMIT_MS);
+	loop_timer_start(c->loop, &service_of(c)->closing_limit, on_closing_limit, c,
+			 SHUTDOWN_LIMIT_MS);
 	check_closed(c);
 }
 

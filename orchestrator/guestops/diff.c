@@ -281,8 +281,7 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 	}
 	diff_merge_init(&d->merge);
 	diff_merge_begin(&d->merge, d->paths[0]);
-	d->silence = (struct loop_timer){.fn = on_silence, .arg = d};
-	loop_timer_set(c->loop, &d->silence, SILENCE_MS);
+	loop_timer_start(c->loop, &d->silence, on_silence, d, SILENCE_MS);
 	for (int i = 0; i < 2; i++) {
 		struct listing *l = &d->side[i];
 

@@ -82,8 +82,7 @@ struct disk_job *disk_job_start(struct loop *loop, int (*start)(struct disk_job 
 	job->arg = arg;
 	if (loop_work(loop, LOOP_DISK, work, on_worked, job) < 0) {
 		job->ret = err_say(&job->err, ENOMEM, "no memory for a worker thread");
-		job->undone = (struct loop_timer){.fn = on_worked, .arg = job};
-		loop_timer_set(loop, &job->undone, 0);
+		loop_timer_start(loop, &job->undone, on_worked, job, 0);
 	}
 	return job;
 }

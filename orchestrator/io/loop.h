@@ -61,6 +61,14 @@ struct loop_timer {
 	void *arg;
 };
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms);
+/* Like loop_timer_set, with a new function and argument. */
+static inline void loop_timer_start(struct loop *l, struct loop_timer *t, void (*fn)(void *arg),
+				    void *arg, uint64_t after_ms)
+{
+	t->fn = fn;
+	t->arg = arg;
+	loop_timer_set(l, t, after_ms);
+}
 void loop_timer_clear(struct loop *l, struct loop_timer *t);
 static inline bool loop_timer_is_set(const struct loop_timer *t)
 {

@@ -212,8 +212,7 @@ static void op_pause(struct uring *u, struct loop_op *op)
 	uint64_t ms = op->tries < 8 ? UINT64_C(1) << op->tries : PAUSE_MAX_MS;
 
 	op->tries++;
-	op->pause = (struct loop_timer){.fn = on_pause_over, .arg = op};
-	loop_timer_set(u->loop, &op->pause, ms);
+	loop_timer_start(u->loop, &op->pause, on_pause_over, op, ms);
 	list_add_tail(&u->paused, &op->link);
 }
 

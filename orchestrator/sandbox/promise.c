@@ -115,8 +115,7 @@ void promises_changed(struct core *c)
 {
 	if (c->closing || loop_timer_is_set(&c->promises_timer))
 		return;
-	c->promises_timer = (struct loop_timer){.fn = check, .arg = c};
-	loop_timer_set(c->loop, &c->promises_timer, CHECK_MS);
+	loop_timer_start(c->loop, &c->promises_timer, check, c, CHECK_MS);
 }
 
 bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)

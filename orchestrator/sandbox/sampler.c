@@ -174,8 +174,7 @@ void sampler_add(struct sandbox *s)
 void sampler_start(struct core *c, uint32_t step_ms)
 {
 	c->sampler.step_ms = step_ms;
-	c->sampler.timer = (struct loop_timer){.fn = on_timer, .arg = c};
-	loop_timer_set(c->loop, &c->sampler.timer, step_ms / SAMPLER_TURNS);
+	loop_timer_start(c->loop, &c->sampler.timer, on_timer, c, step_ms / SAMPLER_TURNS);
 }
 
 void sampler_stop(struct core *c)

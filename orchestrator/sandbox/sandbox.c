@@ -458,11 +458,13 @@ static void redial_soon(struct sandbox *s)
 {
 	uint64_t now = loop_now_ms(s->core->loop);
 
+	/* A call can lose the agent again before the new connection is due. */
+	if (loop_timer_is_set(&s->redial))
+		return;
 	if (!s->lost_ms || now - s->lost_ms > REDIAL_CALM_MS)
 		s->redial_ms = 0;
 	s->lost_ms = now;
-	s->redial = (struct loop_timer){.fn = dial, .arg = s};
-	loop_timer_set(s->core->loop, &s->redial, s->redial_ms);
+	loop_timer_start(s->core->loop, &s->redial, dial, s, s->redial_ms);
 	s->redial_ms = backoff_next(s->redial_ms, REDIAL_FIRST_MS, REDIAL_MAX_MS);
 }
 

@@ -90,8 +90,7 @@ static void on_timer(void *arg)
 void watch_start(struct core *c)
 {
 	c->watch.found_ms = loop_now_ms(c->loop);
-	c->watch.timer = (struct loop_timer){.fn = on_timer, .arg = c};
-	loop_timer_set(c->loop, &c->watch.timer, 0);
+	loop_timer_start(c->loop, &c->watch.timer, on_timer, c, 0);
 }
 
 void watch_stop(struct core *c)

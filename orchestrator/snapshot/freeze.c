@@ -154,8 +154,8 @@ static void take_slot(struct freeze *fr)
 	fr->has_slot = true;
 	snapshots_of_core(fr->core)->n_freezing++;
 	snapshots_of_tenant(fr->owner)->freezing++;
-	fr->slot_limit = (struct loop_timer){.fn = on_slot_limit, .arg = fr};
-	loop_timer_set(fr->core->loop, &fr->slot_limit, snapshots_of_core(fr->core)->slot_limit_ms);
+	loop_timer_start(fr->core->loop, &fr->slot_limit, on_slot_limit, fr,
+			 snapshots_of_core(fr->core)->slot_limit_ms);
 }
 
 static bool is_under_way(const struct freeze *fr)

@@ -150,8 +150,7 @@ static void ask(struct usage_sandbox *u)
 	if (u->asking || !u->sandbox->vm)
 		return;
 	u->asking = vmproc_ask_stats(u->sandbox->vm, on_stats, u);
-	u->limit = (struct loop_timer){.fn = on_limit, .arg = u};
-	loop_timer_set(u->sandbox->core->loop, &u->limit, ANSWER_MS);
+	loop_timer_start(u->sandbox->core->loop, &u->limit, on_limit, u, ANSWER_MS);
 }
 
 /* Starts a measurement. If one is in progress, it is used instead. */

@@ -237,8 +237,7 @@ static void ask(struct vmproc_look *l, struct vmproc *vm)
 	if (fd >= 0)
 		l->request = vmproc_ask_report(vm, fd, on_report, l);
 	if (l->request) {
-		l->limit = (struct loop_timer){.fn = on_limit, .arg = l};
-		loop_timer_set(l->host->loop, &l->limit, VM_LOOK_MS);
+		loop_timer_start(l->host->loop, &l->limit, on_limit, l, VM_LOOK_MS);
 		return;
 	}
 	report_add(&l->report,

@@ -174,9 +174,8 @@ static void connect_control(struct vmproc *vm)
 		vmproc_fail(vm, "%s", e.text);
 		return;
 	}
-	vm->timer = (struct loop_timer){.fn = on_hello_timeout, .arg = vm};
-	loop_timer_set(vm->host->loop, &vm->timer,
-		       vmproc_progress_begin(&vm->progress, hello_timeout_ms(vm)));
+	loop_timer_start(vm->host->loop, &vm->timer, on_hello_timeout, vm,
+			 vmproc_progress_begin(&vm->progress, hello_timeout_ms(vm)));
 	vmproc_receive(vm);
 }
 
@@ -413,8 +412,7 @@ void vmproc_give_head_start(struct vmproc *vm, uint64_t ms)
 {
 	vmproc_set_priority(vm, WARDEN_BRINGUP);
 	set_ahead(vm, true);
-	vm->head_start = (struct loop_timer){.fn = on_head_start_over, .arg = vm};
-	loop_timer_set(vm->host->loop, &vm->head_start, ms);
+	loop_timer_start(vm->host->loop, &vm->head_start, on_head_start_over, vm, ms);
 }
 
 static void on_marked(void *arg, int error, uint64_t value, const char *text)
@@ -567,8 +565,7 @@ static void on_released(void *arg, int error, uint64_t value, const char *text)
 	}
 	log_error("cannot empty slot %u (will retry): %s", vm->id.slot,
 		  text[0] ? text : strerror(-error));
-	vm->timer = (struct loop_timer){.fn = retry_release, .arg = vm};
-	loop_timer_set(vm->host->loop, &vm->timer, RELEASE_RETRY_MS);
+	loop_timer_start(vm->host->loop, &vm->timer, retry_release, vm, RELEASE_RETRY_MS);
 }
 
 static void release(struct vmproc *vm)
