@@ -2,7 +2,7 @@
 """Clients that leave while their request waits, on every route that changes something.
 
 The service learns of it at once, not when its timer looks, and gives the request up:
-test_abandoned.py shows that nothing is left then.
+test_abandoned_making.py shows that nothing is left then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from test_spaces import frozen
 METHODS = ("put", "post", "patch", "delete", "options")
 WAYS = ("fin", "rst", "half", "h2 reset", "h2 close")
 
-# Routes that wait for no other process: what they change is seen in the lists (test_abandoned.py).
+# Routes that wait for no other process: what they change is seen in the lists
+# (test_abandoned_changes.py).
 AT_ONCE = {
     ("patch", "/v1/sandboxes/{id}"),
     ("delete", "/v1/sandboxes/{id}"),
