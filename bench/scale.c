@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Measures the service with many sandboxes, over HTTP. Loop, core and API are the real ones; VMs
- * and agents are stand-ins (stand-ins.h). `scale-latency [--runs N] [COUNT...]` times a create, a
- * GET of one sandbox, a page of ten, and a call to the stand-in agent and back, each with COUNT
- * sandboxes. The default counts are 10, 1,000 and 10,000; the last one is reduced if the limit of
- * descriptors is too low and cannot be raised. Then it times a start of the service that adopts
- * all of them and 1,000 Spaces.
+ * and agents are fakes (test/unit/core/fakes.h). `scale-latency [--runs N] [COUNT...]` times a
+ * create, a GET of one sandbox, a page of ten, and a call to the fake agent and back, each with
+ * COUNT sandboxes. The default counts are 10, 1,000 and 10,000; the last one is reduced if the
+ * limit of descriptors is too low and cannot be raised. Then it times a start of the service that
+ * adopts all of them and 1,000 Spaces.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -21,15 +23,15 @@
 
 #include "base/log.h"
 #include "bench/http.h"
-#include "bench/stand-ins.h"
 #include "bench/stats.h"
 #include "orchestrator/api/server.h"
 #include "orchestrator/core/core.h"
+#include "test/unit/core/fakes.h"
 
 #define COUNTS_MAX 8
 #define SPACES	   1000
 #define SPARE_VMS  16
-#define FDS_PER_VM 2 /* connections to its control socket and to its agent */
+#define FDS_PER_VM 6 /* both ends of its connections, its listener and its pipe */
 #define FDS_BESIDE 128
 #define PAGE_PATH  256
 #define TIMEOUT_S  1000000
@@ -44,7 +46,7 @@ static void fail(const char *what)
 
 static struct service {
 	struct config config;
-	struct stand_ins *stand_ins;
+	struct fakes *fakes;
 	struct loop *loop;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -100,8 +102,7 @@ static void *serve(void *arg)
 	struct err e;
 
 	if (loop_new(&service.loop, &e) < 0 ||
-	    core_new(&core, service.loop, &service.config, stand_ins_attach(service.stand_ins),
-		     &e) < 0 ||
+	    core_new(&core, service.loop, &service.config, fakes_attach(service.fakes), &e) < 0 ||
 	    api_new(&api, service.loop, core, &service.config, &e) < 0)
 		fail(e.text);
 	pthread_mutex_lock(&service.lock);
@@ -132,7 +133,7 @@ static int start_service(void)
 	return http_connect((uint16_t)service.config.listen_port, 60);
 }
 
-/* Stops the service as a kill would: the stand-ins continue. */
+/* Stops the service as a kill would: the fakes continue. */
 static void stop_service(int fd)
 {
 	close(fd);
@@ -347,6 +348,21 @@ static unsigned allow_files(unsigned vms)
 	return (unsigned)((now.rlim_max - FDS_BESIDE) / FDS_PER_VM);
 }
 
+/* Starts the process that all VMs report as theirs. It has one thread: reading /proc/PID/stat takes
+ * longer the more threads there are. */
+static pid_t start_vm_process(void)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail(strerror(errno));
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		pause();
+}
+
 int main(int argc, char **argv)
 {
 	const char *counts[COUNTS_MAX] = {"10", "1000", "10000"};
@@ -374,9 +390,9 @@ int main(int argc, char **argv)
 	if (!runs || !most || !mkdtemp(dir))
 		fail("usage: scale-latency [--runs N] [COUNT...], the largest last");
 	make_config(&service.config, dir, most + SPARE_VMS);
-	service.stand_ins = stand_ins_new(service.config.run_dir);
-	if (!service.stand_ins)
-		fail(strerror(errno));
+	pid_t vm_process = start_vm_process();
+	service.fakes = fakes_new_many(service.config.run_dir, most + SPARE_VMS);
+	fakes_use_pid(service.fakes, vm_process);
 	paths = calloc(most + 1, SANDBOX_PATH);
 	int fd = start_service();
 	for (size_t i = 0; i < n; i++) {
