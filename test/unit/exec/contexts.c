@@ -158,7 +158,7 @@ static bool is_connected(void *sandbox)
 {
 	const struct sandbox *s = sandbox;
 
-	return s->state != SBX_ADOPTING && exec_of(s)->main.guest->agent;
+	return s->state != SBX_ADOPTING && exec_of(s)->main.guest.agent;
 }
 
 /* While the service attaches to a call of its predecessor, the call itself is at the guest. */
@@ -177,7 +177,7 @@ static void test_call_of_a_killed_service_is_at_the_guest(void **state)
 	world_start_core(w);
 	struct sandbox *s = sandbox_of(w, m.view.id);
 	world_until(w, is_connected, s);
-	struct agent *agent = exec_of(s)->main.guest->agent;
+	struct agent *agent = exec_of(s)->main.guest.agent;
 	assert_int_equal(agent_attach_bytes(NULL, 1, 0, &bytes, &len), 0);
 	agent_send(agent, bytes, len);
 	assert_true(agent_is_sending(agent));
@@ -231,6 +231,15 @@ static void test_running_calls_survive_a_failed_freeze(void **state)
 	expect_past(w, m.view.id);
 }
 
+/* Each interrupt that arrives releases what waits, in both calls. */
+#define UNTIL_INTERRUPTED "\nwait\nwait\nwait\nexit 130"
+
+static bool is_idle_after_all_waits(void *arg)
+{
+	fakes_go(((struct idle *)arg)->w->fakes);
+	return is_idle(arg);
+}
+
 static bool has_interrupts(void *arg)
 {
 	return fakes_asked(((struct world *)arg)->fakes, AGENT_INTERRUPT) == 2;
@@ -244,8 +253,8 @@ static void test_calls_hung_up_during_a_freeze_that_fails_are_interrupted(void *
 	struct made m;
 
 	world_create(w, &m, NULL);
-	world_exec_start(w, &one, m.view.id, "out a\nwait\nwait\nexit 130", false);
-	world_exec_in(w, &other, m.view.id, ONE, "out b\nwait\nwait\nexit 130");
+	world_exec_start(w, &one, m.view.id, "out a" UNTIL_INTERRUPTED, false);
+	world_exec_in(w, &other, m.view.id, ONE, "out b" UNTIL_INTERRUPTED);
 	world_until_waiting(w, 2);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, &z, m.view.id);
@@ -262,8 +271,7 @@ static void test_calls_hung_up_during_a_freeze_that_fails_are_interrupted(void *
 	assert_false(z.ok);
 	world_until(w, has_interrupts, w);
 	assert_true(fakes_interrupted(w->fakes) != 0);
-	fakes_go(w->fakes);
-	until_idle(w, m.view.id);
+	world_until(w, is_idle_after_all_waits, &(struct idle){w, m.view.id});
 	assert_false(one.over || other.over);
 	world_exec(w, &next, m.view.id, "out d");
 	assert_string_equal(next.out, "d");

@@ -31,10 +31,13 @@ static void until_slots(struct world *w, unsigned sandboxes)
 	world_until(w, has_slots, &slots);
 }
 
+/* Siblings of one millisecond are listed in the order of their ids: each of these gets a later one.
+ */
 static void fork_one(struct world *w, char id[SANDBOX_ID_LEN + 1], const char *parent)
 {
 	struct forked k;
 
+	world_run_for(w, 2);
 	world_fork(w, &k, parent, 1);
 	if (!k.ok)
 		fail_msg("%s", k.failure.text);
