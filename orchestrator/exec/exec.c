@@ -565,7 +565,7 @@ static void hold(struct exec_lane *lane)
 {
 	struct core_call *call = running(lane);
 
-	guest_link_pause(lane->guest,
+	guest_link_pause(&lane->guest,
 			 exec_of(lane->sandbox)->held || (call && exec_of_call(call)->paused));
 }
 
@@ -657,11 +657,6 @@ void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame)
 	}
 }
 
-void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame)
-{
-	exec_lane_frame(&exec_of(s)->main, frame);
-}
-
 void exec_lane_accepted(struct exec_lane *lane)
 {
 	lane->known = true;
@@ -693,12 +688,7 @@ void exec_lane_reached(struct exec_lane *lane)
 	}
 	exec->attached = true;
 	exec->reattached++;
-	guest_link_send(lane->guest, 0, bytes, len);
-}
-
-void exec_agent_reached(struct sandbox *s)
-{
-	exec_lane_reached(&exec_of(s)->main);
+	guest_link_send(&lane->guest, 0, bytes, len);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -755,11 +745,6 @@ void exec_lane_sent(struct exec_lane *lane)
 	lane->sending_bytes = 0;
 }
 
-void exec_agent_dropped(struct sandbox *s)
-{
-	exec_lane_sent(&exec_of(s)->main);
-}
-
 /* Notes that the first call is at the guest. Returns false when it cannot run now. */
 static bool enter(struct exec_lane *lane)
 {
@@ -778,11 +763,11 @@ void exec_lane_next(struct exec_lane *lane)
 
 	/* The previous request may still be sending: a guest can end a call before it has read all
 	 * its code. */
-	if (!call || !lane->guest->agent || agent_is_sending(lane->guest->agent) || !enter(lane))
+	if (!call || !lane->guest.agent || agent_is_sending(lane->guest.agent) || !enter(lane))
 		return;
 	struct exec *exec = exec_of_call(call);
 	exec_of_core(s->core)->execs += !exec->attached;
-	guest_link_send(lane->guest, 0, exec->bytes, exec->len);
+	guest_link_send(&lane->guest, 0, exec->bytes, exec->len);
 	exec->bytes = NULL;
 	lane->sending_bytes = exec->len;
 	hold(lane);
@@ -836,8 +821,8 @@ static bool has_share(const struct sandbox *s)
 static bool goes_at_once(const struct exec_lane *lane)
 {
 	return (lane->sandbox->state == SBX_READY || lane->context[0]) &&
-	       list_empty(&lane->calls) && lane->guest->agent &&
-	       !agent_is_sending(lane->guest->agent);
+	       list_empty(&lane->calls) && lane->guest.agent &&
+	       !agent_is_sending(lane->guest.agent);
 }
 
 static bool may_wait(const struct exec_lane *lane, const struct exec_spec *spec, struct failure *f)
@@ -997,7 +982,7 @@ static int note_lane(struct exec_lane *lane, struct exec_point *out)
 	struct exec *exec = exec_of_call(call);
 	/* A call that is attached to has been sent before. */
 	out->at_guest =
-		exec->attached || !lane->guest->agent || !agent_is_sending(lane->guest->agent);
+		exec->attached || !lane->guest.agent || !agent_is_sending(lane->guest.agent);
 	out->out.account = out->err.account = out->bundle.account = exec_of(lane->sandbox)->output;
 	out->number = exec->number;
 	out->have = exec->have;
@@ -1138,6 +1123,15 @@ void exec_append_calls(struct exec_lane *to, struct exec_lane *from)
 	list_move_all(&to->calls, &from->calls);
 }
 
+void exec_move_link(struct sandbox *from, struct sandbox *to)
+{
+	struct guest_link *f = &exec_of(from)->main.guest, *t = &exec_of(to)->main.guest;
+
+	guest_link_cancel_dial(f);
+	main_lane_close(&exec_of(to)->main);
+	guest_link_take(t, guest_link_release(f));
+}
+
 void exec_move_interrupts(struct sandbox *from, struct sandbox *to)
 {
 	list_move_all(&exec_of(to)->interrupts, &exec_of(from)->interrupts);
@@ -1176,9 +1170,9 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 
 	if (lane->context[0])
 		report_add(r, "  context %s: %s\n", lane->context,
-			   lane->guest->agent  ? "connected"
-			   : lane->guest->dial ? "being connected"
-					       : "not connected");
+			   lane->guest.agent  ? "connected"
+			   : lane->guest.dial ? "being connected"
+					      : "not connected");
 	list_each (pos, &lane->calls) {
 		const struct core_call *call = container_of(pos, struct core_call, link);
 		const struct exec *exec = exec_of_call(call);
@@ -1207,14 +1201,4 @@ void exec_report(const struct sandbox *s, struct report *r)
 	{
 		report_lane(lane, r);
 	}
-}
-
-/* --- sandbox hooks -------------------------------------------------------------------------- */
-
-void exec_agent_sent(struct sandbox *s)
-{
-	exec_agent_dropped(s);
-	/* A guest can end a call before it has received all of it. */
-	if (s->state == SBX_READY)
-		sandbox_schedule(s);
 }

@@ -16,11 +16,6 @@ struct failure;
 
 /* Starts the next queued call, unless one is running (exec.c). */
 void exec_start_waiting(struct sandbox *s);
-/* Handle events of the connection to a sandbox's agent (exec.c). */
-void exec_agent_reached(struct sandbox *s);
-void exec_agent_frame(struct sandbox *s, const struct agent_frame *frame);
-void exec_agent_sent(struct sandbox *s);
-void exec_agent_dropped(struct sandbox *s);
 /* Handles a frame for the first call of the lane. */
 void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame);
 /* Continues the running call on a new connection to the agent, or fails it. */
@@ -49,8 +44,8 @@ struct exec_hang_up {
  * interrupts does not apply: there is at most one for each call at a guest. */
 void interrupt_for_hang_up(struct exec_lane *lane, uint64_t number, struct exec_hang_up *hang_up);
 
-/* Initializes a lane without calls (lane.c). */
-void lane_init(struct exec_lane *lane, struct sandbox *s);
+/* Initializes a lane without calls and without a connection (lane.c). */
+void lane_init(struct exec_lane *lane, struct sandbox *s, const struct guest_link_events *events);
 /* Returns the lane of a context; a new one if there is none. Returns NULL, with *f filled, when too
  * many contexts have calls. */
 struct exec_lane *lane_of(struct sandbox *s, const char *context, struct failure *f);
@@ -58,8 +53,19 @@ struct exec_lane *lane_of(struct sandbox *s, const char *context, struct failure
 void lane_dial(struct exec_lane *lane);
 /* Notes that a call has left the lane. */
 void lane_left(struct exec_lane *lane);
-/* Gives up the connection of a context: the guest broke the protocol or its time limit. */
+/* Gives up the connection: the guest broke the protocol or its time limit, or has no such context
+ * (`reason` is NULL). */
 void lane_lose(struct exec_lane *lane, const char *reason);
+/* Handle events of the connection (struct guest_link_events). */
+void lane_on_frame(void *arg, const struct agent_frame *frame);
+void lane_on_sent(void *arg);
+
+/* The default interpreter's lane (main-lane.c). */
+void main_lane_init(struct exec_lane *lane, struct sandbox *s);
+/* Ends its connection: the sandbox loses its VM. */
+void main_lane_close(struct exec_lane *lane);
+/* Gives up its connection, and makes a new one soon. */
+void main_lane_lose(struct exec_lane *lane, const char *reason);
 /* Moves the lanes of `from`, whose VM `to` gets. The running calls of `to` fail with the text. */
 void lanes_move(struct sandbox *from, struct sandbox *to, const char *text);
 /* Frees all lanes of contexts, and their calls, without reporting. */

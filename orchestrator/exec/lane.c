@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lanes: the queues of calls of the interpreters in a guest. The lane of a context has its own
- * connection to the agent. The guest alone knows which contexts exist, so a lane is made when a
- * call names the context, and freed some time after its last call.
+ * Lanes: the queues of calls of the interpreters in a guest, each with a connection to the agent.
+ * The guest alone knows which contexts exist, so the lane of a context is made when a call names
+ * the context, and freed some time after its last call.
  */
 #include <string.h>
 
@@ -16,12 +16,20 @@
 
 static const struct guest_link_events link_events;
 
+void lane_init(struct exec_lane *lane, struct sandbox *s, const struct guest_link_events *events)
+{
+	list_init(&lane->link);
+	list_init(&lane->calls);
+	lane->sandbox = s;
+	guest_link_init(&lane->guest, s->core->loop, events, lane);
+}
+
 static void lane_free(struct exec_lane *lane)
 {
 	stall_end(lane);
 	calls_free(&lane->calls);
 	loop_timer_clear(lane->sandbox->core->loop, &lane->idle);
-	guest_link_close(&lane->own);
+	guest_link_close(&lane->guest);
 	exec_lane_sent(lane);
 	list_del(&lane->link);
 	free(lane);
@@ -36,25 +44,15 @@ static void on_idle(void *arg)
 		lane_free(lane);
 }
 
-void lane_init(struct exec_lane *lane, struct sandbox *s)
-{
-	list_init(&lane->link);
-	list_init(&lane->calls);
-	lane->sandbox = s;
-	lane->guest = &s->guest;
-}
-
 static struct exec_lane *lane_new(struct sandbox *s, const char *context)
 {
 	struct exec_lane *lane = must_alloc(sizeof(*lane));
 
-	lane_init(lane, s);
+	lane_init(lane, s, &link_events);
 	memcpy(lane->context, context, strnlen(context, AGENT_ID_LEN));
-	lane->guest = &lane->own;
 	/* Another instance of the service, or another guest, may have begun a call there. */
 	lane->guest_busy = true;
 	lane->idle = (struct loop_timer){.fn = on_idle, .arg = lane};
-	guest_link_init(&lane->own, s->core->loop, &link_events, lane);
 	list_add_tail(&exec_of(s)->lanes, &lane->link);
 	loop_timer_set(s->core->loop, &lane->idle, IDLE_MS);
 	return lane;
@@ -123,8 +121,8 @@ void lane_dial(struct exec_lane *lane)
 	if (list_empty(&lane->calls))
 		return;
 	loop_timer_clear(lane->sandbox->core->loop, &lane->idle);
-	if (!lane->own.agent && !lane->own.dial)
-		guest_link_dial(&lane->own, lane->sandbox->vm, DIAL_LIMIT_MS);
+	if (!lane->guest.agent && !lane->guest.dial)
+		guest_link_dial(&lane->guest, lane->sandbox->vm, DIAL_LIMIT_MS);
 }
 
 /* Handles the loss of the connection. Whether the VM lives is unknown until it accepts a new one:
@@ -139,13 +137,13 @@ static void disconnected(struct exec_lane *lane)
 void lane_lose(struct exec_lane *lane, const char *reason)
 {
 	if (!lane->context[0]) {
-		sandbox_lose_agent(lane->sandbox, reason);
+		main_lane_lose(lane, reason);
 		return;
 	}
 	if (reason)
 		log_warn("sandbox %s: connection to its agent for context %s lost: %s",
 			 lane->sandbox->id, lane->context, reason);
-	guest_link_hang_up(&lane->own);
+	guest_link_hang_up(&lane->guest);
 	disconnected(lane);
 }
 
@@ -157,7 +155,7 @@ static void on_reached(void *arg)
 	sandbox_schedule(lane->sandbox);
 }
 
-static void on_frame(void *arg, const struct agent_frame *frame)
+void lane_on_frame(void *arg, const struct agent_frame *frame)
 {
 	exec_lane_frame(arg, frame);
 }
@@ -176,21 +174,21 @@ static void on_lost(void *arg, enum guest_lost how, const char *text)
 		exec_lane_fail(lane, FAIL_AGENT_LOST, text);
 }
 
-static void on_sent(void *arg)
+void lane_on_sent(void *arg)
 {
 	struct exec_lane *lane = arg;
 
 	exec_lane_sent(lane);
 	/* A guest can end a call before it has received all of it. */
-	if (!lane->running)
+	if (!exec_lane_runs(lane))
 		sandbox_schedule(lane->sandbox);
 }
 
 static const struct guest_link_events link_events = {
 	.reached = on_reached,
-	.frame = on_frame,
+	.frame = lane_on_frame,
 	.lost = on_lost,
-	.sent = on_sent,
+	.sent = lane_on_sent,
 };
 
 /* --- sandboxes ------------------------------------------------------------------------------ */
@@ -200,7 +198,7 @@ static void leave_vm(struct exec_lane *lane, const char *text)
 {
 	if (lane->running)
 		exec_lane_fail(lane, FAIL_MERGED_DURING_CALL, text);
-	guest_link_close(&lane->own);
+	guest_link_close(&lane->guest);
 	exec_lane_sent(lane);
 	lane->guest_busy = true;
 }

@@ -30,7 +30,7 @@ static void sandbox_init(struct sandbox *s)
 	struct exec_sandbox *e = exec_of(s);
 
 	e->sandbox = s;
-	lane_init(&e->main, s);
+	main_lane_init(&e->main, s);
 	list_init(&e->lanes);
 	list_init(&e->interrupts);
 	list_init(&e->follows);
@@ -58,18 +58,14 @@ static void add_to_row(struct sandbox *s, struct store_sandbox *row)
 	row->seq_reserved = exec_of(s)->seq_reserved;
 }
 
-static void begun(struct sandbox *s)
+static void begun(struct sandbox *s, struct agent *agent)
 {
 	struct exec_sandbox *e = exec_of(s);
 
+	guest_link_take(&e->main.guest, agent);
 	e->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
 	journal_count(e->journal, e->output);
 	exec_keep_all(s, INHERITED_MAX);
-}
-
-static void agent_lost(struct sandbox *s)
-{
-	exec_of(s)->main.guest_busy = true;
 }
 
 static void touched(struct sandbox *s)
@@ -117,6 +113,7 @@ static void shed(struct sandbox *s)
 	struct exec_sandbox *e = exec_of(s);
 
 	stall_end_all(s);
+	main_lane_close(&e->main);
 	lanes_free(s);
 	replay_fini(&e->replay);
 	journal_close(e->journal);
@@ -137,11 +134,7 @@ struct part exec_part = {
 	.all_adopted = exec_sweep_journals,
 	.row = add_to_row,
 	.begun = begun,
-	.agent_reached = exec_agent_reached,
-	.agent_frame = exec_agent_frame,
-	.agent_sent = exec_agent_sent,
-	.agent_dropped = exec_agent_dropped,
-	.agent_lost = agent_lost,
+	.vm_ready = exec_dial,
 	.start_waiting = exec_start_waiting,
 	.is_busy = exec_has_calls,
 	.touched = touched,

@@ -32,24 +32,28 @@ struct stall_watch {
 };
 
 /*
- * The calls of one interpreter, which run one after the other. The default interpreter's lane is
- * `main`: it uses the sandbox's own connection to the agent, and its first call runs while the
- * sandbox is in SBX_RUNNING. Each context in use has a lane of its own (lane.c), which lives a
- * little longer than its calls.
+ * The calls of one interpreter, which run one after the other over one connection to the agent. The
+ * default interpreter's lane is `main` (main-lane.c): its connection is kept while the sandbox
+ * lives, and its first call runs while the sandbox is in SBX_RUNNING. Each context in use has a
+ * lane too (lane.c), which lives a little longer than its calls.
  */
 struct exec_lane {
 	struct list link; /* of a context: on exec_sandbox.lanes */
 	struct sandbox *sandbox;
 	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
 	struct list calls;		/* execs in order of arrival */
-	struct guest_link *guest;	/* the connection: `own`, or the sandbox's */
-	size_t sending_bytes;		/* size of the request that is being sent; 0: none */
-	bool guest_busy; /* the guest may still run a previous call, so the time when the next
-			    call starts is unknown */
+	struct guest_link guest;
+	size_t sending_bytes; /* size of the request that is being sent; 0: none */
+	bool guest_busy;      /* the guest may still run a previous call, so the time when the next
+				 call starts is unknown */
 	struct stall_watch stall;
 
+	/* --- of the default interpreter only --- */
+	struct loop_timer redial;
+	uint64_t lost_ms;   /* when the connection last broke, loop ms; 0: never */
+	uint32_t redial_ms; /* delay of the next redial, if the connection breaks again soon */
+
 	/* --- of a context only --- */
-	struct guest_link own;
 	bool running; /* the first call was sent to the guest */
 	bool known;   /* the guest accepted a call of those that are queued */
 	struct loop_timer idle;
@@ -98,6 +102,8 @@ static inline struct exec_core *exec_of_core(const struct core *c)
 
 /* Restarts the timers of the running calls' time limits. */
 void exec_set_timer(struct sandbox *s);
+/* Connects the default interpreter's lane to the agent, unless it is connected. */
+void exec_dial(struct sandbox *s);
 /* Stops reading from the agent while `held`. */
 void exec_hold(struct sandbox *s, bool held);
 /* Records the state of the running calls in *out. Returns 0 or -ENOMEM; free *out with
@@ -117,13 +123,15 @@ void exec_point_drop_results(struct exec_point *p);
 int exec_copy(struct sandbox *s, const struct exec_point *p);
 /*
  * Steps of a merge, which gives the VM of `from` to `to`. exec_move_interrupts comes first. Then
- * exec_move moves the calls, ahead of those queued in `to`; a call running in `to` fails. After the
- * VM has moved, exec_move_events moves the journal and the events. The next event gets a number
+ * exec_move moves the calls, ahead of those queued in `to`; a call running in `to` fails.
+ * exec_move_link comes when the VM moves; after that, exec_move_events moves the journal and the
+ * events. The next event gets a number
  * above `seq`: the result of exec_seq_of before all steps, which is the highest event number that
  * either sandbox has used.
  */
 void exec_move_interrupts(struct sandbox *from, struct sandbox *to);
 void exec_move(struct sandbox *from, struct sandbox *to);
+void exec_move_link(struct sandbox *from, struct sandbox *to);
 void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq,
 		      uint64_t seq_reserved);
 uint64_t exec_seq_of(const struct sandbox *one, const struct sandbox *other);

@@ -7,6 +7,7 @@
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUEST_OP_H
 #define RAMET_ORCHESTRATOR_GUESTOPS_GUEST_OP_H
 
+#include "orchestrator/agent/guest-link.h"
 #include "orchestrator/guestops/guestops.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"

@@ -68,17 +68,19 @@ static void add_core(const struct core *c, struct report *r)
 
 static void add_agent(const struct sandbox *s, struct report *r)
 {
+	const struct exec_lane *lane = &exec_of(s)->main;
+
 	report_add(r, "  connection to its agent: %s%s%s%s%s",
-		   s->guest.agent  ? "open"
-		   : s->guest.dial ? "connecting"
-				   : "none",
-		   s->guest.agent && agent_is_sending(s->guest.agent) ? ", not all sent" : "",
+		   lane->guest.agent  ? "open"
+		   : lane->guest.dial ? "connecting"
+				      : "none",
+		   lane->guest.agent && agent_is_sending(lane->guest.agent) ? ", not all sent" : "",
 		   exec_of(s)->held ? ", reading is stopped" : "",
 		   snapshots_of(s)->copying ? ", its VM is being copied" : "",
-		   exec_of(s)->main.guest_busy ? ", the guest may still run an earlier call" : "");
-	if (s->lost_ms)
-		report_add(r, ", lost %.1f s ago", seconds_since(s->core, s->lost_ms));
-	report_add(r, "; %zu bytes of a call are not sent yet\n", exec_of(s)->main.sending_bytes);
+		   lane->guest_busy ? ", the guest may still run an earlier call" : "");
+	if (lane->lost_ms)
+		report_add(r, ", lost %.1f s ago", seconds_since(s->core, lane->lost_ms));
+	report_add(r, "; %zu bytes of a call are not sent yet\n", lane->sending_bytes);
 }
 
 static void add_ops(const struct sandbox *s, struct report *r)

@@ -72,7 +72,7 @@ static void adopt(struct sandbox *s)
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* Ends the sandbox on the loop's next turn, since nobody listens to ends yet. */
-		loop_timer_start(c->loop, &s->redial, on_no_slot, s, 0);
+		loop_timer_start(c->loop, &s->lifetime, on_no_slot, s, 0);
 		return;
 	}
 	/* Egress is closed already, unless the host's packet filter rules were removed. */

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct agent_frame;
+struct agent;
 struct core;
 struct failure;
 struct sandbox;
@@ -45,18 +45,11 @@ struct part {
 	void (*all_adopted)(struct core *c);
 	/* Adds to the row that a new sandbox gets in the catalogue. */
 	void (*row)(struct sandbox *s, struct store_sandbox *row);
-	/* The sandbox has its VM, and is in the catalogue. */
-	void (*begun)(struct sandbox *s);
-
-	/* A new connection to the sandbox's agent was made. */
-	void (*agent_reached)(struct sandbox *s);
-	void (*agent_frame)(struct sandbox *s, const struct agent_frame *frame);
-	/* All requests to the agent have been sent. */
-	void (*agent_sent)(struct sandbox *s);
-	/* The connection is closed; data that was not sent yet is lost. */
-	void (*agent_dropped)(struct sandbox *s);
-	/* Follows agent_dropped when the connection broke or was given up. */
-	void (*agent_lost)(struct sandbox *s);
+	/* The sandbox has its VM, and is in the catalogue. The part gets the connection to the
+	 * agent. */
+	void (*begun)(struct sandbox *s, struct agent *agent);
+	/* The VM of an adopted sandbox can be connected to. */
+	void (*vm_ready)(struct sandbox *s);
 
 	/* Returns true while something in flight keeps the sandbox from being idle. */
 	bool (*is_busy)(const struct sandbox *s);

@@ -3,13 +3,13 @@
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
 #define RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
 
-#include "orchestrator/agent/guest-link.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/store/store.h"
 #include "orchestrator/template/sizes.h"
+#include "proto/ctl.h"
 
 struct core;
 struct tenant;
@@ -68,11 +68,6 @@ struct sandbox {
 	struct vm_use use;	 /* measured some seconds ago */
 	struct list sample_turn; /* on a list of core->sampler */
 	struct vmproc *vm;
-	struct guest_link
-		guest; /* agent connection: idle, used by the running call, or being dialed */
-	struct loop_timer redial;
-	uint64_t lost_ms;   /* when the agent connection last broke, loop ms; 0: never */
-	uint32_t redial_ms; /* delay of the next redial, if the connection breaks again soon */
 
 	struct list deletes;	   /* core_delete calls in flight */
 	struct list changes;	   /* calls that wait until egress is closed */
@@ -138,12 +133,11 @@ struct store_sandbox sandbox_row(struct sandbox *s);
 /* Hands the VM to a sandbox whose row is in the catalogue; from here on calls find it. */
 void sandbox_begin(struct sandbox *s, struct ready_vm *ready);
 extern const struct vmproc_owner sandbox_vm_owner;
-void sandbox_dial(struct sandbox *s);
 /* Closes the network access of the VM, then ends the calls of s->changes. Ends the sandbox when
  * that fails. Has no effect on a VM whose access is closed already. */
 void sandbox_close_egress(struct sandbox *s);
-void sandbox_lose_agent(struct sandbox *s, const char *reason);
-void sandbox_drop_agent(struct sandbox *s);
+/* Ends the sandbox because its VM is dead. */
+void sandbox_vm_died(struct sandbox *s, const char *reason);
 
 /* Ends the sandbox: its calls fail with `code`, its VM is dropped. `forget`: leaves no trace. */
 void sandbox_end(struct sandbox *s, const char *code, const char *text, bool forget);

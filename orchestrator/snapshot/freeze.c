@@ -253,7 +253,7 @@ static void thawed(struct freeze *fr)
 			    false);
 	} else {
 		sandbox_touch(s);
-		sandbox_dial(s);
+		exec_dial(s);
 		sandbox_schedule(s);
 	}
 	schedule_next(c);

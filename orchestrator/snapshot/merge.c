@@ -54,11 +54,8 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 {
 	struct vmproc *old = parent->vm;
 
-	guest_link_cancel_dial(&parent->guest);
-	guest_link_cancel_dial(&winner->guest);
-	sandbox_drop_agent(parent);
+	exec_move_link(winner, parent);
 	parent->vm = winner->vm;
-	guest_link_take(&parent->guest, guest_link_release(&winner->guest));
 	winner->vm = NULL;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
@@ -84,8 +81,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
-	if (!parent->guest.agent)
-		sandbox_dial(parent);
+	exec_dial(parent);
 	stall_begin_all(parent);
 	exec_hold(parent, false);
 	sandbox_schedule(parent);
