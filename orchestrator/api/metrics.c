@@ -158,6 +158,10 @@ static void state_metrics(const struct core_stats *f, struct text *t)
 	metric(t, "ramet_ends_unrecorded", "gauge",
 	       "Sandboxes whose end is not in the catalogue yet: each keeps a VM slot.",
 	       f->ends_unrecorded);
+	metric(t, "ramet_vm_slots_retired", "gauge",
+	       "VM slots that are not used, because starting a VM in them crashed the warden "
+	       "twice.",
+	       f->slots_retired);
 	metric(t, "ramet_memory_private_bytes", "gauge",
 	       "Bytes of private memory of sandboxes' VMs, measured some seconds ago.",
 	       f->memory.private_bytes);

@@ -353,6 +353,7 @@ void core_stats(const struct core *c, struct core_stats *out)
 		.warm_ready = pool.warm,
 		.warm_default_ready = pool.warm_default,
 		.ends_unrecorded = c->ended.n_unrecorded,
+		.slots_retired = c->vms.retired,
 	};
 	exec_stats(c, out);
 	guestops_stats(c, out);

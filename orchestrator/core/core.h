@@ -91,6 +91,7 @@ struct core_stats {
 	uint64_t spaces, spaces_bytes; /* existing Spaces */
 	uint64_t spaces_lost;	       /* Space directories that the catalogue does not name */
 	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
+	uint64_t slots_retired;	       /* VM slots that are not used, as they crash the warden */
 };
 void core_stats(const struct core *c, struct core_stats *out);
 /* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition

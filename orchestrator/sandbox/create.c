@@ -135,9 +135,9 @@ bool host_has_room(struct core *c, size_t n, struct failure *f)
 	bool builds = t && !template_is_background(t);
 	size_t used = c->n_sandboxes + c->ended.n_unrecorded + c->n_coming + builds;
 
-	if (used + n > c->vms.max_vms) {
+	if (used + n > vmproc_host_usable(&c->vms)) {
 		failure_set(f, FAIL_NO_CAPACITY, 10, "all %u VMs of this host are in use",
-			    c->vms.max_vms);
+			    vmproc_host_usable(&c->vms));
 		return false;
 	}
 	if (host_memory_low()) {

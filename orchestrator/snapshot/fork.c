@@ -486,10 +486,10 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 			    c->config.fork_max);
 		return false;
 	}
-	if (n >= c->vms.max_vms) {
+	if (n >= vmproc_host_usable(&c->vms)) {
 		failure_set(f, FAIL_NO_CAPACITY, 0,
 			    "n is %u, and this host can run %u VMs, including the parent's", n,
-			    c->vms.max_vms);
+			    vmproc_host_usable(&c->vms));
 		return false;
 	}
 	return true;

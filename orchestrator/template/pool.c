@@ -463,7 +463,8 @@ static bool is_wanted(const struct pool *p)
 
 static bool room(const struct pool *p)
 {
-	return p->env->vms->in_use < p->env->vms->max_vms && !is_wanted(p) && !host_memory_low();
+	return p->env->vms->in_use < vmproc_host_usable(p->env->vms) && !is_wanted(p) &&
+	       !host_memory_low();
 }
 
 static bool wants_warm(struct pool *p, struct pool_bucket *b)

@@ -44,7 +44,7 @@ static bool is_idle(const struct templates *ts)
 {
 	const struct vmproc_host *vms = ts->env->vms;
 
-	return !ts->building && vms->in_use < vms->max_vms && pool_is_full(ts->pool) &&
+	return !ts->building && vms->in_use < vmproc_host_usable(vms) && pool_is_full(ts->pool) &&
 	       !host_memory_low() && !ts->env->ops->disk_is_low(ts->env->arg);
 }
 

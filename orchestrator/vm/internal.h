@@ -30,6 +30,7 @@ enum vmproc_state {
 enum vmproc_event {
 	VM_GOT_SLOT,
 	VM_ADOPT,
+	VM_REFUSED, /* the slot is retired */
 	VM_SPAWNED,
 	VM_HELLO_BLANK,
 	VM_HELLO_RUNNING,
@@ -127,6 +128,9 @@ void vmproc_take_slot(struct vmproc *vm);
 /* Takes this slot, which must be free. */
 void vmproc_occupy_slot(struct vmproc *vm, uint32_t slot);
 void vmproc_give_slot(struct vmproc *vm);
+/* Takes the slot, in which nothing runs, from its VM, for as long as the service runs. Returns
+ * false, with the slot as it was, when too many are retired. */
+bool vmproc_retire_slot(struct vmproc *vm);
 void vmproc_start_spawn(struct vmproc *vm);
 
 #endif

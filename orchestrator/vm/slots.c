@@ -6,10 +6,13 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/report.h"
 #include "orchestrator/vm/internal.h"
 
 #define WORD_BITS 64
+/* Each retired slot has crashed the warden twice. If every spawn does, only these are tried. */
+#define RETIRED_MAX 4
 
 static size_t words(uint32_t slots)
 {
@@ -120,6 +123,27 @@ void vmproc_give_slot(struct vmproc *vm)
 		claim(next);
 	}
 	h->slot_free(h->arg);
+}
+
+bool vmproc_retire_slot(struct vmproc *vm)
+{
+	struct vmproc_host *h = vm->host;
+
+	if (h->retired == RETIRED_MAX)
+		return false;
+	log_error("slot %u is not used any more: starting a VM in it crashed the warden twice. "
+		  "Restart rametd to try it again, and report the crashes, which are in the log",
+		  vm->id.slot);
+	h->slots[vm->id.slot] = NULL; /* its bit in `taken` stays */
+	h->retired++;
+	h->in_use--;
+	vm->id.slot = VM_NO_SLOT;
+	return true;
+}
+
+uint32_t vmproc_host_usable(const struct vmproc_host *h)
+{
+	return h->max_vms - h->retired;
 }
 
 /* Returns whether the VM process itself wrote the line, and not the guest's console: lines of

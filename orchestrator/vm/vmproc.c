@@ -23,7 +23,8 @@ static const uint8_t next[VM_NSTATES][VM_NEVENTS] = {
 			[VM_ADOPT] = STATE_TO(VM_GREETING),
 			[VM_FAIL] = STATE_TO(VM_BROKEN),
 			[VM_DROP] = STATE_TO(VM_RELEASING)},
-	[VM_SPAWNING] = {[VM_SPAWNED] = STATE_TO(VM_GREETING),
+	[VM_SPAWNING] = {[VM_REFUSED] = STATE_TO(VM_WAITING),
+			 [VM_SPAWNED] = STATE_TO(VM_GREETING),
 			 [VM_FAIL] = STATE_TO(VM_BROKEN),
 			 [VM_DROP] = STATE_TO(VM_RELEASING)},
 	[VM_GREETING] = {[VM_HELLO_BLANK] = STATE_TO(VM_BLANK),
@@ -209,6 +210,24 @@ static void send_priority(struct vmproc *vm)
 	warden_client_call(vm->host->warden, &msg, on_prioritized, slot_arg(vm));
 }
 
+static void set_spawn_timer(struct vmproc *vm)
+{
+	vm->warden_answers = warden_client_answers(vm->host->warden);
+	loop_timer_set(vm->host->loop, &vm->timer, SPAWN_TIMEOUT_MS);
+}
+
+/* Starts the VM in another slot, because starting one in this slot crashes the warden. Returns
+ * false when that does not help. */
+static bool try_other_slot(struct vmproc *vm)
+{
+	if (!vmproc_retire_slot(vm))
+		return false;
+	step(vm, VM_REFUSED);
+	set_spawn_timer(vm);
+	vmproc_take_slot(vm);
+	return true;
+}
+
 static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 {
 	struct vmproc *vm = arg;
@@ -219,6 +238,8 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 		return;
 	}
 	if (vm->state != VM_SPAWNING) /* the spawn timed out */
+		return;
+	if (error == -ENOTRECOVERABLE && try_other_slot(vm))
 		return;
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	if (error) {
@@ -231,12 +252,6 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 	if (vm->priority != WARDEN_BRINGUP)
 		send_priority(vm);
 	connect_control(vm);
-}
-
-static void set_spawn_timer(struct vmproc *vm)
-{
-	vm->warden_answers = warden_client_answers(vm->host->warden);
-	loop_timer_set(vm->host->loop, &vm->timer, SPAWN_TIMEOUT_MS);
 }
 
 /* Waits on if the warden has answered anything: it handles one request at a time, so each answer

@@ -30,7 +30,8 @@ struct vmproc_host {
 	struct vmproc **slots; /* [max_vms]; NULL: free; changed by slots.c alone */
 	uint64_t *taken;       /* one bit for each slot, to find a free one quickly */
 	uint32_t in_use;
-	uint32_t ahead;	     /* VMs with a head start (vmproc_give_head_start) */
+	uint32_t retired; /* slots that are taken but hold no VM: the warden refuses to use them */
+	uint32_t ahead;	  /* VMs with a head start (vmproc_give_head_start) */
 	struct list waiting; /* VMs that wait for a slot */
 	/* Called when a VM begins to wait because every slot is taken: may drop a less important
 	 * VM. */
@@ -47,6 +48,8 @@ struct vmproc_host {
 
 int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms);
 void vmproc_host_fini(struct vmproc_host *h);
+/* Returns the number of slots that VMs can have: all but the retired ones. */
+uint32_t vmproc_host_usable(const struct vmproc_host *h);
 /* Handles a WARDEN_EXITED for this slot. */
 void vmproc_host_exited(struct vmproc_host *h, uint32_t slot, int status);
 /* Handles the loss of the warden: every VM counts as dead, and dropped ones as given back. */

@@ -87,6 +87,8 @@ struct fakes {
 	int faults[FAKES_NFAULTS];
 	unsigned limits;  /* requests of type WARDEN_MEMORY */
 	unsigned charges; /* requests of type WARDEN_CHARGED */
+	uint32_t refused_type, refused_slots;
+	unsigned refused; /* requests */
 	uint64_t charged, copied;
 	ino_t memory; /* inode of the memory file of the last restore */
 	unsigned boots, restores, grown, reseeds, user_reseeds, attaches, forks, overlaps, runs,
@@ -1169,6 +1171,15 @@ static void note_priority(struct fake_vm *vm, uint32_t priority)
 		vm->priorities[used] = (char)('0' + priority);
 }
 
+static bool refuse(struct fakes *f, const struct warden_msg *msg)
+{
+	lock(f);
+	bool refused = msg->type == f->refused_type && msg->slot < f->refused_slots;
+	f->refused += refused;
+	unlock(f);
+	return refused;
+}
+
 static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 {
 	struct warden_msg reply = {.version = WARDEN_VERSION,
@@ -1176,7 +1187,10 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 				   .seq = msg->seq,
 				   .slot = msg->slot};
 
-	if (msg->type == WARDEN_SPAWN && use_fault(f, FAKES_SPAWN)) {
+	if (refuse(f, msg)) {
+		reply.reply.error = -ENOTRECOVERABLE;
+		snprintf(reply.reply.text, sizeof(reply.reply.text), "crashed the warden twice");
+	} else if (msg->type == WARDEN_SPAWN && use_fault(f, FAKES_SPAWN)) {
 		reply.reply.error = -EPERM;
 		snprintf(reply.reply.text, sizeof(reply.reply.text), "/dev/kvm: not permitted");
 	} else if (msg->type == WARDEN_SPAWN) {
@@ -1532,6 +1546,22 @@ void fakes_kill(struct fakes *f, uint32_t slot)
 	lock(f);
 	vm_die(&f->vms[slot]);
 	unlock(f);
+}
+
+void fakes_refuse(struct fakes *f, uint32_t type, uint32_t slots)
+{
+	lock(f);
+	f->refused_type = type;
+	f->refused_slots = slots;
+	unlock(f);
+}
+
+unsigned fakes_refused(struct fakes *f)
+{
+	lock(f);
+	unsigned n = f->refused;
+	unlock(f);
+	return n;
 }
 
 void fakes_set_version(struct fakes *f, uint32_t slot, uint32_t version)

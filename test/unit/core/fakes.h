@@ -69,6 +69,11 @@ uint64_t fakes_put(struct fakes *f, uint64_t *sum);
 void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
 bool fakes_is_alive(struct fakes *f, uint32_t slot);
+/* Lets the warden refuse requests of a type (enum warden_type) for slots below `slots`, as it does
+ * when they have crashed it twice. */
+void fakes_refuse(struct fakes *f, uint32_t type, uint32_t slots);
+/* Returns the number of requests that were refused so. */
+unsigned fakes_refused(struct fakes *f);
 /* Sets the version of the control protocol that a VM speaks. The service must not be connected to
  * it. */
 void fakes_set_version(struct fakes *f, uint32_t slot, uint32_t version);

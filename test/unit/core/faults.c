@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "orchestrator/sandbox/context.h"
+#include "proto/warden.h"
 #include "test/unit/core/world.h"
 
 static void test_service_recovers_from_vm_death_at_each_step(void **state)
@@ -388,6 +390,60 @@ static void test_abandoned_sizes_are_not_prepared(void **state)
 	assert_in_range(fakes_boots(w->fakes) - boots, 1, 4);
 }
 
+/* Restarts the service with a warden that starts no VM in the first `slots` slots. */
+static void refuse_slots(struct world *w, uint32_t slots)
+{
+	world_wait_ready(w);
+	world_shut_down(w);
+	world_kill_core(w);
+	fakes_refuse(w->fakes, WARDEN_SPAWN, slots);
+	world_start_core(w);
+}
+
+static uint64_t slots_retired(struct world *w)
+{
+	struct core_stats stats;
+
+	core_stats(w->core, &stats);
+	return stats.slots_retired;
+}
+
+static void test_slot_that_crashes_the_warden_is_not_used_again(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	refuse_slots(w, 2);
+	for (unsigned i = 0; i < w->config.max_vms - 2; i++) {
+		world_create(w, &m, NULL);
+		assert_true(m.ok);
+	}
+	assert_int_equal(slots_retired(w), 2);
+	assert_int_equal(fakes_refused(w->fakes), 2);
+	assert_null(w->core->vms.slots[0]);
+	assert_null(w->core->vms.slots[1]);
+	world_create(w, &m, NULL);
+	assert_false(m.ok);
+	assert_int_equal(m.failure.code, FAIL_NO_CAPACITY);
+	assert_string_equal(m.failure.text, "all 6 VMs of this host are in use");
+}
+
+static void test_few_slots_are_tried_when_every_spawn_crashes_the_warden(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	refuse_slots(w, w->config.max_vms);
+	world_create(w, &m, NULL);
+	assert_false(m.ok);
+	assert_non_null(strstr(m.failure.text, "crashed the warden twice"));
+	assert_int_equal(slots_retired(w), 4);
+	fakes_refuse(w->fakes, WARDEN_SPAWN, 0);
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	assert_int_equal(slots_retired(w), 4);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
@@ -397,6 +453,8 @@ int main(void)
 		TEST(test_reconnects_to_a_misbehaving_guest_back_off),
 		TEST(test_waiting_creates_are_limited_to_the_capacity),
 		TEST(test_abandoned_sizes_are_not_prepared),
+		TEST(test_slot_that_crashes_the_warden_is_not_used_again),
+		TEST(test_few_slots_are_tried_when_every_spawn_crashes_the_warden),
 		TEST(test_vm_death_fails_running_and_queued_calls),
 		TEST(test_death_of_an_idle_vm_is_noticed),
 		TEST(test_broken_agent_connection_fails_only_one_call),
