@@ -299,6 +299,7 @@ static int make(const struct net *n, uint32_t slot, uid_t uid, struct net_jail *
 		return e->code;
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_set(e, errno, "create a network namespace");
+	j->packets = 0; /* of the new link */
 	int tap = fill(n, slot, uid, host, j, e);
 	leave(n);
 	if (tap < 0)

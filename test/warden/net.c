@@ -891,6 +891,7 @@ static void unused_slot_is_detected(void **state)
 	struct err e = {0};
 
 	assert_true(net_was_used(&net, 99, &none)); /* no such link: it may have been used */
+	assert_true(net_was_used(&net, 20, &g.jail));
 	start_guest(&g, 20);
 	assert_false(net_was_used(&net, 20, &g.jail));
 	say(g.ns, NET_GUEST_IPV4, "first");
