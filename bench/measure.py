@@ -29,20 +29,25 @@ class Gone(BenchError):
     """The requested object does not exist (404)."""
 
 
-def host(command: str, timeout_s: float = 600) -> str:
-    """Runs a shell command on the host of the VMs; returns its standard output."""
+def host(command: str, timeout_s: float = 600, progress: bool = False) -> str:
+    """Runs a shell command on the host of the VMs; returns its standard output.
+
+    With `progress`, its standard error is shown at once.
+    """
     dev = os.environ.get("RAMET_DEV", "./dev")
     done = subprocess.run(
-        [dev, "host", "sh", "-c", command], capture_output=True, text=True, timeout=timeout_s
-    )
+        [dev, "host", "sh", "-c", command], stdout=subprocess.PIPE,
+        stderr=None if progress else subprocess.PIPE, text=True, timeout=timeout_s,
+    )  # fmt: skip
     if done.returncode != 0:
-        raise BenchError(f"`{command}` failed ({done.returncode}): {done.stderr.strip()[-500:]}")
+        reason = (done.stderr or "see above").strip()[-500:]
+        raise BenchError(f"`{command}` failed ({done.returncode}): {reason}")
     return done.stdout
 
 
-def host_json(command: str, timeout_s: float = 600) -> Figures:
+def host_json(command: str, timeout_s: float = 600, progress: bool = False) -> Figures:
     """Runs a program, as `host` does, that prints one JSON object; returns the object."""
-    text = host(command, timeout_s)
+    text = host(command, timeout_s, progress)
     try:
         figures: Figures = json.loads(text)
     except ValueError as broken:

@@ -23,6 +23,7 @@ from xml.sax.saxutils import escape
 from command import command
 from contention import contention
 from files import files
+from guests import guests
 from hostile import fsync_flood, hostile
 from machine import machine as agent_machine
 from measure import BENCH_DIR, BenchError, Figures, api, create, figure, host, host_json, opened
@@ -153,6 +154,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "first-light": [kvm_floor, service, call, memory, empty_pool],
     "fork": [kvm_floor, fork, density, firecracker],
     "files": [files],
+    "guests": [guests],
     "hostile": [fsync_flood, hostile],
     "machine": [agent_machine],
     "native-service": [native_service],
@@ -304,10 +306,12 @@ def main() -> int:
     )
     parser.add_argument("--hours", type=float, metavar="N", help="soak: hours to run (default 2)")
     parser.add_argument(
-        "--vms", type=int, metavar="N", help="thousand: number of sandboxes (default 1000)"
+        "--vms", type=int, metavar="N",
+        help="number of sandboxes (thousand: default 1000; guests: at most 240)",
     )
     parser.add_argument(
-        "--idle", type=int, metavar="S", help="thousand: seconds to leave them idle (default 600)"
+        "--idle", type=int, metavar="S",
+        help="seconds to leave them idle (thousand: default 600; guests: 60)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart to FILE")
@@ -316,8 +320,8 @@ def main() -> int:
         parser.error("--sandboxes only applies to the benchmark restart")
     if args.hours and args.name != "soak":
         parser.error("--hours only applies to the benchmark soak")
-    if (args.vms or args.idle) and args.name != "thousand":
-        parser.error("--vms and --idle only apply to the benchmark thousand")
+    if (args.vms or args.idle) and args.name not in ("guests", "thousand"):
+        parser.error("--vms and --idle only apply to the benchmarks guests and thousand")
     options = ("sandboxes", "hours", "vms", "idle")
     more = {name: getattr(args, name) for name in options if getattr(args, name)}
     figures: Figures = {}

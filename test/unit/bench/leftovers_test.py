@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
 import contention  # noqa: E402
 import files  # noqa: E402
+import guests  # noqa: E402
 import hostile  # noqa: E402
 import measure  # noqa: E402
 import net  # noqa: E402
@@ -35,8 +36,8 @@ import spaces  # noqa: E402
 import templates  # noqa: E402
 import watch  # noqa: E402
 
-MODULES = [contention, files, hostile, measure, net, output, restart, run, sizes, soak, spaces]
-MODULES += [templates, watch]
+MODULES = [contention, files, guests, hostile, measure, net, output, restart, run, sizes, soak]
+MODULES += [spaces, templates, watch]
 MOST = 500  # requests that a measurement may make
 
 
@@ -203,6 +204,7 @@ def agent(quick: bool) -> measure.Figures:
 MEASUREMENTS: dict[str, Callable[[bool], object]] = {
     "contention": contention.contention,
     "files": files.measure_files,
+    "guests": lambda quick: guests.measure_guests(3, 1),
     "hostile": hostile.hostile,
     "memory": run.memory,
     "net": net.net,
@@ -226,6 +228,10 @@ class Leftovers(unittest.TestCase):
             mock.patch.object(urllib.request, "urlopen", urlopen),
             mock.patch.object(watch, "host_json", lambda *_: {}),
             mock.patch.object(contention, "Runs", FewRuns),
+            mock.patch.object(guests, "mount_debugfs", lambda: None),
+            mock.patch.object(guests, "counters", lambda: {"exits": 1}),
+            mock.patch.object(guests, "exits", lambda: {"1-1": 1}),
+            mock.patch.object(guests, "of_vms", lambda measure: {"1": 1}),
             mock.patch.object(hostile, "latencies", self.few_latencies(hostile.latencies)),
             mock.patch.object(watch, "block", self.few_blocks(watch.block)),
             mock.patch.object(files.os, "urandom", lambda n: bytes(64)),
