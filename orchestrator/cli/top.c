@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/meminfo.h"
 #include "proto/net.h"
 
 #define SAMPLE_S 1
@@ -39,7 +40,7 @@ struct sample {
 	size_t n;
 	uint64_t at_ns;
 	uint64_t host_busy, host_ticks;
-	uint64_t memory_total, memory_available; /* KiB */
+	struct meminfo memory;
 };
 
 /* --- /proc ---------------------------------------------------------------------------------- */
@@ -100,13 +101,6 @@ static void read_network(unsigned pid, struct usage *u)
 		       &u->received_bytes);
 }
 
-static uint64_t number_after(const char *text, const char *name)
-{
-	const char *at = strstr(text, name);
-
-	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
-}
-
 static void read_host(struct sample *sample)
 {
 	uint64_t ticks[8] = {0};
@@ -122,9 +116,7 @@ static void read_host(struct sample *sample)
 		sample->host_ticks += ticks[i];
 		sample->host_busy += i == 3 || i == 4 ? 0 : ticks[i]; /* idle, waiting for disks */
 	}
-	read_proc(0, "meminfo", text, sizeof(text));
-	sample->memory_total = number_after(text, "MemTotal:");
-	sample->memory_available = number_after(text, "MemAvailable:");
+	meminfo_read("/proc/meminfo", &sample->memory);
 }
 
 /* --- one sample ----------------------------------------------------------------------------- */
@@ -226,7 +218,7 @@ static void draw_host(const struct sample *now, const struct sample *before)
 	       "host: CPU %.0f %%, memory %" PRIu64 " of %" PRIu64 " MiB available\n\n",
 	       now->n, own >> 20, shared >> 20,
 	       ticks ? 100.0 * (double)(now->host_busy - before->host_busy) / (double)ticks : 0.0,
-	       now->memory_available >> 10, now->memory_total >> 10);
+	       now->memory.available >> 20, now->memory.total >> 20);
 }
 
 static void draw(struct sample *now, const struct sample *before, bool screen)

@@ -8,7 +8,6 @@
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/meminfo.h"
 #include "base/word.h"
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/doctor/internal.h"
@@ -325,32 +325,30 @@ static void check_clock(const struct doctor_host *h, const char *flags)
 
 static void check_memory(const struct doctor_host *h)
 {
-	char text[LINE_BYTES];
-	uint64_t total, available;
+	char text[LINE_BYTES], path[PATH_MAX];
+	struct meminfo memory = {0};
 
-	total = value_of(h, "/proc/meminfo", "MemTotal", text) ? strtoull(text, NULL, 10) << 10 : 0;
-	available = value_of(h, "/proc/meminfo", "MemAvailable", text)
-			    ? strtoull(text, NULL, 10) << 10
-			    : 0;
+	if (path_of(h, "/proc/meminfo", path))
+		meminfo_read(path, &memory);
 	doctor_line(h, "/proc/sys/vm/overcommit_memory", text, sizeof(text));
 	if (strcmp(text, "2") == 0)
 		doctor_say(
 			h, "memory", DOCTOR_PROBLEM,
 			"`sysctl vm.overcommit_memory=0`, and in /etc/sysctl.d",
 			"vm.overcommit_memory is 2: the kernel refuses the address space of VMs");
-	else if (total < MEMORY_LEAST)
+	else if (memory.total < MEMORY_LEAST)
 		doctor_say(h, "memory", DOCTOR_WARNING, "use a host with 4 GiB or more",
 			   "the host has %" PRIu64 " MiB: enough for a few sandboxes only",
-			   total >> 20);
-	else if (available < total / 32)
+			   memory.total >> 20);
+	else if (meminfo_is_low(&memory))
 		doctor_say(h, "memory", DOCTOR_PROBLEM,
 			   "end other programs, or sandboxes: below a 32nd no VM is started",
-			   "only %" PRIu64 " of %" PRIu64 " MiB are available", available >> 20,
-			   total >> 20);
+			   "only %" PRIu64 " of %" PRIu64 " MiB are available",
+			   memory.available >> 20, memory.total >> 20);
 	else
 		doctor_say(h, "memory", DOCTOR_OK, NULL,
-			   "%" PRIu64 " of %" PRIu64 " MiB are available", available >> 20,
-			   total >> 20);
+			   "%" PRIu64 " of %" PRIu64 " MiB are available", memory.available >> 20,
+			   memory.total >> 20);
 }
 
 void doctor_check_files(const struct doctor_host *h)

@@ -2,13 +2,11 @@
 #include "orchestrator/template/host.h"
 
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 
+#include "base/meminfo.h"
 #include "base/num.h"
-#include "orchestrator/vm/proc-stat.h"
 
 #define RAM_MAX_MIB 65536
 #define VCPUS_MAX   32
@@ -59,21 +57,11 @@ struct vmproc_spec size_vm_spec(const struct size *size, bool builds)
 							 : FORKED_MEMORY * ram + own};
 }
 
-static bool read_meminfo(const char *text, const char *name, uint64_t *kib)
-{
-	const char *at = strstr(text, name);
-
-	return at && sscanf(at + strlen(name), " %lu", kib) == 1;
-}
-
 bool host_memory_low(void)
 {
-	char text[2048];
-	uint64_t total, available;
+	struct meminfo memory;
 
-	return proc_text_read("/proc/meminfo", text, sizeof(text)) &&
-	       read_meminfo(text, "MemTotal:", &total) &&
-	       read_meminfo(text, "MemAvailable:", &available) && available < total / 32;
+	return meminfo_read("/proc/meminfo", &memory) && meminfo_is_low(&memory);
 }
 
 bool disk_is_full(const char *state_dir)
