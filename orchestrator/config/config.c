@@ -209,7 +209,7 @@ static const struct setting settings[] = {
 	 "Format of each line of the log: text, or a JSON object."},
 	STR(audit_dir, TEXT, 0, "audit",
 	    "Folder of the audit log, which records what happened to each sandbox\n"
-	    "(docs/operating.md): an absolute path, or a name in state_dir. Empty: no audit log."),
+	    "(docs/observing.md): an absolute path, or a name in state_dir. Empty: no audit log."),
 	NUM(audit_max_mib, 1, 65536, "64",
 	    "Size at which a file of the audit log is rotated, and the number of files to keep,\n"
 	    "including the current one."),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checks the host for settings that allow a guest to observe others through side channels of the
- * CPU (docs/operating.md). */
+ * CPU (docs/hardening.md). */
 #ifndef RAMET_ORCHESTRATOR_DAEMON_POSTURE_H
 #define RAMET_ORCHESTRATOR_DAEMON_POSTURE_H
 

@@ -193,7 +193,7 @@ static void check_isolation(const struct doctor_host *h)
 {
 	struct warnings w = {.host = h,
 			     .check = "isolation",
-			     .remedy = "operating.md explains it: \"The CPU's weaknesses\""};
+			     .remedy = "hardening.md explains it: \"The CPU's weaknesses\""};
 	char sys[PATH_MAX];
 
 	if (!path_of(h, "/sys", sys))
@@ -512,7 +512,7 @@ static void check_limits(const struct doctor_host *h)
 {
 	struct warnings w = {.host = h,
 			     .check = "limits",
-			     .remedy = "operating.md explains it: \"Limits of the host\""};
+			     .remedy = "capacity.md explains it: \"Limits of the host\""};
 	struct config config = *h->config;
 
 	if (!config.cgroup[0] && doctor_exists(h, VMS_UNIT))

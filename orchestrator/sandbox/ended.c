@@ -16,7 +16,7 @@
 
 #define KEPT_MS	    (3600 * 1000)
 #define KEPT_MAX    1000
-#define PURGE_ROWS  64 /* per batch; the loop waits for it, docs/operating.md says how long */
+#define PURGE_ROWS  64 /* per batch; the loop waits for each batch */
 #define PURGE_MS    20 /* between two batches */
 #define RECORD_ROWS 64
 /* Between two attempts to record an end; the delay doubles. */

@@ -85,7 +85,7 @@ static void on_lost(void *arg, const char *id, int64_t since_ms)
 	list_add_tail(&snapshots_of_core(c)->lost_spaces, &lost->link);
 	snapshots_of_core(c)->spaces_lost++;
 	log_warn("space %s is on the disk and not in the catalogue: it is kept for %lld h more, as "
-		 "STATE_DIR/spaces/%s.lost (docs/operating.md, Backup)",
+		 "STATE_DIR/spaces/%s.lost (docs/recovery.md, Lost Spaces)",
 		 id, (long long)(left > 0 ? left : 0) / 3600000, id);
 }
 

@@ -263,7 +263,7 @@ static void say_damaged(struct err *e)
 	snprintf(reason, sizeof(reason), "%.*s", (int)strcspn(e->text, "\n"), e->text);
 	err_say(e, EBADMSG,
 		"it is damaged (%.70s); nothing was changed: restore a backup, as described in "
-		"docs/operating.md",
+		"docs/recovery.md",
 		reason);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The tmpfs for RUN_DIR has room for what the service writes there, as docs/operating.md says. */
+/* The tmpfs for RUN_DIR has room for what the service writes there, as docs/capacity.md says. */
 #include <ftw.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include "orchestrator/sandbox/sandbox.h"
 #include "test/unit/core/world.h"
 
-/* The sizes that docs/operating.md promises. */
+/* The sizes that docs/capacity.md promises. */
 #define FOR_EACH_VM   ((uint64_t)256 << 10)
 #define FOR_CATALOGUE ((uint64_t)16 << 20)
 #define VMS_OF_A_GIB  64

@@ -31,7 +31,7 @@ static void catalogue_path(struct world *w, char out[CONFIG_PATH_MAX + 16])
 	snprintf(out, CONFIG_PATH_MAX + 16, "%s/catalogue.db", w->config.state_dir);
 }
 
-/* Restores the backup by the steps of docs/operating.md. */
+/* Restores the backup by the steps of docs/recovery.md. */
 static void put_back(struct world *w, int copy)
 {
 	char path[CONFIG_PATH_MAX + 16], log[CONFIG_PATH_MAX + 32];

@@ -737,7 +737,7 @@ static void damaged_catalogue_is_refused(void **state)
 	assert_int_equal(pread(fd, before, sizeof(before), 0), sizeof(before));
 	refused(p, "is damaged (");
 	refused(p, "(Page "); /* the place of the damage */
-	refused(p, "restore a backup, as described in docs/operating.md");
+	refused(p, "restore a backup, as described in docs/recovery.md");
 	assert_int_equal(pread(fd, after, sizeof(after), 0), sizeof(after));
 	assert_memory_equal(before, after, sizeof(before));
 	close(fd);
