@@ -23,7 +23,12 @@ from typing import Any, Iterator
 import httpx
 
 TOP = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "sdk/python/README.md", *(f"docs/{p.name}" for p in TOP.glob("docs/*.md"))]
+PAGES = [
+    "README.md",
+    "sdk/python/README.md",
+    *(str(page.relative_to(TOP)) for page in TOP.glob("docs/*.md")),
+    *(str(page.relative_to(TOP)) for page in TOP.glob("docs/integrations/*.md")),
+]
 RUN = ("python", "sh", "console")
 SHOWN = ("json", "yaml", "ini", "text")
 
