@@ -1177,7 +1177,7 @@ static void fill_catalogue(struct world *w)
 	store_close(s);
 }
 
-/* Measures the figure in docs/benchmarks.md. */
+/* Measures the figure in docs/recovery.md. */
 static void test_many_spaces_are_found_at_a_start(void **state)
 {
 	struct world *w = *state;
