@@ -31,7 +31,7 @@ struct end {
 struct pump {
 	size_t start, len; /* unsent bytes: buf[start .. start + len) */
 	bool eof;	   /* the source has ended */
-	bool deaf;	   /* the destination takes no more: the rest is read and dropped */
+	bool discards;	   /* the destination takes no more: the rest is read and dropped */
 	bool over;	   /* the destination got everything and the end */
 	uint8_t buf[BUFFER_BYTES];
 };
@@ -86,12 +86,12 @@ static bool pump_read(struct pump *p, int from)
 /* Returns false when the destination has no room now. */
 static bool pump_write(struct pump *p, int to)
 {
-	ssize_t n = p->deaf ? (ssize_t)p->len : send_some(to, p->buf + p->start, p->len);
+	ssize_t n = p->discards ? (ssize_t)p->len : send_some(to, p->buf + p->start, p->len);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	if (n < 0) {
-		p->deaf = true;
+		p->discards = true;
 		n = (ssize_t)p->len;
 	}
 	p->start += (size_t)n;
@@ -149,7 +149,8 @@ static void run_pumps(struct relay *r)
 	/* After the server's end, what the host still sends is read and dropped: if the connection
 	 * were closed with unread bytes, a reset could overtake the server's last bytes. */
 	bool over = r->to_host.over && r->to_server.over;
-	if (over || r->to_host.deaf || !end_want(&r->host, wanted(&r->to_server, &r->to_host)) ||
+	if (over || r->to_host.discards ||
+	    !end_want(&r->host, wanted(&r->to_server, &r->to_host)) ||
 	    !end_want(&r->server, wanted(&r->to_host, &r->to_server)))
 		relay_free(r);
 }

@@ -56,7 +56,7 @@ static void send_chunk(struct request *r, const void *data, size_t len, bool las
 	if (last)
 		text_puts(&t, "0\r\n\r\n");
 	if (t.len)
-		r->port->deaf = !core_port_send(r->call, t.p, t.len);
+		r->port->discards = !core_port_send(r->call, t.p, t.len);
 	text_free(&t);
 }
 
@@ -66,12 +66,12 @@ static void send_part(struct request *r, const void *data, size_t len, bool last
 
 	p->body_over = last;
 	r->moved_ms = loop_now_ms(r->api->loop);
-	if (!r->call || p->deaf)
+	if (!r->call || p->discards)
 		return;
 	if (p->chunked)
 		send_chunk(r, data, len, last);
 	else if (len)
-		p->deaf = !core_port_send(r->call, data, len);
+		p->discards = !core_port_send(r->call, data, len);
 }
 
 /* Asks for the next part of the body. If the server takes no more, the rest is read and dropped, so
@@ -90,7 +90,7 @@ static void on_body(h2o_req_t *req, h2o_iovec_t chunk, int is_final)
 	bool waits;
 
 	send_part(r, chunk.base, chunk.len, is_final);
-	waits = r->call && !r->port->deaf && (chunk.len || r->port->chunked);
+	waits = r->call && !r->port->discards && (chunk.len || r->port->chunked);
 	if (!waits && !is_final)
 		next_part(r);
 }

@@ -18,7 +18,7 @@ struct port_proxy {
 	bool is_head, upgrades;
 	bool chunked;	/* the request's body is sent in chunks */
 	bool body_over; /* all of it is sent, or the server takes no more */
-	bool deaf;
+	bool discards;	/* the server takes no more of the body: the rest is read and dropped */
 	size_t body_at; /* of a body that is in memory: bytes sent */
 
 	struct text in; /* start of the answer, until its head is complete */

@@ -308,7 +308,7 @@ static void on_deadline(void *arg)
 
 	if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
-	} else if (op->paused || op->hungry) {
+	} else if (op->paused || op->wants_input) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (op->sandbox->state == SBX_FREEZING) { /* its VM is paused */
 		op->moved_ms = loop_now_ms(op->call->core->loop);
@@ -369,9 +369,9 @@ static void on_sent(void *arg)
 
 	note_progress(op);
 	send_data(op);
-	if (!op->unfinished || op->hungry)
+	if (!op->unfinished || op->wants_input)
 		return;
-	op->hungry = true;
+	op->wants_input = true;
 	op->wants(op->call->arg);
 }
 
@@ -389,8 +389,8 @@ void core_file_feed(struct core_call *call, const void *part, size_t len, bool l
 	struct guest_op *op = guest_op_of(call);
 	bool unsized = op->data_left == AGENT_UNSIZED;
 
-	assert(op->hungry && (len || last));
-	op->hungry = false;
+	assert(op->wants_input && (len || last));
+	op->wants_input = false;
 	if (!op->guest.agent) /* lost, which fails the operation soon */
 		return;
 	if (!part_fits(op, len, last)) {

@@ -65,7 +65,7 @@ struct guest_op {
 	uint64_t data_left;   /* AGENT_UNSIZED: until the last part */
 	core_wants_fn *wants; /* the data arrives in parts; NULL: it is at `data` */
 	bool unfinished;      /* the last part has not arrived */
-	bool hungry;	      /* `wants` was called for the next part */
+	bool wants_input;     /* `wants` was called for the next part */
 	uint64_t *count;      /* statistics counter for the bytes of `data`, or NULL */
 	uint64_t moved_ms;    /* when data moved last, loop ms */
 	bool paused;

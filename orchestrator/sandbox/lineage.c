@@ -2,7 +2,7 @@
 /*
  * Records which sandbox was forked from which. Each sandbox stores the ids of its ancestors, oldest
  * first, separated by spaces; a fork leaves out the ids of ancestors that have ended. For each pair
- * of a living ancestor and a living descendant there is a struct descent. A tree of parents would
+ * of a living ancestor and a living descendant there is a struct ancestry. A tree of parents would
  * not suffice because of merges: a descendant of the winner then descends from the parent, but the
  * sandboxes between the two remain its ancestors.
  */
@@ -46,11 +46,11 @@ static void append(char *list, const char *id)
 
 char *lineage_of_child(const struct sandbox *parent)
 {
-	/* The elders are a subset of the parent's ancestors, which bounds the length. */
+	/* The living ones are a subset of the parent's ancestors, which bounds the length. */
 	char *list = must_alloc(strlen(parent->ancestors) + SANDBOX_ID_LEN + 2);
 
-	list_each (pos, &parent->elders)
-		append(list, container_of(pos, struct descent, of_heir)->elder->id);
+	list_each (pos, &parent->living_ancestors)
+		append(list, container_of(pos, struct ancestry, of_descendant)->ancestor->id);
 	append(list, parent->id);
 	return list;
 }
@@ -71,27 +71,28 @@ char *lineage_merged(const char *ancestors, const char *winner, const char *pare
 
 /* --- living ancestors and descendants --------------------------------------------------------- */
 
-static void descent_free(struct descent *d)
+static void ancestry_free(struct ancestry *pair)
 {
-	list_del(&d->of_heir);
-	list_del(&d->of_elder);
-	free(d);
+	list_del(&pair->of_descendant);
+	list_del(&pair->of_ancestor);
+	free(pair);
 }
 
-static void add_elder(struct sandbox *s, struct sandbox *elder)
+static void add_ancestor(struct sandbox *s, struct sandbox *ancestor)
 {
-	struct descent *d = must_alloc(sizeof(*d));
+	struct ancestry *pair = must_alloc(sizeof(*pair));
 
-	d->elder = elder;
-	d->heir = s;
-	list_add_tail(&s->elders, &d->of_heir);
-	list_add_tail(&elder->heirs, &d->of_elder);
+	pair->ancestor = ancestor;
+	pair->descendant = s;
+	list_add_tail(&s->living_ancestors, &pair->of_descendant);
+	list_add_tail(&ancestor->living_descendants, &pair->of_ancestor);
 }
 
-static void drop_elders(struct sandbox *s)
+static void drop_ancestors(struct sandbox *s)
 {
-	while (!list_empty(&s->elders))
-		descent_free(container_of(s->elders.next, struct descent, of_heir));
+	while (!list_empty(&s->living_ancestors))
+		ancestry_free(
+			container_of(s->living_ancestors.next, struct ancestry, of_descendant));
 }
 
 /* Makes the most recent living ancestor the sandbox's parent. */
@@ -99,8 +100,9 @@ static void find_parent(struct sandbox *s)
 {
 	struct sandbox *parent = NULL;
 
-	if (!list_empty(&s->elders))
-		parent = container_of(s->elders.prev, struct descent, of_heir)->elder;
+	if (!list_empty(&s->living_ancestors))
+		parent = container_of(s->living_ancestors.prev, struct ancestry, of_descendant)
+				 ->ancestor;
 	if (parent == s->parent)
 		return;
 	if (s->parent)
@@ -116,24 +118,25 @@ void lineage_link(struct sandbox *s)
 	char id[SANDBOX_ID_LEN + 1];
 
 	while (next_id(&at, id)) {
-		struct sandbox *elder = sandbox_living(s->core, s->tenant, id);
+		struct sandbox *ancestor = sandbox_living(s->core, s->tenant, id);
 
-		if (elder && elder != s)
-			add_elder(s, elder);
+		if (ancestor && ancestor != s)
+			add_ancestor(s, ancestor);
 	}
 	find_parent(s);
 }
 
 void lineage_unlink(struct sandbox *s)
 {
-	drop_elders(s);
+	drop_ancestors(s);
 	find_parent(s);
-	while (!list_empty(&s->heirs)) {
-		struct descent *d = container_of(s->heirs.next, struct descent, of_elder);
-		struct sandbox *heir = d->heir;
+	while (!list_empty(&s->living_descendants)) {
+		struct ancestry *pair =
+			container_of(s->living_descendants.next, struct ancestry, of_ancestor);
+		struct sandbox *descendant = pair->descendant;
 
-		descent_free(d);
-		find_parent(heir);
+		ancestry_free(pair);
+		find_parent(descendant);
 	}
 }
 
@@ -141,6 +144,6 @@ void lineage_change(struct sandbox *s, char *ancestors)
 {
 	free(s->ancestors);
 	s->ancestors = ancestors;
-	drop_elders(s);
+	drop_ancestors(s);
 	lineage_link(s);
 }

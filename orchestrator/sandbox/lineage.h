@@ -9,11 +9,11 @@
 
 struct sandbox;
 
-/* A pair of living sandboxes: `heir` descends from `elder`. */
-struct descent {
-	struct list of_heir;  /* on heir->elders, oldest first */
-	struct list of_elder; /* on elder->heirs */
-	struct sandbox *elder, *heir;
+/* A pair of living sandboxes, of which `descendant` descends from `ancestor`. */
+struct ancestry {
+	struct list of_descendant; /* on descendant->living_ancestors, oldest first */
+	struct list of_ancestor;   /* on ancestor->living_descendants */
+	struct sandbox *ancestor, *descendant;
 };
 
 /* Returns whether `id` is one of `ancestors`: ids with a space between them, oldest first. */

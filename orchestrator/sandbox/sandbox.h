@@ -69,12 +69,12 @@ struct sandbox {
 	struct list sample_turn; /* on a list of core->sampler */
 	struct vmproc *vm;
 
-	struct list deletes;	   /* core_delete calls in flight */
-	struct list changes;	   /* calls that wait until egress is closed */
-	char *ancestors;	   /* as in the catalogue */
-	struct list elders, heirs; /* struct descent: living ancestors and descendants */
-	struct sandbox *parent;	   /* the last of its elders */
-	struct roster children;	   /* sandboxes whose parent this is */
+	struct list deletes; /* core_delete calls in flight */
+	struct list changes; /* calls that wait until egress is closed */
+	char *ancestors;     /* as in the catalogue */
+	struct list living_ancestors, living_descendants; /* struct ancestry */
+	struct sandbox *parent;				  /* the last living ancestor */
+	struct roster children;				  /* sandboxes whose parent this is */
 
 	struct list
 		unrecorded; /* on core->ended.unrecorded while the catalogue lists it as alive */

@@ -24,8 +24,9 @@ static size_t rewrite_lines(const struct sandbox *winner, const char *parent,
 {
 	size_t n = 0;
 
-	list_each (pos, &winner->heirs) {
-		const struct sandbox *s = container_of(pos, struct descent, of_elder)->heir;
+	list_each (pos, &winner->living_descendants) {
+		const struct sandbox *s =
+			container_of(pos, struct ancestry, of_ancestor)->descendant;
 
 		lines[n++] = (struct store_line){s->id,
 						 lineage_merged(s->ancestors, winner->id, parent)};
@@ -91,7 +92,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 {
 	struct core *c = parent->core;
 	scoped_free struct store_line *lines =
-		must_alloc((list_count(&winner->heirs) + 1) * sizeof(*lines));
+		must_alloc((list_count(&winner->living_descendants) + 1) * sizeof(*lines));
 	char text[ERR_TEXT_MAX];
 	struct err e;
 

@@ -77,7 +77,7 @@ static void job_free(struct read_job *job)
 static struct sandbox *made_sandbox(const struct resume *r)
 {
 	struct sandbox *s = sandbox_living(r->call->core, r->tenant, r->id);
-	bool as_made = s && s->state != SBX_FREEZING && list_empty(&s->heirs) &&
+	bool as_made = s && s->state != SBX_FREEZING && list_empty(&s->living_descendants) &&
 		       strcmp(snapshots_of(s)->space, r->space->id) == 0;
 
 	return as_made ? s : NULL;

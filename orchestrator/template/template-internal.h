@@ -67,8 +67,8 @@ struct template
 	struct list link;	/* on templates->all, least recently requested first */
 	struct list queue_link; /* on templates->builds */
 	struct source source;
-	struct source_stamp stamp; /* of the source files of its image */
-	struct disk_job *judging;  /* checks whether restores fail because the disk is full */
+	struct source_stamp stamp;   /* of the source files of its image */
+	struct disk_job *disk_check; /* checks whether restores fail because the disk is full */
 	struct size size;
 	enum template_state state;
 	unsigned uses;		      /* references from template_get and template_hold */

@@ -16,18 +16,18 @@
 
 #define BAD_IN_ROW_MAX 3 /* an image is discarded after so many failed restores */
 
-static int look_at_disk(struct disk_job *job)
+static int check_disk(struct disk_job *job)
 {
 	return disk_is_full(job->what) ? -ENOSPC : 0;
 }
 
 /* Discards an image after repeated failures, unless the disk is full: that is not the image's
  * fault. */
-static void judge(void *arg, struct disk_job *job)
+static void on_disk_checked(void *arg, struct disk_job *job)
 {
 	struct template *t = arg;
 
-	t->judging = NULL;
+	t->disk_check = NULL;
 	if (job->ret < 0)
 		t->bad_in_row = 0;
 	if (t->bad_in_row < BAD_IN_ROW_MAX)
@@ -39,12 +39,13 @@ static void judge(void *arg, struct disk_job *job)
 void template_restored(struct template *t, bool well)
 {
 	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
-	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here || t->judging)
+	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here || t->disk_check)
 		return;
 	char *dir = strdup(t->templates->env->config->state_dir);
 	if (!dir)
 		abort();
-	t->judging = disk_job_start(t->templates->env->loop, look_at_disk, dir, 0, judge, t);
+	t->disk_check =
+		disk_job_start(t->templates->env->loop, check_disk, dir, 0, on_disk_checked, t);
 }
 
 /* Input of the worker that opens a template's files. */

@@ -371,7 +371,7 @@ void template_free(struct template *t)
 	list_del(&t->link);
 	list_del(&t->queue_link);
 	loop_timer_clear(t->templates->env->loop, &t->retry);
-	disk_job_cancel(t->judging);
+	disk_job_cancel(t->disk_check);
 	free(t->reason);
 	free(t);
 }

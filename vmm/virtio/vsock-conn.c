@@ -240,8 +240,8 @@ static bool keep_in_buffer(struct vsock_conn *c, const struct iovec *out, unsign
 	return true;
 }
 
-static enum conn_verdict on_data(struct vsock_conn *c, const struct vsock_hdr *h,
-				 const struct iovec *out, unsigned n, size_t offset)
+static enum conn_decision on_data(struct vsock_conn *c, const struct vsock_hdr *h,
+				  const struct iovec *out, unsigned n, size_t offset)
 {
 	struct iovec part[VQ_SIZE_MAX];
 	uint32_t sent = 0, len = h->len;
@@ -260,7 +260,7 @@ static enum conn_verdict on_data(struct vsock_conn *c, const struct vsock_hdr *h
 	return CONN_KEEP;
 }
 
-static enum conn_verdict on_shutdown(struct vsock_conn *c, uint32_t flags)
+static enum conn_decision on_shutdown(struct vsock_conn *c, uint32_t flags)
 {
 	if (flags & SHUTDOWN_SEND) {
 		c->guest_eof = true;
@@ -280,7 +280,7 @@ static void take_credit(struct vsock_conn *c, const struct vsock_hdr *h)
 	c->credit_asked = false;
 }
 
-static enum conn_verdict on_answer(struct vsock_conn *c, const struct vsock_hdr *h)
+static enum conn_decision on_answer(struct vsock_conn *c, const struct vsock_hdr *h)
 {
 	if (h->op == OP_RST)
 		return CONN_LOST;
@@ -291,8 +291,8 @@ static enum conn_verdict on_answer(struct vsock_conn *c, const struct vsock_hdr 
 	return CONN_KEEP;
 }
 
-enum conn_verdict vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
-				       const struct iovec *out, unsigned n, size_t offset)
+enum conn_decision vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
+					const struct iovec *out, unsigned n, size_t offset)
 {
 	take_credit(c, h);
 	if (c->state == CONN_REQUESTED)
@@ -316,7 +316,7 @@ enum conn_verdict vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_
 
 /* --- the socket --- */
 
-static enum conn_verdict on_hang_up(struct vsock_conn *c)
+static enum conn_decision on_hang_up(struct vsock_conn *c)
 {
 	c->hung_up = true;
 	if (c->state == CONN_REQUESTED)
@@ -328,17 +328,17 @@ static enum conn_verdict on_hang_up(struct vsock_conn *c)
 	return CONN_KEEP;
 }
 
-enum conn_verdict vsock_conn_on_socket(struct vsock_conn *c, uint32_t events)
+enum conn_decision vsock_conn_on_socket(struct vsock_conn *c, uint32_t events)
 {
-	enum conn_verdict verdict = CONN_KEEP;
+	enum conn_decision decision = CONN_KEEP;
 
 	if (events & EPOLLOUT)
 		flush_buffer(c);
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		c->readable = true;
 	if (events & (EPOLLHUP | EPOLLERR))
-		verdict = on_hang_up(c);
-	return verdict;
+		decision = on_hang_up(c);
+	return decision;
 }
 
 bool vsock_conn_is_flushed(const struct vsock_conn *c)

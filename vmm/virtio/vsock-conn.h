@@ -49,7 +49,7 @@ enum conn_state {
 };
 
 /* What the device has to do with a connection after an event. */
-enum conn_verdict {
+enum conn_decision {
 	CONN_KEEP,
 	CONN_ABORT, /* drop it and reset the guest's side (RST) */
 	CONN_END,   /* closed by the guest: answer with RST, flush, drop */
@@ -111,10 +111,10 @@ bool vsock_conn_wants_to_send(const struct vsock_conn *c);
 int vsock_conn_produce(struct vsock_conn *c, struct vsock_hdr *h, const struct iovec *in,
 		       unsigned n, size_t room);
 /* Processes a packet from the guest; h->len bytes of payload begin at `offset` of `out`. */
-enum conn_verdict vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
-				       const struct iovec *out, unsigned n, size_t offset);
+enum conn_decision vsock_conn_on_packet(struct vsock_conn *c, const struct vsock_hdr *h,
+					const struct iovec *out, unsigned n, size_t offset);
 /* Processes events of the socket. */
-enum conn_verdict vsock_conn_on_socket(struct vsock_conn *c, uint32_t events);
+enum conn_decision vsock_conn_on_socket(struct vsock_conn *c, uint32_t events);
 /* True when the socket has accepted all that the guest sent, or never will. */
 bool vsock_conn_is_flushed(const struct vsock_conn *c);
 /* Sets the watch to the events that the connection waits for now. */

@@ -164,13 +164,13 @@ static void keep(struct vsock_conn *c)
 	}
 }
 
-static void judge(struct vsock_conn *c, enum conn_verdict verdict)
+static void settle(struct vsock_conn *c, enum conn_decision decision)
 {
 	if (c->ticket && c->state == CONN_UP) {
 		event_timer_clear(c->vsock->dev.loop, &c->timer);
 		complete_ticket(c, 0);
 	}
-	switch (verdict) {
+	switch (decision) {
 	case CONN_KEEP:
 		keep(c);
 		break;
@@ -252,7 +252,7 @@ static bool produce(struct vsock *v, struct vsock_hdr *h)
 	c = container_of(v->ready.next, struct vsock_conn, node);
 	list_del(&c->node); /* to the end of the list, if it has more */
 	rc = vsock_conn_produce(c, h, vq_in(&v->chain), v->chain.nin, room);
-	judge(c, rc < 0 ? CONN_ABORT : CONN_KEEP);
+	settle(c, rc < 0 ? CONN_ABORT : CONN_KEEP);
 	return rc > 0;
 }
 
@@ -340,8 +340,8 @@ static void on_packet(struct vsock *v, const struct vsock_hdr *h)
 		return;
 	c = h->type == VSOCK_STREAM ? find(v, h) : NULL;
 	if (c)
-		judge(c, vsock_conn_on_packet(c, h, vq_out(&v->chain), v->chain.nout,
-					      VSOCK_HDR_BYTES));
+		settle(c, vsock_conn_on_packet(c, h, vq_out(&v->chain), v->chain.nout,
+					       VSOCK_HDR_BYTES));
 	else if (h->op != OP_RST)
 		queue_reset(v, h->dst_port, h->src_port, h->type);
 }
@@ -465,7 +465,7 @@ static void on_socket(void *arg, uint32_t events)
 
 	vio_enter(d);
 	if (s->conn) /* a reset of the device may have dropped it just now */
-		judge(s->conn, vsock_conn_on_socket(s->conn, events));
+		settle(s->conn, vsock_conn_on_socket(s->conn, events));
 	pump(s->vsock);
 	vio_leave(d);
 }
@@ -478,7 +478,7 @@ static void on_timer(void *arg)
 	vio_enter(d);
 	if (s->conn) {
 		complete_ticket(s->conn, -ETIMEDOUT);
-		judge(s->conn, CONN_ABORT);
+		settle(s->conn, CONN_ABORT);
 	}
 	pump(s->vsock);
 	vio_leave(d);

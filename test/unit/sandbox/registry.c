@@ -56,18 +56,18 @@ static bool is_child(const struct sandbox *parent, const struct sandbox *s)
 	return false;
 }
 
-static size_t heirs_of(const struct sandbox *s)
+static size_t descendants_of(const struct sandbox *s)
 {
 	size_t n = 0;
 
-	list_each (pos, &s->heirs)
+	list_each (pos, &s->living_descendants)
 		n++;
 	return n;
 }
 
 static void check_lineage(const struct core *c, const struct sandbox *s)
 {
-	size_t children = 0, heirs = 0;
+	size_t children = 0, descendants = 0;
 
 	assert_ptr_equal(s->parent, parent_by_walk(c, s));
 	list_each (pos, &c->sandboxes) {
@@ -75,14 +75,14 @@ static void check_lineage(const struct core *c, const struct sandbox *s)
 
 		if (!lives(each))
 			continue;
-		heirs += strstr(each->ancestors, s->id) != NULL;
+		descendants += strstr(each->ancestors, s->id) != NULL;
 		if (parent_by_walk(c, each) == s) {
 			children++;
 			assert_true(is_child(s, each));
 		}
 	}
 	assert_int_equal(s->children.n, children);
-	assert_int_equal(heirs_of(s), heirs);
+	assert_int_equal(descendants_of(s), descendants);
 }
 
 static void check_tenant(const struct core *c, const char *name)
@@ -144,10 +144,12 @@ static void merge_any(struct world *w, const struct sandbox *winner)
 {
 	struct done d;
 
-	if (!list_empty(&winner->elders))
-		world_merge(w, &d,
-			    container_of(winner->elders.next, struct descent, of_heir)->elder->id,
-			    winner->id);
+	if (!list_empty(&winner->living_ancestors))
+		world_merge(
+			w, &d,
+			container_of(winner->living_ancestors.next, struct ancestry, of_descendant)
+				->ancestor->id,
+			winner->id);
 }
 
 static void step(struct world *w)
