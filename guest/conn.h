@@ -20,9 +20,9 @@ struct interpreter;
 enum conn_state {
 	CONN_IDLE,	    /* waits for a request */
 	CONN_PING,	    /* waits for AGENT_PONG */
-	CONN_QUEUED,	    /* its EXEC waits for its turn, in `in` */
-	CONN_CODE,	    /* the code of its EXEC arrives */
-	CONN_CALL,	    /* its code runs */
+	CONN_QUEUED,	    /* its AGENT_EXEC is in `in`, and waits for its turn */
+	CONN_CODE,	    /* the code of its AGENT_EXEC arrives */
+	CONN_CALL,	    /* the code of its AGENT_EXEC runs */
 	CONN_WORKER,	    /* a worker process answers on it */
 	CONN_WAITING,	    /* waits for its turn, with its request in `in` */
 	CONN_LISTENS,	    /* receives a process's output */
@@ -41,10 +41,10 @@ struct conn {
 	enum conn_state state;
 	bool held;   /* by conn_hold */
 	bool corked; /* by conn_cork */
-	bool seen;   /* the next byte in the socket was peeked at, see read_some */
+	bool seen;   /* read_some has peeked at the next byte in the socket */
 	struct exec_request exec;
 	struct interpreter *interpreter; /* of its call; NULL: it never had one */
-	struct process *process;	 /* that it listens to, writes to or waits for */
+	struct process *process;	 /* to which it listens or writes, or for which it waits */
 	uint64_t output_offset;		 /* offset in its output of the next byte to send */
 	bool holds;			 /* the process waits for this listener when it lags */
 	uint64_t listed;		 /* number of the last process that was listed */

@@ -14,7 +14,7 @@ void oom_open(const char *path)
 {
 	const char *const paths[] = {path, "/sys/fs/cgroup/sandbox/memory.events", "/proc/vmstat"};
 
-	/* With a path, only that one. */
+	/* Opens the given path only, or else the first of the others that exists. */
 	for (int i = path ? 0 : 1; counter < 0 && i < (path ? 1 : 3); i++)
 		counter = open(paths[i], O_RDONLY | O_CLOEXEC);
 }

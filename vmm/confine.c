@@ -96,8 +96,8 @@ static const struct rule blank_rules[] = {
 
 /* Allowed on both kinds of thread in builds with a sanitizer, whose runtime makes these calls. */
 static const struct rule sanitizer_rules[] = {
-	RULE(madvise),	   /* its allocator and its shadow of memory */
-	RULE(sched_yield), /* its locks */
+	RULE(madvise),	   /* the sanitizer's allocator and shadow memory */
+	RULE(sched_yield), /* the sanitizer's locks */
 	RULE(sigaltstack), /* exit(): queries the signal stack */
 };
 

@@ -15,7 +15,7 @@ struct interpreter;
 
 enum call_state {
 	CALL_NONE,
-	CALL_CODE,  /* its code arrives and is passed to the driver at once; none is stored here */
+	CALL_CODE,  /* its code arrives, and is passed to the driver at once */
 	CALL_RUNS,  /* until the driver reports its exit code */
 	CALL_DRAINS /* ended; its last output is not sent yet, or its host attached again */
 };

@@ -44,8 +44,8 @@ static int parse_inner(const struct frame *f, struct wire *w, struct context_req
 	uint8_t type = wire_get_u8(w);
 
 	if (w->bad || (type != AGENT_EXEC && type != AGENT_ATTACH && type != AGENT_INTERRUPT))
-		return err_say(e, EPROTO, "context: a request of type %u is not possible in one",
-			       type);
+		return err_say(e, EPROTO,
+			       "context: a request of type %u cannot be made to a context", type);
 	out->at = w->pos;
 	out->inner = (struct frame){
 		.type = type, .len = f->len - (uint32_t)w->pos, .payload = f->payload + w->pos};

@@ -25,7 +25,7 @@ struct driver;
 
 struct driver_ops {
 	void (*on_idle)(struct driver *d); /* after its start, and after each answer */
-	void (*on_sent)(struct driver *d); /* it received all of the last driver_send */
+	void (*on_sent)(struct driver *d); /* the driver has all of the last driver_send */
 	/* SIGINT reaches the code; only after driver_await_start. bash_group 0: it is Python code,
 	 * which runs in the driver. */
 	void (*on_started)(struct driver *d, pid_t bash_group);
@@ -53,7 +53,7 @@ struct driver_pipes {
 	int progress;
 };
 
-/* How a driver starts, besides the default. */
+/* What the driver of a context starts with. */
 struct driver_launch {
 	const char *cwd;    /* empty: the home folder */
 	const uint8_t *env; /* env_count times str name, str value: variables to set */
@@ -66,7 +66,7 @@ struct driver_launch {
 struct driver {
 	const struct driver_ops *ops;
 	enum agent_language language;
-	const struct driver_launch *launch; /* NULL: the default */
+	const struct driver_launch *launch; /* NULL: of the default interpreter */
 	struct bash_feed feed;		    /* of AGENT_BASH, which gets no frames */
 	struct driver_pipes pipes;
 	/*

@@ -81,7 +81,7 @@ void interpreter_restart(struct interpreter *in)
 	}
 	in->restarts = true;
 	if (!call_is_running(in)) {
-		in->used = false; /* its loss was requested: no call reports it */
+		in->used = false; /* a requested loss of its state is not reported */
 		in->lost.code = 0;
 		in->reborn = false;
 	}

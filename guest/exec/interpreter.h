@@ -7,10 +7,11 @@
 #include "guest/exec/driver.h"
 
 struct interpreter_ops {
-	/* It waits for code, and does not have to reseed; called before its next call starts. */
+	/* The interpreter waits for code, and need not reseed; called before its next call starts.
+	 */
 	void (*on_idle)(struct interpreter *in);
 	void (*on_reseeded)(struct interpreter *in, const struct err *e); /* NULL: success */
-	/* Its process could not be started. Its waiting calls have been answered. */
+	/* The interpreter's process could not be started. The waiting calls have been answered. */
 	void (*on_no_start)(struct interpreter *in, const struct err *e);
 };
 

@@ -154,7 +154,8 @@ static void watch_pipes(struct output *o)
 	watch_pipe(other(o), may);
 }
 
-/* Takes `left` bytes, as far as the allowance goes. Returns true when all of them were taken. */
+/* Reads p->left bytes of the pipe, or as many as the allowance permits. Returns true when none are
+ * left. */
 static bool drain_pipe(struct output_pipe *p)
 {
 	while (p->left > 0) {

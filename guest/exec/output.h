@@ -35,7 +35,7 @@ struct output {
 	struct output_pipe pipes[OUTPUT_PIPES];
 	struct output_pipe *last; /* the one that was read last */
 	int progress_fd;
-	uint64_t *page; /* that the driver sees */
+	uint64_t *page; /* shared with the driver */
 	/* In the page that the driver sees: the number of `last` while left_in_pipe, else 0. */
 	uint64_t *older;
 	uint64_t *results; /* in that page: how many results were taken, or dropped */
@@ -76,7 +76,7 @@ struct driver_pipes output_driver_pipes(const struct output *o);
 void output_drop_old(struct output *o);
 /* Forgets the text that was dropped so far. */
 void output_forget_dropped(struct output *o);
-/* Stores the last line of the text on stderr that was dropped since then, without control
+/* Copies the last line that was dropped from stderr since output_forget_dropped, without control
  * characters; empty if there is none. */
 void output_last_dropped(const struct output *o, char *out, size_t size);
 /* Starts a call: what arrives from now on is its output, and the ring is cleared. */

@@ -34,7 +34,7 @@ struct folder_time {
 };
 
 static struct {
-	struct staged_file *staged; /* its temporary file is the one being written */
+	struct staged_file *staged; /* the file that is being written */
 	const char *folder;	    /* absolute */
 	int top;		    /* the folder */
 	bool created;		    /* by this request */
@@ -190,7 +190,7 @@ static int make_folder(const struct tar_entry *n, struct err *e)
 
 		if (saved != EEXIST || fstatat(un.parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_set(e, saved, "create the folder %.100s", n->path);
-		if (S_ISLNK(st.st_mode)) /* it stays, if it leads to a folder in this one */
+		if (S_ISLNK(st.st_mode)) /* a link that leads to a folder within `folder` stays */
 			return 0;
 		if (!S_ISDIR(st.st_mode))
 			return err_set(e, EEXIST, "create the folder %.100s", n->path);

@@ -166,7 +166,7 @@ struct watched *watch_folders_add(struct watch_folders *f, struct watched *paren
 	struct watched *known = watch_folders_find(f, wd);
 	if (!known)
 		return append(f, wd, parent, name);
-	/* It has moved meanwhile; the events that say so are still to come. */
+	/* The folder has moved, and the events that say so are still to come. */
 	if (known->parent)
 		watch_folders_move(known, parent, name);
 	return known;

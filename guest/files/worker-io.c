@@ -19,7 +19,7 @@ static struct {
 	size_t out_len;
 	uint8_t out[2 * FRAME_MAX];
 	bool unsized;	     /* the host marks the end of the data */
-	uint64_t data_left;  /* that the host has yet to send, in all frames; unsized: not 0 */
+	uint64_t data_left;  /* bytes that the host has yet to send; if unsized, not 0 */
 	uint32_t frame_left; /* of the frame being read */
 	size_t header_have;
 	uint8_t header[AGENT_HEADER_SIZE];

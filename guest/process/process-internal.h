@@ -7,7 +7,7 @@
 #include "guest/process/output-log.h"
 
 enum process_state {
-	PROCESS_STARTS, /* its program is not running yet */
+	PROCESS_STARTS, /* the program does not run yet */
 	PROCESS_RUNS,
 	PROCESS_ENDED, /* all of its output is in the log */
 };

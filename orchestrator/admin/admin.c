@@ -383,7 +383,7 @@ int admin_new(struct admin **out, struct loop *loop, int fd, const struct comman
 	struct admin *a = calloc(1, sizeof(*a));
 
 	if (!a)
-		return err_set(e, ENOMEM, "serve operators");
+		return err_set(e, ENOMEM, "allocate the operators' socket");
 	a->loop = loop;
 	a->env = *env;
 	a->fd = fd;

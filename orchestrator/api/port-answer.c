@@ -169,7 +169,7 @@ bool port_answer_passes(const struct port_answer *a, const struct port_field *f,
 	    port_name_is(f->name, f->name_len, "content-length") ||
 	    port_name_is(f->name, f->name_len, "date") ||
 	    port_name_is(f->name, f->name_len, "alt-svc") ||
-	    /* It would clear the cookies of all servers below sandbox_domain. */
+	    /* This field would clear the cookies of all servers below sandbox_domain. */
 	    port_name_is(f->name, f->name_len, "clear-site-data") ||
 	    !port_is_value(f->value, f->value_len))
 		return false;

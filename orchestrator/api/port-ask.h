@@ -24,12 +24,12 @@ struct port_ask {
 	size_t authority_len;
 	const char *prefix; /* removed from the client's path; empty: none */
 	size_t prefix_len;
-	const char *client;  /* its address */
+	const char *client;  /* address of the client */
 	const char *scheme;  /* "http" or "https" */
 	const char *upgrade; /* protocol that the client wants to change to */
 	size_t upgrade_len;  /* 0: none */
 	uint16_t port;
-	bool key_used; /* its Authorization header has the service's key, not the server's */
+	bool key_used; /* the Authorization header has the service's key, not the server's */
 	enum { PORT_NO_BODY, PORT_BODY_LENGTH, PORT_BODY_CHUNKED } body;
 	size_t body_len;
 };

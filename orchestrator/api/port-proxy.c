@@ -350,8 +350,8 @@ static void list_fields(const struct request *r, struct port_field *out)
 	}
 }
 
-/* Returns whether the client asks for another protocol; the service itself speaks h2c. Not with a
- * body, whose rest would reach the server as bytes of that protocol. */
+/* Returns whether the client asks for another protocol than h2c, which the service itself speaks. A
+ * request with a body does not count: its rest would reach the server as bytes of that protocol. */
 static bool wants_upgrade(const struct request *r)
 {
 	h2o_iovec_t to = r->req->upgrade;

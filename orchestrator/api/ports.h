@@ -9,7 +9,7 @@
 
 /* A request that is passed on to a server. */
 struct port_proxy {
-	struct port_target target; /* its texts are the request's */
+	struct port_target target; /* points into the request */
 	bool by_share;		   /* admitted without a key, because the port is shared */
 	bool gave_token;
 	char owner[64]; /* tenant of the sandbox, if by_share */

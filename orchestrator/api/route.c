@@ -11,7 +11,7 @@
 #define SEGMENTS_MAX 8
 #define SEGMENT_MAX  64
 
-/* In the patterns of routes to servers in sandboxes; it stands for the rest of the path. */
+/* How the pattern of a route to a server in a sandbox ends: {path} is the rest of the path. */
 #define PORT_PATH_PATTERN "/ports/{port}/{path}"
 
 /* The decoded parts of a path. */

@@ -73,7 +73,7 @@ struct list_op {
 	struct guest_op op;
 	struct context_list_sink sink;
 	char id[CORE_ID_LEN + 1]; /* of the only context to report; empty: all */
-	bool found;		  /* one was reported */
+	bool found;		  /* a context was reported */
 	unsigned n;		  /* listed so far */
 };
 

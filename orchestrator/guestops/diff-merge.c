@@ -10,7 +10,7 @@
 
 struct diff_entry {
 	struct list link;
-	struct agent_entry is; /* its pointers refer to `bytes` */
+	struct agent_entry is; /* points into `bytes` */
 	uint8_t bytes[];       /* path, NUL, content */
 };
 

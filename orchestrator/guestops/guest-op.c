@@ -310,7 +310,7 @@ static void on_deadline(void *arg)
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->paused || op->wants_input) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
-	} else if (op->sandbox->state == SBX_FREEZING) { /* its VM is paused */
+	} else if (op->sandbox->state == SBX_FREEZING) { /* the VM is paused */
 		op->moved_ms = loop_now_ms(op->call->core->loop);
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (idle_ms < timeout_ms) {
@@ -350,7 +350,7 @@ static void send_part(struct guest_op *op, const void *part, size_t part_len)
 	guest_link_send(&op->guest, 0, bytes, len);
 }
 
-/* Sends the next bytes of data that is there as a whole. */
+/* Sends the next bytes of data that is complete in memory. */
 static void send_data(struct guest_op *op)
 {
 	size_t len = min_u64(op->data_left, DATA_CHUNK);
@@ -493,11 +493,13 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 
 	if (listens ? guestops_of(s)->n_listeners >= LISTENERS_MAX
 		    : guestops_of(s)->n_ops >= OPS_MAX)
-		failure_set(f, FAIL_TOO_MANY, 1, "%d %s are under way in sandbox %s already",
+		failure_set(f, FAIL_TOO_MANY, 1,
+			    "%d %s are under way in sandbox %s, which is the limit",
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
 	else if (listens ? guestops_of_core(s->core)->listeners >= ALL_LISTENERS_MAX
 			 : guestops_of_core(s->core)->operations >= ALL_OPS_MAX)
-		failure_set(f, FAIL_SERVICE_BUSY, 1, "%d %s are under way in all sandboxes",
+		failure_set(f, FAIL_SERVICE_BUSY, 1,
+			    "%d %s are under way in all sandboxes, which is the limit",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
 	else if (!has_share(s, listens))
 		failure_set(

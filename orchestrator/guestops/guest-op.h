@@ -58,7 +58,7 @@ struct guest_op {
 	const struct guest_op_kind *kind;
 	struct sandbox *sandbox; /* NULL once it is over */
 	struct guest_link
-		guest;	/* its deadline: the operation fails if no data has moved by then */
+		guest;	/* the operation fails if no data has moved by the link's deadline */
 	uint8_t *bytes; /* the request, until it is sent */
 	size_t len;
 	const uint8_t *data;  /* owned by the caller: follows the request in AGENT_DATA frames */
@@ -69,11 +69,11 @@ struct guest_op {
 	uint64_t *count;      /* statistics counter for the bytes of `data`, or NULL */
 	uint64_t moved_ms;    /* when data moved last, loop ms */
 	bool paused;
-	bool listens; /* takes a place of those for listeners */
-	bool unseen;  /* its kind has an undo, and its client has not learned of the result */
-	bool made;    /* there is something to undo */
-	struct tenant *owner;	     /* of what it makes or streams; NULL: it was not begun */
-	char of[SANDBOX_ID_LEN + 1]; /* its sandbox */
+	bool listens;	      /* takes a place of those for listeners */
+	bool unseen;	      /* `kind` has an undo, and the client has not learned of the result */
+	bool made;	      /* there is something to undo */
+	struct tenant *owner; /* of what it makes or streams; NULL: it was not begun */
+	char of[SANDBOX_ID_LEN + 1]; /* id of the sandbox */
 	char lost[ERR_TEXT_MAX];     /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */
 };

@@ -13,7 +13,7 @@ static int encode(struct input_op *o)
 		.type = o->type, .id = o->id, .input = o->input, .input_len = part};
 
 	if (part)
-		o->input += part; /* it may be NULL without any input */
+		o->input += part; /* without any input, the pointer may be NULL */
 	o->left -= part;
 	*o->sent += part;
 	return agent_process_bytes(&request, &o->op.bytes, &o->op.len);

@@ -13,7 +13,7 @@
 
 struct uring {
 	struct io_uring ring;
-	struct loop *loop;	/* its timers delay retries */
+	struct loop *loop;	/* for the timers that delay retries */
 	unsigned in_flight;	/* ops whose callback was not called yet */
 	bool closing;		/* no new ops are accepted */
 	bool refused;		/* the kernel accepted nothing from the last submission */

@@ -458,7 +458,7 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 	j->limit = limit_after(j->len);
 	j->warned = false;
 	journal_commit(j, now->guest_busy);
-	if (others) /* else it is the first write, and the other area is empty */
+	if (others) /* before the first write, the other area is empty */
 		punch(j, before, j->room);
 }
 

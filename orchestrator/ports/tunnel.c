@@ -156,7 +156,7 @@ static void abandon(struct core_call *call)
 
 	call->abandoned = true;
 	if (!s)
-		return; /* its end is about to be reported, to nobody */
+		return; /* the end, which is about to be reported, has no listener now */
 	leave(call_of(call)->tunnel);
 	sandbox_touch(s);
 	call_free(call);
@@ -277,7 +277,8 @@ static void refused(struct tunnel *t, const struct agent_frame *frame)
 	if (frame->errnum == ECONNREFUSED)
 		fail(t, code, "nothing listens on port %u in the sandbox", t->port);
 	else if (code == FAIL_TOO_MANY)
-		fail(t, code, "%d connections to ports of this sandbox are open already",
+		fail(t, code,
+		     "%d connections to ports of this sandbox are open, which is the limit",
 		     TUNNELS_MAX);
 	else
 		fail(t, code, "port %u in the sandbox can't be connected to: %s", t->port,
@@ -515,11 +516,12 @@ static bool has_room(const struct sandbox *s, struct failure *f)
 
 	if (ports_of(s)->n_tunnels >= TUNNELS_MAX)
 		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%d connections to ports of sandbox %s are open already", TUNNELS_MAX,
-			    s->id);
+			    "%d connections to ports of sandbox %s are open, which is the limit",
+			    TUNNELS_MAX, s->id);
 	else if (c->tunnels >= ALL_TUNNELS_MAX)
 		failure_set(f, FAIL_SERVICE_BUSY, 1,
-			    "%d connections to ports of all sandboxes are open", ALL_TUNNELS_MAX);
+			    "%d connections to ports of all sandboxes are open, which is the limit",
+			    ALL_TUNNELS_MAX);
 	else if (!tenant_share(s->core, c->tunnels, t->tunnels, ALL_TUNNELS_MAX))
 		failure_set(
 			f, FAIL_TOO_MANY, 1,
@@ -550,12 +552,14 @@ static bool visitor_has_room(const struct tunnel *t, const struct sandbox *s, st
 		return true;
 	if (visits_of(c, t->visitor) >= s->core->config.visitor_connections)
 		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%u connections from your address to shared ports are open already",
+			    "%u connections from your address to shared ports are open, which is "
+			    "the limit",
 			    s->core->config.visitor_connections);
 	else if (ports_of(s)->visits >= VISITS_MAX)
-		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%d connections to shared ports of sandbox %s are open already",
-			    VISITS_MAX, s->id);
+		failure_set(
+			f, FAIL_TOO_MANY, 1,
+			"%d connections to shared ports of sandbox %s are open, which is the limit",
+			VISITS_MAX, s->id);
 	else if (!tenant_share(s->core, c->n_visits, own, ALL_VISITS_MAX))
 		failure_set(f, FAIL_SERVICE_BUSY, 1,
 			    "too many connections to shared ports of all sandboxes are open");

@@ -99,11 +99,11 @@ static void undo(struct resume *r)
 	snprintf(text, sizeof(text), "its resume was given up, and it is space %s again", p->id);
 	if (store_space_unresume(p->core->store, s->id, &row, now_ms, "frozen", text, &e) < 0) {
 		log_error("sandbox %s: its resume can't be undone: %s", s->id, e.text);
-		s->config.persistent = true; /* it becomes a Space once it was idle */
+		s->config.persistent = true; /* then the sandbox becomes a Space once it was idle */
 		return;
 	}
 	r->id[0] = '\0';
-	snapshots_of(s)->space[0] = '\0'; /* its files stay */
+	snapshots_of(s)->space[0] = '\0'; /* so that the Space's files stay */
 	sandbox_end_frozen(s, now_ms, text, p->id);
 	catalogue_sync(p->core, NULL, NULL);
 }

@@ -307,7 +307,7 @@ static int publish_base(struct space_write *w)
 
 	if (bases < 0)
 		return bases;
-	/* Spaces recognize it by this mode. */
+	/* By this mode, Spaces recognize the base that they share. */
 	if (fchmod(w->out, TEMPLATE_FILE_MODE) < 0 ||
 	    linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)

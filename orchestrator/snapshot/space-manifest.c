@@ -60,7 +60,7 @@ static void put_splitter(struct wire *w, const struct splitter *s)
 /* The first byte of a call. */
 #define CALL_RUNS    1u /* the rest of the call follows */
 #define CALL_CONTEXT 2u /* then a context's id and its call */
-#define CALL_RESULTS 4u /* its client takes results: a part of one ends the rest of the call */
+#define CALL_RESULTS 4u /* with results: the part of one that arrived is the last field */
 
 static void put_point(struct wire *w, const struct exec_point *p)
 {

@@ -166,7 +166,7 @@ static void on_blank_died(void *arg, const char *reason)
 	else
 		p->n_spawning--;
 	item_free(item);
-	/* Those made with it may have failed for the same reason: they count once. */
+	/* Blank VMs made at the same time may have failed for one reason: they count once. */
 	if (loop_now_ms(p->env->loop) >= p->blank_pace.not_before_ms)
 		back_off(p, &p->blank_pace);
 	else

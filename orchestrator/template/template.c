@@ -467,7 +467,8 @@ void template_wait(struct template *t, struct template_wait *w,
 	} else {
 		list_add_tail(&t->waits, &w->link);
 		want(t);
-		templates_hold(t->templates); /* its build may not be background work any more */
+		templates_hold(t->templates); /* somebody waits now: a build of `t` is no background
+						 work any more */
 		template_next_build(t->templates);
 		build_set_priority(t->templates);
 	}

@@ -17,7 +17,7 @@
 
 #define ANSWER_MS 1000 /* for the VM process to report */
 #define BASE_MS	  1000 /* the CPU time of less than this is too little to divide by */
-#define MOST	  (UINT64_C(1) << 53) /* of a number that a VM process reports */
+#define MOST	  (UINT64_C(1) << 53) /* the largest number accepted from a VM process */
 /* A VM process that used less CPU time since its last report hardly did anything but report. */
 #define RAN_NS 1000000
 

@@ -26,7 +26,7 @@ struct usage_sandbox {
 	struct usage_sample found;     /* the last numbers */
 	uint64_t read_ms;	       /* when found.cpu_ms was read, now_ns() in ms */
 	uint32_t asked_pid;	       /* the VM process that reported last */
-	uint64_t asked_cpu_ns;	       /* its CPU time when it had */
+	uint64_t asked_cpu_ns;	       /* the CPU time of asked_pid when it reported */
 	struct usage_base base[2];     /* of the last two samples, the newer one first */
 	struct usage_ring ring;
 	struct list calls; /* calls that wait for the measurement */

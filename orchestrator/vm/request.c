@@ -255,7 +255,8 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 	vm->sends += r->sending; /* NULL: the loop is ending */
 }
 
-/* Takes ownership of `fds`. The descriptors of `image` come first and stay the image's. */
+/* Returns a request that sends the descriptors of `image`, which the image keeps, and then `fds`,
+ * which it takes over. */
 static struct vmproc_request *request_new(struct vmproc *vm, const struct request_kind *kind,
 					  const struct ctl_msg *body, struct vmproc_image *image,
 					  int *fds, unsigned nfds, void *arg)
@@ -609,7 +610,7 @@ static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct receiv
 	struct err e;
 
 	if (!r) {
-		vmproc_fail(vm, "the VM process replied to an unknown request");
+		vmproc_fail(vm, "the VM process replied to the unknown request %u", msg->seq);
 		return;
 	}
 	if (forked)

@@ -163,7 +163,7 @@ static void copy_last_line(char *text, enum vmproc_voice voice, char *out, size_
 		char *start = strrchr(text, '\n');
 		start = start ? start + 1 : text;
 		snprintf(out, size, "%s", start);
-		report_clean(out); /* it may be the guest's console, whose bytes a tenant chooses */
+		report_clean(out); /* a console's bytes are chosen by a tenant */
 		if (!len || voice == VM_PROCESS || !is_own_line(start))
 			return;
 		len = (size_t)(start - text);

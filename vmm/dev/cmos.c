@@ -23,7 +23,7 @@ enum cmos_register {
 };
 
 struct cmos {
-	uint8_t index; /* one vCPU at a time uses it: the guest kernel holds a lock */
+	uint8_t index; /* used by one vCPU at a time: the guest's kernel holds a lock */
 };
 
 static uint8_t bcd(int n)

@@ -12,7 +12,7 @@ int irq_line_init(struct irq_line *line, uint32_t gsi, struct err *e)
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
 	if (fd < 0)
-		return err_set(e, errno, "make the eventfd of interrupt %u", gsi);
+		return err_set(e, errno, "create the eventfd of interrupt %u", gsi);
 	*line = (struct irq_line){.fd = fd, .gsi = gsi};
 	return 0;
 }

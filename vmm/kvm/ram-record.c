@@ -37,7 +37,8 @@ static int list_used(const struct ram *r, struct working_set *out)
 
 	if (!result)
 		result = extents_join(&out->used, &used, GAP, WORKING_SET_EXTENTS_MAX);
-	/* Not joined over wider gaps, since each page in them would cost every clone a copy. */
+	/* Written pages are not joined over gaps: each page in a gap would cost every clone a copy.
+	 */
 	if (!result && out->written.n > WORKING_SET_EXTENTS_MAX)
 		result = -E2BIG;
 	extents_free(&used);

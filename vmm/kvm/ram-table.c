@@ -73,7 +73,7 @@ int ram_table_parse(struct extents *out, const uint8_t *table, size_t size, uint
 				       (unsigned long long)bytes, (unsigned long long)offset);
 		end = offset + bytes;
 		if (extents_add(out, offset, bytes))
-			r = err_set(e, ENOMEM, "allocate its extents");
+			r = err_set(e, ENOMEM, "allocate the extents of a layer");
 	}
 	return r;
 }
