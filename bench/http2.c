@@ -105,7 +105,7 @@ static void send_request(struct http2 *h, const char *path, const char *json)
 	b = put_text(b, "localhost");
 	*b++ = 0x04; /* :path */
 	b = put_text(b, path);
-	*b++ = 0x0f; /* content-type: 31 */
+	*b++ = 0x0f; /* index 31 of the static table of HPACK: content-type */
 	*b++ = 31 - 15;
 	b = put_text(b, "application/json");
 	*b++ = 0x0f; /* content-length: 28 */

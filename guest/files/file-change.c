@@ -23,7 +23,7 @@ static int move(const char *from, const char *to, bool replace, struct err *e)
 
 	/* First, so that a missing file leaves no new folders. */
 	if (lstat(from, &st) < 0)
-		return err_set(e, errno, "%.100s", from);
+		return err_set(e, errno, "move %.100s", from);
 	int bad = folder_make_parents(to, e);
 	if (bad)
 		return bad;

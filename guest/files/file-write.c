@@ -85,7 +85,7 @@ static int put(const struct file_work *w, struct err *e)
 	if (!bad)
 		bad = take_data(fd, 0, e);
 	if (bad)
-		return err_context(e, "%.100s", w->r->path);
+		return err_context(e, "write %.100s", w->r->path);
 	return staged_rename(w->staged, e);
 }
 
@@ -116,7 +116,7 @@ static int open_in_place(const struct file_request *r, struct err *e)
 		return bad;
 	bool there = stat(r->path, &st) == 0;
 	if (there && S_ISDIR(st.st_mode))
-		return err_set(e, EISDIR, "%.100s", r->path);
+		return err_set(e, EISDIR, "write %.100s", r->path);
 	if (there && !S_ISREG(st.st_mode))
 		return err_say(e, EINVAL, "%.100s is not a regular file", r->path);
 	int fd = open(r->path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | how,

@@ -26,7 +26,7 @@ int folder_make_parents(const char *path, struct err *e)
 	char folder[PATH_MAX];
 
 	if (strlen(path) >= sizeof(folder))
-		return err_set(e, ENAMETOOLONG, "%.100s", path);
+		return err_set(e, ENAMETOOLONG, "create the folders of %.100s", path);
 	memcpy(folder, path, strlen(path) + 1);
 	for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
 		*at = '\0';
@@ -142,7 +142,7 @@ static int split(const char *path, char folder[PATH_MAX], char name[NAME_MAX + 1
 	if (begin == len)
 		return err_say(e, EBUSY, "the root folder cannot be removed");
 	if (begin >= PATH_MAX || len - begin > NAME_MAX)
-		return err_set(e, ENAMETOOLONG, "%.100s", path);
+		return err_set(e, ENAMETOOLONG, "remove %.100s", path);
 	memcpy(folder, path, begin);
 	folder[begin] = '\0';
 	memcpy(name, path + begin, len - begin);
@@ -164,7 +164,7 @@ int folder_remove(const char *path, struct err *e)
 	if (top < 0)
 		return err_set(e, errno, "open %.100s", folder);
 	if (faccessat(top, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return err_set(e, errno, "%.100s", path);
+		return err_set(e, errno, "look up %.100s", path);
 	bad = enter(&r, top, name, e);
 	if (bad > 0)
 		bad = remove_levels(&r, top, e);

@@ -38,19 +38,19 @@ static int resolve_links(char path[PATH_MAX], struct err *e)
 
 	for (int i = 0; i < LINKS_MAX; i++) {
 		if (path[strlen(path) - 1] == '/')
-			return err_set(e, EISDIR, "%.100s", path);
+			return err_set(e, EISDIR, "write %.100s", path);
 		ssize_t n = readlink(path, target, sizeof(target) - 1);
 
 		if (n < 0 && (errno == EINVAL || errno == ENOENT))
 			return 0;
 		if (n < 0)
-			return err_set(e, errno, "%.100s", path);
+			return err_set(e, errno, "write %.100s", path);
 		target[n] = '\0';
 		int bad = follow(path, target);
 		if (bad)
 			return err_set(e, -bad, "follow %.100s", path);
 	}
-	return err_set(e, ELOOP, "%.100s", path);
+	return err_set(e, ELOOP, "write %.100s", path);
 }
 
 /* Stats the file to be replaced, whose mode and owner the new file gets. Fails unless it is a
@@ -59,11 +59,11 @@ static int look_at_old(const char *path, bool *there, struct stat *st, struct er
 {
 	*there = stat(path, st) == 0;
 	if (!*there && errno != ENOENT)
-		return err_set(e, errno, "%.100s", path);
+		return err_set(e, errno, "write %.100s", path);
 	if (!*there)
 		return 0;
 	if (S_ISDIR(st->st_mode))
-		return err_set(e, EISDIR, "%.100s", path);
+		return err_set(e, EISDIR, "write %.100s", path);
 	if (!S_ISREG(st->st_mode))
 		return err_say(e, EINVAL, "%.100s is not a regular file", path);
 	return 0;
@@ -79,7 +79,7 @@ static int name_temporary(struct staged_file *f, struct err *e)
 	int n = snprintf(f->temporary, sizeof(f->temporary), "%.*s.ramet-%016llx%016llx",
 			 (int)folder, f->path, (unsigned long long)r[0], (unsigned long long)r[1]);
 	if ((size_t)n >= sizeof(f->temporary))
-		return err_set(e, ENAMETOOLONG, "%.100s", f->path);
+		return err_set(e, ENAMETOOLONG, "write %.100s", f->path);
 	return 0;
 }
 
@@ -122,7 +122,7 @@ static int create(struct staged_file *f, uint32_t mode, struct err *e)
 int staged_create(struct staged_file *f, const char *path, uint32_t mode, struct err *e)
 {
 	if (strlen(path) >= sizeof(f->path))
-		return err_set(e, ENAMETOOLONG, "%.100s", path);
+		return err_set(e, ENAMETOOLONG, "write %.100s", path);
 	memcpy(f->path, path, strlen(path) + 1);
 	int fd = create(f, mode, e);
 	if (fd < 0)

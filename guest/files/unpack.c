@@ -261,7 +261,7 @@ static int begin_file(const struct tar_entry *n, struct err *e)
 			   above[0] ? "/" : "", un.temporary);
 
 	if ((size_t)len >= sizeof(un.staged->temporary))
-		return err_set(e, ENAMETOOLONG, "%.100s", n->path);
+		return err_set(e, ENAMETOOLONG, "unpack %.100s", n->path);
 	un.staged->state = STAGED_OPEN;
 	un.file = openat(un.parent, un.temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (un.file < 0)

@@ -243,7 +243,10 @@ ssize_t agent_frame_read(const uint8_t *buf, size_t len, struct agent_frame *out
 	uint8_t type = wire_get_u8(&head), zero8 = wire_get_u8(&head);
 	uint16_t zero16 = wire_get_u16(&head);
 	if (size > AGENT_PAYLOAD_MAX || zero8 || zero16)
-		return err_say(e, EPROTO, "the guest's agent sent a frame with an invalid header");
+		return err_say(e, EPROTO,
+			       "the guest's agent sent a frame with an invalid header (type %u, %u "
+			       "bytes, reserved %x and %x)",
+			       type, size, zero8, zero16);
 	if (len - AGENT_HEADER_SIZE < size)
 		return 0;
 	*out = (struct agent_frame){.type = type};

@@ -188,8 +188,8 @@ static void flush_tail(struct request *r)
 	tail->len = 0;
 }
 
-/* Moves bytes to the held beginning of a character until it is complete or invalid. Returns how
- * many. */
+/* Completes the UTF-8 character whose first bytes are in r->tail. Returns how many bytes of `data`
+ * it took. */
 static size_t complete_tail(struct request *r, const uint8_t *data, size_t len)
 {
 	struct output_tail *tail = &r->tail;

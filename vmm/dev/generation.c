@@ -52,7 +52,7 @@ int generation_new(struct generation **out, struct bus *bus, generation_fn *on_u
 	int r;
 
 	if (!g)
-		return err_set(e, ENOMEM, "make the generation's registers");
+		return err_set(e, ENOMEM, "allocate the VM generation device");
 	g->on_unique = on_unique;
 	g->arg = arg;
 	magic = wire_on(g->registers, PLATFORM_GENERATION_ID);

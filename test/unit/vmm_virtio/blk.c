@@ -581,8 +581,8 @@ static void test_flush_counts_as_several_operations(void **state)
 }
 
 /*
- * One request may need many operations, all of which count toward the limit. Every other cluster is
- * zeros already, so that each cluster in between needs an operation of its own.
+ * One request may need many operations, all of which count toward the limit. Clusters alternate
+ * between zeros and data, so the request becomes one operation for each data cluster.
  */
 static void test_rate_limit_applies_within_a_large_request(void **state)
 {

@@ -159,7 +159,7 @@ static void test_output_is_rate_limited(void **state)
 	skipped_s += 3;
 	size_t later = flood(&w);
 	assert_true(later > 300 - 41 - 30 && later <= 300 + 41);
-	skipped_s += 1000; /* the burst is no larger than the first one */
+	skipped_s += 1000; /* a later burst is at most as long as the first one */
 	later = flood(&w);
 	assert_true(later > 6400 - 41 - 30 && later <= 6400);
 	stop(&w);
