@@ -13,7 +13,7 @@ import pytest
 
 import stand_in
 from conftest import Service
-from snippets import PAGES, RUN, SHOWN, Snippet, all_snippets, name_of, parse, run
+from snippets import PAGES, RUN, SHOWN, TOP, Snippet, all_snippets, name_of, parse, run
 
 # Named one by one, so that `./dev test changed` finds this file when one of them changes.
 NAMED = [
@@ -92,6 +92,30 @@ def test_every_snippet_has_a_language_and_a_known_mark() -> None:
         assert snippet.language in RUN + SHOWN, f"{name_of(snippet)}: name its language"
         known = re.fullmatch(r"system|no, .+|", snippet.mark)
         assert known, f"{name_of(snippet)}: the mark is {snippet.mark!r}"
+
+
+LITERAL = r'"(?:[^"\\\n]|\\.)*"'
+
+
+def texts_of_programs() -> str:
+    """Returns all string literals of the programs in C, and the source of the SDK's client."""
+    found = [s.read_text() for s in (TOP / "sdk/python/src/ramet").glob("*.py")]
+    for folder in ("base", "guest", "orchestrator", "vmm"):
+        for source in (TOP / folder).rglob("*.c"):
+            for literal in re.findall(rf"{LITERAL}(?:\s*{LITERAL})*", source.read_text()):
+                found.append(re.sub(r'"\s*"', "", literal)[1:-1])
+    return "\n".join(found)
+
+
+def test_errors_in_the_page_of_symptoms_exist() -> None:
+    page = (TOP / "docs/troubleshooting.md").read_text().partition("## A stalled VM")[0]
+    symptoms = re.findall(r"^\| (.*?) \|", page.partition("## The service")[2], re.M)
+    quoted = (text for symptom in symptoms for text in re.findall("`([^`]*)`", symptom))
+    said = [text for text in quoted if " " in text]
+    assert len(said) > 30
+    known = texts_of_programs()
+    for part in (part.strip(" :,;") for text in said for part in text.split("…")):
+        assert len(part) < 5 or part.startswith("rametctl ") or part in known, part
 
 
 @pytest.mark.parametrize("snippet", [s for s in ALL if s.language in RUN], ids=name_of)
