@@ -194,7 +194,7 @@ static void guest_op_hang_up(struct core_call *call)
 	struct guest_op *op = guest_op_of(call);
 
 	if (op->owner && op->kind->hang_up &&
-	    !op->unseen) /* else the abandoned start undoes itself */
+	    !op->unseen) /* an unseen start is undone by guest_op_abandon */
 		send_apart(op, op->kind->hang_up);
 	guest_op_abandon(call);
 }
