@@ -22,15 +22,7 @@
 #include "orchestrator/template/templates.h"
 #include "orchestrator/template/vm-bringup.h"
 
-/* A VM whose process makes no progress for this time is ended, with the tenant's work in it. After
- * a restart of the service all VMs are dialed at once, perhaps on an overloaded host, so the limit
- * is higher then. */
-#define DIAL_STALL_MS	15000
-#define ADOPT_STALL_MS	60000
-#define ADOPT_RETRY_MS	1000
-#define REDIAL_FIRST_MS 50
-#define REDIAL_MAX_MS	10000
-#define REDIAL_CALM_MS	60000 /* a connection that lasted this long resets the back-off */
+#define ADOPT_RETRY_MS 1000
 
 #define CLOCKS_SLACK_MS 5 /* two clocks read in a row differ by less */
 
@@ -168,8 +160,6 @@ bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
-static const struct guest_link_events link_events;
-
 struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 {
 	struct sandbox *s = must_alloc(c->sizes.sandbox);
@@ -190,7 +180,6 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->unrecorded);
 	list_init(&s->living_ancestors);
 	list_init(&s->living_descendants);
-	guest_link_init(&s->guest, c->loop, &link_events, s);
 	sandbox_set_env(s, "", 0);
 	RUN_PARTS(c, sandbox_init, s);
 	return s;
@@ -234,21 +223,12 @@ bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
 	return replace_text(&s->ancestors, ancestors);
 }
 
-void sandbox_drop_agent(struct sandbox *s)
-{
-	guest_link_hang_up(&s->guest);
-	RUN_PARTS(s->core, agent_dropped, s);
-}
-
 /* Frees everything except the record of the sandbox. */
 static void shed(struct sandbox *s)
 {
 	loop_timer_clear(s->core->loop, &s->lifetime);
 	loop_timer_clear(s->core->loop, &s->idle);
-	loop_timer_clear(s->core->loop, &s->redial);
 	list_del(&s->sample_turn);
-	guest_link_cancel_dial(&s->guest);
-	sandbox_drop_agent(s);
 	RUN_PARTS(s->core, shed, s);
 }
 
@@ -307,7 +287,7 @@ struct store_sandbox sandbox_row(struct sandbox *s)
 void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 {
 	s->vm = ready->vm;
-	guest_link_take(&s->guest, ready->agent);
+	struct agent *agent = ready->agent;
 	*ready = (struct ready_vm){0};
 	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
 	vmproc_give_head_start(s->vm, SANDBOX_HEAD_START_MS);
@@ -315,7 +295,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
 	sampler_add(s);
-	RUN_PARTS(s->core, begun, s);
+	RUN_PARTS(s->core, begun, s, agent);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
 	sandbox_schedule(s);
@@ -401,130 +381,30 @@ void sandbox_touch(struct sandbox *s)
 	set_idle(s);
 }
 
-/* --- VM and agent --------------------------------------------------------------------------- */
+/* --- VM ------------------------------------------------------------------------------------- */
 
-/* Called when the VM of an adopted sandbox is ready, and when the redial timer fires. */
-static void dial(void *arg)
-{
-	sandbox_dial(arg);
-}
-
-static void on_vm_died(void *arg, const char *reason)
+/* The VM of an adopted sandbox is ready. */
+static void on_vm_ready(void *arg)
 {
 	struct sandbox *s = arg;
 
+	RUN_PARTS(s->core, vm_ready, s);
+}
+
+void sandbox_vm_died(struct sandbox *s, const char *reason)
+{
 	s->core->stats.vm_deaths++;
 	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, reason);
 	adopt_leave_foreign(s);
 	sandbox_end(s, "vm_died", reason, false);
 }
 
-const struct vmproc_owner sandbox_vm_owner = {dial, on_vm_died};
-
-static void agent_is_usable(struct sandbox *s)
+static void on_vm_died(void *arg, const char *reason)
 {
-	sandbox_step(s, SBX_REACHED);
-	RUN_PARTS(s->core, agent_reached, s);
-	sandbox_schedule(s);
+	sandbox_vm_died(arg, reason);
 }
 
-/* Handles the answer to AGENT_HELLO: another Ramet may have built the agent in an adopted VM. */
-static void on_hello(struct sandbox *s, const struct agent_frame *frame)
-{
-	struct err e;
-
-	if (frame->type != AGENT_PONG)
-		sandbox_lose_agent(s, "it did not answer with its version");
-	else if (version_check("the agent in its guest", frame->version, AGENT_VERSION_OLDEST,
-			       AGENT_VERSION, &e) < 0)
-		on_vm_died(s, e.text);
-	else
-		agent_is_usable(s);
-}
-
-static void on_agent_frame(void *arg, const struct agent_frame *frame)
-{
-	struct sandbox *s = arg;
-
-	if (s->state == SBX_ADOPTING)
-		on_hello(s, frame);
-	else
-		RUN_PARTS(s->core, agent_frame, s, frame);
-}
-
-/* Schedules a new connection. A guest can break each one as soon as it is made, so only the first
- * is attempted at once; then the delay doubles. */
-static void redial_soon(struct sandbox *s)
-{
-	uint64_t now = loop_now_ms(s->core->loop);
-
-	/* A call can lose the agent again before the new connection is due. */
-	if (loop_timer_is_set(&s->redial))
-		return;
-	if (!s->lost_ms || now - s->lost_ms > REDIAL_CALM_MS)
-		s->redial_ms = 0;
-	s->lost_ms = now;
-	loop_timer_start(s->core->loop, &s->redial, dial, s, s->redial_ms);
-	s->redial_ms = backoff_next(s->redial_ms, REDIAL_FIRST_MS, REDIAL_MAX_MS);
-}
-
-/* Drops the broken connection and reconnects before the next call, which then need not wait for a
- * handshake. The new connection fails if the VM is dead, and succeeds if only the old connection
- * broke. */
-void sandbox_lose_agent(struct sandbox *s, const char *reason)
-{
-	log_warn("sandbox %s: connection to its agent lost: %s", s->id, reason);
-	sandbox_drop_agent(s);
-	RUN_PARTS(s->core, agent_lost, s);
-	redial_soon(s);
-}
-
-static void on_agent_sent(void *arg)
-{
-	struct sandbox *s = arg;
-
-	RUN_PARTS(s->core, agent_sent, s);
-}
-
-static void on_agent_reached(void *arg)
-{
-	struct sandbox *s = arg;
-
-	if (s->state == SBX_ADOPTING)
-		guest_link_send_plain(&s->guest, AGENT_HELLO);
-	else
-		agent_is_usable(s);
-}
-
-static void on_agent_lost(void *arg, enum guest_lost how, const char *text)
-{
-	struct sandbox *s = arg;
-	char reason[ERR_TEXT_MAX];
-
-	if (how == GUEST_BROKEN) {
-		sandbox_lose_agent(s, text);
-		return;
-	}
-	if (how == GUEST_UNREACHED && !vmproc_is_running(s->vm))
-		return; /* on_vm_died follows */
-	snprintf(reason, sizeof(reason), "can't connect to its guest: %.180s", text);
-	on_vm_died(s, reason);
-}
-
-static const struct guest_link_events link_events = {
-	.reached = on_agent_reached,
-	.frame = on_agent_frame,
-	.lost = on_agent_lost,
-	.sent = on_agent_sent,
-};
-
-void sandbox_dial(struct sandbox *s)
-{
-	uint32_t stalled_ms = s->state == SBX_ADOPTING ? ADOPT_STALL_MS : DIAL_STALL_MS;
-
-	if (!s->guest.dial && !s->guest.agent)
-		guest_link_dial_while_working(&s->guest, s->vm, stalled_ms);
-}
+const struct vmproc_owner sandbox_vm_owner = {on_vm_ready, on_vm_died};
 
 static void on_egress_closed(void *arg, int error, const char *text)
 {
