@@ -18,7 +18,8 @@ own=$(. /etc/os-release && printf %s "$VERSION_CODENAME")
 sources() { "$here/../rig/apt-mirror.sh" deb | sed "s/ $own\([- ]\)/ $1\1/"; }
 
 mkdir -p "$3"
-mmdebstrap --quiet --mode=root --variant=minbase --format=tar --include="$2" \
+# In a mount namespace, so that a build that is killed leaves no /proc mounted in its folder.
+unshare --mount mmdebstrap --quiet --mode=root --variant=minbase --format=tar --include="$2" \
 	--dpkgopt=force-unsafe-io \
 	--aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "5"' \
 	"$1" "$3/root.tar" - < <(sources "$1")

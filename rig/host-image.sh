@@ -49,7 +49,8 @@ packages+=,xfsprogs,btrfs-progs,strace,curl,less,libssl3,libsqlite3-0,liburing2
 packages+=,libseccomp2,libcap2,libmnl0,libnftables1,libcmocka0 # the last for the tests of jails
 
 # shellcheck disable=SC2016 # $1 is for the shell that runs the hooks
-mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" \
+# In a mount namespace, so that a build that is killed leaves no /proc mounted in its folder.
+unshare --mount mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" \
 	--dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' \

@@ -68,7 +68,8 @@ fi
 # sandbox. The tree is disposable, so dpkg need not sync each file, and an
 # installation must not start services.
 # shellcheck disable=SC2016 # $1 is expanded by the shell that runs the hooks
-mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyring[@]}" \
+# In a mount namespace, so that a build that is killed leaves no /proc mounted in its folder.
+unshare --mount mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" "${keyring[@]}" \
 	--dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' \
