@@ -141,7 +141,7 @@ async def test_endless_output_does_not_fill_the_memory(
 ) -> None:
     monkeypatch.setattr("ramet.integrations.openai_agents.session._OUTPUT_MAX", 1000)
     result = await session.exec("yes | head -n 100000; echo end >&2")
-    assert len(result.stdout) == 1000
+    assert len(result.stdout) in (996, 1000)  # 996 if what is written to stderr arrives first
     assert result.stderr == b"end\n\n[output beyond 1000 bytes was discarded]\n"
 
 
