@@ -86,17 +86,7 @@ static void on_context(void *arg, const struct context_view *x)
 	add_context(&r->out, x);
 }
 
-static void on_list_end(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (!request_called_well(r, f))
-		return;
-	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
-	answer(r, 200, "application/json");
-}
-
-static const struct context_list_sink list_sink = {.context = on_context, .ended = on_list_end};
+static const struct context_list_sink list_sink = {.context = on_context, .ended = request_listed};
 
 static void on_one(void *arg, const struct context_view *x)
 {

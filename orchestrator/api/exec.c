@@ -162,17 +162,10 @@ static const struct follow_sink follow_sink = {on_follow_started, on_follow_even
 
 static void follow(struct request *r, uint64_t since)
 {
-	struct sandbox_view view;
-	struct failure f;
-
-	if (!request_is_head(r)) {
-		request_ref(r);
-		r->call = core_follow(r->api->core, r->tenant, r->id, since, &follow_sink, r);
-	} else if (core_view(r->api->core, r->tenant, r->id, &view, &f)) {
-		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
-	} else {
-		answer_failure(r, &f);
-	}
+	if (stream_is_head(r))
+		return;
+	request_ref(r);
+	r->call = core_follow(r->api->core, r->tenant, r->id, since, &follow_sink, r);
 }
 
 void serve_replay(struct request *r)

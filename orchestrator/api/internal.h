@@ -231,6 +231,8 @@ bool request_called_well(struct request *r, const struct failure *f);
 void request_leave_call(struct request *r);
 /* core_done_fn of a request that is answered 204 on success. */
 void request_done(void *arg, const struct failure *f);
+/* core_done_fn of a request whose entries are in `out`, as a JSON array that is not closed yet. */
+void request_listed(void *arg, const struct failure *f);
 /* core_create_fn: answers with the new sandbox. */
 void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
 bool request_is_head(const struct request *r);
@@ -256,6 +258,8 @@ bool answer_has_room(struct request *r, size_t len);
 void answer_header(struct request *r, const char *name, const char *value);
 void answer_retry_after(struct request *r, unsigned seconds);
 
+/* Answers a HEAD for a stream of a sandbox. Returns false when the request is none. */
+bool stream_is_head(struct request *r);
 /* Sends the head of a stream that is not NDJSON, before its first output. `length` as above. */
 void stream_begin(struct request *r, int status, const char *content_type, size_t length);
 /* Like stream_begin, for the answer of a server in a sandbox. `reason` must live as long as the

@@ -101,17 +101,7 @@ static void on_listed(void *arg, const struct process_view *p)
 	add_process(&r->out, p);
 }
 
-static void on_list_end(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (!request_called_well(r, f))
-		return;
-	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
-	answer(r, 200, "application/json");
-}
-
-static const struct process_list_sink list_sink = {.process = on_listed, .ended = on_list_end};
+static const struct process_list_sink list_sink = {.process = on_listed, .ended = request_listed};
 
 void serve_processes(struct request *r)
 {
@@ -271,21 +261,14 @@ static const struct process_sink stream_sink = {
 
 void serve_process_output(struct request *r)
 {
-	struct sandbox_view view;
-	struct failure f;
 	uint64_t since = 0;
 
-	if (!ask_number(r, "since", &since) || !ask_flag(r, "hangup", &r->hangup))
+	if (!ask_number(r, "since", &since) || !ask_flag(r, "hangup", &r->hangup) ||
+	    stream_is_head(r))
 		return;
-	if (!request_is_head(r)) {
-		request_ref(r);
-		r->call = core_process_attach(r->api->core, r->tenant, r->id, r->other, since,
-					      &stream_sink, r);
-	} else if (core_view(r->api->core, r->tenant, r->id, &view, &f)) {
-		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
-	} else {
-		answer_failure(r, &f);
-	}
+	request_ref(r);
+	r->call = core_process_attach(r->api->core, r->tenant, r->id, r->other, since, &stream_sink,
+				      r);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */

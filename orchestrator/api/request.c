@@ -182,6 +182,16 @@ void request_done(void *arg, const struct failure *f)
 		answer_status(arg, 204);
 }
 
+void request_listed(void *arg, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
 /* --- answers -------------------------------------------------------------------------------- */
 
 static const char *reason(int status)
@@ -397,6 +407,20 @@ void answer_failure(struct request *r, const struct failure *f)
 }
 
 /* --- streams -------------------------------------------------------------------------------- */
+
+bool stream_is_head(struct request *r)
+{
+	struct sandbox_view view;
+	struct failure f;
+
+	if (!request_is_head(r))
+		return false;
+	if (core_view(r->api->core, r->tenant, r->id, &view, &f))
+		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
+	else
+		answer_failure(r, &f);
+	return true;
+}
 
 void stream_begin(struct request *r, int status, const char *content_type, size_t length)
 {
