@@ -765,8 +765,7 @@ static void serve(struct conn *c, uint8_t type, struct reader *r)
 		break;
 	case AGENT_INTERRUPT: /* no call runs, */
 	case AGENT_GROW:      /* no file system fills the disk, */
-	case AGENT_PTY_LIST:  /* and there are no processes or contexts */
-	case AGENT_PROC_LIST:
+	case AGENT_PROC_LIST: /* and there are no processes or contexts */
 	case AGENT_CONTEXT_LIST:
 		put_done();
 		break;

@@ -162,46 +162,6 @@ enum agent_request {
 	 * accept an existing folder), str path. Answer: AGENT_DONE. */
 	AGENT_MKDIR = 15,
 
-	/*
-	 * Terminals: processes with a tty, which the requests AGENT_PROC_* reach too. A session
-	 * belongs to the guest and not to a connection: it outlives all connections and is part of
-	 * a fork's children and of a Space. Its last output is kept for later attaches, also after
-	 * its end; when there are too many sessions, the oldest ended ones are removed. ENOENT: no
-	 * such session.
-	 */
-
-	/* Starts a program on a terminal. Payload: str id (AGENT_ID_LEN), u16 cols, u16 rows (1 to
-	 * 65535), str cwd (empty: that of the Python process), str label (up to AGENT_LABEL_MAX),
-	 * u32 count (1 or more) and as many str argv, u32 env_count, then env_count times str name,
-	 * str value. TERM is xterm-256color unless given. Answer: AGENT_DONE once the program runs.
-	 * If the connection ends before that, the program is killed. EAGAIN: AGENT_PROC_MAX run
-	 * already. */
-	AGENT_PTY_START = 20,
-
-	/* Reads a terminal's output. Payload: str id, u64 offset: how many bytes of the output the
-	 * host has. Answer: AGENT_PTY_BYTES from there on as output is produced, the first one at
-	 * once, empty if there is no output yet; after the end of the program and its output,
-	 * AGENT_EXIT. Output that is no longer kept is left out, as the offsets show. A slow reader
-	 * loses the oldest output; the program never waits for a reader. ERANGE: the program wrote
-	 * fewer bytes than `offset`. */
-	AGENT_PTY_ATTACH = 21,
-
-	/* Types into a terminal. Payload: str id, then bytes. Answer: AGENT_DONE when the terminal
-	 * accepted them; EPIPE after the end of the program. */
-	AGENT_PTY_INPUT = 22,
-
-	/* Resizes a terminal. Payload: str id, u16 cols, u16 rows. The program gets SIGWINCH.
-	 * Answer: AGENT_DONE. */
-	AGENT_PTY_RESIZE = 23,
-
-	/* Sends SIGKILL to all processes of a session; does nothing if its program has ended.
-	 * Payload: str id. Answer: AGENT_DONE. */
-	AGENT_PTY_KILL = 24,
-
-	/* Lists the sessions with a terminal. Answer: an AGENT_PTY for each, oldest first, then
-	 * AGENT_DONE. */
-	AGENT_PTY_LIST = 25,
-
 	/* Grows the root file system to the size of its disk. Payload: u64 bytes of the disk. The
 	 * guest's kernel may learn the new size later than the agent gets this request, so the
 	 * agent waits for it for up to 5 s (ETIMEDOUT). A file system of that size or larger is
@@ -221,10 +181,12 @@ enum agent_request {
 	AGENT_CHANGE = 28,
 
 	/*
-	 * Processes: programs that lead sessions of their own. Like terminals (see there) they
-	 * belong to the guest. A process has two streams of output, or one with a tty; an offset
-	 * counts the bytes of both, in the order in which the agent read them. ENOENT: no such
-	 * process.
+	 * Processes: programs that lead sessions of their own, on pipes or on a tty. A process
+	 * belongs to the guest and not to a connection: it outlives all connections and is part of
+	 * a fork's children and of a Space. Its last output is kept for later attaches, also after
+	 * its end; when there are too many processes, the oldest ended ones are removed. A process
+	 * has two streams of output, or one with a tty; an offset counts the bytes of both, in the
+	 * order in which the agent read them. ENOENT: no such process.
 	 */
 
 	/*
@@ -239,8 +201,9 @@ enum agent_request {
 	 * before the program runs, it is killed. AGENT_ERROR: EAGAIN, AGENT_PROC_MAX run already;
 	 * else the folder or user cannot be used.
 	 *
-	 * A program that does not exist is not an error: the process says so on its stderr and
-	 * exits with 127, or with 126 if the file is not executable. At the time limit, the
+	 * A program that does not exist is not an error, except with AGENT_PROC_MUST_RUN: the
+	 * process says so on its stderr and exits with 127, or with 126 if the file is not
+	 * executable. At the time limit, the
 	 * processes of the session get SIGTERM, then SIGKILL, even if the program has ended. Once
 	 * the program has ended, output of processes that it left behind is discarded. When all
 	 * ended processes have more than AGENT_PROC_KEPT bytes of output, that of the oldest ones
@@ -273,12 +236,20 @@ enum agent_request {
 	 * Answer: AGENT_DONE; ESRCH: the program has ended. */
 	AGENT_PROC_SIGNAL = 33,
 
-	/* Same as AGENT_PTY_KILL, AGENT_PTY_LIST, and the same for one process. Answers:
-	 * AGENT_DONE; AGENT_PROC for each (those with a tty too), AGENT_DONE; AGENT_PROC,
-	 * AGENT_DONE. */
+	/* Sends SIGKILL to all processes of a session; does nothing if its program has ended.
+	 * Payload: str id. Answer: AGENT_DONE. */
 	AGENT_PROC_KILL = 34,
+
+	/* Lists all processes. Payload: none. Answer: an AGENT_PROC for each, oldest first, then
+	 * AGENT_DONE. */
 	AGENT_PROC_LIST = 35,
+
+	/* Describes a process. Payload: str id. Answer: AGENT_PROC, then AGENT_DONE. */
 	AGENT_PROC_STAT = 36,
+
+	/* Resizes a tty. Payload: str id, u16 cols, u16 rows (1 to 65535). The program gets
+	 * SIGWINCH. Answer: AGENT_DONE; EINVAL: the process has none. */
+	AGENT_PROC_RESIZE = 50,
 
 	/*
 	 * Contexts: further interpreters beside the Python process that serves AGENT_EXEC. Each has
@@ -392,11 +363,7 @@ enum agent_answer {
 	/* str path, u32 mode (type and permissions), u32 uid, u32 gid, u64 size (of a file, else
 	 * 0), i64 modification time in ns, str target of a symbolic link, else empty */
 	AGENT_FILE = 71,
-	AGENT_BYTES = 72,     /* raw bytes of a file */
-	AGENT_PTY_BYTES = 73, /* u64 offset of the first byte in the session's output, bytes */
-	/* str id, str label, i64 start time in ms since the epoch, u8 1 if it has ended, i32 exit
-	 * code */
-	AGENT_PTY = 74,
+	AGENT_BYTES = 72, /* raw bytes of a file */
 	/* str id, str label, str user, u32 pid, i64 start time in ms since the epoch, i64 end time
 	 * (0: it runs), u64 bytes of output so far, u8 flags, i32 exit code (128 + signal if
 	 * killed), u8 signal (0: none) */
@@ -431,6 +398,7 @@ enum agent_proc_flag {
 	AGENT_PROC_STDIN = 2,	  /* stdin is a pipe; in AGENT_PROC: it is open */
 	AGENT_PROC_FOLLOW = 4,	  /* in AGENT_PROC_START */
 	AGENT_PROC_TIMED_OUT = 8, /* in AGENT_PROC */
+	AGENT_PROC_MUST_RUN = 16, /* in AGENT_PROC_START: a program that can't run is an error */
 };
 
 enum agent_bundle {

@@ -9,8 +9,8 @@
 #define RAMET_PROTO_VERSIONS_H
 
 /* Protocols. */
-#define AGENT_VERSION	     5 /* service and agent (proto/agent.h) */
-#define AGENT_VERSION_OLDEST 5
+#define AGENT_VERSION	     6 /* service and agent (proto/agent.h) */
+#define AGENT_VERSION_OLDEST 6
 #define CTL_VERSION	     6 /* service and VM process (proto/ctl.h) */
 #define CTL_VERSION_OLDEST   6
 #define WARDEN_VERSION	     4 /* service and warden (proto/warden.h); both are of one Ramet */

@@ -42,11 +42,6 @@ void process_refuse(struct conn *c, const struct err *e)
 
 /* --- listeners ------------------------------------------------------------------------------ */
 
-static bool is_of_pty(const struct conn *c)
-{
-	return frame_again(&c->in).type == AGENT_PTY_ATTACH;
-}
-
 void process_send(const struct process *p, struct conn *c)
 {
 	uint8_t payload[sizeof(p->id) + sizeof(p->label) + sizeof(p->user) + 64];
@@ -72,45 +67,28 @@ void process_send_exit(struct process *p, struct conn *c)
 {
 	uint8_t payload[32];
 	struct wire w = wire_on(payload, sizeof(payload));
-	bool pty = is_of_pty(c);
 
 	wire_put_u32(&w, (uint32_t)p->exit_code);
-	if (pty) {
-		wire_put_u8(&w, 0);
-	} else {
-		wire_put_u8(&w, p->signal);
-		wire_put_u8(&w, p->timed_out);
-		wire_put_u64(&w, (uint64_t)p->ended_ms);
-		wire_put_u64(&w, p->log.total);
-	}
+	wire_put_u8(&w, p->signal);
+	wire_put_u8(&w, p->timed_out);
+	wire_put_u64(&w, (uint64_t)p->ended_ms);
+	wire_put_u64(&w, p->log.total);
 	c->process = NULL;
 	list_del(&c->turn);
-	conn_send(c, pty ? AGENT_EXIT : AGENT_PROC_EXIT, payload, w.pos);
+	conn_send(c, AGENT_PROC_EXIT, payload, w.pos);
 	conn_become(c, CONN_IDLE);
 }
 
 static void send_part(struct conn *c, const struct output_part *part)
 {
 	struct wire w = wire_on(conn_payload(c), AGENT_PAYLOAD_MAX);
-	bool pty = is_of_pty(c);
 
 	wire_put_u64(&w, part->offset);
-	if (!pty)
-		wire_put_u8(&w, (uint8_t)(part->stream + 1));
+	wire_put_u8(&w, (uint8_t)(part->stream + 1));
 	for (int i = 0; i < 2; i++)
 		wire_put_bytes(&w, part->bytes[i], part->len[i]);
 	c->output_offset = part->offset + part->len[0] + part->len[1];
-	conn_send_payload(c, pty ? AGENT_PTY_BYTES : AGENT_PROC_BYTES, w.pos);
-}
-
-/* Sends the first answer to a listener that already has all output: an empty frame. */
-static void send_empty(struct process *p, struct conn *c)
-{
-	uint8_t payload[8];
-	struct wire w = wire_on(payload, sizeof(payload));
-
-	wire_put_u64(&w, p->log.total);
-	conn_send(c, AGENT_PTY_BYTES, payload, w.pos);
+	conn_send_payload(c, AGENT_PROC_BYTES, w.pos);
 }
 
 void process_listen(struct process *p, struct conn *c)
@@ -118,10 +96,7 @@ void process_listen(struct process *p, struct conn *c)
 	c->process = p;
 	list_add_tail(&p->listeners, &c->turn);
 	conn_become(c, CONN_LISTENS);
-	if (!is_of_pty(c))
-		process_send(p, c);
-	else if (c->output_offset == p->log.total && p->state != PROCESS_ENDED)
-		send_empty(p, c);
+	process_send(p, c);
 	process_feed(p, c);
 	process_watch(p);
 }

@@ -4,17 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-#define START_FLAGS (AGENT_PROC_TTY | AGENT_PROC_STDIN | AGENT_PROC_FOLLOW)
+#define START_FLAGS (AGENT_PROC_TTY | AGENT_PROC_STDIN | AGENT_PROC_FOLLOW | AGENT_PROC_MUST_RUN)
 
 bool process_request_is(uint8_t type)
 {
-	return (type >= AGENT_PTY_START && type <= AGENT_PTY_KILL) ||
-	       (type >= AGENT_PROC_START && type <= AGENT_PROC_STAT && type != AGENT_PROC_LIST);
-}
-
-static const char *what(const struct process_request *r)
-{
-	return r->type <= AGENT_PTY_LIST ? "pty" : "process";
+	return (type >= AGENT_PROC_START && type <= AGENT_PROC_STAT && type != AGENT_PROC_LIST) ||
+	       type == AGENT_PROC_RESIZE;
 }
 
 static int get_id(struct wire *w, struct process_request *out, struct err *e)
@@ -23,7 +18,7 @@ static int get_id(struct wire *w, struct process_request *out, struct err *e)
 	const uint8_t *text = payload_text(w, &len, AGENT_ID_LEN);
 
 	if (w->bad || len != AGENT_ID_LEN)
-		return err_say(e, EPROTO, "%s: an id has %d bytes", what(out), AGENT_ID_LEN);
+		return err_say(e, EPROTO, "process: an id has %d bytes", AGENT_ID_LEN);
 	memcpy(out->id, text, len);
 	return 0;
 }
@@ -37,7 +32,7 @@ static int get_size(struct wire *w, struct process_request *out, struct err *e)
 	if (w->bad)
 		return 0;
 	if (tty && (!out->cols || !out->rows))
-		return err_say(e, EPROTO, "%s: columns and rows must not be 0", what(out));
+		return err_say(e, EPROTO, "process: columns and rows must not be 0");
 	if (!tty && (out->cols || out->rows))
 		return err_say(e, EPROTO, "process: without a tty, columns and rows must be 0");
 	return 0;
@@ -58,15 +53,14 @@ static int get_args(struct wire *w, struct process_request *out, struct err *e)
 
 	out->argc = wire_get_u32(w);
 	if (!w->bad && (!out->argc || out->argc > PROCESS_ARGS_MAX))
-		return err_say(e, EPROTO, "%s: %u arguments; allowed are 1 to %u", what(out),
-			       out->argc, PROCESS_ARGS_MAX);
+		return err_say(e, EPROTO, "process: %u arguments; allowed are 1 to %u", out->argc,
+			       PROCESS_ARGS_MAX);
 	out->args = w->pos;
 	for (uint32_t i = 0; i < out->argc; i++)
 		payload_text(w, &len, AGENT_PAYLOAD_MAX);
 	return 0;
 }
 
-/* Reads the flags, and the fields that AGENT_PTY_START does not have. */
 static int get_flags(struct wire *w, struct process_request *out, struct err *e)
 {
 	out->flags = wire_get_u8(w);
@@ -77,27 +71,21 @@ static int get_flags(struct wire *w, struct process_request *out, struct err *e)
 
 static int parse_start(struct wire *w, struct process_request *out, struct err *e)
 {
-	bool pty = out->type == AGENT_PTY_START;
-	int bad = 0;
+	int bad = get_flags(w, out, e);
 
-	out->flags = AGENT_PROC_TTY;
-	if (!pty)
-		bad = get_flags(w, out, e);
 	if (!bad)
 		bad = get_size(w, out, e);
 	if (bad)
 		return bad;
-	if (!pty)
-		out->timeout_ms = wire_get_u32(w);
+	out->timeout_ms = wire_get_u32(w);
 	get_text(w, out->cwd, AGENT_PATH_MAX);
-	if (!pty)
-		get_text(w, out->user, AGENT_USER_MAX);
+	get_text(w, out->user, AGENT_USER_MAX);
 	get_text(w, out->label, AGENT_LABEL_MAX);
 	bad = get_args(w, out, e);
 	if (bad)
 		return bad;
 	out->variables = w->pos + 4;
-	return payload_env(w, what(out), &out->env, e);
+	return payload_env(w, "process", &out->env, e);
 }
 
 static int get_signal(struct wire *w, struct process_request *out, struct err *e)
@@ -111,16 +99,12 @@ static int get_signal(struct wire *w, struct process_request *out, struct err *e
 static int parse_fields(struct wire *w, struct process_request *out, struct err *e)
 {
 	switch (out->type) {
-	case AGENT_PTY_START:
 	case AGENT_PROC_START:
 		return parse_start(w, out, e);
-	case AGENT_PTY_RESIZE:
+	case AGENT_PROC_RESIZE:
 		return get_size(w, out, e);
 	case AGENT_PROC_SIGNAL:
 		return get_signal(w, out, e);
-	case AGENT_PTY_ATTACH:
-		out->offset = wire_get_u64(w);
-		return 0;
 	case AGENT_PROC_ATTACH:
 		out->offset = wire_get_u64(w);
 		out->holds = wire_get_u8(w) != 0;
@@ -142,7 +126,7 @@ int process_request_parse(const struct frame *f, struct process_request *out, st
 	if (bad)
 		return bad;
 	out->rest = w.pos;
-	if (f->type == AGENT_PTY_INPUT || f->type == AGENT_PROC_INPUT)
+	if (f->type == AGENT_PROC_INPUT)
 		return 0;
-	return payload_end(&w, what(out), e);
+	return payload_end(&w, "process", e);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the requests on processes and terminals, AGENT_PROC_* and AGENT_PTY_*, and trusts nothing
- * in them. */
+/* Parses the requests on processes, AGENT_PROC_*, and trusts nothing in them. */
 #ifndef RAMET_GUEST_PROCESS_PROCESS_REQUEST_H
 #define RAMET_GUEST_PROCESS_PROCESS_REQUEST_H
 
@@ -16,7 +15,7 @@
 struct process_request {
 	uint8_t type;
 	char id[AGENT_ID_LEN + 1];
-	uint8_t flags; /* START; AGENT_PTY_START: AGENT_PROC_TTY */
+	uint8_t flags; /* START */
 	uint16_t cols, rows;
 	uint32_t timeout_ms;
 	uint64_t offset;  /* ATTACH */
@@ -32,7 +31,7 @@ struct process_request {
 	char label[AGENT_LABEL_MAX + 1];
 };
 
-/* Returns true for the types that process_request_parse accepts; lists have no payload. */
+/* Returns true for the types that process_request_parse accepts; the list has no payload. */
 bool process_request_is(uint8_t type);
 /* Returns 0 or -EPROTO. */
 int process_request_parse(const struct frame *f, struct process_request *out, struct err *e);

@@ -197,12 +197,12 @@ static char **get_args(const struct process_request *r, const struct frame *f)
 	return argv;
 }
 
-/* A program that cannot be run fails as it does in bash, except for an AGENT_PTY_START. */
+/* A program that cannot be run fails as it does in bash, unless it must run. */
 __attribute__((noreturn)) static void not_run(const struct process_request *r, const char *program)
 {
 	int error = errno;
 
-	if (r->type == AGENT_PTY_START)
+	if (r->flags & AGENT_PROC_MUST_RUN)
 		give_up("start %.100s", program);
 	dprintf(2, "%.4096s: %s\n", program, strerror(error));
 	_exit(error == ENOENT ? 127 : 126);

@@ -172,9 +172,7 @@ static void answer_start(struct process *p, struct conn *c)
 	struct process_request r;
 	struct err e;
 
-	if (f.type == AGENT_PTY_START || process_request_parse(&f, &r, &e) < 0) {
-		process_done(c);
-	} else if (r.flags & AGENT_PROC_FOLLOW) {
+	if (process_request_parse(&f, &r, &e) == 0 && r.flags & AGENT_PROC_FOLLOW) {
 		c->output_offset = 0;
 		c->holds = true;
 		process_listen(p, c);
@@ -357,25 +355,12 @@ void process_on_time(void)
 
 /* --- lists ---------------------------------------------------------------------------------- */
 
-static void send_pty(const struct process *p, struct conn *c)
-{
-	uint8_t payload[AGENT_ID_LEN + AGENT_LABEL_MAX + 32];
-	struct wire w = wire_on(payload, sizeof(payload));
-
-	wire_put_str(&w, p->id, strlen(p->id));
-	wire_put_str(&w, p->label, strlen(p->label));
-	wire_put_u64(&w, (uint64_t)p->started_ms);
-	wire_put_u8(&w, p->state == PROCESS_ENDED);
-	wire_put_u32(&w, (uint32_t)p->exit_code);
-	conn_send(c, AGENT_PTY, payload, w.pos);
-}
-
 /* Returns the first process behind those that the connection has received. */
-static struct process *next_listed(const struct conn *c, bool ptys)
+static struct process *next_listed(const struct conn *c)
 {
 	list_each (pos, &processes) {
 		struct process *p = container_of(pos, struct process, node);
-		if (p->number > c->listed && p->state != PROCESS_STARTS && (p->tty || !ptys))
+		if (p->number > c->listed && p->state != PROCESS_STARTS)
 			return p;
 	}
 	return NULL;
@@ -384,15 +369,11 @@ static struct process *next_listed(const struct conn *c, bool ptys)
 /* Adds as many processes as the connection's buffer takes. Returns false when none is left. */
 static bool list_some(struct conn *c)
 {
-	bool ptys = frame_again(&c->in).type == AGENT_PTY_LIST;
 	struct process *p;
 
-	while ((p = next_listed(c, ptys)) && CONN_OUT_MAX - c->out_len >= LISTED_MAX) {
+	while ((p = next_listed(c)) && CONN_OUT_MAX - c->out_len >= LISTED_MAX) {
 		c->listed = p->number;
-		if (ptys)
-			send_pty(p, c);
-		else
-			process_send(p, c);
+		process_send(p, c);
 	}
 	return p != NULL;
 }
@@ -419,8 +400,8 @@ static int listen_to(struct process *p, struct conn *c, const struct process_req
 {
 	if (r->offset > p->log.total)
 		return err_say(e, ERANGE, "the %s wrote %llu bytes, not %llu",
-			       r->type == AGENT_PTY_ATTACH ? "terminal" : "process",
-			       (unsigned long long)p->log.total, (unsigned long long)r->offset);
+			       p->tty ? "terminal" : "process", (unsigned long long)p->log.total,
+			       (unsigned long long)r->offset);
 	c->output_offset = r->offset;
 	c->holds = r->holds;
 	process_listen(p, c);
@@ -470,14 +451,12 @@ static int handle_one(struct process *p, struct conn *c, const struct process_re
 	int bad = 0;
 
 	switch (r->type) {
-	case AGENT_PTY_ATTACH:
 	case AGENT_PROC_ATTACH:
 		return listen_to(p, c, r, e);
-	case AGENT_PTY_INPUT:
 	case AGENT_PROC_INPUT:
 	case AGENT_PROC_CLOSE:
 		return write_to(p, c, r, e);
-	case AGENT_PTY_RESIZE:
+	case AGENT_PROC_RESIZE:
 		bad = resize(p, r, e);
 		break;
 	case AGENT_PROC_SIGNAL:
@@ -486,7 +465,7 @@ static int handle_one(struct process *p, struct conn *c, const struct process_re
 	case AGENT_PROC_STAT:
 		process_send(p, c);
 		break;
-	default: /* AGENT_PTY_KILL, AGENT_PROC_KILL */
+	default: /* AGENT_PROC_KILL */
 		kill_session(p);
 		break;
 	}
@@ -495,32 +474,27 @@ static int handle_one(struct process *p, struct conn *c, const struct process_re
 	return bad;
 }
 
-static int refuse_unknown(enum agent_request type, struct err *e)
+static int refuse_unknown(const char *id, struct err *e)
 {
-	const char *what = type <= AGENT_PTY_LIST ? "terminal" : "process";
+	const char *what = strncmp(id, "pty_", 4) == 0 ? "terminal" : "process";
 
 	if (!lost)
 		return err_say(e, ENOENT, "there is no such %s", what);
 	return err_say(e, ENOENT, "there is no such %s: %s, and all processes with it", what, lost);
 }
 
-static bool is_list(uint8_t type)
-{
-	return type == AGENT_PTY_LIST || type == AGENT_PROC_LIST;
-}
-
 bool process_takes(uint8_t type)
 {
-	return process_request_is(type) || is_list(type);
+	return process_request_is(type) || type == AGENT_PROC_LIST;
 }
 
 int process_handle(struct conn *c, const struct frame *f, struct err *e)
 {
 	struct process_request r;
 
-	if (is_list(f->type) && f->len)
+	if (f->type == AGENT_PROC_LIST && f->len)
 		return err_say(e, EPROTO, "a list of processes has no payload");
-	if (is_list(f->type)) {
+	if (f->type == AGENT_PROC_LIST) {
 		c->listed = 0;
 		conn_become(c, CONN_LISTS);
 		continue_list(c);
@@ -529,14 +503,13 @@ int process_handle(struct conn *c, const struct frame *f, struct err *e)
 	int bad = process_request_parse(f, &r, e);
 	if (bad)
 		return bad;
-	bool starts = r.type == AGENT_PTY_START || r.type == AGENT_PROC_START;
-	struct process *p = starts ? NULL : find(r.id);
-	if (starts)
+	struct process *p = find(r.id);
+	if (r.type == AGENT_PROC_START)
 		bad = try_start(c, &r, f, e);
 	else if (p)
 		bad = handle_one(p, c, &r, e);
 	else
-		bad = refuse_unknown(r.type, e);
+		bad = refuse_unknown(r.id, e);
 	if (bad)
 		process_refuse(c, e);
 	return 0;

@@ -45,16 +45,6 @@ struct agent_change {
 	size_t path_len, to_len;
 };
 
-/* AGENT_PTY */
-struct agent_pty {
-	const uint8_t *id; /* AGENT_ID_LEN bytes: "pty_" and 32 hexadecimal digits */
-	const uint8_t *label;
-	size_t label_len;
-	int64_t started_ms;
-	bool ended;
-	int32_t exit_code;
-};
-
 /* AGENT_PROC */
 struct agent_process {
 	const uint8_t *id; /* AGENT_ID_LEN bytes: "prc_" or "pty_", and 32 hexadecimal digits */
@@ -92,7 +82,7 @@ struct agent_frame {
 	 * AGENT_FAULT has one byte, which also counts as output. */
 	const uint8_t *data;
 	size_t len;
-	/* AGENT_PTY_BYTES, AGENT_PROC_BYTES: offset of data[0]; place + len does not overflow */
+	/* AGENT_PROC_BYTES: offset of data[0]; place + len does not overflow */
 	uint64_t place;
 	uint8_t stream;	  /* AGENT_PROC_BYTES: 1 or 2 */
 	uint32_t version; /* AGENT_PONG */
@@ -102,7 +92,6 @@ struct agent_frame {
 	struct agent_entry entry; /* AGENT_ENTRY */
 	struct agent_file file;
 	struct agent_change change;
-	struct agent_pty pty;
 	struct agent_process process;
 	struct agent_process_exit exit;
 	struct agent_context context;
@@ -152,7 +141,7 @@ struct agent_file_request {
 };
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len);
 
-/* A request about processes or terminals. Its type determines which fields are sent. */
+/* A request about processes. Its type determines which fields are sent. */
 struct agent_process_request {
 	enum agent_request type;
 	const char *id;
@@ -180,7 +169,7 @@ struct agent_context_request {
 };
 int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, size_t *len);
 
-/* Maximum number of bytes in one AGENT_PTY_INPUT or AGENT_PROC_INPUT. */
+/* Maximum number of bytes in one AGENT_PROC_INPUT. */
 #define AGENT_INPUT_MAX (AGENT_PAYLOAD_MAX - 4 - AGENT_ID_LEN)
 int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len);
 

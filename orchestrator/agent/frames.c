@@ -91,19 +91,6 @@ static bool is_id(const char *prefix, const uint8_t *id, size_t len)
 	return true;
 }
 
-static void read_pty(struct wire *w, struct agent_pty *p)
-{
-	size_t id_len;
-
-	p->id = wire_get_str(w, &id_len, AGENT_ID_LEN);
-	p->label = wire_get_str(w, &p->label_len, AGENT_PAYLOAD_MAX);
-	p->started_ms = (int64_t)wire_get_u64(w);
-	p->ended = wire_get_u8(w) != 0;
-	p->exit_code = (int32_t)wire_get_u32(w);
-	if (!w->bad && !is_id("pty_", p->id, id_len))
-		w->bad = true;
-}
-
 static void read_process(struct wire *w, struct agent_process *p)
 {
 	size_t id_len;
@@ -162,11 +149,9 @@ static void read_rest(struct wire *w, struct agent_frame *f)
 static void read_output(struct wire *w, struct agent_frame *f)
 {
 	f->place = wire_get_u64(w);
-	if (f->type == AGENT_PROC_BYTES)
-		f->stream = wire_get_u8(w);
+	f->stream = wire_get_u8(w);
 	read_rest(w, f);
-	if (f->place > UINT64_MAX - f->len ||
-	    (f->type == AGENT_PROC_BYTES && f->stream != 1 && f->stream != 2))
+	if (f->place > UINT64_MAX - f->len || (f->stream != 1 && f->stream != 2))
 		w->bad = true;
 }
 
@@ -211,7 +196,6 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 	case AGENT_EVENT:
 		read_change(w, &f->change);
 		break;
-	case AGENT_PTY_BYTES:
 	case AGENT_PROC_BYTES:
 		read_output(w, f);
 		break;
@@ -220,9 +204,6 @@ static bool read_payload(struct wire *w, struct agent_frame *f)
 		break;
 	case AGENT_PROC_EXIT:
 		read_process_exit(w, f);
-		break;
-	case AGENT_PTY:
-		read_pty(w, &f->pty);
 		break;
 	case AGENT_CONTEXT:
 		read_context(w, &f->context);
@@ -562,17 +543,13 @@ int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *
 static void put_start(struct wire *w, const struct agent_process_request *r)
 {
 	uint32_t argc = 0, env_count = 0;
-	bool pty = r->type == AGENT_PTY_START;
 
-	if (!pty)
-		wire_put_u8(w, r->flags);
+	wire_put_u8(w, r->flags);
 	wire_put_u16(w, r->cols);
 	wire_put_u16(w, r->rows);
-	if (!pty)
-		wire_put_u32(w, r->timeout_ms);
+	wire_put_u32(w, r->timeout_ms);
 	put_text(w, r->cwd);
-	if (!pty)
-		put_text(w, r->user);
+	put_text(w, r->user);
 	put_text(w, r->label);
 	while (r->argv[argc])
 		argc++;
@@ -594,24 +571,20 @@ static void put_process_request(struct wire *w, const void *request)
 
 	put_text(w, r->id);
 	switch (r->type) {
-	case AGENT_PTY_START:
 	case AGENT_PROC_START:
 		put_start(w, r);
 		break;
-	case AGENT_PTY_RESIZE:
+	case AGENT_PROC_RESIZE:
 		wire_put_u16(w, r->cols);
 		wire_put_u16(w, r->rows);
 		break;
-	case AGENT_PTY_ATTACH:
 	case AGENT_PROC_ATTACH:
 		wire_put_u64(w, r->place);
-		if (r->type == AGENT_PROC_ATTACH)
-			wire_put_u8(w, r->hold);
+		wire_put_u8(w, r->hold);
 		break;
 	case AGENT_PROC_SIGNAL:
 		wire_put_u8(w, r->signal);
 		break;
-	case AGENT_PTY_INPUT:
 	case AGENT_PROC_INPUT:
 		wire_put_bytes(w, r->input, r->input_len);
 		break;
@@ -622,8 +595,7 @@ static void put_process_request(struct wire *w, const void *request)
 
 int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len)
 {
-	bool large = r->type == AGENT_PTY_START || r->type == AGENT_PTY_INPUT ||
-		     r->type == AGENT_PROC_START || r->type == AGENT_PROC_INPUT;
+	bool large = r->type == AGENT_PROC_START || r->type == AGENT_PROC_INPUT;
 
 	return one_frame(r->type, !large ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_process_request, r,
 			 out, len);

@@ -296,12 +296,12 @@ static void guestops_stats(const struct core *c, struct core_stats *out)
 	out->file_failures = g->file_failures;
 	out->file_bytes_in = g->file_bytes_in;
 	out->file_bytes_out = g->file_bytes_out;
-	out->ptys = g->ptys;
-	out->pty_bytes_in = g->pty_bytes_in;
-	out->pty_bytes_out = g->pty_bytes_out;
-	out->processes = g->processes;
-	out->process_bytes_in = g->process_bytes_in;
-	out->process_bytes_out = g->process_bytes_out;
+	out->ptys = g->terminals.started;
+	out->pty_bytes_in = g->terminals.bytes_in;
+	out->pty_bytes_out = g->terminals.bytes_out;
+	out->processes = g->processes.started;
+	out->process_bytes_in = g->processes.bytes_in;
+	out->process_bytes_out = g->processes.bytes_out;
 	out->operations = g->operations;
 	out->listeners = g->listeners;
 }

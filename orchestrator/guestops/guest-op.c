@@ -254,7 +254,6 @@ static const struct {
 	{ETXTBSY, FAIL_FILE_BUSY},
 	{EINVAL, FAIL_NOT_A_FILE},
 	{ENXIO, FAIL_NOT_A_FILE},
-	{EPIPE, FAIL_PTY_ENDED},
 	{ERANGE, FAIL_OUT_OF_RANGE},
 	{ELOOP, FAIL_BAD_PATH},
 	{ENAMETOOLONG, FAIL_BAD_PATH},
@@ -627,20 +626,4 @@ void guest_op_start_delayed(struct sandbox *s)
 		list_del(&call->link);
 		begin(guest_op_of(call), s);
 	}
-}
-
-/* --- new ids -------------------------------------------------------------------------------- */
-
-void id_op_done(struct guest_op *op)
-{
-	op->made = true;
-	guest_op_succeed(op);
-}
-
-void id_op_notify(struct core_call *call)
-{
-	struct id_op *o = container_of(guest_op_of(call), struct id_op, op);
-
-	if (!call->abandoned)
-		o->fn(call->arg, call->failed ? NULL : o->id, call->failed ? &call->failure : NULL);
 }

@@ -112,31 +112,6 @@ void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text);
 /* Fails the operation: the guest violated the protocol. */
 void guest_op_fail_rules(struct guest_op *op);
 
-/* An operation that creates a terminal with an id that the service has chosen. */
-struct id_op {
-	struct guest_op op;
-	core_id_fn *fn;
-	char id[CORE_ID_LEN + 1];
-};
-/* Members for the guest_op_kind of such an operation; `notify` reports the id. */
-void id_op_done(struct guest_op *op);
-void id_op_notify(struct core_call *call);
-
-/* An operation that writes to a program's stdin or types into its terminal. */
-struct input_op {
-	struct guest_op op;
-	uint8_t type;	/* AGENT_PTY_INPUT or AGENT_PROC_INPUT */
-	uint64_t *sent; /* statistics counter for its bytes */
-	char id[CORE_ID_LEN + 1];
-	const uint8_t *input; /* owned by the caller */
-	size_t left;
-};
-/* The member `done` for the guest_op_kind of such an operation. */
-void input_op_done(struct guest_op *op);
-/* Starts the operation, whose type and counter are set. `data` must stay valid until its end. */
-struct core_call *input_op_start(struct input_op *o, const char *tenant, const char *id,
-				 const char *program, const void *data, size_t len);
-
 /* Fails the operations of a sandbox that ends or gets another VM. */
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
 /* Begins the operations that waited for the end of a freeze. */

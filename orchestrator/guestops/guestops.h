@@ -178,88 +178,10 @@ struct file_change {
 struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
 				   const struct file_change *change, core_done_fn *fn, void *arg);
 
-/* --- terminals ------------------------------------------------------------------------------ */
-
-#define PTY_INPUT_MAX (1u << 20) /* bytes of one core_pty_input */
-#define PTY_READ_MAX  AGENT_PROC_RING
-
-/* The guest holds terminals too: a fork's children inherit them, and they outlive the service. */
-struct pty_spec {
-	const char *const *argv; /* NULL-terminated */
-	const char *label;	 /* shown in lists */
-	uint32_t cols, rows;	 /* 1 to 65535 */
-	const char *cwd;	 /* NULL: the Python process's working directory */
-	const char *const *env;	 /* NAME=VALUE, overrides the sandbox's own */
-};
-/* Starts a terminal; its program runs when `fn` comes. An abandoned start kills the program. */
-struct core_call *core_pty_start(struct core *c, const char *tenant, const char *id,
-				 const struct pty_spec *spec, core_id_fn *fn, void *arg);
-
-struct pty_sink {
-	/* Called first, once the terminal was found. NULL: no lookup comes first. */
-	void (*found)(void *arg);
-	/* `place`: offset of the first byte in the terminal's whole output. Output no longer kept
-	 * is skipped. */
-	void (*bytes)(void *arg, uint64_t place, const void *data, size_t len);
-	void (*exited)(void *arg, int code); /* called last, instead of `failed` */
-	void (*failed)(void *arg, const struct failure *f);
-};
-/* Streams the output from byte offset `place`, as far as it is kept, then new output, then the exit
- * code. A slow reader loses the oldest output. Abandoning the call detaches this listener only. */
-struct core_call *core_pty_attach(struct core *c, const char *tenant, const char *id,
-				  const char *pty, uint64_t place, const struct pty_sink *sink,
-				  void *arg);
-
-struct pty_read {
-	uint64_t place;	  /* byte offset of the first byte wanted */
-	size_t max_bytes; /* 1 to PTY_READ_MAX */
-	uint32_t timeout_ms;
-};
-/* Valid during the callback only. */
-struct pty_output {
-	const uint8_t *data;
-	size_t len;
-	uint64_t next; /* byte offset for the next read */
-	bool exited;   /* the program has ended and all output was delivered */
-	int exit_code;
-};
-typedef void core_pty_read_fn(void *arg, const struct pty_output *out, const struct failure *f);
-/* Reports output as soon as there is some or the program has ended. The result is empty when the
- * time limit passes first. */
-struct core_call *core_pty_read(struct core *c, const char *tenant, const char *id, const char *pty,
-				const struct pty_read *read, core_pty_read_fn *fn, void *arg);
-
-/* Writes to a terminal. Success: the terminal accepted all bytes. */
-struct core_call *core_pty_input(struct core *c, const char *tenant, const char *id,
-				 const char *pty, const void *data, size_t len, core_done_fn *fn,
-				 void *arg);
-struct core_call *core_pty_resize(struct core *c, const char *tenant, const char *id,
-				  const char *pty, uint32_t cols, uint32_t rows, core_done_fn *fn,
-				  void *arg);
-/* Sends SIGKILL to all of the terminal's processes. */
-struct core_call *core_pty_kill(struct core *c, const char *tenant, const char *id, const char *pty,
-				core_done_fn *fn, void *arg);
-
-struct pty_view {
-	char id[CORE_ID_LEN + 1];
-	const char *label; /* not NUL-terminated; may be invalid UTF-8 */
-	size_t label_len;
-	int64_t started_at_ms; /* ms since the epoch */
-	bool ended;
-	int exit_code;
-};
-struct pty_list_sink {
-	void (*pty)(void *arg,
-		    const struct pty_view *pty); /* called for each terminal, oldest first */
-	void (*ended)(void *arg, const struct failure *f);
-};
-struct core_call *core_pty_list(struct core *c, const char *tenant, const char *id,
-				const struct pty_list_sink *sink, void *arg);
-
 /* --- processes ------------------------------------------------------------------------------ */
 
-/* Programs that run beside the Python process; a terminal is one with a tty, and all functions
- * below accept its id too. The guest holds them, as it does terminals. */
+/* Programs that run beside the Python process, on pipes or on a tty. The guest holds them: a fork's
+ * children inherit them, and they outlive the service. */
 struct process_spec {
 	const char *const *argv; /* NULL-terminated */
 	const char *label;	 /* shown in lists */
@@ -270,6 +192,7 @@ struct process_spec {
 	bool tty;
 	uint32_t cols, rows; /* of the tty: 1 to 65535 */
 	uint32_t timeout_ms; /* 0: none */
+	bool must_run;	     /* a program that cannot be run fails the start */
 };
 
 struct process_exit {
@@ -323,6 +246,31 @@ struct core_call *core_process_list(struct core *c, const char *tenant, const ch
 struct core_call *core_process_stat(struct core *c, const char *tenant, const char *id,
 				    const char *process, const struct process_list_sink *sink,
 				    void *arg);
+#define PTY_READ_MAX AGENT_PROC_RING
+
+struct process_read {
+	uint64_t place;	  /* byte offset of the first byte wanted */
+	size_t max_bytes; /* 1 to PTY_READ_MAX */
+	uint32_t timeout_ms;
+};
+/* Valid during the callback only. */
+struct process_output {
+	const uint8_t *data; /* of both streams */
+	size_t len;
+	uint64_t next; /* byte offset for the next read */
+	bool exited;   /* the program has ended and all output was delivered */
+	int exit_code;
+};
+typedef void core_process_read_fn(void *arg, const struct process_output *out,
+				  const struct failure *f);
+/* Reports output as soon as there is some or the program has ended. The result is empty when the
+ * time limit passes first. */
+struct core_call *core_process_read(struct core *c, const char *tenant, const char *id,
+				    const char *process, const struct process_read *read,
+				    core_process_read_fn *fn, void *arg);
+
+#define PTY_INPUT_MAX (1u << 20) /* bytes of one input of the routes of terminals */
+
 /* Writes to stdin. Success: the pipe or terminal accepted all bytes. */
 struct core_call *core_process_input(struct core *c, const char *tenant, const char *id,
 				     const char *process, const void *data, size_t len,
@@ -333,6 +281,9 @@ struct core_call *core_process_close_stdin(struct core *c, const char *tenant, c
 struct core_call *core_process_signal(struct core *c, const char *tenant, const char *id,
 				      const char *process, uint8_t number, core_done_fn *fn,
 				      void *arg);
+struct core_call *core_process_resize(struct core *c, const char *tenant, const char *id,
+				      const char *process, uint32_t cols, uint32_t rows,
+				      core_done_fn *fn, void *arg);
 /* Sends SIGKILL to all processes of the session. */
 struct core_call *core_process_kill(struct core *c, const char *tenant, const char *id,
 				    const char *process, core_done_fn *fn, void *arg);

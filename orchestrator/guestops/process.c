@@ -2,16 +2,22 @@
 /* Processes of a guest. Its agent runs them and keeps their output. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "base/random.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 
-#define TIMEOUT_MS	 30000
-#define START_TIMEOUT_MS 20000
-#define LIST_MAX	 AGENT_PROC_MAX
+#define TIMEOUT_MS	    30000
+#define START_TIMEOUT_MS    20000
+#define MUST_RUN_TIMEOUT_MS 9000 /* the published client waits 10 s for a new terminal */
+#define SILENCE_MS	    5000 /* a read waits at least this long for output that exists */
+#define GATHER_MS	    5	 /* output this soon after the first bytes is returned too */
+#define LIST_MAX	    AGENT_PROC_MAX
+#define TTY_PREFIX	    "pty_"
 
 static void on_refused(struct guest_op *op, uint32_t errnum, const char *text)
 {
@@ -37,6 +43,14 @@ static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *t
 	bool full = errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
 
 	guest_op_fail(op, full ? FAIL_TOO_MANY : FAIL_PROCESS_FAILED, "%s", text);
+}
+
+/* Returns the counters for the process: the id of one with a tty says so. */
+static struct program_counters *counters(const struct guest_op *op, const char *id)
+{
+	struct guestops_core *c = guestops_of_core(op->call->core);
+
+	return memcmp(id, TTY_PREFIX, strlen(TTY_PREFIX)) == 0 ? &c->terminals : &c->processes;
 }
 
 static int encode(struct guest_op *op, const struct agent_process_request *request)
@@ -71,6 +85,18 @@ struct core_call *core_process_kill(struct core *c, const char *tenant, const ch
 				    const char *process, core_done_fn *fn, void *arg)
 {
 	const struct agent_process_request request = {.type = AGENT_PROC_KILL, .id = process};
+
+	return plain(c, tenant, id, &request, fn, arg);
+}
+
+struct core_call *core_process_resize(struct core *c, const char *tenant, const char *id,
+				      const char *process, uint32_t cols, uint32_t rows,
+				      core_done_fn *fn, void *arg)
+{
+	const struct agent_process_request request = {.type = AGENT_PROC_RESIZE,
+						      .id = process,
+						      .cols = (uint16_t)cols,
+						      .rows = (uint16_t)rows};
 
 	return plain(c, tenant, id, &request, fn, arg);
 }
@@ -192,6 +218,7 @@ static int encode_start(struct guest_op *op, const char *tenant, const char *san
 	struct sandbox *s = sandbox_find(op->call->core, tenant, sandbox, &ignored);
 	unsigned flags = (spec->tty ? AGENT_PROC_TTY : 0u) |
 			 (spec->stdin_pipe && !spec->tty ? AGENT_PROC_STDIN : 0u) |
+			 (spec->must_run ? AGENT_PROC_MUST_RUN : 0u) |
 			 (follow ? AGENT_PROC_FOLLOW : 0u);
 	const struct agent_process_request request = {
 		.type = AGENT_PROC_START,
@@ -207,7 +234,7 @@ static int encode_start(struct guest_op *op, const char *tenant, const char *san
 		.env = {s ? s->env_list : NULL, spec->env},
 	};
 
-	random_id(id, CORE_ID_LEN + 1, spec->tty ? "pty_" : "prc_");
+	random_id(id, CORE_ID_LEN + 1, spec->tty ? TTY_PREFIX : "prc_");
 	return encode(op, &request);
 }
 
@@ -226,7 +253,7 @@ static int undo_detached(struct guest_op *op, struct guest_op *by)
 static void on_detached_done(struct guest_op *op)
 {
 	op->made = true;
-	guestops_of_core(op->call->core)->processes += !op->call->abandoned;
+	counters(op, container_of(op, struct describe_op, op)->id)->started += !op->call->abandoned;
 	on_one_done(op);
 }
 
@@ -239,11 +266,21 @@ static const struct guest_op_kind detached_kind = {
 	.notify = describe_notify,
 };
 
+static const struct guest_op_kind must_run_kind = {
+	.timeout_ms = MUST_RUN_TIMEOUT_MS,
+	.undo = undo_detached,
+	.frame = on_description,
+	.done = on_detached_done,
+	.refused = on_start_refused,
+	.notify = describe_notify,
+};
+
 struct core_call *core_process_start(struct core *c, const char *tenant, const char *id,
 				     const struct process_spec *spec,
 				     const struct process_list_sink *sink, void *arg)
 {
-	struct describe_op *o = describe_new(c, &detached_kind, sink, arg);
+	const struct guest_op_kind *kind = spec->must_run ? &must_run_kind : &detached_kind;
+	struct describe_op *o = describe_new(c, kind, sink, arg);
 
 	return guest_op_start(&o->op, tenant, id,
 			      encode_start(&o->op, tenant, id, spec, false, o->id));
@@ -267,10 +304,7 @@ static struct stream_op *stream_of(struct guest_op *op)
 
 static int encode_kill_of_stream(struct guest_op *op, struct guest_op *by)
 {
-	const struct stream_op *o = stream_of(op);
-
-	/* A guest that has not answered would not answer this request either. */
-	return o->described ? encode_kill(by, o->id) : -ENOENT;
+	return encode_kill(by, stream_of(op)->id);
 }
 
 static void on_stream_begins(struct guest_op *op, const struct agent_frame *frame)
@@ -288,7 +322,7 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 		guest_op_enough(op);
 		return;
 	}
-	guestops_of_core(op->call->core)->processes += op->unseen;
+	counters(op, o->id)->started += op->unseen;
 	op->unseen = false;
 	const struct process_view view = view_of(&frame->process);
 	o->sink.started(op->call->arg, &view);
@@ -303,7 +337,7 @@ static void on_output(struct guest_op *op, const struct agent_frame *frame)
 		return;
 	}
 	o->place = frame->place + frame->len;
-	guestops_of_core(op->call->core)->process_bytes_out += frame->len;
+	counters(op, o->id)->bytes_out += frame->len;
 	o->sink.bytes(op->call->arg, frame->stream, frame->place, frame->data, frame->len);
 }
 
@@ -382,25 +416,179 @@ struct core_call *core_process_run(struct core *c, const char *tenant, const cha
 	return call;
 }
 
+static int encode_attach(struct stream_op *o, const char *process, uint64_t place)
+{
+	const struct agent_process_request request = {
+		.type = AGENT_PROC_ATTACH, .id = process, .place = place};
+
+	snprintf(o->id, sizeof(o->id), "%s", process);
+	return encode(&o->op, &request);
+}
+
 struct core_call *core_process_attach(struct core *c, const char *tenant, const char *id,
 				      const char *process, uint64_t place,
 				      const struct process_sink *sink, void *arg)
 {
 	struct stream_op *o = stream_new(c, &attach_kind, sink, arg);
-	const struct agent_process_request request = {
-		.type = AGENT_PROC_ATTACH, .id = process, .place = place};
 
-	snprintf(o->id, sizeof(o->id), "%s", process);
-	return guest_op_start(&o->op, tenant, id, encode(&o->op, &request));
+	return guest_op_start(&o->op, tenant, id, encode_attach(o, process, place));
 }
 
-/* --- input --------------------------------------------------------------------------------------
- */
+/* --- read: an attach with a time limit ------------------------------------------------------ */
+
+struct read_op {
+	struct stream_op stream; /* its sink is this operation */
+	core_process_read_fn *fn;
+	void *arg;
+	struct loop_timer limit; /* of the read, then for bytes that follow the first ones */
+	uint64_t until_ms;
+	uint8_t *data;
+	size_t len, max;
+	uint64_t next;
+};
+
+static void on_limit(void *arg)
+{
+	struct read_op *o = arg;
+
+	if (o->stream.op.sandbox)
+		guest_op_enough(&o->stream.op);
+}
+
+/* All output so far arrives now: unless there is none, the time limit waits for it. */
+static void on_read_begins(void *arg, const struct process_view *p)
+{
+	struct read_op *o = arg;
+	struct loop *loop = o->stream.op.call->core->loop;
+	uint64_t now = loop_now_ms(loop);
+
+	if (p->total == o->next && !p->ended)
+		loop_timer_set(loop, &o->limit, o->until_ms > now ? o->until_ms - now : 0);
+}
+
+/* Appends output that is contiguous with the output so far. A gap ends this read; the next read
+ * begins after it. */
+static void on_read_bytes(void *arg, unsigned stream, uint64_t place, const void *data, size_t len)
+{
+	struct read_op *o = arg;
+	size_t used = min_u64(len, o->max - o->len);
+
+	if (o->len && place != o->next) {
+		guest_op_enough(&o->stream.op);
+		return;
+	}
+	if (!o->len)
+		loop_timer_set(o->stream.op.call->core->loop, &o->limit, GATHER_MS);
+	memcpy(o->data + o->len, data, used);
+	o->len += used;
+	o->next = place + used;
+	if (used < len)
+		guest_op_enough(&o->stream.op);
+}
+
+static void on_read_end(void *arg, const struct process_exit *x)
+{
+	struct read_op *o = arg;
+	const struct process_output out = {.data = o->data,
+					   .len = o->len,
+					   .next = o->next,
+					   .exited = x->ended_ms != 0,
+					   .exit_code = x->code};
+
+	o->fn(o->arg, &out, NULL);
+}
+
+static void on_read_failed(void *arg, const struct failure *f)
+{
+	struct read_op *o = arg;
+
+	o->fn(o->arg, NULL, f);
+}
+
+static const struct process_sink read_sink = {
+	.started = on_read_begins,
+	.bytes = on_read_bytes,
+	.exited = on_read_end,
+	.failed = on_read_failed,
+};
+
+static void read_fini(struct guest_op *op)
+{
+	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
+
+	loop_timer_clear(op->call->core->loop, &o->limit);
+	free(o->data);
+}
+
+static const struct guest_op_kind read_kind = {
+	.listens = true,
+	.frame = on_stream_frame,
+	.done = guest_op_fail_rules,
+	.refused = on_refused,
+	.notify = stream_notify,
+	.fini = read_fini,
+};
+
+struct core_call *core_process_read(struct core *c, const char *tenant, const char *id,
+				    const char *process, const struct process_read *read,
+				    core_process_read_fn *fn, void *arg)
+{
+	struct guest_op *op = guest_op_new(c, &read_kind, sizeof(struct read_op), NULL);
+	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
+	int encoded = encode_attach(&o->stream, process, read->place);
+
+	op->call->arg = o;
+	o->stream.sink = read_sink;
+	o->fn = fn;
+	o->arg = arg;
+	o->max = read->max_bytes;
+	o->next = read->place;
+	o->until_ms = loop_now_ms(c->loop) + read->timeout_ms;
+	o->limit = (struct loop_timer){.fn = on_limit, .arg = o};
+	o->data = malloc(o->max); /* its pages are allocated when they are written */
+	struct core_call *call = guest_op_start(op, tenant, id, o->data ? encoded : -ENOMEM);
+	if (op->sandbox)
+		loop_timer_set(c->loop, &o->limit,
+			       read->timeout_ms > SILENCE_MS ? read->timeout_ms : SILENCE_MS);
+	return call;
+}
+
+/* --- input: one request after the other, until all bytes are sent --------------------------- */
+
+struct input_op {
+	struct guest_op op;
+	char id[CORE_ID_LEN + 1];
+	const uint8_t *input; /* owned by the caller, who keeps it until the end */
+	size_t left;
+};
+
+static int encode_input(struct input_op *o)
+{
+	size_t part = min_u64(o->left, AGENT_INPUT_MAX);
+	const struct agent_process_request request = {
+		.type = AGENT_PROC_INPUT, .id = o->id, .input = o->input, .input_len = part};
+
+	if (part)
+		o->input += part; /* it may be NULL without any input */
+	o->left -= part;
+	counters(&o->op, o->id)->bytes_in += part;
+	return encode(&o->op, &request);
+}
+
+static void on_input_done(struct guest_op *op)
+{
+	struct input_op *o = container_of(op, struct input_op, op);
+
+	if (o->left)
+		guest_op_next(op, encode_input(o));
+	else
+		guest_op_succeed(op);
+}
 
 static const struct guest_op_kind input_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.impatient_code = FAIL_STDIN_FULL,
-	.done = input_op_done,
+	.done = on_input_done,
 	.refused = on_refused,
 };
 
@@ -412,9 +600,10 @@ struct core_call *core_process_input(struct core *c, const char *tenant, const c
 	struct input_op *o = container_of(op, struct input_op, op);
 
 	op->call->done_fn = fn;
-	o->type = AGENT_PROC_INPUT;
-	o->sent = &guestops_of_core(c)->process_bytes_in;
-	return input_op_start(o, tenant, id, process, data, len);
+	snprintf(o->id, sizeof(o->id), "%s", process);
+	o->input = data;
+	o->left = len;
+	return guest_op_start(op, tenant, id, encode_input(o));
 }
 
 /* Closes stdin after the input that waits. */

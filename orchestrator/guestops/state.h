@@ -24,12 +24,14 @@ struct guestops_sandbox {
 struct guestops_tenant {
 	size_t operations, listeners; /* in flight */
 };
+struct program_counters {
+	uint64_t started, bytes_in, bytes_out;
+};
 struct guestops_core {
 	struct list diffs;						   /* calls in flight */
 	size_t operations, listeners;					   /* in flight */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out; /* counters */
-	uint64_t ptys, pty_bytes_in, pty_bytes_out;			   /* counters */
-	uint64_t processes, process_bytes_in, process_bytes_out;	   /* counters */
+	struct program_counters terminals, processes;			   /* with a tty; without */
 };
 extern struct part guestops_part;
 static inline struct guestops_sandbox *guestops_of(const struct sandbox *s)

@@ -176,10 +176,10 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	struct inspection *i = arg;
 
 	if (frame->type != AGENT_DONE)
-		return; /* AGENT_PTY: one entry of the list */
+		return; /* AGENT_PROC: one entry of the list */
 	i->found.agent_answers = true;
 	report_add(&i->report,
-		   "its agent answers: connected after %.3f ms, its list of terminals came %.3f ms "
+		   "its agent answers: connected after %.3f ms, its list of processes came %.3f ms "
 		   "later\n",
 		   (double)(i->connected_ns - i->asked_ns) / 1e6, ms_since(i->connected_ns));
 	end_ping(i);
@@ -208,7 +208,7 @@ static void on_late(void *arg)
 	if (i->guest.agent)
 		report_add(&i->report,
 			   "its agent does not answer: connected after %.3f ms, asked for its "
-			   "terminals, and nothing came for %.3f ms\n",
+			   "processes, and nothing came for %.3f ms\n",
 			   (double)(i->connected_ns - i->asked_ns) / 1e6,
 			   ms_since(i->connected_ns));
 	else
@@ -217,13 +217,13 @@ static void on_late(void *arg)
 	end_ping(i);
 }
 
-/* Asks for the list of terminals: the agent's own loop answers that, whatever Python is doing. */
+/* Asks for the list of processes: the agent's own loop answers that, whatever Python is doing. */
 static void on_reached(void *arg)
 {
 	struct inspection *i = arg;
 
 	i->connected_ns = now_ns();
-	guest_link_send_plain(&i->guest, AGENT_PTY_LIST);
+	guest_link_send_plain(&i->guest, AGENT_PROC_LIST);
 }
 
 static const struct guest_link_events guest_events = {

@@ -14,13 +14,12 @@ import time
 import unittest
 
 from harness import (DONE, ERROR, PING, PONG, PROC, PROC_ATTACH, PROC_BYTES, PROC_CLOSE, PROC_EXIT,
-                     PROC_INPUT, PROC_KILL, PROC_LIST, PROC_SIGNAL, PROC_START, PROC_STAT,
-                     PTY_ATTACH, PTY_LIST, PTY_RESIZE, PTY_START, AgentTest, text)
-from pty_test import Failed, Listener, is_alive, start_payload as pty_payload
+                     PROC_INPUT, PROC_KILL, PROC_LIST, PROC_RESIZE, PROC_SIGNAL, PROC_START,
+                     PROC_STAT, AgentTest, text)
 
 MIB = 1 << 20
 AHEAD = 256 << 10
-TTY, STDIN, FOLLOW, TIMED_OUT = 1, 2, 4, 8
+TTY, STDIN, FOLLOW, TIMED_OUT, MUST_RUN = 1, 2, 4, 8, 16
 Process = collections.namedtuple(
     "Process", "id label user pid started ended total flags code signal")
 
@@ -40,6 +39,21 @@ def parse_process(payload):
         words.append(payload[at + 4 : at + 4 + size].decode())
         at += 4 + size
     return Process(*words, *struct.unpack("<IqqQBiB", payload[at:]))
+
+
+class Failed(Exception):
+    def __init__(self, payload):
+        (self.errno,) = struct.unpack_from("<I", payload)
+        self.text = payload[8:].decode()
+        super().__init__(self.text)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class Reader:
@@ -254,7 +268,8 @@ class Programs(ProcessTest):
     def test_unknown_process_is_an_error(self):
         nobody = Process(self.new_name(), *[None] * 9)
         for kind, rest in ((PROC_ATTACH, b"\0" * 9), (PROC_INPUT, b"x"), (PROC_CLOSE, b""),
-                           (PROC_SIGNAL, b"\1"), (PROC_KILL, b""), (PROC_STAT, b"")):
+                           (PROC_SIGNAL, b"\1"), (PROC_KILL, b""), (PROC_STAT, b""),
+                           (PROC_RESIZE, struct.pack("<HH", 1, 1))):
             self.fails(errno.ENOENT, self.ask, kind, nobody, rest, says="no such process")
 
     def test_id_can_be_used_only_once(self):
@@ -270,7 +285,8 @@ class Programs(ProcessTest):
                 (PROC_START, start_payload(name, ["a"], TTY)), (PROC_START, start_payload(name, ["a"], 0, 1, 1)),
                 (PROC_START, start_payload(name, ["a"], user="x" * 65)), (PROC_ATTACH, text(name)),
                 (PROC_SIGNAL, text(name) + b"\0"), (PROC_SIGNAL, text(name) + b"A"), (PROC_INPUT, b""),
-                (PROC_LIST, b"x"), (PROC_STAT, text(name) + b"x"), (PROC_CLOSE, text("y"))):
+                (PROC_LIST, b"x"), (PROC_STAT, text(name) + b"x"), (PROC_CLOSE, text("y")),
+                (PROC_RESIZE, text(name) + struct.pack("<HH", 0, 1)), (PROC_RESIZE, text(name))):
             with self.subTest(kind=kind, payload=payload[:60]):
                 client = self.connect()
                 client.send(kind, payload)
@@ -569,50 +585,20 @@ class TimeLimits(ProcessTest):
 
 
 class Terminals(ProcessTest):
-    """Terminals are processes: the requests for either reach both."""
-
     def test_process_with_a_tty(self):
         reader = self.follow("test -t 0 -a -t 1 -a -t 2 && stty size; echo $TERM; echo err >&2; exit 4",
                              flags=TTY, cols=100, rows=50).finish()
         self.assertEqual((reader.out, reader.err, reader.code),
                          (b"50 100\r\nxterm-256color\r\nerr\r\n", b"", 4))
         self.assertEqual(reader.process.flags, TTY)
-        listener = Listener(self.connect(), reader.process.id)
-        self.assertEqual((listener.finish(), listener.data), (4, reader.out))
 
     def test_held_terminal_loses_nothing(self):
         reader = self.follow("stty -opost; seq 1 300000", flags=TTY, cols=80, rows=24).finish()
         self.assertEqual((len(reader.out), reader.gaps), (1_988_895, 0))
 
-    def test_terminal_is_a_process(self):
-        name = self.new_name("pty_")
-        self.client.ask(PTY_START, pty_payload(name, ["cat"], label="a terminal"))
-        process = Process(name, *[None] * 9)
-        reader = self.attach(process)
-        self.ask(PROC_INPUT, process, b"x\n")
-        reader.until(b"x\r\nx\r\n")
-        now = self.stat(process)
-        self.assertEqual((now.label, now.flags, now.total), ("a terminal", TTY, 6))
-        self.ask(PROC_SIGNAL, process, bytes([signal.SIGINT]))
-        self.assertEqual(reader.finish().signal, 2)
-
-    def test_lists(self):
-        plain = self.start(["sleep", "1000"])
-        tty = self.start(["sleep", "1000"], flags=TTY, cols=80, rows=24)
-        self.assertEqual([process.id for process in self.list()][-2:], [plain.id, tty.id])
-        self.client.send(PTY_LIST)
-        ids = []
-        while (answer := self.client.recv())[0] != DONE:
-            ids.append(answer[1][4:40].decode())
-        self.assertIn(tty.id, ids)
-        self.assertNotIn(plain.id, ids)
-
     def test_process_without_a_tty_has_no_size(self):
         plain = self.start(["sleep", "1000"])
-        self.fails(errno.EINVAL, self.ask, PTY_RESIZE, plain, struct.pack("<HH", 1, 1))
-        listener = Listener(self.connect(), plain.id)
-        listener.take()
-        self.assertEqual(self.client.ask(PTY_ATTACH, text(plain.id) + b"\x01" + b"\0" * 7)[0], ERROR)
+        self.fails(errno.EINVAL, self.ask, PROC_RESIZE, plain, struct.pack("<HH", 1, 1))
 
 
 class Limits(ProcessTest):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AGENT_PTY_START to AGENT_PTY_LIST: programs on terminals, their output and their input."""
+"""Processes with a tty: programs on terminals, their output and their input."""
 
 import errno
 import hashlib
@@ -9,126 +9,38 @@ import signal
 import struct
 import unittest
 
-from harness import (DONE, ERROR, EXIT, PING, PONG, PTY, PTY_ATTACH, PTY_BYTES, PTY_INPUT,
-                     PTY_KILL, PTY_LIST, PTY_RESIZE, PTY_START, AgentTest, text)
+from harness import DONE, PING, PONG, PROC_INPUT, PROC_KILL, PROC_RESIZE, text
+from process_test import MUST_RUN, TTY, Process, ProcessTest, Reader
 
 RING = 1 << 20
 
 
-def start_payload(name, argv, cols=80, rows=24, cwd="", label="label", env=()):
-    return (text(name) + struct.pack("<HH", cols, rows) + text(cwd) + text(label) +
-            struct.pack("<I", len(argv)) + b"".join(text(word) for word in argv) +
-            struct.pack("<I", len(env)) + b"".join(text(k) + text(v) for k, v in env))
+class Listener(Reader):
+    """A reader of what a terminal shows."""
 
-
-class Failed(Exception):
-    def __init__(self, payload):
-        (self.errno,) = struct.unpack_from("<I", payload)
-        self.text = payload[8:].decode()
-        super().__init__(self.text)
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-class Listener:
-    """A connection that is attached to a terminal; `data` is what it received, `first` its offset."""
-
-    def __init__(self, client, name, offset=0):
-        self.client = client
-        self.first = None
-        self.offset = offset
-        self.gaps = 0
-        self.data = b""
-        client.send(PTY_ATTACH, text(name) + struct.pack("<Q", offset))
-
-    def take(self):
-        """Reads a frame; returns the exit code if it was the last one, otherwise None."""
-        kind, payload = self.client.recv()
-        if kind == EXIT:
-            code, lost = struct.unpack("<iB", payload)
-            assert lost == 0
-            return code
-        if kind == ERROR:
-            raise Failed(payload)
-        assert kind == PTY_BYTES, kind
-        (offset,) = struct.unpack_from("<Q", payload)
-        assert offset >= self.offset and (len(payload) > 8 or self.first is None)
-        if self.first is None:
-            self.first = offset
-        elif offset > self.offset:
-            self.gaps += 1
-        self.offset = offset + len(payload) - 8
-        self.data += payload[8:]
-        return None
-
-    def until(self, what):
-        while what not in self.data:
-            code = self.take()
-            assert code is None, (code, self.data[-200:])
-        return self
+    @property
+    def data(self):
+        return self.out
 
     def finish(self):
-        while (code := self.take()) is None:
-            pass
-        return code
+        super().finish()
+        return self.code
 
 
-class PtyTest(AgentTest):
-    number = 0
+class PtyTest(ProcessTest):
+    def start(self, argv, client=None, flags=TTY | MUST_RUN, cols=80, rows=24, **options):
+        return super().start(argv, client, flags, cols=cols, rows=rows, **options)
 
-    def start(self, argv, client=None, **options):
-        """Starts a program (a list, or a script for bash); returns the session's name."""
-        PtyTest.number += 1
-        name = "pty_%032x" % PtyTest.number
-        words = ["bash", "-c", argv] if isinstance(argv, str) else argv
-        kind, payload = (client or self.client).ask(PTY_START, start_payload(name, words, **options))
-        if kind == ERROR:
-            raise Failed(payload)
-        self.assertEqual((kind, payload), (DONE, b""))
-        self.addCleanup(lambda: self.connect().ask(PTY_KILL, text(name)))
-        return name
+    def attach(self, process, offset=0):
+        return Listener(super().attach(process, offset).client)
 
-    def attach(self, name, offset=0):
-        return Listener(self.connect(), name, offset)
-
-    def ask(self, kind, name, payload=b"", client=None):
-        kind, payload = (client or self.client).ask(kind, text(name) + payload)
-        if kind == ERROR:
-            raise Failed(payload)
-        self.assertEqual((kind, payload), (DONE, b""))
-
-    def type(self, name, data, client=None):
-        self.ask(PTY_INPUT, name, data, client)
+    def type(self, process, data, client=None):
+        self.ask(PROC_INPUT, process, data, client)
 
     def run_on_pty(self, argv, **options):
         listener = self.attach(self.start(argv, **options))
         code = listener.finish()
         return listener.data.decode(), code
-
-    def fails(self, number, function, *args, says="", **options):
-        with self.assertRaises(Failed) as caught:
-            function(*args, **options)
-        self.assertEqual(caught.exception.errno, number, caught.exception.text)
-        self.assertIn(says, caught.exception.text)
-
-    def list(self):
-        self.client.send(PTY_LIST)
-        found = []
-        while (answer := self.client.recv())[0] == PTY:
-            payload = answer[1]
-            self.assertEqual(struct.unpack_from("<I", payload), (36,))
-            (size,) = struct.unpack_from("<I", payload, 40)
-            label = payload[44 : 44 + size].decode()
-            started, ended, code = struct.unpack("<qBi", payload[44 + size :])
-            found.append((payload[4:40].decode(), label, started, ended, code))
-        self.assertEqual(answer, (DONE, b""))
-        return found
 
 
 class Programs(PtyTest):
@@ -174,7 +86,7 @@ class Programs(PtyTest):
         name = self.start("trap 'stty size' WINCH; stty size; while :; do sleep 0.01; done",
                           cols=100, rows=50)
         listener = self.attach(name).until(b"50 100\r\n")
-        self.ask(PTY_RESIZE, name, struct.pack("<HH", 65535, 1))
+        self.ask(PROC_RESIZE, name, struct.pack("<HH", 65535, 1))
         listener.until(b"1 65535\r\n")
 
     def test_keys(self):
@@ -205,57 +117,17 @@ class Programs(PtyTest):
         self.assertEqual((listener.finish(), listener.data), (3, b"back\r\nagain\r\n"))
 
     def test_program_that_cannot_start_is_an_error(self):
-        before = [entry[0] for entry in self.list()]
+        before = [p.id for p in self.list()]
         self.fails(errno.ENOENT, self.start, ["nosuchprogram"], says="start nosuchprogram: No such")
         self.fails(errno.EACCES, self.start, ["/etc/passwd"], says="/etc/passwd")
         self.fails(errno.ENOENT, self.start, ["true"], cwd="/no/such", says="folder /no/such: No such")
         self.fails(errno.ENOTDIR, self.start, ["true"], cwd="/etc/passwd")
         self.fails(errno.EINVAL, self.start, ["true"], env=[("A=B", "1")], says='variable "A=B"')
-        self.assertEqual([entry[0] for entry in self.list()], before)
+        self.assertEqual([p.id for p in self.list()], before)
 
     def test_unknown_terminal_is_an_error(self):
-        name = "pty_%032x" % 12345678
-        self.fails(errno.ENOENT, self.attach(name).finish)
-        self.fails(errno.ENOENT, self.type, name, b"x")
-        self.fails(errno.ENOENT, self.ask, PTY_RESIZE, name, struct.pack("<HH", 1, 1))
-        self.fails(errno.ENOENT, self.ask, PTY_KILL, name)
-
-    def test_id_can_be_used_only_once(self):
-        name = self.start(["sleep", "1000"])
-        self.assertEqual(self.client.ask(PTY_START, start_payload(name, ["true"]))[1][:4],
-                         struct.pack("<I", errno.EEXIST))
-
-    def test_program_survives_the_connection_that_started_it(self):
-        client = self.connect()
-        name = "pty_%032x" % 987
-        self.assertEqual(client.ask(
-            PTY_START, start_payload(name, ["sh", "-c", "echo on; exec sleep 1000"]))[0], DONE)
-        client.close()
-        self.attach(name).until(b"on\r\n")
-        self.ask(PTY_KILL, name)
-
-    MALFORMED = (
-        (PTY_START, b""), (PTY_START, start_payload("short", ["true"])),
-        (PTY_START, start_payload("x" * 36, [])), (PTY_START, start_payload("x" * 36, ["a"], cols=0)),
-        (PTY_START, start_payload("x" * 36, ["a"], rows=0)),
-        (PTY_START, start_payload("x" * 36, ["a"]) + b"x"),
-        (PTY_START, start_payload("x" * 36, ["a\0b"])),
-        (PTY_START, start_payload("x" * 36, ["a"], cwd="/\0")),
-        (PTY_START, start_payload("x" * 36, ["a"], cwd="x" * 4097)),
-        (PTY_START, start_payload("x" * 36, ["a"], label="x" * 513)),
-        (PTY_START, start_payload("x" * 36, ["a"], env=[("A", "\0")])),
-        (PTY_ATTACH, text("x" * 36)), (PTY_ATTACH, text("x" * 36) + b"x" * 9), (PTY_INPUT, b""),
-        (PTY_RESIZE, text("x" * 36) + struct.pack("<HH", 0, 1)), (PTY_RESIZE, text("x" * 36)),
-        (PTY_KILL, text("x" * 36) + b"x"), (PTY_LIST, b"x"),
-    )
-
-    def test_malformed_requests_end_the_connection(self):
-        for kind, payload in self.MALFORMED:
-            with self.subTest(kind=kind, payload=payload[:60]):
-                client = self.connect()
-                client.send(kind, payload)
-                with self.assertRaises((EOFError, ConnectionError)):
-                    client.recv()
+        nobody = Process(self.new_name("pty_"), *[None] * 9)
+        self.fails(errno.ENOENT, self.ask, PROC_KILL, nobody, says="no such terminal")
 
 
 class Listeners(PtyTest):
@@ -267,17 +139,6 @@ class Listeners(PtyTest):
         for listener in listeners + [self.attach(name)]:
             self.assertEqual((listener.finish(), listener.data, listener.gaps), (0, want, 0))
 
-    def test_first_answer_is_sent_at_once(self):
-        name = self.start("read; echo on; read")
-        listener = self.attach(name)
-        self.assertIsNone(listener.take())  # nothing has been written
-        self.assertEqual((listener.first, listener.data), (0, b""))
-        self.type(name, b"\n")
-        listener.until(b"on\r\n")
-        late = self.attach(name, listener.offset)
-        self.assertIsNone(late.take())
-        self.assertEqual((late.first, late.data), (listener.offset, b""))
-
     def test_attach_starts_at_an_offset(self):
         name = self.start("printf 0123456789; read")
         self.attach(name).until(b"0123456789")
@@ -287,11 +148,6 @@ class Listeners(PtyTest):
         self.type(name, b"\n")
         self.assertEqual((end.finish(), end.data, end.first), (0, b"\r\n", 10))
         self.assertEqual(self.attach(name, 12).finish(), 0)
-
-    def test_connection_can_be_used_after_the_end(self):
-        listener = self.attach(self.start(["echo", "a"]))
-        listener.finish()
-        self.assertEqual(listener.client.ask(PING)[0], PONG)
 
     def test_last_mib_of_output_is_kept(self):
         name = self.start("stty -opost; head -c 3000000 /dev/zero; printf end; read")
@@ -352,7 +208,7 @@ class Typists(PtyTest):
         clients = [self.connect() for _ in range(13)]
         self.type(name, b"!")
         for i, client in enumerate(clients):
-            client.send(PTY_INPUT, text(name) + bytes([97 + i]) * 50_000)
+            client.send(PROC_INPUT, text(name.id) + bytes([97 + i]) * 50_000)
         for client in clients:
             self.assertEqual(client.recv(), (DONE, b""))
         self.assertEqual(listener.until(b"abcdefghijklm").data, b"ready\nabcdefghijklm")
@@ -362,12 +218,12 @@ class Typists(PtyTest):
         clients = [self.connect() for _ in range(5)]
         for client in clients:
             for _ in range(2):
-                client.send(PTY_INPUT, text(name) + b"x" * 65000)
+                client.send(PROC_INPUT, text(name.id) + b"x" * 65000)
                 if not select.select([client.sock], [], [], 0)[0]:
                     break
         clients.pop(1).close()
         self.assertEqual(self.client.ask(PING)[0], PONG)
-        self.ask(PTY_KILL, name)
+        self.ask(PROC_KILL, name)
         self.assertEqual(listener.finish(), 137)
         answers = [client.recv() for client in clients]
         self.assertEqual(answers[-1][1][:4], struct.pack("<I", errno.EPIPE))
@@ -380,48 +236,6 @@ class Typists(PtyTest):
         for _ in range(4):
             self.type(name, b"x" * 50_000)
         listener.until(b"200000")
-
-
-class Ends(PtyTest):
-    def test_kill_reaches_every_process_of_the_session(self):
-        name = self.start("set -m; trap '' HUP INT TERM;"
-                          "sleep 1000 & (sleep 1000 & sleep 1000) & (trap '' HUP; sleep 1000) &"
-                          "echo $$ $(ps -o pid= -s $$); echo end; wait")
-        listener = self.attach(name).until(b"end")
-        pids = [int(word) for word in listener.data.split(b"end")[0].split()]
-        self.assertGreater(len(pids), 5)
-        self.ask(PTY_KILL, name)
-        self.assertEqual(listener.finish(), 137)
-        while any(is_alive(pid) for pid in pids):
-            self.assertEqual(self.client.ask(PING)[0], PONG)
-        self.ask(PTY_KILL, name)
-
-    def test_list(self):
-        before = len(self.list())
-        running = self.start(["sleep", "1000"], label="sleep a while")
-        ended = self.start("exit 9", label="")
-        self.attach(ended).finish()
-        entries = self.list()[before:]
-        self.assertEqual([(e[0], e[1], e[3], e[4]) for e in entries],
-                         [(running, "sleep a while", 0, 0), (ended, "", 1, 9)])
-        self.assertLessEqual(entries[0][2], entries[1][2])
-
-
-class Limits(PtyTest):
-    def test_oldest_ended_terminals_are_dropped(self):
-        first = self.start(["sleep", "1000"])
-        ended = [self.start("exit 1") for _ in range(255)]
-        for name in ended:
-            self.attach(name).finish()
-        self.assertEqual([entry[0] for entry in self.list()], [first] + ended)
-        new = self.start(["sleep", "1000"], label="x" * 512)
-        self.assertEqual([entry[0] for entry in self.list()], [first] + ended[1:] + [new])
-        live = [self.start(["sleep", "1000"], label="x" * 512) for _ in range(254)]
-        self.fails(errno.EAGAIN, self.start, ["true"], says="256 processes and terminals are running, the maximum")
-        self.assertEqual([entry[0] for entry in self.list()], [first, new] + live)
-        self.ask(PTY_KILL, live[5])
-        self.attach(live[5]).finish()
-        self.start(["true"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import struct
 import unittest
 
 import harness
-from harness import (BASH, CONTEXT_END, DONE, ERROR, PROC_INPUT, PROC_STAT, PTY_INPUT, PYTHON, text)
+from harness import (BASH, CONTEXT_END, DONE, ERROR, PROC_STAT, PYTHON, text)
 from context_test import LANGUAGES, Contexts
 
 NAMES = {PYTHON: "Python", BASH: "bash"}
@@ -96,8 +96,8 @@ class Replaced(Contexts):
 
     def test_processes_are_gone_with_the_reason(self):
         self.replace()
-        for kind, what in ((PROC_STAT, "process"), (PTY_INPUT, "terminal")):
-            answer, payload = self.client.ask(kind, text("prc_" + "0" * 32))
+        for prefix, what in (("prc_", "process"), ("pty_", "terminal")):
+            answer, payload = self.client.ask(PROC_STAT, text(prefix + "0" * 32))
             self.assertEqual((answer, payload[8:].decode()),
                              (ERROR, f"there is no such {what}: {DIED}, and all processes with it"))
 

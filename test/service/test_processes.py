@@ -250,6 +250,9 @@ def test_terminal_is_a_process(http: httpx.Client, sandbox: str) -> None:
         name = next(events(answer))["session_id"]
     process = f"{sandbox}/processes/{name}"
     assert http.get(process).json()["tty"] is True
+    plain = detach(http, sandbox, argv=["sleep", "1000"]).rsplit("/", 1)[1]
+    listed = [p["pty_id"] for p in http.get(f"{sandbox}/pty").json()]
+    assert name in listed and plain not in listed
     assert http.post(f"{process}/stdin", content=b"a\n").status_code == 204
     assert http.delete(f"{process}/stdin").status_code == 204
     assert output(http, process).out == b"a\r\na\r\n"

@@ -75,8 +75,13 @@ def test_life_cycle_of_a_terminal(http: httpx.Client, sandbox: str) -> None:
 
 def test_attach_is_answered_before_there_is_output(http: httpx.Client, sandbox: str) -> None:
     pty = create(http, sandbox, argv=["sleep", "1000"])
+    with http.stream("GET", f"{pty}/attach") as answer:
+        assert answer.status_code == 200
     with http.stream("GET", f"{pty}/attach", params={"since_seq": 1000}) as answer:
         assert answer.status_code == 200
+        event = next(events(answer))
+    assert (event["type"], event["code"]) == ("pty_error", "out_of_range")
+    assert event["message"] == "the terminal wrote 0 bytes, not 1000"
     assert http.head(f"{pty}/attach").status_code == 200
     (listed,) = [one for one in http.get(f"{sandbox}/pty").json() if pty.endswith(one["pty_id"])]
     assert listed["exit_code"] is None
@@ -183,7 +188,7 @@ def test_unknown_sandbox_is_refused(http: httpx.Client) -> None:
 
 WAITS = "pty_0" + 31 * "0"  # writes "hello" and waits
 FLOODS = "pty_1" + 31 * "0"
-BURSTS = "pty_5" + 31 * "0"  # waits, then writes without end
+BURSTS = "pty_a" + 31 * "0"  # waits, then writes without end
 
 
 @pytest.mark.parametrize("http2", [False, True])

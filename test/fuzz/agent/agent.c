@@ -73,12 +73,6 @@ static void use_change(const struct agent_change *c)
 	expect(!c->to_len || (c->to[0] == '/' && !memchr(c->to, 0, c->to_len)));
 }
 
-static void use_pty(const struct agent_pty *p)
-{
-	expect(!memcmp(p->id, "pty_", 4) && !memchr(p->id, 0, AGENT_ID_LEN));
-	expect(p->label_len <= AGENT_PAYLOAD_MAX && (!p->label_len || p->label));
-}
-
 static void use_process(const struct agent_process *p)
 {
 	expect(!memcmp(p->id, "pty_", 4) || !memcmp(p->id, "prc_", 4));
@@ -113,10 +107,6 @@ static void on_frame(const struct agent_frame *f, struct splitter *s, struct flo
 		use_node(&f->file);
 	if (f->type == AGENT_EVENT)
 		use_change(&f->change);
-	if (f->type == AGENT_PTY)
-		use_pty(&f->pty);
-	if (f->type == AGENT_PTY_BYTES)
-		expect(f->place + f->len >= f->place && f->len <= AGENT_PAYLOAD_MAX - 8);
 	if (f->type == AGENT_PROC)
 		use_process(&f->process);
 	if (f->type == AGENT_PROC_EXIT)

@@ -41,7 +41,8 @@ static void parse_process(const struct frame *f)
 		return;
 	must(strlen(r.id) == AGENT_ID_LEN && r.rest <= f->len);
 	must(f->type != AGENT_PROC_SIGNAL || (r.signal && r.signal <= SIGNAL_MAX));
-	if (f->type != AGENT_PTY_START && f->type != AGENT_PROC_START)
+	must(f->type != AGENT_PROC_RESIZE || (r.cols && r.rows));
+	if (f->type != AGENT_PROC_START)
 		return;
 	must(!(r.flags & AGENT_PROC_TTY) == !r.cols && !r.cols == !r.rows && r.argc);
 	must(strlen(r.label) <= AGENT_LABEL_MAX && strlen(r.user) <= AGENT_USER_MAX);

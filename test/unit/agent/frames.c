@@ -121,7 +121,7 @@ static void longest_name_in_a_list_is_encoded(void **state)
 	assert_int_equal(strlen(r.after), AGENT_NAME_MAX);
 }
 
-static void ask_pty(const struct agent_process_request *a, struct process_request *out)
+static void ask_process(const struct agent_process_request *a, struct process_request *out)
 {
 	struct err e = {0};
 	uint8_t *bytes;
@@ -133,116 +133,74 @@ static void ask_pty(const struct agent_process_request *a, struct process_reques
 		fail_msg("request of type %d: %s", a->type, e.text);
 	assert_int_equal(out->type, a->type);
 	assert_string_equal(out->id, PTY);
-	if (a->type == AGENT_PTY_INPUT || a->type == AGENT_PROC_INPUT)
+	if (a->type == AGENT_PROC_INPUT)
 		assert_memory_equal(f.payload + out->rest, a->input, a->input_len);
 	free(bytes);
 }
 
-static void terminal_requests_are_encoded(void **state)
-{
-	const char *const argv[] = {"vi", "", "a b", NULL}, *const env[] = {"A=1", "B=", NULL};
-	const char *const more[] = {"C=x=y", NULL};
-	struct process_request r;
-
-	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_START,
-						.id = PTY,
-						.cols = 65535,
-						.rows = 1,
-						.cwd = "/tmp",
-						.label = "a label",
-						.argv = argv,
-						.env = {env, more}},
-		&r);
-	assert_true(r.cols == 65535 && r.rows == 1 && r.argc == 3 && r.env == 3);
-	assert_string_equal(r.cwd, "/tmp");
-	assert_string_equal(r.label, "a label");
-	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_START,
-						.id = PTY,
-						.cols = 1,
-						.rows = 1,
-						.label = "",
-						.argv = argv},
-		&r);
-	assert_true(r.env == 0 && !r.cwd[0]);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_ATTACH,
-						.id = PTY,
-						.place = 1ull << 50},
-		&r);
-	assert_true(r.offset == 1ull << 50);
-	ask_pty(
-		&(struct agent_process_request){
-			.type = AGENT_PTY_RESIZE, .id = PTY, .cols = 120, .rows = 40},
-		&r);
-	assert_true(r.cols == 120 && r.rows == 40);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PTY_KILL, .id = PTY}, &r);
-	uint8_t *typed = calloc(1, AGENT_INPUT_MAX);
-	struct agent_process_request input = {
-		.type = AGENT_PTY_INPUT, .id = PTY, .input = typed, .input_len = AGENT_INPUT_MAX};
-	ask_pty(&input, &r);
-	input.input_len = 0;
-	ask_pty(&input, &r);
-	free(typed);
-}
-
 static void process_requests_are_encoded(void **state)
 {
-	const char *const argv[] = {"ls", "-l", NULL}, *const env[] = {"A=1", NULL};
-	const uint8_t typed[] = "typed";
+	const char *const argv[] = {"ls", "", "a b", NULL}, *const env[] = {"A=1", "B=", NULL};
+	const char *const more[] = {"C=x=y", NULL};
+	static const uint8_t typed[AGENT_INPUT_MAX];
 	struct process_request r;
 
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_START,
-						.id = PTY,
-						.flags = AGENT_PROC_STDIN | AGENT_PROC_FOLLOW,
-						.timeout_ms = 1500,
-						.cwd = "/tmp",
-						.user = "joe",
-						.label = "a label",
-						.argv = argv,
-						.env = {env}},
-		&r);
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_START,
+						    .id = PTY,
+						    .flags = AGENT_PROC_STDIN | AGENT_PROC_FOLLOW,
+						    .timeout_ms = 1500,
+						    .cwd = "/tmp",
+						    .user = "joe",
+						    .label = "a label",
+						    .argv = argv,
+						    .env = {env, more}},
+		    &r);
 	assert_int_equal(r.flags, AGENT_PROC_STDIN | AGENT_PROC_FOLLOW);
-	assert_true(r.timeout_ms == 1500 && r.argc == 2 && r.env == 1 && !r.cols && !r.rows);
+	assert_true(r.timeout_ms == 1500 && r.argc == 3 && r.env == 3 && !r.cols && !r.rows);
 	assert_string_equal(r.cwd, "/tmp");
 	assert_string_equal(r.user, "joe");
 	assert_string_equal(r.label, "a label");
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_START,
-						.id = PTY,
-						.flags = AGENT_PROC_TTY,
-						.cols = 65535,
-						.rows = 1,
-						.label = "",
-						.argv = argv},
-		&r);
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_START,
+						    .id = PTY,
+						    .flags = AGENT_PROC_TTY | AGENT_PROC_MUST_RUN,
+						    .cols = 65535,
+						    .rows = 1,
+						    .label = "",
+						    .argv = argv},
+		    &r);
 	assert_true(r.cols == 65535 && r.rows == 1 && !r.user[0] && !r.cwd[0]);
-	ask_pty(
+	ask_process(
 		&(struct agent_process_request){
 			.type = AGENT_PROC_ATTACH, .id = PTY, .place = 1ull << 50, .hold = true},
 		&r);
 	assert_true(r.offset == 1ull << 50 && r.holds);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_INPUT,
-						.id = PTY,
-						.input = typed,
-						.input_len = sizeof(typed)},
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_INPUT,
+						    .id = PTY,
+						    .input = typed,
+						    .input_len = sizeof(typed)},
+		    &r);
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_INPUT, .id = PTY}, &r);
+	ask_process(
+		&(struct agent_process_request){
+			.type = AGENT_PROC_RESIZE, .id = PTY, .cols = 120, .rows = 40},
 		&r);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_SIGNAL, .id = PTY, .signal = 15},
+	assert_true(r.cols == 120 && r.rows == 40);
+	ask_process(
+		&(struct agent_process_request){.type = AGENT_PROC_SIGNAL, .id = PTY, .signal = 15},
 		&r);
 	assert_int_equal(r.signal, 15);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_CLOSE, .id = PTY}, &r);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_KILL, .id = PTY}, &r);
-	ask_pty(&(struct agent_process_request){.type = AGENT_PROC_STAT, .id = PTY}, &r);
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_CLOSE, .id = PTY}, &r);
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_KILL, .id = PTY}, &r);
+	ask_process(&(struct agent_process_request){.type = AGENT_PROC_STAT, .id = PTY}, &r);
 }
 
-static void terminal_start_over_a_frame_is_refused(void **state)
+static void start_over_a_frame_is_refused(void **state)
 {
 	char *arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
 	const char *const argv[] = {arg, NULL};
-	struct agent_process_request a = {.type = AGENT_PTY_START,
-					  .id = PTY,
-					  .cols = 1,
-					  .rows = 1,
-					  .label = "",
-					  .argv = argv};
-	const size_t fields = 4 + AGENT_ID_LEN + 4 + 4 + 4 + 4 + 4 + 4;
+	struct agent_process_request a = {
+		.type = AGENT_PROC_START, .id = PTY, .label = "", .argv = argv};
+	const size_t fields = 4 + AGENT_ID_LEN + 1 + 4 + 4 + 3 * 4 + 4 + 4 + 4;
 	struct process_request r;
 	uint8_t *bytes;
 	size_t len;
@@ -250,7 +208,7 @@ static void terminal_start_over_a_frame_is_refused(void **state)
 	memset(arg, 'a', AGENT_PAYLOAD_MAX - fields + 1);
 	assert_int_equal(agent_process_bytes(&a, &bytes, &len), -E2BIG);
 	arg[AGENT_PAYLOAD_MAX - fields] = '\0';
-	ask_pty(&a, &r);
+	ask_process(&a, &r);
 	free(arg);
 }
 
@@ -258,10 +216,8 @@ static void too_many_variables_are_refused(void **state)
 {
 	const char *const argv[] = {"a", NULL};
 	const char *env[2][601] = {{NULL}};
-	struct agent_process_request a = {.type = AGENT_PTY_START,
+	struct agent_process_request a = {.type = AGENT_PROC_START,
 					  .id = PTY,
-					  .cols = 1,
-					  .rows = 1,
 					  .label = "",
 					  .argv = argv,
 					  .env = {env[0], env[1]}};
@@ -272,7 +228,7 @@ static void too_many_variables_are_refused(void **state)
 
 	for (int i = 0; i < 1024; i++)
 		env[i / 600][i % 600] = "A=1";
-	ask_pty(&a, &r);
+	ask_process(&a, &r);
 	assert_int_equal(r.env, 1024);
 	env[1][424] = "A=1";
 	assert_int_equal(agent_process_bytes(&a, &bytes, &len), -E2BIG);
@@ -441,18 +397,6 @@ static void events_are_read(void **state)
 	assert_int_equal(read_back(AGENT_EVENT, &w), -EPROTO);
 }
 
-static ssize_t terminal(const char *id, uint8_t ended)
-{
-	struct wire w = body_on();
-
-	wire_put_str(&w, id, strlen(id));
-	wire_put_str(&w, "\xff", 1);
-	wire_put_u64(&w, 1700000000123);
-	wire_put_u8(&w, ended);
-	wire_put_u32(&w, 137);
-	return read_back(AGENT_PTY, &w);
-}
-
 static ssize_t result(uint8_t type, const char *payload, size_t len)
 {
 	struct wire w = body_on();
@@ -493,46 +437,6 @@ static void flags_of_a_call_are_sent(void **state)
 	}
 }
 
-static void terminal_entries_are_read(void **state)
-{
-	static const char *const bad[] = {"",
-					  "pty_",
-					  "pty_0123456789abcdef0123456789abcde",
-					  "pty_0123456789abcdef0123456789abcdefa",
-					  "pty_0123456789ABCDEF0123456789abcdef",
-					  CTX};
-
-	assert_true(terminal(PTY, 1) > 0);
-	assert_memory_equal(got.pty.id, PTY, AGENT_ID_LEN);
-	assert_true(got.pty.started_ms == 1700000000123 && got.pty.exit_code == 137);
-	assert_true(got.pty.ended && got.pty.label_len == 1);
-	assert_true(terminal(PTY, 0) > 0 && !got.pty.ended);
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		assert_int_equal(terminal(bad[i], 0), -EPROTO);
-}
-
-static ssize_t output(uint64_t offset, const char *text)
-{
-	struct wire w = body_on();
-
-	wire_put_u64(&w, offset);
-	wire_put_bytes(&w, text, strlen(text));
-	return read_back(AGENT_PTY_BYTES, &w);
-}
-
-static void terminal_output_is_read(void **state)
-{
-	struct wire w = body_on();
-
-	assert_true(output(1ull << 50, "hello") > 0);
-	assert_true(got.place == 1ull << 50 && got.len == 5 && !memcmp(got.data, "hello", 5));
-	assert_true(output(5, "") > 0 && got.len == 0);
-	assert_true(output(UINT64_MAX - 1, "x") > 0);
-	assert_int_equal(output(UINT64_MAX - 1, "xy"), -EPROTO);
-	wire_put_u32(&w, 5);
-	assert_int_equal(read_back(AGENT_PTY_BYTES, &w), -EPROTO);
-}
-
 static ssize_t process(const char *id, size_t label_len, size_t user_len, uint8_t signal)
 {
 	static const char text[AGENT_LABEL_MAX + 1];
@@ -553,6 +457,12 @@ static ssize_t process(const char *id, size_t label_len, size_t user_len, uint8_
 
 static void processes_are_read(void **state)
 {
+	static const char *const bad[] = {"",
+					  "prc_",
+					  "pty_0123456789abcdef0123456789abcde",
+					  "pty_0123456789abcdef0123456789abcdefa",
+					  "pty_0123456789ABCDEF0123456789abcdef",
+					  CTX};
 	const char *prc = "prc_0123456789abcdef0123456789abcdef";
 
 	assert_true(process(PTY, 0, 0, 0) > 0);
@@ -566,8 +476,8 @@ static void processes_are_read(void **state)
 	assert_int_equal(process(prc, AGENT_LABEL_MAX + 1, 0, 0), -EPROTO);
 	assert_int_equal(process(prc, 0, AGENT_USER_MAX + 1, 0), -EPROTO);
 	assert_int_equal(process(prc, 0, 0, 65), -EPROTO);
-	assert_int_equal(process(CTX, 0, 0, 0), -EPROTO);
-	assert_int_equal(process("prc_", 0, 0, 0), -EPROTO);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(process(bad[i], 0, 0, 0), -EPROTO);
 }
 
 static ssize_t process_output(uint64_t offset, uint8_t stream, const char *text)
@@ -582,12 +492,17 @@ static ssize_t process_output(uint64_t offset, uint8_t stream, const char *text)
 
 static void output_of_processes_is_read(void **state)
 {
+	struct wire w = body_on();
+
 	assert_true(process_output(7, 2, "hello") > 0);
 	assert_true(got.place == 7 && got.stream == 2 && got.len == 5);
 	assert_memory_equal(got.data, "hello", 5);
+	assert_true(process_output(UINT64_MAX - 1, 1, "x") > 0);
 	assert_int_equal(process_output(7, 0, "hello"), -EPROTO);
 	assert_int_equal(process_output(7, 3, "hello"), -EPROTO);
 	assert_int_equal(process_output(UINT64_MAX - 1, 1, "xy"), -EPROTO);
+	wire_put_u64(&w, 5);
+	assert_int_equal(read_back(AGENT_PROC_BYTES, &w), -EPROTO);
 }
 
 static ssize_t process_exit(uint8_t signal)
@@ -722,7 +637,6 @@ int main(void)
 		cmocka_unit_test(file_requests_are_encoded),
 		cmocka_unit_test(longest_path_is_encoded),
 		cmocka_unit_test(longest_name_in_a_list_is_encoded),
-		cmocka_unit_test(terminal_requests_are_encoded),
 		cmocka_unit_test(process_requests_are_encoded),
 		cmocka_unit_test(processes_are_read),
 		cmocka_unit_test(output_of_processes_is_read),
@@ -730,7 +644,7 @@ int main(void)
 		cmocka_unit_test(context_requests_are_encoded),
 		cmocka_unit_test(requests_in_contexts_are_encoded),
 		cmocka_unit_test(contexts_are_read),
-		cmocka_unit_test(terminal_start_over_a_frame_is_refused),
+		cmocka_unit_test(start_over_a_frame_is_refused),
 		cmocka_unit_test(too_many_variables_are_refused),
 		cmocka_unit_test(data_is_split_into_frames),
 		cmocka_unit_test(file_entries_are_read),
@@ -739,8 +653,6 @@ int main(void)
 		cmocka_unit_test(flags_of_a_call_are_sent),
 		cmocka_unit_test(nodes_have_names_of_owners),
 		cmocka_unit_test(events_are_read),
-		cmocka_unit_test(terminal_entries_are_read),
-		cmocka_unit_test(terminal_output_is_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Files and terminals of a fake guest. The requested path or id selects the behaviour.
+ * Files of a fake guest. The requested path selects the behaviour.
  *
- * Paths in all requests, and programs of new terminals:
+ * Paths in all requests:
  *   /errno/N      fails with errno N
  *   /wait         waits for fakes_go
  *   /die          ends the VM
@@ -31,15 +31,6 @@
  *   /flood        sends as many events as the reader accepts
  *   /changes      an event of each kind, then the end
  *   others        a rename, then, after fakes_go, the end
- *
- * Terminals, by the first digit of their id:
- *   0  writes "hello", waits, writes " world" and exits with 3
- *   1  writes as much as the reader accepts
- *   2  sends output at a lower offset than before
- *   3  exits with 5 immediately
- *   4  loses 10 bytes between "hello" and "world"
- *   5  waits, then writes as much as the reader accepts
- * Other ids do not exist; a list contains 0 to 4. Input that begins with w waits for fakes_go.
  */
 #ifndef RAMET_TEST_UNIT_CORE_FAKE_FILES_H
 #define RAMET_TEST_UNIT_CORE_FAKE_FILES_H
@@ -52,7 +43,7 @@ struct fake_files {
 	void *guest;
 	bool (*wait)(void *guest); /* returns false when the guest is dead */
 	void (*die)(void *guest);
-	/* Size and fake_sum of the last put, or of all terminal input. */
+	/* Size and fake_sum of the last put, or of all input of processes. */
 	uint64_t *put_bytes, *put_sum;
 };
 

@@ -27,10 +27,11 @@ static bool send_done(int fd)
 	return fake_send_frame(fd, AGENT_DONE, NULL, 0);
 }
 
-static bool send_process(int fd, const char *id, uint8_t signal)
+static bool send_process(int fd, const char *id, uint8_t signal, uint64_t total)
 {
 	uint8_t body[256];
 	struct wire w = wire_on(body, sizeof(body));
+	unsigned tty = strncmp(id, "pty_", 4) == 0 ? AGENT_PROC_TTY : 0;
 
 	wire_put_str(&w, id, AGENT_ID_LEN);
 	wire_put_str(&w, "ls -l", 5);
@@ -38,8 +39,8 @@ static bool send_process(int fd, const char *id, uint8_t signal)
 	wire_put_u32(&w, 412);
 	wire_put_u64(&w, 1700000000000);
 	wire_put_u64(&w, signal ? 1700000001000 : 0);
-	wire_put_u64(&w, 11);
-	wire_put_u8(&w, signal ? AGENT_PROC_TIMED_OUT : AGENT_PROC_STDIN);
+	wire_put_u64(&w, total);
+	wire_put_u8(&w, (uint8_t)(tty | (signal ? AGENT_PROC_TIMED_OUT : AGENT_PROC_STDIN)));
 	wire_put_u32(&w, signal ? 128u + signal : 0);
 	wire_put_u8(&w, signal);
 	return fake_send_frame(fd, AGENT_PROC, body, w.pos);
@@ -91,22 +92,29 @@ static bool stream(const struct fake_files *f, int fd, const char *id, char whic
 {
 	switch (which) {
 	case '1':
-		return send_process(fd, id, 0) && flood(fd);
+		return send_process(fd, id, 0, 0) && flood(fd);
 	case '2':
-		return send_process(fd, id, 0) && send_output(fd, 9, 1, "a") &&
+		return send_process(fd, id, 0, 0) && send_output(fd, 9, 1, "a") &&
 		       send_output(fd, 8, 1, "b");
 	case '3':
-		return send_process(fd, id, 0) && send_process(fd, id, 0);
+		return send_process(fd, id, 0, 0) && send_process(fd, id, 0, 0);
 	case '4':
 		return send_output(fd, 0, 1, "a");
 	case '5':
-		return send_process(fd, id, 0) && send_done(fd);
+		return send_process(fd, id, 0, 0) && send_done(fd);
 	case '6':
-		return send_process(fd, OTHER_ID, 0);
+		return send_process(fd, OTHER_ID, 0, 0);
+	case '7':
+		return send_process(fd, id, 0, offset) && send_output(fd, offset, 1, "hello") &&
+		       send_output(fd, offset + 15, 1, "world") && send_exit(fd);
+	case '8':
+		return send_process(fd, id, 15, 11) && send_exit(fd);
+	case 'a':
+		return send_process(fd, id, 0, 0) && f->wait(f->guest) && flood(fd);
 	default:
 		if (offset > 11)
 			return send_error(fd, ERANGE);
-		return send_process(fd, id, 0) &&
+		return send_process(fd, id, 0, 5) &&
 		       (offset >= 5 || send_output(fd, offset, 1, &"hello"[offset])) &&
 		       f->wait(f->guest) && send_output(fd, 5, 2, " world") && send_exit(fd);
 	}
@@ -138,7 +146,7 @@ static bool start(const struct fake_files *f, int fd, const char *id, struct wir
 		return send_done(fd);
 	if (flags & AGENT_PROC_FOLLOW)
 		return stream(f, fd, id, strcmp(program, "/flood") == 0 ? '1' : '0', 0);
-	return send_process(fd, id, 0) && send_done(fd);
+	return send_process(fd, id, 0, 0) && send_done(fd);
 }
 
 static bool list(int fd)
@@ -147,7 +155,7 @@ static bool list(int fd)
 
 	for (int i = 0; i < 3; i++) {
 		snprintf(id, sizeof(id), "%s_%d%031d", i == 1 ? "pty" : "prc", i, 0);
-		if (!send_process(fd, id, i == 2 ? 15 : 0))
+		if (!send_process(fd, id, i == 2 ? 15 : 0, 11))
 			return false;
 	}
 	return send_done(fd);
@@ -171,7 +179,7 @@ static bool serve_one(const struct fake_files *f, int fd, uint8_t type, const ch
 	case AGENT_PROC_SIGNAL:
 		return id[4] == '3' ? send_error(fd, ESRCH) : send_done(fd);
 	case AGENT_PROC_STAT:
-		return (id[4] == '3' || send_process(fd, id[4] == '6' ? OTHER_ID : id, 15)) &&
+		return (id[4] == '3' || send_process(fd, id[4] == '6' ? OTHER_ID : id, 15, 11)) &&
 		       send_done(fd);
 	default:
 		return send_done(fd);

@@ -14,7 +14,10 @@
  *   4  sends output before its description
  *   5  ends its stream with AGENT_DONE
  *   6  is described with another id
+ *   7  loses 10 bytes between "hello" and "world"
+ *   8  has ended
  *   9  does not exist
+ *   a  waits for fakes_go, then writes as much as the reader accepts
  * Others write "hello" to stdout, wait for fakes_go, write " world" to stderr, and are killed by
  * SIGTERM at their time limit. A list contains 0 to 2; 1 has a terminal, 2 has ended.
  */

@@ -514,6 +514,11 @@ static bool op_wait_for_go(void *arg)
 	return wait_for_go(arg);
 }
 
+static bool is_of_process(uint8_t type)
+{
+	return (type >= AGENT_PROC_START && type <= AGENT_PROC_STAT) || type == AGENT_PROC_RESIZE;
+}
+
 static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
 {
 	struct fakes *f = a->vm->f;
@@ -526,11 +531,11 @@ static bool serve_files(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	lock(f);
 	f->asked[type]++;
 	unlock(f);
-	if (type == AGENT_PTY_LIST && use_fault(f, FAKES_DEAF) && !wait_for_go(a->vm))
+	if (type == AGENT_PROC_LIST && use_fault(f, FAKES_DEAF) && !wait_for_go(a->vm))
 		return false;
 	if (type == AGENT_PROC_KILL && use_fault(f, FAKES_KILL_WAIT) && !wait_for_go(a->vm))
 		return false;
-	if (type >= AGENT_PROC_START && type <= AGENT_PROC_STAT)
+	if (is_of_process(type))
 		return fake_process_serve(&files, a->fd, type, body, len);
 	return fake_files_serve(&files, a->fd, type, body, len);
 }
@@ -611,8 +616,8 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_IN_CONTEXT:
 		return serve_context(a, body, len);
 	}
-	bool files = (type >= AGENT_PUT && type <= AGENT_PROC_STAT) ||
-		     (type >= AGENT_WALK && type <= AGENT_WATCH);
+	bool files = (type >= AGENT_PUT && type <= AGENT_CHANGE) ||
+		     (type >= AGENT_WALK && type <= AGENT_WATCH) || is_of_process(type);
 	return files && serve_files(a, type, body, len);
 }
 

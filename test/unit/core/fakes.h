@@ -64,7 +64,8 @@ uint64_t fakes_interrupted(struct fakes *f);
 /* Returns the number of requests of a type (on files, processes and interrupts) that agents
  * received. */
 unsigned fakes_asked(struct fakes *f, unsigned type);
-/* Returns the size of the data that was put last, or of all terminal input; *sum: its fake_sum. */
+/* Returns the size of the data that was put last, or of all input of processes; *sum: its fake_sum.
+ */
 uint64_t fakes_put(struct fakes *f, uint64_t *sum);
 void fakes_put_reset(struct fakes *f);
 void fakes_kill(struct fakes *f, uint32_t slot);
@@ -101,7 +102,7 @@ enum fakes_fault {
 	FAKES_INSPECT,	    /* the VM process refuses a request for a report */
 	FAKES_MUTE,	    /* the VM process does not answer a request for a report */
 	FAKES_KILL_WAIT,    /* the agent kills a process only after fakes_go */
-	FAKES_DEAF,	    /* the agent sends its list of terminals only after fakes_go */
+	FAKES_DEAF,	    /* the agent sends its list of processes only after fakes_go */
 	FAKES_SEED_WAIT,    /* the agent confirms the new seed only after fakes_go */
 	FAKES_STALL,	    /* the agent serves a request of a client only after fakes_go */
 	FAKES_VERSION,	    /* the agent answers AGENT_HELLO with another version */

@@ -19,7 +19,7 @@ static unsigned below(unsigned n)
 	return (unsigned)rand_r(&seed) % n;
 }
 
-/* An operation on files or terminals. */
+/* An operation on files or processes. */
 struct asked {
 	bool done, abandoned;
 	struct core_call *call;
@@ -121,17 +121,12 @@ static void on_asked(void *arg, const struct failure *f)
 	a->done = true;
 }
 
-static void on_id(void *arg, const char *id, const struct failure *f)
-{
-	on_asked(arg, f);
-}
-
-static void on_exited(void *arg, int code)
+static void on_exited(void *arg, const struct process_exit *exit)
 {
 	on_asked(arg, NULL);
 }
 
-static void on_read(void *arg, const struct pty_output *out, const struct failure *f)
+static void on_read(void *arg, const struct process_output *out, const struct failure *f)
 {
 	on_asked(arg, f);
 }
@@ -151,31 +146,37 @@ static void on_bytes(void *arg, const void *data, size_t len)
 	on_found(arg);
 }
 
-static void on_output(void *arg, uint64_t place, const void *data, size_t len)
+static void on_process(void *arg, const struct process_view *p)
 {
 	on_found(arg);
 }
 
-static void file_or_pty(struct storm *s)
+static void on_output(void *arg, unsigned stream, uint64_t place, const void *data, size_t len)
+{
+	on_found(arg);
+}
+
+static void file_or_process(struct storm *s)
 {
 	static const struct file_sink files = {
 		.file = on_file, .bytes = on_bytes, .ended = on_asked};
-	static const struct pty_sink listener = {on_found, on_output, on_exited, on_asked};
+	static const struct process_sink listener = {on_process, on_output, on_exited, on_asked};
+	static const struct process_list_sink described = {on_process, on_asked};
 	static const char *const paths[] = {"/x",	"/wait",    "/size/300000", "/size/5",
 					    "/many/99", "/hang-up", "/garbage",	    "/errno/28"};
 	static const struct file_range all = {.length = UINT64_MAX};
 	static const char *const argv[] = {"/wait", NULL};
-	static const struct pty_spec spec = {.argv = argv, .label = "", .cols = 1, .rows = 1};
-	static const struct pty_read read = {.max_bytes = 9, .timeout_ms = 5};
+	static const struct process_spec spec = {.argv = argv, .label = ""};
+	static const struct process_read read = {.max_bytes = 9, .timeout_ms = 5};
 	static uint8_t data[300000];
 	const char *id = random_id(s), *path = paths[below(8)];
 	const struct file_put put = {.path = path, .data = {.p = data, .len = below(sizeof(data))}};
 	const struct file_list list = {.path = path, .depth = 1 + below(2), .after = ""};
 	struct core *c = s->w->core;
-	char pty[CORE_ID_LEN + 1];
+	char process[CORE_ID_LEN + 1];
 	struct asked *a = &s->asked[s->n_asked++];
 
-	snprintf(pty, sizeof(pty), "pty_%c%031d", "0349"[below(4)], 0);
+	snprintf(process, sizeof(process), "prc_%c%031d", "0789"[below(4)], 0);
 	switch (below(7)) {
 	case 0:
 		a->call = core_file_put(c, TENANT, id, &put, on_asked, a);
@@ -187,16 +188,17 @@ static void file_or_pty(struct storm *s)
 		a->call = core_file_list(c, TENANT, id, &list, &files, a);
 		break;
 	case 3:
-		a->call = core_pty_start(c, TENANT, id, &spec, on_id, a);
+		a->call = core_process_start(c, TENANT, id, &spec, &described, a);
 		break;
 	case 4:
-		a->call = core_pty_attach(c, TENANT, id, pty, 0, &listener, a);
+		a->call = core_process_attach(c, TENANT, id, process, 0, &listener, a);
 		break;
 	case 5:
-		a->call = core_pty_read(c, TENANT, id, pty, &read, on_read, a);
+		a->call = core_process_read(c, TENANT, id, process, &read, on_read, a);
 		break;
 	default:
-		a->call = core_pty_input(c, TENANT, id, pty, data, put.data.len, on_asked, a);
+		a->call =
+			core_process_input(c, TENANT, id, process, data, put.data.len, on_asked, a);
 	}
 	assert_false(a->done);
 }
@@ -370,10 +372,10 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 	world_until(s->w, all_answered, s);
 	core_stats(s->w->core, &stats);
 	print_message("%u creates, %u execs, %u forks, %u merges, %u freezes, %u resumes, "
-		      "%u of files, %u terminals\n",
+		      "%u of files, %u processes\n",
 		      (unsigned)stats.creates, (unsigned)stats.execs, (unsigned)stats.forks,
 		      (unsigned)stats.merges, (unsigned)stats.freezes, (unsigned)stats.resumes,
-		      (unsigned)stats.file_calls, (unsigned)stats.ptys);
+		      (unsigned)stats.file_calls, (unsigned)stats.processes);
 	assert_int_equal(stats.listeners, 0);
 	world_teardown(state);
 	free(s);
@@ -381,9 +383,9 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 
 static void test_random_calls(void **state)
 {
-	static op_fn *const ops[] = {create,   exec,	  exec,	       exec,
-				     fork_any, merge_any, file_or_pty, file_or_pty,
-				     delete,   abandon,	  pause_any,   fault_any};
+	static op_fn *const ops[] = {
+		create,		 exec,	 exec,	  exec,	     fork_any, merge_any, file_or_process,
+		file_or_process, delete, abandon, pause_any, fault_any};
 
 	storm(state, ops, 12, 4);
 }
@@ -391,9 +393,9 @@ static void test_random_calls(void **state)
 /* More VMs and more loop turns, so that most forks and merges succeed. */
 static void test_random_forks_and_merges(void **state)
 {
-	static op_fn *const ops[] = {create,	  exec,	    exec,      file_or_pty,
-				     fork_any,	  fork_any, merge_any, merge_any,
-				     file_or_pty, abandon,  delete,    fault_any};
+	static op_fn *const ops[] = {create,	      exec,	exec,	   file_or_process,
+				     fork_any,	      fork_any, merge_any, merge_any,
+				     file_or_process, abandon,	delete,	   fault_any};
 	struct world *w = *state;
 
 	world_kill_core(w);
@@ -408,7 +410,7 @@ static void test_random_freezes_and_resumes(void **state)
 	static op_fn *const ops[] = {create,
 				     exec,
 				     exec,
-				     file_or_pty,
+				     file_or_process,
 				     fork_any,
 				     freeze_any,
 				     freeze_any,

@@ -203,6 +203,27 @@ static void test_start_describes_the_process(void **state)
 	fails_with(w, &t, FAIL_AGENT_ERROR);
 }
 
+static void test_terminals_are_counted_apart(void **state)
+{
+	static const char *const argv[] = {"/bin/vi", NULL};
+	const struct process_spec spec = {
+		.argv = argv, .label = "", .tty = true, .cols = 80, .rows = 24, .must_run = true};
+	struct world *w = *state;
+	struct process_client t = {0};
+
+	make(w);
+	core_process_start(w->core, TENANT, id, &spec, &list_sink, &t);
+	succeeds(w, &t);
+	assert_memory_equal(t.last.id, "pty_", 4);
+	assert_true(t.last.tty);
+	assert_true(stats_of(w).ptys == 1 && stats_of(w).processes == 0);
+	const struct process_view terminal = t.last;
+	t = (struct process_client){0};
+	core_process_input(w->core, TENANT, id, terminal.id, "x", 1, on_done, &t);
+	succeeds(w, &t);
+	assert_true(stats_of(w).pty_bytes_in == 1 && stats_of(w).process_bytes_in == 0);
+}
+
 static void test_start_that_fails(void **state)
 {
 	static void (*const ways[])(struct world *, struct process_client *,
@@ -355,6 +376,19 @@ static void test_run_that_hangs_up_kills_the_process(void **state)
 	world_until(w, has_few_agents, w);
 	assert_false(t.done);
 	assert_int_equal(stats_of(w).listeners, 0);
+}
+
+static void test_attach_that_hangs_up_kills_the_process(void **state)
+{
+	struct world *w = *state;
+	struct process_client t;
+
+	make(w);
+	attach(w, &t, 0, 0);
+	core_hang_up(t.call); /* its guest has not described the process yet */
+	world_until(w, was_killed, w);
+	world_until(w, has_few_agents, w);
+	assert_false(t.done || t.started);
 }
 
 static void test_run_that_hangs_up_before_it_runs_is_killed_once(void **state)
@@ -595,12 +629,18 @@ static void test_input_reaches_the_process(void **state)
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
 }
 
-static void test_signal_and_kill(void **state)
+static void test_resize_signal_and_kill(void **state)
 {
 	struct world *w = *state;
 	struct process_client t = {0};
 
 	make(w);
+	core_process_resize(w->core, TENANT, id, process(0), 120, 40, on_done, &t);
+	succeeds(w, &t);
+	t = (struct process_client){0};
+	core_process_resize(w->core, TENANT, id, process(9), 120, 40, on_done, &t);
+	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
+	t = (struct process_client){0};
 	core_process_signal(w->core, TENANT, id, process(0), 15, on_done, &t);
 	succeeds(w, &t);
 	t = (struct process_client){0};
@@ -634,6 +674,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_run_streams_output_and_exit),
 		TEST(test_start_describes_the_process),
+		TEST(test_terminals_are_counted_apart),
 		TEST(test_start_that_fails),
 		TEST(test_abandoned_start_kills_the_process),
 		TEST(test_start_that_is_abandoned_at_any_moment_is_undone),
@@ -641,6 +682,7 @@ int main(void)
 		TEST(test_abandoned_run_kills_the_process_above_the_limit),
 		TEST(test_abandoned_run_leaves_a_running_process_alone),
 		TEST(test_run_that_hangs_up_kills_the_process),
+		TEST(test_attach_that_hangs_up_kills_the_process),
 		TEST(test_run_that_hangs_up_before_it_runs_is_killed_once),
 		TEST(test_hang_up_during_a_freeze_that_fails_kills_the_process),
 		TEST(test_start_abandoned_during_a_freeze_that_fails_kills_the_process),
@@ -651,7 +693,7 @@ int main(void)
 		TEST(test_invalid_streams_are_refused),
 		TEST(test_list_and_stat),
 		TEST(test_input_reaches_the_process),
-		TEST(test_signal_and_kill),
+		TEST(test_resize_signal_and_kill),
 		TEST(test_delete_ends_streams),
 	};
 

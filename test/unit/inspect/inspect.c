@@ -128,7 +128,7 @@ static void test_report_has_all_sections(void **state)
 	expect_text(text, ", waited for a CPU ");
 	expect_text(text, "\nits agent answers: connected after ");
 	assert_null(strstr(text, "hidden"));
-	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 1);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_LIST), 1);
 }
 
 static bool is_waiting(void *arg)
@@ -236,7 +236,7 @@ static void test_report_on_a_vm_process_that_does_not_answer(void **state)
 	expect_text(text, "\nthe VM process does not answer: nothing came for 3 s\n");
 	expect_text(text, "\nthreads of process ");
 	expect_text(text, "its agent was not asked: the VM process does not answer\n");
-	assert_int_equal(fakes_asked(w->fakes, AGENT_PTY_LIST), 0);
+	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_LIST), 0);
 	expect_text(report_on_vm(w, m.view.id),
 		    "\nthe VM process has still not answered an earlier request\n");
 	world_exec(w, &r, m.view.id, "out alive");
@@ -414,7 +414,7 @@ static void test_waiting_call_is_not_reported(void **state)
 	for (uint64_t i = 1; i < 10; i++) {
 		struct sandbox *s = make_stalled(w, m.view.id);
 
-		while (fakes_asked(w->fakes, AGENT_PTY_LIST) < i ||
+		while (fakes_asked(w->fakes, AGENT_PROC_LIST) < i ||
 		       exec_of(s)->main.stall.inspection)
 			world_until(w, inspection_has_ended, s);
 		assert_true(exec_of(s)->main.stall.timer.heap_index);
