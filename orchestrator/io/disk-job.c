@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/io/disk-job.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/fd.h"
+
+static int work(void *arg)
+{
+	struct disk_job *job = arg;
+	int ret = job->work(job);
+
+	return ret < 0 ? ret : 1;
+}
+
+static void done(void *owner, void *arg)
+{
+	struct disk_job *job = arg;
+
+	job->done(owner, job);
+}
 
 static bool has_open(const struct disk_job *job)
 {
@@ -37,33 +50,19 @@ static void free_job(void *arg)
 }
 
 /* Frees the job, after a worker has closed its open descriptors. */
-static void job_close(struct disk_job *job)
+static void close_job(void *arg)
 {
-	if (!has_open(job) || loop_work(job->loop, LOOP_DISK, close_all, free_job, job) < 0)
+	struct disk_job *job = arg;
+
+	if (!has_open(job) || loop_work(job->job.loop, LOOP_DISK, close_all, free_job, job) < 0)
 		free_job(job);
-}
-
-static void work(void *arg)
-{
-	struct disk_job *job = arg;
-
-	job->ret = job->work(job);
-}
-
-static void on_worked(void *arg)
-{
-	struct disk_job *job = arg;
-
-	if (!job->cancelled)
-		job->done(job->arg, job);
-	job_close(job);
 }
 
 static struct disk_job *job_new(struct loop *loop, unsigned n)
 {
 	struct disk_job *job = must_alloc(sizeof(*job) + n * sizeof(job->fds[0]));
 
-	job->loop = loop;
+	job->job.loop = loop;
 	job->n = n;
 	for (unsigned i = 0; i < n; i++)
 		job->fds[i] = -1;
@@ -71,31 +70,22 @@ static struct disk_job *job_new(struct loop *loop, unsigned n)
 }
 
 struct disk_job *disk_job_start(struct loop *loop, int (*start)(struct disk_job *job), void *what,
-				unsigned n_fds, void (*done)(void *arg, struct disk_job *job),
+				unsigned n_fds, void (*on_done)(void *arg, struct disk_job *job),
 				void *arg)
 {
+	static const struct step_job_ops ops = {LOOP_DISK, work, NULL, done, close_job};
 	struct disk_job *job = job_new(loop, n_fds);
 
 	job->work = start;
 	job->what = what;
-	job->done = done;
-	job->arg = arg;
-	if (loop_work(loop, LOOP_DISK, work, on_worked, job) < 0) {
-		job->ret = err_say(&job->err, ENOMEM, "no memory for a worker thread");
-		loop_timer_start(loop, &job->undone, on_worked, job, 0);
-	}
+	job->done = on_done;
+	step_job_start(loop, job, &ops, arg);
 	return job;
 }
 
 void disk_job_cancel(struct disk_job *job)
 {
-	if (!job)
-		return;
-	job->cancelled = true;
-	if (!loop_timer_is_set(&job->undone))
-		return; /* a worker runs it; on_worked frees it */
-	loop_timer_clear(job->loop, &job->undone);
-	free_job(job);
+	step_job_cancel(job);
 }
 
 void disk_close(struct loop *loop, int *fd)
@@ -104,5 +94,5 @@ void disk_close(struct loop *loop, int *fd)
 		return;
 	struct disk_job *job = job_new(loop, 1);
 	job->fds[0] = take_fd(fd);
-	job_close(job);
+	close_job(job);
 }

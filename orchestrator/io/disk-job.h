@@ -6,27 +6,19 @@
 #ifndef RAMET_ORCHESTRATOR_IO_DISK_JOB_H
 #define RAMET_ORCHESTRATOR_IO_DISK_JOB_H
 
-#include <stdbool.h>
-
 #include <sys/stat.h>
 
-#include "base/err.h"
-#include "orchestrator/io/loop.h"
+#include "orchestrator/io/step-job.h"
 
 struct disk_job {
-	struct loop *loop;
+	struct step_job job;
 	int (*work)(struct disk_job *job); /* on a worker; fills `fds` and `what` */
 	void (*done)(void *arg, struct disk_job *job);
-	void *arg;
 	void *what;		       /* NULL, or malloc'd data of `work`; owned by the job */
 	void (*free_what)(void *what); /* set by the owner unless free() is enough */
-	struct loop_timer undone;      /* set if there is no worker thread; calls `done` */
-	bool cancelled;
-	int ret; /* result of `work`; `err` has the reason */
-	struct err err;
-	struct stat memory; /* of a template's memory file, if one was opened */
-	unsigned n;	    /* number of fds */
-	int fds[];	    /* -1: none; a worker closes those that `done` does not take */
+	struct stat memory;	       /* of a template's memory file, if one was opened */
+	unsigned n;		       /* number of fds */
+	int fds[]; /* -1: none; a worker closes those that `done` does not take */
 };
 
 /* Starts `work` on a worker thread; calls `done` on the loop, also if no worker thread is

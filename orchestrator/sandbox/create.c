@@ -179,8 +179,8 @@ static void on_memory(void *arg, struct disk_job *memory)
 	struct failure f;
 
 	create->files = NULL;
-	if (memory->ret < 0) {
-		failure_set(&f, FAIL_TEMPLATE_FAILED, 5, "%s", memory->err.text);
+	if (memory->job.ret < 0) {
+		failure_set(&f, FAIL_TEMPLATE_FAILED, 5, "%s", memory->job.err.text);
 		fail(create, &f);
 	} else if (private_ready(create->call->core->privates, create->tenant, memory->fds[0],
 				 &memory->memory, &create->private_wait, make, create)) {
@@ -286,7 +286,7 @@ static void list_known(struct source_look *look)
 static int find_source(struct disk_job *job)
 {
 	struct source_look *look = job->what;
-	int ret = source_find(&look->config, look->name, &look->found, &job->err);
+	int ret = source_find(&look->config, look->name, &look->found, &job->job.err);
 
 	if (ret == -ENOENT)
 		list_known(look);
@@ -323,13 +323,13 @@ static void on_source(void *arg, struct disk_job *job)
 	struct failure f;
 
 	create->files = NULL;
-	if (job->ret == -ENOENT)
+	if (job->job.ret == -ENOENT)
 		failure_set(&f, FAIL_UNKNOWN_TEMPLATE, 0,
 			    "template %s is not known; this host has: %s", look->name, look->known);
-	else if (job->ret < 0)
+	else if (job->job.ret < 0)
 		failure_set(&f, FAIL_TEMPLATE_FAILED, 0, "template %s can't be used: %.180s",
-			    look->name, job->err.text);
-	if (job->ret < 0 || !choose_size(create, &look->found, &f)) {
+			    look->name, job->job.err.text);
+	if (job->job.ret < 0 || !choose_size(create, &look->found, &f)) {
 		fail(create, &f);
 		return;
 	}

@@ -7,16 +7,18 @@
 #include "orchestrator/sandbox/sampler.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/vm/proc-stat.h"
 
 struct sampling {
-	struct core *core; /* NULL: the core was freed */
+	struct step_job job;
 	unsigned turn;
 	size_t n;
 	struct vm_sample {
@@ -69,12 +71,13 @@ bool vm_use_read(uint32_t pid, struct vm_use *use)
 	return use->cpu_ns;
 }
 
-static void on_work(void *arg)
+static int sample_step(void *arg)
 {
 	struct sampling *job = arg;
 
 	for (size_t i = 0; i < job->n; i++)
 		job->vms[i].found = vm_use_read(job->vms[i].pid, &job->vms[i].use);
+	return 1;
 }
 
 /* --- on the loop ----------------------------------------------------------------------------- */
@@ -85,9 +88,8 @@ static bool has_vm(const struct sandbox *s)
 }
 
 /* Hands out what was found. Some sandboxes have ended meanwhile; new ones are at the list's end. */
-static void note(struct sampling *job)
+static void note(struct core *c, const struct sampling *job)
 {
-	struct core *c = job->core;
 	size_t i = 0;
 
 	list_each (pos, &c->sampler.turns[job->turn]) {
@@ -114,16 +116,14 @@ static void next_turn(struct core *c)
 	loop_timer_set(c->loop, &sampler->timer, sampler->step_ms / SAMPLER_TURNS);
 }
 
-static void on_done(void *arg)
+static void on_sampled(void *owner, void *job)
 {
-	struct sampling *job = arg;
-
-	if (job->core) {
-		note(job);
-		next_turn(job->core);
-	}
-	free(job);
+	note(owner, job);
+	next_turn(owner);
 }
+
+/* These are /proc files, which never wait for a disk. */
+static const struct step_job_ops sample_ops = {LOOP_CPU, sample_step, NULL, on_sampled, free};
 
 /* Returns NULL when no sandbox has this turn. */
 static struct sampling *sampling_new(struct core *c)
@@ -133,7 +133,6 @@ static struct sampling *sampling_new(struct core *c)
 	if (list_empty(turn))
 		return NULL;
 	struct sampling *job = must_alloc(sizeof(*job) + list_count(turn) * sizeof(job->vms[0]));
-	job->core = c;
 	job->turn = c->sampler.turn;
 	list_each (pos, turn) {
 		const struct sandbox *s = container_of(pos, struct sandbox, sample_turn);
@@ -147,15 +146,12 @@ static struct sampling *sampling_new(struct core *c)
 static void on_timer(void *arg)
 {
 	struct core *c = arg;
-	struct sampling *job = sampling_new(c);
 
-	/* These are /proc files, which never wait for a disk. */
-	if (job && loop_work(c->loop, LOOP_CPU, on_work, on_done, job) == 0) {
-		c->sampler.job = job;
-		return;
-	}
-	free(job);
-	next_turn(c);
+	c->sampler.job = sampling_new(c);
+	if (c->sampler.job)
+		step_job_start(c->loop, c->sampler.job, &sample_ops, c);
+	else
+		next_turn(c);
 }
 
 void sampler_init(struct sampler *sampler)
@@ -180,8 +176,7 @@ void sampler_start(struct core *c, uint32_t step_ms)
 void sampler_stop(struct core *c)
 {
 	loop_timer_clear(c->loop, &c->sampler.timer);
-	if (c->sampler.job)
-		c->sampler.job->core = NULL;
+	step_job_cancel(c->sampler.job);
 	c->sampler.job = NULL;
 }
 

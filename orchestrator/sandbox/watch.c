@@ -8,11 +8,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/context.h"
@@ -23,7 +25,7 @@
 #define DISK_AHEAD (2ull << 30) /* reserved for sandboxes, not for images made ahead */
 
 struct watching {
-	struct core *core; /* NULL: the core was freed */
+	struct step_job job;
 	char dir[CONFIG_PATH_MAX];
 	struct watched found;
 };
@@ -49,42 +51,40 @@ static void probe_disk(const char *dir, struct watched *found)
 	snprintf(found->disk_error, sizeof(found->disk_error), "%s", e.text);
 }
 
-static void on_work(void *arg)
+static int probe_step(void *job)
 {
-	struct watching *w = arg;
+	struct watching *w = job;
 
 	probe_disk(w->dir, &w->found);
+	return 1;
 }
 
 /* --- on the loop ---------------------------------------------------------------------------- */
 
-static void on_done(void *arg)
+static void on_probed(void *owner, void *job)
 {
-	struct watching *w = arg;
+	const struct watching *w = job;
+	struct core *c = owner;
 
-	if (w->core) {
-		w->core->watch.found = w->found;
-		w->core->watch.found_ms = loop_now_ms(w->core->loop);
-		w->core->watch.job = NULL;
-		promises_changed(w->core); /* image memory grows without any call */
-		loop_timer_set(w->core->loop, &w->core->watch.timer, EVERY_MS);
-	}
-	free(w);
+	c->watch.job = NULL;
+	loop_timer_set(c->loop, &c->watch.timer, EVERY_MS);
+	if (w->job.ret < 0)
+		return;
+	c->watch.found = w->found;
+	c->watch.found_ms = loop_now_ms(c->loop);
+	promises_changed(c); /* image memory grows without any call */
 }
+
+static const struct step_job_ops probe_ops = {LOOP_DISK, probe_step, NULL, on_probed, free};
 
 static void on_timer(void *arg)
 {
 	struct core *c = arg;
 	struct watching *w = must_alloc(sizeof(*w));
 
-	w->core = c;
 	snprintf(w->dir, sizeof(w->dir), "%s", c->config.state_dir);
 	c->watch.job = w;
-	if (loop_work(c->loop, LOOP_DISK, on_work, on_done, w) == 0)
-		return;
-	c->watch.job = NULL;
-	free(w);
-	loop_timer_set(c->loop, &c->watch.timer, EVERY_MS);
+	step_job_start(c->loop, w, &probe_ops, c);
 }
 
 void watch_start(struct core *c)
@@ -96,8 +96,7 @@ void watch_start(struct core *c)
 void watch_stop(struct core *c)
 {
 	loop_timer_clear(c->loop, &c->watch.timer);
-	if (c->watch.job)
-		c->watch.job->core = NULL;
+	step_job_cancel(c->watch.job);
 	c->watch.job = NULL;
 }
 

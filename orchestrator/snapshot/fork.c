@@ -437,8 +437,8 @@ static void on_layers(void *arg, struct disk_job *layers)
 	struct failure f;
 
 	fork->layers = NULL;
-	if (layers->ret < 0) {
-		failure_set(&f, FAIL_FORK_FAILED, 5, "%s", layers->err.text);
+	if (layers->job.ret < 0) {
+		failure_set(&f, FAIL_FORK_FAILED, 5, "%s", layers->job.err.text);
 		fail(fork, &f);
 		return;
 	}

@@ -70,10 +70,10 @@ struct freeze {
 	struct exec_point call;
 	uint64_t seq;
 	bool guest_busy;
-	struct disk_job *layer; /* being opened */
-	int writable;		/* the VM's next disk layer */
-	struct err layer_err;	/* why `writable` is missing */
-	struct space_job *job;
+	struct disk_job *layer;	   /* being opened */
+	int writable;		   /* the VM's next disk layer */
+	struct err layer_err;	   /* why `writable` is missing */
+	struct space_write *write; /* in progress */
 	struct catalogue_sync *sync;
 };
 
@@ -91,20 +91,6 @@ static void step(struct freeze *fr, enum freeze_event event)
 static struct freeze_call *freeze_call_of(const struct core_call *call)
 {
 	return container_of(call, struct freeze_call, call);
-}
-
-/* The state that workers use. May outlive its freeze and the core. */
-struct space_job {
-	struct freeze *freeze; /* NULL: cancelled */
-	struct loop *loop;
-	struct space_write write;
-};
-
-static void job_free(struct space_job *job)
-{
-	vmproc_image_put(job->write.image);
-	space_write_fini(&job->write);
-	free(job);
 }
 
 /* --- slots, tenants in turn ----------------------------------------------------------------- */
@@ -183,10 +169,7 @@ static void freeze_free(struct freeze *fr)
 	disk_job_cancel(fr->layer);
 	disk_close(fr->core->loop, &fr->writable);
 	catalogue_sync_cancel(fr->sync);
-	if (fr->job) {
-		fr->job->freeze = NULL;
-		atomic_store(&fr->job->write.cancelled, true);
-	}
+	step_job_cancel(fr->write);
 	calls_free(&fr->calls);
 	exec_point_fini(&fr->call);
 	free(fr);
@@ -272,9 +255,6 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 	snapshots_of_core(fr->core)->freeze_failures++;
 	log_warn("%s", f->text);
 	finish_calls(fr, f);
-	if (fr->job)
-		job_free(fr->job);
-	fr->job = NULL;
 	if (fr->state == FREEZE_WRITING) {
 		release_slot(fr);
 		step(fr, FREEZE_THAW);
@@ -318,7 +298,7 @@ static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failu
 
 /* --- the catalogue -------------------------------------------------------------------------- */
 
-static struct store_space row_of(const struct freeze *fr)
+static struct store_space row_of(const struct freeze *fr, uint64_t bytes)
 {
 	const struct sandbox *s = fr->sandbox;
 
@@ -328,7 +308,7 @@ static struct store_space row_of(const struct freeze *fr)
 		.sandbox = s->id,
 		.config = s->config,
 		.created_at_ms = realtime_ms(),
-		.size_bytes = fr->job->write.size_bytes,
+		.size_bytes = bytes,
 		.seq_reserved = fr->seq,
 		.metadata = s->metadata,
 		.env = s->env,
@@ -375,11 +355,11 @@ static void on_synced(void *arg, int error)
 	freeze_free(fr);
 }
 
-static void commit(struct freeze *fr)
+static void commit(struct freeze *fr, uint64_t bytes)
 {
 	struct core *c = fr->core;
 	struct sandbox *s = fr->sandbox;
-	struct store_space row = row_of(fr);
+	struct store_space row = row_of(fr, bytes);
 	char text[ERR_TEXT_MAX];
 	struct failure f;
 	struct err e;
@@ -399,8 +379,6 @@ static void commit(struct freeze *fr)
 	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
 		 (unsigned long long)row.size_bytes >> 10);
 	space_checked(space_add(c, &row));
-	job_free(fr->job);
-	fr->job = NULL;
 	leave(fr);
 	step(fr, FREEZE_COMMIT);
 	fr->sandbox = NULL;
@@ -412,38 +390,20 @@ static void commit(struct freeze *fr)
 
 /* --- writing -------------------------------------------------------------------------------- */
 
-static void work(void *arg)
+static void on_written(void *owner, void *job)
 {
-	struct space_job *job = arg;
+	const struct space_write *w = job;
+	struct freeze *fr = owner;
 
-	space_write_step(&job->write);
+	fr->write = NULL;
+	if (w->job.ret < 0)
+		fail(fr, w->job.err.text);
+	else
+		commit(fr, w->size_bytes);
 }
 
-static void on_step(void *arg)
-{
-	struct space_job *job = arg;
-	struct freeze *fr = job->freeze;
-	char text[ERR_TEXT_MAX];
-
-	/* A cancelled write needs one more step, even when it is complete: that step removes the
-	 * files. */
-	if (!job->write.over || (!fr && job->write.ret == 0)) {
-		if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
-			return;
-		err_say(&job->write.err, ENOMEM, "no memory");
-		job->write.ret = -ENOMEM;
-	}
-	if (fr && job->write.ret == 0) {
-		commit(fr);
-		return;
-	}
-	snprintf(text, sizeof(text), "%s", job->write.err.text);
-	job_free(job);
-	if (fr) {
-		fr->job = NULL;
-		fail(fr, text);
-	}
-}
+static const struct step_job_ops write_ops = {LOOP_BULK, space_write_step, space_write_undo,
+					      on_written, space_write_free};
 
 static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 {
@@ -453,7 +413,8 @@ static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 	memcpy(m->template, s->config.template, sizeof(m->template));
 	m->size = s->config.size;
 	m->guest_busy = fr->guest_busy;
-	/* The job owns the call's buffers from here on. The freeze only remembers that a call runs.
+	/* The write owns the call's buffers from here on. The freeze only remembers that a call
+	 * runs.
 	 */
 	m->call = fr->call;
 	fr->call = (struct exec_point){.running = m->call.running};
@@ -468,18 +429,10 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 		fail_for(fr, text, fork_retry_s(error));
 		return;
 	}
-	struct space_job *job = must_alloc(sizeof(*job));
-	job->freeze = fr;
-	job->loop = fr->core->loop;
-	fill_manifest(fr, &job->write.manifest);
-	space_write_begin(&job->write, fr->core->config.state_dir, image);
-	fr->job = job;
+	fr->write = space_write_new(fr->core->config.state_dir, image);
+	fill_manifest(fr, &fr->write->manifest);
 	step(fr, FREEZE_WRITE);
-	if (loop_work(job->loop, LOOP_BULK, work, on_step, job) == 0)
-		return;
-	fr->job = NULL;
-	job_free(job);
-	fail(fr, "no memory");
+	step_job_start(fr->core->loop, fr->write, &write_ops, fr);
 }
 
 /* Saves the state of the running call. As for a fork, nothing is read from the guest until the
@@ -592,7 +545,7 @@ static void on_layer(void *arg, struct disk_job *layer)
 	struct freeze *fr = arg;
 
 	fr->layer = NULL;
-	fr->layer_err = layer->err;
+	fr->layer_err = layer->job.err;
 	fr->writable = take_fd(&layer->fds[0]);
 	sandbox_schedule(fr->sandbox);
 }
@@ -620,10 +573,11 @@ void freeze_start(struct sandbox *s, struct core_call *call)
 
 void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
 {
-	struct space_job *job = snapshots_of(s)->freeze ? snapshots_of(s)->freeze->job : NULL;
+	const struct freeze *fr = snapshots_of(s)->freeze;
+	const struct space_write *w = fr ? fr->write : NULL;
 
-	*written = job ? atomic_load(&job->write.written) : 0;
-	*total = job ? atomic_load(&job->write.total) : 0;
+	*written = w ? atomic_load(&w->written) : 0;
+	*total = w ? atomic_load(&w->total) : 0;
 }
 
 /* --- the call ------------------------------------------------------------------------------- */

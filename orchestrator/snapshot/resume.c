@@ -31,7 +31,6 @@
 
 /* The worker's part of a resume. It can outlive the resume and the core. */
 struct read_job {
-	struct resume *resume; /* NULL: the resume was cancelled */
 	struct space_read read;
 	int writable; /* the VM's disk layer, created after all files were read */
 	struct err layer_err;
@@ -65,8 +64,10 @@ static struct resume *resume_of(const struct core_call *call)
 	return container_of(call, struct resume_call, call)->resume;
 }
 
-static void job_free(struct read_job *job)
+static void job_free(void *arg)
 {
+	struct read_job *job = arg;
+
 	space_read_fini(&job->read);
 	close_fd(&job->writable);
 	free(job);
@@ -120,10 +121,7 @@ static void resume_put_away(struct core_call *call)
 	r->space->resume = NULL;
 	if (r->id[0])
 		space_forget(r->space);
-	if (r->job) {
-		r->job->resume = NULL;
-		atomic_store(&r->job->read.cancelled, true);
-	}
+	step_job_cancel(r->job);
 	private_unwait(&r->private_wait);
 	disk_close(call->core->loop, &r->writable);
 	vm_bringup_free(r->bringup);
@@ -238,7 +236,7 @@ static int make_image(struct resume *r, struct space_read *read)
 
 	if (!size_equal(&m->size, &r->space->config.size) ||
 	    strcmp(m->template, r->space->config.template) != 0)
-		return err_say(&read->err, EINVAL, "its manifest belongs to another Space");
+		return err_say(&read->job.err, EINVAL, "its manifest belongs to another Space");
 	for (unsigned i = 0; i < image.nfds; i++)
 		image.fds[i] = take_fd(&read->fds[i]);
 	r->image = vmproc_image_of(&image);
@@ -302,13 +300,16 @@ static void choose_memory(struct resume *r)
 
 /* --- the files ------------------------------------------------------------------------------ */
 
-static void on_read(struct resume *r, struct read_job *job)
+static void on_read(void *owner, void *arg)
 {
+	struct resume *r = owner;
+	struct read_job *job = arg;
 	struct space_read *read = &job->read;
-	int ret = read->ret < 0 ? read->ret : make_image(r, read);
+	int ret = read->job.ret < 0 ? read->job.ret : make_image(r, read);
 	struct space *p = r->space;
 	struct failure f;
 
+	r->job = NULL;
 	if (ret == 0) {
 		space_checked(p);
 		r->writable = take_fd(&job->writable);
@@ -317,51 +318,30 @@ static void on_read(struct resume *r, struct read_job *job)
 		return;
 	}
 	if (read->damaged || ret == -EINVAL) {
-		space_damaged(p, read->err.text);
+		space_damaged(p, read->job.err.text);
 		failure_set(&f, FAIL_SPACE_DAMAGED, 0,
 			    "space %s is damaged and can't be resumed: "
 			    "%.160s",
-			    p->id, read->err.text);
+			    p->id, read->job.err.text);
 	} else {
 		failure_set(&f, FAIL_RESUME_FAILED, 5,
-			    "space %s can't be resumed and is kept: %.160s", p->id, read->err.text);
+			    "space %s can't be resumed and is kept: %.160s", p->id,
+			    read->job.err.text);
 	}
 	fail(r, &f);
 }
 
-static void on_step(void *arg);
-
-static void work(void *arg)
+static int read_step(void *arg)
 {
 	struct read_job *job = arg;
+	int ret = space_read_step(&job->read);
 
-	space_read_step(&job->read);
-	if (job->read.over && job->read.ret == 0)
+	if (ret > 0)
 		job->writable = disk_layer_new(job->read.state_dir, &job->layer_err);
+	return ret;
 }
 
-/* Schedules the next step; returns false when there is no memory for it. */
-static bool schedule_step(struct core *c, struct read_job *job)
-{
-	return loop_work(c->loop, LOOP_BULK, work, on_step, job) == 0;
-}
-
-static void on_step(void *arg)
-{
-	struct read_job *job = arg;
-	struct resume *r = job->resume;
-
-	if (r && !job->read.over) {
-		if (schedule_step(r->call->core, job))
-			return;
-		job->read.ret = err_say(&job->read.err, ENOMEM, "no memory");
-	}
-	if (r) {
-		r->job = NULL;
-		on_read(r, job);
-	}
-	job_free(job);
-}
+static const struct step_job_ops read_ops = {LOOP_BULK, read_step, NULL, on_read, job_free};
 
 /* --- the call ------------------------------------------------------------------------------- */
 
@@ -436,7 +416,7 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	tenant_clamp(c, tenant, &r->config);
 	r->tenant = strdup(tenant);
 	r->job = must_alloc(sizeof(*r->job));
-	*r->job = (struct read_job){.resume = r, .writable = -1};
+	*r->job = (struct read_job){.writable = -1};
 	if (!r->tenant)
 		abort();
 	container_of(call, struct resume_call, call)->resume = r;
@@ -444,12 +424,8 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	p->resume = r;
 	list_add_tail(&snapshots_of_core(c)->resumes, &call->link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
-	if (!schedule_step(c, r->job)) {
-		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-		job_free(r->job);
-		r->job = NULL;
-		fail(r, &f);
-	}
+	step_job_start(c->loop, r->job, &read_ops, r);
+	space_scrub_stop(p);
 	return call;
 }
 

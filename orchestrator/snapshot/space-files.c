@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -216,8 +217,9 @@ static uint64_t bytes_on_disk(const struct stat *st)
 	return (uint64_t)st->st_blocks * 512;
 }
 
-void space_write_begin(struct space_write *w, const char *state_dir, struct vmproc_image *image)
+struct space_write *space_write_new(const char *state_dir, struct vmproc_image *image)
 {
+	struct space_write *w = must_alloc(sizeof(*w));
 	struct stat st;
 
 	snprintf(w->state_dir, sizeof(w->state_dir), "%s", state_dir);
@@ -230,6 +232,7 @@ void space_write_begin(struct space_write *w, const char *state_dir, struct vmpr
 	for (unsigned i = 0; i < image->nfds; i++)
 		if (fstat(image->fds[i], &st) == 0)
 			atomic_fetch_add(&w->total, bytes_on_disk(&st));
+	return w;
 }
 
 static void tmp_name(const struct space_write *w, char out[NAME_ROOM])
@@ -241,14 +244,14 @@ static int make_dir(struct space_write *w)
 {
 	char name[NAME_ROOM];
 
-	w->parent = open_dir(w->state_dir, "spaces", &w->err);
+	w->parent = open_dir(w->state_dir, "spaces", &w->job.err);
 	if (w->parent < 0)
 		return w->parent;
 	tmp_name(w, name);
 	if (mkdirat(w->parent, name, 0700) < 0)
-		return err_set(&w->err, errno, "make its directory");
+		return err_set(&w->job.err, errno, "make its directory");
 	w->dir = openat(w->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	return w->dir < 0 ? err_set(&w->err, errno, "open its directory") : 0;
+	return w->dir < 0 ? err_set(&w->job.err, errno, "open its directory") : 0;
 }
 
 static int link_fd(int fd, int dir, const char *name)
@@ -286,7 +289,7 @@ static int open_bases(struct space_write *w, struct base *base, struct err *e)
 static int begin_base(struct space_write *w)
 {
 	struct base base;
-	scoped_fd int bases = open_bases(w, &base, &w->err);
+	scoped_fd int bases = open_bases(w, &base, &w->job.err);
 
 	if (bases < 0)
 		return bases;
@@ -294,7 +297,7 @@ static int begin_base(struct space_write *w)
 		return 0;
 	w->out = openat(bases, base.tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (w->out < 0)
-		return err_set(&w->err, errno, "make a copy of its root file system");
+		return err_set(&w->job.err, errno, "make a copy of its root file system");
 	w->for_base = true;
 	return 0;
 }
@@ -303,7 +306,7 @@ static int begin_base(struct space_write *w)
 static int publish_base(struct space_write *w)
 {
 	struct base base;
-	scoped_fd int bases = open_bases(w, &base, &w->err);
+	scoped_fd int bases = open_bases(w, &base, &w->job.err);
 
 	if (bases < 0)
 		return bases;
@@ -311,7 +314,7 @@ static int publish_base(struct space_write *w)
 	if (fchmod(w->out, TEMPLATE_FILE_MODE) < 0 ||
 	    linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)
-		return err_set(&w->err, errno, "publish the copy of its root file system");
+		return err_set(&w->job.err, errno, "publish the copy of its root file system");
 	w->for_base = false;
 	return 0;
 }
@@ -333,7 +336,7 @@ static int begin_copy(struct space_write *w, const char *name)
 	if (w->at == space_base_index(&w->manifest) && w->shared)
 		return begin_base(w);
 	w->out = openat(w->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return w->out < 0 ? err_set(&w->err, errno, "make its %s", name) : 0;
+	return w->out < 0 ? err_set(&w->job.err, errno, "make its %s", name) : 0;
 }
 
 /* Begins the next file: links it if that is possible (same file system, and the file has a name or
@@ -349,7 +352,7 @@ static int begin_file(struct space_write *w)
 
 	space_file_name(&w->manifest, w->at, name);
 	if (fstat(in, &st) < 0)
-		return err_set(&w->err, errno, "stat its %s", name);
+		return err_set(&w->job.err, errno, "stat its %s", name);
 	file->bytes = (uint64_t)st.st_size;
 	w->open = true;
 	bool linked = link_fd(in, w->dir, name) == 0;
@@ -357,14 +360,14 @@ static int begin_file(struct space_write *w)
 	 * the copies of such a file have too. A link alone proves nothing. */
 	w->shared = linked && (st.st_mode & 07777) == TEMPLATE_FILE_MODE;
 	if (w->at == base && !w->shared) {
-		ret = base_is_known(w->state_dir, in, &w->err);
+		ret = base_is_known(w->state_dir, in, &w->job.err);
 		w->shared = ret > 0;
 	}
 	if (ret >= 0 && !linked)
 		ret = begin_copy(w, name);
 	if (ret < 0)
 		return ret;
-	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->err);
+	return file_walk_begin(&w->walk, in, w->out, file->bytes, &w->job.err);
 }
 
 /* Starts to write the new chunk to disk and waits for the previous one. Without this, one flush of
@@ -393,13 +396,13 @@ static int end_file(struct space_write *w)
 	w->manifest.files[w->at].sum = w->walk.sum;
 	file_walk_end(&w->walk);
 	if (fsync(w->out >= 0 ? w->out : in) < 0)
-		return err_set(&w->err, errno, "flush a file of the space to disk");
+		return err_set(&w->job.err, errno, "flush a file of the space to disk");
 	if (w->for_base && publish_base(w) < 0)
-		return w->err.code;
+		return w->job.err.code;
 	close_fd(&w->out);
 	space_file_name(&w->manifest, w->at, name);
 	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || fstat(in, &source) < 0)
-		return err_set(&w->err, errno, "stat its %s", name);
+		return err_set(&w->job.err, errno, "stat its %s", name);
 	if (copied)
 		file_sum_learn(&st, w->manifest.files[w->at].sum);
 	if (!copied || base)
@@ -418,13 +421,13 @@ static int write_manifest(struct space_write *w)
 		openat(w->dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	if (space_manifest_write(&w->manifest, &bytes, &len) < 0)
-		return err_set(&w->err, ENOMEM, "write its manifest");
+		return err_set(&w->job.err, ENOMEM, "write its manifest");
 	if (fd < 0)
-		return err_set(&w->err, errno, "make its manifest");
-	if (file_write(fd, 0, bytes, len, &w->err) < 0)
-		return err_context(&w->err, "its manifest");
+		return err_set(&w->job.err, errno, "make its manifest");
+	if (file_write(fd, 0, bytes, len, &w->job.err) < 0)
+		return err_context(&w->job.err, "its manifest");
 	w->size_bytes += len;
-	return fsync(fd) < 0 ? err_set(&w->err, errno, "write its manifest to disk") : 0;
+	return fsync(fd) < 0 ? err_set(&w->job.err, errno, "write its manifest to disk") : 0;
 }
 
 static int publish(struct space_write *w)
@@ -437,8 +440,8 @@ static int publish(struct space_write *w)
 	tmp_name(w, name);
 	if (fsync(w->dir) < 0 || renameat(w->parent, name, w->parent, w->manifest.id) < 0 ||
 	    fsync(w->parent) < 0)
-		return err_set(&w->err, errno, "put its directory in place");
-	return sync_path(w->state_dir, &w->err);
+		return err_set(&w->job.err, errno, "put its directory in place");
+	return sync_path(w->state_dir, &w->job.err);
 }
 
 /* Writes up to SPACE_STEP_BYTES. Returns 0 when there is more to do, 1 when the Space is complete,
@@ -452,7 +455,7 @@ static int write_some(struct space_write *w)
 		uint64_t before = done;
 
 		if (w->at == w->manifest.n_files)
-			return publish(w) < 0 ? w->err.code : 1;
+			return publish(w) < 0 ? w->job.err.code : 1;
 		ret = w->open ? 0 : begin_file(w);
 		if (ret < 0)
 			break;
@@ -460,7 +463,8 @@ static int write_some(struct space_write *w)
 		bool known = w->out < 0 && !w->walk.at && fstat(w->walk.in, &st) == 0 &&
 			     file_sum_known(&st, &w->walk.sum);
 		uint64_t from = w->walk.at;
-		ret = known ? 1 : file_walk_step(&w->walk, SPACE_STEP_BYTES - done, &done, &w->err);
+		ret = known ? 1
+			    : file_walk_step(&w->walk, SPACE_STEP_BYTES - done, &done, &w->job.err);
 		if (done > before)
 			flush_chunk(w, from);
 		atomic_fetch_add(&w->written, done - before);
@@ -470,27 +474,34 @@ static int write_some(struct space_write *w)
 	return ret;
 }
 
-void space_write_step(struct space_write *w)
+void space_write_undo(void *job)
 {
-	w->ret = atomic_load(&w->cancelled) ? err_say(&w->err, ECANCELED, "it was cancelled")
-					    : write_some(w);
-	if (w->ret == 0)
-		return;
-	w->over = true;
-	w->ret = w->ret > 0 ? 0 : w->ret;
-	if (w->ret == 0)
-		return;
+	struct space_write *w = job;
+
 	drop_base(w);
 	space_remove(w->state_dir, w->manifest.id);
 }
 
-void space_write_fini(struct space_write *w)
+int space_write_step(void *job)
 {
+	int ret = write_some(job);
+
+	if (ret < 0)
+		space_write_undo(job);
+	return ret;
+}
+
+void space_write_free(void *job)
+{
+	struct space_write *w = job;
+
 	file_walk_end(&w->walk);
 	close_fd(&w->parent);
 	close_fd(&w->dir);
 	close_fd(&w->out);
 	space_manifest_fini(&w->manifest);
+	vmproc_image_put(w->image);
+	free(w);
 }
 
 /* --- read ----------------------------------------------------------------------------------- */
@@ -507,8 +518,8 @@ void space_read_begin(struct space_read *r, const char *state_dir, const char *i
 static int damage(struct space_read *r, const char *name)
 {
 	r->damaged = true;
-	err_context(&r->err, "%s", name);
-	return r->err.code;
+	err_context(&r->job.err, "%s", name);
+	return r->job.err.code;
 }
 
 /* Opens a file of the Space. A missing file is damage; too many open files are not. */
@@ -518,8 +529,8 @@ static int open_file(struct space_read *r, const char *name)
 
 	if (fd >= 0)
 		return fd;
-	err_set(&r->err, errno, "open it");
-	return errno == ENOENT || errno == ELOOP ? damage(r, name) : r->err.code;
+	err_set(&r->job.err, errno, "open it");
+	return errno == ENOENT || errno == ELOOP ? damage(r, name) : r->job.err.code;
 }
 
 static int read_manifest(struct space_read *r)
@@ -529,22 +540,23 @@ static int read_manifest(struct space_read *r)
 	scoped_fd int fd = open_file(r, "manifest");
 
 	if (fd < 0)
-		return r->err.code;
+		return r->job.err.code;
 	if (fstat(fd, &st) < 0)
-		return err_set(&r->err, errno, "stat its manifest");
+		return err_set(&r->job.err, errno, "stat its manifest");
 	if (!S_ISREG(st.st_mode) || st.st_size > SPACE_MANIFEST_MAX) {
-		err_say(&r->err, EINVAL, "its size of %lld bytes is wrong", (long long)st.st_size);
+		err_say(&r->job.err, EINVAL, "its size of %lld bytes is wrong",
+			(long long)st.st_size);
 		return damage(r, "manifest");
 	}
 	bytes = malloc((size_t)st.st_size + 1);
 	if (!bytes)
-		return err_set(&r->err, ENOMEM, "read its manifest");
+		return err_set(&r->job.err, ENOMEM, "read its manifest");
 	ssize_t len = read(fd, bytes, (size_t)st.st_size);
 	if (len < 0)
-		return err_set(&r->err, errno, "read its manifest");
-	int ret = space_manifest_read(bytes, (size_t)len, &r->manifest, &r->err);
+		return err_set(&r->job.err, errno, "read its manifest");
+	int ret = space_manifest_read(bytes, (size_t)len, &r->manifest, &r->job.err);
 	if (ret == 0 && strcmp(r->manifest.id, r->id) != 0)
-		ret = err_say(&r->err, EINVAL, "it belongs to another Space");
+		ret = err_say(&r->job.err, EINVAL, "it belongs to another Space");
 	return ret < 0 ? damage(r, "manifest") : 0;
 }
 
@@ -555,9 +567,9 @@ static int open_all(struct space_read *r)
 	snprintf(path, sizeof(path), "%s/spaces/%s", r->state_dir, r->id);
 	r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (r->dir < 0) {
-		err_set(&r->err, errno, "open its directory");
-		r->damaged = r->err.code == -ENOENT;
-		return r->err.code;
+		err_set(&r->job.err, errno, "open its directory");
+		r->damaged = r->job.err.code == -ENOENT;
+		return r->job.err.code;
 	}
 	return read_manifest(r);
 }
@@ -573,16 +585,16 @@ static int begin_check(struct space_read *r, struct stat *st)
 		return fd;
 	r->fds[r->at] = fd;
 	if (fstat(fd, st) < 0)
-		return err_set(&r->err, errno, "stat its %s", name);
+		return err_set(&r->job.err, errno, "stat its %s", name);
 	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != file->bytes) {
-		err_say(&r->err, EIO, "it has %lld bytes instead of %llu", (long long)st->st_size,
-			(unsigned long long)file->bytes);
+		err_say(&r->job.err, EIO, "it has %lld bytes instead of %llu",
+			(long long)st->st_size, (unsigned long long)file->bytes);
 		return damage(r, name);
 	}
 	if (r->at == TEMPLATE_MEMORY)
 		r->memory = *st;
 	r->open = true;
-	return file_walk_begin(&r->walk, fd, -1, file->bytes, &r->err);
+	return file_walk_begin(&r->walk, fd, -1, file->bytes, &r->job.err);
 }
 
 static int end_check(struct space_read *r)
@@ -594,7 +606,7 @@ static int end_check(struct space_read *r)
 	r->open = false;
 	if (r->walk.sum != r->manifest.files[r->at].sum) {
 		space_file_name(&r->manifest, r->at, name);
-		err_say(&r->err, EIO, "its checksum differs from the manifest's");
+		err_say(&r->job.err, EIO, "its checksum differs from the manifest's");
 		return damage(r, name);
 	}
 	if (fstat(r->fds[r->at], &st) == 0)
@@ -603,8 +615,9 @@ static int end_check(struct space_read *r)
 	return 0;
 }
 
-static int read_some(struct space_read *r)
+int space_read_step(void *job)
 {
+	struct space_read *r = job;
 	int ret = r->dir < 0 ? open_all(r) : 0;
 	uint64_t done = 0;
 
@@ -619,21 +632,14 @@ static int read_some(struct space_read *r)
 			break;
 		ret = fresh && file_sum_known(&st, &r->walk.sum)
 			      ? 1
-			      : file_walk_step(&r->walk, SPACE_STEP_BYTES - done, &done, &r->err);
+			      : file_walk_step(&r->walk, SPACE_STEP_BYTES - done, &done,
+					       &r->job.err);
 		if (ret == -EIO)
 			r->damaged = true;
 		if (ret == 1)
 			ret = end_check(r);
 	}
 	return ret;
-}
-
-void space_read_step(struct space_read *r)
-{
-	r->ret = atomic_load(&r->cancelled) ? err_say(&r->err, ECANCELED, "it was cancelled")
-					    : read_some(r);
-	r->over = r->ret != 0;
-	r->ret = r->ret > 0 ? 0 : r->ret;
 }
 
 void space_read_fini(struct space_read *r)

@@ -9,50 +9,40 @@
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_FILES_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_FILES_H
 
-#include <stdatomic.h>
-
 #include "base/file-sum.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/snapshot/space-manifest.h"
 #include "orchestrator/vm/vmproc.h"
 
 #define SPACE_STEP_BYTES (32u << 20) /* bytes that a worker reads or writes in one step */
 
-/*
- * Reads and writes run in steps, each on a worker thread. The last step sets `over`; then `ret` and
- * `err` hold the result. During a step only the worker uses the struct, except for the atomic
- * members; at other times it belongs to the loop's thread.
- */
 struct space_write {
+	struct step_job job;
 	char state_dir[CONFIG_PATH_MAX];
 	struct space_manifest manifest; /* the steps fill in `files` */
 	struct vmproc_image *image;	/* the snapshot to write; a reference is held */
-	atomic_bool cancelled;		/* the next step is the last one and removes the files */
 	atomic_ullong written, total;	/* bytes */
 	uint64_t size_bytes;		/* on disk, without shared files */
-	bool over;
-	int ret;
-	struct err err;
 	/* state of the steps */
 	int parent, dir, out;
 	unsigned at;
 	bool open, shared, for_base;
 	struct file_walk walk;
 };
-void space_write_begin(struct space_write *w, const char *state_dir, struct vmproc_image *image);
-void space_write_step(struct space_write *w);
-/* Frees everything except the snapshot. */
-void space_write_fini(struct space_write *w);
+/* Allocates a job; the caller completes the manifest. Takes over the reference to `image`. */
+struct space_write *space_write_new(const char *state_dir, struct vmproc_image *image);
+/* Functions for a struct step_job_ops. A step that fails removes the files, as `undo` does. */
+int space_write_step(void *job);
+void space_write_undo(void *job);
+void space_write_free(void *job);
 
 struct space_read {
+	struct step_job job;
 	char state_dir[CONFIG_PATH_MAX];
 	char id[SANDBOX_ID_LEN + 1];
-	atomic_bool cancelled;
 	bool damaged; /* a permanent failure: the files differ from those written */
-	bool over;
-	int ret;
-	struct err err;
 	/* The result: the manifest, and descriptors in the order of a vmproc_image. The caller may
 	 * take both. */
 	struct space_manifest manifest;
@@ -66,7 +56,7 @@ struct space_read {
 };
 void space_read_begin(struct space_read *r, const char *state_dir, const char *id);
 /* Opens the Space's files, and reads each whose checksum is not verified yet. */
-void space_read_step(struct space_read *r);
+int space_read_step(void *job);
 void space_read_fini(struct space_read *r);
 
 /* Removes a Space's directory, under each of its names; returns true when nothing of it is left.

@@ -87,6 +87,7 @@ void space_forget(struct space *p)
 	of->n_spaces--;
 	of->spaces_bytes -= p->size_bytes;
 	of->spaces_damaged -= p->damage[0] != 0;
+	space_scrub_stop(p);
 	space_free(p);
 }
 
@@ -216,43 +217,37 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 
 /* --- scrub ---------------------------------------------------------------------------------- */
 
-struct scrub {
-	struct core *core; /* NULL: the core is gone */
-	struct space_read read;
-};
-
-static void scrub_free(struct scrub *scrub)
+static void on_scrubbed(void *owner, void *job)
 {
-	space_read_fini(&scrub->read);
-	free(scrub);
-}
+	struct core *c = owner;
+	const struct space_read *read = job;
+	struct space *p = space_of(c, read->id);
 
-static void scrub_work(void *arg)
-{
-	struct scrub *scrub = arg;
-
-	space_read_step(&scrub->read);
-}
-
-static void on_scrubbed(void *arg)
-{
-	struct scrub *scrub = arg;
-	struct core *c = scrub->core;
-	struct space *p = c ? space_of(c, scrub->read.id) : NULL;
-
-	/* Skip a Space that is being resumed: the resume reads it. */
-	bool over = !p || p->resume || scrub->read.over;
-	if (!over && loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, scrub) == 0)
-		return;
-	if (p && scrub->read.over && scrub->read.damaged)
-		space_damaged(p, scrub->read.err.text);
-	if (p && scrub->read.over)
+	snapshots_of_core(c)->scrub = NULL;
+	if (p && read->damaged)
+		space_damaged(p, read->job.err.text);
+	if (p)
 		space_checked(p);
-	scrub_free(scrub);
-	if (c) {
-		snapshots_of_core(c)->scrub = NULL;
-		spaces_scrub(c);
-	}
+	spaces_scrub(c);
+}
+
+static void scrub_free(void *job)
+{
+	space_read_fini(job);
+	free(job);
+}
+
+static const struct step_job_ops scrub_ops = {LOOP_BULK, space_read_step, NULL, on_scrubbed,
+					      scrub_free};
+
+void space_scrub_stop(const struct space *p)
+{
+	struct snapshot_core *of = snapshots_of_core(p->core);
+
+	if (!of->scrub || strcmp(of->scrub->id, p->id) != 0)
+		return;
+	step_job_cancel(of->scrub);
+	of->scrub = NULL;
 }
 
 static const struct space *next_unread(const struct core *c)
@@ -273,21 +268,16 @@ void spaces_scrub(struct core *c)
 
 	if (!next)
 		return;
-	struct scrub *scrub = must_alloc(sizeof(*scrub));
-	scrub->core = c;
-	space_read_begin(&scrub->read, c->config.state_dir, next->id);
-	if (loop_work(c->loop, LOOP_BULK, scrub_work, on_scrubbed, scrub) == 0)
-		of->scrub = scrub;
-	else
-		scrub_free(scrub);
+	of->scrub = must_alloc(sizeof(*of->scrub));
+	space_read_begin(of->scrub, c->config.state_dir, next->id);
+	step_job_start(c->loop, of->scrub, &scrub_ops, c);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
 
 void spaces_free(struct core *c)
 {
-	if (snapshots_of_core(c)->scrub)
-		snapshots_of_core(c)->scrub->core = NULL;
+	step_job_cancel(snapshots_of_core(c)->scrub);
 	spaces_unload(c);
 	while (!list_empty(&snapshots_of_core(c)->spaces))
 		space_free(container_of(snapshots_of_core(c)->spaces.next, struct space, link));

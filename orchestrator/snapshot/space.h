@@ -43,6 +43,8 @@ struct space *space_find(struct core *c, const char *tenant, const char *id, str
 void space_damaged(struct space *p, const char *what);
 /* Marks a Space as fully read or written: it needs no scrub. */
 void space_checked(struct space *p);
+/* Stops the scrub of this Space, since it is being resumed or deleted. */
+void space_scrub_stop(const struct space *p);
 /* Removes the Space from memory; its files stay. */
 void space_forget(struct space *p);
 /* Removes the files of a Space that is gone, in the background. */

@@ -35,7 +35,7 @@ struct snapshot_core {
 	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
 	unsigned n_freezing;	  /* freezes that hold a freeze slot */
 	uint32_t slot_limit_ms;	  /* a freeze whose snapshot takes longer loses its slot */
-	struct scrub *scrub;	  /* in progress, or NULL */
+	struct space_read *scrub; /* in progress, or NULL */
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
 	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;

@@ -16,7 +16,7 @@ int disk_layer_new(const char *state_dir, struct err *e)
 static int open_layers(struct disk_job *job)
 {
 	for (unsigned i = 0; i < job->n; i++) {
-		job->fds[i] = disk_layer_new(job->what, &job->err);
+		job->fds[i] = disk_layer_new(job->what, &job->job.err);
 		if (job->fds[i] < 0)
 			return job->fds[i];
 	}

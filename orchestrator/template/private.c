@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "orchestrator/io/step-job.h"
 
 #define KEPT_MS	       600000 /* how long copies stay after the tenant's last sandbox */
 #define COPIES_MAX     8      /* for each tenant; the least recently used one is replaced */
@@ -44,18 +45,15 @@ struct private_copy {
 	struct list waits;
 };
 
-/* A copy or a removal in progress. The worker owns it, so it may outlive struct privates. */
+/* A copy or a removal in progress. */
 struct private_job {
-	struct privates *all;	   /* valid while `copy` is not NULL */
-	struct private_copy *copy; /* NULL: nobody wants it any more */
+	struct step_job job;
 	char dir[CONFIG_PATH_MAX + 16], name[NAME_MAX_BYTES];
 	int in, out;
 	int own; /* the complete copy, read-only */
 	struct file_walk walk;
-	bool begun, over;
+	bool begun;
 	struct stat made;
-	int ret;
-	struct err err;
 };
 
 struct privates {
@@ -115,14 +113,14 @@ static int begin_copy(struct private_job *job)
 {
 	struct stat st;
 
-	scoped_fd int dir = directory_open(job->dir, &job->err);
+	scoped_fd int dir = directory_open(job->dir, &job->job.err);
 	if (dir < 0)
 		return dir;
 	job->out = openat(dir, job->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (job->out < 0 || fstat(job->in, &st) < 0)
-		return err_set(&job->err, errno, "create the copy");
+		return err_set(&job->job.err, errno, "create the copy");
 	job->begun = true;
-	return file_walk_begin(&job->walk, job->in, job->out, (uint64_t)st.st_size, &job->err);
+	return file_walk_begin(&job->walk, job->in, job->out, (uint64_t)st.st_size, &job->job.err);
 }
 
 #define PATH_ROOM (CONFIG_PATH_MAX + 16 + NAME_MAX_BYTES)
@@ -148,32 +146,33 @@ static int end_copy(struct private_job *job)
 	path_of(job, path);
 	job->own = open(path, O_RDONLY | O_CLOEXEC);
 	if (job->own < 0 || fstat(job->own, &job->made) < 0)
-		return err_set(&job->err, errno, "open %s", path);
+		return err_set(&job->job.err, errno, "open %s", path);
 	return 1;
 }
 
-static void copy_step(void *arg)
+static int copy_step(void *arg)
 {
 	struct private_job *job = arg;
 	uint64_t done = 0;
+	int ret = job->begun ? 0 : begin_copy(job);
 
-	job->ret = job->begun ? 0 : begin_copy(job);
-	if (job->ret == 0)
-		job->ret = file_walk_step(&job->walk, STEP_BYTES, &done, &job->err);
-	if (job->ret > 0)
-		job->ret = end_copy(job);
-	job->over = job->ret != 0;
-	if (job->ret < 0)
+	if (ret == 0)
+		ret = file_walk_step(&job->walk, STEP_BYTES, &done, &job->job.err);
+	if (ret > 0)
+		ret = end_copy(job);
+	if (ret < 0)
 		remove_file(job);
+	return ret;
 }
 
 /* Removes the file. The close frees its blocks, unless a VM has it mapped. */
-static void remove_work(void *arg)
+static int remove_step(void *arg)
 {
 	struct private_job *job = arg;
 
 	remove_file(job);
 	close_fd(&job->own);
+	return 1;
 }
 
 static void job_free(void *arg)
@@ -187,11 +186,10 @@ static void job_free(void *arg)
 	free(job);
 }
 
-static struct private_job *job_new(struct privates *all, const struct private_copy *p)
+static struct private_job *job_new(const struct privates *all, const struct private_copy *p)
 {
 	struct private_job *job = must_alloc(sizeof(*job));
 
-	job->all = all;
 	job->in = job->out = job->own = -1;
 	dir_of(all, job->dir, sizeof(job->dir));
 	memcpy(job->name, p->name, sizeof(job->name));
@@ -229,38 +227,32 @@ static void fail(struct private_copy *p, const char *text)
 	free(p);
 }
 
-static void on_copy_step(void *arg)
+static void on_copied(void *owner, void *arg)
 {
+	struct private_copy *p = owner;
 	struct private_job *job = arg;
-	struct private_copy *p = job->copy;
 
-	if (p && !job->over) {
-		if (loop_work(job->all->env->loop, LOOP_BULK, copy_step, on_copy_step, job) == 0)
-			return;
-		job->ret = err_say(&job->err, ENOMEM, "no memory for a worker thread");
-		remove_file(job);
-	}
-	if (p) {
-		p->job = NULL;
-		p->dev = job->made.st_dev;
-		p->ino = job->made.st_ino;
-		p->bytes = (uint64_t)job->made.st_blocks * 512;
-		p->fd = take_fd(&job->own);
-		if (job->ret < 0)
-			fail(p, job->err.text);
-		else
-			answer(p, NULL);
-	}
-	job_free(job);
+	p->job = NULL;
+	p->dev = job->made.st_dev;
+	p->ino = job->made.st_ino;
+	p->bytes = (uint64_t)job->made.st_blocks * 512;
+	p->fd = take_fd(&job->own);
+	if (job->job.ret < 0)
+		fail(p, job->job.err.text);
+	else
+		answer(p, NULL);
 }
+
+static const struct step_job_ops copy_ops = {LOOP_BULK, copy_step, NULL, on_copied, job_free};
+/* Without memory for a worker, the next start of the service removes the file. */
+static const struct step_job_ops remove_ops = {LOOP_BULK, remove_step, NULL, NULL, job_free};
 
 static void drop(struct privates *all, struct private_copy *p)
 {
 	struct private_job *job = job_new(all, p);
 
 	job->own = take_fd(&p->fd);
-	if (loop_work(all->env->loop, LOOP_BULK, remove_work, job_free, job) < 0)
-		job_free(job); /* the next start of the service removes the file */
+	step_job_start(all->env->loop, job, &remove_ops, NULL);
 	forget(p);
 }
 
@@ -302,8 +294,9 @@ static struct private_copy *start_copy(struct privates *all, const char *tenant,
 				       const struct identity *of)
 {
 	char random[20];
+	scoped_fd int in = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
-	if (!make_room(all, tenant))
+	if (in < 0 || !make_room(all, tenant))
 		return NULL;
 	struct private_copy *p = copy_new(all, tenant);
 
@@ -311,14 +304,9 @@ static struct private_copy *start_copy(struct privates *all, const char *tenant,
 	snprintf(p->name, sizeof(p->name), "%s%s", tenant, random);
 	p->of = *of;
 	p->job = job_new(all, p);
-	p->job->copy = p;
-	p->job->in = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	if (p->job->in >= 0 &&
-	    loop_work(all->env->loop, LOOP_BULK, copy_step, on_copy_step, p->job) == 0)
-		return p;
-	job_free(p->job);
-	forget(p);
-	return NULL;
+	p->job->in = take_fd(&in);
+	step_job_start(all->env->loop, p->job, &copy_ops, p);
+	return p;
 }
 
 bool private_ready(struct privates *all, const char *tenant, int fd, const struct stat *st,
@@ -448,8 +436,7 @@ void privates_free(struct privates *all)
 	while (all && !list_empty(&all->copies)) {
 		struct private_copy *p = container_of(all->copies.next, struct private_copy, link);
 
-		if (p->job)
-			p->job->copy = NULL;
+		step_job_cancel(p->job);
 		while (!list_empty(&p->waits))
 			list_del(p->waits.next);
 		forget(p);

@@ -86,7 +86,7 @@ static void on_looked(void *arg, struct disk_job *job)
 	struct failure f;
 
 	ts->sources_job = NULL;
-	failure_set(&f, FAIL_NO_MEMORY, 5, "%s", job->err.text);
+	failure_set(&f, FAIL_NO_MEMORY, 5, "%s", job->job.err.text);
 	answer_all(&ts->looks, what->found ? NULL : &f);
 	if (what->found) {
 		free(ts->sources);

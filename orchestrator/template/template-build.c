@@ -535,8 +535,8 @@ static void on_files(void *arg, struct disk_job *job)
 	struct vmproc_spec spec = size_vm_spec(&b->t->size, true);
 
 	b->opening = NULL;
-	if (job->ret < 0) {
-		fail(b, job->err.text);
+	if (job->job.ret < 0) {
+		fail(b, job->job.err.text);
 		return;
 	}
 	for (unsigned i = 0; i < BUILD_FDS; i++)

@@ -127,7 +127,7 @@ static size_t size_name(char out[SIZE_NAME_LEN], const struct size *size)
 static int name_of(struct template_job *job)
 {
 	char size[SIZE_NAME_LEN];
-	int ret = key_of(job, job->key, &job->err);
+	int ret = key_of(job, job->key, &job->job.err);
 
 	size_name(size, &job->size);
 	if (ret == 0)
@@ -333,7 +333,7 @@ static void evict(int parent, const struct template_job *job)
 	}
 }
 
-void template_files_check(void *arg)
+int template_files_check(void *arg)
 {
 	struct template_job *job = arg;
 	struct err reason;
@@ -341,29 +341,28 @@ void template_files_check(void *arg)
 
 	/* Take the stamp before the files are read: a later change is then noticed. */
 	source_stamp(&job->source, &job->source.stamp);
-	job->ret = name_of(job);
-	if (job->ret < 0)
-		return;
-	scoped_fd int parent = directory_open(job->dir, &job->err);
-	if (parent < 0) {
-		job->ret = job->err.code;
-		return;
-	}
+	int ret = name_of(job);
+	if (ret < 0)
+		return ret;
+	scoped_fd int parent = directory_open(job->dir, &job->job.err);
+	if (parent < 0)
+		return parent;
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	remove_image(parent, tmp);
 	sweep_others(parent, job);
 	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
-		return;
+		return 1;
 	if (!job->discard && check_image(dir, job, &reason) == 0) {
 		futimens(dir, NULL); /* mark as used now */
 		job->bytes = image_bytes(parent, job->name);
 		job->found = true;
-		return;
+		return 1;
 	}
 	snprintf(job->remark, sizeof(job->remark), "%s",
 		 job->discard ? "restores from it failed" : reason.text);
 	remove_image(parent, job->name);
+	return 1;
 }
 
 /* --- make ----------------------------------------------------------------------------------- */
@@ -426,46 +425,44 @@ static int write_manifest(int dir, const struct template_job *job, struct err *e
 	return fsync(dir) < 0 ? err_set(e, errno, "write its directory to disk") : 0;
 }
 
-void template_files_publish(void *arg)
+int template_files_publish(void *arg)
 {
 	struct template_job *job = arg;
+	struct err *e = &job->job.err;
 	char tmp[TEMPLATE_NAME_LEN + 8];
 
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
-	scoped_fd int parent = directory_open(job->dir, &job->err);
-	if (parent < 0) {
-		job->ret = parent;
-		return;
-	}
+	scoped_fd int parent = directory_open(job->dir, e);
+	if (parent < 0)
+		return parent;
 	scoped_fd int dir = openat(parent, tmp, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (dir < 0) {
-		job->ret = err_set(&job->err, errno, "open %s/%s", job->dir, tmp);
-		return;
-	}
-	job->ret = write_snapshot(dir, job->image, &job->err);
-	if (job->ret == 0)
-		job->ret = write_manifest(dir, job, &job->err);
-	if (job->ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
-		job->ret = err_set(&job->err, errno, "rename %s/%s", job->dir, tmp);
-	if (job->ret < 0) {
+	if (dir < 0)
+		return err_set(e, errno, "open %s/%s", job->dir, tmp);
+	int ret = write_snapshot(dir, job->image, e);
+	if (ret == 0)
+		ret = write_manifest(dir, job, e);
+	if (ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
+		ret = err_set(e, errno, "rename %s/%s", job->dir, tmp);
+	if (ret < 0) {
 		remove_image(parent, tmp);
-		return;
+		return ret;
 	}
 	fsync(parent);
 	job->bytes = image_bytes(parent, job->name);
 	evict(parent, job);
+	return 1;
 }
 
-void template_files_clean(void *arg)
+int template_files_clean(void *arg)
 {
 	struct template_job *job = arg;
 	char tmp[TEMPLATE_NAME_LEN + 8];
-	struct err e;
-	scoped_fd int parent = directory_open(job->dir, &e);
+	scoped_fd int parent = directory_open(job->dir, &job->job.err);
 
 	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
 	if (parent >= 0)
 		remove_image(parent, tmp);
+	return 1;
 }
 
 /* --- what a build needs ---------------------------------------------------------------------- */
@@ -527,12 +524,12 @@ static int read_warmup(struct build_files *b, struct err *e)
 int build_files_open(struct disk_job *job)
 {
 	struct build_files *b = job->what;
-	scoped_fd int dir = make_directory(b, &job->err);
+	scoped_fd int dir = make_directory(b, &job->job.err);
 
 	if (dir < 0)
 		return dir;
-	int ret = open_boot(b, dir, job->fds, &job->err);
+	int ret = open_boot(b, dir, job->fds, &job->job.err);
 	if (ret == 0)
-		ret = job->fds[NEXT_LAYER_FD] = disk_layer_new(b->state_dir, &job->err);
-	return ret >= 0 ? read_warmup(b, &job->err) : ret;
+		ret = job->fds[NEXT_LAYER_FD] = disk_layer_new(b->state_dir, &job->job.err);
+	return ret >= 0 ? read_warmup(b, &job->job.err) : ret;
 }

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "orchestrator/agent/agent.h"
+#include "orchestrator/io/step-job.h"
 #include "orchestrator/template/manifest.h"
 #include "orchestrator/template/pool.h"
 #include "orchestrator/template/sources.h"
@@ -41,9 +42,9 @@ enum template_event {
 	TPL_NEVENTS,
 };
 
-/* A worker's job for a template. The worker owns it, so it may outlive the template. */
+/* A worker's job for a template. */
 struct template_job {
-	struct template *t; /* NULL: the result is not wanted any more */
+	struct step_job job;
 	struct config config;
 	struct source source;
 	struct size size;
@@ -57,8 +58,6 @@ struct template_job {
 	bool found;
 	uint64_t bytes;		   /* size of its image on disk */
 	char remark[ERR_TEXT_MAX]; /* warning for the log; or empty */
-	int ret;
-	struct err err;
 };
 
 struct template
@@ -119,10 +118,10 @@ void build_set_priority(struct templates *ts);
 /* Formats the guest kernel's command line. */
 void template_cmdline(const struct config *config, char *out, size_t size);
 
-/* template-files.c; these run on a worker thread. */
-void template_files_check(void *job);
-void template_files_publish(void *job);
-void template_files_clean(void *job);
+/* template-files.c; the steps of a struct template_job. */
+int template_files_check(void *job);
+int template_files_publish(void *job);
+int template_files_clean(void *job);
 
 /* The input files of a build. */
 struct build_files {

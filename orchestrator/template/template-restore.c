@@ -28,7 +28,7 @@ static void on_disk_checked(void *arg, struct disk_job *job)
 	struct template *t = arg;
 
 	t->disk_check = NULL;
-	if (job->ret < 0)
+	if (job->job.ret < 0)
 		t->bad_in_row = 0;
 	if (t->bad_in_row < BAD_IN_ROW_MAX)
 		return;
@@ -61,7 +61,7 @@ static int open_files(struct disk_job *job)
 	static const char *const names[] = {"state", "memory", NULL, "layer-0"};
 	struct template_files *what = job->what;
 	struct source_stamp now;
-	struct err *e = &job->err;
+	struct err *e = &job->job.err;
 
 	scoped_fd int dir = open(what->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
@@ -112,7 +112,7 @@ static int open_memory(struct disk_job *job)
 
 	job->fds[0] = open(path, O_RDONLY | O_CLOEXEC);
 	if (job->fds[0] < 0 || fstat(job->fds[0], &job->memory) < 0)
-		return err_set(&job->err, errno, "open %s", path);
+		return err_set(&job->job.err, errno, "open %s", path);
 	return 0;
 }
 

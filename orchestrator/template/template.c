@@ -158,7 +158,6 @@ static struct template_job *job_new(struct template *t)
 {
 	struct template_job *job = must_alloc(sizeof(*job));
 
-	job->t = t;
 	job->config = *t->templates->env->config;
 	job->source = t->source;
 	job->size = t->size;
@@ -170,56 +169,52 @@ static struct template_job *job_new(struct template *t)
 	return job;
 }
 
-static void job_free(struct template_job *job)
+static void job_free(void *arg)
 {
+	struct template_job *job = arg;
+
 	vmproc_image_put(job->image);
 	free(job);
 }
 
-/* Starts a job on a worker; on failure the template fails. Takes over `image`, which is NULL unless
- * the job publishes it. */
-static void start_job(struct template *t, struct vmproc_image *image, void (*work)(void *arg),
-		      void (*done)(void *arg))
+/* Starts a job on a worker. Takes over `image`, which is NULL unless the job publishes it. */
+static void start_job(struct template *t, struct vmproc_image *image,
+		      const struct step_job_ops *ops)
 {
 	t->job = job_new(t);
 	t->job->image = image;
-	if (loop_work(t->templates->env->loop, LOOP_BULK, work, done, t->job) < 0) {
-		job_free(t->job);
-		t->job = NULL;
-		template_fail(t, "no memory for a worker thread");
-	}
+	step_job_start(t->templates->env->loop, t->job, ops, t);
 }
 
-static void on_checked(void *arg)
+static void on_checked(void *owner, void *arg)
 {
-	struct template_job *job = arg;
-	struct template *t = job->t;
+	const struct template_job *job = arg;
+	struct template *t = owner;
+	struct templates *ts = t->templates;
 
-	if (t) {
-		struct templates *ts = t->templates;
-
-		t->job = NULL;
-		memcpy(t->name, job->name, sizeof(t->name));
-		memcpy(t->key, job->key, sizeof(t->key));
-		t->stamp = job->source.stamp;
-		if (job->remark[0])
-			log_warn("template %s is being rebuilt: %s", job->name, job->remark);
-		if (job->ret < 0) {
-			template_fail(t, job->err.text);
-		} else if (job->found) {
-			step(t, TPL_FOUND);
-			t->bytes = job->bytes;
-			t->built_here = false;
-			become_ready(t, "was found on disk");
-		} else {
-			step(t, TPL_MISSING);
-			list_add_tail(&ts->builds, &t->queue_link);
-			template_next_build(ts);
-			build_set_priority(ts);
-		}
+	t->job = NULL;
+	memcpy(t->name, job->name, sizeof(t->name));
+	memcpy(t->key, job->key, sizeof(t->key));
+	t->stamp = job->source.stamp;
+	if (job->remark[0])
+		log_warn("template %s is being rebuilt: %s", job->name, job->remark);
+	if (job->job.ret < 0) {
+		template_fail(t, job->job.err.text);
+	} else if (job->found) {
+		step(t, TPL_FOUND);
+		t->bytes = job->bytes;
+		t->built_here = false;
+		become_ready(t, "was found on disk");
+	} else {
+		step(t, TPL_MISSING);
+		list_add_tail(&ts->builds, &t->queue_link);
+		template_next_build(ts);
+		build_set_priority(ts);
 	}
-	free(job);
 }
+
+static const struct step_job_ops check_ops = {LOOP_BULK, template_files_check, NULL, on_checked,
+					      job_free};
 
 static void want(struct template *t)
 {
@@ -228,7 +223,7 @@ static void want(struct template *t)
 	loop_timer_clear(t->templates->env->loop, &t->retry);
 	free(t->reason);
 	t->reason = NULL;
-	start_job(t, NULL, template_files_check, on_checked);
+	start_job(t, NULL, &check_ops);
 }
 
 bool template_is_background(const struct template *t)
@@ -264,19 +259,18 @@ void templates_hold(struct templates *ts)
 		build_hold(t->build, template_is_background(t) && !templates_calm(ts));
 }
 
-static void on_yielded(void *arg)
+static void on_yielded(void *owner, void *job)
 {
-	struct template_job *job = arg;
-	struct template *t = job->t;
+	struct template *t = owner;
 
-	if (t) {
-		t->job = NULL;
-		step(t, TPL_CLEANED);
-		if (!list_empty(&t->waits))
-			want(t); /* requested while its build was being removed */
-	}
-	free(job);
+	t->job = NULL;
+	step(t, TPL_CLEANED);
+	if (!list_empty(&t->waits))
+		want(t); /* requested while its build was being removed */
 }
+
+static const struct step_job_ops yield_ops = {LOOP_BULK, template_files_clean, NULL, on_yielded,
+					      job_free};
 
 bool templates_yield(struct templates *ts)
 {
@@ -293,7 +287,7 @@ bool templates_yield(struct templates *ts)
 		ts->ahead = NULL;
 		template_put(t);
 	}
-	start_job(t, NULL, template_files_clean, on_yielded);
+	start_job(t, NULL, &yield_ops);
 	return true;
 }
 
@@ -310,47 +304,39 @@ void template_next_build(struct templates *ts)
 	build_start(t);
 }
 
-static void on_published(void *arg)
+static void on_published(void *owner, void *arg)
 {
-	struct template_job *job = arg;
-	struct template *t = job->t;
+	const struct template_job *job = arg;
+	struct template *t = owner;
+	struct templates *ts = t->templates;
 
-	if (t) {
-		struct templates *ts = t->templates;
-
-		t->job = NULL;
-		if (job->ret < 0) {
-			template_fail(t, job->err.text);
-		} else {
-			step(t, TPL_PUBLISHED);
-			t->bytes = job->bytes;
-			t->built_here = true;
-			ts->building = NULL;
-			ts->boots++;
-			templates_note_unlisted(ts, t);
-			become_ready(t, "is ready");
-			template_next_build(ts);
-		}
+	t->job = NULL;
+	if (job->job.ret < 0) {
+		template_fail(t, job->job.err.text);
+		return;
 	}
-	job_free(job);
+	step(t, TPL_PUBLISHED);
+	t->bytes = job->bytes;
+	t->built_here = true;
+	ts->building = NULL;
+	ts->boots++;
+	templates_note_unlisted(ts, t);
+	become_ready(t, "is ready");
+	template_next_build(ts);
 }
+
+static const struct step_job_ops publish_ops = {LOOP_BULK, template_files_publish, NULL,
+						on_published, job_free};
 
 void template_built(struct template *t, struct vmproc_image *image)
 {
 	step(t, TPL_SAVED);
-	start_job(t, image, template_files_publish, on_published);
+	start_job(t, image, &publish_ops);
 }
 
-/* Removes the files of an unfinished build. Does not report the result, because the next check
- * removes files that are left. */
-static void clean(struct template *t)
-{
-	struct template_job *job = job_new(t);
-
-	job->t = NULL;
-	if (loop_work(t->templates->env->loop, LOOP_BULK, template_files_clean, free, job) < 0)
-		free(job);
-}
+/* Nobody needs the result of this job: the next check removes files that are left. */
+static const struct step_job_ops clean_ops = {LOOP_BULK, template_files_clean, NULL, NULL,
+					      job_free};
 
 void template_close(struct template *t, const struct failure *f)
 {
@@ -358,14 +344,13 @@ void template_close(struct template *t, const struct failure *f)
 	answer_all(t, f);
 	if (t->build) {
 		build_free(t->build);
-		clean(t);
+		step_job_start(t->templates->env->loop, job_new(t), &clean_ops, NULL);
 	}
 }
 
 void template_free(struct template *t)
 {
-	if (t->job)
-		t->job->t = NULL;
+	step_job_cancel(t->job);
 	if (t->build)
 		build_free(t->build);
 	list_del(&t->link);

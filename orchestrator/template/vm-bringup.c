@@ -368,9 +368,9 @@ static void on_opened(void *arg, struct disk_job *files)
 	struct err e;
 
 	b->files = NULL;
-	if (files->ret < 0) {
-		template_open_failed(b->spec.template, files->ret);
-		fail(b, files->err.text);
+	if (files->job.ret < 0) {
+		template_open_failed(b->spec.template, files->job.ret);
+		fail(b, files->job.err.text);
 		return;
 	}
 	if (b->spec.private_of &&

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/num.h"
+#include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/usage/state.h"
@@ -22,7 +23,7 @@
 #define RAN_NS 1000000
 
 struct usage_job {
-	struct usage_sandbox *usage; /* NULL: cancelled */
+	struct step_job job;
 	uint32_t pid;
 	bool found; /* false: the process is gone */
 	struct vm_use use;
@@ -96,11 +97,12 @@ static void check_over(struct usage_sandbox *u)
 
 /* --- measuring ------------------------------------------------------------------------------- */
 
-static void work(void *arg)
+static int read_step(void *arg)
 {
 	struct usage_job *job = arg;
 
 	job->found = vm_use_read(job->pid, &job->use);
+	return 1;
 }
 
 static void note_use(struct usage_sandbox *u, const struct vm_use *use)
@@ -110,19 +112,19 @@ static void note_use(struct usage_sandbox *u, const struct vm_use *use)
 	u->found.memory_bytes = use->memory.private_bytes + use->memory.shared_bytes;
 }
 
-static void on_read(void *arg)
+static void on_read(void *owner, void *arg)
 {
-	struct usage_job *job = arg;
-	struct usage_sandbox *u = job->usage;
+	const struct usage_job *job = arg;
+	struct usage_sandbox *u = owner;
 
-	if (u && job->found)
+	if (job->found)
 		note_use(u, &job->use);
-	free(job);
-	if (!u)
-		return;
 	u->job = NULL;
 	check_over(u);
 }
+
+/* These are /proc files, which never wait for a disk. */
+static const struct step_job_ops read_ops = {LOOP_CPU, read_step, NULL, on_read, free};
 
 static void on_stats(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
@@ -156,26 +158,18 @@ static void ask(struct usage_sandbox *u)
 /* Starts a measurement. If one is in progress, it is used instead. */
 static void measure(struct usage_sandbox *u)
 {
-	struct usage_job *job;
-
 	if (u->measuring)
 		return;
-	job = must_alloc(sizeof(*job));
-	*job = (struct usage_job){.usage = u, .pid = u->sandbox->pid};
-	/* These are /proc files, which never wait for a disk. */
-	if (loop_work(u->sandbox->core->loop, LOOP_CPU, work, on_read, job) == 0)
-		u->job = job;
-	else
-		free(job);
-	u->measuring = u->job != NULL;
-	if (u->measuring)
-		ask(u);
+	u->job = must_alloc(sizeof(*u->job));
+	u->job->pid = u->sandbox->pid;
+	u->measuring = true;
+	step_job_start(u->sandbox->core->loop, u->job, &read_ops, u);
+	ask(u);
 }
 
 static void cancel(struct usage_sandbox *u)
 {
-	if (u->job)
-		u->job->usage = NULL;
+	step_job_cancel(u->job);
 	if (u->asking)
 		vmproc_request_cancel(u->asking);
 	u->job = NULL;

@@ -107,10 +107,12 @@ static void expect_whole(struct world *w, const char *space)
 	struct space_read read = {0};
 
 	space_read_begin(&read, w->config.state_dir, space);
-	while (!read.over)
-		space_read_step(&read);
-	if (read.ret < 0)
-		fail_msg("%s", read.err.text);
+	int ret;
+	do
+		ret = space_read_step(&read);
+	while (ret == 0);
+	if (ret < 0)
+		fail_msg("%s", read.job.err.text);
 	for (unsigned i = 0; i < read.manifest.n_files; i++)
 		assert_int_equal(checksum_of(read.fds[i], read.manifest.files[i].bytes),
 				 read.manifest.files[i].sum);

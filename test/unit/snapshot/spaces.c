@@ -683,19 +683,22 @@ static uint64_t counted_with(struct world *w, mode_t memory, mode_t layer, int b
 					   .fds = {file_in(w, "state", 0600, 1),
 						   file_in(w, "memory", memory, 1 << 20), base,
 						   file_in(w, "layer", layer, 1 << 20)}};
-	struct space_write write = {.manifest = {.id = "spc_x", .size.ram_mib = 1}};
+	struct space_write *write = space_write_new(w->config.state_dir, vmproc_image_of(&image));
+	int ret;
 
-	space_write_begin(&write, w->config.state_dir, vmproc_image_of(&image));
-	while (!write.over)
-		space_write_step(&write);
-	assert_int_equal(write.ret, 0);
-	vmproc_image_put(write.image);
-	space_write_fini(&write);
+	memcpy(write->manifest.id, "spc_x", sizeof("spc_x"));
+	write->manifest.size.ram_mib = 1;
+	do
+		ret = space_write_step(write);
+	while (ret == 0);
+	assert_int_equal(ret, 1);
+	const uint64_t bytes = write->size_bytes;
+	space_write_free(write);
 	snprintf(path, sizeof(path), "%s/spaces/spc_x/base", w->config.state_dir);
 	assert_int_equal(stat(path, &st), 0);
 	*base_mode = st.st_mode & 07777;
 	space_remove(w->config.state_dir, "spc_x");
-	return write.size_bytes;
+	return bytes;
 }
 
 /* The base has one byte. */
