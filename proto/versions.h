@@ -24,9 +24,8 @@
 #define IMAGE_LAYER_VERSION_OLDEST  1
 
 /* Files of the service. */
-#define MANIFEST_VERSION	      2 /* of a template's image, which is made again if it differs */
-#define SPACE_MANIFEST_VERSION	      1
-#define SPACE_MANIFEST_VERSION_OLDEST 1
+#define IMAGE_MANIFEST_VERSION	      1 /* of the directory of a template or Space */
+#define IMAGE_MANIFEST_VERSION_OLDEST 1
 #define JOURNAL_VERSION		      1 /* session journal of a VM */
 #define JOURNAL_VERSION_OLDEST	      1
 

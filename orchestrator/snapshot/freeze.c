@@ -409,7 +409,7 @@ static void fill_manifest(struct freeze *fr, struct space_manifest *m)
 {
 	const struct sandbox *s = fr->sandbox;
 
-	memcpy(m->id, fr->id, sizeof(m->id));
+	memcpy(m->image.name, fr->id, sizeof(fr->id));
 	memcpy(m->template, s->config.template, sizeof(m->template));
 	m->size = s->config.size;
 	m->guest_busy = fr->guest_busy;

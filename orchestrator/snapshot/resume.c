@@ -231,7 +231,7 @@ static int make_image(struct resume *r, struct space_read *read)
 	struct vmproc_image image = {.memory_layers = read->manifest.memory_layers,
 				     .layers = read->manifest.layers,
 				     .disk_bytes = read->manifest.disk_bytes,
-				     .nfds = read->manifest.n_files};
+				     .nfds = read->manifest.image.n_files};
 	struct space_manifest *m = &read->manifest;
 
 	if (!size_equal(&m->size, &r->space->config.size) ||

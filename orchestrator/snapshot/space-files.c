@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/snapshot/space-files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,10 +17,8 @@
 #include "orchestrator/template/bases.h"
 #include "orchestrator/template/templates.h"
 
-#define NAME_ROOM (SANDBOX_ID_LEN + 8)
-#define TMP	  ".tmp"
-#define LOST	  ".lost"
-#define YEAR_MS	  (INT64_C(365) * 24 * 3600 * 1000)
+#define LOST	".lost"
+#define YEAR_MS (INT64_C(365) * 24 * 3600 * 1000)
 
 /* --- directories ---------------------------------------------------------------------------- */
 
@@ -42,42 +39,19 @@ static int sync_path(const char *path, struct err *e)
 	return 0;
 }
 
-static void remove_dir(int parent, const char *name)
-{
-	scoped_fd int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	DIR *d = fd < 0 ? NULL : fdopendir(dup(fd));
-	struct dirent *entry;
-
-	while (d && (entry = readdir(d)))
-		if (entry->d_name[0] != '.')
-			unlinkat(fd, entry->d_name, 0);
-	if (d)
-		closedir(d);
-	unlinkat(parent, name, AT_REMOVEDIR);
-}
-
 /* Removes root file systems that no Space uses, and incomplete ones. No freeze may be running. */
 static void sweep_bases(const char *state_dir)
 {
-	struct err e;
-	scoped_fd int fd = bases_open(state_dir, &e);
-	DIR *d = fd < 0 ? NULL : fdopendir(dup(fd));
-	struct dirent *entry;
+	struct image_names names = {0};
+	scoped_fd int fd = bases_open(state_dir, NULL);
 	struct stat st;
 
-	while (d && (entry = readdir(d))) {
-		if (entry->d_name[0] == '.')
-			continue;
-		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		if (st.st_nlink == 1)
-			unlinkat(fd, entry->d_name, 0);
-		else if (fchmodat(fd, entry->d_name, TEMPLATE_FILE_MODE, 0) < 0)
-			log_warn("root file system %s: %s; it counts for the Spaces that use it",
-				 entry->d_name, strerror(errno)); /* made by an earlier version */
-	}
-	if (d)
-		closedir(d);
+	if (fd >= 0)
+		image_names_read(fd, &names, NULL);
+	for (size_t i = 0; i < names.n; i++)
+		if (fstatat(fd, names.all[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
+			unlinkat(fd, names.all[i], 0);
+	image_names_free(&names);
 }
 
 /* Renames the directory to its temporary name before removing it, so that an interrupted removal
@@ -85,57 +59,25 @@ static void sweep_bases(const char *state_dir)
 static bool remove_named(int parent, const char *name, const char *tmp)
 {
 	renameat(parent, name, parent, tmp);
-	remove_dir(parent, tmp);
+	image_dir_remove(parent, tmp);
 	return faccessat(parent, name, F_OK, 0) < 0 && faccessat(parent, tmp, F_OK, 0) < 0;
 }
 
 bool space_remove(const char *state_dir, const char *id)
 {
-	char tmp[NAME_ROOM], lost[NAME_ROOM];
+	char tmp[IMAGE_NAME_ROOM], lost[IMAGE_NAME_ROOM];
 	struct err e;
 	scoped_fd int parent = open_dir(state_dir, "spaces", &e);
 
 	if (parent < 0)
 		return false;
-	snprintf(tmp, sizeof(tmp), "%s" TMP, id);
+	image_tmp_name(id, tmp);
 	snprintf(lost, sizeof(lost), "%s" LOST, id);
-	remove_dir(parent, tmp);
+	image_dir_remove(parent, tmp);
 	return remove_named(parent, id, tmp) && remove_named(parent, lost, tmp);
 }
 
 /* --- sweep ---------------------------------------------------------------------------------- */
-
-struct names {
-	char (*all)[NAME_ROOM];
-	size_t n, room;
-};
-
-static void add_name(struct names *names, const char *name)
-{
-	if (names->n == names->room) {
-		names->room = names->room ? 2 * names->room : 64;
-		names->all = realloc(names->all, names->room * sizeof(names->all[0]));
-		if (!names->all)
-			abort();
-	}
-	snprintf(names->all[names->n++], NAME_ROOM, "%s", name);
-}
-
-/* Reads all names, before any is changed. Ignores entries that are not named like a Space. */
-static int read_names(int parent, struct names *out, struct err *e)
-{
-	DIR *d = fdopendir(dup(parent));
-	struct dirent *entry;
-
-	if (!d)
-		return err_set(e, errno, "read the directory of Spaces");
-	while ((entry = readdir(d)))
-		if (!strncmp(entry->d_name, SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)) &&
-		    strlen(entry->d_name) < NAME_ROOM)
-			add_name(out, entry->d_name);
-	closedir(d);
-	return 0;
-}
 
 /* Removes `suffix` from the end of `name`; returns false if it is not there. */
 static bool cut(char *name, const char *suffix)
@@ -176,10 +118,10 @@ static int64_t mark_lost(int parent, const char *id, const char *lost)
 
 static void sweep_one(int parent, const char *name, const struct spaces_sweep *s)
 {
-	char id[NAME_ROOM], lost[NAME_ROOM + sizeof(LOST)];
+	char id[IMAGE_NAME_ROOM], lost[IMAGE_NAME_ROOM + sizeof(LOST)];
 
 	snprintf(id, sizeof(id), "%s", name);
-	bool half = cut(id, TMP), was_lost = cut(id, LOST);
+	bool half = cut(id, IMAGE_TMP), was_lost = cut(id, LOST);
 	/* Skip a copy of a Space that was made by hand: its name, cut to the length of an id, would
 	 * be the Space's. */
 	if (strlen(id) > SANDBOX_ID_LEN)
@@ -199,12 +141,13 @@ static void sweep_one(int parent, const char *name, const struct spaces_sweep *s
 int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err *e)
 {
 	scoped_fd int parent = open_dir(state_dir, "spaces", e);
-	struct names names = {0};
-	int ret = parent < 0 ? parent : read_names(parent, &names, e);
+	struct image_names names = {0};
+	int ret = parent < 0 ? parent : image_names_read(parent, &names, e);
 
 	for (size_t i = 0; i < names.n; i++)
-		sweep_one(parent, names.all[i], s);
-	free(names.all);
+		if (!strncmp(names.all[i], SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)))
+			sweep_one(parent, names.all[i], s);
+	image_names_free(&names);
 	if (ret == 0)
 		sweep_bases(state_dir);
 	return ret;
@@ -228,30 +171,11 @@ struct space_write *space_write_new(const char *state_dir, struct vmproc_image *
 	w->manifest.memory_layers = image->memory_layers;
 	w->manifest.layers = image->layers;
 	w->manifest.disk_bytes = image->disk_bytes;
-	w->manifest.n_files = image->nfds;
+	w->manifest.image.n_files = image->nfds;
 	for (unsigned i = 0; i < image->nfds; i++)
 		if (fstat(image->fds[i], &st) == 0)
 			atomic_fetch_add(&w->total, bytes_on_disk(&st));
 	return w;
-}
-
-static void tmp_name(const struct space_write *w, char out[NAME_ROOM])
-{
-	snprintf(out, NAME_ROOM, "%s" TMP, w->manifest.id);
-}
-
-static int make_dir(struct space_write *w)
-{
-	char name[NAME_ROOM];
-
-	w->parent = open_dir(w->state_dir, "spaces", &w->job.err);
-	if (w->parent < 0)
-		return w->parent;
-	tmp_name(w, name);
-	if (mkdirat(w->parent, name, 0700) < 0)
-		return err_set(&w->job.err, errno, "make its directory");
-	w->dir = openat(w->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	return w->dir < 0 ? err_set(&w->job.err, errno, "open its directory") : 0;
 }
 
 static int link_fd(int fd, int dir, const char *name)
@@ -265,7 +189,7 @@ static int link_fd(int fd, int dir, const char *name)
 /* Names of the copy of a root file system, which Spaces share: the final and a temporary one. */
 struct base {
 	char name[BASE_NAME_ROOM];
-	char tmp[BASE_NAME_ROOM + NAME_ROOM];
+	char tmp[BASE_NAME_ROOM + IMAGE_NAME_ROOM + 8];
 };
 
 /* Fills *base with names derived from the file's identity. Returns the descriptor of the directory,
@@ -280,7 +204,8 @@ static int open_bases(struct space_write *w, struct base *base, struct err *e)
 		close_fd(&bases);
 		return e->code;
 	}
-	snprintf(base->tmp, sizeof(base->tmp), "%s.%s" TMP, base->name, w->manifest.id);
+	snprintf(base->tmp, sizeof(base->tmp), "%s.%s" IMAGE_TMP, base->name,
+		 w->manifest.image.name);
 	return bases;
 }
 
@@ -345,7 +270,7 @@ static int begin_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
 	const unsigned base = space_base_index(&w->manifest);
-	struct space_file *file = &w->manifest.files[w->at];
+	struct image_file *file = &w->manifest.image.files[w->at];
 	char name[SPACE_FILE_NAME_MAX];
 	struct stat st;
 	int ret = 0;
@@ -393,7 +318,7 @@ static int end_file(struct space_write *w)
 	char name[SPACE_FILE_NAME_MAX];
 	struct stat st, source;
 
-	w->manifest.files[w->at].sum = w->walk.sum;
+	w->manifest.image.files[w->at].sum = w->walk.sum;
 	file_walk_end(&w->walk);
 	if (fsync(w->out >= 0 ? w->out : in) < 0)
 		return err_set(&w->job.err, errno, "flush a file of the space to disk");
@@ -404,44 +329,36 @@ static int end_file(struct space_write *w)
 	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || fstat(in, &source) < 0)
 		return err_set(&w->job.err, errno, "stat its %s", name);
 	if (copied)
-		file_sum_learn(&st, w->manifest.files[w->at].sum);
+		file_sum_learn(&st, w->manifest.image.files[w->at].sum);
 	if (!copied || base)
-		file_sum_learn(&source, w->manifest.files[w->at].sum);
+		file_sum_learn(&source, w->manifest.image.files[w->at].sum);
 	w->size_bytes += w->shared ? 0 : bytes_on_disk(&st);
 	w->open = false;
 	w->at++;
 	return 0;
 }
 
-static int write_manifest(struct space_write *w)
+static int publish(struct space_write *w)
 {
 	scoped_free uint8_t *bytes = NULL;
 	size_t len;
-	scoped_fd int fd =
-		openat(w->dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	if (space_manifest_write(&w->manifest, &bytes, &len) < 0)
 		return err_set(&w->job.err, ENOMEM, "write its manifest");
-	if (fd < 0)
-		return err_set(&w->job.err, errno, "make its manifest");
-	if (file_write(fd, 0, bytes, len, &w->job.err) < 0)
-		return err_context(&w->job.err, "its manifest");
 	w->size_bytes += len;
-	return fsync(fd) < 0 ? err_set(&w->job.err, errno, "write its manifest to disk") : 0;
+	int ret = image_dir_publish(w->parent, w->dir, w->manifest.image.name, bytes, len,
+				    &w->job.err);
+	return ret < 0 ? ret : sync_path(w->state_dir, &w->job.err);
 }
 
-static int publish(struct space_write *w)
+/* Makes the directory. */
+static int begin(struct space_write *w)
 {
-	char name[NAME_ROOM];
-	int ret = write_manifest(w);
-
-	if (ret < 0)
-		return ret;
-	tmp_name(w, name);
-	if (fsync(w->dir) < 0 || renameat(w->parent, name, w->parent, w->manifest.id) < 0 ||
-	    fsync(w->parent) < 0)
-		return err_set(&w->job.err, errno, "put its directory in place");
-	return sync_path(w->state_dir, &w->job.err);
+	w->parent = open_dir(w->state_dir, "spaces", &w->job.err);
+	if (w->parent < 0)
+		return w->parent;
+	w->dir = image_dir_new(w->parent, w->manifest.image.name, &w->job.err);
+	return w->dir < 0 ? w->dir : 0;
 }
 
 /* Writes up to SPACE_STEP_BYTES. Returns 0 when there is more to do, 1 when the Space is complete,
@@ -449,12 +366,12 @@ static int publish(struct space_write *w)
 static int write_some(struct space_write *w)
 {
 	uint64_t done = 0;
-	int ret = w->dir < 0 ? make_dir(w) : 0;
+	int ret = w->dir < 0 ? begin(w) : 0;
 
 	while (ret == 0 && done < SPACE_STEP_BYTES) {
 		uint64_t before = done;
 
-		if (w->at == w->manifest.n_files)
+		if (w->at == w->manifest.image.n_files)
 			return publish(w) < 0 ? w->job.err.code : 1;
 		ret = w->open ? 0 : begin_file(w);
 		if (ret < 0)
@@ -479,7 +396,7 @@ void space_write_undo(void *job)
 	struct space_write *w = job;
 
 	drop_base(w);
-	space_remove(w->state_dir, w->manifest.id);
+	space_remove(w->state_dir, w->manifest.image.name);
 }
 
 int space_write_step(void *job)
@@ -515,82 +432,32 @@ void space_read_begin(struct space_read *r, const char *state_dir, const char *i
 		r->fds[i] = -1;
 }
 
-static int damage(struct space_read *r, const char *name)
-{
-	r->damaged = true;
-	err_context(&r->job.err, "%s", name);
-	return r->job.err.code;
-}
-
-/* Opens a file of the Space. A missing file is damage; too many open files are not. */
-static int open_file(struct space_read *r, const char *name)
-{
-	int fd = openat(r->dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-
-	if (fd >= 0)
-		return fd;
-	err_set(&r->job.err, errno, "open it");
-	return errno == ENOENT || errno == ELOOP ? damage(r, name) : r->job.err.code;
-}
-
-static int read_manifest(struct space_read *r)
-{
-	struct stat st;
-	scoped_free uint8_t *bytes = NULL;
-	scoped_fd int fd = open_file(r, "manifest");
-
-	if (fd < 0)
-		return r->job.err.code;
-	if (fstat(fd, &st) < 0)
-		return err_set(&r->job.err, errno, "stat its manifest");
-	if (!S_ISREG(st.st_mode) || st.st_size > SPACE_MANIFEST_MAX) {
-		err_say(&r->job.err, EINVAL, "its size of %lld bytes is wrong",
-			(long long)st.st_size);
-		return damage(r, "manifest");
-	}
-	bytes = malloc((size_t)st.st_size + 1);
-	if (!bytes)
-		return err_set(&r->job.err, ENOMEM, "read its manifest");
-	ssize_t len = read(fd, bytes, (size_t)st.st_size);
-	if (len < 0)
-		return err_set(&r->job.err, errno, "read its manifest");
-	int ret = space_manifest_read(bytes, (size_t)len, &r->manifest, &r->job.err);
-	if (ret == 0 && strcmp(r->manifest.id, r->id) != 0)
-		ret = err_say(&r->job.err, EINVAL, "it belongs to another Space");
-	return ret < 0 ? damage(r, "manifest") : 0;
-}
-
 static int open_all(struct space_read *r)
 {
 	char path[CONFIG_PATH_MAX + SANDBOX_ID_LEN + 16];
+	scoped_free uint8_t *bytes = NULL;
+	struct wire extra;
 
 	snprintf(path, sizeof(path), "%s/spaces/%s", r->state_dir, r->id);
-	r->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (r->dir < 0) {
-		err_set(&r->job.err, errno, "open its directory");
-		r->damaged = r->job.err.code == -ENOENT;
-		return r->job.err.code;
-	}
-	return read_manifest(r);
+	r->dir = image_dir_open(AT_FDCWD, path, &r->job.err);
+	if (r->dir < 0)
+		return r->dir;
+	int ret =
+		image_manifest_load(r->dir, r->id, &r->manifest.image, &bytes, &extra, &r->job.err);
+	return ret < 0 ? ret : space_manifest_read(&extra, &r->manifest, &r->job.err);
 }
 
 static int begin_check(struct space_read *r, struct stat *st)
 {
-	const struct space_file *file = &r->manifest.files[r->at];
+	const struct image_file *file = &r->manifest.image.files[r->at];
 	char name[SPACE_FILE_NAME_MAX];
 
 	space_file_name(&r->manifest, r->at, name);
-	int fd = open_file(r, name);
+	int fd = r->fds[r->at] = image_file_open(r->dir, name, file->bytes, &r->job.err);
 	if (fd < 0)
 		return fd;
-	r->fds[r->at] = fd;
 	if (fstat(fd, st) < 0)
 		return err_set(&r->job.err, errno, "stat its %s", name);
-	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != file->bytes) {
-		err_say(&r->job.err, EIO, "it has %lld bytes instead of %llu",
-			(long long)st->st_size, (unsigned long long)file->bytes);
-		return damage(r, name);
-	}
 	if (r->at == TEMPLATE_MEMORY)
 		r->memory = *st;
 	r->open = true;
@@ -604,10 +471,10 @@ static int end_check(struct space_read *r)
 
 	file_walk_end(&r->walk);
 	r->open = false;
-	if (r->walk.sum != r->manifest.files[r->at].sum) {
+	if (r->walk.sum != r->manifest.image.files[r->at].sum) {
 		space_file_name(&r->manifest, r->at, name);
-		err_say(&r->job.err, EIO, "its checksum differs from the manifest's");
-		return damage(r, name);
+		return err_say(&r->job.err, EIO, "the checksum of %s differs from the manifest's",
+			       name);
 	}
 	if (fstat(r->fds[r->at], &st) == 0)
 		file_sum_learn(&st, r->walk.sum);
@@ -615,16 +482,15 @@ static int end_check(struct space_read *r)
 	return 0;
 }
 
-int space_read_step(void *job)
+static int read_some(struct space_read *r)
 {
-	struct space_read *r = job;
 	int ret = r->dir < 0 ? open_all(r) : 0;
 	uint64_t done = 0;
 
 	while (ret == 0 && done < SPACE_STEP_BYTES) {
 		struct stat st;
 
-		if (r->at == r->manifest.n_files)
+		if (r->at == r->manifest.image.n_files)
 			return 1;
 		bool fresh = !r->open;
 		ret = fresh ? begin_check(r, &st) : 0;
@@ -634,11 +500,20 @@ int space_read_step(void *job)
 			      ? 1
 			      : file_walk_step(&r->walk, SPACE_STEP_BYTES - done, &done,
 					       &r->job.err);
-		if (ret == -EIO)
-			r->damaged = true;
 		if (ret == 1)
 			ret = end_check(r);
 	}
+	return ret;
+}
+
+int space_read_step(void *job)
+{
+	struct space_read *r = job;
+	int ret = read_some(r);
+
+	/* A missing or different file is permanent; too many open files are not. */
+	r->damaged =
+		ret == -ENOENT || ret == -ELOOP || ret == -EINVAL || ret == -ENOTSUP || ret == -EIO;
 	return ret;
 }
 

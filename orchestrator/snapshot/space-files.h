@@ -21,7 +21,7 @@
 struct space_write {
 	struct step_job job;
 	char state_dir[CONFIG_PATH_MAX];
-	struct space_manifest manifest; /* the steps fill in `files` */
+	struct space_manifest manifest; /* the steps fill in the files */
 	struct vmproc_image *image;	/* the snapshot to write; a reference is held */
 	atomic_ullong written, total;	/* bytes */
 	uint64_t size_bytes;		/* on disk, without shared files */

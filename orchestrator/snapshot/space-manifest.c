@@ -6,29 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/fd.h"
-#include "base/version.h"
 #include "base/wire.h"
 #include "proto/agent.h"
 #include "proto/image.h"
 
-#define MAGIC	     "RAMETSPC"
-#define HEADER_BYTES 24u
-#define PLAIN_FILES  3 /* state, memory, disk base */
-#define TRACE_MAX    256u
-
-/* The versions of other formats that the manifest records, so that a Space that cannot be restored
- * is refused before a VM reads it. */
-static const struct {
-	const char *what;
-	uint32_t now, oldest;
-} formats[] = {
-	{"its state file", IMAGE_STATE_VERSION, IMAGE_STATE_VERSION_OLDEST},
-	{"its memory layer", IMAGE_MEMORY_VERSION, IMAGE_MEMORY_VERSION_OLDEST},
-	{"its disk layer", IMAGE_LAYER_VERSION, IMAGE_LAYER_VERSION_OLDEST},
-	{"its guest's agent", AGENT_VERSION, AGENT_VERSION_OLDEST},
-};
+#define PLAIN_FILES 3 /* state, memory, disk base */
+#define TRACE_MAX   256u
 
 unsigned space_base_index(const struct space_manifest *m)
 {
@@ -93,47 +77,32 @@ static void put_calls(struct wire *w, const struct exec_point *p)
 	}
 }
 
-static void put_body(struct wire *w, const struct space_manifest *m)
-{
-	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-		wire_put_u32(w, formats[i].now);
-	wire_put_str(w, m->id, strlen(m->id));
-	wire_put_str(w, m->template, strlen(m->template));
-	wire_put_u32(w, m->size.vcpus);
-	wire_put_u32(w, m->size.ram_mib);
-	wire_put_u32(w, m->size.rootfs_gb);
-	wire_put_u64(w, m->disk_bytes);
-	wire_put_u32(w, m->memory_layers);
-	wire_put_u32(w, m->layers);
-	wire_put_u8(w, m->guest_busy);
-	put_calls(w, &m->call);
-	for (unsigned i = 0; i < m->n_files; i++) {
-		wire_put_u64(w, m->files[i].bytes);
-		wire_put_u32(w, m->files[i].sum);
-	}
-}
-
 int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *len)
 {
-	size_t room = HEADER_BYTES + 4096;
-	struct wire body, head;
+	size_t room = 4096;
 
 	for (const struct exec_point *p = &m->call; p; p = p->next)
 		room += p->out.len + p->err.len + p->bundle.len + TRACE_MAX + sizeof(*p);
-	uint8_t *bytes = calloc(1, room);
-	if (!bytes)
+	scoped_free uint8_t *extra = calloc(1, room);
+	uint8_t *bytes = calloc(1, IMAGE_MANIFEST_OVERHEAD + room);
+	if (!extra || !bytes) {
+		free(bytes);
 		return -ENOMEM;
-	body = wire_on(bytes + HEADER_BYTES, room - HEADER_BYTES);
-	put_body(&body, m);
-	if (body.bad)
+	}
+	struct wire w = wire_on(extra, room);
+	wire_put_str(&w, m->template, strlen(m->template));
+	wire_put_u32(&w, m->size.vcpus);
+	wire_put_u32(&w, m->size.ram_mib);
+	wire_put_u32(&w, m->size.rootfs_gb);
+	wire_put_u64(&w, m->disk_bytes);
+	wire_put_u32(&w, m->memory_layers);
+	wire_put_u32(&w, m->layers);
+	wire_put_u8(&w, m->guest_busy);
+	put_calls(&w, &m->call);
+	if (w.bad)
 		abort(); /* `room` was too small */
-	head = wire_on(bytes, HEADER_BYTES);
-	wire_put_bytes(&head, MAGIC, 8);
-	wire_put_u32(&head, SPACE_MANIFEST_VERSION);
-	wire_put_u32(&head, (uint32_t)body.pos);
-	wire_put_u32(&head, crc32c(0, body.p, body.pos));
 	*out = bytes;
-	*len = HEADER_BYTES + body.pos;
+	*len = image_manifest_write(&m->image, extra, w.pos, bytes);
 	return 0;
 }
 
@@ -210,40 +179,20 @@ static bool get_calls(struct wire *w, struct exec_point *first)
 	}
 }
 
-static int check_formats(struct wire *w, struct err *e)
+static bool is_sound(const struct space_manifest *m)
 {
-	for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
-		uint32_t version = wire_get_u32(w);
+	const struct image_file *files = m->image.files;
 
-		if (!w->bad && version_check(formats[i].what, version, formats[i].oldest,
-					     formats[i].now, e) < 0)
-			return -ENOTSUP;
-	}
-	return 0;
+	return m->memory_layers <= CTL_MEMORY_MAX && m->layers <= CTL_LAYERS_MAX &&
+	       m->image.n_files == PLAIN_FILES + m->memory_layers + m->layers && m->disk_bytes &&
+	       m->disk_bytes % IMAGE_CLUSTER == 0 && files[0].bytes <= IMAGE_STATE_MAX &&
+	       files[1].bytes == (uint64_t)m->size.ram_mib << 20;
 }
 
-static bool get_files(struct wire *w, struct space_manifest *m)
+int space_manifest_read(struct wire *w, struct space_manifest *m, struct err *e)
 {
-	if (m->memory_layers > CTL_MEMORY_MAX || m->layers > CTL_LAYERS_MAX)
-		return false;
-	m->n_files = PLAIN_FILES + m->memory_layers + m->layers;
-	for (unsigned i = 0; i < m->n_files; i++) {
-		m->files[i].bytes = wire_get_u64(w);
-		m->files[i].sum = wire_get_u32(w);
-	}
-	return !w->bad && !wire_left(w) && m->disk_bytes && m->disk_bytes % IMAGE_CLUSTER == 0 &&
-	       m->files[0].bytes <= IMAGE_STATE_MAX &&
-	       m->files[1].bytes == (uint64_t)m->size.ram_mib << 20;
-}
-
-static int get_body(struct wire *w, struct space_manifest *m, struct err *e)
-{
-	int ret = check_formats(w, e);
-
-	if (ret < 0)
-		return ret;
-	if (!get_text(w, m->id, sizeof(m->id)) || !get_text(w, m->template, sizeof(m->template)))
-		return err_say(e, EINVAL, "the manifest's names are malformed");
+	if (!get_text(w, m->template, sizeof(m->template)))
+		return err_say(e, EINVAL, "its manifest's template is malformed");
 	m->size.vcpus = wire_get_u32(w);
 	m->size.ram_mib = wire_get_u32(w);
 	m->size.rootfs_gb = wire_get_u32(w);
@@ -251,35 +200,11 @@ static int get_body(struct wire *w, struct space_manifest *m, struct err *e)
 	m->memory_layers = wire_get_u32(w);
 	m->layers = wire_get_u32(w);
 	m->guest_busy = wire_get_u8(w);
-	if (!get_calls(w, &m->call))
-		return err_say(e, EINVAL, "the manifest's call is malformed");
-	if (!get_files(w, m))
-		return err_say(e, EINVAL, "the manifest's list of files is malformed");
+	if (!get_calls(w, &m->call) || wire_left(w))
+		return err_say(e, EINVAL, "its manifest's call is malformed");
+	if (!is_sound(m))
+		return err_say(e, EINVAL, "its manifest's list of files does not fit its size");
 	return 0;
-}
-
-int space_manifest_read(const void *bytes, size_t len, struct space_manifest *out, struct err *e)
-{
-	struct wire head = wire_from(bytes, len < HEADER_BYTES ? len : HEADER_BYTES), body;
-	char magic[8];
-
-	memset(out, 0, sizeof(*out));
-	wire_get_bytes(&head, magic, sizeof(magic));
-	uint32_t version = wire_get_u32(&head), body_bytes = wire_get_u32(&head);
-	uint32_t crc = wire_get_u32(&head), zero = wire_get_u32(&head);
-	if (head.bad || memcmp(magic, MAGIC, sizeof(magic)) != 0)
-		return err_say(e, EINVAL, "it is not the manifest of a Space");
-	if (version_check("its manifest", version, SPACE_MANIFEST_VERSION_OLDEST,
-			  SPACE_MANIFEST_VERSION, e) < 0)
-		return -ENOTSUP;
-	if (body_bytes != len - HEADER_BYTES || zero)
-		return err_say(e, EINVAL,
-			       "its header is malformed: it says %u bytes, and %zu follow",
-			       body_bytes, len - HEADER_BYTES);
-	body = wire_from((const uint8_t *)bytes + HEADER_BYTES, body_bytes);
-	if (crc32c(0, body.p, body.size) != crc)
-		return err_say(e, EINVAL, "its checksum does not match");
-	return get_body(&body, out, e);
 }
 
 void space_manifest_fini(struct space_manifest *m)

@@ -4,7 +4,6 @@
  * NAME-KEY-SIZE. KEY is a hash of all inputs, so an image whose inputs changed is never found. A
  * directory is made as IMAGE.tmp and renamed once all of it is on disk.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -17,6 +16,7 @@
 #include "base/file-sum.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "orchestrator/images/image-dir.h"
 #include "orchestrator/io/disk-job.h"
 #include "orchestrator/template/disk-layer.h"
 #include "orchestrator/template/template-internal.h"
@@ -29,7 +29,7 @@
 #define ASKED_MAX   16		 /* most images of all templates, besides those prepared ahead */
 #define ASKED_BYTES (4ull << 30) /* most bytes of these images on disk */
 
-static const char *const files[] = {"state", "memory", "layer-0", "manifest"};
+static const char *const files[] = {"state", "memory", "layer-0"};
 
 /* --- key ------------------------------------------------------------------------------------ */
 
@@ -82,7 +82,7 @@ static int hash_inputs(EVP_MD_CTX *md, const struct config *c, const struct sour
 		       struct err *e)
 {
 	const uint32_t versions[] = {IMAGE_STATE_VERSION, IMAGE_LAYER_VERSION, CTL_VERSION,
-				     AGENT_VERSION, MANIFEST_VERSION};
+				     AGENT_VERSION, IMAGE_MANIFEST_VERSION};
 	char cmdline[CTL_CMDLINE_MAX];
 	int ret = hash_file(md, "kernel", c->kernel, e);
 
@@ -100,7 +100,7 @@ static int hash_inputs(EVP_MD_CTX *md, const struct config *c, const struct sour
 	return ret;
 }
 
-static int key_of(const struct template_job *job, char key[MANIFEST_KEY_LEN + 1], struct err *e)
+static int key_of(const struct template_job *job, char key[TEMPLATE_KEY_LEN + 1], struct err *e)
 {
 	EVP_MD_CTX *md = EVP_MD_CTX_new();
 	uint8_t digest[EVP_MAX_MD_SIZE];
@@ -111,7 +111,7 @@ static int key_of(const struct template_job *job, char key[MANIFEST_KEY_LEN + 1]
 	if (ret == 0)
 		EVP_DigestFinal_ex(md, digest, NULL);
 	EVP_MD_CTX_free(md);
-	for (int i = 0; ret == 0 && i < MANIFEST_KEY_LEN / 2; i++)
+	for (int i = 0; ret == 0 && i < TEMPLATE_KEY_LEN / 2; i++)
 		snprintf(key + 2 * i, 3, "%02x", digest[i]);
 	return ret;
 }
@@ -138,105 +138,76 @@ static int name_of(struct template_job *job)
 /* Parses the name of an image directory into its template's name and key. Returns false for any
  * other name. */
 static bool owner_of(const char *entry, char name[SOURCE_NAME_MAX + 1],
-		     char key[MANIFEST_KEY_LEN + 1])
+		     char key[TEMPLATE_KEY_LEN + 1])
 {
 	size_t len = strlen(entry);
 
 	/* Search from the end: three parts of the size, then the key. */
 	for (int dashes = 0; len && dashes < 3;)
 		dashes += entry[--len] == '-';
-	if (len < MANIFEST_KEY_LEN + 2 || entry[len - MANIFEST_KEY_LEN - 1] != '-')
+	if (len < TEMPLATE_KEY_LEN + 2 || entry[len - TEMPLATE_KEY_LEN - 1] != '-')
 		return false;
-	size_t name_len = len - MANIFEST_KEY_LEN - 1;
+	size_t name_len = len - TEMPLATE_KEY_LEN - 1;
 	if (name_len > SOURCE_NAME_MAX)
 		return false;
 	snprintf(name, SOURCE_NAME_MAX + 1, "%.*s", (int)name_len, entry);
-	snprintf(key, MANIFEST_KEY_LEN + 1, "%s", entry + name_len + 1);
+	snprintf(key, TEMPLATE_KEY_LEN + 1, "%s", entry + name_len + 1);
 	return true;
 }
 
 /* --- check ---------------------------------------------------------------------------------- */
 
-static int size_is(int dir, const char *name, uint64_t size, struct err *e)
-{
-	struct stat st;
-
-	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return err_set(e, errno, "%s", name);
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != size)
-		return err_say(e, EINVAL, "%s has %lld bytes, not %llu", name,
-			       (long long)st.st_size, (unsigned long long)size);
-	return 0;
-}
-
 static int check_image(int dir, const struct template_job *job, struct err *e)
 {
-	const struct size *size = &job->size;
-	char text[MANIFEST_MAX];
-	struct manifest m;
-	scoped_fd int fd = openat(dir, "manifest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	scoped_free uint8_t *bytes = NULL;
+	struct image_manifest m;
+	struct wire extra;
+	int ret = image_manifest_load(dir, job->name, &m, &bytes, &extra, e);
 
-	if (fd < 0)
-		return err_set(e, errno, "manifest");
-	ssize_t len = pread(fd, text, sizeof(text), 0);
-	if (len < 0)
-		return err_set(e, errno, "read its manifest");
-	int ret = manifest_parse(text, (size_t)len, &m, e);
 	if (ret < 0)
 		return ret;
-	if (strcmp(m.template, job->source.name) != 0 || strcmp(m.key, job->key) != 0)
-		return err_say(e, EINVAL, "its manifest belongs to another template");
-	if (m.vcpus != size->vcpus || m.ram_mib != size->ram_mib ||
-	    m.rootfs_gb != size->rootfs_gb || m.memory_bytes != (uint64_t)size->ram_mib << 20)
-		return err_say(e, EINVAL, "its manifest has another size");
-	ret = size_is(dir, "state", m.state_bytes, e);
-	if (ret == 0)
-		ret = size_is(dir, "memory", m.memory_bytes, e);
-	if (ret == 0)
-		ret = size_is(dir, "layer-0", m.layer_bytes, e);
-	return ret;
-}
+	if (m.n_files != ARRAY_LEN(files) ||
+	    m.files[TEMPLATE_MEMORY].bytes != (uint64_t)job->size.ram_mib << 20)
+		return err_say(e, EINVAL, "its manifest's list of files is malformed");
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		scoped_fd int fd = image_file_open(dir, files[i], m.files[i].bytes, e);
 
-static void remove_image(int parent, const char *name)
-{
-	scoped_fd int dir = openat(parent, name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-
-	for (size_t i = 0; dir >= 0 && i < ARRAY_LEN(files); i++)
-		unlinkat(dir, files[i], 0);
-	unlinkat(parent, name, AT_REMOVEDIR);
+		if (fd < 0)
+			return fd;
+	}
+	return 0;
 }
 
 /* Returns true for an incomplete image, and for one whose template is gone. */
 static bool is_litter(const struct config *config, const char *entry)
 {
-	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
+	char name[SOURCE_NAME_MAX + 1], key[TEMPLATE_KEY_LEN + 1];
 	struct source source;
 	struct err e;
 
-	if (entry[0] == '.')
-		return false;
-	return strstr(entry, ".tmp") || !owner_of(entry, name, key) ||
+	return strstr(entry, IMAGE_TMP) || !owner_of(entry, name, key) ||
 	       source_find(config, name, &source, &e) == -ENOENT;
 }
 
 void templates_sweep(const struct config *config)
 {
 	char path[CONFIG_PATH_MAX + 16];
-	struct dirent *entry;
+	struct image_names names = {0};
 
 	snprintf(path, sizeof(path), "%s/templates", config->state_dir);
-	DIR *d = opendir(path);
-	while (d && (entry = readdir(d)))
-		if (is_litter(config, entry->d_name))
-			remove_image(dirfd(d), entry->d_name);
-	if (d)
-		closedir(d);
+	scoped_fd int parent = directory_open(path, NULL);
+	if (parent >= 0)
+		image_names_read(parent, &names, NULL);
+	for (size_t i = 0; i < names.n; i++)
+		if (is_litter(config, names.all[i]))
+			image_dir_remove(parent, names.all[i]);
+	image_names_free(&names);
 }
 
 /* Returns the size of an image on disk, in bytes. */
 static uint64_t image_bytes(int parent, const char *name)
 {
-	scoped_fd int dir = openat(parent, name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	scoped_fd int dir = image_dir_open(parent, name, NULL);
 	uint64_t bytes = 0;
 	struct stat st;
 
@@ -249,25 +220,22 @@ static uint64_t image_bytes(int parent, const char *name)
 /* Removes the images of the template that were made from other inputs, such as an older rootfs. */
 static void sweep_others(int parent, const struct template_job *job)
 {
-	char name[SOURCE_NAME_MAX + 1], key[MANIFEST_KEY_LEN + 1];
-	DIR *d = fdopendir(dup(parent));
-	struct dirent *entry;
+	char name[SOURCE_NAME_MAX + 1], key[TEMPLATE_KEY_LEN + 1];
+	struct image_names names;
 
-	if (!d)
-		return;
-	rewinddir(d);
-	while ((entry = readdir(d)))
-		if (entry->d_name[0] != '.' && owner_of(entry->d_name, name, key) &&
-		    strcmp(name, job->source.name) == 0 && strcmp(key, job->key) != 0)
-			remove_image(parent, entry->d_name);
-	closedir(d);
+	image_names_read(parent, &names, NULL);
+	for (size_t i = 0; i < names.n; i++)
+		if (owner_of(names.all[i], name, key) && strcmp(name, job->source.name) == 0 &&
+		    strcmp(key, job->key) != 0)
+			image_dir_remove(parent, names.all[i]);
+	image_names_free(&names);
 }
 
 /* The evictable images: their number and size, and the least recently used one. */
 struct asked {
 	size_t n;
 	uint64_t bytes;
-	char oldest[256];
+	char oldest[IMAGE_NAME_ROOM];
 	struct timespec used;
 };
 
@@ -276,12 +244,12 @@ static bool is_kept(const struct template_job *job, const char *name)
 	for (size_t i = 0; i < job->n_keep; i++)
 		if (strcmp(job->keep[i], name) == 0)
 			return true;
-	return name[0] == '.' || strstr(name, ".tmp");
+	return strstr(name, IMAGE_TMP);
 }
 
 static bool is_image(int parent, const char *name)
 {
-	char path[256 + sizeof("/manifest")];
+	char path[IMAGE_NAME_ROOM + sizeof("/manifest")];
 
 	snprintf(path, sizeof(path), "%s/manifest", name);
 	return faccessat(parent, path, F_OK, 0) == 0;
@@ -304,17 +272,14 @@ static void add_asked(struct asked *a, int parent, const char *name)
 
 static struct asked find_asked(int parent, const struct template_job *job)
 {
-	DIR *d = fdopendir(dup(parent));
 	struct asked out = {0};
-	struct dirent *entry;
+	struct image_names names;
 
-	if (!d)
-		return out;
-	rewinddir(d);
-	while ((entry = readdir(d)))
-		if (!is_kept(job, entry->d_name))
-			add_asked(&out, parent, entry->d_name);
-	closedir(d);
+	image_names_read(parent, &names, NULL);
+	for (size_t i = 0; i < names.n; i++)
+		if (!is_kept(job, names.all[i]))
+			add_asked(&out, parent, names.all[i]);
+	image_names_free(&names);
 	return out;
 }
 
@@ -324,7 +289,7 @@ static void evict(int parent, const struct template_job *job)
 	struct asked a = find_asked(parent, job);
 
 	while (a.n > 1 && (a.n > ASKED_MAX || a.bytes > ASKED_BYTES)) {
-		remove_image(parent, a.oldest);
+		image_dir_remove(parent, a.oldest);
 		if (is_image(parent, a.oldest)) {
 			log_warn("the image %s/%s can't be removed", job->dir, a.oldest);
 			return;
@@ -337,7 +302,7 @@ int template_files_check(void *arg)
 {
 	struct template_job *job = arg;
 	struct err reason;
-	char tmp[TEMPLATE_NAME_LEN + 8];
+	char tmp[IMAGE_NAME_ROOM];
 
 	/* Take the stamp before the files are read: a later change is then noticed. */
 	source_stamp(&job->source, &job->source.stamp);
@@ -347,10 +312,10 @@ int template_files_check(void *arg)
 	scoped_fd int parent = directory_open(job->dir, &job->job.err);
 	if (parent < 0)
 		return parent;
-	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
-	remove_image(parent, tmp);
+	image_tmp_name(job->name, tmp);
+	image_dir_remove(parent, tmp);
 	sweep_others(parent, job);
-	scoped_fd int dir = openat(parent, job->name, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	scoped_fd int dir = image_dir_open(parent, job->name, NULL);
 	if (dir < 0)
 		return 1;
 	if (!job->discard && check_image(dir, job, &reason) == 0) {
@@ -361,7 +326,7 @@ int template_files_check(void *arg)
 	}
 	snprintf(job->remark, sizeof(job->remark), "%s",
 		 job->discard ? "restores from it failed" : reason.text);
-	remove_image(parent, job->name);
+	image_dir_remove(parent, job->name);
 	return 1;
 }
 
@@ -384,70 +349,62 @@ static int write_file(int dir, const char *name, int from, struct err *e)
 	return ret < 0 ? err_context(e, "the image's %s file", name) : 0;
 }
 
-/* Writes the state and the memory; the disk layer is in the directory already. */
-static int write_snapshot(int dir, const struct vmproc_image *image, struct err *e)
+/* Writes the state and the memory; the disk layer is in the directory already. Flushes them all,
+ * and notes their sizes in *m. */
+static int write_files(int dir, const struct template_job *job, struct image_manifest *m,
+		       struct err *e)
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < 2 && ret == 0; i++)
-		ret = write_file(dir, files[i], image->fds[i], e);
+	for (size_t i = 0; i < ARRAY_LEN(files) && ret == 0; i++) {
+		struct stat st;
+
+		if (i < 2)
+			ret = write_file(dir, files[i], job->image->fds[i], e);
+		scoped_fd int fd = openat(dir, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		/* A Space recognizes a template's files by this mode. */
+		if (ret == 0 && (fd < 0 || fstat(fd, &st) < 0 ||
+				 fchmod(fd, TEMPLATE_FILE_MODE) < 0 || fsync(fd) < 0))
+			ret = err_set(e, errno, "write %s to disk", files[i]);
+		if (ret == 0)
+			m->files[i].bytes = (uint64_t)st.st_size;
+	}
 	return ret;
 }
 
-static int write_manifest(int dir, const struct template_job *job, struct err *e)
+static int write_image(int parent, int dir, const struct template_job *job, struct err *e)
 {
-	const struct size *size = &job->size;
-	struct manifest m = {.version = MANIFEST_VERSION,
-			     .vcpus = size->vcpus,
-			     .ram_mib = size->ram_mib,
-			     .rootfs_gb = size->rootfs_gb};
-	uint64_t *const sizes[] = {&m.state_bytes, &m.memory_bytes, &m.layer_bytes};
-	char text[MANIFEST_MAX];
+	struct image_manifest m = {.n_files = ARRAY_LEN(files)};
+	uint8_t bytes[IMAGE_MANIFEST_OVERHEAD];
+	int ret = write_files(dir, job, &m, e);
 
-	memcpy(m.template, job->source.name, sizeof(m.template));
-	memcpy(m.key, job->key, sizeof(m.key));
-	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-		struct stat st;
-		scoped_fd int fd = openat(dir, files[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-
-		/* A Space recognizes a template's files by this mode. */
-		if (fd < 0 || fstat(fd, &st) < 0 || fchmod(fd, TEMPLATE_FILE_MODE) < 0 ||
-		    fsync(fd) < 0)
-			return err_set(e, errno, "write %s to disk", files[i]);
-		*sizes[i] = (uint64_t)st.st_size;
-	}
-	if (m.memory_bytes != (uint64_t)size->ram_mib << 20 || !m.state_bytes)
+	if (ret < 0)
+		return ret;
+	if (m.files[TEMPLATE_MEMORY].bytes != (uint64_t)job->size.ram_mib << 20 ||
+	    !m.files[0].bytes)
 		return err_say(e, EIO, "the VM process saved an image of the wrong size");
-	size_t len = manifest_write(&m, text, sizeof(text));
-	scoped_fd int fd = openat(dir, "manifest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, text, len) != (ssize_t)len || fsync(fd) < 0)
-		return err_set(e, errno, "write its manifest");
-	return fsync(dir) < 0 ? err_set(e, errno, "write its directory to disk") : 0;
+	memcpy(m.name, job->name, sizeof(job->name));
+	size_t len = image_manifest_write(&m, NULL, 0, bytes);
+	return image_dir_publish(parent, dir, job->name, bytes, len, e);
 }
 
 int template_files_publish(void *arg)
 {
 	struct template_job *job = arg;
 	struct err *e = &job->job.err;
-	char tmp[TEMPLATE_NAME_LEN + 8];
+	char tmp[IMAGE_NAME_ROOM];
 
-	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
+	image_tmp_name(job->name, tmp);
 	scoped_fd int parent = directory_open(job->dir, e);
 	if (parent < 0)
 		return parent;
-	scoped_fd int dir = openat(parent, tmp, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (dir < 0)
-		return err_set(e, errno, "open %s/%s", job->dir, tmp);
-	int ret = write_snapshot(dir, job->image, e);
-	if (ret == 0)
-		ret = write_manifest(dir, job, e);
-	if (ret == 0 && renameat(parent, tmp, parent, job->name) < 0)
-		ret = err_set(e, errno, "rename %s/%s", job->dir, tmp);
+	scoped_fd int dir = image_dir_open(parent, tmp, e);
+	int ret = dir < 0 ? dir : write_image(parent, dir, job, e);
 	if (ret < 0) {
-		remove_image(parent, tmp);
+		image_dir_remove(parent, tmp);
+		image_dir_remove(parent, job->name);
 		return ret;
 	}
-	fsync(parent);
 	job->bytes = image_bytes(parent, job->name);
 	evict(parent, job);
 	return 1;
@@ -456,12 +413,12 @@ int template_files_publish(void *arg)
 int template_files_clean(void *arg)
 {
 	struct template_job *job = arg;
-	char tmp[TEMPLATE_NAME_LEN + 8];
+	char tmp[IMAGE_NAME_ROOM];
 	scoped_fd int parent = directory_open(job->dir, &job->job.err);
 
-	snprintf(tmp, sizeof(tmp), "%s.tmp", job->name);
+	image_tmp_name(job->name, tmp);
 	if (parent >= 0)
-		remove_image(parent, tmp);
+		image_dir_remove(parent, tmp);
 	return 1;
 }
 
@@ -469,13 +426,11 @@ int template_files_clean(void *arg)
 
 static int make_directory(const struct build_files *b, struct err *e)
 {
-	char path[2 * CONFIG_PATH_MAX];
+	char path[CONFIG_PATH_MAX + 16];
 
-	snprintf(path, sizeof(path), "%s/templates/%s.tmp", b->state_dir, b->name);
-	if (mkdir(path, 0700) < 0)
-		return err_set(e, errno, "make %s", path);
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+	snprintf(path, sizeof(path), "%s/templates", b->state_dir);
+	scoped_fd int parent = directory_open(path, e);
+	return parent < 0 ? parent : image_dir_new(parent, b->name, e);
 }
 
 static int open_boot(struct build_files *b, int dir, int *fds, struct err *e)

@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "orchestrator/agent/agent.h"
 #include "orchestrator/io/step-job.h"
-#include "orchestrator/template/manifest.h"
 #include "orchestrator/template/pool.h"
 #include "orchestrator/template/sources.h"
 #include "orchestrator/template/templates.h"
 
 #define TEMPLATE_NAME_LEN 128
+#define TEMPLATE_KEY_LEN  16   /* hexadecimal digits: a hash of all inputs */
 #define TEMPLATE_WHY_MAX  2048 /* bytes; a longer traceback keeps its end */
 #define TEMPLATE_KEEP_MAX 32   /* images that are never evicted */
 
@@ -52,7 +52,7 @@ struct template_job {
 	struct vmproc_image *image;	/* the snapshot to publish; NULL in other jobs */
 	char dir[CONFIG_PATH_MAX + 16]; /* STATE_DIR/templates */
 	char name[TEMPLATE_NAME_LEN];	/* of the image, in `dir` */
-	char key[MANIFEST_KEY_LEN + 1];
+	char key[TEMPLATE_KEY_LEN + 1];
 	char keep[TEMPLATE_KEEP_MAX][TEMPLATE_NAME_LEN]; /* images that must not be evicted */
 	size_t n_keep;
 	bool found;
@@ -73,7 +73,7 @@ struct template
 	unsigned uses;		      /* references from template_get and template_hold */
 	struct list waits;	      /* struct template_wait */
 	char name[TEMPLATE_NAME_LEN]; /* of its image */
-	char key[MANIFEST_KEY_LEN + 1];
+	char key[TEMPLATE_KEY_LEN + 1];
 	struct template_job *job;
 	struct build *build;
 	struct failure failure; /* valid in TPL_FAILED */

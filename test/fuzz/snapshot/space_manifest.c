@@ -23,14 +23,24 @@ static void expect(bool right)
 		abort();
 }
 
+static int read_all(const uint8_t *bytes, size_t len, struct space_manifest *m, struct err *e)
+{
+	struct wire extra;
+
+	memset(m, 0, sizeof(*m));
+	int ret = image_manifest_read(bytes, len, &m->image, &extra, e);
+	return ret < 0 ? ret : space_manifest_read(&extra, m, e);
+}
+
 static void check(const struct space_manifest *m)
 {
 	char name[SPACE_FILE_NAME_MAX];
 
-	expect(memchr(m->id, 0, sizeof(m->id)) && memchr(m->template, 0, sizeof(m->template)));
+	expect(memchr(m->image.name, 0, sizeof(m->image.name)) &&
+	       memchr(m->template, 0, sizeof(m->template)));
 	expect(m->memory_layers <= CTL_MEMORY_MAX && m->layers <= CTL_LAYERS_MAX);
-	expect(m->n_files <= CTL_FDS_MAX && m->n_files > space_base_index(m));
-	for (unsigned i = 0; i < m->n_files; i++) {
+	expect(m->image.n_files <= CTL_FDS_MAX && m->image.n_files > space_base_index(m));
+	for (unsigned i = 0; i < m->image.n_files; i++) {
 		space_file_name(m, i, name);
 		expect(name[0] && !strchr(name, '/'));
 	}
@@ -45,8 +55,8 @@ static void check_round_trip(const struct space_manifest *m)
 	size_t len, len_again;
 
 	expect(space_manifest_write(m, &once, &len) == 0);
-	expect(len <= SPACE_MANIFEST_MAX);
-	expect(space_manifest_read(once, len, &again, &e) == 0);
+	expect(len <= IMAGE_MANIFEST_MAX);
+	expect(read_all(once, len, &again, &e) == 0);
 	expect(space_manifest_write(&again, &twice, &len_again) == 0);
 	expect(len == len_again && memcmp(once, twice, len) == 0);
 	space_manifest_fini(&again);
@@ -54,12 +64,27 @@ static void check_round_trip(const struct space_manifest *m)
 	free(twice);
 }
 
+/* A template's manifest has no part of a Space. */
+static void read_image(const uint8_t *bytes, size_t size)
+{
+	uint8_t again[IMAGE_MANIFEST_OVERHEAD];
+	struct image_manifest m;
+	struct err e = {0};
+	struct wire extra;
+
+	if (image_manifest_read(bytes, size, &m, &extra, &e) < 0 || wire_left(&extra))
+		return;
+	expect(memchr(m.name, 0, sizeof(m.name)) && m.n_files <= CTL_FDS_MAX);
+	expect(image_manifest_write(&m, NULL, 0, again) == size && !memcmp(again, bytes, size));
+}
+
 static void read_one(const uint8_t *bytes, size_t size)
 {
 	struct space_manifest m;
 	struct err e = {0};
 
-	if (space_manifest_read(bytes, size, &m, &e) == 0) {
+	read_image(bytes, size);
+	if (read_all(bytes, size, &m, &e) == 0) {
 		check(&m);
 		check_round_trip(&m);
 	} else {

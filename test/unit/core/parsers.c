@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Splitter, replay, frames, manifest and control messages: properties that hold for any input. */
+/* Splitter, replay, frames and control messages: properties that hold for any input. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,6 @@
 #include "orchestrator/agent/agent.h"
 #include "orchestrator/journal/replay.h"
 #include "orchestrator/journal/splitter.h"
-#include "orchestrator/template/manifest.h"
 #include "orchestrator/vm/vmproc.h"
 
 static unsigned seed;
@@ -525,57 +524,6 @@ static void test_paths_compare_in_tree_order(void **state)
 		}
 }
 
-/* --- manifest ------------------------------------------------------------------------------- */
-
-static const struct manifest sample = {.version = MANIFEST_VERSION,
-				       .template = "python-3.12_x",
-				       .key = "0123456789abcdef",
-				       .vcpus = 2,
-				       .ram_mib = 512,
-				       .rootfs_gb = 4,
-				       .state_bytes = 7,
-				       .memory_bytes = 512u << 20,
-				       .layer_bytes = 8192};
-
-static void test_manifest_round_trips(void **state)
-{
-	char text[MANIFEST_MAX];
-	struct manifest m;
-	struct err e;
-	size_t len = manifest_write(&sample, text, sizeof(text));
-
-	assert_int_equal(manifest_parse(text, len, &m, &e), 0);
-	assert_memory_equal(&m, &sample, sizeof(m));
-}
-
-static void test_truncated_or_changed_manifest_is_refused(void **state)
-{
-	char text[MANIFEST_MAX];
-	struct manifest m;
-	struct err e;
-	size_t len = manifest_write(&sample, text, sizeof(text));
-
-	for (size_t n = 0; n < len; n++)
-		assert_true(manifest_parse(text, n, &m, &e) < 0);
-	text[len] = '\n';
-	assert_true(manifest_parse(text, len + 1, &m, &e) < 0);
-	char *digits = strstr(text, "512\n");
-	*digits = '-';
-	assert_true(manifest_parse(text, len, &m, &e) < 0);
-	assert_non_null(strstr(e.text, "ram_mib"));
-	const char *huge = "ramet-image 99999999999999999999999\n";
-	assert_true(manifest_parse(huge, strlen(huge), &m, &e) < 0);
-	const char *newer = "ramet-image 3\nvcpus 1\n";
-	assert_true(manifest_parse(newer, strlen(newer), &m, &e) < 0);
-	assert_non_null(strstr(e.text, "version 3"));
-	const char *path = "ramet-image 2\ntemplate ../x\n";
-	assert_true(manifest_parse(path, strlen(path), &m, &e) < 0);
-	assert_non_null(strstr(e.text, "template"));
-	const char *longer = "ramet-image 2\ntemplate x\nkey 0123456789abcdef0\n";
-	assert_true(manifest_parse(longer, strlen(longer), &m, &e) < 0);
-	assert_non_null(strstr(e.text, "key"));
-}
-
 /* --- control messages ----------------------------------------------------------------------- */
 
 static void test_messages_of_a_vm_process_are_checked(void **state)
@@ -699,8 +647,6 @@ int main(void)
 		cmocka_unit_test(test_attach_and_tree_requests_are_encoded),
 		cmocka_unit_test(test_paths_over_a_limit_are_refused),
 		cmocka_unit_test(test_paths_compare_in_tree_order),
-		cmocka_unit_test(test_manifest_round_trips),
-		cmocka_unit_test(test_truncated_or_changed_manifest_is_refused),
 		cmocka_unit_test(test_messages_of_a_vm_process_are_checked),
 		cmocka_unit_test(test_image_files_are_checked_before_use),
 	};

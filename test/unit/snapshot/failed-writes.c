@@ -113,9 +113,9 @@ static void expect_whole(struct world *w, const char *space)
 	while (ret == 0);
 	if (ret < 0)
 		fail_msg("%s", read.job.err.text);
-	for (unsigned i = 0; i < read.manifest.n_files; i++)
-		assert_int_equal(checksum_of(read.fds[i], read.manifest.files[i].bytes),
-				 read.manifest.files[i].sum);
+	for (unsigned i = 0; i < read.manifest.image.n_files; i++)
+		assert_int_equal(checksum_of(read.fds[i], read.manifest.image.files[i].bytes),
+				 read.manifest.image.files[i].sum);
 	space_read_fini(&read);
 }
 

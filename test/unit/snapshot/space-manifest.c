@@ -13,6 +13,16 @@
 #include "orchestrator/snapshot/space-manifest.h"
 #include "proto/image.h"
 
+/* Reads all of a manifest. */
+static int read_back(const uint8_t *bytes, size_t len, struct space_manifest *m, struct err *e)
+{
+	struct wire extra;
+
+	*m = (struct space_manifest){0};
+	int ret = image_manifest_read(bytes, len, &m->image, &extra, e);
+	return ret < 0 ? ret : space_manifest_read(&extra, m, e);
+}
+
 /* Sets the version of the images' state in the manifest, and corrects its checksum. Returns true if
  * the manifest is accepted. */
 static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, struct err *e)
@@ -23,7 +33,7 @@ static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, st
 	wire_put_u32(&w, version);
 	w = wire_on(bytes + 16, 4);
 	wire_put_u32(&w, crc32c(0, bytes + 24, len - 24));
-	int ret = space_manifest_read(bytes, len, &m, e);
+	int ret = read_back(bytes, len, &m, e);
 	space_manifest_fini(&m);
 	return ret == 0;
 }
@@ -32,13 +42,13 @@ static void test_space_of_another_version_is_refused(void **state)
 {
 	struct space_manifest m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
 				   .disk_bytes = 1 << 30,
-				   .n_files = 3,
-				   .files[1] = {.bytes = 512ull << 20}};
+				   .image.n_files = 3,
+				   .image.files[1] = {.bytes = 512ull << 20}};
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	snprintf(m.id, sizeof(m.id), "spc_%032d", 7);
+	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
 	snprintf(m.template, sizeof(m.template), "base");
 	assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
 	assert_true(reads_state_version(bytes, len, IMAGE_STATE_VERSION, &e));
@@ -47,7 +57,7 @@ static void test_space_of_another_version_is_refused(void **state)
 	assert_false(reads_state_version(bytes, len, IMAGE_STATE_VERSION + 1, &e));
 	assert_non_null(strstr(e.text, "of a newer Ramet"));
 	bytes[8]++;
-	assert_int_equal(space_manifest_read(bytes, len, &m, &e), -ENOTSUP);
+	assert_int_equal(read_back(bytes, len, &m, &e), -ENOTSUP);
 	assert_non_null(strstr(e.text, "its manifest has version 2, of a newer Ramet"));
 	free(bytes);
 }
@@ -64,17 +74,17 @@ static void test_calls_of_contexts_are_read_back(void **state)
 				     .err = {.held = held, .len = 4}};
 	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
 					  .disk_bytes = 1 << 30,
-					  .n_files = 3,
-					  .files[1] = {.bytes = 512ull << 20}};
+					  .image.n_files = 3,
+					  .image.files[1] = {.bytes = 512ull << 20}};
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	snprintf(m.id, sizeof(m.id), "spc_%032d", 7);
+	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
 	for (int main_runs = 0; main_runs < 2; main_runs++) {
 		m.call = (struct exec_point){.running = main_runs, .number = 5, .next = &context};
 		assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
-		assert_int_equal(space_manifest_read(bytes, len, &again, &e), 0);
+		assert_int_equal(read_back(bytes, len, &again, &e), 0);
 		assert_int_equal(again.call.running, main_runs);
 		const struct exec_point *p = again.call.next;
 		assert_non_null(p);
@@ -96,13 +106,13 @@ static void test_results_are_read_back(void **state)
 				     .bundle = {.held = held, .len = 6}};
 	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
 					  .disk_bytes = 1 << 30,
-					  .n_files = 3,
-					  .files[1] = {.bytes = 512ull << 20}};
+					  .image.n_files = 3,
+					  .image.files[1] = {.bytes = 512ull << 20}};
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	snprintf(m.id, sizeof(m.id), "spc_%032d", 7);
+	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
 	for (int main_takes = 0; main_takes < 2; main_takes++) {
 		m.call = (struct exec_point){.running = true,
 					     .number = 5,
@@ -110,7 +120,7 @@ static void test_results_are_read_back(void **state)
 					     .bundle = {.held = held, .len = main_takes * 16u},
 					     .next = &context};
 		assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
-		assert_int_equal(space_manifest_read(bytes, len, &again, &e), 0);
+		assert_int_equal(read_back(bytes, len, &again, &e), 0);
 		assert_int_equal(again.call.results, main_takes);
 		assert_int_equal(again.call.bundle.len, main_takes * 16);
 		assert_true(again.call.next && again.call.next->results);

@@ -686,7 +686,7 @@ static uint64_t counted_with(struct world *w, mode_t memory, mode_t layer, int b
 	struct space_write *write = space_write_new(w->config.state_dir, vmproc_image_of(&image));
 	int ret;
 
-	memcpy(write->manifest.id, "spc_x", sizeof("spc_x"));
+	memcpy(write->manifest.image.name, "spc_x", sizeof("spc_x"));
 	write->manifest.size.ram_mib = 1;
 	do
 		ret = space_write_step(write);
