@@ -38,10 +38,10 @@
 #define NODE_STARTS_FD 4
 
 /* Generated from the files of these names. */
-extern const unsigned char driver_py[], imports_py[], results_py[], charts_py[], syntax_py[],
-	driver_bash[], driver_js[];
-extern const unsigned long driver_py_len, imports_py_len, results_py_len, charts_py_len,
-	syntax_py_len, driver_bash_len, driver_js_len;
+extern const unsigned char driver_py[], imports_py[], preloads_py[], results_py[], charts_py[],
+	syntax_py[], driver_bash[], driver_js[];
+extern const unsigned long driver_py_len, imports_py_len, preloads_py_len, results_py_len,
+	charts_py_len, syntax_py_len, driver_bash_len, driver_js_len;
 
 /* Their names must not be those of modules that users have. */
 static const struct script {
@@ -50,6 +50,7 @@ static const struct script {
 	const unsigned long *len;
 } scripts[] = {
 	{"ramet_imports.py", imports_py, &imports_py_len},
+	{"ramet_preloads.py", preloads_py, &preloads_py_len},
 	{"ramet_results.py", results_py, &results_py_len},
 	{"ramet_charts.py", charts_py, &charts_py_len},
 	{"ramet_syntax.py", syntax_py, &syntax_py_len},

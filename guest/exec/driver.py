@@ -47,6 +47,7 @@ with standard_library:
 
     import ramet_charts
     import ramet_imports
+    import ramet_preloads as preloads
     import ramet_results as results
     import ramet_syntax as syntax
 
@@ -79,7 +80,7 @@ WANTS_RESULTS, PREPARES = 1, 2  # flags of a request
 FIONREAD = 0x541B
 HIGH_FD = 1006  # user code that closes descriptors in a loop seldom goes as far
 OUR_FILES = {
-    module.__file__ for module in (ramet_charts, ramet_imports, results, syntax)
+    module.__file__ for module in (ramet_charts, ramet_imports, preloads, results, syntax)
 } | {__file__}
 # os.environ and os.putenv may be replaced; this dict stays the content of the former.
 environment = os.environ._data
@@ -613,6 +614,7 @@ def run_for_results(source, name):
     bundles.begin()
     results.begin()
     program = compile_source(source, name, split=True)
+    preloads.run_for(program.code, main.__dict__)
     try:
         results.show_value(program.run(main.__dict__))
     except Exception:
@@ -631,7 +633,11 @@ def run_python(source, wants_results, prepares):
         if wants_results:
             run_for_results(source, name)
         else:
-            compile_source(source, name, split=False).run(main.__dict__)
+            program = compile_source(source, name, split=False)
+            preloads.run_for(program.code, main.__dict__)
+            program.run(main.__dict__)
+        if prepares:
+            preloads.keep(source)
         signals.hold()
         interrupts_off()
         return 0

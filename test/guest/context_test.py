@@ -9,8 +9,8 @@ import struct
 import unittest
 
 from harness import (BASH, CONTEXT, CONTEXT_END, CONTEXT_LIST, CONTEXT_RESTART, CONTEXT_START, DONE,
-                     ERROR, EXEC, INTERRUPT, IN_CONTEXT, JAVASCRIPT, PYTHON, RESEED, AgentTest,
-                     ContextClient, exec_payload, text)
+                     ERROR, EXEC, INTERRUPT, IN_CONTEXT, JAVASCRIPT, PREPARES, PYTHON, RESEED, RICH,
+                     Agent, AgentTest, ContextClient, exec_payload, text)
 
 LANGUAGES = (PYTHON, BASH) + ((JAVASCRIPT,) if shutil.which("node") else ())
 
@@ -495,6 +495,72 @@ class LongGraceTest(Contexts):
                 "await new Promise((r) => process.stdout.write('g', r)); "
                 "await require('stream/promises').pipeline(['h'], process.stdout, {end: false})")
         self.assert_ends(js.run(code), out="e\nfgh")
+
+
+class PreloadTest(Contexts):
+    """What a template's warm-up imports, in interpreters that start after it."""
+
+    WARM_UP = """from __future__ import annotations
+import colorsys, xml.dom as dom
+import xml.sax
+from json import dumps, loads as load
+from math import *
+import wave, gone
+def f():
+    import sched
+f()
+number = 5
+"""
+    LOADED = "import sys\nprint([m for m in ('colorsys', 'xml.sax', 'wave') if m in sys.modules])"
+
+    def setUp(self):
+        self.agent = Agent()
+        self.addCleanup(self.agent.stop)
+        super().setUp()
+        gone = os.path.join(self.agent.home, "gone.py")
+        with open(gone, "w"):
+            pass
+        self.assert_ends(self.run_python(self.WARM_UP, flags=PREPARES))
+        self.assert_ends(self.run_python("1", flags=PREPARES))
+        os.unlink(gone)
+
+    def assert_preloaded(self, client):
+        self.assert_ends(client.run(self.LOADED), out="[]\n")
+        self.assert_ends(client.run("print(colorsys.__name__, dom.__name__)"),
+                         out="colorsys xml.dom\n")
+        self.assert_ends(client.run(self.LOADED), out="['colorsys']\n")
+        self.assert_ends(client.run("def f(): return dumps(load('[1]')), xml.sax.__name__"))
+        self.assert_ends(client.run("f()", flags=RICH).bundles and client.run("print(f())"),
+                         out="('[1]', 'xml.sax')\n")
+
+    def test_contexts_import_what_their_code_names(self):
+        self.assert_preloaded(self.open(PYTHON))
+        self.assert_preloaded(self.open(PYTHON))
+
+    def test_interpreters_import_it_after_a_restart(self):
+        client = self.open(PYTHON)
+        self.assert_preloaded(client)
+        self.assertEqual(self.client.ask(CONTEXT_RESTART, text(client.context))[0], DONE)
+        self.assert_preloaded(client)
+        self.assertEqual(self.run_python("import os; os._exit(0)").lost, 1)
+        self.assert_preloaded(self.client)
+
+    def test_results_of_the_first_call_may_need_it(self):
+        client = self.open(PYTHON)
+        self.assertEqual(client.run("dumps('a')", flags=RICH).bundles[0][1]["text/plain"], "'\"a\"'")
+
+    def test_variables_of_the_code_are_kept(self):
+        client = self.open(PYTHON)
+        self.assert_ends(client.run("wave = 1"))
+        self.assert_ends(client.run("print(wave)"), out="1\n")
+        self.assert_ends(client.run("del wave"))
+        self.assertIn("NameError: name 'wave'", client.run("wave").err)
+
+    def test_everything_else_of_the_warm_up_is_not_there(self):
+        client = self.open(PYTHON)
+        for name in ("number", "f", "sched", "sin", "annotations", "gone"):
+            self.assertIn(f"NameError: name '{name}'", client.run(name).err)
+        self.assert_ends(client.run("print(colorsys.__name__)"), out="colorsys\n")
 
 
 class NoNodeTest(AgentTest):
