@@ -987,6 +987,7 @@ static int note_lane(struct exec_lane *lane, struct exec_point *out)
 	out->number = exec->number;
 	out->have = exec->have;
 	out->results = exec->results;
+	out->hung_up = exec->hang_up.due;
 	out->timeout_ms = exec->timeout_ms;
 	if (exec->traceparent)
 		out->traceparent = strdup(exec->traceparent);
@@ -1013,6 +1014,32 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 			ret = -ENOMEM;
 	}
 	return ret;
+}
+
+static bool note_hang_up(const struct exec_lane *lane, struct exec_point *first_point)
+{
+	const struct core_call *call = first(lane);
+
+	for (struct exec_point *p = call ? first_point : NULL; p; p = p->next) {
+		const struct exec *exec = exec_of_call(call);
+
+		if (!p->running || p->number != exec->number || p->hung_up || !exec->hang_up.due)
+			continue;
+		p->hung_up = true;
+		return true;
+	}
+	return false;
+}
+
+bool exec_note_hang_ups(struct sandbox *s, struct exec_point *first_point)
+{
+	bool any = false;
+
+	EACH_LANE(lane, s)
+	{
+		any = note_hang_up(lane, first_point) || any;
+	}
+	return any;
 }
 
 size_t exec_point_results(const struct exec_point *first_point)
@@ -1045,6 +1072,7 @@ static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 	exec->number = p->number;
 	exec->have = p->have;
 	exec->results = p->results;
+	exec->hang_up.due = p->hung_up;
 	exec->bundle_lost = p->bundle_lost ? RESULT_NO_MEMORY : NULL;
 	exec->timeout_ms = p->timeout_ms;
 	exec->limit_ms = p->limit_ms;

@@ -109,6 +109,8 @@ void exec_hold(struct sandbox *s, bool held);
 /* Records the state of the running calls in *out. Returns 0 or -ENOMEM; free *out with
  * exec_point_fini in both cases. */
 int exec_note(struct sandbox *s, struct exec_point *out);
+/* Notes in what exec_note recorded which clients have hung up since. Returns true if any has. */
+bool exec_note_hang_ups(struct sandbox *s, struct exec_point *p);
 /* Returns the bytes of the running calls' unfinished lines, of which each copy gets its own. */
 size_t exec_lines(struct sandbox *s);
 /* Delivers the longest of those lines as a partial one, whose reader may end the sandbox. Copies

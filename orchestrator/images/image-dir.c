@@ -36,23 +36,26 @@ int image_dir_new(int parent, const char *name, struct err *e)
 	return image_dir_open(parent, tmp, e);
 }
 
-static int write_manifest(int dir, const void *manifest, size_t len, struct err *e)
+int image_manifest_put(int dir, const void *manifest, size_t len, struct err *e)
 {
-	scoped_fd int fd = openat(dir, MANIFEST, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	scoped_fd int fd =
+		openat(dir, MANIFEST IMAGE_TMP, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		return err_set(e, errno, "make its manifest");
 	if (file_write(fd, 0, manifest, len, e) < 0)
 		return err_context(e, "its manifest");
-	return fsync(fd) < 0 || fsync(dir) < 0 ? err_set(e, errno, "write its manifest to disk")
-					       : 0;
+	return fsync(fd) < 0 || renameat(dir, MANIFEST IMAGE_TMP, dir, MANIFEST) < 0 ||
+			       fsync(dir) < 0
+		       ? err_set(e, errno, "write its manifest to disk")
+		       : 0;
 }
 
 int image_dir_publish(int parent, int dir, const char *name, const void *manifest, size_t len,
 		      struct err *e)
 {
 	char tmp[IMAGE_NAME_ROOM];
-	int ret = write_manifest(dir, manifest, len, e);
+	int ret = image_manifest_put(dir, manifest, len, e);
 
 	if (ret < 0)
 		return ret;

@@ -17,6 +17,8 @@ void image_tmp_name(const char *name, char out[static IMAGE_NAME_ROOM]);
 int image_dir_new(int parent, const char *name, struct err *e);
 /* Opens the directory of this very name. Returns a descriptor, or -errno. */
 int image_dir_open(int parent, const char *name, struct err *e);
+/* Writes the encoded manifest, or replaces it, and flushes both it and the directory. */
+int image_manifest_put(int dir, const void *manifest, size_t len, struct err *e);
 /* Writes the encoded manifest of NAME.tmp, flushes the manifest and the directory, whose files must
  * be flushed already, and renames the directory to NAME. Returns 0 when all this is on disk. */
 int image_dir_publish(int parent, int dir, const char *name, const void *manifest, size_t len,

@@ -16,15 +16,6 @@ static void work(void *arg)
 	job->ret = -ECANCELED;
 }
 
-static void end(void *arg)
-{
-	struct step_job *job = arg;
-
-	if (!atomic_load(&job->cancelled) && job->ops->done)
-		job->ops->done(job->owner, job);
-	job->ops->free(job);
-}
-
 static bool has_more(const struct step_job *job)
 {
 	return atomic_load(&job->cancelled) ? job->ret >= 0 && job->ops->undo : job->ret == 0;
@@ -44,8 +35,13 @@ static void on_step(void *arg)
 {
 	struct step_job *job = arg;
 
-	if (!has_more(job) || !queue(job))
-		end(job);
+	do {
+		if (has_more(job) && queue(job))
+			return;
+		if (!atomic_load(&job->cancelled) && job->ops->done)
+			job->ops->done(job->owner, job);
+	} while (has_more(job));
+	job->ops->free(job);
 }
 
 void step_job_start(struct loop *loop, void *arg, const struct step_job_ops *ops, void *owner)
@@ -56,7 +52,7 @@ void step_job_start(struct loop *loop, void *arg, const struct step_job_ops *ops
 	job->loop = loop;
 	job->owner = owner;
 	if (!queue(job))
-		loop_timer_start(loop, &job->ended, end, job, 0);
+		loop_timer_start(loop, &job->ended, on_step, job, 0);
 }
 
 void step_job_cancel(void *arg)
@@ -67,7 +63,7 @@ void step_job_cancel(void *arg)
 		return;
 	atomic_store(&job->cancelled, true);
 	if (!loop_timer_is_set(&job->ended))
-		return; /* on_step ends it */
+		return; /* a worker has it */
 	loop_timer_clear(job->loop, &job->ended);
-	end(job);
+	on_step(job);
 }

@@ -19,7 +19,8 @@ struct step_job_ops {
 	int (*step)(void *job);
 	/* On a worker, after the last step of a cancelled job that has not failed; may be NULL. */
 	void (*undo)(void *job);
-	/* On the loop, after the last step, unless the job was cancelled; may be NULL. */
+	/* On the loop, after the last step, unless the job was cancelled; may be NULL. Another step
+	 * follows if it sets job->ret to 0. */
 	void (*done)(void *owner, void *job);
 	void (*free)(void *job); /* on the loop, at the end of each job */
 };

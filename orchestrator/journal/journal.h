@@ -32,6 +32,7 @@ struct exec_point {
 	uint64_t number;		/* of the call */
 	uint64_t have;			/* bytes of output received */
 	bool results;			/* its client takes results */
+	bool hung_up; /* its client has hung up, and the guest has not confirmed an interrupt */
 	uint32_t timeout_ms;
 	uint64_t limit_ms; /* deadline, boot-time clock; 0: none, or not determined yet */
 	bool inherited;	   /* a previous instance of the service began it */

@@ -392,9 +392,15 @@ static void commit(struct freeze *fr, uint64_t bytes)
 
 static void on_written(void *owner, void *job)
 {
-	const struct space_write *w = job;
+	struct space_write *w = job;
 	struct freeze *fr = owner;
 
+	/* Clients may hang up until the freeze is over, also after the manifest was written: then
+	 * one more step writes it again. */
+	if (w->job.ret > 0 && exec_note_hang_ups(fr->sandbox, &w->manifest.call)) {
+		w->job.ret = 0;
+		return;
+	}
 	fr->write = NULL;
 	if (w->job.ret < 0)
 		fail(fr, w->job.err.text);

@@ -345,9 +345,12 @@ static int publish(struct space_write *w)
 
 	if (space_manifest_write(&w->manifest, &bytes, &len) < 0)
 		return err_set(&w->job.err, ENOMEM, "write its manifest");
+	if (w->published)
+		return image_manifest_put(w->dir, bytes, len, &w->job.err);
 	w->size_bytes += len;
 	int ret = image_dir_publish(w->parent, w->dir, w->manifest.image.name, bytes, len,
 				    &w->job.err);
+	w->published = ret == 0;
 	return ret < 0 ? ret : sync_path(w->state_dir, &w->job.err);
 }
 

@@ -26,6 +26,7 @@ struct space_write {
 	atomic_ullong written, total;	/* bytes */
 	uint64_t size_bytes;		/* on disk, without shared files */
 	/* state of the steps */
+	bool published; /* its directory has its final name */
 	int parent, dir, out;
 	unsigned at;
 	bool open, shared, for_base;

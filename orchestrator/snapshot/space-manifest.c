@@ -45,6 +45,8 @@ static void put_splitter(struct wire *w, const struct splitter *s)
 #define CALL_RUNS    1u /* the rest of the call follows */
 #define CALL_CONTEXT 2u /* then a context's id and its call */
 #define CALL_RESULTS 4u /* with results: the part of one that arrived is the last field */
+#define CALL_HUNG_UP 8u /* its client has hung up: the call is to be interrupted */
+#define CALL_FLAGS   (CALL_RUNS | CALL_CONTEXT | CALL_RESULTS | CALL_HUNG_UP)
 
 static void put_point(struct wire *w, const struct exec_point *p)
 {
@@ -64,7 +66,8 @@ static void put_point(struct wire *w, const struct exec_point *p)
 static uint8_t call_flags(const struct exec_point *p)
 {
 	return (p->running ? CALL_RUNS : 0) | (p->next ? CALL_CONTEXT : 0) |
-	       (p->running && p->results ? CALL_RESULTS : 0);
+	       (p->running && p->results ? CALL_RESULTS : 0) |
+	       (p->running && p->hung_up ? CALL_HUNG_UP : 0);
 }
 
 static void put_calls(struct wire *w, const struct exec_point *p)
@@ -165,8 +168,9 @@ static bool get_calls(struct wire *w, struct exec_point *first)
 
 		p->running = flags & CALL_RUNS;
 		p->results = flags & CALL_RESULTS;
-		if (w->bad || flags > (CALL_RUNS | CALL_CONTEXT | CALL_RESULTS) ||
-		    (!p->running && (p != first || p->results)) || !get_point(w, p))
+		p->hung_up = flags & CALL_HUNG_UP;
+		if (w->bad || flags > CALL_FLAGS ||
+		    (!p->running && (p != first || p->results || p->hung_up)) || !get_point(w, p))
 			return false;
 		if (!(flags & CALL_CONTEXT))
 			return true;

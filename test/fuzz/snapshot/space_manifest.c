@@ -13,7 +13,7 @@
 #include "proto/versions.h"
 
 #define HEAD_BYTES 24u
-#define LENGTH_AT  12u
+#define VERSION_AT 8u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -108,7 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(fit, data, size);
 	if (size >= HEAD_BYTES + sizeof(versions))
 		memcpy(fit + HEAD_BYTES, versions, sizeof(versions));
-	w = wire_on(fit + LENGTH_AT, HEAD_BYTES - LENGTH_AT);
+	w = wire_on(fit + VERSION_AT, HEAD_BYTES - VERSION_AT);
+	wire_put_u32(&w, IMAGE_MANIFEST_VERSION);
 	wire_put_u32(&w, (uint32_t)(size - HEAD_BYTES));
 	wire_put_u32(&w, crc32c(0, fit + HEAD_BYTES, size - HEAD_BYTES));
 	wire_put_u32(&w, 0);

@@ -21,6 +21,7 @@ struct fixture {
 	struct job *job;
 	int last;	  /* the last step's result */
 	unsigned n_steps; /* until the last one */
+	unsigned again;	  /* how often `done` wants another step */
 	unsigned steps, undone, done, freed;
 	int ret, code; /* as `done` saw them */
 	sem_t entered, leave;
@@ -71,6 +72,8 @@ static void done(void *owner, void *arg)
 	assert_ptr_equal(job, f->job);
 	f->done++;
 	f->ret = job->job.ret;
+	if (f->again && f->again--)
+		job->job.ret = 0;
 	f->code = job->job.err.code;
 }
 
@@ -140,6 +143,31 @@ static void test_steps_follow_until_the_end(void **state)
 	loop_run(f->loop);
 	expect(f, 3, 0, 1);
 	assert_int_equal(f->ret, 1);
+}
+
+static void test_done_wants_another_step(void **state)
+{
+	struct fixture *f = *state;
+
+	f->again = 1;
+	start(f, 2, 1);
+	let(f, 3);
+	loop_run(f->loop);
+	expect(f, 3, 0, 2);
+	assert_int_equal(f->ret, 1);
+}
+
+static void test_done_hears_that_another_step_is_impossible(void **state)
+{
+	struct fixture *f = *state;
+
+	accepted = 1;
+	f->again = 1;
+	start(f, 1, 1);
+	let(f, 1);
+	loop_run(f->loop);
+	expect(f, 1, 0, 2);
+	assert_int_equal(f->ret, -ENOMEM);
 }
 
 static void test_failed_step_is_the_last_one(void **state)
@@ -245,6 +273,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_steps_follow_until_the_end),
+		T(test_done_wants_another_step),
+		T(test_done_hears_that_another_step_is_impossible),
 		T(test_failed_step_is_the_last_one),
 		T(test_job_cancelled_in_a_step_is_undone),
 		T(test_complete_job_is_undone_too),

@@ -131,12 +131,38 @@ static void test_results_are_read_back(void **state)
 	}
 }
 
+static void test_hang_ups_are_read_back(void **state)
+{
+	struct exec_point context = {.running = true, .number = 8, .context = CONTEXT};
+	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
+					  .disk_bytes = 1 << 30,
+					  .image.n_files = 3,
+					  .image.files[1] = {.bytes = 512ull << 20}};
+	struct err e = {0};
+	uint8_t *bytes;
+	size_t len;
+
+	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
+	for (int of_main = 0; of_main < 2; of_main++) {
+		context.hung_up = !of_main;
+		m.call = (struct exec_point){
+			.running = true, .number = 5, .hung_up = of_main, .next = &context};
+		assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
+		assert_int_equal(read_back(bytes, len, &again, &e), 0);
+		assert_int_equal(again.call.hung_up, of_main);
+		assert_true(again.call.next && again.call.next->hung_up == !of_main);
+		space_manifest_fini(&again);
+		free(bytes);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_space_of_another_version_is_refused),
 		cmocka_unit_test(test_calls_of_contexts_are_read_back),
 		cmocka_unit_test(test_results_are_read_back),
+		cmocka_unit_test(test_hang_ups_are_read_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/keys/keys.h"
+#include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
@@ -225,6 +226,130 @@ static void test_running_call_continues_after_resume(void **state)
 	assert_string_equal(next.out, "next");
 	world_history(w, &h, again.view.id);
 	assert_string_equal(h.text, "two|half|=3|next|=0");
+}
+
+#define CONTEXT "ctx_00000000000000000000000000000001"
+
+static bool is_interrupted(void *arg)
+{
+	return fakes_asked(((struct world *)arg)->fakes, AGENT_INTERRUPT) > 0;
+}
+
+static bool has_ended(void *arg)
+{
+	struct history h;
+	void **args = arg;
+
+	world_history(args[0], &h, args[1]);
+	return strstr(h.text, "=130");
+}
+
+/* Starts a call in a context, or in the default interpreter if that is NULL. It waits for fakes_go,
+ * and then to be interrupted. */
+static void run_in(struct world *w, struct run *r, struct made *m, const char *context)
+{
+	static const char script[] = "out a\nwait\nwait\nexit 130";
+
+	*r = (struct run){0};
+	world_create(w, m, NULL);
+	if (context)
+		world_exec_in(w, r, m->view.id, context, script);
+	else
+		world_exec_start(w, r, m->view.id, script, false);
+	world_until_waiting(w, 1);
+}
+
+/* Expects that the call is interrupted after a resume by the next instance of the service. */
+static void expect_interrupt(struct world *w, const struct run *r, const char *space)
+{
+	struct made again;
+
+	assert_int_equal(fakes_asked(w->fakes, AGENT_INTERRUPT), 0);
+	world_kill_core(w);
+	world_start_core(w);
+	world_resume(w, &again, space);
+	assert_true(again.ok);
+	world_until(w, is_interrupted, w);
+	void *args[] = {w, again.view.id};
+	world_until(w, has_ended, args);
+	assert_false(r->over);
+}
+
+static void expect_interrupt_after_freeze(struct world *w, const char *context)
+{
+	struct frozen z;
+	struct made m;
+	struct run r;
+
+	run_in(w, &r, &m, context);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_freeze_start(w, &z, m.view.id);
+	world_until_waiting(w, 2);
+	core_hang_up(r.call);
+	fakes_go(w->fakes);
+	world_until_true(w, &z.done);
+	assert_true(z.ok);
+	expect_interrupt(w, &r, z.id);
+}
+
+static void test_call_hung_up_during_a_freeze_is_interrupted_after_the_resume(void **state)
+{
+	expect_interrupt_after_freeze(*state, NULL);
+}
+
+static void test_call_of_a_context_hung_up_during_a_freeze_is_interrupted(void **state)
+{
+	expect_interrupt_after_freeze(*state, CONTEXT);
+}
+
+static bool has_whole_space(const struct world *w)
+{
+	char path[CONFIG_PATH_MAX + 16];
+	const struct dirent *entry;
+	bool found = false;
+
+	snprintf(path, sizeof(path), "%s/spaces", w->config.state_dir);
+	DIR *d = opendir(path);
+	while (d && (entry = readdir(d)))
+		found |= entry->d_name[0] != '.' && !strchr(entry->d_name, '.');
+	if (d)
+		closedir(d);
+	return found;
+}
+
+/* Hangs up once a worker has written the Space. The loop does not know that yet: it does not run
+ * while this waits for the folder to get its name. */
+static bool hangs_up_at_the_end(void *arg)
+{
+	void **args = arg;
+	struct world *w = args[0];
+	const struct run *r = args[2];
+	uint64_t written, total;
+
+	freeze_progress(sandbox_living(w->core, TENANT, args[1]), &written, &total);
+	if (!total)
+		return false;
+	while (!has_whole_space(w))
+		;
+	core_hang_up(r->call);
+	return true;
+}
+
+static void test_hang_up_counts_until_the_freeze_is_over(void **state)
+{
+	struct world *w = *state;
+	struct frozen z;
+	struct made m;
+	struct run r;
+
+	run_in(w, &r, &m, NULL);
+	world_freeze_start(w, &z, m.view.id);
+	void *args[] = {w, m.view.id, &r};
+	world_until(w, hangs_up_at_the_end, args);
+	fakes_go(w->fakes);
+	world_until_true(w, &z.done);
+	assert_true(z.ok);
+	expect_interrupt(w, &r, z.id);
 }
 
 static void test_resumed_sandbox_freezes_again_and_forks(void **state)
@@ -1279,6 +1404,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_resumed_space_equals_the_sandbox),
 		WORLD_TEST(test_running_call_continues_after_resume),
+		WORLD_TEST(test_call_hung_up_during_a_freeze_is_interrupted_after_the_resume),
+		WORLD_TEST(test_call_of_a_context_hung_up_during_a_freeze_is_interrupted),
+		WORLD_TEST(test_hang_up_counts_until_the_freeze_is_over),
 		WORLD_TEST(test_resumed_sandbox_freezes_again_and_forks),
 		WORLD_TEST(test_closed_egress_stays_closed_after_resume),
 		WORLD_TEST(test_persistent_sandbox_freezes_when_idle_or_expired),
