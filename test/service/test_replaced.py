@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
 
 import httpx
 import pytest
 
-from conftest import Service
+from conftest import Service, made
 
 DIED = "the sandbox's agent was killed by signal 9 (Killed)"
 LOST = f"ramet: {DIED}, and the %s process with it; its state is lost"
@@ -66,3 +67,55 @@ def test_a_running_call_ends_with_what_died(service: Service, in_context: bool) 
             ("exit", 137),
         ]
         assert run(http, box, "print(1)", **more) == [("stdout", "1"), ("exit", 0)]
+
+
+def beside(service: Service, http: httpx.Client, request: str, **body: Any) -> Any:
+    """Makes the request; the agent is killed while its VM takes the snapshot."""
+    service.tell("fault fork_wait 1")
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(http.post, request, json=body)
+        service.until_waiting(1)
+        service.replace_agent(DIED)
+        service.tell("go")
+        assert answer.result().is_success, answer.result().text
+        return answer.result().json()
+
+
+def copied(service: Service, http: httpx.Client, box: str, how: str) -> str:
+    """Resumes or forks the sandbox, whose agent is killed meanwhile, and returns the new one."""
+    if how == "fork":
+        children = beside(service, http, box + "/fork", n=1)["children"]
+        return "/v1/sandboxes/" + str(children[0])
+    space = beside(service, http, box + "/freeze")["space_id"]
+    answer = http.post(f"/v1/spaces/{space}/resume", json={})
+    assert answer.status_code == 201, answer.text
+    return "/v1/sandboxes/" + str(answer.json()["id"])
+
+
+@pytest.mark.parametrize("how", ["freeze", "fork"])
+def test_a_loss_beside_a_freeze_or_fork_is_reported(service: Service, how: str) -> None:
+    with httpx.Client(base_url=service.base, timeout=120, trust_env=False) as http:
+        box = made(http)
+        assert run(http, box, "x = 1") == [("exit", 0)]
+        box = copied(service, http, box, how)
+        lost = ("stderr", LOST % "Python")
+        assert run(http, box, "print('x' in globals())") == [("stdout", "False"), lost, ("exit", 0)]
+
+
+@pytest.mark.parametrize("how", ["freeze", "fork"])
+@pytest.mark.parametrize("in_context", [False, True])
+def test_a_call_lost_beside_a_freeze_or_fork_says_so(
+    service: Service, how: str, in_context: bool
+) -> None:
+    with httpx.Client(base_url=service.base, timeout=120, trust_env=False) as http:
+        box = made(http)
+        more = {"context": http.post(box + "/contexts", json={}).json()["id"]} if in_context else {}
+        code = "import time\nprint('ready', flush=True)\ntime.sleep(1000)"
+        with http.stream("POST", box + "/exec", json={"code": code, **more}) as stream:
+            lines = stream.iter_lines()
+            assert json.loads(next(lines))["data"] == "ready"
+            box = copied(service, http, box, how)
+        with http.stream("GET", box + "/replay", params={"follow": 1}) as stream:
+            events = map(json.loads, stream.iter_lines())
+            seen = [(event["type"], event["data"]) for event in events]
+        assert seen[-2:] == [("stderr", LOST % "Python"), ("exit", 137)]
