@@ -157,6 +157,10 @@ def test_datasci_packages_are_already_imported(datasci: Sandbox) -> None:
     assert datasci.run_code(code).stdout == "6 1.5 sklearn matplotlib.pyplot\n"
 
 
+def test_datasci_packages_are_imported_when_a_context_names_them(datasci: Sandbox) -> None:
+    assert datasci.contexts.create().run_code("print(np.arange(4).sum())").stdout == "6\n"
+
+
 def test_figures_of_datasci_are_results(datasci: Sandbox) -> None:
     shown = datasci.run_code("_ = plt.plot([1, 2])\nplt.show()")
     assert [result.png is not None for result in shown.results] == [True]
