@@ -55,6 +55,15 @@ make_integrations_venv() {
 need_integrations_venv() {
 	cached "$(integrations_venv_dir)" "Python with the packages of the integrations" make_integrations_venv
 }
+# Debian's tool of Prometheus, without the package, whose service would start.
+promtool_dir() { cache_path promtool "$(dpkg --print-architecture)"; }
+make_promtool() { # OUTDIR
+	mkdir -p "$1" && cd "$1" && { download_prometheus || { as_root apt-get update && download_prometheus; }; } &&
+		dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool &&
+		rm prometheus_*.deb
+}
+download_prometheus() { apt-get -qq -o Acquire::Retries=3 download prometheus; }
+need_promtool() { cached "$(promtool_dir)" "promtool" make_promtool; }
 # with_sdk CMD…: runs the command where the SDK can be imported, for $limit seconds at most if it is set
 with_sdk() {
 	PYTHONPATH=$top/sdk/python/src ${limit:+timeout --foreground -s INT -k 60 "$limit"} "$@"
@@ -186,6 +195,11 @@ check_sdk() { python sdk/python/make_sync.py --check; }
 check_reference() { python orchestrator/api/reference.py --check; }
 # A room includes only headers of rooms that it declares.
 check_rooms() { python test/rooms.py "$top"; }
+# The alerts for operators fire when they should. The tool is a download of 19 MB.
+check_alerts() {
+	need_promtool && "$(promtool_dir)/promtool" check rules docs/operating/ramet.rules.yml &&
+		"$(promtool_dir)/promtool" test rules docs/operating/ramet.rules.test.yml
+}
 # No package archive is named: packages come from those that the machine is configured for.
 check_hosts() {
 	! git -C "$top" grep -nIE '(deb|security|snapshot)[.]debian[.]org|(archive|security)[.]ubuntu[.]com|(files[.])?pypi(thonhosted)?[.]org|registry[.]npmjs|crates[.]io|proxy[.]golang'
@@ -207,6 +221,7 @@ group_style() {
 	cd "$top"
 	if [[ $all == yes ]]; then
 		beside_item style types check_all_types
+		beside_item style alerts check_alerts
 	else
 		beside_item style types check_own_types
 	fi

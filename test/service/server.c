@@ -290,6 +290,11 @@ static void announce(void *arg)
 	fflush(stdout);
 }
 
+/* The counters of audit log and webhooks, which do not exist here, stay 0. */
+static void on_watch(void *arg, struct api_watched *out)
+{
+}
+
 static int serve(const struct config *config, struct err *e)
 {
 	struct api *api;
@@ -303,6 +308,7 @@ static int serve(const struct config *config, struct err *e)
 	ret = api_new(&api, loop, core, config, e);
 	if (ret < 0)
 		return ret;
+	api_watch(api, on_watch, NULL);
 	signal(SIGTERM, on_term);
 	announce(api);
 	loop_poll(loop, STDIN_FILENO, POLLIN, on_input, NULL);

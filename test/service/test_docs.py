@@ -18,6 +18,7 @@ from snippets import PAGES, RUN, SHOWN, TOP, Snippet, all_snippets, name_of, par
 # Named one by one, so that `./dev test changed` finds this file when one of them changes.
 NAMED = [
     "README.md",
+    "docs/alerts.md",
     "docs/api-reference.md",
     "docs/api.md",
     "docs/benchmarks.md",
