@@ -134,6 +134,8 @@ def routes(spec: Any) -> Iterator[tuple[str, str, Any]]:
             route = {**item[method], "parameters": [target(spec, p) for p in parameters]}
             if "x-ramet-handler" not in route:
                 raise Refused(f"{method.upper()} {path} has no x-ramet-handler")
+            if (route.get("x-ramet-access") == "anyone") != (route.get("security") == []):
+                raise Refused(f"{method.upper()} {path}: security is [] if and only if anyone may call it")
             if route["operationId"] in seen:
                 raise Refused(f"two routes have the operationId {route['operationId']}")
             seen.add(route["operationId"])

@@ -119,6 +119,8 @@ class Generate(unittest.TestCase):
             (FIELD, {"type": "string"}, "ThingMake.name needs a limit"),
             (FIELD, {"type": "null"}, "ThingMake.name"),
             (f"{ROUTE} requestBody content application/json schema", {"type": "object"}, "no name"),
+            (f"{ROUTE} x-ramet-access", "anyone", "security"),
+            (f"{ROUTE} security", [], "security"),
             ("paths /v1/other", {"get": {"operationId": "other"}}, "GET /v1/other"),
             ("paths /v1/other", {"get": SMALL["paths"]["/v1/things/{id}"]["post"]}, "operationId make"),
         ):
