@@ -24,7 +24,8 @@ native_up() {
 	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" --notify="$lib/ramet-notify" \
 		--kernel="$native_root/usr/share/ramet/vmlinux" \
 		--initramfs="$native_root/usr/share/ramet/initramfs.cpio" \
-		--rootfs="$native_root/rootfs.ext4" --templates_dir="$native_root/templates" --listen_port="$(api_port)" --cgroup=/ "$@"
+		--rootfs="$native_root/rootfs.ext4" --templates_dir="$native_root/templates" \
+		--ui_dir="$native_root/usr/share/ramet/ui" --listen_port="$(api_port)" --cgroup=/ "$@"
 }
 
 # Copies the templates that were built to the folder where the service finds them.

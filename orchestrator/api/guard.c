@@ -8,7 +8,9 @@
  * Web pages in a browser on this machine must not be among them. A page could send requests across
  * origins, where the browser adds an Origin header to everything that changes state. Or it could
  * use DNS rebinding, where the page's own host name resolves to this machine and is in the Host
- * header. Both are refused.
+ * header. Both are refused. The one page that may is the service's own (ui.c), whose Origin is the
+ * address that the request was sent to. Pages of servers in sandboxes do not have this Origin: see
+ * SANDBOXED in port-proxy.c.
  */
 #include <strings.h>
 
@@ -174,16 +176,27 @@ void guard_cut_revoked(struct api *a)
 
 /* --- without keys --------------------------------------------------------------------------- */
 
+/* Returns whether an Origin header names the scheme, host and port that the request was sent to. */
+static bool origin_is_own(const h2o_iovec_t *origin, h2o_iovec_t host)
+{
+	size_t len;
+	const char *at = route_authority(origin->base, origin->len, &len);
+
+	return at && at + len == origin->base + origin->len && len == host.len &&
+	       strncasecmp(at, host.base, len) == 0;
+}
+
 static bool local_admits(struct request *r)
 {
+	const h2o_iovec_t *origin = request_header(r, "origin");
 	h2o_iovec_t host = r->req->input.authority, path = r->req->input.path;
 	const char *target;
 	size_t len;
 
 	r->tenant = TENANT_LOCAL;
-	if (request_header(r, "origin")) {
+	if (origin && !origin_is_own(origin, host)) {
 		answer_error(r, 403, "browser_refused",
-			     "requests of web pages (with an Origin header) are refused while "
+			     "requests of other pages than /ui/ (Origin header) are refused while "
 			     "the API is open to every program of this machine: create an API key "
 			     "first");
 		return false;

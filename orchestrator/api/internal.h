@@ -120,6 +120,8 @@ struct api {
 	struct idem idem; /* answers to requests with an Idempotency-Key */
 	struct list left; /* requests whose call continues although nobody waits for the answer */
 	uint64_t limited_logged_ms[LIMITS]; /* when the log last reported the limit; 0: never */
+	struct ui_file *ui;		    /* the files of the web page */
+	size_t n_ui;
 	struct counters counters;
 	api_watch_fn *watch_fn; /* NULL: no further counters */
 	void *watch_arg;
@@ -245,6 +247,8 @@ void answer_status(struct request *r, int status);
 void answer_head(struct request *r, int status, const char *content_type, size_t length);
 /* Answers with the text of `out`. */
 void answer(struct request *r, int status, const char *content_type);
+/* Answers 200 with bytes that live as long as the API, without a copy. */
+void answer_file(struct request *r, const char *content_type, const void *data, size_t len);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* Answers a failure of core. A 500 has an id that is in the log as well. */
@@ -414,6 +418,17 @@ void guard_cut_revoked(struct api *a);
 bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_len);
 /* Returns whether a Host header's value is an address, localhost, or the host of `endpoint`. */
 bool guard_host_is_ours(const char *host, size_t len, const char *endpoint);
+
+/* --- ui.c: the web page --------------------------------------------------------------------- */
+
+struct ui_file;
+/* Reads the files of ui_dir. A folder that is missing has none. Returns 0, or -errno with *e
+ * filled. */
+int ui_load(struct api *a, struct err *e);
+void ui_free(struct api *a);
+/* Returns whether the request is for the page or one of its files. */
+bool ui_is_for(const struct request *r);
+void ui_serve(struct request *r);
 
 /* --- access.c: the access log ------------------------------------------------------------------
  */

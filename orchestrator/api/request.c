@@ -205,6 +205,8 @@ static const char *reason(int status)
 		{204, "No Content"},
 		{206, "Partial Content"},
 		{303, "See Other"},
+		{304, "Not Modified"},
+		{308, "Permanent Redirect"},
 		{400, "Bad Request"},
 		{401, "Unauthorized"},
 		{403, "Forbidden"},
@@ -362,6 +364,16 @@ void answer_head(struct request *r, int status, const char *content_type, size_t
 void answer_status(struct request *r, int status)
 {
 	answer_head(r, status, NULL, SIZE_MAX);
+}
+
+void answer_file(struct request *r, const char *content_type, const void *data, size_t len)
+{
+	h2o_iovec_t buf = {(char *)data, request_is_head(r) ? 0 : len};
+
+	head(r, 200, len, content_type);
+	r->ended = r->finished = true;
+	r->bytes = buf.len;
+	h2o_send(r->req, &buf, buf.len ? 1 : 0, H2O_SEND_STATE_FINAL);
 }
 
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)

@@ -177,7 +177,7 @@ static bool has_room(struct request *r)
 		return leaves_room(r);
 	if (r->conn->requests > FEW_OF_ONE)
 		conn_cut(r->conn);
-	else if (r->route->quiet)
+	else if (r->route && r->route->quiet)
 		return true;
 	answer_retry_after(r, 1);
 	answer_error(r, 503, "busy", "%zu requests are running: try again in 1 s", a->n_live - 1);
@@ -236,7 +236,10 @@ static void dispatch(struct request *r)
 		guard_identify(r);
 	if (!limit_request(r))
 		return;
-	if (found != ROUTE_FOUND) {
+	if (!r->port && ui_is_for(r)) {
+		if (has_room(r))
+			ui_serve(r);
+	} else if (found != ROUTE_FOUND) {
 		refuse(r, found, &m);
 	} else if (a->draining) {
 		answer_retry_after(r, 5);
@@ -388,6 +391,8 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	loop_before_sleep(loop, api_flush, a);
 	int ret = keyed_load(a, e);
 	if (ret == 0)
+		ret = ui_load(a, e);
+	if (ret == 0)
 		ret = listen_load_tls(a, e);
 	if (ret == 0)
 		ret = listen_start(a, e);
@@ -464,5 +469,6 @@ void api_free(struct api *a)
 	free(queue); /* h2o does not free it */
 	h2o_config_dispose(&a->h2o_config);
 	free(a->counters.requests);
+	ui_free(a);
 	free(a);
 }

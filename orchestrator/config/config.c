@@ -107,6 +107,9 @@ static const struct setting settings[] = {
 	    "Further templates: each folder in it is one, with rootfs.ext4, warmup.py or\n"
 	    "template.conf. Without rootfs.ext4 it has the default template's root file system.\n"
 	    "Empty: none."),
+	STR(ui_dir, PATH, 0, "/usr/share/ramet/ui",
+	    "Folder with the files of the web page /ui/, which are read when the service starts.\n"
+	    "Empty: no page."),
 	STR(state_dir, PATH, 2, "/var/lib/ramet",
 	    "Folder for what survives a reboot: catalogue, snapshots, disks. Created if missing."),
 	{"run_dir", PATH, AT(run_dir), 2, RUN_DIR_MAX, "/run/ramet", NULL,

@@ -38,6 +38,7 @@ struct config {
 	char rootfs[CONFIG_PATH_MAX];	 /* /usr/share/ramet/rootfs.ext4 */
 	char warmup[CONFIG_PATH_MAX];	 /* Python run before the default snapshot; empty: none */
 	char templates_dir[CONFIG_PATH_MAX]; /* /usr/share/ramet/templates; empty: none */
+	char ui_dir[CONFIG_PATH_MAX];	     /* /usr/share/ramet/ui; empty: none */
 	char state_dir[CONFIG_PATH_MAX];     /* /var/lib/ramet */
 	char run_dir[CONFIG_PATH_MAX];	     /* /run/ramet; short: control sockets are under it */
 	char user[32];			     /* ramet: the account rametd drops to, or a number */

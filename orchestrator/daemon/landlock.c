@@ -141,6 +141,8 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 		r = allow(f, c->run_dir, READING, e);
 	if (r == 0)
 		r = allow_templates(f, c->templates_dir, e);
+	if (r == 0 && c->ui_dir[0])
+		r = allow(f, c->ui_dir, READING, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(replaced); i++)
 		r = allow_around(f, replaced[i], e);
 	return r;
