@@ -183,7 +183,7 @@ check_own_types() {
 check_all_types() {
 	check_own_types && need_integrations_venv &&
 		integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" \
-			sdk/python/src examples/*.py test/integrations &&
+			sdk/python/src examples/*.py test/integrations test/ui &&
 		integrations_python -m basedpyright --pythonpath "$(integrations_venv_dir)/bin/python" \
 			--project test/integrations/pyrightconfig.json
 }
@@ -375,8 +375,9 @@ group_system() {
 group_integrations() {
 	local with=integrations_python
 	need zsh fish # for the completions of the command line
+	need chromium # for the page
 	need_integrations_venv || return
-	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" || return
+	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" "$top/test/ui" || return
 	with_service integrations && pytest integrations-vms -m vm "$top/test/integrations"
 }
 
@@ -436,7 +437,7 @@ group_of() {
 	test/h2o) echo h2o ;;
 	test/fuzz*) echo fuzz ;;
 	test/system | test/rootfs) echo system ;;
-	test/integrations*) echo integrations ;;
+	test/integrations* | test/ui) echo integrations ;;
 	test/fault) echo fault ;;
 	test/hooks) echo style ;;
 	test/packages) echo packages ;;

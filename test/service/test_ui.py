@@ -11,6 +11,8 @@ import pytest
 
 from conftest import Service, refused
 
+UI = Path(__file__).resolve().parents[2] / "ui"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -50,7 +52,9 @@ def browser(page: Service) -> Iterator[httpx.Client]:
         ("/ui/empty.css", "text/css; charset=utf-8", ""),
     ],
 )
-def test_files_are_served_with_their_types(page: Service, path: str, kind: str, start: str, http2: bool) -> None:
+def test_files_are_served_with_their_types(
+    page: Service, path: str, kind: str, start: str, http2: bool
+) -> None:
     with page.client(http2) as client:
         answer = client.get(path)
         head = client.head(path)
@@ -101,9 +105,9 @@ def test_a_known_file_is_not_sent_again(browser: httpx.Client) -> None:
     ],
 )
 def test_no_other_path_is_served(page: Service, path: str) -> None:
-    head, _, body = page.raw(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()).partition(
-        b"\r\n\r\n"
-    )
+    head, _, body = page.raw(
+        f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()
+    ).partition(b"\r\n\r\n")
     assert head.split()[1] in (b"404", b"400") and b"'s'" not in body
 
 
@@ -152,3 +156,9 @@ def test_only_the_own_page_may_change_something(page: Service, browser: httpx.Cl
         refused(answer, 403, "browser_refused")
     rebound = {"host": "evil.example", "origin": "http://evil.example"}
     refused(browser.post("/v1/sandboxes", json={}, headers=rebound), 403, "host_refused")
+
+
+def test_the_installed_files_are_small() -> None:
+    files = [path for path in UI.iterdir() if path.suffix in (".html", ".js", ".css", ".svg")]
+    assert "index.html" in [path.name for path in files]
+    assert sum(path.stat().st_size for path in files) <= 200 << 10
