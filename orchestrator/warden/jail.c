@@ -48,8 +48,12 @@ static void slot_path(char path[static SLOT_PATH_MAX], const struct jails *j, ui
 int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
 	       const struct net *net, struct account account, struct err *e)
 {
-	*j = (struct jails){
-		.config = config, .tree = tree, .account = account, .net = net, .vm_dir = -1};
+	*j = (struct jails){.config = config,
+			    .tree = tree,
+			    .account = account,
+			    .net = net,
+			    .vm_dir = -1,
+			    .program = -1};
 	scoped_fd int run = directory_for_root(config->run_dir, account.gid, e);
 
 	if (run < 0)
@@ -68,6 +72,7 @@ void jails_close(struct jails *j, bool remove)
 	if (remove && j->vm_dir >= 0)
 		unlinkat(j->vm_dir, "../vm", AT_REMOVEDIR);
 	close_fd(&j->vm_dir);
+	close_fd(&j->program);
 }
 
 static int open_kvm(struct err *e)
@@ -107,12 +112,11 @@ static int open_program(const struct jails *j, struct err *e)
 	return take_fd(&fd);
 }
 
-int jails_check(const struct jails *j, struct err *e)
+int jails_check(struct jails *j, struct err *e)
 {
-	scoped_fd int program = open_program(j, e);
-
-	if (program < 0)
-		return program;
+	j->program = open_program(j, e);
+	if (j->program < 0)
+		return j->program;
 	scoped_fd int kvm = open_kvm(e);
 	return kvm < 0 ? kvm : 0;
 }
@@ -245,9 +249,6 @@ static int start_process(const struct jails *j, const struct warden_msg *m, stru
 	scoped_fd int ctl = open_control(j, dir, m->slot, e);
 	if (ctl < 0)
 		return ctl;
-	scoped_fd int program = open_program(j, e);
-	if (program < 0)
-		return program;
 	scoped_fd int kvm = open_kvm(e);
 	if (kvm < 0)
 		return kvm;
@@ -262,7 +263,7 @@ static int start_process(const struct jails *j, const struct warden_msg *m, stru
 
 	slot_path(root, j, m->slot, "");
 	struct jail_child c = {.root = root, .log = log, .kvm = kvm, .ctl = ctl};
-	c.program = program;
+	c.program = j->program;
 	c.status = to_warden;
 	c.net_ns = net->ns;
 	c.tap = tap;

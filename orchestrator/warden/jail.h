@@ -25,6 +25,7 @@ struct jails {
 	struct account account; /* of the service: its group may use RUN_DIR/vm */
 	const struct net *net;	/* used for each jail */
 	int vm_dir;		/* RUN_DIR/vm */
+	int program;		/* the VM program */
 };
 
 /* A process that was just cloned; the caller owns the descriptors. */
@@ -38,11 +39,12 @@ struct jailed {
 /* Creates RUN_DIR and RUN_DIR/vm if missing. On failure nothing is open. */
 int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
 	       const struct net *net, struct account account, struct err *e);
-/* Closes RUN_DIR/vm; with `remove` also removes it if it is empty. */
+/* Closes everything; with `remove` also removes RUN_DIR/vm if it is empty. */
 void jails_close(struct jails *j, bool remove);
 
-/* Checks at start-up that /dev/kvm and the VM program can be used. */
-int jails_check(const struct jails *j, struct err *e);
+/* Checks at start-up that /dev/kvm can be used, and opens the VM program. All VMs start from that
+ * file: an upgrade replaces it before the warden, which may not fit the new one. */
+int jails_check(struct jails *j, struct err *e);
 
 /* Creates the jail for a checked `request` and starts the VM process in it. Undoes everything on
  * failure. `net` is what the slot's previous jail left, and is changed when a new one is created.

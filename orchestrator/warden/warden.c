@@ -393,7 +393,7 @@ int warden_run(const struct warden_options *options, struct err *e)
 		.options = options,
 		.config = options->config,
 		.tree = {.base = -1, .top = -1},
-		.jails = {.vm_dir = -1},
+		.jails = {.vm_dir = -1, .program = -1},
 		.net = {.ns = -1, .nft = -1},
 		.lock = -1,
 		.epoll = -1,

@@ -1047,19 +1047,6 @@ static void set_vmm(const char *target)
 	assert_int_equal(symlink(target, under("vmm")), 0);
 }
 
-static void unusable_vm_program_is_reported(void **state)
-{
-	set_vmm("/bin/true");
-	assert_refused(spawn_of(0), ENOEXEC, "slot 0: the VM program is not statically linked");
-	set_vmm("/etc/passwd");
-	assert_refused(spawn_of(0), EACCES, "must be a regular file with mode a+rx");
-	set_vmm("/nonexistent");
-	assert_refused(spawn_of(0), ENOENT, "open the VM program");
-	set_vmm(probe);
-	spawn(0); /* nothing is left of the failed ones */
-	release(0);
-}
-
 static pid_t service_pid(void)
 {
 	char path[sizeof(group) + 32];
@@ -1077,6 +1064,37 @@ static int try_warden(void)
 		_exit(run_warden(false));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WEXITSTATUS(status);
+}
+
+static void start_another_warden(const char *vmm)
+{
+	stop_warden(SIGKILL);
+	set_vmm(vmm);
+	start_warden();
+}
+
+/* An upgrade replaces the program before the warden. */
+static void vm_program_is_that_of_the_start(void **state)
+{
+	set_vmm("/bin/true");
+	spawn(0);
+	release(0);
+	start_another_warden("/bin/true");
+	assert_refused(spawn_of(0), ENOEXEC, "slot 0: the VM program is not statically linked");
+	start_another_warden(probe);
+	spawn(0); /* nothing is left of the failed one */
+	release(0);
+}
+
+static void unusable_vm_program_is_refused(void **state)
+{
+	stop_warden(SIGKILL);
+	set_vmm("/etc/passwd");
+	assert_int_equal(try_warden(), 1);
+	set_vmm("/nonexistent");
+	assert_int_equal(try_warden(), 1);
+	set_vmm(probe);
+	start_warden();
 }
 
 static void second_warden_is_refused(void **state)
@@ -1426,7 +1444,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(invalid_packets_are_refused),
 		cmocka_unit_test(flood_is_answered_in_order),
 		cmocka_unit_test(descriptors_are_not_received),
-		cmocka_unit_test(unusable_vm_program_is_reported),
+		cmocka_unit_test(vm_program_is_that_of_the_start),
+		cmocka_unit_test(unusable_vm_program_is_refused),
 		cmocka_unit_test(second_warden_is_refused),
 		cmocka_unit_test(service_is_unprivileged),
 		cmocka_unit_test(service_sees_nothing_of_run),
