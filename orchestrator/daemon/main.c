@@ -68,8 +68,9 @@ static void print_warning(void *arg, const char *sentence)
 
 /* Runs --check. The settings were checked when they were loaded. Here the host is checked, whose
  * weaknesses and limits only cause warnings. */
-static int check(const struct config *config)
+static int check(struct config *config)
 {
+	limits_use_unit(config, "");
 	posture_check_host(config->core_scheduling[0] == 'y', print_warning, NULL);
 	limits_check_host(config, print_warning, NULL);
 	return print("The settings are valid.\n");

@@ -32,8 +32,7 @@
 #define KERNEL_SCAN   607 /* 6.7: PAGEMAP_SCAN, Landlock for TCP */
 #define KERNEL_LEAST  601 /* 6.1, that of Debian 12 */
 #define FS_XFS_MAGIC  0x58465342
-#define VMS_CGROUP    "/system.slice/ramet-vms.service"
-#define VMS_UNIT      "/sys/fs/cgroup" VMS_CGROUP
+#define VMS_UNIT      "/sys/fs/cgroup" LIMITS_UNIT_CGROUP
 #define FORMER_CGROUP "/sys/fs/cgroup/ramet/ramet"
 
 /* --- helpers --------------------------------------------------------------------------------- */
@@ -237,10 +236,11 @@ static void check_landlock(const struct doctor_host *h)
 	if (has_word(text, "landlock"))
 		doctor_say(h, "landlock", DOCTOR_OK, NULL, "the service can be confined");
 	else
-		doctor_say(h, "landlock", DOCTOR_WARNING,
-			   "boot with lsm=landlock,… and the modules that /sys/kernel/security/lsm "
-			   "names; mount securityfs if that file is missing",
-			   "Landlock is off, which confines the service further");
+		doctor_say(
+			h, "landlock", DOCTOR_WARNING,
+			"boot with lsm=landlock,... and the modules that /sys/kernel/security/lsm "
+			"names; mount securityfs if that file is missing",
+			"Landlock is off, which confines the service further");
 }
 
 /* --- cgroups ---------------------------------------------------------------------------------- */
@@ -515,8 +515,7 @@ static void check_limits(const struct doctor_host *h)
 			     .remedy = "capacity.md explains it: \"Limits of the host\""};
 	struct config config = *h->config;
 
-	if (!config.cgroup[0] && doctor_exists(h, VMS_UNIT))
-		snprintf(config.cgroup, sizeof(config.cgroup), VMS_CGROUP);
+	limits_use_unit(&config, h->root);
 	limits_check_host(&config, say_warning, &w);
 	if (w.n == 0)
 		doctor_say(h, "limits", DOCTOR_OK, NULL,

@@ -24,10 +24,12 @@ static void print_json_text(FILE *out, const char *text)
 	putc('"', out);
 }
 
+/* Prints ASCII only: bytes from 0x80 on may be control characters of the terminal (C1), also as the
+ * second byte of a character in UTF-8. */
 static void print_plain(FILE *out, const char *text)
 {
 	for (; *text; text++)
-		putc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, out);
+		putc(*text < 0x20 || *text >= 0x7f ? '?' : *text, out);
 	putc('\n', out);
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -208,6 +209,15 @@ void limits_read(struct host_limits *out, const struct config *config)
 			i == LIMIT_NOFILE || rows[i].how ? LIMIT_NONE : read_sysctl(rows[i].name);
 	out->most[LIMIT_NOFILE] = read_files(out->most[LIMIT_NR_OPEN]);
 	read_cgroups(out, config);
+}
+
+void limits_use_unit(struct config *config, const char *root)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/sys/fs/cgroup" LIMITS_UNIT_CGROUP, root);
+	if (!config->cgroup[0] && access(path, F_OK) == 0)
+		snprintf(config->cgroup, sizeof(config->cgroup), LIMITS_UNIT_CGROUP);
 }
 
 void limits_check_host(const struct config *config, void (*notify)(void *arg, const char *sentence),

@@ -29,6 +29,9 @@ enum host_limit {
 	LIMITS,
 };
 
+/* The cgroup of VMs under systemd. */
+#define LIMITS_UNIT_CGROUP "/system.slice/ramet-vms.service"
+
 #define LIMIT_NONE UINT64_MAX /* unlimited, or unknown to this kernel */
 
 struct host_limits {
@@ -44,6 +47,11 @@ uint64_t limits_need(enum host_limit limit, const struct config *config);
  * how to set it. */
 void limits_check(const struct host_limits *limits, const struct config *config,
 		  void (*notify)(void *arg, const char *sentence), void *arg);
+
+/* For programs that an operator starts in a shell, whose own cgroup is the login's: if no setting
+ * names a cgroup, sets it to that of ramet-vms.service, if that unit runs on the host whose files
+ * are below `root`. */
+void limits_use_unit(struct config *config, const char *root);
 
 /* Runs limits_check for this host. */
 void limits_check_host(const struct config *config, void (*notify)(void *arg, const char *sentence),

@@ -304,7 +304,16 @@ static void json_is_escaped(void **state)
 static void text_has_no_control_characters(void **state)
 {
 	const struct doctor_finding worse = {"kvm", DOCTOR_PROBLEM, "gone", "repair"};
+	/* CSI as one byte, and in UTF-8. */
+	const struct doctor_finding csi = {"kvm", DOCTOR_OK,
+					   "a\x9b"
+					   "1mb",
+					   "c\xc2\x9b"
+					   "1md\x7f"};
 
+	assert_int_equal(print(false, &csi, 1), DOCTOR_OK);
+	assert_non_null(strstr(said, "a?1mb\n"));
+	assert_non_null(strstr(said, "-> c??1md?\n"));
 	assert_int_equal(print(false, findings, 2), DOCTOR_WARNING);
 	assert_null(strchr(said, '\x1b'));
 	assert_non_null(strstr(said, "-> do\\this\n"));

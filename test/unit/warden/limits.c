@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -121,6 +122,24 @@ static void this_host_can_be_read(void **state)
 
 #define TEST(f) cmocka_unit_test_setup(f, reset)
 
+static void shell_asks_for_the_cgroup_of_the_unit(void **state)
+{
+	char root[] = "/tmp/ramet-limits-XXXXXX", command[256];
+
+	assert_non_null(mkdtemp(root));
+	limits_use_unit(&config, root);
+	assert_string_equal(config.cgroup, "");
+	snprintf(command, sizeof(command), "mkdir -p %s/sys/fs/cgroup%s", root, LIMITS_UNIT_CGROUP);
+	assert_int_equal(system(command), 0);
+	limits_use_unit(&config, root);
+	assert_string_equal(config.cgroup, "/system.slice/ramet-vms.service");
+	snprintf(config.cgroup, sizeof(config.cgroup), "/mine");
+	limits_use_unit(&config, root);
+	assert_string_equal(config.cgroup, "/mine");
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -131,6 +150,7 @@ int main(void)
 		TEST(needs_follow_the_settings),
 		TEST(default_settings_fit_a_usual_host),
 		TEST(this_host_can_be_read),
+		TEST(shell_asks_for_the_cgroup_of_the_unit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
