@@ -87,18 +87,32 @@ bool cgroup_own_line(const char *line, char path[static CGROUP_PATH_MAX])
 	return true;
 }
 
+bool cgroup_find_mount(FILE *mountinfo, char root[static CGROUP_PATH_MAX],
+		       char point[static CGROUP_PATH_MAX])
+{
+	char each_root[CGROUP_PATH_MAX], each_point[CGROUP_PATH_MAX];
+	scoped_free char *line = NULL;
+	size_t size = 0;
+
+	root[0] = point[0] = '\0';
+	while (getline(&line, &size, mountinfo) > 0) {
+		if (!cgroup_mount_line(line, each_root, each_point) ||
+		    (root[0] && strlen(each_root) >= strlen(root)))
+			continue;
+		snprintf(root, CGROUP_PATH_MAX, "%s", each_root);
+		snprintf(point, CGROUP_PATH_MAX, "%s", each_point);
+	}
+	return root[0];
+}
+
 static int find_mount(char root[static CGROUP_PATH_MAX], char point[static CGROUP_PATH_MAX],
 		      struct err *e)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
-	scoped_free char *line = NULL;
-	size_t size = 0;
-	bool found = false;
 
 	if (!f)
 		return err_set(e, errno, "open /proc/self/mountinfo");
-	while (!found && getline(&line, &size, f) > 0)
-		found = cgroup_mount_line(line, root, point);
+	bool found = cgroup_find_mount(f, root, point);
 	fclose(f);
 	if (!found)
 		return err_say(e, ENOENT,

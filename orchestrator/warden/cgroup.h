@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -111,6 +112,10 @@ int cgroup_each_vm(const struct cgroup_tree *t, void (*each)(void *arg, uint32_t
 /* Parses a line of /proc/self/mountinfo. Returns true for a cgroup v2 mount, with the mounted
  * subtree in `root` and the mount point in `point`. */
 bool cgroup_mount_line(const char *line, char root[static CGROUP_PATH_MAX],
+		       char point[static CGROUP_PATH_MAX]);
+/* Finds the cgroup v2 mount that shows most of the hierarchy: a unit may show a part of it a second
+ * time, because only that part may be written to. Returns false if there is none. */
+bool cgroup_find_mount(FILE *mountinfo, char root[static CGROUP_PATH_MAX],
 		       char point[static CGROUP_PATH_MAX]);
 /* Parses a line of /proc/self/cgroup. Returns true for the process's own cgroup v2 path, copied to
  * `path`. */

@@ -52,9 +52,10 @@ def with_version(path: Path, version: str, folder: Path) -> Path:
         ["dpkg-deb", "-f", path, "Version"], check=True, capture_output=True, text=True
     ).stdout.strip()
     for file in ("control", "preinst", "postinst"):
-        text = (tree / "DEBIAN" / file).read_text()
-        (tree / "DEBIAN" / file).write_text(text.replace(old, version))
-    made = folder / f"ramet_{version}.deb"
+        if (tree / "DEBIAN" / file).exists():
+            text = (tree / "DEBIAN" / file).read_text()
+            (tree / "DEBIAN" / file).write_text(text.replace(old, version))
+    made = folder / f"{path.stem}_{version}.deb"
     subprocess.run(["dpkg-deb", "-Znone", "-b", tree, made], check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(tree)
     return made
@@ -114,6 +115,10 @@ def vm_pid(machine: Machine, base: str = VMS) -> str:
     return machine.run(f"cat {procs}").stdout.strip()
 
 
+def reloads(machine: Machine) -> int:
+    return machine.run("journalctl -u ramet --no-pager").stdout.count("Reloaded ramet.service")
+
+
 def put_version(machine: Machine, release: str, version: str, folder: Path) -> None:
     shutil.copy(
         with_version(deb(release, "ramet"), version, folder), machine.root / f"packages/{version}.deb"
@@ -123,6 +128,7 @@ def put_version(machine: Machine, release: str, version: str, folder: Path) -> N
 def test_fresh_host_serves_after_one_command(machine: Machine) -> None:
     said = install(machine, "ramet", "ramet-guest")
     assert "prepares its first sandboxes" in said
+    assert reloads(machine) == 0
     assert machine.run("systemctl is-active ramet ramet-vms run-ramet.mount").stdout.split() == ["active"] * 3
     assert machine.run("systemctl is-enabled ramet").stdout.strip() == "enabled"
     assert machine.run("stat -c '%U %a' /var/lib/ramet").stdout.split() == ["ramet", "700"]
@@ -140,15 +146,38 @@ def test_installed_programs_find_their_libraries(machine: Machine) -> None:
         assert "not found" not in machine.run(f"ldd /usr/lib/ramet/{program}").stdout
 
 
-def test_vms_survive_an_upgrade(machine: Machine, release: str, tmp_path: Path) -> None:
-    put_version(machine, release, "0.1.1-1", tmp_path)
+@pytest.mark.parametrize("packages", [["ramet"], ["ramet-guest"], ["ramet", "ramet-guest"]], ids="+".join)
+def test_upgrade_reloads_once_and_keeps_vms(
+    machine: Machine, release: str, tmp_path: Path, packages: list[str]
+) -> None:
     install(machine, "ramet", "ramet-guest")
     before, main = vm_pid(machine), machine.run("systemctl show -P MainPID ramet").stdout
-    said = install(machine, "0.1.1-1")
-    assert "its sandboxes continue" in said
+    for package in packages:
+        new = with_version(machine.root / f"packages/{package}.deb", f"0.1.1-1~deb{release}", tmp_path)
+        shutil.copy(new, machine.root / f"packages/new-{package}.deb")
+    said = install(machine, *(f"new-{package}" for package in packages))
+    assert said.count("its sandboxes continue") == 1
+    assert reloads(machine) == 1
     assert vm_pid(machine) == before
     assert machine.run("systemctl show -P MainPID ramet").stdout == main
     assert machine.run("systemctl is-active ramet").stdout.strip() == "active"
+
+
+def test_upgrade_says_when_the_new_version_refuses_the_settings(
+    machine: Machine, release: str, tmp_path: Path
+) -> None:
+    put_version(machine, release, "0.1.1-1", tmp_path)
+    install(machine, "ramet", "ramet-guest")
+    before, main = vm_pid(machine), machine.run("systemctl show -P MainPID ramet").stdout
+    machine.run("echo 'no_such_setting = 1' >>/etc/ramet/ramet.conf")
+    said = install(machine, "0.1.1-1")
+    assert "did NOT change to version 0.1.1-1" in said and "its sandboxes continue" not in said
+    assert "no_such_setting" in machine.run("journalctl -u ramet --no-pager").stdout
+    assert vm_pid(machine) == before
+    assert machine.run("systemctl show -P MainPID ramet").stdout == main
+    assert machine.run("systemctl is-active ramet").stdout.strip() == "active"
+    machine.run("sed -i '$d' /etc/ramet/ramet.conf; systemctl reload ramet")
+    assert reloads(machine) == 1
 
 
 def test_vms_survive_a_crash_of_the_daemon(machine: Machine) -> None:

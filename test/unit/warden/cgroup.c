@@ -40,6 +40,29 @@ static void cgroup_v2_mount_is_parsed(void **state)
 	}
 }
 
+static void mount_of_the_whole_hierarchy_is_found(void **state)
+{
+	const char part[] = "40 39 0:26 /system.slice/x /sys/fs/cgroup/system.slice/x rw - cgroup2 "
+			    "cgroup2 rw\n";
+	const char whole[] = "39 24 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
+	const char *const orders[][2] = {{part, whole}, {whole, part}};
+	char root[CGROUP_PATH_MAX], point[CGROUP_PATH_MAX], text[512];
+
+	for (size_t i = 0; i < ARRAY_LEN(orders); i++) {
+		int n = snprintf(text, sizeof(text), "22 23 0:20 / /proc rw - proc proc rw\n%s%s",
+				 orders[i][0], orders[i][1]);
+		FILE *f = fmemopen(text, (size_t)n, "r");
+
+		assert_true(cgroup_find_mount(f, root, point));
+		fclose(f);
+		assert_string_equal(root, "/");
+		assert_string_equal(point, "/sys/fs/cgroup");
+	}
+	FILE *f = fmemopen(text, strcspn(text, "\n"), "r");
+	assert_false(cgroup_find_mount(f, root, point));
+	fclose(f);
+}
+
 static const struct {
 	const char *line, *path;
 } own[] = {
@@ -102,6 +125,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cgroup_v2_mount_is_parsed),
+		cmocka_unit_test(mount_of_the_whole_hierarchy_is_found),
 		cmocka_unit_test(own_path_is_parsed),
 		cmocka_unit_test(too_long_path_is_refused),
 		cmocka_unit_test(vm_name_has_one_spelling),
