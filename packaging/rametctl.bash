@@ -8,11 +8,12 @@ _rametctl() {
 	*' key '*) choices='create list revoke rotate' ;;
 	*' top '*) choices='--once' ;;
 	*' doctor '*) choices='--json' ;;
-	*' backup '*)
-		mapfile -t COMPREPLY < <(compgen -f -- "${COMP_WORDS[COMP_CWORD]}")
+	*' restore '[!\ ]*' '*) choices='--skip-damaged' ;;
+	*' backup '* | *' check '* | *' restore '*)
+		mapfile -t COMPREPLY < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}")
 		return
 		;;
-	*) choices='backup canary checks doctor help inspect key ls processes top' ;;
+	*) choices='backup canary check checks doctor help inspect key ls processes restore top' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}")
 }

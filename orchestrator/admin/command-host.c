@@ -135,9 +135,9 @@ static int checks(const struct command_env *env, int argc, const char *const arg
 	return ret;
 }
 
-/* Only checks its arguments: core_backup makes the copy afterwards. The service sends a descriptor
- * of the copy to `rametctl`, which writes the file, because the service cannot write where
- * operators can. */
+/* Only checks its arguments: core_backup makes the copy of the catalogue afterwards. The service
+ * sends a descriptor of the copy to `rametctl`, which writes the file and copies the Spaces,
+ * because the service cannot write where operators can. */
 static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		  struct err *e)
 {
@@ -186,7 +186,12 @@ const struct command host_commands[] = {
 	 COMMAND_AT_ONCE},
 	{"inspect", "ID", "reports why a VM makes no progress; ID: a sandbox, or the slot of a VM",
 	 inspect, COMMAND_INSPECT},
-	{"backup", "FILE", "writes a consistent copy of the catalogue to FILE", backup,
-	 COMMAND_BACKUP},
+	{"backup", "DIR", "writes the catalogue and all Spaces, checked, to the new folder DIR",
+	 backup, COMMAND_BACKUP},
+	{"check", "[DIR]", "checks the catalogue and the files of all Spaces, here or in a backup",
+	 by_rametctl, COMMAND_AT_ONCE},
+	{"restore", "DIR [--skip-damaged]",
+	 "puts a backup into the empty state_dir of a service that is stopped", by_rametctl,
+	 COMMAND_AT_ONCE},
 	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
 };

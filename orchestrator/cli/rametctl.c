@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rametctl: the operators' command. It sends its arguments to the service, which runs the command,
- * and shows the answer. It runs `doctor` and `top` itself. While no service runs, `key` works too,
- * because the first key is made before the API is opened to others: rametctl then changes the
- * catalogue itself, as the service's account.
+ * and shows the answer. It runs `doctor`, `top`, `backup`, `check` and `restore` itself. While no
+ * service runs, `key` works too, because the first key is made before the API is opened to others:
+ * rametctl then changes the catalogue itself, as the service's account.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -22,16 +19,15 @@
 #include "base/log.h"
 #include "orchestrator/admin/command.h"
 #include "orchestrator/audit/files.h"
+#include "orchestrator/cli/backup.h"
+#include "orchestrator/cli/top.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/daemon/posture.h"
 #include "orchestrator/doctor/doctor.h"
 #include "orchestrator/keys/keys.h"
 #include "orchestrator/store/store.h"
-#include "orchestrator/cli/top.h"
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/directory.h"
-
-#define COPY_CHUNK (1u << 20)
 
 static int fail(const struct err *e)
 {
@@ -76,8 +72,8 @@ static int reach(const struct config *config, struct err *e)
 	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
 		return err_say(e, errno,
 			       "no service answers at %s: start rametd, or give its settings "
-			       "(--config=FILE, --run_dir=DIR); only `key` and `doctor` work "
-			       "without one",
+			       "(--config=FILE, --run_dir=DIR); only `key`, `doctor`, `backup`, "
+			       "`check` and `restore` work without one",
 			       at.sun_path);
 	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
@@ -120,6 +116,23 @@ static int show_answer(int fd)
 	return read(fd, &status, 1) == 1 ? show_text(fd, status) : fail(&broken);
 }
 
+static char *read_all(int fd, struct err *e)
+{
+	char chunk[16384], *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	ssize_t n;
+
+	while (out && (n = read(fd, chunk, sizeof(chunk))) > 0)
+		fwrite(chunk, 1, (size_t)n, out);
+	if (!out || fclose(out) != 0 || n < 0) {
+		free(text);
+		err_set(e, errno, "read the service's answer");
+		return NULL;
+	}
+	return text;
+}
+
 /* --- backup ---------------------------------------------------------------------------------- */
 
 /* Receives the status; returns the descriptor that comes with it, or -1. */
@@ -144,76 +157,76 @@ static int receive_copy(int fd, unsigned char *status)
 	return copy;
 }
 
-/* Replaces an existing file instead of writing to it, since others may have it open. */
-static int write_copy(int from, const char *path, struct err *e)
+/* A copy of struct catalogue_source; `arg` is the struct config. */
+static int copy_from_service(void *arg, const char *path, struct err *e)
 {
-	off_t at = 0;
-	ssize_t n;
-
-	unlink(path);
-	scoped_fd int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (to < 0)
-		return err_set(e, errno, "make %s", path);
-	while ((n = sendfile(to, from, &at, COPY_CHUNK)) > 0)
-		;
-	if (n < 0 || fsync(to) < 0)
-		return err_set(e, errno, "write %s", path);
-	return 0;
-}
-
-/* Replaces an older file once the copy is complete. */
-static int put_copy(int from, const char *file, struct err *e)
-{
-	char tmp[PATH_MAX], dir[PATH_MAX];
-
-	if (snprintf(tmp, sizeof(tmp), "%s.tmp", file) >= (int)sizeof(tmp))
-		return err_set(e, ENAMETOOLONG, "write %.100s", file);
-	int ret = write_copy(from, tmp, e);
-	if (ret == 0 && rename(tmp, file) < 0)
-		ret = err_set(e, errno, "rename %s to %s", tmp, file);
-	if (ret < 0) {
-		unlink(tmp);
-		return ret;
-	}
-	snprintf(dir, sizeof(dir), "%s", file);
-	scoped_fd int folder = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return folder < 0 || fsync(folder) < 0 ? err_set(e, errno, "write the folder of %s", file)
-					       : 0;
-}
-
-static int show_backup(int fd, const char *file)
-{
+	static const struct words words = {.text = "backup\0-", .len = sizeof("backup\0-")};
 	unsigned char status = COMMAND_FAILED;
+	scoped_fd int fd = reach(arg, e);
+
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return e->code;
 	scoped_fd int copy = receive_copy(fd, &status);
+	if (status == COMMAND_DONE && copy >= 0)
+		return file_copy(copy, path, e);
+	scoped_free char *text = read_all(fd, e);
+	if (!text)
+		return e->code;
+	text[strcspn(text, "\n")] = '\0';
+	return err_say(e, EIO, "%s",
+		       text[0] ? text : "the service sent no copy of the catalogue; see its log");
+}
+
+/* Likewise, while no service runs. */
+static int copy_here(void *arg, const char *path, struct err *e)
+{
+	char catalogue[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+
+	config_catalogue(arg, catalogue);
+	config_live_catalogue(arg, live);
+	if (access(live, F_OK) == 0)
+		return err_say(e, EBUSY,
+			       "the service was killed, so the catalogue on the disk may be old: "
+			       "start rametd");
+	return catalogue_copy(catalogue, path, e);
+}
+
+static int usage(const char *text)
+{
+	fprintf(stderr, "usage: rametctl %s\n", text);
+	return COMMAND_USAGE;
+}
+
+static int run_backup(struct config *config, int argc, char *const argv[])
+{
+	struct catalogue_source source = {.copy = copy_here, .arg = config};
+	bool check = strcmp(argv[0], "check") == 0;
 	struct err e;
 
-	if (status != COMMAND_DONE)
-		return show_text(fd, status);
-	if (copy < 0) {
-		err_say(&e, EPROTO, "the service sent no copy; see its log");
+	if (check ? argc > 2 : argc != 2)
+		return usage(check ? "check [DIR]" : "backup DIR");
+	if (check && argc == 2)
+		return check_run(config, NULL, argv[1]);
+	scoped_fd int fd = reach(config, &e);
+	if (fd < 0 && fd != -ENOENT && fd != -ECONNREFUSED)
 		return fail(&e);
-	}
-	return put_copy(copy, file, &e) < 0 ? fail(&e) : COMMAND_DONE;
+	source.online = fd >= 0;
+	if (source.online)
+		source.copy = copy_from_service;
+	close_fd(&fd);
+	return check ? check_run(config, &source, NULL) : backup_run(config, &source, argv[1]);
+}
+
+static int run_restore(const struct config *config, int argc, char *const argv[])
+{
+	bool skip = argc == 3 && strcmp(argv[2], "--skip-damaged") == 0;
+
+	if (argc != 2 && !skip)
+		return usage("restore DIR [--skip-damaged]");
+	return restore_run(config, argv[1], skip);
 }
 
 /* --- top ------------------------------------------------------------------------------------ */
-
-static char *read_all(int fd, struct err *e)
-{
-	char chunk[16384], *text = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&text, &len);
-	ssize_t n;
-
-	while (out && (n = read(fd, chunk, sizeof(chunk))) > 0)
-		fwrite(chunk, 1, (size_t)n, out);
-	if (!out || fclose(out) != 0 || n < 0) {
-		free(text);
-		err_set(e, errno, "read the service's answer");
-		return NULL;
-	}
-	return text;
-}
 
 /* A top_ask_fn; `arg` is the struct config. */
 static char *ask_processes(void *arg, struct err *e)
@@ -234,10 +247,8 @@ static int run_top(struct config *config, int argc, char *const argv[])
 {
 	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
 
-	if (argc > 1 && !once) {
-		fputs("usage: rametctl top [--once]\n", stderr);
-		return COMMAND_USAGE;
-	}
+	if (argc > 1 && !once)
+		return usage("top [--once]");
 	return top_run(ask_processes, config, once);
 }
 
@@ -310,10 +321,8 @@ static int run_doctor(const struct config *config, int argc, char *const argv[])
 					 .found = doctor_print,
 					 .arg = &printer};
 
-	if (argc > 1 && !printer.json) {
-		fputs("usage: rametctl doctor [--json]\n", stderr);
-		return COMMAND_USAGE;
-	}
+	if (argc > 1 && !printer.json)
+		return usage("doctor [--json]");
 	doctor_print_begin(&printer);
 	doctor_check_files(&host);
 	doctor_check_live(&host);
@@ -416,8 +425,9 @@ static int show_help(const struct config *config, const struct words *w)
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
 		return fail(&e);
 	int status = (int)command_run(tables, &env, &args, stdout, &wait);
-	puts("\n`rametctl doctor` checks this host. The service has more commands: `rametctl help` "
-	     "lists them while it runs.");
+	puts("\n`rametctl doctor` checks this host; `backup`, `check` and `restore` are for the "
+	     "catalogue and the Spaces. The service has more commands: `rametctl help` lists them "
+	     "while it runs.");
 	return status;
 }
 
@@ -454,12 +464,15 @@ int main(int argc, char *argv[])
 		return run_top(&config, n, command);
 	if (strcmp(command[0], "doctor") == 0)
 		return run_doctor(&config, n, command);
+	if (strcmp(command[0], "backup") == 0 || strcmp(command[0], "check") == 0)
+		return run_backup(&config, n, command);
+	if (strcmp(command[0], "restore") == 0)
+		return run_restore(&config, n, command);
 	scoped_fd int fd = reach(&config, &e);
 	if (fd >= 0 && send_words(fd, &words, &e) < 0)
 		return fail(&e);
 	if (fd >= 0)
-		return n == 2 && strcmp(command[0], "backup") == 0 ? show_backup(fd, command[1])
-								   : show_answer(fd);
+		return show_answer(fd);
 	if (strcmp(command[0], "help") == 0)
 		return show_help(&config, &words);
 	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)

@@ -167,8 +167,10 @@ void backups_free(struct core *c)
 
 void backup_sweep(const struct core *c)
 {
-	char path[CONFIG_PATH_MAX + 16];
+	char path[CONFIG_PATH_MAX + 16], log[sizeof(path) + 4];
 
 	copy_path(c, path);
 	unlink(path);
+	snprintf(log, sizeof(log), "%s-wal", path);
+	unlink(log);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,6 +98,16 @@ int store_backup_step(struct store_backup *b, struct err *e)
 	return fsync(b->fd) < 0 ? err_set(e, errno, "write the copy to disk") : 1;
 }
 
+/* Removes the copy and its log, which stays when it is closed (store_open_db). */
+static void remove_copy(const struct store_backup *b)
+{
+	char wal[PATH_MAX];
+
+	unlink(b->path);
+	if (snprintf(wal, sizeof(wal), "%s-wal", b->path) < (int)sizeof(wal))
+		unlink(wal);
+}
+
 int store_backup_end(struct store_backup *b)
 {
 	int fd = b->fd;
@@ -104,7 +116,7 @@ int store_backup_end(struct store_backup *b)
 	sqlite3_close(b->to);
 	sqlite3_close(b->from);
 	if (fd >= 0)
-		unlink(b->path);
+		remove_copy(b);
 	free(b->path);
 	free(b);
 	return fd;

@@ -24,7 +24,7 @@ class NoService(unittest.TestCase):
         return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     def assert_says_so(self) -> None:
-        for command in "ls", "checks", "backup", "no-such-command":
+        for command in "ls", "checks", "no-such-command":
             done = self.rametctl(command)
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn(f"no service answers at {self.socket}: start rametd", done.stderr)

@@ -376,7 +376,7 @@ static void backup_is_sent_as_a_descriptor(void **state)
 	w->copied(w->copied_arg, -1, &full);
 	assert_string_equal(answer_of(w, again, &code), "the disk is full\n");
 	assert_int_equal(code, COMMAND_FAILED);
-	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: rametctl backup FILE"));
+	assert_non_null(strstr(ask(w, "backup", 7, &code), "usage: rametctl backup DIR"));
 }
 
 static void report_is_sent_when_it_is_ready(void **state)

@@ -761,6 +761,7 @@ static void backup_is_a_snapshot(void **state)
 	struct fixture *p = *state, copy = {0};
 	struct store *s = open_store(p);
 	struct store_backup *b;
+	char wal[sizeof(copy.path) + 4];
 	struct err e;
 	int ret, n = 1000, steps = 0;
 
@@ -776,6 +777,8 @@ static void backup_is_a_snapshot(void **state)
 	assert_true(steps > 1);
 	int fd = store_backup_end(b);
 	assert_true(fd >= 0 && access(copy.path, F_OK) < 0);
+	snprintf(wal, sizeof(wal), "%s-wal", copy.path);
+	assert_int_equal(access(wal, F_OK), -1);
 	keep(fd, copy.path);
 	assert_int_equal(count_rows(s), n);
 	store_close(s);
