@@ -65,6 +65,20 @@ class Packages(unittest.TestCase):
                     else Path(file).name
                 self.assertIn(name, rules, file)
 
+    def test_a_release_has_one_version(self) -> None:
+        named = {
+            "CHANGELOG.md": r"(?m)^## \[(\d\S+)\] - \d{4}-\d\d-\d\d$",
+            "packaging/debian/changelog": r"\Aramet \((\S+)-\d+\) ",
+            "orchestrator/CMakeLists.txt": r'RAMET_VERSION=\\"(\S+)\\"',
+            "orchestrator/api/openapi.json": r'"version": "(\S+)"',
+            "sdk/python/pyproject.toml": r'(?m)^version = "(\S+)"$',
+        }
+        top = DEBIAN.parents[1]
+        found = {file: re.search(pattern, (top / file).read_text()) for file, pattern in named.items()}
+        versions = {file: match and match[1] for file, match in found.items()}
+        self.assertNotIn(None, versions.values())
+        self.assertEqual(versions, dict.fromkeys(named, versions["packaging/debian/changelog"]))
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
     def test_units_are_understood(self) -> None:
         units = [file for file in self.files if "/systemd/system/" in file]
