@@ -43,13 +43,14 @@ package_host_needs() {
 package_host_dir() { cache_path "package-host-$1" packaging/chroot.sh rig/apt-mirror.sh "$1" "$(package_host_needs "$1")"; }
 make_package_host() { as_root "$top/packaging/chroot.sh" "$1" "$(package_host_needs "$1")" "$2"; }
 
-# package_again: builds what no cache has a second time, to compare the bytes
+# package_again: builds what no cache has a second time, and otherwise, to compare the bytes
 package_again() {
 	local suite again=$top/build/packages/.again
 	rm -rf "$again" && mkdir -p "$again" || return
 	for suite in "${!package_release[@]}"; do
-		package_build "$suite" "$again.$suite" "${package_profiles[$suite]} noguest" &&
-			mv "$again.$suite"/*.deb "$again/" && rm -rf "$again.$suite" || return
+		package_build "$suite" "$again.$suite" "${package_profiles[$suite]} noguest" again &&
+			find "$again.$suite" \( -name '*.deb' -o -name '*.whl' \) -exec mv -t "$again" {} + &&
+			rm -rf "$again.$suite" || return
 	done
 }
 
@@ -61,10 +62,10 @@ package_input() {
 		cp --sparse=always "$(kernel_dir)/vmlinux" "$(rootfs_dir)/rootfs.ext4" "$1/guest/"
 }
 
-# package_build SUITE OUTDIR [PROFILES]: builds the packages of one release into OUTDIR
+# package_build SUITE OUTDIR [PROFILES [again]]: builds the packages of one release into OUTDIR
 package_build() {
 	rm -rf "$2" && as_root "$top/packaging/build.sh" "$(package_root_dir "$1")/root.tar" \
-		"~deb${package_release[$1]}" "${3:-${package_profiles[$1]}}" "$top/build/package-input" "$2" &&
+		"~deb${package_release[$1]}" "${3:-${package_profiles[$1]}}" "$top/build/package-input" "$2" ${4:+"$4"} &&
 		as_root chown -R "$(id -u):$(id -g)" "$2"
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Iterator
 
@@ -250,10 +251,27 @@ def test_unsupported_host_is_refused_in_words(machine: Machine) -> None:
     machine.run("RAMET_INSTALL_ANYWAY=1 dpkg -i /packages/ramet.deb")
 
 
-def test_two_builds_have_the_same_bytes() -> None:
+def contents(package: Path, folder: Path) -> dict[str, bytes]:
+    """Unpacks a package or wheel; returns its files, and the list of their modes, owners and times."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as archive:
+            archive.extractall(folder)
+            listed = "\n".join(f"{file!r} {file.date_time}" for file in archive.infolist()).encode()
+    else:
+        subprocess.run(["dpkg-deb", "-R", package, folder], check=True)
+        listed = subprocess.run(["dpkg-deb", "-c", package], check=True, capture_output=True).stdout
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {"the list of files": listed, **files}
+
+
+def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
     again = PACKAGES / ".again"
-    built = sorted(again.glob("*.deb"))
-    assert built, "there is no second build"
+    built = sorted(again.iterdir())
+    assert {".deb", ".whl"} == {file.suffix for file in built}, "there is no second build"
     for file in built:
         first = next(PACKAGES.glob(f"debian-*/{file.name}"))
-        assert file.read_bytes() == first.read_bytes(), f"{file.name} differs"
+        if file.read_bytes() == first.read_bytes():
+            continue
+        one, two = contents(first, tmp_path / "one"), contents(file, tmp_path / "two")
+        differ = sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
+        pytest.fail(f"{file.name}: the builds differ in {differ or 'the archive alone'}")
