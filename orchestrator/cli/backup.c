@@ -210,14 +210,15 @@ static int copy_space(struct job *job, const char *id, struct err *e)
 static int verify_space(const char *dir, const char *id, struct err *e)
 {
 	struct space_read r = {0};
+	int ret;
 
 	space_read_begin(&r, dir, id);
-	while (!r.over)
-		space_read_step(&r);
-	*e = r.err;
-	int ret = r.ret;
+	do {
+		ret = space_read_step(&r);
+	} while (ret == 0);
+	*e = r.job.err;
 	space_read_fini(&r);
-	return ret;
+	return ret < 0 ? ret : 0;
 }
 
 static bool has_vanished(const struct job *job, const char *id)
