@@ -161,8 +161,8 @@ def test_damage_is_named(spaces: tuple[Host, Service, list[str]], tmp_path: Path
     damage(host.space(paths[0]))
     (host.space(paths[1]) / "manifest").unlink()
     for said in (host.fails("check"), host.fails("backup", tmp_path / "backup"), host.fails("check", tmp_path / "backup")):
-        assert f"space {paths[0][-36:]}: damaged: state: its checksum differs" in said
-        assert f"space {paths[1][-36:]}: damaged: manifest: open it: No such file" in said
+        assert f"space {paths[0][-36:]}: damaged: the checksum of state differs" in said
+        assert f"space {paths[1][-36:]}: damaged: open manifest: No such file" in said
         assert "the catalogue is whole; of 2 spaces, 2 are damaged" in said
 
     target = another(host)

@@ -53,6 +53,7 @@ NAMED = [
     "docs/templates.md",
     "docs/threats.md",
     "docs/troubleshooting.md",
+    "docs/ui.md",
     "docs/versioning.md",
     "sdk/python/README.md",
 ]
