@@ -80,12 +80,19 @@ static void put_calls(struct wire *w, const struct exec_point *p)
 	}
 }
 
+static size_t room_for_calls(const struct exec_point *p)
+{
+	size_t room = 0;
+
+	for (; p; p = p->next)
+		room += p->out.len + p->err.len + p->bundle.len + TRACE_MAX + sizeof(*p);
+	return room;
+}
+
 int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *len)
 {
-	size_t room = 4096;
+	size_t room = 4096 + room_for_calls(&m->call);
 
-	for (const struct exec_point *p = &m->call; p; p = p->next)
-		room += p->out.len + p->err.len + p->bundle.len + TRACE_MAX + sizeof(*p);
 	scoped_free uint8_t *extra = calloc(1, room);
 	uint8_t *bytes = calloc(1, IMAGE_MANIFEST_OVERHEAD + room);
 	if (!extra || !bytes) {
