@@ -84,8 +84,10 @@ static size_t room_for_calls(const struct exec_point *p)
 {
 	size_t room = 0;
 
-	for (; p; p = p->next)
+	do {
 		room += p->out.len + p->err.len + p->bundle.len + TRACE_MAX + sizeof(*p);
+		p = p->next;
+	} while (p);
 	return room;
 }
 
