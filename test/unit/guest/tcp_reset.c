@@ -16,11 +16,13 @@
 
 #include "guest/system/tcp-reset.h"
 
+/* The kernel makes the address local some time after the link is up. */
 #define PREPARE                                                                                    \
 	"exec 2>/dev/null; ip link set lo up && ip link add eth0 type veth peer name far && "      \
 	"ip address add 192.168.252.2/24 dev eth0 && "                                             \
 	"ip address add fd52:616d:6574::2/64 dev eth0 nodad && "                                   \
-	"ip link set far up && ip link set eth0 up"
+	"ip link set far up && ip link set eth0 up && "                                            \
+	"until ip -6 route get fd52:616d:6574::2 | grep -q ^local; do sleep 0.01; done"
 
 struct peer {
 	union {
