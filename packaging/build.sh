@@ -51,6 +51,7 @@ export SOURCE_DATE_EPOCH
 dpkg-buildpackage --build=binary --no-sign --no-check-builddeps
 if [[ " $1 " != *" nopython "* ]]; then
 	rm -rf sdk/python/build sdk/python/src/*.egg-info
+	umask 022 # a wheel has the modes of the files
 	(cd sdk/python && python3 -m build --wheel --no-isolation --outdir /build)
 fi
 cd /build

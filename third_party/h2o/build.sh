@@ -52,12 +52,14 @@ sources=(lib/common/*.c lib/core/*.c lib/http2/*.c lib/http1.c lib/tunnel.c
 	deps/libyrmcds/{close,connect,recv,send,send_text,socket,strerror,text_mode}.c)
 flags=(-std=gnu99 -O2 -g -pthread -fPIC -fno-strict-aliasing -fstack-protector-strong
 	-fstack-clash-protection -fcf-protection
-	"-ffile-prefix-map=$tmp/src=h2o" -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64
+	-D_GNU_SOURCE -D_FILE_OFFSET_BITS=64
 	-DH2O_USE_LIBUV=0 -DH2O_USE_EPOLL=1 '-DH2O_ROOT="/nonexistent"'
 	'-DH2O_CONFIG_PATH="/nonexistent"' -Iinclude -Ideps/cloexec -Ideps/golombset
 	-Ideps/klib -Ideps/libyrmcds -Ideps/picohttpparser -Ideps/yoml
 	-Wall -Wno-unused -Wno-unused-result -Wno-deprecated-declarations)
 read -ra own <<<"${CFLAGS:-}"
+# The last map that fits a path is used, and CFLAGS may have one for a folder above.
+own+=("-ffile-prefix-map=$tmp/src=h2o")
 [[ " ${own[*]-} " == *" -fsanitize="* ]] || flags+=(-D_FORTIFY_SOURCE=3)
 
 printf '%s\n' "${sources[@]}" |
