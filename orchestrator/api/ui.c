@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "orchestrator/api/internal.h"
 
@@ -71,20 +71,6 @@ static const char *type_of(const char *name)
 	return NULL;
 }
 
-static int read_all(int fd, struct ui_file *f)
-{
-	size_t at = 0;
-
-	while (at < f->len) {
-		ssize_t n = read(fd, f->data + at, f->len - at);
-
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		at += (size_t)n;
-	}
-	return 0;
-}
-
 static void set_etag(struct ui_file *f)
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
@@ -118,9 +104,9 @@ static int add_file(struct api *a, int dir, const char *name, struct err *e)
 	if (!f->data)
 		abort();
 	a->n_ui++;
-	int ret = read_all(fd, f);
+	int ret = file_read(fd, 0, f->data, f->len, e);
 	if (ret < 0)
-		return err_set(e, -ret, "read %s/%s", a->config->ui_dir, name);
+		return err_context(e, "%s/%s", a->config->ui_dir, name);
 	strcpy(f->name, name);
 	f->type = type_of(name);
 	set_etag(f);
