@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a Space adds to the manifest of its directory: the parts of the sandbox that the catalogue
- * does not store. The file is not trusted.
+ * The manifest of a Space's directory also holds the parts of the sandbox that the catalogue does
+ * not store. The file is not trusted.
  */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_MANIFEST_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_MANIFEST_H

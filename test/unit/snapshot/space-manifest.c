@@ -23,6 +23,18 @@ static int read_back(const uint8_t *bytes, size_t len, struct space_manifest *m,
 	return ret < 0 ? ret : space_manifest_read(&extra, m, e);
 }
 
+/* Returns the manifest of a Space without layers and calls. */
+static struct space_manifest small_space(void)
+{
+	struct space_manifest m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
+				   .disk_bytes = 1 << 30,
+				   .image.n_files = 3,
+				   .image.files[1] = {.bytes = 512ull << 20}};
+
+	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
+	return m;
+}
+
 /* Sets the version of the images' state in the manifest, and corrects its checksum. Returns true if
  * the manifest is accepted. */
 static bool reads_state_version(uint8_t *bytes, size_t len, uint32_t version, struct err *e)
@@ -72,15 +84,11 @@ static void test_calls_of_contexts_are_read_back(void **state)
 				     .have = 9,
 				     .context = CONTEXT,
 				     .err = {.held = held, .len = 4}};
-	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
-					  .disk_bytes = 1 << 30,
-					  .image.n_files = 3,
-					  .image.files[1] = {.bytes = 512ull << 20}};
+	struct space_manifest again, m = small_space();
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
 	for (int main_runs = 0; main_runs < 2; main_runs++) {
 		m.call = (struct exec_point){.running = main_runs, .number = 5, .next = &context};
 		assert_int_equal(space_manifest_write(&m, &bytes, &len), 0);
@@ -104,15 +112,11 @@ static void test_results_are_read_back(void **state)
 				     .context = CONTEXT,
 				     .results = true,
 				     .bundle = {.held = held, .len = 6}};
-	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
-					  .disk_bytes = 1 << 30,
-					  .image.n_files = 3,
-					  .image.files[1] = {.bytes = 512ull << 20}};
+	struct space_manifest again, m = small_space();
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
 	for (int main_takes = 0; main_takes < 2; main_takes++) {
 		m.call = (struct exec_point){.running = true,
 					     .number = 5,
@@ -134,15 +138,11 @@ static void test_results_are_read_back(void **state)
 static void test_hang_ups_are_read_back(void **state)
 {
 	struct exec_point context = {.running = true, .number = 8, .context = CONTEXT};
-	struct space_manifest again, m = {.size = {.vcpus = 1, .ram_mib = 512, .rootfs_gb = 1},
-					  .disk_bytes = 1 << 30,
-					  .image.n_files = 3,
-					  .image.files[1] = {.bytes = 512ull << 20}};
+	struct space_manifest again, m = small_space();
 	struct err e = {0};
 	uint8_t *bytes;
 	size_t len;
 
-	snprintf(m.image.name, sizeof(m.image.name), "spc_%032d", 7);
 	for (int of_main = 0; of_main < 2; of_main++) {
 		context.hung_up = !of_main;
 		m.call = (struct exec_point){
