@@ -12,6 +12,12 @@
 
 #define OTHER_ID "prc_ffffffffffffffffffffffffffffffff"
 
+/* Returns the digit that selects the behaviour of `id`: '0' of an id that the service made. */
+static char digit(const char *id)
+{
+	return strspn(id + 5, "0") == AGENT_ID_LEN - 5 ? id[4] : '0';
+}
+
 static bool send_error(int fd, uint32_t errnum)
 {
 	uint8_t body[64];
@@ -173,13 +179,14 @@ static bool serve_one(const struct fake_files *f, int fd, uint8_t type, const ch
 {
 	switch (type) {
 	case AGENT_PROC_ATTACH:
-		return stream(f, fd, id, id[4], wire_get_u64(w));
+		return stream(f, fd, id, digit(id), wire_get_u64(w));
 	case AGENT_PROC_INPUT:
-		return id[4] == '3' ? send_error(fd, EPIPE) : take_input(f, fd, w);
+		return digit(id) == '3' ? send_error(fd, EPIPE) : take_input(f, fd, w);
 	case AGENT_PROC_SIGNAL:
-		return id[4] == '3' ? send_error(fd, ESRCH) : send_done(fd);
+		return digit(id) == '3' ? send_error(fd, ESRCH) : send_done(fd);
 	case AGENT_PROC_STAT:
-		return (id[4] == '3' || send_process(fd, id[4] == '6' ? OTHER_ID : id, 15, 11)) &&
+		return (digit(id) == '3' ||
+			send_process(fd, digit(id) == '6' ? OTHER_ID : id, 15, 11)) &&
 		       send_done(fd);
 	default:
 		return send_done(fd);
@@ -201,7 +208,7 @@ bool fake_process_serve(const struct fake_files *f, int fd, uint8_t type, const 
 	memcpy(id, text, id_len);
 	if (type == AGENT_PROC_START)
 		return start(f, fd, id, &w);
-	if (id[4] == '9' && type != AGENT_PROC_KILL)
+	if (digit(id) == '9' && type != AGENT_PROC_KILL)
 		return send_error(fd, ENOENT);
 	return serve_one(f, fd, type, id, &w);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Processes of a fake guest. The program, or the first digit of the id, selects the behaviour.
+ * Processes of a fake guest. The program, or the first digit of an id
+ * that ends in zeros, selects the behaviour.
  *
  * Programs:
  *   /errno/N  cannot be started, with errno N
