@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 
 import httpx
+import pytest
 
 from conftest import metrics, on_host
 from processes import vm_pids
@@ -58,7 +59,9 @@ def held_beyond_pool(http: httpx.Client) -> dict[str, int]:
     give_up = time.monotonic() + 600
     tries = 0
     while True:
-        assert time.monotonic() < give_up, f"sandboxes, or VMs without a sandbox, are left: {seen}"
+        if time.monotonic() > give_up:
+            left = http.get("/v1/sandboxes").json()
+            pytest.fail(f"sandboxes, or VMs without a sandbox, are left: {seen}; {left}")
         ready = pool()
         if not ready:
             time.sleep(0.2)

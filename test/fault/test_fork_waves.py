@@ -87,7 +87,7 @@ def wave(client: Client, rng: random.Random) -> None:
 
         def live(child: Sandbox, seed: int) -> None:
             try:
-                with child:
+                with closing(child):  # `with` alone leaves a connected sandbox running
                     one_life(child, random.Random(seed))
             except BaseException as bad:  # raised again in the test's thread
                 failed.append(bad)
