@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -74,12 +75,40 @@ void world_start_core(struct world *w)
 
 const char *world_tenant = "local";
 
+/* The newest lines of the log, for a test that waits in vain. */
+static struct {
+	pthread_mutex_t lock;
+	char text[16384];
+	size_t len;
+} newest = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void keep_newest(const char *lines, size_t len)
+{
+	pthread_mutex_lock(&newest.lock);
+	if (newest.len + len > sizeof(newest.text))
+		newest.len = 0;
+	if (len <= sizeof(newest.text)) {
+		memcpy(newest.text + newest.len, lines, len);
+		newest.len += len;
+	}
+	pthread_mutex_unlock(&newest.lock);
+}
+
+static void print_newest(void)
+{
+	pthread_mutex_lock(&newest.lock);
+	print_message("%.*s", (int)newest.len, newest.text);
+	pthread_mutex_unlock(&newest.lock);
+}
+
 int world_setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
 	world_tenant = "local";
-	log_init("test", getenv("RAMET_TEST_LOG") ? LOG_DEBUG : LOG_ERROR + 1);
+	log_init("test", LOG_DEBUG);
+	if (!getenv("RAMET_TEST_LOG"))
+		log_set_output(keep_newest);
 	w->fds_before = count_fds();
 	snprintf(w->dir, sizeof(w->dir), "/tmp/ramet-core-XXXXXX");
 	if (!mkdtemp(w->dir))
@@ -201,8 +230,10 @@ void world_until(struct world *w, bool (*holds)(void *arg), void *arg)
 	assert_int_equal(loop_run(w->loop), 0);
 	loop_before_sleep(w->loop, NULL, NULL);
 	loop_timer_clear(w->loop, &wait.again);
-	if (!wait.met)
-		fail_msg("the condition did not become true within 120 s");
+	if (wait.met)
+		return;
+	print_newest();
+	fail_msg("the condition did not become true within 120 s");
 }
 
 static bool is_true(void *arg)
