@@ -31,7 +31,7 @@ from typing import Any
 from measure import Figures, figure
 
 SHARE = Path("/usr/share/ramet")
-# Ramet's command line without its console: orchestrator/template/template-build.c, vmm/arch/x86/boot.c
+# Ramet's command line without its console: orchestrator/images/template-build.c, vmm/arch/x86/boot.c
 CMDLINE = (
     "quiet root=/dev/vda rw panic=-1 irqaffinity=0"
     " reboot=k no_timer_check tsc=reliable io_delay=none"

@@ -9,7 +9,7 @@
 
 #include "bench/stats.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/audit/line.h"
+#include "orchestrator/events/line.h"
 
 #define EACH   1000
 #define TIMERS 10000

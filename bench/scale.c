@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Measures the service with many sandboxes, over HTTP. Loop, core and API are the real ones; VMs
- * and agents are fakes (test/unit/core/fakes.h). `scale-latency [--runs N] [COUNT...]` times a
+ * and agents are fakes (test/unit/service/fakes.h). `scale-latency [--runs N] [COUNT...]` times a
  * create, a GET of one sandbox, a page of ten, and a call to the fake agent and back, each with
  * COUNT sandboxes. The default counts are 10, 1,000 and 10,000; the last one is reduced if the
  * limit of descriptors is too low and cannot be raised. Then it times a start of the service that
@@ -25,8 +25,8 @@
 #include "bench/http.h"
 #include "bench/stats.h"
 #include "orchestrator/api/server.h"
-#include "orchestrator/core/core.h"
-#include "test/unit/core/fakes.h"
+#include "orchestrator/service/core.h"
+#include "test/unit/service/fakes.h"
 
 #define COUNTS_MAX 8
 #define SPACES	   1000

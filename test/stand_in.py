@@ -2,7 +2,7 @@
 """A service with stand-in VMs: the HTTP API, the core and an agent, without KVM.
 
 All its sandboxes share the real agent, so a fork or a Space copies nothing; without that, each has one
-that runs the scripts of test/unit/core/fakes.h. With a root file system the real agent sees the files
+that runs the scripts of test/unit/service/fakes.h. With a root file system the real agent sees the files
 and programs of a real guest, in namespaces of its own; what it writes is gone when the service stops.
 Without one, its operations happen on this machine.
 """

@@ -37,10 +37,10 @@ FILES = (
     "orchestrator/api/internal.h",
     "orchestrator/api/list-filter.c",
     "orchestrator/guestops/guestops.h",
-    "orchestrator/sandbox-config/sandbox-config.h",
+    "orchestrator/config/sandbox-config.h",
     "orchestrator/sandbox/sandboxes.h",
     "orchestrator/snapshot/snapshots.h",
-    "orchestrator/usage/usage.h",
+    "orchestrator/observe/usage.h",
 )
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")

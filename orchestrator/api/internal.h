@@ -17,10 +17,10 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/spec.h" /* generated from openapi.json */
 #include "orchestrator/api/text.h"
-#include "orchestrator/core/core.h"
-#include "orchestrator/failure/failure.h"
-#include "orchestrator/journal/event.h"
-#include "orchestrator/keys/keys.h"
+#include "orchestrator/service/core.h"
+#include "orchestrator/config/failure.h"
+#include "orchestrator/exec/event.h"
+#include "orchestrator/store/keys.h"
 #include "proto/agent.h"
 
 #define STREAM_PAUSE_SIZE (64u << 10) /* bytes of gathered output at which a stream is paused */

@@ -11,8 +11,8 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/api/process.h"
+#include "orchestrator/exec/splitter.h"
 #include "orchestrator/guestops/guestops.h"
-#include "orchestrator/journal/splitter.h"
 
 #define SIGNAL_MAX 64
 

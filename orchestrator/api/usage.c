@@ -4,7 +4,7 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/api/query.h"
-#include "orchestrator/usage/usage.h"
+#include "orchestrator/observe/usage.h"
 
 /* A whole answer has 2,500 numbers, so they are added without printf. */
 static void add_number(struct text *t, const char *name, uint64_t n)

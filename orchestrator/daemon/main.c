@@ -5,9 +5,9 @@
 
 #include "base/fd.h"
 #include "orchestrator/config/config.h"
-#include "orchestrator/daemon/posture.h"
 #include "orchestrator/daemon/roles.h"
 #include "orchestrator/daemon/supervisor.h"
+#include "orchestrator/operator/posture.h"
 #include "orchestrator/warden/limits.h"
 #include "orchestrator/warden/record.h"
 

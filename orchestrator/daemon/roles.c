@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/io/log-writer.h"
-#include "orchestrator/daemon/posture.h"
+#include "orchestrator/operator/posture.h"
 #include "orchestrator/daemon/service.h"
 #include "orchestrator/warden/limits.h"
 #include "orchestrator/warden/warden.h"

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/report.h"
+#include "orchestrator/exec/bundle.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/journal/bundle.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/tenant.h"
 

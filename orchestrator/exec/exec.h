@@ -3,7 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_EXEC_EXEC_H
 #define RAMET_ORCHESTRATOR_EXEC_EXEC_H
 
-#include "orchestrator/journal/event.h"
+#include "orchestrator/exec/event.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
 struct exec_spec {

@@ -3,8 +3,8 @@
 #ifndef RAMET_ORCHESTRATOR_EXEC_INTERNAL_H
 #define RAMET_ORCHESTRATOR_EXEC_INTERNAL_H
 
+#include "orchestrator/config/failure.h"
 #include "orchestrator/exec/queue.h"
-#include "orchestrator/failure/failure.h"
 #include "orchestrator/sandbox/context.h"
 
 /* Contexts that have calls, or had some until recently. */

@@ -7,10 +7,10 @@
 #define RAMET_ORCHESTRATOR_EXEC_QUEUE_H
 
 #include "orchestrator/agent/guest-link.h"
+#include "orchestrator/exec/journal.h"
+#include "orchestrator/exec/output-budget.h"
+#include "orchestrator/exec/replay.h"
 #include "orchestrator/io/deferred.h"
-#include "orchestrator/journal/journal.h"
-#include "orchestrator/journal/output-budget.h"
-#include "orchestrator/journal/replay.h"
 #include "orchestrator/sandbox/part.h"
 #include "orchestrator/vm/progress.h"
 

@@ -11,10 +11,10 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/ports/internal.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/sandbox/life.h"
+#include "orchestrator/store/keys.h"
 
 #define SHARE_TEXT_MAX (sizeof("65535:1: ") + PORT_TOKEN_LEN)
 

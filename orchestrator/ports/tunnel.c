@@ -15,11 +15,11 @@
 #include "base/num.h"
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/ports/internal.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/store/keys.h"
 #include "orchestrator/vm/dial.h"
 
 #define TUNNELS_MAX	128  /* at once in a sandbox; the agent allows as many */

@@ -13,10 +13,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "orchestrator/images/host.h"
 #include "orchestrator/sandbox/context.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/lineage.h"
-#include "orchestrator/template/host.h"
 
 static void on_row(void *arg, const struct store_sandbox *row)
 {

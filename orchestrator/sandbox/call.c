@@ -4,9 +4,9 @@
 #include "orchestrator/sandbox/call.h"
 
 #include "base/alloc.h"
+#include "orchestrator/images/templates.h"
+#include "orchestrator/pool/pool.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/template/pool.h"
-#include "orchestrator/template/templates.h"
 
 const struct call_ops call_plain = {0};
 
@@ -21,7 +21,7 @@ struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg
 	list_init(&call->link);
 	if (!ops->passive) {
 		c->n_requests++;
-		templates_work_began(c->templates);
+		pool_work_began(c->pool);
 	}
 	return call;
 }

@@ -14,7 +14,7 @@
 #include "orchestrator/sandbox/sandbox.h"
 #include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/sandbox/watch.h"
-#include "orchestrator/template/template-env.h"
+#include "orchestrator/images/template-env.h"
 #include "orchestrator/vm/vmproc.h"
 
 struct backup;

@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "orchestrator/images/host.h"
+#include "orchestrator/images/private.h"
+#include "orchestrator/images/templates.h"
+#include "orchestrator/pool/pool.h"
+#include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/template/host.h"
-#include "orchestrator/template/pool.h"
-#include "orchestrator/template/private.h"
-#include "orchestrator/template/templates.h"
-#include "orchestrator/template/vm-bringup.h"
 
 #define TRIES 3
 

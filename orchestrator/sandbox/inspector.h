@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lets the code of sandboxes and calls start a report on a VM that makes no progress. inspect/,
+ * Lets the code of sandboxes and calls start a report on a VM that makes no progress. observe/,
  * which is above them, implements the functions.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H

@@ -2,7 +2,7 @@
 /*
  * A part of the service above the sandboxes, as sandbox/ sees it: which state it keeps with each
  * sandbox, each tenant and the core, and what it does when something happens to a sandbox. The code
- * of sandbox/ names no part. core/core.c lists them, lower rooms first; their hooks run in that
+ * of sandbox/ names no part. service/core.c lists them, lower rooms first; their hooks run in that
  * order.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_PART_H

@@ -13,9 +13,9 @@
  */
 #include <unistd.h>
 
+#include "orchestrator/images/private.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/template/private.h"
 
 #define CHECK_MS 500 /* delay after a change, which combines several changes */
 #define OVERHEAD 16  /* 1/16 of the memory is not for sandboxes */

@@ -13,14 +13,15 @@
 #include "base/num.h"
 #include "base/state-machine.h"
 #include "base/version.h"
+#include "orchestrator/images/templates.h"
+#include "orchestrator/pool/pool.h"
+#include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/adopt.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/template/templates.h"
-#include "orchestrator/template/vm-bringup.h"
 
 #define ADOPT_RETRY_MS 1000
 
@@ -375,7 +376,7 @@ bool sandbox_is_busy(const struct sandbox *s)
 
 void sandbox_touch(struct sandbox *s)
 {
-	templates_work_began(s->core->templates);
+	pool_work_began(s->core->pool);
 	s->idle_since_ms = boottime_ms();
 	RUN_PARTS(s->core, touched, s);
 	set_idle(s);

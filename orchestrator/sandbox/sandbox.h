@@ -3,12 +3,12 @@
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
 #define RAMET_ORCHESTRATOR_SANDBOX_SANDBOX_H
 
+#include "orchestrator/images/sizes.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/store/store.h"
-#include "orchestrator/template/sizes.h"
 #include "proto/ctl.h"
 
 struct core;

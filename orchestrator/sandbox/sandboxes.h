@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "orchestrator/failure/failure.h"
-#include "orchestrator/sandbox-config/sandbox-config.h"
+#include "orchestrator/config/failure.h"
+#include "orchestrator/config/sandbox-config.h"
 
 struct core;
 

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "orchestrator/keys/keys.h"
+#include "orchestrator/store/keys.h"
 
 /* seconds; a sandbox may end at any time, but most live for minutes */
 #define CAP_RETRY_S 10

@@ -18,16 +18,16 @@
 #include "base/fd.h"
 #include "base/state-machine.h"
 #include "orchestrator/exec/queue.h"
+#include "orchestrator/images/disk-layer.h"
+#include "orchestrator/images/host.h"
+#include "orchestrator/pool/pool.h"
+#include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
-#include "orchestrator/template/disk-layer.h"
-#include "orchestrator/template/host.h"
-#include "orchestrator/template/pool.h"
-#include "orchestrator/template/vm-bringup.h"
 
 /* Maximum bytes, in all copies that a fork makes of the running calls, of long unfinished lines,
  * and of unfinished results. */

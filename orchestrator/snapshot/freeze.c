@@ -19,12 +19,12 @@
 #include "base/random.h"
 #include "base/state-machine.h"
 #include "orchestrator/exec/queue.h"
+#include "orchestrator/images/disk-layer.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
-#include "orchestrator/template/disk-layer.h"
 
 /* Number of slots. A freeze has one while its snapshot is taken and written. Tenants get slots in
  * turn. */

@@ -17,6 +17,10 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/exec/queue.h"
+#include "orchestrator/images/disk-layer.h"
+#include "orchestrator/images/private.h"
+#include "orchestrator/pool/pool.h"
+#include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
@@ -24,10 +28,6 @@
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
-#include "orchestrator/template/disk-layer.h"
-#include "orchestrator/template/pool.h"
-#include "orchestrator/template/private.h"
-#include "orchestrator/template/vm-bringup.h"
 
 /* The worker's part of a resume. It can outlive the resume and the core. */
 struct read_job {

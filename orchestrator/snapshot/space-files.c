@@ -13,9 +13,9 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "orchestrator/images/bases.h"
+#include "orchestrator/images/templates.h"
 #include "orchestrator/snapshot/space.h"
-#include "orchestrator/template/bases.h"
-#include "orchestrator/template/templates.h"
 
 #define LOST	".lost"
 #define YEAR_MS (INT64_C(365) * 24 * 3600 * 1000)

@@ -6,10 +6,10 @@
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_MANIFEST_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_MANIFEST_H
 
+#include "orchestrator/exec/journal.h"
 #include "orchestrator/images/image-dir.h"
-#include "orchestrator/journal/journal.h"
+#include "orchestrator/images/templates.h"
 #include "orchestrator/sandbox/sandboxes.h"
-#include "orchestrator/template/templates.h"
 
 #define SPACE_FILE_NAME_MAX 24
 

@@ -4,9 +4,9 @@
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
 
 #include "base/list.h"
+#include "orchestrator/images/sizes.h"
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/snapshot/snapshots.h"
-#include "orchestrator/template/sizes.h"
 
 struct core;
 struct store_space;

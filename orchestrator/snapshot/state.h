@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of forks, freezes and Spaces, and the functions on it that core/ calls. */
+/* The state of forks, freezes and Spaces, and the functions on it that service/ calls. */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_STATE_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_STATE_H
 

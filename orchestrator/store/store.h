@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "orchestrator/sandbox-config/sandbox-config.h"
+#include "orchestrator/config/sandbox-config.h"
 
 struct store;
 
@@ -165,7 +165,7 @@ int store_answers(struct store *s, void (*each)(void *arg, const struct store_an
 
 #define STORE_KEY_HASH_LEN 32
 
-/* A row of the table of keys; names and ids as in orchestrator/keys/keys.h. */
+/* A row of the table of keys; names and ids as in orchestrator/store/keys.h. */
 struct store_key {
 	const char *id, *tenant, *name, *tier;
 	const uint8_t *hash; /* STORE_KEY_HASH_LEN bytes */

@@ -208,7 +208,7 @@ static int become_vm(const struct jail_child *c, int *status, struct err *e)
 	if (r == 0)
 		r = offer_to_oom(e);
 	/* Keep threads with another core-scheduling cookie off a core while this process runs on
-	 * it. A kernel without core scheduling is reported by orchestrator/daemon/posture.c;
+	 * it. A kernel without core scheduling is reported by orchestrator/operator/posture.c;
 	 * without SMT there is nothing to do. */
 	if (c->alone_on_core)
 		prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);

@@ -18,8 +18,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/audit/line.h"
-#include "orchestrator/notify/notify.h"
+#include "orchestrator/events/line.h"
+#include "orchestrator/events/notify.h"
 #include "orchestrator/warden/directory.h"
 #include "orchestrator/warden/program.h"
 #include "orchestrator/warden/warden-internal.h"

@@ -68,7 +68,7 @@ struct service {
 	struct list queue; /* packets that did not fit into the socket */
 };
 
-/* The sender of webhooks (orchestrator/notify), and resources that outlive the service. */
+/* The sender of webhooks (orchestrator/events), and resources that outlive the service. */
 struct notifier {
 	bool wanted;
 	int audit, own;	    /* directories */

@@ -16,9 +16,9 @@
 /* Descriptors that the service inherits, and its exit status when it cannot start at all. */
 #define WARDEN_SOCKET_FD  3 /* the service's socket for proto/warden.h */
 #define WARDEN_CONFIG_FD  4 /* a sealed memfd with a struct config */
-#define WARDEN_ADMIN_FD	  5 /* RUN_DIR/admin.sock, listening (orchestrator/admin) */
-#define WARDEN_RING_FD	  6 /* shared memory of the audit log (orchestrator/audit) */
-#define WARDEN_NOTIFY_FD  7 /* counters of the webhooks (orchestrator/notify/notify.h) */
+#define WARDEN_ADMIN_FD	  5 /* RUN_DIR/admin.sock, listening (orchestrator/operator) */
+#define WARDEN_RING_FD	  6 /* shared memory of the audit log (orchestrator/events) */
+#define WARDEN_NOTIFY_FD  7 /* counters of the webhooks (orchestrator/events/notify.h) */
 #define WARDEN_SETUP_EXIT 78
 
 struct warden_options {

@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/config/config.h"
-#include "orchestrator/notify/notify.h"
+#include "orchestrator/events/notify.h"
 
 static int memory(const void *content, size_t len)
 {

@@ -18,7 +18,7 @@ from typing import Any, Iterator
 import pytest
 
 STARTER = os.environ.get("NOTIFY_STARTER", "build/test/notify/notify_starter")
-PROGRAM = os.environ.get("NOTIFY_PROGRAM", "build/orchestrator/notify/ramet-notify")
+PROGRAM = os.environ.get("NOTIFY_PROGRAM", "build/orchestrator/events/ramet-notify")
 SECRET = "a secret of more than 16 bytes"
 TIMEOUT_S = 60
 

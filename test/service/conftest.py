@@ -5,7 +5,7 @@
 what happens "in a sandbox" happens on this machine.
 
 `server` and what builds on it (`client`, `box`): each sandbox has an agent that runs the scripts of
-test/unit/core/fakes.h, for answers that a real guest gives rarely, and for tests that count. `start`
+test/unit/service/fakes.h, for answers that a real guest gives rarely, and for tests that count. `start`
 starts such a server for one test.
 """
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The API and the core over fake VMs (test/unit/core/fakes.h). `server NAME=VALUE...` prints the
+ * The API and the core over fake VMs (test/unit/service/fakes.h). `server NAME=VALUE...` prints the
  * port it listens on, and a line with the key for each key=TIER. Names are the service's settings
  * (0 or empty unless make_config fills them in), the limits of the API (struct api_limits), and
  *   dir=PATH       folder for the service's files; needed
@@ -32,7 +32,7 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/guestops/diff-result.h"
 #include "test/moved_clock.h"
-#include "test/unit/core/fakes.h"
+#include "test/unit/service/fakes.h"
 
 #define KEYS_MAX 4
 

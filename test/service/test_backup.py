@@ -18,7 +18,7 @@ import pytest
 from conftest import Service
 from test_spaces import frozen
 
-RAMETCTL = os.environ.get("RAMETCTL", "build/orchestrator/cli/rametctl")
+RAMETCTL = os.environ.get("RAMETCTL", "build/orchestrator/operator/rametctl")
 
 if os.geteuid() != 0:
     pytest.skip("gives files to another account", allow_module_level=True)

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include "orchestrator/agent/agent.h"
-#include "orchestrator/journal/bundle.h"
-#include "orchestrator/journal/splitter.h"
+#include "orchestrator/exec/bundle.h"
+#include "orchestrator/exec/splitter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/json.h"
-#include "orchestrator/journal/bundle.h"
+#include "orchestrator/exec/bundle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -20,8 +20,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/api/server.h"
-#include "orchestrator/core/core.h"
-#include "test/unit/core/fakes.h"
+#include "orchestrator/service/core.h"
+#include "test/unit/service/fakes.h"
 
 #define TURNS  12
 #define INPUTS 200 /* between restarts of the server: calls that hang accumulate */

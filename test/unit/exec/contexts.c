@@ -4,7 +4,7 @@
 
 #include "base/fd.h"
 #include "orchestrator/exec/internal.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 /* In a fake guest, the contexts whose ids end with a digit exist. */
 #define ONE  "ctx_00000000000000000000000000000001"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "orchestrator/exec/internal.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 #define MANY	   500
 #define FIRST_SLOT 1000

@@ -2,7 +2,7 @@
 /* A sandbox whose connection to the agent is lost twice before the new one is due. */
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/sandbox.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static void test_two_losses_make_one_new_connection(void **state)
 {

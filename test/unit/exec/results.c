@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Results of calls become events, and are kept like output. */
+#include "orchestrator/exec/bundle.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/journal/bundle.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 #define HEAD 12 /* bytes of a bundle with an entry x/y, without its data */
 

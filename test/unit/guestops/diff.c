@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "orchestrator/guestops/diff-merge.h"
-#include "orchestrator/keys/keys.h"
-#include "test/unit/core/world.h"
+#include "orchestrator/store/keys.h"
+#include "test/unit/service/world.h"
 
 struct outcome {
 	bool done, failed;

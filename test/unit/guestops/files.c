@@ -7,8 +7,8 @@
 #include "base/fd.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
-#include "test/unit/core/fake-files.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/fake-files.h"
+#include "test/unit/service/world.h"
 
 struct outcome {
 	bool done, failed;

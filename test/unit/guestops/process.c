@@ -6,8 +6,8 @@
 #include "base/fd.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
-#include "test/unit/core/fake-process.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/fake-process.h"
+#include "test/unit/service/world.h"
 
 struct process_client {
 	bool done, failed, exited;

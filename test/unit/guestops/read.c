@@ -2,8 +2,8 @@
 /* Reads of a process's output, and the limit of its listeners, with fake guests. */
 #include "base/fd.h"
 #include "orchestrator/guestops/guest-op.h"
-#include "test/unit/core/fake-process.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/fake-process.h"
+#include "test/unit/service/world.h"
 
 struct reader {
 	bool done, exited;

@@ -2,9 +2,9 @@
 /* Shared ports: who has access, and how long. */
 #include <string.h>
 
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/ports/ports.h"
-#include "test/unit/core/world.h"
+#include "orchestrator/store/keys.h"
+#include "test/unit/service/world.h"
 
 static struct port_share share(struct world *w, const char *id, uint16_t port, enum change access)
 {

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static void test_sandbox_survives_a_service_restart(void **state)
 {

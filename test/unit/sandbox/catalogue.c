@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "orchestrator/sandbox/context.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 /* --- a full disk ---------------------------------------------------------------------------- */
 

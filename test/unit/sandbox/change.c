@@ -2,9 +2,9 @@
 /* A sandbox's settings change while it lives: limits, metadata, persistence, network access. */
 #include <stdlib.h>
 
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/snapshot/state.h"
-#include "test/unit/core/world.h"
+#include "orchestrator/store/keys.h"
+#include "test/unit/service/world.h"
 
 static void on_changed(void *arg, const struct failure *f)
 {

@@ -3,7 +3,7 @@
  * the host. */
 #include <stdlib.h>
 
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static const struct sandbox_spec closed; /* egress is false */
 

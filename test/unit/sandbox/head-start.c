@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A new sandbox has a head start, a higher priority, until its first call ends; for 2 s at most. */
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 #define HEAD_START_MS 2000
 

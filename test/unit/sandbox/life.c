@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static void test_pool_hits_get_separate_vms(void **state)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The life events of sandboxes, as the core reports them to listeners such as the audit log. */
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 struct account {
 	char text[4096]; /* "EVENT SANDBOX OTHER TEXT|…"; ids as the letters of `names` */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 #define PAGE 4096
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 #include "orchestrator/guestops/state.h"
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "test/unit/core/world.h"
+#include "orchestrator/store/keys.h"
+#include "test/unit/service/world.h"
 
 #define TENANTS 3
 #define STEPS	120

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sandbox_schedule: the loop asks the parts once, in order, to start what waits in a sandbox. */
 #include "orchestrator/sandbox/context.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 #define PARTS_MAX 16
 

@@ -2,7 +2,7 @@
 /* The host sleeps: the loop's clock stops, but the timeouts of sandboxes count the sleep. */
 #include <time.h>
 
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static time_t slept_s;
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "test/unit/core/world.h"
+#include "orchestrator/store/keys.h"
+#include "test/unit/service/world.h"
 
 /* Creates a key of a new tenant, on whose behalf later calls are made. */
 static const struct key *use_key(struct world *w, const char *tier)

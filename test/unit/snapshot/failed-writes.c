@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "orchestrator/snapshot/space-files.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 #include "test/unit/writes/failing-writes.h"
 
 static const int errors[] = {ENOSPC, EIO, 0};

@@ -6,7 +6,7 @@
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/context.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static struct core_stats stats_of(struct world *w)
 {

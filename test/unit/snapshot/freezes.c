@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Scheduling of freezes: not even two tenants together can delay the others. */
-#include "orchestrator/keys/keys.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/state.h"
-#include "test/unit/core/world.h"
+#include "orchestrator/store/keys.h"
+#include "test/unit/service/world.h"
 
 #define EACH 3
 

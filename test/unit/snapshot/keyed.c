@@ -3,7 +3,7 @@
  * whenever the service is killed. */
 #include "orchestrator/sandbox/sandboxes.h"
 #include "orchestrator/snapshot/snapshots.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 #define HOUR_MS 3600000
 

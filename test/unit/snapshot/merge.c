@@ -2,7 +2,7 @@
 /* Merges: what the parent's id refers to afterwards, and what happens to the calls in flight. */
 #include <stdlib.h>
 
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 static enum failure_code code_of(struct world *w, const char *id)
 {

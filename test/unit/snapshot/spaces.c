@@ -10,14 +10,14 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/keys/keys.h"
+#include "orchestrator/images/bases.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
+#include "orchestrator/store/keys.h"
 #include "orchestrator/store/store.h"
-#include "orchestrator/template/bases.h"
-#include "test/unit/core/world.h"
+#include "test/unit/service/world.h"
 
 /* --- calls ---------------------------------------------------------------------------------- */
 

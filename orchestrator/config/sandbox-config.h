@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The configuration of a sandbox. Create requests, sandboxes, Spaces, their views and their
+ * catalogue rows embed it, and copy it as a whole.
+ *
+ * It holds no pointers, so an assignment copies it. Metadata and environment are separate, because
+ * their owners differ: a sandbox and a Space own copies; requests, views and rows borrow them.
+ */
+#ifndef RAMET_ORCHESTRATOR_CONFIG_SANDBOX_CONFIG_H
+#define RAMET_ORCHESTRATOR_CONFIG_SANDBOX_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SANDBOX_NAME_MAX 63 /* of a template */
+
+/* The resources of a VM. */
+struct size {
+	uint32_t vcpus, ram_mib, rootfs_gb;
+};
+
+/* A create request may leave out values: the sandbox gets the defaults named here. */
+struct sandbox_config {
+	char template[SANDBOX_NAME_MAX + 1]; /* empty: the default template */
+	struct size size;		     /* each 0: the template's own */
+	uint32_t timeout_s, idle_timeout_s;  /* 0: the configured defaults */
+	/* Freezes at the end of a time limit instead of ending. Always false in a Space and its
+	 * row: each resume sets it anew. */
+	bool persistent;
+	bool egress; /* has network access */
+};
+
+#endif

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sends one POST at a time, with libcurl. */
+#ifndef RAMET_ORCHESTRATOR_EVENTS_POST_H
+#define RAMET_ORCHESTRATOR_EVENTS_POST_H
+
+#include "base/err.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/events/line.h"
+
+struct post;
+
+int post_new(struct post **out, const struct config *config, struct err *e);
+/* Sends one line and waits for the answer, 30 s at most. Returns 0 when its status is 2xx. */
+int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
+	      struct err *e);
+
+#endif

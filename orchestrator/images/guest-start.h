@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What every guest is sent that starts from an image: its identity, and calls that warm it up. */
+#ifndef RAMET_ORCHESTRATOR_IMAGES_GUEST_START_H
+#define RAMET_ORCHESTRATOR_IMAGES_GUEST_START_H
+
+#include "orchestrator/agent/agent.h"
+
+/* Encodes the request that makes a restored guest unique. Its host name becomes "ramet-" and the
+ * first 8 characters of `name`. The caller owns `*bytes`. Returns 0 or -errno, as
+ * agent_reseed_bytes. */
+int reseed_bytes(const char *name, bool user_generators, uint8_t **bytes, size_t *len);
+
+/* Calls whose only effect is that the guest loads and touches the code and data of a first call. */
+#define PRIMING_CALLS 2
+extern const struct agent_exec priming_calls[PRIMING_CALLS];
+
+#endif

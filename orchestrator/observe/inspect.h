@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of inspections. Lower rooms start them through sandbox/inspector.h, the API through
+ * observe/reports.h. */
+#ifndef RAMET_ORCHESTRATOR_OBSERVE_INSPECT_H
+#define RAMET_ORCHESTRATOR_OBSERVE_INSPECT_H
+
+#include "base/list.h"
+#include "orchestrator/sandbox/part.h"
+
+struct inspect_core {
+	struct list inspections; /* struct inspection: in progress */
+	unsigned n_inspections;
+	struct stall_reports {
+		unsigned written;  /* logged recently */
+		unsigned left_out; /* since the last report that was logged */
+		uint64_t since_ms;
+	} stall_reports;
+};
+extern struct part inspect_part;
+static inline struct inspect_core *inspect_of_core(const struct core *c)
+{
+	return part_of_core(&inspect_part, c);
+}
+
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Measures what the VM of each sandbox uses. The sampler (sandbox/sampler.h) finds the CPU time and
+ * the memory of the VM process from outside; the VM process itself reports its disk layer and its
+ * network frames (CTL_STATS), and is asked only if it has run since it last did. The guest is not
+ * asked, so an idle one stays idle.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/num.h"
+#include "orchestrator/io/step-job.h"
+#include "orchestrator/observe/state.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
+
+#define ANSWER_MS 1000 /* for the VM process to report */
+#define BASE_MS	  1000 /* the CPU time of less than this is too little to divide by */
+#define MOST	  (UINT64_C(1) << 53) /* the largest number accepted from a VM process */
+/* A VM process that used less CPU time since its last report hardly did anything but report. */
+#define RAN_NS 1000000
+
+struct usage_job {
+	struct step_job job;
+	uint32_t pid;
+	bool found; /* false: the process is gone */
+	struct vm_use use;
+};
+
+struct usage_call {
+	struct core_call call;
+	core_usage_fn *fn;
+	struct usage_query query;
+	struct usage_view view;
+	struct usage_sample *samples; /* of `view` */
+};
+
+static struct usage_call *usage_call_of(const struct core_call *call)
+{
+	return container_of(call, struct usage_call, call);
+}
+
+/* --- the end of a measurement ---------------------------------------------------------------- */
+
+/* Returns the share of the VM's CPUs that it used since `base`. */
+static uint32_t cpu_since(const struct usage_sandbox *u, const struct usage_base *base)
+{
+	const struct sandbox *s = u->sandbox;
+
+	if (!base->pid || base->pid != s->pid || u->read_ms < base->at_ms + BASE_MS ||
+	    u->found.cpu_ms < base->cpu_ms)
+		return USAGE_CPU_NONE;
+	return usage_cpu(u->found.cpu_ms - base->cpu_ms, u->read_ms - base->at_ms,
+			 s->config.size.vcpus);
+}
+
+static void keep(struct usage_sandbox *u)
+{
+	u->found.cpu = cpu_since(u, &u->base[0]);
+	usage_ring_add(&u->ring, &u->found);
+	u->base[1] = u->base[0];
+	u->base[0] = (struct usage_base){u->sandbox->pid, u->read_ms, u->found.cpu_ms};
+}
+
+static void answer(struct usage_sandbox *u, struct core_call *call)
+{
+	struct usage_call *uc = usage_call_of(call);
+
+	uc->view.size = u->sandbox->config.size;
+	uc->view.now = u->found;
+	uc->samples = usage_ring_select(&u->ring, &uc->query, &uc->view.n);
+	uc->view.samples = uc->samples;
+	call_finish(call, NULL);
+}
+
+/* Ends the measurement once the worker and the VM process have answered, or the time is up. */
+static void check_over(struct usage_sandbox *u)
+{
+	if (!u->measuring || u->job || (u->asking && loop_timer_is_set(&u->limit)))
+		return;
+	loop_timer_clear(u->sandbox->core->loop, &u->limit);
+	u->measuring = false;
+	u->found.at_ms = realtime_ms();
+	if (u->due) {
+		keep(u);
+	} else {
+		u->found.cpu = cpu_since(u, &u->base[0]);
+		if (u->found.cpu == USAGE_CPU_NONE)
+			u->found.cpu = cpu_since(u, &u->base[1]);
+	}
+	u->due = false;
+	list_each_safe (pos, &u->calls)
+		answer(u, container_of(pos, struct core_call, link));
+}
+
+/* --- measuring ------------------------------------------------------------------------------- */
+
+static int read_step(void *arg)
+{
+	struct usage_job *job = arg;
+
+	job->found = vm_use_read(job->pid, &job->use);
+	return 1;
+}
+
+static void note_use(struct usage_sandbox *u, const struct vm_use *use)
+{
+	u->found.cpu_ms = use->cpu_ns / 1000000;
+	u->read_ms = use->at_ms;
+	u->found.memory_bytes = use->memory.private_bytes + use->memory.shared_bytes;
+}
+
+static void on_read(void *owner, void *arg)
+{
+	const struct usage_job *job = arg;
+	struct usage_sandbox *u = owner;
+
+	if (job->found)
+		note_use(u, &job->use);
+	u->job = NULL;
+	check_over(u);
+}
+
+/* These are /proc files, which never wait for a disk. */
+static const struct step_job_ops read_ops = {LOOP_CPU, read_step, NULL, on_read, free};
+
+static void on_stats(void *arg, int error, const char *text, const struct ctl_msg *reply)
+{
+	struct usage_sandbox *u = arg;
+
+	u->asking = NULL;
+	if (!error) {
+		u->found.disk_bytes = min_u64(reply->reply.stats.disk_layer_bytes, MOST);
+		u->found.net_in_bytes = min_u64(reply->reply.stats.net_rx_bytes, MOST);
+		u->found.net_out_bytes = min_u64(reply->reply.stats.net_tx_bytes, MOST);
+		u->asked_pid = u->sandbox->pid;
+		u->asked_cpu_ns = vm_cpu_ns(u->sandbox->pid);
+	}
+	check_over(u);
+}
+
+static void on_limit(void *arg)
+{
+	check_over(arg);
+}
+
+/* Asks the VM process, unless it still has not answered the previous time. */
+static void ask(struct usage_sandbox *u)
+{
+	if (u->asking || !u->sandbox->vm)
+		return;
+	u->asking = vmproc_ask_stats(u->sandbox->vm, on_stats, u);
+	loop_timer_start(u->sandbox->core->loop, &u->limit, on_limit, u, ANSWER_MS);
+}
+
+/* Starts a measurement. If one is in progress, it is used instead. */
+static void measure(struct usage_sandbox *u)
+{
+	if (u->measuring)
+		return;
+	u->job = must_alloc(sizeof(*u->job));
+	u->job->pid = u->sandbox->pid;
+	u->measuring = true;
+	step_job_start(u->sandbox->core->loop, u->job, &read_ops, u);
+	ask(u);
+}
+
+static void cancel(struct usage_sandbox *u)
+{
+	step_job_cancel(u->job);
+	if (u->asking)
+		vmproc_request_cancel(u->asking);
+	u->job = NULL;
+	u->asking = NULL;
+	u->measuring = u->due = false;
+	loop_timer_clear(u->sandbox->core->loop, &u->limit);
+}
+
+/* --- samples --------------------------------------------------------------------------------- */
+
+static bool has_run(const struct usage_sandbox *u, const struct vm_use *use)
+{
+	return u->asked_pid != u->sandbox->pid || use->cpu_ns > u->asked_cpu_ns + RAN_NS;
+}
+
+/* A measurement that is in progress becomes the sample. */
+static void sampled(struct sandbox *s, const struct vm_use *use)
+{
+	struct usage_sandbox *u = usage_of(s);
+
+	u->due = true;
+	if (u->measuring)
+		return;
+	u->measuring = true;
+	note_use(u, use);
+	if (has_run(u, use))
+		ask(u);
+	check_over(u);
+}
+
+/* --- the call -------------------------------------------------------------------------------- */
+
+static void usage_put_away(struct core_call *call)
+{
+	free(usage_call_of(call)->samples);
+	usage_call_of(call)->samples = NULL;
+}
+
+static void usage_notify(struct core_call *call)
+{
+	struct usage_call *uc = usage_call_of(call);
+
+	if (!call->abandoned)
+		uc->fn(call->arg, call->failed ? NULL : &uc->view,
+		       call->failed ? &call->failure : NULL);
+}
+
+static const struct call_ops usage_ops = {
+	.size = sizeof(struct usage_call),
+	.passive = true,
+	.put_away = usage_put_away,
+	.notify = usage_notify,
+	.abandon = call_free,
+};
+
+struct core_call *core_usage(struct core *c, const char *tenant, const char *id,
+			     const struct usage_query *query, core_usage_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &usage_ops, arg);
+	struct failure f;
+
+	usage_call_of(call)->fn = fn;
+	usage_call_of(call)->query = *query;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (!s) {
+		call_finish(call, &f);
+		return call;
+	}
+	measure(usage_of(s));
+	if (usage_of(s)->measuring) {
+		list_add_tail(&usage_of(s)->calls, &call->link);
+		return call;
+	}
+	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
+	call_finish(call, &f);
+	return call;
+}
+
+/* --- hooks ----------------------------------------------------------------------------------- */
+
+static void sandbox_init(struct sandbox *s)
+{
+	usage_of(s)->sandbox = s;
+	list_init(&usage_of(s)->calls);
+}
+
+static void shed(struct sandbox *s)
+{
+	cancel(usage_of(s));
+	usage_ring_free(&usage_of(s)->ring);
+}
+
+static void sandbox_fini(struct sandbox *s)
+{
+	calls_free(&usage_of(s)->calls);
+	shed(s);
+}
+
+static void fail_side_calls(struct sandbox *s, const struct failure *f)
+{
+	cancel(usage_of(s));
+	calls_finish(&usage_of(s)->calls, f);
+}
+
+struct part usage_part = {
+	.sandbox_size = sizeof(struct usage_sandbox),
+	.sandbox_init = sandbox_init,
+	.sandbox_fini = sandbox_fini,
+	.sampled = sampled,
+	.fail_side_calls = fail_side_calls,
+	.shed = shed,
+};

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+/* rametctl key …: commands on API keys. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/config/tiers.h"
+#include "orchestrator/events/line.h"
+#include "orchestrator/operator/command.h"
+#include "orchestrator/store/keys.h"
+
+#define GRACE_MAX_S 31536000
+
+/* Prints a new key, then facts about it as comments, so that a script can read the key from the
+ * first line. Erases `text`. */
+static void print_new(FILE *out, const struct key *key, char text[static KEY_TEXT_LEN + 1])
+{
+	fprintf(out, "%s\n", text);
+	fprintf(out, "# key %s, tenant %s, tier %s, name %s\n", key->id, key->tenant, key->tier,
+		key->name);
+	fputs("# The key is not stored anywhere: this is the only time it is shown.\n", out);
+	explicit_bzero(text, KEY_TEXT_LEN + 1);
+}
+
+/* Adds an event to the audit log. `previous`: NULL, or the key that this one replaces, which is
+ * valid `until`. */
+static void notify(const struct command_env *env, const char *name, const struct key *key,
+		   const char *previous, const char *until)
+{
+	char text[KEY_NAME_MAX + 128];
+	const struct audit_event event = {.name = name,
+					  .at_ms = realtime_ms(),
+					  .tenant = key->tenant,
+					  .key = key->id,
+					  .previous = previous,
+					  .text = text};
+
+	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
+		 previous ? "; the previous key is valid " : "", previous ? until : "");
+	if (env->notify)
+		env->notify(env->notify_arg, &event);
+}
+
+static int check_tier(const struct command_env *env, const char *name, struct err *e)
+{
+	struct tier tier;
+
+	if (strcmp(name, TIER_OPERATOR) == 0 || tier_find(&tier, env->config, name))
+		return 0;
+	return err_say(e, EINVAL, "the tier must be %s (or " TIER_OPERATOR "), not \"%.40s\"",
+		       tier_names, name);
+}
+
+/* Also accepts the local tenant, whose keys give access to what was made without keys. */
+static int check_tenant(const struct command_env *env, const char *tenant, struct err *e)
+{
+	if (!tenant || strcmp(tenant, TENANT_LOCAL) == 0 || keys_tier(env->keys, tenant))
+		return 0;
+	return err_say(e, ENOENT,
+		       "there is no tenant \"%.40s\": `rametctl key list` shows the tenants",
+		       tenant);
+}
+
+static int key_create(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		      struct err *e)
+{
+	struct option_value options[] = {{"--tier", NULL}, {"--name", NULL}, {"--tenant", NULL}};
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+
+	int ret = command_options(argc, argv, options, ARRAY_LEN(options), NULL, 0, e);
+	if (ret < 0)
+		return ret;
+	if (!options[0].value || !options[1].value)
+		return err_say(e, EINVAL, "--tier and --name are required");
+	bool first = !keys_any(env->keys);
+	ret = check_tier(env, options[0].value, e);
+	if (ret == 0)
+		ret = check_tenant(env, options[2].value, e);
+	if (ret == 0)
+		ret = keys_create(env->keys, options[1].value, options[0].value, options[2].value,
+				  text, &key, e);
+	if (ret < 0)
+		return ret;
+	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
+	notify(env, "key.created", key, NULL, NULL);
+	print_new(out, key, text);
+	if (first)
+		fputs("# This is the first key: from now on, requests without a key are refused.\n",
+		      out);
+	return 0;
+}
+
+static void list_one(const struct key *key, FILE *out)
+{
+	char created[COMMAND_TIME_LEN + 1], revoked[COMMAND_TIME_LEN + 1] = "-";
+	const char *state = "good";
+
+	command_time(key->created_at_ms, created);
+	if (key->revoked_at_ms) {
+		command_time(key->revoked_at_ms, revoked);
+		state = key_is_good(key) ? "ending" : "revoked";
+	}
+	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
+		key->tier, state, created, revoked, key->name);
+}
+
+static bool list_some(const struct command_env *env, struct command_rest *rest, FILE *out)
+{
+	for (unsigned i = 0; i < COMMAND_LINES; i++) {
+		const struct key *key = keys_next(env->keys, rest->key);
+
+		if (!key)
+			return false;
+		list_one(key, out);
+		rest->key = key;
+	}
+	return true;
+}
+
+/* Lists all keys, including those made while the list is written. */
+static int key_list(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		    struct err *e)
+{
+	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
+
+	if (ret < 0)
+		return ret;
+	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", "ID", "TENANT", "TIER",
+		"STATE", "CREATED", "ENDS", "NAME");
+	struct command_rest here = {0}, *rest = env->rest ? env->rest : &here;
+	*rest = (struct command_rest){.more = list_some};
+	while (rest == &here && list_some(env, rest, out))
+		;
+	return 0;
+}
+
+static int key_revoke(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		      struct err *e)
+{
+	const char *id;
+	int ret = command_options(argc, argv, NULL, 0, &id, 1, e);
+
+	if (ret < 0)
+		return ret;
+	const struct key *key = keys_find(env->keys, id);
+	bool was_good = key && key_is_good(key);
+	ret = keys_revoke(env->keys, id, e);
+	if (ret < 0)
+		return ret;
+	if (was_good) {
+		log_info("key %s revoked", id);
+		notify(env, "key.revoked", key, NULL, NULL);
+	}
+	fprintf(out, "key %s is revoked\n", id);
+	return 0;
+}
+
+/* Reads whole seconds to *out, or sets it to -1 when the option is absent. */
+static int read_grace(const char *value, int64_t *out, struct err *e)
+{
+	char *end;
+
+	*out = -1;
+	if (!value)
+		return 0;
+	errno = 0;
+	long long n = strtoll(value, &end, 10);
+	if (errno || end == value || *end || n < 0 || n > GRACE_MAX_S || *value < '0' ||
+	    *value > '9')
+		return err_say(e, EINVAL,
+			       "--grace must be whole seconds from 0 to %d, not \"%.40s\"",
+			       GRACE_MAX_S, value);
+	*out = n;
+	return 0;
+}
+
+static int key_rotate(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		      struct err *e)
+{
+	struct option_value options[] = {{"--grace", NULL}};
+	char text[KEY_TEXT_LEN + 1];
+	const struct key *key;
+	const char *id;
+	int64_t grace_s = -1;
+
+	int ret = command_options(argc, argv, options, ARRAY_LEN(options), &id, 1, e);
+	if (ret == 0)
+		ret = read_grace(options[0].value, &grace_s, e);
+	if (ret == 0)
+		ret = keys_rotate(env->keys, id, grace_s, text, &key, e);
+	if (ret < 0)
+		return ret;
+	char until[64] = "until it is revoked";
+	if (grace_s >= 0)
+		snprintf(until, sizeof(until), "for at most %lld s", (long long)grace_s);
+	log_info("key %s replaces %s", key->id, id);
+	notify(env, "key.rotated", key, id, until);
+	print_new(out, key, text);
+	fprintf(out, "# Key %s is valid %s.\n", id, until);
+	return 0;
+}
+
+const struct command key_commands[] = {
+	{"key create", "--tier TIER --name NAME [--tenant TENANT]",
+	 "makes a key for a new or existing tenant and shows it, this time only", key_create,
+	 COMMAND_SYNC},
+	{"key list", "", "lists all keys, including revoked ones", key_list, COMMAND_AT_ONCE},
+	{"key revoke", "ID", "revokes a key at once and cuts off its requests in progress",
+	 key_revoke, COMMAND_SYNC},
+	{"key rotate", "ID [--grace SECONDS]",
+	 "makes a new key of the same tenant; the old one is valid for SECONDS, or until revoked",
+	 key_rotate, COMMAND_SYNC},
+	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
+};

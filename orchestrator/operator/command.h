@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The commands of operators, as `rametctl` sends them: NUL-terminated arguments. A command is found
+ * by its first words, runs to its end and writes text. Commands on keys also work without a
+ * service.
+ */
+#ifndef RAMET_ORCHESTRATOR_OPERATOR_COMMAND_H
+#define RAMET_ORCHESTRATOR_OPERATOR_COMMAND_H
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/sandbox/sandboxes.h"
+
+#define COMMAND_BYTES_MAX 4096 /* total size of the arguments */
+#define COMMAND_ARGS_MAX  16
+
+/* How a command ended: the first byte of an answer, and the exit status of `rametctl`. */
+enum command_status {
+	COMMAND_DONE = 0,
+	COMMAND_FAILED = 1, /* the text is the error */
+	COMMAND_USAGE = 2,  /* the text is the error and the usage */
+};
+
+struct audit_event;
+struct command_env;
+struct core_forked;
+struct key;
+struct keys;
+
+/* The rest of a long answer, which is written in parts so that no command blocks the loop. */
+struct command_rest {
+	/* Writes the next part; returns false after the last one. NULL: nothing follows. */
+	bool (*more)(const struct command_env *env, struct command_rest *rest, FILE *out);
+	struct list_page page; /* position in a list of the core */
+	const struct key *key; /* the last key listed; NULL: none yet */
+};
+
+struct command_env {
+	const struct config *config;
+	struct keys *keys;
+	struct core *core; /* NULL: no service runs */
+	/* Adds an event to the audit log; NULL: there is no audit log. */
+	void (*notify)(void *arg, const struct audit_event *event);
+	void *notify_arg;
+	/* core_sync; NULL: each change waits for the disk anyway. */
+	struct core_call *(*sync)(struct core *core, void (*fn)(void *arg, const struct failure *f),
+				  void *arg);
+	/* core_backup */
+	struct core_call *(*backup)(struct core *core,
+				    void (*fn)(void *arg, int fd, const struct failure *f),
+				    void *arg);
+	/* core_inspect */
+	struct core_call *(*inspect)(struct core *core, const char *name,
+				     void (*fn)(void *arg, const char *text,
+						const struct failure *f),
+				     void *arg);
+	/* core_create, core_fork and core_delete, for the canary */
+	struct core_call *(*create)(struct core *core, const char *tenant,
+				    const struct sandbox_spec *spec, core_create_fn *fn, void *arg);
+	struct core_call *(*fork)(struct core *core, const char *tenant, const char *id, unsigned n,
+				  bool reseed,
+				  void (*fn)(void *arg, const struct core_forked *forked,
+					     const struct failure *f),
+				  void *arg);
+	struct core_call *(*remove)(struct core *core, const char *tenant, const char *id,
+				    core_done_fn *fn, void *arg);
+	struct command_rest *rest; /* filled in by long answers; NULL: they are written at once */
+};
+
+/* Runs a command. argv[0] is the first argument after the command's words; argv[argc] is NULL.
+ * Writes its answer to `out` and returns 0, or returns -errno with *e filled, whose text is the
+ * answer. -EINVAL also prints the command's usage. */
+typedef int command_fn(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		       struct err *e);
+
+/* What the answer of a successful command waits for. */
+enum command_wait {
+	COMMAND_AT_ONCE,
+	COMMAND_SYNC,	 /* the catalogue is on the disk, so that the change survives a power cut */
+	COMMAND_BACKUP,	 /* a copy of the catalogue, whose descriptor the answer carries */
+	COMMAND_INSPECT, /* a report on the VM that its last argument names */
+	COMMAND_CANARY,	 /* the report of canary_start */
+};
+
+struct command {
+	const char *words;     /* "key create" */
+	const char *arguments; /* "--tier TIER --name NAME"; "" when there are none */
+	const char *help;      /* one line */
+	command_fn *run;
+	enum command_wait wait;
+};
+
+/* Tables of commands; a NULL in `words` ends a table. */
+extern const struct command key_commands[];
+extern const struct command host_commands[]; /* these need a service */
+
+struct arguments {
+	char text[COMMAND_BYTES_MAX];
+	const char *argv[COMMAND_ARGS_MAX + 1]; /* into text; NULL-terminated */
+	int argc;
+};
+/* Parses a request of 1 to COMMAND_ARGS_MAX texts without control characters; -EINVAL with *e
+ * filled otherwise. */
+int arguments_parse(struct arguments *out, const void *request, size_t len, struct err *e);
+
+/* Finds the command in `tables` (NULL-terminated) and runs it. Writes the answer to `out` and sets
+ * *wait to what must happen before it is sent. */
+enum command_status command_run(const struct command *const *tables, const struct command_env *env,
+				const struct arguments *args, FILE *out, enum command_wait *wait);
+
+/* --- for commands ---------------------------------------------------------------------------- */
+
+/* An option of a command: NAME VALUE or NAME=VALUE. */
+struct option_value {
+	const char *name;  /* "--tier" */
+	const char *value; /* NULL: not given */
+};
+/* Parses argv: sets the values of the `n` options, and stores the other arguments, of which there
+ * must be exactly `n_rest`, in `rest`. Returns -EINVAL with *e filled otherwise. */
+int command_options(int argc, const char *const argv[], struct option_value *options, size_t n,
+		    const char **rest, size_t n_rest, struct err *e);
+/* Lines in each part of a long answer. */
+#define COMMAND_LINES 64
+/* Prints a time since the epoch like "2026-11-21T20:15:00Z". */
+#define COMMAND_TIME_LEN 20
+void command_time(int64_t ms, char out[static COMMAND_TIME_LEN + 1]);
+
+#endif

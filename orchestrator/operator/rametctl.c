@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rametctl: the operators' command. It sends its arguments to the service, which runs the command,
+ * and shows the answer. It runs `doctor`, `top`, `backup`, `check` and `restore` itself. While no
+ * service runs, `key` works too, because the first key is made before the API is opened to others:
+ * rametctl then changes the catalogue itself, as the service's account.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/events/files.h"
+#include "orchestrator/operator/backup.h"
+#include "orchestrator/operator/command.h"
+#include "orchestrator/operator/doctor.h"
+#include "orchestrator/operator/posture.h"
+#include "orchestrator/operator/top.h"
+#include "orchestrator/store/keys.h"
+#include "orchestrator/store/store.h"
+#include "orchestrator/warden/account.h"
+#include "orchestrator/warden/directory.h"
+
+static int fail(const struct err *e)
+{
+	fprintf(stderr, "rametctl: %s\n", e->text);
+	return COMMAND_FAILED;
+}
+
+/* --- the words ------------------------------------------------------------------------------ */
+
+struct words {
+	char text[COMMAND_BYTES_MAX];
+	size_t len;
+};
+
+static int gather(struct words *w, int argc, char *const argv[], struct err *e)
+{
+	for (int i = 0; i < argc; i++) {
+		size_t len = strlen(argv[i]) + 1;
+
+		if (len > sizeof(w->text) - w->len)
+			return err_say(e, E2BIG, "the arguments have more than %d bytes",
+				       COMMAND_BYTES_MAX);
+		memcpy(w->text + w->len, argv[i], len);
+		w->len += len;
+	}
+	return 0;
+}
+
+/* --- a service that runs -------------------------------------------------------------------- */
+
+/* Connects to the service. Returns a descriptor; -ENOENT or -ECONNREFUSED if no service runs. */
+static int reach(const struct config *config, struct err *e)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	scoped_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	int used = snprintf(at.sun_path, sizeof(at.sun_path), "%s/admin.sock", config->run_dir);
+	if (used >= (int)sizeof(at.sun_path)) /* config.c keeps run_dir short enough */
+		return err_set(e, ENAMETOOLONG, "run_dir");
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0)
+		return take_fd(&fd);
+	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
+		return err_say(e, errno,
+			       "no service answers at %s: start rametd, or give its settings "
+			       "(--config=FILE, --run_dir=DIR); only `key`, `doctor`, `backup`, "
+			       "`check` and `restore` work without one",
+			       at.sun_path);
+	return err_set(e, errno, "reach the service at %s", at.sun_path);
+}
+
+static int send_words(int fd, const struct words *w, struct err *e)
+{
+	for (size_t at = 0; at < w->len;) {
+		ssize_t n = send(fd, w->text + at, w->len - at, MSG_NOSIGNAL);
+
+		if (n < 0)
+			return err_set(e, errno, "send the command to the service");
+		at += (size_t)n;
+	}
+	return shutdown(fd, SHUT_WR) < 0 ? err_set(e, errno, "send the command to the service") : 0;
+}
+
+static const struct err broken = {
+	.text = "the service closed the connection before its answer was complete; see its log"};
+
+/* Prints the text to standard output on success, else to standard error. */
+static int show_text(int fd, unsigned char status)
+{
+	char chunk[16384];
+	FILE *out = status == COMMAND_DONE ? stdout : stderr;
+	for (;;) {
+		ssize_t n = read(fd, chunk, sizeof(chunk));
+
+		if (n < 0)
+			return fail(&broken);
+		if (n == 0)
+			return fflush(out) == 0 ? status : COMMAND_FAILED;
+		fwrite(chunk, 1, (size_t)n, out);
+	}
+}
+
+static int show_answer(int fd)
+{
+	unsigned char status;
+
+	return read(fd, &status, 1) == 1 ? show_text(fd, status) : fail(&broken);
+}
+
+static char *read_all(int fd, struct err *e)
+{
+	char chunk[16384], *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	ssize_t n;
+
+	while (out && (n = read(fd, chunk, sizeof(chunk))) > 0)
+		fwrite(chunk, 1, (size_t)n, out);
+	if (!out || fclose(out) != 0 || n < 0) {
+		free(text);
+		err_set(e, errno, "read the service's answer");
+		return NULL;
+	}
+	return text;
+}
+
+/* --- backup ---------------------------------------------------------------------------------- */
+
+/* Receives the status; returns the descriptor that comes with it, or -1. */
+static int receive_copy(int fd, unsigned char *status)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {status, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	int copy = -1;
+
+	if (recvmsg(fd, &msg, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+		memcpy(&copy, CMSG_DATA(head), sizeof(copy));
+	return copy;
+}
+
+/* A copy of struct catalogue_source; `arg` is the struct config. */
+static int copy_from_service(void *arg, const char *path, struct err *e)
+{
+	static const struct words words = {.text = "backup\0-", .len = sizeof("backup\0-")};
+	unsigned char status = COMMAND_FAILED;
+	scoped_fd int fd = reach(arg, e);
+
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return e->code;
+	scoped_fd int copy = receive_copy(fd, &status);
+	if (status == COMMAND_DONE && copy >= 0)
+		return file_copy(copy, path, e);
+	scoped_free char *text = read_all(fd, e);
+	if (!text)
+		return e->code;
+	text[strcspn(text, "\n")] = '\0';
+	return err_say(e, EIO, "%s",
+		       text[0] ? text : "the service sent no copy of the catalogue; see its log");
+}
+
+/* Likewise, while no service runs. */
+static int copy_here(void *arg, const char *path, struct err *e)
+{
+	char catalogue[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+
+	config_catalogue(arg, catalogue);
+	config_live_catalogue(arg, live);
+	if (access(live, F_OK) == 0)
+		return err_say(e, EBUSY,
+			       "the service was killed, so the catalogue on the disk may be old: "
+			       "start rametd");
+	return catalogue_copy(catalogue, path, e);
+}
+
+static int usage(const char *text)
+{
+	fprintf(stderr, "usage: rametctl %s\n", text);
+	return COMMAND_USAGE;
+}
+
+static int run_backup(struct config *config, int argc, char *const argv[])
+{
+	struct catalogue_source source = {.copy = copy_here, .arg = config};
+	bool check = strcmp(argv[0], "check") == 0;
+	struct err e;
+
+	if (check ? argc > 2 : argc != 2)
+		return usage(check ? "check [DIR]" : "backup DIR");
+	if (check && argc == 2)
+		return check_run(config, NULL, argv[1]);
+	scoped_fd int fd = reach(config, &e);
+	if (fd < 0 && fd != -ENOENT && fd != -ECONNREFUSED)
+		return fail(&e);
+	source.online = fd >= 0;
+	if (source.online)
+		source.copy = copy_from_service;
+	close_fd(&fd);
+	return check ? check_run(config, &source, NULL) : backup_run(config, &source, argv[1]);
+}
+
+static int run_restore(const struct config *config, int argc, char *const argv[])
+{
+	bool skip = argc == 3 && strcmp(argv[2], "--skip-damaged") == 0;
+
+	if (argc != 2 && !skip)
+		return usage("restore DIR [--skip-damaged]");
+	return restore_run(config, argv[1], skip);
+}
+
+/* --- top ------------------------------------------------------------------------------------ */
+
+/* A top_ask_fn; `arg` is the struct config. */
+static char *ask_processes(void *arg, struct err *e)
+{
+	static const struct words words = {.text = "processes", .len = sizeof("processes")};
+	scoped_fd int fd = reach(arg, e);
+	unsigned char status = COMMAND_FAILED;
+
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return NULL;
+	if (read(fd, &status, 1) == 1 && status == COMMAND_DONE)
+		return read_all(fd, e);
+	err_say(e, EPROTO, "the service did not list its processes; see its log");
+	return NULL;
+}
+
+static int run_top(struct config *config, int argc, char *const argv[])
+{
+	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
+
+	if (argc > 1 && !once)
+		return usage("top [--once]");
+	return top_run(ask_processes, config, once);
+}
+
+/* --- doctor --------------------------------------------------------------------------------- */
+
+/* Sends a command; returns the service's text, owned by the caller, and its status. NULL: *e is
+ * filled. */
+static char *ask(const struct config *config, const char *command, unsigned char *status,
+		 struct err *e)
+{
+	struct words words = {.len = strlen(command) + 1};
+	scoped_fd int fd = reach(config, e);
+
+	memcpy(words.text, command, words.len);
+	if (fd < 0 || send_words(fd, &words, e) < 0)
+		return NULL;
+	if (read(fd, status, 1) == 1)
+		return read_all(fd, e);
+	*e = broken;
+	return NULL;
+}
+
+static void add_finding(struct doctor_printer *p, const char *check, enum doctor_result result,
+			const char *text, const char *remedy)
+{
+	const struct doctor_finding finding = {check, result, text, remedy};
+
+	doctor_print(p, &finding);
+}
+
+/* Makes a sandbox in the service and forks it. */
+static void check_canary(const struct config *config, struct doctor_printer *p)
+{
+	unsigned char status = COMMAND_FAILED;
+	struct err e;
+	scoped_free char *text = ask(config, "canary", &status, &e);
+
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	if (text && status == COMMAND_DONE)
+		add_finding(p, "canary", DOCTOR_OK, text, NULL);
+	else
+		add_finding(p, "canary", DOCTOR_PROBLEM, text ? text : e.text,
+			    "`journalctl -u ramet` and `rametctl checks` say more");
+}
+
+static void check_service(const struct config *config, struct doctor_printer *p)
+{
+	struct err e;
+	int fd = reach(config, &e);
+
+	if (fd < 0) {
+		add_finding(p, "service", DOCTOR_WARNING, e.text,
+			    "`systemctl start ramet`; then run this command again, as root");
+		return;
+	}
+	close_fd(&fd);
+	add_finding(p, "service", DOCTOR_OK, "rametd runs", NULL);
+	check_canary(config, p);
+}
+
+static int run_doctor(const struct config *config, int argc, char *const argv[])
+{
+	struct doctor_printer printer = {.out = stdout,
+					 .json = argc == 2 && strcmp(argv[1], "--json") == 0};
+	const struct doctor_host host = {.root = "",
+					 .config = config,
+					 .cores_are_apart = config->core_scheduling[0] == 'y' &&
+							    posture_can_part_cores(),
+					 .found = doctor_print,
+					 .arg = &printer};
+
+	if (argc > 1 && !printer.json)
+		return usage("doctor [--json]");
+	doctor_print_begin(&printer);
+	doctor_check_files(&host);
+	doctor_check_live(&host);
+	check_service(config, &printer);
+	enum doctor_result worst = doctor_print_end(&printer);
+	return fflush(stdout) != 0 || worst == DOCTOR_PROBLEM ? COMMAND_FAILED : COMMAND_DONE;
+}
+
+/* --- no service runs ------------------------------------------------------------------------ */
+
+static const struct command *const tables[] = {key_commands, NULL};
+
+/* Opens the audit log, to which no service writes now. */
+static int open_audit(struct audit_files *j, const struct config *config, struct account account,
+		      struct err *e)
+{
+	gid_t readers = account_of_notify(config->vm_uid_base).gid;
+	char path[2 * CONFIG_PATH_MAX + 2];
+
+	if (!config->audit_dir[0])
+		return 0;
+	config_audit_dir(config, path, sizeof(path));
+	j->max_bytes = (uint64_t)config->audit_max_mib << 20;
+	j->files = config->audit_files;
+	j->dir = directory_for_readers(path, account, readers, e);
+	return j->dir < 0 ? err_context(e, "audit_dir") : 0;
+}
+
+static int become_account(const struct config *config, struct audit_files *audit, struct err *e)
+{
+	struct account account;
+	int ret = account_find(&account, config->user, e);
+
+	if (ret < 0)
+		return ret;
+	if (geteuid() != 0)
+		return err_say(e, EPERM, "no service runs, and only root may change its catalogue");
+	int dir = directory_for_account(config->state_dir, account, e);
+	if (dir < 0)
+		return err_context(e, "state_dir");
+	close_fd(&dir);
+	ret = open_audit(audit, config, account, e);
+	return ret < 0 ? ret : account_become(account.uid, account.gid, e);
+}
+
+static void notify(void *arg, const struct audit_event *event)
+{
+	struct audit_files *audit = arg;
+	struct err e;
+
+	if (audit->dir >= 0 && audit_files_add(audit, event, &e) < 0)
+		fprintf(stderr, "rametctl: cannot add %s to the audit log: %s\n", event->name,
+			e.text);
+}
+
+static int run_here(const struct config *config, const struct words *w)
+{
+	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
+	static struct arguments args;
+	struct audit_files audit = {.dir = -1, .fd = -1};
+	struct command_env env = {.config = config, .notify = notify, .notify_arg = &audit};
+	enum command_wait wait; /* not needed: each change waited for the disk */
+	struct store *store = NULL;
+	struct err e;
+
+	config_catalogue(config, path);
+	config_live_catalogue(config, live);
+	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
+	    become_account(config, &audit, &e) < 0 || store_fold(path, live, &e) < 0 ||
+	    store_open(&store, path, &e) < 0)
+		return fail(&e);
+	if (store_wait_for_disk(store, &e) < 0 || keys_new(&env.keys, store, &e) < 0) {
+		store_close(store);
+		return fail(&e);
+	}
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	int status = out ? (int)command_run(tables, &env, &args, out, &wait) : COMMAND_FAILED;
+	if (!out || fclose(out) != 0)
+		status = COMMAND_FAILED;
+	else
+		fputs(text, status == COMMAND_DONE ? stdout : stderr);
+	free(text);
+	keys_free(env.keys);
+	store_close(store);
+	audit_files_close(&audit);
+	close_fd(&audit.dir);
+	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
+}
+
+/* Shows the help for commands that work without a service. */
+static int show_help(const struct config *config, const struct words *w)
+{
+	static struct arguments args;
+	const struct command_env env = {.config = config};
+	enum command_wait wait;
+	struct err e;
+
+	if (arguments_parse(&args, w->text, w->len, &e) < 0)
+		return fail(&e);
+	int status = (int)command_run(tables, &env, &args, stdout, &wait);
+	puts("\n`rametctl doctor` checks this host; `backup`, `check` and `restore` are for the "
+	     "catalogue and the Spaces. The service has more commands: `rametctl help` lists them "
+	     "while it runs.");
+	return status;
+}
+
+/* ------------------------------------------------------------------------------------------- */
+
+/* Returns the number of arguments before the command: the program's name and the settings
+ * (--config=FILE, --run_dir=DIR). */
+static int settings_count(int argc, char *const argv[])
+{
+	int n = 1;
+
+	while (n < argc && strncmp(argv[n], "--", 2) == 0 && strchr(argv[n], '='))
+		n++;
+	return n;
+}
+
+int main(int argc, char *argv[])
+{
+	static char *help[] = {"help"};
+	struct config config;
+	struct words words = {.len = 0};
+	struct err e;
+	int settings = settings_count(argc, argv), n = argc - settings;
+	char **command = argv + settings;
+
+	log_init("rametctl", LOG_WARN);
+	if (n == 0 || strcmp(command[0], "--help") == 0 || strcmp(command[0], "-h") == 0) {
+		command = help;
+		n = 1;
+	}
+	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
+		return fail(&e);
+	if (strcmp(command[0], "top") == 0)
+		return run_top(&config, n, command);
+	if (strcmp(command[0], "doctor") == 0)
+		return run_doctor(&config, n, command);
+	if (strcmp(command[0], "backup") == 0 || strcmp(command[0], "check") == 0)
+		return run_backup(&config, n, command);
+	if (strcmp(command[0], "restore") == 0)
+		return run_restore(&config, n, command);
+	scoped_fd int fd = reach(&config, &e);
+	if (fd >= 0 && send_words(fd, &words, &e) < 0)
+		return fail(&e);
+	if (fd >= 0)
+		return show_answer(fd);
+	if (strcmp(command[0], "help") == 0)
+		return show_help(&config, &words);
+	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
+		return run_here(&config, &words);
+	return fail(&e);
+}

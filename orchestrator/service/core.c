@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Start, shutdown and periodic housekeeping of the core. */
+#include "orchestrator/service/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/service/service.h"
+#include "orchestrator/exec/queue.h"
+#include "orchestrator/guestops/state.h"
+#include "orchestrator/ports/state.h"
+#include "orchestrator/observe/inspect.h"
+#include "orchestrator/store/keys.h"
+#include "orchestrator/sandbox/adopt.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/ended.h"
+#include "orchestrator/snapshot/state.h"
+#include "orchestrator/pool/pool.h"
+#include "orchestrator/images/private.h"
+#include "orchestrator/images/templates.h"
+#include "orchestrator/observe/state.h"
+
+#define HOUSEKEEPING_MS	  10000
+#define SLEEP_MIN_MS	  1000 /* smaller differences come from the time between clock readings */
+#define SHUTDOWN_LIMIT_MS 20000
+
+/* --- closing -------------------------------------------------------------------------------- */
+
+static void notify_closed(void *arg)
+{
+	struct core *c = arg;
+	void (*done)(void *arg) = service_of(c)->shutdown_done;
+
+	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
+	service_of(c)->shutdown_done = NULL;
+	if (done)
+		done(service_of(c)->shutdown_arg);
+}
+
+static void check_closed(struct core *c)
+{
+	if (c->closing && service_of(c)->shutdown_done && !c->vms.in_use &&
+	    list_empty(&c->vms.waiting))
+		deferred_run(&c->deferred, &service_of(c)->closed, notify_closed, c);
+}
+
+/* --- warden and slots ----------------------------------------------------------------------- */
+
+static void on_exited(void *arg, uint32_t slot, int status)
+{
+	struct core *c = arg;
+
+	vmproc_host_exited(&c->vms, slot, status);
+}
+
+static void on_warden_lost(void *arg, const char *reason)
+{
+	struct core *c = arg;
+
+	/* The service ends. The VMs keep running, and the next instance adopts them. */
+	if (!c->closing) {
+		log_error("the connection to the warden is lost: %s", reason);
+		c->vms.warden_lost = true;
+		return;
+	}
+	vmproc_host_lost(&c->vms);
+}
+
+static const struct warden_events warden_events = {on_exited, on_warden_lost};
+
+static void on_want_slot(void *arg)
+{
+	struct core *c = arg;
+
+	if (!pool_yield(c->pool))
+		templates_yield(c->templates);
+}
+
+static void on_slot_free(void *arg)
+{
+	struct core *c = arg;
+
+	pool_check(c->pool);
+	check_closed(c);
+}
+
+/* --- housekeeping --------------------------------------------------------------------------- */
+
+/* Sets the timers of sandboxes again after the host slept: the loop's clock stops meanwhile,
+ * sandbox lifetimes do not. */
+static void note_sleep(struct core *c)
+{
+	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
+
+	if (slept_ms < service_of(c)->slept_ms + SLEEP_MIN_MS)
+		return;
+	service_of(c)->slept_ms = slept_ms;
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state < SBX_ENDING) {
+			sandbox_set_timers(s);
+			exec_set_timer(s);
+		}
+	}
+}
+
+/* Revokes keys whose grace period is over. Does not wait for the disk. */
+static void end_graces(struct core *c)
+{
+	struct err e;
+	int n = keys_end_graces(c->keys, &e);
+
+	if (n < 0)
+		log_error("keys can't be revoked at the end of their grace period: %s", e.text);
+	else if (n > 0)
+		catalogue_sync(c, NULL, NULL);
+}
+
+static void on_housekeeping(void *arg)
+{
+	struct core *c = arg;
+
+	note_sleep(c);
+	ended_purge(c);
+	end_graces(c);
+	spaces_scrub(c);
+	spaces_lost_check(c);
+	privates_check(c->privates);
+	templates_housekeeping(c->templates);
+	pool_check(c->pool);
+	loop_timer_set(c->loop, &service_of(c)->housekeeping, HOUSEKEEPING_MS);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void init_lists(struct core *c)
+{
+	list_init(&c->sandboxes);
+	sampler_init(&c->sampler);
+	list_init(&c->ended.kept);
+	list_init(&c->ended.unrecorded);
+	list_init(&c->creates);
+	list_init(&c->waits);
+	list_init(&c->catalogue.syncs);
+	list_init(&c->tenants);
+	list_init(&c->finished);
+	for (size_t i = 0; i < BUCKETS; i++) {
+		list_init(&c->buckets[i]);
+		list_init(&c->tenant_buckets[i]);
+	}
+}
+
+static int open_parts(struct core *c, int warden_fd, struct err *e)
+{
+	c->vms.loop = c->loop;
+	c->vms.deferred = &c->deferred;
+	c->vms.run_dir = c->config.run_dir;
+	c->vms.want_slot = on_want_slot;
+	c->vms.slot_free = on_slot_free;
+	c->vms.measured = promises_measured;
+	c->vms.arg = c;
+	if (vmproc_host_init(&c->vms, c->config.max_vms) < 0)
+		return err_set(e, ENOMEM, "allocate %u VM slots", c->config.max_vms);
+	int ret = catalogue_open(c, e);
+	if (ret == 0)
+		ret = keys_new(&c->keys, c->store, e);
+	if (ret == 0)
+		ret = warden_client_new(&c->warden, c->loop, warden_fd, &warden_events, c, e);
+	c->vms.warden = c->warden;
+	return ret;
+}
+
+/* Checks that the required files can be opened. Returns 0, or -errno with *e filled. */
+static int check_files(const struct config *config, struct err *e)
+{
+	const struct {
+		const char *what, *path;
+	} files[] = {{"kernel", config->kernel},
+		     {"initramfs", config->initramfs},
+		     {"rootfs", config->rootfs},
+		     {"vmm", config->vmm}};
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		scoped_fd int fd = open(files[i].path, O_RDONLY | O_CLOEXEC);
+
+		if (fd < 0)
+			return err_set(e, errno, "open the %s %s", files[i].what, files[i].path);
+	}
+	return 0;
+}
+
+struct part service_part = {.core_size = sizeof(struct service), .vm_gone = check_closed};
+
+/* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
+ * freezes (sandbox_schedule). */
+static struct part *const parts[] = {
+	&exec_part,    &snapshot_part, &guestops_part, &ports_part,
+	&inspect_part, &usage_part,    &service_part,  NULL,
+};
+
+static struct core *core_alloc(struct loop *loop, const struct config *config)
+{
+	struct part_sizes sizes;
+
+	parts_place(parts, &sizes);
+	struct core *c = must_alloc(sizes.core);
+	c->parts = parts;
+	c->sizes = sizes;
+	c->loop = loop;
+	c->config = *config;
+	deferred_queue_init(&c->deferred, loop);
+	init_lists(c);
+	RUN_PARTS(c, core_init, c);
+	return c;
+}
+
+int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
+	     struct err *e)
+{
+	struct core *c = core_alloc(loop, config);
+
+	c->template_env =
+		(struct template_env){c->loop, &c->config, &c->deferred, &c->vms, &template_ops, c};
+	c->templates = templates_new(&c->template_env);
+	c->privates = privates_new(&c->template_env);
+	c->pool = pool_new(&c->template_env, c->templates, c->privates);
+	int ret = check_files(config, e);
+	if (ret == 0)
+		ret = open_parts(c, warden_fd, e);
+	if (ret == 0)
+		ret = adopt_all(c, e);
+	if (ret == 0)
+		ret = spaces_load(c, e);
+	if (ret < 0) {
+		core_free(c);
+		return ret;
+	}
+	privates_load(c->privates);
+	backup_sweep(c);
+	templates_start(c->templates);
+	loop_timer_start(loop, &service_of(c)->housekeeping, on_housekeeping, c, HOUSEKEEPING_MS);
+	service_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
+	ended_purge(c);
+	pool_start(c->pool);
+	watch_start(c);
+	sampler_start(c, USAGE_STEP_MS);
+	*out = c;
+	return 0;
+}
+
+bool core_ready(const struct core *c)
+{
+	return core_error(c)[0] == 0;
+}
+
+const char *core_error(const struct core *c)
+{
+	const struct template *def = templates_default(c->templates);
+
+	if (c->closing)
+		return "the service is stopping";
+	if (c->vms.warden_lost)
+		return "the warden is gone";
+	if (!template_ready(def)) {
+		const char *error_text = template_error(def);
+
+		return error_text[0] ? error_text : "the template is being prepared";
+	}
+	if (!pool_was_filled(c->pool))
+		return "the first sandbox is being made";
+	return "";
+}
+
+static void exec_stats(const struct core *c, struct core_stats *out)
+{
+	const struct exec_core *e = exec_of_core(c);
+
+	out->execs = e->execs;
+	out->output_held_bytes = e->output.held;
+	out->output_dropped_bytes = e->output_dropped_bytes;
+}
+
+static void guestops_stats(const struct core *c, struct core_stats *out)
+{
+	const struct guestops_core *g = guestops_of_core(c);
+
+	out->file_calls = g->file_calls;
+	out->file_failures = g->file_failures;
+	out->file_bytes_in = g->file_bytes_in;
+	out->file_bytes_out = g->file_bytes_out;
+	out->ptys = g->terminals.started;
+	out->pty_bytes_in = g->terminals.bytes_in;
+	out->pty_bytes_out = g->terminals.bytes_out;
+	out->processes = g->processes.started;
+	out->process_bytes_in = g->processes.bytes_in;
+	out->process_bytes_out = g->processes.bytes_out;
+	out->operations = g->operations;
+	out->listeners = g->listeners;
+}
+
+static void ports_stats(const struct core *c, struct core_stats *out)
+{
+	const struct ports_core *p = ports_of_core(c);
+
+	out->port_connections = p->tunnels;
+	out->port_connects = p->connects;
+	out->port_failures = p->failures;
+	out->port_bytes_to_guest = p->bytes_to_guest;
+	out->port_bytes_to_client = p->bytes_to_client;
+}
+
+static void snapshot_stats(const struct core *c, struct core_stats *out)
+{
+	const struct snapshot_core *s = snapshots_of_core(c);
+
+	out->forks = s->forks;
+	out->fork_failures = s->fork_failures;
+	out->merges = s->merges;
+	out->freezes = s->n_frozen;
+	out->freeze_failures = s->freeze_failures;
+	out->resumes = s->n_resumed;
+	out->resume_failures = s->resume_failures;
+	out->spaces = s->n_spaces;
+	out->spaces_bytes = s->spaces_bytes;
+	out->spaces_damaged = s->spaces_damaged;
+	out->spaces_lost = s->spaces_lost;
+}
+
+void core_stats(const struct core *c, struct core_stats *out)
+{
+	struct pool_stats pool;
+
+	pool_stats(c->pool, &pool);
+	*out = (struct core_stats){
+		.sandboxes = c->n_sandboxes,
+		.creates = c->stats.creates,
+		.create_failures = c->stats.create_failures,
+		.vm_deaths = c->stats.vm_deaths,
+		.pool_hits = c->stats.pool_hits,
+		.pool_misses = c->stats.pool_misses,
+		.template_boots = templates_boots(c->templates),
+		.sizes_unlisted = templates_unlisted(c->templates),
+		.templates_building = templates_preparing(c->templates),
+		.blank_vms_ready = pool.blanks,
+		.warm_ready = pool.warm,
+		.warm_default_ready = pool.warm_default,
+		.ends_unrecorded = c->ended.n_unrecorded,
+		.slots_retired = c->vms.retired,
+	};
+	exec_stats(c, out);
+	guestops_stats(c, out);
+	ports_stats(c, out);
+	snapshot_stats(c, out);
+	out->memory = sampler_memory(c);
+	out->disk_free_bytes = c->watch.found.disk_free_bytes;
+	out->ready = c->n_in[SBX_READY];
+	out->running = c->n_in[SBX_RUNNING];
+	out->adopting = c->n_in[SBX_ADOPTING];
+}
+
+void core_checks(const struct core *c,
+		 void (*each)(void *arg, const char *name, const char *reason), void *arg)
+{
+	const struct template *def = templates_default(c->templates);
+	const char *template = template_error(def);
+	char text[128];
+
+	if (template_ready(def))
+		template = NULL;
+	else if (!template[0])
+		template = "it is being prepared";
+	each(arg, "service", c->closing ? "it is stopping" : NULL);
+	each(arg, "warden", c->vms.warden_lost ? "it is gone" : NULL);
+	each(arg, "template", template);
+	each(arg, "pool", pool_was_filled(c->pool) ? NULL : "the first sandbox is being made");
+	each(arg, "disk", watch_disk_error(c, text, sizeof(text)));
+}
+
+struct keys *core_keys(struct core *c)
+{
+	return c->keys;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+static void on_closing_limit(void *arg)
+{
+	struct core *c = arg;
+
+	log_error("%u VM slots were not released within %d s", c->vms.in_use,
+		  SHUTDOWN_LIMIT_MS / 1000);
+	notify_closed(c);
+}
+
+void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
+{
+	struct failure f;
+
+	c->closing = true;
+	service_of(c)->shutdown_done = done;
+	service_of(c)->shutdown_arg = arg;
+	failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
+	calls_finish(&c->creates, &f);
+	snapshots_shut_down(c, &f);
+	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
+	templates_close(c->templates);
+	pool_close(c->pool);
+	list_each_safe (pos, &c->sandboxes)
+		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
+			    "the service was stopped", false);
+	ended_close(c);
+	loop_timer_start(c->loop, &service_of(c)->closing_limit, on_closing_limit, c,
+			 SHUTDOWN_LIMIT_MS);
+	check_closed(c);
+}
+
+static void free_sandboxes(struct list *sandboxes)
+{
+	while (!list_empty(sandboxes)) {
+		struct sandbox *s = container_of(sandboxes->next, struct sandbox, link);
+
+		sandbox_free(s);
+	}
+}
+
+/* Frees everything. Without a preceding core_shutdown, the VMs keep running and the next instance
+ * adopts them. */
+void core_free(struct core *c)
+{
+	if (!c)
+		return;
+	c->closing = true;
+	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
+	loop_timer_clear(c->loop, &c->promises_timer);
+	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
+	loop_timer_clear(c->loop, &c->ended.purge);
+	loop_timer_clear(c->loop, &c->ended.record);
+	backups_free(c);
+	watch_stop(c);
+	sampler_stop(c);
+	c->vms.detached = true;
+	calls_free(&c->creates);
+	guestops_close(c);
+	snapshots_close(c);
+	calls_free(&c->waits);
+	calls_free(&c->finished);
+	pool_close(c->pool);
+	free_sandboxes(&c->sandboxes);
+	free_sandboxes(&c->ended.kept);
+	snapshots_free(c);
+	pool_free(c->pool);
+	templates_free(c->templates);
+	privates_free(c->privates);
+	vmproc_host_fini(&c->vms);
+	warden_client_free(c->warden);
+	deferred_queue_fini(&c->deferred);
+	keys_free(c->keys);
+	catalogue_close(c);
+	free(c->children);
+	free(c);
+}

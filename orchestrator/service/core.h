@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The service's start and end, its lists and its numbers. It puts the rooms
+ * together; what they do is in sandbox/sandboxes.h, exec/exec.h, guestops/guestops.h,
+ * snapshot/snapshots.h, observe/reports.h and observe/usage.h.
+ */
+#ifndef RAMET_ORCHESTRATOR_SERVICE_CORE_H
+#define RAMET_ORCHESTRATOR_SERVICE_CORE_H
+
+#include "orchestrator/config/config.h"
+#include "orchestrator/images/template-view.h"
+#include "orchestrator/io/loop.h"
+#include "orchestrator/sandbox/sandboxes.h"
+#include "orchestrator/snapshot/snapshots.h"
+
+struct keys;
+
+/*
+ * Creates the core. Returns 0; or -errno with *e filled, for example when the catalogue is unusable
+ * or the kernel is missing. Takes ownership of `warden_fd` on success only. Templates are then
+ * prepared in the background: `core_ready` returns true once the first sandbox can be created
+ * without waiting; `core_error` returns why it can't be, or "" when it can.
+ */
+int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
+	     struct err *e);
+bool core_ready(const struct core *c);
+const char *core_error(const struct core *c);
+/* Returns the key registry (orchestrator/store/keys.h). The core owns it. */
+struct keys *core_keys(struct core *c);
+/* Ends every VM, and calls `done` once all have exited or after SHUTDOWN_LIMIT_MS. New calls fail
+ * with FAIL_STOPPING from here on. */
+void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
+/* Frees the core; call it before loop_free. Without core_shutdown first, sandboxes' VMs keep
+ * running. */
+void core_free(struct core *c);
+
+/* --- lists, in pages -------------------------------------------------------------------------- */
+
+struct list_name {
+	enum { LIST_SANDBOXES, LIST_CHILDREN, LIST_SPACES } kind;
+	const char *tenant; /* for LIST_SANDBOXES; NULL: all tenants */
+	const char *parent; /* for LIST_CHILDREN: a sandbox id */
+};
+
+/* Fills in page->last and page->more for a page of at most `most` entries after page->after.
+ * Returns false, with *f filled, when there is no such list. */
+bool core_page(struct core *c, const struct list_name *list, size_t most, struct list_page *page,
+	       struct failure *f);
+/* Reports up to `most` entries of the page, oldest first, and advances page->after past them.
+ * Returns false when no more are left. core_page and core_list take O(log n), plus the time for the
+ * entries reported. */
+bool core_list(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
+	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
+/* Works like core_list, for LIST_SPACES. */
+bool core_spaces(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
+		 void (*each)(void *arg, const struct space_view *view), void *arg);
+
+/* --- templates -------------------------------------------------------------------------------- */
+
+/* Looks for templates on disk, then ends: core_templates reports what it found. */
+struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg);
+/* Reports every template that the last look found: the default one first, the others by name. */
+void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
+		    void *arg);
+
+/* --- numbers -------------------------------------------------------------------------------- */
+
+struct core_stats {
+	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
+	uint64_t output_held_bytes;	 /* for replay, and unfinished lines */
+	uint64_t output_dropped_bytes;	 /* events dropped because the output budget was used up */
+	uint64_t pool_hits, pool_misses; /* creates served with a warm sandbox, or without one */
+	uint64_t template_boots;	 /* images built */
+	uint64_t sizes_unlisted;	 /* of those, images of sizes that are not prepared ahead */
+	uint64_t templates_building;	 /* requested, or prepared ahead */
+	uint64_t forks, fork_failures, merges;
+	uint64_t blank_vms_ready, warm_ready;
+	uint64_t warm_default_ready; /* of warm_ready: those that a create with default settings
+					takes */
+	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
+	uint64_t ptys, pty_bytes_in, pty_bytes_out;
+	uint64_t processes, process_bytes_in, process_bytes_out;
+	uint64_t operations, listeners; /* in flight now */
+	uint64_t port_connections;	/* to servers in sandboxes, open now */
+	uint64_t port_connects, port_failures, port_bytes_to_guest, port_bytes_to_client;
+	uint64_t ready, running, adopting; /* sandboxes by state */
+	/* Measured some seconds ago: memory of sandboxes' VMs, and free space below state_dir. */
+	struct memory_use memory;
+	uint64_t disk_free_bytes;
+	uint64_t freezes, freeze_failures, resumes, resume_failures, spaces_damaged;
+	uint64_t spaces, spaces_bytes; /* existing Spaces */
+	uint64_t spaces_lost;	       /* Space directories that the catalogue does not name */
+	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
+	uint64_t slots_retired;	       /* VM slots that are not used, as they crash the warden */
+};
+void core_stats(const struct core *c, struct core_stats *out);
+/* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition
+ * holds; else it says in a sentence why not. */
+void core_checks(const struct core *c,
+		 void (*each)(void *arg, const char *name, const char *reason), void *arg);
+
+#endif

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The state of core.c, which starts and ends the service and does its housekeeping. */
+#ifndef RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
+#define RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
+
+#include "orchestrator/sandbox/context.h"
+
+struct service {
+	struct loop_timer housekeeping;
+	uint64_t slept_ms; /* total ms that the host was suspended since its boot */
+	struct loop_timer closing_limit;
+	struct deferred closed;
+	void (*shutdown_done)(void *arg);
+	void *shutdown_arg;
+};
+extern const struct template_env_ops template_ops; /* templates.c */
+
+extern struct part service_part;
+static inline struct service *service_of(const struct core *c)
+{
+	return part_of_core(&service_part, c);
+}
+
+#endif

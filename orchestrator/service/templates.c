@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Implements the callbacks that images/ and pool/ need (template_env_ops), and the calls on
+ * templates. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "orchestrator/guestops/state.h"
+#include "orchestrator/images/private.h"
+#include "orchestrator/images/sources.h"
+#include "orchestrator/images/templates.h"
+#include "orchestrator/pool/pool.h"
+#include "orchestrator/pool/vm-bringup.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/capacity.h"
+#include "orchestrator/sandbox/inspector.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
+#include "orchestrator/store/keys.h"
+
+static_assert(BRINGUP_ID_LEN == SANDBOX_ID_LEN, "a warm sandbox has the id of a sandbox");
+static_assert(PRIVATE_TENANT_MAX >= TENANT_ID_LEN, "a private copy is named after its tenant");
+
+static bool is_closing(void *arg)
+{
+	const struct core *c = arg;
+
+	return c->closing;
+}
+
+static bool has_requests(void *arg)
+{
+	const struct core *c = arg;
+
+	return c->n_requests || guestops_of_core(c)->operations;
+}
+
+static bool needs_vms(void *arg)
+{
+	const struct core *c = arg;
+
+	return c->n_coming;
+}
+
+static bool disk_is_low(void *arg)
+{
+	return host_disk_low(arg);
+}
+
+static void changed(void *arg)
+{
+	const struct core *c = arg;
+
+	pool_check(c->pool);
+}
+
+static void keep_warm(void *arg, struct template *t, uint32_t rootfs_gb)
+{
+	const struct core *c = arg;
+
+	pool_keep(c->pool, t, rootfs_gb);
+}
+
+static bool tenant_has_sandboxes(void *arg, const char *tenant)
+{
+	return tenant_sandboxes(arg, tenant);
+}
+
+/* --- reports on VMs without a sandbox -------------------------------------------------------- */
+
+struct stall_report {
+	struct core *core;
+	struct inspection *inspection;
+	void (*done)(void *arg);
+	void *arg;
+	char what[ERR_TEXT_MAX + 64];
+};
+
+static void on_inspected(void *arg, const struct inspected *found)
+{
+	struct stall_report *r = arg;
+	void (*done)(void *arg) = r->done;
+	void *done_arg = r->arg;
+
+	r->core->inspector->log(r->core, r->what, found->text);
+	free(r);
+	done(done_arg);
+}
+
+static struct stall_report *report_stall(void *arg, struct vmproc *vm, const char *what,
+					 void (*done)(void *done_arg), void *done_arg)
+{
+	struct core *c = arg;
+
+	if (c->inspector->full(c))
+		return NULL;
+	struct stall_report *r = must_alloc(sizeof(*r));
+	r->core = c;
+	r->done = done;
+	r->arg = done_arg;
+	snprintf(r->what, sizeof(r->what), "%s", what);
+	r->inspection = c->inspector->start(c, vm, NULL, on_inspected, r);
+	return r;
+}
+
+static void cancel_report(void *arg, struct stall_report *r)
+{
+	r->core->inspector->cancel(r->inspection);
+	free(r);
+}
+
+const struct template_env_ops template_ops = {
+	.is_closing = is_closing,
+	.has_requests = has_requests,
+	.needs_vms = needs_vms,
+	.disk_is_low = disk_is_low,
+	.tenant_has_sandboxes = tenant_has_sandboxes,
+	.changed = changed,
+	.keep_warm = keep_warm,
+	.report_stall = report_stall,
+	.cancel_report = cancel_report,
+};
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+struct look_call {
+	struct core_call call;
+	struct sources_wait wait;
+};
+
+static void look_put_away(struct core_call *call)
+{
+	struct look_call *look = container_of(call, struct look_call, call);
+
+	sources_unwait(&look->wait);
+}
+
+static const struct call_ops look_ops = {
+	.size = sizeof(struct look_call),
+	.passive = true,
+	.put_away = look_put_away,
+};
+
+static void on_looked(void *arg, const struct failure *f)
+{
+	call_finish(arg, f);
+}
+
+struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg)
+{
+	struct core_call *call = call_new(c, &look_ops, arg);
+
+	call->done_fn = fn;
+	list_add_tail(&c->waits, &call->link);
+	sources_look(c->templates, &container_of(call, struct look_call, call)->wait, on_looked,
+		     call);
+	return call;
+}
+
+void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
+		    void *arg)
+{
+	templates_list(c->templates, each, arg);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reads a corrupt session journal. An accepted journal must satisfy the invariants. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "orchestrator/exec/bundle.h"
+#include "orchestrator/exec/journal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool right)
+{
+	if (!right)
+		abort();
+}
+
+static void on_event(void *arg, const struct event *ev, const char *traceparent)
+{
+	uint64_t *last = arg;
+
+	expect(ev->seq > *last && ev->type <= EVENT_FAULT && ev->len <= REPLAY_BYTES_MAX);
+	expect(ev->type < EVENT_RESULT || bundle_is_sound(ev->data, ev->len));
+	expect((ev->type == EVENT_ERROR) == (ev->code != NULL));
+	expect(!traceparent || strlen(traceparent) > 0);
+	*last = ev->seq;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct journal_state s;
+	uint64_t last = 0;
+	struct err e;
+
+	if (journal_read(data, size, &s, &e) == 0) {
+		replay_each(&s.replay, on_event, &last);
+		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
+		for (const struct exec_point *p = &s.point; p; p = p->next) {
+			expect(p->running || !p->traceparent);
+			expect(p->bundle.len <= AGENT_BUNDLE_MAX);
+		}
+	}
+	journal_state_fini(&s);
+	return 0;
+}
