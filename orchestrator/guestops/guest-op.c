@@ -275,8 +275,11 @@ void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text)
 	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
 		if (refusals[i].errnum != errnum)
 			continue;
-		enum failure_code code = refusals[i].code;
-		guest_op_fail(op, code ? code : op->kind->missing_code, "%s", text);
+		enum failure_code code =
+			refusals[i].code ? refusals[i].code : op->kind->missing_code;
+		if (code == FAIL_NONE)
+			break; /* an undo: what the guest is to end is gone already */
+		guest_op_fail(op, code, "%s", text);
 		return;
 	}
 	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);

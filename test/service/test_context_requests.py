@@ -50,3 +50,11 @@ def test_unknown_sandbox(client: httpx.Client) -> None:
     refused(client.get(path), 404, "not_found")
     refused(client.post(path, json={}), 404, "not_found")
     refused(client.post(f"{path}/{NEVER}/interrupt"), 404, "not_found")
+
+
+def test_start_of_a_context_that_has_ended_at_once(client: httpx.Client, box: str) -> None:
+    # The service undoes the start, which the guest refuses: there is no such context any more.
+    for _ in range(2):
+        gone = client.post(f"{box}/contexts", json={"cwd": "/gone"})
+        assert "has ended already" in refused(gone, 404, "no_such_context")
+    assert client.post(f"{box}/contexts", json={}).status_code == 201

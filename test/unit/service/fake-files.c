@@ -277,7 +277,7 @@ static void read_file_request(struct wire *w, struct request *a)
 	if (path)
 		memcpy(a->path, path, len);
 	if (a->type == AGENT_MOVE || a->type == AGENT_WALK)
-		wire_get_str(w, &len, AGENT_PATH_MAX);
+		wire_get_str(w, &len, a->type == AGENT_WALK ? AGENT_NAME_MAX : AGENT_PATH_MAX);
 }
 
 static bool serve_file(struct request *a)

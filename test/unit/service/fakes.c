@@ -54,6 +54,7 @@ struct fake_vm {
 	pthread_t thread;
 	char tree[4096]; /* the entries that scripts defined, one per line */
 	char mark[32];
+	char context[AGENT_ID_LEN + 1];
 	struct guest_call {
 		struct fake_call *call;
 		char context;
@@ -555,6 +556,51 @@ static bool serve_interrupt(struct fake_agent *a, const uint8_t *body, size_t le
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
 }
 
+static bool list_contexts(struct fake_agent *a)
+{
+	uint8_t body[128];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_str(&w, a->vm->context, AGENT_ID_LEN);
+	wire_put_u8(&w, AGENT_BASH);
+	wire_put_u8(&w, 0);
+	wire_put_u64(&w, 1700000000000);
+	wire_put_str(&w, "/tmp", 4);
+	return (!a->vm->context[0] || fake_send_frame(a->fd, AGENT_CONTEXT, body, w.pos)) &&
+	       fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+}
+
+/* Records the last context that was started. One in the folder /gone has ended at once. */
+static void record_context(struct fake_agent *a, struct wire *w, const uint8_t *id)
+{
+	size_t len;
+
+	wire_get_u8(w);
+	const uint8_t *cwd = wire_get_str(w, &len, AGENT_PATH_MAX);
+	bool gone = cwd && len == 5 && memcmp(cwd, "/gone", 5) == 0;
+	memcpy(a->vm->context, id, gone ? 0 : AGENT_ID_LEN);
+}
+
+/* Serves the other requests on contexts. */
+static bool serve_contexts(struct fake_agent *a, uint8_t type, const uint8_t *body, size_t len)
+{
+	struct wire w = wire_from(body, len);
+	size_t id_len;
+
+	if (type == AGENT_CONTEXT_LIST)
+		return list_contexts(a);
+	const uint8_t *id = wire_get_str(&w, &id_len, AGENT_ID_LEN);
+	if (w.bad || id_len != AGENT_ID_LEN)
+		return false;
+	if (type == AGENT_CONTEXT_START)
+		record_context(a, &w, id);
+	else if (memcmp(id, a->vm->context, AGENT_ID_LEN) != 0)
+		return send_errno(a->fd, ENOENT, "there is no such context");
+	if (type == AGENT_CONTEXT_END)
+		a->vm->context[0] = '\0';
+	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+}
+
 /* Contexts whose ids end with a digit exist. */
 static bool serve_context(struct fake_agent *a, const uint8_t *body, size_t len)
 {
@@ -615,6 +661,13 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 		return serve_attach(a, 0, body, len);
 	case AGENT_IN_CONTEXT:
 		return serve_context(a, body, len);
+	case AGENT_CONTEXT_START:
+	case AGENT_CONTEXT_LIST:
+	case AGENT_CONTEXT_END:
+	case AGENT_CONTEXT_RESTART:
+		return serve_contexts(a, type, body, len);
+	case AGENT_DIAL:
+		return send_errno(a->fd, ECONNREFUSED, "nothing listens there");
 	}
 	bool files = (type >= AGENT_PUT && type <= AGENT_CHANGE) ||
 		     (type >= AGENT_WALK && type <= AGENT_WATCH) || is_of_process(type);
@@ -764,6 +817,7 @@ static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned imag
 		return;
 	memcpy(vm->tree, from->tree, sizeof(vm->tree));
 	memcpy(vm->mark, from->mark, sizeof(vm->mark));
+	vm->context[0] = '\0';
 	for (int i = 0; i < CONTEXTS; i++)
 		if (from->calls[i])
 			add_call(vm, (char)(i ? '0' + i : 0), fake_call_copy(from->calls[i]),
