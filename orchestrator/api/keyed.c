@@ -54,18 +54,24 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 	return false;
 }
 
-/* Returns whether the client only asks for the answer, and the request is not to be performed. */
-static bool asks_only(const struct request *r)
+/* Sets *only if the client only asks for the answer, and the request is not to be performed.
+ * Another value is refused: the client would learn too late that the request was performed. */
+static bool read_replay(struct request *r, bool *only)
 {
 	const h2o_iovec_t *value = request_header(r, "idempotent-replay");
 
-	return value && h2o_memis(value->base, value->len, H2O_STRLIT("only"));
+	*only = value && h2o_memis(value->base, value->len, H2O_STRLIT("only"));
+	if (!value || *only)
+		return true;
+	answer_error(r, 400, "bad_request", "Idempotent-Replay must be \"only\", not \"%.*s\"",
+		     value->len < 40 ? (int)value->len : 40, value->base);
+	return false;
 }
 
-static bool begin(struct request *r, struct idem_entry *e)
+static bool begin(struct request *r, struct idem_entry *e, bool only)
 {
 	r->keyed = e;
-	if (!asks_only(r))
+	if (!only)
 		return true;
 	answer_error(r, 404, "no_such_answer",
 		     "no request with this Idempotency-Key has succeeded within the last hour");
@@ -77,8 +83,11 @@ bool keyed_begin(struct request *r)
 	const h2o_iovec_t *key = request_header(r, "idempotency-key");
 	uint8_t asks[IDEM_HASH_LEN];
 	struct idem_entry *e;
+	bool only;
 
-	if (!key && asks_only(r)) {
+	if (!read_replay(r, &only))
+		return false;
+	if (!key && only) {
 		answer_error(r, 400, "bad_request",
 			     "Idempotent-Replay needs the Idempotency-Key of the first request");
 		return false;
@@ -91,7 +100,7 @@ bool keyed_begin(struct request *r)
 	switch (idem_begin(&r->api->idem, r->tenant, key->base, key->len, asks,
 			   loop_now_ms(r->api->loop), &e)) {
 	case IDEM_NEW:
-		return begin(r, e);
+		return begin(r, e, only);
 	case IDEM_ANSWERED:
 		answer_again(r, e);
 		return false;

@@ -239,3 +239,7 @@ def test_answer_can_be_asked_for_without_performing_the_request(
     assert client.post("/v1/sandboxes", json={}, headers=key("other")).status_code == 201
     answer = client.post("/v1/sandboxes", json={}, headers=ONLY)
     assert "needs the Idempotency-Key" in refused(answer, 400, "bad_request")
+    for value in ("Only", "true", ""):
+        answer = client.post("/v1/sandboxes", json={}, headers=key("new") | {"idempotent-replay": value})
+        assert 'must be "only"' in refused(answer, 400, "bad_request")
+    assert count(client) == 3
