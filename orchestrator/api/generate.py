@@ -242,13 +242,36 @@ def code(spec: Any) -> tuple[str, str]:
     return header, source + "".join(definitions for _, definitions in parts)
 
 
+# --- the served document --------------------------------------------------------------------------
+
+
+def or_null(s: Any) -> Any:
+    """Returns a field's schema with null, which counts as absent."""
+    if "$ref" in s:
+        return {"oneOf": [s, {"type": "null"}]}
+    for key, null in (("enum", None), ("oneOf", {"type": "null"})):
+        if key in s:
+            return {**s, key: [*s[key], null]}
+    return {**s, "type": [s["type"], "null"]}
+
+
+def served(given: Any, known: dict[str, str]) -> Any:
+    """Returns the document for clients."""
+    document = resolved(given, known, PRIVATE)
+    for name, schema in bodies(given).items():
+        properties = document["components"]["schemas"][name]["properties"]
+        for key in properties.keys() - set(schema.get("required", ())):
+            properties[key] = or_null(properties[key])
+    return document
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     try:
         given = json.loads(SOURCE.read_text())
         known = constants()
         header, source = code(resolved(given, known, set()))
-        document = resolved(given, known, PRIVATE)
+        document = served(given, known)
     except (Refused, ValueError) as error:
         raise SystemExit(f"{SOURCE}: {error}") from None
     folder.mkdir(parents=True, exist_ok=True)

@@ -127,6 +127,14 @@ class Generate(unittest.TestCase):
             with self.subTest(names), self.assertRaisesRegex(Refused, names):
                 code(changed(path, value))
 
+    def test_served_description_has_null_for_what_may_be_absent(self) -> None:
+        fields = generate.served(SMALL, KNOWN)["components"]["schemas"]["ThingMake"]["properties"]
+        self.assertEqual(fields["name"]["type"], "string")
+        self.assertEqual(fields["size"]["type"], ["integer", "null"])
+        self.assertEqual(generate.or_null({"enum": ["a"]}), {"enum": ["a", None]})
+        self.assertEqual(generate.or_null({"oneOf": [{}]}), {"oneOf": [{}, {"type": "null"}]})
+        self.assertEqual(generate.or_null({"$ref": "#/x"}), {"oneOf": [{"$ref": "#/x"}, {"type": "null"}]})
+
     def test_reference_has_parameters_fields_and_an_example(self) -> None:
         page = reference.page(generate.resolved(SMALL, KNOWN, set()))
         for text in (
