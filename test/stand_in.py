@@ -52,11 +52,15 @@ exit $? # sh stays, and reaps processes that have lost their parent
 class Service:
     """The service, and the agent that all its sandboxes share, if it is the real one.
 
-    `settings` are those of test/service/server.c; the tier of a key may stand without its `key=`.
+    `settings` are those of test/service/server.c; the tier of a key may stand without its `key=`. The server
+    inherits the descriptors `fds`.
     """
 
-    def __init__(self, home: Path, *settings: str, rootfs: str = "", agent: bool = True) -> None:
+    def __init__(
+        self, home: Path, *settings: str, rootfs: str = "", agent: bool = True, fds: tuple[int, ...] = ()
+    ) -> None:
         self.home = home
+        self.fds = fds
         self.log = home / "service.log"
         self.socket = home / "agent" / "sock"
         self.has_agent = agent
@@ -108,6 +112,7 @@ class Service:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                pass_fds=self.fds,
                 env={**os.environ, "ASAN_OPTIONS": SANITIZER},
             )
         assert self.server.stdout

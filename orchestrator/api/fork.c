@@ -20,6 +20,8 @@ static void on_forked(void *arg, const struct core_forked *forked, const struct 
 
 	if (!request_called_well(r, f))
 		return;
+	for (unsigned i = 0; i < forked->n; i++)
+		trace_child(r, forked->ids[i]);
 	text_forked(&r->out, forked);
 	answer(r, 200, "application/json");
 }

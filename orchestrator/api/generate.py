@@ -12,6 +12,7 @@ of a route    x-ramet-handler          the C function that serves it
               x-ramet-access           "anyone": needs no key; "operators": needs an operator's key
               x-ramet-streams          its body has any size and is passed on as it arrives
               x-ramet-timed            its histogram in /metrics (enum timed)
+              x-ramet-span             the kind of its requests' spans (enum span_kind)
               x-ramet-quiet            polled by machines: logged at debug level
               x-ramet-outlives-client  with an Idempotency-Key, it continues when the client leaves
 of a field    x-ramet-max-bytes        length of a text in UTF-8, of base64 decoded, of an object in JSON
@@ -45,7 +46,7 @@ FILES = (
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")
 ACCESS = {"anyone": "for_anyone", "operators": "for_operators"}
-PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "quiet", "outlives-client", "alias")}
+PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "span", "quiet", "outlives-client", "alias")}
 PUBLIC = {f"x-ramet-{key}" for key in ("access", "streams", "max-bytes", "reduce-to")}
 LIMITS = ("maximum", "maxLength", "maxItems", "x-ramet-max-bytes", "x-ramet-reduce-to")
 
@@ -224,6 +225,8 @@ def route_code(method: str, path: str, route: Any) -> str:
         words.append(f".{ACCESS[route['x-ramet-access']]} = true")
     if "x-ramet-timed" in route:
         words.append(f".timed = TIMED_{route['x-ramet-timed'].upper()}")
+    if "x-ramet-span" in route:
+        words.append(f".span = SPAN_{route['x-ramet-span'].upper()}")
     return f'\t{{"{method}", "{path}", {", ".join(words)}}},\n'
 
 

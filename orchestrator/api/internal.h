@@ -17,6 +17,7 @@
 #include "orchestrator/api/server.h"
 #include "orchestrator/api/spec.h" /* generated from openapi.json */
 #include "orchestrator/api/text.h"
+#include "orchestrator/api/trace.h"
 #include "orchestrator/service/core.h"
 #include "orchestrator/config/failure.h"
 #include "orchestrator/exec/event.h"
@@ -75,7 +76,7 @@ struct conn {
 struct counters {
 	uint64_t (*requests)[6]; /* by route (the last row: no route), and by the status's first
 				    digit */
-	uint64_t connections, bytes_sent, resets_cut, stalled_cut;
+	uint64_t connections, bytes_sent, resets_cut, stalled_cut, spans_dropped;
 	uint64_t limited[LIMITS];
 	struct histogram {
 		uint64_t bucket[HISTOGRAM_BUCKETS + 1], count;
@@ -123,6 +124,7 @@ struct api {
 	struct ui_file *ui;		    /* the files of the web page */
 	size_t n_ui;
 	struct counters counters;
+	int spans;		/* socket to ramet-notify; -1: spans are not sent */
 	api_watch_fn *watch_fn; /* NULL: no further counters */
 	void *watch_arg;
 	size_t log_len;
@@ -180,7 +182,9 @@ struct request {
 	unsigned refs; /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
 	uint64_t began_us;
-	char traceparent[56]; /* empty: none was sent */
+	char traceparent[TRACEPARENT_LEN + 1]; /* empty: none was sent, or an invalid one */
+	struct trace_parent parent;	       /* what it says */
+	struct span *span;		       /* NULL: none is recorded */
 
 	h2o_generator_t generator; /* its callbacks find the request through it */
 	struct text out, sending;

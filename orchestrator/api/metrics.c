@@ -191,6 +191,11 @@ static void watch_metrics(const struct api_watched *w, struct text *t)
 	       "Attempts to deliver a webhook that failed.", w->webhooks_failures);
 	metric(t, "ramet_webhooks_dropped_total", "counter",
 	       "Webhooks that were given up after retries.", w->webhooks_dropped);
+	metric(t, "ramet_spans_sent_total", "counter",
+	       "Spans that the collector at otlp_url has accepted.", w->spans_sent);
+	metric(t, "ramet_spans_dropped_total", "counter",
+	       "Spans dropped because the collector was too slow, or refused them.",
+	       w->spans_dropped);
 	metric(t, "ramet_webhooks_behind", "gauge",
 	       "Lines of the audit log that ramet-notify has not processed.", w->webhooks_behind);
 }
@@ -286,6 +291,7 @@ void metrics_print(struct api *a, struct text *t)
 	time_metrics(c, t);
 	if (a->watch_fn) {
 		a->watch_fn(a->watch_arg, &watched);
+		watched.spans_dropped += a->counters.spans_dropped;
 		watch_metrics(&watched, t);
 	}
 }

@@ -78,6 +78,7 @@ static void on_gone(void *at)
 	if (!r->finished && r->req->version >= 0x200)
 		conn_count_reset(r->conn);
 	access_log_request(r->api, r);
+	trace_end(r, r->started ? r->status : 499);
 	poll_stop(r);
 	pages_stop(r);
 	list_del(&r->dirty_link);
@@ -90,23 +91,6 @@ static void on_gone(void *at)
 }
 
 static void on_proceed(h2o_generator_t *generator, h2o_req_t *req);
-
-static void read_traceparent(struct request *r)
-{
-	const h2o_iovec_t *value = request_header(r, "traceparent");
-
-	/* W3C Trace Context: 00-<32 hex>-<16 hex>-<2 hex> */
-	if (!value || value->len != sizeof(r->traceparent) - 1)
-		return;
-	for (size_t i = 0; i < value->len; i++) {
-		bool dash = i == 2 || i == 35 || i == 52;
-		char c = value->base[i];
-
-		if (dash ? c != '-' : !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-			return;
-	}
-	memcpy(r->traceparent, value->base, value->len);
-}
 
 /* Finds the client's address. Reads the headers from the last to the first, since each proxy
  * appends to the last one. */
@@ -145,7 +129,7 @@ struct request *request_new(struct api *a, h2o_req_t *req)
 	list_init(&r->left_link);
 	*(struct request **)h2o_mem_alloc_shared(&req->pool, sizeof(r), on_gone) = r;
 	find_client(r);
-	read_traceparent(r);
+	trace_read(r);
 	api_request_began(a, r);
 	return r;
 }

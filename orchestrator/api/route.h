@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "orchestrator/events/span.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
 struct request;
@@ -19,6 +20,7 @@ struct route {
 	const char *pattern;
 	void (*serve)(struct request *r);
 	enum timed timed;     /* measured from the request to its answer, when successful */
+	enum span_kind span;  /* of its requests, if spans are sent */
 	bool quiet;	      /* polled by machines: logged at debug level */
 	bool for_anyone;      /* needs no key, and is served to browsers too: see guard.c */
 	bool for_operators;   /* needs an operator's key, once keys exist */

@@ -43,6 +43,8 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 	request_ref(r);
 	bool here = request_called_well(r, f);
 	if (view)
+		trace_sandbox(r, view->id);
+	if (view)
 		text_created(&r->out, r->api->config, view->id, view->state);
 	if (here)
 		answer(r, 201, "application/json");

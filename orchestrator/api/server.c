@@ -251,6 +251,7 @@ static void dispatch(struct request *r)
 	} else if ((m.route->for_anyone || (r->port ? port_admits(r) : guard_admits(r))) &&
 		   has_room(r) && body_has_room(r) && (!m.route->keyed || keyed_begin(r))) {
 		request_ref(r);
+		trace_begin(r);
 		m.route->serve(r);
 		request_began(r);
 		request_unref(r);
@@ -376,6 +377,7 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	a->loop = loop;
 	a->core = core;
 	a->config = config;
+	a->spans = -1;
 	a->counters.requests = calloc(n_routes + 1, sizeof(*a->counters.requests));
 	if (!a->counters.requests)
 		abort();
@@ -403,6 +405,11 @@ int api_new(struct api **out, struct loop *loop, struct core *core, const struct
 	keys_watch(core_keys(core), on_revoked, a);
 	*out = a;
 	return 0;
+}
+
+void api_trace(struct api *a, int socket)
+{
+	a->spans = socket;
 }
 
 void api_watch(struct api *a, api_watch_fn *fn, void *arg)

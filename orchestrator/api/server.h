@@ -29,12 +29,17 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg);
  * loop_run, and before core_free. */
 void api_free(struct api *a);
 
+/* Sends a span of each request to create, call, fork, freeze or resume to this socket, which stays
+ * the caller's, as packets (orchestrator/events/span.h). */
+void api_trace(struct api *a, int socket);
+
 /* Counters of other parts of the service, for /metrics. */
 struct api_watched {
 	uint64_t log_dropped;
 	uint64_t audit_lines, audit_lost, audit_failures, audit_waiting_bytes;
 	uint64_t webhooks_delivered, webhooks_failures, webhooks_dropped;
-	uint64_t webhooks_behind; /* lines of the audit log not processed yet */
+	uint64_t spans_sent, spans_dropped; /* by ramet-notify */
+	uint64_t webhooks_behind;	    /* lines of the audit log not processed yet */
 };
 typedef void api_watch_fn(void *arg, struct api_watched *out);
 /* Sets the function that fills in these counters on request. */

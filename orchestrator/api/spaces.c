@@ -16,6 +16,8 @@ static void on_frozen(void *arg, const char *space, const struct failure *f)
 	request_ref(r);
 	bool here = request_called_well(r, f);
 	if (space)
+		trace_space(r, space);
+	if (space)
 		text_frozen(&r->out, space);
 	if (here)
 		answer(r, 200, "application/json");

@@ -226,9 +226,13 @@ static const struct setting settings[] = {
 	STR(webhook_events, TEXT, 1, "sandbox.*",
 	    "Events to send, like sandbox.frozen,sandbox.died,key.* or *."),
 	{"webhook_http", CHOICE, AT(webhook_http), 1, ROOM(webhook_http), "no", "no yes ",
-	 "yes: webhook_url may be http:// to another host. Everyone on the network path can\n"
-	 "then read the events."},
-	STR(notify, PATH, 1, "/usr/lib/ramet/ramet-notify", "Program that sends webhooks."),
+	 "yes: webhook_url and otlp_url may be http:// to another host. Everyone on the network\n"
+	 "path can then read the events and spans."},
+	STR(otlp_url, TEXT, 0, "",
+	    "URL of a collector to which a span of each request to create, call, fork, freeze or\n"
+	    "resume is sent (OTLP/HTTP, JSON), like http://127.0.0.1:4318/v1/traces. Empty: none."),
+	STR(notify, PATH, 1, "/usr/lib/ramet/ramet-notify",
+	    "Program that sends webhooks and spans."),
 };
 
 #define SETTINGS ARRAY_LEN(settings)
@@ -749,28 +753,34 @@ static bool is_loopback_url(const char *url)
 	return false;
 }
 
-static int check_webhook(const struct config *c, struct err *e)
+/* Checks the URL of the setting `name`, to which ramet-notify sends. */
+static int check_target(const struct config *c, const char *name, const char *url, struct err *e)
 {
-	const char *url = c->webhook_url;
 	bool plain = strncmp(url, "http://", 7) == 0;
 
-	if (!url[0])
+	if (!plain && strncmp(url, "https://", 8) != 0)
+		return err_say(e, EINVAL, "%s must begin with https://, not \"%.60s\"", name, url);
+	if (plain && !is_loopback_url(url) && c->webhook_http[0] != 'y')
+		return err_say(e, EINVAL,
+			       "%s is http:// to another host: use https://, or set webhook_http "
+			       "to yes",
+			       name);
+	return 0;
+}
+
+static int check_webhook(const struct config *c, struct err *e)
+{
+	if (!c->webhook_url[0])
 		return 0;
 	if (!c->audit_dir[0])
 		return err_say(e, EINVAL, "webhook_url needs the audit log: audit_dir is empty");
-	if (!plain && strncmp(url, "https://", 8) != 0)
-		return err_say(e, EINVAL, "webhook_url must begin with https://, not \"%.60s\"",
-			       url);
-	if (plain && !is_loopback_url(url) && c->webhook_http[0] != 'y')
-		return err_say(e, EINVAL,
-			       "webhook_url is http:// to another host: use https://, or set "
-			       "webhook_http to yes");
-	if (strlen(c->webhook_secret) < 16)
-		return err_say(e, EINVAL,
-			       "webhook_secret must be at least 16 bytes long, not %zu, as "
-			       "webhook_url is set",
-			       strlen(c->webhook_secret));
-	return 0;
+	int r = check_target(c, "webhook_url", c->webhook_url, e);
+	if (r == 0 && strlen(c->webhook_secret) < 16)
+		r = err_say(e, EINVAL,
+			    "webhook_secret must be at least 16 bytes long, not %zu, as "
+			    "webhook_url is set",
+			    strlen(c->webhook_secret));
+	return r;
 }
 
 static int check_audit(const struct config *c, struct err *e)
@@ -782,7 +792,10 @@ static int check_audit(const struct config *c, struct err *e)
 			       "audit_dir must be an absolute path, or a name without slashes that "
 			       "does not begin with a dot, not \"%.60s\"",
 			       dir);
-	return check_webhook(c, e);
+	int r = check_webhook(c, e);
+	if (r == 0 && c->otlp_url[0])
+		r = check_target(c, "otlp_url", c->otlp_url, e);
+	return r;
 }
 
 static int check_together(const struct config *c, struct err *e)

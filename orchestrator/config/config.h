@@ -80,6 +80,7 @@ struct config {
 	char webhook_secret[128];	      /* key of the HMAC-SHA256 of each body */
 	char webhook_events[CONFIG_PATH_MAX]; /* comma-separated names, each may end in * */
 	char webhook_http[4];		      /* "yes" or no: http:// to another host is allowed */
+	char otlp_url[512];		      /* empty: no spans */
 	char notify[CONFIG_PATH_MAX];	      /* /usr/lib/ramet/ramet-notify */
 };
 

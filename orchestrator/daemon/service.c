@@ -29,7 +29,7 @@ struct service {
 	struct loop *loop;
 	struct core *core;
 	struct audit *audit;		      /* NULL: no audit log */
-	const struct notify_counters *notify; /* NULL: no webhook */
+	const struct notify_counters *notify; /* NULL: it does not run */
 	struct api *api;
 	struct admin *admin;
 	int signals;
@@ -161,9 +161,10 @@ static void on_key(void *arg, const struct audit_event *event)
 /* Maps the counters of ramet-notify, in memory that the warden made for both. */
 static void map_notify(struct service *s)
 {
+	bool runs = s->config->webhook_url[0] || s->config->otlp_url[0];
 	void *p = mmap(NULL, sizeof(*s->notify), PROT_READ, MAP_SHARED, WARDEN_NOTIFY_FD, 0);
 
-	s->notify = p == MAP_FAILED || !s->config->webhook_url[0] ? NULL : p;
+	s->notify = p == MAP_FAILED || !runs ? NULL : p;
 }
 
 static void on_watch(void *arg, struct api_watched *out)
@@ -186,7 +187,9 @@ static void on_watch(void *arg, struct api_watched *out)
 	out->webhooks_delivered = n->delivered;
 	out->webhooks_failures = n->failures;
 	out->webhooks_dropped = n->dropped;
-	out->webhooks_behind = f.last > done ? f.last - done : 0;
+	out->spans_sent = n->spans_sent;
+	out->spans_dropped = n->spans_dropped;
+	out->webhooks_behind = s->config->webhook_url[0] && f.last > done ? f.last - done : 0;
 }
 
 static int start_core(struct service *s, struct err *e)
@@ -239,6 +242,8 @@ static int start(struct service *s, struct err *e)
 		r = api_new(&s->api, s->loop, s->core, s->config, e);
 	if (r == 0)
 		api_watch(s->api, on_watch, s);
+	if (r == 0 && s->config->otlp_url[0])
+		api_trace(s->api, WARDEN_SPANS_FD);
 	if (r == 0)
 		r = start_admin(s, e);
 	if (r < 0)

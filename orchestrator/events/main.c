@@ -22,6 +22,7 @@
 #include "orchestrator/events/notify.h"
 #include "orchestrator/events/post.h"
 #include "orchestrator/events/rules.h"
+#include "orchestrator/events/spans.h"
 #include "orchestrator/events/tail.h"
 
 #define LOOK_AGAIN_MS 5000 /* polls the folder, in case inotify misses a change */
@@ -222,11 +223,18 @@ int main(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with the warden */
 	signal(SIGPIPE, SIG_IGN);
 	int r = take_over(&n, &e);
-	if (r == 0)
-		r = post_new(&n.post, &n.config, &e);
+	if (r == 0 && n.config.webhook_url[0])
+		r = post_new(&n.post, &n.config, n.config.webhook_url, &e);
+	if (r == 0 && n.config.otlp_url[0])
+		r = spans_start(&n.config, n.counters, &e);
 	if (r < 0) {
 		log_error("%s", e.text);
 		return 1;
+	}
+	if (!n.config.webhook_url[0]) {
+		hide();
+		for (;;)
+			pause();
 	}
 	watch_changes(&n);
 	hide();

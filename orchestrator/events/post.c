@@ -25,10 +25,10 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
-static bool set_up(struct post *p)
+static bool set_up(struct post *p, const char *url)
 {
 	CURL *c = p->curl;
-	CURLcode r = curl_easy_setopt(c, CURLOPT_URL, p->config->webhook_url);
+	CURLcode r = curl_easy_setopt(c, CURLOPT_URL, url);
 
 	/* Does not follow redirects: the operator chooses the address, not the receiver. */
 	r = r ? r : curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -43,17 +43,17 @@ static bool set_up(struct post *p)
 	return r == CURLE_OK;
 }
 
-int post_new(struct post **out, const struct config *config, struct err *e)
+int post_new(struct post **out, const struct config *config, const char *url, struct err *e)
 {
 	struct post *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		return err_set(e, ENOMEM, "set up the sender of webhooks");
+		return err_set(e, ENOMEM, "set up a sender");
 	p->config = config;
 	p->curl = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_easy_init() : NULL;
-	if (!p->curl || !set_up(p)) {
+	if (!p->curl || !set_up(p, url)) {
 		free(p);
-		return err_say(e, EINVAL, "libcurl does not accept webhook_url");
+		return err_say(e, EINVAL, "libcurl does not accept the URL %.100s", url);
 	}
 	*out = p;
 	return 0;
@@ -99,6 +99,19 @@ static int send_now(struct post *p, const char *line, size_t len, struct curl_sl
 	if (status < 200 || status > 299)
 		return err_say(e, EIO, "the receiver answered %ld", status);
 	return 0;
+}
+
+int post_json(struct post *p, const char *body, size_t len, struct err *e)
+{
+	struct curl_slist *headers = NULL;
+	int r;
+
+	if (add_header(&headers, "Content-Type", "application/json"))
+		r = send_now(p, body, len, headers, e);
+	else
+		r = err_set(e, ENOMEM, "make a request");
+	curl_slist_free_all(headers);
+	return r;
 }
 
 int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,

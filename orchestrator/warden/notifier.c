@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -37,7 +38,8 @@ static int start_notifier(struct warden *w, struct err *e)
 {
 	static char *const argv[] = {"ramet-notify", NULL};
 	const struct notifier *n = &w->notifier;
-	const int fds[] = {n->audit, n->own, n->config, n->counters};
+	const int fds[] = {n->audit < 0 ? n->own : n->audit, n->own, n->config, n->counters,
+			   n->spans[1]};
 	const struct program p = {
 		.name = "notify",
 		.argv = argv,
@@ -51,7 +53,7 @@ static int start_notifier(struct warden *w, struct err *e)
 	};
 
 	_Static_assert(NOTIFY_AUDIT_FD == PROGRAM_FIRST_FD &&
-			       NOTIFY_AUDIT_FD + ARRAY_LEN(fds) - 1 == NOTIFY_COUNTERS_FD,
+			       NOTIFY_AUDIT_FD + ARRAY_LEN(fds) - 1 == NOTIFY_SPANS_FD,
 		       "descriptor numbers that ramet-notify expects");
 	return program_start(&w->tree, &p, e);
 }
@@ -165,13 +167,16 @@ int notifier_init(struct warden *w, struct err *e)
 	struct notifier *n = &w->notifier;
 
 	n->account = account_of_notify(w->config->vm_uid_base);
-	n->wanted = w->config->webhook_url[0] != 0;
+	n->wanted = w->config->webhook_url[0] || w->config->otlp_url[0];
 	n->ring = make_memory("audit log", AUDIT_RING_BYTES, e);
 	if (n->ring < 0)
 		return n->ring;
 	n->counters = make_memory("webhooks", sizeof(struct notify_counters), e);
 	if (n->counters < 0)
 		return n->counters;
+	/* Both ends outlive the processes that use them. */
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, n->spans) < 0)
+		return err_set(e, errno, "create a socket pair for spans");
 	int r = end_earlier(w, e);
 	if (r == 0)
 		r = open_audit(w, e);
@@ -197,5 +202,7 @@ void notifier_fini(struct warden *w)
 	close_fd(&n->own);
 	close_fd(&n->audit);
 	close_fd(&n->counters);
+	close_fd(&n->spans[0]);
+	close_fd(&n->spans[1]);
 	close_fd(&n->ring);
 }

@@ -85,8 +85,8 @@ static void find_kept(struct kept_paths *k, const struct config *c)
 
 static int clone_service(struct warden *w, int socket, struct err *e)
 {
-	const int fds[] = {socket, w->config_fd, w->admin_fd, w->notifier.ring,
-			   w->notifier.counters};
+	const int fds[] = {socket,	     w->config_fd,	   w->admin_fd,
+			   w->notifier.ring, w->notifier.counters, w->notifier.spans[0]};
 	struct kept_paths kept;
 
 	find_kept(&kept, w->config);
@@ -106,7 +106,7 @@ static int clone_service(struct warden *w, int socket, struct err *e)
 	};
 
 	_Static_assert(WARDEN_SOCKET_FD == PROGRAM_FIRST_FD &&
-			       WARDEN_SOCKET_FD + ARRAY_LEN(fds) - 1 == WARDEN_NOTIFY_FD,
+			       WARDEN_SOCKET_FD + ARRAY_LEN(fds) - 1 == WARDEN_SPANS_FD,
 		       "descriptor numbers that the service expects");
 	w->service.pidfd = program_start(&w->tree, &p, e);
 	return w->service.pidfd < 0 ? w->service.pidfd : 0;

@@ -73,6 +73,7 @@ struct notifier {
 	bool wanted;
 	int audit, own;	    /* directories */
 	int ring, counters; /* memfds */
+	int spans[2]; /* socket pair: the end of the service, and that of ramet-notify */
 	int program;
 	int config; /* with the webhooks' secret, which the service does not get */
 	int pidfd;  /* -1: not running */

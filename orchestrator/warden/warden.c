@@ -406,6 +406,7 @@ int warden_run(const struct warden_options *options, struct err *e)
 			     .own = -1,
 			     .ring = -1,
 			     .counters = -1,
+			     .spans = {-1, -1},
 			     .program = -1,
 			     .config = -1,
 			     .pidfd = -1,

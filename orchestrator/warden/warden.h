@@ -19,6 +19,7 @@
 #define WARDEN_ADMIN_FD	  5 /* RUN_DIR/admin.sock, listening (orchestrator/operator) */
 #define WARDEN_RING_FD	  6 /* shared memory of the audit log (orchestrator/events) */
 #define WARDEN_NOTIFY_FD  7 /* counters of the webhooks (orchestrator/events/notify.h) */
+#define WARDEN_SPANS_FD	  8 /* socket to ramet-notify (orchestrator/events/span.h) */
 #define WARDEN_SETUP_EXIT 78
 
 struct warden_options {

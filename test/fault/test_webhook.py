@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A webhook, from the running service to its receiver.
+"""A webhook and a span, from the running service to their receiver.
 
-rametd starts ramet-notify, which reads the service's audit log and sends a line of it. The test
+rametd starts ramet-notify, which reads the service's audit log and spans and sends one of each. The test
 starts a second service, since the receiver is a setting; it needs no VM.
 """
 
@@ -29,19 +29,22 @@ SETTINGS = [
     "--pool_blank_vms=0",
 ]
 
-# Runs on the host of the VMs: starts a receiver and the service, creates a key, and prints the
-# first delivery once the service's metrics count it.
+# Runs on the host of the VMs: starts a receiver and the service, creates a key, makes a call with it, and
+# prints the first delivery and the first span once the service's metrics count them.
 PROGRAM = f"""
 import json, os, queue, shutil, subprocess, sys, threading, time, urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-got = queue.Queue()
+got, spans = queue.Queue(), queue.Queue()
 
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         self.send_response(204)
         self.end_headers()
+        if self.path == "/v1/traces":
+            spans.put(body)
+            return
         got.put({{"headers": {{k.lower(): v for k, v in self.headers.items()}}, "body": body}})
 
     def log_message(self, *args):
@@ -66,10 +69,19 @@ def metrics(key):
     request.add_header("authorization", "Bearer " + key)
     return urllib.request.urlopen(request, timeout=30).read().decode()
 
+def call(key):
+    url = "http://127.0.0.1:7998/v1/sandboxes/sbx_" + 32 * "f" + "/exec"
+    request = urllib.request.Request(url, b'{{"code": ""}}', {{"authorization": "Bearer " + key}})
+    try:
+        urllib.request.urlopen(request, timeout=30)
+    except urllib.error.HTTPError as refused:
+        assert refused.code == 404, refused
+
 server = HTTPServer(("127.0.0.1", 0), Receiver)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 settings = {SETTINGS!r} + [f"--webhook_url=http://127.0.0.1:{{server.server_port}}/hook",
-                           "--webhook_events=key.*"]
+                           "--webhook_events=key.*",
+                           f"--otlp_url=http://127.0.0.1:{{server.server_port}}/v1/traces"]
 os.environ["RAMET_WEBHOOK_SECRET"] = {SECRET!r}
 shutil.rmtree({HERE!r}, ignore_errors=True)
 os.makedirs({HERE!r} + "/state")
@@ -83,8 +95,11 @@ try:
         time.sleep(0.05)
     key = create_key()
     first = got.get(timeout=60)
-    while "ramet_webhooks_delivered_total 1" not in metrics(key):
-        time.sleep(0.05)
+    call(key)
+    first["span"] = spans.get(timeout=60)
+    for count in ("ramet_webhooks_delivered_total 1", "ramet_spans_sent_total 1"):
+        while count not in metrics(key):
+            time.sleep(0.05)
     print(json.dumps(first))
 except Exception as failed:
     log.seek(0)
@@ -98,7 +113,7 @@ finally:
 """
 
 
-def test_webhook_is_delivered_by_the_running_service() -> None:
+def test_webhook_and_span_are_delivered_by_the_running_service() -> None:
     on_host("mkdir -p /sys/fs/cgroup/fault-webhook")
     first = json.loads(on_host(f"timeout 240 python3 -c {shlex.quote(PROGRAM)}"))
     body, headers = first["body"], first["headers"]
@@ -108,3 +123,6 @@ def test_webhook_is_delivered_by_the_running_service() -> None:
     time, v1 = (part.split("=")[1] for part in headers["ramet-signature"].split(","))
     good = hmac.new(SECRET.encode(), f"{time}.{body}".encode(), "sha256").hexdigest()
     assert hmac.compare_digest(good, v1)
+    (resource,) = json.loads(first["span"])["resourceSpans"]
+    (span,) = resource["scopeSpans"][0]["spans"]
+    assert span["name"] == "exec"

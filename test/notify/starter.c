@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Starts ramet-notify as the warden does: notify_starter PROGRAM AUDIT_DIR OWN_DIR --NAME=VALUE… */
+/* Starts ramet-notify as the warden does: notify_starter PROGRAM AUDIT_DIR OWN_DIR --NAME=VALUE…
+ * Its standard input is the socket with spans. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -27,7 +28,7 @@ int main(int argc, char *argv[])
 		return 2;
 	}
 	int fds[] = {open(argv[2], O_RDONLY | O_DIRECTORY), open(argv[3], O_RDONLY | O_DIRECTORY),
-		     memory(&config, sizeof(config)), memory(&zero, sizeof(zero))};
+		     memory(&config, sizeof(config)), memory(&zero, sizeof(zero)), STDIN_FILENO};
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fds[i] = fcntl(fds[i], F_DUPFD, 64);
 	for (int i = 0; i < (int)ARRAY_LEN(fds); i++)

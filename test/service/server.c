@@ -7,6 +7,7 @@
  *   agent=SOCKET   all sandboxes share the real agent that listens there; without it, each has
  *                  an agent that runs the scripts of fakes.h
  *   key=TIER       makes a key
+ *   spans=FD       a socket that gets the spans
  *   fault=NAME     injects a fault (fault_names) once, before the service starts
  * It obeys these lines on its standard input, and answers each with a line:
  *   go             releases what waits (fakes_go)
@@ -107,7 +108,7 @@ static void inject(const char *name, int count)
 }
 
 static struct {
-	const char *dir, *agent, *fault;
+	const char *dir, *agent, *fault, *spans;
 	const char *tiers[KEYS_MAX];
 	char keys[KEYS_MAX][KEY_TEXT_LEN + 1];
 	size_t n_tiers;
@@ -135,6 +136,8 @@ static bool set_own(const char *name, const char *value)
 		own.agent = value;
 	else if (strcmp(name, "fault") == 0)
 		own.fault = value;
+	else if (strcmp(name, "spans") == 0)
+		own.spans = value;
 	else if (strcmp(name, "key") == 0 && own.n_tiers < KEYS_MAX)
 		own.tiers[own.n_tiers++] = value;
 	else
@@ -309,6 +312,8 @@ static int serve(const struct config *config, struct err *e)
 	if (ret < 0)
 		return ret;
 	api_watch(api, on_watch, NULL);
+	if (own.spans)
+		api_trace(api, atoi(own.spans));
 	signal(SIGTERM, on_term);
 	announce(api);
 	loop_poll(loop, STDIN_FILENO, POLLIN, on_input, NULL);

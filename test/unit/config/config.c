@@ -365,6 +365,8 @@ static const struct {
 	{"--audit_files=1", "audit_files must be a whole number from 2 to 1000"},
 	{"--log_format=xml", "log_format must be one of: text json"},
 	{"--webhook_url=ftp://a/", "webhook_url must begin with https://"},
+	{"--otlp_url=127.0.0.1:4318", "otlp_url must begin with https://"},
+	{"--otlp_url=http://example.net/", "otlp_url is http:// to another host"},
 	{"--webhook_url=https://a/", "webhook_secret must be at least 16 bytes long, not 0"},
 	{"--webhook_url=http://example.net/", "http:// to another host"},
 	{"--webhook_url=http://127.0.0.1.example.net/", "http:// to another host"},
