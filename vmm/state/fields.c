@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fields of KVM's structures that are part of a snapshot. One list of fields serves writing and
- * reading, so the two can't differ. A change to a list needs a new version in state.h.
+ * The parts of KVM's structures that are in a snapshot. One list of them serves writing and
+ * reading, so the two can't differ. The structures are an interface of the kernel, which keeps
+ * their layout, and a state file has the byte order of x86; runs of members are therefore copied as
+ * they are, without padding and reserved members. A change to a list needs a new version in
+ * state.h.
  */
 #include "vmm/state/state.h"
 
@@ -15,51 +18,17 @@ struct fields {
 	bool reading;
 };
 
-static void f_u8(struct fields *f, uint8_t *v)
-{
-	if (f->reading)
-		*v = wire_get_u8(f->w);
-	else
-		wire_put_u8(f->w, *v);
-}
-
-static void f_u16(struct fields *f, uint16_t *v)
-{
-	if (f->reading)
-		*v = wire_get_u16(f->w);
-	else
-		wire_put_u16(f->w, *v);
-}
-
-static void f_u32(struct fields *f, uint32_t *v)
-{
-	if (f->reading)
-		*v = wire_get_u32(f->w);
-	else
-		wire_put_u32(f->w, *v);
-}
-
-/*
- * `v` points to a uint64_t or to KVM's __u64, which is unsigned long long instead of unsigned long.
- */
-static void f_u64(struct fields *f, void *v)
-{
-	uint64_t n;
-
-	memcpy(&n, v, sizeof(n));
-	if (f->reading)
-		n = wire_get_u64(f->w);
-	else
-		wire_put_u64(f->w, n);
-	memcpy(v, &n, sizeof(n));
-}
-
 static void f_bytes(struct fields *f, void *p, size_t len)
 {
 	if (f->reading)
 		wire_get_bytes(f->w, p, len);
 	else
 		wire_put_bytes(f->w, p, len);
+}
+
+static void f_u32(struct fields *f, uint32_t *v)
+{
+	f_bytes(f, v, sizeof(*v));
 }
 
 /* A field with the number of items that follow. A number above `max` is an error. */
@@ -72,71 +41,18 @@ static void f_count(struct fields *f, uint32_t *n, uint32_t max)
 	}
 }
 
-static void f_regs(struct fields *f, struct kvm_regs *r)
-{
-	f_u64(f, &r->rax);
-	f_u64(f, &r->rbx);
-	f_u64(f, &r->rcx);
-	f_u64(f, &r->rdx);
-	f_u64(f, &r->rsi);
-	f_u64(f, &r->rdi);
-	f_u64(f, &r->rsp);
-	f_u64(f, &r->rbp);
-	f_u64(f, &r->r8);
-	f_u64(f, &r->r9);
-	f_u64(f, &r->r10);
-	f_u64(f, &r->r11);
-	f_u64(f, &r->r12);
-	f_u64(f, &r->r13);
-	f_u64(f, &r->r14);
-	f_u64(f, &r->r15);
-	f_u64(f, &r->rip);
-	f_u64(f, &r->rflags);
-}
-
-static void f_segment(struct fields *f, struct kvm_segment *s)
-{
-	f_u64(f, &s->base);
-	f_u32(f, &s->limit);
-	f_u16(f, &s->selector);
-	f_u8(f, &s->type);
-	f_u8(f, &s->present);
-	f_u8(f, &s->dpl);
-	f_u8(f, &s->db);
-	f_u8(f, &s->s);
-	f_u8(f, &s->l);
-	f_u8(f, &s->g);
-	f_u8(f, &s->avl);
-	f_u8(f, &s->unusable);
-}
-
-static void f_dtable(struct fields *f, struct kvm_dtable *t)
-{
-	f_u64(f, &t->base);
-	f_u16(f, &t->limit);
-}
-
 static void f_sregs(struct fields *f, struct kvm_sregs *s)
 {
-	f_segment(f, &s->cs);
-	f_segment(f, &s->ds);
-	f_segment(f, &s->es);
-	f_segment(f, &s->fs);
-	f_segment(f, &s->gs);
-	f_segment(f, &s->ss);
-	f_segment(f, &s->tr);
-	f_segment(f, &s->ldt);
-	f_dtable(f, &s->gdt);
-	f_dtable(f, &s->idt);
-	f_u64(f, &s->cr0);
-	f_u64(f, &s->cr2);
-	f_u64(f, &s->cr3);
-	f_u64(f, &s->cr4);
-	f_u64(f, &s->cr8);
-	f_u64(f, &s->efer);
-	f_u64(f, &s->apic_base);
-	for (size_t i = 0; i < ARRAY_LEN(s->interrupt_bitmap); i++)
-		f_u64(f, &s->interrupt_bitmap[i]);
+	struct kvm_segment *const segments[] = {&s->cs, &s->ds, &s->es, &s->fs,
+						&s->gs, &s->ss, &s->tr, &s->ldt};
+	struct kvm_dtable *const tables[] = {&s->gdt, &s->idt};
+
+	for (size_t i = 0; i < ARRAY_LEN(segments); i++)
+		f_bytes(f, segments[i], offsetof(struct kvm_segment, padding));
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+		f_bytes(f, tables[i], offsetof(struct kvm_dtable, padding));
+	/* The control registers, EFER, the APIC's base, and the bitmap of a pending interrupt. */
+	f_bytes(f, &s->cr0, sizeof(*s) - offsetof(struct kvm_sregs, cr0));
 }
 
 static void f_xcrs(struct fields *f, struct kvm_xcrs *x)
@@ -145,58 +61,25 @@ static void f_xcrs(struct fields *f, struct kvm_xcrs *x)
 	f_u32(f, &x->flags);
 	for (uint32_t i = 0; i < x->nr_xcrs; i++) {
 		f_u32(f, &x->xcrs[i].xcr);
-		f_u64(f, &x->xcrs[i].value);
+		f_bytes(f, &x->xcrs[i].value, sizeof(x->xcrs[i].value));
 	}
-}
-
-static void f_debugregs(struct fields *f, struct kvm_debugregs *d)
-{
-	for (size_t i = 0; i < ARRAY_LEN(d->db); i++)
-		f_u64(f, &d->db[i]);
-	f_u64(f, &d->dr6);
-	f_u64(f, &d->dr7);
-	f_u64(f, &d->flags);
 }
 
 static void f_events(struct fields *f, struct kvm_vcpu_events *v)
 {
-	f_u8(f, &v->exception.injected);
-	f_u8(f, &v->exception.nr);
-	f_u8(f, &v->exception.has_error_code);
-	f_u8(f, &v->exception.pending);
-	f_u32(f, &v->exception.error_code);
-	f_u8(f, &v->interrupt.injected);
-	f_u8(f, &v->interrupt.nr);
-	f_u8(f, &v->interrupt.soft);
-	f_u8(f, &v->interrupt.shadow);
-	f_u8(f, &v->nmi.injected);
-	f_u8(f, &v->nmi.pending);
-	f_u8(f, &v->nmi.masked);
-	f_u32(f, &v->sipi_vector);
-	f_u32(f, &v->flags);
-	f_u8(f, &v->smi.smm);
-	f_u8(f, &v->smi.pending);
-	f_u8(f, &v->smi.smm_inside_nmi);
-	f_u8(f, &v->smi.latched_init);
-	f_u8(f, &v->triple_fault.pending);
-	f_u8(f, &v->exception_has_payload);
-	f_u64(f, &v->exception_payload);
+	f_bytes(f, v, offsetof(struct kvm_vcpu_events, nmi.pad));
+	f_bytes(f, &v->sipi_vector,
+		offsetof(struct kvm_vcpu_events, reserved) -
+			offsetof(struct kvm_vcpu_events, sipi_vector));
+	f_bytes(f, &v->exception_has_payload, sizeof(v->exception_has_payload));
+	f_bytes(f, &v->exception_payload, sizeof(v->exception_payload));
 }
 
 static void f_cpuid(struct fields *f, struct cpuid_list *c)
 {
 	f_count(f, &c->nent, KVM_CPUID_MAX);
-	for (uint32_t i = 0; i < c->nent; i++) {
-		struct kvm_cpuid_entry2 *l = &c->entries[i];
-
-		f_u32(f, &l->function);
-		f_u32(f, &l->index);
-		f_u32(f, &l->flags);
-		f_u32(f, &l->eax);
-		f_u32(f, &l->ebx);
-		f_u32(f, &l->ecx);
-		f_u32(f, &l->edx);
-	}
+	for (uint32_t i = 0; i < c->nent; i++)
+		f_bytes(f, &c->entries[i], offsetof(struct kvm_cpuid_entry2, padding));
 }
 
 static void f_msrs(struct fields *f, struct kvm_msr_values *m)
@@ -204,7 +87,7 @@ static void f_msrs(struct fields *f, struct kvm_msr_values *m)
 	f_count(f, &m->nmsrs, KVM_MSRS_MAX);
 	for (uint32_t i = 0; i < m->nmsrs; i++) {
 		f_u32(f, &m->entries[i].index);
-		f_u64(f, &m->entries[i].data);
+		f_bytes(f, &m->entries[i].data, sizeof(m->entries[i].data));
 	}
 }
 
@@ -214,9 +97,9 @@ static void f_vcpu(struct fields *f, struct vcpu_state *s)
 	f_u32(f, &s->tsc_khz);
 	f_u32(f, &s->mp_state.mp_state);
 	f_sregs(f, &s->sregs);
-	f_regs(f, &s->regs);
+	f_bytes(f, &s->regs, sizeof(s->regs));
 	f_xcrs(f, &s->xcrs);
-	f_debugregs(f, &s->debugregs);
+	f_bytes(f, &s->debugregs, offsetof(struct kvm_debugregs, reserved));
 	f_bytes(f, s->lapic.regs, sizeof(s->lapic.regs));
 	f_msrs(f, &s->msrs);
 	f_events(f, &s->events);
@@ -224,64 +107,22 @@ static void f_vcpu(struct fields *f, struct vcpu_state *s)
 	f_bytes(f, s->xsave.bytes, s->xsave_bytes);
 }
 
-static void f_pic(struct fields *f, struct kvm_pic_state *p)
-{
-	f_u8(f, &p->last_irr);
-	f_u8(f, &p->irr);
-	f_u8(f, &p->imr);
-	f_u8(f, &p->isr);
-	f_u8(f, &p->priority_add);
-	f_u8(f, &p->irq_base);
-	f_u8(f, &p->read_reg_select);
-	f_u8(f, &p->poll);
-	f_u8(f, &p->special_mask);
-	f_u8(f, &p->init_state);
-	f_u8(f, &p->auto_eoi);
-	f_u8(f, &p->rotate_on_auto_eoi);
-	f_u8(f, &p->special_fully_nested_mode);
-	f_u8(f, &p->init4);
-	f_u8(f, &p->elcr);
-	f_u8(f, &p->elcr_mask);
-}
-
-static void f_ioapic(struct fields *f, struct kvm_ioapic_state *a)
-{
-	f_u64(f, &a->base_address);
-	f_u32(f, &a->ioregsel);
-	f_u32(f, &a->id);
-	f_u32(f, &a->irr);
-	for (size_t i = 0; i < ARRAY_LEN(a->redirtbl); i++)
-		f_u64(f, &a->redirtbl[i].bits);
-}
-
-/* Omits count_load_time, a host time: KVM sets its own when the state is set. */
-static void f_pit_channel(struct fields *f, struct kvm_pit_channel_state *c)
-{
-	f_u32(f, &c->count);
-	f_u16(f, &c->latched_count);
-	f_u8(f, &c->count_latched);
-	f_u8(f, &c->status_latched);
-	f_u8(f, &c->status);
-	f_u8(f, &c->read_state);
-	f_u8(f, &c->write_state);
-	f_u8(f, &c->write_latch);
-	f_u8(f, &c->rw_mode);
-	f_u8(f, &c->mode);
-	f_u8(f, &c->bcd);
-	f_u8(f, &c->gate);
-}
-
 static void f_vm(struct fields *f, struct vm_state *s)
 {
+	struct kvm_ioapic_state *ioapic = &s->chips[KVM_IRQCHIP_IOAPIC].chip.ioapic;
+
 	for (uint32_t i = 0; i < ARRAY_LEN(s->chips); i++)
 		s->chips[i].chip_id = i;
-	f_pic(f, &s->chips[KVM_IRQCHIP_PIC_MASTER].chip.pic);
-	f_pic(f, &s->chips[KVM_IRQCHIP_PIC_SLAVE].chip.pic);
-	f_ioapic(f, &s->chips[KVM_IRQCHIP_IOAPIC].chip.ioapic);
+	f_bytes(f, &s->chips[KVM_IRQCHIP_PIC_MASTER].chip.pic, sizeof(struct kvm_pic_state));
+	f_bytes(f, &s->chips[KVM_IRQCHIP_PIC_SLAVE].chip.pic, sizeof(struct kvm_pic_state));
+	f_bytes(f, ioapic, offsetof(struct kvm_ioapic_state, pad));
+	f_bytes(f, ioapic->redirtbl, sizeof(ioapic->redirtbl));
+	/* Without count_load_time, a host time: KVM sets its own when the state is set. */
 	for (size_t i = 0; i < ARRAY_LEN(s->pit.channels); i++)
-		f_pit_channel(f, &s->pit.channels[i]);
+		f_bytes(f, &s->pit.channels[i],
+			offsetof(struct kvm_pit_channel_state, count_load_time));
 	f_u32(f, &s->pit.flags);
-	f_u64(f, &s->clock_ns);
+	f_bytes(f, &s->clock_ns, sizeof(s->clock_ns));
 }
 
 void vcpu_state_write(struct wire *w, const struct vcpu_state *s)
