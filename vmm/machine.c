@@ -78,21 +78,18 @@ static int add_device(struct machine *m, unsigned i, const struct machine_config
 	struct vio_dev *dev;
 	int r = irq_line_init(&m->lines[i], device_gsi[i], e);
 
-	if (!r)
-		r = new_device(&dev, (enum machine_device)i, cfg, e);
 	if (r)
 		return r;
-	r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], m->bus, cfg->loop, e);
+	r = new_device(&dev, (enum machine_device)i, cfg, e);
+	if (!r) {
+		r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], &m->bus,
+				 cfg->loop, e);
+		if (r)
+			dev->ops->free(dev);
+	}
 	if (r)
-		dev->ops->free(dev);
+		irq_line_fini(&m->lines[i]);
 	return r;
-}
-
-static int add_serial(struct machine *m, struct err *e)
-{
-	int r = irq_line_init(&m->serial_line, SERIAL_GSI, e);
-
-	return r ? r : serial_new(&m->serial, m->bus, &m->serial_line, e);
 }
 
 int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e)
@@ -100,38 +97,24 @@ int machine_init(struct machine *m, const struct machine_config *cfg, struct err
 	int r;
 
 	memset(m, 0, sizeof(*m));
-	m->serial_line.fd = -1;
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
-		m->lines[i].fd = -1;
-	r = bus_new(&m->bus, e);
+	r = cmos_add(&m->cmos, &m->bus, e);
 	if (!r)
-		r = cmos_new(&m->cmos, m->bus, e);
+		r = i8042_add(&m->i8042, &m->bus, cfg->on_request, cfg->arg, e);
 	if (!r)
-		r = i8042_new(&m->i8042, m->bus, cfg->on_request, cfg->arg, e);
-	if (!r)
-		r = generation_new(&m->generation, m->bus, cfg->on_unique, cfg->arg, e);
+		r = generation_add(&m->generation, &m->bus, cfg->on_unique, cfg->arg, e);
 	if (!r && cfg->debug_serial)
-		r = add_serial(m, e);
+		r = serial_add(&m->serial, &m->bus, e);
 	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
 		r = add_device(m, i, cfg, e);
-	if (r)
-		machine_fini(m);
 	return r;
 }
 
 void machine_fini(struct machine *m)
 {
-	for (unsigned i = 0; i < MACHINE_DEVICES; i++) {
-		if (m->devices[i])
-			vio_mmio_free(m->devices[i]);
+	for (unsigned i = 0; i < MACHINE_DEVICES && m->devices[i]; i++) {
+		vio_mmio_free(m->devices[i]);
 		irq_line_fini(&m->lines[i]);
 	}
-	serial_free(m->serial);
-	irq_line_fini(&m->serial_line);
-	generation_free(m->generation);
-	i8042_free(m->i8042);
-	cmos_free(m->cmos);
-	bus_free(m->bus);
 }
 
 static int attach_device(const struct machine *m, unsigned i, struct kvm_vm *kvm, struct err *e)
@@ -147,7 +130,7 @@ static int attach_device(const struct machine *m, unsigned i, struct kvm_vm *kvm
 
 int machine_attach(const struct machine *m, struct kvm_vm *kvm, struct err *e)
 {
-	int r = m->serial ? irq_line_attach(kvm, &m->serial_line, e) : 0;
+	int r = 0;
 
 	for (unsigned i = 0; !r && i < MACHINE_DEVICES; i++)
 		r = attach_device(m, i, kvm, e);

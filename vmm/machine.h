@@ -45,17 +45,18 @@ struct machine_config {
 };
 
 struct machine {
-	struct bus *bus;
-	struct cmos *cmos;
-	struct i8042 *i8042;
-	struct generation *generation;
-	struct serial *serial; /* NULL without debug_serial */
-	struct irq_line serial_line;
+	struct bus bus;
+	struct cmos cmos;
+	struct i8042 i8042;
+	struct generation generation;
+	struct serial serial; /* on the bus with debug_serial only */
 	struct irq_line lines[MACHINE_DEVICES];
 	struct vio_mmio *devices[MACHINE_DEVICES];
 };
 
+/* Returns 0 or -errno; in both cases machine_fini releases what the machine holds. */
 int machine_init(struct machine *m, const struct machine_config *cfg, struct err *e);
+/* Does nothing to a zeroed machine. */
 void machine_fini(struct machine *m);
 
 /* Attaches interrupt lines and doorbells to this KVM VM. */

@@ -92,19 +92,19 @@ static void serve_port(struct vm *vm, struct kvm_run *run)
 
 	for (uint32_t i = 0; i < run->io.count; i++, data += run->io.size) {
 		if (run->io.direction == KVM_EXIT_IO_IN)
-			bus_read(vm->machine.bus, BUS_PORT, run->io.port, data, run->io.size);
+			bus_read(&vm->machine.bus, BUS_PORT, run->io.port, data, run->io.size);
 		else
-			bus_write(vm->machine.bus, BUS_PORT, run->io.port, data, run->io.size);
+			bus_write(&vm->machine.bus, BUS_PORT, run->io.port, data, run->io.size);
 	}
 }
 
 static void serve_mmio(struct vm *vm, struct kvm_run *run)
 {
 	if (run->mmio.is_write)
-		bus_write(vm->machine.bus, BUS_MMIO, run->mmio.phys_addr, run->mmio.data,
+		bus_write(&vm->machine.bus, BUS_MMIO, run->mmio.phys_addr, run->mmio.data,
 			  run->mmio.len);
 	else
-		bus_read(vm->machine.bus, BUS_MMIO, run->mmio.phys_addr, run->mmio.data,
+		bus_read(&vm->machine.bus, BUS_MMIO, run->mmio.phys_addr, run->mmio.data,
 			 run->mmio.len);
 }
 
@@ -295,8 +295,7 @@ void vm_free(struct vm *vm)
 	event_timer_clear(vm->loop, &vm->flatten);
 	event_watch_del(vm->end.watch);
 	close_fd(&vm->end.fd);
-	if (vm->machine.bus)
-		machine_fini(&vm->machine);
+	machine_fini(&vm->machine);
 	kvm_vm_free(vm->kvm);
 	ram_free(vm->ram);
 	gm_release(&vm->mem);
@@ -429,8 +428,8 @@ struct state_parts vm_parts(struct vm *vm)
 	return (struct state_parts){
 		.kvm = vm->kvm,
 		.vcpus = vm->vcpus,
-		.cmos = vm->machine.cmos,
-		.generation = vm->machine.generation,
+		.cmos = &vm->machine.cmos,
+		.generation = &vm->machine.generation,
 		.devices = vm->machine.devices,
 		.ndevices = MACHINE_DEVICES,
 		.ram_mib = vm_ram_mib(vm),
@@ -453,7 +452,7 @@ static int restore_parts(struct vm *vm, struct state_restore *s, const struct vm
 	r = set_disk(vm, disk, e);
 	if (!r)
 		r = state_set_devices(s, e);
-	if (!r && generation_promised(vm->machine.generation) & PLATFORM_GENERATION_AGENT)
+	if (!r && generation_promised(&vm->machine.generation) & PLATFORM_GENERATION_AGENT)
 		vio_net_hold(vio_mmio_device(vm->machine.devices[MACHINE_NET]));
 	if (!r)
 		start(vm);
@@ -518,7 +517,7 @@ static void act_restored(struct vm *vm)
 {
 	struct err e = {0};
 
-	if (generation_promised(vm->machine.generation) & PLATFORM_GENERATION_KERNEL &&
+	if (generation_promised(&vm->machine.generation) & PLATFORM_GENERATION_KERNEL &&
 	    irq_pulse(vm->kvm, PLATFORM_GENERATION_IRQ, &e))
 		log_warn("the working set lacks the reseed of the guest's kernel: %s", e.text);
 	resume_devices(vm);

@@ -2,41 +2,13 @@
 #include "vmm/dev/bus.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
-
-#define RANGES_MAX 32
-
-struct range {
-	enum bus_space space;
-	uint64_t addr, len;
-	const struct bus_ops *ops;
-	void *dev;
-};
-
-struct bus {
-	unsigned n;
-	struct range range[RANGES_MAX];
-};
-
-int bus_new(struct bus **out, struct err *e)
-{
-	*out = calloc(1, sizeof(**out));
-	return *out ? 0 : err_set(e, ENOMEM, "make the address bus");
-}
-
-void bus_free(struct bus *b)
-{
-	free(b);
-}
-
-static const struct range *find_overlap(const struct bus *b, enum bus_space space, uint64_t addr,
-					uint64_t len)
+static const struct bus_range *find_overlap(const struct bus *b, enum bus_space space,
+					    uint64_t addr, uint64_t len)
 {
 	for (unsigned i = 0; i < b->n; i++) {
-		const struct range *r = &b->range[i];
+		const struct bus_range *r = &b->range[i];
 
 		if (r->space == space && addr < r->addr + r->len && r->addr < addr + len)
 			return r;
@@ -53,9 +25,9 @@ int bus_add(struct bus *b, enum bus_space space, uint64_t addr, uint64_t len,
 	if (find_overlap(b, space, addr, len))
 		return err_say(e, EEXIST, "bus range %#llx + %#llx overlaps another",
 			       (unsigned long long)addr, (unsigned long long)len);
-	if (b->n == RANGES_MAX)
-		return err_say(e, ENOSPC, "the bus has room for %d ranges", RANGES_MAX);
-	b->range[b->n++] = (struct range){space, addr, len, ops, dev};
+	if (b->n == BUS_RANGES_MAX)
+		return err_say(e, ENOSPC, "the bus has room for %d ranges", BUS_RANGES_MAX);
+	b->range[b->n++] = (struct bus_range){space, addr, len, ops, dev};
 	return 0;
 }
 
@@ -63,12 +35,12 @@ int bus_add(struct bus *b, enum bus_space space, uint64_t addr, uint64_t len,
  * Returns the range that contains the whole access, or NULL. An access across the edge of a range
  * has no handler.
  */
-static const struct range *find(const struct bus *b, enum bus_space space, uint64_t addr,
-				uint32_t len)
+static const struct bus_range *find(const struct bus *b, enum bus_space space, uint64_t addr,
+				    uint32_t len)
 {
 	if (!len || addr + len < addr)
 		return NULL;
-	const struct range *r = find_overlap(b, space, addr, len);
+	const struct bus_range *r = find_overlap(b, space, addr, len);
 	if (!r || addr < r->addr || addr - r->addr > r->len - len)
 		return NULL;
 	return r;
@@ -76,7 +48,7 @@ static const struct range *find(const struct bus *b, enum bus_space space, uint6
 
 void bus_read(struct bus *b, enum bus_space space, uint64_t addr, uint8_t *data, uint32_t len)
 {
-	const struct range *r = find(b, space, addr, len);
+	const struct bus_range *r = find(b, space, addr, len);
 
 	memset(data, 0xff, len);
 	if (r)
@@ -86,7 +58,7 @@ void bus_read(struct bus *b, enum bus_space space, uint64_t addr, uint8_t *data,
 void bus_write(struct bus *b, enum bus_space space, uint64_t addr, const uint8_t *data,
 	       uint32_t len)
 {
-	const struct range *r = find(b, space, addr, len);
+	const struct bus_range *r = find(b, space, addr, len);
 
 	if (r)
 		r->ops->write(r->dev, addr - r->addr, data, len);

@@ -16,10 +16,19 @@ struct bus_ops {
 
 enum bus_space { BUS_MMIO, BUS_PORT };
 
-struct bus;
+#define BUS_RANGES_MAX 32
 
-int bus_new(struct bus **out, struct err *e);
-void bus_free(struct bus *b);
+/* A zeroed bus is empty. All fields are private to bus.c. */
+struct bus {
+	unsigned n;
+	struct bus_range {
+		enum bus_space space;
+		uint64_t addr, len;
+		const struct bus_ops *ops;
+		void *dev;
+	} range[BUS_RANGES_MAX];
+};
+
 /*
  * Adds a range. Ranges must not overlap and are added before the first vCPU runs. `ops` and `dev`
  * must outlive the bus.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmm/dev/cmos.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,10 +18,6 @@ enum cmos_register {
 	CMOS_STATUS_B = 11,
 	CMOS_STATUS_D = 13,
 	CMOS_CENTURY = 50,
-};
-
-struct cmos {
-	uint8_t index; /* used by one vCPU at a time: the guest's kernel holds a lock */
 };
 
 static uint8_t bcd(int n)
@@ -88,25 +82,9 @@ static void cmos_write(void *dev, uint64_t offset, const uint8_t *data, uint32_t
 
 static const struct bus_ops cmos_ops = {cmos_read, cmos_write};
 
-int cmos_new(struct cmos **out, struct bus *bus, struct err *e)
+int cmos_add(struct cmos *c, struct bus *bus, struct err *e)
 {
-	struct cmos *c = calloc(1, sizeof(*c));
-	int r;
-
-	if (!c)
-		return err_set(e, ENOMEM, "make the CMOS clock");
-	r = bus_add(bus, BUS_PORT, CMOS_PORT, 2, &cmos_ops, c, e);
-	if (r) {
-		free(c);
-		return r;
-	}
-	*out = c;
-	return 0;
-}
-
-void cmos_free(struct cmos *c)
-{
-	free(c);
+	return bus_add(bus, BUS_PORT, CMOS_PORT, 2, &cmos_ops, c, e);
 }
 
 void cmos_save(const struct cmos *c, struct wire *w)

@@ -7,10 +7,12 @@
 #include "base/wire.h"
 #include "vmm/dev/bus.h"
 
-struct cmos;
+struct cmos {
+	uint8_t index; /* used by one vCPU at a time: the guest's kernel holds a lock */
+};
 
-int cmos_new(struct cmos **out, struct bus *bus, struct err *e);
-void cmos_free(struct cmos *c);
+/* Puts the zeroed clock on the bus. */
+int cmos_add(struct cmos *c, struct bus *bus, struct err *e);
 
 void cmos_save(const struct cmos *c, struct wire *w);
 void cmos_restore(struct cmos *c, struct wire *r);

@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmm/dev/generation.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
-#include "proto/platform.h"
 
 #define EVERYBODY (PLATFORM_GENERATION_KERNEL | PLATFORM_GENERATION_AGENT)
-
-struct generation {
-	generation_fn *on_unique;
-	void *arg;
-	unsigned promised;
-	uint8_t registers[PLATFORM_GENERATION_LEN]; /* not changed while vCPUs run */
-};
 
 static void registers_read(void *dev, uint64_t offset, uint8_t *data, uint32_t len)
 {
@@ -44,33 +34,17 @@ static void renew(struct generation *g)
 	random_bytes(g->registers + PLATFORM_GENERATION_ID, PLATFORM_GENERATION_BYTES);
 }
 
-int generation_new(struct generation **out, struct bus *bus, generation_fn *on_unique, void *arg,
+int generation_add(struct generation *g, struct bus *bus, generation_fn *on_unique, void *arg,
 		   struct err *e)
 {
-	struct generation *g = calloc(1, sizeof(*g));
 	struct wire magic;
-	int r;
 
-	if (!g)
-		return err_set(e, ENOMEM, "allocate the VM generation device");
-	g->on_unique = on_unique;
-	g->arg = arg;
+	*g = (struct generation){.on_unique = on_unique, .arg = arg};
 	magic = wire_on(g->registers, PLATFORM_GENERATION_ID);
 	wire_put_u32(&magic, PLATFORM_GENERATION_MAGIC);
 	renew(g);
-	r = bus_add(bus, BUS_PORT, PLATFORM_GENERATION_PORT, PLATFORM_GENERATION_LEN,
-		    &registers_ops, g, e);
-	if (r) {
-		free(g);
-		return r;
-	}
-	*out = g;
-	return 0;
-}
-
-void generation_free(struct generation *g)
-{
-	free(g);
+	return bus_add(bus, BUS_PORT, PLATFORM_GENERATION_PORT, PLATFORM_GENERATION_LEN,
+		       &registers_ops, g, e);
 }
 
 unsigned generation_promised(const struct generation *g)

@@ -8,16 +8,23 @@
 
 #include "base/err.h"
 #include "base/wire.h"
+#include "proto/platform.h"
 #include "vmm/dev/bus.h"
-
-struct generation;
 
 /* Called on a vCPU thread when `who`, one of PLATFORM_GENERATION_*, has made itself unique. */
 typedef void generation_fn(void *arg, unsigned who);
 
-int generation_new(struct generation **out, struct bus *bus, generation_fn *on_unique, void *arg,
+/* All fields are private to generation.c. */
+struct generation {
+	generation_fn *on_unique;
+	void *arg;
+	unsigned promised;
+	uint8_t registers[PLATFORM_GENERATION_LEN]; /* not changed while vCPUs run */
+};
+
+/* Puts the device on the bus, with a new id. */
+int generation_add(struct generation *g, struct bus *bus, generation_fn *on_unique, void *arg,
 		   struct err *e);
-void generation_free(struct generation *g);
 
 /* Returns the PLATFORM_GENERATION_* bits of the parts that promised to make themselves unique. */
 unsigned generation_promised(const struct generation *g);

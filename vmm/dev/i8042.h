@@ -14,9 +14,12 @@ enum i8042_request { I8042_RESET, I8042_POWER_OFF };
 /* Called on a vCPU thread when the guest requests a reset or a power-off. */
 typedef void i8042_fn(void *arg, enum i8042_request what);
 
-struct i8042;
+struct i8042 {
+	i8042_fn *on_request;
+	void *arg;
+};
 
-int i8042_new(struct i8042 **out, struct bus *bus, i8042_fn *on_request, void *arg, struct err *e);
-void i8042_free(struct i8042 *k);
+/* Puts both ports on the bus. */
+int i8042_add(struct i8042 *k, struct bus *bus, i8042_fn *on_request, void *arg, struct err *e);
 
 #endif

@@ -41,9 +41,9 @@ static void access_odd(struct guest *g)
 	uint16_t reg = wire_get_u16(&g->in) % VIO_MMIO_SIZE;
 	uint8_t len = (uint8_t)(1u << wire_get_u8(&g->in) % 4), data[8];
 
-	bus_read(g->v.bus, BUS_MMIO, DRV_ADDR + reg, data, len);
+	bus_read(&g->v.bus, BUS_MMIO, DRV_ADDR + reg, data, len);
 	wire_get_bytes(&g->in, data, len);
-	bus_write(g->v.bus, BUS_MMIO, DRV_ADDR + reg, data, len);
+	bus_write(&g->v.bus, BUS_MMIO, DRV_ADDR + reg, data, len);
 }
 
 static void write_memory(struct guest *g)

@@ -13,8 +13,8 @@
 #define WORDS (PLATFORM_GENERATION_BYTES / 4)
 
 struct world {
-	struct bus *bus;
-	struct generation *g;
+	struct bus bus;
+	struct generation g;
 	unsigned heard;
 };
 
@@ -28,27 +28,20 @@ static void make(struct world *w)
 	struct err e = {0};
 
 	*w = (struct world){0};
-	assert_int_equal(bus_new(&w->bus, &e), 0);
-	assert_int_equal(generation_new(&w->g, w->bus, on_unique, w, &e), 0);
-}
-
-static void stop(struct world *w)
-{
-	generation_free(w->g);
-	bus_free(w->bus);
+	assert_int_equal(generation_add(&w->g, &w->bus, on_unique, w, &e), 0);
 }
 
 static uint32_t in(struct world *w, uint16_t port)
 {
 	uint32_t v = 0;
 
-	bus_read(w->bus, BUS_PORT, port, (uint8_t *)&v, 4);
+	bus_read(&w->bus, BUS_PORT, port, (uint8_t *)&v, 4);
 	return v;
 }
 
 static void out(struct world *w, uint16_t port, uint8_t v)
 {
-	bus_write(w->bus, BUS_PORT, port, &v, 1);
+	bus_write(&w->bus, BUS_PORT, port, &v, 1);
 }
 
 static void read_id(struct world *w, uint32_t id[WORDS])
@@ -63,9 +56,9 @@ static bool copy(const struct world *from, struct world *to)
 	uint8_t saved[8];
 	struct wire w = wire_on(saved, sizeof(saved)), r;
 
-	generation_save(from->g, &w);
+	generation_save(&from->g, &w);
 	r = wire_from(saved, w.pos);
-	generation_restore(to->g, &r);
+	generation_restore(&to->g, &r);
 	return !r.bad && !wire_left(&r);
 }
 
@@ -76,9 +69,8 @@ static void test_device_is_found_by_its_magic(void **state)
 
 	make(&w);
 	assert_int_equal(in(&w, PORT), PLATFORM_GENERATION_MAGIC);
-	bus_read(w.bus, BUS_PORT, PORT + PLATFORM_GENERATION_LEN - 1, beyond, 4);
+	bus_read(&w.bus, BUS_PORT, PORT + PLATFORM_GENERATION_LEN - 1, beyond, 4);
 	assert_int_equal(beyond[1] & beyond[2] & beyond[3], 0xff);
-	stop(&w);
 }
 
 static void test_each_copy_has_a_new_id(void **state)
@@ -97,8 +89,6 @@ static void test_each_copy_has_a_new_id(void **state)
 	assert_memory_not_equal(id[1], id[2], sizeof(id[0]));
 	read_id(&parent, again);
 	assert_memory_equal(id[0], again, sizeof(again));
-	stop(&parent);
-	stop(&child);
 }
 
 static void test_copy_keeps_the_promises(void **state)
@@ -107,18 +97,16 @@ static void test_copy_keeps_the_promises(void **state)
 
 	make(&parent);
 	make(&child);
-	assert_int_equal(generation_promised(parent.g), 0);
+	assert_int_equal(generation_promised(&parent.g), 0);
 	out(&parent, PORT, PLATFORM_GENERATION_KERNEL);
 	assert_int_equal(parent.heard, PLATFORM_GENERATION_KERNEL);
 	assert_true(copy(&parent, &child));
-	assert_int_equal(generation_promised(child.g), PLATFORM_GENERATION_KERNEL);
+	assert_int_equal(generation_promised(&child.g), PLATFORM_GENERATION_KERNEL);
 	assert_int_equal(child.heard, 0);
 	out(&parent, PORT, PLATFORM_GENERATION_AGENT);
 	assert_true(copy(&parent, &child));
-	assert_int_equal(generation_promised(child.g),
+	assert_int_equal(generation_promised(&child.g),
 			 PLATFORM_GENERATION_KERNEL | PLATFORM_GENERATION_AGENT);
-	stop(&parent);
-	stop(&child);
 }
 
 static void test_other_writes_are_ignored(void **state)
@@ -134,10 +122,9 @@ static void test_other_writes_are_ignored(void **state)
 			    (v != PLATFORM_GENERATION_KERNEL && v != PLATFORM_GENERATION_AGENT))
 				out(&w, PORT + i, (uint8_t)v);
 	assert_int_equal(w.heard, 0);
-	assert_int_equal(generation_promised(w.g), 0);
+	assert_int_equal(generation_promised(&w.g), 0);
 	read_id(&w, after);
 	assert_memory_equal(before, after, sizeof(before));
-	stop(&w);
 }
 
 static void test_invalid_saved_state_is_refused(void **state)
@@ -149,13 +136,12 @@ static void test_invalid_saved_state_is_refused(void **state)
 		uint8_t byte = (uint8_t)v;
 		struct wire r = wire_from(&byte, 1), empty = wire_from(&byte, 0);
 
-		generation_restore(w.g, &r);
+		generation_restore(&w.g, &r);
 		assert_int_equal(r.bad, v > 3);
-		assert_true(generation_promised(w.g) <= 3);
-		generation_restore(w.g, &empty);
+		assert_true(generation_promised(&w.g) <= 3);
+		generation_restore(&w.g, &empty);
 		assert_true(empty.bad);
 	}
-	stop(&w);
 }
 
 int main(void)

@@ -286,14 +286,14 @@ static void test_config_space_has_size_and_limits(void **state)
 	uint8_t c[60];
 
 	for (unsigned i = 0; i < sizeof(c); i++)
-		bus_read(w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + i, &c[i], 1);
+		bus_read(&w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + i, &c[i], 1);
 	assert_int_equal(*(uint64_t *)(void *)c, SECTORS);
 	assert_int_equal(*(uint32_t *)(void *)(c + 12), 126);
 	assert_int_equal(*(uint32_t *)(void *)(c + 20), 4096);
 	uint64_t wide;
-	bus_read(w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG, (uint8_t *)&wide, 8);
+	bus_read(&w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG, (uint8_t *)&wide, 8);
 	assert_int_equal(wide, SECTORS);
-	bus_read(w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + 56, (uint8_t *)&wide, 8);
+	bus_read(&w->v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + 56, (uint8_t *)&wide, 8);
 	assert_int_equal(wide, 1); /* write_zeroes_may_unmap, followed by zeros */
 }
 

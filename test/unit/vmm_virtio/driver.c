@@ -22,20 +22,18 @@ void drv_init(struct drv *v, uint64_t bytes)
 	memset(v->mem.base, 0, bytes);
 	v->next_free = 4096;
 	must(event_loop_new(&v->loop, NULL));
-	must(bus_new(&v->bus, NULL));
 	must(irq_line_init(&v->line, 5, NULL));
 }
 
 void drv_attach(struct drv *v, struct vio_dev *dev)
 {
-	must(vio_mmio_new(&v->mmio, dev, DRV_ADDR, &v->line, v->bus, v->loop, NULL));
+	must(vio_mmio_new(&v->mmio, dev, DRV_ADDR, &v->line, &v->bus, v->loop, NULL));
 	v->dev = dev;
 }
 
 void drv_fini(struct drv *v)
 {
 	vio_mmio_free(v->mmio);
-	bus_free(v->bus);
 	event_loop_free(v->loop);
 	irq_line_fini(&v->line);
 	free(v->mem.base);
@@ -45,13 +43,13 @@ uint32_t drv_read(struct drv *v, uint32_t reg)
 {
 	uint32_t value;
 
-	bus_read(v->bus, BUS_MMIO, DRV_ADDR + reg, (uint8_t *)&value, 4);
+	bus_read(&v->bus, BUS_MMIO, DRV_ADDR + reg, (uint8_t *)&value, 4);
 	return value;
 }
 
 void drv_write(struct drv *v, uint32_t reg, uint32_t value)
 {
-	bus_write(v->bus, BUS_MMIO, DRV_ADDR + reg, (uint8_t *)&value, 4);
+	bus_write(&v->bus, BUS_MMIO, DRV_ADDR + reg, (uint8_t *)&value, 4);
 }
 
 void *drv_ptr(struct drv *v, uint64_t addr)

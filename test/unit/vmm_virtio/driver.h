@@ -53,7 +53,7 @@ struct drv {
 	struct gm mem;
 	uint64_t next_free; /* guest memory handed out so far */
 	struct event_loop *loop;
-	struct bus *bus;
+	struct bus bus;
 	struct irq_line line;
 	struct vio_mmio *mmio;
 	struct vio_dev *dev;

@@ -132,12 +132,12 @@ static void test_invalid_accesses_change_nothing(void **state)
 	struct drv *v = *state;
 	uint8_t data[8] = {1};
 
-	bus_write(v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS, data, 1);
-	bus_write(v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS, data, 8);
-	bus_write(v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS + 1, data, 4);
+	bus_write(&v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS, data, 1);
+	bus_write(&v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS, data, 8);
+	bus_write(&v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS + 1, data, 4);
 	assert_int_equal(drv_read(v, DRV_STATUS), 0);
-	bus_read(v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS, data, 2);
-	bus_read(v->bus, BUS_MMIO, DRV_ADDR + VIO_MMIO_SIZE - 8, data, 8);
+	bus_read(&v->bus, BUS_MMIO, DRV_ADDR + DRV_STATUS, data, 2);
+	bus_read(&v->bus, BUS_MMIO, DRV_ADDR + VIO_MMIO_SIZE - 8, data, 8);
 	assert_memory_equal(data, "\0\0\0\0\0\0\0\0", 8);
 	drv_write(v, DRV_NOTIFY, 77);
 	drv_run(v);

@@ -763,7 +763,7 @@ static void test_config_space_has_address_and_mtu(void **state)
 	for (unsigned i = 0; i < 6; i++) {
 		uint8_t byte;
 
-		bus_read(w.v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + i, &byte, 1);
+		bus_read(&w.v.bus, BUS_MMIO, DRV_ADDR + DRV_CONFIG + i, &byte, 1);
 		assert_int_equal(byte, guest_mac[i]);
 	}
 	assert_int_equal(drv_read(&w.v, DRV_CONFIG + 8) >> 16, NET_MTU);
