@@ -13,7 +13,6 @@
 struct file_work {
 	const struct file_request *r;
 	struct staged_file *staged; /* PUT, UNPACK */
-	const struct err *refused;  /* the error with which file_refuse answers */
 };
 
 /* file-read.c */
@@ -38,7 +37,5 @@ __attribute__((noreturn)) void file_put(const struct file_work *w);
 __attribute__((noreturn)) void file_write(const struct file_work *w);
 __attribute__((noreturn)) void file_remove(const struct file_work *w);
 __attribute__((noreturn)) void file_mkdir(const struct file_work *w);
-/* Answers with the error and reads the data that follows the request. */
-__attribute__((noreturn)) void file_refuse(const struct file_work *w);
 
 #endif

@@ -195,12 +195,3 @@ void file_remove(const struct file_work *w)
 		worker_io_fail(errno, "remove %.100s: %s", path, strerror(errno));
 	worker_io_done();
 }
-
-/* --- refusals ------------------------------------------------------------------------------- */
-
-void file_refuse(const struct file_work *w)
-{
-	if (w->r->type == AGENT_PUT || w->r->type == AGENT_UNPACK)
-		worker_io_expect(w->r->size);
-	fail(w->refused);
-}

@@ -37,11 +37,10 @@ bool files_takes(uint8_t type)
 
 static void run(const void *request)
 {
-	const struct file_work *w = request;
+	const struct file_request *r = request;
+	const struct file_work w = {.r = r, .staged = worker_staged()};
 
-	if (w->refused)
-		file_refuse(w);
-	functions[w->r->type](w);
+	functions[r->type](&w);
 }
 
 static void run_grow(const void *request)
@@ -54,37 +53,16 @@ static void run_grow(const void *request)
 	worker_io_done();
 }
 
-/* Returns false after it has answered with the reason why no worker could be started. */
-static bool start(struct conn *c, const struct worker_job *job)
+/* Starts a worker, or answers with the reason why none could be started. */
+static void start(struct conn *c, const struct worker_job *job)
 {
 	struct err e;
 
 	if (worker_start(c, job, &e) == 0)
-		return true;
+		return;
 	conn_send_error(c, &e);
 	/* Data that follows the request was not read, so the connection cannot be used again. */
 	conn_become(c, CONN_ENDING);
-	return false;
-}
-
-static bool start_work(struct conn *c, const struct file_work *w)
-{
-	return start(c, &(struct worker_job){.run = run,
-					     .request = w,
-					     .staged = w->staged,
-					     .watches = w->r->type == AGENT_WATCH});
-}
-
-/* Starts a request that writes a staged file. */
-static void start_staged(struct conn *c, const struct file_request *r)
-{
-	struct err e;
-	struct staged_file *f = staged_new(&e);
-
-	if (!f)
-		start_work(c, &(struct file_work){.r = r, .refused = &e});
-	else if (!start_work(c, &(struct file_work){.r = r, .staged = f}))
-		staged_free(f);
 }
 
 static int handle_tree(struct conn *c, const struct frame *f, struct err *e)
@@ -108,13 +86,9 @@ int files_handle(struct conn *c, const struct frame *f, struct err *e)
 	if (f->type == AGENT_TREE)
 		return handle_tree(c, f, e);
 	int bad = file_request_parse(f, &r, e);
-	if (bad)
-		return bad;
-	if (f->type == AGENT_PUT || f->type == AGENT_UNPACK)
-		start_staged(c, &r);
-	else if (f->type == AGENT_GROW)
-		start(c, &(struct worker_job){.run = run_grow, .request = &r});
-	else
-		start_work(c, &(struct file_work){.r = &r});
-	return 0;
+	if (!bad)
+		start(c, &(struct worker_job){.run = f->type == AGENT_GROW ? run_grow : run,
+					      .request = &r,
+					      .watches = f->type == AGENT_WATCH});
+	return bad;
 }

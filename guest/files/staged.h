@@ -2,7 +2,8 @@
 /*
  * A staged file: written under a temporary name in the folder of its path, then renamed to it. A
  * worker creates, writes and renames the file. The agent removes what a killed worker left on the
- * disk: the struct is in memory that both share.
+ * disk: the struct is in memory that both share (worker_staged). Nothing is synced: a sandbox whose
+ * VM dies loses its disk too, and one that is frozen or forked keeps its kernel's memory.
  */
 #ifndef RAMET_GUEST_FILES_STAGED_H
 #define RAMET_GUEST_FILES_STAGED_H
@@ -23,15 +24,6 @@ struct staged_file {
 	char path[PATH_MAX];
 	char temporary[PATH_MAX]; /* in the folder of `path` */
 };
-
-/* --- the agent ------------------------------------------------------------------------------ */
-
-/* Returns a new staged file, or NULL with *e filled. */
-struct staged_file *staged_new(struct err *e);
-/* Removes the temporary file, if there is one, and frees `f`. */
-void staged_free(struct staged_file *f);
-
-/* --- workers -------------------------------------------------------------------------------- */
 
 /* Creates missing folders and the empty temporary file of `path`. The file has the given mode (0:
  * that of the file it will replace) and the owner of the file it will replace. Returns a

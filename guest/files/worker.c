@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -12,17 +14,22 @@
 
 #include "base/fd.h"
 #include "guest/child.h"
+#include "guest/files/staged.h"
 #include "guest/files/worker-io.h"
 #include "guest/log-console.h"
 
 #define CHILD_FD 3
 
 static struct worker {
-	struct watch life; /* its pidfd */
-	pid_t pid;	   /* 0: this one is free */
-	struct conn *conn; /* NULL: gone, or there was none */
-	struct staged_file *staged;
+	struct watch life;		       /* its pidfd */
+	pid_t pid;			       /* 0: this one is free */
+	struct conn *conn;		       /* NULL: gone, or there was none */
 } workers[WORKER_COUNT_MAX + AGENT_WATCH_MAX]; /* the last ones are for watches */
+
+/* One for each of the workers, in memory that they share with the agent; NULL before the first
+ * start. */
+static struct staged_file *staged;
+static struct staged_file *own_staged; /* in a worker */
 
 static void (*on_free)(void);
 
@@ -47,11 +54,31 @@ bool worker_is_free(void)
 	return find_free(false) != NULL;
 }
 
+static void remove_run(const void *path)
+{
+	unlink(path);
+}
+
+/* Removes the temporary file that an ended worker has left, in another worker if possible, since
+ * unlinking a big file takes a while. */
+static void remove_left(struct staged_file *f)
+{
+	char path[PATH_MAX];
+	const struct worker_job job = {.run = remove_run, .request = path};
+	struct err e;
+
+	if (f->state != STAGED_OPEN)
+		return;
+	snprintf(path, sizeof(path), "%.*s", PATH_MAX - 1, f->temporary);
+	f->state = STAGED_NEW;
+	if (worker_start(NULL, &job, &e) < 0)
+		unlink(path);
+}
+
 static void on_life(struct watch *watch, uint32_t events)
 {
 	struct worker *w = container_of(watch, struct worker, life);
 	struct conn *c = w->conn;
-	struct staged_file *staged = w->staged;
 	int status;
 
 	if (waitpid(w->pid, &status, WNOHANG) != w->pid)
@@ -59,8 +86,7 @@ static void on_life(struct watch *watch, uint32_t events)
 	watch_del(&w->life);
 	close_fd(&w->life.fd);
 	*w = (struct worker){0};
-	if (staged)
-		staged_free(staged);
+	remove_left(&staged[w - workers]);
 	if (c && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		conn_become(c, CONN_IDLE);
 	} else if (c) {
@@ -69,6 +95,24 @@ static void on_life(struct watch *watch, uint32_t events)
 		conn_drop(c);
 	}
 	on_free();
+}
+
+static int share_staged(struct err *e)
+{
+	void *p = staged;
+
+	if (!p)
+		p = mmap(NULL, ARRAY_LEN(workers) * sizeof(*staged), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return err_set(e, errno, "share memory with workers for files");
+	staged = p;
+	return 0;
+}
+
+struct staged_file *worker_staged(void)
+{
+	return own_staged;
 }
 
 __attribute__((noreturn)) static void child(const struct conn *c, const struct worker_job *job,
@@ -104,6 +148,11 @@ int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
 	if (!w)
 		return err_say(e, EAGAIN, "%d operations on files are running, the maximum",
 			       WORKER_COUNT_MAX);
+	int bad = share_staged(e);
+	if (bad)
+		return bad;
+	own_staged = &staged[w - workers];
+	own_staged->state = STAGED_NEW;
 	pid_t pid = fork();
 	if (pid < 0)
 		return err_set(e, errno, "fork for an operation on files");
@@ -123,7 +172,6 @@ int worker_start(struct conn *c, const struct worker_job *job, struct err *e)
 	take_fd(&life);
 	w->pid = pid;
 	w->conn = c;
-	w->staged = job->staged;
 	if (!c)
 		return 0;
 	conn_hand_over(c);

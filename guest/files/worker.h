@@ -9,14 +9,14 @@
 #define RAMET_GUEST_FILES_WORKER_H
 
 #include "guest/conn.h"
-#include "guest/files/staged.h"
 
 #define WORKER_COUNT_MAX 32
 
+struct staged_file;
+
 struct worker_job {
-	void (*run)(const void *request); /* runs in the new process; never returns */
+	void (*run)(const void *request); /* runs in the new process, which ends with it */
 	const void *request;		  /* valid until worker_start returns */
-	struct staged_file *staged;	  /* freed when the worker has ended; may be NULL */
 	bool watches; /* it may not end for long: it is one of AGENT_WATCH_MAX others */
 };
 
@@ -26,10 +26,14 @@ void worker_init(void (*on_free)(void));
 bool worker_is_free(void);
 /*
  * Starts a worker; the connection is CONN_WORKER until it ends. `c` may be NULL. Returns 0, or
- * -errno with nothing started and job->staged unused.
+ * -errno with nothing started.
  */
 int worker_start(struct conn *c, const struct worker_job *job, struct err *e);
 /* Kills the worker of a connection that is gone. */
 void worker_on_gone(struct conn *c);
+
+/* Returns the staged file of this worker, new at its start. What the worker leaves of it is removed
+ * after its end. */
+struct staged_file *worker_staged(void);
 
 #endif
