@@ -311,3 +311,15 @@ void conn_send_error(struct conn *c, const struct err *e)
 	wire_put_str(&w, e->text, strlen(e->text));
 	conn_send(c, AGENT_ERROR, payload, w.pos);
 }
+
+void conn_done(struct conn *c)
+{
+	conn_send(c, AGENT_DONE, NULL, 0);
+	conn_become(c, CONN_IDLE);
+}
+
+void conn_refuse(struct conn *c, const struct err *e)
+{
+	conn_send_error(c, e);
+	conn_become(c, CONN_IDLE);
+}

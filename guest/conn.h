@@ -79,6 +79,9 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len);
  * when it is full, the connection is closed. */
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
+/* End the operation, with AGENT_DONE or with an error: the connection may carry the next one. */
+void conn_done(struct conn *c);
+void conn_refuse(struct conn *c, const struct err *e);
 /* Buffers frames until conn_uncork, which sends them together: the last output of a call and its
  * end wake the reader once. */
 void conn_cork(struct conn *c);

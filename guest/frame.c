@@ -112,7 +112,6 @@ int exec_parse(const struct frame *f, struct exec_request *out, struct err *e)
 	uint32_t env;
 	size_t len;
 
-	out->at = 0;
 	out->timeout_ms = wire_get_u32(&w);
 	out->code_len = wire_get_u32(&w);
 	out->call = wire_get_u64(&w);

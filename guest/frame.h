@@ -61,7 +61,9 @@ struct exec_request {
 	uint32_t timeout_ms; /* 0: none */
 	uint32_t code_len;
 	uint64_t call; /* a number that the host chose */
-	size_t at;     /* bytes in the payload before the request: 0 but in AGENT_IN_CONTEXT */
+	/* Bytes before the request in the payload of the connection's frame: 0 but in
+	 * AGENT_IN_CONTEXT. Set by interpreter_handle. */
+	size_t at;
 };
 
 /* Checks a whole AGENT_EXEC payload, including env and cwd. Returns 0 or -EPROTO. */

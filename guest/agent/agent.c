@@ -42,39 +42,7 @@ static struct interpreter python; /* runs the calls of all AGENT_EXECs */
 
 static struct list waiting = {&waiting, &waiting}; /* connections in CONN_WAITING */
 
-/* Answers each connection that waits in `state`, which ends its operation. */
-static void answer_all(enum conn_state state, uint8_t type, const void *payload, size_t len)
-{
-	list_each_safe (pos, &conn_all) {
-		struct conn *c = container_of(pos, struct conn, node);
-		if (c->state != state)
-			continue;
-		conn_send(c, type, payload, len);
-		conn_become(c, CONN_IDLE);
-	}
-}
-
-static void refuse_all(enum conn_state state, const struct err *e)
-{
-	list_each_safe (pos, &conn_all) {
-		struct conn *c = container_of(pos, struct conn, node);
-		if (c->state != state)
-			continue;
-		conn_send_error(c, e);
-		conn_become(c, CONN_IDLE);
-	}
-}
-
-static void answer_pings(void)
-{
-	uint8_t version[4];
-	struct wire w = wire_on(version, sizeof(version));
-
-	wire_put_u32(&w, AGENT_VERSION);
-	answer_all(CONN_PING, AGENT_PONG, version, sizeof(version));
-}
-
-static int handle_hello(struct conn *c)
+static void pong(struct conn *c)
 {
 	uint8_t version[4];
 	struct wire w = wire_on(version, sizeof(version));
@@ -82,7 +50,24 @@ static int handle_hello(struct conn *c)
 	wire_put_u32(&w, AGENT_VERSION);
 	conn_send(c, AGENT_PONG, version, sizeof(version));
 	conn_become(c, CONN_IDLE);
-	return 0;
+}
+
+/* Ends the operation of each connection in `state`, CONN_PING or CONN_RESEED; `e` is NULL after a
+ * success. */
+static void end_all(enum conn_state state, const struct err *e)
+{
+	list_each_safe (pos, &conn_all) {
+		struct conn *c = container_of(pos, struct conn, node);
+
+		if (c->state != state)
+			continue;
+		if (e)
+			conn_refuse(c, e);
+		else if (state == CONN_PING)
+			pong(c);
+		else
+			conn_done(c);
+	}
 }
 
 static void on_idle(struct interpreter *in)
@@ -90,21 +75,18 @@ static void on_idle(struct interpreter *in)
 	if (!agent.announced)
 		log_console("agent ready");
 	agent.announced = true;
-	answer_pings();
+	end_all(CONN_PING, NULL);
 }
 
 static void on_reseeded(struct interpreter *in, const struct err *e)
 {
-	if (e)
-		refuse_all(CONN_RESEED, e);
-	else
-		answer_all(CONN_RESEED, AGENT_DONE, NULL, 0);
+	end_all(CONN_RESEED, e);
 }
 
 static void on_no_start(struct interpreter *in, const struct err *e)
 {
-	refuse_all(CONN_PING, e);
-	refuse_all(CONN_RESEED, e);
+	end_all(CONN_PING, e);
+	end_all(CONN_RESEED, e);
 }
 
 static const struct interpreter_ops python_calls = {
@@ -112,49 +94,6 @@ static const struct interpreter_ops python_calls = {
 	.on_reseeded = on_reseeded,
 	.on_no_start = on_no_start,
 };
-
-static void done(struct conn *c)
-{
-	conn_send(c, AGENT_DONE, NULL, 0);
-	conn_become(c, CONN_IDLE);
-}
-
-static int handle_exec(struct conn *c, const struct frame *f, struct err *e)
-{
-	int bad = exec_parse(f, &c->exec, e);
-
-	if (bad)
-		return bad;
-	call_queue(&python, c);
-	interpreter_serve(&python);
-	return 0;
-}
-
-static int handle_attach(struct conn *c, const struct frame *f, struct err *e)
-{
-	struct attach_request r;
-	int bad = attach_parse(f, &r, e);
-
-	if (bad)
-		return bad;
-	if (call_attach(&python, c, &r, e) < 0) {
-		conn_send_error(c, e);
-		conn_become(c, CONN_IDLE);
-	}
-	return 0;
-}
-
-static int handle_interrupt(struct conn *c, const struct frame *f, struct err *e)
-{
-	uint64_t call;
-	int bad = interrupt_parse(f, &call, e);
-
-	if (bad)
-		return bad;
-	call_interrupt(&python, call);
-	done(c);
-	return 0;
-}
 
 static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 {
@@ -166,8 +105,7 @@ static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 	bad = reseed_apply(&r, agent.sys, e);
 	explicit_bzero(r.entropy, sizeof(r.entropy));
 	if (bad) {
-		conn_send_error(c, e);
-		conn_become(c, CONN_IDLE);
+		conn_refuse(c, e);
 		return 0;
 	}
 	contexts_reseed(r.user_generators);
@@ -176,7 +114,7 @@ static int handle_reseed(struct conn *c, const struct frame *f, struct err *e)
 	 * a call: then the interpreter reseeds only before the next call. If only OpenSSL's
 	 * generator has to be reseeded, nobody waits. */
 	if (!r.user_generators || call_is_active(&python))
-		done(c);
+		conn_done(c);
 	else
 		conn_become(c, CONN_RESEED);
 	interpreter_serve(&python);
@@ -225,17 +163,16 @@ static int handle(struct conn *c, const struct frame *f, struct err *e)
 		interpreter_serve(&python);
 		return 0;
 	case AGENT_EXEC:
-		return handle_exec(c, f, e);
 	case AGENT_ATTACH:
-		return handle_attach(c, f, e);
 	case AGENT_INTERRUPT:
-		return handle_interrupt(c, f, e);
+		return interpreter_handle(&python, c, f, e);
 	case AGENT_RESEED:
 		return handle_reseed(c, f, e);
 	case AGENT_SHUTDOWN:
 		return handle_shutdown(c);
 	case AGENT_HELLO:
-		return handle_hello(c);
+		pong(c);
+		return 0;
 	default:
 		return err_say(e, EPROTO, "there is no request of type %u", f->type);
 	}

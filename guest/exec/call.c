@@ -10,7 +10,6 @@
 
 #include "base/wire.h"
 #include "guest/oom.h"
-#include "guest/exec/interpreter.h"
 #include "guest/session.h"
 
 #define EXIT_TIMED_OUT 124
@@ -268,8 +267,10 @@ void call_interrupt(struct interpreter *in, uint64_t number)
 }
 
 /* Sends the interrupt that was requested before the code had started. */
-void call_on_started(struct interpreter *in, pid_t bash_group)
+void call_on_started(struct driver *d, pid_t bash_group)
 {
+	struct interpreter *in = interpreter_of(d);
+
 	if (in->call.state != CALL_RUNS || in->call.started)
 		return;
 	in->call.started = true;
@@ -395,7 +396,7 @@ void call_on_sent(struct interpreter *in, struct conn *c)
 	output_end(&in->call.output);
 	if (client)
 		send_exit(in, client);
-	interpreter_serve(in);
+	in->on_free(in);
 }
 
 static void end_call(struct interpreter *in, int32_t code)
@@ -425,10 +426,10 @@ static bool is_end(const struct frame *f)
 }
 
 /* Adds a part of a result to the call's output; see on_part in driver.h. */
-int call_on_part(struct interpreter *in, const struct frame *f)
+int call_on_part(struct driver *d, const struct frame *f)
 {
 	const uint8_t fault = OUTPUT_FAULT;
-	struct call *call = &in->call;
+	struct call *call = &interpreter_of(d)->call;
 	bool ends = f->type != AGENT_BUNDLE;
 
 	if (ends ? !is_end(f) : !f->len || f->len > AGENT_BUNDLE_MAX - call->bundle_len)
@@ -460,8 +461,10 @@ static void note_memory(struct interpreter *in)
 		note(in, "ramet: out of memory: the kernel killed processes during this call\n");
 }
 
-void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, size_t last_len)
+void call_on_exit(struct driver *d, int32_t code, const uint8_t *last, size_t last_len)
 {
+	struct interpreter *in = interpreter_of(d);
+
 	if (in->call.state != CALL_RUNS)
 		return;
 	memcpy(in->call.last_text, last, last_len);

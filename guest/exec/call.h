@@ -7,9 +7,8 @@
 #include <stdbool.h>
 
 #include "guest/conn.h"
+#include "guest/exec/driver.h"
 #include "guest/exec/output.h"
-
-struct interpreter;
 
 #define CALL_NOTE_MAX (ERR_TEXT_MAX + 128)
 
@@ -52,6 +51,32 @@ struct call {
 	uint8_t last_text[AGENT_PAYLOAD_MAX + CALL_NOTE_MAX];
 };
 
+struct interpreter_ops;
+
+struct interpreter {
+	const struct interpreter_ops *ops;
+	void (*on_free)(struct interpreter *in); /* a call's end was sent: no call is active */
+	unsigned grace_ms;			 /* of call_init */
+	bool reseed_due;      /* the driver must reseed before it gets more code */
+	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
+	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
+	bool restarts;	      /* its process was killed for a restart */
+	bool ends;	      /* it was killed for good, or never started */
+	/* From these, the next call reports that the process was lost between calls. */
+	bool used;	   /* it holds state of earlier calls */
+	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
+	bool reborn;	   /* lost with an agent before this one, and no call was made since */
+	struct list queue; /* connections whose call waits */
+	uint64_t doomed;   /* the call to interrupt when it begins; 0: none */
+	struct driver driver;
+	struct call call;
+};
+
+static inline struct interpreter *interpreter_of(struct driver *d)
+{
+	return container_of(d, struct interpreter, driver);
+}
+
 /*
  * Opens the pipes for output. `grace_ms` passes between SIGINT at the time limit, SIGKILL to the
  * code, and SIGKILL to the driver. Returns 0 or -errno.
@@ -85,9 +110,9 @@ void call_refuse_all(struct interpreter *in, const struct err *e);
 void call_on_sent(struct interpreter *in, struct conn *c);
 void call_on_gone(struct interpreter *in, struct conn *c);
 void call_on_driver_sent(struct interpreter *in);
-void call_on_started(struct interpreter *in, pid_t bash_group);
-void call_on_exit(struct interpreter *in, int32_t code, const uint8_t *last, size_t last_len);
-int call_on_part(struct interpreter *in, const struct frame *f);
+void call_on_started(struct driver *d, pid_t bash_group);
+void call_on_exit(struct driver *d, int32_t code, const uint8_t *last, size_t last_len);
+int call_on_part(struct driver *d, const struct frame *f);
 void call_on_driver_gone(struct interpreter *in, int status, const struct err *e);
 
 /* Returns the milliseconds until call_on_time has to be called; -1: nothing is due. */

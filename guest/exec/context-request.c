@@ -46,7 +46,6 @@ static int parse_inner(const struct frame *f, struct wire *w, struct context_req
 	if (w->bad || (type != AGENT_EXEC && type != AGENT_ATTACH && type != AGENT_INTERRUPT))
 		return err_say(e, EPROTO,
 			       "context: a request of type %u cannot be made to a context", type);
-	out->at = w->pos;
 	out->inner = (struct frame){
 		.type = type, .len = f->len - (uint32_t)w->pos, .payload = f->payload + w->pos};
 	return 0;

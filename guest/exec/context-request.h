@@ -15,9 +15,8 @@ struct context_request {
 	char cwd[AGENT_PATH_MAX + 1];
 	size_t env; /* offset of the first variable in the payload */
 	uint32_t env_count;
-	/* AGENT_IN_CONTEXT: the request in it, whose payload is inside this one, from `at` on */
+	/* AGENT_IN_CONTEXT: the request in it, whose payload is inside this one */
 	struct frame inner;
-	size_t at;
 };
 
 bool context_request_is(uint8_t type);

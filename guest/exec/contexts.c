@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "guest/exec/context-request.h"
 #include "guest/exec/interpreter.h"
@@ -89,23 +89,18 @@ static struct context *of(struct interpreter *in)
 	return container_of(in, struct context, interpreter);
 }
 
-static void finish(struct conn *c, const struct err *e)
-{
-	if (e)
-		conn_send_error(c, e);
-	else
-		conn_send(c, AGENT_DONE, NULL, 0);
-	conn_become(c, CONN_IDLE);
-}
-
 /* Answers the connections that wait for the interpreter's start. */
 static void answer_waiting(const struct interpreter *in, const struct err *e)
 {
 	list_each_safe (pos, &conn_all) {
 		struct conn *c = container_of(pos, struct conn, node);
 
-		if (c->state == CONN_CONTEXT && c->interpreter == in)
-			finish(c, e);
+		if (c->state != CONN_CONTEXT || c->interpreter != in)
+			continue;
+		if (e)
+			conn_refuse(c, e);
+		else
+			conn_done(c);
 	}
 }
 
@@ -158,14 +153,6 @@ static unsigned count_living(void)
 	list_each (pos, &contexts)
 		n += !container_of(pos, struct context, node)->interpreter.ends;
 	return n;
-}
-
-static int64_t realtime_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void context_free(struct context *x)
@@ -361,7 +348,7 @@ static void end(struct conn *c, struct context *x)
 	forget(x);
 	answer_waiting(&x->interpreter, &gone);
 	interpreter_end(&x->interpreter);
-	finish(c, NULL);
+	conn_done(c);
 }
 
 static void restart(struct conn *c, struct context *x)
@@ -390,63 +377,14 @@ static void list_all(struct conn *c)
 		wire_put_str(&w, x->cwd, strlen(x->cwd));
 		conn_send(c, AGENT_CONTEXT, payload, w.pos);
 	}
-	finish(c, NULL);
-}
-
-static int exec(struct conn *c, struct context *x, const struct context_request *r, struct err *e)
-{
-	int bad = exec_parse(&r->inner, &c->exec, e);
-
-	if (bad)
-		return bad;
-	c->exec.at = r->at;
-	conn_send(c, AGENT_DONE, NULL, 0);
-	if (c->state == CONN_GONE)
-		return 0;
-	call_queue(&x->interpreter, c);
-	interpreter_serve(&x->interpreter);
-	return 0;
-}
-
-static int attach(struct conn *c, struct context *x, const struct context_request *r, struct err *e)
-{
-	struct attach_request a;
-	struct err refused;
-	int bad = attach_parse(&r->inner, &a, e);
-
-	if (!bad && call_attach(&x->interpreter, c, &a, &refused) < 0)
-		finish(c, &refused);
-	return bad;
-}
-
-static int interrupt(struct conn *c, struct context *x, const struct context_request *r,
-		     struct err *e)
-{
-	uint64_t call;
-	int bad = interrupt_parse(&r->inner, &call, e);
-
-	if (bad)
-		return bad;
-	call_interrupt(&x->interpreter, call);
-	finish(c, NULL);
-	return 0;
-}
-
-static int handle_inner(struct conn *c, struct context *x, const struct context_request *r,
-			struct err *e)
-{
-	if (r->inner.type == AGENT_EXEC)
-		return exec(c, x, r, e);
-	if (r->inner.type == AGENT_ATTACH)
-		return attach(c, x, r, e);
-	return interrupt(c, x, r, e);
+	conn_done(c);
 }
 
 static int handle_one(struct conn *c, struct context *x, const struct context_request *r,
 		      struct err *e)
 {
 	if (r->type == AGENT_IN_CONTEXT)
-		return handle_inner(c, x, r, e);
+		return interpreter_handle(&x->interpreter, c, &r->inner, e);
 	if (r->type == AGENT_CONTEXT_END)
 		end(c, x);
 	else

@@ -7,11 +7,6 @@
 
 #include "guest/log-console.h"
 
-static struct interpreter *of(struct driver *d)
-{
-	return container_of(d, struct interpreter, driver);
-}
-
 static void refuse(struct interpreter *in, const struct err *e)
 {
 	call_refuse_all(in, e);
@@ -59,6 +54,58 @@ void interpreter_serve(struct interpreter *in)
 	in->ops->on_idle(in);
 	call_next(in);
 }
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static int exec(struct interpreter *in, struct conn *c, const struct frame *f, struct err *e)
+{
+	int bad = exec_parse(f, &c->exec, e);
+
+	if (bad)
+		return bad;
+	c->exec.at = (size_t)(f->payload - c->in.bytes) - AGENT_HEADER_SIZE;
+	/* In a context, the host learns at once that the call is queued. */
+	if (c->exec.at)
+		conn_send(c, AGENT_DONE, NULL, 0);
+	if (c->state == CONN_GONE)
+		return 0;
+	call_queue(in, c);
+	interpreter_serve(in);
+	return 0;
+}
+
+static int attach(struct interpreter *in, struct conn *c, const struct frame *f, struct err *e)
+{
+	struct attach_request r;
+	int bad = attach_parse(f, &r, e);
+
+	if (!bad && call_attach(in, c, &r, e) < 0)
+		conn_refuse(c, e);
+	return bad;
+}
+
+static int interrupt(struct interpreter *in, struct conn *c, const struct frame *f, struct err *e)
+{
+	uint64_t call;
+	int bad = interrupt_parse(f, &call, e);
+
+	if (bad)
+		return bad;
+	call_interrupt(in, call);
+	conn_done(c);
+	return 0;
+}
+
+int interpreter_handle(struct interpreter *in, struct conn *c, const struct frame *f, struct err *e)
+{
+	if (f->type == AGENT_EXEC)
+		return exec(in, c, f, e);
+	if (f->type == AGENT_ATTACH)
+		return attach(in, c, f, e);
+	return interrupt(in, c, f, e);
+}
+
+/* --- what comes between calls --------------------------------------------------------------- */
 
 void interpreter_note_loss(struct interpreter *in, const char *how)
 {
@@ -113,32 +160,17 @@ bool interpreter_is_gone(const struct interpreter *in)
 
 static void on_idle(struct driver *d)
 {
-	interpreter_serve(of(d));
+	interpreter_serve(interpreter_of(d));
 }
 
 static void on_sent(struct driver *d)
 {
-	call_on_driver_sent(of(d));
-}
-
-static void on_started(struct driver *d, pid_t bash_group)
-{
-	call_on_started(of(d), bash_group);
-}
-
-static void on_exit_code(struct driver *d, int32_t code, const uint8_t *last, size_t last_len)
-{
-	call_on_exit(of(d), code, last, last_len);
-}
-
-static int on_part(struct driver *d, const struct frame *f)
-{
-	return call_on_part(of(d), f);
+	call_on_driver_sent(interpreter_of(d));
 }
 
 static void on_reseeded(struct driver *d, const struct err *e)
 {
-	struct interpreter *in = of(d);
+	struct interpreter *in = interpreter_of(d);
 
 	if (!in->reseeding)
 		return;
@@ -150,7 +182,7 @@ static void on_reseeded(struct driver *d, const struct err *e)
 
 static void on_gone(struct driver *d, enum driver_state was, int status, const struct err *how)
 {
-	struct interpreter *in = of(d);
+	struct interpreter *in = interpreter_of(d);
 	struct err e = *how;
 
 	log_console("%s", how->text);
@@ -174,9 +206,9 @@ static void on_gone(struct driver *d, enum driver_state was, int status, const s
 static const struct driver_ops driver_calls = {
 	.on_idle = on_idle,
 	.on_sent = on_sent,
-	.on_started = on_started,
-	.on_exit = on_exit_code,
-	.on_part = on_part,
+	.on_started = call_on_started,
+	.on_exit = call_on_exit,
+	.on_part = call_on_part,
 	.on_reseeded = on_reseeded,
 	.on_gone = on_gone,
 };
@@ -186,6 +218,7 @@ int interpreter_init(struct interpreter *in, enum agent_language language,
 		     const struct interpreter_ops *ops, struct err *e)
 {
 	in->ops = ops;
+	in->on_free = interpreter_serve;
 	int bad = call_init(in, grace_ms, e);
 	const struct driver_pipes pipes = output_driver_pipes(&in->call.output);
 	int worse = driver_open(&in->driver, language, launch, &pipes, &driver_calls, e);

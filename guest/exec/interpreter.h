@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An interpreter: the process that runs code, its calls, and what it has to do between them. */
+/* An interpreter: the process that runs code, its calls (call.h), and what it has to do between
+ * them. */
 #ifndef RAMET_GUEST_EXEC_INTERPRETER_H
 #define RAMET_GUEST_EXEC_INTERPRETER_H
 
 #include "guest/exec/call.h"
-#include "guest/exec/driver.h"
 
 struct interpreter_ops {
 	/* The interpreter waits for code, and need not reseed; called before its next call starts.
@@ -13,24 +13,6 @@ struct interpreter_ops {
 	void (*on_reseeded)(struct interpreter *in, const struct err *e); /* NULL: success */
 	/* The interpreter's process could not be started. The waiting calls have been answered. */
 	void (*on_no_start)(struct interpreter *in, const struct err *e);
-};
-
-struct interpreter {
-	const struct interpreter_ops *ops;
-	unsigned grace_ms;    /* of call_init */
-	bool reseed_due;      /* the driver must reseed before it gets more code */
-	uint8_t reseed_users; /* 1: it then reseeds the user's generators too */
-	bool reseeding;	      /* AGENT_RESEED was sent to the driver */
-	bool restarts;	      /* its process was killed for a restart */
-	bool ends;	      /* it was killed for good, or never started */
-	/* From these, the next call reports that the process was lost between calls. */
-	bool used;	   /* it holds state of earlier calls */
-	struct err lost;   /* how it was lost while no call ran; code 0: it was not */
-	bool reborn;	   /* lost with an agent before this one, and no call was made since */
-	struct list queue; /* connections whose call waits */
-	uint64_t doomed;   /* the call to interrupt when it begins; 0: none */
-	struct driver driver;
-	struct call call;
 };
 
 /*
@@ -49,6 +31,10 @@ void interpreter_note_loss(struct interpreter *in, const char *how);
 /* Starts the process if it is not running. If it is idle, gives it its next work: first a reseed,
  * then the next call. */
 void interpreter_serve(struct interpreter *in);
+/* Handles AGENT_EXEC, AGENT_ATTACH or AGENT_INTERRUPT; `f` may be the one in an AGENT_IN_CONTEXT.
+ * Returns 0 or -EPROTO. */
+int interpreter_handle(struct interpreter *in, struct conn *c, const struct frame *f,
+		       struct err *e);
 /* Makes the process reseed before it gets more code. */
 void interpreter_reseed(struct interpreter *in, bool user_generators);
 /* Replaces its process by a new one. Its running call ends. */

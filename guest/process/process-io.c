@@ -24,20 +24,23 @@ void process_close_watch(struct watch *w)
 	close_fd(&w->fd);
 }
 
-void process_done(struct conn *c)
+/* Ends what the connection has to do with a process. */
+static void leave(struct conn *c)
 {
 	c->process = NULL;
 	list_del(&c->turn);
-	conn_send(c, AGENT_DONE, NULL, 0);
-	conn_become(c, CONN_IDLE);
+}
+
+void process_done(struct conn *c)
+{
+	leave(c);
+	conn_done(c);
 }
 
 void process_refuse(struct conn *c, const struct err *e)
 {
-	c->process = NULL;
-	list_del(&c->turn);
-	conn_send_error(c, e);
-	conn_become(c, CONN_IDLE);
+	leave(c);
+	conn_refuse(c, e);
 }
 
 /* --- listeners ------------------------------------------------------------------------------ */
@@ -73,8 +76,7 @@ void process_send_exit(struct process *p, struct conn *c)
 	wire_put_u8(&w, p->timed_out);
 	wire_put_u64(&w, (uint64_t)p->ended_ms);
 	wire_put_u64(&w, p->log.total);
-	c->process = NULL;
-	list_del(&c->turn);
+	leave(c);
 	conn_send(c, AGENT_PROC_EXIT, payload, w.pos);
 	conn_become(c, CONN_IDLE);
 }

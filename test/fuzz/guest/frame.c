@@ -66,7 +66,7 @@ static void parse_context(const struct frame *f)
 		return;
 	must(strlen(r.id) == (f->type == AGENT_CONTEXT_LIST ? 0 : AGENT_ID_LEN));
 	must(!strchr(r.id, '/') && strlen(r.cwd) <= AGENT_PATH_MAX);
-	must(f->type != AGENT_IN_CONTEXT || r.at + r.inner.len == f->len);
+	must(f->type != AGENT_IN_CONTEXT || r.inner.payload + r.inner.len == f->payload + f->len);
 	if (f->type != AGENT_CONTEXT_START)
 		return;
 	w.pos = r.env;
