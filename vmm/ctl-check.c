@@ -9,11 +9,9 @@
 
 #define DISK_BYTES_MAX (1ull << 40)
 
-static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
+static int check_fill(const struct ctl_msg *m, struct err *e)
 {
 	static const uint8_t none[CTL_INSTANCE_LEN];
-	/* kernel, or state and memory file; then disk base and writable layer */
-	unsigned expected = m->fill.kind == CTL_RESTORE ? 4 : 3;
 
 	if (m->fill.kind != CTL_BOOT && m->fill.kind != CTL_RESTORE)
 		return err_say(e, EPROTO, "CTL_FILL of kind %u: must be CTL_BOOT or CTL_RESTORE",
@@ -40,51 +38,46 @@ static int check_fill(const struct ctl_msg *m, unsigned nfds, struct err *e)
 			       CTL_CMDLINE_MAX);
 	if (!memcmp(m->fill.instance, none, sizeof(none)))
 		return err_say(e, EPROTO, "CTL_FILL needs an instance that is not all zeros");
-	expected += m->fill.has_initrd + m->fill.memory_layers + m->fill.layers;
-	if (nfds != expected)
-		return err_say(e, EPROTO, "this CTL_FILL needs %u descriptors, got %u", expected,
-			       nfds);
 	return 0;
 }
 
-static int check_connect(const struct ctl_msg *m, unsigned nfds, struct err *e)
+static int check_flag(const char *name, uint32_t value, struct err *e)
 {
-	if (nfds != 1)
-		return err_say(e, EPROTO, "CTL_CONNECT needs 1 descriptor, got %u", nfds);
-	if (m->connect.vital > 1)
-		return err_say(e, EPROTO, "vital is %u: must be 0 or 1", m->connect.vital);
-	return 0;
+	return value > 1 ? err_say(e, EPROTO, "%s is %u: must be 0 or 1", name, value) : 0;
 }
 
-static int check_inspect(const struct ctl_msg *m, unsigned nfds, struct err *e)
+static int check_connect(const struct ctl_msg *m, struct err *e)
 {
-	if (nfds != 1)
-		return err_say(e, EPROTO, "CTL_INSPECT needs 1 descriptor, got %u", nfds);
-	return 0;
+	return check_flag("vital", m->connect.vital, e);
 }
 
-static int check_fork(const struct ctl_msg *m, unsigned nfds, struct err *e)
+static int check_fork(const struct ctl_msg *m, struct err *e)
 {
-	if (nfds != 1)
-		return err_say(e, EPROTO, "CTL_FORK needs 1 descriptor, got %u", nfds);
-	if (m->fork.stay_paused > 1)
-		return err_say(e, EPROTO, "stay_paused is %u: must be 0 or 1", m->fork.stay_paused);
-	return 0;
+	return check_flag("stay_paused", m->fork.stay_paused, e);
 }
 
-static int check_bare(const struct ctl_msg *m, unsigned nfds, struct err *e)
-{
-	if (nfds)
-		return err_say(e, EPROTO, "a request of type %u takes no descriptors, got %u",
-			       m->type, nfds);
-	return 0;
-}
-
-static int (*const checks[])(const struct ctl_msg *, unsigned, struct err *) = {
-	[CTL_FILL] = check_fill, [CTL_CONNECT] = check_connect, [CTL_PAUSE] = check_bare,
-	[CTL_RUN] = check_bare,	 [CTL_STATS] = check_bare,	[CTL_QUIT] = check_bare,
-	[CTL_FORK] = check_fork, [CTL_INSPECT] = check_inspect, [CTL_RECORD] = check_bare,
+static const struct request {
+	const char *name;
+	unsigned nfds; /* of CTL_FILL: see fds_of */
+	int (*check)(const struct ctl_msg *m, struct err *e);
+} requests[] = {
+	[CTL_FILL] = {"fill", 0, check_fill}, [CTL_CONNECT] = {"connect", 1, check_connect},
+	[CTL_PAUSE] = {"pause", 0, NULL},     [CTL_RUN] = {"run", 0, NULL},
+	[CTL_STATS] = {"stats", 0, NULL},     [CTL_QUIT] = {"quit", 0, NULL},
+	[CTL_FORK] = {"fork", 1, check_fork}, [CTL_INSPECT] = {"inspect", 1, NULL},
+	[CTL_RECORD] = {"record", 0, NULL},
 };
+
+/* Returns how many descriptors come with the request, whose fields are checked. */
+static unsigned fds_of(const struct ctl_msg *m)
+{
+	/* kernel, or state and memory file; then disk base and writable layer */
+	unsigned always = m->fill.kind == CTL_RESTORE ? 4 : 3;
+
+	if (m->type != CTL_FILL)
+		return requests[m->type].nfds;
+	return always + m->fill.has_initrd + m->fill.memory_layers + m->fill.layers;
+}
 
 int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, struct err *e)
 {
@@ -97,7 +90,12 @@ int ctl_check_request(const struct ctl_msg *m, size_t bytes, unsigned nfds, stru
 		return err_say(e, EPROTO, "a request needs a seq that is not 0");
 	if (m->nfds != nfds)
 		return err_say(e, EPROTO, "%u descriptors announced, got %u", m->nfds, nfds);
-	if (m->type >= ARRAY_LEN(checks) || !checks[m->type])
+	if (m->type >= ARRAY_LEN(requests) || !requests[m->type].name)
 		return err_say(e, EPROTO, "unknown request type %u", m->type);
-	return checks[m->type](m, nfds, e);
+	if (requests[m->type].check && requests[m->type].check(m, e) < 0)
+		return -EPROTO;
+	if (nfds != fds_of(m))
+		return err_say(e, EPROTO, "this %s request needs %u descriptors, got %u",
+			       requests[m->type].name, fds_of(m), nfds);
+	return 0;
 }

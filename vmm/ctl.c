@@ -159,6 +159,15 @@ static void answer(struct waiter *w, const struct err *e)
 	free(w);
 }
 
+/* Returns the result of the request's start, after which `w` waits for the answer. */
+static int await_answer(struct waiter *w, int started)
+{
+	if (!started)
+		return 1;
+	free(w);
+	return started;
+}
+
 static void on_paused(void *arg, int result)
 {
 	struct err e = {0};
@@ -263,27 +272,14 @@ static int do_connect(struct ctl *c, struct ctl_request *r, struct err *e)
 
 	if (!w)
 		return e->code;
-	res = vm_connect(c->vm, &r->msg, &r->fds[0], on_connected, w, e);
-	if (res) {
-		free(w);
-		return res;
-	}
-	return 1;
+	return await_answer(w, vm_connect(c->vm, &r->msg, &r->fds[0], on_connected, w, e));
 }
 
 static int do_pause(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct waiter *w = waiter_new(c, r->msg.seq, e);
-	int res;
 
-	if (!w)
-		return e->code;
-	res = vm_pause(c->vm, on_paused, w, e);
-	if (res) {
-		free(w);
-		return res;
-	}
-	return 1;
+	return w ? await_answer(w, vm_pause(c->vm, on_paused, w, e)) : e->code;
 }
 
 static int do_run(struct ctl *c, struct ctl_request *r, struct err *e)
@@ -294,18 +290,10 @@ static int do_run(struct ctl *c, struct ctl_request *r, struct err *e)
 static int do_fork(struct ctl *c, struct ctl_request *r, struct err *e)
 {
 	struct waiter *w = waiter_new(c, r->msg.seq, e);
-	int res;
-
-	if (!w)
-		return e->code;
 	const struct vm_fork_how how = {.children = r->msg.fork.children,
 					.stay_paused = r->msg.fork.stay_paused};
-	res = vm_fork(c->vm, &how, &r->fds[0], on_forked, w, e);
-	if (res) {
-		free(w);
-		return res;
-	}
-	return 1;
+
+	return w ? await_answer(w, vm_fork(c->vm, &how, &r->fds[0], on_forked, w, e)) : e->code;
 }
 
 static int do_record(struct ctl *c, struct ctl_request *r, struct err *e)
