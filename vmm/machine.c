@@ -81,12 +81,9 @@ static int add_device(struct machine *m, unsigned i, const struct machine_config
 	if (r)
 		return r;
 	r = new_device(&dev, (enum machine_device)i, cfg, e);
-	if (!r) {
+	if (!r)
 		r = vio_mmio_new(&m->devices[i], dev, device_addr(i), &m->lines[i], &m->bus,
 				 cfg->loop, e);
-		if (r)
-			dev->ops->free(dev);
-	}
 	if (r)
 		irq_line_fini(&m->lines[i]);
 	return r;

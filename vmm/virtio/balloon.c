@@ -37,11 +37,6 @@ static struct balloon *self(struct vio_dev *d)
 	return (struct balloon *)d;
 }
 
-static uint64_t balloon_features(const struct vio_dev *d)
-{
-	return F_REPORTING;
-}
-
 static void give_back(struct balloon *b, const uint8_t *p, uint64_t bytes)
 {
 	int r = b->discard(b->arg, (uint64_t)(p - b->dev.mem->base), bytes);
@@ -81,9 +76,7 @@ static bool next_report(struct balloon *b)
 
 	if (b->reported)
 		return true;
-	if (!vio_pop(d, QUEUE_REPORTING, &b->chain) &&
-	    !(d->active && vq_enable_notification(&d->vq[QUEUE_REPORTING]) &&
-	      vio_pop(d, QUEUE_REPORTING, &b->chain)))
+	if (!vio_pop_or_wait(d, QUEUE_REPORTING, &b->chain))
 		return false;
 	if (b->chain.nout) {
 		vio_guest_fault(d, "readable buffer in a report of free pages");
@@ -156,20 +149,14 @@ static bool balloon_drain(struct vio_dev *d)
 	return true;
 }
 
-static void balloon_free(struct vio_dev *d)
-{
-	free(d);
-}
-
 static const struct vio_ops balloon_ops = {
 	.id = 5,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,
-	.features = balloon_features,
+	.features = F_REPORTING,
 	.reset = balloon_reset,
 	.on_kick = balloon_on_kick,
 	.drain = balloon_drain,
-	.free = balloon_free,
 };
 
 int vio_balloon_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,

@@ -223,38 +223,27 @@ static void on_limited(void *arg)
 
 /* --- the device --- */
 
-static uint64_t blk_features(const struct vio_dev *d)
-{
-	return F_SIZE_MAX | F_SEG_MAX | F_BLK_SIZE | F_FLUSH | F_DISCARD | F_WRITE_ZEROES;
-}
-
-static void put_zeros(struct wire *w, size_t n)
-{
-	while (n--)
-		wire_put_u8(w, 0);
-}
-
 static void blk_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
 {
 	struct blk *b = blk_self(d);
+	static const uint8_t zeros[12];
 	uint8_t config[CONFIG_BYTES];
 	struct wire w = wire_on(config, sizeof(config));
 
 	wire_put_u64(&w, b->disk ? layer_disk_bytes(b->disk) / SECTOR : 0);
 	wire_put_u32(&w, SEG_BYTES);
 	wire_put_u32(&w, SEG_MAX);
-	put_zeros(&w, 4); /* geometry */
+	wire_put_u32(&w, 0); /* geometry */
 	wire_put_u32(&w, CLUSTER);
-	put_zeros(&w, 12); /* topology, writeback, queues */
+	wire_put_bytes(&w, zeros, 12); /* topology, writeback, queues */
 	wire_put_u32(&w, DISCARD_SECTORS);
 	wire_put_u32(&w, 1); /* ranges per discard */
 	wire_put_u32(&w, CLUSTER / SECTOR);
 	wire_put_u32(&w, DISCARD_SECTORS);
 	wire_put_u32(&w, 1); /* ranges per write-zeroes */
 	wire_put_u8(&w, 1);  /* may unmap */
-	put_zeros(&w, 3);
-	if (offset < CONFIG_BYTES)
-		memcpy(data, config + offset, min_u64(len, CONFIG_BYTES - offset));
+	wire_put_bytes(&w, zeros, 3);
+	vio_config_copy(&w, offset, data, len);
 }
 
 static void blk_reset(struct vio_dev *d)
@@ -313,7 +302,7 @@ static void blk_inspect(const struct vio_dev *d, struct report *r)
 		   (unsigned long long)b->stats.write_bytes);
 }
 
-static void blk_free(struct vio_dev *d)
+static void blk_fini(struct vio_dev *d)
 {
 	struct blk *b = blk_self(d);
 
@@ -330,14 +319,13 @@ static void blk_free(struct vio_dev *d)
 	event_watch_del(b->watch);
 	io_uring_queue_exit(&b->ring);
 	layer_stack_free(b->disk);
-	free(b);
 }
 
 static const struct vio_ops blk_ops = {
 	.id = 2,
 	.queues = 1,
 	.queue_size = QUEUE_SIZE,
-	.features = blk_features,
+	.features = F_SIZE_MAX | F_SEG_MAX | F_BLK_SIZE | F_FLUSH | F_DISCARD | F_WRITE_ZEROES,
 	.config_read = blk_config_read,
 	.reset = blk_reset,
 	.on_kick = blk_on_kick,
@@ -346,7 +334,7 @@ static const struct vio_ops blk_ops = {
 	.restore = blk_restore,
 	.resumed = blk_resumed,
 	.inspect = blk_inspect,
-	.free = blk_free,
+	.fini = blk_fini,
 };
 
 int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,

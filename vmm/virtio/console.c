@@ -42,11 +42,6 @@ static struct console *self(struct vio_dev *d)
 	return (struct console *)d;
 }
 
-static uint64_t console_features(const struct vio_dev *d)
-{
-	return 0;
-}
-
 static void refill(struct console *c)
 {
 	uint64_t most = c->bytes_per_s * BURST_S, now = now_ns(), elapsed, add;
@@ -192,24 +187,19 @@ static void console_reset(struct vio_dev *d)
 		end_line(self(d));
 }
 
-static void console_free(struct vio_dev *d)
+static void console_fini(struct vio_dev *d)
 {
-	struct console *c = self(d);
-
-	if (c->len)
-		end_line(c);
-	close_fd(&c->log_fd);
-	free(c);
+	console_reset(d);
+	close_fd(&self(d)->log_fd);
 }
 
 static const struct vio_ops console_ops = {
 	.id = 3,
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,
-	.features = console_features,
 	.reset = console_reset,
 	.on_kick = console_on_kick,
-	.free = console_free,
+	.fini = console_fini,
 };
 
 int vio_console_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int log_fd,

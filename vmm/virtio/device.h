@@ -2,9 +2,9 @@
 /*
  * A virtio device (virtio v1.2). The transport (mmio.c) owns registers, status, features and
  * queues; a device is a const table of operations on its own state. Registers are served on vCPU
- * threads under the transport's lock; only the operations features and config_read are called
- * there. All other operations run on the loop's thread with the same lock held. The transport
- * records a reset or DRIVER_OK and delivers it to the device before anything else.
+ * threads under the transport's lock; only the operation config_read is called there. All other
+ * operations run on the loop's thread with the same lock held. The transport records a reset or
+ * DRIVER_OK and delivers it to the device before anything else.
  */
 #ifndef RAMET_VMM_VIRTIO_DEVICE_H
 #define RAMET_VMM_VIRTIO_DEVICE_H
@@ -31,10 +31,13 @@ struct vio_ops {
 	uint16_t queue_size; /* maximum size of any queue, also of one in a snapshot */
 	/* Maximum size of each queue as advertised to a driver; 0: queue_size. */
 	uint16_t advertised_size[VIO_QUEUES_MAX];
-	uint64_t (*features)(const struct vio_dev *d); /* device bits; VERSION_1 is added */
+	uint64_t features; /* device bits; those of the transport are added */
 	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
 	int (*activate)(struct vio_dev *d, struct err *e); /* on DRIVER_OK; may be NULL */
-	/* Called when the driver's queues are gone: requests in flight must not be answered. */
+	/*
+	 * Called when the driver's queues are gone: requests in flight must not be answered. May be
+	 * NULL.
+	 */
 	void (*reset)(struct vio_dev *d);
 	void (*on_kick)(struct vio_dev *d, unsigned queue);
 	/*
@@ -58,7 +61,8 @@ struct vio_ops {
 	 * May be NULL.
 	 */
 	void (*inspect)(const struct vio_dev *d, struct report *r);
-	void (*free)(struct vio_dev *d);
+	/* Releases what the device holds; the transport then frees `d`. May be NULL. */
+	void (*fini)(struct vio_dev *d);
 };
 
 /* The base of every device, embedded first in the device's own struct. */
@@ -101,6 +105,10 @@ void vio_notify(struct vio_dev *d, unsigned queue);
  * not active, and after a protocol error, which is reported by vio_guest_fault.
  */
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c);
+/* Does the same, but asks the driver for a kick before it returns false. */
+bool vio_pop_or_wait(struct vio_dev *d, unsigned queue, struct vq_chain *c);
+/* Serves config_read from a device's whole configuration, which was written to `config`. */
+void vio_config_copy(const struct wire *config, uint32_t offset, uint8_t *data, uint32_t len);
 /* Calls on_kick again in a later turn, so that other devices get their turns. */
 void vio_rekick(struct vio_dev *d, unsigned queue);
 /* Reports that a device whose drain returned false has no I/O in flight any more. */
@@ -108,7 +116,7 @@ void vio_drained(struct vio_dev *d);
 
 /*
  * Creates the transport: registers at `addr` (VIO_MMIO_SIZE bytes) on the bus, doorbell eventfds of
- * the queues on the loop, interrupts on `line`. Owns `dev` on success.
+ * the queues on the loop, interrupts on `line`. Owns `dev`, which is freed on failure.
  */
 #define VIO_MMIO_SIZE 0x1000u
 int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, struct irq_line *line,

@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 
 enum reg {
 	REG_MAGIC = 0x000,
@@ -57,7 +58,7 @@ static void ring(const struct doorbell *b)
 
 static uint64_t offered_features(const struct vio_mmio *m)
 {
-	return m->dev->ops->features(m->dev) | F_INDIRECT_DESC | F_EVENT_IDX | F_VERSION_1;
+	return m->dev->ops->features | F_INDIRECT_DESC | F_EVENT_IDX | F_VERSION_1;
 }
 
 /* --- towards the driver --- */
@@ -126,7 +127,8 @@ void vio_enter(struct vio_dev *d)
 	pthread_mutex_lock(&m->lock);
 	if (m->reset_due) {
 		m->reset_due = false;
-		d->ops->reset(d);
+		if (d->ops->reset)
+			d->ops->reset(d);
 	}
 	if (m->activate_due) {
 		m->activate_due = false;
@@ -144,6 +146,18 @@ void vio_leave(struct vio_dev *d)
 		d->on_drained(d->on_drained_arg);
 	if (d->ops->after_turn)
 		d->ops->after_turn(d);
+}
+
+void vio_config_copy(const struct wire *config, uint32_t offset, uint8_t *data, uint32_t len)
+{
+	if (offset < config->size)
+		memcpy(data, config->p + offset, min_u64(len, config->size - offset));
+}
+
+bool vio_pop_or_wait(struct vio_dev *d, unsigned queue, struct vq_chain *c)
+{
+	return vio_pop(d, queue, c) ||
+	       (d->active && vq_enable_notification(&d->vq[queue]) && vio_pop(d, queue, c));
 }
 
 bool vio_pop(struct vio_dev *d, unsigned queue, struct vq_chain *c)
@@ -295,24 +309,18 @@ static void write_status(struct vio_mmio *m, uint32_t value)
 	}
 }
 
+/* Sets the lower half of *v, or with `high` the upper one. */
+static void set_half(uint64_t *v, bool high, uint32_t value)
+{
+	unsigned shift = high ? 32 : 0;
+
+	*v = (*v & ~((uint64_t)UINT32_MAX << shift)) | (uint64_t)value << shift;
+}
+
 static void write_driver_features(struct vio_mmio *m, uint32_t value)
 {
-	unsigned shift = 32 * m->driver_features_sel;
-
-	if ((m->status & ~S_NEEDS_RESET) != S_FOUND || m->driver_features_sel > 1)
-		return;
-	m->dev->driver_features &= ~((uint64_t)UINT32_MAX << shift);
-	m->dev->driver_features |= (uint64_t)value << shift;
-}
-
-static void set_low(uint64_t *addr, uint32_t value)
-{
-	*addr = (*addr & ~(uint64_t)UINT32_MAX) | value;
-}
-
-static void set_high(uint64_t *addr, uint32_t value)
-{
-	*addr = (*addr & UINT32_MAX) | (uint64_t)value << 32;
+	if ((m->status & ~S_NEEDS_RESET) == S_FOUND && m->driver_features_sel <= 1)
+		set_half(&m->dev->driver_features, m->driver_features_sel, value);
 }
 
 void mmio_negotiated(const struct vio_mmio *m, struct vq *q)
@@ -345,22 +353,16 @@ static void write_queue_reg(struct vio_mmio *m, uint32_t reg, uint32_t value)
 		write_queue_ready(m, q, value);
 		break;
 	case REG_QUEUE_DESC_LOW:
-		set_low(&q->desc_addr, value);
-		break;
 	case REG_QUEUE_DESC_HIGH:
-		set_high(&q->desc_addr, value);
+		set_half(&q->desc_addr, reg == REG_QUEUE_DESC_HIGH, value);
 		break;
 	case REG_QUEUE_DRIVER_LOW:
-		set_low(&q->avail_addr, value);
-		break;
 	case REG_QUEUE_DRIVER_HIGH:
-		set_high(&q->avail_addr, value);
+		set_half(&q->avail_addr, reg == REG_QUEUE_DRIVER_HIGH, value);
 		break;
 	case REG_QUEUE_DEVICE_LOW:
-		set_low(&q->used_addr, value);
-		break;
 	case REG_QUEUE_DEVICE_HIGH:
-		set_high(&q->used_addr, value);
+		set_half(&q->used_addr, reg == REG_QUEUE_DEVICE_HIGH, value);
 		break;
 	}
 }
@@ -449,6 +451,13 @@ static int add_doorbell(struct vio_mmio *m, unsigned queue, struct event_loop *l
 	return event_watch_add(loop, b->fd, EPOLLIN, on_doorbell, b, &b->watch, e);
 }
 
+static void free_device(struct vio_dev *d)
+{
+	if (d->ops->fini)
+		d->ops->fini(d);
+	free(d);
+}
+
 static void free_transport(struct vio_mmio *m)
 {
 	for (unsigned q = 0; q < VIO_QUEUES_MAX; q++) {
@@ -465,8 +474,10 @@ int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, stru
 	struct vio_mmio *m = calloc(1, sizeof(*m));
 	int rc = 0;
 
-	if (!m)
+	if (!m) {
+		free_device(dev);
 		return err_set(e, ENOMEM, "create a virtio device");
+	}
 	pthread_mutex_init(&m->lock, NULL);
 	m->dev = dev;
 	m->line = line;
@@ -480,8 +491,10 @@ int vio_mmio_new(struct vio_mmio **out, struct vio_dev *dev, uint64_t addr, stru
 	if (rc == 0)
 		rc = bus_add(bus, BUS_MMIO, addr, VIO_MMIO_SIZE, &mmio_bus_ops, m, e);
 	if (rc < 0) {
+		err_context(e, "virtio device %u", dev->ops->id);
+		free_device(dev);
 		free_transport(m);
-		return err_context(e, "virtio device %u", dev->ops->id);
+		return rc;
 	}
 	dev->mmio = m;
 	dev->vq = m->vq;
@@ -493,7 +506,7 @@ void vio_mmio_free(struct vio_mmio *m)
 {
 	if (!m)
 		return;
-	m->dev->ops->free(m->dev);
+	free_device(m->dev);
 	free_transport(m);
 }
 

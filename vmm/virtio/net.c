@@ -111,13 +111,6 @@ static void net_on_kick(struct vio_dev *d, unsigned queue)
 	update_watch(n);
 }
 
-static uint64_t net_features(const struct vio_dev *d)
-{
-	return NET_F_CSUM | NET_F_GUEST_CSUM | NET_F_MTU | NET_F_MAC | NET_F_GUEST_TSO4 |
-	       NET_F_GUEST_TSO6 | NET_F_GUEST_ECN | NET_F_HOST_TSO4 | NET_F_HOST_TSO6 |
-	       NET_F_HOST_ECN | NET_F_MRG_RXBUF | NET_F_STATUS;
-}
-
 static void net_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
 {
 	static const uint8_t mac[NET_MAC_BYTES] = NET_GUEST_MAC;
@@ -128,8 +121,7 @@ static void net_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, u
 	wire_put_u16(&w, self(d)->notified_link ? STATUS_LINK : 0);
 	wire_put_u16(&w, 1); /* queue pairs */
 	wire_put_u16(&w, NET_MTU);
-	for (uint32_t i = 0; i < len && offset + i < sizeof(config); i++)
-		data[i] = config[offset + i];
+	vio_config_copy(&w, offset, data, len);
 }
 
 static void net_reset(struct vio_dev *d)
@@ -183,14 +175,13 @@ static void net_resumed(struct vio_dev *d)
 		event_timer_set(d->loop, &n->advertise, ADVERTISE_NS);
 }
 
-static void net_free(struct vio_dev *d)
+static void net_fini(struct vio_dev *d)
 {
 	struct net *n = self(d);
 
 	event_timer_clear(d->loop, &n->advertise);
 	event_watch_del(n->watch);
 	close_fd(&n->tap_fd);
-	free(n);
 }
 
 static void net_inspect(const struct vio_dev *d, struct report *r)
@@ -211,7 +202,9 @@ static const struct vio_ops net_ops = {
 	.id = 1,
 	.queues = NET_QUEUES,
 	.queue_size = NET_QUEUE_SIZE,
-	.features = net_features,
+	.features = NET_F_CSUM | NET_F_GUEST_CSUM | NET_F_MTU | NET_F_MAC | NET_F_GUEST_TSO4 |
+		    NET_F_GUEST_TSO6 | NET_F_GUEST_ECN | NET_F_HOST_TSO4 | NET_F_HOST_TSO6 |
+		    NET_F_HOST_ECN | NET_F_MRG_RXBUF | NET_F_STATUS,
 	.config_read = net_config_read,
 	.reset = net_reset,
 	.on_kick = net_on_kick,
@@ -220,7 +213,7 @@ static const struct vio_ops net_ops = {
 	.restore = net_restore,
 	.resumed = net_resumed,
 	.inspect = net_inspect,
-	.free = net_free,
+	.fini = net_fini,
 };
 
 int vio_net_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, int tap_fd,

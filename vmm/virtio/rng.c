@@ -10,11 +10,6 @@
 /* Maximum per buffer; the device may return less than asked for (5.4.6.2). */
 #define REQUEST_MAX 4096u
 
-static uint64_t rng_features(const struct vio_dev *d)
-{
-	return 0;
-}
-
 static uint32_t fill(const struct vq_chain *c)
 {
 	uint8_t bytes[REQUEST_MAX];
@@ -45,23 +40,11 @@ static void rng_on_kick(struct vio_dev *d, unsigned queue)
 		vio_rekick(d, queue);
 }
 
-static void rng_reset(struct vio_dev *d)
-{
-}
-
-static void rng_free(struct vio_dev *d)
-{
-	free(d);
-}
-
 static const struct vio_ops rng_ops = {
 	.id = 4,
 	.queues = 1,
 	.queue_size = QUEUE_SIZE,
-	.features = rng_features,
-	.reset = rng_reset,
 	.on_kick = rng_on_kick,
-	.free = rng_free,
 };
 
 int vio_rng_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop, struct err *e)

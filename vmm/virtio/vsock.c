@@ -265,9 +265,7 @@ static bool pop_rx(struct vsock *v)
 {
 	struct vio_dev *d = &v->dev;
 
-	if (!vio_pop(d, QUEUE_RX, &v->chain) &&
-	    !(d->active && vq_enable_notification(&d->vq[QUEUE_RX]) &&
-	      vio_pop(d, QUEUE_RX, &v->chain)))
+	if (!vio_pop_or_wait(d, QUEUE_RX, &v->chain))
 		return false;
 	if (v->chain.in_bytes <= VSOCK_HDR_BYTES || v->chain.nout) {
 		vio_guest_fault(d, "receive buffer without room for a packet");
@@ -428,14 +426,14 @@ static void serve_events(struct vsock *v)
 
 /*
  * Drops the connections when the guest's driver is gone, has failed or drops them too. Those that
- * it does not know of may wait for the next driver.
+ * it does not know of may wait for the next driver, unless `unknown` is set.
  */
-static void drop_all(struct vsock *v)
+static void drop_all(struct vsock *v, bool unknown)
 {
 	for (unsigned i = 0; i < CONNS_MAX; i++) {
 		struct vsock_conn *c = v->slot[i].conn;
 
-		if (!c || (c->state == CONN_REQUESTED && !c->request_sent))
+		if (!c || (!unknown && c->state == CONN_REQUESTED && !c->request_sent))
 			continue;
 		complete_ticket(c, -ECONNRESET);
 		drop(c);
@@ -453,7 +451,7 @@ static void vsock_on_kick(struct vio_dev *d, unsigned queue)
 		serve_events(v);
 	pump(v);
 	if (!d->active)
-		drop_all(v);
+		drop_all(v, false);
 }
 
 /* --- the host's side --- */
@@ -571,26 +569,20 @@ unsigned vio_vsock_connections(const struct vio_dev *d)
 
 /* --- the device --- */
 
-static uint64_t vsock_features(const struct vio_dev *d)
-{
-	return 0;
-}
-
 static void vsock_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
 {
 	uint8_t config[8];
 	struct wire w = wire_on(config, sizeof(config));
 
 	wire_put_u64(&w, self(d)->guest_cid);
-	for (uint32_t i = 0; i < len && offset + i < sizeof(config); i++)
-		data[i] = config[offset + i];
+	vio_config_copy(&w, offset, data, len);
 }
 
 static void vsock_reset(struct vio_dev *d)
 {
 	struct vsock *v = self(d);
 
-	drop_all(v);
+	drop_all(v, false);
 	v->event_due = v->event_under_way = false;
 	give_back(v);
 }
@@ -622,7 +614,7 @@ static void vsock_resumed(struct vio_dev *d)
 {
 	struct vsock *v = self(d);
 
-	drop_all(v);
+	drop_all(v, false);
 	v->event_due = true; /* sent with the first kick of the event queue */
 }
 
@@ -693,21 +685,13 @@ static void vsock_inspect(const struct vio_dev *d, struct report *r)
 		report_add(r, "  and %u connections more\n", v->nconns - shown);
 }
 
-static void vsock_free(struct vio_dev *d)
+static void vsock_fini(struct vio_dev *d)
 {
 	struct vsock *v = self(d);
 
-	for (unsigned i = 0; i < CONNS_MAX; i++) {
-		struct vsock_conn *c = v->slot[i].conn;
-
-		if (!c)
-			continue;
-		complete_ticket(c, -ECONNRESET);
-		drop(c);
-	}
+	drop_all(v, true);
 	vsock_after_turn(d);
 	event_timer_clear(d->loop, &v->held_timer);
-	free(v);
 }
 
 static const struct vio_ops vsock_ops = {
@@ -715,7 +699,6 @@ static const struct vio_ops vsock_ops = {
 	.queues = QUEUES,
 	.queue_size = QUEUE_SIZE,
 	.advertised_size = {[QUEUE_RX] = RX_ADVERTISED},
-	.features = vsock_features,
 	.config_read = vsock_config_read,
 	.reset = vsock_reset,
 	.on_kick = vsock_on_kick,
@@ -725,7 +708,7 @@ static const struct vio_ops vsock_ops = {
 	.resumed = vsock_resumed,
 	.after_turn = vsock_after_turn,
 	.inspect = vsock_inspect,
-	.free = vsock_free,
+	.fini = vsock_fini,
 };
 
 int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct event_loop *loop,
