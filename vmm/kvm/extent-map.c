@@ -2,6 +2,7 @@
 #include "vmm/kvm/extent-map.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define ROOM_MIN 64
@@ -195,6 +196,21 @@ uint32_t extent_map_find(const struct extent_map *o, uint64_t offset)
 			low = mid + 1;
 	}
 	return low;
+}
+
+uint32_t extent_map_at(const struct extent_map *o, uint64_t start, uint64_t *end, uint64_t *at)
+{
+	uint32_t i = extent_map_find(o, start);
+	const struct mapping *p = i < o->n ? &o->mapping[i] : NULL;
+	bool in_mapping = p && p->offset <= start;
+	uint64_t edge = *end;
+
+	if (p)
+		edge = in_mapping ? p->offset + p->bytes : p->offset;
+	if (edge < *end)
+		*end = edge;
+	*at = in_mapping ? p->at + (start - p->offset) : start;
+	return in_mapping ? p->file : 0;
 }
 
 void extent_map_take(struct extent_map *old, struct extent_map *new)

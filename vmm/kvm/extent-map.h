@@ -70,6 +70,12 @@ int extent_map_extents(struct extents *out, const struct extent_map *o);
 
 /* Returns the index of the first mapping that ends after `offset`, or o->n when there is none. */
 uint32_t extent_map_find(const struct extent_map *o, uint64_t offset);
+/*
+ * Returns the number of the file that holds offset `start`, and sets *at to the position in it. In
+ * a gap between mappings that is 0, the memory file, and `start`. Lowers *end to the end of the
+ * mapping or of the gap.
+ */
+uint32_t extent_map_at(const struct extent_map *o, uint64_t start, uint64_t *end, uint64_t *at);
 /* Frees the content of `old` and moves the content of `new` into it. */
 void extent_map_take(struct extent_map *old, struct extent_map *new);
 void extent_map_free(struct extent_map *o);

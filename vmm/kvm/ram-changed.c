@@ -64,24 +64,12 @@ static int add_changed(struct ram *r, struct extents *out, const struct extent *
 	uint64_t at = extent->offset, end = at + extent->bytes;
 	int result = 0;
 
-	for (uint32_t i = extent_map_find(&r->snapshot, at); at < end && !result; i++) {
-		const struct mapping *p = i < r->snapshot.n ? &r->snapshot.mapping[i] : NULL;
-		uint64_t start = p && p->offset < end ? p->offset : end;
-		uint64_t stop = start < end ? p->offset + p->bytes : end;
-		const uint8_t *snapshot = NULL;
+	while (at < end && !result) {
+		uint64_t stop = end, from;
+		uint32_t file = extent_map_at(&r->snapshot, at, &stop, &from);
+		const uint8_t *view = file == RAM_MEMORY_FILE ? NULL : view_of(r, file);
 
-		if (at < start)
-			result = add_different(r, out, at, start, NULL);
-		if (stop > end)
-			stop = end;
-		if (start < at)
-			start = at;
-		if (start < stop)
-			snapshot = view_of(r, p->file);
-		if (snapshot)
-			snapshot += p->at + (start - p->offset);
-		if (start < stop && !result)
-			result = add_different(r, out, start, stop, snapshot);
+		result = add_different(r, out, at, stop, view ? view + from : NULL);
 		at = stop;
 	}
 	return result;

@@ -97,32 +97,12 @@ static int copy_file(int from, uint64_t from_at, int to, uint64_t to_at, uint64_
 	return r;
 }
 
-/*
- * Returns the descriptor of the file that holds RAM offset `start`, and sets *at to the position in
- * it. Lowers *end to the end of the mapping, or of the gap between mappings.
- */
-static int file_at(const struct ram *r, const struct extent_map *source, uint64_t start,
-		   uint64_t *end, uint64_t *at)
-{
-	uint32_t i = extent_map_find(source, start);
-	const struct mapping *p = i < source->n ? &source->mapping[i] : NULL;
-	bool in_mapping = p && p->offset <= start;
-	uint64_t edge = *end;
-
-	if (p)
-		edge = in_mapping ? p->offset + p->bytes : p->offset;
-	if (edge < *end)
-		*end = edge;
-	*at = in_mapping ? p->at + (start - p->offset) : start;
-	return ram_file(r, in_mapping ? p->file : RAM_MEMORY_FILE);
-}
-
 int layer_copy_snapshot(const struct ram *r, const struct extent_map *source, int fd, uint64_t at,
 			uint64_t start, uint64_t end, struct err *e)
 {
 	while (start < end) {
 		uint64_t stop = end, from_at;
-		int from = file_at(r, source, start, &stop, &from_at);
+		int from = ram_file(r, extent_map_at(source, start, &stop, &from_at));
 		int result = copy_file(from, from_at, fd, at, stop - start, e);
 
 		if (result)
@@ -205,7 +185,7 @@ static int add_snapshot(struct gather *g, uint64_t start, uint64_t end, struct e
 	while (start < end && !result) {
 		uint64_t stop = end, at;
 		uint8_t *data;
-		int from = file_at(g->r, &g->r->snapshot, start, &stop, &at);
+		int from = ram_file(g->r, extent_map_at(&g->r->snapshot, start, &stop, &at));
 
 		if (from == g->r->memory_fd && g->r->on_disk) {
 			result = add_nonzero(g, g->r->gm->base + start, stop - start, e);

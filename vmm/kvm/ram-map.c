@@ -32,19 +32,11 @@ static int map_extent(const struct ram *r, const struct extent *extent, struct e
 	uint64_t at = extent->offset, end = at + extent->bytes;
 	int result = 0;
 
-	for (uint32_t i = extent_map_find(&r->snapshot, at); at < end && !result; i++) {
-		const struct mapping *p = i < r->snapshot.n ? &r->snapshot.mapping[i] : NULL;
-		uint64_t start = p && p->offset < end ? p->offset : end;
-		uint64_t stop = start < end ? p->offset + p->bytes : end;
+	while (at < end && !result) {
+		uint64_t stop = end, from;
+		uint32_t file = extent_map_at(&r->snapshot, at, &stop, &from);
 
-		if (stop > end)
-			stop = end;
-		if (start < at)
-			start = at;
-		if (at < start)
-			result = map_file(r, RAM_MEMORY_FILE, at, start, at, e);
-		if (!result && start < stop)
-			result = map_file(r, p->file, start, stop, p->at + (start - p->offset), e);
+		result = map_file(r, file, at, stop, from, e);
 		at = stop;
 	}
 	return result;
