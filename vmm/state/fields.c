@@ -3,8 +3,8 @@
  * The parts of KVM's structures that are in a snapshot. One list of them serves writing and
  * reading, so the two can't differ. The structures are an interface of the kernel, which keeps
  * their layout, and a state file has the byte order of x86; runs of members are therefore copied as
- * they are, without padding and reserved members. A change to a list needs a new version in
- * state.h.
+ * they are, without padding and reserved members. A change to a list needs a new
+ * IMAGE_STATE_VERSION.
  */
 #include "vmm/state/state.h"
 

@@ -20,10 +20,10 @@ void state_begin(struct wire *w, void *buf, size_t size, uint32_t vcpus, uint32_
 	wire_put_u32(w, ram_mib);
 }
 
-size_t state_section_begin(struct wire *w, uint32_t id, uint32_t version)
+size_t state_section_begin(struct wire *w, uint32_t id)
 {
 	wire_put_u32(w, id);
-	wire_put_u32(w, version);
+	wire_put_u32(w, STATE_SECTION_VERSION);
 	wire_put_u32(w, 0);
 	return w->pos;
 }
@@ -109,17 +109,16 @@ struct state_section *state_find(struct state_file *img, uint32_t id)
 	return NULL;
 }
 
-static int expect(struct state_file *img, uint32_t id, uint32_t version, const char *what,
-		  struct err *e)
+static int expect(struct state_file *img, uint32_t id, const char *what, struct err *e)
 {
 	const struct state_section *s = state_find(img, id);
 
 	if (!s)
 		return err_say(e, EINVAL, "the state file has no section for %s (0x%x)", what, id);
-	if (s->version != version)
+	if (s->version != STATE_SECTION_VERSION)
 		return err_say(e, ENOTSUP,
 			       "%s (0x%x) is saved in version %u, this Ramet supports %u", what, id,
-			       s->version, version);
+			       s->version, STATE_SECTION_VERSION);
 	return 0;
 }
 
@@ -129,18 +128,18 @@ static int expect(struct state_file *img, uint32_t id, uint32_t version, const c
 static int check_sections(struct state_file *img, unsigned ndevices, struct err *e)
 {
 	unsigned expected = 4 + img->vcpus + ndevices;
-	int r = expect(img, STATE_VM, STATE_VM_VERSION, "the VM", e);
+	int r = expect(img, STATE_VM, "the VM", e);
 
 	if (!r)
-		r = expect(img, STATE_CMOS, STATE_CMOS_VERSION, "the CMOS clock", e);
+		r = expect(img, STATE_CMOS, "the CMOS clock", e);
 	if (!r)
-		r = expect(img, STATE_GENERATION, STATE_GENERATION_VERSION, "the generation", e);
+		r = expect(img, STATE_GENERATION, "the generation", e);
 	if (!r)
-		r = expect(img, STATE_WORKING_SET, STATE_WORKING_SET_VERSION, "the working set", e);
+		r = expect(img, STATE_WORKING_SET, "the working set", e);
 	for (unsigned i = 0; !r && i < img->vcpus; i++)
-		r = expect(img, STATE_VCPU + i, STATE_VCPU_VERSION, "a vCPU", e);
+		r = expect(img, STATE_VCPU + i, "a vCPU", e);
 	for (unsigned i = 0; !r && i < ndevices; i++)
-		r = expect(img, STATE_DEVICE + i, STATE_DEVICE_VERSION, "a device", e);
+		r = expect(img, STATE_DEVICE + i, "a device", e);
 	if (!r && img->nsections != expected)
 		return err_say(e, EINVAL, "the state file has %u sections, expected %u",
 			       img->nsections, expected);

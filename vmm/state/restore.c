@@ -61,14 +61,19 @@ static int check_shape(const struct state_parts *p, const struct state_file *img
 		       img->vcpus, img->ram_mib, p->kvm->nvcpus, p->ram_mib);
 }
 
+static int check_end(const struct wire *body, const char *what, struct err *e)
+{
+	if (body->bad || wire_left(body))
+		return err_say(e, EINVAL, "the state of the %s is malformed", what);
+	return 0;
+}
+
 static int read_generation(struct state_restore *s, struct err *e)
 {
 	struct wire *body = &state_find(&s->img, STATE_GENERATION)->body;
 
 	generation_restore(s->parts.generation, body);
-	if (body->bad || wire_left(body))
-		return err_say(e, EINVAL, "the state of the generation is malformed");
-	return 0;
+	return check_end(body, "generation", e);
 }
 
 static int read_working_set(struct state_restore *s, struct err *e)
@@ -201,9 +206,7 @@ static int set_cmos(struct state_restore *s, struct err *e)
 	struct wire *r = &state_find(&s->img, STATE_CMOS)->body;
 
 	cmos_restore(s->parts.cmos, r);
-	if (r->bad || wire_left(r))
-		return err_say(e, EINVAL, "the state of the CMOS clock is malformed");
-	return 0;
+	return check_end(r, "CMOS clock", e);
 }
 
 static int set_device(struct state_restore *s, unsigned i, struct err *e)
@@ -211,8 +214,8 @@ static int set_device(struct state_restore *s, unsigned i, struct err *e)
 	struct wire *r = &state_find(&s->img, STATE_DEVICE + i)->body;
 	int res = vio_mmio_restore(s->parts.devices[i], r, e);
 
-	if (!res && (r->bad || wire_left(r)))
-		res = err_say(e, EINVAL, "its state is malformed");
+	if (!res)
+		res = check_end(r, "device", e);
 	return res ? err_context(e, "device %u", i) : 0;
 }
 

@@ -52,35 +52,20 @@ void state_capture_free(struct state_capture *s)
 	free(s);
 }
 
-static void put_cmos(const struct state_parts *p, struct wire *w)
+static void put_devices(const struct state_parts *p, struct wire *w)
 {
-	size_t mark = state_section_begin(w, STATE_CMOS, STATE_CMOS_VERSION);
+	size_t mark = state_section_begin(w, STATE_CMOS);
 
 	cmos_save(p->cmos, w);
 	state_section_end(w, mark);
-}
-
-static void put_generation(const struct state_parts *p, struct wire *w)
-{
-	size_t mark = state_section_begin(w, STATE_GENERATION, STATE_GENERATION_VERSION);
-
+	mark = state_section_begin(w, STATE_GENERATION);
 	generation_save(p->generation, w);
 	state_section_end(w, mark);
-}
-
-static void put_working_set(const struct state_parts *p, struct wire *w)
-{
-	size_t mark = state_section_begin(w, STATE_WORKING_SET, STATE_WORKING_SET_VERSION);
-
+	mark = state_section_begin(w, STATE_WORKING_SET);
 	working_set_write(w, p->working_set);
 	state_section_end(w, mark);
-}
-
-static void put_devices(const struct state_parts *p, struct wire *w)
-{
 	for (unsigned i = 0; i < p->ndevices; i++) {
-		size_t mark = state_section_begin(w, STATE_DEVICE + i, STATE_DEVICE_VERSION);
-
+		mark = state_section_begin(w, STATE_DEVICE + i);
 		vio_mmio_save(p->devices[i], w);
 		state_section_end(w, mark);
 	}
@@ -94,21 +79,18 @@ int state_capture_take(struct state_capture *s, struct err *e)
 	for (unsigned i = 0; !r && i < p->kvm->nvcpus; i++)
 		r = vcpu_state_get(p->kvm, i, &s->vcpus[i], e);
 	s->sections = wire_on(s->bytes, sizeof(s->bytes));
-	put_cmos(p, &s->sections);
-	put_generation(p, &s->sections);
-	put_working_set(p, &s->sections);
 	put_devices(p, &s->sections);
 	return r;
 }
 
 static void put_kvm(const struct state_capture *s, struct wire *w)
 {
-	size_t mark = state_section_begin(w, STATE_VM, STATE_VM_VERSION);
+	size_t mark = state_section_begin(w, STATE_VM);
 
 	vm_state_write(w, &s->vm);
 	state_section_end(w, mark);
 	for (unsigned i = 0; i < s->parts.kvm->nvcpus; i++) {
-		mark = state_section_begin(w, STATE_VCPU + i, STATE_VCPU_VERSION);
+		mark = state_section_begin(w, STATE_VCPU + i);
 		vcpu_state_write(w, &s->vcpus[i]);
 		state_section_end(w, mark);
 	}

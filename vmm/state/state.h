@@ -18,6 +18,8 @@
 
 #define STATE_DEVICES_MAX  16
 #define STATE_SECTIONS_MAX (4 + KVM_VCPUS_MAX + STATE_DEVICES_MAX)
+/* In each section. A change to one of them raises IMAGE_STATE_VERSION (proto/versions.h). */
+#define STATE_SECTION_VERSION 1
 
 enum state_section_id {
 	STATE_VM = 1,
@@ -84,7 +86,7 @@ struct state_file {
  * section_end, then finish, which fills in the header and returns the size or -errno.
  */
 void state_begin(struct wire *w, void *buf, size_t size, uint32_t vcpus, uint32_t ram_mib);
-size_t state_section_begin(struct wire *w, uint32_t id, uint32_t version);
+size_t state_section_begin(struct wire *w, uint32_t id);
 void state_section_end(struct wire *w, size_t mark);
 int64_t state_finish(struct wire *w, struct err *e);
 
@@ -99,13 +101,6 @@ int state_parse(struct state_file *out, const void *file, size_t size, unsigned 
 struct state_section *state_find(struct state_file *img, uint32_t id);
 
 /* --- Field lists (fields.c), which serve both directions --- */
-
-#define STATE_VCPU_VERSION	  1
-#define STATE_VM_VERSION	  1
-#define STATE_CMOS_VERSION	  1
-#define STATE_DEVICE_VERSION	  1
-#define STATE_GENERATION_VERSION  1
-#define STATE_WORKING_SET_VERSION 1
 
 void vcpu_state_write(struct wire *w, const struct vcpu_state *s);
 /* `s` must be all zeros before its first use. */

@@ -25,7 +25,7 @@ static size_t file_len;
 
 static void put_section(struct wire *w, uint32_t id, const char *body)
 {
-	size_t mark = state_section_begin(w, id, 1);
+	size_t mark = state_section_begin(w, id);
 
 	wire_put_bytes(w, body, strlen(body));
 	state_section_end(w, mark);
