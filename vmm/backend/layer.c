@@ -164,27 +164,15 @@ static int check_geometry(const struct layer_stack *s, struct wire *w, struct la
 	return 0;
 }
 
-static int check_size(int fd, uint64_t bytes, struct err *e)
+static int check_size(int fd, uint64_t expected, struct err *e)
 {
-	struct stat st;
+	uint64_t bytes;
+	int rc = file_size(fd, &bytes, e);
 
-	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "get the size of the file");
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != bytes)
-		return err_say(e, EINVAL, "the file has %lld bytes, expected %llu",
-			       (long long)st.st_size, (unsigned long long)bytes);
-	return 0;
-}
-
-static int read_header(int fd, uint8_t block[HEADER_BYTES], struct err *e)
-{
-	ssize_t n = pread(fd, block, HEADER_BYTES, 0);
-
-	if (n < 0)
-		return err_set(e, errno, "read the header");
-	if (n != HEADER_BYTES)
-		return err_say(e, EINVAL, "this file is too short for a disk layer");
-	return 0;
+	if (rc == 0 && bytes != expected)
+		rc = err_say(e, EINVAL, "the file has %llu bytes, expected %llu",
+			     (unsigned long long)bytes, (unsigned long long)expected);
+	return rc;
 }
 
 /*
@@ -245,7 +233,7 @@ static int open_sealed(const struct layer_stack *s, int fd, struct layer *l, str
 	struct wire w = wire_from(block, HEADER_BYTES);
 	uint64_t disk_bytes = 0;
 	uint32_t want = 0, crc;
-	int rc = read_header(fd, block, e);
+	int rc = file_read(fd, 0, block, HEADER_BYTES, e);
 
 	if (rc == 0)
 		rc = check_geometry(s, &w, l, &disk_bytes, &want, e);
@@ -284,17 +272,6 @@ static int open_chain(struct layer_stack *s, const int *fds, unsigned n, struct 
 
 /* --- the writable layer --- */
 
-static int check_empty(int fd, struct err *e)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return err_set(e, errno, "get the size of the writable disk layer");
-	if (!S_ISREG(st.st_mode) || st.st_size != 0)
-		return err_say(e, EINVAL, "the file for the writable disk layer is not empty");
-	return 0;
-}
-
 static void drop_layer(const struct layer_stack *s, struct layer *l)
 {
 	if (l->bits)
@@ -331,8 +308,11 @@ static int format(const struct layer_stack *s, int fd, uint64_t parent, struct l
 		  struct err *e)
 {
 	uint8_t block[HEADER_BYTES];
-	int rc = check_empty(fd, e);
+	uint64_t bytes;
+	int rc = file_size(fd, &bytes, e);
 
+	if (rc == 0 && bytes)
+		rc = err_say(e, EINVAL, "the file for the writable disk layer is not empty");
 	*l = (struct layer){.fd = -1, .data_offset = HEADER_BYTES + s->map_bytes};
 	if (rc == 0)
 		rc = make_identity(l, parent, e);
