@@ -15,9 +15,6 @@
 #include "vmm/backend/layer.h"
 #include "vmm/vm-internal.h"
 
-/* Time between two steps of about 100 us, which use a tenth of the loop's time. */
-#define FLATTEN_EVERY_NS 1000000u
-
 /* The intermediate results of a fork. */
 struct fork_job {
 	struct vm_snapshot snapshot;
@@ -27,36 +24,17 @@ struct fork_job {
 	bool stopped; /* the vCPUs stay paused */
 };
 
-/* --- Merging memory layers in the background --- */
-
-static void on_flatten(void *arg)
-{
-	struct vm *vm = arg;
-
-	if (vm->state == CTL_RUNNING && !vm->on_paused && ram_flatten_step(vm->ram))
-		event_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
-}
-
-void vm_flatten(struct vm *vm)
-{
-	vm->flatten.fn = on_flatten;
-	vm->flatten.arg = vm;
-	event_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
-}
-
-/* --- The fork --- */
-
 static void finish_fork(struct vm *vm, const struct vm_snapshot *snapshot, const struct err *e)
 {
 	vm_forked_fn *done = vm->on_forked;
 
 	close_fd(&vm->fork_writable);
 	vm->on_forked = NULL;
-	if (done)
-		done(vm->on_forked_arg, snapshot, e);
+	vm->cancel = NULL;
+	done(vm->on_forked_arg, snapshot, e);
 }
 
-void vm_end_fork(struct vm *vm)
+static void cancel(struct vm *vm)
 {
 	struct err e = {0};
 
@@ -186,16 +164,13 @@ static void fork_drained(struct vm *vm)
 int vm_fork(struct vm *vm, const struct vm_fork_how *how, int *writable_fd, vm_forked_fn *done,
 	    void *arg, struct err *e)
 {
-	int r;
+	int r = vm_check_free(vm, e);
 
-	if (vm->state != CTL_RUNNING)
-		return err_say(e, EINVAL, "the VM is not running");
-	if (vm->on_paused || vm->on_forked)
-		return err_say(e, EBUSY, "the VM is already being %s",
-			       vm->on_paused ? "paused" : "forked");
-	r = check_disk(vm, e);
+	if (!r)
+		r = check_disk(vm, e);
 	if (r)
 		return r;
+	vm->cancel = cancel;
 	vm->on_forked = done;
 	vm->on_forked_arg = arg;
 	vm->fork_writable = take_fd(writable_fd);

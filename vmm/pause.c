@@ -47,8 +47,8 @@ static void finish_pause(struct vm *vm, int result)
 	vm_paused_fn *done = vm->on_paused;
 
 	vm->on_paused = NULL;
-	if (done)
-		done(vm->on_paused_arg, result);
+	vm->cancel = NULL;
+	done(vm->on_paused_arg, result);
 }
 
 static void on_quiesced(struct vm *vm)
@@ -57,7 +57,7 @@ static void on_quiesced(struct vm *vm)
 	finish_pause(vm, 0);
 }
 
-void vm_end_pause(struct vm *vm)
+static void cancel(struct vm *vm)
 {
 	vm->on_drained = NULL;
 	finish_pause(vm, -ECANCELED);
@@ -65,11 +65,11 @@ void vm_end_pause(struct vm *vm)
 
 int vm_pause(struct vm *vm, vm_paused_fn *done, void *arg, struct err *e)
 {
-	if (vm->state != CTL_RUNNING)
-		return err_say(e, EINVAL, "the VM is not running");
-	if (vm->on_paused || vm->on_forked)
-		return err_say(e, EBUSY, "the VM is already being %s",
-			       vm->on_paused ? "paused" : "forked");
+	int r = vm_check_free(vm, e);
+
+	if (r)
+		return r;
+	vm->cancel = cancel;
 	vm->on_paused = done;
 	vm->on_paused_arg = arg;
 	vcpus_pause(vm->vcpus);

@@ -43,6 +43,10 @@ struct vm {
 	void (*on_drained)(struct vm *vm); /* called at the end of the drain that is in progress */
 	unsigned draining;		   /* devices with I/O in flight */
 
+	/* Calls the callback of the pause or fork that is in progress, because the guest has ended;
+	 * NULL: there is none. */
+	void (*cancel)(struct vm *vm);
+
 	vm_paused_fn *on_paused; /* NULL unless a pause is in progress */
 	void *on_paused_arg;
 
@@ -72,10 +76,8 @@ void vm_notify_clock_stopped(struct vm *vm);
 void vm_drain(struct vm *vm, void (*next)(struct vm *vm));
 void vm_continue_devices(struct vm *vm);
 
-/* Cancel the pause or fork in progress, if any, because the guest has ended: call its callback. */
-void vm_end_pause(struct vm *vm);
-void vm_end_fork(struct vm *vm);
-
+/* Returns 0, or an error unless the VM runs and is not being paused or forked. */
+int vm_check_free(const struct vm *vm, struct err *e);
 /* Starts merging memory layers in the background, while the guest runs. */
 void vm_flatten(struct vm *vm);
 

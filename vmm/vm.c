@@ -21,6 +21,8 @@
 #include "vmm/kvm/pagemap.h"
 
 #define VCPU_NICE 5
+/* Time between two steps of about 100 us, which use a tenth of the loop's time. */
+#define FLATTEN_EVERY_NS 1000000u
 
 /* --- The end of the guest: detected on a vCPU thread, handled on the loop's thread --- */
 
@@ -78,8 +80,8 @@ static void on_end_event(void *arg, uint32_t events)
 	log_info("%s", vm->end.text);
 	if (vm->end.reason == CTL_END_CRASH || vm->end.reason == CTL_END_HOST)
 		vcpu_log_registers(vm->kvm, vm->end.vcpu);
-	vm_end_pause(vm);
-	vm_end_fork(vm);
+	if (vm->cancel)
+		vm->cancel(vm);
 	if (vm->on_ended)
 		vm->on_ended(vm->on_ended_arg, vm->end.reason, vm->end.text);
 }
@@ -487,6 +489,32 @@ int vm_restore(struct vm *vm, int state_fd, const struct vm_memory *memory,
 	return r;
 }
 
+/* --- Running --- */
+
+int vm_check_free(const struct vm *vm, struct err *e)
+{
+	if (vm->state != CTL_RUNNING)
+		return err_say(e, EINVAL, "the VM is not running");
+	if (vm->on_paused || vm->on_forked)
+		return err_say(e, EBUSY, "the VM is being %s", vm->on_paused ? "paused" : "forked");
+	return 0;
+}
+
+static void on_flatten(void *arg)
+{
+	struct vm *vm = arg;
+
+	if (vm->state == CTL_RUNNING && !vm->on_paused && ram_flatten_step(vm->ram))
+		event_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
+}
+
+void vm_flatten(struct vm *vm)
+{
+	vm->flatten.fn = on_flatten;
+	vm->flatten.arg = vm;
+	event_timer_set(vm->loop, &vm->flatten, FLATTEN_EVERY_NS);
+}
+
 static void resume_devices(struct vm *vm)
 {
 	for (unsigned i = 0; i < MACHINE_DEVICES; i++)
@@ -525,12 +553,10 @@ static void act_restored(struct vm *vm)
 
 int vm_record(struct vm *vm, struct err *e)
 {
-	int r;
+	int r = vm_check_free(vm, e);
 
-	if (vm->state != CTL_RUNNING)
-		return err_say(e, EINVAL, "the VM is not running");
-	if (vm->on_paused || vm->on_forked)
-		return err_say(e, EBUSY, "the VM is being %s", vm->on_paused ? "paused" : "forked");
+	if (r)
+		return r;
 	if (!vm->host.pre_faults)
 		return err_say(e, ENOTSUP, "this host's KVM can't map pages ahead");
 	r = ram_record(vm->ram, e);
@@ -551,19 +577,11 @@ int vm_connect(struct vm *vm, const struct ctl_msg *m, int *stream_fd,
 	return 0;
 }
 
-static void net_stats(const struct vm *vm, struct ctl_msg *reply)
-{
-	struct vio_net_stats net = vio_net_stats(vio_mmio_device(vm->machine.devices[MACHINE_NET]));
-
-	reply->reply.stats.net_rx_bytes = net.rx_bytes;
-	reply->reply.stats.net_tx_bytes = net.tx_bytes;
-	reply->reply.stats.net_dropped = net.rx_dropped + net.tx_dropped;
-}
-
 void vm_stats(const struct vm *vm, struct ctl_msg *reply)
 {
 	struct vio_dev *blk = vm_blk(vm);
 	struct vio_blk_stats io = vio_blk_stats(blk);
+	struct vio_net_stats net = vio_net_stats(vio_mmio_device(vm->machine.devices[MACHINE_NET]));
 
 	reply->reply.stats.uptime_ns = vm->started_at ? now_ns() - vm->started_at : 0;
 	reply->reply.stats.exits = vcpus_exits(vm->vcpus);
@@ -573,5 +591,7 @@ void vm_stats(const struct vm *vm, struct ctl_msg *reply)
 		reply->reply.stats.disk_layer_bytes = layer_writable_bytes(vio_blk_disk(blk));
 	reply->reply.stats.vsock_connections =
 		vio_vsock_connections(vio_mmio_device(vm->machine.devices[MACHINE_VSOCK]));
-	net_stats(vm, reply);
+	reply->reply.stats.net_rx_bytes = net.rx_bytes;
+	reply->reply.stats.net_tx_bytes = net.tx_bytes;
+	reply->reply.stats.net_dropped = net.rx_dropped + net.tx_dropped;
 }
