@@ -90,6 +90,23 @@ const uint8_t *payload_text(struct wire *w, size_t *len, size_t max)
 	return text;
 }
 
+void payload_copy(struct wire *w, char *out, size_t max)
+{
+	size_t len;
+	const uint8_t *text = payload_text(w, &len, max);
+
+	if (!w->bad)
+		memcpy(out, text, len);
+}
+
+int payload_id(struct wire *w, const char *what, char *out, struct err *e)
+{
+	payload_copy(w, out, AGENT_ID_LEN);
+	if (w->bad || strlen(out) != AGENT_ID_LEN)
+		return err_say(e, EPROTO, "%s: an id has %d bytes", what, AGENT_ID_LEN);
+	return 0;
+}
+
 int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e)
 {
 	size_t len;
@@ -145,6 +162,17 @@ int interrupt_parse(const struct frame *f, uint64_t *call, struct err *e)
 
 	*call = wire_get_u64(&w);
 	return payload_end(&w, "interrupt", e);
+}
+
+int dial_parse(const struct frame *f, uint16_t *port, struct err *e)
+{
+	struct wire w = wire_from(f->payload, f->len);
+
+	*port = wire_get_u16(&w);
+	int bad = payload_end(&w, "dial", e);
+	if (bad)
+		return bad;
+	return *port ? 0 : err_say(e, EPROTO, "dial: port 0 can't be connected to");
 }
 
 int tree_parse(const struct frame *f, struct tree_request *out, struct err *e)

@@ -48,6 +48,10 @@ void frame_header(uint8_t *out, uint8_t type, uint32_t len);
 /* Does the same as wire_get_str, but a zero byte makes `w` bad: the kernel would end the string
  * there. */
 const uint8_t *payload_text(struct wire *w, size_t *len, size_t max);
+/* Copies such a string of up to `max` bytes to `out`, which is zeroed and has room for one more. */
+void payload_copy(struct wire *w, char *out, size_t max);
+/* Copies the id of a process or context, AGENT_ID_LEN bytes; `what` it is. Returns 0 or -EPROTO. */
+int payload_id(struct wire *w, const char *what, char *out, struct err *e);
 /* Checks and skips u32 count, then `count` times str name, str value. Returns 0 or -EPROTO. */
 int payload_env(struct wire *w, const char *what, uint32_t *count, struct err *e);
 /* Returns 0, or -EPROTO when the fields of a `what` did not fill the payload exactly. */
@@ -90,6 +94,9 @@ struct tree_request {
 
 /* Checks an AGENT_TREE payload. Returns 0 or -EPROTO. */
 int tree_parse(const struct frame *f, struct tree_request *out, struct err *e);
+
+/* Reads the port from an AGENT_DIAL, which is not 0. Returns 0 or -EPROTO. */
+int dial_parse(const struct frame *f, uint16_t *port, struct err *e);
 
 #define HOST_NAME_LEN 64
 

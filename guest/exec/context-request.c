@@ -11,29 +11,22 @@ bool context_request_is(uint8_t type)
 
 static int get_id(struct wire *w, char *id, struct err *e)
 {
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, AGENT_ID_LEN);
+	int bad = payload_id(w, "context", id, e);
 
-	if (w->bad || len != AGENT_ID_LEN)
-		return err_say(e, EPROTO, "context: an id has %d bytes", AGENT_ID_LEN);
 	/* The id is the name of a folder too. */
-	if (memchr(text, '/', len) || text[0] == '.')
-		return err_say(e, EPROTO, "context: an id must not be a path");
-	memcpy(id, text, len);
-	return 0;
+	if (!bad && (strchr(id, '/') || id[0] == '.'))
+		bad = err_say(e, EPROTO, "context: an id must not be a path");
+	return bad;
 }
 
 static int parse_start(struct wire *w, struct context_request *out, struct err *e)
 {
 	uint8_t language = wire_get_u8(w);
-	size_t len;
 
 	if (language > AGENT_JAVASCRIPT)
 		return err_say(e, EPROTO, "context: there is no language %u", language);
 	out->language = language;
-	const uint8_t *cwd = payload_text(w, &len, AGENT_PATH_MAX);
-	if (!w->bad)
-		memcpy(out->cwd, cwd, len);
+	payload_copy(w, out->cwd, AGENT_PATH_MAX);
 	out->env = w->pos + 4;
 	return payload_env(w, "context", &out->env_count, e);
 }

@@ -217,6 +217,7 @@ static int check_start(const struct context_request *r, const struct frame *f, s
 	return bad ? bad : check_folder(r->cwd, e);
 }
 
+/* Makes a context, whose interpreter interpreter_serve then starts. */
 static struct context *context_new(const struct context_request *r, const struct frame *f,
 				   struct err *e)
 {
@@ -243,7 +244,10 @@ static struct context *context_new(const struct context_request *r, const struct
 					   .env_count = r->env_count,
 					   .dir = x->dir};
 	list_add_tail(&contexts, &x->node);
-	return x;
+	if (interpreter_init(&x->interpreter, r->language, &x->launch, grace, &ops, e) == 0)
+		return x;
+	context_free(x);
+	return NULL;
 }
 
 static int start(struct conn *c, const struct context_request *r, const struct frame *f,
@@ -256,11 +260,6 @@ static int start(struct conn *c, const struct context_request *r, const struct f
 	struct context *x = context_new(r, f, e);
 	if (!x)
 		return e->code;
-	bad = interpreter_init(&x->interpreter, r->language, &x->launch, grace, &ops, e);
-	if (bad) {
-		context_free(x);
-		return bad;
-	}
 	c->interpreter = &x->interpreter;
 	conn_become(c, CONN_CONTEXT);
 	interpreter_serve(&x->interpreter);
@@ -302,11 +301,6 @@ static int restore(const uint8_t *bytes, size_t len, const char *how, struct err
 	x->started_ms = started_ms;
 	x->began = true;
 	place(x);
-	bad = interpreter_init(&x->interpreter, r.language, &x->launch, grace, &ops, e);
-	if (bad) {
-		context_free(x);
-		return bad;
-	}
 	interpreter_note_loss(&x->interpreter, how);
 	interpreter_serve(&x->interpreter);
 	return 0;

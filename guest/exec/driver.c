@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/list.h"
 #include "base/wire.h"
 #include "guest/cgroup.h"
@@ -466,14 +467,8 @@ static int write_file(const char *dir, const struct script *script, struct err *
 	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return err_set(e, errno, "open %s", path);
-	size_t done = 0;
-	while (done < *script->len) {
-		ssize_t n = write(fd, script->text + done, *script->len - done);
-		if (n < 0)
-			return err_set(e, errno, "write %s", path);
-		done += (size_t)n;
-	}
-	return 0;
+	return file_write(fd, 0, script->text, *script->len, e) < 0 ? err_context(e, "%s", path)
+								    : 0;
 }
 
 static int open_starts(struct driver *d, struct err *e)

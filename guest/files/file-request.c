@@ -34,15 +34,10 @@ bool file_request_is(uint8_t type)
 
 static int get_path(struct wire *w, const char *what, char *path, struct err *e)
 {
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, AGENT_PATH_MAX);
-
+	payload_copy(w, path, AGENT_PATH_MAX);
 	if (w->bad)
 		return payload_end(w, what, e);
-	if (!len || text[0] != '/')
-		return err_say(e, EPROTO, "%s: a path must start with /", what);
-	memcpy(path, text, len);
-	return 0;
+	return path[0] == '/' ? 0 : err_say(e, EPROTO, "%s: a path must start with /", what);
 }
 
 /* `unchanged`: AGENT_UNCHANGED is valid, too. */
@@ -70,17 +65,6 @@ static int get_depth(struct wire *w, const char *what, uint32_t *depth, struct e
 	if (*depth > AGENT_DEPTH_MAX)
 		return err_say(e, EPROTO, "%s: depth %u; the limit is %d", what, *depth,
 			       AGENT_DEPTH_MAX);
-	return 0;
-}
-
-static int get_after(struct wire *w, const char *what, char *after, struct err *e)
-{
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, AGENT_NAME_MAX);
-
-	if (w->bad)
-		return payload_end(w, what, e);
-	memcpy(after, text, len);
 	return 0;
 }
 
@@ -124,7 +108,8 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 		out->limit = wire_get_u32(w);
 		return 0;
 	case AFTER:
-		return get_after(w, what, out->after, e);
+		payload_copy(w, out->after, AGENT_NAME_MAX);
+		return 0;
 	case HOW:
 		return get_how(w, what, &out->how, e);
 	case END:

@@ -34,8 +34,10 @@ __attribute__((noreturn)) void file_change(const struct file_work *w);
 
 /* file-write.c */
 __attribute__((noreturn)) void file_put(const struct file_work *w);
-__attribute__((noreturn)) void file_write(const struct file_work *w);
+__attribute__((noreturn)) void file_write_in_place(const struct file_work *w);
 __attribute__((noreturn)) void file_remove(const struct file_work *w);
 __attribute__((noreturn)) void file_mkdir(const struct file_work *w);
+/* Returns -ENOSPC if `size` bytes do not fit on the disk, before they arrive. */
+int check_room(int fd, uint64_t size, struct err *e);
 
 #endif

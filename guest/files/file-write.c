@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/num.h"
 #include "guest/files/folder.h"
 #include "guest/files/worker-io.h"
-#include "guest/files/write.h"
 
 __attribute__((noreturn)) static void fail(const struct err *e)
 {
@@ -33,30 +33,15 @@ int check_room(int fd, uint64_t size, struct err *e)
 		       (unsigned long long)(fs.f_bfree * (uint64_t)fs.f_bsize));
 }
 
-int write_all(int fd, const uint8_t *data, size_t len, off_t at, struct err *e)
-{
-	while (len) {
-		ssize_t n = pwrite(fd, data, len, at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_set(e, errno, "write");
-		data += n;
-		len -= (size_t)n;
-		at += n;
-	}
-	return 0;
-}
-
-/* Writes the host's data to `fd`, starting at offset `at`. */
+/* Writes the host's data to `fd`, starting at offset `at`; at the end of a file that was opened
+ * with O_APPEND. */
 static int take_data(int fd, uint64_t at, struct err *e)
 {
 	const uint8_t *data;
 	size_t n;
 
 	while ((n = worker_io_data(&data)) > 0) {
-		int bad = write_all(fd, data, n, (off_t)at, e);
+		int bad = file_write(fd, at, data, n, e);
 		if (bad)
 			return bad;
 		at += n;
@@ -140,7 +125,7 @@ static int write_in_place(const struct file_request *r, struct err *e)
 	return bad ? bad : take_data(fd, at, e);
 }
 
-void file_write(const struct file_work *w)
+void file_write_in_place(const struct file_work *w)
 {
 	struct err e;
 

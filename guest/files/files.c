@@ -11,10 +11,12 @@
 typedef void file_fn(const struct file_work *w);
 
 static file_fn *const functions[] = {
-	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,	  [AGENT_REMOVE] = file_remove,
-	[AGENT_MKDIR] = file_mkdir,   [AGENT_MOVE] = file_move,	  [AGENT_CHANGE] = file_change,
-	[AGENT_WALK] = file_walk,     [AGENT_WRITE] = file_write, [AGENT_PACK] = file_pack,
-	[AGENT_UNPACK] = file_unpack, [AGENT_WATCH] = file_watch,
+	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,
+	[AGENT_REMOVE] = file_remove, [AGENT_MKDIR] = file_mkdir,
+	[AGENT_MOVE] = file_move,     [AGENT_CHANGE] = file_change,
+	[AGENT_WALK] = file_walk,     [AGENT_WRITE] = file_write_in_place,
+	[AGENT_PACK] = file_pack,     [AGENT_UNPACK] = file_unpack,
+	[AGENT_WATCH] = file_watch,
 };
 
 static const struct system_ops *sys;

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,12 +67,10 @@ static int look_at_old(const char *path, bool *there, struct stat *st, struct er
 static int name_temporary(struct staged_file *f, struct err *e)
 {
 	size_t folder = (size_t)(strrchr(f->path, '/') + 1 - f->path);
-	uint64_t r[2];
+	char name[STAGED_NAME_SIZE];
 
-	if (getrandom(r, sizeof(r), 0) != sizeof(r))
-		return err_set(e, errno, "getrandom");
-	int n = snprintf(f->temporary, sizeof(f->temporary), "%.*s.ramet-%016llx%016llx",
-			 (int)folder, f->path, (unsigned long long)r[0], (unsigned long long)r[1]);
+	staged_name(name);
+	int n = snprintf(f->temporary, sizeof(f->temporary), "%.*s%s", (int)folder, f->path, name);
 	if ((size_t)n >= sizeof(f->temporary))
 		return err_set(e, ENAMETOOLONG, "write %.100s", f->path);
 	return 0;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/random.h"
 
 enum staged_state {
 	STAGED_NEW,  /* not created yet */
@@ -25,6 +26,12 @@ struct staged_file {
 	char temporary[PATH_MAX]; /* in the folder of `path` */
 };
 
+/* Makes a random name for a temporary file. */
+#define STAGED_NAME_SIZE (sizeof(".ramet-") + 2 * RANDOM_ID_BYTES)
+static inline void staged_name(char out[static STAGED_NAME_SIZE])
+{
+	random_id(out, STAGED_NAME_SIZE, ".ramet-");
+}
 /* Creates missing folders and the empty temporary file of `path`. The file has the given mode (0:
  * that of the file it will replace) and the owner of the file it will replace. Returns a
  * descriptor, open for writing, or -errno. */

@@ -12,17 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "guest/files/file-work.h"
 #include "guest/files/folder.h"
 #include "guest/files/tar.h"
 #include "guest/files/worker-io.h"
-#include "guest/files/write.h"
 
 #define TIMES_MAX (16u << 20) /* bytes of paths whose times are set at the end */
 
@@ -34,12 +33,12 @@ struct folder_time {
 };
 
 static struct {
-	struct staged_file *staged; /* the file that is being written */
-	const char *folder;	    /* absolute */
-	int top;		    /* the folder */
-	bool created;		    /* by this request */
-	char temporary[64];	    /* the name of all temporary files */
-	int parent;		    /* of the current entry; -1: none */
+	struct staged_file *staged;	  /* the file that is being written */
+	const char *folder;		  /* absolute */
+	int top;			  /* the folder */
+	bool created;			  /* by this request */
+	char temporary[STAGED_NAME_SIZE]; /* of all files, one after the other */
+	int parent;			  /* of the current entry; -1: none */
 	char parent_path[PATH_MAX];
 	int file; /* being written; -1: none */
 	uint64_t at;
@@ -293,7 +292,7 @@ static int on_entry(void *arg, const struct tar_entry *n, struct err *e)
 
 static int on_bytes(void *arg, const uint8_t *data, size_t len, struct err *e)
 {
-	int bad = write_all(un.file, data, len, (off_t)un.at, e);
+	int bad = file_write(un.file, un.at, data, len, e);
 
 	un.at += len;
 	return bad;
@@ -331,17 +330,6 @@ static int open_top(const char *path, struct err *e)
 	return un.top < 0 ? err_set(e, errno, "open the folder %.100s", path) : 0;
 }
 
-static int name_temporary(struct err *e)
-{
-	uint64_t r[2];
-
-	if (getrandom(r, sizeof(r), 0) != sizeof(r))
-		return err_set(e, errno, "getrandom");
-	snprintf(un.temporary, sizeof(un.temporary), ".ramet-%016llx%016llx",
-		 (unsigned long long)r[0], (unsigned long long)r[1]);
-	return 0;
-}
-
 static size_t on_read(void *arg, const uint8_t **data)
 {
 	return worker_io_data(data);
@@ -355,8 +343,7 @@ static int unpack(const struct file_request *r, uint64_t *entries, struct err *e
 
 	folder_trim(path, r->path);
 	int bad = open_top(path, e);
-	if (!bad)
-		bad = name_temporary(e);
+	staged_name(un.temporary);
 	if (!bad && r->size != AGENT_UNSIZED)
 		bad = check_room(un.top, r->size, e);
 	if (!bad)

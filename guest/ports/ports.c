@@ -3,7 +3,6 @@
 
 #include <errno.h>
 
-#include "guest/ports/dial-request.h"
 #include "guest/ports/relay.h"
 
 bool ports_takes(uint8_t type)

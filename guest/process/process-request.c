@@ -12,17 +12,6 @@ bool process_request_is(uint8_t type)
 	       type == AGENT_PROC_RESIZE;
 }
 
-static int get_id(struct wire *w, struct process_request *out, struct err *e)
-{
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, AGENT_ID_LEN);
-
-	if (w->bad || len != AGENT_ID_LEN)
-		return err_say(e, EPROTO, "process: an id has %d bytes", AGENT_ID_LEN);
-	memcpy(out->id, text, len);
-	return 0;
-}
-
 static int get_size(struct wire *w, struct process_request *out, struct err *e)
 {
 	bool tty = out->type != AGENT_PROC_START || out->flags & AGENT_PROC_TTY;
@@ -36,15 +25,6 @@ static int get_size(struct wire *w, struct process_request *out, struct err *e)
 	if (!tty && (out->cols || out->rows))
 		return err_say(e, EPROTO, "process: without a tty, columns and rows must be 0");
 	return 0;
-}
-
-static void get_text(struct wire *w, char *out, size_t max)
-{
-	size_t len;
-	const uint8_t *text = payload_text(w, &len, max);
-
-	if (!w->bad)
-		memcpy(out, text, len);
 }
 
 static int get_args(struct wire *w, struct process_request *out, struct err *e)
@@ -78,9 +58,9 @@ static int parse_start(struct wire *w, struct process_request *out, struct err *
 	if (bad)
 		return bad;
 	out->timeout_ms = wire_get_u32(w);
-	get_text(w, out->cwd, AGENT_PATH_MAX);
-	get_text(w, out->user, AGENT_USER_MAX);
-	get_text(w, out->label, AGENT_LABEL_MAX);
+	payload_copy(w, out->cwd, AGENT_PATH_MAX);
+	payload_copy(w, out->user, AGENT_USER_MAX);
+	payload_copy(w, out->label, AGENT_LABEL_MAX);
 	bad = get_args(w, out, e);
 	if (bad)
 		return bad;
@@ -120,7 +100,7 @@ int process_request_parse(const struct frame *f, struct process_request *out, st
 
 	memset(out, 0, sizeof(*out));
 	out->type = f->type;
-	int bad = get_id(&w, out, e);
+	int bad = payload_id(&w, "process", out->id, e);
 	if (!bad)
 		bad = parse_fields(&w, out, e);
 	if (bad)

@@ -5,7 +5,6 @@
 
 #include "guest/exec/context-request.h"
 #include "guest/files/file-request.h"
-#include "guest/ports/dial-request.h"
 #include "guest/process/process-request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

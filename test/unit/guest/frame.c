@@ -272,9 +272,32 @@ static void test_reseed_with_a_bad_field_is_refused(void **state)
 	assert_int_equal(parse_reseed(0, "a\n", 2, &out), -EPROTO);
 }
 
+static int parse_dial(const char *payload, uint32_t len, uint16_t *port)
+{
+	struct frame f = {.type = AGENT_DIAL, .len = len, .payload = (const uint8_t *)payload};
+	struct err e;
+
+	return dial_parse(&f, port, &e);
+}
+
+static void test_dial_has_a_port_and_nothing_else(void **state)
+{
+	uint16_t port;
+
+	assert_int_equal(parse_dial("\x40\x1f", 2, &port), 0);
+	assert_int_equal(port, 8000);
+	assert_int_equal(parse_dial("\xff\xff", 2, &port), 0);
+	assert_int_equal(port, 65535);
+	assert_int_equal(parse_dial("", 0, &port), -EPROTO);
+	assert_int_equal(parse_dial("\x40", 1, &port), -EPROTO);
+	assert_int_equal(parse_dial("\x40\x1f\x00", 3, &port), -EPROTO);
+	assert_int_equal(parse_dial("\x00\x00", 2, &port), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dial_has_a_port_and_nothing_else),
 		cmocka_unit_test(test_frame_is_parsed_in_parts_of_any_size),
 		cmocka_unit_test(test_frame_without_payload_ends_with_its_header),
 		cmocka_unit_test(test_frame_over_the_limit_is_refused),
