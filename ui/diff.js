@@ -3,7 +3,7 @@
 
 import { merge } from "./actions.js";
 import { post, send } from "./api.js";
-import { button, draft, empty, guest, h, printed } from "./dom.js";
+import { button, draft, empty, guest, h, printed, sheet } from "./dom.js";
 import { descends, feed, name } from "./feed.js";
 import { sides } from "./lines.js";
 
@@ -50,27 +50,7 @@ function table(before, after, names) {
         )
       : h("tr", {}, ...cell(row.left, row.same, "gone"), ...cell(row.right, row.same, "new")),
   );
-  return h(
-    "div",
-    { class: "sheet" },
-    h(
-      "table",
-      { class: "sides" },
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          h("th"),
-          h("th", { scope: "col" }, guest(names[0])),
-          h("th"),
-          h("th", { scope: "col" }, guest(names[1])),
-        ),
-      ),
-      h("tbody", {}, ...rows),
-    ),
-  );
+  return sheet(["", guest(names[0]), "", guest(names[1])], h("tbody", {}, ...rows), { class: "sides" });
 }
 
 export function show(root, [first = "", second = ""], signal) {

@@ -114,3 +114,16 @@ export function snippet(label, text) {
 export function empty(title, text, ...more) {
   return h("div", { class: "empty" }, h("h2", {}, title), h("p", {}, text), ...more);
 }
+
+// A table that scrolls in its own box, with what stands below it. A column is a label, or a label and the
+// class of its cells; `rows` is a tbody.
+export function sheet(columns, rows, props = {}, ...below) {
+  const cells = columns.map((column) => [column].flat());
+  const head = cells.map(([label, kind]) => h("th", { scope: "col", class: kind }, label));
+  return h(
+    "div",
+    { class: "sheet" },
+    h("table", props, h("thead", {}, h("tr", {}, ...head)), rows),
+    ...below,
+  );
+}

@@ -3,7 +3,7 @@
 
 import { get, send } from "./api.js";
 import { ask, attempt, field } from "./dialog.js";
-import { button, bytes, draft, empty, guest, h, plain, since } from "./dom.js";
+import { button, bytes, draft, empty, guest, h, plain, sheet, since } from "./dom.js";
 
 const MOST_TEXT = 1 << 20;
 const places = new Map(); // by sandbox: the folder shown last
@@ -73,33 +73,10 @@ export function show(panel, id, signal) {
   }
 
   function table(entries) {
-    return h(
-      "div",
-      { class: "sheet" },
-      h(
-        "table",
-        {},
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ...["Name", "Size", "Changed", "Mode", "Owner", ""].map((label) =>
-              h(
-                "th",
-                {
-                  scope: "col",
-                  class:
-                    label === "Size" ? "num" : ["Changed", "Mode", "Owner"].includes(label) ? "wide" : null,
-                },
-                label,
-              ),
-            ),
-          ),
-        ),
-        h("tbody", {}, ...entries.slice(0, 2000).map(row)),
-      ),
+    return sheet(
+      ["Name", ["Size", "num"], ["Changed", "wide"], ["Mode", "wide"], ["Owner", "wide"], ""],
+      h("tbody", {}, ...entries.slice(0, 2000).map(row)),
+      {},
       entries.length > 2000 ? h("p", { class: "muted" }, `and ${entries.length - 2000} more`) : null,
     );
   }

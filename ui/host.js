@@ -2,7 +2,7 @@
 // The host: its checks, and the figures of /metrics, which operators may see.
 
 import { pause, send } from "./api.js";
-import { bytes, h, plain, span } from "./dom.js";
+import { bytes, h, plain, sheet, span } from "./dom.js";
 
 export const title = "Host";
 export const nav = true;
@@ -42,27 +42,13 @@ export async function show(root, _, signal) {
     "aria-label": "Search figures",
     input: () => draw(),
   });
-  const sheet = h(
-    "div",
-    { class: "sheet" },
-    h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h("tr", {}, h("th", { scope: "col" }, "Figure"), h("th", { scope: "col", class: "num" }, "Value")),
-      ),
-      figures,
-    ),
-  );
   root.append(
     h("h1", {}, title),
     error,
     h("h2", {}, "Checks"),
     checks,
     h("div", { class: "tools" }, h("h2", { class: "grow" }, "Figures"), filter),
-    sheet,
+    sheet(["Figure", ["Value", "num"]], figures),
   );
   let all = [];
   const draw = () => {

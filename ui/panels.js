@@ -3,12 +3,10 @@
 
 import { get, objects, pause, post, send } from "./api.js";
 import { ask, attempt, field, toast } from "./dialog.js";
-import { button, bytes, empty, guest, h, plain, printed, since, snippet } from "./dom.js";
+import { button, bytes, empty, guest, h, plain, printed, sheet, since, snippet } from "./dom.js";
 import { feed, refresh } from "./feed.js";
 
 const at = (id) => `v1/sandboxes/${id}`;
-const columns = (...labels) =>
-  h("thead", {}, h("tr", {}, ...labels.map((label) => h("th", { scope: "col" }, label))));
 
 // Asks for a list each few seconds while its panel is shown; `draw` gets it. Returns a function that asks
 // at once.
@@ -38,7 +36,7 @@ function live(read, draw, error, signal, ms = 2000) {
 function listed(panel, tools, { path, labels, row, none, signal, newest = false }) {
   const error = problemLine(),
     rows = h("tbody"),
-    table = h("div", { class: "sheet" }, h("table", {}, columns(...labels), rows));
+    table = sheet(labels, rows);
   table.hidden = none.hidden = true;
   panel.append(tools, error, table, none);
   const draw = (all) => {

@@ -2,7 +2,7 @@
 // Results of calls. All of it comes from code that nobody trusts: pictures are shown as pictures, data as
 // text, and HTML in a frame without scripts, whose origin is its own.
 
-import { h, plain, printed } from "./dom.js";
+import { h, plain, printed, sheet } from "./dom.js";
 
 const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/svg+xml"];
 const MOST_ROWS = 100,
@@ -30,25 +30,10 @@ function data(value) {
       ),
     ),
   );
-  return h(
-    "div",
-    { class: "sheet" },
-    h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          ...columns.map(([name, cells]) =>
-            h("th", { scope: "col", class: typeof cells[0] === "number" ? "num" : null }, plain(name)),
-          ),
-        ),
-      ),
-      h("tbody", {}, ...rows),
-    ),
+  return sheet(
+    columns.map(([name, cells]) => [plain(name), typeof cells[0] === "number" ? "num" : null]),
+    h("tbody", {}, ...rows),
+    {},
     n > MOST_ROWS ? h("small", {}, `${n - MOST_ROWS} more rows`) : null,
   );
 }

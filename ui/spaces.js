@@ -3,7 +3,7 @@
 
 import { discard, resume } from "./actions.js";
 import { attempt } from "./dialog.js";
-import { button, bytes, empty, guest, h, since } from "./dom.js";
+import { button, bytes, empty, guest, h, sheet, since } from "./dom.js";
 import { feed, name } from "./feed.js";
 
 export const title = "Spaces";
@@ -44,25 +44,9 @@ function row(space) {
 
 export function show(root, _, signal) {
   const rows = h("tbody");
-  const table = h(
-    "div",
-    { class: "sheet" },
-    h(
-      "table",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          ...["Name", "State", "On disk", "Size", "Template", "Frozen for", ""].map((label) =>
-            h("th", { scope: "col", class: label === "On disk" ? "num" : null }, label),
-          ),
-        ),
-      ),
-      rows,
-    ),
+  const table = sheet(
+    ["Name", "State", ["On disk", "num"], "Size", "Template", "Frozen for", ""],
+    rows,
   );
   const none = empty(
     "No Spaces",

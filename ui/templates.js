@@ -2,7 +2,7 @@
 // The templates, and how far their preparation is.
 
 import { get, pause } from "./api.js";
-import { guest, h, bytes } from "./dom.js";
+import { guest, h, bytes, sheet } from "./dom.js";
 
 export const title = "Templates";
 export const nav = true;
@@ -32,26 +32,7 @@ export async function show(root, _, signal) {
   root.append(
     h("div", { class: "tools" }, h("h1", {}, title)),
     error,
-    h(
-      "div",
-      { class: "sheet" },
-      h(
-        "table",
-        {},
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ...["Name", "State", "Default size", "Prepared sizes", "Description"].map((label) =>
-              h("th", { scope: "col" }, label),
-            ),
-          ),
-        ),
-        rows,
-      ),
-    ),
+    sheet(["Name", "State", "Default size", "Prepared sizes", "Description"], rows),
   );
   while (!signal.aborted) {
     try {
