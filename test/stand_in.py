@@ -158,6 +158,12 @@ class Service:
         self.until_waiting(n)
         self.tell("go")
 
+    def clear(self, http: httpx.Client) -> None:
+        """Deletes all sandboxes and Spaces."""
+        for kind in ("sandboxes", "spaces"):
+            for one in http.get(f"/v1/{kind}").json():
+                http.delete(f"/v1/{kind}/{one['id']}")
+
     def client(self, http2: bool = False, **more: Any) -> httpx.Client:
         return httpx.Client(**self._how(http2), **more)
 

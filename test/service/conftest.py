@@ -125,9 +125,7 @@ def client(server: Service) -> Iterator[httpx.Client]:
     """A client of `server`, which has no sandboxes and no Spaces when a test begins."""
     with server.client() as http:
         yield http
-        for kind in ("sandboxes", "spaces"):
-            for one in http.get(f"/v1/{kind}").json():
-                http.delete(f"/v1/{kind}/{one['id']}")
+        server.clear(http)
     server.until_waiting(0)
 
 

@@ -138,9 +138,7 @@ def test_service_learns_at_once_that_the_client_left(waiting: Service, way: str)
                 waiting.wait(lambda f: f["ramet_operations"] + f["ramet_listeners"] == 0)
             waiting.tell("go")
             waiting.wait(lambda f: f["ramet_operations"] + f["ramet_listeners"] == 0)
-            for kind in ("sandboxes", "spaces"):
-                for one in http.get(f"/v1/{kind}").json():
-                    http.delete(f"/v1/{kind}/{one['id']}")
+            waiting.clear(http)
 
 
 @pytest.mark.parametrize("way", ["fin", "rst", "half"])

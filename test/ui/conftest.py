@@ -58,9 +58,7 @@ def http(service: Service) -> Iterator[httpx.Client]:
     """A client of `service`, which has no sandboxes and no Spaces when a test begins."""
     with service.client() as client:
         yield client
-        for kind in ("sandboxes", "spaces"):
-            for one in client.get(f"/v1/{kind}").json():
-                client.delete(f"/v1/{kind}/{one['id']}")
+        service.clear(client)
 
 
 @pytest.fixture

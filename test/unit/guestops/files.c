@@ -58,15 +58,6 @@ static const struct file_sink sink = {.file = on_file, .bytes = on_bytes, .ended
 
 static char id[SANDBOX_ID_LEN + 1]; /* of the test's sandbox */
 
-static void make(struct world *w)
-{
-	struct made m;
-
-	world_create(w, &m, NULL);
-	assert_true(m.ok);
-	memcpy(id, m.view.id, sizeof(id));
-}
-
 static void put_start(struct world *w, struct outcome *t, const char *path, const void *data,
 		      size_t len)
 {
@@ -123,20 +114,12 @@ static void fails_with(const struct outcome *t, enum failure_code code)
 	assert_true(t->failure.text[0]);
 }
 
-static struct core_stats stats_of(struct world *w)
-{
-	struct core_stats stats;
-
-	core_stats(w->core, &stats);
-	return stats;
-}
-
 static bool nothing_in_flight(void *arg)
 {
 	struct world *w = arg;
 
 	fakes_go(w->fakes);
-	return stats_of(w).operations == 0 && stats_of(w).listeners == 0;
+	return world_stats(w).operations == 0 && world_stats(w).listeners == 0;
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -148,7 +131,7 @@ static void test_put_delivers_all_bytes(void **state)
 	struct outcome t;
 	uint64_t sum, sent = 0;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		uint8_t *data = malloc(sizes[i] + 1);
 
@@ -161,8 +144,8 @@ static void test_put_delivers_all_bytes(void **state)
 		sent += sizes[i];
 		free(data);
 	}
-	assert_int_equal(stats_of(w).file_bytes_in, sent);
-	assert_int_equal(stats_of(w).file_calls, ARRAY_LEN(sizes));
+	assert_int_equal(world_stats(w).file_bytes_in, sent);
+	assert_int_equal(world_stats(w).file_calls, ARRAY_LEN(sizes));
 }
 
 /* --- data that arrives in parts --- */
@@ -226,7 +209,7 @@ static void test_data_is_passed_on_as_it_arrives(void **state)
 	struct client c;
 	uint64_t sum;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)(i * 7 + i / 1000);
 	for (int sized = 0; sized < 2; sized++) {
@@ -244,7 +227,7 @@ static void test_data_is_passed_on_as_it_arrives(void **state)
 		assert_int_equal(fakes_put(w->fakes, &sum), sizeof(data));
 		assert_true(sum == fake_sum(0, data, sizeof(data)));
 	}
-	assert_int_equal(stats_of(w).file_bytes_in, 2 * sizeof(data));
+	assert_int_equal(world_stats(w).file_bytes_in, 2 * sizeof(data));
 }
 
 static void test_empty_data_without_a_length_is_complete(void **state)
@@ -255,7 +238,7 @@ static void test_empty_data_without_a_length_is_complete(void **state)
 	struct client c = {.len = 0};
 	uint64_t sum;
 
-	make(w);
+	world_create_id(w, id);
 	c.t.call = core_file_put(w->core, TENANT, id, &put, on_done, &c.t);
 	world_until(w, waits, &c);
 	core_file_feed(c.t.call, NULL, 0, true);
@@ -274,7 +257,7 @@ static void test_data_of_another_length_fails(void **state)
 	struct world *w = *state;
 	struct client c;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
 		put_parts(w, &c, "/x", data, 10, true);
 		world_until(w, waits, &c);
@@ -290,7 +273,7 @@ static void test_guest_confirms_before_all_data_has_arrived(void **state)
 	struct world *w = *state;
 	struct client c;
 
-	make(w);
+	world_create_id(w, id);
 	for (int sized = 0; sized < 2; sized++) {
 		put_parts(w, &c, "/early", data, sizeof(data), sized);
 		arrive(&c, 5);
@@ -313,7 +296,7 @@ static void test_refusal_or_loss_ends_data_that_arrives(void **state)
 	struct world *w = *state;
 	struct client c;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
 		for (int sized = 0; sized < 2; sized++) {
 			put_parts(w, &c, ends[i].path, data, sizeof(data), sized);
@@ -330,7 +313,7 @@ static void test_data_that_arrives_is_abandoned(void **state)
 	struct world *w = *state;
 	struct client c;
 
-	make(w);
+	world_create_id(w, id);
 	for (int sized = 0; sized < 2; sized++) {
 		put_parts(w, &c, "/x", data, sizeof(data), sized);
 		world_until(w, waits, &c);
@@ -346,7 +329,7 @@ static void test_connection_is_reused_unless_a_request_failed(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	world_wait_ready(w);
 	unsigned before = fakes_dials(w->fakes);
 	for (int i = 0; i < 20; i++) {
@@ -387,7 +370,7 @@ static void test_get_returns_the_requested_range(void **state)
 	uint64_t all = 0;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
 		get(w, &t, gets[i].path, &gets[i].range);
 		assert_false(t.failed);
@@ -398,7 +381,7 @@ static void test_get_returns_the_requested_range(void **state)
 		assert_true(t.view.length == (t.view.size ? gets[i].bytes : UINT64_MAX));
 		all += t.bytes;
 	}
-	assert_int_equal(stats_of(w).file_bytes_out, all);
+	assert_int_equal(world_stats(w).file_bytes_out, all);
 }
 
 static void test_get_fails_when_the_file_became_shorter(void **state)
@@ -406,7 +389,7 @@ static void test_get_fails_when_the_file_became_shorter(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	get(w, &t, "/less/1000", NULL);
 	fails_with(&t, FAIL_FILE_CHANGED);
 	assert_int_equal(t.bytes, 500);
@@ -423,7 +406,7 @@ static void test_paused_get_applies_back_pressure_to_the_guest(void **state)
 	struct outcome t;
 	struct world_flow flow = {.bytes = &t.bytes};
 
-	make(w);
+	world_create_id(w, id);
 	get_start(w, &t, "/size/50000000", NULL);
 	world_until(w, has_begun, &t);
 	core_pause(t.call);
@@ -447,7 +430,7 @@ static void test_stat_and_list_return_file_metadata(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	stat_it(w, &t, "/size/7", false);
 	assert_true(!t.failed && t.files == 1 && t.view.size == 7 && t.view.uid == 1);
 	assert_string_equal(t.last, "/size/7");
@@ -481,7 +464,7 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 	struct outcome t, d;
 	char path[32];
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
 		snprintf(path, sizeof(path), "/errno/%d", refusals[i].errnum);
 		get(w, &t, path, NULL);
@@ -503,7 +486,7 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].code);
 	}
-	assert_int_equal(stats_of(w).file_failures, 5 * ARRAY_LEN(refusals));
+	assert_int_equal(world_stats(w).file_failures, 5 * ARRAY_LEN(refusals));
 	d = (struct outcome){0};
 	core_file_mkdir(w->core, TENANT, id, "/d", 0700, true, on_done, &d);
 	world_until_true(w, &d.done);
@@ -518,7 +501,7 @@ static void test_protocol_violations_of_the_guest_fail_the_request(void **state)
 	uint8_t *data = calloc(1, 2000000);
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
 		get(w, &t, gets[i], NULL);
 		fails_with(&t, FAIL_AGENT_ERROR);
@@ -549,7 +532,7 @@ static void test_bad_paths_and_unknown_sandboxes_are_refused(void **state)
 	char path[AGENT_PATH_MAX + 2];
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	memset(path, 'a', sizeof(path));
 	path[0] = '/';
 	path[sizeof(path) - 1] = '\0';
@@ -572,11 +555,11 @@ static void test_concurrent_operations_are_limited(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	world_wait_ready(w);
 	for (int i = 0; i < OPS_MAX; i++)
 		put_start(w, &many[i], "/wait", "x", 1);
-	assert_int_equal(stats_of(w).operations, OPS_MAX);
+	assert_int_equal(world_stats(w).operations, OPS_MAX);
 	put(w, &t, "/x", "x", 1);
 	fails_with(&t, FAIL_TOO_MANY);
 	assert_int_equal(t.failure.retry_after, 1);
@@ -586,7 +569,7 @@ static void test_concurrent_operations_are_limited(void **state)
 		world_until_true(w, &many[i].done);
 		assert_false(many[i].failed);
 	}
-	assert_int_equal(stats_of(w).operations, 0);
+	assert_int_equal(world_stats(w).operations, 0);
 	put(w, &t, "/x", "x", 1);
 	assert_false(t.failed);
 }
@@ -605,14 +588,14 @@ static void test_abandoned_operation_closes_its_connection(void **state)
 	struct world *w = *state;
 	struct outcome t, g;
 
-	make(w);
+	world_create_id(w, id);
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
 	world_until_waiting(w, 1);
 	world_until(w, has_begun, &g);
 	core_abandon(t.call);
 	core_abandon(g.call);
-	assert_int_equal(stats_of(w).operations, 0);
+	assert_int_equal(world_stats(w).operations, 0);
 	world_until(w, connections_are_closed, w);
 	assert_false(t.done || g.done);
 }
@@ -633,7 +616,7 @@ static void test_operation_can_be_abandoned_in_its_callback(void **state)
 	struct world *w = *state;
 	struct outcome t = {0};
 
-	make(w);
+	world_create_id(w, id);
 	t.call = core_file_get(w->core, TENANT, id, "/size/1000000", &all, &leaving_sink, &t);
 	world_until(w, connections_are_closed, w);
 	world_until(w, nothing_in_flight, w);
@@ -648,7 +631,7 @@ static void test_operations_fail_when_the_vm_dies(void **state)
 	struct world *w = *state;
 	struct outcome t, other;
 
-	make(w);
+	world_create_id(w, id);
 	put_start(w, &other, "/wait", "x", 1);
 	world_until_waiting(w, 1);
 	put(w, &t, "/die", "x", 1);
@@ -665,7 +648,7 @@ static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
 	struct outcome t, idle;
 	struct done d;
 
-	make(w);
+	world_create_id(w, id);
 	put(w, &idle, "/x", "x", 1); /* leaves an idle connection */
 	put_start(w, &t, "/wait", "x", 1);
 	world_until_waiting(w, 1);
@@ -692,7 +675,7 @@ static void make_in(struct world *w, uint32_t slot)
 {
 	do {
 		world_wait_ready(w);
-		make(w);
+		world_create_id(w, id);
 	} while (made_sandbox(w)->slot != slot);
 	world_wait_ready(w);
 }
@@ -705,7 +688,7 @@ static void test_next_sandbox_in_a_slot_gets_its_own_connection(void **state)
 	struct done d;
 
 	for (unsigned dies = 0; dies < 2; dies++) {
-		make(w);
+		world_create_id(w, id);
 		put(w, &t, "/x", "x", 1);
 		assert_true(has_idle_connection(w));
 		uint32_t slot = made_sandbox(w)->slot;
@@ -730,7 +713,7 @@ static void test_merged_sandbox_gets_a_connection_to_its_new_vm(void **state)
 	struct forked k;
 	struct done d;
 
-	make(w);
+	world_create_id(w, id);
 	put(w, &t, "/x", "x", 1);
 	world_fork(w, &k, id, 1);
 	assert_true(k.ok && has_idle_connection(w));
@@ -751,7 +734,7 @@ static void test_merge_fails_operations_of_both_sandboxes(void **state)
 	struct forked k;
 	struct done d;
 
-	make(w);
+	world_create_id(w, id);
 	memcpy(parent, id, sizeof(parent));
 	put(w, &t, "/x", "x", 1);
 	world_fork(w, &k, parent, 1);
@@ -779,7 +762,7 @@ static void test_fork_does_not_disturb_operations(void **state)
 	struct forked k;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	put_start(w, &t, "/wait", "x", 1);
 	world_until_waiting(w, 1);
 	world_fork(w, &k, id, 2);
@@ -834,7 +817,7 @@ static void test_operations_work_after_a_service_crash(void **state)
 	struct world *w = *state;
 	struct outcome t, g;
 
-	make(w);
+	world_create_id(w, id);
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
 	world_until_waiting(w, 1);

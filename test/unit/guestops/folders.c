@@ -68,15 +68,6 @@ static void on_event(void *arg, const struct watch_event *event)
 
 static const struct watch_sink watch_sink = {on_event, on_done};
 
-static void make(struct world *w)
-{
-	struct made m;
-
-	world_create(w, &m, NULL);
-	assert_true(m.ok);
-	memcpy(id, m.view.id, sizeof(id));
-}
-
 static void list(struct world *w, struct outcome *t, const char *path, uint32_t depth,
 		 uint32_t limit, const char *after)
 {
@@ -130,7 +121,7 @@ static void test_lists_have_names_of_owners(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	list(w, &t, "/many/2", 64, 0, "");
 	assert_true(!t.failed && t.files == 2);
 	assert_string_equal(t.user, "root");
@@ -145,7 +136,7 @@ static void test_list_stops_at_its_limit(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	list(w, &t, "/many/100", 1, 100, "");
 	assert_true(!t.failed && t.files == 100 && !t.more);
 	list(w, &t, "/many/101", 1, 100, "");
@@ -157,7 +148,7 @@ static void test_names_deeper_than_requested_are_refused(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	list(w, &t, "/slash", 2, 0, "");
 	assert_true(!t.failed && t.files == 1);
 	list(w, &t, "/slash", 1, 0, "");
@@ -177,7 +168,7 @@ static void test_write_in_place_delivers_all_bytes(void **state)
 	struct outcome t = {0};
 	uint64_t sum;
 
-	make(w);
+	world_create_id(w, id);
 	memset(data, 7, sizeof(data));
 	core_file_write(w->core, TENANT, id, &write, on_done, &t);
 	world_until_true(w, &t.done);
@@ -193,7 +184,7 @@ static void test_archives_are_passed_on(void **state)
 	struct outcome t;
 	uint64_t sum;
 
-	make(w);
+	world_create_id(w, id);
 	pack(w, &t, "/size/300000");
 	assert_true(!t.failed && t.bytes == 300000);
 	pack(w, &t, "/wrong");
@@ -219,7 +210,7 @@ static void test_watch_reports_events_until_its_path_is_gone(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	begin_watch(w, &t, "/w");
 	world_until(w, has_two_events, &t);
 	assert_int_equal(t.last, AGENT_RENAMED);
@@ -236,7 +227,7 @@ static void test_watch_begins_with_watching(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	begin_watch(w, &t, "/unready");
 	world_until_true(w, &t.done);
 	fails_with(&t, FAIL_AGENT_ERROR);
@@ -250,7 +241,7 @@ static void test_paused_watch_applies_back_pressure_to_the_guest(void **state)
 	struct world *w = *state;
 	struct outcome t;
 
-	make(w);
+	world_create_id(w, id);
 	begin_watch(w, &t, "/flood");
 	world_until(w, has_two_events, &t);
 	core_pause(t.call);
@@ -269,7 +260,7 @@ static void test_watch_fails_when_the_sandbox_is_deleted(void **state)
 	struct outcome t;
 	struct done d;
 
-	make(w);
+	world_create_id(w, id);
 	begin_watch(w, &t, "/w");
 	world_until(w, has_two_events, &t);
 	world_delete(w, &d, id);

@@ -78,22 +78,9 @@ static const struct process_list_sink list_sink = {on_process, on_done};
 
 static char id[SANDBOX_ID_LEN + 1];
 
-static void make(struct world *w)
-{
-	struct made m;
-
-	world_create(w, &m, NULL);
-	assert_true(m.ok);
-	memcpy(id, m.view.id, sizeof(id));
-}
-
-/* Returns the id of the fake process whose behaviour fake-process.h describes under `which`. */
 static const char *process(int which)
 {
-	static char name[CORE_ID_LEN + 1];
-
-	snprintf(name, sizeof(name), "prc_%d%031d", which, 0);
-	return name;
+	return fake_process_id("prc_", which);
 }
 
 static struct process_spec spec_of(const char *const *argv)
@@ -142,22 +129,6 @@ static void succeeds(struct world *w, struct process_client *t)
 		fail_msg("%s", t->failure.text);
 }
 
-static struct core_stats stats_of(struct world *w)
-{
-	struct core_stats stats;
-
-	core_stats(w->core, &stats);
-	return stats;
-}
-
-static bool has_few_agents(void *arg)
-{
-	struct world *w = arg;
-
-	fakes_go(w->fakes);
-	return fakes_agents(w->fakes) <= 2;
-}
-
 static unsigned busy(struct world *w)
 {
 	struct failure f;
@@ -172,7 +143,7 @@ static void test_run_streams_output_and_exit(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until_waiting(w, 1);
 	assert_int_equal(busy(w), 1);
@@ -184,9 +155,9 @@ static void test_run_streams_output_and_exit(void **state)
 	assert_memory_equal(t.last.id, "prc_", 4);
 	assert_int_equal(strspn(t.last.id + 4, "0123456789abcdef"), 32);
 	assert_true(t.last.pid == 412 && t.last.stdin_open && !t.last.ended && !t.last.tty);
-	assert_int_equal(stats_of(w).processes, 1);
-	assert_int_equal(stats_of(w).process_bytes_out, 11);
-	assert_int_equal(stats_of(w).listeners, 0);
+	assert_int_equal(world_stats(w).processes, 1);
+	assert_int_equal(world_stats(w).process_bytes_out, 11);
+	assert_int_equal(world_stats(w).listeners, 0);
 	assert_int_equal(busy(w), 0);
 }
 
@@ -195,11 +166,11 @@ static void test_start_describes_the_process(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	start(w, &t, "/bin/ls");
 	succeeds(w, &t);
 	assert_true(t.n == 1 && t.last.pid == 412);
-	assert_int_equal(stats_of(w).processes, 1);
+	assert_int_equal(world_stats(w).processes, 1);
 	start(w, &t, "/silent");
 	fails_with(w, &t, FAIL_AGENT_ERROR);
 }
@@ -212,17 +183,17 @@ static void test_terminals_are_counted_apart(void **state)
 	struct world *w = *state;
 	struct process_client t = {0};
 
-	make(w);
+	world_create_id(w, id);
 	core_process_start(w->core, TENANT, id, &spec, &list_sink, &t);
 	succeeds(w, &t);
 	assert_memory_equal(t.last.id, "pty_", 4);
 	assert_true(t.last.tty);
-	assert_true(stats_of(w).ptys == 1 && stats_of(w).processes == 0);
+	assert_true(world_stats(w).ptys == 1 && world_stats(w).processes == 0);
 	const struct process_view terminal = t.last;
 	t = (struct process_client){0};
 	core_process_input(w->core, TENANT, id, terminal.id, "x", 1, on_done, &t);
 	succeeds(w, &t);
-	assert_true(stats_of(w).pty_bytes_in == 1 && stats_of(w).process_bytes_in == 0);
+	assert_true(world_stats(w).pty_bytes_in == 1 && world_stats(w).process_bytes_in == 0);
 }
 
 static void test_start_that_fails(void **state)
@@ -233,7 +204,7 @@ static void test_start_that_fails(void **state)
 	struct process_client t;
 	char *long_arg = calloc(1, AGENT_PAYLOAD_MAX + 1);
 
-	make(w);
+	world_create_id(w, id);
 	memset(long_arg, 'a', AGENT_PAYLOAD_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
 		ways[i](w, &t, "/errno/2");
@@ -256,14 +227,14 @@ static void test_abandoned_start_kills_the_process(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	start(w, &t, "/wait");
 	world_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	assert_false(t.done || t.n);
-	assert_int_equal(stats_of(w).processes, 0);
+	assert_int_equal(world_stats(w).processes, 0);
 }
 
 /* A moment after the start of a call: a number of the loop's rounds, or its end. */
@@ -284,7 +255,7 @@ static bool is_undone(void *arg)
 	struct world *w = arg;
 
 	return fakes_asked(w->fakes, AGENT_PROC_KILL) == fakes_asked(w->fakes, AGENT_PROC_START) &&
-	       !stats_of(w).operations;
+	       !world_stats(w).operations;
 }
 
 /* The last of these moments is between the end of the operation and its report. */
@@ -293,7 +264,7 @@ static void test_start_that_is_abandoned_at_any_moment_is_undone(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	for (unsigned rounds = 0;; rounds++) {
 		start(w, &t, "/bin/ls");
 		world_until(w, has_come, &(struct moment){&t, rounds});
@@ -304,7 +275,7 @@ static void test_start_that_is_abandoned_at_any_moment_is_undone(void **state)
 		assert_false(t.done);
 	}
 	assert_false(t.failed);
-	assert_int_equal(stats_of(w).processes, 1);
+	assert_int_equal(world_stats(w).processes, 1);
 }
 
 static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **state)
@@ -312,16 +283,16 @@ static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **stat
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/wait");
 	world_until_waiting(w, 1);
 	core_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 	assert_false(t.done || t.started);
-	assert_int_equal(stats_of(w).listeners, 0);
-	assert_int_equal(stats_of(w).processes, 0);
+	assert_int_equal(world_stats(w).listeners, 0);
+	assert_int_equal(world_stats(w).processes, 0);
 }
 
 static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
@@ -330,7 +301,7 @@ static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
 	struct process_client t, other;
 	struct failure f;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/wait");
 	world_until_waiting(w, 1);
 	unsigned *n_ops = &guestops_of(sandbox_find(w->core, TENANT, id, &f))->n_ops;
@@ -341,7 +312,7 @@ static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	*n_ops -= OPS_MAX;
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 }
 
 static bool has_started(void *arg)
@@ -354,12 +325,12 @@ static void test_abandoned_run_leaves_a_running_process_alone(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	core_abandon(t.call);
-	assert_int_equal(stats_of(w).listeners, 0);
-	world_until(w, has_few_agents, w);
+	assert_int_equal(world_stats(w).listeners, 0);
+	world_until(w, world_few_agents, w);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
 	assert_false(t.done);
 }
@@ -369,14 +340,14 @@ static void test_run_that_hangs_up_kills_the_process(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	core_hang_up(t.call);
 	world_until(w, was_killed, w);
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 	assert_false(t.done);
-	assert_int_equal(stats_of(w).listeners, 0);
+	assert_int_equal(world_stats(w).listeners, 0);
 }
 
 static void test_attach_that_hangs_up_kills_the_process(void **state)
@@ -384,11 +355,11 @@ static void test_attach_that_hangs_up_kills_the_process(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	attach(w, &t, 0, 0);
 	core_hang_up(t.call); /* its guest has not described the process yet */
 	world_until(w, was_killed, w);
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 	assert_false(t.done || t.started);
 }
 
@@ -397,13 +368,13 @@ static void test_run_that_hangs_up_before_it_runs_is_killed_once(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/wait");
 	world_until_waiting(w, 1);
 	core_hang_up(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 1);
 	assert_false(t.done || t.started);
 }
@@ -433,7 +404,7 @@ static void test_hang_up_during_a_freeze_that_fails_kills_the_process(void **sta
 	struct process_client t;
 	struct frozen z;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	freeze_start(w, &z);
@@ -450,7 +421,7 @@ static void test_start_abandoned_during_a_freeze_that_fails_kills_the_process(vo
 	struct process_client t;
 	struct frozen z;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/wait");
 	freeze_start(w, &z);
 	core_abandon(t.call);
@@ -464,7 +435,7 @@ static void test_hang_up_during_a_freeze_that_succeeds_ends_with_the_sandbox(voi
 	struct process_client t;
 	struct frozen z;
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	freeze_start(w, &z);
@@ -495,7 +466,7 @@ static void test_unanswered_kill_keeps_the_place_of_its_process(void **state)
 	struct process_client t, other;
 	struct failure f;
 
-	make(w);
+	world_create_id(w, id);
 	struct guestops_sandbox *s = guestops_of(sandbox_find(w->core, TENANT, id, &f));
 	fakes_fault(w->fakes, FAKES_KILL_WAIT, 2);
 	s->n_listeners += LISTENERS_MAX - 2;
@@ -526,7 +497,7 @@ static void test_reader_can_pause(void **state)
 	struct process_client t;
 	struct world_flow flow = {.bytes = &t.bytes};
 
-	make(w);
+	world_create_id(w, id);
 	run(w, &t, "/flood");
 	world_until(w, has_much, &t);
 	core_pause(t.call);
@@ -535,7 +506,7 @@ static void test_reader_can_pause(void **state)
 	t.bytes = 1;
 	world_until(w, has_much, &t);
 	core_abandon(t.call);
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 }
 
 static void test_attach_streams_from_an_offset(void **state)
@@ -543,7 +514,7 @@ static void test_attach_streams_from_an_offset(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	attach(w, &t, 0, 2);
 	world_until_waiting(w, 1);
 	assert_int_equal(busy(w), 0);
@@ -565,7 +536,7 @@ static void test_invalid_streams_are_refused(void **state)
 	struct world *w = *state;
 	struct process_client t;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		attach(w, &t, cases[i].which, 0);
 		fails_with(w, &t, FAIL_AGENT_ERROR);
@@ -578,7 +549,7 @@ static void test_list_and_stat(void **state)
 	struct world *w = *state;
 	struct process_client t = {0};
 
-	make(w);
+	world_create_id(w, id);
 	core_process_list(w->core, TENANT, id, &list_sink, &t);
 	succeeds(w, &t);
 	assert_int_equal(t.n, 3);
@@ -606,7 +577,7 @@ static void test_input_reaches_the_process(void **state)
 	struct process_client t = {0};
 	uint64_t sum;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < len; i++)
 		bytes[i] = (uint8_t)(i % 101);
 	fakes_put_reset(w->fakes);
@@ -614,7 +585,7 @@ static void test_input_reaches_the_process(void **state)
 	succeeds(w, &t);
 	assert_int_equal(fakes_put(w->fakes, &sum), len);
 	assert_true(sum == fake_sum(0, bytes, len));
-	assert_int_equal(stats_of(w).process_bytes_in, len);
+	assert_int_equal(world_stats(w).process_bytes_in, len);
 	free(bytes);
 	t = (struct process_client){0};
 	core_process_input(w->core, TENANT, id, process(0), NULL, 0, on_done, &t);
@@ -635,7 +606,7 @@ static void test_resize_signal_and_kill(void **state)
 	struct world *w = *state;
 	struct process_client t = {0};
 
-	make(w);
+	world_create_id(w, id);
 	core_process_resize(w->core, TENANT, id, process(0), 120, 40, on_done, &t);
 	succeeds(w, &t);
 	t = (struct process_client){0};
@@ -659,7 +630,7 @@ static void test_delete_ends_streams(void **state)
 	struct process_client a, b;
 	struct done d;
 
-	make(w);
+	world_create_id(w, id);
 	attach(w, &a, 0, 5);
 	world_until_waiting(w, 1);
 	run(w, &b, "/flood");

@@ -33,21 +33,11 @@ static void on_read(void *arg, const struct process_output *out, const struct fa
 
 static char id[SANDBOX_ID_LEN + 1];
 
-static void make(struct world *w)
-{
-	struct made m;
-
-	world_create(w, &m, NULL);
-	assert_true(m.ok);
-	memcpy(id, m.view.id, sizeof(id));
-}
-
 /* Starts a read of the fake terminal whose behaviour fake-process.h describes under `which`. */
 static void read_start(struct world *w, struct reader *t, int which, const struct process_read *r)
 {
-	char process[CORE_ID_LEN + 1];
+	const char *process = fake_process_id("pty_", which);
 
-	snprintf(process, sizeof(process), "pty_%d%031d", which, 0);
 	*t = (struct reader){0};
 	t->call = core_process_read(w->core, TENANT, id, process, r, on_read, t);
 	assert_false(t->done);
@@ -71,33 +61,17 @@ static struct reader reads(struct world *w, int which, uint64_t place, size_t ma
 	return t;
 }
 
-static struct core_stats stats_of(struct world *w)
-{
-	struct core_stats stats;
-
-	core_stats(w->core, &stats);
-	return stats;
-}
-
-static bool has_few_agents(void *arg)
-{
-	struct world *w = arg;
-
-	fakes_go(w->fakes);
-	return fakes_agents(w->fakes) <= 2;
-}
-
 /* ------------------------------------------------------------------------------------------ */
 
 static void test_output_from_an_offset(void **state)
 {
 	struct world *w = *state;
 
-	make(w);
+	world_create_id(w, id);
 	struct reader t = reads(w, 0, 1, 1000, 20000);
 	assert_string_equal(t.out, "ello");
 	assert_true(!t.exited && t.next == 5);
-	assert_int_equal(stats_of(w).pty_bytes_out, 4);
+	assert_int_equal(world_stats(w).pty_bytes_out, 4);
 	t = reads(w, 0, 2, 2, 20000);
 	assert_string_equal(t.out, "ll");
 	assert_int_equal(t.next, 4);
@@ -105,14 +79,14 @@ static void test_output_from_an_offset(void **state)
 	assert_string_equal(t.out, "ello");
 	t = reads(w, 0, 5, 2, 0);
 	assert_true(t.bytes == 0 && t.next == 5 && !t.exited);
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 }
 
 static void test_end_of_the_program(void **state)
 {
 	struct world *w = *state;
 
-	make(w);
+	world_create_id(w, id);
 	struct reader t = reads(w, 8, 11, 100, 0);
 	assert_true(t.exited && t.code == 143 && t.next == 11 && !t.bytes);
 }
@@ -121,7 +95,7 @@ static void test_gap_ends_a_read(void **state)
 {
 	struct world *w = *state;
 
-	make(w);
+	world_create_id(w, id);
 	struct reader t = reads(w, 7, 7, 100, 20000);
 	assert_string_equal(t.out, "hello");
 	assert_true(t.next == 12 && !t.exited);
@@ -132,12 +106,12 @@ static void test_endless_output(void **state)
 	struct world *w = *state;
 	struct reader t;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t got = 0; got < 1000000; got += t.bytes) { /* reads what has arrived */
 		t = reads(w, 1, got, 1000000 - got, 20000);
 		assert_true(t.bytes > 0 && t.bytes <= 1000000 - got);
 	}
-	world_until(w, has_few_agents, w);
+	world_until(w, world_few_agents, w);
 }
 
 static void test_refused_and_malformed_answers(void **state)
@@ -154,7 +128,7 @@ static void test_refused_and_malformed_answers(void **state)
 	struct world *w = *state;
 	struct reader t;
 
-	make(w);
+	world_create_id(w, id);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		read_start(w, &t, cases[i].which, &r);
 		fails_with(w, &t, cases[i].code);
@@ -170,7 +144,7 @@ static void test_listeners_are_limited(void **state)
 	struct world *w = *state;
 	struct reader t;
 
-	make(w);
+	world_create_id(w, id);
 	world_wait_ready(w);
 	for (int i = 0; i < LISTENERS_MAX; i++)
 		read_start(w, &many[i], 0, &r);
@@ -178,8 +152,8 @@ static void test_listeners_are_limited(void **state)
 	fails_with(w, &t, FAIL_TOO_MANY);
 	for (int i = 0; i < LISTENERS_MAX; i++)
 		core_abandon(many[i].call);
-	assert_int_equal(stats_of(w).listeners, 0);
-	world_until(w, has_few_agents, w);
+	assert_int_equal(world_stats(w).listeners, 0);
+	world_until(w, world_few_agents, w);
 }
 
 static void test_delete_ends_a_read(void **state)
@@ -189,7 +163,7 @@ static void test_delete_ends_a_read(void **state)
 	struct reader t;
 	struct done d;
 
-	make(w);
+	world_create_id(w, id);
 	read_start(w, &t, 0, &r);
 	world_until_waiting(w, 1);
 	world_delete(w, &d, id);

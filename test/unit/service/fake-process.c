@@ -12,6 +12,14 @@
 
 #define OTHER_ID "prc_ffffffffffffffffffffffffffffffff"
 
+const char *fake_process_id(const char *prefix, int which)
+{
+	static char id[AGENT_ID_LEN + 1];
+
+	snprintf(id, sizeof(id), "%s%d%031d", prefix, which, 0);
+	return id;
+}
+
 /* Returns the digit that selects the behaviour of `id`: '0' of an id that the service made. */
 static char digit(const char *id)
 {

@@ -27,6 +27,9 @@
 
 #include "test/unit/service/fake-files.h"
 
+/* Returns the id of the process whose behaviour is described above under `which`. `prefix` is
+ * "prc_", or "pty_" of a terminal. */
+const char *fake_process_id(const char *prefix, int which);
 /* Answers a request, as fake_files_serve does. */
 bool fake_process_serve(const struct fake_files *f, int fd, uint8_t type, const uint8_t *body,
 			size_t len);

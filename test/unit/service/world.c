@@ -331,6 +331,31 @@ void world_create(struct world *w, struct made *m, const struct sandbox_spec *sp
 	world_until_true(w, &m->done);
 }
 
+void world_create_id(struct world *w, char id[static SANDBOX_ID_LEN + 1])
+{
+	struct made m;
+
+	world_create(w, &m, NULL);
+	assert_true(m.ok);
+	memcpy(id, m.view.id, SANDBOX_ID_LEN + 1);
+}
+
+struct core_stats world_stats(struct world *w)
+{
+	struct core_stats stats;
+
+	core_stats(w->core, &stats);
+	return stats;
+}
+
+bool world_few_agents(void *world)
+{
+	struct world *w = world;
+
+	fakes_go(w->fakes);
+	return fakes_agents(w->fakes) <= 2;
+}
+
 static void on_started(void *arg)
 {
 	struct run *r = arg;

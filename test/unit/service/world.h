@@ -50,6 +50,12 @@ void world_until_waiting(struct world *w, unsigned n);
 /* Runs the loop for `ms`, to show that something does not happen. */
 void world_run_for(struct world *w, uint64_t ms);
 
+struct core_stats world_stats(struct world *w);
+
+/* For world_until: calls fakes_go; returns true when no more agents than one sandbox needs are
+ * left. */
+bool world_few_agents(void *world);
+
 /* For world_until: returns true when `*bytes` has not changed for 20 rounds. */
 struct world_flow {
 	const uint64_t *bytes;
@@ -66,6 +72,8 @@ struct made {
 };
 void world_create_start(struct world *w, struct made *m, const struct sandbox_spec *spec);
 void world_create(struct world *w, struct made *m, const struct sandbox_spec *spec);
+/* Creates a sandbox of the default size, whose id it stores. */
+void world_create_id(struct world *w, char id[static SANDBOX_ID_LEN + 1]);
 
 struct run {
 	bool started, over, failed;

@@ -8,14 +8,6 @@
 #include "orchestrator/sandbox/context.h"
 #include "test/unit/service/world.h"
 
-static struct core_stats stats_of(struct world *w)
-{
-	struct core_stats stats;
-
-	core_stats(w->core, &stats);
-	return stats;
-}
-
 /* The state to wait for: `sandboxes` sandboxes and the full pool, and nothing else. */
 struct expected_count {
 	struct world *w;
@@ -25,7 +17,7 @@ struct expected_count {
 static bool only_these_are_left(void *arg)
 {
 	struct expected_count *want = arg;
-	struct core_stats stats = stats_of(want->w);
+	struct core_stats stats = world_stats(want->w);
 	unsigned pool = want->w->config.pool_blank_vms + want->w->config.pool_warm;
 
 	return stats.sandboxes == want->sandboxes && core_ready(want->w->core) &&
@@ -110,7 +102,7 @@ static void test_children_are_independent_sandboxes(void **state)
 		assert_true(is_child_in(view.children[i], &k));
 	assert_null(view.children[3]);
 	expect_history(w, m.view.id, "before|=0");
-	struct core_stats stats = stats_of(w);
+	struct core_stats stats = world_stats(w);
 	assert_int_equal(stats.forks, 1);
 	assert_int_equal(stats.sandboxes, 4);
 	wait_until_quiesced(w, 4);
@@ -167,7 +159,7 @@ static void test_running_call_continues_in_parent_and_children(void **state)
 	}
 	world_history(w, &h, k.ids[0]);
 	assert_string_equal(h.text, "one|two|half|=3|next|=0");
-	assert_int_equal(stats_of(w).execs, 5);
+	assert_int_equal(world_stats(w).execs, 5);
 	assert_int_equal(fakes_attaches(w->fakes), 3);
 }
 
@@ -354,7 +346,7 @@ static void test_counts_out_of_range_are_refused(void **state)
 	assert_int_equal(k.failure.retry_after, 0); /* a retry can never succeed */
 	world_fork(w, &k, "sbx_00000000000000000000000000000000", 1);
 	assert_int_equal(k.failure.code, FAIL_NOT_FOUND);
-	assert_int_equal(stats_of(w).fork_failures, 4);
+	assert_int_equal(world_stats(w).fork_failures, 4);
 	/* This fork takes all slots of the host, including those of the pool. */
 	world_fork(w, &k, m.view.id, w->config.max_vms - 1);
 	assert_true(k.ok);
@@ -703,7 +695,7 @@ static void test_service_crash_during_a_fork_leaves_all_children_or_none(void **
 		wait_until_quiesced(w, 1);
 		world_fork_start(w, &k, m.view.id, 3, false);
 		world_until(w, turns_are_over, &left);
-		whole = stats_of(w).sandboxes - 1;
+		whole = world_stats(w).sandboxes - 1;
 		world_kill_core(w);
 		world_start_core(w);
 		wait_until_quiesced(w, 1 + whole);

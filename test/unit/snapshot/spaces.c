@@ -110,14 +110,6 @@ static void turn_loop(struct world *w)
 	world_until(w, at_once, NULL);
 }
 
-static struct core_stats stats_of(struct world *w)
-{
-	struct core_stats stats;
-
-	core_stats(w->core, &stats);
-	return stats;
-}
-
 static bool is_gone(struct world *w, const char *id, enum failure_code code, const char *words)
 {
 	struct sandbox_view view;
@@ -165,7 +157,7 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 	assert_true(is_gone(w, m.view.id, FAIL_FROZEN, z.id));
-	assert_int_equal(stats_of(w).sandboxes, 0);
+	assert_int_equal(world_stats(w).sandboxes, 0);
 	assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
 	assert_string_equal(view.state, "frozen");
 	assert_string_equal(view.sandbox, m.view.id);
@@ -489,7 +481,7 @@ static void test_failed_freeze_leaves_the_sandbox(void **state)
 	world_until_true(w, &r.over);
 	assert_string_equal(r.out, "one|two");
 	assert_int_equal(fakes_runs(w->fakes), 1);
-	assert_int_equal(stats_of(w).freeze_failures, 2);
+	assert_int_equal(world_stats(w).freeze_failures, 2);
 	expect_alive(w, m.view.id);
 }
 
@@ -511,7 +503,7 @@ static void test_running_call_survives_a_freeze_without_a_disk_layer(void **stat
 	assert_int_equal(rename(moved, w->config.state_dir), 0);
 	assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
 	assert_non_null(strstr(z.failure.text, "disk layer"));
-	assert_int_equal(stats_of(w).execs, 1);
+	assert_int_equal(world_stats(w).execs, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 	assert_string_equal(r.out, "one|two");
@@ -1075,7 +1067,7 @@ static void test_kill_in_a_resume_leaves_sandbox_or_space(void **state)
 			turn_loop(w);
 		world_kill_core(w);
 		world_start_core(w);
-		assert_int_equal(stats_of(w).sandboxes + spaces(w), 1);
+		assert_int_equal(world_stats(w).sandboxes + spaces(w), 1);
 		if (spaces(w)) {
 			world_resume(w, &again, z.id);
 			assert_true(again.ok);
@@ -1146,14 +1138,14 @@ static void test_restored_catalogue_loses_no_space(void **state)
 	world_start_core(w);
 	put_back(w, "yesterday");
 	assert_int_equal(spaces(w), 1);
-	assert_int_equal(stats_of(w).spaces_lost, 2);
+	assert_int_equal(world_stats(w).spaces_lost, 2);
 	restart(w);
-	assert_int_equal(stats_of(w).spaces_lost, 2);
+	assert_int_equal(world_stats(w).spaces_lost, 2);
 	world_resume(w, &m, new[0].id);
 	assert_int_equal(m.failure.code, FAIL_NOT_FOUND);
 	put_back(w, "today");
 	assert_int_equal(spaces(w), 3);
-	assert_int_equal(stats_of(w).spaces_lost, 0);
+	assert_int_equal(world_stats(w).spaces_lost, 0);
 	for (int i = 0; i < 2; i++) {
 		world_resume(w, &m, new[i].id);
 		assert_true(m.ok);
@@ -1210,14 +1202,14 @@ static void test_lost_space_is_kept_for_days(void **state)
 	until_entries(w, "spaces", 1);
 	assert_true(has_dir(w, "spc_a.lost") && has_dir(w, "spc_b.lost"));
 	assert_true(has_dir(w, "lost+found"));
-	assert_int_equal(stats_of(w).spaces_lost, 2);
+	assert_int_equal(world_stats(w).spaces_lost, 2);
 	world_kill_core(w);
 	set_lost_since(w, "spc_a.lost", 6);
 	set_lost_since(w, "spc_b.lost", 8);
 	world_start_core(w);
 	world_until(w, b_is_removed, w);
 	assert_true(has_dir(w, "spc_a.lost"));
-	assert_int_equal(stats_of(w).spaces_lost, 1);
+	assert_int_equal(world_stats(w).spaces_lost, 1);
 }
 
 static void test_copy_of_a_space_is_left_alone(void **state)
@@ -1236,7 +1228,7 @@ static void test_copy_of_a_space_is_left_alone(void **state)
 		set_lost_since(w, copy, 8);
 		world_start_core(w);
 		assert_true(has_dir(w, copy));
-		assert_int_equal(stats_of(w).spaces_lost, 0);
+		assert_int_equal(world_stats(w).spaces_lost, 0);
 	}
 	world_resume(w, &m, z.id);
 	assert_true(m.ok);
@@ -1258,7 +1250,7 @@ static void test_lost_space_survives_a_wrong_clock(void **state)
 	world_start_core(w);
 	turn_loop(w);
 	assert_true(has_dir(w, "spc_a.lost"));
-	assert_int_equal(stats_of(w).spaces_lost, 1);
+	assert_int_equal(world_stats(w).spaces_lost, 1);
 }
 
 /* --- many ------------------------------------------------------------------------------------- */
@@ -1317,8 +1309,8 @@ static void test_many_spaces_are_found_at_a_start(void **state)
 	world_start_core(w);
 	print_message("started with %d Spaces and %d rows in %llu ms\n", MANY_SPACES, MANY_ROWS,
 		      (unsigned long long)(now_ns() - before) / 1000000);
-	assert_int_equal(stats_of(w).spaces, MANY_SPACES);
-	assert_int_equal(stats_of(w).spaces_lost, 0);
+	assert_int_equal(world_stats(w).spaces, MANY_SPACES);
+	assert_int_equal(world_stats(w).spaces_lost, 0);
 	world_spaces(w, "tnt_3", on_space, &l);
 	assert_int_equal(l.n, MANY_SPACES / 10);
 	assert_int_equal(spaces(w), 0); /* the Spaces are another tenant's */
@@ -1373,7 +1365,7 @@ static void test_flipped_bit_is_found_and_not_run(void **state)
 
 static bool one_is_damaged(void *arg)
 {
-	return stats_of(arg).spaces_damaged == 1;
+	return world_stats(arg).spaces_damaged == 1;
 }
 
 static void test_damage_is_found_after_a_start(void **state)
