@@ -46,7 +46,7 @@ void file_move(const struct file_work *w)
 
 	folder_trim(to, w->r->to);
 	if (move(w->r->path, to, w->r->flag, &e) < 0)
-		worker_io_fail(-e.code, "%s", e.text);
+		worker_io_fail_err(&e);
 	worker_io_done();
 }
 
@@ -118,6 +118,6 @@ void file_change(const struct file_work *w)
 	if (ret == -ENOENT)
 		worker_io_fail(ENOENT, "%.100s: %s", r->path, strerror(ENOENT));
 	if (ret < 0)
-		worker_io_fail(-e.code, "%s", e.text);
+		worker_io_fail_err(&e);
 	worker_io_done();
 }

@@ -11,11 +11,6 @@
 #include "base/num.h"
 #include "guest/files/worker-io.h"
 
-__attribute__((noreturn)) static void fail(const char *what, const char *path)
-{
-	worker_io_fail(errno, "%s %.100s: %s", what, path, strerror(errno));
-}
-
 static void send_file(const char *path, const struct stat *st)
 {
 	size_t len = strlen(path);
@@ -37,12 +32,12 @@ static int open_file(const char *path, struct stat *st)
 	int fd = -1;
 
 	if (stat(path, st) < 0)
-		fail("read", path);
+		worker_io_fail_path("read", path);
 	if (S_ISREG(st->st_mode)) {
 		fd = open(path, flags);
 		/* The path may name another file by now. */
 		if (fd < 0 || fstat(fd, st) < 0)
-			fail("read", path);
+			worker_io_fail_path("read", path);
 	}
 	if (S_ISDIR(st->st_mode))
 		worker_io_fail(EISDIR, "read %.100s: %s", path, strerror(EISDIR));
@@ -64,7 +59,7 @@ static void send_bytes(int fd, const char *path, off_t at, uint64_t left)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			fail("read", path);
+			worker_io_fail_path("read", path);
 		if (n == 0)
 			return;
 		worker_io_send(AGENT_BYTES, (size_t)n);

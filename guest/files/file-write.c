@@ -15,11 +15,6 @@
 #include "guest/files/folder.h"
 #include "guest/files/worker-io.h"
 
-__attribute__((noreturn)) static void fail(const struct err *e)
-{
-	worker_io_fail(-e->code, "%s", e->text);
-}
-
 /* --- data ----------------------------------------------------------------------------------- */
 
 int check_room(int fd, uint64_t size, struct err *e)
@@ -84,7 +79,7 @@ void file_put(const struct file_work *w)
 		worker_io_done();
 	staged_remove(w->staged);
 	err_context(&e, "put");
-	fail(&e);
+	worker_io_fail_err(&e);
 }
 
 /* --- in place ------------------------------------------------------------------------------- */
@@ -134,7 +129,7 @@ void file_write_in_place(const struct file_work *w)
 	if (write_in_place(w->r, &e) == 0)
 		worker_io_done();
 	err_context(&e, "write");
-	fail(&e);
+	worker_io_fail_err(&e);
 }
 
 /* --- folders, removal ----------------------------------------------------------------------- */
@@ -164,7 +159,7 @@ void file_mkdir(const struct file_work *w)
 
 	folder_trim(path, r->path);
 	if (make_folder(path, r->mode ? r->mode : 0755, r->flag, &e) < 0)
-		fail(&e);
+		worker_io_fail_err(&e);
 	worker_io_done();
 }
 
@@ -174,9 +169,9 @@ void file_remove(const struct file_work *w)
 	struct err e;
 
 	if (w->r->flag && folder_remove(path, &e) < 0)
-		fail(&e);
+		worker_io_fail_err(&e);
 	/* Linux reports a folder with EISDIR, not with POSIX's EPERM. */
 	if (!w->r->flag && unlink(path) < 0 && (errno != EISDIR || rmdir(path) < 0))
-		worker_io_fail(errno, "remove %.100s: %s", path, strerror(errno));
+		worker_io_fail_path("remove", path);
 	worker_io_done();
 }

@@ -51,7 +51,7 @@ static void run_grow(const void *request)
 	struct err e;
 
 	if (sys->grow_root(r->size, &e) < 0)
-		worker_io_fail(-e.code, "%s", e.text);
+		worker_io_fail_err(&e);
 	worker_io_done();
 }
 

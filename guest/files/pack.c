@@ -129,7 +129,7 @@ static void pack_file(const FTSENT *f)
 	if (fd < 0 && is_gone(errno))
 		return;
 	if (fd < 0 || fstat(fd, &st) < 0)
-		fail(errno, "open", f->fts_path);
+		worker_io_fail_path("open", f->fts_path);
 	if (!S_ISREG(st.st_mode) || !write_header(f->fts_path, &st, NULL))
 		return;
 	for (uint64_t left = (uint64_t)st.st_size; left; left -= (uint64_t)n) {
@@ -137,7 +137,7 @@ static void pack_file(const FTSENT *f)
 			n = read(fd, buf, min_u64(left, sizeof(buf)));
 		while (n < 0 && errno == EINTR);
 		if (n < 0)
-			fail(errno, "read", f->fts_path);
+			worker_io_fail_path("read", f->fts_path);
 		if (n == 0)
 			return;
 		if (archive_write_data(pack.archive, buf, (size_t)n) != n)
@@ -153,7 +153,7 @@ static void pack_link(const FTSENT *f)
 	if (n < 0 && (is_gone(errno) || errno == EINVAL))
 		return;
 	if (n < 0)
-		fail(errno, "read the link", f->fts_path);
+		worker_io_fail_path("read the link", f->fts_path);
 	target[n] = '\0';
 	write_header(f->fts_path, f->fts_statp, target);
 }
@@ -220,15 +220,15 @@ void file_pack(const struct file_work *w)
 	owners_read(&pack.users, "/etc/passwd");
 	owners_read(&pack.groups, "/etc/group");
 	if (chdir(path) < 0)
-		fail(errno, "pack", path);
+		worker_io_fail_path("pack", path);
 	FTS *walk = fts_open(top, FTS_PHYSICAL | FTS_XDEV, NULL);
 	if (!walk)
-		fail(errno, "pack", path);
+		worker_io_fail_path("pack", path);
 	begin_archive();
 	while ((f = fts_read(walk)))
 		pack_node(f);
 	if (errno)
-		fail(errno, "pack", path);
+		worker_io_fail_path("pack", path);
 	if (archive_write_close(pack.archive) != ARCHIVE_OK)
 		fail_archive();
 	worker_io_done();

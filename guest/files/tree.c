@@ -44,12 +44,6 @@ static struct {
 
 /* --- answers -------------------------------------------------------------------------------- */
 
-/* Reports errno for the current path. */
-__attribute__((noreturn)) static void fail_here(const char *what)
-{
-	worker_io_fail(errno, "%s %.100s: %s", what, tree.path, strerror(errno));
-}
-
 static void emit(const struct statx *st, uint64_t size, const void *content, size_t content_len)
 {
 	struct wire w = worker_io_frame(AGENT_ENTRY, 4 + tree.path_len + 12 + 8 + 4 + content_len);
@@ -155,7 +149,7 @@ static void list_link(int folder, const char *name, const struct statx *st)
 	if (n < 0 && (errno == ENOENT || errno == EINVAL))
 		return; /* gone, or no longer a link */
 	if (n < 0)
-		fail_here("read the link");
+		worker_io_fail_path("read the link", tree.path);
 	emit(st, 0, target, (size_t)n);
 }
 
@@ -171,7 +165,7 @@ static void read_names(int fd)
 			       tree.path, NAMES_MAX >> 20);
 	errno = -bad;
 	if (bad)
-		fail_here("list the folder");
+		worker_io_fail_path("list the folder", tree.path);
 }
 
 static void add_level(const struct level *l)
@@ -193,7 +187,7 @@ static void enter(int folder, const char *name)
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
 		return; /* gone, or no longer a folder */
 	if (fd < 0)
-		fail_here("open the folder");
+		worker_io_fail_path("open the folder", tree.path);
 	add_level(&(struct level){.fd = fd,
 				  .path_len = tree.path_len,
 				  .names_len = tree.names.text_len,
@@ -236,7 +230,7 @@ static bool list_name(int folder, const char *name, bool is_root)
 	    0) {
 		if (errno == ENOENT || (is_root && errno == ENOTDIR))
 			return false;
-		fail_here("stat");
+		worker_io_fail_path("stat", tree.path);
 	}
 	if (S_ISREG(st.stx_mode) && !st.stx_size) {
 		list_empty_file(&st); /* not opened: in /proc that alone may have an effect */

@@ -368,5 +368,5 @@ void file_unpack(const struct file_work *w)
 	if (!bad)
 		worker_io_done();
 	err_context(&e, "after %llu entries", (unsigned long long)entries);
-	worker_io_fail(-e.code, "%s", e.text);
+	worker_io_fail_err(&e);
 }

@@ -32,11 +32,6 @@ static struct {
 	size_t depth;
 } walk;
 
-__attribute__((noreturn)) static void fail(const char *what, const char *path)
-{
-	worker_io_fail(errno, "%s %.100s: %s", what, path, strerror(errno));
-}
-
 static void send_node(const char *name, const struct statx *st, const char *target,
 		      size_t target_len)
 {
@@ -91,7 +86,7 @@ static void enter(int fd, const char *after)
 			       walk.path, NAMES_MAX >> 20);
 	errno = -bad;
 	if (bad)
-		fail("list", walk.path);
+		worker_io_fail_path("list", walk.path);
 }
 
 static void leave(struct level *l)
@@ -112,7 +107,7 @@ static void try_enter(int parent, const char *name, const struct statx *st, cons
 	if (fd >= 0)
 		enter(fd, after);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-		fail("open", walk.path);
+		worker_io_fail_path("open", walk.path);
 }
 
 /* Returns where the list stands at `name`: < 0: it was listed before with all that is in it; 0: it
@@ -162,7 +157,7 @@ static void list_name(struct level *l, const char *name)
 		walk.left--;
 		try_enter(parent, name, &st, NULL);
 	} else if (errno != ENOENT && errno != EINVAL) {
-		fail("stat", walk.path);
+		worker_io_fail_path("stat", walk.path);
 	}
 }
 
@@ -187,14 +182,14 @@ void file_walk(const struct file_work *w)
 	owners_read(&walk.groups, "/etc/group");
 	if (!r->depth) {
 		if (describe(AT_FDCWD, r->path, r->path, r->flag, &st) < 0)
-			fail("stat", r->path);
+			worker_io_fail_path("stat", r->path);
 		worker_io_done();
 	}
 	walk.max_depth = r->depth;
 	walk.left = r->limit ? r->limit : UINT32_MAX;
 	int fd = open(r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		fail("list", r->path);
+		worker_io_fail_path("list", r->path);
 	enter(fd, r->after);
 	list_all();
 	worker_io_done();

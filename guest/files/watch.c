@@ -113,7 +113,7 @@ static void start(void)
 					 "fs.inotify.max_user_instances=N"
 				       : strerror(errno));
 	if (watch_folders_start(&w.folders, w.path, &e) < 0)
-		worker_io_fail(-e.code, "%s", e.text);
+		worker_io_fail_err(&e);
 	w.quiet = true;
 	scan_new();
 	w.quiet = false;

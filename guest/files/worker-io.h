@@ -7,8 +7,11 @@
 #ifndef RAMET_GUEST_FILES_WORKER_IO_H
 #define RAMET_GUEST_FILES_WORKER_IO_H
 
+#include <errno.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "base/err.h"
 #include "base/wire.h"
 
 /* Starts with `unsent`, bytes that the agent had not sent yet. `fd` may be non-blocking. */
@@ -33,5 +36,14 @@ size_t worker_io_data(const uint8_t **data);
 __attribute__((noreturn)) void worker_io_done(void);
 __attribute__((noreturn, format(printf, 2, 3))) void worker_io_fail(int errnum, const char *format,
 								    ...);
+__attribute__((noreturn)) static inline void worker_io_fail_err(const struct err *e)
+{
+	worker_io_fail(-e->code, "%s", e->text);
+}
+/* Reports errno as the result of doing `what` to the path. */
+__attribute__((noreturn)) static inline void worker_io_fail_path(const char *what, const char *path)
+{
+	worker_io_fail(errno, "%s %.100s: %s", what, path, strerror(errno));
+}
 
 #endif
