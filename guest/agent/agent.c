@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest/agent/agent.h"
-
+/*
+ * One static binary: the kernel runs it as PID 1 (guest/init), which runs it again as the agent,
+ * with the first argument "agent". The agent serves proto/agent.h until the guest is powered off.
+ * Options:
+ * --unix PATH (listens there instead of on vsock), --run-dir DIR (where it writes driver.py;
+ * default /run/ramet), --grace-ms N (call_init; default 2000), --dry-run-system (logs changes to
+ * the guest instead of making them).
+ */
 #include <errno.h>
 #include <getopt.h>
 #include <linux/vm_sockets.h>
@@ -18,9 +24,10 @@
 #include "guest/exec/contexts.h"
 #include "guest/exec/interpreter.h"
 #include "guest/files/files.h"
+#include "guest/init/init.h"
 #include "guest/ports/ports.h"
 #include "guest/process/process.h"
-#include "guest/system/reseed.h"
+#include "guest/system/system.h"
 #include "guest/log-console.h"
 #include "guest/oom.h"
 
@@ -355,7 +362,8 @@ static void loop_for_ever(void)
 	}
 }
 
-int agent_main(int argc, char **argv)
+/* Returns an exit status if the start fails. */
+static int agent_main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"unix", required_argument, NULL, 'u'},
@@ -399,4 +407,16 @@ int agent_main(int argc, char **argv)
 	}
 	loop_for_ever();
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && strcmp(argv[1], "agent") == 0)
+		return agent_main(argc - 1, argv + 1);
+	if (getpid() == 1)
+		return init_main();
+	log_console(
+		"usage: %s agent [--unix PATH] [--run-dir DIR] [--grace-ms N] [--dry-run-system]",
+		argv[0]);
+	return 2;
 }

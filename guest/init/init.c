@@ -24,12 +24,10 @@
 
 #include "base/err.h"
 #include "base/fd.h"
-#include "guest/system/boot-id.h"
-#include "guest/system/sysctl.h"
+#include "guest/system/system.h"
 #include "guest/cgroup.h"
 #include "guest/loop.h"
 #include "guest/log-console.h"
-#include "guest/system/uevent.h"
 #include "proto/platform.h"
 
 #define DISK_WAIT_MS	10000

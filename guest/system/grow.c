@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest/system/grow.h"
+#include "guest/system/system.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "guest/system/uevent.h"
 
 /* Documentation/filesystems/ext4: takes the new number of blocks. No kernel header defines it. */
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)

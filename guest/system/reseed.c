@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest/system/reseed.h"
+#include "guest/system/system.h"
 
 #define CLOCK_SLACK_NS 1000000
 

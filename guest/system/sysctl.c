@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest/system/sysctl.h"
+#include "guest/system/system.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,10 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "guest/system/boot-id.h"
-#include "guest/system/grow.h"
 #include "guest/log-console.h"
-#include "guest/system/tcp-reset.h"
 #include "proto/agent.h"
 
 #define LINK_OUTSIDE "eth0"

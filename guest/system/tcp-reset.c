@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest/system/tcp-reset.h"
+#include "guest/system/system.h"
 
 #include <errno.h>
 #include <linux/inet_diag.h>

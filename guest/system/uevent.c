@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest/system/uevent.h"
+#include "guest/system/system.h"
 
 #include <linux/netlink.h>
 #include <poll.h>

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "guest/system/boot-id.h"
+#include "guest/system/system.h"
 
 static char folder[] = "/tmp/ramet-boot-id-XXXXXX";
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "guest/system/reseed.h"
+#include "guest/system/system.h"
 
 static struct {
 	int entropy, boot_id, clock, hostname, tcp, unique; /* the result of each step */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "guest/system/sysctl.h"
+#include "guest/system/system.h"
 
 #define GIB (1ull << 30)
 

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "guest/system/tcp-reset.h"
+#include "guest/system/system.h"
 
 /* The kernel makes the address local some time after the link is up. */
 #define PREPARE                                                                                    \
