@@ -21,8 +21,7 @@
 #include "base/fd.h"
 #include "base/privileges.h"
 #include "base/sanitizer.h"
-#include "vmm/kvm/pagemap-ioctl.h"
-#include "vmm/kvm/pre-fault-ioctl.h"
+#include "vmm/kvm/new-ioctls.h"
 
 struct rule {
 	int syscall;
@@ -155,7 +154,7 @@ static const struct rule loop_rules[] = {
 	RULE(ftruncate),
 	/*
 	 * The disk's ring, created with the blank VM. It can only read, write, sync and punch holes
-	 * (blk-ring.h).
+	 * (virtio/blk.c).
 	 */
 	RULE(io_uring_enter),
 	RULE(getrandom), /* the rng device */

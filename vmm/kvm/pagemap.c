@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "base/file.h"
-#include "vmm/kvm/pagemap-ioctl.h"
+#include "vmm/kvm/new-ioctls.h"
 
 #define ENTRY_PRESENT (1ull << 63)
 #define ENTRY_SWAPPED (1ull << 62)

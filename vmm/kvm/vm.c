@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "vmm/kvm/msrs.h"
-#include "vmm/kvm/pre-fault-ioctl.h"
+#include "vmm/kvm/new-ioctls.h"
 
 /*
  * Intel's VMX needs three pages for a task state segment and one for an identity map to run real

@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
-#include "vmm/kvm/pre-fault-ioctl.h"
+#include "vmm/kvm/new-ioctls.h"
 
 void working_set_free(struct working_set *w)
 {

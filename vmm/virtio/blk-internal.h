@@ -13,11 +13,12 @@
 #ifndef RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 #define RAMET_VMM_VIRTIO_BLK_INTERNAL_H
 
+#include <liburing.h>
+
 #include "base/bucket.h"
 #include "base/list.h"
 #include "proto/image.h"
 #include "vmm/backend/layer.h"
-#include "vmm/virtio/blk-ring.h"
 #include "vmm/virtio/device.h"
 
 #define QUEUE_SIZE 128

@@ -221,6 +221,45 @@ static void on_limited(void *arg)
 	vio_leave(&b->dev);
 }
 
+/* --- the ring --- */
+
+static const uint8_t allowed[] = {
+	IORING_OP_READ,	  IORING_OP_READV, IORING_OP_WRITE,
+	IORING_OP_WRITEV, IORING_OP_FSYNC, IORING_OP_FALLOCATE,
+};
+
+static int restrict_ops(struct io_uring *ring)
+{
+	struct io_uring_restriction r[ARRAY_LEN(allowed)] = {0};
+	int rc;
+
+	for (unsigned i = 0; i < ARRAY_LEN(allowed); i++) {
+		r[i].opcode = IORING_RESTRICTION_SQE_OP;
+		r[i].sqe_op = allowed[i];
+	}
+	rc = io_uring_register_restrictions(ring, r, ARRAY_LEN(r));
+	return rc < 0 ? rc : io_uring_enable_rings(ring);
+}
+
+/*
+ * The ring can only read, write, sync and allocate on open files: an attacker who has taken over
+ * the process can't use it to bypass the system call filter.
+ */
+static int init_ring(struct io_uring *ring, struct err *e)
+{
+	struct io_uring_params p = {.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_CLAMP};
+	int rc = io_uring_queue_init_params(QUEUE_SIZE, ring, &p);
+
+	if (rc < 0)
+		return err_set(e, -rc, "make an io_uring ring for the disk");
+	rc = restrict_ops(ring);
+	if (rc < 0) {
+		io_uring_queue_exit(ring);
+		return err_set(e, -rc, "restrict the disk's io_uring ring");
+	}
+	return 0;
+}
+
 /* --- the device --- */
 
 static void blk_config_read(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len)
@@ -350,7 +389,7 @@ int vio_blk_new(struct vio_dev **out, const struct gm *mem, struct event_loop *l
 	blk_init_copy_up(b);
 	b->enospc = (struct event_timer){.fn = on_enospc, .arg = b};
 	b->limited = (struct event_timer){.fn = on_limited, .arg = b};
-	rc = blk_ring_init(&b->ring, QUEUE_SIZE, e);
+	rc = init_ring(&b->ring, e);
 	if (rc < 0) {
 		free(b);
 		return rc;

@@ -29,7 +29,7 @@
 
 #include "base/fd.h"
 #include "proto/image.h"
-#include "vmm/kvm/pagemap-ioctl.h"
+#include "vmm/kvm/new-ioctls.h"
 #include "vmm/kvm/pagemap.h"
 #include "vmm/kvm/ram-internal.h"
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel interface PAGEMAP_SCAN (Linux 6.7), for builds with older headers. */
-#ifndef RAMET_VMM_KVM_PAGEMAP_IOCTL_H
-#define RAMET_VMM_KVM_PAGEMAP_IOCTL_H
+/* Interfaces of newer kernels, for builds with older headers: PAGEMAP_SCAN is from Linux 6.7,
+ * KVM_PRE_FAULT_MEMORY from 6.11. */
+#ifndef RAMET_VMM_KVM_NEW_IOCTLS_H
+#define RAMET_VMM_KVM_NEW_IOCTLS_H
 
 #include <linux/fs.h>
+#include <linux/kvm.h>
 #include <stdint.h>
 
 #ifndef PAGEMAP_SCAN
@@ -27,6 +29,18 @@ struct pm_scan_arg {
 #define PM_SCAN_CHECK_WPASYNC (1u << 1)
 
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#endif
+
+#ifndef KVM_PRE_FAULT_MEMORY
+#define KVM_CAP_PRE_FAULT_MEMORY 236
+
+struct kvm_pre_fault_memory {
+	uint64_t gpa, size; /* on return: what is left */
+	uint64_t flags;
+	uint64_t padding[5];
+};
+
+#define KVM_PRE_FAULT_MEMORY _IOWR(KVMIO, 0xd5, struct kvm_pre_fault_memory)
 #endif
 
 #endif
