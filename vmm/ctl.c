@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/message-fds.h"
 #include "base/report.h"
 
 /* One more than allowed, so that too many descriptors are detected. */
@@ -56,23 +57,13 @@ static void hang_up(struct ctl *c)
  */
 static bool send_with(struct ctl *c, struct ctl_msg *m, const int *fds, unsigned nfds)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
-		struct cmsghdr align;
-	} control = {{0}};
+	MESSAGE_FDS_ROOM(control, CTL_FDS_MAX);
 	struct iovec iov = {.iov_base = m, .iov_len = sizeof(*m)};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	m->version = CTL_VERSION;
 	m->nfds = nfds;
-	if (nfds) {
-		h.msg_control = &control;
-		h.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
-		control.align = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-						 .cmsg_type = SCM_RIGHTS,
-						 .cmsg_len = CMSG_LEN(sizeof(int) * nfds)};
-		memcpy(CMSG_DATA(&control.align), fds, sizeof(int) * nfds);
-	}
+	message_put_fds(&h, control, fds, nfds);
 	if (c->conn < 0)
 		return false;
 	if (sendmsg(c->conn, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
@@ -353,37 +344,17 @@ static void serve(struct ctl *c, struct ctl_request *r)
 
 /* --- Receiving --- */
 
-static void take_fds(struct ctl_request *r, struct msghdr *h)
-{
-	for (struct cmsghdr *cm = CMSG_FIRSTHDR(h); cm; cm = CMSG_NXTHDR(h, cm)) {
-		size_t n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
-			continue;
-		memcpy(r->fds + r->nfds, CMSG_DATA(cm), n * sizeof(int));
-		r->nfds += (unsigned)n;
-	}
-}
-
-/* The kernel passes at most as many descriptors as there is room for, and closes the rest. */
 static ssize_t receive(int fd, struct ctl_request *r)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * FDS_ROOM)];
-		struct cmsghdr align;
-	} control;
+	MESSAGE_FDS_ROOM(control, FDS_ROOM);
 	struct iovec iov = {.iov_base = &r->msg, .iov_len = sizeof(r->msg)};
-	struct msghdr h = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = CMSG_LEN(sizeof(int) * FDS_ROOM),
-	};
-	ssize_t n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
 
+	message_want_fds(&h, control, FDS_ROOM);
+	ssize_t n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	if (n < 0)
 		return n;
-	take_fds(r, &h);
+	r->nfds = message_take_fds(&h, r->fds);
 	/* A truncated message gets a length that no message has, so that the check refuses it. */
 	r->bytes = h.msg_flags & MSG_TRUNC ? sizeof(r->msg) + 1 : (size_t)n;
 	return n;

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/message-fds.h"
 #include "orchestrator/operator/canary.h"
 
 #define CLIENTS_MAX 32
@@ -49,10 +50,7 @@ struct client {
 	int fd_along;		/* descriptor to send with the answer; -1: none */
 	struct msghdr msg;
 	struct iovec iov;
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
+	MESSAGE_FDS_ROOM(control, 1);
 };
 
 static void watch(struct admin *a);
@@ -137,14 +135,8 @@ static void send_copy(struct client *c)
 {
 	c->answer[0] = COMMAND_DONE;
 	c->iov = (struct iovec){c->answer, 1};
-	c->msg = (struct msghdr){.msg_iov = &c->iov,
-				 .msg_iovlen = 1,
-				 .msg_control = &c->control,
-				 .msg_controllen = sizeof(c->control.room)};
-	c->control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-					   .cmsg_type = SCM_RIGHTS,
-					   .cmsg_len = CMSG_LEN(sizeof(int))};
-	memcpy(CMSG_DATA(&c->control.head), &c->fd_along, sizeof(int));
+	c->msg = (struct msghdr){.msg_iov = &c->iov, .msg_iovlen = 1};
+	message_put_fds(&c->msg, c->control, &c->fd_along, 1);
 	c->op = loop_sendmsg(c->admin->loop, c->fd, &c->msg, on_sent, c);
 	if (!c->op)
 		client_free(c);

@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/message-fds.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/events/files.h"
 #include "orchestrator/operator/backup.h"
@@ -138,23 +139,15 @@ static char *read_all(int fd, struct err *e)
 /* Receives the status; returns the descriptor that comes with it, or -1. */
 static int receive_copy(int fd, unsigned char *status)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
+	MESSAGE_FDS_ROOM(control, 1);
 	struct iovec iov = {status, 1};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
-	int copy = -1;
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	int copy;
 
+	message_want_fds(&msg, control, 1);
 	if (recvmsg(fd, &msg, MSG_CMSG_CLOEXEC) != 1)
 		return -1;
-	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
-	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
-		memcpy(&copy, CMSG_DATA(head), sizeof(copy));
-	return copy;
+	return message_take_fds(&msg, &copy) ? copy : -1;
 }
 
 /* A copy of struct catalogue_source; `arg` is the struct config. */

@@ -3,8 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_VM_INTERNAL_H
 #define RAMET_ORCHESTRATOR_VM_INTERNAL_H
 
-#include <sys/socket.h>
-
+#include "base/message-fds.h"
 #include "orchestrator/vm/progress.h"
 #include "orchestrator/vm/vmproc.h"
 
@@ -87,7 +86,7 @@ struct vmproc {
 	uint8_t in[sizeof(struct ctl_msg) + 1];
 	struct iovec in_iov;
 	struct msghdr in_hdr;
-	_Alignas(struct cmsghdr) char in_control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+	MESSAGE_FDS_ROOM(in_control, CTL_FDS_MAX);
 	/* Upper bound of the bytes charged to the VM's cgroup: the warden's last answer plus what
 	 * snapshots have added since. Before the first answer it leaves out the guest's private
 	 * memory. */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/message-fds.h"
 #include "base/num.h"
 #include "base/random.h"
 #include "base/report.h"
@@ -39,7 +40,7 @@ struct vmproc_request {
 	int fds[CTL_FDS_MAX];
 	struct iovec iov;
 	struct msghdr hdr;
-	char control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
+	MESSAGE_FDS_ROOM(control, CTL_FDS_MAX);
 };
 
 /* --- checks --------------------------------------------------------------------------------- */
@@ -205,15 +206,7 @@ static void fill_header(struct vmproc_request *r)
 {
 	r->iov = (struct iovec){.iov_base = &r->msg, .iov_len = sizeof(r->msg)};
 	r->hdr = (struct msghdr){.msg_iov = &r->iov, .msg_iovlen = 1};
-	if (!r->msg.nfds)
-		return;
-	r->hdr.msg_control = r->control;
-	r->hdr.msg_controllen = CMSG_SPACE(sizeof(int) * r->msg.nfds);
-	struct cmsghdr *c = CMSG_FIRSTHDR(&r->hdr);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int) * r->msg.nfds);
-	memcpy(CMSG_DATA(c), r->fds, sizeof(int) * r->msg.nfds);
+	message_put_fds(&r->hdr, r->control, r->fds, r->msg.nfds);
 }
 
 static void report_refusal(void *arg)
@@ -663,31 +656,16 @@ static void on_packet(struct vmproc *vm, size_t len, struct received *got)
 		on_ended(vm, msg.ended.text);
 }
 
-/* Collects the descriptors of a packet. They have been open in this process since the packet was
- * read, whatever it contains. */
-static void take_received(struct vmproc *vm, struct received *got)
-{
-	struct msghdr *hdr = &vm->in_hdr;
-
-	got->n = 0;
-	got->cut = hdr->msg_flags & MSG_CTRUNC;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(hdr); c; c = CMSG_NXTHDR(hdr, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		unsigned n = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(got->fds + got->n, CMSG_DATA(c), n * sizeof(int));
-		got->n += n;
-	}
-}
-
 static void on_received(void *arg, int result)
 {
 	struct vmproc *vm = arg;
 	struct received got = {0};
 
 	vm->recv_op = NULL;
-	if (result >= 0)
-		take_received(vm, &got);
+	if (result >= 0) {
+		got.n = message_take_fds(&vm->in_hdr, got.fds);
+		got.cut = vm->in_hdr.msg_flags & MSG_CTRUNC;
+	}
 	bool unwanted = vm->state == VM_RELEASING || vm->free_me;
 	/* Without memory the packet stays in the socket, so nothing is lost, and requests have
 	 * timeouts of their own. The ring has retried for a while before it reports this. */
@@ -710,11 +688,8 @@ static void on_received(void *arg, int result)
 
 void vmproc_receive(struct vmproc *vm)
 {
-	memset(vm->in_control, 0, sizeof(vm->in_control));
 	vm->in_iov = (struct iovec){.iov_base = vm->in, .iov_len = sizeof(vm->in)};
-	vm->in_hdr = (struct msghdr){.msg_iov = &vm->in_iov,
-				     .msg_iovlen = 1,
-				     .msg_control = vm->in_control,
-				     .msg_controllen = sizeof(vm->in_control)};
+	vm->in_hdr = (struct msghdr){.msg_iov = &vm->in_iov, .msg_iovlen = 1};
+	message_want_fds(&vm->in_hdr, vm->in_control, CTL_FDS_MAX);
 	vm->recv_op = loop_recvmsg(vm->host->loop, vm->fd, &vm->in_hdr, on_received, vm);
 }

@@ -21,6 +21,7 @@
 
 #include "base/fd.h"
 #include "base/file-sum.h"
+#include "base/message-fds.h"
 
 #define TIMEOUT_MS 60000 /* after this time without an answer, the test fails */
 
@@ -188,24 +189,11 @@ int vmm_stop(struct vmm *v)
 
 bool vmm_send_raw(struct vmm *v, const void *data, size_t len, const int *fds, unsigned nfds)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * 253)];
-		struct cmsghdr align;
-	} control = {{0}};
+	MESSAGE_FDS_ROOM(control, 253);
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
 
-	if (nfds) {
-		struct cmsghdr *cm;
-
-		h.msg_control = &control;
-		h.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
-		cm = CMSG_FIRSTHDR(&h);
-		cm->cmsg_level = SOL_SOCKET;
-		cm->cmsg_type = SCM_RIGHTS;
-		cm->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
-		memcpy(CMSG_DATA(cm), fds, sizeof(int) * nfds);
-	}
+	message_put_fds(&h, control, fds, nfds);
 	return sendmsg(v->ctl, &h, MSG_NOSIGNAL) == (ssize_t)len;
 }
 
@@ -223,23 +211,15 @@ bool vmm_receive(struct vmm *v, struct ctl_msg *m)
 
 bool vmm_receive_fds(struct vmm *v, struct ctl_msg *m, int fds[CTL_FDS_MAX], unsigned *nfds)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
-		struct cmsghdr align;
-	} control;
+	MESSAGE_FDS_ROOM(control, CTL_FDS_MAX);
 	struct iovec iov = {.iov_base = m, .iov_len = sizeof(*m)};
-	struct msghdr h = {.msg_iov = &iov,
-			   .msg_iovlen = 1,
-			   .msg_control = &control,
-			   .msg_controllen = sizeof(control)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	*nfds = 0;
+	message_want_fds(&h, control, CTL_FDS_MAX);
 	if (!wait_for(v->ctl) || recvmsg(v->ctl, &h, MSG_CMSG_CLOEXEC) != sizeof(*m))
 		return false;
-	for (struct cmsghdr *cm = CMSG_FIRSTHDR(&h); cm; cm = CMSG_NXTHDR(&h, cm)) {
-		*nfds = (unsigned)((cm->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(cm), *nfds * sizeof(int));
-	}
+	*nfds = message_take_fds(&h, fds);
 	if (m->type == CTL_HELLO) {
 		v->hello = *m;
 		v->has_hello = true;

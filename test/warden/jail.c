@@ -35,6 +35,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/message-fds.h"
 #include "base/privileges.h"
 #include "orchestrator/warden/warden.h"
 #include "orchestrator/warden/cgroup.h"
@@ -1023,19 +1024,12 @@ static void flood_is_answered_in_order(void **state)
 static void descriptors_are_not_received(void **state)
 {
 	size_t fds = count_entries(proc(warden_pid, "fd"));
-	char space[CMSG_SPACE(sizeof(int))] = {0};
+	MESSAGE_FDS_ROOM(space, 1);
 	struct warden_msg m = release_of(0);
 	struct iovec iov = {&m, sizeof(m)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = space,
-			     .msg_controllen = sizeof(space)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &listener, sizeof(int));
+	message_put_fds(&msg, space, &listener, 1);
 	assert_true(sendmsg(warden, &msg, 0) > 0);
 	assert_int_equal(get().seq, m.seq);
 	assert_int_equal(count_entries(proc(warden_pid, "fd")), fds);

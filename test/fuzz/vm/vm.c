@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/message-fds.h"
 #include "orchestrator/vm/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -297,16 +298,11 @@ static uint8_t byte(struct input *in)
  * a snapshot can be valid. */
 static void attach(struct msghdr *hdr, unsigned n, bool sound)
 {
-	struct cmsghdr *c = CMSG_FIRSTHDR(hdr);
 	int fds[CTL_FDS_MAX];
 
 	for (unsigned i = 0; i < n; i++)
 		fds[i] = dup(sound ? (i == 1 ? memory_fd : empty_fd) : 0);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int) * n);
-	memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
-	hdr->msg_controllen = CMSG_SPACE(sizeof(int) * n);
+	message_put_fds(hdr, hdr->msg_control, fds, n);
 }
 
 static void deliver(struct loop_op *op, const struct ctl_msg *msg, size_t len, unsigned nfds,

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/message-fds.h"
 #include "orchestrator/io/loop-internal.h"
 #include "orchestrator/io/uring.h"
 
@@ -247,32 +248,21 @@ static void messages_carry_descriptors(void **state)
 {
 	struct fixture *f = *state;
 	char out = 'o', in = 0;
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} c1 = {0}, c2 = {0};
+	MESSAGE_FDS_ROOM(c1, 1);
+	MESSAGE_FDS_ROOM(c2, 1);
 	struct iovec iov1 = {&out, 1}, iov2 = {&in, 1};
-	struct msghdr m1 = {.msg_iov = &iov1,
-			    .msg_iovlen = 1,
-			    .msg_control = c1.buf,
-			    .msg_controllen = sizeof(c1.buf)};
-	struct msghdr m2 = {.msg_iov = &iov2,
-			    .msg_iovlen = 1,
-			    .msg_control = c2.buf,
-			    .msg_controllen = sizeof(c2.buf)};
-	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&m1);
+	struct msghdr m1 = {.msg_iov = &iov1, .msg_iovlen = 1};
+	struct msghdr m2 = {.msg_iov = &iov2, .msg_iovlen = 1};
 	int got;
 
-	*cmsg = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-	memcpy(CMSG_DATA(cmsg), &f->pair[0], sizeof(int));
+	message_put_fds(&m1, c1, &f->pair[0], 1);
+	message_want_fds(&m2, c2, 1);
 	f->wanted = 2;
 	assert_non_null(loop_recvmsg(f->loop, f->pair[1], &m2, on_call, f));
 	assert_non_null(loop_sendmsg(f->loop, f->pair[0], &m1, on_call, f));
 	assert_int_equal(loop_run(f->loop), 0);
 	assert_int_equal(in, 'o');
-	cmsg = CMSG_FIRSTHDR(&m2);
-	assert_non_null(cmsg);
-	memcpy(&got, CMSG_DATA(cmsg), sizeof(int));
+	assert_int_equal(message_take_fds(&m2, &got), 1);
 	assert_int_equal(fcntl(got, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	close(got);
 }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
+#include "base/message-fds.h"
 #include "orchestrator/operator/admin.h"
 #include "orchestrator/observe/reports.h"
 #include "orchestrator/snapshot/snapshots.h"
@@ -345,19 +346,14 @@ static int ask_for_backup(struct world *w)
 static void backup_is_sent_as_a_descriptor(void **state)
 {
 	const struct failure full = {.code = FAIL_BACKUP_FAILED, .text = "the disk is full"};
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
+	MESSAGE_FDS_ROOM(control, 1);
 	struct world *w = *state;
 	char bytes[8], status;
 	struct iovec iov = {&status, 1};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 	int ends[2], copy, code;
 
+	message_want_fds(&msg, control, 1);
 	scoped_fd int fd = ask_for_backup(w);
 	assert_false(has_answer(w, fd));
 	assert_int_equal(pipe(ends), 0);
@@ -367,9 +363,7 @@ static void backup_is_sent_as_a_descriptor(void **state)
 	assert_true(has_answer(w, fd));
 	assert_int_equal(recvmsg(fd, &msg, MSG_CMSG_CLOEXEC), 1);
 	assert_int_equal(status, COMMAND_DONE);
-	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
-	assert_true(head && head->cmsg_type == SCM_RIGHTS);
-	memcpy(&copy, CMSG_DATA(head), sizeof(copy));
+	assert_int_equal(message_take_fds(&msg, &copy), 1);
 	assert_int_equal(read(copy, bytes, sizeof(bytes)), 4);
 	close(copy);
 	scoped_fd int again = ask_for_backup(w);

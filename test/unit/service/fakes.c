@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/message-fds.h"
 #include "base/wire.h"
 #include "proto/agent.h"
 #include "proto/ctl.h"
@@ -902,13 +903,10 @@ static int image_file(uint64_t size)
 static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 {
 	struct ctl_msg msg = {.version = vm->version, .type = CTL_REPLY, .seq = seq};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)] = {0};
+	MESSAGE_FDS_ROOM(control, CTL_FDS_MAX);
 	unsigned nfds = 3 + vm->memory_layers + vm->layers;
 	struct iovec iov = {&msg, sizeof(msg)};
-	struct msghdr hdr = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control,
-			     .msg_controllen = CMSG_SPACE(sizeof(int) * nfds)};
+	struct msghdr hdr = {.msg_iov = &iov, .msg_iovlen = 1};
 	int fds[CTL_FDS_MAX];
 
 	for (unsigned i = 0; i < nfds; i++)
@@ -921,11 +919,7 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 	msg.reply.fork.copied_bytes = vm->f->copied;
 	unlock(vm->f);
 	msg.reply.fork.layers = vm->layers - use_fault(vm->f, FAKES_FORK_LIE);
-	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int) * nfds);
-	memcpy(CMSG_DATA(c), fds, sizeof(int) * nfds);
+	message_put_fds(&hdr, control, fds, nfds);
 	sendmsg(vm->ctl, &hdr, MSG_NOSIGNAL);
 	for (unsigned i = 0; i < nfds; i++)
 		close_fd(&fds[i]);
@@ -1049,30 +1043,21 @@ static bool vm_serve(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, in
 
 static bool vmproc_receive(struct fake_vm *vm)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * CTL_FDS_MAX)];
-		struct cmsghdr align;
-	} control;
+	MESSAGE_FDS_ROOM(control, CTL_FDS_MAX);
 	struct ctl_msg msg;
 	struct iovec iov = {&msg, sizeof(msg)};
-	struct msghdr hdr = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
-	int fds[CTL_FDS_MAX], nfds = 0;
-	ssize_t n = recvmsg(vm->ctl, &hdr, MSG_CMSG_CLOEXEC);
+	struct msghdr hdr = {.msg_iov = &iov, .msg_iovlen = 1};
+	int fds[CTL_FDS_MAX];
 
+	message_want_fds(&hdr, control, CTL_FDS_MAX);
+	ssize_t n = recvmsg(vm->ctl, &hdr, MSG_CMSG_CLOEXEC);
 	if (n <= 0) { /* the service has disconnected; the VM keeps running */
 		lock(vm->f);
 		close_fd(&vm->ctl);
 		unlock(vm->f);
 		return true;
 	}
-	struct cmsghdr *c = CMSG_FIRSTHDR(&hdr);
-	if (c) {
-		nfds = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(c), (size_t)nfds * sizeof(int));
-	}
+	int nfds = (int)message_take_fds(&hdr, fds);
 	bool connected = n == sizeof(msg) && vm_serve(vm, &msg, fds, nfds);
 	for (int i = 0; i < nfds; i++)
 		close_fd(&fds[i]);
