@@ -4,32 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-enum field { END, OFFSET, SIZE, MODE, FLAG, PATH, TO, NEW_MODE, OWNER, DEPTH, LIMIT, AFTER, HOW };
-
-#define FIELDS_MAX 5
-
-/* The fields of each payload, in order. */
-static const struct layout {
-	const char *name;
-	enum field fields[FIELDS_MAX];
-} layouts[] = {
-	[AGENT_PUT] = {"put", {SIZE, MODE, PATH}},
-	[AGENT_GET] = {"get", {OFFSET, SIZE, PATH}},
-	[AGENT_REMOVE] = {"remove", {FLAG, PATH}},
-	[AGENT_MKDIR] = {"mkdir", {MODE, FLAG, PATH}},
-	[AGENT_GROW] = {"grow", {SIZE}},
-	[AGENT_MOVE] = {"move", {FLAG, PATH, TO}},
-	[AGENT_CHANGE] = {"change", {NEW_MODE, OWNER, FLAG, PATH}},
-	[AGENT_WALK] = {"walk", {FLAG, DEPTH, LIMIT, PATH, AFTER}},
-	[AGENT_WRITE] = {"write", {HOW, OFFSET, SIZE, MODE, PATH}},
-	[AGENT_PACK] = {"pack", {PATH}},
-	[AGENT_UNPACK] = {"unpack", {SIZE, PATH}},
-	[AGENT_WATCH] = {"watch", {FLAG, PATH}},
-};
+#include "proto/agent-file.h"
 
 bool file_request_is(uint8_t type)
 {
-	return type < sizeof(layouts) / sizeof(layouts[0]) && layouts[type].name;
+	return type < sizeof(agent_file_layouts) / sizeof(agent_file_layouts[0]) &&
+	       agent_file_layouts[type].name;
 }
 
 static int get_path(struct wire *w, const char *what, char *path, struct err *e)
@@ -78,41 +58,41 @@ static int get_how(struct wire *w, const char *what, enum agent_write *how, stru
 	return 0;
 }
 
-static int get_field(enum field field, struct wire *w, const char *what, struct file_request *out,
-		     struct err *e)
+static int get_field(enum agent_file_field field, struct wire *w, const char *what,
+		     struct file_request *out, struct err *e)
 {
 	switch (field) {
-	case OFFSET:
+	case FIELD_OFFSET:
 		out->offset = wire_get_u64(w);
 		return 0;
-	case SIZE:
+	case FIELD_SIZE:
 		out->size = wire_get_u64(w);
 		return 0;
-	case MODE:
+	case FIELD_MODE:
 		return get_mode(w, what, false, &out->mode, e);
-	case FLAG:
+	case FIELD_FLAG:
 		return get_flag(w, what, &out->flag, e);
-	case PATH:
+	case FIELD_PATH:
 		return get_path(w, what, out->path, e);
-	case TO:
+	case FIELD_TO:
 		return get_path(w, what, out->to, e);
-	case NEW_MODE:
+	case FIELD_NEW_MODE:
 		return get_mode(w, what, true, &out->mode, e);
-	case OWNER:
+	case FIELD_OWNER:
 		out->uid = wire_get_u32(w);
 		out->gid = wire_get_u32(w);
 		return 0;
-	case DEPTH:
+	case FIELD_DEPTH:
 		return get_depth(w, what, &out->depth, e);
-	case LIMIT:
+	case FIELD_LIMIT:
 		out->limit = wire_get_u32(w);
 		return 0;
-	case AFTER:
+	case FIELD_AFTER:
 		payload_copy(w, out->after, AGENT_NAME_MAX);
 		return 0;
-	case HOW:
+	case FIELD_HOW:
 		return get_how(w, what, &out->how, e);
-	case END:
+	case FIELD_END:
 		break;
 	}
 	return 0;
@@ -120,13 +100,14 @@ static int get_field(enum field field, struct wire *w, const char *what, struct 
 
 int file_request_parse(const struct frame *f, struct file_request *out, struct err *e)
 {
-	const struct layout *layout = &layouts[f->type];
+	const struct agent_file_layout *layout = &agent_file_layouts[f->type];
 	struct wire w = wire_from(f->payload, f->len);
 
 	memset(out, 0, sizeof(*out));
 	out->type = f->type;
-	for (int i = 0; i < FIELDS_MAX && layout->fields[i] != END; i++) {
+	for (int i = 0; layout->fields[i] != FIELD_END; i++) {
 		int bad = get_field(layout->fields[i], &w, layout->name, out, e);
+
 		if (bad)
 			return bad;
 	}

@@ -6,9 +6,11 @@
 
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
+#include "proto/agent-file.h"
 
 #define SIGNAL_MAX 64
 #define ENV_MAX	   1024 /* most variables that the guest's agent accepts in one request */
+#define FIELDS_MAX 64	/* maximum size of all fields of a request besides its texts */
 
 /* --- from the guest ------------------------------------------------------------------------- */
 
@@ -248,25 +250,38 @@ static void put_header(struct wire *w, size_t len, enum agent_request type)
 	wire_put_u16(w, 0);
 }
 
-static size_t env_size(const char *const *env, uint32_t *count)
+static void put_text(struct wire *w, const char *text)
+{
+	wire_put_str(w, text, text ? strlen(text) : 0);
+}
+
+/* Returns the most bytes that these variables take. */
+static size_t envs_size(const char *const *const envs[2])
 {
 	size_t size = 0;
 
-	/* The "=" is not sent. */
-	for (; env && *env; env++, (*count)++)
-		size += 2 * sizeof(uint32_t) + strlen(*env) - (strchr(*env, '=') != NULL);
+	for (int i = 0; i < 2; i++)
+		for (const char *const *env = envs[i]; env && *env; env++)
+			size += 2 * sizeof(uint32_t) + strlen(*env);
 	return size;
 }
 
-static void put_env(struct wire *w, const char *const *env)
+/* The "=" is not sent. */
+static void put_envs(struct wire *w, const char *const *const envs[2])
 {
-	for (; env && *env; env++) {
-		size_t name = strcspn(*env, "=");
-		const char *value = *env + name + ((*env)[name] == '=');
+	struct wire count_at = *w;
+	uint32_t count = 0;
 
-		wire_put_str(w, *env, name);
-		wire_put_str(w, value, strlen(value));
-	}
+	wire_put_u32(w, 0);
+	for (int i = 0; i < 2; i++)
+		for (const char *const *env = envs[i]; env && *env; env++, count++) {
+			size_t name = strcspn(*env, "=");
+
+			wire_put_str(w, *env, name);
+			put_text(w, *env + name + ((*env)[name] == '='));
+		}
+	wire_put_u32(&count_at, count);
+	w->bad = w->bad || count > ENV_MAX;
 }
 
 static size_t parts_size(size_t len)
@@ -289,260 +304,200 @@ static void put_parts(struct wire *w, enum agent_request type, const void *data,
 	}
 }
 
-/* Returns the bytes in front of a request in a context. */
-static size_t context_size(const char *context)
+/* Starts a request, perhaps in a context, with `room` for its payload. The puts do nothing when out
+ * of memory. */
+static struct wire request_new(const char *context, enum agent_request type, size_t room)
 {
-	return context ? 4 + strlen(context) + 1 : 0;
+	size_t size = AGENT_HEADER_SIZE + (context ? 4 + strlen(context) + 1 : 0) + room;
+	struct wire w = wire_on(malloc(size), size);
+
+	w.bad = !w.p;
+	put_header(&w, 0, context ? AGENT_IN_CONTEXT : type);
+	if (!context)
+		return w;
+	put_text(&w, context);
+	wire_put_u8(&w, (uint8_t)type);
+	return w;
 }
 
-/* Writes the header of a request, and names its context, if any. `size`: of its payload. */
-static void put_in_context(struct wire *w, const char *context, enum agent_request type,
-			   size_t size)
+/* Ends the request's first frame. */
+static void end_frame(struct wire *w)
 {
-	put_header(w, context_size(context) + size, context ? AGENT_IN_CONTEXT : type);
-	if (!context)
-		return;
-	wire_put_str(w, context, strlen(context));
-	wire_put_u8(w, (uint8_t)type);
+	struct wire head = wire_on(w->p, AGENT_HEADER_SIZE);
+	size_t len = w->pos - AGENT_HEADER_SIZE;
+
+	if (!w->bad && len <= AGENT_PAYLOAD_MAX)
+		wire_put_u32(&head, (uint32_t)len);
+	else
+		w->bad = true;
+}
+
+/* Hands the request over; frees it if it is too large. */
+static int take_request(struct wire *w, uint8_t **out, size_t *len)
+{
+	if (w->bad) {
+		int ret = w->p ? -E2BIG : -ENOMEM;
+
+		free(w->p);
+		return ret;
+	}
+	*out = w->p;
+	*len = w->pos;
+	return 0;
+}
+
+/* Hands over a request that is a single frame. */
+static int take_frame(struct wire *w, uint8_t **out, size_t *len)
+{
+	end_frame(w);
+	return take_request(w, out, len);
 }
 
 int agent_exec_bytes(const struct agent_exec *exec, uint8_t **out, size_t *len)
 {
-	const char *cwd = exec->cwd ? exec->cwd : "";
-	uint32_t env_count = 0;
-	size_t head = 1 + 1 + 4 + 4 + 8 + 4 + strlen(cwd) + 4, front = context_size(exec->context);
+	size_t room = FIELDS_MAX + (exec->cwd ? strlen(exec->cwd) : 0) + envs_size(exec->env);
 
-	head += env_size(exec->env[0], &env_count) + env_size(exec->env[1], &env_count);
-	if (front + head > AGENT_PAYLOAD_MAX || exec->code_len > AGENT_CODE_MAX ||
-	    env_count > ENV_MAX)
+	if (exec->code_len > AGENT_CODE_MAX)
 		return -E2BIG;
-	size_t room = AGENT_HEADER_SIZE + front + head + parts_size(exec->code_len);
-	uint8_t *bytes = malloc(room);
-	if (!bytes)
-		return -ENOMEM;
-	struct wire w = wire_on(bytes, room);
-	put_in_context(&w, exec->context, AGENT_EXEC, head);
+	struct wire w = request_new(exec->context, AGENT_EXEC, room + parts_size(exec->code_len));
 	wire_put_u8(&w, (uint8_t)exec->language);
 	wire_put_u8(&w, (exec->results ? AGENT_EXEC_RESULTS : 0) |
 				(exec->prepares ? AGENT_EXEC_PREPARES : 0));
 	wire_put_u32(&w, exec->timeout_ms);
 	wire_put_u32(&w, (uint32_t)exec->code_len);
 	wire_put_u64(&w, exec->call);
-	wire_put_str(&w, cwd, strlen(cwd));
-	wire_put_u32(&w, env_count);
-	put_env(&w, exec->env[0]);
-	put_env(&w, exec->env[1]);
+	put_text(&w, exec->cwd);
+	put_envs(&w, exec->env);
+	end_frame(&w);
 	put_parts(&w, AGENT_CODE, exec->code, exec->code_len);
-	*out = bytes;
-	*len = w.pos;
-	return 0;
-}
-
-/* Allocates a request of one frame with `body` bytes of payload, which the caller writes. w->p is
- * NULL when out of memory. */
-static struct wire request_new(enum agent_request type, size_t body)
-{
-	size_t size = AGENT_HEADER_SIZE + body;
-	struct wire w = wire_on(malloc(size), size);
-
-	if (w.p)
-		put_header(&w, body, type);
-	return w;
+	return take_request(&w, out, len);
 }
 
 int agent_plain_bytes(enum agent_request type, uint8_t **out, size_t *len)
 {
-	struct wire w = request_new(type, 0);
+	struct wire w = request_new(NULL, type, 0);
 
-	*out = w.p;
-	*len = w.size;
-	return w.p ? 0 : -ENOMEM;
+	return take_frame(&w, out, len);
 }
 
 int agent_grow_bytes(uint64_t disk_bytes, uint8_t **out, size_t *len)
 {
-	struct wire w = request_new(AGENT_GROW, 8);
+	const struct agent_file_request r = {.type = AGENT_GROW, .size = disk_bytes};
 
-	if (!w.p)
-		return -ENOMEM;
-	wire_put_u64(&w, disk_bytes);
-	*out = w.p;
-	*len = w.size;
-	return 0;
+	return agent_file_bytes(&r, out, len);
 }
 
 int agent_reseed_bytes(const uint8_t entropy[AGENT_ENTROPY_LEN], int64_t realtime_ns,
 		       bool user_generators, const char *hostname, uint8_t **out, size_t *len)
 {
-	struct wire w = request_new(AGENT_RESEED, AGENT_ENTROPY_LEN + 8 + 1 + 4 + strlen(hostname));
+	size_t room = FIELDS_MAX + AGENT_ENTROPY_LEN + strlen(hostname);
+	struct wire w = request_new(NULL, AGENT_RESEED, room);
 
-	if (!w.p)
-		return -ENOMEM;
 	wire_put_bytes(&w, entropy, AGENT_ENTROPY_LEN);
 	wire_put_u64(&w, (uint64_t)realtime_ns);
 	wire_put_u8(&w, user_generators);
-	wire_put_str(&w, hostname, strlen(hostname));
-	*out = w.p;
-	*len = w.size;
-	return 0;
-}
-
-/* Allocates such a request of one frame, perhaps in a context. */
-static struct wire request_in_context(const char *context, enum agent_request type, size_t body)
-{
-	size_t size = AGENT_HEADER_SIZE + context_size(context) + body;
-	struct wire w = wire_on(malloc(size), size);
-
-	if (w.p)
-		put_in_context(&w, context, type, body);
-	return w;
+	put_text(&w, hostname);
+	return take_frame(&w, out, len);
 }
 
 int agent_interrupt_bytes(const char *context, uint64_t call, uint8_t **out, size_t *len)
 {
-	struct wire w = request_in_context(context, AGENT_INTERRUPT, 8);
+	struct wire w = request_new(context, AGENT_INTERRUPT, FIELDS_MAX);
 
-	if (!w.p)
-		return -ENOMEM;
 	wire_put_u64(&w, call);
-	*out = w.p;
-	*len = w.size;
-	return 0;
+	return take_frame(&w, out, len);
 }
 
 int agent_attach_bytes(const char *context, uint64_t call, uint64_t have, uint8_t **out,
 		       size_t *len)
 {
-	struct wire w = request_in_context(context, AGENT_ATTACH, 16);
+	struct wire w = request_new(context, AGENT_ATTACH, FIELDS_MAX);
 
-	if (!w.p)
-		return -ENOMEM;
 	wire_put_u64(&w, call);
 	wire_put_u64(&w, have);
-	*out = w.p;
-	*len = w.size;
-	return 0;
+	return take_frame(&w, out, len);
 }
 
 int agent_tree_bytes(const char *const *paths, uint8_t **out, size_t *len)
 {
-	size_t body = 4;
+	size_t room = FIELDS_MAX;
 	uint32_t count = 0;
 
 	for (; paths[count]; count++) {
-		body += 4 + strlen(paths[count]);
-		if (count == AGENT_PATHS_MAX || strlen(paths[count]) > AGENT_PATH_MAX ||
-		    body > AGENT_PAYLOAD_MAX)
+		room += 4 + strlen(paths[count]);
+		if (count == AGENT_PATHS_MAX || strlen(paths[count]) > AGENT_PATH_MAX)
 			return -E2BIG;
 	}
-	struct wire w = request_new(AGENT_TREE, body);
-	if (!w.p)
-		return -ENOMEM;
+	struct wire w = request_new(NULL, AGENT_TREE, room);
 	wire_put_u32(&w, count);
 	for (uint32_t i = 0; i < count; i++)
-		wire_put_str(&w, paths[i], strlen(paths[i]));
-	*out = w.p;
-	*len = w.size;
-	return 0;
+		put_text(&w, paths[i]);
+	return take_frame(&w, out, len);
 }
 
 /* --- files and processes -------------------------------------------------------------------- */
 
-static void put_text(struct wire *w, const char *text)
+static void put_field(struct wire *w, enum agent_file_field field,
+		      const struct agent_file_request *r)
 {
-	wire_put_str(w, text, text ? strlen(text) : 0);
-}
-
-static void put_file(struct wire *w, const void *request)
-{
-	const struct agent_file_request *r = request;
-
-	switch (r->type) {
-	case AGENT_PUT:
-		wire_put_u64(w, r->size);
-		wire_put_u32(w, r->mode);
-		break;
-	case AGENT_GET:
+	switch (field) {
+	case FIELD_OFFSET:
 		wire_put_u64(w, r->offset);
+		break;
+	case FIELD_SIZE:
 		wire_put_u64(w, r->size);
 		break;
-	case AGENT_MKDIR:
+	case FIELD_MODE:
+	case FIELD_NEW_MODE:
 		wire_put_u32(w, r->mode);
+		break;
+	case FIELD_FLAG:
 		wire_put_u8(w, r->flag);
 		break;
-	case AGENT_CHANGE:
-		wire_put_u32(w, r->mode);
+	case FIELD_PATH:
+		put_text(w, r->path);
+		break;
+	case FIELD_TO:
+		put_text(w, r->to);
+		break;
+	case FIELD_OWNER:
 		wire_put_u32(w, r->uid);
 		wire_put_u32(w, r->gid);
-		wire_put_u8(w, r->flag);
 		break;
-	case AGENT_REMOVE:
-	case AGENT_MOVE:
-	case AGENT_WATCH:
-		wire_put_u8(w, r->flag);
-		break;
-	case AGENT_WALK:
-		wire_put_u8(w, r->flag);
+	case FIELD_DEPTH:
 		wire_put_u32(w, r->depth);
+		break;
+	case FIELD_LIMIT:
 		wire_put_u32(w, r->limit);
 		break;
-	case AGENT_WRITE:
-		wire_put_u8(w, (uint8_t)r->how);
-		wire_put_u64(w, r->offset);
-		wire_put_u64(w, r->size);
-		wire_put_u32(w, r->mode);
-		break;
-	case AGENT_UNPACK:
-		wire_put_u64(w, r->size);
-		break;
-	default:
-		break;
-	}
-	put_text(w, r->path);
-	if (r->type == AGENT_MOVE)
-		put_text(w, r->to);
-	if (r->type == AGENT_WALK)
+	case FIELD_AFTER:
 		put_text(w, r->after);
-}
-
-/* Maximum size of all fields of a request besides its texts. */
-#define FIELDS_MAX 64
-
-/* Encodes a request of one frame, whose payload `put` writes into at most `room` bytes. */
-static int one_frame(enum agent_request type, size_t room,
-		     void (*put)(struct wire *w, const void *request), const void *request,
-		     uint8_t **out, size_t *len)
-{
-	uint8_t *bytes = malloc(AGENT_HEADER_SIZE + room);
-
-	if (!bytes)
-		return -ENOMEM;
-	struct wire body = wire_on(bytes + AGENT_HEADER_SIZE, room);
-	put(&body, request);
-	if (body.bad || body.pos > AGENT_PAYLOAD_MAX) {
-		free(bytes);
-		return -E2BIG;
+		break;
+	case FIELD_HOW:
+		wire_put_u8(w, (uint8_t)r->how);
+		break;
+	case FIELD_END:
+		break;
 	}
-	struct wire head = wire_on(bytes, AGENT_HEADER_SIZE);
-	put_header(&head, body.pos, type);
-	*out = bytes;
-	*len = AGENT_HEADER_SIZE + body.pos;
-	return 0;
 }
 
 int agent_file_bytes(const struct agent_file_request *r, uint8_t **out, size_t *len)
 {
+	const enum agent_file_field *field = agent_file_layouts[r->type].fields;
 	size_t path = r->path ? strlen(r->path) : 0, to = r->to ? strlen(r->to) : 0;
 	size_t after = r->after ? strlen(r->after) : 0;
 
 	if (path > AGENT_PATH_MAX || to > AGENT_PATH_MAX || after > AGENT_NAME_MAX)
 		return -E2BIG;
-	return one_frame(r->type, FIELDS_MAX + path + to + after, put_file, r, out, len);
+	struct wire w = request_new(NULL, r->type, FIELDS_MAX + path + to + after);
+	for (; *field != FIELD_END; field++)
+		put_field(&w, *field, r);
+	return take_frame(&w, out, len);
 }
 
 static void put_start(struct wire *w, const struct agent_process_request *r)
 {
-	uint32_t argc = 0, env_count = 0;
+	uint32_t argc = 0;
 
 	wire_put_u8(w, r->flags);
 	wire_put_u16(w, r->cols);
@@ -556,77 +511,52 @@ static void put_start(struct wire *w, const struct agent_process_request *r)
 	wire_put_u32(w, argc);
 	for (uint32_t i = 0; i < argc; i++)
 		put_text(w, r->argv[i]);
-	env_size(r->env[0], &env_count);
-	env_size(r->env[1], &env_count);
-	if (env_count > ENV_MAX)
-		w->bad = true;
-	wire_put_u32(w, env_count);
-	put_env(w, r->env[0]);
-	put_env(w, r->env[1]);
-}
-
-static void put_process_request(struct wire *w, const void *request)
-{
-	const struct agent_process_request *r = request;
-
-	put_text(w, r->id);
-	switch (r->type) {
-	case AGENT_PROC_START:
-		put_start(w, r);
-		break;
-	case AGENT_PROC_RESIZE:
-		wire_put_u16(w, r->cols);
-		wire_put_u16(w, r->rows);
-		break;
-	case AGENT_PROC_ATTACH:
-		wire_put_u64(w, r->place);
-		wire_put_u8(w, r->hold);
-		break;
-	case AGENT_PROC_SIGNAL:
-		wire_put_u8(w, r->signal);
-		break;
-	case AGENT_PROC_INPUT:
-		wire_put_bytes(w, r->input, r->input_len);
-		break;
-	default:
-		break;
-	}
+	put_envs(w, r->env);
 }
 
 int agent_process_bytes(const struct agent_process_request *r, uint8_t **out, size_t *len)
 {
 	bool large = r->type == AGENT_PROC_START || r->type == AGENT_PROC_INPUT;
+	struct wire w = request_new(NULL, r->type, large ? AGENT_PAYLOAD_MAX : FIELDS_MAX);
 
-	return one_frame(r->type, !large ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_process_request, r,
-			 out, len);
-}
-
-static void put_context_request(struct wire *w, const void *request)
-{
-	const struct agent_context_request *r = request;
-	uint32_t env_count = 0;
-
-	if (r->id)
-		put_text(w, r->id);
-	if (r->type != AGENT_CONTEXT_START)
-		return;
-	wire_put_u8(w, (uint8_t)r->language);
-	put_text(w, r->cwd);
-	env_size(r->env[0], &env_count);
-	env_size(r->env[1], &env_count);
-	if (env_count > ENV_MAX)
-		w->bad = true;
-	wire_put_u32(w, env_count);
-	put_env(w, r->env[0]);
-	put_env(w, r->env[1]);
+	put_text(&w, r->id);
+	switch (r->type) {
+	case AGENT_PROC_START:
+		put_start(&w, r);
+		break;
+	case AGENT_PROC_RESIZE:
+		wire_put_u16(&w, r->cols);
+		wire_put_u16(&w, r->rows);
+		break;
+	case AGENT_PROC_ATTACH:
+		wire_put_u64(&w, r->place);
+		wire_put_u8(&w, r->hold);
+		break;
+	case AGENT_PROC_SIGNAL:
+		wire_put_u8(&w, r->signal);
+		break;
+	case AGENT_PROC_INPUT:
+		wire_put_bytes(&w, r->input, r->input_len);
+		break;
+	default:
+		break;
+	}
+	return take_frame(&w, out, len);
 }
 
 int agent_context_bytes(const struct agent_context_request *r, uint8_t **out, size_t *len)
 {
-	bool small = r->type != AGENT_CONTEXT_START;
+	bool starts = r->type == AGENT_CONTEXT_START;
+	struct wire w = request_new(NULL, r->type, starts ? AGENT_PAYLOAD_MAX : FIELDS_MAX);
 
-	return one_frame(r->type, small ? FIELDS_MAX : AGENT_PAYLOAD_MAX, put_context_request, r,
-			 out, len);
+	if (r->id)
+		put_text(&w, r->id);
+	if (starts) {
+		wire_put_u8(&w, (uint8_t)r->language);
+		put_text(&w, r->cwd);
+		put_envs(&w, r->env);
+	}
+	return take_frame(&w, out, len);
 }
 
 int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t *len)
@@ -634,12 +564,9 @@ int agent_data_bytes(const uint8_t *data, size_t data_len, uint8_t **out, size_t
 	size_t size = parts_size(data_len);
 	struct wire w = wire_on(malloc(size), size);
 
-	if (!w.p)
-		return -ENOMEM;
+	w.bad = !w.p;
 	put_parts(&w, AGENT_DATA, data, data_len);
-	*out = w.p;
-	*len = w.size;
-	return 0;
+	return take_request(&w, out, len);
 }
 
 /* --- trees ---------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/wire.h"
-#include "proto/agent.h"
+#include "proto/agent-file.h"
 #include "test/unit/service/fake-call.h"
 
 struct request {
@@ -251,33 +251,65 @@ static bool serve_watch(struct request *a)
 
 /* --- files --- */
 
-static void read_file_request(struct wire *w, struct request *a)
+static void read_text(struct wire *w, char *out)
+{
+	size_t len;
+	const uint8_t *text = wire_get_str(w, &len, AGENT_PATH_MAX);
+
+	if (text && out)
+		memcpy(out, text, len);
+}
+
+static void read_field(struct wire *w, enum agent_file_field field, struct request *a)
 {
 	size_t len;
 
-	if (a->type == AGENT_WRITE)
-		wire_get_u8(w);
-	if (a->type == AGENT_GET || a->type == AGENT_WRITE)
+	switch (field) {
+	case FIELD_OFFSET:
 		a->offset = wire_get_u64(w);
-	if (a->type == AGENT_GET || a->type == AGENT_PUT || a->type == AGENT_WRITE ||
-	    a->type == AGENT_UNPACK)
+		break;
+	case FIELD_SIZE:
 		a->size = wire_get_u64(w);
-	if (a->type == AGENT_PUT || a->type == AGENT_MKDIR || a->type == AGENT_WRITE)
-		wire_get_u32(w);
-	for (int i = 0; i < 3 && a->type == AGENT_CHANGE; i++)
-		wire_get_u32(w);
-	if (a->type == AGENT_REMOVE || a->type == AGENT_MKDIR || a->type == AGENT_MOVE ||
-	    a->type == AGENT_CHANGE || a->type == AGENT_WALK || a->type == AGENT_WATCH)
+		break;
+	case FIELD_FLAG:
 		a->flag = wire_get_u8(w);
-	if (a->type == AGENT_WALK) {
+		break;
+	case FIELD_HOW:
+		wire_get_u8(w);
+		break;
+	case FIELD_OWNER:
+		wire_get_u64(w);
+		break;
+	case FIELD_MODE:
+	case FIELD_NEW_MODE:
+		wire_get_u32(w);
+		break;
+	case FIELD_DEPTH:
 		a->depth = wire_get_u32(w);
+		break;
+	case FIELD_LIMIT:
 		a->limit = wire_get_u32(w);
+		break;
+	case FIELD_PATH:
+		read_text(w, a->path);
+		break;
+	case FIELD_TO:
+		read_text(w, NULL);
+		break;
+	case FIELD_AFTER:
+		wire_get_str(w, &len, AGENT_NAME_MAX);
+		break;
+	case FIELD_END:
+		break;
 	}
-	const uint8_t *path = wire_get_str(w, &len, AGENT_PATH_MAX);
-	if (path)
-		memcpy(a->path, path, len);
-	if (a->type == AGENT_MOVE || a->type == AGENT_WALK)
-		wire_get_str(w, &len, a->type == AGENT_WALK ? AGENT_NAME_MAX : AGENT_PATH_MAX);
+}
+
+static void read_file_request(struct wire *w, struct request *a)
+{
+	const enum agent_file_field *field = agent_file_layouts[a->type].fields;
+
+	for (; *field != FIELD_END; field++)
+		read_field(w, *field, a);
 }
 
 static bool serve_file(struct request *a)
