@@ -5,9 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/fd.h"
+#include "base/text-file.h"
 
 static bool find(const char *text, const char *name, uint64_t *bytes)
 {
@@ -24,14 +23,10 @@ bool meminfo_read(const char *path, struct meminfo *out)
 {
 	char text[1024]; /* both values are in the first three lines */
 	struct meminfo found;
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
 	*out = (struct meminfo){0};
-	if (len < 0)
-		return false;
-	text[len] = '\0';
-	if (!find(text, "MemTotal:", &found.total) ||
+	if (text_file_read(AT_FDCWD, path, text, sizeof(text)) < 0 ||
+	    !find(text, "MemTotal:", &found.total) ||
 	    !find(text, "MemAvailable:", &found.available))
 		return false;
 	*out = found;

@@ -14,34 +14,19 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "guest/log-console.h"
 
 #define ROOT "/sys/fs/cgroup"
 #define OURS ROOT "/ramet"
 #define USER ROOT "/sandbox"
 
-static int write_text(const char *path, const char *text)
-{
-	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
-}
-
 static void must_write(const char *path, const char *text)
 {
-	int bad = write_text(path, text);
+	int bad = text_file_write(AT_FDCWD, path, text);
 
 	if (bad)
 		log_console("write \"%s\" to %s: %s", text, path, strerror(-bad));
-}
-
-static ssize_t read_text(const char *path, char *text, size_t size)
-{
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-
-	text[n < 0 ? 0 : n] = '\0';
-	return n;
 }
 
 /* Delegates each controller separately, so that one that cannot be delegated does not prevent the
@@ -50,7 +35,7 @@ static void hand_down_controllers(void)
 {
 	char names[512], order[64];
 
-	read_text(ROOT "/cgroup.controllers", names, sizeof(names));
+	text_file_read(AT_FDCWD, ROOT "/cgroup.controllers", names, sizeof(names));
 	for (char *name = strtok(names, " \n"); name; name = strtok(NULL, " \n")) {
 		snprintf(order, sizeof(order), "+%s", name);
 		must_write(ROOT "/cgroup.subtree_control", order);
@@ -61,7 +46,7 @@ static unsigned long read_number(const char *path)
 {
 	char text[32];
 
-	return read_text(path, text, sizeof(text)) > 0 ? strtoul(text, NULL, 10) : 0;
+	return text_file_read(AT_FDCWD, path, text, sizeof(text)) > 0 ? strtoul(text, NULL, 10) : 0;
 }
 
 static void limit_user(void)
@@ -111,6 +96,6 @@ pid_t cgroup_fork_user(void)
 	/* Above the group's limit of processes, only a move works. */
 	pid = fork();
 	if (pid == 0)
-		write_text(USER "/cgroup.procs", "0");
+		text_file_write(AT_FDCWD, USER "/cgroup.procs", "0");
 	return pid;
 }

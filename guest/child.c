@@ -8,16 +8,13 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "base/fd.h"
+#include "base/text-file.h"
 
 static void set_oom_score(const char *score)
 {
-	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-
 	/* In tests outside of a guest, the agent may not change its score. Then a child has
 	 * inherited the normal one, and needs no change. */
-	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
-		return;
+	text_file_write(AT_FDCWD, "/proc/self/oom_score_adj", score);
 }
 
 /* The child inherits the affinity of the agent, which is pinned to one CPU. */

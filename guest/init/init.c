@@ -24,6 +24,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "guest/system/system.h"
 #include "guest/cgroup.h"
 #include "guest/loop.h"
@@ -120,11 +121,9 @@ static int mount_all(struct err *e)
 static void root_device(char *name, size_t size)
 {
 	char line[4096];
-	scoped_fd int fd = open("/proc/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
 
 	snprintf(name, size, "/dev/vda");
-	line[n < 0 ? 0 : n] = '\0';
+	text_file_read(AT_FDCWD, "/proc/cmdline", line, sizeof(line));
 	for (char *word = strtok(line, " \n"); word; word = strtok(NULL, " \n"))
 		if (strncmp(word, "root=", 5) == 0)
 			snprintf(name, size, "%s", word + 5);
@@ -183,11 +182,10 @@ static void loopback_up(void)
 
 static void set_hostname(void)
 {
-	char name[65] = "";
-	scoped_fd int fd = open("/etc/hostname", O_RDONLY | O_CLOEXEC);
+	char name[65];
 
-	if (fd >= 0 && read(fd, name, sizeof(name) - 1) > 0)
-		name[strcspn(name, "\n")] = '\0';
+	text_file_read(AT_FDCWD, "/etc/hostname", name, sizeof(name));
+	name[strcspn(name, "\n")] = '\0';
 	if (!name[0])
 		snprintf(name, sizeof(name), "sandbox");
 	if (sethostname(name, strlen(name)) < 0)
@@ -215,10 +213,10 @@ static void set_environment(void)
 
 static void write_file(const char *path, const char *text)
 {
-	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int r = text_file_write(AT_FDCWD, path, text);
 
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		log_console("write %s: %s", path, strerror(errno));
+	if (r < 0)
+		log_console("write %s: %s", path, strerror(-r));
 }
 
 /* Pins the agent to the CPU that handles its device's interrupts (irqaffinity on the kernel's

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/text-file.h"
 
 /* Documentation/filesystems/ext4: takes the new number of blocks. No kernel header defines it. */
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
@@ -30,10 +31,8 @@ struct disk {
 static uint64_t disk_bytes(const struct disk *d)
 {
 	char text[32];
-	scoped_fd int fd = open(d->size_file, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	text[n < 0 ? 0 : n] = '\0';
+	text_file_read(AT_FDCWD, d->size_file, text, sizeof(text));
 	return strtoull(text, NULL, 10) * SECTOR;
 }
 

@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "guest/log-console.h"
 
 #define WATCH_BYTES 1024 /* kernel memory of an inotify watch, with the inode that it holds */
@@ -36,9 +36,9 @@ static void set(const char *root, const char *name, const char *value)
 	char path[128];
 
 	snprintf(path, sizeof(path), "%s/%s", root, name);
-	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, value, strlen(value)) < 0)
-		log_console("write %s to %s: %s", value, path, strerror(errno));
+	int r = text_file_write(AT_FDCWD, path, value);
+	if (r < 0)
+		log_console("write %s to %s: %s", value, path, strerror(-r));
 }
 
 /* A quarter of the RAM. The kernel's default is a hundredth, which is 8,192 watches in 1 GiB. */

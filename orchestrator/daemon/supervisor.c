@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "base/log.h"
 #include "orchestrator/daemon/roles.h"
 
@@ -56,11 +57,11 @@ static void find_program(struct supervisor *s)
 /* Makes the kernel kill the largest VM, rather than rametd, when the host is out of memory. */
 static void spare_from_oom(void)
 {
-	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int r = text_file_write(AT_FDCWD, "/proc/self/oom_score_adj", OOM_SCORE);
 
-	if (fd < 0 || write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0)
+	if (r < 0)
 		log_warn("set oom_score_adj: %s; when memory is short, the kernel may kill rametd",
-			 strerror(errno));
+			 strerror(-r));
 }
 
 static void start_warden(struct supervisor *s)

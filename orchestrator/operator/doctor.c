@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "base/meminfo.h"
 #include "base/word.h"
 #include "orchestrator/operator/doctor-internal.h"
@@ -71,13 +72,11 @@ bool doctor_exists(const struct doctor_host *h, const char *path)
 
 bool doctor_line(const struct doctor_host *h, const char *path, char *out, size_t size)
 {
-	FILE *f = doctor_open(h, path);
+	char whole[PATH_MAX];
 
 	out[0] = '\0';
-	if (f && !fgets(out, (int)size, f))
-		out[0] = '\0';
-	if (f)
-		fclose(f);
+	if (path_of(h, path, whole))
+		text_file_read(AT_FDCWD, whole, out, size);
 	out[strcspn(out, "\n")] = '\0';
 	return out[0];
 }

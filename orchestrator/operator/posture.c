@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
-#include "base/fd.h"
+#include "base/text-file.h"
 
 #define VALUE_MAX    256
 #define SENTENCE_MAX 768
@@ -35,9 +34,7 @@ static void read_value(const struct check *c, const char *name, char out[static 
 	out[0] = '\0';
 	if (snprintf(path, sizeof(path), "%s/%s", c->sys, name) >= (int)sizeof(path))
 		return;
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -1 : read(fd, out, VALUE_MAX - 1);
-	out[n > 0 ? n : 0] = '\0';
+	text_file_read(AT_FDCWD, path, out, VALUE_MAX);
 	out[strcspn(out, "\n")] = '\0';
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "base/meminfo.h"
 #include "proto/net.h"
 
@@ -45,7 +46,7 @@ struct sample {
 
 /* --- /proc ---------------------------------------------------------------------------------- */
 
-/* Reads as much of a file of /proc as fits; an empty text when it cannot be read. */
+/* Reads the start of a file of /proc; an empty text when it cannot be read. */
 static void read_proc(unsigned pid, const char *name, char *text, size_t size)
 {
 	char path[64];
@@ -54,11 +55,7 @@ static void read_proc(unsigned pid, const char *name, char *text, size_t size)
 		snprintf(path, sizeof(path), "/proc/%u/%s", pid, name);
 	else
 		snprintf(path, sizeof(path), "/proc/%s", name);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t len = 0;
-	for (ssize_t n = 1; fd >= 0 && n > 0 && len<size - 1; len += n> 0 ? (size_t)n : 0)
-		n = read(fd, text + len, size - 1 - len);
-	text[len] = 0;
+	text_file_read(AT_FDCWD, path, text, size);
 }
 
 /* Parses the text after the last parenthesis, because the process name in parentheses may contain

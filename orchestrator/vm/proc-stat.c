@@ -6,16 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fd.h"
+#include "base/text-file.h"
 
 bool proc_text_read(const char *path, char *out, size_t size)
 {
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, out, size - 1);
+	int len = text_file_read(AT_FDCWD, path, out, size);
 
 	if (len <= 0)
 		return false;
-	out[len] = 0;
 	if (out[len - 1] == '\n')
 		out[len - 1] = 0;
 	return true;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "base/num.h"
 #include "base/word.h"
 #include "proto/warden.h"
@@ -26,32 +27,6 @@
 const char *const cgroup_controllers[] = {"memory", "cpu", "pids", NULL};
 
 /* --- small files ----------------------------------------------------------------------------- */
-
-static int write_file(int dir, const char *name, const char *text)
-{
-	scoped_fd int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		return -errno;
-	return 0;
-}
-
-static int read_fd(int fd, char *text, size_t size)
-{
-	ssize_t n = pread(fd, text, size - 1, 0);
-
-	if (n < 0)
-		return -errno;
-	text[n] = '\0';
-	return 0;
-}
-
-static int read_file(int dir, const char *name, char *text, size_t size)
-{
-	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : read_fd(fd, text, size);
-}
 
 static void file_of(char path[static TEXT_MAX], const char *name, const char *file)
 {
@@ -193,7 +168,7 @@ static int explain_missing(const struct cgroup_tree *t, const char *point, const
 	scoped_fd int top = open_dir(AT_FDCWD, point);
 	char text[TEXT_MAX];
 
-	if (top >= 0 && read_file(top, "cgroup.controllers", text, sizeof(text)) == 0 &&
+	if (top >= 0 && text_file_read(top, "cgroup.controllers", text, sizeof(text)) > 0 &&
 	    has_word(text, controller))
 		return err_say(e, ENOTSUP,
 			       "cgroup %s was not given the %s controller (under systemd the unit"
@@ -210,7 +185,7 @@ static int check_controllers(const struct cgroup_tree *t, const char *point, str
 {
 	char text[TEXT_MAX];
 
-	int r = read_file(t->base, "cgroup.controllers", text, sizeof(text));
+	int r = text_file_read(t->base, "cgroup.controllers", text, sizeof(text));
 	if (r < 0)
 		return err_set(e, -r, "read cgroup.controllers of %s", t->path);
 	for (size_t i = 0; t->enabled[i]; i++)
@@ -225,11 +200,11 @@ static int switch_one(int dir, const char *controller, char sign)
 {
 	char now[TEXT_MAX], text[32];
 
-	int r = read_file(dir, "cgroup.subtree_control", now, sizeof(now));
+	int r = text_file_read(dir, "cgroup.subtree_control", now, sizeof(now));
 	if (r < 0 || has_word(now, controller) == (sign == '+'))
-		return r;
+		return r < 0 ? r : 0;
 	snprintf(text, sizeof(text), "%c%s", sign, controller);
-	return write_file(dir, "cgroup.subtree_control", text);
+	return text_file_write(dir, "cgroup.subtree_control", text);
 }
 
 static int switch_controllers(const struct cgroup_tree *t, int dir, char sign)
@@ -293,11 +268,11 @@ static int enter(const struct cgroup_tree *t, int dir)
 {
 	char pid[16];
 
-	int r = write_file(dir, "cgroup.procs", "0");
+	int r = text_file_write(dir, "cgroup.procs", "0");
 	if (r < 0 || !t->with)
 		return r;
 	snprintf(pid, sizeof(pid), "%d", t->with);
-	return write_file(dir, "cgroup.procs", pid);
+	return text_file_write(dir, "cgroup.procs", pid);
 }
 
 static int make_leaves(struct cgroup_tree *t, struct err *e)
@@ -426,7 +401,7 @@ static bool uses(const struct cgroup_tree *t, const char *controller)
 
 static int set_limit(int dir, const char *file, const char *text, struct err *e)
 {
-	int r = write_file(dir, file, text);
+	int r = text_file_write(dir, file, text);
 
 	return r < 0 ? err_set(e, -r, "write %s to %s", text, file) : 0;
 }
@@ -449,7 +424,7 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 	if (r < 0)
 		return r;
 	/* A kernel without swap has no such file. */
-	r = write_file(dir, "memory.swap.max", "0");
+	r = text_file_write(dir, "memory.swap.max", "0");
 	return r < 0 && r != -ENOENT ? err_set(e, -r, "write 0 to memory.swap.max") : 0;
 }
 
@@ -462,7 +437,7 @@ static int set_memory(int dir, uint64_t bytes, struct err *e)
 static int set_weight(const struct cgroup_tree *t, int dir, uint32_t weight, struct err *e)
 {
 	const char *idle = weight == CGROUP_WEIGHT_IDLE ? "1" : "0";
-	int r = write_file(dir, "cpu.idle", idle);
+	int r = text_file_write(dir, "cpu.idle", idle);
 
 	set_number(dir, "io.weight", weight, NULL);
 	set_number(dir, "io.bfq.weight", min_u64(weight, BFQ_WEIGHT_MOST), NULL);
@@ -577,9 +552,9 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 	scoped_fd int dir = open_dir(t->top, name);
 	if (dir < 0)
 		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
-	int r = read_file(dir, "memory.current", current, sizeof(current));
-	if (r == 0)
-		r = read_file(dir, "memory.stat", stat, sizeof(stat));
+	int r = text_file_read(dir, "memory.current", current, sizeof(current));
+	if (r >= 0)
+		r = text_file_read(dir, "memory.stat", stat, sizeof(stat));
 	if (r < 0)
 		return err_set(e, -r, "read the memory of cgroup %s/ramet/%s", t->path, name);
 	/* Memory files (memfds), such as layers, are on the anonymous lists and so in neither of
@@ -595,7 +570,7 @@ static int set_oom_score(const char *pid, const char *score)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%.16s/oom_score_adj", pid);
-	return write_file(AT_FDCWD, path, score);
+	return text_file_write(AT_FDCWD, path, score);
 }
 
 int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *score,
@@ -605,8 +580,8 @@ int cgroup_oom_score(const struct cgroup_tree *t, const char *name, const char *
 	char *rest = pids, *pid;
 
 	file_of(path, name, "cgroup.procs");
-	int r = read_file(t->top, path, pids, sizeof(pids));
-	while (r == 0 && (pid = strsep(&rest, "\n")))
+	int r = text_file_read(t->top, path, pids, sizeof(pids));
+	while (r >= 0 && (pid = strsep(&rest, "\n")))
 		r = *pid ? set_oom_score(pid, score) : 0;
 	/* The process may have ended in the meantime. */
 	return r < 0 && r != -ENOENT && r != -ESRCH
@@ -626,7 +601,7 @@ int cgroup_kill(const struct cgroup_tree *t, const char *name, struct err *e)
 	char path[TEXT_MAX];
 
 	file_of(path, name, "cgroup.kill");
-	int r = write_file(t->top, path, "1");
+	int r = text_file_write(t->top, path, "1");
 	if (r < 0 && r != -ENOENT)
 		return err_set(e, -r, "kill cgroup %s/ramet/%s", t->path, name);
 	return 0;
@@ -645,9 +620,10 @@ int cgroup_populated(int events)
 {
 	char text[TEXT_MAX];
 
-	int r = read_fd(events, text, sizeof(text));
-	if (r < 0)
-		return r;
+	ssize_t n = pread(events, text, sizeof(text) - 1, 0);
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
 	return strstr(text, "populated 1") != NULL;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/net.h"
 
@@ -185,11 +186,9 @@ static int start_program(const struct jail_child *c, struct err *e)
  * processes. */
 static int offer_to_oom(struct err *e)
 {
-	scoped_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int r = text_file_write(AT_FDCWD, "/proc/self/oom_score_adj", JAIL_OOM_LAST);
 
-	if (fd < 0 || write(fd, JAIL_OOM_LAST, strlen(JAIL_OOM_LAST)) < 0)
-		return err_set(e, errno, "set oom_score_adj");
-	return 0;
+	return r < 0 ? err_set(e, -r, "set oom_score_adj") : 0;
 }
 
 static int become_vm(const struct jail_child *c, int *status, struct err *e)

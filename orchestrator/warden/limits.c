@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/fd.h"
+#include "base/text-file.h"
 #include "base/num.h"
 #include "orchestrator/warden/cgroup.h"
 
@@ -142,11 +142,9 @@ void limits_check(const struct host_limits *limits, const struct config *config,
 /* Returns the number in a file; LIMIT_NONE when it is "max", or there is no such file. */
 static uint64_t read_number(const char *path)
 {
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	char text[32], *end;
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	text[n > 0 ? n : 0] = '\0';
+	text_file_read(AT_FDCWD, path, text, sizeof(text));
 	errno = 0;
 	unsigned long long value = strtoull(text, &end, 10);
 	return end == text || errno ? LIMIT_NONE : value;

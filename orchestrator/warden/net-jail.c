@@ -32,6 +32,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "base/log.h"
 #include "orchestrator/warden/net-links.h"
 #include "orchestrator/warden/net-nft.h"
@@ -127,10 +128,8 @@ static int set_sysctl(int proc, const char *name, const char *value, struct err 
 	char path[96];
 
 	snprintf(path, sizeof(path), "sys/net/%s", name);
-	scoped_fd int fd = openat(proc, path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, value, strlen(value)) < 0)
-		return err_set(e, errno, "write %s to /proc/%s", value, path);
-	return 0;
+	int r = text_file_write(proc, path, value);
+	return r < 0 ? err_set(e, -r, "write %s to /proc/%s", value, path) : 0;
 }
 
 /* Called before a link exists, because links copy the defaults when they are created. */

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 
 #include "base/fd.h"
+#include "base/text-file.h"
 #include "base/log.h"
 #include "orchestrator/warden/net-links.h"
 #include "orchestrator/warden/net-nft.h"
@@ -25,32 +26,18 @@ static int run_nft(const struct net *n, const char *commands, struct err *e)
 	return nft_run(n->nft, commands, NULL, "change the host's nftables rules for VMs", e);
 }
 
-/* Returns the length of the text, or -errno. */
-static ssize_t read_text(const char *path, char *out, size_t size)
-{
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, out, size - 1);
-
-	if (len < 0)
-		return -errno;
-	out[len] = '\0';
-	return len;
-}
-
 static bool sysctl_is(const char *path, char value)
 {
 	char text[16];
 
-	return read_text(path, text, sizeof(text)) > 0 && text[0] == value;
+	return text_file_read(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == value;
 }
 
 static int sysctl_set(const char *path, const char *value, struct err *e)
 {
-	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int r = text_file_write(AT_FDCWD, path, value);
 
-	if (fd < 0 || write(fd, value, strlen(value)) < 0)
-		return err_set(e, errno, "write %s to %s", value, path);
-	return 0;
+	return r < 0 ? err_set(e, -r, "write %s to %s", value, path) : 0;
 }
 
 /* --- the host's configuration ---------------------------------------------------------------- */
@@ -67,7 +54,7 @@ static void find_dns(char out[static INET_ADDRSTRLEN], const struct config *c)
 	if (out[0])
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		if (read_text(files[i], text, sizeof(text)) > 0 &&
+		if (text_file_read(AT_FDCWD, files[i], text, sizeof(text)) > 0 &&
 		    net_find_dns(text, out, &loopback))
 			return;
 		any |= loopback;

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/text-file.h"
 
 static void test_written_bytes_are_read_back(void **state)
 {
@@ -80,6 +81,22 @@ static void test_only_regular_files_have_a_size(void **state)
 	assert_int_equal(file_size(-1, &bytes, &e), -EBADF);
 }
 
+static void text_of_a_small_file_is_read_and_written(void **state)
+{
+	scoped_fd int dir = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char name[] = "/tmp/text-XXXXXX", text[8] = "old";
+	scoped_fd int fd = mkstemp(name);
+
+	assert_true(fd >= 0);
+	assert_int_equal(text_file_write(dir, name + 5, "123456789"), 0);
+	assert_int_equal(text_file_read(dir, name + 5, text, sizeof(text)), 7);
+	assert_string_equal(text, "1234567");
+	unlink(name);
+	assert_int_equal(text_file_read(dir, name + 5, text, sizeof(text)), -ENOENT);
+	assert_string_equal(text, "");
+	assert_int_equal(text_file_write(dir, name + 5, "1"), -ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -88,6 +105,7 @@ int main(void)
 		cmocka_unit_test(test_failed_write_names_the_reason),
 		cmocka_unit_test(directory_is_made_once_and_opened),
 		cmocka_unit_test(test_only_regular_files_have_a_size),
+		cmocka_unit_test(text_of_a_small_file_is_read_and_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
