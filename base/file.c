@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 int file_size(int fd, uint64_t *bytes, struct err *e)
 {
 	struct stat st;
@@ -65,4 +67,14 @@ int directory_open(const char *path, struct err *e)
 		return err_set(e, errno, "make %s", path);
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? err_set(e, errno, "open %s", path) : fd;
+}
+
+DIR *directory_list(int dir, const char *path)
+{
+	scoped_fd int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+
+	if (list)
+		fd = -1;
+	return list;
 }

@@ -3,6 +3,7 @@
 #ifndef RAMET_BASE_FILE_H
 #define RAMET_BASE_FILE_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,7 @@ int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct e
 
 /* Makes the directory, mode 0700, unless it exists. Returns a descriptor of it, or -errno. */
 int directory_open(const char *path, struct err *e);
+/* Opens a directory for readdir(3); `path` is as for openat(2), and no link. NULL: errno is set. */
+DIR *directory_list(int dir, const char *path);
 
 #endif

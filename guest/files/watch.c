@@ -61,12 +61,9 @@ static void scan(struct watched *folder, bool is_new)
 
 	if (!watch_folders_path(folder, NULL, path))
 		return;
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		close_fd(&fd);
+	DIR *dir = opendir(path);
+	if (!dir)
 		return;
-	}
 	for (const struct dirent *d; (d = readdir(dir));) {
 		struct stat st;
 
@@ -75,7 +72,7 @@ static void scan(struct watched *folder, bool is_new)
 		bool unknown = d->d_type == DT_UNKNOWN;
 		bool is_folder =
 			d->d_type == DT_DIR ||
-			(unknown && fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			(unknown && fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			 S_ISDIR(st.st_mode));
 		if (is_new && watch_folders_path(folder, d->d_name, path))
 			report(AGENT_CREATED, is_folder, path, "");

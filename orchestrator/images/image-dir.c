@@ -136,16 +136,12 @@ static void add_name(struct image_names *names, const char *name)
 
 int image_names_read(int parent, struct image_names *out, struct err *e)
 {
-	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	DIR *d = directory_list(parent, ".");
 	struct dirent *entry;
 
 	*out = (struct image_names){0};
-	if (!d) {
-		int ret = err_set(e, errno, "read a directory of images");
-		close_fd(&fd);
-		return ret;
-	}
+	if (!d)
+		return err_set(e, errno, "read a directory of images");
 	while ((entry = readdir(d)))
 		if (entry->d_name[0] != '.' && strlen(entry->d_name) < IMAGE_NAME_ROOM)
 			add_name(out, entry->d_name);

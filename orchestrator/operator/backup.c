@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/file-sum.h"
+#include "base/file.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/store/store.h"
@@ -190,12 +191,9 @@ static int copy_space(struct job *job, const char *id, struct err *e)
 
 	snprintf(from, sizeof(from), "%s/spaces/%s", job->from, id);
 	snprintf(to, sizeof(to), "%s/spaces/%s", job->to, id);
-	int fd = open(from, OPEN_DIR);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		close_fd(&fd);
+	DIR *dir = directory_list(AT_FDCWD, from);
+	if (!dir)
 		return err_set(e, errno, "open its directory");
-	}
 	int ret = make_dir(to, job->owner, e);
 	scoped_fd int out = ret < 0 ? -1 : open(to, OPEN_DIR);
 	if (ret == 0)

@@ -246,13 +246,10 @@ static void open_live(struct store *s, const char *live)
 
 static int prepare_all(struct store *s, struct err *e)
 {
-	int ret = store_sandboxes_prepare(s, e);
-
-	if (ret == 0)
-		ret = store_keys_prepare(s, e);
-	if (ret == 0)
-		ret = store_spaces_prepare(s, e);
-	return ret == 0 ? store_answers_prepare(s, e) : ret;
+	if (store_sandboxes_prepare(s, e) < 0 || store_keys_prepare(s, e) < 0 ||
+	    store_spaces_prepare(s, e) < 0)
+		return e->code;
+	return store_answers_prepare(s, e);
 }
 
 /* Replaces the error by one with its first line only, since the check's own may have many lines. */

@@ -445,8 +445,7 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 	struct vmproc_request *r = find_asking(vm);
 
 	if (error && error != -ENOTSUP)
-		log_warn("slot %u: cannot measure the VM's memory: %s", vm->id.slot,
-			 text[0] ? text : strerror(-error));
+		log_warn("slot %u: cannot measure the VM's memory: %s", vm->id.slot, text);
 	vm->charged_most = error ? 0 : charged;
 	if (!r)
 		return;

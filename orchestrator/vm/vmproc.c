@@ -197,8 +197,7 @@ static void on_prioritized(void *arg, int error, uint64_t value, const char *tex
 {
 	/* The death of a VM is reported separately. */
 	if (error && error != -ESRCH)
-		log_warn("slot %u: cannot change the VM's priority: %s", slot_of(arg),
-			 text[0] ? text : strerror(-error));
+		log_warn("slot %u: cannot change the VM's priority: %s", slot_of(arg), text);
 }
 
 static void send_priority(struct vmproc *vm)
@@ -243,8 +242,7 @@ static void on_spawned(void *arg, int error, uint64_t value, const char *text)
 		return;
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	if (error) {
-		vmproc_fail(vm, "cannot start the VM process: %s",
-			    text[0] ? text : strerror(-error));
+		vmproc_fail(vm, "cannot start the VM process: %s", text);
 		return;
 	}
 	vm->id.pid = (uint32_t)value;
@@ -381,8 +379,7 @@ static void on_limited(void *arg, int error, uint64_t value, const char *text)
 {
 	/* The VM keeps its previous limit. If it needs more it dies, which is reported. */
 	if (error)
-		log_error("slot %u: cannot change the VM's memory limit: %s", slot_of(arg),
-			  text[0] ? text : strerror(-error));
+		log_error("slot %u: cannot change the VM's memory limit: %s", slot_of(arg), text);
 }
 
 /* The fill need not wait for the new limit: a guest takes longer to touch that much memory. */
@@ -433,8 +430,7 @@ void vmproc_give_head_start(struct vmproc *vm, uint64_t ms)
 static void on_marked(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error && error != -ESRCH)
-		log_warn("slot %u: cannot change the VM's OOM score: %s", slot_of(arg),
-			 text[0] ? text : strerror(-error));
+		log_warn("slot %u: cannot change the VM's OOM score: %s", slot_of(arg), text);
 }
 
 void vmproc_set_oom(struct vmproc *vm, bool first)
@@ -486,7 +482,7 @@ static void on_closed(void *arg, int error, uint64_t value, const char *text)
 
 	vm->closed = NULL;
 	if (fn)
-		fn(vm->closed_arg, error, error && !text[0] ? strerror(-error) : text);
+		fn(vm->closed_arg, error, text);
 }
 
 void vmproc_close_egress(struct vmproc *vm, vmproc_closed_fn *fn, void *arg)
@@ -578,8 +574,7 @@ static void on_released(void *arg, int error, uint64_t value, const char *text)
 		finish_drop(vm);
 		return;
 	}
-	log_error("cannot empty slot %u (will retry): %s", vm->id.slot,
-		  text[0] ? text : strerror(-error));
+	log_error("cannot empty slot %u (will retry): %s", vm->id.slot, text);
 	loop_timer_start(vm->host->loop, &vm->timer, retry_release, vm, RELEASE_RETRY_MS);
 }
 

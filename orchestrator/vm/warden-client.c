@@ -101,7 +101,10 @@ static void on_reply(struct warden_client *w, struct warden_msg *msg)
 	list_del(&call->link);
 	w->answers++;
 	msg->reply.text[sizeof(msg->reply.text) - 1] = 0;
-	call->fn(call->arg, msg->reply.error, msg->reply.value, msg->reply.text);
+	const char *text = msg->reply.text;
+	if (msg->reply.error && !text[0])
+		text = strerror(-msg->reply.error);
+	call->fn(call->arg, msg->reply.error, msg->reply.value, text);
 	free(call);
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/text-file.h"
 #include "base/num.h"
 #include "base/word.h"
@@ -666,15 +667,12 @@ bool cgroup_vm_name(const char *name, uint32_t *slot)
 int cgroup_each_vm(const struct cgroup_tree *t, void (*each)(void *arg, uint32_t slot), void *arg,
 		   struct err *e)
 {
-	int fd = open_dir(t->top, ".");
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = directory_list(t->top, ".");
 	struct dirent *entry;
 	uint32_t slot;
 
-	if (!dir) {
-		close_fd(&fd);
+	if (!dir)
 		return err_set(e, errno, "list cgroup %s/ramet", t->path);
-	}
 	while ((entry = readdir(dir)))
 		if (cgroup_vm_name(entry->d_name, &slot))
 			each(arg, slot);

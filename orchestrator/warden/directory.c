@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 
 #define DIRECTORY_PATH_MAX 512
 
@@ -78,15 +79,12 @@ int directory_for_root(const char *path, gid_t gid, struct err *e)
 
 static bool is_empty(int fd)
 {
-	int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = again < 0 ? NULL : fdopendir(again);
+	DIR *dir = directory_list(fd, ".");
 	struct dirent *entry;
 	bool empty = true;
 
-	if (!dir) {
-		close_fd(&again);
+	if (!dir)
 		return false;
-	}
 	while (empty && (entry = readdir(dir)))
 		empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
 			strcmp(entry->d_name, "lost+found") == 0;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "orchestrator/warden/directory.h"
 #include "orchestrator/warden/jail-internal.h"
 
@@ -45,6 +46,16 @@ static void slot_path(char path[static SLOT_PATH_MAX], const struct jails *j, ui
 
 /* --- all jails ------------------------------------------------------------------------------- */
 
+/* Opens a directory that root owns, and lets the service's group use it. */
+static int open_for_service(int parent, const char *name, const struct jails *j)
+{
+	scoped_fd int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || fchown(fd, 0, j->account.gid) < 0 || fchmod(fd, 0750) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
 int jails_open(struct jails *j, const struct config *config, const struct cgroup_tree *tree,
 	       const struct net *net, struct account account, struct err *e)
 {
@@ -60,11 +71,8 @@ int jails_open(struct jails *j, const struct config *config, const struct cgroup
 		return err_context(e, "run_dir");
 	if (mkdirat(run, "vm", 0750) < 0 && errno != EEXIST)
 		return err_set(e, errno, "create %s/vm", config->run_dir);
-	scoped_fd int vm = openat(run, "vm", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (vm < 0 || fchown(vm, 0, account.gid) < 0 || fchmod(vm, 0750) < 0)
-		return err_set(e, errno, "prepare %s/vm", config->run_dir);
-	j->vm_dir = take_fd(&vm);
-	return 0;
+	j->vm_dir = open_for_service(run, "vm", j);
+	return j->vm_dir < 0 ? err_set(e, -j->vm_dir, "prepare %s/vm", config->run_dir) : 0;
 }
 
 void jails_close(struct jails *j, bool remove)
@@ -184,11 +192,8 @@ static int make_directory(const struct jails *j, uint32_t slot, struct err *e)
 		return r;
 	if (mkdirat(j->vm_dir, name, 0750) < 0)
 		return err_set(e, errno, "create %s/vm/%s", j->config->run_dir, name);
-	scoped_fd int dir =
-		openat(j->vm_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (dir < 0 || fchown(dir, 0, j->account.gid) < 0 || fchmod(dir, 0750) < 0)
-		return err_set(e, errno, "prepare %s/vm/%s", j->config->run_dir, name);
-	return take_fd(&dir);
+	int dir = open_for_service(j->vm_dir, name, j);
+	return dir < 0 ? err_set(e, -dir, "prepare %s/vm/%s", j->config->run_dir, name) : dir;
 }
 
 /* --- the process ----------------------------------------------------------------------------- */
@@ -382,16 +387,13 @@ static bool slot_of(const char *name, uint32_t *slot)
 int jails_sweep(const struct jails *j, bool (*keep)(void *arg, uint32_t slot), void *arg,
 		struct err *e)
 {
-	int fd = openat(j->vm_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = directory_list(j->vm_dir, ".");
 	struct dirent *entry;
 	uint32_t slot;
 	int r = 0;
 
-	if (!dir) {
-		close_fd(&fd);
+	if (!dir)
 		return err_set(e, errno, "list %s/vm", j->config->run_dir);
-	}
 	while (r == 0 && (entry = readdir(dir)))
 		if (slot_of(entry->d_name, &slot) && !keep(arg, slot))
 			r = remove_directory(j, entry->d_name, e);

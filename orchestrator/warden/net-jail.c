@@ -96,10 +96,10 @@ static int open_tap(uid_t uid, struct err *e)
 			"/dev/net/tun does not exist: load the kernel module tun (modprobe tun)");
 	if (fd < 0)
 		return err_set(e, errno, "open /dev/net/tun");
-	int r = set_tap(fd, uid, e);
-	if (r == 0)
-		r = set_tap_mac(e);
-	return r < 0 ? r : take_fd(&fd);
+
+	if (set_tap(fd, uid, e) < 0 || set_tap_mac(e) < 0)
+		return e->code;
+	return take_fd(&fd);
 }
 
 /* --- sysctls of this namespace --------------------------------------------------------------- */
@@ -190,39 +190,30 @@ static int address_tap(struct mnl_socket *own, bool ipv6, struct err *e)
 static int prepare_host(struct mnl_socket *host, struct mnl_socket *own, const char *name, int ns,
 			struct err *e)
 {
-	int r = link_delete(host, name, e);
-
-	if (r == 0)
-		r = link_add_veth(own, NET_UPLINK, name, ns, e);
-	return r;
+	if (link_delete(host, name, e) < 0)
+		return e->code;
+	return link_add_veth(own, NET_UPLINK, name, ns, e);
 }
 
 static int address_ends(struct mnl_socket *host, struct mnl_socket *own, const char *name,
 			const struct net_link *link, bool ipv6, struct err *e)
 {
-	int r = link_address(host, name, &link->host, e);
-
-	if (r == 0)
-		r = link_address(own, NET_UPLINK, &link->jail, e);
-	if (r == 0 && ipv6)
-		r = link_address(host, name, &link->host6, e);
-	if (r == 0 && ipv6)
-		r = link_address(own, NET_UPLINK, &link->jail6, e);
-	return r < 0 ? r : link_forwarding(host, name, true, e);
+	if (link_address(host, name, &link->host, e) < 0 ||
+	    link_address(own, NET_UPLINK, &link->jail, e) < 0 ||
+	    (ipv6 && link_address(host, name, &link->host6, e) < 0) ||
+	    (ipv6 && link_address(own, NET_UPLINK, &link->jail6, e) < 0))
+		return e->code;
+	return link_forwarding(host, name, true, e);
 }
 
 static int bring_up(struct mnl_socket *host, struct mnl_socket *own, const char *name,
 		    const struct net_link *link, bool ipv6, struct err *e)
 {
-	int r = link_up(host, name, e);
-
-	if (r == 0)
-		r = link_up(own, NET_UPLINK, e);
-	if (r == 0)
-		r = route_default(own, &link->host, e);
-	if (r == 0 && ipv6)
-		r = route_default(own, &link->host6, e);
-	return r;
+	if (link_up(host, name, e) < 0 || link_up(own, NET_UPLINK, e) < 0 ||
+	    route_default(own, &link->host, e) < 0 ||
+	    (ipv6 && route_default(own, &link->host6, e) < 0))
+		return e->code;
+	return 0;
 }
 
 /* Its IPv6 address was removed if it was up before. */
@@ -241,18 +232,14 @@ static int make_links(const struct net *n, uint32_t slot, int proc, struct mnl_s
 
 	snprintf(name, sizeof(name), NET_HOST "%u", slot);
 	net_link_of(&link, &n->block, slot);
-	int r = prepare_host(host, own, name, n->ns, e);
-	if (r == 0)
-		r = nft_run(n->nft, n->rules, NULL, "load the nftables rules of the jail", e);
-	if (r == 0)
-		r = set_conntrack(proc, e);
-	if (r == 0)
-		r = address_ends(host, own, name, &link, n->ipv6, e);
-	if (r == 0)
-		r = set_sysctl(proc, "ipv4/ip_forward", "1", e);
-	if (r == 0)
-		r = bring_up(host, own, name, &link, n->ipv6, e);
-	return r < 0 ? r : bring_up_tap(own, n->ipv6, e);
+
+	if (prepare_host(host, own, name, n->ns, e) < 0 ||
+	    nft_run(n->nft, n->rules, NULL, "load the nftables rules of the jail", e) < 0 ||
+	    set_conntrack(proc, e) < 0 || address_ends(host, own, name, &link, n->ipv6, e) < 0 ||
+	    set_sysctl(proc, "ipv4/ip_forward", "1", e) < 0 ||
+	    bring_up(host, own, name, &link, n->ipv6, e) < 0)
+		return e->code;
+	return bring_up_tap(own, n->ipv6, e);
 }
 
 /* --- namespaces ------------------------------------------------------------------------------ */

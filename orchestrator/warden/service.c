@@ -244,24 +244,6 @@ void service_tell_exited(struct warden *w, uint32_t slot, int status)
 
 /* --- requests from the service --------------------------------------------------------------- */
 
-static void serve_checked(struct warden *w, const struct warden_msg *m)
-{
-	if (m->type == WARDEN_SPAWN)
-		slots_spawn(w, m);
-	else if (m->type == WARDEN_RELEASE)
-		slots_release(w, m);
-	else if (m->type == WARDEN_MEMORY)
-		slots_memory(w, m);
-	else if (m->type == WARDEN_CHARGED)
-		slots_charged(w, m);
-	else if (m->type == WARDEN_PRIORITY)
-		slots_priority(w, m);
-	else if (m->type == WARDEN_OOM)
-		slots_oom(w, m);
-	else
-		slots_egress(w, m);
-}
-
 /* Refuses a request that ended the warden twice. */
 static void refuse(struct warden *w, const struct warden_msg *m)
 {
@@ -293,7 +275,7 @@ static void serve(struct warden *w, const void *packet, size_t len)
 		refuse(w, &m);
 	else {
 		record_begin(w->options->record, &m);
-		serve_checked(w, &m);
+		slots_serve(w, &m);
 		record_end(w->options->record);
 	}
 }

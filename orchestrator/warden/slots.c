@@ -188,15 +188,13 @@ static int watch_all(struct warden *w, uint32_t number, struct err *e)
 {
 	struct slot *s = &w->slots[number];
 
-	int r = warden_watch(w, s->pidfd, EPOLLIN, SOURCE_SLOT_PID, number, e);
-	if (r == 0)
-		r = warden_watch(w, s->events, EPOLLPRI, SOURCE_SLOT_EVENTS, number, e);
-	if (r == 0)
-		r = warden_watch(w, s->status, EPOLLIN, SOURCE_SLOT_STATUS, number, e);
-	return r;
+	if (warden_watch(w, s->pidfd, EPOLLIN, SOURCE_SLOT_PID, number, e) < 0 ||
+	    warden_watch(w, s->events, EPOLLPRI, SOURCE_SLOT_EVENTS, number, e) < 0)
+		return e->code;
+	return warden_watch(w, s->status, EPOLLIN, SOURCE_SLOT_STATUS, number, e);
 }
 
-void slots_spawn(struct warden *w, const struct warden_msg *m)
+static void spawn(struct warden *w, const struct warden_msg *m)
 {
 	struct slot *s = &w->slots[m->slot];
 	struct jailed j;
@@ -329,7 +327,7 @@ static bool answer_waiting(struct warden *w, uint32_t number)
 	return true;
 }
 
-void slots_release(struct warden *w, const struct warden_msg *m)
+static void release(struct warden *w, const struct warden_msg *m)
 {
 	struct slot *s = &w->slots[m->slot];
 
@@ -349,71 +347,50 @@ void slots_release(struct warden *w, const struct warden_msg *m)
 
 /* --- requests about a running VM ------------------------------------------------------------- */
 
-static bool has_vm(struct warden *w, const struct warden_msg *m, struct err *e)
+static int set_egress(struct warden *w, const struct warden_msg *m, struct err *e)
 {
-	if (w->slots[m->slot].state == SLOT_RUNNING)
-		return true;
-	err_say(e, ESRCH, "no VM runs in slot %u", m->slot);
-	return false;
+	w->slots[m->slot].closed = true; /* until it is certainly open again */
+	return m->egress.allowed ? open_egress(w, m->slot, e)
+				 : net_egress(&w->net, m->slot, false, e);
 }
 
-void slots_memory(struct warden *w, const struct warden_msg *m)
+static int serve_vm(struct warden *w, const struct warden_msg *m, uint64_t *value, struct err *e)
 {
 	const struct cgroup_limits limits = {.memory_max = m->memory.max};
 	char name[JAIL_NAME_MAX];
-	struct err e = {0};
 
 	jail_name(name, m->slot);
-	if (has_vm(w, m, &e) && cgroup_limit(&w->tree, name, &limits, &e) < 0)
-		log_error("slot %u: %s", m->slot, e.text);
-	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
-}
-
-void slots_charged(struct warden *w, const struct warden_msg *m)
-{
-	char name[JAIL_NAME_MAX];
-	uint64_t bytes = 0;
-	struct err e = {0};
-
-	jail_name(name, m->slot);
-	if (has_vm(w, m, &e))
-		cgroup_charged(&w->tree, name, &bytes, &e);
-	service_reply(w, m->seq, m->slot, e.code, bytes, e.code ? e.text : NULL);
-}
-
-void slots_priority(struct warden *w, const struct warden_msg *m)
-{
-	struct err e = {0};
-
-	if (has_vm(w, m, &e))
-		jail_set_priority(&w->jails, m->slot, m->priority.priority, &e);
-	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
-}
-
-void slots_oom(struct warden *w, const struct warden_msg *m)
-{
-	struct err e = {0};
-
-	if (has_vm(w, m, &e))
-		jail_set_oom(&w->jails, m->slot, m->oom.first, &e);
-	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
-}
-
-void slots_egress(struct warden *w, const struct warden_msg *m)
-{
-	struct slot *s = &w->slots[m->slot];
-	struct err e = {0};
-
-	if (has_vm(w, m, &e)) {
-		s->closed = true; /* until it is certainly open again */
-		if (m->egress.allowed)
-			open_egress(w, m->slot, &e);
-		else
-			net_egress(&w->net, m->slot, false, &e);
-		if (e.code)
-			log_error("slot %u: %s", m->slot, e.text);
+	if (w->slots[m->slot].state != SLOT_RUNNING)
+		return err_say(e, ESRCH, "no VM runs in slot %u", m->slot);
+	switch (m->type) {
+	case WARDEN_MEMORY:
+		return cgroup_limit(&w->tree, name, &limits, e);
+	case WARDEN_CHARGED:
+		return cgroup_charged(&w->tree, name, value, e);
+	case WARDEN_PRIORITY:
+		return jail_set_priority(&w->jails, m->slot, m->priority.priority, e);
+	case WARDEN_OOM:
+		return jail_set_oom(&w->jails, m->slot, m->oom.first, e);
+	default:
+		return set_egress(w, m, e);
 	}
-	service_reply(w, m->seq, m->slot, e.code, 0, e.code ? e.text : NULL);
+}
+
+void slots_serve(struct warden *w, const struct warden_msg *m)
+{
+	uint64_t value = 0;
+	struct err e = {0};
+
+	if (m->type == WARDEN_SPAWN) {
+		spawn(w, m);
+		return;
+	}
+	if (m->type == WARDEN_RELEASE) {
+		release(w, m);
+		return;
+	}
+	serve_vm(w, m, &value, &e); /* the service logs failures */
+	service_reply(w, m->seq, m->slot, e.code, value, e.text);
 }
 
 /* --- all slots ------------------------------------------------------------------------------- */

@@ -138,13 +138,8 @@ uint64_t warden_now_ms(void);
 /* Each handler checks the current state, so a stale event does nothing. */
 int slots_init(struct warden *w, struct err *e);
 void slots_fini(struct warden *w);
-void slots_spawn(struct warden *w, const struct warden_msg *m);
-void slots_release(struct warden *w, const struct warden_msg *m);
-void slots_memory(struct warden *w, const struct warden_msg *m);
-void slots_charged(struct warden *w, const struct warden_msg *m);
-void slots_priority(struct warden *w, const struct warden_msg *m);
-void slots_oom(struct warden *w, const struct warden_msg *m);
-void slots_egress(struct warden *w, const struct warden_msg *m);
+/* Serves a checked request of the service. */
+void slots_serve(struct warden *w, const struct warden_msg *m);
 void slots_on_status(struct warden *w, uint32_t slot);
 void slots_on_pid(struct warden *w, uint32_t slot);
 void slots_on_events(struct warden *w, uint32_t slot);

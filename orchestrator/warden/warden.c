@@ -252,32 +252,17 @@ static int check_account(struct warden *w, struct err *e)
 	return 0;
 }
 
-static int prepare_state(struct warden *w, struct err *e)
-{
-	int fd = directory_for_account(w->config->state_dir, w->account, e);
-
-	if (fd < 0)
-		return err_context(e, "state_dir");
-	close_fd(&fd);
-	return 0;
-}
-
 static void journals_path(char path[static CONFIG_PATH_MAX + 16], const struct config *c)
 {
 	snprintf(path, CONFIG_PATH_MAX + 16, "%s/journals", c->run_dir);
 }
 
-/* Prepares the directory of the journals, which the service writes for its next instance. */
-static int prepare_journals(struct warden *w, struct err *e)
+/* Prepares a directory of the service; `setting` names it in errors. */
+static int prepare(const struct warden *w, const char *path, const char *setting, struct err *e)
 {
-	char path[CONFIG_PATH_MAX + 16];
+	scoped_fd int fd = directory_for_account(path, w->account, e);
 
-	journals_path(path, w->config);
-	int fd = directory_for_account(path, w->account, e);
-	if (fd < 0)
-		return err_context(e, "run_dir");
-	close_fd(&fd);
-	return 0;
+	return fd < 0 ? err_context(e, "%s", setting) : 0;
 }
 
 /* Raises the limit of open files: three for each VM, its network namespace, and some more. */
@@ -312,48 +297,44 @@ static void note_crash(const struct warden_options *options)
 			  type, slot);
 }
 
-static int start(struct warden *w, struct err *e)
+/* Locks what only one warden may use, and makes what the jails need. */
+static int open_all(struct warden *w, struct err *e)
 {
 	const char *const *controllers = w->options->controllers;
+
+	if (lock_run_dir(w, e) < 0 || open_loop(w, e) < 0 ||
+	    jails_open(&w->jails, w->config, &w->tree, &w->net, w->account, e) < 0 ||
+	    jails_check(&w->jails, e) < 0 ||
+	    cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
+			     controllers ? controllers : cgroup_controllers, e) < 0)
+		return e->code;
+	if (!w->tree.io)
+		log_info("cgroup %s was not given the io controller: on busy disks no VM "
+			 "has priority over another; disk_bytes_s and disk_ops_s still limit each",
+			 w->tree.path);
+	if (cgroup_limit_all(&w->tree, memory_max(w->config), w->config->cpu_weight, e) < 0)
+		return e->code;
+	return net_open(&w->net, w->config, w->account.uid, e);
+}
+
+static int start(struct warden *w, struct err *e)
+{
+	char journals[CONFIG_PATH_MAX + 16];
 
 	umask(077);
 	note_crash(w->options);
 	raise_files(w->config);
-	int r = privileges_bound(&privileges_warden, e);
-	if (r == 0)
-		r = privileges_keep(&privileges_warden, e);
-	if (r == 0)
-		r = check_account(w, e);
-	if (r == 0)
-		r = lock_run_dir(w, e);
-	if (r == 0)
-		r = open_loop(w, e);
-	if (r == 0)
-		r = jails_open(&w->jails, w->config, &w->tree, &w->net, w->account, e);
-	if (r == 0)
-		r = jails_check(&w->jails, e);
-	if (r == 0)
-		r = cgroup_tree_open(&w->tree, w->config->cgroup, w->options->supervisor,
-				     controllers ? controllers : cgroup_controllers, e);
-	if (r == 0 && !w->tree.io)
-		log_info("cgroup %s was not given the io controller: on busy disks no VM "
-			 "has priority over another; disk_bytes_s and disk_ops_s still limit each",
-			 w->tree.path);
-	if (r == 0)
-		r = cgroup_limit_all(&w->tree, memory_max(w->config), w->config->cpu_weight, e);
-	if (r == 0)
-		r = net_open(&w->net, w->config, w->account.uid, e);
-	if (r == 0)
-		r = prepare_state(w, e);
-	if (r == 0)
-		r = prepare_journals(w, e);
-	if (r == 0)
-		r = service_init(w, e);
-	if (r == 0)
-		r = slots_init(w, e);
-	if (r == 0)
-		r = notifier_init(w, e);
-	return r < 0 ? r : service_start(w, e);
+	journals_path(journals, w->config);
+	if (privileges_bound(&privileges_warden, e) < 0 ||
+	    privileges_keep(&privileges_warden, e) < 0 || check_account(w, e) < 0 ||
+	    open_all(w, e) < 0)
+		return e->code;
+	/* The service writes the journals for its next instance. */
+	if (prepare(w, w->config->state_dir, "state_dir", e) < 0 ||
+	    prepare(w, journals, "run_dir", e) < 0 || service_init(w, e) < 0 ||
+	    slots_init(w, e) < 0 || notifier_init(w, e) < 0)
+		return e->code;
+	return service_start(w, e);
 }
 
 static void remove_run_dir(const struct config *c)

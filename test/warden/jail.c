@@ -112,14 +112,14 @@ static atomic_uint *deadly; /* 1 + the slot whose WARDEN_PRIORITY aborts the war
 static struct warden_record *record;
 
 struct warden;
-void __real_slots_priority(struct warden *w, const struct warden_msg *m);
-void __wrap_slots_priority(struct warden *w, const struct warden_msg *m);
+void __real_slots_serve(struct warden *w, const struct warden_msg *m);
+void __wrap_slots_serve(struct warden *w, const struct warden_msg *m);
 
-void __wrap_slots_priority(struct warden *w, const struct warden_msg *m)
+void __wrap_slots_serve(struct warden *w, const struct warden_msg *m)
 {
-	if (*deadly == m->slot + 1)
+	if (m->type == WARDEN_PRIORITY && *deadly == m->slot + 1)
 		abort();
-	__real_slots_priority(w, m);
+	__real_slots_serve(w, m);
 }
 
 int __real_epoll_wait(int epoll, struct epoll_event *events, int n, int ms);
