@@ -128,7 +128,7 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 		fail(b, "the VM process made a snapshot with another number of layers than is "
 			"expected after a boot");
 	else
-		vmproc_quit(b->vm, on_quit, b);
+		vmproc_ask(b->vm, CTL_QUIT, on_quit, b);
 }
 
 /* --- time ------------------------------------------------------------------------------------ */
@@ -227,16 +227,16 @@ static void follow(struct build *b)
 		boot(b);
 	} else if (b->guest == GUEST_RUNS && b->held) {
 		b->guest = GUEST_PAUSING;
-		vmproc_pause(b->vm, on_paused, b);
+		vmproc_ask(b->vm, CTL_PAUSE, on_paused, b);
 	} else if (b->guest == GUEST_RUNS && b->next == NEXT_RECORDING) {
 		b->guest = GUEST_RECORDING;
-		vmproc_record(b->vm, on_recording, b);
+		vmproc_ask(b->vm, CTL_RECORD, on_recording, b);
 	} else if (b->guest == GUEST_RUNS && b->next == NEXT_SNAPSHOT) {
 		b->guest = GUEST_NONE;
 		vmproc_freeze(b->vm, take_fd(&b->fds[NEXT_LAYER_FD]), on_image, b);
 	} else if (b->guest == GUEST_PAUSED && !b->held) {
 		b->guest = GUEST_STARTING;
-		vmproc_run(b->vm, on_runs, b);
+		vmproc_ask(b->vm, CTL_RUN, on_runs, b);
 	}
 }
 

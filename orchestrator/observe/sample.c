@@ -151,7 +151,7 @@ static void ask(struct usage_sandbox *u)
 {
 	if (u->asking || !u->sandbox->vm)
 		return;
-	u->asking = vmproc_ask_stats(u->sandbox->vm, on_stats, u);
+	u->asking = vmproc_ask(u->sandbox->vm, CTL_STATS, on_stats, u);
 	loop_timer_start(u->sandbox->core->loop, &u->limit, on_limit, u, ANSWER_MS);
 }
 

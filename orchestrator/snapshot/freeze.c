@@ -258,7 +258,7 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 	if (fr->state == FREEZE_WRITING) {
 		release_slot(fr);
 		step(fr, FREEZE_THAW);
-		vmproc_run(s->vm, on_resumed, fr);
+		vmproc_ask(s->vm, CTL_RUN, on_resumed, fr);
 		schedule_next(fr->core);
 	} else {
 		thawed(fr);

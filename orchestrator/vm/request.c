@@ -15,12 +15,34 @@
 #include "base/version.h"
 #include "orchestrator/vm/internal.h"
 
-struct vmproc_request {
-	struct vmproc *vm;
-	struct list link; /* on vm->requests */
+struct request_kind {
+	enum ctl_type type;
+	const char *name; /* in reports */
 	enum vmproc_event start, done;
 	bool keeps_state; /* a failure leaves the VM's state unchanged */
 	uint32_t timeout_ms;
+};
+
+/* The timeouts allow for a host that stalls for a while: when a VM process neither answers nor
+ * makes progress for so long, its VM is ended, and with it a tenant's work. */
+static const struct request_kind kinds[] = {
+	[CTL_FILL] = {CTL_FILL, "fill", VM_FILL, VM_FILLED, false, 60000},
+	[CTL_CONNECT] = {CTL_CONNECT, "connect", VM_CONNECT, VM_CONNECT, true, 60000},
+	[CTL_PAUSE] = {CTL_PAUSE, "pause", VM_PAUSE, VM_PAUSE_DONE, false, 60000},
+	[CTL_RUN] = {CTL_RUN, "run", VM_RUN, VM_RUNS, false, 60000},
+	[CTL_RECORD] = {CTL_RECORD, "record", VM_RECORD, VM_RECORD, true, 60000},
+	[CTL_QUIT] = {CTL_QUIT, "quit", VM_QUIT, VM_QUIT_DONE, false, 10000},
+	[CTL_STATS] = {CTL_STATS, "stats", VM_INSPECT, VM_INSPECT, true, 0},
+	[CTL_INSPECT] = {CTL_INSPECT, "report", VM_INSPECT, VM_INSPECT, true, 0},
+	[CTL_FORK] = {CTL_FORK, "image", VM_FORK, VM_FORK, true, 60000},
+};
+static const struct request_kind freeze_kind = {CTL_FORK,  "image", VM_FREEZE,
+						VM_FROZEN, true,    60000};
+
+struct vmproc_request {
+	struct vmproc *vm;
+	struct list link; /* on vm->requests */
+	const struct request_kind *kind;
 	bool cancelled;
 	bool waits; /* until another CTL_FORK is answered: the VM process takes one at a time */
 	bool asks;  /* not sent until the warden has measured the VM's memory */
@@ -32,7 +54,6 @@ struct vmproc_request {
 	struct deferred deferred;	 /* reports a refusal */
 	int refused;
 	bool over;	   /* answered or forgotten */
-	bool is_look;	   /* CTL_INSPECT: also answered when the VM is dropped */
 	uint64_t began_ms; /* on the loop's clock; 0: not sent yet */
 	bool sending;
 	struct ctl_msg msg;
@@ -144,7 +165,7 @@ void vmproc_forget_requests(struct vmproc *vm)
 		struct vmproc_request *r =
 			container_of(vm->requests.next, struct vmproc_request, link);
 
-		if (r->is_look)
+		if (r->kind->type == CTL_INSPECT)
 			request_answer(r, -ECANCELED, "the VM was ended meanwhile", NULL, NULL);
 		else
 			request_end(r);
@@ -156,10 +177,10 @@ static void on_request_timeout(void *arg)
 	struct vmproc_request *r = arg;
 
 	if (vmproc_progressed(&r->progress, r->vm->id.pid, VM_GUEST_WORKS))
-		loop_timer_set(r->vm->host->loop, &r->timer, r->timeout_ms);
+		loop_timer_set(r->vm->host->loop, &r->timer, r->kind->timeout_ms);
 	else
 		vmproc_fail(r->vm, "the VM process did not answer and made no progress for %u s",
-			    r->timeout_ms / 1000);
+			    r->kind->timeout_ms / 1000);
 }
 
 static void start_next_fork(struct vmproc *vm);
@@ -170,7 +191,7 @@ static void refuse(struct vmproc_request *r, int error, const char *text,
 {
 	struct vmproc *vm = r->vm;
 
-	if (r->done == VM_FROZEN)
+	if (r->kind->done == VM_FROZEN)
 		vmproc_try_step(vm, VM_FREEZE_FAILED); /* unless the VM failed meanwhile */
 	if (r->fork_fn)
 		start_next_fork(vm);
@@ -181,7 +202,7 @@ static void refuse(struct vmproc_request *r, int error, const char *text,
  * the request. */
 static void on_unsent(struct vmproc_request *r, int error)
 {
-	if (r->keeps_state && (error == -ENOMEM || error == -ENOBUFS))
+	if (r->kind->keeps_state && (error == -ENOMEM || error == -ENOBUFS))
 		refuse(r, error, "the host has no memory for a request to the VM process", NULL);
 	else
 		vmproc_fail(r->vm, "cannot send to the VM process: %s", strerror(-error));
@@ -219,18 +240,11 @@ static void report_refusal(void *arg)
 		       NULL, NULL);
 }
 
-struct request_kind {
-	enum ctl_type type;
-	enum vmproc_event start, done;
-	bool keeps_state;
-	uint32_t timeout_ms;
-};
-
-static void start(struct vmproc_request *r, enum vmproc_event event)
+static void start(struct vmproc_request *r)
 {
 	struct vmproc *vm = r->vm;
 
-	if (!vmproc_try_step(vm, event)) {
+	if (!vmproc_try_step(vm, r->kind->start)) {
 		r->refused = -EBADFD;
 		deferred_run(vm->host->deferred, &r->deferred, report_refusal, r);
 		return;
@@ -241,9 +255,9 @@ static void start(struct vmproc_request *r, enum vmproc_event event)
 	fill_header(r);
 	r->began_ms = loop_now_ms(vm->host->loop);
 	r->timer = (struct loop_timer){.fn = on_request_timeout, .arg = r};
-	if (r->timeout_ms)
+	if (r->kind->timeout_ms)
 		loop_timer_set(vm->host->loop, &r->timer,
-			       vmproc_progress_begin(&r->progress, r->timeout_ms));
+			       vmproc_progress_begin(&r->progress, r->kind->timeout_ms));
 	r->sending = loop_sendmsg(vm->host->loop, vm->fd, &r->hdr, on_request_sent, r) != NULL;
 	vm->sends += r->sending; /* NULL: the loop is ending */
 }
@@ -258,10 +272,7 @@ static struct vmproc_request *request_new(struct vmproc *vm, const struct reques
 	unsigned borrowed = image ? image->nfds : 0;
 
 	r->vm = vm;
-	r->start = kind->start;
-	r->done = kind->done;
-	r->keeps_state = kind->keeps_state;
-	r->timeout_ms = kind->timeout_ms;
+	r->kind = kind;
 	r->arg = arg;
 	if (body)
 		r->msg = *body;
@@ -278,14 +289,14 @@ static struct vmproc_request *request_new(struct vmproc *vm, const struct reques
 	return r;
 }
 
-static struct vmproc_request *request(struct vmproc *vm, const struct request_kind *kind,
-				      const struct ctl_msg *body, int *fds, unsigned nfds,
-				      vmproc_reply_fn *fn, void *arg)
+static struct vmproc_request *request(struct vmproc *vm, enum ctl_type type,
+				      const struct ctl_msg *body, struct vmproc_image *image,
+				      int *fds, unsigned nfds, vmproc_reply_fn *fn, void *arg)
 {
-	struct vmproc_request *r = request_new(vm, kind, body, NULL, fds, nfds, arg);
+	struct vmproc_request *r = request_new(vm, &kinds[type], body, image, fds, nfds, arg);
 
 	r->fn = fn;
-	start(r, kind->start);
+	start(r);
 	return r;
 }
 
@@ -295,90 +306,49 @@ static void name_instance(struct vmproc *vm, struct ctl_msg *fill)
 	memcpy(fill->fill.instance, vm->id.instance, sizeof(fill->fill.instance));
 }
 
-/* The timeouts below allow for a host that stalls for a while: when a VM process neither answers
- * nor makes progress for so long, its VM is ended, and with it a tenant's work. */
 struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill, int *fds,
 				   unsigned nfds, vmproc_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
 	struct ctl_msg msg = *fill;
 
 	msg.fill.ram_mib = vm->spec.ram_mib;
 	name_instance(vm, &msg);
-	return request(vm, &kind, &msg, fds, nfds, fn, arg);
+	return request(vm, CTL_FILL, &msg, NULL, fds, nfds, fn, arg);
 }
 
 struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, bool vital, int fd,
 				      vmproc_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_CONNECT, VM_CONNECT, VM_CONNECT, true, 60000};
 	struct ctl_msg msg = {.connect = {.port = port, .vital = vital}};
 
-	return request(vm, &kind, &msg, &fd, 1, fn, arg);
+	return request(vm, CTL_CONNECT, &msg, NULL, &fd, 1, fn, arg);
 }
 
-struct vmproc_request *vmproc_pause(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
+struct vmproc_request *vmproc_ask(struct vmproc *vm, enum ctl_type type, vmproc_reply_fn *fn,
+				  void *arg)
 {
-	static const struct request_kind kind = {CTL_PAUSE, VM_PAUSE, VM_PAUSE_DONE, false, 60000};
-
-	return request(vm, &kind, NULL, NULL, 0, fn, arg);
-}
-
-struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
-{
-	static const struct request_kind kind = {CTL_RUN, VM_RUN, VM_RUNS, false, 60000};
-
-	return request(vm, &kind, NULL, NULL, 0, fn, arg);
-}
-
-struct vmproc_request *vmproc_record(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
-{
-	static const struct request_kind kind = {CTL_RECORD, VM_RECORD, VM_RECORD, true, 60000};
-
-	return request(vm, &kind, NULL, NULL, 0, fn, arg);
-}
-
-struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
-{
-	static const struct request_kind kind = {CTL_QUIT, VM_QUIT, VM_QUIT_DONE, false, 10000};
-
-	return request(vm, &kind, NULL, NULL, 0, fn, arg);
-}
-
-struct vmproc_request *vmproc_ask_stats(struct vmproc *vm, vmproc_reply_fn *fn, void *arg)
-{
-	static const struct request_kind kind = {CTL_STATS, VM_INSPECT, VM_INSPECT, true, 0};
-
-	return request(vm, &kind, NULL, NULL, 0, fn, arg);
+	return request(vm, type, NULL, NULL, NULL, 0, fn, arg);
 }
 
 struct vmproc_request *vmproc_ask_report(struct vmproc *vm, int fd, vmproc_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_INSPECT, VM_INSPECT, VM_INSPECT, true, 0};
-
 	list_each (pos, &vm->requests) {
-		if (!container_of(pos, struct vmproc_request, link)->is_look)
+		if (container_of(pos, struct vmproc_request, link)->kind->type != CTL_INSPECT)
 			continue;
 		close_fd(&fd);
 		return NULL;
 	}
-	struct vmproc_request *r = request(vm, &kind, NULL, &fd, 1, fn, arg);
-	r->is_look = true;
-	return r;
+	return request(vm, CTL_INSPECT, NULL, NULL, &fd, 1, fn, arg);
 }
 
 void vmproc_report_requests(const struct vmproc *vm, struct report *r)
 {
-	static const char *const names[] = {
-		[CTL_FILL] = "fill",  [CTL_CONNECT] = "connect", [CTL_PAUSE] = "pause",
-		[CTL_RUN] = "run",    [CTL_STATS] = "stats",	 [CTL_QUIT] = "quit",
-		[CTL_FORK] = "image", [CTL_INSPECT] = "report",	 [CTL_RECORD] = "record"};
 	uint64_t now_ms = loop_now_ms(vm->host->loop);
 
 	list_each (pos, &vm->requests) {
 		const struct vmproc_request *each = container_of(pos, struct vmproc_request, link);
 
-		report_add(r, "  request for %s: ", names[each->msg.type]);
+		report_add(r, "  request for %s: ", each->kind->name);
 		if (each->began_ms)
 			report_add(r, "not answered for %.1f s%s\n",
 				   (double)(now_ms - each->began_ms) / 1e3,
@@ -456,7 +426,7 @@ static void on_charged(void *arg, int error, uint64_t charged, const char *text)
 	} else if (!error && !has_room(r, charged)) {
 		refuse_image(r, charged);
 	} else {
-		start(r, r->start);
+		start(r);
 	}
 }
 
@@ -471,7 +441,7 @@ static void start_image(struct vmproc_request *r)
 	r->asks = !has_room(r, vm->charged_most + ram) &&
 		  warden_client_call(vm->host->warden, &msg, on_charged, vm) == 0;
 	if (!r->asks)
-		start(r, r->start);
+		start(r);
 }
 
 static struct vmproc_request *fork_request(struct vmproc *vm, const struct request_kind *kind,
@@ -494,18 +464,16 @@ static struct vmproc_request *fork_request(struct vmproc *vm, const struct reque
 struct vmproc_request *vmproc_fork(struct vmproc *vm, unsigned children, int writable,
 				   vmproc_fork_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_FORK, VM_FORK, VM_FORK, true, 60000};
 	const struct ctl_msg msg = {.fork = {.children = children}};
 
-	return fork_request(vm, &kind, &msg, writable, fn, arg);
+	return fork_request(vm, &kinds[CTL_FORK], &msg, writable, fn, arg);
 }
 
 struct vmproc_request *vmproc_freeze(struct vmproc *vm, int writable, vmproc_fork_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_FORK, VM_FREEZE, VM_FROZEN, true, 60000};
 	const struct ctl_msg msg = {.fork = {.children = 1, .stay_paused = 1}};
 
-	return fork_request(vm, &kind, &msg, writable, fn, arg);
+	return fork_request(vm, &freeze_kind, &msg, writable, fn, arg);
 }
 
 /* Starts the next waiting snapshot, since the VM process takes one at a time. */
@@ -529,18 +497,13 @@ static void start_next_fork(struct vmproc *vm)
 struct vmproc_request *vmproc_fill_image(struct vmproc *vm, struct vmproc_image *image,
 					 int writable, vmproc_reply_fn *fn, void *arg)
 {
-	static const struct request_kind kind = {CTL_FILL, VM_FILL, VM_FILLED, false, 60000};
 	struct ctl_msg fill = {.fill = {.kind = CTL_RESTORE,
 					.ram_mib = vm->spec.ram_mib,
 					.layers = image->layers,
 					.memory_layers = image->memory_layers,
 					.disk_bytes = image->disk_bytes}};
 	name_instance(vm, &fill);
-	struct vmproc_request *r = request_new(vm, &kind, &fill, image, &writable, 1, arg);
-
-	r->fn = fn;
-	start(r, kind.start);
-	return r;
+	return request(vm, CTL_FILL, &fill, image, &writable, 1, fn, arg);
 }
 
 /* --- the socket ----------------------------------------------------------------------------- */
@@ -617,7 +580,7 @@ static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct receiv
 		vm->charged_most += COPIES_MOST * min_u64(image->copied_bytes, vm->spec.memory_max);
 	int error = msg->reply.error;
 	const char *text = error && !msg->reply.text[0] ? strerror(-error) : msg->reply.text;
-	if (error && r->keeps_state) {
+	if (error && r->kind->keeps_state) {
 		refuse(r, error, text, msg);
 		return;
 	}
@@ -626,7 +589,7 @@ static void on_reply(struct vmproc *vm, const struct ctl_msg *msg, struct receiv
 	if (error)
 		vmproc_fail(vm, "%s", text);
 	else
-		vmproc_try_step(vm, r->done);
+		vmproc_try_step(vm, r->kind->done);
 	if (r->fork_fn)
 		start_next_fork(vm);
 	request_answer(r, error, text, msg, image);

@@ -18,28 +18,23 @@
 #define ADOPT_TIMEOUT_MS 60000 /* longer, as the VM holds a tenant's work */
 #define RELEASE_RETRY_MS 2000
 
+/* Until it is broken or dropped, every VM may become so. */
+#define MAY_END [VM_FAIL] = STATE_TO(VM_BROKEN), [VM_DROP] = STATE_TO(VM_RELEASING)
+
 static const uint8_t next[VM_NSTATES][VM_NEVENTS] = {
 	[VM_WAITING] = {[VM_GOT_SLOT] = STATE_TO(VM_SPAWNING),
 			[VM_ADOPT] = STATE_TO(VM_GREETING),
-			[VM_FAIL] = STATE_TO(VM_BROKEN),
-			[VM_DROP] = STATE_TO(VM_RELEASING)},
+			MAY_END},
 	[VM_SPAWNING] = {[VM_REFUSED] = STATE_TO(VM_WAITING),
 			 [VM_SPAWNED] = STATE_TO(VM_GREETING),
-			 [VM_FAIL] = STATE_TO(VM_BROKEN),
-			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+			 MAY_END},
 	[VM_GREETING] = {[VM_HELLO_BLANK] = STATE_TO(VM_BLANK),
 			 [VM_HELLO_RUNNING] = STATE_TO(VM_RUNNING),
 			 [VM_HELLO_PAUSED] = STATE_TO(VM_PAUSED),
-			 [VM_FAIL] = STATE_TO(VM_BROKEN),
-			 [VM_DROP] = STATE_TO(VM_RELEASING)},
-	[VM_BLANK] = {[VM_FILL] = STATE_TO(VM_FILLING),
-		      [VM_INSPECT] = STATE_TO(VM_BLANK),
-		      [VM_FAIL] = STATE_TO(VM_BROKEN),
-		      [VM_DROP] = STATE_TO(VM_RELEASING)},
-	[VM_FILLING] = {[VM_FILLED] = STATE_TO(VM_RUNNING),
-			[VM_INSPECT] = STATE_TO(VM_FILLING),
-			[VM_FAIL] = STATE_TO(VM_BROKEN),
-			[VM_DROP] = STATE_TO(VM_RELEASING)},
+			 MAY_END},
+	[VM_BLANK] = {[VM_FILL] = STATE_TO(VM_FILLING), [VM_INSPECT] = STATE_TO(VM_BLANK), MAY_END},
+	[VM_FILLING] =
+		{[VM_FILLED] = STATE_TO(VM_RUNNING), [VM_INSPECT] = STATE_TO(VM_FILLING), MAY_END},
 	[VM_RUNNING] = {[VM_CONNECT] = STATE_TO(VM_RUNNING),
 			[VM_FORK] = STATE_TO(VM_RUNNING),
 			[VM_FREEZE] = STATE_TO(VM_FREEZING),
@@ -47,29 +42,21 @@ static const uint8_t next[VM_NSTATES][VM_NEVENTS] = {
 			[VM_RECORD] = STATE_TO(VM_RUNNING),
 			[VM_QUIT] = STATE_TO(VM_QUITTING),
 			[VM_INSPECT] = STATE_TO(VM_RUNNING),
-			[VM_FAIL] = STATE_TO(VM_BROKEN),
-			[VM_DROP] = STATE_TO(VM_RELEASING)},
+			MAY_END},
 	[VM_PAUSING] = {[VM_PAUSE_DONE] = STATE_TO(VM_PAUSED),
 			[VM_INSPECT] = STATE_TO(VM_PAUSING),
-			[VM_FAIL] = STATE_TO(VM_BROKEN),
-			[VM_DROP] = STATE_TO(VM_RELEASING)},
+			MAY_END},
 	[VM_PAUSED] = {[VM_RUN] = STATE_TO(VM_STARTING),
 		       [VM_QUIT] = STATE_TO(VM_QUITTING),
 		       [VM_INSPECT] = STATE_TO(VM_PAUSED),
-		       [VM_FAIL] = STATE_TO(VM_BROKEN),
-		       [VM_DROP] = STATE_TO(VM_RELEASING)},
+		       MAY_END},
 	[VM_FREEZING] = {[VM_FROZEN] = STATE_TO(VM_PAUSED),
 			 [VM_FREEZE_FAILED] = STATE_TO(VM_RUNNING),
 			 [VM_INSPECT] = STATE_TO(VM_FREEZING),
-			 [VM_FAIL] = STATE_TO(VM_BROKEN),
-			 [VM_DROP] = STATE_TO(VM_RELEASING)},
-	[VM_STARTING] = {[VM_RUNS] = STATE_TO(VM_RUNNING),
-			 [VM_INSPECT] = STATE_TO(VM_STARTING),
-			 [VM_FAIL] = STATE_TO(VM_BROKEN),
-			 [VM_DROP] = STATE_TO(VM_RELEASING)},
-	[VM_QUITTING] = {[VM_QUIT_DONE] = STATE_TO(VM_BROKEN),
-			 [VM_FAIL] = STATE_TO(VM_BROKEN),
-			 [VM_DROP] = STATE_TO(VM_RELEASING)},
+			 MAY_END},
+	[VM_STARTING] =
+		{[VM_RUNS] = STATE_TO(VM_RUNNING), [VM_INSPECT] = STATE_TO(VM_STARTING), MAY_END},
+	[VM_QUITTING] = {[VM_QUIT_DONE] = STATE_TO(VM_BROKEN), MAY_END},
 	[VM_BROKEN] = {[VM_DROP] = STATE_TO(VM_RELEASING)},
 };
 static const struct state_machine machine = STATE_MACHINE("VM process", next);
@@ -319,7 +306,7 @@ struct vmproc *vmproc_adopt(struct vmproc_host *h, const struct vmproc_id *id,
 	return vm;
 }
 
-/* Handles the end of a vmproc_run. If it failed, the owner's `died` is called. */
+/* Handles the end of a CTL_RUN. If it failed, the owner's `died` is called. */
 static void on_runs(void *arg, int error, const char *text, const struct ctl_msg *reply)
 {
 	struct vmproc *vm = arg;
@@ -362,7 +349,7 @@ void vmproc_on_hello(struct vmproc *vm, const struct ctl_msg *msg)
 	loop_timer_clear(vm->host->loop, &vm->timer);
 	step(vm, blank ? VM_HELLO_BLANK : paused ? VM_HELLO_PAUSED : VM_HELLO_RUNNING);
 	if (paused) /* the service ended during a freeze */
-		vmproc_run(vm, on_runs, vm);
+		vmproc_ask(vm, CTL_RUN, on_runs, vm);
 	else if (vm->owner)
 		vm->owner->ready(vm->owner_arg);
 }

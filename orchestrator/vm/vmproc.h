@@ -153,17 +153,18 @@ struct vmproc_request *vmproc_fill(struct vmproc *vm, const struct ctl_msg *fill
 				   unsigned nfds, vmproc_reply_fn *fn, void *arg);
 struct vmproc_request *vmproc_connect(struct vmproc *vm, uint32_t port, bool vital, int fd,
 				      vmproc_reply_fn *fn, void *arg);
-/* Pauses the VM without a snapshot. */
-struct vmproc_request *vmproc_pause(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
-/* Resumes a VM that vmproc_pause or vmproc_freeze paused. */
-struct vmproc_request *vmproc_run(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
-/* Asks for the VM process's statistics: reply->reply.stats, which are not checked. Allowed in any
- * state; waits as long as the VM process takes. */
-struct vmproc_request *vmproc_ask_stats(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
-/* Starts to record which pages of RAM a booted guest uses, for the snapshot that follows
- * (CTL_RECORD). */
-struct vmproc_request *vmproc_record(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
-struct vmproc_request *vmproc_quit(struct vmproc *vm, vmproc_reply_fn *fn, void *arg);
+/*
+ * Makes a request without content:
+ *   CTL_PAUSE   pauses the VM without a snapshot
+ *   CTL_RUN     resumes a VM that was paused, also by vmproc_freeze
+ *   CTL_STATS   asks for the VM process's statistics, reply->reply.stats, which are not checked.
+ *               Allowed in any state; waits as long as the VM process takes
+ *   CTL_RECORD  starts to record which pages of RAM a booted guest uses, for the snapshot that
+ *               follows
+ *   CTL_QUIT    ends the VM process
+ */
+struct vmproc_request *vmproc_ask(struct vmproc *vm, enum ctl_type type, vmproc_reply_fn *fn,
+				  void *arg);
 
 /*
  * A snapshot of a running VM, from which any number of blank VMs of its size can be restored.

@@ -242,13 +242,13 @@ static void ask(uint8_t what)
 		vmproc_connect(vm, 5555, false, take_fd(&fds[0]), on_reply, seen);
 		break;
 	case 2:
-		vmproc_pause(vm, on_reply, seen);
+		vmproc_ask(vm, CTL_PAUSE, on_reply, seen);
 		break;
 	case 3:
 		vmproc_freeze(vm, take_fd(&fds[0]), on_forked, seen);
 		break;
 	case 4:
-		vmproc_quit(vm, on_reply, seen);
+		vmproc_ask(vm, CTL_QUIT, on_reply, seen);
 		break;
 	case 5: {
 		struct vmproc_request *r = vmproc_fork(vm, 1, take_fd(&fds[0]), on_forked, seen);
