@@ -4,20 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool prefix_parse(unsigned *out, const char *text, unsigned most)
-{
-	unsigned n = 0;
-
-	if (!*text || strlen(text) > 3)
-		return false;
-	for (; *text; text++) {
-		if (*text < '0' || *text > '9')
-			return false;
-		n = n * 10 + (unsigned)(*text - '0');
-	}
-	*out = n;
-	return n <= most;
-}
+#include "base/num.h"
 
 static bool is_clear_behind(const unsigned char *bytes, unsigned prefix, unsigned bits)
 {
@@ -41,7 +28,8 @@ bool range_parse(struct range *out, const char *text)
 	if (inet_pton(out->family, address, out->first) != 1)
 		return false;
 	out->prefix = bits;
-	if (text[len] && !prefix_parse(&out->prefix, text + len + 1, bits))
+	const char *prefix = text + len + 1;
+	if (text[len] && (strlen(prefix) > 3 || !number_parse(prefix, 0, bits, &out->prefix)))
 		return false;
 	return is_clear_behind(out->first, out->prefix, bits);
 }

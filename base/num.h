@@ -36,6 +36,25 @@ static inline bool fair_share(size_t total, size_t own, size_t most)
 	return total < most && (total < most / 2 || own < most / 8);
 }
 
+/* Parses the digits at *p and moves *p behind them. Returns false if their value, or that of no
+ * digits, is not in [min, max]. */
+static inline bool number_take(const char **p, uint32_t min, uint32_t max, uint32_t *out)
+{
+	const char *start = *p;
+	uint64_t n = 0;
+
+	for (; **p >= '0' && **p <= '9' && n <= max; (*p)++)
+		n = n * 10 + (uint64_t)(**p - '0');
+	*out = (uint32_t)n;
+	return *p > start && n >= min && n <= max;
+}
+
+/* Parses a text that is nothing but a number in [min, max]. */
+static inline bool number_parse(const char *text, uint32_t min, uint32_t max, uint32_t *out)
+{
+	return number_take(&text, min, max, out) && !*text;
+}
+
 /* Returns the value of a hexadecimal digit, or -1 for other characters. */
 static inline int hex_digit(char c)
 {

@@ -10,6 +10,7 @@
 #include "base/address.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/config/tiers.h"
 #include "proto/warden.h"
 
@@ -250,19 +251,11 @@ struct value {
 
 static int set_number(const struct setting *s, struct config *c, const char *text, struct err *e)
 {
-	uint64_t n = 0;
+	uint32_t number;
 
-	for (const char *p = text; *p; p++) {
-		if (*p < '0' || *p > '9' || n > UINT32_MAX) {
-			n = UINT64_MAX;
-			break;
-		}
-		n = n * 10 + (uint64_t)(*p - '0');
-	}
-	if (!*text || n < s->min || n > s->max)
+	if (!number_parse(text, s->min, s->max, &number))
 		return err_say(e, EINVAL, "%s must be a whole number from %u to %u, not \"%.60s\"",
 			       s->name, s->min, s->max, text);
-	uint32_t number = (uint32_t)n;
 	memcpy((char *)c + s->offset, &number, sizeof(number));
 	return 0;
 }
@@ -314,15 +307,6 @@ static size_t domain_len(const char *text)
 	}
 }
 
-static bool is_port(const char *text)
-{
-	unsigned long port = 0;
-
-	for (; *text >= '0' && *text <= '9' && port <= UINT16_MAX; text++)
-		port = port * 10 + (unsigned long)(*text - '0');
-	return !*text && port && port <= UINT16_MAX;
-}
-
 /* A name below the domain has 39 more characters ("65535-", 32 digits and a dot), of at most 253.
  */
 #define DOMAIN_MAX 214
@@ -334,9 +318,11 @@ static int check_domain(const struct setting *s, const char *text, struct err *e
 		!scheme || strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
 	const char *name = scheme ? scheme + 3 : text;
 	size_t len = domain_len(name);
+	uint32_t port;
 
 	if (known && len && len <= DOMAIN_MAX &&
-	    (!name[len] || (name[len] == ':' && is_port(name + len + 1))))
+	    (!name[len] ||
+	     (name[len] == ':' && number_parse(name + len + 1, 1, UINT16_MAX, &port))))
 		return 0;
 	return err_say(e, EINVAL,
 		       "%s must be a domain name of at most %d characters in lower case, like "
@@ -662,18 +648,6 @@ void config_defaults(struct config *out)
 	}
 }
 
-/* Moves *p past a number; returns false if there is none in [min, max]. */
-static bool take_number(const char **p, uint32_t min, uint32_t max, uint32_t *out)
-{
-	uint64_t n = 0;
-	const char *start = *p;
-
-	for (; **p >= '0' && **p <= '9' && n <= max; (*p)++)
-		n = n * 10 + (uint64_t)(**p - '0');
-	*out = (uint32_t)n;
-	return *p > start && n >= min && n <= max;
-}
-
 bool config_sizes_auto(const struct config *c)
 {
 	return strcmp(c->sizes, "auto") == 0;
@@ -687,9 +661,9 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 	while (*p) {
 		struct config_size size = {0};
 
-		if (!take_number(&p, 128, 65536, &size.ram_mib) || *p++ != 'x' ||
-		    !take_number(&p, 1, 32, &size.vcpus) ||
-		    (*p == 'x' && (p++, !take_number(&p, 1, 1024, &size.rootfs_gb))) ||
+		if (!number_take(&p, 128, 65536, &size.ram_mib) || *p++ != 'x' ||
+		    !number_take(&p, 1, 32, &size.vcpus) ||
+		    (*p == 'x' && (p++, !number_take(&p, 1, 1024, &size.rootfs_gb))) ||
 		    (*p && *p != ',') || size.ram_mib % 64)
 			return err_say(
 				e, EINVAL,

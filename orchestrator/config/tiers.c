@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 
 #define WORD_MAX 48
 
@@ -34,15 +35,11 @@ static int set_choice(bool *choice, const char *name, const char *value, struct 
 
 static int set_limit(struct tier *t, const struct limit *l, const char *value, struct err *e)
 {
-	uint64_t n = 0;
-	const char *p = value;
+	uint32_t number;
 
-	for (; *p >= '0' && *p <= '9' && n <= l->max; p++)
-		n = n * 10 + (uint64_t)(*p - '0');
-	if (p == value || *p || n < l->min || n > l->max)
+	if (!number_parse(value, l->min, l->max, &number))
 		return err_say(e, EINVAL, "%s must be a whole number from %u to %u, not \"%s\"",
 			       l->name, l->min, l->max, value);
-	uint32_t number = (uint32_t)n;
 	memcpy((char *)t + l->offset, &number, sizeof(number));
 	return 0;
 }

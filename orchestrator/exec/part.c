@@ -12,7 +12,6 @@
 static void core_init(struct core *c)
 {
 	output_budget_init(&exec_of_core(c)->output, (size_t)c->config.output_mib << 20);
-	list_init(&exec_of_core(c)->stall_turns);
 }
 
 static void tenant_init(struct tenant *t)

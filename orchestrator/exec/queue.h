@@ -28,7 +28,6 @@ struct stall_watch {
 	uint32_t wait_ms;		 /* ms until the next check of a guest that answers */
 	bool heard;			 /* the guest sent something since the wait began */
 	struct inspection *inspection;	 /* in progress, or NULL */
-	struct list turn; /* on exec_core.stall_turns while it waits for an inspection */
 };
 
 /*
@@ -82,8 +81,6 @@ struct exec_core {
 	size_t waiting_bytes; /* requests of all calls that are not sent completely */
 	struct output_budget output;
 	struct deferred output_deferred;
-	struct list stall_turns; /* struct exec_lane, waiting for an inspection, next first */
-	struct deferred stall_deferred;
 	uint64_t execs, output_dropped_bytes; /* counters */
 };
 extern struct part exec_part;
@@ -144,7 +141,5 @@ void exec_report(const struct sandbox *s, struct report *r);
 
 /* Starts to watch the progress of the calls that the guest runs now (stall.c). */
 void stall_begin_all(struct sandbox *s);
-/* Starts the next waiting inspection. Called when one has ended. */
-void stall_next(struct core *c);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * Finds stalled calls. A silent call may compute, sleep or wait for the network; then its VM works
  * or its guest's agent answers. If neither is the case, a report goes to the log, once for each
- * call. Few sandboxes are inspected at a time; the rest queue.
+ * call. Few sandboxes are inspected at a time; the rest wait once more.
  */
 #include <stdio.h>
 
@@ -58,39 +58,18 @@ static void on_timer(void *arg)
 		wait_on(lane, STALL_MS);
 	} else if (worked) {
 		wait_on(lane, STALL_MS);
-	} else if (s->core->inspector->full(s->core)) {
-		list_add_tail(&exec_of_core(s->core)->stall_turns, &stall->turn);
 	} else {
 		stall->inspection =
 			s->core->inspector->start(s->core, s->vm, s, on_inspected, lane);
+		if (!stall->inspection)
+			wait_on(lane, STALL_MS);
 	}
-}
-
-/* Inspects queued sandboxes while the limit allows. Checks each again, since its call may have made
- * progress in the queue. */
-static void give_turns(void *arg)
-{
-	struct core *c = arg;
-
-	while (!list_empty(&exec_of_core(c)->stall_turns) && !c->inspector->full(c)) {
-		struct list *first = exec_of_core(c)->stall_turns.next;
-
-		list_del(first);
-		on_timer(container_of(first, struct exec_lane, stall.turn));
-	}
-}
-
-void stall_next(struct core *c)
-{
-	if (!list_empty(&exec_of_core(c)->stall_turns))
-		deferred_run(&c->deferred, &exec_of_core(c)->stall_deferred, give_turns, c);
 }
 
 void stall_begin(struct exec_lane *lane)
 {
 	stall_end(lane);
 	lane->stall.timer = (struct loop_timer){.fn = on_timer, .arg = lane};
-	list_init(&lane->stall.turn);
 	lane->stall.heard = false;
 	lane->stall.wait_ms = STALL_MS;
 	wait_on(lane, STALL_MS);
@@ -115,8 +94,6 @@ void stall_end(struct exec_lane *lane)
 	struct core *c = lane->sandbox->core;
 
 	loop_timer_clear(c->loop, &lane->stall.timer);
-	if (lane->stall.turn.next)
-		list_del(&lane->stall.turn);
 	c->inspector->cancel(lane->stall.inspection);
 	lane->stall.inspection = NULL;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 
 #define NAMES_MAX 256
 
@@ -47,16 +48,13 @@ static char *trim(char *text)
 
 static int set_number(struct source *out, const struct number *n, const char *value, struct err *e)
 {
-	uint64_t number = 0;
-	const char *p = value;
+	uint32_t number;
 
-	for (; *p >= '0' && *p <= '9' && number <= n->max; p++)
-		number = number * 10 + (uint64_t)(*p - '0');
-	if (!*value || *p || number < n->min || number > n->max || (n->max == 65536 && number % 64))
+	if (!number_parse(value, n->min, n->max, &number) || (n->max == 65536 && number % 64))
 		return err_say(e, EINVAL,
 			       "%s must be a whole number from %u to %u%s, not \"%.40s\"", n->name,
 			       n->min, n->max, n->max == 65536 ? ", a multiple of 64" : "", value);
-	*(uint32_t *)((char *)out + n->at) = (uint32_t)number;
+	*(uint32_t *)((char *)out + n->at) = number;
 	return 0;
 }
 

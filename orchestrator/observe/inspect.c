@@ -136,7 +136,6 @@ static void add_sandbox(const struct sandbox *s, struct report *r)
 static void inspection_free(struct inspection *i)
 {
 	inspect_of_core(i->core)->n_inspections--;
-	stall_next(i->core);
 	deferred_cancel(&i->deferred);
 	vmproc_look_cancel(i->look);
 	guest_link_close(&i->guest);
@@ -266,13 +265,6 @@ static void on_looked(void *arg, bool answers, const char *text)
 	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS);
 }
 
-/* Returns whether no automatic inspection may start. Those that an operator requests ignore this
- * limit. */
-static bool inspections_full(const struct core *c)
-{
-	return inspect_of_core(c)->n_inspections >= AT_ONCE;
-}
-
 static struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
 					   inspected_fn *fn, void *arg)
 {
@@ -295,6 +287,14 @@ static struct inspection *inspection_start(struct core *c, struct vmproc *vm, st
 	report_add(&i->report, vm ? "no memory to inspect its VM\n" : "it has no VM\n");
 	deferred_run(&c->deferred, &i->deferred, notify, i);
 	return i;
+}
+
+static struct inspection *start_automatic(struct core *c, struct vmproc *vm, struct sandbox *s,
+					  inspected_fn *fn, void *arg)
+{
+	if (inspect_of_core(c)->n_inspections >= AT_ONCE)
+		return NULL;
+	return inspection_start(c, vm, s, fn, arg);
 }
 
 /* Detaches inspections from the ending sandbox. Those that still ask the VM process continue
@@ -455,8 +455,7 @@ static void stall_log(struct core *c, const char *what, const char *text)
 /* --- sandbox hooks -------------------------------------------------------------------------- */
 
 static const struct inspector inspector = {
-	.full = inspections_full,
-	.start = inspection_start,
+	.start = start_automatic,
 	.cancel = inspection_cancel,
 	.log = stall_log,
 };

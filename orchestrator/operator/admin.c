@@ -113,21 +113,21 @@ static void add_text(struct client *c, const char *text)
 	c->answer_len += len;
 }
 
-static void add_line(struct client *c, const char *text)
+/* Sends the answer of a command that waited for the core; its text is that of the failure, if any.
+ */
+static void end_wait(struct client *c, const char *text, const struct failure *f)
 {
-	add_text(c, text);
-	add_text(c, "\n");
+	c->call = NULL;
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
+	add_text(c, f ? f->text : text);
+	if (f)
+		add_text(c, "\n");
+	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
 }
 
 static void on_synced(void *arg, const struct failure *f)
 {
-	struct client *c = arg;
-
-	c->call = NULL;
-	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
-	if (f)
-		add_line(c, f->text);
-	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
+	end_wait(arg, "", f);
 }
 
 /* Sends the status and the descriptor of the copy as one message, without a text. */
@@ -146,28 +146,19 @@ static void on_backup(void *arg, int fd, const struct failure *f)
 {
 	struct client *c = arg;
 
-	c->call = NULL;
 	c->fd_along = fd;
-	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
-	if (!f) {
-		send_copy(c);
+	if (f) {
+		end_wait(c, "", f);
 		return;
 	}
-	add_line(c, f->text);
-	send_answer(c, COMMAND_FAILED);
+	c->call = NULL;
+	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
+	send_copy(c);
 }
 
 static void on_inspected(void *arg, const char *text, const struct failure *f)
 {
-	struct client *c = arg;
-
-	c->call = NULL;
-	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
-	if (f)
-		add_line(c, f->text);
-	else
-		add_text(c, text);
-	send_answer(c, f ? COMMAND_FAILED : COMMAND_DONE);
+	end_wait(arg, text, f);
 }
 
 static void on_canary(void *arg, const char *text, bool well)
@@ -175,16 +166,9 @@ static void on_canary(void *arg, const char *text, bool well)
 	struct client *c = arg;
 
 	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
-	add_line(c, text);
+	add_text(c, text);
+	add_text(c, "\n");
 	send_answer(c, well ? COMMAND_DONE : COMMAND_FAILED);
-}
-
-static void start_canary(struct client *c)
-{
-	loop_timer_clear(c->admin->loop, &c->limit);
-	c->canary = canary_start(&c->admin->env, on_canary, c);
-	if (!c->canary)
-		client_free(c);
 }
 
 /* Parses the request; on failure, writes the reason to `out` and returns false. */
@@ -203,20 +187,19 @@ static void wait_for(struct client *c, enum command_wait wait, enum command_stat
 {
 	const struct command_env *env = &c->admin->env;
 
-	if (wait == COMMAND_SYNC && env->sync) {
-		loop_timer_clear(c->admin->loop, &c->limit);
-		c->call = env->sync(env->core, on_synced, c);
-	} else if (wait == COMMAND_BACKUP) {
-		loop_timer_clear(c->admin->loop, &c->limit);
-		c->call = env->backup(env->core, on_backup, c);
-	} else if (wait == COMMAND_INSPECT) {
-		loop_timer_clear(c->admin->loop, &c->limit);
-		c->call = env->inspect(env->core, args->argv[args->argc - 1], on_inspected, c);
-	} else if (wait == COMMAND_CANARY) {
-		start_canary(c);
-	} else {
+	if (wait == COMMAND_AT_ONCE || (wait == COMMAND_SYNC && !env->sync)) {
 		send_answer(c, status);
+		return;
 	}
+	loop_timer_clear(c->admin->loop, &c->limit);
+	if (wait == COMMAND_SYNC)
+		c->call = env->sync(env->core, on_synced, c);
+	else if (wait == COMMAND_BACKUP)
+		c->call = env->backup(env->core, on_backup, c);
+	else if (wait == COMMAND_INSPECT)
+		c->call = env->inspect(env->core, args->argv[args->argc - 1], on_inspected, c);
+	else
+		c->canary = canary_start(env, on_canary, c);
 }
 
 static struct command_env env_of(struct client *c)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "orchestrator/snapshot/snapshots.h"
 
@@ -113,10 +114,8 @@ struct canary *canary_start(const struct command_env *env,
 {
 	const struct sandbox_spec spec = {
 		.config = {.timeout_s = LIFETIME_S, .idle_timeout_s = LIFETIME_S}};
-	struct canary *c = calloc(1, sizeof(*c));
+	struct canary *c = must_alloc(sizeof(*c));
 
-	if (!c)
-		return NULL;
 	*c = (struct canary){.env = *env, .fn = fn, .arg = arg, .began_ns = now_ns()};
 	c->call = env->create(env->core, TENANT, &spec, on_created, c);
 	return c;

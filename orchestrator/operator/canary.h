@@ -11,7 +11,7 @@ struct canary;
 
 /* Makes a sandbox, forks it and deletes both. Calls fn(arg, text, well) at the end, once, with the
  * times or with the reason why it failed; never before this function returns. Owned by the caller,
- * who may free it in `fn`. NULL: out of memory. */
+ * who may free it in `fn`. */
 struct canary *canary_start(const struct command_env *env,
 			    void (*fn)(void *arg, const char *text, bool well), void *arg);
 /* Frees it, also before its end: the sandboxes then end by their time limit. NULL is ignored. */

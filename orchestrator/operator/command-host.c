@@ -89,10 +89,6 @@ static bool list_some(const struct command_env *env, struct command_rest *rest, 
 static int ls(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 	      struct err *e)
 {
-	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
-
-	if (ret < 0)
-		return ret;
 	fprintf(out, "%-36s  %-7s  %-12s  %-12s  %-8s  %-7s  %-7s  %10s  %s\n", "ID", "STATE",
 		"TENANT", "TEMPLATE", "SIZE", "AGE", "IDLE", "MEMORY", "PARENT");
 	list_all(env, out, list_some);
@@ -113,11 +109,8 @@ static bool list_processes(const struct command_env *env, struct command_rest *r
 static int processes(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		     struct err *e)
 {
-	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
-
-	if (ret == 0)
-		list_all(env, out, list_processes);
-	return ret;
+	list_all(env, out, list_processes);
+	return 0;
 }
 
 static void list_check(void *arg, const char *name, const char *reason)
@@ -128,38 +121,8 @@ static void list_check(void *arg, const char *name, const char *reason)
 static int checks(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		  struct err *e)
 {
-	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
-
-	if (ret == 0)
-		core_checks(env->core, list_check, out);
-	return ret;
-}
-
-/* Only checks its arguments: core_backup makes the copy of the catalogue afterwards. The service
- * sends a descriptor of the copy to `rametctl`, which writes the file and copies the Spaces,
- * because the service cannot write where operators can. */
-static int backup(const struct command_env *env, int argc, const char *const argv[], FILE *out,
-		  struct err *e)
-{
-	const char *file;
-
-	return command_options(argc, argv, NULL, 0, &file, 1, e);
-}
-
-/* Only checks its arguments: core_inspect makes the report afterwards. */
-static int inspect(const struct command_env *env, int argc, const char *const argv[], FILE *out,
-		   struct err *e)
-{
-	const char *name;
-
-	return command_options(argc, argv, NULL, 0, &name, 1, e);
-}
-
-/* Only checks its arguments: canary_start does the rest. */
-static int canary(const struct command_env *env, int argc, const char *const argv[], FILE *out,
-		  struct err *e)
-{
-	return command_options(argc, argv, NULL, 0, NULL, 0, e);
+	core_checks(env->core, list_check, out);
+	return 0;
 }
 
 /* Exists for the help text of commands that `rametctl` runs itself: it draws the view of `top` from
@@ -173,25 +136,27 @@ static int by_rametctl(const struct command_env *env, int argc, const char *cons
 
 const struct command host_commands[] = {
 	{"ls", "", "lists sandboxes; SIZE: MiB of RAM x vCPUs, MEMORY: private memory of the VM",
-	 ls, COMMAND_AT_ONCE},
+	 ls, 0, COMMAND_AT_ONCE},
 	{"top", "[--once]", "shows the resource usage of sandboxes, updated every second",
-	 by_rametctl, COMMAND_AT_ONCE},
+	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
 	{"doctor", "[--json]", "checks whether this host can run Ramet, and run it well",
-	 by_rametctl, COMMAND_AT_ONCE},
-	{"canary", "", "makes a sandbox, forks it and removes both; shows how long that took",
-	 canary, COMMAND_CANARY},
+	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
+	{"canary", "", "makes a sandbox, forks it and removes both; shows how long that took", NULL,
+	 0, COMMAND_CANARY},
 	{"processes", "", "lists id, pid, state, tenant and template of sandboxes, tab-separated",
-	 processes, COMMAND_AT_ONCE},
-	{"checks", "", "shows the checks of /readyz: ok, or what is wrong", checks,
+	 processes, 0, COMMAND_AT_ONCE},
+	{"checks", "", "shows the checks of /readyz: ok, or what is wrong", checks, 0,
 	 COMMAND_AT_ONCE},
 	{"inspect", "ID", "reports why a VM makes no progress; ID: a sandbox, or the slot of a VM",
-	 inspect, COMMAND_INSPECT},
+	 NULL, 1, COMMAND_INSPECT},
+	/* The service sends a descriptor of the copy to `rametctl`, which writes the file and
+	 * copies the Spaces, because the service cannot write where operators can. */
 	{"backup", "DIR", "writes the catalogue and all Spaces, checked, to the new folder DIR",
-	 backup, COMMAND_BACKUP},
+	 NULL, 1, COMMAND_BACKUP},
 	{"check", "[DIR]", "checks the catalogue and the files of all Spaces, here or in a backup",
-	 by_rametctl, COMMAND_AT_ONCE},
+	 by_rametctl, OWN_OPTIONS, COMMAND_AT_ONCE},
 	{"restore", "DIR [--skip-damaged]",
 	 "puts a backup into the empty state_dir of a service that is stopped", by_rametctl,
-	 COMMAND_AT_ONCE},
-	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
+	 OWN_OPTIONS, COMMAND_AT_ONCE},
+	{NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE},
 };

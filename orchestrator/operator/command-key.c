@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/config/tiers.h"
 #include "orchestrator/events/line.h"
 #include "orchestrator/operator/command.h"
@@ -126,10 +127,6 @@ static bool list_some(const struct command_env *env, struct command_rest *rest, 
 static int key_list(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		    struct err *e)
 {
-	int ret = command_options(argc, argv, NULL, 0, NULL, 0, e);
-
-	if (ret < 0)
-		return ret;
 	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", "ID", "TENANT", "TIER",
 		"STATE", "CREATED", "ENDS", "NAME");
 	struct command_rest here = {0}, *rest = env->rest ? env->rest : &here;
@@ -142,14 +139,11 @@ static int key_list(const struct command_env *env, int argc, const char *const a
 static int key_revoke(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		      struct err *e)
 {
-	const char *id;
-	int ret = command_options(argc, argv, NULL, 0, &id, 1, e);
-
-	if (ret < 0)
-		return ret;
+	const char *id = argv[0];
 	const struct key *key = keys_find(env->keys, id);
 	bool was_good = key && key_is_good(key);
-	ret = keys_revoke(env->keys, id, e);
+	int ret = keys_revoke(env->keys, id, e);
+
 	if (ret < 0)
 		return ret;
 	if (was_good) {
@@ -163,15 +157,12 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 /* Reads whole seconds to *out, or sets it to -1 when the option is absent. */
 static int read_grace(const char *value, int64_t *out, struct err *e)
 {
-	char *end;
+	uint32_t n;
 
 	*out = -1;
 	if (!value)
 		return 0;
-	errno = 0;
-	long long n = strtoll(value, &end, 10);
-	if (errno || end == value || *end || n < 0 || n > GRACE_MAX_S || *value < '0' ||
-	    *value > '9')
+	if (!number_parse(value, 0, GRACE_MAX_S, &n))
 		return err_say(e, EINVAL,
 			       "--grace must be whole seconds from 0 to %d, not \"%.40s\"",
 			       GRACE_MAX_S, value);
@@ -208,12 +199,12 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 const struct command key_commands[] = {
 	{"key create", "--tier TIER --name NAME [--tenant TENANT]",
 	 "makes a key for a new or existing tenant and shows it, this time only", key_create,
-	 COMMAND_SYNC},
-	{"key list", "", "lists all keys, including revoked ones", key_list, COMMAND_AT_ONCE},
+	 OWN_OPTIONS, COMMAND_SYNC},
+	{"key list", "", "lists all keys, including revoked ones", key_list, 0, COMMAND_AT_ONCE},
 	{"key revoke", "ID", "revokes a key at once and cuts off its requests in progress",
-	 key_revoke, COMMAND_SYNC},
+	 key_revoke, 1, COMMAND_SYNC},
 	{"key rotate", "ID [--grace SECONDS]",
 	 "makes a new key of the same tenant; the old one is valid for SECONDS, or until revoked",
-	 key_rotate, COMMAND_SYNC},
-	{NULL, NULL, NULL, NULL, COMMAND_AT_ONCE},
+	 key_rotate, OWN_OPTIONS, COMMAND_SYNC},
+	{NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE},
 };

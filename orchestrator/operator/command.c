@@ -168,6 +168,17 @@ static const struct command *find(const struct command *const *tables, const str
 	return NULL;
 }
 
+static int run(const struct command *c, const struct command_env *env, int argc,
+	       const char *const argv[], FILE *out, struct err *e)
+{
+	const char *plain[COMMAND_ARGS_MAX];
+
+	if (c->n_plain != OWN_OPTIONS &&
+	    command_options(argc, argv, NULL, 0, plain, (size_t)c->n_plain, e) < 0)
+		return e->code;
+	return c->run ? c->run(env, argc, argv, out, e) : 0;
+}
+
 enum command_status command_run(const struct command *const *tables, const struct command_env *env,
 				const struct arguments *args, FILE *out, enum command_wait *wait)
 {
@@ -186,7 +197,7 @@ enum command_status command_run(const struct command *const *tables, const struc
 		print_all(tables, out);
 		return help ? COMMAND_DONE : COMMAND_USAGE;
 	}
-	int ret = c->run(env, args->argc - used, args->argv + used, out, &e);
+	int ret = run(c, env, args->argc - used, args->argv + used, out, &e);
 	if (ret == 0) {
 		*wait = c->wait;
 		return COMMAND_DONE;

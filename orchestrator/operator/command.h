@@ -88,9 +88,11 @@ struct command {
 	const char *words;     /* "key create" */
 	const char *arguments; /* "--tier TIER --name NAME"; "" when there are none */
 	const char *help;      /* one line */
-	command_fn *run;
+	command_fn *run;       /* NULL: what `wait` says is all */
+	int n_plain; /* number of arguments that must be given; OWN_OPTIONS: `run` parses them */
 	enum command_wait wait;
 };
+#define OWN_OPTIONS (-1)
 
 /* Tables of commands; a NULL in `words` ends a table. */
 extern const struct command key_commands[];

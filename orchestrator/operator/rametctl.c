@@ -95,9 +95,13 @@ static const struct err broken = {
 	.text = "the service closed the connection before its answer was complete; see its log"};
 
 /* Prints the text to standard output on success, else to standard error. */
-static int show_text(int fd, unsigned char status)
+static int show_answer(int fd)
 {
 	char chunk[16384];
+	unsigned char status;
+
+	if (read(fd, &status, 1) != 1)
+		return fail(&broken);
 	FILE *out = status == COMMAND_DONE ? stdout : stderr;
 	for (;;) {
 		ssize_t n = read(fd, chunk, sizeof(chunk));
@@ -108,13 +112,6 @@ static int show_text(int fd, unsigned char status)
 			return fflush(out) == 0 ? status : COMMAND_FAILED;
 		fwrite(chunk, 1, (size_t)n, out);
 	}
-}
-
-static int show_answer(int fd)
-{
-	unsigned char status;
-
-	return read(fd, &status, 1) == 1 ? show_text(fd, status) : fail(&broken);
 }
 
 static char *read_all(int fd, struct err *e)
@@ -221,32 +218,6 @@ static int run_restore(const struct config *config, int argc, char *const argv[]
 
 /* --- top ------------------------------------------------------------------------------------ */
 
-/* A top_ask_fn; `arg` is the struct config. */
-static char *ask_processes(void *arg, struct err *e)
-{
-	static const struct words words = {.text = "processes", .len = sizeof("processes")};
-	scoped_fd int fd = reach(arg, e);
-	unsigned char status = COMMAND_FAILED;
-
-	if (fd < 0 || send_words(fd, &words, e) < 0)
-		return NULL;
-	if (read(fd, &status, 1) == 1 && status == COMMAND_DONE)
-		return read_all(fd, e);
-	err_say(e, EPROTO, "the service did not list its processes; see its log");
-	return NULL;
-}
-
-static int run_top(struct config *config, int argc, char *const argv[])
-{
-	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
-
-	if (argc > 1 && !once)
-		return usage("top [--once]");
-	return top_run(ask_processes, config, once);
-}
-
-/* --- doctor --------------------------------------------------------------------------------- */
-
 /* Sends a command; returns the service's text, owned by the caller, and its status. NULL: *e is
  * filled. */
 static char *ask(const struct config *config, const char *command, unsigned char *status,
@@ -263,6 +234,30 @@ static char *ask(const struct config *config, const char *command, unsigned char
 	*e = broken;
 	return NULL;
 }
+
+/* A top_ask_fn; `arg` is the struct config. */
+static char *ask_processes(void *arg, struct err *e)
+{
+	unsigned char status = COMMAND_FAILED;
+	char *text = ask(arg, "processes", &status, e);
+
+	if (!text || status == COMMAND_DONE)
+		return text;
+	free(text);
+	err_say(e, EPROTO, "the service did not list its processes; see its log");
+	return NULL;
+}
+
+static int run_top(struct config *config, int argc, char *const argv[])
+{
+	bool once = argc == 2 && strcmp(argv[1], "--once") == 0;
+
+	if (argc > 1 && !once)
+		return usage("top [--once]");
+	return top_run(ask_processes, config, once);
+}
+
+/* --- doctor --------------------------------------------------------------------------------- */
 
 static void add_finding(struct doctor_printer *p, const char *check, enum doctor_result result,
 			const char *text, const char *remedy)

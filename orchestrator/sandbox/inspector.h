@@ -21,10 +21,9 @@ struct inspected {
 typedef void inspected_fn(void *arg, const struct inspected *found);
 
 struct inspector {
-	/* Returns true when the limit of inspections that the service itself starts is reached. */
-	bool (*full)(const struct core *c);
 	/* Starts an inspection. `s` may be NULL: then `vm` is not a sandbox's, and its agent is not
-	 * asked. `fn` is called once, from the loop, unless the inspection is cancelled. */
+	 * asked. `fn` is called once, from the loop, unless the inspection is cancelled. Returns
+	 * NULL when too many are in progress; those of operators have no limit. */
 	struct inspection *(*start)(struct core *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
 	/* Cancels an inspection. NULL is fine. */

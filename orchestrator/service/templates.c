@@ -93,15 +93,17 @@ static struct stall_report *report_stall(void *arg, struct vmproc *vm, const cha
 {
 	struct core *c = arg;
 
-	if (c->inspector->full(c))
-		return NULL;
 	struct stall_report *r = must_alloc(sizeof(*r));
+
 	r->core = c;
 	r->done = done;
 	r->arg = done_arg;
 	snprintf(r->what, sizeof(r->what), "%s", what);
 	r->inspection = c->inspector->start(c, vm, NULL, on_inspected, r);
-	return r;
+	if (r->inspection)
+		return r;
+	free(r);
+	return NULL;
 }
 
 static void cancel_report(void *arg, struct stall_report *r)

@@ -9,20 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/num.h"
 #include "base/privileges.h"
 #include "proto/warden.h"
 
 static int account_number(struct account *out, const char *text, struct err *e)
 {
-	char *end;
-
-	errno = 0;
-	unsigned long n = strtoul(text, &end, 10);
-	if (errno || *end || n == 0 || n >= UINT32_MAX)
+	if (!number_parse(text, 1, UINT32_MAX - 1, &out->uid))
 		return err_say(e, EINVAL, "user %s is not a uid from 1 to %u", text,
 			       UINT32_MAX - 1);
-	out->uid = (uid_t)n;
-	out->gid = (gid_t)n;
+	out->gid = out->uid;
 	return 0;
 }
 
