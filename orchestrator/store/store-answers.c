@@ -9,7 +9,7 @@
 
 #define COLUMNS "key, asks, tenant, answered_at_ms, kind, ids, pause_us, ready_us, copied_bytes"
 
-static const char *const sql[ANSWER_STATEMENTS] = {
+const char *const store_answer_sql[ANSWER_STATEMENTS] = {
 	[ANSWER_ADD] = "INSERT OR REPLACE INTO answers (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?)",
 	[ANSWER_FIND] = "SELECT key FROM answers WHERE key = ?",
 	[ANSWER_FORGET] = "DELETE FROM answers WHERE key = ?",
@@ -38,20 +38,13 @@ int store_answer_insert(struct store *s, const struct store_answer *row, struct 
 	return store_run(s, st, e);
 }
 
-static void count_row(void *arg, sqlite3_stmt *st)
-{
-	++*(unsigned *)arg;
-}
-
 /* Looks first, because even a statement that deletes nothing would be repeated on the disk. */
 int store_answer_forget(struct store *s, const uint8_t key[static STORE_HASH_LEN], struct err *e)
 {
-	unsigned found = 0;
-
 	bind_hash(s->answers[ANSWER_FIND], 1, key);
-	int ret = store_rows(s, s->answers[ANSWER_FIND], count_row, &found, e);
-	if (ret < 0 || !found)
-		return ret;
+	int found = store_has_row(s, s->answers[ANSWER_FIND], e);
+	if (found <= 0)
+		return found;
 	bind_hash(s->answers[ANSWER_FORGET], 1, key);
 	return store_run(s, s->answers[ANSWER_FORGET], e);
 }
@@ -93,9 +86,4 @@ int store_answers(struct store *s, void (*each)(void *arg, const struct store_an
 	struct reader reader = {each, arg};
 
 	return store_rows(s, s->answers[ANSWER_ALL], on_row, &reader, e);
-}
-
-int store_answers_prepare(struct store *s, struct err *e)
-{
-	return store_prepare(s, sql, ANSWER_STATEMENTS, s->answers, e);
 }

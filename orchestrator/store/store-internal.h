@@ -82,11 +82,12 @@ int store_reserve(sqlite3 *db, struct err *e);
 void store_finalize(sqlite3 *db);
 /* Runs SQL statements and ignores their rows. */
 int store_exec(sqlite3 *db, const char *sql, struct err *e);
-/* Prepares statements for as long as the store is open: out[i] from sql[i]. */
-int store_prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out,
-		  struct err *e);
 /* Runs a bound statement that returns no rows, and resets it. */
 int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
+/* Passes on `ret`, but fails if the statement that was run did not change the row of `id`. */
+int store_changed(struct store *s, int ret, const char *id, struct err *e);
+/* Runs a statement that selects the row of a text or hash. Returns 1 if there is one, else 0. */
+int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e);
 /* Calls `each` for every row of a bound statement, and resets it. */
 int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
 	       void *arg, struct err *e);
@@ -112,11 +113,11 @@ void bind_text(sqlite3_stmt *st, int at, const char *text);
 const char *text_at(sqlite3_stmt *st, int at);
 uint32_t u32_at(sqlite3_stmt *st, int at);
 
-/* Prepare the statements of one table, when the store is opened. */
-int store_sandboxes_prepare(struct store *s, struct err *e);
-int store_keys_prepare(struct store *s, struct err *e);
-int store_spaces_prepare(struct store *s, struct err *e);
-int store_answers_prepare(struct store *s, struct err *e);
+/* The statements of each table. */
+extern const char *const store_sandbox_sql[SANDBOX_STATEMENTS];
+extern const char *const store_key_sql[KEY_STATEMENTS];
+extern const char *const store_space_sql[SPACE_STATEMENTS];
+extern const char *const store_answer_sql[ANSWER_STATEMENTS];
 
 /* Add a row; inside a transaction. The first one also adds row->answer. */
 int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e);

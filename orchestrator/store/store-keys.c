@@ -4,7 +4,7 @@
 
 #define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms, revoked"
 
-static const char *const sql[KEY_STATEMENTS] = {
+const char *const store_key_sql[KEY_STATEMENTS] = {
 	[KEY_ADD] = "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?)",
 	[KEY_REVOKE] = "UPDATE keys SET revoked_at_ms = ?2, revoked = ?3 WHERE id = ?1",
 	[KEY_ALL] = "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id",
@@ -79,9 +79,4 @@ int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *
 	struct reader reader = {each, arg};
 
 	return store_rows(s, s->keys[KEY_ALL], on_row, &reader, e);
-}
-
-int store_keys_prepare(struct store *s, struct err *e)
-{
-	return store_prepare(s, sql, KEY_STATEMENTS, s->keys, e);
 }

@@ -11,7 +11,7 @@
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
 	"ended_at_ms, ended_code, ended_text, ancestors, instance, ports"
 
-static const char *const sql[SANDBOX_STATEMENTS] = {
+const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
 			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
@@ -90,17 +90,15 @@ int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_
 
 static int move(struct store *s, const struct store_merge *m, struct err *e)
 {
-	bind_text(s->sandboxes[SANDBOX_MOVE], 1, m->parent);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 2, m->slot);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 3, m->pid);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 4, (int64_t)m->seq_reserved);
-	sqlite3_bind_blob(s->sandboxes[SANDBOX_MOVE], 5, m->instance, STORE_INSTANCE_LEN,
-			  SQLITE_STATIC);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_MOVE], 6, m->egress);
-	int ret = store_run(s, s->sandboxes[SANDBOX_MOVE], e);
-	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		return err_say(e, ENOENT, "%s is not in the catalogue", m->parent);
-	return ret;
+	sqlite3_stmt *st = s->sandboxes[SANDBOX_MOVE];
+
+	bind_text(st, 1, m->parent);
+	sqlite3_bind_int64(st, 2, m->slot);
+	sqlite3_bind_int64(st, 3, m->pid);
+	sqlite3_bind_int64(st, 4, (int64_t)m->seq_reserved);
+	sqlite3_bind_blob(st, 5, m->instance, STORE_INSTANCE_LEN, SQLITE_STATIC);
+	sqlite3_bind_int64(st, 6, m->egress);
+	return store_changed(s, store_run(s, st, e), m->parent, e);
 }
 
 int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e)
@@ -231,9 +229,4 @@ int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, stor
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 1, after_ms);
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 2, most);
 	return store_rows(s, s->sandboxes[SANDBOX_ENDED], on_row, &reader, e);
-}
-
-int store_sandboxes_prepare(struct store *s, struct err *e)
-{
-	return store_prepare(s, sql, SANDBOX_STATEMENTS, s->sandboxes, e);
 }

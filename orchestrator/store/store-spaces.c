@@ -9,7 +9,7 @@
 	"id, tenant, sandbox, template, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "    \
 	"egress, created_at_ms, size_bytes, seq_reserved, metadata, env"
 
-static const char *const sql[SPACE_STATEMENTS] = {
+const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SPACE_FORGET] = "DELETE FROM spaces WHERE id = ?",
 	[SPACE_ALL] = "SELECT " COLUMNS " FROM spaces ORDER BY created_at_ms, id",
@@ -46,8 +46,7 @@ static int replace(struct store *s, const char *sandbox, const struct store_spac
 {
 	int ret = store_sandbox_end(s, sandbox, at_ms, code, text, e);
 
-	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		ret = err_say(e, ENOENT, "%s is not in the catalogue", sandbox);
+	ret = store_changed(s, ret, sandbox, e);
 	return ret < 0 ? ret : add(s, row, e);
 }
 
@@ -73,10 +72,8 @@ static int run_on(struct store *s, enum space_statement statement, const char *i
 /* Removes a Space and records it as gone; runs inside a transaction. */
 static int forget(struct store *s, const char *id, struct err *e)
 {
-	int ret = run_on(s, SPACE_FORGET, id, e);
+	int ret = store_changed(s, run_on(s, SPACE_FORGET, id, e), id, e);
 
-	if (ret == 0 && sqlite3_changes(s->db) != 1)
-		ret = err_say(e, ENOENT, "%s is not in the catalogue", id);
 	return ret < 0 ? ret : run_on(s, GONE_ADD, id, e);
 }
 
@@ -120,18 +117,10 @@ int store_space_removed(struct store *s, const char *id, struct err *e)
 	return run_on(s, GONE_FORGET, id, e);
 }
 
-static void count_row(void *arg, sqlite3_stmt *st)
-{
-	++*(int *)arg;
-}
-
 int store_space_is_gone(struct store *s, const char *id, struct err *e)
 {
-	int n = 0;
-
 	bind_text(s->spaces[GONE_FIND], 1, id);
-	int ret = store_rows(s, s->spaces[GONE_FIND], count_row, &n, e);
-	return ret < 0 ? ret : n;
+	return store_has_row(s, s->spaces[GONE_FIND], e);
 }
 
 struct gone_reader {
@@ -196,9 +185,4 @@ int store_spaces(struct store *s, void (*each)(void *arg, const struct store_spa
 	struct reader reader = {each, arg};
 
 	return store_rows(s, s->spaces[SPACE_ALL], on_row, &reader, e);
-}
-
-int store_spaces_prepare(struct store *s, struct err *e)
-{
-	return store_prepare(s, sql, SPACE_STATEMENTS, s->spaces, e);
 }

@@ -244,12 +244,27 @@ static void open_live(struct store *s, const char *live)
 			e.text);
 }
 
+/* Prepares statements for as long as the store is open: out[i] from sql[i]. */
+static int prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out,
+		   struct err *e)
+{
+	for (int i = 0; i < n; i++) {
+		int rc = sqlite3_prepare_v3(s->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &out[i],
+					    NULL);
+
+		if (rc != SQLITE_OK)
+			return store_db_error(s->db, rc, e);
+	}
+	return 0;
+}
+
 static int prepare_all(struct store *s, struct err *e)
 {
-	if (store_sandboxes_prepare(s, e) < 0 || store_keys_prepare(s, e) < 0 ||
-	    store_spaces_prepare(s, e) < 0)
+	if (prepare(s, store_sandbox_sql, SANDBOX_STATEMENTS, s->sandboxes, e) < 0 ||
+	    prepare(s, store_key_sql, KEY_STATEMENTS, s->keys, e) < 0 ||
+	    prepare(s, store_space_sql, SPACE_STATEMENTS, s->spaces, e) < 0)
 		return e->code;
-	return store_answers_prepare(s, e);
+	return prepare(s, store_answer_sql, ANSWER_STATEMENTS, s->answers, e);
 }
 
 /* Replaces the error by one with its first line only, since the check's own may have many lines. */
@@ -337,18 +352,6 @@ void store_close(struct store *s)
 
 /* --- statements ------------------------------------------------------------------------------ */
 
-int store_prepare(struct store *s, const char *const *sql, int n, sqlite3_stmt **out, struct err *e)
-{
-	for (int i = 0; i < n; i++) {
-		int rc = sqlite3_prepare_v3(s->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &out[i],
-					    NULL);
-
-		if (rc != SQLITE_OK)
-			return store_db_error(s->db, rc, e);
-	}
-	return 0;
-}
-
 int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
 {
 	int rc = sqlite3_step(st), ret = 0;
@@ -362,6 +365,26 @@ int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
 	sqlite3_reset(st);
 	sqlite3_clear_bindings(st);
 	return ret;
+}
+
+int store_changed(struct store *s, int ret, const char *id, struct err *e)
+{
+	if (ret < 0 || sqlite3_changes(s->db) == 1)
+		return ret;
+	return err_say(e, ENOENT, "%s is not in the catalogue", id);
+}
+
+static void count_row(void *arg, sqlite3_stmt *st)
+{
+	++*(int *)arg;
+}
+
+int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e)
+{
+	int n = 0;
+	int ret = store_rows(s, st, count_row, &n, e);
+
+	return ret < 0 ? ret : n;
 }
 
 int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
