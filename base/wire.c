@@ -110,3 +110,17 @@ const uint8_t *wire_get_str(struct wire *w, size_t *len, size_t max)
 		*len = n;
 	return at;
 }
+
+void wire_get_text(struct wire *w, char *out, size_t size)
+{
+	size_t len;
+	const uint8_t *at = wire_get_str(w, &len, size - 1);
+
+	if (len && memchr(at, 0, len))
+		w->bad = true;
+	if (w->bad)
+		len = 0;
+	if (len)
+		memcpy(out, at, len);
+	out[len] = '\0';
+}

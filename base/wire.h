@@ -51,6 +51,10 @@ void wire_get_bytes(struct wire *w, void *out, size_t len);
  */
 const uint8_t *wire_get_str(struct wire *w, size_t *len, size_t max);
 
+/* Copies a string without zero bytes to `out`, which has `size` bytes, and terminates it. Any other
+ * string sets `bad`; `out` is empty then. */
+void wire_get_text(struct wire *w, char *out, size_t size);
+
 /* Returns the number of bytes not yet read. */
 static inline size_t wire_left(const struct wire *w)
 {

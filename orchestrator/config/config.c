@@ -774,17 +774,10 @@ static int check_audit(const struct config *c, struct err *e)
 
 static int check_together(const struct config *c, struct err *e)
 {
-	int r = check_network(c, e);
-
-	if (r == 0)
-		r = check_dns(c, e);
-	if (r == 0)
-		r = check_audit(c, e);
-	if (r < 0)
-		return r;
 	struct config_size sizes[CONFIG_SIZES_MAX];
 
-	if (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0)
+	if (check_network(c, e) < 0 || check_dns(c, e) < 0 || check_audit(c, e) < 0 ||
+	    (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0))
 		return e->code;
 	if (!c->tls_cert[0] != !c->tls_key[0])
 		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",
@@ -809,21 +802,11 @@ int config_load(struct config *out, int argc, char *const argv[], struct err *e)
 	const char *path;
 
 	config_defaults(&c);
-	int r = config_flag(argc, argv, &path, e);
-	if (r < 0)
-		return r;
-	r = load_file(&c, path ? path : CONFIG_FILE, path != NULL, e);
-	if (r < 0)
-		return r;
-	r = load_environment(&c, e);
-	if (r < 0)
-		return r;
-	r = load_flags(&c, argc, argv, e);
-	if (r < 0)
-		return r;
-	r = check_together(&c, e);
-	if (r < 0)
-		return r;
+	if (config_flag(argc, argv, &path, e) < 0 ||
+	    load_file(&c, path ? path : CONFIG_FILE, path != NULL, e) < 0 ||
+	    load_environment(&c, e) < 0 || load_flags(&c, argc, argv, e) < 0 ||
+	    check_together(&c, e) < 0)
+		return e->code;
 	*out = c;
 	return 0;
 }
@@ -841,12 +824,6 @@ static void print_help(FILE *f, const char *help)
 	fputc('\n', f);
 }
 
-static void print_range(FILE *f, const struct setting *s)
-{
-	if (s->kind == NUMBER)
-		fprintf(f, "# %s: %u to %u\n", s->name, s->min, s->max);
-}
-
 static char *print_example(void)
 {
 	char *text = NULL;
@@ -860,11 +837,13 @@ static char *print_example(void)
 	      "# rametd --check checks it.\n",
 	      f);
 	for (size_t i = 0; i < SETTINGS; i++) {
-		if (settings[i].help)
-			print_help(f, settings[i].help);
-		print_range(f, &settings[i]);
-		fprintf(f, "#%s =%s%s\n", settings[i].name, settings[i].initial[0] ? " " : "",
-			settings[i].initial);
+		const struct setting *s = &settings[i];
+
+		if (s->help)
+			print_help(f, s->help);
+		if (s->kind == NUMBER)
+			fprintf(f, "# %s: %u to %u\n", s->name, s->min, s->max);
+		fprintf(f, "#%s =%s%s\n", s->name, s->initial[0] ? " " : "", s->initial);
 	}
 	if (fclose(f) != 0) {
 		free(text);

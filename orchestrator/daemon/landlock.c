@@ -129,20 +129,16 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 	const char *const replaced[] = {c->kernel, c->initramfs, c->rootfs,
 					c->warmup, c->tls_cert,	 c->tls_key};
 	char audit[2 * CONFIG_PATH_MAX + 2], journals[CONFIG_PATH_MAX + 16];
-	int r = allow(f, c->state_dir, KEEPING, e);
+	int r = 0;
 
 	config_audit_dir(c, audit, sizeof(audit));
 	snprintf(journals, sizeof(journals), "%s/journals", c->run_dir);
-	if (r == 0 && c->audit_dir[0])
-		r = allow(f, audit, KEEPING, e);
-	if (r == 0)
-		r = allow(f, journals, KEEPING, e);
-	if (r == 0)
-		r = allow(f, c->run_dir, READING, e);
-	if (r == 0)
-		r = allow_templates(f, c->templates_dir, e);
-	if (r == 0 && c->ui_dir[0])
-		r = allow(f, c->ui_dir, READING, e);
+	if (allow(f, c->state_dir, KEEPING, e) < 0 ||
+	    (c->audit_dir[0] && allow(f, audit, KEEPING, e) < 0) ||
+	    allow(f, journals, KEEPING, e) < 0 || allow(f, c->run_dir, READING, e) < 0 ||
+	    allow_templates(f, c->templates_dir, e) < 0 ||
+	    (c->ui_dir[0] && allow(f, c->ui_dir, READING, e) < 0))
+		return e->code;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(replaced); i++)
 		r = allow_around(f, replaced[i], e);
 	return r;
@@ -195,12 +191,14 @@ static struct ruleset_attr handled_by(long abi)
 	return handled;
 }
 
-/* Passes the whole struct to any kernel, which accepts unknown fields that are 0. */
-static int open_ruleset(struct fence *f, long abi, struct err *e)
+static int confine(const struct fence *f, const struct config *config, struct err *e)
 {
-	f->handled = handled_by(abi);
-	f->ruleset = (int)syscall(SYS_landlock_create_ruleset, &f->handled, sizeof(f->handled), 0);
-	return f->ruleset < 0 ? err_set(e, errno, "make a Landlock ruleset") : 0;
+	if (allow_settings(f, config, e) < 0 || allow_system(f, e) < 0 ||
+	    allow_port(f, config->listen_port, e) < 0)
+		return e->code;
+	if (syscall(SYS_landlock_restrict_self, f->ruleset, 0) < 0)
+		return err_set(e, errno, "confine the service with Landlock");
+	return 0;
 }
 
 int landlock_confine(const struct config *config, struct err *e)
@@ -215,15 +213,12 @@ int landlock_confine(const struct config *config, struct err *e)
 			"later)");
 		return 0;
 	}
-	int r = open_ruleset(&f, abi, e);
-	if (r == 0)
-		r = allow_settings(&f, config, e);
-	if (r == 0)
-		r = allow_system(&f, e);
-	if (r == 0)
-		r = allow_port(&f, config->listen_port, e);
-	if (r == 0 && syscall(SYS_landlock_restrict_self, f.ruleset, 0) < 0)
-		r = err_set(e, errno, "confine the service with Landlock");
+	f.handled = handled_by(abi);
+	/* Pass the whole struct to any kernel, which accepts unknown fields that are 0. */
+	f.ruleset = (int)syscall(SYS_landlock_create_ruleset, &f.handled, sizeof(f.handled), 0);
+	if (f.ruleset < 0)
+		return err_set(e, errno, "make a Landlock ruleset");
+	int r = confine(&f, config, e);
 	close_fd(&f.ruleset);
 	return r;
 }

@@ -194,14 +194,12 @@ static void on_watch(void *arg, struct api_watched *out)
 
 static int start_core(struct service *s, struct err *e)
 {
-	int r = audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e);
-
-	if (r == 0)
-		r = core_new(&s->core, s->loop, s->config, s->warden, e);
-	if (r == 0)
-		core_watch_lives(s->core, on_life, s);
+	if (audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e) < 0 ||
+	    core_new(&s->core, s->loop, s->config, s->warden, e) < 0)
+		return e->code;
+	core_watch_lives(s->core, on_life, s);
 	map_notify(s);
-	return r;
+	return 0;
 }
 
 static int start_admin(struct service *s, struct err *e)
@@ -225,29 +223,17 @@ static int start_admin(struct service *s, struct err *e)
 
 static int start(struct service *s, struct err *e)
 {
-	int r = open_signals(s, e);
-
-	if (r == 0)
-		r = loop_new(&s->loop, e);
-	if (r == 0)
-		r = landlock_confine(s->config, e);
-	if (r == 0)
-		r = seccomp_confine(e);
-	/* Starts the writer thread after the filter is set, since only later threads inherit it. */
-	if (r == 0)
-		r = log_writer_start(STDERR_FILENO, e);
-	if (r == 0)
-		r = start_core(s, e);
-	if (r == 0)
-		r = api_new(&s->api, s->loop, s->core, s->config, e);
-	if (r == 0)
-		api_watch(s->api, on_watch, s);
-	if (r == 0 && s->config->otlp_url[0])
+	/* The writer thread starts after the filter is set, since only later threads inherit it. */
+	if (open_signals(s, e) < 0 || loop_new(&s->loop, e) < 0 ||
+	    landlock_confine(s->config, e) < 0 || seccomp_confine(e) < 0 ||
+	    log_writer_start(STDERR_FILENO, e) < 0 || start_core(s, e) < 0 ||
+	    api_new(&s->api, s->loop, s->core, s->config, e) < 0)
+		return e->code;
+	api_watch(s->api, on_watch, s);
+	if (s->config->otlp_url[0])
 		api_trace(s->api, WARDEN_SPANS_FD);
-	if (r == 0)
-		r = start_admin(s, e);
-	if (r < 0)
-		return r;
+	if (start_admin(s, e) < 0)
+		return e->code;
 	watch_signals(s);
 	loop_poll(s->loop, s->warden, POLLRDHUP, on_warden_gone, s);
 	return 0;

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/num.h"
 #include "base/text-file.h"
 #include "base/log.h"
 #include "orchestrator/daemon/roles.h"
@@ -116,10 +117,9 @@ static void on_warden_end(struct supervisor *s, int status)
 		s->status = EXIT_FAILED;
 		return;
 	}
-	if (now_ns() - s->started_ns > LIVED_WELL_NS || !s->pause_ms)
-		s->pause_ms = PAUSE_FIRST_MS;
-	else if (s->pause_ms < PAUSE_MOST_MS)
-		s->pause_ms *= 2;
+	if (now_ns() - s->started_ns > LIVED_WELL_NS)
+		s->pause_ms = 0;
+	s->pause_ms = backoff_next(s->pause_ms, PAUSE_FIRST_MS, PAUSE_MOST_MS);
 	s->killed = true;
 	log_error("the warden has ended (%s); restarting it in %u ms, VMs continue",
 		  WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it could not start",

@@ -464,19 +464,6 @@ void journal_write(struct journal *j, const struct journal_state *now, size_t re
 
 /* --- reading -------------------------------------------------------------------------------- */
 
-static bool read_text(struct wire *w, char *out, size_t most)
-{
-	size_t len;
-	const uint8_t *p = wire_get_str(w, &len, most);
-
-	if (w->bad || (len && memchr(p, 0, len)))
-		return false;
-	if (len)
-		memcpy(out, p, len);
-	out[len] = 0;
-	return true;
-}
-
 static bool read_event(struct wire *w, struct journal_state *out)
 {
 	char code[CODE_MAX + 1], trace[TRACE_MAX + 1];
@@ -488,8 +475,8 @@ static bool read_event(struct wire *w, struct journal_state *out)
 	ev.exit_code = (int)wire_get_u32(w);
 	ev.seq = wire_get_u64(w);
 	ev.ts_ms = (int64_t)wire_get_u64(w);
-	if (!read_text(w, code, CODE_MAX) || !read_text(w, trace, TRACE_MAX))
-		return false;
+	wire_get_text(w, code, sizeof(code));
+	wire_get_text(w, trace, sizeof(trace));
 	ev.data = wire_get_str(w, &ev.len, REPLAY_BYTES_MAX);
 	if (w->bad || ev.type > EVENT_FAULT || ev.seq <= replay_last(&out->replay))
 		return false;
@@ -576,10 +563,9 @@ static bool read_call(struct wire *w, struct exec_point *p)
 	uint8_t flags = wire_get_u8(w);
 	p->out.chunks = p->err.chunks = flags & CALL_CHUNKS;
 	p->results = flags & CALL_RESULTS;
-	if (!read_text(w, trace, TRACE_MAX))
-		return false;
+	wire_get_text(w, trace, sizeof(trace));
 	p->traceparent = trace[0] ? strdup(trace) : NULL;
-	return true;
+	return !w->bad;
 }
 
 static bool read_held(struct wire *w, struct exec_point *p)
@@ -632,7 +618,8 @@ static bool read_record(struct wire *w, struct journal_state *out)
 		read_over(out);
 		return true;
 	case RECORD_CONTEXT:
-		return read_text(w, out->context, AGENT_ID_LEN);
+		wire_get_text(w, out->context, sizeof(out->context));
+		return !w->bad;
 	}
 	return false;
 }

@@ -63,15 +63,13 @@ static int check_formats(struct wire *w, struct err *e)
 
 static int get_body(struct wire *w, struct image_manifest *m, struct err *e)
 {
-	size_t len;
 	int ret = check_formats(w, e);
 
 	if (ret < 0)
 		return ret;
-	const uint8_t *name = wire_get_str(w, &len, sizeof(m->name) - 1);
-	if (!name || memchr(name, 0, len))
+	wire_get_text(w, m->name, sizeof(m->name));
+	if (w->bad)
 		return err_say(e, EINVAL, "its manifest's name is malformed");
-	memcpy(m->name, name, len);
 	m->n_files = wire_get_u32(w);
 	for (unsigned i = 0; i < m->n_files && i < CTL_FDS_MAX; i++) {
 		m->files[i].bytes = wire_get_u64(w);

@@ -32,14 +32,6 @@ static struct known_sources *sources_read(const struct config *config)
 	return s;
 }
 
-const struct known_source *sources_find(const struct known_sources *s, const char *name)
-{
-	for (size_t i = 0; i < s->n; i++)
-		if (!strcmp(s->all[i].source.name, name))
-			return &s->all[i];
-	return NULL;
-}
-
 struct look {
 	struct config config;
 	struct known_sources *found;

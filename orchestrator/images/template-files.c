@@ -84,20 +84,17 @@ static int hash_inputs(EVP_MD_CTX *md, const struct config *c, const struct sour
 	const uint32_t versions[] = {IMAGE_STATE_VERSION, IMAGE_LAYER_VERSION, CTL_VERSION,
 				     AGENT_VERSION, IMAGE_MANIFEST_VERSION};
 	char cmdline[CTL_CMDLINE_MAX];
-	int ret = hash_file(md, "kernel", c->kernel, e);
 
+	if (hash_file(md, "kernel", c->kernel, e) < 0)
+		return e->code;
 	template_cmdline(c, cmdline, sizeof(cmdline));
 	EVP_DigestUpdate(md, cmdline, strlen(cmdline));
 	EVP_DigestUpdate(md, versions, sizeof(versions));
-	if (ret == 0 && c->initramfs[0])
-		ret = hash_file(md, "initramfs", c->initramfs, e);
-	if (ret == 0)
-		ret = hash_file(md, "rootfs", s->rootfs, e);
-	if (ret == 0 && s->warmup[0])
-		ret = hash_file(md, "warmup", s->warmup, e);
-	if (ret == 0)
-		ret = hash_file(md, "vmm", c->vmm, e);
-	return ret;
+	if ((c->initramfs[0] && hash_file(md, "initramfs", c->initramfs, e) < 0) ||
+	    hash_file(md, "rootfs", s->rootfs, e) < 0 ||
+	    (s->warmup[0] && hash_file(md, "warmup", s->warmup, e) < 0))
+		return e->code;
+	return hash_file(md, "vmm", c->vmm, e);
 }
 
 static int key_of(const struct template_job *job, char key[TEMPLATE_KEY_LEN + 1], struct err *e)

@@ -185,8 +185,6 @@ void sources_load(struct templates *ts);
 /* Scans the disk again, on a worker. */
 void sources_refresh(struct templates *ts);
 void sources_free(struct templates *ts);
-/* Returns NULL when the last scan did not find the template. */
-const struct known_source *sources_find(const struct known_sources *s, const char *name);
 
 /* template-files.c; on the calling thread, when the service starts. */
 /* Removes incomplete images that a previous instance left, and images of removed templates. */

@@ -68,7 +68,7 @@ size_t templates_ahead_count(const struct templates *ts);
 /* Gives up the build in progress if nobody waits for it, so that its slot becomes free. Returns
  * false if there is no such build. */
 bool templates_yield(struct templates *ts);
-/* Saves the remembered sizes and looks for new templates, on a worker. Called periodically. */
+/* Looks for new templates, on a worker. Called periodically. */
 void templates_housekeeping(struct templates *ts);
 
 /* --- one template ----------------------------------------------------------------------------- */

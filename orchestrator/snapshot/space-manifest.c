@@ -120,18 +120,6 @@ int space_manifest_write(const struct space_manifest *m, uint8_t **out, size_t *
 
 /* --- read ----------------------------------------------------------------------------------- */
 
-static bool get_text(struct wire *w, char *out, size_t room)
-{
-	size_t len;
-	const uint8_t *p = wire_get_str(w, &len, room - 1);
-
-	if (!p || memchr(p, 0, len))
-		return false;
-	memcpy(out, p, len);
-	out[len] = 0;
-	return true;
-}
-
 static bool get_splitter(struct wire *w, struct splitter *s)
 {
 	size_t len;
@@ -161,12 +149,12 @@ static bool get_point(struct wire *w, struct exec_point *p)
 	p->number = wire_get_u64(w);
 	p->have = wire_get_u64(w);
 	p->timeout_ms = wire_get_u32(w);
-	if (!get_splitter(w, &p->out) || !get_splitter(w, &p->err) ||
-	    !get_text(w, trace, sizeof(trace)))
+	if (!get_splitter(w, &p->out) || !get_splitter(w, &p->err))
 		return false;
+	wire_get_text(w, trace, sizeof(trace));
 	if (trace[0])
 		p->traceparent = strdup(trace);
-	return !p->results || get_bundle(w, &p->bundle);
+	return !w->bad && (!p->results || get_bundle(w, &p->bundle));
 }
 
 static bool get_calls(struct wire *w, struct exec_point *first)
@@ -183,7 +171,8 @@ static bool get_calls(struct wire *w, struct exec_point *first)
 			return false;
 		if (!(flags & CALL_CONTEXT))
 			return true;
-		if (!get_text(w, context, sizeof(context)) || !context[0])
+		wire_get_text(w, context, sizeof(context));
+		if (w->bad || !context[0])
 			return false;
 		struct exec_point *next = exec_point_of(first, context);
 		if (!next || next->running || next == p)
@@ -204,7 +193,8 @@ static bool is_sound(const struct space_manifest *m)
 
 int space_manifest_read(struct wire *w, struct space_manifest *m, struct err *e)
 {
-	if (!get_text(w, m->template, sizeof(m->template)))
+	wire_get_text(w, m->template, sizeof(m->template));
+	if (w->bad)
 		return err_say(e, EINVAL, "its manifest's template is malformed");
 	m->size.vcpus = wire_get_u32(w);
 	m->size.ram_mib = wire_get_u32(w);

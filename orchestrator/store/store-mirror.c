@@ -366,18 +366,13 @@ static int make_live(const struct store *s, sqlite3 **live, const char *path, st
 	char id[ID_LEN + 1];
 
 	remove_live(path);
-	int ret = open_live(live, path, e);
-	if (ret == 0)
-		ret = begin_copy(*live, s->path, e);
-	if (ret == 0)
-		ret = end_copy(*live, e);
-	if (ret == 0)
-		ret = store_reserve(*live, e); /* journals may fill the tmpfs */
 	random_id(id, sizeof(id), "");
-	if (ret == 0)
-		ret = write_id(*live, id, e);
+	/* Space is reserved, as journals may fill the tmpfs. */
+	if (open_live(live, path, e) < 0 || begin_copy(*live, s->path, e) < 0 ||
+	    end_copy(*live, e) < 0 || store_reserve(*live, e) < 0 || write_id(*live, id, e) < 0)
+		return e->code;
 	/* The id in the file comes last: from then on the live copy is the newer database. */
-	return ret == 0 ? write_id(s->db, id, e) : ret;
+	return write_id(s->db, id, e);
 }
 
 int store_mirror_open(struct store *s, const char *path, struct err *e)

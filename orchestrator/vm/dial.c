@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/vm/progress.h"
 #include "proto/agent.h"
 
@@ -70,7 +71,7 @@ static void retry(struct dial *d, const char *text)
 		return;
 	}
 	loop_timer_set(d->loop, &d->again, d->wait_ms);
-	d->wait_ms = d->wait_ms * 2 < MAX_WAIT_MS ? d->wait_ms * 2 : MAX_WAIT_MS;
+	d->wait_ms = backoff_next(d->wait_ms, FIRST_WAIT_MS, MAX_WAIT_MS);
 }
 
 static void on_reply(void *arg, int error, const char *text, const struct ctl_msg *reply)

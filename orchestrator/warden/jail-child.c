@@ -194,30 +194,22 @@ static int offer_to_oom(struct err *e)
 static int become_vm(const struct jail_child *c, int *status, struct err *e)
 {
 	int proc = make_proc(e);
-	int r = proc;
 
-	if (r >= 0 && c->net_ns >= 0 && setns(c->net_ns, CLONE_NEWNET) < 0)
-		r = err_set(e, errno, "enter the network namespace");
-	if (r >= 0)
-		r = place_fds(c, proc, status, e);
-	if (r == 0)
-		r = set_session(e);
-	if (r == 0)
-		r = set_limits(e);
-	if (r == 0)
-		r = offer_to_oom(e);
+	if (proc < 0)
+		return proc;
+	if (c->net_ns >= 0 && setns(c->net_ns, CLONE_NEWNET) < 0)
+		return err_set(e, errno, "enter the network namespace");
+	if (place_fds(c, proc, status, e) < 0 || set_session(e) < 0 || set_limits(e) < 0 ||
+	    offer_to_oom(e) < 0)
+		return e->code;
 	/* Keep threads with another core-scheduling cookie off a core while this process runs on
 	 * it. A kernel without core scheduling is reported by orchestrator/operator/posture.c;
 	 * without SMT there is nothing to do. */
 	if (c->alone_on_core)
 		prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0);
-	if (r == 0)
-		r = set_root(c->root, e);
-	if (r == 0)
-		r = account_become(c->uid, c->uid, e);
-	if (r == 0)
-		r = start_program(c, e);
-	return r;
+	if (set_root(c->root, e) < 0 || account_become(c->uid, c->uid, e) < 0)
+		return e->code;
+	return start_program(c, e);
 }
 
 _Noreturn void jail_child_run(const struct jail_child *c)

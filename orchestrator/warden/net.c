@@ -191,19 +191,16 @@ static int set_up(struct net *n, const struct config *c, uid_t service_uid, stru
 	char dns[INET_ADDRSTRLEN];
 
 	find_dns(dns, c);
-	int r = choose_ipv6(n, c, nl, e);
+	if (choose_ipv6(n, c, nl, e) < 0)
+		return e->code;
 	struct net_plan plan = {
 		.config = c, .dns = dns, .service_uid = service_uid, .ipv6 = n->ipv6};
-	n->opened_ipv6 = r == 0 && was_opened_ipv6(n);
+	n->opened_ipv6 = was_opened_ipv6(n);
 	plan.closed6 = n->opened_ipv6 || (n->ipv6 && !sysctl_is(FORWARD_IPV6, '1'));
 	/* The rules come first, so that forwarding never happens without them. */
-	if (r == 0)
-		r = set_table(n, &plan, e);
-	if (r == 0)
-		r = forward_all(n, &plan, nl, e);
-	if (r == 0 && n->ipv6)
-		r = forward_ipv6(n, nl, e);
-	return r;
+	if (set_table(n, &plan, e) < 0 || forward_all(n, &plan, nl, e) < 0)
+		return e->code;
+	return n->ipv6 ? forward_ipv6(n, nl, e) : 0;
 }
 
 int net_open(struct net *n, const struct config *config, uid_t service_uid, struct err *e)

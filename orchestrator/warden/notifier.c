@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/events/line.h"
 #include "orchestrator/events/notify.h"
 #include "orchestrator/warden/directory.h"
@@ -70,9 +71,10 @@ static int start(struct warden *w, struct err *e)
 
 static void start_later(struct notifier *n)
 {
-	uint64_t ms = program_pause_ms(n->failures++, RESTART_FIRST_MS, RESTART_MOST_MS);
-	struct itimerspec at = {.it_value = {.tv_sec = (time_t)(ms / 1000)}};
+	struct itimerspec at = {0};
 
+	n->pause_ms = backoff_next(n->pause_ms, RESTART_FIRST_MS, RESTART_MOST_MS);
+	at.it_value.tv_sec = n->pause_ms / 1000;
 	timerfd_settime(n->timer, 0, &at, NULL);
 }
 
@@ -93,16 +95,14 @@ void notifier_on_timer(struct warden *w)
 void notifier_on_pid(struct warden *w)
 {
 	struct notifier *n = &w->notifier;
-	siginfo_t info = {0};
+	siginfo_t info;
 
-	if (n->pidfd < 0 || waitid(P_PIDFD, (id_t)n->pidfd, &info, WEXITED | WNOHANG) < 0 ||
-	    info.si_pid == 0)
+	if (!program_ended(&n->pidfd, &info))
 		return;
-	close_fd(&n->pidfd);
 	log_error("ramet-notify ended with %s %d: restarting it",
 		  info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
 	if (warden_now_ms() - n->started_ms > LIVED_WELL_MS)
-		n->failures = 0;
+		n->pause_ms = 0;
 	start_later(n);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -110,7 +111,12 @@ int program_start(const struct cgroup_tree *tree, const struct program *p, struc
 	return pid < 0 ? err_set(e, errno, "clone %s", p->name) : pidfd;
 }
 
-uint64_t program_pause_ms(unsigned failures, uint64_t first_ms, uint64_t most_ms)
+bool program_ended(int *pidfd, siginfo_t *info)
 {
-	return min_u64(first_ms << min_u64(failures, 20), most_ms);
+	*info = (siginfo_t){0};
+	if (*pidfd < 0 || waitid(P_PIDFD, (id_t)*pidfd, info, WEXITED | WNOHANG) < 0 ||
+	    info->si_pid == 0)
+		return false;
+	close_fd(pidfd);
+	return true;
 }

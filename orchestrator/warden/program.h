@@ -3,6 +3,8 @@
 #ifndef RAMET_ORCHESTRATOR_WARDEN_PROGRAM_H
 #define RAMET_ORCHESTRATOR_WARDEN_PROGRAM_H
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -30,8 +32,7 @@ struct program {
  * filled. */
 int program_start(const struct cgroup_tree *tree, const struct program *p, struct err *e);
 
-/* Returns the pause in ms before the next start after `failures` in a row: `first_ms`, doubled for
- * each failure, up to `most_ms`. */
-uint64_t program_pause_ms(unsigned failures, uint64_t first_ms, uint64_t most_ms);
+/* Returns whether the process has ended; if so, closes *pidfd and fills *info. */
+bool program_ended(int *pidfd, siginfo_t *info);
 
 #endif

@@ -26,18 +26,11 @@ static int check_range(const char *name, uint64_t value, uint64_t least, uint64_
 
 static int check_spawn(const struct warden_msg *m, struct err *e)
 {
-	int r = check_range("vcpus", m->spawn.vcpus, 1, VCPUS_MAX, e);
-	if (r < 0)
-		return r;
-	r = check_range("ram_mib", m->spawn.ram_mib, RAM_MIB_MIN, RAM_MIB_MAX, e);
-	if (r < 0)
-		return r;
-	r = check_range("memory_max", m->spawn.memory_max, MEMORY_LEAST, MEMORY_LIMIT, e);
-	if (r < 0)
-		return r;
-	r = check_range("cpu_max_pct", m->spawn.cpu_max_pct, 0, CPU_PCT_MAX, e);
-	if (r < 0)
-		return r;
+	if (check_range("vcpus", m->spawn.vcpus, 1, VCPUS_MAX, e) < 0 ||
+	    check_range("ram_mib", m->spawn.ram_mib, RAM_MIB_MIN, RAM_MIB_MAX, e) < 0 ||
+	    check_range("memory_max", m->spawn.memory_max, MEMORY_LEAST, MEMORY_LIMIT, e) < 0 ||
+	    check_range("cpu_max_pct", m->spawn.cpu_max_pct, 0, CPU_PCT_MAX, e) < 0)
+		return e->code;
 	/* One thread for each vCPU and one for the devices. */
 	return check_range("pids_max", m->spawn.pids_max, m->spawn.vcpus + 1, PIDS_LIMIT, e);
 }

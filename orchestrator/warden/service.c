@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/warden/program.h"
 #include "orchestrator/warden/request.h"
 #include "orchestrator/warden/view.h"
@@ -318,9 +319,10 @@ static uint64_t pause_ms(struct service *s, const siginfo_t *info)
 	bool setup = info->si_code == CLD_EXITED && info->si_status == WARDEN_SETUP_EXIT;
 
 	if (warden_now_ms() - s->started_ms > LIVED_WELL_MS)
-		s->failures = 0;
-	return program_pause_ms(s->failures++, RESTART_FIRST_MS,
-				setup ? RESTART_SETUP_MS : RESTART_MOST_MS);
+		s->pause_ms = 0;
+	s->pause_ms = backoff_next(s->pause_ms, RESTART_FIRST_MS,
+				   setup ? RESTART_SETUP_MS : RESTART_MOST_MS);
+	return s->pause_ms;
 }
 
 static void log_end(const siginfo_t *info)
@@ -348,12 +350,10 @@ static bool is_hopeless(const struct warden *w, const siginfo_t *info)
 void service_on_pid(struct warden *w)
 {
 	struct service *s = &w->service;
-	siginfo_t info = {0};
+	siginfo_t info;
 
-	if (s->pidfd < 0 || waitid(P_PIDFD, (id_t)s->pidfd, &info, WEXITED | WNOHANG) < 0 ||
-	    info.si_pid == 0)
+	if (!program_ended(&s->pidfd, &info))
 		return;
-	close_fd(&s->pidfd);
 	disconnect(w);
 	log_end(&info);
 	if (w->phase == PHASE_SERVING && is_hopeless(w, &info)) {

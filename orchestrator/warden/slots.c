@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/state-machine.h"
+#include "orchestrator/warden/program.h"
 
 /* --- answers --------------------------------------------------------------------------------- */
 
@@ -267,23 +268,14 @@ static void set_dead(struct warden *w, uint32_t number)
 	service_tell_exited(w, number, s->exit_status);
 }
 
-static bool reap(struct slot *s)
-{
-	siginfo_t info = {0};
-
-	if (waitid(P_PIDFD, (id_t)s->pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
-		return false;
-	s->exit_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
-	close_fd(&s->pidfd);
-	return true;
-}
-
 void slots_on_pid(struct warden *w, uint32_t number)
 {
 	struct slot *s = &w->slots[number];
+	siginfo_t info;
 
-	if (s->pidfd < 0 || !reap(s))
+	if (!program_ended(&s->pidfd, &info))
 		return;
+	s->exit_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
 	if (s->state == SLOT_STARTING) /* the child's error report comes first */
 		slots_on_status(w, number);
 	if (s->state == SLOT_RUNNING)

@@ -63,7 +63,7 @@ struct service {
 	int pidfd;
 	int socket;	     /* the warden's end; -1: none */
 	uint32_t generation; /* grows with each start */
-	unsigned failures;   /* in a row; each lengthens the pause before the restart */
+	uint32_t pause_ms;   /* before the last restart; grows with each failure in a row */
 	uint64_t started_ms;
 	struct list queue; /* packets that did not fit into the socket */
 };
@@ -79,7 +79,7 @@ struct notifier {
 	int pidfd;  /* -1: not running */
 	int timer;
 	struct account account;
-	unsigned failures; /* in a row */
+	uint32_t pause_ms; /* before the last restart; grows with each failure in a row */
 	uint64_t started_ms;
 };
 
