@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/proc.h"
 #include "base/text-file.h"
 #include "base/meminfo.h"
 #include "proto/net.h"
@@ -26,7 +27,7 @@
 #define CLEAR	 "\033[H\033[2J"
 
 struct usage {
-	uint64_t cpu_ticks, private_bytes, shared_bytes;
+	uint64_t cpu_ms, private_bytes, shared_bytes;
 	uint64_t sent_bytes, received_bytes; /* by the guest */
 };
 
@@ -46,51 +47,23 @@ struct sample {
 
 /* --- /proc ---------------------------------------------------------------------------------- */
 
-/* Reads the start of a file of /proc; an empty text when it cannot be read. */
-static void read_proc(unsigned pid, const char *name, char *text, size_t size)
-{
-	char path[64];
-
-	if (pid)
-		snprintf(path, sizeof(path), "/proc/%u/%s", pid, name);
-	else
-		snprintf(path, sizeof(path), "/proc/%s", name);
-	text_file_read(AT_FDCWD, path, text, size);
-}
-
-/* Parses the text after the last parenthesis, because the process name in parentheses may contain
- * any character. */
 static void read_cpu(unsigned pid, struct usage *u)
 {
-	unsigned long user = 0, system = 0;
-	char text[1024];
+	struct proc_stat stat;
+	char path[64];
 
-	read_proc(pid, "stat", text, sizeof(text));
-	const char *rest = strrchr(text, ')');
-	if (rest && sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-			   &system) == 2)
-		u->cpu_ticks = user + system;
-}
-
-static void read_memory(unsigned pid, struct usage *u)
-{
-	unsigned long total, resident, shared;
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	char text[128];
-
-	read_proc(pid, "statm", text, sizeof(text));
-	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
-		return;
-	u->private_bytes = (resident - shared) * page;
-	u->shared_bytes = shared * page;
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	if (proc_stat_read(path, &stat))
+		u->cpu_ms = stat.user_ms + stat.system_ms;
 }
 
 /* Reads the network counters. The tap receives the bytes that the guest sends. */
 static void read_network(unsigned pid, struct usage *u)
 {
-	char text[4096];
+	char path[64], text[4096];
 
-	read_proc(pid, "net/dev", text, sizeof(text));
+	snprintf(path, sizeof(path), "/proc/%u/net/dev", pid);
+	text_file_read(AT_FDCWD, path, text, sizeof(text));
 	const char *line = strstr(text, NET_TAP ":");
 	if (line)
 		sscanf(line + strlen(NET_TAP ":"),
@@ -103,7 +76,7 @@ static void read_host(struct sample *sample)
 	uint64_t ticks[8] = {0};
 	char text[4096];
 
-	read_proc(0, "stat", text, sizeof(text));
+	text_file_read(AT_FDCWD, "/proc/stat", text, sizeof(text));
 	sscanf(text,
 	       "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
 	       " %" SCNu64 " %" SCNu64,
@@ -132,7 +105,7 @@ static bool read_row(char *line, struct row *row)
 	snprintf(row->template, sizeof(row->template), "%s", fields[4]);
 	if (row->pid) {
 		read_cpu(row->pid, &row->now);
-		read_memory(row->pid, &row->now);
+		proc_memory_read(row->pid, &row->now.private_bytes, &row->now.shared_bytes);
 		read_network(row->pid, &row->now);
 	}
 	return true;
@@ -183,7 +156,7 @@ static void compare(struct sample *now, const struct sample *before)
 
 		if (!old)
 			continue;
-		row->rate.cpu_ticks = rate(row->now.cpu_ticks, old->now.cpu_ticks, ns);
+		row->rate.cpu_ms = rate(row->now.cpu_ms, old->now.cpu_ms, ns);
 		row->rate.sent_bytes = rate(row->now.sent_bytes, old->now.sent_bytes, ns);
 		row->rate.received_bytes =
 			rate(row->now.received_bytes, old->now.received_bytes, ns);
@@ -196,8 +169,8 @@ static int by_use(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 
-	if (x->rate.cpu_ticks != y->rate.cpu_ticks)
-		return x->rate.cpu_ticks < y->rate.cpu_ticks ? 1 : -1;
+	if (x->rate.cpu_ms != y->rate.cpu_ms)
+		return x->rate.cpu_ms < y->rate.cpu_ms ? 1 : -1;
 	if (x->now.private_bytes != y->now.private_bytes)
 		return x->now.private_bytes < y->now.private_bytes ? 1 : -1;
 	return strcmp(x->id, y->id);
@@ -220,8 +193,6 @@ static void draw_host(const struct sample *now, const struct sample *before)
 
 static void draw(struct sample *now, const struct sample *before, bool screen)
 {
-	double tick = (double)sysconf(_SC_CLK_TCK);
-
 	compare(now, before);
 	if (screen)
 		fputs(CLEAR, stdout);
@@ -234,7 +205,7 @@ static void draw(struct sample *now, const struct sample *before, bool screen)
 		const struct row *r = &now->rows[i];
 
 		printf("%-36s  %-7s  %-12s  %-12s  %6.1f  %10.1f  %10.1f  %10.1f  %10.1f\n", r->id,
-		       r->state, r->tenant, r->template, 100.0 * (double)r->rate.cpu_ticks / tick,
+		       r->state, r->tenant, r->template, (double)r->rate.cpu_ms / 10,
 		       (double)r->now.private_bytes / (1 << 20),
 		       (double)r->now.shared_bytes / (1 << 20), (double)r->rate.sent_bytes / 1024,
 		       (double)r->rate.received_bytes / 1024);

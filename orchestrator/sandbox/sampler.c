@@ -13,9 +13,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/proc.h"
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/context.h"
-#include "orchestrator/vm/proc-stat.h"
 
 struct sampling {
 	struct step_job job;
@@ -42,20 +42,9 @@ uint64_t vm_cpu_ns(uint32_t pid)
 	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-/* Reads /proc/PID/statm, which any user may read: private pages, and pages shared with others
- * through a file (the template's memory) or a memfd. */
 void vm_memory_read(uint32_t pid, struct memory_use *use)
 {
-	char path[64], text[128];
-	unsigned long total, resident, shared;
-
-	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
-	if (!proc_text_read(path, text, sizeof(text)) ||
-	    sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
-		return;
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	use->private_bytes = (resident - shared) * page;
-	use->shared_bytes = shared * page;
+	proc_memory_read(pid, &use->private_bytes, &use->shared_bytes);
 }
 
 bool vm_use_read(uint32_t pid, struct vm_use *use)

@@ -10,9 +10,10 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/proc.h"
 #include "base/report.h"
+#include "base/text-file.h"
 #include "orchestrator/vm/internal.h"
-#include "orchestrator/vm/proc-stat.h"
 
 #define THREADS_MAX 64 /* a VM process has one thread for each vCPU, and few others */
 
@@ -78,7 +79,7 @@ static void add_schedstat(const struct task *t, struct report *r)
 	char path[TASK_PATH], text[128];
 
 	task_path(t, "schedstat", path);
-	if (proc_text_read(path, text, sizeof(text)) &&
+	if (text_file_read(AT_FDCWD, path, text, sizeof(text)) > 0 &&
 	    sscanf(text, "%llu %llu", &ran_ns, &waited_ns) == 2)
 		report_add(r, ", ran %.3f ms, waited for a CPU %.3f ms", (double)ran_ns / 1e6,
 			   (double)waited_ns / 1e6);
@@ -89,7 +90,7 @@ static void add_wchan(const struct task *t, struct report *r)
 	char path[TASK_PATH], text[64];
 
 	task_path(t, "wchan", path);
-	if (proc_text_read(path, text, sizeof(text)) && strcmp(text, "0") != 0)
+	if (text_file_read(AT_FDCWD, path, text, sizeof(text)) > 0 && strcmp(text, "0") != 0)
 		report_add(r, ", sleeps in %s", text);
 }
 
@@ -141,7 +142,7 @@ static void add_pressure(struct report *r)
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		snprintf(path, sizeof(path), "/proc/pressure/%s", names[i]);
-		if (!proc_text_read(path, text, sizeof(text)))
+		if (text_file_read(AT_FDCWD, path, text, sizeof(text)) <= 0)
 			continue;
 		text[strcspn(text, "\n")] = 0;
 		report_add(r, "host's pressure, %s: %s\n", names[i], text);

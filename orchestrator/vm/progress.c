@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "orchestrator/vm/proc-stat.h"
+#include "base/proc.h"
 
 /* CPU time after which a guest counts as being in an endless loop. Even on an emulated host, no
  * step of a restore takes a tenth of it. */

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads files in /proc, for example the statistics of a process or a thread. */
-#ifndef RAMET_ORCHESTRATOR_VM_PROC_STAT_H
-#define RAMET_ORCHESTRATOR_VM_PROC_STAT_H
+/* What the kernel says of a process or a thread. */
+#ifndef RAMET_BASE_PROC_H
+#define RAMET_BASE_PROC_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct proc_stat {
@@ -16,8 +15,8 @@ struct proc_stat {
 /* Reads a file such as /proc/PID/stat or /proc/PID/task/TID/stat. Returns false when it cannot be
  * read. */
 bool proc_stat_read(const char *path, struct proc_stat *out);
-/* Reads the start of a file as text, without its last newline. Returns false when it cannot be
- * read. */
-bool proc_text_read(const char *path, char *out, size_t size);
+/* Reads from /proc/PID/statm, which any user may read, the bytes in private pages, and in pages
+ * shared with others through a file or a memfd. When that fails, changes nothing. */
+void proc_memory_read(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/vm/proc-stat.h"
+#include "base/proc.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,17 +7,6 @@
 #include <unistd.h>
 
 #include "base/text-file.h"
-
-bool proc_text_read(const char *path, char *out, size_t size)
-{
-	int len = text_file_read(AT_FDCWD, path, out, size);
-
-	if (len <= 0)
-		return false;
-	if (out[len - 1] == '\n')
-		out[len - 1] = 0;
-	return true;
-}
 
 static uint64_t ticks_to_ms(unsigned long ticks)
 {
@@ -30,7 +19,7 @@ bool proc_stat_read(const char *path, struct proc_stat *out)
 	unsigned long majflt, utime, stime;
 	char text[1024];
 
-	if (!proc_text_read(path, text, sizeof(text)))
+	if (text_file_read(AT_FDCWD, path, text, sizeof(text)) <= 0)
 		return false;
 	/* The name in the second field may contain spaces and parentheses. */
 	const char *begin = strchr(text, '('), *end = strrchr(text, ')');
@@ -43,4 +32,18 @@ bool proc_stat_read(const char *path, struct proc_stat *out)
 	out->user_ms = ticks_to_ms(utime);
 	out->system_ms = ticks_to_ms(stime);
 	return true;
+}
+
+void proc_memory_read(uint32_t pid, uint64_t *private_bytes, uint64_t *shared_bytes)
+{
+	unsigned long total, resident, shared;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	char path[64], text[128];
+
+	snprintf(path, sizeof(path), "/proc/%u/statm", pid);
+	text_file_read(AT_FDCWD, path, text, sizeof(text));
+	if (sscanf(text, "%lu %lu %lu", &total, &resident, &shared) != 3 || shared > resident)
+		return;
+	*private_bytes = (resident - shared) * page;
+	*shared_bytes = shared * page;
 }
