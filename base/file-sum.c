@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file-id.h"
 #include "base/num.h"
 
 #define PAGE	     4096u
@@ -149,10 +150,7 @@ int file_walk_step(struct file_walk *w, uint64_t budget, uint64_t *done, struct 
 /* --- known sums ----------------------------------------------------------------------------- */
 
 static struct known {
-	dev_t dev;
-	ino_t ino;
-	off_t size;
-	struct timespec mtime;
+	struct file_id file;
 	uint32_t sum;
 	bool set;
 } known[KNOWN];
@@ -165,17 +163,13 @@ static struct known *place_of(const struct stat *st)
 	return &known[(hash >> 40) % KNOWN];
 }
 
-static bool is_same(const struct known *k, const struct stat *st)
-{
-	return k->set && k->dev == st->st_dev && k->ino == st->st_ino && k->size == st->st_size &&
-	       k->mtime.tv_sec == st->st_mtim.tv_sec && k->mtime.tv_nsec == st->st_mtim.tv_nsec;
-}
-
 bool file_sum_known(const struct stat *st, uint32_t *sum)
 {
+	const struct file_id file = file_id_of(st);
+
 	pthread_mutex_lock(&lock);
 	const struct known *k = place_of(st);
-	bool found = is_same(k, st);
+	bool found = k->set && file_id_equal(&k->file, &file);
 
 	if (found)
 		*sum = k->sum;
@@ -186,11 +180,6 @@ bool file_sum_known(const struct stat *st, uint32_t *sum)
 void file_sum_learn(const struct stat *st, uint32_t sum)
 {
 	pthread_mutex_lock(&lock);
-	*place_of(st) = (struct known){.dev = st->st_dev,
-				       .ino = st->st_ino,
-				       .size = st->st_size,
-				       .mtime = st->st_mtim,
-				       .sum = sum,
-				       .set = true};
+	*place_of(st) = (struct known){.file = file_id_of(st), .sum = sum, .set = true};
 	pthread_mutex_unlock(&lock);
 }

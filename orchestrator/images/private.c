@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/file-id.h"
 #include "base/file-sum.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -23,20 +24,12 @@
 #define STEP_BYTES     (64u << 20)
 #define NAME_MAX_BYTES (PRIVATE_TENANT_MAX + 24)
 
-/* Identifies a version of a file: the identity changes when the file is written or replaced. */
-struct identity {
-	dev_t dev;
-	ino_t ino;
-	off_t size;
-	struct timespec mtime;
-};
-
 struct private_copy {
 	struct list link; /* on privates->copies */
 	char tenant[PRIVATE_TENANT_MAX + 1];
 	char name[NAME_MAX_BYTES];
-	struct identity of; /* of the original; unknown for a previous instance's copy */
-	dev_t dev;	    /* of the copy; ino is 0 until it is complete */
+	struct file_id of; /* of the original; unknown for a previous instance's copy */
+	dev_t dev;	   /* of the copy; ino is 0 until it is complete */
 	ino_t ino;
 	int fd; /* read-only; VMs get duplicates. -1: not complete, or only for older VMs */
 	uint64_t bytes;
@@ -71,24 +64,13 @@ static void dir_of(const struct privates *all, char *out, size_t size)
 	snprintf(out, size, "%s/private", all->env->config->state_dir);
 }
 
-static struct identity identity_of(const struct stat *st)
-{
-	return (struct identity){st->st_dev, st->st_ino, st->st_size, st->st_mtim};
-}
-
-static bool is_same(const struct identity *a, const struct identity *b)
-{
-	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
-	       a->mtime.tv_sec == b->mtime.tv_sec && a->mtime.tv_nsec == b->mtime.tv_nsec;
-}
-
 static struct private_copy *find(const struct privates *all, const char *tenant,
-				 const struct identity *of)
+				 const struct file_id *of)
 {
 	list_each (pos, &all->copies) {
 		struct private_copy *p = container_of(pos, struct private_copy, link);
 
-		if (strcmp(p->tenant, tenant) == 0 && is_same(&p->of, of))
+		if (strcmp(p->tenant, tenant) == 0 && file_id_equal(&p->of, of))
 			return p;
 	}
 	return NULL;
@@ -205,16 +187,6 @@ static void forget(struct private_copy *p)
 	free(p);
 }
 
-static void answer(struct private_copy *p, const struct failure *f)
-{
-	while (!list_empty(&p->waits)) {
-		struct private_wait *w = container_of(p->waits.next, struct private_wait, link);
-
-		list_del(&w->link);
-		w->fn(w->arg, f);
-	}
-}
-
 static void fail(struct private_copy *p, const char *text)
 {
 	struct failure f;
@@ -223,7 +195,7 @@ static void fail(struct private_copy *p, const char *text)
 		    "can't copy the image's memory for this tenant: %.200s", text);
 	log_error("%s", f.text);
 	list_del(&p->link); /* the next request starts a new copy */
-	answer(p, &f);
+	waiters_answer(&p->waits, &f);
 	free(p);
 }
 
@@ -240,7 +212,7 @@ static void on_copied(void *owner, void *arg)
 	if (job->job.ret < 0)
 		fail(p, job->job.err.text);
 	else
-		answer(p, NULL);
+		waiters_answer(&p->waits, NULL);
 }
 
 static const struct step_job_ops copy_ops = {LOOP_BULK, copy_step, NULL, on_copied, job_free};
@@ -291,7 +263,7 @@ static struct private_copy *copy_new(struct privates *all, const char *tenant)
 }
 
 static struct private_copy *start_copy(struct privates *all, const char *tenant, int fd,
-				       const struct identity *of)
+				       const struct file_id *of)
 {
 	char random[20];
 	scoped_fd int in = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -310,10 +282,9 @@ static struct private_copy *start_copy(struct privates *all, const char *tenant,
 }
 
 bool private_ready(struct privates *all, const char *tenant, int fd, const struct stat *st,
-		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
-		   void *arg)
+		   struct waiter *w, void (*fn)(void *arg, const struct failure *f), void *arg)
 {
-	const struct identity of = identity_of(st);
+	const struct file_id of = file_id_of(st);
 
 	if (is_own(all, tenant, st))
 		return true;
@@ -322,22 +293,14 @@ bool private_ready(struct privates *all, const char *tenant, int fd, const struc
 		p = start_copy(all, tenant, fd, &of);
 	if (!p || p->ino)
 		return true; /* private_take reports the error */
-	w->fn = fn;
-	w->arg = arg;
-	list_add_tail(&p->waits, &w->link);
+	waiter_add(&p->waits, w, fn, arg);
 	return false;
-}
-
-void private_unwait(struct private_wait *w)
-{
-	if (w->link.next)
-		list_del(&w->link);
 }
 
 int private_take(struct privates *all, const char *tenant, int *fd, const struct stat *st,
 		 struct err *e)
 {
-	const struct identity of = identity_of(st);
+	const struct file_id of = file_id_of(st);
 
 	if (is_own(all, tenant, st))
 		return 0;

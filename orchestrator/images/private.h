@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "orchestrator/config/failure.h"
 #include "orchestrator/images/template-env.h"
+#include "orchestrator/images/waiter.h"
 
 #define PRIVATE_TENANT_MAX 20 /* bytes of a tenant's name */
 
@@ -31,12 +32,6 @@ void privates_check(struct privates *all);
 /* Forgets all copies, without removing their files. NULL is fine. */
 void privates_free(struct privates *all);
 
-/* A wait for a copy. Embedded in its owner; zeroed before first use. */
-struct private_wait {
-	struct list link;
-	void (*fn)(void *arg, const struct failure *f);
-	void *arg;
-};
 /*
  * Returns true when the tenant has a copy of the memory file `fd`, when `fd` is such a copy, or
  * when no copy can be started (then private_take fails). Otherwise a copy is being made and `fn` is
@@ -44,10 +39,7 @@ struct private_wait {
  * opened it.
  */
 bool private_ready(struct privates *all, const char *tenant, int fd, const struct stat *st,
-		   struct private_wait *w, void (*fn)(void *arg, const struct failure *f),
-		   void *arg);
-/* Cancels a wait; does nothing if `w` does not wait. */
-void private_unwait(struct private_wait *w);
+		   struct waiter *w, void (*fn)(void *arg, const struct failure *f), void *arg);
 /* Replaces *fd, the memory file, with a descriptor of the tenant's copy and closes the old one.
  * Keeps an *fd that is such a copy already. Returns 0, or -errno with *e filled. */
 int private_take(struct privates *all, const char *tenant, int *fd, const struct stat *st,

@@ -53,22 +53,12 @@ static int look(struct disk_job *job)
 	return 0;
 }
 
-static void answer_all(struct list *waits, const struct failure *f)
-{
-	while (!list_empty(waits)) {
-		struct sources_wait *w = container_of(waits->next, struct sources_wait, link);
-
-		list_del(&w->link);
-		w->fn(w->arg, f);
-	}
-}
-
 static void stop_waiting(struct templates *ts)
 {
 	struct failure f;
 
 	failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
-	answer_all(&ts->next_looks, &f);
+	waiters_answer(&ts->next_looks, &f);
 }
 
 static void on_looked(void *arg, struct disk_job *job)
@@ -79,7 +69,7 @@ static void on_looked(void *arg, struct disk_job *job)
 
 	ts->sources_job = NULL;
 	failure_set(&f, FAIL_NO_MEMORY, 5, "%s", job->job.err.text);
-	answer_all(&ts->looks, what->found ? NULL : &f);
+	waiters_answer(&ts->looks, what->found ? NULL : &f);
 	if (what->found) {
 		free(ts->sources);
 		ts->sources = what->found;
@@ -103,22 +93,14 @@ void sources_refresh(struct templates *ts)
 	ts->sources_job->free_what = look_free;
 }
 
-void sources_look(struct templates *ts, struct sources_wait *w,
+void sources_look(struct templates *ts, struct waiter *w,
 		  void (*fn)(void *arg, const struct failure *f), void *arg)
 {
-	w->fn = fn;
-	w->arg = arg;
-	list_add_tail(&ts->next_looks, &w->link);
+	waiter_add(&ts->next_looks, w, fn, arg);
 	if (templates_closing(ts) && !ts->sources_job)
 		stop_waiting(ts);
 	else
 		sources_refresh(ts);
-}
-
-void sources_unwait(struct sources_wait *w)
-{
-	if (w->link.next)
-		list_del(&w->link);
 }
 
 void sources_load(struct templates *ts)

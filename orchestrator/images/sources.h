@@ -10,21 +10,13 @@
 
 #include "base/list.h"
 #include "orchestrator/config/failure.h"
+#include "orchestrator/images/waiter.h"
 
 struct templates;
 
-/* A wait for a scan. Embedded in its owner; zeroed before first use. */
-struct sources_wait {
-	struct list link;
-	void (*fn)(void *arg, const struct failure *f);
-	void *arg;
-};
-
 /* Requests a scan of the disk, then calls `fn` with NULL, or with the reason why there was none.
  * While the service is stopping, `fn` may be called before this returns. */
-void sources_look(struct templates *ts, struct sources_wait *w,
+void sources_look(struct templates *ts, struct waiter *w,
 		  void (*fn)(void *arg, const struct failure *f), void *arg);
-/* Cancels a wait; does nothing if `w` does not wait. */
-void sources_unwait(struct sources_wait *w);
 
 #endif

@@ -164,8 +164,8 @@ struct templates {
 	struct template_wait ahead_wait;
 	struct known_sources *sources; /* the result of the last scan */
 	struct disk_job *sources_job;  /* the scan in progress */
-	struct list looks;	       /* struct sources_wait: for that scan */
-	struct list next_looks;	       /* struct sources_wait: for the next scan */
+	struct list looks;	       /* struct waiter: for that scan */
+	struct list next_looks;	       /* struct waiter: for the next scan */
 	uint64_t busy_ms;	       /* when a request last began or ended, on the loop's clock */
 	uint64_t boots;		       /* number of images that this instance has made */
 	uint64_t unlisted;	       /* of those, images of sizes that are not prepared ahead */

@@ -128,7 +128,7 @@ static int read_conf(struct source *out, const char *dir, struct err *e)
 /* Returns the smallest disk, in GiB, that holds the root file system. */
 static uint32_t least_gb(const struct source *s)
 {
-	uint64_t gb = (s->stamp.bytes[0] + (1u << 30) - 1) >> 30;
+	uint64_t gb = ((uint64_t)s->stamp.files[0].size + (1u << 30) - 1) >> 30;
 
 	return (uint32_t)(gb < 1 ? 1 : gb > SOURCE_ROOTFS_MAX_GB ? SOURCE_ROOTFS_MAX_GB : gb);
 }
@@ -236,21 +236,13 @@ void source_stamp(const struct source *s, struct source_stamp *out)
 	struct stat st;
 
 	memset(out, 0, sizeof(*out));
-	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-		if (!paths[i][0] || stat(paths[i], &st) < 0)
-			continue;
-		out->inode[i] = st.st_ino;
-		out->bytes[i] = (uint64_t)st.st_size;
-		out->changed[i] = st.st_mtim;
-	}
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+		if (paths[i][0] && stat(paths[i], &st) == 0)
+			out->files[i] = file_id_of(&st);
 }
 
 bool source_stamp_equal(const struct source_stamp *a, const struct source_stamp *b)
 {
-	for (int i = 0; i < 2; i++)
-		if (a->inode[i] != b->inode[i] || a->bytes[i] != b->bytes[i] ||
-		    a->changed[i].tv_sec != b->changed[i].tv_sec ||
-		    a->changed[i].tv_nsec != b->changed[i].tv_nsec)
-			return false;
-	return true;
+	return file_id_equal(&a->files[0], &b->files[0]) &&
+	       file_id_equal(&a->files[1], &b->files[1]);
 }

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/file-id.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/config/sandbox-config.h"
 
@@ -26,8 +27,7 @@
 /* Identifies the source files of an image (rootfs, warm-up): the stamp changes when one is replaced
  * or written. */
 struct source_stamp {
-	uint64_t inode[2], bytes[2];
-	struct timespec changed[2];
+	struct file_id files[2]; /* zeros: there is none */
 };
 
 struct source {

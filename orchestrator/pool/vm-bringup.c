@@ -366,38 +366,30 @@ static void on_opened(void *arg, struct disk_job *files)
 	vmproc_fill(b->vm, &fill, files->fds, TEMPLATE_FDS, on_restored, b);
 }
 
-static void restore_image(struct vm_bringup *b)
+static void restore(struct vm_bringup *b)
 {
+	if (!b->spec.image) {
+		step(b, BRINGUP_OPEN);
+		b->files = template_open(b->spec.template, on_opened, b);
+		return;
+	}
 	begin_restore(b);
 	vmproc_fill_image(b->vm, b->spec.image, take_fd(&b->spec.writable), on_restored, b);
 	vmproc_image_put(b->spec.image); /* the request holds its own reference */
 	b->spec.image = NULL;
 }
 
-static void restore(struct vm_bringup *b)
-{
-	if (b->spec.image) {
-		restore_image(b);
-		return;
-	}
-	step(b, BRINGUP_OPEN);
-	b->files = template_open(b->spec.template, on_opened, b);
-}
-
-static void fail_close(struct vm_bringup *b, const char *text)
-{
-	char copy[ERR_TEXT_MAX];
-
-	snprintf(copy, sizeof(copy), "its egress can't be closed: %s", text);
-	fail(b, copy);
-}
-
-static void on_blank_closed(void *arg, int error, const char *text)
+/* The egress of a blank VM, or of one that is ready, is closed. */
+static void on_closed(void *arg, int error, const char *text)
 {
 	struct vm_bringup *b = arg;
+	char reason[ERR_TEXT_MAX];
 
+	snprintf(reason, sizeof(reason), "its egress can't be closed: %s", text);
 	if (error)
-		fail_close(b, text);
+		fail(b, reason);
+	else if (b->state == BRINGUP_READY)
+		b->fn(b->arg, b, NULL);
 	else
 		restore(b);
 }
@@ -411,24 +403,14 @@ static void on_blank(void *arg)
 		return;
 	}
 	step(b, BRINGUP_CLOSE);
-	vmproc_close_egress(b->vm, on_blank_closed, b);
-}
-
-static void on_ready_closed(void *arg, int error, const char *text)
-{
-	struct vm_bringup *b = arg;
-
-	if (error)
-		fail_close(b, text);
-	else
-		b->fn(b->arg, b, NULL);
+	vmproc_close_egress(b->vm, on_closed, b);
 }
 
 void vm_bringup_close_egress(struct vm_bringup *b, vm_bringup_fn *fn, void *arg)
 {
 	b->fn = fn;
 	b->arg = arg;
-	vmproc_close_egress(b->vm, on_ready_closed, b);
+	vmproc_close_egress(b->vm, on_closed, b);
 }
 
 static void on_died(void *arg, const char *reason)

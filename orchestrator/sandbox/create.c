@@ -24,7 +24,7 @@ struct create {
 	struct disk_job *files;	     /* looks up the template's files, or opens its memory */
 	struct sandbox *sandbox;     /* complete except for the VM */
 	struct template_wait wait;
-	struct private_wait private_wait;
+	struct waiter private_wait;
 	bool private; /* must not use a pool sandbox, which maps memory that other tenants map */
 	struct template *template;
 	struct vm_bringup *bringup; /* in progress */
@@ -53,7 +53,7 @@ static void create_put_away(struct core_call *call)
 	container_of(call, struct create_call, call)->create = NULL;
 	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
-	private_unwait(&create->private_wait);
+	waiter_cancel(&create->private_wait);
 	vm_bringup_free(create->bringup);
 	if (create->sandbox)
 		sandbox_free(create->sandbox);

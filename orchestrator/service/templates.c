@@ -128,14 +128,14 @@ const struct template_env_ops template_ops = {
 
 struct look_call {
 	struct core_call call;
-	struct sources_wait wait;
+	struct waiter wait;
 };
 
 static void look_put_away(struct core_call *call)
 {
 	struct look_call *look = container_of(call, struct look_call, call);
 
-	sources_unwait(&look->wait);
+	waiter_cancel(&look->wait);
 }
 
 static const struct call_ops look_ops = {

@@ -44,7 +44,7 @@ struct resume {
 	struct space_manifest manifest;
 	struct vmproc_image *image;
 	struct stat memory; /* stat of the snapshot's memory file */
-	struct private_wait private_wait;
+	struct waiter private_wait;
 	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
 	struct err layer_err;
 	struct vm_bringup *bringup;
@@ -122,7 +122,7 @@ static void resume_put_away(struct core_call *call)
 	if (r->id[0])
 		space_forget(r->space);
 	step_job_cancel(r->job);
-	private_unwait(&r->private_wait);
+	waiter_cancel(&r->private_wait);
 	disk_close(call->core->loop, &r->writable);
 	vm_bringup_free(r->bringup);
 	vmproc_image_put(r->image);

@@ -92,6 +92,9 @@ int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e);
 int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
 	       void *arg, struct err *e);
 
+/* Ends a transaction of any connection: commits it, or rolls it back if `ret` is negative or the
+ * commit fails. */
+int store_commit(sqlite3 *db, int ret, struct err *e);
 /* A transaction: call store_begin, then make changes while they return 0, then call store_end with
  * the last result, which commits or rolls back. */
 int store_begin(struct store *s, struct err *e);

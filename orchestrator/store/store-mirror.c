@@ -208,14 +208,7 @@ static int run_noted(sqlite3 *db, const char *sql, struct err *e)
 {
 	int ret = store_exec(db, "BEGIN IMMEDIATE", e);
 
-	if (ret < 0)
-		return ret;
-	ret = store_exec(db, sql, e);
-	if (ret == 0)
-		ret = store_exec(db, "COMMIT", e);
-	if (ret < 0)
-		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-	return ret;
+	return ret < 0 ? ret : store_commit(db, store_exec(db, sql, e), e);
 }
 
 /* Syncs the write-ahead log only: a change is durable once it is there. */

@@ -54,6 +54,15 @@ int store_exec(sqlite3 *db, const char *sql, struct err *e)
 	return rc == SQLITE_OK ? 0 : store_db_error(db, rc, e);
 }
 
+int store_commit(sqlite3 *db, int ret, struct err *e)
+{
+	if (ret == 0)
+		ret = store_exec(db, "COMMIT", e);
+	if (ret < 0)
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return ret;
+}
+
 static int read_number(sqlite3 *db, const char *sql, int64_t *out, struct err *e)
 {
 	sqlite3_stmt *st = NULL;
@@ -127,14 +136,7 @@ static int prepare_schema(sqlite3 *db, struct err *e)
 {
 	int ret = store_exec(db, "BEGIN IMMEDIATE", e);
 
-	if (ret < 0)
-		return ret;
-	ret = store_check_schema(db, &catalogue_schema, e);
-	if (ret == 0)
-		ret = store_exec(db, "COMMIT", e);
-	if (ret < 0)
-		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-	return ret;
+	return ret < 0 ? ret : store_commit(db, store_check_schema(db, &catalogue_schema, e), e);
 }
 
 /* --- open ----------------------------------------------------------------------------------- */
@@ -410,10 +412,7 @@ int store_begin(struct store *s, struct err *e)
 
 int store_end(struct store *s, int ret, struct err *e)
 {
-	if (ret == 0)
-		ret = store_exec(s->db, "COMMIT", e);
-	if (ret < 0)
-		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+	ret = store_commit(s->db, ret, e);
 	store_mirror_keep(s, ret == 0);
 	return ret;
 }

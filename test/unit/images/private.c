@@ -85,7 +85,7 @@ static void on_copy(void *arg, const struct failure *f)
 /* Returns a descriptor of the tenant's copy, which is made if there is none. */
 static int copy_of(struct world *w, const char *tenant)
 {
-	struct private_wait wait = {0};
+	struct waiter wait = {0};
 	int fd = fcntl(w->memory, F_DUPFD_CLOEXEC, 3);
 	struct err e;
 
@@ -142,7 +142,7 @@ static void test_tenants_share_no_copy(void **state)
 static void test_copy_is_not_copied_again(void **state)
 {
 	struct world *w = *state;
-	struct private_wait wait = {0};
+	struct waiter wait = {0};
 	int copy = copy_of(w, "tnt_a"), before = copy;
 	struct stat st;
 	struct err e;
