@@ -79,8 +79,6 @@ struct exec_lane *lane_after(const struct exec_lane *lane);
 
 /* Restores the sandbox's state from the session journal of a previous instance (inherit.c). */
 void exec_adopt(struct sandbox *s);
-/* Removes session journals whose VM slot has no sandbox. */
-void exec_sweep_journals(struct core *c);
 
 /* Commits the changes noted in the journal, then calls output_trim. */
 void exec_keep(struct sandbox *s);

@@ -9,7 +9,7 @@
  * client of the fork waits until all are written. */
 #define INHERITED_MAX (64u << 10)
 
-static void core_init(struct core *c)
+void exec_start(struct core *c)
 {
 	output_budget_init(&exec_of_core(c)->output, (size_t)c->config.output_mib << 20);
 }
@@ -123,14 +123,12 @@ struct part exec_part = {
 	.core_size = sizeof(struct exec_core),
 	.tenant_size = sizeof(struct exec_tenant),
 	.sandbox_size = sizeof(struct exec_sandbox),
-	.core_init = core_init,
 	.tenant_init = tenant_init,
 	.tenant_fini = tenant_fini,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
 	.loaded = loaded,
 	.adopting = exec_adopt,
-	.all_adopted = exec_sweep_journals,
 	.row = add_to_row,
 	.begun = begun,
 	.vm_ready = exec_dial,

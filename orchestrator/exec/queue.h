@@ -97,6 +97,10 @@ static inline struct exec_core *exec_of_core(const struct core *c)
 	return part_of_core(&exec_part, c);
 }
 
+/* Initializes the room's state for the service. */
+void exec_start(struct core *c);
+/* Removes session journals whose VM slot has no sandbox. */
+void exec_sweep_journals(struct core *c);
 /* Restarts the timers of the running calls' time limits. */
 void exec_set_timer(struct sandbox *s);
 /* Connects the default interpreter's lane to the agent, unless it is connected. */

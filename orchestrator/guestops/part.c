@@ -3,7 +3,7 @@
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 
-static void core_init(struct core *c)
+void guestops_start(struct core *c)
 {
 	list_init(&guestops_of_core(c)->diffs);
 }
@@ -40,7 +40,6 @@ struct part guestops_part = {
 	.core_size = sizeof(struct guestops_core),
 	.tenant_size = sizeof(struct guestops_tenant),
 	.sandbox_size = sizeof(struct guestops_sandbox),
-	.core_init = core_init,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
 	.is_busy = is_busy,

@@ -46,6 +46,8 @@ static inline struct guestops_core *guestops_of_core(const struct core *c)
 {
 	return part_of_core(&guestops_part, c);
 }
+/* Initializes the room's state for the service. */
+void guestops_start(struct core *c);
 /* Frees the calls in flight when the core is freed. */
 void guestops_close(struct core *c);
 

@@ -460,7 +460,7 @@ static const struct inspector inspector = {
 	.log = stall_log,
 };
 
-static void core_init(struct core *c)
+void inspect_start(struct core *c)
 {
 	list_init(&inspect_of_core(c)->inspections);
 	c->inspector = &inspector;
@@ -468,6 +468,5 @@ static void core_init(struct core *c)
 
 struct part inspect_part = {
 	.core_size = sizeof(struct inspect_core),
-	.core_init = core_init,
 	.fail_side_calls = fail_side_calls,
 };

@@ -22,4 +22,7 @@ static inline struct inspect_core *inspect_of_core(const struct core *c)
 	return part_of_core(&inspect_part, c);
 }
 
+/* Initializes the room's state for the service, and lets lower rooms start inspections. */
+void inspect_start(struct core *c);
+
 #endif

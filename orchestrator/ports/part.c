@@ -10,7 +10,7 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&ports_of(s)->tunnels);
 }
 
-static void core_init(struct core *c)
+void ports_start(struct core *c)
 {
 	list_init(&ports_of_core(c)->visits);
 }
@@ -38,7 +38,6 @@ struct part ports_part = {
 	.core_size = sizeof(struct ports_core),
 	.tenant_size = sizeof(struct ports_tenant),
 	.sandbox_size = sizeof(struct ports_sandbox),
-	.core_init = core_init,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,
 	.loaded = loaded,

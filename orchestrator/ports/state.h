@@ -38,4 +38,7 @@ static inline struct ports_core *ports_of_core(const struct core *c)
 	return part_of_core(&ports_part, c);
 }
 
+/* Initializes the room's state for the service. */
+void ports_start(struct core *c);
+
 #endif

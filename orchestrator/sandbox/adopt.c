@@ -120,7 +120,7 @@ static void empty_slot(struct core *c, uint32_t slot)
 		warden_client_call(c->warden, &msg, on_emptied, (void *)(uintptr_t)slot);
 }
 
-static void sweep_slots(struct core *c)
+void adopt_sweep(struct core *c)
 {
 	char path[CONFIG_PATH_MAX + 8], extra;
 	struct dirent *entry;
@@ -148,7 +148,5 @@ int adopt_all(struct core *c, struct err *e)
 		lineage_link(container_of(pos, struct sandbox, link));
 	list_each_safe (pos, &c->sandboxes)
 		adopt(container_of(pos, struct sandbox, link));
-	RUN_PARTS(c, all_adopted, c);
-	sweep_slots(c);
 	return 0;
 }

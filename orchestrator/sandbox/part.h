@@ -29,7 +29,6 @@ struct part {
 	size_t core_at, tenant_at, sandbox_at;
 
 	/* Hooks. NULL: the part does nothing. */
-	void (*core_init)(struct core *c);
 	void (*tenant_init)(struct tenant *t);
 	void (*tenant_fini)(struct tenant *t);
 	void (*sandbox_init)(struct sandbox *s);
@@ -41,8 +40,6 @@ struct part {
 	/* The VM of a loaded, living sandbox is about to be taken over: the part restores the state
 	 * that it kept outside the catalogue. */
 	void (*adopting)(struct sandbox *s);
-	/* Every loaded, living sandbox has taken over its VM slot or failed to. */
-	void (*all_adopted)(struct core *c);
 	/* Adds to the row that a new sandbox gets in the catalogue. */
 	void (*row)(struct sandbox *s, struct store_sandbox *row);
 	/* The sandbox has its VM, and is in the catalogue. The part gets the connection to the
@@ -76,8 +73,6 @@ struct part {
 	void (*fail_side_calls)(struct sandbox *s, const struct failure *f);
 	/* The sandbox becomes a mere record of its end, or is freed: releases all other state. */
 	void (*shed)(struct sandbox *s);
-	/* The VM of a sandbox is gone; the sandbox may have been freed already. */
-	void (*vm_gone)(struct core *c);
 };
 
 /* Bytes of the memory blocks, with the states of all parts. */

@@ -432,12 +432,10 @@ const char *sandbox_end_code(const char *code)
 static void on_vm_gone(void *arg)
 {
 	struct sandbox *s = arg;
-	struct core *c = s->core;
 
 	sandbox_step(s, SBX_VM_GONE);
 	calls_finish(&s->deletes, NULL);
 	ended_vm_gone(s);
-	RUN_PARTS(c, vm_gone, c);
 }
 
 void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)

@@ -197,7 +197,7 @@ static int check_files(const struct config *config, struct err *e)
 	return 0;
 }
 
-struct part service_part = {.core_size = sizeof(struct service), .vm_gone = check_closed};
+struct part service_part = {.core_size = sizeof(struct service)};
 
 /* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
  * freezes (sandbox_schedule). */
@@ -218,7 +218,11 @@ static struct core *core_alloc(struct loop *loop, const struct config *config)
 	c->config = *config;
 	deferred_queue_init(&c->deferred, loop);
 	init_lists(c);
-	RUN_PARTS(c, core_init, c);
+	exec_start(c);
+	snapshots_start(c);
+	guestops_start(c);
+	ports_start(c);
+	inspect_start(c);
 	return c;
 }
 
@@ -243,6 +247,8 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		core_free(c);
 		return ret;
 	}
+	exec_sweep_journals(c); /* those of slots that the next line sweeps, too */
+	adopt_sweep(c);
 	privates_load(c->privates);
 	backup_sweep(c);
 	templates_start(c->templates);

@@ -8,7 +8,7 @@
  * tenants can't block all others. */
 #define SLOT_LIMIT_MS 3000
 
-static void core_init(struct core *c)
+void snapshots_start(struct core *c)
 {
 	struct snapshot_core *of = snapshots_of_core(c);
 
@@ -68,7 +68,6 @@ struct part snapshot_part = {
 	.core_size = sizeof(struct snapshot_core),
 	.tenant_size = sizeof(struct snapshot_tenant),
 	.sandbox_size = sizeof(struct snapshot_sandbox),
-	.core_init = core_init,
 	.tenant_init = tenant_init,
 	.sandbox_init = sandbox_init,
 	.sandbox_fini = sandbox_fini,

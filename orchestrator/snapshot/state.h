@@ -55,6 +55,8 @@ static inline struct snapshot_core *snapshots_of_core(const struct core *c)
 	return part_of_core(&snapshot_part, c);
 }
 
+/* Initializes the room's state for the service. */
+void snapshots_start(struct core *c);
 /* Fails forks and resumes with `f` when the service stops. */
 void snapshots_shut_down(struct core *c, const struct failure *f);
 /* Frees the resumes in flight when the core is freed. */
