@@ -37,14 +37,6 @@ static void sandbox_init(struct sandbox *s)
 	e->replay.account = e->output;
 }
 
-static void sandbox_fini(struct sandbox *s)
-{
-	calls_free(&exec_of(s)->main.calls);
-	lanes_free(s);
-	calls_free(&exec_of(s)->interrupts);
-	calls_free(&exec_of(s)->follows);
-}
-
 /* Continues after the reserved numbers: the previous instance may have used any of them. */
 static void loaded(struct sandbox *s, const struct store_sandbox *row)
 {
@@ -80,16 +72,15 @@ static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 		view->state = "running";
 }
 
-static void end(struct sandbox *s, const struct failure *f)
+/* A merge moves the execs and the journal to the sandbox that continues. */
+static void fail_execs(struct sandbox *s, const struct failure *f)
 {
-	struct exec_sandbox *e = exec_of(s);
-
 	EACH_LANE(lane, s)
 	{
 		calls_finish(&lane->calls, f);
 	}
-	journal_remove(e->journal);
-	e->journal = NULL;
+	journal_remove(exec_of(s)->journal);
+	exec_of(s)->journal = NULL;
 }
 
 static void stall_end_all(struct sandbox *s)
@@ -100,8 +91,10 @@ static void stall_end_all(struct sandbox *s)
 	}
 }
 
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
+static void fail_calls(struct sandbox *s, const struct failure *f)
 {
+	if (s->state == SBX_ENDING)
+		fail_execs(s, f);
 	stall_end_all(s);
 	calls_finish(&exec_of(s)->interrupts, f);
 	calls_finish(&exec_of(s)->follows, f);
@@ -113,7 +106,10 @@ static void shed(struct sandbox *s)
 
 	stall_end_all(s);
 	main_lane_close(&e->main);
+	calls_free(&e->main.calls);
 	lanes_free(s);
+	calls_free(&e->interrupts);
+	calls_free(&e->follows);
 	replay_fini(&e->replay);
 	journal_close(e->journal);
 	e->journal = NULL;
@@ -126,7 +122,6 @@ struct part exec_part = {
 	.tenant_init = tenant_init,
 	.tenant_fini = tenant_fini,
 	.sandbox_init = sandbox_init,
-	.sandbox_fini = sandbox_fini,
 	.loaded = loaded,
 	.adopting = exec_adopt,
 	.row = add_to_row,
@@ -136,7 +131,6 @@ struct part exec_part = {
 	.is_busy = exec_has_calls,
 	.touched = touched,
 	.view = add_to_view,
-	.end = end,
-	.fail_side_calls = fail_side_calls,
+	.fail_calls = fail_calls,
 	.shed = shed,
 };

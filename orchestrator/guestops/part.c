@@ -14,21 +14,22 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&guestops_of(s)->delayed);
 }
 
-static void sandbox_fini(struct sandbox *s)
-{
-	calls_free(&guestops_of(s)->ops);
-	calls_free(&guestops_of(s)->delayed);
-}
-
 static bool is_busy(const struct sandbox *s)
 {
 	return guestops_of(s)->n_busy != 0;
 }
 
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
+static void fail_calls(struct sandbox *s, const struct failure *f)
 {
 	diff_sandbox_gone(s, f);
 	guest_op_sandbox_gone(s, f);
+}
+
+static void shed(struct sandbox *s)
+{
+	idle_conns_drop(s);
+	calls_free(&guestops_of(s)->ops);
+	calls_free(&guestops_of(s)->delayed);
 }
 
 void guestops_close(struct core *c)
@@ -41,9 +42,8 @@ struct part guestops_part = {
 	.tenant_size = sizeof(struct guestops_tenant),
 	.sandbox_size = sizeof(struct guestops_sandbox),
 	.sandbox_init = sandbox_init,
-	.sandbox_fini = sandbox_fini,
 	.is_busy = is_busy,
 	.start_waiting = guest_op_start_delayed,
-	.fail_side_calls = fail_side_calls,
-	.shed = idle_conns_drop,
+	.fail_calls = fail_calls,
+	.shed = shed,
 };

@@ -299,7 +299,7 @@ static struct inspection *start_automatic(struct core *c, struct vmproc *vm, str
 
 /* Detaches inspections from the ending sandbox. Those that still ask the VM process continue
  * without it; those that wait for the agent end. */
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
+static void fail_calls(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &inspect_of_core(s->core)->inspections) {
 		struct inspection *i = container_of(pos, struct inspection, link);
@@ -468,5 +468,5 @@ void inspect_start(struct core *c)
 
 struct part inspect_part = {
 	.core_size = sizeof(struct inspect_core),
-	.fail_side_calls = fail_side_calls,
+	.fail_calls = fail_calls,
 };

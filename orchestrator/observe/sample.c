@@ -258,17 +258,12 @@ static void sandbox_init(struct sandbox *s)
 
 static void shed(struct sandbox *s)
 {
+	calls_free(&usage_of(s)->calls);
 	cancel(usage_of(s));
 	usage_ring_free(&usage_of(s)->ring);
 }
 
-static void sandbox_fini(struct sandbox *s)
-{
-	calls_free(&usage_of(s)->calls);
-	shed(s);
-}
-
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
+static void fail_calls(struct sandbox *s, const struct failure *f)
 {
 	cancel(usage_of(s));
 	calls_finish(&usage_of(s)->calls, f);
@@ -277,8 +272,7 @@ static void fail_side_calls(struct sandbox *s, const struct failure *f)
 struct part usage_part = {
 	.sandbox_size = sizeof(struct usage_sandbox),
 	.sandbox_init = sandbox_init,
-	.sandbox_fini = sandbox_fini,
 	.sampled = sampled,
-	.fail_side_calls = fail_side_calls,
+	.fail_calls = fail_calls,
 	.shed = shed,
 };

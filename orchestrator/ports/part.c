@@ -17,15 +17,10 @@ void ports_start(struct core *c)
 
 static void shed(struct sandbox *s)
 {
+	tunnels_free(s);
 	free(ports_of(s)->shares);
 	ports_of(s)->shares = NULL;
 	ports_of(s)->n_shares = 0;
-}
-
-static void sandbox_fini(struct sandbox *s)
-{
-	tunnels_free(s);
-	shed(s);
 }
 
 static void loaded(struct sandbox *s, const struct store_sandbox *row)
@@ -39,8 +34,7 @@ struct part ports_part = {
 	.tenant_size = sizeof(struct ports_tenant),
 	.sandbox_size = sizeof(struct ports_sandbox),
 	.sandbox_init = sandbox_init,
-	.sandbox_fini = sandbox_fini,
 	.loaded = loaded,
-	.fail_side_calls = tunnels_fail,
+	.fail_calls = tunnels_fail,
 	.shed = shed,
 };

@@ -32,8 +32,6 @@ struct part {
 	void (*tenant_init)(struct tenant *t);
 	void (*tenant_fini)(struct tenant *t);
 	void (*sandbox_init)(struct sandbox *s);
-	/* The sandbox is being freed: frees all calls in it without reporting their ends. */
-	void (*sandbox_fini)(struct sandbox *s);
 
 	/* The sandbox was loaded from this row of the catalogue when the service started. */
 	void (*loaded)(struct sandbox *s, const struct store_sandbox *row);
@@ -65,13 +63,11 @@ struct part {
 
 	/* The lifetime or idle time of a persistent sandbox is over: starts to freeze it. */
 	void (*freeze)(struct sandbox *s);
-	/* The sandbox ends: fails its execs with `f`, and removes state kept for the next instance
-	 * of the service. Not called for the winner of a merge, whose execs move to the parent. */
-	void (*end)(struct sandbox *s, const struct failure *f);
-	/* The sandbox ends or gets another VM, but still has its present one: fails everything in
-	 * flight in it, except execs, with `f`. */
-	void (*fail_side_calls)(struct sandbox *s, const struct failure *f);
-	/* The sandbox becomes a mere record of its end, or is freed: releases all other state. */
+	/* The sandbox ends (SBX_ENDING), or is about to be merged: fails what is in flight in its
+	 * VM with `f`. */
+	void (*fail_calls)(struct sandbox *s, const struct failure *f);
+	/* The sandbox becomes a mere record of its end, or is freed: releases all other state.
+	 * Calls that are still in it are freed without reporting their ends. */
 	void (*shed)(struct sandbox *s);
 };
 

@@ -237,7 +237,6 @@ void sandbox_free(struct sandbox *s)
 {
 	sandbox_delist(s);
 	shed(s);
-	RUN_PARTS(s->core, sandbox_fini, s);
 	deferred_cancel(&s->scheduled);
 	calls_free(&s->deletes);
 	calls_free(&s->changes);
@@ -438,10 +437,10 @@ static void on_vm_gone(void *arg)
 	ended_vm_gone(s);
 }
 
-void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f)
+void sandbox_fail_calls(struct sandbox *s, const struct failure *f)
 {
 	calls_finish(&s->changes, f);
-	RUN_PARTS(s->core, fail_side_calls, s, f);
+	RUN_PARTS(s->core, fail_calls, s, f);
 }
 
 static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
@@ -468,8 +467,7 @@ static void leave(struct sandbox *s)
 	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
 	failure_set(&f, end_of(s->ended_code)->failure, 0, "sandbox %s is gone: %.180s", s->id,
 		    s->ended_text);
-	RUN_PARTS(s->core, end, s, &f);
-	sandbox_fail_side_calls(s, &f);
+	sandbox_fail_calls(s, &f);
 	shed(s);
 	if (s->vm)
 		ended_drop_vm(s, on_vm_gone);

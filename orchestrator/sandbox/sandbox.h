@@ -147,8 +147,9 @@ void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
 void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space);
 /* Returns the end code equal to `code`, as a static string; "vm_died" if there is none. */
 const char *sandbox_end_code(const char *code);
-/* Fails everything in flight in the VM except execs. */
-void sandbox_fail_side_calls(struct sandbox *s, const struct failure *f);
+/* Fails everything in flight in the VM. Execs only fail when the sandbox ends: a merge moves them.
+ */
+void sandbox_fail_calls(struct sandbox *s, const struct failure *f);
 
 /* The registry of all sandboxes (registry.c). */
 /* Lists and counts a living sandbox in this state. The caller then calls lineage_link. */

@@ -73,9 +73,9 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 
 	failure_set(&f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
-	sandbox_fail_side_calls(parent, &f);
+	sandbox_fail_calls(parent, &f);
 	exec_move_interrupts(winner, parent);
-	sandbox_fail_side_calls(winner, &f);
+	sandbox_fail_calls(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner, m);
 	exec_move_events(winner, parent, seq, m->seq_reserved);

@@ -36,12 +36,6 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&snapshots_of(s)->forks);
 }
 
-static void sandbox_fini(struct sandbox *s)
-{
-	freeze_sandbox_gone(s, NULL);
-	calls_free(&snapshots_of(s)->forks);
-}
-
 static void start_waiting(struct sandbox *s)
 {
 	fork_start_waiting(s);
@@ -58,10 +52,17 @@ static void time_over(struct sandbox *s)
 	freeze_start(s, NULL);
 }
 
-static void fail_side_calls(struct sandbox *s, const struct failure *f)
+static void fail_calls(struct sandbox *s, const struct failure *f)
 {
 	fork_sandbox_gone(s, f);
 	freeze_sandbox_gone(s, f);
+}
+
+static void shed(struct sandbox *s)
+{
+	freeze_sandbox_gone(s, NULL);
+	calls_free(&snapshots_of(s)->forks);
+	resume_shed(s);
 }
 
 struct part snapshot_part = {
@@ -70,13 +71,12 @@ struct part snapshot_part = {
 	.sandbox_size = sizeof(struct snapshot_sandbox),
 	.tenant_init = tenant_init,
 	.sandbox_init = sandbox_init,
-	.sandbox_fini = sandbox_fini,
 	.touched = freeze_sandbox_touched,
 	.start_waiting = start_waiting,
 	.view = add_to_view,
 	.freeze = time_over,
-	.fail_side_calls = fail_side_calls,
-	.shed = resume_shed,
+	.fail_calls = fail_calls,
+	.shed = shed,
 };
 
 /* --- the end of the service ------------------------------------------------------------------ */
