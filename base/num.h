@@ -17,6 +17,11 @@ static inline uint32_t min_u32(uint64_t value, uint32_t limit)
 	return value < limit ? (uint32_t)value : limit;
 }
 
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static inline uint32_t max_u32(uint32_t a, uint32_t b)
 {
 	return a > b ? a : b;

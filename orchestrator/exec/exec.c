@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/num.h"
 #include "base/random.h"
 #include "base/report.h"
 #include "orchestrator/exec/bundle.h"
@@ -129,14 +130,11 @@ bool exec_lane_runs(const struct exec_lane *lane)
 	return lane->context[0] ? lane->running : lane->sandbox->state == SBX_RUNNING;
 }
 
-bool exec_has_calls(const struct sandbox *s)
+/* Counts calls that came into the queues of the sandbox (negative: that left them). */
+static void count_calls(struct sandbox *s, ssize_t n)
 {
-	EACH_LANE(lane, s)
-	{
-		if (!list_empty(&lane->calls))
-			return true;
-	}
-	return false;
+	exec_of(s)->n_calls += (size_t)n;
+	s->n_busy += (size_t)n;
 }
 
 static struct core_call *running(const struct exec_lane *lane)
@@ -161,7 +159,7 @@ static void leave_queue(struct core_call *call)
 	loop_timer_clear(call->core->loop, &exec_of_call(call)->limit);
 	drop_interrupt(exec_of_call(call));
 	list_del(&call->link);
-	exec_of(s)->n_calls--;
+	count_calls(s, -1);
 	stall_end(lane);
 	journal_over(journal_of(lane));
 	if (lane->context[0])
@@ -201,8 +199,8 @@ static struct exec_point point_of(const struct exec_lane *lane)
 
 void exec_keep_all(struct sandbox *s, size_t replay_most)
 {
-	struct journal_state now = {.seq = exec_of(s)->seq,
-				    .seq_reserved = exec_of(s)->seq_reserved,
+	struct journal_state now = {.seq = s->seq,
+				    .seq_reserved = s->seq_reserved,
 				    .guest_busy = exec_of(s)->main.guest_busy,
 				    .replay = exec_of(s)->replay,
 				    .point = point_of(&exec_of(s)->main)};
@@ -245,17 +243,17 @@ static uint64_t next_seq(struct sandbox *s)
 {
 	struct err e;
 
-	if (++exec_of(s)->seq >= exec_of(s)->seq_reserved) {
-		exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_BLOCK;
-		if (store_sandbox_seq(s->core->store, s->id, exec_of(s)->seq_reserved, &e) < 0) {
+	if (++s->seq >= s->seq_reserved) {
+		s->seq_reserved = s->seq + SEQ_BLOCK;
+		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0) {
 			log_error("sandbox %s: event numbers can't be reserved in the catalogue: "
 				  "%s",
 				  s->id, e.text);
-			exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_RETRY;
+			s->seq_reserved = s->seq + SEQ_RETRY;
 		}
-		journal_seq(exec_of(s)->journal, exec_of(s)->seq, exec_of(s)->seq_reserved);
+		journal_seq(exec_of(s)->journal, s->seq, s->seq_reserved);
 	}
-	return exec_of(s)->seq;
+	return s->seq;
 }
 
 static void record(struct exec *exec, struct event *ev)
@@ -875,7 +873,7 @@ static void withdraw(struct core_call *call)
 	struct exec_lane *lane = exec_of_call(call)->lane;
 
 	list_del(&call->link);
-	exec_of(lane->sandbox)->n_calls--;
+	count_calls(lane->sandbox, -1);
 	if (lane->context[0] && list_empty(&lane->calls))
 		lane_left(lane);
 	sandbox_touch(lane->sandbox);
@@ -935,7 +933,7 @@ static void join(struct exec *exec, struct exec_lane *lane)
 	exec->out.account = exec->err.account = exec->bundle.account =
 		exec_of(lane->sandbox)->output;
 	list_add_tail(&lane->calls, &exec->call->link);
-	exec_of(lane->sandbox)->n_calls++;
+	count_calls(lane->sandbox, 1);
 }
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
@@ -1138,8 +1136,9 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 	exec_append_calls(f, t);
 	exec_append_calls(t, f);
 	lanes_move(from, to, MERGED);
-	exec_of(to)->n_calls += exec_of(from)->n_calls;
-	exec_of(from)->n_calls = 0;
+	const ssize_t n = (ssize_t)exec_of(from)->n_calls;
+	count_calls(to, n);
+	count_calls(from, -n);
 	if (from->state == SBX_RUNNING)
 		sandbox_step(to, SBX_EXEC);
 }
@@ -1165,20 +1164,13 @@ void exec_move_interrupts(struct sandbox *from, struct sandbox *to)
 	list_move_all(&exec_of(to)->interrupts, &exec_of(from)->interrupts);
 }
 
-uint64_t exec_seq_of(const struct sandbox *one, const struct sandbox *other)
-{
-	const uint64_t a = exec_of(one)->seq, b = exec_of(other)->seq;
-
-	return a > b ? a : b;
-}
-
 void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq, uint64_t seq_reserved)
 {
 	struct exec_sandbox *f = exec_of(from), *t = exec_of(to);
 
 	/* Calls of `to` that have just failed used further numbers. */
-	t->seq = t->seq > seq ? t->seq : seq;
-	t->seq_reserved = seq_reserved;
+	to->seq = max_u64(to->seq, seq);
+	to->seq_reserved = seq_reserved;
 	t->main.sending_bytes = f->main.sending_bytes;
 	f->main.sending_bytes = 0;
 	t->main.guest_busy = f->main.guest_busy;

@@ -55,7 +55,7 @@ static void send_news(void *arg)
 	f->sending = false;
 	if (call->abandoned) {
 		call_free(call);
-	} else if (!f->paused && !exec_has_calls(f->sandbox)) {
+	} else if (!f->paused && !exec_of(f->sandbox)->n_calls) {
 		f->over = true;
 		call_finish(call, NULL);
 	}

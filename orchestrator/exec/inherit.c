@@ -17,8 +17,8 @@ static void take_nothing(struct sandbox *s)
  * that the journal does not know. The last number used is then unknown, and the row's is kept. */
 static void take_journal(struct sandbox *s, struct journal_state *past)
 {
-	if (past->seq_reserved == exec_of(s)->seq_reserved || past->seq > exec_of(s)->seq)
-		exec_of(s)->seq = past->seq;
+	if (past->seq_reserved == s->seq_reserved || past->seq > s->seq)
+		s->seq = past->seq;
 	exec_of(s)->main.guest_busy = past->guest_busy;
 	s->idle_since_ms = past->idle_since_ms;
 	s->expires_ms = past->expires_ms;
@@ -30,11 +30,11 @@ static void take_journal(struct sandbox *s, struct journal_state *past)
 /* Returns true when the journal can be continued and already holds the current event numbers. */
 static bool journal_is_current(const struct sandbox *s, const struct journal_state *past)
 {
-	return journal_goes_on(exec_of(s)->journal) && past->seq == exec_of(s)->seq &&
-	       past->seq_reserved == exec_of(s)->seq_reserved;
+	return journal_goes_on(exec_of(s)->journal) && past->seq == s->seq &&
+	       past->seq_reserved == s->seq_reserved;
 }
 
-void exec_adopt(struct sandbox *s)
+void exec_adopt(struct sandbox *s, const struct store_sandbox *row)
 {
 	struct journal_state past;
 

@@ -24,8 +24,6 @@ void exec_lane_reached(struct exec_lane *lane);
 void exec_lane_next(struct exec_lane *lane);
 /* Moves the calls of `from` behind those of `to`. */
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from);
-/* Returns true while a call runs or is queued. */
-bool exec_has_calls(const struct sandbox *s);
 /* Fails the lane's first call. */
 void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text);
 /* Reports to the clients of the lane's calls that their calls are accepted. */
@@ -78,7 +76,7 @@ void lanes_free(struct sandbox *s);
 struct exec_lane *lane_after(const struct exec_lane *lane);
 
 /* Restores the sandbox's state from the session journal of a previous instance (inherit.c). */
-void exec_adopt(struct sandbox *s);
+void exec_adopt(struct sandbox *s, const struct store_sandbox *row);
 
 /* Commits the changes noted in the journal, then calls output_trim. */
 void exec_keep(struct sandbox *s);

@@ -37,18 +37,6 @@ static void sandbox_init(struct sandbox *s)
 	e->replay.account = e->output;
 }
 
-/* Continues after the reserved numbers: the previous instance may have used any of them. */
-static void loaded(struct sandbox *s, const struct store_sandbox *row)
-{
-	exec_of(s)->seq = exec_of(s)->seq_reserved = row->seq_reserved;
-}
-
-static void add_to_row(struct sandbox *s, struct store_sandbox *row)
-{
-	exec_of(s)->seq_reserved = exec_of(s)->seq + SEQ_BLOCK;
-	row->seq_reserved = exec_of(s)->seq_reserved;
-}
-
 static void begun(struct sandbox *s, struct agent *agent)
 {
 	struct exec_sandbox *e = exec_of(s);
@@ -68,7 +56,7 @@ static void touched(struct sandbox *s)
  * call that a previous instance began is not reached yet. */
 static void add_to_view(const struct sandbox *s, struct sandbox_view *view)
 {
-	if ((s->state == SBX_ADOPTING || s->state == SBX_READY) && exec_has_calls(s))
+	if ((s->state == SBX_ADOPTING || s->state == SBX_READY) && exec_of(s)->n_calls)
 		view->state = "running";
 }
 
@@ -122,13 +110,10 @@ struct part exec_part = {
 	.tenant_init = tenant_init,
 	.tenant_fini = tenant_fini,
 	.sandbox_init = sandbox_init,
-	.loaded = loaded,
-	.adopting = exec_adopt,
-	.row = add_to_row,
+	.loaded = exec_adopt,
 	.begun = begun,
 	.vm_ready = exec_dial,
 	.start_waiting = exec_start_waiting,
-	.is_busy = exec_has_calls,
 	.touched = touched,
 	.view = add_to_view,
 	.fail_calls = fail_calls,

@@ -18,8 +18,6 @@ struct inspection;
 struct report;
 struct sandbox;
 
-#define SEQ_BLOCK (1u << 20) /* event numbers reserved in the catalogue at a time */
-
 /* State for detecting a running call without progress (stall.c). */
 struct stall_watch {
 	struct loop_timer timer;
@@ -66,9 +64,7 @@ struct exec_sandbox {
 	size_t n_calls;			 /* in all lanes */
 	bool held;			 /* reading from the agent is stopped */
 	struct list interrupts, follows; /* calls */
-	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
-				       the catalogue */
-	struct output_account *output; /* the account for its held output */
+	struct output_account *output;	 /* the account for its held output */
 	struct replay replay;
 	struct journal
 		*journal; /* NULL: events are not kept for the next instance of the service */
@@ -128,16 +124,14 @@ int exec_copy(struct sandbox *s, const struct exec_point *p);
  * Steps of a merge, which gives the VM of `from` to `to`. exec_move_interrupts comes first. Then
  * exec_move moves the calls, ahead of those queued in `to`; a call running in `to` fails.
  * exec_move_link comes when the VM moves; after that, exec_move_events moves the journal and the
- * events. The next event gets a number
- * above `seq`: the result of exec_seq_of before all steps, which is the highest event number that
- * either sandbox has used.
+ * events. The next event gets a number above `seq`: the highest event number that either sandbox
+ * had used before all steps.
  */
 void exec_move_interrupts(struct sandbox *from, struct sandbox *to);
 void exec_move(struct sandbox *from, struct sandbox *to);
 void exec_move_link(struct sandbox *from, struct sandbox *to);
 void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq,
 		      uint64_t seq_reserved);
-uint64_t exec_seq_of(const struct sandbox *one, const struct sandbox *other);
 /* Rewrites the whole journal, with at most the last `replay_most` bytes of events. */
 void exec_keep_all(struct sandbox *s, size_t replay_most);
 /* Adds lines on the sandbox's calls to the report. */

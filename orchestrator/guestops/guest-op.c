@@ -96,7 +96,7 @@ static void count(const struct guest_op *op, int by)
 	struct guestops_core *c = guestops_of_core(op->sandbox->core);
 
 	if (counts_as_activity(op))
-		s->n_busy += (unsigned)by;
+		op->sandbox->n_busy += (size_t)by;
 	if (op->listens) {
 		s->n_listeners += (unsigned)by;
 		t->listeners += (size_t)by;

@@ -14,11 +14,6 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&guestops_of(s)->delayed);
 }
 
-static bool is_busy(const struct sandbox *s)
-{
-	return guestops_of(s)->n_busy != 0;
-}
-
 static void fail_calls(struct sandbox *s, const struct failure *f)
 {
 	diff_sandbox_gone(s, f);
@@ -42,7 +37,6 @@ struct part guestops_part = {
 	.tenant_size = sizeof(struct guestops_tenant),
 	.sandbox_size = sizeof(struct guestops_sandbox),
 	.sandbox_init = sandbox_init,
-	.is_busy = is_busy,
 	.start_waiting = guest_op_start_delayed,
 	.fail_calls = fail_calls,
 	.shed = shed,

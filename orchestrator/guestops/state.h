@@ -16,7 +16,6 @@ struct guestops_sandbox {
 	struct list ops;     /* operations on files and processes in flight */
 	struct list delayed; /* undo operations that wait for the end of a freeze */
 	unsigned n_ops, n_listeners;
-	unsigned n_busy;			  /* of both: those that count as activity */
 	struct agent *idle_conns[IDLE_CONNS_MAX]; /* idle connections for operations on files and
 						     processes */
 	struct loop_timer idle_conn_timer;

@@ -18,6 +18,16 @@
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/lineage.h"
 
+/* Sets the sandbox's times from its row in the catalogue, by the wall clock. The `loaded` hook of
+ * exec/ replaces them by those of the session journal. */
+static void set_times(struct sandbox *s)
+{
+	int64_t left = s->expires_at_ms - realtime_ms();
+
+	s->idle_since_ms = boottime_ms();
+	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
+}
+
 static void on_row(void *arg, const struct store_sandbox *row)
 {
 	struct core *c = arg;
@@ -32,7 +42,8 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
 	sandbox_set_metadata(s, row->metadata);
 	sandbox_set_ancestors(s, row->ancestors);
-	RUN_PARTS(c, loaded, s, row);
+	/* Continue after the reserved numbers: the previous instance may have used any of them. */
+	s->seq = s->seq_reserved = row->seq_reserved;
 	sandbox_index(s);
 	if (row->ended_at_ms) {
 		s->ended_at_ms = row->ended_at_ms;
@@ -42,16 +53,8 @@ static void on_row(void *arg, const struct store_sandbox *row)
 		return;
 	}
 	sandbox_enlist(s, SBX_ADOPTING);
-}
-
-/* Sets the sandbox's times from its row in the catalogue, by the wall clock. The `adopting` hook
- * of exec/ replaces them by those of the session journal. */
-static void set_times(struct sandbox *s)
-{
-	int64_t left = s->expires_at_ms - realtime_ms();
-
-	s->idle_since_ms = boottime_ms();
-	s->expires_ms = s->expires_at_ms ? s->idle_since_ms + (left > 0 ? (uint64_t)left : 0) : 0;
+	set_times(s);
+	RUN_PARTS(c, loaded, s, row);
 }
 
 static void on_no_slot(void *arg)
@@ -66,9 +69,7 @@ static void adopt(struct sandbox *s)
 	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
-	set_times(s);
 	sampler_add(s);
-	RUN_PARTS(c, adopting, s);
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* Ends the sandbox on the loop's next turn, since nobody listens to ends yet. */

@@ -33,21 +33,15 @@ struct part {
 	void (*tenant_fini)(struct tenant *t);
 	void (*sandbox_init)(struct sandbox *s);
 
-	/* The sandbox was loaded from this row of the catalogue when the service started. */
+	/* The living sandbox was loaded from this row of the catalogue when the service started,
+	 * and its VM will be taken over: restores what the previous instance kept of it. */
 	void (*loaded)(struct sandbox *s, const struct store_sandbox *row);
-	/* The VM of a loaded, living sandbox is about to be taken over: the part restores the state
-	 * that it kept outside the catalogue. */
-	void (*adopting)(struct sandbox *s);
-	/* Adds to the row that a new sandbox gets in the catalogue. */
-	void (*row)(struct sandbox *s, struct store_sandbox *row);
 	/* The sandbox has its VM, and is in the catalogue. The part gets the connection to the
 	 * agent. */
 	void (*begun)(struct sandbox *s, struct agent *agent);
 	/* The VM of an adopted sandbox can be connected to. */
 	void (*vm_ready)(struct sandbox *s);
 
-	/* Returns true while something in flight keeps the sandbox from being idle. */
-	bool (*is_busy)(const struct sandbox *s);
 	/* The sandbox was used: its idle time starts again. */
 	void (*touched)(struct sandbox *s);
 	/* An operation in the sandbox has begun to wait or has ended (sandbox_schedule). Starts

@@ -265,6 +265,7 @@ void sandbox_note_vm(struct sandbox *s, const struct ready_vm *ready)
 
 struct store_sandbox sandbox_row(struct sandbox *s)
 {
+	s->seq_reserved = s->seq + SEQ_BLOCK;
 	struct store_sandbox row = {
 		.id = s->id,
 		.tenant = s->tenant,
@@ -273,6 +274,7 @@ struct store_sandbox sandbox_row(struct sandbox *s)
 		.pid = s->pid,
 		.created_at_ms = s->created_at_ms,
 		.expires_at_ms = s->expires_at_ms,
+		.seq_reserved = s->seq_reserved,
 		.metadata = s->metadata,
 		.env = s->env,
 		.env_len = s->env_len,
@@ -280,7 +282,6 @@ struct store_sandbox sandbox_row(struct sandbox *s)
 	};
 
 	memcpy(row.instance, s->instance, sizeof(row.instance));
-	RUN_PARTS(s->core, row, s, &row);
 	return row;
 }
 
@@ -342,7 +343,7 @@ static void set_idle(struct sandbox *s)
 {
 	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->config.idle_timeout_s * 1000ull;
 
-	if (sandbox_is_busy(s) || !s->config.idle_timeout_s)
+	if (s->n_busy || !s->config.idle_timeout_s)
 		loop_timer_clear(s->core->loop, &s->idle);
 	else
 		loop_timer_set(s->core->loop, &s->idle, due > now ? due - now : 0);
@@ -363,14 +364,6 @@ void sandbox_start_timers(struct sandbox *s)
 	s->lifetime = (struct loop_timer){.fn = on_lifetime, .arg = s};
 	s->idle = (struct loop_timer){.fn = on_idle, .arg = s};
 	sandbox_set_timers(s);
-}
-
-bool sandbox_is_busy(const struct sandbox *s)
-{
-	for (struct part *const *at = s->core->parts; *at; at++)
-		if ((*at)->is_busy && (*at)->is_busy(s))
-			return true;
-	return false;
 }
 
 void sandbox_touch(struct sandbox *s)
@@ -540,7 +533,7 @@ static int64_t to_realtime(struct core *c, uint64_t boottime)
 
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 {
-	uint64_t now = boottime_ms(), idle_from = sandbox_is_busy(s) ? now : s->idle_since_ms;
+	uint64_t now = boottime_ms(), idle_from = s->n_busy ? now : s->idle_since_ms;
 
 	*view = (struct sandbox_view){
 		.state = s->state == SBX_FREEZING  ? "freezing"

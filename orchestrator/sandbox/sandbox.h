@@ -19,6 +19,7 @@ struct ready_vm;
 /* A new sandbox has priority over others until its first call ends, at most for this time:
  * otherwise a tenant that forks in a loop would take the CPU from its neighbours. */
 #define SANDBOX_HEAD_START_MS 2000
+#define SEQ_BLOCK	      (1u << 20)  /* event numbers reserved in the catalogue at a time */
 #define SANDBOX_ENV_MAX	      (32u << 10) /* bytes; every exec carries it in a single frame */
 
 enum sandbox_state {
@@ -60,6 +61,9 @@ struct sandbox {
 	int64_t created_at_ms,
 		expires_at_ms;		    /* ms since the epoch, by the wall clock at creation */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock, ms; expires 0: never */
+	size_t n_busy;			    /* in flight, and counting as continuous activity */
+	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
+				       the catalogue */
 	struct loop_timer lifetime, idle;
 	struct deferred scheduled; /* sandbox_schedule */
 
@@ -108,8 +112,6 @@ void sandbox_free(struct sandbox *s);
 void sandbox_start_timers(struct sandbox *s);
 /* Sets the lifetime and idle timers again, by the boot-time clock. */
 void sandbox_set_timers(struct sandbox *s);
-/* Returns true while something in flight counts as continuous activity. */
-bool sandbox_is_busy(const struct sandbox *s);
 /* Records activity in the sandbox. */
 void sandbox_touch(struct sandbox *s);
 
@@ -128,7 +130,7 @@ struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *i
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
 /* Gives the sandbox its id, notes the VM that it will have, and starts its lifetime. */
 void sandbox_note_vm(struct sandbox *s, const struct ready_vm *ready);
-/* Returns the sandbox's catalogue row. The `row` hooks may change the sandbox. */
+/* Reserves event numbers for a new sandbox, and returns its catalogue row. */
 struct store_sandbox sandbox_row(struct sandbox *s);
 /* Hands the VM to a sandbox whose row is in the catalogue; from here on calls find it. */
 void sandbox_begin(struct sandbox *s, struct ready_vm *ready);

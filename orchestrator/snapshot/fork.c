@@ -167,7 +167,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
 	s->config = fork->config;
-	exec_of(s)->seq = fork->seq;
+	s->seq = fork->seq;
 	exec_of(s)->main.guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) &&
@@ -340,7 +340,7 @@ static int note_parent(struct fork *fork)
 	struct sandbox *s = fork->parent;
 
 	exec_hold(s, true);
-	fork->seq = exec_of(s)->seq;
+	fork->seq = s->seq;
 	fork->guest_busy = exec_of(s)->main.guest_busy;
 	int ret = exec_note(s, &fork->point);
 	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);

@@ -448,7 +448,7 @@ static int note(struct freeze *fr)
 	struct sandbox *s = fr->sandbox;
 
 	exec_hold(s, true);
-	fr->seq = exec_of(s)->seq_reserved;
+	fr->seq = s->seq_reserved;
 	fr->guest_busy = exec_of(s)->main.guest_busy;
 	return exec_note(s, &fr->call);
 }

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/life.h"
@@ -68,7 +69,7 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
-	const uint64_t seq = exec_seq_of(parent, winner);
+	const uint64_t seq = max_u64(parent->seq, winner->seq);
 	struct failure f;
 
 	failure_set(&f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
@@ -104,7 +105,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.pid = winner->pid,
 		.instance = winner->instance,
 		.egress = parent->config.egress && winner->config.egress,
-		.seq_reserved = exec_seq_of(parent, winner) + SEQ_BLOCK,
+		.seq_reserved = max_u64(parent->seq, winner->seq) + SEQ_BLOCK,
 		.at_ms = realtime_ms(),
 		.code = "merged",
 		.text = text,

@@ -147,7 +147,7 @@ static struct sandbox *sandbox_of(struct resume *r)
 	struct sandbox *s = sandbox_new(p->core, "", p->tenant);
 
 	s->config = r->config;
-	exec_of(s)->seq = p->seq;
+	s->seq = p->seq;
 	exec_of(s)->main.guest_busy = r->manifest.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) && exec_copy(s, &r->manifest.call) == 0)

@@ -262,7 +262,7 @@ static void test_calls_hung_up_during_a_freeze_that_fails_are_interrupted(void *
 	core_hang_up(one.call);
 	core_hang_up(other.call);
 	world_run_for(w, 20);
-	assert_true(exec_has_calls(sandbox_of(w, m.view.id)));
+	assert_true(exec_of(sandbox_of(w, m.view.id))->n_calls);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_INTERRUPT), 0);
 	world_lock_catalogue(w, true);
 	fakes_go(w->fakes);
@@ -416,7 +416,7 @@ static void test_call_that_waits_for_a_freeze_is_not_freed_with_its_lane(void **
 	world_exec_in(w, &next, m.view.id, ONE, "out b");
 	loop_timer_set(w->loop, &lane_of(s, ONE, &f)->idle, 0);
 	world_run_for(w, 50);
-	assert_true(exec_has_calls(s));
+	assert_true(exec_of(s)->n_calls);
 	fakes_go(w->fakes);
 	world_until_true(w, &next.over);
 	assert_int_equal(next.failure.code, FAIL_FROZEN);

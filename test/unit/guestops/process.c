@@ -133,7 +133,7 @@ static unsigned busy(struct world *w)
 {
 	struct failure f;
 
-	return guestops_of(sandbox_find(w->core, TENANT, id, &f))->n_busy;
+	return (unsigned)sandbox_find(w->core, TENANT, id, &f)->n_busy;
 }
 
 /* ------------------------------------------------------------------------------------------ */
