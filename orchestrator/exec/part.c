@@ -14,14 +14,23 @@ void exec_start(struct core *c)
 	output_budget_init(&exec_of_core(c)->output, (size_t)c->config.output_mib << 20);
 }
 
-static void tenant_init(struct tenant *t)
+/* A tenant has an account while it has sandboxes that may hold output. */
+static void account_take(struct exec_sandbox *e, struct tenant *t)
 {
-	exec_of_tenant(t)->output = output_account_new(&exec_of_core(t->core)->output, t);
+	struct exec_tenant *of = exec_of_tenant(t);
+
+	if (!of->accounted++)
+		of->output = output_account_new(&exec_of_core(t->core)->output, t);
+	e->output = e->replay.account = of->output;
 }
 
-static void tenant_fini(struct tenant *t)
+static void account_release(struct exec_sandbox *e, struct tenant *t)
 {
-	output_account_put(exec_of_tenant(t)->output);
+	if (!e->output)
+		return;
+	e->output = e->replay.account = NULL;
+	if (!--exec_of_tenant(t)->accounted)
+		output_account_put(exec_of_tenant(t)->output);
 }
 
 static void sandbox_init(struct sandbox *s)
@@ -33,8 +42,7 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&e->lanes);
 	list_init(&e->interrupts);
 	list_init(&e->follows);
-	e->output = exec_of_tenant(s->owner)->output;
-	e->replay.account = e->output;
+	account_take(e, s->owner);
 }
 
 static void begun(struct sandbox *s, struct agent *agent)
@@ -101,14 +109,13 @@ static void shed(struct sandbox *s)
 	replay_fini(&e->replay);
 	journal_close(e->journal);
 	e->journal = NULL;
+	account_release(e, s->owner);
 }
 
 struct part exec_part = {
 	.core_size = sizeof(struct exec_core),
 	.tenant_size = sizeof(struct exec_tenant),
 	.sandbox_size = sizeof(struct exec_sandbox),
-	.tenant_init = tenant_init,
-	.tenant_fini = tenant_fini,
 	.sandbox_init = sandbox_init,
 	.loaded = exec_adopt,
 	.begun = begun,

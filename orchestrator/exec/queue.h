@@ -70,8 +70,9 @@ struct exec_sandbox {
 		*journal; /* NULL: events are not kept for the next instance of the service */
 };
 struct exec_tenant {
-	size_t waiting_bytes; /* requests of its calls that are not sent completely */
-	struct output_account *output;
+	size_t waiting_bytes;	       /* requests of its calls that are not sent completely */
+	struct output_account *output; /* valid while `accounted` is not 0 */
+	size_t accounted;	       /* sandboxes that have the account */
 };
 struct exec_core {
 	size_t waiting_bytes; /* requests of all calls that are not sent completely */

@@ -23,14 +23,12 @@ struct vm_use;
 
 struct part {
 	/* Bytes of the part's state in the memory block of a core, a tenant and a sandbox. It is
-	 * zeroed before the init hooks below, and freed with the block. 0: none. */
+	 * zeroed first, and freed with the block. 0: none. */
 	size_t core_size, tenant_size, sandbox_size;
 	/* Offsets of the state in those blocks, set by parts_place. */
 	size_t core_at, tenant_at, sandbox_at;
 
 	/* Hooks. NULL: the part does nothing. */
-	void (*tenant_init)(struct tenant *t);
-	void (*tenant_fini)(struct tenant *t);
 	void (*sandbox_init)(struct sandbox *s);
 
 	/* The living sandbox was loaded from this row of the catalogue when the service started,

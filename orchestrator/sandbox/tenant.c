@@ -43,7 +43,6 @@ struct tenant *tenant_get(struct core *c, const char *name)
 	strcpy(t->name, name);
 	list_add_tail(&c->tenants, &t->link);
 	list_add_tail(&c->tenant_buckets[bucket_number(name)], &t->bucket);
-	RUN_PARTS(c, tenant_init, t);
 	return t;
 }
 
@@ -51,7 +50,6 @@ void tenant_put(struct tenant *t)
 {
 	if (!t || --t->users)
 		return;
-	RUN_PARTS(t->core, tenant_fini, t);
 	list_del(&t->link);
 	list_del(&t->bucket);
 	free(t);

@@ -97,12 +97,16 @@ static struct freeze_call *freeze_call_of(const struct core_call *call)
 
 static void wait_for_turn(struct freeze *fr)
 {
-	struct tenant *t = fr->owner;
+	struct snapshot_tenant *of = snapshots_of_tenant(fr->owner);
 
-	if (list_empty(&snapshots_of_tenant(t)->freezes))
-		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns,
-			      &snapshots_of_tenant(t)->freeze_turn);
-	list_add_tail(&snapshots_of_tenant(t)->freezes, &fr->waiting);
+	if (!of->tenant) { /* its first freeze */
+		of->tenant = fr->owner;
+		list_init(&of->freezes);
+		list_init(&of->freeze_turn);
+	}
+	if (list_empty(&of->freezes))
+		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns, &of->freeze_turn);
+	list_add_tail(&of->freezes, &fr->waiting);
 }
 
 /* Leaves the queue, and moves the tenant behind the others. */

@@ -24,13 +24,6 @@ void snapshots_start(struct core *c)
 	of->slot_limit_ms = SLOT_LIMIT_MS;
 }
 
-static void tenant_init(struct tenant *t)
-{
-	snapshots_of_tenant(t)->tenant = t;
-	list_init(&snapshots_of_tenant(t)->freezes);
-	list_init(&snapshots_of_tenant(t)->freeze_turn);
-}
-
 static void sandbox_init(struct sandbox *s)
 {
 	list_init(&snapshots_of(s)->forks);
@@ -69,7 +62,6 @@ struct part snapshot_part = {
 	.core_size = sizeof(struct snapshot_core),
 	.tenant_size = sizeof(struct snapshot_tenant),
 	.sandbox_size = sizeof(struct snapshot_sandbox),
-	.tenant_init = tenant_init,
 	.sandbox_init = sandbox_init,
 	.touched = freeze_sandbox_touched,
 	.start_waiting = start_waiting,

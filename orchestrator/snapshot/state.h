@@ -17,9 +17,9 @@ struct snapshot_sandbox {
 	char space[SANDBOX_ID_LEN + 1]; /* the Space whose files its VM maps; empty: none */
 };
 struct snapshot_tenant {
-	struct tenant *tenant;
 	struct roster spaces;
 	uint64_t spaces_bytes;
+	struct tenant *tenant;	 /* set, with the two lists, by its first freeze */
 	struct list freezes;	 /* struct freeze: waiting ones, in order */
 	struct list freeze_turn; /* on snapshot_core.freeze_turns while any waits */
 	unsigned freezing;	 /* freezes in progress */
