@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Measures what the VM of each sandbox uses. The sampler (sandbox/sampler.h) finds the CPU time and
+ * Measures what the VM of each sandbox uses. The sampler finds the CPU time and
  * the memory of the VM process from outside; the VM process itself reports its disk layer and its
  * network frames (CTL_STATS), and is asked only if it has run since it last did. The guest is not
  * asked, so an idle one stays idle.
@@ -185,8 +185,7 @@ static bool has_run(const struct usage_sandbox *u, const struct vm_use *use)
 	return u->asked_pid != u->sandbox->pid || use->cpu_ns > u->asked_cpu_ns + RAN_NS;
 }
 
-/* A measurement that is in progress becomes the sample. */
-static void sampled(struct sandbox *s, const struct vm_use *use)
+void usage_sampled(struct sandbox *s, const struct vm_use *use)
 {
 	struct usage_sandbox *u = usage_of(s);
 
@@ -253,11 +252,23 @@ struct core_call *core_usage(struct core *c, const char *tenant, const char *id,
 static void sandbox_init(struct sandbox *s)
 {
 	usage_of(s)->sandbox = s;
+	list_init(&usage_of(s)->turn);
 	list_init(&usage_of(s)->calls);
+}
+
+static void loaded(struct sandbox *s, const struct store_sandbox *row)
+{
+	sampler_add(s);
+}
+
+static void begun(struct sandbox *s, struct agent *agent)
+{
+	sampler_add(s);
 }
 
 static void shed(struct sandbox *s)
 {
+	list_del(&usage_of(s)->turn);
 	calls_free(&usage_of(s)->calls);
 	cancel(usage_of(s));
 	usage_ring_free(&usage_of(s)->ring);
@@ -270,9 +281,11 @@ static void fail_calls(struct sandbox *s, const struct failure *f)
 }
 
 struct part usage_part = {
+	.core_size = sizeof(struct sampler),
 	.sandbox_size = sizeof(struct usage_sandbox),
 	.sandbox_init = sandbox_init,
-	.sampled = sampled,
+	.loaded = loaded,
+	.begun = begun,
 	.fail_calls = fail_calls,
 	.shed = shed,
 };

@@ -6,8 +6,10 @@
 #include "base/list.h"
 #include "orchestrator/io/loop.h"
 #include "orchestrator/observe/ring.h"
+#include "orchestrator/observe/sampler.h"
 #include "orchestrator/sandbox/part.h"
 
+struct vm_use;
 struct vmproc_request;
 
 /* The CPU time of a VM process at an earlier moment. */
@@ -19,6 +21,7 @@ struct usage_base {
 
 struct usage_sandbox {
 	struct sandbox *sandbox;
+	struct list turn;	       /* on a list of the sampler */
 	struct loop_timer limit;       /* while a measurement waits for the VM process */
 	struct usage_job *job;	       /* the worker that reads /proc, or NULL */
 	struct vmproc_request *asking; /* the request to the VM process, or NULL */
@@ -36,5 +39,12 @@ static inline struct usage_sandbox *usage_of(const struct sandbox *s)
 {
 	return part_of_sandbox(&usage_part, s);
 }
+static inline struct sampler *sampler_of(const struct core *c)
+{
+	return part_of_core(&usage_part, c);
+}
+
+/* Takes note of what the sampler found. A measurement that is in progress becomes the sample. */
+void usage_sampled(struct sandbox *s, const struct vm_use *use);
 
 #endif

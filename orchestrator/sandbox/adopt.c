@@ -69,7 +69,6 @@ static void adopt(struct sandbox *s)
 	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
 
 	memcpy(id.instance, s->instance, sizeof(id.instance));
-	sampler_add(s);
 	s->vm = vmproc_adopt(&c->vms, &id, &spec, &sandbox_vm_owner, s);
 	if (!s->vm) {
 		/* Ends the sandbox on the loop's next turn, since nobody listens to ends yet. */

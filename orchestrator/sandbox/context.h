@@ -12,7 +12,6 @@
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/part.h"
 #include "orchestrator/sandbox/sandbox.h"
-#include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/sandbox/watch.h"
 #include "orchestrator/images/template-env.h"
 #include "orchestrator/vm/vmproc.h"
@@ -47,7 +46,6 @@ struct core {
 	struct catalogue catalogue;
 	struct ended_sandboxes ended;
 	struct watch watch;
-	struct sampler sampler;
 	struct keys *keys;
 	struct warden_client *warden;
 	struct vmproc_host vms;

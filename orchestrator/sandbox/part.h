@@ -19,7 +19,6 @@ struct sandbox;
 struct sandbox_view;
 struct store_sandbox;
 struct tenant;
-struct vm_use;
 
 struct part {
 	/* Bytes of the part's state in the memory block of a core, a tenant and a sandbox. It is
@@ -46,9 +45,6 @@ struct part {
 	 * what can start now. The state is SBX_READY or SBX_RUNNING; the agent may be disconnected.
 	 */
 	void (*start_waiting)(struct sandbox *s);
-
-	/* The sandbox's VM process was looked at, as every few seconds (sampler.h). */
-	void (*sampled)(struct sandbox *s, const struct vm_use *use);
 
 	/* Adds to a view of the sandbox. */
 	void (*view)(const struct sandbox *s, struct sandbox_view *view);

@@ -177,7 +177,6 @@ struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
 	list_init(&s->bucket);
 	list_init(&s->deletes);
 	list_init(&s->changes);
-	list_init(&s->sample_turn);
 	list_init(&s->unrecorded);
 	list_init(&s->living_ancestors);
 	list_init(&s->living_descendants);
@@ -229,7 +228,6 @@ static void shed(struct sandbox *s)
 {
 	loop_timer_clear(s->core->loop, &s->lifetime);
 	loop_timer_clear(s->core->loop, &s->idle);
-	list_del(&s->sample_turn);
 	RUN_PARTS(s->core, shed, s);
 }
 
@@ -295,7 +293,6 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
-	sampler_add(s);
 	RUN_PARTS(s->core, begun, s, agent);
 	sandbox_start_timers(s);
 	sandbox_touch(s);

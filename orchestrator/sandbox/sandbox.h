@@ -6,8 +6,8 @@
 #include "orchestrator/images/sizes.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/roster.h"
-#include "orchestrator/sandbox/sampler.h"
 #include "orchestrator/sandbox/sandboxes.h"
+#include "orchestrator/sandbox/vm-use.h"
 #include "orchestrator/store/store.h"
 #include "proto/ctl.h"
 
@@ -69,8 +69,7 @@ struct sandbox {
 
 	uint32_t slot, pid; /* of the VM; these and `instance` as in the catalogue */
 	uint8_t instance[CTL_INSTANCE_LEN];
-	struct vm_use use;	 /* measured some seconds ago */
-	struct list sample_turn; /* on a list of core->sampler */
+	struct vm_use use; /* measured some seconds ago */
 	struct vmproc *vm;
 
 	struct list deletes; /* core_delete calls in flight */

@@ -144,7 +144,6 @@ static void on_housekeeping(void *arg)
 static void init_lists(struct core *c)
 {
 	list_init(&c->sandboxes);
-	sampler_init(&c->sampler);
 	list_init(&c->ended.kept);
 	list_init(&c->ended.unrecorded);
 	list_init(&c->creates);
@@ -223,6 +222,7 @@ static struct core *core_alloc(struct loop *loop, const struct config *config)
 	guestops_start(c);
 	ports_start(c);
 	inspect_start(c);
+	sampler_init(c);
 	return c;
 }
 

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "orchestrator/observe/state.h"
 #include "orchestrator/sandbox/context.h"
-#include "orchestrator/sandbox/sampler.h"
 #include "test/unit/service/world.h"
 
 struct usage_answer {

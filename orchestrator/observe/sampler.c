@@ -4,18 +4,14 @@
  * any number of sandboxes wakes the service five times a second, and no turn of the loop visits all
  * of them, also after a restart or a large fork.
  */
-#include "orchestrator/sandbox/sampler.h"
+#include "orchestrator/observe/sampler.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "base/proc.h"
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/context.h"
+#include "orchestrator/observe/state.h"
 
 struct sampling {
 	struct step_job job;
@@ -28,37 +24,7 @@ struct sampling {
 	} vms[]; /* in the order of the list */
 };
 
-/* --- one VM process -------------------------------------------------------------------------- */
-
-/* Reads the process's CPU clock: one system call, where /proc/PID/stat needs three and counts in
- * hundredths of a second. */
-uint64_t vm_cpu_ns(uint32_t pid)
-{
-	struct timespec used;
-	clockid_t clock;
-
-	if (!pid || clock_getcpuclockid((pid_t)pid, &clock) || clock_gettime(clock, &used) < 0)
-		return 0;
-	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
-}
-
-void vm_memory_read(uint32_t pid, struct memory_use *use)
-{
-	proc_memory_read(pid, &use->private_bytes, &use->shared_bytes);
-}
-
-bool vm_use_read(uint32_t pid, struct vm_use *use)
-{
-	uint64_t before_ns = use->cpu_ns;
-
-	use->cpu_ns = vm_cpu_ns(pid);
-	use->at_ms = now_ns() / 1000000;
-	/* A process that has not run since has touched no further memory. Looking up its /proc
-	 * files takes 20 times as long as reading its clock. */
-	if (use->cpu_ns != before_ns)
-		vm_memory_read(pid, &use->memory);
-	return use->cpu_ns;
-}
+/* --- on a worker thread ---------------------------------------------------------------------- */
 
 static int sample_step(void *arg)
 {
@@ -81,8 +47,8 @@ static void note(struct core *c, const struct sampling *job)
 {
 	size_t i = 0;
 
-	list_each (pos, &c->sampler.turns[job->turn]) {
-		struct sandbox *s = container_of(pos, struct sandbox, sample_turn);
+	list_each (pos, &sampler_of(c)->turns[job->turn]) {
+		struct sandbox *s = container_of(pos, struct usage_sandbox, turn)->sandbox;
 		size_t at = i;
 
 		while (at < job->n && (job->vms[at].pid != s->pid || !has_vm(s)))
@@ -92,13 +58,13 @@ static void note(struct core *c, const struct sampling *job)
 		i = at + 1;
 		s->use = job->vms[at].use;
 		if (job->vms[at].found)
-			RUN_PARTS(c, sampled, s, &s->use);
+			usage_sampled(s, &s->use);
 	}
 }
 
 static void next_turn(struct core *c)
 {
-	struct sampler *sampler = &c->sampler;
+	struct sampler *sampler = sampler_of(c);
 
 	sampler->job = NULL;
 	sampler->turn = (sampler->turn + 1) % SAMPLER_TURNS;
@@ -117,14 +83,14 @@ static const struct step_job_ops sample_ops = {LOOP_CPU, sample_step, NULL, on_s
 /* Returns NULL when no sandbox has this turn. */
 static struct sampling *sampling_new(struct core *c)
 {
-	const struct list *turn = &c->sampler.turns[c->sampler.turn];
+	const struct list *turn = &sampler_of(c)->turns[sampler_of(c)->turn];
 
 	if (list_empty(turn))
 		return NULL;
 	struct sampling *job = must_alloc(sizeof(*job) + list_count(turn) * sizeof(job->vms[0]));
-	job->turn = c->sampler.turn;
+	job->turn = sampler_of(c)->turn;
 	list_each (pos, turn) {
-		const struct sandbox *s = container_of(pos, struct sandbox, sample_turn);
+		const struct sandbox *s = container_of(pos, struct usage_sandbox, turn)->sandbox;
 
 		if (has_vm(s))
 			job->vms[job->n++] = (struct vm_sample){.pid = s->pid, .use = s->use};
@@ -136,37 +102,37 @@ static void on_timer(void *arg)
 {
 	struct core *c = arg;
 
-	c->sampler.job = sampling_new(c);
-	if (c->sampler.job)
-		step_job_start(c->loop, c->sampler.job, &sample_ops, c);
+	sampler_of(c)->job = sampling_new(c);
+	if (sampler_of(c)->job)
+		step_job_start(c->loop, sampler_of(c)->job, &sample_ops, c);
 	else
 		next_turn(c);
 }
 
-void sampler_init(struct sampler *sampler)
+void sampler_init(struct core *c)
 {
 	for (unsigned i = 0; i < SAMPLER_TURNS; i++)
-		list_init(&sampler->turns[i]);
+		list_init(&sampler_of(c)->turns[i]);
 }
 
 void sampler_add(struct sandbox *s)
 {
-	struct sampler *sampler = &s->core->sampler;
+	struct sampler *sampler = sampler_of(s->core);
 
-	list_add_tail(&sampler->turns[sampler->next_turn++ % SAMPLER_TURNS], &s->sample_turn);
+	list_add_tail(&sampler->turns[sampler->next_turn++ % SAMPLER_TURNS], &usage_of(s)->turn);
 }
 
 void sampler_start(struct core *c, uint32_t step_ms)
 {
-	c->sampler.step_ms = step_ms;
-	loop_timer_start(c->loop, &c->sampler.timer, on_timer, c, step_ms / SAMPLER_TURNS);
+	sampler_of(c)->step_ms = step_ms;
+	loop_timer_start(c->loop, &sampler_of(c)->timer, on_timer, c, step_ms / SAMPLER_TURNS);
 }
 
 void sampler_stop(struct core *c)
 {
-	loop_timer_clear(c->loop, &c->sampler.timer);
-	step_job_cancel(c->sampler.job);
-	c->sampler.job = NULL;
+	loop_timer_clear(c->loop, &sampler_of(c)->timer);
+	step_job_cancel(sampler_of(c)->job);
+	sampler_of(c)->job = NULL;
 }
 
 struct memory_use sampler_memory(const struct core *c)
