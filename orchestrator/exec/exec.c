@@ -5,10 +5,11 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
 #include "base/report.h"
@@ -39,14 +40,9 @@
 #define BROKEN	       "the connection to the guest's agent broke during the call"
 #define NOT_FORKED     "the call had not reached the guest before the fork: it runs only in the parent"
 
-struct exec_call {
+struct exec {
 	struct core_call call;
 	struct exec_sink sink;
-	struct exec *exec;
-};
-
-struct exec {
-	struct core_call *call;
 	struct exec_lane *lane; /* valid while the call is in its queue */
 	struct tenant *owner;	/* charged for `bytes`; NULL: none are charged */
 	uint8_t *bytes;		/* the encoded request, until it is sent */
@@ -75,7 +71,7 @@ struct exec {
 
 static struct exec *exec_of_call(const struct core_call *call)
 {
-	return container_of(call, struct exec_call, call)->exec;
+	return container_of(call, struct exec, call);
 }
 
 /* Adds `bytes` (negative: subtracts) to the counts of request bytes that are not sent yet. */
@@ -103,10 +99,7 @@ static void exec_put_away(struct core_call *call)
 {
 	struct exec *exec = exec_of_call(call);
 
-	if (!exec)
-		return;
-	container_of(call, struct exec_call, call)->exec = NULL;
-	loop_timer_clear(exec->call->core->loop, &exec->limit);
+	loop_timer_clear(call->core->loop, &exec->limit);
 	drop_interrupt(exec);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
@@ -116,13 +109,12 @@ static void exec_put_away(struct core_call *call)
 	tenant_put(exec->owner);
 	free(exec->bytes);
 	free(exec->traceparent);
-	free(exec);
 }
 
-static struct core_call *first(const struct exec_lane *lane)
+static struct exec *first(const struct exec_lane *lane)
 {
 	return list_empty(&lane->calls) ? NULL
-					: container_of(lane->calls.next, struct core_call, link);
+					: container_of(lane->calls.next, struct exec, call.link);
 }
 
 bool exec_lane_runs(const struct exec_lane *lane)
@@ -137,7 +129,7 @@ static void count_calls(struct sandbox *s, ssize_t n)
 	s->n_busy += (size_t)n;
 }
 
-static struct core_call *running(const struct exec_lane *lane)
+static struct exec *running(const struct exec_lane *lane)
 {
 	return exec_lane_runs(lane) ? first(lane) : NULL;
 }
@@ -151,14 +143,14 @@ static struct journal *journal_of(const struct exec_lane *lane)
 	return j;
 }
 
-static void leave_queue(struct core_call *call)
+static void leave_queue(struct exec *exec)
 {
-	struct exec_lane *lane = exec_of_call(call)->lane;
+	struct exec_lane *lane = exec->lane;
 	struct sandbox *s = lane->sandbox;
 
-	loop_timer_clear(call->core->loop, &exec_of_call(call)->limit);
-	drop_interrupt(exec_of_call(call));
-	list_del(&call->link);
+	loop_timer_clear(exec->call.core->loop, &exec->limit);
+	drop_interrupt(exec);
+	list_del(&exec->call.link);
 	count_calls(s, -1);
 	stall_end(lane);
 	journal_over(journal_of(lane));
@@ -177,13 +169,12 @@ static void leave_queue(struct core_call *call)
  * owned by the call. */
 static struct exec_point point_of(const struct exec_lane *lane)
 {
-	struct core_call *call = first(lane);
+	const struct exec *exec = first(lane);
 	struct exec_point p = {0};
 
 	memcpy(p.context, lane->context, sizeof(p.context));
-	if (!call || (!exec_lane_runs(lane) && !exec_of_call(call)->attached))
+	if (!exec || (!exec_lane_runs(lane) && !exec->attached))
 		return p;
-	struct exec *exec = exec_of_call(call);
 	p.running = true;
 	p.number = exec->number;
 	p.have = exec->have;
@@ -229,12 +220,12 @@ void exec_keep(struct sandbox *s)
 
 static void notify_started(void *arg)
 {
-	struct core_call *call = arg;
+	struct exec *exec = arg;
 
-	deferred_cancel(&call->deferred);
-	exec_of_call(call)->started = true;
-	if (!call->abandoned)
-		container_of(call, struct exec_call, call)->sink.started(call->arg);
+	deferred_cancel(&exec->call.deferred);
+	exec->started = true;
+	if (!exec->call.abandoned)
+		exec->sink.started(exec->call.arg);
 }
 
 /* Returns the next event number. Numbers are reserved in the catalogue in blocks, so that none is
@@ -287,28 +278,25 @@ static void exec_failed(struct core_call *call)
 	exec_keep(exec->lane->sandbox);
 }
 
-static void emit(struct core_call *call, struct event *ev)
+static void emit(struct exec *exec, struct event *ev)
 {
-	struct exec *exec = exec_of_call(call);
-
 	/* The reader of an earlier event of the same frame has ended the sandbox. */
-	if (call->failed)
+	if (exec->call.failed)
 		return;
 	record(exec, ev);
 	if (!exec->started)
-		notify_started(call);
-	if (!call->abandoned)
-		container_of(call, struct exec_call, call)->sink.event(call->arg, ev);
+		notify_started(exec);
+	if (!exec->call.abandoned)
+		exec->sink.event(exec->call.arg, ev);
 }
 
 static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
 {
-	struct core_call *call = arg;
-	struct event ev = {
-		.type = exec_of_call(call)->type, .partial = partial, .data = data, .len = len};
+	struct exec *exec = arg;
+	struct event ev = {.type = exec->type, .partial = partial, .data = data, .len = len};
 
-	exec_of_call(call)->cut = true;
-	emit(call, &ev);
+	exec->cut = true;
+	emit(exec, &ev);
 }
 
 /* Records the progress of the call in the journal and commits all changes of one frame, its events
@@ -337,8 +325,7 @@ static size_t held_by_contexts(const struct exec_lane *lane)
 	if (!lane->context[0])
 		return 0;
 	list_each (pos, &exec_of(lane->sandbox)->lanes) {
-		const struct core_call *call = running(container_of(pos, struct exec_lane, link));
-		const struct exec *exec = call ? exec_of_call(call) : NULL;
+		const struct exec *exec = running(container_of(pos, struct exec_lane, link));
 
 		if (exec)
 			held += exec->out.len + exec->err.len + exec->bundle.len;
@@ -346,9 +333,8 @@ static size_t held_by_contexts(const struct exec_lane *lane)
 	return held;
 }
 
-static void on_output(struct core_call *call, const struct agent_frame *frame)
+static void on_output(struct exec *exec, const struct agent_frame *frame)
 {
-	struct exec *exec = exec_of_call(call);
 	bool is_err = frame->type == AGENT_STDERR;
 	struct splitter *s = is_err ? &exec->err : &exec->out;
 	size_t held = s->len;
@@ -358,10 +344,10 @@ static void on_output(struct core_call *call, const struct agent_frame *frame)
 	exec->cut = false;
 	s->tight =
 		output_is_tight(s->account) || held_by_contexts(exec->lane) > CONTEXTS_HELD_MAX / 4;
-	if (splitter_feed(s, frame->data, frame->len, on_chunk, call) < 0)
+	if (splitter_feed(s, frame->data, frame->len, on_chunk, exec) < 0)
 		log_error("sandbox %s: part of a call's output is lost: no memory",
 			  exec->lane->sandbox->id);
-	if (!call->failed && frame->len)
+	if (!exec->call.failed && frame->len)
 		note_output(exec, s, held);
 }
 
@@ -386,9 +372,8 @@ static void hold_bundle(struct exec *exec, const struct agent_frame *frame)
 		lose_bundle(exec, RESULT_NO_MEMORY);
 }
 
-static void on_bundle(struct core_call *call, const struct agent_frame *frame)
+static void on_bundle(struct exec *exec, const struct agent_frame *frame)
 {
-	struct exec *exec = exec_of_call(call);
 	size_t held = exec->bundle.len;
 
 	exec->have += frame->len;
@@ -398,9 +383,8 @@ static void on_bundle(struct core_call *call, const struct agent_frame *frame)
 	note_output(exec, &exec->bundle, held);
 }
 
-static void emit_bundle(struct core_call *call, const struct agent_frame *frame)
+static void emit_bundle(struct exec *exec, const struct agent_frame *frame)
 {
-	struct exec *exec = exec_of_call(call);
 	uint8_t note[BUNDLE_NOTE_MAX];
 	struct event ev = {.type = frame->type == AGENT_FAULT ? EVENT_FAULT : EVENT_RESULT,
 			   .main = frame->type == AGENT_RESULT &&
@@ -415,22 +399,21 @@ static void emit_bundle(struct core_call *call, const struct agent_frame *frame)
 		ev.data = note;
 		ev.len = bundle_note(note, exec->bundle_lost);
 	}
-	emit(call, &ev);
+	emit(exec, &ev);
 }
 
-static void on_bundle_end(struct core_call *call, const struct agent_frame *frame)
+static void on_bundle_end(struct exec *exec, const struct agent_frame *frame)
 {
-	struct exec *exec = exec_of_call(call);
 	bool dropped = frame->type == AGENT_RESULT && frame->data[0] == AGENT_RESULT_DROPPED;
 	size_t held = exec->bundle.len;
 
 	exec->have += frame->len;
 	if (exec->results && !dropped)
-		emit_bundle(call, frame);
+		emit_bundle(exec, frame);
 	splitter_fini(&exec->bundle);
 	exec->bundle_lost = NULL;
 	exec->cut = true;
-	if (!call->failed)
+	if (!exec->call.failed)
 		note_output(exec, &exec->bundle, held);
 }
 
@@ -441,12 +424,12 @@ static void cut_line(struct exec *exec, bool is_err)
 	struct splitter *s = is_err ? &exec->err : &exec->out;
 	size_t held = s->len;
 
-	if (held <= LINE_TIGHT_BYTES || exec->call->failed)
+	if (held <= LINE_TIGHT_BYTES || exec->call.failed)
 		return;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
-	splitter_cut(s, on_chunk, exec->call);
-	if (!exec->call->failed)
+	splitter_cut(s, on_chunk, exec);
+	if (!exec->call.failed)
 		note_output(exec, s, held);
 }
 
@@ -458,11 +441,10 @@ static void cut_bundle(struct exec *exec)
 
 static bool has_long_line(const struct exec_lane *lane)
 {
-	const struct core_call *call = running(lane);
+	const struct exec *exec = running(lane);
 
-	return call && (exec_of_call(call)->out.len > LINE_TIGHT_BYTES ||
-			exec_of_call(call)->err.len > LINE_TIGHT_BYTES ||
-			exec_of_call(call)->bundle.len > LINE_TIGHT_BYTES);
+	return exec && (exec->out.len > LINE_TIGHT_BYTES || exec->err.len > LINE_TIGHT_BYTES ||
+			exec->bundle.len > LINE_TIGHT_BYTES);
 }
 
 bool exec_has_long_line(struct sandbox *s)
@@ -484,8 +466,7 @@ void exec_cut_lines(struct sandbox *s)
 		lane = lane_after(lane);
 	if (!lane)
 		return;
-	struct core_call *call = running(lane);
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = running(lane);
 	/* Only one: the reader of its event may end the sandbox. */
 	if (exec->bundle.len > LINE_TIGHT_BYTES)
 		cut_bundle(exec);
@@ -499,10 +480,10 @@ size_t exec_lines(struct sandbox *s)
 
 	EACH_LANE(lane, s)
 	{
-		const struct core_call *call = running(lane);
+		const struct exec *exec = running(lane);
 
-		if (call)
-			held += exec_of_call(call)->out.len + exec_of_call(call)->err.len;
+		if (exec)
+			held += exec->out.len + exec->err.len;
 	}
 	return held;
 }
@@ -515,8 +496,7 @@ bool exec_cut_longest(struct sandbox *s)
 
 	EACH_LANE(lane, s)
 	{
-		struct core_call *call = running(lane);
-		struct exec *exec = call ? exec_of_call(call) : NULL;
+		struct exec *exec = running(lane);
 
 		for (int err = 0; exec && err < 2; err++) {
 			const size_t len = err ? exec->err.len : exec->out.len;
@@ -534,37 +514,35 @@ bool exec_cut_longest(struct sandbox *s)
 	return true;
 }
 
-static void on_exit_code(struct core_call *call, int code)
+static void on_exit_code(struct exec *exec, int code)
 {
-	struct exec *exec = exec_of_call(call);
 	struct event ev = {.type = EVENT_EXIT, .exit_code = code};
 
 	exec->type = EVENT_STDOUT;
-	splitter_end(&exec->out, on_chunk, call);
+	splitter_end(&exec->out, on_chunk, exec);
 	exec->type = EVENT_STDERR;
-	splitter_end(&exec->err, on_chunk, call);
+	splitter_end(&exec->err, on_chunk, exec);
 	splitter_fini(&exec->bundle); /* of a result that was not completed */
-	if (call->failed)	      /* a reader ended the sandbox: that is reported instead */
+	if (exec->call.failed)	      /* a reader ended the sandbox: that is reported instead */
 		return;
 	struct exec_lane *lane = exec->lane;
 	struct sandbox *s = lane->sandbox; /* read it now: a merge may have moved the call */
 	/* Leave the queue before the last event: its reader may end the sandbox or add a call. */
 	lane->guest_busy = false;
-	leave_queue(call);
+	leave_queue(exec);
 	exec_hold(s, exec_of(s)->held);
 	/* The priority boost of a new VM ends with its first call. */
 	vmproc_set_priority(s->vm, WARDEN_NORMAL);
-	emit(call, &ev);
+	emit(exec, &ev);
 	exec_keep(s);
-	call_free(call);
+	call_free(&exec->call);
 }
 
 static void hold(struct exec_lane *lane)
 {
-	struct core_call *call = running(lane);
+	const struct exec *exec = running(lane);
 
-	guest_link_pause(&lane->guest,
-			 exec_of(lane->sandbox)->held || (call && exec_of_call(call)->paused));
+	guest_link_pause(&lane->guest, exec_of(lane->sandbox)->held || (exec && exec->paused));
 }
 
 void exec_hold(struct sandbox *s, bool held)
@@ -576,13 +554,13 @@ void exec_hold(struct sandbox *s, bool held)
 	}
 }
 
-static void fail(struct core_call *call, enum failure_code code, const char *text)
+static void fail(struct exec *exec, enum failure_code code, const char *text)
 {
 	struct failure f;
 
 	failure_set(&f, code, 0, "%s", text);
-	leave_queue(call);
-	call_finish(call, &f);
+	leave_queue(exec);
+	call_finish(&exec->call, &f);
 }
 
 void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text)
@@ -603,24 +581,24 @@ static void no_context(struct exec_lane *lane)
 	lane_lose(lane, NULL);
 }
 
-static void on_error(struct core_call *call, const struct agent_frame *frame)
+static void on_error(struct exec *exec, const struct agent_frame *frame)
 {
-	struct exec_lane *lane = exec_of_call(call)->lane;
+	struct exec_lane *lane = exec->lane;
 	char text[ERR_TEXT_MAX];
 
-	if (lane->context[0] && !exec_of_call(call)->attached && frame->errnum == ENOENT) {
+	if (lane->context[0] && !exec->attached && frame->errnum == ENOENT) {
 		no_context(lane);
-	} else if (exec_of_call(call)->inherited && frame->errnum == ENOENT) {
-		fail(call, FAIL_AGENT_LOST,
+	} else if (exec->inherited && frame->errnum == ENOENT) {
+		fail(exec, FAIL_AGENT_LOST,
 		     "the service stopped before the guest had received the whole call: it did not "
 		     "run");
-	} else if (exec_of_call(call)->reattached && frame->errnum == ENOENT) {
-		fail(call, FAIL_AGENT_LOST, BROKEN);
-	} else if (exec_of_call(call)->attached && frame->errnum == ENOENT) {
-		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
+	} else if (exec->reattached && frame->errnum == ENOENT) {
+		fail(exec, FAIL_AGENT_LOST, BROKEN);
+	} else if (exec->attached && frame->errnum == ENOENT) {
+		fail(exec, FAIL_NOT_FORKED, NOT_FORKED);
 	} else if (frame->errnum == ECHILD && frame->len) {
 		snprintf(text, sizeof(text), "%.*s", (int)frame->len, (const char *)frame->data);
-		fail(call, FAIL_INTERPRETER, text);
+		fail(exec, FAIL_INTERPRETER, text);
 		/* The agent closes it, since it does not read the code: send no call there. */
 		lane_lose(lane, "its interpreter does not start");
 	} else {
@@ -628,27 +606,28 @@ static void on_error(struct core_call *call, const struct agent_frame *frame)
 			 (int)(frame->len && frame->len < 160 ? frame->len : 160),
 			 frame->len ? (const char *)frame->data : "it gave no reason");
 		/* An attached call may still be running. */
-		lane->guest_busy = lane->guest_busy || exec_of_call(call)->attached;
-		fail(call, FAIL_AGENT_ERROR, text);
+		lane->guest_busy = lane->guest_busy || exec->attached;
+		fail(exec, FAIL_AGENT_ERROR, text);
 	}
 }
 
-void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame)
+void exec_on_frame(void *arg, const struct agent_frame *frame)
 {
-	struct core_call *call = running(lane);
+	struct exec_lane *lane = arg;
+	struct exec *exec = running(lane);
 
 	stall_heard(lane);
-	if (call && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
-		on_output(call, frame);
-	} else if (call && frame->type == AGENT_BUNDLE) {
-		on_bundle(call, frame);
-	} else if (call && (frame->type == AGENT_RESULT || frame->type == AGENT_FAULT)) {
-		on_bundle_end(call, frame);
-	} else if (call && frame->type == AGENT_EXIT) {
-		on_exit_code(call, frame->exit_code);
-	} else if (call && frame->type == AGENT_ERROR) {
-		on_error(call, frame);
-	} else if (call && frame->type == AGENT_DONE && lane->context[0]) {
+	if (exec && (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR)) {
+		on_output(exec, frame);
+	} else if (exec && frame->type == AGENT_BUNDLE) {
+		on_bundle(exec, frame);
+	} else if (exec && (frame->type == AGENT_RESULT || frame->type == AGENT_FAULT)) {
+		on_bundle_end(exec, frame);
+	} else if (exec && frame->type == AGENT_EXIT) {
+		on_exit_code(exec, frame->exit_code);
+	} else if (exec && frame->type == AGENT_ERROR) {
+		on_error(exec, frame);
+	} else if (exec && frame->type == AGENT_DONE && lane->context[0]) {
 		exec_lane_accepted(lane);
 	} else {
 		lane_lose(lane, "it sent a frame that is not expected here");
@@ -659,10 +638,11 @@ void exec_lane_accepted(struct exec_lane *lane)
 {
 	lane->known = true;
 	list_each (pos, &lane->calls) {
-		struct core_call *call = container_of(pos, struct core_call, link);
+		struct exec *exec = container_of(pos, struct exec, call.link);
 
-		if (!exec_of_call(call)->started)
-			deferred_run(&call->core->deferred, &call->deferred, notify_started, call);
+		if (!exec->started)
+			deferred_run(&exec->call.core->deferred, &exec->call.deferred,
+				     notify_started, exec);
 	}
 }
 
@@ -670,35 +650,33 @@ void exec_lane_accepted(struct exec_lane *lane)
  * ends the call and says so. */
 void exec_lane_reached(struct exec_lane *lane)
 {
-	struct core_call *call = running(lane);
+	struct exec *exec = running(lane);
 	uint8_t *bytes;
 	size_t len;
 
 	hold(lane);
-	if (!call)
+	if (!exec)
 		return;
-	struct exec *exec = exec_of_call(call);
 	if (exec->reattached >= REATTACH_MAX ||
 	    agent_attach_bytes(lane->context[0] ? lane->context : NULL, exec->number, exec->have,
 			       &bytes, &len) < 0) {
-		fail(call, FAIL_AGENT_LOST, BROKEN);
+		fail(exec, FAIL_AGENT_LOST, BROKEN);
 		return;
 	}
 	exec->attached = true;
 	exec->reattached++;
-	guest_link_send(&lane->guest, 0, bytes, len);
+	agent_send(lane->guest.agent, bytes, len);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
 
 static void on_limit(void *arg)
 {
-	struct core_call *call = arg;
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = arg;
 
 	/* The exit frame may have arrived and be unread, because the client is slow. */
-	if (exec->paused && !call->abandoned)
-		loop_timer_set(call->core->loop, &exec->limit, GRACE_MS);
+	if (exec->paused && !exec->call.abandoned)
+		loop_timer_set(exec->call.core->loop, &exec->limit, GRACE_MS);
 	else {
 		exec->reattached = REATTACH_MAX; /* its time is over */
 		lane_lose(exec->lane, "it did not end a call after its time limit");
@@ -709,16 +687,14 @@ static void set_limit(struct exec *exec)
 {
 	uint64_t now = boottime_ms();
 
-	loop_timer_set(exec->call->core->loop, &exec->limit,
+	loop_timer_set(exec->call.core->loop, &exec->limit,
 		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
 }
 
 /* Starts the time limit. A call inherited from a previous instance keeps its remaining time. */
-static void start_limit(struct core_call *call)
+static void start_limit(struct exec *exec)
 {
-	struct exec *exec = exec_of_call(call);
-
-	exec->limit = (struct loop_timer){.fn = on_limit, .arg = call};
+	exec->limit = (struct loop_timer){.fn = on_limit, .arg = exec};
 	if (!exec->timeout_ms || exec->lane->guest_busy)
 		return;
 	if (!exec->limit_ms)
@@ -730,10 +706,10 @@ void exec_set_timer(struct sandbox *s)
 {
 	EACH_LANE(lane, s)
 	{
-		struct core_call *call = running(lane);
+		struct exec *exec = running(lane);
 
-		if (call && loop_timer_is_set(&exec_of_call(call)->limit))
-			set_limit(exec_of_call(call));
+		if (exec && loop_timer_is_set(&exec->limit))
+			set_limit(exec);
 	}
 }
 
@@ -754,22 +730,30 @@ static bool enter(struct exec_lane *lane)
 	return true;
 }
 
-void exec_lane_next(struct exec_lane *lane)
+/* Sends the lane's first call to the guest if that is possible: the lane is connected and runs
+ * none. Connects the lane of a context. Fails a copied call that the guest had not received when it
+ * was copied. */
+static void start_next(struct exec_lane *lane)
 {
-	struct core_call *call = first(lane);
+	struct exec *exec = exec_lane_runs(lane) ? NULL : first(lane);
 	struct sandbox *s = lane->sandbox;
 
+	if (lane->context[0])
+		lane_dial(lane);
+	if (exec && !exec->bytes) {
+		fail(exec, FAIL_NOT_FORKED, NOT_FORKED);
+		exec = first(lane);
+	}
 	/* The previous request may still be sending: a guest can end a call before it has read all
 	 * its code. */
-	if (!call || !lane->guest.agent || agent_is_sending(lane->guest.agent) || !enter(lane))
+	if (!exec || !lane->guest.agent || agent_is_sending(lane->guest.agent) || !enter(lane))
 		return;
-	struct exec *exec = exec_of_call(call);
 	exec_of_core(s->core)->execs += !exec->attached;
-	guest_link_send(&lane->guest, 0, exec->bytes, exec->len);
+	agent_send(lane->guest.agent, exec->bytes, exec->len);
 	exec->bytes = NULL;
 	lane->sending_bytes = exec->len;
 	hold(lane);
-	start_limit(call);
+	start_limit(exec);
 	stall_begin(lane);
 	if (exec->attached)
 		return;
@@ -868,24 +852,23 @@ static void exec_abandon(struct core_call *call)
 }
 
 /* Takes a call that has not begun out of its queue, and frees it. */
-static void withdraw(struct core_call *call)
+static void withdraw(struct exec *exec)
 {
-	struct exec_lane *lane = exec_of_call(call)->lane;
+	struct exec_lane *lane = exec->lane;
 
-	list_del(&call->link);
+	list_del(&exec->call.link);
 	count_calls(lane->sandbox, -1);
 	if (lane->context[0] && list_empty(&lane->calls))
 		lane_left(lane);
 	sandbox_touch(lane->sandbox);
 	follow_news(lane->sandbox);
-	call_free(call);
+	call_free(&exec->call);
 }
 
 /* Interrupts the lane's call if its client has hung up and no interrupt has succeeded. */
 static void hang_up_if_due(struct exec_lane *lane)
 {
-	struct core_call *call = running(lane);
-	struct exec *exec = call ? exec_of_call(call) : NULL;
+	struct exec *exec = running(lane);
 
 	if (exec && exec->hang_up.due && !exec->hang_up.interrupt)
 		interrupt_for_hang_up(lane, exec->number, &exec->hang_up);
@@ -896,12 +879,12 @@ static void hang_up_if_due(struct exec_lane *lane)
 static void exec_hang_up(struct core_call *call)
 {
 	struct exec *exec = exec_of_call(call);
-	struct exec_lane *lane = exec ? exec->lane : NULL;
+	struct exec_lane *lane = exec->lane;
 
 	if (call->failed || !lane) {
 		exec_abandon(call);
 	} else if (exec->bytes && !exec->attached) {
-		withdraw(call);
+		withdraw(exec);
 	} else {
 		exec->hang_up.due = true;
 		exec_abandon(call);
@@ -911,13 +894,14 @@ static void exec_hang_up(struct core_call *call)
 
 static void exec_notify(struct core_call *call)
 {
+	struct exec *exec = exec_of_call(call);
+
 	if (!call->abandoned)
-		container_of(call, struct exec_call, call)
-			->sink.failed(call->arg, &call->failure, &exec_of_call(call)->error);
+		exec->sink.failed(call->arg, &call->failure, &exec->error);
 }
 
 static const struct call_ops exec_ops = {
-	.size = sizeof(struct exec_call),
+	.size = sizeof(struct exec),
 	.put_away = exec_put_away,
 	.finished = exec_failed,
 	.notify = exec_notify,
@@ -932,20 +916,17 @@ static void join(struct exec *exec, struct exec_lane *lane)
 	exec->lane = lane;
 	exec->out.account = exec->err.account = exec->bundle.account =
 		exec_of(lane->sandbox)->output;
-	list_add_tail(&lane->calls, &exec->call->link);
+	list_add_tail(&lane->calls, &exec->call.link);
 	count_calls(lane->sandbox, 1);
 }
 
 struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
 {
-	struct core_call *call = call_new(c, &exec_ops, arg);
-	struct exec *exec = must_alloc(sizeof(*exec));
+	struct exec *exec = exec_of_call(call_new(c, &exec_ops, arg));
 	struct failure f;
 
-	container_of(call, struct exec_call, call)->sink = *sink;
-	container_of(call, struct exec_call, call)->exec = exec;
-	exec->call = call;
+	exec->sink = *sink;
 	exec->out.chunks = exec->err.chunks = spec->chunks;
 	exec->results = spec->results && !spec->bash;
 	exec->timeout_ms = spec->timeout_ms;
@@ -953,8 +934,8 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	struct exec_lane *lane = s ? lane_of(s, spec->context, &f) : NULL;
 	if (!lane || !may_wait(lane, spec, &f) || !encode(exec, s, spec, &f)) {
-		call_finish(call, &f);
-		return call;
+		call_finish(&exec->call, &f);
+		return &exec->call;
 	}
 	wait_to_send(exec, s);
 	join(exec, lane);
@@ -963,21 +944,21 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	sandbox_touch(s);
 	/* Whether a context exists, only the guest knows. */
 	if (!lane->context[0] || lane->known)
-		deferred_run(&c->deferred, &call->deferred, notify_started, call);
-	sandbox_schedule(s);
-	return call;
+		deferred_run(&c->deferred, &exec->call.deferred, notify_started, exec);
+	if (s->state == SBX_READY || s->state == SBX_RUNNING)
+		start_next(lane);
+	return &exec->call;
 }
 
 /* --- copies --------------------------------------------------------------------------------- */
 
 static int note_lane(struct exec_lane *lane, struct exec_point *out)
 {
-	struct core_call *call = running(lane);
+	const struct exec *exec = running(lane);
 
-	out->running = call != NULL;
-	if (!call)
+	out->running = exec != NULL;
+	if (!exec)
 		return 0;
-	struct exec *exec = exec_of_call(call);
 	/* A call that is attached to has been sent before. */
 	out->at_guest =
 		exec->attached || !lane->guest.agent || !agent_is_sending(lane->guest.agent);
@@ -1016,11 +997,9 @@ int exec_note(struct sandbox *s, struct exec_point *out)
 
 static bool note_hang_up(const struct exec_lane *lane, struct exec_point *first_point)
 {
-	const struct core_call *call = first(lane);
+	const struct exec *exec = first(lane);
 
-	for (struct exec_point *p = call ? first_point : NULL; p; p = p->next) {
-		const struct exec *exec = exec_of_call(call);
-
+	for (struct exec_point *p = exec ? first_point : NULL; p; p = p->next) {
 		if (!p->running || p->number != exec->number || p->hung_up || !exec->hang_up.due)
 			continue;
 		p->hung_up = true;
@@ -1060,12 +1039,9 @@ void exec_point_drop_results(struct exec_point *first_point)
 static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 {
 	struct sandbox *s = lane->sandbox;
-	struct core_call *call = call_new(s->core, &exec_ops, NULL);
-	struct exec *exec = must_alloc(sizeof(*exec));
+	struct exec *exec = exec_of_call(call_new(s->core, &exec_ops, NULL));
 
-	call->abandoned = true;
-	container_of(call, struct exec_call, call)->exec = exec;
-	exec->call = call;
+	exec->call.abandoned = true;
 	exec->started = exec->attached = true;
 	exec->number = p->number;
 	exec->have = p->have;
@@ -1105,22 +1081,10 @@ int exec_copy(struct sandbox *s, const struct exec_point *first_point)
 	return ret;
 }
 
-/* Fails a copied call that the guest had not received when it was copied, then starts the next. */
-static void start_next(struct exec_lane *lane)
-{
-	struct core_call *call = exec_lane_runs(lane) ? NULL : first(lane);
-
-	if (call && !exec_of_call(call)->bytes)
-		fail(call, FAIL_NOT_FORKED, NOT_FORKED);
-	exec_lane_next(lane);
-}
-
 void exec_start_waiting(struct sandbox *s)
 {
 	EACH_LANE(lane, s)
 	{
-		if (lane->context[0])
-			lane_dial(lane);
 		start_next(lane);
 		hang_up_if_due(lane);
 	}
@@ -1146,7 +1110,7 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from)
 {
 	list_each (pos, &from->calls)
-		exec_of_call(container_of(pos, struct core_call, link))->lane = to;
+		container_of(pos, struct exec, call.link)->lane = to;
 	list_move_all(&to->calls, &from->calls);
 }
 
@@ -1194,8 +1158,7 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 			   : lane->guest.dial ? "being connected"
 					      : "not connected");
 	list_each (pos, &lane->calls) {
-		const struct core_call *call = container_of(pos, struct core_call, link);
-		const struct exec *exec = exec_of_call(call);
+		const struct exec *exec = container_of(pos, struct exec, call.link);
 		bool runs = exec_lane_runs(lane) && !shown;
 
 		if (shown++ == CALLS_SHOWN)
@@ -1204,13 +1167,13 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 			   "  call %016llx: %s, requested %.1f s ago, time limit %u ms, %llu bytes "
 			   "of output received%s%s%s\n",
 			   (unsigned long long)exec->number, runs ? "at the guest" : "queued",
-			   (double)(loop_now_ms(call->core->loop) - call->began_ms) / 1e3,
+			   (double)(loop_now_ms(exec->call.core->loop) - exec->call.began_ms) / 1e3,
 			   exec->timeout_ms, (unsigned long long)exec->have,
 			   exec->attached
 				   ? ", it began in another guest or under a previous instance"
 				   : "",
 			   exec->paused ? ", its client does not read" : "",
-			   call->abandoned ? ", its client is gone" : "");
+			   exec->call.abandoned ? ", its client is gone" : "");
 	}
 }
 

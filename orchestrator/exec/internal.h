@@ -16,12 +16,10 @@ struct failure;
 
 /* Starts the next queued call, unless one is running (exec.c). */
 void exec_start_waiting(struct sandbox *s);
-/* Handles a frame for the first call of the lane. */
-void exec_lane_frame(struct exec_lane *lane, const struct agent_frame *frame);
+/* Handles a frame for the first call of the lane `arg`. */
+void exec_on_frame(void *arg, const struct agent_frame *frame);
 /* Continues the running call on a new connection to the agent, or fails it. */
 void exec_lane_reached(struct exec_lane *lane);
-/* Starts the lane's next call if that is possible: the lane is connected and runs none. */
-void exec_lane_next(struct exec_lane *lane);
 /* Moves the calls of `from` behind those of `to`. */
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from);
 /* Fails the lane's first call. */
@@ -54,8 +52,7 @@ void lane_left(struct exec_lane *lane);
 /* Gives up the connection: the guest broke the protocol or its time limit, or has no such context
  * (`reason` is NULL). */
 void lane_lose(struct exec_lane *lane, const char *reason);
-/* Handle events of the connection (struct guest_link_events). */
-void lane_on_frame(void *arg, const struct agent_frame *frame);
+/* Handles an event of the connection (struct guest_link_events). */
 void lane_on_sent(void *arg);
 
 /* The default interpreter's lane (main-lane.c). */

@@ -155,11 +155,6 @@ static void on_reached(void *arg)
 	sandbox_schedule(lane->sandbox);
 }
 
-void lane_on_frame(void *arg, const struct agent_frame *frame)
-{
-	exec_lane_frame(arg, frame);
-}
-
 static void on_lost(void *arg, enum guest_lost how, const char *text)
 {
 	struct exec_lane *lane = arg;
@@ -186,7 +181,7 @@ void lane_on_sent(void *arg)
 
 static const struct guest_link_events link_events = {
 	.reached = on_reached,
-	.frame = lane_on_frame,
+	.frame = exec_on_frame,
 	.lost = on_lost,
 	.sent = lane_on_sent,
 };

@@ -95,7 +95,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	if (lane->sandbox->state == SBX_ADOPTING)
 		on_hello(lane, frame);
 	else
-		lane_on_frame(lane, frame);
+		exec_on_frame(lane, frame);
 }
 
 static void on_reached(void *arg)
