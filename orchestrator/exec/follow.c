@@ -4,7 +4,6 @@
  * buffer meanwhile; it does not delay the sandbox. */
 #include <stdio.h>
 
-#include "base/alloc.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/call.h"
@@ -12,27 +11,16 @@
 #define FOLLOWS_MAX 64
 
 struct follow {
-	struct core_call *call;
-	struct sandbox *sandbox;
-	uint64_t since; /* sequence number of the last event sent */
-	bool started, paused, sending, over;
-};
-
-struct follow_call {
 	struct core_call call;
 	struct follow_sink sink;
-	struct follow *follow; /* NULL when it could not begin */
+	struct sandbox *sandbox; /* valid until the call has failed */
+	uint64_t since;		 /* sequence number of the last event sent */
+	bool started, paused, sending, over;
 };
 
 static struct follow *follow_of(const struct core_call *call)
 {
-	return container_of(call, struct follow_call, call)->follow;
-}
-
-static void follow_put_away(struct core_call *call)
-{
-	free(follow_of(call));
-	container_of(call, struct follow_call, call)->follow = NULL;
+	return container_of(call, struct follow, call);
 }
 
 static void send_news(void *arg)
@@ -44,18 +32,17 @@ static void send_news(void *arg)
 
 	f->sending = true;
 	if (!f->started)
-		container_of(call, struct follow_call, call)->sink.started(call->arg);
+		f->sink.started(call->arg);
 	f->started = true;
-	while (!f->paused && !call->abandoned &&
+	while (!f->paused && !call->abandoned && !call->failed &&
 	       (ev = replay_after(&exec_of(f->sandbox)->replay, f->since, &traceparent))) {
 		f->since = ev->seq;
-		container_of(call, struct follow_call, call)
-			->sink.event(call->arg, ev, traceparent);
+		f->sink.event(call->arg, ev, traceparent);
 	}
 	f->sending = false;
 	if (call->abandoned) {
 		call_free(call);
-	} else if (!f->paused && !exec_of(f->sandbox)->n_calls) {
+	} else if (!f->paused && !call->failed && !exec_of(f->sandbox)->n_calls) {
 		f->over = true;
 		call_finish(call, NULL);
 	}
@@ -85,7 +72,7 @@ static void follow_set_paused(struct core_call *call, bool paused)
 {
 	struct follow *f = follow_of(call);
 
-	if (!f || f->over || f->paused == paused)
+	if (call->failed || f->over || f->paused == paused)
 		return;
 	f->paused = paused;
 	if (!paused)
@@ -95,21 +82,19 @@ static void follow_set_paused(struct core_call *call, bool paused)
 static void follow_abandon(struct core_call *call)
 {
 	call->abandoned = true;
-	if (!follow_of(call) || !follow_of(call)->sending)
+	if (!follow_of(call)->sending)
 		call_free(call);
 }
 
 static void follow_notify(struct core_call *call)
 {
 	if (!call->abandoned)
-		container_of(call, struct follow_call, call)
-			->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+		follow_of(call)->sink.ended(call->arg, call->failed ? &call->failure : NULL);
 }
 
 static const struct call_ops follow_ops = {
-	.size = sizeof(struct follow_call),
+	.size = sizeof(struct follow),
 	.passive = true,
-	.put_away = follow_put_away,
 	.notify = follow_notify,
 	.abandon = follow_abandon,
 	.set_paused = follow_set_paused,
@@ -118,21 +103,20 @@ static const struct call_ops follow_ops = {
 struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
 			      const struct follow_sink *sink, void *arg)
 {
-	struct core_call *call = call_new(c, &follow_ops, arg);
+	struct follow *f = follow_of(call_new(c, &follow_ops, arg));
 	struct failure failure;
 
-	container_of(call, struct follow_call, call)->sink = *sink;
+	f->sink = *sink;
+	f->since = since;
 	struct sandbox *s = sandbox_find(c, tenant, id, &failure);
 	if (!s || !may_follow(s, &failure)) {
-		call_finish(call, &failure);
-		return call;
+		call_finish(&f->call, &failure);
+		return &f->call;
 	}
-	struct follow *f = must_alloc(sizeof(*f));
-	*f = (struct follow){.call = call, .sandbox = s, .since = since};
-	container_of(call, struct follow_call, call)->follow = f;
-	list_add_tail(&exec_of(s)->follows, &call->link);
-	deferred_run(&c->deferred, &call->deferred, send_news, call);
-	return call;
+	f->sandbox = s;
+	list_add_tail(&exec_of(s)->follows, &f->call.link);
+	deferred_run(&c->deferred, &f->call.deferred, send_news, &f->call);
+	return &f->call;
 }
 
 /* --- replay ---------------------------------------------------------------------------------- */

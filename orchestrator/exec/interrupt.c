@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/call.h"
@@ -16,39 +15,35 @@
 #define ANSWER_TIMEOUT_MS 10000
 
 struct interrupt {
-	struct core_call *call;
+	struct core_call call;
 	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
 	uint64_t number;		/* of the call to interrupt; 0: whichever runs */
 	struct exec_hang_up *hang_up;	/* the reason; NULL: a client's request */
 	struct guest_link guest;
 };
 
-struct interrupt_call {
-	struct core_call call;
-	struct interrupt *interrupt; /* NULL when it could not begin, or is over */
-};
+static struct interrupt *interrupt_of(struct core_call *call)
+{
+	return container_of(call, struct interrupt, call);
+}
 
 static void interrupt_put_away(struct core_call *call)
 {
-	struct interrupt *i = container_of(call, struct interrupt_call, call)->interrupt;
+	struct interrupt *i = interrupt_of(call);
 
-	if (!i)
-		return;
-	container_of(call, struct interrupt_call, call)->interrupt = NULL;
 	if (i->hang_up)
 		i->hang_up->interrupt = NULL;
+	i->hang_up = NULL;
 	guest_link_close(&i->guest);
-	free(i);
 }
 
 static void finish(struct interrupt *i, const char *error_text)
 {
-	struct core_call *call = i->call;
 	struct failure f;
 
 	failure_set(&f, FAIL_AGENT_ERROR, 0, "the call could not be interrupted: %s",
 		    error_text ? error_text : "");
-	call_finish(call, error_text ? &f : NULL);
+	call_finish(&i->call, error_text ? &f : NULL);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -59,7 +54,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	if (i->context[0] && frame->type == AGENT_ERROR && frame->errnum == ENOENT) {
 		failure_set(&f, FAIL_NO_SUCH_CONTEXT, 0, "there is no context %s in this sandbox",
 			    i->context);
-		call_finish(i->call, &f);
+		call_finish(&i->call, &f);
 		return;
 	}
 	if (i->hang_up && frame->type == AGENT_DONE)
@@ -105,17 +100,15 @@ static bool too_many(const struct sandbox *s)
 }
 
 static const struct call_ops interrupt_ops = {
-	.size = sizeof(struct interrupt_call),
+	.size = sizeof(struct interrupt),
 	.put_away = interrupt_put_away,
 	.finished = interrupt_put_away,
 };
 
 static struct interrupt *begin(struct core_call *call, struct sandbox *s, const char *context)
 {
-	struct interrupt *i = must_alloc(sizeof(*i));
+	struct interrupt *i = interrupt_of(call);
 
-	container_of(call, struct interrupt_call, call)->interrupt = i;
-	i->call = call;
 	snprintf(i->context, sizeof(i->context), "%s", context ? context : "");
 	list_add_tail(&exec_of(s)->interrupts, &call->link);
 	guest_link_init(&i->guest, call->core->loop, &guest_events, i);

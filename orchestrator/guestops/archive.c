@@ -25,8 +25,8 @@ static void on_pack_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 		return;
 	}
-	guestops_of_core(op->call->core)->file_bytes_out += frame->len;
-	of(op)->sink.bytes(op->call->arg, frame->data, frame->len);
+	guestops_of_core(op->call.core)->file_bytes_out += frame->len;
+	of(op)->sink.bytes(op->call.arg, frame->data, frame->len);
 }
 
 static void notify_pack(struct core_call *call)

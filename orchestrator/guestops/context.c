@@ -92,7 +92,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 		return;
 	}
-	if (op->call->abandoned ||
+	if (op->call.abandoned ||
 	    (o->id[0] && (o->found || memcmp(x->id, o->id, CORE_ID_LEN) != 0)))
 		return;
 	o->found = true;
@@ -102,7 +102,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 				     .cwd = (const char *)x->cwd,
 				     .cwd_len = x->cwd_len};
 	memcpy(view.id, x->id, CORE_ID_LEN);
-	o->sink.context(op->call->arg, &view);
+	o->sink.context(op->call.arg, &view);
 }
 
 static void list_notify(struct core_call *call)
@@ -151,7 +151,7 @@ static void on_start_done(struct guest_op *op)
 	bool listed = op->made;
 
 	op->made = true;
-	if (op->call->abandoned || list_of(op)->found)
+	if (op->call.abandoned || list_of(op)->found)
 		guest_op_succeed(op);
 	else if (listed)
 		guest_op_fail(op, FAIL_NO_SUCH_CONTEXT, "context %s has ended already",

@@ -23,30 +23,26 @@ struct listing {
 };
 
 struct diff {
-	struct core_call *call;
+	struct core_call call;
+	core_diff_fn *fn;
 	struct listing side[2];
 	struct diff_merge merge;
 	char *paths[DIFF_PATHS_MAX];
-	unsigned n_paths, at; /* at: index of the path being listed */
+	unsigned n_paths; /* 0: the call could not begin */
+	unsigned at;	  /* index of the path being listed */
 	struct loop_timer silence;
 	bool heard; /* a frame arrived since the timer was set */
 	unsigned rounds;
 };
 
-struct diff_call {
-	struct core_call call;
-	core_diff_fn *fn;
-	struct diff *diff; /* NULL when it could not begin, or has failed */
-};
-
 static struct diff *diff_of(const struct core_call *call)
 {
-	return container_of(call, struct diff_call, call)->diff;
+	return container_of(call, struct diff, call);
 }
 
 static void hang_up(struct diff *d)
 {
-	loop_timer_clear(d->call->core->loop, &d->silence);
+	loop_timer_clear(d->call.core->loop, &d->silence);
 	for (int i = 0; i < 2; i++) {
 		guest_link_close(&d->side[i].guest);
 		d->side[i].sandbox = NULL;
@@ -57,14 +53,12 @@ static void diff_put_away(struct core_call *call)
 {
 	struct diff *d = diff_of(call);
 
-	if (!d)
+	if (!d->n_paths)
 		return;
-	container_of(call, struct diff_call, call)->diff = NULL;
 	hang_up(d);
 	diff_merge_fini(&d->merge);
 	for (unsigned i = 0; i < d->n_paths; i++)
 		free(d->paths[i]);
-	free(d);
 }
 
 /* --- end ------------------------------------------------------------------------------------ */
@@ -74,7 +68,7 @@ static void fail(struct listing *l, enum failure_code code, const char *reason)
 	struct failure f;
 
 	failure_set(&f, code, 0, "sandbox %s: %.180s", l->sandbox->id, reason);
-	call_finish(l->diff->call, &f);
+	call_finish(&l->diff->call, &f);
 }
 
 /* Maps an error of the merge to a failure. */
@@ -95,7 +89,7 @@ static void on_silence(void *arg)
 
 	if (d->heard && ++d->rounds < ROUNDS_MAX) {
 		d->heard = false;
-		loop_timer_set(d->call->core->loop, &d->silence, SILENCE_MS);
+		loop_timer_set(d->call.core->loop, &d->silence, SILENCE_MS);
 		return;
 	}
 	if (d->heard)
@@ -123,17 +117,17 @@ static void succeed(struct diff *d)
 	sandbox_touch(d->side[0].sandbox);
 	sandbox_touch(d->side[1].sandbox);
 	hang_up(d);
-	call_finish(d->call, NULL);
+	call_finish(&d->call, NULL);
 }
 
 static void diff_notify(struct core_call *call)
 {
-	core_diff_fn *fn = container_of(call, struct diff_call, call)->fn;
+	struct diff *d = diff_of(call);
 
 	if (call->failed)
-		fn(call->arg, NULL, &call->failure);
+		d->fn(call->arg, NULL, &call->failure);
 	else
-		fn(call->arg, diff_merge_take(&diff_of(call)->merge), NULL);
+		d->fn(call->arg, diff_merge_take(&d->merge), NULL);
 }
 
 /* --- listing -------------------------------------------------------------------------------- */
@@ -267,14 +261,11 @@ static bool has_room(const struct core *c, const char *tenant, struct failure *f
 	return false;
 }
 
-static void start(struct core_call *call, struct sandbox *sandboxes[2], const char *const *paths)
+static void start(struct diff *d, struct sandbox *sandboxes[2], const char *const *paths)
 {
-	struct core *c = call->core;
-	struct diff *d = must_alloc(sizeof(*d));
+	struct core *c = d->call.core;
 
-	container_of(call, struct diff_call, call)->diff = d;
-	list_add_tail(&guestops_of_core(c)->diffs, &call->link);
-	d->call = call;
+	list_add_tail(&guestops_of_core(c)->diffs, &d->call.link);
 	while (d->n_paths < DIFF_PATHS_MAX && paths[d->n_paths]) {
 		d->paths[d->n_paths] = clean(paths[d->n_paths]);
 		d->n_paths++;
@@ -294,7 +285,7 @@ static void start(struct core_call *call, struct sandbox *sandboxes[2], const ch
 }
 
 static const struct call_ops diff_ops = {
-	.size = sizeof(struct diff_call),
+	.size = sizeof(struct diff),
 	.put_away = diff_put_away,
 	.notify = diff_notify,
 	.abandon = call_free,
@@ -303,17 +294,17 @@ static const struct call_ops diff_ops = {
 struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
 			    const char *const *paths, core_diff_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &diff_ops, arg);
+	struct diff *d = diff_of(call_new(c, &diff_ops, arg));
 	struct sandbox *s[2] = {0};
 	struct failure f;
 
-	container_of(call, struct diff_call, call)->fn = fn;
+	d->fn = fn;
 	s[0] = find_listed(c, tenant, id, &f);
 	if (s[0])
 		s[1] = find_listed(c, tenant, other, &f);
 	if (s[1] && has_room(c, tenant, &f))
-		start(call, s, paths);
+		start(d, s, paths);
 	else
-		call_finish(call, &f);
-	return call;
+		call_finish(&d->call, &f);
+	return &d->call;
 }

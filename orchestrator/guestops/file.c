@@ -146,7 +146,7 @@ static void report_file(struct file_op *o, const struct agent_file *f)
 	};
 
 	o->reported = true;
-	o->sink.file(o->op.call->arg, &view);
+	o->sink.file(o->op.call.arg, &view);
 }
 
 static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -200,7 +200,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 	} else if (o->limit && o->count == o->limit) {
 		guest_op_enough(op);
-		o->sink.more(op->call->arg);
+		o->sink.more(op->call.arg);
 	} else {
 		o->count++;
 		report_file(o, &frame->file);
@@ -296,12 +296,12 @@ static void on_bytes(struct file_op *o, const struct agent_frame *frame)
 	if (enough)
 		len = o->left;
 	o->left -= o->sized ? len : 0;
-	guestops_of_core(o->op.call->core)->file_bytes_out += len;
+	guestops_of_core(o->op.call.core)->file_bytes_out += len;
 	/* End the operation before the sink gets the bytes: it may abandon the call. */
 	if (enough)
 		guest_op_enough(&o->op);
 	if (len)
-		o->sink.bytes(o->op.call->arg, frame->data, len);
+		o->sink.bytes(o->op.call.arg, frame->data, len);
 }
 
 static void on_get_frame(struct guest_op *op, const struct agent_frame *frame)

@@ -124,16 +124,12 @@ static void guest_op_put_away(struct core_call *call)
 {
 	struct guest_op *op = guest_op_of(call);
 
-	if (!op)
-		return;
-	container_of(call, struct guest_op_call, call)->op = NULL;
 	leave(op);
 	if (op->kind->fini)
 		op->kind->fini(op);
 	if (op->owner)
 		tenant_put(op->owner);
 	free(op->bytes);
-	free(op);
 }
 
 static void guest_op_finished(struct core_call *call)
@@ -155,7 +151,7 @@ static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = 
  */
 static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, struct guest_op *by))
 {
-	struct guest_op *by = guest_op_new_plain(op->call->core, &undo_kind, NULL, NULL);
+	struct guest_op *by = guest_op_new_plain(op->call.core, &undo_kind, NULL, NULL);
 
 	by->listens = op->listens;
 	guest_op_start(by, op->owner->name, op->of, encode(op, by));
@@ -212,12 +208,12 @@ void guest_op_succeed(struct guest_op *op)
 
 	if (op->sandbox)
 		idle_conn_keep(op->sandbox, agent);
-	call_finish(op->call, NULL);
+	call_finish(&op->call, NULL);
 }
 
 void guest_op_enough(struct guest_op *op)
 {
-	call_finish(op->call, NULL);
+	call_finish(&op->call, NULL);
 }
 
 void guest_op_fail(struct guest_op *op, enum failure_code code, const char *format, ...)
@@ -231,7 +227,7 @@ void guest_op_fail(struct guest_op *op, enum failure_code code, const char *form
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	failure_set(&f, code, may_retry_soon ? 1 : 0, "%s", text);
-	call_finish(op->call, &f);
+	call_finish(&op->call, &f);
 }
 
 void guest_op_fail_rules(struct guest_op *op)
@@ -306,14 +302,14 @@ static void on_deadline(void *arg)
 {
 	struct guest_op *op = arg;
 	uint32_t timeout_ms = op->kind->timeout_ms;
-	uint64_t idle_ms = loop_now_ms(op->call->core->loop) - op->moved_ms;
+	uint64_t idle_ms = loop_now_ms(op->call.core->loop) - op->moved_ms;
 
 	if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->paused || op->wants_input) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (op->sandbox->state == SBX_FREEZING) { /* the VM is paused */
-		op->moved_ms = loop_now_ms(op->call->core->loop);
+		op->moved_ms = loop_now_ms(op->call.core->loop);
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (idle_ms < timeout_ms) {
 		guest_link_set_deadline(&op->guest, timeout_ms - idle_ms);
@@ -329,7 +325,7 @@ static void on_deadline(void *arg)
 /* Notes that data moved; touches the sandbox at most once per TOUCH_MS. */
 static void note_progress(struct guest_op *op)
 {
-	uint64_t now = loop_now_ms(op->call->core->loop);
+	uint64_t now = loop_now_ms(op->call.core->loop);
 
 	op->moved_ms = now;
 	if (!counts_as_activity(op) || now - op->touched_ms < TOUCH_MS)
@@ -374,7 +370,7 @@ static void on_sent(void *arg)
 	if (!op->unfinished || op->wants_input)
 		return;
 	op->wants_input = true;
-	op->wants(op->call->arg);
+	op->wants(op->call.arg);
 }
 
 /* Returns whether a part is within the length of the data, and only the last one reaches its end.
@@ -535,7 +531,7 @@ static void begin(struct guest_op *op, struct sandbox *s)
 		op->owner = tenant_hold(s->owner);
 		memcpy(op->of, s->id, sizeof(op->of));
 	}
-	list_add_tail(&guestops_of(s)->ops, &op->call->link);
+	list_add_tail(&guestops_of(s)->ops, &op->call.link);
 	count(op, 1);
 	guestops_of_core(c)->file_calls += op->kind->file;
 	op->moved_ms = op->touched_ms = loop_now_ms(c->loop);
@@ -562,7 +558,6 @@ static void guest_op_set_paused(struct core_call *call, bool paused)
 }
 
 static const struct call_ops guest_op_ops = {
-	.size = sizeof(struct guest_op_call),
 	.passive = true,
 	.put_away = guest_op_put_away,
 	.finished = guest_op_finished,
@@ -575,10 +570,8 @@ static const struct call_ops guest_op_ops = {
 struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
 			      void *arg)
 {
-	struct guest_op *op = must_alloc(size);
+	struct guest_op *op = guest_op_of(call_new_sized(c, &guest_op_ops, size, arg));
 
-	op->call = call_new(c, &guest_op_ops, arg);
-	container_of(op->call, struct guest_op_call, call)->op = op;
 	op->kind = kind;
 	op->listens = kind->listens;
 	op->unseen = kind->undo != NULL;
@@ -590,7 +583,7 @@ struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *
 {
 	struct guest_op *op = guest_op_new(c, kind, sizeof(*op), arg);
 
-	op->call->done_fn = fn;
+	op->call.done_fn = fn;
 	return op;
 }
 
@@ -606,7 +599,7 @@ void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64
 struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
 				 int encoded)
 {
-	struct core_call *call = op->call;
+	struct core_call *call = &op->call;
 	struct failure f;
 	struct sandbox *s = sandbox_find(call->core, tenant, id, &f);
 

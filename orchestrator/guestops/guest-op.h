@@ -54,7 +54,7 @@ struct guest_op_kind {
 
 /* The state that all operations share, and the first member of each. */
 struct guest_op {
-	struct core_call *call;
+	struct core_call call;
 	const struct guest_op_kind *kind;
 	struct sandbox *sandbox; /* NULL once it is over */
 	struct guest_link
@@ -78,13 +78,9 @@ struct guest_op {
 	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */
 };
 
-struct guest_op_call {
-	struct core_call call;
-	struct guest_op *op;
-};
 static inline struct guest_op *guest_op_of(const struct core_call *call)
 {
-	return container_of(call, struct guest_op_call, call)->op;
+	return container_of(call, struct guest_op, call);
 }
 
 /* Returns an operation of `size` bytes with its call. Members behind the shared state are zero. */

@@ -48,7 +48,7 @@ static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *t
 /* Returns the counters for the process: the id of one with a tty says so. */
 static struct program_counters *counters(const struct guest_op *op, const char *id)
 {
-	struct guestops_core *c = guestops_of_core(op->call->core);
+	struct guestops_core *c = guestops_of_core(op->call.core);
 
 	return memcmp(id, TTY_PREFIX, strlen(TTY_PREFIX)) == 0 ? &c->terminals : &c->processes;
 }
@@ -142,8 +142,8 @@ static void on_description(struct guest_op *op, const struct agent_frame *frame)
 		return;
 	}
 	const struct process_view view = view_of(&frame->process);
-	if (!op->call->abandoned)
-		o->sink.process(op->call->arg, &view);
+	if (!op->call.abandoned)
+		o->sink.process(op->call.arg, &view);
 }
 
 static void describe_notify(struct core_call *call)
@@ -215,7 +215,7 @@ static int encode_start(struct guest_op *op, const char *tenant, const char *san
 			const struct process_spec *spec, bool follow, char id[CORE_ID_LEN + 1])
 {
 	struct failure ignored;
-	struct sandbox *s = sandbox_find(op->call->core, tenant, sandbox, &ignored);
+	struct sandbox *s = sandbox_find(op->call.core, tenant, sandbox, &ignored);
 	unsigned flags = (spec->tty ? AGENT_PROC_TTY : 0u) |
 			 (spec->stdin_pipe && !spec->tty ? AGENT_PROC_STDIN : 0u) |
 			 (spec->must_run ? AGENT_PROC_MUST_RUN : 0u) |
@@ -253,7 +253,7 @@ static int undo_detached(struct guest_op *op, struct guest_op *by)
 static void on_detached_done(struct guest_op *op)
 {
 	op->made = true;
-	counters(op, container_of(op, struct describe_op, op)->id)->started += !op->call->abandoned;
+	counters(op, container_of(op, struct describe_op, op)->id)->started += !op->call.abandoned;
 	on_one_done(op);
 }
 
@@ -317,7 +317,7 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 	}
 	o->described = true;
 	guest_link_clear_deadline(&op->guest);
-	if (op->call->abandoned) {
+	if (op->call.abandoned) {
 		op->made = true;
 		guest_op_enough(op);
 		return;
@@ -325,7 +325,7 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 	counters(op, o->id)->started += op->unseen;
 	op->unseen = false;
 	const struct process_view view = view_of(&frame->process);
-	o->sink.started(op->call->arg, &view);
+	o->sink.started(op->call.arg, &view);
 }
 
 static void on_output(struct guest_op *op, const struct agent_frame *frame)
@@ -338,7 +338,7 @@ static void on_output(struct guest_op *op, const struct agent_frame *frame)
 	}
 	o->place = frame->place + frame->len;
 	counters(op, o->id)->bytes_out += frame->len;
-	o->sink.bytes(op->call->arg, frame->stream, frame->place, frame->data, frame->len);
+	o->sink.bytes(op->call.arg, frame->stream, frame->place, frame->data, frame->len);
 }
 
 static void on_stream_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -459,7 +459,7 @@ static void on_limit(void *arg)
 static void on_read_begins(void *arg, const struct process_view *p)
 {
 	struct read_op *o = arg;
-	struct loop *loop = o->stream.op.call->core->loop;
+	struct loop *loop = o->stream.op.call.core->loop;
 	uint64_t now = loop_now_ms(loop);
 
 	if (p->total == o->next && !p->ended)
@@ -478,7 +478,7 @@ static void on_read_bytes(void *arg, unsigned stream, uint64_t place, const void
 		return;
 	}
 	if (!o->len)
-		loop_timer_set(o->stream.op.call->core->loop, &o->limit, GATHER_MS);
+		loop_timer_set(o->stream.op.call.core->loop, &o->limit, GATHER_MS);
 	memcpy(o->data + o->len, data, used);
 	o->len += used;
 	o->next = place + used;
@@ -516,7 +516,7 @@ static void read_fini(struct guest_op *op)
 {
 	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
 
-	loop_timer_clear(op->call->core->loop, &o->limit);
+	loop_timer_clear(op->call.core->loop, &o->limit);
 	free(o->data);
 }
 
@@ -537,7 +537,7 @@ struct core_call *core_process_read(struct core *c, const char *tenant, const ch
 	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
 	int encoded = encode_attach(&o->stream, process, read->place);
 
-	op->call->arg = o;
+	op->call.arg = o;
 	o->stream.sink = read_sink;
 	o->fn = fn;
 	o->arg = arg;
@@ -599,7 +599,7 @@ struct core_call *core_process_input(struct core *c, const char *tenant, const c
 	struct guest_op *op = guest_op_new(c, &input_kind, sizeof(struct input_op), arg);
 	struct input_op *o = container_of(op, struct input_op, op);
 
-	op->call->done_fn = fn;
+	op->call.done_fn = fn;
 	snprintf(o->id, sizeof(o->id), "%s", process);
 	o->input = data;
 	o->left = len;

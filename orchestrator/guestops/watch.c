@@ -29,7 +29,7 @@ static void on_event(struct guest_op *op, const struct agent_frame *frame)
 					  .path_len = c->path_len,
 					  .to = (const char *)c->to,
 					  .to_len = c->to_len};
-	o->sink.event(op->call->arg, &event);
+	o->sink.event(op->call.arg, &event);
 }
 
 static void on_done(struct guest_op *op)

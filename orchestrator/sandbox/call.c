@@ -12,7 +12,12 @@ const struct call_ops call_plain = {0};
 
 struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg)
 {
-	struct core_call *call = must_alloc(ops->size ? ops->size : sizeof(*call));
+	return call_new_sized(c, ops, ops->size ? ops->size : sizeof(struct core_call), arg);
+}
+
+struct core_call *call_new_sized(struct core *c, const struct call_ops *ops, size_t size, void *arg)
+{
+	struct core_call *call = must_alloc(size);
 
 	call->ops = ops;
 	call->core = c;
@@ -28,8 +33,9 @@ struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg
 
 static void put_away(struct core_call *call)
 {
-	if (call->ops->put_away)
+	if (call->ops->put_away && !call->is_put_away)
 		call->ops->put_away(call);
+	call->is_put_away = true;
 }
 
 void call_promise(struct core_call *call, unsigned n, const struct size *each)

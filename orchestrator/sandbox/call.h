@@ -13,13 +13,15 @@ struct tenant;
 
 /* Operations of one kind of call. Each member says what NULL means. */
 struct call_ops {
-	/* Size of the struct whose first member is the core_call; 0: just a core_call. */
+	/* Size of the struct whose first member is the core_call, zeroed by call_new; 0: just a
+	 * core_call. */
 	size_t size;
 	/* Neither core->n_requests nor templates_work_began counts the call, because it may wait
 	 * forever, is counted elsewhere, or only shows existing state. */
 	bool passive;
 	bool makes_sandboxes; /* the pool is checked when the call is over */
-	/* Frees what the call owns or has in flight; may be called twice. NULL: nothing to free. */
+	/* Frees what the call owns or has in flight, perhaps of a call that failed before it began.
+	 * Called once. NULL: nothing to free. */
 	void (*put_away)(struct core_call *call);
 	/* The call is over, and its end is about to be reported; `call->failed` and `call->failure`
 	 * are set. Releases connections and VMs, which must not wait for the report. NULL: put_away
@@ -46,6 +48,7 @@ struct core_call {
 	struct deferred deferred;
 	uint64_t began_ms; /* on the loop's clock */
 	bool abandoned, failed;
+	bool is_put_away;	 /* put_away was called */
 	unsigned coming;	 /* sandboxes that the call is about to make */
 	uint64_t coming_mib;	 /* the RAM of all of them */
 	uint64_t coming_gb;	 /* the disks of all of them */
@@ -58,6 +61,9 @@ struct core_call {
 };
 
 struct core_call *call_new(struct core *c, const struct call_ops *ops, void *arg);
+/* Like call_new, for a kind whose structs have different sizes. */
+struct core_call *call_new_sized(struct core *c, const struct call_ops *ops, size_t size,
+				 void *arg);
 /* Unlinks the call and frees it with all it owns. */
 void call_free(struct core_call *call);
 /* Reports the end through done_fn, if somebody wants to know. */

@@ -19,7 +19,8 @@
 #define TRIES 3
 
 struct create {
-	struct core_call *call;
+	struct core_call call;
+	core_create_fn *fn;
 	struct sandbox_config asked; /* as requested, before defaults and limits */
 	struct disk_job *files;	     /* looks up the template's files, or opens its memory */
 	struct sandbox *sandbox;     /* complete except for the VM */
@@ -33,24 +34,15 @@ struct create {
 	char *tenant;
 };
 
-struct create_call {
-	struct core_call call;
-	core_create_fn *fn;
-	struct create *create; /* NULL when it could not begin, or has failed */
-};
-
 static struct create *create_of(const struct core_call *call)
 {
-	return container_of(call, struct create_call, call)->create;
+	return container_of(call, struct create, call);
 }
 
 static void create_put_away(struct core_call *call)
 {
 	struct create *create = create_of(call);
 
-	if (!create)
-		return;
-	container_of(call, struct create_call, call)->create = NULL;
 	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
 	waiter_cancel(&create->private_wait);
@@ -60,19 +52,18 @@ static void create_put_away(struct core_call *call)
 	if (create->template)
 		template_put(create->template);
 	free(create->tenant);
-	free(create);
 }
 
 static void fail(struct create *create, const struct failure *f)
 {
-	create->call->core->stats.create_failures++;
-	call_finish(create->call, f);
+	create->call.core->stats.create_failures++;
+	call_finish(&create->call, f);
 }
 
 /* The VM is ready: writes the catalogue row, then answers. */
 static void complete(struct create *create, struct vm_bringup *warm)
 {
-	struct core_call *call = create->call;
+	struct core_call *call = &create->call;
 	struct core *c = call->core;
 	struct sandbox *s = create->sandbox;
 	struct ready_vm ready = vm_bringup_take(warm);
@@ -151,14 +142,14 @@ static struct vm_bringup *take_warm(struct create *create)
 {
 	if (create->private)
 		return NULL;
-	return pool_take_warm(create->call->core->pool, create->template,
+	return pool_take_warm(create->call.core->pool, create->template,
 			      create->sandbox->config.size.rootfs_gb);
 }
 
 static void make(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
-	struct core *c = create->call->core;
+	struct core *c = create->call.core;
 	const struct vm_bringup_spec spec = {.size = create->sandbox->config.size,
 					     .template = create->template,
 					     .private_of = create->private ? create->tenant : NULL,
@@ -182,7 +173,7 @@ static void on_memory(void *arg, struct disk_job *memory)
 	if (memory->job.ret < 0) {
 		failure_set(&f, FAIL_TEMPLATE_FAILED, 5, "%s", memory->job.err.text);
 		fail(create, &f);
-	} else if (private_ready(create->call->core->privates, create->tenant, memory->fds[0],
+	} else if (private_ready(create->call.core->privates, create->tenant, memory->fds[0],
 				 &memory->memory, &create->private_wait, make, create)) {
 		make(create, NULL);
 	}
@@ -295,7 +286,7 @@ static int find_source(struct disk_job *job)
 
 static bool choose_size(struct create *create, const struct source *from, struct failure *f)
 {
-	struct core *c = create->call->core;
+	struct core *c = create->call.core;
 	struct size most = tenant_size_most(c, create->tenant);
 	struct sandbox *s = create->sandbox;
 	struct sized_choice size;
@@ -307,7 +298,7 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	if (!tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
 	    !promises_have_room(c, s->config.size.ram_mib, f))
 		return false;
-	call_promise(create->call, 1, &s->config.size);
+	call_promise(&create->call, 1, &s->config.size);
 	create->template = template_get(c->templates, from, &size.image);
 	if (!create->template)
 		failure_set(f, FAIL_SERVICE_BUSY, 5,
@@ -319,7 +310,7 @@ static void on_source(void *arg, struct disk_job *job)
 {
 	struct create *create = arg;
 	const struct source_look *look = job->what;
-	struct core *c = create->call->core;
+	struct core *c = create->call.core;
 	struct failure f;
 
 	create->files = NULL;
@@ -347,10 +338,10 @@ static void look_for_source(struct create *create)
 {
 	struct source_look *look = must_alloc(sizeof(*look));
 
-	look->config = create->call->core->config;
+	look->config = create->call.core->config;
 	memcpy(look->name, create->asked.template, sizeof(look->name));
 	create->files =
-		disk_job_start(create->call->core->loop, find_source, look, 0, on_source, create);
+		disk_job_start(create->call.core->loop, find_source, look, 0, on_source, create);
 }
 
 /* --- the call ------------------------------------------------------------------------------- */
@@ -361,7 +352,7 @@ static struct sandbox *made(struct core_call *call, struct failure *f)
 {
 	struct create *create = create_of(call);
 
-	if (!create || !create->id[0])
+	if (!create->id[0])
 		return NULL;
 	return sandbox_find(call->core, create->tenant, create->id, f);
 }
@@ -385,12 +376,11 @@ static void create_notify(struct core_call *call)
 
 	if (s)
 		sandbox_view_fill(s, &view);
-	container_of(call, struct create_call, call)
-		->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+	create_of(call)->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
 static const struct call_ops create_ops = {
-	.size = sizeof(struct create_call),
+	.size = sizeof(struct create),
 	.makes_sandboxes = true,
 	.put_away = create_put_away,
 	.notify = create_notify,
@@ -400,29 +390,26 @@ static const struct call_ops create_ops = {
 struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
 			      core_create_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &create_ops, arg);
+	struct create *create = create_of(call_new(c, &create_ops, arg));
 	struct failure f;
 
-	container_of(call, struct create_call, call)->fn = fn;
+	create->fn = fn;
 	if (!check(c, tenant, spec, &f)) {
 		c->stats.create_failures++;
-		call_finish(call, &f);
-		return call;
+		call_finish(&create->call, &f);
+		return &create->call;
 	}
-	struct create *create = must_alloc(sizeof(*create));
-	container_of(call, struct create_call, call)->create = create;
-	create->call = call;
 	create->asked = spec->config;
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->tenant = strdup(tenant);
 	create->private = tenant_is_private(c, tenant);
-	call_expect(call, create->sandbox->owner, 1, NULL);
-	list_add_tail(&c->creates, &call->link);
+	call_expect(&create->call, create->sandbox->owner, 1, NULL);
+	list_add_tail(&c->creates, &create->call.link);
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
 		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		fail(create, &f);
-		return call;
+		return &create->call;
 	}
 	look_for_source(create);
-	return call;
+	return &create->call;
 }

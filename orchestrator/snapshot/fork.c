@@ -70,7 +70,8 @@ struct child {
 };
 
 struct fork {
-	struct core_call *call;
+	struct core_call call;
+	core_fork_fn *fn;
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	enum fork_state state;
 	bool reseed;
@@ -91,12 +92,6 @@ struct fork {
 	struct core_forked made; /* the result, with statistics */
 };
 
-struct fork_call {
-	struct core_call call;
-	core_fork_fn *fn;
-	struct fork *fork; /* NULL when it could not begin, or has failed */
-};
-
 static void step(struct fork *fork, enum fork_event event)
 {
 	fork->state = (enum fork_state)state_after(&machine, fork->state, event);
@@ -104,14 +99,14 @@ static void step(struct fork *fork, enum fork_event event)
 
 static struct fork *fork_of(const struct core_call *call)
 {
-	return container_of(call, struct fork_call, call)->fork;
+	return container_of(call, struct fork, call);
 }
 
 static void child_fini(struct child *child)
 {
 	if (child->blank)
 		vmproc_drop(child->blank, NULL, NULL);
-	disk_close(child->fork->call->core->loop, &child->writable);
+	disk_close(child->fork->call.core->loop, &child->writable);
 	vm_bringup_free(child->bringup);
 	ready_vm_drop(&child->ready);
 	if (child->sandbox)
@@ -132,9 +127,6 @@ static void fork_put_away(struct core_call *call)
 {
 	struct fork *fork = fork_of(call);
 
-	if (!fork)
-		return;
-	container_of(call, struct fork_call, call)->fork = NULL;
 	disk_job_cancel(fork->layers);
 	disk_close(call->core->loop, &fork->writable);
 	if (fork->request)
@@ -148,13 +140,12 @@ static void fork_put_away(struct core_call *call)
 	replay_fini(&fork->replay);
 	free(fork->children);
 	free(fork->tenant);
-	free(fork);
 }
 
 static void fail(struct fork *fork, const struct failure *f)
 {
-	snapshots_of_core(fork->call->core)->fork_failures++;
-	call_finish(fork->call, f);
+	snapshots_of_core(fork->call.core)->fork_failures++;
+	call_finish(&fork->call, f);
 }
 
 /* --- children ------------------------------------------------------------------------------- */
@@ -210,7 +201,7 @@ static void note_stats(struct fork *fork)
 
 static void begin(struct fork *fork)
 {
-	struct core *c = fork->call->core;
+	struct core *c = fork->call.core;
 
 	step(fork, FORK_USABLE);
 	snapshots_of_core(c)->forks++;
@@ -228,8 +219,8 @@ static void begin(struct fork *fork)
 		sandbox_begin(s, &child->ready);
 		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
 	}
-	pool_rest(fork->call->core->pool, SANDBOX_HEAD_START_MS);
-	call_finish(fork->call, NULL);
+	pool_rest(fork->call.core->pool, SANDBOX_HEAD_START_MS);
+	call_finish(&fork->call, NULL);
 }
 
 /* Adds the children to the catalogue, with the request's key if it has one. */
@@ -241,11 +232,11 @@ static int record(struct fork *fork, struct store_sandbox *rows, struct err *e)
 
 	for (unsigned i = 0; i < fork->n; i++)
 		len += (size_t)sprintf(ids + len, "%s%s", i ? " " : "", fork->children[i].id);
-	rows[0].answer = call_answer(fork->call, fork->tenant, MADE_CHILDREN, ids, &answer);
+	rows[0].answer = call_answer(&fork->call, fork->tenant, MADE_CHILDREN, ids, &answer);
 	answer.pause_us = fork->made.pause_us;
 	answer.ready_us = fork->made.ready_us;
 	answer.copied_bytes = fork->made.copied_bytes;
-	return store_sandboxes_add(fork->call->core->store, rows, fork->n, e);
+	return store_sandboxes_add(fork->call.core->store, rows, fork->n, e);
 }
 
 static void complete(struct fork *fork)
@@ -299,7 +290,7 @@ static void start_children(struct fork *fork)
 						     .user_generators = fork->reseed};
 
 		child->blank = NULL;
-		child->bringup = vm_bringup_start(fork->call->core->pool, &spec, on_bringup, child);
+		child->bringup = vm_bringup_start(fork->call.core->pool, &spec, on_bringup, child);
 	}
 }
 
@@ -365,8 +356,8 @@ static void copy(struct fork *fork)
 	struct failure f;
 
 	step(fork, FORK_COPY);
-	snapshots_of(s)->copying = fork->call;
-	if (!cut_lines(fork->call))
+	snapshots_of(s)->copying = &fork->call;
+	if (!cut_lines(&fork->call))
 		return;
 	int ret = note_parent(fork);
 	if (fork->n * exec_point_results(&fork->point) > HELD_MOST)
@@ -450,7 +441,7 @@ static void on_layers(void *arg, struct disk_job *layers)
 
 static void take_blanks(struct fork *fork)
 {
-	struct core *c = fork->call->core;
+	struct core *c = fork->call.core;
 	const struct size *size = &fork->parent->config.size;
 	struct vmproc_spec spec = size_vm_spec(size, false);
 	unsigned ready = 0;
@@ -500,7 +491,7 @@ static void fork_notify(struct core_call *call)
 	struct fork *fork = fork_of(call);
 
 	if (call->failed) {
-		container_of(call, struct fork_call, call)->fn(call->arg, NULL, &call->failure);
+		fork->fn(call->arg, NULL, &call->failure);
 		return;
 	}
 	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
@@ -508,7 +499,7 @@ static void fork_notify(struct core_call *call)
 		ids[i] = fork->children[i].id;
 	fork->made.ids = ids;
 	fork->made.n = fork->n;
-	container_of(call, struct fork_call, call)->fn(call->arg, &fork->made, NULL);
+	fork->fn(call->arg, &fork->made, NULL);
 }
 
 /* Deletes the children: the client never received their ids. */
@@ -516,7 +507,7 @@ static void fork_abandon(struct core_call *call)
 {
 	struct fork *fork = fork_of(call);
 
-	for (unsigned i = 0; fork && fork->state == FORK_MADE && i < fork->n; i++) {
+	for (unsigned i = 0; fork->state == FORK_MADE && i < fork->n; i++) {
 		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
 
 		if (s)
@@ -526,7 +517,7 @@ static void fork_abandon(struct core_call *call)
 }
 
 static const struct call_ops fork_ops = {
-	.size = sizeof(struct fork_call),
+	.size = sizeof(struct fork),
 	.makes_sandboxes = true,
 	.put_away = fork_put_away,
 	.notify = fork_notify,
@@ -536,25 +527,23 @@ static const struct call_ops fork_ops = {
 struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
 			    bool reseed, core_fork_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &fork_ops, arg);
+	struct fork *fork = fork_of(call_new(c, &fork_ops, arg));
 	struct failure f;
 
-	container_of(call, struct fork_call, call)->fn = fn;
+	fork->fn = fn;
+	fork->writable = -1;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
 	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
 	    !tenant_has_disk(c, tenant, (uint64_t)n * s->config.size.rootfs_gb, &f) ||
 	    !promises_have_room(c, (uint64_t)n * s->config.size.ram_mib, &f)) {
 		snapshots_of_core(c)->fork_failures++;
-		call_finish(call, &f);
-		return call;
+		call_finish(&fork->call, &f);
+		return &fork->call;
 	}
-	struct fork *fork = must_alloc(sizeof(*fork));
-	*fork = (struct fork){.call = call,
-			      .parent = s,
-			      .reseed = reseed,
-			      .n = n,
-			      .missing = n + 1,
-			      .writable = -1};
+	fork->parent = s;
+	fork->reseed = reseed;
+	fork->n = n;
+	fork->missing = n + 1;
 	fork->children = must_alloc(n * sizeof(*fork->children));
 	for (unsigned i = 0; i < n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
@@ -562,11 +551,10 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	if (!fork->tenant)
 		abort();
 	fork->began_ns = now_ns();
-	container_of(call, struct fork_call, call)->fork = fork;
-	call_expect(call, s->owner, n, &s->config.size);
-	list_add_tail(&snapshots_of(s)->forks, &call->link);
+	call_expect(&fork->call, s->owner, n, &s->config.size);
+	list_add_tail(&snapshots_of(s)->forks, &fork->call.link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);
 	take_blanks(fork);
-	return call;
+	return &fork->call;
 }

@@ -37,8 +37,10 @@ struct read_job {
 };
 
 struct resume {
-	struct core_call *call;
-	struct space *space;	      /* in memory until the end, even if it is a sandbox by then */
+	struct core_call call;
+	core_create_fn *fn;
+	struct space *space;	      /* in memory until the end, even if it is a sandbox by then;
+					 NULL: the resume could not begin */
 	struct sandbox_config config; /* of the sandbox */
 	struct read_job *job;
 	struct space_manifest manifest;
@@ -53,15 +55,9 @@ struct resume {
 	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
 };
 
-struct resume_call {
-	struct core_call call;
-	core_create_fn *fn;
-	struct resume *resume; /* NULL when it could not begin, or has failed */
-};
-
 static struct resume *resume_of(const struct core_call *call)
 {
-	return container_of(call, struct resume_call, call)->resume;
+	return container_of(call, struct resume, call);
 }
 
 static void job_free(void *arg)
@@ -77,7 +73,7 @@ static void job_free(void *arg)
  * begun to freeze, fork or merge it. */
 static struct sandbox *made_sandbox(const struct resume *r)
 {
-	struct sandbox *s = sandbox_living(r->call->core, r->tenant, r->id);
+	struct sandbox *s = sandbox_living(r->call.core, r->tenant, r->id);
 	bool as_made = s && s->state != SBX_FREEZING && list_empty(&s->living_descendants) &&
 		       strcmp(snapshots_of(s)->space, r->space->id) == 0;
 
@@ -113,9 +109,8 @@ static void resume_put_away(struct core_call *call)
 {
 	struct resume *r = resume_of(call);
 
-	if (!r)
+	if (!r->space)
 		return;
-	container_of(call, struct resume_call, call)->resume = NULL;
 	if (r->id[0] && (call->failed || call->abandoned))
 		undo(r);
 	r->space->resume = NULL;
@@ -129,13 +124,12 @@ static void resume_put_away(struct core_call *call)
 	catalogue_sync_cancel(r->sync);
 	space_manifest_fini(&r->manifest);
 	free(r->tenant);
-	free(r);
 }
 
 static void fail(struct resume *r, const struct failure *f)
 {
-	snapshots_of_core(r->call->core)->resume_failures++;
-	call_finish(r->call, f);
+	snapshots_of_core(r->call.core)->resume_failures++;
+	call_finish(&r->call, f);
 }
 
 /* --- the catalogue -------------------------------------------------------------------------- */
@@ -165,19 +159,19 @@ static void on_synced(void *arg, int error)
 		log_error("sandbox %s: its resume can't be flushed to disk, and a power failure "
 			  "may undo it: %s",
 			  r->id, strerror(-error));
-	call_finish(r->call, NULL);
+	call_finish(&r->call, NULL);
 }
 
 static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 {
-	struct core *c = r->call->core;
+	struct core *c = r->call.core;
 	struct space *p = r->space;
 
 	snapshots_of_core(c)->n_resumed++;
 	log_info("space %s: resumed as sandbox %s", p->id, s->id);
 	memcpy(snapshots_of(s)->space, p->id, sizeof(snapshots_of(s)->space));
 	memcpy(r->id, s->id, sizeof(r->id));
-	call_expects_none(r->call);
+	call_expects_none(&r->call);
 	sandbox_begin(s, ready);
 	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
 	r->sync = catalogue_sync(c, on_synced, r);
@@ -185,7 +179,7 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 
 static void complete(struct resume *r, struct vm_bringup *warm)
 {
-	struct core *c = r->call->core;
+	struct core *c = r->call.core;
 	struct sandbox *s = sandbox_of(r);
 	struct ready_vm ready = vm_bringup_take(warm);
 	struct store_answer answer;
@@ -197,7 +191,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 		sandbox_note_vm(s, &ready);
 		struct store_sandbox row = sandbox_row(s);
 
-		row.answer = call_answer(r->call, s->tenant, MADE_SANDBOX, s->id, &answer);
+		row.answer = call_answer(&r->call, s->tenant, MADE_SANDBOX, s->id, &answer);
 		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
 			begin(r, s, &ready);
 			return;
@@ -248,7 +242,7 @@ static int make_image(struct resume *r, struct space_read *read)
 
 static void start_vm(struct resume *r)
 {
-	struct core *c = r->call->core;
+	struct core *c = r->call.core;
 	struct failure f;
 
 	if (r->writable < 0) {
@@ -277,7 +271,7 @@ static void on_private(void *arg, const struct failure *f)
 
 	if (f) {
 		fail(r, f);
-	} else if (private_take(r->call->core->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
+	} else if (private_take(r->call.core->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
 				&r->memory, &e) < 0) {
 		failure_set(&failed, FAIL_RESUME_FAILED, 5,
 			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
@@ -289,7 +283,7 @@ static void on_private(void *arg, const struct failure *f)
 
 static void choose_memory(struct resume *r)
 {
-	struct core *c = r->call->core;
+	struct core *c = r->call.core;
 
 	if (!tenant_is_private(c, r->tenant))
 		start_vm(r);
@@ -379,12 +373,11 @@ static void resume_notify(struct core_call *call)
 
 	if (s)
 		sandbox_view_fill(s, &view);
-	container_of(call, struct resume_call, call)
-		->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+	r->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
 static const struct call_ops resume_ops = {
-	.size = sizeof(struct resume_call),
+	.size = sizeof(struct resume),
 	.makes_sandboxes = true,
 	.put_away = resume_put_away,
 	.notify = resume_notify,
@@ -394,18 +387,19 @@ static const struct call_ops resume_ops = {
 struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
 				    const struct space_resume *how, core_create_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &resume_ops, arg);
+	struct resume *r = resume_of(call_new(c, &resume_ops, arg));
 	struct failure f;
 
-	container_of(call, struct resume_call, call)->fn = fn;
+	r->fn = fn;
 	struct space *p = space_find(c, tenant, id, &f);
 	if (!p || !check(c, p, how, &f)) {
 		snapshots_of_core(c)->resume_failures++;
-		call_finish(call, &f);
-		return call;
+		call_finish(&r->call, &f);
+		return &r->call;
 	}
-	struct resume *r = must_alloc(sizeof(*r));
-	*r = (struct resume){.call = call, .space = p, .config = p->config, .writable = -1};
+	r->space = p;
+	r->config = p->config;
+	r->writable = -1;
 	if (how->timeout_s)
 		r->config.timeout_s = how->timeout_s;
 	if (how->idle_timeout_s)
@@ -419,14 +413,13 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	*r->job = (struct read_job){.writable = -1};
 	if (!r->tenant)
 		abort();
-	container_of(call, struct resume_call, call)->resume = r;
-	call_expect(call, p->owner, 1, &p->config.size);
+	call_expect(&r->call, p->owner, 1, &p->config.size);
 	p->resume = r;
-	list_add_tail(&snapshots_of_core(c)->resumes, &call->link);
+	list_add_tail(&snapshots_of_core(c)->resumes, &r->call.link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
 	step_job_start(c->loop, r->job, &read_ops, r);
 	space_scrub_stop(p);
-	return call;
+	return &r->call;
 }
 
 void resume_shed(struct sandbox *s)
