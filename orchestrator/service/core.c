@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/service/service.h"
+#include "orchestrator/service/upkeep.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/state.h"
 #include "orchestrator/ports/state.h"
@@ -36,19 +36,19 @@
 static void notify_closed(void *arg)
 {
 	struct core *c = arg;
-	void (*done)(void *arg) = service_of(c)->shutdown_done;
+	void (*done)(void *arg) = upkeep_of(c)->shutdown_done;
 
-	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
-	service_of(c)->shutdown_done = NULL;
+	loop_timer_clear(c->loop, &upkeep_of(c)->closing_limit);
+	upkeep_of(c)->shutdown_done = NULL;
 	if (done)
-		done(service_of(c)->shutdown_arg);
+		done(upkeep_of(c)->shutdown_arg);
 }
 
 static void check_closed(struct core *c)
 {
-	if (c->closing && service_of(c)->shutdown_done && !c->vms.in_use &&
+	if (c->closing && upkeep_of(c)->shutdown_done && !c->vms.in_use &&
 	    list_empty(&c->vms.waiting))
-		deferred_run(&c->deferred, &service_of(c)->closed, notify_closed, c);
+		deferred_run(&c->deferred, &upkeep_of(c)->closed, notify_closed, c);
 }
 
 /* --- warden and slots ----------------------------------------------------------------------- */
@@ -99,9 +99,9 @@ static void note_sleep(struct core *c)
 {
 	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
 
-	if (slept_ms < service_of(c)->slept_ms + SLEEP_MIN_MS)
+	if (slept_ms < upkeep_of(c)->slept_ms + SLEEP_MIN_MS)
 		return;
-	service_of(c)->slept_ms = slept_ms;
+	upkeep_of(c)->slept_ms = slept_ms;
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 
@@ -136,7 +136,7 @@ static void on_housekeeping(void *arg)
 	privates_check(c->privates);
 	templates_housekeeping(c->templates);
 	pool_check(c->pool);
-	loop_timer_set(c->loop, &service_of(c)->housekeeping, HOUSEKEEPING_MS);
+	loop_timer_set(c->loop, &upkeep_of(c)->housekeeping, HOUSEKEEPING_MS);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -196,13 +196,13 @@ static int check_files(const struct config *config, struct err *e)
 	return 0;
 }
 
-struct part service_part = {.core_size = sizeof(struct service)};
+struct part upkeep_part = {.core_size = sizeof(struct upkeep)};
 
 /* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
  * freezes (sandbox_schedule). */
 static struct part *const parts[] = {
 	&exec_part,    &snapshot_part, &guestops_part, &ports_part,
-	&inspect_part, &usage_part,    &service_part,  NULL,
+	&inspect_part, &usage_part,    &upkeep_part,   NULL,
 };
 
 static struct core *core_alloc(struct loop *loop, const struct config *config)
@@ -252,8 +252,8 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	privates_load(c->privates);
 	backup_sweep(c);
 	templates_start(c->templates);
-	loop_timer_start(loop, &service_of(c)->housekeeping, on_housekeeping, c, HOUSEKEEPING_MS);
-	service_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
+	loop_timer_start(loop, &upkeep_of(c)->housekeeping, on_housekeeping, c, HOUSEKEEPING_MS);
+	upkeep_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
 	ended_purge(c);
 	pool_start(c->pool);
 	watch_start(c);
@@ -411,19 +411,19 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	struct failure f;
 
 	c->closing = true;
-	service_of(c)->shutdown_done = done;
-	service_of(c)->shutdown_arg = arg;
+	upkeep_of(c)->shutdown_done = done;
+	upkeep_of(c)->shutdown_arg = arg;
 	failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 	calls_finish(&c->creates, &f);
 	snapshots_shut_down(c, &f);
-	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
+	loop_timer_clear(c->loop, &upkeep_of(c)->housekeeping);
 	templates_close(c->templates);
 	pool_close(c->pool);
 	list_each_safe (pos, &c->sandboxes)
 		sandbox_end(container_of(pos, struct sandbox, link), "stopped",
 			    "the service was stopped", false);
 	ended_close(c);
-	loop_timer_start(c->loop, &service_of(c)->closing_limit, on_closing_limit, c,
+	loop_timer_start(c->loop, &upkeep_of(c)->closing_limit, on_closing_limit, c,
 			 SHUTDOWN_LIMIT_MS);
 	check_closed(c);
 }
@@ -444,9 +444,9 @@ void core_free(struct core *c)
 	if (!c)
 		return;
 	c->closing = true;
-	loop_timer_clear(c->loop, &service_of(c)->housekeeping);
+	loop_timer_clear(c->loop, &upkeep_of(c)->housekeeping);
 	loop_timer_clear(c->loop, &c->promises_timer);
-	loop_timer_clear(c->loop, &service_of(c)->closing_limit);
+	loop_timer_clear(c->loop, &upkeep_of(c)->closing_limit);
 	loop_timer_clear(c->loop, &c->ended.purge);
 	loop_timer_clear(c->loop, &c->ended.record);
 	backups_free(c);

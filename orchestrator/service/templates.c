@@ -16,7 +16,7 @@
 #include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/service/core.h"
-#include "orchestrator/service/service.h"
+#include "orchestrator/service/upkeep.h"
 #include "orchestrator/store/keys.h"
 
 static_assert(BRINGUP_ID_LEN == SANDBOX_ID_LEN, "a warm sandbox has the id of a sandbox");

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "orchestrator/images/templates.h"
-#include "orchestrator/service/service.h"
+#include "orchestrator/service/upkeep.h"
 #include "orchestrator/store/keys.h"
 #include "test/unit/service/world.h"
 
@@ -305,7 +305,7 @@ static void back_up(struct world *w)
 
 static void run_housekeeping(struct world *w)
 {
-	loop_timer_set(w->loop, &service_of(w->core)->housekeeping, 0);
+	loop_timer_set(w->loop, &upkeep_of(w->core)->housekeeping, 0);
 	loop_timer_set(w->loop, &w->core->watch.timer, 0);
 	world_wait_ready(w);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The state of core.c, which starts and ends the service and does its housekeeping. */
-#ifndef RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
-#define RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
+#ifndef RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
+#define RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
 
 #include "orchestrator/sandbox/context.h"
 
-struct service {
+struct upkeep {
 	struct loop_timer housekeeping;
 	uint64_t slept_ms; /* total ms that the host was suspended since its boot */
 	struct loop_timer closing_limit;
@@ -15,10 +15,10 @@ struct service {
 };
 extern const struct template_env_ops template_ops; /* templates.c */
 
-extern struct part service_part;
-static inline struct service *service_of(const struct core *c)
+extern struct part upkeep_part;
+static inline struct upkeep *upkeep_of(const struct core *c)
 {
-	return part_of_core(&service_part, c);
+	return part_of_core(&upkeep_part, c);
 }
 
 #endif
