@@ -44,7 +44,7 @@ static void fail(const char *what)
 
 /* --- the service, in a separate thread -------------------------------------------------------- */
 
-static struct service {
+static struct hosted {
 	struct config config;
 	struct fakes *fakes;
 	struct loop *loop;
@@ -53,7 +53,7 @@ static struct service {
 	pthread_t thread;
 	bool up;
 	double start_ms, start_cpu_ms; /* until it listens; CPU time of its thread until then */
-} service = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} hosted = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void make_file(const char *dir, const char *name, char out[CONFIG_PATH_MAX])
 {
@@ -101,44 +101,44 @@ static void *serve(void *arg)
 	struct api *api = NULL;
 	struct err e;
 
-	if (loop_new(&service.loop, &e) < 0 ||
-	    core_new(&core, service.loop, &service.config, fakes_attach(service.fakes), &e) < 0 ||
-	    api_new(&api, service.loop, core, &service.config, &e) < 0)
+	if (loop_new(&hosted.loop, &e) < 0 ||
+	    core_new(&core, hosted.loop, &hosted.config, fakes_attach(hosted.fakes), &e) < 0 ||
+	    api_new(&api, hosted.loop, core, &hosted.config, &e) < 0)
 		fail(e.text);
-	pthread_mutex_lock(&service.lock);
-	service.config.listen_port = api_port(api);
-	service.start_ms = MS(bench_now_ns() - began);
-	service.start_cpu_ms = cpu_ms();
-	service.up = true;
-	pthread_cond_broadcast(&service.changed);
-	pthread_mutex_unlock(&service.lock);
-	loop_run(service.loop);
+	pthread_mutex_lock(&hosted.lock);
+	hosted.config.listen_port = api_port(api);
+	hosted.start_ms = MS(bench_now_ns() - began);
+	hosted.start_cpu_ms = cpu_ms();
+	hosted.up = true;
+	pthread_cond_broadcast(&hosted.changed);
+	pthread_mutex_unlock(&hosted.lock);
+	loop_run(hosted.loop);
 	api_free(api);
 	core_free(core);
-	loop_free(service.loop);
+	loop_free(hosted.loop);
 	return NULL;
 }
 
 /* Starts the service and returns a connection to it. */
 static int start_service(void)
 {
-	service.up = false;
-	int ret = pthread_create(&service.thread, NULL, serve, NULL);
+	hosted.up = false;
+	int ret = pthread_create(&hosted.thread, NULL, serve, NULL);
 	if (ret != 0)
 		fail(strerror(ret));
-	pthread_mutex_lock(&service.lock);
-	while (!service.up)
-		pthread_cond_wait(&service.changed, &service.lock);
-	pthread_mutex_unlock(&service.lock);
-	return http_connect((uint16_t)service.config.listen_port, 60);
+	pthread_mutex_lock(&hosted.lock);
+	while (!hosted.up)
+		pthread_cond_wait(&hosted.changed, &hosted.lock);
+	pthread_mutex_unlock(&hosted.lock);
+	return http_connect((uint16_t)hosted.config.listen_port, 60);
 }
 
 /* Stops the service as a kill would: the fakes continue. */
 static void stop_service(int fd)
 {
 	close(fd);
-	loop_stop(service.loop);
-	pthread_join(service.thread, NULL);
+	loop_stop(hosted.loop);
+	pthread_join(hosted.thread, NULL);
 }
 
 /* --- sandboxes -------------------------------------------------------------------------------- */
@@ -287,17 +287,17 @@ static void add_spaces(void)
 	sqlite3_stmt *st = NULL;
 	sqlite3 *db;
 
-	snprintf(path, sizeof(path), "%s/catalogue.db", service.config.state_dir);
+	snprintf(path, sizeof(path), "%s/catalogue.db", hosted.config.state_dir);
 	if (sqlite3_open(path, &db) != SQLITE_OK ||
 	    sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK ||
 	    sqlite3_bind_int(st, 1, SPACES) != SQLITE_OK || sqlite3_step(st) != SQLITE_DONE)
 		fail(sqlite3_errmsg(db));
 	sqlite3_finalize(st);
 	sqlite3_close(db);
-	snprintf(path, sizeof(path), "%s/spaces", service.config.state_dir);
+	snprintf(path, sizeof(path), "%s/spaces", hosted.config.state_dir);
 	mkdir(path, 0700);
 	for (unsigned i = 1; i <= SPACES; i++) {
-		snprintf(path, sizeof(path), "%s/spaces/spc_%032x", service.config.state_dir, i);
+		snprintf(path, sizeof(path), "%s/spaces/spc_%032x", hosted.config.state_dir, i);
 		mkdir(path, 0700);
 	}
 }
@@ -324,8 +324,8 @@ static void measure_start(int fd)
 	add_spaces();
 	began = bench_now_ns();
 	fd = start_service();
-	print_one(service.start_ms, "start_listens_ms", "ms");
-	print_one(service.start_cpu_ms, "start_listens_cpu_ms", "ms");
+	print_one(hosted.start_ms, "start_listens_ms", "ms");
+	print_one(hosted.start_cpu_ms, "start_listens_cpu_ms", "ms");
 	print_one(MS(bench_now_ns() - began), "start_ready_ms", "ms");
 	print_one(until_reached(fd), "start_reached_ms", "ms");
 }
@@ -389,10 +389,10 @@ int main(int argc, char **argv)
 	}
 	if (!runs || !most || !mkdtemp(dir))
 		fail("usage: scale-latency [--runs N] [COUNT...], the largest last");
-	make_config(&service.config, dir, most + SPARE_VMS);
+	make_config(&hosted.config, dir, most + SPARE_VMS);
 	pid_t vm_process = start_vm_process();
-	service.fakes = fakes_new_many(service.config.run_dir, most + SPARE_VMS);
-	fakes_use_pid(service.fakes, vm_process);
+	hosted.fakes = fakes_new_many(hosted.config.run_dir, most + SPARE_VMS);
+	fakes_use_pid(hosted.fakes, vm_process);
 	paths = calloc(most + 1, SANDBOX_PATH);
 	int fd = start_service();
 	for (size_t i = 0; i < n; i++) {

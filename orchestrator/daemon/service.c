@@ -24,7 +24,7 @@
 #include "orchestrator/service/core.h"
 #include "orchestrator/warden/warden.h"
 
-struct service {
+struct instance {
 	const struct config *config;
 	struct loop *loop;
 	struct core *core;
@@ -43,12 +43,12 @@ struct service {
 
 static void on_core_gone(void *arg)
 {
-	struct service *s = arg;
+	struct instance *s = arg;
 
 	loop_stop(s->loop);
 }
 
-static void end_sandboxes(struct service *s)
+static void end_sandboxes(struct instance *s)
 {
 	if (s->phase == ENDING)
 		return;
@@ -61,7 +61,7 @@ static void on_drained(void *arg)
 	end_sandboxes(arg);
 }
 
-static void stop(struct service *s)
+static void stop(struct instance *s)
 {
 	if (s->phase != SERVING) {
 		end_sandboxes(s);
@@ -74,11 +74,11 @@ static void stop(struct service *s)
 
 /* --- signals and the end of the warden ------------------------------------------------------- */
 
-static void watch_signals(struct service *s);
+static void watch_signals(struct instance *s);
 
 static void on_signals(void *arg, int result)
 {
-	struct service *s = arg;
+	struct instance *s = arg;
 	struct signalfd_siginfo info;
 
 	if (result < 0)
@@ -88,7 +88,7 @@ static void on_signals(void *arg, int result)
 	watch_signals(s);
 }
 
-static void watch_signals(struct service *s)
+static void watch_signals(struct instance *s)
 {
 	loop_poll(s->loop, s->signals, POLLIN, on_signals, s);
 }
@@ -96,7 +96,7 @@ static void watch_signals(struct service *s)
 /* Ends the service but not the VMs, which the next start of rametd finds. */
 static void on_warden_gone(void *arg, int result)
 {
-	struct service *s = arg;
+	struct instance *s = arg;
 
 	if (result < 0)
 		return;
@@ -109,7 +109,7 @@ static void on_warden_gone(void *arg, int result)
 
 /* Opens a descriptor for SIGTERM. Ignores SIGINT, because a Ctrl-C reaches the whole process group
  * and the warden handles it. */
-static int open_signals(struct service *s, struct err *e)
+static int open_signals(struct instance *s, struct err *e)
 {
 	sigset_t set;
 
@@ -146,20 +146,20 @@ static void on_life(void *arg, const struct life *life)
 		.space = life->space,
 		.text = life->text,
 	};
-	struct service *s = arg;
+	struct instance *s = arg;
 
 	audit_add(s->audit, &event);
 }
 
 static void on_key(void *arg, const struct audit_event *event)
 {
-	const struct service *s = arg;
+	const struct instance *s = arg;
 
 	audit_add(s->audit, event);
 }
 
 /* Maps the counters of ramet-notify, in memory that the warden made for both. */
-static void map_notify(struct service *s)
+static void map_notify(struct instance *s)
 {
 	bool runs = s->config->webhook_url[0] || s->config->otlp_url[0];
 	void *p = mmap(NULL, sizeof(*s->notify), PROT_READ, MAP_SHARED, WARDEN_NOTIFY_FD, 0);
@@ -169,7 +169,7 @@ static void map_notify(struct service *s)
 
 static void on_watch(void *arg, struct api_watched *out)
 {
-	const struct service *s = arg;
+	const struct instance *s = arg;
 	struct audit_stats f;
 
 	audit_stats(s->audit, &f);
@@ -192,7 +192,7 @@ static void on_watch(void *arg, struct api_watched *out)
 	out->webhooks_behind = s->config->webhook_url[0] && f.last > done ? f.last - done : 0;
 }
 
-static int start_core(struct service *s, struct err *e)
+static int start_core(struct instance *s, struct err *e)
 {
 	if (audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e) < 0 ||
 	    core_new(&s->core, s->loop, s->config, s->warden, e) < 0)
@@ -202,7 +202,7 @@ static int start_core(struct service *s, struct err *e)
 	return 0;
 }
 
-static int start_admin(struct service *s, struct err *e)
+static int start_admin(struct instance *s, struct err *e)
 {
 	const struct command_env env = {
 		.config = s->config,
@@ -221,7 +221,7 @@ static int start_admin(struct service *s, struct err *e)
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);
 }
 
-static int start(struct service *s, struct err *e)
+static int start(struct instance *s, struct err *e)
 {
 	/* The writer thread starts after the filter is set, since only later threads inherit it. */
 	if (open_signals(s, e) < 0 || loop_new(&s->loop, e) < 0 ||
@@ -241,7 +241,7 @@ static int start(struct service *s, struct err *e)
 
 int service_run(const struct config *config, int warden_fd, int admin_fd)
 {
-	struct service s = {
+	struct instance s = {
 		.config = config, .warden = warden_fd, .admin_fd = admin_fd, .signals = -1};
 	struct err e;
 
