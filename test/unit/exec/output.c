@@ -68,8 +68,7 @@ static void print(struct sandbox *s, size_t len)
 {
 	static const uint8_t text[EVENT_LEN];
 	static int64_t now;
-	const struct event ev = {
-		.seq = ++s->seq, .ts_ms = ++now, .data = text, .len = len};
+	const struct event ev = {.seq = ++s->seq, .ts_ms = ++now, .data = text, .len = len};
 
 	replay_add(&exec_of(s)->replay, &ev, NULL);
 	journal_event(exec_of(s)->journal, &ev, NULL);

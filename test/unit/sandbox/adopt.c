@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "orchestrator/sandbox/sandbox.h"
 #include "test/unit/service/world.h"
 
 static void test_sandbox_survives_a_service_restart(void **state)
@@ -254,6 +255,36 @@ static void test_client_reattaches_to_a_stream(void **state)
 	world_until_true(w, &r.over);
 }
 
+struct ender {
+	struct followed followed; /* first: on_followed_start and on_followed_end get it */
+	struct sandbox *sandbox;
+};
+
+static void end_followed(void *arg, const struct event *ev, const char *traceparent)
+{
+	struct ender *e = arg;
+
+	on_followed(&e->followed, ev, traceparent);
+	sandbox_end(e->sandbox, "deleted", "its reader deleted it", true);
+}
+
+static void test_reader_ends_the_sandbox_that_it_follows(void **state)
+{
+	static const struct follow_sink sink = {on_followed_start, end_followed, on_followed_end};
+	struct world *w = *state;
+	struct ender e = {0};
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "out one\nout two");
+	e.sandbox = sandbox_living(w->core, TENANT, m.view.id);
+	core_follow(w->core, TENANT, m.view.id, 0, &sink, &e);
+	world_until_true(w, &e.followed.over);
+	assert_string_equal(e.followed.text, "one|");
+	assert_true(e.followed.failed);
+}
+
 static void test_vm_death_during_downtime_is_reported(void **state)
 {
 	struct world *w = *state;
@@ -486,6 +517,7 @@ int main(void)
 		TEST(test_history_follows_a_merge),
 		TEST(test_idle_timeout_survives_a_restart),
 		TEST(test_client_reattaches_to_a_stream),
+		TEST(test_reader_ends_the_sandbox_that_it_follows),
 		TEST(test_vm_death_during_downtime_is_reported),
 		TEST(test_sandboxes_are_served_when_the_catalogue_is_read_only),
 		TEST(test_vm_of_another_size_is_not_adopted),
