@@ -28,6 +28,7 @@ static const struct {
 	{"net/core/somaxconn", "4096"},
 	{"net/ipv4/ping_group_range", "0 2147483647"},
 	{"net/ipv4/ip_unprivileged_port_start", "0"},
+	{"vm/compaction_proactiveness", "0"},
 };
 
 static char root[] = "/tmp/ramet-sysctl-XXXXXX";
