@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "bench/stats.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 #include "orchestrator/events/line.h"
 
 #define EACH   1000
@@ -80,7 +80,7 @@ static void arm(struct sandboxes *all, size_t from, size_t to)
 
 int main(int argc, char **argv)
 {
-	struct api *api = calloc(1, sizeof(*api));
+	struct http *http = calloc(1, sizeof(*http));
 	struct sandboxes *all = calloc(1, sizeof(*all));
 	unsigned runs = argc == 3 && !strcmp(argv[1], "--runs") ? (unsigned)atoi(argv[2]) : 0;
 	char line[AUDIT_LINE_MAX];
@@ -88,10 +88,10 @@ int main(int argc, char **argv)
 
 	if (!runs)
 		fail("usage: loop-cost --runs N");
-	if (!api || !all || loop_new(&all->loop, &e))
+	if (!http || !all || loop_new(&all->loop, &e))
 		fail(e.text[0] ? e.text : "no memory");
 	fputs("{", stdout);
-	measure("", "exec_counted_us", runs, count_exec, api);
+	measure("", "exec_counted_us", runs, count_exec, http);
 	measure(", ", "audit_line_us", runs, make_line, line);
 	arm(all, 0, 10);
 	measure(", ", "timer_of_10_us", runs, idle_anew, all);

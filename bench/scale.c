@@ -24,7 +24,7 @@
 #include "base/log.h"
 #include "bench/http.h"
 #include "bench/stats.h"
-#include "orchestrator/api/server.h"
+#include "orchestrator/api/api.h"
 #include "orchestrator/service/core.h"
 #include "test/unit/service/fakes.h"
 

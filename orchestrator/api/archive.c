@@ -2,7 +2,7 @@
 /* Folders of a sandbox as tar archives, streamed as the guest packs them. */
 #include <sys/stat.h>
 
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
 
 #define TAR_TYPE "application/x-tar"
@@ -45,10 +45,9 @@ void serve_pack(struct request *r)
 		return;
 	request_ref(r);
 	if (request_is_head(r))
-		r->call =
-			core_file_stat(r->api->core, r->tenant, r->id, path, false, &head_sink, r);
+		r->call = core_file_stat(r->core, r->tenant, r->id, path, false, &head_sink, r);
 	else
-		r->call = core_file_pack(r->api->core, r->tenant, r->id, path, &pack_sink, r);
+		r->call = core_file_pack(r->core, r->tenant, r->id, path, &pack_sink, r);
 }
 
 void serve_unpack(struct request *r)
@@ -60,5 +59,5 @@ void serve_unpack(struct request *r)
 		return;
 	unpack.data = body_data(r);
 	request_ref(r);
-	r->call = core_file_unpack(r->api->core, r->tenant, r->id, &unpack, request_done, r);
+	r->call = core_file_unpack(r->core, r->tenant, r->id, &unpack, request_done, r);
 }

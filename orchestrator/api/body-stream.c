@@ -5,36 +5,29 @@
  * parts. If the client leaves, the call is abandoned, and the guest never learns of an end that the
  * body did not have.
  */
-#include "orchestrator/api/internal.h"
-#include "orchestrator/api/ports.h"
+#include "orchestrator/api/http-internal.h"
 #include "orchestrator/guestops/guestops.h"
 
 int body_streams(h2o_req_t *req)
 {
-	const struct api *a = conn_of(req)->api;
-	h2o_iovec_t method = req->input.method, path = req->input.path;
-	struct route_match m;
+	const struct http *h = conn_of(req)->http;
 
-	if (port_streams(req))
-		return 1;
-	return route_find(&m, method.base, method.len, path.base, path.len, a->config->region) ==
-		       ROUTE_FOUND &&
-	       m.route->streams;
+	return h->ops.streams(h->api, req);
 }
 
 static void take_part(struct request *r)
 {
-	r->body.asked_ms = loop_now_ms(r->api->loop);
+	exchange(r)->body.asked_ms = loop_now_ms(r->loop);
 	r->req->entity_stream.proceed(r->req);
 }
 
 static void on_part(h2o_req_t *req, h2o_iovec_t part, int is_final)
 {
 	struct request *r = req->entity_stream.data;
-	struct body_stream *b = &r->body;
+	struct body_stream *b = &exchange(r)->body;
 	bool fed = b->left == 0, last;
 
-	b->waited_ms += loop_now_ms(r->api->loop) - b->asked_ms;
+	b->waited_ms += loop_now_ms(r->loop) - b->asked_ms;
 	b->asked_ms = 0;
 	b->bytes += part.len;
 	if (b->left != AGENT_UNSIZED)
@@ -57,31 +50,32 @@ static void on_wanted(void *arg)
 
 struct file_data body_data(struct request *r)
 {
+	struct exchange *x = exchange(r);
 	h2o_req_t *req = r->req;
 
 	if (!req->entity_stream.proceed)
 		return (struct file_data){.p = req->entity.base, .len = req->entity.len};
 	req->entity_stream.data = r;
 	req->entity_stream.on_data = on_part;
-	r->body.left = req->entity_stream.length;
-	if (!r->body.left) { /* an HTTP/2 stream that does not end with its headers */
+	x->body.left = req->entity_stream.length;
+	if (!x->body.left) { /* an HTTP/2 stream that does not end with its headers */
 		take_part(r);
 		return (struct file_data){0};
 	}
-	return (struct file_data){.len = r->body.left, .wants = on_wanted};
+	return (struct file_data){.len = x->body.left, .wants = on_wanted};
 }
 
 /* A client must send something within read_ms each time, and body_rate on average after the first
  * read_ms. The time that the guest takes does not count. */
 void body_tick(struct request *r, uint64_t now_ms)
 {
-	const struct body_stream *b = &r->body;
+	const struct body_stream *b = &exchange(r)->body;
 	uint64_t quiet_ms = b->asked_ms && now_ms > b->asked_ms ? now_ms - b->asked_ms : 0;
-	uint64_t most_ms = api_limits.read_ms + b->bytes / api_limits.body_rate * 1000;
+	uint64_t most_ms = http_limits.read_ms + b->bytes / http_limits.body_rate * 1000;
 
 	if (!r->call || r->started || !quiet_ms)
 		return;
-	if (quiet_ms >= api_limits.read_ms || b->waited_ms + quiet_ms >= most_ms)
+	if (quiet_ms >= http_limits.read_ms || b->waited_ms + quiet_ms >= most_ms)
 		request_cut(r, 408, "request_timeout",
 			    "the body arrives too slowly: send some of it every 2 minutes, and 1 "
 			    "KiB/s on average");

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 #include "orchestrator/api/json.h"
 
 #define FIELDS_MAX 16
@@ -86,7 +86,7 @@ static void on_worked(void *arg)
 	struct body *b = arg;
 	struct request *r = b->r;
 
-	r->api->reading_bytes -= b->len;
+	r->http->reading_bytes -= b->len;
 	request_ref(r);
 	finish(b);
 	request_began(r);
@@ -96,26 +96,26 @@ static void on_worked(void *arg)
 /* Hands the body to a worker. Returns false, with 503 answered, when that is not possible now. */
 static bool hand_to_worker(struct body *b)
 {
-	struct api *a = b->r->api;
-	size_t sum = a->reading_bytes + b->len;
+	struct http *h = b->r->http;
+	size_t sum = h->reading_bytes + b->len;
 
-	if (a->reading_bytes && sum > api_limits.reading_bytes) {
+	if (h->reading_bytes && sum > http_limits.reading_bytes) {
 		answer_retry_after(b->r, 1);
 		answer_error(b->r, 503, "busy",
 			     "%zu MiB of large bodies are being parsed: try again in 1 s",
-			     a->reading_bytes >> 20);
+			     h->reading_bytes >> 20);
 		return false;
 	}
 	b->copy = malloc(b->len);
 	if (b->copy)
 		memcpy(b->copy, b->r->req->entity.base, b->len);
-	if (!b->copy || loop_work(a->loop, LOOP_CPU, work_on, on_worked, b) < 0) {
+	if (!b->copy || loop_work(h->loop, LOOP_CPU, work_on, on_worked, b) < 0) {
 		answer_retry_after(b->r, 1);
 		answer_error(b->r, 503, "no_memory",
 			     "the service has no memory to parse this body: try again in 1 s");
 		return false;
 	}
-	a->reading_bytes = sum;
+	h->reading_bytes = sum;
 	request_watch(b->r);
 	return true;
 }
@@ -124,7 +124,7 @@ void body_read(struct request *r, const struct json_body *kind, body_fn *serve)
 {
 	struct body *b = body_new(r, kind, serve);
 
-	if (b->len <= api_limits.read_here_bytes) {
+	if (b->len <= http_limits.read_here_bytes) {
 		read_text(b, r->req->entity.base);
 		finish(b);
 	} else if (!hand_to_worker(b)) {

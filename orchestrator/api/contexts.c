@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/guestops/guestops.h"
@@ -68,7 +68,7 @@ static void start(struct request *r, const void *values)
 	if (!find_language(r, &b->language, &spec.language))
 		return;
 	request_ref(r);
-	r->call = core_context_start(r->api->core, r->tenant, r->id, &spec, &start_sink, r);
+	r->call = core_context_start(r->core, r->tenant, r->id, &spec, &start_sink, r);
 }
 
 void serve_context_start(struct request *r)
@@ -120,7 +120,7 @@ static void list(struct request *r, const struct context_list_sink *sink)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_context_list(r->api->core, r->tenant, r->id, sink, r);
+	r->call = core_context_list(r->core, r->tenant, r->id, sink, r);
 }
 
 void serve_contexts(struct request *r)
@@ -138,17 +138,17 @@ void serve_context(struct request *r)
 void serve_context_restart(struct request *r)
 {
 	request_ref(r);
-	r->call = core_context_restart(r->api->core, r->tenant, r->id, r->other, request_done, r);
+	r->call = core_context_restart(r->core, r->tenant, r->id, r->other, request_done, r);
 }
 
 void serve_context_interrupt(struct request *r)
 {
 	request_ref(r);
-	r->call = core_interrupt(r->api->core, r->tenant, r->id, r->other, request_done, r);
+	r->call = core_interrupt(r->core, r->tenant, r->id, r->other, request_done, r);
 }
 
 void serve_context_delete(struct request *r)
 {
 	request_ref(r);
-	r->call = core_context_end(r->api->core, r->tenant, r->id, r->other, request_done, r);
+	r->call = core_context_end(r->core, r->tenant, r->id, r->other, request_done, r);
 }

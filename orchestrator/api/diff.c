@@ -2,7 +2,7 @@
 /* Diffs of two sandboxes. */
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
 
 /* The paths to compare when the request names none, as documented for the Python client. */
@@ -98,7 +98,7 @@ static void hand_to_worker(struct request *r, struct core_diff *diff)
 	*w = (struct writing){.r = r, .diff = diff};
 	request_ref(r);
 	r->reserved = diff->bytes;
-	if (loop_work(r->api->loop, LOOP_CPU, work_on, on_written, w) == 0)
+	if (loop_work(r->loop, LOOP_CPU, work_on, on_written, w) == 0)
 		return;
 	core_diff_free(diff);
 	free(w);
@@ -171,7 +171,7 @@ static void start(struct request *r, const void *values)
 	if (!paths_are_good(r, b->paths))
 		return;
 	request_ref(r);
-	r->call = core_diff(r->api->core, r->tenant, r->id, r->other,
+	r->call = core_diff(r->core, r->tenant, r->id, r->other,
 			    b->paths ? (const char *const *)b->paths : default_paths, on_diff, r);
 }
 

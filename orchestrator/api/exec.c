@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/counters.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/exec/exec.h"
 #include "proto/agent.h"
@@ -22,7 +23,7 @@ static void on_event(void *arg, const struct event *ev)
 		return;
 	event_line(&r->out, ev, NULL);
 	if (ev->type == EVENT_EXIT) {
-		metrics_time(r->api, TIMED_EXEC, now_us() - r->began_us);
+		metrics_time(r->http, TIMED_EXEC, now_us() - r->began_us);
 		if (request_called(r))
 			stream_end(r, false);
 		return;
@@ -106,7 +107,7 @@ static void start(struct request *r, const void *values)
 		return;
 	r->hangup = b->hangup;
 	request_ref(r);
-	r->call = core_exec(r->api->core, r->tenant, r->id, &spec, &sink, r);
+	r->call = core_exec(r->core, r->tenant, r->id, &spec, &sink, r);
 }
 
 void serve_exec(struct request *r)
@@ -165,7 +166,7 @@ static void follow(struct request *r, uint64_t since)
 	if (stream_is_head(r))
 		return;
 	request_ref(r);
-	r->call = core_follow(r->api->core, r->tenant, r->id, since, &follow_sink, r);
+	r->call = core_follow(r->core, r->tenant, r->id, since, &follow_sink, r);
 }
 
 void serve_replay(struct request *r)
@@ -182,7 +183,7 @@ void serve_replay(struct request *r)
 		answer_error(r, 400, "bad_request", "limit cannot be combined with follow");
 	else if (follows)
 		follow(r, since);
-	else if (core_replay(r->api->core, r->tenant, r->id, since, add_event, &past, &f))
+	else if (core_replay(r->core, r->tenant, r->id, since, add_event, &past, &f))
 		answer(r, 200, "application/x-ndjson");
 	else
 		answer_failure(r, &f);

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/query.h"
 #include "orchestrator/guestops/guestops.h"
 
@@ -100,9 +100,9 @@ void serve_put(struct request *r)
 	write.data = put.data = body_data(r);
 	request_ref(r);
 	if (in_place)
-		r->call = core_file_write(r->api->core, r->tenant, r->id, &write, request_done, r);
+		r->call = core_file_write(r->core, r->tenant, r->id, &write, request_done, r);
 	else
-		r->call = core_file_put(r->api->core, r->tenant, r->id, &put, request_done, r);
+		r->call = core_file_put(r->core, r->tenant, r->id, &put, request_done, r);
 }
 
 void serve_remove(struct request *r)
@@ -113,8 +113,7 @@ void serve_remove(struct request *r)
 	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive))
 		return;
 	request_ref(r);
-	r->call =
-		core_file_remove(r->api->core, r->tenant, r->id, path, recursive, request_done, r);
+	r->call = core_file_remove(r->core, r->tenant, r->id, path, recursive, request_done, r);
 }
 
 void serve_mkdir(struct request *r)
@@ -126,8 +125,7 @@ void serve_mkdir(struct request *r)
 	if (!ask_path(r, path) || !ask_mode(r, &mode) || !ask_flag(r, "parents", &parents))
 		return;
 	request_ref(r);
-	r->call = core_file_mkdir(r->api->core, r->tenant, r->id, path, mode, parents, request_done,
-				  r);
+	r->call = core_file_mkdir(r->core, r->tenant, r->id, path, mode, parents, request_done, r);
 }
 
 void serve_move(struct request *r)
@@ -138,8 +136,7 @@ void serve_move(struct request *r)
 	if (!ask_path(r, path) || !ask_path_of(r, "to", to) || !ask_flag(r, "replace", &replace))
 		return;
 	request_ref(r);
-	r->call =
-		core_file_move(r->api->core, r->tenant, r->id, path, to, replace, request_done, r);
+	r->call = core_file_move(r->core, r->tenant, r->id, path, to, replace, request_done, r);
 }
 
 static bool ask_owner(struct request *r, const char *name, uint32_t *id)
@@ -176,7 +173,7 @@ void serve_file_change(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_file_change(r->api->core, r->tenant, r->id, &change, request_done, r);
+	r->call = core_file_change(r->core, r->tenant, r->id, &change, request_done, r);
 }
 
 /* --- attributes of a file ------------------------------------------------------------------- */
@@ -293,7 +290,7 @@ void serve_stat(struct request *r)
 	if (!ask_path(r, path) || !ask_flag(r, "follow", &follow))
 		return;
 	request_ref(r);
-	r->call = core_file_stat(r->api->core, r->tenant, r->id, path, !follow, &stat_sink, r);
+	r->call = core_file_stat(r->core, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
 void break_off(struct request *r, const struct failure *f)
@@ -325,14 +322,14 @@ static void on_more(void *arg)
 {
 	struct request *r = arg;
 
-	r->cut_short = true;
+	r->mark = true; /* there are more entries than the limit */
 }
 
 static void end_list(struct request *r)
 {
 	if (!r->started && !r->out.len)
 		text_puts(&r->out, "{\"entries\":[");
-	text_puts(&r->out, r->cut_short ? "],\"truncated\":true}\n" : "]}\n");
+	text_puts(&r->out, r->mark ? "],\"truncated\":true}\n" : "]}\n");
 	if (r->started)
 		stream_end(r, false);
 	else
@@ -416,7 +413,7 @@ void serve_files(struct request *r)
 	    !answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_file_list(r->api->core, r->tenant, r->id, &list, &list_sink, r);
+	r->call = core_file_list(r->core, r->tenant, r->id, &list, &list_sink, r);
 }
 
 /* --- get ------------------------------------------------------------------------------------ */
@@ -438,12 +435,12 @@ static void on_file(void *arg, const struct file_view *f)
 	struct request *r = arg;
 	char text[80];
 
-	if (r->ranged && f->offset >= f->size) {
+	if (r->mark && f->offset >= f->size) {
 		refuse_range(r, f);
 		return;
 	}
 	add_headers(r, f);
-	if (r->ranged) {
+	if (r->mark) { /* a range of the file */
 		snprintf(text, sizeof(text), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, f->offset,
 			 f->offset + f->length - 1, f->size);
 		answer_header(r, "content-range", text);
@@ -451,7 +448,7 @@ static void on_file(void *arg, const struct file_view *f)
 	/* The length is unknown for files of size 0, since those in /proc have contents: their
 	 * answer begins with the first bytes. */
 	if (f->length != UINT64_MAX)
-		stream_begin(r, r->ranged ? 206 : 200, BYTES_TYPE, f->length);
+		stream_begin(r, r->mark ? 206 : 200, BYTES_TYPE, f->length);
 }
 
 void stream_file(struct request *r, const char *type, const void *data, size_t len)
@@ -496,9 +493,9 @@ static struct file_range asked_range(struct request *r)
 
 	/* A request with If-Range gets the whole file, as files have no validators (RFC 9110
 	 * 13.1.5). */
-	r->ranged =
+	r->mark =
 		range && !request_header(r, "if-range") && range_read(range->base, range->len, &b);
-	if (!r->ranged)
+	if (!r->mark) /* the whole file */
 		return (struct file_range){.length = UINT64_MAX};
 	return (struct file_range){.offset = b.offset, .length = b.length, .from_end = b.from_end};
 }
@@ -537,8 +534,7 @@ void serve_get(struct request *r)
 	struct file_range range = asked_range(r);
 	request_ref(r);
 	if (request_is_head(r))
-		r->call =
-			core_file_stat(r->api->core, r->tenant, r->id, path, false, &head_sink, r);
+		r->call = core_file_stat(r->core, r->tenant, r->id, path, false, &head_sink, r);
 	else
-		r->call = core_file_get(r->api->core, r->tenant, r->id, path, &range, &get_sink, r);
+		r->call = core_file_get(r->core, r->tenant, r->id, path, &range, &get_sink, r);
 }

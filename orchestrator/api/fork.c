@@ -2,7 +2,7 @@
 #include <assert.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 
 void text_forked(struct text *t, const struct core_forked *forked)
 {
@@ -31,7 +31,7 @@ static void start(struct request *r, const void *values)
 	const struct fork_body *b = values;
 
 	request_ref(r);
-	r->call = core_fork(r->api->core, r->tenant, r->id, b->n, b->reseed, on_forked, r);
+	r->call = core_fork(r->core, r->tenant, r->id, b->n, b->reseed, on_forked, r);
 }
 
 void serve_fork(struct request *r)
@@ -42,7 +42,7 @@ void serve_fork(struct request *r)
 	/* The limit of n, the first field, is a setting. */
 	assert(body.n_fields == ARRAY_LEN(fields));
 	memcpy(fields, body.fields, sizeof(fields));
-	fields[0].max = r->api->config->fork_max;
+	fields[0].max = r->config->fork_max;
 	body.fields = fields;
 	body_read(r, &body, start);
 }
@@ -55,5 +55,5 @@ void serve_merge(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_merge(r->api->core, r->tenant, r->id, r->other, request_done, r);
+	r->call = core_merge(r->core, r->tenant, r->id, r->other, request_done, r);
 }

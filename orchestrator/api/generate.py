@@ -35,7 +35,7 @@ SOURCE = TOP / "orchestrator/api/openapi.json"
 FILES = (
     "proto/agent.h",
     "orchestrator/api/files.c",
-    "orchestrator/api/internal.h",
+    "orchestrator/api/handler.h",
     "orchestrator/api/list-filter.c",
     "orchestrator/guestops/guestops.h",
     "orchestrator/config/sandbox-config.h",
@@ -239,7 +239,7 @@ def code(spec: Any) -> tuple[str, str]:
     header += '#include "orchestrator/api/json.h"\n\nstruct request;\n'
     header += "".join(f"void {handler}(struct request *r);\n" for handler in handlers)
     header += "".join(declarations for declarations, _ in parts) + "#endif\n"
-    source = f'{made}#include "base/fd.h"\n#include "orchestrator/api/internal.h"\n\n'
+    source = f'{made}#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/api/route.h"\n\n'
     source += "const struct route routes[] = {\n" + "".join(route_code(*route) for route in routes(spec))
     source += "};\nconst size_t n_routes = ARRAY_LEN(routes);\n"
     return header, source + "".join(definitions for _, definitions in parts)

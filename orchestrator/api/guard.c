@@ -15,7 +15,7 @@
 #include <strings.h>
 
 #include "base/address.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 #include "orchestrator/config/tiers.h"
 
 #define HOST_MAX	 255
@@ -70,7 +70,7 @@ bool guard_host_is_ours(const char *host, size_t len, const char *endpoint)
 
 static bool host_admitted(struct request *r, const char *what, const char *host, size_t len)
 {
-	if (guard_host_is_ours(host, len, r->api->config->endpoint))
+	if (guard_host_is_ours(host, len, r->config->endpoint))
 		return true;
 	answer_error(r, 403, "host_refused",
 		     "the %s must be an IP address, localhost or the host of the setting "
@@ -109,7 +109,8 @@ static bool unauthorized(struct request *r, const char *code, const char *reason
 
 void guard_identify(struct request *r)
 {
-	const struct keys *keys = core_keys(r->api->core);
+	struct exchange *x = exchange(r);
+	const struct keys *keys = r->http->keys;
 	const h2o_iovec_t *value = keys_any(keys) ? request_header(r, "authorization") : NULL;
 	const struct key *key;
 	const char *text;
@@ -117,9 +118,9 @@ void guard_identify(struct request *r)
 
 	if (!value || !guard_bearer(value->base, value->len, &text, &len))
 		return;
-	r->offers_key = true;
-	r->verdict = keys_check(keys, text, len, &key);
-	if (r->verdict != KEY_GOOD)
+	x->offers_key = true;
+	x->verdict = keys_check(keys, text, len, &key);
+	if (x->verdict != KEY_GOOD)
 		return;
 	r->key = key;
 	r->tenant = key->tenant;
@@ -132,14 +133,16 @@ static bool is_operators(const struct key *key)
 
 static bool key_admits(struct request *r)
 {
-	if (!r->offers_key)
+	struct exchange *x = exchange(r);
+
+	if (!x->offers_key)
 		return unauthorized(
 			r, "key_missing",
 			request_header(r, "authorization")
 				? "the Authorization header must have the form Bearer KEY: "
 				  "no other scheme is supported"
 				: "an API key is required: send Authorization: Bearer KEY");
-	switch (r->verdict) {
+	switch (x->verdict) {
 	case KEY_GOOD:
 		break;
 	case KEY_MALFORMED:
@@ -161,12 +164,12 @@ static bool key_admits(struct request *r)
 	return true;
 }
 
-void guard_cut_revoked(struct api *a)
+void guard_cut_revoked(struct http *h)
 {
-	list_each_safe (pos, &a->live) {
-		struct request *r = container_of(pos, struct request, link);
+	list_each_safe (pos, &h->live) {
+		struct request *r = live_request(pos);
 
-		if (!r->key || r->finished || key_is_good(r->key))
+		if (!r->key || exchange(r)->finished || key_is_good(r->key))
 			continue;
 		if (!r->started)
 			answer_header(r, "www-authenticate", SCHEME);
@@ -207,17 +210,22 @@ static bool local_admits(struct request *r)
 	return !target || host_admitted(r, "host of the request target", target, len);
 }
 
+bool guard_has_keys(const struct request *r)
+{
+	return keys_any(r->http->keys);
+}
+
 bool guard_admits(struct request *r)
 {
-	return keys_any(core_keys(r->api->core)) ? key_admits(r) : local_admits(r);
+	return guard_has_keys(r) ? key_admits(r) : local_admits(r);
 }
 
 bool guard_is_operator(const struct request *r)
 {
 	h2o_iovec_t host = r->req->input.authority;
 
-	if (keys_any(core_keys(r->api->core)))
+	if (guard_has_keys(r))
 		return r->key && is_operators(r->key);
-	return r->local && !request_header(r, "origin") &&
-	       guard_host_is_ours(host.base, host.len, r->api->config->endpoint);
+	return exchange(r)->local && !request_header(r, "origin") &&
+	       guard_host_is_ours(host.base, host.len, r->config->endpoint);
 }

@@ -15,7 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 
 /* Hashes the whole request: its route, its id and its body as received. */
 static void hash_request(const struct request *r, uint8_t out[static IDEM_HASH_LEN])
@@ -46,11 +46,11 @@ static bool key_admits(struct request *r, const h2o_iovec_t *key)
 		return false;
 	}
 	/* A long body is refused, because it would be hashed on the loop's thread. */
-	if (r->req->entity.len <= api_limits.read_here_bytes)
+	if (r->req->entity.len <= http_limits.read_here_bytes)
 		return true;
 	answer_error(r, 413, "body_too_large",
 		     "the body has %zu bytes; with an Idempotency-Key the maximum is %zu",
-		     r->req->entity.len, api_limits.read_here_bytes);
+		     r->req->entity.len, http_limits.read_here_bytes);
 	return false;
 }
 
@@ -70,7 +70,7 @@ static bool read_replay(struct request *r, bool *only)
 
 static bool begin(struct request *r, struct idem_entry *e, bool only)
 {
-	r->keyed = e;
+	exchange(r)->keyed = e;
 	if (!only)
 		return true;
 	answer_error(r, 404, "no_such_answer",
@@ -97,8 +97,8 @@ bool keyed_begin(struct request *r)
 	if (!key_admits(r, key))
 		return false;
 	hash_request(r, asks);
-	switch (idem_begin(&r->api->idem, r->tenant, key->base, key->len, asks,
-			   loop_now_ms(r->api->loop), &e)) {
+	switch (idem_begin(&r->http->idem, r->tenant, key->base, key->len, asks,
+			   loop_now_ms(r->loop), &e)) {
 	case IDEM_NEW:
 		return begin(r, e, only);
 	case IDEM_ANSWERED:
@@ -121,111 +121,55 @@ bool keyed_begin(struct request *r)
 
 void keyed_called(struct request *r)
 {
+	struct exchange *x = exchange(r);
 	struct request_key key;
 
-	if (!r->keyed)
+	if (!x->keyed)
 		return;
-	memcpy(key.key, r->keyed->key, sizeof(key.key));
-	memcpy(key.asks, r->keyed->asks, sizeof(key.asks));
+	memcpy(key.key, x->keyed->key, sizeof(key.key));
+	memcpy(key.asks, x->keyed->asks, sizeof(key.asks));
 	core_call_key(r->call, &key);
 }
 
 void keyed_answered(struct request *r, int status)
 {
-	struct idem *idem = &r->api->idem;
-	struct idem_entry *e = r->keyed;
+	struct exchange *x = exchange(r);
+	struct idem *idem = &r->http->idem;
+	struct idem_entry *e = x->keyed;
 
-	r->keyed = NULL;
+	x->keyed = NULL;
 	if (e && status >= 200 && status < 300)
-		idem_answer(idem, e, status, r->out.p, r->out.len, loop_now_ms(r->api->loop));
+		idem_answer(idem, e, status, r->out.p, r->out.len, loop_now_ms(r->loop));
 	else if (e)
 		idem_forget(idem, e);
 }
 
 bool keyed_continues(struct request *r)
 {
-	if (!r->keyed || !r->route->outlives_client)
+	struct exchange *x = exchange(r);
+
+	if (!x->keyed || !r->route->outlives_client)
 		return false;
-	if (list_empty(&r->left_link))
-		list_add_tail(&r->api->left, &r->left_link);
+	if (list_empty(&x->left_link))
+		list_add_tail(&r->http->left, &x->left_link);
 	return true;
 }
 
-void keyed_close(struct api *a)
+void keyed_close(struct http *h)
 {
 	/* What the calls make is recorded with their keys, if they still make it. */
-	a->idem.forgotten = NULL;
-	list_each_safe (pos, &a->left) {
-		struct request *r = container_of(pos, struct request, left_link);
+	h->idem.forgotten = NULL;
+	list_each_safe (pos, &h->left) {
+		struct request *r = &container_of(pos, struct exchange, left_link)->r;
 
-		list_del(&r->left_link);
+		list_del(&exchange(r)->left_link);
 		keyed_answered(r, 0);
 		request_leave_call(r);
 	}
-	idem_fini(&a->idem);
+	idem_fini(&h->idem);
 }
 
-/* --- keys from before a restart ------------------------------------------------------------- */
-
-_Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "core gets the hashes as they are");
-
-static void add_sandbox(struct text *out, struct api *a, const struct request_made *made)
+struct idem *keyed_answers(struct http *h)
 {
-	struct sandbox_view view;
-	struct failure f;
-
-	/* The answer is the same as before if the sandbox has ended since. */
-	if (!core_view(a->core, made->tenant, made->ids, &view, &f))
-		view = (struct sandbox_view){.state = "ready"};
-	text_created(out, a->config, made->ids, view.state);
-}
-
-static void add_children(struct text *out, const struct request_made *made)
-{
-	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
-	scoped_free char *copy = must_alloc(strlen(made->ids) + 1);
-	struct core_forked forked = {.ids = ids,
-				     .pause_us = made->pause_us,
-				     .ready_us = made->ready_us,
-				     .copied_bytes = made->copied_bytes};
-	char *rest = strcpy(copy, made->ids), *id;
-
-	while (forked.n < FORK_MAX && (id = strsep(&rest, " ")))
-		ids[forked.n++] = id;
-	text_forked(out, &forked);
-}
-
-static void restore(void *arg, const struct request_made *made)
-{
-	struct api *a = arg;
-	struct text body = {0};
-	int status = 200;
-
-	if (made->kind == MADE_SANDBOX) {
-		status = 201;
-		add_sandbox(&body, a, made);
-	} else if (made->kind == MADE_CHILDREN) {
-		add_children(&body, made);
-	} else {
-		text_frozen(&body, made->ids);
-	}
-	idem_restore(&a->idem, made->tenant, made->key.key, made->key.asks, status, body.p,
-		     body.len, loop_now_ms(a->loop) - made->age_ms);
-	text_free(&body);
-}
-
-static void forgotten(void *arg, const uint8_t key[static IDEM_HASH_LEN])
-{
-	struct api *a = arg;
-
-	core_key_forget(a->core, key);
-}
-
-int keyed_load(struct api *a, struct err *e)
-{
-	idem_init(&a->idem);
-	int ret = core_requests_made(a->core, IDEM_KEPT_MS, restore, a, e);
-	a->idem.forgotten = forgotten;
-	a->idem.arg = a;
-	return ret;
+	return &h->idem;
 }

@@ -5,48 +5,47 @@
  * there are no keys, programs of this machine are not counted.
  */
 #include "base/clock.h"
-#include "orchestrator/api/internal.h"
-#include "orchestrator/api/ports.h"
+#include "orchestrator/api/http-internal.h"
 
 #define LOG_INTERVAL_MS 60000
 
-void limit_init(struct api *a)
+void limit_init(struct http *h)
 {
-	const struct config *config = a->config;
+	const struct config *config = h->config;
 
-	rate_init(&a->rates[LIMIT_CONNECTIONS], config->client_connections_s);
-	rate_init(&a->rates[LIMIT_REQUESTS], config->client_requests_s);
-	rate_init(&a->rates[LIMIT_FAILURES], config->client_failures_s);
-	rate_init(&a->rates[LIMIT_TENANT], config->tenant_requests_s);
+	rate_init(&h->rates[LIMIT_CONNECTIONS], config->client_connections_s);
+	rate_init(&h->rates[LIMIT_REQUESTS], config->client_requests_s);
+	rate_init(&h->rates[LIMIT_FAILURES], config->client_failures_s);
+	rate_init(&h->rates[LIMIT_TENANT], config->tenant_requests_s);
 }
 
 /* Returns true at most once a minute for each limit, so that a flood of requests does not flood the
  * log. */
-static bool may_log(struct api *a, enum limit limit)
+static bool may_log(struct http *h, enum limit limit)
 {
-	uint64_t now = loop_now_ms(a->loop);
+	uint64_t now = loop_now_ms(h->loop);
 
-	if (a->limited_logged_ms[limit] && now - a->limited_logged_ms[limit] < LOG_INTERVAL_MS)
+	if (h->limited_logged_ms[limit] && now - h->limited_logged_ms[limit] < LOG_INTERVAL_MS)
 		return false;
-	a->limited_logged_ms[limit] = now;
+	h->limited_logged_ms[limit] = now;
 	return true;
 }
 
-static bool is_exempt(const struct api *a, bool local)
+static bool is_exempt(const struct http *h, bool local)
 {
-	return local && !keys_any(core_keys(a->core));
+	return local && !keys_any(h->keys);
 }
 
-bool limit_connection(struct api *a, const struct client *peer, bool local)
+bool limit_connection(struct http *h, const struct client *peer, bool local)
 {
-	struct rate *rate = &a->rates[LIMIT_CONNECTIONS];
+	struct rate *rate = &h->rates[LIMIT_CONNECTIONS];
 	char from[INET6_ADDRSTRLEN];
 
-	if (is_exempt(a, local) || client_is_in(peer, a->config->trusted_proxies) ||
+	if (is_exempt(h, local) || client_is_in(peer, h->config->trusted_proxies) ||
 	    !rate_take(rate, client_source(peer), now_ns()))
 		return true;
-	a->counters.limited[LIMIT_CONNECTIONS]++;
-	if (may_log(a, LIMIT_CONNECTIONS)) {
+	h->counters.limited[LIMIT_CONNECTIONS]++;
+	if (may_log(h, LIMIT_CONNECTIONS)) {
 		client_print(from, peer);
 		log_warn("%s opens more than %u connections per second: closing the excess", from,
 			 rate->per_s);
@@ -57,21 +56,21 @@ bool limit_connection(struct api *a, const struct client *peer, bool local)
 /* Takes a token of `who`. Answers 429 and returns false when none is left. */
 static bool take(struct request *r, enum limit limit, uint64_t who, const char *what)
 {
-	struct api *a = r->api;
-	struct rate *rate = &a->rates[limit];
+	struct http *h = r->http;
+	struct rate *rate = &h->rates[limit];
 	uint64_t wait_ms = rate_take(rate, who, now_ns());
 	char from[INET6_ADDRSTRLEN];
 
 	if (!wait_ms)
 		return true;
-	a->counters.limited[limit]++;
-	if (may_log(a, limit)) {
+	h->counters.limited[limit]++;
+	if (may_log(h, limit)) {
 		client_print(from, &r->from);
 		log_warn("from %s%s%s: more than %u %s per second; refusing the excess", from,
 			 r->tenant ? ", tenant " : "", r->tenant ? r->tenant : "", rate->per_s,
 			 what);
 	}
-	r->limited = true;
+	exchange(r)->limited = true;
 	answer_retry_after(r, (unsigned)((wait_ms + 999) / 1000));
 	answer_error(r, 429, "rate_limited",
 		     "more than %u %s per second: try again after the time in Retry-After",
@@ -90,23 +89,21 @@ static uint64_t tenant_number(const char *tenant)
 }
 
 /* Returns whether the client sent a key or a port's token that is wrong. */
-static bool guesses(const struct request *r)
+static bool guesses(const struct request *r, enum port_token token)
 {
-	if (r->port && (r->port->by_share || r->port->gave_token))
-		return !r->port->by_share;
-	return r->offers_key;
+	return token == PORT_TOKEN_NONE ? exchange(r)->offers_key : token == PORT_TOKEN_WRONG;
 }
 
-bool limit_request(struct request *r)
+bool limit_request(struct request *r, enum port_token token)
 {
 	uint64_t source = client_source(&r->from);
 
 	if (r->key)
 		return take(r, LIMIT_TENANT, tenant_number(r->tenant),
 			    "requests of this API key's tenant");
-	if (is_exempt(r->api, r->local))
+	if (is_exempt(r->http, exchange(r)->local))
 		return true;
 	return take(r, LIMIT_REQUESTS, source, "requests without a valid API key") &&
-	       (!guesses(r) ||
+	       (!guesses(r, token) ||
 		take(r, LIMIT_FAILURES, source, "requests with an invalid API key or token"));
 }

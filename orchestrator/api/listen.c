@@ -12,25 +12,25 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 
 #define ACCEPTS_A_TURN	     16
 #define FULL_LOG_INTERVAL_MS 60000
 
 /* --- connections ---------------------------------------------------------------------------- */
 
-static void accept_resume(struct api *a);
+static void accept_resume(struct http *h);
 
 static void on_conn_close(void *data)
 {
 	struct conn *c = data;
-	struct api *a = c->api;
+	struct http *h = c->http;
 
 	list_del(&c->link);
-	a->n_conns--;
+	h->n_conns--;
 	free(c);
-	if (a->accept_paused && a->n_conns < api_limits.connections)
-		accept_resume(a);
+	if (h->accept_paused && h->n_conns < http_limits.connections)
+		accept_resume(h);
 }
 
 static struct client peer_of(h2o_socket_t *sock)
@@ -41,29 +41,29 @@ static struct client peer_of(h2o_socket_t *sock)
 	return client_of((struct sockaddr *)&peer);
 }
 
-static void conn_new(struct api *a, h2o_socket_t *sock)
+static void conn_new(struct http *h, h2o_socket_t *sock)
 {
 	struct client peer = peer_of(sock);
-	bool local = a->loopback || client_is_loopback(&peer);
+	bool local = h->loopback || client_is_loopback(&peer);
 
-	if (!limit_connection(a, &peer, local)) {
+	if (!limit_connection(h, &peer, local)) {
 		h2o_socket_close(sock);
 		return;
 	}
 	struct conn *c = calloc(1, sizeof(*c));
 	if (!c)
 		abort();
-	c->api = a;
+	c->http = h;
 	c->sock = sock;
 	c->peer = peer;
 	c->local = local;
-	c->proxied = client_is_in(&peer, a->config->trusted_proxies);
-	list_add_tail(&a->conns, &c->link);
-	a->n_conns++;
-	a->counters.connections++;
+	c->proxied = client_is_in(&peer, h->config->trusted_proxies);
+	list_add_tail(&h->conns, &c->link);
+	h->n_conns++;
+	h->counters.connections++;
 	sock->on_close.cb = on_conn_close;
 	sock->on_close.data = c;
-	h2o_accept(&a->accept, sock);
+	h2o_accept(&h->accept, sock);
 }
 
 struct conn *conn_of(h2o_req_t *req)
@@ -81,11 +81,11 @@ struct conn *conn_began(h2o_req_t *req)
 
 void conn_ended(struct conn *c)
 {
-	struct api *a = c->api;
+	struct http *h = c->http;
 
 	list_del(&c->link);
-	list_add_tail(&a->conns, &c->link);
-	if (!--c->requests && a->accept_paused)
+	list_add_tail(&h->conns, &c->link);
+	if (!--c->requests && h->accept_paused)
 		conn_cut(c);
 }
 
@@ -98,7 +98,7 @@ void conn_cut(struct conn *c)
 
 void conn_count_reset(struct conn *c)
 {
-	uint64_t now = loop_now_ms(c->api->loop);
+	uint64_t now = loop_now_ms(c->http->loop);
 	char from[INET6_ADDRSTRLEN];
 
 	if (now - c->resets_since_ms > RESETS_WINDOW_MS) {
@@ -107,7 +107,7 @@ void conn_count_reset(struct conn *c)
 	}
 	if (++c->resets != RESETS_MAX)
 		return;
-	c->api->counters.resets_cut++;
+	c->http->counters.resets_cut++;
 	client_print(from, &c->peer);
 	log_warn("closing a connection from %s, which reset %u requests within %u s", from,
 		 RESETS_MAX, RESETS_WINDOW_MS / 1000);
@@ -118,27 +118,27 @@ void conn_count_reset(struct conn *c)
 
 static void on_connect(h2o_socket_t *listener, const char *err);
 
-static void accept_resume(struct api *a)
+static void accept_resume(struct http *h)
 {
-	a->accept_paused = false;
-	if (a->listener)
-		h2o_socket_read_start(a->listener, on_connect);
+	h->accept_paused = false;
+	if (h->listener)
+		h2o_socket_read_start(h->listener, on_connect);
 }
 
 /* Stops accepting: new connections wait in the kernel's queue until there is room again. */
-static void accept_pause(struct api *a)
+static void accept_pause(struct http *h)
 {
-	a->accept_paused = true;
-	h2o_socket_read_stop(a->listener);
+	h->accept_paused = true;
+	h2o_socket_read_stop(h->listener);
 }
 
 /* Closes idle connections to make room; on_conn_close then resumes accepting. Closes only a few at
  * a time, the least recently active first, since the newest are about to send a request. */
-static void cut_idle(struct api *a)
+static void cut_idle(struct http *h)
 {
-	size_t left = 1 + api_limits.connections / 512;
+	size_t left = 1 + http_limits.connections / 512;
 
-	list_each (pos, &a->conns) {
+	list_each (pos, &h->conns) {
 		struct conn *c = container_of(pos, struct conn, link);
 
 		if (c->requests || c->cut)
@@ -149,34 +149,34 @@ static void cut_idle(struct api *a)
 	}
 }
 
-static void on_full(struct api *a)
+static void on_full(struct http *h)
 {
-	uint64_t now = loop_now_ms(a->loop);
+	uint64_t now = loop_now_ms(h->loop);
 
-	if (!a->full_logged_ms || now - a->full_logged_ms > FULL_LOG_INTERVAL_MS) {
-		a->full_logged_ms = now;
+	if (!h->full_logged_ms || now - h->full_logged_ms > FULL_LOG_INTERVAL_MS) {
+		h->full_logged_ms = now;
 		log_warn("%zu connections are open: closing idle ones, new ones have to wait",
-			 a->n_conns);
+			 h->n_conns);
 	}
-	accept_pause(a);
-	cut_idle(a);
+	accept_pause(h);
+	cut_idle(h);
 }
 
 static void on_connect(h2o_socket_t *listener, const char *err)
 {
-	struct api *a = listener->data;
+	struct http *h = listener->data;
 
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		if (a->n_conns >= api_limits.connections) {
+		if (h->n_conns >= http_limits.connections) {
 			if (i == 0) /* a connection certainly waits */
-				on_full(a);
+				on_full(h);
 			return;
 		}
 		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
 		if (!sock)
 			return; /* no connection waits, or no descriptor is left: h2o will try again
 				   later */
-		conn_new(a, sock);
+		conn_new(h, sock);
 	}
 }
 
@@ -208,13 +208,13 @@ static bool is_loopback(const struct sockaddr *sa)
 
 /* Refuses an address that other machines can reach if there are no keys, since everybody would have
  * full access, or no TLS, since anybody on the path could read the keys. */
-static int check_exposure(const struct api *a, const struct sockaddr *sa, struct err *e)
+static int check_exposure(const struct http *h, const struct sockaddr *sa, struct err *e)
 {
-	const struct config *config = a->config;
+	const struct config *config = h->config;
 
 	if (is_loopback(sa) || strcmp(config->allow_open, "yes") == 0)
 		return 0;
-	if (!keys_any(core_keys(a->core)))
+	if (!keys_any(h->keys))
 		return err_say(
 			e, EPERM,
 			"listen_host %.40s can be reached from other machines, and there is no "
@@ -242,49 +242,49 @@ static int bind_failed(const struct config *config, int errnum, struct err *e)
 		       config->listen_port);
 }
 
-static int open_listener(struct api *a, const struct addrinfo *ai, struct err *e)
+static int open_listener(struct http *h, const struct addrinfo *ai, struct err *e)
 {
 	struct sockaddr_storage bound;
 	socklen_t len = sizeof(bound);
-	int ret = check_exposure(a, ai->ai_addr, e);
+	int ret = check_exposure(h, ai->ai_addr, e);
 
 	if (ret < 0)
 		return ret;
 	scoped_fd int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || set_options(fd) < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
 	    listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
-		return bind_failed(a->config, errno, e);
-	a->port = h2o_socket_getport((struct sockaddr *)&bound);
-	a->loopback = is_loopback(ai->ai_addr);
-	a->listener = h2o_evloop_socket_create(loop_h2o(a->loop), take_fd(&fd),
+		return bind_failed(h->config, errno, e);
+	h->port = h2o_socket_getport((struct sockaddr *)&bound);
+	h->loopback = is_loopback(ai->ai_addr);
+	h->listener = h2o_evloop_socket_create(loop_h2o(h->loop), take_fd(&fd),
 					       H2O_SOCKET_FLAG_DONT_READ);
-	a->listener->data = a;
-	h2o_socket_read_start(a->listener, on_connect);
+	h->listener->data = h;
+	h2o_socket_read_start(h->listener, on_connect);
 	return 0;
 }
 
-int listen_start(struct api *a, struct err *e)
+int listen_start(struct http *h, struct err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
 	struct addrinfo *ai;
 	char port[16];
 
-	snprintf(port, sizeof(port), "%u", a->config->listen_port);
-	int ret = getaddrinfo(a->config->listen_host, port, &hints, &ai);
+	snprintf(port, sizeof(port), "%u", h->config->listen_port);
+	int ret = getaddrinfo(h->config->listen_host, port, &hints, &ai);
 	if (ret)
-		return err_say(e, EINVAL, "listen_host %s: %s", a->config->listen_host,
+		return err_say(e, EINVAL, "listen_host %s: %s", h->config->listen_host,
 			       gai_strerror(ret));
-	ret = open_listener(a, ai, e);
+	ret = open_listener(h, ai, e);
 	freeaddrinfo(ai);
 	return ret;
 }
 
-void listen_stop(struct api *a)
+void listen_stop(struct http *h)
 {
-	if (a->listener)
-		h2o_socket_close(a->listener);
-	a->listener = NULL;
+	if (h->listener)
+		h2o_socket_close(h->listener);
+	h->listener = NULL;
 }
 
 /* --- TLS ------------------------------------------------------------------------------------ */
@@ -321,16 +321,16 @@ static void on_handshake_step(const SSL *ssl, int where, int ret)
 	}
 }
 
-int listen_load_tls(struct api *a, struct err *e)
+int listen_load_tls(struct http *h, struct err *e)
 {
-	const struct config *config = a->config;
+	const struct config *config = h->config;
 
 	if (!config->tls_cert[0])
 		return 0;
 	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
 	if (!ctx)
 		return tls_failed(e, "set up", "TLS");
-	a->accept.ssl_ctx = ctx;
+	h->accept.ssl_ctx = ctx;
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
 	SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
 	if (SSL_CTX_use_certificate_chain_file(ctx, config->tls_cert) != 1)

@@ -2,43 +2,9 @@
 /* The output of /metrics, in the text format of Prometheus. */
 #include <string.h>
 
+#include "orchestrator/api/counters.h"
 #include "orchestrator/api/internal.h"
-
-static const double bucket_s[HISTOGRAM_BUCKETS] = {.001, .0025, .005, .01, .025, .05, .1, .25,
-						   .5,	 1,	2.5,  5,   10,	 30,  60, 300};
-
-/* --- counting ------------------------------------------------------------------------------- */
-
-void metrics_time(struct api *a, enum timed timed, uint64_t us)
-{
-	struct histogram *h = &a->counters.times[timed];
-	double s = (double)us / 1e6;
-	size_t i = 0;
-
-	while (i < HISTOGRAM_BUCKETS && s > bucket_s[i])
-		i++;
-	h->bucket[i]++;
-	h->count++;
-	h->seconds += s;
-}
-
-/* Counts an error. Codes are constants of the program, so they are few and a linear search
- * suffices. */
-void metrics_error(struct api *a, const char *code)
-{
-	struct counters *c = &a->counters;
-	size_t i = 0;
-
-	while (i < c->n_errors && strcmp(c->errors[i].code, code) != 0)
-		i++;
-	if (i == ERROR_CODES)
-		return;
-	if (i == c->n_errors)
-		c->errors[c->n_errors++].code = code;
-	c->errors[i].count++;
-}
-
-/* --- output --------------------------------------------------------------------------------- */
+#include "orchestrator/api/route.h"
 
 static void metric(struct text *t, const char *name, const char *type, const char *help,
 		   uint64_t value)
@@ -87,7 +53,7 @@ static void histogram(const struct histogram *h, const char *name, const char *h
 	text_printf(t, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
 	for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
 		below += h->bucket[i];
-		text_printf(t, "%s_bucket{le=\"%g\"} %llu\n", name, bucket_s[i],
+		text_printf(t, "%s_bucket{le=\"%g\"} %llu\n", name, histogram_bucket_s[i],
 			    (unsigned long long)below);
 	}
 	text_printf(t, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.6f\n%s_count %llu\n", name,
@@ -260,10 +226,9 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 
 void metrics_print(struct api *a, struct text *t)
 {
-	const struct counters *c = &a->counters;
+	const struct counters *c = http_counters(a->http);
 	struct core_stats stats;
 	struct api_watched watched = {0};
-	size_t live = 0;
 
 	core_stats(a->core, &stats);
 	text_puts(t,
@@ -272,10 +237,9 @@ void metrics_print(struct api *a, struct text *t)
 	core_metrics(&stats, t);
 	snapshot_metrics(&stats, t);
 	state_metrics(&stats, t);
-	list_each (pos, &a->live)
-		live++;
-	metric(t, "ramet_http_requests_live", "gauge", "Requests in flight.", live);
-	metric(t, "ramet_http_connections", "gauge", "Open connections.", a->n_conns);
+	metric(t, "ramet_http_requests_live", "gauge", "Requests in flight.", http_live(a->http));
+	metric(t, "ramet_http_connections", "gauge", "Open connections.",
+	       http_connections(a->http));
 	metric(t, "ramet_http_connections_total", "counter", "Connections accepted.",
 	       c->connections);
 	metric(t, "ramet_http_sent_bytes_total", "counter", "Bytes of answers, without headers.",
@@ -291,7 +255,7 @@ void metrics_print(struct api *a, struct text *t)
 	time_metrics(c, t);
 	if (a->watch_fn) {
 		a->watch_fn(a->watch_arg, &watched);
-		watched.spans_dropped += a->counters.spans_dropped;
+		watched.spans_dropped += c->spans_dropped;
 		watch_metrics(&watched, t);
 	}
 }

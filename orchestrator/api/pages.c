@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "orchestrator/api/cursor.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/query.h"
 
 #define CHUNK_SIZE    (64u << 10)
@@ -66,8 +67,8 @@ static bool ask_filter(struct request *r)
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	if (r->pages.list.kind == LIST_SPACES ||
-	    list_filter_read(&r->pages.filter, url.base, url.len, &e) == 0)
+	if (pages_of(r)->list.kind == LIST_SPACES ||
+	    list_filter_read(&pages_of(r)->filter, url.base, url.len, &e) == 0)
 		return true;
 	answer_error(r, 400, "bad_request", "%s", e.text);
 	return false;
@@ -132,14 +133,14 @@ static bool ask_position(struct request *r, const struct list_name *list,
 
 void pages_comma(struct request *r)
 {
-	text_putc(&r->out, r->pages.begun ? ',' : '[');
-	r->pages.begun = true;
+	text_putc(&r->out, pages_of(r)->begun ? ',' : '[');
+	pages_of(r)->begun = true;
 }
 
 /* Gathers the next chunk. */
 static void gather(struct request *r)
 {
-	struct pages *p = &r->pages;
+	struct pages *p = pages_of(r);
 
 	p->more = true;
 	p->rejected = 0;
@@ -153,47 +154,51 @@ static void gather(struct request *r)
  * turn does. */
 static void send_gathered(struct request *r)
 {
-	if (!r->pages.more)
+	if (!pages_of(r)->more)
 		stream_end(r, false);
 	else if (r->out.len)
 		stream_touch(r);
 	else
-		loop_timer_set(r->api->loop, &r->pages.turn, 0);
+		loop_timer_set(r->loop, &pages_of(r)->turn, 0);
 }
 
 static void on_turn(void *arg)
 {
 	struct request *r = arg;
 
-	if (!r->pages.more || r->ended)
+	if (!pages_of(r)->more || r->ended)
 		return;
 	gather(r);
 	send_gathered(r);
 }
 
-void pages_continue(struct request *r)
+static void gather_next(struct request *r)
 {
-	if (r->pages.more && !r->ended)
-		loop_timer_set(r->api->loop, &r->pages.turn, 0);
+	if (pages_of(r)->more && !r->ended)
+		loop_timer_set(r->loop, &pages_of(r)->turn, 0);
 }
 
-void pages_stop(struct request *r)
+static void stop(struct request *r)
 {
-	loop_timer_clear(r->api->loop, &r->pages.turn);
-	list_filter_fini(&r->pages.filter);
+	loop_timer_clear(r->loop, &pages_of(r)->turn);
+	list_filter_fini(&pages_of(r)->filter);
 }
+
+static const struct request_ops ops = {.taken = gather_next, .gone = stop};
 
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 {
 	size_t limit = SIZE_MAX;
-	struct pages *p = &r->pages;
+	struct pages *p = must_alloc(sizeof(*p));
 	uint8_t key[KEY_LEN];
 	struct failure f;
 
 	*p = (struct pages){.list = *list, .add = add, .turn = {.fn = on_turn, .arg = r}};
+	r->state = p;
+	r->ops = &ops;
 	if (!ask_limit(r, &limit) || !ask_position(r, list, &p->page.after) || !ask_filter(r))
 		return;
-	if (!core_page(r->api->core, list, limit, &p->page, &f)) {
+	if (!core_page(r->core, list, limit, &p->page, &f)) {
 		answer_failure(r, &f);
 		return;
 	}

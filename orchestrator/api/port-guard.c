@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "orchestrator/api/ports.h"
+#include "base/alloc.h"
+#include "orchestrator/api/port-proxy.h"
 
 static bool find_target(struct port_target *t, const h2o_req_t *req, const struct config *config)
 {
@@ -22,29 +23,20 @@ static bool find_target(struct port_target *t, const h2o_req_t *req, const struc
 				config->sandbox_domain, config->region);
 }
 
-int port_streams(h2o_req_t *req)
+bool port_is_for(const h2o_req_t *req, const struct config *config)
 {
 	struct port_target t;
 
-	return find_target(&t, req, conn_of(req)->api->config);
-}
-
-const char *port_scheme(const struct request *r)
-{
-	const h2o_iovec_t *said = request_header(r, "x-forwarded-proto");
-
-	if (r->conn->proxied && said && h2o_memis(said->base, said->len, H2O_STRLIT("https")))
-		return "https";
-	return r->req->input.scheme == &H2O_URL_SCHEME_HTTPS ? "https" : "http";
+	return find_target(&t, req, config);
 }
 
 /* Returns the tenant if this token, or none, gives access. */
 static const char *try_token(struct request *r, const char *token, size_t len)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 
 	p->gave_token = p->gave_token || token;
-	return core_port_admits(r->api->core, p->target.id, p->target.port, token, len);
+	return core_port_admits(r->core, p->target.id, p->target.port, token, len);
 }
 
 static bool header_is(const struct request *r, const char *name, const char *value)
@@ -58,7 +50,7 @@ static bool header_is(const struct request *r, const char *name, const char *val
  * sandbox. */
 static bool is_own_origin(const struct request *r, const h2o_iovec_t *origin)
 {
-	const struct port_target *t = &r->port->target;
+	const struct port_target *t = &proxy_of(r)->target;
 	const h2o_iovec_t own = r->req->input.authority;
 	const char *host = memmem(origin->base, origin->len, "://", 3);
 	struct port_target from;
@@ -69,7 +61,7 @@ static bool is_own_origin(const struct request *r, const h2o_iovec_t *origin)
 	size_t len = (size_t)(origin->base + origin->len - host);
 	if (!t->by_host)
 		return h2o_lcstris(host, len, own.base, own.len);
-	return port_target_host(&from, host, len, r->api->config->sandbox_domain) &&
+	return port_target_host(&from, host, len, r->config->sandbox_domain) &&
 	       strcmp(from.id, t->id) == 0;
 }
 
@@ -112,7 +104,7 @@ static const char *try_cookies(struct request *r)
 
 static const char *try_tokens(struct request *r)
 {
-	const struct port_target *t = &r->port->target;
+	const struct port_target *t = &proxy_of(r)->target;
 	const h2o_iovec_t *header = request_header(r, PORT_HEADER);
 	size_t len;
 	const char *query = port_query_token(t->path, t->path_len, &len);
@@ -125,29 +117,42 @@ static const char *try_tokens(struct request *r)
 	return tenant ? tenant : try_cookies(r);
 }
 
-void port_identify(struct request *r)
+static const struct request_ops ops = {.free = port_proxy_free};
+
+bool port_identify(struct request *r)
 {
 	struct port_target t;
 
-	if (!find_target(&t, r->req, r->api->config))
-		return;
-	r->port = calloc(1, sizeof(*r->port));
-	if (!r->port)
-		abort();
-	r->port->target = t;
+	if (!find_target(&t, r->req, r->config))
+		return false;
+	struct port_proxy *p = must_alloc(sizeof(*p));
+	r->state = p;
+	r->ops = &ops;
+	p->target = t;
 	memcpy(r->id, t.id, sizeof(r->id));
+	r->at_port = t.by_host ? t.port : 0;
 	const char *tenant = try_tokens(r);
 	if (!tenant)
-		return;
-	r->port->by_share = true;
-	snprintf(r->port->owner, sizeof(r->port->owner), "%s", tenant);
-	r->tenant = r->port->owner;
+		return true;
+	p->by_share = true;
+	snprintf(p->owner, sizeof(p->owner), "%s", tenant);
+	r->tenant = p->owner;
+	return true;
+}
+
+enum port_token port_token(const struct request *r)
+{
+	const struct port_proxy *p = proxy_of(r);
+
+	if (p->by_share)
+		return PORT_TOKEN_GOOD;
+	return p->gave_token ? PORT_TOKEN_WRONG : PORT_TOKEN_NONE;
 }
 
 bool port_admits(struct request *r)
 {
-	const struct port_proxy *p = r->port;
-	bool keys = keys_any(core_keys(r->api->core));
+	const struct port_proxy *p = proxy_of(r);
+	bool keys = guard_has_keys(r);
 
 	if (p->by_share)
 		return true;

@@ -10,20 +10,17 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "orchestrator/api/ports.h"
+#include "orchestrator/api/port-proxy.h"
 
 #define BODY_PART 65536u
 
 /* Pages without an origin of their own: see port-guard.c. */
 #define SANDBOXED "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
 
-void port_proxy_free(struct port_proxy *p)
+void port_proxy_free(struct request *r)
 {
-	if (!p)
-		return;
-	text_free(&p->head);
-	text_free(&p->in);
-	free(p);
+	text_free(&proxy_of(r)->head);
+	text_free(&proxy_of(r)->in);
 }
 
 /* Ends the connection to the server; what the client was not sent yet is sent. */
@@ -56,16 +53,16 @@ static void send_chunk(struct request *r, const void *data, size_t len, bool las
 	if (last)
 		text_puts(&t, "0\r\n\r\n");
 	if (t.len)
-		r->port->discards = !core_port_send(r->call, t.p, t.len);
+		proxy_of(r)->discards = !core_port_send(r->call, t.p, t.len);
 	text_free(&t);
 }
 
 static void send_part(struct request *r, const void *data, size_t len, bool last)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 
 	p->body_over = last;
-	r->moved_ms = loop_now_ms(r->api->loop);
+	request_moved(r);
 	if (!r->call || p->discards)
 		return;
 	if (p->chunked)
@@ -90,14 +87,14 @@ static void on_body(h2o_req_t *req, h2o_iovec_t chunk, int is_final)
 	bool waits;
 
 	send_part(r, chunk.base, chunk.len, is_final);
-	waits = r->call && !r->port->discards && (chunk.len || r->port->chunked);
+	waits = r->call && !proxy_of(r)->discards && (chunk.len || proxy_of(r)->chunked);
 	if (!waits && !is_final)
 		next_part(r);
 }
 
 static void send_body(struct request *r)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 	h2o_iovec_t entity = r->req->entity;
 
 	if (p->body_over)
@@ -120,7 +117,7 @@ static void send_body(struct request *r)
 
 static struct port_place place_of(const struct request *r)
 {
-	const struct port_target *t = &r->port->target;
+	const struct port_target *t = &proxy_of(r)->target;
 
 	return (struct port_place){.prefix = t->prefix,
 				   .prefix_len = t->prefix_len,
@@ -150,13 +147,13 @@ static bool is_token(const char *p)
 /* Gives the browser the token that came with the query, for the requests of the page. */
 static void add_cookie(struct request *r)
 {
-	const struct port_target *t = &r->port->target;
-	bool secure = strcmp(port_scheme(r), "https") == 0;
+	const struct port_target *t = &proxy_of(r)->target;
+	bool secure = strcmp(request_scheme(r), "https") == 0;
 	size_t len;
 	const char *token = port_query_token(t->path, t->path_len, &len);
 	struct text value = {0};
 
-	if (!token || !r->port->by_share || len != PORT_TOKEN_LEN || !is_token(token))
+	if (!token || !proxy_of(r)->by_share || len != PORT_TOKEN_LEN || !is_token(token))
 		return;
 	text_puts(&value, PORT_COOKIE "=");
 	text_add(&value, token, len);
@@ -169,7 +166,7 @@ static void add_cookie(struct request *r)
 
 static void add_headers(struct request *r)
 {
-	const struct port_answer *a = &r->port->answer;
+	const struct port_answer *a = &proxy_of(r)->answer;
 	const struct port_place place = place_of(r);
 	struct text value = {0};
 
@@ -189,7 +186,7 @@ static void add_headers(struct request *r)
 
 static void begin_answer(struct request *r)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 	const struct port_answer *a = &p->answer;
 	h2o_iovec_t reason = h2o_strdup(&r->req->pool, a->reason, a->reason_len);
 
@@ -204,7 +201,7 @@ static void begin_answer(struct request *r)
 /* Adds bytes of the body to the output. */
 static void add_body(struct request *r, const void *data, size_t len)
 {
-	struct port_answer *a = &r->port->answer;
+	struct port_answer *a = &proxy_of(r)->answer;
 	size_t before = r->out.len;
 
 	text_add(&r->out, data, len);
@@ -226,21 +223,21 @@ static void on_connected(void *arg)
 {
 	struct request *r = arg;
 
-	core_port_send(r->call, r->port->head.p, r->port->head.len);
-	text_free(&r->port->head);
+	core_port_send(r->call, proxy_of(r)->head.p, proxy_of(r)->head.len);
+	text_free(&proxy_of(r)->head);
 }
 
 static void on_sent(void *arg)
 {
 	struct request *r = arg;
 
-	if (r->req && r->call && !r->finished)
+	if (r->req && r->call && !request_is_finished(r))
 		send_body(r);
 }
 
 static void on_upgraded(struct request *r, size_t head_len)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 
 	p->answering = true;
 	add_headers(r);
@@ -250,7 +247,7 @@ static void on_upgraded(struct request *r, size_t head_len)
 /* Reads the head of the answer. Answers like 100 Continue before it are dropped. */
 static void read_head(struct request *r, const uint8_t *data, size_t len)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 	size_t checked = p->in.len, at = 0;
 	char sentence[160];
 	const char *why;
@@ -299,8 +296,8 @@ static void on_data(void *arg, const uint8_t *data, size_t len)
 
 	if (!r->req || r->ended)
 		return;
-	r->moved_ms = loop_now_ms(r->api->loop);
-	if (r->port->answering)
+	request_moved(r);
+	if (proxy_of(r)->answering)
 		add_body(r, data, len);
 	else
 		read_head(r, data, len);
@@ -315,9 +312,9 @@ static void on_eof(void *arg)
 		return;
 	snprintf(sentence, sizeof(sentence),
 		 "the server on port %u in the sandbox closed the connection without an answer",
-		 r->port->target.port);
-	if (r->port->answering)
-		end_answer(r, !port_answer_ended(&r->port->answer));
+		 proxy_of(r)->target.port);
+	if (proxy_of(r)->answering)
+		end_answer(r, !port_answer_ended(&proxy_of(r)->answer));
 	else
 		fail(r, 502, "port_answer", sentence);
 }
@@ -373,13 +370,13 @@ static void choose_body(struct request *r, struct port_ask *ask)
 		ask->body_len = req->entity.len;
 		ask->body = PORT_BODY_LENGTH;
 	}
-	r->port->chunked = ask->body == PORT_BODY_CHUNKED;
-	r->port->body_over = ask->body == PORT_NO_BODY;
+	proxy_of(r)->chunked = ask->body == PORT_BODY_CHUNKED;
+	proxy_of(r)->body_over = ask->body == PORT_NO_BODY;
 }
 
 static bool write_head(struct request *r)
 {
-	struct port_proxy *p = r->port;
+	struct port_proxy *p = proxy_of(r);
 	const struct port_target *t = &p->target;
 	h2o_mem_pool_t *pool = &r->req->pool;
 	struct port_field *fields =
@@ -398,7 +395,7 @@ static bool write_head(struct request *r)
 		.prefix = t->prefix,
 		.prefix_len = t->prefix_len,
 		.client = client,
-		.scheme = port_scheme(r),
+		.scheme = request_scheme(r),
 		.port = t->port,
 		.key_used = r->key,
 	};
@@ -419,11 +416,11 @@ static bool write_head(struct request *r)
  * address without the token, which would otherwise stay in the browser's history. */
 static bool redirects(struct request *r)
 {
-	const struct port_target *t = &r->port->target;
+	const struct port_target *t = &proxy_of(r)->target;
 	const h2o_iovec_t *mode = request_header(r, "sec-fetch-mode");
 	size_t len;
 
-	return r->port->by_share && mode &&
+	return proxy_of(r)->by_share && mode &&
 	       h2o_memis(mode->base, mode->len, H2O_STRLIT("navigate")) &&
 	       h2o_memis(r->req->input.method.base, r->req->input.method.len, H2O_STRLIT("GET")) &&
 	       port_query_token(t->path, t->path_len, &len);
@@ -431,7 +428,7 @@ static bool redirects(struct request *r)
 
 static void redirect(struct request *r)
 {
-	const struct port_target *t = &r->port->target;
+	const struct port_target *t = &proxy_of(r)->target;
 	size_t len = t->prefix_len + t->path_len;
 	char *to = h2o_mem_alloc_pool(&r->req->pool, len + 1);
 
@@ -445,7 +442,7 @@ static void redirect(struct request *r)
 
 void serve_port_proxy(struct request *r)
 {
-	const struct port_target *t = &r->port->target;
+	const struct port_target *t = &proxy_of(r)->target;
 	const uint64_t visitor = client_source(&r->from);
 
 	if (!write_head(r)) {
@@ -459,8 +456,8 @@ void serve_port_proxy(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_port_connect(r->api->core, r->tenant, t->id, t->port,
-				    r->port->by_share ? &visitor : NULL, &sink, r);
+	r->call = core_port_connect(r->core, r->tenant, t->id, t->port,
+				    proxy_of(r)->by_share ? &visitor : NULL, &sink, r);
 }
 
 /* --- tunnels for other protocols ------------------------------------------------------------ */
@@ -486,7 +483,7 @@ static void ask_for_upgrade(struct request *r)
 	struct sandbox_view view;
 	struct failure f;
 
-	if (!core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+	if (!core_view(r->core, r->tenant, r->id, &view, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
@@ -506,5 +503,5 @@ void serve_port_tcp(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_port_connect(r->api->core, r->tenant, r->id, port, NULL, &tcp_sink, r);
+	r->call = core_port_connect(r->core, r->tenant, r->id, port, NULL, &tcp_sink, r);
 }

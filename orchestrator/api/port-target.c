@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "base/num.h"
-#include "orchestrator/api/route.h"
+#include "orchestrator/api/http-route.h"
 
 #define ID_DIGITS (SANDBOX_ID_LEN - 4)
 

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "orchestrator/api/ports.h"
-
-#include <h2o/http1.h> /* needs h2o.h */
+#include "orchestrator/api/port-proxy.h"
+#include "orchestrator/store/keys.h"
 
 struct port_tunnel {
-	struct list link;	  /* in api->tunnels */
+	struct list link; /* in http_upgraded */
+	struct loop *loop;
 	struct conn *conn;	  /* of the client; counts the tunnel as a request */
 	h2o_socket_t *sock;	  /* NULL until h2o hands it over, and once it is closed */
 	struct core_call *call;	  /* NULL once the connection to the server has ended */
@@ -131,7 +131,7 @@ static void on_ended(void *arg, const struct failure *f)
 
 	t->call = NULL;
 	t->server_eof = true;
-	t->ended_ms = loop_now_ms(t->conn->api->loop);
+	t->ended_ms = loop_now_ms(t->loop);
 	if (!t->sock)
 		close_early(t);
 	else if (f || t->shut)
@@ -196,40 +196,29 @@ static void on_upgraded(void *arg, h2o_socket_t *sock, size_t head_len)
 void port_tunnel_begin(struct request *r, const void *first, size_t len)
 {
 	struct port_tunnel *t = calloc(1, sizeof(*t));
-	h2o_req_t *req = r->req;
 
 	if (!t)
 		abort();
-	t->conn = conn_began(req);
 	t->call = r->call;
 	t->key = r->key;
-	list_add_tail(&r->api->tunnels, &t->link);
+	t->loop = r->loop;
+	list_add_tail(http_upgraded(r->http), &t->link);
 	text_add(&t->out, first, len);
 	core_port_redirect(t->call, &sink, t);
 	core_pause(t->call);
-	r->call = NULL;
-	r->status = 101;
-	r->started = r->finished = r->ended = true;
-	req->res.status = 101;
-	req->res.reason = "Switching Protocols";
-	req->res.content_length = SIZE_MAX;
-	answer_header(r, "upgrade",
-		      h2o_strdup(&req->pool, req->upgrade.base, req->upgrade.len).base);
-	request_unwatch(r);
-	request_unref(r); /* held for the call; h2o holds another one */
-	h2o_http1_upgrade(req, NULL, 0, on_upgraded, t);
+	request_upgrade(r, &t->conn, on_upgraded, t);
 }
 
 /* Returns whether the client does not read the last bytes of a server whose connection has ended.
  * Before that end, the idle timeout of the connection applies. */
 static bool is_stalled(const struct port_tunnel *t)
 {
-	return !t->call && loop_now_ms(t->conn->api->loop) - t->ended_ms >= api_limits.write_ms;
+	return !t->call && loop_now_ms(t->loop) - t->ended_ms >= http_limits.write_ms;
 }
 
-void port_tunnels_cut(struct api *a, bool all)
+void port_tunnels_cut(struct http *h, bool all)
 {
-	list_each_safe (pos, &a->tunnels) {
+	list_each_safe (pos, http_upgraded(h)) {
 		struct port_tunnel *t = container_of(pos, struct port_tunnel, link);
 
 		if (!all && (!t->key || key_is_good(t->key)) && !is_stalled(t))

@@ -3,15 +3,16 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
-#include "orchestrator/api/ports.h"
+#include "orchestrator/api/dispatch.h"
+#include "orchestrator/api/handler.h"
+#include "orchestrator/api/port-target.h"
 
 /* --- links ---------------------------------------------------------------------------------- */
 
 /* Adds the URL at which clients reach the API. */
 static void add_api_url(struct text *t, const struct request *r)
 {
-	const struct config *config = r->api->config;
+	const struct config *config = r->config;
 	h2o_iovec_t host = r->req->input.authority;
 
 	if (config->endpoint[0]) {
@@ -22,13 +23,13 @@ static void add_api_url(struct text *t, const struct request *r)
 		text_add(t, config->endpoint, len - (config->endpoint[len - 1] == '/'));
 		return;
 	}
-	text_printf(t, "%s://", port_scheme(r));
+	text_printf(t, "%s://", request_scheme(r));
 	text_add(t, host.base, host.len);
 }
 
 static void add_base(struct text *t, const struct request *r, uint16_t port)
 {
-	const char *domain = r->api->config->sandbox_domain, *scheme = strstr(domain, "://");
+	const char *domain = r->config->sandbox_domain, *scheme = strstr(domain, "://");
 
 	if (!domain[0]) {
 		add_api_url(t, r);
@@ -76,8 +77,7 @@ static void share(struct request *r, const void *values)
 	struct port_share made;
 	struct failure f;
 
-	if (core_port_share(r->api->core, r->tenant, r->id, port_of(r), change_of(b->public), &made,
-			    &f))
+	if (core_port_share(r->core, r->tenant, r->id, port_of(r), change_of(b->public), &made, &f))
 		answer_share(r, &made);
 	else
 		answer_failure(r, &f);
@@ -93,7 +93,7 @@ void serve_port_info(struct request *r)
 	struct port_share found;
 	struct failure f;
 
-	if (core_port_shared(r->api->core, r->tenant, r->id, port_of(r), &found, &f))
+	if (core_port_shared(r->core, r->tenant, r->id, port_of(r), &found, &f))
 		answer_share(r, &found);
 	else
 		answer_failure(r, &f);
@@ -103,7 +103,7 @@ void serve_port_unshare(struct request *r)
 {
 	struct failure f;
 
-	if (core_port_unshare(r->api->core, r->tenant, r->id, port_of(r), &f))
+	if (core_port_unshare(r->core, r->tenant, r->id, port_of(r), &f))
 		answer_status(r, 204);
 	else
 		answer_failure(r, &f);
@@ -121,7 +121,7 @@ void serve_ports(struct request *r)
 {
 	struct failure f;
 
-	if (!core_port_shares(r->api->core, r->tenant, r->id, add_to_list, r, &f)) {
+	if (!core_port_shares(r->core, r->tenant, r->id, add_to_list, r, &f)) {
 		answer_failure(r, &f);
 		return;
 	}

@@ -5,10 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/num.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/api/process.h"
 #include "orchestrator/exec/splitter.h"
@@ -108,7 +109,7 @@ void serve_processes(struct request *r)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_process_list(r->api->core, r->tenant, r->id, &list_sink, r);
+	r->call = core_process_list(r->core, r->tenant, r->id, &list_sink, r);
 }
 
 static void on_described(void *arg, const struct process_view *p)
@@ -133,7 +134,7 @@ static const struct process_list_sink describe_sink = {.process = on_described,
 void serve_process(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_stat(r->api->core, r->tenant, r->id, r->other, &describe_sink, r);
+	r->call = core_process_stat(r->core, r->tenant, r->id, r->other, &describe_sink, r);
 }
 
 /* --- the stream ----------------------------------------------------------------------------- */
@@ -169,20 +170,34 @@ static void add_output(struct text *t, unsigned stream, uint64_t place, const vo
 	end_line(t);
 }
 
+/* The first bytes of a character whose rest the process has not printed yet: the request's `state`,
+ * once there is output. */
+struct output_tail {
+	uint8_t bytes[4], len, stream;
+	uint64_t place; /* of the first byte in the process's output */
+};
+
+static struct output_tail *tail_of(struct request *r)
+{
+	if (!r->state)
+		r->state = must_alloc(sizeof(struct output_tail));
+	return r->state;
+}
+
 static void flush_tail(struct request *r)
 {
-	struct output_tail *tail = &r->tail;
+	struct output_tail *tail = tail_of(r);
 
 	if (tail->len)
 		add_output(&r->out, tail->stream, tail->place, tail->bytes, tail->len);
 	tail->len = 0;
 }
 
-/* Completes the UTF-8 character whose first bytes are in r->tail. Returns how many bytes of `data`
+/* Completes the UTF-8 character whose first bytes are in the tail. Returns how many bytes of `data`
  * it took. */
 static size_t complete_tail(struct request *r, const uint8_t *data, size_t len)
 {
-	struct output_tail *tail = &r->tail;
+	struct output_tail *tail = tail_of(r);
 	size_t used = 0;
 	bool open = tail->len;
 
@@ -201,7 +216,7 @@ static size_t complete_tail(struct request *r, const uint8_t *data, size_t len)
 static void on_output(void *arg, unsigned stream, uint64_t place, const void *data, size_t len)
 {
 	struct request *r = arg;
-	struct output_tail *tail = &r->tail;
+	struct output_tail *tail = tail_of(r);
 	const uint8_t *at = data;
 
 	if (tail->len && (tail->stream != stream || tail->place + tail->len != place))
@@ -267,8 +282,7 @@ void serve_process_output(struct request *r)
 	    stream_is_head(r))
 		return;
 	request_ref(r);
-	r->call = core_process_attach(r->api->core, r->tenant, r->id, r->other, since, &stream_sink,
-				      r);
+	r->call = core_process_attach(r->core, r->tenant, r->id, r->other, since, &stream_sink, r);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -344,10 +358,9 @@ static void start(struct request *r, const void *values)
 	command_label(label, b->command.p, b->argv);
 	request_ref(r);
 	if (b->detach)
-		r->call = core_process_start(r->api->core, r->tenant, r->id, &spec, &detached_sink,
-					     r);
+		r->call = core_process_start(r->core, r->tenant, r->id, &spec, &detached_sink, r);
 	else
-		r->call = core_process_run(r->api->core, r->tenant, r->id, &spec, &run_sink, r);
+		r->call = core_process_run(r->core, r->tenant, r->id, &spec, &run_sink, r);
 }
 
 void serve_process_start(struct request *r)
@@ -360,15 +373,14 @@ void serve_process_start(struct request *r)
 void serve_process_input(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_input(r->api->core, r->tenant, r->id, r->other, r->req->entity.base,
+	r->call = core_process_input(r->core, r->tenant, r->id, r->other, r->req->entity.base,
 				     r->req->entity.len, request_done, r);
 }
 
 void serve_process_close(struct request *r)
 {
 	request_ref(r);
-	r->call =
-		core_process_close_stdin(r->api->core, r->tenant, r->id, r->other, request_done, r);
+	r->call = core_process_close_stdin(r->core, r->tenant, r->id, r->other, request_done, r);
 }
 
 /* Returns the number of a signal like "TERM", "SIGTERM", "15" or "SIG34"; 0 for another text. */
@@ -401,8 +413,7 @@ static void send_signal(struct request *r, const void *values)
 		return;
 	}
 	request_ref(r);
-	r->call = core_process_signal(r->api->core, r->tenant, r->id, r->other, number,
-				      request_done, r);
+	r->call = core_process_signal(r->core, r->tenant, r->id, r->other, number, request_done, r);
 }
 
 void serve_process_signal(struct request *r)
@@ -413,5 +424,5 @@ void serve_process_signal(struct request *r)
 void serve_process_kill(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_kill(r->api->core, r->tenant, r->id, r->other, request_done, r);
+	r->call = core_process_kill(r->core, r->tenant, r->id, r->other, request_done, r);
 }

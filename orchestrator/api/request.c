@@ -6,12 +6,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/num.h"
-#include "orchestrator/api/internal.h"
-#include "orchestrator/api/ports.h"
-#include "orchestrator/guestops/guestops.h"
+#include "orchestrator/api/http-internal.h"
 
 uint64_t now_us(void)
 {
@@ -22,25 +21,31 @@ uint64_t now_us(void)
 
 void request_ref(struct request *r)
 {
-	r->refs++;
+	exchange(r)->refs++;
 }
 
 void request_unref(struct request *r)
 {
-	if (--r->refs)
+	struct exchange *x = exchange(r);
+
+	if (--x->refs)
 		return;
 	keyed_answered(r, 0);
 	text_free(&r->out);
-	text_free(&r->sending);
-	port_proxy_free(r->port);
-	free(r);
+	text_free(&x->sending);
+	if (r->ops && r->ops->free)
+		r->ops->free(r);
+	free(r->state);
+	free(x);
 }
 
 static void poll_stop(struct request *r)
 {
-	if (r->peer_poll)
-		loop_cancel(r->api->loop, r->peer_poll);
-	r->peer_poll = NULL;
+	struct exchange *x = exchange(r);
+
+	if (x->peer_poll)
+		loop_cancel(r->loop, x->peer_poll);
+	x->peer_poll = NULL;
 }
 
 void request_leave_call(struct request *r)
@@ -60,7 +65,7 @@ void request_leave_call(struct request *r)
  * nothing for long, and all clients when it ends; those may come back. */
 static void leave_for_client(struct request *r)
 {
-	if (!r->call || !r->hangup || r->conn->cut || r->api->draining) {
+	if (!r->call || !r->hangup || exchange(r)->conn->cut || r->http->draining) {
 		request_leave_call(r);
 		return;
 	}
@@ -74,19 +79,21 @@ static void leave_for_client(struct request *r)
 static void on_gone(void *at)
 {
 	struct request *r = *(struct request **)at;
+	struct exchange *x = exchange(r);
 
-	if (!r->finished && r->req->version >= 0x200)
-		conn_count_reset(r->conn);
-	access_log_request(r->api, r);
-	trace_end(r, r->started ? r->status : 499);
+	if (!x->finished && r->req->version >= 0x200)
+		conn_count_reset(x->conn);
+	access_log_request(r->http, r);
+	trace_end(r, r->started ? x->status : 499);
 	poll_stop(r);
-	pages_stop(r);
-	list_del(&r->dirty_link);
+	if (r->ops && r->ops->gone)
+		r->ops->gone(r);
+	list_del(&x->dirty_link);
 	r->req = NULL;
 	atomic_store(&r->unwanted, true);
 	leave_for_client(r);
-	conn_ended(r->conn);
-	api_request_ended(r->api, r);
+	conn_ended(x->conn);
+	http_request_ended(r->http, r);
 	request_unref(r);
 }
 
@@ -96,41 +103,45 @@ static void on_proceed(h2o_generator_t *generator, h2o_req_t *req);
  * appends to the last one. */
 static void find_client(struct request *r)
 {
+	struct exchange *x = exchange(r);
 	static const char name[] = "x-forwarded-for";
 	const h2o_headers_t *headers = &r->req->headers;
 	bool read = true;
 
-	r->from = r->conn->peer;
-	for (size_t i = headers->size; r->conn->proxied && read && i > 0; i--) {
-		const h2o_header_t *h = &headers->entries[i - 1];
+	r->from = x->conn->peer;
+	for (size_t i = headers->size; x->conn->proxied && read && i > 0; i--) {
+		const h2o_header_t *field = &headers->entries[i - 1];
 
-		if (h2o_memis(h->name->base, h->name->len, name, sizeof(name) - 1))
-			read = client_forwarded(&r->from, h->value.base, h->value.len,
-						r->api->config->trusted_proxies);
+		if (h2o_memis(field->name->base, field->name->len, name, sizeof(name) - 1))
+			read = client_forwarded(&r->from, field->value.base, field->value.len,
+						r->config->trusted_proxies);
 	}
-	r->local = r->conn->local && read && memcmp(&r->from, &r->conn->peer, sizeof(r->from)) == 0;
+	x->local = x->conn->local && read && memcmp(&r->from, &x->conn->peer, sizeof(r->from)) == 0;
 }
 
-struct request *request_new(struct api *a, h2o_req_t *req)
+struct request *request_new(struct http *h, h2o_req_t *req)
 {
-	struct request *r = calloc(1, sizeof(*r));
+	struct exchange *x = must_alloc(sizeof(*x));
+	struct request *r = &x->r;
 
-	if (!r)
-		abort();
-	r->api = a;
+	r->http = h;
+	r->api = h->api;
+	r->loop = h->loop;
+	r->core = h->core;
+	r->config = h->config;
 	r->req = req;
-	r->conn = conn_began(req);
-	r->refs = 1;
+	x->conn = conn_began(req);
+	x->refs = 1;
 	r->began_us = now_us();
-	r->moved_ms = r->began_us / 1000;
-	r->generator.proceed = on_proceed;
-	list_init(&r->link);
-	list_init(&r->dirty_link);
-	list_init(&r->left_link);
+	x->moved_ms = r->began_us / 1000;
+	x->generator.proceed = on_proceed;
+	list_init(&x->link);
+	list_init(&x->dirty_link);
+	list_init(&x->left_link);
 	*(struct request **)h2o_mem_alloc_shared(&req->pool, sizeof(r), on_gone) = r;
 	find_client(r);
 	trace_read(r);
-	api_request_began(a, r);
+	http_request_began(h, r);
 	return r;
 }
 
@@ -143,10 +154,11 @@ const h2o_iovec_t *request_header(const struct request *r, const char *name)
 
 bool request_called(struct request *r)
 {
-	bool here = r->req && list_empty(&r->left_link);
+	struct exchange *x = exchange(r);
+	bool here = r->req && list_empty(&x->left_link);
 
 	r->call = NULL;
-	list_del(&r->left_link);
+	list_del(&x->left_link);
 	request_unref(r);
 	return here;
 }
@@ -218,16 +230,17 @@ static const char *reason(int status)
 
 static void head_as(struct request *r, int status, const char *phrase, size_t length)
 {
+	struct exchange *x = exchange(r);
 	h2o_req_t *req = r->req;
 
-	r->status = status;
+	x->status = status;
 	r->started = true;
 	req->res.status = status;
 	req->res.content_length = length;
 	req->res.reason = phrase;
-	if (r->api->draining)
+	if (r->http->draining)
 		req->http1_is_persistent = 0;
-	h2o_start_response(req, &r->generator);
+	h2o_start_response(req, &x->generator);
 }
 
 static void head(struct request *r, int status, size_t length, const char *content_type)
@@ -243,18 +256,19 @@ static void head(struct request *r, int status, size_t length, const char *conte
 /* Hands `out` to h2o; `state` is in progress if more text follows. `r` may be freed afterwards. */
 static void send_out(struct request *r, h2o_send_state_t state)
 {
-	struct text empty = r->sending;
+	struct exchange *x = exchange(r);
+	struct text empty = x->sending;
 
 	empty.len = 0;
-	r->sending = r->out;
+	x->sending = r->out;
 	r->out = empty;
-	r->in_flight = true;
-	r->finished = !h2o_send_state_is_in_progress(state);
-	if (r->finished)
+	x->in_flight = true;
+	x->finished = !h2o_send_state_is_in_progress(state);
+	if (x->finished)
 		poll_stop(r); /* the poll would keep the socket open after h2o closed it */
-	r->moved_ms = loop_now_ms(r->api->loop);
-	r->bytes += r->sending.len;
-	h2o_iovec_t buf = {r->sending.p, r->sending.len};
+	x->moved_ms = loop_now_ms(r->loop);
+	x->bytes += x->sending.len;
+	h2o_iovec_t buf = {x->sending.p, x->sending.len};
 	h2o_send(r->req, &buf, buf.len ? 1 : 0, state);
 }
 
@@ -283,7 +297,7 @@ bool request_is_head(const struct request *r)
 
 void answer(struct request *r, int status, const char *content_type)
 {
-	if (list_empty(&r->left_link))
+	if (list_empty(&exchange(r)->left_link))
 		keyed_answered(r, status);
 	head(r, status, r->out.len, content_type);
 	if (request_is_head(r))
@@ -301,12 +315,12 @@ bool request_same_tenant(const struct request *r, const struct request *other)
  * request's. */
 static bool answers_have_room(const struct request *r, size_t *waiting, size_t *own)
 {
-	const size_t most = api_limits.answers_bytes;
+	const size_t most = http_limits.answers_bytes;
 
 	*waiting = *own = 0;
-	list_each (pos, &r->api->live) {
-		const struct request *other = container_of(pos, struct request, link);
-		size_t len = other->out.len + other->sending.len + other->reserved;
+	list_each (pos, &r->http->live) {
+		const struct request *other = live_request(pos);
+		size_t len = other->out.len + exchange(other)->sending.len + other->reserved;
 
 		*waiting += len;
 		*own += request_same_tenant(r, other) ? len : 0;
@@ -321,7 +335,7 @@ bool answer_may_be_long(struct request *r)
 	if (answers_have_room(r, &waiting, &own))
 		return true;
 	answer_retry_after(r, 1);
-	if (waiting < api_limits.answers_bytes) {
+	if (waiting < http_limits.answers_bytes) {
 		answer_error(r, 429, "too_many",
 			     "%zu MiB of answers wait for slow readers with this API key: read "
 			     "them, then try again",
@@ -352,11 +366,12 @@ void answer_status(struct request *r, int status)
 
 void answer_file(struct request *r, const char *content_type, const void *data, size_t len)
 {
+	struct exchange *x = exchange(r);
 	h2o_iovec_t buf = {(char *)data, request_is_head(r) ? 0 : len};
 
 	head(r, 200, len, content_type);
-	r->ended = r->finished = true;
-	r->bytes = buf.len;
+	r->ended = x->finished = true;
+	x->bytes = buf.len;
 	h2o_send(r->req, &buf, buf.len ? 1 : 0, H2O_SEND_STATE_FINAL);
 }
 
@@ -368,7 +383,7 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 	va_start(args, format);
 	vsnprintf(sentence, sizeof(sentence), format, args);
 	va_end(args);
-	metrics_error(r->api, code);
+	metrics_error(r->http, code);
 	r->out.len = 0;
 	json_error(&r->out, sentence, code);
 	answer(r, status, "application/json");
@@ -411,7 +426,7 @@ bool stream_is_head(struct request *r)
 
 	if (!request_is_head(r))
 		return false;
-	if (core_view(r->api->core, r->tenant, r->id, &view, &f))
+	if (core_view(r->core, r->tenant, r->id, &view, &f))
 		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
 	else
 		answer_failure(r, &f);
@@ -426,14 +441,16 @@ void stream_begin(struct request *r, int status, const char *content_type, size_
 void stream_begin_as(struct request *r, int status, const char *phrase, size_t length)
 {
 	head_as(r, status, phrase, length);
-	r->head_due = true;
+	exchange(r)->head_due = true;
 }
 
 void stream_hold(struct request *r)
 {
-	if (r->out.len < STREAM_PAUSE_SIZE || r->paused || !r->call)
+	struct exchange *x = exchange(r);
+
+	if (r->out.len < STREAM_PAUSE_SIZE || x->paused || !r->call)
 		return;
-	r->paused = true;
+	x->paused = true;
 	core_pause(r->call);
 }
 
@@ -443,7 +460,7 @@ bool stream_takes(struct request *r, size_t len)
 
 	if (len <= STREAM_PAUSE_SIZE || answers_have_room(r, &waiting, &own))
 		return true;
-	r->api->counters.stalled_cut++;
+	r->http->counters.stalled_cut++;
 	request_leave_call(r);
 	stream_end(r, true);
 	return false;
@@ -451,30 +468,33 @@ bool stream_takes(struct request *r, size_t len)
 
 static void flush_stream(struct request *r)
 {
+	struct exchange *x = exchange(r);
 	h2o_send_state_t state = H2O_SEND_STATE_IN_PROGRESS;
 
-	if (r->in_flight || r->finished || (!r->out.len && !r->ended && !r->head_due))
+	if (x->in_flight || x->finished || (!r->out.len && !r->ended && !x->head_due))
 		return;
-	r->head_due = false;
+	x->head_due = false;
 	if (!r->started)
 		head(r, 200, SIZE_MAX, "application/x-ndjson");
 	/* Data of a cut-off answer is sent before the reset: an HTTP/2 client may drop data that
 	 * arrives together with a reset. */
-	if (r->ended && !(r->broken && r->out.len))
-		state = r->broken ? H2O_SEND_STATE_ERROR : H2O_SEND_STATE_FINAL;
+	if (r->ended && !(x->broken && r->out.len))
+		state = x->broken ? H2O_SEND_STATE_ERROR : H2O_SEND_STATE_FINAL;
 	send_out(r, state);
 }
 
 void stream_touch(struct request *r)
 {
-	if (r->req && !r->in_flight && r->dirty_link.next == &r->dirty_link)
-		list_add_tail(&r->api->dirty, &r->dirty_link);
+	struct exchange *x = exchange(r);
+
+	if (r->req && !x->in_flight && x->dirty_link.next == &x->dirty_link)
+		list_add_tail(&r->http->dirty, &x->dirty_link);
 }
 
 void stream_end(struct request *r, bool broken)
 {
 	r->ended = true;
-	r->broken = broken;
+	exchange(r)->broken = broken;
 	stream_touch(r);
 }
 
@@ -491,39 +511,43 @@ bool stream_called_late(struct request *r, const struct failure *f)
 /* h2o has sent the previous chunk and wants more. */
 static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {
-	struct request *r = container_of(generator, struct request, generator);
+	struct request *r = &container_of(generator, struct exchange, generator)->r;
+	struct exchange *x = exchange(r);
 
-	r->in_flight = false;
-	r->moved_ms = loop_now_ms(r->api->loop);
-	if (r->sending.room > 4 * STREAM_PAUSE_SIZE)
-		text_free(&r->sending);
-	if (r->paused && r->call && r->out.len < STREAM_PAUSE_SIZE) {
-		r->paused = false;
+	x->in_flight = false;
+	x->moved_ms = loop_now_ms(r->loop);
+	if (x->sending.room > 4 * STREAM_PAUSE_SIZE)
+		text_free(&x->sending);
+	if (x->paused && r->call && r->out.len < STREAM_PAUSE_SIZE) {
+		x->paused = false;
 		core_resume(r->call);
 	}
-	pages_continue(r);
+	if (r->ops && r->ops->taken)
+		r->ops->taken(r);
 	flush_stream(r);
 }
 
-void api_flush(void *arg)
+void http_flush(void *arg)
 {
-	struct api *a = arg;
+	struct http *h = arg;
 
-	list_each_safe (pos, &a->dirty) {
+	list_each_safe (pos, &h->dirty) {
 		list_del(pos);
-		flush_stream(container_of(pos, struct request, dirty_link));
+		flush_stream(&container_of(pos, struct exchange, dirty_link)->r);
 	}
-	access_flush(a);
+	access_flush(h);
 }
 
 /* --- the client's end ----------------------------------------------------------------------- */
 
 void request_cut(struct request *r, int status, const char *code, const char *reason)
 {
+	struct exchange *x = exchange(r);
+
 	r->req->http1_is_persistent = 0;
 	request_leave_call(r); /* its callback would answer a second time */
-	if (r->in_flight)
-		conn_cut(r->conn); /* h2o detects it at the write in flight */
+	if (x->in_flight)
+		conn_cut(x->conn); /* h2o detects it at the write in flight */
 	else if (r->started)
 		stream_end(r, true);
 	else
@@ -535,9 +559,10 @@ void request_cut(struct request *r, int status, const char *code, const char *re
 static void on_peer_gone(void *arg, int result)
 {
 	struct request *r = arg;
-	bool gone = r->req && r->peer_poll && result > 0;
+	struct exchange *x = exchange(r);
+	bool gone = r->req && x->peer_poll && result > 0;
 
-	r->peer_poll = NULL;
+	x->peer_poll = NULL;
 	if (gone) {
 		leave_for_client(r);
 		request_cut(r, 499, "client_gone", "the client closed the connection");
@@ -547,11 +572,13 @@ static void on_peer_gone(void *arg, int result)
 
 void request_watch(struct request *r)
 {
-	if (r->peer_poll || r->req->version >= 0x200)
+	struct exchange *x = exchange(r);
+
+	if (x->peer_poll || r->req->version >= 0x200)
 		return;
-	r->peer_poll = loop_poll(r->api->loop, h2o_socket_get_fd(r->conn->sock), POLLRDHUP,
-				 on_peer_gone, r);
-	if (r->peer_poll)
+	x->peer_poll =
+		loop_poll(r->loop, h2o_socket_get_fd(x->conn->sock), POLLRDHUP, on_peer_gone, r);
+	if (x->peer_poll)
 		request_ref(r);
 }
 
@@ -564,28 +591,65 @@ void request_began(struct request *r)
 		request_watch(r);
 }
 
-void request_unwatch(struct request *r)
-{
-	poll_stop(r);
-}
-
 void request_tick(struct request *r, uint64_t now_ms)
 {
-	uint64_t quiet_ms = now_ms > r->moved_ms ? now_ms - r->moved_ms : 0;
+	struct exchange *x = exchange(r);
+	uint64_t quiet_ms = now_ms > x->moved_ms ? now_ms - x->moved_ms : 0;
 
-	if (r->in_flight) {
-		if (quiet_ms >= api_limits.write_ms) {
-			r->api->counters.stalled_cut++;
-			conn_cut(r->conn);
+	if (x->in_flight) {
+		if (quiet_ms >= http_limits.write_ms) {
+			r->http->counters.stalled_cut++;
+			conn_cut(x->conn);
 		}
 		return;
 	}
-	if (r->finished)
+	if (x->finished)
 		return;
-	if (r->streaming && quiet_ms >= api_limits.silence_ms) {
+	if (r->streaming && quiet_ms >= http_limits.silence_ms) {
 		text_putc(&r->out, '\n');
 		stream_touch(r);
 	}
 	request_watch(r);
 	body_tick(r, now_ms);
+}
+
+/* --- requests that are passed on ------------------------------------------------------------- */
+
+const char *request_scheme(const struct request *r)
+{
+	const h2o_iovec_t *said = request_header(r, "x-forwarded-proto");
+
+	if (exchange(r)->conn->proxied && said &&
+	    h2o_memis(said->base, said->len, H2O_STRLIT("https")))
+		return "https";
+	return r->req->input.scheme == &H2O_URL_SCHEME_HTTPS ? "https" : "http";
+}
+
+void request_moved(struct request *r)
+{
+	exchange(r)->moved_ms = loop_now_ms(r->loop);
+}
+
+bool request_is_finished(const struct request *r)
+{
+	return exchange(r)->finished;
+}
+
+void request_upgrade(struct request *r, struct conn **conn, h2o_http1_upgrade_cb fn, void *arg)
+{
+	struct exchange *x = exchange(r);
+	h2o_req_t *req = r->req;
+
+	*conn = conn_began(req);
+	r->call = NULL;
+	x->status = 101;
+	r->started = r->ended = x->finished = true;
+	req->res.status = 101;
+	req->res.reason = "Switching Protocols";
+	req->res.content_length = SIZE_MAX;
+	answer_header(r, "upgrade",
+		      h2o_strdup(&req->pool, req->upgrade.base, req->upgrade.len).base);
+	poll_stop(r);	  /* before h2o hands over the connection */
+	request_unref(r); /* held for the call; h2o holds another one */
+	h2o_http1_upgrade(req, NULL, 0, fn, arg);
 }

@@ -69,16 +69,6 @@ static enum route_result split(struct segments *s, const char *p, const char *en
 	return ROUTE_FOUND;
 }
 
-bool id_valid(const char *prefix, const char *id, size_t len)
-{
-	if (len != SANDBOX_ID_LEN || memcmp(id, prefix, 4) != 0)
-		return false;
-	for (size_t i = 4; i < len; i++)
-		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
-			return false;
-	return true;
-}
-
 /* Returns whether the pattern matches the segments from `first` on. `ids` receives the segments at
  * the pattern's first two braces, or NULL; a third one is the path within a port's server. */
 static bool matches(const char *pattern, const struct segments *s, size_t first, const char *ids[2])
@@ -191,11 +181,6 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 	return check_ids(m, ids);
 }
 
-bool route_changes(const struct route *route)
-{
-	return strcmp(route->method, "GET") != 0;
-}
-
 const struct route *route_of_port(const char *method, size_t len)
 {
 	const struct route *found = NULL;
@@ -207,24 +192,6 @@ const struct route *route_of_port(const char *method, size_t len)
 			found = &routes[i];
 	}
 	return found;
-}
-
-const char *route_authority(const char *path, size_t path_len, size_t *len)
-{
-	static const char *const schemes[] = {"http://", "https://"};
-
-	for (size_t i = 0; i < ARRAY_LEN(schemes); i++) {
-		size_t skip = strlen(schemes[i]);
-
-		if (path_len <= skip || memcmp(path, schemes[i], skip) != 0)
-			continue;
-		const char *at = path + skip, *stop = at, *end = path + path_len;
-		while (stop < end && *stop != '/' && *stop != '?')
-			stop++;
-		*len = (size_t)(stop - at);
-		return at;
-	}
-	return NULL;
 }
 
 enum route_result route_find(struct route_match *m, const char *method, size_t method_len,

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/exec/exec.h"
 
 /* --- create --------------------------------------------------------------------------------- */
@@ -45,7 +45,7 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 	if (view)
 		trace_sandbox(r, view->id);
 	if (view)
-		text_created(&r->out, r->api->config, view->id, view->state);
+		text_created(&r->out, r->config, view->id, view->state);
 	if (here)
 		answer(r, 201, "application/json");
 	else if (view)
@@ -77,7 +77,7 @@ static void create(struct request *r, const void *values)
 	if (b->template.p)
 		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
-	r->call = core_create(r->api->core, r->tenant, &spec, request_created, r);
+	r->call = core_create(r->core, r->tenant, &spec, request_created, r);
 }
 
 void serve_create(struct request *r)
@@ -149,11 +149,11 @@ void serve_info(struct request *r)
 	struct sandbox_view view;
 	struct failure f;
 
-	if (!core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+	if (!core_view(r->core, r->tenant, r->id, &view, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
-	add_view(&r->out, &view, r->api->config);
+	add_view(&r->out, &view, r->config);
 	text_putc(&r->out, '\n');
 	answer(r, 200, "application/json");
 }
@@ -162,17 +162,17 @@ static void add_to_list(void *arg, const struct sandbox_view *view)
 {
 	struct request *r = arg;
 
-	if (!list_filter_fits(&r->pages.filter, view)) {
-		r->pages.rejected++;
+	if (!list_filter_fits(&pages_of(r)->filter, view)) {
+		pages_of(r)->rejected++;
 		return;
 	}
 	pages_comma(r);
-	add_view(&r->out, view, r->api->config);
+	add_view(&r->out, view, r->config);
 }
 
 static bool add_some(struct request *r, size_t most)
 {
-	return core_list(r->api->core, &r->pages.list, &r->pages.page, most, add_to_list, r);
+	return core_list(r->core, &pages_of(r)->list, &pages_of(r)->page, most, add_to_list, r);
 }
 
 void serve_list(struct request *r)
@@ -211,7 +211,7 @@ static void change(struct request *r, const void *values)
 	};
 
 	request_ref(r);
-	r->call = core_change(r->api->core, r->tenant, r->id, &to, on_changed, r);
+	r->call = core_change(r->core, r->tenant, r->id, &to, on_changed, r);
 }
 
 void serve_change(struct request *r)
@@ -224,11 +224,11 @@ void serve_change(struct request *r)
 void serve_delete(struct request *r)
 {
 	request_ref(r);
-	r->call = core_delete(r->api->core, r->tenant, r->id, request_done, r);
+	r->call = core_delete(r->core, r->tenant, r->id, request_done, r);
 }
 
 void serve_interrupt(struct request *r)
 {
 	request_ref(r);
-	r->call = core_interrupt(r->api->core, r->tenant, r->id, NULL, request_done, r);
+	r->call = core_interrupt(r->core, r->tenant, r->id, NULL, request_done, r);
 }

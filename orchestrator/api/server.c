@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/api/server.h"
+#include "orchestrator/api/http-server.h"
 
 #include <errno.h>
 #include <openssl/ssl.h>
@@ -8,17 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/num.h"
-#include "orchestrator/api/internal.h"
-#include "orchestrator/api/ports.h"
+#include "orchestrator/api/http-internal.h"
 
 #define BODY_SLACK  (1u << 20)
 #define CLOSE_TURNS 100
 #define FEW_OF_ONE  8
 #define SHORT_BODY  (16u << 10)
 
-struct api_limits api_limits = {
+struct http_limits http_limits = {
 	.read_ms = 120000,
 	.write_ms = 300000,
 	.body_rate = 1024,
@@ -36,130 +36,67 @@ struct api_limits api_limits = {
 
 static void on_revoked(void *arg)
 {
-	struct api *a = arg;
+	struct http *h = arg;
 
-	guard_cut_revoked(a);
-	port_tunnels_cut(a, false);
-	core_port_end_unserved(a->core);
+	guard_cut_revoked(h);
+	h->ops.revoked(h->api);
 }
 
 /* Runs once a second while requests are in flight. Checks the keys, too, since a grace period may
  * have ended since the last tick. */
 static void on_tick(void *arg)
 {
-	struct api *a = arg;
-	uint64_t now = loop_now_ms(a->loop);
+	struct http *h = arg;
+	uint64_t now = loop_now_ms(h->loop);
 
-	on_revoked(a);
-	list_each_safe (pos, &a->live)
-		request_tick(container_of(pos, struct request, link), now);
-	if (!list_empty(&a->live) || !list_empty(&a->tunnels))
-		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
+	on_revoked(h);
+	list_each_safe (pos, &h->live)
+		request_tick(live_request(pos), now);
+	if (!list_empty(&h->live) || !list_empty(&h->upgraded))
+		loop_timer_set(h->loop, &h->tick, http_limits.tick_ms);
 }
 
-void api_request_began(struct api *a, struct request *r)
+void http_request_began(struct http *h, struct request *r)
 {
-	list_add_tail(&a->live, &r->link);
-	a->n_live++;
-	if (!loop_timer_is_set(&a->tick))
-		loop_timer_set(a->loop, &a->tick, api_limits.tick_ms);
+	list_add_tail(&h->live, &exchange(r)->link);
+	h->n_live++;
+	if (!loop_timer_is_set(&h->tick))
+		loop_timer_set(h->loop, &h->tick, http_limits.tick_ms);
 }
 
 static void on_drain_limit(void *arg)
 {
-	struct api *a = arg;
-	void (*done)(void *arg) = a->drained;
+	struct http *h = arg;
+	void (*done)(void *arg) = h->drained;
 
-	a->drained = NULL;
-	loop_timer_clear(a->loop, &a->drain_limit);
+	h->drained = NULL;
+	loop_timer_clear(h->loop, &h->drain_limit);
 	if (done)
-		done(a->drained_arg);
+		done(h->drained_arg);
 }
 
-void api_request_ended(struct api *a, struct request *r)
+void http_request_ended(struct http *h, struct request *r)
 {
-	list_del(&r->link);
-	a->n_live--;
-	if (a->drained && list_empty(&a->live))
-		loop_timer_set(a->loop, &a->drain_limit, 0);
-}
-
-static void refuse(struct request *r, enum route_result reason, const struct route_match *m)
-{
-	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
-	int len = path.len < 100 ? (int)path.len : 100;
-
-	switch (reason) {
-	case ROUTE_SLASH:
-		answer_error(r, 404, "no_such_route",
-			     "there is no route %.*s: remove the slash at its end", len, path.base);
-		break;
-	case ROUTE_REGION:
-		answer_error(r, 404, "unknown_region",
-			     "%.*s is for another region than this host's: use the endpoint of "
-			     "that region",
-			     len, path.base);
-		break;
-	case ROUTE_ID:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid sandbox id: an id is sbx_ and 32 hexadecimal "
-			     "digits");
-		break;
-	case ROUTE_PTY:
-		answer_error(r, 404, "no_such_pty",
-			     "the path has an invalid terminal id: an id is pty_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_PROCESS:
-		answer_error(r, 404, "no_such_process",
-			     "the path has an invalid process id: an id is prc_ or pty_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_CONTEXT:
-		answer_error(r, 404, "no_such_context",
-			     "the path has an invalid context id: an id is ctx_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_SPACE:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid Space id: an id is spc_ and 32 hexadecimal "
-			     "digits");
-		break;
-	case ROUTE_PORT:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid port: ports are numbers from 1 to 65535");
-		break;
-	case ROUTE_METHOD:
-		answer_header(r, "allow", m->allow);
-		answer_error(r, 405, "method_not_allowed", "this path does not allow %.*s, only %s",
-			     method.len < 20 ? (int)method.len : 20, method.base, m->allow);
-		break;
-	case ROUTE_MALFORMED:
-		answer_error(r, 400, "bad_path",
-			     "the path must begin with a slash, and each %% in it must be followed "
-			     "by two "
-			     "hexadecimal digits other than 00");
-		break;
-	default:
-		answer_error(r, 404, "no_such_route",
-			     "there is no route %.*s: see /v1/openapi.json", len, path.base);
-	}
+	list_del(&exchange(r)->link);
+	h->n_live--;
+	if (h->drained && list_empty(&h->live))
+		loop_timer_set(h->loop, &h->drain_limit, 0);
 }
 
 /* Returns false, with an answer given, when the request's tenant has too many others in flight. */
 static bool leaves_room(struct request *r)
 {
-	const size_t others = r->api->n_live - 1;
+	const size_t others = r->http->n_live - 1;
 	size_t own = 0;
 
-	if (!r->key || fair_share(others, others, api_limits.requests)) /* whoever sent them */
+	if (!r->key || fair_share(others, others, http_limits.requests)) /* whoever sent them */
 		return true;
-	list_each (pos, &r->api->live) {
-		const struct request *other = container_of(pos, struct request, link);
+	list_each (pos, &r->http->live) {
+		const struct request *other = live_request(pos);
 
 		own += other != r && request_same_tenant(r, other);
 	}
-	if (fair_share(others, own, api_limits.requests))
+	if (fair_share(others, own, http_limits.requests))
 		return true;
 	answer_retry_after(r, 1);
 	answer_error(r, 429, "too_many",
@@ -167,43 +104,44 @@ static bool leaves_room(struct request *r)
 	return false;
 }
 
-/* Returns false, with an answer given, when too many requests are in flight. Those include answers
- * that nobody reads, so a connection that has more than a few requests is closed. */
-static bool has_room(struct request *r)
+/* Those in flight include answers that nobody reads, so a connection that has more than a few
+ * requests is closed. */
+bool request_has_room(struct request *r)
 {
-	struct api *a = r->api;
+	struct exchange *x = exchange(r);
+	struct http *h = r->http;
 
-	if (a->n_live <= api_limits.requests)
+	if (h->n_live <= http_limits.requests)
 		return leaves_room(r);
-	if (r->conn->requests > FEW_OF_ONE)
-		conn_cut(r->conn);
+	if (x->conn->requests > FEW_OF_ONE)
+		conn_cut(x->conn);
 	else if (r->route && r->route->quiet)
 		return true;
 	answer_retry_after(r, 1);
-	answer_error(r, 503, "busy", "%zu requests are running: try again in 1 s", a->n_live - 1);
+	answer_error(r, 503, "busy", "%zu requests are running: try again in 1 s", h->n_live - 1);
 	return false;
 }
 
-/* Like has_room, for the request's body. h2o holds a body as long as the request runs, which a
+/* h2o holds a body as long as the request runs, which a
  * guest may prolong. The limit for all bodies is below h2o's own limit, so that further ones can
  * arrive. */
-static bool body_has_room(struct request *r)
+bool request_body_has_room(struct request *r)
 {
 	size_t held = 0, own = 0;
 
 	if (r->req->entity.len <= SHORT_BODY)
 		return true;
-	list_each (pos, &r->api->live) {
-		const struct request *other = container_of(pos, struct request, link);
+	list_each (pos, &r->http->live) {
+		const struct request *other = live_request(pos);
 
 		held += other->req->entity.len;
 		if (r->key && other != r && request_same_tenant(r, other))
 			own += other->req->entity.len;
 	}
-	if (fair_share(held, own, api_limits.bodies_bytes))
+	if (fair_share(held, own, http_limits.bodies_bytes))
 		return true;
 	answer_retry_after(r, 1);
-	if (held < api_limits.bodies_bytes) {
+	if (held < http_limits.bodies_bytes) {
 		answer_error(
 			r, 429, "too_many",
 			"the bodies of this tenant's requests in flight have %zu MiB together: "
@@ -216,56 +154,16 @@ static bool body_has_room(struct request *r)
 	return false;
 }
 
-static void dispatch(struct request *r)
-{
-	struct api *a = r->api;
-	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
-	struct route_match m;
-	enum route_result found =
-		route_find(&m, method.base, method.len, path.base, path.len, a->config->region);
-
-	r->route = m.route;
-	memcpy(r->id, m.id[0], sizeof(r->id));
-	memcpy(r->other, m.id[1], sizeof(r->other));
-	port_identify(r);
-	if (r->port) {
-		found = ROUTE_FOUND;
-		m.route = r->route = route_of_port(method.base, method.len);
-	}
-	if (!r->tenant)
-		guard_identify(r);
-	if (!limit_request(r))
-		return;
-	if (!r->port && ui_is_for(r)) {
-		if (has_room(r))
-			ui_serve(r);
-	} else if (found != ROUTE_FOUND) {
-		refuse(r, found, &m);
-	} else if (a->draining) {
-		answer_retry_after(r, 5);
-		answer_error(r, 503, "stopping",
-			     "the service is stopping: try again when it has restarted");
-	} else if (!m.route->streams && r->req->entity.len > a->config->max_body_bytes) {
-		answer_error(r, 413, "body_too_large", "the body has %zu bytes; the maximum is %u",
-			     r->req->entity.len, a->config->max_body_bytes);
-	} else if ((m.route->for_anyone || (r->port ? port_admits(r) : guard_admits(r))) &&
-		   has_room(r) && body_has_room(r) && (!m.route->keyed || keyed_begin(r))) {
-		request_ref(r);
-		trace_begin(r);
-		m.route->serve(r);
-		request_began(r);
-		request_unref(r);
-	}
-}
-
 struct handler {
 	h2o_handler_t super;
-	struct api *api;
+	struct http *http;
 };
 
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
-	dispatch(request_new(((struct handler *)self)->api, req));
+	struct http *h = ((struct handler *)self)->http;
+
+	h->ops.serve(request_new(h, req));
 	return 0;
 }
 
@@ -273,7 +171,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 
 struct filter {
 	h2o_filter_t super;
-	struct api *api;
+	struct http *http;
 };
 
 struct rewriter {
@@ -290,7 +188,7 @@ static void rewrite(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size
 }
 
 /* Makes the JSON body of an answer that h2o gives by itself, in the request's pool. */
-static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
+static h2o_iovec_t refusal(struct http *h, h2o_req_t *req)
 {
 	struct text t = {0};
 	char sentence[ERR_TEXT_MAX];
@@ -299,7 +197,7 @@ static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
 	case 413:
 		snprintf(sentence, sizeof(sentence),
 			 "the body is too large; the maximum is %u bytes",
-			 a->config->max_body_bytes);
+			 h->config->max_body_bytes);
 		json_error(&t, sentence, "body_too_large");
 		break;
 	case 503:
@@ -317,7 +215,7 @@ static h2o_iovec_t refusal(struct api *a, h2o_req_t *req)
 
 static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 {
-	struct api *a = ((struct filter *)self)->api;
+	struct http *h = ((struct filter *)self)->http;
 
 	/* The service's answers have a generator with a `proceed` callback. h2o's own ones are sent
 	 * at once, without it. */
@@ -325,7 +223,7 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 		struct rewriter *w = (void *)h2o_add_ostream(req, sizeof(*w), slot);
 
 		w->super.do_send = rewrite;
-		w->body = refusal(a, req);
+		w->body = refusal(h, req);
 		slot = &w->super.next;
 		req->res.content_length = w->body.len;
 		h2o_set_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE,
@@ -333,149 +231,149 @@ static void on_answer(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 		if (req->res.status == 503)
 			h2o_add_header_by_str(&req->pool, &req->res.headers,
 					      H2O_STRLIT("retry-after"), 1, NULL, H2O_STRLIT("1"));
-		access_log_refused(a, req);
+		access_log_refused(h, req);
 	}
 	h2o_setup_next_ostream(req, slot);
 }
 
 /* --- life cycle ----------------------------------------------------------------------------- */
 
-static void configure_h2o(struct api *a)
+static void configure_h2o(struct http *h)
 {
-	h2o_globalconf_t *g = &a->h2o_config;
+	h2o_globalconf_t *g = &h->h2o_config;
 
 	h2o_config_init(g);
 	g->server_name = (h2o_iovec_t){NULL, 0};
 	/* Reads bodies a little over the limit, so that HTTP/2 clients get an answer: above h2o's
 	 * own limit the stream is refused, which clients retry. */
-	g->max_request_entity_size = (size_t)a->config->max_body_bytes + BODY_SLACK;
-	g->http1.req_timeout = api_limits.read_ms;
-	g->http2.idle_timeout = api_limits.read_ms;
+	g->max_request_entity_size = (size_t)h->config->max_body_bytes + BODY_SLACK;
+	g->http1.req_timeout = http_limits.read_ms;
+	g->http2.idle_timeout = http_limits.read_ms;
 	g->should_stream_entity = body_streams;
 
 	h2o_hostconf_t *host =
 		h2o_config_register_host(g, h2o_iovec_init(H2O_STRLIT("localhost")), 65535);
 	struct filter *f = (void *)h2o_create_filter(&host->fallback_path, sizeof(*f));
 	f->super.on_setup_ostream = on_answer;
-	f->api = a;
-	struct handler *h = (void *)h2o_create_handler(&host->fallback_path, sizeof(*h));
-	h->super.on_req = on_request;
-	h->api = a;
-	h2o_context_init(&a->h2o, loop_h2o(a->loop), g);
-	a->accept.ctx = &a->h2o;
-	a->accept.hosts = g->hosts;
-}
-
-int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
-	    struct err *e)
-{
-	struct api *a = calloc(1, sizeof(*a));
-
-	if (!a)
-		return err_set(e, ENOMEM, "set up the API");
-	signal(SIGPIPE, SIG_IGN);
-	a->loop = loop;
-	a->core = core;
-	a->config = config;
-	a->spans = -1;
-	a->counters.requests = calloc(n_routes + 1, sizeof(*a->counters.requests));
-	if (!a->counters.requests)
-		abort();
-	list_init(&a->conns);
-	list_init(&a->live);
-	list_init(&a->dirty);
-	list_init(&a->tunnels);
-	list_init(&a->left);
-	a->tick = (struct loop_timer){.fn = on_tick, .arg = a};
-	a->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = a};
-	limit_init(a);
-	configure_h2o(a);
-	loop_before_sleep(loop, api_flush, a);
-	int ret = keyed_load(a, e);
-	if (ret == 0)
-		ret = ui_load(a, e);
-	if (ret == 0)
-		ret = listen_load_tls(a, e);
-	if (ret == 0)
-		ret = listen_start(a, e);
-	if (ret < 0) {
-		api_free(a);
-		return ret;
-	}
-	keys_watch(core_keys(core), on_revoked, a);
-	*out = a;
-	return 0;
-}
-
-void api_trace(struct api *a, int socket)
-{
-	a->spans = socket;
-}
-
-void api_watch(struct api *a, api_watch_fn *fn, void *arg)
-{
-	a->watch_fn = fn;
-	a->watch_arg = arg;
-}
-
-unsigned api_port(const struct api *a)
-{
-	return a->port;
-}
-
-void api_drain(struct api *a, void (*done)(void *arg), void *arg)
-{
-	a->draining = true;
-	a->drained = done;
-	a->drained_arg = arg;
-	listen_stop(a);
-	uint64_t limit = list_empty(&a->live) ? 0 : (uint64_t)a->config->stop_timeout_s * 1000;
-	loop_timer_set(a->loop, &a->drain_limit, limit);
+	f->http = h;
+	struct handler *handler = (void *)h2o_create_handler(&host->fallback_path, sizeof(*h));
+	handler->super.on_req = on_request;
+	handler->http = h;
+	h2o_context_init(&h->h2o, loop_h2o(h->loop), g);
+	h->accept.ctx = &h->h2o;
+	h->accept.hosts = g->hosts;
 }
 
 /* Ends the requests in flight, sends GOAWAY on HTTP/2 connections, then cuts all connections and
  * lets h2o notice. Waits for workers that parse bodies, which end soon. */
-static void close_conns(struct api *a)
+static void close_conns(struct http *h)
 {
-	h2o_loop_t *loop = loop_h2o(a->loop);
+	h2o_loop_t *loop = loop_h2o(h->loop);
 
-	list_each_safe (pos, &a->live)
-		request_cut(container_of(pos, struct request, link), 503, "stopping",
+	list_each_safe (pos, &h->live)
+		request_cut(live_request(pos), 503, "stopping",
 			    "the service is stopping: try again when it has restarted");
-	api_flush(a);
-	port_tunnels_cut(a, true);
-	h2o_context_request_shutdown(&a->h2o);
-	for (int i = 0; i < CLOSE_TURNS && !list_empty(&a->conns); i++) {
+	http_flush(h);
+	h->ops.closing(h->api);
+	h2o_context_request_shutdown(&h->h2o);
+	for (int i = 0; i < CLOSE_TURNS && !list_empty(&h->conns); i++) {
 		h2o_evloop_run(loop, i ? 10 : 0);
-		list_each (pos, &a->conns)
+		list_each (pos, &h->conns)
 			conn_cut(container_of(pos, struct conn, link));
 	}
-	while (a->reading_bytes)
+	while (h->reading_bytes)
 		h2o_evloop_run(loop, 10);
 }
 
-void api_free(struct api *a)
+struct http *http_new(struct loop *loop, struct core *core, struct keys *keys,
+		      const struct config *config, const struct http_ops *ops, struct api *api)
 {
-	if (!a)
-		return;
-	listen_stop(a);
-	close_conns(a);
-	access_flush(a);
-	loop_before_sleep(a->loop, NULL, NULL);
-	keys_watch(core_keys(a->core), NULL, NULL);
-	keyed_close(a);
-	loop_timer_clear(a->loop, &a->tick);
-	loop_timer_clear(a->loop, &a->drain_limit);
-	SSL_CTX_free(a->accept.ssl_ctx);
+	struct http *h = must_alloc(sizeof(*h));
+
+	signal(SIGPIPE, SIG_IGN);
+	h->loop = loop;
+	h->core = core;
+	h->keys = keys;
+	h->config = config;
+	h->ops = *ops;
+	h->api = api;
+	h->spans = -1;
+	h->counters.requests = must_alloc((ops->n_routes + 1) * sizeof(*h->counters.requests));
+	list_init(&h->conns);
+	list_init(&h->live);
+	list_init(&h->dirty);
+	list_init(&h->upgraded);
+	list_init(&h->left);
+	h->tick = (struct loop_timer){.fn = on_tick, .arg = h};
+	h->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = h};
+	idem_init(&h->idem);
+	limit_init(h);
+	configure_h2o(h);
+	loop_before_sleep(loop, http_flush, h);
+	return h;
+}
+
+int http_listen(struct http *h, struct err *e)
+{
+	int ret = listen_load_tls(h, e);
+
+	if (ret == 0)
+		ret = listen_start(h, e);
+	if (ret == 0)
+		keys_watch(h->keys, on_revoked, h);
+	return ret;
+}
+
+unsigned http_port(const struct http *h)
+{
+	return h->port;
+}
+
+void http_drain(struct http *h, void (*done)(void *arg), void *arg)
+{
+	h->draining = true;
+	h->drained = done;
+	h->drained_arg = arg;
+	listen_stop(h);
+	uint64_t limit = list_empty(&h->live) ? 0 : (uint64_t)h->config->stop_timeout_s * 1000;
+	loop_timer_set(h->loop, &h->drain_limit, limit);
+}
+
+void http_trace(struct http *h, int socket)
+{
+	h->spans = socket;
+}
+
+bool http_is_draining(const struct http *h)
+{
+	return h->draining;
+}
+
+struct list *http_upgraded(struct http *h)
+{
+	return &h->upgraded;
+}
+
+bool http_free(struct http *h)
+{
+	listen_stop(h);
+	close_conns(h);
+	access_flush(h);
+	loop_before_sleep(h->loop, NULL, NULL);
+	keys_watch(h->keys, NULL, NULL);
+	keyed_close(h);
+	loop_timer_clear(h->loop, &h->tick);
+	loop_timer_clear(h->loop, &h->drain_limit);
+	SSL_CTX_free(h->accept.ssl_ctx);
 	/* h2o cannot be freed while a connection remains; the process ends anyway. */
-	if (!list_empty(&a->conns))
-		return;
-	h2o_timeout_unlink(&a->h2o.http2._graceful_shutdown_timeout);
-	h2o_multithread_queue_t *queue = a->h2o.queue;
-	h2o_context_dispose(&a->h2o);
+	if (!list_empty(&h->conns))
+		return false;
+	h2o_timeout_unlink(&h->h2o.http2._graceful_shutdown_timeout);
+	h2o_multithread_queue_t *queue = h->h2o.queue;
+	h2o_context_dispose(&h->h2o);
 	free(queue); /* h2o does not free it */
-	h2o_config_dispose(&a->h2o_config);
-	free(a->counters.requests);
-	ui_free(a);
-	free(a);
+	h2o_config_dispose(&h->h2o_config);
+	free(h->counters.requests);
+	free(h);
+	return true;
 }

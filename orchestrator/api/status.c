@@ -2,7 +2,7 @@
 /* The HTTP status of each failure of the rooms below. */
 #include <assert.h>
 
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 
 static const int statuses[FAILURE_CODES] = {
 	[FAIL_OUT_OF_RANGE] = 400,     [FAIL_BAD_PATH] = 400,

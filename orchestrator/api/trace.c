@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "base/random.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 #include "orchestrator/events/span.h"
 
 /* --- traceparent ---------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ void trace_read(struct request *r)
 {
 	const h2o_iovec_t *value = request_header(r, "traceparent");
 
-	if (!value || !trace_parse(&r->parent, value->base, value->len))
+	if (!value || !trace_parse(&exchange(r)->parent, value->base, value->len))
 		return;
 	memcpy(r->traceparent, value->base, TRACEPARENT_LEN);
 	memcpy(r->traceparent, "00", 2); /* the version that the rest conforms to */
@@ -67,52 +67,52 @@ void trace_begin(struct request *r)
 {
 	bool joins = r->traceparent[0];
 
-	if (r->api->spans < 0 || r->route->span == SPAN_NONE || (joins && !r->parent.sampled))
+	if (r->http->spans < 0 || r->route->span == SPAN_NONE || (joins && !exchange(r)->parent.sampled))
 		return;
 	struct span *s = calloc(1, sizeof(*s));
 	if (!s)
 		return;
 	random_bytes(s->id, sizeof(s->id));
 	if (joins) {
-		memcpy(s->trace, r->parent.trace, sizeof(s->trace));
-		memcpy(s->parent, r->parent.span, sizeof(s->parent));
+		memcpy(s->trace, exchange(r)->parent.trace, sizeof(s->trace));
+		memcpy(s->parent, exchange(r)->parent.span, sizeof(s->parent));
 	} else {
 		random_bytes(s->trace, sizeof(s->trace));
 	}
 	s->kind = r->route->span;
 	s->begin_ns = (uint64_t)realtime_ms() * 1000000;
 	set_id(r->route->span == SPAN_RESUME ? s->space : s->sandbox, r->id);
-	r->span = s;
+	exchange(r)->span = s;
 }
 
 void trace_sandbox(struct request *r, const char *id)
 {
-	if (r->span)
-		set_id(r->span->sandbox, id);
+	if (exchange(r)->span)
+		set_id(exchange(r)->span->sandbox, id);
 }
 
 void trace_space(struct request *r, const char *id)
 {
-	if (r->span)
-		set_id(r->span->space, id);
+	if (exchange(r)->span)
+		set_id(exchange(r)->span->space, id);
 }
 
 void trace_child(struct request *r, const char *id)
 {
-	if (r->span && r->span->n_children < SPAN_CHILDREN_MAX)
-		set_id(r->span->children[r->span->n_children++], id);
+	if (exchange(r)->span && exchange(r)->span->n_children < SPAN_CHILDREN_MAX)
+		set_id(exchange(r)->span->children[exchange(r)->span->n_children++], id);
 }
 
 void trace_end(struct request *r, int status)
 {
-	struct span *s = r->span;
+	struct span *s = exchange(r)->span;
 
 	if (!s)
 		return;
 	s->status = (uint32_t)status;
 	s->end_ns = s->begin_ns + (now_us() - r->began_us) * 1000;
-	if (send(r->api->spans, s, span_size(s->n_children), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		r->api->counters.spans_dropped++;
+	if (send(r->http->spans, s, span_size(s->n_children), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		r->http->counters.spans_dropped++;
 	free(s);
-	r->span = NULL;
+	exchange(r)->span = NULL;
 }

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "orchestrator/api/dispatch.h"
 #include "orchestrator/api/internal.h"
 
 #define UI_FILES_MAX 64

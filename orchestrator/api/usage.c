@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Serves the metrics of a sandbox: its use of the host. */
 #include "base/num.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/api/query.h"
 #include "orchestrator/observe/usage.h"
@@ -94,5 +94,5 @@ void serve_usage(struct request *r)
 	if (!ask_query(r, &query) || !answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_usage(r->api->core, r->tenant, r->id, &query, on_usage, r);
+	r->call = core_usage(r->core, r->tenant, r->id, &query, on_usage, r);
 }

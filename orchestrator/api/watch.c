@@ -2,7 +2,7 @@
 /* A watch of files in a sandbox: a stream of events until the client leaves. */
 #include <string.h>
 
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/guestops/guestops.h"
 
@@ -61,9 +61,8 @@ void serve_watch(struct request *r)
 		return;
 	if (!request_is_head(r)) {
 		request_ref(r);
-		r->call =
-			core_file_watch(r->api->core, r->tenant, r->id, path, recursive, &sink, r);
-	} else if (core_view(r->api->core, r->tenant, r->id, &view, &f)) {
+		r->call = core_file_watch(r->core, r->tenant, r->id, path, recursive, &sink, r);
+	} else if (core_view(r->core, r->tenant, r->id, &view, &f)) {
 		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
 	} else {
 		answer_failure(r, &f);

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/turn.h"
-#include "orchestrator/api/server.h"
+#include "orchestrator/api/api.h"
 #include "orchestrator/daemon/landlock.h"
 #include "orchestrator/daemon/seccomp.h"
 #include "orchestrator/events/audit.h"

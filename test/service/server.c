@@ -2,7 +2,7 @@
 /*
  * The API and the core over fake VMs (test/unit/service/fakes.h). `server NAME=VALUE...` prints the
  * port it listens on, and a line with the key for each key=TIER. Names are the service's settings
- * (0 or empty unless make_config fills them in), the limits of the API (struct api_limits), and
+ * (0 or empty unless make_config fills them in), the limits of the API (struct http_limits), and
  *   dir=PATH       folder for the service's files; needed
  *   agent=SOCKET   all sandboxes share the real agent that listens there; without it, each has
  *                  an agent that runs the scripts of fakes.h
@@ -30,8 +30,11 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/api.h"
+#include "orchestrator/api/http-server.h"
 #include "orchestrator/guestops/diff-result.h"
+#include "orchestrator/service/core.h"
+#include "orchestrator/store/keys.h"
 #include "test/moved_clock.h"
 #include "test/unit/service/fakes.h"
 
@@ -62,7 +65,7 @@ static void stop(void *arg)
 
 #define LIMIT(field)                                                                               \
 	{                                                                                          \
-#field, offsetof(struct api_limits, field), sizeof(api_limits.field)               \
+#field, offsetof(struct http_limits, field), sizeof(http_limits.field)             \
 	}
 static const struct {
 	const char *name;
@@ -80,7 +83,7 @@ static bool set_limit(const char *name, const char *value)
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
 		if (strcmp(limits[i].name, name) != 0)
 			continue;
-		memcpy((char *)&api_limits + limits[i].offset, &n, limits[i].size);
+		memcpy((char *)&http_limits + limits[i].offset, &n, limits[i].size);
 		return true;
 	}
 	return false;
@@ -334,7 +337,7 @@ int main(int argc, char **argv)
 	struct err e = {0};
 
 	log_init("service", LOG_INFO);
-	api_limits.tick_ms = 100;
+	http_limits.tick_ms = 100;
 	read_settings(&config, argv);
 	n_vms = config.max_vms;
 	fakes = fakes_new_many(config.run_dir, n_vms);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/handler.h"
 #include "orchestrator/api/json.h"
 #include "orchestrator/exec/bundle.h"
 

@@ -19,7 +19,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "orchestrator/api/server.h"
+#include "orchestrator/api/api.h"
 #include "orchestrator/service/core.h"
 #include "test/unit/service/fakes.h"
 

@@ -9,11 +9,12 @@
 #include "base/fd.h"
 #include "orchestrator/api/body.c" /* NOLINT(bugprone-suspicious-include) */
 
-struct api_limits api_limits = {.read_here_bytes = 8, .reading_bytes = 64};
+struct http_limits http_limits = {.read_here_bytes = 8, .reading_bytes = 64};
 
-static struct api api;
+static struct http http;
 static h2o_req_t req;
-static struct request r;
+static struct exchange x;
+static struct request *const r = &x.r;
 static int status;
 static uint32_t served; /* the field's value */
 static unsigned n_served, n_jobs, n_watched;
@@ -26,12 +27,12 @@ static struct job {
 
 void request_ref(struct request *request)
 {
-	request->refs++;
+	exchange(request)->refs++;
 }
 
 void request_unref(struct request *request)
 {
-	request->refs--;
+	exchange(request)->refs--;
 }
 
 void request_watch(struct request *request)
@@ -89,26 +90,26 @@ static void read_body(const char *body)
 	char *bytes = malloc(len ? len : 1);
 
 	memcpy(bytes, body, len);
-	r.req = &req;
-	r.started = false;
-	r.unwanted = false;
+	r->req = &req;
+	r->started = false;
+	r->unwanted = false;
 	req.entity = h2o_iovec_init(bytes, len);
-	body_read(&r, &kind, serve);
+	body_read(r, &kind, serve);
 	free(bytes);
 }
 
 static void end_request(void)
 {
-	r.req = NULL;
-	r.unwanted = true;
+	r->req = NULL;
+	r->unwanted = true;
 }
 
 static int set_up(void **state)
 {
-	api = (struct api){0};
+	http = (struct http){0};
 	req = (h2o_req_t){0};
-	memset(&r, 0, sizeof(r));
-	r.api = &api;
+	memset(&x, 0, sizeof(x));
+	r->http = &http;
 	status = 0;
 	n_served = n_jobs = n_watched = 0;
 	no_worker = false;
@@ -117,8 +118,8 @@ static int set_up(void **state)
 
 static void assert_nothing_is_held(void)
 {
-	assert_int_equal(r.refs, 0);
-	assert_int_equal(api.reading_bytes, 0);
+	assert_int_equal(x.refs, 0);
+	assert_int_equal(http.reading_bytes, 0);
 }
 
 static void small_body_is_read_at_once(void **state)
@@ -183,7 +184,7 @@ static void answered_request_is_not_served(void **state)
 {
 	read_body("{\"n\": 3, \"text\": \"long\"}");
 	jobs[0].work(jobs[0].arg);
-	answer_error(&r, 499, "client_gone", "gone");
+	answer_error(r, 499, "client_gone", "gone");
 	jobs[0].done(jobs[0].arg);
 	assert_int_equal(n_served, 0);
 	assert_int_equal(status, 499);

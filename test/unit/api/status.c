@@ -5,7 +5,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/http-internal.h"
 
 static void each_failure_has_a_status_and_a_name(void **state)
 {

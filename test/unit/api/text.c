@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/internal.h"
 #include "base/wire.h"
+#include "orchestrator/api/handler.h"
+#include "orchestrator/api/http-internal.h"
 #include "proto/agent.h"
 
 static void gives(const char *in, size_t len, const char *expected, bool good)

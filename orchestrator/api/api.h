@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The HTTP API of the service (docs/api.md). Everything here runs on the loop's thread. */
-#ifndef RAMET_ORCHESTRATOR_API_SERVER_H
-#define RAMET_ORCHESTRATOR_API_SERVER_H
+#ifndef RAMET_ORCHESTRATOR_API_API_H
+#define RAMET_ORCHESTRATOR_API_API_H
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"

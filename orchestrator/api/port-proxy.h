@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests to servers in sandboxes: private declarations of this room. */
-#ifndef RAMET_ORCHESTRATOR_API_PORTS_H
-#define RAMET_ORCHESTRATOR_API_PORTS_H
+/* Requests to servers in sandboxes. */
+#ifndef RAMET_ORCHESTRATOR_API_PORT_PROXY_H
+#define RAMET_ORCHESTRATOR_API_PORT_PROXY_H
 
-#include "orchestrator/api/internal.h"
+#include "orchestrator/api/dispatch.h"
 #include "orchestrator/api/port-answer.h"
 #include "orchestrator/api/port-target.h"
 
@@ -27,23 +27,28 @@ struct port_proxy {
 	bool answering; /* the head is complete */
 };
 
-/* Returns "http" or "https": the scheme by which the client reached the service. */
-const char *port_scheme(const struct request *r);
+/* Returns the state of a request that is passed on. */
+static inline struct port_proxy *proxy_of(const struct request *r)
+{
+	return r->state;
+}
 
 /* --- port-guard.c --------------------------------------------------------------------------- */
 
-/* Finds out whether the request is for a server in a sandbox, and if so, whether it is admitted
- * because the port is shared; r->port and then the tenant are set. */
-void port_identify(struct request *r);
+/* Returns whether the request is for a server in a sandbox. If so, finds out whether it is admitted
+ * because the port is shared; then the tenant is set. */
+bool port_identify(struct request *r);
+enum port_token port_token(const struct request *r);
 /* Returns false, with an answer given, when the request may not reach the server. */
 bool port_admits(struct request *r);
-/* The hook of h2o: bodies of requests for servers are streamed. */
-int port_streams(h2o_req_t *req);
+/* Returns whether a request is for a server in a sandbox. */
+bool port_is_for(const h2o_req_t *req, const struct config *config);
 
 /* --- port-proxy.c --------------------------------------------------------------------------- */
 
 void serve_port_proxy(struct request *r);
-void port_proxy_free(struct port_proxy *p);
+void serve_port_tcp(struct request *r);
+void port_proxy_free(struct request *r);
 
 /* --- port-tunnel.c -------------------------------------------------------------------------- */
 
@@ -52,6 +57,6 @@ void port_proxy_free(struct port_proxy *p);
 void port_tunnel_begin(struct request *r, const void *first, size_t len);
 /* Closes the tunnels whose keys were revoked, and those whose clients do not read the rest; `all`:
  * all of them. */
-void port_tunnels_cut(struct api *a, bool all);
+void port_tunnels_cut(struct http *h, bool all);
 
 #endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/api/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "orchestrator/api/dispatch.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/port-proxy.h"
+#include "orchestrator/api/route.h"
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static void refuse(struct request *r, enum route_result reason, const struct route_match *m)
+{
+	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
+	int len = path.len < 100 ? (int)path.len : 100;
+
+	switch (reason) {
+	case ROUTE_SLASH:
+		answer_error(r, 404, "no_such_route",
+			     "there is no route %.*s: remove the slash at its end", len, path.base);
+		break;
+	case ROUTE_REGION:
+		answer_error(r, 404, "unknown_region",
+			     "%.*s is for another region than this host's: use the endpoint of "
+			     "that region",
+			     len, path.base);
+		break;
+	case ROUTE_ID:
+		answer_error(r, 404, "not_found",
+			     "the path has an invalid sandbox id: an id is sbx_ and 32 hexadecimal "
+			     "digits");
+		break;
+	case ROUTE_PTY:
+		answer_error(r, 404, "no_such_pty",
+			     "the path has an invalid terminal id: an id is pty_ and 32 "
+			     "hexadecimal digits");
+		break;
+	case ROUTE_PROCESS:
+		answer_error(r, 404, "no_such_process",
+			     "the path has an invalid process id: an id is prc_ or pty_ and 32 "
+			     "hexadecimal digits");
+		break;
+	case ROUTE_CONTEXT:
+		answer_error(r, 404, "no_such_context",
+			     "the path has an invalid context id: an id is ctx_ and 32 "
+			     "hexadecimal digits");
+		break;
+	case ROUTE_SPACE:
+		answer_error(r, 404, "not_found",
+			     "the path has an invalid Space id: an id is spc_ and 32 hexadecimal "
+			     "digits");
+		break;
+	case ROUTE_PORT:
+		answer_error(r, 404, "not_found",
+			     "the path has an invalid port: ports are numbers from 1 to 65535");
+		break;
+	case ROUTE_METHOD:
+		answer_header(r, "allow", m->allow);
+		answer_error(r, 405, "method_not_allowed", "this path does not allow %.*s, only %s",
+			     method.len < 20 ? (int)method.len : 20, method.base, m->allow);
+		break;
+	case ROUTE_MALFORMED:
+		answer_error(r, 400, "bad_path",
+			     "the path must begin with a slash, and each %% in it must be followed "
+			     "by two "
+			     "hexadecimal digits other than 00");
+		break;
+	default:
+		answer_error(r, 404, "no_such_route",
+			     "there is no route %.*s: see /v1/openapi.json", len, path.base);
+	}
+}
+
+static void serve(struct request *r)
+{
+	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
+	struct route_match m;
+	enum route_result found =
+		route_find(&m, method.base, method.len, path.base, path.len, r->config->region);
+
+	r->route = m.route;
+	memcpy(r->id, m.id[0], sizeof(r->id));
+	memcpy(r->other, m.id[1], sizeof(r->other));
+	bool for_port = port_identify(r);
+	if (for_port) {
+		found = ROUTE_FOUND;
+		m.route = r->route = route_of_port(method.base, method.len);
+	}
+	if (!r->tenant)
+		guard_identify(r);
+	if (!limit_request(r, for_port ? port_token(r) : PORT_TOKEN_NONE))
+		return;
+	if (!for_port && ui_is_for(r)) {
+		if (request_has_room(r))
+			ui_serve(r);
+	} else if (found != ROUTE_FOUND) {
+		refuse(r, found, &m);
+	} else if (http_is_draining(r->http)) {
+		answer_retry_after(r, 5);
+		answer_error(r, 503, "stopping",
+			     "the service is stopping: try again when it has restarted");
+	} else if (!m.route->streams && r->req->entity.len > r->config->max_body_bytes) {
+		answer_error(r, 413, "body_too_large", "the body has %zu bytes; the maximum is %u",
+			     r->req->entity.len, r->config->max_body_bytes);
+	} else if ((m.route->for_anyone || (for_port ? port_admits(r) : guard_admits(r))) &&
+		   request_has_room(r) && request_body_has_room(r) &&
+		   (!m.route->keyed || keyed_begin(r))) {
+		request_ref(r);
+		trace_begin(r);
+		m.route->serve(r);
+		request_began(r);
+		request_unref(r);
+	}
+}
+
+/* Bodies of requests for servers in sandboxes are streamed, and those of some routes. */
+static bool streams(const struct api *a, h2o_req_t *req)
+{
+	h2o_iovec_t method = req->input.method, path = req->input.path;
+	struct route_match m;
+
+	if (port_is_for(req, a->config))
+		return true;
+	return route_find(&m, method.base, method.len, path.base, path.len, a->config->region) ==
+		       ROUTE_FOUND &&
+	       m.route->streams;
+}
+
+/* --- life cycle ----------------------------------------------------------------------------- */
+
+static void revoked(struct api *a)
+{
+	port_tunnels_cut(a->http, false);
+	core_port_end_unserved(a->core);
+}
+
+static void closing(struct api *a)
+{
+	port_tunnels_cut(a->http, true);
+}
+
+int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
+	    struct err *e)
+{
+	const struct http_ops ops = {routes, n_routes, serve, streams, revoked, closing};
+	struct api *a = must_alloc(sizeof(*a));
+
+	a->loop = loop;
+	a->core = core;
+	a->config = config;
+	a->http = http_new(loop, core, core_keys(core), config, &ops, a);
+	int ret = made_before_load(a, e);
+	if (ret == 0)
+		ret = ui_load(a, e);
+	if (ret == 0)
+		ret = http_listen(a->http, e);
+	if (ret < 0) {
+		api_free(a);
+		return ret;
+	}
+	*out = a;
+	return 0;
+}
+
+void api_trace(struct api *a, int socket)
+{
+	http_trace(a->http, socket);
+}
+
+void api_watch(struct api *a, api_watch_fn *fn, void *arg)
+{
+	a->watch_fn = fn;
+	a->watch_arg = arg;
+}
+
+unsigned api_port(const struct api *a)
+{
+	return http_port(a->http);
+}
+
+void api_drain(struct api *a, void (*done)(void *arg), void *arg)
+{
+	http_drain(a->http, done, arg);
+}
+
+void api_free(struct api *a)
+{
+	if (!a || !http_free(a->http))
+		return;
+	ui_free(a);
+	free(a);
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the handlers of routes share, besides http.h: private declarations of this room. */
+#ifndef RAMET_ORCHESTRATOR_API_HANDLER_H
+#define RAMET_ORCHESTRATOR_API_HANDLER_H
+
+#include "orchestrator/api/http.h"
+#include "orchestrator/api/list-filter.h"
+#include "orchestrator/api/spec.h" /* generated from openapi.json */
+#include "orchestrator/exec/event.h"
+#include "orchestrator/service/core.h"
+#include "proto/agent.h"
+
+/* --- pages.c: lists ------------------------------------------------------------------------- */
+
+#define PAGE_MAX 1000 /* maximum of entries in a page */
+
+/* Adds at most `most` entries of the page to `out`, calling pages_comma before each. Returns false
+ * when no more are left. */
+typedef bool pages_fn(struct request *r, size_t most);
+
+/* A list that is being sent: the request's `state`. */
+struct pages {
+	struct list_name list;
+	struct list_page page; /* the entries still to send */
+	pages_fn *add;
+	struct list_filter filter; /* of sandboxes */
+	unsigned rejected;	   /* entries that the filter rejected in this turn */
+	bool begun;		   /* an entry was added */
+	bool more;		   /* there is a next chunk to gather */
+	struct loop_timer turn;
+};
+
+static inline struct pages *pages_of(const struct request *r)
+{
+	return r->state;
+}
+
+/* Answers with the list: the page at ?cursor= with ?limit= entries, or all of it. The texts in
+ * `list` must live as long as the request. */
+void serve_pages(struct request *r, const struct list_name *list, pages_fn *add);
+void pages_comma(struct request *r);
+/* Reads ?limit= to *limit, cut to PAGE_MAX; leaves *limit unchanged when absent. Returns false,
+ * with an answer given, when it is invalid. */
+bool ask_limit(struct request *r, size_t *limit);
+/* Reads ?cursor=. Returns the length of its key, 0 when it is absent, or -EINVAL, with an answer
+ * given, when it is invalid. */
+int ask_cursor(struct request *r, char kind, void *key, size_t room);
+/* Adds the header with the cursor of the next page. Called before the answer, when there is such a
+ * page. */
+void answer_next(struct request *r, char kind, const void *key, size_t len);
+
+/* --- answers to a create or resume, a fork, and a freeze ---------------------------------------
+ */
+
+/* core_create_fn: answers with the new sandbox. */
+void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
+/* Add the body of an answer. */
+void text_created(struct text *t, const struct config *config, const char *id, const char *state);
+void text_forked(struct text *t, const struct core_forked *forked);
+void text_frozen(struct text *t, const char *space);
+
+/* --- events.c ------------------------------------------------------------------------------- */
+
+/* Adds one line of NDJSON. `traceparent` may be NULL. */
+void event_line(struct text *t, const struct event *ev, const char *traceparent);
+
+/* --- files.c: query parameters; false, with an answer given, for an invalid one --------------- */
+
+bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);
+bool ask_mode(struct request *r, uint32_t *mode);
+bool ask_flag(struct request *r, const char *name, bool *flag);
+/* Leaves *n unchanged when the parameter is absent. */
+bool ask_number(struct request *r, const char *name, uint64_t *n);
+
+/* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */
+void add_name(struct text *t, const char *key, const char *name, size_t len);
+/* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the
+ * answer. */
+void break_off(struct request *r, const struct failure *f);
+/* Adds bytes of a file or archive to the answer, which begins with the first of them. */
+void stream_file(struct request *r, const char *type, const void *data, size_t len);
+/* Ends such an answer: f is why it is not complete, or NULL. */
+void end_file(struct request *r, const char *type, const struct failure *f);
+
+/* The value before json_read of an optional bool in a uint8_t. */
+#define NOT_SAID 2
+static inline enum change change_of(uint8_t said)
+{
+	return said == NOT_SAID ? CHANGE_NONE : said ? CHANGE_TRUE : CHANGE_FALSE;
+}
+
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The HTTP server: its listener, connections and requests, their limits, the keys of clients, and
+ * the answers that are remembered. It knows no routes: its owner serves the requests.
+ */
+#ifndef RAMET_ORCHESTRATOR_HTTP_SERVER_H
+#define RAMET_ORCHESTRATOR_HTTP_SERVER_H
+
+#include <h2o.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "orchestrator/config/config.h"
+#include "orchestrator/io/loop.h"
+
+struct api; /* the owner; opaque here */
+struct core;
+struct http;
+struct keys;
+struct request;
+struct route;
+
+/* Limits of the server. They are variable only for tests. */
+extern struct http_limits {
+	uint32_t read_ms;    /* for a client to send a whole request; for an idle connection */
+	uint32_t body_rate;  /* bytes per second of a body that is passed on: see body_tick */
+	uint32_t write_ms;   /* for a client to take some of the output that waits for it */
+	uint32_t silence_ms; /* without output before an empty line is sent in a stream */
+	uint32_t tick_ms;
+	size_t connections;	/* maximum of open connections */
+	size_t requests;	/* in flight on all connections: each holds some 10 KiB */
+	size_t answers_bytes;	/* waiting for readers; above it no long answer is begun, and no
+				 * long event is added to a stream */
+	size_t bodies_bytes;	/* in flight; above it only short bodies are accepted */
+	size_t read_here_bytes; /* of a body; above it a worker parses it */
+	size_t reading_bytes;	/* of bodies that wait for workers */
+} http_limits;
+
+struct http_ops {
+	const struct route *routes; /* whose requests are counted */
+	size_t n_routes;
+	/* Serves a new request (dispatch.h). */
+	void (*serve)(struct request *r);
+	/* Returns whether the request's body is passed on as it arrives. */
+	bool (*streams)(const struct api *api, h2o_req_t *req);
+	/* Keys may have been revoked: called then, and once a second while there are requests. */
+	void (*revoked)(struct api *api);
+	/* Ends what is left of connections that have changed their protocol. */
+	void (*closing)(struct api *api);
+};
+
+/* Prepares a server, which listens after http_listen. Besides `ops`, all that it gets must
+ * outlive it. */
+struct http *http_new(struct loop *loop, struct core *core, struct keys *keys,
+		      const struct config *config, const struct http_ops *ops, struct api *api);
+/* Fails with an error text: the host and port that cannot be used, the file of an invalid
+ * certificate, or an address reachable from other machines without keys and TLS. */
+int http_listen(struct http *h, struct err *e);
+/* Returns the port it listens on, also when the kernel chose it for port 0. */
+unsigned http_port(const struct http *h);
+/* Stops accepting connections, and calls `done` when the requests in flight have ended, or after
+ * config's stop_timeout_s. The owner answers new requests with 503. */
+void http_drain(struct http *h, void (*done)(void *arg), void *arg);
+bool http_is_draining(const struct http *h);
+/* Sends the spans of requests to this socket. */
+void http_trace(struct http *h, int socket);
+/* Ends the requests in flight, closes all connections and frees the server. Called outside of
+ * loop_run. Returns false if a connection is left, which keeps the server and its owner in use. */
+bool http_free(struct http *h);
+
+#endif

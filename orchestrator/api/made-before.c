@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Answers to requests with an Idempotency-Key that previous instances of the service have served:
+ * the core has the ids of what was made, from which the answers are written again. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "orchestrator/api/dispatch.h"
+#include "orchestrator/api/internal.h"
+
+_Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "core gets the hashes as they are");
+
+static void add_sandbox(struct text *out, struct api *a, const struct request_made *made)
+{
+	struct sandbox_view view;
+	struct failure f;
+
+	/* The answer is the same as before if the sandbox has ended since. */
+	if (!core_view(a->core, made->tenant, made->ids, &view, &f))
+		view = (struct sandbox_view){.state = "ready"};
+	text_created(out, a->config, made->ids, view.state);
+}
+
+static void add_children(struct text *out, const struct request_made *made)
+{
+	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
+	scoped_free char *copy = must_alloc(strlen(made->ids) + 1);
+	struct core_forked forked = {.ids = ids,
+				     .pause_us = made->pause_us,
+				     .ready_us = made->ready_us,
+				     .copied_bytes = made->copied_bytes};
+	char *rest = strcpy(copy, made->ids), *id;
+
+	while (forked.n < FORK_MAX && (id = strsep(&rest, " ")))
+		ids[forked.n++] = id;
+	text_forked(out, &forked);
+}
+
+static void restore(void *arg, const struct request_made *made)
+{
+	struct api *a = arg;
+	struct text body = {0};
+	int status = 200;
+
+	if (made->kind == MADE_SANDBOX) {
+		status = 201;
+		add_sandbox(&body, a, made);
+	} else if (made->kind == MADE_CHILDREN) {
+		add_children(&body, made);
+	} else {
+		text_frozen(&body, made->ids);
+	}
+	idem_restore(keyed_answers(a->http), made->tenant, made->key.key, made->key.asks, status,
+		     body.p, body.len, loop_now_ms(a->loop) - made->age_ms);
+	text_free(&body);
+}
+
+static void forgotten(void *arg, const uint8_t key[static IDEM_HASH_LEN])
+{
+	struct api *a = arg;
+
+	core_key_forget(a->core, key);
+}
+
+int made_before_load(struct api *a, struct err *e)
+{
+	struct idem *answers = keyed_answers(a->http);
+	int ret = core_requests_made(a->core, IDEM_KEPT_MS, restore, a, e);
+
+	answers->forgotten = forgotten;
+	answers->arg = a;
+	return ret;
+}
