@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "bench/stats.h"
-#include "orchestrator/api/http-internal.h"
 #include "orchestrator/events/line.h"
+#include "orchestrator/http/internal.h"
 
 #define EACH   1000
 #define TIMERS 10000

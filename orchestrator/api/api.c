@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "orchestrator/api/dispatch.h"
 #include "orchestrator/api/internal.h"
-#include "orchestrator/api/port-proxy.h"
 #include "orchestrator/api/route.h"
+#include "orchestrator/http/dispatch.h"
+#include "orchestrator/ports/port-proxy.h"
 
 /* --- requests ------------------------------------------------------------------------------- */
 

@@ -5,9 +5,9 @@
 
 #include "base/fd.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/guestops/guestops.h"
+#include "orchestrator/json/json.h"
 
 static const char *const languages[] = {
 	[AGENT_PYTHON] = "python", [AGENT_BASH] = "bash", [AGENT_JAVASCRIPT] = "javascript"};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/exec/bundle.h"
+#include "orchestrator/json/json.h"
 
 static void add_error(struct text *t, const struct event *ev)
 {

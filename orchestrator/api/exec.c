@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fd.h"
-#include "orchestrator/api/counters.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/exec/exec.h"
+#include "orchestrator/http/counters.h"
+#include "orchestrator/json/json.h"
 #include "proto/agent.h"
 
 /* --- events from core ----------------------------------------------------------------------- */

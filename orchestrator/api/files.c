@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/query.h"
 #include "orchestrator/guestops/guestops.h"
+#include "orchestrator/json/query.h"
 
 #define BYTES_TYPE  "application/octet-stream"
 #define ENTRIES_MAX 100000 /* in an answer with a list of more than one folder */

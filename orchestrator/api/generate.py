@@ -236,7 +236,7 @@ def code(spec: Any) -> tuple[str, str]:
     parts = [body_code(spec, name, schema) for name, schema in bodies(spec).items()]
     handlers = dict.fromkeys(route["x-ramet-handler"] for _, _, route in routes(spec))
     header = f"{made}#ifndef RAMET_ORCHESTRATOR_API_SPEC_H\n#define RAMET_ORCHESTRATOR_API_SPEC_H\n"
-    header += '#include "orchestrator/api/json.h"\n\nstruct request;\n'
+    header += '#include "orchestrator/json/json.h"\n\nstruct request;\n'
     header += "".join(f"void {handler}(struct request *r);\n" for handler in handlers)
     header += "".join(declarations for declarations, _ in parts) + "#endif\n"
     source = f'{made}#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/api/route.h"\n\n'

@@ -3,10 +3,10 @@
 #ifndef RAMET_ORCHESTRATOR_API_HANDLER_H
 #define RAMET_ORCHESTRATOR_API_HANDLER_H
 
-#include "orchestrator/api/http.h"
 #include "orchestrator/api/list-filter.h"
 #include "orchestrator/api/spec.h" /* generated from openapi.json */
 #include "orchestrator/exec/event.h"
+#include "orchestrator/http/http.h"
 #include "orchestrator/service/core.h"
 #include "proto/agent.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/json.h"
-#include "orchestrator/api/query.h"
+#include "orchestrator/json/json.h"
+#include "orchestrator/json/query.h"
 
 #define METADATA_MAX 4096 /* bytes of JSON */
 

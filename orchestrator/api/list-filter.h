@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "orchestrator/api/json.h"
+#include "orchestrator/json/json.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
 /* Conditions that must all hold. Zeroed: every sandbox fits. */

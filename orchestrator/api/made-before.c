@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "orchestrator/api/dispatch.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/http/dispatch.h"
 
 _Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "core gets the hashes as they are");
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "orchestrator/api/cursor.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/json/cursor.h"
 
 void serve_healthz(struct request *r)
 {

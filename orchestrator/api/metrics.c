@@ -2,9 +2,9 @@
 /* The output of /metrics, in the text format of Prometheus. */
 #include <string.h>
 
-#include "orchestrator/api/counters.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/route.h"
+#include "orchestrator/http/counters.h"
 
 static void metric(struct text *t, const char *name, const char *type, const char *help,
 		   uint64_t value)

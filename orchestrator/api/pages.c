@@ -10,9 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "orchestrator/api/cursor.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/query.h"
+#include "orchestrator/json/cursor.h"
+#include "orchestrator/json/query.h"
 
 #define CHUNK_SIZE    (64u << 10)
 #define AT_A_TIME     8	 /* entries between checks of the chunk's size: each has up to 17 KiB */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/dispatch.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/port-target.h"
+#include "orchestrator/http/dispatch.h"
+#include "orchestrator/ports/port-target.h"
 
 /* --- links ---------------------------------------------------------------------------------- */
 

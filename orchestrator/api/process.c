@@ -10,10 +10,10 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/api/process.h"
 #include "orchestrator/exec/splitter.h"
 #include "orchestrator/guestops/guestops.h"
+#include "orchestrator/json/json.h"
 
 #define SIGNAL_MAX 64
 

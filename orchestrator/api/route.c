@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 #include "base/num.h"
-#include "orchestrator/api/port-target.h"
+#include "orchestrator/ports/port-target.h"
 
 #define SEGMENTS_MAX 8
 #define SEGMENT_MAX  64

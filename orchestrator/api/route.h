@@ -3,7 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_API_ROUTE_H
 #define RAMET_ORCHESTRATOR_API_ROUTE_H
 
-#include "orchestrator/api/http-route.h"
+#include "orchestrator/http/route.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
 /* All routes, which are generated from openapi.json. */

@@ -16,8 +16,8 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "orchestrator/api/dispatch.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/http/dispatch.h"
 
 #define UI_FILES_MAX 64
 #define UI_FILE_MAX  (2u << 20)

@@ -2,8 +2,8 @@
 /* Serves the metrics of a sandbox: its use of the host. */
 #include "base/num.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
-#include "orchestrator/api/query.h"
+#include "orchestrator/json/json.h"
+#include "orchestrator/json/query.h"
 #include "orchestrator/observe/usage.h"
 
 /* A whole answer has 2,500 numbers, so they are added without printf. */

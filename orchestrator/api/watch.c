@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/guestops/guestops.h"
+#include "orchestrator/json/json.h"
 
 static const char *const types[] = {
 	[AGENT_WATCHING] = "watching", [AGENT_CREATED] = "create", [AGENT_WRITTEN] = "write",

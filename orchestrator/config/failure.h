@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 
-/* Each code has a word for clients in failure.c and an HTTP status in orchestrator/api/status.c. If
- * clients get the same word with two statuses, it has two codes. */
+/* Each code has a word for clients in failure.c and an HTTP status in orchestrator/http/status.c.
+ * If clients get the same word with two statuses, it has two codes. */
 enum failure_code {
 	FAIL_NONE, /* no failure */
 

@@ -28,7 +28,7 @@ void loop_stop(struct loop *l);
 /* Sets the one function that is called at least once in each turn, before the loop sleeps, to send
  * gathered output. NULL: none. */
 void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg);
-/* Returns the h2o_loop_t *, for orchestrator/api only. */
+/* Returns the h2o_loop_t *, for orchestrator/http only. */
 void *loop_h2o(struct loop *l);
 
 /*

@@ -231,7 +231,7 @@ def test_templates(tmp_path: Path) -> None:
 def test_documentation_has_every_failure() -> None:
     document = (REPO / "docs/api.md").read_text()
     names = (REPO / "orchestrator/config/failure.c").read_text()
-    statuses = (REPO / "orchestrator/api/status.c").read_text()
+    statuses = (REPO / "orchestrator/http/status.c").read_text()
     name_of = dict(re.findall(r'\[(FAIL_\w+)\] = "(\w+)"', names))
     status_of = dict(re.findall(r"\[(FAIL_\w+)\] = (\d{3})", statuses))
     sent = {(status_of[failure], name) for failure, name in name_of.items()}

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/json.h"
 #include "orchestrator/exec/bundle.h"
+#include "orchestrator/json/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "orchestrator/api/cursor.h"
+#include "orchestrator/json/cursor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

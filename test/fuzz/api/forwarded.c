@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/api/client.h"
+#include "orchestrator/http/client.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "orchestrator/api/json.h"
-#include "orchestrator/api/text.h"
+#include "orchestrator/json/json.h"
+#include "orchestrator/json/text.h"
 
 struct body {
 	struct json_text text, object;

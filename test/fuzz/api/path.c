@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/api/http-internal.h"
-#include "orchestrator/api/port-target.h"
 #include "orchestrator/api/route.h"
+#include "orchestrator/http/internal.h"
+#include "orchestrator/ports/port-target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/api/port-answer.h"
-#include "orchestrator/api/port-target.h"
+#include "orchestrator/ports/port-answer.h"
+#include "orchestrator/ports/port-target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

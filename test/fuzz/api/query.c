@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "orchestrator/api/list-filter.h"
-#include "orchestrator/api/query.h"
+#include "orchestrator/json/query.h"
 
 #define ROOM 64
 

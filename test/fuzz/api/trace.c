@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "orchestrator/api/trace.h"
+#include "orchestrator/http/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/wire.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/api/http-internal.h"
+#include "orchestrator/http/internal.h"
 #include "proto/agent.h"
 
 static void gives(const char *in, size_t len, const char *expected, bool good)

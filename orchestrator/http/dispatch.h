@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The steps of serving a request, for the server's owner, and what the passing on of requests to
+ * servers in sandboxes needs besides http.h. */
+#ifndef RAMET_ORCHESTRATOR_HTTP_DISPATCH_H
+#define RAMET_ORCHESTRATOR_HTTP_DISPATCH_H
+
+#include <h2o.h>
+#include <h2o/http1.h> /* needs h2o.h */
+
+#include "orchestrator/http/server.h"
+#include "orchestrator/http/http.h"
+#include "orchestrator/http/idempotency.h"
+#include "orchestrator/http/route.h"
+
+struct conn;
+
+/* --- before the handler: each that returns false has answered the request ----------------------
+ */
+
+/* Sets the request's tenant, if it has a valid key. */
+void guard_identify(struct request *r);
+/* Returns whether keys exist. */
+bool guard_has_keys(const struct request *r);
+/* Returns false when the request was refused; otherwise the tenant is set. */
+bool guard_admits(struct request *r);
+
+/* The verdict on the token for a port of a sandbox. */
+enum port_token { PORT_TOKEN_NONE, PORT_TOKEN_GOOD, PORT_TOKEN_WRONG };
+/* Returns false when the client or its tenant has sent too many requests. Call it after
+ * guard_identify. */
+bool limit_request(struct request *r, enum port_token token);
+/* Returns false when too many requests are in flight. */
+bool request_has_room(struct request *r);
+/* Like request_has_room, for the request's body. */
+bool request_body_has_room(struct request *r);
+
+/* Handles the request's Idempotency-Key, if there is one. Returns false when the request was
+ * answered: with the first answer to this key, or with a refusal. */
+bool keyed_begin(struct request *r);
+/* Returns the remembered answers. */
+struct idem *keyed_answers(struct http *h);
+
+/* --- after it --------------------------------------------------------------------------------- */
+
+/* Must follow on the function that serves the request. If a call is in flight then, gives it the
+ * request's key, and has the client's end detected at once, not at the next tick: the core undoes
+ * what an abandoned call made, if only its client would have known of it. Does so for each route
+ * that changes something, so that none can forget it. */
+void request_began(struct request *r);
+
+/* --- requests that are passed on ---------------------------------------------------------------
+ */
+
+/* Returns "http" or "https": the scheme by which the client reached the service. */
+const char *request_scheme(const struct request *r);
+/* Like stream_begin, for the answer of a server in a sandbox. `reason` must live as long as the
+ * request; the headers are set already. */
+void stream_begin_as(struct request *r, int status, const char *reason, size_t length);
+/* Ends the request and its HTTP/1 connection, with this answer if none was begun. */
+void request_cut(struct request *r, int status, const char *code, const char *reason);
+/* Notes that bytes were passed on: the request is not stalled. */
+void request_moved(struct request *r);
+/* Returns whether h2o has the whole answer. */
+bool request_is_finished(const struct request *r);
+
+/* Answers 101, after which h2o hands over the client's connection by calling `fn` with `arg`. The
+ * request's call is the caller's from then on. Sets *conn, for which the caller owes a conn_ended.
+ */
+void request_upgrade(struct request *r, struct conn **conn, h2o_http1_upgrade_cb fn, void *arg);
+void conn_ended(struct conn *c);
+void conn_cut(struct conn *c);
+/* Returns a list for objects of such connections. While it has any, ops.revoked is called. */
+struct list *http_upgraded(struct http *h);
+
+#endif

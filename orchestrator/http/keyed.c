@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests with an Idempotency-Key: a repeated request gets the answer of the first one. Only
+ * answers of requests that had an effect are remembered. A create, fork or resume whose client
+ * leaves is undone, which frees its key; a freeze continues, since the sandbox's state exists only
+ * once.
+ *
+ * The core records the key in the catalogue, in the transaction that records what the request made.
+ * So a restarted service knows the key exactly if the request had its effect, whenever the previous
+ * instance was killed. It has only the ids; the answer is written again from them.
+ */
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "orchestrator/http/internal.h"
+
+/* Hashes the whole request: its route, its id and its body as received. */
+static void hash_request(const struct request *r, uint8_t out[static IDEM_HASH_LEN])
+{
+	const h2o_iovec_t body = r->req->entity;
+	char head[256];
+	int len = snprintf(head, sizeof(head), "%s %s %s ", r->route->method, r->route->pattern,
+			   r->id);
+
+	SHA256((const unsigned char *)body.base, body.len, out);
+	memcpy(head + len, out, IDEM_HASH_LEN);
+	SHA256((const unsigned char *)head, (size_t)len + IDEM_HASH_LEN, out);
+}
+
+static void answer_again(struct request *r, const struct idem_entry *e)
+{
+	text_add(&r->out, e->body, e->len);
+	answer_header(r, "idempotent-replayed", "true");
+	answer(r, e->status, "application/json");
+}
+
+static bool key_admits(struct request *r, const h2o_iovec_t *key)
+{
+	if (!idem_key_valid(key->base, key->len)) {
+		answer_error(r, 400, "bad_request",
+			     "Idempotency-Key must be 1 to %d printable characters without spaces",
+			     IDEM_KEY_MAX);
+		return false;
+	}
+	/* A long body is refused, because it would be hashed on the loop's thread. */
+	if (r->req->entity.len <= http_limits.read_here_bytes)
+		return true;
+	answer_error(r, 413, "body_too_large",
+		     "the body has %zu bytes; with an Idempotency-Key the maximum is %zu",
+		     r->req->entity.len, http_limits.read_here_bytes);
+	return false;
+}
+
+/* Sets *only if the client only asks for the answer, and the request is not to be performed.
+ * Another value is refused: the client would learn too late that the request was performed. */
+static bool read_replay(struct request *r, bool *only)
+{
+	const h2o_iovec_t *value = request_header(r, "idempotent-replay");
+
+	*only = value && h2o_memis(value->base, value->len, H2O_STRLIT("only"));
+	if (!value || *only)
+		return true;
+	answer_error(r, 400, "bad_request", "Idempotent-Replay must be \"only\", not \"%.*s\"",
+		     value->len < 40 ? (int)value->len : 40, value->base);
+	return false;
+}
+
+static bool begin(struct request *r, struct idem_entry *e, bool only)
+{
+	exchange(r)->keyed = e;
+	if (!only)
+		return true;
+	answer_error(r, 404, "no_such_answer",
+		     "no request with this Idempotency-Key has succeeded within the last hour");
+	return false;
+}
+
+bool keyed_begin(struct request *r)
+{
+	const h2o_iovec_t *key = request_header(r, "idempotency-key");
+	uint8_t asks[IDEM_HASH_LEN];
+	struct idem_entry *e;
+	bool only;
+
+	if (!read_replay(r, &only))
+		return false;
+	if (!key && only) {
+		answer_error(r, 400, "bad_request",
+			     "Idempotent-Replay needs the Idempotency-Key of the first request");
+		return false;
+	}
+	if (!key)
+		return true;
+	if (!key_admits(r, key))
+		return false;
+	hash_request(r, asks);
+	switch (idem_begin(&r->http->idem, r->tenant, key->base, key->len, asks,
+			   loop_now_ms(r->loop), &e)) {
+	case IDEM_NEW:
+		return begin(r, e, only);
+	case IDEM_ANSWERED:
+		answer_again(r, e);
+		return false;
+	case IDEM_UNDER_WAY:
+		answer_retry_after(r, 1);
+		answer_error(
+			r, 409, "idempotency_key_in_use",
+			"the first request with this Idempotency-Key is still running: repeat it "
+			"later for its answer");
+		return false;
+	default:
+		answer_error(r, 422, "idempotency_key_reused",
+			     "this Idempotency-Key was used for another request: use a new key for "
+			     "each request");
+		return false;
+	}
+}
+
+void keyed_called(struct request *r)
+{
+	struct exchange *x = exchange(r);
+	struct request_key key;
+
+	if (!x->keyed)
+		return;
+	memcpy(key.key, x->keyed->key, sizeof(key.key));
+	memcpy(key.asks, x->keyed->asks, sizeof(key.asks));
+	core_call_key(r->call, &key);
+}
+
+void keyed_answered(struct request *r, int status)
+{
+	struct exchange *x = exchange(r);
+	struct idem *idem = &r->http->idem;
+	struct idem_entry *e = x->keyed;
+
+	x->keyed = NULL;
+	if (e && status >= 200 && status < 300)
+		idem_answer(idem, e, status, r->out.p, r->out.len, loop_now_ms(r->loop));
+	else if (e)
+		idem_forget(idem, e);
+}
+
+bool keyed_continues(struct request *r)
+{
+	struct exchange *x = exchange(r);
+
+	if (!x->keyed || !r->route->outlives_client)
+		return false;
+	if (list_empty(&x->left_link))
+		list_add_tail(&r->http->left, &x->left_link);
+	return true;
+}
+
+void keyed_close(struct http *h)
+{
+	/* What the calls make is recorded with their keys, if they still make it. */
+	h->idem.forgotten = NULL;
+	list_each_safe (pos, &h->left) {
+		struct request *r = &container_of(pos, struct exchange, left_link)->r;
+
+		list_del(&exchange(r)->left_link);
+		keyed_answered(r, 0);
+		request_leave_call(r);
+	}
+	idem_fini(&h->idem);
+}
+
+struct idem *keyed_answers(struct http *h)
+{
+	return &h->idem;
+}
