@@ -892,3 +892,40 @@ int config_log_level(const struct config *c)
 		return LOG_INFO;
 	}
 }
+
+/* --- tiers -------------------------------------------------------------------------------------
+ */
+
+static const struct {
+	const char *name;
+	size_t offset;
+	const char *initial;
+} tiers[] = {
+	{"free", offsetof(struct config, tier_free), TIER_FREE},
+	{"pro", offsetof(struct config, tier_pro), TIER_PRO},
+	{"scale", offsetof(struct config, tier_scale), TIER_SCALE},
+	{"enterprise", offsetof(struct config, tier_enterprise), TIER_ENTERPRISE},
+};
+
+const char tier_names[] = "free, pro, scale or enterprise";
+
+bool tier_at(struct tier *out, const struct config *c, size_t i)
+{
+	struct err e;
+
+	if (i >= ARRAY_LEN(tiers))
+		return false;
+	*out = (struct tier){0};
+	if (tier_parse(out, tiers[i].initial, &e) < 0 ||
+	    tier_parse(out, (const char *)c + tiers[i].offset, &e) < 0)
+		abort(); /* the value was checked where it was read */
+	return true;
+}
+
+bool tier_find(struct tier *out, const struct config *c, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tiers); i++)
+		if (strcmp(tiers[i].name, name) == 0)
+			return tier_at(out, c, i);
+	return false;
+}

@@ -106,6 +106,14 @@ struct config_size {
  * *e filled when the setting is malformed. Not for "auto". */
 int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e);
 
+struct tier;
+/* Copies the tier called `name`, as configured, to *out; false if there is none of that name. */
+bool tier_find(struct tier *out, const struct config *c, const char *name);
+/* Copies the i-th tier to *out; false if there are fewer. */
+bool tier_at(struct tier *out, const struct config *c, size_t i);
+/* The names, for messages: "free, pro, scale or enterprise". */
+extern const char tier_names[];
+
 /* Returns the commented configuration file that documents every setting with its default; "" when
  * memory is short. */
 const char *config_example(void);

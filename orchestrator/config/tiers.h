@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "orchestrator/config/config.h"
 
 struct tier {
 	uint32_t ram_mib, rootfs_gb;
@@ -26,15 +25,8 @@ struct tier {
 /* Applies one setting's value to *t; -EINVAL with a sentence that names the word and the range. */
 int tier_parse(struct tier *t, const char *text, struct err *e);
 
-/* Copies the tier called `name`, as configured, to *out; false if there is none of that name. */
-bool tier_find(struct tier *out, const struct config *c, const char *name);
-/* Copies the i-th tier to *out; false if there are fewer. */
-bool tier_at(struct tier *out, const struct config *c, size_t i);
 /* The tier of operators' keys. It has no setting and no limits, and may read the host's metrics. */
 #define TIER_OPERATOR "operator"
-/* The names, for messages: "free, pro, scale or enterprise". */
-extern const char tier_names[];
-
 /* The defaults, as written in a configuration file. */
 #define TIER_FREE                                                                                  \
 	"ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=10 persistent=no "         \

@@ -3,13 +3,13 @@
 #ifndef RAMET_ORCHESTRATOR_IO_LOOP_INTERNAL_H
 #define RAMET_ORCHESTRATOR_IO_LOOP_INTERNAL_H
 
+#include <h2o.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "orchestrator/io/loop.h"
-
-struct uring;
-struct uring *loop_uring(struct loop *l);
+#include "orchestrator/io/uring.h"
 
 /* A binary min-heap of the timers that are set; timers.c. */
 struct timers {
@@ -33,5 +33,18 @@ void workers_free(struct workers *w);
 int workers_add(struct workers *w, void (*work)(void *arg), void (*done)(void *arg), void *arg);
 /* Calls `done` of each job whose `work` has returned. Called on the loop's thread. */
 void workers_reap(struct workers *w);
+
+struct loop {
+	h2o_loop_t *h2o;
+	struct uring uring;
+	struct timers timers;
+	struct workers *pools[LOOP_NPOOLS]; /* each NULL until the first loop_work */
+	h2o_socket_t *ring_sock;	    /* readable while completions wait */
+	h2o_socket_t *wake_sock;	    /* readable after loop_stop and when a job is done */
+	int wake_fd;
+	atomic_bool stop;
+	void (*before_sleep)(void *arg);
+	void *before_sleep_arg;
+};
 
 #endif

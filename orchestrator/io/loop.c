@@ -3,34 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <h2o.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/io/loop-internal.h"
-#include "orchestrator/io/uring.h"
-
-struct loop {
-	h2o_loop_t *h2o;
-	struct uring uring;
-	struct timers timers;
-	struct workers *pools[LOOP_NPOOLS]; /* each NULL until the first loop_work */
-	h2o_socket_t *ring_sock;	    /* readable while completions wait */
-	h2o_socket_t *wake_sock;	    /* readable after loop_stop and when a job is done */
-	int wake_fd;
-	atomic_bool stop;
-	void (*before_sleep)(void *arg);
-	void *before_sleep_arg;
-};
-
-struct uring *loop_uring(struct loop *l)
-{
-	return &l->uring;
-}
 
 void *loop_h2o(struct loop *l)
 {
@@ -176,26 +154,6 @@ void loop_before_sleep(struct loop *l, void (*fn)(void *arg), void *arg)
 {
 	l->before_sleep = fn;
 	l->before_sleep_arg = arg;
-}
-
-uint64_t loop_now_ms(struct loop *l)
-{
-	return now_ns() / 1000000;
-}
-
-void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
-{
-	uint64_t now = loop_now_ms(l);
-
-	loop_timer_clear(l, t);
-	t->due_ms = after_ms < UINT64_MAX - now ? now + after_ms : UINT64_MAX;
-	timers_insert(&l->timers, t);
-}
-
-void loop_timer_clear(struct loop *l, struct loop_timer *t)
-{
-	if (t->heap_index)
-		timers_remove(&l->timers, t);
 }
 
 int loop_work(struct loop *l, enum loop_pool pool, void (*work)(void *arg), void (*done)(void *arg),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "orchestrator/io/loop-internal.h"
 
 static void put(struct timers *t, size_t i, struct loop_timer *timer)
@@ -96,4 +97,24 @@ void timers_run(struct timers *t, uint64_t now_ms)
 		timers_remove(t, timer);
 		timer->fn(timer->arg);
 	}
+}
+
+uint64_t loop_now_ms(struct loop *l)
+{
+	return now_ns() / 1000000;
+}
+
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
+{
+	uint64_t now = loop_now_ms(l);
+
+	loop_timer_clear(l, t);
+	t->due_ms = after_ms < UINT64_MAX - now ? now + after_ms : UINT64_MAX;
+	timers_insert(&l->timers, t);
+}
+
+void loop_timer_clear(struct loop *l, struct loop_timer *t)
+{
+	if (t->heap_index)
+		timers_remove(&l->timers, t);
 }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "orchestrator/io/uring.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -237,7 +235,7 @@ static void op_free(struct uring *u, struct loop_op *op)
 
 static struct loop_op *op_start(struct loop *l, struct loop_op init)
 {
-	struct uring *u = loop_uring(l);
+	struct uring *u = &l->uring;
 	struct loop_op *op = u->closing ? NULL : op_new(u);
 
 	if (!op)
@@ -395,7 +393,7 @@ void uring_fini(struct uring *u)
 
 void loop_cancel(struct loop *l, struct loop_op *op)
 {
-	struct uring *u = loop_uring(l);
+	struct uring *u = &l->uring;
 
 	if (op->cancelled)
 		return;

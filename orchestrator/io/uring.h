@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The ring part of the loop. For loop.c only. An op is a struct loop_op. */
+/* The ring part of the loop. Only loop.c calls these functions. An op is a struct loop_op. */
 #ifndef RAMET_ORCHESTRATOR_IO_URING_H
 #define RAMET_ORCHESTRATOR_IO_URING_H
 
 #include <liburing.h>
 #include <stdbool.h>
 
+#include "base/err.h"
 #include "base/list.h"
-#include "orchestrator/io/loop.h"
+
+struct loop;
 
 #define URING_ENTRIES 256
 

@@ -61,7 +61,6 @@ struct pool_bucket {
 struct pool {
 	const struct template_env *env;
 	struct templates *templates;
-	struct privates *privates;
 	struct list blanks; /* struct pool_item */
 	uint32_t n_blanks;
 	struct pool_bucket main; /* of the default template */
@@ -308,9 +307,10 @@ static void make_warm(struct pool *p, struct pool_bucket *b)
 	struct pool_item *item = item_new(p);
 
 	spec.size.rootfs_gb = b->rootfs_gb;
+	spec.blank = pool_take_blank(p, &spec.size);
 	item->bucket = b;
 	p->making = item;
-	item->warm = vm_bringup_start(p, &spec, on_warm, item);
+	item->warm = vm_bringup_start(p->env, &spec, on_warm, item);
 }
 
 static bool is_of(const struct pool_bucket *b, const struct template *t, uint32_t rootfs_gb)
@@ -601,26 +601,14 @@ bool pool_yield(struct pool *p)
 	return true;
 }
 
-struct privates *pool_privates(const struct pool *p)
-{
-	return p->privates;
-}
-
-const struct template_env *pool_env(const struct pool *p)
-{
-	return p->env;
-}
-
 /* --- start and end --------------------------------------------------------------------------- */
 
-struct pool *pool_new(const struct template_env *env, struct templates *templates,
-		      struct privates *privates)
+struct pool *pool_new(const struct template_env *env, struct templates *templates)
 {
 	struct pool *p = must_alloc(sizeof(*p));
 
 	p->env = env;
 	p->templates = templates;
-	p->privates = privates;
 	p->refill = (struct loop_timer){.fn = refill, .arg = p};
 	list_init(&p->blanks);
 	list_init(&p->spawning);

@@ -12,15 +12,12 @@
 #include "orchestrator/images/template-env.h"
 
 struct pool;
-struct privates;
 struct template;
 struct templates;
 struct vm_bringup;
 
-/* Returns a pool that makes nothing before pool_start. VMs of tenants with private memory map the
- * copies of `privates`. */
-struct pool *pool_new(const struct template_env *env, struct templates *templates,
-		      struct privates *privates);
+/* Returns a pool that makes nothing before pool_start. */
+struct pool *pool_new(const struct template_env *env, struct templates *templates);
 /* Starts to fill the pool. Called after templates_start. */
 void pool_start(struct pool *p);
 /* Drops everything in the pool, which makes nothing from then on. */
@@ -57,9 +54,5 @@ void pool_stats(const struct pool *p, struct pool_stats *out);
 /* Returns true once the pool has held a warm sandbox of the default template, or if it is
  * configured to hold none. */
 bool pool_was_filled(const struct pool *p);
-
-/* Returns the environment that the pool was made with. */
-const struct template_env *pool_env(const struct pool *p);
-struct privates *pool_privates(const struct pool *p);
 
 #endif

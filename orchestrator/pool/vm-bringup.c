@@ -16,7 +16,6 @@
 #include "orchestrator/images/private.h"
 #include "orchestrator/images/templates.h"
 #include "orchestrator/io/disk-job.h"
-#include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/vm/progress.h"
 
@@ -71,7 +70,6 @@ static const uint8_t next[BRINGUP_NSTATES][BRINGUP_NEVENTS] = {
 static const struct state_machine machine = STATE_MACHINE("VM bring-up", next);
 
 struct vm_bringup {
-	struct pool *pool;
 	const struct template_env *env;
 	struct vm_bringup_spec spec; /* holds a reference to the image */
 	enum bringup_state state;
@@ -356,7 +354,7 @@ static void on_opened(void *arg, struct disk_job *files)
 		return;
 	}
 	if (b->spec.private_of &&
-	    private_take(pool_privates(b->pool), b->spec.private_of, &files->fds[TEMPLATE_MEMORY],
+	    private_take(b->spec.privates, b->spec.private_of, &files->fds[TEMPLATE_MEMORY],
 			 &files->memory, &e) < 0) {
 		fail(b, e.text);
 		return;
@@ -420,13 +418,13 @@ static void on_died(void *arg, const char *reason)
 
 static const struct vmproc_owner vmproc_owner = {on_blank, on_died};
 
-struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_spec *spec,
-				    vm_bringup_fn *fn, void *arg)
+struct vm_bringup *vm_bringup_start(const struct template_env *env,
+				    const struct vm_bringup_spec *spec, vm_bringup_fn *fn,
+				    void *arg)
 {
 	struct vm_bringup *b = must_alloc(sizeof(*b));
 
-	*b = (struct vm_bringup){
-		.pool = pool, .env = pool_env(pool), .spec = *spec, .fn = fn, .arg = arg};
+	*b = (struct vm_bringup){.env = env, .spec = *spec, .fn = fn, .arg = arg};
 	guest_link_init(&b->guest, b->env->loop, &guest_events, b);
 	b->to_prime = spec->prime ? PRIMING_CALLS : 0;
 	random_id(b->id, sizeof(b->id), "sbx_");
@@ -434,7 +432,7 @@ struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_s
 		vmproc_image_get(spec->image);
 	if (spec->template)
 		template_hold(spec->template);
-	b->vm = spec->image ? spec->blank : pool_take_blank(pool, &spec->size);
+	b->vm = spec->blank;
 	if (b->vm) {
 		vmproc_set_owner(b->vm, &vmproc_owner, b);
 		deferred_run(b->env->deferred, &b->deferred, on_blank, b);

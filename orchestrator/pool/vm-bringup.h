@@ -19,8 +19,9 @@
 
 #define BRINGUP_ID_LEN 36 /* "sbx_" + 32 hex digits */
 
-struct pool;
+struct privates;
 struct template;
+struct template_env;
 struct vm_bringup;
 
 /* Describes what to bring up: a VM from a ready template, or from an image. */
@@ -28,9 +29,10 @@ struct vm_bringup_spec {
 	struct size size;
 	struct template *template; /* NULL: from `image` */
 	const char *private_of; /* map this tenant's copy of the template's memory; NULL: don't */
+	struct privates *privates;  /* with `private_of`: the copies */
 	struct vmproc_image *image; /* a reference is taken */
-	struct vmproc *blank; /* for `image`: the VM to restore, taken over; NULL: a new one */
-	int writable;	      /* for `image`: an empty disk layer, taken over */
+	struct vmproc *blank;	    /* the VM to restore, taken over; NULL: a new one */
+	int writable;		    /* for `image`: an empty disk layer, taken over */
 	bool closed; /* close its egress before the guest starts: no packet leaves the host */
 	bool user_generators; /* with `image`: also reseed the random generators of Python and
 				 numpy; with `template` that is always done */
@@ -43,9 +45,10 @@ struct vm_bringup_spec {
  */
 typedef void vm_bringup_fn(void *arg, struct vm_bringup *b, const char *text);
 
-/* Starts to bring a VM up. With `template`, it uses a blank VM of the pool if one fits. */
-struct vm_bringup *vm_bringup_start(struct pool *pool, const struct vm_bringup_spec *spec,
-				    vm_bringup_fn *fn, void *arg);
+/* Starts to bring a VM up. */
+struct vm_bringup *vm_bringup_start(const struct template_env *env,
+				    const struct vm_bringup_spec *spec, vm_bringup_fn *fn,
+				    void *arg);
 /* Drops the VM, in any state; no callback follows. NULL is fine. */
 void vm_bringup_free(struct vm_bringup *b);
 /* Closes the egress of a VM that is ready: for as long as it lives, none of its packets leaves the

@@ -82,27 +82,6 @@ static void adopt(struct sandbox *s)
 	sandbox_start_timers(s);
 }
 
-void adopt_leave_foreign(struct sandbox *s)
-{
-	static const uint8_t none[CTL_INSTANCE_LEN];
-	const uint8_t *instance = vmproc_instance(s->vm);
-
-	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
-		return;
-	list_each (pos, &s->core->sandboxes) {
-		const struct sandbox *each = container_of(pos, struct sandbox, link);
-
-		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
-			continue;
-		log_error("slot %u holds the VM of sandbox %s, whose slot is %u in the catalogue: "
-			  "the VM is left alone",
-			  s->slot, each->id, each->slot);
-		vmproc_leave(s->vm);
-		s->vm = NULL;
-		return;
-	}
-}
-
 static void on_emptied(void *arg, int error, uint64_t value, const char *text)
 {
 	if (error)

@@ -5,14 +5,11 @@
 
 struct core;
 struct err;
-struct sandbox;
 
 /* Takes over the sandboxes of the previous instance and their VMs. Returns 0, or -errno with *e
  * filled. */
 int adopt_all(struct core *c, struct err *e);
 /* Empties the VM slots that no sandbox has taken over. */
 void adopt_sweep(struct core *c);
-/* Leaves the VM found in the sandbox's slot alone if it belongs to another sandbox. */
-void adopt_leave_foreign(struct sandbox *s);
 
 #endif

@@ -150,18 +150,19 @@ static void make(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
 	struct core *c = create->call.core;
-	const struct vm_bringup_spec spec = {.size = create->sandbox->config.size,
-					     .template = create->template,
-					     .private_of = create->private ? create->tenant : NULL,
-					     .closed = !create->sandbox->config.egress};
+	struct vm_bringup_spec spec = {.size = create->sandbox->config.size,
+				       .template = create->template,
+				       .private_of = create->private ? create->tenant : NULL,
+				       .privates = c->privates,
+				       .closed = !create->sandbox->config.egress};
 	struct failure full;
 
-	if (f)
-		fail(create, f);
-	else if (host_has_room(c, 0, &full))
-		create->bringup = vm_bringup_start(c->pool, &spec, on_bringup, create);
-	else
-		fail(create, &full);
+	if (f || !host_has_room(c, 0, &full)) {
+		fail(create, f ? f : &full);
+		return;
+	}
+	spec.blank = pool_take_blank(c->pool, &spec.size);
+	create->bringup = vm_bringup_start(&c->template_env, &spec, on_bringup, create);
 }
 
 static void on_memory(void *arg, struct disk_job *memory)

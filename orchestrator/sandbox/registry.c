@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The lists of living sandboxes, of the service and of each tenant, and their counters. */
+/* The lists of living sandboxes, of the service and of each tenant, and their counters; how a
+ * sandbox begins to be one of them. */
 #include <string.h>
 
+#include "base/log.h"
+#include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -41,4 +44,21 @@ void sandbox_delist(struct sandbox *s)
 	s->owner->promised_mib -= s->config.size.ram_mib;
 	s->owner->promised_gb -= s->config.size.rootfs_gb;
 	promises_changed(c);
+}
+
+void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
+{
+	s->vm = ready->vm;
+	struct agent *agent = ready->agent;
+	*ready = (struct ready_vm){0};
+	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
+	vmproc_give_head_start(s->vm, SANDBOX_HEAD_START_MS);
+	sandbox_index(s);
+	sandbox_enlist(s, SBX_READY);
+	lineage_link(s);
+	RUN_PARTS(s->core, begun, s, agent);
+	sandbox_start_timers(s);
+	sandbox_touch(s);
+	sandbox_schedule(s);
+	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
 }

@@ -16,11 +16,9 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/adopt.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
-#include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
 
 #define ADOPT_RETRY_MS 1000
@@ -283,23 +281,6 @@ struct store_sandbox sandbox_row(struct sandbox *s)
 	return row;
 }
 
-void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
-{
-	s->vm = ready->vm;
-	struct agent *agent = ready->agent;
-	*ready = (struct ready_vm){0};
-	vmproc_set_owner(s->vm, &sandbox_vm_owner, s);
-	vmproc_give_head_start(s->vm, SANDBOX_HEAD_START_MS);
-	sandbox_index(s);
-	sandbox_enlist(s, SBX_READY);
-	lineage_link(s);
-	RUN_PARTS(s->core, begun, s, agent);
-	sandbox_start_timers(s);
-	sandbox_touch(s);
-	sandbox_schedule(s);
-	log_info("sandbox %s: VM in slot %u, process %u", s->id, s->slot, s->pid);
-}
-
 /* Freezes a persistent sandbox instead of ending it, once its agent is connected. Returns false
  * when it is not persistent. */
 static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
@@ -381,11 +362,33 @@ static void on_vm_ready(void *arg)
 	RUN_PARTS(s->core, vm_ready, s);
 }
 
+/* Leaves the VM found in the sandbox's slot alone if it belongs to another sandbox. */
+static void leave_foreign(struct sandbox *s)
+{
+	static const uint8_t none[CTL_INSTANCE_LEN];
+	const uint8_t *instance = vmproc_instance(s->vm);
+
+	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
+		return;
+	list_each (pos, &s->core->sandboxes) {
+		const struct sandbox *each = container_of(pos, struct sandbox, link);
+
+		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
+			continue;
+		log_error("slot %u holds the VM of sandbox %s, whose slot is %u in the catalogue: "
+			  "the VM is left alone",
+			  s->slot, each->id, each->slot);
+		vmproc_leave(s->vm);
+		s->vm = NULL;
+		return;
+	}
+}
+
 void sandbox_vm_died(struct sandbox *s, const char *reason)
 {
 	s->core->stats.vm_deaths++;
 	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, reason);
-	adopt_leave_foreign(s);
+	leave_foreign(s);
 	sandbox_end(s, "vm_died", reason, false);
 }
 

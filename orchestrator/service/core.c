@@ -235,7 +235,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 		(struct template_env){c->loop, &c->config, &c->deferred, &c->vms, &template_ops, c};
 	c->templates = templates_new(&c->template_env);
 	c->privates = privates_new(&c->template_env);
-	c->pool = pool_new(&c->template_env, c->templates, c->privates);
+	c->pool = pool_new(&c->template_env, c->templates);
 	int ret = check_files(config, e);
 	if (ret == 0)
 		ret = open_parts(c, warden_fd, e);

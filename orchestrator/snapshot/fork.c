@@ -290,7 +290,8 @@ static void start_children(struct fork *fork)
 						     .user_generators = fork->reseed};
 
 		child->blank = NULL;
-		child->bringup = vm_bringup_start(fork->call.core->pool, &spec, on_bringup, child);
+		child->bringup =
+			vm_bringup_start(&fork->call.core->template_env, &spec, on_bringup, child);
 	}
 }
 

@@ -258,7 +258,7 @@ static void start_vm(struct resume *r)
 		.blank = pool_take_blank(c->pool, &r->space->config.size),
 		.writable = take_fd(&r->writable),
 		.closed = !r->config.egress};
-	r->bringup = vm_bringup_start(c->pool, &spec, on_bringup, r);
+	r->bringup = vm_bringup_start(&c->template_env, &spec, on_bringup, r);
 }
 
 /* Replaces the snapshot's memory file with the tenant's copy. A Space may have a template's memory

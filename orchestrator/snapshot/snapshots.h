@@ -8,7 +8,8 @@
 
 #include "orchestrator/sandbox/sandboxes.h"
 
-#define FORK_MAX 1000 /* children of one fork; config.fork_max may be lower */
+#define SPACE_ID_PREFIX "spc_"
+#define FORK_MAX	1000 /* children of one fork; config.fork_max may be lower */
 
 /* Valid during the callback only. */
 struct core_forked {

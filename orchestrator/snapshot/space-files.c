@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "orchestrator/images/bases.h"
 #include "orchestrator/images/templates.h"
-#include "orchestrator/snapshot/space.h"
+#include "orchestrator/snapshot/snapshots.h"
 
 #define LOST	".lost"
 #define YEAR_MS (INT64_C(365) * 24 * 3600 * 1000)

@@ -12,8 +12,6 @@ struct core;
 struct store_space;
 struct tenant;
 
-#define SPACE_ID_PREFIX "spc_"
-
 struct space {
 	struct list link;   /* on snapshot_core.spaces, oldest first */
 	struct list bucket; /* keyed by id */

@@ -2,13 +2,13 @@
 #include "vmm/kvm/msrs.h"
 
 #include <errno.h>
+#include <linux/kvm.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "vmm/kvm/vm.h"
 
 /*
  * The registers that a snapshot carries, in the order in which they are restored: the TSC comes
@@ -77,23 +77,23 @@ static bool is_known(const struct kvm_msr_list *list, uint32_t msr)
 	return always_known(msr);
 }
 
-int msrs_choose(struct kvm_host *h, struct err *e)
+int msrs_choose(int kvm_fd, uint32_t out[static KVM_MSRS_MAX], unsigned *n, struct err *e)
 {
 	struct kvm_msr_list probe = {.nmsrs = 0};
 	scoped_free struct kvm_msr_list *list = NULL;
 
 	/* Without room, KVM fails with E2BIG and returns the number of registers. */
-	if (ioctl(h->fd, KVM_GET_MSR_INDEX_LIST, &probe) == 0 || errno != E2BIG)
+	if (ioctl(kvm_fd, KVM_GET_MSR_INDEX_LIST, &probe) == 0 || errno != E2BIG)
 		return err_set(e, errno, "query the number of registers that KVM saves");
 	list = calloc(1, sizeof(*list) + probe.nmsrs * sizeof(list->indices[0]));
 	if (!list)
 		return err_set(e, ENOMEM, "list KVM's registers");
 	list->nmsrs = probe.nmsrs;
-	if (ioctl(h->fd, KVM_GET_MSR_INDEX_LIST, list) < 0)
+	if (ioctl(kvm_fd, KVM_GET_MSR_INDEX_LIST, list) < 0)
 		return err_set(e, errno, "query the registers that KVM saves");
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		if (is_known(list, wanted[i]))
-			h->msrs[h->nmsrs++] = wanted[i];
+			out[(*n)++] = wanted[i];
 	return 0;
 }
 
@@ -115,11 +115,11 @@ static void allow(uint8_t *bitmap, uint32_t base, const uint32_t *msrs, size_t c
  * Disables the guest's performance counters. On kernels that are too old for this, they stay
  * enabled.
  */
-static void disable_counters(const struct kvm_host *h, int vm_fd)
+static void disable_counters(int kvm_fd, int vm_fd)
 {
 	struct kvm_enable_cap cap = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
 
-	if (!(ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE))
+	if (!(ioctl(kvm_fd, KVM_CHECK_EXTENSION, KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE))
 		return;
 	if (ioctl(vm_fd, KVM_ENABLE_CAP, &cap) < 0)
 		log_warn("can't disable the guest's performance counters: %s", strerror(errno));
@@ -150,10 +150,10 @@ static int set_filter(int vm_fd, struct err *e)
 	return 0;
 }
 
-int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e)
+int msrs_filter(int kvm_fd, int vm_fd, struct err *e)
 {
-	disable_counters(h, vm_fd);
-	if (ioctl(h->fd, KVM_CHECK_EXTENSION, KVM_CAP_X86_MSR_FILTER) > 0)
+	disable_counters(kvm_fd, vm_fd);
+	if (ioctl(kvm_fd, KVM_CHECK_EXTENSION, KVM_CAP_X86_MSR_FILTER) > 0)
 		return set_filter(vm_fd, e);
 	log_warn("this host's KVM can't filter model-specific registers: values that a guest "
 		 "writes to registers outside the snapshot are lost in its forks");

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-struct kvm_host;
+#define KVM_MSRS_MAX 64 /* maximum number of registers per vCPU in a snapshot */
 
 #define MSR_TSC		     0x00000010u
 #define MSR_TSC_ADJUST	     0x0000003bu
@@ -57,9 +57,9 @@ bool msr_is_ours(uint32_t msr);
  * filters it logs a warning, and values that the guest writes to other registers are lost in a
  * fork.
  */
-int msrs_filter(const struct kvm_host *h, int vm_fd, struct err *e);
+int msrs_filter(int kvm_fd, int vm_fd, struct err *e);
 
-/* Fills h->msrs with the registers of our list that this host's KVM knows. */
-int msrs_choose(struct kvm_host *h, struct err *e);
+/* Writes the registers of our list that this host's KVM knows to `out`, and their number to *n. */
+int msrs_choose(int kvm_fd, uint32_t out[static KVM_MSRS_MAX], unsigned *n, struct err *e);
 
 #endif

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "base/fd.h"
-#include "vmm/kvm/msrs.h"
 #include "vmm/kvm/new-ioctls.h"
 
 /*
@@ -95,7 +94,7 @@ int kvm_host_init(struct kvm_host *h, int kvm_fd, struct err *e)
 	if (!r)
 		r = ask_cpuid(h, e);
 	if (!r)
-		r = msrs_choose(h, e);
+		r = msrs_choose(h->fd, h->msrs, &h->nmsrs, e);
 	return r;
 }
 
@@ -185,7 +184,7 @@ static int vm_build(struct kvm_vm *vm, const struct gm *mem, struct err *e)
 	vm->fd = create_vm(vm->host->fd, e);
 	if (vm->fd < 0)
 		return vm->fd;
-	r = msrs_filter(vm->host, vm->fd, e);
+	r = msrs_filter(vm->host->fd, vm->fd, e);
 	if (!r)
 		r = create_chips(vm->fd, e);
 	if (!r)

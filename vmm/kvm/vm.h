@@ -16,9 +16,9 @@
 #include "base/err.h"
 #include "vmm/kvm/cpuid.h"
 #include "vmm/kvm/memory.h"
+#include "vmm/kvm/msrs.h"
 
 #define KVM_VCPUS_MAX 32
-#define KVM_MSRS_MAX  64 /* maximum number of registers per vCPU in a snapshot */
 #define KVM_XSAVE_MAX 16384
 
 /* The capabilities of this host's KVM, queried once. */

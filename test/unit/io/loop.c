@@ -103,7 +103,7 @@ static void on_call(void *arg, int result)
 static void ring_refuses_operations_the_loop_does_not_use(void **state)
 {
 	struct fixture *f = *state;
-	struct io_uring *ring = &loop_uring(f->loop)->ring;
+	struct io_uring *ring = &f->loop->uring.ring;
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 	struct io_uring_cqe *cqe;
 
@@ -345,7 +345,7 @@ static void operations_are_cancelled_in_every_queue(void **state)
 	f->wanted = N;
 	for (int i = 0; i < N; i++) {
 		if (i == N / 2) {
-			uring_submit(loop_uring(f->loop));
+			uring_submit(&f->loop->uring);
 			refuse.submissions = 10;
 		}
 		ops[i] = loop_recv(f->loop, f->pair[0], buf, sizeof(buf), on_call, f);
