@@ -8,7 +8,10 @@ it includes. The check reports
 - an #include of another room's header that USES does not name;
 - an #include of a header that is in no HEADERS, from another folder than the header's own;
 - a file that no room, or more than one, declares;
-- a cycle of rooms, or of folders, that use each other.
+- a cycle of rooms, or of folders, that use each other;
+- a cycle of files of one folder that include each other's headers. A source and the header of the
+  same name count as one file. A header without a source, such as internal.h, counts as none: it
+  holds what the files of the folder share.
 
 Headers that are in no HEADERS are private: any room of their folder may include them.
 """
@@ -141,6 +144,19 @@ def cycle(uses: dict[str, set[str]]) -> list[str]:
     return []
 
 
+def modules(top: Path, files: set[str]) -> dict[str, set[str]]:
+    """Returns which sources, named without .c, include the headers of which others of their folder."""
+    sources = {name.removesuffix(".c") for name in files if name.endswith(".c")}
+    uses: dict[str, set[str]] = {source: set() for source in sources}
+    for source in sources:
+        for name in {f"{source}.c", f"{source}.h"} & files:
+            for header in INCLUDE.findall((top / name).read_text()):
+                other = header.removesuffix(".h")
+                if other in sources and other != source and parent(other) == parent(source):
+                    uses[source].add(other)
+    return uses
+
+
 def check(top: Path, files: set[str]) -> list[str]:
     """Returns a sentence for each include, file and use that breaks a rule."""
     files = {name for name in files if name.split("/")[0] in ROOTS}
@@ -159,6 +175,7 @@ def check(top: Path, files: set[str]) -> list[str]:
     for what, uses in (
         ("rooms", {room.name: room.uses & rooms.keys() for room in rooms.values()}),
         ("folders", folders),
+        ("files", modules(top, files)),
     ):
         if path := cycle(uses):
             wrong.append(f"{what} use each other: {' -> '.join(path)}")

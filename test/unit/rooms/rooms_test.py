@@ -149,6 +149,16 @@ class Rooms(unittest.TestCase):
         )
         self.assertEqual(found, ["folders use each other: base -> vmm/low -> base"])
 
+    def test_files_that_use_each_other_are_found(self) -> None:
+        found = self.wrong(
+            {
+                "vmm/low/more.c": '#include "vmm/low/low.h"\n',
+                "vmm/low/more.h": "",
+                "vmm/low/low.h": '#include "proto/wire.h"\n#include "vmm/low/more.h"\n',
+            }
+        )
+        self.assertEqual(found, ["files use each other: vmm/low/low -> vmm/low/more -> vmm/low/low"])
+
 
 if __name__ == "__main__":
     unittest.main()
