@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 
 void folder_trim(char out[static AGENT_PATH_MAX + 1], const char *path)
@@ -68,14 +69,8 @@ static int enter(struct removal *r, int folder, const char *name, struct err *e)
 	scoped_fd int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return err_set(e, errno, "open %.100s", name);
-	if (r->depth == r->room) {
-		size_t room = r->room ? 2 * r->room : 16;
-		void *more = realloc(r->levels, room * sizeof(*r->levels));
-		if (!more)
-			return err_set(e, ENOMEM, "remove %.100s", name);
-		r->levels = more;
-		r->room = room;
-	}
+	if (array_grow(&r->levels, &r->room, r->depth + 1, sizeof(*r->levels)) < 0)
+		return err_set(e, ENOMEM, "remove %.100s", name);
 	struct level *l = &r->levels[r->depth++];
 	l->at = 0;
 	l->fd = take_fd(&fd);

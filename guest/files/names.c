@@ -7,23 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Grows *array to hold `want` elements. */
-static int make_room(void *array, size_t *room, size_t want, size_t size)
-{
-	void **p = array;
-	size_t more = *room;
-
-	if (want <= *room)
-		return 0;
-	while (more < want)
-		more = more ? 2 * more : 256;
-	void *grown = realloc(*p, more * size);
-	if (!grown)
-		return -ENOMEM;
-	*p = grown;
-	*room = more;
-	return 0;
-}
+#include "base/array.h"
 
 int names_add(struct names *n, const char *name)
 {
@@ -31,8 +15,8 @@ int names_add(struct names *n, const char *name)
 
 	if (n->text_len + len > NAMES_MAX)
 		return -E2BIG;
-	if (make_room(&n->text, &n->text_room, n->text_len + len, 1) < 0 ||
-	    make_room(&n->order, &n->room, n->count + 1, sizeof(*n->order)) < 0)
+	if (array_grow(&n->text, &n->text_room, n->text_len + len, 1) < 0 ||
+	    array_grow(&n->order, &n->room, n->count + 1, sizeof(*n->order)) < 0)
 		return -ENOMEM;
 	memcpy(n->text + n->text_len, name, len);
 	n->order[n->count++] = (uint32_t)n->text_len;

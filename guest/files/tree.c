@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 #include "base/wire.h"
 #include "guest/files/names.h"
@@ -170,12 +171,8 @@ static void read_names(int fd)
 
 static void add_level(const struct level *l)
 {
-	if (tree.depth == tree.levels_room) {
-		tree.levels_room = tree.levels_room ? 2 * tree.levels_room : 64;
-		tree.levels = realloc(tree.levels, tree.levels_room * sizeof(*tree.levels));
-		if (!tree.levels)
-			worker_io_fail(ENOMEM, "no memory to list %.100s", tree.path);
-	}
+	if (array_grow(&tree.levels, &tree.levels_room, tree.depth + 1, sizeof(*l)) < 0)
+		worker_io_fail(ENOMEM, "no memory to list %.100s", tree.path);
 	tree.levels[tree.depth++] = *l;
 }
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 #include "proto/agent.h"
 
@@ -66,15 +67,8 @@ static struct watched *append(struct watch_folders *f, int wd, struct watched *p
 {
 	size_t at = place_of(f, wd);
 
-	if (f->count == f->room) {
-		size_t room = f->room ? 2 * f->room : 64;
-		void *more = realloc(f->list, room * sizeof(*f->list));
-
-		if (!more)
-			return NULL;
-		f->list = more;
-		f->room = room;
-	}
+	if (array_grow(&f->list, &f->room, f->count + 1, sizeof(*f->list)) < 0)
+		return NULL;
 	struct watched *w = calloc(1, sizeof(*w));
 	if (!w || watch_folders_move(w, parent, name) < 0) {
 		free(w);

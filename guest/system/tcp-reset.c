@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 
 /* All states except LISTEN and TIME_WAIT. */
@@ -96,14 +97,8 @@ static bool is_outside(int fd, const struct inet_diag_req_v2 *s, int link)
 
 static int keep(struct sockets *s, const struct inet_diag_msg *m)
 {
-	if (s->count == s->room) {
-		size_t room = s->room ? 2 * s->room : 64;
-		void *more = realloc(s->each, room * sizeof(*s->each));
-		if (!more)
-			return -ENOMEM;
-		s->each = more;
-		s->room = room;
-	}
+	if (array_grow(&s->each, &s->room, s->count + 1, sizeof(*s->each)) < 0)
+		return -ENOMEM;
 	s->each[s->count++] = (struct inet_diag_req_v2){
 		.sdiag_family = m->idiag_family,
 		.sdiag_protocol = IPPROTO_TCP,

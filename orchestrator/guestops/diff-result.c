@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define CHUNK_BYTES (256u << 10)
 
 /* Paths, one after the other. To free each by itself would hold the loop for long. */
@@ -36,15 +38,8 @@ int core_diff_add(struct core_diff *d, enum diff_kind kind, const void *path, si
 {
 	struct diff_found *f = &d->found[kind];
 
-	if (f->n == f->room) {
-		size_t room = f->room ? 2 * f->room : 64;
-		char **paths = realloc(f->paths, room * sizeof(*paths));
-
-		if (!paths)
-			return -ENOMEM;
-		f->paths = paths;
-		f->room = room;
-	}
+	if (array_grow(&f->paths, &f->room, f->n + 1, sizeof(*f->paths)) < 0)
+		return -ENOMEM;
 	char *copy = len < CHUNK_BYTES ? take_room(d, len + 1) : NULL;
 	if (!copy)
 		return -ENOMEM;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/array.h"
 #include "orchestrator/io/loop-internal.h"
 
 static void put(struct timers *t, size_t i, struct loop_timer *timer)
@@ -51,16 +52,9 @@ void timers_fini(struct timers *t)
 
 void timers_insert(struct timers *t, struct loop_timer *timer)
 {
-	if (t->count == t->room) {
-		size_t room = t->room ? 2 * t->room : 64;
-		struct loop_timer **at = realloc(t->at, room * sizeof(*at));
-
-		/* A silently lost deadline is worse than a restart. */
-		if (!at)
-			abort();
-		t->at = at;
-		t->room = room;
-	}
+	/* A silently lost deadline is worse than a restart. */
+	if (array_grow(&t->at, &t->room, t->count + 1, sizeof(struct loop_timer *)) < 0)
+		abort();
 	t->at[t->count++] = timer;
 	sift_up(t, t->count - 1);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 
 void text_free(struct text *t)
@@ -18,16 +19,8 @@ void text_free(struct text *t)
 /* Makes room for `len` more bytes and returns where they are to be written. */
 static char *reserve(struct text *t, size_t len)
 {
-	if (t->room - t->len < len) {
-		size_t room = t->room ? t->room : 512;
-
-		while (room - t->len < len)
-			room *= 2;
-		t->p = realloc(t->p, room);
-		if (!t->p)
-			abort();
-		t->room = room;
-	}
+	if (array_grow(&t->p, &t->room, t->len + len, 1) < 0)
+		abort();
 	return t->p + t->len;
 }
 

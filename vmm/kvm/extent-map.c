@@ -1,44 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmm/kvm/extent-map.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define ROOM_MIN 64
-
-/* Makes room for one more entry of `size` bytes. The array may move. */
-static int grow(void **array, uint32_t *room, uint32_t n, size_t size)
-{
-	uint32_t wanted = *room ? *room * 2 : ROOM_MIN;
-	void *p;
-
-	if (n < *room)
-		return 0;
-	if (wanted < *room)
-		return -ENOMEM;
-	p = reallocarray(*array, wanted, size);
-	if (!p)
-		return -ENOMEM;
-	*array = p;
-	*room = wanted;
-	return 0;
-}
+#include "base/array.h"
 
 /* --- Extents --- */
 
 int extents_add(struct extents *r, uint64_t offset, uint64_t bytes)
 {
 	struct extent *last = r->n ? &r->extent[r->n - 1] : NULL;
-	void *array = r->extent;
 	int result;
 
 	if (last && last->offset + last->bytes == offset) {
 		last->bytes += bytes;
 		return 0;
 	}
-	result = grow(&array, &r->room, r->n, sizeof(*r->extent));
-	r->extent = array;
+	result = array_grow(&r->extent, &r->room, (size_t)r->n + 1, sizeof(*r->extent));
 	if (!result)
 		r->extent[r->n++] = (struct extent){.offset = offset, .bytes = bytes};
 	return result;
@@ -96,7 +75,6 @@ int extents_join(struct extents *out, const struct extents *in, uint64_t gap, ui
 int extent_map_add(struct extent_map *out, const struct mapping *p)
 {
 	struct mapping *last = out->n ? &out->mapping[out->n - 1] : NULL;
-	void *array = out->mapping;
 	int r;
 
 	if (last && last->file == p->file && last->offset + last->bytes == p->offset &&
@@ -104,8 +82,7 @@ int extent_map_add(struct extent_map *out, const struct mapping *p)
 		last->bytes += p->bytes;
 		return 0;
 	}
-	r = grow(&array, &out->room, out->n, sizeof(*out->mapping));
-	out->mapping = array;
+	r = array_grow(&out->mapping, &out->room, (size_t)out->n + 1, sizeof(*out->mapping));
 	if (!r)
 		out->mapping[out->n++] = *p;
 	return r;

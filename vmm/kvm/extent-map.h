@@ -6,6 +6,7 @@
 #ifndef RAMET_VMM_KVM_EXTENT_MAP_H
 #define RAMET_VMM_KVM_EXTENT_MAP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define RAM_PAGE 4096u
@@ -17,7 +18,8 @@ struct extent {
 /* {0} is an empty list. */
 struct extents {
 	struct extent *extent;
-	uint32_t n, room;
+	size_t room;
+	uint32_t n; /* at most one for each page of RAM */
 };
 
 /*
@@ -45,7 +47,8 @@ struct mapping {
 /* The extents of RAM that are not in the memory file but in a layer. {0} is an empty map. */
 struct extent_map {
 	struct mapping *mapping;
-	uint32_t n, room;
+	size_t room;
+	uint32_t n;
 };
 
 /* Appends a mapping. Like the functions below, returns 0 or -ENOMEM. */
