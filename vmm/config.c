@@ -21,14 +21,16 @@ struct option_number {
 
 enum { VCPUS, RAM_MIB, KVM_FD, CTL_FD, PROC_FD, TAP_FD, SLOT, CID, DISK_BYTES_S, DISK_OPS_S };
 
+#define NO_FD ((uint64_t)-1) /* becomes -1 */
+
 /* CIDs 0 to 2 are reserved: hypervisor, loopback and host. */
 static const struct option_number numbers[] = {
 	[VCPUS] = {"--vcpus", 1, CONFIG_VCPUS_MAX, .needed = true},
 	[RAM_MIB] = {"--ram-mib", CONFIG_RAM_MIB_MIN, CONFIG_RAM_MIB_MAX, .needed = true},
 	[KVM_FD] = {"--kvm-fd", 3, 1023, .needed = true},
 	[CTL_FD] = {"--ctl-fd", 3, 1023, .needed = true},
-	[PROC_FD] = {"--proc-fd", 3, 1023, .needed = false},
-	[TAP_FD] = {"--tap-fd", 3, 1023, .needed = false},
+	[PROC_FD] = {"--proc-fd", 3, 1023, .value = NO_FD},
+	[TAP_FD] = {"--tap-fd", 3, 1023, .value = NO_FD},
 	[SLOT] = {"--slot", 0, UINT32_MAX, .needed = true},
 	[CID] = {"--cid", 3, UINT32_MAX - 1, .value = 3},
 	[DISK_BYTES_S] = {"--disk-bytes-s", 0, UINT32_MAX, .value = 0},
@@ -59,12 +61,9 @@ enum { DEBUG_SERIAL, IPV6, FLAGS };
 
 static bool set_flag(bool given[FLAGS], const char *name)
 {
-	for (size_t i = 0; i < FLAGS; i++) {
-		if (strcmp(flags[i], name))
-			continue;
-		given[i] = true;
-		return true;
-	}
+	for (size_t i = 0; i < FLAGS; i++)
+		if (!strcmp(flags[i], name))
+			return given[i] = true;
 	return false;
 }
 
@@ -99,32 +98,29 @@ static int check_ctl_fd(int fd, struct err *e)
 	return 0;
 }
 
-/* Sets *fd to -1 when none was given. */
-static int check_proc_fd(const struct option_number *n, int *fd, struct err *e)
+static int check_proc_fd(int fd, struct err *e)
 {
 	struct statfs fs;
 
-	*fd = n->given ? (int)n->value : -1;
-	if (n->given && (fstatfs(*fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC))
-		return err_say(e, EBADF, "--proc-fd %d is not on a procfs", *fd);
+	if (fd >= 0 && (fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC))
+		return err_say(e, EBADF, "--proc-fd %d is not on a procfs", fd);
 	return 0;
 }
 
 /* A tap is a character device. Tests pass a socket that keeps message boundaries. */
-static int check_tap_fd(const struct option_number *n, int *fd, struct err *e)
+static int check_tap_fd(int fd, struct err *e)
 {
 	struct stat st;
 	int status;
 
-	*fd = n->given ? (int)n->value : -1;
-	if (!n->given)
+	if (fd < 0)
 		return 0;
-	if (fstat(*fd, &st) < 0 || !(S_ISCHR(st.st_mode) || S_ISSOCK(st.st_mode)))
-		return err_say(e, EBADF, "--tap-fd %d is not a tap", *fd);
-	status = fcntl(*fd, F_GETFL);
+	if (fstat(fd, &st) < 0 || !(S_ISCHR(st.st_mode) || S_ISSOCK(st.st_mode)))
+		return err_say(e, EBADF, "--tap-fd %d is not a tap", fd);
+	status = fcntl(fd, F_GETFL);
 	if (status < 0 || (status & O_ACCMODE) != O_RDWR || !(status & O_NONBLOCK))
 		return err_say(e, EBADF,
-			       "--tap-fd %d must be non-blocking, for reading and writing", *fd);
+			       "--tap-fd %d must be non-blocking, for reading and writing", fd);
 	return 0;
 }
 
@@ -154,7 +150,7 @@ int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct e
 {
 	struct option_number n[ARRAY_LEN(numbers)];
 	bool given_flags[FLAGS] = {false};
-	int proc_fd, tap_fd, r;
+	int r;
 
 	memcpy(n, numbers, sizeof(n));
 	r = read_arguments(n, given_flags, argc, argv, e);
@@ -163,9 +159,9 @@ int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct e
 	if (!r)
 		r = check_ctl_fd((int)n[CTL_FD].value, e);
 	if (!r)
-		r = check_proc_fd(&n[PROC_FD], &proc_fd, e);
+		r = check_proc_fd((int)n[PROC_FD].value, e);
 	if (!r)
-		r = check_tap_fd(&n[TAP_FD], &tap_fd, e);
+		r = check_tap_fd((int)n[TAP_FD].value, e);
 	if (!r && n[RAM_MIB].value % 2)
 		r = err_say(e, EINVAL, "--ram-mib takes an even number, not %llu",
 			    (unsigned long long)n[RAM_MIB].value);
@@ -178,8 +174,8 @@ int vm_config_parse(struct vm_config *out, int argc, char *const *argv, struct e
 		.cid = n[CID].value,
 		.kvm_fd = (int)n[KVM_FD].value,
 		.ctl_fd = (int)n[CTL_FD].value,
-		.proc_fd = proc_fd,
-		.tap_fd = tap_fd,
+		.proc_fd = (int)n[PROC_FD].value,
+		.tap_fd = (int)n[TAP_FD].value,
 		.disk_bytes_s = (uint32_t)n[DISK_BYTES_S].value,
 		.disk_ops_s = (uint32_t)n[DISK_OPS_S].value,
 		.ipv6 = given_flags[IPV6],
