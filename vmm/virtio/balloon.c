@@ -114,10 +114,8 @@ static void acknowledge(struct vio_dev *d, unsigned queue)
 	unsigned left = QUEUE_SIZE;
 	struct vq_chain c;
 
-	do {
-		for (; left && vio_pop(d, queue, &c); left--)
-			vq_push(&d->vq[queue], c.head, 0);
-	} while (left && d->active && vq_enable_notification(&d->vq[queue]));
+	for (; left && vio_pop_or_wait(d, queue, &c); left--)
+		vq_push(&d->vq[queue], c.head, 0);
 	vio_notify(d, queue);
 	if (!left)
 		vio_rekick(d, queue);

@@ -170,12 +170,10 @@ static void console_on_kick(struct vio_dev *d, unsigned queue)
 
 	if (queue != QUEUE_TX)
 		return;
-	do {
-		for (; left && taken < TURN_BYTES && vio_pop(d, queue, &chain); left--) {
-			taken += take_chain(c, &chain);
-			vq_push(&d->vq[queue], chain.head, 0);
-		}
-	} while (left && taken < TURN_BYTES && d->active && vq_enable_notification(&d->vq[queue]));
+	for (; left && taken < TURN_BYTES && vio_pop_or_wait(d, queue, &chain); left--) {
+		taken += take_chain(c, &chain);
+		vq_push(&d->vq[queue], chain.head, 0);
+	}
 	vio_notify(d, queue);
 	if (!left || taken >= TURN_BYTES)
 		vio_rekick(d, queue);

@@ -26,15 +26,13 @@ static void rng_on_kick(struct vio_dev *d, unsigned queue)
 	unsigned left = QUEUE_SIZE;
 	struct vq_chain c;
 
-	do {
-		for (; left && vio_pop(d, queue, &c); left--) {
-			if (c.nout) {
-				vio_guest_fault(d, "readable buffer for the entropy device");
-				return;
-			}
-			vq_push(&d->vq[queue], c.head, fill(&c));
+	for (; left && vio_pop_or_wait(d, queue, &c); left--) {
+		if (c.nout) {
+			vio_guest_fault(d, "readable buffer for the entropy device");
+			return;
 		}
-	} while (left && d->active && vq_enable_notification(&d->vq[queue]));
+		vq_push(&d->vq[queue], c.head, fill(&c));
+	}
 	vio_notify(d, queue);
 	if (!left)
 		vio_rekick(d, queue);

@@ -371,19 +371,17 @@ static void take_packets(struct vsock *v)
 	struct vsock_hdr h;
 	unsigned left = QUEUE_SIZE;
 
-	do {
-		for (; left && vio_pop(d, QUEUE_TX, &v->chain); left--) {
-			if (v->chain.out_bytes >= VSOCK_HDR_BYTES)
-				get_header(&v->chain, &h);
-			if (v->chain.out_bytes < VSOCK_HDR_BYTES ||
-			    h.len > v->chain.out_bytes - VSOCK_HDR_BYTES) {
-				vio_guest_fault(d, "socket packet shorter than its header says");
-				return;
-			}
-			on_packet(v, &h);
-			hold(v);
+	for (; left && vio_pop_or_wait(d, QUEUE_TX, &v->chain); left--) {
+		if (v->chain.out_bytes >= VSOCK_HDR_BYTES)
+			get_header(&v->chain, &h);
+		if (v->chain.out_bytes < VSOCK_HDR_BYTES ||
+		    h.len > v->chain.out_bytes - VSOCK_HDR_BYTES) {
+			vio_guest_fault(d, "socket packet shorter than its header says");
+			return;
 		}
-	} while (left && d->active && !d->quiesced && vq_enable_notification(&d->vq[QUEUE_TX]));
+		on_packet(v, &h);
+		hold(v);
+	}
 	if (!left)
 		vio_rekick(d, QUEUE_TX);
 }
