@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "base/log.h"
 #include "orchestrator/events/audit.h"
 #include "orchestrator/events/files.h"
+#include "test/remove_tree.h"
 
 struct world {
 	struct config config;
@@ -62,16 +62,11 @@ static int setup(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	remove_tree(w->dir);
 	close(w->ring);
 	free(w);
 	return 0;

@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "orchestrator/events/rules.h"
 #include "orchestrator/events/sign.h"
 #include "orchestrator/events/tail.h"
+#include "test/remove_tree.h"
 
 /* --- rules ---------------------------------------------------------------------------------- */
 
@@ -81,18 +81,13 @@ static int setup(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static int teardown(void **state)
 {
 	struct world *w = *state;
 
 	audit_files_close(&w->journal);
 	close(w->fd);
-	nftw(w->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	remove_tree(w->dir);
 	free(w);
 	return 0;
 }

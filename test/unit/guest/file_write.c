@@ -7,7 +7,6 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "guest/files/file-work.h"
 #include "guest/files/worker-io.h"
 #include "test/unit/writes/failing-writes.h"
+#include "test/remove_tree.h"
 
 #define CHUNK 1000
 
@@ -74,11 +74,6 @@ static int work(void (*volatile run)(const struct file_work *w), struct staged_f
 
 static char dir[64], path[128];
 
-static int remove_one(const char *at, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(at);
-}
-
 static int setup(void **state)
 {
 	snprintf(dir, sizeof(dir), "/tmp/ramet-write-XXXXXX");
@@ -90,7 +85,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return remove_tree(dir);
 }
 
 /* Expects the file with this content, and no other entry; "": expects no file. */

@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/fd.h"
 #include "guest/system/system.h"
+#include "test/remove_tree.h"
 
 #define GIB (1ull << 30)
 
@@ -63,14 +63,9 @@ static int make_files(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static int remove_files(void **state)
 {
-	return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return remove_tree(root);
 }
 
 static void test_limits_are_those_of_a_development_machine(void **state)

@@ -75,6 +75,26 @@ bool fake_send_frame(int fd, uint8_t type, const void *payload, size_t len)
 	return fake_send_all(fd, head, sizeof(head)) && fake_send_all(fd, payload, len);
 }
 
+bool fake_send_done(int fd)
+{
+	return fake_send_frame(fd, AGENT_DONE, NULL, 0);
+}
+
+bool fake_send_errno(int fd, uint32_t errnum, const char *text)
+{
+	uint8_t body[128];
+	struct wire w = wire_on(body, sizeof(body));
+
+	wire_put_u32(&w, errnum);
+	wire_put_str(&w, text, strlen(text));
+	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
+}
+
+bool fake_send_error(int fd, uint32_t errnum)
+{
+	return fake_send_errno(fd, errnum, "as requested");
+}
+
 /* --- the script ----------------------------------------------------------------------------- */
 
 static bool is_output(uint8_t type)

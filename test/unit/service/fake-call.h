@@ -42,5 +42,9 @@ bool fake_call_pump(struct fake_call *call, int fd, uint64_t from, int *refused)
 
 bool fake_send_all(int fd, const void *data, size_t len);
 bool fake_send_frame(int fd, uint8_t type, const void *payload, size_t len);
+bool fake_send_done(int fd);
+bool fake_send_errno(int fd, uint32_t errnum, const char *text);
+/* With the text "as requested". */
+bool fake_send_error(int fd, uint32_t errnum);
 
 #endif

@@ -22,21 +22,6 @@ struct request {
 	bool flag;
 };
 
-static bool send_error(int fd, uint32_t errnum)
-{
-	uint8_t body[128];
-	struct wire w = wire_on(body, sizeof(body));
-
-	wire_put_u32(&w, errnum);
-	wire_put_str(&w, "as requested", 12);
-	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
-}
-
-static bool send_done(int fd)
-{
-	return fake_send_frame(fd, AGENT_DONE, NULL, 0);
-}
-
 static bool send_description(uint8_t type, int fd, const char *name, uint32_t mode, uint64_t size)
 {
 	uint8_t body[AGENT_PATH_MAX + 64];
@@ -103,8 +88,8 @@ static bool take_data(const struct request *a)
 static bool serve_put(const struct request *a)
 {
 	if (strcmp(a->path, "/early") == 0)
-		return send_done(a->fd);
-	return take_data(a) && send_done(a->fd);
+		return fake_send_done(a->fd);
+	return take_data(a) && fake_send_done(a->fd);
 }
 
 /* --- sent data --- */
@@ -143,7 +128,7 @@ static bool serve_get(struct request *a)
 	bool zero = path_is(a, "zero"), less = path_is(a, "less"), more = path_is(a, "more");
 
 	if (!zero && !less && !more && !path_is(a, "size"))
-		return send_error(a->fd, ENOENT);
+		return fake_send_error(a->fd, ENOENT);
 	uint64_t left = a->n > a->offset ? a->n - a->offset : 0;
 	if (!send_file(a->fd, a->path, S_IFREG | 0640, zero ? 0 : a->n))
 		return false;
@@ -152,7 +137,7 @@ static bool serve_get(struct request *a)
 		left /= 2;
 	if (more)
 		left += 70000;
-	return send_bytes(a, a->offset, left) && send_done(a->fd);
+	return send_bytes(a, a->offset, left) && fake_send_done(a->fd);
 }
 
 static bool serve_malformed(struct request *a)
@@ -162,7 +147,7 @@ static bool serve_malformed(struct request *a)
 		       send_file(a->fd, a->path, S_IFREG, 6);
 	if (strcmp(a->path, "/bytes-first") == 0)
 		return send_bytes(a, 0, 5);
-	return send_done(a->fd); /* /none */
+	return fake_send_done(a->fd); /* /none */
 }
 
 static bool serve_walk(struct request *a)
@@ -171,26 +156,26 @@ static bool serve_walk(struct request *a)
 
 	if (!a->depth) {
 		if (!path_is(a, "size"))
-			return send_error(a->fd, ENOENT);
+			return fake_send_error(a->fd, ENOENT);
 		return send_node(a->fd, a->path, a->flag ? S_IFLNK | 0777 : S_IFREG | 0640,
 				 a->flag ? 0 : a->n) &&
-		       send_done(a->fd);
+		       fake_send_done(a->fd);
 	}
 	if (strcmp(a->path, "/slash") == 0)
-		return send_node(a->fd, "a/b", S_IFREG, 0) && send_done(a->fd);
+		return send_node(a->fd, "a/b", S_IFREG, 0) && fake_send_done(a->fd);
 	if (strcmp(a->path, "/dots") == 0)
-		return send_node(a->fd, "a/..", S_IFDIR, 0) && send_done(a->fd);
+		return send_node(a->fd, "a/..", S_IFDIR, 0) && fake_send_done(a->fd);
 	if (strcmp(a->path, "/empty") == 0)
-		return send_node(a->fd, "a//b", S_IFDIR, 0) && send_done(a->fd);
+		return send_node(a->fd, "a//b", S_IFDIR, 0) && fake_send_done(a->fd);
 	bool worn = path_is(a, "worn");
 	if (!worn && !path_is(a, "many"))
-		return send_error(a->fd, ENOTDIR);
+		return fake_send_error(a->fd, ENOTDIR);
 	for (uint64_t i = 0; i < a->n && (!a->limit || i < a->limit); i++) {
 		snprintf(name, sizeof(name), "%08lu", (unsigned long)i);
 		if (!send_node(a->fd, name, S_IFREG | 0644, i))
 			return false;
 	}
-	return worn ? send_error(a->fd, EIO) : send_done(a->fd);
+	return worn ? fake_send_error(a->fd, EIO) : fake_send_done(a->fd);
 }
 
 static bool serve_pack(struct request *a)
@@ -199,8 +184,9 @@ static bool serve_pack(struct request *a)
 		return send_node(a->fd, "x", S_IFREG, 0);
 	bool worn = path_is(a, "worn");
 	if (!worn && !path_is(a, "size"))
-		return send_error(a->fd, ENOTDIR);
-	return send_bytes(a, 0, a->n) && (worn ? send_error(a->fd, EIO) : send_done(a->fd));
+		return fake_send_error(a->fd, ENOTDIR);
+	return send_bytes(a, 0, a->n) &&
+	       (worn ? fake_send_error(a->fd, EIO) : fake_send_done(a->fd));
 }
 
 static bool send_change_of(int fd, enum agent_event type, bool folder, const char *path,
@@ -228,16 +214,16 @@ static bool send_all_changes(int fd)
 	       send_change(fd, AGENT_RENAMED, "/w/a", "/w/b\xe2\x80\xa8") &&
 	       send_change(fd, AGENT_ATTRIBUTES, "/w/b", "") &&
 	       send_change(fd, AGENT_OVERFLOW, "/changes", "") &&
-	       send_change_of(fd, AGENT_REMOVED, true, "/changes", "") && send_done(fd);
+	       send_change_of(fd, AGENT_REMOVED, true, "/changes", "") && fake_send_done(fd);
 }
 
 static bool serve_watch(struct request *a)
 {
 	if (strcmp(a->path, "/unready") == 0)
-		return send_change(a->fd, AGENT_CREATED, "/w/a", "") && send_done(a->fd);
+		return send_change(a->fd, AGENT_CREATED, "/w/a", "") && fake_send_done(a->fd);
 	if (strcmp(a->path, "/ready-twice") == 0)
 		return send_change(a->fd, AGENT_WATCHING, a->path, "") &&
-		       send_change(a->fd, AGENT_WATCHING, "/again", "") && send_done(a->fd);
+		       send_change(a->fd, AGENT_WATCHING, "/again", "") && fake_send_done(a->fd);
 	if (!send_change(a->fd, AGENT_WATCHING, a->path, ""))
 		return false;
 	if (strcmp(a->path, "/changes") == 0)
@@ -246,7 +232,7 @@ static bool serve_watch(struct request *a)
 		if (!send_change(a->fd, AGENT_WRITTEN, "/flood/x", ""))
 			return false;
 	return send_change(a->fd, AGENT_RENAMED, "/w/a", "/w/b") && a->f->wait(a->f->guest) &&
-	       send_change(a->fd, AGENT_REMOVED, a->path, "") && send_done(a->fd);
+	       send_change(a->fd, AGENT_REMOVED, a->path, "") && fake_send_done(a->fd);
 }
 
 /* --- files --- */
@@ -315,7 +301,7 @@ static void read_file_request(struct wire *w, struct request *a)
 static bool serve_file(struct request *a)
 {
 	if (path_is(a, "errno"))
-		return send_error(a->fd, (uint32_t)a->n);
+		return fake_send_error(a->fd, (uint32_t)a->n);
 	if (!strcmp(a->path, "/wait") && !a->f->wait(a->f->guest))
 		return false;
 	if (!strcmp(a->path, "/die"))
@@ -341,7 +327,7 @@ static bool serve_file(struct request *a)
 	case AGENT_GET:
 		return serve_get(a);
 	default:
-		return send_done(a->fd);
+		return fake_send_done(a->fd);
 	}
 }
 

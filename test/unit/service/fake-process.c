@@ -26,21 +26,6 @@ static char digit(const char *id)
 	return strspn(id + 5, "0") == AGENT_ID_LEN - 5 ? id[4] : '0';
 }
 
-static bool send_error(int fd, uint32_t errnum)
-{
-	uint8_t body[64];
-	struct wire w = wire_on(body, sizeof(body));
-
-	wire_put_u32(&w, errnum);
-	wire_put_str(&w, "as requested", 12);
-	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
-}
-
-static bool send_done(int fd)
-{
-	return fake_send_frame(fd, AGENT_DONE, NULL, 0);
-}
-
 static bool send_process(int fd, const char *id, uint8_t signal, uint64_t total)
 {
 	uint8_t body[256];
@@ -115,7 +100,7 @@ static bool stream(const struct fake_files *f, int fd, const char *id, char whic
 	case '4':
 		return send_output(fd, 0, 1, "a");
 	case '5':
-		return send_process(fd, id, 0, 0) && send_done(fd);
+		return send_process(fd, id, 0, 0) && fake_send_done(fd);
 	case '6':
 		return send_process(fd, OTHER_ID, 0, 0);
 	case '7':
@@ -127,7 +112,7 @@ static bool stream(const struct fake_files *f, int fd, const char *id, char whic
 		return send_process(fd, id, 0, 0) && f->wait(f->guest) && flood(fd);
 	default:
 		if (offset > 11)
-			return send_error(fd, ERANGE);
+			return fake_send_error(fd, ERANGE);
 		return send_process(fd, id, 0, 5) &&
 		       (offset >= 5 || send_output(fd, offset, 1, &"hello"[offset])) &&
 		       f->wait(f->guest) && send_output(fd, 5, 2, " world") && send_exit(fd);
@@ -151,16 +136,16 @@ static bool start(const struct fake_files *f, int fd, const char *id, struct wir
 	if (text)
 		memcpy(program, text, len);
 	if (sscanf(program, "/errno/%u", &n) == 1)
-		return send_error(fd, n);
+		return fake_send_error(fd, n);
 	if (strcmp(program, "/wait") == 0 && !f->wait(f->guest))
 		return false;
 	if (w->bad)
 		return false;
 	if (strcmp(program, "/silent") == 0)
-		return send_done(fd);
+		return fake_send_done(fd);
 	if (flags & AGENT_PROC_FOLLOW)
 		return stream(f, fd, id, strcmp(program, "/flood") == 0 ? '1' : '0', 0);
-	return send_process(fd, id, 0, 0) && send_done(fd);
+	return send_process(fd, id, 0, 0) && fake_send_done(fd);
 }
 
 static bool list(int fd)
@@ -172,14 +157,14 @@ static bool list(int fd)
 		if (!send_process(fd, id, i == 2 ? 15 : 0, 11))
 			return false;
 	}
-	return send_done(fd);
+	return fake_send_done(fd);
 }
 
 static bool take_input(const struct fake_files *f, int fd, const struct wire *w)
 {
 	*f->put_bytes += wire_left(w);
 	*f->put_sum = fake_sum(*f->put_sum, w->p + w->pos, wire_left(w));
-	return send_done(fd);
+	return fake_send_done(fd);
 }
 
 static bool serve_one(const struct fake_files *f, int fd, uint8_t type, const char *id,
@@ -189,15 +174,15 @@ static bool serve_one(const struct fake_files *f, int fd, uint8_t type, const ch
 	case AGENT_PROC_ATTACH:
 		return stream(f, fd, id, digit(id), wire_get_u64(w));
 	case AGENT_PROC_INPUT:
-		return digit(id) == '3' ? send_error(fd, EPIPE) : take_input(f, fd, w);
+		return digit(id) == '3' ? fake_send_error(fd, EPIPE) : take_input(f, fd, w);
 	case AGENT_PROC_SIGNAL:
-		return digit(id) == '3' ? send_error(fd, ESRCH) : send_done(fd);
+		return digit(id) == '3' ? fake_send_error(fd, ESRCH) : fake_send_done(fd);
 	case AGENT_PROC_STAT:
 		return (digit(id) == '3' ||
 			send_process(fd, digit(id) == '6' ? OTHER_ID : id, 15, 11)) &&
-		       send_done(fd);
+		       fake_send_done(fd);
 	default:
-		return send_done(fd);
+		return fake_send_done(fd);
 	}
 }
 
@@ -217,6 +202,6 @@ bool fake_process_serve(const struct fake_files *f, int fd, uint8_t type, const 
 	if (type == AGENT_PROC_START)
 		return start(f, fd, id, &w);
 	if (digit(id) == '9' && type != AGENT_PROC_KILL)
-		return send_error(fd, ENOENT);
+		return fake_send_error(fd, ENOENT);
 	return serve_one(f, fd, type, id, &w);
 }

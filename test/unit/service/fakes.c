@@ -170,19 +170,9 @@ static bool recv_all(int fd, void *data, size_t len)
 	return len == 0 || recv(fd, data, len, MSG_WAITALL) == (ssize_t)len;
 }
 
-static bool send_errno(int fd, uint32_t errnum, const char *text)
-{
-	uint8_t body[128];
-	struct wire w = wire_on(body, sizeof(body));
-
-	wire_put_u32(&w, errnum);
-	wire_put_str(&w, text, strlen(text));
-	return fake_send_frame(fd, AGENT_ERROR, body, w.pos);
-}
-
 static bool send_error(int fd, const char *text)
 {
-	return send_errno(fd, EIO, text);
+	return fake_send_errno(fd, EIO, text);
 }
 
 /* Waits for the fakes_go with number *turn; if *turn is 0, sets it to the next one first. Returns
@@ -323,11 +313,11 @@ static bool serve_attach(struct fake_agent *a, char context, const uint8_t *body
 	a->vm->f->attaches++;
 	unlock(a->vm->f);
 	if (use_fault(a->vm->f, FAKES_ATTACH))
-		return send_errno(a->fd, ERANGE, "its output is not retained any more");
+		return fake_send_errno(a->fd, ERANGE, "its output is not retained any more");
 	struct fake_call *call = find_call(a->vm, context, number);
 	if (call)
 		well = fake_call_pump(call, a->fd, have, &refused);
-	return refused ? send_errno(a->fd, (uint32_t)-refused, "no such call") : well;
+	return refused ? fake_send_errno(a->fd, (uint32_t)-refused, "no such call") : well;
 }
 
 static bool serve_exec(struct fake_agent *a, char context, const uint8_t *body, size_t len)
@@ -394,7 +384,7 @@ static bool serve_reseed(struct fake_agent *a, const uint8_t *body, size_t len)
 	a->vm->f->reseeds += !a->vm->booted;
 	a->vm->f->user_reseeds += user && !a->vm->booted;
 	unlock(a->vm->f);
-	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return fake_send_done(a->fd);
 }
 
 /* Accepts only a disk of whole GiB that is larger than the template's 1 GiB. */
@@ -410,7 +400,7 @@ static bool serve_grow(struct fake_agent *a, const uint8_t *body, size_t len)
 	lock(a->vm->f);
 	a->vm->f->grown++;
 	unlock(a->vm->f);
-	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return fake_send_done(a->fd);
 }
 
 /* --- its files --- */
@@ -508,7 +498,7 @@ static bool serve_tree(struct fake_agent *a, const uint8_t *body, size_t len)
 			if (!list_line(a, line, root))
 				return false;
 	}
-	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return fake_send_done(a->fd);
 }
 
 static bool op_wait_for_go(void *arg)
@@ -554,7 +544,7 @@ static bool serve_interrupt(struct fake_agent *a, const uint8_t *body, size_t le
 	a->vm->f->asked[AGENT_INTERRUPT]++;
 	unlock(a->vm->f);
 	fakes_go(a->vm->f);
-	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
+	return fake_send_done(a->fd);
 }
 
 static bool list_contexts(struct fake_agent *a)
@@ -596,7 +586,7 @@ static bool serve_contexts(struct fake_agent *a, uint8_t type, const uint8_t *bo
 	if (type == AGENT_CONTEXT_START)
 		record_context(a, &w, id);
 	else if (memcmp(id, a->vm->context, AGENT_ID_LEN) != 0)
-		return send_errno(a->fd, ENOENT, "there is no such context");
+		return fake_send_errno(a->fd, ENOENT, "there is no such context");
 	if (type == AGENT_CONTEXT_END)
 		a->vm->context[0] = '\0';
 	return fake_send_frame(a->fd, AGENT_DONE, NULL, 0);
@@ -614,12 +604,11 @@ static bool serve_context(struct fake_agent *a, const uint8_t *body, size_t len)
 		return false;
 	char context = (char)id[AGENT_ID_LEN - 1];
 	if (context > '9')
-		return send_errno(a->fd, ENOENT, "there is no such context") && false;
+		return fake_send_errno(a->fd, ENOENT, "there is no such context") && false;
 	body += w.pos;
 	len -= w.pos;
 	if (type == AGENT_EXEC)
-		return fake_send_frame(a->fd, AGENT_DONE, NULL, 0) &&
-		       serve_exec(a, context, body, len);
+		return fake_send_done(a->fd) && serve_exec(a, context, body, len);
 	if (type == AGENT_ATTACH)
 		return serve_attach(a, context, body, len);
 	return serve_interrupt(a, body, len);
@@ -668,7 +657,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_CONTEXT_RESTART:
 		return serve_contexts(a, type, body, len);
 	case AGENT_DIAL:
-		return send_errno(a->fd, ECONNREFUSED, "nothing listens there");
+		return fake_send_errno(a->fd, ECONNREFUSED, "nothing listens there");
 	}
 	bool files = (type >= AGENT_PUT && type <= AGENT_CHANGE) ||
 		     (type >= AGENT_WALK && type <= AGENT_WATCH) || is_of_process(type);

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "test/remove_tree.h"
 
 /* Counts all descriptors except the epoll descriptors of h2o's loops, which h2o never closes. */
 static unsigned count_fds(void)
@@ -120,11 +120,6 @@ int world_setup(void **state)
 	return 0;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 void world_kill_core(struct world *w)
 {
 	core_free(w->core);
@@ -154,7 +149,7 @@ int world_teardown(void **state)
 	assert_int_equal(fakes_slots(w->fakes), 0);
 	world_kill_core(w);
 	fakes_free(w->fakes);
-	nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	remove_tree(w->dir);
 	assert_int_equal(count_fds(), w->fds_before);
 	free(w);
 	return 0;

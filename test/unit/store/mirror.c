@@ -2,7 +2,6 @@
 /* The live copy of the catalogue and the file that is updated from it: kills, failed writes and
  * replaced files. */
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include "base/fd.h"
 #include "orchestrator/store/store-internal.h"
 #include "test/unit/writes/failing-writes.h"
+#include "test/remove_tree.h"
 
 /* cmocka.h needs these before it. */
 #include <setjmp.h>
@@ -41,16 +41,11 @@ static int setup(void **state)
 	return 0;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static int teardown(void **state)
 {
 	struct fixture *p = *state;
 
-	nftw(p->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	remove_tree(p->dir);
 	free(p);
 	return 0;
 }

@@ -5,7 +5,6 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 #include "orchestrator/store/store-internal.h"
+#include "test/remove_tree.h"
 
 struct fixture {
 	char dir[64], path[96];
@@ -37,16 +37,11 @@ static int setup(void **state)
 	return 0;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static int teardown(void **state)
 {
 	struct fixture *p = *state;
 
-	nftw(p->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	remove_tree(p->dir);
 	free(p);
 	return 0;
 }
