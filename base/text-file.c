@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -23,4 +24,19 @@ int text_file_write(int dir, const char *path, const char *text)
 	scoped_fd int fd = openat(dir, path, O_WRONLY | O_CLOEXEC);
 
 	return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
+}
+
+char *text_print(void (*print)(FILE *f, const void *arg), const void *arg)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	print(f, arg);
+	if (fclose(f) == 0)
+		return text;
+	free(text);
+	return NULL;
 }

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/text-file.h"
 #include "orchestrator/config/tiers.h"
 #include "proto/warden.h"
 
@@ -824,14 +825,8 @@ static void print_help(FILE *f, const char *help)
 	fputc('\n', f);
 }
 
-static char *print_example(void)
+static void print_example(FILE *f, const void *arg)
 {
-	char *text = NULL;
-	size_t len = 0;
-	FILE *f = open_memstream(&text, &len);
-
-	if (!f)
-		return NULL;
 	fputs("# Settings of rametd. Each line that is commented out shows the default.\n"
 	      "# The environment (RAMET_NAME) and flags (--name=value) override this file.\n"
 	      "# rametd --check checks it.\n",
@@ -845,11 +840,6 @@ static char *print_example(void)
 			fprintf(f, "# %s: %u to %u\n", s->name, s->min, s->max);
 		fprintf(f, "#%s =%s%s\n", s->name, s->initial[0] ? " " : "", s->initial);
 	}
-	if (fclose(f) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
 }
 
 const char *config_example(void)
@@ -857,7 +847,7 @@ const char *config_example(void)
 	static char *text;
 
 	if (!text)
-		text = print_example();
+		text = text_print(print_example, NULL);
 	return text ? text : "";
 }
 

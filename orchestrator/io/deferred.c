@@ -8,12 +8,7 @@ static void run_waiting(void *arg)
 
 	/* Entries that these functions add wait for the next run, so that this one ends. */
 	list_init(&now);
-	while (!list_empty(&q->waiting)) {
-		struct list *first = q->waiting.next;
-
-		list_del(first);
-		list_add_tail(&now, first);
-	}
+	list_move_all(&now, &q->waiting);
 	while (!list_empty(&now)) {
 		struct deferred *l = container_of(now.next, struct deferred, link);
 

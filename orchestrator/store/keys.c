@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -61,22 +62,14 @@ static void set_end(struct key *key, int64_t at_ms)
 	key->ends_ms = key->ends_ms ? min_u64(key->ends_ms, ends) : ends;
 }
 
-static void take_row(void *arg, const struct store_key *row)
+static void take_row(void *arg, const struct key *key, const uint8_t *hash)
 {
-	struct entry *entry = calloc(1, sizeof(*entry));
+	struct entry *entry = must_alloc(sizeof(*entry));
 
-	if (!entry)
-		abort();
-	snprintf(entry->key.id, sizeof(entry->key.id), "%s", row->id);
-	snprintf(entry->key.tenant, sizeof(entry->key.tenant), "%s", row->tenant);
-	snprintf(entry->key.name, sizeof(entry->key.name), "%s", row->name);
-	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", row->tier);
-	entry->key.created_at_ms = row->created_at_ms;
-	entry->key.revoked_at_ms = row->revoked_at_ms;
-	entry->key.revoked = row->revoked;
-	if (row->revoked_at_ms)
-		set_end(&entry->key, row->revoked_at_ms);
-	memcpy(entry->hash, row->hash, sizeof(entry->hash));
+	entry->key = *key;
+	if (key->revoked_at_ms)
+		set_end(&entry->key, key->revoked_at_ms);
+	memcpy(entry->hash, hash, sizeof(entry->hash));
 	insert(arg, entry);
 }
 
@@ -212,10 +205,8 @@ static int check_name(const char *name, struct err *e)
 static struct entry *entry_new(const char *name, const char *tier, const char *tenant,
 			       char text[static KEY_TEXT_LEN + 1])
 {
-	struct entry *entry = calloc(1, sizeof(*entry));
+	struct entry *entry = must_alloc(sizeof(*entry));
 
-	if (!entry)
-		abort();
 	random_id(entry->key.id, sizeof(entry->key.id), "key_");
 	random_id(entry->key.tenant, sizeof(entry->key.tenant), "tnt_");
 	if (tenant)
@@ -226,22 +217,6 @@ static struct entry *entry_new(const char *name, const char *tier, const char *t
 	key_text_make(text);
 	key_text_hash(text, KEY_TEXT_LEN, entry->hash);
 	return entry;
-}
-
-static struct store_key row_of(const struct entry *entry)
-{
-	const struct key *key = &entry->key;
-
-	return (struct store_key){
-		.id = key->id,
-		.tenant = key->tenant,
-		.name = key->name,
-		.tier = key->tier,
-		.hash = entry->hash,
-		.created_at_ms = key->created_at_ms,
-		.revoked_at_ms = key->revoked_at_ms,
-		.revoked = key->revoked,
-	};
 }
 
 /* Ends the making of a key. `ret` is the result of adding it to the catalogue: on success inserts
@@ -265,9 +240,9 @@ int keys_create(struct keys *k, const char *name, const char *tier, const char *
 	if (check_name(name, e) < 0)
 		return -EINVAL;
 	struct entry *entry = entry_new(name, tier, tenant, text);
-	struct store_key row = row_of(entry);
+	int ret = store_key_add(k->store, &entry->key, entry->hash, e);
 
-	return finish_entry(k, entry, store_key_add(k->store, &row, e), text, out);
+	return finish_entry(k, entry, ret, text, out);
 }
 
 static int unknown(const char *id, struct err *e)
@@ -342,12 +317,12 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 		return err_say(e, EKEYREVOKED,
 			       "key %s is revoked: make a new one with `key create`", id);
 	struct entry *entry = entry_new(old->key.name, old->key.tier, old->key.tenant, text);
-	struct store_key row = row_of(entry);
 	struct store_revocation end = {.at_ms = old->key.revoked_at_ms, .done = grace_s == 0};
 	int64_t until = realtime_ms() + grace_s * 1000;
 	if (grace_s >= 0 && (!end.at_ms || until < end.at_ms))
 		end.at_ms = until;
-	int ret = finish_entry(k, entry, store_key_rotate(k->store, &row, id, &end, e), text, out);
+	int ret = store_key_rotate(k->store, &entry->key, entry->hash, id, &end, e);
+	ret = finish_entry(k, entry, ret, text, out);
 	if (ret < 0)
 		return ret;
 	if (end.at_ms)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The catalogue's table of API keys. */
+#include <stdio.h>
+
+#include "orchestrator/store/keys.h"
 #include "orchestrator/store/store-internal.h"
 
 #define COLUMNS "id, tenant, name, tier, hash, created_at_ms, revoked_at_ms, revoked"
@@ -10,18 +13,19 @@ const char *const store_key_sql[KEY_STATEMENTS] = {
 	[KEY_ALL] = "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id",
 };
 
-int store_key_add(struct store *s, const struct store_key *row, struct err *e)
+int store_key_add(struct store *s, const struct key *key,
+		  const uint8_t hash[static STORE_KEY_HASH_LEN], struct err *e)
 {
 	sqlite3_stmt *st = s->keys[KEY_ADD];
 
-	bind_text(st, 1, row->id);
-	bind_text(st, 2, row->tenant);
-	bind_text(st, 3, row->name);
-	bind_text(st, 4, row->tier);
-	sqlite3_bind_blob(st, 5, row->hash, STORE_KEY_HASH_LEN, SQLITE_STATIC);
-	sqlite3_bind_int64(st, 6, row->created_at_ms);
-	sqlite3_bind_int64(st, 7, row->revoked_at_ms);
-	sqlite3_bind_int(st, 8, row->revoked);
+	bind_text(st, 1, key->id);
+	bind_text(st, 2, key->tenant);
+	bind_text(st, 3, key->name);
+	bind_text(st, 4, key->tier);
+	sqlite3_bind_blob(st, 5, hash, STORE_KEY_HASH_LEN, SQLITE_STATIC);
+	sqlite3_bind_int64(st, 6, key->created_at_ms);
+	sqlite3_bind_int64(st, 7, key->revoked_at_ms);
+	sqlite3_bind_int(st, 8, key->revoked);
 	return store_run(s, st, e);
 }
 
@@ -36,45 +40,45 @@ int store_key_revoke(struct store *s, const char *id, const struct store_revocat
 	return store_run(s, st, e);
 }
 
-int store_key_rotate(struct store *s, const struct store_key *row, const char *old,
+int store_key_rotate(struct store *s, const struct key *key,
+		     const uint8_t hash[static STORE_KEY_HASH_LEN], const char *old,
 		     const struct store_revocation *r, struct err *e)
 {
 	int ret = store_begin(s, e);
 
 	if (ret < 0)
 		return ret;
-	ret = store_key_add(s, row, e);
+	ret = store_key_add(s, key, hash, e);
 	if (ret == 0)
 		ret = store_key_revoke(s, old, r, e);
 	return store_end(s, ret, e);
 }
 
 struct reader {
-	void (*each)(void *arg, const struct store_key *row);
+	void (*each)(void *arg, const struct key *key, const uint8_t *hash);
 	void *arg;
 };
 
 static void on_row(void *arg, sqlite3_stmt *st)
 {
-	static const uint8_t none[STORE_KEY_HASH_LEN];
+	static const uint8_t none[STORE_KEY_HASH_LEN]; /* matches no key */
 	const struct reader *reader = arg;
 	bool complete = sqlite3_column_bytes(st, 4) == STORE_KEY_HASH_LEN;
-	const struct store_key row = {
-		.id = text_at(st, 0),
-		.tenant = text_at(st, 1),
-		.name = text_at(st, 2),
-		.tier = text_at(st, 3),
-		.hash = complete ? sqlite3_column_blob(st, 4) : none, /* matches no key */
+	struct key key = {
 		.created_at_ms = sqlite3_column_int64(st, 5),
 		.revoked_at_ms = sqlite3_column_int64(st, 6),
 		.revoked = sqlite3_column_int(st, 7) != 0,
 	};
 
-	reader->each(reader->arg, &row);
+	snprintf(key.id, sizeof(key.id), "%s", text_at(st, 0));
+	snprintf(key.tenant, sizeof(key.tenant), "%s", text_at(st, 1));
+	snprintf(key.name, sizeof(key.name), "%s", text_at(st, 2));
+	snprintf(key.tier, sizeof(key.tier), "%s", text_at(st, 3));
+	reader->each(reader->arg, &key, complete ? sqlite3_column_blob(st, 4) : none);
 }
 
-int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
-	       struct err *e)
+int store_keys(struct store *s, void (*each)(void *arg, const struct key *key, const uint8_t *hash),
+	       void *arg, struct err *e)
 {
 	struct reader reader = {each, arg};
 

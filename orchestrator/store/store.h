@@ -163,31 +163,24 @@ int store_answers(struct store *s, void (*each)(void *arg, const struct store_an
 
 /* --- keys ------------------------------------------------------------------------------------ */
 
+struct key; /* store/keys.h; its `ends_ms` is not stored */
 #define STORE_KEY_HASH_LEN 32
-
-/* A row of the table of keys; names and ids as in orchestrator/store/keys.h. */
-struct store_key {
-	const char *id, *tenant, *name, *tier;
-	const uint8_t *hash; /* STORE_KEY_HASH_LEN bytes */
-	int64_t created_at_ms;
-	int64_t revoked_at_ms; /* past or future time of its revocation; 0: none */
-	bool revoked;	       /* permanently, whatever the clock says */
-};
 
 struct store_revocation {
 	int64_t at_ms;
 	bool done; /* revoked permanently already */
 };
-int store_key_add(struct store *s, const struct store_key *row, struct err *e);
+int store_key_add(struct store *s, const struct key *key,
+		  const uint8_t hash[static STORE_KEY_HASH_LEN], struct err *e);
 int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
 		     struct err *e);
-/* Adds `row` and revokes `old`, in one transaction. */
-int store_key_rotate(struct store *s, const struct store_key *row, const char *old,
+/* Adds `key` and revokes `old`, in one transaction. */
+int store_key_rotate(struct store *s, const struct key *key,
+		     const uint8_t hash[static STORE_KEY_HASH_LEN], const char *old,
 		     const struct store_revocation *r, struct err *e);
-/* Calls `each` for every key, oldest first. The row and what it points to are valid only during the
- * call. */
-int store_keys(struct store *s, void (*each)(void *arg, const struct store_key *row), void *arg,
-	       struct err *e);
+/* Calls `each` for every key, oldest first. The key and its hash are valid only during the call. */
+int store_keys(struct store *s, void (*each)(void *arg, const struct key *key, const uint8_t *hash),
+	       void *arg, struct err *e);
 
 /* --- from the live copy to the disk ---------------------------------------------------------- */
 

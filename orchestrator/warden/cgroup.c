@@ -487,6 +487,13 @@ static int make_fresh(const struct cgroup_tree *t, const char *name)
 	return mkdirat(t->top, name, 0755) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
+static int open_cgroup(const struct cgroup_tree *t, const char *name, struct err *e)
+{
+	int dir = open_dir(t->top, name);
+
+	return dir < 0 ? err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name) : dir;
+}
+
 int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		struct err *e)
 {
@@ -507,10 +514,10 @@ int cgroup_make(const struct cgroup_tree *t, const char *name, const struct cgro
 int cgroup_limit(const struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits,
 		 struct err *e)
 {
-	scoped_fd int dir = open_dir(t->top, name);
+	scoped_fd int dir = open_cgroup(t, name, e);
 
 	if (dir < 0)
-		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
+		return dir;
 	int r = set_limits(t, dir, limits, e);
 	return r < 0 ? err_context(e, "cgroup %s/ramet/%s", t->path, name) : 0;
 }
@@ -550,9 +557,9 @@ int cgroup_charged(const struct cgroup_tree *t, const char *name, uint64_t *byte
 	if (!uses(t, "memory"))
 		return err_say(e, ENOTSUP, "the memory controller is off for cgroup %s/ramet/%s",
 			       t->path, name);
-	scoped_fd int dir = open_dir(t->top, name);
+	scoped_fd int dir = open_cgroup(t, name, e);
 	if (dir < 0)
-		return err_set(e, errno, "open cgroup %s/ramet/%s", t->path, name);
+		return dir;
 	int r = text_file_read(dir, "memory.current", current, sizeof(current));
 	if (r >= 0)
 		r = text_file_read(dir, "memory.stat", stat, sizeof(stat));

@@ -33,81 +33,57 @@
 #define CGROUPS_REST	8
 #define CGROUP_LEVELS	2 /* BASE/ramet/vm-SLOT */
 
-/* A sysctl is named as such; `how` sets any other limit. */
+/* A sysctl is named as such; `how` sets any other limit. What max_vms needs: so much for each VM,
+ * and the rest. */
 struct row {
 	const char *name;
 	const char *how;
+	uint32_t per_vm, rest;
 };
 
 static const struct row rows[LIMITS] = {
-	[LIMIT_NOFILE] = {"RLIMIT_NOFILE", "set LimitNOFILE= of ramet.service, or `ulimit -Hn`, "
-					   "to at least"},
-	[LIMIT_NR_OPEN] = {"fs.nr_open", NULL},
-	[LIMIT_FILE_MAX] = {"fs.file-max", NULL},
-	[LIMIT_PID_MAX] = {"kernel.pid_max", NULL},
-	[LIMIT_THREADS_MAX] = {"kernel.threads-max", NULL},
-	[LIMIT_MAP_COUNT] = {"vm.max_map_count", NULL},
-	[LIMIT_NET_NS] = {"user.max_net_namespaces", NULL},
-	[LIMIT_PID_NS] = {"user.max_pid_namespaces", NULL},
-	[LIMIT_MNT_NS] = {"user.max_mnt_namespaces", NULL},
-	[LIMIT_IPC_NS] = {"user.max_ipc_namespaces", NULL},
-	[LIMIT_UTS_NS] = {"user.max_uts_namespaces", NULL},
-	[LIMIT_CGROUP_NS] = {"user.max_cgroup_namespaces", NULL},
-	[LIMIT_NEIGHBOURS] = {"net.ipv4.neigh.default.gc_thresh3", NULL},
-	[LIMIT_NEIGHBOURS6] = {"net.ipv6.neigh.default.gc_thresh3", NULL},
-	[LIMIT_CONNTRACK] = {"net.netfilter.nf_conntrack_max", NULL},
+	[LIMIT_NOFILE] = {"RLIMIT_NOFILE",
+			  "set LimitNOFILE= of ramet.service, or `ulimit -Hn`, "
+			  "to at least",
+			  FILES_OF_WARDEN, FILES_REST},
+	[LIMIT_NR_OPEN] = {"fs.nr_open", NULL, FILES_OF_WARDEN, FILES_REST},
+	[LIMIT_FILE_MAX] = {"fs.file-max", NULL, FILES_OF_VM, FILES_REST},
+	[LIMIT_PID_MAX] = {"kernel.pid_max", NULL, THREADS_OF_VM, THREADS_REST},
+	[LIMIT_THREADS_MAX] = {"kernel.threads-max", NULL, THREADS_OF_VM, THREADS_REST},
+	[LIMIT_MAP_COUNT] = {"vm.max_map_count", NULL, MAPS_OF_SERVICE, MAPS_REST},
+	[LIMIT_NET_NS] = {"user.max_net_namespaces", NULL, 1, SPACES_REST},
+	[LIMIT_PID_NS] = {"user.max_pid_namespaces", NULL, 1, SPACES_REST},
+	[LIMIT_MNT_NS] = {"user.max_mnt_namespaces", NULL, 1, SPACES_REST},
+	[LIMIT_IPC_NS] = {"user.max_ipc_namespaces", NULL, 1, SPACES_REST},
+	[LIMIT_UTS_NS] = {"user.max_uts_namespaces", NULL, 1, SPACES_REST},
+	[LIMIT_CGROUP_NS] = {"user.max_cgroup_namespaces", NULL, 1, SPACES_REST},
+	[LIMIT_NEIGHBOURS] = {"net.ipv4.neigh.default.gc_thresh3", NULL, NEIGHBOURS, 0},
+	[LIMIT_NEIGHBOURS6] = {"net.ipv6.neigh.default.gc_thresh3", NULL, NEIGHBOURS, 0},
+	[LIMIT_CONNTRACK] = {"net.netfilter.nf_conntrack_max", NULL, 0, 0},
 	[LIMIT_TASKS] = {"pids.max of rametd's cgroup, or of one above it,",
-			 "set TasksMax= of its unit or slice, or pids.max itself, to at least"},
+			 "set TasksMax= of its unit or slice, or pids.max itself, to at least",
+			 THREADS_OF_VM, THREADS_REST},
 	[LIMIT_DESCENDANTS] = {"cgroup.max.descendants of rametd's cgroup, or of one above it,",
-			       "write there at least"},
+			       "write there at least", 1, CGROUPS_REST},
 	[LIMIT_DEPTH] = {"the rest of cgroup.max.depth below rametd's cgroup",
-			 "set cgroup.max.depth above it so that there remain at least"},
+			 "set cgroup.max.depth above it so that there remain at least", 0,
+			 CGROUP_LEVELS},
 };
 
 /* --- what is needed -------------------------------------------------------------------------- */
 
-static uint64_t need_of_network(enum host_limit limit, const struct config *c)
-{
-	if (!c->network[0] || (limit == LIMIT_NEIGHBOURS6 && c->ipv6[0] == 'n'))
-		return 0;
-	return (uint64_t)c->max_vms * (limit == LIMIT_CONNTRACK ? c->net_connections : NEIGHBOURS);
-}
-
 uint64_t limits_need(enum host_limit limit, const struct config *c)
 {
-	const uint64_t n = c->max_vms;
+	bool network = limit >= LIMIT_NEIGHBOURS && limit <= LIMIT_CONNTRACK;
+	uint64_t per_vm = rows[limit].per_vm;
 
-	switch (limit) {
-	case LIMIT_NOFILE:
-	case LIMIT_NR_OPEN:
-		return n * FILES_OF_WARDEN + FILES_REST;
-	case LIMIT_FILE_MAX:
-		return n * FILES_OF_VM + FILES_REST;
-	case LIMIT_PID_MAX:
-	case LIMIT_THREADS_MAX:
-	case LIMIT_TASKS:
-		return n * (c->vcpus + THREADS_OF_VM) + THREADS_REST;
-	case LIMIT_MAP_COUNT:
-		return n * MAPS_OF_SERVICE + MAPS_REST;
-	case LIMIT_NET_NS:
-	case LIMIT_PID_NS:
-	case LIMIT_MNT_NS:
-	case LIMIT_IPC_NS:
-	case LIMIT_UTS_NS:
-	case LIMIT_CGROUP_NS:
-		return n + SPACES_REST;
-	case LIMIT_NEIGHBOURS:
-	case LIMIT_NEIGHBOURS6:
-	case LIMIT_CONNTRACK:
-		return need_of_network(limit, c);
-	case LIMIT_DESCENDANTS:
-		return n + CGROUPS_REST;
-	case LIMIT_DEPTH:
-		return CGROUP_LEVELS;
-	case LIMITS:
-		break;
-	}
-	return 0;
+	if (network && (!c->network[0] || (limit == LIMIT_NEIGHBOURS6 && c->ipv6[0] == 'n')))
+		return 0;
+	if (limit == LIMIT_CONNTRACK)
+		per_vm = c->net_connections;
+	if (limit == LIMIT_PID_MAX || limit == LIMIT_THREADS_MAX || limit == LIMIT_TASKS)
+		per_vm += c->vcpus;
+	return c->max_vms * per_vm + rows[limit].rest;
 }
 
 static void report(enum host_limit limit, uint64_t most, uint64_t need, const struct config *c,

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "orchestrator/warden/net-links.h"
 #include "orchestrator/warden/net-netfilter.h"
 #include "orchestrator/warden/net-rules.h"
 #include "orchestrator/warden/net.h"
@@ -119,7 +120,8 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 	if (!n->on)
 		return 0;
 	net_link_of(&link, &n->block, slot);
-	struct mnl_socket *lists = netfilter_open(), *deletes = netfilter_open();
+	scoped_socket struct mnl_socket *lists = netlink_open(NETLINK_NETFILTER);
+	scoped_socket struct mnl_socket *deletes = netlink_open(NETLINK_NETFILTER);
 	const struct range *sources[] = {&link.jail, n->ipv6 ? &link.jail6 : NULL};
 	if (!lists || !deletes)
 		r = -errno;
@@ -128,10 +130,6 @@ int net_forget(const struct net *n, uint32_t slot, struct err *e)
 
 		r = sweep(&s, lists);
 	}
-	if (lists)
-		mnl_socket_close(lists);
-	if (deletes)
-		mnl_socket_close(deletes);
 	return r < 0 ? err_set(e, -r, "delete the tracked connections of an ended VM") : 0;
 }
 

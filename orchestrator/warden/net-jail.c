@@ -42,14 +42,6 @@
 
 #define VNET_HDR_LEN 12 /* struct virtio_net_hdr_v1 */
 
-static void free_socket(struct mnl_socket **nl)
-{
-	if (*nl)
-		mnl_socket_close(*nl);
-}
-
-#define scoped_socket __attribute__((cleanup(free_socket)))
-
 /* --- the tap --------------------------------------------------------------------------------- */
 
 static int set_tap(int fd, uid_t uid, struct err *e)

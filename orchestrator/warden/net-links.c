@@ -22,16 +22,23 @@ struct request {
 	_Alignas(struct nlmsghdr) char bytes[REQUEST_MAX];
 };
 
-struct mnl_socket *links_open(struct err *e)
+struct mnl_socket *netlink_open(int protocol)
 {
-	struct mnl_socket *nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
+	struct mnl_socket *nl = mnl_socket_open2(protocol, SOCK_CLOEXEC);
 
 	if (nl && mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) == 0)
 		return nl;
-	err_set(e, errno, "open a netlink socket");
-	if (nl)
-		mnl_socket_close(nl);
+	netlink_close(&nl);
 	return NULL;
+}
+
+struct mnl_socket *links_open(struct err *e)
+{
+	struct mnl_socket *nl = netlink_open(NETLINK_ROUTE);
+
+	if (!nl)
+		err_set(e, errno, "open a netlink socket");
+	return nl;
 }
 
 static void *begin(struct request *r, uint16_t type, uint16_t flags, size_t extra)

@@ -11,9 +11,19 @@
 #include "base/address.h"
 #include "base/err.h"
 
-/* Opens a netlink socket, which the caller closes with mnl_socket_close(). Returns NULL with *e
- * filled on failure. */
+/* Opens a socket for links, addresses and routes, which the caller closes with mnl_socket_close().
+ * Returns NULL with *e filled on failure. */
 struct mnl_socket *links_open(struct err *e);
+/* Opens one for any netlink protocol. Returns NULL with errno set on failure. */
+struct mnl_socket *netlink_open(int protocol);
+
+static inline void netlink_close(struct mnl_socket **nl)
+{
+	if (*nl)
+		mnl_socket_close(*nl);
+}
+/* A socket that is closed at the end of its scope. */
+#define scoped_socket __attribute__((cleanup(netlink_close)))
 
 /* Sends a request, or several of which the last must ask for an acknowledgement or a list, through
  * any netlink socket, and calls on_data (NULL: none) for each message of the answer. Returns 0 or

@@ -20,26 +20,11 @@ struct nlmsghdr *netfilter_begin(void *bytes, uint8_t subsystem, uint8_t type, u
 	return head;
 }
 
-struct mnl_socket *netfilter_open(void)
-{
-	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
-
-	if (nl && mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) == 0)
-		return nl;
-	if (nl)
-		mnl_socket_close(nl);
-	return NULL;
-}
-
 int netfilter_ask(const void *request, size_t len, mnl_cb_t on_data, void *arg)
 {
-	struct mnl_socket *nl = netfilter_open();
+	scoped_socket struct mnl_socket *nl = netlink_open(NETLINK_NETFILTER);
 
-	if (!nl)
-		return -errno;
-	int r = netlink_ask(nl, request, len, on_data, arg);
-	mnl_socket_close(nl);
-	return r;
+	return nl ? netlink_ask(nl, request, len, on_data, arg) : -errno;
 }
 
 const struct nlattr *netfilter_find(const struct nlattr *nest, uint16_t type)

@@ -11,8 +11,6 @@
 /* Begins a request in `bytes`. */
 struct nlmsghdr *netfilter_begin(void *bytes, uint8_t subsystem, uint8_t type, uint16_t flags,
 				 int family);
-/* Returns a socket that the caller closes with mnl_socket_close(), or NULL with errno set. */
-struct mnl_socket *netfilter_open(void);
 /* Sends requests through a new socket, as netlink_ask does. */
 int netfilter_ask(const void *request, size_t len, mnl_cb_t on_data, void *arg);
 /* Returns the first attribute of that type in a nest, or NULL. */

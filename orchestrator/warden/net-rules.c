@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text-file.h"
 #include "proto/net.h"
 #include "proto/warden.h"
 
@@ -159,8 +160,9 @@ static void print_new(FILE *f, const struct config *c)
 			c->net_connections);
 }
 
-static void print_jail(FILE *f, const struct net_plan *plan)
+static void print_jail(FILE *f, const void *arg)
 {
+	const struct net_plan *plan = arg;
 	static const unsigned char guest[] = NET_GUEST_MAC;
 	char mac[18];
 
@@ -298,8 +300,9 @@ static const char host_end[] =
 	"	}\n"
 	"}\n";
 
-static void print_host(FILE *f, const struct net_plan *plan)
+static void print_host(FILE *f, const void *arg)
 {
+	const struct net_plan *plan = arg;
 	const char *block = plan->config->network;
 
 	fprintf(f, host_begin, WARDEN_SLOTS_MAX, WARDEN_SLOTS_MAX, block);
@@ -310,29 +313,14 @@ static void print_host(FILE *f, const struct net_plan *plan)
 		plan->service_uid, block);
 }
 
-static char *print(void (*how)(FILE *f, const struct net_plan *plan), const struct net_plan *plan)
-{
-	char *text = NULL;
-	size_t len = 0;
-	FILE *f = open_memstream(&text, &len);
-
-	if (!f)
-		return NULL;
-	how(f, plan);
-	if (fclose(f) == 0)
-		return text;
-	free(text);
-	return NULL;
-}
-
 char *net_rules_jail(const struct net_plan *plan)
 {
-	return print(print_jail, plan);
+	return text_print(print_jail, plan);
 }
 
 char *net_rules_host(const struct net_plan *plan)
 {
-	return print(print_host, plan);
+	return text_print(print_host, plan);
 }
 
 /* --- the name server ------------------------------------------------------------------------- */

@@ -215,11 +215,9 @@ int net_open(struct net *n, const struct config *config, uid_t service_uid, stru
 		n->nft = nft_reserve(e);
 		r = n->nft < 0 ? n->nft : 0;
 	}
-	struct mnl_socket *nl = r < 0 ? NULL : links_open(e);
+	scoped_socket struct mnl_socket *nl = r < 0 ? NULL : links_open(e);
 	if (r == 0)
 		r = nl ? set_up(n, config, service_uid, nl, e) : e->code;
-	if (nl)
-		mnl_socket_close(nl);
 	if (r < 0)
 		net_close(n, false);
 	return r;
@@ -228,13 +226,11 @@ int net_open(struct net *n, const struct config *config, uid_t service_uid, stru
 static void take_away(struct net *n)
 {
 	struct err e;
-	struct mnl_socket *nl = links_open(&e);
+	scoped_socket struct mnl_socket *nl = links_open(&e);
 
 	for (unsigned i = 0; nl && i < n->n_uplinks; i++)
 		if (link_forwarding(nl, n->uplinks[i], false, &e) < 0)
 			log_warn("cannot undo the network setup: %s", e.text);
-	if (nl)
-		mnl_socket_close(nl);
 	if (n->opened_ipv6 && sysctl_set(FORWARD_IPV6, "0", &e) < 0)
 		log_warn("cannot undo the network setup: %s", e.text);
 	if (run_nft(n, "delete table inet ramet", &e) < 0)
@@ -255,13 +251,12 @@ bool net_was_used(const struct net *n, uint32_t slot, struct net_jail *j)
 {
 	struct err e;
 	char name[IF_NAMESIZE];
-	struct mnl_socket *nl = n->on ? links_open(&e) : NULL;
+	scoped_socket struct mnl_socket *nl = n->on ? links_open(&e) : NULL;
 
 	if (!nl)
 		return n->on;
 	snprintf(name, sizeof(name), NET_HOST "%u", slot);
 	uint64_t packets = link_received(nl, name);
-	mnl_socket_close(nl);
 	bool used = packets == UINT64_MAX || packets != j->packets;
 	j->packets = packets;
 	return used;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "orchestrator/store/keys.h"
 #include "orchestrator/store/store-internal.h"
 #include "test/unit/writes/failing-writes.h"
 #include "test/remove_tree.h"
@@ -195,12 +196,12 @@ static void change_keys(struct store *s)
 {
 	const uint8_t hash[2][STORE_KEY_HASH_LEN] = {{'\'', 0, ';'}, {1}};
 	const struct store_revocation at = {.at_ms = 5}, now = {.at_ms = 6, .done = true};
-	const struct store_key first = {.id = "key_1", .name = "it's; x", .hash = hash[0]};
-	const struct store_key second = {.id = "key_2", .name = "two", .hash = hash[1]};
+	const struct key first = {.id = "key_1", .name = "it's; x"};
+	const struct key second = {.id = "key_2", .name = "two"};
 	struct err e;
 
-	assert_int_equal(store_key_add(s, &first, &e), 0);
-	assert_int_equal(store_key_rotate(s, &second, "key_1", &at, &e), 0);
+	assert_int_equal(store_key_add(s, &first, hash[0], &e), 0);
+	assert_int_equal(store_key_rotate(s, &second, hash[1], "key_1", &at, &e), 0);
 	assert_int_equal(store_key_revoke(s, "key_1", &now, &e), 0);
 }
 
