@@ -5,21 +5,21 @@
 
 #include "base/log.h"
 
-bool state_try(const struct state_machine *m, unsigned state, unsigned event, unsigned *next)
+bool state_try(const struct state_machine *m, unsigned *state, unsigned event)
 {
-	assert(state < m->n_states && event < m->n_events);
-	uint8_t entry = m->next[state * m->n_events + event];
+	assert(*state < m->n_states && event < m->n_events);
+	uint8_t entry = m->next[*state * m->n_events + event];
 
 	if (!entry)
 		return false;
-	*next = entry - 1u;
+	*state = entry - 1u;
 	return true;
 }
 
 unsigned state_after(const struct state_machine *m, unsigned state, unsigned event)
 {
 	unsigned next = state;
-	bool legal = state_try(m, state, event, &next);
+	bool legal = state_try(m, &next, event);
 
 	if (!legal)
 		log_error("bug: event %u is illegal in state %u of a %s; the state is unchanged",

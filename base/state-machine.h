@@ -29,9 +29,9 @@ struct state_machine {
 		.n_events = sizeof((table)[0]), .next = &(table)[0][0]                             \
 	}
 
-/* Returns true if `event` is legal in `state`, and sets *next to the state that follows; otherwise
- * returns false. For events that may come in a state where they are illegal. */
-bool state_try(const struct state_machine *m, unsigned state, unsigned event, unsigned *next);
+/* If `event` is legal in *state, moves *state to the state that follows and returns true. For
+ * events that may come in a state where they are illegal. */
+bool state_try(const struct state_machine *m, unsigned *state, unsigned event);
 /* Returns the state that follows. An illegal step is a bug: it is logged and leaves the state as it
  * is; a debug build aborts. */
 unsigned state_after(const struct state_machine *m, unsigned state, unsigned event);

@@ -124,12 +124,19 @@ static bool prepare_templates(struct templates *ts)
 	return false;
 }
 
-static bool prepare_sizes(struct templates *ts)
+static struct sizes sizes_of_default(const struct templates *ts)
 {
 	struct size host = size_host();
 	struct sizes sizes;
 
 	sizes_ahead(&sizes, ts->env->config, template_size(ts->def), &host);
+	return sizes;
+}
+
+static bool prepare_sizes(struct templates *ts)
+{
+	struct sizes sizes = sizes_of_default(ts);
+
 	for (size_t i = 0; i < sizes.n; i++)
 		if (prepare(ts, &ts->def->source, &sizes.all[i]))
 			return true;
@@ -139,10 +146,8 @@ static bool prepare_sizes(struct templates *ts)
 static bool is_listed(const struct templates *ts, const struct size *image)
 {
 	const struct size *own = template_size(ts->def);
-	struct size host = size_host();
-	struct sizes sizes;
+	struct sizes sizes = sizes_of_default(ts);
 
-	sizes_ahead(&sizes, ts->env->config, own, &host);
 	for (size_t i = 0; i < sizes.n; i++) {
 		struct size listed = size_image(&sizes.all[i], own);
 
@@ -183,9 +188,5 @@ uint64_t templates_ahead(struct templates *ts, bool full)
 
 size_t templates_ahead_count(const struct templates *ts)
 {
-	struct size host = size_host();
-	struct sizes sizes;
-
-	sizes_ahead(&sizes, ts->env->config, template_size(ts->def), &host);
-	return config_sizes_auto(ts->env->config) ? AHEAD_IMAGES_MAX : sizes.n + 1;
+	return config_sizes_auto(ts->env->config) ? AHEAD_IMAGES_MAX : sizes_of_default(ts).n + 1;
 }

@@ -113,22 +113,14 @@ static int key_of(const struct template_job *job, char key[TEMPLATE_KEY_LEN + 1]
 	return ret;
 }
 
-#define SIZE_NAME_LEN 48
-
-static size_t size_name(char out[SIZE_NAME_LEN], const struct size *size)
-{
-	return (size_t)snprintf(out, SIZE_NAME_LEN, "-%uc-%um-%ug", size->vcpus, size->ram_mib,
-				size->rootfs_gb);
-}
-
 static int name_of(struct template_job *job)
 {
-	char size[SIZE_NAME_LEN];
+	const struct size *size = &job->size;
 	int ret = key_of(job, job->key, &job->job.err);
 
-	size_name(size, &job->size);
 	if (ret == 0)
-		snprintf(job->name, sizeof(job->name), "%s-%s%s", job->source.name, job->key, size);
+		snprintf(job->name, sizeof(job->name), "%s-%s-%uc-%um-%ug", job->source.name,
+			 job->key, size->vcpus, size->ram_mib, size->rootfs_gb);
 	return ret;
 }
 

@@ -44,11 +44,7 @@ static void step(struct template *t, enum template_event event)
 /* Moves if the event is legal in this state, and returns whether it is. */
 static bool try_step(struct template *t, enum template_event event)
 {
-	unsigned state = t->state;
-	bool legal = state_try(&machine, state, event, &state);
-
-	t->state = (enum template_state)state;
-	return legal;
+	return state_try(&machine, &t->state, event);
 }
 
 bool template_ready(const struct template *t)

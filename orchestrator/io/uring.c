@@ -272,11 +272,6 @@ static bool unfinished(struct loop_op *op, int *result)
 	return op->sent < op->len;
 }
 
-static bool may_retry(const struct loop_op *op, int result)
-{
-	return (result == -ENOMEM || result == -ENOBUFS) && op->tries < TRIES_MAX;
-}
-
 static void op_end(struct uring *u, struct loop_op *op, int result)
 {
 	list_del(&op->link);
@@ -291,7 +286,7 @@ static void op_end(struct uring *u, struct loop_op *op, int result)
 static void op_complete(struct uring *u, struct loop_op *op, int result)
 {
 	op->with_kernel = false;
-	if (may_retry(op, result)) {
+	if ((result == -ENOMEM || result == -ENOBUFS) && op->tries < TRIES_MAX) {
 		if (!op->cancelled && !u->closing) {
 			op_pause(u, op);
 			return;
@@ -318,19 +313,14 @@ static void cancel_complete(struct uring *u, struct loop_op *op, int result)
 		list_add_tail(&u->cancels, &op->link);
 }
 
-static void end_ended(struct uring *u)
-{
-	while (!list_empty(&u->ended))
-		op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
-}
-
 bool uring_reap(struct uring *u)
 {
 	bool any = !list_empty(&u->ended);
 	struct io_uring_cqe *cqe;
 	int n = 0;
 
-	end_ended(u);
+	while (!list_empty(&u->ended))
+		op_end(u, container_of(u->ended.next, struct loop_op, link), -ECANCELED);
 	/* peek also fetches completions that overflowed the queue. */
 	for (; n < URING_ENTRIES && io_uring_peek_cqe(&u->ring, &cqe) == 0; n++) {
 		uint64_t data = io_uring_cqe_get_data64(cqe);

@@ -300,7 +300,7 @@ static void print_result(const struct job *job, const char *done, const char *di
 	       job->n - job->vanished, job->damaged);
 }
 
-static int failed(const struct err *e)
+int command_failed(const struct err *e)
 {
 	fflush(stdout);
 	fprintf(stderr, "rametctl: %s\n", e->text);
@@ -348,10 +348,10 @@ int check_run(const struct config *config, const struct catalogue_source *source
 	struct err e;
 
 	if (take_dir(dir ? dir : config->state_dir, from, &e) < 0)
-		return failed(&e);
+		return command_failed(&e);
 	if (!mkdtemp(tmp)) {
 		err_set(&e, errno, "make a folder in /tmp");
-		return failed(&e);
+		return command_failed(&e);
 	}
 	snprintf(catalogue, sizeof(catalogue), "%s/catalogue", tmp);
 	int ret = stage(source, dir, catalogue, &e);
@@ -359,7 +359,7 @@ int check_run(const struct config *config, const struct catalogue_source *source
 		ret = do_spaces(&job, catalogue, &e);
 	remove_tree(tmp);
 	if (ret < 0)
-		return failed(&e);
+		return command_failed(&e);
 	print_result(&job, "", job.from);
 	return job.damaged ? COMMAND_FAILED : COMMAND_DONE;
 }
@@ -414,14 +414,14 @@ int backup_run(const struct config *config, const struct catalogue_source *sourc
 	struct err e;
 
 	if (take_dir(dir, to, &e) < 0)
-		return failed(&e);
+		return command_failed(&e);
 	if (mkdir(to, 0700) < 0) {
 		err_set(&e, errno, "make the folder %s, which must not exist yet", to);
-		return failed(&e);
+		return command_failed(&e);
 	}
 	if (copy_all(&job, source, NULL, &e) < 0 || sync_parent(to, &e) < 0) {
 		remove_tree(to);
-		return failed(&e);
+		return command_failed(&e);
 	}
 	print_result(&job, "written to ", to);
 	return job.damaged ? COMMAND_FAILED : COMMAND_DONE;
@@ -522,10 +522,10 @@ int restore_run(const struct config *config, const char *dir, bool skip_damaged)
 	struct err e;
 
 	if (take_dir(dir, from, &e) < 0)
-		return failed(&e);
+		return command_failed(&e);
 	snprintf(to, sizeof(to), "%s/restore.tmp", config->state_dir);
 	if (check_rametd_is_stopped(config, &e) < 0 || restore(config, &job, &e) < 0)
-		return failed(&e);
+		return command_failed(&e);
 	print_result(&job, "restored from ", from);
 	return job.damaged ? COMMAND_FAILED : COMMAND_DONE;
 }

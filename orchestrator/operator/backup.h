@@ -27,6 +27,9 @@ int check_run(const struct config *config, const struct catalogue_source *source
  * the rest if Spaces of the backup are damaged. */
 int restore_run(const struct config *config, const char *dir, bool skip_damaged);
 
+/* Prints the error of a command that failed, after what it has printed so far. Returns the exit
+ * status. */
+int command_failed(const struct err *e);
 /* Writes a copy of a catalogue that no process has open. */
 int catalogue_copy(const char *from, const char *to, struct err *e);
 /* Writes what can be read from `fd` to the new file `path`, that only its owner can read, and to

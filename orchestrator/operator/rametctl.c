@@ -30,12 +30,6 @@
 #include "orchestrator/warden/account.h"
 #include "orchestrator/warden/directory.h"
 
-static int fail(const struct err *e)
-{
-	fprintf(stderr, "rametctl: %s\n", e->text);
-	return COMMAND_FAILED;
-}
-
 /* --- the words ------------------------------------------------------------------------------ */
 
 struct words {
@@ -101,13 +95,13 @@ static int show_answer(int fd)
 	unsigned char status;
 
 	if (read(fd, &status, 1) != 1)
-		return fail(&broken);
+		return command_failed(&broken);
 	FILE *out = status == COMMAND_DONE ? stdout : stderr;
 	for (;;) {
 		ssize_t n = read(fd, chunk, sizeof(chunk));
 
 		if (n < 0)
-			return fail(&broken);
+			return command_failed(&broken);
 		if (n == 0)
 			return fflush(out) == 0 ? status : COMMAND_FAILED;
 		fwrite(chunk, 1, (size_t)n, out);
@@ -199,7 +193,7 @@ static int run_backup(struct config *config, int argc, char *const argv[])
 		return check_run(config, NULL, argv[1]);
 	scoped_fd int fd = reach(config, &e);
 	if (fd < 0 && fd != -ENOENT && fd != -ECONNREFUSED)
-		return fail(&e);
+		return command_failed(&e);
 	source.online = fd >= 0;
 	if (source.online)
 		source.copy = copy_from_service;
@@ -381,10 +375,10 @@ static int run_here(const struct config *config, const struct words *w)
 	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
 	    become_account(config, &audit, &e) < 0 || store_fold(path, live, &e) < 0 ||
 	    store_open(&store, path, &e) < 0)
-		return fail(&e);
+		return command_failed(&e);
 	if (store_wait_for_disk(store, &e) < 0 || keys_new(&env.keys, store, &e) < 0) {
 		store_close(store);
-		return fail(&e);
+		return command_failed(&e);
 	}
 	char *text = NULL;
 	size_t len = 0;
@@ -411,7 +405,7 @@ static int show_help(const struct config *config, const struct words *w)
 	struct err e;
 
 	if (arguments_parse(&args, w->text, w->len, &e) < 0)
-		return fail(&e);
+		return command_failed(&e);
 	int status = (int)command_run(tables, &env, &args, stdout, &wait);
 	puts("\n`rametctl doctor` checks this host; `backup`, `check` and `restore` are for the "
 	     "catalogue and the Spaces. The service has more commands: `rametctl help` lists them "
@@ -447,7 +441,7 @@ int main(int argc, char *argv[])
 		n = 1;
 	}
 	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
-		return fail(&e);
+		return command_failed(&e);
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
 	if (strcmp(command[0], "doctor") == 0)
@@ -458,12 +452,12 @@ int main(int argc, char *argv[])
 		return run_restore(&config, n, command);
 	scoped_fd int fd = reach(&config, &e);
 	if (fd >= 0 && send_words(fd, &words, &e) < 0)
-		return fail(&e);
+		return command_failed(&e);
 	if (fd >= 0)
 		return show_answer(fd);
 	if (strcmp(command[0], "help") == 0)
 		return show_help(&config, &words);
 	if ((fd == -ENOENT || fd == -ECONNREFUSED) && strcmp(command[0], "key") == 0)
 		return run_here(&config, &words);
-	return fail(&e);
+	return command_failed(&e);
 }

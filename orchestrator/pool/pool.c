@@ -391,13 +391,6 @@ static uint32_t permanent_max(const struct pool *p)
 	return p->env->vms->max_vms / 2;
 }
 
-static uint32_t permanent_of_each(const struct pool *p)
-{
-	uint32_t share = permanent_max(p) / (uint32_t)templates_ahead_count(p->templates);
-
-	return min_u32(max_u32(share, 1), p->env->config->pool_others);
-}
-
 static bool has_bucket_left(const struct pool *p, uint32_t wanted)
 {
 	uint32_t kept = wanted;
@@ -417,7 +410,8 @@ void pool_keep(struct pool *p, struct template *t, uint32_t rootfs_gb)
 	if (!p->env->config->pool_others || is_closing(p) || is_of(&p->main, t, rootfs_gb) ||
 	    (b && b->for_good) || !has_bucket_left(p, 1))
 		return;
-	uint32_t wanted = permanent_of_each(p);
+	uint32_t share = permanent_max(p) / (uint32_t)templates_ahead_count(p->templates);
+	uint32_t wanted = min_u32(max_u32(share, 1), p->env->config->pool_others);
 	if (!has_bucket_left(p, wanted))
 		return;
 	if (!b)

@@ -42,7 +42,7 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event)
 {
 	unsigned state = s->state;
 
-	if (!state_try(&machine, state, event, &state))
+	if (!state_try(&machine, &state, event))
 		return false;
 	s->core->n_in[s->state] -= s->is_listed;
 	s->state = (enum sandbox_state)state;

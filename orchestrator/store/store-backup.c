@@ -19,15 +19,6 @@ struct store_backup {
 	char *path; /* path of the copy */
 };
 
-/* Opens the catalogue with a read transaction that lasts until it is closed, so that a change does
- * not restart the copy. */
-static int open_source(struct store_backup *b, const char *path, struct err *e)
-{
-	int ret = store_open_db(&b->from, path, e);
-
-	return ret < 0 ? ret : store_exec(b->from, "BEGIN; SELECT count(*) FROM sqlite_master", e);
-}
-
 /* Opens the copy without a rollback journal, because an incomplete copy is discarded anyway; it is
  * flushed once, when it is complete. */
 static int open_copy(struct store_backup *b, struct err *e)
@@ -57,7 +48,11 @@ int store_backup_new(struct store_backup **out, const char *path, const char *to
 	b->path = strdup(to);
 	if (!b->path)
 		abort();
-	int ret = open_source(b, path, e);
+	int ret = store_open_db(&b->from, path, e);
+	/* A read transaction that lasts until the end, so that a change does not restart the copy.
+	 */
+	if (ret == 0)
+		ret = store_exec(b->from, "BEGIN; SELECT count(*) FROM sqlite_master", e);
 	if (ret == 0)
 		ret = open_copy(b, e);
 	if (ret < 0) {

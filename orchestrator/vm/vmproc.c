@@ -69,11 +69,7 @@ static void step(struct vmproc *vm, enum vmproc_event event)
 
 bool vmproc_try_step(struct vmproc *vm, enum vmproc_event event)
 {
-	unsigned state = vm->state;
-	bool legal = state_try(&machine, state, event, &state);
-
-	vm->state = (enum vmproc_state)state;
-	return legal;
+	return state_try(&machine, &vm->state, event);
 }
 
 /* Returns true from the start of the VM process until the VM breaks or is dropped. */

@@ -376,14 +376,6 @@ int jail_remove(const struct jails *j, uint32_t slot, struct err *e)
 
 /* --- leftovers ------------------------------------------------------------------------------- */
 
-static bool slot_of(const char *name, uint32_t *slot)
-{
-	char group[64];
-
-	snprintf(group, sizeof(group), "vm-%.32s", name);
-	return cgroup_vm_name(group, slot);
-}
-
 int jails_sweep(const struct jails *j, bool (*keep)(void *arg, uint32_t slot), void *arg,
 		struct err *e)
 {
@@ -394,9 +386,13 @@ int jails_sweep(const struct jails *j, bool (*keep)(void *arg, uint32_t slot), v
 
 	if (!dir)
 		return err_set(e, errno, "list %s/vm", j->config->run_dir);
-	while (r == 0 && (entry = readdir(dir)))
-		if (slot_of(entry->d_name, &slot) && !keep(arg, slot))
+	while (r == 0 && (entry = readdir(dir))) {
+		char group[64];
+
+		snprintf(group, sizeof(group), "vm-%.32s", entry->d_name);
+		if (cgroup_vm_name(group, &slot) && !keep(arg, slot))
 			r = remove_directory(j, entry->d_name, e);
+	}
 	closedir(dir);
 	return r;
 }

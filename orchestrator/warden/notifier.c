@@ -154,14 +154,6 @@ static int open_own(struct warden *w, struct err *e)
 	return warden_watch(w, n->timer, EPOLLIN, SOURCE_NOTIFIER_TIMER, 0, e);
 }
 
-/* Ends the process of a previous warden, which may still be exiting. */
-static int end_earlier(struct warden *w, struct err *e)
-{
-	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", NULL, e);
-
-	return cgroup < 0 ? cgroup : cgroup_empty(&w->tree, "notify", e);
-}
-
 int notifier_init(struct warden *w, struct err *e)
 {
 	struct notifier *n = &w->notifier;
@@ -177,13 +169,13 @@ int notifier_init(struct warden *w, struct err *e)
 	/* Both ends outlive the processes that use them. */
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, n->spans) < 0)
 		return err_set(e, errno, "create a socket pair for spans");
-	int r = end_earlier(w, e);
-	if (r == 0)
-		r = open_audit(w, e);
-	if (r < 0 || !n->wanted)
-		return r;
-	r = open_own(w, e);
-	return r < 0 ? r : start(w, e);
+	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", NULL, e);
+	/* The process of a previous warden may still be exiting. */
+	if (cgroup < 0 || cgroup_empty(&w->tree, "notify", e) < 0 || open_audit(w, e) < 0)
+		return e->code;
+	if (!n->wanted)
+		return 0;
+	return open_own(w, e) < 0 ? e->code : start(w, e);
 }
 
 void notifier_fini(struct warden *w)

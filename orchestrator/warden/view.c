@@ -23,17 +23,12 @@ struct kept {
 	bool is_dir;
 };
 
-static bool is_below_run(const char *path)
-{
-	return strncmp(path, RUN "/", sizeof(RUN)) == 0;
-}
-
 static int keep(struct kept *k, const char *path, struct err *e)
 {
 	scoped_free char *real = path[0] ? realpath(path, NULL) : NULL;
 	struct stat st;
 
-	if (!real || !is_below_run(real))
+	if (!real || strncmp(real, RUN "/", sizeof(RUN)) != 0)
 		return 0;
 	k->mount = open_tree(AT_FDCWD, real, OPEN_TREE_CLONE | AT_RECURSIVE | OPEN_TREE_CLOEXEC);
 	if (k->mount < 0 || fstat(k->mount, &st) < 0)
