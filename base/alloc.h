@@ -9,6 +9,7 @@
 #define RAMET_BASE_ALLOC_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -22,6 +23,14 @@ static inline void *must_alloc(size_t size)
 		abort();
 	}
 	return p;
+}
+
+/* Returns a copy of the text, never NULL. */
+static inline char *must_copy(const char *text)
+{
+	size_t size = strlen(text) + 1;
+
+	return memcpy(must_alloc(size), text, size);
 }
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 int disk_layer_new(const char *state_dir, struct err *e)
 {
 	int fd = open(state_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -26,9 +28,5 @@ static int open_layers(struct disk_job *job)
 struct disk_job *disk_layers_open(struct loop *loop, const char *state_dir, unsigned n,
 				  void (*done)(void *arg, struct disk_job *job), void *arg)
 {
-	char *dir = strdup(state_dir);
-
-	if (!dir)
-		abort();
-	return disk_job_start(loop, open_layers, dir, n, done, arg);
+	return disk_job_start(loop, open_layers, must_copy(state_dir), n, done, arg);
 }

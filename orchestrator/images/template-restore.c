@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/images/bases.h"
 #include "orchestrator/images/disk-layer.h"
@@ -41,9 +42,7 @@ void template_restored(struct template *t, bool well)
 	t->bad_in_row = well ? 0 : t->bad_in_row + 1;
 	if (t->bad_in_row < BAD_IN_ROW_MAX || t->built_here || t->disk_check)
 		return;
-	char *dir = strdup(t->templates->env->config->state_dir);
-	if (!dir)
-		abort();
+	char *dir = must_copy(t->templates->env->config->state_dir);
 	t->disk_check =
 		disk_job_start(t->templates->env->loop, check_disk, dir, 0, on_disk_checked, t);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/io/loop-internal.h"
 
@@ -58,22 +59,18 @@ static int open_fds(struct loop *l, struct err *e)
 
 int loop_new(struct loop **out, struct err *e)
 {
-	struct loop *l = calloc(1, sizeof(*l));
-
-	if (!l)
-		return err_set(e, ENOMEM, "make the loop");
+	struct loop *l = must_alloc(sizeof(*l));
 	int ret = uring_init(&l->uring, l, e);
-	if (ret < 0)
-		goto no_ring;
-	ret = open_fds(l, e);
-	if (ret < 0)
-		goto no_fds;
-	*out = l;
-	return 0;
-no_fds:
-	uring_fini(&l->uring);
-no_ring:
-	free(l);
+
+	if (ret == 0) {
+		ret = open_fds(l, e);
+		if (ret < 0)
+			uring_fini(&l->uring);
+	}
+	if (ret == 0)
+		*out = l;
+	else
+		free(l);
 	return ret;
 }
 

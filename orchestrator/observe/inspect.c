@@ -334,9 +334,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 	struct core_call *call = arg;
 
 	inspect_call_of(call)->inspection = NULL;
-	inspect_call_of(call)->text = strdup(found->text);
-	if (!inspect_call_of(call)->text)
-		abort();
+	inspect_call_of(call)->text = must_copy(found->text);
 	call_finish(call, NULL);
 }
 

@@ -548,9 +548,7 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	fork->children = must_alloc(n * sizeof(*fork->children));
 	for (unsigned i = 0; i < n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
-	fork->tenant = strdup(tenant);
-	if (!fork->tenant)
-		abort();
+	fork->tenant = must_copy(tenant);
 	fork->began_ns = now_ns();
 	call_expect(&fork->call, s->owner, n, &s->config.size);
 	list_add_tail(&snapshots_of(s)->forks, &fork->call.link);

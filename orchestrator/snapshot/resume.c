@@ -408,11 +408,9 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 		r->config.egress = false;
 	r->config.persistent = how->persistent;
 	tenant_clamp(c, tenant, &r->config);
-	r->tenant = strdup(tenant);
+	r->tenant = must_copy(tenant);
 	r->job = must_alloc(sizeof(*r->job));
 	*r->job = (struct read_job){.writable = -1};
-	if (!r->tenant)
-		abort();
 	call_expect(&r->call, p->owner, 1, &p->config.size);
 	p->resume = r;
 	list_add_tail(&snapshots_of_core(c)->resumes, &r->call.link);

@@ -48,10 +48,8 @@ struct space *space_add(struct core *c, const struct store_space *row)
 	snprintf(p->id, sizeof(p->id), "%s", row->id);
 	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
 	p->tenant = p->owner->name;
-	p->metadata = strdup(row->metadata);
+	p->metadata = must_copy(row->metadata);
 	p->env = must_alloc(row->env_len + 1);
-	if (!p->metadata)
-		abort();
 	if (row->env_len)
 		memcpy(p->env, row->env, row->env_len);
 	list_add_tail(&of->spaces, &p->link);

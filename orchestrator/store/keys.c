@@ -75,10 +75,8 @@ static void take_row(void *arg, const struct key *key, const uint8_t *hash)
 
 int keys_new(struct keys **out, struct store *store, struct err *e)
 {
-	struct keys *k = calloc(1, sizeof(*k));
+	struct keys *k = must_alloc(sizeof(*k));
 
-	if (!k)
-		return err_set(e, ENOMEM, "read the keys");
 	k->store = store;
 	list_init(&k->all);
 	for (size_t i = 0; i < BUCKETS; i++)

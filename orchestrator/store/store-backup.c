@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/store/store-internal.h"
 
@@ -40,14 +41,10 @@ static int open_copy(struct store_backup *b, struct err *e)
 
 int store_backup_new(struct store_backup **out, const char *path, const char *to, struct err *e)
 {
-	struct store_backup *b = calloc(1, sizeof(*b));
+	struct store_backup *b = must_alloc(sizeof(*b));
 
-	if (!b)
-		return err_set(e, ENOMEM, "begin a backup");
 	b->fd = -1;
-	b->path = strdup(to);
-	if (!b->path)
-		abort();
+	b->path = must_copy(to);
 	int ret = store_open_db(&b->from, path, e);
 	/* A read transaction that lasts until the end, so that a change does not restart the copy.
 	 */

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -370,12 +371,11 @@ static int make_live(const struct store *s, sqlite3 **live, const char *path, st
 
 int store_mirror_open(struct store *s, const char *path, struct err *e)
 {
-	struct mirror *m = calloc(1, sizeof(*m));
+	struct mirror *m = must_alloc(sizeof(*m));
 	sqlite3 *live = NULL;
 	int ret = 0;
 
-	if (!m || !(m->path = strdup(path)))
-		abort();
+	m->path = must_copy(path);
 	m->whole = find_live(s->db, &live, path);
 	if (!m->whole)
 		ret = make_live(s, &live, path, e);

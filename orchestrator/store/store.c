@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "orchestrator/store/schema.h"
@@ -283,11 +284,10 @@ static void say_damaged(struct err *e)
 
 int store_open_live(struct store **out, const char *path, const char *live, struct err *e)
 {
-	struct store *s = calloc(1, sizeof(*s));
+	struct store *s = must_alloc(sizeof(*s));
 	mode_t before = umask(0077); /* the catalogue names tenants */
 
-	if (!s || !(s->path = strdup(path)))
-		abort();
+	s->path = must_copy(path);
 	int ret = store_open_db(&s->db, path, e);
 	if (ret == 0)
 		ret = set_up(s->db, e);

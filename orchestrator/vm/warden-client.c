@@ -159,10 +159,8 @@ static void on_received(void *arg, int result)
 int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 		      const struct warden_events *events, void *arg, struct err *e)
 {
-	struct warden_client *w = calloc(1, sizeof(*w));
+	struct warden_client *w = must_alloc(sizeof(*w));
 
-	if (!w)
-		return err_set(e, ENOMEM, "connect to the warden");
 	*w = (struct warden_client){
 		.loop = loop, .fd = fd, .events = events, .arg = arg, .next_seq = 1};
 	list_init(&w->unsent);
