@@ -71,10 +71,10 @@ int directory_open(const char *path, struct err *e)
 
 DIR *directory_list(int dir, const char *path)
 {
-	scoped_fd int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *list = fd < 0 ? NULL : fdopendir(fd);
 
-	if (list)
-		fd = -1;
+	if (!list)
+		close_fd(&fd);
 	return list;
 }
