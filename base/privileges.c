@@ -18,7 +18,6 @@ static const cap_value_t warden_keeps[] = {
 	CAP_SYS_RESOURCE, /* more open files, and a negative OOM score */
 	CAP_CHOWN,	  /* folders of the service and of VMs */
 	CAP_FOWNER,	  /* their modes */
-	CAP_FSETID,	  /* the set-group-ID bit of a folder whose group the warden is not in */
 	CAP_DAC_OVERRIDE, /* files in them */
 	CAP_KILL,	  /* the service, and VMs */
 };

@@ -84,6 +84,8 @@ static void make_config(struct config *c, const char *dir, unsigned vms)
 	c->rootfs_gb = 1;
 	c->timeout_s = c->idle_timeout_s = TIMEOUT_S;
 	c->boot_timeout_s = 20;
+	c->audit_max_mib = 64;
+	c->audit_days = 90;
 }
 
 static double cpu_ms(void)

@@ -183,6 +183,7 @@ unsigned api_port(const struct api *a)
 
 void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 {
+	core_events_end(a->core); /* their clients follow on elsewhere */
 	http_drain(a->http, done, arg);
 }
 

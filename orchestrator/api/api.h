@@ -36,7 +36,7 @@ void api_trace(struct api *a, int socket);
 /* Counters of other parts of the service, for /metrics. */
 struct api_watched {
 	uint64_t log_dropped;
-	uint64_t audit_lines, audit_lost, audit_failures, audit_waiting_bytes;
+	uint64_t events; /* added to the audit log */
 	uint64_t webhooks_delivered, webhooks_failures, webhooks_dropped;
 	uint64_t spans_sent, spans_dropped; /* by ramet-notify */
 	uint64_t webhooks_behind;	    /* lines of the audit log not processed yet */

@@ -143,14 +143,8 @@ static void watch_metrics(const struct api_watched *w, struct text *t)
 	metric(t, "ramet_log_lines_dropped_total", "counter",
 	       "Lines dropped from the service's log because the reader was too slow.",
 	       w->log_dropped);
-	metric(t, "ramet_audit_lines_total", "counter", "Lines given to the audit log.",
-	       w->audit_lines);
-	metric(t, "ramet_audit_lost_total", "counter",
-	       "Lines of the audit log lost because the disk accepted none.", w->audit_lost);
-	metric(t, "ramet_audit_failures_total", "counter",
-	       "Attempts to write the audit log that failed.", w->audit_failures);
-	metric(t, "ramet_audit_waiting_bytes", "gauge",
-	       "Bytes of lines of the audit log that wait for the disk.", w->audit_waiting_bytes);
+	metric(t, "ramet_audit_lines_total", "counter", "Events added to the audit log.",
+	       w->events);
 	metric(t, "ramet_webhooks_delivered_total", "counter",
 	       "Webhooks delivered since rametd was started.", w->webhooks_delivered);
 	metric(t, "ramet_webhooks_failures_total", "counter",

@@ -212,15 +212,13 @@ static const struct setting settings[] = {
 	 "Lowest level that is logged: debug, info, warn or error."},
 	{"log_format", CHOICE, AT(log_format), 1, ROOM(log_format), "text", "text json ",
 	 "Format of each line of the log: text, or a JSON object."},
-	STR(audit_dir, TEXT, 0, "audit",
-	    "Folder of the audit log, which records what happened to each sandbox\n"
-	    "(docs/observing.md): an absolute path, or a name in state_dir. Empty: no audit log."),
-	NUM(audit_max_mib, 1, 65536, "64",
-	    "Size at which a file of the audit log is rotated, and the number of files to keep,\n"
-	    "including the current one."),
-	NUM(audit_files, 2, 1000, "8", NULL),
+	NUM(audit_max_mib, 1, 1024, "16",
+	    "Space and time for the audit log in the catalogue: what happened to each sandbox and\n"
+	    "key (docs/observing.md). Without space, the oldest events are removed; a MiB holds\n"
+	    "at least 2,048 events."),
+	NUM(audit_days, 1, 36500, "90", NULL),
 	STR(webhook_url, TEXT, 0, "",
-	    "URL to which each line of the audit log is sent, in a POST signed with the secret "
+	    "URL to which each event of the audit log is sent, in a POST signed with the secret "
 	    "(at\n"
 	    "least 16 bytes; better set in the environment than in a file that others can read).\n"
 	    "Empty: none."),
@@ -747,8 +745,6 @@ static int check_webhook(const struct config *c, struct err *e)
 {
 	if (!c->webhook_url[0])
 		return 0;
-	if (!c->audit_dir[0])
-		return err_say(e, EINVAL, "webhook_url needs the audit log: audit_dir is empty");
 	int r = check_target(c, "webhook_url", c->webhook_url, e);
 	if (r == 0 && strlen(c->webhook_secret) < 16)
 		r = err_say(e, EINVAL,
@@ -758,16 +754,10 @@ static int check_webhook(const struct config *c, struct err *e)
 	return r;
 }
 
-static int check_audit(const struct config *c, struct err *e)
+static int check_targets(const struct config *c, struct err *e)
 {
-	const char *dir = c->audit_dir;
-
-	if (dir[0] && dir[0] != '/' && (strchr(dir, '/') || dir[0] == '.'))
-		return err_say(e, EINVAL,
-			       "audit_dir must be an absolute path, or a name without slashes that "
-			       "does not begin with a dot, not \"%.60s\"",
-			       dir);
 	int r = check_webhook(c, e);
+
 	if (r == 0 && c->otlp_url[0])
 		r = check_target(c, "otlp_url", c->otlp_url, e);
 	return r;
@@ -777,7 +767,7 @@ static int check_together(const struct config *c, struct err *e)
 {
 	struct config_size sizes[CONFIG_SIZES_MAX];
 
-	if (check_network(c, e) < 0 || check_dns(c, e) < 0 || check_audit(c, e) < 0 ||
+	if (check_network(c, e) < 0 || check_dns(c, e) < 0 || check_targets(c, e) < 0 ||
 	    (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0))
 		return e->code;
 	if (!c->tls_cert[0] != !c->tls_key[0])
@@ -849,14 +839,6 @@ const char *config_example(void)
 	if (!text)
 		text = text_print(print_example, NULL);
 	return text ? text : "";
-}
-
-void config_audit_dir(const struct config *c, char *out, size_t size)
-{
-	if (c->audit_dir[0] == '/')
-		snprintf(out, size, "%s", c->audit_dir);
-	else
-		snprintf(out, size, "%s/%s", c->state_dir, c->audit_dir);
 }
 
 void config_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX])

@@ -74,8 +74,7 @@ struct config {
 	char log_level[8];	 /* debug, info, warn, error */
 	char log_format[8];	 /* text, json */
 
-	char audit_dir[CONFIG_PATH_MAX];      /* see config_audit_dir; empty: no audit log */
-	uint32_t audit_max_mib, audit_files;  /* size of one file; number, with the current one */
+	uint32_t audit_max_mib, audit_days;   /* space and time for the events in the catalogue */
 	char webhook_url[512];		      /* empty: none */
 	char webhook_secret[128];	      /* key of the HMAC-SHA256 of each body */
 	char webhook_events[CONFIG_PATH_MAX]; /* comma-separated names, each may end in * */
@@ -118,8 +117,6 @@ extern const char tier_names[];
  * memory is short. */
 const char *config_example(void);
 
-/* Writes the path of the audit log's folder: audit_dir itself, or state_dir/audit_dir. */
-void config_audit_dir(const struct config *c, char *out, size_t size);
 #define CATALOGUE_PATH_MAX (CONFIG_PATH_MAX + 32)
 /* Write the path of the catalogue, and of its live copy in run_dir (orchestrator/store). */
 void config_catalogue(const struct config *c, char out[static CATALOGUE_PATH_MAX]);

@@ -128,15 +128,12 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 {
 	const char *const replaced[] = {c->kernel, c->initramfs, c->rootfs,
 					c->warmup, c->tls_cert,	 c->tls_key};
-	char audit[2 * CONFIG_PATH_MAX + 2], journals[CONFIG_PATH_MAX + 16];
+	char journals[CONFIG_PATH_MAX + 16];
 	int r = 0;
 
-	config_audit_dir(c, audit, sizeof(audit));
 	snprintf(journals, sizeof(journals), "%s/journals", c->run_dir);
-	if (allow(f, c->state_dir, KEEPING, e) < 0 ||
-	    (c->audit_dir[0] && allow(f, audit, KEEPING, e) < 0) ||
-	    allow(f, journals, KEEPING, e) < 0 || allow(f, c->run_dir, READING, e) < 0 ||
-	    allow_templates(f, c->templates_dir, e) < 0 ||
+	if (allow(f, c->state_dir, KEEPING, e) < 0 || allow(f, journals, KEEPING, e) < 0 ||
+	    allow(f, c->run_dir, READING, e) < 0 || allow_templates(f, c->templates_dir, e) < 0 ||
 	    (c->ui_dir[0] && allow(f, c->ui_dir, READING, e) < 0))
 		return e->code;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(replaced); i++)

@@ -14,8 +14,8 @@
 #include "base/turn.h"
 #include "orchestrator/api/api.h"
 #include "orchestrator/daemon/landlock.h"
+#include "orchestrator/daemon/outbox.h"
 #include "orchestrator/daemon/seccomp.h"
-#include "orchestrator/events/audit.h"
 #include "orchestrator/events/notify.h"
 #include "orchestrator/io/log-writer.h"
 #include "orchestrator/io/loop.h"
@@ -28,8 +28,8 @@ struct instance {
 	const struct config *config;
 	struct loop *loop;
 	struct core *core;
-	struct audit *audit;		      /* NULL: no audit log */
 	const struct notify_counters *notify; /* NULL: it does not run */
+	struct outbox *outbox;		      /* NULL: no webhook */
 	struct api *api;
 	struct admin *admin;
 	int signals;
@@ -123,84 +123,52 @@ static int open_signals(struct instance *s, struct err *e)
 	return s->signals < 0 ? err_set(e, errno, "watch for signals") : 0;
 }
 
-/* --- the audit log --------------------------------------------------------------------------- */
+/* --- webhooks ------------------------------------------------------------------------------- */
 
-static void on_life(void *arg, const struct life *life)
-{
-	static const char *const names[] = {
-		[LIFE_CREATED] = "sandbox.created",	[LIFE_FORKED] = "sandbox.forked",
-		[LIFE_MERGED] = "sandbox.merged",	[LIFE_FROZEN] = "sandbox.frozen",
-		[LIFE_RESUMED] = "sandbox.resumed",	[LIFE_EXPIRED] = "sandbox.expired",
-		[LIFE_DELETED] = "sandbox.deleted",	[LIFE_STOPPED] = "sandbox.stopped",
-		[LIFE_DIED] = "sandbox.died",		[LIFE_PORT_SHARED] = "port.shared",
-		[LIFE_PORT_UNSHARED] = "port.unshared",
-	};
-	const struct audit_event event = {
-		.name = names[life->event],
-		.at_ms = life->at_ms,
-		.tenant = life->tenant,
-		.sandbox = life->sandbox,
-		.template = life->template,
-		.parent = life->event == LIFE_FORKED ? life->other : NULL,
-		.winner = life->event == LIFE_MERGED ? life->other : NULL,
-		.space = life->space,
-		.text = life->text,
-	};
-	struct instance *s = arg;
-
-	audit_add(s->audit, &event);
-}
-
-static void on_key(void *arg, const struct audit_event *event)
+static void on_events(void *arg)
 {
 	const struct instance *s = arg;
 
-	audit_add(s->audit, event);
+	outbox_look(s->outbox);
 }
 
-/* Maps the counters of ramet-notify, in memory that the warden made for both. */
-static void map_notify(struct instance *s)
+/* Maps the counters of ramet-notify, in memory that the warden made for both, and begins to give it
+ * events. */
+static int start_webhooks(struct instance *s, struct err *e)
 {
 	bool runs = s->config->webhook_url[0] || s->config->otlp_url[0];
 	void *p = mmap(NULL, sizeof(*s->notify), PROT_READ, MAP_SHARED, WARDEN_NOTIFY_FD, 0);
 
 	s->notify = p == MAP_FAILED || !runs ? NULL : p;
+	if (!s->config->webhook_url[0])
+		return 0;
+	core_events_watch(s->core, on_events, s);
+	return outbox_new(&s->outbox, s->loop, core_store(s->core), WARDEN_OUTBOX_FD,
+			  s->config->webhook_events, e);
 }
 
 static void on_watch(void *arg, struct api_watched *out)
 {
 	const struct instance *s = arg;
-	struct audit_stats f;
+	struct outbox_stats box;
 
-	audit_stats(s->audit, &f);
+	outbox_stats(s->outbox, &box);
 	*out = (struct api_watched){
 		.log_dropped = log_writer_dropped(),
-		.audit_lines = f.lines,
-		.audit_lost = f.lost,
-		.audit_failures = f.failures,
-		.audit_waiting_bytes = f.waiting_bytes,
+		.events = store_events_count(core_store(s->core)).added,
+		.webhooks_behind = box.behind,
 	};
 	if (!s->notify)
 		return;
 	const volatile struct notify_counters *n = s->notify;
-	uint64_t done = n->done;
 	out->webhooks_delivered = n->delivered;
 	out->webhooks_failures = n->failures;
-	out->webhooks_dropped = n->dropped;
+	out->webhooks_dropped = n->dropped + box.dropped;
 	out->spans_sent = n->spans_sent;
 	out->spans_dropped = n->spans_dropped;
-	out->webhooks_behind = s->config->webhook_url[0] && f.last > done ? f.last - done : 0;
 }
 
-static int start_core(struct instance *s, struct err *e)
-{
-	if (audit_new(&s->audit, s->loop, s->config, WARDEN_RING_FD, e) < 0 ||
-	    core_new(&s->core, s->loop, s->config, s->warden, e) < 0)
-		return e->code;
-	core_watch_lives(s->core, on_life, s);
-	map_notify(s);
-	return 0;
-}
+/* --- start ---------------------------------------------------------------------------------- */
 
 static int start_admin(struct instance *s, struct err *e)
 {
@@ -208,8 +176,7 @@ static int start_admin(struct instance *s, struct err *e)
 		.config = s->config,
 		.keys = core_keys(s->core),
 		.core = s->core,
-		.notify = on_key,
-		.notify_arg = s,
+		.store = core_store(s->core),
 		.sync = core_sync,
 		.backup = core_backup,
 		.inspect = core_inspect,
@@ -226,7 +193,8 @@ static int start(struct instance *s, struct err *e)
 	/* The writer thread starts after the filter is set, since only later threads inherit it. */
 	if (open_signals(s, e) < 0 || loop_new(&s->loop, e) < 0 ||
 	    landlock_confine(s->config, e) < 0 || seccomp_confine(e) < 0 ||
-	    log_writer_start(STDERR_FILENO, e) < 0 || start_core(s, e) < 0 ||
+	    log_writer_start(STDERR_FILENO, e) < 0 ||
+	    core_new(&s->core, s->loop, s->config, s->warden, e) < 0 || start_webhooks(s, e) < 0 ||
 	    api_new(&s->api, s->loop, s->core, s->config, e) < 0)
 		return e->code;
 	api_watch(s->api, on_watch, s);
@@ -255,15 +223,14 @@ int service_run(const struct config *config, int warden_fd, int admin_fd)
 		log_error("the event loop failed: %s", strerror(-r));
 		return 1;
 	}
-	audit_stop(s.audit);
 	if (s.status == 0) {
 		admin_free(s.admin);
 		api_free(s.api);
 		core_free(s.core);
 		close_fd(&s.signals);
 		loop_free(s.loop);
+		outbox_free(s.outbox);
 		log_info("stopped");
 	}
-	audit_free(s.audit);
 	return s.status;
 }

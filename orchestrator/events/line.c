@@ -93,12 +93,6 @@ size_t audit_line_make(char out[static AUDIT_LINE_MAX], uint64_t n, const char *
 	put_text(&o, "key", event->key);
 	put_text(&o, "previous", event->previous);
 	put_text(&o, "text", event->text);
-	if (event->lost) {
-		char number[40];
-
-		put(&o, number,
-		    (size_t)snprintf(number, sizeof(number), ",\"lost\":%" PRIu64, event->lost));
-	}
 	memcpy(out + o.len, "}\n", 2);
 	return o.len + 2;
 }

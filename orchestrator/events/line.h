@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One line of the audit log: a JSON object, written by the service, read by ramet-notify. */
+/* An event of the audit log as a line: a JSON object, written by the service, read by ramet-notify.
+ */
 #ifndef RAMET_ORCHESTRATOR_EVENTS_LINE_H
 #define RAMET_ORCHESTRATOR_EVENTS_LINE_H
 
@@ -7,12 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AUDIT_FILE     "audit.jsonl" /* the current file; older ones: audit.jsonl.1 and so on */
-#define AUDIT_LINE_MAX 4096	     /* bytes, with the newline */
-#define AUDIT_ID_LEN   36	     /* "evt_" + 32 hex digits */
-#define AUDIT_NAME_MAX 31	     /* name of an event: "sandbox.created" */
-/* Size of the memory in which lines wait for the disk; the warden makes it. */
-#define AUDIT_RING_BYTES ((1u << 20) + 4096)
+#define AUDIT_LINE_MAX 4096 /* bytes, with the newline */
+#define AUDIT_ID_LEN   36   /* "evt_" + 32 hex digits */
+#define AUDIT_NAME_MAX 31   /* name of an event: "sandbox.created" */
 
 /* What happened. Strings that do not apply to the event are NULL. */
 struct audit_event {
@@ -23,7 +21,6 @@ struct audit_event {
 	const char *space;
 	const char *key, *previous; /* ids of keys: the key, and the key that it replaces */
 	const char *text;
-	uint64_t lost; /* number of dropped lines; 0: left out */
 };
 
 /* Writes the line with its newline and returns its length. `n` is the number of the line, `id` the

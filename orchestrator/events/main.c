@@ -2,39 +2,31 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "orchestrator/config/config.h"
-#include "orchestrator/events/cursor.h"
-#include "orchestrator/events/files.h"
+#include "orchestrator/events/line.h"
 #include "orchestrator/events/notify.h"
 #include "orchestrator/events/post.h"
 #include "orchestrator/events/rules.h"
 #include "orchestrator/events/spans.h"
-#include "orchestrator/events/tail.h"
 
-#define LOOK_AGAIN_MS 5000 /* polls the folder, in case inotify misses a change */
-#define SKIPPED_SAVE  1000 /* saves the cursor also after this many lines that are not sent */
+#define ASK_AGAIN_MS 5000 /* the service may have restarted */
 
 struct notify {
 	struct config config;
 	struct notify_counters *counters;
 	struct post *post;
-	struct tail tail;
-	int changes; /* inotify */
-	uint64_t saved;
+	uint64_t done; /* number of the last event that was handled */
 };
 
 static void store(uint64_t *counter, uint64_t value)
@@ -81,100 +73,43 @@ static void deliver(struct notify *n, const struct audit_line *head, const char 
 	store(&n->counters->delivered, n->counters->delivered + 1);
 }
 
-static void save(struct notify *n, uint64_t line)
-{
-	struct err e;
-
-	if (line == n->saved)
-		return;
-	if (cursor_save(NOTIFY_OWN_FD, line, &e) < 0)
-		log_error("%s: after a restart, webhooks sent since the last save are sent again",
-			  e.text);
-	else
-		n->saved = line;
-}
-
-/* Counts and logs lines that are missing between two lines that were read. */
-static void report_gone(struct notify *n, uint64_t before)
-{
-	uint64_t gone = n->tail.gone - before;
-
-	if (!gone)
-		return;
-	store(&n->counters->dropped, n->counters->dropped + gone);
-	log_error("%llu lines were removed from the audit log before they could be sent",
-		  (unsigned long long)gone);
-}
-
-static void on_line(struct notify *n, const struct audit_line *head, const char *line, size_t len)
-{
-	bool wanted = rules_want(n->config.webhook_events, head->name);
-
-	if (wanted)
-		deliver(n, head, line, len);
-	store(&n->counters->done, head->n);
-	if (wanted || head->n - n->saved >= SKIPPED_SAVE)
-		save(n, head->n);
-}
-
 /* --- all lines ------------------------------------------------------------------------------ */
 
-static void wait_for_change(struct notify *n)
+static void ask(const struct notify *n)
 {
-	struct pollfd p = {.fd = n->changes, .events = POLLIN};
-	char events[4096];
+	const struct notify_request request = {n->done};
 
-	if (poll(&p, n->changes >= 0, LOOK_AGAIN_MS) > 0 &&
-	    read(n->changes, events, sizeof(events)) < 0)
-		close_fd(&n->changes);
+	if (send(NOTIFY_SOCKET_FD, &request, sizeof(request), MSG_DONTWAIT) < 0 && errno != EAGAIN)
+		log_error("cannot ask the service for events: %s", strerror(errno));
+}
+
+/* Receives a line; returns its length, or 0 when none came in time. */
+static size_t receive(char line[static AUDIT_LINE_MAX])
+{
+	struct pollfd p = {.fd = NOTIFY_SOCKET_FD, .events = POLLIN};
+
+	if (poll(&p, 1, ASK_AGAIN_MS) <= 0)
+		return 0;
+	ssize_t len = recv(NOTIFY_SOCKET_FD, line, AUDIT_LINE_MAX, MSG_DONTWAIT);
+	return len > 0 ? (size_t)len : 0;
 }
 
 static _Noreturn void serve(struct notify *n)
 {
+	char line[AUDIT_LINE_MAX];
 	struct audit_line head;
-	const char *line;
-	size_t len;
 
 	for (;;) {
-		uint64_t gone = n->tail.gone;
-
-		if (tail_next(&n->tail, &head, &line, &len)) {
-			report_gone(n, gone);
-			on_line(n, &head, line, len);
-		} else {
-			wait_for_change(n);
-		}
+		ask(n);
+		size_t len = receive(line);
+		if (!audit_line_parse(&head, line, len) || head.n <= n->done)
+			continue;
+		deliver(n, &head, line, len);
+		n->done = head.n;
 	}
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
-
-/* Returns the number of the first line to send; 0: the oldest there is. The first start sends only
- * lines added from then on. With a damaged cursor, all lines are sent again, since a repeated event
- * does less harm than a missing one. */
-static uint64_t first_line(struct notify *n)
-{
-	uint64_t last = audit_files_last(NOTIFY_AUDIT_FD), done = 0;
-	struct err e;
-
-	int r = cursor_load(NOTIFY_OWN_FD, &done, &e);
-	if (r < 0) {
-		log_error("%s: all lines of the audit log will be sent again", e.text);
-		return 0;
-	}
-	if (r == 0) {
-		done = last;
-		n->saved = UINT64_MAX; /* nothing was saved */
-		save(n, done);
-	} else if (done > last) {
-		log_warn("the audit log was replaced by a new one: sending that from its first "
-			 "line");
-		return 0;
-	}
-	n->saved = done;
-	store(&n->counters->done, done);
-	return done + 1;
-}
 
 static int take_over(struct notify *n, struct err *e)
 {
@@ -194,16 +129,6 @@ static int take_over(struct notify *n, struct err *e)
 	return 0;
 }
 
-static void watch_changes(struct notify *n)
-{
-	char path[32];
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", NOTIFY_AUDIT_FD);
-	n->changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	if (inotify_add_watch(n->changes, path, IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0)
-		log_warn("cannot watch the audit log; reading it every %d s", LOOK_AGAIN_MS / 1000);
-}
-
 /* Prevents other processes from reading the memory of this one, which contains the secret.
  * Afterwards this process cannot access /proc/self either. */
 static void hide(void)
@@ -216,7 +141,7 @@ static void hide(void)
 
 int main(void)
 {
-	struct notify n = {.changes = -1};
+	struct notify n = {.done = 0};
 	struct err e;
 
 	log_init("notify", LOG_INFO);
@@ -231,13 +156,8 @@ int main(void)
 		log_error("%s", e.text);
 		return 1;
 	}
-	if (!n.config.webhook_url[0]) {
-		hide();
-		for (;;)
-			pause();
-	}
-	watch_changes(&n);
 	hide();
-	tail_init(&n.tail, NOTIFY_AUDIT_FD, first_line(&n));
+	while (!n.config.webhook_url[0])
+		pause();
 	serve(&n);
 }

@@ -18,7 +18,7 @@
 #define CLIENTS_MAX 32
 #define TIMEOUT_MS  10000 /* limit for receiving a request, and for sending the answer */
 
-static const struct command *const tables[] = {key_commands, host_commands, NULL};
+static const struct command *const tables[] = {key_commands, audit_commands, host_commands, NULL};
 
 struct admin {
 	struct loop *loop;

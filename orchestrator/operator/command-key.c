@@ -5,12 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/config/tiers.h"
-#include "orchestrator/events/line.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/store/keys.h"
 
@@ -25,25 +23,6 @@ static void print_new(FILE *out, const struct key *key, char text[static KEY_TEX
 		key->name);
 	fputs("# The key is not stored anywhere: this is the only time it is shown.\n", out);
 	explicit_bzero(text, KEY_TEXT_LEN + 1);
-}
-
-/* Adds an event to the audit log. `previous`: NULL, or the key that this one replaces, which is
- * valid `until`. */
-static void notify(const struct command_env *env, const char *name, const struct key *key,
-		   const char *previous, const char *until)
-{
-	char text[KEY_NAME_MAX + 128];
-	const struct audit_event event = {.name = name,
-					  .at_ms = realtime_ms(),
-					  .tenant = key->tenant,
-					  .key = key->id,
-					  .previous = previous,
-					  .text = text};
-
-	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
-		 previous ? "; the previous key is valid " : "", previous ? until : "");
-	if (env->notify)
-		env->notify(env->notify_arg, &event);
 }
 
 static int check_tier(const struct command_env *env, const char *name, struct err *e)
@@ -88,7 +67,6 @@ static int key_create(const struct command_env *env, int argc, const char *const
 	if (ret < 0)
 		return ret;
 	log_info("key %s made: tenant %s, tier %s", key->id, key->tenant, key->tier);
-	notify(env, "key.created", key, NULL, NULL);
 	print_new(out, key, text);
 	if (first)
 		fputs("# This is the first key: from now on, requests without a key are refused.\n",
@@ -146,10 +124,8 @@ static int key_revoke(const struct command_env *env, int argc, const char *const
 
 	if (ret < 0)
 		return ret;
-	if (was_good) {
+	if (was_good)
 		log_info("key %s revoked", id);
-		notify(env, "key.revoked", key, NULL, NULL);
-	}
 	fprintf(out, "key %s is revoked\n", id);
 	return 0;
 }
@@ -190,7 +166,6 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 	if (grace_s >= 0)
 		snprintf(until, sizeof(until), "for at most %lld s", (long long)grace_s);
 	log_info("key %s replaces %s", key->id, id);
-	notify(env, "key.rotated", key, id, until);
 	print_new(out, key, text);
 	fprintf(out, "# Key %s is valid %s.\n", id, until);
 	return 0;

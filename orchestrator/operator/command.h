@@ -23,11 +23,11 @@ enum command_status {
 	COMMAND_USAGE = 2,  /* the text is the error and the usage */
 };
 
-struct audit_event;
 struct command_env;
 struct core_forked;
 struct key;
 struct keys;
+struct store;
 
 /* The rest of a long answer, which is written in parts so that no command blocks the loop. */
 struct command_rest {
@@ -41,9 +41,7 @@ struct command_env {
 	const struct config *config;
 	struct keys *keys;
 	struct core *core; /* NULL: no service runs */
-	/* Adds an event to the audit log; NULL: there is no audit log. */
-	void (*notify)(void *arg, const struct audit_event *event);
-	void *notify_arg;
+	struct store *store;
 	/* core_sync; NULL: each change waits for the disk anyway. */
 	struct core_call *(*sync)(struct core *core, void (*fn)(void *arg, const struct failure *f),
 				  void *arg);
@@ -96,6 +94,7 @@ struct command {
 
 /* Tables of commands; a NULL in `words` ends a table. */
 extern const struct command key_commands[];
+extern const struct command audit_commands[];
 extern const struct command host_commands[]; /* these need a service */
 
 struct arguments {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * rametctl: the operators' command. It sends its arguments to the service, which runs the command,
- * and shows the answer. It runs `doctor`, `top`, `backup`, `check` and `restore` itself. While no
- * service runs, `key` works too, because the first key is made before the API is opened to others:
- * rametctl then changes the catalogue itself, as the service's account.
+ * and shows the answer. It runs `doctor`, `top`, `backup`, `check` and `restore` itself, and
+ * `audit` asks for the events part by part. While no service runs, `key` works too, because the
+ * first key is made before the API is opened to others: rametctl then changes the catalogue itself,
+ * as the service's account.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +14,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/message-fds.h"
 #include "orchestrator/config/config.h"
-#include "orchestrator/events/files.h"
 #include "orchestrator/operator/backup.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/operator/doctor.h"
@@ -67,8 +68,8 @@ static int reach(const struct config *config, struct err *e)
 	if (fd >= 0 && (errno == ENOENT || errno == ECONNREFUSED))
 		return err_say(e, errno,
 			       "no service answers at %s: start rametd, or give its settings "
-			       "(--config=FILE, --run_dir=DIR); only `key`, `doctor`, `backup`, "
-			       "`check` and `restore` work without one",
+			       "(--config=FILE, --run_dir=DIR); only `key`, `audit`, `doctor`, "
+			       "`backup`, `check` and `restore` work without one",
 			       at.sun_path);
 	return err_set(e, errno, "reach the service at %s", at.sun_path);
 }
@@ -214,14 +215,12 @@ static int run_restore(const struct config *config, int argc, char *const argv[]
 
 /* Sends a command; returns the service's text, owned by the caller, and its status. NULL: *e is
  * filled. */
-static char *ask(const struct config *config, const char *command, unsigned char *status,
+static char *ask(const struct config *config, const struct words *words, unsigned char *status,
 		 struct err *e)
 {
-	struct words words = {.len = strlen(command) + 1};
 	scoped_fd int fd = reach(config, e);
 
-	memcpy(words.text, command, words.len);
-	if (fd < 0 || send_words(fd, &words, e) < 0)
+	if (fd < 0 || send_words(fd, words, e) < 0)
 		return NULL;
 	if (read(fd, status, 1) == 1)
 		return read_all(fd, e);
@@ -229,11 +228,92 @@ static char *ask(const struct config *config, const char *command, unsigned char
 	return NULL;
 }
 
+/* --- audit ---------------------------------------------------------------------------------- */
+
+#define FOLLOW_MS 500
+
+/* Prints the lines; returns the number of the last event, or `since` if there is none. */
+static unsigned long long show_events(char *text, unsigned long long since)
+{
+	size_t len = strlen(text);
+
+	fputs(text, stdout);
+	if (!len)
+		return since;
+	text[len - 1] = '\0';
+	const char *before = strrchr(text, '\n');
+	sscanf(before ? before + 1 : text, "{\"n\":%llu,", &since);
+	return since;
+}
+
+/* Asks the service for the events after number `since` until there are no more; with `follow`, for
+ * ever. */
+static int follow_audit(const struct config *config, unsigned long long since, bool follow)
+{
+	for (;;) {
+		unsigned char status = COMMAND_FAILED;
+		unsigned long long before = since;
+		struct words words;
+		struct err e;
+
+		words.len = (size_t)snprintf(words.text, sizeof(words.text), "audit%c--since=%llu",
+					     0, since) +
+			    1;
+		scoped_free char *text = ask(config, &words, &status, &e);
+		if (!text)
+			return command_failed(&e);
+		if (status != COMMAND_DONE) {
+			fputs(text, stderr);
+			return status;
+		}
+		since = show_events(text, since);
+		if (fflush(stdout) != 0)
+			return COMMAND_FAILED;
+		if (since != before)
+			continue;
+		if (!follow)
+			return COMMAND_DONE;
+		nanosleep(&(struct timespec){.tv_nsec = FOLLOW_MS * 1000000}, NULL);
+	}
+}
+
+static int run_here(const struct config *config, const struct words *w);
+
+static int run_audit(const struct config *config, int argc, char *const argv[])
+{
+	bool follow = argc > 1 && strcmp(argv[argc - 1], "--follow") == 0;
+	int n = argc - follow;
+	const char *since = "0";
+	struct words words = {.len = 0};
+	char *end;
+	struct err e;
+
+	if (n == 2 && strncmp(argv[1], "--since=", 8) == 0)
+		since = argv[1] + 8;
+	else if (n == 3 && strcmp(argv[1], "--since") == 0)
+		since = argv[2];
+	else if (n > 1)
+		return usage("audit [--since N] [--follow]");
+	errno = 0;
+	unsigned long long number = strtoull(since, &end, 10);
+	if (errno || *since < '0' || *since > '9' || *end)
+		return usage("audit [--since N] [--follow]: N is the number (\"n\") of an event");
+	scoped_fd int fd = reach(config, &e);
+	if (fd >= 0) {
+		close_fd(&fd);
+		return follow_audit(config, number, follow);
+	}
+	if (follow || (fd != -ENOENT && fd != -ECONNREFUSED))
+		return command_failed(&e);
+	return gather(&words, n, argv, &e) < 0 ? command_failed(&e) : run_here(config, &words);
+}
+
 /* A top_ask_fn; `arg` is the struct config. */
 static char *ask_processes(void *arg, struct err *e)
 {
+	static const struct words words = {.text = "processes", .len = sizeof("processes")};
 	unsigned char status = COMMAND_FAILED;
-	char *text = ask(arg, "processes", &status, e);
+	char *text = ask(arg, &words, &status, e);
 
 	if (!text || status == COMMAND_DONE)
 		return text;
@@ -266,7 +346,8 @@ static void check_canary(const struct config *config, struct doctor_printer *p)
 {
 	unsigned char status = COMMAND_FAILED;
 	struct err e;
-	scoped_free char *text = ask(config, "canary", &status, &e);
+	static const struct words words = {.text = "canary", .len = sizeof("canary")};
+	scoped_free char *text = ask(config, &words, &status, &e);
 
 	if (text)
 		text[strcspn(text, "\n")] = '\0';
@@ -315,25 +396,9 @@ static int run_doctor(const struct config *config, int argc, char *const argv[])
 
 /* --- no service runs ------------------------------------------------------------------------ */
 
-static const struct command *const tables[] = {key_commands, NULL};
+static const struct command *const tables[] = {key_commands, audit_commands, NULL};
 
-/* Opens the audit log, to which no service writes now. */
-static int open_audit(struct audit_files *j, const struct config *config, struct account account,
-		      struct err *e)
-{
-	gid_t readers = account_of_notify(config->vm_uid_base).gid;
-	char path[2 * CONFIG_PATH_MAX + 2];
-
-	if (!config->audit_dir[0])
-		return 0;
-	config_audit_dir(config, path, sizeof(path));
-	j->max_bytes = (uint64_t)config->audit_max_mib << 20;
-	j->files = config->audit_files;
-	j->dir = directory_for_readers(path, account, readers, e);
-	return j->dir < 0 ? err_context(e, "audit_dir") : 0;
-}
-
-static int become_account(const struct config *config, struct audit_files *audit, struct err *e)
+static int become_account(const struct config *config, struct err *e)
 {
 	struct account account;
 	int ret = account_find(&account, config->user, e);
@@ -346,36 +411,24 @@ static int become_account(const struct config *config, struct audit_files *audit
 	if (dir < 0)
 		return err_context(e, "state_dir");
 	close_fd(&dir);
-	ret = open_audit(audit, config, account, e);
-	return ret < 0 ? ret : account_become(account.uid, account.gid, e);
-}
-
-static void notify(void *arg, const struct audit_event *event)
-{
-	struct audit_files *audit = arg;
-	struct err e;
-
-	if (audit->dir >= 0 && audit_files_add(audit, event, &e) < 0)
-		fprintf(stderr, "rametctl: cannot add %s to the audit log: %s\n", event->name,
-			e.text);
+	return account_become(account.uid, account.gid, e);
 }
 
 static int run_here(const struct config *config, const struct words *w)
 {
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];
 	static struct arguments args;
-	struct audit_files audit = {.dir = -1, .fd = -1};
-	struct command_env env = {.config = config, .notify = notify, .notify_arg = &audit};
+	struct command_env env = {.config = config};
 	enum command_wait wait; /* not needed: each change waited for the disk */
 	struct store *store = NULL;
 	struct err e;
 
 	config_catalogue(config, path);
 	config_live_catalogue(config, live);
-	if (arguments_parse(&args, w->text, w->len, &e) < 0 ||
-	    become_account(config, &audit, &e) < 0 || store_fold(path, live, &e) < 0 ||
-	    store_open(&store, path, &e) < 0)
+	if (arguments_parse(&args, w->text, w->len, &e) < 0 || become_account(config, &e) < 0 ||
+	    store_fold(path, live, &e) < 0 || store_open(&store, path, &e) < 0)
 		return command_failed(&e);
+	env.store = store;
 	if (store_wait_for_disk(store, &e) < 0 || keys_new(&env.keys, store, &e) < 0) {
 		store_close(store);
 		return command_failed(&e);
@@ -391,8 +444,6 @@ static int run_here(const struct config *config, const struct words *w)
 	free(text);
 	keys_free(env.keys);
 	store_close(store);
-	audit_files_close(&audit);
-	close_fd(&audit.dir);
 	return fflush(stdout) == 0 ? status : COMMAND_FAILED;
 }
 
@@ -444,6 +495,8 @@ int main(int argc, char *argv[])
 		return command_failed(&e);
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
+	if (strcmp(command[0], "audit") == 0)
+		return run_audit(&config, n, command);
 	if (strcmp(command[0], "doctor") == 0)
 		return run_doctor(&config, n, command);
 	if (strcmp(command[0], "backup") == 0 || strcmp(command[0], "check") == 0)

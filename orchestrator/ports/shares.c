@@ -16,6 +16,7 @@
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/store/keys.h"
 
+#define SHARED	       "port.shared" /* the event of a new or changed share */
 #define SHARE_TEXT_MAX (sizeof("65535:1: ") + PORT_TOKEN_LEN)
 
 /* --- in the catalogue ----------------------------------------------------------------------- */
@@ -104,8 +105,24 @@ char *shares_write(const struct ports_sandbox *p)
 	return text;
 }
 
-/* Records the shares in the catalogue. Returns false, with *f filled, on failure. */
-static bool record(struct sandbox *s, struct failure *f)
+/* `event`: what the recorded change of the share is. */
+static void note(const struct sandbox *s, const char *event, const struct port_share *share)
+{
+	bool shared = strcmp(event, SHARED) == 0;
+	char text[40];
+
+	snprintf(text, sizeof(text), "port %u%s", share->port,
+		 !shared	    ? ""
+		 : share->is_public ? ", public"
+				    : ", with a token");
+	log_info("sandbox %s: %s %s", s->id, shared ? "shared" : "no longer shared:", text);
+	life_note(s, (struct audit_event){.name = event, .text = text});
+}
+
+/* Records the shares in the catalogue, after the change of one that `event` names. Returns false,
+ * with *f filled, on failure. */
+static bool record(struct sandbox *s, const char *event, const struct port_share *share,
+		   struct failure *f)
 {
 	char *text = shares_write(ports_of(s));
 	struct err e;
@@ -115,6 +132,7 @@ static bool record(struct sandbox *s, struct failure *f)
 		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		return false;
 	}
+	note(s, event, share);
 	ret = store_sandbox_ports(s->core->store, s->id, text, &e);
 	free(text);
 	if (ret < 0)
@@ -123,20 +141,6 @@ static bool record(struct sandbox *s, struct failure *f)
 }
 
 /* --- requests ------------------------------------------------------------------------------- */
-
-static void notify(const struct sandbox *s, enum life_event event, const struct port_share *share)
-{
-	char text[40];
-
-	if (event == LIFE_PORT_SHARED)
-		snprintf(text, sizeof(text), "port %u, %s", share->port,
-			 share->is_public ? "public" : "with a token");
-	else
-		snprintf(text, sizeof(text), "port %u", share->port);
-	log_info("sandbox %s: %s %s", s->id,
-		 event == LIFE_PORT_SHARED ? "shared" : "no longer shared:", text);
-	life_notify(s, event, NULL, NULL, text);
-}
 
 static bool add_new(struct sandbox *s, uint16_t port, bool is_public, struct failure *f)
 {
@@ -154,7 +158,7 @@ static bool add_new(struct sandbox *s, uint16_t port, bool is_public, struct fai
 		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		return false;
 	}
-	if (record(s, f))
+	if (record(s, SHARED, &share, f))
 		return true;
 	share_remove(p, share_find(p, port));
 	return false;
@@ -165,7 +169,7 @@ static bool change(struct sandbox *s, struct port_share *share, bool is_public, 
 	bool was = share->is_public;
 
 	share->is_public = is_public;
-	if (record(s, f))
+	if (record(s, SHARED, share, f))
 		return true;
 	share->is_public = was;
 	return false;
@@ -184,7 +188,6 @@ bool core_port_share(struct core *c, const char *tenant, const char *id, uint16_
 	if (!share || share->is_public != wanted) {
 		if (share ? !change(s, share, wanted, f) : !add_new(s, port, wanted, f))
 			return false;
-		notify(s, LIFE_PORT_SHARED, share_find(ports_of(s), port));
 		/* Some of them may have been made without the token. */
 		if (!wanted)
 			tunnels_end_shared(s, port);
@@ -214,11 +217,10 @@ bool core_port_unshare(struct core *c, const char *tenant, const char *id, uint1
 		return false;
 	const struct port_share was = *share;
 	share_remove(ports_of(s), share);
-	if (!record(s, f)) {
+	if (!record(s, "port.unshared", &was, f)) {
 		share_add(ports_of(s), &was); /* there is room for it */
 		return false;
 	}
-	notify(s, LIFE_PORT_UNSHARED, &was);
 	tunnels_end_shared(s, port);
 	return true;
 }

@@ -77,8 +77,10 @@ struct core {
 	struct backup *backup; /* in progress, or NULL */
 	bool closing;
 	struct loop_timer promises_timer;
-	core_life_fn *life_fn; /* NULL: no listener */
-	void *life_arg;
+	struct list follows; /* calls that read events */
+	struct loop_timer events_purge;
+	void (*on_events)(void *arg); /* NULL: no listener */
+	void *on_events_arg;
 };
 
 #endif

@@ -74,6 +74,7 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	sandbox_note_vm(s, &ready);
 	struct store_sandbox row = sandbox_row(s);
 	row.answer = call_answer(call, s->tenant, MADE_SANDBOX, s->id, &answer);
+	life_note(s, (struct audit_event){.name = "sandbox.created"});
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
 		ready_vm_drop(&ready);
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
@@ -83,7 +84,6 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	c->stats.creates++;
 	create->sandbox = NULL;
 	sandbox_begin(s, &ready);
-	life_notify(s, LIFE_CREATED, NULL, NULL, NULL);
 	memcpy(create->id, s->id, sizeof(create->id));
 	call_finish(call, NULL);
 }

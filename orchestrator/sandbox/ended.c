@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/life.h"
 
 #define KEPT_MS	    (3600 * 1000)
 #define KEPT_MAX    1000
@@ -112,10 +113,12 @@ static int write_end(struct sandbox *s, struct err *e)
 {
 	struct store *store = s->core->store;
 
-	if (!s->forget)
-		return store_sandbox_end(store, s->id, s->ended_at_ms, s->ended_code, s->ended_text,
-					 e);
-	return s->off_catalogue ? 0 : store_sandbox_forget(store, s->id, e);
+	if (s->off_catalogue)
+		return 0;
+	life_note_end(s);
+	if (s->forget)
+		return store_sandbox_forget(store, s->id, e);
+	return store_sandbox_end(store, s->id, s->ended_at_ms, s->ended_code, s->ended_text, e);
 }
 
 /* Keeps or frees the sandbox once its VM is gone and its end is recorded. */

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports events of sandboxes (created, forked, ended, ...) to the listener that core_watch_lives
- * set. */
+/* Adds the events of sandboxes (created, forked, ended, ...) to the catalogue. Each function is
+ * called directly before the change of the catalogue whose transaction the event joins. */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_LIFE_H
 #define RAMET_ORCHESTRATOR_SANDBOX_LIFE_H
 
-#include "orchestrator/sandbox/sandboxes.h"
+#include "orchestrator/events/line.h"
 
+struct core;
 struct sandbox;
 
-/* Reports an event. `other`, `space` and `text` are NULL if the event has none (struct life). */
-void life_notify(const struct sandbox *s, enum life_event event, const char *other,
-		 const char *space, const char *text);
-/* Reports the end of a sandbox as the event of its end code; does nothing for "merged" and
- * "frozen", which merge.c and sandbox_end_frozen report. */
-void life_notify_end(const struct sandbox *s);
+/* Adds `event` with the members that every event of a sandbox has. */
+void life_note(const struct sandbox *s, struct audit_event event);
+/* Adds the event for the end that `s` has. */
+void life_note_end(const struct sandbox *s);
+
+/* Prepares core_events_follow; the catalogue is open. */
+void events_init(struct core *c);
+/* Removes events that are too old. */
+void events_purge(struct core *c);
+void events_fini(struct core *c);
 
 #endif

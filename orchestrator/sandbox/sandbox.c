@@ -475,15 +475,13 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 	s->forget = forget;
 	note_end(s, realtime_ms(), code, text);
 	ended_record(s);
-	life_notify_end(s);
 	leave(s);
 }
 
-void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space)
+void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text)
 {
 	sandbox_step(s, SBX_END);
 	note_end(s, at_ms, "frozen", text);
-	life_notify(s, LIFE_FROZEN, NULL, space, NULL);
 	leave(s);
 }
 
@@ -492,6 +490,7 @@ void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, cons
 struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
 			      void *arg)
 {
+	static const char deleted[] = "it was deleted";
 	struct core_call *call = call_new(c, &call_plain, arg);
 	struct failure f;
 	struct err e;
@@ -504,6 +503,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 		call_finish(call, f.code == FAIL_MERGED ? NULL : &f);
 		return call;
 	}
+	life_note(s, (struct audit_event){.name = "sandbox.deleted", .text = deleted});
 	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		call_finish(call, &f);
@@ -511,7 +511,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 	}
 	s->off_catalogue = true;
 	list_add_tail(&s->deletes, &call->link);
-	sandbox_end(s, "deleted", "it was deleted", true);
+	sandbox_end(s, "deleted", deleted, true);
 	return call;
 }
 

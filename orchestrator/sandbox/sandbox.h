@@ -145,7 +145,7 @@ void sandbox_end(struct sandbox *s, const char *code, const char *text, bool for
 /* Ends a sandbox whose VM a merge gave to another one; the catalogue records that already. */
 void sandbox_end_merged(struct sandbox *s, int64_t at_ms, const char *text);
 /* Ends a sandbox that is now a Space; the catalogue records that already. */
-void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text, const char *space);
+void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text);
 /* Returns the end code equal to `code`, as a static string; "vm_died" if there is none. */
 const char *sandbox_end_code(const char *code);
 /* Fails everything in flight in the VM. Execs only fail when the sandbox ends: a merge moves them.

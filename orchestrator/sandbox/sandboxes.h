@@ -155,31 +155,21 @@ int core_requests_made(struct core *c, uint64_t max_age_ms, core_made_fn *each, 
 /* Removes the record of a key; does nothing if there is none. */
 void core_key_forget(struct core *c, const uint8_t key[static REQUEST_HASH_LEN]);
 
-/* --- events of sandboxes ---------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
-enum life_event {
-	LIFE_CREATED,
-	LIFE_FORKED,	    /* about the child; `other`: its parent */
-	LIFE_MERGED,	    /* about the parent; `other`: the winner, whose id is now gone */
-	LIFE_FROZEN,	    /* `space`: the new Space */
-	LIFE_RESUMED,	    /* about the new sandbox; `space`: the Space it was resumed from */
-	LIFE_PORT_SHARED,   /* `text`: the port and whether it is public */
-	LIFE_PORT_UNSHARED, /* `text`: the port */
-	LIFE_EXPIRED,
-	LIFE_DELETED,
-	LIFE_STOPPED, /* ended by the shutdown of rametd */
-	LIFE_DIED,    /* `text` holds the reason, as for the three events above */
+struct event_query {
+	uint64_t since; /* number of the last event that is known already; 0: none */
+	bool from_now;	/* only new events, whatever `since` says */
+	bool follow;	/* the call goes on with new events, until it is abandoned */
 };
-
-/* Valid during the callback only. Members that do not apply are NULL. */
-struct life {
-	enum life_event event;
-	int64_t at_ms; /* ms since the epoch */
-	const char *tenant, *sandbox, *template;
-	const char *other, *space, *text;
-};
-typedef void core_life_fn(void *arg, const struct life *life);
-/* Calls `fn` for each event once it is in the catalogue, before the client gets its answer. */
-void core_watch_lives(struct core *c, core_life_fn *fn, void *arg);
+/* `line`: one JSON object, without a newline, valid only during the call. */
+typedef void core_event_fn(void *arg, const char *line, size_t len);
+/* Reports the events of a tenant (NULL: of all), oldest first. */
+struct core_call *core_events(struct core *c, const char *tenant, const struct event_query *query,
+			      core_event_fn *on_event, core_done_fn *on_end, void *arg);
+/* Ends all these calls. */
+void core_events_end(struct core *c);
+/* Calls `fn` after each change with events; `fn` must not change the catalogue. */
+void core_events_watch(struct core *c, void (*fn)(void *arg), void *arg);
 
 #endif

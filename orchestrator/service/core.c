@@ -21,6 +21,7 @@
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/ended.h"
+#include "orchestrator/sandbox/life.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/images/private.h"
@@ -130,6 +131,7 @@ static void on_housekeeping(void *arg)
 
 	note_sleep(c);
 	ended_purge(c);
+	events_purge(c);
 	end_graces(c);
 	spaces_scrub(c);
 	spaces_lost_check(c);
@@ -148,6 +150,7 @@ static void init_lists(struct core *c)
 	list_init(&c->ended.unrecorded);
 	list_init(&c->creates);
 	list_init(&c->waits);
+	list_init(&c->follows);
 	list_init(&c->catalogue.syncs);
 	list_init(&c->tenants);
 	list_init(&c->finished);
@@ -169,6 +172,8 @@ static int open_parts(struct core *c, int warden_fd, struct err *e)
 	if (vmproc_host_init(&c->vms, c->config.max_vms) < 0)
 		return err_set(e, ENOMEM, "allocate %u VM slots", c->config.max_vms);
 	int ret = catalogue_open(c, e);
+	if (ret == 0)
+		events_init(c);
 	if (ret == 0)
 		ret = keys_new(&c->keys, c->store, e);
 	if (ret == 0)
@@ -395,6 +400,11 @@ struct keys *core_keys(struct core *c)
 	return c->keys;
 }
 
+struct store *core_store(struct core *c)
+{
+	return c->store;
+}
+
 /* --- end ------------------------------------------------------------------------------------ */
 
 static void on_closing_limit(void *arg)
@@ -449,6 +459,7 @@ void core_free(struct core *c)
 	loop_timer_clear(c->loop, &upkeep_of(c)->closing_limit);
 	loop_timer_clear(c->loop, &c->ended.purge);
 	loop_timer_clear(c->loop, &c->ended.record);
+	events_fini(c);
 	backups_free(c);
 	watch_stop(c);
 	sampler_stop(c);

@@ -27,6 +27,7 @@ bool core_ready(const struct core *c);
 const char *core_error(const struct core *c);
 /* Returns the key registry (orchestrator/store/keys.h). The core owns it. */
 struct keys *core_keys(struct core *c);
+struct store *core_store(struct core *c);
 /* Ends every VM, and calls `done` once all have exited or after SHUTDOWN_LIMIT_MS. New calls fail
  * with FAIL_STOPPING from here on. */
 void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);

@@ -217,7 +217,6 @@ static void begin(struct fork *fork)
 
 		child->sandbox = NULL;
 		sandbox_begin(s, &child->ready);
-		life_notify(s, LIFE_FORKED, fork->parent->id, NULL, NULL);
 	}
 	pool_rest(fork->call.core->pool, SANDBOX_HEAD_START_MS);
 	call_finish(&fork->call, NULL);
@@ -236,6 +235,10 @@ static int record(struct fork *fork, struct store_sandbox *rows, struct err *e)
 	answer.pause_us = fork->made.pause_us;
 	answer.ready_us = fork->made.ready_us;
 	answer.copied_bytes = fork->made.copied_bytes;
+	for (unsigned i = 0; i < fork->n; i++)
+		life_note(
+			fork->children[i].sandbox,
+			(struct audit_event){.name = "sandbox.forked", .parent = fork->parent->id});
 	return store_sandboxes_add(fork->call.core->store, rows, fork->n, e);
 }
 

@@ -22,6 +22,7 @@
 #include "orchestrator/images/disk-layer.h"
 #include "orchestrator/sandbox/call.h"
 #include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
@@ -337,6 +338,7 @@ static int record(struct freeze *fr, struct store_space *row, const char *text, 
 			row->n_answers++;
 	}
 	row->answers = answers;
+	life_note(fr->sandbox, (struct audit_event){.name = "sandbox.frozen", .space = fr->id});
 	int ret = store_space_freeze(fr->core->store, row, row->created_at_ms, "frozen", text, e);
 	row->answers = NULL;
 	row->n_answers = 0;
@@ -387,7 +389,7 @@ static void commit(struct freeze *fr, uint64_t bytes)
 	step(fr, FREEZE_COMMIT);
 	fr->sandbox = NULL;
 	snapshots_of(s)->freeze = NULL;
-	sandbox_end_frozen(s, row.created_at_ms, text, fr->id);
+	sandbox_end_frozen(s, row.created_at_ms, text);
 	fr->sync = catalogue_sync(c, on_synced, fr);
 	schedule_next(c);
 }

@@ -112,6 +112,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		.lines = lines,
 		.n_lines = rewrite_lines(winner, parent->id, lines),
 	};
+	life_note(parent, (struct audit_event){.name = "sandbox.merged", .winner = winner->id});
 	int ret = store_sandbox_merge(c->store, &m, &e);
 	apply_lines(parent, lines, m.n_lines, ret == 0);
 	if (ret < 0) {
@@ -121,7 +122,6 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	snapshots_of_core(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
-	life_notify(parent, LIFE_MERGED, winner->id, NULL, NULL);
 	move(parent, winner, &m);
 	return true;
 }

@@ -94,6 +94,7 @@ static void undo(struct resume *r)
 	if (!s)
 		return;
 	snprintf(text, sizeof(text), "its resume was given up, and it is space %s again", p->id);
+	life_note(s, (struct audit_event){.name = "sandbox.frozen", .space = p->id});
 	if (store_space_unresume(p->core->store, s->id, &row, now_ms, "frozen", text, &e) < 0) {
 		log_error("sandbox %s: its resume can't be undone: %s", s->id, e.text);
 		s->config.persistent = true; /* then the sandbox becomes a Space once it was idle */
@@ -101,7 +102,7 @@ static void undo(struct resume *r)
 	}
 	r->id[0] = '\0';
 	snapshots_of(s)->space[0] = '\0'; /* so that the Space's files stay */
-	sandbox_end_frozen(s, now_ms, text, p->id);
+	sandbox_end_frozen(s, now_ms, text);
 	catalogue_sync(p->core, NULL, NULL);
 }
 
@@ -173,7 +174,6 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 	memcpy(r->id, s->id, sizeof(r->id));
 	call_expects_none(&r->call);
 	sandbox_begin(s, ready);
-	life_notify(s, LIFE_RESUMED, NULL, snapshots_of(s)->space, NULL);
 	r->sync = catalogue_sync(c, on_synced, r);
 }
 
@@ -192,6 +192,8 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 		struct store_sandbox row = sandbox_row(s);
 
 		row.answer = call_answer(&r->call, s->tenant, MADE_SANDBOX, s->id, &answer);
+		life_note(s,
+			  (struct audit_event){.name = "sandbox.resumed", .space = r->space->id});
 		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
 			begin(r, s, &ready);
 			return;

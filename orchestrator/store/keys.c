@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
+#include "orchestrator/events/line.h"
 
 #define BUCKETS	       256
 #define TENANT_BUCKETS 4096
@@ -232,12 +233,33 @@ static int finish_entry(struct keys *k, struct entry *entry, int ret, char *text
 	return 0;
 }
 
+/* Adds an event to the next change of the catalogue. `previous`: NULL, or the id of the key that
+ * this one replaces, which is valid for at most `grace_s`; negative: until it is revoked. */
+static void note(struct keys *k, const char *event, const struct key *key, const char *previous,
+		 int64_t grace_s)
+{
+	char text[KEY_NAME_MAX + 128], until[64] = "until it is revoked";
+
+	if (grace_s >= 0)
+		snprintf(until, sizeof(until), "for at most %lld s", (long long)grace_s);
+	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
+		 previous ? "; the previous key is valid " : "", previous ? until : "");
+	store_event(k->store, &(struct audit_event){.name = event,
+						    .at_ms = realtime_ms(),
+						    .tenant = key->tenant,
+						    .key = key->id,
+						    .previous = previous,
+						    .text = text});
+}
+
 int keys_create(struct keys *k, const char *name, const char *tier, const char *tenant,
 		char text[static KEY_TEXT_LEN + 1], const struct key **out, struct err *e)
 {
 	if (check_name(name, e) < 0)
 		return -EINVAL;
 	struct entry *entry = entry_new(name, tier, tenant, text);
+
+	note(k, "key.created", &entry->key, NULL, 0);
 	int ret = store_key_add(k->store, &entry->key, entry->hash, e);
 
 	return finish_entry(k, entry, ret, text, out);
@@ -276,6 +298,8 @@ int keys_revoke(struct keys *k, const char *id, struct err *e)
 	if (entry->key.revoked)
 		return 0;
 	bool was_good = key_is_good(&entry->key);
+	if (was_good)
+		note(k, "key.revoked", &entry->key, NULL, 0);
 	int ret = revoke(k, &entry->key, was_good ? realtime_ms() : entry->key.revoked_at_ms, e);
 	if (ret == 0 && was_good)
 		notify_revoked(k);
@@ -319,6 +343,7 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 	int64_t until = realtime_ms() + grace_s * 1000;
 	if (grace_s >= 0 && (!end.at_ms || until < end.at_ms))
 		end.at_ms = until;
+	note(k, "key.rotated", &entry->key, id, grace_s);
 	int ret = store_key_rotate(k->store, &entry->key, entry->hash, id, &end, e);
 	ret = finish_entry(k, entry, ret, text, out);
 	if (ret < 0)

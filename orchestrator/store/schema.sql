@@ -80,3 +80,16 @@ CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effe
 	ready_us INTEGER NOT NULL,
 	copied_bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- step 11
+CREATE TABLE events (			-- the audit log, and the queue of the webhooks
+	n INTEGER PRIMARY KEY,		-- without gaps
+	at_ms INTEGER NOT NULL,
+	tenant TEXT NOT NULL,
+	line TEXT NOT NULL		-- the event as one JSON object
+) STRICT;
+
+CREATE TABLE webhooks (
+	only INTEGER PRIMARY KEY CHECK (only = 1),
+	done INTEGER NOT NULL		-- number of the last event that was sent or is not wanted
+) STRICT;

@@ -49,6 +49,31 @@ enum answer_statement {
 	ANSWER_STATEMENTS,
 };
 
+enum event_statement {
+	EVENT_ADD,
+	EVENT_TRIM,
+	EVENT_PURGE,
+	EVENT_AFTER,
+	EVENT_LAST,
+	WEBHOOKS_SET,
+	WEBHOOKS_DONE,
+	EVENT_STATEMENTS,
+};
+
+struct events {
+	sqlite3_stmt *statements[EVENT_STATEMENTS];
+	struct waiting_event {
+		int64_t at_ms;
+		char *tenant, *line;
+	} * waiting; /* for the next change */
+	size_t n_waiting;
+	uint64_t last;	/* number of the last event; 0: none */
+	uint64_t added; /* since the store was opened */
+	uint64_t most;	/* that are kept */
+	void (*fn)(void *arg);
+	void *arg;
+};
+
 struct mirror;
 
 struct store {
@@ -59,6 +84,7 @@ struct store {
 	sqlite3_stmt *keys[KEY_STATEMENTS];
 	sqlite3_stmt *spaces[SPACE_STATEMENTS];
 	sqlite3_stmt *answers[ANSWER_STATEMENTS];
+	struct events events;
 };
 
 /* The steps that make the tables: steps[i] turns version first + i - 1 into the next one, and
@@ -82,7 +108,8 @@ int store_reserve(sqlite3 *db, struct err *e);
 void store_finalize(sqlite3 *db);
 /* Runs SQL statements and ignores their rows. */
 int store_exec(sqlite3 *db, const char *sql, struct err *e);
-/* Runs a bound statement that returns no rows, and resets it. */
+/* Runs a bound statement that returns no rows, and resets it. Outside a transaction, events that
+ * wait are added in the one of the statement. */
 int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
 /* Passes on `ret`, but fails if the statement that was run did not change the row of `id`. */
 int store_changed(struct store *s, int ret, const char *id, struct err *e);
@@ -121,6 +148,14 @@ extern const char *const store_sandbox_sql[SANDBOX_STATEMENTS];
 extern const char *const store_key_sql[KEY_STATEMENTS];
 extern const char *const store_space_sql[SPACE_STATEMENTS];
 extern const char *const store_answer_sql[ANSWER_STATEMENTS];
+extern const char *const store_event_sql[EVENT_STATEMENTS];
+
+/* Reads the number of the last event, when the store is opened. */
+int store_events_open(struct store *s, struct err *e);
+/* Adds the events that wait; inside a transaction. */
+int store_events_add(struct store *s, struct err *e);
+/* Drops the events that wait, which now are in the catalogue if the transaction was committed. */
+void store_events_end(struct store *s, bool committed);
 
 /* Add a row; inside a transaction. The first one also adds row->answer. */
 int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e);

@@ -53,7 +53,12 @@ static const char copy_rows[] =
 	"DELETE FROM main.spaces; INSERT INTO main.spaces SELECT * FROM source.spaces;"
 	"DELETE FROM main.spaces_gone;"
 	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;"
-	"DELETE FROM main.answers; INSERT INTO main.answers SELECT * FROM source.answers;";
+	"DELETE FROM main.answers; INSERT INTO main.answers SELECT * FROM source.answers;"
+	"DELETE FROM main.webhooks; INSERT INTO main.webhooks SELECT * FROM source.webhooks;"
+	/* An event never changes, so only the missing ones are copied. */
+	"DELETE FROM main.events WHERE n < (SELECT min(n) FROM source.events);"
+	"INSERT INTO main.events SELECT * FROM source.events "
+	"WHERE n > (SELECT coalesce(max(n), 0) FROM main.events);";
 
 /* Runs the SQL `format`, which contains one %Q for `text`. */
 static int run_with(sqlite3 *db, const char *format, const char *text, struct err *e)

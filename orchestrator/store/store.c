@@ -265,9 +265,11 @@ static int prepare_all(struct store *s, struct err *e)
 {
 	if (prepare(s, store_sandbox_sql, SANDBOX_STATEMENTS, s->sandboxes, e) < 0 ||
 	    prepare(s, store_key_sql, KEY_STATEMENTS, s->keys, e) < 0 ||
-	    prepare(s, store_space_sql, SPACE_STATEMENTS, s->spaces, e) < 0)
+	    prepare(s, store_space_sql, SPACE_STATEMENTS, s->spaces, e) < 0 ||
+	    prepare(s, store_answer_sql, ANSWER_STATEMENTS, s->answers, e) < 0 ||
+	    prepare(s, store_event_sql, EVENT_STATEMENTS, s->events.statements, e) < 0)
 		return e->code;
-	return prepare(s, store_answer_sql, ANSWER_STATEMENTS, s->answers, e);
+	return store_events_open(s, e);
 }
 
 /* Replaces the error by one with its first line only, since the check's own may have many lines. */
@@ -346,6 +348,8 @@ void store_close(struct store *s)
 		return;
 	if (s->mirror)
 		store_mirror_close(s);
+	store_events_end(s, false);
+	free(s->events.waiting);
 	store_finalize(s->db);
 	sqlite3_close(s->db);
 	free(s->path);
@@ -354,7 +358,7 @@ void store_close(struct store *s)
 
 /* --- statements ------------------------------------------------------------------------------ */
 
-int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
+static int run(struct store *s, sqlite3_stmt *st, struct err *e)
 {
 	int rc = sqlite3_step(st), ret = 0;
 
@@ -367,6 +371,14 @@ int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
 	sqlite3_reset(st);
 	sqlite3_clear_bindings(st);
 	return ret;
+}
+
+int store_run(struct store *s, sqlite3_stmt *st, struct err *e)
+{
+	if (!s->events.n_waiting || !sqlite3_get_autocommit(s->db))
+		return run(s, st, e);
+	int ret = store_begin(s, e);
+	return ret < 0 ? ret : store_end(s, run(s, st, e), e);
 }
 
 int store_changed(struct store *s, int ret, const char *id, struct err *e)
@@ -407,13 +419,20 @@ int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite
 
 int store_begin(struct store *s, struct err *e)
 {
-	return store_exec(s->db, "BEGIN IMMEDIATE", e);
+	int ret = store_exec(s->db, "BEGIN IMMEDIATE", e);
+
+	if (ret < 0)
+		store_events_end(s, false);
+	return ret;
 }
 
 int store_end(struct store *s, int ret, struct err *e)
 {
+	if (ret == 0)
+		ret = store_events_add(s, e);
 	ret = store_commit(s->db, ret, e);
 	store_mirror_keep(s, ret == 0);
+	store_events_end(s, ret == 0);
 	return ret;
 }
 

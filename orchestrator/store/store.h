@@ -182,6 +182,38 @@ int store_key_rotate(struct store *s, const struct key *key,
 int store_keys(struct store *s, void (*each)(void *arg, const struct key *key, const uint8_t *hash),
 	       void *arg, struct err *e);
 
+/* --- events ---------------------------------------------------------------------------------- */
+
+struct audit_event;
+/* Adds the event to the next change, in its transaction: both reach the catalogue, or neither. Call
+ * it directly before the function that makes the change. */
+void store_event(struct store *s, const struct audit_event *event);
+/* Calls `each` for up to `most` events after number `after`, oldest first. `line` is one JSON
+ * object (orchestrator/events/line.h), valid only during the call, which must not change the
+ * catalogue. */
+typedef void store_event_fn(void *arg, uint64_t n, const char *tenant, const char *line,
+			    size_t len);
+int store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each, void *arg,
+		 struct err *e);
+/* Keeps the last `most` events from now on. */
+void store_events_keep(struct store *s, uint64_t most);
+/* Removes those of the oldest `most` events that are from before `before_ms`; returns the number
+ * removed. */
+int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e);
+/* Sets the function that is called after each change with events. It must not change the
+ * catalogue. */
+void store_events_watch(struct store *s, void (*added)(void *arg), void *arg);
+struct store_events_count {
+	uint64_t added; /* since the store was opened */
+	uint64_t last;	/* number of the last event; 0: none */
+};
+struct store_events_count store_events_count(const struct store *s);
+
+/* Reads the number of the last event that the webhooks are done with. Returns 1; 0 if none was
+ * recorded yet; -errno on failure. */
+int store_webhooks_done(struct store *s, uint64_t *n, struct err *e);
+int store_webhooks_set(struct store *s, uint64_t n, struct err *e);
+
 /* --- from the live copy to the disk ---------------------------------------------------------- */
 
 /* Sets the function that is called after each change that the file does not have yet. */

@@ -113,21 +113,3 @@ int directory_for_account(const char *path, struct account account, struct err *
 			       st.st_uid, account.uid, account.uid, account.gid, path);
 	return take_fd(&fd);
 }
-
-int directory_for_readers(const char *path, struct account account, gid_t readers, struct err *e)
-{
-	scoped_fd int fd = directory_for_account(path, account, e);
-	struct stat st;
-
-	if (fd < 0)
-		return fd;
-	if (fchown(fd, account.uid, readers) < 0 || fchmod(fd, 02750) < 0 || fstat(fd, &st) < 0)
-		return err_set(e, errno, "open %s to group %u", path, readers);
-	/* Without CAP_FSETID the kernel clears the bit and reports success. */
-	if (!(st.st_mode & S_ISGID))
-		return err_say(e, EPERM,
-			       "%s: its set-group-ID bit cannot be set, so group %u could not read "
-			       "new files; the warden needs CAP_FSETID",
-			       path, readers);
-	return take_fd(&fd);
-}

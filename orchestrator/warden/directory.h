@@ -17,8 +17,4 @@ int directory_for_root(const char *path, gid_t gid, struct err *e);
  * that root owns is given to the account. */
 int directory_for_account(const char *path, struct account account, struct err *e);
 
-/* Like directory_for_account (mode 02750): `readers` may read it and the files created in it, which
- * inherit that group. */
-int directory_for_readers(const char *path, struct account account, gid_t readers, struct err *e);
-
 #endif

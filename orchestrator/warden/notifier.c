@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The part of the audit log that outlives the service: the memory in which its lines wait, and the
- * process that sends them as webhooks. That process connects to other hosts, so it has its own
- * user. This user may only access its own directory and, through their group, the log's files.
+ * The process that sends events as webhooks, and what it shares with the service: a socket over
+ * which it gets them, and counters. It connects to other hosts, so it has its own user, which may
+ * access no file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,9 +20,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "orchestrator/events/line.h"
 #include "orchestrator/events/notify.h"
-#include "orchestrator/warden/directory.h"
 #include "orchestrator/warden/program.h"
 #include "orchestrator/warden/warden-internal.h"
 
@@ -39,8 +37,7 @@ static int start_notifier(struct warden *w, struct err *e)
 {
 	static char *const argv[] = {"ramet-notify", NULL};
 	const struct notifier *n = &w->notifier;
-	const int fds[] = {n->audit < 0 ? n->own : n->audit, n->own, n->config, n->counters,
-			   n->spans[1]};
+	const int fds[] = {n->events[1], n->config, n->counters, n->spans[1]};
 	const struct program p = {
 		.name = "notify",
 		.argv = argv,
@@ -53,8 +50,8 @@ static int start_notifier(struct warden *w, struct err *e)
 		.setup_exit = 1,
 	};
 
-	_Static_assert(NOTIFY_AUDIT_FD == PROGRAM_FIRST_FD &&
-			       NOTIFY_AUDIT_FD + ARRAY_LEN(fds) - 1 == NOTIFY_SPANS_FD,
+	_Static_assert(NOTIFY_SOCKET_FD == PROGRAM_FIRST_FD &&
+			       NOTIFY_SOCKET_FD + ARRAY_LEN(fds) - 1 == NOTIFY_SPANS_FD,
 		       "descriptor numbers that ramet-notify expects");
 	return program_start(&w->tree, &p, e);
 }
@@ -108,40 +105,28 @@ void notifier_on_pid(struct warden *w)
 
 /* --- resources of ramet-notify and the service ---------------------------------------------- */
 
-static int make_memory(const char *name, size_t bytes, struct err *e)
+static int make_counters(struct notifier *n, struct err *e)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-		err_set(e, errno, "allocate shared memory for the %s", name);
-		close_fd(&fd);
-		return e ? e->code : -ENOMEM;
-	}
-	return fd;
+	n->counters = memfd_create("webhooks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (n->counters < 0 || ftruncate(n->counters, sizeof(struct notify_counters)) < 0 ||
+	    fcntl(n->counters, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return err_set(e, errno, "allocate shared memory for the webhooks");
+	return 0;
 }
 
-static int open_audit(struct warden *w, struct err *e)
+/* Both ends of each pair outlive the processes that use them. */
+static int make_sockets(struct notifier *n, struct err *e)
 {
-	struct notifier *n = &w->notifier;
-	char path[2 * CONFIG_PATH_MAX + 2];
-
-	if (!w->config->audit_dir[0])
-		return 0;
-	config_audit_dir(w->config, path, sizeof(path));
-	n->audit = directory_for_readers(path, w->account, n->account.gid, e);
-	return n->audit < 0 ? err_context(e, "audit_dir") : 0;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, n->events) < 0 ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, n->spans) < 0)
+		return err_set(e, errno, "create a socket pair for webhooks and spans");
+	return 0;
 }
 
 static int open_own(struct warden *w, struct err *e)
 {
 	struct notifier *n = &w->notifier;
-	char path[CONFIG_PATH_MAX + 8];
 
-	snprintf(path, sizeof(path), "%s/notify", w->config->state_dir);
-	n->own = directory_for_account(path, n->account, e);
-	if (n->own < 0)
-		return n->own;
 	n->program = open(w->config->notify, O_RDONLY | O_CLOEXEC);
 	if (n->program < 0)
 		return err_set(e, errno, "open the program %s (setting notify)", w->config->notify);
@@ -160,18 +145,10 @@ int notifier_init(struct warden *w, struct err *e)
 
 	n->account = account_of_notify(w->config->vm_uid_base);
 	n->wanted = w->config->webhook_url[0] || w->config->otlp_url[0];
-	n->ring = make_memory("audit log", AUDIT_RING_BYTES, e);
-	if (n->ring < 0)
-		return n->ring;
-	n->counters = make_memory("webhooks", sizeof(struct notify_counters), e);
-	if (n->counters < 0)
-		return n->counters;
-	/* Both ends outlive the processes that use them. */
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, n->spans) < 0)
-		return err_set(e, errno, "create a socket pair for spans");
 	scoped_fd int cgroup = cgroup_make(&w->tree, "notify", NULL, e);
 	/* The process of a previous warden may still be exiting. */
-	if (cgroup < 0 || cgroup_empty(&w->tree, "notify", e) < 0 || open_audit(w, e) < 0)
+	if (cgroup < 0 || cgroup_empty(&w->tree, "notify", e) < 0 || make_counters(n, e) < 0 ||
+	    make_sockets(n, e) < 0)
 		return e->code;
 	if (!n->wanted)
 		return 0;
@@ -191,10 +168,9 @@ void notifier_fini(struct warden *w)
 	close_fd(&n->timer);
 	close_fd(&n->program);
 	close_fd(&n->config);
-	close_fd(&n->own);
-	close_fd(&n->audit);
 	close_fd(&n->counters);
+	close_fd(&n->events[0]);
+	close_fd(&n->events[1]);
 	close_fd(&n->spans[0]);
 	close_fd(&n->spans[1]);
-	close_fd(&n->ring);
 }

@@ -67,13 +67,10 @@ static void find_kept(struct kept_paths *k, const struct config *c)
 {
 	const char *const files[] = {c->kernel, c->initramfs, c->rootfs,
 				     c->warmup, c->tls_cert,  c->tls_key};
-	char audit[2 * CONFIG_PATH_MAX + 2];
 
 	k->n = 0;
-	config_audit_dir(c, audit, sizeof(audit));
 	keep_path(k, c->run_dir);
 	keep_path(k, c->state_dir);
-	keep_path(k, audit);
 	keep_path(k, c->templates_dir);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		scoped_free char *real = realpath(files[i], NULL);
@@ -86,8 +83,12 @@ static void find_kept(struct kept_paths *k, const struct config *c)
 
 static int clone_service(struct warden *w, int socket, struct err *e)
 {
-	const int fds[] = {socket,	     w->config_fd,	   w->admin_fd,
-			   w->notifier.ring, w->notifier.counters, w->notifier.spans[0]};
+	const int fds[] = {socket,
+			   w->config_fd,
+			   w->admin_fd,
+			   w->notifier.events[0],
+			   w->notifier.counters,
+			   w->notifier.spans[0]};
 	struct kept_paths kept;
 
 	find_kept(&kept, w->config);

@@ -71,9 +71,9 @@ struct service {
 /* The sender of webhooks (orchestrator/events), and resources that outlive the service. */
 struct notifier {
 	bool wanted;
-	int audit, own;	    /* directories */
-	int ring, counters; /* memfds */
-	int spans[2]; /* socket pair: the end of the service, and that of ramet-notify */
+	/* Socket pairs: the end of the service, and that of ramet-notify. */
+	int events[2], spans[2];
+	int counters; /* memfd */
 	int program;
 	int config; /* with the webhooks' secret, which the service does not get */
 	int pidfd;  /* -1: not running */
@@ -162,7 +162,7 @@ void service_tell_exited(struct warden *w, uint32_t slot, int status);
  * the configuration file, and each restart uses the same settings. */
 int seal_config(const struct config *config, struct err *e);
 
-/* --- notifier.c: the directory of the audit log, and the process that sends it --- */
+/* --- notifier.c: the process that sends webhooks --- */
 /* Called before the service starts. */
 int notifier_init(struct warden *w, struct err *e);
 void notifier_fini(struct warden *w);

@@ -27,8 +27,8 @@ for p in $(pidof rametd); do
   grep -q '^Uid:.0' /proc/$p/status && continue
   links=$(for f in /proc/$p/fd/*; do readlink $f; done)
   # Not counted: the catalogue, as SQLite keeps descriptors until the process holds no lock on the
-  # file, and the audit log, which is opened with its first line.
-  echo files $(echo "$links" | grep -vc '^socket:\|catalogue\|audit.jsonl')
+  # file.
+  echo files $(echo "$links" | grep -vc '^socket:\|catalogue')
   ours=0 # sockets to VMs and guests, which are Unix sockets; those of clients come and go
   for inode in $(echo "$links" | sed -n 's/^socket:.\([0-9]*\).$/\1/p'); do
     grep -q " $inode\( \|$\)" /proc/net/unix && ours=$((ours + 1))

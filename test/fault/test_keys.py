@@ -172,10 +172,8 @@ def test_audit_log_has_each_key(first: Key) -> None:
     old = Key("key create --tier free --name 'of a \"tier\"'")
     new = Key(f"key rotate {old.id} --grace 60")
     on_host(f"{RAMET} key revoke {new.id}; {RAMET} key revoke {new.id}")
-    events: list[dict[str, Any]] = []
-    while not events or events[-1].get("key") != new.id or events[-1]["event"] != "key.revoked":
-        text = on_host(f"cat {STATE}/audit/audit.jsonl")
-        events = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    text = on_host(f"{RAMET} audit")
+    events: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     assert (events[0]["n"], events[0]["event"], events[0]["key"]) == (1, "key.created", first.id)
     made, rotated, revoked = events[-3:]
     assert (made["event"], made["key"], made["tenant"]) == ("key.created", old.id, old.tenant)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Starts ramet-notify as the warden does: notify_starter PROGRAM AUDIT_DIR OWN_DIR --NAME=VALUE…
+/* Starts ramet-notify as the warden does: notify_starter PROGRAM SOCKET_FD --NAME=VALUE…
  * Its standard input is the socket with spans. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,16 +24,16 @@ int main(int argc, char *argv[])
 	struct config config;
 	struct err e;
 
-	if (argc < 4 || config_load(&config, argc - 3, argv + 3, &e) < 0) {
-		fprintf(stderr, "%s\n", argc < 4 ? "not enough arguments" : e.text);
+	if (argc < 3 || config_load(&config, argc - 2, argv + 2, &e) < 0) {
+		fprintf(stderr, "%s\n", argc < 3 ? "not enough arguments" : e.text);
 		return 2;
 	}
-	int fds[] = {open(argv[2], O_RDONLY | O_DIRECTORY), open(argv[3], O_RDONLY | O_DIRECTORY),
-		     memory(&config, sizeof(config)), memory(&zero, sizeof(zero)), STDIN_FILENO};
+	int fds[] = {atoi(argv[2]), memory(&config, sizeof(config)), memory(&zero, sizeof(zero)),
+		     STDIN_FILENO};
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		fds[i] = fcntl(fds[i], F_DUPFD, 64);
 	for (int i = 0; i < (int)ARRAY_LEN(fds); i++)
-		dup2(fds[i], NOTIFY_AUDIT_FD + i);
+		dup2(fds[i], NOTIFY_SOCKET_FD + i);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close(fds[i]);
 	execl(argv[1], "ramet-notify", (char *)NULL);

@@ -180,6 +180,8 @@ static void make_config(struct config *c, const char *dir)
 	c->rootfs_gb = 1;
 	c->timeout_s = c->idle_timeout_s = 1000;
 	c->boot_timeout_s = 20;
+	c->audit_max_mib = 1;
+	c->audit_days = 90;
 	c->stop_timeout_s = 10;
 	c->port_idle_timeout_s = 15;
 	strcpy(c->sandbox_domain, "http://sandboxes.test");

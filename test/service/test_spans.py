@@ -10,7 +10,6 @@ import socket
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import httpx
@@ -95,13 +94,13 @@ def traced(
 
 @pytest.fixture
 def notify(
-    sockets: tuple[socket.socket, socket.socket], collector: Collector, tmp_path: Path
+    sockets: tuple[socket.socket, socket.socket], collector: Collector
 ) -> Iterator[Callable[[], None]]:
     """Starts ramet-notify."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
-        command = [STARTER, PROGRAM, str(tmp_path), str(tmp_path), f"--otlp_url={collector.url}"]
+        command = [STARTER, PROGRAM, "0", f"--otlp_url={collector.url}"]
         started.append(subprocess.Popen(command, stdin=sockets[1].fileno()))
 
     yield start

@@ -15,25 +15,15 @@ from ramet import Client, Sandbox
 # The audit log covers all sandboxes: these read it while no other test adds lines.
 pytestmark = pytest.mark.alone
 
-AUDIT = "/var/lib/ramet/audit"
 Line = dict[str, Any]
 
 
 def lines() -> list[Line]:
-    """Returns the lines of all audit files, oldest first, without lines that a kill truncated."""
-    text = on_host(f"cat $(ls -v -r {AUDIT}/audit.jsonl*)")
-    return [json.loads(each) for each in text.splitlines() if each.endswith("}")]
+    return [json.loads(each) for each in on_host("rametctl audit").splitlines()]
 
 
 def events_of(*ids: str) -> list[Line]:
     return [line for line in lines() if line.get("sandbox") in ids]
-
-
-def until_audited(count: int, *ids: str) -> list[Line]:
-    """Waits for `count` events of these sandboxes: a worker thread writes them."""
-    while len(found := events_of(*ids)) < count:
-        pass
-    return found
 
 
 @pytest.mark.smoke
@@ -43,7 +33,7 @@ def test_audit_log_has_each_lifecycle_event(client: Client) -> None:
     parent.merge_into(first)
     second.close()
     parent.close()
-    found = until_audited(6, parent.id, first.id, second.id)
+    found = events_of(parent.id, first.id, second.id)
     assert [line["event"] for line in found] == [
         "sandbox.created",
         "sandbox.forked",
@@ -59,12 +49,10 @@ def test_audit_log_has_each_lifecycle_event(client: Client) -> None:
     assert {line["tenant"] for line in found} == {"local"}
 
 
-def test_audit_lines_are_numbered_without_gaps(client: Client, sbx: Sandbox) -> None:
-    until_audited(1, sbx.id)
+def test_audit_lines_are_numbered_without_gaps(sbx: Sandbox) -> None:
+    assert [line["event"] for line in events_of(sbx.id)] == ["sandbox.created"]
     numbers = [line["n"] for line in lines()]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    owner, mode = on_host(f"stat -c '%U %a' {AUDIT}/audit.jsonl").split()
-    assert (owner, mode) == ("ramet", "640")
 
 
 @pytest.mark.smoke
@@ -82,7 +70,6 @@ def test_health_and_metrics(http: httpx.Client, sbx: Sandbox) -> None:
     assert now["ramet_create_seconds_count"] >= 1
     assert now["ramet_exec_seconds_count"] >= 1
     assert now["ramet_audit_lines_total"] >= 1
-    assert now["ramet_audit_lost_total"] == 0
     assert now["ramet_disk_free_bytes"] > 0
 
 

@@ -105,7 +105,9 @@ static void set_up(void)
 				       .rootfs_gb = 1,
 				       .timeout_s = 1000,
 				       .idle_timeout_s = 1000,
-				       .boot_timeout_s = 20};
+				       .boot_timeout_s = 20,
+				       .audit_max_mib = 1,
+				       .audit_days = 90};
 	struct sandbox_spec spec = {0};
 	struct err e;
 

@@ -91,12 +91,12 @@ static void field_that_does_not_fit_is_left_out(void **state)
 
 	memset(text, '"', sizeof(text) - 1);
 	text[sizeof(text) - 1] = 0;
-	died.text = text;
-	died.lost = 7;
+	died.parent = text;
+	died.text = "x";
 	size_t len = audit_line_make(line, 1, ID, &died);
 	assert_in_range(len, 1, AUDIT_LINE_MAX);
 	assert_true(audit_line_parse(&head, line, len - 1));
-	assert_memory_equal(line + len - 27, ",\"space\":\"spc_1\",\"lost\":7}\n", 27);
+	assert_memory_equal(line + len - 29, ",\"space\":\"spc_1\",\"text\":\"x\"}\n", 29);
 }
 
 int main(void)

@@ -12,6 +12,7 @@
 #include "orchestrator/events/line.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/store/keys.h"
+#include "orchestrator/store/store.h"
 
 struct world {
 	struct config config;
@@ -19,7 +20,7 @@ struct world {
 	struct keys *keys;
 	char *said;
 	enum command_wait wait;	      /* set by the last command */
-	char audited[AUDIT_LINE_MAX]; /* audit line of the last command; "" when there was none */
+	char audited[AUDIT_LINE_MAX]; /* event of the last command; "" when there was none */
 };
 
 static int setup(void **state)
@@ -45,17 +46,17 @@ static int teardown(void **state)
 	return 0;
 }
 
-static const struct command *const tables[] = {key_commands, NULL};
+static const struct command *const tables[] = {key_commands, audit_commands, NULL};
 
-static void on_notify(void *arg, const struct audit_event *event)
+static void on_event(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
 {
 	struct world *w = arg;
 
-	assert_true(event->at_ms > 0);
-	w->audited[audit_line_make(w->audited, 1, "", event)] = '\0';
+	assert_non_null(strstr(line, tenant));
+	snprintf(w->audited, sizeof(w->audited), "%s", line);
 }
 
-/* Checks the audit line of the last command, from the event on; `format` may contain the
+/* Checks the event of the last command, from the event on; `format` may contain the
  * key's id. */
 static void was_audited(struct world *w, const char *format, const char *id)
 {
@@ -68,8 +69,7 @@ static void was_audited(struct world *w, const char *format, const char *id)
 /* Runs a command whose words are separated by |. */
 static enum command_status run(struct world *w, const char *words)
 {
-	const struct command_env env = {
-		.config = &w->config, .keys = w->keys, .notify = on_notify, .notify_arg = w};
+	const struct command_env env = {.config = &w->config, .keys = w->keys, .store = w->store};
 	static struct arguments args;
 	char request[512];
 	size_t len = strlen(words) + 1, said;
@@ -82,10 +82,12 @@ static enum command_status run(struct world *w, const char *words)
 	if (arguments_parse(&args, request, len, &e) < 0)
 		fail_msg("%s", e.text);
 	free(w->said);
+	uint64_t before = store_events_count(w->store).last;
 	w->audited[0] = '\0';
 	FILE *out = open_memstream(&w->said, &said);
 	enum command_status status = command_run(tables, &env, &args, out, &w->wait);
 	fclose(out);
+	assert_int_equal(store_events(w->store, before, 10, on_event, w, &e), 0);
 	return status;
 }
 
@@ -119,7 +121,7 @@ static void key_is_created_rotated_and_revoked(void **state)
 	assert_string_equal(id, key->id);
 	says(w, "first key: from now on, requests without a key are refused");
 	was_audited(w, "\"event\":\"key.created\",\"tenant\":\"tnt_", id);
-	was_audited(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}\n", id);
+	was_audited(w, "\",\"key\":\"%s\",\"text\":\"tier pro, name ci & more\"}", id);
 	assert_null(strstr(w->audited, text));
 	assert_int_equal(w->wait, COMMAND_SYNC);
 
@@ -138,7 +140,7 @@ static void key_is_created_rotated_and_revoked(void **state)
 	was_audited(w, "\"event\":\"key.rotated\"", id);
 	was_audited(w,
 		    "\",\"previous\":\"%s\",\"text\":\"tier pro, name ci & more; "
-		    "the previous key is valid for at most 60 s\"}\n",
+		    "the previous key is valid for at most 60 s\"}",
 		    id);
 	assert_int_equal(run(w, "key|list"), COMMAND_DONE);
 	says(w, "ending");
@@ -290,11 +292,31 @@ static void requests_are_checked(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void events_are_listed_after_a_number(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(run(w, "key|create|--tier|pro|--name|a"), COMMAND_DONE);
+	assert_int_equal(run(w, "key|create|--tier|pro|--name|b"), COMMAND_DONE);
+	assert_int_equal(run(w, "audit"), COMMAND_DONE);
+	says(w, "{\"n\":1,");
+	says(w, "name b\"}\n");
+	assert_int_equal(run(w, "audit|--since=1"), COMMAND_DONE);
+	assert_memory_equal(w->said, "{\"n\":2,", 7);
+	assert_int_equal(run(w, "audit|--since=2"), COMMAND_DONE);
+	assert_string_equal(w->said, "");
+	assert_int_equal(run(w, "audit|--since=x"), COMMAND_USAGE);
+	says(w, "--since must be the number (\"n\") of an event, not \"x\"");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(key_is_created_rotated_and_revoked),	T(key_can_be_made_for_an_existing_tenant),
-		T(many_keys_are_listed_in_parts),	T(errors_name_the_mistake),
+		T(key_is_created_rotated_and_revoked),
+		T(key_can_be_made_for_an_existing_tenant),
+		T(events_are_listed_after_a_number),
+		T(many_keys_are_listed_in_parts),
+		T(errors_name_the_mistake),
 		cmocka_unit_test(requests_are_checked),
 	};
 

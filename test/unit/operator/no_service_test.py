@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -19,8 +20,8 @@ class NoService(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.socket = Path(folder.name) / "admin.sock"
 
-    def rametctl(self, command: str) -> "subprocess.CompletedProcess[str]":
-        words = [RAMET, f"--run_dir={self.socket.parent}", command]
+    def rametctl(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        words = [RAMET, f"--run_dir={self.socket.parent}", *command]
         return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     def assert_says_so(self) -> None:
@@ -36,6 +37,33 @@ class NoService(unittest.TestCase):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
             service.bind(str(self.socket))
         self.assert_says_so()
+
+    def test_audit_asks_for_the_next_part_until_there_is_none(self) -> None:
+        asked = []
+
+        def serve() -> None:
+            for answer in (b"", b'{"n":8}\n{"n":9,"id"}\n', b'{"n":11,"id"}\n', b""):
+                with service.accept()[0] as client, client.makefile("rb") as request:
+                    asked.append(request.read())
+                    if asked[-1]:  # the first connection only looks whether there is a service
+                        client.sendall(b"\0" + answer)
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+            service.bind(str(self.socket))
+            service.listen()
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            done = self.rametctl("audit", "--since", "7")
+            thread.join(60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout.split(), ['{"n":8}', '{"n":9,"id"}', '{"n":11,"id"}'])
+        self.assertEqual(asked, [b"", *(b"audit\0--since=%d\0" % n for n in (7, 9, 11))])
+
+    def test_bad_number_of_an_event_is_refused(self) -> None:
+        for words in (["--since", "x"], ["--since=-1"], ["--since"], ["more"]):
+            done = self.rametctl("audit", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("usage: rametctl audit [--since N] [--follow]", done.stderr)
 
     def test_help_mentions_further_commands(self) -> None:
         done = self.rametctl("help")

@@ -11,7 +11,7 @@
 
 /* The sizes that docs/capacity.md promises. */
 #define FOR_EACH_VM   ((uint64_t)256 << 10)
-#define FOR_CATALOGUE ((uint64_t)16 << 20)
+#define FOR_CATALOGUE ((uint64_t)32 << 20)
 #define VMS_OF_A_GIB  64
 
 #define MANY  24

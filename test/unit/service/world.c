@@ -61,6 +61,8 @@ static void write_config(struct world *w)
 	c->timeout_s = 1000;
 	c->idle_timeout_s = 1000;
 	c->boot_timeout_s = 20;
+	c->audit_max_mib = 1;
+	c->audit_days = 90;
 }
 
 void world_start_core(struct world *w)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "orchestrator/events/line.h"
 #include "orchestrator/store/keys.h"
 #include "orchestrator/store/store-internal.h"
 #include "test/unit/writes/failing-writes.h"
@@ -84,6 +85,7 @@ static void add(struct store *s, const char *id, uint32_t slot)
 	struct store_sandbox row = row_of(id, slot);
 	struct err e;
 
+	store_event(s, &(struct audit_event){.name = "sandbox.created", .text = "it's"});
 	if (store_sandbox_add(s, &row, &e) < 0)
 		fail_msg("%s", e.text);
 }
@@ -255,6 +257,8 @@ static void change_sandboxes(struct store *s)
 				      .n_lines = 1};
 	struct err e;
 
+	store_events_keep(s, 8);
+	assert_int_equal(store_webhooks_set(s, 3, &e), 0);
 	add(s, "p", 1);
 	assert_int_equal(store_sandboxes_add(s, rows, 2, &e), 0);
 	assert_int_equal(store_sandbox_merge(s, &m, &e), 0);
@@ -373,6 +377,10 @@ static void too_many_changes_cause_a_full_copy(void **state)
 	static char env[1 << 20];
 	struct err e;
 
+	for (unsigned i = 10; i < 20; i++)
+		add_number(s, i);
+	assert_int_equal(write_out(s), 0);
+	store_events_keep(s, 6); /* those that the file has lack the first ones, and the last */
 	for (unsigned i = 0; i < 4; i++) {
 		char id[8];
 
@@ -380,6 +388,7 @@ static void too_many_changes_cause_a_full_copy(void **state)
 		struct store_sandbox row = row_of(id, i);
 		row.env = env;
 		row.env_len = sizeof(env);
+		store_event(s, &(struct audit_event){.name = "sandbox.created"});
 		assert_int_equal(store_sandbox_add(s, &row, &e), 0);
 	}
 	assert_int_equal(store_sandbox_forget(s, "big0", &e), 0);

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "orchestrator/events/line.h"
 #include "orchestrator/store/store-internal.h"
 #include "test/remove_tree.h"
 
@@ -750,6 +751,96 @@ static void keep(int from, const char *path)
 	close(from);
 }
 
+/* --- events ---------------------------------------------------------------------------------- */
+
+static void event(struct store *s, const char *name)
+{
+	store_event(s, &(struct audit_event){.name = name, .at_ms = 1795298467007, .tenant = "t"});
+}
+
+static void note_event(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+{
+	struct audit_line head;
+	char *text = arg;
+
+	assert_true(audit_line_parse(&head, line, len));
+	assert_int_equal(head.n, n);
+	sprintf(text + strlen(text), "%d %s %s|", (int)n, tenant, head.name);
+}
+
+static const char *events_after(struct store *s, uint64_t after, unsigned most)
+{
+	static char text[1024];
+	struct err e;
+
+	text[0] = 0;
+	assert_int_equal(store_events(s, after, most, note_event, text, &e), 0);
+	return text;
+}
+
+static void count_call(void *arg)
+{
+	++*(int *)arg;
+}
+
+static void event_shares_the_fate_of_its_change(void **state)
+{
+	struct store_sandbox rows[] = {row_of("sbx_1"), row_of("sbx_2"), row_of("sbx_1")};
+	struct store *s = open_store(*state);
+	struct err e;
+	int told = 0;
+
+	store_events_watch(s, count_call, &told);
+	event(s, "sandbox.created");
+	assert_int_equal(store_sandbox_add(s, &rows[0], &e), 0);
+	event(s, "sandbox.failed");
+	assert_int_equal(store_sandbox_add(s, &rows[0], &e), -EEXIST);
+	event(s, "sandbox.failed");
+	event(s, "sandbox.failed");
+	assert_int_equal(store_sandboxes_add(s, rows + 1, 2, &e), -EEXIST);
+	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	event(s, "sandbox.forked");
+	event(s, "sandbox.forked");
+	assert_int_equal(store_sandboxes_add(s, rows + 1, 1, &e), 0);
+	assert_int_equal(told, 2);
+	assert_string_equal(events_after(s, 0, 10),
+			    "1 t sandbox.created|2 t sandbox.forked|3 t sandbox.forked|");
+	store_close(s);
+	s = open_store(*state);
+	assert_string_equal(events_after(s, 1, 1), "2 t sandbox.forked|");
+	assert_string_equal(events_after(s, 3, 10), "");
+	event(s, "sandbox.died");
+	assert_int_equal(store_sandbox_seq(s, "sbx_1", 8, &e), 0);
+	assert_string_equal(events_after(s, 3, 10), "4 t sandbox.died|");
+	assert_int_equal(store_events_count(s).added, 1);
+	store_close(s);
+}
+
+static void oldest_events_are_removed(void **state)
+{
+	struct store *s = open_store(*state);
+	struct err e;
+
+	for (int i = 0; i < 5; i++) {
+		event(s, "sandbox.died");
+		assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	}
+	store_events_keep(s, 2);
+	event(s, "sandbox.died");
+	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	assert_string_equal(events_after(s, 0, 10), "5 t sandbox.died|6 t sandbox.died|");
+	assert_int_equal(store_events_purge(s, 1795298467007, 10, &e), 0);
+	/* The last one is kept, so that no number occurs twice. */
+	assert_int_equal(store_events_purge(s, INT64_MAX, 10, &e), 1);
+	store_close(s);
+	s = open_store(*state);
+	assert_string_equal(events_after(s, 0, 10), "6 t sandbox.died|");
+	event(s, "sandbox.died");
+	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	assert_string_equal(events_after(s, 6, 10), "7 t sandbox.died|");
+	store_close(s);
+}
+
 /* The backup runs step by step, while rows are added. */
 static void backup_is_a_snapshot(void **state)
 {
@@ -986,6 +1077,8 @@ int main(void)
 		TEST(file_stops_growing),
 		TEST(confirmed_changes_survive_a_kill),
 		TEST(foreign_database_is_refused),
+		TEST(event_shares_the_fate_of_its_change),
+		TEST(oldest_events_are_removed),
 		TEST(other_versions_of_a_catalogue_are_refused),
 		TEST(later_steps_upgrade_an_older_catalogue),
 		TEST(space_is_gone_until_its_files_are_removed),

@@ -79,20 +79,6 @@ static void missing_directories_are_created(void **state)
 	assert_true(run2 >= 0 && state2 >= 0);
 }
 
-static void readers_get_access_by_group(void **state)
-{
-	struct err e;
-
-	for (int i = 0; i < 2; i++) {
-		scoped_fd int fd = directory_for_readers(under("d/log"), someone, 64125, &e);
-
-		assert_true(fd >= 0);
-		assert_is("d/log", someone.uid, 64125, 02750);
-	}
-	close(open(under("d/log/file"), O_CREAT | O_WRONLY, 0600));
-	assert_is("d/log/file", 0, 64125, 0600);
-}
-
 /* Makes a folder of each kind, in a process of its own. */
 static int make_all_as(const struct privileges *p)
 {
@@ -102,8 +88,7 @@ static int make_all_as(const struct privileges *p)
 		struct err e;
 		bool made = privileges_bound(p, &e) == 0 && privileges_keep(p, &e) == 0 &&
 			    directory_for_root(under("w/run"), someone.gid, &e) >= 0 &&
-			    directory_for_account(under("w/state"), someone, &e) >= 0 &&
-			    directory_for_readers(under("w/log"), someone, 64125, &e) >= 0;
+			    directory_for_account(under("w/state"), someone, &e) >= 0;
 
 		if (!made)
 			fprintf(stderr, "%s\n", e.text);
@@ -119,20 +104,6 @@ static void wardens_capabilities_suffice(void **state)
 	assert_int_equal(make_all_as(&privileges_warden), 0);
 	assert_is("w/run", 0, someone.gid, 0750);
 	assert_is("w/state", someone.uid, someone.gid, 0700);
-	assert_is("w/log", someone.uid, 64125, 02750);
-}
-
-/* Without CAP_FSETID the kernel drops the bit and reports success. */
-static void dropped_bit_is_an_error(void **state)
-{
-	cap_value_t fewer[64];
-	struct privileges p = {.process = "test", .keeps = fewer};
-
-	for (size_t i = 0; i < privileges_warden.n; i++)
-		if (privileges_warden.keeps[i] != CAP_FSETID)
-			fewer[p.n++] = privileges_warden.keeps[i];
-	assert_int_equal(p.n, privileges_warden.n - 1);
-	assert_int_not_equal(make_all_as(&p), 0);
 }
 
 /* A directory that other programs use (as with run_dir=/run) must not be restricted. */
@@ -192,9 +163,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(missing_directories_are_created, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(readers_get_access_by_group, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(wardens_capabilities_suffice, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(dropped_bit_is_an_error, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shared_directory_keeps_its_mode, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(unsafe_directory_is_refused, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(only_empty_directory_changes_owner, set_up,

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* rametctl audit: the events in the catalogue. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "orchestrator/operator/command.h"
+#include "orchestrator/store/store.h"
+
+#define BATCH                                                                                      \
+	256 /* events in an answer of the service, which `rametctl` asks for again and again */
+
+struct listing {
+	uint64_t last; /* number of the last event listed */
+	unsigned n;
+	FILE *out;
+};
+
+static void list_one(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+{
+	struct listing *l = arg;
+
+	l->last = n;
+	l->n++;
+	fwrite(line, 1, len, l->out);
+	fputc('\n', l->out);
+}
+
+static int read_since(const char *value, uint64_t *out, struct err *e)
+{
+	char *end;
+
+	*out = 0;
+	if (!value)
+		return 0;
+	errno = 0;
+	unsigned long long n = strtoull(value, &end, 10);
+	if (errno || *value < '0' || *value > '9' || *end)
+		return err_say(e, EINVAL,
+			       "--since must be the number (\"n\") of an event, not \"%.40s\"",
+			       value);
+	*out = n;
+	return 0;
+}
+
+static int audit(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		 struct err *e)
+{
+	struct option_value options[] = {{"--since", NULL}};
+	struct listing l = {.n = BATCH, .out = out};
+
+	int ret = command_options(argc, argv, options, ARRAY_LEN(options), NULL, 0, e);
+	if (ret == 0)
+		ret = read_since(options[0].value, &l.last, e);
+	while (ret == 0 && l.n == BATCH) {
+		l.n = 0;
+		ret = store_events(env->store, l.last, BATCH, list_one, &l, e);
+		if (env->rest) /* the service */
+			break;
+	}
+	return ret;
+}
+
+const struct command audit_commands[] = {
+	{"audit", "[--since N] [--follow]",
+	 "shows the events of sandboxes and keys after number N, and with --follow new ones", audit,
+	 OWN_OPTIONS, COMMAND_AT_ONCE},
+	{NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE},
+};

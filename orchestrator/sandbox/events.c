@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The events in the catalogue, for those who read and follow them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/life.h"
+
+#define READ_ROWS   64	/* in each turn of the loop, which waits for them */
+#define PURGE_ROWS  64	/* likewise */
+#define PURGE_MS    20	/* between two batches */
+#define EVENT_BYTES 512 /* in the catalogue, with what SQLite adds; most take less */
+#define DAY_MS	    (24ll * 3600 * 1000)
+
+struct follow {
+	struct core_call call;
+	struct deferred turn;
+	struct event_query query;
+	char *tenant; /* whose events are reported; NULL: all */
+	core_event_fn *on_event;
+	core_done_fn *on_end;
+	bool paused, over;
+};
+
+static struct follow *follow_of(struct core_call *call)
+{
+	return container_of(call, struct follow, call);
+}
+
+static void on_row(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+{
+	struct follow *f = arg;
+
+	f->query.since = n;
+	if (!f->tenant || !strcmp(f->tenant, tenant))
+		f->on_event(f->call.arg, line, len);
+}
+
+static void look(struct follow *f);
+
+static void end(struct follow *f, const struct failure *failure)
+{
+	f->over = true;
+	call_finish(&f->call, failure);
+}
+
+/* Reports a batch of events. Then it waits: for the loop's next turn if there are more, else for
+ * new ones. */
+static void on_turn(void *arg)
+{
+	struct follow *f = arg;
+	struct store *store = f->call.core->store;
+	struct failure failure;
+	struct err e;
+
+	if (f->paused || f->over)
+		return;
+	if (store_events(store, f->query.since, READ_ROWS, on_row, f, &e) < 0) {
+		failure_set(&failure, FAIL_CATALOGUE, 5, "%s", e.text);
+		end(f, &failure);
+	} else if (f->query.since < store_events_count(store).last) {
+		look(f);
+	} else if (!f->query.follow) {
+		end(f, NULL);
+	}
+}
+
+static void look(struct follow *f)
+{
+	deferred_run(&f->call.core->deferred, &f->turn, on_turn, f);
+}
+
+static void on_added(void *arg)
+{
+	struct core *c = arg;
+
+	list_each (pos, &c->follows)
+		look(follow_of(container_of(pos, struct core_call, link)));
+	if (c->on_events)
+		c->on_events(c->on_events_arg);
+}
+
+void core_events_watch(struct core *c, void (*fn)(void *arg), void *arg)
+{
+	c->on_events = fn;
+	c->on_events_arg = arg;
+}
+
+static void put_away(struct core_call *call)
+{
+	deferred_cancel(&follow_of(call)->turn);
+	free(follow_of(call)->tenant);
+	follow_of(call)->tenant = NULL;
+}
+
+static void set_paused(struct core_call *call, bool paused)
+{
+	follow_of(call)->paused = paused;
+	if (!paused)
+		look(follow_of(call));
+}
+
+static const struct call_ops follow_ops = {
+	.size = sizeof(struct follow),
+	.passive = true,
+	.put_away = put_away,
+	.abandon = call_free,
+	.set_paused = set_paused,
+};
+
+struct core_call *core_events(struct core *c, const char *tenant, const struct event_query *query,
+			      core_event_fn *on_event, core_done_fn *on_end, void *arg)
+{
+	struct core_call *call = call_new(c, &follow_ops, arg);
+	struct follow *f = follow_of(call);
+
+	f->query = *query;
+	f->on_event = on_event;
+	f->call.done_fn = on_end;
+	if (query->from_now)
+		f->query.since = store_events_count(c->store).last;
+	if (tenant)
+		f->tenant = must_copy(tenant);
+	list_add_tail(&c->follows, &call->link);
+	look(f);
+	return call;
+}
+
+void core_events_end(struct core *c)
+{
+	list_each_safe (pos, &c->follows)
+		end(follow_of(container_of(pos, struct core_call, link)), NULL);
+}
+
+/* --- bounds ---------------------------------------------------------------------------------- */
+
+static void purge(void *arg)
+{
+	struct core *c = arg;
+	struct err e;
+	int64_t before_ms = realtime_ms() - c->config.audit_days * DAY_MS;
+	int n = PURGE_ROWS;
+
+	if (!c->catalogue.job)
+		n = store_events_purge(c->store, before_ms, PURGE_ROWS, &e);
+	if (n < 0)
+		log_error("old events can't be removed from the catalogue: %s", e.text);
+	if (n == PURGE_ROWS)
+		loop_timer_set(c->loop, &c->events_purge, PURGE_MS);
+}
+
+void events_purge(struct core *c)
+{
+	c->events_purge.fn = purge;
+	c->events_purge.arg = c;
+	loop_timer_set(c->loop, &c->events_purge, 0);
+}
+
+void events_init(struct core *c)
+{
+	store_events_keep(c->store, ((uint64_t)c->config.audit_max_mib << 20) / EVENT_BYTES);
+	store_events_watch(c->store, on_added, c);
+}
+
+void events_fini(struct core *c)
+{
+	loop_timer_clear(c->loop, &c->events_purge);
+	calls_free(&c->follows);
+}
