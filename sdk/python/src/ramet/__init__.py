@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ramet.sandbox import Sandbox
     from ramet.space import Space
     from ramet.types import (
+        AuditEvent,
         ContextInfo,
         ContextLanguage,
         Diff,
@@ -83,6 +84,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSpace",
     "AsyncWatch",
+    "AuditEvent",
     "BadRequest",
     "CapReached",
     "Client",
@@ -168,8 +170,8 @@ _MODULES = {
     "sandbox": "Sandbox",
     "space": "Space",
     "types": (
-        "ContextInfo ContextLanguage Diff Event ExecResult FileEvent FileEventType FileInfo "
-        "FileType Language Metrics PortShare ProcessEvent ProcessInfo ProcessResult PtyInfo "
+        "AuditEvent ContextInfo ContextLanguage Diff Event ExecResult FileEvent FileEventType "
+        "FileInfo FileType Language Metrics PortShare ProcessEvent ProcessInfo ProcessResult PtyInfo "
         "SandboxInfo SpaceInfo TemplateInfo"
     ),
 }

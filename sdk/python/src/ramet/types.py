@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import importlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Iterable, Literal, Mapping
 
 from ramet.results import CodeError, Result
@@ -268,6 +268,48 @@ class FileEvent:
             to=None if to is None else _exact(str(to), obj.get("to_b64")),
             is_dir=bool(obj.get("directory", False)),
         )
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """What happened to a sandbox or key. None: the event has no such field.
+
+    Attributes:
+        n: Its number, which grows by one with each event of the host; continue with it as `since`.
+        id: Unique for ever.
+        time: When it happened, as the service writes times.
+        event: "sandbox.created", "key.rotated" and others, as docs/observing.md lists them. Newer
+            servers may send names that this SDK does not know.
+        tenant: Whose it is.
+        sandbox: Id of the sandbox.
+        template: Its template.
+        parent: Id of the sandbox that was forked.
+        winner: Id of the sandbox that was merged.
+        space: Id of the Space.
+        key: Id of the key.
+        previous: Id of the key that it replaces.
+        text: A sentence or fact for people.
+    """
+
+    n: int
+    id: str
+    time: str
+    event: str
+    tenant: str
+    sandbox: str | None = None
+    template: str | None = None
+    parent: str | None = None
+    winner: str | None = None
+    space: str | None = None
+    key: str | None = None
+    previous: str | None = None
+    text: str | None = None
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "AuditEvent":
+        """Builds the event from one NDJSON line of the service."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in obj.items() if name in known})
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from ramet._async._transport import (
 )
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
+    AuditEvent,
     ContextInfo,
     ContextLanguage,
     Diff,
@@ -153,6 +154,26 @@ class AsyncClient:
             return answer.text.strip() == "ok"
         except RametError:
             return False
+
+    async def events(
+        self, *, since: int | None = None, follow: bool = False
+    ) -> AsyncGenerator[AuditEvent, None]:
+        """Yields the events of the tenant's sandboxes and keys; with an operator's key, those of all.
+
+        Args:
+            since: Only events with a higher `n`. None: all that the service keeps, or with `follow`
+                only new ones.
+            follow: Go on with new events. The iteration ends when the service stops; continue
+                with the `n` of the last event.
+
+        Raises:
+            BadRequest: `since` is negative.
+            ConnectionFailed: The stream broke off.
+        """
+        path = "/v1/events" + query(since=since, follow=follow or None)
+        async with self._http.lines("GET", path, None) as lines:
+            async for line in lines:
+                yield AuditEvent.from_json(json.loads(line))
 
     async def version(self) -> str:
         """Returns the version of the service, such as "0.1.0"."""

@@ -634,6 +634,18 @@ def diff(sandbox: str, other: str | None, path: Sequence[str], json: bool) -> No
 # Forks
 
 
+@command("events", RUN)
+@option("--since", type=click.IntRange(min=0), metavar="N", help="Only events after number N.")
+@flag("--follow", "-f", help="Go on with new events; without --since, print only those.")
+@flag("--json", help="Print one JSON object per line.")
+def events(since: int | None, follow: bool, json: bool) -> None:
+    """Print what happened to your sandboxes and keys; with an operator's key, to all of the host."""
+    from ramet.cli import logs as output
+
+    with _connect() as client:
+        output.of_host(client, since=since, follow=follow, as_json=json)
+
+
 @command("fork", FORKS)
 @sandbox_id
 @option(

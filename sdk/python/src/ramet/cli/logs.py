@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet logs`: output that a sandbox keeps."""
+"""`ramet logs`: output that a sandbox keeps; `ramet events`: what happened to sandboxes."""
 
 from __future__ import annotations
 
+import json
 import time
 
-from ramet import NotFound, Sandbox
+from ramet import Client, NotFound, Sandbox
 from ramet.cli import programs
+from ramet.cli.output import plain
 from ramet.cli.service import process_id
 
 _PAUSE_S = 1.0  # between two looks for a new call
@@ -46,3 +48,16 @@ def of_process(sandbox: Sandbox, name: str, *, follow: bool = False) -> int:
     if info.output_bytes:
         programs.copy_output(process, until=info.output_bytes)
     return 0
+
+
+def of_host(
+    client: Client, *, since: int | None = None, follow: bool = False, as_json: bool = False
+) -> None:
+    """Prints a line for each event of sandboxes and keys; arguments as for `Client.events`."""
+    for event in client.events(since=since, follow=follow):
+        known = {name: value for name, value in vars(event).items() if value is not None}
+        words = [event.time, event.event, event.sandbox or event.key or "-"]
+        further = ("parent", "winner", "space", "previous")
+        words += [f"{name} {known[name]}" for name in further if name in known]
+        words += [event.text] if event.text else []
+        print(json.dumps(known) if as_json else plain("  ".join(words)), flush=True)
