@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Measures the service with many sandboxes, over HTTP. Loop, core and API are the real ones; VMs
+ * Measures the service with many sandboxes, over HTTP. Loop, service and API are the real ones; VMs
  * and agents are fakes (test/unit/service/fakes.h). `scale-latency [--runs N] [COUNT...]` times a
  * create, a GET of one sandbox, a page of ten, and a call to the fake agent and back, each with
  * COUNT sandboxes. The default counts are 10, 1,000 and 10,000; the last one is reduced if the
@@ -25,7 +25,7 @@
 #include "bench/http.h"
 #include "bench/stats.h"
 #include "orchestrator/api/api.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "test/unit/service/fakes.h"
 
 #define COUNTS_MAX 8
@@ -99,13 +99,14 @@ static double cpu_ms(void)
 static void *serve(void *arg)
 {
 	uint64_t began = bench_now_ns();
-	struct core *core = NULL;
+	struct service *service = NULL;
 	struct api *api = NULL;
 	struct err e;
 
 	if (loop_new(&hosted.loop, &e) < 0 ||
-	    core_new(&core, hosted.loop, &hosted.config, fakes_attach(hosted.fakes), &e) < 0 ||
-	    api_new(&api, hosted.loop, core, &hosted.config, &e) < 0)
+	    service_new(&service, hosted.loop, &hosted.config, fakes_attach(hosted.fakes), &e) <
+		    0 ||
+	    api_new(&api, hosted.loop, service, &hosted.config, &e) < 0)
 		fail(e.text);
 	pthread_mutex_lock(&hosted.lock);
 	hosted.config.listen_port = api_port(api);
@@ -116,7 +117,7 @@ static void *serve(void *arg)
 	pthread_mutex_unlock(&hosted.lock);
 	loop_run(hosted.loop);
 	api_free(api);
-	core_free(core);
+	service_free(service);
 	loop_free(hosted.loop);
 	return NULL;
 }

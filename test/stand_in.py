@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service with stand-in VMs: the HTTP API, the core and an agent, without KVM.
+"""A service with stand-in VMs: the HTTP API, the service and an agent, without KVM.
 
 All its sandboxes share the real agent, so a fork or a Space copies nothing; without that, each has one
 that runs the scripts of test/unit/service/fakes.h. With a root file system the real agent sees the files

@@ -134,7 +134,7 @@ static bool streams(const struct api *a, h2o_req_t *req)
 static void revoked(struct api *a)
 {
 	port_tunnels_cut(a->http, false);
-	core_port_end_unserved(a->core);
+	service_port_end_unserved(a->service);
 }
 
 static void closing(struct api *a)
@@ -142,16 +142,16 @@ static void closing(struct api *a)
 	port_tunnels_cut(a->http, true);
 }
 
-int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
-	    struct err *e)
+int api_new(struct api **out, struct loop *loop, struct service *service,
+	    const struct config *config, struct err *e)
 {
 	const struct http_ops ops = {routes, n_routes, serve, streams, revoked, closing};
 	struct api *a = must_alloc(sizeof(*a));
 
 	a->loop = loop;
-	a->core = core;
+	a->service = service;
 	a->config = config;
-	a->http = http_new(loop, core, core_keys(core), config, &ops, a);
+	a->http = http_new(loop, service, service_keys(service), config, &ops, a);
 	int ret = made_before_load(a, e);
 	if (ret == 0)
 		ret = ui_load(a, e);
@@ -183,7 +183,7 @@ unsigned api_port(const struct api *a)
 
 void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 {
-	core_events_end(a->core); /* their clients follow on elsewhere */
+	service_events_end(a->service); /* their clients follow on elsewhere */
 	http_drain(a->http, done, arg);
 }
 

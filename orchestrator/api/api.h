@@ -11,12 +11,12 @@
 struct api;
 
 /*
- * Listens, and serves from the loop's next turn on. `loop`, `core` and `config` must outlive it.
+ * Listens, and serves from the loop's next turn on. `loop`, `service` and `config` must outlive it.
  * Fails with an error text: the host and port that cannot be used, the file of an invalid
  * certificate, or an address reachable from other machines without keys and TLS.
  */
-int api_new(struct api **out, struct loop *loop, struct core *core, const struct config *config,
-	    struct err *e);
+int api_new(struct api **out, struct loop *loop, struct service *service,
+	    const struct config *config, struct err *e);
 
 /* Returns the port it listens on, also when the kernel chose it for port 0. */
 unsigned api_port(const struct api *a);
@@ -26,7 +26,7 @@ unsigned api_port(const struct api *a);
 void api_drain(struct api *a, void (*done)(void *arg), void *arg);
 
 /* Ends the requests in flight, closes all connections and frees the API. Called outside of
- * loop_run, and before core_free. */
+ * loop_run, and before service_free. */
 void api_free(struct api *a);
 
 /* Sends a span of each request to create, call, fork, freeze or resume to this socket, which stays

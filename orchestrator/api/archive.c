@@ -45,9 +45,9 @@ void serve_pack(struct request *r)
 		return;
 	request_ref(r);
 	if (request_is_head(r))
-		r->call = core_file_stat(r->core, r->tenant, r->id, path, false, &head_sink, r);
+		r->op = service_file_stat(r->service, r->tenant, r->id, path, false, &head_sink, r);
 	else
-		r->call = core_file_pack(r->core, r->tenant, r->id, path, &pack_sink, r);
+		r->op = service_file_pack(r->service, r->tenant, r->id, path, &pack_sink, r);
 }
 
 void serve_unpack(struct request *r)
@@ -59,5 +59,5 @@ void serve_unpack(struct request *r)
 		return;
 	unpack.data = body_data(r);
 	request_ref(r);
-	r->call = core_file_unpack(r->core, r->tenant, r->id, &unpack, request_done, r);
+	r->op = service_file_unpack(r->service, r->tenant, r->id, &unpack, request_done, r);
 }

@@ -40,6 +40,6 @@ void serve_events(struct request *r)
 		stream_touch(r);
 	}
 	request_ref(r);
-	r->call = core_events(r->core, guard_is_operator(r) ? NULL : r->tenant, &query, on_event,
-			      on_ended, r);
+	r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, &query,
+			       on_event, on_ended, r);
 }

@@ -68,7 +68,7 @@ static void start(struct request *r, const void *values)
 	if (!find_language(r, &b->language, &spec.language))
 		return;
 	request_ref(r);
-	r->call = core_context_start(r->core, r->tenant, r->id, &spec, &start_sink, r);
+	r->op = service_context_start(r->service, r->tenant, r->id, &spec, &start_sink, r);
 }
 
 void serve_context_start(struct request *r)
@@ -120,7 +120,7 @@ static void list(struct request *r, const struct context_list_sink *sink)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_context_list(r->core, r->tenant, r->id, sink, r);
+	r->op = service_context_list(r->service, r->tenant, r->id, sink, r);
 }
 
 void serve_contexts(struct request *r)
@@ -138,17 +138,17 @@ void serve_context(struct request *r)
 void serve_context_restart(struct request *r)
 {
 	request_ref(r);
-	r->call = core_context_restart(r->core, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_context_restart(r->service, r->tenant, r->id, r->other, request_done, r);
 }
 
 void serve_context_interrupt(struct request *r)
 {
 	request_ref(r);
-	r->call = core_interrupt(r->core, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_interrupt(r->service, r->tenant, r->id, r->other, request_done, r);
 }
 
 void serve_context_delete(struct request *r)
 {
 	request_ref(r);
-	r->call = core_context_end(r->core, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_context_end(r->service, r->tenant, r->id, r->other, request_done, r);
 }

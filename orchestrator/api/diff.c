@@ -42,17 +42,17 @@ static void add_paths(struct text *t, const char *name, const char *const *paths
  * the few workers write is known only then, and room for it is asked for again. */
 struct writing {
 	struct request *r; /* a counted reference */
-	struct core_diff *diff;
+	struct service_diff *diff;
 	struct text text;
 };
 
 /* Writes the answer, and frees the diff. */
-static void write_diff(struct text *t, struct core_diff *diff)
+static void write_diff(struct text *t, struct service_diff *diff)
 {
 	static const char *const names[] = {
 		[DIFF_ADDED] = "added", [DIFF_REMOVED] = "removed", [DIFF_MODIFIED] = "modified"};
 
-	core_diff_sort(diff);
+	service_diff_sort(diff);
 	for (int kind = 0; kind < DIFF_NKINDS; kind++) {
 		const struct diff_found *f = &diff->found[kind];
 
@@ -60,7 +60,7 @@ static void write_diff(struct text *t, struct core_diff *diff)
 		add_paths(t, names[kind], (const char *const *)f->paths, f->n);
 	}
 	text_puts(t, "}\n");
-	core_diff_free(diff);
+	service_diff_free(diff);
 }
 
 /* Runs on a worker thread. */
@@ -69,7 +69,7 @@ static void work_on(void *arg)
 	struct writing *w = arg;
 
 	if (atomic_load(&w->r->unwanted))
-		core_diff_free(w->diff);
+		service_diff_free(w->diff);
 	else
 		write_diff(&w->text, w->diff);
 }
@@ -91,7 +91,7 @@ static void on_written(void *arg)
 	free(w);
 }
 
-static void hand_to_worker(struct request *r, struct core_diff *diff)
+static void hand_to_worker(struct request *r, struct service_diff *diff)
 {
 	struct writing *w = must_alloc(sizeof(*w));
 
@@ -100,7 +100,7 @@ static void hand_to_worker(struct request *r, struct core_diff *diff)
 	r->reserved = diff->bytes;
 	if (loop_work(r->loop, LOOP_CPU, work_on, on_written, w) == 0)
 		return;
-	core_diff_free(diff);
+	service_diff_free(diff);
 	free(w);
 	r->reserved = 0;
 	answer_retry_after(r, 1);
@@ -109,12 +109,12 @@ static void hand_to_worker(struct request *r, struct core_diff *diff)
 	request_unref(r);
 }
 
-static void on_diff(void *arg, struct core_diff *diff, const struct failure *f)
+static void on_diff(void *arg, struct service_diff *diff, const struct failure *f)
 {
 	struct request *r = arg;
 
 	if (!request_called_well(r, f) || !answer_has_room(r, diff->bytes)) {
-		core_diff_free(diff);
+		service_diff_free(diff);
 	} else if (diff->bytes > STREAM_PAUSE_SIZE) {
 		hand_to_worker(r, diff);
 	} else {
@@ -171,8 +171,8 @@ static void start(struct request *r, const void *values)
 	if (!paths_are_good(r, b->paths))
 		return;
 	request_ref(r);
-	r->call = core_diff(r->core, r->tenant, r->id, r->other,
-			    b->paths ? (const char *const *)b->paths : default_paths, on_diff, r);
+	r->op = service_diff(r->service, r->tenant, r->id, r->other,
+			     b->paths ? (const char *const *)b->paths : default_paths, on_diff, r);
 }
 
 void serve_diff(struct request *r)

@@ -6,7 +6,7 @@
 #include "orchestrator/json/json.h"
 #include "proto/agent.h"
 
-/* --- events from core ----------------------------------------------------------------------- */
+/* --- events from the service ---------------------------------------------------------------- */
 
 static void on_started(void *arg)
 {
@@ -107,7 +107,7 @@ static void start(struct request *r, const void *values)
 		return;
 	r->hangup = b->hangup;
 	request_ref(r);
-	r->call = core_exec(r->core, r->tenant, r->id, &spec, &sink, r);
+	r->op = service_exec(r->service, r->tenant, r->id, &spec, &sink, r);
 }
 
 void serve_exec(struct request *r)
@@ -166,7 +166,7 @@ static void follow(struct request *r, uint64_t since)
 	if (stream_is_head(r))
 		return;
 	request_ref(r);
-	r->call = core_follow(r->core, r->tenant, r->id, since, &follow_sink, r);
+	r->op = service_follow(r->service, r->tenant, r->id, since, &follow_sink, r);
 }
 
 void serve_replay(struct request *r)
@@ -183,7 +183,7 @@ void serve_replay(struct request *r)
 		answer_error(r, 400, "bad_request", "limit cannot be combined with follow");
 	else if (follows)
 		follow(r, since);
-	else if (core_replay(r->core, r->tenant, r->id, since, add_event, &past, &f))
+	else if (service_replay(r->service, r->tenant, r->id, since, add_event, &past, &f))
 		answer(r, 200, "application/x-ndjson");
 	else
 		answer_failure(r, &f);

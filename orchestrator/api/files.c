@@ -100,9 +100,9 @@ void serve_put(struct request *r)
 	write.data = put.data = body_data(r);
 	request_ref(r);
 	if (in_place)
-		r->call = core_file_write(r->core, r->tenant, r->id, &write, request_done, r);
+		r->op = service_file_write(r->service, r->tenant, r->id, &write, request_done, r);
 	else
-		r->call = core_file_put(r->core, r->tenant, r->id, &put, request_done, r);
+		r->op = service_file_put(r->service, r->tenant, r->id, &put, request_done, r);
 }
 
 void serve_remove(struct request *r)
@@ -113,7 +113,7 @@ void serve_remove(struct request *r)
 	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive))
 		return;
 	request_ref(r);
-	r->call = core_file_remove(r->core, r->tenant, r->id, path, recursive, request_done, r);
+	r->op = service_file_remove(r->service, r->tenant, r->id, path, recursive, request_done, r);
 }
 
 void serve_mkdir(struct request *r)
@@ -125,7 +125,8 @@ void serve_mkdir(struct request *r)
 	if (!ask_path(r, path) || !ask_mode(r, &mode) || !ask_flag(r, "parents", &parents))
 		return;
 	request_ref(r);
-	r->call = core_file_mkdir(r->core, r->tenant, r->id, path, mode, parents, request_done, r);
+	r->op = service_file_mkdir(r->service, r->tenant, r->id, path, mode, parents, request_done,
+				   r);
 }
 
 void serve_move(struct request *r)
@@ -136,7 +137,7 @@ void serve_move(struct request *r)
 	if (!ask_path(r, path) || !ask_path_of(r, "to", to) || !ask_flag(r, "replace", &replace))
 		return;
 	request_ref(r);
-	r->call = core_file_move(r->core, r->tenant, r->id, path, to, replace, request_done, r);
+	r->op = service_file_move(r->service, r->tenant, r->id, path, to, replace, request_done, r);
 }
 
 static bool ask_owner(struct request *r, const char *name, uint32_t *id)
@@ -173,7 +174,7 @@ void serve_file_change(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_file_change(r->core, r->tenant, r->id, &change, request_done, r);
+	r->op = service_file_change(r->service, r->tenant, r->id, &change, request_done, r);
 }
 
 /* --- attributes of a file ------------------------------------------------------------------- */
@@ -290,7 +291,7 @@ void serve_stat(struct request *r)
 	if (!ask_path(r, path) || !ask_flag(r, "follow", &follow))
 		return;
 	request_ref(r);
-	r->call = core_file_stat(r->core, r->tenant, r->id, path, !follow, &stat_sink, r);
+	r->op = service_file_stat(r->service, r->tenant, r->id, path, !follow, &stat_sink, r);
 }
 
 void break_off(struct request *r, const struct failure *f)
@@ -413,7 +414,7 @@ void serve_files(struct request *r)
 	    !answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_file_list(r->core, r->tenant, r->id, &list, &list_sink, r);
+	r->op = service_file_list(r->service, r->tenant, r->id, &list, &list_sink, r);
 }
 
 /* --- get ------------------------------------------------------------------------------------ */
@@ -534,7 +535,7 @@ void serve_get(struct request *r)
 	struct file_range range = asked_range(r);
 	request_ref(r);
 	if (request_is_head(r))
-		r->call = core_file_stat(r->core, r->tenant, r->id, path, false, &head_sink, r);
+		r->op = service_file_stat(r->service, r->tenant, r->id, path, false, &head_sink, r);
 	else
-		r->call = core_file_get(r->core, r->tenant, r->id, path, &range, &get_sink, r);
+		r->op = service_file_get(r->service, r->tenant, r->id, path, &range, &get_sink, r);
 }

@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "orchestrator/api/handler.h"
 
-void text_forked(struct text *t, const struct core_forked *forked)
+void text_forked(struct text *t, const struct service_forked *forked)
 {
 	text_puts(t, "{\"children\":[");
 	for (unsigned i = 0; i < forked->n; i++)
@@ -14,7 +14,7 @@ void text_forked(struct text *t, const struct core_forked *forked)
 		    (unsigned long long)forked->copied_bytes);
 }
 
-static void on_forked(void *arg, const struct core_forked *forked, const struct failure *f)
+static void on_forked(void *arg, const struct service_forked *forked, const struct failure *f)
 {
 	struct request *r = arg;
 
@@ -31,7 +31,7 @@ static void start(struct request *r, const void *values)
 	const struct fork_body *b = values;
 
 	request_ref(r);
-	r->call = core_fork(r->core, r->tenant, r->id, b->n, b->reseed, on_forked, r);
+	r->op = service_fork(r->service, r->tenant, r->id, b->n, b->reseed, on_forked, r);
 }
 
 void serve_fork(struct request *r)
@@ -55,5 +55,5 @@ void serve_merge(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_merge(r->core, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_merge(r->service, r->tenant, r->id, r->other, request_done, r);
 }

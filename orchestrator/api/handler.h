@@ -7,7 +7,7 @@
 #include "orchestrator/api/spec.h" /* generated from openapi.json */
 #include "orchestrator/exec/event.h"
 #include "orchestrator/http/http.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "proto/agent.h"
 
 /* --- pages.c: lists ------------------------------------------------------------------------- */
@@ -52,11 +52,11 @@ void answer_next(struct request *r, char kind, const void *key, size_t len);
 /* --- answers to a create or resume, a fork, and a freeze ---------------------------------------
  */
 
-/* core_create_fn: answers with the new sandbox. */
+/* service_create_fn: answers with the new sandbox. */
 void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
 /* Add the body of an answer. */
 void text_created(struct text *t, const struct config *config, const char *id, const char *state);
-void text_forked(struct text *t, const struct core_forked *forked);
+void text_forked(struct text *t, const struct service_forked *forked);
 void text_frozen(struct text *t, const char *space);
 
 /* --- events.c ------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 struct api {
 	struct http *http;
 	struct loop *loop;
-	struct core *core;
+	struct service *service;
 	const struct config *config;
 	struct ui_file *ui; /* the files of the web page */
 	size_t n_ui;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Answers to requests with an Idempotency-Key that previous instances of the service have served:
- * the core has the ids of what was made, from which the answers are written again. */
+ * the service has the ids of what was made, from which the answers are written again. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -8,7 +8,7 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/http/dispatch.h"
 
-_Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "core gets the hashes as they are");
+_Static_assert(REQUEST_HASH_LEN == IDEM_HASH_LEN, "the service gets the hashes as they are");
 
 static void add_sandbox(struct text *out, struct api *a, const struct request_made *made)
 {
@@ -16,7 +16,7 @@ static void add_sandbox(struct text *out, struct api *a, const struct request_ma
 	struct failure f;
 
 	/* The answer is the same as before if the sandbox has ended since. */
-	if (!core_view(a->core, made->tenant, made->ids, &view, &f))
+	if (!service_view(a->service, made->tenant, made->ids, &view, &f))
 		view = (struct sandbox_view){.state = "ready"};
 	text_created(out, a->config, made->ids, view.state);
 }
@@ -25,10 +25,10 @@ static void add_children(struct text *out, const struct request_made *made)
 {
 	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
 	scoped_free char *copy = must_alloc(strlen(made->ids) + 1);
-	struct core_forked forked = {.ids = ids,
-				     .pause_us = made->pause_us,
-				     .ready_us = made->ready_us,
-				     .copied_bytes = made->copied_bytes};
+	struct service_forked forked = {.ids = ids,
+					.pause_us = made->pause_us,
+					.ready_us = made->ready_us,
+					.copied_bytes = made->copied_bytes};
 	char *rest = strcpy(copy, made->ids), *id;
 
 	while (forked.n < FORK_MAX && (id = strsep(&rest, " ")))
@@ -59,13 +59,13 @@ static void forgotten(void *arg, const uint8_t key[static IDEM_HASH_LEN])
 {
 	struct api *a = arg;
 
-	core_key_forget(a->core, key);
+	service_key_forget(a->service, key);
 }
 
 int made_before_load(struct api *a, struct err *e)
 {
 	struct idem *answers = keyed_answers(a->http);
-	int ret = core_requests_made(a->core, IDEM_KEPT_MS, restore, a, e);
+	int ret = service_requests_made(a->service, IDEM_KEPT_MS, restore, a, e);
 
 	answers->forgotten = forgotten;
 	answers->arg = a;

@@ -8,10 +8,10 @@
 
 void serve_healthz(struct request *r)
 {
-	if (!core_ready(r->core)) {
+	if (!service_ready(r->service)) {
 		answer_retry_after(r, 1);
 		answer_error(r, 503, "not_ready", "%s",
-			     guard_is_operator(r) ? core_error(r->core)
+			     guard_is_operator(r) ? service_error(r->service)
 						  : "the service is not ready");
 		return;
 	}
@@ -48,7 +48,7 @@ void serve_readyz(struct request *r)
 {
 	struct checks checks = {r, guard_is_operator(r), true};
 
-	core_checks(r->core, add_check, &checks);
+	service_checks(r->service, add_check, &checks);
 	text_printf(&r->out, "%s\"ready\":%s}\n", checks.shown ? "}," : "{",
 		    checks.ready ? "true" : "false");
 	if (!checks.ready)
@@ -120,7 +120,7 @@ static void on_templates(void *arg, const struct failure *f)
 
 	if (!request_called_well(r, f) || !ask_page(r, &page))
 		return;
-	core_templates(r->core, add_template, &page);
+	service_templates(r->service, add_template, &page);
 	if (page.more)
 		answer_next(r, 't', page.last, strlen(page.last));
 	text_puts(&r->out, r->out.len ? "]\n" : "[]\n");
@@ -134,7 +134,7 @@ void serve_templates(struct request *r)
 	if (!ask_page(r, &page))
 		return;
 	request_ref(r);
-	r->call = core_templates_look(r->core, on_templates, r);
+	r->op = service_templates_look(r->service, on_templates, r);
 }
 
 void serve_openapi(struct request *r)

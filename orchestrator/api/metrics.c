@@ -82,7 +82,7 @@ static void error_metrics(const struct counters *c, struct text *t)
 			    (unsigned long long)c->errors[i].count);
 }
 
-static void snapshot_metrics(const struct core_stats *f, struct text *t)
+static void snapshot_metrics(const struct service_stats *f, struct text *t)
 {
 	metric(t, "ramet_forks_total", "counter", "Forks made, each with any number of children.",
 	       f->forks);
@@ -103,7 +103,7 @@ static void snapshot_metrics(const struct core_stats *f, struct text *t)
 	       "Spaces on the disk that are missing from the catalogue.", f->spaces_lost);
 }
 
-static void state_metrics(const struct core_stats *f, struct text *t)
+static void state_metrics(const struct service_stats *f, struct text *t)
 {
 	text_printf(t,
 		    "# HELP ramet_sandboxes_by_state Current number of sandboxes, by state.\n"
@@ -160,7 +160,7 @@ static void watch_metrics(const struct api_watched *w, struct text *t)
 	       "Lines of the audit log that ramet-notify has not processed.", w->webhooks_behind);
 }
 
-static void core_metrics(const struct core_stats *f, struct text *t)
+static void service_metrics(const struct service_stats *f, struct text *t)
 {
 	metric(t, "ramet_sandboxes", "gauge", "Current number of sandboxes.", f->sandboxes);
 	metric(t, "ramet_creates_total", "counter", "Sandboxes created.", f->creates);
@@ -221,14 +221,14 @@ static void core_metrics(const struct core_stats *f, struct text *t)
 void metrics_print(struct api *a, struct text *t)
 {
 	const struct counters *c = http_counters(a->http);
-	struct core_stats stats;
+	struct service_stats stats;
 	struct api_watched watched = {0};
 
-	core_stats(a->core, &stats);
+	service_stats(a->service, &stats);
 	text_puts(t,
 		  "# HELP ramet_build_info Version of the service.\n# TYPE ramet_build_info gauge\n"
 		  "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
-	core_metrics(&stats, t);
+	service_metrics(&stats, t);
 	snapshot_metrics(&stats, t);
 	state_metrics(&stats, t);
 	metric(t, "ramet_http_requests_live", "gauge", "Requests in flight.", http_live(a->http));

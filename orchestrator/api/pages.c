@@ -198,7 +198,7 @@ void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 	r->ops = &ops;
 	if (!ask_limit(r, &limit) || !ask_position(r, list, &p->page.after) || !ask_filter(r))
 		return;
-	if (!core_page(r->core, list, limit, &p->page, &f)) {
+	if (!service_page(r->service, list, limit, &p->page, &f)) {
 		answer_failure(r, &f);
 		return;
 	}

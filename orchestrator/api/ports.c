@@ -77,7 +77,8 @@ static void share(struct request *r, const void *values)
 	struct port_share made;
 	struct failure f;
 
-	if (core_port_share(r->core, r->tenant, r->id, port_of(r), change_of(b->public), &made, &f))
+	if (service_port_share(r->service, r->tenant, r->id, port_of(r), change_of(b->public),
+			       &made, &f))
 		answer_share(r, &made);
 	else
 		answer_failure(r, &f);
@@ -93,7 +94,7 @@ void serve_port_info(struct request *r)
 	struct port_share found;
 	struct failure f;
 
-	if (core_port_shared(r->core, r->tenant, r->id, port_of(r), &found, &f))
+	if (service_port_shared(r->service, r->tenant, r->id, port_of(r), &found, &f))
 		answer_share(r, &found);
 	else
 		answer_failure(r, &f);
@@ -103,7 +104,7 @@ void serve_port_unshare(struct request *r)
 {
 	struct failure f;
 
-	if (core_port_unshare(r->core, r->tenant, r->id, port_of(r), &f))
+	if (service_port_unshare(r->service, r->tenant, r->id, port_of(r), &f))
 		answer_status(r, 204);
 	else
 		answer_failure(r, &f);
@@ -121,7 +122,7 @@ void serve_ports(struct request *r)
 {
 	struct failure f;
 
-	if (!core_port_shares(r->core, r->tenant, r->id, add_to_list, r, &f)) {
+	if (!service_port_shares(r->service, r->tenant, r->id, add_to_list, r, &f)) {
 		answer_failure(r, &f);
 		return;
 	}

@@ -109,7 +109,7 @@ void serve_processes(struct request *r)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_process_list(r->core, r->tenant, r->id, &list_sink, r);
+	r->op = service_process_list(r->service, r->tenant, r->id, &list_sink, r);
 }
 
 static void on_described(void *arg, const struct process_view *p)
@@ -134,7 +134,7 @@ static const struct process_list_sink describe_sink = {.process = on_described,
 void serve_process(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_stat(r->core, r->tenant, r->id, r->other, &describe_sink, r);
+	r->op = service_process_stat(r->service, r->tenant, r->id, r->other, &describe_sink, r);
 }
 
 /* --- the stream ----------------------------------------------------------------------------- */
@@ -282,7 +282,8 @@ void serve_process_output(struct request *r)
 	    stream_is_head(r))
 		return;
 	request_ref(r);
-	r->call = core_process_attach(r->core, r->tenant, r->id, r->other, since, &stream_sink, r);
+	r->op = service_process_attach(r->service, r->tenant, r->id, r->other, since, &stream_sink,
+				       r);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -358,9 +359,10 @@ static void start(struct request *r, const void *values)
 	command_label(label, b->command.p, b->argv);
 	request_ref(r);
 	if (b->detach)
-		r->call = core_process_start(r->core, r->tenant, r->id, &spec, &detached_sink, r);
+		r->op = service_process_start(r->service, r->tenant, r->id, &spec, &detached_sink,
+					      r);
 	else
-		r->call = core_process_run(r->core, r->tenant, r->id, &spec, &run_sink, r);
+		r->op = service_process_run(r->service, r->tenant, r->id, &spec, &run_sink, r);
 }
 
 void serve_process_start(struct request *r)
@@ -373,14 +375,15 @@ void serve_process_start(struct request *r)
 void serve_process_input(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_input(r->core, r->tenant, r->id, r->other, r->req->entity.base,
-				     r->req->entity.len, request_done, r);
+	r->op = service_process_input(r->service, r->tenant, r->id, r->other, r->req->entity.base,
+				      r->req->entity.len, request_done, r);
 }
 
 void serve_process_close(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_close_stdin(r->core, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_process_close_stdin(r->service, r->tenant, r->id, r->other, request_done,
+					    r);
 }
 
 /* Returns the number of a signal like "TERM", "SIGTERM", "15" or "SIG34"; 0 for another text. */
@@ -413,7 +416,8 @@ static void send_signal(struct request *r, const void *values)
 		return;
 	}
 	request_ref(r);
-	r->call = core_process_signal(r->core, r->tenant, r->id, r->other, number, request_done, r);
+	r->op = service_process_signal(r->service, r->tenant, r->id, r->other, number, request_done,
+				       r);
 }
 
 void serve_process_signal(struct request *r)
@@ -424,5 +428,5 @@ void serve_process_signal(struct request *r)
 void serve_process_kill(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_kill(r->core, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_process_kill(r->service, r->tenant, r->id, r->other, request_done, r);
 }

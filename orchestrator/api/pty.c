@@ -94,7 +94,8 @@ static const struct process_sink attach_sink = {
 static void attach(struct request *r, uint64_t place)
 {
 	request_ref(r);
-	r->call = core_process_attach(r->core, r->tenant, r->id, r->other, place, &attach_sink, r);
+	r->op = service_process_attach(r->service, r->tenant, r->id, r->other, place, &attach_sink,
+				       r);
 }
 
 void serve_pty_attach(struct request *r)
@@ -158,7 +159,7 @@ static void start(struct request *r, const void *values)
 		return;
 	command_label(label, b->shell_cmd.p, b->argv);
 	request_ref(r);
-	r->call = core_process_start(r->core, r->tenant, r->id, &spec, &start_sink, r);
+	r->op = service_process_start(r->service, r->tenant, r->id, &spec, &start_sink, r);
 }
 
 void serve_pty_start(struct request *r)
@@ -195,7 +196,7 @@ static void read_output(struct request *r, const void *values)
 	};
 
 	request_ref(r);
-	r->call = core_process_read(r->core, r->tenant, r->id, r->other, &read, on_read, r);
+	r->op = service_process_read(r->service, r->tenant, r->id, r->other, &read, on_read, r);
 }
 
 void serve_pty_read(struct request *r)
@@ -220,8 +221,8 @@ static void input(struct request *r, const void *values)
 	h2o_iovec_t copy = h2o_strdup(&r->req->pool, b->data_b64.p, b->data_b64.len);
 
 	request_ref(r);
-	r->call = core_process_input(r->core, r->tenant, r->id, r->other, copy.base, copy.len,
-				     on_done, r);
+	r->op = service_process_input(r->service, r->tenant, r->id, r->other, copy.base, copy.len,
+				      on_done, r);
 }
 
 void serve_pty_input(struct request *r)
@@ -234,8 +235,8 @@ static void resize(struct request *r, const void *values)
 	const struct pty_size_body *b = values;
 
 	request_ref(r);
-	r->call = core_process_resize(r->core, r->tenant, r->id, r->other, b->cols, b->rows,
-				      on_done, r);
+	r->op = service_process_resize(r->service, r->tenant, r->id, r->other, b->cols, b->rows,
+				       on_done, r);
 }
 
 void serve_pty_resize(struct request *r)
@@ -246,7 +247,7 @@ void serve_pty_resize(struct request *r)
 void serve_pty_kill(struct request *r)
 {
 	request_ref(r);
-	r->call = core_process_kill(r->core, r->tenant, r->id, r->other, on_done, r);
+	r->op = service_process_kill(r->service, r->tenant, r->id, r->other, on_done, r);
 }
 
 /* --- list ----------------------------------------------------------------------------------- */
@@ -275,5 +276,5 @@ void serve_ptys(struct request *r)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_process_list(r->core, r->tenant, r->id, &list_sink, r);
+	r->op = service_process_list(r->service, r->tenant, r->id, &list_sink, r);
 }

@@ -77,7 +77,7 @@ static void create(struct request *r, const void *values)
 	if (b->template.p)
 		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
-	r->call = core_create(r->core, r->tenant, &spec, request_created, r);
+	r->op = service_create(r->service, r->tenant, &spec, request_created, r);
 }
 
 void serve_create(struct request *r)
@@ -149,7 +149,7 @@ void serve_info(struct request *r)
 	struct sandbox_view view;
 	struct failure f;
 
-	if (!core_view(r->core, r->tenant, r->id, &view, &f)) {
+	if (!service_view(r->service, r->tenant, r->id, &view, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
@@ -172,7 +172,8 @@ static void add_to_list(void *arg, const struct sandbox_view *view)
 
 static bool add_some(struct request *r, size_t most)
 {
-	return core_list(r->core, &pages_of(r)->list, &pages_of(r)->page, most, add_to_list, r);
+	return service_list(r->service, &pages_of(r)->list, &pages_of(r)->page, most, add_to_list,
+			    r);
 }
 
 void serve_list(struct request *r)
@@ -211,7 +212,7 @@ static void change(struct request *r, const void *values)
 	};
 
 	request_ref(r);
-	r->call = core_change(r->core, r->tenant, r->id, &to, on_changed, r);
+	r->op = service_change(r->service, r->tenant, r->id, &to, on_changed, r);
 }
 
 void serve_change(struct request *r)
@@ -224,11 +225,11 @@ void serve_change(struct request *r)
 void serve_delete(struct request *r)
 {
 	request_ref(r);
-	r->call = core_delete(r->core, r->tenant, r->id, request_done, r);
+	r->op = service_delete(r->service, r->tenant, r->id, request_done, r);
 }
 
 void serve_interrupt(struct request *r)
 {
 	request_ref(r);
-	r->call = core_interrupt(r->core, r->tenant, r->id, NULL, request_done, r);
+	r->op = service_interrupt(r->service, r->tenant, r->id, NULL, request_done, r);
 }

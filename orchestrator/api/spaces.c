@@ -29,7 +29,7 @@ static void on_frozen(void *arg, const char *space, const struct failure *f)
 void serve_freeze(struct request *r)
 {
 	request_ref(r);
-	r->call = core_freeze(r->core, r->tenant, r->id, on_frozen, r);
+	r->op = service_freeze(r->service, r->tenant, r->id, on_frozen, r);
 }
 
 static void resume(struct request *r, const void *values)
@@ -43,7 +43,7 @@ static void resume(struct request *r, const void *values)
 	};
 
 	request_ref(r);
-	r->call = core_space_resume(r->core, r->tenant, r->id, &how, request_created, r);
+	r->op = service_space_resume(r->service, r->tenant, r->id, &how, request_created, r);
 }
 
 void serve_resume(struct request *r)
@@ -84,7 +84,7 @@ void serve_space(struct request *r)
 	struct space_view view;
 	struct failure f;
 
-	if (!core_space_view(r->core, r->tenant, r->id, &view, &f)) {
+	if (!service_space_view(r->service, r->tenant, r->id, &view, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
@@ -103,7 +103,8 @@ static void add_to_list(void *arg, const struct space_view *view)
 
 static bool add_some(struct request *r, size_t most)
 {
-	return core_spaces(r->core, &pages_of(r)->list, &pages_of(r)->page, most, add_to_list, r);
+	return service_spaces(r->service, &pages_of(r)->list, &pages_of(r)->page, most, add_to_list,
+			      r);
 }
 
 void serve_spaces(struct request *r)
@@ -116,5 +117,5 @@ void serve_spaces(struct request *r)
 void serve_space_delete(struct request *r)
 {
 	request_ref(r);
-	r->call = core_space_delete(r->core, r->tenant, r->id, request_done, r);
+	r->op = service_space_delete(r->service, r->tenant, r->id, request_done, r);
 }

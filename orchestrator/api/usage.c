@@ -94,5 +94,5 @@ void serve_usage(struct request *r)
 	if (!ask_query(r, &query) || !answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->call = core_usage(r->core, r->tenant, r->id, &query, on_usage, r);
+	r->op = service_usage(r->service, r->tenant, r->id, &query, on_usage, r);
 }

@@ -61,8 +61,8 @@ void serve_watch(struct request *r)
 		return;
 	if (!request_is_head(r)) {
 		request_ref(r);
-		r->call = core_file_watch(r->core, r->tenant, r->id, path, recursive, &sink, r);
-	} else if (core_view(r->core, r->tenant, r->id, &view, &f)) {
+		r->op = service_file_watch(r->service, r->tenant, r->id, path, recursive, &sink, r);
+	} else if (service_view(r->service, r->tenant, r->id, &view, &f)) {
 		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
 	} else {
 		answer_failure(r, &f);

@@ -21,19 +21,19 @@
 #include "orchestrator/io/loop.h"
 #include "orchestrator/observe/reports.h"
 #include "orchestrator/operator/admin.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "orchestrator/warden/warden.h"
 
 struct instance {
 	const struct config *config;
 	struct loop *loop;
-	struct core *core;
+	struct service *service;
 	const struct notify_counters *notify; /* NULL: it does not run */
 	struct outbox *outbox;		      /* NULL: no webhook */
 	struct api *api;
 	struct admin *admin;
 	int signals;
-	int warden; /* owned by the core; polled here to notice its end */
+	int warden; /* owned by the service; polled here to notice its end */
 	int admin_fd;
 	enum { SERVING, DRAINING, ENDING } phase;
 	int status; /* exit status */
@@ -41,7 +41,7 @@ struct instance {
 
 /* --- stopping: requests first, then sandboxes ------------------------------------------------ */
 
-static void on_core_gone(void *arg)
+static void on_service_gone(void *arg)
 {
 	struct instance *s = arg;
 
@@ -53,7 +53,7 @@ static void end_sandboxes(struct instance *s)
 	if (s->phase == ENDING)
 		return;
 	s->phase = ENDING;
-	core_shutdown(s->core, on_core_gone, s);
+	service_shutdown(s->service, on_service_gone, s);
 }
 
 static void on_drained(void *arg)
@@ -142,8 +142,8 @@ static int start_webhooks(struct instance *s, struct err *e)
 	s->notify = p == MAP_FAILED || !runs ? NULL : p;
 	if (!s->config->webhook_url[0])
 		return 0;
-	core_events_watch(s->core, on_events, s);
-	return outbox_new(&s->outbox, s->loop, core_store(s->core), WARDEN_OUTBOX_FD,
+	service_events_watch(s->service, on_events, s);
+	return outbox_new(&s->outbox, s->loop, service_store(s->service), WARDEN_OUTBOX_FD,
 			  s->config->webhook_events, e);
 }
 
@@ -155,7 +155,7 @@ static void on_watch(void *arg, struct api_watched *out)
 	outbox_stats(s->outbox, &box);
 	*out = (struct api_watched){
 		.log_dropped = log_writer_dropped(),
-		.events = store_events_count(core_store(s->core)).added,
+		.events = store_events_count(service_store(s->service)).added,
 		.webhooks_behind = box.behind,
 	};
 	if (!s->notify)
@@ -174,15 +174,15 @@ static int start_admin(struct instance *s, struct err *e)
 {
 	const struct command_env env = {
 		.config = s->config,
-		.keys = core_keys(s->core),
-		.core = s->core,
-		.store = core_store(s->core),
-		.sync = core_sync,
-		.backup = core_backup,
-		.inspect = core_inspect,
-		.create = core_create,
-		.fork = core_fork,
-		.remove = core_delete,
+		.keys = service_keys(s->service),
+		.service = s->service,
+		.store = service_store(s->service),
+		.sync = service_sync,
+		.backup = service_backup,
+		.inspect = service_inspect,
+		.create = service_create,
+		.fork = service_fork,
+		.remove = service_delete,
 	};
 
 	return admin_new(&s->admin, s->loop, s->admin_fd, &env, e);
@@ -194,8 +194,8 @@ static int start(struct instance *s, struct err *e)
 	if (open_signals(s, e) < 0 || loop_new(&s->loop, e) < 0 ||
 	    landlock_confine(s->config, e) < 0 || seccomp_confine(e) < 0 ||
 	    log_writer_start(STDERR_FILENO, e) < 0 ||
-	    core_new(&s->core, s->loop, s->config, s->warden, e) < 0 || start_webhooks(s, e) < 0 ||
-	    api_new(&s->api, s->loop, s->core, s->config, e) < 0)
+	    service_new(&s->service, s->loop, s->config, s->warden, e) < 0 ||
+	    start_webhooks(s, e) < 0 || api_new(&s->api, s->loop, s->service, s->config, e) < 0)
 		return e->code;
 	api_watch(s->api, on_watch, s);
 	if (s->config->otlp_url[0])
@@ -226,7 +226,7 @@ int service_run(const struct config *config, int warden_fd, int admin_fd)
 	if (s.status == 0) {
 		admin_free(s.admin);
 		api_free(s.api);
-		core_free(s.core);
+		service_free(s.service);
 		close_fd(&s.signals);
 		loop_free(s.loop);
 		outbox_free(s.outbox);

@@ -15,7 +15,7 @@
 #include "base/report.h"
 #include "orchestrator/exec/bundle.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
 
 #define SEQ_RETRY   1000 /* events until the next try after a failed reservation */
@@ -41,7 +41,7 @@
 #define NOT_FORKED     "the call had not reached the guest before the fork: it runs only in the parent"
 
 struct exec {
-	struct core_call call;
+	struct op op;
 	struct exec_sink sink;
 	struct exec_lane *lane; /* valid while the call is in its queue */
 	struct tenant *owner;	/* charged for `bytes`; NULL: none are charged */
@@ -69,16 +69,16 @@ struct exec {
 	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
 };
 
-static struct exec *exec_of_call(const struct core_call *call)
+static struct exec *exec_of_op(const struct op *op)
 {
-	return container_of(call, struct exec, call);
+	return container_of(op, struct exec, op);
 }
 
 /* Adds `bytes` (negative: subtracts) to the counts of request bytes that are not sent yet. */
 static void count_waiting(struct tenant *t, ssize_t bytes)
 {
 	exec_of_tenant(t)->waiting_bytes += (size_t)bytes;
-	exec_of_core(t->core)->waiting_bytes += (size_t)bytes;
+	exec_of_service(t->service)->waiting_bytes += (size_t)bytes;
 }
 
 /* Charges the request to the tenant until it is sent completely. */
@@ -92,14 +92,14 @@ static void wait_to_send(struct exec *exec, struct sandbox *s)
 static void drop_interrupt(struct exec *exec)
 {
 	if (exec->hang_up.interrupt)
-		call_free(exec->hang_up.interrupt); /* which sets it to NULL */
+		op_free(exec->hang_up.interrupt); /* which sets it to NULL */
 }
 
-static void exec_put_away(struct core_call *call)
+static void exec_put_away(struct op *op)
 {
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = exec_of_op(op);
 
-	loop_timer_clear(call->core->loop, &exec->limit);
+	loop_timer_clear(op->service->loop, &exec->limit);
 	drop_interrupt(exec);
 	splitter_fini(&exec->out);
 	splitter_fini(&exec->err);
@@ -114,7 +114,7 @@ static void exec_put_away(struct core_call *call)
 static struct exec *first(const struct exec_lane *lane)
 {
 	return list_empty(&lane->calls) ? NULL
-					: container_of(lane->calls.next, struct exec, call.link);
+					: container_of(lane->calls.next, struct exec, op.link);
 }
 
 bool exec_lane_runs(const struct exec_lane *lane)
@@ -148,9 +148,9 @@ static void leave_queue(struct exec *exec)
 	struct exec_lane *lane = exec->lane;
 	struct sandbox *s = lane->sandbox;
 
-	loop_timer_clear(exec->call.core->loop, &exec->limit);
+	loop_timer_clear(exec->op.service->loop, &exec->limit);
 	drop_interrupt(exec);
-	list_del(&exec->call.link);
+	list_del(&exec->op.link);
 	count_calls(s, -1);
 	stall_end(lane);
 	journal_over(journal_of(lane));
@@ -213,7 +213,7 @@ void exec_keep(struct sandbox *s)
 {
 	if (!journal_commit(exec_of(s)->journal, exec_of(s)->main.guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
-	output_trim(s->core);
+	output_trim(s->service);
 }
 
 /* --- events --------------------------------------------------------------------------------- */
@@ -222,10 +222,10 @@ static void notify_started(void *arg)
 {
 	struct exec *exec = arg;
 
-	deferred_cancel(&exec->call.deferred);
+	deferred_cancel(&exec->op.deferred);
 	exec->started = true;
-	if (!exec->call.abandoned)
-		exec->sink.started(exec->call.arg);
+	if (!exec->op.abandoned)
+		exec->sink.started(exec->op.arg);
 }
 
 /* Returns the next event number. Numbers are reserved in the catalogue in blocks, so that none is
@@ -236,7 +236,7 @@ static uint64_t next_seq(struct sandbox *s)
 
 	if (++s->seq >= s->seq_reserved) {
 		s->seq_reserved = s->seq + SEQ_BLOCK;
-		if (store_sandbox_seq(s->core->store, s->id, s->seq_reserved, &e) < 0) {
+		if (store_sandbox_seq(s->service->store, s->id, s->seq_reserved, &e) < 0) {
 			log_error("sandbox %s: event numbers can't be reserved in the catalogue: "
 				  "%s",
 				  s->id, e.text);
@@ -261,16 +261,16 @@ static void record(struct exec *exec, struct event *ev)
 }
 
 /* Records the failure as the last event of the call. */
-static void exec_failed(struct core_call *call)
+static void exec_failed(struct op *op)
 {
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = exec_of_op(op);
 
-	loop_timer_clear(call->core->loop, &exec->limit);
+	loop_timer_clear(op->service->loop, &exec->limit);
 	drop_interrupt(exec);
 	exec->error = (struct event){.type = EVENT_ERROR,
-				     .code = failure_code_name(call->failure.code),
-				     .data = (const uint8_t *)call->failure.text,
-				     .len = strlen(call->failure.text)};
+				     .code = failure_code_name(op->failure.code),
+				     .data = (const uint8_t *)op->failure.text,
+				     .len = strlen(op->failure.text)};
 	if (!exec->lane)
 		return;
 	record(exec, &exec->error);
@@ -281,13 +281,13 @@ static void exec_failed(struct core_call *call)
 static void emit(struct exec *exec, struct event *ev)
 {
 	/* The reader of an earlier event of the same frame has ended the sandbox. */
-	if (exec->call.failed)
+	if (exec->op.failed)
 		return;
 	record(exec, ev);
 	if (!exec->started)
 		notify_started(exec);
-	if (!exec->call.abandoned)
-		exec->sink.event(exec->call.arg, ev);
+	if (!exec->op.abandoned)
+		exec->sink.event(exec->op.arg, ev);
 }
 
 static void on_chunk(void *arg, const uint8_t *data, size_t len, bool partial)
@@ -347,7 +347,7 @@ static void on_output(struct exec *exec, const struct agent_frame *frame)
 	if (splitter_feed(s, frame->data, frame->len, on_chunk, exec) < 0)
 		log_error("sandbox %s: part of a call's output is lost: no memory",
 			  exec->lane->sandbox->id);
-	if (!exec->call.failed && frame->len)
+	if (!exec->op.failed && frame->len)
 		note_output(exec, s, held);
 }
 
@@ -413,7 +413,7 @@ static void on_bundle_end(struct exec *exec, const struct agent_frame *frame)
 	splitter_fini(&exec->bundle);
 	exec->bundle_lost = NULL;
 	exec->cut = true;
-	if (!exec->call.failed)
+	if (!exec->op.failed)
 		note_output(exec, &exec->bundle, held);
 }
 
@@ -424,12 +424,12 @@ static void cut_line(struct exec *exec, bool is_err)
 	struct splitter *s = is_err ? &exec->err : &exec->out;
 	size_t held = s->len;
 
-	if (held <= LINE_TIGHT_BYTES || exec->call.failed)
+	if (held <= LINE_TIGHT_BYTES || exec->op.failed)
 		return;
 	exec->type = is_err ? EVENT_STDERR : EVENT_STDOUT;
 	exec->cut = false;
 	splitter_cut(s, on_chunk, exec);
-	if (!exec->call.failed)
+	if (!exec->op.failed)
 		note_output(exec, s, held);
 }
 
@@ -523,7 +523,7 @@ static void on_exit_code(struct exec *exec, int code)
 	exec->type = EVENT_STDERR;
 	splitter_end(&exec->err, on_chunk, exec);
 	splitter_fini(&exec->bundle); /* of a result that was not completed */
-	if (exec->call.failed)	      /* a reader ended the sandbox: that is reported instead */
+	if (exec->op.failed)	      /* a reader ended the sandbox: that is reported instead */
 		return;
 	struct exec_lane *lane = exec->lane;
 	struct sandbox *s = lane->sandbox; /* read it now: a merge may have moved the call */
@@ -535,7 +535,7 @@ static void on_exit_code(struct exec *exec, int code)
 	vmproc_set_priority(s->vm, WARDEN_NORMAL);
 	emit(exec, &ev);
 	exec_keep(s);
-	call_free(&exec->call);
+	op_free(&exec->op);
 }
 
 static void hold(struct exec_lane *lane)
@@ -560,7 +560,7 @@ static void fail(struct exec *exec, enum failure_code code, const char *text)
 
 	failure_set(&f, code, 0, "%s", text);
 	leave_queue(exec);
-	call_finish(&exec->call, &f);
+	op_finish(&exec->op, &f);
 }
 
 void exec_lane_fail(struct exec_lane *lane, enum failure_code code, const char *text)
@@ -638,10 +638,10 @@ void exec_lane_accepted(struct exec_lane *lane)
 {
 	lane->known = true;
 	list_each (pos, &lane->calls) {
-		struct exec *exec = container_of(pos, struct exec, call.link);
+		struct exec *exec = container_of(pos, struct exec, op.link);
 
 		if (!exec->started)
-			deferred_run(&exec->call.core->deferred, &exec->call.deferred,
+			deferred_run(&exec->op.service->deferred, &exec->op.deferred,
 				     notify_started, exec);
 	}
 }
@@ -675,8 +675,8 @@ static void on_limit(void *arg)
 	struct exec *exec = arg;
 
 	/* The exit frame may have arrived and be unread, because the client is slow. */
-	if (exec->paused && !exec->call.abandoned)
-		loop_timer_set(exec->call.core->loop, &exec->limit, GRACE_MS);
+	if (exec->paused && !exec->op.abandoned)
+		loop_timer_set(exec->op.service->loop, &exec->limit, GRACE_MS);
 	else {
 		exec->reattached = REATTACH_MAX; /* its time is over */
 		lane_lose(exec->lane, "it did not end a call after its time limit");
@@ -687,7 +687,7 @@ static void set_limit(struct exec *exec)
 {
 	uint64_t now = boottime_ms();
 
-	loop_timer_set(exec->call.core->loop, &exec->limit,
+	loop_timer_set(exec->op.service->loop, &exec->limit,
 		       exec->limit_ms > now ? exec->limit_ms - now : GRACE_MS);
 }
 
@@ -748,7 +748,7 @@ static void start_next(struct exec_lane *lane)
 	 * its code. */
 	if (!exec || !lane->guest.agent || agent_is_sending(lane->guest.agent) || !enter(lane))
 		return;
-	exec_of_core(s->core)->execs += !exec->attached;
+	exec_of_service(s->service)->execs += !exec->attached;
 	agent_send(lane->guest.agent, exec->bytes, exec->len);
 	exec->bytes = NULL;
 	lane->sending_bytes = exec->len;
@@ -793,10 +793,10 @@ static bool encode(struct exec *exec, struct sandbox *s, const struct exec_spec 
 
 static bool has_share(const struct sandbox *s)
 {
-	size_t total = exec_of_core(s->core)->waiting_bytes;
+	size_t total = exec_of_service(s->service)->waiting_bytes;
 
 	return total < WAITING_BYTES_MAX / 2 ||
-	       tenant_share(s->core, total, exec_of_tenant(s->owner)->waiting_bytes,
+	       tenant_share(s->service, total, exec_of_tenant(s->owner)->waiting_bytes,
 			    WAITING_BYTES_MAX);
 }
 
@@ -810,7 +810,7 @@ static bool goes_at_once(const struct exec_lane *lane)
 static bool may_wait(const struct exec_lane *lane, const struct exec_spec *spec, struct failure *f)
 {
 	const struct sandbox *s = lane->sandbox;
-	const size_t waiting = exec_of_core(s->core)->waiting_bytes;
+	const size_t waiting = exec_of_service(s->service)->waiting_bytes;
 
 	if (exec_of(s)->n_calls >= QUEUE_MAX)
 		failure_set(f, FAIL_QUEUE_FULL, 1,
@@ -834,21 +834,21 @@ static bool may_wait(const struct exec_lane *lane, const struct exec_spec *spec,
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-static void exec_set_paused(struct core_call *call, bool paused)
+static void exec_set_paused(struct op *op, bool paused)
 {
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = exec_of_op(op);
 
-	if (call->failed || exec->paused == paused || (paused && call->abandoned))
+	if (op->failed || exec->paused == paused || (paused && op->abandoned))
 		return;
 	exec->paused = paused;
 	hold(exec->lane);
 }
 
 /* Lets the call continue without a reader. It is freed at its end or after its failure. */
-static void exec_abandon(struct core_call *call)
+static void exec_abandon(struct op *op)
 {
-	call->abandoned = true;
-	exec_set_paused(call, false);
+	op->abandoned = true;
+	exec_set_paused(op, false);
 }
 
 /* Takes a call that has not begun out of its queue, and frees it. */
@@ -856,13 +856,13 @@ static void withdraw(struct exec *exec)
 {
 	struct exec_lane *lane = exec->lane;
 
-	list_del(&exec->call.link);
+	list_del(&exec->op.link);
 	count_calls(lane->sandbox, -1);
 	if (lane->context[0] && list_empty(&lane->calls))
 		lane_left(lane);
 	sandbox_touch(lane->sandbox);
 	follow_news(lane->sandbox);
-	call_free(&exec->call);
+	op_free(&exec->op);
 }
 
 /* Interrupts the lane's call if its client has hung up and no interrupt has succeeded. */
@@ -876,31 +876,31 @@ static void hang_up_if_due(struct exec_lane *lane)
 
 /* During a freeze, a call that was sent is still at the guest, although none runs. It is
  * interrupted when the sandbox is scheduled again. */
-static void exec_hang_up(struct core_call *call)
+static void exec_hang_up(struct op *op)
 {
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = exec_of_op(op);
 	struct exec_lane *lane = exec->lane;
 
-	if (call->failed || !lane) {
-		exec_abandon(call);
+	if (op->failed || !lane) {
+		exec_abandon(op);
 	} else if (exec->bytes && !exec->attached) {
 		withdraw(exec);
 	} else {
 		exec->hang_up.due = true;
-		exec_abandon(call);
+		exec_abandon(op);
 		sandbox_schedule(lane->sandbox);
 	}
 }
 
-static void exec_notify(struct core_call *call)
+static void exec_notify(struct op *op)
 {
-	struct exec *exec = exec_of_call(call);
+	struct exec *exec = exec_of_op(op);
 
-	if (!call->abandoned)
-		exec->sink.failed(call->arg, &call->failure, &exec->error);
+	if (!op->abandoned)
+		exec->sink.failed(op->arg, &op->failure, &exec->error);
 }
 
-static const struct call_ops exec_ops = {
+static const struct op_methods exec_ops = {
 	.size = sizeof(struct exec),
 	.put_away = exec_put_away,
 	.finished = exec_failed,
@@ -916,14 +916,14 @@ static void join(struct exec *exec, struct exec_lane *lane)
 	exec->lane = lane;
 	exec->out.account = exec->err.account = exec->bundle.account =
 		exec_of(lane->sandbox)->output;
-	list_add_tail(&lane->calls, &exec->call.link);
+	list_add_tail(&lane->calls, &exec->op.link);
 	count_calls(lane->sandbox, 1);
 }
 
-struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
-			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
+struct op *service_exec(struct service *c, const char *tenant, const char *id,
+			const struct exec_spec *spec, const struct exec_sink *sink, void *arg)
 {
-	struct exec *exec = exec_of_call(call_new(c, &exec_ops, arg));
+	struct exec *exec = exec_of_op(op_new(c, &exec_ops, arg));
 	struct failure f;
 
 	exec->sink = *sink;
@@ -934,8 +934,8 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	struct exec_lane *lane = s ? lane_of(s, spec->context, &f) : NULL;
 	if (!lane || !may_wait(lane, spec, &f) || !encode(exec, s, spec, &f)) {
-		call_finish(&exec->call, &f);
-		return &exec->call;
+		op_finish(&exec->op, &f);
+		return &exec->op;
 	}
 	wait_to_send(exec, s);
 	join(exec, lane);
@@ -944,10 +944,10 @@ struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
 	sandbox_touch(s);
 	/* Whether a context exists, only the guest knows. */
 	if (!lane->context[0] || lane->known)
-		deferred_run(&c->deferred, &exec->call.deferred, notify_started, exec);
+		deferred_run(&c->deferred, &exec->op.deferred, notify_started, exec);
 	if (s->state == SBX_READY || s->state == SBX_RUNNING)
 		start_next(lane);
-	return &exec->call;
+	return &exec->op;
 }
 
 /* --- copies --------------------------------------------------------------------------------- */
@@ -1039,9 +1039,9 @@ void exec_point_drop_results(struct exec_point *first_point)
 static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 {
 	struct sandbox *s = lane->sandbox;
-	struct exec *exec = exec_of_call(call_new(s->core, &exec_ops, NULL));
+	struct exec *exec = exec_of_op(op_new(s->service, &exec_ops, NULL));
 
-	exec->call.abandoned = true;
+	exec->op.abandoned = true;
 	exec->started = exec->attached = true;
 	exec->number = p->number;
 	exec->have = p->have;
@@ -1110,7 +1110,7 @@ void exec_move(struct sandbox *from, struct sandbox *to)
 void exec_append_calls(struct exec_lane *to, struct exec_lane *from)
 {
 	list_each (pos, &from->calls)
-		container_of(pos, struct exec, call.link)->lane = to;
+		container_of(pos, struct exec, op.link)->lane = to;
 	list_move_all(&to->calls, &from->calls);
 }
 
@@ -1158,7 +1158,7 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 			   : lane->guest.dial ? "being connected"
 					      : "not connected");
 	list_each (pos, &lane->calls) {
-		const struct exec *exec = container_of(pos, struct exec, call.link);
+		const struct exec *exec = container_of(pos, struct exec, op.link);
 		bool runs = exec_lane_runs(lane) && !shown;
 
 		if (shown++ == CALLS_SHOWN)
@@ -1167,13 +1167,13 @@ static void report_lane(const struct exec_lane *lane, struct report *r)
 			   "  call %016llx: %s, requested %.1f s ago, time limit %u ms, %llu bytes "
 			   "of output received%s%s%s\n",
 			   (unsigned long long)exec->number, runs ? "at the guest" : "queued",
-			   (double)(loop_now_ms(exec->call.core->loop) - exec->call.began_ms) / 1e3,
+			   (double)(loop_now_ms(exec->op.service->loop) - exec->op.began_ms) / 1e3,
 			   exec->timeout_ms, (unsigned long long)exec->have,
 			   exec->attached
 				   ? ", it began in another guest or under a previous instance"
 				   : "",
 			   exec->paused ? ", its client does not read" : "",
-			   exec->call.abandoned ? ", its client is gone" : "");
+			   exec->op.abandoned ? ", its client is gone" : "");
 	}
 }
 

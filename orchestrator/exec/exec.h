@@ -31,16 +31,16 @@ struct exec_sink {
 	void (*failed)(void *arg, const struct failure *f, const struct event *ev);
 };
 
-struct core_call *core_exec(struct core *c, const char *tenant, const char *id,
-			    const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
+struct op *service_exec(struct service *c, const char *tenant, const char *id,
+			const struct exec_spec *spec, const struct exec_sink *sink, void *arg);
 /* Interrupts the running exec of a context, or of the default interpreter (`context` NULL). */
-struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
-				 const char *context, core_done_fn *fn, void *arg);
+struct op *service_interrupt(struct service *c, const char *tenant, const char *id,
+			     const char *context, service_done_fn *fn, void *arg);
 /* Reports those of the last 1,000 events (also bounded in bytes) with a number above `since`,
  * oldest first. Returns false, with *f filled, when the tenant has no such sandbox. */
-bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
-		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
-		 void *arg, struct failure *f);
+bool service_replay(struct service *c, const char *tenant, const char *id, uint64_t since,
+		    void (*each)(void *arg, const struct event *ev, const char *traceparent),
+		    void *arg, struct failure *f);
 
 /* `started` comes first. `ended` comes last, with f NULL once no call runs or is queued. */
 struct follow_sink {
@@ -48,9 +48,10 @@ struct follow_sink {
 	void (*event)(void *arg, const struct event *ev, const char *traceparent);
 	void (*ended)(void *arg, const struct failure *f);
 };
-/* Reports the same events as core_replay, then new ones until no call runs or is queued in the
- * sandbox. A follower that is paused for long misses events that core_replay no longer reports. */
-struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
-			      const struct follow_sink *sink, void *arg);
+/* Reports the same events as service_replay, then new ones until no call runs or is queued in the
+ * sandbox. A follower that is paused for long misses events that service_replay no longer reports.
+ */
+struct op *service_follow(struct service *c, const char *tenant, const char *id, uint64_t since,
+			  const struct follow_sink *sink, void *arg);
 
 #endif

@@ -6,45 +6,45 @@
 
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 
 #define FOLLOWS_MAX 64
 
 struct follow {
-	struct core_call call;
+	struct op op;
 	struct follow_sink sink;
 	struct sandbox *sandbox; /* valid until the call has failed */
 	uint64_t since;		 /* sequence number of the last event sent */
 	bool started, paused, sending, over;
 };
 
-static struct follow *follow_of(const struct core_call *call)
+static struct follow *follow_of(const struct op *op)
 {
-	return container_of(call, struct follow, call);
+	return container_of(op, struct follow, op);
 }
 
 static void send_news(void *arg)
 {
-	struct core_call *call = arg;
-	struct follow *f = follow_of(call);
+	struct op *op = arg;
+	struct follow *f = follow_of(op);
 	const char *traceparent;
 	const struct event *ev;
 
 	f->sending = true;
 	if (!f->started)
-		f->sink.started(call->arg);
+		f->sink.started(op->arg);
 	f->started = true;
-	while (!f->paused && !call->abandoned && !call->failed &&
+	while (!f->paused && !op->abandoned && !op->failed &&
 	       (ev = replay_after(&exec_of(f->sandbox)->replay, f->since, &traceparent))) {
 		f->since = ev->seq;
-		f->sink.event(call->arg, ev, traceparent);
+		f->sink.event(op->arg, ev, traceparent);
 	}
 	f->sending = false;
-	if (call->abandoned) {
-		call_free(call);
-	} else if (!f->paused && !call->failed && !exec_of(f->sandbox)->n_calls) {
+	if (op->abandoned) {
+		op_free(op);
+	} else if (!f->paused && !op->failed && !exec_of(f->sandbox)->n_calls) {
 		f->over = true;
-		call_finish(call, NULL);
+		op_finish(op, NULL);
 	}
 }
 
@@ -53,9 +53,9 @@ static void send_news(void *arg)
 void follow_news(struct sandbox *s)
 {
 	list_each (pos, &exec_of(s)->follows) {
-		struct core_call *call = container_of(pos, struct core_call, link);
+		struct op *op = container_of(pos, struct op, link);
 
-		deferred_run(&s->core->deferred, &call->deferred, send_news, call);
+		deferred_run(&s->service->deferred, &op->deferred, send_news, op);
 	}
 }
 
@@ -68,31 +68,31 @@ static bool may_follow(const struct sandbox *s, struct failure *f)
 	return false;
 }
 
-static void follow_set_paused(struct core_call *call, bool paused)
+static void follow_set_paused(struct op *op, bool paused)
 {
-	struct follow *f = follow_of(call);
+	struct follow *f = follow_of(op);
 
-	if (call->failed || f->over || f->paused == paused)
+	if (op->failed || f->over || f->paused == paused)
 		return;
 	f->paused = paused;
 	if (!paused)
-		deferred_run(&call->core->deferred, &call->deferred, send_news, call);
+		deferred_run(&op->service->deferred, &op->deferred, send_news, op);
 }
 
-static void follow_abandon(struct core_call *call)
+static void follow_abandon(struct op *op)
 {
-	call->abandoned = true;
-	if (!follow_of(call)->sending)
-		call_free(call);
+	op->abandoned = true;
+	if (!follow_of(op)->sending)
+		op_free(op);
 }
 
-static void follow_notify(struct core_call *call)
+static void follow_notify(struct op *op)
 {
-	if (!call->abandoned)
-		follow_of(call)->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!op->abandoned)
+		follow_of(op)->sink.ended(op->arg, op->failed ? &op->failure : NULL);
 }
 
-static const struct call_ops follow_ops = {
+static const struct op_methods follow_ops = {
 	.size = sizeof(struct follow),
 	.passive = true,
 	.notify = follow_notify,
@@ -100,30 +100,30 @@ static const struct call_ops follow_ops = {
 	.set_paused = follow_set_paused,
 };
 
-struct core_call *core_follow(struct core *c, const char *tenant, const char *id, uint64_t since,
-			      const struct follow_sink *sink, void *arg)
+struct op *service_follow(struct service *c, const char *tenant, const char *id, uint64_t since,
+			  const struct follow_sink *sink, void *arg)
 {
-	struct follow *f = follow_of(call_new(c, &follow_ops, arg));
+	struct follow *f = follow_of(op_new(c, &follow_ops, arg));
 	struct failure failure;
 
 	f->sink = *sink;
 	f->since = since;
 	struct sandbox *s = sandbox_find(c, tenant, id, &failure);
 	if (!s || !may_follow(s, &failure)) {
-		call_finish(&f->call, &failure);
-		return &f->call;
+		op_finish(&f->op, &failure);
+		return &f->op;
 	}
 	f->sandbox = s;
-	list_add_tail(&exec_of(s)->follows, &f->call.link);
-	deferred_run(&c->deferred, &f->call.deferred, send_news, &f->call);
-	return &f->call;
+	list_add_tail(&exec_of(s)->follows, &f->op.link);
+	deferred_run(&c->deferred, &f->op.deferred, send_news, &f->op);
+	return &f->op;
 }
 
 /* --- replay ---------------------------------------------------------------------------------- */
 
-bool core_replay(struct core *c, const char *tenant, const char *id, uint64_t since,
-		 void (*each)(void *arg, const struct event *ev, const char *traceparent),
-		 void *arg, struct failure *f)
+bool service_replay(struct service *c, const char *tenant, const char *id, uint64_t since,
+		    void (*each)(void *arg, const struct event *ev, const char *traceparent),
+		    void *arg, struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
 	const struct event *ev;

@@ -10,7 +10,7 @@
 static void take_nothing(struct sandbox *s)
 {
 	exec_of(s)->main.guest_busy = true;
-	exec_of(s)->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	exec_of(s)->journal = journal_new(s->service->config.run_dir, s->slot, s->pid);
 }
 
 /* Restores the state from the journal. After a merge, the catalogue may have reserved event numbers
@@ -38,7 +38,7 @@ void exec_adopt(struct sandbox *s, const struct store_sandbox *row)
 {
 	struct journal_state past;
 
-	exec_of(s)->journal = journal_open(s->core->config.run_dir, s->slot, s->pid, &past);
+	exec_of(s)->journal = journal_open(s->service->config.run_dir, s->slot, s->pid, &past);
 	if (exec_of(s)->journal)
 		take_journal(s, &past);
 	else
@@ -46,19 +46,19 @@ void exec_adopt(struct sandbox *s, const struct store_sandbox *row)
 	journal_count(exec_of(s)->journal, exec_of(s)->output);
 	if (!journal_is_current(s, &past))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
-	output_trim(s->core);
+	output_trim(s->service);
 	journal_times(exec_of(s)->journal, s->expires_ms, s->idle_since_ms);
 	journal_state_fini(&past);
 }
 
 static bool has_sandbox(void *arg, uint32_t slot)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	return slot < c->vms.max_vms && c->vms.slots[slot];
 }
 
-void exec_sweep_journals(struct core *c)
+void exec_sweep_journals(struct service *c)
 {
 	journals_sweep(c->config.run_dir, has_sandbox, c);
 }

@@ -5,13 +5,13 @@
 
 #include "orchestrator/config/failure.h"
 #include "orchestrator/exec/queue.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 /* Contexts that have calls, or had some until recently. */
 #define LANES_MAX (2 * AGENT_CONTEXT_MAX)
 
 struct agent_frame;
-struct core_call;
+struct op;
 struct failure;
 
 /* Starts the next queued call, unless one is running (exec.c). */
@@ -33,8 +33,8 @@ bool exec_lane_runs(const struct exec_lane *lane);
 
 /* The interrupt of a call whose client has hung up. */
 struct exec_hang_up {
-	bool due;		     /* the guest has not confirmed it yet */
-	struct core_call *interrupt; /* in flight; NULL: none */
+	bool due;	      /* the guest has not confirmed it yet */
+	struct op *interrupt; /* in flight; NULL: none */
 };
 /* Begins that interrupt of the lane's call with this number (interrupt.c). The limit of pending
  * interrupts does not apply: there is at most one for each call at a guest. */
@@ -83,7 +83,7 @@ bool exec_has_long_line(struct sandbox *s);
 /* Delivers what is held of such lines as partial lines. */
 void exec_cut_lines(struct sandbox *s);
 /* Drops held output until all of it is within the budget (output.c). */
-void output_trim(struct core *c);
+void output_trim(struct service *c);
 /* Notifies followers of new events, or that nothing runs any more. */
 void follow_news(struct sandbox *s);
 

@@ -7,29 +7,29 @@
 
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 
 #define PENDING_MAX	  16
 #define DIAL_LIMIT_MS	  30000
 #define ANSWER_TIMEOUT_MS 10000
 
 struct interrupt {
-	struct core_call call;
+	struct op op;
 	char context[AGENT_ID_LEN + 1]; /* empty: the default interpreter */
 	uint64_t number;		/* of the call to interrupt; 0: whichever runs */
 	struct exec_hang_up *hang_up;	/* the reason; NULL: a client's request */
 	struct guest_link guest;
 };
 
-static struct interrupt *interrupt_of(struct core_call *call)
+static struct interrupt *interrupt_of(struct op *op)
 {
-	return container_of(call, struct interrupt, call);
+	return container_of(op, struct interrupt, op);
 }
 
-static void interrupt_put_away(struct core_call *call)
+static void interrupt_put_away(struct op *op)
 {
-	struct interrupt *i = interrupt_of(call);
+	struct interrupt *i = interrupt_of(op);
 
 	if (i->hang_up)
 		i->hang_up->interrupt = NULL;
@@ -43,7 +43,7 @@ static void finish(struct interrupt *i, const char *error_text)
 
 	failure_set(&f, FAIL_AGENT_ERROR, 0, "the call could not be interrupted: %s",
 		    error_text ? error_text : "");
-	call_finish(&i->call, error_text ? &f : NULL);
+	op_finish(&i->op, error_text ? &f : NULL);
 }
 
 static void on_frame(void *arg, const struct agent_frame *frame)
@@ -54,7 +54,7 @@ static void on_frame(void *arg, const struct agent_frame *frame)
 	if (i->context[0] && frame->type == AGENT_ERROR && frame->errnum == ENOENT) {
 		failure_set(&f, FAIL_NO_SUCH_CONTEXT, 0, "there is no context %s in this sandbox",
 			    i->context);
-		call_finish(&i->call, &f);
+		op_finish(&i->op, &f);
 		return;
 	}
 	if (i->hang_up && frame->type == AGENT_DONE)
@@ -99,40 +99,40 @@ static bool too_many(const struct sandbox *s)
 	return list_count(&exec_of(s)->interrupts) >= PENDING_MAX;
 }
 
-static const struct call_ops interrupt_ops = {
+static const struct op_methods interrupt_ops = {
 	.size = sizeof(struct interrupt),
 	.put_away = interrupt_put_away,
 	.finished = interrupt_put_away,
 };
 
-static struct interrupt *begin(struct core_call *call, struct sandbox *s, const char *context)
+static struct interrupt *begin(struct op *op, struct sandbox *s, const char *context)
 {
-	struct interrupt *i = interrupt_of(call);
+	struct interrupt *i = interrupt_of(op);
 
 	snprintf(i->context, sizeof(i->context), "%s", context ? context : "");
-	list_add_tail(&exec_of(s)->interrupts, &call->link);
-	guest_link_init(&i->guest, call->core->loop, &guest_events, i);
+	list_add_tail(&exec_of(s)->interrupts, &op->link);
+	guest_link_init(&i->guest, op->service->loop, &guest_events, i);
 	guest_link_dial(&i->guest, s->vm, DIAL_LIMIT_MS);
 	return i;
 }
 
 void interrupt_for_hang_up(struct exec_lane *lane, uint64_t number, struct exec_hang_up *hang_up)
 {
-	struct core_call *call = call_new(lane->sandbox->core, &interrupt_ops, NULL);
-	struct interrupt *i = begin(call, lane->sandbox, lane->context);
+	struct op *op = op_new(lane->sandbox->service, &interrupt_ops, NULL);
+	struct interrupt *i = begin(op, lane->sandbox, lane->context);
 
 	i->number = number;
 	i->hang_up = hang_up;
-	hang_up->interrupt = call;
+	hang_up->interrupt = op;
 }
 
-struct core_call *core_interrupt(struct core *c, const char *tenant, const char *id,
-				 const char *context, core_done_fn *fn, void *arg)
+struct op *service_interrupt(struct service *c, const char *tenant, const char *id,
+			     const char *context, service_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &interrupt_ops, arg);
+	struct op *op = op_new(c, &interrupt_ops, arg);
 	struct failure f;
 
-	call->done_fn = fn;
+	op->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (s && s->state == SBX_ADOPTING) {
 		failure_set(&f, FAIL_NOT_READY, 1,
@@ -144,8 +144,8 @@ struct core_call *core_interrupt(struct core *c, const char *tenant, const char 
 		s = NULL;
 	}
 	if (s)
-		begin(call, s, context);
+		begin(op, s, context);
 	else
-		call_finish(call, &f);
-	return call;
+		op_finish(op, &f);
+	return op;
 }

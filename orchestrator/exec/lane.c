@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 
 #define DIAL_LIMIT_MS 30000
 #define IDLE_MS	      10000 /* the connection is kept for the next call */
@@ -21,14 +21,14 @@ void lane_init(struct exec_lane *lane, struct sandbox *s, const struct guest_lin
 	list_init(&lane->link);
 	list_init(&lane->calls);
 	lane->sandbox = s;
-	guest_link_init(&lane->guest, s->core->loop, events, lane);
+	guest_link_init(&lane->guest, s->service->loop, events, lane);
 }
 
 static void lane_free(struct exec_lane *lane)
 {
 	stall_end(lane);
-	calls_free(&lane->calls);
-	loop_timer_clear(lane->sandbox->core->loop, &lane->idle);
+	ops_free(&lane->calls);
+	loop_timer_clear(lane->sandbox->service->loop, &lane->idle);
 	guest_link_close(&lane->guest);
 	exec_lane_sent(lane);
 	list_del(&lane->link);
@@ -54,7 +54,7 @@ static struct exec_lane *lane_new(struct sandbox *s, const char *context)
 	lane->guest_busy = true;
 	lane->idle = (struct loop_timer){.fn = on_idle, .arg = lane};
 	list_add_tail(&exec_of(s)->lanes, &lane->link);
-	loop_timer_set(s->core->loop, &lane->idle, IDLE_MS);
+	loop_timer_set(s->service->loop, &lane->idle, IDLE_MS);
 	return lane;
 }
 
@@ -111,7 +111,7 @@ void lane_left(struct exec_lane *lane)
 	if (!list_empty(&lane->calls))
 		return;
 	lane->known = false;
-	loop_timer_set(lane->sandbox->core->loop, &lane->idle, IDLE_MS);
+	loop_timer_set(lane->sandbox->service->loop, &lane->idle, IDLE_MS);
 }
 
 /* --- the connection of a context ------------------------------------------------------------ */
@@ -120,7 +120,7 @@ void lane_dial(struct exec_lane *lane)
 {
 	if (list_empty(&lane->calls))
 		return;
-	loop_timer_clear(lane->sandbox->core->loop, &lane->idle);
+	loop_timer_clear(lane->sandbox->service->loop, &lane->idle);
 	if (!lane->guest.agent && !lane->guest.dial)
 		guest_link_dial(&lane->guest, lane->sandbox->vm, DIAL_LIMIT_MS);
 }

@@ -36,7 +36,7 @@ static void redial(void *arg)
  * is attempted at once; then the delay doubles. */
 static void redial_soon(struct exec_lane *lane)
 {
-	struct loop *loop = lane->sandbox->core->loop;
+	struct loop *loop = lane->sandbox->service->loop;
 	uint64_t now = loop_now_ms(loop);
 
 	/* A call can lose the connection again before the new one is due. */
@@ -62,7 +62,7 @@ void main_lane_lose(struct exec_lane *lane, const char *reason)
 
 void main_lane_close(struct exec_lane *lane)
 {
-	loop_timer_clear(lane->sandbox->core->loop, &lane->redial);
+	loop_timer_clear(lane->sandbox->service->loop, &lane->redial);
 	guest_link_close(&lane->guest);
 	exec_lane_sent(lane);
 }

@@ -30,7 +30,7 @@ static void drop_older_half(struct sandbox *s)
 	size_t half = exec_of(s)->replay.bytes / 2, held = exec_of(s)->replay.bytes;
 
 	replay_drop(&exec_of(s)->replay, half > DROP_MIN_BYTES ? half : DROP_MIN_BYTES);
-	exec_of_core(s->core)->output_dropped_bytes += held - exec_of(s)->replay.bytes;
+	exec_of_service(s->service)->output_dropped_bytes += held - exec_of(s)->replay.bytes;
 	exec_keep_all(s, REPLAY_BYTES_MAX);
 }
 
@@ -50,18 +50,18 @@ static struct sandbox *with_long_line(const struct output_account *a)
 /* Runs deferred from the loop, since each line that is cut emits an event. */
 static void cut_lines(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	struct sandbox *s;
 
-	while (output_is_over(&exec_of_core(c)->output) &&
-	       (s = with_long_line(output_heaviest(&exec_of_core(c)->output))))
+	while (output_is_over(&exec_of_service(c)->output) &&
+	       (s = with_long_line(output_heaviest(&exec_of_service(c)->output))))
 		exec_cut_lines(s);
 }
 
-void output_trim(struct core *c)
+void output_trim(struct service *c)
 {
-	while (output_is_over(&exec_of_core(c)->output)) {
-		struct output_account *a = output_heaviest(&exec_of_core(c)->output);
+	while (output_is_over(&exec_of_service(c)->output)) {
+		struct output_account *a = output_heaviest(&exec_of_service(c)->output);
 		struct sandbox *s = oldest(a);
 
 		if (s) {
@@ -69,7 +69,8 @@ void output_trim(struct core *c)
 			continue;
 		}
 		if (with_long_line(a))
-			deferred_run(&c->deferred, &exec_of_core(c)->output_deferred, cut_lines, c);
+			deferred_run(&c->deferred, &exec_of_service(c)->output_deferred, cut_lines,
+				     c);
 		return;
 	}
 }

@@ -2,16 +2,16 @@
 /* The part of exec/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
 #include "base/clock.h"
 #include "orchestrator/exec/internal.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
 
 /* Maximum bytes of the parent's events in a child's first journal. Every child gets a copy, and the
  * client of the fork waits until all are written. */
 #define INHERITED_MAX (64u << 10)
 
-void exec_start(struct core *c)
+void exec_start(struct service *c)
 {
-	output_budget_init(&exec_of_core(c)->output, (size_t)c->config.output_mib << 20);
+	output_budget_init(&exec_of_service(c)->output, (size_t)c->config.output_mib << 20);
 }
 
 /* A tenant has an account while it has sandboxes that may hold output. */
@@ -20,7 +20,7 @@ static void account_take(struct exec_sandbox *e, struct tenant *t)
 	struct exec_tenant *of = exec_of_tenant(t);
 
 	if (!of->accounted++)
-		of->output = output_account_new(&exec_of_core(t->core)->output, t);
+		of->output = output_account_new(&exec_of_service(t->service)->output, t);
 	e->output = e->replay.account = of->output;
 }
 
@@ -50,7 +50,7 @@ static void begun(struct sandbox *s, struct agent *agent)
 	struct exec_sandbox *e = exec_of(s);
 
 	guest_link_take(&e->main.guest, agent);
-	e->journal = journal_new(s->core->config.run_dir, s->slot, s->pid);
+	e->journal = journal_new(s->service->config.run_dir, s->slot, s->pid);
 	journal_count(e->journal, e->output);
 	exec_keep_all(s, INHERITED_MAX);
 }
@@ -73,7 +73,7 @@ static void fail_execs(struct sandbox *s, const struct failure *f)
 {
 	EACH_LANE(lane, s)
 	{
-		calls_finish(&lane->calls, f);
+		ops_finish(&lane->calls, f);
 	}
 	journal_remove(exec_of(s)->journal);
 	exec_of(s)->journal = NULL;
@@ -87,13 +87,13 @@ static void stall_end_all(struct sandbox *s)
 	}
 }
 
-static void fail_calls(struct sandbox *s, const struct failure *f)
+static void fail_ops(struct sandbox *s, const struct failure *f)
 {
 	if (s->state == SBX_ENDING)
 		fail_execs(s, f);
 	stall_end_all(s);
-	calls_finish(&exec_of(s)->interrupts, f);
-	calls_finish(&exec_of(s)->follows, f);
+	ops_finish(&exec_of(s)->interrupts, f);
+	ops_finish(&exec_of(s)->follows, f);
 }
 
 static void shed(struct sandbox *s)
@@ -102,10 +102,10 @@ static void shed(struct sandbox *s)
 
 	stall_end_all(s);
 	main_lane_close(&e->main);
-	calls_free(&e->main.calls);
+	ops_free(&e->main.calls);
 	lanes_free(s);
-	calls_free(&e->interrupts);
-	calls_free(&e->follows);
+	ops_free(&e->interrupts);
+	ops_free(&e->follows);
 	replay_fini(&e->replay);
 	journal_close(e->journal);
 	e->journal = NULL;
@@ -113,7 +113,7 @@ static void shed(struct sandbox *s)
 }
 
 struct part exec_part = {
-	.core_size = sizeof(struct exec_core),
+	.service_size = sizeof(struct exec_service),
 	.tenant_size = sizeof(struct exec_tenant),
 	.sandbox_size = sizeof(struct exec_sandbox),
 	.sandbox_init = sandbox_init,
@@ -123,6 +123,6 @@ struct part exec_part = {
 	.start_waiting = exec_start_waiting,
 	.touched = touched,
 	.view = add_to_view,
-	.fail_calls = fail_calls,
+	.fail_ops = fail_ops,
 	.shed = shed,
 };

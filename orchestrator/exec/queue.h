@@ -74,7 +74,7 @@ struct exec_tenant {
 	struct output_account *output; /* valid while `accounted` is not 0 */
 	size_t accounted;	       /* sandboxes that have the account */
 };
-struct exec_core {
+struct exec_service {
 	size_t waiting_bytes; /* requests of all calls that are not sent completely */
 	struct output_budget output;
 	struct deferred output_deferred;
@@ -89,15 +89,15 @@ static inline struct exec_tenant *exec_of_tenant(const struct tenant *t)
 {
 	return part_of_tenant(&exec_part, t);
 }
-static inline struct exec_core *exec_of_core(const struct core *c)
+static inline struct exec_service *exec_of_service(const struct service *c)
 {
-	return part_of_core(&exec_part, c);
+	return part_of_service(&exec_part, c);
 }
 
 /* Initializes the room's state for the service. */
-void exec_start(struct core *c);
+void exec_start(struct service *c);
 /* Removes session journals whose VM slot has no sandbox. */
-void exec_sweep_journals(struct core *c);
+void exec_sweep_journals(struct service *c);
 /* Restarts the timers of the running calls' time limits. */
 void exec_set_timer(struct sandbox *s);
 /* Connects the default interpreter's lane to the agent, unless it is connected. */

@@ -17,7 +17,7 @@ static void wait_on(struct exec_lane *lane, uint32_t ms)
 	struct stall_watch *stall = &lane->stall;
 
 	stall->period_ms = ms;
-	loop_timer_set(lane->sandbox->core->loop, &stall->timer,
+	loop_timer_set(lane->sandbox->service->loop, &stall->timer,
 		       vmproc_progress_begin(&stall->progress, ms));
 }
 
@@ -36,7 +36,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 		return;
 	}
 	snprintf(what, sizeof(what), "a call in sandbox %s", s->id);
-	s->core->inspector->log(s->core, what, found->text);
+	s->service->inspector->log(s->service, what, found->text);
 }
 
 static void on_timer(void *arg)
@@ -49,7 +49,7 @@ static void on_timer(void *arg)
 	bool worked = vmproc_progressed(&stall->progress, s->pid, VM_GUEST_WORKS);
 
 	if (first) {
-		loop_timer_set(s->core->loop, &stall->timer, stall->period_ms);
+		loop_timer_set(s->service->loop, &stall->timer, stall->period_ms);
 		return;
 	}
 	if (stall->heard || s->state == SBX_FREEZING || !exec_lane_runs(lane)) {
@@ -60,7 +60,7 @@ static void on_timer(void *arg)
 		wait_on(lane, STALL_MS);
 	} else {
 		stall->inspection =
-			s->core->inspector->start(s->core, s->vm, s, on_inspected, lane);
+			s->service->inspector->start(s->service, s->vm, s, on_inspected, lane);
 		if (!stall->inspection)
 			wait_on(lane, STALL_MS);
 	}
@@ -91,7 +91,7 @@ void stall_heard(struct exec_lane *lane)
 
 void stall_end(struct exec_lane *lane)
 {
-	struct core *c = lane->sandbox->core;
+	struct service *c = lane->sandbox->service;
 
 	loop_timer_clear(c->loop, &lane->stall.timer);
 	c->inspector->cancel(lane->stall.inspection);

@@ -25,14 +25,14 @@ static void on_pack_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 		return;
 	}
-	guestops_of_core(op->call.core)->file_bytes_out += frame->len;
-	of(op)->sink.bytes(op->call.arg, frame->data, frame->len);
+	guestops_of_service(op->base.service)->file_bytes_out += frame->len;
+	of(op)->sink.bytes(op->base.arg, frame->data, frame->len);
 }
 
-static void notify_pack(struct core_call *call)
+static void notify_pack(struct op *base)
 {
-	if (!call->abandoned)
-		of(guest_op_of(call))->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!base->abandoned)
+		of(guest_op_of(base))->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
 static const struct guest_op_kind pack_kind = {
@@ -43,8 +43,8 @@ static const struct guest_op_kind pack_kind = {
 	.notify = notify_pack,
 };
 
-struct core_call *core_file_pack(struct core *c, const char *tenant, const char *id,
-				 const char *path, const struct file_sink *sink, void *arg)
+struct op *service_file_pack(struct service *c, const char *tenant, const char *id,
+			     const char *path, const struct file_sink *sink, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, &pack_kind, sizeof(struct pack_op), arg);
 	const struct agent_file_request request = {.type = AGENT_PACK, .path = path};
@@ -70,13 +70,13 @@ static const struct guest_op_kind unpack_kind = {
 	.refused = on_unpack_refused,
 };
 
-struct core_call *core_file_unpack(struct core *c, const char *tenant, const char *id,
-				   const struct file_unpack *unpack, core_done_fn *fn, void *arg)
+struct op *service_file_unpack(struct service *c, const char *tenant, const char *id,
+			       const struct file_unpack *unpack, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &unpack_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_UNPACK, .path = unpack->path, .size = unpack->data.len};
 
-	guest_op_set_data(op, &unpack->data, &guestops_of_core(c)->file_bytes_in);
+	guest_op_set_data(op, &unpack->data, &guestops_of_service(c)->file_bytes_in);
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }

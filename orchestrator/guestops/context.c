@@ -51,16 +51,16 @@ static int encode(struct guest_op *op, enum agent_request type, const char *cont
 	return agent_context_bytes(&request, &op->bytes, &op->len);
 }
 
-struct core_call *core_context_end(struct core *c, const char *tenant, const char *id,
-				   const char *context, core_done_fn *fn, void *arg)
+struct op *service_context_end(struct service *c, const char *tenant, const char *id,
+			       const char *context, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &end_kind, fn, arg);
 
 	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_END, context));
 }
 
-struct core_call *core_context_restart(struct core *c, const char *tenant, const char *id,
-				       const char *context, core_done_fn *fn, void *arg)
+struct op *service_context_restart(struct service *c, const char *tenant, const char *id,
+				   const char *context, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &restart_kind, fn, arg);
 
@@ -92,7 +92,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 		return;
 	}
-	if (op->call.abandoned ||
+	if (op->base.abandoned ||
 	    (o->id[0] && (o->found || memcmp(x->id, o->id, CORE_ID_LEN) != 0)))
 		return;
 	o->found = true;
@@ -102,15 +102,15 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 				     .cwd = (const char *)x->cwd,
 				     .cwd_len = x->cwd_len};
 	memcpy(view.id, x->id, CORE_ID_LEN);
-	o->sink.context(op->call.arg, &view);
+	o->sink.context(op->base.arg, &view);
 }
 
-static void list_notify(struct core_call *call)
+static void list_notify(struct op *base)
 {
-	struct list_op *o = list_of(guest_op_of(call));
+	struct list_op *o = list_of(guest_op_of(base));
 
-	if (!call->abandoned)
-		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!base->abandoned)
+		o->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
 static const struct guest_op_kind list_kind = {
@@ -120,8 +120,8 @@ static const struct guest_op_kind list_kind = {
 	.notify = list_notify,
 };
 
-struct core_call *core_context_list(struct core *c, const char *tenant, const char *id,
-				    const struct context_list_sink *sink, void *arg)
+struct op *service_context_list(struct service *c, const char *tenant, const char *id,
+				const struct context_list_sink *sink, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), arg);
 
@@ -151,7 +151,7 @@ static void on_start_done(struct guest_op *op)
 	bool listed = op->made;
 
 	op->made = true;
-	if (op->call.abandoned || list_of(op)->found)
+	if (op->base.abandoned || list_of(op)->found)
 		guest_op_succeed(op);
 	else if (listed)
 		guest_op_fail(op, FAIL_NO_SUCH_CONTEXT, "context %s has ended already",
@@ -169,9 +169,9 @@ static const struct guest_op_kind start_kind = {
 	.notify = list_notify,
 };
 
-struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
-				     const struct context_spec *spec,
-				     const struct context_list_sink *sink, void *arg)
+struct op *service_context_start(struct service *c, const char *tenant, const char *id,
+				 const struct context_spec *spec,
+				 const struct context_list_sink *sink, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, &start_kind, sizeof(struct list_op), arg);
 	struct list_op *o = list_of(op);

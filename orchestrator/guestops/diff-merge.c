@@ -77,7 +77,7 @@ void diff_merge_fini(struct diff_merge *m)
 {
 	side_clear(&m->side[0]);
 	side_clear(&m->side[1]);
-	core_diff_free(m->found);
+	service_diff_free(m->found);
 	m->found = NULL;
 }
 
@@ -93,14 +93,14 @@ void diff_merge_begin(struct diff_merge *m, const char *root)
 static int add_difference(struct diff_merge *m, enum diff_kind kind, const struct diff_entry *n,
 			  struct err *e)
 {
-	struct core_diff *d = m->found;
+	struct service_diff *d = m->found;
 
 	if (d->n == DIFF_FOUND_MAX)
 		return err_say(e, EFBIG, "more than %u paths differ", DIFF_FOUND_MAX);
 	if (d->bytes + n->is.path_len > DIFF_FOUND_BYTES_MAX)
 		return err_say(e, EFBIG, "the differing paths take more than %u MiB",
 			       DIFF_FOUND_BYTES_MAX >> 20);
-	if (core_diff_add(d, kind, n->is.path, n->is.path_len) < 0)
+	if (service_diff_add(d, kind, n->is.path, n->is.path_len) < 0)
 		return err_set(e, ENOMEM, "store a differing path");
 	return 0;
 }
@@ -202,9 +202,9 @@ bool diff_merge_is_ahead(const struct diff_merge *m, unsigned side)
 
 /* --- result --------------------------------------------------------------------------------- */
 
-struct core_diff *diff_merge_take(struct diff_merge *m)
+struct service_diff *diff_merge_take(struct diff_merge *m)
 {
-	struct core_diff *found = m->found;
+	struct service_diff *found = m->found;
 
 	m->found = NULL;
 	return found;

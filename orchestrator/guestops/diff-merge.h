@@ -30,7 +30,7 @@ struct diff_side {
 
 struct diff_merge {
 	struct diff_side side[2];
-	struct core_diff *found;
+	struct service_diff *found;
 	const char *root;
 };
 
@@ -50,6 +50,6 @@ bool diff_merge_complete(const struct diff_merge *m);
 /* Returns true while this side must not be read, because the other has to catch up. */
 bool diff_merge_is_ahead(const struct diff_merge *m, unsigned side);
 /* Takes the result, unsorted. Nothing but diff_merge_fini may follow. */
-struct core_diff *diff_merge_take(struct diff_merge *m);
+struct service_diff *diff_merge_take(struct diff_merge *m);
 
 #endif

@@ -17,7 +17,7 @@ struct diff_chunk {
 };
 
 /* Returns room for a path; NULL when out of memory. */
-static char *take_room(struct core_diff *d, size_t len)
+static char *take_room(struct service_diff *d, size_t len)
 {
 	struct diff_chunk *chunk = d->chunk;
 
@@ -34,7 +34,7 @@ static char *take_room(struct core_diff *d, size_t len)
 	return at;
 }
 
-int core_diff_add(struct core_diff *d, enum diff_kind kind, const void *path, size_t len)
+int service_diff_add(struct service_diff *d, enum diff_kind kind, const void *path, size_t len)
 {
 	struct diff_found *f = &d->found[kind];
 
@@ -69,13 +69,13 @@ static void sort_once(struct diff_found *f)
 	f->n = kept;
 }
 
-void core_diff_sort(struct core_diff *d)
+void service_diff_sort(struct service_diff *d)
 {
 	for (int kind = 0; kind < DIFF_NKINDS; kind++)
 		sort_once(&d->found[kind]);
 }
 
-void core_diff_free(struct core_diff *d)
+void service_diff_free(struct service_diff *d)
 {
 	if (!d)
 		return;

@@ -12,18 +12,18 @@ struct diff_found {
 	size_t n, room;
 };
 
-struct core_diff {
+struct service_diff {
 	struct diff_found found[DIFF_NKINDS];
 	size_t n, bytes;	  /* of all paths */
 	struct diff_chunk *chunk; /* holds the paths; the last one, which leads to the others */
 };
 
 /* Adds a path, of which it makes a copy. Returns 0 or -ENOMEM. */
-int core_diff_add(struct core_diff *d, enum diff_kind kind, const void *path, size_t len);
+int service_diff_add(struct service_diff *d, enum diff_kind kind, const void *path, size_t len);
 /* Sorts the paths of each kind bytewise, and removes duplicates. This takes up to hundreds of
  * milliseconds: for many paths, call it on a worker thread. */
-void core_diff_sort(struct core_diff *d);
+void service_diff_sort(struct service_diff *d);
 /* NULL is fine. */
-void core_diff_free(struct core_diff *d);
+void service_diff_free(struct service_diff *d);
 
 #endif

@@ -23,8 +23,8 @@ struct listing {
 };
 
 struct diff {
-	struct core_call call;
-	core_diff_fn *fn;
+	struct op base;
+	service_diff_fn *fn;
 	struct listing side[2];
 	struct diff_merge merge;
 	char *paths[DIFF_PATHS_MAX];
@@ -35,23 +35,23 @@ struct diff {
 	unsigned rounds;
 };
 
-static struct diff *diff_of(const struct core_call *call)
+static struct diff *diff_of(const struct op *base)
 {
-	return container_of(call, struct diff, call);
+	return container_of(base, struct diff, base);
 }
 
 static void hang_up(struct diff *d)
 {
-	loop_timer_clear(d->call.core->loop, &d->silence);
+	loop_timer_clear(d->base.service->loop, &d->silence);
 	for (int i = 0; i < 2; i++) {
 		guest_link_close(&d->side[i].guest);
 		d->side[i].sandbox = NULL;
 	}
 }
 
-static void diff_put_away(struct core_call *call)
+static void diff_put_away(struct op *base)
 {
-	struct diff *d = diff_of(call);
+	struct diff *d = diff_of(base);
 
 	if (!d->n_paths)
 		return;
@@ -68,7 +68,7 @@ static void fail(struct listing *l, enum failure_code code, const char *reason)
 	struct failure f;
 
 	failure_set(&f, code, 0, "sandbox %s: %.180s", l->sandbox->id, reason);
-	call_finish(&l->diff->call, &f);
+	op_finish(&l->diff->base, &f);
 }
 
 /* Maps an error of the merge to a failure. */
@@ -89,7 +89,7 @@ static void on_silence(void *arg)
 
 	if (d->heard && ++d->rounds < ROUNDS_MAX) {
 		d->heard = false;
-		loop_timer_set(d->call.core->loop, &d->silence, SILENCE_MS);
+		loop_timer_set(d->base.service->loop, &d->silence, SILENCE_MS);
 		return;
 	}
 	if (d->heard)
@@ -104,11 +104,11 @@ static void on_silence(void *arg)
 
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &guestops_of_core(s->core)->diffs) {
-		struct core_call *call = container_of(pos, struct core_call, link);
+	list_each_safe (pos, &guestops_of_service(s->service)->diffs) {
+		struct op *base = container_of(pos, struct op, link);
 
-		if (diff_of(call)->side[0].sandbox == s || diff_of(call)->side[1].sandbox == s)
-			call_finish(call, f);
+		if (diff_of(base)->side[0].sandbox == s || diff_of(base)->side[1].sandbox == s)
+			op_finish(base, f);
 	}
 }
 
@@ -117,17 +117,17 @@ static void succeed(struct diff *d)
 	sandbox_touch(d->side[0].sandbox);
 	sandbox_touch(d->side[1].sandbox);
 	hang_up(d);
-	call_finish(&d->call, NULL);
+	op_finish(&d->base, NULL);
 }
 
-static void diff_notify(struct core_call *call)
+static void diff_notify(struct op *base)
 {
-	struct diff *d = diff_of(call);
+	struct diff *d = diff_of(base);
 
-	if (call->failed)
-		d->fn(call->arg, NULL, &call->failure);
+	if (base->failed)
+		d->fn(base->arg, NULL, &base->failure);
 	else
-		d->fn(call->arg, diff_merge_take(&d->merge), NULL);
+		d->fn(base->arg, diff_merge_take(&d->merge), NULL);
 }
 
 /* --- listing -------------------------------------------------------------------------------- */
@@ -231,7 +231,7 @@ static char *clean(const char *path)
 	return out;
 }
 
-static struct sandbox *find_listed(struct core *c, const char *tenant, const char *id,
+static struct sandbox *find_listed(struct service *c, const char *tenant, const char *id,
 				   struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
@@ -239,15 +239,15 @@ static struct sandbox *find_listed(struct core *c, const char *tenant, const cha
 	return s && sandbox_is_reached(s, f) ? s : NULL;
 }
 
-static bool has_room(const struct core *c, const char *tenant, struct failure *f)
+static bool has_room(const struct service *c, const char *tenant, struct failure *f)
 {
 	unsigned n = 0, own = 0;
 
-	list_each (pos, &guestops_of_core(c)->diffs) {
-		const struct core_call *call = container_of(pos, struct core_call, link);
+	list_each (pos, &guestops_of_service(c)->diffs) {
+		const struct op *base = container_of(pos, struct op, link);
 
 		n++;
-		own += strcmp(diff_of(call)->side[0].sandbox->tenant, tenant) == 0;
+		own += strcmp(diff_of(base)->side[0].sandbox->tenant, tenant) == 0;
 	}
 	if (n >= DIFFS_MAX)
 		failure_set(f, FAIL_SERVICE_BUSY, 2, "%d diffs are under way, which is the limit",
@@ -263,9 +263,9 @@ static bool has_room(const struct core *c, const char *tenant, struct failure *f
 
 static void start(struct diff *d, struct sandbox *sandboxes[2], const char *const *paths)
 {
-	struct core *c = d->call.core;
+	struct service *c = d->base.service;
 
-	list_add_tail(&guestops_of_core(c)->diffs, &d->call.link);
+	list_add_tail(&guestops_of_service(c)->diffs, &d->base.link);
 	while (d->n_paths < DIFF_PATHS_MAX && paths[d->n_paths]) {
 		d->paths[d->n_paths] = clean(paths[d->n_paths]);
 		d->n_paths++;
@@ -284,17 +284,17 @@ static void start(struct diff *d, struct sandbox *sandboxes[2], const char *cons
 	}
 }
 
-static const struct call_ops diff_ops = {
+static const struct op_methods diff_ops = {
 	.size = sizeof(struct diff),
 	.put_away = diff_put_away,
 	.notify = diff_notify,
-	.abandon = call_free,
+	.abandon = op_free,
 };
 
-struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
-			    const char *const *paths, core_diff_fn *fn, void *arg)
+struct op *service_diff(struct service *c, const char *tenant, const char *id, const char *other,
+			const char *const *paths, service_diff_fn *fn, void *arg)
 {
-	struct diff *d = diff_of(call_new(c, &diff_ops, arg));
+	struct diff *d = diff_of(op_new(c, &diff_ops, arg));
 	struct sandbox *s[2] = {0};
 	struct failure f;
 
@@ -305,6 +305,6 @@ struct core_call *core_diff(struct core *c, const char *tenant, const char *id, 
 	if (s[1] && has_room(c, tenant, &f))
 		start(d, s, paths);
 	else
-		call_finish(&d->call, &f);
-	return &d->call;
+		op_finish(&d->base, &f);
+	return &d->base;
 }

@@ -20,19 +20,19 @@ static const struct guest_op_kind plain_kind = {
 static const struct guest_op_kind long_kind = {
 	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
 
-struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
-				const struct file_put *put, core_done_fn *fn, void *arg)
+struct op *service_file_put(struct service *c, const char *tenant, const char *id,
+			    const struct file_put *put, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->data.len};
 
-	guest_op_set_data(op, &put->data, &guestops_of_core(c)->file_bytes_in);
+	guest_op_set_data(op, &put->data, &guestops_of_service(c)->file_bytes_in);
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-struct core_call *core_file_write(struct core *c, const char *tenant, const char *id,
-				  const struct file_write *write, core_done_fn *fn, void *arg)
+struct op *service_file_write(struct service *c, const char *tenant, const char *id,
+			      const struct file_write *write, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {.type = AGENT_WRITE,
@@ -42,12 +42,12 @@ struct core_call *core_file_write(struct core *c, const char *tenant, const char
 						   .mode = write->mode,
 						   .size = write->data.len};
 
-	guest_op_set_data(op, &write->data, &guestops_of_core(c)->file_bytes_in);
+	guest_op_set_data(op, &write->data, &guestops_of_service(c)->file_bytes_in);
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
-				   const char *path, bool recursive, core_done_fn *fn, void *arg)
+struct op *service_file_remove(struct service *c, const char *tenant, const char *id,
+			       const char *path, bool recursive, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &long_kind, fn, arg);
 	const struct agent_file_request request = {
@@ -56,9 +56,9 @@ struct core_call *core_file_remove(struct core *c, const char *tenant, const cha
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
-				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
-				  void *arg)
+struct op *service_file_mkdir(struct service *c, const char *tenant, const char *id,
+			      const char *path, uint32_t mode, bool parents, service_done_fn *fn,
+			      void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
@@ -67,9 +67,9 @@ struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-struct core_call *core_file_move(struct core *c, const char *tenant, const char *id,
-				 const char *path, const char *to, bool replace, core_done_fn *fn,
-				 void *arg)
+struct op *service_file_move(struct service *c, const char *tenant, const char *id,
+			     const char *path, const char *to, bool replace, service_done_fn *fn,
+			     void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 	const struct agent_file_request request = {
@@ -78,8 +78,8 @@ struct core_call *core_file_move(struct core *c, const char *tenant, const char 
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
-				   const struct file_change *change, core_done_fn *fn, void *arg)
+struct op *service_file_change(struct service *c, const char *tenant, const char *id,
+			       const struct file_change *change, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &long_kind, fn, arg);
 	const struct agent_file_request request = {.type = AGENT_CHANGE,
@@ -118,10 +118,10 @@ static void fini(struct guest_op *op)
 	free(of(op)->path);
 }
 
-static void notify(struct core_call *call)
+static void notify(struct op *base)
 {
-	if (!call->abandoned)
-		of(guest_op_of(call))->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!base->abandoned)
+		of(guest_op_of(base))->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
 /* Passes the file's properties to the sink, which may abandon the operation: `o` may be freed. */
@@ -146,7 +146,7 @@ static void report_file(struct file_op *o, const struct agent_file *f)
 	};
 
 	o->reported = true;
-	o->sink.file(o->op.call.arg, &view);
+	o->sink.file(o->op.base.arg, &view);
 }
 
 static void on_stat_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -200,7 +200,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 	} else if (o->limit && o->count == o->limit) {
 		guest_op_enough(op);
-		o->sink.more(op->call.arg);
+		o->sink.more(op->base.arg);
 	} else {
 		o->count++;
 		report_file(o, &frame->file);
@@ -216,7 +216,7 @@ static const struct guest_op_kind list_kind = {
 	.fini = fini,
 };
 
-static struct file_op *file_op_new(struct core *c, const struct guest_op_kind *kind,
+static struct file_op *file_op_new(struct service *c, const struct guest_op_kind *kind,
 				   const char *path, const struct file_sink *sink, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), arg);
@@ -228,9 +228,8 @@ static struct file_op *file_op_new(struct core *c, const struct guest_op_kind *k
 	return of(op);
 }
 
-struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
-				 const char *path, bool link, const struct file_sink *sink,
-				 void *arg)
+struct op *service_file_stat(struct service *c, const char *tenant, const char *id,
+			     const char *path, bool link, const struct file_sink *sink, void *arg)
 {
 	struct file_op *o = file_op_new(c, &stat_kind, path, sink, arg);
 	struct guest_op *op = &o->op;
@@ -239,9 +238,8 @@ struct core_call *core_file_stat(struct core *c, const char *tenant, const char 
 	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
 }
 
-struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
-				 const struct file_list *list, const struct file_sink *sink,
-				 void *arg)
+struct op *service_file_list(struct service *c, const char *tenant, const char *id,
+			     const struct file_list *list, const struct file_sink *sink, void *arg)
 {
 	struct file_op *o = file_op_new(c, &list_kind, list->path, sink, arg);
 	struct guest_op *op = &o->op;
@@ -296,12 +294,12 @@ static void on_bytes(struct file_op *o, const struct agent_frame *frame)
 	if (enough)
 		len = o->left;
 	o->left -= o->sized ? len : 0;
-	guestops_of_core(o->op.call.core)->file_bytes_out += len;
+	guestops_of_service(o->op.base.service)->file_bytes_out += len;
 	/* End the operation before the sink gets the bytes: it may abandon the call. */
 	if (enough)
 		guest_op_enough(&o->op);
 	if (len)
-		o->sink.bytes(o->op.call.arg, frame->data, len);
+		o->sink.bytes(o->op.base.arg, frame->data, len);
 }
 
 static void on_get_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -344,9 +342,8 @@ static const struct guest_op_kind get_kind = {
 	.fini = fini,
 };
 
-struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
-				const char *path, const struct file_range *range,
-				const struct file_sink *sink, void *arg)
+struct op *service_file_get(struct service *c, const char *tenant, const char *id, const char *path,
+			    const struct file_range *range, const struct file_sink *sink, void *arg)
 {
 	struct file_op *o = file_op_new(c, &get_kind, path, sink, arg);
 

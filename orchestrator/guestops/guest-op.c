@@ -41,7 +41,7 @@ static const struct agent_events idle_conn_events = {on_idle_conn_frame, on_idle
 
 void idle_conns_drop(struct sandbox *s)
 {
-	loop_timer_clear(s->core->loop, &guestops_of(s)->idle_conn_timer);
+	loop_timer_clear(s->service->loop, &guestops_of(s)->idle_conn_timer);
 	for (size_t i = 0; i < IDLE_CONNS_MAX; i++)
 		idle_conn_drop(&guestops_of(s)->idle_conns[i]);
 }
@@ -66,7 +66,7 @@ static void idle_conn_keep(struct sandbox *s, struct agent *agent)
 	agent_resume(agent);
 	guestops_of(s)->idle_conn_timer.fn = on_idle_conns_old;
 	guestops_of(s)->idle_conn_timer.arg = s;
-	loop_timer_set(s->core->loop, &guestops_of(s)->idle_conn_timer, IDLE_CONN_MS);
+	loop_timer_set(s->service->loop, &guestops_of(s)->idle_conn_timer, IDLE_CONN_MS);
 }
 
 static struct agent *idle_conn_take(struct sandbox *s)
@@ -93,7 +93,7 @@ static void count(const struct guest_op *op, int by)
 {
 	struct guestops_sandbox *s = guestops_of(op->sandbox);
 	struct guestops_tenant *t = guestops_of_tenant(op->sandbox->owner);
-	struct guestops_core *c = guestops_of_core(op->sandbox->core);
+	struct guestops_service *c = guestops_of_service(op->sandbox->service);
 
 	if (counts_as_activity(op))
 		op->sandbox->n_busy += (size_t)by;
@@ -120,9 +120,9 @@ static void leave(struct guest_op *op)
 	op->unfinished = false;
 }
 
-static void guest_op_put_away(struct core_call *call)
+static void guest_op_put_away(struct op *base)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 
 	leave(op);
 	if (op->kind->fini)
@@ -132,15 +132,15 @@ static void guest_op_put_away(struct core_call *call)
 	free(op->bytes);
 }
 
-static void guest_op_finished(struct core_call *call)
+static void guest_op_finished(struct op *base)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 	struct sandbox *s = op->sandbox;
 
 	leave(op);
 	if (s)
 		sandbox_touch(s);
-	guestops_of_core(call->core)->file_failures += op->kind->file && call->failed;
+	guestops_of_service(base->service)->file_failures += op->kind->file && base->failed;
 }
 
 static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = true};
@@ -151,7 +151,7 @@ static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = 
  */
 static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, struct guest_op *by))
 {
-	struct guest_op *by = guest_op_new_plain(op->call.core, &undo_kind, NULL, NULL);
+	struct guest_op *by = guest_op_new_plain(op->base.service, &undo_kind, NULL, NULL);
 
 	by->listens = op->listens;
 	guest_op_start(by, op->owner->name, op->of, encode(op, by));
@@ -159,46 +159,46 @@ static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, s
 
 /* Only here is it certain whether the client learns of the result: it may leave after the operation
  * was finished. */
-static void guest_op_notify(struct core_call *call)
+static void guest_op_notify(struct op *base)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 
-	if (op->made && (call->abandoned || call->failed))
+	if (op->made && (base->abandoned || base->failed))
 		send_apart(op, op->kind->undo);
 	if (op->kind->notify)
-		op->kind->notify(call);
+		op->kind->notify(base);
 	else
-		call_notify_done(call);
+		op_notify_done(base);
 }
 
-static void guest_op_abandon(struct core_call *call)
+static void guest_op_abandon(struct op *base)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 	struct sandbox *s = op->sandbox;
 
-	call->abandoned = true;
+	base->abandoned = true;
 	if (op->unseen)
 		return;
 	leave(op);
 	if (s)
 		sandbox_touch(s);
-	call_free(call);
+	op_free(base);
 }
 
-static void guest_op_hang_up(struct core_call *call)
+static void guest_op_hang_up(struct op *base)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 
 	if (op->owner && op->kind->hang_up &&
 	    !op->unseen) /* an unseen start is undone by guest_op_abandon */
 		send_apart(op, op->kind->hang_up);
-	guest_op_abandon(call);
+	guest_op_abandon(base);
 }
 
 void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
-	calls_finish(&guestops_of(s)->ops, f);
-	calls_finish(&guestops_of(s)->delayed, f);
+	ops_finish(&guestops_of(s)->ops, f);
+	ops_finish(&guestops_of(s)->delayed, f);
 	idle_conns_drop(s);
 }
 
@@ -208,12 +208,12 @@ void guest_op_succeed(struct guest_op *op)
 
 	if (op->sandbox)
 		idle_conn_keep(op->sandbox, agent);
-	call_finish(&op->call, NULL);
+	op_finish(&op->base, NULL);
 }
 
 void guest_op_enough(struct guest_op *op)
 {
-	call_finish(&op->call, NULL);
+	op_finish(&op->base, NULL);
 }
 
 void guest_op_fail(struct guest_op *op, enum failure_code code, const char *format, ...)
@@ -227,7 +227,7 @@ void guest_op_fail(struct guest_op *op, enum failure_code code, const char *form
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	failure_set(&f, code, may_retry_soon ? 1 : 0, "%s", text);
-	call_finish(&op->call, &f);
+	op_finish(&op->base, &f);
 }
 
 void guest_op_fail_rules(struct guest_op *op)
@@ -302,14 +302,14 @@ static void on_deadline(void *arg)
 {
 	struct guest_op *op = arg;
 	uint32_t timeout_ms = op->kind->timeout_ms;
-	uint64_t idle_ms = loop_now_ms(op->call.core->loop) - op->moved_ms;
+	uint64_t idle_ms = loop_now_ms(op->base.service->loop) - op->moved_ms;
 
 	if (op->lost[0]) {
 		guest_op_fail(op, FAIL_AGENT_LOST, "sandbox %s: %.150s", op->sandbox->id, op->lost);
 	} else if (op->paused || op->wants_input) {
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (op->sandbox->state == SBX_FREEZING) { /* the VM is paused */
-		op->moved_ms = loop_now_ms(op->call.core->loop);
+		op->moved_ms = loop_now_ms(op->base.service->loop);
 		guest_link_set_deadline(&op->guest, timeout_ms);
 	} else if (idle_ms < timeout_ms) {
 		guest_link_set_deadline(&op->guest, timeout_ms - idle_ms);
@@ -325,7 +325,7 @@ static void on_deadline(void *arg)
 /* Notes that data moved; touches the sandbox at most once per TOUCH_MS. */
 static void note_progress(struct guest_op *op)
 {
-	uint64_t now = loop_now_ms(op->call.core->loop);
+	uint64_t now = loop_now_ms(op->base.service->loop);
 
 	op->moved_ms = now;
 	if (!counts_as_activity(op) || now - op->touched_ms < TOUCH_MS)
@@ -370,7 +370,7 @@ static void on_sent(void *arg)
 	if (!op->unfinished || op->wants_input)
 		return;
 	op->wants_input = true;
-	op->wants(op->call.arg);
+	op->wants(op->base.arg);
 }
 
 /* Returns whether a part is within the length of the data, and only the last one reaches its end.
@@ -382,9 +382,9 @@ static bool part_fits(const struct guest_op *op, size_t len, bool last)
 	return len <= op->data_left && last == (len == op->data_left);
 }
 
-void core_file_feed(struct core_call *call, const void *part, size_t len, bool last)
+void service_file_feed(struct op *base, const void *part, size_t len, bool last)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 	bool unsized = op->data_left == AGENT_UNSIZED;
 
 	assert(op->wants_input && (len || last));
@@ -400,7 +400,7 @@ void core_file_feed(struct core_call *call, const void *part, size_t len, bool l
 		op->data_left -= len;
 	else if (last)
 		op->data_left = 0;
-	op->moved_ms = loop_now_ms(call->core->loop);
+	op->moved_ms = loop_now_ms(base->service->loop);
 	if (len)
 		send_part(op, part, len);
 	if (unsized && last && op->guest.agent)
@@ -477,11 +477,11 @@ void guest_op_next(struct guest_op *op, int encoded)
 
 static bool has_share(const struct sandbox *s, bool listens)
 {
-	const struct guestops_core *c = guestops_of_core(s->core);
+	const struct guestops_service *c = guestops_of_service(s->service);
 	const struct guestops_tenant *t = guestops_of_tenant(s->owner);
 
-	return listens ? tenant_share(s->core, c->listeners, t->listeners, ALL_LISTENERS_MAX)
-		       : tenant_share(s->core, c->operations, t->operations, ALL_OPS_MAX);
+	return listens ? tenant_share(s->service, c->listeners, t->listeners, ALL_LISTENERS_MAX)
+		       : tenant_share(s->service, c->operations, t->operations, ALL_OPS_MAX);
 }
 
 static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
@@ -494,8 +494,8 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 		failure_set(f, FAIL_TOO_MANY, 1,
 			    "%d %s are under way in sandbox %s, which is the limit",
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
-	else if (listens ? guestops_of_core(s->core)->listeners >= ALL_LISTENERS_MAX
-			 : guestops_of_core(s->core)->operations >= ALL_OPS_MAX)
+	else if (listens ? guestops_of_service(s->service)->listeners >= ALL_LISTENERS_MAX
+			 : guestops_of_service(s->service)->operations >= ALL_OPS_MAX)
 		failure_set(f, FAIL_SERVICE_BUSY, 1,
 			    "%d %s are under way in all sandboxes, which is the limit",
 			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
@@ -524,16 +524,16 @@ static bool is_encoded(int encoded, struct failure *f)
 
 static void begin(struct guest_op *op, struct sandbox *s)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 
 	op->sandbox = s;
 	if (op->kind->undo || op->kind->hang_up) {
 		op->owner = tenant_hold(s->owner);
 		memcpy(op->of, s->id, sizeof(op->of));
 	}
-	list_add_tail(&guestops_of(s)->ops, &op->call.link);
+	list_add_tail(&guestops_of(s)->ops, &op->base.link);
 	count(op, 1);
-	guestops_of_core(c)->file_calls += op->kind->file;
+	guestops_of_service(c)->file_calls += op->kind->file;
 	op->moved_ms = op->touched_ms = loop_now_ms(c->loop);
 	sandbox_touch(s);
 	guest_link_init(&op->guest, c->loop, &guest_events, op);
@@ -546,18 +546,18 @@ static void begin(struct guest_op *op, struct sandbox *s)
 		guest_link_dial(&op->guest, s->vm, DIAL_LIMIT_MS);
 }
 
-static void guest_op_set_paused(struct core_call *call, bool paused)
+static void guest_op_set_paused(struct op *base, bool paused)
 {
-	struct guest_op *op = guest_op_of(call);
+	struct guest_op *op = guest_op_of(base);
 
 	if (op->paused == paused)
 		return;
 	op->paused = paused;
-	op->moved_ms = loop_now_ms(call->core->loop);
+	op->moved_ms = loop_now_ms(base->service->loop);
 	guest_link_pause(&op->guest, paused);
 }
 
-static const struct call_ops guest_op_ops = {
+static const struct op_methods guest_op_ops = {
 	.passive = true,
 	.put_away = guest_op_put_away,
 	.finished = guest_op_finished,
@@ -567,10 +567,10 @@ static const struct call_ops guest_op_ops = {
 	.set_paused = guest_op_set_paused,
 };
 
-struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
+struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kind, size_t size,
 			      void *arg)
 {
-	struct guest_op *op = guest_op_of(call_new_sized(c, &guest_op_ops, size, arg));
+	struct guest_op *op = guest_op_of(op_new_sized(c, &guest_op_ops, size, arg));
 
 	op->kind = kind;
 	op->listens = kind->listens;
@@ -578,12 +578,12 @@ struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, 
 	return op;
 }
 
-struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
-				    core_done_fn *fn, void *arg)
+struct guest_op *guest_op_new_plain(struct service *c, const struct guest_op_kind *kind,
+				    service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, kind, sizeof(*op), arg);
 
-	op->call.done_fn = fn;
+	op->base.done_fn = fn;
 	return op;
 }
 
@@ -596,30 +596,28 @@ void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64
 	op->count = count;
 }
 
-struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
-				 int encoded)
+struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *id, int encoded)
 {
-	struct core_call *call = &op->call;
+	struct op *base = &op->base;
 	struct failure f;
-	struct sandbox *s = sandbox_find(call->core, tenant, id, &f);
+	struct sandbox *s = sandbox_find(base->service, tenant, id, &f);
 
 	if (s && op->kind->undoes && s->state == SBX_FREEZING && is_encoded(encoded, &f))
-		list_add_tail(&guestops_of(s)->delayed, &call->link);
+		list_add_tail(&guestops_of(s)->delayed, &base->link);
 	else if (s && sandbox_is_reached(s, &f) && is_encoded(encoded, &f) &&
 		 (op->kind->undoes || has_room(op, s, &f)))
 		begin(op, s);
 	else
-		call_finish(call, &f);
-	return call;
+		op_finish(base, &f);
+	return base;
 }
 
 void guest_op_start_delayed(struct sandbox *s)
 {
 	while (!list_empty(&guestops_of(s)->delayed)) {
-		struct core_call *call =
-			container_of(guestops_of(s)->delayed.next, struct core_call, link);
+		struct op *base = container_of(guestops_of(s)->delayed.next, struct op, link);
 
-		list_del(&call->link);
-		begin(guest_op_of(call), s);
+		list_del(&base->link);
+		begin(guest_op_of(base), s);
 	}
 }

@@ -9,8 +9,8 @@
 
 #include "orchestrator/agent/guest-link.h"
 #include "orchestrator/guestops/guestops.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 
 #define IDLE_CONN_MS	  15000
 #define OPS_MAX		  32  /* at once in a sandbox; each has a process in the guest */
@@ -45,7 +45,7 @@ struct guest_op_kind {
 	/* Handles AGENT_ERROR. NULL: guest_op_refused. */
 	void (*refused)(struct guest_op *op, uint32_t errnum, const char *text);
 	/* Reports the end. NULL: through the call's done_fn. */
-	void (*notify)(struct core_call *call);
+	void (*notify)(struct op *base);
 	/* Encodes into `by` the request that kills the program whose output `op` streams, or
 	 * returns a negative errno if there is none. NULL: the program continues. */
 	int (*hang_up)(struct guest_op *op, struct guest_op *by);
@@ -54,20 +54,20 @@ struct guest_op_kind {
 
 /* The state that all operations share, and the first member of each. */
 struct guest_op {
-	struct core_call call;
+	struct op base;
 	const struct guest_op_kind *kind;
 	struct sandbox *sandbox; /* NULL once it is over */
 	struct guest_link
 		guest;	/* the operation fails if no data has moved by the link's deadline */
 	uint8_t *bytes; /* the request, until it is sent */
 	size_t len;
-	const uint8_t *data;  /* owned by the caller: follows the request in AGENT_DATA frames */
-	uint64_t data_left;   /* AGENT_UNSIZED: until the last part */
-	core_wants_fn *wants; /* the data arrives in parts; NULL: it is at `data` */
-	bool unfinished;      /* the last part has not arrived */
-	bool wants_input;     /* `wants` was called for the next part */
-	uint64_t *count;      /* statistics counter for the bytes of `data`, or NULL */
-	uint64_t moved_ms;    /* when data moved last, loop ms */
+	const uint8_t *data;	 /* owned by the caller: follows the request in AGENT_DATA frames */
+	uint64_t data_left;	 /* AGENT_UNSIZED: until the last part */
+	service_wants_fn *wants; /* the data arrives in parts; NULL: it is at `data` */
+	bool unfinished;	 /* the last part has not arrived */
+	bool wants_input;	 /* `wants` was called for the next part */
+	uint64_t *count;	 /* statistics counter for the bytes of `data`, or NULL */
+	uint64_t moved_ms;	 /* when data moved last, loop ms */
 	bool paused;
 	bool listens;	      /* takes a place of those for listeners */
 	bool unseen;	      /* `kind` has an undo, and the client has not learned of the result */
@@ -78,22 +78,21 @@ struct guest_op {
 	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */
 };
 
-static inline struct guest_op *guest_op_of(const struct core_call *call)
+static inline struct guest_op *guest_op_of(const struct op *base)
 {
-	return container_of(call, struct guest_op, call);
+	return container_of(base, struct guest_op, base);
 }
 
 /* Returns an operation of `size` bytes with its call. Members behind the shared state are zero. */
-struct guest_op *guest_op_new(struct core *c, const struct guest_op_kind *kind, size_t size,
+struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kind, size_t size,
 			      void *arg);
 /* Returns an operation that reports its end to `fn`. */
-struct guest_op *guest_op_new_plain(struct core *c, const struct guest_op_kind *kind,
-				    core_done_fn *fn, void *arg);
+struct guest_op *guest_op_new_plain(struct service *c, const struct guest_op_kind *kind,
+				    service_done_fn *fn, void *arg);
 /* Has the operation send this data after its request. */
 void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64_t *count);
 /* Starts the operation. `encoded` is the result of encoding the first request into op->bytes. */
-struct core_call *guest_op_start(struct guest_op *op, const char *tenant, const char *id,
-				 int encoded);
+struct op *guest_op_start(struct guest_op *op, const char *tenant, const char *id, int encoded);
 /* Sends the next request on the same connection; `encoded` is as in guest_op_start. */
 void guest_op_next(struct guest_op *op, int encoded);
 /* Ends the operation after its last frame, and keeps the connection for the next one. */

@@ -13,12 +13,12 @@
 #define DIFF_PATHS_MAX AGENT_PATHS_MAX
 
 /* The callee owns the diff, which is not sorted yet. */
-typedef void core_diff_fn(void *arg, struct core_diff *diff, const struct failure *f);
+typedef void service_diff_fn(void *arg, struct service_diff *diff, const struct failure *f);
 
 /* Compares the files of two sandboxes under `paths` (absolute, NULL-terminated); `added` paths
  * exist in `other` only. Neither sandbox is paused: changes made meanwhile may be missed. */
-struct core_call *core_diff(struct core *c, const char *tenant, const char *id, const char *other,
-			    const char *const *paths, core_diff_fn *fn, void *arg);
+struct op *service_diff(struct service *c, const char *tenant, const char *id, const char *other,
+			const char *const *paths, service_diff_fn *fn, void *arg);
 
 /* --- files ---------------------------------------------------------------------------------- */
 
@@ -58,20 +58,20 @@ struct file_sink {
 
 /*
  * Data that is written to the guest. All of it is at `p`, or, with `wants`, it arrives while it is
- * written: each time the loop calls `wants`, the caller passes the next part to core_file_feed,
+ * written: each time the loop calls `wants`, the caller passes the next part to service_file_feed,
  * then or later. The guest sets the pace, and at most one part waits for it.
  */
-typedef void core_wants_fn(void *arg);
+typedef void service_wants_fn(void *arg);
 struct file_data {
 	const void *p;
 	uint64_t len; /* AGENT_UNSIZED: unknown, only with `wants` */
-	core_wants_fn *wants;
+	service_wants_fn *wants;
 };
 
 /* Passes a part of the data on; `last` if the data ends with it. Fails the call if the data is
  * shorter or longer than its length. Only after `wants`, once each time, and while the call is
  * neither finished nor abandoned. */
-void core_file_feed(struct core_call *call, const void *part, size_t len, bool last);
+void service_file_feed(struct op *base, const void *part, size_t len, bool last);
 
 struct file_put {
 	const char *path;
@@ -81,8 +81,8 @@ struct file_put {
 
 /* Replaces the file atomically: all of it or nothing. Creates missing parent folders. Nothing is
  * replaced before the last part of the data. */
-struct core_call *core_file_put(struct core *c, const char *tenant, const char *id,
-				const struct file_put *put, core_done_fn *fn, void *arg);
+struct op *service_file_put(struct service *c, const char *tenant, const char *id,
+			    const struct file_put *put, service_done_fn *fn, void *arg);
 
 struct file_write {
 	const char *path;
@@ -93,19 +93,19 @@ struct file_write {
 };
 /* Writes to a file in place; creates it, and missing parent folders. A failure or an abandoned call
  * may leave part of the data written. */
-struct core_call *core_file_write(struct core *c, const char *tenant, const char *id,
-				  const struct file_write *write, core_done_fn *fn, void *arg);
+struct op *service_file_write(struct service *c, const char *tenant, const char *id,
+			      const struct file_write *write, service_done_fn *fn, void *arg);
 
 /* Packs a folder into a tar archive. */
-struct core_call *core_file_pack(struct core *c, const char *tenant, const char *id,
-				 const char *path, const struct file_sink *sink, void *arg);
+struct op *service_file_pack(struct service *c, const char *tenant, const char *id,
+			     const char *path, const struct file_sink *sink, void *arg);
 struct file_unpack {
 	const char *path; /* a folder, created when it is missing */
 	struct file_data data;
 };
 /* Unpacks a tar archive into a folder. A failure leaves the files that were complete. */
-struct core_call *core_file_unpack(struct core *c, const char *tenant, const char *id,
-				   const struct file_unpack *unpack, core_done_fn *fn, void *arg);
+struct op *service_file_unpack(struct service *c, const char *tenant, const char *id,
+			       const struct file_unpack *unpack, service_done_fn *fn, void *arg);
 
 /* Valid during the callback only; not NUL-terminated. */
 struct watch_event {
@@ -122,9 +122,9 @@ struct watch_sink {
 };
 /* Watches a file or folder until it is gone or the call is abandoned. A slow reader loses events,
  * which AGENT_OVERFLOW reports. */
-struct core_call *core_file_watch(struct core *c, const char *tenant, const char *id,
-				  const char *path, bool recursive, const struct watch_sink *sink,
-				  void *arg);
+struct op *service_file_watch(struct service *c, const char *tenant, const char *id,
+			      const char *path, bool recursive, const struct watch_sink *sink,
+			      void *arg);
 
 struct file_range {
 	uint64_t offset, length; /* length UINT64_MAX: to the end */
@@ -136,13 +136,12 @@ struct file_range {
  * delivered, or the call fails. If it is 0 (as in /proc), whatever can be read is delivered. A
  * range that begins after the end has no bytes.
  */
-struct core_call *core_file_get(struct core *c, const char *tenant, const char *id,
-				const char *path, const struct file_range *range,
-				const struct file_sink *sink, void *arg);
+struct op *service_file_get(struct service *c, const char *tenant, const char *id, const char *path,
+			    const struct file_range *range, const struct file_sink *sink,
+			    void *arg);
 /* Reports a path's properties. `link`: those of a symbolic link itself, not of its target. */
-struct core_call *core_file_stat(struct core *c, const char *tenant, const char *id,
-				 const char *path, bool link, const struct file_sink *sink,
-				 void *arg);
+struct op *service_file_stat(struct service *c, const char *tenant, const char *id,
+			     const char *path, bool link, const struct file_sink *sink, void *arg);
 struct file_list {
 	const char *path;
 	uint32_t depth;	   /* 1 to AGENT_DEPTH_MAX: 1 without what is in its folders */
@@ -151,23 +150,22 @@ struct file_list {
 };
 /* Lists a folder: each folder before its content, the names in it in byte order. Symbolic links in
  * it are reported as links, and file systems mounted there are not entered. */
-struct core_call *core_file_list(struct core *c, const char *tenant, const char *id,
-				 const struct file_list *list, const struct file_sink *sink,
-				 void *arg);
+struct op *service_file_list(struct service *c, const char *tenant, const char *id,
+			     const struct file_list *list, const struct file_sink *sink, void *arg);
 /* Removes a file, an empty folder or a symbolic link itself. `recursive`: a folder with its
  * contents too. */
-struct core_call *core_file_remove(struct core *c, const char *tenant, const char *id,
-				   const char *path, bool recursive, core_done_fn *fn, void *arg);
+struct op *service_file_remove(struct service *c, const char *tenant, const char *id,
+			       const char *path, bool recursive, service_done_fn *fn, void *arg);
 /* Makes a folder. `mode` 0: 0755. `parents`: creates missing parents; an existing folder is no
  * error. */
-struct core_call *core_file_mkdir(struct core *c, const char *tenant, const char *id,
-				  const char *path, uint32_t mode, bool parents, core_done_fn *fn,
-				  void *arg);
+struct op *service_file_mkdir(struct service *c, const char *tenant, const char *id,
+			      const char *path, uint32_t mode, bool parents, service_done_fn *fn,
+			      void *arg);
 /* Moves a file, a symbolic link or a folder within its file system; creates missing folders of the
  * new path. `replace`: an existing file or empty folder is replaced; otherwise the move fails. */
-struct core_call *core_file_move(struct core *c, const char *tenant, const char *id,
-				 const char *path, const char *to, bool replace, core_done_fn *fn,
-				 void *arg);
+struct op *service_file_move(struct service *c, const char *tenant, const char *id,
+			     const char *path, const char *to, bool replace, service_done_fn *fn,
+			     void *arg);
 struct file_change {
 	const char *path; /* a link is followed */
 	uint32_t mode;	  /* permission bits */
@@ -175,8 +173,8 @@ struct file_change {
 	bool recursive; /* also of all that is in the folder; a failure may leave a part changed */
 };
 /* Changes permissions and owner; members that are AGENT_UNCHANGED change nothing. */
-struct core_call *core_file_change(struct core *c, const char *tenant, const char *id,
-				   const struct file_change *change, core_done_fn *fn, void *arg);
+struct op *service_file_change(struct service *c, const char *tenant, const char *id,
+			       const struct file_change *change, service_done_fn *fn, void *arg);
 
 /* --- processes ------------------------------------------------------------------------------ */
 
@@ -229,23 +227,23 @@ struct process_sink {
 /* Starts a process and streams its output. The process waits for a slow reader; when the call is
  * abandoned it goes on, unless its program was not running yet. Counts as activity of the sandbox.
  */
-struct core_call *core_process_run(struct core *c, const char *tenant, const char *id,
-				   const struct process_spec *spec, const struct process_sink *sink,
-				   void *arg);
+struct op *service_process_run(struct service *c, const char *tenant, const char *id,
+			       const struct process_spec *spec, const struct process_sink *sink,
+			       void *arg);
 /* Starts a process and describes it. An abandoned start kills it. */
-struct core_call *core_process_start(struct core *c, const char *tenant, const char *id,
-				     const struct process_spec *spec,
-				     const struct process_list_sink *sink, void *arg);
+struct op *service_process_start(struct service *c, const char *tenant, const char *id,
+				 const struct process_spec *spec,
+				 const struct process_list_sink *sink, void *arg);
 /* Streams the output from byte offset `place`, as far as it is kept, then new output. A slow reader
  * loses the oldest output. Abandoning the call detaches this listener only. */
-struct core_call *core_process_attach(struct core *c, const char *tenant, const char *id,
-				      const char *process, uint64_t place,
-				      const struct process_sink *sink, void *arg);
-struct core_call *core_process_list(struct core *c, const char *tenant, const char *id,
-				    const struct process_list_sink *sink, void *arg);
-struct core_call *core_process_stat(struct core *c, const char *tenant, const char *id,
-				    const char *process, const struct process_list_sink *sink,
-				    void *arg);
+struct op *service_process_attach(struct service *c, const char *tenant, const char *id,
+				  const char *process, uint64_t place,
+				  const struct process_sink *sink, void *arg);
+struct op *service_process_list(struct service *c, const char *tenant, const char *id,
+				const struct process_list_sink *sink, void *arg);
+struct op *service_process_stat(struct service *c, const char *tenant, const char *id,
+				const char *process, const struct process_list_sink *sink,
+				void *arg);
 #define PTY_READ_MAX AGENT_PROC_RING
 
 struct process_read {
@@ -261,32 +259,32 @@ struct process_output {
 	bool exited;   /* the program has ended and all output was delivered */
 	int exit_code;
 };
-typedef void core_process_read_fn(void *arg, const struct process_output *out,
-				  const struct failure *f);
+typedef void service_process_read_fn(void *arg, const struct process_output *out,
+				     const struct failure *f);
 /* Reports output as soon as there is some or the program has ended. The result is empty when the
  * time limit passes first. */
-struct core_call *core_process_read(struct core *c, const char *tenant, const char *id,
-				    const char *process, const struct process_read *read,
-				    core_process_read_fn *fn, void *arg);
+struct op *service_process_read(struct service *c, const char *tenant, const char *id,
+				const char *process, const struct process_read *read,
+				service_process_read_fn *fn, void *arg);
 
 #define PTY_INPUT_MAX (1u << 20) /* bytes of one input of the routes of terminals */
 
 /* Writes to stdin. Success: the pipe or terminal accepted all bytes. */
-struct core_call *core_process_input(struct core *c, const char *tenant, const char *id,
-				     const char *process, const void *data, size_t len,
-				     core_done_fn *fn, void *arg);
-struct core_call *core_process_close_stdin(struct core *c, const char *tenant, const char *id,
-					   const char *process, core_done_fn *fn, void *arg);
+struct op *service_process_input(struct service *c, const char *tenant, const char *id,
+				 const char *process, const void *data, size_t len,
+				 service_done_fn *fn, void *arg);
+struct op *service_process_close_stdin(struct service *c, const char *tenant, const char *id,
+				       const char *process, service_done_fn *fn, void *arg);
 /* Sends a signal (1 to 64) to the program's process group. */
-struct core_call *core_process_signal(struct core *c, const char *tenant, const char *id,
-				      const char *process, uint8_t number, core_done_fn *fn,
-				      void *arg);
-struct core_call *core_process_resize(struct core *c, const char *tenant, const char *id,
-				      const char *process, uint32_t cols, uint32_t rows,
-				      core_done_fn *fn, void *arg);
+struct op *service_process_signal(struct service *c, const char *tenant, const char *id,
+				  const char *process, uint8_t number, service_done_fn *fn,
+				  void *arg);
+struct op *service_process_resize(struct service *c, const char *tenant, const char *id,
+				  const char *process, uint32_t cols, uint32_t rows,
+				  service_done_fn *fn, void *arg);
 /* Sends SIGKILL to all processes of the session. */
-struct core_call *core_process_kill(struct core *c, const char *tenant, const char *id,
-				    const char *process, core_done_fn *fn, void *arg);
+struct op *service_process_kill(struct service *c, const char *tenant, const char *id,
+				const char *process, service_done_fn *fn, void *arg);
 
 /* --- contexts ------------------------------------------------------------------------------- */
 
@@ -298,12 +296,12 @@ struct context_spec {
 	const char *const *env; /* NAME=VALUE, overrides the sandbox's own */
 };
 /* Ends a context's processes and its running call; waiting calls fail. */
-struct core_call *core_context_end(struct core *c, const char *tenant, const char *id,
-				   const char *context, core_done_fn *fn, void *arg);
+struct op *service_context_end(struct service *c, const char *tenant, const char *id,
+			       const char *context, service_done_fn *fn, void *arg);
 /* Ends a context's processes and its running call, and starts the interpreter again without its
  * state. */
-struct core_call *core_context_restart(struct core *c, const char *tenant, const char *id,
-				       const char *context, core_done_fn *fn, void *arg);
+struct op *service_context_restart(struct service *c, const char *tenant, const char *id,
+				   const char *context, service_done_fn *fn, void *arg);
 
 struct context_view {
 	char id[CORE_ID_LEN + 1];
@@ -319,10 +317,10 @@ struct context_list_sink {
 };
 /* Starts a context, whose interpreter then waits for code, and describes it. An abandoned start
  * ends it. */
-struct core_call *core_context_start(struct core *c, const char *tenant, const char *id,
-				     const struct context_spec *spec,
-				     const struct context_list_sink *sink, void *arg);
-struct core_call *core_context_list(struct core *c, const char *tenant, const char *id,
-				    const struct context_list_sink *sink, void *arg);
+struct op *service_context_start(struct service *c, const char *tenant, const char *id,
+				 const struct context_spec *spec,
+				 const struct context_list_sink *sink, void *arg);
+struct op *service_context_list(struct service *c, const char *tenant, const char *id,
+				const struct context_list_sink *sink, void *arg);
 
 #endif

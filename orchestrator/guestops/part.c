@@ -3,9 +3,9 @@
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 
-void guestops_start(struct core *c)
+void guestops_start(struct service *c)
 {
-	list_init(&guestops_of_core(c)->diffs);
+	list_init(&guestops_of_service(c)->diffs);
 }
 
 static void sandbox_init(struct sandbox *s)
@@ -14,7 +14,7 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&guestops_of(s)->delayed);
 }
 
-static void fail_calls(struct sandbox *s, const struct failure *f)
+static void fail_ops(struct sandbox *s, const struct failure *f)
 {
 	diff_sandbox_gone(s, f);
 	guest_op_sandbox_gone(s, f);
@@ -23,21 +23,21 @@ static void fail_calls(struct sandbox *s, const struct failure *f)
 static void shed(struct sandbox *s)
 {
 	idle_conns_drop(s);
-	calls_free(&guestops_of(s)->ops);
-	calls_free(&guestops_of(s)->delayed);
+	ops_free(&guestops_of(s)->ops);
+	ops_free(&guestops_of(s)->delayed);
 }
 
-void guestops_close(struct core *c)
+void guestops_close(struct service *c)
 {
-	calls_free(&guestops_of_core(c)->diffs);
+	ops_free(&guestops_of_service(c)->diffs);
 }
 
 struct part guestops_part = {
-	.core_size = sizeof(struct guestops_core),
+	.service_size = sizeof(struct guestops_service),
 	.tenant_size = sizeof(struct guestops_tenant),
 	.sandbox_size = sizeof(struct guestops_sandbox),
 	.sandbox_init = sandbox_init,
 	.start_waiting = guest_op_start_delayed,
-	.fail_calls = fail_calls,
+	.fail_ops = fail_ops,
 	.shed = shed,
 };

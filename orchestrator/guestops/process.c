@@ -48,7 +48,7 @@ static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *t
 /* Returns the counters for the process: the id of one with a tty says so. */
 static struct program_counters *counters(const struct guest_op *op, const char *id)
 {
-	struct guestops_core *c = guestops_of_core(op->call.core);
+	struct guestops_service *c = guestops_of_service(op->base.service);
 
 	return memcmp(id, TTY_PREFIX, strlen(TTY_PREFIX)) == 0 ? &c->terminals : &c->processes;
 }
@@ -62,18 +62,17 @@ static int encode(struct guest_op *op, const struct agent_process_request *reque
 
 static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .refused = on_refused};
 
-static struct core_call *plain(struct core *c, const char *tenant, const char *id,
-			       const struct agent_process_request *request, core_done_fn *fn,
-			       void *arg)
+static struct op *plain(struct service *c, const char *tenant, const char *id,
+			const struct agent_process_request *request, service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
 
 	return guest_op_start(op, tenant, id, encode(op, request));
 }
 
-struct core_call *core_process_signal(struct core *c, const char *tenant, const char *id,
-				      const char *process, uint8_t number, core_done_fn *fn,
-				      void *arg)
+struct op *service_process_signal(struct service *c, const char *tenant, const char *id,
+				  const char *process, uint8_t number, service_done_fn *fn,
+				  void *arg)
 {
 	const struct agent_process_request request = {
 		.type = AGENT_PROC_SIGNAL, .id = process, .signal = number};
@@ -81,17 +80,17 @@ struct core_call *core_process_signal(struct core *c, const char *tenant, const 
 	return plain(c, tenant, id, &request, fn, arg);
 }
 
-struct core_call *core_process_kill(struct core *c, const char *tenant, const char *id,
-				    const char *process, core_done_fn *fn, void *arg)
+struct op *service_process_kill(struct service *c, const char *tenant, const char *id,
+				const char *process, service_done_fn *fn, void *arg)
 {
 	const struct agent_process_request request = {.type = AGENT_PROC_KILL, .id = process};
 
 	return plain(c, tenant, id, &request, fn, arg);
 }
 
-struct core_call *core_process_resize(struct core *c, const char *tenant, const char *id,
-				      const char *process, uint32_t cols, uint32_t rows,
-				      core_done_fn *fn, void *arg)
+struct op *service_process_resize(struct service *c, const char *tenant, const char *id,
+				  const char *process, uint32_t cols, uint32_t rows,
+				  service_done_fn *fn, void *arg)
 {
 	const struct agent_process_request request = {.type = AGENT_PROC_RESIZE,
 						      .id = process,
@@ -142,16 +141,16 @@ static void on_description(struct guest_op *op, const struct agent_frame *frame)
 		return;
 	}
 	const struct process_view view = view_of(&frame->process);
-	if (!op->call.abandoned)
-		o->sink.process(op->call.arg, &view);
+	if (!op->base.abandoned)
+		o->sink.process(op->base.arg, &view);
 }
 
-static void describe_notify(struct core_call *call)
+static void describe_notify(struct op *base)
 {
-	struct describe_op *o = container_of(guest_op_of(call), struct describe_op, op);
+	struct describe_op *o = container_of(guest_op_of(base), struct describe_op, op);
 
-	if (!call->abandoned)
-		o->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!base->abandoned)
+		o->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
 static const struct guest_op_kind describe_kind = {
@@ -161,7 +160,7 @@ static const struct guest_op_kind describe_kind = {
 	.notify = describe_notify,
 };
 
-static struct describe_op *describe_new(struct core *c, const struct guest_op_kind *kind,
+static struct describe_op *describe_new(struct service *c, const struct guest_op_kind *kind,
 					const struct process_list_sink *sink, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, kind, sizeof(struct describe_op), arg);
@@ -171,8 +170,8 @@ static struct describe_op *describe_new(struct core *c, const struct guest_op_ki
 	return o;
 }
 
-struct core_call *core_process_list(struct core *c, const char *tenant, const char *id,
-				    const struct process_list_sink *sink, void *arg)
+struct op *service_process_list(struct service *c, const char *tenant, const char *id,
+				const struct process_list_sink *sink, void *arg)
 {
 	struct describe_op *o = describe_new(c, &describe_kind, sink, arg);
 
@@ -197,9 +196,9 @@ static const struct guest_op_kind stat_kind = {
 	.notify = describe_notify,
 };
 
-struct core_call *core_process_stat(struct core *c, const char *tenant, const char *id,
-				    const char *process, const struct process_list_sink *sink,
-				    void *arg)
+struct op *service_process_stat(struct service *c, const char *tenant, const char *id,
+				const char *process, const struct process_list_sink *sink,
+				void *arg)
 {
 	struct describe_op *o = describe_new(c, &stat_kind, sink, arg);
 	const struct agent_process_request request = {.type = AGENT_PROC_STAT, .id = process};
@@ -215,7 +214,7 @@ static int encode_start(struct guest_op *op, const char *tenant, const char *san
 			const struct process_spec *spec, bool follow, char id[CORE_ID_LEN + 1])
 {
 	struct failure ignored;
-	struct sandbox *s = sandbox_find(op->call.core, tenant, sandbox, &ignored);
+	struct sandbox *s = sandbox_find(op->base.service, tenant, sandbox, &ignored);
 	unsigned flags = (spec->tty ? AGENT_PROC_TTY : 0u) |
 			 (spec->stdin_pipe && !spec->tty ? AGENT_PROC_STDIN : 0u) |
 			 (spec->must_run ? AGENT_PROC_MUST_RUN : 0u) |
@@ -253,7 +252,7 @@ static int undo_detached(struct guest_op *op, struct guest_op *by)
 static void on_detached_done(struct guest_op *op)
 {
 	op->made = true;
-	counters(op, container_of(op, struct describe_op, op)->id)->started += !op->call.abandoned;
+	counters(op, container_of(op, struct describe_op, op)->id)->started += !op->base.abandoned;
 	on_one_done(op);
 }
 
@@ -275,9 +274,9 @@ static const struct guest_op_kind must_run_kind = {
 	.notify = describe_notify,
 };
 
-struct core_call *core_process_start(struct core *c, const char *tenant, const char *id,
-				     const struct process_spec *spec,
-				     const struct process_list_sink *sink, void *arg)
+struct op *service_process_start(struct service *c, const char *tenant, const char *id,
+				 const struct process_spec *spec,
+				 const struct process_list_sink *sink, void *arg)
 {
 	const struct guest_op_kind *kind = spec->must_run ? &must_run_kind : &detached_kind;
 	struct describe_op *o = describe_new(c, kind, sink, arg);
@@ -317,7 +316,7 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 	}
 	o->described = true;
 	guest_link_clear_deadline(&op->guest);
-	if (op->call.abandoned) {
+	if (op->base.abandoned) {
 		op->made = true;
 		guest_op_enough(op);
 		return;
@@ -325,7 +324,7 @@ static void on_stream_begins(struct guest_op *op, const struct agent_frame *fram
 	counters(op, o->id)->started += op->unseen;
 	op->unseen = false;
 	const struct process_view view = view_of(&frame->process);
-	o->sink.started(op->call.arg, &view);
+	o->sink.started(op->base.arg, &view);
 }
 
 static void on_output(struct guest_op *op, const struct agent_frame *frame)
@@ -338,7 +337,7 @@ static void on_output(struct guest_op *op, const struct agent_frame *frame)
 	}
 	o->place = frame->place + frame->len;
 	counters(op, o->id)->bytes_out += frame->len;
-	o->sink.bytes(op->call.arg, frame->stream, frame->place, frame->data, frame->len);
+	o->sink.bytes(op->base.arg, frame->stream, frame->place, frame->data, frame->len);
 }
 
 static void on_stream_frame(struct guest_op *op, const struct agent_frame *frame)
@@ -361,16 +360,16 @@ static void on_stream_frame(struct guest_op *op, const struct agent_frame *frame
 	}
 }
 
-static void stream_notify(struct core_call *call)
+static void stream_notify(struct op *base)
 {
-	struct stream_op *o = stream_of(guest_op_of(call));
+	struct stream_op *o = stream_of(guest_op_of(base));
 
-	if (call->abandoned)
+	if (base->abandoned)
 		return;
-	if (call->failed)
-		o->sink.failed(call->arg, &call->failure);
+	if (base->failed)
+		o->sink.failed(base->arg, &base->failure);
 	else
-		o->sink.exited(call->arg, &o->exit);
+		o->sink.exited(base->arg, &o->exit);
 }
 
 static const struct guest_op_kind attach_kind = {
@@ -394,7 +393,7 @@ static const struct guest_op_kind run_kind = {
 	.hang_up = encode_kill_of_stream,
 };
 
-static struct stream_op *stream_new(struct core *c, const struct guest_op_kind *kind,
+static struct stream_op *stream_new(struct service *c, const struct guest_op_kind *kind,
 				    const struct process_sink *sink, void *arg)
 {
 	struct stream_op *o = stream_of(guest_op_new(c, kind, sizeof(struct stream_op), arg));
@@ -403,17 +402,17 @@ static struct stream_op *stream_new(struct core *c, const struct guest_op_kind *
 	return o;
 }
 
-struct core_call *core_process_run(struct core *c, const char *tenant, const char *id,
-				   const struct process_spec *spec, const struct process_sink *sink,
-				   void *arg)
+struct op *service_process_run(struct service *c, const char *tenant, const char *id,
+			       const struct process_spec *spec, const struct process_sink *sink,
+			       void *arg)
 {
 	struct stream_op *o = stream_new(c, &run_kind, sink, arg);
-	struct core_call *call = guest_op_start(
-		&o->op, tenant, id, encode_start(&o->op, tenant, id, spec, true, o->id));
+	struct op *base = guest_op_start(&o->op, tenant, id,
+					 encode_start(&o->op, tenant, id, spec, true, o->id));
 
 	if (o->op.sandbox)
 		guest_link_set_deadline(&o->op.guest, START_TIMEOUT_MS);
-	return call;
+	return base;
 }
 
 static int encode_attach(struct stream_op *o, const char *process, uint64_t place)
@@ -425,9 +424,9 @@ static int encode_attach(struct stream_op *o, const char *process, uint64_t plac
 	return encode(&o->op, &request);
 }
 
-struct core_call *core_process_attach(struct core *c, const char *tenant, const char *id,
-				      const char *process, uint64_t place,
-				      const struct process_sink *sink, void *arg)
+struct op *service_process_attach(struct service *c, const char *tenant, const char *id,
+				  const char *process, uint64_t place,
+				  const struct process_sink *sink, void *arg)
 {
 	struct stream_op *o = stream_new(c, &attach_kind, sink, arg);
 
@@ -438,7 +437,7 @@ struct core_call *core_process_attach(struct core *c, const char *tenant, const 
 
 struct read_op {
 	struct stream_op stream; /* its sink is this operation */
-	core_process_read_fn *fn;
+	service_process_read_fn *fn;
 	void *arg;
 	struct loop_timer limit; /* of the read, then for bytes that follow the first ones */
 	uint64_t until_ms;
@@ -459,7 +458,7 @@ static void on_limit(void *arg)
 static void on_read_begins(void *arg, const struct process_view *p)
 {
 	struct read_op *o = arg;
-	struct loop *loop = o->stream.op.call.core->loop;
+	struct loop *loop = o->stream.op.base.service->loop;
 	uint64_t now = loop_now_ms(loop);
 
 	if (p->total == o->next && !p->ended)
@@ -478,7 +477,7 @@ static void on_read_bytes(void *arg, unsigned stream, uint64_t place, const void
 		return;
 	}
 	if (!o->len)
-		loop_timer_set(o->stream.op.call.core->loop, &o->limit, GATHER_MS);
+		loop_timer_set(o->stream.op.base.service->loop, &o->limit, GATHER_MS);
 	memcpy(o->data + o->len, data, used);
 	o->len += used;
 	o->next = place + used;
@@ -516,7 +515,7 @@ static void read_fini(struct guest_op *op)
 {
 	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
 
-	loop_timer_clear(op->call.core->loop, &o->limit);
+	loop_timer_clear(op->base.service->loop, &o->limit);
 	free(o->data);
 }
 
@@ -529,15 +528,15 @@ static const struct guest_op_kind read_kind = {
 	.fini = read_fini,
 };
 
-struct core_call *core_process_read(struct core *c, const char *tenant, const char *id,
-				    const char *process, const struct process_read *read,
-				    core_process_read_fn *fn, void *arg)
+struct op *service_process_read(struct service *c, const char *tenant, const char *id,
+				const char *process, const struct process_read *read,
+				service_process_read_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, &read_kind, sizeof(struct read_op), NULL);
 	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
 	int encoded = encode_attach(&o->stream, process, read->place);
 
-	op->call.arg = o;
+	op->base.arg = o;
 	o->stream.sink = read_sink;
 	o->fn = fn;
 	o->arg = arg;
@@ -546,11 +545,11 @@ struct core_call *core_process_read(struct core *c, const char *tenant, const ch
 	o->until_ms = loop_now_ms(c->loop) + read->timeout_ms;
 	o->limit = (struct loop_timer){.fn = on_limit, .arg = o};
 	o->data = malloc(o->max); /* its pages are allocated when they are written */
-	struct core_call *call = guest_op_start(op, tenant, id, o->data ? encoded : -ENOMEM);
+	struct op *base = guest_op_start(op, tenant, id, o->data ? encoded : -ENOMEM);
 	if (op->sandbox)
 		loop_timer_set(c->loop, &o->limit,
 			       read->timeout_ms > SILENCE_MS ? read->timeout_ms : SILENCE_MS);
-	return call;
+	return base;
 }
 
 /* --- input: one request after the other, until all bytes are sent --------------------------- */
@@ -592,14 +591,14 @@ static const struct guest_op_kind input_kind = {
 	.refused = on_refused,
 };
 
-struct core_call *core_process_input(struct core *c, const char *tenant, const char *id,
-				     const char *process, const void *data, size_t len,
-				     core_done_fn *fn, void *arg)
+struct op *service_process_input(struct service *c, const char *tenant, const char *id,
+				 const char *process, const void *data, size_t len,
+				 service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_new(c, &input_kind, sizeof(struct input_op), arg);
 	struct input_op *o = container_of(op, struct input_op, op);
 
-	op->call.done_fn = fn;
+	op->base.done_fn = fn;
 	snprintf(o->id, sizeof(o->id), "%s", process);
 	o->input = data;
 	o->left = len;
@@ -613,8 +612,8 @@ static const struct guest_op_kind close_kind = {
 	.refused = on_refused,
 };
 
-struct core_call *core_process_close_stdin(struct core *c, const char *tenant, const char *id,
-					   const char *process, core_done_fn *fn, void *arg)
+struct op *service_process_close_stdin(struct service *c, const char *tenant, const char *id,
+				       const char *process, service_done_fn *fn, void *arg)
 {
 	const struct agent_process_request request = {.type = AGENT_PROC_CLOSE, .id = process};
 	struct guest_op *op = guest_op_new_plain(c, &close_kind, fn, arg);

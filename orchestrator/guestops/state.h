@@ -26,7 +26,7 @@ struct guestops_tenant {
 struct program_counters {
 	uint64_t started, bytes_in, bytes_out;
 };
-struct guestops_core {
+struct guestops_service {
 	struct list diffs;						   /* calls in flight */
 	size_t operations, listeners;					   /* in flight */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out; /* counters */
@@ -41,13 +41,13 @@ static inline struct guestops_tenant *guestops_of_tenant(const struct tenant *t)
 {
 	return part_of_tenant(&guestops_part, t);
 }
-static inline struct guestops_core *guestops_of_core(const struct core *c)
+static inline struct guestops_service *guestops_of_service(const struct service *c)
 {
-	return part_of_core(&guestops_part, c);
+	return part_of_service(&guestops_part, c);
 }
 /* Initializes the room's state for the service. */
-void guestops_start(struct core *c);
-/* Frees the calls in flight when the core is freed. */
-void guestops_close(struct core *c);
+void guestops_start(struct service *c);
+/* Frees the calls in flight when the service is freed. */
+void guestops_close(struct service *c);
 
 #endif

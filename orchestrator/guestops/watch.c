@@ -29,7 +29,7 @@ static void on_event(struct guest_op *op, const struct agent_frame *frame)
 					  .path_len = c->path_len,
 					  .to = (const char *)c->to,
 					  .to_len = c->to_len};
-	o->sink.event(op->call.arg, &event);
+	o->sink.event(op->base.arg, &event);
 }
 
 static void on_done(struct guest_op *op)
@@ -40,10 +40,10 @@ static void on_done(struct guest_op *op)
 		guest_op_fail_rules(op);
 }
 
-static void notify(struct core_call *call)
+static void notify(struct op *base)
 {
-	if (!call->abandoned)
-		of(guest_op_of(call))->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!base->abandoned)
+		of(guest_op_of(base))->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
 static const struct guest_op_kind watch_kind = {
@@ -55,9 +55,9 @@ static const struct guest_op_kind watch_kind = {
 	.notify = notify,
 };
 
-struct core_call *core_file_watch(struct core *c, const char *tenant, const char *id,
-				  const char *path, bool recursive, const struct watch_sink *sink,
-				  void *arg)
+struct op *service_file_watch(struct service *c, const char *tenant, const char *id,
+			      const char *path, bool recursive, const struct watch_sink *sink,
+			      void *arg)
 {
 	struct guest_op *op = guest_op_new(c, &watch_kind, sizeof(struct watch_op), arg);
 	const struct agent_file_request request = {

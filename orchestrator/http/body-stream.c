@@ -33,8 +33,8 @@ static void on_part(h2o_req_t *req, h2o_iovec_t part, int is_final)
 	if (b->left != AGENT_UNSIZED)
 		b->left -= part.len;
 	last = is_final || b->left == 0;
-	if (r->call && !fed)
-		core_file_feed(r->call, part.base, part.len, last);
+	if (r->op && !fed)
+		service_file_feed(r->op, part.base, part.len, last);
 	/* Over HTTP/2, the end of the body may follow its last byte. */
 	if (last && !is_final)
 		take_part(r);
@@ -73,7 +73,7 @@ void body_tick(struct request *r, uint64_t now_ms)
 	uint64_t quiet_ms = b->asked_ms && now_ms > b->asked_ms ? now_ms - b->asked_ms : 0;
 	uint64_t most_ms = http_limits.read_ms + b->bytes / http_limits.body_rate * 1000;
 
-	if (!r->call || r->started || !quiet_ms)
+	if (!r->op || r->started || !quiet_ms)
 		return;
 	if (quiet_ms >= http_limits.read_ms || b->waited_ms + quiet_ms >= most_ms)
 		request_cut(r, 408, "request_timeout",

@@ -43,9 +43,9 @@ struct idem *keyed_answers(struct http *h);
 /* --- after it --------------------------------------------------------------------------------- */
 
 /* Must follow on the function that serves the request. If a call is in flight then, gives it the
- * request's key, and has the client's end detected at once, not at the next tick: the core undoes
- * what an abandoned call made, if only its client would have known of it. Does so for each route
- * that changes something, so that none can forget it. */
+ * request's key, and has the client's end detected at once, not at the next tick: the service
+ * undoes what an abandoned call made, if only its client would have known of it. Does so for each
+ * route that changes something, so that none can forget it. */
 void request_began(struct request *r);
 
 /* --- requests that are passed on ---------------------------------------------------------------

@@ -35,7 +35,7 @@ struct request {
 	struct http *http; /* the server */
 	struct api *api;   /* its owner's */
 	struct loop *loop;
-	struct core *core;
+	struct service *service;
 	const struct config *config;
 	h2o_req_t *req; /* NULL once the client has left */
 	const struct route *route;
@@ -48,7 +48,7 @@ struct request {
 	char traceparent[TRACEPARENT_LEN + 1]; /* empty: none was sent, or an invalid one */
 	uint64_t began_us;
 
-	struct core_call *call;
+	struct op *op;
 	struct text out;
 	size_t reserved;      /* bytes of an answer that a worker writes */
 	bool started;	      /* the head of the answer is sent */
@@ -63,9 +63,9 @@ struct request {
 	bool mark;		       /* the handler's own */
 };
 
-/* Protocol for a call to core: take a reference before starting it, and begin its last callback
- * with request_called. That function drops the reference, and returns false when the request is
- * gone and nothing is left to do. */
+/* Protocol for a call to the service: take a reference before starting it, and begin its last
+ * callback with request_called. That function drops the reference, and returns false when the
+ * request is gone and nothing is left to do. */
 void request_ref(struct request *r);
 void request_unref(struct request *r);
 bool request_called(struct request *r);
@@ -74,9 +74,10 @@ bool request_called(struct request *r);
 bool request_called_well(struct request *r, const struct failure *f);
 /* Abandons the call, whose result is not needed any more, unless keyed_continues. */
 void request_leave_call(struct request *r);
-/* core_done_fn of a request that is answered 204 on success. */
+/* service_done_fn of a request that is answered 204 on success. */
 void request_done(void *arg, const struct failure *f);
-/* core_done_fn of a request whose entries are in `out`, as a JSON array that is not closed yet. */
+/* service_done_fn of a request whose entries are in `out`, as a JSON array that is not closed yet.
+ */
 void request_listed(void *arg, const struct failure *f);
 bool request_is_head(const struct request *r);
 const h2o_iovec_t *request_header(const struct request *r, const char *name);
@@ -87,8 +88,8 @@ typedef void body_fn(struct request *r, const void *values);
  * `serve` with them: now, or later for a large body. Does not call it when the body is invalid,
  * which is answered, or when the request has ended. */
 void body_read(struct request *r, const struct json_body *kind, body_fn *serve);
-/* Returns the body as data for a call to core whose argument is `r`: all of it, if it was received,
- * else as it arrives, which begins with that call. */
+/* Returns the body as data for a call to the service whose argument is `r`: all of it, if it was
+ * received, else as it arrives, which begins with that call. */
 struct file_data body_data(struct request *r);
 
 void answer_status(struct request *r, int status);
@@ -101,7 +102,7 @@ void answer(struct request *r, int status, const char *content_type);
 void answer_file(struct request *r, const char *content_type, const void *data, size_t len);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Answers a failure of core. A 500 has an id that is in the log as well. */
+/* Answers a failure of the service. A 500 has an id that is in the log as well. */
 void answer_failure(struct request *r, const struct failure *f);
 /* Returns false, with 503 or 429 answered, when too much output already waits for slow readers. */
 bool answer_may_be_long(struct request *r);

@@ -31,7 +31,7 @@ struct conn {
 
 struct http {
 	struct loop *loop;
-	struct core *core;
+	struct service *service;
 	struct keys *keys;
 	const struct config *config;
 	struct http_ops ops;
@@ -104,7 +104,7 @@ struct exchange {
 	uint64_t moved_ms; /* when h2o was last given output, or asked for more */
 
 	struct loop_op *peer_poll; /* HTTP/1: detects that the client left */
-	bool paused;		   /* core was asked to pause the call */
+	bool paused;		   /* the service was asked to pause the operation */
 	bool limited;		   /* refused by limit_request */
 	struct idem_entry *keyed;  /* has an Idempotency-Key and is not answered yet */
 	struct list left_link;
@@ -136,7 +136,7 @@ void http_flush(void *arg); /* the loop's before_sleep */
 
 /* --- status.c ------------------------------------------------------------------------------- */
 
-/* Returns the HTTP status of a failure of core. `code` is not FAIL_NONE. */
+/* Returns the HTTP status of a failure of the service. `code` is not FAIL_NONE. */
 int failure_status(enum failure_code code);
 
 /* --- body-stream.c: bodies that are passed on as they arrive ---------------------------------- */
@@ -173,8 +173,8 @@ bool limit_connection(struct http *h, const struct client *peer, bool local);
 
 /* --- keyed.c: idempotent requests ------------------------------------------------------------- */
 
-/* Has the core record the request's key, if it has one, with what r->call makes. To be called once,
- * before the loop's next turn. */
+/* Has the service record the request's key, if it has one, with what r->op makes. To be called
+ * once, before the loop's next turn. */
 void keyed_called(struct request *r);
 /* Returns whether the call must continue although nobody waits for the answer; if so, adds the
  * request to http.left. */

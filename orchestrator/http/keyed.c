@@ -5,9 +5,9 @@
  * leaves is undone, which frees its key; a freeze continues, since the sandbox's state exists only
  * once.
  *
- * The core records the key in the catalogue, in the transaction that records what the request made.
- * So a restarted service knows the key exactly if the request had its effect, whenever the previous
- * instance was killed. It has only the ids; the answer is written again from them.
+ * The service records the key in the catalogue, in the transaction that records what the request
+ * made. So a restarted service knows the key exactly if the request had its effect, whenever the
+ * previous instance was killed. It has only the ids; the answer is written again from them.
  */
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ void keyed_called(struct request *r)
 		return;
 	memcpy(key.key, x->keyed->key, sizeof(key.key));
 	memcpy(key.asks, x->keyed->asks, sizeof(key.asks));
-	core_call_key(r->call, &key);
+	op_key(r->op, &key);
 }
 
 void keyed_answered(struct request *r, int status)

@@ -50,14 +50,14 @@ static void poll_stop(struct request *r)
 
 void request_leave_call(struct request *r)
 {
-	if (!r->call || keyed_continues(r))
+	if (!r->op || keyed_continues(r))
 		return;
-	/* The core reported the program, but the client did not learn of it. */
+	/* The service reported the program, but the client did not learn of it. */
 	if (r->made_program && !r->started)
-		core_hang_up(r->call);
+		op_hang_up(r->op);
 	else
-		core_abandon(r->call);
-	r->call = NULL;
+		op_abandon(r->op);
+	r->op = NULL;
 	request_unref(r);
 }
 
@@ -65,12 +65,12 @@ void request_leave_call(struct request *r)
  * nothing for long, and all clients when it ends; those may come back. */
 static void leave_for_client(struct request *r)
 {
-	if (!r->call || !r->hangup || exchange(r)->conn->cut || r->http->draining) {
+	if (!r->op || !r->hangup || exchange(r)->conn->cut || r->http->draining) {
 		request_leave_call(r);
 		return;
 	}
-	core_hang_up(r->call);
-	r->call = NULL;
+	op_hang_up(r->op);
+	r->op = NULL;
 	request_unref(r);
 }
 
@@ -127,7 +127,7 @@ struct request *request_new(struct http *h, h2o_req_t *req)
 	r->http = h;
 	r->api = h->api;
 	r->loop = h->loop;
-	r->core = h->core;
+	r->service = h->service;
 	r->config = h->config;
 	r->req = req;
 	x->conn = conn_began(req);
@@ -157,7 +157,7 @@ bool request_called(struct request *r)
 	struct exchange *x = exchange(r);
 	bool here = r->req && list_empty(&x->left_link);
 
-	r->call = NULL;
+	r->op = NULL;
 	list_del(&x->left_link);
 	request_unref(r);
 	return here;
@@ -426,7 +426,7 @@ bool stream_is_head(struct request *r)
 
 	if (!request_is_head(r))
 		return false;
-	if (core_view(r->core, r->tenant, r->id, &view, &f))
+	if (service_view(r->service, r->tenant, r->id, &view, &f))
 		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
 	else
 		answer_failure(r, &f);
@@ -448,10 +448,10 @@ void stream_hold(struct request *r)
 {
 	struct exchange *x = exchange(r);
 
-	if (r->out.len < STREAM_PAUSE_SIZE || x->paused || !r->call)
+	if (r->out.len < STREAM_PAUSE_SIZE || x->paused || !r->op)
 		return;
 	x->paused = true;
-	core_pause(r->call);
+	op_pause(r->op);
 }
 
 bool stream_takes(struct request *r, size_t len)
@@ -518,9 +518,9 @@ static void on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 	x->moved_ms = loop_now_ms(r->loop);
 	if (x->sending.room > 4 * STREAM_PAUSE_SIZE)
 		text_free(&x->sending);
-	if (x->paused && r->call && r->out.len < STREAM_PAUSE_SIZE) {
+	if (x->paused && r->op && r->out.len < STREAM_PAUSE_SIZE) {
 		x->paused = false;
-		core_resume(r->call);
+		op_resume(r->op);
 	}
 	if (r->ops && r->ops->taken)
 		r->ops->taken(r);
@@ -584,7 +584,7 @@ void request_watch(struct request *r)
 
 void request_began(struct request *r)
 {
-	if (!r->req || !r->call)
+	if (!r->req || !r->op)
 		return;
 	keyed_called(r);
 	if (route_changes(r->route))
@@ -641,7 +641,7 @@ void request_upgrade(struct request *r, struct conn **conn, h2o_http1_upgrade_cb
 	h2o_req_t *req = r->req;
 
 	*conn = conn_began(req);
-	r->call = NULL;
+	r->op = NULL;
 	x->status = 101;
 	r->started = r->ended = x->finished = true;
 	req->res.status = 101;

@@ -285,14 +285,14 @@ static void close_conns(struct http *h)
 		h2o_evloop_run(loop, 10);
 }
 
-struct http *http_new(struct loop *loop, struct core *core, struct keys *keys,
+struct http *http_new(struct loop *loop, struct service *service, struct keys *keys,
 		      const struct config *config, const struct http_ops *ops, struct api *api)
 {
 	struct http *h = must_alloc(sizeof(*h));
 
 	signal(SIGPIPE, SIG_IGN);
 	h->loop = loop;
-	h->core = core;
+	h->service = service;
 	h->keys = keys;
 	h->config = config;
 	h->ops = *ops;

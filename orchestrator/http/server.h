@@ -16,7 +16,7 @@
 #include "orchestrator/io/loop.h"
 
 struct api; /* the owner; opaque here */
-struct core;
+struct service;
 struct http;
 struct keys;
 struct request;
@@ -53,7 +53,7 @@ struct http_ops {
 
 /* Prepares a server, which listens after http_listen. Besides `ops`, all that it gets must
  * outlive it. */
-struct http *http_new(struct loop *loop, struct core *core, struct keys *keys,
+struct http *http_new(struct loop *loop, struct service *service, struct keys *keys,
 		      const struct config *config, const struct http_ops *ops, struct api *api);
 /* Fails with an error text: the host and port that cannot be used, the file of an invalid
  * certificate, or an address reachable from other machines without keys and TLS. */

@@ -30,9 +30,9 @@
 #define REFILL_MS 60000
 
 struct inspection {
-	struct core *core;
+	struct service *service;
 	struct sandbox *sandbox; /* NULL: none, or it ended during the inspection */
-	struct list link;	 /* on inspect_core.inspections */
+	struct list link;	 /* on inspect_service.inspections */
 	struct vmproc_look *look;
 	struct guest_link guest;
 	struct deferred deferred;
@@ -46,12 +46,12 @@ struct inspection {
 
 /* --- the service's view --------------------------------------------------------------------- */
 
-static double seconds_since(const struct core *c, uint64_t ms)
+static double seconds_since(const struct service *c, uint64_t ms)
 {
 	return (double)(loop_now_ms(c->loop) - ms) / 1e3;
 }
 
-static void add_core(const struct core *c, struct report *r)
+static void add_service(const struct service *c, struct report *r)
 {
 	report_add(
 		r,
@@ -59,8 +59,8 @@ static void add_core(const struct core *c, struct report *r)
 		"creates, %u resumes, %u freezes, %u VMs wait for a slot, %zu ends not yet in the "
 		"catalogue%s%s\n",
 		c->n_sandboxes, c->n_requests, c->n_coming, list_count(&c->creates),
-		list_count(&snapshots_of_core(c)->resumes),
-		list_count(&snapshots_of_core(c)->freezes), list_count(&c->vms.waiting),
+		list_count(&snapshots_of_service(c)->resumes),
+		list_count(&snapshots_of_service(c)->freezes), list_count(&c->vms.waiting),
 		c->ended.n_unrecorded,
 		templates_building(c->templates) ? ", a template is being built" : "",
 		c->vms.warden_lost ? ", the warden is gone" : "");
@@ -79,7 +79,7 @@ static void add_agent(const struct sandbox *s, struct report *r)
 		   snapshots_of(s)->copying ? ", its VM is being copied" : "",
 		   lane->guest_busy ? ", the guest may still run an earlier call" : "");
 	if (lane->lost_ms)
-		report_add(r, ", lost %.1f s ago", seconds_since(s->core, lane->lost_ms));
+		report_add(r, ", lost %.1f s ago", seconds_since(s->service, lane->lost_ms));
 	report_add(r, "; %zu bytes of a call are not sent yet\n", lane->sending_bytes);
 }
 
@@ -94,8 +94,8 @@ static void add_ops(const struct sandbox *s, struct report *r)
 			   list_count(&exec_of(s)->interrupts),
 			   list_count(&snapshots_of(s)->forks));
 	list_each (pos, &guestops_of(s)->ops) {
-		const struct core_call *call = container_of(pos, struct core_call, link);
-		const struct guest_op *op = guest_op_of(call);
+		const struct op *base = container_of(pos, struct op, link);
+		const struct guest_op *op = guest_op_of(base);
 
 		if (shown++ == OPS_SHOWN)
 			return;
@@ -103,12 +103,12 @@ static void add_ops(const struct sandbox *s, struct report *r)
 			   op->kind->listens ? "listener"
 			   : op->kind->file  ? "file operation"
 					     : "operation",
-			   seconds_since(call->core, call->began_ms),
+			   seconds_since(base->service, base->began_ms),
 			   op->guest.dial    ? "connecting"
 			   : op->guest.agent ? "waiting for the agent"
 					     : "lost its connection",
 			   op->paused ? ", paused by its client" : "",
-			   seconds_since(call->core, op->touched_ms));
+			   seconds_since(base->service, op->touched_ms));
 	}
 }
 
@@ -135,7 +135,7 @@ static void add_sandbox(const struct sandbox *s, struct report *r)
 
 static void inspection_free(struct inspection *i)
 {
-	inspect_of_core(i->core)->n_inspections--;
+	inspect_of_service(i->service)->n_inspections--;
 	deferred_cancel(&i->deferred);
 	vmproc_look_cancel(i->look);
 	guest_link_close(&i->guest);
@@ -260,24 +260,24 @@ static void on_looked(void *arg, bool answers, const char *text)
 		return;
 	}
 	i->asked_ns = now_ns();
-	guest_link_init(&i->guest, i->core->loop, &guest_events, i);
+	guest_link_init(&i->guest, i->service->loop, &guest_events, i);
 	guest_link_set_deadline(&i->guest, PING_MS);
 	guest_link_dial(&i->guest, i->sandbox->vm, PING_MS);
 }
 
-static struct inspection *inspection_start(struct core *c, struct vmproc *vm, struct sandbox *s,
+static struct inspection *inspection_start(struct service *c, struct vmproc *vm, struct sandbox *s,
 					   inspected_fn *fn, void *arg)
 {
 	struct inspection *i = must_alloc(sizeof(*i));
 
-	i->core = c;
+	i->service = c;
 	i->sandbox = s;
 	i->fn = fn;
 	i->arg = arg;
 	i->report = report_on(i->text, sizeof(i->text));
-	list_add_tail(&inspect_of_core(c)->inspections, &i->link);
-	inspect_of_core(c)->n_inspections++;
-	add_core(c, &i->report);
+	list_add_tail(&inspect_of_service(c)->inspections, &i->link);
+	inspect_of_service(c)->n_inspections++;
+	add_service(c, &i->report);
 	if (s)
 		add_sandbox(s, &i->report);
 	if (vm)
@@ -289,19 +289,19 @@ static struct inspection *inspection_start(struct core *c, struct vmproc *vm, st
 	return i;
 }
 
-static struct inspection *start_automatic(struct core *c, struct vmproc *vm, struct sandbox *s,
+static struct inspection *start_automatic(struct service *c, struct vmproc *vm, struct sandbox *s,
 					  inspected_fn *fn, void *arg)
 {
-	if (inspect_of_core(c)->n_inspections >= AT_ONCE)
+	if (inspect_of_service(c)->n_inspections >= AT_ONCE)
 		return NULL;
 	return inspection_start(c, vm, s, fn, arg);
 }
 
 /* Detaches inspections from the ending sandbox. Those that still ask the VM process continue
  * without it; those that wait for the agent end. */
-static void fail_calls(struct sandbox *s, const struct failure *f)
+static void fail_ops(struct sandbox *s, const struct failure *f)
 {
-	list_each_safe (pos, &inspect_of_core(s->core)->inspections) {
+	list_each_safe (pos, &inspect_of_service(s->service)->inspections) {
 		struct inspection *i = container_of(pos, struct inspection, link);
 
 		if (i->sandbox != s)
@@ -311,35 +311,35 @@ static void fail_calls(struct sandbox *s, const struct failure *f)
 			continue;
 		guest_link_close(&i->guest);
 		report_add(&i->report, "its agent did not answer before the sandbox had ended\n");
-		deferred_run(&i->core->deferred, &i->deferred, notify, i);
+		deferred_run(&i->service->deferred, &i->deferred, notify, i);
 	}
 }
 
 /* --- operators ------------------------------------------------------------------------------ */
 
-struct inspect_call {
-	struct core_call call;
-	core_inspect_fn *fn;
+struct inspect_op {
+	struct op base;
+	service_inspect_fn *fn;
 	struct inspection *inspection; /* in progress; NULL: none */
 	char *text;		       /* the report */
 };
 
-static struct inspect_call *inspect_call_of(const struct core_call *call)
+static struct inspect_op *inspect_op_of(const struct op *base)
 {
-	return container_of(call, struct inspect_call, call);
+	return container_of(base, struct inspect_op, base);
 }
 
 static void on_inspected(void *arg, const struct inspected *found)
 {
-	struct core_call *call = arg;
+	struct op *base = arg;
 
-	inspect_call_of(call)->inspection = NULL;
-	inspect_call_of(call)->text = must_copy(found->text);
-	call_finish(call, NULL);
+	inspect_op_of(base)->inspection = NULL;
+	inspect_op_of(base)->text = must_copy(found->text);
+	op_finish(base, NULL);
 }
 
 /* Finds a VM by its slot number, as "12". Returns false when the slot is empty. */
-static bool find_slot(struct core *c, const char *name, struct vmproc **vm)
+static bool find_slot(struct service *c, const char *name, struct vmproc **vm)
 {
 	unsigned slot;
 	char rest;
@@ -350,7 +350,7 @@ static bool find_slot(struct core *c, const char *name, struct vmproc **vm)
 	return *vm;
 }
 
-static struct sandbox *sandbox_in(struct core *c, const struct vmproc *vm)
+static struct sandbox *sandbox_in(struct service *c, const struct vmproc *vm)
 {
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
@@ -361,58 +361,58 @@ static struct sandbox *sandbox_in(struct core *c, const struct vmproc *vm)
 	return NULL;
 }
 
-static void inspect_put_away(struct core_call *call)
+static void inspect_put_away(struct op *base)
 {
-	inspection_cancel(inspect_call_of(call)->inspection);
-	inspect_call_of(call)->inspection = NULL;
-	free(inspect_call_of(call)->text);
-	inspect_call_of(call)->text = NULL;
+	inspection_cancel(inspect_op_of(base)->inspection);
+	inspect_op_of(base)->inspection = NULL;
+	free(inspect_op_of(base)->text);
+	inspect_op_of(base)->text = NULL;
 }
 
-static void inspect_notify(struct core_call *call)
+static void inspect_notify(struct op *base)
 {
-	if (!call->abandoned)
-		inspect_call_of(call)->fn(call->arg, inspect_call_of(call)->text,
-					  call->failed ? &call->failure : NULL);
+	if (!base->abandoned)
+		inspect_op_of(base)->fn(base->arg, inspect_op_of(base)->text,
+					base->failed ? &base->failure : NULL);
 }
 
-static const struct call_ops inspect_ops = {
-	.size = sizeof(struct inspect_call),
+static const struct op_methods inspect_ops = {
+	.size = sizeof(struct inspect_op),
 	.passive = true,
 	.put_away = inspect_put_away,
 	.notify = inspect_notify,
-	.abandon = call_free,
+	.abandon = op_free,
 };
 
-struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn *fn, void *arg)
+struct op *service_inspect(struct service *c, const char *name, service_inspect_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &inspect_ops, arg);
+	struct op *base = op_new(c, &inspect_ops, arg);
 	struct sandbox *s = sandbox_of_any(c, name);
 	struct vmproc *vm = s ? s->vm : NULL;
 	struct failure f;
 
-	inspect_call_of(call)->fn = fn;
-	list_add_tail(&c->waits, &call->link);
+	inspect_op_of(base)->fn = fn;
+	list_add_tail(&c->waits, &base->link);
 	if (s || find_slot(c, name, &vm)) {
 		s = s ? s : sandbox_in(c, vm);
-		inspect_call_of(call)->inspection = inspection_start(c, vm, s, on_inspected, call);
-		return call;
+		inspect_op_of(base)->inspection = inspection_start(c, vm, s, on_inspected, base);
+		return base;
 	}
 	failure_set(
 		&f, FAIL_NOT_FOUND, 0,
 		"there is no sandbox %.60s and no VM in a slot of that number: `rametctl ls` lists "
 		"the sandboxes",
 		name);
-	call_finish(call, &f);
-	return call;
+	op_finish(base, &f);
+	return base;
 }
 
 /* --- the log -------------------------------------------------------------------------------- */
 
 /* Limits the rate of reports, so that a tenant with stalled guests can't fill the log. */
-static bool may_log(struct core *c)
+static bool may_log(struct service *c)
 {
-	struct stall_reports *s = &inspect_of_core(c)->stall_reports;
+	struct stall_reports *s = &inspect_of_service(c)->stall_reports;
 	uint64_t now_ms = loop_now_ms(c->loop), more = (now_ms - s->since_ms) / REFILL_MS;
 
 	if (more) {
@@ -427,7 +427,7 @@ static bool may_log(struct core *c)
 	return true;
 }
 
-static void stall_log(struct core *c, const char *what, const char *text)
+static void stall_log(struct service *c, const char *what, const char *text)
 {
 	unsigned lines = 0;
 
@@ -438,8 +438,8 @@ static void stall_log(struct core *c, const char *what, const char *text)
 		return;
 	}
 	log_warn("%s is stalled; a report on it follows (%u others were left out)", what,
-		 inspect_of_core(c)->stall_reports.left_out);
-	inspect_of_core(c)->stall_reports.left_out = 0;
+		 inspect_of_service(c)->stall_reports.left_out);
+	inspect_of_service(c)->stall_reports.left_out = 0;
 	for (; *text && lines < LINES_MAX; lines++) {
 		int len = (int)strcspn(text, "\n");
 
@@ -458,13 +458,13 @@ static const struct inspector inspector = {
 	.log = stall_log,
 };
 
-void inspect_start(struct core *c)
+void inspect_start(struct service *c)
 {
-	list_init(&inspect_of_core(c)->inspections);
+	list_init(&inspect_of_service(c)->inspections);
 	c->inspector = &inspector;
 }
 
 struct part inspect_part = {
-	.core_size = sizeof(struct inspect_core),
-	.fail_calls = fail_calls,
+	.service_size = sizeof(struct inspect_service),
+	.fail_ops = fail_ops,
 };

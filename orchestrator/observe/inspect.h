@@ -7,7 +7,7 @@
 #include "base/list.h"
 #include "orchestrator/sandbox/part.h"
 
-struct inspect_core {
+struct inspect_service {
 	struct list inspections; /* struct inspection: in progress */
 	unsigned n_inspections;
 	struct stall_reports {
@@ -17,12 +17,12 @@ struct inspect_core {
 	} stall_reports;
 };
 extern struct part inspect_part;
-static inline struct inspect_core *inspect_of_core(const struct core *c)
+static inline struct inspect_service *inspect_of_service(const struct service *c)
 {
-	return part_of_core(&inspect_part, c);
+	return part_of_service(&inspect_part, c);
 }
 
 /* Initializes the room's state for the service, and lets lower rooms start inspections. */
-void inspect_start(struct core *c);
+void inspect_start(struct service *c);
 
 #endif

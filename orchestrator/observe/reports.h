@@ -6,9 +6,9 @@
 #include "orchestrator/sandbox/sandboxes.h"
 
 /* Receives the report. `text`: some pages for people; NULL on failure. */
-typedef void core_inspect_fn(void *arg, const char *text, const struct failure *f);
+typedef void service_inspect_fn(void *arg, const char *text, const struct failure *f);
 /* Reports on the sandbox with the id `name`, of any tenant, or on the VM in the slot with that
  * number. Takes some seconds when the VM does not answer; changes nothing. */
-struct core_call *core_inspect(struct core *c, const char *name, core_inspect_fn *fn, void *arg);
+struct op *service_inspect(struct service *c, const char *name, service_inspect_fn *fn, void *arg);
 
 #endif

@@ -13,8 +13,8 @@
 #include "base/num.h"
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/observe/state.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 
 #define ANSWER_MS 1000 /* for the VM process to report */
 #define BASE_MS	  1000 /* the CPU time of less than this is too little to divide by */
@@ -29,17 +29,17 @@ struct usage_job {
 	struct vm_use use;
 };
 
-struct usage_call {
-	struct core_call call;
-	core_usage_fn *fn;
+struct usage_op {
+	struct op op;
+	service_usage_fn *fn;
 	struct usage_query query;
 	struct usage_view view;
 	struct usage_sample *samples; /* of `view` */
 };
 
-static struct usage_call *usage_call_of(const struct core_call *call)
+static struct usage_op *usage_op_of(const struct op *op)
 {
-	return container_of(call, struct usage_call, call);
+	return container_of(op, struct usage_op, op);
 }
 
 /* --- the end of a measurement ---------------------------------------------------------------- */
@@ -64,15 +64,15 @@ static void keep(struct usage_sandbox *u)
 	u->base[0] = (struct usage_base){u->sandbox->pid, u->read_ms, u->found.cpu_ms};
 }
 
-static void answer(struct usage_sandbox *u, struct core_call *call)
+static void answer(struct usage_sandbox *u, struct op *op)
 {
-	struct usage_call *uc = usage_call_of(call);
+	struct usage_op *uc = usage_op_of(op);
 
 	uc->view.size = u->sandbox->config.size;
 	uc->view.now = u->found;
 	uc->samples = usage_ring_select(&u->ring, &uc->query, &uc->view.n);
 	uc->view.samples = uc->samples;
-	call_finish(call, NULL);
+	op_finish(op, NULL);
 }
 
 /* Ends the measurement once the worker and the VM process have answered, or the time is up. */
@@ -80,7 +80,7 @@ static void check_over(struct usage_sandbox *u)
 {
 	if (!u->measuring || u->job || (u->asking && loop_timer_is_set(&u->limit)))
 		return;
-	loop_timer_clear(u->sandbox->core->loop, &u->limit);
+	loop_timer_clear(u->sandbox->service->loop, &u->limit);
 	u->measuring = false;
 	u->found.at_ms = realtime_ms();
 	if (u->due) {
@@ -92,7 +92,7 @@ static void check_over(struct usage_sandbox *u)
 	}
 	u->due = false;
 	list_each_safe (pos, &u->calls)
-		answer(u, container_of(pos, struct core_call, link));
+		answer(u, container_of(pos, struct op, link));
 }
 
 /* --- measuring ------------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ static void ask(struct usage_sandbox *u)
 	if (u->asking || !u->sandbox->vm)
 		return;
 	u->asking = vmproc_ask(u->sandbox->vm, CTL_STATS, on_stats, u);
-	loop_timer_start(u->sandbox->core->loop, &u->limit, on_limit, u, ANSWER_MS);
+	loop_timer_start(u->sandbox->service->loop, &u->limit, on_limit, u, ANSWER_MS);
 }
 
 /* Starts a measurement. If one is in progress, it is used instead. */
@@ -163,7 +163,7 @@ static void measure(struct usage_sandbox *u)
 	u->job = must_alloc(sizeof(*u->job));
 	u->job->pid = u->sandbox->pid;
 	u->measuring = true;
-	step_job_start(u->sandbox->core->loop, u->job, &read_ops, u);
+	step_job_start(u->sandbox->service->loop, u->job, &read_ops, u);
 	ask(u);
 }
 
@@ -175,7 +175,7 @@ static void cancel(struct usage_sandbox *u)
 	u->job = NULL;
 	u->asking = NULL;
 	u->measuring = u->due = false;
-	loop_timer_clear(u->sandbox->core->loop, &u->limit);
+	loop_timer_clear(u->sandbox->service->loop, &u->limit);
 }
 
 /* --- samples --------------------------------------------------------------------------------- */
@@ -201,50 +201,49 @@ void usage_sampled(struct sandbox *s, const struct vm_use *use)
 
 /* --- the call -------------------------------------------------------------------------------- */
 
-static void usage_put_away(struct core_call *call)
+static void usage_put_away(struct op *op)
 {
-	free(usage_call_of(call)->samples);
-	usage_call_of(call)->samples = NULL;
+	free(usage_op_of(op)->samples);
+	usage_op_of(op)->samples = NULL;
 }
 
-static void usage_notify(struct core_call *call)
+static void usage_notify(struct op *op)
 {
-	struct usage_call *uc = usage_call_of(call);
+	struct usage_op *uc = usage_op_of(op);
 
-	if (!call->abandoned)
-		uc->fn(call->arg, call->failed ? NULL : &uc->view,
-		       call->failed ? &call->failure : NULL);
+	if (!op->abandoned)
+		uc->fn(op->arg, op->failed ? NULL : &uc->view, op->failed ? &op->failure : NULL);
 }
 
-static const struct call_ops usage_ops = {
-	.size = sizeof(struct usage_call),
+static const struct op_methods usage_ops = {
+	.size = sizeof(struct usage_op),
 	.passive = true,
 	.put_away = usage_put_away,
 	.notify = usage_notify,
-	.abandon = call_free,
+	.abandon = op_free,
 };
 
-struct core_call *core_usage(struct core *c, const char *tenant, const char *id,
-			     const struct usage_query *query, core_usage_fn *fn, void *arg)
+struct op *service_usage(struct service *c, const char *tenant, const char *id,
+			 const struct usage_query *query, service_usage_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &usage_ops, arg);
+	struct op *op = op_new(c, &usage_ops, arg);
 	struct failure f;
 
-	usage_call_of(call)->fn = fn;
-	usage_call_of(call)->query = *query;
+	usage_op_of(op)->fn = fn;
+	usage_op_of(op)->query = *query;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (!s) {
-		call_finish(call, &f);
-		return call;
+		op_finish(op, &f);
+		return op;
 	}
 	measure(usage_of(s));
 	if (usage_of(s)->measuring) {
-		list_add_tail(&usage_of(s)->calls, &call->link);
-		return call;
+		list_add_tail(&usage_of(s)->calls, &op->link);
+		return op;
 	}
 	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-	call_finish(call, &f);
-	return call;
+	op_finish(op, &f);
+	return op;
 }
 
 /* --- hooks ----------------------------------------------------------------------------------- */
@@ -269,23 +268,23 @@ static void begun(struct sandbox *s, struct agent *agent)
 static void shed(struct sandbox *s)
 {
 	list_del(&usage_of(s)->turn);
-	calls_free(&usage_of(s)->calls);
+	ops_free(&usage_of(s)->calls);
 	cancel(usage_of(s));
 	usage_ring_free(&usage_of(s)->ring);
 }
 
-static void fail_calls(struct sandbox *s, const struct failure *f)
+static void fail_ops(struct sandbox *s, const struct failure *f)
 {
 	cancel(usage_of(s));
-	calls_finish(&usage_of(s)->calls, f);
+	ops_finish(&usage_of(s)->calls, f);
 }
 
 struct part usage_part = {
-	.core_size = sizeof(struct sampler),
+	.service_size = sizeof(struct sampler),
 	.sandbox_size = sizeof(struct usage_sandbox),
 	.sandbox_init = sandbox_init,
 	.loaded = loaded,
 	.begun = begun,
-	.fail_calls = fail_calls,
+	.fail_ops = fail_ops,
 	.shed = shed,
 };

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "orchestrator/io/step-job.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/observe/state.h"
 
 struct sampling {
@@ -43,7 +43,7 @@ static bool has_vm(const struct sandbox *s)
 }
 
 /* Hands out what was found. Some sandboxes have ended meanwhile; new ones are at the list's end. */
-static void note(struct core *c, const struct sampling *job)
+static void note(struct service *c, const struct sampling *job)
 {
 	size_t i = 0;
 
@@ -62,7 +62,7 @@ static void note(struct core *c, const struct sampling *job)
 	}
 }
 
-static void next_turn(struct core *c)
+static void next_turn(struct service *c)
 {
 	struct sampler *sampler = sampler_of(c);
 
@@ -81,7 +81,7 @@ static void on_sampled(void *owner, void *job)
 static const struct step_job_ops sample_ops = {LOOP_CPU, sample_step, NULL, on_sampled, free};
 
 /* Returns NULL when no sandbox has this turn. */
-static struct sampling *sampling_new(struct core *c)
+static struct sampling *sampling_new(struct service *c)
 {
 	const struct list *turn = &sampler_of(c)->turns[sampler_of(c)->turn];
 
@@ -100,7 +100,7 @@ static struct sampling *sampling_new(struct core *c)
 
 static void on_timer(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	sampler_of(c)->job = sampling_new(c);
 	if (sampler_of(c)->job)
@@ -109,7 +109,7 @@ static void on_timer(void *arg)
 		next_turn(c);
 }
 
-void sampler_init(struct core *c)
+void sampler_init(struct service *c)
 {
 	for (unsigned i = 0; i < SAMPLER_TURNS; i++)
 		list_init(&sampler_of(c)->turns[i]);
@@ -117,25 +117,25 @@ void sampler_init(struct core *c)
 
 void sampler_add(struct sandbox *s)
 {
-	struct sampler *sampler = sampler_of(s->core);
+	struct sampler *sampler = sampler_of(s->service);
 
 	list_add_tail(&sampler->turns[sampler->next_turn++ % SAMPLER_TURNS], &usage_of(s)->turn);
 }
 
-void sampler_start(struct core *c, uint32_t step_ms)
+void sampler_start(struct service *c, uint32_t step_ms)
 {
 	sampler_of(c)->step_ms = step_ms;
 	loop_timer_start(c->loop, &sampler_of(c)->timer, on_timer, c, step_ms / SAMPLER_TURNS);
 }
 
-void sampler_stop(struct core *c)
+void sampler_stop(struct service *c)
 {
 	loop_timer_clear(c->loop, &sampler_of(c)->timer);
 	step_job_cancel(sampler_of(c)->job);
 	sampler_of(c)->job = NULL;
 }
 
-struct memory_use sampler_memory(const struct core *c)
+struct memory_use sampler_memory(const struct service *c)
 {
 	struct memory_use all = {0};
 

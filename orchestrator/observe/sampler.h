@@ -12,7 +12,7 @@
 
 #define SAMPLER_TURNS 50
 
-struct core;
+struct service;
 struct sandbox;
 
 /* This room's state for the service. */
@@ -24,14 +24,14 @@ struct sampler {
 	uint32_t step_ms;
 };
 
-void sampler_init(struct core *c);
+void sampler_init(struct service *c);
 /* Adds a sandbox that has its VM. It is removed from the list when it is shed. */
 void sampler_add(struct sandbox *s);
 
 /* Starts to look at each VM process every `step_ms`. */
-void sampler_start(struct core *c, uint32_t step_ms);
-void sampler_stop(struct core *c);
+void sampler_start(struct service *c, uint32_t step_ms);
+void sampler_stop(struct service *c);
 /* Returns the memory of all sandboxes' VM processes, as of the last looks. */
-struct memory_use sampler_memory(const struct core *c);
+struct memory_use sampler_memory(const struct service *c);
 
 #endif

@@ -39,9 +39,9 @@ static inline struct usage_sandbox *usage_of(const struct sandbox *s)
 {
 	return part_of_sandbox(&usage_part, s);
 }
-static inline struct sampler *sampler_of(const struct core *c)
+static inline struct sampler *sampler_of(const struct service *c)
 {
-	return part_of_core(&usage_part, c);
+	return part_of_service(&usage_part, c);
 }
 
 /* Takes note of what the sampler found. A measurement that is in progress becomes the sample. */

@@ -34,12 +34,12 @@ struct usage_view {
 	const struct usage_sample *samples; /* oldest first */
 	unsigned n;
 };
-typedef void core_usage_fn(void *arg, const struct usage_view *view, const struct failure *f);
+typedef void service_usage_fn(void *arg, const struct usage_view *view, const struct failure *f);
 
 /* Measures the sandbox now, and reports that with the samples of the last hour. Does not count as
  * activity in the sandbox. Numbers about the disk and the network are those of the last sample if
  * the VM process does not answer within a second. */
-struct core_call *core_usage(struct core *c, const char *tenant, const char *id,
-			     const struct usage_query *query, core_usage_fn *fn, void *arg);
+struct op *service_usage(struct service *c, const char *tenant, const char *id,
+			 const struct usage_query *query, service_usage_fn *fn, void *arg);
 
 #endif

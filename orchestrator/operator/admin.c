@@ -30,16 +30,16 @@ struct admin {
 	bool closing;
 };
 
-/* A client always waits for one of these: an operation in flight, a call of the core, or a timer
+/* A client always waits for one of these: an operation in flight, a call of the service, or a timer
  * for the next part of its answer. The end of each continues with the client or frees it. */
 struct client {
 	struct admin *admin;
 	struct list link;
 	int fd;
 	struct loop_op *op;
-	struct core_call *call;
+	struct op *pending;
 	struct canary *canary;
-	struct loop_timer limit; /* not set while the client waits for the core */
+	struct loop_timer limit; /* not set while the client waits for the service */
 	size_t len;
 	char request[COMMAND_BYTES_MAX + 1]; /* one more byte, to detect that it is too long */
 	char *answer;
@@ -68,8 +68,8 @@ static void client_free(struct client *c)
 {
 	struct admin *a = c->admin;
 
-	if (c->call)
-		core_abandon(c->call);
+	if (c->pending)
+		op_abandon(c->pending);
 	canary_free(c->canary);
 	loop_timer_clear(a->loop, &c->limit);
 	loop_timer_clear(a->loop, &c->turn);
@@ -113,11 +113,12 @@ static void add_text(struct client *c, const char *text)
 	c->answer_len += len;
 }
 
-/* Sends the answer of a command that waited for the core; its text is that of the failure, if any.
+/* Sends the answer of a command that waited for the service; its text is that of the failure, if
+ * any.
  */
 static void end_wait(struct client *c, const char *text, const struct failure *f)
 {
-	c->call = NULL;
+	c->pending = NULL;
 	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
 	add_text(c, f ? f->text : text);
 	if (f)
@@ -151,7 +152,7 @@ static void on_backup(void *arg, int fd, const struct failure *f)
 		end_wait(c, "", f);
 		return;
 	}
-	c->call = NULL;
+	c->pending = NULL;
 	loop_timer_set(c->admin->loop, &c->limit, TIMEOUT_MS);
 	send_copy(c);
 }
@@ -193,11 +194,12 @@ static void wait_for(struct client *c, enum command_wait wait, enum command_stat
 	}
 	loop_timer_clear(c->admin->loop, &c->limit);
 	if (wait == COMMAND_SYNC)
-		c->call = env->sync(env->core, on_synced, c);
+		c->pending = env->sync(env->service, on_synced, c);
 	else if (wait == COMMAND_BACKUP)
-		c->call = env->backup(env->core, on_backup, c);
+		c->pending = env->backup(env->service, on_backup, c);
 	else if (wait == COMMAND_INSPECT)
-		c->call = env->inspect(env->core, args->argv[args->argc - 1], on_inspected, c);
+		c->pending =
+			env->inspect(env->service, args->argv[args->argc - 1], on_inspected, c);
 	else
 		c->canary = canary_start(env, on_canary, c);
 }

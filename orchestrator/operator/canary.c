@@ -17,7 +17,7 @@ struct canary {
 	struct command_env env;
 	void (*fn)(void *arg, const char *text, bool well);
 	void *arg;
-	struct core_call *call;
+	struct op *op;
 	char parent[SANDBOX_ID_LEN + 1], child[SANDBOX_ID_LEN + 1]; /* empty: none is left */
 	uint64_t began_ns, created_ns, forked_ns;
 	char error[TEXT_BYTES]; /* empty: none */
@@ -25,8 +25,8 @@ struct canary {
 
 void canary_free(struct canary *c)
 {
-	if (c && c->call)
-		core_abandon(c->call);
+	if (c && c->op)
+		op_abandon(c->op);
 	free(c);
 }
 
@@ -60,7 +60,7 @@ static void on_deleted(void *arg, const struct failure *f)
 {
 	struct canary *c = arg;
 
-	c->call = NULL;
+	c->op = NULL;
 	if (f)
 		note(c, "delete the sandbox", f);
 	clean_up(c);
@@ -78,14 +78,14 @@ static void clean_up(struct canary *c)
 	}
 	memcpy(id, left, sizeof(id));
 	left[0] = '\0';
-	c->call = c->env.remove(c->env.core, TENANT, id, on_deleted, c);
+	c->op = c->env.remove(c->env.service, TENANT, id, on_deleted, c);
 }
 
-static void on_forked(void *arg, const struct core_forked *forked, const struct failure *f)
+static void on_forked(void *arg, const struct service_forked *forked, const struct failure *f)
 {
 	struct canary *c = arg;
 
-	c->call = NULL;
+	c->op = NULL;
 	c->forked_ns = now_ns();
 	if (f)
 		note(c, "fork the sandbox", f);
@@ -98,7 +98,7 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 {
 	struct canary *c = arg;
 
-	c->call = NULL;
+	c->op = NULL;
 	c->created_ns = now_ns();
 	if (f) {
 		note(c, "make a sandbox", f);
@@ -106,7 +106,7 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 		return;
 	}
 	memcpy(c->parent, view->id, sizeof(c->parent));
-	c->call = c->env.fork(c->env.core, TENANT, c->parent, 1, true, on_forked, c);
+	c->op = c->env.fork(c->env.service, TENANT, c->parent, 1, true, on_forked, c);
 }
 
 struct canary *canary_start(const struct command_env *env,
@@ -117,6 +117,6 @@ struct canary *canary_start(const struct command_env *env,
 	struct canary *c = must_alloc(sizeof(*c));
 
 	*c = (struct canary){.env = *env, .fn = fn, .arg = arg, .began_ns = now_ns()};
-	c->call = env->create(env->core, TENANT, &spec, on_created, c);
+	c->op = env->create(env->service, TENANT, &spec, on_created, c);
 	return c;
 }

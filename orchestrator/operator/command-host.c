@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/operator/command.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 
 #define AGE_MAX 48
 
@@ -46,7 +46,7 @@ static void list_all(const struct command_env *env, FILE *out,
 	struct failure f;
 
 	*rest = (struct command_rest){.more = more};
-	core_page(env->core, &everything, SIZE_MAX, &rest->page, &f);
+	service_page(env->service, &everything, SIZE_MAX, &rest->page, &f);
 	while (rest == &here && more(env, rest, out))
 		;
 }
@@ -80,9 +80,9 @@ static bool list_some(const struct command_env *env, struct command_rest *rest, 
 {
 	struct table table = {out, realtime_ms()};
 
-	if (core_list(env->core, &everything, &rest->page, COMMAND_LINES, list_one, &table))
+	if (service_list(env->service, &everything, &rest->page, COMMAND_LINES, list_one, &table))
 		return true;
-	core_spaces_lost(env->core, list_lost, out);
+	service_spaces_lost(env->service, list_lost, out);
 	return false;
 }
 
@@ -103,7 +103,8 @@ static void list_process(void *arg, const struct sandbox_view *v)
 
 static bool list_processes(const struct command_env *env, struct command_rest *rest, FILE *out)
 {
-	return core_list(env->core, &everything, &rest->page, COMMAND_LINES, list_process, out);
+	return service_list(env->service, &everything, &rest->page, COMMAND_LINES, list_process,
+			    out);
 }
 
 static int processes(const struct command_env *env, int argc, const char *const argv[], FILE *out,
@@ -121,7 +122,7 @@ static void list_check(void *arg, const char *name, const char *reason)
 static int checks(const struct command_env *env, int argc, const char *const argv[], FILE *out,
 		  struct err *e)
 {
-	core_checks(env->core, list_check, out);
+	service_checks(env->service, list_check, out);
 	return 0;
 }
 

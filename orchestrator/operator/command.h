@@ -24,7 +24,7 @@ enum command_status {
 };
 
 struct command_env;
-struct core_forked;
+struct service_forked;
 struct key;
 struct keys;
 struct store;
@@ -33,37 +33,35 @@ struct store;
 struct command_rest {
 	/* Writes the next part; returns false after the last one. NULL: nothing follows. */
 	bool (*more)(const struct command_env *env, struct command_rest *rest, FILE *out);
-	struct list_page page; /* position in a list of the core */
+	struct list_page page; /* position in a list of the service */
 	const struct key *key; /* the last key listed; NULL: none yet */
 };
 
 struct command_env {
 	const struct config *config;
 	struct keys *keys;
-	struct core *core; /* NULL: no service runs */
+	struct service *service; /* NULL: no service runs */
 	struct store *store;
-	/* core_sync; NULL: each change waits for the disk anyway. */
-	struct core_call *(*sync)(struct core *core, void (*fn)(void *arg, const struct failure *f),
-				  void *arg);
-	/* core_backup */
-	struct core_call *(*backup)(struct core *core,
-				    void (*fn)(void *arg, int fd, const struct failure *f),
-				    void *arg);
-	/* core_inspect */
-	struct core_call *(*inspect)(struct core *core, const char *name,
-				     void (*fn)(void *arg, const char *text,
-						const struct failure *f),
-				     void *arg);
-	/* core_create, core_fork and core_delete, for the canary */
-	struct core_call *(*create)(struct core *core, const char *tenant,
-				    const struct sandbox_spec *spec, core_create_fn *fn, void *arg);
-	struct core_call *(*fork)(struct core *core, const char *tenant, const char *id, unsigned n,
-				  bool reseed,
-				  void (*fn)(void *arg, const struct core_forked *forked,
-					     const struct failure *f),
-				  void *arg);
-	struct core_call *(*remove)(struct core *core, const char *tenant, const char *id,
-				    core_done_fn *fn, void *arg);
+	/* service_sync; NULL: each change waits for the disk anyway. */
+	struct op *(*sync)(struct service *service, void (*fn)(void *arg, const struct failure *f),
+			   void *arg);
+	/* service_backup */
+	struct op *(*backup)(struct service *service,
+			     void (*fn)(void *arg, int fd, const struct failure *f), void *arg);
+	/* service_inspect */
+	struct op *(*inspect)(struct service *service, const char *name,
+			      void (*fn)(void *arg, const char *text, const struct failure *f),
+			      void *arg);
+	/* service_create, service_fork and service_delete, for the canary */
+	struct op *(*create)(struct service *service, const char *tenant,
+			     const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
+	struct op *(*fork)(struct service *service, const char *tenant, const char *id, unsigned n,
+			   bool reseed,
+			   void (*fn)(void *arg, const struct service_forked *forked,
+				      const struct failure *f),
+			   void *arg);
+	struct op *(*remove)(struct service *service, const char *tenant, const char *id,
+			     service_done_fn *fn, void *arg);
 	struct command_rest *rest; /* filled in by long answers; NULL: they are written at once */
 };
 

@@ -3,16 +3,16 @@
 #include <stdlib.h>
 
 #include "orchestrator/ports/internal.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 static void sandbox_init(struct sandbox *s)
 {
 	list_init(&ports_of(s)->tunnels);
 }
 
-void ports_start(struct core *c)
+void ports_start(struct service *c)
 {
-	list_init(&ports_of_core(c)->visits);
+	list_init(&ports_of_service(c)->visits);
 }
 
 static void shed(struct sandbox *s)
@@ -30,11 +30,11 @@ static void loaded(struct sandbox *s, const struct store_sandbox *row)
 }
 
 struct part ports_part = {
-	.core_size = sizeof(struct ports_core),
+	.service_size = sizeof(struct ports_service),
 	.tenant_size = sizeof(struct ports_tenant),
 	.sandbox_size = sizeof(struct ports_sandbox),
 	.sandbox_init = sandbox_init,
 	.loaded = loaded,
-	.fail_calls = tunnels_fail,
+	.fail_ops = tunnels_fail,
 	.shed = shed,
 };

@@ -36,7 +36,7 @@ static const char *try_token(struct request *r, const char *token, size_t len)
 	struct port_proxy *p = proxy_of(r);
 
 	p->gave_token = p->gave_token || token;
-	return core_port_admits(r->core, p->target.id, p->target.port, token, len);
+	return service_port_admits(r->service, p->target.id, p->target.port, token, len);
 }
 
 static bool header_is(const struct request *r, const char *name, const char *value)

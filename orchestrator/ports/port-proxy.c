@@ -53,7 +53,7 @@ static void send_chunk(struct request *r, const void *data, size_t len, bool las
 	if (last)
 		text_puts(&t, "0\r\n\r\n");
 	if (t.len)
-		proxy_of(r)->discards = !core_port_send(r->call, t.p, t.len);
+		proxy_of(r)->discards = !service_port_send(r->op, t.p, t.len);
 	text_free(&t);
 }
 
@@ -63,12 +63,12 @@ static void send_part(struct request *r, const void *data, size_t len, bool last
 
 	p->body_over = last;
 	request_moved(r);
-	if (!r->call || p->discards)
+	if (!r->op || p->discards)
 		return;
 	if (p->chunked)
 		send_chunk(r, data, len, last);
 	else if (len)
-		p->discards = !core_port_send(r->call, data, len);
+		p->discards = !service_port_send(r->op, data, len);
 }
 
 /* Asks for the next part of the body. If the server takes no more, the rest is read and dropped, so
@@ -87,7 +87,7 @@ static void on_body(h2o_req_t *req, h2o_iovec_t chunk, int is_final)
 	bool waits;
 
 	send_part(r, chunk.base, chunk.len, is_final);
-	waits = r->call && !proxy_of(r)->discards && (chunk.len || proxy_of(r)->chunked);
+	waits = r->op && !proxy_of(r)->discards && (chunk.len || proxy_of(r)->chunked);
 	if (!waits && !is_final)
 		next_part(r);
 }
@@ -223,7 +223,7 @@ static void on_connected(void *arg)
 {
 	struct request *r = arg;
 
-	core_port_send(r->call, proxy_of(r)->head.p, proxy_of(r)->head.len);
+	service_port_send(r->op, proxy_of(r)->head.p, proxy_of(r)->head.len);
 	text_free(&proxy_of(r)->head);
 }
 
@@ -231,7 +231,7 @@ static void on_sent(void *arg)
 {
 	struct request *r = arg;
 
-	if (r->req && r->call && !request_is_finished(r))
+	if (r->req && r->op && !request_is_finished(r))
 		send_body(r);
 }
 
@@ -456,8 +456,8 @@ void serve_port_proxy(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_port_connect(r->core, r->tenant, t->id, t->port,
-				    proxy_of(r)->by_share ? &visitor : NULL, &sink, r);
+	r->op = service_port_connect(r->service, r->tenant, t->id, t->port,
+				     proxy_of(r)->by_share ? &visitor : NULL, &sink, r);
 }
 
 /* --- tunnels for other protocols ------------------------------------------------------------ */
@@ -483,7 +483,7 @@ static void ask_for_upgrade(struct request *r)
 	struct sandbox_view view;
 	struct failure f;
 
-	if (!core_view(r->core, r->tenant, r->id, &view, &f)) {
+	if (!service_view(r->service, r->tenant, r->id, &view, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
@@ -503,5 +503,5 @@ void serve_port_tcp(struct request *r)
 		return;
 	}
 	request_ref(r);
-	r->call = core_port_connect(r->core, r->tenant, r->id, port, NULL, &tcp_sink, r);
+	r->op = service_port_connect(r->service, r->tenant, r->id, port, NULL, &tcp_sink, r);
 }

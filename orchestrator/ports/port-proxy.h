@@ -52,7 +52,7 @@ void port_proxy_free(struct request *r);
 
 /* --- port-tunnel.c -------------------------------------------------------------------------- */
 
-/* Answers 101 and connects the client's connection to r->call, whose `ended` was not called yet.
+/* Answers 101 and connects the client's connection to r->op, whose `ended` was not called yet.
  * `first`: bytes of the server that were received already. */
 void port_tunnel_begin(struct request *r, const void *first, size_t len);
 /* Closes the tunnels whose keys were revoked, and those whose clients do not read the rest; `all`:

@@ -16,7 +16,7 @@ struct port_tunnel {
 	struct loop *loop;
 	struct conn *conn;	  /* of the client; counts the tunnel as a request */
 	h2o_socket_t *sock;	  /* NULL until h2o hands it over, and once it is closed */
-	struct core_call *call;	  /* NULL once the connection to the server has ended */
+	struct op *op;		  /* NULL once the connection to the server has ended */
 	const struct key *key;	  /* NULL: none was used */
 	struct text out, sending; /* for the client */
 	bool writing;
@@ -37,9 +37,9 @@ static void tunnel_free(struct port_tunnel *t)
 /* Closes both connections, the client's after a write in flight. */
 static void tunnel_close(struct port_tunnel *t)
 {
-	if (t->call)
-		core_abandon(t->call);
-	t->call = NULL;
+	if (t->op)
+		op_abandon(t->op);
+	t->op = NULL;
 	t->closing = true;
 	if (t->writing) {
 		shutdown(h2o_socket_get_fd(t->sock), SHUT_RDWR);
@@ -73,8 +73,8 @@ static void on_written(h2o_socket_t *sock, const char *err)
 		tunnel_close(t);
 		return;
 	}
-	if (t->call)
-		core_resume(t->call);
+	if (t->op)
+		op_resume(t->op);
 	flush(t);
 }
 
@@ -84,7 +84,7 @@ static void end_output(struct port_tunnel *t)
 	if (t->shut)
 		return;
 	t->shut = true;
-	if (t->sock->ssl || !t->call)
+	if (t->sock->ssl || !t->op)
 		tunnel_close(t);
 	else
 		shutdown(h2o_socket_get_fd(t->sock), SHUT_WR);
@@ -113,7 +113,7 @@ static void on_data(void *arg, const uint8_t *data, size_t len)
 	struct port_tunnel *t = arg;
 
 	text_add(&t->out, data, len);
-	core_pause(t->call);
+	op_pause(t->op);
 	flush(t);
 }
 
@@ -129,7 +129,7 @@ static void on_ended(void *arg, const struct failure *f)
 {
 	struct port_tunnel *t = arg;
 
-	t->call = NULL;
+	t->op = NULL;
 	t->server_eof = true;
 	t->ended_ms = loop_now_ms(t->loop);
 	if (!t->sock)
@@ -147,7 +147,7 @@ static void on_read(h2o_socket_t *sock, const char *err)
 	struct port_tunnel *t = sock->data;
 	h2o_buffer_t *in = sock->input;
 
-	if (in->size && t->call && core_port_send(t->call, in->bytes, in->size))
+	if (in->size && t->op && service_port_send(t->op, in->bytes, in->size))
 		h2o_socket_read_stop(sock); /* until it is sent */
 	h2o_buffer_consume(&sock->input, in->size);
 	if (!err)
@@ -155,8 +155,8 @@ static void on_read(h2o_socket_t *sock, const char *err)
 	t->client_eof = true;
 	h2o_socket_read_stop(sock);
 	/* The connection to the server ends once the server has taken what was sent. */
-	if (t->call)
-		core_port_end(t->call);
+	if (t->op)
+		service_port_end(t->op);
 	else
 		tunnel_close(t);
 }
@@ -186,7 +186,7 @@ static void on_upgraded(void *arg, h2o_socket_t *sock, size_t head_len)
 	}
 	sock->data = t;
 	h2o_buffer_consume(&sock->input, head_len);
-	core_resume(t->call);
+	op_resume(t->op);
 	h2o_socket_read_start(sock, on_read);
 	if (sock->input->size)
 		on_read(sock, NULL);
@@ -199,13 +199,13 @@ void port_tunnel_begin(struct request *r, const void *first, size_t len)
 
 	if (!t)
 		abort();
-	t->call = r->call;
+	t->op = r->op;
 	t->key = r->key;
 	t->loop = r->loop;
 	list_add_tail(http_upgraded(r->http), &t->link);
 	text_add(&t->out, first, len);
-	core_port_redirect(t->call, &sink, t);
-	core_pause(t->call);
+	service_port_redirect(t->op, &sink, t);
+	op_pause(t->op);
 	request_upgrade(r, &t->conn, on_upgraded, t);
 }
 
@@ -213,7 +213,7 @@ void port_tunnel_begin(struct request *r, const void *first, size_t len)
  * Before that end, the idle timeout of the connection applies. */
 static bool is_stalled(const struct port_tunnel *t)
 {
-	return !t->call && loop_now_ms(t->loop) - t->ended_ms >= http_limits.write_ms;
+	return !t->op && loop_now_ms(t->loop) - t->ended_ms >= http_limits.write_ms;
 }
 
 void port_tunnels_cut(struct http *h, bool all)

@@ -22,24 +22,24 @@ struct port_share {
 
 /* Shares a port, or changes the access of a shared one (CHANGE_NONE: unchanged; a new share is not
  * public). A share keeps its token. Returns false, with *f filled, on failure. */
-bool core_port_share(struct core *c, const char *tenant, const char *id, uint16_t port,
-		     enum change is_public, struct port_share *out, struct failure *f);
+bool service_port_share(struct service *c, const char *tenant, const char *id, uint16_t port,
+			enum change is_public, struct port_share *out, struct failure *f);
 /* Ends a share: its token becomes invalid, and the connections that were made by its means end. */
-bool core_port_unshare(struct core *c, const char *tenant, const char *id, uint16_t port,
-		       struct failure *f);
+bool service_port_unshare(struct service *c, const char *tenant, const char *id, uint16_t port,
+			  struct failure *f);
 /* Fills in *out. Fails with FAIL_NOT_SHARED for a port that is not shared. */
-bool core_port_shared(struct core *c, const char *tenant, const char *id, uint16_t port,
-		      struct port_share *out, struct failure *f);
+bool service_port_shared(struct service *c, const char *tenant, const char *id, uint16_t port,
+			 struct port_share *out, struct failure *f);
 /* Calls `each` for each share of the sandbox, by port. Returns false, with *f filled, when the
  * tenant has no such sandbox. */
-bool core_port_shares(struct core *c, const char *tenant, const char *id,
-		      void (*each)(void *arg, const struct port_share *share), void *arg,
-		      struct failure *f);
+bool service_port_shares(struct service *c, const char *tenant, const char *id,
+			 void (*each)(void *arg, const struct port_share *share), void *arg,
+			 struct failure *f);
 /* Returns the tenant of a living sandbox whose port is public, or shared with this token (of `len`
  * bytes); else NULL. Shares of a tenant without a valid key admit nobody. The name is valid until
  * the caller returns to the loop. */
-const char *core_port_admits(struct core *c, const char *id, uint16_t port, const char *token,
-			     size_t len);
+const char *service_port_admits(struct service *c, const char *id, uint16_t port, const char *token,
+				size_t len);
 
 /* --- connections ---------------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ struct port_sink {
 	void (*data)(void *arg, const uint8_t *data, size_t len);
 	/* The server has ended its direction. */
 	void (*eof)(void *arg);
-	/* Everything passed to core_port_send was sent. */
+	/* Everything passed to service_port_send was sent. */
 	void (*sent)(void *arg);
 	/* The connection is over: both directions have ended (f NULL), or it failed. */
 	void (*ended)(void *arg, const struct failure *f);
@@ -57,21 +57,21 @@ struct port_sink {
 
 /* Connects to a TCP port in the sandbox. `visitor`: NULL for the tenant itself; else access depends
  * on the port's share, ends with it, and has limits of its own, also for each visitor, which is the
- * number of an address. core_pause and core_resume apply to the server's bytes; an abandoned
+ * number of an address. op_pause and op_resume apply to the server's bytes; an abandoned
  * connection is closed. A connection counts as activity in the sandbox when bytes pass. */
-struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
-				    uint16_t port, const uint64_t *visitor,
-				    const struct port_sink *sink, void *arg);
+struct op *service_port_connect(struct service *c, const char *tenant, const char *id,
+				uint16_t port, const uint64_t *visitor,
+				const struct port_sink *sink, void *arg);
 /* Ends the connections of visitors to sandboxes whose tenants have no valid key any more. Call it
  * when a key was revoked or its grace period may have ended. */
-void core_port_end_unserved(struct core *c);
+void service_port_end_unserved(struct service *c);
 /* Reports to another sink from now on. After `connected`. */
-void core_port_redirect(struct core_call *call, const struct port_sink *sink, void *arg);
+void service_port_redirect(struct op *op, const struct port_sink *sink, void *arg);
 /* Sends a copy of the bytes (at least one). Only after `connected`. To bound the memory, wait for
  * `sent` before sending more. Returns false when the server takes no more bytes; it may still send
  * some. */
-bool core_port_send(struct core_call *call, const void *data, size_t len);
+bool service_port_send(struct op *op, const void *data, size_t len);
 /* Ends this direction once everything is sent. */
-void core_port_end(struct core_call *call);
+void service_port_end(struct op *op);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/num.h"
 #include "base/random.h"
 #include "orchestrator/ports/internal.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/store/keys.h"
 
@@ -133,7 +133,7 @@ static bool record(struct sandbox *s, const char *event, const struct port_share
 		return false;
 	}
 	note(s, event, share);
-	ret = store_sandbox_ports(s->core->store, s->id, text, &e);
+	ret = store_sandbox_ports(s->service->store, s->id, text, &e);
 	free(text);
 	if (ret < 0)
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
@@ -175,8 +175,8 @@ static bool change(struct sandbox *s, struct port_share *share, bool is_public, 
 	return false;
 }
 
-bool core_port_share(struct core *c, const char *tenant, const char *id, uint16_t port,
-		     enum change is_public, struct port_share *out, struct failure *f)
+bool service_port_share(struct service *c, const char *tenant, const char *id, uint16_t port,
+			enum change is_public, struct port_share *out, struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
 	struct port_share *share = s ? share_find(ports_of(s), port) : NULL;
@@ -207,8 +207,8 @@ static struct port_share *find(struct sandbox *s, uint16_t port, struct failure 
 	return share;
 }
 
-bool core_port_unshare(struct core *c, const char *tenant, const char *id, uint16_t port,
-		       struct failure *f)
+bool service_port_unshare(struct service *c, const char *tenant, const char *id, uint16_t port,
+			  struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
 	struct port_share *share = s ? find(s, port, f) : NULL;
@@ -225,8 +225,8 @@ bool core_port_unshare(struct core *c, const char *tenant, const char *id, uint1
 	return true;
 }
 
-bool core_port_shared(struct core *c, const char *tenant, const char *id, uint16_t port,
-		      struct port_share *out, struct failure *f)
+bool service_port_shared(struct service *c, const char *tenant, const char *id, uint16_t port,
+			 struct port_share *out, struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
 	const struct port_share *share = s ? find(s, port, f) : NULL;
@@ -236,9 +236,9 @@ bool core_port_shared(struct core *c, const char *tenant, const char *id, uint16
 	return share;
 }
 
-bool core_port_shares(struct core *c, const char *tenant, const char *id,
-		      void (*each)(void *arg, const struct port_share *share), void *arg,
-		      struct failure *f)
+bool service_port_shares(struct service *c, const char *tenant, const char *id,
+			 void (*each)(void *arg, const struct port_share *share), void *arg,
+			 struct failure *f)
 {
 	const struct sandbox *s = sandbox_find(c, tenant, id, f);
 
@@ -259,8 +259,8 @@ static bool same_token(const char *a, const char *b)
 	return !differs;
 }
 
-const char *core_port_admits(struct core *c, const char *id, uint16_t port, const char *token,
-			     size_t len)
+const char *service_port_admits(struct service *c, const char *id, uint16_t port, const char *token,
+				size_t len)
 {
 	const struct sandbox *s = sandbox_of_any(c, id);
 	const struct port_share *share = s ? share_find(ports_of(s), port) : NULL;

@@ -17,7 +17,7 @@ struct ports_sandbox {
 struct ports_tenant {
 	size_t tunnels, visits;
 };
-struct ports_core {
+struct ports_service {
 	size_t tunnels;	    /* open now */
 	struct list visits; /* those of them that depend on shares */
 	size_t n_visits;
@@ -33,12 +33,12 @@ static inline struct ports_tenant *ports_of_tenant(const struct tenant *t)
 {
 	return part_of_tenant(&ports_part, t);
 }
-static inline struct ports_core *ports_of_core(const struct core *c)
+static inline struct ports_service *ports_of_service(const struct service *c)
 {
-	return part_of_core(&ports_part, c);
+	return part_of_service(&ports_part, c);
 }
 
 /* Initializes the room's state for the service. */
-void ports_start(struct core *c);
+void ports_start(struct service *c);
 
 #endif

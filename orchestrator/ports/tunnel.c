@@ -16,8 +16,8 @@
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 #include "orchestrator/ports/internal.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/store/keys.h"
 #include "orchestrator/vm/dial.h"
@@ -32,8 +32,8 @@
 #define TOUCH_MS	1000
 #define BUFFER_BYTES	65536u
 
-struct tunnel_call {
-	struct core_call call;
+struct tunnel_op {
+	struct op op;
 	struct tunnel *tunnel; /* NULL once put away */
 };
 
@@ -45,10 +45,10 @@ struct pending {
 
 struct tunnel {
 	struct list link;	 /* in ports_of(sandbox)->tunnels */
-	struct list visit;	 /* in ports_of_core(core)->visits, if access is by a share */
-	struct core_call *call;	 /* NULL: it ended, and operations in flight are awaited */
+	struct list visit;	 /* in ports_of_service(service)->visits, if access is by a share */
+	struct op *op;		 /* NULL: it ended, and operations in flight are awaited */
 	struct sandbox *sandbox; /* NULL once it has left its sandbox */
-	struct core *core;
+	struct service *service;
 	struct loop *loop;
 	struct port_sink sink;
 	uint16_t port;
@@ -68,26 +68,26 @@ struct tunnel {
 	uint8_t buf[BUFFER_BYTES];
 };
 
-static struct tunnel_call *call_of(struct core_call *call)
+static struct tunnel_op *call_of(struct op *op)
 {
-	return container_of(call, struct tunnel_call, call);
+	return container_of(op, struct tunnel_op, op);
 }
 
 static void count(const struct tunnel *t, int by)
 {
 	ports_of(t->sandbox)->n_tunnels += (unsigned)by;
 	ports_of_tenant(t->sandbox->owner)->tunnels += (size_t)by;
-	ports_of_core(t->core)->tunnels += (size_t)by;
+	ports_of_service(t->service)->tunnels += (size_t)by;
 	if (!t->by_share)
 		return;
 	ports_of(t->sandbox)->visits += (size_t)by;
 	ports_of_tenant(t->sandbox->owner)->visits += (size_t)by;
-	ports_of_core(t->core)->n_visits += (size_t)by;
+	ports_of_service(t->service)->n_visits += (size_t)by;
 }
 
 static void free_if_idle(struct tunnel *t)
 {
-	if (t->call || t->recv_op || t->send_op || t->busy)
+	if (t->op || t->recv_op || t->send_op || t->busy)
 		return;
 	close_fd(&t->fd);
 	free(t->queued.bytes);
@@ -119,47 +119,47 @@ static void leave(struct tunnel *t)
 		shutdown(t->fd, SHUT_RDWR);
 }
 
-static void put_away(struct core_call *call)
+static void put_away(struct op *op)
 {
-	struct tunnel *t = call_of(call)->tunnel;
+	struct tunnel *t = call_of(op)->tunnel;
 
 	if (!t)
 		return;
-	call_of(call)->tunnel = NULL;
+	call_of(op)->tunnel = NULL;
 	leave(t);
-	t->call = NULL;
+	t->op = NULL;
 	free_if_idle(t);
 }
 
-static void finished(struct core_call *call)
+static void finished(struct op *op)
 {
-	struct tunnel *t = call_of(call)->tunnel;
+	struct tunnel *t = call_of(op)->tunnel;
 	struct sandbox *s = t->sandbox;
 
-	ports_of_core(call->core)->failures += call->failed;
+	ports_of_service(op->service)->failures += op->failed;
 	leave(t);
 	if (s)
 		sandbox_touch(s);
 }
 
-static void notify(struct core_call *call)
+static void notify(struct op *op)
 {
-	const struct tunnel *t = call_of(call)->tunnel;
+	const struct tunnel *t = call_of(op)->tunnel;
 
-	if (!call->abandoned)
-		t->sink.ended(call->arg, call->failed ? &call->failure : NULL);
+	if (!op->abandoned)
+		t->sink.ended(op->arg, op->failed ? &op->failure : NULL);
 }
 
-static void abandon(struct core_call *call)
+static void abandon(struct op *op)
 {
-	struct sandbox *s = call_of(call)->tunnel->sandbox;
+	struct sandbox *s = call_of(op)->tunnel->sandbox;
 
-	call->abandoned = true;
+	op->abandoned = true;
 	if (!s)
 		return; /* the end, which is about to be reported, has no listener now */
-	leave(call_of(call)->tunnel);
+	leave(call_of(op)->tunnel);
 	sandbox_touch(s);
-	call_free(call);
+	op_free(op);
 }
 
 static void fail(struct tunnel *t, enum failure_code code, const char *format, ...)
@@ -176,19 +176,19 @@ static void fail(struct tunnel *t, enum failure_code code, const char *format, .
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	failure_set(&f, code, code == FAIL_TOO_MANY || code == FAIL_NO_MEMORY ? 1 : 0, "%s", text);
-	call_finish(t->call, &f);
+	op_finish(t->op, &f);
 }
 
 static void end_if_over(struct tunnel *t)
 {
 	if (t->sandbox && t->eof && t->ended)
-		call_finish(t->call, NULL); /* reported later, never from here */
+		op_finish(t->op, NULL); /* reported later, never from here */
 }
 
 void tunnels_fail(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &ports_of(s)->tunnels)
-		call_finish(container_of(pos, struct tunnel, link)->call, f);
+		op_finish(container_of(pos, struct tunnel, link)->op, f);
 }
 
 void tunnels_end_shared(struct sandbox *s, uint16_t port)
@@ -202,9 +202,9 @@ void tunnels_end_shared(struct sandbox *s, uint16_t port)
 	}
 }
 
-void core_port_end_unserved(struct core *c)
+void service_port_end_unserved(struct service *c)
 {
-	list_each_safe (pos, &ports_of_core(c)->visits) {
+	list_each_safe (pos, &ports_of_service(c)->visits) {
 		struct tunnel *t = container_of(pos, struct tunnel, visit);
 
 		if (!keys_serve(c->keys, t->sandbox->tenant))
@@ -216,7 +216,7 @@ void core_port_end_unserved(struct core *c)
 void tunnels_free(struct sandbox *s)
 {
 	list_each_safe (pos, &ports_of(s)->tunnels)
-		call_free(container_of(pos, struct tunnel, link)->call);
+		op_free(container_of(pos, struct tunnel, link)->op);
 }
 
 /* --- silence -------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ void tunnels_free(struct sandbox *s)
 static void on_deadline(void *arg)
 {
 	struct tunnel *t = arg;
-	uint64_t limit_ms = t->core->config.port_idle_timeout_s * 1000ull;
+	uint64_t limit_ms = t->service->config.port_idle_timeout_s * 1000ull;
 	uint64_t quiet_ms = loop_now_ms(t->loop) - t->moved_ms;
 
 	if (t->state != OPEN)
@@ -236,7 +236,7 @@ static void on_deadline(void *arg)
 	else
 		fail(t, FAIL_PORT_SILENT,
 		     "nothing passed through the connection to port %u in the sandbox for %u s",
-		     t->port, t->core->config.port_idle_timeout_s);
+		     t->port, t->service->config.port_idle_timeout_s);
 }
 
 /* Notes that bytes passed; touches the sandbox at most once per TOUCH_MS. */
@@ -262,12 +262,12 @@ static void open_tunnel(struct tunnel *t)
 {
 	t->state = OPEN;
 	note_moved(t);
-	if (t->core->config.port_idle_timeout_s)
+	if (t->service->config.port_idle_timeout_s)
 		loop_timer_set(t->loop, &t->deadline,
-			       t->core->config.port_idle_timeout_s * 1000ull);
+			       t->service->config.port_idle_timeout_s * 1000ull);
 	else
 		loop_timer_clear(t->loop, &t->deadline);
-	t->sink.connected(t->call->arg);
+	t->sink.connected(t->op->arg);
 }
 
 static void refused(struct tunnel *t, const struct agent_frame *frame)
@@ -316,8 +316,8 @@ static void hand_out(struct tunnel *t)
 		size_t len = t->have;
 
 		t->have = 0;
-		ports_of_core(t->core)->bytes_to_client += len;
-		t->sink.data(t->call->arg, t->buf, len);
+		ports_of_service(t->service)->bytes_to_client += len;
+		t->sink.data(t->op->arg, t->buf, len);
 	}
 	if (t->sandbox && (!t->paused || t->state != OPEN))
 		receive(t);
@@ -340,7 +340,7 @@ static void on_eof(struct tunnel *t, int error)
 	}
 	t->eof = true;
 	t->busy++;
-	t->sink.eof(t->call->arg);
+	t->sink.eof(t->op->arg);
 	end_if_over(t);
 	t->busy--;
 }
@@ -375,9 +375,9 @@ static void pull(void *arg)
 	hand_out(arg);
 }
 
-static void set_paused(struct core_call *call, bool paused)
+static void set_paused(struct op *op, bool paused)
 {
-	struct tunnel *t = call_of(call)->tunnel;
+	struct tunnel *t = call_of(op)->tunnel;
 
 	if (t->paused == paused || !t->sandbox)
 		return;
@@ -401,14 +401,14 @@ static void on_sent(void *arg, int result)
 		t->busy++;
 		send_next(t);
 		if (!t->send_op && !t->ending && t->state == OPEN)
-			t->sink.sent(t->call->arg);
+			t->sink.sent(t->op->arg);
 		t->busy--;
 	} else if (t->sandbox && t->state == OPEN && !t->eof) {
 		/* The server takes no more, but may still answer. */
 		t->ending = t->ended = true;
 		t->queued.len = 0;
 		t->busy++;
-		t->sink.sent(t->call->arg);
+		t->sink.sent(t->op->arg);
 		t->busy--;
 	}
 	free_if_idle(t);
@@ -451,9 +451,9 @@ static bool queue(struct tunnel *t, const void *data, size_t len)
 	return true;
 }
 
-bool core_port_send(struct core_call *call, const void *data, size_t len)
+bool service_port_send(struct op *op, const void *data, size_t len)
 {
-	struct tunnel *t = call_of(call)->tunnel;
+	struct tunnel *t = call_of(op)->tunnel;
 
 	if (!t->sandbox || t->ending)
 		return false;
@@ -461,20 +461,20 @@ bool core_port_send(struct core_call *call, const void *data, size_t len)
 		fail(t, FAIL_NO_MEMORY, "the service has no memory for the request");
 		return false;
 	}
-	ports_of_core(t->core)->bytes_to_guest += len;
+	ports_of_service(t->service)->bytes_to_guest += len;
 	send_next(t);
 	return true;
 }
 
-void core_port_redirect(struct core_call *call, const struct port_sink *sink, void *arg)
+void service_port_redirect(struct op *op, const struct port_sink *sink, void *arg)
 {
-	call_of(call)->tunnel->sink = *sink;
-	call->arg = arg;
+	call_of(op)->tunnel->sink = *sink;
+	op->arg = arg;
 }
 
-void core_port_end(struct core_call *call)
+void service_port_end(struct op *op)
 {
-	struct tunnel *t = call_of(call)->tunnel;
+	struct tunnel *t = call_of(op)->tunnel;
 
 	t->ending = true;
 	send_next(t);
@@ -511,7 +511,7 @@ static void on_dialed(void *arg, int fd, const char *text)
 
 static bool has_room(const struct sandbox *s, struct failure *f)
 {
-	const struct ports_core *c = ports_of_core(s->core);
+	const struct ports_service *c = ports_of_service(s->service);
 	const struct ports_tenant *t = ports_of_tenant(s->owner);
 
 	if (ports_of(s)->n_tunnels >= TUNNELS_MAX)
@@ -522,7 +522,7 @@ static bool has_room(const struct sandbox *s, struct failure *f)
 		failure_set(f, FAIL_SERVICE_BUSY, 1,
 			    "%d connections to ports of all sandboxes are open, which is the limit",
 			    ALL_TUNNELS_MAX);
-	else if (!tenant_share(s->core, c->tunnels, t->tunnels, ALL_TUNNELS_MAX))
+	else if (!tenant_share(s->service, c->tunnels, t->tunnels, ALL_TUNNELS_MAX))
 		failure_set(
 			f, FAIL_TOO_MANY, 1,
 			"at least half of the host's %d connections to ports are in use, at least "
@@ -534,7 +534,7 @@ static bool has_room(const struct sandbox *s, struct failure *f)
 }
 
 /* Returns the number of connections of a visitor. */
-static unsigned visits_of(const struct ports_core *c, uint64_t visitor)
+static unsigned visits_of(const struct ports_service *c, uint64_t visitor)
 {
 	unsigned n = 0;
 
@@ -545,22 +545,22 @@ static unsigned visits_of(const struct ports_core *c, uint64_t visitor)
 
 static bool visitor_has_room(const struct tunnel *t, const struct sandbox *s, struct failure *f)
 {
-	const struct ports_core *c = ports_of_core(s->core);
+	const struct ports_service *c = ports_of_service(s->service);
 	size_t own = ports_of_tenant(s->owner)->visits;
 
 	if (!t->by_share)
 		return true;
-	if (visits_of(c, t->visitor) >= s->core->config.visitor_connections)
+	if (visits_of(c, t->visitor) >= s->service->config.visitor_connections)
 		failure_set(f, FAIL_TOO_MANY, 1,
 			    "%u connections from your address to shared ports are open, which is "
 			    "the limit",
-			    s->core->config.visitor_connections);
+			    s->service->config.visitor_connections);
 	else if (ports_of(s)->visits >= VISITS_MAX)
 		failure_set(
 			f, FAIL_TOO_MANY, 1,
 			"%d connections to shared ports of sandbox %s are open, which is the limit",
 			VISITS_MAX, s->id);
-	else if (!tenant_share(s->core, c->n_visits, own, ALL_VISITS_MAX))
+	else if (!tenant_share(s->service, c->n_visits, own, ALL_VISITS_MAX))
 		failure_set(f, FAIL_SERVICE_BUSY, 1,
 			    "too many connections to shared ports of all sandboxes are open");
 	else
@@ -573,16 +573,16 @@ static void begin(struct tunnel *t, struct sandbox *s)
 	t->sandbox = s;
 	list_add_tail(&ports_of(s)->tunnels, &t->link);
 	if (t->by_share)
-		list_add_tail(&ports_of_core(s->core)->visits, &t->visit);
+		list_add_tail(&ports_of_service(s->service)->visits, &t->visit);
 	count(t, 1);
-	ports_of_core(t->core)->connects++;
+	ports_of_service(t->service)->connects++;
 	sandbox_touch(s);
 	t->touched_ms = loop_now_ms(t->loop);
 	t->dial = dial_start(s->vm, DIAL_LIMIT_MS, on_dialed, t);
 }
 
-static const struct call_ops tunnel_ops = {
-	.size = sizeof(struct tunnel_call),
+static const struct op_methods tunnel_ops = {
+	.size = sizeof(struct tunnel_op),
 	.passive = true,
 	.put_away = put_away,
 	.finished = finished,
@@ -591,11 +591,11 @@ static const struct call_ops tunnel_ops = {
 	.set_paused = set_paused,
 };
 
-struct core_call *core_port_connect(struct core *c, const char *tenant, const char *id,
-				    uint16_t port, const uint64_t *visitor,
-				    const struct port_sink *sink, void *arg)
+struct op *service_port_connect(struct service *c, const char *tenant, const char *id,
+				uint16_t port, const uint64_t *visitor,
+				const struct port_sink *sink, void *arg)
 {
-	struct core_call *call = call_new(c, &tunnel_ops, arg);
+	struct op *op = op_new(c, &tunnel_ops, arg);
 	struct tunnel *t = malloc(sizeof(*t)); /* pages of the buffer are allocated at first use */
 	struct sandbox *s;
 	struct failure f;
@@ -605,8 +605,8 @@ struct core_call *core_port_connect(struct core *c, const char *tenant, const ch
 	memset(t, 0, offsetof(struct tunnel, buf));
 	list_init(&t->link);
 	list_init(&t->visit);
-	t->call = call;
-	t->core = c;
+	t->op = op;
+	t->service = c;
 	t->loop = c->loop;
 	t->sink = *sink;
 	t->port = port;
@@ -615,11 +615,11 @@ struct core_call *core_port_connect(struct core *c, const char *tenant, const ch
 	t->fd = -1;
 	t->deadline = (struct loop_timer){.fn = on_deadline, .arg = t};
 	t->pull = (struct loop_timer){.fn = pull, .arg = t};
-	call_of(call)->tunnel = t;
+	call_of(op)->tunnel = t;
 	s = sandbox_find(c, tenant, id, &f);
 	if (s && sandbox_is_reached(s, &f) && has_room(s, &f) && visitor_has_room(t, s, &f))
 		begin(t, s);
 	else
-		call_finish(call, &f);
-	return call;
+		op_finish(op, &f);
+	return op;
 }

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "orchestrator/images/host.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/lineage.h"
 
@@ -30,7 +30,7 @@ static void set_times(struct sandbox *s)
 
 static void on_row(void *arg, const struct store_sandbox *row)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	struct sandbox *s = sandbox_new(c, row->id, row->tenant);
 
 	s->config = row->config;
@@ -64,7 +64,7 @@ static void on_no_slot(void *arg)
 
 static void adopt(struct sandbox *s)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 	const struct vmproc_spec spec = size_vm_spec(&s->config.size, false);
 	struct vmproc_id id = {.slot = s->slot, .pid = s->pid};
 
@@ -89,7 +89,7 @@ static void on_emptied(void *arg, int error, uint64_t value, const char *text)
 			  (unsigned)(uintptr_t)arg, text);
 }
 
-static void empty_slot(struct core *c, uint32_t slot)
+static void empty_slot(struct service *c, uint32_t slot)
 {
 	struct warden_msg msg = {.type = WARDEN_RELEASE, .slot = slot};
 
@@ -99,7 +99,7 @@ static void empty_slot(struct core *c, uint32_t slot)
 		warden_client_call(c->warden, &msg, on_emptied, (void *)(uintptr_t)slot);
 }
 
-void adopt_sweep(struct core *c)
+void adopt_sweep(struct service *c)
 {
 	char path[CONFIG_PATH_MAX + 8], extra;
 	struct dirent *entry;
@@ -115,7 +115,7 @@ void adopt_sweep(struct core *c)
 	closedir(d);
 }
 
-int adopt_all(struct core *c, struct err *e)
+int adopt_all(struct service *c, struct err *e)
 {
 	int ret = ended_load(c, on_row, e);
 

@@ -5,25 +5,24 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 
 _Static_assert(REQUEST_HASH_LEN == STORE_HASH_LEN, "the catalogue stores the hashes as they are");
 
-void core_call_key(struct core_call *call, const struct request_key *key)
+void op_key(struct op *op, const struct request_key *key)
 {
-	call->key = must_alloc(sizeof(*call->key));
-	*call->key = *key;
+	op->key = must_alloc(sizeof(*op->key));
+	*op->key = *key;
 }
 
-const struct store_answer *call_answer(const struct core_call *call, const char *tenant,
-				       enum made_kind kind, const char *ids,
-				       struct store_answer *out)
+const struct store_answer *op_answer(const struct op *op, const char *tenant, enum made_kind kind,
+				     const char *ids, struct store_answer *out)
 {
-	if (!call->key)
+	if (!op->key)
 		return NULL;
-	*out = (struct store_answer){.key = call->key->key,
-				     .asks = call->key->asks,
+	*out = (struct store_answer){.key = op->key->key,
+				     .asks = op->key->asks,
 				     .tenant = tenant,
 				     .answered_at_ms = realtime_ms(),
 				     .kind = kind,
@@ -32,7 +31,7 @@ const struct store_answer *call_answer(const struct core_call *call, const char 
 }
 
 struct reader {
-	core_made_fn *each;
+	service_made_fn *each;
 	void *arg;
 	int64_t now_ms;
 };
@@ -56,8 +55,8 @@ static void on_row(void *arg, const struct store_answer *row)
 	reader->each(reader->arg, &made);
 }
 
-int core_requests_made(struct core *c, uint64_t max_age_ms, core_made_fn *each, void *arg,
-		       struct err *e)
+int service_requests_made(struct service *c, uint64_t max_age_ms, service_made_fn *each, void *arg,
+			  struct err *e)
 {
 	struct reader reader = {each, arg, realtime_ms()};
 	int ret = store_answers_purge(c->store, reader.now_ms - (int64_t)max_age_ms, e);
@@ -67,7 +66,7 @@ int core_requests_made(struct core *c, uint64_t max_age_ms, core_made_fn *each, 
 
 /* The record of a key that cannot be removed is harmless until the next start: the API no longer
  * knows the key. */
-void core_key_forget(struct core *c, const uint8_t key[static REQUEST_HASH_LEN])
+void service_key_forget(struct service *c, const uint8_t key[static REQUEST_HASH_LEN])
 {
 	struct err e;
 

@@ -9,32 +9,32 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/io/step-job.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/catalogue.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 struct backup {
 	struct step_job job;
-	struct core *core; /* NULL: the core was freed */
+	struct service *service; /* NULL: the service was freed */
 	char path[CATALOGUE_PATH_MAX], to[CONFIG_PATH_MAX + 16];
 	struct catalogue_sync *sync; /* updates the file on disk, which is then copied */
 	struct store_backup *copy;
 	int fd; /* of the complete copy */
 };
 
-struct backup_call {
-	struct core_call call;
-	core_backup_fn *fn;
+struct backup_op {
+	struct op op;
+	service_backup_fn *fn;
 	struct backup *backup; /* in progress, or NULL */
 	int fd;		       /* the result */
 };
 
-static struct backup_call *backup_call_of(const struct core_call *call)
+static struct backup_op *backup_op_of(const struct op *op)
 {
-	return container_of(call, struct backup_call, call);
+	return container_of(op, struct backup_op, op);
 }
 
-static void copy_path(const struct core *c, char out[static CONFIG_PATH_MAX + 16])
+static void copy_path(const struct service *c, char out[static CONFIG_PATH_MAX + 16])
 {
 	snprintf(out, CONFIG_PATH_MAX + 16, "%s/backup.tmp", c->config.state_dir);
 }
@@ -62,15 +62,15 @@ static int copy_step(void *job)
 
 static void on_copied(void *owner, void *job)
 {
-	struct core_call *call = owner;
+	struct op *op = owner;
 	struct backup *b = job;
 	struct failure f;
 
-	backup_call_of(call)->backup = NULL;
-	backup_call_of(call)->fd = take_fd(&b->fd);
+	backup_op_of(op)->backup = NULL;
+	backup_op_of(op)->fd = take_fd(&b->fd);
 	failure_set(&f, FAIL_BACKUP_FAILED, 0, "the catalogue can't be copied: %.180s",
 		    b->job.err.text);
-	call_finish(call, b->job.ret < 0 ? &f : NULL);
+	op_finish(op, b->job.ret < 0 ? &f : NULL);
 }
 
 /* From here on, another backup may use the same path. */
@@ -79,8 +79,8 @@ static void backup_free(void *job)
 	struct backup *b = job;
 
 	end_copy(job);
-	if (b->core)
-		b->core->backup = NULL;
+	if (b->service)
+		b->service->backup = NULL;
 	close_fd(&b->fd);
 	free(b);
 }
@@ -90,36 +90,35 @@ static const struct step_job_ops copy_ops = {LOOP_BULK, copy_step, end_copy, on_
 
 static void on_synced(void *arg, int error)
 {
-	struct core_call *call = arg;
-	struct backup *b = backup_call_of(call)->backup;
+	struct op *op = arg;
+	struct backup *b = backup_op_of(op)->backup;
 	struct failure f;
 
 	b->sync = NULL;
 	if (!error) {
-		step_job_start(b->core->loop, b, &copy_ops, call);
+		step_job_start(b->service->loop, b, &copy_ops, op);
 		return;
 	}
 	failure_set(&f, FAIL_BACKUP_FAILED, 0,
 		    "the catalogue can't be copied: write the catalogue to disk: %s",
 		    strerror(-error));
-	call_finish(call, &f);
+	op_finish(op, &f);
 }
 
-static void backup_notify(struct core_call *call)
+static void backup_notify(struct op *op)
 {
-	if (!call->abandoned)
-		backup_call_of(call)->fn(call->arg,
-					 call->failed ? -1 : take_fd(&backup_call_of(call)->fd),
-					 call->failed ? &call->failure : NULL);
+	if (!op->abandoned)
+		backup_op_of(op)->fn(op->arg, op->failed ? -1 : take_fd(&backup_op_of(op)->fd),
+				     op->failed ? &op->failure : NULL);
 }
 
 /* Detaches the backup from the call. A copy in progress ends with its next step. */
-static void backup_put_away(struct core_call *call)
+static void backup_put_away(struct op *op)
 {
-	struct backup *b = backup_call_of(call)->backup;
+	struct backup *b = backup_op_of(op)->backup;
 
-	close_fd(&backup_call_of(call)->fd);
-	backup_call_of(call)->backup = NULL;
+	close_fd(&backup_op_of(op)->fd);
+	backup_op_of(op)->backup = NULL;
 	if (b && b->job.ops) {
 		step_job_cancel(b);
 	} else if (b) {
@@ -128,44 +127,44 @@ static void backup_put_away(struct core_call *call)
 	}
 }
 
-static const struct call_ops backup_ops = {
-	.size = sizeof(struct backup_call),
+static const struct op_methods backup_ops = {
+	.size = sizeof(struct backup_op),
 	.put_away = backup_put_away,
 	.notify = backup_notify,
-	.abandon = call_free,
+	.abandon = op_free,
 };
 
-struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg)
+struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &backup_ops, arg);
+	struct op *op = op_new(c, &backup_ops, arg);
 	struct failure f;
 
-	backup_call_of(call)->fn = fn;
-	backup_call_of(call)->fd = -1;
-	list_add_tail(&c->waits, &call->link);
+	backup_op_of(op)->fn = fn;
+	backup_op_of(op)->fd = -1;
+	list_add_tail(&c->waits, &op->link);
 	if (c->backup) {
 		failure_set(&f, FAIL_IN_USE, 5, "another backup is under way");
-		call_finish(call, &f);
-		return call;
+		op_finish(op, &f);
+		return op;
 	}
 	struct backup *b = must_alloc(sizeof(*b));
-	b->core = c;
+	b->service = c;
 	b->fd = -1;
 	config_catalogue(&c->config, b->path);
 	copy_path(c, b->to);
-	b->sync = catalogue_sync(c, on_synced, call);
-	c->backup = backup_call_of(call)->backup = b;
-	return call;
+	b->sync = catalogue_sync(c, on_synced, op);
+	c->backup = backup_op_of(op)->backup = b;
+	return op;
 }
 
-void backups_free(struct core *c)
+void backups_free(struct service *c)
 {
 	if (c->backup)
-		c->backup->core = NULL;
+		c->backup->service = NULL;
 	c->backup = NULL;
 }
 
-void backup_sweep(const struct core *c)
+void backup_sweep(const struct service *c)
 {
 	char path[CONFIG_PATH_MAX + 16], log[sizeof(path) + 4];
 

@@ -7,21 +7,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct core;
+struct service;
 struct failure;
 
 /* Returns true when the host has memory left, and VM slots for `n` more sandboxes; slots of the
  * pool's VMs count as free. Else returns false with *f filled. */
-bool host_has_room(struct core *c, size_t n, struct failure *f);
+bool host_has_room(struct service *c, size_t n, struct failure *f);
 /* Schedules an update of the VMs' OOM scores: when memory runs out, the kernel first kills VMs of
  * tenants who were promised more than their share. */
-void promises_changed(struct core *c);
-/* Updates the OOM scores after the VMs' memory was measured. `arg` is the core. */
+void promises_changed(struct service *c);
+/* Updates the OOM scores after the VMs' memory was measured. `arg` is the service. */
 void promises_measured(void *arg);
 /* Returns true when the RAM of all sandboxes, including those being made, plus `mib` is within the
  * setting memory_overcommit (0: no limit); else false with *f filled. */
-bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f);
+bool promises_have_room(const struct service *c, uint64_t mib, struct failure *f);
 /* Returns true when disk space is low: deferrable work must use no more of it. */
-bool host_disk_low(const struct core *c);
+bool host_disk_low(const struct service *c);
 
 #endif

@@ -13,8 +13,8 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 
 #define GATHER_MS      20 /* changes within this time are written together */
 #define RETRY_FIRST_MS 100
@@ -22,7 +22,7 @@
 #define BEHIND_MAX_MS  30000 /* from then on, catalogue_error reports the disk */
 
 struct catalogue_job {
-	struct core *core; /* NULL: the core was freed */
+	struct service *service; /* NULL: the service was freed */
 	struct store *store;
 	struct store_batch *batch;
 	bool sync;
@@ -31,7 +31,7 @@ struct catalogue_job {
 };
 
 struct catalogue_sync {
-	struct list link;      /* on core->catalogue.syncs */
+	struct list link;      /* on service->catalogue.syncs */
 	bool under_way;	       /* the job in progress reports the result */
 	catalogue_sync_fn *fn; /* NULL: cancelled */
 	void *arg;
@@ -39,7 +39,7 @@ struct catalogue_sync {
 
 static void write_now(void *arg);
 
-static void write_in(struct core *c, uint32_t ms)
+static void write_in(struct service *c, uint32_t ms)
 {
 	c->catalogue.timer.fn = write_now;
 	c->catalogue.timer.arg = c;
@@ -49,7 +49,7 @@ static void write_in(struct core *c, uint32_t ms)
 
 /* --- the job -------------------------------------------------------------------------------- */
 
-static void note_result(struct core *c, const struct catalogue_job *job)
+static void note_result(struct service *c, const struct catalogue_job *job)
 {
 	if (job->ret == 0) {
 		if (c->catalogue.retry_ms)
@@ -64,7 +64,7 @@ static void note_result(struct core *c, const struct catalogue_job *job)
 }
 
 /* Finishes the syncs that the job covered, in the order of their requests. */
-static void finish_syncs(struct core *c, int error)
+static void finish_syncs(struct service *c, int error)
 {
 	while (!list_empty(&c->catalogue.syncs)) {
 		struct catalogue_sync *sync =
@@ -89,7 +89,7 @@ static void work(void *arg)
 static void on_written(void *arg)
 {
 	struct catalogue_job *job = arg;
-	struct core *c = job->core;
+	struct service *c = job->service;
 
 	store_written(job->store, job->batch, job->ret);
 	if (c) {
@@ -109,13 +109,14 @@ static void on_written(void *arg)
 /* Starts a job. If one is in progress, does nothing: on_written starts the next one if needed. */
 static void write_now(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	loop_timer_clear(c->loop, &c->catalogue.timer);
 	if (c->catalogue.job)
 		return;
 	struct catalogue_job *job = must_alloc(sizeof(*job));
-	*job = (struct catalogue_job){.core = c, .store = c->store, .batch = store_take(c->store)};
+	*job = (struct catalogue_job){
+		.service = c, .store = c->store, .batch = store_take(c->store)};
 	job->sync = !list_empty(&c->catalogue.syncs);
 	if (job->batch && loop_work(c->loop, LOOP_DISK, work, on_written, job) == 0) {
 		list_each (pos, &c->catalogue.syncs)
@@ -131,7 +132,7 @@ static void write_now(void *arg)
 
 static void on_changed(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	if (!c->catalogue.behind_since_ms)
 		c->catalogue.behind_since_ms = loop_now_ms(c->loop);
@@ -141,7 +142,7 @@ static void on_changed(void *arg)
 
 /* --- waiting for the disk ------------------------------------------------------------------- */
 
-struct catalogue_sync *catalogue_sync(struct core *c, catalogue_sync_fn *fn, void *arg)
+struct catalogue_sync *catalogue_sync(struct service *c, catalogue_sync_fn *fn, void *arg)
 {
 	struct catalogue_sync *sync = must_alloc(sizeof(*sync));
 
@@ -157,31 +158,31 @@ void catalogue_sync_cancel(struct catalogue_sync *sync)
 		sync->fn = NULL;
 }
 
-static void on_call_synced(void *arg, int error)
+static void on_op_synced(void *arg, int error)
 {
-	struct core_call *call = arg;
+	struct op *op = arg;
 	struct failure f;
 
 	failure_set(&f, FAIL_CATALOGUE, 0,
 		    "the change is in effect, but the disk has not stored it and a power failure "
 		    "may undo it: %s",
 		    strerror(-error));
-	call_finish(call, error ? &f : NULL);
+	op_finish(op, error ? &f : NULL);
 }
 
-struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg)
+struct op *service_sync(struct service *c, service_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &call_plain, arg);
+	struct op *op = op_new(c, &op_plain, arg);
 
-	call->done_fn = fn;
-	list_add_tail(&c->waits, &call->link);
-	catalogue_sync(c, on_call_synced, call);
-	return call;
+	op->done_fn = fn;
+	list_add_tail(&c->waits, &op->link);
+	catalogue_sync(c, on_op_synced, op);
+	return op;
 }
 
 /* --- start and end -------------------------------------------------------------------------- */
 
-int catalogue_open(struct core *c, struct err *e)
+int catalogue_open(struct service *c, struct err *e)
 {
 	char path[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX], journals[CATALOGUE_PATH_MAX];
 
@@ -199,7 +200,7 @@ int catalogue_open(struct core *c, struct err *e)
 	return 0;
 }
 
-void catalogue_close(struct core *c)
+void catalogue_close(struct service *c)
 {
 	loop_timer_clear(c->loop, &c->catalogue.timer);
 	while (!list_empty(&c->catalogue.syncs)) {
@@ -214,12 +215,12 @@ void catalogue_close(struct core *c)
 	store_watch(c->store, NULL, NULL);
 	/* A job in progress closes the store when it ends. */
 	if (c->catalogue.job)
-		c->catalogue.job->core = NULL;
+		c->catalogue.job->service = NULL;
 	else
 		store_close(c->store);
 }
 
-const char *catalogue_error(const struct core *c, char *text, size_t size)
+const char *catalogue_error(const struct service *c, char *text, size_t size)
 {
 	uint64_t ms = c->catalogue.behind_since_ms
 			      ? loop_now_ms(c->loop) - c->catalogue.behind_since_ms

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "orchestrator/io/deferred.h"
 
-struct core;
+struct service;
 
 /* The state of catalogue.c. */
 struct catalogue {
@@ -21,23 +21,23 @@ struct catalogue {
 };
 
 /* Opens the catalogue and sets c->store. Returns 0, or -errno with *e filled. */
-int catalogue_open(struct core *c, struct err *e);
+int catalogue_open(struct service *c, struct err *e);
 /* Writes all changes to disk and closes the catalogue. A job in progress does this at its end. */
-void catalogue_close(struct core *c);
+void catalogue_close(struct service *c);
 /* Returns a sentence, stored in `text`, when the disk has lagged behind for too long; else NULL. */
-const char *catalogue_error(const struct core *c, char *text, size_t size);
+const char *catalogue_error(const struct service *c, char *text, size_t size);
 
 /* Waits until the catalogue's current contents are on disk and survive a power cut. Then `fn`
  * (may be NULL) is called from the loop with 0, or with -errno after a failure; never after
  * catalogue_sync_cancel. */
 struct catalogue_sync;
 typedef void catalogue_sync_fn(void *arg, int error);
-struct catalogue_sync *catalogue_sync(struct core *c, catalogue_sync_fn *fn, void *arg);
+struct catalogue_sync *catalogue_sync(struct service *c, catalogue_sync_fn *fn, void *arg);
 void catalogue_sync_cancel(struct catalogue_sync *sync);
 
-/* Detaches the backup in progress from the core, which is being freed. */
-void backups_free(struct core *c);
+/* Detaches the backup in progress from the service, which is being freed. */
+void backups_free(struct service *c);
 /* Removes the file of a backup that a kill of the service interrupted. */
-void backup_sweep(const struct core *c);
+void backup_sweep(const struct service *c);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
 
 /* The end of a sandbox's lifetime, by both clocks; see struct sandbox. */
@@ -23,7 +23,7 @@ static struct expiry expiry_in(const struct sandbox *s, uint32_t timeout_s)
 		return (struct expiry){end, realtime_ms() + (int64_t)lifetime_ms};
 	/* Negative after a boot of the host since the creation. */
 	int64_t created_ms = (int64_t)s->expires_ms - (s->expires_at_ms - s->created_at_ms);
-	int64_t last = created_ms + tenant_lifetime_most(s->core, s->tenant) * 1000ll;
+	int64_t last = created_ms + tenant_lifetime_most(s->service, s->tenant) * 1000ll;
 	if (last < (int64_t)s->expires_ms)
 		last = (int64_t)s->expires_ms;
 	if ((int64_t)end > last)
@@ -42,7 +42,7 @@ static struct sandbox_config changed_config(const struct sandbox *s,
 	asked.timeout_s = change->timeout_s;
 	asked.idle_timeout_s = change->idle_timeout_s;
 	asked.persistent = change->persistent == CHANGE_TRUE;
-	tenant_clamp(s->core, s->tenant, &asked);
+	tenant_clamp(s->service, s->tenant, &asked);
 	if (change->timeout_s)
 		config.timeout_s = asked.timeout_s;
 	if (change->idle_timeout_s)
@@ -75,7 +75,7 @@ static bool apply(struct sandbox *s, const struct sandbox_change *change, struct
 		expiry = expiry_in(s, config.timeout_s);
 	const struct store_sandbox row = {
 		.id = s->id, .config = config, .expires_at_ms = expiry.at_ms, .metadata = metadata};
-	if (store_sandbox_change(s->core->store, &row, &e) < 0) {
+	if (store_sandbox_change(s->service->store, &row, &e) < 0) {
 		free(metadata);
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
@@ -90,21 +90,21 @@ static bool apply(struct sandbox *s, const struct sandbox_change *change, struct
 	return true;
 }
 
-struct core_call *core_change(struct core *c, const char *tenant, const char *id,
-			      const struct sandbox_change *change, core_done_fn *fn, void *arg)
+struct op *service_change(struct service *c, const char *tenant, const char *id,
+			  const struct sandbox_change *change, service_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &call_plain, arg);
+	struct op *op = op_new(c, &op_plain, arg);
 	struct failure f;
 
-	call->done_fn = fn;
+	op->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (!s || !sandbox_is_reached(s, &f) || !apply(s, change, &f)) {
-		call_finish(call, &f);
+		op_finish(op, &f);
 	} else if (change->egress == CHANGE_FALSE) {
-		list_add_tail(&s->changes, &call->link);
+		list_add_tail(&s->changes, &op->link);
 		sandbox_close_egress(s);
 	} else {
-		call_finish(call, NULL);
+		op_finish(op, NULL);
 	}
-	return call;
+	return op;
 }

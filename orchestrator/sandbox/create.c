@@ -11,7 +11,7 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -19,8 +19,8 @@
 #define TRIES 3
 
 struct create {
-	struct core_call call;
-	core_create_fn *fn;
+	struct op op;
+	service_create_fn *fn;
 	struct sandbox_config asked; /* as requested, before defaults and limits */
 	struct disk_job *files;	     /* looks up the template's files, or opens its memory */
 	struct sandbox *sandbox;     /* complete except for the VM */
@@ -34,14 +34,14 @@ struct create {
 	char *tenant;
 };
 
-static struct create *create_of(const struct core_call *call)
+static struct create *create_of(const struct op *op)
 {
-	return container_of(call, struct create, call);
+	return container_of(op, struct create, op);
 }
 
-static void create_put_away(struct core_call *call)
+static void create_put_away(struct op *op)
 {
-	struct create *create = create_of(call);
+	struct create *create = create_of(op);
 
 	disk_job_cancel(create->files);
 	template_unwait(&create->wait);
@@ -56,15 +56,15 @@ static void create_put_away(struct core_call *call)
 
 static void fail(struct create *create, const struct failure *f)
 {
-	create->call.core->stats.create_failures++;
-	call_finish(&create->call, f);
+	create->op.service->stats.create_failures++;
+	op_finish(&create->op, f);
 }
 
 /* The VM is ready: writes the catalogue row, then answers. */
 static void complete(struct create *create, struct vm_bringup *warm)
 {
-	struct core_call *call = &create->call;
-	struct core *c = call->core;
+	struct op *op = &create->op;
+	struct service *c = op->service;
 	struct sandbox *s = create->sandbox;
 	struct ready_vm ready = vm_bringup_take(warm);
 	struct store_answer answer;
@@ -73,7 +73,7 @@ static void complete(struct create *create, struct vm_bringup *warm)
 
 	sandbox_note_vm(s, &ready);
 	struct store_sandbox row = sandbox_row(s);
-	row.answer = call_answer(call, s->tenant, MADE_SANDBOX, s->id, &answer);
+	row.answer = op_answer(op, s->tenant, MADE_SANDBOX, s->id, &answer);
 	life_note(s, (struct audit_event){.name = "sandbox.created"});
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
 		ready_vm_drop(&ready);
@@ -85,7 +85,7 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	create->sandbox = NULL;
 	sandbox_begin(s, &ready);
 	memcpy(create->id, s->id, sizeof(create->id));
-	call_finish(call, NULL);
+	op_finish(op, NULL);
 }
 
 static void start(struct create *create);
@@ -120,7 +120,7 @@ static void take(struct create *create, struct vm_bringup *warm)
 	vm_bringup_close_egress(warm, on_bringup, create);
 }
 
-bool host_has_room(struct core *c, size_t n, struct failure *f)
+bool host_has_room(struct service *c, size_t n, struct failure *f)
 {
 	const struct template *t = templates_building(c->templates);
 	bool builds = t && !template_is_background(t);
@@ -142,14 +142,14 @@ static struct vm_bringup *take_warm(struct create *create)
 {
 	if (create->private)
 		return NULL;
-	return pool_take_warm(create->call.core->pool, create->template,
+	return pool_take_warm(create->op.service->pool, create->template,
 			      create->sandbox->config.size.rootfs_gb);
 }
 
 static void make(void *arg, const struct failure *f)
 {
 	struct create *create = arg;
-	struct core *c = create->call.core;
+	struct service *c = create->op.service;
 	struct vm_bringup_spec spec = {.size = create->sandbox->config.size,
 				       .template = create->template,
 				       .private_of = create->private ? create->tenant : NULL,
@@ -174,7 +174,7 @@ static void on_memory(void *arg, struct disk_job *memory)
 	if (memory->job.ret < 0) {
 		failure_set(&f, FAIL_TEMPLATE_FAILED, 5, "%s", memory->job.err.text);
 		fail(create, &f);
-	} else if (private_ready(create->call.core->privates, create->tenant, memory->fds[0],
+	} else if (private_ready(create->op.service->privates, create->tenant, memory->fds[0],
 				 &memory->memory, &create->private_wait, make, create)) {
 		make(create, NULL);
 	}
@@ -228,11 +228,11 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	sandbox_set_env(s, env, len);
 	free(env);
 	s->config = spec->config;
-	tenant_clamp(s->core, s->tenant, &s->config);
+	tenant_clamp(s->service, s->tenant, &s->config);
 	return true;
 }
 
-static bool check(struct core *c, const char *tenant, const struct sandbox_spec *spec,
+static bool check(struct service *c, const char *tenant, const struct sandbox_spec *spec,
 		  struct failure *f)
 {
 	if (c->closing) {
@@ -287,7 +287,7 @@ static int find_source(struct disk_job *job)
 
 static bool choose_size(struct create *create, const struct source *from, struct failure *f)
 {
-	struct core *c = create->call.core;
+	struct service *c = create->op.service;
 	struct size most = tenant_size_most(c, create->tenant);
 	struct sandbox *s = create->sandbox;
 	struct sized_choice size;
@@ -299,7 +299,7 @@ static bool choose_size(struct create *create, const struct source *from, struct
 	if (!tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
 	    !promises_have_room(c, s->config.size.ram_mib, f))
 		return false;
-	call_promise(&create->call, 1, &s->config.size);
+	op_promise(&create->op, 1, &s->config.size);
 	create->template = template_get(c->templates, from, &size.image);
 	if (!create->template)
 		failure_set(f, FAIL_SERVICE_BUSY, 5,
@@ -311,7 +311,7 @@ static void on_source(void *arg, struct disk_job *job)
 {
 	struct create *create = arg;
 	const struct source_look *look = job->what;
-	struct core *c = create->call.core;
+	struct service *c = create->op.service;
 	struct failure f;
 
 	create->files = NULL;
@@ -339,48 +339,48 @@ static void look_for_source(struct create *create)
 {
 	struct source_look *look = must_alloc(sizeof(*look));
 
-	look->config = create->call.core->config;
+	look->config = create->op.service->config;
 	memcpy(look->name, create->asked.template, sizeof(look->name));
 	create->files =
-		disk_job_start(create->call.core->loop, find_source, look, 0, on_source, create);
+		disk_job_start(create->op.service->loop, find_source, look, 0, on_source, create);
 }
 
 /* --- the call ------------------------------------------------------------------------------- */
 
 /* Returns the sandbox that the call created; NULL if it created none, or, with *f filled, if that
  * sandbox has ended since. */
-static struct sandbox *made(struct core_call *call, struct failure *f)
+static struct sandbox *made(struct op *op, struct failure *f)
 {
-	struct create *create = create_of(call);
+	struct create *create = create_of(op);
 
 	if (!create->id[0])
 		return NULL;
-	return sandbox_find(call->core, create->tenant, create->id, f);
+	return sandbox_find(op->service, create->tenant, create->id, f);
 }
 
 /* Deletes the sandbox: the client never received its id. */
-static void create_abandon(struct core_call *call)
+static void create_abandon(struct op *op)
 {
 	struct failure f;
-	struct sandbox *s = made(call, &f);
+	struct sandbox *s = made(op, &f);
 
 	if (s)
 		sandbox_end(s, "deleted", "the client that created it disconnected", true);
-	call_free(call);
+	op_free(op);
 }
 
-static void create_notify(struct core_call *call)
+static void create_notify(struct op *op)
 {
-	struct failure f = call->failure;
+	struct failure f = op->failure;
 	struct sandbox_view view;
-	struct sandbox *s = call->failed ? NULL : made(call, &f);
+	struct sandbox *s = op->failed ? NULL : made(op, &f);
 
 	if (s)
 		sandbox_view_fill(s, &view);
-	create_of(call)->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+	create_of(op)->fn(op->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
-static const struct call_ops create_ops = {
+static const struct op_methods create_ops = {
 	.size = sizeof(struct create),
 	.makes_sandboxes = true,
 	.put_away = create_put_away,
@@ -388,29 +388,29 @@ static const struct call_ops create_ops = {
 	.abandon = create_abandon,
 };
 
-struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
-			      core_create_fn *fn, void *arg)
+struct op *service_create(struct service *c, const char *tenant, const struct sandbox_spec *spec,
+			  service_create_fn *fn, void *arg)
 {
-	struct create *create = create_of(call_new(c, &create_ops, arg));
+	struct create *create = create_of(op_new(c, &create_ops, arg));
 	struct failure f;
 
 	create->fn = fn;
 	if (!check(c, tenant, spec, &f)) {
 		c->stats.create_failures++;
-		call_finish(&create->call, &f);
-		return &create->call;
+		op_finish(&create->op, &f);
+		return &create->op;
 	}
 	create->asked = spec->config;
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->tenant = strdup(tenant);
 	create->private = tenant_is_private(c, tenant);
-	call_expect(&create->call, create->sandbox->owner, 1, NULL);
-	list_add_tail(&c->creates, &create->call.link);
+	op_expect(&create->op, create->sandbox->owner, 1, NULL);
+	list_add_tail(&c->creates, &create->op.link);
 	if (!create->tenant || !copy_spec(create->sandbox, spec)) {
 		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		fail(create, &f);
-		return &create->call;
+		return &create->op;
 	}
 	look_for_source(create);
-	return &create->call;
+	return &create->op;
 }

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/life.h"
 
 #define KEPT_MS	    (3600 * 1000)
@@ -26,7 +26,7 @@
 
 /* --- in memory ------------------------------------------------------------------------------ */
 
-static void free_oldest(struct core *c)
+static void free_oldest(struct service *c)
 {
 	c->ended.n_kept--;
 	sandbox_free(container_of(c->ended.kept.next, struct sandbox, link));
@@ -34,7 +34,7 @@ static void free_oldest(struct core *c)
 
 /* Frees one ended sandbox: the oldest of this tenant when it has more than an eighth of KEPT_MAX,
  * so that it can't displace those of other tenants; else the oldest of all. */
-static void make_room(struct core *c, const char *tenant)
+static void make_room(struct service *c, const char *tenant)
 {
 	struct sandbox *own = NULL;
 	size_t n = 0;
@@ -57,7 +57,7 @@ static void make_room(struct core *c, const char *tenant)
 
 void ended_keep(struct sandbox *s)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 
 	s->state = SBX_ENDED;
 	free(s->metadata);
@@ -69,14 +69,14 @@ void ended_keep(struct sandbox *s)
 		make_room(c, s->tenant);
 }
 
-static void forget_old(struct core *c, int64_t before_ms)
+static void forget_old(struct service *c, int64_t before_ms)
 {
 	while (!list_empty(&c->ended.kept) &&
 	       container_of(c->ended.kept.next, struct sandbox, link)->ended_at_ms < before_ms)
 		free_oldest(c);
 }
 
-int ended_load(struct core *c, store_sandbox_fn *each, struct err *e)
+int ended_load(struct service *c, store_sandbox_fn *each, struct err *e)
 {
 	return store_sandboxes_ended(c->store, realtime_ms() - KEPT_MS, KEPT_MAX, each, c, e);
 }
@@ -87,7 +87,7 @@ int ended_load(struct core *c, store_sandbox_fn *each, struct err *e)
  * not pile up on a slow disk. */
 static void purge(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	struct err e;
 	int n = PURGE_ROWS;
 
@@ -99,7 +99,7 @@ static void purge(void *arg)
 		loop_timer_set(c->loop, &c->ended.purge, PURGE_MS);
 }
 
-void ended_purge(struct core *c)
+void ended_purge(struct service *c)
 {
 	forget_old(c, realtime_ms() - KEPT_MS);
 	c->ended.purge.fn = purge;
@@ -111,7 +111,7 @@ void ended_purge(struct core *c)
 
 static int write_end(struct sandbox *s, struct err *e)
 {
-	struct store *store = s->core->store;
+	struct store *store = s->service->store;
 
 	if (s->off_catalogue)
 		return 0;
@@ -141,7 +141,7 @@ static void on_recorded(struct sandbox *s)
 	struct vmproc *vm = s->kept_vm;
 
 	list_del(&s->unrecorded);
-	s->core->ended.n_unrecorded--;
+	s->service->ended.n_unrecorded--;
 	s->kept_vm = NULL;
 	if (vm)
 		vmproc_give_back(vm);
@@ -149,11 +149,11 @@ static void on_recorded(struct sandbox *s)
 		finish_ended(s);
 }
 
-static void wait_to_record(struct core *c);
+static void wait_to_record(struct service *c);
 
 static void record_again(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	struct err e;
 
 	for (unsigned i = 0; i < RECORD_ROWS && !list_empty(&c->ended.unrecorded); i++) {
@@ -174,7 +174,7 @@ static void record_again(void *arg)
 		loop_timer_set(c->loop, &c->ended.record, 0);
 }
 
-static void wait_to_record(struct core *c)
+static void wait_to_record(struct service *c)
 {
 	c->ended.record.fn = record_again;
 	c->ended.record.arg = c;
@@ -184,7 +184,7 @@ static void wait_to_record(struct core *c)
 
 void ended_record(struct sandbox *s)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 	bool first = list_empty(&c->ended.unrecorded);
 	struct err e;
 
@@ -211,7 +211,7 @@ void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg))
 	vmproc_drop(vm, gone, s);
 }
 
-void ended_close(struct core *c)
+void ended_close(struct service *c)
 {
 	struct err e;
 

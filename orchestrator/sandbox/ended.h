@@ -7,7 +7,7 @@
 #include "orchestrator/io/loop.h"
 #include "orchestrator/store/store.h"
 
-struct core;
+struct service;
 struct sandbox;
 
 /* The state of ended.c. */
@@ -31,13 +31,13 @@ void ended_drop_vm(struct sandbox *s, void (*gone)(void *arg));
 void ended_vm_gone(struct sandbox *s);
 /* Keeps the sandbox as the record of its end, and frees another one when too many are kept. */
 void ended_keep(struct sandbox *s);
-/* Calls `each` with the core for the catalogue's recently ended sandboxes. Returns 0, or -errno
+/* Calls `each` with the service for the catalogue's recently ended sandboxes. Returns 0, or -errno
  * with *e filled. */
-int ended_load(struct core *c, store_sandbox_fn *each, struct err *e);
+int ended_load(struct service *c, store_sandbox_fn *each, struct err *e);
 /* Frees the sandboxes that ended long ago, and starts to remove them from the catalogue. */
-void ended_purge(struct core *c);
+void ended_purge(struct service *c);
 /* Tries a last time to record the ends that are not in the catalogue yet. If that fails, the next
  * instance finds that the VMs are gone. */
-void ended_close(struct core *c);
+void ended_close(struct service *c);
 
 #endif

@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/life.h"
 
 #define READ_ROWS   64	/* in each turn of the loop, which waits for them */
@@ -17,18 +17,18 @@
 #define DAY_MS	    (24ll * 3600 * 1000)
 
 struct follow {
-	struct core_call call;
+	struct op op;
 	struct deferred turn;
 	struct event_query query;
 	char *tenant; /* whose events are reported; NULL: all */
-	core_event_fn *on_event;
-	core_done_fn *on_end;
+	service_event_fn *on_event;
+	service_done_fn *on_end;
 	bool paused, over;
 };
 
-static struct follow *follow_of(struct core_call *call)
+static struct follow *follow_of(struct op *op)
 {
-	return container_of(call, struct follow, call);
+	return container_of(op, struct follow, op);
 }
 
 static void on_row(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
@@ -37,7 +37,7 @@ static void on_row(void *arg, uint64_t n, const char *tenant, const char *line, 
 
 	f->query.since = n;
 	if (!f->tenant || !strcmp(f->tenant, tenant))
-		f->on_event(f->call.arg, line, len);
+		f->on_event(f->op.arg, line, len);
 }
 
 static void look(struct follow *f);
@@ -45,7 +45,7 @@ static void look(struct follow *f);
 static void end(struct follow *f, const struct failure *failure)
 {
 	f->over = true;
-	call_finish(&f->call, failure);
+	op_finish(&f->op, failure);
 }
 
 /* Reports a batch of events. Then it waits: for the loop's next turn if there are more, else for
@@ -53,7 +53,7 @@ static void end(struct follow *f, const struct failure *failure)
 static void on_turn(void *arg)
 {
 	struct follow *f = arg;
-	struct store *store = f->call.core->store;
+	struct store *store = f->op.service->store;
 	struct failure failure;
 	struct err e;
 
@@ -71,76 +71,76 @@ static void on_turn(void *arg)
 
 static void look(struct follow *f)
 {
-	deferred_run(&f->call.core->deferred, &f->turn, on_turn, f);
+	deferred_run(&f->op.service->deferred, &f->turn, on_turn, f);
 }
 
 static void on_added(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	list_each (pos, &c->follows)
-		look(follow_of(container_of(pos, struct core_call, link)));
+		look(follow_of(container_of(pos, struct op, link)));
 	if (c->on_events)
 		c->on_events(c->on_events_arg);
 }
 
-void core_events_watch(struct core *c, void (*fn)(void *arg), void *arg)
+void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg)
 {
 	c->on_events = fn;
 	c->on_events_arg = arg;
 }
 
-static void put_away(struct core_call *call)
+static void put_away(struct op *op)
 {
-	deferred_cancel(&follow_of(call)->turn);
-	free(follow_of(call)->tenant);
-	follow_of(call)->tenant = NULL;
+	deferred_cancel(&follow_of(op)->turn);
+	free(follow_of(op)->tenant);
+	follow_of(op)->tenant = NULL;
 }
 
-static void set_paused(struct core_call *call, bool paused)
+static void set_paused(struct op *op, bool paused)
 {
-	follow_of(call)->paused = paused;
+	follow_of(op)->paused = paused;
 	if (!paused)
-		look(follow_of(call));
+		look(follow_of(op));
 }
 
-static const struct call_ops follow_ops = {
+static const struct op_methods follow_ops = {
 	.size = sizeof(struct follow),
 	.passive = true,
 	.put_away = put_away,
-	.abandon = call_free,
+	.abandon = op_free,
 	.set_paused = set_paused,
 };
 
-struct core_call *core_events(struct core *c, const char *tenant, const struct event_query *query,
-			      core_event_fn *on_event, core_done_fn *on_end, void *arg)
+struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
+			  service_event_fn *on_event, service_done_fn *on_end, void *arg)
 {
-	struct core_call *call = call_new(c, &follow_ops, arg);
-	struct follow *f = follow_of(call);
+	struct op *op = op_new(c, &follow_ops, arg);
+	struct follow *f = follow_of(op);
 
 	f->query = *query;
 	f->on_event = on_event;
-	f->call.done_fn = on_end;
+	f->op.done_fn = on_end;
 	if (query->from_now)
 		f->query.since = store_events_count(c->store).last;
 	if (tenant)
 		f->tenant = must_copy(tenant);
-	list_add_tail(&c->follows, &call->link);
+	list_add_tail(&c->follows, &op->link);
 	look(f);
-	return call;
+	return op;
 }
 
-void core_events_end(struct core *c)
+void service_events_end(struct service *c)
 {
 	list_each_safe (pos, &c->follows)
-		end(follow_of(container_of(pos, struct core_call, link)), NULL);
+		end(follow_of(container_of(pos, struct op, link)), NULL);
 }
 
 /* --- bounds ---------------------------------------------------------------------------------- */
 
 static void purge(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	struct err e;
 	int64_t before_ms = realtime_ms() - c->config.audit_days * DAY_MS;
 	int n = PURGE_ROWS;
@@ -153,21 +153,21 @@ static void purge(void *arg)
 		loop_timer_set(c->loop, &c->events_purge, PURGE_MS);
 }
 
-void events_purge(struct core *c)
+void events_purge(struct service *c)
 {
 	c->events_purge.fn = purge;
 	c->events_purge.arg = c;
 	loop_timer_set(c->loop, &c->events_purge, 0);
 }
 
-void events_init(struct core *c)
+void events_init(struct service *c)
 {
 	store_events_keep(c->store, ((uint64_t)c->config.audit_max_mib << 20) / EVENT_BYTES);
 	store_events_watch(c->store, on_added, c);
 }
 
-void events_fini(struct core *c)
+void events_fini(struct service *c)
 {
 	loop_timer_clear(c->loop, &c->events_purge);
-	calls_free(&c->follows);
+	ops_free(&c->follows);
 }

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-struct core;
+struct service;
 struct inspection;
 struct sandbox;
 struct vmproc;
@@ -24,13 +24,13 @@ struct inspector {
 	/* Starts an inspection. `s` may be NULL: then `vm` is not a sandbox's, and its agent is not
 	 * asked. `fn` is called once, from the loop, unless the inspection is cancelled. Returns
 	 * NULL when too many are in progress; those of operators have no limit. */
-	struct inspection *(*start)(struct core *c, struct vmproc *vm, struct sandbox *s,
+	struct inspection *(*start)(struct service *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
 	/* Cancels an inspection. NULL is fine. */
 	void (*cancel)(struct inspection *i);
 	/* Logs the report `text` on a VM or call that makes no progress, unless many were logged
 	 * recently. `what` names the VM or call. */
-	void (*log)(struct core *c, const char *what, const char *text);
+	void (*log)(struct service *c, const char *what, const char *text);
 };
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 void life_note(const struct sandbox *s, struct audit_event event)
 {
@@ -13,7 +13,7 @@ void life_note(const struct sandbox *s, struct audit_event event)
 	event.tenant = s->tenant;
 	event.sandbox = s->id;
 	event.template = s->config.template;
-	store_event(s->core->store, &event);
+	store_event(s->service->store, &event);
 }
 
 void life_note_end(const struct sandbox *s)

@@ -6,7 +6,7 @@
 
 #include "orchestrator/events/line.h"
 
-struct core;
+struct service;
 struct sandbox;
 
 /* Adds `event` with the members that every event of a sandbox has. */
@@ -14,10 +14,10 @@ void life_note(const struct sandbox *s, struct audit_event event);
 /* Adds the event for the end that `s` has. */
 void life_note_end(const struct sandbox *s);
 
-/* Prepares core_events_follow; the catalogue is open. */
-void events_init(struct core *c);
+/* Prepares service_events_follow; the catalogue is open. */
+void events_init(struct service *c);
 /* Removes events that are too old. */
-void events_purge(struct core *c);
-void events_fini(struct core *c);
+void events_purge(struct service *c);
+void events_fini(struct service *c);
 
 #endif

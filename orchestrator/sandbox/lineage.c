@@ -118,7 +118,7 @@ void lineage_link(struct sandbox *s)
 	char id[SANDBOX_ID_LEN + 1];
 
 	while (next_id(&at, id)) {
-		struct sandbox *ancestor = sandbox_living(s->core, s->tenant, id);
+		struct sandbox *ancestor = sandbox_living(s->service, s->tenant, id);
 
 		if (ancestor && ancestor != s)
 			add_ancestor(s, ancestor);

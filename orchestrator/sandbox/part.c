@@ -14,12 +14,12 @@ static size_t place(size_t *end, size_t size)
 
 void parts_place(struct part *const *parts, struct part_sizes *out)
 {
-	*out = (struct part_sizes){sizeof(struct core), sizeof(struct tenant),
+	*out = (struct part_sizes){sizeof(struct service), sizeof(struct tenant),
 				   sizeof(struct sandbox)};
 	for (; *parts; parts++) {
 		struct part *p = *parts;
 
-		p->core_at = place(&out->core, p->core_size);
+		p->service_at = place(&out->service, p->service_size);
 		p->tenant_at = place(&out->tenant, p->tenant_size);
 		p->sandbox_at = place(&out->sandbox, p->sandbox_size);
 	}

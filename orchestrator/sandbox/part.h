@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A part of the service above the sandboxes, as sandbox/ sees it: which state it keeps with each
- * sandbox, each tenant and the core, and what it does when something happens to a sandbox. The code
- * of sandbox/ names no part. service/core.c lists them, lower rooms first; their hooks run in that
- * order.
+ * sandbox, each tenant and the service, and what it does when something happens to a sandbox. The
+ * code of sandbox/ names no part. service/service.c lists them, lower rooms first; their hooks run
+ * in that order.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_PART_H
 #define RAMET_ORCHESTRATOR_SANDBOX_PART_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct agent;
-struct core;
+struct service;
 struct failure;
 struct sandbox;
 struct sandbox_view;
@@ -21,11 +21,11 @@ struct store_sandbox;
 struct tenant;
 
 struct part {
-	/* Bytes of the part's state in the memory block of a core, a tenant and a sandbox. It is
+	/* Bytes of the part's state in the memory block of a service, a tenant and a sandbox. It is
 	 * zeroed first, and freed with the block. 0: none. */
-	size_t core_size, tenant_size, sandbox_size;
+	size_t service_size, tenant_size, sandbox_size;
 	/* Offsets of the state in those blocks, set by parts_place. */
-	size_t core_at, tenant_at, sandbox_at;
+	size_t service_at, tenant_at, sandbox_at;
 
 	/* Hooks. NULL: the part does nothing. */
 	void (*sandbox_init)(struct sandbox *s);
@@ -53,7 +53,7 @@ struct part {
 	void (*freeze)(struct sandbox *s);
 	/* The sandbox ends (SBX_ENDING), or is about to be merged: fails what is in flight in its
 	 * VM with `f`. */
-	void (*fail_calls)(struct sandbox *s, const struct failure *f);
+	void (*fail_ops)(struct sandbox *s, const struct failure *f);
 	/* The sandbox becomes a mere record of its end, or is freed: releases all other state.
 	 * Calls that are still in it are freed without reporting their ends. */
 	void (*shed)(struct sandbox *s);
@@ -61,13 +61,13 @@ struct part {
 
 /* Bytes of the memory blocks, with the states of all parts. */
 struct part_sizes {
-	size_t core, tenant, sandbox;
+	size_t service, tenant, sandbox;
 };
 /* Lays out the states of all parts behind the structs they belong to. `parts` ends with NULL. */
 void parts_place(struct part *const *parts, struct part_sizes *out);
-static inline void *part_of_core(const struct part *p, const struct core *c)
+static inline void *part_of_service(const struct part *p, const struct service *c)
 {
-	return (char *)(uintptr_t)c + p->core_at;
+	return (char *)(uintptr_t)c + p->service_at;
 }
 static inline void *part_of_tenant(const struct part *p, const struct tenant *t)
 {

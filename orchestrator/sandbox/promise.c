@@ -20,7 +20,7 @@
 #define CHECK_MS 500 /* delay after a change, which combines several changes */
 #define OVERHEAD 16  /* 1/16 of the memory is not for sandboxes */
 
-static uint64_t memory_mib(const struct core *c)
+static uint64_t memory_mib(const struct service *c)
 {
 	uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), size = (uint64_t)sysconf(_SC_PAGESIZE);
 
@@ -48,7 +48,7 @@ static uint64_t need_mib(const struct tenant *t)
 	return mib;
 }
 
-static size_t count_tenants(const struct core *c)
+static size_t count_tenants(const struct service *c)
 {
 	size_t n = 0;
 
@@ -59,12 +59,12 @@ static size_t count_tenants(const struct core *c)
 
 /* Returns each tenant's share. 1/OVERHEAD of the memory is for page tables, the VM processes, and
  * rametd itself. */
-static uint64_t share_mib(const struct core *c, size_t tenants)
+static uint64_t share_mib(const struct service *c, size_t tenants)
 {
 	return memory_mib(c) / OVERHEAD * (OVERHEAD - 1) / tenants;
 }
 
-static void mark_all(struct core *c)
+static void mark_all(struct service *c)
 {
 	size_t tenants = count_tenants(c);
 
@@ -82,7 +82,7 @@ static void mark_all(struct core *c)
 
 void promises_measured(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	if (!c->closing)
 		mark_all(c);
@@ -90,7 +90,7 @@ void promises_measured(void *arg)
 
 /* Starts measuring all VMs; returns false when none is measured. A single tenant can only harm
  * itself, so nothing is measured for it. */
-static bool measure_all(struct core *c)
+static bool measure_all(struct service *c)
 {
 	bool asked = false;
 
@@ -111,14 +111,14 @@ static void check(void *arg)
 		mark_all(arg);
 }
 
-void promises_changed(struct core *c)
+void promises_changed(struct service *c)
 {
 	if (c->closing || loop_timer_is_set(&c->promises_timer))
 		return;
 	loop_timer_start(c->loop, &c->promises_timer, check, c, CHECK_MS);
 }
 
-bool promises_have_room(const struct core *c, uint64_t mib, struct failure *f)
+bool promises_have_room(const struct service *c, uint64_t mib, struct failure *f)
 {
 	uint64_t most = memory_mib(c) * c->config.memory_overcommit / 100;
 

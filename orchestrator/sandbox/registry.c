@@ -11,7 +11,7 @@
 
 void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 
 	s->state = state;
 	s->is_listed = true;
@@ -30,7 +30,7 @@ void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
 
 void sandbox_delist(struct sandbox *s)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 
 	if (!s->is_listed)
 		return;
@@ -56,7 +56,7 @@ void sandbox_begin(struct sandbox *s, struct ready_vm *ready)
 	sandbox_index(s);
 	sandbox_enlist(s, SBX_READY);
 	lineage_link(s);
-	RUN_PARTS(s->core, begun, s, agent);
+	RUN_PARTS(s->service, begun, s, agent);
 	sandbox_start_timers(s);
 	sandbox_touch(s);
 	sandbox_schedule(s);

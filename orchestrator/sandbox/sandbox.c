@@ -16,7 +16,7 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -44,9 +44,9 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event)
 
 	if (!state_try(&machine, &state, event))
 		return false;
-	s->core->n_in[s->state] -= s->is_listed;
+	s->service->n_in[s->state] -= s->is_listed;
 	s->state = (enum sandbox_state)state;
-	s->core->n_in[s->state] += s->is_listed;
+	s->service->n_in[s->state] += s->is_listed;
 	return true;
 }
 
@@ -55,27 +55,27 @@ static void start_waiting(void *arg)
 	struct sandbox *s = arg;
 
 	if (s->state == SBX_READY || s->state == SBX_RUNNING)
-		RUN_PARTS(s->core, start_waiting, s);
+		RUN_PARTS(s->service, start_waiting, s);
 }
 
 void sandbox_schedule(struct sandbox *s)
 {
-	deferred_run(&s->core->deferred, &s->scheduled, start_waiting, s);
+	deferred_run(&s->service->deferred, &s->scheduled, start_waiting, s);
 }
 
 /* --- by id ---------------------------------------------------------------------------------- */
 
-static struct list *bucket_of(struct core *c, const char *id)
+static struct list *bucket_of(struct service *c, const char *id)
 {
 	return &c->buckets[bucket_number(id)];
 }
 
 void sandbox_index(struct sandbox *s)
 {
-	list_add_tail(bucket_of(s->core, s->id), &s->bucket);
+	list_add_tail(bucket_of(s->service, s->id), &s->bucket);
 }
 
-static struct sandbox *lookup(struct core *c, const char *tenant, const char *id)
+static struct sandbox *lookup(struct service *c, const char *tenant, const char *id)
 {
 	struct list *bucket = bucket_of(c, id);
 
@@ -88,7 +88,7 @@ static struct sandbox *lookup(struct core *c, const char *tenant, const char *id
 	return NULL;
 }
 
-struct sandbox *sandbox_of_any(struct core *c, const char *id)
+struct sandbox *sandbox_of_any(struct service *c, const char *id)
 {
 	list_each (pos, bucket_of(c, id)) {
 		struct sandbox *s = container_of(pos, struct sandbox, bucket);
@@ -99,7 +99,7 @@ struct sandbox *sandbox_of_any(struct core *c, const char *id)
 	return NULL;
 }
 
-struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id)
+struct sandbox *sandbox_living(struct service *c, const char *tenant, const char *id)
 {
 	struct sandbox *s = lookup(c, tenant, id);
 
@@ -125,7 +125,8 @@ static const struct end *end_of(const char *code)
 	return &ends[i];
 }
 
-struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f)
+struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *id,
+			     struct failure *f)
 {
 	struct sandbox *s = lookup(c, tenant, id);
 
@@ -159,11 +160,11 @@ bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
-struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant)
+struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenant)
 {
 	struct sandbox *s = must_alloc(c->sizes.sandbox);
 
-	s->core = c;
+	s->service = c;
 	snprintf(s->id, sizeof(s->id), "%s", id);
 	s->owner = tenant_get(c, tenant);
 	s->tenant = s->owner->name;
@@ -224,9 +225,9 @@ bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
 /* Frees everything except the record of the sandbox. */
 static void shed(struct sandbox *s)
 {
-	loop_timer_clear(s->core->loop, &s->lifetime);
-	loop_timer_clear(s->core->loop, &s->idle);
-	RUN_PARTS(s->core, shed, s);
+	loop_timer_clear(s->service->loop, &s->lifetime);
+	loop_timer_clear(s->service->loop, &s->idle);
+	RUN_PARTS(s->service, shed, s);
 }
 
 void sandbox_free(struct sandbox *s)
@@ -234,8 +235,8 @@ void sandbox_free(struct sandbox *s)
 	sandbox_delist(s);
 	shed(s);
 	deferred_cancel(&s->scheduled);
-	calls_free(&s->deletes);
-	calls_free(&s->changes);
+	ops_free(&s->deletes);
+	ops_free(&s->changes);
 	list_del(&s->link);
 	list_del(&s->bucket);
 	list_del(&s->unrecorded);
@@ -288,9 +289,9 @@ static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
 	if (!s->config.persistent)
 		return false;
 	if (s->state == SBX_ADOPTING)
-		loop_timer_set(s->core->loop, timer, ADOPT_RETRY_MS);
+		loop_timer_set(s->service->loop, timer, ADOPT_RETRY_MS);
 	else
-		RUN_PARTS(s->core, freeze, s);
+		RUN_PARTS(s->service, freeze, s);
 	return true;
 }
 
@@ -322,9 +323,9 @@ static void set_idle(struct sandbox *s)
 	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->config.idle_timeout_s * 1000ull;
 
 	if (s->n_busy || !s->config.idle_timeout_s)
-		loop_timer_clear(s->core->loop, &s->idle);
+		loop_timer_clear(s->service->loop, &s->idle);
 	else
-		loop_timer_set(s->core->loop, &s->idle, due > now ? due - now : 0);
+		loop_timer_set(s->service->loop, &s->idle, due > now ? due - now : 0);
 }
 
 void sandbox_set_timers(struct sandbox *s)
@@ -332,7 +333,7 @@ void sandbox_set_timers(struct sandbox *s)
 	uint64_t now = boottime_ms();
 
 	if (s->expires_ms)
-		loop_timer_set(s->core->loop, &s->lifetime,
+		loop_timer_set(s->service->loop, &s->lifetime,
 			       s->expires_ms > now ? s->expires_ms - now : 0);
 	set_idle(s);
 }
@@ -346,9 +347,9 @@ void sandbox_start_timers(struct sandbox *s)
 
 void sandbox_touch(struct sandbox *s)
 {
-	pool_work_began(s->core->pool);
+	pool_work_began(s->service->pool);
 	s->idle_since_ms = boottime_ms();
-	RUN_PARTS(s->core, touched, s);
+	RUN_PARTS(s->service, touched, s);
 	set_idle(s);
 }
 
@@ -359,7 +360,7 @@ static void on_vm_ready(void *arg)
 {
 	struct sandbox *s = arg;
 
-	RUN_PARTS(s->core, vm_ready, s);
+	RUN_PARTS(s->service, vm_ready, s);
 }
 
 /* Leaves the VM found in the sandbox's slot alone if it belongs to another sandbox. */
@@ -370,7 +371,7 @@ static void leave_foreign(struct sandbox *s)
 
 	if (!vmproc_is_foreign(s->vm) || !memcmp(instance, none, sizeof(none)))
 		return;
-	list_each (pos, &s->core->sandboxes) {
+	list_each (pos, &s->service->sandboxes) {
 		const struct sandbox *each = container_of(pos, struct sandbox, link);
 
 		if (each->state >= SBX_ENDING || memcmp(each->instance, instance, sizeof(none)))
@@ -386,7 +387,7 @@ static void leave_foreign(struct sandbox *s)
 
 void sandbox_vm_died(struct sandbox *s, const char *reason)
 {
-	s->core->stats.vm_deaths++;
+	s->service->stats.vm_deaths++;
 	log_warn("sandbox %s, slot %u: %s", s->id, s->slot, reason);
 	leave_foreign(s);
 	sandbox_end(s, "vm_died", reason, false);
@@ -406,7 +407,7 @@ static void on_egress_closed(void *arg, int error, const char *text)
 	if (error)
 		sandbox_end(s, "vm_died", "its network access could not be closed", false);
 	else
-		calls_finish(&s->changes, NULL);
+		ops_finish(&s->changes, NULL);
 }
 
 void sandbox_close_egress(struct sandbox *s)
@@ -426,14 +427,14 @@ static void on_vm_gone(void *arg)
 	struct sandbox *s = arg;
 
 	sandbox_step(s, SBX_VM_GONE);
-	calls_finish(&s->deletes, NULL);
+	ops_finish(&s->deletes, NULL);
 	ended_vm_gone(s);
 }
 
-void sandbox_fail_calls(struct sandbox *s, const struct failure *f)
+void sandbox_fail_ops(struct sandbox *s, const struct failure *f)
 {
-	calls_finish(&s->changes, f);
-	RUN_PARTS(s->core, fail_calls, s, f);
+	ops_finish(&s->changes, f);
+	RUN_PARTS(s->service, fail_ops, s, f);
 }
 
 static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
@@ -460,7 +461,7 @@ static void leave(struct sandbox *s)
 	log_info("sandbox %s ended (%s)", s->id, s->ended_code);
 	failure_set(&f, end_of(s->ended_code)->failure, 0, "sandbox %s is gone: %.180s", s->id,
 		    s->ended_text);
-	sandbox_fail_calls(s, &f);
+	sandbox_fail_ops(s, &f);
 	shed(s);
 	if (s->vm)
 		ended_drop_vm(s, on_vm_gone);
@@ -487,32 +488,32 @@ void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text)
 
 /* --- calls ---------------------------------------------------------------------------------- */
 
-struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
-			      void *arg)
+struct op *service_delete(struct service *c, const char *tenant, const char *id,
+			  service_done_fn *fn, void *arg)
 {
 	static const char deleted[] = "it was deleted";
-	struct core_call *call = call_new(c, &call_plain, arg);
+	struct op *op = op_new(c, &op_plain, arg);
 	struct failure f;
 	struct err e;
 
-	call->done_fn = fn;
+	op->done_fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	if (!s) {
 		/* A merged sandbox lives on under another id. Deleting the old id succeeds, so that
 		 * its owner can release it. */
-		call_finish(call, f.code == FAIL_MERGED ? NULL : &f);
-		return call;
+		op_finish(op, f.code == FAIL_MERGED ? NULL : &f);
+		return op;
 	}
 	life_note(s, (struct audit_event){.name = "sandbox.deleted", .text = deleted});
 	if (store_sandbox_forget(c->store, s->id, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
-		call_finish(call, &f);
-		return call;
+		op_finish(op, &f);
+		return op;
 	}
 	s->off_catalogue = true;
-	list_add_tail(&s->deletes, &call->link);
+	list_add_tail(&s->deletes, &op->link);
 	sandbox_end(s, "deleted", deleted, true);
-	return call;
+	return op;
 }
 
 /* --- views ---------------------------------------------------------------------------------- */
@@ -520,7 +521,7 @@ struct core_call *core_delete(struct core *c, const char *tenant, const char *id
 /* Converts a time of the boot-time clock to the wall clock. The offset of the clocks is measured
  * each time, but the stored value is kept until a clock was set, since measurements differ by a
  * millisecond. */
-static int64_t to_realtime(struct core *c, uint64_t boottime)
+static int64_t to_realtime(struct service *c, uint64_t boottime)
 {
 	uint64_t before = boottime_ms();
 	int64_t distance = realtime_ms() - (int64_t)before;
@@ -544,7 +545,7 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 		.expires_at_ms = s->expires_at_ms,
 		.idle_expires_at_ms =
 			s->config.idle_timeout_s
-				? to_realtime(s->core,
+				? to_realtime(s->service,
 					      idle_from + s->config.idle_timeout_s * 1000ull)
 				: 0,
 		.metadata = s->metadata,
@@ -554,13 +555,13 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 		.idle_ms = now - idle_from,
 	};
 	memcpy(view->id, s->id, sizeof(view->id));
-	RUN_PARTS(s->core, view, s, view);
+	RUN_PARTS(s->service, view, s, view);
 	view->parent = s->parent ? s->parent->id : NULL;
 	view->n_children = s->children.n;
 }
 
 /* Returns the ids of the first children. The array is valid until the next call. */
-static const char *const *children_of(struct core *c, const struct sandbox *s)
+static const char *const *children_of(struct service *c, const struct sandbox *s)
 {
 	size_t n = s->children.n < CHILDREN_SHOWN ? s->children.n : CHILDREN_SHOWN;
 
@@ -571,8 +572,8 @@ static const char *const *children_of(struct core *c, const struct sandbox *s)
 	return c->children;
 }
 
-bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
-	       struct failure *f)
+bool service_view(struct service *c, const char *tenant, const char *id, struct sandbox_view *view,
+		  struct failure *f)
 {
 	struct sandbox *s = sandbox_find(c, tenant, id, f);
 

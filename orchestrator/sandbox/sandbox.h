@@ -11,7 +11,7 @@
 #include "orchestrator/store/store.h"
 #include "proto/ctl.h"
 
-struct core;
+struct service;
 struct tenant;
 struct vmproc;
 struct ready_vm;
@@ -44,11 +44,11 @@ enum sandbox_event {
 };
 
 struct sandbox {
-	struct core *core;
-	struct list link;   /* on core->sandboxes or core->ended.kept, oldest first */
+	struct service *service;
+	struct list link;   /* on service->sandboxes or service->ended.kept, oldest first */
 	struct list bucket; /* keyed by id */
 	struct listed listed;
-	bool is_listed; /* on core->all, and on the lists of its tenant and its parent */
+	bool is_listed; /* on service->all, and on the lists of its tenant and its parent */
 	enum sandbox_state state;
 	char id[SANDBOX_ID_LEN + 1];
 	struct tenant *owner;
@@ -72,7 +72,7 @@ struct sandbox {
 	struct vm_use use; /* measured some seconds ago */
 	struct vmproc *vm;
 
-	struct list deletes; /* core_delete calls in flight */
+	struct list deletes; /* service_delete calls in flight */
 	struct list changes; /* calls that wait until egress is closed */
 	char *ancestors;     /* as in the catalogue */
 	struct list living_ancestors, living_descendants; /* struct ancestry */
@@ -80,7 +80,7 @@ struct sandbox {
 	struct roster children;				  /* sandboxes whose parent this is */
 
 	struct list
-		unrecorded; /* on core->ended.unrecorded while the catalogue lists it as alive */
+		unrecorded; /* on service->ended.unrecorded while the catalogue lists it as alive */
 	struct vmproc *kept_vm; /* a dropped VM whose slot stays taken until the end is recorded; or
 				   NULL */
 	bool off_catalogue;	/* its catalogue row is gone already */
@@ -96,11 +96,11 @@ bool sandbox_step(struct sandbox *s, enum sandbox_event event);
  * Lets waiting operations start. Every operation that has to wait for others calls this when it
  * begins to wait, and every operation that others wait for calls it when it ends. The loop then
  * lets each part start what waits (part.start_waiting), once before it sleeps, in the order of
- * core->parts: first a call, then a fork, then a freeze. Nothing starts while the sandbox is being
- * adopted or frozen, or after its end; each part checks the rest.
+ * service->parts: first a call, then a fork, then a freeze. Nothing starts while the sandbox is
+ * being adopted or frozen, or after its end; each part checks the rest.
  */
 void sandbox_schedule(struct sandbox *s);
-struct sandbox *sandbox_new(struct core *c, const char *id, const char *tenant);
+struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenant);
 void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
 /* Copies the text. Returns false, changing nothing, when memory is short. */
 bool sandbox_set_metadata(struct sandbox *s, const char *metadata);
@@ -114,7 +114,8 @@ void sandbox_set_timers(struct sandbox *s);
 /* Records activity in the sandbox. */
 void sandbox_touch(struct sandbox *s);
 
-struct sandbox *sandbox_find(struct core *c, const char *tenant, const char *id, struct failure *f);
+struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *id,
+			     struct failure *f);
 /* Fills in *f for a sandbox that this tenant does not have. */
 void failure_not_found(struct failure *f, const char *id);
 /* Makes the sandbox known by its id. */
@@ -123,9 +124,9 @@ void sandbox_index(struct sandbox *s);
  * adopted one is not connected yet. `s` comes from sandbox_find. */
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
 /* Returns the living sandbox with that id, of any tenant; NULL: none. */
-struct sandbox *sandbox_of_any(struct core *c, const char *id);
+struct sandbox *sandbox_of_any(struct service *c, const char *id);
 /* Returns the tenant's living sandbox; NULL: none. */
-struct sandbox *sandbox_living(struct core *c, const char *tenant, const char *id);
+struct sandbox *sandbox_living(struct service *c, const char *tenant, const char *id);
 void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view);
 /* Gives the sandbox its id, notes the VM that it will have, and starts its lifetime. */
 void sandbox_note_vm(struct sandbox *s, const struct ready_vm *ready);
@@ -150,7 +151,7 @@ void sandbox_end_frozen(struct sandbox *s, int64_t at_ms, const char *text);
 const char *sandbox_end_code(const char *code);
 /* Fails everything in flight in the VM. Execs only fail when the sandbox ends: a merge moves them.
  */
-void sandbox_fail_calls(struct sandbox *s, const struct failure *f);
+void sandbox_fail_ops(struct sandbox *s, const struct failure *f);
 
 /* The registry of all sandboxes (registry.c). */
 /* Lists and counts a living sandbox in this state. The caller then calls lineage_link. */

@@ -15,7 +15,7 @@
 #include "orchestrator/config/failure.h"
 #include "orchestrator/config/sandbox-config.h"
 
-struct core;
+struct service;
 
 #define SANDBOX_ID_LEN	     36 /* "sbx_" + 32 hex digits */
 #define SANDBOX_METADATA_MAX (16u << 10)
@@ -54,32 +54,32 @@ struct sandbox_view {
 
 /* A call in flight. It ends, and the pointer is invalid, once its callback was called or it was
  * abandoned. */
-struct core_call;
+struct op;
 
-typedef void core_create_fn(void *arg, const struct sandbox_view *view, const struct failure *f);
-typedef void core_done_fn(void *arg, const struct failure *f); /* f NULL: success */
+typedef void service_create_fn(void *arg, const struct sandbox_view *view, const struct failure *f);
+typedef void service_done_fn(void *arg, const struct failure *f); /* f NULL: success */
 /* `new_id` is NULL on failure. */
-typedef void core_id_fn(void *arg, const char *new_id, const struct failure *f);
+typedef void service_id_fn(void *arg, const char *new_id, const struct failure *f);
 
 /* Detaches the client from a call: its callback is not called. A result that the client did not
  * learn of is undone (a created sandbox is deleted). A running exec continues. */
-void core_abandon(struct core_call *call);
-/* As core_abandon, and ends the program whose output the call streams: an exec is interrupted, or
+void op_abandon(struct op *op);
+/* As op_abandon, and ends the program whose output the call streams: an exec is interrupted, or
  * never begins; a process is killed. */
-void core_hang_up(struct core_call *call);
+void op_hang_up(struct op *op);
 
-/* Applies back-pressure to a call with a sink: after core_pause, at most one more buffer (64 KiB of
- * guest output) arrives until core_resume. An abandoned exec is never paused: its events go to the
+/* Applies back-pressure to a call with a sink: after op_pause, at most one more buffer (64 KiB of
+ * guest output) arrives until op_resume. An abandoned exec is never paused: its events go to the
  * replay ring only. */
-void core_pause(struct core_call *call);
-void core_resume(struct core_call *call);
+void op_pause(struct op *op);
+void op_resume(struct op *op);
 
 /* Creates a sandbox for `tenant`. Never returns NULL: `fn` gets every failure. */
-struct core_call *core_create(struct core *c, const char *tenant, const struct sandbox_spec *spec,
-			      core_create_fn *fn, void *arg);
+struct op *service_create(struct service *c, const char *tenant, const struct sandbox_spec *spec,
+			  service_create_fn *fn, void *arg);
 /* Deletes a sandbox. An abandoned delete is not undone. */
-struct core_call *core_delete(struct core *c, const char *tenant, const char *id, core_done_fn *fn,
-			      void *arg);
+struct op *service_delete(struct service *c, const char *tenant, const char *id,
+			  service_done_fn *fn, void *arg);
 
 enum change { CHANGE_NONE, CHANGE_FALSE, CHANGE_TRUE }; /* of a setting that is true or false */
 /* New settings of a sandbox. Zeroed members change nothing. */
@@ -90,15 +90,15 @@ struct sandbox_change {
 	enum change egress;   /* fails with FAIL_EGRESS_CLOSED for opening a closed one */
 	const char *metadata; /* JSON object text; copied */
 };
-/* Changes a sandbox, all or nothing, and counts as activity in it. Like core_create, reduces what
- * exceeds the limits of the tenant; its longest lifetime counts from the creation. Ends once no
- * packet leaves the sandbox any more, if it closes egress. An abandoned change is not undone. */
-struct core_call *core_change(struct core *c, const char *tenant, const char *id,
-			      const struct sandbox_change *change, core_done_fn *fn, void *arg);
+/* Changes a sandbox, all or nothing, and counts as activity in it. Like service_create, reduces
+ * what exceeds the limits of the tenant; its longest lifetime counts from the creation. Ends once
+ * no packet leaves the sandbox any more, if it closes egress. An abandoned change is not undone. */
+struct op *service_change(struct service *c, const char *tenant, const char *id,
+			  const struct sandbox_change *change, service_done_fn *fn, void *arg);
 /* Fills in *view. Returns false, with *f filled, when the tenant has no such sandbox. The view's
  * strings are valid until the caller returns to the loop. */
-bool core_view(struct core *c, const char *tenant, const char *id, struct sandbox_view *view,
-	       struct failure *f);
+bool service_view(struct service *c, const char *tenant, const char *id, struct sandbox_view *view,
+		  struct failure *f);
 
 /* --- lists, in pages -------------------------------------------------------------------------- */
 
@@ -118,13 +118,13 @@ struct list_page {
 /* --- the catalogue ---------------------------------------------------------------------------- */
 
 /* Ends once all catalogue changes made so far are on disk and survive a power cut. */
-struct core_call *core_sync(struct core *c, core_done_fn *fn, void *arg);
+struct op *service_sync(struct service *c, service_done_fn *fn, void *arg);
 
 /* `fd`: the copy, an unnamed file on disk, which the callee owns; -1 on failure. */
-typedef void core_backup_fn(void *arg, int fd, const struct failure *f);
+typedef void service_backup_fn(void *arg, int fd, const struct failure *f);
 /* Copies the catalogue as it is now; later changes don't affect the copy. One backup runs at a
  * time. An abandoned backup is cancelled. */
-struct core_call *core_backup(struct core *c, core_backup_fn *fn, void *arg);
+struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg);
 
 /* --- answers to requests with an Idempotency-Key ---------------------------------------------- */
 
@@ -135,7 +135,7 @@ struct request_key {
 };
 /* Records the key together with what the call makes, in one transaction. For create, fork, freeze
  * and resume; to be called in the same turn of the loop as the function that started the call. */
-void core_call_key(struct core_call *call, const struct request_key *key);
+void op_key(struct op *op, const struct request_key *key);
 
 enum made_kind { MADE_SANDBOX = 1, MADE_CHILDREN, MADE_SPACE }; /* as in the catalogue */
 /* The result of a request with a key. Valid during the callback only. */
@@ -149,11 +149,11 @@ struct request_made {
 };
 /* Reports all recorded requests, oldest first. Removes those older than `max_age_ms` first. Call it
  * when the service starts, since this takes O(n). Returns 0, or -errno with *e filled. */
-typedef void core_made_fn(void *arg, const struct request_made *made);
-int core_requests_made(struct core *c, uint64_t max_age_ms, core_made_fn *each, void *arg,
-		       struct err *e);
+typedef void service_made_fn(void *arg, const struct request_made *made);
+int service_requests_made(struct service *c, uint64_t max_age_ms, service_made_fn *each, void *arg,
+			  struct err *e);
 /* Removes the record of a key; does nothing if there is none. */
-void core_key_forget(struct core *c, const uint8_t key[static REQUEST_HASH_LEN]);
+void service_key_forget(struct service *c, const uint8_t key[static REQUEST_HASH_LEN]);
 
 /* --- events ----------------------------------------------------------------------------------- */
 
@@ -163,13 +163,13 @@ struct event_query {
 	bool follow;	/* the call goes on with new events, until it is abandoned */
 };
 /* `line`: one JSON object, without a newline, valid only during the call. */
-typedef void core_event_fn(void *arg, const char *line, size_t len);
+typedef void service_event_fn(void *arg, const char *line, size_t len);
 /* Reports the events of a tenant (NULL: of all), oldest first. */
-struct core_call *core_events(struct core *c, const char *tenant, const struct event_query *query,
-			      core_event_fn *on_event, core_done_fn *on_end, void *arg);
+struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
+			  service_event_fn *on_event, service_done_fn *on_end, void *arg);
 /* Ends all these calls. */
-void core_events_end(struct core *c);
+void service_events_end(struct service *c);
 /* Calls `fn` after each change with events; `fn` must not change the catalogue. */
-void core_events_watch(struct core *c, void (*fn)(void *arg), void *arg);
+void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
 
 #endif

@@ -13,7 +13,7 @@
 
 /* --- the object ------------------------------------------------------------------------------ */
 
-struct tenant *tenant_find(const struct core *c, const char *name)
+struct tenant *tenant_find(const struct service *c, const char *name)
 {
 	list_each (pos, &c->tenant_buckets[bucket_number(name)]) {
 		struct tenant *t = container_of(pos, struct tenant, bucket);
@@ -30,7 +30,7 @@ struct tenant *tenant_hold(struct tenant *t)
 	return t;
 }
 
-struct tenant *tenant_get(struct core *c, const char *name)
+struct tenant *tenant_get(struct service *c, const char *name)
 {
 	struct tenant *t = tenant_find(c, name);
 
@@ -38,7 +38,7 @@ struct tenant *tenant_get(struct core *c, const char *name)
 		return tenant_hold(t);
 	t = must_alloc(c->sizes.tenant + strlen(name) + 1);
 	t->name = (char *)t + c->sizes.tenant;
-	t->core = c;
+	t->service = c;
 	t->users = 1;
 	strcpy(t->name, name);
 	list_add_tail(&c->tenants, &t->link);
@@ -57,7 +57,7 @@ void tenant_put(struct tenant *t)
 
 /* --- limits ---------------------------------------------------------------------------------- */
 
-bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
+bool tenant_tier(const struct service *c, const char *tenant, struct tier *out)
 {
 	const char *name = keys_tier(c->keys, tenant);
 
@@ -67,7 +67,7 @@ bool tenant_tier(const struct core *c, const char *tenant, struct tier *out)
 	return tier_find(out, &c->config, name) || tier_find(out, &c->config, "free");
 }
 
-struct size tenant_size_most(const struct core *c, const char *tenant)
+struct size tenant_size_most(const struct service *c, const char *tenant)
 {
 	struct tier tier;
 
@@ -76,7 +76,7 @@ struct size tenant_size_most(const struct core *c, const char *tenant)
 	return size_of_tier(&tier);
 }
 
-void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_config *config)
+void tenant_clamp(const struct service *c, const char *tenant, struct sandbox_config *config)
 {
 	struct tier tier;
 
@@ -91,14 +91,14 @@ void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_confi
 	config->persistent = config->persistent && tier.persistent;
 }
 
-uint32_t tenant_lifetime_most(const struct core *c, const char *tenant)
+uint32_t tenant_lifetime_most(const struct service *c, const char *tenant)
 {
 	struct tier tier;
 
 	return tenant_tier(c, tenant, &tier) ? tier.lifetime_s : UINT32_MAX;
 }
 
-bool tenant_is_private(const struct core *c, const char *tenant)
+bool tenant_is_private(const struct service *c, const char *tenant)
 {
 	struct tier tier;
 
@@ -107,14 +107,14 @@ bool tenant_is_private(const struct core *c, const char *tenant)
 
 /* --- counts ----------------------------------------------------------------------------------- */
 
-size_t tenant_sandboxes(const struct core *c, const char *tenant)
+size_t tenant_sandboxes(const struct service *c, const char *tenant)
 {
 	const struct tenant *t = tenant_find(c, tenant);
 
 	return t ? t->sandboxes.n + t->coming : 0;
 }
 
-bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f)
+bool tenant_has_room(const struct service *c, const char *tenant, size_t n, struct failure *f)
 {
 	struct tier tier;
 
@@ -131,7 +131,7 @@ bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct 
 	return false;
 }
 
-bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f)
+bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, struct failure *f)
 {
 	const struct tenant *t = tenant_find(c, tenant);
 	uint64_t used = t ? t->promised_gb + t->coming_gb : 0;
@@ -147,12 +147,12 @@ bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, stru
 	return false;
 }
 
-bool tenant_share(const struct core *c, size_t total, size_t own, size_t most)
+bool tenant_share(const struct service *c, size_t total, size_t own, size_t most)
 {
 	return keys_any(c->keys) ? fair_share(total, own, most) : total < most;
 }
 
-uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant)
+uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant)
 {
 	struct tier tier;
 

@@ -12,13 +12,13 @@
 
 #include "base/list.h"
 #include "orchestrator/config/tiers.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 /* A tenant with its sandboxes and counters; reference-counted by `users`. */
 struct tenant {
 	struct list bucket; /* keyed by name */
-	struct list link;   /* on core->tenants */
-	struct core *core;
+	struct list link;   /* on service->tenants */
+	struct service *service;
 	unsigned users;
 	struct roster sandboxes; /* living ones */
 	uint64_t promised_mib;	 /* RAM of its sandboxes */
@@ -29,36 +29,36 @@ struct tenant {
 };
 /* Returns the tenant of this name, and creates it if nobody holds it. tenant_put releases the
  * reference that tenant_get or tenant_hold returns. */
-struct tenant *tenant_get(struct core *c, const char *name);
+struct tenant *tenant_get(struct service *c, const char *name);
 struct tenant *tenant_hold(struct tenant *t);
 void tenant_put(struct tenant *t);
 /* Returns NULL when nobody holds the tenant. Takes no reference. */
-struct tenant *tenant_find(const struct core *c, const char *name);
+struct tenant *tenant_find(const struct service *c, const char *name);
 
 /* Fills in the limits of the tenant's key. Returns false when it has none. */
-bool tenant_tier(const struct core *c, const char *tenant, struct tier *out);
+bool tenant_tier(const struct service *c, const char *tenant, struct tier *out);
 /* Returns the largest sandbox size the tenant may have; UINT32_MAX: no limit. RAM is rounded to
  * RAM_STEP_MIB. */
-struct size tenant_size_most(const struct core *c, const char *tenant);
+struct size tenant_size_most(const struct service *c, const char *tenant);
 /* Replaces timeouts of 0 by the configured defaults, then reduces the timeouts and `persistent` to
  * the tenant's limits. */
-void tenant_clamp(const struct core *c, const char *tenant, struct sandbox_config *config);
+void tenant_clamp(const struct service *c, const char *tenant, struct sandbox_config *config);
 /* Returns the longest lifetime in seconds of a sandbox of the tenant; UINT32_MAX: no limit. */
-uint32_t tenant_lifetime_most(const struct core *c, const char *tenant);
+uint32_t tenant_lifetime_most(const struct service *c, const char *tenant);
 /* Returns whether the tenant's VMs must not map memory files of others. */
-bool tenant_is_private(const struct core *c, const char *tenant);
-/* Returns the number of the tenant's sandboxes, living or being made (core_call.coming). */
-size_t tenant_sandboxes(const struct core *c, const char *tenant);
+bool tenant_is_private(const struct service *c, const char *tenant);
+/* Returns the number of the tenant's sandboxes, living or being made (op.coming). */
+size_t tenant_sandboxes(const struct service *c, const char *tenant);
 /* Returns true when `n` more sandboxes are within the limit; else fills in *f with
  * FAIL_CAP_REACHED and returns false. */
-bool tenant_has_room(const struct core *c, const char *tenant, size_t n, struct failure *f);
+bool tenant_has_room(const struct service *c, const char *tenant, size_t n, struct failure *f);
 /* Returns true when disks of `gb` more in total are within the limit; else fills in *f with
  * FAIL_CAP_REACHED and returns false. */
-bool tenant_has_disk(const struct core *c, const char *tenant, uint64_t gb, struct failure *f);
+bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, struct failure *f);
 /* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
  * `total` of `most` are taken: with API keys, while fair_share (base/num.h) allows it. */
-bool tenant_share(const struct core *c, size_t total, size_t own, size_t most);
+bool tenant_share(const struct service *c, size_t total, size_t own, size_t most);
 /* Returns how many bytes all Spaces of the tenant may take on disk; UINT64_MAX: no limit. */
-uint64_t tenant_spaces_bytes(const struct core *c, const char *tenant);
+uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant);
 
 #endif

@@ -17,7 +17,7 @@
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 #define EVERY_MS   10000
 #define STALE_MS   (3 * EVERY_MS) /* a check that takes longer has failed */
@@ -64,7 +64,7 @@ static int probe_step(void *job)
 static void on_probed(void *owner, void *job)
 {
 	const struct watching *w = job;
-	struct core *c = owner;
+	struct service *c = owner;
 
 	c->watch.job = NULL;
 	loop_timer_set(c->loop, &c->watch.timer, EVERY_MS);
@@ -79,7 +79,7 @@ static const struct step_job_ops probe_ops = {LOOP_DISK, probe_step, NULL, on_pr
 
 static void on_timer(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	struct watching *w = must_alloc(sizeof(*w));
 
 	snprintf(w->dir, sizeof(w->dir), "%s", c->config.state_dir);
@@ -87,20 +87,20 @@ static void on_timer(void *arg)
 	step_job_start(c->loop, w, &probe_ops, c);
 }
 
-void watch_start(struct core *c)
+void watch_start(struct service *c)
 {
 	c->watch.found_ms = loop_now_ms(c->loop);
 	loop_timer_start(c->loop, &c->watch.timer, on_timer, c, 0);
 }
 
-void watch_stop(struct core *c)
+void watch_stop(struct service *c)
 {
 	loop_timer_clear(c->loop, &c->watch.timer);
 	step_job_cancel(c->watch.job);
 	c->watch.job = NULL;
 }
 
-const char *watch_disk_error(const struct core *c, char *text, size_t size)
+const char *watch_disk_error(const struct service *c, char *text, size_t size)
 {
 	uint64_t age_ms = loop_now_ms(c->loop) - c->watch.found_ms;
 
@@ -114,7 +114,7 @@ const char *watch_disk_error(const struct core *c, char *text, size_t size)
 }
 
 /* Uses the last measurement. The service takes the first one when it starts. */
-bool host_disk_low(const struct core *c)
+bool host_disk_low(const struct service *c)
 {
 	uint64_t bytes = c->watch.found.disk_free_bytes;
 

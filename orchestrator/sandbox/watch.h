@@ -7,7 +7,7 @@
 #include "orchestrator/io/loop.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
-struct core;
+struct service;
 
 /* Measured some seconds ago. */
 struct watched {
@@ -23,9 +23,9 @@ struct watch {
 	struct loop_timer timer;
 };
 
-void watch_start(struct core *c);
-void watch_stop(struct core *c);
+void watch_start(struct service *c);
+void watch_stop(struct service *c);
 /* Returns why state_dir or the catalogue can't be written, in `text` or in *c; NULL: they can. */
-const char *watch_disk_error(const struct core *c, char *text, size_t size);
+const char *watch_disk_error(const struct service *c, char *text, size_t size);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads the lists of sandboxes and Spaces in pages, without walking through a whole list. */
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
 
-static const struct roster *children_of(struct core *c, const struct list_name *list,
+static const struct roster *children_of(struct service *c, const struct list_name *list,
 					struct failure *f)
 {
 	const struct sandbox *s = sandbox_find(c, list->tenant, list->parent, f);
@@ -14,7 +14,7 @@ static const struct roster *children_of(struct core *c, const struct list_name *
 }
 
 /* Returns NULL with *f filled when there is no such list. */
-static const struct roster *roster_of(struct core *c, const struct list_name *list,
+static const struct roster *roster_of(struct service *c, const struct list_name *list,
 				      struct failure *f)
 {
 	static const struct roster empty;
@@ -29,8 +29,8 @@ static const struct roster *roster_of(struct core *c, const struct list_name *li
 	return list->kind == LIST_SPACES ? &snapshots_of_tenant(t)->spaces : &t->sandboxes;
 }
 
-bool core_page(struct core *c, const struct list_name *list, size_t most, struct list_page *page,
-	       struct failure *f)
+bool service_page(struct service *c, const struct list_name *list, size_t most,
+		  struct list_page *page, struct failure *f)
 {
 	const struct roster *r = roster_of(c, list, f);
 
@@ -44,8 +44,8 @@ bool core_page(struct core *c, const struct list_name *list, size_t most, struct
 }
 
 /* Passes up to `most` of the page's remaining entries to `fn`. Returns true when more remain. */
-static bool walk(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
-		 void (*fn)(void *arg, const struct listed *l), void *arg)
+static bool walk(struct service *c, const struct list_name *list, struct list_page *page,
+		 size_t most, void (*fn)(void *arg, const struct listed *l), void *arg)
 {
 	struct failure f;
 	const struct roster *r = roster_of(c, list, &f);
@@ -85,16 +85,16 @@ static void emit_space(void *arg, const struct listed *l)
 	sink->space(sink->arg, &view);
 }
 
-bool core_list(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
-	       void (*each)(void *arg, const struct sandbox_view *view), void *arg)
+bool service_list(struct service *c, const struct list_name *list, struct list_page *page,
+		  size_t most, void (*each)(void *arg, const struct sandbox_view *view), void *arg)
 {
 	struct view_sink sink = {.sandbox = each, .arg = arg};
 
 	return walk(c, list, page, most, emit_sandbox, &sink);
 }
 
-bool core_spaces(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
-		 void (*each)(void *arg, const struct space_view *view), void *arg)
+bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,
+		    size_t most, void (*each)(void *arg, const struct space_view *view), void *arg)
 {
 	struct view_sink sink = {.space = each, .arg = arg};
 

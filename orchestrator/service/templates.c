@@ -11,11 +11,11 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "orchestrator/service/upkeep.h"
 #include "orchestrator/store/keys.h"
 
@@ -24,21 +24,21 @@ static_assert(PRIVATE_TENANT_MAX >= TENANT_ID_LEN, "a private copy is named afte
 
 static bool is_closing(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return c->closing;
 }
 
 static bool has_requests(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
-	return c->n_requests || guestops_of_core(c)->operations;
+	return c->n_requests || guestops_of_service(c)->operations;
 }
 
 static bool needs_vms(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return c->n_coming;
 }
@@ -50,14 +50,14 @@ static bool disk_is_low(void *arg)
 
 static void changed(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	pool_check(c->pool);
 }
 
 static void keep_warm(void *arg, struct template *t, uint32_t rootfs_gb)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	pool_keep(c->pool, t, rootfs_gb);
 }
@@ -70,7 +70,7 @@ static bool tenant_has_sandboxes(void *arg, const char *tenant)
 /* --- reports on VMs without a sandbox -------------------------------------------------------- */
 
 struct stall_report {
-	struct core *core;
+	struct service *service;
 	struct inspection *inspection;
 	void (*done)(void *arg);
 	void *arg;
@@ -83,7 +83,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 	void (*done)(void *arg) = r->done;
 	void *done_arg = r->arg;
 
-	r->core->inspector->log(r->core, r->what, found->text);
+	r->service->inspector->log(r->service, r->what, found->text);
 	free(r);
 	done(done_arg);
 }
@@ -91,11 +91,11 @@ static void on_inspected(void *arg, const struct inspected *found)
 static struct stall_report *report_stall(void *arg, struct vmproc *vm, const char *what,
 					 void (*done)(void *done_arg), void *done_arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	struct stall_report *r = must_alloc(sizeof(*r));
 
-	r->core = c;
+	r->service = c;
 	r->done = done;
 	r->arg = done_arg;
 	snprintf(r->what, sizeof(r->what), "%s", what);
@@ -108,7 +108,7 @@ static struct stall_report *report_stall(void *arg, struct vmproc *vm, const cha
 
 static void cancel_report(void *arg, struct stall_report *r)
 {
-	r->core->inspector->cancel(r->inspection);
+	r->service->inspector->cancel(r->inspection);
 	free(r);
 }
 
@@ -126,42 +126,41 @@ const struct template_env_ops template_ops = {
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-struct look_call {
-	struct core_call call;
+struct look_op {
+	struct op op;
 	struct waiter wait;
 };
 
-static void look_put_away(struct core_call *call)
+static void look_put_away(struct op *op)
 {
-	struct look_call *look = container_of(call, struct look_call, call);
+	struct look_op *look = container_of(op, struct look_op, op);
 
 	waiter_cancel(&look->wait);
 }
 
-static const struct call_ops look_ops = {
-	.size = sizeof(struct look_call),
+static const struct op_methods look_ops = {
+	.size = sizeof(struct look_op),
 	.passive = true,
 	.put_away = look_put_away,
 };
 
 static void on_looked(void *arg, const struct failure *f)
 {
-	call_finish(arg, f);
+	op_finish(arg, f);
 }
 
-struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg)
+struct op *service_templates_look(struct service *c, service_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &look_ops, arg);
+	struct op *op = op_new(c, &look_ops, arg);
 
-	call->done_fn = fn;
-	list_add_tail(&c->waits, &call->link);
-	sources_look(c->templates, &container_of(call, struct look_call, call)->wait, on_looked,
-		     call);
-	return call;
+	op->done_fn = fn;
+	list_add_tail(&c->waits, &op->link);
+	sources_look(c->templates, &container_of(op, struct look_op, op)->wait, on_looked, op);
+	return op;
 }
 
-void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
-		    void *arg)
+void service_templates(struct service *c, void (*each)(void *arg, const struct template_view *view),
+		       void *arg)
 {
 	templates_list(c->templates, each, arg);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of core.c, which starts and ends the service and does its housekeeping. */
+/* The state of service.c, which starts and ends the service and does its housekeeping. */
 #ifndef RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
 #define RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
 
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
 struct upkeep {
 	struct loop_timer housekeeping;
@@ -16,9 +16,9 @@ struct upkeep {
 extern const struct template_env_ops template_ops; /* templates.c */
 
 extern struct part upkeep_part;
-static inline struct upkeep *upkeep_of(const struct core *c)
+static inline struct upkeep *upkeep_of(const struct service *c)
 {
-	return part_of_core(&upkeep_part, c);
+	return part_of_service(&upkeep_part, c);
 }
 
 #endif

@@ -22,7 +22,7 @@
 #include "orchestrator/images/host.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
@@ -70,8 +70,8 @@ struct child {
 };
 
 struct fork {
-	struct core_call call;
-	core_fork_fn *fn;
+	struct op op;
+	service_fork_fn *fn;
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	enum fork_state state;
 	bool reseed;
@@ -89,7 +89,7 @@ struct fork {
 	struct sandbox_config config; /* of the children: the parent's when they were started */
 	char *tenant;
 	uint64_t began_ns;
-	struct core_forked made; /* the result, with statistics */
+	struct service_forked made; /* the result, with statistics */
 };
 
 static void step(struct fork *fork, enum fork_event event)
@@ -97,16 +97,16 @@ static void step(struct fork *fork, enum fork_event event)
 	fork->state = (enum fork_state)state_after(&machine, fork->state, event);
 }
 
-static struct fork *fork_of(const struct core_call *call)
+static struct fork *fork_of(const struct op *op)
 {
-	return container_of(call, struct fork, call);
+	return container_of(op, struct fork, op);
 }
 
 static void child_fini(struct child *child)
 {
 	if (child->blank)
 		vmproc_drop(child->blank, NULL, NULL);
-	disk_close(child->fork->call.core->loop, &child->writable);
+	disk_close(child->fork->op.service->loop, &child->writable);
 	vm_bringup_free(child->bringup);
 	ready_vm_drop(&child->ready);
 	if (child->sandbox)
@@ -123,12 +123,12 @@ static void release_parent(struct fork *fork)
 	sandbox_schedule(s);
 }
 
-static void fork_put_away(struct core_call *call)
+static void fork_put_away(struct op *op)
 {
-	struct fork *fork = fork_of(call);
+	struct fork *fork = fork_of(op);
 
 	disk_job_cancel(fork->layers);
-	disk_close(call->core->loop, &fork->writable);
+	disk_close(op->service->loop, &fork->writable);
 	if (fork->request)
 		vmproc_request_cancel(fork->request);
 	if (fork->state == FORK_COPYING)
@@ -144,8 +144,8 @@ static void fork_put_away(struct core_call *call)
 
 static void fail(struct fork *fork, const struct failure *f)
 {
-	snapshots_of_core(fork->call.core)->fork_failures++;
-	call_finish(&fork->call, f);
+	snapshots_of_service(fork->op.service)->fork_failures++;
+	op_finish(&fork->op, f);
 }
 
 /* --- children ------------------------------------------------------------------------------- */
@@ -153,7 +153,7 @@ static void fail(struct fork *fork, const struct failure *f)
 /* Returns a child that is complete except for the VM, or NULL without memory. */
 static struct sandbox *sandbox_of(struct fork *fork)
 {
-	struct sandbox *p = fork->parent, *s = sandbox_new(p->core, "", p->tenant);
+	struct sandbox *p = fork->parent, *s = sandbox_new(p->service, "", p->tenant);
 
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
@@ -187,7 +187,7 @@ static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 
 static void note_stats(struct fork *fork)
 {
-	struct core_forked *made = &fork->made;
+	struct service_forked *made = &fork->made;
 
 	for (unsigned i = 0; i < fork->n; i++) {
 		uint64_t ready_us = (fork->children[i].ready.running_ns - fork->began_ns) / 1000;
@@ -201,10 +201,10 @@ static void note_stats(struct fork *fork)
 
 static void begin(struct fork *fork)
 {
-	struct core *c = fork->call.core;
+	struct service *c = fork->op.service;
 
 	step(fork, FORK_USABLE);
-	snapshots_of_core(c)->forks++;
+	snapshots_of_service(c)->forks++;
 	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
 		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
 		 (unsigned long long)fork->made.copied_bytes >> 10);
@@ -218,8 +218,8 @@ static void begin(struct fork *fork)
 		child->sandbox = NULL;
 		sandbox_begin(s, &child->ready);
 	}
-	pool_rest(fork->call.core->pool, SANDBOX_HEAD_START_MS);
-	call_finish(&fork->call, NULL);
+	pool_rest(fork->op.service->pool, SANDBOX_HEAD_START_MS);
+	op_finish(&fork->op, NULL);
 }
 
 /* Adds the children to the catalogue, with the request's key if it has one. */
@@ -231,7 +231,7 @@ static int record(struct fork *fork, struct store_sandbox *rows, struct err *e)
 
 	for (unsigned i = 0; i < fork->n; i++)
 		len += (size_t)sprintf(ids + len, "%s%s", i ? " " : "", fork->children[i].id);
-	rows[0].answer = call_answer(&fork->call, fork->tenant, MADE_CHILDREN, ids, &answer);
+	rows[0].answer = op_answer(&fork->op, fork->tenant, MADE_CHILDREN, ids, &answer);
 	answer.pause_us = fork->made.pause_us;
 	answer.ready_us = fork->made.ready_us;
 	answer.copied_bytes = fork->made.copied_bytes;
@@ -239,7 +239,7 @@ static int record(struct fork *fork, struct store_sandbox *rows, struct err *e)
 		life_note(
 			fork->children[i].sandbox,
 			(struct audit_event){.name = "sandbox.forked", .parent = fork->parent->id});
-	return store_sandboxes_add(fork->call.core->store, rows, fork->n, e);
+	return store_sandboxes_add(fork->op.service->store, rows, fork->n, e);
 }
 
 static void complete(struct fork *fork)
@@ -294,7 +294,7 @@ static void start_children(struct fork *fork)
 
 		child->blank = NULL;
 		child->bringup =
-			vm_bringup_start(&fork->call.core->template_env, &spec, on_bringup, child);
+			vm_bringup_start(&fork->op.service->template_env, &spec, on_bringup, child);
 	}
 }
 
@@ -343,15 +343,15 @@ static int note_parent(struct fork *fork)
 
 /* Delivers long unfinished lines of the parent in parts, as if memory was short, since each child
  * would get a copy of them. Returns false when a reader of these parts has ended the fork. */
-static bool cut_lines(struct core_call *call)
+static bool cut_lines(struct op *op)
 {
-	struct sandbox *s = fork_of(call)->parent;
-	const unsigned n = fork_of(call)->n;
+	struct sandbox *s = fork_of(op)->parent;
+	const unsigned n = fork_of(op)->n;
 
-	while (snapshots_of(s)->copying == call && n * exec_lines(s) > HELD_MOST &&
+	while (snapshots_of(s)->copying == op && n * exec_lines(s) > HELD_MOST &&
 	       exec_cut_longest(s))
 		;
-	return snapshots_of(s)->copying == call;
+	return snapshots_of(s)->copying == op;
 }
 
 static void copy(struct fork *fork)
@@ -360,8 +360,8 @@ static void copy(struct fork *fork)
 	struct failure f;
 
 	step(fork, FORK_COPY);
-	snapshots_of(s)->copying = &fork->call;
-	if (!cut_lines(&fork->call))
+	snapshots_of(s)->copying = &fork->op;
+	if (!cut_lines(&fork->op))
 		return;
 	int ret = note_parent(fork);
 	if (fork->n * exec_point_results(&fork->point) > HELD_MOST)
@@ -380,11 +380,11 @@ void fork_start_waiting(struct sandbox *s)
 	if (snapshots_of(s)->copying)
 		return;
 	list_each (pos, &snapshots_of(s)->forks) {
-		struct core_call *call = container_of(pos, struct core_call, link);
+		struct op *op = container_of(pos, struct op, link);
 
-		if (fork_of(call)->state != FORK_WAITING)
+		if (fork_of(op)->state != FORK_WAITING)
 			continue;
-		copy(fork_of(call));
+		copy(fork_of(op));
 		return;
 	}
 }
@@ -392,7 +392,7 @@ void fork_start_waiting(struct sandbox *s)
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &snapshots_of(s)->forks)
-		fail(fork_of(container_of(pos, struct core_call, link)), f);
+		fail(fork_of(container_of(pos, struct op, link)), f);
 }
 
 /* --- blank VMs and layers ------------------------------------------------------------------- */
@@ -445,7 +445,7 @@ static void on_layers(void *arg, struct disk_job *layers)
 
 static void take_blanks(struct fork *fork)
 {
-	struct core *c = fork->call.core;
+	struct service *c = fork->op.service;
 	const struct size *size = &fork->parent->config.size;
 	struct vmproc_spec spec = size_vm_spec(size, false);
 	unsigned ready = 0;
@@ -470,7 +470,7 @@ static void take_blanks(struct fork *fork)
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-static bool check(struct core *c, unsigned n, struct failure *f)
+static bool check(struct service *c, unsigned n, struct failure *f)
 {
 	if (c->closing) {
 		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
@@ -490,12 +490,12 @@ static bool check(struct core *c, unsigned n, struct failure *f)
 	return true;
 }
 
-static void fork_notify(struct core_call *call)
+static void fork_notify(struct op *op)
 {
-	struct fork *fork = fork_of(call);
+	struct fork *fork = fork_of(op);
 
-	if (call->failed) {
-		fork->fn(call->arg, NULL, &call->failure);
+	if (op->failed) {
+		fork->fn(op->arg, NULL, &op->failure);
 		return;
 	}
 	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
@@ -503,24 +503,24 @@ static void fork_notify(struct core_call *call)
 		ids[i] = fork->children[i].id;
 	fork->made.ids = ids;
 	fork->made.n = fork->n;
-	fork->fn(call->arg, &fork->made, NULL);
+	fork->fn(op->arg, &fork->made, NULL);
 }
 
 /* Deletes the children: the client never received their ids. */
-static void fork_abandon(struct core_call *call)
+static void fork_abandon(struct op *op)
 {
-	struct fork *fork = fork_of(call);
+	struct fork *fork = fork_of(op);
 
 	for (unsigned i = 0; fork->state == FORK_MADE && i < fork->n; i++) {
-		struct sandbox *s = sandbox_living(call->core, fork->tenant, fork->children[i].id);
+		struct sandbox *s = sandbox_living(op->service, fork->tenant, fork->children[i].id);
 
 		if (s)
 			sandbox_end(s, "deleted", "the client that forked it disconnected", true);
 	}
-	call_free(call);
+	op_free(op);
 }
 
-static const struct call_ops fork_ops = {
+static const struct op_methods fork_ops = {
 	.size = sizeof(struct fork),
 	.makes_sandboxes = true,
 	.put_away = fork_put_away,
@@ -528,10 +528,10 @@ static const struct call_ops fork_ops = {
 	.abandon = fork_abandon,
 };
 
-struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
-			    bool reseed, core_fork_fn *fn, void *arg)
+struct op *service_fork(struct service *c, const char *tenant, const char *id, unsigned n,
+			bool reseed, service_fork_fn *fn, void *arg)
 {
-	struct fork *fork = fork_of(call_new(c, &fork_ops, arg));
+	struct fork *fork = fork_of(op_new(c, &fork_ops, arg));
 	struct failure f;
 
 	fork->fn = fn;
@@ -540,9 +540,9 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
 	    !tenant_has_disk(c, tenant, (uint64_t)n * s->config.size.rootfs_gb, &f) ||
 	    !promises_have_room(c, (uint64_t)n * s->config.size.ram_mib, &f)) {
-		snapshots_of_core(c)->fork_failures++;
-		call_finish(&fork->call, &f);
-		return &fork->call;
+		snapshots_of_service(c)->fork_failures++;
+		op_finish(&fork->op, &f);
+		return &fork->op;
 	}
 	fork->parent = s;
 	fork->reseed = reseed;
@@ -553,10 +553,10 @@ struct core_call *core_fork(struct core *c, const char *tenant, const char *id, 
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 	fork->tenant = must_copy(tenant);
 	fork->began_ns = now_ns();
-	call_expect(&fork->call, s->owner, n, &s->config.size);
-	list_add_tail(&snapshots_of(s)->forks, &fork->call.link);
+	op_expect(&fork->op, s->owner, n, &s->config.size);
+	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
 	sandbox_touch(s);
 	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);
 	take_blanks(fork);
-	return &fork->call;
+	return &fork->op;
 }

@@ -20,7 +20,7 @@
 #include "base/state-machine.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/images/disk-layer.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -58,8 +58,8 @@ static const uint8_t next[FREEZE_NSTATES][FREEZE_NEVENTS] = {
 static const struct state_machine machine = STATE_MACHINE("freeze", next);
 
 struct freeze {
-	struct list link; /* on snapshot_core.freezes */
-	struct core *core;
+	struct list link; /* on snapshot_service.freezes */
+	struct service *service;
 	struct sandbox *sandbox; /* NULL from FREEZE_SYNCING on */
 	struct tenant *owner;
 	struct list waiting; /* on the owner's snapshot_tenant.freezes */
@@ -78,9 +78,9 @@ struct freeze {
 	struct catalogue_sync *sync;
 };
 
-struct freeze_call {
-	struct core_call call;
-	core_id_fn *fn;
+struct freeze_op {
+	struct op op;
+	service_id_fn *fn;
 	char space[SANDBOX_ID_LEN + 1]; /* the new Space's id; empty until it is made */
 };
 
@@ -89,9 +89,9 @@ static void step(struct freeze *fr, enum freeze_event event)
 	fr->state = (enum freeze_state)state_after(&machine, fr->state, event);
 }
 
-static struct freeze_call *freeze_call_of(const struct core_call *call)
+static struct freeze_op *freeze_op_of(const struct op *op)
 {
-	return container_of(call, struct freeze_call, call);
+	return container_of(op, struct freeze_op, op);
 }
 
 /* --- slots, tenants in turn ----------------------------------------------------------------- */
@@ -106,7 +106,7 @@ static void wait_for_turn(struct freeze *fr)
 		list_init(&of->freeze_turn);
 	}
 	if (list_empty(&of->freezes))
-		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns, &of->freeze_turn);
+		list_add_tail(&snapshots_of_service(fr->service)->freeze_turns, &of->freeze_turn);
 	list_add_tail(&of->freezes, &fr->waiting);
 }
 
@@ -118,35 +118,35 @@ static void stop_waiting(struct freeze *fr)
 	list_del(&fr->waiting);
 	list_del(&snapshots_of_tenant(t)->freeze_turn);
 	if (!list_empty(&snapshots_of_tenant(t)->freezes))
-		list_add_tail(&snapshots_of_core(fr->core)->freeze_turns,
+		list_add_tail(&snapshots_of_service(fr->service)->freeze_turns,
 			      &snapshots_of_tenant(t)->freeze_turn);
 }
 
 static void release_slot(struct freeze *fr)
 {
-	loop_timer_clear(fr->core->loop, &fr->slot_limit);
-	snapshots_of_core(fr->core)->n_freezing -= fr->has_slot;
+	loop_timer_clear(fr->service->loop, &fr->slot_limit);
+	snapshots_of_service(fr->service)->n_freezing -= fr->has_slot;
 	fr->has_slot = false;
 }
 
-static void schedule_next(struct core *c);
+static void schedule_next(struct service *c);
 
 static void on_slot_limit(void *arg)
 {
 	struct freeze *fr = arg;
 
 	release_slot(fr);
-	schedule_next(fr->core);
+	schedule_next(fr->service);
 }
 
 static void take_slot(struct freeze *fr)
 {
 	stop_waiting(fr);
 	fr->has_slot = true;
-	snapshots_of_core(fr->core)->n_freezing++;
+	snapshots_of_service(fr->service)->n_freezing++;
 	snapshots_of_tenant(fr->owner)->freezing++;
-	loop_timer_start(fr->core->loop, &fr->slot_limit, on_slot_limit, fr,
-			 snapshots_of_core(fr->core)->slot_limit_ms);
+	loop_timer_start(fr->service->loop, &fr->slot_limit, on_slot_limit, fr,
+			 snapshots_of_service(fr->service)->slot_limit_ms);
 }
 
 static bool is_under_way(const struct freeze *fr)
@@ -172,28 +172,29 @@ static void freeze_free(struct freeze *fr)
 	tenant_put(fr->owner);
 	list_del(&fr->link);
 	disk_job_cancel(fr->layer);
-	disk_close(fr->core->loop, &fr->writable);
+	disk_close(fr->service->loop, &fr->writable);
 	catalogue_sync_cancel(fr->sync);
 	step_job_cancel(fr->write);
-	calls_free(&fr->calls);
+	ops_free(&fr->calls);
 	exec_point_fini(&fr->call);
 	free(fr);
 }
 
-void freezes_free(struct core *c)
+void freezes_free(struct service *c)
 {
-	while (!list_empty(&snapshots_of_core(c)->freezes))
-		freeze_free(container_of(snapshots_of_core(c)->freezes.next, struct freeze, link));
+	while (!list_empty(&snapshots_of_service(c)->freezes))
+		freeze_free(
+			container_of(snapshots_of_service(c)->freezes.next, struct freeze, link));
 }
 
-static void finish_calls(struct freeze *fr, const struct failure *f)
+static void finish_ops(struct freeze *fr, const struct failure *f)
 {
 	while (!list_empty(&fr->calls)) {
-		struct core_call *call = container_of(fr->calls.next, struct core_call, link);
+		struct op *op = container_of(fr->calls.next, struct op, link);
 
 		if (!f)
-			memcpy(freeze_call_of(call)->space, fr->id, SANDBOX_ID_LEN + 1);
-		call_finish(call, f);
+			memcpy(freeze_op_of(op)->space, fr->id, SANDBOX_ID_LEN + 1);
+		op_finish(op, f);
 	}
 }
 
@@ -210,8 +211,8 @@ void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 	if (!fr)
 		return;
 	if (f)
-		finish_calls(fr, f);
-	struct core *c = fr->core;
+		finish_ops(fr, f);
+	struct service *c = fr->service;
 	freeze_free(fr);
 	if (!f)
 		return;
@@ -228,7 +229,7 @@ static void thawed(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
 	bool running = fr->call.running && !list_empty(&exec_of(s)->main.calls);
-	struct core *c = fr->core;
+	struct service *c = fr->service;
 
 	snapshots_of(s)->freeze = NULL;
 	freeze_free(fr);
@@ -257,14 +258,14 @@ static void fail_with(struct freeze *fr, const struct failure *f)
 {
 	struct sandbox *s = fr->sandbox;
 
-	snapshots_of_core(fr->core)->freeze_failures++;
+	snapshots_of_service(fr->service)->freeze_failures++;
 	log_warn("%s", f->text);
-	finish_calls(fr, f);
+	finish_ops(fr, f);
 	if (fr->state == FREEZE_WRITING) {
 		release_slot(fr);
 		step(fr, FREEZE_THAW);
 		vmproc_ask(s->vm, CTL_RUN, on_resumed, fr);
-		schedule_next(fr->core);
+		schedule_next(fr->service);
 	} else {
 		thawed(fr);
 	}
@@ -289,7 +290,7 @@ static void fail(struct freeze *fr, const char *text)
 static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failure *f)
 {
 	const struct sandbox *s = fr->sandbox;
-	uint64_t most = tenant_spaces_bytes(fr->core, s->tenant);
+	uint64_t most = tenant_spaces_bytes(fr->service, s->tenant);
 	uint64_t used = more + snapshots_of_tenant(s->owner)->spaces_bytes;
 
 	if (used <= most)
@@ -332,14 +333,15 @@ static int record(struct freeze *fr, struct store_space *row, const char *text, 
 		n++;
 	scoped_free struct store_answer *answers = must_alloc((n + 1) * sizeof(*answers));
 	list_each (pos, &fr->calls) {
-		const struct core_call *call = container_of(pos, struct core_call, link);
+		const struct op *op = container_of(pos, struct op, link);
 
-		if (call_answer(call, row->tenant, MADE_SPACE, fr->id, &answers[row->n_answers]))
+		if (op_answer(op, row->tenant, MADE_SPACE, fr->id, &answers[row->n_answers]))
 			row->n_answers++;
 	}
 	row->answers = answers;
 	life_note(fr->sandbox, (struct audit_event){.name = "sandbox.frozen", .space = fr->id});
-	int ret = store_space_freeze(fr->core->store, row, row->created_at_ms, "frozen", text, e);
+	int ret =
+		store_space_freeze(fr->service->store, row, row->created_at_ms, "frozen", text, e);
 	row->answers = NULL;
 	row->n_answers = 0;
 	return ret;
@@ -357,13 +359,13 @@ static void on_synced(void *arg, int error)
 		    fr->id, strerror(-error));
 	if (error)
 		log_error("%s", f.text);
-	finish_calls(fr, error ? &f : NULL);
+	finish_ops(fr, error ? &f : NULL);
 	freeze_free(fr);
 }
 
 static void commit(struct freeze *fr, uint64_t bytes)
 {
-	struct core *c = fr->core;
+	struct service *c = fr->service;
 	struct sandbox *s = fr->sandbox;
 	struct store_space row = row_of(fr, bytes);
 	char text[ERR_TEXT_MAX];
@@ -381,7 +383,7 @@ static void commit(struct freeze *fr, uint64_t bytes)
 		fail(fr, e.text);
 		return;
 	}
-	snapshots_of_core(c)->n_frozen++;
+	snapshots_of_service(c)->n_frozen++;
 	log_info("sandbox %s: frozen as space %s, %llu KiB", s->id, fr->id,
 		 (unsigned long long)row.size_bytes >> 10);
 	space_checked(space_add(c, &row));
@@ -436,15 +438,15 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 {
 	struct freeze *fr = arg;
 
-	loop_timer_clear(fr->core->loop, &fr->slot_limit);
+	loop_timer_clear(fr->service->loop, &fr->slot_limit);
 	if (error) {
 		fail_for(fr, text, fork_retry_s(error));
 		return;
 	}
-	fr->write = space_write_new(fr->core->config.state_dir, image);
+	fr->write = space_write_new(fr->service->config.state_dir, image);
 	fill_manifest(fr, &fr->write->manifest);
 	step(fr, FREEZE_WRITE);
-	step_job_start(fr->core->loop, fr->write, &write_ops, fr);
+	step_job_start(fr->service->loop, fr->write, &write_ops, fr);
 }
 
 /* Saves the state of the running call. As for a fork, nothing is read from the guest until the
@@ -469,7 +471,7 @@ static void begin(struct freeze *fr)
 	step(fr, FREEZE_BEGIN);
 	/* Note the call even without a layer: thawed() must know whether one runs. */
 	if (note(fr) < 0 && fr->writable >= 0) {
-		disk_close(fr->core->loop, &fr->writable);
+		disk_close(fr->service->loop, &fr->writable);
 		err_say(&fr->layer_err, ENOMEM, "no memory");
 	}
 	sandbox_step(s, SBX_FREEZE);
@@ -500,13 +502,13 @@ static struct freeze *first_freeze_of(struct tenant *t)
 
 /* Returns the next freeze to begin. A tenant with a slot gets another one only when no other tenant
  * can use it. */
-static struct freeze *choose(struct core *c)
+static struct freeze *choose(struct service *c)
 {
 	struct freeze *second = NULL;
 
-	if (snapshots_of_core(c)->n_freezing >= AT_ONCE)
+	if (snapshots_of_service(c)->n_freezing >= AT_ONCE)
 		return NULL;
-	list_each_safe (pos, &snapshots_of_core(c)->freeze_turns) {
+	list_each_safe (pos, &snapshots_of_service(c)->freeze_turns) {
 		struct tenant *t = container_of(pos, struct snapshot_tenant, freeze_turn)->tenant;
 		struct freeze *fr =
 			snapshots_of_tenant(t)->freezing < AT_ONCE ? first_freeze_of(t) : NULL;
@@ -520,7 +522,7 @@ static struct freeze *choose(struct core *c)
 
 /* Schedules the sandbox whose freeze is next for a slot. Must be called when a slot becomes free or
  * a freeze leaves the queue. */
-static void schedule_next(struct core *c)
+static void schedule_next(struct service *c)
 {
 	struct freeze *fr = choose(c);
 
@@ -530,7 +532,7 @@ static void schedule_next(struct core *c)
 
 void freeze_start_waiting(struct sandbox *s)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 	struct freeze *fr = snapshots_of(s)->freeze ? choose(c) : NULL;
 
 	if (!fr)
@@ -549,7 +551,7 @@ void freeze_sandbox_touched(struct sandbox *s)
 		return;
 	snapshots_of(s)->freeze = NULL;
 	freeze_free(fr);
-	schedule_next(s->core);
+	schedule_next(s->service);
 }
 
 static void on_layer(void *arg, struct disk_job *layer)
@@ -562,25 +564,25 @@ static void on_layer(void *arg, struct disk_job *layer)
 	sandbox_schedule(fr->sandbox);
 }
 
-void freeze_start(struct sandbox *s, struct core_call *call)
+void freeze_start(struct sandbox *s, struct op *op)
 {
-	struct core *c = s->core;
+	struct service *c = s->service;
 	struct freeze *fr = snapshots_of(s)->freeze;
 
 	if (!fr) {
 		fr = must_alloc(sizeof(*fr));
 		*fr = (struct freeze){
-			.core = c, .sandbox = s, .owner = tenant_hold(s->owner), .writable = -1};
+			.service = c, .sandbox = s, .owner = tenant_hold(s->owner), .writable = -1};
 		list_init(&fr->calls);
 		list_init(&fr->waiting);
 		wait_for_turn(fr);
 		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
-		list_add_tail(&snapshots_of_core(c)->freezes, &fr->link);
+		list_add_tail(&snapshots_of_service(c)->freezes, &fr->link);
 		snapshots_of(s)->freeze = fr;
 		fr->layer = disk_layers_open(c->loop, c->config.state_dir, 1, on_layer, fr);
 	}
-	if (call)
-		list_add_tail(&fr->calls, &call->link);
+	if (op)
+		list_add_tail(&fr->calls, &op->link);
 }
 
 void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total)
@@ -594,26 +596,25 @@ void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-static void freeze_notify(struct core_call *call)
+static void freeze_notify(struct op *op)
 {
-	if (!call->abandoned)
-		freeze_call_of(call)->fn(call->arg,
-					 call->failed ? NULL : freeze_call_of(call)->space,
-					 call->failed ? &call->failure : NULL);
+	if (!op->abandoned)
+		freeze_op_of(op)->fn(op->arg, op->failed ? NULL : freeze_op_of(op)->space,
+				     op->failed ? &op->failure : NULL);
 }
 
-static const struct call_ops freeze_ops = {
-	.size = sizeof(struct freeze_call),
+static const struct op_methods freeze_ops = {
+	.size = sizeof(struct freeze_op),
 	.notify = freeze_notify,
 };
 
-struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
-			      void *arg)
+struct op *service_freeze(struct service *c, const char *tenant, const char *id, service_id_fn *fn,
+			  void *arg)
 {
-	struct core_call *call = call_new(c, &freeze_ops, arg);
+	struct op *op = op_new(c, &freeze_ops, arg);
 	struct failure f;
 
-	freeze_call_of(call)->fn = fn;
+	freeze_op_of(op)->fn = fn;
 	struct sandbox *s = sandbox_find(c, tenant, id, &f);
 	/* A freeze that is under way is joined; only an adopted sandbox must be reached first. */
 	if (s && s->state == SBX_ADOPTING)
@@ -621,9 +622,9 @@ struct core_call *core_freeze(struct core *c, const char *tenant, const char *id
 	else if (s && c->closing)
 		failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 	else if (s) {
-		freeze_start(s, call);
-		return call;
+		freeze_start(s, op);
+		return op;
 	}
-	call_finish(call, &f);
-	return call;
+	op_finish(op, &f);
+	return op;
 }

@@ -6,7 +6,7 @@
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
 
-struct core_call;
+struct op;
 struct sandbox;
 
 /* Starts the sandbox's next fork, unless a snapshot for another fork of it is being taken. */
@@ -19,7 +19,7 @@ void fork_sandbox_gone(struct sandbox *s, const struct failure *f);
 
 /* Begins the sandbox's freeze if it is next for a slot and has all it needs. */
 void freeze_start_waiting(struct sandbox *s);
-void freezes_free(struct core *c);
+void freezes_free(struct service *c);
 /* Gives up the sandbox's freeze, if there is one. Calls that wait for it fail with `f`; NULL: they
  * are freed, since the sandbox is. */
 void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
@@ -28,7 +28,7 @@ void freeze_sandbox_gone(struct sandbox *s, const struct failure *f);
 void freeze_progress(const struct sandbox *s, uint64_t *written, uint64_t *total);
 /* Requests the sandbox's freeze, or joins the one under way. `call` (NULL: none) waits for its
  * end. */
-void freeze_start(struct sandbox *s, struct core_call *call);
+void freeze_start(struct sandbox *s, struct op *op);
 /* Drops a waiting freeze that a time limit started, since the sandbox is in use again or its limit
  * was changed. */
 void freeze_sandbox_touched(struct sandbox *s);
@@ -36,8 +36,8 @@ void freeze_sandbox_touched(struct sandbox *s);
 /* Removes the files of the Space that the sandbox was resumed from, if the sandbox has ended. */
 void resume_shed(struct sandbox *s);
 
-void spaces_free(struct core *c);
+void spaces_free(struct service *c);
 /* Frees the state of space-load.c. Removals in progress complete without it. */
-void spaces_unload(struct core *c);
+void spaces_unload(struct service *c);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/exec/queue.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/snapshot/snapshots.h"
@@ -41,7 +41,7 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 	for (size_t i = 0; i < n; i++) {
 		char *ancestors = (char *)(uintptr_t)lines[i].ancestors;
 		struct sandbox *each =
-			keep ? sandbox_living(s->core, s->tenant, lines[i].id) : NULL;
+			keep ? sandbox_living(s->service, s->tenant, lines[i].id) : NULL;
 
 		if (each)
 			lineage_change(each, ancestors);
@@ -74,9 +74,9 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 
 	failure_set(&f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
-	sandbox_fail_calls(parent, &f);
+	sandbox_fail_ops(parent, &f);
 	exec_move_interrupts(winner, parent);
-	sandbox_fail_calls(winner, &f);
+	sandbox_fail_ops(winner, &f);
 	exec_move(winner, parent);
 	move_vm(parent, winner, m);
 	exec_move_events(winner, parent, seq, m->seq_reserved);
@@ -91,7 +91,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 
 static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure *f)
 {
-	struct core *c = parent->core;
+	struct service *c = parent->service;
 	scoped_free struct store_line *lines =
 		must_alloc((list_count(&winner->living_descendants) + 1) * sizeof(*lines));
 	char text[ERR_TEXT_MAX];
@@ -119,14 +119,14 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
 	}
-	snapshots_of_core(c)->merges++;
+	snapshots_of_service(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
 	move(parent, winner, &m);
 	return true;
 }
 
-static bool try(struct core *c, const char *tenant, const char *parent_id, const char *winner_id,
+static bool try(struct service *c, const char *tenant, const char *parent_id, const char *winner_id,
 		struct failure *f)
 {
 	struct sandbox *parent = sandbox_find(c, tenant, parent_id, f);
@@ -143,23 +143,23 @@ static bool try(struct core *c, const char *tenant, const char *parent_id, const
 	       merge(parent, winner, f);
 }
 
-struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
-			     const char *winner, core_done_fn *fn, void *arg)
+struct op *service_merge(struct service *c, const char *tenant, const char *parent,
+			 const char *winner, service_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &call_plain, arg);
+	struct op *op = op_new(c, &op_plain, arg);
 	struct failure f;
 
-	call->done_fn = fn;
+	op->done_fn = fn;
 	if (!try(c, tenant, parent, winner, &f)) {
-		call_finish(call, &f);
-		return call;
+		op_finish(op, &f);
+		return op;
 	}
 	struct sandbox *s = sandbox_living(c, tenant, parent);
 	if (s->config.egress) {
-		call_finish(call, NULL);
+		op_finish(op, NULL);
 	} else {
-		list_add_tail(&s->changes, &call->link);
+		list_add_tail(&s->changes, &op->link);
 		sandbox_close_egress(s);
 	}
-	return call;
+	return op;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The part of snapshot/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 
@@ -8,9 +8,9 @@
  * tenants can't block all others. */
 #define SLOT_LIMIT_MS 3000
 
-void snapshots_start(struct core *c)
+void snapshots_start(struct service *c)
 {
-	struct snapshot_core *of = snapshots_of_core(c);
+	struct snapshot_service *of = snapshots_of_service(c);
 
 	list_init(&of->resumes);
 	list_init(&of->spaces);
@@ -45,7 +45,7 @@ static void time_over(struct sandbox *s)
 	freeze_start(s, NULL);
 }
 
-static void fail_calls(struct sandbox *s, const struct failure *f)
+static void fail_ops(struct sandbox *s, const struct failure *f)
 {
 	fork_sandbox_gone(s, f);
 	freeze_sandbox_gone(s, f);
@@ -54,12 +54,12 @@ static void fail_calls(struct sandbox *s, const struct failure *f)
 static void shed(struct sandbox *s)
 {
 	freeze_sandbox_gone(s, NULL);
-	calls_free(&snapshots_of(s)->forks);
+	ops_free(&snapshots_of(s)->forks);
 	resume_shed(s);
 }
 
 struct part snapshot_part = {
-	.core_size = sizeof(struct snapshot_core),
+	.service_size = sizeof(struct snapshot_service),
 	.tenant_size = sizeof(struct snapshot_tenant),
 	.sandbox_size = sizeof(struct snapshot_sandbox),
 	.sandbox_init = sandbox_init,
@@ -67,25 +67,25 @@ struct part snapshot_part = {
 	.start_waiting = start_waiting,
 	.view = add_to_view,
 	.freeze = time_over,
-	.fail_calls = fail_calls,
+	.fail_ops = fail_ops,
 	.shed = shed,
 };
 
 /* --- the end of the service ------------------------------------------------------------------ */
 
-void snapshots_shut_down(struct core *c, const struct failure *f)
+void snapshots_shut_down(struct service *c, const struct failure *f)
 {
-	calls_finish(&snapshots_of_core(c)->resumes, f);
+	ops_finish(&snapshots_of_service(c)->resumes, f);
 	list_each (pos, &c->sandboxes)
 		fork_sandbox_gone(container_of(pos, struct sandbox, link), f);
 }
 
-void snapshots_close(struct core *c)
+void snapshots_close(struct service *c)
 {
-	calls_free(&snapshots_of_core(c)->resumes);
+	ops_free(&snapshots_of_service(c)->resumes);
 }
 
-void snapshots_free(struct core *c)
+void snapshots_free(struct service *c)
 {
 	freezes_free(c);
 	spaces_free(c);

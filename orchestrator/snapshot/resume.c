@@ -21,7 +21,7 @@
 #include "orchestrator/images/private.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/life.h"
@@ -29,7 +29,7 @@
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
-/* The worker's part of a resume. It can outlive the resume and the core. */
+/* The worker's part of a resume. It can outlive the resume and the service. */
 struct read_job {
 	struct space_read read;
 	int writable; /* the VM's disk layer, created after all files were read */
@@ -37,8 +37,8 @@ struct read_job {
 };
 
 struct resume {
-	struct core_call call;
-	core_create_fn *fn;
+	struct op op;
+	service_create_fn *fn;
 	struct space *space;	      /* in memory until the end, even if it is a sandbox by then;
 					 NULL: the resume could not begin */
 	struct sandbox_config config; /* of the sandbox */
@@ -55,9 +55,9 @@ struct resume {
 	char id[SANDBOX_ID_LEN + 1]; /* of the sandbox; empty before it exists */
 };
 
-static struct resume *resume_of(const struct core_call *call)
+static struct resume *resume_of(const struct op *op)
 {
-	return container_of(call, struct resume, call);
+	return container_of(op, struct resume, op);
 }
 
 static void job_free(void *arg)
@@ -73,7 +73,7 @@ static void job_free(void *arg)
  * begun to freeze, fork or merge it. */
 static struct sandbox *made_sandbox(const struct resume *r)
 {
-	struct sandbox *s = sandbox_living(r->call.core, r->tenant, r->id);
+	struct sandbox *s = sandbox_living(r->op.service, r->tenant, r->id);
 	bool as_made = s && s->state != SBX_FREEZING && list_empty(&s->living_descendants) &&
 		       strcmp(snapshots_of(s)->space, r->space->id) == 0;
 
@@ -95,7 +95,7 @@ static void undo(struct resume *r)
 		return;
 	snprintf(text, sizeof(text), "its resume was given up, and it is space %s again", p->id);
 	life_note(s, (struct audit_event){.name = "sandbox.frozen", .space = p->id});
-	if (store_space_unresume(p->core->store, s->id, &row, now_ms, "frozen", text, &e) < 0) {
+	if (store_space_unresume(p->service->store, s->id, &row, now_ms, "frozen", text, &e) < 0) {
 		log_error("sandbox %s: its resume can't be undone: %s", s->id, e.text);
 		s->config.persistent = true; /* then the sandbox becomes a Space once it was idle */
 		return;
@@ -103,23 +103,23 @@ static void undo(struct resume *r)
 	r->id[0] = '\0';
 	snapshots_of(s)->space[0] = '\0'; /* so that the Space's files stay */
 	sandbox_end_frozen(s, now_ms, text);
-	catalogue_sync(p->core, NULL, NULL);
+	catalogue_sync(p->service, NULL, NULL);
 }
 
-static void resume_put_away(struct core_call *call)
+static void resume_put_away(struct op *op)
 {
-	struct resume *r = resume_of(call);
+	struct resume *r = resume_of(op);
 
 	if (!r->space)
 		return;
-	if (r->id[0] && (call->failed || call->abandoned))
+	if (r->id[0] && (op->failed || op->abandoned))
 		undo(r);
 	r->space->resume = NULL;
 	if (r->id[0])
 		space_forget(r->space);
 	step_job_cancel(r->job);
 	waiter_cancel(&r->private_wait);
-	disk_close(call->core->loop, &r->writable);
+	disk_close(op->service->loop, &r->writable);
 	vm_bringup_free(r->bringup);
 	vmproc_image_put(r->image);
 	catalogue_sync_cancel(r->sync);
@@ -129,8 +129,8 @@ static void resume_put_away(struct core_call *call)
 
 static void fail(struct resume *r, const struct failure *f)
 {
-	snapshots_of_core(r->call.core)->resume_failures++;
-	call_finish(&r->call, f);
+	snapshots_of_service(r->op.service)->resume_failures++;
+	op_finish(&r->op, f);
 }
 
 /* --- the catalogue -------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ static void fail(struct resume *r, const struct failure *f)
 static struct sandbox *sandbox_of(struct resume *r)
 {
 	const struct space *p = r->space;
-	struct sandbox *s = sandbox_new(p->core, "", p->tenant);
+	struct sandbox *s = sandbox_new(p->service, "", p->tenant);
 
 	s->config = r->config;
 	s->seq = p->seq;
@@ -160,26 +160,26 @@ static void on_synced(void *arg, int error)
 		log_error("sandbox %s: its resume can't be flushed to disk, and a power failure "
 			  "may undo it: %s",
 			  r->id, strerror(-error));
-	call_finish(&r->call, NULL);
+	op_finish(&r->op, NULL);
 }
 
 static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 {
-	struct core *c = r->call.core;
+	struct service *c = r->op.service;
 	struct space *p = r->space;
 
-	snapshots_of_core(c)->n_resumed++;
+	snapshots_of_service(c)->n_resumed++;
 	log_info("space %s: resumed as sandbox %s", p->id, s->id);
 	memcpy(snapshots_of(s)->space, p->id, sizeof(snapshots_of(s)->space));
 	memcpy(r->id, s->id, sizeof(r->id));
-	call_expects_none(&r->call);
+	op_expects_none(&r->op);
 	sandbox_begin(s, ready);
 	r->sync = catalogue_sync(c, on_synced, r);
 }
 
 static void complete(struct resume *r, struct vm_bringup *warm)
 {
-	struct core *c = r->call.core;
+	struct service *c = r->op.service;
 	struct sandbox *s = sandbox_of(r);
 	struct ready_vm ready = vm_bringup_take(warm);
 	struct store_answer answer;
@@ -191,7 +191,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 		sandbox_note_vm(s, &ready);
 		struct store_sandbox row = sandbox_row(s);
 
-		row.answer = call_answer(&r->call, s->tenant, MADE_SANDBOX, s->id, &answer);
+		row.answer = op_answer(&r->op, s->tenant, MADE_SANDBOX, s->id, &answer);
 		life_note(s,
 			  (struct audit_event){.name = "sandbox.resumed", .space = r->space->id});
 		if (store_space_resume(c->store, r->space->id, &row, &e) == 0) {
@@ -244,7 +244,7 @@ static int make_image(struct resume *r, struct space_read *read)
 
 static void start_vm(struct resume *r)
 {
-	struct core *c = r->call.core;
+	struct service *c = r->op.service;
 	struct failure f;
 
 	if (r->writable < 0) {
@@ -273,7 +273,7 @@ static void on_private(void *arg, const struct failure *f)
 
 	if (f) {
 		fail(r, f);
-	} else if (private_take(r->call.core->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
+	} else if (private_take(r->op.service->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
 				&r->memory, &e) < 0) {
 		failure_set(&failed, FAIL_RESUME_FAILED, 5,
 			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
@@ -285,7 +285,7 @@ static void on_private(void *arg, const struct failure *f)
 
 static void choose_memory(struct resume *r)
 {
-	struct core *c = r->call.core;
+	struct service *c = r->op.service;
 
 	if (!tenant_is_private(c, r->tenant))
 		start_vm(r);
@@ -341,7 +341,7 @@ static const struct step_job_ops read_ops = {LOOP_BULK, read_step, NULL, on_read
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-static bool check(struct core *c, const struct space *p, const struct space_resume *how,
+static bool check(struct service *c, const struct space *p, const struct space_resume *how,
 		  struct failure *f)
 {
 	if (c->closing)
@@ -360,25 +360,25 @@ static bool check(struct core *c, const struct space *p, const struct space_resu
 	return false;
 }
 
-static void resume_abandon(struct core_call *call)
+static void resume_abandon(struct op *op)
 {
-	call->abandoned = true;
-	call_free(call);
+	op->abandoned = true;
+	op_free(op);
 }
 
-static void resume_notify(struct core_call *call)
+static void resume_notify(struct op *op)
 {
-	struct resume *r = resume_of(call);
-	struct failure f = call->failure;
+	struct resume *r = resume_of(op);
+	struct failure f = op->failure;
 	struct sandbox_view view;
-	struct sandbox *s = call->failed ? NULL : sandbox_find(call->core, r->tenant, r->id, &f);
+	struct sandbox *s = op->failed ? NULL : sandbox_find(op->service, r->tenant, r->id, &f);
 
 	if (s)
 		sandbox_view_fill(s, &view);
-	r->fn(call->arg, s ? &view : NULL, s ? NULL : &f);
+	r->fn(op->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
-static const struct call_ops resume_ops = {
+static const struct op_methods resume_ops = {
 	.size = sizeof(struct resume),
 	.makes_sandboxes = true,
 	.put_away = resume_put_away,
@@ -386,18 +386,18 @@ static const struct call_ops resume_ops = {
 	.abandon = resume_abandon,
 };
 
-struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
-				    const struct space_resume *how, core_create_fn *fn, void *arg)
+struct op *service_space_resume(struct service *c, const char *tenant, const char *id,
+				const struct space_resume *how, service_create_fn *fn, void *arg)
 {
-	struct resume *r = resume_of(call_new(c, &resume_ops, arg));
+	struct resume *r = resume_of(op_new(c, &resume_ops, arg));
 	struct failure f;
 
 	r->fn = fn;
 	struct space *p = space_find(c, tenant, id, &f);
 	if (!p || !check(c, p, how, &f)) {
-		snapshots_of_core(c)->resume_failures++;
-		call_finish(&r->call, &f);
-		return &r->call;
+		snapshots_of_service(c)->resume_failures++;
+		op_finish(&r->op, &f);
+		return &r->op;
 	}
 	r->space = p;
 	r->config = p->config;
@@ -413,18 +413,18 @@ struct core_call *core_space_resume(struct core *c, const char *tenant, const ch
 	r->tenant = must_copy(tenant);
 	r->job = must_alloc(sizeof(*r->job));
 	*r->job = (struct read_job){.writable = -1};
-	call_expect(&r->call, p->owner, 1, &p->config.size);
+	op_expect(&r->op, p->owner, 1, &p->config.size);
 	p->resume = r;
-	list_add_tail(&snapshots_of_core(c)->resumes, &r->call.link);
+	list_add_tail(&snapshots_of_service(c)->resumes, &r->op.link);
 	space_read_begin(&r->job->read, c->config.state_dir, id);
 	step_job_start(c->loop, r->job, &read_ops, r);
 	space_scrub_stop(p);
-	return &r->call;
+	return &r->op;
 }
 
 void resume_shed(struct sandbox *s)
 {
 	if (snapshots_of(s)->space[0] && s->state >= SBX_ENDING)
-		space_files_drop(s->core, snapshots_of(s)->space);
+		space_files_drop(s->service, snapshots_of(s)->space);
 	snapshots_of(s)->space[0] = 0;
 }

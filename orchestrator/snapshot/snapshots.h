@@ -12,30 +12,31 @@
 #define FORK_MAX	1000 /* children of one fork; config.fork_max may be lower */
 
 /* Valid during the callback only. */
-struct core_forked {
+struct service_forked {
 	const char *const *ids; /* of the `n` children */
 	unsigned n;
 	uint64_t pause_us;     /* how long the parent's vCPUs were paused */
 	uint64_t ready_us;     /* from the call until every child's vCPUs ran */
 	uint64_t copied_bytes; /* copied from the parent's RAM */
 };
-typedef void core_fork_fn(void *arg, const struct core_forked *forked, const struct failure *f);
+typedef void service_fork_fn(void *arg, const struct service_forked *forked,
+			     const struct failure *f);
 
 /*
  * Creates `n` children of a sandbox, all or none. When `fn` comes, each child is usable and its
  * guest has confirmed that it is unique. `reseed`: user-space random generators (Python's random,
  * numpy's) diverge as well. An abandoned fork leaves no child.
  */
-struct core_call *core_fork(struct core *c, const char *tenant, const char *id, unsigned n,
-			    bool reseed, core_fork_fn *fn, void *arg);
+struct op *service_fork(struct service *c, const char *tenant, const char *id, unsigned n,
+			bool reseed, service_fork_fn *fn, void *arg);
 
 /*
  * Gives the sandbox `parent` the VM of its descendant `winner`. The parent's previous VM ends:
  * calls running in it fail with code "merged", and queued ones continue in the new VM, after the
  * winner's. The id `winner` is gone: deleting it succeeds, any other use fails with FAIL_MERGED.
  */
-struct core_call *core_merge(struct core *c, const char *tenant, const char *parent,
-			     const char *winner, core_done_fn *fn, void *arg);
+struct op *service_merge(struct service *c, const char *tenant, const char *parent,
+			 const char *winner, service_done_fn *fn, void *arg);
 
 /* --- Spaces ----------------------------------------------------------------------------------- */
 
@@ -56,8 +57,8 @@ struct space_view {
  * call in it have ended with code "frozen"; processes in the guest continue when the Space is
  * resumed. On failure the sandbox keeps running. An abandoned freeze is not undone.
  */
-struct core_call *core_freeze(struct core *c, const char *tenant, const char *id, core_id_fn *fn,
-			      void *arg);
+struct op *service_freeze(struct service *c, const char *tenant, const char *id, service_id_fn *fn,
+			  void *arg);
 
 struct space_resume {
 	uint32_t timeout_s, idle_timeout_s; /* 0: the values of the frozen sandbox */
@@ -66,15 +67,15 @@ struct space_resume {
 };
 /* Turns a Space into a sandbox with a new id; the Space is gone then. A resume that fails or is
  * abandoned leaves the Space as it was. */
-struct core_call *core_space_resume(struct core *c, const char *tenant, const char *id,
-				    const struct space_resume *how, core_create_fn *fn, void *arg);
-struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
-				    core_done_fn *fn, void *arg);
-bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
-		     struct failure *f);
+struct op *service_space_resume(struct service *c, const char *tenant, const char *id,
+				const struct space_resume *how, service_create_fn *fn, void *arg);
+struct op *service_space_delete(struct service *c, const char *tenant, const char *id,
+				service_done_fn *fn, void *arg);
+bool service_space_view(struct service *c, const char *tenant, const char *id,
+			struct space_view *view, struct failure *f);
 /* Reports every Space that was on disk but not in the catalogue at the start. Its directory is kept
  * as ID.lost until `removed_at_ms` (ms since the epoch). */
-void core_spaces_lost(struct core *c,
-		      void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg);
+void service_spaces_lost(struct service *c,
+			 void (*each)(void *arg, const char *id, int64_t removed_at_ms), void *arg);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
@@ -33,12 +33,12 @@ static void space_free(struct space *p)
 	free(p);
 }
 
-struct space *space_add(struct core *c, const struct store_space *row)
+struct space *space_add(struct service *c, const struct store_space *row)
 {
-	struct snapshot_core *of = snapshots_of_core(c);
+	struct snapshot_service *of = snapshots_of_service(c);
 	struct space *p = must_alloc(sizeof(*p));
 
-	*p = (struct space){.core = c,
+	*p = (struct space){.service = c,
 			    .owner = tenant_get(c, row->tenant),
 			    .config = row->config,
 			    .created_at_ms = row->created_at_ms,
@@ -80,7 +80,7 @@ struct store_space space_row(const struct space *p)
 
 void space_forget(struct space *p)
 {
-	struct snapshot_core *of = snapshots_of_core(p->core);
+	struct snapshot_service *of = snapshots_of_service(p->service);
 
 	of->n_spaces--;
 	of->spaces_bytes -= p->size_bytes;
@@ -97,13 +97,13 @@ void space_checked(struct space *p)
 void space_damaged(struct space *p, const char *what)
 {
 	log_error("space %s is damaged: %s", p->id, what);
-	snapshots_of_core(p->core)->spaces_damaged += !p->damage[0];
+	snapshots_of_service(p->service)->spaces_damaged += !p->damage[0];
 	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
 }
 
-struct space *space_of(struct core *c, const char *id)
+struct space *space_of(struct service *c, const char *id)
 {
-	list_each (pos, &snapshots_of_core(c)->space_buckets[bucket_number(id)]) {
+	list_each (pos, &snapshots_of_service(c)->space_buckets[bucket_number(id)]) {
 		struct space *p = container_of(pos, struct space, bucket);
 
 		if (!strcmp(p->id, id))
@@ -112,7 +112,8 @@ struct space *space_of(struct core *c, const char *id)
 	return NULL;
 }
 
-static struct space *lookup(struct core *c, const char *tenant, const char *id, struct failure *f)
+static struct space *lookup(struct service *c, const char *tenant, const char *id,
+			    struct failure *f)
 {
 	struct space *p = space_of(c, id);
 
@@ -122,7 +123,7 @@ static struct space *lookup(struct core *c, const char *tenant, const char *id, 
 	return NULL;
 }
 
-struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f)
+struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f)
 {
 	struct space *p = lookup(c, tenant, id, f);
 
@@ -149,8 +150,8 @@ void space_view_fill(const struct space *p, struct space_view *view)
 	memcpy(view->id, p->id, sizeof(view->id));
 }
 
-bool core_space_view(struct core *c, const char *tenant, const char *id, struct space_view *view,
-		     struct failure *f)
+bool service_space_view(struct service *c, const char *tenant, const char *id,
+			struct space_view *view, struct failure *f)
 {
 	const struct space *p = lookup(c, tenant, id, f);
 
@@ -161,39 +162,39 @@ bool core_space_view(struct core *c, const char *tenant, const char *id, struct 
 
 /* --- delete --------------------------------------------------------------------------------- */
 
-struct delete_call {
-	struct core_call call;
+struct delete_op {
+	struct op op;
 	char space[SANDBOX_ID_LEN + 1]; /* its id */
 };
 
-static char *deleted_space(const struct core_call *call)
+static char *deleted_space(const struct op *op)
 {
-	return container_of(call, struct delete_call, call)->space;
+	return container_of(op, struct delete_op, op)->space;
 }
 
-static const struct call_ops delete_ops = {.size = sizeof(struct delete_call)};
+static const struct op_methods delete_ops = {.size = sizeof(struct delete_op)};
 
 /* Removes the files after the deletion was flushed to disk. Otherwise a power failure could bring
  * back a Space without files. */
 static void on_deleted(void *arg, int error)
 {
-	struct core_call *call = arg;
+	struct op *op = arg;
 
 	if (error)
-		log_error("space %s: its deletion can't be flushed to disk: %s",
-			  deleted_space(call), strerror(-error));
-	space_files_drop(call->core, deleted_space(call));
-	call_finish(call, NULL);
+		log_error("space %s: its deletion can't be flushed to disk: %s", deleted_space(op),
+			  strerror(-error));
+	space_files_drop(op->service, deleted_space(op));
+	op_finish(op, NULL);
 }
 
-struct core_call *core_space_delete(struct core *c, const char *tenant, const char *id,
-				    core_done_fn *fn, void *arg)
+struct op *service_space_delete(struct service *c, const char *tenant, const char *id,
+				service_done_fn *fn, void *arg)
 {
-	struct core_call *call = call_new(c, &delete_ops, arg);
+	struct op *op = op_new(c, &delete_ops, arg);
 	struct failure f;
 	struct err e;
 
-	call->done_fn = fn;
+	op->done_fn = fn;
 	struct space *p = lookup(c, tenant, id, &f);
 	if (p && p->resume) {
 		failure_set(&f, FAIL_IN_USE, 1, "space %s is being resumed", id);
@@ -203,25 +204,25 @@ struct core_call *core_space_delete(struct core *c, const char *tenant, const ch
 		p = NULL;
 	}
 	if (!p) {
-		call_finish(call, &f);
-		return call;
+		op_finish(op, &f);
+		return op;
 	}
-	memcpy(deleted_space(call), p->id, SANDBOX_ID_LEN + 1);
-	list_add_tail(&c->waits, &call->link);
+	memcpy(deleted_space(op), p->id, SANDBOX_ID_LEN + 1);
+	list_add_tail(&c->waits, &op->link);
 	space_forget(p);
-	catalogue_sync(c, on_deleted, call);
-	return call;
+	catalogue_sync(c, on_deleted, op);
+	return op;
 }
 
 /* --- scrub ---------------------------------------------------------------------------------- */
 
 static void on_scrubbed(void *owner, void *job)
 {
-	struct core *c = owner;
+	struct service *c = owner;
 	const struct space_read *read = job;
 	struct space *p = space_of(c, read->id);
 
-	snapshots_of_core(c)->scrub = NULL;
+	snapshots_of_service(c)->scrub = NULL;
 	if (p && read->damaged)
 		space_damaged(p, read->job.err.text);
 	if (p)
@@ -240,7 +241,7 @@ static const struct step_job_ops scrub_ops = {LOOP_BULK, space_read_step, NULL, 
 
 void space_scrub_stop(const struct space *p)
 {
-	struct snapshot_core *of = snapshots_of_core(p->core);
+	struct snapshot_service *of = snapshots_of_service(p->service);
 
 	if (!of->scrub || strcmp(of->scrub->id, p->id) != 0)
 		return;
@@ -248,9 +249,9 @@ void space_scrub_stop(const struct space *p)
 	of->scrub = NULL;
 }
 
-static const struct space *next_unread(const struct core *c)
+static const struct space *next_unread(const struct service *c)
 {
-	list_each (pos, &snapshots_of_core(c)->unread_spaces) {
+	list_each (pos, &snapshots_of_service(c)->unread_spaces) {
 		const struct space *p = container_of(pos, struct space, unread);
 
 		if (!p->resume)
@@ -259,9 +260,9 @@ static const struct space *next_unread(const struct core *c)
 	return NULL;
 }
 
-void spaces_scrub(struct core *c)
+void spaces_scrub(struct service *c)
 {
-	struct snapshot_core *of = snapshots_of_core(c);
+	struct snapshot_service *of = snapshots_of_service(c);
 	const struct space *next = of->scrub || c->closing ? NULL : next_unread(c);
 
 	if (!next)
@@ -273,10 +274,10 @@ void spaces_scrub(struct core *c)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-void spaces_free(struct core *c)
+void spaces_free(struct service *c)
 {
-	step_job_cancel(snapshots_of_core(c)->scrub);
+	step_job_cancel(snapshots_of_service(c)->scrub);
 	spaces_unload(c);
-	while (!list_empty(&snapshots_of_core(c)->spaces))
-		space_free(container_of(snapshots_of_core(c)->spaces.next, struct space, link));
+	while (!list_empty(&snapshots_of_service(c)->spaces))
+		space_free(container_of(snapshots_of_service(c)->spaces.next, struct space, link));
 }

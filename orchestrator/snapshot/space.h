@@ -8,18 +8,18 @@
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/snapshot/snapshots.h"
 
-struct core;
+struct service;
 struct store_space;
 struct tenant;
 
 struct space {
-	struct list link;   /* on snapshot_core.spaces, oldest first */
+	struct list link;   /* on snapshot_service.spaces, oldest first */
 	struct list bucket; /* keyed by id */
-	struct list
-		unread; /* on snapshot_core.unread_spaces until this instance has read all of it */
+	struct list unread; /* on snapshot_service.unread_spaces until this instance has read all of
+			       it */
 	struct listed listed; /* on the owner's snapshot_tenant.spaces */
 	struct tenant *owner;
-	struct core *core;
+	struct service *service;
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
 	const char *tenant; /* the owner's name */
 	char *metadata;
@@ -32,12 +32,12 @@ struct space {
 	char damage[ERR_TEXT_MAX]; /* the error found in it; empty: none known */
 };
 
-struct space *space_add(struct core *c, const struct store_space *row);
+struct space *space_add(struct service *c, const struct store_space *row);
 /* Returns the Space's row in the catalogue, valid as long as the Space. */
 struct store_space space_row(const struct space *p);
 void space_view_fill(const struct space *p, struct space_view *view);
 /* Returns NULL, with *f filled, when the tenant has no such Space or it is damaged. */
-struct space *space_find(struct core *c, const char *tenant, const char *id, struct failure *f);
+struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f);
 void space_damaged(struct space *p, const char *what);
 /* Marks a Space as fully read or written: it needs no scrub. */
 void space_checked(struct space *p);
@@ -46,8 +46,8 @@ void space_scrub_stop(const struct space *p);
 /* Removes the Space from memory; its files stay. */
 void space_forget(struct space *p);
 /* Removes the files of a Space that is gone, in the background. */
-void space_files_drop(struct core *c, const char *id);
+void space_files_drop(struct service *c, const char *id);
 /* Returns the Space with this id, of any tenant; NULL when there is none. */
-struct space *space_of(struct core *c, const char *id);
+struct space *space_of(struct service *c, const char *id);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_STATE_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_STATE_H
 
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/roster.h"
 
 struct failure;
@@ -12,7 +12,7 @@ struct tenant;
 /* This room's state for each sandbox, each tenant and the service. */
 struct snapshot_sandbox {
 	struct list forks;		/* calls */
-	struct core_call *copying;	/* the fork whose snapshot is being taken */
+	struct op *copying;		/* the fork whose snapshot is being taken */
 	struct freeze *freeze;		/* requested, or in progress */
 	char space[SANDBOX_ID_LEN + 1]; /* the Space whose files its VM maps; empty: none */
 };
@@ -21,10 +21,10 @@ struct snapshot_tenant {
 	uint64_t spaces_bytes;
 	struct tenant *tenant;	 /* set, with the two lists, by its first freeze */
 	struct list freezes;	 /* struct freeze: waiting ones, in order */
-	struct list freeze_turn; /* on snapshot_core.freeze_turns while any waits */
+	struct list freeze_turn; /* on snapshot_service.freeze_turns while any waits */
 	unsigned freezing;	 /* freezes in progress */
 };
-struct snapshot_core {
+struct snapshot_service {
 	struct list resumes; /* calls in flight */
 	struct list spaces;  /* struct space */
 	struct list space_buckets[BUCKETS];
@@ -50,26 +50,26 @@ static inline struct snapshot_tenant *snapshots_of_tenant(const struct tenant *t
 {
 	return part_of_tenant(&snapshot_part, t);
 }
-static inline struct snapshot_core *snapshots_of_core(const struct core *c)
+static inline struct snapshot_service *snapshots_of_service(const struct service *c)
 {
-	return part_of_core(&snapshot_part, c);
+	return part_of_service(&snapshot_part, c);
 }
 
 /* Initializes the room's state for the service. */
-void snapshots_start(struct core *c);
+void snapshots_start(struct service *c);
 /* Fails forks and resumes with `f` when the service stops. */
-void snapshots_shut_down(struct core *c, const struct failure *f);
-/* Frees the resumes in flight when the core is freed. */
-void snapshots_close(struct core *c);
+void snapshots_shut_down(struct service *c, const struct failure *f);
+/* Frees the resumes in flight when the service is freed. */
+void snapshots_close(struct service *c);
 /* Frees freezes and Spaces, after all sandboxes were freed. */
-void snapshots_free(struct core *c);
+void snapshots_free(struct service *c);
 
 /* Loads the Spaces from the catalogue and classifies their directories. Returns 0, or -errno with
  * *e filled. */
-int spaces_load(struct core *c, struct err *e);
+int spaces_load(struct service *c, struct err *e);
 /* Verifies the files of the Spaces that this instance has not read yet, one Space at a time. */
-void spaces_scrub(struct core *c);
+void spaces_scrub(struct service *c);
 /* Removes lost Spaces whose retention time is over. */
-void spaces_lost_check(struct core *c);
+void spaces_lost_check(struct service *c);
 
 #endif

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The API and the core over fake VMs (test/unit/service/fakes.h). `server NAME=VALUE...` prints the
- * port it listens on, and a line with the key for each key=TIER. Names are the service's settings
- * (0 or empty unless make_config fills them in), the limits of the API (struct http_limits), and
- *   dir=PATH       folder for the service's files; needed
- *   agent=SOCKET   all sandboxes share the real agent that listens there; without it, each has
- *                  an agent that runs the scripts of fakes.h
- *   key=TIER       makes a key
- *   spans=FD       a socket that gets the spans
+ * The API and the service over fake VMs (test/unit/service/fakes.h). `server NAME=VALUE...` prints
+ * the port it listens on, and a line with the key for each key=TIER. Names are the service's
+ * settings (0 or empty unless make_config fills them in), the limits of the API (struct
+ * http_limits), and dir=PATH       folder for the service's files; needed agent=SOCKET   all
+ * sandboxes share the real agent that listens there; without it, each has an agent that runs the
+ * scripts of fakes.h key=TIER       makes a key spans=FD       a socket that gets the spans
  *   fault=NAME     injects a fault (fault_names) once, before the service starts
  * It obeys these lines on its standard input, and answers each with a line:
  *   go             releases what waits (fakes_go)
@@ -33,7 +31,7 @@
 #include "orchestrator/api/api.h"
 #include "orchestrator/guestops/diff-result.h"
 #include "orchestrator/http/server.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "orchestrator/store/keys.h"
 #include "test/moved_clock.h"
 #include "test/unit/service/fakes.h"
@@ -41,7 +39,7 @@
 #define KEYS_MAX 4
 
 static struct loop *loop;
-static struct core *core;
+static struct service *service;
 static struct fakes *fakes;
 static uint32_t n_vms;
 
@@ -204,15 +202,15 @@ static void read_settings(struct config *c, char **argv)
 
 /* --- work that is not for the loop --- */
 
-void __real_core_diff_sort(struct core_diff *d);
-void __wrap_core_diff_sort(struct core_diff *d);
+void __real_service_diff_sort(struct service_diff *d);
+void __wrap_service_diff_sort(struct service_diff *d);
 
 /* Ends the server if the loop's thread sorts many paths. */
-void __wrap_core_diff_sort(struct core_diff *d)
+void __wrap_service_diff_sort(struct service_diff *d)
 {
 	if (d->bytes > 1000000 && gettid() == getpid())
 		abort();
-	__real_core_diff_sort(d);
+	__real_service_diff_sort(d);
 }
 
 /* --- lines on standard input ---------------------------------------------------------------- */
@@ -235,7 +233,8 @@ static void obey(const char *line)
 		fakes_go(fakes);
 	else if (strcmp(line, "kill") == 0)
 		kill_vms();
-	else if (strcmp(line, "revoke") == 0 && keys_revoke(core_keys(core), own.first_key, &e) < 0)
+	else if (strcmp(line, "revoke") == 0 &&
+		 keys_revoke(service_keys(service), own.first_key, &e) < 0)
 		fail("revoke", e.text);
 	if (strcmp(line, "waiting") == 0)
 		printf("%u\n", fakes_waiting(fakes));
@@ -274,8 +273,8 @@ static void make_keys(void)
 	struct err e;
 
 	for (size_t i = 0; i < own.n_tiers; i++) {
-		if (keys_create(core_keys(core), "a test", own.tiers[i], NULL, own.keys[i], &key,
-				&e) < 0)
+		if (keys_create(service_keys(service), "a test", own.tiers[i], NULL, own.keys[i],
+				&key, &e) < 0)
 			fail("make a key", e.text);
 		if (i == 0)
 			strcpy(own.first_key, key->id);
@@ -287,7 +286,7 @@ static void announce(void *arg)
 {
 	static struct loop_timer again = {.fn = announce};
 
-	if (!core_ready(core) && !own.fault) {
+	if (!service_ready(service) && !own.fault) {
 		again.arg = arg;
 		loop_timer_set(loop, &again, 2);
 		return;
@@ -309,11 +308,11 @@ static int serve(const struct config *config, struct err *e)
 	int ret = loop_new(&loop, e);
 
 	if (ret == 0)
-		ret = core_new(&core, loop, config, fakes_attach(fakes), e);
+		ret = service_new(&service, loop, config, fakes_attach(fakes), e);
 	if (ret < 0)
 		return ret;
 	make_keys(); /* on some addresses the API does not start without one */
-	ret = api_new(&api, loop, core, config, e);
+	ret = api_new(&api, loop, service, config, e);
 	if (ret < 0)
 		return ret;
 	api_watch(api, on_watch, NULL);
@@ -325,10 +324,10 @@ static int serve(const struct config *config, struct err *e)
 	loop_run(loop);
 	api_drain(api, stop, NULL);
 	loop_run(loop);
-	core_shutdown(core, stop, NULL);
+	service_shutdown(service, stop, NULL);
 	loop_run(loop);
 	api_free(api);
-	core_free(core);
+	service_free(service);
 	loop_free(loop);
 	return 0;
 }

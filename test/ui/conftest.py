@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page /ui/ in a real Chromium, in front of the real core and agent, over stand-ins of VMs.
+"""The page /ui/ in a real Chromium, in front of the real service and agent, over stand-ins of VMs.
 
 What happens "in a sandbox" happens on this machine, and all sandboxes of a service share it; so tests
 write to folders of their own only.

@@ -20,7 +20,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/api/api.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "test/unit/service/fakes.h"
 
 #define TURNS  12
@@ -28,7 +28,7 @@
 
 static struct loop *loop;
 static struct api *api;
-static struct core *core;
+static struct service *service;
 static struct fakes *fakes;
 static char dir[] = "/tmp/ramet-fuzz-XXXXXX";
 
@@ -122,14 +122,15 @@ static void set_up(void)
 	make_folder("state", config.state_dir);
 	make_folder("run", config.run_dir);
 	fakes = fakes_new_many(config.run_dir, config.max_vms);
-	if (loop_new(&loop, &e) < 0 || core_new(&core, loop, &config, fakes_attach(fakes), &e) < 0)
+	if (loop_new(&loop, &e) < 0 ||
+	    service_new(&service, loop, &config, fakes_attach(fakes), &e) < 0)
 		abort();
-	while (!core_ready(core))
+	while (!service_ready(service))
 		turn();
 	memset(kinds, 0, sizeof(kinds));
-	core_create(core, "local", &spec, on_created, NULL);
+	service_create(service, "local", &spec, on_created, NULL);
 	loop_run(loop);
-	if (api_new(&api, loop, core, &config, &e) < 0) {
+	if (api_new(&api, loop, service, &config, &e) < 0) {
 		fprintf(stderr, "%s\n", e.text);
 		abort();
 	}
@@ -143,7 +144,7 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 static void take_down(void)
 {
 	api_free(api);
-	core_free(core);
+	service_free(service);
 	loop_free(loop);
 	fakes_free(fakes);
 	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);

@@ -88,13 +88,13 @@ static void check(struct diff_merge *m, const struct node *t, size_t n)
 	expect(!diff_merge_complete(m));
 	expect(diff_merge_end(m, !(n & 1), &e) == 0);
 	expect(diff_merge_complete(m));
-	struct core_diff *d = diff_merge_take(m);
-	core_diff_sort(d);
+	struct service_diff *d = diff_merge_take(m);
+	service_diff_sort(d);
 	const struct diff_found *modified = &d->found[DIFF_MODIFIED];
 	expect(d->found[DIFF_ADDED].n + d->found[DIFF_REMOVED].n + modified->n == expected(t, n));
 	for (size_t i = 1; i < modified->n; i++)
 		expect(strcmp(modified->paths[i - 1], modified->paths[i]) < 0);
-	core_diff_free(d);
+	service_diff_free(d);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

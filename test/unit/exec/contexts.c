@@ -64,7 +64,7 @@ static void expect_past(struct world *w, const char *id)
 	struct past p = {0};
 	struct failure f;
 
-	assert_true(core_replay(w->core, TENANT, id, 0, add_past, &p, &f));
+	assert_true(service_replay(w->service, TENANT, id, 0, add_past, &p, &f));
 	for (int i = 0; i < 3; i++)
 		assert_string_equal(p.text[i], outs[i]);
 }
@@ -72,7 +72,7 @@ static void expect_past(struct world *w, const char *id)
 static struct sandbox *sandbox_of(struct world *w, const char *id)
 {
 	struct failure f;
-	struct sandbox *s = sandbox_find(w->core, TENANT, id, &f);
+	struct sandbox *s = sandbox_find(w->service, TENANT, id, &f);
 
 	assert_non_null(s);
 	return s;
@@ -90,7 +90,8 @@ static bool is_idle(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return core_view(i->w->core, TENANT, i->id, &view, &f) && !strcmp(view.state, "ready");
+	return service_view(i->w->service, TENANT, i->id, &view, &f) &&
+	       !strcmp(view.state, "ready");
 }
 
 static void until_idle(struct world *w, const char *id)
@@ -146,8 +147,8 @@ static void test_running_calls_continue_after_a_kill_of_the_service(void **state
 	world_create(w, &m, NULL);
 	start_three(w, runs, m.view.id);
 	for (int i = 0; i < 2; i++) {
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 	}
 	fakes_go(w->fakes);
 	until_idle(w, m.view.id);
@@ -173,8 +174,8 @@ static void test_call_of_a_killed_service_is_at_the_guest(void **state)
 
 	world_create(w, &m, NULL);
 	start_three(w, runs, m.view.id);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	struct sandbox *s = sandbox_of(w, m.view.id);
 	world_until(w, is_connected, s);
 	struct agent *agent = exec_of(s)->main.guest.agent;
@@ -208,7 +209,7 @@ static void test_running_calls_continue_after_resume(void **state)
 	until_idle(w, again.view.id);
 	struct past p = {0};
 	struct failure f;
-	assert_true(core_replay(w->core, TENANT, again.view.id, 0, add_past, &p, &f));
+	assert_true(service_replay(w->service, TENANT, again.view.id, 0, add_past, &p, &f));
 	assert_string_equal(p.text[0], "xya2|=3|");
 	assert_string_equal(p.text[1], "xyb2|=4|");
 	assert_string_equal(p.text[2], "xyc2|=5|");
@@ -259,8 +260,8 @@ static void test_calls_hung_up_during_a_freeze_that_fails_are_interrupted(void *
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, &z, m.view.id);
 	world_until_waiting(w, 3);
-	core_hang_up(one.call);
-	core_hang_up(other.call);
+	op_hang_up(one.call);
+	op_hang_up(other.call);
 	world_run_for(w, 20);
 	assert_true(exec_of(sandbox_of(w, m.view.id))->n_calls);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_INTERRUPT), 0);

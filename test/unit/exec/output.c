@@ -32,7 +32,7 @@ static struct crowd *crowd_new(void)
 
 static struct sandbox *add_sandbox(struct world *w, struct crowd *crowd, const char *tenant)
 {
-	struct core *c = w->core;
+	struct service *c = w->service;
 	char id[SANDBOX_ID_LEN + 1];
 
 	snprintf(id, sizeof(id), "sbx_%032u", crowd->n);
@@ -105,17 +105,18 @@ static void test_output_of_many_sandboxes_stays_within_the_budget(void **state)
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
 
-	output_budget_init(&exec_of_core(w->core)->output, BUDGET);
+	output_budget_init(&exec_of_service(w->service)->output, BUDGET);
 	while (crowd->n < MANY) {
 		struct sandbox *s = add_sandbox(w, crowd, TENANT);
 
 		for (unsigned i = 0; i < EVENTS; i++) {
 			print(s, EVENT_LEN);
-			assert_true(exec_of_core(w->core)->output.held <= BUDGET);
+			assert_true(exec_of_service(w->service)->output.held <= BUDGET);
 		}
 	}
 	/* The counter covers the output that is held, and that output is the newest. */
-	assert_true(file_bytes(crowd) + replay_bytes(crowd) <= exec_of_core(w->core)->output.held);
+	assert_true(file_bytes(crowd) + replay_bytes(crowd) <=
+		    exec_of_service(w->service)->output.held);
 	assert_int_equal(exec_of(crowd->all[0])->replay.count, 0);
 	assert_int_equal(replay_last(&exec_of(crowd->all[MANY - 1])->replay), EVENTS);
 	assert_true(replay_bytes(crowd) > BUDGET / 8);
@@ -127,7 +128,7 @@ static void test_tenant_within_its_share_loses_no_output(void **state)
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
 
-	output_budget_init(&exec_of_core(w->core)->output, BUDGET);
+	output_budget_init(&exec_of_service(w->service)->output, BUDGET);
 	struct sandbox *small = add_sandbox(w, crowd, "small");
 	for (int i = 0; i < 8; i++)
 		print(small, EVENT_LEN);
@@ -137,7 +138,7 @@ static void test_tenant_within_its_share_loses_no_output(void **state)
 		for (unsigned i = 0; i < EVENTS; i++)
 			print(s, EVENT_LEN);
 	}
-	assert_true(exec_of_core(w->core)->output.held <= BUDGET);
+	assert_true(exec_of_service(w->service)->output.held <= BUDGET);
 	assert_int_equal(exec_of(small)->replay.count, 8);
 	/* One more tenant makes the shares smaller, but this tenant is still within its share. */
 	struct sandbox *other = add_sandbox(w, crowd, "other");
@@ -153,35 +154,35 @@ static void test_child_counts_only_output_it_does_not_share(void **state)
 	struct crowd *crowd = crowd_new();
 	struct world *w = *state;
 
-	output_budget_init(&exec_of_core(w->core)->output, BUDGET);
+	output_budget_init(&exec_of_service(w->service)->output, BUDGET);
 	struct sandbox *parent = add_sandbox(w, crowd, TENANT);
 	for (int i = 0; i < 8; i++)
 		print(parent, EVENT_LEN);
-	size_t before = exec_of_core(w->core)->output.held;
+	size_t before = exec_of_service(w->service)->output.held;
 	for (int i = 0; i < 10; i++) {
 		struct sandbox *child = add_sandbox(w, crowd, TENANT);
 
 		assert_int_equal(replay_copy(&exec_of(child)->replay, &exec_of(parent)->replay), 0);
 	}
-	assert_true(exec_of_core(w->core)->output.held - before < 10 * EVENT_LEN);
+	assert_true(exec_of_service(w->service)->output.held - before < 10 * EVENT_LEN);
 	crowd_free(crowd);
-	assert_int_equal(exec_of_core(w->core)->output.held, 0);
+	assert_int_equal(exec_of_service(w->service)->output.held, 0);
 }
 
 #define LINES 4
 
 static bool holds_little(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
-	return !output_is_over(&exec_of_core(c)->output);
+	return !output_is_over(&exec_of_service(c)->output);
 }
 
 static bool holds_a_long_line(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
-	return exec_of_core(c)->output.held > 12000000;
+	return exec_of_service(c)->output.held > 12000000;
 }
 
 /* Each sandbox prints part of a line and then nothing. All of the text arrives, in parts, and is
@@ -192,14 +193,14 @@ static void test_unfinished_lines_are_cut_over_the_budget(void **state)
 	struct made m[LINES];
 	struct run r[LINES];
 
-	output_budget_init(&exec_of_core(w->core)->output, 3 << 20);
+	output_budget_init(&exec_of_service(w->service)->output, 3 << 20);
 	for (int i = 0; i < LINES; i++) {
 		world_create(w, &m[i], NULL);
 		r[i] = (struct run){0};
 		world_exec_start(w, &r[i], m[i].view.id, "big 1000000\nwait", false);
 	}
 	world_until_waiting(w, LINES);
-	world_until(w, holds_little, w->core);
+	world_until(w, holds_little, w->service);
 	fakes_go(w->fakes);
 	for (int i = 0; i < LINES; i++) {
 		world_until_true(w, &r[i].over);
@@ -247,9 +248,9 @@ static void test_long_line_survives_the_service(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 12000000\nwait\nbig 1000", false);
 	world_until_waiting(w, 1);
-	world_until(w, holds_a_long_line, w->core);
-	world_kill_core(w);
-	world_start_core(w);
+	world_until(w, holds_a_long_line, w->service);
+	world_kill_service(w);
+	world_start_service(w);
 	fakes_go(w->fakes);
 	do {
 		world_run_for(w, 1);
@@ -265,14 +266,14 @@ static void test_budget_is_empty_when_all_sandboxes_are_gone(void **state)
 	struct done d;
 	struct run r;
 
-	assert_int_equal(exec_of_core(w->core)->output.held, 0);
-	assert_true(exec_of_core(w->core)->output.most >= 64u << 20); /* the default */
+	assert_int_equal(exec_of_service(w->service)->output.held, 0);
+	assert_true(exec_of_service(w->service)->output.most >= 64u << 20); /* the default */
 	world_create(w, &m, NULL);
 	world_exec(w, &r, m.view.id, "out one\nbig 200000\nout two");
-	assert_true(exec_of_core(w->core)->output.held > 200000);
+	assert_true(exec_of_service(w->service)->output.held > 200000);
 	world_delete(w, &d, m.view.id);
 	assert_false(d.failed);
-	assert_int_equal(exec_of_core(w->core)->output.held, 0);
+	assert_int_equal(exec_of_service(w->service)->output.held, 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

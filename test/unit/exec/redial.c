@@ -13,7 +13,7 @@ static void test_two_losses_make_one_new_connection(void **state)
 	struct run r;
 
 	world_create(w, &m, NULL);
-	struct sandbox *s = sandbox_find(w->core, TENANT, m.view.id, &f);
+	struct sandbox *s = sandbox_find(w->service, TENANT, m.view.id, &f);
 	assert_non_null(s);
 	struct exec_lane *lane = &exec_of(s)->main;
 	lane_lose(lane, "the test says so");

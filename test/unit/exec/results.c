@@ -42,7 +42,7 @@ static void replay_is(struct world *w, const char *id, const char *expected)
 	struct seen seen = {""};
 	struct failure f;
 
-	assert_true(core_replay(w->core, TENANT, id, 0, see, &seen, &f));
+	assert_true(service_replay(w->service, TENANT, id, 0, see, &seen, &f));
 	assert_string_equal(seen.text, expected);
 }
 
@@ -104,7 +104,7 @@ static void test_bad_results_are_replaced(void **state)
 
 static bool has_part(void *arg)
 {
-	return exec_of_core(arg)->output.held > 100000;
+	return exec_of_service(arg)->output.held > 100000;
 }
 
 /* A result is on its way when the service is killed, and when the sandbox forks. */
@@ -120,9 +120,9 @@ static void test_a_restart_and_a_fork_keep_half_a_result(void **state)
 			      "open 3\nmore 3\nresult 0\nopen 200000\nmore 100000\nwait\n"
 			      "more 100000\nresult 1");
 	world_until_waiting(w, 1);
-	world_until(w, has_part, w->core);
-	world_kill_core(w);
-	world_start_core(w);
+	world_until(w, has_part, w->service);
+	world_kill_service(w);
+	world_start_service(w);
 	world_fork(w, &k, m.view.id, 1);
 	world_until_waiting(w, 2);
 	fakes_go(w->fakes);
@@ -134,7 +134,7 @@ static void test_a_restart_and_a_fork_keep_half_a_result(void **state)
 
 static bool has_large_part(void *arg)
 {
-	return exec_of_core(arg)->output.held > 7000000;
+	return exec_of_service(arg)->output.held > 7000000;
 }
 
 /* Each of many children would get a copy of it. */
@@ -145,15 +145,15 @@ static void test_a_fork_into_many_drops_half_a_result_in_the_children(void **sta
 	struct forked k;
 	struct made m;
 
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 16;
-	world_start_core(w);
+	world_start_service(w);
 	world_create(w, &m, NULL);
 	world_exec_rich_start(w, &r, m.view.id,
 			      "open 8000000\nmore 7000000\nwait\nmore 1000000\nresult 1\n"
 			      "open 7\nmore 7\nfault");
 	world_until_waiting(w, 1);
-	world_until(w, has_large_part, w->core);
+	world_until(w, has_large_part, w->service);
 	world_fork(w, &k, m.view.id, 10);
 	assert_true(k.ok);
 	world_until_waiting(w, 11);
@@ -179,7 +179,7 @@ static void test_a_resume_keeps_half_a_result(void **state)
 			      "open 200000\nmore 100000\nwait\nmore 100000\nresult 1\n"
 			      "open 7\nmore 7\nfault");
 	world_until_waiting(w, 1);
-	world_until(w, has_part, w->core);
+	world_until(w, has_part, w->service);
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 	world_until_true(w, &r.over);
@@ -195,7 +195,7 @@ static void test_a_resume_keeps_half_a_result(void **state)
 
 static bool holds_little(void *arg)
 {
-	return !output_is_over(&exec_of_core(arg)->output);
+	return !output_is_over(&exec_of_service(arg)->output);
 }
 
 static void test_results_over_the_budget_are_dropped(void **state)
@@ -206,7 +206,7 @@ static void test_results_over_the_budget_are_dropped(void **state)
 	struct run r[MANY];
 	unsigned dropped = 0;
 
-	output_budget_init(&exec_of_core(w->core)->output, 3 << 20);
+	output_budget_init(&exec_of_service(w->service)->output, 3 << 20);
 	for (int i = 0; i < MANY; i++) {
 		world_create(w, &m[i], NULL);
 		r[i] = (struct run){.on_event = on_event, .arg = &seen[i]};
@@ -214,7 +214,7 @@ static void test_results_over_the_budget_are_dropped(void **state)
 				      "open 1000000\nmore 900000\nwait\nmore 100000\nresult 0");
 	}
 	world_until_waiting(w, MANY);
-	world_until(w, holds_little, w->core);
+	world_until(w, holds_little, w->service);
 	fakes_go(w->fakes);
 	for (int i = 0; i < MANY; i++) {
 		world_until_true(w, &r[i].over);

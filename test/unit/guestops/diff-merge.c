@@ -187,7 +187,7 @@ static void test_random_trees_match_the_naive_comparison(void **state)
 {
 	for (int round = 0; round < 5000; round++) {
 		struct tree t[2] = {random_tree(), random_tree()};
-		struct core_diff *d;
+		struct service_diff *d;
 		struct diff_merge m;
 
 		if (!below(3)) /* every third time, almost equal trees */
@@ -199,12 +199,12 @@ static void test_random_trees_match_the_naive_comparison(void **state)
 		feed(&m, t);
 		d = diff_merge_take(&m);
 		diff_merge_fini(&m);
-		core_diff_sort(d);
+		service_diff_sort(d);
 		check_list(&d->found[DIFF_ADDED], &t[1], &t[0], false);
 		check_list(&d->found[DIFF_REMOVED], &t[0], &t[1], false);
 		check_list(&d->found[DIFF_MODIFIED], &t[0], &t[1], true);
 		assert_int_equal(d->n, count_expected(&t[0], &t[1]));
-		core_diff_free(d);
+		service_diff_free(d);
 	}
 }
 

@@ -11,7 +11,7 @@ struct outcome {
 	struct failure failure;
 	char added[1024], removed[1024], modified[1024]; /* joined by | */
 	size_t n;
-	struct core_call *call;
+	struct op *call;
 };
 
 static void join(char out[1024], const struct diff_found *f)
@@ -23,7 +23,7 @@ static void join(char out[1024], const struct diff_found *f)
 					 f->paths[i]);
 }
 
-static void on_outcome(void *arg, struct core_diff *diff, const struct failure *f)
+static void on_outcome(void *arg, struct service_diff *diff, const struct failure *f)
 {
 	struct outcome *t = arg;
 
@@ -35,13 +35,13 @@ static void on_outcome(void *arg, struct core_diff *diff, const struct failure *
 		t->failure = *f;
 		return;
 	}
-	core_diff_sort(diff);
+	service_diff_sort(diff);
 	join(t->added, &diff->found[DIFF_ADDED]);
 	join(t->removed, &diff->found[DIFF_REMOVED]);
 	join(t->modified, &diff->found[DIFF_MODIFIED]);
 	for (int kind = 0; kind < DIFF_NKINDS; kind++)
 		t->n += diff->found[kind].n;
-	core_diff_free(diff);
+	service_diff_free(diff);
 }
 
 static void start(struct world *w, struct outcome *t, const char *id, const char *other,
@@ -50,7 +50,7 @@ static void start(struct world *w, struct outcome *t, const char *id, const char
 	const char *const paths[] = {path, NULL};
 
 	*t = (struct outcome){0};
-	t->call = core_diff(w->core, TENANT, id, other, paths, on_outcome, t);
+	t->call = service_diff(w->service, TENANT, id, other, paths, on_outcome, t);
 	assert_false(t->done);
 }
 
@@ -145,7 +145,7 @@ static void test_nested_paths_are_reported_once(void **state)
 
 	make_pair(w, m, "tree /d 40755\ntree /d/sub 40755\ntree /e 100644 x",
 		  "tree /d 40755\ntree /d/sub 40700\ntree /d/sub/new 100644");
-	core_diff(w->core, TENANT, m[0].view.id, m[1].view.id, paths, on_outcome, &t);
+	service_diff(w->service, TENANT, m[0].view.id, m[1].view.id, paths, on_outcome, &t);
 	world_until_true(w, &t.done);
 	assert_string_equal(t.added, "/d/sub/new");
 	assert_string_equal(t.removed, "/e");
@@ -288,7 +288,7 @@ static void test_diff_fails_when_a_sandbox_is_merged(void **state)
 		struct outcome t;
 
 		start_waiting(w, &t, m);
-		core_abandon(t.call);
+		op_abandon(t.call);
 		world_until(w, no_diff_agents, w);
 		world_fork(w, &k, m[1].view.id, 1);
 		assert_true(k.ok);
@@ -309,13 +309,13 @@ static void test_abandoned_diff_closes_its_connections(void **state)
 	struct outcome t;
 
 	start_waiting(w, &t, m);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	world_until(w, no_diff_agents, w);
 	/* Abandons a diff immediately, and one whose answer is ready but not delivered yet. */
 	start(w, &t, m[0].view.id, m[1].view.id, "/d");
-	core_abandon(t.call);
+	op_abandon(t.call);
 	start(w, &t, m[0].view.id, "sbx_ffffffffffffffffffffffffffffffff", "/d");
-	core_abandon(t.call);
+	op_abandon(t.call);
 	world_until(w, no_diff_agents, w);
 	assert_false(t.done);
 }
@@ -333,7 +333,7 @@ static void test_number_of_diffs_is_limited(void **state)
 	fails_with(&t[8], FAIL_SERVICE_BUSY, "8");
 	assert_int_not_equal(t[8].failure.retry_after, 0);
 	for (int i = 0; i < 8; i++)
-		core_abandon(t[i].call);
+		op_abandon(t[i].call);
 }
 
 static void test_diffs_of_one_tenant_are_limited(void **state)
@@ -346,9 +346,9 @@ static void test_diffs_of_one_tenant_are_limited(void **state)
 	struct err e;
 
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(
-			keys_create(core_keys(w->core), "a test", "pro", NULL, text, &keys[i], &e),
-			0);
+		assert_int_equal(keys_create(service_keys(w->service), "a test", "pro", NULL, text,
+					     &keys[i], &e),
+				 0);
 	world_tenant = keys[0]->tenant;
 	start_waiting(w, &t[0], m);
 	for (int i = 1; i < 5; i++)
@@ -361,7 +361,7 @@ static void test_diffs_of_one_tenant_are_limited(void **state)
 	assert_false(other.failed || t[3].done);
 	world_tenant = TENANT_LOCAL;
 	for (int i = 0; i < 4; i++)
-		core_abandon(t[i].call);
+		op_abandon(t[i].call);
 }
 
 static void test_interrupted_diff_can_be_repeated_after_a_service_crash(void **state)
@@ -371,9 +371,9 @@ static void test_interrupted_diff_can_be_repeated_after_a_service_crash(void **s
 	struct outcome t;
 
 	start_waiting(w, &t, m);
-	world_kill_core(w);
+	world_kill_service(w);
 	assert_false(t.done);
-	world_start_core(w);
+	world_start_service(w);
 	start(w, &t, m[0].view.id, m[1].view.id, "/d");
 	world_until_true(w, &t.done);
 	fails_with(&t, FAIL_NOT_READY, m[0].view.id);

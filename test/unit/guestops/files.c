@@ -19,7 +19,7 @@ struct outcome {
 	uint64_t bytes;
 	bool wrong; /* a byte has the wrong value */
 	char id[CORE_ID_LEN + 1];
-	struct core_call *call;
+	struct op *call;
 };
 
 static void on_done(void *arg, const struct failure *f)
@@ -64,7 +64,7 @@ static void put_start(struct world *w, struct outcome *t, const char *path, cons
 	const struct file_put put = {.path = path, .data = {.p = data, .len = len}};
 
 	*t = (struct outcome){0};
-	t->call = core_file_put(w->core, TENANT, id, &put, on_done, t);
+	t->call = service_file_put(w->service, TENANT, id, &put, on_done, t);
 	assert_false(t->done);
 }
 
@@ -80,7 +80,7 @@ static void get_start(struct world *w, struct outcome *t, const char *path,
 	static const struct file_range all = {.length = UINT64_MAX};
 
 	*t = (struct outcome){0};
-	t->call = core_file_get(w->core, TENANT, id, path, range ? range : &all, &sink, t);
+	t->call = service_file_get(w->service, TENANT, id, path, range ? range : &all, &sink, t);
 	assert_false(t->done);
 }
 
@@ -96,14 +96,14 @@ static void list(struct world *w, struct outcome *t, const char *path)
 	const struct file_list all = {.path = path, .depth = 1, .after = ""};
 
 	*t = (struct outcome){0};
-	core_file_list(w->core, TENANT, id, &all, &sink, t);
+	service_file_list(w->service, TENANT, id, &all, &sink, t);
 	world_until_true(w, &t->done);
 }
 
 static void stat_it(struct world *w, struct outcome *t, const char *path, bool link)
 {
 	*t = (struct outcome){0};
-	core_file_stat(w->core, TENANT, id, path, link, &sink, t);
+	service_file_stat(w->service, TENANT, id, path, link, &sink, t);
 	world_until_true(w, &t->done);
 }
 
@@ -167,7 +167,7 @@ static void feed(struct client *c)
 		return;
 	c->waits = false;
 	c->fed += part;
-	core_file_feed(c->t.call, c->data + c->fed - part, part, c->fed == c->len);
+	service_file_feed(c->t.call, c->data + c->fed - part, part, c->fed == c->len);
 }
 
 static void on_wanted(void *arg)
@@ -193,7 +193,7 @@ static void put_parts(struct world *w, struct client *c, const char *path, const
 		.path = path, .data = {.len = sized ? len : AGENT_UNSIZED, .wants = on_wanted}};
 
 	*c = (struct client){.data = data, .len = len};
-	c->t.call = core_file_put(w->core, TENANT, id, &put, on_done, &c->t);
+	c->t.call = service_file_put(w->service, TENANT, id, &put, on_done, &c->t);
 	assert_false(c->t.done || c->asked);
 }
 
@@ -239,9 +239,9 @@ static void test_empty_data_without_a_length_is_complete(void **state)
 	uint64_t sum;
 
 	world_create_id(w, id);
-	c.t.call = core_file_put(w->core, TENANT, id, &put, on_done, &c.t);
+	c.t.call = service_file_put(w->service, TENANT, id, &put, on_done, &c.t);
 	world_until(w, waits, &c);
-	core_file_feed(c.t.call, NULL, 0, true);
+	service_file_feed(c.t.call, NULL, 0, true);
 	world_until_true(w, &c.t.done);
 	assert_false(c.t.failed);
 	assert_int_equal(fakes_put(w->fakes, &sum), 0);
@@ -261,7 +261,7 @@ static void test_data_of_another_length_fails(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
 		put_parts(w, &c, "/x", data, 10, true);
 		world_until(w, waits, &c);
-		core_file_feed(c.t.call, data, parts[i].len, parts[i].last);
+		service_file_feed(c.t.call, data, parts[i].len, parts[i].last);
 		world_until_true(w, &c.t.done);
 		fails_with(&c.t, FAIL_OUT_OF_RANGE);
 	}
@@ -318,7 +318,7 @@ static void test_data_that_arrives_is_abandoned(void **state)
 		put_parts(w, &c, "/x", data, sizeof(data), sized);
 		world_until(w, waits, &c);
 		arrive(&c, 5);
-		core_abandon(c.t.call);
+		op_abandon(c.t.call);
 		world_until(w, nothing_in_flight, w);
 		assert_false(c.t.done);
 	}
@@ -409,18 +409,18 @@ static void test_paused_get_applies_back_pressure_to_the_guest(void **state)
 	world_create_id(w, id);
 	get_start(w, &t, "/size/50000000", NULL);
 	world_until(w, has_begun, &t);
-	core_pause(t.call);
+	op_pause(t.call);
 	world_until(w, world_flow_has_stopped, &flow);
 	assert_true(t.bytes < 10000000 && !t.done);
-	core_resume(t.call);
+	op_resume(t.call);
 	world_until_true(w, &t.done);
 	assert_true(!t.failed && t.bytes == 50000000 && !t.wrong);
 	get_start(w, &t, "/size/10", NULL);
-	core_pause(t.call);
+	op_pause(t.call);
 	flow = (struct world_flow){.bytes = &t.bytes};
 	world_until(w, world_flow_has_stopped, &flow);
 	assert_int_equal(t.files, 0);
-	core_resume(t.call);
+	op_resume(t.call);
 	world_until_true(w, &t.done);
 	assert_int_equal(t.bytes, 10);
 }
@@ -473,22 +473,22 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 		put(w, &t, path, "x", 1);
 		fails_with(&t, refusals[i].code);
 		d = (struct outcome){0};
-		core_file_remove(w->core, TENANT, id, path, true, on_done, &d);
+		service_file_remove(w->service, TENANT, id, path, true, on_done, &d);
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].code);
 		d = (struct outcome){0};
-		core_file_move(w->core, TENANT, id, path, "/to", true, on_done, &d);
+		service_file_move(w->service, TENANT, id, path, "/to", true, on_done, &d);
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].code);
 		d = (struct outcome){0};
-		core_file_change(w->core, TENANT, id, &(struct file_change){.path = path}, on_done,
-				 &d);
+		service_file_change(w->service, TENANT, id, &(struct file_change){.path = path},
+				    on_done, &d);
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].code);
 	}
 	assert_int_equal(world_stats(w).file_failures, 5 * ARRAY_LEN(refusals));
 	d = (struct outcome){0};
-	core_file_mkdir(w->core, TENANT, id, "/d", 0700, true, on_done, &d);
+	service_file_mkdir(w->service, TENANT, id, "/d", 0700, true, on_done, &d);
 	world_until_true(w, &d.done);
 	assert_false(d.failed);
 }
@@ -593,8 +593,8 @@ static void test_abandoned_operation_closes_its_connection(void **state)
 	get_start(w, &g, "/size/100000000", NULL);
 	world_until_waiting(w, 1);
 	world_until(w, has_begun, &g);
-	core_abandon(t.call);
-	core_abandon(g.call);
+	op_abandon(t.call);
+	op_abandon(g.call);
 	assert_int_equal(world_stats(w).operations, 0);
 	world_until(w, connections_are_closed, w);
 	assert_false(t.done || g.done);
@@ -605,7 +605,7 @@ static void on_file_leave(void *arg, const struct file_view *f)
 	struct outcome *t = arg;
 
 	t->files++;
-	core_abandon(t->call);
+	op_abandon(t->call);
 }
 
 static void test_operation_can_be_abandoned_in_its_callback(void **state)
@@ -617,11 +617,11 @@ static void test_operation_can_be_abandoned_in_its_callback(void **state)
 	struct outcome t = {0};
 
 	world_create_id(w, id);
-	t.call = core_file_get(w->core, TENANT, id, "/size/1000000", &all, &leaving_sink, &t);
+	t.call = service_file_get(w->service, TENANT, id, "/size/1000000", &all, &leaving_sink, &t);
 	world_until(w, connections_are_closed, w);
 	world_until(w, nothing_in_flight, w);
 	const struct file_list many = {.path = "/many/1000", .depth = 1, .after = ""};
-	t.call = core_file_list(w->core, TENANT, id, &many, &leaving_sink, &t);
+	t.call = service_file_list(w->service, TENANT, id, &many, &leaving_sink, &t);
 	world_until(w, nothing_in_flight, w);
 	assert_true(t.files >= 1 && !t.done && !t.bytes);
 }
@@ -659,7 +659,7 @@ static void test_operations_fail_when_the_sandbox_is_deleted(void **state)
 
 static const struct sandbox *made_sandbox(struct world *w)
 {
-	return sandbox_living(w->core, TENANT, id);
+	return sandbox_living(w->service, TENANT, id);
 }
 
 static bool has_idle_connection(struct world *w)
@@ -786,7 +786,7 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(watched->w->core, TENANT, watched->id, &view, &f);
+	return !service_view(watched->w->service, TENANT, watched->id, &view, &f);
 }
 
 static void test_sandbox_with_an_operation_in_flight_is_not_idle(void **state)
@@ -821,10 +821,10 @@ static void test_operations_work_after_a_service_crash(void **state)
 	put_start(w, &t, "/wait", "x", 1);
 	get_start(w, &g, "/size/100000000", NULL);
 	world_until_waiting(w, 1);
-	world_kill_core(w);
+	world_kill_service(w);
 	assert_false(t.done);
 	fakes_go(w->fakes);
-	world_start_core(w);
+	world_start_service(w);
 	/* The next instance refuses a put while it reconnects to the VM, and serves it
 	 * afterwards. */
 	put(w, &t, "/x", "x", 1);

@@ -16,7 +16,7 @@ struct outcome {
 	enum agent_event last;	  /* type of the last event */
 	char path[32], to[32];	  /* of the last event */
 	uint64_t bytes;
-	struct core_call *call;
+	struct op *call;
 };
 
 static char id[SANDBOX_ID_LEN + 1]; /* of the test's sandbox */
@@ -75,21 +75,21 @@ static void list(struct world *w, struct outcome *t, const char *path, uint32_t 
 		.path = path, .depth = depth, .limit = limit, .after = after};
 
 	*t = (struct outcome){0};
-	core_file_list(w->core, TENANT, id, &asked, &sink, t);
+	service_file_list(w->service, TENANT, id, &asked, &sink, t);
 	world_until_true(w, &t->done);
 }
 
 static void stat_it(struct world *w, struct outcome *t, const char *path)
 {
 	*t = (struct outcome){0};
-	core_file_stat(w->core, TENANT, id, path, false, &sink, t);
+	service_file_stat(w->service, TENANT, id, path, false, &sink, t);
 	world_until_true(w, &t->done);
 }
 
 static void pack(struct world *w, struct outcome *t, const char *path)
 {
 	*t = (struct outcome){0};
-	core_file_pack(w->core, TENANT, id, path, &sink, t);
+	service_file_pack(w->service, TENANT, id, path, &sink, t);
 	world_until_true(w, &t->done);
 }
 
@@ -99,14 +99,14 @@ static void unpack(struct world *w, struct outcome *t, const char *path, const v
 	const struct file_unpack asked = {.path = path, .data = {.p = data, .len = len}};
 
 	*t = (struct outcome){0};
-	core_file_unpack(w->core, TENANT, id, &asked, on_done, t);
+	service_file_unpack(w->service, TENANT, id, &asked, on_done, t);
 	world_until_true(w, &t->done);
 }
 
 static void begin_watch(struct world *w, struct outcome *t, const char *path)
 {
 	*t = (struct outcome){0};
-	t->call = core_file_watch(w->core, TENANT, id, path, true, &watch_sink, t);
+	t->call = service_file_watch(w->service, TENANT, id, path, true, &watch_sink, t);
 }
 
 static void fails_with(const struct outcome *t, enum failure_code code)
@@ -170,7 +170,7 @@ static void test_write_in_place_delivers_all_bytes(void **state)
 
 	world_create_id(w, id);
 	memset(data, 7, sizeof(data));
-	core_file_write(w->core, TENANT, id, &write, on_done, &t);
+	service_file_write(w->service, TENANT, id, &write, on_done, &t);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
 	assert_true(fakes_put(w->fakes, &sum) == sizeof(data));
@@ -244,14 +244,14 @@ static void test_paused_watch_applies_back_pressure_to_the_guest(void **state)
 	world_create_id(w, id);
 	begin_watch(w, &t, "/flood");
 	world_until(w, has_two_events, &t);
-	core_pause(t.call);
+	op_pause(t.call);
 	unsigned before;
 	do {
 		before = t.events;
 		stat_it(w, &(struct outcome){0}, "/size/5");
 		stat_it(w, &(struct outcome){0}, "/size/5");
 	} while (t.events != before);
-	core_abandon(t.call);
+	op_abandon(t.call);
 }
 
 static void test_watch_fails_when_the_sandbox_is_deleted(void **state)

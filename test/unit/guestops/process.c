@@ -17,7 +17,7 @@ struct process_client {
 	unsigned started, n;
 	struct process_view last;
 	struct process_exit exit;
-	struct core_call *call;
+	struct op *call;
 };
 
 static void on_done(void *arg, const struct failure *f)
@@ -94,7 +94,7 @@ static void run(struct world *w, struct process_client *t, const char *program)
 	const struct process_spec spec = spec_of(argv);
 
 	*t = (struct process_client){0};
-	t->call = core_process_run(w->core, TENANT, id, &spec, &sink, t);
+	t->call = service_process_run(w->service, TENANT, id, &spec, &sink, t);
 	assert_false(t->done);
 }
 
@@ -104,14 +104,14 @@ static void start(struct world *w, struct process_client *t, const char *program
 	const struct process_spec spec = spec_of(argv);
 
 	*t = (struct process_client){0};
-	t->call = core_process_start(w->core, TENANT, id, &spec, &list_sink, t);
+	t->call = service_process_start(w->service, TENANT, id, &spec, &list_sink, t);
 	assert_false(t->done);
 }
 
 static void attach(struct world *w, struct process_client *t, int which, uint64_t place)
 {
 	*t = (struct process_client){0};
-	t->call = core_process_attach(w->core, TENANT, id, process(which), place, &sink, t);
+	t->call = service_process_attach(w->service, TENANT, id, process(which), place, &sink, t);
 	assert_false(t->done);
 }
 
@@ -133,7 +133,7 @@ static unsigned busy(struct world *w)
 {
 	struct failure f;
 
-	return (unsigned)sandbox_find(w->core, TENANT, id, &f)->n_busy;
+	return (unsigned)sandbox_find(w->service, TENANT, id, &f)->n_busy;
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -184,14 +184,14 @@ static void test_terminals_are_counted_apart(void **state)
 	struct process_client t = {0};
 
 	world_create_id(w, id);
-	core_process_start(w->core, TENANT, id, &spec, &list_sink, &t);
+	service_process_start(w->service, TENANT, id, &spec, &list_sink, &t);
 	succeeds(w, &t);
 	assert_memory_equal(t.last.id, "pty_", 4);
 	assert_true(t.last.tty);
 	assert_true(world_stats(w).ptys == 1 && world_stats(w).processes == 0);
 	const struct process_view terminal = t.last;
 	t = (struct process_client){0};
-	core_process_input(w->core, TENANT, id, terminal.id, "x", 1, on_done, &t);
+	service_process_input(w->service, TENANT, id, terminal.id, "x", 1, on_done, &t);
 	succeeds(w, &t);
 	assert_true(world_stats(w).pty_bytes_in == 1 && world_stats(w).process_bytes_in == 0);
 }
@@ -230,7 +230,7 @@ static void test_abandoned_start_kills_the_process(void **state)
 	world_create_id(w, id);
 	start(w, &t, "/wait");
 	world_until_waiting(w, 1);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	assert_false(t.done || t.n);
@@ -270,7 +270,7 @@ static void test_start_that_is_abandoned_at_any_moment_is_undone(void **state)
 		world_until(w, has_come, &(struct moment){&t, rounds});
 		if (t.done)
 			break;
-		core_abandon(t.call);
+		op_abandon(t.call);
 		world_until(w, is_undone, w);
 		assert_false(t.done);
 	}
@@ -286,7 +286,7 @@ static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **stat
 	world_create_id(w, id);
 	run(w, &t, "/wait");
 	world_until_waiting(w, 1);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	world_until(w, world_few_agents, w);
@@ -304,11 +304,11 @@ static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
 	world_create_id(w, id);
 	run(w, &t, "/wait");
 	world_until_waiting(w, 1);
-	unsigned *n_ops = &guestops_of(sandbox_find(w->core, TENANT, id, &f))->n_ops;
+	unsigned *n_ops = &guestops_of(sandbox_find(w->service, TENANT, id, &f))->n_ops;
 	*n_ops += OPS_MAX;
 	start(w, &other, "/bin/ls");
 	fails_with(w, &other, FAIL_TOO_MANY);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	*n_ops -= OPS_MAX;
@@ -328,7 +328,7 @@ static void test_abandoned_run_leaves_a_running_process_alone(void **state)
 	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	assert_int_equal(world_stats(w).listeners, 0);
 	world_until(w, world_few_agents, w);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
@@ -343,7 +343,7 @@ static void test_run_that_hangs_up_kills_the_process(void **state)
 	world_create_id(w, id);
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
-	core_hang_up(t.call);
+	op_hang_up(t.call);
 	world_until(w, was_killed, w);
 	world_until(w, world_few_agents, w);
 	assert_false(t.done);
@@ -357,7 +357,7 @@ static void test_attach_that_hangs_up_kills_the_process(void **state)
 
 	world_create_id(w, id);
 	attach(w, &t, 0, 0);
-	core_hang_up(t.call); /* its guest has not described the process yet */
+	op_hang_up(t.call); /* its guest has not described the process yet */
 	world_until(w, was_killed, w);
 	world_until(w, world_few_agents, w);
 	assert_false(t.done || t.started);
@@ -371,7 +371,7 @@ static void test_run_that_hangs_up_before_it_runs_is_killed_once(void **state)
 	world_create_id(w, id);
 	run(w, &t, "/wait");
 	world_until_waiting(w, 1);
-	core_hang_up(t.call);
+	op_hang_up(t.call);
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	world_until(w, world_few_agents, w);
@@ -408,7 +408,7 @@ static void test_hang_up_during_a_freeze_that_fails_kills_the_process(void **sta
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	freeze_start(w, &z);
-	core_hang_up(t.call);
+	op_hang_up(t.call);
 	world_run_for(w, 20);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
 	freeze_fails(w, &z);
@@ -424,7 +424,7 @@ static void test_start_abandoned_during_a_freeze_that_fails_kills_the_process(vo
 	world_create_id(w, id);
 	run(w, &t, "/wait");
 	freeze_start(w, &z);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	freeze_fails(w, &z);
 	world_until(w, was_killed, w);
 }
@@ -439,13 +439,13 @@ static void test_hang_up_during_a_freeze_that_succeeds_ends_with_the_sandbox(voi
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	freeze_start(w, &z);
-	core_hang_up(t.call);
+	op_hang_up(t.call);
 	fakes_go(w->fakes);
 	world_until_true(w, &z.done);
 	assert_true(z.ok);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
-	assert_int_equal(guestops_of_core(w->core)->operations, 0);
-	assert_int_equal(guestops_of_core(w->core)->listeners, 0);
+	assert_int_equal(guestops_of_service(w->service)->operations, 0);
+	assert_int_equal(guestops_of_service(w->service)->listeners, 0);
 }
 
 static bool were_killed(void *arg)
@@ -455,7 +455,7 @@ static bool were_killed(void *arg)
 
 static bool has_no_listeners(void *arg)
 {
-	return guestops_of_core(((struct world *)arg)->core)->listeners == 0;
+	return guestops_of_service(((struct world *)arg)->service)->listeners == 0;
 }
 
 /* Otherwise a guest that never answers would let its client keep any number of kills, and take the
@@ -467,17 +467,17 @@ static void test_unanswered_kill_keeps_the_place_of_its_process(void **state)
 	struct failure f;
 
 	world_create_id(w, id);
-	struct guestops_sandbox *s = guestops_of(sandbox_find(w->core, TENANT, id, &f));
+	struct guestops_sandbox *s = guestops_of(sandbox_find(w->service, TENANT, id, &f));
 	fakes_fault(w->fakes, FAKES_KILL_WAIT, 2);
 	s->n_listeners += LISTENERS_MAX - 2;
 	for (unsigned killed = 1; killed <= 2; killed++) {
 		run(w, &t, "/bin/ls");
 		world_until(w, has_started, &t);
-		core_hang_up(t.call);
+		op_hang_up(t.call);
 		world_until(w, killed == 1 ? was_killed : were_killed, w);
 		assert_int_equal(s->n_listeners, LISTENERS_MAX - 2 + killed);
 		assert_int_equal(s->n_ops, 0);
-		assert_int_equal(guestops_of_core(w->core)->operations, 0);
+		assert_int_equal(guestops_of_service(w->service)->operations, 0);
 	}
 	run(w, &other, "/bin/ls");
 	fails_with(w, &other, FAIL_TOO_MANY);
@@ -500,12 +500,12 @@ static void test_reader_can_pause(void **state)
 	world_create_id(w, id);
 	run(w, &t, "/flood");
 	world_until(w, has_much, &t);
-	core_pause(t.call);
+	op_pause(t.call);
 	world_until(w, world_flow_has_stopped, &flow);
-	core_resume(t.call);
+	op_resume(t.call);
 	t.bytes = 1;
 	world_until(w, has_much, &t);
-	core_abandon(t.call);
+	op_abandon(t.call);
 	world_until(w, world_few_agents, w);
 }
 
@@ -550,22 +550,22 @@ static void test_list_and_stat(void **state)
 	struct process_client t = {0};
 
 	world_create_id(w, id);
-	core_process_list(w->core, TENANT, id, &list_sink, &t);
+	service_process_list(w->service, TENANT, id, &list_sink, &t);
 	succeeds(w, &t);
 	assert_int_equal(t.n, 3);
 	assert_true(t.last.ended && t.last.exit.code == 143 && t.last.exit.timed_out);
 	t = (struct process_client){0};
-	core_process_stat(w->core, TENANT, id, process(0), &list_sink, &t);
+	service_process_stat(w->service, TENANT, id, process(0), &list_sink, &t);
 	succeeds(w, &t);
 	assert_string_equal(t.last.id, process(0));
 	t = (struct process_client){0};
-	core_process_stat(w->core, TENANT, id, process(9), &list_sink, &t);
+	service_process_stat(w->service, TENANT, id, process(9), &list_sink, &t);
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
 	t = (struct process_client){0};
-	core_process_stat(w->core, TENANT, id, process(3), &list_sink, &t);
+	service_process_stat(w->service, TENANT, id, process(3), &list_sink, &t);
 	fails_with(w, &t, FAIL_AGENT_ERROR);
 	t = (struct process_client){0};
-	core_process_stat(w->core, TENANT, id, process(6), &list_sink, &t);
+	service_process_stat(w->service, TENANT, id, process(6), &list_sink, &t);
 	fails_with(w, &t, FAIL_AGENT_ERROR);
 }
 
@@ -581,23 +581,23 @@ static void test_input_reaches_the_process(void **state)
 	for (size_t i = 0; i < len; i++)
 		bytes[i] = (uint8_t)(i % 101);
 	fakes_put_reset(w->fakes);
-	core_process_input(w->core, TENANT, id, process(0), bytes, len, on_done, &t);
+	service_process_input(w->service, TENANT, id, process(0), bytes, len, on_done, &t);
 	succeeds(w, &t);
 	assert_int_equal(fakes_put(w->fakes, &sum), len);
 	assert_true(sum == fake_sum(0, bytes, len));
 	assert_int_equal(world_stats(w).process_bytes_in, len);
 	free(bytes);
 	t = (struct process_client){0};
-	core_process_input(w->core, TENANT, id, process(0), NULL, 0, on_done, &t);
+	service_process_input(w->service, TENANT, id, process(0), NULL, 0, on_done, &t);
 	succeeds(w, &t);
 	t = (struct process_client){0};
-	core_process_input(w->core, TENANT, id, process(3), "x", 1, on_done, &t);
+	service_process_input(w->service, TENANT, id, process(3), "x", 1, on_done, &t);
 	fails_with(w, &t, FAIL_STDIN_CLOSED);
 	t = (struct process_client){0};
-	core_process_close_stdin(w->core, TENANT, id, process(0), on_done, &t);
+	service_process_close_stdin(w->service, TENANT, id, process(0), on_done, &t);
 	succeeds(w, &t);
 	t = (struct process_client){0};
-	core_process_close_stdin(w->core, TENANT, id, process(9), on_done, &t);
+	service_process_close_stdin(w->service, TENANT, id, process(9), on_done, &t);
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
 }
 
@@ -607,19 +607,19 @@ static void test_resize_signal_and_kill(void **state)
 	struct process_client t = {0};
 
 	world_create_id(w, id);
-	core_process_resize(w->core, TENANT, id, process(0), 120, 40, on_done, &t);
+	service_process_resize(w->service, TENANT, id, process(0), 120, 40, on_done, &t);
 	succeeds(w, &t);
 	t = (struct process_client){0};
-	core_process_resize(w->core, TENANT, id, process(9), 120, 40, on_done, &t);
+	service_process_resize(w->service, TENANT, id, process(9), 120, 40, on_done, &t);
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
 	t = (struct process_client){0};
-	core_process_signal(w->core, TENANT, id, process(0), 15, on_done, &t);
+	service_process_signal(w->service, TENANT, id, process(0), 15, on_done, &t);
 	succeeds(w, &t);
 	t = (struct process_client){0};
-	core_process_signal(w->core, TENANT, id, process(3), 15, on_done, &t);
+	service_process_signal(w->service, TENANT, id, process(3), 15, on_done, &t);
 	fails_with(w, &t, FAIL_PROCESS_ENDED);
 	t = (struct process_client){0};
-	core_process_kill(w->core, TENANT, id, process(0), on_done, &t);
+	service_process_kill(w->service, TENANT, id, process(0), on_done, &t);
 	succeeds(w, &t);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 1);
 }

@@ -11,7 +11,7 @@ struct reader {
 	char out[64];
 	uint64_t next, bytes;
 	int code;
-	struct core_call *call;
+	struct op *call;
 };
 
 static void on_read(void *arg, const struct process_output *out, const struct failure *f)
@@ -39,7 +39,7 @@ static void read_start(struct world *w, struct reader *t, int which, const struc
 	const char *process = fake_process_id("pty_", which);
 
 	*t = (struct reader){0};
-	t->call = core_process_read(w->core, TENANT, id, process, r, on_read, t);
+	t->call = service_process_read(w->service, TENANT, id, process, r, on_read, t);
 	assert_false(t->done);
 }
 
@@ -151,7 +151,7 @@ static void test_listeners_are_limited(void **state)
 	read_start(w, &t, 0, &r);
 	fails_with(w, &t, FAIL_TOO_MANY);
 	for (int i = 0; i < LISTENERS_MAX; i++)
-		core_abandon(many[i].call);
+		op_abandon(many[i].call);
 	assert_int_equal(world_stats(w).listeners, 0);
 	world_until(w, world_few_agents, w);
 }

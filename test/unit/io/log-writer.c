@@ -39,7 +39,7 @@ static FILE *open_reader(void)
 /* Logs in a child process, which aborts immediately afterwards. */
 static void lines_before_an_abort_are_written(void **state)
 {
-	const struct rlimit no_core = {0, 0};
+	const struct rlimit no_service = {0, 0};
 	int fds[2], status, lines = 0;
 	char line[LOG_LINE_MAX];
 	struct err e;
@@ -47,7 +47,7 @@ static void lines_before_an_abort_are_written(void **state)
 	assert_int_equal(pipe(fds), 0);
 	pid_t child = fork();
 	if (child == 0) {
-		setrlimit(RLIMIT_CORE, &no_core);
+		setrlimit(RLIMIT_CORE, &no_service);
 		if (log_writer_start(fds[1], &e) < 0)
 			_exit(1);
 		for (int i = 0; i < 100; i++)

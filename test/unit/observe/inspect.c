@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/observe/inspect.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/vm/internal.h"
 #include "test/unit/service/world.h"
@@ -16,7 +16,7 @@ struct report_request {
 	bool done;
 	char text[1 << 17];
 	struct failure failure;
-	struct core_call *call;
+	struct op *call;
 };
 
 static void on_report(void *arg, const char *text, const struct failure *f)
@@ -36,7 +36,7 @@ static void request_report(struct world *w, struct report_request *a, const char
 {
 	a->done = false;
 	a->text[0] = 0;
-	a->call = core_inspect(w->core, name, on_report, a);
+	a->call = service_inspect(w->service, name, on_report, a);
 	assert_false(a->done);
 }
 
@@ -57,7 +57,7 @@ static void expect_text(const char *report, const char *text)
 
 static struct sandbox *sandbox_of_id(struct world *w, const char *id)
 {
-	struct sandbox *s = sandbox_of_any(w->core, id);
+	struct sandbox *s = sandbox_of_any(w->service, id);
 
 	assert_non_null(s);
 	return s;
@@ -182,10 +182,10 @@ static void test_report_on_a_pooled_vm(void **state)
 
 	world_create(w, &m, NULL);
 	world_wait_ready(w);
-	for (n = 0; n < w->core->vms.max_vms; n++)
-		if (w->core->vms.slots[n] && n != sandbox_of_id(w, m.view.id)->slot)
+	for (n = 0; n < w->service->vms.max_vms; n++)
+		if (w->service->vms.slots[n] && n != sandbox_of_id(w, m.view.id)->slot)
 			break;
-	assert_true(n < w->core->vms.max_vms);
+	assert_true(n < w->service->vms.max_vms);
 	snprintf(slot, sizeof(slot), "%u", n);
 	expect_text(report_on_vm(w, slot), "\nVM in slot ");
 	expect_text(report_on_vm(w, slot), "its agent was not asked: the VM belongs to no sandbox");
@@ -308,14 +308,14 @@ static void test_inspection_can_be_abandoned(void **state)
 	world_create(w, &m, NULL);
 	fakes_fault(w->fakes, FAKES_MUTE, 1);
 	request_report(w, a, m.view.id);
-	core_abandon(a->call);
+	op_abandon(a->call);
 	request_report(w, a, m.view.id);
-	core_abandon(a->call);
-	/* The core ends with an inspection in flight. */
+	op_abandon(a->call);
+	/* The service ends with an inspection in flight. */
 	request_report(w, a, m.view.id);
-	world_kill_core(w);
+	world_kill_service(w);
 	assert_false(a->done);
-	world_start_core(w);
+	world_start_service(w);
 	free(a);
 }
 
@@ -430,7 +430,7 @@ static bool timer_is_armed(void *arg)
 	const struct sandbox *s = arg;
 
 	return exec_of(s)->main.stall.timer.heap_index &&
-	       exec_of(s)->main.stall.timer.due_ms > loop_now_ms(s->core->loop);
+	       exec_of(s)->main.stall.timer.due_ms > loop_now_ms(s->service->loop);
 }
 
 static bool was_checked(void *arg)
@@ -505,7 +505,7 @@ static bool limit_is_reached(void *arg)
 	struct crowd *c = arg;
 
 	c->inspected = 0;
-	list_each (pos, &c->w->core->sandboxes)
+	list_each (pos, &c->w->service->sandboxes)
 		c->inspected +=
 			exec_of(container_of(pos, struct sandbox, link))->main.stall.inspection !=
 			NULL;
@@ -526,9 +526,9 @@ static void test_concurrent_inspections_are_limited(void **state)
 	struct done d;
 
 	c->w = *state;
-	world_kill_core(c->w);
+	world_kill_service(c->w);
 	c->w->config.max_vms = 2 * CALLS;
-	world_start_core(c->w);
+	world_start_service(c->w);
 	for (int i = 0; i < CALLS; i++) {
 		world_create(c->w, &c->made[i], NULL);
 		world_exec_start(c->w, &c->runs[i], c->made[i].view.id, "wait", false);
@@ -554,9 +554,9 @@ static bool stall_of_idle_vms_was_reported(void *arg)
 {
 	struct world *w = arg;
 
-	for (unsigned n = 0; n < w->core->vms.max_vms; n++)
-		if (w->core->vms.slots[n])
-			w->core->vms.slots[n]->id.pid = 0;
+	for (unsigned n = 0; n < w->service->vms.max_vms; n++)
+		if (w->service->vms.slots[n])
+			w->service->vms.slots[n]->id.pid = 0;
 	return stall_was_reported(w);
 }
 
@@ -599,11 +599,11 @@ static void test_stalled_vm_is_dropped_without_a_report_at_the_limit(void **stat
 
 	world_create(c.w, &m, NULL);
 	world_wait_ready(c.w);
-	inspect_of_core(c.w->core)->n_inspections += 8;
+	inspect_of_service(c.w->service)->n_inspections += 8;
 	fakes_fault(c.w->fakes, FAKES_SEED_WAIT, 1);
 	world_fork_start(c.w, &k, m.view.id, 1, false);
 	world_until(c.w, vm_was_dropped, &c);
-	inspect_of_core(c.w->core)->n_inspections -= 8;
+	inspect_of_service(c.w->service)->n_inspections -= 8;
 	world_until_true(c.w, &k.done);
 	assert_false(k.ok);
 	assert_int_equal(times_logged("is stalled"), 0);
@@ -615,20 +615,20 @@ static void test_reports_in_the_log_are_rate_limited(void **state)
 	char text[64 * 1024], *at = text;
 
 	for (int i = 0; i < 10; i++)
-		w->core->inspector->log(w->core, "a guest", "one\ntwo");
+		w->service->inspector->log(w->service, "a guest", "one\ntwo");
 	assert_int_equal(times_logged("a report on it follows (0 others"), 5);
 	assert_int_equal(times_logged("its report is left out"), 5);
 	assert_int_equal(times_logged("| two\n"), 5);
 	/* A minute later one more report is allowed. */
-	inspect_of_core(w->core)->stall_reports.since_ms -= 61000;
+	inspect_of_service(w->service)->stall_reports.since_ms -= 61000;
 	for (int i = 0; i < 5000; i++)
 		at += sprintf(at, "line %d\n", i);
-	w->core->inspector->log(w->core, "a guest", text);
+	w->service->inspector->log(w->service, "a guest", text);
 	assert_int_equal(times_logged("a report on it follows (5 others were left out)"), 1);
 	assert_int_equal(times_logged("| line 199\n"), 1);
 	assert_int_equal(times_logged("| line 200\n"), 0);
 	assert_int_equal(times_logged("| (more lines are left out)"), 1);
-	w->core->inspector->log(w->core, "a guest", "one");
+	w->service->inspector->log(w->service, "a guest", "one");
 	assert_int_equal(times_logged("its report is left out"), 6);
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "orchestrator/observe/state.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 struct usage_answer {
@@ -16,7 +16,7 @@ struct usage_answer {
 	struct usage_view view;
 	struct usage_sample samples[USAGE_KEPT];
 	struct failure failure;
-	struct core_call *call;
+	struct op *call;
 };
 
 static void on_usage(void *arg, const struct usage_view *view, const struct failure *f)
@@ -39,7 +39,7 @@ static void start(struct world *w, struct usage_answer *a, const char *id)
 	const struct usage_query query = {.most = USAGE_KEPT};
 
 	a->done = false;
-	a->call = core_usage(w->core, TENANT, id, &query, on_usage, a);
+	a->call = service_usage(w->service, TENANT, id, &query, on_usage, a);
 	assert_false(a->done);
 }
 
@@ -54,7 +54,7 @@ static const struct usage_answer *get(struct world *w, const char *id)
 
 static struct sandbox *of_id(struct world *w, const char *id)
 {
-	struct sandbox *s = sandbox_of_any(w->core, id);
+	struct sandbox *s = sandbox_of_any(w->service, id);
 
 	assert_non_null(s);
 	return s;
@@ -91,11 +91,11 @@ static void make(struct world *w, struct made *m, uint32_t step_ms)
 {
 	struct sandbox_spec spec = {0};
 
-	sampler_stop(w->core);
+	sampler_stop(w->service);
 	world_create(w, m, &spec);
 	assert_true(m->ok);
 	if (step_ms)
-		sampler_start(w->core, step_ms);
+		sampler_start(w->service, step_ms);
 }
 
 static void check_numbers(const struct usage_sample *s)
@@ -193,7 +193,7 @@ static void abandoned_call_is_not_answered(void **state)
 	make(w, &m, 0);
 	start(w, &a, m.view.id);
 	start(w, &b, m.view.id);
-	core_abandon(a.call);
+	op_abandon(a.call);
 	world_until_true(w, &b.done);
 	assert_true(b.ok);
 	assert_false(a.done);
@@ -227,14 +227,14 @@ static void next_instance_starts_with_no_samples(void **state)
 
 	make(w, &m, 50);
 	wait_for_samples(w, m.view.id, 1);
-	world_kill_core(w);
-	world_start_core(w);
-	sampler_stop(w->core);
+	world_kill_service(w);
+	world_start_service(w);
+	sampler_stop(w->service);
 	world_wait_ready(w);
 	const struct usage_answer *a = get(w, m.view.id);
 	assert_true(a->ok);
 	assert_int_equal(a->view.n, 0);
-	sampler_start(w->core, 50);
+	sampler_start(w->service, 50);
 	wait_for_samples(w, m.view.id, 1);
 }
 
@@ -268,7 +268,7 @@ static void vm_that_has_not_run_is_not_asked(void **state)
 	if (!idle)
 		be_idle_then_busy(ends[0]);
 	s->pid = (uint32_t)idle;
-	sampler_start(w->core, 50);
+	sampler_start(w->service, 50);
 	wait_for_samples(w, m.view.id, 1);
 	fakes_fault(w->fakes, FAKES_STATS_LIE, 1);
 	wait_for_samples(w, m.view.id, 4);
@@ -289,7 +289,7 @@ static void samples_of_sandboxes_are_spread(void **state)
 
 	for (unsigned i = 0; i < 3; i++)
 		make(w, &m[i], 0);
-	sampler_start(w->core, 500);
+	sampler_start(w->service, 500);
 	for (unsigned i = 0; i < 3; i++)
 		wait_for_samples(w, m[i].view.id, 1);
 	for (unsigned i = 0; i < 3; i++)

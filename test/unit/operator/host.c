@@ -8,7 +8,7 @@ static void checks_are_listed_by_name(void **state)
 {
 	static const struct command *const tables[] = {host_commands, NULL};
 	struct world *w = *state;
-	const struct command_env env = {.config = &w->config, .core = w->core};
+	const struct command_env env = {.config = &w->config, .service = w->service};
 	struct arguments args;
 	enum command_wait wait;
 	struct err e;

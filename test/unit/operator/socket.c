@@ -29,44 +29,44 @@ struct world {
 	struct sockaddr_un at;
 	struct loop_timer turn;
 	/* callback for the command that waits for the disk */
-	core_done_fn *synced;
+	service_done_fn *synced;
 	void *synced_arg;
 	/* callback for the command that waits for a copy */
-	core_backup_fn *copied;
+	service_backup_fn *copied;
 	void *copied_arg;
 	/* callback for the command that waits for a report */
-	core_inspect_fn *inspected;
+	service_inspect_fn *inspected;
 	void *inspected_arg;
 	char inspected_name[64];
 	struct loop_timer report;
 	/* the canary: the step that comes next, and what happened */
 	struct loop_timer step;
-	core_create_fn *created;
-	core_fork_fn *forked;
-	core_done_fn *removed;
+	service_create_fn *created;
+	service_fork_fn *forked;
+	service_done_fn *removed;
 	void *canary_arg;
 	bool fork_fails;
 	char steps[256];
 };
 
-/* `core` points to the test's world. */
-static struct core_call *on_sync(struct core *core, core_done_fn *fn, void *arg)
+/* `service` points to the test's world. */
+static struct op *on_sync(struct service *service, service_done_fn *fn, void *arg)
 {
-	struct world *w = (struct world *)core;
+	struct world *w = (struct world *)service;
 
 	assert_null(w->synced);
 	w->synced = fn;
 	w->synced_arg = arg;
-	return (struct core_call *)w;
+	return (struct op *)w;
 }
 
-static struct core_call *on_backup(struct core *core, core_backup_fn *fn, void *arg)
+static struct op *on_backup(struct service *service, service_backup_fn *fn, void *arg)
 {
-	struct world *w = (struct world *)core;
+	struct world *w = (struct world *)service;
 
 	w->copied = fn;
 	w->copied_arg = arg;
-	return (struct core_call *)w;
+	return (struct op *)w;
 }
 
 /* Reports on sandbox sbx_1, in the loop's next turn; other names are unknown. */
@@ -79,23 +79,23 @@ static void send_report(void *arg)
 	w->inspected(w->inspected_arg, there ? "first line\nlast line\n" : NULL, there ? NULL : &f);
 }
 
-static struct core_call *on_inspect(struct core *core, const char *name, core_inspect_fn *fn,
-				    void *arg)
+static struct op *on_inspect(struct service *service, const char *name, service_inspect_fn *fn,
+			     void *arg)
 {
-	struct world *w = (struct world *)core;
+	struct world *w = (struct world *)service;
 
 	w->inspected = fn;
 	w->inspected_arg = arg;
 	snprintf(w->inspected_name, sizeof(w->inspected_name), "%s", name);
 	w->report = (struct loop_timer){.fn = send_report, .arg = w};
 	loop_timer_set(w->loop, &w->report, 0);
-	return (struct core_call *)w;
+	return (struct op *)w;
 }
 
 /* --- the canary's sandboxes ------------------------------------------------------------------- */
 
-static struct core_call *take_step(struct world *w, void (*fn)(void *arg), void *arg,
-				   const char *what, const char *id)
+static struct op *take_step(struct world *w, void (*fn)(void *arg), void *arg, const char *what,
+			    const char *id)
 {
 	size_t len = strlen(w->steps);
 
@@ -103,7 +103,7 @@ static struct core_call *take_step(struct world *w, void (*fn)(void *arg), void 
 	w->canary_arg = arg;
 	w->step = (struct loop_timer){.fn = fn, .arg = w};
 	loop_timer_set(w->loop, &w->step, 0);
-	return (struct core_call *)w;
+	return (struct op *)w;
 }
 
 static void send_created(void *arg)
@@ -118,7 +118,7 @@ static void send_forked(void *arg)
 {
 	struct world *w = arg;
 	const char *const ids[] = {"sbx_child"};
-	const struct core_forked forked = {.ids = ids, .n = 1};
+	const struct service_forked forked = {.ids = ids, .n = 1};
 	const struct failure f = {.code = FAIL_NO_CAPACITY, .text = "the disk is full"};
 
 	w->forked(w->canary_arg, w->fork_fails ? NULL : &forked, w->fork_fails ? &f : NULL);
@@ -131,30 +131,30 @@ static void send_removed(void *arg)
 	w->removed(w->canary_arg, NULL);
 }
 
-static struct core_call *on_create(struct core *core, const char *tenant,
-				   const struct sandbox_spec *spec, core_create_fn *fn, void *arg)
+static struct op *on_create(struct service *service, const char *tenant,
+			    const struct sandbox_spec *spec, service_create_fn *fn, void *arg)
 {
-	struct world *w = (struct world *)core;
+	struct world *w = (struct world *)service;
 
 	assert_true(spec->config.timeout_s > 0 && spec->config.timeout_s <= 600);
 	w->created = fn;
 	return take_step(w, send_created, arg, "create", tenant);
 }
 
-static struct core_call *on_fork(struct core *core, const char *tenant, const char *id, unsigned n,
-				 bool reseed, core_fork_fn *fn, void *arg)
+static struct op *on_fork(struct service *service, const char *tenant, const char *id, unsigned n,
+			  bool reseed, service_fork_fn *fn, void *arg)
 {
-	struct world *w = (struct world *)core;
+	struct world *w = (struct world *)service;
 
 	assert_int_equal(n, 1);
 	w->forked = fn;
 	return take_step(w, send_forked, arg, "fork", id);
 }
 
-static struct core_call *on_remove(struct core *core, const char *tenant, const char *id,
-				   core_done_fn *fn, void *arg)
+static struct op *on_remove(struct service *service, const char *tenant, const char *id,
+			    service_done_fn *fn, void *arg)
 {
-	struct world *w = (struct world *)core;
+	struct world *w = (struct world *)service;
 
 	w->removed = fn;
 	return take_step(w, send_removed, arg, "remove", id);
@@ -180,7 +180,7 @@ static int setup(void **state)
 	assert_int_equal(listen(fd, 64), 0);
 	const struct command_env env = {.config = &w->config,
 					.keys = w->keys,
-					.core = (struct core *)w,
+					.service = (struct service *)w,
 					.sync = on_sync,
 					.backup = on_backup,
 					.inspect = on_inspect,
@@ -227,7 +227,7 @@ static void turn(struct world *w)
 
 static void disk_answers(struct world *w, const struct failure *f)
 {
-	core_done_fn *fn = w->synced;
+	service_done_fn *fn = w->synced;
 
 	assert_non_null(fn);
 	w->synced = NULL;

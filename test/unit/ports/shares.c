@@ -11,7 +11,7 @@ static struct port_share share(struct world *w, const char *id, uint16_t port, e
 	struct port_share made;
 	struct failure f;
 
-	if (!core_port_share(w->core, TENANT, id, port, access, &made, &f))
+	if (!service_port_share(w->service, TENANT, id, port, access, &made, &f))
 		fail_msg("%s", f.text);
 	assert_int_equal(made.port, port);
 	assert_int_equal(strlen(made.token), PORT_TOKEN_LEN);
@@ -20,7 +20,8 @@ static struct port_share share(struct world *w, const char *id, uint16_t port, e
 
 static bool admits(struct world *w, const char *id, uint16_t port, const char *token)
 {
-	const char *tenant = core_port_admits(w->core, id, port, token, token ? strlen(token) : 0);
+	const char *tenant =
+		service_port_admits(w->service, id, port, token, token ? strlen(token) : 0);
 
 	if (tenant)
 		assert_string_equal(tenant, TENANT);
@@ -39,7 +40,7 @@ static unsigned number(struct world *w, const char *id)
 	unsigned n = 0;
 	struct failure f;
 
-	assert_true(core_port_shares(w->core, TENANT, id, count, &n, &f));
+	assert_true(service_port_shares(w->service, TENANT, id, count, &n, &f));
 	return n;
 }
 
@@ -90,17 +91,17 @@ static void shares_survive_a_restart_until_they_are_ended(void **state)
 	struct port_share first = share(w, a.view.id, 80, CHANGE_NONE);
 	share(w, a.view.id, 65535, CHANGE_TRUE);
 	share(w, a.view.id, 1, CHANGE_NONE);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	assert_int_equal(number(w, a.view.id), 3);
 	assert_true(admits(w, a.view.id, 80, first.token) && admits(w, a.view.id, 65535, NULL));
-	assert_true(core_port_unshare(w->core, TENANT, a.view.id, 80, &f));
+	assert_true(service_port_unshare(w->service, TENANT, a.view.id, 80, &f));
 	assert_false(admits(w, a.view.id, 80, first.token));
-	assert_false(core_port_shared(w->core, TENANT, a.view.id, 80, &found, &f));
+	assert_false(service_port_shared(w->service, TENANT, a.view.id, 80, &found, &f));
 	assert_int_equal(f.code, FAIL_NOT_SHARED);
-	assert_false(core_port_unshare(w->core, TENANT, a.view.id, 80, &f));
-	world_kill_core(w);
-	world_start_core(w);
+	assert_false(service_port_unshare(w->service, TENANT, a.view.id, 80, &f));
+	world_kill_service(w);
+	world_start_service(w);
 	assert_int_equal(number(w, a.view.id), 2);
 	assert_false(admits(w, a.view.id, 80, first.token));
 }
@@ -129,9 +130,11 @@ static void the_number_of_shares_is_limited(void **state)
 	world_create(w, &a, &(struct sandbox_spec){0});
 	for (uint16_t port = 1; port <= PORT_SHARES_MAX; port++)
 		share(w, a.view.id, port, CHANGE_NONE);
-	assert_false(core_port_share(w->core, TENANT, a.view.id, 1000, CHANGE_NONE, &made, &f));
+	assert_false(
+		service_port_share(w->service, TENANT, a.view.id, 1000, CHANGE_NONE, &made, &f));
 	assert_int_equal(f.code, FAIL_TOO_MANY);
-	assert_false(core_port_share(w->core, "stranger", a.view.id, 1, CHANGE_TRUE, &made, &f));
+	assert_false(
+		service_port_share(w->service, "stranger", a.view.id, 1, CHANGE_TRUE, &made, &f));
 	assert_int_equal(f.code, FAIL_NOT_FOUND);
 }
 
@@ -167,7 +170,7 @@ static const struct port_sink sink = {.connected = on_nothing,
 #define VISITS 200
 
 static struct visit visits[VISITS];
-static struct core_call *calls[VISITS];
+static struct op *calls[VISITS];
 static unsigned n_visits;
 
 /* Connects `n` times, as this visitor (0: the tenant). The guests have no time to answer. */
@@ -176,8 +179,8 @@ static void connect_as(struct world *w, const char *id, uint64_t visitor, unsign
 	for (; n && n_visits < VISITS; n--, n_visits++) {
 		visits[n_visits] = (struct visit){0};
 		calls[n_visits] =
-			core_port_connect(w->core, world_tenant, id, 80, visitor ? &visitor : NULL,
-					  &sink, &visits[n_visits]);
+			service_port_connect(w->service, world_tenant, id, 80,
+					     visitor ? &visitor : NULL, &sink, &visits[n_visits]);
 	}
 }
 
@@ -192,7 +195,7 @@ static unsigned refused(struct world *w, enum failure_code code)
 	for (unsigned i = 0; i < n_visits; i++) {
 		n += visits[i].ended && visits[i].code == code;
 		if (!visits[i].ended)
-			core_abandon(calls[i]);
+			op_abandon(calls[i]);
 	}
 	n_visits = 0;
 	return n;
@@ -204,8 +207,8 @@ static const struct key *key_of(struct world *w, const char *tenant)
 	const struct key *key;
 	struct err e;
 
-	assert_int_equal(keys_create(core_keys(w->core), "a test", "pro", tenant, text, &key, &e),
-			 0);
+	assert_int_equal(
+		keys_create(service_keys(w->service), "a test", "pro", tenant, text, &key, &e), 0);
 	return key;
 }
 
@@ -222,15 +225,15 @@ static void shares_end_with_the_last_key_of_their_tenant(void **state)
 	struct port_share made = share(w, a.view.id, 80, CHANGE_TRUE);
 	connect_as(w, a.view.id, 1, 3);
 	connect_as(w, a.view.id, 0, 1);
-	keys_revoke(core_keys(w->core), first->id, &e);
-	core_port_end_unserved(w->core);
+	keys_revoke(service_keys(w->service), first->id, &e);
+	service_port_end_unserved(w->service);
 	assert_true(admits(w, a.view.id, 80, NULL) && admits(w, a.view.id, 80, made.token));
 	assert_int_equal(refused(w, FAIL_NOT_SHARED), 0);
 
 	connect_as(w, a.view.id, 1, 3);
 	connect_as(w, a.view.id, 0, 1);
-	keys_revoke(core_keys(w->core), second->id, &e);
-	core_port_end_unserved(w->core);
+	keys_revoke(service_keys(w->service), second->id, &e);
+	service_port_end_unserved(w->service);
 	assert_false(admits(w, a.view.id, 80, NULL) || admits(w, a.view.id, 80, made.token));
 	assert_int_equal(refused(w, FAIL_NOT_SHARED), 3);
 	key_of(w, first->tenant);
@@ -263,9 +266,9 @@ static void connections_of_a_visitor_are_limited(void **state)
 	connect_as(w, b.view.id, 7, 20);
 	connect_as(w, a.view.id, 8, 20);
 	assert_int_equal(refused(w, FAIL_TOO_MANY), 40 - 32);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.visitor_connections = 64;
-	world_start_core(w);
+	world_start_service(w);
 	world_create(w, &a, &(struct sandbox_spec){0});
 	world_create(w, &b, &(struct sandbox_spec){0});
 	connect_as(w, a.view.id, 7, 40);

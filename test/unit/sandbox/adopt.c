@@ -21,9 +21,9 @@ static void test_sandbox_survives_a_service_restart(void **state)
 
 	world_create(w, &m, &spec);
 	world_exec(w, &before, m.view.id, "out before");
-	world_kill_core(w);
-	world_start_core(w);
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	world_kill_service(w);
+	world_start_service(w);
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	assert_string_equal(view.metadata, "{\"m\":1}");
 	assert_int_equal(view.config.size.ram_mib, 192);
 	assert_int_equal(view.created_at_ms, m.view.created_at_ms);
@@ -45,8 +45,8 @@ static void test_call_after_restart_runs_when_the_running_one_ends(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &lost, m.view.id, "wait", false);
 	world_until_waiting(w, 1);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_exec_start(w, &next, m.view.id, "out next", false);
 	fakes_go(w->fakes);
 	world_until_true(w, &next.over);
@@ -59,7 +59,7 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) &&
+	return !service_view(args[0], TENANT, args[1], &view, &f) &&
 	       !strcmp(failure_code_name(f.code), args[2]);
 }
 
@@ -94,9 +94,9 @@ static void test_running_call_continues_and_loses_no_event(void **state)
 	world_until_waiting(w, 1);
 	struct amount two = {w, m.view.id, 2, 0};
 	world_until(w, has_arrived, &two);
-	world_kill_core(w);
-	world_start_core(w);
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	world_kill_service(w);
+	world_start_service(w);
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	assert_string_equal(view.state, "running");
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "one|two");
@@ -104,8 +104,8 @@ static void test_running_call_continues_and_loses_no_event(void **state)
 	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_waiting(w, 1);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_exec_start(w, &next, m.view.id, "out next", false);
 	fakes_go(w->fakes);
 	world_until_true(w, &next.over);
@@ -129,8 +129,8 @@ static void test_output_is_complete_after_many_restarts(void **state)
 	for (int i = 0; i < 10; i++) {
 		struct amount some = {w, m.view.id, 0, (size_t)i * 250000};
 		world_until(w, has_arrived, &some);
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 	}
 	world_exec(w, &last, m.view.id, "out end");
 	world_history(w, &h, m.view.id);
@@ -153,8 +153,8 @@ static void test_history_follows_a_merge(void **state)
 	world_exec(w, &r, k.ids[0], "out child");
 	world_exec(w, &r, m.view.id, "out gone\nout gone");
 	world_merge(w, &d, m.view.id, k.ids[0]);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_history(w, &h, m.view.id);
 	assert_string_equal(h.text, "parent|=0|child|=0");
 	world_exec(w, &r, m.view.id, "out on");
@@ -170,13 +170,13 @@ static void test_idle_timeout_survives_a_restart(void **state)
 	struct made m;
 
 	world_create(w, &m, &spec);
-	assert_true(core_view(w->core, TENANT, m.view.id, &before, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &before, &f));
 	usleep(20000); /* advances the clock, so that a restarted timeout would differ */
-	world_kill_core(w);
-	world_start_core(w);
-	assert_true(core_view(w->core, TENANT, m.view.id, &after, &f));
+	world_kill_service(w);
+	world_start_service(w);
+	assert_true(service_view(w->service, TENANT, m.view.id, &after, &f));
 	assert_true(after.idle_expires_at_ms - before.idle_expires_at_ms < 15);
-	void *args[] = {w->core, m.view.id, "expired"};
+	void *args[] = {w->service, m.view.id, "expired"};
 	world_until(w, is_gone, args);
 }
 
@@ -227,26 +227,26 @@ static void test_client_reattaches_to_a_stream(void **state)
 	world_until_waiting(w, 1);
 	struct amount one = {w, m.view.id, 1, 0};
 	world_until(w, has_arrived, &one);
-	world_kill_core(w);
-	world_start_core(w);
-	core_follow(w->core, TENANT, m.view.id, 0, &follow_sink, &all);
-	struct core_call *slow = core_follow(w->core, TENANT, m.view.id, 1, &follow_sink, &rest);
-	core_pause(slow);
-	core_abandon(core_follow(w->core, TENANT, m.view.id, 0, &follow_sink, &left));
+	world_kill_service(w);
+	world_start_service(w);
+	service_follow(w->service, TENANT, m.view.id, 0, &follow_sink, &all);
+	struct op *slow = service_follow(w->service, TENANT, m.view.id, 1, &follow_sink, &rest);
+	op_pause(slow);
+	op_abandon(service_follow(w->service, TENANT, m.view.id, 0, &follow_sink, &left));
 	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &all.over);
 	assert_string_equal(all.text, "one|two|=4|");
 	assert_false(rest.over || all.failed);
-	core_resume(slow);
+	op_resume(slow);
 	world_until_true(w, &rest.over);
 	assert_string_equal(rest.text, "two|=4|");
-	core_follow(w->core, TENANT, m.view.id, 3, &follow_sink, &none);
+	service_follow(w->service, TENANT, m.view.id, 3, &follow_sink, &none);
 	world_until_true(w, &none.over);
 	assert_string_equal(none.text, "");
 	memset(&r, 0, sizeof(r));
 	world_exec_start(w, &r, m.view.id, "out three\nwait", false);
-	core_follow(w->core, TENANT, m.view.id, 3, &follow_sink, &gone);
+	service_follow(w->service, TENANT, m.view.id, 3, &follow_sink, &gone);
 	world_until_waiting(w, 1);
 	world_delete(w, &d, m.view.id);
 	world_until_true(w, &gone.over);
@@ -278,8 +278,8 @@ static void test_reader_ends_the_sandbox_that_it_follows(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec(w, &r, m.view.id, "out one\nout two");
-	e.sandbox = sandbox_living(w->core, TENANT, m.view.id);
-	core_follow(w->core, TENANT, m.view.id, 0, &sink, &e);
+	e.sandbox = sandbox_living(w->service, TENANT, m.view.id);
+	service_follow(w->service, TENANT, m.view.id, 0, &sink, &e);
 	world_until_true(w, &e.followed.over);
 	assert_string_equal(e.followed.text, "one|");
 	assert_true(e.followed.failed);
@@ -292,18 +292,18 @@ static void test_vm_death_during_downtime_is_reported(void **state)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	world_kill_core(w);
+	world_kill_service(w);
 	for (uint32_t slot = 0; slot < 8; slot++)
 		fakes_kill(w->fakes, slot);
-	world_start_core(w);
+	world_start_service(w);
 	world_exec_start(w, &r, m.view.id, "out never", false);
 	world_until_true(w, &r.over);
 	assert_true(r.failed);
 	assert_int_equal(r.failure.code, FAIL_VM_DIED);
 	/* The next instance still reports it. */
-	world_kill_core(w);
-	world_start_core(w);
-	void *args[] = {w->core, m.view.id, "vm_died"};
+	world_kill_service(w);
+	world_start_service(w);
+	void *args[] = {w->service, m.view.id, "vm_died"};
 	assert_true(is_gone(args));
 }
 
@@ -330,13 +330,13 @@ static void test_sandboxes_are_served_when_the_catalogue_is_read_only(void **sta
 
 	world_create(w, &m, NULL);
 	world_create(w, &ended, NULL);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(sql, sizeof(sql), "UPDATE sandboxes SET ended_at_ms = 1 WHERE id = '%s'",
 		 ended.view.id); /* long ago, so that the row is due for removal */
 	catalogue_run(w, sql);
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &nothing), 0);
-	world_start_core(w);
+	world_start_service(w);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
@@ -354,9 +354,9 @@ static void test_vm_of_another_size_is_not_adopted(void **state)
 		struct made m;
 
 		world_create(w, &m, &spec);
-		world_kill_core(w);
+		world_kill_service(w);
 		catalogue_run(w, changes[i]);
-		world_start_core(w);
+		world_start_service(w);
 		world_exec_start(w, &r, m.view.id, "out never", false);
 		world_until_true(w, &r.over);
 		assert_true(r.failed);
@@ -384,7 +384,7 @@ static bool only_the_pool_lives(void *arg)
 {
 	struct world *w = arg;
 
-	return core_ready(w->core) && fakes_live(w->fakes) == 2 && fakes_slots(w->fakes) == 2;
+	return service_ready(w->service) && fakes_live(w->fakes) == 2 && fakes_slots(w->fakes) == 2;
 }
 
 static void test_vm_with_another_instance_is_not_adopted(void **state)
@@ -393,9 +393,9 @@ static void test_vm_with_another_instance_is_not_adopted(void **state)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	world_kill_core(w);
+	world_kill_service(w);
 	catalogue_run(w, "UPDATE sandboxes SET instance = randomblob(16)");
-	world_start_core(w);
+	world_start_service(w);
 	assert_true(refuses(w, m.view.id));
 	world_until(w, only_the_pool_lives, w);
 }
@@ -410,18 +410,18 @@ static void test_vm_claimed_by_another_row_is_not_killed(void **state)
 
 	world_create(w, &a, NULL);
 	world_create(w, &b, NULL);
-	world_kill_core(w);
+	world_kill_service(w);
 	catalogue_run(w, "CREATE TABLE old AS SELECT id, slot FROM sandboxes;"
 			 "UPDATE sandboxes SET slot = slot + 100;"
 			 "UPDATE sandboxes SET slot = (SELECT slot FROM old "
 			 "WHERE old.id != sandboxes.id)");
-	world_start_core(w);
+	world_start_service(w);
 	assert_true(refuses(w, a.view.id));
 	assert_true(refuses(w, b.view.id));
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 3);
-	world_kill_core(w);
-	world_start_core(w); /* no row claims it any more */
+	world_kill_service(w);
+	world_start_service(w); /* no row claims it any more */
 	world_until(w, only_the_pool_lives, w);
 }
 
@@ -436,10 +436,10 @@ static void test_vm_of_another_version_is_not_adopted(void **state)
 		struct made m;
 
 		world_create(w, &m, NULL);
-		world_kill_core(w);
+		world_kill_service(w);
 		for (uint32_t slot = 0; slot < 8; slot++)
 			fakes_set_version(w->fakes, slot, versions[i]);
-		world_start_core(w);
+		world_start_service(w);
 		assert_true(ends(w, m.view.id, "the control protocol of the VM process"));
 		assert_true(ends(w, m.view.id, says[i]));
 		world_until(w, only_the_pool_lives, w);
@@ -452,9 +452,9 @@ static void test_sandbox_with_an_agent_of_another_version_ends(void **state)
 	struct made m;
 
 	world_create(w, &m, NULL);
-	world_kill_core(w);
+	world_kill_service(w);
 	fakes_fault(w->fakes, FAKES_VERSION, 1);
-	world_start_core(w);
+	world_start_service(w);
 	assert_true(ends(w, m.view.id, "the agent in its guest has version 255, of a newer Ramet"));
 	world_until(w, only_the_pool_lives, w);
 }
@@ -466,9 +466,9 @@ static void test_sandbox_expires_after_a_restart(void **state)
 	struct made m;
 
 	world_create(w, &m, &spec);
-	world_kill_core(w);
-	world_start_core(w);
-	void *args[] = {w->core, m.view.id, "expired"};
+	world_kill_service(w);
+	world_start_service(w);
+	void *args[] = {w->service, m.view.id, "expired"};
 	world_until(w, is_gone, args);
 }
 
@@ -480,9 +480,9 @@ static void test_deleted_sandbox_does_not_come_back(void **state)
 
 	world_create(w, &m, NULL);
 	world_delete_start(w, &d, m.view.id);
-	world_kill_core(w); /* before its VM has ended */
-	world_start_core(w);
-	void *args[] = {w->core, m.view.id, "not_found"};
+	world_kill_service(w); /* before its VM has ended */
+	world_start_service(w);
+	void *args[] = {w->service, m.view.id, "not_found"};
 	assert_true(is_gone(args));
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 2);
@@ -496,8 +496,8 @@ static void test_many_restarts_leak_no_vm(void **state)
 
 	world_create(w, &m, NULL);
 	for (int i = 0; i < 10; i++) {
-		world_kill_core(w); /* at any point of its startup */
-		world_start_core(w);
+		world_kill_service(w); /* at any point of its startup */
+		world_start_service(w);
 		world_exec(w, &r, m.view.id, "out on");
 		assert_string_equal(r.out, "on");
 	}

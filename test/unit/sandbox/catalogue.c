@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 /* --- a full disk ---------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f);
+	return !service_view(args[0], TENANT, args[1], &view, &f);
 }
 
 /* Asserts that each id drives its own VM or none, and that there are no other sandboxes. */
@@ -113,7 +113,7 @@ static void check(struct all *a)
 
 	for (unsigned i = 0; i < a->n; i++) {
 		struct one *one = &a->ones[i];
-		void *args[] = {a->w->core, one->id};
+		void *args[] = {a->w->service, one->id};
 
 		if (one->mark[0]) {
 			world_exec(a->w, &r, one->id, "marked");
@@ -129,9 +129,9 @@ static void check(struct all *a)
 
 static void restart(struct all *a)
 {
-	world_kill_core(a->w);
+	world_kill_service(a->w);
 	atomic_store(&starting, true); /* 1000 writes, which preallocate and may fail */
-	world_start_core(a->w);
+	world_start_service(a->w);
 	atomic_store(&starting, false);
 	check(a);
 }
@@ -265,18 +265,18 @@ static void run_all_steps(struct all *a)
 static bool only_the_pool_lives(void *arg)
 {
 	struct all *a = arg;
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(a->w->core, &stats);
-	return core_ready(a->w->core) && fakes_live(a->w->fakes) == 2 &&
-	       fakes_slots(a->w->fakes) == 2 && a->w->core->vms.in_use == 2;
+	service_stats(a->w->service, &stats);
+	return service_ready(a->w->service) && fakes_live(a->w->fakes) == 2 &&
+	       fakes_slots(a->w->fakes) == 2 && a->w->service->vms.in_use == 2;
 }
 
 static bool all_ends_are_recorded(void *arg)
 {
 	const struct all *a = arg;
 
-	return !a->w->core->ended.n_unrecorded;
+	return !a->w->service->ended.n_unrecorded;
 }
 
 /* Returns false when the scenario has fewer than `n` writes. */
@@ -329,7 +329,7 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 {
 	struct world *w = *state;
 	struct all a = {.w = w};
-	struct core_stats stats;
+	struct service_stats stats;
 	struct failure f;
 	struct sandbox_view view;
 
@@ -338,20 +338,20 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 	world_wait_ready(w);
 	fail_write(0, false);
 	die(&a, doomed);
-	assert_false(core_view(w->core, TENANT, doomed->id, &view, &f));
+	assert_false(service_view(w->service, TENANT, doomed->id, &view, &f));
 	assert_int_equal(f.code, FAIL_VM_DIED);
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 2);
-	assert_int_equal(w->core->vms.in_use, 3);
-	core_stats(w->core, &stats);
+	assert_int_equal(w->service->vms.in_use, 3);
+	service_stats(w->service, &stats);
 	assert_int_equal(stats.ends_unrecorded, 1);
 	world_shut_down(w);
-	assert_int_equal(w->core->vms.in_use, 0);
-	core_stats(w->core, &stats);
+	assert_int_equal(w->service->vms.in_use, 0);
+	service_stats(w->service, &stats);
 	assert_int_equal(stats.sandboxes, 0);
 	stop_failing();
-	world_kill_core(w);
-	world_start_core(w); /* the sandbox's row remains, but its VM is gone */
+	world_kill_service(w);
+	world_start_service(w); /* the sandbox's row remains, but its VM is gone */
 	check(&a);
 	world_until(w, only_the_pool_lives, &a);
 }
@@ -371,7 +371,7 @@ static void add_ended_of_tenant(struct world *w, const char *tenant, unsigned n,
 						  .ended_at_ms = at_ms + i,
 						  .ended_code = "expired",
 						  .ended_text = "it was old"};
-		assert_int_equal(store_sandbox_add(w->core->store, &row, &e), 0);
+		assert_int_equal(store_sandbox_add(w->service->store, &row, &e), 0);
 	}
 }
 
@@ -401,13 +401,13 @@ static bool rows_are_left(void *arg)
 
 	ended->n = 0;
 	assert_int_equal(
-		store_sandboxes_ended(ended->w->core->store, 0, UINT_MAX, note_ended, ended, &e),
+		store_sandboxes_ended(ended->w->service->store, 0, UINT_MAX, note_ended, ended, &e),
 		0);
 	return ended->n == ended->want;
 }
 
 #define OLD_MS	  (2 * 3600 * 1000)
-#define ENDED_MAX 1000 /* ended sandboxes that the core keeps in memory */
+#define ENDED_MAX 1000 /* ended sandboxes that the service keeps in memory */
 
 /* The number of sandboxes that ended later does not matter. */
 static void test_old_rows_are_removed_beyond_the_memory_limit(void **state)
@@ -430,13 +430,13 @@ static void test_startup_loads_at_most_the_memory_limit_of_ended_rows(void **sta
 
 	add_ended(w, 600, "old", realtime_ms() - OLD_MS);
 	add_ended(w, ENDED_MAX + 200, "new", realtime_ms() - 600000);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	assert_true(rows_are_left(&ended)); /* rows are removed only when the loop runs */
-	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
-	assert_false(core_view(w->core, TENANT, "new199", &view, &f));
+	assert_int_equal(w->service->ended.n_kept, ENDED_MAX);
+	assert_false(service_view(w->service, TENANT, "new199", &view, &f));
 	assert_int_equal(f.code, FAIL_NOT_FOUND);
-	assert_false(core_view(w->core, TENANT, "new200", &view, &f));
+	assert_false(service_view(w->service, TENANT, "new200", &view, &f));
 	assert_int_equal(f.code, FAIL_EXPIRED);
 	ended.want = ENDED_MAX + 200;
 	world_until(w, rows_are_left, &ended);
@@ -444,7 +444,7 @@ static void test_startup_loads_at_most_the_memory_limit_of_ended_rows(void **sta
 
 static bool no_sandbox_is_left(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return !c->n_sandboxes && list_empty(&c->sandboxes);
 }
@@ -454,7 +454,7 @@ static enum failure_code end_of(struct world *w, const char *tenant, const char 
 	struct sandbox_view view;
 	struct failure f;
 
-	assert_false(core_view(w->core, tenant, id, &view, &f));
+	assert_false(service_view(w->service, tenant, id, &view, &f));
 	return f.code;
 }
 
@@ -465,13 +465,13 @@ static void test_ended_sandboxes_of_one_tenant_do_not_evict_those_of_others(void
 
 	add_ended_of_tenant(w, "tnt_other", 1, "other", realtime_ms() - 800000);
 	add_ended(w, ENDED_MAX - 1, "new", realtime_ms() - 600000);
-	world_kill_core(w);
-	world_start_core(w);
-	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
+	world_kill_service(w);
+	world_start_service(w);
+	assert_int_equal(w->service->ended.n_kept, ENDED_MAX);
 	world_create(w, &m, NULL);
-	sandbox_end(sandbox_living(w->core, TENANT, m.view.id), "expired", "it was old", false);
-	world_until(w, no_sandbox_is_left, w->core);
-	assert_int_equal(w->core->ended.n_kept, ENDED_MAX);
+	sandbox_end(sandbox_living(w->service, TENANT, m.view.id), "expired", "it was old", false);
+	world_until(w, no_sandbox_is_left, w->service);
+	assert_int_equal(w->service->ended.n_kept, ENDED_MAX);
 	assert_int_equal(end_of(w, "tnt_other", "other0"), FAIL_EXPIRED);
 	assert_int_equal(end_of(w, TENANT, "new0"), FAIL_NOT_FOUND);
 	assert_int_equal(end_of(w, TENANT, m.view.id), FAIL_EXPIRED);

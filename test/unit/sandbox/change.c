@@ -20,7 +20,7 @@ static void change_start(struct world *w, struct done *d, const char *id,
 			 const struct sandbox_change *change)
 {
 	*d = (struct done){0};
-	core_change(w->core, TENANT, id, change, on_changed, d);
+	service_change(w->service, TENANT, id, change, on_changed, d);
 }
 
 static void change(struct world *w, struct done *d, const char *id,
@@ -44,15 +44,15 @@ static struct sandbox_view view_of(struct world *w, const char *id)
 	struct sandbox_view view;
 	struct failure f;
 
-	if (!core_view(w->core, TENANT, id, &view, &f))
+	if (!service_view(w->service, TENANT, id, &view, &f))
 		fail_msg("%s", f.text);
 	return view;
 }
 
 static void restart(struct world *w)
 {
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 }
 
 static void test_changes_last_over_a_restart(void **state)
@@ -108,7 +108,8 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(gone->w->core, TENANT, gone->id, &view, &f) && strstr(f.text, gone->text);
+	return !service_view(gone->w->service, TENANT, gone->id, &view, &f) &&
+	       strstr(f.text, gone->text);
 }
 
 static void test_shortened_limits_end_the_sandbox(void **state)
@@ -142,7 +143,8 @@ static void test_tier_limits_the_whole_lifetime(void **state)
 	struct made m;
 	struct err e;
 
-	assert_int_equal(keys_create(core_keys(w->core), "a", "free", NULL, text, &key, &e), 0);
+	assert_int_equal(keys_create(service_keys(w->service), "a", "free", NULL, text, &key, &e),
+			 0);
 	world_tenant = key->tenant;
 	const struct sandbox_spec spec = {.config.timeout_s = 600};
 	world_create(w, &m, &spec);
@@ -331,7 +333,7 @@ static void test_changed_limit_stops_a_waiting_freeze(void **state)
 	struct made m[2], short_lived[2];
 	struct run r;
 
-	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
+	snapshots_of_service(w->service)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < 2; i++)
 		world_create(w, &m[i], NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
@@ -340,7 +342,7 @@ static void test_changed_limit_stops_a_waiting_freeze(void **state)
 	world_until_waiting(w, 2);
 	for (int i = 0; i < 2; i++) {
 		world_create(w, &short_lived[i], &idle);
-		struct sandbox *s = sandbox_of_any(w->core, short_lived[i].view.id);
+		struct sandbox *s = sandbox_of_any(w->service, short_lived[i].view.id);
 		world_until(w, freeze_waits, s);
 		change_well(w, s->id, &changes[i]);
 		assert_false(freeze_waits(s));

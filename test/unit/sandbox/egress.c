@@ -23,7 +23,7 @@ static void test_egress_is_open_by_default(void **state)
 static void test_pooled_sandbox_is_closed(void **state)
 {
 	struct world *w = *state;
-	struct core_stats stats;
+	struct service_stats stats;
 	struct made m;
 	struct run r;
 
@@ -33,7 +33,7 @@ static void test_pooled_sandbox_is_closed(void **state)
 	assert_true(m.ok);
 	assert_false(m.view.config.egress);
 	assert_int_equal(fakes_closed(w->fakes), 1);
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	assert_int_equal(stats.pool_hits, 1);
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
@@ -66,7 +66,7 @@ static void test_children_are_closed_before_they_have_a_guest(void **state)
 	assert_int_equal(fakes_closed(w->fakes), 4);
 	assert_int_equal(fakes_closed_first(w->fakes), before + 3);
 	for (int i = 0; i < 3; i++) {
-		assert_true(core_view(w->core, TENANT, k.ids[i], &view, &f));
+		assert_true(service_view(w->service, TENANT, k.ids[i], &view, &f));
 		assert_false(view.config.egress);
 	}
 }
@@ -120,7 +120,7 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_VM_DIED;
+	return !service_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_VM_DIED;
 }
 
 static void test_next_instance_closes_egress_again(void **state)
@@ -130,15 +130,15 @@ static void test_next_instance_closes_egress_again(void **state)
 	struct run r;
 
 	world_create(w, &m, &closed);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
 	assert_int_equal(fakes_closed(w->fakes), 1);
-	world_kill_core(w);
+	world_kill_service(w);
 	fakes_fault(w->fakes, FAKES_EGRESS, 1);
-	world_start_core(w);
-	void *args[] = {w->core, m.view.id};
+	world_start_service(w);
+	void *args[] = {w->service, m.view.id};
 	world_until(w, is_gone, args);
 }
 

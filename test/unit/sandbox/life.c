@@ -8,7 +8,7 @@
 static void test_pool_hits_get_separate_vms(void **state)
 {
 	struct world *w = *state;
-	struct core_stats stats;
+	struct service_stats stats;
 	struct made m;
 
 	world_wait_ready(w);
@@ -17,7 +17,7 @@ static void test_pool_hits_get_separate_vms(void **state)
 	assert_int_equal(strlen(m.view.id), SANDBOX_ID_LEN);
 	assert_memory_equal(m.view.id, "sbx_", 4);
 	assert_string_equal(m.view.state, "ready");
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	assert_int_equal(stats.pool_hits, 1);
 	assert_int_equal(stats.sandboxes, 1);
 	world_wait_ready(w); /* the pool is filled again */
@@ -31,7 +31,7 @@ static void test_create_waits_for_the_template(void **state)
 	struct world *w = *state;
 	struct made a, b;
 
-	assert_false(core_ready(w->core));
+	assert_false(service_ready(w->service));
 	world_create_start(w, &a, NULL);
 	world_create_start(w, &b, NULL);
 	world_until_true(w, &a.done);
@@ -188,7 +188,7 @@ static void test_code_of_queued_calls_is_bounded(void **state)
 		world_until_true(w, &r[4].over);
 		assert_int_equal(r[4].failure.code, FAIL_QUEUE_FULL);
 		assert_false(r[0].over || r[3].over);
-		core_abandon(r[0].call);
+		op_abandon(r[0].call);
 		world_delete(w, &d, m.view.id);
 	}
 	free(script);
@@ -304,7 +304,7 @@ static bool has_four(void *arg)
 	struct failure f;
 	unsigned n = 0;
 
-	assert_true(core_replay(args[0], TENANT, args[1], 0, count_event, &n, &f));
+	assert_true(service_replay(args[0], TENANT, args[1], 0, count_event, &n, &f));
 	return n == 4;
 }
 
@@ -317,10 +317,10 @@ static void test_abandoned_call_continues_into_the_replay(void **state)
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "out a\nwait\nout b\nout c\nexit 0", false);
 	world_until_waiting(w, 1);
-	core_abandon(r.call);
+	op_abandon(r.call);
 	unsigned events = r.events;
 	fakes_go(w->fakes);
-	void *args[] = {w->core, m.view.id};
+	void *args[] = {w->service, m.view.id};
 	world_until(w, has_four, args);
 	assert_int_equal(r.events, events);
 	world_exec(w, &next, m.view.id, "out d");
@@ -333,7 +333,7 @@ static bool has_two(void *arg)
 	struct failure f;
 	unsigned n = 0;
 
-	assert_true(core_replay(args[0], TENANT, args[1], 0, count_event, &n, &f));
+	assert_true(service_replay(args[0], TENANT, args[1], 0, count_event, &n, &f));
 	return n == 2;
 }
 
@@ -347,9 +347,9 @@ static void test_call_whose_client_hangs_up_is_interrupted(void **state)
 	world_exec_start(w, &r, m.view.id, "out a\nwait\nexit 130", false);
 	world_exec_start(w, &waiting, m.view.id, "out never\nexit 0", false);
 	world_until_waiting(w, 1);
-	core_hang_up(waiting.call);
-	core_hang_up(r.call);
-	void *args[] = {w->core, m.view.id};
+	op_hang_up(waiting.call);
+	op_hang_up(r.call);
+	void *args[] = {w->service, m.view.id};
 	world_until(w, has_two, args);
 	assert_false(r.over || waiting.over);
 	assert_true(fakes_interrupted(w->fakes) != 0);
@@ -367,12 +367,12 @@ static void test_paused_reader_gets_little_more(void **state)
 
 	world_create(w, &m, NULL);
 	world_exec_start(w, &r, m.view.id, "big 3000000\nout \nexit 0", true);
-	core_pause(r.call);
+	op_pause(r.call);
 	/* Other calls are answered meanwhile, so output had time to arrive. */
 	world_interrupt(w, &d, m.view.id);
 	world_interrupt(w, &d, m.view.id);
 	assert_true(r.bytes <= 65536);
-	core_resume(r.call);
+	op_resume(r.call);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.bytes, 3000001);
 }
@@ -381,8 +381,8 @@ static void pause_each(struct run *r, const struct event *ev)
 {
 	if (ev->type == EVENT_EXIT)
 		return;
-	core_pause(r->call);
-	core_resume(r->call);
+	op_pause(r->call);
+	op_resume(r->call);
 }
 
 static void test_pause_and_resume_in_events_lose_nothing(void **state)
@@ -400,9 +400,9 @@ static void test_pause_and_resume_in_events_lose_nothing(void **state)
 
 static bool gone(void *arg)
 {
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(arg, &stats);
+	service_stats(arg, &stats);
 	return stats.sandboxes == 0;
 }
 
@@ -412,11 +412,11 @@ static void test_abandoned_create_leaves_no_sandbox(void **state)
 	struct made early, hit;
 
 	world_create_start(w, &early, NULL); /* waits for the template */
-	core_abandon(early.call);
+	op_abandon(early.call);
 	world_wait_ready(w);
 	world_create_start(w, &hit, NULL); /* has its VM; its client has not been notified */
-	core_abandon(hit.call);
-	world_until(w, gone, w->core);
+	op_abandon(hit.call);
+	world_until(w, gone, w->service);
 	world_wait_ready(w);
 	assert_false(early.done || hit.done);
 	assert_int_equal(fakes_live(w->fakes), 2);
@@ -435,7 +435,7 @@ static void test_environment_of_sandbox_and_call_is_sent(void **state)
 	assert_string_equal(r.out, "A=1 B=x=y ");
 	struct sandbox_view view;
 	struct failure f;
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	assert_string_equal(view.metadata, "{\"k\":1}");
 	assert_int_not_equal(view.memory.private_bytes, 0);
 }
@@ -454,7 +454,7 @@ static void test_tenant_sees_only_its_own_sandboxes(void **state)
 	unsigned n = 0;
 
 	world_create(w, &m, NULL);
-	assert_false(core_view(w->core, "somebody-else", m.view.id, &view, &f));
+	assert_false(service_view(w->service, "somebody-else", m.view.id, &view, &f));
 	assert_int_equal(f.code, FAIL_NOT_FOUND);
 	world_list(w, "somebody-else", count_view, &n);
 	assert_int_equal(n, 0);
@@ -468,7 +468,7 @@ static bool has_expired(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_EXPIRED;
+	return !service_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_EXPIRED;
 }
 
 static void test_lifetime_and_idle_timeout_end_a_sandbox(void **state)
@@ -482,7 +482,7 @@ static void test_lifetime_and_idle_timeout_end_a_sandbox(void **state)
 	world_create(w, &b, &idle);
 	/* A running call stops the idle timer, but does not extend the lifetime. */
 	world_exec_start(w, &r, a.view.id, "wait", false);
-	void *args_a[] = {w->core, a.view.id}, *args_b[] = {w->core, b.view.id};
+	void *args_a[] = {w->service, a.view.id}, *args_b[] = {w->service, b.view.id};
 	world_until(w, has_expired, args_a);
 	world_until(w, has_expired, args_b);
 	world_until_true(w, &r.over);
@@ -516,12 +516,12 @@ static void test_calls_after_shutdown_are_refused(void **state)
 	bool closed = false;
 
 	world_create_start(w, &waiting, NULL);
-	core_shutdown(w->core, NULL, &closed);
+	service_shutdown(w->service, NULL, &closed);
 	world_create(w, &late, NULL);
 	world_until_true(w, &waiting.done);
 	assert_int_equal(late.failure.code, FAIL_STOPPING);
 	assert_int_equal(waiting.failure.code, FAIL_STOPPING);
-	assert_false(core_ready(w->core));
+	assert_false(service_ready(w->service));
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

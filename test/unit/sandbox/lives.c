@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The events of sandboxes, as the core adds them to the catalogue. */
+/* The events of sandboxes, as the service adds them to the catalogue. */
 #include "test/unit/service/world.h"
 
 struct account {
@@ -51,7 +51,7 @@ static void follow(struct world *w, struct account *a)
 {
 	const struct event_query query = {.from_now = true, .follow = true};
 
-	core_events(w->core, TENANT, &query, on_event, NULL, a);
+	service_events(w->service, TENANT, &query, on_event, NULL, a);
 }
 
 /* Returns whether a->text has as many events as `wants`. */

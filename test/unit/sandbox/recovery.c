@@ -64,7 +64,7 @@ static int backup(struct world *w)
 {
 	struct copied c = {.fd = -1};
 
-	core_backup(w->core, on_copied, &c);
+	service_backup(w->service, on_copied, &c);
 	assert_false(c.done);
 	world_until_true(w, &c.done);
 	assert_true(c.fd >= 0);
@@ -88,20 +88,20 @@ static void test_vms_outlive_a_damaged_catalogue(void **state)
 	world_create(w, &m, NULL);
 	world_wait_ready(w);
 	scoped_fd int copy = backup(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	unsigned live = fakes_live(w->fakes);
 	damage(w);
 	for (int i = 0; i < 3; i++) {
 		scoped_fd int warden = fakes_attach(w->fakes);
 
 		assert_int_equal(loop_new(&w->loop, &e), 0);
-		assert_true(core_new(&w->core, w->loop, &w->config, warden, &e) < 0);
+		assert_true(service_new(&w->service, w->loop, &w->config, warden, &e) < 0);
 		assert_non_null(strstr(e.text, "catalogue.db: it is damaged ("));
 		loop_free(w->loop);
 	}
 	assert_int_equal(fakes_live(w->fakes), live);
 	put_back(w, copy);
-	world_start_core(w);
+	world_start_service(w);
 	expect_running(w, m.view.id);
 }
 
@@ -114,33 +114,34 @@ static void test_backup_has_the_sandboxes_of_its_time(void **state)
 	struct failure f;
 
 	world_create(w, &old, NULL);
-	core_backup(w->core, on_copied, &first);
-	core_backup(w->core, on_copied, &second);
+	service_backup(w->service, on_copied, &first);
+	service_backup(w->service, on_copied, &second);
 	world_until_true(w, &first.done);
 	world_until_true(w, &second.done);
 	assert_int_equal(second.failure.code, FAIL_IN_USE);
 	scoped_fd int copy = first.fd;
 	world_create(w, &new, NULL);
-	world_kill_core(w);
+	world_kill_service(w);
 	put_back(w, copy);
-	world_start_core(w);
+	world_start_service(w);
 	expect_running(w, old.view.id);
-	assert_false(core_view(w->core, TENANT, new.view.id, &view, &f));
+	assert_false(service_view(w->service, TENANT, new.view.id, &view, &f));
 }
 
-/* The first backup completes, the second is abandoned, and the core shuts down during the third. */
+/* The first backup completes, the second is abandoned, and the service shuts down during the third.
+ */
 static void test_abandoned_backup_leaves_no_files(void **state)
 {
 	struct world *w = *state;
 	struct copied c = {.fd = -1};
 
-	core_abandon(core_backup(w->core, on_copied, &c));
+	op_abandon(service_backup(w->service, on_copied, &c));
 	world_wait_ready(w);
 	close(backup(w));
-	core_backup(w->core, on_copied, &c);
-	world_kill_core(w);
+	service_backup(w->service, on_copied, &c);
+	world_kill_service(w);
 	assert_false(c.done);
-	world_start_core(w);
+	world_start_service(w);
 	char path[CONFIG_PATH_MAX + 16];
 	snprintf(path, sizeof(path), "%s/backup.tmp", w->config.state_dir);
 	assert_int_equal(access(path, F_OK), -1);

@@ -31,7 +31,7 @@ static bool lives(const struct sandbox *s)
 }
 
 /* Returns the nearest living ancestor of `s`; NULL if there is none. */
-static const struct sandbox *parent_by_walk(const struct core *c, const struct sandbox *s)
+static const struct sandbox *parent_by_walk(const struct service *c, const struct sandbox *s)
 {
 	const struct sandbox *found = NULL;
 	const char *best = NULL;
@@ -65,7 +65,7 @@ static size_t descendants_of(const struct sandbox *s)
 	return n;
 }
 
-static void check_lineage(const struct core *c, const struct sandbox *s)
+static void check_lineage(const struct service *c, const struct sandbox *s)
 {
 	size_t children = 0, descendants = 0;
 
@@ -85,7 +85,7 @@ static void check_lineage(const struct core *c, const struct sandbox *s)
 	assert_int_equal(descendants_of(s), descendants);
 }
 
-static void check_tenant(const struct core *c, const char *name)
+static void check_tenant(const struct service *c, const char *name)
 {
 	const struct tenant *t = tenant_find(c, name);
 	uint64_t promised = 0;
@@ -107,7 +107,7 @@ static void check_tenant(const struct core *c, const char *name)
 
 static void check(struct world *w)
 {
-	const struct core *c = w->core;
+	const struct service *c = w->service;
 	size_t in[SBX_NSTATES] = {0}, n = 0;
 	uint64_t promised = 0;
 
@@ -132,7 +132,7 @@ static void check(struct world *w)
 /* Returns a random sandbox of the tenant; NULL when it has none. */
 static const struct sandbox *any_sandbox(struct world *w)
 {
-	const struct tenant *t = tenant_find(w->core, world_tenant);
+	const struct tenant *t = tenant_find(w->service, world_tenant);
 
 	if (!t || !t->sandboxes.n)
 		return NULL;
@@ -160,7 +160,7 @@ static void step(struct world *w)
 	struct done d;
 	struct run r;
 
-	switch (!s ? CREATE : draw(w->core->n_sandboxes > CROWD ? CREATE : ACTIONS)) {
+	switch (!s ? CREATE : draw(w->service->n_sandboxes > CROWD ? CREATE : ACTIONS)) {
 	case DELETE:
 		world_delete(w, &d, s->id);
 		break;
@@ -183,7 +183,7 @@ static void step(struct world *w)
 
 static bool all_are_reachable(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return !c->n_in[SBX_ADOPTING];
 }
@@ -192,19 +192,19 @@ static void test_counters_match_a_walk(void **state)
 {
 	struct world *w = *state;
 
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 24;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	for (int i = 0; i < STEPS; i++) {
 		world_tenant = tenants[draw(TENANTS)];
 		step(w);
 		check(w);
 		if (draw(30) == 0) {
-			world_kill_core(w);
-			world_start_core(w);
+			world_kill_service(w);
+			world_start_service(w);
 			check(w);
-			world_until(w, all_are_reachable, w->core);
+			world_until(w, all_are_reachable, w->service);
 			check(w);
 		}
 	}
@@ -222,20 +222,20 @@ static void test_sandbox_in_creation_is_counted_once(void **state)
 	world_wait_ready(w);
 	world_create_start(w, &m[0], NULL);
 	world_create_start(w, &m[1], NULL);
-	t = tenant_find(w->core, TENANT_LOCAL);
-	assert_int_equal(w->core->n_coming + w->core->n_sandboxes, 2);
+	t = tenant_find(w->service, TENANT_LOCAL);
+	assert_int_equal(w->service->n_coming + w->service->n_sandboxes, 2);
 	assert_int_equal(t->coming + t->sandboxes.n, 2);
 	world_until_true(w, &m[0].done);
 	world_until_true(w, &m[1].done);
-	assert_int_equal(w->core->n_coming, 0);
+	assert_int_equal(w->service->n_coming, 0);
 	world_fork_start(w, &k, m[0].view.id, 3, false);
 	assert_int_equal(t->coming, 3);
-	core_abandon(k.call);
+	op_abandon(k.call);
 	assert_int_equal(t->coming, 0);
 	fakes_fault(w->fakes, FAKES_FORK, 1);
 	world_fork(w, &k, m[0].view.id, 2);
 	assert_false(k.ok);
-	assert_int_equal(w->core->n_coming, 0);
+	assert_int_equal(w->service->n_coming, 0);
 	assert_int_equal(t->sandboxes.n, 2);
 }
 
@@ -262,8 +262,8 @@ static void test_lists_by_pages_are_complete(void **state)
 	world_fork(w, &k, m.view.id, 4);
 	world_list(w, NULL, note, whole);
 	do {
-		assert_true(core_page(w->core, &mine, 2, &page, &f));
-		while (core_list(w->core, &mine, &page, 1, note, by_pages))
+		assert_true(service_page(w->service, &mine, 2, &page, &f));
+		while (service_list(w->service, &mine, &page, 1, note, by_pages))
 			;
 	} while (page.more);
 	assert_string_equal(by_pages, whole);
@@ -273,20 +273,20 @@ static void test_lists_by_pages_are_complete(void **state)
 	const struct list_name not_mine = {LIST_CHILDREN, "tnt_none", m.view.id};
 	by_pages[0] = 0;
 	page = (struct list_page){0};
-	assert_true(core_page(w->core, &children, 1000, &page, &f));
+	assert_true(service_page(w->service, &children, 1000, &page, &f));
 	assert_false(page.more);
-	assert_false(core_list(w->core, &children, &page, 1000, note, by_pages));
+	assert_false(service_list(w->service, &children, &page, 1000, note, by_pages));
 	assert_int_equal(strlen(by_pages), 4 * SANDBOX_ID_LEN);
 	assert_null(strstr(by_pages, m.view.id));
 	/* A tenant never sees another tenant's list, at any position. */
 	page = (struct list_page){0};
-	assert_false(core_page(w->core, &not_mine, 1000, &page, &f));
+	assert_false(service_page(w->service, &not_mine, 1000, &page, &f));
 	assert_int_equal(f.code, FAIL_NOT_FOUND);
-	assert_true(core_page(w->core, &none, 1000, &page, &f));
+	assert_true(service_page(w->service, &none, 1000, &page, &f));
 	assert_false(page.more);
-	assert_false(core_list(w->core, &none, &page, 1000, note, by_pages));
+	assert_false(service_list(w->service, &none, &page, 1000, note, by_pages));
 	assert_int_equal(strlen(by_pages), 4 * SANDBOX_ID_LEN);
-	assert_true(core_page(w->core, &all, 4, &page, &f));
+	assert_true(service_page(w->service, &all, 4, &page, &f));
 	assert_true(page.more);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sandbox_schedule: the loop asks the parts once, in order, to start what waits in a sandbox. */
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 #define PARTS_MAX 16
@@ -31,7 +31,7 @@ static void ask_last(struct sandbox *s)
 
 static struct part first = {.start_waiting = ask_first}, last = {.start_waiting = ask_last};
 
-static void add_parts(struct core *c)
+static void add_parts(struct service *c)
 {
 	static struct part *parts[PARTS_MAX];
 	size_t n = 0;
@@ -52,7 +52,7 @@ static struct sandbox *make(struct world *w)
 
 	world_create(w, &m, NULL);
 	assert_true(m.ok);
-	return sandbox_living(w->core, TENANT, m.view.id);
+	return sandbox_living(w->service, TENANT, m.view.id);
 }
 
 static bool at_once(void *arg)
@@ -78,7 +78,7 @@ static void test_parts_are_asked_once_and_in_order(void **state)
 	struct world *w = *state;
 	struct sandbox *s = make(w);
 
-	add_parts(w->core);
+	add_parts(w->service);
 	for (int i = 0; i < 3; i++)
 		sandbox_schedule(s);
 	assert_string_equal(asked.order, ""); /* no part is asked inside sandbox_schedule */
@@ -94,7 +94,7 @@ static void test_frozen_or_ended_sandbox_starts_nothing(void **state)
 	struct sandbox *s = make(w);
 	struct done d;
 
-	add_parts(w->core);
+	add_parts(w->service);
 	assert_true(sandbox_step(s, SBX_FREEZE));
 	sandbox_schedule(s);
 	expect_asked(w, "");
@@ -109,9 +109,9 @@ static void test_frozen_or_ended_sandbox_starts_nothing(void **state)
 static void test_freed_sandbox_starts_nothing(void **state)
 {
 	struct world *w = *state;
-	struct sandbox *s = sandbox_new(w->core, "sbx_00000000000000000000000000000000", TENANT);
+	struct sandbox *s = sandbox_new(w->service, "sbx_00000000000000000000000000000000", TENANT);
 
-	add_parts(w->core);
+	add_parts(w->service);
 	s->state = SBX_READY;
 	sandbox_schedule(s);
 	sandbox_free(s);
@@ -133,7 +133,7 @@ static void look(struct run *r, const struct event *ev)
 
 	if (ev->type != EVENT_EXIT)
 		return;
-	assert_true(core_view(seen->w->core, TENANT, seen->id, &view, &f));
+	assert_true(service_view(seen->w->service, TENANT, seen->id, &view, &f));
 	snprintf(seen->state, sizeof(seen->state), "%s", view.state);
 }
 

@@ -43,7 +43,7 @@ static const char *end_of(struct asleep *a, const char *id)
 	static struct failure f;
 	struct sandbox_view view;
 
-	return core_view(a->w->core, TENANT, id, &view, &f) ? "" : f.text;
+	return service_view(a->w->service, TENANT, id, &view, &f) ? "" : f.text;
 }
 
 static bool both_are_gone(void *arg)
@@ -106,7 +106,7 @@ static void test_time_limit_of_a_call_includes_the_sleep(void **state)
 	slept_s = 10000;
 	world_until(w, is_set, NULL);
 	assert_false(r.over);
-	core_abandon(r.call);
+	op_abandon(r.call);
 	slept_s = 0;
 }
 

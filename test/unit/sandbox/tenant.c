@@ -17,19 +17,19 @@ static const struct key *use_key(struct world *w, const char *tier)
 	const struct key *key;
 	struct err e;
 
-	if (keys_create(core_keys(w->core), "a test", tier, NULL, text, &key, &e) < 0)
+	if (keys_create(service_keys(w->service), "a test", tier, NULL, text, &key, &e) < 0)
 		fail_msg("%s", e.text);
 	world_tenant = key->tenant;
 	return key;
 }
 
-/* Sets tier_free, and restarts the core, which reads the settings only when it starts. */
+/* Sets tier_free, and restarts the service, which reads the settings only when it starts. */
 static void set_tier(struct world *w, const char *value)
 {
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.tier_free, sizeof(w->config.tier_free), "%s", value);
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -95,9 +95,9 @@ static void test_idle_deadline_is_constant_while_idle(void **state)
 	struct made m;
 
 	create(w, &m, NULL);
-	assert_true(core_view(w->core, world_tenant, m.view.id, &m.view, &f));
+	assert_true(service_view(w->service, world_tenant, m.view.id, &m.view, &f));
 	for (int i = 0; i < 20000; i++) { /* long enough for the clocks to advance */
-		assert_true(core_view(w->core, world_tenant, m.view.id, &again, &f));
+		assert_true(service_view(w->service, world_tenant, m.view.id, &again, &f));
 		assert_int_equal(again.idle_expires_at_ms, m.view.idle_expires_at_ms);
 	}
 }
@@ -137,7 +137,7 @@ static void test_only_host_limits_apply_without_a_key(void **state)
 		assert_int_equal(lifetime_s(&m.view), 1000000);
 		assert_true(m.view.config.persistent);
 	}
-	assert_int_equal(tenant_spaces_bytes(w->core, TENANT_LOCAL), UINT64_MAX);
+	assert_int_equal(tenant_spaces_bytes(w->service, TENANT_LOCAL), UINT64_MAX);
 	use_key(w, "operator");
 	create(w, &m, &greedy);
 	assert_int_equal(lifetime_s(&m.view), 1000000);
@@ -147,9 +147,9 @@ static void test_spaces_have_a_quota(void **state)
 {
 	struct world *w = *state;
 
-	assert_int_equal(tenant_spaces_bytes(w->core, use_key(w, "free")->tenant), 0);
-	assert_int_equal(tenant_spaces_bytes(w->core, use_key(w, "pro")->tenant), 50ull << 30);
-	assert_int_equal(tenant_spaces_bytes(w->core, use_key(w, "unheard-of")->tenant), 0);
+	assert_int_equal(tenant_spaces_bytes(w->service, use_key(w, "free")->tenant), 0);
+	assert_int_equal(tenant_spaces_bytes(w->service, use_key(w, "pro")->tenant), 50ull << 30);
+	assert_int_equal(tenant_spaces_bytes(w->service, use_key(w, "unheard-of")->tenant), 0);
 }
 
 /* --- how many -------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ static void test_limit_counts_sandboxes_in_creation(void **state)
 			expect_cap(&m[i].failure);
 	}
 	assert_int_equal(made, 2);
-	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 2);
+	assert_int_equal(tenant_sandboxes(w->service, world_tenant), 2);
 }
 
 static void test_fork_over_the_limit_is_refused_whole(void **state)
@@ -208,7 +208,7 @@ static void test_fork_over_the_limit_is_refused_whole(void **state)
 	assert_false(k.ok);
 	expect_cap(&k.failure);
 	assert_int_equal(fakes_forks(w->fakes), 0);
-	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 1);
+	assert_int_equal(tenant_sandboxes(w->service, world_tenant), 1);
 	world_fork(w, &k, m.view.id, 3);
 	assert_true(k.ok);
 	world_create(w, &m, NULL);
@@ -225,16 +225,16 @@ static void test_limit_counts_children_in_creation(void **state)
 	use_key(w, "free");
 	create(w, &m, NULL);
 	world_fork_start(w, &k[0], m.view.id, 2, false);
-	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 3);
+	assert_int_equal(tenant_sandboxes(w->service, world_tenant), 3);
 	world_fork_start(w, &k[1], m.view.id, 2, false);
 	world_create_start(w, &late, NULL);
-	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 4);
+	assert_int_equal(tenant_sandboxes(w->service, world_tenant), 4);
 	world_until_true(w, &k[0].done);
 	world_until_true(w, &k[1].done);
 	world_until_true(w, &late.done);
 	assert_true(k[0].ok && late.ok);
 	expect_cap(&k[1].failure);
-	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 4);
+	assert_int_equal(tenant_sandboxes(w->service, world_tenant), 4);
 	world_fork(w, &after, m.view.id, 1);
 	expect_cap(&after.failure);
 }
@@ -250,8 +250,8 @@ static void test_failed_fork_releases_its_reservation(void **state)
 	use_key(w, "free");
 	create(w, &m, NULL);
 	world_fork_start(w, &k, m.view.id, 2, false);
-	core_abandon(k.call);
-	assert_int_equal(tenant_sandboxes(w->core, world_tenant), 1);
+	op_abandon(k.call);
+	assert_int_equal(tenant_sandboxes(w->service, world_tenant), 1);
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
 }
@@ -266,8 +266,8 @@ static void test_limit_holds_after_a_restart(void **state)
 	create(w, &m, NULL);
 	char tenant[TENANT_ID_LEN + 1];
 	snprintf(tenant, sizeof(tenant), "%s", world_tenant);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	world_tenant = tenant;
 	world_create(w, &m, NULL);
@@ -313,7 +313,7 @@ static void test_disks_of_a_tenant_have_a_budget(void **state)
 static void test_one_tenant_leaves_room_for_others(void **state)
 {
 	struct world *w = *state;
-	const struct core *c = w->core;
+	const struct service *c = w->service;
 
 	assert_true(tenant_share(c, 511, 511, 512)); /* with only one tenant */
 	assert_false(tenant_share(c, 512, 0, 512));
@@ -417,7 +417,7 @@ static void test_sandbox_of_another_tenant_does_not_exist(void **state)
 	use_key(w, "pro");
 	create(w, &own, NULL);
 	snprintf(never, sizeof(never), "there is no sandbox %s", m.view.id);
-	assert_false(core_view(w->core, world_tenant, m.view.id, &view, &f));
+	assert_false(service_view(w->service, world_tenant, m.view.id, &view, &f));
 	assert_string_equal(f.text, never);
 	world_exec(w, &r, m.view.id, "out x");
 	assert_string_equal(r.failure.text, never);
@@ -469,10 +469,10 @@ static void until_marked(struct world *w, unsigned n)
 static void restart_with_memory(struct world *w, uint32_t mib, uint32_t overcommit)
 {
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.memory_mib = mib;
 	w->config.memory_overcommit = overcommit;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -493,8 +493,8 @@ static void test_tenants_over_their_memory_share_are_killed_first(void **state)
 	use_key(w, "pro");
 	create(w, &one, &(struct sandbox_spec){0});
 	until_marked(w, 4);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	until_marked(w, 4);
 	world_tenant = first;
@@ -525,13 +525,13 @@ static void test_memory_of_images_counts_for_the_share(void **state)
 
 /* --- private memory ------------------------------------------------------------------------ */
 
-/* Restarts the core with private memory for the tier "free". */
+/* Restarts the service with private memory for the tier "free". */
 static void restart_private(struct world *w)
 {
 	set_tier(w, "private_memory=yes persistent=yes spaces_gb=1 concurrent=10");
 }
 
-/* Makes calls as a new tenant, whose name stays valid when the core restarts. */
+/* Makes calls as a new tenant, whose name stays valid when the service restarts. */
 static void use_tenant(struct world *w, const char *tier)
 {
 	static char tenant[64];
@@ -609,14 +609,14 @@ static void test_copy_lives_as_long_as_the_tenants_sandboxes(void **state)
 	restart_private(w);
 	use_tenant(w, "free");
 	create_from(w, &m);
-	world_kill_core(w);
+	world_kill_service(w);
 	assert_int_equal(copies(w), 1);
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	assert_int_equal(copies(w), 1);
 	world_delete(w, &d, m.view.id);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	assert_int_equal(copies(w), 0);
 }
@@ -630,9 +630,9 @@ static void test_resumed_space_has_private_memory(void **state)
 	struct made m;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.tier_free, sizeof(w->config.tier_free), "persistent=yes spaces_gb=1");
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	use_tenant(w, "free");
 	create_from(w, &m);

@@ -233,7 +233,7 @@ static const char *op_mark(void *arg, const char *text)
 	return vm->mark;
 }
 
-static const struct fake_call_ops call_ops = {op_wait, op_die, op_tree, op_mark};
+static const struct fake_call_ops op_methods = {op_wait, op_die, op_tree, op_mark};
 
 static size_t context_index(char context)
 {
@@ -246,7 +246,7 @@ static void add_call(struct fake_vm *vm, char context, struct fake_call *call, b
 	vm->calls = realloc(vm->calls, (vm->n_calls + 1) * sizeof(*vm->calls));
 	vm->calls[vm->n_calls++] = (struct guest_call){call, context};
 	if (runs)
-		fake_call_start(call, &call_ops, vm);
+		fake_call_start(call, &op_methods, vm);
 	if (!vm->alive)
 		fake_call_kill(call);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Fakes of the processes around the service, in threads of the test: a warden, VM processes behind
- * control sockets, and agents that "run" small scripts. They outlive a core, as the real ones do.
+ * control sockets, and agents that "run" small scripts. They outlive a service, as the real ones
+ * do.
  */
 #ifndef RAMET_TEST_UNIT_SERVICE_FAKES_H
 #define RAMET_TEST_UNIT_SERVICE_FAKES_H
@@ -18,7 +19,7 @@ struct fakes *fakes_new_many(const char *run_dir, unsigned slots);
 /* Sets the process id that all VMs report instead of this process's. Call it before the first
  * VM. */
 void fakes_use_pid(struct fakes *f, int pid);
-/* Returns a new socket for a core; the warden closes the previous one. */
+/* Returns a new socket for a service; the warden closes the previous one. */
 int fakes_attach(struct fakes *f);
 /* Forwards connections to agents to a real agent that listens on this socket. All VMs share it. */
 void fakes_use_agent(struct fakes *f, const char *socket_path);

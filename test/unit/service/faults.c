@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "proto/warden.h"
 #include "test/unit/service/world.h"
 
@@ -45,14 +45,14 @@ static bool is_gone(void *arg)
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_VM_DIED;
+	return !service_view(args[0], TENANT, args[1], &view, &f) && f.code == FAIL_VM_DIED;
 }
 
 static void test_vm_death_fails_running_and_queued_calls(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, queued = {0}, late;
-	struct core_stats stats;
+	struct service_stats stats;
 	struct made m;
 	struct done d;
 
@@ -68,7 +68,7 @@ static void test_vm_death_fails_running_and_queued_calls(void **state)
 	assert_int_equal(late.failure.code, FAIL_VM_DIED);
 	world_delete(w, &d, m.view.id);
 	assert_true(d.failed);
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	assert_int_equal(stats.vm_deaths, 1);
 }
 
@@ -82,16 +82,16 @@ static void test_death_of_an_idle_vm_is_noticed(void **state)
 	world_create(w, &other, NULL);
 	struct sandbox_view view;
 	struct failure f;
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	for (uint32_t slot = 0; slot < 8; slot++) {
-		void *args[] = {w->core, m.view.id};
+		void *args[] = {w->service, m.view.id};
 
 		fakes_kill(w->fakes, slot);
 		world_wait_ready(w);
 		if (is_gone(args))
 			break;
 	}
-	void *args[] = {w->core, m.view.id};
+	void *args[] = {w->service, m.view.id};
 	world_until(w, is_gone, args);
 	world_exec(w, &r, other.view.id, "out fine");
 	if (!r.failed)
@@ -122,7 +122,7 @@ static void test_broken_agent_connection_fails_only_one_call(void **state)
 		world_exec(w, &r, m.view.id, "out again");
 		assert_string_equal(r.out, "again");
 	}
-	assert_true(core_replay(w->core, TENANT, m.view.id, 0, count_lost, &lost, &f));
+	assert_true(service_replay(w->service, TENANT, m.view.id, 0, count_lost, &lost, &f));
 	assert_int_equal(lost, 2);
 }
 
@@ -193,8 +193,8 @@ static void test_failed_template_build_is_reported_and_retried(void **state)
 		if (!strstr(m.failure.text, cases[i].expected))
 			fail_msg("\"%s\" does not contain \"%s\"", m.failure.text,
 				 cases[i].expected);
-		assert_false(core_ready(w->core));
-		assert_non_null(strstr(core_error(w->core), cases[i].expected));
+		assert_false(service_ready(w->service));
+		assert_non_null(strstr(service_error(w->service), cases[i].expected));
 		world_wait_ready(w);
 		world_teardown((void **)&w);
 	}
@@ -230,8 +230,8 @@ static void test_vm_process_with_an_unexpected_reply_is_replaced(void **state)
 
 static void restart(struct world *w)
 {
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -303,9 +303,9 @@ static void test_template_snapshot_that_cannot_be_restored_is_rebuilt(void **sta
 	struct world *w = *state;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	fakes_fault(w->fakes, FAKES_FILL, 3);
-	world_start_core(w);
+	world_start_service(w);
 	world_until(w, is_rebuilt, w->fakes);
 	world_wait_ready(w);
 }
@@ -376,7 +376,7 @@ static void test_abandoned_sizes_are_not_prepared(void **state)
 		spec.config.size.ram_mib = 192 + 64 * i;
 		world_create_start(w, &asked, &spec);
 		if (i < SIZES - 1)
-			core_abandon(asked.call);
+			op_abandon(asked.call);
 	}
 	world_until_true(w, &asked.done);
 	if (!asked.ok)
@@ -395,16 +395,16 @@ static void refuse_slots(struct world *w, uint32_t slots)
 {
 	world_wait_ready(w);
 	world_shut_down(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	fakes_refuse(w->fakes, WARDEN_SPAWN, slots);
-	world_start_core(w);
+	world_start_service(w);
 }
 
 static uint64_t slots_retired(struct world *w)
 {
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	return stats.slots_retired;
 }
 
@@ -420,8 +420,8 @@ static void test_slot_that_crashes_the_warden_is_not_used_again(void **state)
 	}
 	assert_int_equal(slots_retired(w), 2);
 	assert_int_equal(fakes_refused(w->fakes), 2);
-	assert_null(w->core->vms.slots[0]);
-	assert_null(w->core->vms.slots[1]);
+	assert_null(w->service->vms.slots[0]);
+	assert_null(w->service->vms.slots[1]);
 	world_create(w, &m, NULL);
 	assert_false(m.ok);
 	assert_int_equal(m.failure.code, FAIL_NO_CAPACITY);

@@ -259,7 +259,7 @@ static void use_all_calls(struct world *w, struct made *m)
 	assert_true(z.ok);
 	d = (struct done){0};
 	bool gone = false;
-	core_space_delete(w->core, TENANT, z.id, on_synced, &gone);
+	service_space_delete(w->service, TENANT, z.id, on_synced, &gone);
 	world_until_true(w, &gone);
 }
 
@@ -270,9 +270,10 @@ static void turn_keys(struct world *w)
 	bool synced = false;
 	struct err e;
 
-	assert_int_equal(keys_create(core_keys(w->core), "one", "pro", NULL, text, &key, &e), 0);
-	assert_int_equal(keys_revoke(core_keys(w->core), key->id, &e), 0);
-	core_sync(w->core, on_synced, &synced);
+	assert_int_equal(keys_create(service_keys(w->service), "one", "pro", NULL, text, &key, &e),
+			 0);
+	assert_int_equal(keys_revoke(service_keys(w->service), key->id, &e), 0);
+	service_sync(w->service, on_synced, &synced);
 	world_until_true(w, &synced);
 }
 
@@ -285,7 +286,8 @@ static void use_private_memory(struct world *w, struct made *m)
 	const struct key *key;
 	struct err e;
 
-	assert_int_equal(keys_create(core_keys(w->core), "own", "free", NULL, text, &key, &e), 0);
+	assert_int_equal(keys_create(service_keys(w->service), "own", "free", NULL, text, &key, &e),
+			 0);
 	world_tenant = key->tenant;
 	for (int i = 0; i < 2; i++) { /* the first makes the copy, the second uses it */
 		world_create(w, m, &sized);
@@ -299,14 +301,14 @@ static void back_up(struct world *w)
 {
 	bool copied = false;
 
-	core_backup(w->core, on_copied, &copied);
+	service_backup(w->service, on_copied, &copied);
 	world_until_true(w, &copied);
 }
 
 static void run_housekeeping(struct world *w)
 {
-	loop_timer_set(w->loop, &upkeep_of(w->core)->housekeeping, 0);
-	loop_timer_set(w->loop, &w->core->watch.timer, 0);
+	loop_timer_set(w->loop, &upkeep_of(w->service)->housekeeping, 0);
+	loop_timer_set(w->loop, &w->service->watch.timer, 0);
 	world_wait_ready(w);
 }
 
@@ -341,7 +343,7 @@ static void test_loop_thread_makes_no_disk_call(void **state)
 	assert_true(m.ok);
 	use_private_memory(w, &m);
 	world_look(w);
-	core_templates(w->core, count_template, &templates);
+	service_templates(w->service, count_template, &templates);
 	turn_keys(w);
 	back_up(w);
 	run_housekeeping(w);
@@ -358,7 +360,7 @@ static int setup(void **state)
 	if (world_setup(state) < 0)
 		return -1;
 	w = *state;
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.tier_free, sizeof(w->config.tier_free),
 		 "private_memory=yes persistent=yes spaces_gb=1 concurrent=10");
 	snprintf(w->config.templates_dir, sizeof(w->config.templates_dir), "%s/templates", w->dir);
@@ -368,7 +370,7 @@ static int setup(void **state)
 		 w->config.templates_dir);
 	if (system(command) != 0)
 		return -1;
-	world_start_core(w);
+	world_start_service(w);
 	return 0;
 }
 

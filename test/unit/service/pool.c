@@ -2,7 +2,7 @@
 /* The pool makes two blank VMs at a time, further ones for large forks one at a time, and loses
  * none. */
 #include "orchestrator/pool/pool.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 #define BLANKS 5
@@ -14,18 +14,18 @@ static void start_pool(struct world *w, uint32_t blanks)
 {
 	world_wait_ready(w);
 	world_shut_down(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 2 * LARGE;
 	w->config.pool_blank_vms = blanks;
 	w->config.pool_warm = 0;
-	world_start_core(w);
+	world_start_service(w);
 }
 
 static uint32_t blanks_ready(struct world *w)
 {
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	return (uint32_t)stats.blank_vms_ready;
 }
 
@@ -38,7 +38,7 @@ struct watched_pool {
 static bool is_filled(void *arg)
 {
 	struct watched_pool *p = arg;
-	uint32_t ready = blanks_ready(p->w), making = p->w->core->vms.in_use - ready;
+	uint32_t ready = blanks_ready(p->w), making = p->w->service->vms.in_use - ready;
 
 	p->most = making > p->most ? making : p->most;
 	return ready == p->wanted && !making;
@@ -71,7 +71,7 @@ static bool two_are_coming(void *arg)
 {
 	const struct world *w = arg;
 
-	return w->core->vms.in_use >= 2;
+	return w->service->vms.in_use >= 2;
 }
 
 static void fill(struct watched_pool *p, uint32_t wanted)
@@ -88,13 +88,13 @@ static void test_large_pool_rests_until_first_calls_are_over(void **state)
 	struct watched_pool p = {.w = w};
 
 	start_pool(w, LARGE);
-	pool_rest(w->core->pool, 3600000);
-	w->core->vms.ahead++;
+	pool_rest(w->service->pool, 3600000);
+	w->service->vms.ahead++;
 	fill(&p, FIRST);
 	assert_int_equal(p.most, 2);
 	world_run_for(w, 300);
-	assert_int_equal(w->core->vms.in_use, FIRST);
-	w->core->vms.ahead--;
+	assert_int_equal(w->service->vms.in_use, FIRST);
+	w->service->vms.ahead--;
 	fill(&p, LARGE);
 	assert_int_equal(p.most, 1);
 }
@@ -105,10 +105,10 @@ static void test_large_pool_rests_no_longer_than_told(void **state)
 	struct watched_pool p = {.w = w};
 
 	start_pool(w, LARGE);
-	pool_rest(w->core->pool, 1);
-	w->core->vms.ahead++;
+	pool_rest(w->service->pool, 1);
+	w->service->vms.ahead++;
 	fill(&p, LARGE);
-	w->core->vms.ahead--;
+	w->service->vms.ahead--;
 }
 
 static void test_deleted_sandbox_has_no_head_start(void **state)
@@ -123,7 +123,7 @@ static void test_deleted_sandbox_has_no_head_start(void **state)
 	world_delete(w, &d, m.view.id);
 	for (unsigned i = 0; i < 2; i++)
 		world_delete(w, &d, k.ids[i]);
-	assert_int_equal(w->core->vms.ahead, 0);
+	assert_int_equal(w->service->vms.ahead, 0);
 }
 
 /* The teardown ends the service. */

@@ -62,10 +62,10 @@ static void test_sandbox_stays_within_the_documented_size(void **state)
 	fill(metadata, SANDBOX_METADATA_MAX);
 	memcpy(metadata, "{\"m\":\"", 6);
 	memcpy(metadata + SANDBOX_METADATA_MAX - 2, "\"}", 2);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 2 * MANY;
 	w->config.output_mib = 1;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	uint64_t before = bytes_in(w->config.run_dir);
 	for (int i = 0; i < MANY; i++) {

@@ -10,22 +10,22 @@
 #include "base/fd.h"
 #include "orchestrator/images/host.h"
 #include "orchestrator/images/templates.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 
-static struct core_stats stats(struct world *w)
+static struct service_stats stats(struct world *w)
 {
-	struct core_stats f;
+	struct service_stats f;
 
-	core_stats(w->core, &f);
+	service_stats(w->service, &f);
 	return f;
 }
 
 static void set_sizes(struct world *w, const char *sizes)
 {
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "%s", sizes);
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -86,9 +86,9 @@ static void test_disk_can_be_smaller_than_that_of_the_template(void **state)
 	struct made m;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.rootfs_gb = 8;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	create(w, &m, 0, 0);
 	assert_int_equal(m.view.config.size.rootfs_gb, 8);
@@ -186,12 +186,12 @@ static void test_sandbox_of_another_size_forks_and_merges(void **state)
 	world_fork(w, &k, m.view.id, 2);
 	assert_true(k.ok);
 	assert_int_equal(fakes_grown(w->fakes), grown); /* copied when it had that size */
-	assert_true(core_view(w->core, TENANT, k.ids[1], &view, &f));
+	assert_true(service_view(w->service, TENANT, k.ids[1], &view, &f));
 	assert_int_equal(view.config.size.ram_mib, 192);
 	assert_int_equal(view.config.size.rootfs_gb, 3);
 	world_merge(w, &d, m.view.id, k.ids[0]);
 	assert_false(d.failed);
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	assert_int_equal(view.config.size.ram_mib, 192);
 }
 
@@ -205,8 +205,8 @@ static void test_sandbox_of_another_size_is_adopted(void **state)
 	create(w, &m, 192, 3);
 	char id[SANDBOX_ID_LEN + 1];
 	memcpy(id, m.view.id, sizeof(id));
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	world_exec(w, &r, id, "out still here");
 	assert_string_equal(r.out, "still here");
@@ -222,11 +222,11 @@ static void find_default(void *arg, const struct template_view *view)
 		*n = view->n_sizes;
 }
 
-static size_t count_sizes(struct core *c)
+static size_t count_sizes(struct service *c)
 {
 	size_t n = 0;
 
-	core_templates(c, find_default, &n);
+	service_templates(c, find_default, &n);
 	return n;
 }
 
@@ -241,16 +241,16 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 	struct made m;
 
 	set_sizes(w, "256x1,512x1,65536x32");
-	world_until(w, are_4_ahead, w->core);
+	world_until(w, are_4_ahead, w->service);
 	unsigned boots = fakes_boots(w->fakes);
 	assert_int_equal(boots, 4);
 	create(w, &m, 500, 0);
 	assert_int_equal(m.view.config.size.ram_mib, 512);
 	assert_int_equal(fakes_boots(w->fakes), boots);
 	/* The next instance finds the images on disk. */
-	world_kill_core(w);
-	world_start_core(w);
-	world_until(w, are_4_ahead, w->core);
+	world_kill_service(w);
+	world_start_service(w);
+	world_until(w, are_4_ahead, w->service);
 	assert_int_equal(fakes_boots(w->fakes), boots);
 }
 
@@ -259,10 +259,10 @@ static void test_listed_sizes_are_prepared_ahead(void **state)
 static void start_with(struct world *w, const char *sizes)
 {
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "%s", sizes);
 	w->config.pool_others = 0;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -277,9 +277,9 @@ static bool has_image(struct world *w, const char *size)
 
 static bool is_warm_twice(void *arg)
 {
-	struct core_stats f;
+	struct service_stats f;
 
-	core_stats(arg, &f);
+	service_stats(arg, &f);
 	return f.warm_ready >= 2;
 }
 
@@ -346,7 +346,7 @@ static void test_least_recently_requested_image_is_removed(void **state)
 
 static bool builds_256(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	const struct template *t = templates_building(c->templates);
 
@@ -355,7 +355,7 @@ static bool builds_256(void *arg)
 
 static bool builds_192(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	const struct template *t = templates_building(c->templates);
 
@@ -375,7 +375,7 @@ static void begin_in_background(struct world *w, struct made *m)
 	create(w, m, 0, 0);
 	world_wait_ready(w);
 	fakes_fault(w->fakes, FAKES_CONNECT, 1 << 30);
-	world_until(w, builds_256, w->core);
+	world_until(w, builds_256, w->service);
 	world_until(w, has_booted_twice, w->fakes);
 }
 
@@ -439,9 +439,9 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 
 	start_with(w, "256x1");
 	world_until(w, has_256, w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.pool_others = 1;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	create(w, &m, 0, 0);
 	world_exec_start(w, &r, m.view.id, "wait", false);
@@ -451,7 +451,7 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 	assert_int_equal(stats(w).warm_ready, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
-	world_until(w, is_warm_twice, w->core);
+	world_until(w, is_warm_twice, w->service);
 }
 
 static void test_background_build_yields_to_a_requested_build(void **state)
@@ -462,7 +462,7 @@ static void test_background_build_yields_to_a_requested_build(void **state)
 
 	begin_in_background(w, &m);
 	world_create_start(w, &other, &spec);
-	world_until(w, builds_192, w->core);
+	world_until(w, builds_192, w->service);
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	world_until_true(w, &other.done);
 	assert_true(other.ok);
@@ -515,10 +515,10 @@ static void test_failed_background_build_is_not_retried(void **state)
 	struct made m;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1");
 	fakes_fault(w->fakes, FAKES_BOOT, 1000);
-	world_start_core(w); /* the default image is on disk */
+	world_start_service(w); /* the default image is on disk */
 	world_wait_ready(w);
 	const struct sandbox_spec spec = {.config.size.ram_mib = 256};
 	world_create(w, &m, &spec); /* the create builds the image itself */
@@ -531,18 +531,18 @@ static void test_failed_background_build_is_not_retried(void **state)
 
 static bool size_is_learnt(void *arg)
 {
-	struct core_stats f;
+	struct service_stats f;
 
-	core_stats(arg, &f);
+	service_stats(arg, &f);
 	return f.warm_ready == 2 && f.blank_vms_ready == 1;
 }
 
 static void learn(struct world *w)
 {
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.pool_others = 1;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -554,7 +554,7 @@ static void test_pool_learns_requested_sizes(void **state)
 	learn(w);
 	create(w, &m, 192, 2);
 	assert_int_equal(stats(w).pool_hits, 0);
-	world_until(w, size_is_learnt, w->core);
+	world_until(w, size_is_learnt, w->service);
 	create(w, &m, 192, 2);
 	assert_int_equal(stats(w).pool_hits, 1);
 	assert_int_equal(m.view.config.size.ram_mib, 192);
@@ -565,9 +565,9 @@ static void test_pool_learns_requested_sizes(void **state)
 
 static bool is_stocked(void *arg)
 {
-	struct core_stats f;
+	struct service_stats f;
 
-	core_stats(arg, &f);
+	service_stats(arg, &f);
 	return f.warm_ready == 3;
 }
 
@@ -577,24 +577,24 @@ static void test_first_create_of_a_prepared_size_is_a_hit(void **state)
 	struct made m;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.pool_others = 1;
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
-	world_start_core(w);
-	world_until(w, is_stocked, w->core);
+	world_start_service(w);
+	world_until(w, is_stocked, w->service);
 	create(w, &m, 512, 4);
 	assert_int_equal(stats(w).pool_hits, 1);
 	create(w, &m, 256, 4);
 	assert_int_equal(stats(w).pool_hits, 2);
 	assert_int_equal(m.view.config.size.ram_mib, 256);
-	world_until(w, is_stocked, w->core);
+	world_until(w, is_stocked, w->service);
 }
 
 static bool is_stocked_twice(void *arg)
 {
-	struct core_stats f;
+	struct service_stats f;
 
-	core_stats(arg, &f);
+	service_stats(arg, &f);
 	return f.warm_ready == 5;
 }
 
@@ -604,26 +604,26 @@ static void test_two_creates_in_a_row_are_hits(void **state)
 	struct made m;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.pool_others = 2;
 	w->config.max_vms = 12;
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
-	world_start_core(w);
-	world_until(w, is_stocked_twice, w->core);
+	world_start_service(w);
+	world_until(w, is_stocked_twice, w->service);
 	create(w, &m, 512, 4);
 	create(w, &m, 512, 4);
 	assert_int_equal(stats(w).pool_hits, 2);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 11; /* two of each of three sizes are more than half */
-	world_start_core(w);
-	world_until(w, is_stocked, w->core);
+	world_start_service(w);
+	world_until(w, is_stocked, w->service);
 }
 
 static bool are_seven_ahead(void *arg)
 {
 	size_t n = 0;
 
-	core_templates(arg, find_default, &n);
+	service_templates(arg, find_default, &n);
 	return n == 7;
 }
 
@@ -633,12 +633,12 @@ static void test_images_are_prepared_for_more_sizes_than_vms(void **state)
 	struct world *w = *state;
 
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.pool_others = 1;
 	w->config.max_vms = 6;
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "192x1,256x1,320x1,384x1,448x1,512x1");
-	world_start_core(w);
-	world_until(w, are_seven_ahead, w->core);
+	world_start_service(w);
+	world_until(w, are_seven_ahead, w->service);
 	assert_in_range(stats(w).warm_ready, 3, 4); /* half of max_vms, plus one default sandbox */
 }
 
@@ -649,7 +649,7 @@ static void test_learnt_warm_sandboxes_yield_to_creates(void **state)
 
 	learn(w);
 	create(w, &m[0], 192, 0);
-	world_until(w, size_is_learnt, w->core);
+	world_until(w, size_is_learnt, w->service);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
 	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
@@ -679,7 +679,7 @@ static void test_template_is_kept_for_a_warm_sandbox_in_progress(void **state)
 	learn(w);
 	create(w, &m, 192, 0);
 	world_delete(w, &d, m.view.id);
-	world_until(w, size_is_learnt, w->core);
+	world_until(w, size_is_learnt, w->service);
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	create(w, &m, 192, 0); /* a hit: the pool begins another one */
 	world_until_waiting(w, 1);

@@ -2,7 +2,7 @@
 /* A stalled disk: only requests that need it wait. */
 #include <semaphore.h>
 
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 #define POOL_THREADS 2
@@ -56,20 +56,20 @@ static const char *disk_check(struct world *w)
 {
 	static char text[128];
 
-	core_checks(w->core, note_disk, text);
+	service_checks(w->service, note_disk, text);
 	return text;
 }
 
 static bool is_checked(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return !c->watch.job && c->watch.found.disk_free_bytes;
 }
 
 static bool check_is_running(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return c->watch.job;
 }
@@ -85,12 +85,12 @@ static void test_hanging_disk_check_fails(void **state)
 	struct world *w = *state;
 	struct stall s;
 
-	world_until(w, is_checked, w->core);
+	world_until(w, is_checked, w->service);
 	stall_pool(w, &s, LOOP_DISK);
-	loop_timer_set(w->loop, &w->core->watch.timer, 0);
-	world_until(w, check_is_running, w->core);
+	loop_timer_set(w->loop, &w->service->watch.timer, 0);
+	world_until(w, check_is_running, w->service);
 	assert_string_equal(disk_check(w), "ok");
-	w->core->watch.found_ms -= 60000;
+	w->service->watch.found_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "state_dir was last checked 60 s ago"));
 	end_stall(w, &s);
 	world_until(w, is_well, w);
@@ -98,7 +98,7 @@ static void test_hanging_disk_check_fails(void **state)
 
 static bool is_written(void *arg)
 {
-	const struct core *c = arg;
+	const struct service *c = arg;
 
 	return !c->catalogue.behind_since_ms;
 }
@@ -131,7 +131,7 @@ static void test_stalled_disk_delays_only_disk_requests(void **state)
 	world_create_start(w, &made, NULL);
 	world_fork_start(w, &k, kept.view.id, 2, false);
 	world_freeze_start(w, &z, frozen.view.id);
-	core_sync(w->core, note_synced, &durable);
+	service_sync(w->service, note_synced, &durable);
 	for (int i = 0; i < 10; i++) {
 		world_exec(w, &r, kept.view.id, "out on");
 		assert_string_equal(r.out, "on");
@@ -159,12 +159,12 @@ static void test_stale_catalogue_fails_the_disk_check(void **state)
 
 	world_create(w, &m, NULL);
 	world_wait_ready(w);
-	world_until(w, is_checked, w->core);
-	world_until(w, is_written, w->core);
+	world_until(w, is_checked, w->service);
+	world_until(w, is_written, w->service);
 	stall_pool(w, &s, LOOP_DISK);
 	world_delete(w, &d, m.view.id);
 	assert_string_equal(disk_check(w), "ok");
-	w->core->catalogue.behind_since_ms -= 60000;
+	w->service->catalogue.behind_since_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "the catalogue in state_dir is 60 s old"));
 	end_stall(w, &s);
 	world_until(w, is_well, w);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls, clients that disconnect, deaths of VMs and faults in random order. The core answers every
- * call that was not abandoned exactly once, and the teardown finds nothing left. RAMET_TEST_SEED
- * repeats a run.
+ * Calls, clients that disconnect, deaths of VMs and faults in random order. The service answers
+ * every call that was not abandoned exactly once, and the teardown finds nothing left.
+ * RAMET_TEST_SEED repeats a run.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ static unsigned below(unsigned n)
 /* An operation on files or processes. */
 struct asked {
 	bool done, abandoned;
-	struct core_call *call;
+	struct op *call;
 };
 
 /* The calls of a test and their answers. */
@@ -172,33 +172,33 @@ static void file_or_process(struct storm *s)
 	const char *id = random_id(s), *path = paths[below(8)];
 	const struct file_put put = {.path = path, .data = {.p = data, .len = below(sizeof(data))}};
 	const struct file_list list = {.path = path, .depth = 1 + below(2), .after = ""};
-	struct core *c = s->w->core;
+	struct service *c = s->w->service;
 	char process[CORE_ID_LEN + 1];
 	struct asked *a = &s->asked[s->n_asked++];
 
 	snprintf(process, sizeof(process), "prc_%c%031d", "0789"[below(4)], 0);
 	switch (below(7)) {
 	case 0:
-		a->call = core_file_put(c, TENANT, id, &put, on_asked, a);
+		a->call = service_file_put(c, TENANT, id, &put, on_asked, a);
 		break;
 	case 1:
-		a->call = core_file_get(c, TENANT, id, path, &all, &files, a);
+		a->call = service_file_get(c, TENANT, id, path, &all, &files, a);
 		break;
 	case 2:
-		a->call = core_file_list(c, TENANT, id, &list, &files, a);
+		a->call = service_file_list(c, TENANT, id, &list, &files, a);
 		break;
 	case 3:
-		a->call = core_process_start(c, TENANT, id, &spec, &described, a);
+		a->call = service_process_start(c, TENANT, id, &spec, &described, a);
 		break;
 	case 4:
-		a->call = core_process_attach(c, TENANT, id, process, 0, &listener, a);
+		a->call = service_process_attach(c, TENANT, id, process, 0, &listener, a);
 		break;
 	case 5:
-		a->call = core_process_read(c, TENANT, id, process, &read, on_read, a);
+		a->call = service_process_read(c, TENANT, id, process, &read, on_read, a);
 		break;
 	default:
-		a->call =
-			core_process_input(c, TENANT, id, process, data, put.data.len, on_asked, a);
+		a->call = service_process_input(c, TENANT, id, process, data, put.data.len,
+						on_asked, a);
 	}
 	assert_false(a->done);
 }
@@ -240,21 +240,21 @@ static void abandon(struct storm *s)
 
 	if (s->n_made && !s->made[i].done && !s->abandoned_made[i]) {
 		s->abandoned_made[i] = true;
-		core_abandon(s->made[i].call);
+		op_abandon(s->made[i].call);
 	}
 	if (s->n_runs && !s->runs[j].over && !s->abandoned_run[j]) {
 		s->abandoned_run[j] = true;
-		core_abandon(s->runs[j].call);
+		op_abandon(s->runs[j].call);
 	}
 	unsigned m = s->n_asked ? below(s->n_asked) : 0;
 	if (s->n_asked && !s->asked[m].done && !s->asked[m].abandoned) {
 		s->asked[m].abandoned = true;
-		core_abandon(s->asked[m].call);
+		op_abandon(s->asked[m].call);
 	}
 	unsigned l = s->n_forks ? below(s->n_forks) : 0;
 	if (s->n_forks && !s->forks[l].done && !s->abandoned_fork[l]) {
 		s->abandoned_fork[l] = true;
-		core_abandon(s->forks[l].call);
+		op_abandon(s->forks[l].call);
 	}
 }
 
@@ -263,17 +263,17 @@ static void abandon_snapshots(struct storm *s)
 {
 	unsigned i = s->n_frozen ? below(s->n_frozen) : 0,
 		 j = s->n_resumed ? below(s->n_resumed) : 0;
-	struct core_stats before, after;
+	struct service_stats before, after;
 
 	if (s->n_frozen && !s->frozen[i].done && !s->abandoned_frozen[i]) {
 		s->abandoned_frozen[i] = true;
-		core_abandon(s->frozen[i].call);
+		op_abandon(s->frozen[i].call);
 	}
 	if (s->n_resumed && !s->resumed[j].done && !s->abandoned_resumed[j]) {
 		s->abandoned_resumed[j] = true;
-		core_stats(s->w->core, &before);
-		core_abandon(s->resumed[j].call);
-		core_stats(s->w->core, &after);
+		service_stats(s->w->service, &before);
+		op_abandon(s->resumed[j].call);
+		service_stats(s->w->service, &after);
 		assert_true(after.spaces == before.spaces);
 	}
 }
@@ -283,25 +283,25 @@ static void pause_any(struct storm *s)
 	unsigned j = s->n_runs ? below(s->n_runs) : 0, m = s->n_asked ? below(s->n_asked) : 0;
 
 	if (s->n_asked && !s->asked[m].done && !s->asked[m].abandoned) {
-		core_pause(s->asked[m].call);
+		op_pause(s->asked[m].call);
 		if (below(4))
-			core_resume(s->asked[m].call);
+			op_resume(s->asked[m].call);
 	}
 	if (!s->n_runs || s->runs[j].over || s->abandoned_run[j])
 		return;
-	core_pause(s->runs[j].call);
+	op_pause(s->runs[j].call);
 	if (below(4))
-		core_resume(s->runs[j].call);
+		op_resume(s->runs[j].call);
 }
 
 static void resume_all(struct storm *s)
 {
 	for (unsigned i = 0; i < s->n_runs; i++)
 		if (!s->runs[i].over && !s->abandoned_run[i])
-			core_resume(s->runs[i].call);
+			op_resume(s->runs[i].call);
 	for (unsigned i = 0; i < s->n_asked; i++)
 		if (!s->asked[i].done && !s->asked[i].abandoned)
-			core_resume(s->asked[i].call);
+			op_resume(s->asked[i].call);
 }
 
 static void fault_any(struct storm *s)
@@ -357,7 +357,7 @@ typedef void op_fn(struct storm *s);
 static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned turns_max)
 {
 	struct storm *s = calloc(1, sizeof(*s));
-	struct core_stats stats;
+	struct service_stats stats;
 
 	s->w = *state;
 	world_wait_ready(s->w);
@@ -370,7 +370,7 @@ static void storm(void **state, op_fn *const ops[], unsigned n_ops, unsigned tur
 	for (int fault = 0; fault < FAKES_NFAULTS; fault++)
 		fakes_fault(s->w->fakes, (enum fakes_fault)fault, 0);
 	world_until(s->w, all_answered, s);
-	core_stats(s->w->core, &stats);
+	service_stats(s->w->service, &stats);
 	print_message("%u creates, %u execs, %u forks, %u merges, %u freezes, %u resumes, "
 		      "%u of files, %u processes\n",
 		      (unsigned)stats.creates, (unsigned)stats.execs, (unsigned)stats.forks,
@@ -398,9 +398,9 @@ static void test_random_forks_and_merges(void **state)
 				     file_or_process, abandon,	delete,	   fault_any};
 	struct world *w = *state;
 
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 48;
-	world_start_core(w);
+	world_start_service(w);
 	storm(state, ops, 12, 60);
 }
 
@@ -423,9 +423,9 @@ static void test_random_freezes_and_resumes(void **state)
 				     delete};
 	struct world *w = *state;
 
-	world_kill_core(w);
+	world_kill_service(w);
 	w->config.max_vms = 48;
-	world_start_core(w);
+	world_start_service(w);
 	storm(state, ops, ARRAY_LEN(ops), 60);
 }
 

@@ -32,18 +32,18 @@ static int setup(void **state)
 		return -1;
 	w = *state;
 	world_wait_ready(w);
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.templates_dir, sizeof(w->config.templates_dir), "%s/templates", w->dir);
 	mkdir(w->config.templates_dir, 0700);
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 	return 0;
 }
 
 static void restart(struct world *w)
 {
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -51,10 +51,10 @@ static void restart(struct world *w)
  * the host. */
 static void restart_with_sizes_auto(struct world *w)
 {
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "auto");
 	w->config.ram_mib = 65536;
-	world_start_core(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -202,12 +202,12 @@ static void test_sandbox_starts_from_a_template(void **state)
 	assert_true(m.ok);
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
 	world_fork(w, &k, m.view.id, 1);
-	assert_true(core_view(w->core, TENANT, k.ids[0], &view, &f));
+	assert_true(service_view(w->service, TENANT, k.ids[0], &view, &f));
 	assert_string_equal(view.config.template, "datasci");
 	char id[SANDBOX_ID_LEN + 1];
 	memcpy(id, m.view.id, sizeof(id));
 	restart(w);
-	assert_true(core_view(w->core, TENANT, id, &view, &f));
+	assert_true(service_view(w->service, TENANT, id, &view, &f));
 	assert_string_equal(view.config.template, "datasci");
 	create(w, &m, "datasci"); /* the template's image is already on disk */
 	assert_int_equal(fakes_boots(w->fakes), boots + 1);
@@ -289,7 +289,7 @@ static struct seen view_of(struct world *w, const char *name)
 	struct seen s = {.name = name};
 
 	world_look(w);
-	core_templates(w->core, on_template, &s);
+	service_templates(w->service, on_template, &s);
 	return s;
 }
 
@@ -375,7 +375,7 @@ static void test_list_waits_for_a_new_scan(void **state)
 	world_until_true(w, &second.done);
 	assert_true(first.done);
 	assert_true(third.done); /* it shared the scan of the second */
-	core_templates(w->core, on_template, &s);
+	service_templates(w->service, on_template, &s);
 	assert_int_equal(s.n, 2);
 	assert_string_equal(s.view.name, "datasci");
 }
@@ -392,12 +392,12 @@ static void test_shutdown_ends_a_scan(void **state)
 	bool closed = false;
 
 	world_look_start(w, &killed);
-	world_kill_core(w);
+	world_kill_service(w);
 	assert_false(killed.done);
-	world_start_core(w);
+	world_start_service(w);
 	world_look_start(w, &first);
 	world_look_start(w, &waiting);
-	core_shutdown(w->core, on_shut_down, &closed);
+	service_shutdown(w->service, on_shut_down, &closed);
 	world_look_start(w, &late);
 	world_until_true(w, &closed);
 	world_until_true(w, &waiting.done);
@@ -405,8 +405,8 @@ static void test_shutdown_ends_a_scan(void **state)
 	assert_false(first.failed);
 	assert_int_equal(waiting.failure.code, FAIL_STOPPING);
 	assert_int_equal(late.failure.code, FAIL_STOPPING);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 }
 
 static bool is_prepared(void *arg)
@@ -414,7 +414,7 @@ static bool is_prepared(void *arg)
 	struct world *w = arg;
 	struct seen s = {.name = "datasci"};
 
-	core_templates(w->core, on_template, &s);
+	service_templates(w->service, on_template, &s);
 	return s.view.name && !strcmp(s.view.state, "ready");
 }
 
@@ -544,7 +544,7 @@ static void test_build_leaves_the_background_for_a_request(void **state)
 	until_priorities(w, "0");
 	world_create_start(w, &m, &spec);
 	until_priorities(w, "01");
-	core_abandon(m.call);
+	op_abandon(m.call);
 	until_priorities(w, "010");
 	fakes_go(w->fakes);
 }

@@ -65,13 +65,13 @@ static void write_config(struct world *w)
 	c->audit_days = 90;
 }
 
-void world_start_core(struct world *w)
+void world_start_service(struct world *w)
 {
 	struct err e = {0};
 
 	if (loop_new(&w->loop, &e) < 0)
 		fail_msg("%s", e.text);
-	if (core_new(&w->core, w->loop, &w->config, fakes_attach(w->fakes), &e) < 0)
+	if (service_new(&w->service, w->loop, &w->config, fakes_attach(w->fakes), &e) < 0)
 		fail_msg("%s", e.text);
 }
 
@@ -117,16 +117,16 @@ int world_setup(void **state)
 		return -1;
 	write_config(w);
 	w->fakes = fakes_new(w->config.run_dir);
-	world_start_core(w);
+	world_start_service(w);
 	*state = w;
 	return 0;
 }
 
-void world_kill_core(struct world *w)
+void world_kill_service(struct world *w)
 {
-	core_free(w->core);
+	service_free(w->service);
 	loop_free(w->loop);
-	w->core = NULL;
+	w->service = NULL;
 	w->loop = NULL;
 }
 
@@ -139,7 +139,7 @@ void world_shut_down(struct world *w)
 {
 	bool closed = false;
 
-	core_shutdown(w->core, on_closed, &closed);
+	service_shutdown(w->service, on_closed, &closed);
 	world_until_true(w, &closed);
 }
 
@@ -149,7 +149,7 @@ int world_teardown(void **state)
 
 	world_shut_down(w);
 	assert_int_equal(fakes_slots(w->fakes), 0);
-	world_kill_core(w);
+	world_kill_service(w);
 	fakes_free(w->fakes);
 	remove_tree(w->dir);
 	assert_int_equal(count_fds(), w->fds_before);
@@ -285,16 +285,16 @@ bool world_flow_has_stopped(void *arg)
 
 static bool is_ready(void *arg)
 {
-	struct core *c = arg;
-	struct core_stats stats;
+	struct service *c = arg;
+	struct service_stats stats;
 
-	core_stats(c, &stats);
-	return core_ready(c) && stats.warm_ready == 1 && stats.blank_vms_ready == 1;
+	service_stats(c, &stats);
+	return service_ready(c) && stats.warm_ready == 1 && stats.blank_vms_ready == 1;
 }
 
 void world_wait_ready(struct world *w)
 {
-	world_until(w, is_ready, w->core);
+	world_until(w, is_ready, w->service);
 }
 
 /* --- calls ---------------------------------------------------------------------------------- */
@@ -318,7 +318,7 @@ void world_create_start(struct world *w, struct made *m, const struct sandbox_sp
 	static const struct sandbox_spec plain = {.config.egress = true};
 
 	*m = (struct made){0};
-	m->call = core_create(w->core, TENANT, spec ? spec : &plain, on_created, m);
+	m->call = service_create(w->service, TENANT, spec ? spec : &plain, on_created, m);
 	assert_false(m->done); /* a call never answers before it returns */
 }
 
@@ -337,11 +337,11 @@ void world_create_id(struct world *w, char id[static SANDBOX_ID_LEN + 1])
 	memcpy(id, m.view.id, SANDBOX_ID_LEN + 1);
 }
 
-struct core_stats world_stats(struct world *w)
+struct service_stats world_stats(struct world *w)
 {
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	return stats;
 }
 
@@ -411,7 +411,7 @@ static void exec_start(struct world *w, struct run *r, const char *id, const str
 {
 	static const struct exec_sink sink = {on_started, on_event, on_failed};
 
-	r->call = core_exec(w->core, TENANT, id, spec, &sink, r);
+	r->call = service_exec(w->service, TENANT, id, spec, &sink, r);
 	assert_false(r->started || r->over);
 }
 
@@ -468,7 +468,7 @@ static void on_done(void *arg, const struct failure *f)
 void world_delete_start(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	core_delete(w->core, TENANT, id, on_done, d);
+	service_delete(w->service, TENANT, id, on_done, d);
 	assert_false(d->done);
 }
 
@@ -481,7 +481,7 @@ void world_delete(struct world *w, struct done *d, const char *id)
 void world_look_start(struct world *w, struct done *d)
 {
 	*d = (struct done){0};
-	core_templates_look(w->core, on_done, d);
+	service_templates_look(w->service, on_done, d);
 	assert_false(d->done);
 }
 
@@ -497,12 +497,12 @@ void world_look(struct world *w)
 void world_interrupt(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	core_interrupt(w->core, TENANT, id, NULL, on_done, d);
+	service_interrupt(w->service, TENANT, id, NULL, on_done, d);
 	assert_false(d->done);
 	world_until_true(w, &d->done);
 }
 
-static void on_forked(void *arg, const struct core_forked *forked, const struct failure *f)
+static void on_forked(void *arg, const struct service_forked *forked, const struct failure *f)
 {
 	struct forked *k = arg;
 
@@ -522,7 +522,7 @@ static void on_forked(void *arg, const struct core_forked *forked, const struct 
 void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed)
 {
 	*k = (struct forked){0};
-	k->call = core_fork(w->core, TENANT, id, n, reseed, on_forked, k);
+	k->call = service_fork(w->service, TENANT, id, n, reseed, on_forked, k);
 	assert_false(k->done);
 }
 
@@ -535,7 +535,7 @@ void world_fork(struct world *w, struct forked *k, const char *id, unsigned n)
 void world_merge_start(struct world *w, struct done *d, const char *parent, const char *winner)
 {
 	*d = (struct done){0};
-	core_merge(w->core, TENANT, parent, winner, on_done, d);
+	service_merge(w->service, TENANT, parent, winner, on_done, d);
 	assert_false(d->done);
 }
 
@@ -561,7 +561,7 @@ static void on_frozen(void *arg, const char *id, const struct failure *f)
 void world_freeze_start(struct world *w, struct frozen *z, const char *id)
 {
 	*z = (struct frozen){0};
-	z->call = core_freeze(w->core, TENANT, id, on_frozen, z);
+	z->call = service_freeze(w->service, TENANT, id, on_frozen, z);
 }
 
 void world_freeze(struct world *w, struct frozen *z, const char *id)
@@ -576,7 +576,8 @@ void world_resume_start(struct world *w, struct made *m, const char *space,
 	const struct space_resume plain = {0};
 
 	*m = (struct made){0};
-	m->call = core_space_resume(w->core, TENANT, space, how ? how : &plain, on_created, m);
+	m->call =
+		service_space_resume(w->service, TENANT, space, how ? how : &plain, on_created, m);
 }
 
 void world_resume(struct world *w, struct made *m, const char *space)
@@ -613,7 +614,7 @@ void world_history(struct world *w, struct history *h, const char *id)
 	struct failure f;
 
 	*h = (struct history){0};
-	if (!core_replay(w->core, TENANT, id, 0, on_replayed, h, &f))
+	if (!service_replay(w->service, TENANT, id, 0, on_replayed, h, &f))
 		snprintf(h->text, sizeof(h->text), "%s", failure_code_name(f.code));
 }
 
@@ -624,7 +625,7 @@ static struct list_page whole_list(struct world *w, const struct list_name *list
 	struct list_page page = {0};
 	struct failure f;
 
-	assert_true(core_page(w->core, list, SIZE_MAX, &page, &f));
+	assert_true(service_page(w->service, list, SIZE_MAX, &page, &f));
 	assert_false(page.more);
 	return page;
 }
@@ -635,7 +636,7 @@ void world_list(struct world *w, const char *tenant,
 	const struct list_name list = {.kind = LIST_SANDBOXES, .tenant = tenant};
 	struct list_page page = whole_list(w, &list);
 
-	assert_false(core_list(w->core, &list, &page, SIZE_MAX, each, arg));
+	assert_false(service_list(w->service, &list, &page, SIZE_MAX, each, arg));
 }
 
 void world_spaces(struct world *w, const char *tenant,
@@ -644,5 +645,5 @@ void world_spaces(struct world *w, const char *tenant,
 	const struct list_name list = {.kind = LIST_SPACES, .tenant = tenant};
 	struct list_page page = whole_list(w, &list);
 
-	assert_false(core_spaces(w->core, &list, &page, SIZE_MAX, each, arg));
+	assert_false(service_spaces(w->service, &list, &page, SIZE_MAX, each, arg));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A real core on a real loop, with fakes around it, and calls that record their answers. */
+/* A real service on a real loop, with fakes around it, and calls that record their answers. */
 #ifndef RAMET_TEST_UNIT_SERVICE_WORLD_H
 #define RAMET_TEST_UNIT_SERVICE_WORLD_H
 #include <setjmp.h>
@@ -12,28 +12,28 @@
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/guestops/guestops.h"
 #include "orchestrator/observe/reports.h"
-#include "orchestrator/service/core.h"
+#include "orchestrator/service/service.h"
 #include "test/unit/service/fakes.h"
 
 struct world {
 	char dir[64];
 	struct config config;
 	struct loop *loop;
-	struct core *core;
+	struct service *service;
 	struct fakes *fakes;
 	unsigned fds_before;
 	struct sqlite3 *catalogue; /* the connection that holds the lock */
 };
 
-/* A setup and a teardown for cmocka. The teardown shuts the core down and checks that no VM, slot
- * or descriptor is left. */
+/* A setup and a teardown for cmocka. The teardown shuts the service down and checks that no VM,
+ * slot or descriptor is left. */
 int world_setup(void **state);
 int world_teardown(void **state);
-/* Ends the core in order, as a stop of the service does; world_kill_core then frees it. */
+/* Ends the service in order, as a stop of the service does; world_kill_service then frees it. */
 void world_shut_down(struct world *w);
-/* Ends the core as a kill of the service would: the VMs keep running. */
-void world_kill_core(struct world *w);
-void world_start_core(struct world *w);
+/* Ends the service as a kill of the service would: the VMs keep running. */
+void world_kill_service(struct world *w);
+void world_start_service(struct world *w);
 void world_wait_ready(struct world *w);
 
 /* Takes or releases a write lock on the catalogue, as another process would. */
@@ -50,7 +50,7 @@ void world_until_waiting(struct world *w, unsigned n);
 /* Runs the loop for `ms`, to show that something does not happen. */
 void world_run_for(struct world *w, uint64_t ms);
 
-struct core_stats world_stats(struct world *w);
+struct service_stats world_stats(struct world *w);
 
 /* For world_until: calls fakes_go; returns true when no more agents than one sandbox needs are
  * left. */
@@ -68,7 +68,7 @@ struct made {
 	bool done, ok;
 	struct sandbox_view view;
 	struct failure failure;
-	struct core_call *call;
+	struct op *call;
 };
 void world_create_start(struct world *w, struct made *m, const struct sandbox_spec *spec);
 void world_create(struct world *w, struct made *m, const struct sandbox_spec *spec);
@@ -85,7 +85,7 @@ struct run {
 	unsigned events;
 	bool ordered; /* started first, sequence numbers without gaps */
 	bool gaps;    /* set by the test: other calls run at the same time, so there may be gaps */
-	struct core_call *call;
+	struct op *call;
 	void (*on_event)(struct run *r, const struct event *ev);
 	void *arg;
 };
@@ -112,7 +112,7 @@ struct forked {
 	unsigned n;
 	char ids[64][SANDBOX_ID_LEN + 1];
 	struct failure failure;
-	struct core_call *call;
+	struct op *call;
 };
 void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed);
 void world_fork(struct world *w, struct forked *k, const char *id, unsigned n);
@@ -122,7 +122,7 @@ struct frozen {
 	bool done, ok;
 	char id[SANDBOX_ID_LEN + 1]; /* of the Space */
 	struct failure failure;
-	struct core_call *call;
+	struct op *call;
 };
 void world_freeze_start(struct world *w, struct frozen *z, const char *id);
 void world_freeze(struct world *w, struct frozen *z, const char *id);

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "orchestrator/exec/queue.h"
-#include "orchestrator/sandbox/call.h"
-#include "orchestrator/sandbox/context.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 /* The state to wait for: `sandboxes` sandboxes and the full pool, and nothing else. */
@@ -17,10 +17,10 @@ struct expected_count {
 static bool only_these_are_left(void *arg)
 {
 	struct expected_count *want = arg;
-	struct core_stats stats = world_stats(want->w);
+	struct service_stats stats = world_stats(want->w);
 	unsigned pool = want->w->config.pool_blank_vms + want->w->config.pool_warm;
 
-	return stats.sandboxes == want->sandboxes && core_ready(want->w->core) &&
+	return stats.sandboxes == want->sandboxes && service_ready(want->w->service) &&
 	       stats.blank_vms_ready + stats.warm_ready == pool &&
 	       fakes_slots(want->w->fakes) == want->sandboxes + pool &&
 	       fakes_agents(want->w->fakes) == want->sandboxes + want->w->config.pool_warm;
@@ -85,7 +85,7 @@ static void test_children_are_independent_sandboxes(void **state)
 	assert_true(k.ok);
 	assert_int_equal(k.n, 3);
 	for (int i = 0; i < 3; i++) {
-		assert_true(core_view(w->core, TENANT, k.ids[i], &view, &f));
+		assert_true(service_view(w->service, TENANT, k.ids[i], &view, &f));
 		assert_string_equal(view.state, "ready");
 		assert_string_equal(view.parent, m.view.id);
 		assert_string_equal(view.metadata, "{\"m\":1}");
@@ -97,12 +97,12 @@ static void test_children_are_independent_sandboxes(void **state)
 		assert_string_equal(r.out, "K=v ");
 		assert_int_equal(r.first_seq, 3); /* after the parent's events */
 	}
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	for (int i = 0; i < 3; i++) /* all equally old, so in any order */
 		assert_true(is_child_in(view.children[i], &k));
 	assert_null(view.children[3]);
 	expect_history(w, m.view.id, "before|=0");
-	struct core_stats stats = world_stats(w);
+	struct service_stats stats = world_stats(w);
 	assert_int_equal(stats.forks, 1);
 	assert_int_equal(stats.sandboxes, 4);
 	wait_until_quiesced(w, 4);
@@ -184,13 +184,13 @@ static void test_output_is_complete_in_parent_and_children(void **state)
 	for (int i = 0; i < 3; i++) {
 		if (i == 2) {
 			world_until_waiting(w, 3);
-			core_pause(r.call);
+			op_pause(r.call);
 			fakes_go(w->fakes);
 		}
 		world_fork(w, &k[i], m.view.id, 1);
 		assert_true(k[i].ok);
 	}
-	core_resume(r.call);
+	op_resume(r.call);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.bytes, SIZE);
 	assert_int_equal(r.exit_code, 5);
@@ -214,7 +214,7 @@ static bool has_long_line(void *arg)
 	const struct held_line *line = arg;
 	struct failure f;
 
-	return exec_lines(sandbox_find(line->w->core, TENANT, line->id, &f)) == 15000000;
+	return exec_lines(sandbox_find(line->w->service, TENANT, line->id, &f)) == 15000000;
 }
 
 /* Else each of the children would get a copy of it, 75 MB in all. */
@@ -256,7 +256,7 @@ static void end_sandbox(struct run *r, const struct event *ev)
 
 	if (!ev->partial)
 		return;
-	sandbox_end(sandbox_find(r->call->core, TENANT, m->view.id, &f), "deleted", "by a test",
+	sandbox_end(sandbox_find(r->call->service, TENANT, m->view.id, &f), "deleted", "by a test",
 		    false);
 }
 
@@ -397,7 +397,7 @@ static void test_chain_of_seventy_forks(void **state)
 	assert_string_equal(r.out, "deep");
 	for (int i = 66; i < 69; i++)
 		world_delete(w, &d, ids[i]);
-	assert_true(core_view(w->core, TENANT, id, &view, &f));
+	assert_true(service_view(w->service, TENANT, id, &view, &f));
 	assert_string_equal(view.parent, m.view.id); /* the closest living ancestor */
 	world_merge(w, &d, m.view.id, id);
 	assert_false(d.failed);
@@ -414,7 +414,7 @@ static void expect_untouched(struct world *w, const char *id)
 	wait_until_quiesced(w, 1);
 	world_exec(w, &r, id, "out well");
 	assert_string_equal(r.out, "well");
-	assert_true(core_view(w->core, TENANT, id, &view, &f));
+	assert_true(service_view(w->service, TENANT, id, &view, &f));
 	assert_null(view.children[0]);
 }
 
@@ -501,7 +501,7 @@ static void test_next_fork_starts_when_a_client_disconnects_during_the_memory_ch
 	fakes_fault(w->fakes, FAKES_CHARGED_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, false);
 	world_until_waiting(w, 1);
-	core_abandon(k.call);
+	op_abandon(k.call);
 	world_fork_start(w, &next, m.view.id, 1, false);
 	fakes_go(w->fakes);
 	world_until_true(w, &next.done);
@@ -558,7 +558,7 @@ static void test_fork_recovers_from_vm_death_at_each_step(void **state)
 		fakes_fault(w->fakes, FAKES_DIE_STEP, step);
 		world_fork(w, &k, m.view.id, 3);
 		fakes_fault(w->fakes, FAKES_DIE_STEP, 0);
-		bool is_alive = core_view(w->core, TENANT, m.view.id, &view, &f);
+		bool is_alive = service_view(w->service, TENANT, m.view.id, &view, &f);
 		failures += !k.ok;
 		deaths += !is_alive;
 		if (!k.ok)
@@ -600,7 +600,7 @@ static void test_fork_is_undone_when_the_client_disconnects(void **state)
 				world_delete(w, &d, k.ids[i]);
 			}
 		} else {
-			core_abandon(k.call);
+			op_abandon(k.call);
 		}
 		expect_untouched(w, m.view.id);
 	}
@@ -619,7 +619,7 @@ static void test_next_fork_waits_for_the_snapshot_of_an_abandoned_one(void **sta
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_fork_start(w, &k, m.view.id, 1, false);
 	world_until_waiting(w, 1);
-	core_abandon(k.call);
+	op_abandon(k.call);
 	wait_until_quiesced(w, 1);
 	world_fork_start(w, &next, m.view.id, 1, false);
 	world_until(w, turns_are_over, &turns);
@@ -696,8 +696,8 @@ static void test_service_crash_during_a_fork_leaves_all_children_or_none(void **
 		world_fork_start(w, &k, m.view.id, 3, false);
 		world_until(w, turns_are_over, &left);
 		whole = world_stats(w).sandboxes - 1;
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 		wait_until_quiesced(w, 1 + whole);
 		world_exec(w, &r, m.view.id, "out on");
 		assert_string_equal(r.out, "on");
@@ -731,19 +731,19 @@ static void test_adopted_sandbox_is_forked_once_it_is_reachable(void **state)
 
 	world_create(w, &m, NULL);
 	world_fork(w, &k, m.view.id, 2);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_fork_start(w, &again, m.view.id, 2, false);
 	world_until_true(w, &again.done);
 	assert_true(again.ok);
 	assert_int_equal(fakes_charges(w->fakes), 1); /* unknown after the restart, so measured */
 	/* The children of the previous instance are still its children. */
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	unsigned n = 0;
 	while (view.children[n])
 		n++;
 	assert_int_equal(n, 4);
-	assert_true(core_view(w->core, TENANT, k.ids[1], &view, &f));
+	assert_true(service_view(w->service, TENANT, k.ids[1], &view, &f));
 	assert_string_equal(view.parent, m.view.id);
 }
 

@@ -31,7 +31,7 @@ struct watched_sandbox {
 static bool has_begun(void *arg)
 {
 	const struct watched_sandbox *at = arg;
-	const struct sandbox *s = sandbox_living(at->w->core, at->tenant, at->id);
+	const struct sandbox *s = sandbox_living(at->w->service, at->tenant, at->id);
 
 	return !s || s->state == SBX_FREEZING;
 }
@@ -82,7 +82,7 @@ static void test_tenants_take_turns_to_freeze(void **state)
 	struct frozen slow, many[EACH], one;
 	struct made b = make(w, "tnt_b"), a[EACH], c;
 
-	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
+	snapshots_of_service(w->service)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < EACH; i++)
 		a[i] = make(w, "tnt_a");
 	c = make(w, "tnt_c");
@@ -110,7 +110,7 @@ static void test_single_tenant_uses_both_slots(void **state)
 	struct made m[EACH];
 
 	/* No time limit for a slot, since the test must pass on a slow machine. */
-	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
+	snapshots_of_service(w->service)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < EACH; i++)
 		m[i] = make(w, TENANT_LOCAL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, EACH);
@@ -118,14 +118,14 @@ static void test_single_tenant_uses_both_slots(void **state)
 		start(w, &z[i], &m[i], TENANT_LOCAL);
 	world_until_waiting(w, 2);
 	assert_int_equal(count_begun(w, TENANT_LOCAL, m), 2);
-	assert_int_equal(snapshots_of_tenant(tenant_find(w->core, TENANT_LOCAL))->freezing, 2);
+	assert_int_equal(snapshots_of_tenant(tenant_find(w->service, TENANT_LOCAL))->freezing, 2);
 	fakes_go(w->fakes);
 	world_until(w, two_have_ended, z);
 	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	for (int i = 0; i < EACH; i++)
 		world_until_true(w, &z[i].done);
-	assert_int_equal(snapshots_of_core(w->core)->n_freezing, 0);
+	assert_int_equal(snapshots_of_service(w->service)->n_freezing, 0);
 }
 
 static int teardown(void **state)

@@ -16,11 +16,11 @@ static struct request_key key_of(uint8_t n)
 	return key;
 }
 
-static void set_key(struct core_call *call, uint8_t n)
+static void set_key(struct op *call, uint8_t n)
 {
 	const struct request_key key = key_of(n);
 
-	core_call_key(call, &key);
+	op_key(call, &key);
 }
 
 /* What the catalogue has recorded. */
@@ -45,14 +45,14 @@ static struct record read_record(struct world *w)
 	struct record r = {0};
 	struct err e;
 
-	assert_int_equal(core_requests_made(w->core, HOUR_MS, on_made, &r, &e), 0);
+	assert_int_equal(service_requests_made(w->service, HOUR_MS, on_made, &r, &e), 0);
 	return r;
 }
 
 static void restart(struct world *w)
 {
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_wait_ready(w);
 }
 
@@ -73,9 +73,9 @@ static struct record check_one(struct world *w, uint8_t n, enum made_kind kind, 
 
 static unsigned sandboxes(struct world *w)
 {
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	return (unsigned)stats.sandboxes;
 }
 
@@ -185,8 +185,8 @@ static void keys_of_a_freeze_and_a_resume_survive(void **state)
 	assert_int_equal(r.n, 2);
 	assert_int_equal(r.last.kind, MADE_SPACE);
 	assert_string_equal(r.ids, a.id);
-	core_key_forget(w->core, key_of(3).key);
-	core_key_forget(w->core, key_of(4).key);
+	service_key_forget(w->service, key_of(3).key);
+	service_key_forget(w->service, key_of(4).key);
 	assert_int_equal(read_record(w).n, 0);
 	world_resume_start(w, &again, a.id, NULL);
 	set_key(again.call, 5);
@@ -223,8 +223,8 @@ static void freeze_killed_before_its_answer_is_recorded(void **state)
 	set_key(z.call, 6);
 	k.z = &z;
 	world_until(w, is_recorded_or_answered, &k);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	struct record r = read_record(w);
 	assert_int_equal(r.n, 1);
 	assert_int_equal(r.last.kind, MADE_SPACE);
@@ -244,7 +244,7 @@ static void old_keys_are_removed_at_the_start(void **state)
 	world_until_true(w, &m.done);
 	while (read_record(w).last.age_ms < 2)
 		;
-	assert_int_equal(core_requests_made(w->core, 1, on_made, &r, &e), 0);
+	assert_int_equal(service_requests_made(w->service, 1, on_made, &r, &e), 0);
 	assert_int_equal(r.n, 0);
 	assert_int_equal(read_record(w).n, 0);
 }

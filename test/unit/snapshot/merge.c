@@ -9,7 +9,7 @@ static enum failure_code code_of(struct world *w, const char *id)
 	struct sandbox_view view;
 	struct failure f;
 
-	return core_view(w->core, TENANT, id, &view, &f) ? FAIL_NONE : f.code;
+	return service_view(w->service, TENANT, id, &view, &f) ? FAIL_NONE : f.code;
 }
 
 struct slots {
@@ -21,7 +21,7 @@ static bool has_slots(void *arg)
 {
 	struct slots *slots = arg;
 
-	return fakes_slots(slots->w->fakes) == slots->slots && core_ready(slots->w->core);
+	return fakes_slots(slots->w->fakes) == slots->slots && service_ready(slots->w->service);
 }
 
 static void until_slots(struct world *w, unsigned sandboxes)
@@ -57,7 +57,7 @@ static void test_parent_continues_as_the_winner(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
-	struct core_stats stats;
+	struct service_stats stats;
 	struct history h;
 	struct made m;
 	struct done d;
@@ -81,13 +81,13 @@ static void test_parent_continues_as_the_winner(void **state)
 	world_delete(w, &d, winner);
 	assert_false(d.failed);
 	assert_int_equal(code_of(w, m.view.id), FAIL_NONE);
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	assert_int_equal(stats.merges, 1);
 	assert_int_equal(stats.sandboxes, 1);
 	until_slots(w, 1);
 	/* All of this still holds in the next instance. */
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_exec(w, &r, m.view.id, "out again");
 	assert_string_equal(r.out, "again");
 	assert_int_equal(code_of(w, winner), FAIL_MERGED);
@@ -171,10 +171,10 @@ static void test_paused_stream_of_the_winner_continues(void **state)
 	fork_one(w, winner, m.view.id);
 	world_exec_start(w, &r, winner, "out on\nwait\nbig 2000000\nexit 1", true);
 	world_until_waiting(w, 1);
-	core_pause(r.call);
+	op_pause(r.call);
 	merge_well(w, m.view.id, winner);
 	fakes_go(w->fakes);
-	core_resume(r.call);
+	op_resume(r.call);
 	world_until_true(w, &r.over);
 	assert_int_equal(r.bytes, 2000003);
 	assert_int_equal(r.exit_code, 1);
@@ -244,19 +244,19 @@ static void test_merges_keep_lineage_correct(void **state)
 	fork_one(w, of_d, d);
 	merge_well(w, b, d);
 	for (int life = 0; life < 2; life++) {
-		assert_true(core_view(w->core, TENANT, of_d, &view, &f));
+		assert_true(service_view(w->service, TENANT, of_d, &view, &f));
 		assert_string_equal(view.parent, b); /* b has d's VM now */
-		assert_true(core_view(w->core, TENANT, c, &view, &f));
+		assert_true(service_view(w->service, TENANT, c, &view, &f));
 		assert_string_equal(view.parent, b);
 		assert_null(view.children[0]);
-		assert_true(core_view(w->core, TENANT, b, &view, &f));
+		assert_true(service_view(w->service, TENANT, b, &view, &f));
 		assert_string_equal(view.parent, m.view.id);
 		assert_string_equal(view.children[0], c);
 		assert_string_equal(view.children[1], e);
 		assert_string_equal(view.children[2], of_d);
 		assert_null(view.children[3]);
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 		struct run r; /* a call waits until its sandbox is adopted */
 		const char *const all[] = {m.view.id, b, c, e, of_d};
 		for (int i = 0; i < 5; i++)
@@ -268,7 +268,7 @@ static void test_merges_keep_lineage_correct(void **state)
 	merge_well(w, m.view.id, e);
 	merge_well(w, m.view.id, c);
 	merge_well(w, m.view.id, b);
-	assert_true(core_view(w->core, TENANT, m.view.id, &view, &f));
+	assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
 	assert_null(view.children[0]);
 	until_slots(w, 1);
 }
@@ -317,8 +317,8 @@ static void test_merge_survives_a_kill_of_the_service(void **state)
 		world_until_waiting(w, 1);
 		world_merge(w, &d, m.view.id, winner);
 		assert_false(d.failed);
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 		fakes_go(w->fakes);
 		world_exec(w, &r, m.view.id, "out on");
 		assert_string_equal(r.out, "on");
@@ -359,7 +359,8 @@ static void on_done(void *arg, const struct failure *f)
 static void merge_inside(struct run *r, const struct event *ev)
 {
 	if (r->events == 1)
-		core_merge(inside.w->core, TENANT, inside.parent, inside.winner, on_done, NULL);
+		service_merge(inside.w->service, TENANT, inside.parent, inside.winner, on_done,
+			      NULL);
 }
 
 static void test_sandboxes_can_be_merged_in_an_event_of_either_side(void **state)

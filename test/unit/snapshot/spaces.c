@@ -34,7 +34,7 @@ static void on_done(void *arg, const struct failure *f)
 static void drop(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	core_space_delete(w->core, TENANT, id, on_done, d);
+	service_space_delete(w->service, TENANT, id, on_done, d);
 	world_until_true(w, &d->done);
 }
 
@@ -115,7 +115,7 @@ static bool is_gone(struct world *w, const char *id, enum failure_code code, con
 	struct sandbox_view view;
 	struct failure f;
 
-	return !core_view(w->core, TENANT, id, &view, &f) && f.code == code &&
+	return !service_view(w->service, TENANT, id, &view, &f) && f.code == code &&
 	       strstr(f.text, words);
 }
 
@@ -126,7 +126,7 @@ static void expect_alive(struct world *w, const char *id)
 	struct failure f;
 	struct run r;
 
-	assert_true(core_view(w->core, TENANT, id, &view, &f));
+	assert_true(service_view(w->service, TENANT, id, &view, &f));
 	world_exec(w, &r, id, "out alive");
 	assert_string_equal(r.out, "alive");
 	assert_int_equal(spaces(w), 0);
@@ -158,17 +158,17 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	assert_true(z.ok);
 	assert_true(is_gone(w, m.view.id, FAIL_FROZEN, z.id));
 	assert_int_equal(world_stats(w).sandboxes, 0);
-	assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
+	assert_true(service_space_view(w->service, TENANT, z.id, &view, &f));
 	assert_string_equal(view.state, "frozen");
 	assert_string_equal(view.sandbox, m.view.id);
 	assert_string_equal(view.metadata, "{\"m\":1}");
 	assert_int_equal(view.config.size.ram_mib, m.view.config.size.ram_mib);
-	assert_false(core_space_view(w->core, "another", z.id, &view, &f));
+	assert_false(service_space_view(w->service, "another", z.id, &view, &f));
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	assert_string_not_equal(again.view.id, m.view.id);
 	assert_int_equal(spaces(w), 0);
-	assert_true(core_view(w->core, TENANT, again.view.id, &now, &f));
+	assert_true(service_view(w->service, TENANT, again.view.id, &now, &f));
 	assert_string_equal(now.metadata, "{\"m\":1}");
 	assert_int_equal(now.expires_at_ms, now.created_at_ms + 77000);
 	assert_false(now.config.persistent);
@@ -208,8 +208,8 @@ static void test_running_call_continues_after_resume(void **state)
 	assert_int_equal(r.failure.code, FAIL_FROZEN);
 	assert_int_equal(waits.failure.code, FAIL_FROZEN);
 	assert_non_null(strstr(r.failure.text, z.id));
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
 	world_exec_start(w, &next, again.view.id, "out next", false);
@@ -257,8 +257,8 @@ static void expect_interrupt(struct world *w, const struct run *r, const char *s
 	struct made again;
 
 	assert_int_equal(fakes_asked(w->fakes, AGENT_INTERRUPT), 0);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	world_resume(w, &again, space);
 	assert_true(again.ok);
 	world_until(w, is_interrupted, w);
@@ -277,7 +277,7 @@ static void expect_interrupt_after_freeze(struct world *w, const char *context)
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
 	world_freeze_start(w, &z, m.view.id);
 	world_until_waiting(w, 2);
-	core_hang_up(r.call);
+	op_hang_up(r.call);
 	fakes_go(w->fakes);
 	world_until_true(w, &z.done);
 	assert_true(z.ok);
@@ -318,12 +318,12 @@ static bool hangs_up_at_the_end(void *arg)
 	const struct run *r = args[2];
 	uint64_t written, total;
 
-	freeze_progress(sandbox_living(w->core, TENANT, args[1]), &written, &total);
+	freeze_progress(sandbox_living(w->service, TENANT, args[1]), &written, &total);
 	if (!total)
 		return false;
 	while (!has_whole_space(w))
 		;
-	core_hang_up(r->call);
+	op_hang_up(r->call);
 	return true;
 }
 
@@ -449,9 +449,9 @@ static void test_sandbox_that_expires_during_a_restart_freezes(void **state)
 
 	for (size_t i = 0; i < 2; i++) {
 		world_create(w, &m, &short_lived[i]);
-		world_kill_core(w);
+		world_kill_service(w);
 		usleep(1100000); /* its lifetime ends before its agent is reached */
-		world_start_core(w);
+		world_start_service(w);
 		expect_frozen(w, m.view.id, &l);
 		drop_well(w, l.last);
 	}
@@ -637,7 +637,7 @@ static void test_abandoned_resume_leaves_the_space(void **state)
 	world_create(w, &m, NULL);
 	world_freeze(w, &z, m.view.id);
 	world_resume_start(w, &again, z.id, NULL);
-	core_abandon(again.call);
+	op_abandon(again.call);
 	assert_int_equal(spaces(w), 1);
 	world_resume(w, &again, z.id);
 	assert_true(again.ok);
@@ -676,9 +676,9 @@ static bool has_come(void *arg)
 static bool is_made(void *arg)
 {
 	const struct moment *at = arg;
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(at->w->core, &stats);
+	service_stats(at->w->service, &stats);
 	assert_false(at->m->done);
 	return stats.resumes > at->resumes;
 }
@@ -686,9 +686,9 @@ static bool is_made(void *arg)
 static void resume_until(struct world *w, const char *space, bool (*holds)(void *arg),
 			 struct moment *at, struct made *m)
 {
-	struct core_stats stats;
+	struct service_stats stats;
 
-	core_stats(w->core, &stats);
+	service_stats(w->service, &stats);
 	*at = (struct moment){w, m, at->rounds, stats.resumes};
 	world_resume_start(w, m, space, NULL);
 	world_until(w, holds, at);
@@ -732,7 +732,7 @@ static void test_resume_abandoned_at_any_moment_leaves_the_space(void **state)
 		resume_until(w, z.id, has_come, &at, &m);
 		if (m.done)
 			break;
-		core_abandon(m.call);
+		op_abandon(m.call);
 		assert_int_equal(spaces(w), 1);
 		assert_int_equal(sandboxes(w), 0);
 	}
@@ -749,11 +749,11 @@ static void test_resume_abandoned_after_its_commit_leaves_the_space(void **state
 
 	resume_until_made(w, &z, &at, &m);
 	assert_int_equal(sandboxes(w), 1);
-	core_abandon(m.call);
+	op_abandon(m.call);
 	assert_int_equal(spaces(w), 1);
 	assert_int_equal(sandboxes(w), 0);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	expect_space(w, z.id);
 }
 
@@ -767,8 +767,8 @@ static void test_resume_that_a_stop_ends_after_its_commit_leaves_the_space(void 
 	resume_until_made(w, &z, &at, &m);
 	world_shut_down(w);
 	assert_true(m.done && !m.ok);
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 	expect_space(w, z.id);
 }
 
@@ -893,8 +893,8 @@ static void test_base_of_a_template_is_known(void **state)
 	assert_int_equal(base_is_known(w->config.state_dir, rootfs, &e), 1);
 	scoped_fd int kernel = open(w->config.kernel, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(base_is_known(w->config.state_dir, kernel, &e), 0);
-	world_kill_core(w);
-	world_start_core(w); /* removes what no Space needs */
+	world_kill_service(w);
+	world_start_service(w); /* removes what no Space needs */
 	assert_int_equal(base_is_known(w->config.state_dir, rootfs, &e), 1);
 }
 
@@ -904,7 +904,8 @@ static void use_key(struct world *w)
 	const struct key *key;
 	struct err e;
 
-	assert_int_equal(keys_create(core_keys(w->core), "a test", "pro", NULL, text, &key, &e), 0);
+	assert_int_equal(
+		keys_create(service_keys(w->service), "a test", "pro", NULL, text, &key, &e), 0);
 	world_tenant = key->tenant;
 }
 
@@ -946,7 +947,7 @@ static void test_freeze_does_not_wait_for_all_of_another_tenant(void **state)
 	int done_before = 0;
 
 	/* No time limit for a slot, since the test must pass on a slow machine. */
-	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
+	snapshots_of_service(w->service)->slot_limit_ms = UINT32_MAX;
 	use_key(w);
 	for (int i = 0; i < MANY; i++)
 		world_create(w, &m[i], NULL);
@@ -984,7 +985,7 @@ static void test_merge_keeps_the_lifetime(void **state)
 	struct forked k;
 	struct done d;
 
-	snapshots_of_core(w->core)->slot_limit_ms = UINT32_MAX;
+	snapshots_of_service(w->service)->slot_limit_ms = UINT32_MAX;
 	for (int i = 0; i < 2; i++)
 		world_create(w, &others[i], NULL);
 	fakes_fault(w->fakes, FAKES_FORK_WAIT, 2);
@@ -1027,10 +1028,10 @@ static void test_kill_in_a_freeze_leaves_sandbox_or_space(void **state)
 		for (int i = 0; (i < rounds * rounds || rounds == 23) && !z.done; i++)
 			turn_loop(w);
 		bool reported = z.done && z.ok;
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 		world_spaces(w, TENANT, on_space, &l);
-		bool lives = core_view(w->core, TENANT, m.view.id, &view, &f);
+		bool lives = service_view(w->service, TENANT, m.view.id, &view, &f);
 		assert_int_equal(lives + l.n, 1);
 		assert_true(!reported || l.n == 1);
 		frozen += l.n;
@@ -1065,8 +1066,8 @@ static void test_kill_in_a_resume_leaves_sandbox_or_space(void **state)
 		world_resume_start(w, &again, z.id, NULL);
 		for (int i = 0; i < rounds * rounds && !again.done; i++)
 			turn_loop(w);
-		world_kill_core(w);
-		world_start_core(w);
+		world_kill_service(w);
+		world_start_service(w);
 		assert_int_equal(world_stats(w).sandboxes + spaces(w), 1);
 		if (spaces(w)) {
 			world_resume(w, &again, z.id);
@@ -1095,20 +1096,20 @@ static void keep_catalogue(struct world *w, const char *from, const char *to)
 
 static void restart(struct world *w)
 {
-	world_kill_core(w);
-	world_start_core(w);
+	world_kill_service(w);
+	world_start_service(w);
 }
 
 static void put_back(struct world *w, const char *from)
 {
 	char command[2 * CONFIG_PATH_MAX];
 
-	world_kill_core(w);
+	world_kill_service(w);
 	snprintf(command, sizeof(command), "rm %s/catalogue.db*", w->config.state_dir);
 	assert_int_equal(system(command), 0);
 	snprintf(command, sizeof(command), "cp %s/%s/* %s", w->dir, from, w->config.state_dir);
 	assert_int_equal(system(command), 0);
-	world_start_core(w);
+	world_start_service(w);
 }
 
 static void freeze_new(struct world *w, struct frozen *z)
@@ -1128,14 +1129,14 @@ static void test_restored_catalogue_loses_no_space(void **state)
 	struct run r;
 
 	freeze_new(w, &old);
-	world_kill_core(w);
+	world_kill_service(w);
 	keep_catalogue(w, "state", "yesterday");
-	world_start_core(w);
+	world_start_service(w);
 	for (int i = 0; i < 2; i++)
 		freeze_new(w, &new[i]);
-	world_kill_core(w);
+	world_kill_service(w);
 	keep_catalogue(w, "state", "today");
-	world_start_core(w);
+	world_start_service(w);
 	put_back(w, "yesterday");
 	assert_int_equal(spaces(w), 1);
 	assert_int_equal(world_stats(w).spaces_lost, 2);
@@ -1193,20 +1194,20 @@ static void test_lost_space_is_kept_for_days(void **state)
 {
 	struct world *w = *state;
 
-	world_kill_core(w);
+	world_kill_service(w);
 	make_dir(w, "spc_a");
 	make_dir(w, "spc_b");
 	make_dir(w, "spc_half.tmp");
 	make_dir(w, "lost+found"); /* present when spaces/ is a mounted file system */
-	world_start_core(w);
+	world_start_service(w);
 	until_entries(w, "spaces", 1);
 	assert_true(has_dir(w, "spc_a.lost") && has_dir(w, "spc_b.lost"));
 	assert_true(has_dir(w, "lost+found"));
 	assert_int_equal(world_stats(w).spaces_lost, 2);
-	world_kill_core(w);
+	world_kill_service(w);
 	set_lost_since(w, "spc_a.lost", 6);
 	set_lost_since(w, "spc_b.lost", 8);
-	world_start_core(w);
+	world_start_service(w);
 	world_until(w, b_is_removed, w);
 	assert_true(has_dir(w, "spc_a.lost"));
 	assert_int_equal(world_stats(w).spaces_lost, 1);
@@ -1222,11 +1223,11 @@ static void test_copy_of_a_space_is_left_alone(void **state)
 
 	freeze_new(w, &z);
 	for (size_t i = 0; i < 2; i++) {
-		world_kill_core(w);
+		world_kill_service(w);
 		snprintf(copy, sizeof(copy), "%s%s", z.id, suffixes[i]);
 		make_dir(w, copy);
 		set_lost_since(w, copy, 8);
-		world_start_core(w);
+		world_start_service(w);
 		assert_true(has_dir(w, copy));
 		assert_int_equal(world_stats(w).spaces_lost, 0);
 	}
@@ -1240,14 +1241,14 @@ static void test_lost_space_survives_a_wrong_clock(void **state)
 	const int64_t days_ago[] = {-3, 20 * 365};
 	struct world *w = *state;
 
-	world_kill_core(w);
+	world_kill_service(w);
 	make_dir(w, "spc_a");
 	for (size_t i = 0; i < 2; i++) {
-		world_start_core(w);
-		world_kill_core(w);
+		world_start_service(w);
+		world_kill_service(w);
 		set_lost_since(w, "spc_a.lost", days_ago[i]);
 	}
-	world_start_core(w);
+	world_start_service(w);
 	turn_loop(w);
 	assert_true(has_dir(w, "spc_a.lost"));
 	assert_int_equal(world_stats(w).spaces_lost, 1);
@@ -1303,10 +1304,10 @@ static void test_many_spaces_are_found_at_a_start(void **state)
 	struct world *w = *state;
 	struct listing l = {0};
 
-	world_kill_core(w);
+	world_kill_service(w);
 	fill_catalogue(w);
 	uint64_t before = now_ns();
-	world_start_core(w);
+	world_start_service(w);
 	print_message("started with %d Spaces and %d rows in %llu ms\n", MANY_SPACES, MANY_ROWS,
 		      (unsigned long long)(now_ns() - before) / 1000000);
 	assert_int_equal(world_stats(w).spaces, MANY_SPACES);
@@ -1356,7 +1357,7 @@ static void test_flipped_bit_is_found_and_not_run(void **state)
 		assert_int_equal(m.failure.code, FAIL_SPACE_DAMAGED);
 		assert_non_null(strstr(m.failure.text, places[i].file));
 		assert_int_equal(fakes_restores(w->fakes) > restores + 2, 0);
-		assert_true(core_space_view(w->core, TENANT, z.id, &view, &f));
+		assert_true(service_space_view(w->service, TENANT, z.id, &view, &f));
 		assert_string_equal(view.state, "damaged");
 		drop(w, &d, z.id);
 		assert_false(d.failed);
@@ -1380,9 +1381,9 @@ static void test_damage_is_found_after_a_start(void **state)
 		world_freeze(w, &z[i], m.view.id);
 	}
 	snprintf(path, sizeof(path), "%s/spaces/%s/memory", w->config.state_dir, z[0].id);
-	world_kill_core(w);
+	world_kill_service(w);
 	assert_int_equal(unlink(path), 0);
-	world_start_core(w);
+	world_start_service(w);
 	world_until(w, one_is_damaged, w);
 	world_resume(w, &m, z[0].id);
 	assert_int_equal(m.failure.code, FAIL_SPACE_DAMAGED);

@@ -3,8 +3,8 @@
  * The state of the service that sandbox/ and the rooms above it share. The state of a single room
  * is in its part (part.h).
  */
-#ifndef RAMET_ORCHESTRATOR_SANDBOX_CONTEXT_H
-#define RAMET_ORCHESTRATOR_SANDBOX_CONTEXT_H
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_SERVICE_H
+#define RAMET_ORCHESTRATOR_SANDBOX_SERVICE_H
 
 #include "orchestrator/config/config.h"
 #include "orchestrator/io/deferred.h"
@@ -35,7 +35,7 @@ static inline unsigned bucket_number(const char *name)
 	return hash % BUCKETS;
 }
 
-struct core {
+struct service {
 	struct part *const *parts; /* the rooms above sandboxes; ends with NULL */
 	struct part_sizes sizes;
 	const struct inspector *inspector;
@@ -64,7 +64,7 @@ struct core {
 	struct list tenants;	  /* all that have users (tenant.h) */
 	struct list tenant_buckets[BUCKETS];
 	struct list buckets[BUCKETS];
-	const char **children; /* the array in the last core_view's answer */
+	const char **children; /* the array in the last service_view's answer */
 	struct list creates;   /* calls still making their sandbox */
 	struct list waits;     /* calls that wait only for the disk or for a report */
 	struct list finished;  /* calls whose end is about to be reported */

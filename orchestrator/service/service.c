@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start, shutdown and periodic housekeeping of the core. */
-#include "orchestrator/service/core.h"
+/* Start, shutdown and periodic housekeeping of the service. */
+#include "orchestrator/service/service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "orchestrator/observe/inspect.h"
 #include "orchestrator/store/keys.h"
 #include "orchestrator/sandbox/adopt.h"
-#include "orchestrator/sandbox/call.h"
+#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/ended.h"
@@ -36,7 +36,7 @@
 
 static void notify_closed(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 	void (*done)(void *arg) = upkeep_of(c)->shutdown_done;
 
 	loop_timer_clear(c->loop, &upkeep_of(c)->closing_limit);
@@ -45,7 +45,7 @@ static void notify_closed(void *arg)
 		done(upkeep_of(c)->shutdown_arg);
 }
 
-static void check_closed(struct core *c)
+static void check_closed(struct service *c)
 {
 	if (c->closing && upkeep_of(c)->shutdown_done && !c->vms.in_use &&
 	    list_empty(&c->vms.waiting))
@@ -56,14 +56,14 @@ static void check_closed(struct core *c)
 
 static void on_exited(void *arg, uint32_t slot, int status)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	vmproc_host_exited(&c->vms, slot, status);
 }
 
 static void on_warden_lost(void *arg, const char *reason)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	/* The service ends. The VMs keep running, and the next instance adopts them. */
 	if (!c->closing) {
@@ -78,7 +78,7 @@ static const struct warden_events warden_events = {on_exited, on_warden_lost};
 
 static void on_want_slot(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	if (!pool_yield(c->pool))
 		templates_yield(c->templates);
@@ -86,7 +86,7 @@ static void on_want_slot(void *arg)
 
 static void on_slot_free(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	pool_check(c->pool);
 	check_closed(c);
@@ -96,7 +96,7 @@ static void on_slot_free(void *arg)
 
 /* Sets the timers of sandboxes again after the host slept: the loop's clock stops meanwhile,
  * sandbox lifetimes do not. */
-static void note_sleep(struct core *c)
+static void note_sleep(struct service *c)
 {
 	uint64_t slept_ms = boottime_ms() - now_ns() / 1000000;
 
@@ -114,7 +114,7 @@ static void note_sleep(struct core *c)
 }
 
 /* Revokes keys whose grace period is over. Does not wait for the disk. */
-static void end_graces(struct core *c)
+static void end_graces(struct service *c)
 {
 	struct err e;
 	int n = keys_end_graces(c->keys, &e);
@@ -127,7 +127,7 @@ static void end_graces(struct core *c)
 
 static void on_housekeeping(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	note_sleep(c);
 	ended_purge(c);
@@ -143,7 +143,7 @@ static void on_housekeeping(void *arg)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static void init_lists(struct core *c)
+static void init_lists(struct service *c)
 {
 	list_init(&c->sandboxes);
 	list_init(&c->ended.kept);
@@ -160,7 +160,7 @@ static void init_lists(struct core *c)
 	}
 }
 
-static int open_parts(struct core *c, int warden_fd, struct err *e)
+static int open_parts(struct service *c, int warden_fd, struct err *e)
 {
 	c->vms.loop = c->loop;
 	c->vms.deferred = &c->deferred;
@@ -201,7 +201,7 @@ static int check_files(const struct config *config, struct err *e)
 	return 0;
 }
 
-struct part upkeep_part = {.core_size = sizeof(struct upkeep)};
+struct part upkeep_part = {.service_size = sizeof(struct upkeep)};
 
 /* The parts, lowest room first. Hooks run in this order, and therefore calls start before forks and
  * freezes (sandbox_schedule). */
@@ -210,12 +210,12 @@ static struct part *const parts[] = {
 	&inspect_part, &usage_part,    &upkeep_part,   NULL,
 };
 
-static struct core *core_alloc(struct loop *loop, const struct config *config)
+static struct service *service_alloc(struct loop *loop, const struct config *config)
 {
 	struct part_sizes sizes;
 
 	parts_place(parts, &sizes);
-	struct core *c = must_alloc(sizes.core);
+	struct service *c = must_alloc(sizes.service);
 	c->parts = parts;
 	c->sizes = sizes;
 	c->loop = loop;
@@ -231,10 +231,10 @@ static struct core *core_alloc(struct loop *loop, const struct config *config)
 	return c;
 }
 
-int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
-	     struct err *e)
+int service_new(struct service **out, struct loop *loop, const struct config *config, int warden_fd,
+		struct err *e)
 {
-	struct core *c = core_alloc(loop, config);
+	struct service *c = service_alloc(loop, config);
 
 	c->template_env =
 		(struct template_env){c->loop, &c->config, &c->deferred, &c->vms, &template_ops, c};
@@ -249,7 +249,7 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	if (ret == 0)
 		ret = spaces_load(c, e);
 	if (ret < 0) {
-		core_free(c);
+		service_free(c);
 		return ret;
 	}
 	exec_sweep_journals(c); /* those of slots that the next line sweeps, too */
@@ -267,12 +267,12 @@ int core_new(struct core **out, struct loop *loop, const struct config *config, 
 	return 0;
 }
 
-bool core_ready(const struct core *c)
+bool service_ready(const struct service *c)
 {
-	return core_error(c)[0] == 0;
+	return service_error(c)[0] == 0;
 }
 
-const char *core_error(const struct core *c)
+const char *service_error(const struct service *c)
 {
 	const struct template *def = templates_default(c->templates);
 
@@ -290,18 +290,18 @@ const char *core_error(const struct core *c)
 	return "";
 }
 
-static void exec_stats(const struct core *c, struct core_stats *out)
+static void exec_stats(const struct service *c, struct service_stats *out)
 {
-	const struct exec_core *e = exec_of_core(c);
+	const struct exec_service *e = exec_of_service(c);
 
 	out->execs = e->execs;
 	out->output_held_bytes = e->output.held;
 	out->output_dropped_bytes = e->output_dropped_bytes;
 }
 
-static void guestops_stats(const struct core *c, struct core_stats *out)
+static void guestops_stats(const struct service *c, struct service_stats *out)
 {
-	const struct guestops_core *g = guestops_of_core(c);
+	const struct guestops_service *g = guestops_of_service(c);
 
 	out->file_calls = g->file_calls;
 	out->file_failures = g->file_failures;
@@ -317,9 +317,9 @@ static void guestops_stats(const struct core *c, struct core_stats *out)
 	out->listeners = g->listeners;
 }
 
-static void ports_stats(const struct core *c, struct core_stats *out)
+static void ports_stats(const struct service *c, struct service_stats *out)
 {
-	const struct ports_core *p = ports_of_core(c);
+	const struct ports_service *p = ports_of_service(c);
 
 	out->port_connections = p->tunnels;
 	out->port_connects = p->connects;
@@ -328,9 +328,9 @@ static void ports_stats(const struct core *c, struct core_stats *out)
 	out->port_bytes_to_client = p->bytes_to_client;
 }
 
-static void snapshot_stats(const struct core *c, struct core_stats *out)
+static void snapshot_stats(const struct service *c, struct service_stats *out)
 {
-	const struct snapshot_core *s = snapshots_of_core(c);
+	const struct snapshot_service *s = snapshots_of_service(c);
 
 	out->forks = s->forks;
 	out->fork_failures = s->fork_failures;
@@ -345,12 +345,12 @@ static void snapshot_stats(const struct core *c, struct core_stats *out)
 	out->spaces_lost = s->spaces_lost;
 }
 
-void core_stats(const struct core *c, struct core_stats *out)
+void service_stats(const struct service *c, struct service_stats *out)
 {
 	struct pool_stats pool;
 
 	pool_stats(c->pool, &pool);
-	*out = (struct core_stats){
+	*out = (struct service_stats){
 		.sandboxes = c->n_sandboxes,
 		.creates = c->stats.creates,
 		.create_failures = c->stats.create_failures,
@@ -377,8 +377,8 @@ void core_stats(const struct core *c, struct core_stats *out)
 	out->adopting = c->n_in[SBX_ADOPTING];
 }
 
-void core_checks(const struct core *c,
-		 void (*each)(void *arg, const char *name, const char *reason), void *arg)
+void service_checks(const struct service *c,
+		    void (*each)(void *arg, const char *name, const char *reason), void *arg)
 {
 	const struct template *def = templates_default(c->templates);
 	const char *template = template_error(def);
@@ -395,12 +395,12 @@ void core_checks(const struct core *c,
 	each(arg, "disk", watch_disk_error(c, text, sizeof(text)));
 }
 
-struct keys *core_keys(struct core *c)
+struct keys *service_keys(struct service *c)
 {
 	return c->keys;
 }
 
-struct store *core_store(struct core *c)
+struct store *service_store(struct service *c)
 {
 	return c->store;
 }
@@ -409,14 +409,14 @@ struct store *core_store(struct core *c)
 
 static void on_closing_limit(void *arg)
 {
-	struct core *c = arg;
+	struct service *c = arg;
 
 	log_error("%u VM slots were not released within %d s", c->vms.in_use,
 		  SHUTDOWN_LIMIT_MS / 1000);
 	notify_closed(c);
 }
 
-void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
+void service_shutdown(struct service *c, void (*done)(void *arg), void *arg)
 {
 	struct failure f;
 
@@ -424,7 +424,7 @@ void core_shutdown(struct core *c, void (*done)(void *arg), void *arg)
 	upkeep_of(c)->shutdown_done = done;
 	upkeep_of(c)->shutdown_arg = arg;
 	failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
-	calls_finish(&c->creates, &f);
+	ops_finish(&c->creates, &f);
 	snapshots_shut_down(c, &f);
 	loop_timer_clear(c->loop, &upkeep_of(c)->housekeeping);
 	templates_close(c->templates);
@@ -447,9 +447,9 @@ static void free_sandboxes(struct list *sandboxes)
 	}
 }
 
-/* Frees everything. Without a preceding core_shutdown, the VMs keep running and the next instance
- * adopts them. */
-void core_free(struct core *c)
+/* Frees everything. Without a preceding service_shutdown, the VMs keep running and the next
+ * instance adopts them. */
+void service_free(struct service *c)
 {
 	if (!c)
 		return;
@@ -464,11 +464,11 @@ void core_free(struct core *c)
 	watch_stop(c);
 	sampler_stop(c);
 	c->vms.detached = true;
-	calls_free(&c->creates);
+	ops_free(&c->creates);
 	guestops_close(c);
 	snapshots_close(c);
-	calls_free(&c->waits);
-	calls_free(&c->finished);
+	ops_free(&c->waits);
+	ops_free(&c->finished);
 	pool_close(c->pool);
 	free_sandboxes(&c->sandboxes);
 	free_sandboxes(&c->ended.kept);

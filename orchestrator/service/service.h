@@ -4,8 +4,8 @@
  * together; what they do is in sandbox/sandboxes.h, exec/exec.h, guestops/guestops.h,
  * snapshot/snapshots.h, observe/reports.h and observe/usage.h.
  */
-#ifndef RAMET_ORCHESTRATOR_SERVICE_CORE_H
-#define RAMET_ORCHESTRATOR_SERVICE_CORE_H
+#ifndef RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
+#define RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
 
 #include "orchestrator/config/config.h"
 #include "orchestrator/images/template-view.h"
@@ -16,24 +16,24 @@
 struct keys;
 
 /*
- * Creates the core. Returns 0; or -errno with *e filled, for example when the catalogue is unusable
- * or the kernel is missing. Takes ownership of `warden_fd` on success only. Templates are then
- * prepared in the background: `core_ready` returns true once the first sandbox can be created
- * without waiting; `core_error` returns why it can't be, or "" when it can.
+ * Creates the service. Returns 0; or -errno with *e filled, for example when the catalogue is
+ * unusable or the kernel is missing. Takes ownership of `warden_fd` on success only. Templates are
+ * then prepared in the background: `service_ready` returns true once the first sandbox can be
+ * created without waiting; `service_error` returns why it can't be, or "" when it can.
  */
-int core_new(struct core **out, struct loop *loop, const struct config *config, int warden_fd,
-	     struct err *e);
-bool core_ready(const struct core *c);
-const char *core_error(const struct core *c);
-/* Returns the key registry (orchestrator/store/keys.h). The core owns it. */
-struct keys *core_keys(struct core *c);
-struct store *core_store(struct core *c);
+int service_new(struct service **out, struct loop *loop, const struct config *config, int warden_fd,
+		struct err *e);
+bool service_ready(const struct service *c);
+const char *service_error(const struct service *c);
+/* Returns the key registry (orchestrator/store/keys.h). The service owns it. */
+struct keys *service_keys(struct service *c);
+struct store *service_store(struct service *c);
 /* Ends every VM, and calls `done` once all have exited or after SHUTDOWN_LIMIT_MS. New calls fail
  * with FAIL_STOPPING from here on. */
-void core_shutdown(struct core *c, void (*done)(void *arg), void *arg);
-/* Frees the core; call it before loop_free. Without core_shutdown first, sandboxes' VMs keep
+void service_shutdown(struct service *c, void (*done)(void *arg), void *arg);
+/* Frees the service; call it before loop_free. Without service_shutdown first, sandboxes' VMs keep
  * running. */
-void core_free(struct core *c);
+void service_free(struct service *c);
 
 /* --- lists, in pages -------------------------------------------------------------------------- */
 
@@ -45,28 +45,28 @@ struct list_name {
 
 /* Fills in page->last and page->more for a page of at most `most` entries after page->after.
  * Returns false, with *f filled, when there is no such list. */
-bool core_page(struct core *c, const struct list_name *list, size_t most, struct list_page *page,
-	       struct failure *f);
+bool service_page(struct service *c, const struct list_name *list, size_t most,
+		  struct list_page *page, struct failure *f);
 /* Reports up to `most` entries of the page, oldest first, and advances page->after past them.
- * Returns false when no more are left. core_page and core_list take O(log n), plus the time for the
- * entries reported. */
-bool core_list(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
-	       void (*each)(void *arg, const struct sandbox_view *view), void *arg);
-/* Works like core_list, for LIST_SPACES. */
-bool core_spaces(struct core *c, const struct list_name *list, struct list_page *page, size_t most,
-		 void (*each)(void *arg, const struct space_view *view), void *arg);
+ * Returns false when no more are left. service_page and service_list take O(log n), plus the time
+ * for the entries reported. */
+bool service_list(struct service *c, const struct list_name *list, struct list_page *page,
+		  size_t most, void (*each)(void *arg, const struct sandbox_view *view), void *arg);
+/* Works like service_list, for LIST_SPACES. */
+bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,
+		    size_t most, void (*each)(void *arg, const struct space_view *view), void *arg);
 
 /* --- templates -------------------------------------------------------------------------------- */
 
-/* Looks for templates on disk, then ends: core_templates reports what it found. */
-struct core_call *core_templates_look(struct core *c, core_done_fn *fn, void *arg);
+/* Looks for templates on disk, then ends: service_templates reports what it found. */
+struct op *service_templates_look(struct service *c, service_done_fn *fn, void *arg);
 /* Reports every template that the last look found: the default one first, the others by name. */
-void core_templates(struct core *c, void (*each)(void *arg, const struct template_view *view),
-		    void *arg);
+void service_templates(struct service *c, void (*each)(void *arg, const struct template_view *view),
+		       void *arg);
 
 /* --- numbers -------------------------------------------------------------------------------- */
 
-struct core_stats {
+struct service_stats {
 	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
 	uint64_t output_held_bytes;	 /* for replay, and unfinished lines */
 	uint64_t output_dropped_bytes;	 /* events dropped because the output budget was used up */
@@ -94,10 +94,10 @@ struct core_stats {
 	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
 	uint64_t slots_retired;	       /* VM slots that are not used, as they crash the warden */
 };
-void core_stats(const struct core *c, struct core_stats *out);
+void service_stats(const struct service *c, struct service_stats *out);
 /* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition
  * holds; else it says in a sentence why not. */
-void core_checks(const struct core *c,
-		 void (*each)(void *arg, const char *name, const char *reason), void *arg);
+void service_checks(const struct service *c,
+		    void (*each)(void *arg, const char *name, const char *reason), void *arg);
 
 #endif
