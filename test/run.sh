@@ -179,11 +179,13 @@ check_own_types() {
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py \
 			orchestrator/api/*.py test/unit/api/*.py
 }
+integrations_mypy() {
+	integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" "$@"
+}
 # The SDK, its adapters and their tests, with the packages that the adapters are for.
 check_all_types() {
 	check_own_types && need_integrations_venv &&
-		integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" \
-			sdk/python/src examples/*.py test/integrations test/ui &&
+		integrations_mypy sdk/python/src examples/*.py test/integrations && integrations_mypy test/ui &&
 		integrations_python -m basedpyright --pythonpath "$(integrations_venv_dir)/bin/python" \
 			--project test/integrations/pyrightconfig.json
 }

@@ -198,7 +198,7 @@ class Values(AgentTest):
 
     def test_display_of_an_installed_ipython(self):
         core = os.path.join(self.agent.home, "IPython", "core")
-        os.makedirs(service)
+        os.makedirs(core)
         for path, text in ((core + "/display_functions.py", "def display(*values, **o): print(*values)"),
                            (core + "/../display.py", "from .core.display_functions import display")):
             with open(path, "w") as file:
@@ -206,7 +206,7 @@ class Values(AgentTest):
         code = "from IPython.display import display\ndisplay(1)"
         self.assert_results(code, plain("1", SHOWN))
         self.assertEqual(self.run_python(code).out, "1\n")
-        shutil.rmtree(os.path.dirname(service))
+        shutil.rmtree(os.path.dirname(core))
         self.run_python("import os; os._exit(0)")
 
     def test_display_in_a_child_process_prints(self):
