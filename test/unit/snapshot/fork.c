@@ -325,6 +325,7 @@ static void test_child_reports_output_that_was_not_retained(void **state)
 	fakes_go(w->fakes);
 	world_exec(w, &after, k.ids[0], "out after");
 	expect_history(w, k.ids[0], "one|agent_error|after|=0");
+	world_until_true(w, &r.over);
 }
 
 /* --- many ----------------------------------------------------------------------------------- */
