@@ -99,9 +99,11 @@ static void put_away(struct op *op)
 
 static void set_paused(struct op *op, bool paused)
 {
-	follow_of(op)->paused = paused;
-	if (!paused)
-		look(follow_of(op));
+	struct follow *f = follow_of(op);
+
+	f->paused = paused;
+	if (!paused && !f->over) /* after a failure it is put away already */
+		look(f);
 }
 
 static const struct op_methods follow_ops = {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The events of sandboxes, as the service adds them to the catalogue. */
+#include <errno.h>
+
+#include "orchestrator/sandbox/service.h"
 #include "test/unit/service/world.h"
 
 struct account {
@@ -119,12 +122,63 @@ static void test_unrequested_ends_are_reported(void **state)
 	assert_null(strstr(a.text, "|died"));
 }
 
+int __real_store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each,
+			void *arg, struct err *e);
+int __wrap_store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each,
+			void *arg, struct err *e);
+
+/* A reader whose first read fails. */
+static struct {
+	struct service *service;  /* NULL: no read fails */
+	struct deferred deferred; /* runs before the failure is reported */
+	struct op *op;
+	bool resumed, ended;
+} failing;
+
+static void on_failed(void *arg)
+{
+	assert_false(failing.ended);
+	op_pause(failing.op);
+	op_resume(failing.op);
+	failing.resumed = true;
+}
+
+int __wrap_store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each,
+			void *arg, struct err *e)
+{
+	if (!failing.service)
+		return __real_store_events(s, after, most, each, arg, e);
+	deferred_run(&failing.service->deferred, &failing.deferred, on_failed, NULL);
+	failing.service = NULL;
+	return err_say(e, EIO, "the disk failed");
+}
+
+static void on_end(void *arg, const struct failure *f)
+{
+	assert_int_equal(f->code, FAIL_CATALOGUE);
+	failing.ended = true;
+}
+
+static void test_reader_that_failed_can_be_resumed(void **state)
+{
+	const struct event_query query = {.follow = true};
+	struct world *w = *state;
+
+	failing.service = w->service;
+	failing.op = service_events(w->service, TENANT, &query, on_event, on_end, NULL);
+	world_until_true(w, &failing.ended);
+	assert_true(failing.resumed);
+	world_run_for(w, 10);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_each_event_is_reported_once, world_setup,
 						world_teardown),
 		cmocka_unit_test_setup_teardown(test_unrequested_ends_are_reported, world_setup,
+						world_teardown),
+		cmocka_unit_test_setup_teardown(test_reader_that_failed_can_be_resumed, world_setup,
 						world_teardown),
 	};
 
