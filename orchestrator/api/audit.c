@@ -23,6 +23,7 @@ static void on_ended(void *arg, const struct failure *f)
 void serve_events(struct request *r)
 {
 	struct event_query query = {.since = UINT64_MAX};
+	struct failure f;
 
 	if (!ask_number(r, "since", &query.since) || !ask_flag(r, "follow", &query.follow) ||
 	    !answer_may_be_long(r))
@@ -34,12 +35,16 @@ void serve_events(struct request *r)
 	query.from_now = query.follow && query.since == UINT64_MAX;
 	if (query.since == UINT64_MAX)
 		query.since = 0;
+	r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, &query,
+			       on_event, on_ended, r, &f);
+	if (!r->op) {
+		answer_failure(r, &f);
+		return;
+	}
+	request_ref(r);
 	if (query.follow) { /* an empty line, so that the head is sent at once */
 		r->streaming = true;
 		text_putc(&r->out, '\n');
 		stream_touch(r);
 	}
-	request_ref(r);
-	r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, &query,
-			       on_event, on_ended, r);
 }

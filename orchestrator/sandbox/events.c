@@ -9,6 +9,7 @@
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/tenant.h"
 
 #define READ_ROWS   64	/* in each turn of the loop, which waits for them */
 #define PURGE_ROWS  64	/* likewise */
@@ -114,9 +115,35 @@ static const struct op_methods follow_ops = {
 	.set_paused = set_paused,
 };
 
-struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
-			  service_event_fn *on_event, service_done_fn *on_end, void *arg)
+/* Those who read the events of all tenants count as one tenant. */
+static bool has_room(const struct service *c, const char *tenant, struct failure *f)
 {
+	unsigned n = 0, own = 0;
+
+	list_each (pos, &c->follows) {
+		const char *other = follow_of(container_of(pos, struct op, link))->tenant;
+
+		n++;
+		own += tenant && other ? !strcmp(tenant, other) : tenant == other;
+	}
+	if (n >= EVENT_READERS_MAX)
+		failure_set(f, FAIL_SERVICE_BUSY, 1, "%u clients read events, which is the limit",
+			    n);
+	else if (!tenant_share(c, n, own, EVENT_READERS_MAX))
+		failure_set(f, FAIL_TOO_MANY, 1,
+			    "%u of at most %d clients read events, %u of them with this key", n,
+			    EVENT_READERS_MAX, own);
+	else
+		return true;
+	return false;
+}
+
+struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
+			  service_event_fn *on_event, service_done_fn *on_end, void *arg,
+			  struct failure *failure)
+{
+	if (!has_room(c, tenant, failure))
+		return NULL;
 	struct op *op = op_new(c, &follow_ops, arg);
 	struct follow *f = follow_of(op);
 

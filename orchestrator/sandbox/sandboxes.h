@@ -164,9 +164,14 @@ struct event_query {
 };
 /* `line`: one JSON object, without a newline, valid only during the call. */
 typedef void service_event_fn(void *arg, const char *line, size_t len);
-/* Reports the events of a tenant (NULL: of all), oldest first. */
+/* Most of these operations at a time. Each reads the catalogue on the loop's thread, in each turn
+ * or after each event. */
+#define EVENT_READERS_MAX 64
+/* Reports the events of a tenant (NULL: of all), oldest first. Returns NULL, with *failure filled,
+ * when there are too many. */
 struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
-			  service_event_fn *on_event, service_done_fn *on_end, void *arg);
+			  service_event_fn *on_event, service_done_fn *on_end, void *arg,
+			  struct failure *failure);
 /* Ends all these calls. */
 void service_events_end(struct service *c);
 /* Calls `fn` after each change with events; `fn` must not change the catalogue. */

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, Callable, Iterator
 
@@ -113,6 +114,26 @@ def test_end_of_the_service_ends_the_stream(start: Callable[..., Service]) -> No
             assert next(came)["event"] == "sandbox.created"
             server.stop()
             assert list(came) == []
+
+
+def test_one_tenant_leaves_others_room_to_follow(keyed: Service) -> None:
+    first, second = (
+        httpx.Client(
+            base_url=keyed.base, headers={"authorization": f"Bearer {key}"}, timeout=120, trust_env=False
+        )
+        for key in keyed.keys[:2]
+    )
+    with contextlib.ExitStack() as streams:
+
+        def follow(http: httpx.Client) -> httpx.Response:
+            return streams.enter_context(http.stream("GET", "/v1/events?follow=1"))
+
+        assert [follow(first).status_code for _ in range(32)] == [200] * 32
+        refused(first.get("/v1/events?follow=1"), 429, "too_many")
+        refused(first.get("/v1/events"), 429, "too_many")
+        assert follow(second).status_code == 200
+    first.close()
+    second.close()
 
 
 @pytest.mark.parametrize("since", ["-1", "1.5", "now", "", "99999999999999999999"])

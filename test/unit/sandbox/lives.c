@@ -53,8 +53,9 @@ static void on_event(void *arg, const char *line, size_t len)
 static void follow(struct world *w, struct account *a)
 {
 	const struct event_query query = {.from_now = true, .follow = true};
+	struct failure f;
 
-	service_events(w->service, TENANT, &query, on_event, NULL, a);
+	assert_non_null(service_events(w->service, TENANT, &query, on_event, NULL, a, &f));
 }
 
 /* Returns whether a->text has as many events as `wants`. */
@@ -163,12 +164,30 @@ static void test_reader_that_failed_can_be_resumed(void **state)
 {
 	const struct event_query query = {.follow = true};
 	struct world *w = *state;
+	struct failure f;
 
 	failing.service = w->service;
-	failing.op = service_events(w->service, TENANT, &query, on_event, on_end, NULL);
+	failing.op = service_events(w->service, TENANT, &query, on_event, on_end, NULL, &f);
 	world_until_true(w, &failing.ended);
 	assert_true(failing.resumed);
 	world_run_for(w, 10);
+}
+
+static void test_readers_are_limited(void **state)
+{
+	const struct event_query query = {.follow = true};
+	struct op *calls[EVENT_READERS_MAX];
+	struct world *w = *state;
+	struct failure f;
+
+	for (size_t i = 0; i < EVENT_READERS_MAX; i++) {
+		calls[i] = service_events(w->service, TENANT, &query, on_event, NULL, NULL, &f);
+		assert_non_null(calls[i]);
+	}
+	assert_null(service_events(w->service, NULL, &query, on_event, NULL, NULL, &f));
+	assert_int_equal(f.code, FAIL_SERVICE_BUSY);
+	op_abandon(calls[0]);
+	assert_non_null(service_events(w->service, NULL, &query, on_event, NULL, NULL, &f));
 }
 
 int main(void)
@@ -179,6 +198,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unrequested_ends_are_reported, world_setup,
 						world_teardown),
 		cmocka_unit_test_setup_teardown(test_reader_that_failed_can_be_resumed, world_setup,
+						world_teardown),
+		cmocka_unit_test_setup_teardown(test_readers_are_limited, world_setup,
 						world_teardown),
 	};
 
