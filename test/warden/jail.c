@@ -1176,7 +1176,7 @@ static void service_does_not_get_the_webhook_secret(void **state)
 static void ramet_notify_has_its_own_uid(void **state)
 {
 	pid_t pid = atoi(limit_of("notify", "cgroup.procs"));
-	scoped_fd int settings = open(proc(pid, "fd/5"), O_RDONLY | O_CLOEXEC);
+	scoped_fd int settings = open(proc(pid, "fd/4"), O_RDONLY | O_CLOEXEC);
 	struct config c;
 
 	assert_string_equal(file_text(proc(pid, "cmdline")), "ramet-notify ");

@@ -99,7 +99,7 @@ static void keep_newest(const char *lines, size_t len)
 static void print_newest(void)
 {
 	pthread_mutex_lock(&newest.lock);
-	print_message("%.*s", (int)newest.len, newest.text);
+	fwrite(newest.text, 1, newest.len, stderr); /* print_message() cuts what is long */
 	pthread_mutex_unlock(&newest.lock);
 }
 
