@@ -31,7 +31,8 @@ struct process_request {
 	char label[AGENT_LABEL_MAX + 1];
 };
 
-/* Returns true for the types that process_request_parse accepts; the list has no payload. */
+/* Returns true for the types that process_request_parse accepts: all but AGENT_PROC_LIST, which has
+ * no payload. */
 bool process_request_is(uint8_t type);
 /* Returns 0 or -EPROTO. */
 int process_request_parse(const struct frame *f, struct process_request *out, struct err *e);

@@ -129,12 +129,15 @@ def name_of(node: Any) -> str:
 def routes(spec: Any) -> Iterator[tuple[str, str, Any]]:
     """Yields method, path and operation of each route; `parameters` has those of the path, too."""
     seen = set()
+    tags = {tag["name"] for tag in spec.get("tags", [])}
     for path, item in spec["paths"].items():
         for method in (key for key in item if key in METHODS):
             parameters = item.get("parameters", []) + item[method].get("parameters", [])
             route = {**item[method], "parameters": [target(spec, p) for p in parameters]}
             if "x-ramet-handler" not in route:
                 raise Refused(f"{method.upper()} {path} has no x-ramet-handler")
+            if unlisted := set(route.get("tags", [])) - tags:
+                raise Refused(f"{method.upper()} {path} has the tag {min(unlisted)}, which tags does not list")
             if (route.get("x-ramet-access") == "anyone") != (route.get("security") == []):
                 raise Refused(f"{method.upper()} {path}: security is [] if and only if anyone may call it")
             if route["operationId"] in seen:

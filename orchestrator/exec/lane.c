@@ -50,7 +50,8 @@ static struct exec_lane *lane_new(struct sandbox *s, const char *context)
 
 	lane_init(lane, s, &link_events);
 	memcpy(lane->context, context, strnlen(context, AGENT_ID_LEN));
-	/* Another instance of the service, or another guest, may have begun a call there. */
+	/* A call may run in this context already: an earlier instance of the service began it, or
+	 * it was copied with the guest. */
 	lane->guest_busy = true;
 	lane->idle = (struct loop_timer){.fn = on_idle, .arg = lane};
 	list_add_tail(&exec_of(s)->lanes, &lane->link);

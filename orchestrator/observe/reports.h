@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports for people on a VM that makes no progress. */
+/* Reports that show a person why a VM makes no progress. */
 #ifndef RAMET_ORCHESTRATOR_OBSERVE_REPORTS_H
 #define RAMET_ORCHESTRATOR_OBSERVE_REPORTS_H
 

@@ -28,8 +28,10 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/observe/state.h"
 
-#define HOUSEKEEPING_MS	  10000
-#define SLEEP_MIN_MS	  1000 /* smaller differences come from the time between clock readings */
+#define HOUSEKEEPING_MS 10000
+/* A smaller difference of the two clocks is no sleep of the host: they are read one after the
+ * other. */
+#define SLEEP_MIN_MS	  1000
 #define SHUTDOWN_LIMIT_MS 20000
 
 /* --- closing -------------------------------------------------------------------------------- */

@@ -122,6 +122,7 @@ class Generate(unittest.TestCase):
             (f"{ROUTE} x-ramet-access", "anyone", "security"),
             (f"{ROUTE} security", [], "security"),
             ("paths /v1/other", {"get": {"operationId": "other"}}, "GET /v1/other"),
+            ("tags", [{"name": "Thing"}], "has the tag Things"),
             ("paths /v1/other", {"get": SMALL["paths"]["/v1/things/{id}"]["post"]}, "operationId make"),
         ):
             with self.subTest(names), self.assertRaisesRegex(Refused, names):
