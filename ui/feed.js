@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// All sandboxes and Spaces. The API has no stream of their changes, so the lists are asked for again:
-// each second while the page is visible, less often if the answer takes long, and after each action.
+// All sandboxes and Spaces. The lists are asked for again after each event and each action, and from time
+// to time while the page is visible, for what events do not tell: memory, states and metadata.
 
-import { get, link, send } from "./api.js";
+import { get, link, pause, send } from "./api.js";
+import { listen, restart, stream, visible } from "./stream.js";
 
-const EVERY_MS = 1000,
-  MOST_MS = 10000,
-  WITHOUT_KEY_MS = 60000,
-  SHARE = 20;
+const EVERY_MS = 10000,
+  APART_MS = 200,
+  APART_MOST_MS = 5000,
+  FAILED_MS = 1000,
+  SHARE = 4, // the pause after an answer, as a multiple of the time that it took
+  WITHOUT_KEY_MS = 60000;
 const texts = {};
 
 export const feed = { known: false, sandboxes: new Map(), spaces: new Map(), watchers: new Set() };
 
-let wake = () => {};
+let asked = false,
+  wake = () => {};
 export function refresh() {
+  asked = true;
   wake();
 }
 
@@ -31,15 +36,13 @@ const woken = (ms) =>
     wake = () => (clearTimeout(timer), resolve());
   });
 
-async function visible() {
-  while (document.hidden)
-    await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
-}
-
 export async function follow() {
+  stream.watchers.add(refresh);
+  listen();
   for (let failed = 0; ;) {
     await visible();
     const began = performance.now();
+    asked = false;
     try {
       const changed = (await Promise.all([read("sandboxes"), read("spaces")])).includes(true);
       if (changed || !feed.known) {
@@ -49,12 +52,13 @@ export async function follow() {
       failed = 0;
     } catch {
       failed++; // api.js has told those who watch the connection
+      if (link.state !== "ok") restart();
     }
     const took = performance.now() - began;
-    let ms = Math.min(Math.max(EVERY_MS, took * SHARE), MOST_MS);
-    if (failed) ms = Math.min(EVERY_MS * failed, 4 * EVERY_MS);
+    await pause(Math.min(Math.max(APART_MS, took * SHARE), APART_MOST_MS));
+    let ms = failed ? FAILED_MS * Math.min(failed, 4) : EVERY_MS;
     if (link.state === "key") ms = WITHOUT_KEY_MS; // a new key asks at once
-    await woken(ms);
+    if (!asked) await woken(ms);
   }
 }
 

@@ -5,6 +5,7 @@ import { key, link, send, setKey } from "./api.js";
 import { ask, field, toast } from "./dialog.js";
 import { button, h } from "./dom.js";
 import { follow, refresh } from "./feed.js";
+import { restart } from "./stream.js";
 import * as diff from "./diff.js";
 import * as host from "./host.js";
 import * as sandbox from "./sandbox.js";
@@ -64,6 +65,7 @@ async function askForKey() {
         setKey(before);
         throw problem;
       }
+      restart();
       refresh();
     },
   });

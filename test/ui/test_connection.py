@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Callable
 
+import httpx
 from playwright.sync_api import BrowserContext, Page, expect
 
 from pages import UI, button, dialog, go, made, row
@@ -119,3 +120,49 @@ def test_the_host_page_is_for_operators(page: Page, start: Callable[..., Service
     page.add_init_script(f"sessionStorage['ramet-key'] ??= '{service.keys[0]}'")
     go(page, service, "host")
     expect(page.get_by_role("alert")).to_contain_text(re.compile("tier operator"))
+
+
+# Timers of the page that are longer than the pauses between refreshes never end: nothing is polled.
+NO_POLLING = "{ const set = setTimeout; window.setTimeout = (f, ms) => (ms >= 9000 ? 0 : set(f, ms)); }"
+
+
+def test_what_others_do_appears_without_polling(page: Page, service: Service, http: httpx.Client) -> None:
+    page.add_init_script(NO_POLLING)
+    go(page, service)
+    expect(page.get_by_role("heading", name="No sandbox yet")).to_be_visible()
+    one = made(http, "of another client")
+    expect(row(page, one)).to_be_visible()
+    http.delete(f"/v1/sandboxes/{one}")
+    expect(row(page, one)).to_have_count(0)
+
+
+def test_lists_are_not_asked_for_while_nothing_happens(
+    page: Page, service: Service, http: httpx.Client
+) -> None:
+    one = made(http)
+    go(page, service)
+    expect(row(page, one)).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(6000)
+    assert len([url for url in asked if url.endswith("/v1/sandboxes")]) < 4
+
+
+def test_stream_continues_after_a_restart_of_the_service(page: Page, start: Callable[..., Service]) -> None:
+    service = start()
+    page.add_init_script(NO_POLLING)
+    with service.client() as http:
+        made(http)
+    with page.expect_response(re.compile("follow=1")):
+        go(page, service)
+    with service.client() as http:
+        one = made(http)
+    expect(row(page, one)).to_be_visible()
+    with page.expect_request(re.compile(r"follow=1&since=\d+$")):
+        service.server.terminate()
+        assert service.server.wait(60) == 0
+    restart(service)
+    expect(page.locator("#banner")).to_be_empty()
+    with service.client() as http:
+        new = made(http)
+    expect(row(page, new)).to_be_visible()
