@@ -64,6 +64,7 @@ PAGES = [
     "",
     "spaces",
     "templates",
+    "events",
     "host",
     "sandbox/ID",
     "sandbox/ID/terminal",
