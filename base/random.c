@@ -30,3 +30,15 @@ void random_id(char *out, size_t size, const char *prefix)
 	for (size_t i = 0; i < n; i++)
 		snprintf(out + at + 2 * i, 3, "%02x", bytes[i]);
 }
+
+bool id_valid(const char *prefix, const void *id, size_t len)
+{
+	const char *p = id;
+
+	if (len != 4 + 2 * RANDOM_ID_BYTES || memcmp(p, prefix, 4) != 0)
+		return false;
+	for (size_t i = 4; i < len; i++)
+		if (!((p[i] >= '0' && p[i] <= '9') || (p[i] >= 'a' && p[i] <= 'f')))
+			return false;
+	return true;
+}

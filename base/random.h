@@ -3,6 +3,7 @@
 #ifndef RAMET_BASE_RANDOM_H
 #define RAMET_BASE_RANDOM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -16,5 +17,8 @@ void random_bytes(void *out, size_t len);
  * fit, at most RANDOM_ID_BYTES.
  */
 void random_id(char *out, size_t size, const char *prefix);
+/* Returns whether the `len` bytes are a whole id: `prefix`, of four characters, and all digits, as
+ * random_id writes them. */
+bool id_valid(const char *prefix, const void *id, size_t len);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/random.h"
 #include "base/wire.h"
 #include "orchestrator/agent/agent.h"
 #include "proto/agent-file.h"
@@ -83,16 +84,6 @@ static void read_change(struct wire *w, struct agent_change *c)
 	w->bad = type > AGENT_OVERFLOW || folder > 1 || !is_path(c->path, c->path_len) || !to_fits;
 }
 
-static bool is_id(const char *prefix, const uint8_t *id, size_t len)
-{
-	if (len != AGENT_ID_LEN || memcmp(id, prefix, 4) != 0)
-		return false;
-	for (size_t i = 4; i < len; i++)
-		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
-			return false;
-	return true;
-}
-
 static void read_process(struct wire *w, struct agent_process *p)
 {
 	size_t id_len;
@@ -110,7 +101,7 @@ static void read_process(struct wire *w, struct agent_process *p)
 	if (w->bad)
 		return;
 	w->bad = p->signal > SIGNAL_MAX ||
-		 !(is_id("prc_", p->id, id_len) || is_id("pty_", p->id, id_len));
+		 !(id_valid("prc_", p->id, id_len) || id_valid("pty_", p->id, id_len));
 }
 
 static void read_process_exit(struct wire *w, struct agent_frame *f)
@@ -136,7 +127,7 @@ static void read_context(struct wire *w, struct agent_context *x)
 	if (w->bad)
 		return;
 	x->language = language;
-	w->bad = !is_id("ctx_", x->id, id_len) || language > AGENT_JAVASCRIPT ||
+	w->bad = !id_valid("ctx_", x->id, id_len) || language > AGENT_JAVASCRIPT ||
 		 memchr(x->cwd, 0, x->cwd_len);
 }
 

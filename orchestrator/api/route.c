@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "base/num.h"
+#include "base/random.h"
 #include "orchestrator/ports/port-target.h"
 
 #define SEGMENTS_MAX 8

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/num.h"
 #include "base/random.h"
 #include "base/utf8.h"
 
@@ -145,11 +144,8 @@ static bool take_digits(struct in *in, int count, int *out)
 
 static bool take_id(struct in *in, char out[static AUDIT_ID_LEN + 1])
 {
-	if (in->end - in->p < AUDIT_ID_LEN || memcmp(in->p, "evt_", 4) != 0)
+	if (in->end - in->p < AUDIT_ID_LEN || !id_valid("evt_", in->p, AUDIT_ID_LEN))
 		return false;
-	for (int i = 4; i < AUDIT_ID_LEN; i++)
-		if (hex_digit(in->p[i]) < 0)
-			return false;
 	memcpy(out, in->p, AUDIT_ID_LEN);
 	out[AUDIT_ID_LEN] = '\0';
 	in->p += AUDIT_ID_LEN;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/random.h"
+
 #define KIND_INTERNAL 1
 #define KIND_SERVER   2
 #define STATUS_ERROR  2
@@ -12,27 +14,20 @@ static const char *const names[SPAN_KINDS] = {
 	[SPAN_FREEZE] = "freeze", [SPAN_RESUME] = "resume",
 };
 
-/* Returns whether the text is an id such as sbx_0f…, with all its digits. */
-static bool is_id(const char id[static SPAN_ID_MAX])
+static bool is_id(const char *prefix, const char id[static SPAN_ID_MAX])
 {
-	for (size_t i = 0; i < SPAN_ID_MAX; i++) {
-		bool digit = (id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f');
-		bool letter = id[i] >= 'a' && id[i] <= 'z';
-
-		if (i < 3 ? !letter : i == 3 ? id[i] != '_' : !digit)
-			return false;
-	}
-	return true;
+	return id_valid(prefix, id, SPAN_ID_MAX);
 }
 
 bool otlp_is_span(const struct span *s, size_t len)
 {
 	if (len < span_size(0) || s->kind == SPAN_NONE || s->kind >= SPAN_KINDS ||
 	    s->n_children > SPAN_CHILDREN_MAX || len != span_size(s->n_children) ||
-	    (s->sandbox[0] && !is_id(s->sandbox)) || (s->space[0] && !is_id(s->space)))
+	    (s->sandbox[0] && !is_id("sbx_", s->sandbox)) ||
+	    (s->space[0] && !is_id("spc_", s->space)))
 		return false;
 	for (uint32_t i = 0; i < s->n_children; i++)
-		if (!is_id(s->children[i]))
+		if (!is_id("sbx_", s->children[i]))
 			return false;
 	return true;
 }

@@ -5,18 +5,6 @@
 
 #include "base/fd.h"
 
-#define ID_LEN 36 /* of every kind of object */
-
-bool id_valid(const char *prefix, const char *id, size_t len)
-{
-	if (len != ID_LEN || memcmp(id, prefix, 4) != 0)
-		return false;
-	for (size_t i = 4; i < len; i++)
-		if (!((id[i] >= '0' && id[i] <= '9') || (id[i] >= 'a' && id[i] <= 'f')))
-			return false;
-	return true;
-}
-
 bool route_changes(const struct route *route)
 {
 	return strcmp(route->method, "GET") != 0;

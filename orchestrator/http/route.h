@@ -35,7 +35,5 @@ bool route_changes(const struct route *route);
  * servers must accept (RFC 9112 3.2.2), and sets *len to their length. Returns NULL for other
  * forms. */
 const char *route_authority(const char *path, size_t path_len, size_t *len);
-/* Returns whether `id` is `prefix`, of four characters, followed by 32 hexadecimal digits. */
-bool id_valid(const char *prefix, const char *id, size_t len);
 
 #endif

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/num.h"
+#include "base/random.h"
 #include "orchestrator/http/route.h"
 
 #define ID_DIGITS (SANDBOX_ID_LEN - 4)

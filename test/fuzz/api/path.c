@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/http/internal.h"
 #include "orchestrator/ports/port-target.h"

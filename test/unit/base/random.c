@@ -30,11 +30,29 @@ static void test_ids_are_unique(void **state)
 	}
 }
 
+static void test_only_whole_ids_are_valid(void **state)
+{
+	char id[37];
+
+	random_id(id, sizeof(id), "sbx_");
+	assert_true(id_valid("sbx_", id, 36));
+	assert_false(id_valid("spc_", id, 36));
+	assert_false(id_valid("sbx_", id, 35));
+	for (int i = 4; i < 36; i++) {
+		char was = id[i];
+
+		id[i] = 'A';
+		assert_false(id_valid("sbx_", id, 36));
+		id[i] = was;
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_id_is_a_prefix_and_hex_digits),
 		cmocka_unit_test(test_ids_are_unique),
+		cmocka_unit_test(test_only_whole_ids_are_valid),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
