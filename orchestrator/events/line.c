@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/random.h"
+#include "base/text-part.h"
 #include "base/utf8.h"
 
 /* --- writing a line ------------------------------------------------------------------------- */
@@ -106,22 +107,8 @@ size_t audit_line_new(char out[static AUDIT_LINE_MAX], uint64_t n, const struct 
 
 /* --- reading the head of a line ------------------------------------------------------------- */
 
-struct in {
-	const char *p, *end;
-};
-
-static bool take(struct in *in, const char *text)
-{
-	size_t len = strlen(text);
-
-	if ((size_t)(in->end - in->p) < len || memcmp(in->p, text, len) != 0)
-		return false;
-	in->p += len;
-	return true;
-}
-
 /* Takes 1 to 19 digits, which cannot overflow. */
-static bool take_number(struct in *in, uint64_t *n)
+static bool take_number(struct text_part *in, uint64_t *n)
 {
 	const char *start = in->p;
 
@@ -131,7 +118,7 @@ static bool take_number(struct in *in, uint64_t *n)
 	return in->p > start;
 }
 
-static bool take_digits(struct in *in, int count, int *out)
+static bool take_digits(struct text_part *in, int count, int *out)
 {
 	*out = 0;
 	for (int i = 0; i < count; i++, in->p++) {
@@ -142,7 +129,7 @@ static bool take_digits(struct in *in, int count, int *out)
 	return true;
 }
 
-static bool take_id(struct in *in, char out[static AUDIT_ID_LEN + 1])
+static bool take_id(struct text_part *in, char out[static AUDIT_ID_LEN + 1])
 {
 	if (in->end - in->p < AUDIT_ID_LEN || !id_valid("evt_", in->p, AUDIT_ID_LEN))
 		return false;
@@ -152,16 +139,18 @@ static bool take_id(struct in *in, char out[static AUDIT_ID_LEN + 1])
 	return true;
 }
 
-static bool take_time(struct in *in, int64_t *at_ms)
+static bool take_time(struct text_part *in, int64_t *at_ms)
 {
 	struct tm tm = {0};
 	int ms;
 
-	if (!take_digits(in, 4, &tm.tm_year) || !take(in, "-") || !take_digits(in, 2, &tm.tm_mon) ||
-	    !take(in, "-") || !take_digits(in, 2, &tm.tm_mday) || !take(in, "T") ||
-	    !take_digits(in, 2, &tm.tm_hour) || !take(in, ":") || !take_digits(in, 2, &tm.tm_min) ||
-	    !take(in, ":") || !take_digits(in, 2, &tm.tm_sec) || !take(in, ".") ||
-	    !take_digits(in, 3, &ms) || !take(in, "Z"))
+	if (!take_digits(in, 4, &tm.tm_year) || !text_part_take(in, "-") ||
+	    !take_digits(in, 2, &tm.tm_mon) || !text_part_take(in, "-") ||
+	    !take_digits(in, 2, &tm.tm_mday) || !text_part_take(in, "T") ||
+	    !take_digits(in, 2, &tm.tm_hour) || !text_part_take(in, ":") ||
+	    !take_digits(in, 2, &tm.tm_min) || !text_part_take(in, ":") ||
+	    !take_digits(in, 2, &tm.tm_sec) || !text_part_take(in, ".") ||
+	    !take_digits(in, 3, &ms) || !text_part_take(in, "Z"))
 		return false;
 	tm.tm_year -= 1900;
 	tm.tm_mon--;
@@ -169,7 +158,7 @@ static bool take_time(struct in *in, int64_t *at_ms)
 	return true;
 }
 
-static bool take_name(struct in *in, char out[static AUDIT_NAME_MAX + 1])
+static bool take_name(struct text_part *in, char out[static AUDIT_NAME_MAX + 1])
 {
 	const char *quote = memchr(in->p, '"', (size_t)(in->end - in->p));
 
@@ -186,10 +175,12 @@ static bool take_name(struct in *in, char out[static AUDIT_NAME_MAX + 1])
 
 bool audit_line_parse(struct audit_line *out, const char *p, size_t len)
 {
-	struct in in = {p, p + len};
+	struct text_part in = {p, p + len};
 
-	return len && p[len - 1] == '}' && take(&in, "{\"n\":") && take_number(&in, &out->n) &&
-	       take(&in, ",\"id\":\"") && take_id(&in, out->id) && take(&in, "\",\"time\":\"") &&
-	       take_time(&in, &out->at_ms) && take(&in, "\",\"event\":\"") &&
-	       take_name(&in, out->name) && take(&in, "\"") && (*in.p == ',' || *in.p == '}');
+	return len && p[len - 1] == '}' && text_part_take(&in, "{\"n\":") &&
+	       take_number(&in, &out->n) && text_part_take(&in, ",\"id\":\"") &&
+	       take_id(&in, out->id) && text_part_take(&in, "\",\"time\":\"") &&
+	       take_time(&in, &out->at_ms) && text_part_take(&in, "\",\"event\":\"") &&
+	       take_name(&in, out->name) && text_part_take(&in, "\"") &&
+	       (*in.p == ',' || *in.p == '}');
 }

@@ -29,11 +29,6 @@ struct notify {
 	uint64_t done; /* number of the last event that was handled */
 };
 
-static void store(uint64_t *counter, uint64_t value)
-{
-	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
-}
-
 /* --- one line ------------------------------------------------------------------------------- */
 
 static void pause_ms(uint32_t ms)
@@ -58,9 +53,9 @@ static void deliver(struct notify *n, const struct audit_line *head, const char 
 	struct err e;
 
 	for (unsigned failures = 1; post_send(n->post, head, line, len, &e) < 0; failures++) {
-		store(&n->counters->failures, n->counters->failures + 1);
+		notify_count(&n->counters->failures, 1);
 		if (realtime_ms() - head->at_ms > GIVE_UP_MS) {
-			store(&n->counters->dropped, n->counters->dropped + 1);
+			notify_count(&n->counters->dropped, 1);
 			log_error("webhook %s (%s) was dropped after a day of attempts: %s",
 				  head->id, head->name, e.text);
 			return;
@@ -70,7 +65,7 @@ static void deliver(struct notify *n, const struct audit_line *head, const char 
 			 head->name, failures, e.text, wait);
 		pause_ms(wait);
 	}
-	store(&n->counters->delivered, n->counters->delivered + 1);
+	notify_count(&n->counters->delivered, 1);
 }
 
 /* --- all lines ------------------------------------------------------------------------------ */

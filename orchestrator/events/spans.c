@@ -27,11 +27,6 @@ static struct {
 	struct span batch[BATCH_MAX];
 } own;
 
-static void add(uint64_t *counter, uint64_t n)
-{
-	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
-}
-
 /* Waits for a span, if `ms` is not negative no longer than that. Returns false when none came. */
 static bool receive(struct span *out, int ms)
 {
@@ -93,7 +88,7 @@ static void *serve(void *arg)
 		struct err e;
 		bool failed = deliver(n, &e) < 0;
 
-		add(failed ? &own.counters->spans_dropped : &own.counters->spans_sent, n);
+		notify_count(failed ? &own.counters->spans_dropped : &own.counters->spans_sent, n);
 		/* Logs the first of consecutive failures, and the first success after them. */
 		if (failed && !own.failing)
 			log_warn("otlp_url: %s; spans are dropped until it accepts them", e.text);

@@ -23,7 +23,7 @@ struct file_data;
 struct key;
 struct request;
 
-/* What a kind of handler has the request call; each function may be NULL. */
+/* The functions of a kind of handler that the request calls; each may be NULL. */
 struct request_ops {
 	void (*taken)(struct request *r); /* the client has taken a chunk of output */
 	void (*gone)(struct request *r);  /* the client has left, or has got its answer */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a sandbox uses of the host, now and in the last hour. */
+/* A sandbox's use of the host, now and in the last hour. */
 #ifndef RAMET_ORCHESTRATOR_OBSERVE_USAGE_H
 #define RAMET_ORCHESTRATOR_OBSERVE_USAGE_H
 

@@ -9,8 +9,8 @@
 #include "orchestrator/operator/command.h"
 #include "orchestrator/store/store.h"
 
-#define BATCH                                                                                      \
-	256 /* events in an answer of the service, which `rametctl` asks for again and again */
+/* Events in an answer of the service, which rametctl asks for again and again. */
+#define BATCH 256
 
 struct listing {
 	uint64_t last; /* number of the last event listed */

@@ -6,24 +6,10 @@
 
 #include "base/num.h"
 #include "base/random.h"
+#include "base/text-part.h"
 #include "orchestrator/http/route.h"
 
 #define ID_DIGITS (SANDBOX_ID_LEN - 4)
-
-/* A part of a text that is being read. */
-struct in {
-	const char *p, *end;
-};
-
-static bool take(struct in *in, const char *text)
-{
-	size_t len = strlen(text);
-
-	if ((size_t)(in->end - in->p) < len || memcmp(in->p, text, len) != 0)
-		return false;
-	in->p += len;
-	return true;
-}
 
 uint16_t port_number(const char *text, size_t len)
 {
@@ -40,7 +26,7 @@ uint16_t port_number(const char *text, size_t len)
 }
 
 /* Takes a port and the character behind it. */
-static bool take_port(struct in *in, uint16_t *port, char behind)
+static bool take_port(struct text_part *in, uint16_t *port, char behind)
 {
 	const char *stop = memchr(in->p, behind, (size_t)(in->end - in->p));
 
@@ -54,7 +40,7 @@ static bool take_port(struct in *in, uint16_t *port, char behind)
 /* --- by host -------------------------------------------------------------------------------- */
 
 /* Names are compared without case, and a browser may send them with a final dot. */
-static bool is_domain(const struct in *in, const char *domain)
+static bool is_domain(const struct text_part *in, const char *domain)
 {
 	const char *scheme = strstr(domain, "://");
 	size_t len;
@@ -74,7 +60,7 @@ bool port_target_host(struct port_target *t, const char *host, size_t len, const
 {
 	if (!len) /* then `host` may be NULL: a request of HTTP/1.0 without the header */
 		return false;
-	struct in in = {host, host + len};
+	struct text_part in = {host, host + len};
 	if (!take_port(&in, &t->port, '-') || in.end - in.p <= ID_DIGITS)
 		return false;
 	memcpy(t->id, "sbx_", 4);
@@ -85,24 +71,25 @@ bool port_target_host(struct port_target *t, const char *host, size_t len, const
 	}
 	t->id[SANDBOX_ID_LEN] = '\0';
 	in.p += ID_DIGITS;
-	return id_valid("sbx_", t->id, SANDBOX_ID_LEN) && take(&in, ".") && is_domain(&in, domain);
+	return id_valid("sbx_", t->id, SANDBOX_ID_LEN) && text_part_take(&in, ".") &&
+	       is_domain(&in, domain);
 }
 
 /* --- by path -------------------------------------------------------------------------------- */
 
 bool port_target_path(struct port_target *t, const char *path, size_t len, const char *region)
 {
-	struct in in = {path, path + len};
+	struct text_part in = {path, path + len};
 
-	if (take(&in, "/r/") && !(region[0] && take(&in, region)))
+	if (text_part_take(&in, "/r/") && !(region[0] && text_part_take(&in, region)))
 		return false;
-	if (!take(&in, "/v1/sandboxes/") || in.end - in.p < SANDBOX_ID_LEN ||
+	if (!text_part_take(&in, "/v1/sandboxes/") || in.end - in.p < SANDBOX_ID_LEN ||
 	    !id_valid("sbx_", in.p, SANDBOX_ID_LEN))
 		return false;
 	memcpy(t->id, in.p, SANDBOX_ID_LEN);
 	t->id[SANDBOX_ID_LEN] = '\0';
 	in.p += SANDBOX_ID_LEN;
-	if (!take(&in, "/ports/") || !take_port(&in, &t->port, '/'))
+	if (!text_part_take(&in, "/ports/") || !take_port(&in, &t->port, '/'))
 		return false;
 	t->prefix = path;
 	t->path = in.p - 1;

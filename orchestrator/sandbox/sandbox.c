@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/num.h"
+#include "base/proc.h"
 #include "base/state-machine.h"
 #include "base/version.h"
 #include "orchestrator/images/templates.h"
@@ -581,7 +582,7 @@ bool service_view(struct service *c, const char *tenant, const char *id, struct 
 		return false;
 	sandbox_view_fill(s, view);
 	if (s->pid)
-		vm_memory_read(s->pid, &view->memory);
+		proc_memory_read(s->pid, &view->memory.private_bytes, &view->memory.shared_bytes);
 	view->children = children_of(c, s);
 	return true;
 }

@@ -18,11 +18,6 @@ uint64_t vm_cpu_ns(uint32_t pid)
 	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-void vm_memory_read(uint32_t pid, struct memory_use *use)
-{
-	proc_memory_read(pid, &use->private_bytes, &use->shared_bytes);
-}
-
 bool vm_use_read(uint32_t pid, struct vm_use *use)
 {
 	uint64_t before_ns = use->cpu_ns;
@@ -32,6 +27,6 @@ bool vm_use_read(uint32_t pid, struct vm_use *use)
 	/* A process that has not run since has touched no further memory. Looking up its /proc
 	 * files takes 20 times as long as reading its clock. */
 	if (use->cpu_ns != before_ns)
-		vm_memory_read(pid, &use->memory);
+		proc_memory_read(pid, &use->memory.private_bytes, &use->memory.shared_bytes);
 	return use->cpu_ns;
 }

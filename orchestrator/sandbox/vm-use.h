@@ -14,8 +14,6 @@ struct vm_use {
 
 /* Returns the CPU time of a process in ns; 0: it is gone. */
 uint64_t vm_cpu_ns(uint32_t pid);
-/* Measures one VM process now; leaves *use unchanged when that fails. */
-void vm_memory_read(uint32_t pid, struct memory_use *use);
 /* Measures one VM process now. Returns false if it is gone. */
 bool vm_use_read(uint32_t pid, struct vm_use *use);
 
