@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import time
@@ -122,6 +123,14 @@ class Service:
         self.base = f"http://127.0.0.1:{self.port}"
         self.pid = self.server.pid
 
+    def sleep(self) -> None:
+        """Stops the service's threads until `wake`; a signal alone stops them some time later."""
+        self.server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def wake(self) -> None:
+        self.server.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """Kills the service, and with it its VMs, but not the agent."""
         self.server.kill()
@@ -186,7 +195,8 @@ class Service:
         s.settimeout(60)
         if slow:
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            # With 64 KiB, the service's side would grow to 1 MiB as the connection gets older.
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         s.connect(("127.0.0.1", self.port))
         return s
 

@@ -628,6 +628,7 @@ class Processes(AgentTest):
         pid, opened, done = self.run_python(code).out.split()
         # The agent learns of the call first, then of the output.
         self.agent.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.agent.process.pid, os.WSTOPPED)
         self.client.start("p.wait()\nprint('quiet')")
         with open(f"/proc/{pid}/fd/{opened}", "w") as gate:
             gate.write("\n")

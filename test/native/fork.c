@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -364,9 +365,11 @@ static void test_orders_wait_while_the_parent_stays_paused(void **state)
 static void test_vm_resumes_when_its_connection_is_lost(void **state)
 {
 	struct worker parent = boot();
+	int status;
 
 	fill(&parent, HERE, MIB, 1000);
 	assert_int_equal(kill(parent.vmm.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(parent.vmm.pid, &status, WUNTRACED), parent.vmm.pid);
 	assert_true(vmm_ask_fork(&parent.vmm, true));
 	close_fd(&parent.vmm.ctl);
 	assert_int_equal(kill(parent.vmm.pid, SIGCONT), 0);

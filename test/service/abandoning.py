@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
 import struct
 import time
@@ -162,10 +161,10 @@ def leave_while_it_sleeps(host: Host, way: str, request: tuple[str, str, bytes],
     """Sends a request and leaves before the service can read any of it."""
     before = host.connections()
     client = Raw(host.service, way)
-    host.service.server.send_signal(signal.SIGSTOP)
+    host.service.sleep()
     client.socket.sendall(client.request(*request, key))
     client.leave(True)
-    host.service.server.send_signal(signal.SIGCONT)
+    host.service.wake()
     if way == "half":
         assert b" 499 " in client.socket.recv(20)
     client.socket.close()

@@ -8,7 +8,6 @@ test_abandoned_making.py shows that nothing is left then.
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import struct
 from typing import Any, Callable, Iterator
@@ -148,7 +147,7 @@ def test_client_that_left_before_its_request_was_read_changes_nothing(
     with waiting.client() as http:
         for _ in range(20):
             s = waiting.connect()
-            waiting.server.send_signal(signal.SIGSTOP)
+            waiting.sleep()
             s.sendall(h1_request("POST", "/v1/sandboxes", b"{}"))
             if way == "half":
                 s.shutdown(socket.SHUT_WR)
@@ -156,7 +155,7 @@ def test_client_that_left_before_its_request_was_read_changes_nothing(
                 reset(s)
             else:
                 s.close()
-            waiting.server.send_signal(signal.SIGCONT)
+            waiting.wake()
             if way == "half":
                 assert b" 499 " in until_closed(s)[:20]
             s.close()
