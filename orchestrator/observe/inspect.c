@@ -12,12 +12,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/report.h"
+#include "orchestrator/exec/inspector.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 #include "orchestrator/images/templates.h"
 #include "orchestrator/observe/reports.h"
-#include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/vm/look.h"
 
@@ -461,7 +461,7 @@ static const struct inspector inspector = {
 void inspect_start(struct service *c)
 {
 	list_init(&inspect_of_service(c)->inspections);
-	c->inspector = &inspector;
+	exec_of_service(c)->inspector = &inspector;
 }
 
 struct part inspect_part = {

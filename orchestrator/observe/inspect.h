@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of inspections. Lower rooms start them through sandbox/inspector.h, the API through
+/* The state of inspections. Lower rooms start them through exec/inspector.h, the API through
  * observe/reports.h. */
 #ifndef RAMET_ORCHESTRATOR_OBSERVE_INSPECT_H
 #define RAMET_ORCHESTRATOR_OBSERVE_INSPECT_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whether the host has room for more sandboxes: VMs (create.c), RAM (promise.c), disk (watch.c). */
+/* Whether the host has room for more sandboxes: VMs (create.c), RAM (promise.c). */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_CAPACITY_H
 #define RAMET_ORCHESTRATOR_SANDBOX_CAPACITY_H
 
@@ -21,7 +21,5 @@ void promises_measured(void *arg);
 /* Returns true when the RAM of all sandboxes, including those being made, plus `mib` is within the
  * setting memory_overcommit (0: no limit); else false with *f filled. */
 bool promises_have_room(const struct service *c, uint64_t mib, struct failure *f);
-/* Returns true when disk space is low: deferrable work must use no more of it. */
-bool host_disk_low(const struct service *c);
 
 #endif

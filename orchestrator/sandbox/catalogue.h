@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writes the catalogue (the database that store/ manages) to disk, and makes backups of it. */
+/* Writes the catalogue (the database that store/ manages) to disk. */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_CATALOGUE_H
 #define RAMET_ORCHESTRATOR_SANDBOX_CATALOGUE_H
 
@@ -34,10 +34,5 @@ struct catalogue_sync;
 typedef void catalogue_sync_fn(void *arg, int error);
 struct catalogue_sync *catalogue_sync(struct service *c, catalogue_sync_fn *fn, void *arg);
 void catalogue_sync_cancel(struct catalogue_sync *sync);
-
-/* Detaches the backup in progress from the service, which is being freed. */
-void backups_free(struct service *c);
-/* Removes the file of a backup that a kill of the service interrupted. */
-void backup_sweep(const struct service *c);
 
 #endif

@@ -14,10 +14,4 @@ void life_note(const struct sandbox *s, struct audit_event event);
 /* Adds the event for the end that `s` has. */
 void life_note_end(const struct sandbox *s);
 
-/* Prepares service_events_follow; the catalogue is open. */
-void events_init(struct service *c);
-/* Removes events that are too old. */
-void events_purge(struct service *c);
-void events_fini(struct service *c);
-
 #endif

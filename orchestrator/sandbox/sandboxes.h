@@ -120,12 +120,6 @@ struct list_page {
 /* Ends once all catalogue changes made so far are on disk and survive a power cut. */
 struct op *service_sync(struct service *c, service_done_fn *fn, void *arg);
 
-/* `fd`: the copy, an unnamed file on disk, which the callee owns; -1 on failure. */
-typedef void service_backup_fn(void *arg, int fd, const struct failure *f);
-/* Copies the catalogue as it is now; later changes don't affect the copy. One backup runs at a
- * time. An abandoned backup is cancelled. */
-struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg);
-
 /* --- answers to requests with an Idempotency-Key ---------------------------------------------- */
 
 #define REQUEST_HASH_LEN 32
@@ -154,27 +148,5 @@ int service_requests_made(struct service *c, uint64_t max_age_ms, service_made_f
 			  struct err *e);
 /* Removes the record of a key; does nothing if there is none. */
 void service_key_forget(struct service *c, const uint8_t key[static REQUEST_HASH_LEN]);
-
-/* --- events ----------------------------------------------------------------------------------- */
-
-struct event_query {
-	uint64_t since; /* number of the last event that is known already; 0: none */
-	bool from_now;	/* only new events, whatever `since` says */
-	bool follow;	/* the call goes on with new events, until it is abandoned */
-};
-/* `line`: one JSON object, without a newline, valid only during the call. */
-typedef void service_event_fn(void *arg, const char *line, size_t len);
-/* Most of these operations at a time. Each reads the catalogue on the loop's thread, in each turn
- * or after each event. */
-#define EVENT_READERS_MAX 64
-/* Reports the events of a tenant (NULL: of all), oldest first. Returns NULL, with *failure filled,
- * when there are too many. */
-struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
-			  service_event_fn *on_event, service_done_fn *on_end, void *arg,
-			  struct failure *failure);
-/* Ends all these calls. */
-void service_events_end(struct service *c);
-/* Calls `fn` after each change with events; `fn` must not change the catalogue. */
-void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
 
 #endif

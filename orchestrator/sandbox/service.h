@@ -12,12 +12,9 @@
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/part.h"
 #include "orchestrator/sandbox/sandbox.h"
-#include "orchestrator/sandbox/watch.h"
 #include "orchestrator/images/template-env.h"
 #include "orchestrator/vm/vmproc.h"
 
-struct backup;
-struct inspector;
 struct keys;
 struct pool;
 struct privates;
@@ -38,14 +35,12 @@ static inline unsigned bucket_number(const char *name)
 struct service {
 	struct part *const *parts; /* the rooms above sandboxes; ends with NULL */
 	struct part_sizes sizes;
-	const struct inspector *inspector;
 	struct loop *loop;
 	struct config config;
 	struct deferred_queue deferred;
 	struct store *store;
 	struct catalogue catalogue;
 	struct ended_sandboxes ended;
-	struct watch watch;
 	struct keys *keys;
 	struct warden_client *warden;
 	struct vmproc_host vms;
@@ -73,14 +68,9 @@ struct service {
 		uint64_t creates, create_failures, vm_deaths;
 		uint64_t pool_hits, pool_misses;
 	} stats;
-	int64_t clocks_ms;     /* wall clock minus boot-time clock; 0: not measured */
-	struct backup *backup; /* in progress, or NULL */
+	int64_t clocks_ms; /* wall clock minus boot-time clock; 0: not measured */
 	bool closing;
 	struct loop_timer promises_timer;
-	struct list follows; /* calls that read events */
-	struct loop_timer events_purge;
-	void (*on_events)(void *arg); /* NULL: no listener */
-	void *on_events_arg;
 };
 
 #endif

@@ -152,7 +152,7 @@ static void init_lists(struct service *c)
 	list_init(&c->ended.unrecorded);
 	list_init(&c->creates);
 	list_init(&c->waits);
-	list_init(&c->follows);
+	list_init(&upkeep_of(c)->events.follows);
 	list_init(&c->catalogue.syncs);
 	list_init(&c->tenants);
 	list_init(&c->finished);
@@ -263,7 +263,7 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 	upkeep_of(c)->slept_ms = boottime_ms() - now_ns() / 1000000;
 	ended_purge(c);
 	pool_start(c->pool);
-	watch_start(c);
+	disk_start(c);
 	sampler_start(c, USAGE_STEP_MS);
 	*out = c;
 	return 0;
@@ -373,7 +373,7 @@ void service_stats(const struct service *c, struct service_stats *out)
 	ports_stats(c, out);
 	snapshot_stats(c, out);
 	out->memory = sampler_memory(c);
-	out->disk_free_bytes = c->watch.found.disk_free_bytes;
+	out->disk_free_bytes = upkeep_of(c)->disk.found.free_bytes;
 	out->ready = c->n_in[SBX_READY];
 	out->running = c->n_in[SBX_RUNNING];
 	out->adopting = c->n_in[SBX_ADOPTING];
@@ -394,7 +394,7 @@ void service_checks(const struct service *c,
 	each(arg, "warden", c->vms.warden_lost ? "it is gone" : NULL);
 	each(arg, "template", template);
 	each(arg, "pool", pool_was_filled(c->pool) ? NULL : "the first sandbox is being made");
-	each(arg, "disk", watch_disk_error(c, text, sizeof(text)));
+	each(arg, "disk", disk_error(c, text, sizeof(text)));
 }
 
 struct keys *service_keys(struct service *c)
@@ -463,7 +463,7 @@ void service_free(struct service *c)
 	loop_timer_clear(c->loop, &c->ended.record);
 	events_fini(c);
 	backups_free(c);
-	watch_stop(c);
+	disk_stop(c);
 	sampler_stop(c);
 	c->vms.detached = true;
 	ops_free(&c->creates);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The service's start and end, its lists and its numbers. It puts the rooms
- * together; what they do is in sandbox/sandboxes.h, exec/exec.h, guestops/guestops.h,
- * snapshot/snapshots.h, observe/reports.h and observe/usage.h.
+ * The service's start and end, its lists, templates, events and numbers, and copies of its
+ * catalogue. It puts the rooms together; what they do is in sandbox/sandboxes.h, exec/exec.h,
+ * guestops/guestops.h, snapshot/snapshots.h, observe/reports.h and observe/usage.h.
  */
 #ifndef RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
 #define RAMET_ORCHESTRATOR_SERVICE_SERVICE_H
@@ -63,6 +63,36 @@ struct op *service_templates_look(struct service *c, service_done_fn *fn, void *
 /* Reports every template that the last look found: the default one first, the others by name. */
 void service_templates(struct service *c, void (*each)(void *arg, const struct template_view *view),
 		       void *arg);
+
+/* --- the catalogue ---------------------------------------------------------------------------- */
+
+/* `fd`: the copy, an unnamed file on disk, which the callee owns; -1 on failure. */
+typedef void service_backup_fn(void *arg, int fd, const struct failure *f);
+/* Copies the catalogue as it is now; later changes don't affect the copy. One backup runs at a
+ * time. An abandoned backup is cancelled. */
+struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg);
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+struct event_query {
+	uint64_t since; /* number of the last event that is known already; 0: none */
+	bool from_now;	/* only new events, whatever `since` says */
+	bool follow;	/* the call goes on with new events, until it is abandoned */
+};
+/* `line`: one JSON object, without a newline, valid only during the call. */
+typedef void service_event_fn(void *arg, const char *line, size_t len);
+/* Most of these operations at a time. Each reads the catalogue on the loop's thread, in each turn
+ * or after each event. */
+#define EVENT_READERS_MAX 64
+/* Reports the events of a tenant (NULL: of all), oldest first. Returns NULL, with *failure filled,
+ * when there are too many. */
+struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
+			  service_event_fn *on_event, service_done_fn *on_end, void *arg,
+			  struct failure *failure);
+/* Ends all these calls. */
+void service_events_end(struct service *c);
+/* Calls `fn` after each change with events; `fn` must not change the catalogue. */
+void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
 
 /* --- numbers -------------------------------------------------------------------------------- */
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "orchestrator/exec/inspector.h"
+#include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/state.h"
 #include "orchestrator/images/private.h"
 #include "orchestrator/images/sources.h"
@@ -12,8 +14,6 @@
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/op.h"
-#include "orchestrator/sandbox/capacity.h"
-#include "orchestrator/sandbox/inspector.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/service/service.h"
 #include "orchestrator/service/upkeep.h"
@@ -41,11 +41,6 @@ static bool needs_vms(void *arg)
 	const struct service *c = arg;
 
 	return c->n_coming;
-}
-
-static bool disk_is_low(void *arg)
-{
-	return host_disk_low(arg);
 }
 
 static void changed(void *arg)
@@ -83,7 +78,7 @@ static void on_inspected(void *arg, const struct inspected *found)
 	void (*done)(void *arg) = r->done;
 	void *done_arg = r->arg;
 
-	r->service->inspector->log(r->service, r->what, found->text);
+	exec_of_service(r->service)->inspector->log(r->service, r->what, found->text);
 	free(r);
 	done(done_arg);
 }
@@ -99,7 +94,7 @@ static struct stall_report *report_stall(void *arg, struct vmproc *vm, const cha
 	r->done = done;
 	r->arg = done_arg;
 	snprintf(r->what, sizeof(r->what), "%s", what);
-	r->inspection = c->inspector->start(c, vm, NULL, on_inspected, r);
+	r->inspection = exec_of_service(c)->inspector->start(c, vm, NULL, on_inspected, r);
 	if (r->inspection)
 		return r;
 	free(r);
@@ -108,7 +103,7 @@ static struct stall_report *report_stall(void *arg, struct vmproc *vm, const cha
 
 static void cancel_report(void *arg, struct stall_report *r)
 {
-	r->service->inspector->cancel(r->inspection);
+	exec_of_service(r->service)->inspector->cancel(r->inspection);
 	free(r);
 }
 

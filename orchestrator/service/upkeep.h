@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of service.c, which starts and ends the service and does its housekeeping. */
+/* The state of the files of this room, which only they use. */
 #ifndef RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
 #define RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
 
+#include "base/err.h"
 #include "orchestrator/sandbox/service.h"
+
+struct backup;
+struct disk_check;
+
+/* Measured some seconds ago. */
+struct disk_found {
+	uint64_t free_bytes;
+	char error[ERR_TEXT_MAX]; /* empty: state_dir is writable */
+};
 
 struct upkeep {
 	struct loop_timer housekeeping;
@@ -12,13 +22,46 @@ struct upkeep {
 	struct deferred closed;
 	void (*shutdown_done)(void *arg);
 	void *shutdown_arg;
+
+	struct {
+		struct disk_check *check; /* in progress, or NULL */
+		struct disk_found found;
+		uint64_t found_ms; /* when that was measured, on the loop's clock */
+		struct loop_timer timer;
+	} disk;
+	struct {
+		struct list follows; /* calls that read them */
+		struct loop_timer purge;
+		void (*on_added)(void *arg); /* NULL: no listener */
+		void *arg;
+	} events;
+	struct backup *backup; /* in progress, or NULL */
 };
-extern const struct template_env_ops template_ops; /* templates.c */
 
 extern struct part upkeep_part;
 static inline struct upkeep *upkeep_of(const struct service *c)
 {
 	return part_of_service(&upkeep_part, c);
 }
+
+extern const struct template_env_ops template_ops; /* templates.c */
+
+void disk_start(struct service *c);
+void disk_stop(struct service *c);
+/* Returns why state_dir or the catalogue can't be written, in `text` or in *c; NULL: they can. */
+const char *disk_error(const struct service *c, char *text, size_t size);
+/* Returns true when disk space is low: work that can wait must use no more. `arg`: the service. */
+bool disk_is_low(void *arg);
+
+/* Prepares service_events; the catalogue is open. */
+void events_init(struct service *c);
+/* Removes events that are too old. */
+void events_purge(struct service *c);
+void events_fini(struct service *c);
+
+/* Detaches the backup in progress from the service, which is being freed. */
+void backups_free(struct service *c);
+/* Removes the file of a backup that a kill of the service interrupted. */
+void backup_sweep(const struct service *c);
 
 #endif

@@ -17,7 +17,7 @@
 #include "base/message-fds.h"
 #include "orchestrator/operator/admin.h"
 #include "orchestrator/observe/reports.h"
-#include "orchestrator/snapshot/snapshots.h"
+#include "orchestrator/service/service.h"
 #include "orchestrator/store/keys.h"
 
 struct world {

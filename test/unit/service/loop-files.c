@@ -308,7 +308,7 @@ static void back_up(struct world *w)
 static void run_housekeeping(struct world *w)
 {
 	loop_timer_set(w->loop, &upkeep_of(w->service)->housekeeping, 0);
-	loop_timer_set(w->loop, &w->service->watch.timer, 0);
+	loop_timer_set(w->loop, &upkeep_of(w->service)->disk.timer, 0);
 	world_wait_ready(w);
 }
 

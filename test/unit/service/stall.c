@@ -2,7 +2,7 @@
 /* A stalled disk: only requests that need it wait. */
 #include <semaphore.h>
 
-#include "orchestrator/sandbox/service.h"
+#include "orchestrator/service/upkeep.h"
 #include "test/unit/service/world.h"
 
 #define POOL_THREADS 2
@@ -64,14 +64,14 @@ static bool is_checked(void *arg)
 {
 	const struct service *c = arg;
 
-	return !c->watch.job && c->watch.found.disk_free_bytes;
+	return !upkeep_of(c)->disk.check && upkeep_of(c)->disk.found.free_bytes;
 }
 
 static bool check_is_running(void *arg)
 {
 	const struct service *c = arg;
 
-	return c->watch.job;
+	return upkeep_of(c)->disk.check;
 }
 
 static bool is_well(void *arg)
@@ -87,10 +87,10 @@ static void test_hanging_disk_check_fails(void **state)
 
 	world_until(w, is_checked, w->service);
 	stall_pool(w, &s, LOOP_DISK);
-	loop_timer_set(w->loop, &w->service->watch.timer, 0);
+	loop_timer_set(w->loop, &upkeep_of(w->service)->disk.timer, 0);
 	world_until(w, check_is_running, w->service);
 	assert_string_equal(disk_check(w), "ok");
-	w->service->watch.found_ms -= 60000;
+	upkeep_of(w->service)->disk.found_ms -= 60000;
 	assert_non_null(strstr(disk_check(w), "state_dir was last checked 60 s ago"));
 	end_stall(w, &s);
 	world_until(w, is_well, w);

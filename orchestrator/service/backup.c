@@ -11,7 +11,8 @@
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/catalogue.h"
-#include "orchestrator/sandbox/service.h"
+#include "orchestrator/service/service.h"
+#include "orchestrator/service/upkeep.h"
 
 struct backup {
 	struct step_job job;
@@ -80,7 +81,7 @@ static void backup_free(void *job)
 
 	end_copy(job);
 	if (b->service)
-		b->service->backup = NULL;
+		upkeep_of(b->service)->backup = NULL;
 	close_fd(&b->fd);
 	free(b);
 }
@@ -142,7 +143,7 @@ struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg)
 	backup_op_of(op)->fn = fn;
 	backup_op_of(op)->fd = -1;
 	list_add_tail(&c->waits, &op->link);
-	if (c->backup) {
+	if (upkeep_of(c)->backup) {
 		failure_set(&f, FAIL_IN_USE, 5, "another backup is under way");
 		op_finish(op, &f);
 		return op;
@@ -153,15 +154,16 @@ struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg)
 	config_catalogue(&c->config, b->path);
 	copy_path(c, b->to);
 	b->sync = catalogue_sync(c, on_synced, op);
-	c->backup = backup_op_of(op)->backup = b;
+	upkeep_of(c)->backup = backup_op_of(op)->backup = b;
 	return op;
 }
 
 void backups_free(struct service *c)
 {
-	if (c->backup)
-		c->backup->service = NULL;
-	c->backup = NULL;
+	struct backup *b = upkeep_of(c)->backup;
+
+	if (b)
+		b->service = NULL;
 }
 
 void backup_sweep(const struct service *c)

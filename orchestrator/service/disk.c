@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Host measurements that operators poll. A worker thread takes them every few seconds, because the
- * disk can block.
+ * The free space of the disk, and whether it can be written. A worker thread looks every few
+ * seconds, because the disk can block.
  */
-#include "orchestrator/sandbox/watch.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,45 +15,45 @@
 #include "orchestrator/io/step-job.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
-#include "orchestrator/sandbox/service.h"
+#include "orchestrator/service/upkeep.h"
 
 #define EVERY_MS   10000
 #define STALE_MS   (3 * EVERY_MS) /* a check that takes longer has failed */
 #define PROBE	   4096
 #define DISK_AHEAD (2ull << 30) /* reserved for sandboxes, not for images made ahead */
 
-struct watching {
+struct disk_check {
 	struct step_job job;
 	char dir[CONFIG_PATH_MAX];
-	struct watched found;
+	struct disk_found found;
 };
 
 /* --- on the worker -------------------------------------------------------------------------- */
 
 /* Checks that a file can be written in `dir`: the disk may be full or have become read-only. */
-static void probe_disk(const char *dir, struct watched *found)
+static void probe_disk(const char *dir, struct disk_found *found)
 {
 	static const char zeros[PROBE];
 	struct statvfs fs;
 	struct err e;
 
-	found->disk_error[0] = 0;
+	found->error[0] = 0;
 	if (statvfs(dir, &fs) == 0)
-		found->disk_free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+		found->free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 	scoped_fd int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
 	if (fd < 0 && errno == EOPNOTSUPP)
 		return; /* the file system does not support unnamed files */
 	if (fd >= 0 && write(fd, zeros, PROBE) == PROBE)
 		return;
 	err_set(&e, errno, "state_dir %.100s is not writable", dir);
-	snprintf(found->disk_error, sizeof(found->disk_error), "%s", e.text);
+	snprintf(found->error, sizeof(found->error), "%s", e.text);
 }
 
 static int probe_step(void *job)
 {
-	struct watching *w = job;
+	struct disk_check *check = job;
 
-	probe_disk(w->dir, &w->found);
+	probe_disk(check->dir, &check->found);
 	return 1;
 }
 
@@ -63,15 +61,15 @@ static int probe_step(void *job)
 
 static void on_probed(void *owner, void *job)
 {
-	const struct watching *w = job;
+	const struct disk_check *check = job;
 	struct service *c = owner;
 
-	c->watch.job = NULL;
-	loop_timer_set(c->loop, &c->watch.timer, EVERY_MS);
-	if (w->job.ret < 0)
+	upkeep_of(c)->disk.check = NULL;
+	loop_timer_set(c->loop, &upkeep_of(c)->disk.timer, EVERY_MS);
+	if (check->job.ret < 0)
 		return;
-	c->watch.found = w->found;
-	c->watch.found_ms = loop_now_ms(c->loop);
+	upkeep_of(c)->disk.found = check->found;
+	upkeep_of(c)->disk.found_ms = loop_now_ms(c->loop);
 	promises_changed(c); /* image memory grows without any call */
 }
 
@@ -80,43 +78,44 @@ static const struct step_job_ops probe_ops = {LOOP_DISK, probe_step, NULL, on_pr
 static void on_timer(void *arg)
 {
 	struct service *c = arg;
-	struct watching *w = must_alloc(sizeof(*w));
+	struct disk_check *check = must_alloc(sizeof(*check));
 
-	snprintf(w->dir, sizeof(w->dir), "%s", c->config.state_dir);
-	c->watch.job = w;
-	step_job_start(c->loop, w, &probe_ops, c);
+	snprintf(check->dir, sizeof(check->dir), "%s", c->config.state_dir);
+	upkeep_of(c)->disk.check = check;
+	step_job_start(c->loop, check, &probe_ops, c);
 }
 
-void watch_start(struct service *c)
+void disk_start(struct service *c)
 {
-	c->watch.found_ms = loop_now_ms(c->loop);
-	loop_timer_start(c->loop, &c->watch.timer, on_timer, c, 0);
+	upkeep_of(c)->disk.found_ms = loop_now_ms(c->loop);
+	loop_timer_start(c->loop, &upkeep_of(c)->disk.timer, on_timer, c, 0);
 }
 
-void watch_stop(struct service *c)
+void disk_stop(struct service *c)
 {
-	loop_timer_clear(c->loop, &c->watch.timer);
-	step_job_cancel(c->watch.job);
-	c->watch.job = NULL;
+	loop_timer_clear(c->loop, &upkeep_of(c)->disk.timer);
+	step_job_cancel(upkeep_of(c)->disk.check);
+	upkeep_of(c)->disk.check = NULL;
 }
 
-const char *watch_disk_error(const struct service *c, char *text, size_t size)
+const char *disk_error(const struct service *c, char *text, size_t size)
 {
-	uint64_t age_ms = loop_now_ms(c->loop) - c->watch.found_ms;
+	uint64_t age_ms = loop_now_ms(c->loop) - upkeep_of(c)->disk.found_ms;
 
 	if (age_ms > STALE_MS) {
 		snprintf(text, size, "state_dir was last checked %llu s ago: the disk may be stuck",
 			 (unsigned long long)age_ms / 1000);
 		return text;
 	}
-	return c->watch.found.disk_error[0] ? c->watch.found.disk_error
-					    : catalogue_error(c, text, size);
+	return upkeep_of(c)->disk.found.error[0] ? upkeep_of(c)->disk.found.error
+						 : catalogue_error(c, text, size);
 }
 
 /* Uses the last measurement. The service takes the first one when it starts. */
-bool host_disk_low(const struct service *c)
+bool disk_is_low(void *arg)
 {
-	uint64_t bytes = c->watch.found.disk_free_bytes;
+	const struct service *c = arg;
+	uint64_t bytes = upkeep_of(c)->disk.found.free_bytes;
 
 	return bytes && bytes < DISK_AHEAD;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lets the code of sandboxes and calls start a report on a VM that makes no progress. observe/,
- * which is above them, implements the functions.
+ * Lets exec/ and the rooms above start a report on a VM that makes no progress. observe/, which is
+ * above exec/, implements the functions.
  */
-#ifndef RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H
-#define RAMET_ORCHESTRATOR_SANDBOX_INSPECTOR_H
+#ifndef RAMET_ORCHESTRATOR_EXEC_INSPECTOR_H
+#define RAMET_ORCHESTRATOR_EXEC_INSPECTOR_H
 
 #include <stdbool.h>
 

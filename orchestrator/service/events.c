@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "orchestrator/sandbox/op.h"
-#include "orchestrator/sandbox/service.h"
-#include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/service/service.h"
+#include "orchestrator/service/upkeep.h"
 
 #define READ_ROWS   64	/* in each turn of the loop, which waits for them */
 #define PURGE_ROWS  64	/* likewise */
@@ -23,7 +23,6 @@ struct follow {
 	struct event_query query;
 	char *tenant; /* whose events are reported; NULL: all */
 	service_event_fn *on_event;
-	service_done_fn *on_end;
 	bool paused, over;
 };
 
@@ -79,16 +78,16 @@ static void on_added(void *arg)
 {
 	struct service *c = arg;
 
-	list_each (pos, &c->follows)
+	list_each (pos, &upkeep_of(c)->events.follows)
 		look(follow_of(container_of(pos, struct op, link)));
-	if (c->on_events)
-		c->on_events(c->on_events_arg);
+	if (upkeep_of(c)->events.on_added)
+		upkeep_of(c)->events.on_added(upkeep_of(c)->events.arg);
 }
 
 void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg)
 {
-	c->on_events = fn;
-	c->on_events_arg = arg;
+	upkeep_of(c)->events.on_added = fn;
+	upkeep_of(c)->events.arg = arg;
 }
 
 static void put_away(struct op *op)
@@ -120,7 +119,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 {
 	unsigned n = 0, own = 0;
 
-	list_each (pos, &c->follows) {
+	list_each (pos, &upkeep_of(c)->events.follows) {
 		const char *other = follow_of(container_of(pos, struct op, link))->tenant;
 
 		n++;
@@ -154,14 +153,14 @@ struct op *service_events(struct service *c, const char *tenant, const struct ev
 		f->query.since = store_events_count(c->store).last;
 	if (tenant)
 		f->tenant = must_copy(tenant);
-	list_add_tail(&c->follows, &op->link);
+	list_add_tail(&upkeep_of(c)->events.follows, &op->link);
 	look(f);
 	return op;
 }
 
 void service_events_end(struct service *c)
 {
-	list_each_safe (pos, &c->follows)
+	list_each_safe (pos, &upkeep_of(c)->events.follows)
 		end(follow_of(container_of(pos, struct op, link)), NULL);
 }
 
@@ -179,14 +178,12 @@ static void purge(void *arg)
 	if (n < 0)
 		log_error("old events can't be removed from the catalogue: %s", e.text);
 	if (n == PURGE_ROWS)
-		loop_timer_set(c->loop, &c->events_purge, PURGE_MS);
+		loop_timer_set(c->loop, &upkeep_of(c)->events.purge, PURGE_MS);
 }
 
 void events_purge(struct service *c)
 {
-	c->events_purge.fn = purge;
-	c->events_purge.arg = c;
-	loop_timer_set(c->loop, &c->events_purge, 0);
+	loop_timer_start(c->loop, &upkeep_of(c)->events.purge, purge, c, 0);
 }
 
 void events_init(struct service *c)
@@ -197,6 +194,6 @@ void events_init(struct service *c)
 
 void events_fini(struct service *c)
 {
-	loop_timer_clear(c->loop, &c->events_purge);
-	ops_free(&c->follows);
+	loop_timer_clear(c->loop, &upkeep_of(c)->events.purge);
+	ops_free(&upkeep_of(c)->events.follows);
 }
