@@ -10,7 +10,7 @@
 #include "orchestrator/events/notify.h"
 #include "orchestrator/events/rules.h"
 
-#define LOOK_ROWS    64	  /* in each turn of the loop, which waits for them */
+#define LOOK_ROWS    64	  /* at most in each turn of the loop, which waits for them */
 #define SKIPPED_SAVE 1000 /* records the position after this many events that are not sent */
 
 struct outbox {
@@ -33,21 +33,21 @@ struct outbox {
 
 /* --- the next event ------------------------------------------------------------------------- */
 
-static void on_row(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+/* Looks for an event that is wanted. */
+static bool on_row(void *arg, uint64_t n, const char *line, size_t len)
 {
 	struct outbox *o = arg;
 	struct audit_line head;
 
-	if (o->len)
-		return;
 	o->dropped += n - o->seen - 1;
 	o->seen = n;
 	if (len > sizeof(o->line) || !audit_line_parse(&head, line, len) ||
 	    !rules_want(o->wanted, head.name))
-		return;
+		return true;
 	memcpy(o->line, line, len);
 	o->len = len;
 	o->sent = n;
+	return false;
 }
 
 static void look(struct outbox *o);
@@ -73,12 +73,13 @@ static void note_done(struct outbox *o, uint64_t n)
 
 static void look(struct outbox *o)
 {
+	const struct store_events_range unseen = {.after = o->seen};
 	uint64_t dropped = o->dropped;
 	struct err e;
 
 	if (!o->asked || o->sending)
 		return;
-	if (store_events(o->store, o->seen, LOOK_ROWS, on_row, o, &e) < 0)
+	if (store_events(o->store, &unseen, LOOK_ROWS, on_row, o, &e) < 0)
 		log_error("webhooks wait: %s", e.text);
 	if (o->dropped != dropped)
 		log_error("%llu events were removed from the audit log before they could be sent",

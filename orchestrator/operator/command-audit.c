@@ -13,19 +13,20 @@
 #define BATCH 256
 
 struct listing {
-	uint64_t last; /* number of the last event listed */
+	struct store_events_range rest; /* behind the last event listed */
 	unsigned n;
 	FILE *out;
 };
 
-static void list_one(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+static bool list_one(void *arg, uint64_t n, const char *line, size_t len)
 {
 	struct listing *l = arg;
 
-	l->last = n;
+	l->rest.after = n;
 	l->n++;
 	fwrite(line, 1, len, l->out);
 	fputc('\n', l->out);
+	return true;
 }
 
 static int read_since(const char *value, uint64_t *out, struct err *e)
@@ -53,10 +54,10 @@ static int audit(const struct command_env *env, int argc, const char *const argv
 
 	int ret = command_options(argc, argv, options, ARRAY_LEN(options), NULL, 0, e);
 	if (ret == 0)
-		ret = read_since(options[0].value, &l.last, e);
+		ret = read_since(options[0].value, &l.rest.after, e);
 	while (ret == 0 && l.n == BATCH) {
 		l.n = 0;
-		ret = store_events(env->store, l.last, BATCH, list_one, &l, e);
+		ret = store_events(env->store, &l.rest, BATCH, list_one, &l, e);
 		if (env->rest) /* the service */
 			break;
 	}

@@ -20,8 +20,11 @@
 struct follow {
 	struct op op;
 	struct deferred turn;
-	struct event_query query;
-	char *tenant; /* whose events are reported; NULL: all */
+	struct store_events_range rest; /* not reported yet; its tenant is `tenant` */
+	char *tenant;			/* whose events are reported; NULL: all */
+	uint64_t left;			/* how many events to report */
+	unsigned read;			/* rows, in the last turn */
+	bool follow;
 	service_event_fn *on_event;
 	bool paused, over;
 };
@@ -31,13 +34,18 @@ static struct follow *follow_of(struct op *op)
 	return container_of(op, struct follow, op);
 }
 
-static void on_row(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+static bool on_row(void *arg, uint64_t n, const char *line, size_t len)
 {
 	struct follow *f = arg;
 
-	f->query.since = n;
-	if (!f->tenant || !strcmp(f->tenant, tenant))
-		f->on_event(f->op.arg, line, len);
+	if (f->rest.newest_first)
+		f->rest.before = n;
+	else
+		f->rest.after = n;
+	f->read++;
+	f->left--;
+	f->on_event(f->op.arg, line, len);
+	return f->left > 0;
 }
 
 static void look(struct follow *f);
@@ -59,12 +67,13 @@ static void on_turn(void *arg)
 
 	if (f->paused || f->over)
 		return;
-	if (store_events(store, f->query.since, READ_ROWS, on_row, f, &e) < 0) {
+	f->read = 0;
+	if (store_events(store, &f->rest, READ_ROWS, on_row, f, &e) < 0) {
 		failure_set(&failure, FAIL_CATALOGUE, 5, "%s", e.text);
 		end(f, &failure);
-	} else if (f->query.since < store_events_count(store).last) {
+	} else if (f->left && f->read == READ_ROWS) {
 		look(f);
-	} else if (!f->query.follow) {
+	} else if (!f->left || !f->follow) {
 		end(f, NULL);
 	}
 }
@@ -146,13 +155,14 @@ struct op *service_events(struct service *c, const char *tenant, const struct ev
 	struct op *op = op_new(c, &follow_ops, arg);
 	struct follow *f = follow_of(op);
 
-	f->query = *query;
+	f->rest.newest_first = query->newest_first;
+	f->rest.after = query->from_now ? store_events_count(c->store).last : query->since;
+	f->left = query->limit ? query->limit : UINT64_MAX;
+	f->follow = query->follow;
 	f->on_event = on_event;
 	f->op.done_fn = on_end;
-	if (query->from_now)
-		f->query.since = store_events_count(c->store).last;
 	if (tenant)
-		f->tenant = must_copy(tenant);
+		f->rest.tenant = f->tenant = must_copy(tenant);
 	list_add_tail(&upkeep_of(c)->events.follows, &op->link);
 	look(f);
 	return op;

@@ -77,6 +77,8 @@ struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg);
 struct event_query {
 	uint64_t since; /* number of the last event that is known already; 0: none */
 	bool from_now;	/* only new events, whatever `since` says */
+	bool newest_first;
+	uint64_t limit; /* of events; 0: none */
 	bool follow;	/* the call goes on with new events, until it is abandoned */
 };
 /* `line`: one JSON object, without a newline, valid only during the call. */
@@ -84,7 +86,8 @@ typedef void service_event_fn(void *arg, const char *line, size_t len);
 /* Most of these operations at a time. Each reads the catalogue on the loop's thread, in each turn
  * or after each event. */
 #define EVENT_READERS_MAX 64
-/* Reports the events of a tenant (NULL: of all), oldest first. Returns NULL, with *failure filled,
+/* Reports the events of a tenant (NULL: of all), in the order of their numbers unless the query
+ * says otherwise. With `newest_first` it cannot follow. Returns NULL, with *failure filled,
  * when there are too many. */
 struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
 			  service_event_fn *on_event, service_done_fn *on_end, void *arg,

@@ -83,7 +83,7 @@ CREATE TABLE answers (			-- to requests with an Idempotency-Key that had an effe
 
 -- step 11
 CREATE TABLE events (			-- the audit log, and the queue of the webhooks
-	n INTEGER PRIMARY KEY,		-- without gaps
+	n INTEGER PRIMARY KEY,		-- each event's is one more than that of the event before it
 	at_ms INTEGER NOT NULL,
 	tenant TEXT NOT NULL,
 	line TEXT NOT NULL		-- the event as one JSON object
@@ -93,3 +93,31 @@ CREATE TABLE webhooks (
 	only INTEGER PRIMARY KEY CHECK (only = 1),
 	done INTEGER NOT NULL		-- number of the last event that was sent or is not wanted
 ) STRICT;
+
+-- step 12
+CREATE INDEX events_tenant ON events (tenant);	-- its entries are in the order of n
+
+CREATE TABLE event_counts (		-- events of each tenant that has any
+	tenant TEXT PRIMARY KEY,
+	events INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX event_counts_events ON event_counts (events);
+
+CREATE TABLE event_total (
+	only INTEGER PRIMARY KEY CHECK (only = 1),
+	events INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO event_counts SELECT tenant, count(*) FROM events GROUP BY tenant;
+INSERT INTO event_total SELECT 1, count(*) FROM events;
+
+CREATE TRIGGER event_added AFTER INSERT ON events BEGIN
+	UPDATE event_total SET events = events + 1;
+	INSERT INTO event_counts VALUES (new.tenant, 1)
+		ON CONFLICT (tenant) DO UPDATE SET events = events + 1;
+END;
+CREATE TRIGGER event_removed AFTER DELETE ON events BEGIN
+	UPDATE event_total SET events = events - 1;
+	UPDATE event_counts SET events = events - 1 WHERE tenant = old.tenant;
+	DELETE FROM event_counts WHERE tenant = old.tenant AND events = 0;
+END;

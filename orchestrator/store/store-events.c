@@ -7,19 +7,31 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "orchestrator/events/line.h"
 #include "orchestrator/store/store-internal.h"
 
-#define TRIM_ROWS 64 /* removed at most with each event that is added */
+#define TRIM_ROWS 64 /* removed at most with each change, besides one for each of its events */
+
+#define LIST	  "SELECT n, line FROM events WHERE n > ?1 AND n < ?2 "
+#define OF_TENANT "AND tenant = ?4 "
 
 const char *const store_event_sql[EVENT_STATEMENTS] = {
 	[EVENT_ADD] = "INSERT INTO events (n, at_ms, tenant, line) VALUES (?,?,?,?)",
-	[EVENT_TRIM] = "DELETE FROM events WHERE n IN "
-		       "(SELECT n FROM events WHERE n <= ?1 ORDER BY n LIMIT ?2)",
-	/* Keeps the last one, whose number the next one follows. */
+	/* Keeps the last one, ?1, whose number the next one follows. The same in each copy of the
+	 * catalogue. */
+	[EVENT_TRIM] =
+		"DELETE FROM events WHERE n = (SELECT n FROM events WHERE tenant = "
+		"(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "
+		"ORDER BY n LIMIT 1) AND n < ?1 AND "
+		"(SELECT events FROM event_total) > ?2",
+	/* Likewise. */
 	[EVENT_PURGE] = "DELETE FROM events WHERE n IN (SELECT n FROM events ORDER BY n LIMIT ?2) "
 			"AND at_ms < ?1 AND n < (SELECT max(n) FROM events)",
-	[EVENT_AFTER] = "SELECT n, tenant, line FROM events WHERE n > ?1 ORDER BY n LIMIT ?2",
+	[EVENT_LIST] = LIST "ORDER BY n LIMIT ?3",
+	[EVENT_LIST_BACK] = LIST "ORDER BY n DESC LIMIT ?3",
+	[EVENT_LIST_TENANT] = LIST OF_TENANT "ORDER BY n LIMIT ?3",
+	[EVENT_LIST_TENANT_BACK] = LIST OF_TENANT "ORDER BY n DESC LIMIT ?3",
 	[EVENT_LAST] = "SELECT max(n) FROM events",
 	[WEBHOOKS_SET] = "INSERT OR REPLACE INTO webhooks (only, done) VALUES (1, ?1)",
 	[WEBHOOKS_DONE] = "SELECT done FROM webhooks",
@@ -50,13 +62,23 @@ static int add(struct store *s, const struct waiting_event *event, uint64_t n, s
 	sqlite3_bind_int64(st, 2, event->at_ms);
 	bind_text(st, 3, event->tenant);
 	bind_text(st, 4, event->line);
-	int ret = store_run(s, st, e);
-	if (ret < 0 || n <= s->events.most)
-		return ret;
-	st = s->events.statements[EVENT_TRIM];
-	sqlite3_bind_int64(st, 1, (int64_t)(n - s->events.most));
-	sqlite3_bind_int(st, 2, TRIM_ROWS);
 	return store_run(s, st, e);
+}
+
+/* Removes events above the bound. `last`: number of the last one. */
+static int trim(struct store *s, uint64_t last, struct err *e)
+{
+	sqlite3_stmt *st = s->events.statements[EVENT_TRIM];
+	int ret = 0;
+
+	for (size_t i = 0; i < TRIM_ROWS + s->events.n_waiting && ret == 0; i++) {
+		sqlite3_bind_int64(st, 1, (int64_t)last);
+		sqlite3_bind_int64(st, 2, (int64_t)s->events.most);
+		ret = store_run(s, st, e);
+		if (!sqlite3_changes(s->db))
+			break;
+	}
+	return ret;
 }
 
 int store_events_add(struct store *s, struct err *e)
@@ -65,6 +87,8 @@ int store_events_add(struct store *s, struct err *e)
 
 	for (size_t i = 0; i < s->events.n_waiting && ret == 0; i++)
 		ret = add(s, &s->events.waiting[i], s->events.last + i + 1, e);
+	if (ret == 0)
+		ret = trim(s, s->events.last + s->events.n_waiting, e);
 	return ret;
 }
 
@@ -86,29 +110,26 @@ void store_events_end(struct store *s, bool committed)
 		all->fn(all->arg);
 }
 
-struct reader {
-	store_event_fn *each;
-	void *arg;
-};
-
-static void on_row(void *arg, sqlite3_stmt *st)
+int store_events(struct store *s, const struct store_events_range *range, unsigned most,
+		 store_event_fn *each, void *arg, struct err *e)
 {
-	const struct reader *reader = arg;
-	const char *line = text_at(st, 2);
+	enum event_statement which = range->newest_first ? EVENT_LIST_BACK : EVENT_LIST;
+	const uint64_t before = range->before ? range->before : INT64_MAX;
+	int rc;
 
-	reader->each(reader->arg, (uint64_t)sqlite3_column_int64(st, 0), text_at(st, 1), line,
-		     (size_t)sqlite3_column_bytes(st, 2));
-}
-
-int store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each, void *arg,
-		 struct err *e)
-{
-	sqlite3_stmt *st = s->events.statements[EVENT_AFTER];
-	struct reader reader = {each, arg};
-
-	sqlite3_bind_int64(st, 1, after < INT64_MAX ? (int64_t)after : INT64_MAX);
-	sqlite3_bind_int64(st, 2, most);
-	return store_rows(s, st, on_row, &reader, e);
+	if (range->tenant)
+		which += EVENT_LIST_TENANT - EVENT_LIST;
+	sqlite3_stmt *st = s->events.statements[which];
+	sqlite3_bind_int64(st, 1, (int64_t)min_u64(range->after, INT64_MAX));
+	sqlite3_bind_int64(st, 2, (int64_t)min_u64(before, INT64_MAX));
+	sqlite3_bind_int64(st, 3, most);
+	if (range->tenant)
+		bind_text(st, 4, range->tenant);
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+		if (!each(arg, (uint64_t)sqlite3_column_int64(st, 0), text_at(st, 1),
+			  (size_t)sqlite3_column_bytes(st, 1)))
+			break;
+	return store_rows_end(s, st, rc, e);
 }
 
 int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e)
@@ -165,6 +186,6 @@ int store_events_open(struct store *s, struct err *e)
 {
 	struct events *all = &s->events;
 
-	all->most = UINT64_MAX;
+	all->most = INT64_MAX;
 	return store_rows(s, all->statements[EVENT_LAST], take_number, &all->last, e);
 }

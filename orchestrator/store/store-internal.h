@@ -53,7 +53,10 @@ enum event_statement {
 	EVENT_ADD,
 	EVENT_TRIM,
 	EVENT_PURGE,
-	EVENT_AFTER,
+	EVENT_LIST,
+	EVENT_LIST_BACK,
+	EVENT_LIST_TENANT,
+	EVENT_LIST_TENANT_BACK,
 	EVENT_LAST,
 	WEBHOOKS_SET,
 	WEBHOOKS_DONE,
@@ -118,6 +121,9 @@ int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e);
 /* Calls `each` for every row of a bound statement, and resets it. */
 int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
 	       void *arg, struct err *e);
+/* Resets a statement whose rows were read until sqlite3_step returned `rc`. Returns 0, also if
+ * there are more rows, or -errno with *e filled. */
+int store_rows_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e);
 
 /* Ends a transaction of any connection: commits it, or rolls it back if `ret` is negative or the
  * commit fails. */

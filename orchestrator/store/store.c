@@ -404,11 +404,18 @@ int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e)
 int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
 	       void *arg, struct err *e)
 {
-	int rc, ret = 0;
+	int rc;
 
 	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
 		each(arg, st);
-	if (rc != SQLITE_DONE) {
+	return store_rows_end(s, st, rc, e);
+}
+
+int store_rows_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e)
+{
+	int ret = 0;
+
+	if (rc != SQLITE_DONE && rc != SQLITE_ROW) {
 		ret = store_db_error(s->db, rc, e);
 		err_context(e, "read the catalogue");
 	}

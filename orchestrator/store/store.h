@@ -188,14 +188,20 @@ struct audit_event;
 /* Adds the event to the next change, in its transaction: both reach the catalogue, or neither. Call
  * it directly before the function that makes the change. */
 void store_event(struct store *s, const struct audit_event *event);
-/* Calls `each` for up to `most` events after number `after`, oldest first. `line` is one JSON
- * object (orchestrator/events/line.h), valid only during the call, which must not change the
- * catalogue. */
-typedef void store_event_fn(void *arg, uint64_t n, const char *tenant, const char *line,
-			    size_t len);
-int store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each, void *arg,
-		 struct err *e);
-/* Keeps the last `most` events from now on. */
+/* Which events to read. */
+struct store_events_range {
+	const char *tenant;	/* NULL: those of all */
+	uint64_t after, before; /* numbers, both exclusive; before 0: no bound */
+	bool newest_first;
+};
+/* Returns whether the next event is wanted too. `line` is one JSON object
+ * (orchestrator/events/line.h), valid only during the call, which must not change the catalogue. */
+typedef bool store_event_fn(void *arg, uint64_t n, const char *line, size_t len);
+/* Calls `each` for up to `most` events. Reads no others, however many the range has. */
+int store_events(struct store *s, const struct store_events_range *range, unsigned most,
+		 store_event_fn *each, void *arg, struct err *e);
+/* Keeps `most` events from now on: for one more, the oldest of the tenant with the most events is
+ * removed. */
 void store_events_keep(struct store *s, uint64_t most);
 /* Removes those of the oldest `most` events that are from before `before_ms`; returns the number
  * removed. */

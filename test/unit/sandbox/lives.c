@@ -123,10 +123,10 @@ static void test_unrequested_ends_are_reported(void **state)
 	assert_null(strstr(a.text, "|died"));
 }
 
-int __real_store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each,
-			void *arg, struct err *e);
-int __wrap_store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each,
-			void *arg, struct err *e);
+int __real_store_events(struct store *s, const struct store_events_range *range, unsigned most,
+			store_event_fn *each, void *arg, struct err *e);
+int __wrap_store_events(struct store *s, const struct store_events_range *range, unsigned most,
+			store_event_fn *each, void *arg, struct err *e);
 
 /* A reader whose first read fails. */
 static struct {
@@ -144,11 +144,11 @@ static void on_failed(void *arg)
 	failing.resumed = true;
 }
 
-int __wrap_store_events(struct store *s, uint64_t after, unsigned most, store_event_fn *each,
-			void *arg, struct err *e)
+int __wrap_store_events(struct store *s, const struct store_events_range *range, unsigned most,
+			store_event_fn *each, void *arg, struct err *e)
 {
 	if (!failing.service)
-		return __real_store_events(s, after, most, each, arg, e);
+		return __real_store_events(s, range, most, each, arg, e);
 	deferred_run(&failing.service->deferred, &failing.deferred, on_failed, NULL);
 	failing.service = NULL;
 	return err_say(e, EIO, "the disk failed");

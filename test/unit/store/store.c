@@ -728,7 +728,7 @@ static void damaged_catalogue_is_refused(void **state)
 	snprintf(log, sizeof(log), "%s-wal", p->path);
 	assert_int_equal(unlink(log), 0); /* the log holds copies of the pages */
 	int fd = open(p->path, O_RDWR | O_CLOEXEC);
-	for (off_t page = 20; page < 40; page++)
+	for (off_t page = 40; page < 60; page++)
 		assert_int_equal(pwrite(fd, zeros, sizeof(zeros), page * 4096), sizeof(zeros));
 	assert_int_equal(pread(fd, before, sizeof(before), 0), sizeof(before));
 	refused(p, "is damaged (");
@@ -753,29 +753,42 @@ static void keep(int from, const char *path)
 
 /* --- events ---------------------------------------------------------------------------------- */
 
-static void event(struct store *s, const char *name)
+static void event_of(struct store *s, const char *tenant, const char *name)
 {
-	store_event(s, &(struct audit_event){.name = name, .at_ms = 1795298467007, .tenant = "t"});
+	const struct audit_event new = {.name = name, .at_ms = 1795298467007, .tenant = tenant};
+
+	store_event(s, &new);
 }
 
-static void note_event(void *arg, uint64_t n, const char *tenant, const char *line, size_t len)
+static void event(struct store *s, const char *name)
+{
+	event_of(s, "t", name);
+}
+
+static bool note_event(void *arg, uint64_t n, const char *line, size_t len)
 {
 	struct audit_line head;
 	char *text = arg;
 
 	assert_true(audit_line_parse(&head, line, len));
 	assert_int_equal(head.n, n);
-	sprintf(text + strlen(text), "%d %s %s|", (int)n, tenant, head.name);
+	sprintf(text + strlen(text), "%d %s|", (int)n, head.name);
+	return strcmp(head.name, "sandbox.failed") != 0;
 }
 
-static const char *events_after(struct store *s, uint64_t after, unsigned most)
+static const char *events_in(struct store *s, const struct store_events_range *range, unsigned most)
 {
 	static char text[1024];
 	struct err e;
 
 	text[0] = 0;
-	assert_int_equal(store_events(s, after, most, note_event, text, &e), 0);
+	assert_int_equal(store_events(s, range, most, note_event, text, &e), 0);
 	return text;
+}
+
+static const char *events_after(struct store *s, uint64_t after, unsigned most)
+{
+	return events_in(s, &(struct store_events_range){.after = after}, most);
 }
 
 static void count_call(void *arg)
@@ -804,14 +817,14 @@ static void event_shares_the_fate_of_its_change(void **state)
 	assert_int_equal(store_sandboxes_add(s, rows + 1, 1, &e), 0);
 	assert_int_equal(told, 2);
 	assert_string_equal(events_after(s, 0, 10),
-			    "1 t sandbox.created|2 t sandbox.forked|3 t sandbox.forked|");
+			    "1 sandbox.created|2 sandbox.forked|3 sandbox.forked|");
 	store_close(s);
 	s = open_store(*state);
-	assert_string_equal(events_after(s, 1, 1), "2 t sandbox.forked|");
+	assert_string_equal(events_after(s, 1, 1), "2 sandbox.forked|");
 	assert_string_equal(events_after(s, 3, 10), "");
 	event(s, "sandbox.died");
 	assert_int_equal(store_sandbox_seq(s, "sbx_1", 8, &e), 0);
-	assert_string_equal(events_after(s, 3, 10), "4 t sandbox.died|");
+	assert_string_equal(events_after(s, 3, 10), "4 sandbox.died|");
 	assert_int_equal(store_events_count(s).added, 1);
 	store_close(s);
 }
@@ -828,16 +841,132 @@ static void oldest_events_are_removed(void **state)
 	store_events_keep(s, 2);
 	event(s, "sandbox.died");
 	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
-	assert_string_equal(events_after(s, 0, 10), "5 t sandbox.died|6 t sandbox.died|");
+	assert_string_equal(events_after(s, 0, 10), "5 sandbox.died|6 sandbox.died|");
 	assert_int_equal(store_events_purge(s, 1795298467007, 10, &e), 0);
 	/* The last one is kept, so that no number occurs twice. */
 	assert_int_equal(store_events_purge(s, INT64_MAX, 10, &e), 1);
 	store_close(s);
 	s = open_store(*state);
-	assert_string_equal(events_after(s, 0, 10), "6 t sandbox.died|");
+	assert_string_equal(events_after(s, 0, 10), "6 sandbox.died|");
 	event(s, "sandbox.died");
 	assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
-	assert_string_equal(events_after(s, 6, 10), "7 t sandbox.died|");
+	assert_string_equal(events_after(s, 6, 10), "7 sandbox.died|");
+	store_close(s);
+}
+
+static bool note_number(void *arg, uint64_t n, const char *line, size_t len)
+{
+	sprintf((char *)arg + strlen(arg), "%d ", (int)n);
+	return true;
+}
+
+static const char *kept_of(struct store *s, const char *tenant)
+{
+	const struct store_events_range range = {.tenant = tenant};
+	static char text[2][256];
+	static unsigned turn;
+	char *out = text[turn++ % 2];
+	struct err e;
+
+	out[0] = '\0';
+	assert_int_equal(store_events(s, &range, 100, note_number, out, &e), 0);
+	return out;
+}
+
+static void add_events(struct store *s, const char *tenant, int n)
+{
+	struct err e;
+
+	while (n--) {
+		event_of(s, tenant, "port.shared");
+		assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	}
+}
+
+/* A tenant that has many events pushes out its own only. */
+static void tenant_with_most_events_loses_its_oldest(void **state)
+{
+	struct store *s = open_store(*state);
+
+	store_events_keep(s, 8);
+	add_events(s, "quiet", 2);
+	add_events(s, "loud", 40);
+	assert_string_equal(kept_of(s, "quiet"), "1 2 ");
+	assert_string_equal(kept_of(s, "loud"), "37 38 39 40 41 42 ");
+	add_events(s, "other", 40);
+	assert_string_equal(kept_of(s, "quiet"), "1 2 ");
+	assert_string_equal(kept_of(s, "loud"), "40 41 42 ");
+	assert_string_equal(kept_of(s, "other"), "80 81 82 ");
+	store_close(s);
+	s = open_store(*state);
+	store_events_keep(s, 4);
+	add_events(s, "quiet", 1); /* the counts are those of the catalogue */
+	assert_string_equal(kept_of(s, "quiet"), "83 ");
+	assert_string_equal(kept_of(s, "loud"), "41 42 ");
+	assert_string_equal(kept_of(s, "other"), "82 ");
+	store_close(s);
+}
+
+/* Also when its tenant has no other: the next number follows it. */
+static void last_event_is_not_removed(void **state)
+{
+	struct store *s = open_store(*state);
+
+	store_events_keep(s, 1);
+	for (int i = 0; i < 3; i++) {
+		add_events(s, "z", 1);
+		add_events(s, "a", 1);
+	}
+	store_close(s);
+	s = open_store(*state);
+	assert_int_equal(store_events_count(s).last, 6);
+	add_events(s, "z", 1);
+	assert_int_equal(store_events_count(s).last, 7);
+	store_close(s);
+}
+
+static void counts_follow_changes_that_fail_and_purges(void **state)
+{
+	struct store_sandbox row = row_of("sbx_1");
+	struct store *s = open_store(*state);
+	struct err e;
+
+	store_events_keep(s, 4);
+	assert_int_equal(store_sandbox_add(s, &row, &e), 0);
+	for (int i = 0; i < 9; i++) {
+		event_of(s, "failing", "sandbox.failed");
+		assert_int_equal(store_sandbox_add(s, &row, &e), -EEXIST);
+	}
+	add_events(s, "old", 3);
+	assert_int_equal(store_events_purge(s, INT64_MAX, 10, &e), 2);
+	add_events(s, "new", 3);
+	assert_string_equal(kept_of(s, "old"), "3 ");
+	assert_string_equal(kept_of(s, "new"), "4 5 6 ");
+	store_close(s);
+}
+
+static void events_are_read_by_range(void **state)
+{
+	struct store *s = open_store(*state);
+	struct store_events_range range = {.newest_first = true};
+	struct err e;
+
+	for (int i = 0; i < 3; i++) {
+		event_of(s, "a", "sandbox.created");
+		event_of(s, "b", i == 1 ? "sandbox.failed" : "sandbox.died");
+		assert_int_equal(store_sandbox_seq(s, "sbx_1", 7, &e), 0);
+	}
+	assert_string_equal(events_in(s, &range, 3),
+			    "6 sandbox.died|5 sandbox.created|4 sandbox.failed|");
+	range.before = 5; /* the callback wants none behind the one that failed */
+	assert_string_equal(events_in(s, &range, 10), "4 sandbox.failed|");
+	range.before = 4;
+	range.after = 1;
+	assert_string_equal(events_in(s, &range, 10), "3 sandbox.created|2 sandbox.died|");
+	range = (struct store_events_range){.tenant = "a", .newest_first = true};
+	assert_string_equal(events_in(s, &range, 2), "5 sandbox.created|3 sandbox.created|");
+	range = (struct store_events_range){.tenant = "a", .after = 1};
+	assert_string_equal(events_in(s, &range, 10), "3 sandbox.created|5 sandbox.created|");
 	store_close(s);
 }
 
@@ -1079,6 +1208,10 @@ int main(void)
 		TEST(foreign_database_is_refused),
 		TEST(event_shares_the_fate_of_its_change),
 		TEST(oldest_events_are_removed),
+		TEST(tenant_with_most_events_loses_its_oldest),
+		TEST(last_event_is_not_removed),
+		TEST(counts_follow_changes_that_fail_and_purges),
+		TEST(events_are_read_by_range),
 		TEST(other_versions_of_a_catalogue_are_refused),
 		TEST(later_steps_upgrade_an_older_catalogue),
 		TEST(space_is_gone_until_its_files_are_removed),
