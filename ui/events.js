@@ -16,12 +16,10 @@ const FACTS = { parent: "of", winner: "winner", space: "Space", key: "key", prev
 
 // Returns the newest events of the log, oldest first.
 async function newest(signal) {
-  const kept = [];
-  for await (const event of objects(await send("GET", "v1/events", { signal }))) {
-    kept.push(event);
-    if (kept.length === 2 * MOST) kept.splice(0, MOST);
-  }
-  return kept.slice(-MOST);
+  const events = [];
+  const answer = await send("GET", `v1/events?newest_first=1&limit=${MOST}`, { signal });
+  for await (const event of objects(answer)) events.unshift(event);
+  return events;
 }
 
 function sandbox(id) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The audit log: events of sandboxes and keys, as a stream. */
 #include "orchestrator/api/handler.h"
+#include "orchestrator/json/query.h"
 
 static void on_event(void *arg, const char *line, size_t len)
 {
@@ -20,21 +21,43 @@ static void on_ended(void *arg, const struct failure *f)
 		stream_end(r, f != NULL);
 }
 
+/* Reads the query. Returns false, with an answer given, when it is invalid. */
+static bool ask_query(struct request *r, struct event_query *q)
+{
+	const h2o_iovec_t url = r->req->input.path;
+	uint64_t since = UINT64_MAX;
+	struct err e;
+
+	*q = (struct event_query){0};
+	if (!ask_number(r, "since", &since) || !ask_flag(r, "follow", &q->follow) ||
+	    !ask_flag(r, "newest_first", &q->newest_first))
+		return false;
+	if (query_number(url.base, url.len, "limit", 1, &q->limit, &e) < 0) {
+		answer_error(r, 400, "bad_request", "%s", e.text);
+		return false;
+	}
+	if (q->follow && q->newest_first) {
+		answer_error(r, 400, "bad_request",
+			     "follow and newest_first cannot be combined: new events come after "
+			     "the older ones");
+		return false;
+	}
+	q->from_now = q->follow && since == UINT64_MAX;
+	q->since = since == UINT64_MAX ? 0 : since;
+	return true;
+}
+
 void serve_events(struct request *r)
 {
-	struct event_query query = {.since = UINT64_MAX};
+	struct event_query query;
 	struct failure f;
 
-	if (!ask_number(r, "since", &query.since) || !ask_flag(r, "follow", &query.follow) ||
-	    !answer_may_be_long(r))
+	if (!ask_query(r, &query) || !answer_may_be_long(r))
 		return;
 	if (request_is_head(r)) {
 		answer_head(r, 200, "application/x-ndjson", SIZE_MAX);
 		return;
 	}
-	query.from_now = query.follow && query.since == UINT64_MAX;
-	if (query.since == UINT64_MAX)
-		query.since = 0;
 	r->op = service_events(r->service, guard_is_operator(r) ? NULL : r->tenant, &query,
 			       on_event, on_ended, r, &f);
 	if (!r->op) {

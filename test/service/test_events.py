@@ -12,6 +12,7 @@ import pytest
 
 from conftest import Service, refused
 from ramet import AuditEvent, BadRequest, Client
+from ramet.cli.logs import of_host
 
 Event = dict[str, Any]
 
@@ -51,6 +52,41 @@ def test_events_tell_what_happened(start: Callable[..., Service]) -> None:
         assert events(http, "?since=1") == [deleted]
         assert events(http, "?since=2") == []
         assert http.head("/v1/events?follow=1").status_code == 200
+
+
+def test_newest_events_come_first_if_asked_for(start: Callable[..., Service]) -> None:
+    server = start()
+    with server.client() as http, server.client() as other:
+        for _ in range(50):  # more than are read in one turn of the loop
+            http.delete(f"/v1/sandboxes/{make(http)}")
+
+        def numbers(query: str) -> list[int]:
+            return [event["n"] for event in events(http, query)]
+
+        assert numbers("?newest_first=1") == list(range(100, 0, -1))
+        assert numbers("?newest_first=1&limit=65") == list(range(100, 35, -1))
+        assert numbers("?newest_first=1&since=90&limit=1000") == list(range(100, 90, -1))
+        assert numbers("?limit=64") == list(range(1, 65))
+        assert numbers("?since=64&limit=1") == [65]
+        with other.stream("GET", "/v1/events?follow=1&since=0&limit=101") as stream:
+            make(http)
+            assert [event["n"] for event in followed(stream)] == list(range(1, 102))  # and ends
+        refused(http.get("/v1/events?newest_first=1&follow=1"), 400, "bad_request")
+        refused(http.get("/v1/events?limit=0"), 400, "bad_request")
+
+
+def test_newest_events_of_a_tenant_are_its_own(keyed: Service) -> None:
+    headers = [{"authorization": f"Bearer {key}"} for key in keyed.keys]
+    with keyed.client(headers=headers[0]) as first, keyed.client(headers=headers[1]) as second:
+        mine = make(first)
+        for _ in range(70):
+            second.delete(f"/v1/sandboxes/{make(second)}")
+        (newest,) = events(first, "?newest_first=1&limit=1")
+        assert newest["sandbox"] == mine
+        assert [event["event"] for event in events(first, "?newest_first=1")] == [
+            "sandbox.created",
+            "key.created",
+        ]
 
 
 def test_tenants_see_their_own_events_and_operators_all(keyed: Service) -> None:
@@ -142,7 +178,7 @@ def test_bad_since_is_refused(client: httpx.Client, since: str) -> None:
     assert said.startswith("since must be a whole number")
 
 
-def test_sdk_yields_events(start: Callable[..., Service]) -> None:
+def test_sdk_yields_events(start: Callable[..., Service], capsys: pytest.CaptureFixture[str]) -> None:
     server = start()
     with server.client() as http, Client(server.base) as client:
         sandbox = make(http)
@@ -155,5 +191,13 @@ def test_sdk_yields_events(start: Callable[..., Service]) -> None:
         http.delete(f"/v1/sandboxes/{sandbox}")
         assert next(follow).event == "sandbox.deleted"
         del follow  # closes its connection
+        (newest,) = client.events(newest_first=True, limit=1)
+        assert (newest.n, newest.event) == (2, "sandbox.deleted")
+        make(http)
+        of_host(client, newest=2)
+        assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+            "sandbox.deleted",
+            "sandbox.created",
+        ]
         with pytest.raises(BadRequest):
             list(client.events(since=-1))

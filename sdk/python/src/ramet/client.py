@@ -147,7 +147,12 @@ class Client:
             return False
 
     def events(
-        self, *, since: int | None = None, follow: bool = False
+        self,
+        *,
+        since: int | None = None,
+        follow: bool = False,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> Iterator[AuditEvent]:
         """Yields the events of the tenant's sandboxes and keys; with an operator's key, those of all.
 
@@ -156,12 +161,16 @@ class Client:
                 only new ones.
             follow: Go on with new events. The iteration ends when the service stops; continue
                 with the `n` of the last event.
+            limit: End after so many events.
+            newest_first: Begin with the newest event and go back. Not with `follow`.
 
         Raises:
-            BadRequest: `since` is negative.
+            BadRequest: A number is out of range, or `follow` and `newest_first` are combined.
             ConnectionFailed: The stream broke off.
         """
-        path = "/v1/events" + query(since=since, follow=follow or None)
+        path = "/v1/events" + query(
+            since=since, follow=follow or None, limit=limit, newest_first=newest_first or None
+        )
         with self._http.lines("GET", path, None) as lines:
             for line in lines:
                 yield AuditEvent.from_json(json.loads(line))

@@ -156,7 +156,12 @@ class AsyncClient:
             return False
 
     async def events(
-        self, *, since: int | None = None, follow: bool = False
+        self,
+        *,
+        since: int | None = None,
+        follow: bool = False,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> AsyncGenerator[AuditEvent, None]:
         """Yields the events of the tenant's sandboxes and keys; with an operator's key, those of all.
 
@@ -165,12 +170,16 @@ class AsyncClient:
                 only new ones.
             follow: Go on with new events. The iteration ends when the service stops; continue
                 with the `n` of the last event.
+            limit: End after so many events.
+            newest_first: Begin with the newest event and go back. Not with `follow`.
 
         Raises:
-            BadRequest: `since` is negative.
+            BadRequest: A number is out of range, or `follow` and `newest_first` are combined.
             ConnectionFailed: The stream broke off.
         """
-        path = "/v1/events" + query(since=since, follow=follow or None)
+        path = "/v1/events" + query(
+            since=since, follow=follow or None, limit=limit, newest_first=newest_first or None
+        )
         async with self._http.lines("GET", path, None) as lines:
             async for line in lines:
                 yield AuditEvent.from_json(json.loads(line))

@@ -637,13 +637,16 @@ def diff(sandbox: str, other: str | None, path: Sequence[str], json: bool) -> No
 @command("events", RUN)
 @option("--since", type=click.IntRange(min=0), metavar="N", help="Only events after number N.")
 @flag("--follow", "-f", help="Go on with new events; without --since, print only those.")
+@option("--newest", type=click.IntRange(min=1), metavar="N", help="Only the last N events.")
 @flag("--json", help="Print one JSON object per line.")
-def events(since: int | None, follow: bool, json: bool) -> None:
+def events(since: int | None, follow: bool, newest: int | None, json: bool) -> None:
     """Print what happened to your sandboxes and keys; with an operator's key, to all of the host."""
     from ramet.cli import logs as output
 
+    if follow and newest:
+        raise click.UsageError("--follow and --newest cannot be combined")
     with _connect() as client:
-        output.of_host(client, since=since, follow=follow, as_json=json)
+        output.of_host(client, since=since, follow=follow, newest=newest, as_json=json)
 
 
 @command("fork", FORKS)

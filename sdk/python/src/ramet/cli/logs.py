@@ -51,10 +51,19 @@ def of_process(sandbox: Sandbox, name: str, *, follow: bool = False) -> int:
 
 
 def of_host(
-    client: Client, *, since: int | None = None, follow: bool = False, as_json: bool = False
+    client: Client,
+    *,
+    since: int | None = None,
+    follow: bool = False,
+    newest: int | None = None,
+    as_json: bool = False,
 ) -> None:
-    """Prints a line for each event of sandboxes and keys; arguments as for `Client.events`."""
-    for event in client.events(since=since, follow=follow):
+    """Prints a line for each event of sandboxes and keys, oldest first.
+
+    Arguments as for `Client.events`; `newest` prints only the last ones.
+    """
+    all_of_them = client.events(since=since, follow=follow, limit=newest, newest_first=newest is not None)
+    for event in reversed(list(all_of_them)) if newest else all_of_them:
         known = {name: value for name, value in vars(event).items() if value is not None}
         words = [event.time, event.event, event.sandbox or event.key or "-"]
         further = ("parent", "winner", "space", "previous")
