@@ -321,6 +321,7 @@ def test_completion_of_an_unknown_shell(cli: Cli) -> None:
     assert done.returncode == 125 and "name bash, zsh or fish" in done.stderr
 
 
+@pytest.mark.smoke
 def test_man_pages_are_up_to_date(cli: Cli, tmp_path: Path) -> None:
     cli.ok("man", "--write", str(tmp_path))
     fresh = {one.name: one.read_text() for one in tmp_path.iterdir()}
