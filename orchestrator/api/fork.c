@@ -29,14 +29,18 @@ static void on_forked(void *arg, const struct service_forked *forked, const stru
 static void start(struct request *r, const void *values)
 {
 	const struct fork_body *b = values;
+	char labels[LABELS_JSON_MAX];
+	const struct fork_spec spec = {.n = b->n, .reseed = b->reseed, .labels = labels};
 
+	if (!labels_read(r, b->labels, labels))
+		return;
 	request_ref(r);
-	r->op = service_fork(r->service, r->tenant, r->id, b->n, b->reseed, on_forked, r);
+	r->op = service_fork(r->service, r->tenant, r->id, &spec, on_forked, r);
 }
 
 void serve_fork(struct request *r)
 {
-	struct json_field fields[2];
+	struct json_field fields[3];
 	struct json_body body = fork_json;
 
 	/* The limit of n, the first field, is a setting. */

@@ -55,6 +55,7 @@ KINDS = {
     "boolean": ("BOOL", "bool "),
     "optional boolean": ("BOOL", "uint8_t "),
     "number": ("MILLIS", "uint32_t "),
+    "double number": ("REAL", "double "),
     "integer": ("WHOLE", "uint32_t "),
     "reduced integer": ("CUT", "uint32_t "),
     "int64 integer": ("BIG", "uint64_t "),
@@ -208,6 +209,8 @@ def body_code(spec: Any, name: str, schema: Any) -> tuple[str, str]:
             members += f"\t{ctype}{member};{' /* a bool, or NOT_SAID */' * (ctype == 'uint8_t ')}\n"
         if kind in ("BOOL", "WHOLE", "CUT", "BIG") and ("default" in s or kind == "BOOL"):
             initial += f".{member} = {json.dumps(s['default']) if 'default' in s else 'NOT_SAID'}, "
+        if kind == "REAL":
+            initial += f".{member} = NAN, "
         limits = f".min = {s.get('minimum', 0)}, .max = {limit(s, kind, f'{name}.{key}'):.0f}"
         needed = ", .required = true" if key in schema.get("required", ()) else ""
         rows += f'\tJSON_FIELD(struct {c}_body, {member}, "{key}", JSON_{kind}, {limits}{needed}),\n'
@@ -242,7 +245,7 @@ def code(spec: Any) -> tuple[str, str]:
     header += '#include "orchestrator/json/json.h"\n\nstruct request;\n'
     header += "".join(f"void {handler}(struct request *r);\n" for handler in handlers)
     header += "".join(declarations for declarations, _ in parts) + "#endif\n"
-    source = f'{made}#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/api/route.h"\n\n'
+    source = f'{made}#include <math.h>\n\n#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/api/route.h"\n\n'
     source += "const struct route routes[] = {\n" + "".join(route_code(*route) for route in routes(spec))
     source += "};\nconst size_t n_routes = ARRAY_LEN(routes);\n"
     return header, source + "".join(definitions for _, definitions in parts)

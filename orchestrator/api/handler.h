@@ -49,6 +49,17 @@ int ask_cursor(struct request *r, char kind, void *key, size_t room);
  * page. */
 void answer_next(struct request *r, char kind, const void *key, size_t len);
 
+/* --- trees.c ---------------------------------------------------------------------------------- */
+
+/* Bytes of labels as JSON: each byte of a text has at most 6 as \u00XX, each label 6 more. */
+#define LABELS_JSON_MAX (6 * LABELS_BYTES_MAX + 6 * LABELS_MAX + 3)
+/* Makes a JSON object of labels, from NAME=VALUE; "{}" without any (NULL). Returns false, with an
+ * answer given, when they are too many. */
+bool labels_read(struct request *r, char *const *labels, char out[static LABELS_JSON_MAX]);
+/* Adds the members root, depth, score and labels. */
+void text_node(struct text *t, const char *root, uint32_t depth, struct score score,
+	       const char *labels);
+
 /* --- answers to a create or resume, a fork, and a freeze ---------------------------------------
  */
 

@@ -33,12 +33,13 @@ static int read_state(struct list_filter *f, const char *url, size_t url_len, st
 				 f->state);
 }
 
-static int read_metadata(struct list_filter *f, const char *url, size_t url_len, struct err *e)
+static int read_flat(struct json_flat *flat, const char *url, size_t url_len, const char *name,
+		     struct err *e)
 {
 	char text[METADATA_MAX + 1];
-	int len = read_text(url, url_len, "metadata", text, sizeof(text), e);
+	int len = read_text(url, url_len, name, text, sizeof(text), e);
 
-	return len > 0 ? json_flat_read(&f->metadata, "metadata", text, (size_t)len, e) : len;
+	return len > 0 ? json_flat_read(flat, name, text, (size_t)len, e) : len;
 }
 
 int list_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e)
@@ -53,13 +54,20 @@ int list_filter_read(struct list_filter *f, const char *url, size_t url_len, str
 	if (ret >= 0)
 		ret = query_time(url, url_len, "created_before", &f->before_ms, e);
 	if (ret >= 0)
-		ret = read_metadata(f, url, url_len, e);
+		ret = read_text(url, url_len, "root", f->root, sizeof(f->root), e);
+	if (ret >= 0)
+		ret = read_flat(&f->metadata, url, url_len, "metadata", e);
+	if (ret >= 0)
+		ret = read_flat(&f->labels, url, url_len, "labels", e);
+	if (ret < 0)
+		list_filter_fini(f);
 	return ret < 0 ? ret : 0;
 }
 
 void list_filter_fini(struct list_filter *f)
 {
 	json_flat_free(&f->metadata);
+	json_flat_free(&f->labels);
 }
 
 bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *view)
@@ -70,9 +78,13 @@ bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *vi
 		return false;
 	if (f->template[0] && strcmp(f->template, view->config.template) != 0)
 		return false;
+	if (f->root[0] && strcmp(f->root, view->root) != 0)
+		return false;
 	if (f->after_ms && view->created_at_ms <= f->after_ms)
 		return false;
 	if (f->before_ms && view->created_at_ms >= f->before_ms)
+		return false;
+	if (f->labels.n && !json_has(view->labels, strlen(view->labels), &f->labels))
 		return false;
 	return !f->metadata.n || json_has(metadata, strlen(metadata), &f->metadata);
 }

@@ -14,8 +14,10 @@
 /* Conditions that must all hold. Zeroed: every sandbox fits. */
 struct list_filter {
 	char state[16], template[SANDBOX_NAME_MAX + 1]; /* empty: any */
-	int64_t after_ms, before_ms; /* creation time, exclusive, ms since the epoch; 0: any */
-	struct json_flat metadata;   /* members that the sandbox's metadata must have */
+	int64_t after_ms, before_ms;   /* creation time, exclusive, ms since the epoch; 0: any */
+	struct json_flat metadata;     /* members that the sandbox's metadata must have */
+	struct json_flat labels;       /* and its labels */
+	char root[SANDBOX_ID_LEN + 1]; /* of its tree; empty: any */
 };
 
 /* Reads the filter from the query of `url`, which is as sent. Returns -EINVAL with an error text

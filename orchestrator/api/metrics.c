@@ -103,6 +103,17 @@ static void snapshot_metrics(const struct service_stats *f, struct text *t)
 	       "Spaces on the disk that are missing from the catalogue.", f->spaces_lost);
 }
 
+static void tree_metrics(const struct service_stats *f, struct text *t)
+{
+	metric(t, "ramet_trees", "gauge", "Current number of trees with a budget.", f->trees);
+	metric(t, "ramet_tree_waits", "gauge", "Forks that wait for room in their trees.",
+	       f->tree_waits);
+	metric(t, "ramet_tree_refusals_total", "counter",
+	       "Forks and resumes that the budget of a tree refused.", f->tree_refusals);
+	metric(t, "ramet_tree_ends_total", "counter",
+	       "Sandboxes that ended because of the budget of their tree.", f->tree_ends);
+}
+
 static void state_metrics(const struct service_stats *f, struct text *t)
 {
 	text_printf(t,
@@ -230,6 +241,7 @@ void metrics_print(struct api *a, struct text *t)
 		  "ramet_build_info{version=\"" RAMET_VERSION "\"} 1\n");
 	service_metrics(&stats, t);
 	snapshot_metrics(&stats, t);
+	tree_metrics(&stats, t);
 	state_metrics(&stats, t);
 	metric(t, "ramet_http_requests_live", "gauge", "Requests in flight.", http_live(a->http));
 	metric(t, "ramet_http_connections", "gauge", "Open connections.",

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fd.h"
 #include "orchestrator/api/handler.h"
@@ -53,9 +55,47 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 	request_unref(r);
 }
 
+/* Reads the field `tree`. Returns false, with an answer given, when it is invalid. */
+static bool read_tree(struct request *r, const struct json_text *field, struct tree_budget *budget)
+{
+	static const char *const ways[] = {
+		[TREE_REFUSE] = "refuse",
+		[TREE_WAIT] = "wait",
+		[TREE_FREEZE_OLDEST_LEAF] = "freeze_oldest_leaf",
+		[TREE_END_LOWEST_SCORE] = "end_lowest_score",
+	};
+	struct budget_body b;
+	struct err e;
+	size_t way = 0;
+
+	memcpy(&b, budget_json.initial, sizeof(b));
+	if (json_read(field->p, field->len, budget_json.fields, budget_json.n_fields, &b, &e) < 0) {
+		answer_error(r, 400, "bad_request", "tree.%s", e.text);
+		return false;
+	}
+	*budget = (struct tree_budget){.live = b.live,
+				       .ram_mib = b.ram_mib,
+				       .cpu_s = b.cpu_seconds,
+				       .wall_s = b.wall_seconds,
+				       .depth = b.depth};
+	while (b.at_limit.p && way < ARRAY_LEN(ways) && strcmp(b.at_limit.p, ways[way]) != 0)
+		way++;
+	if (way == ARRAY_LEN(ways))
+		answer_error(r, 400, "bad_request",
+			     "tree.at_limit must be refuse, wait, freeze_oldest_leaf or "
+			     "end_lowest_score, not \"%s\"",
+			     b.at_limit.p);
+	else
+		budget->at_limit = (enum tree_at_limit)way;
+	json_free(budget_json.fields, budget_json.n_fields, &b);
+	return way < ARRAY_LEN(ways);
+}
+
 static void create(struct request *r, const void *values)
 {
 	const struct create_body *b = values;
+	struct tree_budget budget;
+	char labels[LABELS_JSON_MAX];
 	struct sandbox_spec spec = {
 		.config = {.size = {.vcpus = b->vcpus,
 				    .ram_mib = b->ram_mib,
@@ -74,6 +114,10 @@ static void create(struct request *r, const void *values)
 			     b->template.p);
 		return;
 	}
+	if (!labels_read(r, b->labels, labels) || (b->tree.p && !read_tree(r, &b->tree, &budget)))
+		return;
+	spec.labels = labels;
+	spec.tree = b->tree.p ? &budget : NULL;
 	if (b->template.p)
 		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
@@ -129,6 +173,7 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_time(t, "expires_at", v->expires_at_ms);
 	add_time(t, "idle_expires_at", v->idle_expires_at_ms);
 	add_text(t, "parent", v->parent);
+	text_node(t, v->root, v->depth, v->score, v->labels);
 	if (v->children)
 		add_children(t, v->children);
 	if (v->children && v->n_children > CHILDREN_SHOWN)
@@ -203,14 +248,19 @@ static void on_changed(void *arg, const struct failure *f)
 static void change(struct request *r, const void *values)
 {
 	const struct change_body *b = values;
+	char labels[LABELS_JSON_MAX];
 	const struct sandbox_change to = {
 		.timeout_s = b->lifetime_seconds,
 		.idle_timeout_s = b->idle_timeout_seconds,
 		.persistent = change_of(b->persistent),
 		.egress = change_of(b->egress),
 		.metadata = b->metadata.p,
+		.score = {!isnan(b->score), b->score},
+		.labels = b->labels ? labels : NULL,
 	};
 
+	if (!labels_read(r, b->labels, labels))
+		return;
 	request_ref(r);
 	r->op = service_change(r->service, r->tenant, r->id, &to, on_changed, r);
 }

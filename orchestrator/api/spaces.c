@@ -65,6 +65,7 @@ static void add_view(struct text *t, const struct space_view *v)
 	json_time(t, v->created_at_ms);
 	text_printf(t, ",\"size_bytes\":%llu", (unsigned long long)v->size_bytes);
 	add_text(t, "sandbox", v->sandbox);
+	text_node(t, v->root, v->depth, v->score, v->labels);
 	add_text(t, "template", v->config.template);
 	text_printf(t,
 		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"lifetime_seconds\":%u,"

@@ -34,6 +34,7 @@ enum failure_code {
 	FAIL_VM_DIED,
 	FAIL_FROZEN,
 	FAIL_MERGED,
+	FAIL_TREE_ENDED, /* "tree_limit": its tree has used up its budget, or needed room */
 
 	/* The state of a sandbox, Space, file or process does not allow the request. */
 	FAIL_FREEZING,
@@ -64,6 +65,7 @@ enum failure_code {
 	FAIL_TOO_MANY,
 	FAIL_CAP_REACHED,
 	FAIL_QUOTA_REACHED,
+	FAIL_TREE_LIMIT,
 
 	/* A server in the guest can't be reached. */
 	FAIL_PORT_CLOSED,

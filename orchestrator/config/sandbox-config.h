@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 #define SANDBOX_NAME_MAX 63 /* of a template */
+#define LABELS_MAX	 64
+#define LABELS_BYTES_MAX (4u << 10) /* of names and values */
 
 /* The resources of a VM. */
 struct size {
@@ -28,6 +30,30 @@ struct sandbox_config {
 	 * row: each resume sets it anew. */
 	bool persistent;
 	bool egress; /* has network access */
+};
+
+/* How good a client finds a sandbox; higher is better. */
+struct score {
+	bool given;
+	double value;
+};
+
+/* What a tree of sandboxes does with a fork that would exceed `live` or `ram_mib`. As in the
+ * catalogue. */
+enum tree_at_limit {
+	TREE_REFUSE,
+	TREE_WAIT,
+	TREE_FREEZE_OLDEST_LEAF,
+	TREE_END_LOWEST_SCORE,
+};
+
+/* The budget of a tree: of a root sandbox and all its descendants together. 0: no limit. */
+struct tree_budget {
+	uint32_t live; /* sandboxes at one time */
+	uint64_t ram_mib;
+	uint32_t cpu_s, wall_s;
+	uint32_t depth; /* forks from the root to a sandbox */
+	enum tree_at_limit at_limit;
 };
 
 #endif

@@ -535,6 +535,17 @@ static int read_millis(const struct json_field *f, struct span v, uint32_t *out,
 	return 0;
 }
 
+static int read_real(const struct json_field *f, struct span v, double *out, struct err *e)
+{
+	double n = number(v);
+
+	if (!(n >= f->min && n <= f->max))
+		return err_say(e, EINVAL, "%s must be a number from %g to %g, not %s", f->name,
+			       f->min, f->max, show(v).text);
+	*out = n;
+	return 0;
+}
+
 static int read_bool(const struct json_field *f, struct span v, bool *out, struct err *e)
 {
 	if (*v.p != 't' && *v.p != 'f')
@@ -737,6 +748,8 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 		return read_cut(f, v, at, e);
 	case JSON_MILLIS:
 		return read_millis(f, v, at, e);
+	case JSON_REAL:
+		return read_real(f, v, at, e);
 	case JSON_BOOL:
 		return read_bool(f, v, at, e);
 	case JSON_BIG:

@@ -24,6 +24,7 @@ enum json_kind {
 	JSON_WHOLE,  /* uint32_t in [min, max] */
 	JSON_CUT,    /* uint32_t of at least min; values above max are reduced to max */
 	JSON_MILLIS, /* seconds in [min, max] -> uint32_t milliseconds, at least 1 */
+	JSON_REAL,   /* a number in [min, max] -> double */
 	JSON_BOOL,   /* bool */
 	JSON_BIG,    /* a whole number in [min, max], up to 2^53 -> uint64_t */
 	JSON_BYTES,  /* struct json_text: base64 of at most `max` bytes; may contain any byte */

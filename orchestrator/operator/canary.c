@@ -106,7 +106,8 @@ static void on_created(void *arg, const struct sandbox_view *view, const struct 
 		return;
 	}
 	memcpy(c->parent, view->id, sizeof(c->parent));
-	c->op = c->env.fork(c->env.service, TENANT, c->parent, 1, true, on_forked, c);
+	c->op = c->env.fork(c->env.service, TENANT, c->parent,
+			    &(struct fork_spec){.n = 1, .reseed = true}, on_forked, c);
 }
 
 struct canary *canary_start(const struct command_env *env,

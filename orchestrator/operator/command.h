@@ -24,6 +24,7 @@ enum command_status {
 };
 
 struct command_env;
+struct fork_spec;
 struct service_forked;
 struct key;
 struct keys;
@@ -55,8 +56,8 @@ struct command_env {
 	/* service_create, service_fork and service_delete, for the canary */
 	struct op *(*create)(struct service *service, const char *tenant,
 			     const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
-	struct op *(*fork)(struct service *service, const char *tenant, const char *id, unsigned n,
-			   bool reseed,
+	struct op *(*fork)(struct service *service, const char *tenant, const char *id,
+			   const struct fork_spec *spec,
 			   void (*fn)(void *arg, const struct service_forked *forked,
 				      const struct failure *f),
 			   void *arg);

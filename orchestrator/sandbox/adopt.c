@@ -17,6 +17,7 @@
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/sandbox/tree.h"
 
 /* Sets the sandbox's times from its row in the catalogue, by the wall clock. The `loaded` hook of
  * exec/ replaces them by those of the session journal. */
@@ -42,6 +43,9 @@ static void on_row(void *arg, const struct store_sandbox *row)
 	sandbox_set_env(s, row->env ? row->env : "", row->env_len);
 	sandbox_set_metadata(s, row->metadata);
 	sandbox_set_ancestors(s, row->ancestors);
+	sandbox_set_labels(s, row->labels);
+	s->depth = row->depth;
+	s->score = row->score;
 	/* Continue after the reserved numbers: the previous instance may have used any of them. */
 	s->seq = s->seq_reserved = row->seq_reserved;
 	sandbox_index(s);
@@ -52,6 +56,7 @@ static void on_row(void *arg, const struct store_sandbox *row)
 		ended_keep(s);
 		return;
 	}
+	s->tree = tree_get(c, s->owner, row->root);
 	sandbox_enlist(s, SBX_ADOPTING);
 	set_times(s);
 	RUN_PARTS(c, loaded, s, row);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
 
@@ -54,6 +55,14 @@ static struct sandbox_config changed_config(const struct sandbox *s,
 	return config;
 }
 
+static void swap_text(char **a, char **b)
+{
+	char *was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
 static bool apply(struct sandbox *s, const struct sandbox_change *change, struct failure *f)
 {
 	const struct sandbox_config config = changed_config(s, change);
@@ -66,22 +75,27 @@ static bool apply(struct sandbox *s, const struct sandbox_change *change, struct
 			    s->id);
 		return false;
 	}
-	char *metadata = strdup(change->metadata ? change->metadata : s->metadata);
-	if (!metadata) {
+	scoped_free char *metadata = strdup(change->metadata ? change->metadata : s->metadata);
+	scoped_free char *labels = strdup(change->labels ? change->labels : s->labels);
+	if (!metadata || !labels) {
 		failure_set(f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		return false;
 	}
 	if (change->timeout_s)
 		expiry = expiry_in(s, config.timeout_s);
-	const struct store_sandbox row = {
-		.id = s->id, .config = config, .expires_at_ms = expiry.at_ms, .metadata = metadata};
+	const struct store_sandbox row = {.id = s->id,
+					  .config = config,
+					  .expires_at_ms = expiry.at_ms,
+					  .metadata = metadata,
+					  .score = change->score.given ? change->score : s->score,
+					  .labels = labels};
 	if (store_sandbox_change(s->service->store, &row, &e) < 0) {
-		free(metadata);
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
 	}
-	free(s->metadata);
-	s->metadata = metadata;
+	swap_text(&s->metadata, &metadata);
+	swap_text(&s->labels, &labels);
+	s->score = row.score;
 	s->config = config;
 	s->expires_at_ms = expiry.at_ms;
 	s->expires_ms = expiry.boottime_ms;

@@ -15,6 +15,7 @@
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 
 #define TRIES 3
 
@@ -22,6 +23,8 @@ struct create {
 	struct op op;
 	service_create_fn *fn;
 	struct sandbox_config asked; /* as requested, before defaults and limits */
+	struct tree_budget budget;   /* of the tree that the sandbox begins */
+	bool limited;		     /* it has one */
 	struct disk_job *files;	     /* looks up the template's files, or opens its memory */
 	struct sandbox *sandbox;     /* complete except for the VM */
 	struct template_wait wait;
@@ -73,6 +76,11 @@ static void complete(struct create *create, struct vm_bringup *warm)
 
 	sandbox_note_vm(s, &ready);
 	struct store_sandbox row = sandbox_row(s);
+	const struct store_tree tree = {.root = s->id,
+					.tenant = s->tenant,
+					.budget = create->budget,
+					.created_at_ms = s->created_at_ms};
+	row.tree = create->limited ? &tree : NULL;
 	row.answer = op_answer(op, s->tenant, MADE_SANDBOX, s->id, &answer);
 	life_note(s, (struct audit_event){.name = "sandbox.created"});
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
@@ -83,6 +91,9 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	}
 	c->stats.creates++;
 	create->sandbox = NULL;
+	s->tree = tree_get(c, s->owner, s->id);
+	if (create->limited)
+		tree_limit(s->tree, &tree);
 	sandbox_begin(s, &ready);
 	memcpy(create->id, s->id, sizeof(create->id));
 	op_finish(op, NULL);
@@ -217,7 +228,8 @@ static bool copy_spec(struct sandbox *s, const struct sandbox_spec *spec)
 	size_t len = env_size(spec->env), at = 0;
 	char *env = malloc(len + 1);
 
-	if (!env || !sandbox_set_metadata(s, spec->metadata ? spec->metadata : "{}")) {
+	if (!env || !sandbox_set_metadata(s, spec->metadata ? spec->metadata : "{}") ||
+	    !sandbox_set_labels(s, spec->labels ? spec->labels : "{}")) {
 		free(env);
 		return false;
 	}
@@ -296,7 +308,9 @@ static bool choose_size(struct create *create, const struct source *from, struct
 		return false;
 	s->config.size = size.size;
 	memcpy(s->config.template, from->name, sizeof(from->name));
-	if (!tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
+	if ((create->limited &&
+	     !tree_budget_fits(c, create->tenant, &create->budget, &s->config.size, f)) ||
+	    !tenant_has_disk(c, create->tenant, s->config.size.rootfs_gb, f) ||
 	    !promises_have_room(c, s->config.size.ram_mib, f))
 		return false;
 	op_promise(&create->op, 1, &s->config.size);
@@ -401,6 +415,9 @@ struct op *service_create(struct service *c, const char *tenant, const struct sa
 		return &create->op;
 	}
 	create->asked = spec->config;
+	create->limited = spec->tree != NULL;
+	if (spec->tree)
+		create->budget = *spec->tree;
 	create->sandbox = sandbox_new(c, "", tenant);
 	create->tenant = strdup(tenant);
 	create->private = tenant_is_private(c, tenant);

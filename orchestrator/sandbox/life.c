@@ -21,10 +21,9 @@ void life_note_end(const struct sandbox *s)
 	static const struct {
 		const char *code, *event;
 	} ends[] = {
-		{"expired", "sandbox.expired"},
-		{"deleted", "sandbox.deleted"},
-		{"stopped", "sandbox.stopped"},
-		{"vm_died", "sandbox.died"},
+		{"expired", "sandbox.expired"},	      {"deleted", "sandbox.deleted"},
+		{"stopped", "sandbox.stopped"},	      {"vm_died", "sandbox.died"},
+		{"tree_limit", "sandbox.tree_limit"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)

@@ -8,6 +8,7 @@
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 
 void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
 {
@@ -20,6 +21,7 @@ void sandbox_enlist(struct sandbox *s, enum sandbox_state state)
 	list_add_tail(&c->sandboxes, &s->link);
 	roster_add(&c->all, &s->listed);
 	roster_add(&s->owner->sandboxes, &s->listed);
+	tree_join(s);
 	c->n_sandboxes++;
 	c->n_in[state]++;
 	c->promised_mib += s->config.size.ram_mib;
@@ -38,6 +40,7 @@ void sandbox_delist(struct sandbox *s)
 	s->is_listed = false;
 	roster_remove(&c->all, &s->listed);
 	roster_remove(&s->owner->sandboxes, &s->listed);
+	tree_leave(s);
 	c->n_sandboxes--;
 	c->n_in[s->state]--;
 	c->promised_mib -= s->config.size.ram_mib;

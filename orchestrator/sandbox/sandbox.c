@@ -21,6 +21,7 @@
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 
 #define ADOPT_RETRY_MS 1000
 
@@ -113,7 +114,8 @@ static const struct end {
 	enum failure_code failure;
 } ends[] = {
 	{"expired", FAIL_EXPIRED}, {"deleted", FAIL_DELETED}, {"stopped", FAIL_STOPPED},
-	{"merged", FAIL_MERGED},   {"frozen", FAIL_FROZEN},   {"vm_died", FAIL_VM_DIED},
+	{"merged", FAIL_MERGED},   {"frozen", FAIL_FROZEN},   {"tree_limit", FAIL_TREE_ENDED},
+	{"vm_died", FAIL_VM_DIED},
 };
 
 /* Returns the entry of the code, or that of "vm_died" when the code is unknown. */
@@ -171,7 +173,8 @@ struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenan
 	s->tenant = s->owner->name;
 	s->metadata = strdup("{}");
 	s->ancestors = strdup("");
-	if (!s->metadata || !s->ancestors)
+	s->labels = strdup("{}");
+	if (!s->metadata || !s->ancestors || !s->labels)
 		abort();
 	list_init(&s->link);
 	list_init(&s->bucket);
@@ -218,6 +221,11 @@ bool sandbox_set_metadata(struct sandbox *s, const char *metadata)
 	return replace_text(&s->metadata, metadata);
 }
 
+bool sandbox_set_labels(struct sandbox *s, const char *labels)
+{
+	return replace_text(&s->labels, labels);
+}
+
 bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors)
 {
 	return replace_text(&s->ancestors, ancestors);
@@ -229,6 +237,8 @@ static void shed(struct sandbox *s)
 	loop_timer_clear(s->service->loop, &s->lifetime);
 	loop_timer_clear(s->service->loop, &s->idle);
 	RUN_PARTS(s->service, shed, s);
+	tree_put(s->tree);
+	s->tree = NULL;
 }
 
 void sandbox_free(struct sandbox *s)
@@ -244,6 +254,7 @@ void sandbox_free(struct sandbox *s)
 	tenant_put(s->owner);
 	free(s->metadata);
 	free(s->ancestors);
+	free(s->labels);
 	free(s->env);
 	free(s->env_list);
 	free(s);
@@ -277,6 +288,10 @@ struct store_sandbox sandbox_row(struct sandbox *s)
 		.env = s->env,
 		.env_len = s->env_len,
 		.ancestors = s->ancestors,
+		.root = s->tree ? s->tree->root : s->id,
+		.depth = s->depth,
+		.score = s->score,
+		.labels = s->labels,
 	};
 
 	memcpy(row.instance, s->instance, sizeof(row.instance));
@@ -337,6 +352,7 @@ void sandbox_set_timers(struct sandbox *s)
 		loop_timer_set(s->service->loop, &s->lifetime,
 			       s->expires_ms > now ? s->expires_ms - now : 0);
 	set_idle(s);
+	tree_check(s->tree);
 }
 
 void sandbox_start_timers(struct sandbox *s)
@@ -440,6 +456,7 @@ void sandbox_fail_ops(struct sandbox *s, const struct failure *f)
 
 static void note_end(struct sandbox *s, int64_t at_ms, const char *code, const char *text)
 {
+	tree_vm_ends(s);
 	sandbox_delist(s);
 	s->ended_at_ms = at_ms;
 	s->ended_code = sandbox_end_code(code);
@@ -550,6 +567,10 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 					      idle_from + s->config.idle_timeout_s * 1000ull)
 				: 0,
 		.metadata = s->metadata,
+		.root = s->tree->root,
+		.depth = s->depth,
+		.score = s->score,
+		.labels = s->labels,
 		.tenant = s->tenant,
 		.pid = s->pid,
 		.memory = s->use.memory,

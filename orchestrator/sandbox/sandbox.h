@@ -55,7 +55,12 @@ struct sandbox {
 	const char *tenant; /* the owner's name */
 	struct sandbox_config config;
 	char *metadata;
-	char *env; /* NAME=VALUE strings, each with its NUL */
+	struct tree *tree; /* NULL: it begins one once it has its id, or has ended */
+	uint32_t depth;	   /* forks from the root */
+	unsigned claims;   /* forks that wait for room in the tree, or have it */
+	struct score score;
+	char *labels; /* JSON object text */
+	char *env;    /* NAME=VALUE strings, each with its NUL */
 	size_t env_len;
 	const char **env_list; /* pointers into env, NULL-terminated */
 	int64_t created_at_ms,
@@ -104,6 +109,7 @@ struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenan
 void sandbox_set_env(struct sandbox *s, const void *env, size_t len);
 /* Copies the text. Returns false, changing nothing, when memory is short. */
 bool sandbox_set_metadata(struct sandbox *s, const char *metadata);
+bool sandbox_set_labels(struct sandbox *s, const char *labels);
 bool sandbox_set_ancestors(struct sandbox *s, const char *ancestors);
 /* Frees the sandbox and all its calls, without calling back. */
 void sandbox_free(struct sandbox *s);

@@ -24,6 +24,8 @@ struct sandbox_spec {
 	struct sandbox_config config;
 	const char *metadata;	/* JSON object text, or NULL; copied */
 	const char *const *env; /* NAME=VALUE, NULL-terminated, or NULL; copied; for every exec */
+	const char *labels;	/* JSON object of strings, or NULL; copied */
+	const struct tree_budget *tree; /* of the tree that the sandbox begins; NULL: no limits */
 };
 
 /* Memory of VM processes, in bytes. A shared page counts once for each process that maps it. */
@@ -39,6 +41,10 @@ struct sandbox_view {
 	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms, idle_expires_at_ms; /* ms since the epoch; 0: never */
 	const char *parent;					  /* id, or NULL */
+	const char *root;					  /* of its tree; an id */
+	uint32_t depth;						  /* forks from the root */
+	struct score score;
+	const char *labels; /* JSON object text */
 	/* Ids of living children, oldest first, NULL-terminated, at most CHILDREN_SHOWN; NULL in
 	 * lists. */
 	const char *const *children;
@@ -89,6 +95,8 @@ struct sandbox_change {
 	enum change persistent;
 	enum change egress;   /* fails with FAIL_EGRESS_CLOSED for opening a closed one */
 	const char *metadata; /* JSON object text; copied */
+	struct score score;
+	const char *labels; /* as in a spec */
 };
 /* Changes a sandbox, all or nothing, and counts as activity in it. Like service_create, reduces
  * what exceeds the limits of the tenant; its longest lifetime counts from the creation. Ends once
@@ -99,6 +107,32 @@ struct op *service_change(struct service *c, const char *tenant, const char *id,
  * strings are valid until the caller returns to the loop. */
 bool service_view(struct service *c, const char *tenant, const char *id, struct sandbox_view *view,
 		  struct failure *f);
+
+/* --- trees ------------------------------------------------------------------------------------ */
+
+struct tree_view {
+	const char *root; /* an id, also after the end of that sandbox */
+	bool limited;
+	struct tree_budget budget;
+	int64_t created_at_ms; /* of the root */
+	size_t live;	       /* sandboxes */
+	size_t waiting;	       /* forks that wait for room */
+	uint64_t ram_mib;      /* of living sandboxes */
+	uint64_t cpu_ms;       /* of all sandboxes, living and ended */
+	uint64_t wall_ms;      /* since created_at_ms */
+};
+/* Describes the tree with this root, or else the tree of this sandbox. The view's strings are valid
+ * until the caller returns to the loop. */
+bool service_tree(struct service *c, const char *tenant, const char *id, struct tree_view *view,
+		  struct failure *f);
+/* Reports the first `most` living sandboxes of the tree, oldest first, each with its CPU time. */
+typedef void service_tree_node_fn(void *arg, const struct sandbox_view *view, uint64_t cpu_ms);
+void service_tree_nodes(struct service *c, const char *tenant, const char *root, size_t most,
+			service_tree_node_fn *each, void *arg);
+/* Deletes all sandboxes of the tree with this root; or else this sandbox and its descendants.
+ * Spaces stay. Not undone if it is abandoned. */
+struct op *service_tree_delete(struct service *c, const char *tenant, const char *id,
+			       service_done_fn *fn, void *arg);
 
 /* --- lists, in pages -------------------------------------------------------------------------- */
 

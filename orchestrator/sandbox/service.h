@@ -59,6 +59,7 @@ struct service {
 	struct list tenants;	  /* all that have users (tenant.h) */
 	struct list tenant_buckets[BUCKETS];
 	struct list buckets[BUCKETS];
+	struct list tree_buckets[BUCKETS];
 	const char **children; /* the array in the last service_view's answer */
 	struct list creates;   /* calls still making their sandbox */
 	struct list waits;     /* calls that wait only for the disk or for a report */
@@ -68,6 +69,11 @@ struct service {
 		uint64_t creates, create_failures, vm_deaths;
 		uint64_t pool_hits, pool_misses;
 	} stats;
+	struct {
+		size_t n;		 /* trees with a budget */
+		size_t waiting;		 /* forks that wait for room in a tree */
+		uint64_t refused, ended; /* counters: requests, and sandboxes */
+	} trees;
 	int64_t clocks_ms; /* wall clock minus boot-time clock; 0: not measured */
 	bool closing;
 	struct loop_timer promises_timer;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads the lists of sandboxes and Spaces in pages, without walking through a whole list. */
+#include <string.h>
+
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/service/service.h"
 #include "orchestrator/snapshot/space.h"
@@ -91,6 +93,22 @@ bool service_list(struct service *c, const struct list_name *list, struct list_p
 	struct view_sink sink = {.sandbox = each, .arg = arg};
 
 	return walk(c, list, page, most, emit_sandbox, &sink);
+}
+
+void service_tree_spaces(struct service *c, const char *tenant, const char *root,
+			 void (*each)(void *arg, const struct space_view *view), void *arg)
+{
+	const struct tenant *t = tenant_find(c, tenant);
+	const struct roster *r = t ? &snapshots_of_tenant(t)->spaces : NULL;
+
+	for (size_t i = 0; r && i < r->n; i++) {
+		const struct space *p = container_of(r->all[i], struct space, listed);
+		struct space_view view;
+
+		space_view_fill(p, &view);
+		if (!strcmp(view.root, root))
+			each(arg, &view);
+	}
 }
 
 bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,

@@ -22,6 +22,7 @@
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/life.h"
+#include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/images/private.h"
@@ -159,6 +160,7 @@ static void init_lists(struct service *c)
 	for (size_t i = 0; i < BUCKETS; i++) {
 		list_init(&c->buckets[i]);
 		list_init(&c->tenant_buckets[i]);
+		list_init(&c->tree_buckets[i]);
 	}
 }
 
@@ -250,6 +252,8 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 		ret = adopt_all(c, e);
 	if (ret == 0)
 		ret = spaces_load(c, e);
+	if (ret == 0)
+		ret = trees_load(c, e);
 	if (ret < 0) {
 		service_free(c);
 		return ret;
@@ -367,6 +371,10 @@ void service_stats(const struct service *c, struct service_stats *out)
 		.warm_default_ready = pool.warm_default,
 		.ends_unrecorded = c->ended.n_unrecorded,
 		.slots_retired = c->vms.retired,
+		.trees = c->trees.n,
+		.tree_waits = c->trees.waiting,
+		.tree_refusals = c->trees.refused,
+		.tree_ends = c->trees.ended,
 	};
 	exec_stats(c, out);
 	guestops_stats(c, out);

@@ -56,6 +56,10 @@ bool service_list(struct service *c, const struct list_name *list, struct list_p
 bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,
 		    size_t most, void (*each)(void *arg, const struct space_view *view), void *arg);
 
+/* Reports the Spaces of a tree, oldest first. */
+void service_tree_spaces(struct service *c, const char *tenant, const char *root,
+			 void (*each)(void *arg, const struct space_view *view), void *arg);
+
 /* --- templates -------------------------------------------------------------------------------- */
 
 /* Looks for templates on disk, then ends: service_templates reports what it found. */
@@ -125,7 +129,9 @@ struct service_stats {
 	uint64_t spaces, spaces_bytes; /* existing Spaces */
 	uint64_t spaces_lost;	       /* Space directories that the catalogue does not name */
 	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
-	uint64_t slots_retired;	       /* VM slots that are not used, as they crash the warden */
+	uint64_t trees, tree_waits;    /* trees with a budget, and forks that wait in them, now */
+	uint64_t tree_refusals, tree_ends; /* requests, and sandboxes that their trees ended */
+	uint64_t slots_retired; /* VM slots that are not used, as they crash the warden */
 };
 void service_stats(const struct service *c, struct service_stats *out);
 /* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Forks a sandbox into n children, all or none:
+ * 0. Wait for room in the tree, if it has a budget and is to wait.
  * 1. Get blank VMs of the parent's size, and disk layers. This comes first, so that the parent does
  *    not stay paused for it.
  * 2. Take a snapshot of the parent's VM.
@@ -27,6 +28,7 @@
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
 
 /* Maximum bytes, in all copies that a fork makes of the running calls, of long unfinished lines,
@@ -34,6 +36,7 @@
 #define HELD_MOST (64u << 20)
 
 enum fork_state {
+	FORK_ROOM,     /* waits for room in the tree */
 	FORK_BLANKS,   /* waits for blank VMs and disk layers */
 	FORK_WAITING,  /* waits for its turn to take a snapshot of the parent */
 	FORK_COPYING,  /* the parent's VM process takes the snapshot */
@@ -43,6 +46,7 @@ enum fork_state {
 };
 
 enum fork_event {
+	FORK_GRANTED,	  /* there is room */
 	FORK_PARTS_READY, /* the blank VMs and disk layers */
 	FORK_COPY,
 	FORK_COPIED,
@@ -52,6 +56,7 @@ enum fork_event {
 
 /* A fork that fails is freed, in any state. */
 static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {
+	[FORK_ROOM] = {[FORK_GRANTED] = STATE_TO(FORK_BLANKS)},
 	[FORK_BLANKS] = {[FORK_PARTS_READY] = STATE_TO(FORK_WAITING)},
 	[FORK_WAITING] = {[FORK_COPY] = STATE_TO(FORK_COPYING)},
 	[FORK_COPYING] = {[FORK_COPIED] = STATE_TO(FORK_CHILDREN)},
@@ -74,6 +79,9 @@ struct fork {
 	service_fork_fn *fn;
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	enum fork_state state;
+	struct tree_claim claim;
+	struct op *freeze; /* of a leaf, to make room; or NULL */
+	char *labels;
 	bool reseed;
 	unsigned n, missing; /* children; blank VMs, layers or children still awaited */
 	struct child *children;
@@ -127,6 +135,9 @@ static void fork_put_away(struct op *op)
 {
 	struct fork *fork = fork_of(op);
 
+	tree_claim_drop(&fork->claim);
+	if (fork->freeze)
+		op_abandon(fork->freeze);
 	disk_job_cancel(fork->layers);
 	disk_close(op->service->loop, &fork->writable);
 	if (fork->request)
@@ -140,6 +151,7 @@ static void fork_put_away(struct op *op)
 	replay_fini(&fork->replay);
 	free(fork->children);
 	free(fork->tenant);
+	free(fork->labels);
 }
 
 static void fail(struct fork *fork, const struct failure *f)
@@ -158,10 +170,12 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	free(s->ancestors);
 	s->ancestors = lineage_of_child(p);
 	s->config = fork->config;
+	s->tree = tree_hold(p->tree);
+	s->depth = p->depth + 1;
 	s->seq = fork->seq;
 	exec_of(s)->main.guest_busy = fork->guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
-	if (sandbox_set_metadata(s, p->metadata) &&
+	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, fork->labels) &&
 	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 && exec_copy(s, &fork->point) == 0)
 		return s;
 	sandbox_free(s);
@@ -209,6 +223,7 @@ static void begin(struct fork *fork)
 		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
 		 (unsigned long long)fork->made.copied_bytes >> 10);
 	sandbox_touch(fork->parent);
+	tree_claim_drop(&fork->claim);
 	vmproc_image_put(fork->image);
 	fork->image = NULL;
 	for (unsigned i = 0; i < fork->n; i++) {
@@ -528,35 +543,94 @@ static const struct op_methods fork_ops = {
 	.abandon = fork_abandon,
 };
 
-struct op *service_fork(struct service *c, const char *tenant, const char *id, unsigned n,
-			bool reseed, service_fork_fn *fn, void *arg)
+static bool has_room(struct service *c, const struct sandbox *s, unsigned n, struct failure *f)
 {
+	return tenant_has_room(c, s->tenant, n, f) && host_has_room(c, n, f) &&
+	       tenant_has_disk(c, s->tenant, (uint64_t)n * s->config.size.rootfs_gb, f) &&
+	       promises_have_room(c, (uint64_t)n * s->config.size.ram_mib, f);
+}
+
+static void start(struct fork *fork)
+{
+	struct service *c = fork->op.service;
+	struct sandbox *s = fork->parent;
+
+	step(fork, FORK_GRANTED);
+	fork->began_ns = now_ns();
+	op_expect(&fork->op, s->owner, fork->n, &s->config.size);
+	sandbox_touch(s);
+	fork->layers = disk_layers_open(c->loop, c->config.state_dir, fork->n + 1, on_layers, fork);
+	take_blanks(fork);
+}
+
+static void on_granted(void *arg, const struct failure *f)
+{
+	struct fork *fork = arg;
+	struct failure full;
+
+	if (f || !has_room(fork->op.service, fork->parent, fork->n, &full))
+		fail(fork, f ? f : &full);
+	else
+		start(fork);
+}
+
+/* A leaf is frozen, or has ended in another way. */
+static void on_leaf_frozen(void *arg, const char *space, const struct failure *f)
+{
+	struct fork *fork = arg;
+
+	fork->freeze = NULL;
+	if (fork->state != FORK_ROOM)
+		return;
+	if (f && (f->code == FAIL_FREEZE_FAILED || f->code == FAIL_QUOTA_REACHED ||
+		  f->code == FAIL_STOPPING))
+		fail(fork, f);
+	else
+		tree_claim_again(&fork->claim);
+}
+
+static void freeze_leaf(void *arg, const char *id)
+{
+	struct fork *fork = arg;
+
+	fork->freeze = service_freeze(fork->op.service, fork->tenant, id, on_leaf_frozen, fork);
+}
+
+static const struct tree_claimant claimant = {on_granted, freeze_leaf};
+
+struct op *service_fork(struct service *c, const char *tenant, const char *id,
+			const struct fork_spec *spec, service_fork_fn *fn, void *arg)
+{
+	const unsigned n = spec->n;
 	struct fork *fork = fork_of(op_new(c, &fork_ops, arg));
 	struct failure f;
 
 	fork->fn = fn;
 	fork->writable = -1;
 	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
-	if (!s || !tenant_has_room(c, tenant, n, &f) || !host_has_room(c, n, &f) ||
-	    !tenant_has_disk(c, tenant, (uint64_t)n * s->config.size.rootfs_gb, &f) ||
-	    !promises_have_room(c, (uint64_t)n * s->config.size.ram_mib, &f)) {
+	if (s)
+		fork->claim = (struct tree_claim){.tree = s->tree,
+						  .node = s,
+						  .n = n,
+						  .mib = s->config.size.ram_mib,
+						  .claimant = &claimant,
+						  .arg = fork};
+	if (!s || !has_room(c, s, n, &f) || !tree_claim(&fork->claim, &f)) {
 		snapshots_of_service(c)->fork_failures++;
 		op_finish(&fork->op, &f);
 		return &fork->op;
 	}
 	fork->parent = s;
-	fork->reseed = reseed;
+	fork->reseed = spec->reseed;
+	fork->labels = must_copy(spec->labels ? spec->labels : "{}");
 	fork->n = n;
 	fork->missing = n + 1;
 	fork->children = must_alloc(n * sizeof(*fork->children));
 	for (unsigned i = 0; i < n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 	fork->tenant = must_copy(tenant);
-	fork->began_ns = now_ns();
-	op_expect(&fork->op, s->owner, n, &s->config.size);
 	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
-	sandbox_touch(s);
-	fork->layers = disk_layers_open(c->loop, c->config.state_dir, n + 1, on_layers, fork);
-	take_blanks(fork);
+	if (fork->claim.granted)
+		start(fork);
 	return &fork->op;
 }

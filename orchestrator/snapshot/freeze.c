@@ -24,6 +24,7 @@
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
@@ -319,6 +320,10 @@ static struct store_space row_of(const struct freeze *fr, uint64_t bytes)
 		.metadata = s->metadata,
 		.env = s->env,
 		.env_len = s->env_len,
+		.root = s->tree->root,
+		.depth = s->depth,
+		.score = s->score,
+		.labels = s->labels,
 	};
 	row.config.persistent = false; /* each resume sets it anew */
 	return row;

@@ -15,6 +15,7 @@
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/snapshots.h"
 #include "orchestrator/snapshot/state.h"
 
@@ -57,10 +58,14 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	struct vmproc *old = parent->vm;
 
 	exec_move_link(winner, parent);
+	tree_vm_ends(parent);
+	parent->use = winner->use;
+	winner->use = (struct vm_use){0}; /* its VM does not end */
 	parent->vm = winner->vm;
 	winner->vm = NULL;
 	parent->slot = winner->slot;
 	parent->pid = winner->pid;
+	winner->pid = 0;
 	memcpy(parent->instance, winner->instance, sizeof(parent->instance));
 	vmproc_set_owner(parent->vm, &sandbox_vm_owner, parent);
 	vmproc_drop(old, NULL, NULL);

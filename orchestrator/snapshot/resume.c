@@ -26,6 +26,7 @@
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
@@ -49,6 +50,7 @@ struct resume {
 	struct waiter private_wait;
 	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
 	struct err layer_err;
+	struct tree_claim claim; /* in the Space's tree, until the sandbox is in it */
 	struct vm_bringup *bringup;
 	struct catalogue_sync *sync;
 	char *tenant;
@@ -114,6 +116,7 @@ static void resume_put_away(struct op *op)
 		return;
 	if (r->id[0] && (op->failed || op->abandoned))
 		undo(r);
+	tree_claim_drop(&r->claim);
 	r->space->resume = NULL;
 	if (r->id[0])
 		space_forget(r->space);
@@ -143,9 +146,13 @@ static struct sandbox *sandbox_of(struct resume *r)
 
 	s->config = r->config;
 	s->seq = p->seq;
+	s->tree = tree_hold(p->tree);
+	s->depth = p->depth;
+	s->score = p->score;
 	exec_of(s)->main.guest_busy = r->manifest.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
-	if (sandbox_set_metadata(s, p->metadata) && exec_copy(s, &r->manifest.call) == 0)
+	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, p->labels) &&
+	    exec_copy(s, &r->manifest.call) == 0)
 		return s;
 	sandbox_free(s);
 	return NULL;
@@ -173,6 +180,7 @@ static void begin(struct resume *r, struct sandbox *s, struct ready_vm *ready)
 	memcpy(snapshots_of(s)->space, p->id, sizeof(snapshots_of(s)->space));
 	memcpy(r->id, s->id, sizeof(r->id));
 	op_expects_none(&r->op);
+	tree_claim_drop(&r->claim);
 	sandbox_begin(s, ready);
 	r->sync = catalogue_sync(c, on_synced, r);
 }
@@ -394,7 +402,10 @@ struct op *service_space_resume(struct service *c, const char *tenant, const cha
 
 	r->fn = fn;
 	struct space *p = space_find(c, tenant, id, &f);
-	if (!p || !check(c, p, how, &f)) {
+	if (p)
+		r->claim =
+			(struct tree_claim){.tree = p->tree, .n = 1, .mib = p->config.size.ram_mib};
+	if (!p || !check(c, p, how, &f) || !tree_claim(&r->claim, &f)) {
 		snapshots_of_service(c)->resume_failures++;
 		op_finish(&r->op, &f);
 		return &r->op;

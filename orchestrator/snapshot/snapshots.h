@@ -25,10 +25,16 @@ typedef void service_fork_fn(void *arg, const struct service_forked *forked,
 /*
  * Creates `n` children of a sandbox, all or none. When `fn` comes, each child is usable and its
  * guest has confirmed that it is unique. `reseed`: user-space random generators (Python's random,
- * numpy's) diverge as well. An abandoned fork leaves no child.
+ * numpy's) diverge as well. `labels` of the children: a JSON object of strings, or NULL; copied.
+ * The budget of the tree may make the fork wait. An abandoned fork leaves no child.
  */
-struct op *service_fork(struct service *c, const char *tenant, const char *id, unsigned n,
-			bool reseed, service_fork_fn *fn, void *arg);
+struct fork_spec {
+	unsigned n;
+	bool reseed;
+	const char *labels;
+};
+struct op *service_fork(struct service *c, const char *tenant, const char *id,
+			const struct fork_spec *spec, service_fork_fn *fn, void *arg);
 
 /*
  * Gives the sandbox `parent` the VM of its descendant `winner`. The parent's previous VM ends:
@@ -50,6 +56,10 @@ struct space_view {
 	int64_t created_at_ms; /* ms since the epoch */
 	uint64_t size_bytes;   /* on disk, without the files shared with the template */
 	const char *metadata;  /* JSON object text */
+	const char *root;      /* these four as in a sandbox_view */
+	uint32_t depth;
+	struct score score;
+	const char *labels;
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
@@ -27,8 +28,10 @@ static void space_free(struct space *p)
 	list_del(&p->link);
 	list_del(&p->bucket);
 	list_del(&p->unread);
+	tree_put(p->tree);
 	disown(p);
 	free(p->metadata);
+	free(p->labels);
 	free(p->env);
 	free(p);
 }
@@ -44,11 +47,15 @@ struct space *space_add(struct service *c, const struct store_space *row)
 			    .created_at_ms = row->created_at_ms,
 			    .size_bytes = row->size_bytes,
 			    .seq = row->seq_reserved,
+			    .depth = row->depth,
+			    .score = row->score,
 			    .env_len = row->env_len};
 	snprintf(p->id, sizeof(p->id), "%s", row->id);
 	snprintf(p->sandbox, sizeof(p->sandbox), "%s", row->sandbox);
 	p->tenant = p->owner->name;
 	p->metadata = must_copy(row->metadata);
+	p->labels = must_copy(row->labels);
+	p->tree = tree_get(c, p->owner, row->root);
 	p->env = must_alloc(row->env_len + 1);
 	if (row->env_len)
 		memcpy(p->env, row->env, row->env_len);
@@ -75,7 +82,11 @@ struct store_space space_row(const struct space *p)
 				    .seq_reserved = p->seq,
 				    .metadata = p->metadata,
 				    .env = p->env,
-				    .env_len = p->env_len};
+				    .env_len = p->env_len,
+				    .root = p->tree->root,
+				    .depth = p->depth,
+				    .score = p->score,
+				    .labels = p->labels};
 }
 
 void space_forget(struct space *p)
@@ -146,6 +157,10 @@ void space_view_fill(const struct space *p, struct space_view *view)
 		.created_at_ms = p->created_at_ms,
 		.size_bytes = p->size_bytes,
 		.metadata = p->metadata,
+		.root = p->tree->root,
+		.depth = p->depth,
+		.score = p->score,
+		.labels = p->labels,
 	};
 	memcpy(view->id, p->id, sizeof(view->id));
 }

@@ -11,6 +11,7 @@
 struct service;
 struct store_space;
 struct tenant;
+struct tree;
 
 struct space {
 	struct list link;   /* on snapshot_service.spaces, oldest first */
@@ -23,6 +24,10 @@ struct space {
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
 	const char *tenant; /* the owner's name */
 	char *metadata;
+	struct tree *tree;
+	uint32_t depth;
+	struct score score;
+	char *labels;
 	struct sandbox_config config;
 	int64_t created_at_ms;
 	uint64_t size_bytes, seq;

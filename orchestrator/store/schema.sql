@@ -121,3 +121,29 @@ CREATE TRIGGER event_removed AFTER DELETE ON events BEGIN
 	UPDATE event_counts SET events = events - 1 WHERE tenant = old.tenant;
 	DELETE FROM event_counts WHERE tenant = old.tenant AND events = 0;
 END;
+
+-- step 13
+ALTER TABLE sandboxes ADD COLUMN root TEXT NOT NULL DEFAULT '';		-- of its tree
+ALTER TABLE sandboxes ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;	-- forks from the root
+ALTER TABLE sandboxes ADD COLUMN score REAL;				-- NULL: none
+ALTER TABLE sandboxes ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+UPDATE sandboxes SET root = CASE ancestors WHEN '' THEN id ELSE substr(ancestors, 1, 36) END,
+	depth = (length(ancestors) + 1) / 37;
+ALTER TABLE spaces ADD COLUMN root TEXT NOT NULL DEFAULT '';
+ALTER TABLE spaces ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE spaces ADD COLUMN score REAL;
+ALTER TABLE spaces ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+UPDATE spaces SET root = sandbox;
+
+CREATE TABLE trees (			-- those that have a budget
+	root TEXT PRIMARY KEY,		-- id of the first sandbox, also after its end
+	tenant TEXT NOT NULL,
+	live INTEGER NOT NULL,		-- limits; 0: none
+	ram_mib INTEGER NOT NULL,
+	cpu_s INTEGER NOT NULL,
+	wall_s INTEGER NOT NULL,
+	depth INTEGER NOT NULL,
+	at_limit INTEGER NOT NULL,	-- enum tree_at_limit
+	created_at_ms INTEGER NOT NULL,
+	spent_ms INTEGER NOT NULL	-- CPU time of VMs that have ended
+) STRICT, WITHOUT ROWID;

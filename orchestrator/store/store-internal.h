@@ -22,6 +22,15 @@ enum sandbox_statement {
 	SANDBOX_STATEMENTS,
 };
 
+enum tree_statement {
+	TREE_ADD,
+	TREE_SPENT,
+	TREE_FORGET,
+	TREE_PURGE,
+	TREE_ALL,
+	TREE_STATEMENTS,
+};
+
 enum key_statement {
 	KEY_ADD,
 	KEY_REVOKE,
@@ -87,6 +96,7 @@ struct store {
 	sqlite3_stmt *keys[KEY_STATEMENTS];
 	sqlite3_stmt *spaces[SPACE_STATEMENTS];
 	sqlite3_stmt *answers[ANSWER_STATEMENTS];
+	sqlite3_stmt *trees[TREE_STATEMENTS];
 	struct events events;
 };
 
@@ -148,12 +158,16 @@ void bind_text(sqlite3_stmt *st, int at, const char *text);
 /* Returns a column's text, valid until the next row; never NULL. */
 const char *text_at(sqlite3_stmt *st, int at);
 uint32_t u32_at(sqlite3_stmt *st, int at);
+/* NULL is no score. */
+void bind_score(sqlite3_stmt *st, int at, struct score score);
+struct score score_at(sqlite3_stmt *st, int at);
 
 /* The statements of each table. */
 extern const char *const store_sandbox_sql[SANDBOX_STATEMENTS];
 extern const char *const store_key_sql[KEY_STATEMENTS];
 extern const char *const store_space_sql[SPACE_STATEMENTS];
 extern const char *const store_answer_sql[ANSWER_STATEMENTS];
+extern const char *const store_tree_sql[TREE_STATEMENTS];
 extern const char *const store_event_sql[EVENT_STATEMENTS];
 
 /* Reads the number of the last event, when the store is opened. */
@@ -163,8 +177,9 @@ int store_events_add(struct store *s, struct err *e);
 /* Drops the events that wait, which now are in the catalogue if the transaction was committed. */
 void store_events_end(struct store *s, bool committed);
 
-/* Add a row; inside a transaction. The first one also adds row->answer. */
+/* Add a row; inside a transaction. The first one also adds row->tree and row->answer. */
 int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e);
+int store_tree_insert(struct store *s, const struct store_tree *row, struct err *e);
 int store_answer_insert(struct store *s, const struct store_answer *row, struct err *e);
 
 #endif

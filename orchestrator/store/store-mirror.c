@@ -54,6 +54,7 @@ static const char copy_rows[] =
 	"DELETE FROM main.spaces_gone;"
 	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;"
 	"DELETE FROM main.answers; INSERT INTO main.answers SELECT * FROM source.answers;"
+	"DELETE FROM main.trees; INSERT INTO main.trees SELECT * FROM source.trees;"
 	"DELETE FROM main.webhooks; INSERT INTO main.webhooks SELECT * FROM source.webhooks;"
 	/* An event never changes, so only the missing ones are copied. */
 	"DELETE FROM main.events WHERE n < (SELECT min(n) FROM source.events);"

@@ -9,15 +9,17 @@
 #define COLUMNS                                                                                    \
 	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
-	"ended_at_ms, ended_code, ended_text, ancestors, instance, ports"
+	"ended_at_ms, ended_code, ended_text, ancestors, instance, ports, root, depth, score, "    \
+	"labels"
 
 const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
-			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
 			"metadata = '', env = x'', ports = '' WHERE id = ?1",
 	[SANDBOX_CHANGE] = "UPDATE sandboxes SET timeout_s = ?2, idle_timeout_s = ?3, "
-			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7 "
+			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7, "
+			   "score = ?8, labels = ?9 "
 			   "WHERE id = ?1",
 	[SANDBOX_PORTS] = "UPDATE sandboxes SET ports = ?2 WHERE id = ?1",
 	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
@@ -66,13 +68,19 @@ int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struc
 	bind_text(st, at++, row->ancestors);
 	sqlite3_bind_blob(st, at++, row->instance, sizeof(row->instance), SQLITE_STATIC);
 	bind_text(st, at++, row->ports ? row->ports : "");
+	bind_text(st, at++, row->root);
+	sqlite3_bind_int64(st, at++, row->depth);
+	bind_score(st, at++, row->score);
+	bind_text(st, at++, row->labels ? row->labels : "{}");
 	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
+	if (ret == 0 && row->tree)
+		ret = store_tree_insert(s, row->tree, e);
 	return ret == 0 && row->answer ? store_answer_insert(s, row->answer, e) : ret;
 }
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e)
 {
-	if (!row->answer)
+	if (!row->answer && !row->tree)
 		return store_sandbox_insert(s, row, e);
 	return store_sandboxes_add(s, row, 1, e);
 }
@@ -140,6 +148,8 @@ int store_sandbox_change(struct store *s, const struct store_sandbox *row, struc
 	sqlite3_bind_int64(st, 5, row->config.egress);
 	sqlite3_bind_int64(st, 6, row->expires_at_ms);
 	bind_text(st, 7, row->metadata);
+	bind_score(st, 8, row->score);
+	bind_text(st, 9, row->labels);
 	return store_run(s, st, e);
 }
 
@@ -194,6 +204,10 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 		.ended_text = text_at(st, 19),
 		.ancestors = text_at(st, 20),
 		.ports = text_at(st, 22),
+		.root = text_at(st, 23),
+		.depth = u32_at(st, 24),
+		.score = score_at(st, 25),
+		.labels = text_at(st, 26),
 	};
 	snprintf(row.config.template, sizeof(row.config.template), "%s", text_at(st, 2));
 	if (sqlite3_column_bytes(st, 21) == sizeof(row.instance))

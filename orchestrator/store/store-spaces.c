@@ -7,10 +7,12 @@
 
 #define COLUMNS                                                                                    \
 	"id, tenant, sandbox, template, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "    \
-	"egress, created_at_ms, size_bytes, seq_reserved, metadata, env"
+	"egress, created_at_ms, size_bytes, seq_reserved, metadata, env, root, depth, score, "     \
+	"labels"
 
 const char *const store_space_sql[SPACE_STATEMENTS] = {
-	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") "
+		      "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SPACE_FORGET] = "DELETE FROM spaces WHERE id = ?",
 	[SPACE_ALL] = "SELECT " COLUMNS " FROM spaces ORDER BY created_at_ms, id",
 	[GONE_ADD] = "INSERT OR IGNORE INTO spaces_gone (id) VALUES (?)",
@@ -37,6 +39,10 @@ static int add(struct store *s, const struct store_space *row, struct err *e)
 		sqlite3_bind_int64(st, at++, numbers[i]);
 	bind_text(st, at++, row->metadata);
 	sqlite3_bind_blob(st, at++, row->env ? row->env : "", (int)row->env_len, SQLITE_STATIC);
+	bind_text(st, at++, row->root);
+	sqlite3_bind_int64(st, at++, row->depth);
+	bind_score(st, at++, row->score);
+	bind_text(st, at++, row->labels ? row->labels : "{}");
 	return store_run(s, st, e);
 }
 
@@ -161,6 +167,10 @@ static struct store_space read_row(sqlite3_stmt *st)
 		.metadata = text_at(st, 13),
 		.env = sqlite3_column_blob(st, 14),
 		.env_len = (size_t)sqlite3_column_bytes(st, 14),
+		.root = text_at(st, 15),
+		.depth = u32_at(st, 16),
+		.score = score_at(st, 17),
+		.labels = text_at(st, 18),
 	};
 	snprintf(row.config.template, sizeof(row.config.template), "%s", text_at(st, 3));
 	return row;

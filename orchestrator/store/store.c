@@ -266,6 +266,7 @@ static int prepare_all(struct store *s, struct err *e)
 	if (prepare(s, store_sandbox_sql, SANDBOX_STATEMENTS, s->sandboxes, e) < 0 ||
 	    prepare(s, store_key_sql, KEY_STATEMENTS, s->keys, e) < 0 ||
 	    prepare(s, store_space_sql, SPACE_STATEMENTS, s->spaces, e) < 0 ||
+	    prepare(s, store_tree_sql, TREE_STATEMENTS, s->trees, e) < 0 ||
 	    prepare(s, store_answer_sql, ANSWER_STATEMENTS, s->answers, e) < 0 ||
 	    prepare(s, store_event_sql, EVENT_STATEMENTS, s->events.statements, e) < 0)
 		return e->code;
@@ -446,6 +447,20 @@ int store_end(struct store *s, int ret, struct err *e)
 void bind_text(sqlite3_stmt *st, int at, const char *text)
 {
 	sqlite3_bind_text(st, at, text ? text : "", -1, SQLITE_STATIC);
+}
+
+void bind_score(sqlite3_stmt *st, int at, struct score score)
+{
+	if (score.given)
+		sqlite3_bind_double(st, at, score.value);
+	else
+		sqlite3_bind_null(st, at);
+}
+
+struct score score_at(sqlite3_stmt *st, int at)
+{
+	return (struct score){sqlite3_column_type(st, at) != SQLITE_NULL,
+			      sqlite3_column_double(st, at)};
 }
 
 const char *text_at(sqlite3_stmt *st, int at)

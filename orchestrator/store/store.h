@@ -66,6 +66,11 @@ struct store_sandbox {
 	/* Not a column: a row of another table, added in the same transaction; NULL: none. */
 	const struct store_answer *answer;
 	const char *ports; /* shared ports, in the form of orchestrator/ports; NULL: none */
+	const char *root;  /* of its tree */
+	uint32_t depth;
+	struct score score;
+	const char *labels;	       /* JSON object text; NULL: none */
+	const struct store_tree *tree; /* like `answer`: the tree that the sandbox begins */
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
@@ -93,7 +98,7 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
  * so that requests for the id can be answered with the reason. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);
-/* Records the new limits, egress, expires_at_ms and metadata of the sandbox row->id. */
+/* Records the new limits, egress, expires_at_ms, metadata, score and labels of row->id. */
 int store_sandbox_change(struct store *s, const struct store_sandbox *row, struct err *e);
 int store_sandbox_ports(struct store *s, const char *id, const char *ports, struct err *e);
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
@@ -120,6 +125,10 @@ struct store_space {
 	const char *metadata;
 	const void *env;
 	size_t env_len;
+	const char *root; /* these four as in a store_sandbox */
+	uint32_t depth;
+	struct score score;
+	const char *labels;
 	/* Not columns: rows of another table, added in the same transaction. */
 	const struct store_answer *answers;
 	size_t n_answers;
@@ -149,6 +158,23 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
  * the call. */
 int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
 		 struct err *e);
+
+/* --- trees with a budget ---------------------------------------------------------------------- */
+
+struct store_tree {
+	const char *root, *tenant;
+	struct tree_budget budget;
+	int64_t created_at_ms;
+	uint64_t spent_ms; /* CPU time of VMs that have ended */
+};
+
+/* Records that VMs of the tree have ended, and the CPU time of all such VMs. */
+int store_tree_spent(struct store *s, const char *root, uint64_t spent_ms, struct err *e);
+int store_tree_forget(struct store *s, const char *root, struct err *e);
+/* Removes the trees that have no living sandbox and no Space, then calls `each` for the others. The
+ * row is valid only during the call, which must not change the catalogue. */
+int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree *row), void *arg,
+		struct err *e);
 
 /* --- answers --------------------------------------------------------------------------------- */
 

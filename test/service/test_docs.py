@@ -52,6 +52,7 @@ NAMED = [
     "docs/spaces.md",
     "docs/templates.md",
     "docs/threats.md",
+    "docs/trees.md",
     "docs/troubleshooting.md",
     "docs/ui.md",
     "docs/versioning.md",

@@ -141,12 +141,12 @@ static struct op *on_create(struct service *service, const char *tenant,
 	return take_step(w, send_created, arg, "create", tenant);
 }
 
-static struct op *on_fork(struct service *service, const char *tenant, const char *id, unsigned n,
-			  bool reseed, service_fork_fn *fn, void *arg)
+static struct op *on_fork(struct service *service, const char *tenant, const char *id,
+			  const struct fork_spec *spec, service_fork_fn *fn, void *arg)
 {
 	struct world *w = (struct world *)service;
 
-	assert_int_equal(n, 1);
+	assert_int_equal(spec->n, 1);
 	w->forked = fn;
 	return take_step(w, send_forked, arg, "fork", id);
 }

@@ -522,7 +522,8 @@ static void on_forked(void *arg, const struct service_forked *forked, const stru
 void world_fork_start(struct world *w, struct forked *k, const char *id, unsigned n, bool reseed)
 {
 	*k = (struct forked){0};
-	k->call = service_fork(w->service, TENANT, id, n, reseed, on_forked, k);
+	k->call = service_fork(w->service, TENANT, id,
+			       &(struct fork_spec){.n = n, .reseed = reseed}, on_forked, k);
 	assert_false(k->done);
 }
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Trees of sandboxes: their budgets, and what they cost. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/api/handler.h"
+
+#define NODES_SHOWN 1000
+
+/* --- labels and scores ----------------------------------------------------------------------- */
+
+static bool labels_fit(struct request *r, char *const *labels)
+{
+	size_t n = 0, bytes = 0;
+
+	for (; labels && labels[n]; n++)
+		bytes += strlen(labels[n]) - 1; /* without the = */
+	if (n <= LABELS_MAX && bytes <= LABELS_BYTES_MAX)
+		return true;
+	answer_error(r, 400, "bad_request",
+		     "labels must be at most %u with %u bytes in total, not %zu with %zu bytes",
+		     LABELS_MAX, LABELS_BYTES_MAX, n, bytes);
+	return false;
+}
+
+bool labels_read(struct request *r, char *const *labels, char out[static LABELS_JSON_MAX])
+{
+	struct text t = {0};
+
+	if (!labels_fit(r, labels))
+		return false;
+	text_putc(&t, '{');
+	for (char *const *each = labels; each && *each; each++) {
+		const char *value = strchr(*each, '=') + 1;
+
+		text_puts(&t, each == labels ? "" : ",");
+		json_string(&t, *each, (size_t)(value - 1 - *each));
+		text_putc(&t, ':');
+		json_string(&t, value, strlen(value));
+	}
+	text_putc(&t, '}');
+	text_putc(&t, '\0');
+	memcpy(out, t.p, t.len);
+	text_free(&t);
+	return true;
+}
+
+static void add_score(struct text *t, struct score score)
+{
+	if (score.given)
+		text_printf(t, ",\"score\":%.17g", score.value);
+	else
+		text_puts(t, ",\"score\":null");
+}
+
+void text_node(struct text *t, const char *root, uint32_t depth, struct score score,
+	       const char *labels)
+{
+	text_printf(t, ",\"root\":\"%s\",\"depth\":%u", root, depth);
+	add_score(t, score);
+	text_printf(t, ",\"labels\":%s", labels);
+}
+
+/* --- a tree ---------------------------------------------------------------------------------- */
+
+static void add_seconds(struct text *t, const char *name, uint64_t ms)
+{
+	text_printf(t, ",\"%s\":%llu.%03u", name, (unsigned long long)ms / 1000,
+		    (unsigned)(ms % 1000));
+}
+
+static void add_limit(struct text *t, const char *name, uint64_t limit)
+{
+	if (limit)
+		text_printf(t, "\"%s\":%llu,", name, (unsigned long long)limit);
+}
+
+static void add_budget(struct text *t, const struct tree_view *v)
+{
+	static const char *const ways[] = {
+		[TREE_REFUSE] = "refuse",
+		[TREE_WAIT] = "wait",
+		[TREE_FREEZE_OLDEST_LEAF] = "freeze_oldest_leaf",
+		[TREE_END_LOWEST_SCORE] = "end_lowest_score",
+	};
+	const struct tree_budget *b = &v->budget;
+
+	if (!v->limited) {
+		text_puts(t, ",\"tree\":null");
+		return;
+	}
+	text_puts(t, ",\"tree\":{");
+	add_limit(t, "live", b->live);
+	add_limit(t, "ram_mib", b->ram_mib);
+	add_limit(t, "cpu_seconds", b->cpu_s);
+	add_limit(t, "wall_seconds", b->wall_s);
+	add_limit(t, "depth", b->depth);
+	text_printf(t, "\"at_limit\":\"%s\"}", ways[b->at_limit]);
+}
+
+static void add_node(void *arg, const struct sandbox_view *v, uint64_t cpu_ms)
+{
+	struct text *t = &((struct request *)arg)->out;
+	int64_t wall_ms = realtime_ms() - v->created_at_ms;
+
+	text_printf(t, "%s{\"id\":\"%s\",\"state\":\"%s\",\"parent\":",
+		    t->p[t->len - 1] == '[' ? "" : ",", v->id, v->state);
+	text_printf(t, v->parent ? "\"%s\"" : "null", v->parent);
+	text_node(t, v->root, v->depth, v->score, v->labels);
+	text_puts(t, ",\"created_at\":");
+	json_time(t, v->created_at_ms);
+	text_printf(t, ",\"ram_mib\":%u,\"memory_private_bytes\":%llu,\"memory_shared_bytes\":%llu",
+		    v->config.size.ram_mib, (unsigned long long)v->memory.private_bytes,
+		    (unsigned long long)v->memory.shared_bytes);
+	add_seconds(t, "cpu_seconds", cpu_ms);
+	add_seconds(t, "wall_seconds", wall_ms > 0 ? (uint64_t)wall_ms : 0);
+	text_putc(t, '}');
+}
+
+static void add_space(void *arg, const struct space_view *v)
+{
+	struct text *t = &((struct request *)arg)->out;
+
+	text_printf(t, "%s{\"id\":\"%s\",\"state\":\"%s\",\"sandbox\":\"%s\"",
+		    t->p[t->len - 1] == '[' ? "" : ",", v->id, v->state, v->sandbox);
+	text_node(t, v->root, v->depth, v->score, v->labels);
+	text_printf(t, ",\"size_bytes\":%llu}", (unsigned long long)v->size_bytes);
+}
+
+void serve_tree(struct request *r)
+{
+	struct text *t = &r->out;
+	struct tree_view v;
+	struct failure f;
+
+	if (!service_tree(r->service, r->tenant, r->id, &v, &f)) {
+		answer_failure(r, &f);
+		return;
+	}
+	text_printf(t, "{\"root\":\"%s\"", v.root);
+	add_budget(t, &v);
+	text_puts(t, ",\"created_at\":");
+	json_time(t, v.created_at_ms);
+	text_printf(t, ",\"live\":%zu,\"waiting\":%zu,\"ram_mib\":%llu", v.live, v.waiting,
+		    (unsigned long long)v.ram_mib);
+	add_seconds(t, "cpu_seconds", v.cpu_ms);
+	add_seconds(t, "wall_seconds", v.wall_ms);
+	text_puts(t, ",\"nodes\":[");
+	service_tree_nodes(r->service, r->tenant, v.root, NODES_SHOWN, add_node, r);
+	text_puts(t, v.live > NODES_SHOWN ? "],\"nodes_more\":true" : "]");
+	text_puts(t, ",\"spaces\":[");
+	service_tree_spaces(r->service, r->tenant, v.root, add_space, r);
+	text_puts(t, "]}\n");
+	answer(r, 200, "application/json");
+}
+
+void serve_tree_delete(struct request *r)
+{
+	request_ref(r);
+	r->op = service_tree_delete(r->service, r->tenant, r->id, request_done, r);
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Trees: a root sandbox, its descendants, and what these become. A sandbox belongs to the tree of
+ * the sandbox that it was forked from, and a Space to that of the sandbox that was frozen, whatever
+ * has ended since. A tree may have a budget, which all its sandboxes share.
+ */
+#ifndef RAMET_ORCHESTRATOR_SANDBOX_TREE_H
+#define RAMET_ORCHESTRATOR_SANDBOX_TREE_H
+
+#include "orchestrator/io/deferred.h"
+#include "orchestrator/sandbox/roster.h"
+#include "orchestrator/sandbox/sandboxes.h"
+#include "orchestrator/store/store.h"
+
+struct sandbox;
+struct tenant;
+
+/* Reference-counted: by its sandboxes until they have ended, its Spaces, and claims. */
+struct tree {
+	struct list bucket; /* keyed by root */
+	struct service *service;
+	struct tenant *owner;
+	unsigned users;
+	char root[SANDBOX_ID_LEN + 1];
+	bool limited; /* has a budget, and a row in the catalogue */
+	struct tree_budget budget;
+	int64_t created_at_ms; /* of the root; without a budget, of the oldest known sandbox */
+	uint64_t began_ms;     /* the same, by the boot-time clock; may have wrapped around */
+	struct roster nodes;   /* living sandboxes */
+	uint64_t ram_mib;      /* of living sandboxes */
+	uint64_t vcpus;	       /* of living sandboxes */
+	size_t coming;	       /* granted to claims, like coming_mib */
+	uint64_t coming_mib;
+	uint64_t spent_ms;    /* CPU time of VMs that have ended */
+	struct list claims;   /* waiting ones, in order */
+	struct deferred pump; /* grants claims */
+	struct loop_timer check;
+};
+
+/* Returns NULL when there is none. Takes no reference. */
+struct tree *tree_find(const struct service *c, const char *tenant, const char *root);
+/* Returns the tree's sandbox number `i`. */
+struct sandbox *tree_node(const struct tree *t, size_t i);
+/* Returns the CPU time that the sandbox's VM has used. */
+uint64_t tree_node_cpu_ms(const struct sandbox *s);
+/* Returns the CPU time of all sandboxes, living and ended; and the time since the root's create. */
+uint64_t tree_cpu_ms(const struct tree *t);
+uint64_t tree_wall_ms(const struct tree *t);
+
+/* Returns the tree, with a reference for the caller. Makes it, without a budget, if it is not
+ * known. */
+struct tree *tree_get(struct service *c, struct tenant *owner, const char *root);
+struct tree *tree_hold(struct tree *t);
+/* Accepts NULL. A budget is forgotten with the last reference. */
+void tree_put(struct tree *t);
+/* Gives a new tree its budget. Its catalogue row was added. */
+void tree_limit(struct tree *t, const struct store_tree *row);
+/* Returns whether the tree of a root of this size can have the budget, else false with *f filled.
+ */
+bool tree_budget_fits(const struct service *c, const char *tenant, const struct tree_budget *budget,
+		      const struct size *root, struct failure *f);
+/* Gives known trees their budgets when the service starts, after sandboxes and Spaces were loaded.
+ */
+int trees_load(struct service *c, struct err *e);
+
+/* Counts a sandbox that is listed, or is no longer; registry.c calls these. */
+void tree_join(struct sandbox *s);
+void tree_leave(struct sandbox *s);
+/* Adds the CPU time of the sandbox's VM, which is about to be dropped, to what was spent. */
+void tree_vm_ends(struct sandbox *s);
+/* Ends all sandboxes if time is used up; else sets the timer for the next look. */
+void tree_check(struct tree *t);
+
+/* --- room for new sandboxes ------------------------------------------------------------------- */
+
+struct tree_claimant {
+	/* There is room now: `f` is NULL. Or there never will be; then the claim is over. */
+	void (*granted)(void *arg, const struct failure *f);
+	/* Freezes a sandbox, then calls tree_claim_again. */
+	void (*freeze)(void *arg, const char *id);
+};
+
+/* A request for `n` sandboxes of `mib` each. Embedded in an operation, which fills in the members
+ * before `link`. */
+struct tree_claim {
+	struct tree *tree;
+	struct sandbox *node; /* is being forked; NULL: a resume */
+	unsigned n;
+	uint64_t mib;
+	const struct tree_claimant *claimant; /* NULL: never waits */
+	void *arg;
+	struct list link; /* on tree->claims while it waits */
+	bool held, granted;
+	bool freezing; /* waits for the claimant's freeze */
+};
+/* Returns false, with *f filled, if the claim is refused. Else it is granted at once, or it waits
+ * and claimant->granted is called later, never from inside this call. */
+bool tree_claim(struct tree_claim *claim, struct failure *f);
+/* A freeze for the claim is over. */
+void tree_claim_again(struct tree_claim *claim);
+/* Gives back what was granted, or stops waiting. Does nothing for a claim that was never made. */
+void tree_claim_drop(struct tree_claim *claim);
+
+#endif

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The catalogue's table of trees that have a budget. */
+#include "orchestrator/store/store-internal.h"
+
+#define COLUMNS                                                                                    \
+	"root, tenant, live, ram_mib, cpu_s, wall_s, depth, at_limit, created_at_ms, spent_ms"
+
+const char *const store_tree_sql[TREE_STATEMENTS] = {
+	[TREE_ADD] = "INSERT INTO trees (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+	[TREE_SPENT] = "UPDATE trees SET spent_ms = ?2 WHERE root = ?1",
+	[TREE_FORGET] = "DELETE FROM trees WHERE root = ?",
+	[TREE_PURGE] = "DELETE FROM trees WHERE root NOT IN (SELECT root FROM sandboxes "
+		       "WHERE ended_at_ms = 0 UNION SELECT root FROM spaces)",
+	[TREE_ALL] = "SELECT " COLUMNS " FROM trees",
+};
+
+int store_tree_insert(struct store *s, const struct store_tree *row, struct err *e)
+{
+	const struct tree_budget *b = &row->budget;
+	sqlite3_stmt *st = s->trees[TREE_ADD];
+	const int64_t numbers[] = {b->live,  (int64_t)b->ram_mib, b->cpu_s,	      b->wall_s,
+				   b->depth, b->at_limit,	  row->created_at_ms, 0};
+	int at = 1;
+
+	bind_text(st, at++, row->root);
+	bind_text(st, at++, row->tenant);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		sqlite3_bind_int64(st, at++, numbers[i]);
+	return store_run(s, st, e);
+}
+
+int store_tree_spent(struct store *s, const char *root, uint64_t spent_ms, struct err *e)
+{
+	bind_text(s->trees[TREE_SPENT], 1, root);
+	sqlite3_bind_int64(s->trees[TREE_SPENT], 2, (int64_t)spent_ms);
+	return store_run(s, s->trees[TREE_SPENT], e);
+}
+
+int store_tree_forget(struct store *s, const char *root, struct err *e)
+{
+	bind_text(s->trees[TREE_FORGET], 1, root);
+	return store_run(s, s->trees[TREE_FORGET], e);
+}
+
+struct reader {
+	void (*each)(void *arg, const struct store_tree *row);
+	void *arg;
+};
+
+static void on_row(void *arg, sqlite3_stmt *st)
+{
+	const struct reader *reader = arg;
+	const struct store_tree row = {
+		.root = text_at(st, 0),
+		.tenant = text_at(st, 1),
+		.budget = {.live = u32_at(st, 2),
+			   .ram_mib = (uint64_t)sqlite3_column_int64(st, 3),
+			   .cpu_s = u32_at(st, 4),
+			   .wall_s = u32_at(st, 5),
+			   .depth = u32_at(st, 6),
+			   .at_limit = (enum tree_at_limit)u32_at(st, 7)},
+		.created_at_ms = sqlite3_column_int64(st, 8),
+		.spent_ms = (uint64_t)sqlite3_column_int64(st, 9),
+	};
+
+	reader->each(reader->arg, &row);
+}
+
+int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree *row), void *arg,
+		struct err *e)
+{
+	struct reader reader = {each, arg};
+	int ret = store_run(s, s->trees[TREE_PURGE], e);
+
+	return ret < 0 ? ret : store_rows(s, s->trees[TREE_ALL], on_row, &reader, e);
+}

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees over HTTP: budgets, scores, labels, and what a tree reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import NOBODY, Service, made, refused
+
+
+def forked(http: httpx.Client, path: str, n: int = 1, **body: Any) -> list[str]:
+    answer = http.post(path + "/fork", json={"n": n, **body})
+    assert answer.status_code == 200, answer.text
+    return ["/v1/sandboxes/" + child for child in answer.json()["children"]]
+
+
+def tree(http: httpx.Client, path: str) -> Any:
+    answer = http.get("/v1/trees/" + path[-36:])
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_each_sandbox_has_its_place_in_a_tree(client: httpx.Client) -> None:
+    root = made(client, labels={"a": "b", 'q"': "é\n"})
+    info = client.get(root).json()
+    assert (info["root"], info["depth"], info["score"]) == (root[-36:], 0, None)
+    assert info["labels"] == {"a": "b", 'q"': "é\n"}
+    (child,) = forked(client, root, labels={"step": "1"})
+    (grandchild,) = forked(client, child)
+    for path, depth, labels in ((child, 1, {"step": "1"}), (grandchild, 2, {})):
+        info = client.get(path).json()
+        assert (info["root"], info["depth"], info["labels"]) == (root[-36:], depth, labels)
+
+
+@pytest.mark.parametrize("score", [0, -1.5, 0.1, 1e15, 123456789.125])
+def test_score_and_labels_are_changed(client: httpx.Client, box: str, score: float) -> None:
+    changed = client.patch(box, json={"score": score, "labels": {"k": "v"}}).json()
+    assert (changed["score"], changed["labels"]) == (score, {"k": "v"})
+    kept = client.patch(box, json={"metadata": {"m": 1}, "score": None, "labels": None}).json()
+    assert (kept["score"], kept["labels"]) == (score, {"k": "v"})
+    assert client.patch(box, json={"labels": {}}).json()["labels"] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ({"score": "1"}, "score must be a number"),
+        ({"score": 1e16}, "score must be a number from -1e+15 to 1e+15"),
+        ({"labels": {"a": 1}}, "labels must be an object of strings"),
+        ({"labels": {"": "x"}}, "without a name"),
+        ({"labels": {"a=b": "x"}}, "contains a ="),
+        ({"labels": [1]}, "labels must be an object of strings, not"),
+        ({"labels": {str(n): "" for n in range(65)}}, "at most 64 with 4096 bytes"),
+        ({"labels": {"x": "y" * 4096}}, "not 1 with 4097 bytes"),
+    ],
+)
+def test_invalid_score_or_labels_are_refused(
+    client: httpx.Client, box: str, body: Any, names: str
+) -> None:
+    assert names in refused(client.patch(box, json=body), 400, "bad_request")
+
+
+def test_largest_labels_are_returned(client: httpx.Client, box: str) -> None:
+    labels = {"x": "\u0001" * 4095}
+    assert client.patch(box, json={"labels": labels}).json()["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (3, "tree must be an object"),
+        ({"live": 0}, "tree.live must be a whole number"),
+        ({"cpu_seconds": 1.5}, "tree.cpu_seconds"),
+        ({"ram_mib": 1}, "tree.ram_mib"),
+        ({"at_limit": "maybe"}, "tree.at_limit must be refuse, wait, freeze_oldest_leaf or end_lowest_score"),
+    ],
+)
+def test_invalid_budget_is_refused(client: httpx.Client, body: Any, names: str) -> None:
+    assert names in refused(client.post("/v1/sandboxes", json={"tree": body}), 400, "bad_request")
+
+
+def test_budget_smaller_than_its_root_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/v1/sandboxes", json={"ram_mib": 256, "tree": {"ram_mib": 128}})
+    assert "the root alone has 256 MiB" in refused(answer, 400, "out_of_range")
+
+
+def test_list_is_filtered_by_root_and_labels(client: httpx.Client) -> None:
+    root, other = made(client), made(client, labels={"run": "7"})
+    first, second = forked(client, root, 2, labels={"run": "7"})
+    assert {one["id"] for one in client.get("/v1/sandboxes", params={"root": root[-36:]}).json()} == {
+        path[-36:] for path in (root, first, second)
+    }
+    found = client.get("/v1/sandboxes", params={"labels": json.dumps({"run": "7"})}).json()
+    assert {one["id"] for one in found} >= {path[-36:] for path in (other, first, second)}
+    assert root[-36:] not in {one["id"] for one in found}
+    both = {"labels": json.dumps({"run": "7"}), "root": root[-36:]}
+    assert len(client.get("/v1/sandboxes", params=both).json()) == 2
+    refused(client.get("/v1/sandboxes", params={"labels": "[]"}), 400, "bad_request")
+
+
+def test_tree_reports_its_budget_and_the_cost_of_each_sandbox(client: httpx.Client) -> None:
+    budget = {"live": 4, "cpu_seconds": 1000000, "depth": 3, "at_limit": "wait"}
+    root = made(client, tree=budget)
+    (child,) = forked(client, root)
+    client.patch(child, json={"score": 2.5})
+    space = client.post(forked(client, root)[0] + "/freeze").json()["space_id"]
+    for path in (root, child):
+        found = tree(client, path)
+        assert (found["root"], found["tree"]) == (root[-36:], budget)
+        assert (found["live"], found["waiting"]) == (2, 0)
+        first, second = found["nodes"]
+        assert (first["id"], first["parent"], first["depth"]) == (root[-36:], None, 0)
+        assert (second["id"], second["parent"], second["score"]) == (child[-36:], root[-36:], 2.5)
+        assert found["ram_mib"] == first["ram_mib"] + second["ram_mib"]
+        assert found["cpu_seconds"] >= first["cpu_seconds"] + second["cpu_seconds"] > 0
+        assert first["wall_seconds"] >= second["wall_seconds"] >= 0 <= found["wall_seconds"]
+        assert [one["id"] for one in found["spaces"]] == [space]
+        assert found["spaces"][0]["root"] == root[-36:]
+
+
+def test_tree_without_a_budget_and_of_nobody(client: httpx.Client, box: str) -> None:
+    assert tree(client, box)["tree"] is None
+    nobody = NOBODY[-36:]
+    refused(client.get("/v1/trees/" + nobody), 404, "not_found")
+    refused(client.delete("/v1/trees/" + nobody), 404, "not_found")
+    refused(client.get("/v1/trees/x"), 404, "not_found")
+
+
+def test_fork_beyond_the_budget_is_refused_whole(client: httpx.Client) -> None:
+    root = made(client, tree={"live": 2})
+    (child,) = forked(client, root)
+    sentence = refused(client.post(root + "/fork", json={"n": 1}), 429, "tree_limit")
+    assert "has 2 sandboxes, and 1 more would exceed its limit live (2)" in sentence
+    assert tree(client, root)["live"] == 2
+    client.delete(child)
+    assert len(forked(client, root)) == 1
+
+
+def test_lowest_score_makes_room(client: httpx.Client) -> None:
+    root = made(client, tree={"live": 3, "at_limit": "end_lowest_score"})
+    low, high = forked(client, root, 2)
+    client.patch(low, json={"score": -1})
+    client.patch(high, json={"score": 1})
+    forked(client, root)
+    assert "its tree needed room" in refused(client.get(low), 404, "tree_limit")
+    assert client.get(high).status_code == 200
+
+
+def test_delete_ends_a_subtree_then_all(client: httpx.Client) -> None:
+    root = made(client)
+    first, second = forked(client, root, 2)
+    below = forked(client, first, 2)
+    assert client.delete("/v1/trees/" + first[-36:]).status_code == 204
+    for path in (first, *below):
+        refused(client.get(path), 404, "not_found")
+    client.delete(root)
+    assert client.delete("/v1/trees/" + root[-36:]).status_code == 204
+    refused(client.get(second), 404, "not_found")
+
+
+def test_freezing_needs_a_tier_that_permits_it(start: Callable[..., Service]) -> None:
+    service = start("free")
+    body = {"tree": {"live": 2, "at_limit": "freeze_oldest_leaf"}}
+    with service.client() as http:
+        http.headers["authorization"] = f"Bearer {service.keys[0]}"
+        answer = http.post("/v1/sandboxes", json=body)
+        assert "needs a key whose tier allows" in refused(answer, 400, "out_of_range")
+
+
+def test_metrics_and_events_name_trees(client: httpx.Client) -> None:
+    root = made(client, tree={"live": 2, "at_limit": "end_lowest_score"})
+    (low,) = forked(client, root)
+    forked(client, root)
+    metrics = client.get("/metrics").text
+    for name in ("ramet_trees", "ramet_tree_waits", "ramet_tree_refusals_total", "ramet_tree_ends_total"):
+        assert f"\n{name} " in metrics
+    events = [json.loads(line) for line in client.get("/v1/events").text.splitlines()]
+    ends = [one for one in events if one.get("sandbox") == low[-36:] and one["event"] == "sandbox.tree_limit"]
+    assert len(ends) == 1 and "its tree needed room" in ends[0]["text"]
