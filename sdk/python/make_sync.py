@@ -79,8 +79,8 @@ PHRASES = {
             ") -> None:\n        self._start(",
         ),
         (
-            "metadata=metadata,\n            ),\n        )\n        return sandbox\n",
-            "metadata=metadata,\n            ),\n        )\n",
+            "tree=tree,\n            ),\n        )\n        return sandbox\n",
+            "tree=tree,\n            ),\n        )\n",
         ),
     ],
 }

@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 import httpx
 import pytest
+import ramet
 
 from conftest import NOBODY, Service, made, refused
 
@@ -181,3 +182,25 @@ def test_metrics_and_events_name_trees(client: httpx.Client) -> None:
     events = [json.loads(line) for line in client.get("/v1/events").text.splitlines()]
     ends = [one for one in events if one.get("sandbox") == low[-36:] and one["event"] == "sandbox.tree_limit"]
     assert len(ends) == 1 and "its tree needed room" in ends[0]["text"]
+
+
+def test_sdk_sets_and_reads_trees(base: str) -> None:
+    with ramet.Sandbox(host=base, tree={"live": 2}, labels={"run": "7"}) as root:
+        (child,) = root.fork(labels={"step": "1"})
+        assert child.update(score=0.5).score == 0.5
+        assert (child.info().root, child.info().depth) == (root.id, 1)
+        found = child.tree()
+        assert (found.root, found.budget) == (root.id, {"live": 2, "at_limit": "refuse"})
+        assert [(node.id, node.score, node.labels) for node in found.nodes] == [
+            (root.id, None, {"run": "7"}),
+            (child.id, 0.5, {"step": "1"}),
+        ]
+        assert found.cpu_seconds >= sum(node.cpu_seconds for node in found.nodes) > 0
+        client = root._live()
+        assert [one.id for one in client.list_sandboxes(root=root.id, labels={"step": "1"})] == [child.id]
+        with pytest.raises(ramet.CapReached) as refusal:
+            root.fork()
+        assert refusal.value.code == "tree_limit"
+        client.delete_tree(root.id)
+        with pytest.raises(ramet.NotFound):
+            client.get_tree(root.id)

@@ -137,6 +137,17 @@ def test_the_tree_of_three_generations(cli: Cli, client: Client) -> None:
         cli.run("rm", "-f", *made)
 
 
+def test_tree_is_limited_shown_and_ended(cli: Cli) -> None:
+    root = cli.ok("create", "--tree", "live=3", "--tree", "at_limit=wait").strip()
+    child = cli.ok("fork", root).strip()
+    shown = cli.ok("tree", child).splitlines()
+    assert shown[0] == "live: 2 of 3" and "at_limit: wait, 0 waiting" in shown
+    assert shown[-2].split()[0] == root[:16] and shown[-1].split()[:2] == ["└─", child[:16]]
+    assert json.loads(cli.ok("tree", root, "--json"))["root"] == root
+    cli.ok("tree", "--end", root)
+    assert root not in cli.ok("ls", "-q")
+
+
 @pytest.mark.smoke
 @pytest.mark.vm
 def test_diff_and_merge(cli: Cli, client: Client, folder: str, shared: Sandbox) -> None:

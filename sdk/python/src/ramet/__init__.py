@@ -69,6 +69,8 @@ if TYPE_CHECKING:
         SandboxInfo,
         SpaceInfo,
         TemplateInfo,
+        TreeInfo,
+        TreeNode,
     )
 
 __all__ = [
@@ -136,6 +138,8 @@ __all__ = [
     "SpaceDamaged",
     "SpaceInfo",
     "TemplateInfo",
+    "TreeInfo",
+    "TreeNode",
     "Unauthorized",
     "Unavailable",
     "VmDied",
@@ -172,7 +176,7 @@ _MODULES = {
     "types": (
         "AuditEvent ContextInfo ContextLanguage Diff Event ExecResult FileEvent FileEventType "
         "FileInfo FileType Language Metrics PortShare ProcessEvent ProcessInfo ProcessResult PtyInfo "
-        "SandboxInfo SpaceInfo TemplateInfo"
+        "SandboxInfo SpaceInfo TemplateInfo TreeInfo TreeNode"
     ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -43,6 +43,7 @@ from ramet.types import (
     SandboxInfo,
     SpaceInfo,
     TemplateInfo,
+    TreeInfo,
 )
 
 # Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
@@ -196,6 +197,8 @@ class Client:
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        tree: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
@@ -212,6 +215,9 @@ class Client:
             egress: False: neither it nor its forks can ever send to the network.
             env: Environment variables of every call.
             metadata: JSON object that is stored with the sandbox.
+            labels: Up to 64 strings by name, by which lists can be filtered.
+            tree: Limits of this sandbox and all its forks together: "live", "ram_mib",
+                "cpu_seconds", "wall_seconds", "depth" and "at_limit" (docs/trees.md).
             idempotency_key: If a call with the same key and arguments was made within the last
                 hour, returns the sandbox that it created instead of a new one. None: a new key.
             timeout_seconds: The former name of `lifetime_seconds`.
@@ -232,6 +238,8 @@ class Client:
                 "egress": egress,
                 "env": dict(env) if env is not None else None,
                 "metadata": dict(metadata) if metadata is not None else None,
+                "labels": dict(labels) if labels is not None else None,
+                "tree": dict(tree) if tree is not None else None,
             }
         )
         answer = self._make("/v1/sandboxes", body, _delete, _CREATE_S, idempotency_key)
@@ -278,6 +286,8 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        root: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[SandboxInfo]:
         """Returns the sandboxes of this key, oldest first, from as many pages as needed.
 
@@ -289,6 +299,8 @@ class Client:
             metadata=metadata,
             created_after=created_after,
             created_before=created_before,
+            root=root,
+            labels=labels,
         )
         return [one for one in found]
 
@@ -300,6 +312,8 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        root: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Iterator[SandboxInfo]:
         """Yields the sandboxes of this key, oldest first, and requests pages only as needed.
 
@@ -312,6 +326,8 @@ class Client:
                 numbers, bools or None.
             created_after: Only those created later. A time without a zone is local.
             created_before: Only those created earlier.
+            root: Only those of the tree with this root.
+            labels: Only those that have these labels.
 
         Raises:
             BadRequest: A value is wrong; the message names it.
@@ -323,6 +339,8 @@ class Client:
             metadata=json_bytes(metadata).decode() if metadata is not None else None,
             created_after=_utc(created_after),
             created_before=_utc(created_before),
+            root=root,
+            labels=json_bytes(labels).decode() if labels is not None else None,
         ):
             yield SandboxInfo.from_json(one)
 
@@ -384,6 +402,8 @@ class Client:
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        score: float | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of a sandbox, all of them or none; None leaves a setting as it is.
@@ -397,6 +417,8 @@ class Client:
             egress: False: nothing that it sends leaves the host from now on. It cannot be opened
                 again.
             metadata: JSON object that replaces the old one.
+            score: How good it is; higher is better. A tree can end those with the lowest score.
+            labels: They replace the old ones.
             timeout_seconds: The former name of `lifetime_seconds`.
 
         Returns:
@@ -413,6 +435,8 @@ class Client:
                 "persistent": persistent,
                 "egress": egress,
                 "metadata": dict(metadata) if metadata is not None else None,
+                "score": score,
+                "labels": dict(labels) if labels is not None else None,
             }
         )
         return SandboxInfo.from_json(self._http.json("PATCH", _sandbox(sandbox_id), body))
@@ -646,6 +670,7 @@ class Client:
         n: int = 1,
         *,
         reseed: bool = False,
+        labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> list[str]:
         """Clones a running sandbox, even during a call; returns the children's ids.
@@ -655,20 +680,45 @@ class Client:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
             reseed: Seed Python's `random` and numpy's generator differently in each child. By
                 default they are part of the cloned state.
+            labels: Labels of the children.
             idempotency_key: As for `create_sandbox`.
 
         Raises:
             BadRequest: `n` is out of range.
             NotFound: There is no such sandbox.
-            CapReached: The key may not have so many sandboxes.
+            CapReached: The key or the tree (code ``tree_limit``) may not have so many sandboxes.
             Unavailable: The host has no room for so many.
         """
         body: dict[str, Any] = {"n": n}
         if reseed:
             body["reseed"] = True
+        if labels is not None:
+            body["labels"] = dict(labels)
         path = _sandbox(sandbox_id) + "/fork"
         answer = self._make(path, body, _delete, 0, idempotency_key)
         return [str(child) for child in answer["children"]]
+
+    def get_tree(self, sandbox_id: str) -> TreeInfo:
+        """Describes a tree of sandboxes: its budget, what is used, and what each sandbox costs.
+
+        Args:
+            sandbox_id: The root of the tree, also after its end, or any living sandbox in it.
+
+        Raises:
+            NotFound: There is no such tree.
+        """
+        return TreeInfo.from_json(self._http.json("GET", _tree(sandbox_id)))
+
+    def delete_tree(self, sandbox_id: str) -> None:
+        """Ends all sandboxes of a tree, or a sandbox and all that descend from it. Spaces stay.
+
+        Args:
+            sandbox_id: The root of the tree, or the sandbox.
+
+        Raises:
+            NotFound: There is no such tree.
+        """
+        self._http.request("DELETE", _tree(sandbox_id))
 
     def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
         """Replaces the parent's VM by the winner's. The parent keeps its id; the winner's id ends.
@@ -1252,6 +1302,10 @@ def _utc(time: datetime | None) -> str | None:
 
 def _sandbox(sandbox_id: str) -> str:
     return "/v1/sandboxes/" + segment(sandbox_id)
+
+
+def _tree(sandbox_id: str) -> str:
+    return "/v1/trees/" + segment(sandbox_id)
 
 
 def _delete(made: Any) -> list[tuple[str, str]]:

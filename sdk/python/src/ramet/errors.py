@@ -152,7 +152,14 @@ _BY_STATUS: dict[int, type[RametError]] = {
 
 
 # An error event in a stream has a code, but no HTTP status.
-_STATUS_OF_CODE = {"expired": 404, "frozen": 404, "deleted": 404, "stopped": 404, "merged": 409}
+_STATUS_OF_CODE = {
+    "expired": 404,
+    "frozen": 404,
+    "deleted": 404,
+    "stopped": 404,
+    "tree_limit": 404,
+    "merged": 409,
+}
 
 
 def stream_error(code: str, message: str) -> RametError:

@@ -22,7 +22,16 @@ from ramet.ports import Forward, open_forward, reach
 from ramet.pty import Ptys
 from ramet.results import CodeError, Result
 from ramet.space import Space, Place
-from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
+from ramet.types import (
+    Diff,
+    Event,
+    ExecResult,
+    Language,
+    Metrics,
+    PortShare,
+    SandboxInfo,
+    TreeInfo,
+)
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
 
@@ -64,6 +73,9 @@ class Sandbox:
         egress: False: neither it nor its forks can ever send to the network. None: they can.
         env: Environment variables of every call.
         metadata: JSON object that is stored with the sandbox.
+        labels: Up to 64 strings by name, by which lists can be filtered.
+        tree: Limits of this sandbox and all its forks together: "live", "ram_mib", "cpu_seconds",
+            "wall_seconds", "depth" and "at_limit" (docs/trees.md).
         host: The service's URL, as for `Client`. None: from the environment.
         api_key: The key, as for `Client`. None: from the environment.
         region: The service's region, as for `Client`. None: any.
@@ -97,6 +109,8 @@ class Sandbox:
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        tree: Mapping[str, Any] | None = None,
         host: str | None = None,
         api_key: str | None = None,
         region: str | None = None,
@@ -117,6 +131,8 @@ class Sandbox:
                 egress=egress,
                 env=env,
                 metadata=metadata,
+                labels=labels,
+                tree=tree,
             ),
         )
 
@@ -295,7 +311,9 @@ class Sandbox:
         """
         self._live().interrupt(self.id)
 
-    def fork(self, n: int = 1, *, reseed: bool = False) -> list["Sandbox"]:
+    def fork(
+        self, n: int = 1, *, reseed: bool = False, labels: Mapping[str, str] | None = None
+    ) -> list["Sandbox"]:
         """Clones this sandbox while it runs: variables, threads, processes, open files.
 
         This sandbox continues undisturbed. Parent and children are independent of each other.
@@ -304,6 +322,7 @@ class Sandbox:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
             reseed: Seed Python's `random` and numpy's generator differently in each child. By
                 default they are part of the cloned state.
+            labels: Labels of the children.
 
         Returns:
             The children. Each can be used at once, and the caller must close it.
@@ -311,13 +330,17 @@ class Sandbox:
         Raises:
             BadRequest: `n` is out of range.
             NotFound: This sandbox is gone.
-            CapReached: The key may not have so many sandboxes.
+            CapReached: The key or the tree (code ``tree_limit``) may not have so many sandboxes.
             Unavailable: The host has no room for so many.
         """
-        ids = self._live().fork_sandbox(self.id, n, reseed=reseed)
+        ids = self._live().fork_sandbox(self.id, n, reseed=reseed, labels=labels)
         if self._own:
             self._own.share(len(ids))
         return [self._child(child_id) for child_id in ids]
+
+    def tree(self) -> TreeInfo:
+        """Describes the tree that this sandbox belongs to; see `Client.get_tree`."""
+        return self._live().get_tree(self.id)
 
     def merge_into(self, winner: "Sandbox") -> None:
         """Replaces the state of this sandbox by that of `winner`, a fork of it or of its forks.
@@ -523,6 +546,8 @@ class Sandbox:
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        score: float | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of this sandbox; None leaves a setting as it is.
@@ -537,6 +562,8 @@ class Sandbox:
             persistent=persistent,
             egress=egress,
             metadata=metadata,
+            score=score,
+            labels=labels,
         )
 
     def replay(self, *, since: int = 0) -> list[Event]:

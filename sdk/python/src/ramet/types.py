@@ -586,6 +586,100 @@ class SpaceInfo:
         )
 
 
+def _score(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A living sandbox of a tree, and what it costs.
+
+    Attributes:
+        id: The sandbox's id.
+        state: As in a `SandboxInfo`.
+        parent: The id it was forked from, or None.
+        depth: Number of forks from the root to it.
+        score: Its score; None: none.
+        labels: Its labels.
+        ram_mib: Its memory in MiB.
+        memory_private_bytes: Memory of the host that only it uses; updated every 10 s.
+        cpu_seconds: CPU time of its VM.
+        wall_seconds: Time since its create or fork.
+    """
+
+    id: str
+    state: str
+    parent: str | None
+    depth: int
+    score: float | None
+    labels: Mapping[str, str]
+    ram_mib: int
+    memory_private_bytes: int
+    cpu_seconds: float
+    wall_seconds: float
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "TreeNode":
+        """Builds the node from the service's JSON object."""
+        return cls(
+            id=str(obj["id"]),
+            state=str(obj["state"]),
+            parent=obj["parent"],
+            depth=int(obj["depth"]),
+            score=_score(obj["score"]),
+            labels=dict(obj["labels"]),
+            ram_mib=int(obj["ram_mib"]),
+            memory_private_bytes=int(obj["memory_private_bytes"]),
+            cpu_seconds=float(obj["cpu_seconds"]),
+            wall_seconds=float(obj["wall_seconds"]),
+        )
+
+
+@dataclass(frozen=True)
+class TreeInfo:
+    """A tree of sandboxes: a root and all that descend from it.
+
+    Attributes:
+        root: Id of the root, also after its end.
+        budget: Its limits, as passed to the create of the root; None: none.
+        live: Number of living sandboxes.
+        waiting: Number of forks that wait for room.
+        ram_mib: Memory of the living sandboxes in MiB.
+        cpu_seconds: CPU time of all sandboxes, living and ended.
+        wall_seconds: Time since the create of the root.
+        nodes: The living sandboxes, oldest first, at most 1,000.
+        spaces: Ids of its frozen sandboxes.
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    root: str
+    budget: Mapping[str, Any] | None
+    live: int
+    waiting: int
+    ram_mib: int
+    cpu_seconds: float
+    wall_seconds: float
+    nodes: list[TreeNode]
+    spaces: list[str]
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "TreeInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(
+            root=str(obj["root"]),
+            budget=obj["tree"],
+            live=int(obj["live"]),
+            waiting=int(obj["waiting"]),
+            ram_mib=int(obj["ram_mib"]),
+            cpu_seconds=float(obj["cpu_seconds"]),
+            wall_seconds=float(obj["wall_seconds"]),
+            nodes=[TreeNode.from_json(one) for one in obj["nodes"]],
+            spaces=[str(one["id"]) for one in obj["spaces"]],
+            raw=dict(obj),
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class SandboxInfo:
     """A sandbox, as it was at the time of the request.
@@ -652,6 +746,26 @@ class SandboxInfo:
     def parent(self) -> str | None:
         """The id it was forked from, or None."""
         return self.raw.get("parent")
+
+    @property
+    def root(self) -> str:
+        """The root of its tree: the sandbox from which it descends and that was not forked."""
+        return str(self._field("root"))
+
+    @property
+    def depth(self) -> int:
+        """Number of forks from the root to it."""
+        return int(self._field("depth"))
+
+    @property
+    def score(self) -> float | None:
+        """Its score, as set by `Sandbox.update`; None: none."""
+        return _score(self._field("score"))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels."""
+        return dict(self._field("labels"))
 
     @property
     def children(self) -> list[str]:

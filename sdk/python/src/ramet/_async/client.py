@@ -51,6 +51,7 @@ from ramet.types import (
     SandboxInfo,
     SpaceInfo,
     TemplateInfo,
+    TreeInfo,
 )
 
 # Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
@@ -205,6 +206,8 @@ class AsyncClient:
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        tree: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
@@ -221,6 +224,9 @@ class AsyncClient:
             egress: False: neither it nor its forks can ever send to the network.
             env: Environment variables of every call.
             metadata: JSON object that is stored with the sandbox.
+            labels: Up to 64 strings by name, by which lists can be filtered.
+            tree: Limits of this sandbox and all its forks together: "live", "ram_mib",
+                "cpu_seconds", "wall_seconds", "depth" and "at_limit" (docs/trees.md).
             idempotency_key: If a call with the same key and arguments was made within the last
                 hour, returns the sandbox that it created instead of a new one. None: a new key.
             timeout_seconds: The former name of `lifetime_seconds`.
@@ -241,6 +247,8 @@ class AsyncClient:
                 "egress": egress,
                 "env": dict(env) if env is not None else None,
                 "metadata": dict(metadata) if metadata is not None else None,
+                "labels": dict(labels) if labels is not None else None,
+                "tree": dict(tree) if tree is not None else None,
             }
         )
         answer = await self._make("/v1/sandboxes", body, _delete, _CREATE_S, idempotency_key)
@@ -287,6 +295,8 @@ class AsyncClient:
         metadata: Mapping[str, Any] | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        root: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[SandboxInfo]:
         """Returns the sandboxes of this key, oldest first, from as many pages as needed.
 
@@ -298,6 +308,8 @@ class AsyncClient:
             metadata=metadata,
             created_after=created_after,
             created_before=created_before,
+            root=root,
+            labels=labels,
         )
         return [one async for one in found]
 
@@ -309,6 +321,8 @@ class AsyncClient:
         metadata: Mapping[str, Any] | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        root: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[SandboxInfo, None]:
         """Yields the sandboxes of this key, oldest first, and requests pages only as needed.
 
@@ -321,6 +335,8 @@ class AsyncClient:
                 numbers, bools or None.
             created_after: Only those created later. A time without a zone is local.
             created_before: Only those created earlier.
+            root: Only those of the tree with this root.
+            labels: Only those that have these labels.
 
         Raises:
             BadRequest: A value is wrong; the message names it.
@@ -332,6 +348,8 @@ class AsyncClient:
             metadata=json_bytes(metadata).decode() if metadata is not None else None,
             created_after=_utc(created_after),
             created_before=_utc(created_before),
+            root=root,
+            labels=json_bytes(labels).decode() if labels is not None else None,
         ):
             yield SandboxInfo.from_json(one)
 
@@ -393,6 +411,8 @@ class AsyncClient:
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        score: float | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of a sandbox, all of them or none; None leaves a setting as it is.
@@ -406,6 +426,8 @@ class AsyncClient:
             egress: False: nothing that it sends leaves the host from now on. It cannot be opened
                 again.
             metadata: JSON object that replaces the old one.
+            score: How good it is; higher is better. A tree can end those with the lowest score.
+            labels: They replace the old ones.
             timeout_seconds: The former name of `lifetime_seconds`.
 
         Returns:
@@ -422,6 +444,8 @@ class AsyncClient:
                 "persistent": persistent,
                 "egress": egress,
                 "metadata": dict(metadata) if metadata is not None else None,
+                "score": score,
+                "labels": dict(labels) if labels is not None else None,
             }
         )
         return SandboxInfo.from_json(await self._http.json("PATCH", _sandbox(sandbox_id), body))
@@ -655,6 +679,7 @@ class AsyncClient:
         n: int = 1,
         *,
         reseed: bool = False,
+        labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> list[str]:
         """Clones a running sandbox, even during a call; returns the children's ids.
@@ -664,20 +689,45 @@ class AsyncClient:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
             reseed: Seed Python's `random` and numpy's generator differently in each child. By
                 default they are part of the cloned state.
+            labels: Labels of the children.
             idempotency_key: As for `create_sandbox`.
 
         Raises:
             BadRequest: `n` is out of range.
             NotFound: There is no such sandbox.
-            CapReached: The key may not have so many sandboxes.
+            CapReached: The key or the tree (code ``tree_limit``) may not have so many sandboxes.
             Unavailable: The host has no room for so many.
         """
         body: dict[str, Any] = {"n": n}
         if reseed:
             body["reseed"] = True
+        if labels is not None:
+            body["labels"] = dict(labels)
         path = _sandbox(sandbox_id) + "/fork"
         answer = await self._make(path, body, _delete, 0, idempotency_key)
         return [str(child) for child in answer["children"]]
+
+    async def get_tree(self, sandbox_id: str) -> TreeInfo:
+        """Describes a tree of sandboxes: its budget, what is used, and what each sandbox costs.
+
+        Args:
+            sandbox_id: The root of the tree, also after its end, or any living sandbox in it.
+
+        Raises:
+            NotFound: There is no such tree.
+        """
+        return TreeInfo.from_json(await self._http.json("GET", _tree(sandbox_id)))
+
+    async def delete_tree(self, sandbox_id: str) -> None:
+        """Ends all sandboxes of a tree, or a sandbox and all that descend from it. Spaces stay.
+
+        Args:
+            sandbox_id: The root of the tree, or the sandbox.
+
+        Raises:
+            NotFound: There is no such tree.
+        """
+        await self._http.request("DELETE", _tree(sandbox_id))
 
     async def merge_sandbox(self, parent_id: str, winner_id: str) -> None:
         """Replaces the parent's VM by the winner's. The parent keeps its id; the winner's id ends.
@@ -1262,6 +1312,10 @@ def _utc(time: datetime | None) -> str | None:
 
 def _sandbox(sandbox_id: str) -> str:
     return "/v1/sandboxes/" + segment(sandbox_id)
+
+
+def _tree(sandbox_id: str) -> str:
+    return "/v1/trees/" + segment(sandbox_id)
 
 
 def _delete(made: Any) -> list[tuple[str, str]]:

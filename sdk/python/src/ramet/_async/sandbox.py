@@ -21,7 +21,16 @@ from ramet._async.ports import AsyncForward, open_forward, reach
 from ramet._async.pty import AsyncPtys
 from ramet.results import CodeError, Result
 from ramet._async.space import AsyncSpace, Place
-from ramet.types import Diff, Event, ExecResult, Language, Metrics, PortShare, SandboxInfo
+from ramet.types import (
+    Diff,
+    Event,
+    ExecResult,
+    Language,
+    Metrics,
+    PortShare,
+    SandboxInfo,
+    TreeInfo,
+)
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
 
@@ -65,6 +74,9 @@ class AsyncSandbox:
         egress: False: neither it nor its forks can ever send to the network. None: they can.
         env: Environment variables of every call.
         metadata: JSON object that is stored with the sandbox.
+        labels: Up to 64 strings by name, by which lists can be filtered.
+        tree: Limits of this sandbox and all its forks together: "live", "ram_mib", "cpu_seconds",
+            "wall_seconds", "depth" and "at_limit" (docs/trees.md).
         host: The service's URL, as for `AsyncClient`. None: from the environment.
         api_key: The key, as for `AsyncClient`. None: from the environment.
         region: The service's region, as for `AsyncClient`. None: any.
@@ -99,6 +111,8 @@ class AsyncSandbox:
         egress: bool | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        tree: Mapping[str, Any] | None = None,
         host: str | None = None,
         api_key: str | None = None,
         region: str | None = None,
@@ -121,6 +135,8 @@ class AsyncSandbox:
                 egress=egress,
                 env=env,
                 metadata=metadata,
+                labels=labels,
+                tree=tree,
             ),
         )
         return sandbox
@@ -300,7 +316,9 @@ class AsyncSandbox:
         """
         await self._live().interrupt(self.id)
 
-    async def fork(self, n: int = 1, *, reseed: bool = False) -> list["AsyncSandbox"]:
+    async def fork(
+        self, n: int = 1, *, reseed: bool = False, labels: Mapping[str, str] | None = None
+    ) -> list["AsyncSandbox"]:
         """Clones this sandbox while it runs: variables, threads, processes, open files.
 
         This sandbox continues undisturbed. Parent and children are independent of each other.
@@ -309,6 +327,7 @@ class AsyncSandbox:
             n: Number of children, all or none: 1 to the service's limit (32 unless configured).
             reseed: Seed Python's `random` and numpy's generator differently in each child. By
                 default they are part of the cloned state.
+            labels: Labels of the children.
 
         Returns:
             The children. Each can be used at once, and the caller must close it.
@@ -316,13 +335,17 @@ class AsyncSandbox:
         Raises:
             BadRequest: `n` is out of range.
             NotFound: This sandbox is gone.
-            CapReached: The key may not have so many sandboxes.
+            CapReached: The key or the tree (code ``tree_limit``) may not have so many sandboxes.
             Unavailable: The host has no room for so many.
         """
-        ids = await self._live().fork_sandbox(self.id, n, reseed=reseed)
+        ids = await self._live().fork_sandbox(self.id, n, reseed=reseed, labels=labels)
         if self._own:
             self._own.share(len(ids))
         return [self._child(child_id) for child_id in ids]
+
+    async def tree(self) -> TreeInfo:
+        """Describes the tree that this sandbox belongs to; see `AsyncClient.get_tree`."""
+        return await self._live().get_tree(self.id)
 
     async def merge_into(self, winner: "AsyncSandbox") -> None:
         """Replaces the state of this sandbox by that of `winner`, a fork of it or of its forks.
@@ -528,6 +551,8 @@ class AsyncSandbox:
         persistent: bool | None = None,
         egress: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        score: float | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of this sandbox; None leaves a setting as it is.
@@ -542,6 +567,8 @@ class AsyncSandbox:
             persistent=persistent,
             egress=egress,
             metadata=metadata,
+            score=score,
+            labels=labels,
         )
 
     async def replay(self, *, since: int = 0) -> list[Event]:

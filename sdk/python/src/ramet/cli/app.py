@@ -181,6 +181,13 @@ metadata_option = option(
     metavar="NAME=VALUE",
     help="Text that is stored with the sandbox.",
 )
+tree_option = option(
+    "--tree",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Limit the sandbox and all its forks together: live, ram_mib, cpu_seconds, wall_seconds, "
+    "depth, at_limit.",
+)
 workdir_option = option("--workdir", "-w", metavar="PATH", help="Working directory.")
 user_option = option("--user", "-u", metavar="NAME", help="Run as this user, not root.")
 interactive_option = flag("--interactive", "-i", help="Pass standard input to the program.")
@@ -434,6 +441,7 @@ def interrupt(sandbox: str, context: str | None) -> None:
 @env_option
 @name_option
 @metadata_option
+@tree_option
 @api_json
 def create(
     template: str | None,
@@ -447,6 +455,7 @@ def create(
     env: Sequence[str],
     name: str | None,
     metadata: Sequence[str],
+    tree: Sequence[str],
     json: bool,
 ) -> None:
     """Create a sandbox and print its id."""
@@ -464,6 +473,7 @@ def create(
             egress=False if no_egress else None,
             env=parse.variables(env),
             metadata=parse.metadata(metadata, name),
+            tree=parse.budget(tree),
         )
         if json:
             print_json(dict(client.get_sandbox(made.id).raw))
@@ -668,6 +678,22 @@ def fork(sandbox: str, n: int, reseed: bool, json: bool) -> None:
         print_json({"parent": parent, "children": children})
     else:
         print("\n".join(children))
+
+
+@command("tree", FORKS)
+@sandbox_id
+@flag("--end", help="End all sandboxes of the tree; or, if ID is not its root, ID and its forks.")
+@api_json
+def tree(sandbox: str, end: bool, json: bool) -> None:
+    """Show the tree that a sandbox belongs to: its budget, and what each sandbox costs."""
+    from ramet.cli import listing, service
+
+    with _connect() as client:
+        name = service.sandbox_id(client, sandbox)
+        if end:
+            client.delete_tree(name)
+        else:
+            listing.tree(client.get_tree(name), as_json=json)
 
 
 @command("merge", FORKS)

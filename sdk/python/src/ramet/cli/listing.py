@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence, TypeVar
 
-from ramet import Client, Metrics, NotFound, PortShare, ProcessInfo, SandboxInfo
+from ramet import Client, Metrics, NotFound, PortShare, ProcessInfo, SandboxInfo, TreeInfo, TreeNode
 from ramet.cli.output import columns, plain, print_json, since, size, until
 from ramet.cli.service import short
+
+Node = TypeVar("Node", SandboxInfo, TreeNode)
 
 
 def sandboxes(
@@ -33,6 +35,40 @@ def sandboxes(
     )
 
 
+def tree(found: TreeInfo, *, as_json: bool = False) -> None:
+    """Prints what a tree has used of its budget, and what each of its sandboxes costs."""
+    if as_json:
+        print_json(dict(found.raw))
+        return
+    used = {
+        "live": str(found.live),
+        "ram_mib": str(found.ram_mib),
+        "cpu_seconds": f"{found.cpu_seconds:.1f}",
+        "wall_seconds": f"{found.wall_seconds:.1f}",
+        "depth": str(max((one.depth for one in found.nodes), default=0)),
+    }
+    budget = found.budget or {}
+    for name, value in used.items():
+        print(f"{name}: {value}" + (f" of {budget[name]}" if name in budget else ""))
+    if budget:
+        print(f"at_limit: {budget['at_limit']}, {found.waiting} waiting")
+    if found.spaces:
+        print(f"spaces: {' '.join(found.spaces)}")
+    rows = [
+        (
+            branch + short(one.id),
+            one.state,
+            "-" if one.score is None else f"{one.score:g}",
+            size(one.memory_private_bytes),
+            f"{one.cpu_seconds:.1f} s",
+            f"{one.wall_seconds:.0f} s",
+            " ".join(f"{plain(k)}={plain(v)}" for k, v in one.labels.items()) or "-",
+        )
+        for branch, one in _walk(found.nodes)
+    ]
+    columns(("ID", "STATE", "SCORE", "MEMORY", "CPU", "AGE", "LABELS"), rows)
+
+
 def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
     """Prints what is known about a sandbox, one field per line."""
     if as_json:
@@ -53,7 +89,10 @@ def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
         ("network", "open" if one.egress else "closed"),
         ("memory used", f"{size(one.memory_private_bytes)}, shared {size(one.memory_shared_bytes)}"),
         ("parent", one.parent or ""),
+        ("tree", f"{one.root}, depth {one.depth}" if one.raw.get("depth") else ""),
+        ("score", f"{one.score:g}" if one.raw.get("score") is not None else ""),
         ("children", " ".join(one.children) + (" …" if one.children_more else "")),
+        *((f"label {name}", value) for name, value in one.raw.get("labels", {}).items()),
         *((f"metadata {name}", json.dumps(value)) for name, value in one.metadata.items()),
     ]
     for name, value in fields:
@@ -197,13 +236,11 @@ def _name(one: SandboxInfo) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _families(
-    found: Sequence[SandboxInfo],
-) -> tuple[list[SandboxInfo], dict[str, list[SandboxInfo]]]:
+def _families(found: Sequence[Node]) -> tuple[list[Node], dict[str, list[Node]]]:
     """Returns the sandboxes without a listed parent, and the forks of each other one."""
     known = {one.id for one in found}
-    roots: list[SandboxInfo] = []
-    forks: dict[str, list[SandboxInfo]] = {}
+    roots: list[Node] = []
+    forks: dict[str, list[Node]] = {}
     for one in found:
         if one.parent in known:
             forks.setdefault(str(one.parent), []).append(one)
@@ -212,7 +249,7 @@ def _families(
     return roots, forks
 
 
-def _walk(found: Sequence[SandboxInfo]) -> Iterator[tuple[str, SandboxInfo]]:
+def _walk(found: Sequence[Node]) -> Iterator[tuple[str, Node]]:
     """Yields each sandbox, after its parent, with the branches to draw before its id."""
     roots, forks = _families(found)
     waiting = [("", "", one) for one in reversed(roots)]

@@ -65,6 +65,14 @@ def pairs(items: Iterable[str] | None) -> dict[str, str] | None:
     return found
 
 
+def budget(items: Iterable[str] | None) -> dict[str, str | int] | None:
+    """Returns the members of `--tree` options: numbers, and words."""
+    found = pairs(items)
+    if found is None:
+        return None
+    return {name: int(v) if v.isdecimal() else v for name, v in found.items()}
+
+
 def metadata(items: Iterable[str] | None, name: str | None) -> dict[str, str] | None:
     """Returns the members of `--metadata` options, and that of `--name`."""
     found = pairs(items)
