@@ -52,6 +52,16 @@ def test_beam_merges_a_child_of_a_child_that_is_closed(parent: Sandbox) -> None:
     assert parent.run_code("1").ok
 
 
+def test_budget_is_measured_in_the_tree(base: str) -> None:
+    with Sandbox(host=base, tree={"live": 3}) as parent:
+        found = search.best_of(parent, [echo(n) for n in range(4)], number, budget={})
+        assert found.score == 3.0 and not found.failed
+        assert found.spent and found.spent.children == 4
+        assert 0 < found.spent.cpu_seconds <= parent.tree().cpu_seconds
+        with pytest.raises(search.AllFailed):
+            search.best_of(parent, [echo(1)], number, budget={"wall_seconds": 0})
+
+
 def test_winner_of_a_deep_level_is_kept(parent: Sandbox) -> None:
     found = search.beam(
         parent, lambda node: [echo(node.depth)], number, width=1, depth=2, winner="keep"

@@ -15,7 +15,7 @@ from typing import Any, Awaitable, Callable, Iterator
 
 import pytest
 
-from ramet import NotFound, RametError, Unavailable, search
+from ramet import NotFound, RametError, TreeInfo, Unavailable, search
 from ramet.search import Attempt, Found, Node
 
 Branch = Callable[["Box"], Any]
@@ -30,6 +30,8 @@ class World:
         self.alive: set[Box] = set()
         self.most = 0
         self.forks: list[tuple[Box, int, bool]] = []
+        self.cpu_seconds = 7.0  # of the tree, before the search
+        self.live: int | None = None
         self.on_fork: Callable[[Box, int], None] = lambda box, n: None
         self.parent = Box(self, [])
 
@@ -60,6 +62,12 @@ class Box:
         self.state = winner.state
         self.merges.append(winner)
         winner.close()
+
+    def tree(self) -> TreeInfo:
+        self.check()
+        live = len(self.world.alive)
+        budget = None if self.world.live is None else {"live": self.world.live}
+        return TreeInfo("", budget, live, 0, 0, self.world.cpu_seconds, 0.0, [], [], {})
 
     def close(self) -> None:
         self.ended.set()
@@ -92,6 +100,9 @@ class AsyncBox:
         await asyncio.sleep(0)
         self.box.merge_into(winner.box)
 
+    async def tree(self) -> TreeInfo:
+        return self.box.tree()
+
     async def close(self) -> None:
         """As in the SDK, a second call does nothing, even if the first one was cancelled."""
         if not self.closes:
@@ -114,7 +125,7 @@ def in_task(branch: Branch) -> Callable[[AsyncBox], Awaitable[Any]]:
 
 def sync_found(found: Found[AsyncBox, Any]) -> Found[Box, Any]:
     box = found.sandbox.box if found.sandbox else None
-    return Found(found.value, found.score, found.steps, found.attempts, box)
+    return Found(found.value, found.score, found.steps, found.attempts, box, found.spent)
 
 
 class Kind:
@@ -240,6 +251,52 @@ def test_search_in_which_all_fail_raises_and_merges_nothing(world: World, kind: 
         kind.best_of(world.parent, [fail, fail], value_of)
     assert isinstance(failed.value.__cause__, KeyError) and len(failed.value.attempts) == 2
     assert world.parent.state == [] and not world.parent.merges
+
+
+def burn(world: World, seconds: float, value: int) -> Branch:
+    def branch(child: Box) -> int:
+        world.cpu_seconds += seconds
+        return value
+
+    return branch
+
+
+def test_no_branch_begins_once_the_budget_is_used_up(world: World, kind: Kind) -> None:
+    branches = [burn(world, 1.0, value) for value in (1, 3, 2, 9)]
+    found = kind.best_of(
+        world.parent, branches, value_of, max_alive=2, budget={"cpu_seconds": 2}
+    )
+    assert found.spent and 2.0 <= found.spent.cpu_seconds <= 3.0
+    assert found.spent.children == len(found.attempts) - len(found.failed) < 4
+    assert found.score == 3.0
+    assert {type(attempt.error) for attempt in found.failed} == {search.BudgetSpent}
+
+
+def test_no_level_begins_once_the_budget_is_used_up(world: World, kind: Kind) -> None:
+    found = kind.beam(
+        world.parent,
+        lambda node: [burn(world, 1.0, node.depth)],
+        value_of,
+        width=1,
+        depth=9,
+        budget={"cpu_seconds": 3, "wall_seconds": 1000},
+    )
+    assert found.spent and (found.spent.cpu_seconds, found.spent.children) == (3.0, 3)
+    assert found.score == 2.0 and found.spent.wall_seconds > 0 and not found.failed
+
+
+def test_search_has_no_more_children_than_its_tree_has_room_for(world: World, kind: Kind) -> None:
+    world.live = 4
+    found = kind.best_of(world.parent, [add(n) for n in range(9)], value_of, budget={})
+    assert found.score == 8.0 and world.most == 4 and not found.failed
+    with pytest.raises(ValueError, match="max_alive must be at least 10, not 3"):
+        kind.beam(world.parent, lambda node: [], value_of, width=4, depth=2, budget={})
+
+
+def test_budget_has_known_limits_only(world: World, kind: Kind) -> None:
+    with pytest.raises(ValueError, match="budget has 'ram'"):
+        kind.best_of(world.parent, [add(1)], value_of, budget={"ram": 1})
+    assert kind.best_of(world.parent, [add(1)], value_of).spent is None
 
 
 @pytest.mark.parametrize("last", [0, 1])

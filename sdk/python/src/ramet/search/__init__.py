@@ -17,7 +17,16 @@ and `async_beam` do the same with an `AsyncSandbox`.
         print(found.path, found.score)      # the parent has the winner's state now
 """
 
-from ramet.search._level import AllFailed, Attempt, Found, Node, SearchCancelled, Winner
+from ramet.search._level import (
+    AllFailed,
+    Attempt,
+    BudgetSpent,
+    Found,
+    Node,
+    SearchCancelled,
+    Spent,
+    Winner,
+)
 from ramet.search._tasks import AsyncForkable, async_beam, async_best_of
 from ramet.search._threads import Forkable, beam, best_of
 
@@ -25,10 +34,12 @@ __all__ = [
     "AllFailed",
     "AsyncForkable",
     "Attempt",
+    "BudgetSpent",
     "Forkable",
     "Found",
     "Node",
     "SearchCancelled",
+    "Spent",
     "Winner",
     "async_beam",
     "async_best_of",

@@ -8,11 +8,14 @@ A `Level` turns what has ended into what is to be done. `_threads` performs it w
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Generic, Iterable, Literal, Sequence, TypeVar, Union
+from typing import Any, Generic, Iterable, Literal, Mapping, Sequence, TypeVar, Union
 
 from ramet.errors import RametError
+from ramet.types import TreeInfo
 
 S = TypeVar("S")  # the type of the sandboxes
 T = TypeVar("T")  # the type that a branch returns
@@ -84,6 +87,21 @@ class Node(Generic[S, T]):
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What a search has used, measured in the tree that its parent belongs to.
+
+    Attributes:
+        cpu_seconds: CPU time of all sandboxes of the tree during the search.
+        wall_seconds: Time.
+        children: Sandboxes that were forked.
+    """
+
+    cpu_seconds: float
+    wall_seconds: float
+    children: int
+
+
+@dataclass(frozen=True)
 class Found(Generic[S, T]):
     """The result of a search.
 
@@ -94,6 +112,7 @@ class Found(Generic[S, T]):
         attempts: All attempts, failed ones too, in the order of their paths.
         sandbox: With ``winner="keep"`` the best child, which the caller must close; otherwise
             None.
+        spent: With a budget, what the search has used; otherwise None.
     """
 
     value: T
@@ -101,6 +120,7 @@ class Found(Generic[S, T]):
     steps: tuple[Attempt[T], ...]
     attempts: list[Attempt[T]] = field(repr=False)
     sandbox: S | None = None
+    spent: Spent | None = None
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -134,6 +154,67 @@ class AllFailed(RametError):
 
 class SearchCancelled(RametError):
     """`cancel` was set during a search; nothing was merged, and all children are closed."""
+
+
+class BudgetSpent(RametError):
+    """The budget of the search was used up before this branch could begin."""
+
+
+class Meter:
+    """Compares what a search uses with its budget. Its methods may be called in any thread.
+
+    Args:
+        budget: "cpu_seconds" and "wall_seconds"; None: nothing is measured.
+
+    Attributes:
+        children: Sandboxes that were forked.
+    """
+
+    def __init__(self, budget: Mapping[str, float] | None) -> None:
+        unknown = set(budget or ()) - {"cpu_seconds", "wall_seconds"}
+        if unknown:
+            raise ValueError(
+                f"budget has {min(unknown)!r}: it may have 'cpu_seconds' and 'wall_seconds'"
+            )
+        self.children = 0
+        self._budget = budget
+        self._began = time.monotonic()
+        self._first_cpu_s: float | None = None
+        self._cpu_s = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def measures(self) -> bool:
+        """True if there is a budget: `note` must then be called."""
+        return self._budget is not None
+
+    def note(self, tree: TreeInfo) -> None:
+        """Takes note of what the tree has used; the first time, before the search uses any."""
+        with self._lock:
+            if self._first_cpu_s is None:
+                self._first_cpu_s = tree.cpu_seconds
+            self._cpu_s = max(self._cpu_s, tree.cpu_seconds - self._first_cpu_s)
+
+    def room(self, tree: TreeInfo, max_alive: int) -> int:
+        """Returns how many children may exist at once, given what the tree has room for."""
+        live = (tree.budget or {}).get("live")
+        return max_alive if live is None else min(max_alive, int(live) - tree.live)
+
+    @property
+    def is_over(self) -> bool:
+        """True if no further branch may begin."""
+        if self._budget is None:
+            return False
+        used = self.spent
+        return (
+            used.cpu_seconds >= self._budget.get("cpu_seconds", math.inf)
+            or used.wall_seconds >= self._budget.get("wall_seconds", math.inf)
+        )
+
+    @property
+    def spent(self) -> Spent:
+        """What was used so far."""
+        return Spent(self._cpu_s, time.monotonic() - self._began, self.children)
 
 
 @dataclass
@@ -194,6 +275,7 @@ class Level(Generic[S, T]):
         jobs: The jobs of each node.
         width: Children to keep.
         room: Children that may be alive at once, at least `width + 1` unless there are fewer jobs.
+        meter: Once it is over, jobs that wait fail.
 
     Attributes:
         best: The best children so far, best first.
@@ -201,7 +283,9 @@ class Level(Generic[S, T]):
         fork_error: The first error of a fork; None again once a branch has run.
     """
 
-    def __init__(self, jobs: Iterable[Sequence[Job[S, T]]], width: int, room: int) -> None:
+    def __init__(
+        self, jobs: Iterable[Sequence[Job[S, T]]], width: int, room: int, meter: Meter
+    ) -> None:
         self.best: list[Node[S, T]] = []
         self.attempts: list[Attempt[T]] = []
         self.fork_error: Exception | None = None
@@ -209,10 +293,13 @@ class Level(Generic[S, T]):
         self._waiting = deque(deque(of_node) for of_node in jobs if of_node)
         self._width = width
         self._room = room
+        self._meter = meter
 
     def next(self) -> list[Work[S, T]]:
         """Returns the forks for which there is room now."""
         forks: list[Work[S, T]] = []
+        if self._waiting and self._meter.is_over:
+            self._drop_waiting()
         while self._room and self._waiting:
             jobs = self._waiting[0]
             count = min(self._room, len(jobs), FORK_MAX)
@@ -234,8 +321,14 @@ class Level(Generic[S, T]):
             work = []
         return work + self.next(), self.attempts[before:]
 
+    def _drop_waiting(self) -> None:
+        error = BudgetSpent("the budget of the search is used up")
+        self.attempts += [Attempt(job.path, error=error) for jobs in self._waiting for job in jobs]
+        self._waiting.clear()
+
     def _forked(self, done: Fork[S, T]) -> list[Work[S, T]]:
         if done.error is None:
+            self._meter.children += len(done.jobs)
             return [Run(job, child) for job, child in zip(done.jobs, done.children, strict=True)]
         self._room += len(done.jobs)
         if not self._ran_any and self.fork_error is None:
@@ -265,7 +358,13 @@ class Tree(Generic[S, T]):
     """
 
     def __init__(
-        self, parent: S, width: int, depth: int, max_alive: int, winner: Winner
+        self,
+        parent: S,
+        width: int,
+        depth: int,
+        max_alive: int,
+        winner: Winner,
+        meter: Meter | None = None,
     ) -> None:
         if width < 1 or depth < 1:
             raise ValueError(f"width and depth must be at least 1, not {width} and {depth}")
@@ -283,9 +382,10 @@ class Tree(Generic[S, T]):
         self._parent = parent
         self._width = width
         self._max_alive = max_alive
+        self._meter = meter or Meter(None)
 
     def level(self, branches: Sequence[Sequence[Any]], kept: int) -> Level[S, T] | None:
-        """Returns the next level; None if there is no branch.
+        """Returns the next level; None if there is no branch, or the budget is used up.
 
         Args:
             branches: The branches of each node.
@@ -298,7 +398,9 @@ class Tree(Generic[S, T]):
         count = sum(map(len, jobs))
         if not count and self.best is None:
             raise ValueError("there is no branch to run on a child of the parent")
-        return Level(jobs, self._width, self._max_alive - kept) if count else None
+        if not count or (self.best is not None and self._meter.is_over):
+            return None
+        return Level(jobs, self._width, self._max_alive - kept, self._meter)
 
     def end_level(self, level: Level[S, T]) -> list[S]:
         """Continues with the best children of a level; returns those to be closed."""
@@ -325,6 +427,7 @@ class Tree(Generic[S, T]):
             steps=self.best.steps,
             attempts=self.attempts,
             sandbox=self.best.sandbox if keep else None,
+            spent=self._meter.spent if self._meter.measures else None,
         )
 
 

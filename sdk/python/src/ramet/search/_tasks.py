@@ -8,7 +8,7 @@ import inspect
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Coroutine, Generic, Iterable, Protocol, Sequence
+from typing import Any, Awaitable, Callable, Coroutine, Generic, Iterable, Mapping, Protocol, Sequence
 from typing import TypeVar
 
 from ramet._cleanup import finish
@@ -19,6 +19,7 @@ from ramet.search._level import (
     Found,
     Job,
     Level,
+    Meter,
     Node,
     Run,
     Tree,
@@ -54,6 +55,7 @@ async def async_best_of(
     *,
     winner: Winner = "merge",
     max_alive: int = 32,
+    budget: Mapping[str, float] | None = None,
     reseed: bool = False,
     progress: Callable[[Attempt[T]], object] | None = None,
 ) -> Found[S, T]:
@@ -65,13 +67,15 @@ async def async_best_of(
     Args:
         branches: Functions that get a child and return an awaitable.
         score: Called as score(child, result of the branch); it may be a coroutine function.
-        parent, winner, max_alive, reseed, progress: As for `best_of`.
+        parent, winner, max_alive, budget, reseed, progress: As for `best_of`.
 
     Raises:
         ValueError, AllFailed, RametError: As for `best_of`.
     """
-    tree: Tree[S, T] = Tree(parent, 1, 1, max_alive, winner)
-    async with _Tasks(score, reseed, progress) as tasks:
+    meter = Meter(budget)
+    room = await _room(parent, meter, max_alive)
+    tree: Tree[S, T] = Tree(parent, 1, 1, room, winner, meter)
+    async with _Tasks(score, reseed, progress, meter, parent) as tasks:
         await tasks.run_level(tree, [list(branches)])
         return await tasks.finish(tree, parent, winner)
 
@@ -85,6 +89,7 @@ async def async_beam(
     depth: int,
     winner: Winner = "merge",
     max_alive: int = 32,
+    budget: Mapping[str, float] | None = None,
     reseed: bool = False,
     progress: Callable[[Attempt[T]], object] | None = None,
 ) -> Found[S, T]:
@@ -96,18 +101,33 @@ async def async_beam(
     Args:
         expand: A coroutine function that gets a node and returns its branches.
         score: Called as score(child, result of the branch); it may be a coroutine function.
-        parent, width, depth, winner, max_alive, reseed, progress: As for `beam`.
+        parent, width, depth, winner, max_alive, budget, reseed, progress: As for `beam`.
 
     Raises:
         ValueError, AllFailed, RametError: As for `beam`.
     """
-    tree: Tree[S, T] = Tree(parent, width, depth, max_alive, winner)
-    async with _Tasks(score, reseed, progress) as tasks:
+    meter = Meter(budget)
+    room = await _room(parent, meter, max_alive)
+    tree: Tree[S, T] = Tree(parent, width, depth, room, winner, meter)
+    async with _Tasks(score, reseed, progress, meter, parent) as tasks:
         for _ in range(depth):
             branches = await tasks.all([_list(expand(node)) for node in tree.nodes])
             if not await tasks.run_level(tree, branches):
                 break
         return await tasks.finish(tree, parent, winner)
+
+
+async def _measure(parent: Any, meter: Meter) -> None:
+    if meter.measures:
+        meter.note(await parent.tree())
+
+
+async def _room(parent: Any, meter: Meter, max_alive: int) -> int:
+    if not meter.measures:
+        return max_alive
+    found = await parent.tree()
+    meter.note(found)
+    return meter.room(found, max_alive)
 
 
 async def _list(items: Awaitable[Iterable[R]]) -> list[R]:
@@ -122,10 +142,14 @@ class _Tasks(Generic[S, T]):
         score: Callable[[S, T], float | Awaitable[float]],
         reseed: bool,
         progress: Callable[[Attempt[T]], object] | None,
+        meter: Meter,
+        parent: S,
     ) -> None:
         self._score = score
         self._reseed = reseed
         self._progress = progress
+        self._meter = meter
+        self._parent = parent
         self._alive: dict[int, S] = {}  # the children, by their id()
         self._pending: set[asyncio.Task[Any]] = set()
         self._keep_running: set[asyncio.Task[Any]] = set()  # forks and closes of `_pending`
@@ -199,6 +223,8 @@ class _Tasks(Generic[S, T]):
             self._alive.update((id(child), child) for child in work.children)
         elif isinstance(work, Run):
             work.attempt = await self._attempt(work.job, work.child)
+            with suppress(RametError):  # it is measured again after the next one
+                await _measure(self._parent, self._meter)
         else:
             await self._close_one(work.child)
         return work

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Callable, Generic, Iterable, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterable, Mapping, Protocol, Sequence, TypeVar
 
 from ramet.errors import RametError
 from ramet.search._level import (
@@ -19,6 +19,7 @@ from ramet.search._level import (
     Found,
     Job,
     Level,
+    Meter,
     Node,
     Run,
     SearchCancelled,
@@ -58,6 +59,7 @@ def best_of(
     *,
     winner: Winner = "merge",
     max_alive: int = 32,
+    budget: Mapping[str, float] | None = None,
     reseed: bool = False,
     progress: Callable[[Attempt[T]], object] | None = None,
     cancel: threading.Event | None = None,
@@ -77,6 +79,10 @@ def best_of(
         winner: "merge": the parent continues as the best child. "keep": the result's `sandbox` is
             the best child, which the caller must close. "close": only the values are kept.
         max_alive: Children that may exist at once, at least 2. Further branches wait.
+        budget: "cpu_seconds" and "wall_seconds" that the search may use, both optional; CPU time is
+            that of the tree the parent belongs to (docs/trees.md). Once it is used up, no further
+            branch begins, and the best child so far wins. Also, children are not more than the
+            tree has room for. The result's `spent` says what was used.
         reseed: Seed Python's and numpy's random numbers differently in each child.
         progress: Called in this thread with each branch that has ended. If it raises, the search
             ends with its exception.
@@ -90,8 +96,10 @@ def best_of(
         RametError: The fork or the merge failed. If only the fork for some branches failed, these
             count as failures.
     """
-    tree: Tree[S, T] = Tree(parent, 1, 1, max_alive, winner)
-    with _Threads(score, reseed, progress, cancel) as threads:
+    meter = Meter(budget)
+    room = _room(parent, meter, max_alive)
+    tree: Tree[S, T] = Tree(parent, 1, 1, room, winner, meter)
+    with _Threads(score, reseed, progress, cancel, meter, parent) as threads:
         threads.run_level(tree, [list(branches)])
         return threads.finish(tree, parent, winner)
 
@@ -105,6 +113,7 @@ def beam(
     depth: int,
     winner: Winner = "merge",
     max_alive: int = 32,
+    budget: Mapping[str, float] | None = None,
     reseed: bool = False,
     progress: Callable[[Attempt[T]], object] | None = None,
     cancel: threading.Event | None = None,
@@ -127,7 +136,7 @@ def beam(
         winner: As for `best_of`; the parent can continue as a child of any level.
         max_alive: Children of all levels that may exist at once, at least ``2 * width + 2``, or
             ``width + 1`` with a depth of 1.
-        reseed, progress, cancel: As for `best_of`.
+        budget, reseed, progress, cancel: As for `best_of`.
 
     Returns:
         The best child's value; `steps` and `path` are the way to it.
@@ -138,13 +147,28 @@ def beam(
         SearchCancelled: `cancel` was set.
         RametError: The fork or the merge failed, as for `best_of`.
     """
-    tree: Tree[S, T] = Tree(parent, width, depth, max_alive, winner)
-    with _Threads(score, reseed, progress, cancel) as threads:
+    meter = Meter(budget)
+    room = _room(parent, meter, max_alive)
+    tree: Tree[S, T] = Tree(parent, width, depth, room, winner, meter)
+    with _Threads(score, reseed, progress, cancel, meter, parent) as threads:
         for _ in range(depth):
             branches = threads.all([partial(_list, expand, node) for node in tree.nodes])
             if not threads.run_level(tree, branches):
                 break
         return threads.finish(tree, parent, winner)
+
+
+def _measure(parent: Any, meter: Meter) -> None:
+    if meter.measures:
+        meter.note(parent.tree())
+
+
+def _room(parent: Any, meter: Meter, max_alive: int) -> int:
+    if not meter.measures:
+        return max_alive
+    found = parent.tree()
+    meter.note(found)
+    return meter.room(found, max_alive)
 
 
 def _list(expand: Callable[[Node[S, T]], Iterable[R]], node: Node[S, T]) -> list[R]:
@@ -164,11 +188,15 @@ class _Threads(Generic[S, T]):
         reseed: bool,
         progress: Callable[[Attempt[T]], object] | None,
         cancel: threading.Event | None,
+        meter: Meter,
+        parent: S,
     ) -> None:
         self._score = score
         self._reseed = reseed
         self._progress = progress
         self._cancel = cancel
+        self._meter = meter
+        self._parent = parent
         self._alive: dict[int, S] = {}  # the children, by their id()
         self._pending: set[Future[Any]] = set()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="ramet-search")
@@ -242,6 +270,8 @@ class _Threads(Generic[S, T]):
             self._alive.update((id(child), child) for child in work.children)
         elif isinstance(work, Run):
             work.attempt = self._attempt(work.job, work.child)
+            with suppress(RametError):  # it is measured again after the next one
+                _measure(self._parent, self._meter)
         else:
             self._close_one(work.child)
         return work
