@@ -177,7 +177,7 @@ check_own_types() {
 		own_mypy --config-file test/mypy.ini test/packages &&
 		own_mypy --strict bench/*.py packaging/*.py &&
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py \
-			orchestrator/api/*.py test/unit/api/*.py
+			orchestrator/api/*.py orchestrator/guestops/*.py test/unit/api/*.py
 }
 integrations_mypy() {
 	integrations_python -m mypy --config-file test/integrations/mypy.ini --cache-dir "$cache/mypy" "$@"
