@@ -212,8 +212,7 @@ static const struct guest_link_events guest_events = {
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* Returns a copy of the path as the guest spells it: no repeated or trailing slashes, no ".". */
-static char *clean(const char *path)
+char *guest_path_clean(const char *path)
 {
 	char *out = must_alloc(strlen(path) + 2), *end = out;
 
@@ -267,7 +266,7 @@ static void start(struct diff *d, struct sandbox *sandboxes[2], const char *cons
 
 	list_add_tail(&guestops_of_service(c)->diffs, &d->base.link);
 	while (d->n_paths < DIFF_PATHS_MAX && paths[d->n_paths]) {
-		d->paths[d->n_paths] = clean(paths[d->n_paths]);
+		d->paths[d->n_paths] = guest_path_clean(paths[d->n_paths]);
 		d->n_paths++;
 	}
 	diff_merge_init(&d->merge);

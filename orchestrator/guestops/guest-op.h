@@ -113,6 +113,8 @@ void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
 void guest_op_start_delayed(struct sandbox *s);
 /* Closes the idle connections, which are kept for the next operation. */
 void idle_conns_drop(struct sandbox *s);
+/* Returns a copy of the path as the guest spells it: no repeated or trailing slashes, no ".". */
+char *guest_path_clean(const char *path);
 /* Fails the diffs of such a sandbox (diff.c). */
 void diff_sandbox_gone(struct sandbox *s, const struct failure *f);
 

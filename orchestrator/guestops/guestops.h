@@ -20,6 +20,77 @@ typedef void service_diff_fn(void *arg, struct service_diff *diff, const struct 
 struct op *service_diff(struct service *c, const char *tenant, const char *id, const char *other,
 			const char *const *paths, service_diff_fn *fn, void *arg);
 
+#define TEXT_DIFF_MAX (4u << 20) /* bytes of a diff of a text */
+
+/* `text` is valid during the callback only. */
+typedef void service_text_diff_fn(void *arg, const char *text, size_t len, const struct failure *f);
+
+/* Makes a unified diff of a file: from that of the sandbox to that of `other`. */
+struct op *service_text_diff(struct service *c, const char *tenant, const char *id,
+			     const char *other, const char *path, service_text_diff_fn *fn,
+			     void *arg);
+
+/* --- merges of files ------------------------------------------------------------------------ */
+
+#define MERGE_BRANCHES_MAX 16
+
+/* What became of a path. The values are letters of merge_files.py. */
+enum merge_outcome {
+	MERGE_SAME = '=',   /* the parent had the result already */
+	MERGE_TAKEN = 'a',  /* from a branch */
+	MERGE_MERGED = 'm', /* by lines, or content and mode from different sides */
+	/* Conflicts: */
+	MERGE_CONTENT = 'C',	/* the same lines were changed differently, or a link's target */
+	MERGE_BINARY = 'B',	/* not a text, or too large, and changed differently */
+	MERGE_TYPE = 'T',	/* a file here, a folder or link there */
+	MERGE_DELETED = 'D',	/* here, and changed there */
+	MERGE_BOTH_ADDED = 'A', /* differently, so that there is no base */
+	MERGE_ATTRIBUTES = 'M', /* mode or owner were changed differently */
+	MERGE_NO_GIT = 'G',	/* a text to be merged by lines, but there is no git */
+	MERGE_NO_FOLDER = 'W',	/* the parent has no folder there */
+	MERGE_NOT_EMPTY = 'E',	/* a folder to be removed has other files */
+	MERGE_UNREADABLE = 'U', /* a guest did not send it */
+};
+/* How a conflict was resolved; values as above. */
+enum merge_resolution {
+	MERGE_CLEAN = '.', /* there was none */
+	MERGE_OPEN = '-',  /* not at all: the parent's file stays */
+	MERGE_OURS = 'o',
+	MERGE_THEIRS = 't',
+	MERGE_MARKERS = 'm',
+};
+struct merge_entry {
+	const char *path;
+	char letters[MERGE_BRANCHES_MAX + 2]; /* of the base and the branches (merge_files.py) */
+	enum merge_outcome outcome;
+	enum merge_resolution resolution;
+};
+struct merge_plan {
+	unsigned branches;
+	struct merge_entry *entries; /* sorted by path */
+	size_t n, room, bytes;	     /* bytes: of all paths */
+};
+/* Returns whether the branch changed the path. */
+bool merge_entry_has(const struct merge_entry *n, unsigned branch);
+/* Returns what the branches did with a path on which they agree. */
+enum diff_kind merge_entry_kind(const struct merge_entry *n);
+
+struct file_merge {
+	const char *base;	     /* a fork of the parent that nobody changed */
+	const char *const *branches; /* up to MERGE_BRANCHES_MAX; NULL-terminated */
+	const char *const *paths;    /* absolute, up to DIFF_PATHS_MAX; NULL-terminated */
+	const char *conflicts;	     /* "report", "ours", "theirs" or "markers" */
+};
+/* `plan` is valid during the callback only. */
+typedef void service_merge_files_fn(void *arg, const struct merge_plan *plan,
+				    const struct failure *f);
+
+/* Brings into the sandbox what the branches, its descendants, changed against the base. Either all
+ * is written or nothing: with "report", nothing if there is a conflict. */
+struct op *service_merge_files(struct service *c, const char *tenant, const char *id,
+			       const struct file_merge *merge, service_merge_files_fn *fn,
+			       void *arg);
+
 /* --- files ---------------------------------------------------------------------------------- */
 
 /*

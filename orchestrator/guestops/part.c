@@ -6,6 +6,8 @@
 void guestops_start(struct service *c)
 {
 	list_init(&guestops_of_service(c)->diffs);
+	list_init(&guestops_of_service(c)->merges);
+	list_init(&guestops_of_service(c)->staged);
 }
 
 static void sandbox_init(struct sandbox *s)
@@ -29,6 +31,9 @@ static void shed(struct sandbox *s)
 
 void guestops_close(struct service *c)
 {
+	/* First those that use others. */
+	ops_free(&guestops_of_service(c)->merges);
+	ops_free(&guestops_of_service(c)->staged);
 	ops_free(&guestops_of_service(c)->diffs);
 }
 

@@ -27,7 +27,7 @@ struct program_counters {
 	uint64_t started, bytes_in, bytes_out;
 };
 struct guestops_service {
-	struct list diffs;						   /* calls in flight */
+	struct list diffs, merges, staged;				   /* calls in flight */
 	size_t operations, listeners;					   /* in flight */
 	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out; /* counters */
 	struct program_counters terminals, processes;			   /* with a tty; without */

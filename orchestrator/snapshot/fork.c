@@ -182,6 +182,14 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	return NULL;
 }
 
+/* Makes a child exactly as old as its sibling: merges of files tell forks apart by their times. */
+static void take_times(struct sandbox *s, const struct sandbox *sibling)
+{
+	s->created_at_ms = sibling->created_at_ms;
+	s->expires_at_ms = sibling->expires_at_ms;
+	s->expires_ms = sibling->expires_ms;
+}
+
 static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 {
 	for (unsigned i = 0; i < fork->n; i++) {
@@ -194,6 +202,7 @@ static bool make_rows(struct fork *fork, struct store_sandbox *rows)
 		child->bringup = NULL;
 		memcpy(child->id, child->ready.id, sizeof(child->id));
 		sandbox_note_vm(child->sandbox, &child->ready);
+		take_times(child->sandbox, fork->children[0].sandbox);
 		rows[i] = sandbox_row(child->sandbox);
 	}
 	return true;

@@ -73,6 +73,7 @@ static void test_children_are_independent_sandboxes(void **state)
 				    .config.timeout_s = 77,
 				    .config.idle_timeout_s = 66};
 	struct world *w = *state;
+	int64_t created_at_ms = 0;
 	struct sandbox_view view;
 	struct failure f;
 	struct forked k;
@@ -91,6 +92,8 @@ static void test_children_are_independent_sandboxes(void **state)
 		assert_string_equal(view.metadata, "{\"m\":1}");
 		assert_int_equal(view.config.size.ram_mib, m.view.config.size.ram_mib);
 		assert_int_equal(view.expires_at_ms, view.created_at_ms + 77000);
+		created_at_ms = i ? created_at_ms : view.created_at_ms;
+		assert_int_equal(view.created_at_ms, created_at_ms);
 		assert_null(view.children[0]);
 		expect_history(w, k.ids[i], "before|=0");
 		world_exec(w, &r, k.ids[i], "env");
