@@ -135,8 +135,12 @@ static bool has_dot_dot(const char *path)
 	return false;
 }
 
-/* Returns false, with an answer given, for paths that cannot be compared. */
-static bool paths_are_good(struct request *r, char **paths)
+const char *const *diff_paths(char **paths)
+{
+	return paths ? (const char *const *)paths : default_paths;
+}
+
+bool diff_paths_are_good(struct request *r, char **paths)
 {
 	if (paths && !*paths) {
 		answer_error(r, 400, "bad_request", "paths must have 1 to %u strings, not 0",
@@ -168,11 +172,11 @@ static void start(struct request *r, const void *values)
 {
 	const struct diff_body *b = values;
 
-	if (!paths_are_good(r, b->paths))
+	if (!diff_paths_are_good(r, b->paths))
 		return;
 	request_ref(r);
-	r->op = service_diff(r->service, r->tenant, r->id, r->other,
-			     b->paths ? (const char *const *)b->paths : default_paths, on_diff, r);
+	r->op = service_diff(r->service, r->tenant, r->id, r->other, diff_paths(b->paths), on_diff,
+			     r);
 }
 
 void serve_diff(struct request *r)

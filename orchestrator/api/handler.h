@@ -70,6 +70,13 @@ void text_created(struct text *t, const struct config *config, const char *id, c
 void text_forked(struct text *t, const struct service_forked *forked);
 void text_frozen(struct text *t, const char *space);
 
+/* --- diff.c --------------------------------------------------------------------------------- */
+
+/* Returns the paths of a body; those compared by default if it has none. */
+const char *const *diff_paths(char **paths);
+/* Returns false, with an answer given, for paths that cannot be compared. NULL is fine. */
+bool diff_paths_are_good(struct request *r, char **paths);
+
 /* --- events.c ------------------------------------------------------------------------------- */
 
 /* Adds one line of NDJSON. `traceparent` may be NULL. */

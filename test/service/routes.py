@@ -13,6 +13,7 @@ BODIES: dict[str, Any] = {
     "exec": {"code": "print(1)"},
     "fork": {"n": 1},
     "{other}": {"paths": ["/tmp"]},
+    "merge-files": {"branches": ["sbx_" + "1" * 32], "base": "sbx_" + "2" * 32},
     "pty": {"argv": ["true"]},
     "read": {"since_seq": 0, "max_bytes": 1, "timeout_ms": 1},
     "input": {"data_b64": ""},

@@ -165,7 +165,7 @@ def test_wrong_method_gets_the_allowed_ones(client: httpx.Client, box: str) -> N
         (box + "/exec", {"POST"}),
         (box + "/fork", {"POST"}),
         (box + "/merge_into/" + NOBODY[-36:], {"POST"}),
-        (box + "/diff/" + NOBODY[-36:], {"POST"}),
+        (box + "/diff/" + NOBODY[-36:], {"GET", "HEAD", "POST"}),
     ):
         for method in ("PUT", "OPTIONS"):
             answer = client.request(method, path)

@@ -697,6 +697,8 @@ static void relay(struct fake_agent *a)
 	struct timespec limit;
 
 	memcpy(addr.sun_path, a->vm->f->agent_path, sizeof(addr.sun_path));
+	if (strchr(addr.sun_path, '%'))
+		sprintf(strchr(addr.sun_path, '%'), "%u", a->vm->slot);
 	/* While the agent is replaced, a guest's kernel refuses connections, and hosts try again.
 	 */
 	struct pollfd p = {.fd = a->fd};

@@ -21,7 +21,8 @@ struct fakes *fakes_new_many(const char *run_dir, unsigned slots);
 void fakes_use_pid(struct fakes *f, int pid);
 /* Returns a new socket for a service; the warden closes the previous one. */
 int fakes_attach(struct fakes *f);
-/* Forwards connections to agents to a real agent that listens on this socket. All VMs share it. */
+/* Forwards connections to agents to a real agent that listens on this socket. All VMs share it,
+ * unless the path ends with %, which stands for the number of a VM's slot. */
 void fakes_use_agent(struct fakes *f, const char *socket_path);
 /* Ends all threads and frees the fakes. */
 void fakes_free(struct fakes *f);

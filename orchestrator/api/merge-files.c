@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Three-way merges of files, and diffs of a text. */
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/random.h"
+#include "orchestrator/api/handler.h"
+#include "orchestrator/guestops/guestops.h"
+
+static const char *const policies[] = {"report", "ours", "theirs", "markers"};
+
+/* --- the answer ------------------------------------------------------------------------------- */
+
+static const char *reason_of(enum merge_outcome outcome)
+{
+	switch (outcome) {
+	case MERGE_SAME:
+	case MERGE_TAKEN:
+	case MERGE_MERGED:
+		break;
+	case MERGE_CONTENT:
+		return "content";
+	case MERGE_BINARY:
+		return "binary";
+	case MERGE_TYPE:
+		return "type";
+	case MERGE_DELETED:
+		return "deleted";
+	case MERGE_BOTH_ADDED:
+		return "added";
+	case MERGE_ATTRIBUTES:
+		return "attributes";
+	case MERGE_NO_GIT:
+		return "no_git";
+	case MERGE_NO_FOLDER:
+		return "no_folder";
+	case MERGE_NOT_EMPTY:
+		return "not_empty";
+	case MERGE_UNREADABLE:
+		return "unreadable";
+	}
+	return NULL;
+}
+
+static const char *resolution_of(enum merge_resolution resolution)
+{
+	switch (resolution) {
+	case MERGE_OURS:
+		return "\"ours\"";
+	case MERGE_THEIRS:
+		return "\"theirs\"";
+	case MERGE_MARKERS:
+		return "\"markers\"";
+	case MERGE_OPEN:
+	case MERGE_CLEAN:
+		break;
+	}
+	return "null";
+}
+
+static const char *change_to(const struct merge_entry *n)
+{
+	static const char *const names[] = {
+		[DIFF_ADDED] = "added", [DIFF_REMOVED] = "removed", [DIFF_MODIFIED] = "modified"};
+
+	return n->outcome == MERGE_MERGED ? "merged" : names[merge_entry_kind(n)];
+}
+
+/* The state of a merge's request: the ids, for the answer. */
+struct merged {
+	unsigned n;
+	char branches[MERGE_BRANCHES_MAX][SANDBOX_ID_LEN + 1];
+};
+
+static void add_entry(struct text *t, const struct merged *m, const struct merge_entry *n)
+{
+	const char *reason = reason_of(n->outcome), *comma = "";
+
+	text_putc(t, '{');
+	add_name(t, "path", n->path, strlen(n->path));
+	text_puts(t, ",\"branches\":[");
+	for (unsigned k = 0; k < m->n; k++) {
+		if (!merge_entry_has(n, k))
+			continue;
+		text_printf(t, "%s\"%s\"", comma, m->branches[k]);
+		comma = ",";
+	}
+	if (reason)
+		text_printf(t, "],\"reason\":\"%s\",\"resolution\":%s}", reason,
+			    resolution_of(n->resolution));
+	else
+		text_printf(t, "],\"change\":\"%s\"}", change_to(n));
+}
+
+/* Adds the conflicts, or the paths that are taken. Returns how many they are. */
+static size_t add_entries(struct text *t, const struct merged *m, const struct merge_plan *plan,
+			  bool conflicts)
+{
+	size_t found = 0;
+
+	for (size_t i = 0; i < plan->n; i++) {
+		const struct merge_entry *n = &plan->entries[i];
+
+		if (n->outcome == MERGE_SAME || (reason_of(n->outcome) != NULL) != conflicts)
+			continue;
+		if (found++)
+			text_putc(t, ',');
+		add_entry(t, m, n);
+	}
+	return found;
+}
+
+static void add_branches(struct text *t, const struct merged *m, const struct merge_plan *plan)
+{
+	for (unsigned k = 0; k < m->n; k++) {
+		unsigned changed = 0, conflicts = 0;
+
+		for (size_t i = 0; i < plan->n; i++) {
+			if (!merge_entry_has(&plan->entries[i], k))
+				continue;
+			changed++;
+			conflicts += reason_of(plan->entries[i].outcome) != NULL;
+		}
+		text_printf(t, "%s{\"id\":\"%s\",\"changed\":%u,\"conflicts\":%u}", k ? "," : "",
+			    m->branches[k], changed, conflicts);
+	}
+}
+
+static void on_merged(void *arg, const struct merge_plan *plan, const struct failure *f)
+{
+	struct request *r = arg;
+	const struct merged *m = r->state;
+
+	/* A path takes up to six times its bytes, and an entry a few hundred more. */
+	if (!request_called_well(r, f) || !answer_has_room(r, 6 * plan->bytes + 256 * plan->n))
+		return;
+	text_puts(&r->out, "{\"taken\":[");
+	add_entries(&r->out, m, plan, false);
+	text_puts(&r->out, "],\"conflicts\":[");
+	size_t conflicts = add_entries(&r->out, m, plan, true);
+	text_puts(&r->out, "],\"branches\":[");
+	add_branches(&r->out, m, plan);
+	text_printf(&r->out, "],\"applied\":%s}\n", conflicts && r->mark ? "false" : "true");
+	answer(r, 200, "application/json");
+}
+
+/* --- the request ------------------------------------------------------------------------------ */
+
+static bool is_sandbox(struct request *r, const char *field, const char *id)
+{
+	if (id_valid("sbx_", id, strlen(id)))
+		return true;
+	answer_error(r, 400, "bad_request", "%s must be ids of sandboxes, \"%.60s\" is not", field,
+		     id);
+	return false;
+}
+
+/* Copies the ids. Returns false, with an answer given, for invalid ones. */
+static bool take_branches(struct request *r, struct merged *m, char **ids)
+{
+	for (; *ids; ids++) {
+		if (!is_sandbox(r, "branches", *ids))
+			return false;
+		for (unsigned k = 0; k < m->n; k++) {
+			if (strcmp(m->branches[k], *ids) != 0)
+				continue;
+			answer_error(r, 400, "bad_request", "branches has %s twice", *ids);
+			return false;
+		}
+		memcpy(m->branches[m->n++], *ids, SANDBOX_ID_LEN + 1);
+	}
+	if (!m->n)
+		answer_error(r, 400, "bad_request", "branches must have 1 to %d ids, not 0",
+			     MERGE_BRANCHES_MAX);
+	return m->n > 0;
+}
+
+static bool take_policy(struct request *r, const char *said, const char **out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+		if (said && strcmp(said, policies[i]) != 0)
+			continue;
+		*out = policies[i];
+		return true;
+	}
+	answer_error(r, 400, "bad_request",
+		     "conflicts must be \"report\", \"ours\", \"theirs\" or \"markers\", not "
+		     "\"%s\"",
+		     said);
+	return false;
+}
+
+static void start(struct request *r, const void *values)
+{
+	const struct merge_files_body *b = values;
+	struct merged *m = r->state = calloc(1, sizeof(*m));
+	struct file_merge merge = {.base = b->base.p,
+				   .branches = (const char *const *)b->branches,
+				   .paths = diff_paths(b->paths)};
+
+	if (!m)
+		abort();
+	if (!diff_paths_are_good(r, b->paths) || !is_sandbox(r, "base", b->base.p) ||
+	    !take_branches(r, m, b->branches) || !take_policy(r, b->conflicts.p, &merge.conflicts))
+		return;
+	r->mark = merge.conflicts == policies[0]; /* a conflict: nothing was written */
+	request_ref(r);
+	r->op = service_merge_files(r->service, r->tenant, r->id, &merge, on_merged, r);
+}
+
+void serve_merge_files(struct request *r)
+{
+	if (answer_may_be_long(r))
+		body_read(r, &merge_files_json, start);
+}
+
+/* --- diffs of a text -------------------------------------------------------------------------- */
+
+static void on_text(void *arg, const char *text, size_t len, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f) || !answer_has_room(r, len))
+		return;
+	text_add(&r->out, text, len);
+	answer(r, 200, "text/x-diff");
+}
+
+void serve_text_diff(struct request *r)
+{
+	char path[AGENT_PATH_MAX + 1];
+
+	if (!ask_path(r, path) || !answer_may_be_long(r))
+		return;
+	request_ref(r);
+	r->op = service_text_diff(r->service, r->tenant, r->id, r->other, path, on_text, r);
+}
