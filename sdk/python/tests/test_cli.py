@@ -83,6 +83,7 @@ class Service:
         self.log: list[str] = []
         self.added = ["/b"]
         self.added_b64: list[str] = []
+        self.merged: dict[str, Any] = {}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -100,6 +101,8 @@ class Service:
             if self.added_b64:
                 found["added_b64"] = self.added_b64
             return httpx.Response(200, json=found)
+        if path.endswith("/merge-files"):
+            return httpx.Response(200, json=self.merged)
         if path == "/v1/sandboxes":
             return httpx.Response(200, json=[{"id": one, "state": "ready"} for one in IDS])
         parent = IDS[0] if path.endswith(IDS[1]) else None
@@ -207,6 +210,30 @@ def test_diff_compares_a_fork_with_its_parent(
     assert json.loads(capsys.readouterr().out)["removed"] == ["/c"]
     with pytest.raises(failure.Failure, match="is not a fork"):
         forks.diff(client, IDS[2], None, None)
+
+
+def test_merge_of_files_says_what_became_of_each(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.merged = {
+        "applied": True,
+        "taken": [
+            {"path": "/b\x1b[2J", "branches": [], "change": "merged"},
+            {"path": "/a", "branches": [], "change": "removed"},
+        ],
+        "conflicts": [{"path": "/c", "branches": [], "reason": "type", "resolution": "ours"}],
+        "branches": [],
+    }
+    forks.merge_files(client, IDS[0], [IDS[1]], IDS[2], [], conflicts="ours")
+    assert fake.log[-1] == f"POST /v1/sandboxes/{IDS[0]}/merge-files"
+    assert capsys.readouterr().out == "D /a\nM /b\\u001b[2J\nU /c (type)\n"
+    fake.merged["conflicts"][0]["resolution"] = None
+    with pytest.raises(failure.Failure, match="1 conflicts are left"):
+        forks.merge_files(client, IDS[0], [IDS[1]], IDS[2], [], conflicts="markers")
+    fake.merged["applied"] = False
+    with pytest.raises(failure.Failure, match="nothing was written: 1 conflicts"):
+        forks.merge_files(client, IDS[0], [IDS[1]], IDS[2], [], conflicts="report", as_json=True)
+    assert json.loads(capsys.readouterr().out.partition("{")[2].join(("{", "")))["applied"] is False
 
 
 HOSTILE = "/a\x1b]0;title\x07\n/b\x9b2J\u202ec\udcff"

@@ -540,6 +540,55 @@ def test_diff_sends_its_paths_and_keeps_names_exact() -> None:
         sbx.diff(sbx, "/srv")
 
 
+def test_merge_of_files_names_sandboxes_and_keeps_paths_exact() -> None:
+    sent: list[Any] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/merge-files"):
+            return httpx.Response(201, json={"id": "1", "state": "ready"})
+        sent.append((request.url.path, json.loads(request.content)))
+        name = {"path": "/tmp/\ufffd", "path_b64": base64.b64encode(b"/tmp/\xff").decode()}
+        return httpx.Response(
+            200,
+            json={
+                "applied": True,
+                "taken": [{**name, "branches": ["1"], "change": "added"}],
+                "conflicts": [
+                    {"path": "/a", "branches": ["1"], "reason": "type", "resolution": None}
+                ],
+                "branches": [{"id": "1", "changed": 2, "conflicts": 1}],
+            },
+        )
+
+    sbx = Sandbox(client=client_for(handle))
+    merged = sbx.merge_files([sbx], base=sbx)
+    assert merged == ramet.FileMerge(
+        True,
+        [ramet.TakenFile("/tmp/\udcff", ["1"], "added")],
+        [ramet.FileConflict("/a", ["1"], "type", None)],
+        [ramet.MergedBranch("1", 2, 1)],
+    )
+    sbx.merge_files([sbx], base=sbx, paths=["/srv"], conflicts="theirs")
+    body = {"branches": ["1"], "base": "1"}
+    assert sent == [
+        ("/v1/sandboxes/1/merge-files", {**body, "conflicts": "report"}),
+        ("/v1/sandboxes/1/merge-files", {**body, "conflicts": "theirs", "paths": ["/srv"]}),
+    ]
+    with pytest.raises(TypeError, match="lists"):
+        sbx.merge_files([sbx], base=sbx, paths="/srv")
+
+
+def test_diff_of_a_text_is_a_text() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "/diff/" not in request.url.path:
+            return httpx.Response(201, json={"id": "1", "state": "ready"})
+        assert request.method == "GET" and request.url.params["path"] == "/a b"
+        return httpx.Response(200, content=b"-\xff\n")
+
+    sbx = Sandbox(client=client_for(handle))
+    assert sbx.diff_text(sbx, "/a b") == "-\ufffd\n"
+
+
 def test_info_has_parent_and_children() -> None:
     info = ramet.SandboxInfo.from_json(
         {"id": "2", "state": "ready", "parent": "1", "children": ["3"]}

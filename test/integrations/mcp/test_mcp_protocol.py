@@ -36,6 +36,7 @@ STDIO_TOOLS = {
     "fork",
     "diff",
     "merge",
+    "merge_files",
     "freeze",
     "resume",
     "list",

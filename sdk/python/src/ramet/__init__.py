@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ramet.space import Space
     from ramet.types import (
         AuditEvent,
+        Conflicts,
         ContextInfo,
         ContextLanguage,
         Diff,
@@ -57,9 +58,12 @@ if TYPE_CHECKING:
         ExecResult,
         FileEvent,
         FileEventType,
+        FileConflict,
         FileInfo,
+        FileMerge,
         FileType,
         Language,
+        MergedBranch,
         Metrics,
         PortShare,
         ProcessEvent,
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
         PtyInfo,
         SandboxInfo,
         SpaceInfo,
+        TakenFile,
         TemplateInfo,
         TreeInfo,
         TreeNode,
@@ -92,6 +97,7 @@ __all__ = [
     "Client",
     "CodeError",
     "Conflict",
+    "Conflicts",
     "ConnectionFailed",
     "Context",
     "ContextInfo",
@@ -103,16 +109,19 @@ __all__ = [
     "Event",
     "ExecResult",
     "Expired",
+    "FileConflict",
     "FileEvent",
     "FileEventType",
     "FileExists",
     "FileInfo",
+    "FileMerge",
     "FileType",
     "Files",
     "Forward",
     "Frozen",
     "IsADirectory",
     "Language",
+    "MergedBranch",
     "Metrics",
     "NoSuchFile",
     "NotADirectory",
@@ -137,6 +146,7 @@ __all__ = [
     "Space",
     "SpaceDamaged",
     "SpaceInfo",
+    "TakenFile",
     "TemplateInfo",
     "TreeInfo",
     "TreeNode",
@@ -174,9 +184,10 @@ _MODULES = {
     "sandbox": "Sandbox",
     "space": "Space",
     "types": (
-        "AuditEvent ContextInfo ContextLanguage Diff Event ExecResult FileEvent FileEventType "
-        "FileInfo FileType Language Metrics PortShare ProcessEvent ProcessInfo ProcessResult PtyInfo "
-        "SandboxInfo SpaceInfo TemplateInfo TreeInfo TreeNode"
+        "AuditEvent Conflicts ContextInfo ContextLanguage Diff Event ExecResult FileConflict "
+        "FileEvent FileEventType FileInfo FileMerge FileType Language MergedBranch Metrics "
+        "PortShare ProcessEvent ProcessInfo ProcessResult PtyInfo SandboxInfo SpaceInfo TakenFile "
+        "TemplateInfo TreeInfo TreeNode"
     ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -23,9 +23,11 @@ from ramet.pty import Ptys
 from ramet.results import CodeError, Result
 from ramet.space import Space, Place
 from ramet.types import (
+    Conflicts,
     Diff,
     Event,
     ExecResult,
+    FileMerge,
     Language,
     Metrics,
     PortShare,
@@ -369,6 +371,56 @@ class Sandbox:
             NotFound: One of them is gone.
         """
         return self._live().diff_sandboxes(self.id, other.id, paths)
+
+    def diff_text(self, other: "Sandbox", path: str) -> str:
+        """Compares a text file of this sandbox with that of another: a unified diff, empty if they
+        are equal.
+
+        Args:
+            other: Any sandbox.
+            path: The file, up to 1 MiB. A sandbox that does not have it counts as having an empty
+                one.
+
+        Raises:
+            Conflict: The file is not a text, or too large (code ``not_a_file``).
+            NoSuchFile: Neither has the file.
+            NotFound: One of them is gone.
+        """
+        return self._live().diff_text(self.id, other.id, path)
+
+    def merge_files(
+        self,
+        branches: "Sequence[Sandbox]",
+        *,
+        base: "Sandbox",
+        paths: Sequence[str] | None = None,
+        conflicts: Conflicts = "report",
+    ) -> FileMerge:
+        """Brings the files that branches changed since the fork into this sandbox, which goes on
+        with its own processes. Either all changes are written or none.
+
+        Args:
+            branches: Forks of this sandbox, or of its forks, up to 16.
+            base: The state at the fork: a child of the same fork, or of an earlier one, that
+                nobody changed, as in ``base, *branches = parent.fork(4)``.
+            paths: Absolute paths to merge, with everything below. Default: /root and /tmp.
+            conflicts: "report": if there is a conflict, nothing is written. "ours": what this
+                sandbox, or else an earlier branch, did wins. "theirs": a later branch wins.
+                "markers": texts get conflict markers, and other files stay as they are here.
+
+        Raises:
+            BadRequest: A path is wrong, or there are too many changes (code ``too_large``).
+            Conflict: A sandbox does not descend from this one, or the base is of a later fork
+                (code ``not_a_descendant``); a file changed meanwhile (code ``file_changed``).
+            NotFound: One of them is gone.
+        """
+        return self._live().merge_files(
+            self.id,
+            [branch.id for branch in branches],
+            base_id=base.id,
+            paths=paths,
+            conflicts=conflicts,
+        )
 
     @property
     def files(self) -> Files:

@@ -179,6 +179,100 @@ def _exact(text: str, raw: str | None) -> str:
     return base64.b64decode(raw).decode("utf-8", "surrogateescape") if raw else text
 
 
+Conflicts = Literal["report", "ours", "theirs", "markers"]
+"""What `merge_files` does with conflicts."""
+
+
+@dataclass(frozen=True)
+class TakenFile:
+    """A path that a merge of files changed, or would change.
+
+    Attributes:
+        path: Absolute, encoded as in a `Diff`.
+        branches: Ids of the branches that changed it.
+        change: "added", "removed" or "modified"; "merged": by lines, or content and mode from
+            different sides.
+    """
+
+    path: str
+    branches: list[str]
+    change: str
+
+
+@dataclass(frozen=True)
+class FileConflict:
+    """A path that several sides changed differently.
+
+    Attributes:
+        path: Absolute, encoded as in a `Diff`.
+        branches: Ids of the branches that changed it.
+        reason: "content", "binary", "type", "deleted", "added", "attributes", "no_git",
+            "no_folder", "not_empty" or "unreadable".
+        resolution: "ours", "theirs" or "markers"; None: the parent's file stays.
+    """
+
+    path: str
+    branches: list[str]
+    reason: str
+    resolution: str | None
+
+
+@dataclass(frozen=True)
+class MergedBranch:
+    """A branch of a merge of files.
+
+    Attributes:
+        id: The sandbox.
+        changed: Number of paths that it changed.
+        conflicts: Number of these with a conflict.
+    """
+
+    id: str
+    changed: int
+    conflicts: int
+
+
+@dataclass(frozen=True)
+class FileMerge:
+    """The result of a merge of files.
+
+    Attributes:
+        applied: False if nothing was written, because there are conflicts.
+        taken: What the parent got, or would get, sorted by path.
+        conflicts: Sorted by path.
+        branches: In the order in which they were named.
+    """
+
+    applied: bool
+    taken: list[TakenFile]
+    conflicts: list[FileConflict]
+    branches: list[MergedBranch]
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "FileMerge":
+        """Builds the result from the service's JSON object."""
+        return cls(
+            applied=bool(obj["applied"]),
+            taken=[
+                TakenFile(_exact(one["path"], one.get("path_b64")), one["branches"], one["change"])
+                for one in obj["taken"]
+            ],
+            conflicts=[
+                FileConflict(
+                    _exact(one["path"], one.get("path_b64")),
+                    one["branches"],
+                    one["reason"],
+                    one["resolution"],
+                )
+                for one in obj["conflicts"]
+            ],
+            branches=[
+                MergedBranch(one["id"], one["changed"], one["conflicts"])
+                for one in obj["branches"]
+            ],
+        )
+
+
 FileType = Literal["file", "directory", "symlink", "block", "char", "fifo", "socket"]
 """Types of files."""
 

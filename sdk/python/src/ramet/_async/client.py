@@ -36,12 +36,14 @@ from ramet._async._transport import (
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
     AuditEvent,
+    Conflicts,
     ContextInfo,
     ContextLanguage,
     Diff,
     Event,
     FileEvent,
     FileInfo,
+    FileMerge,
     Language,
     Metrics,
     PortShare,
@@ -759,6 +761,65 @@ class AsyncClient:
         body: dict[str, Any] = {} if paths is None else {"paths": list(paths)}
         path = f"{_sandbox(sandbox_id)}/diff/{segment(other_id)}"
         return Diff.from_json(await self._http.json("POST", path, body, _DIFF_S))
+
+    async def diff_text(self, sandbox_id: str, other_id: str, path: str) -> str:
+        """Compares a text file of two sandboxes by lines.
+
+        Args:
+            sandbox_id: One sandbox.
+            other_id: The other.
+            path: The file, up to 1 MiB. A sandbox that does not have it counts as having an empty
+                one.
+
+        Returns:
+            A unified diff from the file of `sandbox_id` to that of `other_id`; empty if they are
+            equal. Bytes that are not UTF-8 are U+FFFD.
+
+        Raises:
+            Conflict: The file is not a text, or too large (code ``not_a_file``).
+            NoSuchFile: Neither has the file.
+            NotFound: One of them does not exist.
+        """
+        where = f"{_sandbox(sandbox_id)}/diff/{segment(other_id)}{query(path=path)}"
+        answer = await self._http.request("GET", where, at_least_s=_DIFF_S)
+        return answer.content.decode(errors="replace")
+
+    async def merge_files(
+        self,
+        parent_id: str,
+        branch_ids: Sequence[str],
+        *,
+        base_id: str,
+        paths: Sequence[str] | None = None,
+        conflicts: Conflicts = "report",
+    ) -> FileMerge:
+        """Brings the files that branches changed since the fork into their parent, which goes on
+        with its own processes. Either all changes are written or none.
+
+        Args:
+            parent_id: The parent.
+            branch_ids: Descendants of it, up to 16.
+            base_id: The state at the fork: a child of the same fork, or of an earlier one, that
+                nobody changed.
+            paths: Absolute paths to merge, with everything below. Default: /root and /tmp.
+            conflicts: "report": if there is a conflict, nothing is written. "ours": what the
+                parent, or else an earlier branch, did wins. "theirs": a later branch wins.
+                "markers": texts get conflict markers, and other files stay as the parent has them.
+
+        Raises:
+            BadRequest: A path is wrong, or there are too many changes (code ``too_large``).
+            Conflict: A sandbox does not descend from the parent, or the base is of a later fork
+                (code ``not_a_descendant``); a file changed meanwhile (code ``file_changed``).
+            NotFound: One of them does not exist.
+        """
+        if isinstance(branch_ids, str) or isinstance(paths, str):
+            raise TypeError("branch_ids and paths must be lists of strings, not one string")
+        body: dict[str, Any] = {"branches": list(branch_ids), "base": base_id}
+        body["conflicts"] = conflicts
+        if paths is not None:
+            body["paths"] = list(paths)
+        path = _sandbox(parent_id) + "/merge-files"
+        return FileMerge.from_json(await self._http.json("POST", path, body, _DIFF_S))
 
     async def replay(self, sandbox_id: str, *, since: int = 0) -> list[Event]:
         """Returns the last events (up to 1,000) with a higher `seq` than `since`, oldest first.

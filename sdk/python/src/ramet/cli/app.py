@@ -30,6 +30,7 @@ from ramet.cli.failure import FAILED, Ended, Failure, complain, end
 if TYPE_CHECKING:
     from ramet import Client, Sandbox
     from ramet.cli.programs import Options
+    from ramet.types import Conflicts
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 # Everything after the first argument belongs to the program that runs in the sandbox.
@@ -698,15 +699,52 @@ def tree(sandbox: str, end: bool, json: bool) -> None:
 
 @command("merge", FORKS)
 @argument("parent", "ID", A_SANDBOX, values=complete_sandbox)
-@argument("winner", "WINNER", "A fork of it, or of its forks.", values=complete_sandbox)
-def merge(parent: str, winner: str) -> None:
-    """Let a sandbox continue as one of its forks: ID keeps its id, and gets all of WINNER."""
-    from ramet.cli import service
+@argument(
+    "forks",
+    "FORK...",
+    "A fork of it, or of its forks. With --files there may be several.",
+    values=complete_sandbox,
+    nargs=-1,
+    required=True,
+)
+@flag("--files", help="Only bring the changed files of the forks into ID, which goes on running.")
+@option("--base", metavar="BASE", help="With --files: a child of the same fork, unchanged.")
+@option("--path", "-p", multiple=True, metavar="PATH", help="With --files. Default: /root and /tmp.")
+@option(
+    "--conflicts",
+    type=click.Choice(["report", "ours", "theirs", "markers"]),
+    default="report",
+    metavar="HOW",
+    help="With --files: report (then nothing is written), ours, theirs or markers.",
+)
+@flag("--json", help="With --files: print JSON.")
+def merge(
+    parent: str,
+    forks: Sequence[str],
+    files: bool,
+    base: str | None,
+    path: Sequence[str],
+    conflicts: Conflicts,
+    json: bool,
+) -> None:
+    """Let a sandbox continue as one of its forks: ID keeps its id, and gets all of FORK.
 
+    With --files, ID goes on as itself, and gets the files that the forks changed since BASE was
+    forked. A, C, D: it was added, changed or deleted; M: merged from several sides; U: a conflict.
+    """
+    from ramet.cli import forks as merging
+
+    if not files and (len(forks) > 1 or base or path or json or conflicts != "report"):
+        raise click.UsageError("One FORK, and no other option, without --files.")
+    if files and not base:
+        raise click.UsageError("--files needs --base.")
     with _connect() as client:
-        kept = service.sandbox_id(client, parent)
-        client.merge_sandbox(kept, service.sandbox_id(client, winner))
-    print(kept)
+        if files:
+            merging.merge_files(
+                client, parent, forks, str(base), path, conflicts=conflicts, as_json=json
+            )
+        else:
+            merging.merge(client, parent, forks[0])
 
 
 # Spaces

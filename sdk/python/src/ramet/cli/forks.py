@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet diff`: how the files of a fork differ from those of its parent."""
+"""`ramet diff` and `ramet merge`: how the files of a fork differ, and what becomes of them."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Sequence
 
 from ramet import Client
 from ramet.cli.failure import Failure
 from ramet.cli.output import plain, print_json
 from ramet.cli.service import sandbox_id
+from ramet.types import Conflicts
 
 
 def diff(
@@ -46,3 +48,58 @@ def diff(
     kinds = (("A", found.added), ("C", found.modified), ("D", found.removed))
     for path, kind in sorted((path, kind) for kind, changed in kinds for path in changed):
         print(kind, plain(path))
+
+
+def merge(client: Client, parent: str, winner: str) -> None:
+    """Gives a sandbox the VM of one of its forks, and prints its id."""
+    kept = sandbox_id(client, parent)
+    client.merge_sandbox(kept, sandbox_id(client, winner))
+    print(kept)
+
+
+def merge_files(
+    client: Client,
+    parent: str,
+    branches: Sequence[str],
+    base: str,
+    paths: Sequence[str],
+    *,
+    conflicts: Conflicts,
+    as_json: bool = False,
+) -> None:
+    """Brings the files that forks changed into their parent, and prints what became of them.
+
+    Args:
+        client: The service.
+        parent: The sandbox that gets the files.
+        branches: Forks of it.
+        base: An unchanged child of the same fork.
+        paths: Absolute paths to merge; empty: /root and /tmp.
+        conflicts: What to do with conflicts.
+        as_json: Print JSON.
+
+    Raises:
+        Failure: There are conflicts that are not resolved.
+    """
+    merged = client.merge_files(
+        sandbox_id(client, parent),
+        [sandbox_id(client, branch) for branch in branches],
+        base_id=sandbox_id(client, base),
+        paths=paths or None,
+        conflicts=conflicts,
+    )
+    if as_json:
+        print_json(asdict(merged))
+    else:
+        letters = {"added": "A", "modified": "C", "removed": "D", "merged": "M"}
+        lines = [(one.path, letters.get(one.change, "C"), "") for one in merged.taken]
+        lines += [(one.path, "U", f" ({one.reason})") for one in merged.conflicts]
+        for path, letter, reason in sorted(lines):
+            print(letter, plain(path) + reason)
+    left = sum(one.resolution is None for one in merged.conflicts)
+    if not merged.applied:
+        raise Failure(
+            f"nothing was written: {left} conflicts", "choose with --conflicts what becomes of them"
+        )
+    if left:
+        raise Failure(f"{left} conflicts are left", "these files stay as they were")

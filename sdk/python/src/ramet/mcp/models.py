@@ -63,6 +63,30 @@ class Change(BaseModel):
     path: str = Field(description="Absolute path")
 
 
+class MergedPath(BaseModel):
+    """What a merge of files did with a path."""
+
+    path: str = Field(description="Absolute path")
+    change: Optional[str] = Field(
+        default=None, description="added, removed, modified or merged; null: there is a conflict"
+    )
+    conflict: Optional[str] = Field(default=None, description="Why there is a conflict")
+    resolution: Optional[str] = Field(
+        default=None, description="ours, theirs or markers; null: the sandbox's file stays"
+    )
+
+
+class MergedPaths(BaseModel):
+    """The result of a merge of files."""
+
+    applied: bool = Field(description="false: nothing was written, because there are conflicts")
+    paths: list[MergedPath] = Field(description="The paths from `offset` on; conflicts come last")
+    total: int = Field(description="Number of all paths")
+    next_offset: Optional[int] = Field(
+        default=None, description="There are more: pass this as `offset` to get them"
+    )
+
+
 class Changes(BaseModel):
     """Differences between the files of two sandboxes."""
 

@@ -32,6 +32,8 @@ from ramet.mcp.models import (
     Frozen,
     Item,
     Items,
+    MergedPath,
+    MergedPaths,
     SandboxMade,
     structured,
 )
@@ -47,7 +49,7 @@ from ramet.mcp.output import (
     text,
 )
 from ramet.mcp.state import MARK, Clients, Lanes, Session
-from ramet.types import Event, FileInfo, ProcessEvent, SandboxInfo
+from ramet.types import Conflicts, Event, FileInfo, ProcessEvent, SandboxInfo
 
 _STDOUT_CHARS = 20_000
 _STDERR_CHARS = 8_000
@@ -364,6 +366,56 @@ class Tools:
             await target.client.merge_sandbox(target.id, winner)
             self._forget(winner)
         return CallToolResult(content=[text(f"{target.id} continues with the state of {winner}")])
+
+    async def merge_files(
+        self,
+        ctx: Ctx,
+        branches: Annotated[
+            List[str], Field(description="Ids of the forks", min_length=1, max_length=16)
+        ],
+        base: Annotated[
+            str, Field(description="Id of a child of the same fork, which nobody changed")
+        ],
+        sandbox: SandboxId = "",
+        paths: Annotated[
+            Optional[List[str]],
+            Field(description="Absolute paths to merge. Omitted: /root and /tmp", max_length=64),
+        ] = None,
+        conflicts: Annotated[
+            Conflicts,
+            Field(
+                description="report: with a conflict, nothing is written; ours: the sandbox, or an "
+                "earlier branch, wins; theirs: a later branch wins; markers: conflict markers in "
+                "texts"
+            ),
+        ] = "report",
+        offset: Offset = 0,
+        limit: Limit = 200,
+    ) -> Annotated[CallToolResult, MergedPaths]:
+        """Brings the files that forks changed into the sandbox, which goes on with its own memory
+        and processes. Texts are merged by lines. Fork one child more, and leave it alone: it is the
+        base."""
+        async with self._sandbox(ctx, sandbox) as target, self._operation(target):
+            merged = await target.client.merge_files(
+                target.id, branches, base_id=base, paths=paths, conflicts=conflicts
+            )
+        found = [
+            *(MergedPath(path=clean(one.path), change=one.change) for one in merged.taken),
+            *(
+                MergedPath(path=clean(one.path), conflict=one.reason, resolution=one.resolution)
+                for one in merged.conflicts
+            ),
+        ]
+        end = min(offset + limit, len(found))
+        more = end if end < len(found) else None
+        return structured(
+            MergedPaths(
+                applied=merged.applied,
+                paths=found[offset:end],
+                total=len(found),
+                next_offset=more,
+            )
+        )
 
     async def freeze(
         self, ctx: Ctx, sandbox: SandboxId = ""
