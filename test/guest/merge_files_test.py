@@ -247,6 +247,30 @@ class Merge(Case):
         self.assertEqual(self.merge({"text": (LINES, with_line(9, "a"))}, "theirs"), ["Gt"])
         self.assertEqual(self.tree(), {"text": with_line(9, "a")})
 
+    def test_file_that_changes_during_the_merge_ends_it(self):
+        """The parent changes a file that was decided already: while git merges the next one."""
+        self.put(a="old", text=with_line(1, "own"))
+        git = self.top / "bin/git"
+        git.parent.mkdir()
+        git.write_text(f'#!/bin/sh\necho mine > {self.root}/a\nPATH={os.environ["PATH"]} exec git "$@"\n')
+        git.chmod(0o755)
+        self.env["PATH"] = str(git.parent)
+        self.stage({"a": ("old", "new"), "new": (GONE, "x"), "text": (LINES, with_line(9, "a"))})
+        done = self.apply()
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(b"a changed during the merge", done.stderr)
+        self.assertEqual(self.tree(), {"a": "mine\n", "text": with_line(1, "own")})
+
+    def test_many_folders_do_not_need_as_many_descriptors(self):
+        paths = {}
+        for i in range(300):
+            (self.root / f"{i}").mkdir()
+            paths[f"{i}/file"] = (GONE, "x")
+        self.stage(paths)
+        limited = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", sys.executable, "-I", "-S", SCRIPT]
+        done = subprocess.run([*limited, "apply", self.stage_path, "report", "p", "o", "1"], capture_output=True)
+        self.assertEqual((done.returncode, done.stdout), (0, b"a." * 300))
+
     @unittest.skipUnless(os.geteuid() == 0, "mounts")
     def test_failure_takes_everything_back(self):
         """A mount point cannot be removed, which only shows when other files are written already."""

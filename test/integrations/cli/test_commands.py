@@ -163,6 +163,36 @@ def test_diff_and_merge(cli: Cli, client: Client, folder: str, shared: Sandbox) 
         cli.run("rm", "-f", child)
 
 
+@pytest.mark.vm
+def test_files_of_forks_are_merged(cli: Cli, folder: str, shared: Sandbox) -> None:
+    base, *forks = cli.ok("fork", shared.id, "-n", "3").split()
+    try:
+        for fork in forks:
+            cli.ok("exec", fork, "sh", "-c", f"echo {fork} >{folder}/{fork[:8]}; echo {fork} >{folder}/same")
+        words = ("merge", "--files", "--base", base, "-p", folder, shared.id, *forks)
+        done = cli.run(*words)
+        assert done.returncode == 125 and "nothing was written: 1 conflicts" in done.stderr
+        assert f"U {folder}/same (added)" in done.stdout
+        got = json.loads(cli.ok(*words, "--conflicts", "theirs", "--json"))
+        assert got["applied"] and got["conflicts"][0]["resolution"] == "theirs"
+        assert cli.ok("exec", shared.id, "cat", f"{folder}/same") == forks[1] + "\n"
+    finally:
+        cli.run("rm", "-f", base, *forks)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("a", "b", "c"), "without --files"),
+        (("--conflicts", "ours", "a", "b"), "without --files"),
+        (("--files", "a", "b"), "needs --base"),
+    ],
+)
+def test_options_of_a_merge_are_checked(cli: Cli, words: tuple[str, ...], message: str) -> None:
+    done = cli.run("merge", *words)
+    assert done.returncode == 125 and message in done.stderr
+
+
 @pytest.mark.smoke
 @pytest.mark.vm
 def test_freeze_and_resume(cli: Cli, client: Client) -> None:

@@ -231,6 +231,20 @@ async def test_fork_diff_and_merge(mine: Callable[[], set[str]]) -> None:
 
 
 @pytest.mark.vm
+async def test_files_of_forks_are_merged() -> None:
+    async with stdio() as client:
+        await call(client, "run_code", code="x = 1")
+        base, *forks = (await ask(client, "fork", n=3))["children"]
+        for fork, name in zip(forks, "ab", strict=True):
+            await call(client, "write_file", path=f"/root/{name}", content=name, sandbox=fork)
+        got = await ask(client, "merge_files", branches=forks, base=base, paths=["/root"])
+        assert got["applied"] and got["total"] == 2 and got["next_offset"] is None
+        assert [one["path"] for one in got["paths"]] == ["/root/a", "/root/b"]
+        assert await call(client, "read_file", path="/root/b") == "b"
+        assert await call(client, "run_code", code="x") == "[result]\n1"
+
+
+@pytest.mark.vm
 async def test_diff_has_pages() -> None:
     async with stdio() as client:
         await call(client, "run_code", code="1")
