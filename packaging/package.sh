@@ -54,6 +54,19 @@ package_again() {
 	done
 }
 
+# package_before: builds the package of the previous commit for Debian 12, which the tests upgrade from. A
+# shallow clone may have no previous commit.
+package_before() {
+	local tree=$top/build/package-before out=$top/build/packages/.before
+	rm -rf "$tree" "$out" && mkdir -p "$out" || return
+	git -C "$top" rev-parse --quiet --verify HEAD~1 || return 0
+	git clone --quiet --shared --no-checkout "$top" "$tree" && git -C "$tree" checkout --quiet HEAD~1 &&
+		as_root "$tree/packaging/build.sh" "$(package_root_dir bookworm)/root.tar" \
+			"~deb${package_release[bookworm]}" "${package_profiles[bookworm]} noguest" \
+			"$top/build/package-input" "$out" &&
+		rm -rf "$tree"
+}
+
 # package_input DIR: links what the builds need into DIR
 package_input() {
 	rm -rf "$1" && mkdir -p "$1/guest" &&

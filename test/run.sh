@@ -316,17 +316,22 @@ group_native() {
 	[[ $all == no ]] || { cmake_tree asan && run_ctest asan native native-asan; }
 }
 
-# Builds the packages, and the part that no cache has twice; then installs them on machines with a real
-# systemd, in namespaces of this one.
+# Builds the packages, the part that no cache has twice, and one of the previous commit; then installs them
+# on machines with a real systemd, in namespaces of this one.
 group_packages() {
-	local suite hosts=$top/build/package-hosts
-	"$top/dev" package && step "packages again" package_again && rm -rf "$hosts" && mkdir -p "$hosts" || return
+	local suite hosts=$top/build/package-hosts tiny=$top/build/release/test
+	"$top/dev" package && step "packages again" package_again &&
+		step "package of the previous commit" package_before &&
+		step "tiny guest" cmake_tree release tiny-guest controllers &&
+		rm -rf "$hosts" && mkdir -p "$hosts" || return
 	for suite in "${!package_release[@]}"; do
 		cached "$(package_host_dir "$suite")" "host of $suite" make_package_host "$suite"
 		ln -sfn "$(package_host_dir "$suite")" "$hosts/${package_release[$suite]}"
 	done
 	# Mounts and cgroups need root.
-	RAMET_PACKAGES=$top/build/packages RAMET_PACKAGE_HOSTS=$hosts with=root_python \
+	RAMET_PACKAGES=$top/build/packages RAMET_PACKAGES_BEFORE=$top/build/packages/.before \
+		RAMET_PACKAGE_HOSTS=$hosts RAMET_TINY_GUEST=$tiny/native/tiny-guest \
+		RAMET_CONTROLLERS=$tiny/packages/controllers.so with=root_python \
 		pytest packages "$top/test/packages"
 }
 root_python() { as_root env PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"; }

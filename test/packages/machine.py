@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 # Runs in new namespaces: mounts what systemd needs below the root, and starts it there. The root
 # cgroup that it sees is the one that this shell was in.
@@ -31,12 +32,21 @@ done
 mkdir dev/pts dev/shm
 mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
+mkdir dev/net
 : >dev/kvm
+: >dev/net/tun
+if [ "$2" = kvm ]; then
+	mount --bind /dev/kvm dev/kvm
+	mount --bind /dev/net/tun dev/net/tun
+fi
 mkdir -p mnt
 pivot_root . mnt
 umount -l /mnt
 exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --show-status=no
 """
+
+
+SERVICE = "http://127.0.0.1:7070"  # in the machine's network
 
 
 def cgroup_of_this_process() -> Path:
@@ -48,9 +58,12 @@ def cgroup_of_this_process() -> Path:
 
 
 class Machine:
-    """Boots from an archive of a root; `stop` ends it and removes everything."""
+    """Boots from an archive of a root; `stop` ends it and removes everything.
 
-    def __init__(self, archive: Path, folder: Path) -> None:
+    With `kvm`, its /dev/kvm is the real one, else an empty file.
+    """
+
+    def __init__(self, archive: Path, folder: Path, kvm: bool = False) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="root-", dir=folder))
         subprocess.run(["tar", "-xf", archive, "-C", self.root], check=True)
         self.cgroup = cgroup_of_this_process() / f"ramet-packages-{os.getpid()}"
@@ -63,6 +76,7 @@ class Machine:
                     *("sh", "-ec", enter, "sh", self.cgroup),
                     *("unshare", "--mount", "--pid", "--cgroup", "--uts", "--ipc", "--net"),
                     *("--fork", "--kill-child", "sh", "-ec", BOOT, "sh", self.root),
+                    "kvm" if kvm else "no-kvm",
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )
@@ -95,6 +109,26 @@ class Machine:
         assert not check or done.returncode == 0, f"`{command}`: {done.returncode}\n{done.stdout}"
         return done
 
+    def curl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs this machine's curl in the network of the machine."""
+        enter = ["nsenter", "-t", str(self.pid), "-n", "curl", "--noproxy", "*", "-sS", "--fail-with-body"]
+        return subprocess.run([*enter, "-m", "120", *arguments], capture_output=True, text=True)
+
+    def answers(self, path: str) -> bool:
+        return self.curl(SERVICE + path).returncode == 0
+
+    def lines(self, method: str, path: str, body: dict[str, Any] | None = None) -> list[Any]:
+        """Sends a request to the service; returns the values of its answer, one of each line."""
+        data = () if body is None else ("-H", "Content-Type: application/json", "-d", json.dumps(body))
+        done = self.curl("-X", method, *data, SERVICE + path)
+        assert done.returncode == 0, f"{method} {path}: {done.stdout}{done.stderr}"
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Sends a request to the service; returns its answer, None if that is empty."""
+        found = self.lines(method, path, body)
+        return found[0] if found else None
+
     def until(self, command: str) -> None:
         """Waits until a shell command succeeds in the machine."""
         give_up = time.monotonic() + 60
@@ -103,19 +137,12 @@ class Machine:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)  # ends all processes of its PID namespace
-        self.unshare.kill()
+        (self.cgroup / "cgroup.kill").write_text("1")
         self.unshare.wait()
-        # This machine's cgroups alone, lowest first.
-        groups = sorted(self.cgroup.rglob("*/"), key=lambda p: len(p.parts), reverse=True)
-        give_up = time.monotonic() + 30
-        for group in [*(g for g in groups if g.is_dir()), self.cgroup]:
-            while True:
-                try:
-                    group.rmdir()
-                    break
-                except OSError:  # a process is still ending
-                    assert time.monotonic() < give_up, f"{group} is still in use"
-                    time.sleep(0.05)
+        give_up = time.monotonic() + 120
+        while "populated 1" in (self.cgroup / "cgroup.events").read_text():
+            assert time.monotonic() < give_up, f"processes of {self.cgroup} do not end"
+            time.sleep(0.05)
+        for folder, _, _ in os.walk(self.cgroup, topdown=False):
+            os.rmdir(folder)
         shutil.rmtree(self.root)

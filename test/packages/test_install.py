@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs, upgrades and removes the packages on Debian systems with a real systemd.
 
-RAMET_PACKAGES is the folder that `./dev package` fills, RAMET_PACKAGE_HOSTS one with an archive of a root
-for each release. The units, the maintainers' scripts and systemd are real. VMs are not: the machines have
-no KVM, so a stand-in takes rametd's place in ramet.service. It makes a cgroup with a process as rametd
-does, and takes over the one that it finds.
+The units, the maintainers' scripts and systemd are real. VMs are not: a stand-in takes rametd's place in
+ramet.service. It makes a cgroup with a process as rametd does, and takes over the one that it finds.
+test_service.py has the real service.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import zipfile
@@ -18,11 +16,8 @@ from typing import Iterator
 
 import pytest
 
+from debs import PACKAGES, RELEASES, VMS, deb, guest_package, host, install, put, with_version
 from machine import Machine
-
-PACKAGES = Path(os.environ["RAMET_PACKAGES"])
-HOSTS = Path(os.environ["RAMET_PACKAGE_HOSTS"])
-RELEASES = ["12", "13"]
 
 STAND_IN = r"""#!/bin/sh
 vm=/sys/fs/cgroup$RAMET_CGROUP/ramet/vm-0
@@ -38,45 +33,6 @@ DROP_IN = """[Service]
 ExecStart=
 ExecStart=/usr/local/bin/stand-in
 """
-VMS = "/system.slice/ramet-vms.service"
-
-
-def deb(release: str, package: str) -> Path:
-    return next((PACKAGES / f"debian-{release}").glob(f"{package}_*.deb"))
-
-
-def with_version(path: Path, version: str, folder: Path) -> Path:
-    """Returns a copy of a package with another version, its scripts included."""
-    tree = folder / "tree"
-    subprocess.run(["dpkg-deb", "-R", path, tree], check=True)
-    old = subprocess.run(
-        ["dpkg-deb", "-f", path, "Version"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    for file in ("control", "preinst", "postinst"):
-        if (tree / "DEBIAN" / file).exists():
-            text = (tree / "DEBIAN" / file).read_text()
-            (tree / "DEBIAN" / file).write_text(text.replace(old, version))
-    made = folder / f"{path.stem}_{version}.deb"
-    subprocess.run(["dpkg-deb", "-Znone", "-b", tree, made], check=True, stdout=subprocess.DEVNULL)
-    shutil.rmtree(tree)
-    return made
-
-
-def guest_stand_in(folder: Path) -> Path:
-    """Returns ramet-guest with small files instead of 4 GiB."""
-    tree = folder / "guest"
-    (tree / "usr/share/ramet").mkdir(parents=True)
-    for file in ("vmlinux", "rootfs.ext4"):
-        (tree / "usr/share/ramet" / file).write_text(file)
-    real = next(PACKAGES.glob("debian-*/ramet-guest_*.deb"))
-    (tree / "DEBIAN").mkdir()
-    subprocess.run(["dpkg-deb", "-e", real, tree / "DEBIAN"], check=True)
-    for file in ("md5sums",):
-        (tree / "DEBIAN" / file).unlink()
-    made = folder / "ramet-guest.deb"
-    subprocess.run(["dpkg-deb", "-Znone", "-b", tree, made], check=True, stdout=subprocess.DEVNULL)
-    shutil.rmtree(tree)
-    return made
 
 
 @pytest.fixture(params=RELEASES)
@@ -86,12 +42,12 @@ def release(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def machine(release: str, tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(HOSTS / release / "root.tar", Path("/var/tmp"))
+    made = Machine(host(release), Path("/var/tmp"))
     try:
         made.wait_for_boot()
-        (made.root / "packages").mkdir()
-        shutil.copy(guest_stand_in(tmp_path), made.root / "packages/ramet-guest.deb")
-        shutil.copy(deb(release, "ramet"), made.root / "packages/ramet.deb")
+        guest = guest_package(tmp_path, {"vmlinux": b"kernel", "rootfs.ext4": b"root file system"})
+        put(made, guest, "ramet-guest")
+        put(made, deb(release, "ramet"), "ramet")
         for file, text in (
             ("usr/local/bin/stand-in", STAND_IN),
             ("etc/systemd/system/ramet.service.d/stand-in.conf", DROP_IN),
@@ -102,11 +58,6 @@ def machine(release: str, tmp_path: Path) -> Iterator[Machine]:
         yield made
     finally:
         made.stop()
-
-
-def install(machine: Machine, *names: str) -> str:
-    paths = " ".join(f"/packages/{name}.deb" for name in names)
-    return machine.run(f"apt-get install -y --no-install-recommends --allow-downgrades {paths}").stdout
 
 
 def vm_pid(machine: Machine, base: str = VMS) -> str:
@@ -121,9 +72,7 @@ def reloads(machine: Machine) -> int:
 
 
 def put_version(machine: Machine, release: str, version: str, folder: Path) -> None:
-    shutil.copy(
-        with_version(deb(release, "ramet"), version, folder), machine.root / f"packages/{version}.deb"
-    )
+    put(machine, with_version(deb(release, "ramet"), version, folder), version)
 
 
 def test_fresh_host_serves_after_one_command(machine: Machine) -> None:
@@ -155,7 +104,7 @@ def test_upgrade_reloads_once_and_keeps_vms(
     before, main = vm_pid(machine), machine.run("systemctl show -P MainPID ramet").stdout
     for package in packages:
         new = with_version(machine.root / f"packages/{package}.deb", f"0.1.1-1~deb{release}", tmp_path)
-        shutil.copy(new, machine.root / f"packages/new-{package}.deb")
+        put(machine, new, f"new-{package}")
     said = install(machine, *(f"new-{package}" for package in packages))
     assert said.count("its sandboxes continue") == 1
     assert reloads(machine) == 1
