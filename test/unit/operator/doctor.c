@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checks the findings for sample trees of /proc, /sys and /dev. */
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,12 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/fd.h"
 #include "orchestrator/operator/doctor.h"
+#include "test/unit/operator/host-file.h"
 
 #define FLAGS_GOOD "flags\t\t: fpu vmx ept constant_tsc nonstop_tsc\n"
 #define CPU	   "/sys/devices/system/cpu/"
@@ -26,17 +24,7 @@ static unsigned n_said[DOCTOR_PROBLEM + 1];
 
 static void put(const char *name, const char *text)
 {
-	char path[512];
-
-	snprintf(path, sizeof(path), "%s%s", root, name);
-	for (char *slash = strchr(path + strlen(root) + 1, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	put_host_file(root, name, text);
 }
 
 static void drop(const char *name)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checks the warnings for sample trees of sysfs. */
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,12 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <cmocka.h>
 
-#include "base/fd.h"
 #include "orchestrator/operator/posture.h"
+#include "test/unit/operator/host-file.h"
 
 static char sys[64];
 
@@ -33,17 +30,7 @@ static int remove_tree(void **state)
 
 static void put(const char *name, const char *text)
 {
-	char path[512];
-
-	snprintf(path, sizeof(path), "%s/%s", sys, name);
-	for (char *slash = strchr(path + strlen(sys) + 1, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-	scoped_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	put_host_file(sys, name, text);
 }
 
 #define CPU "devices/system/cpu/"
