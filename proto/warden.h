@@ -26,9 +26,9 @@ enum warden_type {
 	WARDEN_SPAWN = 1, /* makes the jail, starts a blank VM in it; replies when it listens */
 	/* Kills all processes in the slot and removes the jail. Succeeds if the slot is empty. */
 	WARDEN_RELEASE = 2,
-	/* Lets packets of the VM leave the host, or drops them (proto/net.h). Packets of a new VM
-	 * may leave. Replies when the rule is in force. */
-	WARDEN_EGRESS = 3,
+	/* Drops packets of the VM that would leave the host (proto/net.h). Packets of a new VM may
+	 * leave. Replies when the rule is in force. */
+	WARDEN_NO_EGRESS = 3,
 	/* Sets the cgroup's memory limit, for a blank VM that becomes a VM of another size. */
 	WARDEN_MEMORY = 4,
 	/* Returns the memory that the cgroup is charged with and that the kernel cannot simply
@@ -66,9 +66,6 @@ struct warden_msg {
 			uint32_t cpu_max_pct; /* of one CPU: 200 is two; 0: no limit */
 			uint32_t pids_max;
 		} spawn;
-		struct {
-			uint32_t allowed; /* 0 or 1 */
-		} egress;
 		struct {
 			uint64_t max; /* bytes, as spawn.memory_max */
 		} memory;

@@ -470,7 +470,7 @@ static void on_closed(void *arg, int error, uint64_t value, const char *text)
 
 void vmproc_close_egress(struct vmproc *vm, vmproc_closed_fn *fn, void *arg)
 {
-	struct warden_msg msg = {.type = WARDEN_EGRESS, .slot = vm->id.slot};
+	struct warden_msg msg = {.type = WARDEN_NO_EGRESS, .slot = vm->id.slot};
 
 	vm->closed = fn;
 	vm->closed_arg = arg;

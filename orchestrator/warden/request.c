@@ -54,8 +54,6 @@ int request_check(struct warden_msg *out, uint32_t *seq, const void *packet, siz
 	if (out->slot >= max_slots)
 		return err_say(e, ERANGE, "slot %u does not exist; the last is %u", out->slot,
 			       max_slots - 1);
-	if (out->type == WARDEN_EGRESS)
-		return check_range("allowed", out->egress.allowed, 0, 1, e);
 	if (out->type == WARDEN_MEMORY)
 		return check_range("max", out->memory.max, MEMORY_LEAST, MEMORY_LIMIT, e);
 	if (out->type == WARDEN_PRIORITY)

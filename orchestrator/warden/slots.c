@@ -339,13 +339,6 @@ static void release(struct warden *w, const struct warden_msg *m)
 
 /* --- requests about a running VM ------------------------------------------------------------- */
 
-static int set_egress(struct warden *w, const struct warden_msg *m, struct err *e)
-{
-	w->slots[m->slot].closed = true; /* until it is certainly open again */
-	return m->egress.allowed ? open_egress(w, m->slot, e)
-				 : net_egress(&w->net, m->slot, false, e);
-}
-
 static int serve_vm(struct warden *w, const struct warden_msg *m, uint64_t *value, struct err *e)
 {
 	const struct cgroup_limits limits = {.memory_max = m->memory.max};
@@ -363,8 +356,10 @@ static int serve_vm(struct warden *w, const struct warden_msg *m, uint64_t *valu
 		return jail_set_priority(&w->jails, m->slot, m->priority.priority, e);
 	case WARDEN_OOM:
 		return jail_set_oom(&w->jails, m->slot, m->oom.first, e);
+	case WARDEN_NO_EGRESS:
 	default:
-		return set_egress(w, m, e);
+		w->slots[m->slot].closed = true; /* until it is certainly open again */
+		return net_egress(&w->net, m->slot, false, e);
 	}
 }
 

@@ -43,13 +43,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_spawn(&m);
 	else if (m.type == WARDEN_MEMORY)
 		expect(m.memory.max >= 128u << 20 && m.memory.max <= 1ull << 40);
-	else if (m.type == WARDEN_EGRESS)
-		expect(m.egress.allowed <= 1);
 	else if (m.type == WARDEN_PRIORITY)
 		expect(m.priority.priority < WARDEN_PRIORITIES);
 	else if (m.type == WARDEN_OOM)
 		expect(m.oom.first <= 1);
 	else
-		expect(m.type == WARDEN_RELEASE || m.type == WARDEN_CHARGED);
+		expect(m.type == WARDEN_RELEASE || m.type == WARDEN_NO_EGRESS ||
+		       m.type == WARDEN_CHARGED);
 	return 0;
 }

@@ -1187,7 +1187,7 @@ static void vm_clear(struct fake_vm *vm)
 
 static int vm_close(struct fakes *f, const struct warden_msg *msg)
 {
-	if (msg->slot >= f->n_slots || msg->egress.allowed || use_fault(f, FAKES_EGRESS))
+	if (msg->slot >= f->n_slots || use_fault(f, FAKES_EGRESS))
 		return -EPERM;
 	lock(f);
 	struct fake_vm *vm = &f->vms[msg->slot];
@@ -1254,7 +1254,7 @@ static void warden_serve(struct fakes *f, const struct warden_msg *msg)
 			wait_for_go(&f->vms[msg->slot]);
 		if (use_fault(f, FAKES_CHARGED))
 			reply.reply.error = -ENOTSUP;
-	} else if (msg->type == WARDEN_EGRESS) {
+	} else if (msg->type == WARDEN_NO_EGRESS) {
 		reply.reply.error = vm_close(f, msg);
 	} else if (msg->slot < f->n_slots) {
 		vm_clear(&f->vms[msg->slot]);

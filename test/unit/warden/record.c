@@ -68,8 +68,8 @@ static void success_ends_the_row(void **state)
 static void kill_is_no_crash(void **state)
 {
 	for (int i = 0; i < 3; i++)
-		end_in(WARDEN_EGRESS, 7, false);
-	assert_false(refuses(WARDEN_EGRESS, 7));
+		end_in(WARDEN_NO_EGRESS, 7, false);
+	assert_false(refuses(WARDEN_NO_EGRESS, 7));
 }
 
 static void crash_between_requests_refuses_none(void **state)
