@@ -56,6 +56,8 @@ void answer_next(struct request *r, char kind, const void *key, size_t len);
 /* Makes a JSON object of labels, from NAME=VALUE; "{}" without any (NULL). Returns false, with an
  * answer given, when they are too many. */
 bool labels_read(struct request *r, char *const *labels, char out[static LABELS_JSON_MAX]);
+/* Reads the field `tree` of a create. Returns false, with an answer given, when it is invalid. */
+bool budget_read(struct request *r, const struct json_text *field, struct tree_budget *budget);
 /* Adds the members root, depth, score and labels. */
 void text_node(struct text *t, const char *root, uint32_t depth, struct score score,
 	       const char *labels);

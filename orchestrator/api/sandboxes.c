@@ -55,42 +55,6 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 	request_unref(r);
 }
 
-/* Reads the field `tree`. Returns false, with an answer given, when it is invalid. */
-static bool read_tree(struct request *r, const struct json_text *field, struct tree_budget *budget)
-{
-	static const char *const ways[] = {
-		[TREE_REFUSE] = "refuse",
-		[TREE_WAIT] = "wait",
-		[TREE_FREEZE_OLDEST_LEAF] = "freeze_oldest_leaf",
-		[TREE_END_LOWEST_SCORE] = "end_lowest_score",
-	};
-	struct budget_body b;
-	struct err e;
-	size_t way = 0;
-
-	memcpy(&b, budget_json.initial, sizeof(b));
-	if (json_read(field->p, field->len, budget_json.fields, budget_json.n_fields, &b, &e) < 0) {
-		answer_error(r, 400, "bad_request", "tree.%s", e.text);
-		return false;
-	}
-	*budget = (struct tree_budget){.live = b.live,
-				       .ram_mib = b.ram_mib,
-				       .cpu_s = b.cpu_seconds,
-				       .wall_s = b.wall_seconds,
-				       .depth = b.depth};
-	while (b.at_limit.p && way < ARRAY_LEN(ways) && strcmp(b.at_limit.p, ways[way]) != 0)
-		way++;
-	if (way == ARRAY_LEN(ways))
-		answer_error(r, 400, "bad_request",
-			     "tree.at_limit must be refuse, wait, freeze_oldest_leaf or "
-			     "end_lowest_score, not \"%s\"",
-			     b.at_limit.p);
-	else
-		budget->at_limit = (enum tree_at_limit)way;
-	json_free(budget_json.fields, budget_json.n_fields, &b);
-	return way < ARRAY_LEN(ways);
-}
-
 static void create(struct request *r, const void *values)
 {
 	const struct create_body *b = values;
@@ -114,7 +78,7 @@ static void create(struct request *r, const void *values)
 			     b->template.p);
 		return;
 	}
-	if (!labels_read(r, b->labels, labels) || (b->tree.p && !read_tree(r, &b->tree, &budget)))
+	if (!labels_read(r, b->labels, labels) || (b->tree.p && !budget_read(r, &b->tree, &budget)))
 		return;
 	spec.labels = labels;
 	spec.tree = b->tree.p ? &budget : NULL;

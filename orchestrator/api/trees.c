@@ -6,7 +6,9 @@
 #include "base/fd.h"
 #include "orchestrator/api/handler.h"
 
-#define NODES_SHOWN 1000
+#define SHOWN_MAX 1000 /* sandboxes; also Spaces */
+/* Bytes after which none is added, since the loop makes the whole answer in one turn. */
+#define ANSWER_MAX (1u << 20)
 
 /* --- labels and scores ----------------------------------------------------------------------- */
 
@@ -62,6 +64,44 @@ void text_node(struct text *t, const char *root, uint32_t depth, struct score sc
 	text_printf(t, ",\"labels\":%s", labels);
 }
 
+/* --- budgets --------------------------------------------------------------------------------- */
+
+static const char *const ways[] = {
+	[TREE_REFUSE] = "refuse",
+	[TREE_WAIT] = "wait",
+	[TREE_FREEZE_OLDEST_LEAF] = "freeze_oldest_leaf",
+	[TREE_END_LOWEST_SCORE] = "end_lowest_score",
+};
+
+bool budget_read(struct request *r, const struct json_text *field, struct tree_budget *budget)
+{
+	struct budget_body b;
+	struct err e;
+	size_t way = 0;
+
+	memcpy(&b, budget_json.initial, sizeof(b));
+	if (json_read(field->p, field->len, budget_json.fields, budget_json.n_fields, &b, &e) < 0) {
+		answer_error(r, 400, "bad_request", "tree.%s", e.text);
+		return false;
+	}
+	*budget = (struct tree_budget){.live = b.live,
+				       .ram_mib = b.ram_mib,
+				       .cpu_s = b.cpu_seconds,
+				       .wall_s = b.wall_seconds,
+				       .depth = b.depth};
+	while (b.at_limit.p && way < ARRAY_LEN(ways) && strcmp(b.at_limit.p, ways[way]) != 0)
+		way++;
+	if (way == ARRAY_LEN(ways))
+		answer_error(r, 400, "bad_request",
+			     "tree.at_limit must be refuse, wait, freeze_oldest_leaf or "
+			     "end_lowest_score, not \"%s\"",
+			     b.at_limit.p);
+	else
+		budget->at_limit = (enum tree_at_limit)way;
+	json_free(budget_json.fields, budget_json.n_fields, &b);
+	return way < ARRAY_LEN(ways);
+}
+
 /* --- a tree ---------------------------------------------------------------------------------- */
 
 static void add_seconds(struct text *t, const char *name, uint64_t ms)
@@ -78,12 +118,6 @@ static void add_limit(struct text *t, const char *name, uint64_t limit)
 
 static void add_budget(struct text *t, const struct tree_view *v)
 {
-	static const char *const ways[] = {
-		[TREE_REFUSE] = "refuse",
-		[TREE_WAIT] = "wait",
-		[TREE_FREEZE_OLDEST_LEAF] = "freeze_oldest_leaf",
-		[TREE_END_LOWEST_SCORE] = "end_lowest_score",
-	};
 	const struct tree_budget *b = &v->budget;
 
 	if (!v->limited) {
@@ -99,13 +133,29 @@ static void add_budget(struct text *t, const struct tree_view *v)
 	text_printf(t, "\"at_limit\":\"%s\"}", ways[b->at_limit]);
 }
 
-static void add_node(void *arg, const struct sandbox_view *v, uint64_t cpu_ms)
+/* The answer, while an array is added to it. */
+struct shown {
+	struct text *t;
+	size_t n;
+};
+
+/* Returns false, adding nothing, when the answer is full; else begins the next object. */
+static bool begin_one(struct shown *shown)
 {
-	struct text *t = &((struct request *)arg)->out;
+	if (shown->n == SHOWN_MAX || shown->t->len > ANSWER_MAX)
+		return false;
+	text_puts(shown->t, shown->n++ ? ",{" : "{");
+	return true;
+}
+
+static bool add_node(void *arg, const struct sandbox_view *v, uint64_t cpu_ms)
+{
+	struct text *t = ((struct shown *)arg)->t;
 	int64_t wall_ms = realtime_ms() - v->created_at_ms;
 
-	text_printf(t, "%s{\"id\":\"%s\",\"state\":\"%s\",\"parent\":",
-		    t->p[t->len - 1] == '[' ? "" : ",", v->id, v->state);
+	if (!begin_one(arg))
+		return false;
+	text_printf(t, "\"id\":\"%s\",\"state\":\"%s\",\"parent\":", v->id, v->state);
 	text_printf(t, v->parent ? "\"%s\"" : "null", v->parent);
 	text_node(t, v->root, v->depth, v->score, v->labels);
 	text_puts(t, ",\"created_at\":");
@@ -116,16 +166,33 @@ static void add_node(void *arg, const struct sandbox_view *v, uint64_t cpu_ms)
 	add_seconds(t, "cpu_seconds", cpu_ms);
 	add_seconds(t, "wall_seconds", wall_ms > 0 ? (uint64_t)wall_ms : 0);
 	text_putc(t, '}');
+	return true;
 }
 
-static void add_space(void *arg, const struct space_view *v)
+static bool add_space(void *arg, const struct space_view *v)
 {
-	struct text *t = &((struct request *)arg)->out;
+	struct text *t = ((struct shown *)arg)->t;
 
-	text_printf(t, "%s{\"id\":\"%s\",\"state\":\"%s\",\"sandbox\":\"%s\"",
-		    t->p[t->len - 1] == '[' ? "" : ",", v->id, v->state, v->sandbox);
+	if (!begin_one(arg))
+		return false;
+	text_printf(t, "\"id\":\"%s\",\"state\":\"%s\",\"sandbox\":\"%s\"", v->id, v->state,
+		    v->sandbox);
 	text_node(t, v->root, v->depth, v->score, v->labels);
 	text_printf(t, ",\"size_bytes\":%llu}", (unsigned long long)v->size_bytes);
+	return true;
+}
+
+static void add_nodes(struct request *r, const char *root)
+{
+	struct shown nodes = {.t = &r->out}, spaces = {.t = &r->out};
+	bool all;
+
+	text_puts(&r->out, ",\"nodes\":[");
+	all = service_tree_nodes(r->service, r->tenant, root, add_node, &nodes);
+	text_puts(&r->out, all ? "]" : "],\"nodes_more\":true");
+	text_puts(&r->out, ",\"spaces\":[");
+	all = service_tree_spaces(r->service, r->tenant, root, add_space, &spaces);
+	text_puts(&r->out, all ? "]}\n" : "],\"spaces_more\":true}\n");
 }
 
 void serve_tree(struct request *r)
@@ -146,12 +213,7 @@ void serve_tree(struct request *r)
 		    (unsigned long long)v.ram_mib);
 	add_seconds(t, "cpu_seconds", v.cpu_ms);
 	add_seconds(t, "wall_seconds", v.wall_ms);
-	text_puts(t, ",\"nodes\":[");
-	service_tree_nodes(r->service, r->tenant, v.root, NODES_SHOWN, add_node, r);
-	text_puts(t, v.live > NODES_SHOWN ? "],\"nodes_more\":true" : "]");
-	text_puts(t, ",\"spaces\":[");
-	service_tree_spaces(r->service, r->tenant, v.root, add_space, r);
-	text_puts(t, "]}\n");
+	add_nodes(r, v.root);
 	answer(r, 200, "application/json");
 }
 

@@ -62,6 +62,8 @@ void ended_keep(struct sandbox *s)
 	s->state = SBX_ENDED;
 	free(s->metadata);
 	s->metadata = NULL;
+	free(s->labels);
+	s->labels = NULL;
 	sandbox_set_env(s, "", 0);
 	list_del(&s->link);
 	list_add_tail(&c->ended.kept, &s->link);

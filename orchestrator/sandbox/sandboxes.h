@@ -125,9 +125,10 @@ struct tree_view {
  * until the caller returns to the loop. */
 bool service_tree(struct service *c, const char *tenant, const char *id, struct tree_view *view,
 		  struct failure *f);
-/* Reports the first `most` living sandboxes of the tree, oldest first, each with its CPU time. */
-typedef void service_tree_node_fn(void *arg, const struct sandbox_view *view, uint64_t cpu_ms);
-void service_tree_nodes(struct service *c, const char *tenant, const char *root, size_t most,
+/* Reports the living sandboxes of the tree, oldest first, each with its CPU time, until `each`
+ * returns false. Returns true when all were reported. */
+typedef bool service_tree_node_fn(void *arg, const struct sandbox_view *view, uint64_t cpu_ms);
+bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 			service_tree_node_fn *each, void *arg);
 /* Deletes all sandboxes of the tree with this root; or else this sandbox and its descendants.
  * Spaces stay. Not undone if it is abandoned. */

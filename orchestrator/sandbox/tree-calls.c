@@ -35,18 +35,20 @@ bool service_tree(struct service *c, const char *tenant, const char *id, struct 
 	return true;
 }
 
-void service_tree_nodes(struct service *c, const char *tenant, const char *root, size_t most,
+bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 			service_tree_node_fn *each, void *arg)
 {
 	const struct tree *t = tree_find(c, tenant, root);
 
-	for (size_t i = 0; t && i < t->nodes.n && i < most; i++) {
+	for (size_t i = 0; t && i < t->nodes.n; i++) {
 		const struct sandbox *s = tree_node(t, i);
 		struct sandbox_view view;
 
 		sandbox_view_fill(s, &view);
-		each(arg, &view, tree_node_cpu_ms(s));
+		if (!each(arg, &view, tree_node_cpu_ms(s)))
+			return false;
 	}
+	return true;
 }
 
 /* Deletes sandboxes, each with an operation of its own. */

@@ -95,8 +95,8 @@ bool service_list(struct service *c, const struct list_name *list, struct list_p
 	return walk(c, list, page, most, emit_sandbox, &sink);
 }
 
-void service_tree_spaces(struct service *c, const char *tenant, const char *root,
-			 void (*each)(void *arg, const struct space_view *view), void *arg)
+bool service_tree_spaces(struct service *c, const char *tenant, const char *root,
+			 bool (*each)(void *arg, const struct space_view *view), void *arg)
 {
 	const struct tenant *t = tenant_find(c, tenant);
 	const struct roster *r = t ? &snapshots_of_tenant(t)->spaces : NULL;
@@ -106,9 +106,10 @@ void service_tree_spaces(struct service *c, const char *tenant, const char *root
 		struct space_view view;
 
 		space_view_fill(p, &view);
-		if (!strcmp(view.root, root))
-			each(arg, &view);
+		if (!strcmp(view.root, root) && !each(arg, &view))
+			return false;
 	}
+	return true;
 }
 
 bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,

@@ -56,9 +56,10 @@ bool service_list(struct service *c, const struct list_name *list, struct list_p
 bool service_spaces(struct service *c, const struct list_name *list, struct list_page *page,
 		    size_t most, void (*each)(void *arg, const struct space_view *view), void *arg);
 
-/* Reports the Spaces of a tree, oldest first. */
-void service_tree_spaces(struct service *c, const char *tenant, const char *root,
-			 void (*each)(void *arg, const struct space_view *view), void *arg);
+/* Reports the Spaces of a tree, oldest first, until `each` returns false. Returns true when all
+ * were reported. */
+bool service_tree_spaces(struct service *c, const char *tenant, const char *root,
+			 bool (*each)(void *arg, const struct space_view *view), void *arg);
 
 /* --- templates -------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@ const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
 			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
-			"metadata = '', env = x'', ports = '' WHERE id = ?1",
+			"metadata = '', env = x'', ports = '', labels = '{}' WHERE id = ?1",
 	[SANDBOX_CHANGE] = "UPDATE sandboxes SET timeout_s = ?2, idle_timeout_s = ?3, "
 			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7, "
 			   "score = ?8, labels = ?9 "

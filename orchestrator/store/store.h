@@ -94,7 +94,7 @@ struct store_merge {
 };
 int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e);
 
-/* Records the end of a sandbox and deletes its metadata and environment. The row stays for a while,
+/* Records the end of a sandbox and deletes its metadata, labels and environment. The row stays for a while,
  * so that requests for the id can be answered with the reason. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Trees of sandboxes: who belongs to one, and what its budget allows. */
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -363,6 +364,121 @@ static void test_oldest_leaf_is_frozen(void **state)
 	expect_refused(w, more.ids[0], 1, "live");
 }
 
+static void test_fork_fails_if_the_leaf_cannot_be_frozen(void **state)
+{
+	const struct tree_budget budget = {.live = 2, .at_limit = TREE_FREEZE_OLDEST_LEAF};
+	struct world *w = *state;
+	char root[SANDBOX_ID_LEN + 1];
+	struct forked k, more;
+
+	create_root(w, root, &budget);
+	world_fork(w, &k, root, 1);
+	fakes_fault(w->fakes, FAKES_FORK, 1);
+	world_fork(w, &more, root, 1);
+	assert_int_equal(more.failure.code, FAIL_FREEZE_FAILED);
+	assert_int_equal(end_of(w, k.ids[0]), FAIL_NONE);
+	world_fork(w, &more, root, 1);
+	assert_true(more.ok);
+}
+
+/* A fork that has room but no children yet. */
+static void test_forks_at_the_same_time_share_the_room(void **state)
+{
+	const struct tree_budget budget = {.live = 4};
+	struct world *w = *state;
+	char root[SANDBOX_ID_LEN + 1];
+	struct forked first, second;
+
+	create_root(w, root, &budget);
+	world_fork_start(w, &first, root, 2, false);
+	world_fork_start(w, &second, root, 2, false);
+	world_until_true(w, &second.done);
+	assert_int_equal(second.failure.code, FAIL_TREE_LIMIT);
+	world_until_true(w, &first.done);
+	assert_true(first.ok);
+	/* A fork that fails gives its room back. */
+	fakes_fault(w->fakes, FAKES_FORK, 1);
+	world_fork(w, &second, root, 1);
+	assert_int_equal(second.failure.code, FAIL_FORK_FAILED);
+	world_fork(w, &second, root, 1);
+	assert_true(second.ok);
+}
+
+#define STEPS	150
+#define PENDING 6
+
+struct walk {
+	struct world *w;
+	char root[SANDBOX_ID_LEN + 1];
+	struct forked forks[PENDING];
+	bool pending[PENDING];
+};
+
+static bool all_are_done(void *arg)
+{
+	struct walk *walk = arg;
+
+	for (unsigned i = 0; i < PENDING; i++)
+		if (walk->pending[i] && !walk->forks[i].done)
+			return false;
+	return true;
+}
+
+/* Deletes the newest child of the root, if there is one. */
+static bool delete_one(struct walk *walk)
+{
+	struct sandbox_view view = view_of(walk->w, walk->root);
+	char id[SANDBOX_ID_LEN + 1];
+	struct done d;
+
+	if (!view.n_children)
+		return false;
+	memcpy(id, view.children[view.n_children - 1], sizeof(id));
+	world_delete(walk->w, &d, id);
+	return true;
+}
+
+static void step(struct walk *walk)
+{
+	unsigned i = (unsigned)rand() % PENDING;
+
+	if (walk->pending[i] && walk->forks[i].done) {
+		walk->pending[i] = false;
+	} else if (walk->pending[i] && rand() % 4 == 0) {
+		op_abandon(walk->forks[i].call);
+		walk->pending[i] = false;
+	} else if (walk->pending[i]) {
+		delete_one(walk);
+	} else {
+		world_fork_start(walk->w, &walk->forks[i], walk->root, 1 + (unsigned)rand() % 4,
+				 false);
+		walk->pending[i] = true;
+	}
+	world_run_for(walk->w, (unsigned)rand() % 3);
+	assert_in_range(tree_of(walk->w, walk->root).live, 1, 5);
+}
+
+static void test_random_forks_never_exceed_the_budget_and_all_get_room(void **state)
+{
+	const struct tree_budget budget = {.live = 5, .at_limit = TREE_WAIT};
+	struct walk walk = {.w = *state};
+	unsigned seed = (unsigned)time(NULL);
+
+	print_message("seed %u\n", seed);
+	srand(seed);
+	create_root(walk.w, walk.root, &budget);
+	for (unsigned i = 0; i < STEPS; i++)
+		step(&walk);
+	while (!all_are_done(&walk))
+		if (!delete_one(&walk))
+			world_run_for(walk.w, 1);
+	while (delete_one(&walk))
+		;
+	assert_int_equal(world_stats(walk.w).tree_waits, 0);
+	world_fork(walk.w, &walk.forks[0], walk.root, 4); /* nothing is left of the others */
+	assert_true(walk.forks[0].ok);
+}
+
 /* --- time ------------------------------------------------------------------------------------- */
 
 static bool has_ended(void *arg)
@@ -417,6 +533,9 @@ int main(void)
 		TEST(test_fork_that_stops_waiting_leaves_nothing),
 		TEST(test_leaf_with_the_lowest_score_ends),
 		TEST(test_oldest_leaf_is_frozen),
+		TEST(test_fork_fails_if_the_leaf_cannot_be_frozen),
+		TEST(test_forks_at_the_same_time_share_the_room),
+		TEST(test_random_forks_never_exceed_the_budget_and_all_get_room),
 		TEST(test_tree_ends_when_its_time_is_used_up),
 	};
 
