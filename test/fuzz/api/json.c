@@ -13,6 +13,7 @@ struct body {
 	bool flag;
 	char **env, **list, **pairs;
 	uint64_t big;
+	double real;
 	struct json_text bytes, name;
 };
 
@@ -22,6 +23,7 @@ static const struct json_field fields[] = {
 	{"w", JSON_WHOLE, offsetof(struct body, whole), 1, 1000, false},
 	{"c", JSON_CUT, offsetof(struct body, cut), 1, 1000, false},
 	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false},
+	{"r", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false},
 	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false},
 	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false},
 	{"p", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false},
@@ -38,6 +40,8 @@ static void check(const struct body *b)
 	if (b->object.p && (b->object.p[0] != '{' || b->object.p[b->object.len - 1] != '}'))
 		abort();
 	if (b->whole > 1000 || b->cut > 1000 || b->millis > 1000000)
+		abort();
+	if (!(b->real >= -1e15 && b->real <= 1e15))
 		abort();
 	if (b->big > 1000 || b->bytes.len > 8)
 		abort();

@@ -16,6 +16,7 @@ struct body {
 	bool on;
 	char **env, **list, **pairs;
 	uint64_t big;
+	double real;
 	struct json_text bytes, word;
 };
 
@@ -25,6 +26,7 @@ static const struct json_field fields[] = {
 	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false},
 	{"cut", JSON_CUT, offsetof(struct body, cut), 8, 32, false},
 	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false},
+	{"real", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false},
 	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false},
 	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false},
 	{"pairs", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false},
@@ -292,6 +294,9 @@ static void wrong_types_and_ranges_are_refused(void **state)
 		"11111111111111111111111111111111111111111111111111111111111111111111111111}",
 		"size must be a whole number from 1 to 32, not a number");
 	refused("{\"wait\":-1}", "wait must be a number from 0.001 to 1000, not -1");
+	refused("{\"real\":1.1e15}", "real must be a number from -1e+15 to 1e+15, not 1.1e15");
+	refused("{\"real\":-1e999}", "real must be a number from -1e+15 to 1e+15, not -1e999");
+	refused("{\"real\":true}", "real must be a number from -1e+15 to 1e+15, not true");
 	refused("{\"wait\":\"1\"}", "wait must be a number from 0.001 to 1000, not \"1\"");
 	refused("{\"on\":1}", "on must be true or false, not 1");
 	refused("{\"meta\":\"text\"}", "meta must be an object, not a string");
@@ -306,7 +311,8 @@ static void whole_number_may_have_a_fraction_of_zero(void **state)
 	struct body b;
 	struct err e;
 
-	assert_int_equal(read_text("{\"size\":30.0,\"wait\":3e2}", &b, &e), 0);
+	assert_int_equal(read_text("{\"size\":30.0,\"wait\":3e2,\"real\":-1.25e-3}", &b, &e), 0);
+	assert_true(b.real == -0.00125);
 	assert_int_equal(b.size, 30);
 	assert_int_equal(b.wait_ms, 300000);
 }
