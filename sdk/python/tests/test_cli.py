@@ -40,6 +40,7 @@ from ramet.cli import (
     forks,
     forwarding,
     listing,
+    logs,
     output,
     programs,
     remove,
@@ -714,6 +715,19 @@ def test_time_limit_has_one_exit_code(capsys: pytest.CaptureFixture[str]) -> Non
         assert programs.copy_output(process) == 124
         del ends[0]
     assert capsys.readouterr().err.count("at its time limit") == 3
+
+
+def test_newest_events_are_printed_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert dict(request.url.params) == {"limit": "2", "newest_first": "true"}
+        known = {"id": "evt_1", "time": "now", "event": "sandbox.died", "tenant": "local"}
+        lines = [json.dumps({"n": n, "sandbox": IDS[n], **known}) + "\n" for n in (1, 0)]
+        return httpx.Response(200, content="".join(lines))
+
+    logs.of_host(Client(transport=httpx.MockTransport(answer), retry_seconds=0), newest=2)
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == IDS[:2]
+    assert ramet_cli("events", "--follow", "--newest", "1") == 125
+    assert "cannot be combined" in capsys.readouterr().err
 
 
 def test_forward_says_once_that_nothing_listens(
