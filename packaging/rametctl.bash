@@ -5,7 +5,7 @@ _rametctl() {
 	case " $words " in
 	*' key create '*) choices='--tier --name --tenant' ;;
 	*' key rotate '*) choices='--grace' ;;
-	*' key '*) choices='create list revoke rotate' ;;
+	*' key '*) choices='create list revoke rotate tier' ;;
 	*' top '*) choices='--once' ;;
 	*' doctor '*) choices='--json' ;;
 	*' restore '[!\ ]*' '*) choices='--skip-damaged' ;;

@@ -9,7 +9,7 @@ In openapi.json, a limit is a number or the name of a constant of one of FILES. 
 lacks:
 
 of a route    x-ramet-handler          the C function that serves it
-              x-ramet-access           "anyone": needs no key; "operators": needs an operator's key
+              x-ramet-access           "anyone": needs no key; "operators" or "admins": needs a key of theirs
               x-ramet-streams          its body has any size and is passed on as it arrives
               x-ramet-timed            its histogram in /metrics (enum timed)
               x-ramet-span             the kind of its requests' spans (enum span_kind)
@@ -40,12 +40,13 @@ FILES = (
     "orchestrator/guestops/guestops.h",
     "orchestrator/config/sandbox-config.h",
     "orchestrator/sandbox/sandboxes.h",
+    "orchestrator/store/keys.h",
     "orchestrator/snapshot/snapshots.h",
     "orchestrator/observe/usage.h",
 )
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")
-ACCESS = {"anyone": "for_anyone", "operators": "for_operators"}
+ACCESS = {"anyone": "for_anyone", "operators": "for_operators", "admins": "for_admins"}
 PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "span", "quiet", "outlives-client", "alias")}
 PUBLIC = {f"x-ramet-{key}" for key in ("access", "streams", "max-bytes", "reduce-to")}
 LIMITS = ("maximum", "maxLength", "maxItems", "x-ramet-max-bytes", "x-ramet-reduce-to")

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/random.h"
 #include "orchestrator/ports/port-target.h"
+#include "orchestrator/store/keys.h"
 
 #define SEGMENTS_MAX 8
 #define SEGMENT_MAX  64
@@ -107,11 +108,21 @@ static const struct id_kind {
 	{"", {"sbx_", "sbx_"}, ROUTE_ID},
 };
 
+static enum route_result check_key(struct route_match *m, const char *id)
+{
+	if (strlen(id) != KEY_ID_LEN || strncmp(id, "key_", 4) != 0)
+		return ROUTE_KEY;
+	strcpy(m->id[0], id);
+	return ROUTE_FOUND;
+}
+
 static enum route_result check_ids(struct route_match *m, const char *const ids[2])
 {
 	bool space = strstr(m->route->pattern, "{space}");
 	const struct id_kind *kind = id_kinds;
 
+	if (strstr(m->route->pattern, "{key}"))
+		return check_key(m, ids[0]);
 	while (!strstr(m->route->pattern, kind->braces))
 		kind++;
 	if (ids[0] && !id_valid(space ? "spc_" : "sbx_", ids[0], strlen(ids[0])))

@@ -20,6 +20,7 @@ enum route_result {
 	ROUTE_PROCESS,	/* 404: invalid id of a process */
 	ROUTE_CONTEXT,	/* 404: invalid id of a context */
 	ROUTE_SPACE,	/* 404: invalid id of a Space */
+	ROUTE_KEY,	/* 404: invalid id of a key */
 	ROUTE_PORT,	/* 404: invalid port */
 	ROUTE_METHOD,	/* 405: `allow` has the methods */
 	ROUTE_MALFORMED /* 400: the path is malformed */

@@ -901,3 +901,15 @@ bool tier_find(struct tier *out, const struct config *c, const char *name)
 			return tier_at(out, c, i);
 	return false;
 }
+
+int tier_check(const struct config *c, const char *name, struct err *e)
+{
+	struct tier tier;
+
+	if (tier_is_operators(name) || tier_find(&tier, c, name))
+		return 0;
+	return err_say(e, EINVAL,
+		       "the tier must be %s (or " TIER_OPERATOR " or " TIER_ADMIN
+		       "), not \"%.40s\"",
+		       tier_names, name);
+}

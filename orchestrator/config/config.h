@@ -108,6 +108,8 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 struct tier;
 /* Copies the tier called `name`, as configured, to *out; false if there is none of that name. */
 bool tier_find(struct tier *out, const struct config *c, const char *name);
+/* Fails with -EINVAL if no key may have the tier called `name`. */
+int tier_check(const struct config *c, const char *name, struct err *e);
 /* Copies the i-th tier to *out; false if there are fewer. */
 bool tier_at(struct tier *out, const struct config *c, size_t i);
 /* The names, for messages: "free, pro, scale or enterprise". */

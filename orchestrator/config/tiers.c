@@ -25,6 +25,11 @@ static const struct limit {
 	{"spaces_gb", offsetof(struct tier, spaces_gb), 0, 1000000},
 };
 
+bool tier_is_operators(const char *name)
+{
+	return strcmp(name, TIER_OPERATOR) == 0 || strcmp(name, TIER_ADMIN) == 0;
+}
+
 static int set_choice(bool *choice, const char *name, const char *value, struct err *e)
 {
 	*choice = strcmp(value, "yes") == 0;

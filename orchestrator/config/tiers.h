@@ -25,8 +25,12 @@ struct tier {
 /* Applies one setting's value to *t; -EINVAL with a sentence that names the word and the range. */
 int tier_parse(struct tier *t, const char *text, struct err *e);
 
-/* The tier of operators' keys. It has no setting and no limits, and may read the host's metrics. */
+/* The tiers of operators' keys. They have no setting and no limits, and may read the host's
+ * metrics. The second one may also manage keys, and so get a key of each tenant: a program that
+ * reads metrics needs only the first one. */
 #define TIER_OPERATOR "operator"
+#define TIER_ADMIN    "admin"
+bool tier_is_operators(const char *name);
 /* The defaults, as written in a configuration file. */
 #define TIER_FREE                                                                                  \
 	"ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=10 persistent=no "         \

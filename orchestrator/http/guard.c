@@ -126,11 +126,6 @@ void guard_identify(struct request *r)
 	r->tenant = key->tenant;
 }
 
-static bool is_operators(const struct key *key)
-{
-	return strcmp(key->tier, TIER_OPERATOR) == 0;
-}
-
 static bool key_admits(struct request *r)
 {
 	struct exchange *x = exchange(r);
@@ -156,9 +151,15 @@ static bool key_admits(struct request *r)
 				    "this host does not know the API key: check that it is "
 				    "complete and was created here");
 	}
-	if (r->route->for_operators && !is_operators(r->key)) {
+	if (r->route->for_operators && !tier_is_operators(r->key->tier)) {
 		answer_error(r, 403, "operators_only",
-			     "this route needs an API key of the tier " TIER_OPERATOR);
+			     "this route needs an API key of the tier " TIER_OPERATOR
+			     " or " TIER_ADMIN);
+		return false;
+	}
+	if (r->route->for_admins && strcmp(r->key->tier, TIER_ADMIN) != 0) {
+		answer_error(r, 403, "admins_only",
+			     "this route needs an API key of the tier " TIER_ADMIN);
 		return false;
 	}
 	return true;
@@ -207,7 +208,14 @@ static bool local_admits(struct request *r)
 	if (!host_admitted(r, "Host header", host.base, host.len))
 		return false;
 	target = route_authority(path.base, path.len, &len);
-	return !target || host_admitted(r, "host of the request target", target, len);
+	if (target && !host_admitted(r, "host of the request target", target, len))
+		return false;
+	/* Everybody who reaches the port could otherwise lock out all others. */
+	if (r->route->for_admins)
+		answer_error(r, 403, "admins_only",
+			     "there are no keys yet: make the first one on the host with "
+			     "`rametctl key create --tier " TIER_ADMIN " --name NAME`");
+	return !r->route->for_admins;
 }
 
 bool guard_has_keys(const struct request *r)
@@ -225,7 +233,7 @@ bool guard_is_operator(const struct request *r)
 	h2o_iovec_t host = r->req->input.authority;
 
 	if (guard_has_keys(r))
-		return r->key && is_operators(r->key);
+		return r->key && tier_is_operators(r->key->tier);
 	return exchange(r)->local && !request_header(r, "origin") &&
 	       guard_host_is_ours(host.base, host.len, r->config->endpoint);
 }

@@ -23,6 +23,7 @@ struct route {
 	bool quiet;	      /* polled by machines: logged at debug level */
 	bool for_anyone;      /* needs no key, and is served to browsers too: see guard.c */
 	bool for_operators;   /* needs an operator's key, once keys exist */
+	bool for_admins;      /* needs an admin's key, and does not exist without keys */
 	bool streams;	      /* takes bodies of any size: see body-stream.c */
 	bool keyed;	      /* its answer is remembered by its Idempotency-Key (keyed.c) */
 	bool outlives_client; /* with such a key, its call continues when the client leaves */

@@ -8,11 +8,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "orchestrator/config/tiers.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/store/keys.h"
-
-#define GRACE_MAX_S 31536000
 
 /* Prints a new key, then facts about it as comments, so that a script can read the key from the
  * first line. Erases `text`. */
@@ -23,26 +20,6 @@ static void print_new(FILE *out, const struct key *key, char text[static KEY_TEX
 		key->name);
 	fputs("# The key is not stored anywhere: this is the only time it is shown.\n", out);
 	explicit_bzero(text, KEY_TEXT_LEN + 1);
-}
-
-static int check_tier(const struct command_env *env, const char *name, struct err *e)
-{
-	struct tier tier;
-
-	if (strcmp(name, TIER_OPERATOR) == 0 || tier_find(&tier, env->config, name))
-		return 0;
-	return err_say(e, EINVAL, "the tier must be %s (or " TIER_OPERATOR "), not \"%.40s\"",
-		       tier_names, name);
-}
-
-/* Also accepts the local tenant, whose keys give access to what was made without keys. */
-static int check_tenant(const struct command_env *env, const char *tenant, struct err *e)
-{
-	if (!tenant || strcmp(tenant, TENANT_LOCAL) == 0 || keys_tier(env->keys, tenant))
-		return 0;
-	return err_say(e, ENOENT,
-		       "there is no tenant \"%.40s\": `rametctl key list` shows the tenants",
-		       tenant);
 }
 
 static int key_create(const struct command_env *env, int argc, const char *const argv[], FILE *out,
@@ -58,9 +35,7 @@ static int key_create(const struct command_env *env, int argc, const char *const
 	if (!options[0].value || !options[1].value)
 		return err_say(e, EINVAL, "--tier and --name are required");
 	bool first = !keys_any(env->keys);
-	ret = check_tier(env, options[0].value, e);
-	if (ret == 0)
-		ret = check_tenant(env, options[2].value, e);
+	ret = tier_check(env->config, options[0].value, e);
 	if (ret == 0)
 		ret = keys_create(env->keys, options[1].value, options[0].value, options[2].value,
 				  text, &key, e);
@@ -77,15 +52,12 @@ static int key_create(const struct command_env *env, int argc, const char *const
 static void list_one(const struct key *key, FILE *out)
 {
 	char created[COMMAND_TIME_LEN + 1], revoked[COMMAND_TIME_LEN + 1] = "-";
-	const char *state = "good";
 
 	command_time(key->created_at_ms, created);
-	if (key->revoked_at_ms) {
+	if (key->revoked_at_ms)
 		command_time(key->revoked_at_ms, revoked);
-		state = key_is_good(key) ? "ending" : "revoked";
-	}
 	fprintf(out, "%-20s  %-20s  %-10s  %-7s  %-20s  %-20s  %s\n", key->id, key->tenant,
-		key->tier, state, created, revoked, key->name);
+		key->tier, key_state(key), created, revoked, key->name);
 }
 
 static bool list_some(const struct command_env *env, struct command_rest *rest, FILE *out)
@@ -138,10 +110,10 @@ static int read_grace(const char *value, int64_t *out, struct err *e)
 	*out = -1;
 	if (!value)
 		return 0;
-	if (!number_parse(value, 0, GRACE_MAX_S, &n))
+	if (!number_parse(value, 0, KEY_GRACE_MAX_S, &n))
 		return err_say(e, EINVAL,
 			       "--grace must be whole seconds from 0 to %d, not \"%.40s\"",
-			       GRACE_MAX_S, value);
+			       KEY_GRACE_MAX_S, value);
 	*out = n;
 	return 0;
 }
@@ -171,6 +143,21 @@ static int key_rotate(const struct command_env *env, int argc, const char *const
 	return 0;
 }
 
+static int key_tier(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		    struct err *e)
+{
+	const char *id = argv[0], *tier = argv[1];
+	int ret = tier_check(env->config, tier, e);
+
+	if (ret == 0)
+		ret = keys_set_tier(env->keys, id, tier, e);
+	if (ret < 0)
+		return ret;
+	log_info("key %s: tier %s", id, tier);
+	fprintf(out, "key %s has the tier %s\n", id, tier);
+	return 0;
+}
+
 const struct command key_commands[] = {
 	{"key create", "--tier TIER --name NAME [--tenant TENANT]",
 	 "makes a key for a new or existing tenant and shows it, this time only", key_create,
@@ -181,5 +168,6 @@ const struct command key_commands[] = {
 	{"key rotate", "ID [--grace SECONDS]",
 	 "makes a new key of the same tenant; the old one is valid for SECONDS, or until revoked",
 	 key_rotate, OWN_OPTIONS, COMMAND_SYNC},
+	{"key tier", "ID TIER", "changes the tier of a key", key_tier, 2, COMMAND_SYNC},
 	{NULL, NULL, NULL, NULL, 0, COMMAND_AT_ONCE},
 };

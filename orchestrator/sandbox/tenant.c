@@ -61,7 +61,7 @@ bool tenant_tier(const struct service *c, const char *tenant, struct tier *out)
 {
 	const char *name = keys_tier(c->keys, tenant);
 
-	if (!name || strcmp(name, TIER_OPERATOR) == 0)
+	if (!name || tier_is_operators(name))
 		return false;
 	/* If the key names a tier that this version does not know, use the lowest one. */
 	return tier_find(out, &c->config, name) || tier_find(out, &c->config, "free");

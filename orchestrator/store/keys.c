@@ -158,6 +158,13 @@ bool keys_serve(const struct keys *k, const char *tenant)
 	return !keys_any(k);
 }
 
+const char *key_state(const struct key *key)
+{
+	if (!key_is_good(key))
+		return "revoked";
+	return key->revoked_at_ms ? "ending" : "good";
+}
+
 static struct entry *find(const struct keys *k, const char *id)
 {
 	list_each (pos, &k->all) {
@@ -233,6 +240,17 @@ static int finish_entry(struct keys *k, struct entry *entry, int ret, char *text
 	return 0;
 }
 
+static void note_text(struct keys *k, const char *event, const struct key *key,
+		      const char *previous, const char *text)
+{
+	store_event(k->store, &(struct audit_event){.name = event,
+						    .at_ms = realtime_ms(),
+						    .tenant = key->tenant,
+						    .key = key->id,
+						    .previous = previous,
+						    .text = text});
+}
+
 /* Adds an event to the next change of the catalogue. `previous`: NULL, or the id of the key that
  * this one replaces, which is valid for at most `grace_s`; negative: until it is revoked. */
 static void note(struct keys *k, const char *event, const struct key *key, const char *previous,
@@ -244,12 +262,7 @@ static void note(struct keys *k, const char *event, const struct key *key, const
 		snprintf(until, sizeof(until), "for at most %lld s", (long long)grace_s);
 	snprintf(text, sizeof(text), "tier %s, name %s%s%s", key->tier, key->name,
 		 previous ? "; the previous key is valid " : "", previous ? until : "");
-	store_event(k->store, &(struct audit_event){.name = event,
-						    .at_ms = realtime_ms(),
-						    .tenant = key->tenant,
-						    .key = key->id,
-						    .previous = previous,
-						    .text = text});
+	note_text(k, event, key, previous, text);
 }
 
 int keys_create(struct keys *k, const char *name, const char *tier, const char *tenant,
@@ -257,6 +270,11 @@ int keys_create(struct keys *k, const char *name, const char *tier, const char *
 {
 	if (check_name(name, e) < 0)
 		return -EINVAL;
+	/* A key of the local tenant gives access to what was made without keys. */
+	if (tenant && strcmp(tenant, TENANT_LOCAL) != 0 && !keys_tier(k, tenant))
+		return err_say(e, ENOENT,
+			       "there is no tenant \"%.40s\": the list of keys shows the tenants",
+			       tenant);
 	struct entry *entry = entry_new(name, tier, tenant, text);
 
 	note(k, "key.created", &entry->key, NULL, 0);
@@ -328,6 +346,26 @@ int keys_end_graces(struct keys *k, struct err *e)
 	return n;
 }
 
+int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *e)
+{
+	struct entry *entry = find(k, id);
+	char text[2 * KEY_TIER_MAX + sizeof("tier , was ")];
+
+	if (!entry)
+		return unknown(id, e);
+	struct key *key = &entry->key;
+	if (!key_is_good(key))
+		return err_say(e, EKEYREVOKED, "key %s is revoked: make a new one instead", id);
+	if (strcmp(key->tier, tier) == 0)
+		return 0;
+	snprintf(text, sizeof(text), "tier %s, was %s", tier, key->tier);
+	note_text(k, "key.changed", key, NULL, text);
+	int ret = store_key_set_tier(k->store, id, tier, e);
+	if (ret == 0)
+		snprintf(key->tier, sizeof(key->tier), "%s", tier);
+	return ret;
+}
+
 int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],
 		const struct key **out, struct err *e)
 {
@@ -336,8 +374,7 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 	if (!old)
 		return unknown(id, e);
 	if (!key_is_good(&old->key))
-		return err_say(e, EKEYREVOKED,
-			       "key %s is revoked: make a new one with `key create`", id);
+		return err_say(e, EKEYREVOKED, "key %s is revoked: make a new one instead", id);
 	struct entry *entry = entry_new(old->key.name, old->key.tier, old->key.tenant, text);
 	struct store_revocation end = {.at_ms = old->key.revoked_at_ms, .done = grace_s == 0};
 	int64_t until = realtime_ms() + grace_s * 1000;

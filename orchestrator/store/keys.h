@@ -15,15 +15,17 @@
 #include "orchestrator/store/key-text.h"
 #include "orchestrator/store/store.h"
 
-#define KEY_ID_LEN    20 /* "key_" + 16 hex digits: names a key in lists and logs */
-#define TENANT_ID_LEN 20 /* "tnt_" + 16 hex digits */
-#define KEY_NAME_MAX  63
-#define KEY_TIER_MAX  15
+#define KEY_ID_LEN	20 /* "key_" + 16 hex digits: names a key in lists and logs */
+#define TENANT_ID_LEN	20 /* "tnt_" + 16 hex digits */
+#define KEY_NAME_MAX	63
+#define KEY_TIER_MAX	15
+#define KEY_GRACE_MAX_S 31536000
 
 /* The tenant of requests without a key, and of everything made while there were no keys. */
 #define TENANT_LOCAL "local"
 
-/* A key. Its address is valid until keys_free; only the fields about its end change. */
+/* A key. Its address is valid until keys_free; only its tier and the fields about its end change.
+ */
 struct key {
 	char id[KEY_ID_LEN + 1];
 	char tenant[TENANT_ID_LEN + 1];
@@ -51,6 +53,9 @@ static inline bool key_is_good(const struct key *key)
 	return !key->revoked && (!key->ends_ms || boottime_ms() < key->ends_ms);
 }
 
+/* Returns "good", "ending" or "revoked". */
+const char *key_state(const struct key *key);
+
 enum key_verdict {
 	KEY_GOOD,
 	KEY_MALFORMED, /* mistyped, truncated, or not a key */
@@ -72,12 +77,15 @@ const struct key *keys_find(const struct keys *k, const char *id);
 const struct key *keys_next(const struct keys *k, const struct key *previous);
 
 /* Makes a key for `tenant`, or for a new tenant if that is NULL, and writes the key itself to
- * `text`. `name` is printable UTF-8 of up to KEY_NAME_MAX bytes; the caller checks `tier`. Here and
- * below, a caller that confirms a change must wait until the catalogue is on the disk. */
+ * `text`. `name` is printable UTF-8 of up to KEY_NAME_MAX bytes; the caller checks `tier`. Fails
+ * with -ENOENT for a tenant that never had a key, other than TENANT_LOCAL. Here and below, a caller
+ * that confirms a change must wait until the catalogue is on the disk. */
 int keys_create(struct keys *k, const char *name, const char *tier, const char *tenant,
 		char text[static KEY_TEXT_LEN + 1], const struct key **out, struct err *e);
 /* Revokes a key at once, also during a grace period. Does nothing if it is revoked already. */
 int keys_revoke(struct keys *k, const char *id, struct err *e);
+/* Changes the tier of a key that is valid; the caller checks `tier`. */
+int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *e);
 /* Makes a new key with the same tenant, name and tier. The old one stays valid for `grace_s`
  * seconds; negative: until it is revoked. */
 int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],

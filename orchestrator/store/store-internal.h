@@ -34,6 +34,7 @@ enum tree_statement {
 enum key_statement {
 	KEY_ADD,
 	KEY_REVOKE,
+	KEY_SET_TIER,
 	KEY_ALL,
 	KEY_STATEMENTS,
 };

@@ -10,6 +10,7 @@
 const char *const store_key_sql[KEY_STATEMENTS] = {
 	[KEY_ADD] = "INSERT INTO keys (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?)",
 	[KEY_REVOKE] = "UPDATE keys SET revoked_at_ms = ?2, revoked = ?3 WHERE id = ?1",
+	[KEY_SET_TIER] = "UPDATE keys SET tier = ?2 WHERE id = ?1",
 	[KEY_ALL] = "SELECT " COLUMNS " FROM keys ORDER BY created_at_ms, id",
 };
 
@@ -37,6 +38,15 @@ int store_key_revoke(struct store *s, const char *id, const struct store_revocat
 	bind_text(st, 1, id);
 	sqlite3_bind_int64(st, 2, r->at_ms);
 	sqlite3_bind_int(st, 3, r->done);
+	return store_run(s, st, e);
+}
+
+int store_key_set_tier(struct store *s, const char *id, const char *tier, struct err *e)
+{
+	sqlite3_stmt *st = s->keys[KEY_SET_TIER];
+
+	bind_text(st, 1, id);
+	bind_text(st, 2, tier);
 	return store_run(s, st, e);
 }
 

@@ -200,6 +200,7 @@ int store_key_add(struct store *s, const struct key *key,
 		  const uint8_t hash[static STORE_KEY_HASH_LEN], struct err *e);
 int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
 		     struct err *e);
+int store_key_set_tier(struct store *s, const char *id, const char *tier, struct err *e);
 /* Adds `key` and revokes `old`, in one transaction. */
 int store_key_rotate(struct store *s, const struct key *key,
 		     const uint8_t hash[static STORE_KEY_HASH_LEN], const char *old,

@@ -21,6 +21,9 @@ BODIES: dict[str, Any] = {
     "processes": {"argv": ["true"]},
     "contexts": {"language": "bash"},
     "signal": {"signal": "CONT"},
+    "keys": {"name": "a test", "tier": "free"},
+    "{key}": {"tier": "free"},
+    "rotate": {"grace_seconds": 60},
 }
 QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
 
@@ -39,12 +42,12 @@ def body_of(path: str) -> Any:
 
 
 def kinds_of(path: str) -> list[str]:
-    """Returns the kind of each id in the path. A port, and a path on its server, are none."""
+    """Returns the kind of each id in the path. A port, a path on its server, and a key are none."""
     names: list[str] = re.findall(r"{(\w+)}", path)
-    return [KINDS.get(name, "sbx") for name in names if name not in ("port", "path")]
+    return [KINDS.get(name, "sbx") for name in names if name not in ("port", "path", "key")]
 
 
 def with_ids(path: str, id_of: Callable[[str], str]) -> str:
     """Returns the path with an id for each name in it: `id_of` gets the kinds in their order."""
-    path = path.replace("{port}", "80").replace("{path}", "x")
+    path = path.replace("{port}", "80").replace("{path}", "x").replace("{key}", "key_" + 16 * "0")
     return re.sub(r"{(\w+)}", lambda found: id_of(KINDS.get(found[1], "sbx")), path)

@@ -82,8 +82,8 @@ def test_every_route_except_health_needs_a_key(keyed: Service, client: httpx.Cli
         path = path.replace("{process}", "prc_" + "0" * 32)
         path = path.replace("{context}", "ctx_" + "0" * 32)
         path = path.replace("{space}", "spc_" + "0" * 32)
-        path = path.replace("{port}", "8000").replace("{path}", "")
-        for method in methods.keys() & {"get", "put", "post", "delete"}:
+        path = path.replace("{port}", "8000").replace("{path}", "").replace("{key}", "key_" + "0" * 16)
+        for method in methods.keys() & {"get", "put", "post", "patch", "delete"}:
             answer = client.request(method, path, content=b"{}")
             if path in ("/v1/healthz", "/livez", "/readyz"):
                 assert answer.status_code == 200

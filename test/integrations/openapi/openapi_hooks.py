@@ -17,6 +17,7 @@ LINES = "application/x-ndjson"
 CONDITIONS = (
     "Idempotent-Replay needs the Idempotency-Key",  # a header that needs another one
     "limit cannot be combined with follow",  # parameters that exclude each other
+    "follow and newest_first cannot be combined",
     "offset cannot be combined with append",
     "the query changes nothing: add mode, uid or gid",  # one of these parameters is needed
     "cursor must be a value of",  # what an earlier answer had

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 def test_every_answer_conforms_to_the_description(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("api")  # a short path, for the sockets in it
-    settings = ["max_vms=64", "silence_ms=200", "pro", "pro", "operator"]
+    settings = ["max_vms=64", "silence_ms=200", "pro", "pro", "operator", "admin"]
     service = Service(folder, *settings, agent=False)
     users = [
         {"name": name, "fixedHeaders": [{"name": "Authorization", "value": f"Bearer {key}"}]}
@@ -37,7 +37,12 @@ def test_every_answer_conforms_to_the_description(tmp_path_factory: pytest.TempP
     done = subprocess.run(
         [*command, "--no-color", "run", "openapi.json", f"--url={service.base}"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(HERE), "RAMET_OPERATOR_KEY": service.keys[2]},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(HERE),
+            "RAMET_OPERATOR_KEY": service.keys[2],
+            "RAMET_ADMIN_KEY": service.keys[3],
+        },
         capture_output=True,
         text=True,
     )

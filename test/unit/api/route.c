@@ -44,6 +44,8 @@ static const char *id_for(const char *placeholder)
 		return CONTEXT;
 	if (!strncmp(placeholder, "{space}", 7))
 		return SPACE;
+	if (!strncmp(placeholder, "{key}", 5))
+		return "key_0123456789abcdef";
 	if (!strncmp(placeholder, "{port}", 6))
 		return "8000";
 	if (!strncmp(placeholder, "{path}", 6))

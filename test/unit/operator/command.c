@@ -169,6 +169,26 @@ static void key_can_be_made_for_an_existing_tenant(void **state)
 	assert_null(strstr(w->said, "first key"));
 }
 
+static void tier_of_a_key_is_changed(void **state)
+{
+	struct world *w = *state;
+	char id[64], words[128];
+
+	assert_int_equal(run(w, "key|create|--tier|operator|--name|a"), COMMAND_DONE);
+	take(w, "# key ", id);
+	snprintf(words, sizeof(words), "key|tier|%s|admin", id);
+	assert_int_equal(run(w, words), COMMAND_DONE);
+	assert_int_equal(w->wait, COMMAND_SYNC);
+	says(w, "has the tier admin");
+	was_audited(w, "\"event\":\"key.changed\"", id);
+	assert_string_equal(keys_find(w->keys, id)->tier, "admin");
+	snprintf(words, sizeof(words), "key|tier|%s|gold", id);
+	assert_int_equal(run(w, words), COMMAND_USAGE);
+	says(w, "(or operator or admin), not \"gold\"");
+	assert_int_equal(run(w, "key|tier|key_0123456789abcdef|free"), COMMAND_FAILED);
+	says(w, "there is no key key_0123456789abcdef");
+}
+
 static const struct {
 	const char *words, *says;
 	enum command_status status;
@@ -314,6 +334,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(key_is_created_rotated_and_revoked),
 		T(key_can_be_made_for_an_existing_tenant),
+		T(tier_of_a_key_is_changed),
 		T(events_are_listed_after_a_number),
 		T(many_keys_are_listed_in_parts),
 		T(errors_name_the_mistake),

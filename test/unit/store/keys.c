@@ -355,10 +355,36 @@ static void thousand_keys_are_distinguished(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void tier_of_a_key_changes(void **state)
+{
+	struct world *w = *state;
+	struct made old = make(w, NULL), new = make(w, old.key->tenant);
+	char id[KEY_ID_LEN + 1], tenant[TENANT_ID_LEN + 1];
+	struct err e;
+
+	strcpy(id, new.key->id);
+	strcpy(tenant, new.key->tenant);
+	uint64_t events = store_events_count(w->store).last;
+	assert_int_equal(keys_set_tier(w->keys, old.key->id, "free", &e), 0);
+	assert_string_equal(keys_tier(w->keys, tenant), "pro"); /* of the newest key */
+	assert_int_equal(keys_set_tier(w->keys, id, "scale", &e), 0);
+	assert_string_equal(keys_tier(w->keys, tenant), "scale");
+	assert_int_equal(store_events_count(w->store).last, events + 2);
+	assert_int_equal(keys_set_tier(w->keys, id, "scale", &e), 0);
+	assert_int_equal(store_events_count(w->store).last, events + 2);
+	reopen(w);
+	assert_string_equal(keys_find(w->keys, id)->tier, "scale");
+	assert_int_equal(keys_revoke(w->keys, id, &e), 0);
+	assert_int_equal(keys_set_tier(w->keys, id, "free", &e), -EKEYREVOKED);
+	assert_int_equal(keys_set_tier(w->keys, "key_0123456789abcdef", "free", &e), -ENOENT);
+	assert_string_equal(keys_find(w->keys, id)->tier, "scale");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(key_survives_a_restart),
+		T(tier_of_a_key_changes),
 		T(malformed_and_unknown_keys_are_distinguished),
 		T(key_text_is_not_on_the_disk),
 		T(revoked_key_stays_revoked),
