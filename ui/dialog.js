@@ -51,6 +51,32 @@ export function ask({ title, body = [], action, danger = false, act }) {
   });
 }
 
+// Shows something that must be read before the page goes on; resolves when it was.
+export function tell({ title, body, action }) {
+  return new Promise((resolve) => {
+    const dialog = h(
+      "dialog",
+      {
+        "aria-label": title,
+        cancel: (event) => event.preventDefault(), // by the key Esc
+        close: () => {
+          dialog.remove();
+          resolve();
+        },
+      },
+      h(
+        "form",
+        { method: "dialog" },
+        h("h2", {}, title),
+        ...body,
+        h("div", { class: "buttons" }, h("button", { class: "primary" }, action)),
+      ),
+    );
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
 export function field(label, input, hint) {
   return h("label", { class: "field" }, h("span", {}, label), input, hint ? h("small", {}, hint) : null);
 }

@@ -9,13 +9,14 @@ import { restart } from "./stream.js";
 import * as diff from "./diff.js";
 import * as events from "./events.js";
 import * as host from "./host.js";
+import * as keys from "./keys.js";
 import * as sandbox from "./sandbox.js";
 import * as spaces from "./spaces.js";
 import * as templates from "./templates.js";
 import * as tree from "./tree.js";
 
 // Each page has `title` and `show(root, words, signal)`; the signal says when it is left.
-const pages = { "": tree, sandbox, diff, spaces, templates, events, host };
+const pages = { "": tree, sandbox, diff, spaces, templates, events, keys, host };
 const main = document.getElementById("main");
 const nav = document.querySelector("nav");
 const banner = document.getElementById("banner");

@@ -65,6 +65,7 @@ PAGES = [
     "spaces",
     "templates",
     "events",
+    "keys",
     "host",
     "sandbox/ID",
     "sandbox/ID/terminal",
