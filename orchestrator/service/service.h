@@ -104,37 +104,14 @@ void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
 
 /* --- numbers -------------------------------------------------------------------------------- */
 
-struct service_stats {
-	uint64_t sandboxes, creates, create_failures, execs, vm_deaths;
-	uint64_t output_held_bytes;	 /* for replay, and unfinished lines */
-	uint64_t output_dropped_bytes;	 /* events dropped because the output budget was used up */
-	uint64_t pool_hits, pool_misses; /* creates served with a warm sandbox, or without one */
-	uint64_t template_boots;	 /* images built */
-	uint64_t sizes_unlisted;	 /* of those, images of sizes that are not prepared ahead */
-	uint64_t templates_building;	 /* requested, or prepared ahead */
-	uint64_t forks, fork_failures, merges;
-	uint64_t blank_vms_ready, warm_ready;
-	uint64_t warm_default_ready; /* of warm_ready: those that a create with default settings
-					takes */
-	uint64_t file_calls, file_failures, file_bytes_in, file_bytes_out;
-	uint64_t ptys, pty_bytes_in, pty_bytes_out;
-	uint64_t processes, process_bytes_in, process_bytes_out;
-	uint64_t operations, listeners; /* in flight now */
-	uint64_t port_connections;	/* to servers in sandboxes, open now */
-	uint64_t port_connects, port_failures, port_bytes_to_guest, port_bytes_to_client;
-	uint64_t ready, running, adopting; /* sandboxes by state */
-	/* Measured some seconds ago: memory of sandboxes' VMs, and free space below state_dir. */
-	struct memory_use memory;
-	uint64_t disk_free_bytes;
-	uint64_t freezes, freeze_failures, resumes, resume_failures, spaces_damaged;
-	uint64_t spaces, spaces_bytes; /* existing Spaces */
-	uint64_t spaces_lost;	       /* Space directories that the catalogue does not name */
-	uint64_t ends_unrecorded;      /* sandboxes whose end is not in the catalogue yet */
-	uint64_t trees, tree_waits;    /* trees with a budget, and forks that wait in them, now */
-	uint64_t tree_refusals, tree_ends; /* requests, and sandboxes that their trees ended */
-	uint64_t slots_retired; /* VM slots that are not used, as they crash the warden */
+struct metric {
+	const char *name; /* a counter's ends with _total; labels may follow, in braces */
+	const char *help; /* NULL: that of the metric before, which differs only in its labels */
+	uint64_t value;
 };
-void service_stats(const struct service *c, struct service_stats *out);
+/* Reports all numbers of the service. *m is valid only during the call. */
+void service_metrics(const struct service *c, void (*each)(void *arg, const struct metric *m),
+		     void *arg);
 /* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition
  * holds; else it says in a sentence why not. */
 void service_checks(const struct service *c,

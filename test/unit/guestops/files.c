@@ -119,7 +119,7 @@ static bool nothing_in_flight(void *arg)
 	struct world *w = arg;
 
 	fakes_go(w->fakes);
-	return world_stats(w).operations == 0 && world_stats(w).listeners == 0;
+	return world_metric(w, "operations") == 0 && world_metric(w, "listeners") == 0;
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -144,8 +144,8 @@ static void test_put_delivers_all_bytes(void **state)
 		sent += sizes[i];
 		free(data);
 	}
-	assert_int_equal(world_stats(w).file_bytes_in, sent);
-	assert_int_equal(world_stats(w).file_calls, ARRAY_LEN(sizes));
+	assert_int_equal(world_metric(w, "file_bytes_in_total"), sent);
+	assert_int_equal(world_metric(w, "file_calls_total"), ARRAY_LEN(sizes));
 }
 
 /* --- data that arrives in parts --- */
@@ -227,7 +227,7 @@ static void test_data_is_passed_on_as_it_arrives(void **state)
 		assert_int_equal(fakes_put(w->fakes, &sum), sizeof(data));
 		assert_true(sum == fake_sum(0, data, sizeof(data)));
 	}
-	assert_int_equal(world_stats(w).file_bytes_in, 2 * sizeof(data));
+	assert_int_equal(world_metric(w, "file_bytes_in_total"), 2 * sizeof(data));
 }
 
 static void test_empty_data_without_a_length_is_complete(void **state)
@@ -381,7 +381,7 @@ static void test_get_returns_the_requested_range(void **state)
 		assert_true(t.view.length == (t.view.size ? gets[i].bytes : UINT64_MAX));
 		all += t.bytes;
 	}
-	assert_int_equal(world_stats(w).file_bytes_out, all);
+	assert_int_equal(world_metric(w, "file_bytes_out_total"), all);
 }
 
 static void test_get_fails_when_the_file_became_shorter(void **state)
@@ -486,7 +486,7 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 		world_until_true(w, &d.done);
 		fails_with(&d, refusals[i].code);
 	}
-	assert_int_equal(world_stats(w).file_failures, 5 * ARRAY_LEN(refusals));
+	assert_int_equal(world_metric(w, "file_failures_total"), 5 * ARRAY_LEN(refusals));
 	d = (struct outcome){0};
 	service_file_mkdir(w->service, TENANT, id, "/d", 0700, true, on_done, &d);
 	world_until_true(w, &d.done);
@@ -559,7 +559,7 @@ static void test_concurrent_operations_are_limited(void **state)
 	world_wait_ready(w);
 	for (int i = 0; i < OPS_MAX; i++)
 		put_start(w, &many[i], "/wait", "x", 1);
-	assert_int_equal(world_stats(w).operations, OPS_MAX);
+	assert_int_equal(world_metric(w, "operations"), OPS_MAX);
 	put(w, &t, "/x", "x", 1);
 	fails_with(&t, FAIL_TOO_MANY);
 	assert_int_equal(t.failure.retry_after, 1);
@@ -569,7 +569,7 @@ static void test_concurrent_operations_are_limited(void **state)
 		world_until_true(w, &many[i].done);
 		assert_false(many[i].failed);
 	}
-	assert_int_equal(world_stats(w).operations, 0);
+	assert_int_equal(world_metric(w, "operations"), 0);
 	put(w, &t, "/x", "x", 1);
 	assert_false(t.failed);
 }
@@ -595,7 +595,7 @@ static void test_abandoned_operation_closes_its_connection(void **state)
 	world_until(w, has_begun, &g);
 	op_abandon(t.call);
 	op_abandon(g.call);
-	assert_int_equal(world_stats(w).operations, 0);
+	assert_int_equal(world_metric(w, "operations"), 0);
 	world_until(w, connections_are_closed, w);
 	assert_false(t.done || g.done);
 }

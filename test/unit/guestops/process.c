@@ -155,9 +155,9 @@ static void test_run_streams_output_and_exit(void **state)
 	assert_memory_equal(t.last.id, "prc_", 4);
 	assert_int_equal(strspn(t.last.id + 4, "0123456789abcdef"), 32);
 	assert_true(t.last.pid == 412 && t.last.stdin_open && !t.last.ended && !t.last.tty);
-	assert_int_equal(world_stats(w).processes, 1);
-	assert_int_equal(world_stats(w).process_bytes_out, 11);
-	assert_int_equal(world_stats(w).listeners, 0);
+	assert_int_equal(world_metric(w, "processes_total"), 1);
+	assert_int_equal(world_metric(w, "process_bytes_out_total"), 11);
+	assert_int_equal(world_metric(w, "listeners"), 0);
 	assert_int_equal(busy(w), 0);
 }
 
@@ -170,7 +170,7 @@ static void test_start_describes_the_process(void **state)
 	start(w, &t, "/bin/ls");
 	succeeds(w, &t);
 	assert_true(t.n == 1 && t.last.pid == 412);
-	assert_int_equal(world_stats(w).processes, 1);
+	assert_int_equal(world_metric(w, "processes_total"), 1);
 	start(w, &t, "/silent");
 	fails_with(w, &t, FAIL_AGENT_ERROR);
 }
@@ -188,12 +188,13 @@ static void test_terminals_are_counted_apart(void **state)
 	succeeds(w, &t);
 	assert_memory_equal(t.last.id, "pty_", 4);
 	assert_true(t.last.tty);
-	assert_true(world_stats(w).ptys == 1 && world_stats(w).processes == 0);
+	assert_true(world_metric(w, "ptys_total") == 1 && world_metric(w, "processes_total") == 0);
 	const struct process_view terminal = t.last;
 	t = (struct process_client){0};
 	service_process_input(w->service, TENANT, id, terminal.id, "x", 1, on_done, &t);
 	succeeds(w, &t);
-	assert_true(world_stats(w).pty_bytes_in == 1 && world_stats(w).process_bytes_in == 0);
+	assert_true(world_metric(w, "pty_bytes_in_total") == 1 &&
+		    world_metric(w, "process_bytes_in_total") == 0);
 }
 
 static void test_start_that_fails(void **state)
@@ -234,7 +235,7 @@ static void test_abandoned_start_kills_the_process(void **state)
 	fakes_go(w->fakes);
 	world_until(w, was_killed, w);
 	assert_false(t.done || t.n);
-	assert_int_equal(world_stats(w).processes, 0);
+	assert_int_equal(world_metric(w, "processes_total"), 0);
 }
 
 /* A moment after the start of a call: a number of the loop's rounds, or its end. */
@@ -255,7 +256,7 @@ static bool is_undone(void *arg)
 	struct world *w = arg;
 
 	return fakes_asked(w->fakes, AGENT_PROC_KILL) == fakes_asked(w->fakes, AGENT_PROC_START) &&
-	       !world_stats(w).operations;
+	       !world_metric(w, "operations");
 }
 
 /* The last of these moments is between the end of the operation and its report. */
@@ -275,7 +276,7 @@ static void test_start_that_is_abandoned_at_any_moment_is_undone(void **state)
 		assert_false(t.done);
 	}
 	assert_false(t.failed);
-	assert_int_equal(world_stats(w).processes, 1);
+	assert_int_equal(world_metric(w, "processes_total"), 1);
 }
 
 static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **state)
@@ -291,8 +292,8 @@ static void test_abandoned_run_kills_a_process_that_does_not_run_yet(void **stat
 	world_until(w, was_killed, w);
 	world_until(w, world_few_agents, w);
 	assert_false(t.done || t.started);
-	assert_int_equal(world_stats(w).listeners, 0);
-	assert_int_equal(world_stats(w).processes, 0);
+	assert_int_equal(world_metric(w, "listeners"), 0);
+	assert_int_equal(world_metric(w, "processes_total"), 0);
 }
 
 static void test_abandoned_run_kills_the_process_above_the_limit(void **state)
@@ -329,7 +330,7 @@ static void test_abandoned_run_leaves_a_running_process_alone(void **state)
 	run(w, &t, "/bin/ls");
 	world_until(w, has_started, &t);
 	op_abandon(t.call);
-	assert_int_equal(world_stats(w).listeners, 0);
+	assert_int_equal(world_metric(w, "listeners"), 0);
 	world_until(w, world_few_agents, w);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 0);
 	assert_false(t.done);
@@ -347,7 +348,7 @@ static void test_run_that_hangs_up_kills_the_process(void **state)
 	world_until(w, was_killed, w);
 	world_until(w, world_few_agents, w);
 	assert_false(t.done);
-	assert_int_equal(world_stats(w).listeners, 0);
+	assert_int_equal(world_metric(w, "listeners"), 0);
 }
 
 static void test_attach_that_hangs_up_kills_the_process(void **state)
@@ -585,7 +586,7 @@ static void test_input_reaches_the_process(void **state)
 	succeeds(w, &t);
 	assert_int_equal(fakes_put(w->fakes, &sum), len);
 	assert_true(sum == fake_sum(0, bytes, len));
-	assert_int_equal(world_stats(w).process_bytes_in, len);
+	assert_int_equal(world_metric(w, "process_bytes_in_total"), len);
 	free(bytes);
 	t = (struct process_client){0};
 	service_process_input(w->service, TENANT, id, process(0), NULL, 0, on_done, &t);

@@ -71,7 +71,7 @@ static void test_output_from_an_offset(void **state)
 	struct reader t = reads(w, 0, 1, 1000, 20000);
 	assert_string_equal(t.out, "ello");
 	assert_true(!t.exited && t.next == 5);
-	assert_int_equal(world_stats(w).pty_bytes_out, 4);
+	assert_int_equal(world_metric(w, "pty_bytes_out_total"), 4);
 	t = reads(w, 0, 2, 2, 20000);
 	assert_string_equal(t.out, "ll");
 	assert_int_equal(t.next, 4);
@@ -152,7 +152,7 @@ static void test_listeners_are_limited(void **state)
 	fails_with(w, &t, FAIL_TOO_MANY);
 	for (int i = 0; i < LISTENERS_MAX; i++)
 		op_abandon(many[i].call);
-	assert_int_equal(world_stats(w).listeners, 0);
+	assert_int_equal(world_metric(w, "listeners"), 0);
 	world_until(w, world_few_agents, w);
 }
 

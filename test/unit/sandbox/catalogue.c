@@ -265,9 +265,7 @@ static void run_all_steps(struct all *a)
 static bool only_the_pool_lives(void *arg)
 {
 	struct all *a = arg;
-	struct service_stats stats;
 
-	service_stats(a->w->service, &stats);
 	return service_ready(a->w->service) && fakes_live(a->w->fakes) == 2 &&
 	       fakes_slots(a->w->fakes) == 2 && a->w->service->vms.in_use == 2;
 }
@@ -329,7 +327,6 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 {
 	struct world *w = *state;
 	struct all a = {.w = w};
-	struct service_stats stats;
 	struct failure f;
 	struct sandbox_view view;
 
@@ -343,12 +340,10 @@ static void test_unrecorded_end_keeps_its_slot_occupied(void **state)
 	world_wait_ready(w);
 	assert_int_equal(fakes_live(w->fakes), 2);
 	assert_int_equal(w->service->vms.in_use, 3);
-	service_stats(w->service, &stats);
-	assert_int_equal(stats.ends_unrecorded, 1);
+	assert_int_equal(world_metric(w, "ends_unrecorded"), 1);
 	world_shut_down(w);
 	assert_int_equal(w->service->vms.in_use, 0);
-	service_stats(w->service, &stats);
-	assert_int_equal(stats.sandboxes, 0);
+	assert_int_equal(world_metric(w, "sandboxes"), 0);
 	stop_failing();
 	world_kill_service(w);
 	world_start_service(w); /* the sandbox's row remains, but its VM is gone */

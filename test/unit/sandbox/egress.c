@@ -23,7 +23,6 @@ static void test_egress_is_open_by_default(void **state)
 static void test_pooled_sandbox_is_closed(void **state)
 {
 	struct world *w = *state;
-	struct service_stats stats;
 	struct made m;
 	struct run r;
 
@@ -33,8 +32,7 @@ static void test_pooled_sandbox_is_closed(void **state)
 	assert_true(m.ok);
 	assert_false(m.view.config.egress);
 	assert_int_equal(fakes_closed(w->fakes), 1);
-	service_stats(w->service, &stats);
-	assert_int_equal(stats.pool_hits, 1);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 1);
 	world_exec(w, &r, m.view.id, "out on");
 	assert_string_equal(r.out, "on");
 }

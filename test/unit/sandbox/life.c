@@ -8,7 +8,6 @@
 static void test_pool_hits_get_separate_vms(void **state)
 {
 	struct world *w = *state;
-	struct service_stats stats;
 	struct made m;
 
 	world_wait_ready(w);
@@ -17,9 +16,8 @@ static void test_pool_hits_get_separate_vms(void **state)
 	assert_int_equal(strlen(m.view.id), SANDBOX_ID_LEN);
 	assert_memory_equal(m.view.id, "sbx_", 4);
 	assert_string_equal(m.view.state, "ready");
-	service_stats(w->service, &stats);
-	assert_int_equal(stats.pool_hits, 1);
-	assert_int_equal(stats.sandboxes, 1);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 1);
+	assert_int_equal(world_metric(w, "sandboxes"), 1);
 	world_wait_ready(w); /* the pool is filled again */
 	assert_int_equal(fakes_live(w->fakes), 3);
 	assert_int_equal(fakes_boots(w->fakes), 1);
@@ -400,10 +398,7 @@ static void test_pause_and_resume_in_events_lose_nothing(void **state)
 
 static bool gone(void *arg)
 {
-	struct service_stats stats;
-
-	service_stats(arg, &stats);
-	return stats.sandboxes == 0;
+	return world_metric(arg, "sandboxes") == 0;
 }
 
 static void test_abandoned_create_leaves_no_sandbox(void **state)
@@ -416,7 +411,7 @@ static void test_abandoned_create_leaves_no_sandbox(void **state)
 	world_wait_ready(w);
 	world_create_start(w, &hit, NULL); /* has its VM; its client has not been notified */
 	op_abandon(hit.call);
-	world_until(w, gone, w->service);
+	world_until(w, gone, w);
 	world_wait_ready(w);
 	assert_false(early.done || hit.done);
 	assert_int_equal(fakes_live(w->fakes), 2);

@@ -52,7 +52,6 @@ static void test_vm_death_fails_running_and_queued_calls(void **state)
 {
 	struct world *w = *state;
 	struct run r = {0}, queued = {0}, late;
-	struct service_stats stats;
 	struct made m;
 	struct done d;
 
@@ -68,8 +67,7 @@ static void test_vm_death_fails_running_and_queued_calls(void **state)
 	assert_int_equal(late.failure.code, FAIL_VM_DIED);
 	world_delete(w, &d, m.view.id);
 	assert_true(d.failed);
-	service_stats(w->service, &stats);
-	assert_int_equal(stats.vm_deaths, 1);
+	assert_int_equal(world_metric(w, "vm_deaths_total"), 1);
 }
 
 static void test_death_of_an_idle_vm_is_noticed(void **state)
@@ -400,14 +398,6 @@ static void refuse_slots(struct world *w, uint32_t slots)
 	world_start_service(w);
 }
 
-static uint64_t slots_retired(struct world *w)
-{
-	struct service_stats stats;
-
-	service_stats(w->service, &stats);
-	return stats.slots_retired;
-}
-
 static void test_slot_that_crashes_the_warden_is_not_used_again(void **state)
 {
 	struct world *w = *state;
@@ -418,7 +408,7 @@ static void test_slot_that_crashes_the_warden_is_not_used_again(void **state)
 		world_create(w, &m, NULL);
 		assert_true(m.ok);
 	}
-	assert_int_equal(slots_retired(w), 2);
+	assert_int_equal(world_metric(w, "vm_slots_retired"), 2);
 	assert_int_equal(fakes_refused(w->fakes), 2);
 	assert_null(w->service->vms.slots[0]);
 	assert_null(w->service->vms.slots[1]);
@@ -437,11 +427,11 @@ static void test_few_slots_are_tried_when_every_spawn_crashes_the_warden(void **
 	world_create(w, &m, NULL);
 	assert_false(m.ok);
 	assert_non_null(strstr(m.failure.text, "crashed the warden twice"));
-	assert_int_equal(slots_retired(w), 4);
+	assert_int_equal(world_metric(w, "vm_slots_retired"), 4);
 	fakes_refuse(w->fakes, WARDEN_SPAWN, 0);
 	world_create(w, &m, NULL);
 	assert_true(m.ok);
-	assert_int_equal(slots_retired(w), 4);
+	assert_int_equal(world_metric(w, "vm_slots_retired"), 4);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

@@ -23,10 +23,7 @@ static void start_pool(struct world *w, uint32_t blanks)
 
 static uint32_t blanks_ready(struct world *w)
 {
-	struct service_stats stats;
-
-	service_stats(w->service, &stats);
-	return (uint32_t)stats.blank_vms_ready;
+	return (uint32_t)world_metric(w, "blank_vms_ready");
 }
 
 struct watched_pool {

@@ -12,14 +12,6 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/sandbox/service.h"
 
-static struct service_stats stats(struct world *w)
-{
-	struct service_stats f;
-
-	service_stats(w->service, &f);
-	return f;
-}
-
 static void set_sizes(struct world *w, const char *sizes)
 {
 	world_wait_ready(w);
@@ -138,7 +130,7 @@ static void test_other_size_takes_a_blank_vm_of_the_pool(void **state)
 	assert_int_equal(fakes_boots(w->fakes), boots);
 	assert_int_equal(fakes_limits(w->fakes), limits + 1); /* a blank VM's limit was changed */
 	assert_int_equal(second.view.config.size.ram_mib, 192);
-	assert_int_equal(stats(w).template_boots, 1);
+	assert_int_equal(world_metric(w, "template_boots_total"), 1);
 }
 
 static void test_file_system_grows_to_the_disk(void **state)
@@ -277,10 +269,7 @@ static bool has_image(struct world *w, const char *size)
 
 static bool is_warm_twice(void *arg)
 {
-	struct service_stats f;
-
-	service_stats(arg, &f);
-	return f.warm_ready >= 2;
+	return world_metric(arg, "warm_ready") >= 2;
 }
 
 static void test_only_listed_sizes_are_prepared(void **state)
@@ -303,10 +292,10 @@ static void test_images_of_unlisted_sizes_are_counted(void **state)
 	start_with(w, "256x1");
 	create(w, &m, 256, 0); /* before it was made ahead, or after that */
 	create(w, &m, 256, 3);
-	assert_int_equal(stats(w).sizes_unlisted, 0);
+	assert_int_equal(world_metric(w, "sizes_unlisted_total"), 0);
 	for (int i = 0; i < 2; i++)
 		create(w, &m, 192, 0);
-	assert_int_equal(stats(w).sizes_unlisted, 1);
+	assert_int_equal(world_metric(w, "sizes_unlisted_total"), 1);
 }
 
 /* Puts foreign files, such as notes or a copy of an image, into the image directory. */
@@ -448,10 +437,10 @@ static void test_unrequested_warm_sandboxes_wait_for_idle_time(void **state)
 	world_until_waiting(w, 1);
 	world_wait_ready(w); /* the default size counts as requested */
 	world_run_for(w, 6000);
-	assert_int_equal(stats(w).warm_ready, 1);
+	assert_int_equal(world_metric(w, "warm_ready"), 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
-	world_until(w, is_warm_twice, w->service);
+	world_until(w, is_warm_twice, w);
 }
 
 static void test_background_build_yields_to_a_requested_build(void **state)
@@ -503,7 +492,7 @@ static void test_background_build_yields_to_sandboxes(void **state)
 	fakes_fault(w->fakes, FAKES_CONNECT, 0);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
-	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
+	assert_int_equal(world_metric(w, "sandboxes"), w->config.max_vms);
 	world_until_waiting(w, 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
@@ -531,10 +520,7 @@ static void test_failed_background_build_is_not_retried(void **state)
 
 static bool size_is_learnt(void *arg)
 {
-	struct service_stats f;
-
-	service_stats(arg, &f);
-	return f.warm_ready == 2 && f.blank_vms_ready == 1;
+	return world_metric(arg, "warm_ready") == 2 && world_metric(arg, "blank_vms_ready") == 1;
 }
 
 static void learn(struct world *w)
@@ -553,22 +539,19 @@ static void test_pool_learns_requested_sizes(void **state)
 
 	learn(w);
 	create(w, &m, 192, 2);
-	assert_int_equal(stats(w).pool_hits, 0);
-	world_until(w, size_is_learnt, w->service);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 0);
+	world_until(w, size_is_learnt, w);
 	create(w, &m, 192, 2);
-	assert_int_equal(stats(w).pool_hits, 1);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 1);
 	assert_int_equal(m.view.config.size.ram_mib, 192);
 	assert_int_equal(m.view.config.size.rootfs_gb, 2);
 	create(w, &m, 0, 0); /* a warm sandbox of the default size is kept too */
-	assert_int_equal(stats(w).pool_hits, 2);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 2);
 }
 
 static bool is_stocked(void *arg)
 {
-	struct service_stats f;
-
-	service_stats(arg, &f);
-	return f.warm_ready == 3;
+	return world_metric(arg, "warm_ready") == 3;
 }
 
 static void test_first_create_of_a_prepared_size_is_a_hit(void **state)
@@ -581,21 +564,18 @@ static void test_first_create_of_a_prepared_size_is_a_hit(void **state)
 	w->config.pool_others = 1;
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
 	world_start_service(w);
-	world_until(w, is_stocked, w->service);
+	world_until(w, is_stocked, w);
 	create(w, &m, 512, 4);
-	assert_int_equal(stats(w).pool_hits, 1);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 1);
 	create(w, &m, 256, 4);
-	assert_int_equal(stats(w).pool_hits, 2);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 2);
 	assert_int_equal(m.view.config.size.ram_mib, 256);
-	world_until(w, is_stocked, w->service);
+	world_until(w, is_stocked, w);
 }
 
 static bool is_stocked_twice(void *arg)
 {
-	struct service_stats f;
-
-	service_stats(arg, &f);
-	return f.warm_ready == 5;
+	return world_metric(arg, "warm_ready") == 5;
 }
 
 static void test_two_creates_in_a_row_are_hits(void **state)
@@ -609,14 +589,14 @@ static void test_two_creates_in_a_row_are_hits(void **state)
 	w->config.max_vms = 12;
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "256x1x4,512x1x4");
 	world_start_service(w);
-	world_until(w, is_stocked_twice, w->service);
+	world_until(w, is_stocked_twice, w);
 	create(w, &m, 512, 4);
 	create(w, &m, 512, 4);
-	assert_int_equal(stats(w).pool_hits, 2);
+	assert_int_equal(world_metric(w, "pool_hits_total"), 2);
 	world_kill_service(w);
 	w->config.max_vms = 11; /* two of each of three sizes are more than half */
 	world_start_service(w);
-	world_until(w, is_stocked, w->service);
+	world_until(w, is_stocked, w);
 }
 
 static bool are_seven_ahead(void *arg)
@@ -639,7 +619,8 @@ static void test_images_are_prepared_for_more_sizes_than_vms(void **state)
 	snprintf(w->config.sizes, sizeof(w->config.sizes), "192x1,256x1,320x1,384x1,448x1,512x1");
 	world_start_service(w);
 	world_until(w, are_seven_ahead, w->service);
-	assert_in_range(stats(w).warm_ready, 3, 4); /* half of max_vms, plus one default sandbox */
+	assert_in_range(world_metric(w, "warm_ready"), 3,
+			4); /* half of max_vms, plus one default sandbox */
 }
 
 static void test_learnt_warm_sandboxes_yield_to_creates(void **state)
@@ -649,10 +630,10 @@ static void test_learnt_warm_sandboxes_yield_to_creates(void **state)
 
 	learn(w);
 	create(w, &m[0], 192, 0);
-	world_until(w, size_is_learnt, w->service);
+	world_until(w, size_is_learnt, w);
 	for (unsigned i = 1; i < w->config.max_vms; i++)
 		create(w, &m[i], 0, 0);
-	assert_int_equal(stats(w).sandboxes, w->config.max_vms);
+	assert_int_equal(world_metric(w, "sandboxes"), w->config.max_vms);
 }
 
 static void test_pool_remembers_few_sizes(void **state)
@@ -666,7 +647,7 @@ static void test_pool_remembers_few_sizes(void **state)
 		create(w, &m, 0, gb);
 		world_delete(w, &d, m.view.id);
 	}
-	assert_true(stats(w).warm_ready <= 5);
+	assert_true(world_metric(w, "warm_ready") <= 5);
 	assert_true(fakes_slots(w->fakes) <= w->config.max_vms);
 }
 
@@ -679,7 +660,7 @@ static void test_template_is_kept_for_a_warm_sandbox_in_progress(void **state)
 	learn(w);
 	create(w, &m, 192, 0);
 	world_delete(w, &d, m.view.id);
-	world_until(w, size_is_learnt, w->service);
+	world_until(w, size_is_learnt, w);
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	create(w, &m, 192, 0); /* a hit: the pool begins another one */
 	world_until_waiting(w, 1);

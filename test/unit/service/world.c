@@ -285,16 +285,15 @@ bool world_flow_has_stopped(void *arg)
 
 static bool is_ready(void *arg)
 {
-	struct service *c = arg;
-	struct service_stats stats;
+	struct world *w = arg;
 
-	service_stats(c, &stats);
-	return service_ready(c) && stats.warm_ready == 1 && stats.blank_vms_ready == 1;
+	return service_ready(w->service) && world_metric(w, "warm_ready") == 1 &&
+	       world_metric(w, "blank_vms_ready") == 1;
 }
 
 void world_wait_ready(struct world *w)
 {
-	world_until(w, is_ready, w->service);
+	world_until(w, is_ready, w);
 }
 
 /* --- calls ---------------------------------------------------------------------------------- */
@@ -337,12 +336,30 @@ void world_create_id(struct world *w, char id[static SANDBOX_ID_LEN + 1])
 	memcpy(id, m.view.id, SANDBOX_ID_LEN + 1);
 }
 
-struct service_stats world_stats(struct world *w)
-{
-	struct service_stats stats;
+struct wanted_metric {
+	const char *name;
+	uint64_t value;
+	bool found;
+};
 
-	service_stats(w->service, &stats);
-	return stats;
+static void find_metric(void *arg, const struct metric *m)
+{
+	struct wanted_metric *wanted = arg;
+
+	if (strcmp(m->name + strlen("ramet_"), wanted->name) != 0)
+		return;
+	wanted->value = m->value;
+	wanted->found = true;
+}
+
+uint64_t world_metric(struct world *w, const char *name)
+{
+	struct wanted_metric wanted = {.name = name};
+
+	service_metrics(w->service, find_metric, &wanted);
+	if (!wanted.found)
+		fail_msg("the service has no metric ramet_%s", name);
+	return wanted.value;
 }
 
 bool world_few_agents(void *world)

@@ -50,7 +50,8 @@ void world_until_waiting(struct world *w, unsigned n);
 /* Runs the loop for `ms`, to show that something does not happen. */
 void world_run_for(struct world *w, uint64_t ms);
 
-struct service_stats world_stats(struct world *w);
+/* Returns the number that the service reports as ramet_NAME. */
+uint64_t world_metric(struct world *w, const char *name);
 
 /* For world_until: calls fakes_go; returns true when no more agents than one sandbox needs are
  * left. */

@@ -17,11 +17,12 @@ struct expected_count {
 static bool only_these_are_left(void *arg)
 {
 	struct expected_count *want = arg;
-	struct service_stats stats = world_stats(want->w);
 	unsigned pool = want->w->config.pool_blank_vms + want->w->config.pool_warm;
 
-	return stats.sandboxes == want->sandboxes && service_ready(want->w->service) &&
-	       stats.blank_vms_ready + stats.warm_ready == pool &&
+	return world_metric(want->w, "sandboxes") == want->sandboxes &&
+	       service_ready(want->w->service) &&
+	       world_metric(want->w, "blank_vms_ready") + world_metric(want->w, "warm_ready") ==
+		       pool &&
 	       fakes_slots(want->w->fakes) == want->sandboxes + pool &&
 	       fakes_agents(want->w->fakes) == want->sandboxes + want->w->config.pool_warm;
 }
@@ -105,9 +106,8 @@ static void test_children_are_independent_sandboxes(void **state)
 		assert_true(is_child_in(view.children[i], &k));
 	assert_null(view.children[3]);
 	expect_history(w, m.view.id, "before|=0");
-	struct service_stats stats = world_stats(w);
-	assert_int_equal(stats.forks, 1);
-	assert_int_equal(stats.sandboxes, 4);
+	assert_int_equal(world_metric(w, "forks_total"), 1);
+	assert_int_equal(world_metric(w, "sandboxes"), 4);
 	wait_until_quiesced(w, 4);
 }
 
@@ -162,7 +162,7 @@ static void test_running_call_continues_in_parent_and_children(void **state)
 	}
 	world_history(w, &h, k.ids[0]);
 	assert_string_equal(h.text, "one|two|half|=3|next|=0");
-	assert_int_equal(world_stats(w).execs, 5);
+	assert_int_equal(world_metric(w, "execs_total"), 5);
 	assert_int_equal(fakes_attaches(w->fakes), 3);
 }
 
@@ -350,7 +350,7 @@ static void test_counts_out_of_range_are_refused(void **state)
 	assert_int_equal(k.failure.retry_after, 0); /* a retry can never succeed */
 	world_fork(w, &k, "sbx_00000000000000000000000000000000", 1);
 	assert_int_equal(k.failure.code, FAIL_NOT_FOUND);
-	assert_int_equal(world_stats(w).fork_failures, 4);
+	assert_int_equal(world_metric(w, "fork_failures_total"), 4);
 	/* This fork takes all slots of the host, including those of the pool. */
 	world_fork(w, &k, m.view.id, w->config.max_vms - 1);
 	assert_true(k.ok);
@@ -699,7 +699,7 @@ static void test_service_crash_during_a_fork_leaves_all_children_or_none(void **
 		wait_until_quiesced(w, 1);
 		world_fork_start(w, &k, m.view.id, 3, false);
 		world_until(w, turns_are_over, &left);
-		whole = world_stats(w).sandboxes - 1;
+		whole = world_metric(w, "sandboxes") - 1;
 		world_kill_service(w);
 		world_start_service(w);
 		wait_until_quiesced(w, 1 + whole);

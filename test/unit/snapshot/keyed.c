@@ -73,10 +73,7 @@ static struct record check_one(struct world *w, uint8_t n, enum made_kind kind, 
 
 static unsigned sandboxes(struct world *w)
 {
-	struct service_stats stats;
-
-	service_stats(w->service, &stats);
-	return (unsigned)stats.sandboxes;
+	return (unsigned)world_metric(w, "sandboxes");
 }
 
 static void key_of_a_create_survives_a_kill(void **state)

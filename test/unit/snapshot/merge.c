@@ -57,7 +57,6 @@ static void test_parent_continues_as_the_winner(void **state)
 {
 	char winner[SANDBOX_ID_LEN + 1];
 	struct world *w = *state;
-	struct service_stats stats;
 	struct history h;
 	struct made m;
 	struct done d;
@@ -81,9 +80,8 @@ static void test_parent_continues_as_the_winner(void **state)
 	world_delete(w, &d, winner);
 	assert_false(d.failed);
 	assert_int_equal(code_of(w, m.view.id), FAIL_NONE);
-	service_stats(w->service, &stats);
-	assert_int_equal(stats.merges, 1);
-	assert_int_equal(stats.sandboxes, 1);
+	assert_int_equal(world_metric(w, "merges_total"), 1);
+	assert_int_equal(world_metric(w, "sandboxes"), 1);
 	until_slots(w, 1);
 	/* All of this still holds in the next instance. */
 	world_kill_service(w);

@@ -158,7 +158,7 @@ static void test_resumed_space_equals_the_sandbox(void **state)
 	world_freeze(w, &z, m.view.id);
 	assert_true(z.ok);
 	assert_true(is_gone(w, m.view.id, FAIL_FROZEN, z.id));
-	assert_int_equal(world_stats(w).sandboxes, 0);
+	assert_int_equal(world_metric(w, "sandboxes"), 0);
 	assert_true(service_space_view(w->service, TENANT, z.id, &view, &f));
 	assert_string_equal(view.state, "frozen");
 	assert_string_equal(view.sandbox, m.view.id);
@@ -485,7 +485,7 @@ static void test_failed_freeze_leaves_the_sandbox(void **state)
 	world_until_true(w, &r.over);
 	assert_string_equal(r.out, "one|two");
 	assert_int_equal(fakes_runs(w->fakes), 1);
-	assert_int_equal(world_stats(w).freeze_failures, 2);
+	assert_int_equal(world_metric(w, "freeze_failures_total"), 2);
 	expect_alive(w, m.view.id);
 }
 
@@ -507,7 +507,7 @@ static void test_running_call_survives_a_freeze_without_a_disk_layer(void **stat
 	assert_int_equal(rename(moved, w->config.state_dir), 0);
 	assert_int_equal(z.failure.code, FAIL_FREEZE_FAILED);
 	assert_non_null(strstr(z.failure.text, "disk layer"));
-	assert_int_equal(world_stats(w).execs, 1);
+	assert_int_equal(world_metric(w, "execs_total"), 1);
 	fakes_go(w->fakes);
 	world_until_true(w, &r.over);
 	assert_string_equal(r.out, "one|two");
@@ -680,20 +680,15 @@ static bool has_come(void *arg)
 static bool is_made(void *arg)
 {
 	const struct moment *at = arg;
-	struct service_stats stats;
 
-	service_stats(at->w->service, &stats);
 	assert_false(at->m->done);
-	return stats.resumes > at->resumes;
+	return world_metric(at->w, "resumes_total") > at->resumes;
 }
 
 static void resume_until(struct world *w, const char *space, bool (*holds)(void *arg),
 			 struct moment *at, struct made *m)
 {
-	struct service_stats stats;
-
-	service_stats(w->service, &stats);
-	*at = (struct moment){w, m, at->rounds, stats.resumes};
+	*at = (struct moment){w, m, at->rounds, world_metric(w, "resumes_total")};
 	world_resume_start(w, m, space, NULL);
 	world_until(w, holds, at);
 }
@@ -1111,7 +1106,7 @@ static void test_kill_in_a_resume_leaves_sandbox_or_space(void **state)
 			turn_loop(w);
 		world_kill_service(w);
 		world_start_service(w);
-		assert_int_equal(world_stats(w).sandboxes + spaces(w), 1);
+		assert_int_equal(world_metric(w, "sandboxes") + spaces(w), 1);
 		if (spaces(w)) {
 			world_resume(w, &again, z.id);
 			assert_true(again.ok);
@@ -1182,14 +1177,14 @@ static void test_restored_catalogue_loses_no_space(void **state)
 	world_start_service(w);
 	put_back(w, "yesterday");
 	assert_int_equal(spaces(w), 1);
-	assert_int_equal(world_stats(w).spaces_lost, 2);
+	assert_int_equal(world_metric(w, "spaces_lost"), 2);
 	restart(w);
-	assert_int_equal(world_stats(w).spaces_lost, 2);
+	assert_int_equal(world_metric(w, "spaces_lost"), 2);
 	world_resume(w, &m, new[0].id);
 	assert_int_equal(m.failure.code, FAIL_NOT_FOUND);
 	put_back(w, "today");
 	assert_int_equal(spaces(w), 3);
-	assert_int_equal(world_stats(w).spaces_lost, 0);
+	assert_int_equal(world_metric(w, "spaces_lost"), 0);
 	for (int i = 0; i < 2; i++) {
 		world_resume(w, &m, new[i].id);
 		assert_true(m.ok);
@@ -1246,14 +1241,14 @@ static void test_lost_space_is_kept_for_days(void **state)
 	until_entries(w, "spaces", 1);
 	assert_true(has_dir(w, "spc_a.lost") && has_dir(w, "spc_b.lost"));
 	assert_true(has_dir(w, "lost+found"));
-	assert_int_equal(world_stats(w).spaces_lost, 2);
+	assert_int_equal(world_metric(w, "spaces_lost"), 2);
 	world_kill_service(w);
 	set_lost_since(w, "spc_a.lost", 6);
 	set_lost_since(w, "spc_b.lost", 8);
 	world_start_service(w);
 	world_until(w, b_is_removed, w);
 	assert_true(has_dir(w, "spc_a.lost"));
-	assert_int_equal(world_stats(w).spaces_lost, 1);
+	assert_int_equal(world_metric(w, "spaces_lost"), 1);
 }
 
 static void test_copy_of_a_space_is_left_alone(void **state)
@@ -1272,7 +1267,7 @@ static void test_copy_of_a_space_is_left_alone(void **state)
 		set_lost_since(w, copy, 8);
 		world_start_service(w);
 		assert_true(has_dir(w, copy));
-		assert_int_equal(world_stats(w).spaces_lost, 0);
+		assert_int_equal(world_metric(w, "spaces_lost"), 0);
 	}
 	world_resume(w, &m, z.id);
 	assert_true(m.ok);
@@ -1294,7 +1289,7 @@ static void test_lost_space_survives_a_wrong_clock(void **state)
 	world_start_service(w);
 	turn_loop(w);
 	assert_true(has_dir(w, "spc_a.lost"));
-	assert_int_equal(world_stats(w).spaces_lost, 1);
+	assert_int_equal(world_metric(w, "spaces_lost"), 1);
 }
 
 /* --- many ------------------------------------------------------------------------------------- */
@@ -1353,8 +1348,8 @@ static void test_many_spaces_are_found_at_a_start(void **state)
 	world_start_service(w);
 	print_message("started with %d Spaces and %d rows in %llu ms\n", MANY_SPACES, MANY_ROWS,
 		      (unsigned long long)(now_ns() - before) / 1000000);
-	assert_int_equal(world_stats(w).spaces, MANY_SPACES);
-	assert_int_equal(world_stats(w).spaces_lost, 0);
+	assert_int_equal(world_metric(w, "spaces"), MANY_SPACES);
+	assert_int_equal(world_metric(w, "spaces_lost"), 0);
 	world_spaces(w, "tnt_3", on_space, &l);
 	assert_int_equal(l.n, MANY_SPACES / 10);
 	assert_int_equal(spaces(w), 0); /* the Spaces are another tenant's */
@@ -1409,7 +1404,7 @@ static void test_flipped_bit_is_found_and_not_run(void **state)
 
 static bool one_is_damaged(void *arg)
 {
-	return world_stats(arg).spaces_damaged == 1;
+	return world_metric(arg, "spaces_damaged") == 1;
 }
 
 static void test_damage_is_found_after_a_start(void **state)

@@ -74,7 +74,7 @@ static bool waits_one(void *arg)
 {
 	struct world *w = arg;
 
-	return world_stats(w).tree_waits == 1;
+	return world_metric(w, "tree_waits") == 1;
 }
 
 /* --- who belongs to a tree -------------------------------------------------------------------- */
@@ -192,15 +192,15 @@ static void test_budget_survives_a_restart_and_ends_with_its_tree(void **state)
 	assert_int_equal(view.budget.depth, 7);
 	assert_int_equal(view.budget.at_limit, TREE_WAIT);
 	assert_true(view.cpu_ms >= spent_ms);
-	assert_int_equal(world_stats(w).trees, 1);
+	assert_int_equal(world_metric(w, "trees"), 1);
 	world_delete(w, &d, k.ids[0]);
 	world_delete(w, &d, k.ids[1]);
-	assert_int_equal(world_stats(w).trees, 0);
+	assert_int_equal(world_metric(w, "trees"), 0);
 	assert_false(service_tree(w->service, TENANT, root, &view, &f));
 	world_kill_service(w);
 	world_start_service(w);
 	world_wait_ready(w);
-	assert_int_equal(world_stats(w).trees, 0);
+	assert_int_equal(world_metric(w, "trees"), 0);
 }
 
 static void test_delete_ends_a_subtree_or_all(void **state)
@@ -221,7 +221,7 @@ static void test_delete_ends_a_subtree_or_all(void **state)
 	done = false;
 	service_tree_delete(w->service, TENANT, root, on_done, &done);
 	world_until_true(w, &done);
-	assert_int_equal(world_stats(w).sandboxes, 0);
+	assert_int_equal(world_metric(w, "sandboxes"), 0);
 }
 
 /* --- limits that refuse ----------------------------------------------------------------------- */
@@ -239,7 +239,7 @@ static void test_fork_beyond_a_limit_is_refused_whole(void **state)
 	world_fork(w, &k, root, 1);
 	assert_true(k.ok);
 	expect_refused(w, root, 2, "has 2 sandboxes, and 2 more would exceed its limit live (3)");
-	assert_int_equal(world_stats(w).sandboxes, 2);
+	assert_int_equal(world_metric(w, "sandboxes"), 2);
 	expect_refused(w, k.ids[0], 1, "depth");
 	world_delete(w, &d, k.ids[0]);
 	world_fork(w, &k, root, 2);
@@ -283,7 +283,7 @@ static void test_forks_wait_in_order(void **state)
 	world_delete(w, &d, k.ids[0]);
 	world_run_for(w, 20);
 	assert_false(two.done || one.done); /* the second one fits, but is not the first */
-	assert_int_equal(world_stats(w).tree_waits, 2);
+	assert_int_equal(world_metric(w, "tree_waits"), 2);
 	world_delete(w, &d, k.ids[1]);
 	world_until_true(w, &two.done);
 	assert_true(two.ok);
@@ -311,7 +311,7 @@ static void test_fork_that_stops_waiting_leaves_nothing(void **state)
 	world_delete(w, &d, k.ids[0]);
 	world_until_true(w, &parents.done);
 	assert_int_equal(parents.failure.code, FAIL_DELETED);
-	assert_int_equal(world_stats(w).tree_waits, 0);
+	assert_int_equal(world_metric(w, "tree_waits"), 0);
 	assert_int_equal(tree_of(w, root).live, 1);
 	assert_false(left.done);
 }
@@ -340,7 +340,7 @@ static void test_leaf_with_the_lowest_score_ends(void **state)
 	assert_true(one.ok);
 	assert_int_equal(end_of(w, k.ids[0]), FAIL_NONE);
 	assert_int_equal(end_of(w, k.ids[3]), FAIL_NONE);
-	assert_int_equal(world_stats(w).tree_ends, 2);
+	assert_int_equal(world_metric(w, "tree_ends_total"), 2);
 	assert_int_equal(tree_of(w, root).live, 5);
 	world_delete(w, &d, k.ids[3]);
 	world_until_true(w, &r.over);
@@ -358,7 +358,7 @@ static void test_oldest_leaf_is_frozen(void **state)
 	world_fork(w, &more, root, 1);
 	assert_true(more.ok);
 	assert_int_equal(end_of(w, k.ids[0]), FAIL_FROZEN);
-	assert_int_equal(world_stats(w).spaces, 1);
+	assert_int_equal(world_metric(w, "spaces"), 1);
 	assert_int_equal(tree_of(w, root).live, 2);
 	/* The only leaf is the sandbox that is forked, and its parent is no leaf. */
 	expect_refused(w, more.ids[0], 1, "live");
@@ -489,7 +489,7 @@ static bool has_ended(void *arg)
 
 	while (clock() < until)
 		;
-	return world_stats(w).sandboxes == 0;
+	return world_metric(w, "sandboxes") == 0;
 }
 
 static void expect_end(struct world *w, const struct tree_budget *budget, const char *limit)
