@@ -39,7 +39,7 @@ static int move(const char *from, const char *to, bool replace, struct err *e)
 	return err_set(e, errno, "move %.80s to %.80s", from, to);
 }
 
-void file_move(const struct file_work *w)
+void serve_move(const struct file_work *w)
 {
 	char to[AGENT_PATH_MAX + 1];
 	struct err e;
@@ -105,7 +105,7 @@ static int change_tree(char *path, const struct file_request *r, struct err *e)
 	return ret;
 }
 
-void file_change(const struct file_work *w)
+void serve_change(const struct file_work *w)
 {
 	const struct file_request *r = w->r;
 	char target[PATH_MAX];

@@ -68,7 +68,7 @@ static void send_bytes(int fd, const char *path, off_t at, uint64_t left)
 	}
 }
 
-void file_get(const struct file_work *w)
+void serve_get(const struct file_work *w)
 {
 	const struct file_request *r = w->r;
 	struct stat st;

@@ -6,12 +6,6 @@
 
 #include "proto/agent-file.h"
 
-bool file_request_is(uint8_t type)
-{
-	return type < sizeof(agent_file_layouts) / sizeof(agent_file_layouts[0]) &&
-	       agent_file_layouts[type].name;
-}
-
 static int get_path(struct wire *w, const char *what, char *path, struct err *e)
 {
 	payload_copy(w, path, AGENT_PATH_MAX);

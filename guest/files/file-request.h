@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the requests on files, AGENT_PUT to AGENT_MKDIR, AGENT_GROW to AGENT_CHANGE and AGENT_WALK
- * to AGENT_WATCH, and trusts nothing in them. */
+/* Parses the requests on files (proto/agent-file.h), and trusts nothing in them. */
 #ifndef RAMET_GUEST_FILES_FILE_REQUEST_H
 #define RAMET_GUEST_FILES_FILE_REQUEST_H
 
@@ -25,9 +24,7 @@ struct file_request {
 	char after[AGENT_NAME_MAX + 1];			       /* relative, or empty */
 };
 
-/* Returns true for the types that file_request_parse accepts. */
-bool file_request_is(uint8_t type);
-/* Returns 0 or -EPROTO. */
+/* Parses a request for whose type agent_file_is is true. Returns 0 or -EPROTO. */
 int file_request_parse(const struct frame *f, struct file_request *out, struct err *e);
 
 #endif

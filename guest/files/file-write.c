@@ -69,7 +69,7 @@ static int put(const struct file_work *w, struct err *e)
 	return staged_rename(w->staged, e);
 }
 
-void file_put(const struct file_work *w)
+void serve_put(const struct file_work *w)
 {
 	struct err e;
 
@@ -120,7 +120,7 @@ static int write_in_place(const struct file_request *r, struct err *e)
 	return bad ? bad : take_data(fd, at, e);
 }
 
-void file_write_in_place(const struct file_work *w)
+void serve_write(const struct file_work *w)
 {
 	struct err e;
 
@@ -151,7 +151,7 @@ static int make_folder(const char *path, uint32_t mode, bool parents, struct err
 	return chmod(path, mode) < 0 ? err_set(e, errno, "set the mode of %.100s", path) : 0;
 }
 
-void file_mkdir(const struct file_work *w)
+void serve_mkdir(const struct file_work *w)
 {
 	const struct file_request *r = w->r;
 	char path[AGENT_PATH_MAX + 1];
@@ -163,7 +163,7 @@ void file_mkdir(const struct file_work *w)
 	worker_io_done();
 }
 
-void file_remove(const struct file_work *w)
+void serve_remove(const struct file_work *w)
 {
 	const char *path = w->r->path;
 	struct err e;

@@ -11,12 +11,9 @@
 typedef void file_fn(const struct file_work *w);
 
 static file_fn *const functions[] = {
-	[AGENT_PUT] = file_put,	      [AGENT_GET] = file_get,
-	[AGENT_REMOVE] = file_remove, [AGENT_MKDIR] = file_mkdir,
-	[AGENT_MOVE] = file_move,     [AGENT_CHANGE] = file_change,
-	[AGENT_WALK] = file_walk,     [AGENT_WRITE] = file_write_in_place,
-	[AGENT_PACK] = file_pack,     [AGENT_UNPACK] = file_unpack,
-	[AGENT_WATCH] = file_watch,
+#define FUNCTION(type, name, ...) [type] = serve_##name,
+	AGENT_FILE_REQUESTS(FUNCTION)
+#undef FUNCTION
 };
 
 static const struct system_ops *sys;
@@ -34,7 +31,7 @@ void files_on_gone(struct conn *c)
 
 bool files_takes(uint8_t type)
 {
-	return type == AGENT_TREE || file_request_is(type);
+	return type == AGENT_TREE || agent_file_is(type);
 }
 
 static void run(const void *request)
@@ -45,12 +42,11 @@ static void run(const void *request)
 	functions[r->type](&w);
 }
 
-static void run_grow(const void *request)
+void serve_grow(const struct file_work *w)
 {
-	const struct file_request *r = request;
 	struct err e;
 
-	if (sys->grow_root(r->size, &e) < 0)
+	if (sys->grow_root(w->r->size, &e) < 0)
 		worker_io_fail_err(&e);
 	worker_io_done();
 }
@@ -89,8 +85,7 @@ int files_handle(struct conn *c, const struct frame *f, struct err *e)
 		return handle_tree(c, f, e);
 	int bad = file_request_parse(f, &r, e);
 	if (!bad)
-		start(c, &(struct worker_job){.run = f->type == AGENT_GROW ? run_grow : run,
-					      .request = &r,
-					      .watches = f->type == AGENT_WATCH});
+		start(c, &(struct worker_job){
+				 .run = run, .request = &r, .watches = f->type == AGENT_WATCH});
 	return bad;
 }

@@ -211,7 +211,7 @@ static void begin_archive(void)
 		fail_archive();
 }
 
-void file_pack(const struct file_work *w)
+void serve_pack(const struct file_work *w)
 {
 	char here[] = ".", *const top[] = {here, NULL};
 	const char *path = w->r->path;

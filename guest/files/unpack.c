@@ -354,7 +354,7 @@ static int unpack(const struct file_request *r, uint64_t *entries, struct err *e
 	return bad;
 }
 
-void file_unpack(const struct file_work *w)
+void serve_unpack(const struct file_work *w)
 {
 	uint64_t entries = 0;
 	struct err e;

@@ -173,7 +173,7 @@ static void list_all(void)
 	}
 }
 
-void file_walk(const struct file_work *w)
+void serve_walk(const struct file_work *w)
 {
 	const struct file_request *r = w->r;
 	struct statx st;

@@ -289,7 +289,7 @@ static void read_events(void)
 	}
 }
 
-void file_watch(const struct file_work *work)
+void serve_watch(const struct file_work *work)
 {
 	folder_trim(w.path, work->r->path);
 	w.folders.recursive = work->r->flag;

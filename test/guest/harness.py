@@ -3,6 +3,8 @@
 
 import json
 import os
+import pathlib
+import re
 import shutil
 import socket
 import struct
@@ -13,26 +15,14 @@ import unittest
 
 BINARY = os.environ["RAMET_INIT"]
 
-PING, EXEC, CODE, INTERRUPT, RESEED, SHUTDOWN, ATTACH, TREE = range(1, 9)
-PUT, DATA, GET = range(9, 12)
-REMOVE, MKDIR = 14, 15
-GROW, MOVE, CHANGE = range(26, 29)
-(PROC_START, PROC_ATTACH, PROC_INPUT, PROC_CLOSE, PROC_SIGNAL, PROC_KILL, PROC_LIST,
- PROC_STAT) = range(29, 37)
-(CONTEXT_START, CONTEXT_LIST, CONTEXT_END, CONTEXT_RESTART, IN_CONTEXT) = range(37, 42)
-WALK, WRITE, PACK, UNPACK, WATCH, HELLO = range(42, 48)
-DIAL = 49
-PROC_RESIZE = 50
-PONG, STDOUT, STDERR, EXIT, DONE, ERROR, ENTRY, FILE, BYTES = range(64, 73)
-PROC, PROC_BYTES, PROC_EXIT = range(75, 78)
-NODE, EVENT = 80, 81
-RESULT, FAULT, BUNDLE = 84, 85, 86
+PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
+# PING and so on: every number of proto/agent.h, without its prefix AGENT_.
+globals().update({name: int(number) for name, number in
+                  re.findall(r"^\tAGENT_(\w+) = (\d+),", (PROTO / "agent.h").read_text(), re.M)})
 TEXT, RAW, JSON = 0, 1, 2  # kinds of a bundle's entries
 SHOWN, MAIN, DROPPED = 0, 1, 2  # payloads of RESULT
 RICH, PREPARES = 1, 2  # flags of a call: it wants results; it prepares a template
-CONTEXT = 78
-VERSION = struct.pack("<I", 6)  # of the protocol: payload of PONG
-PYTHON, BASH, JAVASCRIPT = 0, 1, 2
+VERSION = struct.pack("<I", int(re.search(r"AGENT_VERSION\s+(\d+)", (PROTO / "versions.h").read_text())[1]))  # payload of PONG
 TIMEOUT = 100  # seconds after which a test that hangs fails
 
 

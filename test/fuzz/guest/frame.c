@@ -6,6 +6,7 @@
 #include "guest/exec/context-request.h"
 #include "guest/files/file-request.h"
 #include "guest/process/process-request.h"
+#include "proto/agent-file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,7 +21,7 @@ static void parse_file(const struct frame *f)
 	struct file_request r;
 	struct err e;
 
-	if (!file_request_is(f->type) || file_request_parse(f, &r, &e) < 0)
+	if (!agent_file_is(f->type) || file_request_parse(f, &r, &e) < 0)
 		return;
 	must(r.mode <= 07777 && strlen(r.path) <= AGENT_PATH_MAX);
 	must(r.path[0] == '/' || r.path[0] == '\0');

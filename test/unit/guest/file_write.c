@@ -147,7 +147,7 @@ static unsigned put_until_success(int error, const char *old, size_t old_len)
 		struct staged_file staged = {0};
 
 		fail_write(++n, error);
-		int result = work(file_put, &staged, &r);
+		int result = work(serve_put, &staged, &r);
 		broke = end_attempt(error, result, &staged);
 		failed += result != 0;
 		if (result)

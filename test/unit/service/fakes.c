@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "base/message-fds.h"
 #include "base/wire.h"
-#include "proto/agent.h"
+#include "proto/agent-file.h"
 #include "proto/ctl.h"
 #include "proto/warden.h"
 #include "test/unit/service/fake-call.h"
@@ -659,9 +659,7 @@ static bool serve_frame(struct fake_agent *a, uint8_t type, const uint8_t *body,
 	case AGENT_DIAL:
 		return fake_send_errno(a->fd, ECONNREFUSED, "nothing listens there");
 	}
-	bool files = (type >= AGENT_PUT && type <= AGENT_CHANGE) ||
-		     (type >= AGENT_WALK && type <= AGENT_WATCH) || is_of_process(type);
-	return files && serve_files(a, type, body, len);
+	return (agent_file_is(type) || is_of_process(type)) && serve_files(a, type, body, len);
 }
 
 /* Forwards data in one direction. Returns false at the end of the stream. */
