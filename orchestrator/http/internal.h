@@ -122,13 +122,16 @@ static inline struct request *live_request(const struct list *link)
 	return &container_of(link, struct exchange, link)->r;
 }
 
-/* --- request.c: life cycle and answers ------------------------------------------------------ */
+/* --- request.c: life cycle; answer.c: answers ----------------------------------------------- */
 
 struct request *request_new(struct http *h, h2o_req_t *req);
 /* Returns true when both have the same tenant. The tenant of `r` must be known. */
 bool request_same_tenant(const struct request *r, const struct request *other);
 /* Watches for the client's end. */
 void request_watch(struct request *r);
+void request_unwatch(struct request *r);
+/* h2o has sent the previous chunk and wants more. */
+void answer_proceed(h2o_generator_t *generator, h2o_req_t *req);
 /* Called once a second for each live request: handles silence, stalled readers and clients that
  * left. */
 void request_tick(struct request *r, uint64_t now_ms);
