@@ -474,7 +474,7 @@ static void test_random_forks_never_exceed_the_budget_and_all_get_room(void **st
 			world_run_for(walk.w, 1);
 	while (delete_one(&walk))
 		;
-	assert_int_equal(world_stats(walk.w).tree_waits, 0);
+	assert_int_equal(world_metric(walk.w, "tree_waits"), 0);
 	world_fork(walk.w, &walk.forks[0], walk.root, 4); /* nothing is left of the others */
 	assert_true(walk.forks[0].ok);
 }
