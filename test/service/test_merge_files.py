@@ -75,6 +75,7 @@ def guests(root: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
 @pytest.fixture
 def http(guests: Service) -> Iterator[httpx.Client]:
     with guests.client() as client:
+        client.timeout = httpx.Timeout(600)  # a merge runs several programs, on a machine of any speed
         yield client
 
 
