@@ -210,8 +210,6 @@ void request_cut(struct request *r, int status, const char *code, const char *re
 		answer_error(r, status, code, "%s", reason);
 }
 
-/* HTTP/1 only: h2o does not read while a request is served, so it would not see the client leave.
- */
 static void on_peer_gone(void *arg, int result)
 {
 	struct request *r = arg;
@@ -230,7 +228,7 @@ void request_watch(struct request *r)
 {
 	struct exchange *x = exchange(r);
 
-	if (x->peer_poll || r->req->version >= 0x200)
+	if (x->peer_poll)
 		return;
 	x->peer_poll =
 		loop_poll(r->loop, h2o_socket_get_fd(x->conn->sock), POLLRDHUP, on_peer_gone, r);
@@ -243,6 +241,7 @@ void request_began(struct request *r)
 	if (!r->req || !r->op)
 		return;
 	keyed_called(r);
+	/* With HTTP/2, h2o reads that the client has left, but perhaps after the guest's answer. */
 	if (route_changes(r->route))
 		request_watch(r);
 }
@@ -265,7 +264,8 @@ void request_tick(struct request *r, uint64_t now_ms)
 		text_putc(&r->out, '\n');
 		stream_touch(r);
 	}
-	request_watch(r);
+	if (r->req->version < 0x200) /* h2o does not read while it serves such a request */
+		request_watch(r);
 	body_tick(r, now_ms);
 }
 
