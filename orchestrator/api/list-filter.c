@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/random.h"
 #include "orchestrator/json/json.h"
 #include "orchestrator/json/query.h"
 
@@ -42,6 +43,18 @@ static int read_flat(struct json_flat *flat, const char *url, size_t url_len, co
 	return len > 0 ? json_flat_read(flat, name, text, (size_t)len, e) : len;
 }
 
+static int read_root(struct list_filter *f, const char *url, size_t url_len, struct err *e)
+{
+	int len = query_text(url, url_len, "root", f->root, sizeof(f->root), e);
+
+	if (len == -ENOENT)
+		return 0;
+	return len < 0 || id_valid("sbx_", f->root, (size_t)len)
+		       ? len
+		       : err_say(e, EINVAL, "root must be the id of a sandbox, not \"%s\"",
+				 f->root);
+}
+
 int list_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e)
 {
 	*f = (struct list_filter){0};
@@ -54,7 +67,7 @@ int list_filter_read(struct list_filter *f, const char *url, size_t url_len, str
 	if (ret >= 0)
 		ret = query_time(url, url_len, "created_before", &f->before_ms, e);
 	if (ret >= 0)
-		ret = read_text(url, url_len, "root", f->root, sizeof(f->root), e);
+		ret = read_root(f, url, url_len, e);
 	if (ret >= 0)
 		ret = read_flat(&f->metadata, url, url_len, "metadata", e);
 	if (ret >= 0)

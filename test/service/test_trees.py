@@ -101,6 +101,9 @@ def test_list_is_filtered_by_root_and_labels(client: httpx.Client) -> None:
     both = {"labels": json.dumps({"run": "7"}), "root": root[-36:]}
     assert len(client.get("/v1/sandboxes", params=both).json()) == 2
     refused(client.get("/v1/sandboxes", params={"labels": "[]"}), 400, "bad_request")
+    for wrong in ("", "sbx_1"):
+        answer = client.get("/v1/sandboxes", params={"root": wrong})
+        assert "root must be the id" in refused(answer, 400, "bad_request")
 
 
 def test_tree_reports_its_budget_and_the_cost_of_each_sandbox(client: httpx.Client) -> None:
