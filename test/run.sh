@@ -384,7 +384,8 @@ group_integrations() {
 	need zsh fish # for the completions of the command line
 	need chromium # for the page
 	need_integrations_venv || return
-	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" "$top/test/ui" || return
+	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" || return
+	on_stand_ins integrations-ui "$top/test/ui" || return
 	with_service integrations && pytest integrations-vms -m vm "$top/test/integrations"
 }
 

@@ -23,7 +23,7 @@ TIMEOUT_MS = 60000  # for a busy machine
 EXPECTED = re.compile("Failed to load resource|Blocked script execution in 'about:srcdoc'")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Its own sandbox does not work for root. Nothing else than the page is opened.

@@ -21,6 +21,7 @@ CONDITIONS = (
     "offset cannot be combined with append",
     "the query changes nothing: add mode, uid or gid",  # one of these parameters is needed
     "cursor must be a value of",  # what an earlier answer had
+    "branches has ",  # an id twice
     "as requested",  # the agent has less output than the offset
 )
 _numbers = itertools.count()
