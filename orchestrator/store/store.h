@@ -94,8 +94,8 @@ struct store_merge {
 };
 int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err *e);
 
-/* Records the end of a sandbox and deletes its metadata, labels and environment. The row stays for a while,
- * so that requests for the id can be answered with the reason. */
+/* Records the end of a sandbox and deletes its metadata, labels and environment. The row stays for
+ * a while, so that requests for the id can be answered with the reason. */
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e);
 /* Records the new limits, egress, expires_at_ms, metadata, score and labels of row->id. */
