@@ -22,6 +22,7 @@ CONDITIONS = (
     "the query changes nothing: add mode, uid or gid",  # one of these parameters is needed
     "cursor must be a value of",  # what an earlier answer had
     "branches has ",  # an id twice
+    "template 0 is not known",  # a name that this host does not have
     "as requested",  # the agent has less output than the offset
 )
 _numbers = itertools.count()
