@@ -12,19 +12,13 @@
 
 /* --- one key -------------------------------------------------------------------------------- */
 
-static void add_text(struct text *t, const char *name, const char *value)
-{
-	text_printf(t, ",\"%s\":", name);
-	json_string(t, value, strlen(value));
-}
-
 /* Adds the members of a key, and the opening brace. */
 static void add_key(struct text *t, const struct key *key, const struct request *r)
 {
 	text_printf(t, "{\"id\":\"%s\"", key->id);
-	add_text(t, "tenant", key->tenant);
-	add_text(t, "name", key->name);
-	add_text(t, "tier", key->tier);
+	json_member(t, "tenant", key->tenant);
+	json_member(t, "name", key->name);
+	json_member(t, "tier", key->tier);
 	text_printf(t, ",\"state\":\"%s\",\"created_at\":", key_state(key));
 	json_time(t, key->created_at_ms);
 	text_puts(t, ",\"ends_at\":");
@@ -125,7 +119,7 @@ static void answer_made(struct request *r, const struct key *key,
 			char text[static KEY_TEXT_LEN + 1])
 {
 	add_key(&r->out, key, r);
-	add_text(&r->out, "key", text);
+	json_member(&r->out, "key", text);
 	text_puts(&r->out, "}\n");
 	explicit_bzero(text, KEY_TEXT_LEN + 1);
 	when_synced(r, on_made);

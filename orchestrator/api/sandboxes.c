@@ -21,14 +21,10 @@ static bool name_valid(const char *name)
 /* Adds the region and endpoint of the sandbox, if configured. */
 static void add_endpoint(struct text *t, const struct config *config)
 {
-	if (config->region[0]) {
-		text_puts(t, ",\"region\":");
-		json_string(t, config->region, strlen(config->region));
-	}
-	if (config->endpoint[0]) {
-		text_puts(t, ",\"endpoint\":");
-		json_string(t, config->endpoint, strlen(config->endpoint));
-	}
+	if (config->region[0])
+		json_member(t, "region", config->region);
+	if (config->endpoint[0])
+		json_member(t, "endpoint", config->endpoint);
 }
 
 void text_created(struct text *t, const struct config *config, const char *id, const char *state)
@@ -106,15 +102,6 @@ static void add_time(struct text *t, const char *name, int64_t ms)
 	json_time(t, ms);
 }
 
-static void add_text(struct text *t, const char *name, const char *value)
-{
-	text_printf(t, ",\"%s\":", name);
-	if (value)
-		json_string(t, value, strlen(value));
-	else
-		text_puts(t, "null");
-}
-
 static void add_children(struct text *t, const char *const *children)
 {
 	text_puts(t, ",\"children\":[");
@@ -127,7 +114,7 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
 	add_endpoint(t, config);
-	add_text(t, "template", v->config.template);
+	json_member(t, "template", v->config.template);
 	add_number(t, "vcpus", v->config.size.vcpus);
 	add_number(t, "ram_mib", v->config.size.ram_mib);
 	add_number(t, "rootfs_gb", v->config.size.rootfs_gb);
@@ -136,7 +123,7 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_time(t, "created_at", v->created_at_ms);
 	add_time(t, "expires_at", v->expires_at_ms);
 	add_time(t, "idle_expires_at", v->idle_expires_at_ms);
-	add_text(t, "parent", v->parent);
+	json_member(t, "parent", v->parent);
 	text_node(t, v->root, v->depth, v->score, v->labels);
 	if (v->children)
 		add_children(t, v->children);

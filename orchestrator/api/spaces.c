@@ -53,20 +53,14 @@ void serve_resume(struct request *r)
 
 /* --- info, list, delete --------------------------------------------------------------------- */
 
-static void add_text(struct text *t, const char *name, const char *value)
-{
-	text_printf(t, ",\"%s\":", name);
-	json_string(t, value, strlen(value));
-}
-
 static void add_view(struct text *t, const struct space_view *v)
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\",\"created_at\":", v->id, v->state);
 	json_time(t, v->created_at_ms);
 	text_printf(t, ",\"size_bytes\":%llu", (unsigned long long)v->size_bytes);
-	add_text(t, "sandbox", v->sandbox);
+	json_member(t, "sandbox", v->sandbox);
 	text_node(t, v->root, v->depth, v->score, v->labels);
-	add_text(t, "template", v->config.template);
+	json_member(t, "template", v->config.template);
 	text_printf(t,
 		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"lifetime_seconds\":%u,"
 		    "\"timeout_seconds\":%u,\"idle_timeout_seconds\":%u,\"egress\":%s",
@@ -74,7 +68,7 @@ static void add_view(struct text *t, const struct space_view *v)
 		    v->config.timeout_s, v->config.timeout_s, v->config.idle_timeout_s,
 		    v->config.egress ? "true" : "false");
 	if (v->damage)
-		add_text(t, "damage", v->damage);
+		json_member(t, "damage", v->damage);
 	text_puts(t, ",\"metadata\":");
 	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
 	text_putc(t, '}');

@@ -155,8 +155,8 @@ static bool add_node(void *arg, const struct sandbox_view *v, uint64_t cpu_ms)
 
 	if (!begin_one(arg))
 		return false;
-	text_printf(t, "\"id\":\"%s\",\"state\":\"%s\",\"parent\":", v->id, v->state);
-	text_printf(t, v->parent ? "\"%s\"" : "null", v->parent);
+	text_printf(t, "\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
+	json_member(t, "parent", v->parent);
 	text_node(t, v->root, v->depth, v->score, v->labels);
 	text_puts(t, ",\"created_at\":");
 	json_time(t, v->created_at_ms);

@@ -239,3 +239,12 @@ void json_time(struct text *t, int64_t ms_since_epoch)
 	text_printf(t, "\"%04d-%02d-%02dT%02d:%02d:%02d.%03dZ\"", tm.tm_year + 1900, tm.tm_mon + 1,
 		    tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(ms_since_epoch % 1000));
 }
+
+void json_member(struct text *t, const char *name, const char *value)
+{
+	text_printf(t, ",\"%s\":", name);
+	if (value)
+		json_string(t, value, strlen(value));
+	else
+		text_puts(t, "null");
+}

@@ -33,5 +33,7 @@ void json_base64(struct text *t, const uint8_t *p, size_t len);
 void json_error(struct text *t, const char *sentence, const char *code);
 /* Adds "2026-01-31T23:59:59.123Z" with quotes; null when the time is 0 or negative. */
 void json_time(struct text *t, int64_t ms_since_epoch);
+/* Adds a comma and the member `name` of an object: a string, or null for NULL. */
+void json_member(struct text *t, const char *name, const char *value);
 
 #endif
