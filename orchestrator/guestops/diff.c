@@ -248,16 +248,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 		n++;
 		own += strcmp(diff_of(base)->side[0].sandbox->tenant, tenant) == 0;
 	}
-	if (n >= DIFFS_MAX)
-		failure_set(f, FAIL_SERVICE_BUSY, 2, "%d diffs are under way, which is the limit",
-			    DIFFS_MAX);
-	else if (!tenant_share(c, n, own, DIFFS_MAX))
-		failure_set(f, FAIL_TOO_MANY, 2,
-			    "%u of the host's %d diffs are under way, %u of them with this key", n,
-			    DIFFS_MAX, own);
-	else
-		return true;
-	return false;
+	return few_under_way(c, "diffs", n, own, DIFFS_MAX, f);
 }
 
 static void start(struct diff *d, struct sandbox *sandboxes[2], const char *const *paths)

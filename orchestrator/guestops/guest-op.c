@@ -510,6 +510,21 @@ static bool has_room(const struct guest_op *op, const struct sandbox *s, struct 
 	return false;
 }
 
+bool few_under_way(const struct service *c, const char *what, unsigned n, unsigned own,
+		   unsigned most, struct failure *f)
+{
+	if (n >= most)
+		failure_set(f, FAIL_SERVICE_BUSY, 2, "%u %s are under way, which is the limit",
+			    most, what);
+	else if (!tenant_share(c, n, own, most))
+		failure_set(f, FAIL_TOO_MANY, 2,
+			    "%u of the host's %u %s are under way, %u of them with this key", n,
+			    most, what, own);
+	else
+		return true;
+	return false;
+}
+
 static bool is_encoded(int encoded, struct failure *f)
 {
 	if (encoded == -E2BIG)

@@ -79,6 +79,15 @@ static void fail_with(struct merge *m, int error, const struct err *e)
 	op_finish(&m->base, &f);
 }
 
+/* Ends a step. Returns false when it, and with it everything, failed. */
+static bool step_done(struct merge *m, const struct failure *f)
+{
+	m->sub = NULL;
+	if (f)
+		op_finish(&m->base, f);
+	return !f;
+}
+
 /* --- the merge ------------------------------------------------------------------------------ */
 
 static void on_merged(void *arg, const struct text *output, const struct failure *f)
@@ -86,11 +95,8 @@ static void on_merged(void *arg, const struct text *output, const struct failure
 	struct merge *m = arg;
 	struct err e;
 
-	m->sub = NULL;
-	if (f) {
-		op_finish(&m->base, f);
+	if (!step_done(m, f))
 		return;
-	}
 	int ret = merge_plan_read(&m->plan, output->p, output->len, &e);
 	if (ret < 0)
 		fail_with(m, ret, &e);
@@ -133,11 +139,8 @@ static void on_compared(void *arg, struct service_diff *diff, const struct failu
 	struct merge *m = arg;
 	struct err e;
 
-	m->sub = NULL;
-	if (f) {
-		op_finish(&m->base, f);
+	if (!step_done(m, f))
 		return;
-	}
 	m->diffs[m->at] = diff;
 	int ret = merge_plan_add(&m->plan, m->at, diff, &e);
 	if (ret == 0 && ++m->at == m->plan.branches)
@@ -237,17 +240,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 		n++;
 		own += strcmp(merge_of(container_of(pos, struct op, link))->tenant, tenant) == 0;
 	}
-	if (n >= MERGES_MAX)
-		failure_set(f, FAIL_SERVICE_BUSY, 2,
-			    "%d merges of files are under way, which is the limit", MERGES_MAX);
-	else if (!tenant_share(c, n, own, MERGES_MAX))
-		failure_set(f, FAIL_TOO_MANY, 2,
-			    "%u of the host's %d merges of files are under way, %u of them with "
-			    "this key",
-			    n, MERGES_MAX, own);
-	else
-		return true;
-	return false;
+	return few_under_way(c, "merges of files", n, own, MERGES_MAX, f);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -304,10 +297,10 @@ static void on_text(void *arg, const struct text *output, const struct failure *
 {
 	struct merge *m = arg;
 
-	m->sub = NULL;
-	if (output)
-		text_add(&m->text, output->p, output->len);
-	op_finish(&m->base, f);
+	if (!step_done(m, f))
+		return;
+	text_add(&m->text, output->p, output->len);
+	op_finish(&m->base, NULL);
 }
 
 static void begin_text(struct merge *m, const char *path)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a merge of files is to do with each path, and what the guest says became of it. */
+/* The plan of a merge of files: the changes of each path, and what the guest made of them. */
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_MERGE_PLAN_H
 #define RAMET_ORCHESTRATOR_GUESTOPS_MERGE_PLAN_H
 

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator
@@ -387,15 +387,21 @@ def test_client_that_leaves_ends_the_merge(family: Family, guests: Service) -> N
     assert f.read("file") == "old"
 
 
-def test_sandbox_that_ends_during_a_merge_ends_it(family: Family) -> None:
-    f = family
+def endless_merge(f: Family, pool: ThreadPoolExecutor) -> Future[httpx.Response]:
+    """Begins a merge of a branch that never sends its file."""
     f.put("file", "old")
     f.put("file", "new", f.a)
     replace_python(f, f.a, "time.sleep(1000)")
+    merge = pool.submit(f.merge, f.a)
+    while not f.runs(f.a):
+        time.sleep(0.01)
+    return merge
+
+
+def test_sandbox_that_ends_during_a_merge_ends_it(family: Family) -> None:
+    f = family
     with ThreadPoolExecutor() as pool:
-        merge = pool.submit(f.merge, f.a)
-        while not f.runs(f.a):
-            time.sleep(0.01)
+        merge = endless_merge(f, pool)
         f.end(f.a)
         refused(merge.result(), 404, "deleted")
     assert f.read("file") == "old"
@@ -407,12 +413,7 @@ def test_service_that_stops_leaves_no_merge_behind(
     """The server frees all that it has: the sanitizer would report what a merge still holds."""
     with service_with(root, 6, tmp_path_factory.mktemp("home")) as stopped, stopped.client() as http:
         f = Family(http, root)
-        f.put("file", "old")
-        f.put("file", "new", f.a)
-        replace_python(f, f.a, "time.sleep(1000)")
         with ThreadPoolExecutor() as pool:
-            merge = pool.submit(f.merge, f.a)
-            while not f.runs(f.a):
-                time.sleep(0.01)
+            merge = endless_merge(f, pool)
             stopped.stop()
             refused(merge.result(), 404, "stopped")
