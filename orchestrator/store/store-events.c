@@ -71,6 +71,8 @@ static int trim(struct store *s, uint64_t last, struct err *e)
 	sqlite3_stmt *st = s->events.statements[EVENT_TRIM];
 	int ret = 0;
 
+	if (last <= s->events.most) /* numbers begin at 1, so there are no more events than this */
+		return 0;
 	for (size_t i = 0; i < TRIM_ROWS + s->events.n_waiting && ret == 0; i++) {
 		sqlite3_bind_int64(st, 1, (int64_t)last);
 		sqlite3_bind_int64(st, 2, (int64_t)s->events.most);
