@@ -58,6 +58,7 @@ struct sandbox {
 	struct tree *tree; /* NULL: it begins one once it has its id, or has ended */
 	uint32_t depth;	   /* forks from the root */
 	unsigned claims;   /* forks that wait for room in the tree, or have it */
+	uint64_t cpu_ms;   /* of its VM, as tree_cpu_ms last read it */
 	struct score score;
 	char *labels; /* JSON object text */
 	char *env;    /* NAME=VALUE strings, each with its NUL */

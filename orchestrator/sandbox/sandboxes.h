@@ -125,8 +125,8 @@ struct tree_view {
  * until the caller returns to the loop. */
 bool service_tree(struct service *c, const char *tenant, const char *id, struct tree_view *view,
 		  struct failure *f);
-/* Reports the living sandboxes of the tree, oldest first, each with its CPU time, until `each`
- * returns false. Returns true when all were reported. */
+/* Reports the living sandboxes of the tree, oldest first, each with its CPU time as the last
+ * service_tree read it, until `each` returns false. Returns true when all were reported. */
 typedef bool service_tree_node_fn(void *arg, const struct sandbox_view *view, uint64_t cpu_ms);
 bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 			service_tree_node_fn *each, void *arg);

@@ -45,7 +45,7 @@ bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 		struct sandbox_view view;
 
 		sandbox_view_fill(s, &view);
-		if (!each(arg, &view, tree_node_cpu_ms(s)))
+		if (!each(arg, &view, s->cpu_ms))
 			return false;
 	}
 	return true;

@@ -133,7 +133,7 @@ struct sandbox *tree_node(const struct tree *t, size_t i)
 	return container_of(t->nodes.all[i], struct sandbox, listed);
 }
 
-uint64_t tree_node_cpu_ms(const struct sandbox *s)
+static uint64_t node_cpu_ms(const struct sandbox *s)
 {
 	uint64_t ns = vm_cpu_ns(s->pid);
 
@@ -144,8 +144,12 @@ uint64_t tree_cpu_ms(const struct tree *t)
 {
 	uint64_t ms = t->spent_ms;
 
-	for (size_t i = 0; i < t->nodes.n; i++)
-		ms += tree_node_cpu_ms(tree_node(t, i));
+	for (size_t i = 0; i < t->nodes.n; i++) {
+		struct sandbox *s = tree_node(t, i);
+
+		s->cpu_ms = node_cpu_ms(s);
+		ms += s->cpu_ms;
+	}
 	return ms;
 }
 
@@ -161,13 +165,19 @@ void tree_vm_ends(struct sandbox *s)
 	struct tree *t = s->tree;
 	struct err e;
 
-	t->spent_ms += tree_node_cpu_ms(s);
+	t->spent_ms += node_cpu_ms(s);
 	if (t->limited && store_tree_spent(s->service->store, t->root, t->spent_ms, &e) < 0)
 		log_error("the CPU time of tree %s can't be recorded: %s", t->root, e.text);
 }
 
+/* Returns the tree's CPU time if that is limited; else 0, without asking for that of each VM. */
+static uint64_t limited_cpu_ms(const struct tree *t)
+{
+	return t->budget.cpu_s ? tree_cpu_ms(t) : 0;
+}
+
 /* Returns the time limit that is used up, and its value; NULL: none. */
-static const char *used_up(const struct tree *t, uint32_t *limit)
+static const char *used_up(const struct tree *t, uint64_t cpu_ms, uint32_t *limit)
 {
 	const struct tree_budget *b = &t->budget;
 
@@ -175,7 +185,7 @@ static const char *used_up(const struct tree *t, uint32_t *limit)
 	if (b->wall_s && tree_wall_ms(t) >= b->wall_s * 1000ull)
 		return "wall_seconds";
 	*limit = b->cpu_s;
-	return b->cpu_s && tree_cpu_ms(t) >= b->cpu_s * 1000ull ? "cpu_seconds" : NULL;
+	return b->cpu_s && cpu_ms >= b->cpu_s * 1000ull ? "cpu_seconds" : NULL;
 }
 
 static uint64_t left_ms(uint32_t limit_s, uint64_t used_ms)
@@ -186,13 +196,13 @@ static uint64_t left_ms(uint32_t limit_s, uint64_t used_ms)
 }
 
 /* Sets the timer to when a time limit can be reached at the earliest. */
-static void set_timer(struct tree *t)
+static void set_timer(struct tree *t, uint64_t cpu_ms)
 {
 	const struct tree_budget *b = &t->budget;
 	uint64_t ms = UINT64_MAX;
 
 	if (b->cpu_s) {
-		ms = left_ms(b->cpu_s, tree_cpu_ms(t)) / (t->vcpus ? t->vcpus : 1);
+		ms = left_ms(b->cpu_s, cpu_ms) / (t->vcpus ? t->vcpus : 1);
 		ms = max_u64(ms, CHECK_MIN_MS);
 	}
 	if (b->wall_s)
@@ -218,13 +228,14 @@ static void end_all(struct tree *t, const char *name, uint32_t limit)
 static void on_check(void *arg)
 {
 	struct tree *t = arg;
+	uint64_t cpu_ms = limited_cpu_ms(t);
 	uint32_t limit;
-	const char *name = used_up(t, &limit);
+	const char *name = used_up(t, cpu_ms, &limit);
 
 	if (name && t->nodes.n)
 		end_all(t, name, limit);
 	else if (!name && t->nodes.n)
-		set_timer(t);
+		set_timer(t, cpu_ms);
 }
 
 void tree_check(struct tree *t)
@@ -304,7 +315,7 @@ static bool is_hopeless(const struct tree *t, const struct tree_claim *claim, st
 	const struct tree_budget *b = &t->budget;
 	unsigned n = claim->n + (claim->node != NULL);
 	uint32_t limit;
-	const char *name = used_up(t, &limit);
+	const char *name = used_up(t, limited_cpu_ms(t), &limit);
 
 	if (name)
 		failure_set(f, FAIL_TREE_LIMIT, 0, "tree %s has used up its budget: %s is %u",

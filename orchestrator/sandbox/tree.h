@@ -41,10 +41,9 @@ struct tree {
 struct tree *tree_find(const struct service *c, const char *tenant, const char *root);
 /* Returns the tree's sandbox number `i`. */
 struct sandbox *tree_node(const struct tree *t, size_t i);
-/* Returns the CPU time that the sandbox's VM has used. */
-uint64_t tree_node_cpu_ms(const struct sandbox *s);
-/* Returns the CPU time of all sandboxes, living and ended; and the time since the root's create. */
+/* Returns the CPU time of all sandboxes, living and ended, and notes that of the living ones. */
 uint64_t tree_cpu_ms(const struct tree *t);
+/* Returns the time since the root's create. */
 uint64_t tree_wall_ms(const struct tree *t);
 
 /* Returns the tree, with a reference for the caller. Makes it, without a budget, if it is not

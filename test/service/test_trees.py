@@ -106,6 +106,11 @@ def test_list_is_filtered_by_root_and_labels(client: httpx.Client) -> None:
         assert "root must be the id" in refused(answer, 400, "bad_request")
 
 
+def millis(seconds: float) -> int:
+    """Returns what the service wrote, exactly: sums of seconds would be rounded."""
+    return round(seconds * 1000)
+
+
 def test_tree_reports_its_budget_and_the_cost_of_each_sandbox(client: httpx.Client) -> None:
     budget = {"live": 4, "cpu_seconds": 1000000, "depth": 3, "at_limit": "wait"}
     root = made(client, tree=budget)
@@ -120,7 +125,8 @@ def test_tree_reports_its_budget_and_the_cost_of_each_sandbox(client: httpx.Clie
         assert (first["id"], first["parent"], first["depth"]) == (root[-36:], None, 0)
         assert (second["id"], second["parent"], second["score"]) == (child[-36:], root[-36:], 2.5)
         assert found["ram_mib"] == first["ram_mib"] + second["ram_mib"]
-        assert found["cpu_seconds"] >= first["cpu_seconds"] + second["cpu_seconds"] > 0
+        each = [millis(node["cpu_seconds"]) for node in (first, second)]
+        assert millis(found["cpu_seconds"]) >= sum(each) > 0
         assert first["wall_seconds"] >= second["wall_seconds"] >= 0 <= found["wall_seconds"]
         assert [one["id"] for one in found["spaces"]] == [space]
         assert found["spaces"][0]["root"] == root[-36:]
@@ -198,7 +204,7 @@ def test_sdk_sets_and_reads_trees(base: str) -> None:
             (root.id, None, {"run": "7"}),
             (child.id, 0.5, {"step": "1"}),
         ]
-        assert found.cpu_seconds >= sum(node.cpu_seconds for node in found.nodes) > 0
+        assert millis(found.cpu_seconds) >= sum(millis(one.cpu_seconds) for one in found.nodes) > 0
         client = root._live()
         assert [one.id for one in client.list_sandboxes(root=root.id, labels={"step": "1"})] == [child.id]
         with pytest.raises(ramet.CapReached) as refusal:
