@@ -38,8 +38,8 @@ struct score {
 	double value;
 };
 
-/* What a tree of sandboxes does with a fork that would exceed `live` or `ram_mib`. As in the
- * catalogue. */
+/* The ways of a tree of sandboxes to treat a fork that would exceed `live` or `ram_mib`. The values
+ * are those in the catalogue. */
 enum tree_at_limit {
 	TREE_REFUSE,
 	TREE_WAIT,
