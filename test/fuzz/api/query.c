@@ -31,6 +31,8 @@ static void use_filter(const char *url, size_t len)
 	const struct sandbox_view view = {.state = "ready",
 					  .config.template = "default",
 					  .created_at_ms = 1700000000123,
+					  .root = "sbx_00000000000000000000000000000001",
+					  .labels = "{\"team\":\"red\"}",
 					  .metadata = "{\"run\":7,\"who\":[\"me\"]}"};
 	struct list_filter f;
 	struct err e = {0};
