@@ -30,6 +30,8 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_NOT_A_DESCENDANT] = "not_a_descendant",
 	[FAIL_MERGED_DURING_CALL] = "merged",
 	[FAIL_SPACE_DAMAGED] = "space_damaged",
+	[FAIL_CHECKPOINT_DAMAGED] = "checkpoint_damaged",
+	[FAIL_PINNED] = "pinned",
 	[FAIL_EGRESS_CLOSED] = "egress_closed",
 	[FAIL_IN_USE] = "busy",
 	[FAIL_IS_A_DIRECTORY] = "is_a_directory",
@@ -70,6 +72,7 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_FORK_FAILED] = "fork_failed",
 	[FAIL_FREEZE_FAILED] = "freeze_failed",
 	[FAIL_RESUME_FAILED] = "resume_failed",
+	[FAIL_START_FAILED] = "start_failed",
 	[FAIL_CATALOGUE] = "catalogue",
 	[FAIL_BACKUP_FAILED] = "backup_failed",
 };

@@ -41,6 +41,8 @@ enum failure_code {
 	FAIL_NOT_A_DESCENDANT,
 	FAIL_MERGED_DURING_CALL, /* "merged": a merge ended the call */
 	FAIL_SPACE_DAMAGED,
+	FAIL_CHECKPOINT_DAMAGED,
+	FAIL_PINNED,
 	FAIL_EGRESS_CLOSED,
 	FAIL_IN_USE, /* "busy": another request uses the Space, or makes a backup */
 	FAIL_IS_A_DIRECTORY,
@@ -89,6 +91,7 @@ enum failure_code {
 	FAIL_FORK_FAILED,
 	FAIL_FREEZE_FAILED,
 	FAIL_RESUME_FAILED,
+	FAIL_START_FAILED,
 	FAIL_CATALOGUE,
 	FAIL_BACKUP_FAILED,
 

@@ -23,6 +23,7 @@ static const struct limit {
 	{"concurrent", offsetof(struct tier, concurrent), 1, 1000000},
 	{"disks_gb", offsetof(struct tier, disks_gb), 1, 1000000},
 	{"spaces_gb", offsetof(struct tier, spaces_gb), 0, 1000000},
+	{"checkpoints", offsetof(struct tier, checkpoints), 0, 1000000},
 };
 
 bool tier_is_operators(const char *name)
@@ -66,8 +67,8 @@ static int set_word(struct tier *t, char *word, struct err *e)
 			return set_limit(t, &limits[i], equals + 1, e);
 	return err_say(e, EINVAL,
 		       "a tier has no limit \"%s\"; its limits are ram_mib, rootfs_gb, idle_s, "
-		       "lifetime_s, concurrent, disks_gb, persistent, spaces_gb and "
-		       "private_memory",
+		       "lifetime_s, concurrent, disks_gb, persistent, spaces_gb, "
+		       "checkpoints and private_memory",
 		       word);
 }
 

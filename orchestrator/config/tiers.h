@@ -15,11 +15,12 @@
 struct tier {
 	uint32_t ram_mib, rootfs_gb;
 	uint32_t idle_s, lifetime_s;
-	uint32_t concurrent; /* sandboxes at one time, including children of forks */
-	uint32_t disks_gb;   /* total size of their disks */
-	uint32_t spaces_gb;  /* total size of the tenant's Spaces on the disk */
-	bool persistent;     /* sandboxes may become Spaces at the idle timeout */
-	bool private_memory; /* VMs map a copy of their snapshot that only this tenant maps */
+	uint32_t concurrent;  /* sandboxes at one time, including children of forks */
+	uint32_t disks_gb;    /* total size of their disks */
+	uint32_t spaces_gb;   /* total size of the tenant's Spaces on the disk */
+	uint32_t checkpoints; /* of the tenant, in memory and on the disk */
+	bool persistent;      /* sandboxes may become Spaces at the idle timeout */
+	bool private_memory;  /* VMs map a copy of their snapshot that only this tenant maps */
 };
 
 /* Applies one setting's value to *t; -EINVAL with a sentence that names the word and the range. */
@@ -34,15 +35,15 @@ bool tier_is_operators(const char *name);
 /* The defaults, as written in a configuration file. */
 #define TIER_FREE                                                                                  \
 	"ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=10 persistent=no "         \
-	"disks_gb=40 spaces_gb=0 private_memory=no"
+	"disks_gb=40 spaces_gb=0 checkpoints=0 private_memory=no"
 #define TIER_PRO                                                                                   \
 	"ram_mib=4096 rootfs_gb=16 idle_s=1800 lifetime_s=28800 concurrent=50 persistent=yes "     \
-	"disks_gb=200 spaces_gb=50 private_memory=no"
+	"disks_gb=200 spaces_gb=50 checkpoints=200 private_memory=no"
 #define TIER_SCALE                                                                                 \
 	"ram_mib=16384 rootfs_gb=64 idle_s=7200 lifetime_s=86400 concurrent=500 persistent=yes "   \
-	"disks_gb=2000 spaces_gb=500 private_memory=no"
+	"disks_gb=2000 spaces_gb=500 checkpoints=2000 private_memory=no"
 #define TIER_ENTERPRISE                                                                            \
 	"ram_mib=65536 rootfs_gb=512 idle_s=86400 lifetime_s=604800 concurrent=10000 "             \
-	"persistent=yes disks_gb=40000 spaces_gb=5000 private_memory=no"
+	"persistent=yes disks_gb=40000 spaces_gb=5000 checkpoints=20000 private_memory=no"
 
 #endif

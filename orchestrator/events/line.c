@@ -90,6 +90,7 @@ size_t audit_line_make(char out[static AUDIT_LINE_MAX], uint64_t n, const char *
 	put_text(&o, "parent", event->parent);
 	put_text(&o, "winner", event->winner);
 	put_text(&o, "space", event->space);
+	put_text(&o, "checkpoint", event->checkpoint);
 	put_text(&o, "key", event->key);
 	put_text(&o, "previous", event->previous);
 	put_text(&o, "text", event->text);

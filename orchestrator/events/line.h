@@ -18,7 +18,7 @@ struct audit_event {
 	int64_t at_ms; /* since the epoch */
 	const char *tenant, *sandbox, *template;
 	const char *parent, *winner; /* ids of sandboxes */
-	const char *space;
+	const char *space, *checkpoint;
 	const char *key, *previous; /* ids of keys: the key, and the key that it replaces */
 	const char *text;
 };

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -513,6 +514,29 @@ void exec_point_fini(struct exec_point *p)
 		free(next);
 	}
 	point_clear(p);
+}
+
+static int copy_one(struct exec_point *to, const struct exec_point *from)
+{
+	*to = *from;
+	to->next = NULL;
+	to->out = to->err = to->bundle = (struct splitter){0};
+	to->traceparent = from->traceparent ? must_copy(from->traceparent) : NULL;
+	if (splitter_copy(&to->out, &from->out) < 0 || splitter_copy(&to->err, &from->err) < 0 ||
+	    splitter_copy(&to->bundle, &from->bundle) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+int exec_point_copy(struct exec_point *to, const struct exec_point *from)
+{
+	for (;; to = to->next, from = from->next) {
+		int ret = copy_one(to, from);
+
+		if (ret < 0 || !from->next)
+			return ret;
+		to->next = must_alloc(sizeof(*to));
+	}
 }
 
 struct exec_point *exec_point_of(struct exec_point *first, const char *context)

@@ -102,6 +102,9 @@ int journal_read(const uint8_t *log, size_t len, struct journal_state *out, stru
 void journal_state_fini(struct journal_state *s);
 /* Frees the held bytes, the traceparent and all further points, and zeroes *p: no call runs. */
 void exec_point_fini(struct exec_point *p);
+/* Copies a list of points to *to, which is zeroed. Returns 0 or -ENOMEM; the caller passes `to` to
+ * exec_point_fini in both cases. */
+int exec_point_copy(struct exec_point *to, const struct exec_point *from);
 /* Returns the context's point of the list that begins with `first`; a new one if there is none, or
  * NULL without memory, or when the list has EXEC_POINTS_MAX already. */
 struct exec_point *exec_point_of(struct exec_point *first, const char *context);

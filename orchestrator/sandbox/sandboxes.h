@@ -166,7 +166,13 @@ struct request_key {
  * and resume; to be called in the same turn of the loop as the function that started the call. */
 void op_key(struct op *op, const struct request_key *key);
 
-enum made_kind { MADE_SANDBOX = 1, MADE_CHILDREN, MADE_SPACE }; /* as in the catalogue */
+enum made_kind {
+	MADE_SANDBOX = 1,
+	MADE_CHILDREN,
+	MADE_SPACE,
+	MADE_CHECKPOINT,
+	MADE_STARTS
+}; /* as in the catalogue */
 /* The result of a request with a key. Valid during the callback only. */
 struct request_made {
 	struct request_key key;

@@ -147,6 +147,19 @@ bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, s
 	return false;
 }
 
+bool tenant_has_checkpoint(const struct service *c, const char *tenant, size_t n, struct failure *f)
+{
+	struct tier tier;
+
+	if (!tenant_tier(c, tenant, &tier) || n < tier.checkpoints)
+		return true;
+	failure_set(f, FAIL_CAP_REACHED, 0,
+		    "there are %zu checkpoints of this key, and its limit is %u: delete or prune "
+		    "some",
+		    n, tier.checkpoints);
+	return false;
+}
+
 bool tenant_share(const struct service *c, size_t total, size_t own, size_t most)
 {
 	return keys_any(c->keys) ? fair_share(total, own, most) : total < most;

@@ -320,11 +320,11 @@ static bool is_hopeless(const struct tree *t, const struct tree_claim *claim, st
 	if (name)
 		failure_set(f, FAIL_TREE_LIMIT, 0, "tree %s has used up its budget: %s is %u",
 			    t->root, name, limit);
-	else if (b->depth && claim->node && claim->node->depth >= b->depth)
+	else if (b->depth && claim->depth > b->depth)
 		failure_set(f, FAIL_TREE_LIMIT, 0,
-			    "sandbox %s can't be forked: its depth is %u, the limit depth of tree "
-			    "%s: fork one nearer to the root",
-			    claim->node->id, claim->node->depth, t->root);
+			    "new sandboxes would have the depth %u, and the limit depth of tree %s "
+			    "is %u: fork one nearer to the root",
+			    claim->depth, t->root, b->depth);
 	else if (b->live && n > b->live)
 		failure_set(f, FAIL_TREE_LIMIT, 0,
 			    "%u more sandboxes never fit in tree %s, whose limit live is %u: ask "

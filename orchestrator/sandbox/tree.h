@@ -83,7 +83,8 @@ struct tree_claimant {
  * before `link`. */
 struct tree_claim {
 	struct tree *tree;
-	struct sandbox *node; /* is being forked; NULL: a resume */
+	struct sandbox *node; /* is being forked; NULL: none */
+	uint32_t depth;	      /* of the new sandboxes */
 	unsigned n;
 	uint64_t mib;
 	const struct tree_claimant *claimant; /* NULL: never waits */

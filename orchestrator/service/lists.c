@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads the lists of sandboxes and Spaces in pages, without walking through a whole list. */
+/* Reads the lists of sandboxes, Spaces and checkpoints in pages, without walking through a whole
+ * list. */
 #include <string.h>
 
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/service/service.h"
+#include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
 
@@ -28,6 +30,8 @@ static const struct roster *roster_of(struct service *c, const struct list_name 
 	const struct tenant *t = tenant_find(c, list->tenant);
 	if (!t)
 		return &empty;
+	if (list->kind == LIST_CHECKPOINTS)
+		return &snapshots_of_tenant(t)->checkpoints;
 	return list->kind == LIST_SPACES ? &snapshots_of_tenant(t)->spaces : &t->sandboxes;
 }
 
@@ -66,6 +70,7 @@ static bool walk(struct service *c, const struct list_name *list, struct list_pa
 struct view_sink {
 	void (*sandbox)(void *arg, const struct sandbox_view *view);
 	void (*space)(void *arg, const struct space_view *view);
+	void (*checkpoint)(void *arg, const struct checkpoint_view *view);
 	void *arg;
 };
 
@@ -85,6 +90,15 @@ static void emit_space(void *arg, const struct listed *l)
 
 	space_view_fill(container_of(l, struct space, listed), &view);
 	sink->space(sink->arg, &view);
+}
+
+static void emit_checkpoint(void *arg, const struct listed *l)
+{
+	const struct view_sink *sink = arg;
+	struct checkpoint_view view;
+
+	checkpoint_view_fill(container_of(l, struct space, listed), &view);
+	sink->checkpoint(sink->arg, &view);
 }
 
 bool service_list(struct service *c, const struct list_name *list, struct list_page *page,
@@ -118,4 +132,13 @@ bool service_spaces(struct service *c, const struct list_name *list, struct list
 	struct view_sink sink = {.space = each, .arg = arg};
 
 	return walk(c, list, page, most, emit_space, &sink);
+}
+
+bool service_checkpoints(struct service *c, const struct list_name *list, struct list_page *page,
+			 size_t most, void (*each)(void *arg, const struct checkpoint_view *view),
+			 void *arg)
+{
+	struct view_sink sink = {.checkpoint = each, .arg = arg};
+
+	return walk(c, list, page, most, emit_checkpoint, &sink);
 }

@@ -138,6 +138,7 @@ static void on_housekeeping(void *arg)
 	end_graces(c);
 	spaces_scrub(c);
 	spaces_lost_check(c);
+	checkpoints_check(c);
 	privates_check(c->privates);
 	templates_housekeeping(c->templates);
 	pool_check(c->pool);

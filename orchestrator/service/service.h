@@ -38,7 +38,7 @@ void service_free(struct service *c);
 /* --- lists, in pages -------------------------------------------------------------------------- */
 
 struct list_name {
-	enum { LIST_SANDBOXES, LIST_CHILDREN, LIST_SPACES } kind;
+	enum { LIST_SANDBOXES, LIST_CHILDREN, LIST_SPACES, LIST_CHECKPOINTS } kind;
 	const char *tenant; /* for LIST_SANDBOXES; NULL: all tenants */
 	const char *parent; /* for LIST_CHILDREN: a sandbox id */
 };
@@ -60,6 +60,10 @@ bool service_spaces(struct service *c, const struct list_name *list, struct list
  * were reported. */
 bool service_tree_spaces(struct service *c, const char *tenant, const char *root,
 			 bool (*each)(void *arg, const struct space_view *view), void *arg);
+/* Works like service_list, for LIST_CHECKPOINTS. */
+bool service_checkpoints(struct service *c, const struct list_name *list, struct list_page *page,
+			 size_t most, void (*each)(void *arg, const struct checkpoint_view *view),
+			 void *arg);
 
 /* --- templates -------------------------------------------------------------------------------- */
 

@@ -8,6 +8,11 @@
  * 3. Start all children in parallel. Each guest must confirm that it is unique.
  * 4. Add the children to the catalogue in one transaction.
  * A failure before the end of step 4 undoes everything, and the parent continues unchanged.
+ *
+ * A checkpoint is a fork without children: step 1 gets the parent's disk layer only, and step 2 is
+ * followed by adding the snapshot to the catalogue. Sandboxes are started from a checkpoint or
+ * Space with the same steps, of which the second one opens the snapshot that exists. There, a child
+ * that fails does not undo the others.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +22,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "base/state-machine.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/images/disk-layer.h"
@@ -29,7 +35,9 @@
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/sandbox/tree.h"
+#include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/internal.h"
+#include "orchestrator/snapshot/space-open.h"
 
 /* Maximum bytes, in all copies that a fork makes of the running calls, of long unfinished lines,
  * and of unfinished results. */
@@ -48,6 +56,7 @@ enum fork_state {
 enum fork_event {
 	FORK_GRANTED,	  /* there is room */
 	FORK_PARTS_READY, /* the blank VMs and disk layers */
+	FORK_OPENED,	  /* so is the snapshot of a checkpoint or Space */
 	FORK_COPY,
 	FORK_COPIED,
 	FORK_USABLE, /* all children */
@@ -57,7 +66,8 @@ enum fork_event {
 /* A fork that fails is freed, in any state. */
 static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {
 	[FORK_ROOM] = {[FORK_GRANTED] = STATE_TO(FORK_BLANKS)},
-	[FORK_BLANKS] = {[FORK_PARTS_READY] = STATE_TO(FORK_WAITING)},
+	[FORK_BLANKS] = {[FORK_PARTS_READY] = STATE_TO(FORK_WAITING),
+			 [FORK_OPENED] = STATE_TO(FORK_CHILDREN)},
 	[FORK_WAITING] = {[FORK_COPY] = STATE_TO(FORK_COPYING)},
 	[FORK_COPYING] = {[FORK_COPIED] = STATE_TO(FORK_CHILDREN)},
 	[FORK_CHILDREN] = {[FORK_USABLE] = STATE_TO(FORK_MADE)},
@@ -67,17 +77,24 @@ static const struct state_machine machine = STATE_MACHINE("fork", next);
 struct child {
 	struct fork *fork;
 	struct vmproc *blank;	    /* until the snapshot is complete */
+	bool is_ready;		    /* the blank VM, then the bring-up */
 	int writable;		    /* its disk layer, until the snapshot is complete */
 	struct vm_bringup *bringup; /* from the snapshot on, until all children are usable */
 	struct ready_vm ready;	    /* once all are usable */
 	struct sandbox *sandbox;    /* until it is in the catalogue */
 	char id[SANDBOX_ID_LEN + 1];
+	char *error; /* why it was given up, or NULL */
 };
 
 struct fork {
 	struct op op;
+	/* How to report the end: one of them. */
 	service_fork_fn *fn;
+	service_create_fn *created_fn;
+	service_checkpoint_fn *taken_fn;
+	/* What is forked: a sandbox, or what `open` has. */
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
+	struct space_open open;
 	enum fork_state state;
 	struct tree_claim claim;
 	struct op *freeze; /* of a leaf, to make room; or NULL */
@@ -95,7 +112,12 @@ struct fork {
 	uint64_t seq;
 	bool guest_busy;
 	struct sandbox_config config; /* of the children: the parent's when they were started */
+	char *metadata, *env;	      /* of the children; NULL: the parent's */
+	size_t env_len;
+	struct checkpoint_spec take;	/* for taken_fn; it owns its texts */
+	char taken[SANDBOX_ID_LEN + 1]; /* the checkpoint that was made */
 	char *tenant;
+	struct tenant *taker; /* of a checkpoint that is being taken; NULL: none is */
 	uint64_t began_ns;
 	struct service_forked made; /* the result, with statistics */
 };
@@ -119,6 +141,7 @@ static void child_fini(struct child *child)
 	ready_vm_drop(&child->ready);
 	if (child->sandbox)
 		sandbox_free(child->sandbox);
+	free(child->error);
 }
 
 /* Allows the parent's next snapshot, and reads the parent's output again. */
@@ -150,8 +173,16 @@ static void fork_put_away(struct op *op)
 	exec_point_fini(&fork->point);
 	replay_fini(&fork->replay);
 	free(fork->children);
+	space_open_fini(&fork->open);
+	free(fork->metadata);
+	free(fork->env);
+	free((char *)(uintptr_t)fork->take.name);
+	free((char *)(uintptr_t)fork->take.labels);
 	free(fork->tenant);
 	free(fork->labels);
+	if (fork->taker)
+		snapshots_of_tenant(fork->taker)->taking--;
+	tenant_put(fork->taker);
 }
 
 static void fail(struct fork *fork, const struct failure *f)
@@ -162,21 +193,62 @@ static void fail(struct fork *fork, const struct failure *f)
 
 /* --- children ------------------------------------------------------------------------------- */
 
+static struct service *service_of(const struct fork *fork)
+{
+	return fork->op.service;
+}
+
+/* Copies what the child has from its parent, or from the checkpoint or Space. */
+static bool inherit(struct fork *fork, struct sandbox *s)
+{
+	const struct sandbox *p = fork->parent;
+	const struct space *from = fork->open.space;
+	const char *metadata = p ? p->metadata : from->metadata;
+
+	if (p)
+		sandbox_set_env(s, p->env, p->env_len);
+	else if (fork->env)
+		sandbox_set_env(s, fork->env, fork->env_len);
+	else
+		sandbox_set_env(s, from->env, from->env_len);
+	memcpy(snapshots_of(s)->checkpoint,
+	       p			   ? snapshots_of(p)->checkpoint
+	       : space_is_checkpoint(from) ? from->id
+					   : "",
+	       p || space_is_checkpoint(from) ? SANDBOX_ID_LEN + 1 : 1);
+	return sandbox_set_metadata(s, fork->metadata ? fork->metadata : metadata);
+}
+
+/* Puts the child into its tree: below the sandbox that is forked, or that the checkpoint is of.
+ * What is started from a Space is in the place of the sandbox that was frozen, as after a resume.
+ */
+static void place(const struct fork *fork, struct sandbox *s)
+{
+	const struct space *from = fork->open.space;
+	char *ancestors;
+
+	if (fork->parent)
+		ancestors = lineage_of_child(fork->parent);
+	else
+		ancestors = must_copy(space_is_checkpoint(from) ? from->checkpoint->ancestors : "");
+	free(s->ancestors);
+	s->ancestors = ancestors;
+	s->tree = tree_hold(fork->claim.tree);
+	s->depth = fork->claim.depth;
+}
+
 /* Returns a child that is complete except for the VM, or NULL without memory. */
 static struct sandbox *sandbox_of(struct fork *fork)
 {
-	struct sandbox *p = fork->parent, *s = sandbox_new(p->service, "", p->tenant);
+	struct sandbox *s = sandbox_new(service_of(fork), "", fork->tenant);
 
-	free(s->ancestors);
-	s->ancestors = lineage_of_child(p);
+	place(fork, s);
 	s->config = fork->config;
-	s->tree = tree_hold(p->tree);
-	s->depth = p->depth + 1;
 	s->seq = fork->seq;
 	exec_of(s)->main.guest_busy = fork->guest_busy;
-	sandbox_set_env(s, p->env, p->env_len);
-	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, fork->labels) &&
-	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 && exec_copy(s, &fork->point) == 0)
+	if (inherit(fork, s) && sandbox_set_labels(s, fork->labels) &&
+	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 &&
+	    exec_copy(s, fork->parent ? &fork->point : fork->open.call) == 0)
 		return s;
 	sandbox_free(s);
 	return NULL;
@@ -190,22 +262,30 @@ static void take_times(struct sandbox *s, const struct sandbox *sibling)
 	s->expires_ms = sibling->expires_ms;
 }
 
-static bool make_rows(struct fork *fork, struct store_sandbox *rows)
+/* Makes a row for each child that was not given up. Returns their number, or -ENOMEM. */
+static int make_rows(struct fork *fork, struct store_sandbox *rows)
 {
+	const struct sandbox *first = NULL;
+	int n = 0;
+
 	for (unsigned i = 0; i < fork->n; i++) {
 		struct child *child = &fork->children[i];
 
+		if (child->error)
+			continue;
 		child->sandbox = sandbox_of(fork);
 		if (!child->sandbox)
-			return false;
+			return -ENOMEM;
 		child->ready = vm_bringup_take(child->bringup);
 		child->bringup = NULL;
 		memcpy(child->id, child->ready.id, sizeof(child->id));
 		sandbox_note_vm(child->sandbox, &child->ready);
-		take_times(child->sandbox, fork->children[0].sandbox);
-		rows[i] = sandbox_row(child->sandbox);
+		if (!first)
+			first = child->sandbox;
+		take_times(child->sandbox, first);
+		rows[n++] = sandbox_row(child->sandbox);
 	}
-	return true;
+	return n;
 }
 
 static void note_stats(struct fork *fork)
@@ -213,25 +293,40 @@ static void note_stats(struct fork *fork)
 	struct service_forked *made = &fork->made;
 
 	for (unsigned i = 0; i < fork->n; i++) {
-		uint64_t ready_us = (fork->children[i].ready.running_ns - fork->began_ns) / 1000;
+		const struct child *child = &fork->children[i];
+		uint64_t ready_us =
+			child->error ? 0 : (child->ready.running_ns - fork->began_ns) / 1000;
 
 		if (ready_us > made->ready_us)
 			made->ready_us = ready_us;
 	}
+	if (!fork->parent)
+		return;
 	made->pause_us = fork->image->pause_ns / 1000;
 	made->copied_bytes = fork->image->copied_bytes;
 }
 
-static void begin(struct fork *fork)
+static void note_parent_forked(struct fork *fork)
 {
-	struct service *c = fork->op.service;
-
-	step(fork, FORK_USABLE);
-	snapshots_of_service(c)->forks++;
+	snapshots_of_service(service_of(fork))->forks++;
 	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
 		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
 		 (unsigned long long)fork->made.copied_bytes >> 10);
 	sandbox_touch(fork->parent);
+}
+
+static void begin(struct fork *fork, int n)
+{
+	struct service *c = service_of(fork);
+
+	step(fork, FORK_USABLE);
+	if (fork->parent) {
+		note_parent_forked(fork);
+	} else {
+		snapshots_of_service(c)->n_started += (unsigned)n;
+		log_info("%s %s: %d sandboxes started from it", space_noun(fork->open.space->id),
+			 fork->open.space->id, n);
+	}
 	tree_claim_drop(&fork->claim);
 	vmproc_image_put(fork->image);
 	fork->image = NULL;
@@ -240,30 +335,61 @@ static void begin(struct fork *fork)
 		struct sandbox *s = child->sandbox;
 
 		child->sandbox = NULL;
-		sandbox_begin(s, &child->ready);
+		if (s)
+			sandbox_begin(s, &child->ready);
 	}
-	pool_rest(fork->op.service->pool, SANDBOX_HEAD_START_MS);
+	pool_rest(c->pool, SANDBOX_HEAD_START_MS);
 	op_finish(&fork->op, NULL);
 }
 
+static void note_event(struct fork *fork, const struct sandbox *child)
+{
+	const struct space *from = fork->open.space;
+	struct audit_event event = {.name = "sandbox.forked"};
+
+	if (fork->created_fn)
+		event.name = "sandbox.created";
+	if (fork->parent)
+		event.parent = fork->parent->id;
+	else if (space_is_checkpoint(from))
+		event.checkpoint = from->id;
+	else
+		event.space = from->id;
+	life_note(child, event);
+}
+
 /* Adds the children to the catalogue, with the request's key if it has one. */
-static int record(struct fork *fork, struct store_sandbox *rows, struct err *e)
+static int record(struct fork *fork, struct store_sandbox *rows, int n, struct err *e)
 {
 	scoped_free char *ids = must_alloc(fork->n * sizeof(fork->children[0].id));
 	struct store_answer answer = {0};
 	size_t len = 0;
 
 	for (unsigned i = 0; i < fork->n; i++)
-		len += (size_t)sprintf(ids + len, "%s%s", i ? " " : "", fork->children[i].id);
-	rows[0].answer = op_answer(&fork->op, fork->tenant, MADE_CHILDREN, ids, &answer);
+		len += (size_t)sprintf(ids + len, "%s%s", i ? " " : "",
+				       fork->children[i].error ? "-" : fork->children[i].id);
+	rows[0].answer = op_answer(&fork->op, fork->tenant,
+				   fork->created_fn ? MADE_SANDBOX
+				   : fork->parent   ? MADE_CHILDREN
+						    : MADE_STARTS,
+				   ids, &answer);
 	answer.pause_us = fork->made.pause_us;
 	answer.ready_us = fork->made.ready_us;
 	answer.copied_bytes = fork->made.copied_bytes;
 	for (unsigned i = 0; i < fork->n; i++)
-		life_note(
-			fork->children[i].sandbox,
-			(struct audit_event){.name = "sandbox.forked", .parent = fork->parent->id});
-	return store_sandboxes_add(fork->op.service->store, rows, fork->n, e);
+		if (fork->children[i].sandbox)
+			note_event(fork, fork->children[i].sandbox);
+	return store_sandboxes_add(service_of(fork)->store, rows, (size_t)n, e);
+}
+
+static void fail_all(struct fork *fork)
+{
+	const struct space *from = fork->open.space;
+	struct failure f;
+
+	failure_set(&f, FAIL_VM_FAILED, 5, "no sandbox could be started from %s %s: %.160s",
+		    space_noun(from->id), from->id, fork->children[0].error);
+	fail(fork, &f);
 }
 
 static void complete(struct fork *fork)
@@ -271,19 +397,30 @@ static void complete(struct fork *fork)
 	scoped_free struct store_sandbox *rows = must_alloc(fork->n * sizeof(*rows));
 	struct failure f;
 	struct err e;
+	int n = make_rows(fork, rows);
 
-	if (!make_rows(fork, rows)) {
+	if (n == 0) {
+		fail_all(fork);
+		return;
+	}
+	if (n < 0) {
 		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 		fail(fork, &f);
 		return;
 	}
 	note_stats(fork);
-	if (record(fork, rows, &e) < 0) {
+	if (record(fork, rows, n, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		fail(fork, &f);
 	} else {
-		begin(fork);
+		begin(fork, n);
 	}
+}
+
+static void child_done(struct fork *fork)
+{
+	if (--fork->missing == 0)
+		complete(fork);
 }
 
 static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
@@ -293,33 +430,48 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 	struct failure f;
 
 	if (w) {
-		if (--fork->missing == 0)
-			complete(fork);
+		child->is_ready = true;
+		child_done(fork);
 		return;
 	}
 	child->bringup = NULL;
+	if (!fork->parent) {
+		child->error = must_copy(text);
+		if (!child->is_ready)
+			child_done(fork);
+		return;
+	}
 	failure_set(&f, FAIL_VM_FAILED, 5, "one of %u children could not be started: %.180s",
 		    fork->n, text);
 	fail(fork, &f);
 }
 
-static void start_children(struct fork *fork)
+static void start_child(struct child *child, struct vmproc_image *image)
 {
-	fork->missing = fork->n;
-	fork->config = fork->parent->config;
-	for (unsigned i = 0; i < fork->n; i++) {
-		struct child *child = &fork->children[i];
-		const struct vm_bringup_spec spec = {.size = fork->config.size,
-						     .image = fork->image,
-						     .blank = child->blank,
-						     .writable = take_fd(&child->writable),
-						     .closed = !fork->config.egress,
-						     .user_generators = fork->reseed};
+	struct fork *fork = child->fork;
+	const struct vm_bringup_spec spec = {.size = fork->config.size,
+					     .image = image,
+					     .blank = child->blank,
+					     .writable = take_fd(&child->writable),
+					     .closed = !fork->config.egress,
+					     .user_generators = fork->reseed};
 
-		child->blank = NULL;
-		child->bringup =
-			vm_bringup_start(&fork->op.service->template_env, &spec, on_bringup, child);
+	child->blank = NULL;
+	child->is_ready = false;
+	child->bringup =
+		vm_bringup_start(&service_of(fork)->template_env, &spec, on_bringup, child);
+}
+
+static void start_children(struct fork *fork, struct vmproc_image *image)
+{
+	fork->missing = 1;
+	for (unsigned i = 0; i < fork->n; i++) {
+		if (fork->children[i].error)
+			continue;
+		fork->missing++;
+		start_child(&fork->children[i], image);
 	}
+	child_done(fork);
 }
 
 /* --- the snapshot --------------------------------------------------------------------------- */
@@ -328,6 +480,31 @@ static void start_children(struct fork *fork)
 unsigned fork_retry_s(int error)
 {
 	return error == -E2BIG || error == -ENOTSUP ? 0 : 5;
+}
+
+/* Makes the snapshot a checkpoint. */
+static void keep(struct fork *fork)
+{
+	struct store_answer answer;
+	struct checkpoint_taken taken = {.image = fork->image,
+					 .call = &fork->point,
+					 .seq = fork->seq,
+					 .guest_busy = fork->guest_busy};
+	struct failure f;
+
+	fork->image = NULL;
+	random_id(taken.id, sizeof(taken.id), CHECKPOINT_ID_PREFIX);
+	const struct space *p = checkpoint_add(
+		fork->parent, &fork->take, &taken,
+		op_answer(&fork->op, fork->tenant, MADE_CHECKPOINT, taken.id, &answer), &f);
+	if (!p) {
+		fail(fork, &f);
+		return;
+	}
+	step(fork, FORK_USABLE);
+	memcpy(fork->taken, p->id, sizeof(fork->taken));
+	sandbox_touch(fork->parent);
+	op_finish(&fork->op, NULL);
 }
 
 static void on_copied(void *arg, int error, const char *text, struct vmproc_image *image)
@@ -345,7 +522,11 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 	step(fork, FORK_COPIED);
 	fork->image = image;
 	release_parent(fork);
-	start_children(fork);
+	fork->config = fork->parent->config;
+	if (fork->taken_fn)
+		keep(fork);
+	else
+		start_children(fork, image);
 }
 
 /*
@@ -372,7 +553,7 @@ static bool cut_lines(struct op *op)
 	struct sandbox *s = fork_of(op)->parent;
 	const unsigned n = fork_of(op)->n;
 
-	while (snapshots_of(s)->copying == op && n * exec_lines(s) > HELD_MOST &&
+	while (n && snapshots_of(s)->copying == op && n * exec_lines(s) > HELD_MOST &&
 	       exec_cut_longest(s))
 		;
 	return snapshots_of(s)->copying == op;
@@ -391,8 +572,8 @@ static void copy(struct fork *fork)
 	if (fork->n * exec_point_results(&fork->point) > HELD_MOST)
 		exec_point_drop_results(&fork->point);
 	if (ret == 0) {
-		fork->request =
-			vmproc_fork(s->vm, fork->n, take_fd(&fork->writable), on_copied, fork);
+		fork->request = vmproc_fork(s->vm, fork->n ? fork->n : 1, take_fd(&fork->writable),
+					    on_copied, fork);
 		return;
 	}
 	failure_set(&f, FAIL_FORK_FAILED, 5, "the VM could not be copied: no memory");
@@ -425,25 +606,41 @@ static void part_ready(struct fork *fork)
 {
 	if (--fork->missing)
 		return;
-	step(fork, FORK_PARTS_READY);
-	sandbox_schedule(fork->parent);
+	if (fork->parent) {
+		step(fork, FORK_PARTS_READY);
+		sandbox_schedule(fork->parent);
+	} else {
+		step(fork, FORK_OPENED);
+		fork->guest_busy = fork->open.guest_busy;
+		start_children(fork, fork->open.image);
+	}
 }
 
 static void on_blank_ready(void *arg)
 {
 	struct child *child = arg;
 
+	child->is_ready = true;
 	part_ready(child->fork);
 }
 
 static void on_blank_died(void *arg, const char *reason)
 {
 	struct child *child = arg;
+	struct fork *fork = child->fork;
 	struct failure f;
 
+	if (!fork->parent) {
+		child->error = must_copy(reason);
+		vmproc_drop(child->blank, NULL, NULL);
+		child->blank = NULL;
+		if (!child->is_ready)
+			part_ready(fork);
+		return;
+	}
 	failure_set(&f, FAIL_VM_FAILED, 5, "a VM for the child could not be started: %.180s",
 		    reason);
-	fail(child->fork, &f);
+	fail(fork, &f);
 }
 
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
@@ -461,7 +658,8 @@ static void on_layers(void *arg, struct disk_job *layers)
 		fail(fork, &f);
 		return;
 	}
-	fork->writable = take_fd(&layers->fds[fork->n]);
+	if (fork->parent)
+		fork->writable = take_fd(&layers->fds[fork->n]);
 	for (unsigned i = 0; i < fork->n; i++)
 		fork->children[i].writable = take_fd(&layers->fds[i]);
 	part_ready(fork);
@@ -470,7 +668,7 @@ static void on_layers(void *arg, struct disk_job *layers)
 static void take_blanks(struct fork *fork)
 {
 	struct service *c = fork->op.service;
-	const struct size *size = &fork->parent->config.size;
+	const struct size *size = &fork->config.size;
 	struct vmproc_spec spec = size_vm_spec(size, false);
 	unsigned ready = 0;
 
@@ -481,6 +679,7 @@ static void take_blanks(struct fork *fork)
 		if (!child->blank)
 			break;
 		vmproc_set_owner(child->blank, &blank_owner, child);
+		child->is_ready = true;
 		ready++;
 	}
 	for (unsigned i = ready; i < fork->n; i++) {
@@ -514,27 +713,89 @@ static bool check(struct service *c, unsigned n, struct failure *f)
 	return true;
 }
 
+static bool has_room(struct service *c, const char *tenant, unsigned n, const struct size *size,
+		     struct failure *f)
+{
+	return tenant_has_room(c, tenant, n, f) && host_has_room(c, n, f) &&
+	       tenant_has_disk(c, tenant, (uint64_t)n * size->rootfs_gb, f) &&
+	       promises_have_room(c, (uint64_t)n * size->ram_mib, f);
+}
+
+static void notify_children(struct fork *fork)
+{
+	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
+	scoped_free const char **errors = must_alloc(fork->n * sizeof(*errors));
+
+	for (unsigned i = 0; i < fork->n; i++) {
+		const struct child *child = &fork->children[i];
+
+		ids[i] = child->error ? NULL : child->id;
+		errors[i] = child->error;
+	}
+	fork->made.ids = ids;
+	fork->made.errors = errors;
+	fork->made.n = fork->n;
+	fork->fn(fork->op.arg, &fork->made, NULL);
+}
+
+static void notify_created(struct fork *fork)
+{
+	struct failure f;
+	struct sandbox_view view;
+	struct sandbox *s = sandbox_find(fork->op.service, fork->tenant, fork->children[0].id, &f);
+
+	if (s)
+		sandbox_view_fill(s, &view);
+	fork->created_fn(fork->op.arg, s ? &view : NULL, s ? NULL : &f);
+}
+
+static void notify_taken(struct fork *fork)
+{
+	struct failure f;
+	struct checkpoint_view view;
+	bool is_there =
+		service_checkpoint_view(fork->op.service, fork->tenant, fork->taken, &view, &f);
+
+	fork->taken_fn(fork->op.arg, is_there ? &view : NULL, is_there ? NULL : &f);
+}
+
 static void fork_notify(struct op *op)
 {
 	struct fork *fork = fork_of(op);
+	const struct failure *f = op->failed ? &op->failure : NULL;
 
-	if (op->failed) {
-		fork->fn(op->arg, NULL, &op->failure);
-		return;
-	}
-	scoped_free const char **ids = must_alloc(fork->n * sizeof(*ids));
-	for (unsigned i = 0; i < fork->n; i++)
-		ids[i] = fork->children[i].id;
-	fork->made.ids = ids;
-	fork->made.n = fork->n;
-	fork->fn(op->arg, &fork->made, NULL);
+	if (fork->taken_fn && f)
+		fork->taken_fn(op->arg, NULL, f);
+	else if (fork->taken_fn)
+		notify_taken(fork);
+	else if (fork->created_fn && f)
+		fork->created_fn(op->arg, NULL, f);
+	else if (fork->created_fn)
+		notify_created(fork);
+	else if (f)
+		fork->fn(op->arg, NULL, f);
+	else
+		notify_children(fork);
 }
 
-/* Deletes the children: the client never received their ids. */
+static void drop_taken(struct fork *fork)
+{
+	struct space *p = space_of(fork->op.service, fork->taken);
+	struct err e;
+
+	if (p && !p->users &&
+	    checkpoint_remove(p, "checkpoint.deleted", "the client that took it disconnected", &e) <
+		    0)
+		log_error("checkpoint %s can't be removed: %s", p->id, e.text);
+}
+
+/* Deletes what was made: the client never received the ids. */
 static void fork_abandon(struct op *op)
 {
 	struct fork *fork = fork_of(op);
 
+	if (fork->taken[0])
+		drop_taken(fork);
 	for (unsigned i = 0; fork->state == FORK_MADE && i < fork->n; i++) {
 		struct sandbox *s = sandbox_living(op->service, fork->tenant, fork->children[i].id);
 
@@ -552,24 +813,52 @@ static const struct op_methods fork_ops = {
 	.abandon = fork_abandon,
 };
 
-static bool has_room(struct service *c, const struct sandbox *s, unsigned n, struct failure *f)
+static struct fork *fork_new(struct service *c, const char *tenant, void *arg)
 {
-	return tenant_has_room(c, s->tenant, n, f) && host_has_room(c, n, f) &&
-	       tenant_has_disk(c, s->tenant, (uint64_t)n * s->config.size.rootfs_gb, f) &&
-	       promises_have_room(c, (uint64_t)n * s->config.size.ram_mib, f);
+	struct fork *fork = fork_of(op_new(c, &fork_ops, arg));
+
+	fork->writable = -1;
+	fork->tenant = must_copy(tenant);
+	return fork;
 }
 
-static void start(struct fork *fork)
+static struct op *refuse(struct fork *fork, const struct failure *f)
+{
+	fail(fork, f);
+	return &fork->op;
+}
+
+static void make_children(struct fork *fork, const struct fork_spec *spec)
+{
+	fork->reseed = spec->reseed;
+	fork->labels = must_copy(spec->labels ? spec->labels : "{}");
+	fork->n = spec->n;
+	fork->children = must_alloc(fork->n * sizeof(*fork->children));
+	for (unsigned i = 0; i < fork->n; i++)
+		fork->children[i] = (struct child){.fork = fork, .writable = -1};
+}
+
+/* Gets the layers and blank VMs: part_ready is called for each blank VM, once for all layers, and
+ * `more` times. */
+static void start(struct fork *fork, unsigned more)
 {
 	struct service *c = fork->op.service;
-	struct sandbox *s = fork->parent;
 
 	step(fork, FORK_GRANTED);
 	fork->began_ns = now_ns();
+	fork->missing = fork->n + 1 + more;
+	fork->layers = disk_layers_open(c->loop, c->config.state_dir, fork->n + !!fork->parent,
+					on_layers, fork);
+	take_blanks(fork);
+}
+
+static void start_from_parent(struct fork *fork)
+{
+	struct sandbox *s = fork->parent;
+
 	op_expect(&fork->op, s->owner, fork->n, &s->config.size);
 	sandbox_touch(s);
-	fork->layers = disk_layers_open(c->loop, c->config.state_dir, fork->n + 1, on_layers, fork);
-	take_blanks(fork);
+	start(fork, 0);
 }
 
 static void on_granted(void *arg, const struct failure *f)
@@ -577,10 +866,10 @@ static void on_granted(void *arg, const struct failure *f)
 	struct fork *fork = arg;
 	struct failure full;
 
-	if (f || !has_room(fork->op.service, fork->parent, fork->n, &full))
+	if (f || !has_room(fork->op.service, fork->tenant, fork->n, &fork->config.size, &full))
 		fail(fork, f ? f : &full);
 	else
-		start(fork);
+		start_from_parent(fork);
 }
 
 /* A leaf is frozen, or has ended in another way. */
@@ -610,36 +899,224 @@ static const struct tree_claimant claimant = {on_granted, freeze_leaf};
 struct op *service_fork(struct service *c, const char *tenant, const char *id,
 			const struct fork_spec *spec, service_fork_fn *fn, void *arg)
 {
-	const unsigned n = spec->n;
-	struct fork *fork = fork_of(op_new(c, &fork_ops, arg));
+	struct fork *fork = fork_new(c, tenant, arg);
 	struct failure f;
 
 	fork->fn = fn;
-	fork->writable = -1;
-	struct sandbox *s = check(c, n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
+	struct sandbox *s = check(c, spec->n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
 	if (s)
 		fork->claim = (struct tree_claim){.tree = s->tree,
 						  .node = s,
-						  .n = n,
+						  .depth = s->depth + 1,
+						  .n = spec->n,
 						  .mib = s->config.size.ram_mib,
 						  .claimant = &claimant,
 						  .arg = fork};
-	if (!s || !has_room(c, s, n, &f) || !tree_claim(&fork->claim, &f)) {
-		snapshots_of_service(c)->fork_failures++;
-		op_finish(&fork->op, &f);
-		return &fork->op;
-	}
+	if (!s || !has_room(c, tenant, spec->n, &s->config.size, &f) ||
+	    !tree_claim(&fork->claim, &f))
+		return refuse(fork, &f);
 	fork->parent = s;
-	fork->reseed = spec->reseed;
-	fork->labels = must_copy(spec->labels ? spec->labels : "{}");
-	fork->n = n;
-	fork->missing = n + 1;
-	fork->children = must_alloc(n * sizeof(*fork->children));
-	for (unsigned i = 0; i < n; i++)
-		fork->children[i] = (struct child){.fork = fork, .writable = -1};
-	fork->tenant = must_copy(tenant);
+	fork->config = s->config;
+	make_children(fork, spec);
 	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
 	if (fork->claim.granted)
-		start(fork);
+		start_from_parent(fork);
+	return &fork->op;
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------- */
+
+static bool may_take(const struct sandbox *s, struct failure *f)
+{
+	const struct snapshot_tenant *of = snapshots_of_tenant(s->owner);
+	const struct service *c = s->service;
+
+	if (!tenant_has_checkpoint(c, s->tenant, of->checkpoints.n + of->taking, f))
+		return false;
+	if (of->spaces_bytes < tenant_spaces_bytes(c, s->tenant))
+		return true;
+	failure_set(f, FAIL_QUOTA_REACHED, 0,
+		    "sandbox %s gets no checkpoint: the spaces and checkpoints of this key take "
+		    "%llu MiB of the disk, which is their limit",
+		    s->id, (unsigned long long)of->spaces_bytes >> 20);
+	return false;
+}
+
+static char *copy_of(const char *text)
+{
+	return text ? must_copy(text) : NULL;
+}
+
+struct op *service_checkpoint(struct service *c, const char *tenant, const char *id,
+			      const struct checkpoint_spec *spec, service_checkpoint_fn *fn,
+			      void *arg)
+{
+	struct fork *fork = fork_new(c, tenant, arg);
+	struct failure f;
+
+	fork->taken_fn = fn;
+	struct sandbox *s = sandbox_find(c, tenant, id, &f);
+	if (s && c->closing) {
+		failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
+		s = NULL;
+	}
+	if (!s || !may_take(s, &f))
+		return refuse(fork, &f);
+	fork->parent = s;
+	fork->config = s->config;
+	fork->take = *spec;
+	fork->take.name = copy_of(spec->name);
+	fork->take.labels = copy_of(spec->labels);
+	fork->taker = tenant_hold(s->owner);
+	snapshots_of_tenant(s->owner)->taking++;
+	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
+	sandbox_touch(s);
+	start(fork, 0);
+	return &fork->op;
+}
+
+static void on_opened(void *arg, const struct failure *f)
+{
+	struct fork *fork = arg;
+
+	if (f)
+		fail(fork, f);
+	else
+		part_ready(fork);
+}
+
+/* Starts the children of a checkpoint or Space, as fork->config has them. */
+static void start_from_space(struct fork *fork, struct space *from)
+{
+	op_expect(&fork->op, from->owner, fork->n, &fork->config.size);
+	list_add_tail(&snapshots_of_service(fork->op.service)->resumes, &fork->op.link);
+	fork->seq = from->seq;
+	bool is_open = space_open_start(&fork->open, from, on_opened, fork);
+	start(fork, !is_open);
+}
+
+/* Returns the checkpoint or Space, if `n` sandboxes may be started from it; else NULL with *f
+ * filled. */
+static struct space *find_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
+{
+	struct service *c = fork->op.service;
+	struct space *from = check(c, n, f) ? space_find(c, fork->tenant, id, f) : NULL;
+
+	if (!from)
+		return NULL;
+	if (from->resume) {
+		failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed", id);
+		return NULL;
+	}
+	fork->claim = (struct tree_claim){.tree = from->tree,
+					  .depth = from->depth + space_is_checkpoint(from),
+					  .n = n,
+					  .mib = from->config.size.ram_mib};
+	if (!has_room(c, fork->tenant, n, &from->config.size, f) || !tree_claim(&fork->claim, f))
+		return NULL;
+	return from;
+}
+
+struct op *service_fork_from(struct service *c, const char *tenant, const char *id,
+			     const struct fork_spec *spec, service_fork_fn *fn, void *arg)
+{
+	struct fork *fork = fork_new(c, tenant, arg);
+	struct failure f;
+
+	fork->fn = fn;
+	struct space *from = find_source(fork, id, spec->n, &f);
+	if (!from)
+		return refuse(fork, &f);
+	fork->config = from->config;
+	tenant_clamp(c, tenant, &fork->config);
+	make_children(fork, spec);
+	start_from_space(fork, from);
+	return &fork->op;
+}
+
+/* Returns the strings one after the other, each with its NUL; NULL when they are too long. */
+static char *env_block(const char *const *env, size_t *len)
+{
+	size_t at = 0;
+
+	*len = 0;
+	for (const char *const *each = env; *each; each++)
+		*len += strlen(*each) + 1;
+	if (*len > SANDBOX_ENV_MAX)
+		return NULL;
+	char *block = must_alloc(*len + 1);
+	for (const char *const *each = env; *each; each++) {
+		memcpy(block + at, *each, strlen(*each) + 1);
+		at += strlen(*each) + 1;
+	}
+	return block;
+}
+
+static bool size_fits(const struct size *asked, const struct size *has)
+{
+	return (!asked->vcpus || asked->vcpus == has->vcpus) &&
+	       (!asked->ram_mib || asked->ram_mib == has->ram_mib) &&
+	       (!asked->rootfs_gb || asked->rootfs_gb == has->rootfs_gb);
+}
+
+static bool fits(const struct space *from, const struct sandbox_config *asked, struct failure *f)
+{
+	const struct size *has = &from->config.size;
+
+	if (size_fits(&asked->size, has) &&
+	    (!asked->template[0] || !strcmp(asked->template, from->config.template)))
+		return true;
+	failure_set(f, FAIL_OUT_OF_RANGE, 0,
+		    "a sandbox of checkpoint %s has its template %s, %u vCPUs, %u MiB of RAM and a "
+		    "disk of %u GB, which can't be changed",
+		    from->id, from->config.template, has->vcpus, has->ram_mib, has->rootfs_gb);
+	return false;
+}
+
+/* Applies what a request to create a sandbox says. */
+static bool apply(struct fork *fork, const struct space *from, const struct sandbox_spec *spec,
+		  struct failure *f)
+{
+	const struct sandbox_config *asked = &spec->config;
+
+	if (!fits(from, asked, f))
+		return false;
+	if (spec->tree) {
+		failure_set(f, FAIL_OUT_OF_RANGE, 0,
+			    "a sandbox of checkpoint %s is in tree %s, which can't get another "
+			    "budget",
+			    from->id, from->tree->root);
+		return false;
+	}
+	fork->config = from->config;
+	if (asked->timeout_s)
+		fork->config.timeout_s = asked->timeout_s;
+	if (asked->idle_timeout_s)
+		fork->config.idle_timeout_s = asked->idle_timeout_s;
+	fork->config.persistent = asked->persistent;
+	fork->config.egress &= asked->egress;
+	tenant_clamp(fork->op.service, fork->tenant, &fork->config);
+	fork->metadata = copy_of(spec->metadata);
+	if (spec->env)
+		fork->env = env_block(spec->env, &fork->env_len);
+	if (!spec->env || fork->env)
+		return true;
+	failure_set(f, FAIL_OUT_OF_RANGE, 0, "env has more than the limit of %u bytes",
+		    SANDBOX_ENV_MAX);
+	return false;
+}
+
+struct op *service_create_from(struct service *c, const char *tenant, const char *id,
+			       const struct sandbox_spec *spec, service_create_fn *fn, void *arg)
+{
+	struct fork *fork = fork_new(c, tenant, arg);
+	struct failure f;
+
+	fork->created_fn = fn;
+	struct space *from = find_source(fork, id, 1, &f);
+	if (!from || !apply(fork, from, spec, &f))
+		return refuse(fork, &f);
+	make_children(fork, &(struct fork_spec){.n = 1, .reseed = true, .labels = spec->labels});
+	start_from_space(fork, from);
 	return &fork->op;
 }

@@ -21,6 +21,7 @@ void snapshots_start(struct service *c)
 	list_init(&of->removals);
 	list_init(&of->freezes);
 	list_init(&of->freeze_turns);
+	list_init(&of->unwritten);
 	of->slot_limit_ms = SLOT_LIMIT_MS;
 }
 

@@ -18,7 +18,6 @@
 #include "base/fd.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/images/disk-layer.h"
-#include "orchestrator/images/private.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/op.h"
@@ -28,14 +27,7 @@
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
-#include "orchestrator/snapshot/space-files.h"
-
-/* The worker's part of a resume. It can outlive the resume and the service. */
-struct read_job {
-	struct space_read read;
-	int writable; /* the VM's disk layer, created after all files were read */
-	struct err layer_err;
-};
+#include "orchestrator/snapshot/space-open.h"
 
 struct resume {
 	struct op op;
@@ -43,14 +35,9 @@ struct resume {
 	struct space *space;	      /* in memory until the end, even if it is a sandbox by then;
 					 NULL: the resume could not begin */
 	struct sandbox_config config; /* of the sandbox */
-	struct read_job *job;
-	struct space_manifest manifest;
-	struct vmproc_image *image;
-	struct stat memory; /* stat of the snapshot's memory file */
-	struct waiter private_wait;
-	int writable; /* the VM's disk layer; -1: none, see `layer_err` */
-	struct err layer_err;
-	struct tree_claim claim; /* in the Space's tree, until the sandbox is in it */
+	struct tree_claim claim;      /* in the Space's tree, until the sandbox is in it */
+	struct space_open open;
+	struct disk_job *layer; /* being opened, once the files were read */
 	struct vm_bringup *bringup;
 	struct catalogue_sync *sync;
 	char *tenant;
@@ -60,15 +47,6 @@ struct resume {
 static struct resume *resume_of(const struct op *op)
 {
 	return container_of(op, struct resume, op);
-}
-
-static void job_free(void *arg)
-{
-	struct read_job *job = arg;
-
-	space_read_fini(&job->read);
-	close_fd(&job->writable);
-	free(job);
 }
 
 /* Returns the sandbox that the call has made, unless it has ended or somebody who found it has
@@ -118,15 +96,12 @@ static void resume_put_away(struct op *op)
 		undo(r);
 	tree_claim_drop(&r->claim);
 	r->space->resume = NULL;
+	space_open_fini(&r->open);
 	if (r->id[0])
 		space_forget(r->space);
-	step_job_cancel(r->job);
-	waiter_cancel(&r->private_wait);
-	disk_close(op->service->loop, &r->writable);
+	disk_job_cancel(r->layer);
 	vm_bringup_free(r->bringup);
-	vmproc_image_put(r->image);
 	catalogue_sync_cancel(r->sync);
-	space_manifest_fini(&r->manifest);
 	free(r->tenant);
 }
 
@@ -149,10 +124,10 @@ static struct sandbox *sandbox_of(struct resume *r)
 	s->tree = tree_hold(p->tree);
 	s->depth = p->depth;
 	s->score = p->score;
-	exec_of(s)->main.guest_busy = r->manifest.guest_busy;
+	exec_of(s)->main.guest_busy = r->open.guest_busy;
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, p->labels) &&
-	    exec_copy(s, &r->manifest.call) == 0)
+	    exec_copy(s, r->open.call) == 0)
 		return s;
 	sandbox_free(s);
 	return NULL;
@@ -230,122 +205,40 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 	fail(r, &f);
 }
 
-static int make_image(struct resume *r, struct space_read *read)
+/* Starts a VM with the new disk layer. */
+static void on_layer(void *arg, struct disk_job *layer)
 {
-	struct vmproc_image image = {.memory_layers = read->manifest.memory_layers,
-				     .layers = read->manifest.layers,
-				     .disk_bytes = read->manifest.disk_bytes,
-				     .nfds = read->manifest.image.n_files};
-	struct space_manifest *m = &read->manifest;
-
-	if (!size_equal(&m->size, &r->space->config.size) ||
-	    strcmp(m->template, r->space->config.template) != 0)
-		return err_say(&read->job.err, EINVAL, "its manifest belongs to another Space");
-	for (unsigned i = 0; i < image.nfds; i++)
-		image.fds[i] = take_fd(&read->fds[i]);
-	r->image = vmproc_image_of(&image);
-	r->memory = read->memory;
-	r->manifest = *m;
-	m->call = (struct exec_point){0};
-	return 0;
-}
-
-static void start_vm(struct resume *r)
-{
+	struct resume *r = arg;
 	struct service *c = r->op.service;
 	struct failure f;
 
-	if (r->writable < 0) {
+	r->layer = NULL;
+	if (layer->job.ret < 0) {
 		failure_set(&f, FAIL_RESUME_FAILED, 5,
 			    "space %s can't be resumed and is kept: %.180s", r->space->id,
-			    r->layer_err.text);
+			    layer->job.err.text);
 		fail(r, &f);
 		return;
 	}
 	const struct vm_bringup_spec spec = {
 		.size = r->space->config.size,
-		.image = r->image,
+		.image = r->open.image,
 		.blank = pool_take_blank(c->pool, &r->space->config.size),
-		.writable = take_fd(&r->writable),
+		.writable = take_fd(&layer->fds[0]),
 		.closed = !r->config.egress};
 	r->bringup = vm_bringup_start(&c->template_env, &spec, on_bringup, r);
 }
 
-/* Replaces the snapshot's memory file with the tenant's copy. A Space may have a template's memory
- * file if it was frozen before its tenant required private memory. */
-static void on_private(void *arg, const struct failure *f)
+static void on_opened(void *arg, const struct failure *f)
 {
 	struct resume *r = arg;
-	struct failure failed;
-	struct err e;
-
-	if (f) {
-		fail(r, f);
-	} else if (private_take(r->op.service->privates, r->tenant, &r->image->fds[TEMPLATE_MEMORY],
-				&r->memory, &e) < 0) {
-		failure_set(&failed, FAIL_RESUME_FAILED, 5,
-			    "space %s can't be resumed and is kept: %.180s", r->space->id, e.text);
-		fail(r, &failed);
-	} else {
-		start_vm(r);
-	}
-}
-
-static void choose_memory(struct resume *r)
-{
 	struct service *c = r->op.service;
 
-	if (!tenant_is_private(c, r->tenant))
-		start_vm(r);
-	else if (private_ready(c->privates, r->tenant, r->image->fds[TEMPLATE_MEMORY], &r->memory,
-			       &r->private_wait, on_private, r))
-		on_private(r, NULL);
+	if (f)
+		fail(r, f);
+	else
+		r->layer = disk_layers_open(c->loop, c->config.state_dir, 1, on_layer, r);
 }
-
-/* --- the files ------------------------------------------------------------------------------ */
-
-static void on_read(void *owner, void *arg)
-{
-	struct resume *r = owner;
-	struct read_job *job = arg;
-	struct space_read *read = &job->read;
-	int ret = read->job.ret < 0 ? read->job.ret : make_image(r, read);
-	struct space *p = r->space;
-	struct failure f;
-
-	r->job = NULL;
-	if (ret == 0) {
-		space_checked(p);
-		r->writable = take_fd(&job->writable);
-		r->layer_err = job->layer_err;
-		choose_memory(r);
-		return;
-	}
-	if (read->damaged || ret == -EINVAL) {
-		space_damaged(p, read->job.err.text);
-		failure_set(&f, FAIL_SPACE_DAMAGED, 0,
-			    "space %s is damaged and can't be resumed: "
-			    "%.160s",
-			    p->id, read->job.err.text);
-	} else {
-		failure_set(&f, FAIL_RESUME_FAILED, 5,
-			    "space %s can't be resumed and is kept: %.160s", p->id,
-			    read->job.err.text);
-	}
-	fail(r, &f);
-}
-
-static int read_step(void *arg)
-{
-	struct read_job *job = arg;
-	int ret = space_read_step(&job->read);
-
-	if (ret > 0)
-		job->writable = disk_layer_new(job->read.state_dir, &job->layer_err);
-	return ret;
-}
-
-static const struct step_job_ops read_ops = {LOOP_BULK, read_step, NULL, on_read, job_free};
 
 /* --- the call ------------------------------------------------------------------------------- */
 
@@ -354,8 +247,8 @@ static bool check(struct service *c, const struct space *p, const struct space_r
 {
 	if (c->closing)
 		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
-	else if (p->resume)
-		failure_set(f, FAIL_IN_USE, 1, "space %s is already being resumed", p->id);
+	else if (!space_is_unused(p, f))
+		return false;
 	else if (how->egress == CHANGE_TRUE && !p->config.egress)
 		failure_set(f, FAIL_EGRESS_CLOSED, 0,
 			    "space %s was frozen from a sandbox without network access and "
@@ -412,7 +305,6 @@ struct op *service_space_resume(struct service *c, const char *tenant, const cha
 	}
 	r->space = p;
 	r->config = p->config;
-	r->writable = -1;
 	if (how->timeout_s)
 		r->config.timeout_s = how->timeout_s;
 	if (how->idle_timeout_s)
@@ -422,14 +314,10 @@ struct op *service_space_resume(struct service *c, const char *tenant, const cha
 	r->config.persistent = how->persistent;
 	tenant_clamp(c, tenant, &r->config);
 	r->tenant = must_copy(tenant);
-	r->job = must_alloc(sizeof(*r->job));
-	*r->job = (struct read_job){.writable = -1};
 	op_expect(&r->op, p->owner, 1, &p->config.size);
 	p->resume = r;
 	list_add_tail(&snapshots_of_service(c)->resumes, &r->op.link);
-	space_read_begin(&r->job->read, c->config.state_dir, id);
-	step_job_start(c->loop, r->job, &read_ops, r);
-	space_scrub_stop(p);
+	space_open_start(&r->open, p, on_opened, r); /* a Space is never in memory */
 	return &r->op;
 }
 

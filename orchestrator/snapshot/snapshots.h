@@ -8,12 +8,15 @@
 
 #include "orchestrator/sandbox/sandboxes.h"
 
-#define SPACE_ID_PREFIX "spc_"
-#define FORK_MAX	1000 /* children of one fork; config.fork_max may be lower */
+#define SPACE_ID_PREFIX	     "spc_"
+#define CHECKPOINT_ID_PREFIX "chk_" /* as long as that of Spaces */
+#define CHECKPOINT_NAME_MAX  128    /* bytes */
+#define FORK_MAX	     1000   /* children of one fork; config.fork_max may be lower */
 
 /* Valid during the callback only. */
 struct service_forked {
-	const char *const *ids; /* of the `n` children */
+	const char *const *ids;	   /* of the `n` children; NULL: the child could not be started */
+	const char *const *errors; /* why the child could not be started, or NULL */
 	unsigned n;
 	uint64_t pause_us;     /* how long the parent's vCPUs were paused */
 	uint64_t ready_us;     /* from the call until every child's vCPUs ran */
@@ -43,6 +46,76 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
  */
 struct op *service_merge(struct service *c, const char *tenant, const char *parent,
 			 const char *winner, service_done_fn *fn, void *arg);
+
+/* --- checkpoints -------------------------------------------------------------------------------
+ */
+
+struct checkpoint_spec {
+	const char *name, *labels; /* labels: JSON object of strings. NULL: none. Copied */
+	uint32_t ttl_s;		   /* 0: it is kept */
+	bool pin;
+};
+/* Valid until the caller returns to the loop. */
+struct checkpoint_view {
+	char id[SANDBOX_ID_LEN + 1];
+	const char *state;  /* "memory", "stored", "damaged" */
+	const char *damage; /* the reason for "damaged", or NULL */
+	const char *name;   /* or NULL */
+	const char *labels; /* JSON object text */
+	struct score score;
+	bool pin;
+	const char *sandbox; /* whose state it is */
+	const char
+		*ancestors; /* of that sandbox, oldest first, then the sandbox; space-separated */
+	const char *parent; /* the checkpoint before it of that machine, or NULL */
+	struct sandbox_config config;
+	int64_t created_at_ms, expires_at_ms; /* ms since the epoch; 0: never */
+	uint64_t bytes, shared_bytes; /* on disk: its own, and those that others have, too */
+	const char *metadata;	      /* JSON object text */
+};
+typedef void service_checkpoint_fn(void *arg, const struct checkpoint_view *view,
+				   const struct failure *f);
+/* Takes a checkpoint of a sandbox, which goes on. An abandoned call leaves none. */
+struct op *service_checkpoint(struct service *c, const char *tenant, const char *id,
+			      const struct checkpoint_spec *spec, service_checkpoint_fn *fn,
+			      void *arg);
+bool service_checkpoint_view(struct service *c, const char *tenant, const char *id,
+			     struct checkpoint_view *view, struct failure *f);
+/* New settings of a checkpoint. NULL, and a score that is not given, change nothing. */
+struct checkpoint_change {
+	const char *name, *labels; /* an empty name: none */
+	struct score score;
+	enum change pin;
+	uint32_t ttl_s; /* from now on; 0: no change */
+};
+bool service_checkpoint_change(struct service *c, const char *tenant, const char *id,
+			       const struct checkpoint_change *change, struct failure *f);
+/* Fails for a pinned one, and while sandboxes are being started from it. */
+bool service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
+			       struct failure *f);
+struct checkpoint_prune {
+	const char *sandbox; /* only those of this sandbox; NULL: of all */
+	bool keeps;
+	uint32_t keep;	       /* with `keeps`: the newest ones of them stay */
+	uint32_t older_than_s; /* younger ones stay */
+	bool dry_run;	       /* only report which would be deleted */
+};
+/* Deletes checkpoints that are neither pinned nor in use, newest first, at most 1,000. `bytes`:
+ * their own on disk. */
+bool service_checkpoints_prune(struct service *c, const char *tenant,
+			       const struct checkpoint_prune *how,
+			       void (*each)(void *arg, const char *id, uint64_t bytes), void *arg,
+			       struct failure *f);
+
+/* Starts sandboxes from a checkpoint or Space, which stays. Unlike service_fork, it does not undo
+ * the others when a child can't be started, fails only if none can, and does not wait for room in
+ * the tree. */
+struct op *service_fork_from(struct service *c, const char *tenant, const char *id,
+			     const struct fork_spec *spec, service_fork_fn *fn, void *arg);
+/* Creates a sandbox from the checkpoint `from`. `spec` has what differs from the checkpoint's
+ * sandbox: NULL, 0 and a size of 0 are as there; egress can only be closed. */
+struct op *service_create_from(struct service *c, const char *tenant, const char *from,
+			       const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
 
 /* --- Spaces ----------------------------------------------------------------------------------- */
 

@@ -145,7 +145,8 @@ int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err
 	int ret = parent < 0 ? parent : image_names_read(parent, &names, e);
 
 	for (size_t i = 0; i < names.n; i++)
-		if (!strncmp(names.all[i], SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)))
+		if (!strncmp(names.all[i], SPACE_ID_PREFIX, strlen(SPACE_ID_PREFIX)) ||
+		    !strncmp(names.all[i], CHECKPOINT_ID_PREFIX, strlen(CHECKPOINT_ID_PREFIX)))
 			sweep_one(parent, names.all[i], s);
 	image_names_free(&names);
 	if (ret == 0)
@@ -332,7 +333,7 @@ static int end_file(struct space_write *w)
 		file_sum_learn(&st, w->manifest.image.files[w->at].sum);
 	if (!copied || base)
 		file_sum_learn(&source, w->manifest.image.files[w->at].sum);
-	w->size_bytes += w->shared ? 0 : bytes_on_disk(&st);
+	*(w->shared ? &w->shared_bytes : &w->size_bytes) += bytes_on_disk(&st);
 	w->open = false;
 	w->at++;
 	return 0;

@@ -25,6 +25,7 @@ struct space_write {
 	struct vmproc_image *image;	/* the snapshot to write; a reference is held */
 	atomic_ullong written, total;	/* bytes */
 	uint64_t size_bytes;		/* on disk, without shared files */
+	uint64_t shared_bytes;		/* on disk, of shared files */
 	/* state of the steps */
 	bool published; /* its directory has its final name */
 	int parent, dir, out;

@@ -10,6 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "orchestrator/sandbox/service.h"
+#include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
@@ -119,7 +121,11 @@ void service_spaces_lost(struct service *c,
 
 static void on_row(void *arg, const struct store_space *row)
 {
-	space_add(arg, row);
+	struct space *p = space_add(arg, row);
+	struct sandbox *s = space_is_checkpoint(p) ? sandbox_of_any(arg, p->sandbox) : NULL;
+
+	if (s) /* the last one of a sandbox comes last */
+		memcpy(snapshots_of(s)->checkpoint, p->id, sizeof(p->id));
 }
 
 static void drop(void *arg, const char *id)
@@ -148,6 +154,8 @@ int spaces_load(struct service *c, struct err *e)
 	const struct spaces_sweep sweep = {is_space, is_gone, drop, on_lost, c};
 	int ret = store_spaces(c->store, on_row, c, e);
 
+	if (ret == 0)
+		ret = checkpoints_drop_unstored(c, e);
 	if (ret == 0)
 		ret = spaces_sweep(c->config.state_dir, &sweep, e);
 	if (ret == 0)

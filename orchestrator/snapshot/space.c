@@ -16,11 +16,82 @@
 
 /* --- the list ------------------------------------------------------------------------------- */
 
+const char *space_noun(const char *id)
+{
+	return !strncmp(id, CHECKPOINT_ID_PREFIX, strlen(CHECKPOINT_ID_PREFIX)) ? "checkpoint"
+										: "space";
+}
+
+static struct roster *roster_of(const struct space *p)
+{
+	struct snapshot_tenant *of = snapshots_of_tenant(p->owner);
+
+	return space_is_checkpoint(p) ? &of->checkpoints : &of->spaces;
+}
+
+/* Counts the Space, or with a negative `by` no longer. */
+static void count(struct space *p, int by)
+{
+	struct snapshot_service *of = snapshots_of_service(p->service);
+	const uint64_t bytes = by < 0 ? -p->size_bytes : p->size_bytes;
+
+	snapshots_of_tenant(p->owner)->spaces_bytes += bytes;
+	if (space_is_checkpoint(p)) {
+		of->n_checkpoints += (uint64_t)by;
+		of->checkpoints_bytes += bytes;
+	} else {
+		of->n_spaces += (uint64_t)by;
+		of->spaces_bytes += bytes;
+	}
+}
+
+void space_resize(struct space *p, uint64_t size_bytes)
+{
+	count(p, -1);
+	p->size_bytes = size_bytes;
+	count(p, 1);
+}
+
 static void disown(struct space *p)
 {
-	roster_remove(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
-	snapshots_of_tenant(p->owner)->spaces_bytes -= p->size_bytes;
+	roster_remove(roster_of(p), &p->listed);
 	tenant_put(p->owner);
+}
+
+static struct checkpoint *checkpoint_new(struct space *p, const struct store_checkpoint *row)
+{
+	struct checkpoint *k = must_alloc(sizeof(*k));
+
+	*k = (struct checkpoint){.space = p,
+				 .name = must_copy(row->name),
+				 .labels = must_copy(row->labels),
+				 .ancestors = must_copy(row->ancestors),
+				 .score = row->score,
+				 .pin = row->pin,
+				 .expires_at_ms = row->expires_at_ms,
+				 .shared_bytes = row->shared_bytes};
+	snprintf(k->parent, sizeof(k->parent), "%s", row->parent);
+	list_init(&k->unwritten);
+	return k;
+}
+
+void space_free_snapshot(struct checkpoint *k)
+{
+	vmproc_image_put(k->image);
+	k->image = NULL;
+	exec_point_fini(&k->call);
+}
+
+static void checkpoint_free(struct checkpoint *k)
+{
+	if (!k)
+		return;
+	list_del(&k->unwritten);
+	space_free_snapshot(k);
+	free(k->name);
+	free(k->labels);
+	free(k->ancestors);
+	free(k);
 }
 
 static void space_free(struct space *p)
@@ -29,7 +100,9 @@ static void space_free(struct space *p)
 	list_del(&p->bucket);
 	list_del(&p->unread);
 	tree_put(p->tree);
+	count(p, -1);
 	disown(p);
+	checkpoint_free(p->checkpoint);
 	free(p->metadata);
 	free(p->labels);
 	free(p->env);
@@ -59,15 +132,15 @@ struct space *space_add(struct service *c, const struct store_space *row)
 	p->env = must_alloc(row->env_len + 1);
 	if (row->env_len)
 		memcpy(p->env, row->env, row->env_len);
+	if (row->checkpoint)
+		p->checkpoint = checkpoint_new(p, row->checkpoint);
 	list_add_tail(&of->spaces, &p->link);
 	list_add_tail(&of->space_buckets[bucket_number(p->id)], &p->bucket);
 	list_add_tail(&of->unread_spaces, &p->unread);
 	p->listed.place.at_ms = p->created_at_ms;
 	memcpy(p->listed.place.id, p->id, sizeof(p->id));
-	roster_add(&snapshots_of_tenant(p->owner)->spaces, &p->listed);
-	snapshots_of_tenant(p->owner)->spaces_bytes += p->size_bytes;
-	of->n_spaces++;
-	of->spaces_bytes += p->size_bytes;
+	roster_add(roster_of(p), &p->listed);
+	count(p, 1);
 	return p;
 }
 
@@ -93,8 +166,6 @@ void space_forget(struct space *p)
 {
 	struct snapshot_service *of = snapshots_of_service(p->service);
 
-	of->n_spaces--;
-	of->spaces_bytes -= p->size_bytes;
 	of->spaces_damaged -= p->damage[0] != 0;
 	space_scrub_stop(p);
 	space_free(p);
@@ -107,7 +178,7 @@ void space_checked(struct space *p)
 
 void space_damaged(struct space *p, const char *what)
 {
-	log_error("space %s is damaged: %s", p->id, what);
+	log_error("%s %s is damaged: %s", space_noun(p->id), p->id, what);
 	snapshots_of_service(p->service)->spaces_damaged += !p->damage[0];
 	snprintf(p->damage, sizeof(p->damage), "%s", what[0] ? what : "it can't be read");
 }
@@ -123,26 +194,39 @@ struct space *space_of(struct service *c, const char *id)
 	return NULL;
 }
 
-static struct space *lookup(struct service *c, const char *tenant, const char *id,
-			    struct failure *f)
+struct space *space_lookup(struct service *c, const char *tenant, const char *id, struct failure *f)
 {
 	struct space *p = space_of(c, id);
 
 	if (p && !strcmp(p->tenant, tenant))
 		return p;
-	failure_set(f, FAIL_NOT_FOUND, 0, "there is no space %s", id);
+	failure_set(f, FAIL_NOT_FOUND, 0, "there is no %s %s", space_noun(id), id);
 	return NULL;
 }
 
 struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f)
 {
-	struct space *p = lookup(c, tenant, id, f);
+	struct space *p = space_lookup(c, tenant, id, f);
 
 	if (!p || !p->damage[0])
 		return p;
-	failure_set(f, FAIL_SPACE_DAMAGED, 0, "space %s is damaged and can't be resumed: %.180s",
-		    id, p->damage);
+	if (space_is_checkpoint(p))
+		failure_set(f, FAIL_CHECKPOINT_DAMAGED, 0,
+			    "checkpoint %s is damaged and can't be started: %.170s", id, p->damage);
+	else
+		failure_set(f, FAIL_SPACE_DAMAGED, 0,
+			    "space %s is damaged and can't be resumed: %.180s", id, p->damage);
 	return NULL;
+}
+
+bool space_is_unused(const struct space *p, struct failure *f)
+{
+	if (p->resume)
+		failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed", p->id);
+	else if (p->users)
+		failure_set(f, FAIL_IN_USE, 1, "sandboxes are being started from %s %s",
+			    space_noun(p->id), p->id);
+	return !p->resume && !p->users;
 }
 
 void space_view_fill(const struct space *p, struct space_view *view)
@@ -168,7 +252,7 @@ void space_view_fill(const struct space *p, struct space_view *view)
 bool service_space_view(struct service *c, const char *tenant, const char *id,
 			struct space_view *view, struct failure *f)
 {
-	const struct space *p = lookup(c, tenant, id, f);
+	const struct space *p = space_lookup(c, tenant, id, f);
 
 	if (p)
 		space_view_fill(p, view);
@@ -187,7 +271,7 @@ static char *deleted_space(const struct op *op)
 	return container_of(op, struct delete_op, op)->space;
 }
 
-static const struct op_methods delete_ops = {.size = sizeof(struct delete_op)};
+const struct op_methods space_drop_ops = {.size = sizeof(struct delete_op)};
 
 /* Removes the files after the deletion was flushed to disk. Otherwise a power failure could bring
  * back a Space without files. */
@@ -196,36 +280,39 @@ static void on_deleted(void *arg, int error)
 	struct op *op = arg;
 
 	if (error)
-		log_error("space %s: its deletion can't be flushed to disk: %s", deleted_space(op),
-			  strerror(-error));
+		log_error("%s %s: its deletion can't be flushed to disk: %s",
+			  space_noun(deleted_space(op)), deleted_space(op), strerror(-error));
 	space_files_drop(op->service, deleted_space(op));
 	op_finish(op, NULL);
+}
+
+void space_drop(struct space *p, struct op *op)
+{
+	memcpy(deleted_space(op), p->id, SANDBOX_ID_LEN + 1);
+	list_add_tail(&op->service->waits, &op->link);
+	space_forget(p);
+	catalogue_sync(op->service, on_deleted, op);
 }
 
 struct op *service_space_delete(struct service *c, const char *tenant, const char *id,
 				service_done_fn *fn, void *arg)
 {
-	struct op *op = op_new(c, &delete_ops, arg);
+	struct op *op = op_new(c, &space_drop_ops, arg);
 	struct failure f;
 	struct err e;
 
 	op->done_fn = fn;
-	struct space *p = lookup(c, tenant, id, &f);
-	if (p && p->resume) {
-		failure_set(&f, FAIL_IN_USE, 1, "space %s is being resumed", id);
+	struct space *p = space_lookup(c, tenant, id, &f);
+	if (p && !space_is_unused(p, &f)) {
 		p = NULL;
 	} else if (p && store_space_forget(c->store, id, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		p = NULL;
 	}
-	if (!p) {
+	if (p)
+		space_drop(p, op);
+	else
 		op_finish(op, &f);
-		return op;
-	}
-	memcpy(deleted_space(op), p->id, SANDBOX_ID_LEN + 1);
-	list_add_tail(&c->waits, &op->link);
-	space_forget(p);
-	catalogue_sync(c, on_deleted, op);
 	return op;
 }
 
@@ -269,7 +356,7 @@ static const struct space *next_unread(const struct service *c)
 	list_each (pos, &snapshots_of_service(c)->unread_spaces) {
 		const struct space *p = container_of(pos, struct space, unread);
 
-		if (!p->resume)
+		if (!p->resume && !p->users)
 			return p;
 	}
 	return NULL;
@@ -292,6 +379,7 @@ void spaces_scrub(struct service *c)
 void spaces_free(struct service *c)
 {
 	step_job_cancel(snapshots_of_service(c)->scrub);
+	step_job_cancel(snapshots_of_service(c)->writing);
 	spaces_unload(c);
 	while (!list_empty(&snapshots_of_service(c)->spaces))
 		space_free(container_of(snapshots_of_service(c)->spaces.next, struct space, link));

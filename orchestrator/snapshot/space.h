@@ -1,24 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A Space: a sandbox on disk. */
+/* A Space: a sandbox on disk. A checkpoint, the snapshot of a sandbox that goes on, is one too. It
+ * is held in memory until its files are written, which happens in the background. */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
 
 #include "base/list.h"
+#include "orchestrator/exec/journal.h"
 #include "orchestrator/images/sizes.h"
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/snapshot/snapshots.h"
 
+struct op;
+struct op_methods;
 struct service;
 struct store_space;
 struct tenant;
 struct tree;
+
+/* What a checkpoint has besides. */
+struct checkpoint {
+	struct space *space;
+	char *name, *labels, *ancestors;
+	struct score score;
+	bool pin;
+	int64_t expires_at_ms; /* 0: never */
+	char parent[SANDBOX_ID_LEN + 1];
+	uint64_t shared_bytes;
+	/* The snapshot in memory, until it is written and nobody uses it. */
+	struct vmproc_image *image;
+	struct exec_point call;
+	bool guest_busy;
+	struct list unwritten; /* on snapshot_service.unwritten until it is written */
+};
 
 struct space {
 	struct list link;   /* on snapshot_service.spaces, oldest first */
 	struct list bucket; /* keyed by id */
 	struct list unread; /* on snapshot_service.unread_spaces until this instance has read all of
 			       it */
-	struct listed listed; /* on the owner's snapshot_tenant.spaces */
+	struct listed listed; /* on the owner's snapshot_tenant.spaces or .checkpoints */
 	struct tenant *owner;
 	struct service *service;
 	char id[SANDBOX_ID_LEN + 1], sandbox[SANDBOX_ID_LEN + 1];
@@ -33,9 +53,20 @@ struct space {
 	uint64_t size_bytes, seq;
 	char *env;
 	size_t env_len;
-	struct resume *resume;	   /* in progress, or NULL */
-	char damage[ERR_TEXT_MAX]; /* the error found in it; empty: none known */
+	struct resume *resume;	       /* in progress, or NULL */
+	unsigned users;		       /* struct space_open */
+	struct checkpoint *checkpoint; /* owned; NULL: a Space */
+	char damage[ERR_TEXT_MAX];     /* the error found in it; empty: none known */
 };
+
+/* Frees the memory of a checkpoint's snapshot. */
+void space_free_snapshot(struct checkpoint *k);
+/* Returns what the id names, for people: "space" or "checkpoint". */
+const char *space_noun(const char *id);
+static inline bool space_is_checkpoint(const struct space *p)
+{
+	return p->checkpoint != NULL;
+}
 
 struct space *space_add(struct service *c, const struct store_space *row);
 /* Returns the Space's row in the catalogue, valid as long as the Space. */
@@ -44,12 +75,23 @@ void space_view_fill(const struct space *p, struct space_view *view);
 /* Returns NULL, with *f filled, when the tenant has no such Space or it is damaged. */
 struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f);
 void space_damaged(struct space *p, const char *what);
+/* Sets its bytes on disk. */
+void space_resize(struct space *p, uint64_t size_bytes);
+/* Fails with FAIL_IN_USE while the Space is being resumed or started from. */
+bool space_is_unused(const struct space *p, struct failure *f);
+/* Like space_find, but finds damaged ones, too. */
+struct space *space_lookup(struct service *c, const char *tenant, const char *id,
+			   struct failure *f);
 /* Marks a Space as fully read or written: it needs no scrub. */
 void space_checked(struct space *p);
 /* Stops the scrub of this Space, since it is being resumed or deleted. */
 void space_scrub_stop(const struct space *p);
 /* Removes the Space from memory; its files stay. */
 void space_forget(struct space *p);
+/* Forgets a Space that the catalogue records as gone, and removes its files once that is on disk.
+ * `op`: of the kind space_drop_ops; it ends then. */
+void space_drop(struct space *p, struct op *op);
+extern const struct op_methods space_drop_ops;
 /* Removes the files of a Space that is gone, in the background. */
 void space_files_drop(struct service *c, const char *id);
 /* Returns the Space with this id, of any tenant; NULL when there is none. */

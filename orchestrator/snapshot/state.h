@@ -11,34 +11,41 @@ struct tenant;
 
 /* This room's state for each sandbox, each tenant and the service. */
 struct snapshot_sandbox {
-	struct list forks;		/* calls */
-	struct op *copying;		/* the fork whose snapshot is being taken */
-	struct freeze *freeze;		/* requested, or in progress */
-	char space[SANDBOX_ID_LEN + 1]; /* the Space whose files its VM maps; empty: none */
+	struct list forks;		     /* calls */
+	struct op *copying;		     /* the fork whose snapshot is being taken */
+	struct freeze *freeze;		     /* requested, or in progress */
+	char space[SANDBOX_ID_LEN + 1];	     /* the Space whose files its VM maps; empty: none */
+	char checkpoint[SANDBOX_ID_LEN + 1]; /* the last one of its machine; empty: none */
 };
 struct snapshot_tenant {
-	struct roster spaces;
-	uint64_t spaces_bytes;
+	struct roster spaces, checkpoints;
+	uint64_t spaces_bytes;	 /* of both */
+	size_t taking;		 /* checkpoints being taken */
 	struct tenant *tenant;	 /* set, with the two lists, by its first freeze */
 	struct list freezes;	 /* struct freeze: waiting ones, in order */
 	struct list freeze_turn; /* on snapshot_service.freeze_turns while any waits */
 	unsigned freezing;	 /* freezes in progress */
 };
 struct snapshot_service {
-	struct list resumes; /* calls in flight */
-	struct list spaces;  /* struct space */
+	struct list resumes; /* resumes and starts from checkpoints, in flight */
+	struct list spaces;  /* struct space, of Spaces and checkpoints */
 	struct list space_buckets[BUCKETS];
 	struct list unread_spaces;
-	struct list lost_spaces;  /* struct lost_space, longest lost first */
-	struct list removals;	  /* of Space files, in progress */
-	struct list freezes;	  /* struct freeze */
-	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
-	unsigned n_freezing;	  /* freezes that hold a freeze slot */
-	uint32_t slot_limit_ms;	  /* a freeze whose snapshot takes longer loses its slot */
-	struct space_read *scrub; /* in progress, or NULL */
+	struct list lost_spaces;     /* struct lost_space, longest lost first */
+	struct list removals;	     /* of Space files, in progress */
+	struct list freezes;	     /* struct freeze */
+	struct list freeze_turns;    /* struct snapshot_tenant with waiting freezes, next first */
+	unsigned n_freezing;	     /* freezes that hold a freeze slot */
+	uint32_t slot_limit_ms;	     /* a freeze whose snapshot takes longer loses its slot */
+	struct space_read *scrub;    /* in progress, or NULL */
+	struct list unwritten;	     /* struct checkpoint: in memory only, next to write first */
+	struct space_write *writing; /* of the first one, in progress, or NULL */
+	uint64_t write_at_ms;	     /* after a failure: loop ms of the next attempt */
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
 	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;
+	uint64_t n_taken, n_started; /* checkpoints; sandboxes from checkpoints and kept Spaces */
+	uint64_t n_checkpoints, checkpoints_bytes;
 	uint64_t n_spaces, spaces_bytes, spaces_damaged, spaces_lost; /* as they are now */
 };
 extern struct part snapshot_part;
@@ -69,6 +76,8 @@ void snapshots_free(struct service *c);
 int spaces_load(struct service *c, struct err *e);
 /* Verifies the files of the Spaces that this instance has not read yet, one Space at a time. */
 void spaces_scrub(struct service *c);
+/* Writes checkpoints to disk, and removes those whose time is over. */
+void checkpoints_check(struct service *c);
 /* Removes lost Spaces whose retention time is over. */
 void spaces_lost_check(struct service *c);
 

@@ -147,3 +147,17 @@ CREATE TABLE trees (			-- those that have a budget
 	created_at_ms INTEGER NOT NULL,
 	spent_ms INTEGER NOT NULL	-- CPU time of VMs that have ended
 ) STRICT, WITHOUT ROWID;
+
+-- step 14
+CREATE TABLE checkpoints (		-- one that is on disk is a Space too: its row there has the rest
+	id TEXT PRIMARY KEY,
+	tenant TEXT NOT NULL,
+	name TEXT NOT NULL,		-- empty: none
+	own_labels TEXT NOT NULL,	-- JSON object of strings
+	own_score REAL,			-- NULL: none
+	pin INTEGER NOT NULL,
+	expires_at_ms INTEGER NOT NULL,	-- 0: never
+	parent TEXT NOT NULL,		-- the checkpoint before it; empty: none
+	ancestors TEXT NOT NULL,	-- of its sandbox, oldest first, then the sandbox; space-separated
+	shared_bytes INTEGER NOT NULL	-- of its files: disk usage of those that others had already
+) STRICT, WITHOUT ROWID;

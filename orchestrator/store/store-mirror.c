@@ -51,6 +51,8 @@ static const char copy_rows[] =
 	"DELETE FROM main.sandboxes; INSERT INTO main.sandboxes SELECT * FROM source.sandboxes;"
 	"DELETE FROM main.keys; INSERT INTO main.keys SELECT * FROM source.keys;"
 	"DELETE FROM main.spaces; INSERT INTO main.spaces SELECT * FROM source.spaces;"
+	"DELETE FROM main.checkpoints; INSERT INTO main.checkpoints SELECT * FROM "
+	"source.checkpoints;"
 	"DELETE FROM main.spaces_gone;"
 	"INSERT INTO main.spaces_gone SELECT * FROM source.spaces_gone;"
 	"DELETE FROM main.answers; INSERT INTO main.answers SELECT * FROM source.answers;"

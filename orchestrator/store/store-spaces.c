@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The catalogue's tables of Spaces. */
+/* The catalogue's tables of Spaces and checkpoints. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -9,16 +9,29 @@
 	"id, tenant, sandbox, template, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "    \
 	"egress, created_at_ms, size_bytes, seq_reserved, metadata, env, root, depth, score, "     \
 	"labels"
+/* `name` is NULL in the row of a Space that is no checkpoint. */
+#define CHECKPOINT_COLUMNS                                                                         \
+	"name, own_labels, own_score, pin, expires_at_ms, parent, ancestors, shared_bytes"
 
 const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") "
 		      "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SPACE_FORGET] = "DELETE FROM spaces WHERE id = ?",
-	[SPACE_ALL] = "SELECT " COLUMNS " FROM spaces ORDER BY created_at_ms, id",
+	[SPACE_ALL] = "SELECT " COLUMNS ", " CHECKPOINT_COLUMNS
+		      " FROM spaces LEFT JOIN (SELECT id AS chk, " CHECKPOINT_COLUMNS
+		      " FROM checkpoints) ON chk = id ORDER BY created_at_ms, id",
 	[GONE_ADD] = "INSERT OR IGNORE INTO spaces_gone (id) VALUES (?)",
 	[GONE_FORGET] = "DELETE FROM spaces_gone WHERE id = ?",
 	[GONE_FIND] = "SELECT id FROM spaces_gone WHERE id = ?",
 	[GONE_ALL] = "SELECT id FROM spaces_gone",
+	[CHECKPOINT_ADD] = "INSERT INTO checkpoints (" CHECKPOINT_COLUMNS
+			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?)",
+	[CHECKPOINT_CHANGE] = "UPDATE checkpoints SET name = ?, own_labels = ?, own_score = ?, "
+			      "pin = ?, expires_at_ms = ? WHERE id = ?",
+	[CHECKPOINT_SHARED] = "UPDATE checkpoints SET shared_bytes = ? WHERE id = ?",
+	[CHECKPOINT_FORGET] = "DELETE FROM checkpoints WHERE id = ?",
+	[CHECKPOINT_UNSTORED] = "SELECT id, tenant FROM checkpoints WHERE id NOT IN "
+				"(SELECT id FROM spaces)",
 };
 
 static int add(struct store *s, const struct store_space *row, struct err *e)
@@ -149,6 +162,104 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
 	return store_rows(s, s->spaces[GONE_ALL], on_gone_row, &reader, e);
 }
 
+/* --- checkpoints ----------------------------------------------------------------------------- */
+
+/* Binds what a change can change, and returns the number of the next parameter. */
+static int bind_changes(sqlite3_stmt *st, const struct store_checkpoint *row)
+{
+	bind_text(st, 1, row->name);
+	bind_text(st, 2, row->labels);
+	bind_score(st, 3, row->score);
+	sqlite3_bind_int(st, 4, row->pin);
+	sqlite3_bind_int64(st, 5, row->expires_at_ms);
+	return 6;
+}
+
+static int insert_checkpoint(struct store *s, const struct store_checkpoint *row, struct err *e)
+{
+	sqlite3_stmt *st = s->spaces[CHECKPOINT_ADD];
+	int at = bind_changes(st, row);
+
+	bind_text(st, at++, row->parent);
+	bind_text(st, at++, row->ancestors);
+	sqlite3_bind_int64(st, at++, (int64_t)row->shared_bytes);
+	bind_text(st, at++, row->id);
+	bind_text(st, at++, row->tenant);
+	return store_run(s, st, e);
+}
+
+int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
+			 const struct store_answer *answer, struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = insert_checkpoint(s, row, e);
+	if (ret == 0 && answer)
+		ret = store_answer_insert(s, answer, e);
+	return store_end(s, ret, e);
+}
+
+int store_checkpoint_change(struct store *s, const struct store_checkpoint *row, struct err *e)
+{
+	sqlite3_stmt *st = s->spaces[CHECKPOINT_CHANGE];
+
+	bind_text(st, bind_changes(st, row), row->id);
+	return store_changed(s, store_run(s, st, e), row->id, e);
+}
+
+int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e)
+{
+	sqlite3_stmt *shared = s->spaces[CHECKPOINT_SHARED];
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	sqlite3_bind_int64(shared, 1, (int64_t)row->checkpoint->shared_bytes);
+	bind_text(shared, 2, row->id);
+	ret = store_changed(s, store_run(s, shared, e), row->id, e);
+	if (ret == 0)
+		ret = add(s, row, e);
+	return store_end(s, ret, e);
+}
+
+int store_checkpoint_forget(struct store *s, const char *id, struct err *e)
+{
+	int ret = store_begin(s, e);
+
+	if (ret < 0)
+		return ret;
+	ret = store_changed(s, run_on(s, CHECKPOINT_FORGET, id, e), id, e);
+	if (ret == 0)
+		ret = run_on(s, SPACE_FORGET, id, e);
+	if (ret == 0)
+		ret = run_on(s, GONE_ADD, id, e);
+	return store_end(s, ret, e);
+}
+
+struct unstored_reader {
+	void (*each)(void *arg, const struct store_checkpoint *row);
+	void *arg;
+};
+
+static void on_unstored(void *arg, sqlite3_stmt *st)
+{
+	const struct unstored_reader *reader = arg;
+	const struct store_checkpoint row = {.id = text_at(st, 0), .tenant = text_at(st, 1)};
+
+	reader->each(reader->arg, &row);
+}
+
+int store_checkpoints_unstored(struct store *s,
+			       void (*each)(void *arg, const struct store_checkpoint *row),
+			       void *arg, struct err *e)
+{
+	struct unstored_reader reader = {each, arg};
+
+	return store_rows(s, s->spaces[CHECKPOINT_UNSTORED], on_unstored, &reader, e);
+}
+
 /* --- rows ------------------------------------------------------------------------------------ */
 
 static struct store_space read_row(sqlite3_stmt *st)
@@ -176,6 +287,22 @@ static struct store_space read_row(sqlite3_stmt *st)
 	return row;
 }
 
+static struct store_checkpoint read_checkpoint(sqlite3_stmt *st)
+{
+	return (struct store_checkpoint){
+		.id = text_at(st, 0),
+		.tenant = text_at(st, 1),
+		.name = text_at(st, 19),
+		.labels = text_at(st, 20),
+		.score = score_at(st, 21),
+		.pin = u32_at(st, 22),
+		.expires_at_ms = sqlite3_column_int64(st, 23),
+		.parent = text_at(st, 24),
+		.ancestors = text_at(st, 25),
+		.shared_bytes = (uint64_t)sqlite3_column_int64(st, 26),
+	};
+}
+
 struct reader {
 	void (*each)(void *arg, const struct store_space *row);
 	void *arg;
@@ -185,7 +312,10 @@ static void on_row(void *arg, sqlite3_stmt *st)
 {
 	const struct reader *reader = arg;
 	struct store_space row = read_row(st);
+	struct store_checkpoint checkpoint = read_checkpoint(st);
 
+	if (sqlite3_column_type(st, 19) != SQLITE_NULL)
+		row.checkpoint = &checkpoint;
 	reader->each(reader->arg, &row);
 }
 

@@ -117,6 +117,14 @@ int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, stor
 
 /* --- Spaces ---------------------------------------------------------------------------------- */
 
+struct store_checkpoint {
+	const char *id, *tenant, *name, *labels, *parent, *ancestors;
+	struct score score;
+	bool pin;
+	int64_t expires_at_ms; /* 0: never */
+	uint64_t shared_bytes;
+};
+
 struct store_space {
 	const char *id, *tenant, *sandbox;
 	struct sandbox_config config; /* without `persistent`, which the table lacks */
@@ -132,6 +140,7 @@ struct store_space {
 	/* Not columns: rows of another table, added in the same transaction. */
 	const struct store_answer *answers;
 	size_t n_answers;
+	const struct store_checkpoint *checkpoint; /* the rest of a checkpoint; NULL: a Space */
 };
 
 /* Ends the frozen sandbox with `code` and `text` and adds its Space, in one transaction. */
@@ -175,6 +184,24 @@ int store_tree_forget(struct store *s, const char *root, struct err *e);
  * row is valid only during the call, which must not change the catalogue. */
 int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree *row), void *arg,
 		struct err *e);
+
+/* --- checkpoints ----------------------------------------------------------------------------- */
+
+/* Adds a checkpoint that is in memory only, with the answer to the request for it, which may be
+ * NULL. */
+int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
+			 const struct store_answer *answer, struct err *e);
+/* Records a new name, labels, score, pin and expires_at_ms. */
+int store_checkpoint_change(struct store *s, const struct store_checkpoint *row, struct err *e);
+/* Adds the Space `row`, which is what a checkpoint in memory became on disk. */
+int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e);
+/* Removes the checkpoint, and records its files as those of a Space that is gone. */
+int store_checkpoint_forget(struct store *s, const char *id, struct err *e);
+/* Calls `each` for every checkpoint that is not on disk. The row is valid only during the call,
+ * which must not change the catalogue. */
+int store_checkpoints_unstored(struct store *s,
+			       void (*each)(void *arg, const struct store_checkpoint *row),
+			       void *arg, struct err *e);
 
 /* --- answers --------------------------------------------------------------------------------- */
 

@@ -395,6 +395,7 @@ static void assert_tier(const struct config *c, const char *name, struct tier ex
 	assert_int_equal(t.concurrent, expected.concurrent);
 	assert_int_equal(t.disks_gb, expected.disks_gb);
 	assert_int_equal(t.spaces_gb, expected.spaces_gb);
+	assert_int_equal(t.checkpoints, expected.checkpoints);
 	assert_int_equal(t.persistent, expected.persistent);
 	assert_int_equal(t.private_memory, expected.private_memory);
 }
@@ -405,12 +406,13 @@ static void tiers_have_documented_limits(void **state)
 	struct tier t;
 
 	config_defaults(&c);
-	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 40, 0, false, false});
-	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, true, false});
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 10, 40, 0, 0, false, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, 200, true, false});
 	assert_tier(&c, "scale",
-		    (struct tier){16384, 64, 7200, 86400, 500, 2000, 500, true, false});
-	assert_tier(&c, "enterprise",
-		    (struct tier){65536, 512, 86400, 604800, 10000, 40000, 5000, true, false});
+		    (struct tier){16384, 64, 7200, 86400, 500, 2000, 500, 2000, true, false});
+	assert_tier(
+		&c, "enterprise",
+		(struct tier){65536, 512, 86400, 604800, 10000, 40000, 5000, 20000, true, false});
 	assert_false(tier_find(&t, &c, "gold"));
 	assert_false(tier_find(&t, &c, "operator"));
 }
@@ -421,8 +423,8 @@ static void tier_keeps_defaults_of_other_limits(void **state)
 	struct err e;
 
 	assert_int_equal(load(&c, "--tier_free=persistent=yes concurrent=3", &e), 0);
-	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 40, 0, true, false});
-	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, true, false});
+	assert_tier(&c, "free", (struct tier){1024, 4, 300, 1800, 3, 40, 0, 0, true, false});
+	assert_tier(&c, "pro", (struct tier){4096, 16, 1800, 28800, 50, 200, 50, 200, true, false});
 }
 
 static void sizes_are_listed_in_order(void **state)

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The known checkpoints. fork.c takes them, and starts sandboxes from them. */
+#include "orchestrator/snapshot/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "orchestrator/events/line.h"
+#include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/lineage.h"
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/sandbox/tree.h"
+#include "orchestrator/snapshot/internal.h"
+
+#define PRUNED_MAX 1000 /* by one call */
+
+void checkpoint_give_back(struct checkpoint *k)
+{
+	if (list_empty(&k->unwritten) && !k->space->users)
+		space_free_snapshot(k);
+}
+
+static bool is_stored(const struct checkpoint *k)
+{
+	return list_empty(&k->unwritten);
+}
+
+static struct store_checkpoint row_of(const struct checkpoint *k)
+{
+	return (struct store_checkpoint){.id = k->space->id,
+					 .tenant = k->space->tenant,
+					 .name = k->name,
+					 .labels = k->labels,
+					 .parent = k->parent,
+					 .ancestors = k->ancestors,
+					 .score = k->score,
+					 .pin = k->pin,
+					 .expires_at_ms = k->expires_at_ms};
+}
+
+static void note(struct service *c, const struct space *p, const char *event, const char *text)
+{
+	store_event(c->store, &(struct audit_event){.name = event,
+						    .at_ms = realtime_ms(),
+						    .tenant = p->tenant,
+						    .sandbox = p->sandbox,
+						    .template = p->config.template,
+						    .checkpoint = p->id,
+						    .text = text});
+}
+
+static struct space *find(struct service *c, const char *tenant, const char *id, struct failure *f)
+{
+	struct space *p = space_lookup(c, tenant, id, f);
+
+	if (p && space_is_checkpoint(p))
+		return p;
+	failure_set(f, FAIL_NOT_FOUND, 0, "there is no checkpoint %s", id);
+	return NULL;
+}
+
+/* --- take ----------------------------------------------------------------------------------- */
+
+/* The deadline of a call that ran is set again in each sandbox that is started. */
+static void take_calls(struct checkpoint *k, struct exec_point *from)
+{
+	k->call = *from;
+	*from = (struct exec_point){0};
+	for (struct exec_point *each = &k->call; each; each = each->next)
+		each->limit_ms = 0;
+}
+
+static int64_t expiry_in(uint32_t ttl_s)
+{
+	return ttl_s ? realtime_ms() + (int64_t)ttl_s * 1000 : 0;
+}
+
+struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *spec,
+			     const struct checkpoint_taken *taken,
+			     const struct store_answer *answer, struct failure *f)
+{
+	struct service *c = s->service;
+	scoped_free char *ancestors = lineage_of_child(s);
+	const struct store_checkpoint more = {.id = taken->id,
+					      .tenant = s->tenant,
+					      .name = spec->name ? spec->name : "",
+					      .labels = spec->labels ? spec->labels : "{}",
+					      .parent = snapshots_of(s)->checkpoint,
+					      .ancestors = ancestors,
+					      .pin = spec->pin,
+					      .expires_at_ms = expiry_in(spec->ttl_s)};
+	struct store_space row = {.id = taken->id,
+				  .tenant = s->tenant,
+				  .sandbox = s->id,
+				  .config = s->config,
+				  .created_at_ms = realtime_ms(),
+				  .seq_reserved = taken->seq,
+				  .metadata = s->metadata,
+				  .env = s->env,
+				  .env_len = s->env_len,
+				  .root = s->tree->root,
+				  .depth = s->depth,
+				  .labels = "{}",
+				  .checkpoint = &more};
+	struct err e;
+
+	row.config.persistent = false; /* each start sets it anew */
+	struct space *p = space_add(c, &row);
+	struct checkpoint *k = p->checkpoint;
+	k->image = taken->image;
+	k->guest_busy = taken->guest_busy;
+	take_calls(k, taken->call);
+	space_checked(p);
+	note(c, p, "checkpoint.taken", NULL);
+	if (store_checkpoint_add(c->store, &more, answer, &e) < 0) {
+		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+		space_forget(p);
+		return NULL;
+	}
+	snapshots_of_service(c)->n_taken++;
+	memcpy(snapshots_of(s)->checkpoint, p->id, sizeof(p->id));
+	log_info("sandbox %s: checkpoint %s taken, its VM was paused for %llu us", s->id, p->id,
+		 (unsigned long long)k->image->pause_ns / 1000);
+	list_add_tail(&snapshots_of_service(c)->unwritten, &k->unwritten);
+	checkpoint_write_next(c);
+	return p;
+}
+
+/* --- view and change ------------------------------------------------------------------------ */
+
+void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view)
+{
+	const struct checkpoint *k = p->checkpoint;
+
+	*view = (struct checkpoint_view){
+		.state = p->damage[0]	? "damaged"
+			 : is_stored(k) ? "stored"
+					: "memory",
+		.damage = p->damage[0] ? p->damage : NULL,
+		.name = k->name[0] ? k->name : NULL,
+		.labels = k->labels,
+		.score = k->score,
+		.pin = k->pin,
+		.sandbox = p->sandbox,
+		.ancestors = k->ancestors,
+		.parent = k->parent[0] ? k->parent : NULL,
+		.config = p->config,
+		.created_at_ms = p->created_at_ms,
+		.expires_at_ms = k->expires_at_ms,
+		.bytes = p->size_bytes,
+		.shared_bytes = k->shared_bytes,
+		.metadata = p->metadata,
+	};
+	memcpy(view->id, p->id, sizeof(view->id));
+}
+
+bool service_checkpoint_view(struct service *c, const char *tenant, const char *id,
+			     struct checkpoint_view *view, struct failure *f)
+{
+	const struct space *p = find(c, tenant, id, f);
+
+	if (p)
+		checkpoint_view_fill(p, view);
+	return p != NULL;
+}
+
+static void set_text(char **at, const char *text)
+{
+	if (!text)
+		return;
+	free(*at);
+	*at = must_copy(text);
+}
+
+bool service_checkpoint_change(struct service *c, const char *tenant, const char *id,
+			       const struct checkpoint_change *change, struct failure *f)
+{
+	struct space *p = find(c, tenant, id, f);
+	struct err e;
+
+	if (!p)
+		return false;
+	struct checkpoint *k = p->checkpoint;
+	struct store_checkpoint row = row_of(k);
+	if (change->name)
+		row.name = change->name;
+	if (change->labels)
+		row.labels = change->labels;
+	if (change->score.given)
+		row.score = change->score;
+	if (change->pin != CHANGE_NONE)
+		row.pin = change->pin == CHANGE_TRUE;
+	if (change->ttl_s)
+		row.expires_at_ms = expiry_in(change->ttl_s);
+	if (store_checkpoint_change(c->store, &row, &e) < 0) {
+		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+		return false;
+	}
+	set_text(&k->name, change->name);
+	set_text(&k->labels, change->labels);
+	k->score = row.score;
+	k->pin = row.pin;
+	k->expires_at_ms = row.expires_at_ms;
+	return true;
+}
+
+/* --- removal -------------------------------------------------------------------------------- */
+
+int checkpoint_remove(struct space *p, const char *event, const char *text, struct err *e)
+{
+	struct service *c = p->service;
+
+	note(c, p, event, text);
+	int ret = store_checkpoint_forget(c->store, p->id, e);
+	if (ret < 0)
+		return ret;
+	checkpoint_write_stop(p->checkpoint);
+	space_drop(p, op_new(c, &space_drop_ops, NULL));
+	return 0;
+}
+
+bool service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
+			       struct failure *f)
+{
+	struct space *p = find(c, tenant, id, f);
+	struct err e;
+
+	if (!p || !space_is_unused(p, f))
+		return false;
+	if (p->checkpoint->pin) {
+		failure_set(f, FAIL_PINNED, 0,
+			    "checkpoint %s is pinned: unpin it before you delete it", id);
+		return false;
+	}
+	if (checkpoint_remove(p, "checkpoint.deleted", NULL, &e) == 0)
+		return true;
+	failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+	return false;
+}
+
+/* --- retention ------------------------------------------------------------------------------ */
+
+static bool is_removable(const struct space *p)
+{
+	return !p->checkpoint->pin && !p->users;
+}
+
+static bool fits(const struct space *p, const struct checkpoint_prune *how)
+{
+	return !how->sandbox || !strcmp(p->sandbox, how->sandbox);
+}
+
+/* Whether a checkpoint with `newer` later ones among those asked for is one too many. */
+static bool is_surplus(const struct space *p, const struct checkpoint_prune *how, size_t newer)
+{
+	int64_t age_ms = realtime_ms() - p->created_at_ms;
+
+	return (!how->keeps || newer >= how->keep) &&
+	       (!how->older_than_s || age_ms > (int64_t)how->older_than_s * 1000) &&
+	       is_removable(p);
+}
+
+/* Chooses from the newest to the oldest. Returns their number. */
+static size_t choose(const struct roster *all, const struct checkpoint_prune *how,
+		     struct space **chosen)
+{
+	size_t n = 0, newer = 0;
+
+	for (size_t i = all->n; i-- && n < PRUNED_MAX;) {
+		struct space *p = container_of(all->all[i], struct space, listed);
+
+		if (!fits(p, how))
+			continue;
+		if (is_surplus(p, how, newer))
+			chosen[n++] = p;
+		newer++;
+	}
+	return n;
+}
+
+bool service_checkpoints_prune(struct service *c, const char *tenant,
+			       const struct checkpoint_prune *how,
+			       void (*each)(void *arg, const char *id, uint64_t bytes), void *arg,
+			       struct failure *f)
+{
+	const struct tenant *t = tenant_find(c, tenant);
+	scoped_free struct space **chosen = must_alloc(PRUNED_MAX * sizeof(struct space *));
+	size_t n = t ? choose(&snapshots_of_tenant(t)->checkpoints, how, chosen) : 0;
+	struct err e;
+
+	for (size_t i = 0; i < n; i++) {
+		char id[SANDBOX_ID_LEN + 1];
+		uint64_t bytes = chosen[i]->size_bytes;
+
+		memcpy(id, chosen[i]->id, sizeof(id));
+		if (!how->dry_run &&
+		    checkpoint_remove(chosen[i], "checkpoint.deleted", "it was pruned", &e) < 0) {
+			failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+			return false;
+		}
+		each(arg, id, bytes);
+	}
+	return true;
+}
+
+static bool is_over(const struct space *p)
+{
+	const struct checkpoint *k = p->checkpoint;
+
+	return k && k->expires_at_ms && realtime_ms() >= k->expires_at_ms && is_removable(p);
+}
+
+void checkpoints_check(struct service *c)
+{
+	struct err e;
+
+	list_each_safe (pos, &snapshots_of_service(c)->spaces) {
+		struct space *p = container_of(pos, struct space, link);
+
+		if (is_over(p) && checkpoint_remove(p, "checkpoint.expired", NULL, &e) < 0)
+			log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
+	}
+	checkpoint_write_next(c);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+struct dropped {
+	struct list link;
+	char id[SANDBOX_ID_LEN + 1], tenant[SANDBOX_NAME_MAX + 1];
+};
+
+static void on_unstored(void *arg, const struct store_checkpoint *row)
+{
+	struct dropped *d = must_alloc(sizeof(*d));
+
+	snprintf(d->id, sizeof(d->id), "%s", row->id);
+	snprintf(d->tenant, sizeof(d->tenant), "%s", row->tenant);
+	list_add_tail(arg, &d->link);
+}
+
+static int drop(struct service *c, const struct dropped *d, struct err *e)
+{
+	log_warn("checkpoint %s was in memory only when the service ended, and is gone", d->id);
+	store_event(c->store, &(struct audit_event){.name = "checkpoint.lost",
+						    .at_ms = realtime_ms(),
+						    .tenant = d->tenant,
+						    .checkpoint = d->id,
+						    .text = "the service ended before it was on "
+							    "disk"});
+	return store_checkpoint_forget(c->store, d->id, e);
+}
+
+int checkpoints_drop_unstored(struct service *c, struct err *e)
+{
+	struct list dropped;
+
+	list_init(&dropped);
+	int ret = store_checkpoints_unstored(c->store, on_unstored, &dropped, e);
+	list_each_safe (pos, &dropped) {
+		struct dropped *d = container_of(pos, struct dropped, link);
+
+		if (ret == 0)
+			ret = drop(c, d, e);
+		list_del(&d->link);
+		free(d);
+	}
+	return ret;
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A checkpoint: the snapshot of a sandbox, which goes on. It is a Space with more than a Space has.
+ * Until its files are written, which happens in the background, it is held in memory.
+ */
+#ifndef RAMET_ORCHESTRATOR_SNAPSHOT_CHECKPOINT_H
+#define RAMET_ORCHESTRATOR_SNAPSHOT_CHECKPOINT_H
+
+#include "orchestrator/snapshot/space.h"
+#include "orchestrator/vm/vmproc.h"
+
+struct sandbox;
+struct store_answer;
+
+/* Frees the memory of the snapshot if it is written and nobody uses it. */
+void checkpoint_give_back(struct checkpoint *k);
+
+/* What a snapshot of a sandbox consists of; checkpoint_add takes it over, also on failure. */
+struct checkpoint_taken {
+	char id[SANDBOX_ID_LEN + 1];
+	struct vmproc_image *image;
+	struct exec_point *call;
+	uint64_t seq;
+	bool guest_busy;
+};
+/* Adds a checkpoint of the sandbox to the catalogue, with the answer to the request for it (NULL:
+ * none), and begins to write it. Returns NULL with *f filled on failure. */
+struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *spec,
+			     const struct checkpoint_taken *taken,
+			     const struct store_answer *answer, struct failure *f);
+/* Removes a checkpoint that nobody uses, from the catalogue, from memory, and its files in the
+ * background. `event`: its name in the audit log. Returns 0, or -errno with *e filled. */
+int checkpoint_remove(struct space *p, const char *event, const char *text, struct err *e);
+void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view);
+
+/* Drops the rows of checkpoints that a previous instance held in memory only. */
+int checkpoints_drop_unstored(struct service *c, struct err *e);
+
+/* checkpoint-write.c: */
+/* Writes the next checkpoint to disk, unless one is being written. */
+void checkpoint_write_next(struct service *c);
+/* Stops the write of this one, whose files are removed. */
+void checkpoint_write_stop(struct checkpoint *k);
+
+#endif

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checkpoints: what they hold and where, what is started from them, and that each failure leaves
+ * nothing. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "orchestrator/sandbox/op.h"
+#include "orchestrator/sandbox/service.h"
+#include "orchestrator/snapshot/checkpoint.h"
+#include "orchestrator/sandbox/tenant.h"
+#include "orchestrator/snapshot/state.h"
+#include "test/unit/service/world.h"
+
+struct taken {
+	bool done, ok;
+	char id[SANDBOX_ID_LEN + 1];
+	struct failure failure;
+	struct op *call;
+};
+
+static void on_taken(void *arg, const struct checkpoint_view *view, const struct failure *f)
+{
+	struct taken *t = arg;
+
+	t->done = true;
+	t->ok = view != NULL;
+	if (view)
+		memcpy(t->id, view->id, sizeof(t->id));
+	else
+		t->failure = *f;
+}
+
+static void take_start(struct world *w, struct taken *t, const char *id)
+{
+	const struct checkpoint_spec spec = {.name = "n", .labels = "{\"a\":\"b\"}"};
+
+	*t = (struct taken){0};
+	t->call = service_checkpoint(w->service, TENANT, id, &spec, on_taken, t);
+}
+
+static void take(struct world *w, struct taken *t, const char *id)
+{
+	take_start(w, t, id);
+	world_until_true(w, &t->done);
+}
+
+static void on_started(void *arg, const struct service_forked *forked, const struct failure *f)
+{
+	struct forked *k = arg;
+
+	k->done = true;
+	k->ok = !f;
+	if (f) {
+		k->failure = *f;
+		return;
+	}
+	k->n = 0;
+	for (unsigned i = 0; i < forked->n; i++) {
+		assert_true(!forked->ids[i] == !!forked->errors[i]);
+		if (forked->ids[i])
+			memcpy(k->ids[k->n++], forked->ids[i], sizeof(k->ids[0]));
+	}
+}
+
+static void fork_from_start(struct world *w, struct forked *k, const char *id, unsigned n)
+{
+	*k = (struct forked){0};
+	k->call = service_fork_from(w->service, TENANT, id, &(struct fork_spec){.n = n}, on_started,
+				    k);
+}
+
+static void fork_from(struct world *w, struct forked *k, const char *id, unsigned n)
+{
+	fork_from_start(w, k, id, n);
+	world_until_true(w, &k->done);
+}
+
+/* Makes the folder of Spaces unusable, so that checkpoints stay in memory. */
+static void block_disk(const struct world *w, bool blocked)
+{
+	char path[256], moved[300];
+
+	snprintf(path, sizeof(path), "%s/spaces", w->config.state_dir);
+	snprintf(moved, sizeof(moved), "%s.moved", path);
+	if (blocked) {
+		assert_int_equal(rename(path, moved), 0);
+		close(creat(path, 0600));
+	} else {
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(rename(moved, path), 0);
+	}
+}
+
+static bool nothing_is_unwritten(void *arg)
+{
+	return world_metric(arg, "checkpoints_unstored") == 0;
+}
+
+static bool pool_is_full(void *arg)
+{
+	struct world *w = arg;
+
+	return world_metric(w, "blank_vms_ready") + world_metric(w, "warm_ready") ==
+	       w->config.pool_blank_vms + w->config.pool_warm;
+}
+
+static const char *state_of(struct world *w, const char *id)
+{
+	struct checkpoint_view view;
+	struct failure f;
+
+	return service_checkpoint_view(w->service, TENANT, id, &view, &f) ? view.state : "none";
+}
+
+static void expect_marks(struct world *w, const struct forked *k, unsigned n, const char *mark)
+{
+	struct run r;
+
+	assert_true(k->ok);
+	assert_int_equal(k->n, n);
+	for (unsigned i = 0; i < n; i++) {
+		world_exec(w, &r, k->ids[i], "marked");
+		assert_string_equal(r.out, mark);
+	}
+}
+
+struct files {
+	struct world *w;
+	const char *id;
+};
+
+static bool files_are_gone(void *arg)
+{
+	const struct files *of = arg;
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/spaces/%s", of->w->config.state_dir, of->id);
+	return access(path, F_OK) < 0;
+}
+
+static void test_one_in_memory_starts_sandboxes_and_is_lost_with_the_service(void **state)
+{
+	struct world *w = *state;
+	struct files files = {.w = w};
+	struct taken t;
+	struct forked k;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "mark before");
+	block_disk(w, true);
+	take(w, &t, m.view.id);
+	assert_true(t.ok);
+	world_exec(w, &r, m.view.id, "mark after");
+	fork_from(w, &k, t.id, 3);
+	assert_string_equal(state_of(w, t.id), "memory");
+	block_disk(w, false);
+	expect_marks(w, &k, 3, "before");
+	world_kill_service(w);
+	world_start_service(w);
+	assert_string_equal(state_of(w, t.id), "none");
+	assert_int_equal(world_metric(w, "sandboxes"), 4);
+	files.id = t.id;
+	world_until(w, files_are_gone, &files);
+}
+
+static void test_a_stored_one_gives_its_memory_back_and_survives(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0}, call = {0};
+	struct history h;
+	struct taken t;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "mark kept");
+	world_exec_start(w, &call, m.view.id, "out one\nraw ha\nwait\nraw lf", false);
+	world_until_waiting(w, 1);
+	take(w, &t, m.view.id);
+	assert_true(t.ok);
+	world_until(w, nothing_is_unwritten, w);
+	assert_string_equal(state_of(w, t.id), "stored");
+	assert_null(space_of(w->service, t.id)->checkpoint->image);
+	world_kill_service(w);
+	world_start_service(w);
+	assert_string_equal(state_of(w, t.id), "stored");
+	fork_from(w, &k, t.id, 2);
+	assert_true(k.ok && k.n == 2);
+	world_until_waiting(w, 3);
+	fakes_go(w->fakes);
+	expect_marks(w, &k, 2, "kept");
+	for (int i = 0; i < 2; i++) {
+		world_history(w, &h, k.ids[i]);
+		assert_non_null(strstr(h.text, "half|=0"));
+	}
+}
+
+static void test_one_that_cannot_be_written_is_tried_again(void **state)
+{
+	struct world *w = *state;
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	block_disk(w, true);
+	take(w, &t, m.view.id);
+	world_run_for(w, 200);
+	assert_string_equal(state_of(w, t.id), "memory");
+	block_disk(w, false);
+	snapshots_of_service(w->service)->write_at_ms = 0;
+	checkpoints_check(w->service);
+	world_until(w, nothing_is_unwritten, w);
+	assert_string_equal(state_of(w, t.id), "stored");
+}
+
+static void test_its_time_ends_unless_it_is_pinned(void **state)
+{
+	struct world *w = *state;
+	struct taken pinned, other;
+	struct checkpoint_change pin = {.pin = CHANGE_TRUE, .score = {true, 1}};
+	struct files files = {.w = w};
+	struct failure f;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	take(w, &pinned, m.view.id);
+	take(w, &other, m.view.id);
+	assert_true(service_checkpoint_change(w->service, TENANT, pinned.id, &pin, &f));
+	space_of(w->service, pinned.id)->checkpoint->expires_at_ms = 1;
+	space_of(w->service, other.id)->checkpoint->expires_at_ms = 1;
+	world_until(w, nothing_is_unwritten, w);
+	checkpoints_check(w->service);
+	assert_string_equal(state_of(w, pinned.id), "stored");
+	assert_string_equal(state_of(w, other.id), "none");
+	files.id = other.id;
+	world_until(w, files_are_gone, &files);
+	assert_int_equal(world_metric(w, "checkpoints"), 1);
+}
+
+static void test_failed_and_abandoned_ones_leave_nothing(void **state)
+{
+	struct world *w = *state;
+	struct taken t;
+	struct run r;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	fakes_fault(w->fakes, FAKES_FORK, 1);
+	take(w, &t, m.view.id);
+	assert_false(t.ok);
+	assert_int_equal(t.failure.code, FAIL_FORK_FAILED);
+	world_lock_catalogue(w, true);
+	take(w, &t, m.view.id);
+	world_lock_catalogue(w, false);
+	assert_int_equal(t.failure.code, FAIL_CATALOGUE);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	take_start(w, &t, m.view.id);
+	world_until_waiting(w, 1);
+	op_abandon(t.call);
+	fakes_go(w->fakes);
+	world_exec(w, &r, m.view.id, "out lives");
+	assert_string_equal(r.out, "lives");
+	assert_int_equal(world_metric(w, "checkpoints"), 0);
+	assert_int_equal(snapshots_of_tenant(tenant_find(w->service, TENANT))->taking, 0);
+}
+
+static void test_a_child_that_fails_does_not_undo_the_others(void **state)
+{
+	struct world *w = *state;
+	struct failure f;
+	struct taken t;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	take(w, &t, m.view.id);
+	world_until(w, pool_is_full, w); /* its sandboxes are reseeded, too */
+	fakes_fault(w->fakes, FAKES_RESEED, 1);
+	fork_from(w, &k, t.id, 3);
+	assert_true(k.ok);
+	assert_int_equal(k.n, 2);
+	world_until(w, pool_is_full, w);
+	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
+	fork_from_start(w, &k, t.id, 1);
+	world_until_waiting(w, 1);
+	assert_false(service_checkpoint_delete(w->service, TENANT, t.id, &f));
+	assert_int_equal(f.code, FAIL_IN_USE);
+	op_abandon(k.call);
+	fakes_go(w->fakes);
+	assert_true(service_checkpoint_delete(w->service, TENANT, t.id, &f));
+	assert_int_equal(world_metric(w, "sandboxes"), 3);
+}
+
+/* One of the VMs dies at each step in turn. */
+static void test_every_death_leaves_a_whole_checkpoint_or_none(void **state)
+{
+	unsigned failures = 0, deaths = 0;
+
+	for (int step = 1; failures + deaths < 3 || step < 12; step++) {
+		struct sandbox_view view;
+		struct world *w;
+		struct failure f;
+		struct forked k;
+		struct taken t;
+		struct made m;
+
+		world_setup((void **)&w);
+		world_create(w, &m, NULL);
+		fakes_fault(w->fakes, FAKES_DIE_STEP, step);
+		take(w, &t, m.view.id);
+		if (t.ok)
+			fork_from(w, &k, t.id, 2);
+		fakes_fault(w->fakes, FAKES_DIE_STEP, 0);
+		failures += !t.ok || !k.ok || k.n < 2;
+		deaths += !service_view(w->service, TENANT, m.view.id, &view, &f);
+		assert_int_equal(world_metric(w, "checkpoints"), t.ok);
+		world_teardown((void **)&w);
+	}
+}
+
+int main(void)
+{
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(test_one_in_memory_starts_sandboxes_and_is_lost_with_the_service),
+		WORLD_TEST(test_a_stored_one_gives_its_memory_back_and_survives),
+		WORLD_TEST(test_one_that_cannot_be_written_is_tried_again),
+		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
+		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
+		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
+		cmocka_unit_test(test_every_death_leaves_a_whole_checkpoint_or_none),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
