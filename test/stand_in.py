@@ -168,7 +168,10 @@ class Service:
         self.tell("go")
 
     def clear(self, http: httpx.Client) -> None:
-        """Deletes all sandboxes and Spaces."""
+        """Deletes all sandboxes, Spaces and checkpoints."""
+        for one in http.get("/v1/checkpoints").json():
+            http.patch(f"/v1/checkpoints/{one['id']}", json={"pin": False})
+            http.delete(f"/v1/checkpoints/{one['id']}")
         for kind in ("sandboxes", "spaces"):
             for one in http.get(f"/v1/{kind}").json():
                 http.delete(f"/v1/{kind}/{one['id']}")

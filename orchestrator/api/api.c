@@ -58,6 +58,11 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 			     "the path has an invalid key id: an id is key_ and 16 hexadecimal "
 			     "digits");
 		break;
+	case ROUTE_CHECKPOINT:
+		answer_error(r, 404, "not_found",
+			     "the path has an invalid checkpoint id: an id is chk_ and 32 "
+			     "hexadecimal digits");
+		break;
 	case ROUTE_PORT:
 		answer_error(r, 404, "not_found",
 			     "the path has an invalid port: ports are numbers from 1 to 65535");

@@ -26,19 +26,25 @@ static void on_forked(void *arg, const struct service_forked *forked, const stru
 	answer(r, 200, "application/json");
 }
 
+bool fork_spec_read(struct request *r, const struct fork_body *b,
+		    char labels[static LABELS_JSON_MAX], struct fork_spec *spec)
+{
+	*spec = (struct fork_spec){.n = b->n, .reseed = b->reseed, .labels = labels};
+	return labels_read(r, b->labels, labels);
+}
+
 static void start(struct request *r, const void *values)
 {
-	const struct fork_body *b = values;
+	struct fork_spec spec;
 	char labels[LABELS_JSON_MAX];
-	const struct fork_spec spec = {.n = b->n, .reseed = b->reseed, .labels = labels};
 
-	if (!labels_read(r, b->labels, labels))
+	if (!fork_spec_read(r, values, labels, &spec))
 		return;
 	request_ref(r);
 	r->op = service_fork(r->service, r->tenant, r->id, &spec, on_forked, r);
 }
 
-void serve_fork(struct request *r)
+void read_fork_body(struct request *r, body_fn *serve)
 {
 	struct json_field fields[3];
 	struct json_body body = fork_json;
@@ -48,7 +54,12 @@ void serve_fork(struct request *r)
 	memcpy(fields, body.fields, sizeof(fields));
 	fields[0].max = r->config->fork_max;
 	body.fields = fields;
-	body_read(r, &body, start);
+	body_read(r, &body, serve);
+}
+
+void serve_fork(struct request *r)
+{
+	read_fork_body(r, start);
 }
 
 void serve_merge(struct request *r)

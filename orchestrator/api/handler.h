@@ -24,9 +24,10 @@ struct pages {
 	struct list_page page; /* the entries still to send */
 	pages_fn *add;
 	struct list_filter filter; /* of sandboxes */
-	unsigned rejected;	   /* entries that the filter rejected in this turn */
-	bool begun;		   /* an entry was added */
-	bool more;		   /* there is a next chunk to gather */
+	struct checkpoint_filter checkpoints;
+	unsigned rejected; /* entries that the filter rejected in this turn */
+	bool begun;	   /* an entry was added */
+	bool more;	   /* there is a next chunk to gather */
 	struct loop_timer turn;
 };
 
@@ -69,8 +70,17 @@ void text_node(struct text *t, const char *root, uint32_t depth, struct score sc
 void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
 /* Add the body of an answer. */
 void text_created(struct text *t, const struct config *config, const char *id, const char *state);
+/* Reads the body of a fork. */
+void read_fork_body(struct request *r, body_fn *serve);
+/* Fills in *spec, which has `labels`. Returns false, with an answer given, when the labels are too
+ * many. */
+bool fork_spec_read(struct request *r, const struct fork_body *b,
+		    char labels[static LABELS_JSON_MAX], struct fork_spec *spec);
 void text_forked(struct text *t, const struct service_forked *forked);
 void text_frozen(struct text *t, const char *space);
+/* Children of a checkpoint or Space, one item each. */
+void text_started(struct text *t, const struct service_forked *forked);
+void text_checkpoint(struct text *t, const struct checkpoint_view *view);
 
 /* --- diff.c --------------------------------------------------------------------------------- */
 

@@ -43,16 +43,18 @@ static int read_flat(struct json_flat *flat, const char *url, size_t url_len, co
 	return len > 0 ? json_flat_read(flat, name, text, (size_t)len, e) : len;
 }
 
-static int read_root(struct list_filter *f, const char *url, size_t url_len, struct err *e)
+/* Leaves the id empty when it is absent. */
+static int read_sandbox(const char *url, size_t url_len, const char *name,
+			char out[static SANDBOX_ID_LEN + 1], struct err *e)
 {
-	int len = query_text(url, url_len, "root", f->root, sizeof(f->root), e);
+	int len = query_text(url, url_len, name, out, SANDBOX_ID_LEN + 1, e);
 
 	if (len == -ENOENT)
 		return 0;
-	return len < 0 || id_valid("sbx_", f->root, (size_t)len)
+	return len < 0 || id_valid("sbx_", out, (size_t)len)
 		       ? len
-		       : err_say(e, EINVAL, "root must be the id of a sandbox, not \"%s\"",
-				 f->root);
+		       : err_say(e, EINVAL, "%s must be the id of a sandbox, not \"%s\"", name,
+				 out);
 }
 
 int list_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e)
@@ -67,7 +69,7 @@ int list_filter_read(struct list_filter *f, const char *url, size_t url_len, str
 	if (ret >= 0)
 		ret = query_time(url, url_len, "created_before", &f->before_ms, e);
 	if (ret >= 0)
-		ret = read_root(f, url, url_len, e);
+		ret = read_sandbox(url, url_len, "root", f->root, e);
 	if (ret >= 0)
 		ret = read_flat(&f->metadata, url, url_len, "metadata", e);
 	if (ret >= 0)
@@ -100,4 +102,37 @@ bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *vi
 	if (f->labels.n && !json_has(view->labels, strlen(view->labels), &f->labels))
 		return false;
 	return !f->metadata.n || json_has(metadata, strlen(metadata), &f->metadata);
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------- */
+
+int checkpoint_filter_read(struct checkpoint_filter *f, const char *url, size_t url_len,
+			   struct err *e)
+{
+	*f = (struct checkpoint_filter){0};
+	int ret = read_text(url, url_len, "name", f->name, sizeof(f->name), e);
+
+	if (ret >= 0)
+		ret = read_sandbox(url, url_len, "sandbox", f->sandbox, e);
+	if (ret >= 0)
+		ret = read_sandbox(url, url_len, "ancestor", f->ancestor, e);
+	if (ret >= 0)
+		ret = read_flat(&f->labels, url, url_len, "labels", e);
+	return ret < 0 ? ret : 0;
+}
+
+void checkpoint_filter_fini(struct checkpoint_filter *f)
+{
+	json_flat_free(&f->labels);
+}
+
+bool checkpoint_filter_fits(const struct checkpoint_filter *f, const struct checkpoint_view *view)
+{
+	if (f->name[0] && (!view->name || strcmp(f->name, view->name) != 0))
+		return false;
+	if (f->sandbox[0] && strcmp(f->sandbox, view->sandbox) != 0)
+		return false;
+	if (f->ancestor[0] && !strstr(view->ancestors, f->ancestor))
+		return false;
+	return !f->labels.n || json_has(view->labels, strlen(view->labels), &f->labels);
 }

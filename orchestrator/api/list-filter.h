@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "orchestrator/json/json.h"
-#include "orchestrator/sandbox/sandboxes.h"
+#include "orchestrator/service/service.h"
 
 /* Conditions that must all hold. Zeroed: every sandbox fits. */
 struct list_filter {
@@ -26,5 +26,16 @@ struct list_filter {
 int list_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e);
 void list_filter_fini(struct list_filter *f);
 bool list_filter_fits(const struct list_filter *f, const struct sandbox_view *view);
+
+/* The same for a list of checkpoints. */
+struct checkpoint_filter {
+	char name[CHECKPOINT_NAME_MAX + 1];				/* empty: any */
+	char sandbox[SANDBOX_ID_LEN + 1], ancestor[SANDBOX_ID_LEN + 1]; /* empty: any */
+	struct json_flat labels; /* that the checkpoint must have */
+};
+int checkpoint_filter_read(struct checkpoint_filter *f, const char *url, size_t url_len,
+			   struct err *e);
+void checkpoint_filter_fini(struct checkpoint_filter *f);
+bool checkpoint_filter_fits(const struct checkpoint_filter *f, const struct checkpoint_view *view);
 
 #endif

@@ -36,6 +36,34 @@ static void add_children(struct text *out, const struct request_made *made)
 	text_forked(out, &forked);
 }
 
+/* As when they were made, except for the reasons of failures, which are not kept. */
+static void add_starts(struct text *out, const struct request_made *made)
+{
+	scoped_free const char **ids = must_alloc(FORK_MAX * sizeof(*ids));
+	scoped_free const char **errors = must_alloc(FORK_MAX * sizeof(*errors));
+	scoped_free char *copy = must_copy(made->ids);
+	struct service_forked forked = {.ids = ids, .errors = errors, .ready_us = made->ready_us};
+	char *rest = copy, *id;
+
+	for (; forked.n < FORK_MAX && (id = strsep(&rest, " ")); forked.n++) {
+		ids[forked.n] = strcmp(id, "-") ? id : NULL;
+		errors[forked.n] = ids[forked.n] ? NULL : "it could not be started";
+	}
+	text_started(out, &forked);
+}
+
+/* Returns the status: 404 when the checkpoint is gone. */
+static int add_checkpoint(struct text *out, struct api *a, const struct request_made *made)
+{
+	struct checkpoint_view view;
+	struct failure f;
+
+	if (!service_checkpoint_view(a->service, made->tenant, made->ids, &view, &f))
+		return 404;
+	text_checkpoint(out, &view);
+	return 201;
+}
+
 static void restore(void *arg, const struct request_made *made)
 {
 	struct api *a = arg;
@@ -47,9 +75,15 @@ static void restore(void *arg, const struct request_made *made)
 		add_sandbox(&body, a, made);
 	} else if (made->kind == MADE_CHILDREN) {
 		add_children(&body, made);
+	} else if (made->kind == MADE_STARTS) {
+		add_starts(&body, made);
+	} else if (made->kind == MADE_CHECKPOINT) {
+		status = add_checkpoint(&body, a, made);
 	} else {
 		text_frozen(&body, made->ids);
 	}
+	if (status == 404) /* the checkpoint is gone: the request is made again */
+		return;
 	idem_restore(keyed_answers(a->http), made->tenant, made->key.key, made->key.asks, status,
 		     body.p, body.len, loop_now_ms(a->loop) - made->age_ms);
 	text_free(&body);

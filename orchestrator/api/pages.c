@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lists of sandboxes and Spaces: an array, whole or one page of it, sent in chunks. The loop turns
- * between chunks, and each chunk waits until the previous one is taken. So a long list does not
- * delay other requests, and takes the memory of one chunk however slow its reader is.
+ * Lists of sandboxes, Spaces and checkpoints: an array, whole or one page of it, sent in chunks.
+ * The loop turns between chunks, and each chunk waits until the previous one is taken. So a long
+ * list does not delay other requests, and takes the memory of one chunk however slow its reader is.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -65,10 +65,15 @@ void answer_next(struct request *r, char kind, const void *key, size_t len)
 static bool ask_filter(struct request *r)
 {
 	h2o_iovec_t url = r->req->input.path;
+	struct pages *p = pages_of(r);
 	struct err e;
+	int ret = 0;
 
-	if (pages_of(r)->list.kind == LIST_SPACES ||
-	    list_filter_read(&pages_of(r)->filter, url.base, url.len, &e) == 0)
+	if (p->list.kind == LIST_CHECKPOINTS)
+		ret = checkpoint_filter_read(&p->checkpoints, url.base, url.len, &e);
+	else if (p->list.kind != LIST_SPACES)
+		ret = list_filter_read(&p->filter, url.base, url.len, &e);
+	if (ret == 0)
 		return true;
 	answer_error(r, 400, "bad_request", "%s", e.text);
 	return false;
@@ -103,13 +108,20 @@ static void position_of(struct list_position *position, const char *prefix,
 
 static const char *prefix_of(const struct list_name *list)
 {
-	return list->kind == LIST_SPACES ? "spc_" : "sbx_";
+	static const char *const prefixes[] = {[LIST_SANDBOXES] = "sbx_",
+					       [LIST_CHILDREN] = "sbx_",
+					       [LIST_SPACES] = "spc_",
+					       [LIST_CHECKPOINTS] = "chk_"};
+
+	return prefixes[list->kind];
 }
 
 static char letter_of(const struct list_name *list)
 {
-	static const char letters[] = {
-		[LIST_SANDBOXES] = 's', [LIST_CHILDREN] = 'c', [LIST_SPACES] = 'p'};
+	static const char letters[] = {[LIST_SANDBOXES] = 's',
+				       [LIST_CHILDREN] = 'c',
+				       [LIST_SPACES] = 'p',
+				       [LIST_CHECKPOINTS] = 'k'};
 
 	return letters[list->kind];
 }
@@ -182,6 +194,7 @@ static void stop(struct request *r)
 {
 	loop_timer_clear(r->loop, &pages_of(r)->turn);
 	list_filter_fini(&pages_of(r)->filter);
+	checkpoint_filter_fini(&pages_of(r)->checkpoints);
 }
 
 static const struct request_ops ops = {.taken = gather_next, .gone = stop};

@@ -116,26 +116,45 @@ static enum route_result check_key(struct route_match *m, const char *id)
 	return ROUTE_FOUND;
 }
 
+/* The kinds of first ids; any other word is a sandbox. */
+static const struct id_kind first_kinds[] = {
+	{"{space}", {"spc_"}, ROUTE_SPACE},
+	{"{checkpoint}", {"chk_"}, ROUTE_CHECKPOINT},
+	{"", {"sbx_"}, ROUTE_ID},
+};
+
+static enum route_result check_second(const char *pattern, const char *id)
+{
+	const struct id_kind *kind = id_kinds;
+	size_t len = strlen(id);
+
+	if (strstr(pattern, "{port}"))
+		return port_number(id, len) ? ROUTE_FOUND : ROUTE_PORT;
+	while (!strstr(pattern, kind->braces))
+		kind++;
+	return id_valid(kind->prefixes[0], id, len) || id_valid(kind->prefixes[1], id, len)
+		       ? ROUTE_FOUND
+		       : kind->invalid;
+}
+
 static enum route_result check_ids(struct route_match *m, const char *const ids[2])
 {
-	bool space = strstr(m->route->pattern, "{space}");
-	const struct id_kind *kind = id_kinds;
+	const struct id_kind *kind = first_kinds;
+	enum route_result found = ROUTE_FOUND;
 
+	if (!ids[0])
+		return ROUTE_FOUND;
 	if (strstr(m->route->pattern, "{key}"))
 		return check_key(m, ids[0]);
 	while (!strstr(m->route->pattern, kind->braces))
 		kind++;
-	if (ids[0] && !id_valid(space ? "spc_" : "sbx_", ids[0], strlen(ids[0])))
-		return space ? ROUTE_SPACE : ROUTE_ID;
-	if (strstr(m->route->pattern, "{port}")) {
-		if (!port_number(ids[1], strlen(ids[1])))
-			return ROUTE_PORT;
-	} else if (ids[1] && !id_valid(kind->prefixes[0], ids[1], strlen(ids[1])) &&
-		   !id_valid(kind->prefixes[1], ids[1], strlen(ids[1])))
+	if (!id_valid(kind->prefixes[0], ids[0], strlen(ids[0])))
 		return kind->invalid;
-	for (int i = 0; i < 2 && ids[i]; i++)
+	if (ids[1])
+		found = check_second(m->route->pattern, ids[1]);
+	for (int i = 0; found == ROUTE_FOUND && i < 2 && ids[i]; i++)
 		strcpy(m->id[i], ids[i]);
-	return ROUTE_FOUND;
+	return found;
 }
 
 static bool method_is(const char *name, const char *method, size_t len)
@@ -178,11 +197,14 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 		if (!matches(routes[i].pattern, s, first, found_ids))
 			continue;
 		any = true;
-		memcpy(ids, found_ids, sizeof(ids));
 		allow_add(m->allow, sizeof(m->allow), routes[i].method);
-		if (method_is(routes[i].method, method, method_len) ||
-		    (head && strcmp(routes[i].method, "GET") == 0))
-			m->route = &routes[i];
+		/* Of two patterns that match, the first is meant: the other one has an id where
+		 * this one has a word. */
+		if (m->route || (!method_is(routes[i].method, method, method_len) &&
+				 !(head && strcmp(routes[i].method, "GET") == 0)))
+			continue;
+		m->route = &routes[i];
+		memcpy(ids, found_ids, sizeof(ids));
 	}
 	if (!any)
 		return ROUTE_NONE;

@@ -12,18 +12,19 @@ extern const size_t n_routes;
 
 enum route_result {
 	ROUTE_FOUND,
-	ROUTE_NONE,	/* 404: no such path */
-	ROUTE_SLASH,	/* 404: the path exists without its final slash */
-	ROUTE_REGION,	/* 404: /r/REGION/ of another region */
-	ROUTE_ID,	/* 404: invalid id of a sandbox */
-	ROUTE_PTY,	/* 404: invalid id of a terminal */
-	ROUTE_PROCESS,	/* 404: invalid id of a process */
-	ROUTE_CONTEXT,	/* 404: invalid id of a context */
-	ROUTE_SPACE,	/* 404: invalid id of a Space */
-	ROUTE_KEY,	/* 404: invalid id of a key */
-	ROUTE_PORT,	/* 404: invalid port */
-	ROUTE_METHOD,	/* 405: `allow` has the methods */
-	ROUTE_MALFORMED /* 400: the path is malformed */
+	ROUTE_NONE,	  /* 404: no such path */
+	ROUTE_SLASH,	  /* 404: the path exists without its final slash */
+	ROUTE_REGION,	  /* 404: /r/REGION/ of another region */
+	ROUTE_ID,	  /* 404: invalid id of a sandbox */
+	ROUTE_PTY,	  /* 404: invalid id of a terminal */
+	ROUTE_PROCESS,	  /* 404: invalid id of a process */
+	ROUTE_CONTEXT,	  /* 404: invalid id of a context */
+	ROUTE_SPACE,	  /* 404: invalid id of a Space */
+	ROUTE_CHECKPOINT, /* 404: invalid id of a checkpoint */
+	ROUTE_KEY,	  /* 404: invalid id of a key */
+	ROUTE_PORT,	  /* 404: invalid port */
+	ROUTE_METHOD,	  /* 405: `allow` has the methods */
+	ROUTE_MALFORMED	  /* 400: the path is malformed */
 };
 
 struct route_match {

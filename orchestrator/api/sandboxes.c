@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/exec/exec.h"
 
@@ -68,6 +69,13 @@ static void create(struct request *r, const void *values)
 		.env = (const char *const *)b->env,
 	};
 
+	if (b->checkpoint.p &&
+	    !id_valid(CHECKPOINT_ID_PREFIX, b->checkpoint.p, b->checkpoint.len)) {
+		answer_error(r, 400, "bad_request",
+			     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"",
+			     b->checkpoint.p);
+		return;
+	}
 	if (b->template.p && !name_valid(b->template.p)) {
 		answer_error(r, 400, "bad_request",
 			     "template must be a name of a-z, 0-9, -, _ and ., not \"%s\"",
@@ -81,7 +89,9 @@ static void create(struct request *r, const void *values)
 	if (b->template.p)
 		memcpy(spec.config.template, b->template.p, b->template.len);
 	request_ref(r);
-	r->op = service_create(r->service, r->tenant, &spec, request_created, r);
+	r->op = b->checkpoint.p ? service_create_from(r->service, r->tenant, b->checkpoint.p, &spec,
+						      request_created, r)
+				: service_create(r->service, r->tenant, &spec, request_created, r);
 }
 
 void serve_create(struct request *r)

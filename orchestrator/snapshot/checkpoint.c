@@ -146,6 +146,8 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view)
 		.name = k->name[0] ? k->name : NULL,
 		.labels = k->labels,
 		.score = k->score,
+		.root = p->tree->root,
+		.depth = p->depth,
 		.pin = k->pin,
 		.sandbox = p->sandbox,
 		.ancestors = k->ancestors,

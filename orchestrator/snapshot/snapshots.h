@@ -63,6 +63,8 @@ struct checkpoint_view {
 	const char *name;   /* or NULL */
 	const char *labels; /* JSON object text */
 	struct score score;
+	const char *root; /* of the tree, like depth */
+	uint32_t depth;
 	bool pin;
 	const char *sandbox; /* whose state it is */
 	const char

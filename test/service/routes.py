@@ -12,6 +12,7 @@ import httpx
 BODIES: dict[str, Any] = {
     "exec": {"code": "print(1)"},
     "fork": {"n": 1},
+    "prune": {"keep": 1},
     "{other}": {"paths": ["/tmp"]},
     "merge-files": {"branches": ["sbx_" + "1" * 32], "base": "sbx_" + "2" * 32},
     "pty": {"argv": ["true"]},
@@ -28,7 +29,7 @@ BODIES: dict[str, Any] = {
 QUERY = {"path": "/tmp/x", "to": "/tmp/y", "mode": "700", "offset": "0"}
 
 # How the ids that stand in paths begin; all others are ids of sandboxes.
-KINDS = {"pty": "pty", "process": "prc", "context": "ctx", "space": "spc"}
+KINDS = {"pty": "pty", "process": "prc", "context": "ctx", "space": "spc", "checkpoint": "chk"}
 
 
 def routes(http: httpx.Client, *methods: str) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ NAMED = [
     "docs/api.md",
     "docs/benchmarks.md",
     "docs/capacity.md",
+    "docs/checkpoints.md",
     "docs/cli.md",
     "docs/fork.md",
     "docs/hardening.md",

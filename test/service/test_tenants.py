@@ -17,7 +17,7 @@ import pytest
 from conftest import Service
 from routes import QUERY, body_of, kinds_of, routes, with_ids
 
-ID = re.compile(r"(sbx|spc|pty|prc|ctx|upl)_[0-9a-f]{32}")
+ID = re.compile(r"(sbx|spc|pty|prc|ctx|upl|chk)_[0-9a-f]{32}")
 METHODS = ("get", "head", "put", "post", "patch", "delete")
 
 
@@ -45,6 +45,7 @@ class Tenant:
         bash = {"language": "bash"}
         self.ids["ctx"] = self.http.post(f"{path}/contexts", json=bash).json()["id"]
         self.ids["prc"] = self.http.post(f"{path}/processes", json=sleep).json()["id"]
+        self.ids["chk"] = self.http.post(f"{path}/checkpoints").json()["id"]
         frozen = self.http.post("/v1/sandboxes", json={}).json()["id"]
         self.ids["spc"] = self.http.post(f"/v1/sandboxes/{frozen}/freeze").json()["space_id"]
 
@@ -61,7 +62,8 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tenant, 
 
 
 def never() -> dict[str, str]:
-    return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in ("sbx", "pty", "prc", "ctx", "spc")}
+    kinds = ("sbx", "pty", "prc", "ctx", "spc", "chk")
+    return {kind: f"{kind}_{secrets.token_hex(16)}" for kind in kinds}
 
 
 def fill(path: str, choice: list[dict[str, str]]) -> str:

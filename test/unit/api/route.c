@@ -10,12 +10,13 @@
 #include "base/fd.h"
 #include "orchestrator/api/route.h"
 
-#define ID	"sbx_0123456789abcdef0123456789abcdef"
-#define ID2	"sbx_fedcba9876543210fedcba9876543210"
-#define PTY	"pty_0123456789abcdef0123456789abcdef"
-#define PROCESS "prc_0123456789abcdef0123456789abcdef"
-#define CONTEXT "ctx_0123456789abcdef0123456789abcdef"
-#define SPACE	"spc_0123456789abcdef0123456789abcdef"
+#define ID	   "sbx_0123456789abcdef0123456789abcdef"
+#define ID2	   "sbx_fedcba9876543210fedcba9876543210"
+#define PTY	   "pty_0123456789abcdef0123456789abcdef"
+#define PROCESS	   "prc_0123456789abcdef0123456789abcdef"
+#define CONTEXT	   "ctx_0123456789abcdef0123456789abcdef"
+#define SPACE	   "spc_0123456789abcdef0123456789abcdef"
+#define CHECKPOINT "chk_00112233445566778899aabbccddeeff"
 
 static struct route_match m;
 
@@ -46,6 +47,8 @@ static const char *id_for(const char *placeholder)
 		return SPACE;
 	if (!strncmp(placeholder, "{key}", 5))
 		return "key_0123456789abcdef";
+	if (!strncmp(placeholder, "{checkpoint}", 12))
+		return CHECKPOINT;
 	if (!strncmp(placeholder, "{port}", 6))
 		return "8000";
 	if (!strncmp(placeholder, "{path}", 6))

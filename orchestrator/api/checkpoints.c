@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+
+#include "base/fd.h"
+#include "base/random.h"
+#include "orchestrator/api/handler.h"
+
+/* --- one checkpoint ------------------------------------------------------------------------- */
+
+static void add_text(struct text *t, const char *name, const char *value)
+{
+	text_printf(t, ",\"%s\":", name);
+	if (value)
+		json_string(t, value, strlen(value));
+	else
+		text_puts(t, "null");
+}
+
+static void add_number(struct text *t, const char *name, uint64_t n)
+{
+	text_printf(t, ",\"%s\":%llu", name, (unsigned long long)n);
+}
+
+static void add_time(struct text *t, const char *name, int64_t ms)
+{
+	text_printf(t, ",\"%s\":", name);
+	json_time(t, ms);
+}
+
+static void add_view(struct text *t, const struct checkpoint_view *v)
+{
+	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
+	add_text(t, "name", v->name);
+	text_node(t, v->root, v->depth, v->score, v->labels);
+	text_printf(t, ",\"pin\":%s", v->pin ? "true" : "false");
+	add_text(t, "sandbox", v->sandbox);
+	add_text(t, "parent", v->parent);
+	add_time(t, "created_at", v->created_at_ms);
+	add_time(t, "expires_at", v->expires_at_ms);
+	add_text(t, "template", v->config.template);
+	add_number(t, "vcpus", v->config.size.vcpus);
+	add_number(t, "ram_mib", v->config.size.ram_mib);
+	add_number(t, "rootfs_gb", v->config.size.rootfs_gb);
+	text_printf(t, ",\"egress\":%s", v->config.egress ? "true" : "false");
+	add_number(t, "bytes", v->bytes);
+	add_number(t, "bytes_shared", v->shared_bytes);
+	if (v->damage)
+		add_text(t, "damage", v->damage);
+	text_printf(t, ",\"metadata\":%s}", v->metadata[0] ? v->metadata : "{}");
+}
+
+void text_checkpoint(struct text *t, const struct checkpoint_view *view)
+{
+	add_view(t, view);
+	text_putc(t, '\n');
+}
+
+void serve_checkpoint(struct request *r)
+{
+	struct checkpoint_view view;
+	struct failure f;
+
+	if (!service_checkpoint_view(r->service, r->tenant, r->id, &view, &f)) {
+		answer_failure(r, &f);
+		return;
+	}
+	text_checkpoint(&r->out, &view);
+	answer(r, 200, "application/json");
+}
+
+static void on_taken(void *arg, const struct checkpoint_view *view, const struct failure *f)
+{
+	struct request *r = arg;
+
+	request_ref(r);
+	bool here = request_called_well(r, f);
+	if (view)
+		text_checkpoint(&r->out, view);
+	if (here)
+		answer(r, 201, "application/json");
+	else if (view)
+		keyed_answered(r, 201);
+	request_unref(r);
+}
+
+static void take(struct request *r, const void *values)
+{
+	const struct checkpoint_take_body *b = values;
+	char labels[LABELS_JSON_MAX];
+	const struct checkpoint_spec spec = {
+		.name = b->name.p, .labels = labels, .ttl_s = b->ttl_seconds, .pin = b->pin};
+
+	if (!labels_read(r, b->labels, labels))
+		return;
+	request_ref(r);
+	r->op = service_checkpoint(r->service, r->tenant, r->id, &spec, on_taken, r);
+}
+
+void serve_checkpoint_take(struct request *r)
+{
+	body_read(r, &checkpoint_take_json, take);
+}
+
+static void change(struct request *r, const void *values)
+{
+	const struct checkpoint_change_body *b = values;
+	char labels[LABELS_JSON_MAX];
+	const struct checkpoint_change to = {.name = b->name.p,
+					     .labels = b->labels ? labels : NULL,
+					     .score = {!isnan(b->score), b->score},
+					     .pin = change_of(b->pin),
+					     .ttl_s = b->ttl_seconds};
+	struct failure f;
+
+	if (!labels_read(r, b->labels, labels))
+		return;
+	if (service_checkpoint_change(r->service, r->tenant, r->id, &to, &f))
+		serve_checkpoint(r);
+	else
+		answer_failure(r, &f);
+}
+
+void serve_checkpoint_change(struct request *r)
+{
+	body_read(r, &checkpoint_change_json, change);
+}
+
+void serve_checkpoint_delete(struct request *r)
+{
+	struct failure f;
+
+	if (service_checkpoint_delete(r->service, r->tenant, r->id, &f))
+		answer_status(r, 204);
+	else
+		answer_failure(r, &f);
+}
+
+/* --- list and prune ------------------------------------------------------------------------- */
+
+static void add_to_list(void *arg, const struct checkpoint_view *view)
+{
+	struct request *r = arg;
+
+	if (!checkpoint_filter_fits(&pages_of(r)->checkpoints, view)) {
+		pages_of(r)->rejected++;
+		return;
+	}
+	pages_comma(r);
+	add_view(&r->out, view);
+}
+
+static bool add_some(struct request *r, size_t most)
+{
+	return service_checkpoints(r->service, &pages_of(r)->list, &pages_of(r)->page, most,
+				   add_to_list, r);
+}
+
+void serve_checkpoints(struct request *r)
+{
+	const struct list_name list = {.kind = LIST_CHECKPOINTS, .tenant = r->tenant};
+
+	serve_pages(r, &list, add_some);
+}
+
+struct pruned {
+	struct text *ids;
+	size_t n;
+	uint64_t bytes;
+};
+
+static void add_pruned(void *arg, const char *id, uint64_t bytes)
+{
+	struct pruned *p = arg;
+
+	text_printf(p->ids, "%s\"%s\"", p->n++ ? "," : "", id);
+	p->bytes += bytes;
+}
+
+static void prune(struct request *r, const void *values)
+{
+	const struct prune_body *b = values;
+	const struct checkpoint_prune how = {.sandbox = b->sandbox.p,
+					     .keeps = b->keep,
+					     .keep = b->keep,
+					     .older_than_s = b->older_than_seconds,
+					     .dry_run = b->dry_run};
+	struct pruned pruned = {.ids = &r->out};
+	struct failure f;
+
+	if (!b->keep && !b->older_than_seconds) {
+		answer_error(r, 400, "bad_request",
+			     "a prune needs keep, older_than_seconds or both: else it would delete "
+			     "all checkpoints");
+		return;
+	}
+	text_puts(&r->out, "{\"checkpoints\":[");
+	if (!service_checkpoints_prune(r->service, r->tenant, &how, add_pruned, &pruned, &f)) {
+		r->out.len = 0;
+		answer_failure(r, &f);
+		return;
+	}
+	text_printf(&r->out, "],\"bytes\":%llu}\n", (unsigned long long)pruned.bytes);
+	answer(r, 200, "application/json");
+}
+
+void serve_prune(struct request *r)
+{
+	body_read(r, &prune_json, prune);
+}
+
+/* --- start from one ------------------------------------------------------------------------- */
+
+static void add_child(struct text *t, const char *id, const char *error)
+{
+	if (id) {
+		text_printf(t, "{\"id\":\"%s\"}", id);
+		return;
+	}
+	text_puts(t, "{\"error\":{\"code\":\"vm_failed\",\"message\":");
+	json_string(t, error, strlen(error));
+	text_puts(t, "}}");
+}
+
+void text_started(struct text *t, const struct service_forked *forked)
+{
+	text_puts(t, "{\"children\":[");
+	for (unsigned i = 0; i < forked->n; i++) {
+		if (i)
+			text_putc(t, ',');
+		add_child(t, forked->ids[i], forked->errors[i]);
+	}
+	text_printf(t, "],\"ready_us\":%llu}\n", (unsigned long long)forked->ready_us);
+}
+
+static void on_started(void *arg, const struct service_forked *forked, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	for (unsigned i = 0; i < forked->n; i++)
+		if (forked->ids[i])
+			trace_child(r, forked->ids[i]);
+	text_started(&r->out, forked);
+	answer(r, 200, "application/json");
+}
+
+static void start(struct request *r, const void *values)
+{
+	struct fork_spec spec;
+	char labels[LABELS_JSON_MAX];
+
+	if (!fork_spec_read(r, values, labels, &spec))
+		return;
+	request_ref(r);
+	r->op = service_fork_from(r->service, r->tenant, r->id, &spec, on_started, r);
+}
+
+void serve_fork_from(struct request *r)
+{
+	read_fork_body(r, start);
+}

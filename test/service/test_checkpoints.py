@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints: taken, listed, changed, deleted, pruned, and sandboxes started from them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+import httpx
+import pytest
+
+from conftest import NOBODY, Service, made, refused
+
+NONE = "/v1/checkpoints/chk_" + "f" * 32
+
+
+def taken(client: httpx.Client, sandbox: str, **spec: Any) -> dict[str, Any]:
+    answer = client.post(f"/v1/sandboxes/{sandbox.rpartition('/')[2]}/checkpoints", json=spec)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+def run(client: httpx.Client, sandbox: str, script: str) -> str:
+    answer = client.post(f"/v1/sandboxes/{sandbox}/exec", json={"code": script})
+    events = [json.loads(line) for line in answer.text.splitlines()]
+    return "".join(event["data"] for event in events if event["type"] == "stdout")
+
+
+@pytest.fixture
+def sandbox(client: httpx.Client) -> str:
+    return made(client, metadata={"who": "tëst"}, env={"A": "b"}).rpartition("/")[2]
+
+
+def test_take_list_info_change_delete(client: httpx.Client, sandbox: str) -> None:
+    first = taken(client, sandbox, name="tests päss", labels={"step": "1", "x": "y"}, pin=True)
+    second = taken(client, sandbox, ttl_seconds=100)
+    assert (first["name"], first["labels"], first["pin"]) == ("tests päss", {"step": "1", "x": "y"}, True)
+    assert (first["score"], first["parent"], first["expires_at"]) == (None, None, None)
+    assert (first["sandbox"], first["metadata"], first["ram_mib"]) == (sandbox, {"who": "tëst"}, 128)
+    assert (second["name"], second["labels"], second["parent"]) == (None, {}, first["id"])
+    assert second["expires_at"] > second["created_at"]
+    path = "/v1/checkpoints/" + first["id"]
+    listed = client.get("/v1/checkpoints").json()
+    assert [one["id"] for one in listed] == [first["id"], second["id"]]
+    changed = client.patch(path, json={"score": 0.5, "name": "", "labels": {"a": "b"}}).json()
+    assert (changed["score"], changed["name"], changed["labels"]) == (0.5, None, {"a": "b"})
+    assert client.get(path).json()["score"] == 0.5
+    assert "unpin it" in refused(client.delete(path), 409, "pinned")
+    assert client.patch(path, json={"pin": False}).json()["pin"] is False
+    assert client.delete(path).status_code == 204
+    refused(client.get(path), 404, "not_found")
+    refused(client.delete(path), 404, "not_found")
+    assert [one["id"] for one in client.get("/v1/checkpoints").json()] == [second["id"]]
+
+
+def test_lists_are_filtered_and_paged(client: httpx.Client, sandbox: str) -> None:
+    (child,) = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 1}).json()["children"]
+    ids = [
+        taken(client, sandbox, name="a", labels={"n": "1"})["id"],
+        taken(client, sandbox, name="b", labels={"n": "2"})["id"],
+        taken(client, child, name="a", labels={"n": "2"})["id"],
+    ]
+    for query, found in (
+        ({"name": "a"}, [0, 2]),
+        ({"name": "c"}, []),
+        ({"labels": '{"n": "2"}'}, [1, 2]),
+        ({"labels": '{"n": 2}'}, []),
+        ({"sandbox": sandbox}, [0, 1]),
+        ({"sandbox": child}, [2]),
+        ({"ancestor": sandbox}, [0, 1, 2]),
+        ({"ancestor": child, "name": "a"}, [2]),
+    ):
+        listed = client.get("/v1/checkpoints", params=query).json()
+        assert [one["id"] for one in listed] == [ids[i] for i in found], query
+    page = client.get("/v1/checkpoints", params={"limit": 2})
+    rest = client.get("/v1/checkpoints", params={"cursor": page.headers["ramet-next-cursor"]})
+    assert [one["id"] for one in page.json() + rest.json()] == ids
+    for query in ({"labels": "[]"}, {"sandbox": "x"}, {"ancestor": "spc_" + "0" * 32}):
+        refused(client.get("/v1/checkpoints", params=query), 400, "bad_request")
+
+
+def test_start_from_one(client: httpx.Client, sandbox: str) -> None:
+    run(client, sandbox, "mark before")
+    id = taken(client, sandbox)["id"]
+    run(client, sandbox, "mark after")
+    assert client.delete("/v1/sandboxes/" + sandbox).status_code == 204
+    answer = client.post(f"/v1/checkpoints/{id}/fork", json={"n": 3}).json()
+    children = [child["id"] for child in answer["children"]]
+    assert len(set(children)) == 3 and answer["ready_us"] > 0
+    for child in children:
+        assert run(client, child, "marked") == "before"
+        assert run(client, child, "env").strip() == "A=b"
+        info = client.get("/v1/sandboxes/" + child).json()
+        assert (info["metadata"], info["parent"]) == ({"who": "tëst"}, None)
+
+
+def test_children_descend_from_the_sandbox(client: httpx.Client, sandbox: str) -> None:
+    id = taken(client, sandbox)["id"]
+    (child,) = client.post(f"/v1/checkpoints/{id}/fork", json={"n": 1}).json()["children"]
+    assert client.get("/v1/sandboxes/" + child["id"]).json()["parent"] == sandbox
+    run(client, child["id"], "mark child")
+    assert client.post(f"/v1/sandboxes/{sandbox}/merge_into/{child['id']}").status_code == 204
+    assert run(client, sandbox, "marked") == "child"
+    assert taken(client, sandbox)["parent"] == id
+
+
+def test_create_from_one(client: httpx.Client, sandbox: str) -> None:
+    run(client, sandbox, "mark here")
+    id = taken(client, sandbox)["id"]
+    asked = {"checkpoint": id, "lifetime_seconds": 60, "metadata": {"new": 1}, "env": {"C": "d"}, "egress": False}
+    answer = client.post("/v1/sandboxes", json=asked)
+    assert answer.status_code == 201 and answer.json()["state"] == "ready"
+    info = client.get("/v1/sandboxes/" + answer.json()["id"]).json()
+    assert (info["metadata"], info["egress"], info["ram_mib"]) == ({"new": 1}, False, 128)
+    assert run(client, info["id"], "marked") == "here"
+    assert run(client, info["id"], "env").strip() == "C=d"
+    closed = taken(client, info["id"])["id"]
+    back = client.post("/v1/sandboxes", json={"checkpoint": closed, "egress": True}).json()
+    assert client.get("/v1/sandboxes/" + back["id"]).json()["egress"] is False
+    for wrong in ({"ram_mib": 256}, {"vcpus": 2}, {"template": "other"}):
+        text = refused(client.post("/v1/sandboxes", json={"checkpoint": id, **wrong}), 400, "out_of_range")
+        assert id in text and "can't be changed" in text
+    refused(client.post("/v1/sandboxes", json={"checkpoint": "x"}), 400, "bad_request")
+    gone = client.post("/v1/sandboxes", json={"checkpoint": NONE[-36:]})
+    assert "no checkpoint" in refused(gone, 404, "not_found")
+
+
+def test_fork_of_a_space_keeps_it(client: httpx.Client, sandbox: str) -> None:
+    run(client, sandbox, "mark frozen")
+    space = client.post(f"/v1/sandboxes/{sandbox}/freeze").json()["space_id"]
+    for _ in range(2):
+        answer = client.post(f"/v1/spaces/{space}/fork", json={"n": 2}).json()
+        assert [run(client, child["id"], "marked") for child in answer["children"]] == ["frozen"] * 2
+    assert client.get("/v1/spaces/" + space).json()["state"] == "frozen"
+    assert client.post(f"/v1/spaces/{space}/resume").status_code == 201
+    refused(client.post(f"/v1/spaces/{space}/fork", json={"n": 1}), 404, "not_found")
+
+
+def test_a_child_that_fails_is_an_item(server: Service, client: httpx.Client, sandbox: str) -> None:
+    id = taken(client, sandbox)["id"]
+    server.tell("fault reseed 1")
+    children = client.post(f"/v1/checkpoints/{id}/fork", json={"n": 3}).json()["children"]
+    failed = [child["error"] for child in children if "error" in child]
+    assert [error["code"] for error in failed] == ["vm_failed"] and failed[0]["message"]
+    assert len([child for child in children if "id" in child]) == 2
+    server.tell("fault reseed 3")
+    text = refused(client.post(f"/v1/checkpoints/{id}/fork", json={"n": 3}), 503, "vm_failed")
+    assert id in text
+
+
+def test_a_stored_one_survives_the_service(start: Callable[..., Service]) -> None:
+    server = start()
+    with server.client() as client:
+        sandbox = made(client)[-36:]
+        asked = taken(client, sandbox, name="n", labels={"a": "b"}, pin=True)
+        path = "/v1/checkpoints/" + asked["id"]
+        client.patch(path, json={"score": 2})
+        server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
+        stored = client.get(path).json()
+        assert stored == {**asked, "score": 2, "state": "stored", "bytes": stored["bytes"]} | {
+            "bytes_shared": stored["bytes_shared"]
+        }
+        assert stored["bytes"] > 0
+    for _ in range(2):
+        server.kill()
+        server.start("max_vms=64")
+        with server.client() as client:
+            assert client.get(path).json() == stored
+            assert client.get("/v1/checkpoints").json() == [stored]
+            children = client.post(path + "/fork", json={"n": 2}).json()["children"]
+            assert len([child for child in children if run(client, child["id"], "out x").strip() == "x"]) == 2
+    with server.client() as client:
+        client.patch(path, json={"pin": False})
+        assert client.delete(path).status_code == 204
+    server.stop()
+    assert [one.name for one in (server.home / "service/state/spaces").iterdir()] == []
+
+
+def test_prune(server: Service, client: httpx.Client, sandbox: str) -> None:
+    ids = [taken(client, sandbox, pin=i == 0)["id"] for i in range(5)]
+    other = taken(client, made(client))["id"]
+    server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
+    asked: dict[str, Any] = {"keep": 2, "sandbox": sandbox, "dry_run": True}
+    would = client.post("/v1/checkpoints/prune", json=asked).json()
+    assert would["checkpoints"] == [ids[2], ids[1]]
+    assert len(client.get("/v1/checkpoints").json()) == 6
+    asked["dry_run"] = False
+    assert client.post("/v1/checkpoints/prune", json=asked).json() == would
+    left = [one["id"] for one in client.get("/v1/checkpoints").json()]
+    assert left == [ids[0], ids[3], ids[4], other]
+    assert client.post("/v1/checkpoints/prune", json={"older_than_seconds": 1000}).json()["checkpoints"] == []
+    refused(client.post("/v1/checkpoints/prune", json={"dry_run": True}), 400, "bad_request")
+
+
+def test_wrong_requests(client: httpx.Client, sandbox: str) -> None:
+    path = f"/v1/sandboxes/{sandbox}/checkpoints"
+    for wrong in (
+        {"name": "x" * 129},
+        {"labels": {"a": 1}},
+        {"labels": []},
+        {"labels": {str(i): "" for i in range(65)}},
+        {"labels": {"a": "x" * 5000}},
+        {"ttl_seconds": 0},
+        {"pin": 1},
+    ):
+        assert client.post(path, json=wrong).status_code == 400, wrong
+    refused(client.post(f"/v1/sandboxes/{NOBODY[-36:]}/checkpoints"), 404, "not_found")
+    refused(client.get(NONE), 404, "not_found")
+    refused(client.patch(NONE, json={}), 404, "not_found")
+    refused(client.post(NONE + "/fork", json={"n": 1}), 404, "not_found")
+    assert "chk_" in refused(client.get("/v1/checkpoints/chk_1"), 404, "not_found")
+    id = taken(client, sandbox)["id"]
+    refused(client.post(f"/v1/checkpoints/{id}/fork", json={"n": 0}), 400, "bad_request")
+    refused(client.patch("/v1/checkpoints/" + id, json={"score": "x"}), 400, "bad_request")
+
+
+def test_same_key_same_checkpoint(client: httpx.Client, sandbox: str) -> None:
+    key = {"idempotency-key": "k1"}
+    one, two = (client.post(f"/v1/sandboxes/{sandbox}/checkpoints", headers=key) for _ in range(2))
+    assert one.json() == two.json() and two.headers["idempotent-replayed"] == "true"
+    path = f"/v1/checkpoints/{one.json()['id']}/fork"
+    key = {"idempotency-key": "k2"}
+    one, two = (client.post(path, json={"n": 2}, headers=key) for _ in range(2))
+    assert one.json() == two.json()
+    assert len(client.get("/v1/sandboxes").json()) == 3
+
+
+def test_checkpoints_of_another_key(start: Callable[..., Service]) -> None:
+    service = start("pro", "pro", "free")
+    heads = [{"authorization": f"Bearer {key}"} for key in service.keys]
+    ours, theirs, free = (service.client(headers=head) for head in heads)
+    with ours, theirs, free:
+        id = taken(ours, made(ours))["id"]
+        path = "/v1/checkpoints/" + id
+        for answer in (theirs.get(path), theirs.delete(path), theirs.post(path + "/fork", json={"n": 1})):
+            refused(answer, 404, "not_found")
+        refused(theirs.post("/v1/sandboxes", json={"checkpoint": id}), 404, "not_found")
+        assert theirs.get("/v1/checkpoints").json() == []
+        text = refused(free.post(made(free) + "/checkpoints"), 429, "cap_reached")
+        assert "limit is 0" in text
+
+
+def test_metrics_and_events(start: Callable[..., Service]) -> None:
+    server = start()
+    with server.client() as client:
+        sandbox = made(client)[-36:]
+        id = taken(client, sandbox)["id"]
+        client.post(f"/v1/checkpoints/{id}/fork", json={"n": 2})
+        found = server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
+        client.delete("/v1/checkpoints/" + id)
+        events = client.get("/v1/events").text.splitlines()
+    assert (found["ramet_checkpoints_taken_total"], found["ramet_checkpoint_starts_total"]) == (1, 2)
+    assert found["ramet_checkpoints"] == 1 and found["ramet_checkpoints_bytes"] > 0
+    named = [(e["event"], e.get("sandbox")) for e in map(json.loads, events) if e.get("checkpoint") == id]
+    assert named[0] == ("checkpoint.taken", sandbox)
+    assert [name for name, _ in named] == ["checkpoint.taken"] + ["sandbox.forked"] * 2 + ["checkpoint.deleted"]
+
+
+def test_what_is_started_belongs_to_the_tree(client: httpx.Client) -> None:
+    root = made(client, tree={"live": 2, "depth": 1}).rpartition("/")[2]
+    point = taken(client, root)
+    assert (point["root"], point["depth"]) == (root, 0)
+    path = f"/v1/checkpoints/{point['id']}/fork"
+    assert "limit live" in refused(client.post(path, json={"n": 2}), 429, "tree_limit")
+    started = client.post(path, json={"n": 1, "labels": {"try": "1"}}).json()["children"][0]["id"]
+    info = client.get("/v1/sandboxes/" + started).json()
+    assert (info["root"], info["depth"], info["labels"]) == (root, 1, {"try": "1"})
+    assert "limit live" in refused(client.post("/v1/sandboxes", json={"checkpoint": point["id"]}), 429, "tree_limit")
+    assert client.delete("/v1/sandboxes/" + root).status_code == 204
+    deeper = taken(client, started)
+    assert "depth" in refused(client.post(f"/v1/checkpoints/{deeper['id']}/fork", json={"n": 1}), 429, "tree_limit")
+    wrong = {"checkpoint": point["id"], "tree": {"live": 9}}
+    assert root in refused(client.post("/v1/sandboxes", json=wrong), 400, "out_of_range")
+    assert client.get(f"/v1/trees/{root}").status_code == 200
