@@ -190,23 +190,25 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 			      const char *method, size_t method_len)
 {
 	bool head = method_is("HEAD", method, method_len);
-	bool any = false;
+	const char *pattern = NULL;
 	const char *ids[2] = {0}, *found_ids[2];
 
 	for (size_t i = 0; i < n_routes; i++) {
 		if (!matches(routes[i].pattern, s, first, found_ids))
 			continue;
-		any = true;
-		allow_add(m->allow, sizeof(m->allow), routes[i].method);
 		/* Of two patterns that match, the first is meant: the other one has an id where
 		 * this one has a word. */
-		if (m->route || (!method_is(routes[i].method, method, method_len) &&
-				 !(head && strcmp(routes[i].method, "GET") == 0)))
+		if (pattern && strcmp(routes[i].pattern, pattern) != 0)
+			continue;
+		pattern = routes[i].pattern;
+		allow_add(m->allow, sizeof(m->allow), routes[i].method);
+		if (!method_is(routes[i].method, method, method_len) &&
+		    !(head && strcmp(routes[i].method, "GET") == 0))
 			continue;
 		m->route = &routes[i];
 		memcpy(ids, found_ids, sizeof(ids));
 	}
-	if (!any)
+	if (!pattern)
 		return ROUTE_NONE;
 	if (s->slash)
 		return ROUTE_SLASH;

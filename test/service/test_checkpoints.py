@@ -53,6 +53,12 @@ def test_take_list_info_change_delete(client: httpx.Client, sandbox: str) -> Non
     assert [one["id"] for one in client.get("/v1/checkpoints").json()] == [second["id"]]
 
 
+def test_prune_is_a_word_and_no_id(client: httpx.Client) -> None:
+    answer = client.delete("/v1/checkpoints/prune")
+    refused(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+
+
 def test_lists_are_filtered_and_paged(client: httpx.Client, sandbox: str) -> None:
     (child,) = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 1}).json()["children"]
     ids = [

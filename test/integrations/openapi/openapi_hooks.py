@@ -21,6 +21,7 @@ CONDITIONS = (
     "offset cannot be combined with append",
     "the query changes nothing: add mode, uid or gid",  # one of these parameters is needed
     "cursor must be a value of",  # what an earlier answer had
+    "a prune needs keep, older_than_seconds or both",
     "branches has ",  # an id twice
     "template 0 is not known",  # a name that this host does not have
     "as requested",  # the agent has less output than the offset
