@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from conftest import Service
+from routes import with_ids
 from test_tls import certificate as certificate
 
 
@@ -76,13 +77,7 @@ def test_every_route_except_health_needs_a_key(keyed: Service, client: httpx.Cli
     spec = client.get("/v1/openapi.json", headers=bearer(keyed.keys[0])).json()
     asked = 0
     for path, methods in spec["paths"].items():
-        for name in ("sandbox_id", "id", "winner", "other"):
-            path = path.replace("{" + name + "}", "sbx_" + "0" * 32)
-        path = path.replace("{pty}", "pty_" + "0" * 32)
-        path = path.replace("{process}", "prc_" + "0" * 32)
-        path = path.replace("{context}", "ctx_" + "0" * 32)
-        path = path.replace("{space}", "spc_" + "0" * 32)
-        path = path.replace("{port}", "8000").replace("{path}", "").replace("{key}", "key_" + "0" * 16)
+        path = with_ids(path, lambda kind: f"{kind}_" + "0" * 32)
         for method in methods.keys() & {"get", "put", "post", "patch", "delete"}:
             answer = client.request(method, path, content=b"{}")
             if path in ("/v1/healthz", "/livez", "/readyz"):
