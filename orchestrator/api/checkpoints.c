@@ -260,3 +260,37 @@ void serve_fork_from(struct request *r)
 {
 	read_fork_body(r, start);
 }
+
+/* --- rollback ------------------------------------------------------------------------------- */
+
+static void on_rolled_back(void *arg, const char *to, const char *kept, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	text_printf(&r->out, "{\"id\":\"%s\",\"checkpoint\":\"%s\"", r->id, to);
+	add_text(&r->out, "kept", kept);
+	text_puts(&r->out, "}\n");
+	answer(r, 200, "application/json");
+}
+
+static void roll_back(struct request *r, const void *values)
+{
+	const struct rollback_body *b = values;
+
+	if (!id_valid(CHECKPOINT_ID_PREFIX, b->checkpoint.p, b->checkpoint.len)) {
+		answer_error(r, 400, "bad_request",
+			     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"",
+			     b->checkpoint.p);
+		return;
+	}
+	request_ref(r);
+	r->op = service_rollback(r->service, r->tenant, r->id, b->checkpoint.p, b->keep.p,
+				 on_rolled_back, r);
+}
+
+void serve_rollback(struct request *r)
+{
+	body_read(r, &rollback_json, roll_back);
+}

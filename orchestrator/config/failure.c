@@ -29,6 +29,7 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_FREEZING] = "freezing",
 	[FAIL_NOT_A_DESCENDANT] = "not_a_descendant",
 	[FAIL_MERGED_DURING_CALL] = "merged",
+	[FAIL_ROLLED_BACK] = "rolled_back",
 	[FAIL_SPACE_DAMAGED] = "space_damaged",
 	[FAIL_CHECKPOINT_DAMAGED] = "checkpoint_damaged",
 	[FAIL_PINNED] = "pinned",

@@ -36,7 +36,6 @@
 #define RESULT_UNSOUND "ramet: this result was dropped: it is malformed"
 /* Bytes of CONTEXTS_HELD_MAX that stay free for short unfinished lines. */
 #define CONTEXTS_SPARE (1u << 20)
-#define MERGED	       "another sandbox was merged into this one during the call"
 #define BROKEN	       "the connection to the guest's agent broke during the call"
 #define NOT_FORKED     "the call had not reached the guest before the fork: it runs only in the parent"
 
@@ -1090,16 +1089,16 @@ void exec_start_waiting(struct sandbox *s)
 	}
 }
 
-void exec_move(struct sandbox *from, struct sandbox *to)
+void exec_move(struct sandbox *from, struct sandbox *to, const struct failure *f)
 {
-	struct exec_lane *f = &exec_of(from)->main, *t = &exec_of(to)->main;
+	struct exec_lane *old = &exec_of(from)->main, *t = &exec_of(to)->main;
 
 	if (running(t))
-		fail(first(t), FAIL_MERGED_DURING_CALL, MERGED);
+		fail(first(t), f->code, f->text);
 	/* Those of `from` come first. */
-	exec_append_calls(f, t);
-	exec_append_calls(t, f);
-	lanes_move(from, to, MERGED);
+	exec_append_calls(old, t);
+	exec_append_calls(t, old);
+	lanes_move(from, to, f);
 	const ssize_t n = (ssize_t)exec_of(from)->n_calls;
 	count_calls(to, n);
 	count_calls(from, -n);

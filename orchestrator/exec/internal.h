@@ -62,7 +62,7 @@ void main_lane_close(struct exec_lane *lane);
 /* Gives up its connection, and makes a new one soon. */
 void main_lane_lose(struct exec_lane *lane, const char *reason);
 /* Moves the lanes of `from`, whose VM `to` gets. The running calls of `to` fail with the text. */
-void lanes_move(struct sandbox *from, struct sandbox *to, const char *text);
+void lanes_move(struct sandbox *from, struct sandbox *to, const struct failure *f);
 /* Frees all lanes of contexts, and their calls, without reporting. */
 void lanes_free(struct sandbox *s);
 

@@ -190,10 +190,10 @@ static const struct guest_link_events link_events = {
 /* --- sandboxes ------------------------------------------------------------------------------ */
 
 /* Ends what the lane has in its VM, which the sandbox loses. Queued calls stay. */
-static void leave_vm(struct exec_lane *lane, const char *text)
+static void leave_vm(struct exec_lane *lane, const struct failure *f)
 {
 	if (lane->running)
-		exec_lane_fail(lane, FAIL_MERGED_DURING_CALL, text);
+		exec_lane_fail(lane, f->code, f->text);
 	guest_link_close(&lane->guest);
 	exec_lane_sent(lane);
 	lane->guest_busy = true;
@@ -212,10 +212,10 @@ static void move(struct exec_lane *lane, struct sandbox *to)
 	lane_free(there);
 }
 
-void lanes_move(struct sandbox *from, struct sandbox *to, const char *text)
+void lanes_move(struct sandbox *from, struct sandbox *to, const struct failure *f)
 {
 	list_each_safe (pos, &exec_of(to)->lanes)
-		leave_vm(container_of(pos, struct exec_lane, link), text);
+		leave_vm(container_of(pos, struct exec_lane, link), f);
 	list_each_safe (pos, &exec_of(from)->lanes)
 		move(container_of(pos, struct exec_lane, link), to);
 }

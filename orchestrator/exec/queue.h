@@ -125,13 +125,13 @@ void exec_point_drop_results(struct exec_point *p);
 int exec_copy(struct sandbox *s, const struct exec_point *p);
 /*
  * Steps of a merge, which gives the VM of `from` to `to`. exec_move_interrupts comes first. Then
- * exec_move moves the calls, ahead of those queued in `to`; a call running in `to` fails.
+ * exec_move moves the calls, ahead of those queued in `to`; a call running in `to` fails with `f`.
  * exec_move_link comes when the VM moves; after that, exec_move_events moves the journal and the
  * events. The next event gets a number above `seq`: the highest event number that either sandbox
  * had used before all steps.
  */
 void exec_move_interrupts(struct sandbox *from, struct sandbox *to);
-void exec_move(struct sandbox *from, struct sandbox *to);
+void exec_move(struct sandbox *from, struct sandbox *to, const struct failure *f);
 void exec_move_link(struct sandbox *from, struct sandbox *to);
 void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq,
 		      uint64_t seq_reserved);

@@ -97,6 +97,8 @@ void service_metrics(const struct service *c, void (*each)(void *arg, const stru
 		{"ramet_checkpoint_starts_total",
 		 "Sandboxes started from checkpoints, and from Spaces that stay.",
 		 snapshots->n_started},
+		{"ramet_rollbacks_total", "Sandboxes rolled back to a checkpoint.",
+		 snapshots->n_rollbacks},
 		{"ramet_trees", "Current number of trees with a budget.", c->trees.n},
 		{"ramet_tree_waits", "Forks that wait for room in their trees.", c->trees.waiting},
 		{"ramet_tree_refusals_total",

@@ -92,6 +92,8 @@ struct fork {
 	service_fork_fn *fn;
 	service_create_fn *created_fn;
 	service_checkpoint_fn *taken_fn;
+	service_done_fn *into_fn;
+	char into[SANDBOX_ID_LEN + 1]; /* for into_fn: the sandbox that gets the VM */
 	/* What is forked: a sandbox, or what `open` has. */
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	struct space_open open;
@@ -392,6 +394,37 @@ static void fail_all(struct fork *fork)
 	fail(fork, &f);
 }
 
+static struct sandbox *find_target(struct fork *fork, struct failure *f)
+{
+	struct sandbox *s = sandbox_find(service_of(fork), fork->tenant, fork->into, f);
+
+	return s && sandbox_is_reached(s, f) ? s : NULL;
+}
+
+/* Gives the only child's VM to the sandbox that is rolled back. */
+static void roll_back(struct fork *fork)
+{
+	struct child *child = &fork->children[0];
+	struct failure f;
+	struct sandbox *s = find_target(fork, &f);
+
+	if (!s || !merge_new(s, child->sandbox, &child->ready, fork->open.space->id, &f)) {
+		fail(fork, &f);
+		return;
+	}
+	child->sandbox = NULL;
+	step(fork, FORK_USABLE);
+	snapshots_of_service(service_of(fork))->n_rollbacks++;
+	memcpy(snapshots_of(s)->checkpoint, fork->open.space->id, SANDBOX_ID_LEN + 1);
+	if (s->config.egress) {
+		op_finish(&fork->op, NULL);
+		return;
+	}
+	list_del(&fork->op.link);
+	list_add_tail(&s->changes, &fork->op.link);
+	sandbox_close_egress(s);
+}
+
 static void complete(struct fork *fork)
 {
 	scoped_free struct store_sandbox *rows = must_alloc(fork->n * sizeof(*rows));
@@ -409,6 +442,10 @@ static void complete(struct fork *fork)
 		return;
 	}
 	note_stats(fork);
+	if (fork->into_fn) {
+		roll_back(fork);
+		return;
+	}
 	if (record(fork, rows, n, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		fail(fork, &f);
@@ -764,7 +801,9 @@ static void fork_notify(struct op *op)
 	struct fork *fork = fork_of(op);
 	const struct failure *f = op->failed ? &op->failure : NULL;
 
-	if (fork->taken_fn && f)
+	if (fork->into_fn)
+		fork->into_fn(op->arg, f);
+	else if (fork->taken_fn && f)
 		fork->taken_fn(op->arg, NULL, f);
 	else if (fork->taken_fn)
 		notify_taken(fork);
@@ -796,7 +835,7 @@ static void fork_abandon(struct op *op)
 
 	if (fork->taken[0])
 		drop_taken(fork);
-	for (unsigned i = 0; fork->state == FORK_MADE && i < fork->n; i++) {
+	for (unsigned i = 0; fork->state == FORK_MADE && !fork->into_fn && i < fork->n; i++) {
 		struct sandbox *s = sandbox_living(op->service, fork->tenant, fork->children[i].id);
 
 		if (s)
@@ -997,10 +1036,10 @@ static void start_from_space(struct fork *fork, struct space *from)
 
 /* Returns the checkpoint or Space, if `n` sandboxes may be started from it; else NULL with *f
  * filled. */
-static struct space *find_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
+static struct space *find_source(struct service *c, const char *tenant, const char *id, unsigned n,
+				 struct failure *f)
 {
-	struct service *c = fork->op.service;
-	struct space *from = check(c, n, f) ? space_find(c, fork->tenant, id, f) : NULL;
+	struct space *from = check(c, n, f) ? space_find(c, tenant, id, f) : NULL;
 
 	if (!from)
 		return NULL;
@@ -1008,13 +1047,21 @@ static struct space *find_source(struct fork *fork, const char *id, unsigned n, 
 		failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed", id);
 		return NULL;
 	}
+	return has_room(c, tenant, n, &from->config.size, f) ? from : NULL;
+}
+
+/* Like find_source, and claims room for the `n` sandboxes in its tree. */
+static struct space *claim_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
+{
+	struct space *from = find_source(fork->op.service, fork->tenant, id, n, f);
+
+	if (!from)
+		return NULL;
 	fork->claim = (struct tree_claim){.tree = from->tree,
 					  .depth = from->depth + space_is_checkpoint(from),
 					  .n = n,
 					  .mib = from->config.size.ram_mib};
-	if (!has_room(c, fork->tenant, n, &from->config.size, f) || !tree_claim(&fork->claim, f))
-		return NULL;
-	return from;
+	return tree_claim(&fork->claim, f) ? from : NULL;
 }
 
 struct op *service_fork_from(struct service *c, const char *tenant, const char *id,
@@ -1024,7 +1071,7 @@ struct op *service_fork_from(struct service *c, const char *tenant, const char *
 	struct failure f;
 
 	fork->fn = fn;
-	struct space *from = find_source(fork, id, spec->n, &f);
+	struct space *from = claim_source(fork, id, spec->n, &f);
 	if (!from)
 		return refuse(fork, &f);
 	fork->config = from->config;
@@ -1113,10 +1160,50 @@ struct op *service_create_from(struct service *c, const char *tenant, const char
 	struct failure f;
 
 	fork->created_fn = fn;
-	struct space *from = find_source(fork, id, 1, &f);
+	struct space *from = claim_source(fork, id, 1, &f);
 	if (!from || !apply(fork, from, spec, &f))
 		return refuse(fork, &f);
 	make_children(fork, &(struct fork_spec){.n = 1, .reseed = true, .labels = spec->labels});
+	start_from_space(fork, from);
+	return &fork->op;
+}
+
+bool fork_into_fits(struct service *c, const char *tenant, const char *checkpoint, const char *id,
+		    struct failure *f)
+{
+	const struct sandbox *s = sandbox_find(c, tenant, id, f);
+	const struct space *from =
+		s && sandbox_is_reached(s, f) ? find_source(c, tenant, checkpoint, 1, f) : NULL;
+
+	if (!from)
+		return false;
+	if (size_equal(&s->config.size, &from->config.size) &&
+	    !strcmp(s->config.template, from->config.template))
+		return true;
+	failure_set(f, FAIL_OUT_OF_RANGE, 0,
+		    "sandbox %s can't be rolled back to checkpoint %s, which has another size or "
+		    "template",
+		    s->id, from->id);
+	return false;
+}
+
+struct op *fork_into(struct service *c, const char *tenant, const char *checkpoint, const char *id,
+		     service_done_fn *fn, void *arg)
+{
+	struct fork *fork = fork_new(c, tenant, arg);
+	struct failure f;
+
+	fork->into_fn = fn;
+	snprintf(fork->into, sizeof(fork->into), "%s", id);
+	if (!fork_into_fits(c, tenant, checkpoint, id, &f))
+		return refuse(fork, &f);
+	const struct sandbox *s = sandbox_living(c, tenant, id);
+	struct space *from = space_of(c, checkpoint);
+	fork->config = s->config;
+	fork->config.egress = s->config.egress && from->config.egress;
+	/* Nothing is claimed: the sandbox's present VM makes room. */
+	fork->claim = (struct tree_claim){.tree = from->tree, .depth = from->depth};
+	make_children(fork, &(struct fork_spec){.n = 1});
 	start_from_space(fork, from);
 	return &fork->op;
 }

@@ -3,10 +3,12 @@
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_INTERNAL_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_INTERNAL_H
 
+#include "orchestrator/snapshot/snapshots.h"
 #include "orchestrator/snapshot/space.h"
 #include "orchestrator/snapshot/state.h"
 
 struct op;
+struct ready_vm;
 struct sandbox;
 
 /* Starts the sandbox's next fork, unless a snapshot for another fork of it is being taken. */
@@ -32,6 +34,18 @@ void freeze_start(struct sandbox *s, struct op *op);
 /* Drops a waiting freeze that a time limit started, since the sandbox is in use again or its limit
  * was changed. */
 void freeze_sandbox_touched(struct sandbox *s);
+
+/* Gives the sandbox the VM of `winner`, a sandbox started from a checkpoint that is in no list and
+ * not in the catalogue; as a merge does, with the code FAIL_ROLLED_BACK for what is in progress.
+ * Takes over both, unless it fails with *f filled. */
+bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
+	       const char *checkpoint, struct failure *f);
+/* Returns whether fork_into may do it now; else fills in *f. */
+bool fork_into_fits(struct service *c, const char *tenant, const char *checkpoint, const char *id,
+		    struct failure *f);
+/* Starts a VM from the checkpoint and gives it to the sandbox `id`. */
+struct op *fork_into(struct service *c, const char *tenant, const char *checkpoint, const char *id,
+		     service_done_fn *fn, void *arg);
 
 /* Removes the files of the Space that the sandbox was resumed from, if the sandbox has ended. */
 void resume_shed(struct sandbox *s);

@@ -16,6 +16,7 @@
 #include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tree.h"
+#include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/snapshots.h"
 #include "orchestrator/snapshot/state.h"
 
@@ -72,17 +73,16 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	parent->config.egress = m->egress;
 }
 
-static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
+/* What is in progress in the parent's VM fails with `f`. */
+static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
+		 const struct failure *f)
 {
 	const uint64_t seq = max_u64(parent->seq, winner->seq);
-	struct failure f;
 
-	failure_set(&f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
-		    winner->id, parent->id);
-	sandbox_fail_ops(parent, &f);
+	sandbox_fail_ops(parent, f);
 	exec_move_interrupts(winner, parent);
-	sandbox_fail_ops(winner, &f);
-	exec_move(winner, parent);
+	sandbox_fail_ops(winner, f);
+	exec_move(winner, parent, f);
 	move_vm(parent, winner, m);
 	exec_move_events(winner, parent, seq, m->seq_reserved);
 	sandbox_end_merged(winner, m->at_ms, m->text);
@@ -94,6 +94,21 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_schedule(parent);
 }
 
+/* Returns what the catalogue records of any move of a VM from `winner` to `parent`. */
+static struct store_merge move_of(const struct sandbox *parent, const struct sandbox *winner)
+{
+	return (struct store_merge){
+		.parent = parent->id,
+		.slot = winner->slot,
+		.pid = winner->pid,
+		.instance = winner->instance,
+		.egress = parent->config.egress && winner->config.egress,
+		.seq_reserved = max_u64(parent->seq, winner->seq) + SEQ_BLOCK,
+		.at_ms = realtime_ms(),
+		.text = "",
+	};
+}
+
 static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure *f)
 {
 	struct service *c = parent->service;
@@ -103,20 +118,12 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	struct err e;
 
 	snprintf(text, sizeof(text), "it was merged into %s", parent->id);
-	const struct store_merge m = {
-		.parent = parent->id,
-		.winner = winner->id,
-		.slot = winner->slot,
-		.pid = winner->pid,
-		.instance = winner->instance,
-		.egress = parent->config.egress && winner->config.egress,
-		.seq_reserved = max_u64(parent->seq, winner->seq) + SEQ_BLOCK,
-		.at_ms = realtime_ms(),
-		.code = "merged",
-		.text = text,
-		.lines = lines,
-		.n_lines = rewrite_lines(winner, parent->id, lines),
-	};
+	struct store_merge m = move_of(parent, winner);
+	m.winner = winner->id;
+	m.code = "merged";
+	m.text = text;
+	m.lines = lines;
+	m.n_lines = rewrite_lines(winner, parent->id, lines);
 	life_note(parent, (struct audit_event){.name = "sandbox.merged", .winner = winner->id});
 	int ret = store_sandbox_merge(c->store, &m, &e);
 	apply_lines(parent, lines, m.n_lines, ret == 0);
@@ -127,7 +134,34 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	snapshots_of_service(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
-	move(parent, winner, &m);
+	failure_set(f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
+		    winner->id, parent->id);
+	move(parent, winner, &m, f);
+	return true;
+}
+
+bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
+	       const char *checkpoint, struct failure *f)
+{
+	struct service *c = parent->service;
+	const struct store_merge m = move_of(parent, winner);
+	struct err e;
+
+	life_note(parent,
+		  (struct audit_event){.name = "sandbox.rolled_back", .checkpoint = checkpoint});
+	if (store_sandbox_merge(c->store, &m, &e) < 0) {
+		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+		return false;
+	}
+	log_info("sandbox %s: is checkpoint %s again, in slot %u", parent->id, checkpoint,
+		 winner->slot);
+	winner->off_catalogue = true;
+	winner->forget = true;
+	sandbox_begin(winner, ready);
+	failure_set(f, FAIL_ROLLED_BACK, 0,
+		    "sandbox %s was rolled back to checkpoint %s during the call", parent->id,
+		    checkpoint);
+	move(parent, winner, &m, f);
 	return true;
 }
 

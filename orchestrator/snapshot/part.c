@@ -22,6 +22,7 @@ void snapshots_start(struct service *c)
 	list_init(&of->freezes);
 	list_init(&of->freeze_turns);
 	list_init(&of->unwritten);
+	list_init(&of->rollbacks);
 	of->slot_limit_ms = SLOT_LIMIT_MS;
 }
 
@@ -76,6 +77,7 @@ struct part snapshot_part = {
 
 void snapshots_shut_down(struct service *c, const struct failure *f)
 {
+	ops_finish(&snapshots_of_service(c)->rollbacks, f); /* they abandon ops of other lists */
 	ops_finish(&snapshots_of_service(c)->resumes, f);
 	list_each (pos, &c->sandboxes)
 		fork_sandbox_gone(container_of(pos, struct sandbox, link), f);
@@ -83,6 +85,7 @@ void snapshots_shut_down(struct service *c, const struct failure *f)
 
 void snapshots_close(struct service *c)
 {
+	ops_free(&snapshots_of_service(c)->rollbacks);
 	ops_free(&snapshots_of_service(c)->resumes);
 }
 

@@ -119,6 +119,20 @@ struct op *service_fork_from(struct service *c, const char *tenant, const char *
 struct op *service_create_from(struct service *c, const char *tenant, const char *from,
 			       const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
 
+/* `to`: the checkpoint; `kept`: that of the state before, or NULL. Both are valid during the
+ * callback only. */
+typedef void service_rollback_fn(void *arg, const char *to, const char *kept,
+				 const struct failure *f);
+/*
+ * Gives the sandbox the state of a checkpoint of its size and template, in another VM: as after a
+ * merge, calls that run in the old one fail with FAIL_ROLLED_BACK, and queued ones continue. `keep`
+ * (NULL: don't) is the name of a checkpoint that keeps the present state. An abandoned rollback is
+ * not undone.
+ */
+struct op *service_rollback(struct service *c, const char *tenant, const char *id,
+			    const char *checkpoint, const char *keep, service_rollback_fn *fn,
+			    void *arg);
+
 /* --- Spaces ----------------------------------------------------------------------------------- */
 
 /* Valid until the caller returns to the loop. */

@@ -27,8 +27,9 @@ struct snapshot_tenant {
 	unsigned freezing;	 /* freezes in progress */
 };
 struct snapshot_service {
-	struct list resumes; /* resumes and starts from checkpoints, in flight */
-	struct list spaces;  /* struct space, of Spaces and checkpoints */
+	struct list resumes;   /* resumes and starts from checkpoints, in flight */
+	struct list rollbacks; /* calls in flight */
+	struct list spaces;    /* struct space, of Spaces and checkpoints */
 	struct list space_buckets[BUCKETS];
 	struct list unread_spaces;
 	struct list lost_spaces;     /* struct lost_space, longest lost first */
@@ -44,7 +45,8 @@ struct snapshot_service {
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
 	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;
-	uint64_t n_taken, n_started; /* checkpoints; sandboxes from checkpoints and kept Spaces */
+	uint64_t n_taken, n_rollbacks,
+		n_started; /* checkpoints; sandboxes from checkpoints and kept Spaces */
 	uint64_t n_checkpoints, checkpoints_bytes;
 	uint64_t n_spaces, spaces_bytes, spaces_damaged, spaces_lost; /* as they are now */
 };

@@ -116,7 +116,7 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
 	if (ret < 0)
 		return ret;
 	/* The winner ends first, because a slot can have only one living sandbox. */
-	ret = store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e);
+	ret = m->winner ? store_sandbox_end(s, m->winner, m->at_ms, m->code, m->text, e) : 0;
 	if (ret == 0)
 		ret = move(s, m, e);
 	for (size_t i = 0; i < m->n_lines && ret == 0; i++) {

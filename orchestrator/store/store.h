@@ -78,7 +78,8 @@ int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct e
 int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_t n, struct err *e);
 
 /* Describes a merge: the VM of `winner` becomes that of `parent`, and the winner ends with `code`
- * and `text`. `lines`: sandboxes whose ancestors change. */
+ * and `text`. A winner of NULL was never in the catalogue. `lines`: sandboxes whose ancestors
+ * change. */
 struct store_merge {
 	const char *parent, *winner;
 	uint32_t slot, pid;

@@ -13,6 +13,7 @@ BODIES: dict[str, Any] = {
     "exec": {"code": "print(1)"},
     "fork": {"n": 1},
     "prune": {"keep": 1},
+    "rollback": {"checkpoint": "chk_" + "f" * 32},
     "{other}": {"paths": ["/tmp"]},
     "merge-files": {"branches": ["sbx_" + "1" * 32], "base": "sbx_" + "2" * 32},
     "pty": {"argv": ["true"]},

@@ -278,3 +278,90 @@ def test_what_is_started_belongs_to_the_tree(client: httpx.Client) -> None:
     wrong = {"checkpoint": point["id"], "tree": {"live": 9}}
     assert root in refused(client.post("/v1/sandboxes", json=wrong), 400, "out_of_range")
     assert client.get(f"/v1/trees/{root}").status_code == 200
+
+
+# --- rollback ---
+
+
+def rolled_back(client: httpx.Client, sandbox: str, **body: Any) -> dict[str, Any]:
+    answer = client.post(f"/v1/sandboxes/{sandbox}/rollback", json=body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def test_rollback_keeps_the_id_and_what_belongs_to_it(client: httpx.Client, sandbox: str) -> None:
+    run(client, sandbox, "mark good")
+    id = taken(client, sandbox)["id"]
+    run(client, sandbox, "mark broken")
+    client.patch("/v1/sandboxes/" + sandbox, json={"metadata": {"new": 1}})
+    before = client.get("/v1/sandboxes/" + sandbox).json()
+    assert rolled_back(client, sandbox, checkpoint=id) == {"id": sandbox, "checkpoint": id, "kept": None}
+    assert run(client, sandbox, "marked") == "good"
+    after = client.get("/v1/sandboxes/" + sandbox).json()
+    for name in ("metadata", "created_at", "expires_at", "children", "egress"):
+        assert after[name] == before[name]
+    assert [one["id"] for one in client.get("/v1/sandboxes").json()] == [sandbox]
+    kept = rolled_back(client, sandbox, checkpoint=id, keep="before")["kept"]
+    assert client.get("/v1/checkpoints/" + kept).json()["name"] == "before"
+    run(client, sandbox, "mark other")
+    rolled_back(client, sandbox, checkpoint=kept)
+    assert run(client, sandbox, "marked") == "good"
+    assert run(client, sandbox, "env").strip() == "A=b"
+
+
+def test_rollback_ends_what_runs(server: Service, client: httpx.Client, sandbox: str) -> None:
+    id = taken(client, sandbox)["id"]
+    with client.stream("POST", f"/v1/sandboxes/{sandbox}/exec", json={"code": "out x\nwait"}) as stream:
+        server.until_waiting(1)
+        rolled_back(client, sandbox, checkpoint=id)
+        lines: list[dict[str, Any]] = []
+        with pytest.raises(httpx.RemoteProtocolError):  # the stream is cut off after the last line
+            for line in stream.iter_lines():
+                lines.append(json.loads(line))
+    assert [line["type"] for line in lines] == ["stdout", "error"]
+    assert lines[-1]["code"] == "rolled_back"
+    assert run(client, sandbox, "out again").strip() == "again"
+
+
+def test_a_call_at_the_checkpoint_runs_again(server: Service, client: httpx.Client, sandbox: str) -> None:
+    with client.stream("POST", f"/v1/sandboxes/{sandbox}/exec", json={"code": "out x\nwait\nout y"}) as stream:
+        server.until_waiting(1)
+        id = taken(client, sandbox)["id"]
+        server.tell("go")
+        stream.read()
+    rolled_back(client, sandbox, checkpoint=id)
+    assert run(client, sandbox, "out z").strip() == "z"
+    replay = client.get(f"/v1/sandboxes/{sandbox}/replay").text
+    data = [json.loads(line)["data"] for line in replay.splitlines()]
+    assert data == ["y", 0, "z", 0], replay
+
+
+def test_rollbacks_that_are_refused_change_nothing(client: httpx.Client, sandbox: str) -> None:
+    run(client, sandbox, "mark here")
+    other = taken(client, made(client, ram_mib=256))["id"]
+    path = f"/v1/sandboxes/{sandbox}/rollback"
+    assert other in refused(client.post(path, json={"checkpoint": other, "keep": "k"}), 400, "out_of_range")
+    gone = client.post(path, json={"checkpoint": NONE[-36:], "keep": "k"})
+    refused(gone, 404, "not_found")
+    refused(client.post(NOBODY + "/rollback", json={"checkpoint": other}), 404, "not_found")
+    refused(client.post(path, json={}), 400, "bad_request")
+    refused(client.post(path, json={"checkpoint": "spc_" + "f" * 32}), 400, "bad_request")
+    assert run(client, sandbox, "marked") == "here"
+    assert [one["id"] for one in client.get("/v1/checkpoints").json()] == [other]
+
+
+def test_a_rollback_survives_the_service(start: Callable[..., Service]) -> None:
+    server = start()
+    with server.client() as client:
+        sandbox = made(client)[-36:]
+        id = taken(client, sandbox)["id"]
+        server.tell("fault reseed 1")
+        answer = client.post(f"/v1/sandboxes/{sandbox}/rollback", json={"checkpoint": id})
+        refused(answer, 503, "vm_failed")
+        rolled_back(client, sandbox, checkpoint=id)
+        events = [json.loads(line) for line in client.get("/v1/events").text.splitlines()]
+        assert [e["sandbox"] for e in events if e["event"] == "sandbox.rolled_back"] == [sandbox]
+        assert server.metrics()["ramet_rollbacks_total"] == 1
+        assert client.delete("/v1/sandboxes/" + sandbox).status_code == 204
+        assert client.get("/v1/sandboxes").json() == []
+    server.stop()

@@ -320,6 +320,69 @@ static void test_every_death_leaves_a_whole_checkpoint_or_none(void **state)
 	}
 }
 
+static void on_rolled_back(void *arg, const char *to, const char *kept, const struct failure *f)
+{
+	struct done *d = arg;
+
+	d->done = true;
+	d->failed = f != NULL;
+	if (f)
+		d->failure = *f;
+}
+
+static void test_a_rollback_that_fails_leaves_the_sandbox(void **state)
+{
+	unsigned failures = 0;
+
+	for (int step = 1; failures < 3 || step < 12; step++) {
+		struct done d = {0};
+		struct sandbox_view view;
+		struct world *w;
+		struct failure f;
+		struct taken t;
+		struct made m;
+		struct run r;
+
+		world_setup((void **)&w);
+		world_create(w, &m, NULL);
+		world_exec(w, &r, m.view.id, "mark good");
+		take(w, &t, m.view.id);
+		world_exec(w, &r, m.view.id, "mark bad");
+		world_until(w, pool_is_full, w);
+		fakes_fault(w->fakes, FAKES_DIE_STEP, step);
+		service_rollback(w->service, TENANT, m.view.id, t.id, "kept", on_rolled_back, &d);
+		world_until_true(w, &d.done);
+		fakes_fault(w->fakes, FAKES_DIE_STEP, 0);
+		failures += d.failed;
+		if (service_view(w->service, TENANT, m.view.id, &view, &f)) {
+			world_exec(w, &r, m.view.id, "marked");
+			assert_string_equal(r.out, d.failed ? "bad" : "good");
+		}
+		assert_true(world_metric(w, "sandboxes") <= 1);
+		world_teardown((void **)&w);
+	}
+}
+
+static void test_a_rollback_needs_no_room_in_the_tree(void **state)
+{
+	const struct tree_budget budget = {.live = 1};
+	const struct sandbox_spec spec = {.tree = &budget};
+	struct world *w = *state;
+	struct done d = {0};
+	struct tree_view tree;
+	struct failure f;
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, &spec);
+	take(w, &t, m.view.id);
+	service_rollback(w->service, TENANT, m.view.id, t.id, NULL, on_rolled_back, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+	assert_true(service_tree(w->service, TENANT, m.view.id, &tree, &f));
+	assert_int_equal(tree.live, 1);
+}
+
 int main(void)
 {
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
@@ -330,7 +393,9 @@ int main(void)
 		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
+		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
 		cmocka_unit_test(test_every_death_leaves_a_whole_checkpoint_or_none),
+		cmocka_unit_test(test_a_rollback_that_fails_leaves_the_sandbox),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
