@@ -53,11 +53,10 @@ void serve_pack(struct request *r)
 void serve_unpack(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	struct file_unpack unpack = {.path = path};
+	struct agent_file_request unpack = {.type = AGENT_UNPACK, .path = path};
 
 	if (!ask_path(r, path))
 		return;
-	unpack.data = body_data(r);
-	request_ref(r);
-	r->op = service_file_unpack(r->service, r->tenant, r->id, &unpack, request_done, r);
+	struct file_data data = body_data(r);
+	file_do(r, &unpack, &data);
 }

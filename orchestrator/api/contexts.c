@@ -135,10 +135,15 @@ void serve_context(struct request *r)
 
 /* --- restart, interrupt, delete ------------------------------------------------------------- */
 
-void serve_context_restart(struct request *r)
+static void change(struct request *r, enum agent_request type)
 {
 	request_ref(r);
-	r->op = service_context_restart(r->service, r->tenant, r->id, r->other, request_done, r);
+	r->op = service_context_do(r->service, r->tenant, r->id, type, r->other, request_done, r);
+}
+
+void serve_context_restart(struct request *r)
+{
+	change(r, AGENT_CONTEXT_RESTART);
 }
 
 void serve_context_interrupt(struct request *r)
@@ -149,6 +154,5 @@ void serve_context_interrupt(struct request *r)
 
 void serve_context_delete(struct request *r)
 {
-	request_ref(r);
-	r->op = service_context_end(r->service, r->tenant, r->id, r->other, request_done, r);
+	change(r, AGENT_CONTEXT_END);
 }

@@ -65,13 +65,20 @@ bool ask_number(struct request *r, const char *name, uint64_t *n)
 
 /* --- put, remove, mkdir, move, change ------------------------------------------------------- */
 
-/* Reads how to write in place; sets *in_place to whether to do so. */
-static bool ask_write(struct request *r, bool *in_place, struct file_write *write)
+void file_do(struct request *r, const struct agent_file_request *request,
+	     const struct file_data *data)
+{
+	request_ref(r);
+	r->op = service_file_do(r->service, r->tenant, r->id, request, data, request_done, r);
+}
+
+/* Makes it a request to write in place, if one is wanted. */
+static bool ask_in_place(struct request *r, struct agent_file_request *put)
 {
 	uint64_t offset = UINT64_MAX;
-	bool append = false;
+	bool in_place = false, append = false;
 
-	if (!ask_flag(r, "in_place", in_place) || !ask_flag(r, "append", &append) ||
+	if (!ask_flag(r, "in_place", &in_place) || !ask_flag(r, "append", &append) ||
 	    !ask_number(r, "offset", &offset))
 		return false;
 	if (append && offset != UINT64_MAX) {
@@ -79,65 +86,51 @@ static bool ask_write(struct request *r, bool *in_place, struct file_write *writ
 			     "offset cannot be combined with append: give one of them");
 		return false;
 	}
-	*in_place |= append || offset != UINT64_MAX;
-	write->how = append		    ? AGENT_WRITE_APPEND
-		     : offset != UINT64_MAX ? AGENT_WRITE_AT
-					    : AGENT_WRITE_NEW;
-	write->offset = offset == UINT64_MAX ? 0 : offset;
+	if (in_place || append || offset != UINT64_MAX)
+		put->type = AGENT_WRITE;
+	put->how = append		  ? AGENT_WRITE_APPEND
+		   : offset != UINT64_MAX ? AGENT_WRITE_AT
+					  : AGENT_WRITE_NEW;
+	put->offset = offset == UINT64_MAX ? 0 : offset;
 	return true;
 }
 
 void serve_put(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	struct file_put put = {.path = path};
-	struct file_write write = {.path = path};
-	bool in_place = false;
+	struct agent_file_request put = {.type = AGENT_PUT, .path = path};
 
-	if (!ask_path(r, path) || !ask_mode(r, &put.mode) || !ask_write(r, &in_place, &write))
+	if (!ask_path(r, path) || !ask_mode(r, &put.mode) || !ask_in_place(r, &put))
 		return;
-	write.mode = put.mode;
-	write.data = put.data = body_data(r);
-	request_ref(r);
-	if (in_place)
-		r->op = service_file_write(r->service, r->tenant, r->id, &write, request_done, r);
-	else
-		r->op = service_file_put(r->service, r->tenant, r->id, &put, request_done, r);
+	struct file_data data = body_data(r);
+	file_do(r, &put, &data);
 }
 
 void serve_remove(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	bool recursive = false;
+	struct agent_file_request remove = {.type = AGENT_REMOVE, .path = path};
 
-	if (!ask_path(r, path) || !ask_flag(r, "recursive", &recursive))
-		return;
-	request_ref(r);
-	r->op = service_file_remove(r->service, r->tenant, r->id, path, recursive, request_done, r);
+	if (ask_path(r, path) && ask_flag(r, "recursive", &remove.flag))
+		file_do(r, &remove, NULL);
 }
 
 void serve_mkdir(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	bool parents = false;
-	uint32_t mode = 0;
+	struct agent_file_request mkdir = {.type = AGENT_MKDIR, .path = path};
 
-	if (!ask_path(r, path) || !ask_mode(r, &mode) || !ask_flag(r, "parents", &parents))
-		return;
-	request_ref(r);
-	r->op = service_file_mkdir(r->service, r->tenant, r->id, path, mode, parents, request_done,
-				   r);
+	if (ask_path(r, path) && ask_mode(r, &mkdir.mode) && ask_flag(r, "parents", &mkdir.flag))
+		file_do(r, &mkdir, NULL);
 }
 
 void serve_move(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1], to[AGENT_PATH_MAX + 1];
-	bool replace = false;
+	struct agent_file_request move = {.type = AGENT_MOVE, .path = path, .to = to};
 
-	if (!ask_path(r, path) || !ask_path_of(r, "to", to) || !ask_flag(r, "replace", &replace))
-		return;
-	request_ref(r);
-	r->op = service_file_move(r->service, r->tenant, r->id, path, to, replace, request_done, r);
+	if (ask_path(r, path) && ask_path_of(r, "to", to) && ask_flag(r, "replace", &move.flag))
+		file_do(r, &move, NULL);
 }
 
 static bool ask_owner(struct request *r, const char *name, uint32_t *id)
@@ -160,21 +153,21 @@ static bool ask_owner(struct request *r, const char *name, uint32_t *id)
 void serve_file_change(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
-	struct file_change change = {.path = path,
-				     .mode = AGENT_UNCHANGED,
-				     .uid = AGENT_UNCHANGED,
-				     .gid = AGENT_UNCHANGED};
+	struct agent_file_request change = {.type = AGENT_CHANGE,
+					    .path = path,
+					    .mode = AGENT_UNCHANGED,
+					    .uid = AGENT_UNCHANGED,
+					    .gid = AGENT_UNCHANGED};
 
 	if (!ask_path(r, path) || !ask_mode(r, &change.mode) || !ask_owner(r, "uid", &change.uid) ||
-	    !ask_owner(r, "gid", &change.gid) || !ask_flag(r, "recursive", &change.recursive))
+	    !ask_owner(r, "gid", &change.gid) || !ask_flag(r, "recursive", &change.flag))
 		return;
 	if ((change.mode & change.uid & change.gid) == AGENT_UNCHANGED) {
 		answer_error(r, 400, "bad_request",
 			     "the query changes nothing: add mode, uid or gid");
 		return;
 	}
-	request_ref(r);
-	r->op = service_file_change(r->service, r->tenant, r->id, &change, request_done, r);
+	file_do(r, &change, NULL);
 }
 
 /* --- attributes of a file ------------------------------------------------------------------- */

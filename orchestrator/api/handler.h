@@ -10,6 +10,8 @@
 #include "orchestrator/service/service.h"
 #include "proto/agent.h"
 
+struct agent_file_request;
+
 /* --- pages.c: lists ------------------------------------------------------------------------- */
 
 #define PAGE_MAX 1000 /* maximum of entries in a page */
@@ -102,6 +104,9 @@ bool ask_flag(struct request *r, const char *name, bool *flag);
 /* Leaves *n unchanged when the parameter is absent. */
 bool ask_number(struct request *r, const char *name, uint64_t *n);
 
+/* Sends a request on files that is answered by its success alone. */
+void file_do(struct request *r, const struct agent_file_request *request,
+	     const struct file_data *data);
 /* Adds "KEY":"NAME", and "KEY_b64" with the exact bytes if the name is not UTF-8. */
 void add_name(struct text *t, const char *key, const char *name, size_t len);
 /* Cuts off an answer and logs the reason, which cannot be sent to the client after the head of the

@@ -109,7 +109,7 @@ void serve_processes(struct request *r)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->op = service_process_list(r->service, r->tenant, r->id, &list_sink, r);
+	r->op = service_process_list(r->service, r->tenant, r->id, NULL, &list_sink, r);
 }
 
 static void on_described(void *arg, const struct process_view *p)
@@ -134,7 +134,7 @@ static const struct process_list_sink describe_sink = {.process = on_described,
 void serve_process(struct request *r)
 {
 	request_ref(r);
-	r->op = service_process_stat(r->service, r->tenant, r->id, r->other, &describe_sink, r);
+	r->op = service_process_list(r->service, r->tenant, r->id, r->other, &describe_sink, r);
 }
 
 /* --- the stream ----------------------------------------------------------------------------- */
@@ -379,11 +379,16 @@ void serve_process_input(struct request *r)
 				      r->req->entity.len, request_done, r);
 }
 
+void process_do(struct request *r, struct agent_process_request request, service_done_fn *fn)
+{
+	request.id = r->other;
+	request_ref(r);
+	r->op = service_process_do(r->service, r->tenant, r->id, &request, fn, r);
+}
+
 void serve_process_close(struct request *r)
 {
-	request_ref(r);
-	r->op = service_process_close_stdin(r->service, r->tenant, r->id, r->other, request_done,
-					    r);
+	process_do(r, (struct agent_process_request){.type = AGENT_PROC_CLOSE}, request_done);
 }
 
 /* Returns the number of a signal like "TERM", "SIGTERM", "15" or "SIG34"; 0 for another text. */
@@ -415,9 +420,8 @@ static void send_signal(struct request *r, const void *values)
 			     SIGNAL_MAX, b->signal.p);
 		return;
 	}
-	request_ref(r);
-	r->op = service_process_signal(r->service, r->tenant, r->id, r->other, number, request_done,
-				       r);
+	process_do(r, (struct agent_process_request){.type = AGENT_PROC_SIGNAL, .signal = number},
+		   request_done);
 }
 
 void serve_process_signal(struct request *r)
@@ -427,6 +431,5 @@ void serve_process_signal(struct request *r)
 
 void serve_process_kill(struct request *r)
 {
-	request_ref(r);
-	r->op = service_process_kill(r->service, r->tenant, r->id, r->other, request_done, r);
+	process_do(r, (struct agent_process_request){.type = AGENT_PROC_KILL}, request_done);
 }

@@ -234,9 +234,11 @@ static void resize(struct request *r, const void *values)
 {
 	const struct pty_size_body *b = values;
 
-	request_ref(r);
-	r->op = service_process_resize(r->service, r->tenant, r->id, r->other, b->cols, b->rows,
-				       on_done, r);
+	process_do(r,
+		   (struct agent_process_request){.type = AGENT_PROC_RESIZE,
+						  .cols = (uint16_t)b->cols,
+						  .rows = (uint16_t)b->rows},
+		   on_done);
 }
 
 void serve_pty_resize(struct request *r)
@@ -246,8 +248,7 @@ void serve_pty_resize(struct request *r)
 
 void serve_pty_kill(struct request *r)
 {
-	request_ref(r);
-	r->op = service_process_kill(r->service, r->tenant, r->id, r->other, on_done, r);
+	process_do(r, (struct agent_process_request){.type = AGENT_PROC_KILL}, on_done);
 }
 
 /* --- list ----------------------------------------------------------------------------------- */
@@ -276,5 +277,5 @@ void serve_ptys(struct request *r)
 	if (!answer_may_be_long(r))
 		return;
 	request_ref(r);
-	r->op = service_process_list(r->service, r->tenant, r->id, &list_sink, r);
+	r->op = service_process_list(r->service, r->tenant, r->id, NULL, &list_sink, r);
 }

@@ -51,20 +51,14 @@ static int encode(struct guest_op *op, enum agent_request type, const char *cont
 	return agent_context_bytes(&request, &op->bytes, &op->len);
 }
 
-struct op *service_context_end(struct service *c, const char *tenant, const char *id,
-			       const char *context, service_done_fn *fn, void *arg)
+struct op *service_context_do(struct service *c, const char *tenant, const char *id,
+			      enum agent_request type, const char *context, service_done_fn *fn,
+			      void *arg)
 {
-	struct guest_op *op = guest_op_new_plain(c, &end_kind, fn, arg);
+	bool ends = type == AGENT_CONTEXT_END;
+	struct guest_op *op = guest_op_new_plain(c, ends ? &end_kind : &restart_kind, fn, arg);
 
-	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_END, context));
-}
-
-struct op *service_context_restart(struct service *c, const char *tenant, const char *id,
-				   const char *context, service_done_fn *fn, void *arg)
-{
-	struct guest_op *op = guest_op_new_plain(c, &restart_kind, fn, arg);
-
-	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_RESTART, context));
+	return guest_op_start(op, tenant, id, encode(op, type, context));
 }
 
 /* --- list ----------------------------------------------------------------------------------- */

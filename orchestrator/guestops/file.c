@@ -15,81 +15,48 @@
 
 /* --- operations without output -------------------------------------------------------------- */
 
+static void on_unpack_refused(struct guest_op *op, uint32_t errnum, const char *text)
+{
+	if (errnum == EBADMSG)
+		guest_op_fail(op, FAIL_BAD_ARCHIVE, "%s", text);
+	else
+		guest_op_refused(op, errnum, text);
+}
+
 static const struct guest_op_kind plain_kind = {
 	.timeout_ms = TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
 static const struct guest_op_kind long_kind = {
 	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
+static const struct guest_op_kind unpack_kind = {.timeout_ms = LONG_TIMEOUT_MS,
+						 .missing_code = FAIL_NO_SUCH_FILE,
+						 .file = true,
+						 .refused = on_unpack_refused};
 
-struct op *service_file_put(struct service *c, const char *tenant, const char *id,
-			    const struct file_put *put, service_done_fn *fn, void *arg)
+static const struct guest_op_kind *kind_of(enum agent_request type)
 {
-	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
-	const struct agent_file_request request = {
-		.type = AGENT_PUT, .path = put->path, .mode = put->mode, .size = put->data.len};
-
-	guest_op_set_data(op, &put->data, &guestops_of_service(c)->file_bytes_in);
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	switch (type) {
+	case AGENT_REMOVE:
+	case AGENT_CHANGE:
+		return &long_kind;
+	case AGENT_UNPACK:
+		return &unpack_kind;
+	default:
+		return &plain_kind;
+	}
 }
 
-struct op *service_file_write(struct service *c, const char *tenant, const char *id,
-			      const struct file_write *write, service_done_fn *fn, void *arg)
+struct op *service_file_do(struct service *c, const char *tenant, const char *id,
+			   const struct agent_file_request *request, const struct file_data *data,
+			   service_done_fn *fn, void *arg)
 {
-	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
-	const struct agent_file_request request = {.type = AGENT_WRITE,
-						   .path = write->path,
-						   .how = write->how,
-						   .offset = write->offset,
-						   .mode = write->mode,
-						   .size = write->data.len};
+	struct guest_op *op = guest_op_new_plain(c, kind_of(request->type), fn, arg);
+	struct agent_file_request sized = *request;
 
-	guest_op_set_data(op, &write->data, &guestops_of_service(c)->file_bytes_in);
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
-}
-
-struct op *service_file_remove(struct service *c, const char *tenant, const char *id,
-			       const char *path, bool recursive, service_done_fn *fn, void *arg)
-{
-	struct guest_op *op = guest_op_new_plain(c, &long_kind, fn, arg);
-	const struct agent_file_request request = {
-		.type = AGENT_REMOVE, .path = path, .flag = recursive};
-
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
-}
-
-struct op *service_file_mkdir(struct service *c, const char *tenant, const char *id,
-			      const char *path, uint32_t mode, bool parents, service_done_fn *fn,
-			      void *arg)
-{
-	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
-	const struct agent_file_request request = {
-		.type = AGENT_MKDIR, .path = path, .mode = mode, .flag = parents};
-
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
-}
-
-struct op *service_file_move(struct service *c, const char *tenant, const char *id,
-			     const char *path, const char *to, bool replace, service_done_fn *fn,
-			     void *arg)
-{
-	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
-	const struct agent_file_request request = {
-		.type = AGENT_MOVE, .path = path, .to = to, .flag = replace};
-
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
-}
-
-struct op *service_file_change(struct service *c, const char *tenant, const char *id,
-			       const struct file_change *change, service_done_fn *fn, void *arg)
-{
-	struct guest_op *op = guest_op_new_plain(c, &long_kind, fn, arg);
-	const struct agent_file_request request = {.type = AGENT_CHANGE,
-						   .path = change->path,
-						   .mode = change->mode,
-						   .uid = change->uid,
-						   .gid = change->gid,
-						   .flag = change->recursive};
-
-	return guest_op_start(op, tenant, id, agent_file_bytes(&request, &op->bytes, &op->len));
+	if (data) {
+		sized.size = data->len;
+		guest_op_set_data(op, data, &guestops_of_service(c)->file_bytes_in);
+	}
+	return guest_op_start(op, tenant, id, agent_file_bytes(&sized, &op->bytes, &op->len));
 }
 
 /* --- operations with a sink ----------------------------------------------------------------- */
@@ -350,4 +317,26 @@ struct op *service_file_get(struct service *c, const char *tenant, const char *i
 	o->range = *range;
 	o->asks_size = range->from_end;
 	return guest_op_start(&o->op, tenant, id, encode_get(o));
+}
+
+/* --- pack: bytes as of a get, without a file before them ------------------------------------- */
+
+static const struct guest_op_kind pack_kind = {
+	.timeout_ms = LONG_TIMEOUT_MS,
+	.missing_code = FAIL_NO_SUCH_FILE,
+	.file = true,
+	.frame = on_get_frame,
+	.notify = notify,
+	.fini = fini,
+};
+
+struct op *service_file_pack(struct service *c, const char *tenant, const char *id,
+			     const char *path, const struct file_sink *sink, void *arg)
+{
+	struct file_op *o = file_op_new(c, &pack_kind, path, sink, arg);
+	const struct agent_file_request request = {.type = AGENT_PACK, .path = path};
+
+	o->reported = true;
+	return guest_op_start(&o->op, tenant, id,
+			      agent_file_bytes(&request, &o->op.bytes, &o->op.len));
 }

@@ -6,9 +6,9 @@
 #ifndef RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
 #define RAMET_ORCHESTRATOR_GUESTOPS_GUESTOPS_H
 
+#include "orchestrator/agent/agent.h"
 #include "orchestrator/guestops/diff-result.h"
 #include "orchestrator/sandbox/sandboxes.h"
-#include "proto/agent.h"
 
 #define DIFF_PATHS_MAX AGENT_PATHS_MAX
 
@@ -144,39 +144,17 @@ struct file_data {
  * neither finished nor abandoned. */
 void service_file_feed(struct op *base, const void *part, size_t len, bool last);
 
-struct file_put {
-	const char *path;
-	uint32_t mode; /* 0: the mode of the replaced file, else 0644 */
-	struct file_data data;
-};
-
-/* Replaces the file atomically: all of it or nothing. Creates missing parent folders. Nothing is
- * replaced before the last part of the data. */
-struct op *service_file_put(struct service *c, const char *tenant, const char *id,
-			    const struct file_put *put, service_done_fn *fn, void *arg);
-
-struct file_write {
-	const char *path;
-	enum agent_write how;
-	uint64_t offset; /* for AGENT_WRITE_AT */
-	uint32_t mode;	 /* of a file that is created; 0: 0644 */
-	struct file_data data;
-};
-/* Writes to a file in place; creates it, and missing parent folders. A failure or an abandoned call
- * may leave part of the data written. */
-struct op *service_file_write(struct service *c, const char *tenant, const char *id,
-			      const struct file_write *write, service_done_fn *fn, void *arg);
+/* Does what is answered by its success alone, as proto/agent.h says: AGENT_PUT, AGENT_WRITE and
+ * AGENT_UNPACK with `data`, whose length becomes the size; AGENT_REMOVE, AGENT_MKDIR, AGENT_MOVE
+ * and AGENT_CHANGE without (NULL). A put replaces nothing before the last part of its data; a write
+ * or unpack that fails or is abandoned may leave part of the data. */
+struct op *service_file_do(struct service *c, const char *tenant, const char *id,
+			   const struct agent_file_request *request, const struct file_data *data,
+			   service_done_fn *fn, void *arg);
 
 /* Packs a folder into a tar archive. */
 struct op *service_file_pack(struct service *c, const char *tenant, const char *id,
 			     const char *path, const struct file_sink *sink, void *arg);
-struct file_unpack {
-	const char *path; /* a folder, created when it is missing */
-	struct file_data data;
-};
-/* Unpacks a tar archive into a folder. A failure leaves the files that were complete. */
-struct op *service_file_unpack(struct service *c, const char *tenant, const char *id,
-			       const struct file_unpack *unpack, service_done_fn *fn, void *arg);
 
 /* Valid during the callback only; not NUL-terminated. */
 struct watch_event {
@@ -223,30 +201,6 @@ struct file_list {
  * it are reported as links, and file systems mounted there are not entered. */
 struct op *service_file_list(struct service *c, const char *tenant, const char *id,
 			     const struct file_list *list, const struct file_sink *sink, void *arg);
-/* Removes a file, an empty folder or a symbolic link itself. `recursive`: a folder with its
- * contents too. */
-struct op *service_file_remove(struct service *c, const char *tenant, const char *id,
-			       const char *path, bool recursive, service_done_fn *fn, void *arg);
-/* Makes a folder. `mode` 0: 0755. `parents`: creates missing parents; an existing folder is no
- * error. */
-struct op *service_file_mkdir(struct service *c, const char *tenant, const char *id,
-			      const char *path, uint32_t mode, bool parents, service_done_fn *fn,
-			      void *arg);
-/* Moves a file, a symbolic link or a folder within its file system; creates missing folders of the
- * new path. `replace`: an existing file or empty folder is replaced; otherwise the move fails. */
-struct op *service_file_move(struct service *c, const char *tenant, const char *id,
-			     const char *path, const char *to, bool replace, service_done_fn *fn,
-			     void *arg);
-struct file_change {
-	const char *path; /* a link is followed */
-	uint32_t mode;	  /* permission bits */
-	uint32_t uid, gid;
-	bool recursive; /* also of all that is in the folder; a failure may leave a part changed */
-};
-/* Changes permissions and owner; members that are AGENT_UNCHANGED change nothing. */
-struct op *service_file_change(struct service *c, const char *tenant, const char *id,
-			       const struct file_change *change, service_done_fn *fn, void *arg);
-
 /* --- processes ------------------------------------------------------------------------------ */
 
 /* Programs that run beside the Python process, on pipes or on a tty. The guest holds them: a fork's
@@ -310,9 +264,8 @@ struct op *service_process_start(struct service *c, const char *tenant, const ch
 struct op *service_process_attach(struct service *c, const char *tenant, const char *id,
 				  const char *process, uint64_t place,
 				  const struct process_sink *sink, void *arg);
+/* Describes a process, or all of them (NULL). */
 struct op *service_process_list(struct service *c, const char *tenant, const char *id,
-				const struct process_list_sink *sink, void *arg);
-struct op *service_process_stat(struct service *c, const char *tenant, const char *id,
 				const char *process, const struct process_list_sink *sink,
 				void *arg);
 #define PTY_READ_MAX AGENT_PROC_RING
@@ -344,18 +297,11 @@ struct op *service_process_read(struct service *c, const char *tenant, const cha
 struct op *service_process_input(struct service *c, const char *tenant, const char *id,
 				 const char *process, const void *data, size_t len,
 				 service_done_fn *fn, void *arg);
-struct op *service_process_close_stdin(struct service *c, const char *tenant, const char *id,
-				       const char *process, service_done_fn *fn, void *arg);
-/* Sends a signal (1 to 64) to the program's process group. */
-struct op *service_process_signal(struct service *c, const char *tenant, const char *id,
-				  const char *process, uint8_t number, service_done_fn *fn,
-				  void *arg);
-struct op *service_process_resize(struct service *c, const char *tenant, const char *id,
-				  const char *process, uint32_t cols, uint32_t rows,
-				  service_done_fn *fn, void *arg);
-/* Sends SIGKILL to all processes of the session. */
-struct op *service_process_kill(struct service *c, const char *tenant, const char *id,
-				const char *process, service_done_fn *fn, void *arg);
+/* Does what is answered by its success alone: AGENT_PROC_CLOSE, AGENT_PROC_SIGNAL, AGENT_PROC_KILL
+ * or AGENT_PROC_RESIZE. */
+struct op *service_process_do(struct service *c, const char *tenant, const char *id,
+			      const struct agent_process_request *request, service_done_fn *fn,
+			      void *arg);
 
 /* --- contexts ------------------------------------------------------------------------------- */
 
@@ -366,13 +312,10 @@ struct context_spec {
 	const char *cwd;	/* NULL: the home folder */
 	const char *const *env; /* NAME=VALUE, overrides the sandbox's own */
 };
-/* Ends a context's processes and its running call; waiting calls fail. */
-struct op *service_context_end(struct service *c, const char *tenant, const char *id,
-			       const char *context, service_done_fn *fn, void *arg);
-/* Ends a context's processes and its running call, and starts the interpreter again without its
- * state. */
-struct op *service_context_restart(struct service *c, const char *tenant, const char *id,
-				   const char *context, service_done_fn *fn, void *arg);
+/* `type`: AGENT_CONTEXT_END or AGENT_CONTEXT_RESTART. */
+struct op *service_context_do(struct service *c, const char *tenant, const char *id,
+			      enum agent_request type, const char *context, service_done_fn *fn,
+			      void *arg);
 
 struct context_view {
 	char id[CORE_ID_LEN + 1];

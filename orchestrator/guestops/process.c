@@ -61,43 +61,18 @@ static int encode(struct guest_op *op, const struct agent_process_request *reque
 /* --- operations without a result ------------------------------------------------------------ */
 
 static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .refused = on_refused};
+/* stdin is closed after the input that waits. */
+static const struct guest_op_kind close_kind = {
+	.timeout_ms = TIMEOUT_MS, .impatient_code = FAIL_STDIN_FULL, .refused = on_refused};
 
-static struct op *plain(struct service *c, const char *tenant, const char *id,
-			const struct agent_process_request *request, service_done_fn *fn, void *arg)
+struct op *service_process_do(struct service *c, const char *tenant, const char *id,
+			      const struct agent_process_request *request, service_done_fn *fn,
+			      void *arg)
 {
-	struct guest_op *op = guest_op_new_plain(c, &plain_kind, fn, arg);
+	bool closes = request->type == AGENT_PROC_CLOSE;
+	struct guest_op *op = guest_op_new_plain(c, closes ? &close_kind : &plain_kind, fn, arg);
 
 	return guest_op_start(op, tenant, id, encode(op, request));
-}
-
-struct op *service_process_signal(struct service *c, const char *tenant, const char *id,
-				  const char *process, uint8_t number, service_done_fn *fn,
-				  void *arg)
-{
-	const struct agent_process_request request = {
-		.type = AGENT_PROC_SIGNAL, .id = process, .signal = number};
-
-	return plain(c, tenant, id, &request, fn, arg);
-}
-
-struct op *service_process_kill(struct service *c, const char *tenant, const char *id,
-				const char *process, service_done_fn *fn, void *arg)
-{
-	const struct agent_process_request request = {.type = AGENT_PROC_KILL, .id = process};
-
-	return plain(c, tenant, id, &request, fn, arg);
-}
-
-struct op *service_process_resize(struct service *c, const char *tenant, const char *id,
-				  const char *process, uint32_t cols, uint32_t rows,
-				  service_done_fn *fn, void *arg)
-{
-	const struct agent_process_request request = {.type = AGENT_PROC_RESIZE,
-						      .id = process,
-						      .cols = (uint16_t)cols,
-						      .rows = (uint16_t)rows};
-
-	return plain(c, tenant, id, &request, fn, arg);
 }
 
 /* --- descriptions --------------------------------------------------------------------------- */
@@ -153,9 +128,21 @@ static void describe_notify(struct op *base)
 		o->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
+/* A process that was asked for must be described exactly once. */
+static void on_described(struct guest_op *op)
+{
+	const struct describe_op *o = container_of(op, struct describe_op, op);
+
+	if (!o->id[0] || o->n == 1)
+		guest_op_succeed(op);
+	else
+		guest_op_fail_rules(op);
+}
+
 static const struct guest_op_kind describe_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.frame = on_description,
+	.done = on_described,
 	.refused = on_refused,
 	.notify = describe_notify,
 };
@@ -171,40 +158,17 @@ static struct describe_op *describe_new(struct service *c, const struct guest_op
 }
 
 struct op *service_process_list(struct service *c, const char *tenant, const char *id,
-				const struct process_list_sink *sink, void *arg)
-{
-	struct describe_op *o = describe_new(c, &describe_kind, sink, arg);
-
-	return guest_op_start(&o->op, tenant, id,
-			      agent_plain_bytes(AGENT_PROC_LIST, &o->op.bytes, &o->op.len));
-}
-
-/* One process must be described exactly once. */
-static void on_one_done(struct guest_op *op)
-{
-	if (container_of(op, struct describe_op, op)->n == 1)
-		guest_op_succeed(op);
-	else
-		guest_op_fail_rules(op);
-}
-
-static const struct guest_op_kind stat_kind = {
-	.timeout_ms = TIMEOUT_MS,
-	.frame = on_description,
-	.done = on_one_done,
-	.refused = on_refused,
-	.notify = describe_notify,
-};
-
-struct op *service_process_stat(struct service *c, const char *tenant, const char *id,
 				const char *process, const struct process_list_sink *sink,
 				void *arg)
 {
-	struct describe_op *o = describe_new(c, &stat_kind, sink, arg);
+	struct describe_op *o = describe_new(c, &describe_kind, sink, arg);
 	const struct agent_process_request request = {.type = AGENT_PROC_STAT, .id = process};
 
-	snprintf(o->id, sizeof(o->id), "%s", process);
-	return guest_op_start(&o->op, tenant, id, encode(&o->op, &request));
+	snprintf(o->id, sizeof(o->id), "%s", process ? process : "");
+	return guest_op_start(
+		&o->op, tenant, id,
+		process ? encode(&o->op, &request)
+			: agent_plain_bytes(AGENT_PROC_LIST, &o->op.bytes, &o->op.len));
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -253,7 +217,7 @@ static void on_detached_done(struct guest_op *op)
 {
 	op->made = true;
 	counters(op, container_of(op, struct describe_op, op)->id)->started += !op->base.abandoned;
-	on_one_done(op);
+	on_described(op);
 }
 
 static const struct guest_op_kind detached_kind = {
@@ -603,20 +567,4 @@ struct op *service_process_input(struct service *c, const char *tenant, const ch
 	o->input = data;
 	o->left = len;
 	return guest_op_start(op, tenant, id, encode_input(o));
-}
-
-/* Closes stdin after the input that waits. */
-static const struct guest_op_kind close_kind = {
-	.timeout_ms = TIMEOUT_MS,
-	.impatient_code = FAIL_STDIN_FULL,
-	.refused = on_refused,
-};
-
-struct op *service_process_close_stdin(struct service *c, const char *tenant, const char *id,
-				       const char *process, service_done_fn *fn, void *arg)
-{
-	const struct agent_process_request request = {.type = AGENT_PROC_CLOSE, .id = process};
-	struct guest_op *op = guest_op_new_plain(c, &close_kind, fn, arg);
-
-	return guest_op_start(op, tenant, id, encode(op, &request));
 }

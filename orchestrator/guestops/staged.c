@@ -72,6 +72,14 @@ static void free_words(char **words)
 
 /* --- end ------------------------------------------------------------------------------------ */
 
+static void remove_in(const struct staged *s, const char *id, const char *path)
+{
+	const struct agent_file_request request = {
+		.type = AGENT_REMOVE, .path = path, .flag = true};
+
+	service_file_do(s->base.service, s->tenant, id, &request, NULL, NULL, NULL);
+}
+
 static void leave(struct staged *s)
 {
 	loop_timer_clear(s->base.service->loop, &s->silence);
@@ -83,10 +91,9 @@ static void leave(struct staged *s)
 		op_abandon(s->program);
 	s->sub = s->program = NULL;
 	if (s->made)
-		service_file_remove(s->base.service, s->tenant, s->id, s->stage, true, NULL, NULL);
+		remove_in(s, s->id, s->stage);
 	if (s->listed)
-		service_file_remove(s->base.service, s->tenant, s->ids[s->at], s->list, false, NULL,
-				    NULL);
+		remove_in(s, s->ids[s->at], s->list);
 	s->made = s->listed = false;
 }
 
@@ -269,10 +276,10 @@ static void on_plan(void *arg, const struct failure *f)
 static void put(struct staged *s, const char *id, const char *path, const struct text *t,
 		service_done_fn *fn)
 {
-	const struct file_put put = {
-		.path = path, .mode = 0600, .data = {.p = t->p, .len = t->len}};
+	const struct file_data data = {.p = t->p, .len = t->len};
+	const struct agent_file_request request = {.type = AGENT_PUT, .path = path, .mode = 0600};
 
-	s->sub = service_file_put(s->base.service, s->tenant, id, &put, fn, s);
+	s->sub = service_file_do(s->base.service, s->tenant, id, &request, &data, fn, s);
 }
 
 static void put_in_stage(struct staged *s, const char *name, const struct text *t,
@@ -381,14 +388,15 @@ static void on_list(void *arg, const struct failure *f)
 {
 	struct staged *s = arg;
 	char path[PATH_SIZE + 8];
-	const struct file_unpack unpack = {.path = path,
-					   .data = {.len = AGENT_UNSIZED, .wants = on_wants}};
+	const struct file_data data = {.len = AGENT_UNSIZED, .wants = on_wants};
+	const struct agent_file_request request = {.type = AGENT_UNPACK, .path = path};
 
 	if (!step_done(s, f))
 		return;
 	snprintf(path, sizeof(path), "%s/%u", s->stage, s->at);
 	s->wanted = s->packed = s->paused = false;
-	s->sub = service_file_unpack(s->base.service, s->tenant, s->id, &unpack, on_unpacked, s);
+	s->sub =
+		service_file_do(s->base.service, s->tenant, s->id, &request, &data, on_unpacked, s);
 	run(s, s->ids[s->at], "pack", s->list, NULL, &pack_sink);
 }
 
@@ -441,6 +449,8 @@ struct op *staged_run(struct service *c, const char *tenant, const struct staged
 	list_add_tail(&guestops_of_service(c)->staged, &s->base.link);
 	loop_timer_start(c->loop, &s->silence, on_silence, s, SILENCE_MS);
 	s->made = true;
-	s->sub = service_file_mkdir(c, tenant, s->id, s->stage, 0700, true, on_stage, s);
+	const struct agent_file_request request = {
+		.type = AGENT_MKDIR, .path = s->stage, .mode = 0700, .flag = true};
+	s->sub = service_file_do(c, tenant, s->id, &request, NULL, on_stage, s);
 	return &s->base;
 }

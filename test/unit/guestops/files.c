@@ -61,11 +61,22 @@ static char id[SANDBOX_ID_LEN + 1]; /* of the test's sandbox */
 static void put_start(struct world *w, struct outcome *t, const char *path, const void *data,
 		      size_t len)
 {
-	const struct file_put put = {.path = path, .data = {.p = data, .len = len}};
+	const struct agent_file_request put = {.type = AGENT_PUT, .path = path};
+	const struct file_data all = {.p = data, .len = len};
 
 	*t = (struct outcome){0};
-	t->call = service_file_put(w->service, TENANT, id, &put, on_done, t);
+	t->call = service_file_do(w->service, TENANT, id, &put, &all, on_done, t);
 	assert_false(t->done);
+}
+
+static void ask(struct world *w, struct outcome *t, enum agent_request type, const char *path,
+		const char *to)
+{
+	const struct agent_file_request request = {.type = type, .path = path, .to = to};
+
+	*t = (struct outcome){0};
+	service_file_do(w->service, TENANT, id, &request, NULL, on_done, t);
+	world_until_true(w, &t->done);
 }
 
 static void put(struct world *w, struct outcome *t, const char *path, const void *data, size_t len)
@@ -189,11 +200,11 @@ static void arrive(struct client *c, size_t len)
 static void put_parts(struct world *w, struct client *c, const char *path, const uint8_t *data,
 		      size_t len, bool sized)
 {
-	const struct file_put put = {
-		.path = path, .data = {.len = sized ? len : AGENT_UNSIZED, .wants = on_wanted}};
+	const struct agent_file_request put = {.type = AGENT_PUT, .path = path};
+	const struct file_data parts = {.len = sized ? len : AGENT_UNSIZED, .wants = on_wanted};
 
 	*c = (struct client){.data = data, .len = len};
-	c->t.call = service_file_put(w->service, TENANT, id, &put, on_done, &c->t);
+	c->t.call = service_file_do(w->service, TENANT, id, &put, &parts, on_done, &c->t);
 	assert_false(c->t.done || c->asked);
 }
 
@@ -232,14 +243,14 @@ static void test_data_is_passed_on_as_it_arrives(void **state)
 
 static void test_empty_data_without_a_length_is_complete(void **state)
 {
-	const struct file_put put = {.path = "/x",
-				     .data = {.len = AGENT_UNSIZED, .wants = on_wanted}};
+	const struct agent_file_request put = {.type = AGENT_PUT, .path = "/x"};
+	const struct file_data parts = {.len = AGENT_UNSIZED, .wants = on_wanted};
 	struct world *w = *state;
 	struct client c = {.len = 0};
 	uint64_t sum;
 
 	world_create_id(w, id);
-	c.t.call = service_file_put(w->service, TENANT, id, &put, on_done, &c.t);
+	c.t.call = service_file_do(w->service, TENANT, id, &put, &parts, on_done, &c.t);
 	world_until(w, waits, &c);
 	service_file_feed(c.t.call, NULL, 0, true);
 	world_until_true(w, &c.t.done);
@@ -472,24 +483,15 @@ static void test_errnos_of_the_guest_are_mapped_to_codes(void **state)
 		assert_non_null(strstr(t.failure.text, "as requested"));
 		put(w, &t, path, "x", 1);
 		fails_with(&t, refusals[i].code);
-		d = (struct outcome){0};
-		service_file_remove(w->service, TENANT, id, path, true, on_done, &d);
-		world_until_true(w, &d.done);
+		ask(w, &d, AGENT_REMOVE, path, NULL);
 		fails_with(&d, refusals[i].code);
-		d = (struct outcome){0};
-		service_file_move(w->service, TENANT, id, path, "/to", true, on_done, &d);
-		world_until_true(w, &d.done);
+		ask(w, &d, AGENT_MOVE, path, "/to");
 		fails_with(&d, refusals[i].code);
-		d = (struct outcome){0};
-		service_file_change(w->service, TENANT, id, &(struct file_change){.path = path},
-				    on_done, &d);
-		world_until_true(w, &d.done);
+		ask(w, &d, AGENT_CHANGE, path, NULL);
 		fails_with(&d, refusals[i].code);
 	}
 	assert_int_equal(world_metric(w, "file_failures_total"), 5 * ARRAY_LEN(refusals));
-	d = (struct outcome){0};
-	service_file_mkdir(w->service, TENANT, id, "/d", 0700, true, on_done, &d);
-	world_until_true(w, &d.done);
+	ask(w, &d, AGENT_MKDIR, "/d", NULL);
 	assert_false(d.failed);
 }
 

@@ -96,10 +96,11 @@ static void pack(struct world *w, struct outcome *t, const char *path)
 static void unpack(struct world *w, struct outcome *t, const char *path, const void *data,
 		   size_t len)
 {
-	const struct file_unpack asked = {.path = path, .data = {.p = data, .len = len}};
+	const struct agent_file_request asked = {.type = AGENT_UNPACK, .path = path};
+	const struct file_data archive = {.p = data, .len = len};
 
 	*t = (struct outcome){0};
-	service_file_unpack(w->service, TENANT, id, &asked, on_done, t);
+	service_file_do(w->service, TENANT, id, &asked, &archive, on_done, t);
 	world_until_true(w, &t->done);
 }
 
@@ -163,14 +164,15 @@ static void test_write_in_place_delivers_all_bytes(void **state)
 {
 	static uint8_t data[300000];
 	struct world *w = *state;
-	const struct file_write write = {
-		.path = "/x", .how = AGENT_WRITE_APPEND, .data = {.p = data, .len = sizeof(data)}};
+	const struct agent_file_request write = {
+		.type = AGENT_WRITE, .path = "/x", .how = AGENT_WRITE_APPEND};
+	const struct file_data all = {.p = data, .len = sizeof(data)};
 	struct outcome t = {0};
 	uint64_t sum;
 
 	world_create_id(w, id);
 	memset(data, 7, sizeof(data));
-	service_file_write(w->service, TENANT, id, &write, on_done, &t);
+	service_file_do(w->service, TENANT, id, &write, &all, on_done, &t);
 	world_until_true(w, &t.done);
 	assert_false(t.failed);
 	assert_true(fakes_put(w->fakes, &sum) == sizeof(data));

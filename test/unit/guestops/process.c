@@ -551,23 +551,32 @@ static void test_list_and_stat(void **state)
 	struct process_client t = {0};
 
 	world_create_id(w, id);
-	service_process_list(w->service, TENANT, id, &list_sink, &t);
+	service_process_list(w->service, TENANT, id, NULL, &list_sink, &t);
 	succeeds(w, &t);
 	assert_int_equal(t.n, 3);
 	assert_true(t.last.ended && t.last.exit.code == 143 && t.last.exit.timed_out);
 	t = (struct process_client){0};
-	service_process_stat(w->service, TENANT, id, process(0), &list_sink, &t);
+	service_process_list(w->service, TENANT, id, process(0), &list_sink, &t);
 	succeeds(w, &t);
 	assert_string_equal(t.last.id, process(0));
 	t = (struct process_client){0};
-	service_process_stat(w->service, TENANT, id, process(9), &list_sink, &t);
+	service_process_list(w->service, TENANT, id, process(9), &list_sink, &t);
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
 	t = (struct process_client){0};
-	service_process_stat(w->service, TENANT, id, process(3), &list_sink, &t);
+	service_process_list(w->service, TENANT, id, process(3), &list_sink, &t);
 	fails_with(w, &t, FAIL_AGENT_ERROR);
 	t = (struct process_client){0};
-	service_process_stat(w->service, TENANT, id, process(6), &list_sink, &t);
+	service_process_list(w->service, TENANT, id, process(6), &list_sink, &t);
 	fails_with(w, &t, FAIL_AGENT_ERROR);
+}
+
+static void ask(struct world *w, struct process_client *t, enum agent_request type, int which)
+{
+	const struct agent_process_request request = {
+		.type = type, .id = process(which), .cols = 120, .rows = 40, .signal = 15};
+
+	*t = (struct process_client){0};
+	service_process_do(w->service, TENANT, id, &request, on_done, t);
 }
 
 static void test_input_reaches_the_process(void **state)
@@ -594,11 +603,9 @@ static void test_input_reaches_the_process(void **state)
 	t = (struct process_client){0};
 	service_process_input(w->service, TENANT, id, process(3), "x", 1, on_done, &t);
 	fails_with(w, &t, FAIL_STDIN_CLOSED);
-	t = (struct process_client){0};
-	service_process_close_stdin(w->service, TENANT, id, process(0), on_done, &t);
+	ask(w, &t, AGENT_PROC_CLOSE, 0);
 	succeeds(w, &t);
-	t = (struct process_client){0};
-	service_process_close_stdin(w->service, TENANT, id, process(9), on_done, &t);
+	ask(w, &t, AGENT_PROC_CLOSE, 9);
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
 }
 
@@ -608,19 +615,15 @@ static void test_resize_signal_and_kill(void **state)
 	struct process_client t = {0};
 
 	world_create_id(w, id);
-	service_process_resize(w->service, TENANT, id, process(0), 120, 40, on_done, &t);
+	ask(w, &t, AGENT_PROC_RESIZE, 0);
 	succeeds(w, &t);
-	t = (struct process_client){0};
-	service_process_resize(w->service, TENANT, id, process(9), 120, 40, on_done, &t);
+	ask(w, &t, AGENT_PROC_RESIZE, 9);
 	fails_with(w, &t, FAIL_NO_SUCH_PROCESS);
-	t = (struct process_client){0};
-	service_process_signal(w->service, TENANT, id, process(0), 15, on_done, &t);
+	ask(w, &t, AGENT_PROC_SIGNAL, 0);
 	succeeds(w, &t);
-	t = (struct process_client){0};
-	service_process_signal(w->service, TENANT, id, process(3), 15, on_done, &t);
+	ask(w, &t, AGENT_PROC_SIGNAL, 3);
 	fails_with(w, &t, FAIL_PROCESS_ENDED);
-	t = (struct process_client){0};
-	service_process_kill(w->service, TENANT, id, process(0), on_done, &t);
+	ask(w, &t, AGENT_PROC_KILL, 0);
 	succeeds(w, &t);
 	assert_int_equal(fakes_asked(w->fakes, AGENT_PROC_KILL), 1);
 }

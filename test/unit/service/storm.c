@@ -170,7 +170,8 @@ static void file_or_process(struct storm *s)
 	static const struct process_read read = {.max_bytes = 9, .timeout_ms = 5};
 	static uint8_t data[300000];
 	const char *id = random_id(s), *path = paths[below(8)];
-	const struct file_put put = {.path = path, .data = {.p = data, .len = below(sizeof(data))}};
+	const struct agent_file_request put = {.type = AGENT_PUT, .path = path};
+	const struct file_data part = {.p = data, .len = below(sizeof(data))};
 	const struct file_list list = {.path = path, .depth = 1 + below(2), .after = ""};
 	struct service *c = s->w->service;
 	char process[CORE_ID_LEN + 1];
@@ -179,7 +180,7 @@ static void file_or_process(struct storm *s)
 	snprintf(process, sizeof(process), "prc_%c%031d", "0789"[below(4)], 0);
 	switch (below(7)) {
 	case 0:
-		a->call = service_file_put(c, TENANT, id, &put, on_asked, a);
+		a->call = service_file_do(c, TENANT, id, &put, &part, on_asked, a);
 		break;
 	case 1:
 		a->call = service_file_get(c, TENANT, id, path, &all, &files, a);
@@ -197,8 +198,8 @@ static void file_or_process(struct storm *s)
 		a->call = service_process_read(c, TENANT, id, process, &read, on_read, a);
 		break;
 	default:
-		a->call = service_process_input(c, TENANT, id, process, data, put.data.len,
-						on_asked, a);
+		a->call =
+			service_process_input(c, TENANT, id, process, data, part.len, on_asked, a);
 	}
 	assert_false(a->done);
 }
