@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/http/dispatch.h"
@@ -12,11 +13,32 @@
 
 /* --- requests ------------------------------------------------------------------------------- */
 
+static const struct {
+	const char *code, *what, *form;
+} invalid[] = {
+	[ROUTE_ID] = {"not_found", "sandbox id", "an id is sbx_ and 32 hexadecimal digits"},
+	[ROUTE_PTY] = {"no_such_pty", "terminal id", "an id is pty_ and 32 hexadecimal digits"},
+	[ROUTE_PROCESS] = {"no_such_process", "process id",
+			   "an id is prc_ or pty_ and 32 hexadecimal digits"},
+	[ROUTE_CONTEXT] = {"no_such_context", "context id",
+			   "an id is ctx_ and 32 hexadecimal digits"},
+	[ROUTE_SPACE] = {"not_found", "Space id", "an id is spc_ and 32 hexadecimal digits"},
+	[ROUTE_CHECKPOINT] = {"not_found", "checkpoint id",
+			      "an id is chk_ and 32 hexadecimal digits"},
+	[ROUTE_KEY] = {"no_such_key", "key id", "an id is key_ and 16 hexadecimal digits"},
+	[ROUTE_PORT] = {"not_found", "port", "ports are numbers from 1 to 65535"},
+};
+
 static void refuse(struct request *r, enum route_result reason, const struct route_match *m)
 {
 	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
 	int len = path.len < 100 ? (int)path.len : 100;
 
+	if (reason < ARRAY_LEN(invalid) && invalid[reason].code) {
+		answer_error(r, 404, invalid[reason].code, "the path has an invalid %s: %s",
+			     invalid[reason].what, invalid[reason].form);
+		return;
+	}
 	switch (reason) {
 	case ROUTE_SLASH:
 		answer_error(r, 404, "no_such_route",
@@ -27,45 +49,6 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 			     "%.*s is for another region than this host's: use the endpoint of "
 			     "that region",
 			     len, path.base);
-		break;
-	case ROUTE_ID:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid sandbox id: an id is sbx_ and 32 hexadecimal "
-			     "digits");
-		break;
-	case ROUTE_PTY:
-		answer_error(r, 404, "no_such_pty",
-			     "the path has an invalid terminal id: an id is pty_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_PROCESS:
-		answer_error(r, 404, "no_such_process",
-			     "the path has an invalid process id: an id is prc_ or pty_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_CONTEXT:
-		answer_error(r, 404, "no_such_context",
-			     "the path has an invalid context id: an id is ctx_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_SPACE:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid Space id: an id is spc_ and 32 hexadecimal "
-			     "digits");
-		break;
-	case ROUTE_KEY:
-		answer_error(r, 404, "no_such_key",
-			     "the path has an invalid key id: an id is key_ and 16 hexadecimal "
-			     "digits");
-		break;
-	case ROUTE_CHECKPOINT:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid checkpoint id: an id is chk_ and 32 "
-			     "hexadecimal digits");
-		break;
-	case ROUTE_PORT:
-		answer_error(r, 404, "not_found",
-			     "the path has an invalid port: ports are numbers from 1 to 65535");
 		break;
 	case ROUTE_METHOD:
 		answer_header(r, "allow", m->allow);
