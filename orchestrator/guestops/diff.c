@@ -248,7 +248,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 		n++;
 		own += strcmp(diff_of(base)->side[0].sandbox->tenant, tenant) == 0;
 	}
-	return few_under_way(c, "diffs", n, own, DIFFS_MAX, f);
+	return tenant_may_begin(c, "diffs", n, own, DIFFS_MAX, f);
 }
 
 static void start(struct diff *d, struct sandbox *sandboxes[2], const char *const *paths)

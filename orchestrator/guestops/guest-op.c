@@ -475,54 +475,24 @@ void guest_op_next(struct guest_op *op, int encoded)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static bool has_share(const struct sandbox *s, bool listens)
+static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
 {
 	const struct guestops_service *c = guestops_of_service(s->service);
 	const struct guestops_tenant *t = guestops_of_tenant(s->owner);
-
-	return listens ? tenant_share(s->service, c->listeners, t->listeners, ALL_LISTENERS_MAX)
-		       : tenant_share(s->service, c->operations, t->operations, ALL_OPS_MAX);
-}
-
-static bool has_room(const struct guest_op *op, const struct sandbox *s, struct failure *f)
-{
 	bool listens = op->listens;
 	const char *what = listens ? "listeners" : "operations";
 
 	if (listens ? guestops_of(s)->n_listeners >= LISTENERS_MAX
-		    : guestops_of(s)->n_ops >= OPS_MAX)
+		    : guestops_of(s)->n_ops >= OPS_MAX) {
 		failure_set(f, FAIL_TOO_MANY, 1,
 			    "%d %s are under way in sandbox %s, which is the limit",
 			    listens ? LISTENERS_MAX : OPS_MAX, what, s->id);
-	else if (listens ? guestops_of_service(s->service)->listeners >= ALL_LISTENERS_MAX
-			 : guestops_of_service(s->service)->operations >= ALL_OPS_MAX)
-		failure_set(f, FAIL_SERVICE_BUSY, 1,
-			    "%d %s are under way in all sandboxes, which is the limit",
-			    listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
-	else if (!has_share(s, listens))
-		failure_set(
-			f, FAIL_TOO_MANY, 1,
-			"at least half of the host's %d %s are in use, at least an eighth by this "
-			"key",
-			listens ? ALL_LISTENERS_MAX : ALL_OPS_MAX, what);
-	else
-		return true;
-	return false;
-}
-
-bool few_under_way(const struct service *c, const char *what, unsigned n, unsigned own,
-		   unsigned most, struct failure *f)
-{
-	if (n >= most)
-		failure_set(f, FAIL_SERVICE_BUSY, 2, "%u %s are under way, which is the limit",
-			    most, what);
-	else if (!tenant_share(c, n, own, most))
-		failure_set(f, FAIL_TOO_MANY, 2,
-			    "%u of the host's %u %s are under way, %u of them with this key", n,
-			    most, what, own);
-	else
-		return true;
-	return false;
+		return false;
+	}
+	if (listens)
+		return tenant_may_begin(s->service, what, c->listeners, t->listeners,
+					ALL_LISTENERS_MAX, f);
+	return tenant_may_begin(s->service, what, c->operations, t->operations, ALL_OPS_MAX, f);
 }
 
 static bool is_encoded(int encoded, struct failure *f)

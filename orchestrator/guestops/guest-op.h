@@ -113,10 +113,6 @@ void guest_op_sandbox_gone(struct sandbox *s, const struct failure *f);
 void guest_op_start_delayed(struct sandbox *s);
 /* Closes the idle connections, which are kept for the next operation. */
 void idle_conns_drop(struct sandbox *s);
-/* Returns whether a tenant may begin one more of the `most` that the host makes at a time, when `n`
- * of them, `own` of the tenant's, are under way; else false with *f filled. `what`: "diffs". */
-bool few_under_way(const struct service *c, const char *what, unsigned n, unsigned own,
-		   unsigned most, struct failure *f);
 /* Returns a copy of the path as the guest spells it: no repeated or trailing slashes, no ".". */
 char *guest_path_clean(const char *path);
 /* Fails the diffs of such a sandbox (diff.c). */

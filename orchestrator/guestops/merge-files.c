@@ -240,7 +240,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 		n++;
 		own += strcmp(merge_of(container_of(pos, struct op, link))->tenant, tenant) == 0;
 	}
-	return few_under_way(c, "merges of files", n, own, MERGES_MAX, f);
+	return tenant_may_begin(c, "merges of files", n, own, MERGES_MAX, f);
 }
 
 /* --- start ---------------------------------------------------------------------------------- */

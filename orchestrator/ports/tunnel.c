@@ -514,22 +514,12 @@ static bool has_room(const struct sandbox *s, struct failure *f)
 	const struct ports_service *c = ports_of_service(s->service);
 	const struct ports_tenant *t = ports_of_tenant(s->owner);
 
-	if (ports_of(s)->n_tunnels >= TUNNELS_MAX)
-		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%d connections to ports of sandbox %s are open, which is the limit",
-			    TUNNELS_MAX, s->id);
-	else if (c->tunnels >= ALL_TUNNELS_MAX)
-		failure_set(f, FAIL_SERVICE_BUSY, 1,
-			    "%d connections to ports of all sandboxes are open, which is the limit",
-			    ALL_TUNNELS_MAX);
-	else if (!tenant_share(s->service, c->tunnels, t->tunnels, ALL_TUNNELS_MAX))
-		failure_set(
-			f, FAIL_TOO_MANY, 1,
-			"at least half of the host's %d connections to ports are in use, at least "
-			"an eighth by this key",
-			ALL_TUNNELS_MAX);
-	else
-		return true;
+	if (ports_of(s)->n_tunnels < TUNNELS_MAX)
+		return tenant_may_begin(s->service, "connections to ports", c->tunnels, t->tunnels,
+					ALL_TUNNELS_MAX, f);
+	failure_set(f, FAIL_TOO_MANY, 1,
+		    "%d connections to ports of sandbox %s are open, which is the limit",
+		    TUNNELS_MAX, s->id);
 	return false;
 }
 

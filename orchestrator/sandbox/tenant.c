@@ -165,6 +165,22 @@ bool tenant_share(const struct service *c, size_t total, size_t own, size_t most
 	return keys_any(c->keys) ? fair_share(total, own, most) : total < most;
 }
 
+bool tenant_may_begin(const struct service *c, const char *what, size_t total, size_t own,
+		      size_t most, struct failure *f)
+{
+	if (total >= most)
+		failure_set(f, FAIL_SERVICE_BUSY, 1,
+			    "the host's limit of %zu %s at a time is reached", most, what);
+	else if (!tenant_share(c, total, own, most))
+		failure_set(f, FAIL_TOO_MANY, 1,
+			    "%zu of the host's %zu %s at a time are taken, %zu of them with this "
+			    "key",
+			    total, most, what, own);
+	else
+		return true;
+	return false;
+}
+
 uint64_t tenant_spaces_bytes(const struct service *c, const char *tenant)
 {
 	struct tier tier;

@@ -134,16 +134,7 @@ static bool has_room(const struct service *c, const char *tenant, struct failure
 		n++;
 		own += tenant && other ? !strcmp(tenant, other) : tenant == other;
 	}
-	if (n >= EVENT_READERS_MAX)
-		failure_set(f, FAIL_SERVICE_BUSY, 1, "%u clients read events, which is the limit",
-			    n);
-	else if (!tenant_share(c, n, own, EVENT_READERS_MAX))
-		failure_set(f, FAIL_TOO_MANY, 1,
-			    "%u of at most %d clients read events, %u of them with this key", n,
-			    EVENT_READERS_MAX, own);
-	else
-		return true;
-	return false;
+	return tenant_may_begin(c, "readers of events", n, own, EVENT_READERS_MAX, f);
 }
 
 struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
