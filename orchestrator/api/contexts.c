@@ -45,28 +45,15 @@ static void on_start_end(void *arg, const struct failure *f)
 
 static const struct context_list_sink start_sink = {.context = on_made, .ended = on_start_end};
 
-static bool find_language(struct request *r, const struct json_text *name, enum agent_language *out)
-{
-	for (size_t i = 0; i < ARRAY_LEN(languages); i++) {
-		if (!name->p || strcmp(name->p, languages[i]) == 0) {
-			*out = (enum agent_language)i;
-			return true;
-		}
-	}
-	answer_error(r, 400, "bad_request",
-		     "language must be \"python\", \"bash\" or \"javascript\", not \"%s\"",
-		     name->p);
-	return false;
-}
-
 static void start(struct request *r, const void *values)
 {
 	const struct context_start_body *b = values;
 	struct context_spec spec = {.cwd = b->cwd.len ? b->cwd.p : NULL,
 				    .env = (const char *const *)b->env};
 
-	if (!find_language(r, &b->language, &spec.language))
-		return;
+	for (size_t i = 0; b->language.p && i < ARRAY_LEN(languages); i++)
+		if (strcmp(b->language.p, languages[i]) == 0)
+			spec.language = (enum agent_language)i;
 	request_ref(r);
 	r->op = service_context_start(r->service, r->tenant, r->id, &spec, &start_sink, r);
 }

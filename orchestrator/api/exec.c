@@ -49,27 +49,9 @@ static const struct exec_sink sink = {on_started, on_event, on_failed};
 
 /* --- the request ---------------------------------------------------------------------------- */
 
-/* Returns false, with an answer given, when `text` is neither absent nor one of the two words. */
-static bool one_of(struct request *r, const char *field, const struct json_text *text,
-		   const char *first, const char *second, bool *is_second)
+static bool text_is(const struct json_text *text, const char *word)
 {
-	*is_second = text->p && strcmp(text->p, second) == 0;
-	if (!text->p || *is_second || strcmp(text->p, first) == 0)
-		return true;
-	answer_error(r, 400, "bad_request", "%s must be \"%s\" or \"%s\", not \"%s\"", field, first,
-		     second, text->p);
-	return false;
-}
-
-static bool language_is_good(struct request *r, const struct json_text *language, bool *is_bash)
-{
-	if (!language->p || strcmp(language->p, "javascript") != 0)
-		return one_of(r, "language", language, "python", "bash", is_bash);
-	answer_error(
-		r, 400, "bad_request",
-		"language must be \"python\" or \"bash\": JavaScript runs in a context, so "
-		"create one with \"language\": \"javascript\" (contexts.create(\"javascript\"))");
-	return false;
+	return text->p && strcmp(text->p, word) == 0;
 }
 
 static bool context_is_good(struct request *r, const struct exec_body *b)
@@ -95,6 +77,8 @@ static void start(struct request *r, const void *values)
 		.context = b->context.p,
 		.code = b->code.p,
 		.code_len = b->code.len,
+		.bash = text_is(&b->language, "bash"),
+		.chunks = text_is(&b->output, "chunks"),
 		.results = b->results,
 		.timeout_ms = b->timeout_ms,
 		.cwd = b->cwd.len ? b->cwd.p : NULL,
@@ -102,9 +86,7 @@ static void start(struct request *r, const void *values)
 		.traceparent = r->traceparent[0] ? r->traceparent : NULL,
 	};
 
-	if (!language_is_good(r, &b->language, &spec.bash) ||
-	    !one_of(r, "output", &b->output, "lines", "chunks", &spec.chunks) ||
-	    !context_is_good(r, b))
+	if (!context_is_good(r, b))
 		return;
 	r->hangup = b->hangup;
 	request_ref(r);

@@ -18,6 +18,7 @@ of a route    x-ramet-handler          the C function that serves it
 of a field    x-ramet-max-bytes        length of a text in UTF-8, of base64 decoded, of an object in JSON
               x-ramet-reduce-to        a larger number counts as this one
               x-ramet-alias            the field whose former name this is
+              x-ramet-hint             how the refusal of a word that is not in its enum ends
 
 The answers of a route with the parameter Idempotency-Key are remembered.
 """
@@ -47,7 +48,7 @@ FILES = (
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")
 ACCESS = {"anyone": "for_anyone", "operators": "for_operators", "admins": "for_admins"}
-PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "span", "quiet", "outlives-client", "alias")}
+PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "span", "quiet", "outlives-client", "alias", "hint")}
 PUBLIC = {f"x-ramet-{key}" for key in ("access", "streams", "max-bytes", "reduce-to")}
 LIMITS = ("maximum", "maxLength", "maxItems", "x-ramet-max-bytes", "x-ramet-reduce-to")
 
@@ -214,6 +215,10 @@ def body_code(spec: Any, name: str, schema: Any) -> tuple[str, str]:
             initial += f".{member} = NAN, "
         limits = f".min = {s.get('minimum', 0)}, .max = {limit(s, kind, f'{name}.{key}'):.0f}"
         needed = ", .required = true" if key in schema.get("required", ()) else ""
+        if "enum" in s:
+            words = "".join(f"{json.dumps(word)}, " for word in s["enum"])
+            hint = json.dumps(s["x-ramet-hint"]) if "x-ramet-hint" in s else "NULL"
+            needed += f", .words = (const char *const[]){{{words}NULL}}, .hint = {hint}"
         rows += f'\tJSON_FIELD(struct {c}_body, {member}, "{key}", JSON_{kind}, {limits}{needed}),\n'
     return (
         f"struct {c}_body {{\n{members}}};\nextern const struct json_body {c}_json;\n",

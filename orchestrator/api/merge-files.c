@@ -7,8 +7,6 @@
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
 
-static const char *const policies[] = {"report", "ours", "theirs", "markers"};
-
 /* --- the answer ------------------------------------------------------------------------------- */
 
 static const char *reason_of(enum merge_outcome outcome)
@@ -175,35 +173,21 @@ static bool take_branches(struct request *r, struct merged *m, char **ids)
 	return m->n > 0;
 }
 
-static bool take_policy(struct request *r, const char *said, const char **out)
-{
-	for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
-		if (said && strcmp(said, policies[i]) != 0)
-			continue;
-		*out = policies[i];
-		return true;
-	}
-	answer_error(r, 400, "bad_request",
-		     "conflicts must be \"report\", \"ours\", \"theirs\" or \"markers\", not "
-		     "\"%s\"",
-		     said);
-	return false;
-}
-
 static void start(struct request *r, const void *values)
 {
 	const struct merge_files_body *b = values;
 	struct merged *m = r->state = calloc(1, sizeof(*m));
 	struct file_merge merge = {.base = b->base.p,
 				   .branches = (const char *const *)b->branches,
-				   .paths = diff_paths(b->paths)};
+				   .paths = diff_paths(b->paths),
+				   .conflicts = b->conflicts.p ? b->conflicts.p : "report"};
 
 	if (!m)
 		abort();
 	if (!diff_paths_are_good(r, b->paths) || !is_sandbox(r, "base", b->base.p) ||
-	    !take_branches(r, m, b->branches) || !take_policy(r, b->conflicts.p, &merge.conflicts))
+	    !take_branches(r, m, b->branches))
 		return;
-	r->mark = merge.conflicts == policies[0]; /* a conflict: nothing was written */
+	r->mark = strcmp(merge.conflicts, "report") == 0; /* a conflict: nothing was written */
 	request_ref(r);
 	r->op = service_merge_files(r->service, r->tenant, r->id, &merge, on_merged, r);
 }

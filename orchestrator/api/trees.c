@@ -77,7 +77,6 @@ bool budget_read(struct request *r, const struct json_text *field, struct tree_b
 {
 	struct budget_body b;
 	struct err e;
-	size_t way = 0;
 
 	memcpy(&b, budget_json.initial, sizeof(b));
 	if (json_read(field->p, field->len, budget_json.fields, budget_json.n_fields, &b, &e) < 0) {
@@ -89,17 +88,11 @@ bool budget_read(struct request *r, const struct json_text *field, struct tree_b
 				       .cpu_s = b.cpu_seconds,
 				       .wall_s = b.wall_seconds,
 				       .depth = b.depth};
-	while (b.at_limit.p && way < ARRAY_LEN(ways) && strcmp(b.at_limit.p, ways[way]) != 0)
-		way++;
-	if (way == ARRAY_LEN(ways))
-		answer_error(r, 400, "bad_request",
-			     "tree.at_limit must be refuse, wait, freeze_oldest_leaf or "
-			     "end_lowest_score, not \"%s\"",
-			     b.at_limit.p);
-	else
-		budget->at_limit = (enum tree_at_limit)way;
+	for (size_t i = 0; b.at_limit.p && i < ARRAY_LEN(ways); i++)
+		if (strcmp(b.at_limit.p, ways[i]) == 0)
+			budget->at_limit = (enum tree_at_limit)i;
 	json_free(budget_json.fields, budget_json.n_fields, &b);
-	return way < ARRAY_LEN(ways);
+	return true;
 }
 
 /* --- a tree ---------------------------------------------------------------------------------- */

@@ -380,6 +380,23 @@ static struct shown show(struct span v)
 
 /* --- fields --------------------------------------------------------------------------------- */
 
+static int check_word(const struct json_field *f, const char *text, struct err *e)
+{
+	char all[128] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; f->words[i] && len < sizeof(all); i++) {
+		const char *comma = !i ? "" : f->words[i + 1] ? ", " : " or ";
+
+		if (strcmp(text, f->words[i]) == 0)
+			return 0;
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s\"%s\"", comma,
+					f->words[i]);
+	}
+	return err_say(e, EINVAL, "%s must be %s, not \"%s\"%s%s", f->name, all, text,
+		       f->hint ? ": " : "", f->hint ? f->hint : "");
+}
+
 static int read_text(const struct json_field *f, struct span v, struct json_text *out,
 		     struct err *e)
 {
@@ -395,6 +412,10 @@ static int read_text(const struct json_field *f, struct span v, struct json_text
 		free(p);
 		return err_say(e, EINVAL, "%s must be at most %.0f bytes long, not %zu", f->name,
 			       f->max, len);
+	}
+	if (f->words && check_word(f, p, e) < 0) {
+		free(p);
+		return -EINVAL;
 	}
 	*out = (struct json_text){p, len};
 	return 0;

@@ -48,6 +48,8 @@ struct json_field {
 	size_t offset; /* of the value in the structure to fill */
 	double min, max;
 	bool required;
+	const char *const *words; /* of a JSON_TEXT: all that it may be, NULL-terminated; or NULL */
+	const char *hint;	  /* what to say about other words; or NULL */
 };
 /* A field whose value fills `member` of `type`, then further members of struct json_field. */
 #define JSON_FIELD(type, member, json_name, json_kind, ...)                                        \

@@ -77,7 +77,7 @@ def test_largest_labels_are_returned(client: httpx.Client, box: str) -> None:
         ({"live": 0}, "tree.live must be a whole number"),
         ({"cpu_seconds": 1.5}, "tree.cpu_seconds"),
         ({"ram_mib": 1}, "tree.ram_mib"),
-        ({"at_limit": "maybe"}, "tree.at_limit must be refuse, wait, freeze_oldest_leaf or end_lowest_score"),
+        ({"at_limit": "maybe"}, 'tree.at_limit must be "refuse", "wait", "freeze_oldest_leaf" or "end_lowest_score", not "maybe"'),
     ],
 )
 def test_invalid_budget_is_refused(client: httpx.Client, body: Any, names: str) -> None:

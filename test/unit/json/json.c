@@ -17,27 +17,30 @@ struct body {
 	char **env, **list, **pairs;
 	uint64_t big;
 	double real;
-	struct json_text bytes, word;
+	struct json_text bytes, word, colour;
 };
 
+static const char *const colours[] = {"red", "green", "blue", NULL};
+
 static const struct json_field fields[] = {
-	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, false},
-	{"meta", JSON_OBJECT, offsetof(struct body, meta), 0, 40, false},
-	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false},
-	{"cut", JSON_CUT, offsetof(struct body, cut), 8, 32, false},
-	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false},
-	{"real", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false},
-	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false},
-	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false},
-	{"pairs", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false},
-	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false},
-	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false},
-	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false},
-	{"word", JSON_NAME, offsetof(struct body, word), 0, 12, false},
+	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, false, NULL, NULL},
+	{"meta", JSON_OBJECT, offsetof(struct body, meta), 0, 40, false, NULL, NULL},
+	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false, NULL, NULL},
+	{"cut", JSON_CUT, offsetof(struct body, cut), 8, 32, false, NULL, NULL},
+	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false, NULL, NULL},
+	{"real", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false, NULL, NULL},
+	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false, NULL, NULL},
+	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false, NULL, NULL},
+	{"pairs", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false, NULL, NULL},
+	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false, NULL, NULL},
+	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false, NULL, NULL},
+	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false, NULL, NULL},
+	{"word", JSON_NAME, offsetof(struct body, word), 0, 12, false, NULL, NULL},
+	{"colour", JSON_TEXT, offsetof(struct body, colour), 0, 12, false, colours, "mix others"},
 };
 
 static const struct json_field needed[] = {
-	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, true},
+	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, true, NULL, NULL},
 };
 
 /* Reads memory of exactly this size, so that a sanitizer detects a read past the end. */
@@ -281,6 +284,10 @@ static void wrong_types_and_ranges_are_refused(void **state)
 {
 	refused("{\"name\":5}", "name must be a string, not a number");
 	refused("{\"name\":{}}", "name must be a string, not an object");
+	refused("{\"colour\":\"pink\"}",
+		"colour must be \"red\", \"green\" or \"blue\", not \"pink\": mix others");
+	refused("{\"colour\":\"\"}",
+		"colour must be \"red\", \"green\" or \"blue\", not \"\": mix others");
 	refused("{\"name\":\"12345678901234567\"}", "name must be at most 16 bytes long, not 17");
 	refused("{\"size\":\"much\"}", "size must be a whole number from 1 to 32, not \"much\"");
 	refused("{\"size\":0}", "size must be a whole number from 1 to 32, not 0");
