@@ -313,9 +313,39 @@ async def spaces(client: AsyncClient, home: str, local: Path) -> None:
         assert again.id != sbx.id
         assert (await again.run_code("print(1)")).stdout == "1\n"
         space = await again.freeze()
+    (copy,) = await space.fork()
+    await copy.close()
     await space.delete()
     with pytest.raises(ramet.NotFound):
         await space.delete()
+
+
+async def checkpoints(client: AsyncClient, home: str, local: Path) -> None:
+    async with await AsyncSandbox.create(client=client) as sbx:
+        point = await sbx.checkpoint("before", labels={"step": "1"}, pin=True)
+        second = await sbx.checkpoint(ttl_seconds=600)
+        assert second.parent == point.id and second.expires_at
+        assert [one.id for one in await client.checkpoints(sandbox=sbx.id)] == [point.id, second.id]
+        assert [one.id for one in await client.checkpoints(labels={"step": "1"})] == [point.id]
+        would = await client.prune_checkpoints(keep=1, sandbox=sbx.id, dry_run=True)
+        assert would.checkpoints == []  # the older one is pinned
+    for child in await point.fork(2, reseed=True):
+        async with child:
+            assert (await child.run_code("print(1)")).stdout == "1\n"
+    async with await AsyncSandbox.create(checkpoint=point, client=client, egress=False) as again:
+        assert (await again.info()).egress is False
+        with pytest.raises(ramet.BadRequest):
+            await AsyncSandbox.create(checkpoint=point, client=client, ram_mib=4096)
+    with pytest.raises(ramet.Conflict) as refused:
+        await point.delete()
+    assert refused.value.code == "pinned"
+    changed = await point.update(score=0.5, name="", pin=False)
+    assert (changed.score, changed.name, changed.labels) == (0.5, None, {"step": "1"})
+    await changed.delete()
+    assert (await client.prune_checkpoints(keep=1, sandbox=sbx.id)).checkpoints == []
+    await second.delete()
+    with pytest.raises(ramet.NotFound):
+        await ramet.AsyncCheckpoint.get(second.id, client=client)
 
 
 SCENARIOS = (
@@ -330,4 +360,5 @@ SCENARIOS = (
     ports,
     forks,
     spaces,
+    checkpoints,
 )

@@ -314,9 +314,39 @@ def spaces(client: Client, home: str, local: Path) -> None:
         assert again.id != sbx.id
         assert (again.run_code("print(1)")).stdout == "1\n"
         space = again.freeze()
+    (copy,) = space.fork()
+    copy.close()
     space.delete()
     with pytest.raises(ramet.NotFound):
         space.delete()
+
+
+def checkpoints(client: Client, home: str, local: Path) -> None:
+    with Sandbox(client=client) as sbx:
+        point = sbx.checkpoint("before", labels={"step": "1"}, pin=True)
+        second = sbx.checkpoint(ttl_seconds=600)
+        assert second.parent == point.id and second.expires_at
+        assert [one.id for one in client.checkpoints(sandbox=sbx.id)] == [point.id, second.id]
+        assert [one.id for one in client.checkpoints(labels={"step": "1"})] == [point.id]
+        would = client.prune_checkpoints(keep=1, sandbox=sbx.id, dry_run=True)
+        assert would.checkpoints == []  # the older one is pinned
+    for child in point.fork(2, reseed=True):
+        with child:
+            assert (child.run_code("print(1)")).stdout == "1\n"
+    with Sandbox(checkpoint=point, client=client, egress=False) as again:
+        assert (again.info()).egress is False
+        with pytest.raises(ramet.BadRequest):
+            Sandbox(checkpoint=point, client=client, ram_mib=4096)
+    with pytest.raises(ramet.Conflict) as refused:
+        point.delete()
+    assert refused.value.code == "pinned"
+    changed = point.update(score=0.5, name="", pin=False)
+    assert (changed.score, changed.name, changed.labels) == (0.5, None, {"step": "1"})
+    changed.delete()
+    assert (client.prune_checkpoints(keep=1, sandbox=sbx.id)).checkpoints == []
+    second.delete()
+    with pytest.raises(ramet.NotFound):
+        ramet.Checkpoint.get(second.id, client=client)
 
 
 SCENARIOS = (
@@ -331,4 +361,5 @@ SCENARIOS = (
     ports,
     forks,
     spaces,
+    checkpoints,
 )

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ramet._async.checkpoint import AsyncCheckpoint
     from ramet._async.client import AsyncClient
     from ramet._async.context import AsyncContext, AsyncContexts
     from ramet._async.files import AsyncFiles, AsyncWatch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ramet._async.pty import AsyncPty, AsyncPtys
     from ramet._async.sandbox import AsyncSandbox
     from ramet._async.space import AsyncSpace
+    from ramet.checkpoint import Checkpoint
     from ramet.client import Client
     from ramet.context import Context, Contexts
     from ramet.errors import (
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from ramet.space import Space
     from ramet.types import (
         AuditEvent,
+        CheckpointInfo,
         Conflicts,
         ContextInfo,
         ContextLanguage,
@@ -69,9 +72,11 @@ if TYPE_CHECKING:
         ProcessEvent,
         ProcessInfo,
         ProcessResult,
+        Pruned,
         PtyInfo,
         SandboxInfo,
         SpaceInfo,
+        Started,
         TakenFile,
         TemplateInfo,
         TreeInfo,
@@ -79,6 +84,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncCheckpoint",
     "AsyncClient",
     "AsyncContext",
     "AsyncContexts",
@@ -94,6 +100,8 @@ __all__ = [
     "AuditEvent",
     "BadRequest",
     "CapReached",
+    "Checkpoint",
+    "CheckpointInfo",
     "Client",
     "CodeError",
     "Conflict",
@@ -135,6 +143,7 @@ __all__ = [
     "ProcessInfo",
     "ProcessResult",
     "Processes",
+    "Pruned",
     "Pty",
     "PtyInfo",
     "Ptys",
@@ -146,6 +155,7 @@ __all__ = [
     "Space",
     "SpaceDamaged",
     "SpaceInfo",
+    "Started",
     "TakenFile",
     "TemplateInfo",
     "TreeInfo",
@@ -160,6 +170,7 @@ __version__ = "0.1.0"
 
 # A program imports what it uses: httpx alone takes 0.1 s. The classes of each module:
 _MODULES = {
+    "_async.checkpoint": "AsyncCheckpoint",
     "_async.client": "AsyncClient",
     "_async.context": "AsyncContext AsyncContexts",
     "_async.files": "AsyncFiles AsyncWatch",
@@ -168,6 +179,7 @@ _MODULES = {
     "_async.pty": "AsyncPty AsyncPtys",
     "_async.sandbox": "AsyncSandbox",
     "_async.space": "AsyncSpace",
+    "checkpoint": "Checkpoint",
     "client": "Client",
     "context": "Context Contexts",
     "errors": (
@@ -184,10 +196,10 @@ _MODULES = {
     "sandbox": "Sandbox",
     "space": "Space",
     "types": (
-        "AuditEvent Conflicts ContextInfo ContextLanguage Diff Event ExecResult FileConflict "
-        "FileEvent FileEventType FileInfo FileMerge FileType Language MergedBranch Metrics "
-        "PortShare ProcessEvent ProcessInfo ProcessResult PtyInfo SandboxInfo SpaceInfo TakenFile "
-        "TemplateInfo TreeInfo TreeNode"
+        "AuditEvent CheckpointInfo Conflicts ContextInfo ContextLanguage Diff Event ExecResult "
+        "FileConflict FileEvent FileEventType FileInfo FileMerge FileType Language MergedBranch "
+        "Metrics PortShare ProcessEvent ProcessInfo ProcessResult Pruned PtyInfo SandboxInfo "
+        "SpaceInfo Started TakenFile TemplateInfo TreeInfo TreeNode"
     ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -9,7 +9,7 @@ import threading
 import time
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence, TYPE_CHECKING
 
 from ramet._collect import collect
 from ramet._io import finish, sleep
@@ -32,8 +32,12 @@ from ramet.types import (
     Metrics,
     PortShare,
     SandboxInfo,
+    Started,
     TreeInfo,
 )
+
+if TYPE_CHECKING:
+    from ramet.checkpoint import Checkpoint
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
 
@@ -76,6 +80,8 @@ class Sandbox:
         env: Environment variables of every call.
         metadata: JSON object that is stored with the sandbox.
         labels: Up to 64 strings by name, by which lists can be filtered.
+        checkpoint: A checkpoint, or its id, to start from, with its template and sizes. Other
+            arguments that are None are as in its sandbox.
         tree: Limits of this sandbox and all its forks together: "live", "ram_mib", "cpu_seconds",
             "wall_seconds", "depth" and "at_limit" (docs/trees.md).
         host: The service's URL, as for `Client`. None: from the environment.
@@ -112,6 +118,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        checkpoint: "Checkpoint | str | None" = None,
         tree: Mapping[str, Any] | None = None,
         host: str | None = None,
         api_key: str | None = None,
@@ -134,6 +141,7 @@ class Sandbox:
                 env=env,
                 metadata=metadata,
                 labels=labels,
+                checkpoint=_id_of(checkpoint),
                 tree=tree,
             ),
         )
@@ -219,6 +227,33 @@ class Sandbox:
             Unavailable: The Space could not be written; the sandbox continues.
         """
         return Space.of(self._live().freeze_sandbox(self.id), self._place)
+
+    def checkpoint(
+        self,
+        name: str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        pin: bool = False,
+    ) -> "Checkpoint":
+        """Keeps the present state of this sandbox, memory and processes included.
+
+        This sandbox continues undisturbed. The checkpoint stays when it ends.
+
+        Args:
+            name: A name, which need not be unique.
+            labels: Up to 64 strings by name, by which lists can be filtered.
+            ttl_seconds: Seconds after which the service deletes it. None: it stays.
+            pin: True: nothing deletes it until it is unpinned.
+
+        Raises: As `Client.take_checkpoint`.
+        """
+        from ramet.checkpoint import Checkpoint
+
+        info = self._live().take_checkpoint(
+            self.id, name=name, labels=labels, ttl_seconds=ttl_seconds, pin=pin
+        )
+        return Checkpoint.of(info, self._place)
 
     def run_code(
         self,
@@ -671,10 +706,7 @@ class Sandbox:
         self, place: Place, ask: Callable[[Client], SandboxInfo]
     ) -> None:
         """Initializes this object for the sandbox that `ask` returns."""
-        self._place = place
-        self._client = place.client or place.new_client()
-        self._own = None if place.client else _OwnClient(self._client)
-        self._closed, self._lock = False, threading.Lock()
+        self._begin(place)
         try:
             info = ask(self._client)
             self.id = info.id
@@ -682,12 +714,41 @@ class Sandbox:
             self._release_client()
             raise
 
+    def _begin(self, place: Place) -> None:
+        self._place = place
+        self._client = place.client or place.new_client()
+        self._own = None if place.client else _OwnClient(self._client)
+        self._closed, self._lock = False, threading.Lock()
+
     def _child(self, child_id: str) -> "Sandbox":
         child = Sandbox.__new__(Sandbox)
         child._own, child._client, child._place = self._own, self._client, self._place
         child._closed, child._lock = False, threading.Lock()
         child.id = child_id
         return child
+
+    @classmethod
+    def of_started(
+        cls,
+        place: Place,
+        ask: Callable[[Client], Started],
+        *,
+        partial: bool,
+    ) -> list["Sandbox"]:
+        """Returns objects for the sandboxes that `ask` starts; without `partial`, all or none."""
+        first = cls.__new__(cls)
+        first._begin(place)
+        try:
+            started = ask(first._client)
+            children = [first._child(child_id) for child_id in started.children]
+            if first._own:
+                first._own.share(len(children))
+            if started.errors and not partial:
+                finish(lambda: _close_all(children))
+                raise started.errors[0]
+            return children
+        finally:
+            first._release_client()
 
     def _release_client(self) -> None:
         if self._own:
@@ -709,3 +770,14 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} at {self._client.host}>"
+
+
+def _close_all(sandboxes: Sequence[Sandbox]) -> None:
+    for one in sandboxes:
+        one.close()
+
+
+def _id_of(checkpoint: "Checkpoint | str | None") -> str | None:
+    if checkpoint is None or isinstance(checkpoint, str):
+        return checkpoint
+    return checkpoint.id

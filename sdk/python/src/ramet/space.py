@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import List
+from typing import List, TYPE_CHECKING
 
 from ramet.client import Client
 from ramet.types import SpaceInfo
+
+if TYPE_CHECKING:
+    from ramet.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,23 @@ class Space(SpaceInfo):
         place = Place(host, api_key, region, client)
         with place.visit() as service:
             return cls.of(service.get_space(space_id), place)
+
+    def fork(
+        self, n: int = 1, *, reseed: bool = False, partial: bool = False
+    ) -> List["Sandbox"]:
+        """Starts sandboxes from the Space, which stays.
+
+        Arguments and result are those of `Checkpoint.fork`.
+
+        Raises: As `Client.fork_space`; ServerError if one cannot be started.
+        """
+        from ramet.sandbox import Sandbox
+
+        return Sandbox.of_started(
+            self.place,
+            lambda service: service.fork_space(self.id, n, reseed=reseed),
+            partial=partial,
+        )
 
     def delete(self: "Space | str") -> None:
         """Deletes the Space.

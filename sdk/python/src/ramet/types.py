@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Iterable, Literal, Mapping
 
+from ramet.errors import RametError, stream_error
 from ramet.results import CodeError, Result
 
 Language = Literal["python", "bash"]
@@ -771,6 +772,115 @@ class TreeInfo:
             nodes=[TreeNode.from_json(one) for one in obj["nodes"]],
             spaces=[str(one["id"]) for one in obj["spaces"]],
             raw=dict(obj),
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """A checkpoint: the kept state of a sandbox at one moment.
+
+    Attributes:
+        id: The checkpoint's id, for `Sandbox(checkpoint=…)`.
+        state: "memory" (not on disk yet: a restart of the service loses it), "stored" or "damaged".
+        name: Its name; None: none.
+        labels: Its labels.
+        score: Its score, as set by `Checkpoint.update`; None: none.
+        root: Id of the root of the tree that its sandbox belongs to, and all that start from it.
+        depth: Depth of its sandbox in the tree.
+        pin: True: nothing deletes it until it is unpinned.
+        sandbox: Id of the sandbox whose state it is, which may have ended.
+        parent: Id of the checkpoint before it of the same machine; None: none.
+        created_at: Time in UTC, such as "2026-01-31T23:59:59.123Z".
+        expires_at: Time at which the service deletes it; None: it stays.
+        size_bytes: Bytes on disk of its own; 0 while it is in memory.
+        shared_bytes: Bytes on disk that it shares with its template and with other checkpoints.
+        ram_mib: Memory of the sandbox in MiB.
+        template: Name of the template that the sandbox was created from.
+        metadata: The metadata of the sandbox.
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    id: str
+    state: str
+    name: str | None
+    labels: Mapping[str, str]
+    score: float | None
+    root: str
+    depth: int
+    pin: bool
+    sandbox: str
+    parent: str | None
+    created_at: str
+    expires_at: str | None
+    size_bytes: int
+    shared_bytes: int
+    ram_mib: int
+    template: str
+    metadata: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "CheckpointInfo":
+        """Builds the info from the service's JSON object."""
+        return cls(
+            id=str(obj["id"]),
+            state=str(obj["state"]),
+            name=obj["name"],
+            labels=dict(obj["labels"]),
+            score=_score(obj["score"]),
+            root=str(obj["root"]),
+            depth=int(obj["depth"]),
+            pin=bool(obj["pin"]),
+            sandbox=str(obj["sandbox"]),
+            parent=obj["parent"],
+            created_at=str(obj["created_at"]),
+            expires_at=obj["expires_at"],
+            size_bytes=int(obj["bytes"]),
+            shared_bytes=int(obj["bytes_shared"]),
+            ram_mib=int(obj["ram_mib"]),
+            template=str(obj["template"]),
+            metadata=dict(obj["metadata"]),
+            raw=dict(obj),
+        )
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a prune deleted, or would delete.
+
+    Attributes:
+        checkpoints: Ids, newest first.
+        size_bytes: Bytes on disk that this frees.
+    """
+
+    checkpoints: list[str]
+    size_bytes: int
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "Pruned":
+        """Builds the value from the service's JSON object."""
+        return cls([str(one) for one in obj["checkpoints"]], int(obj["bytes"]))
+
+
+@dataclass(frozen=True)
+class Started:
+    """The sandboxes that were started from a checkpoint or a Space.
+
+    Attributes:
+        children: Ids of those that were started.
+        errors: Why each of the others could not be.
+    """
+
+    children: list[str]
+    errors: list[RametError]
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "Started":
+        """Builds the value from the service's JSON object."""
+        failed = [one["error"] for one in obj["children"] if "error" in one]
+        return cls(
+            [str(one["id"]) for one in obj["children"] if "id" in one],
+            [stream_error(str(one["code"]), str(one["message"])) for one in failed],
         )
 
 

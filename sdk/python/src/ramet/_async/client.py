@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
     AsyncGenerator,
     AsyncIterable,
@@ -36,6 +37,7 @@ from ramet._async._transport import (
 from ramet.errors import BadRequest, ConnectionFailed, RametError, stream_error
 from ramet.types import (
     AuditEvent,
+    CheckpointInfo,
     Conflicts,
     ContextInfo,
     ContextLanguage,
@@ -49,12 +51,17 @@ from ramet.types import (
     PortShare,
     ProcessEvent,
     ProcessInfo,
+    Pruned,
     PtyInfo,
     SandboxInfo,
     SpaceInfo,
+    Started,
     TemplateInfo,
     TreeInfo,
 )
+
+if TYPE_CHECKING:
+    from ramet._async.checkpoint import AsyncCheckpoint
 
 # Minimum timeouts of slow requests, in seconds. A create boots a guest first if the size is new to
 # the host. A diff reads whole files.
@@ -66,6 +73,8 @@ _CONTEXT_START_S = 90.0  # an interpreter starts
 _INPUT_S = 60.0  # the service waits up to 30 s for room for the next part of a program's input
 _INPUT_PART = 65_000  # bytes; the parts are slightly larger
 _PTY_WAIT_S = 30.0  # for the answer, in addition to the time that the service waits for output
+
+_Request = tuple[str, str, Any]  # method, path and body
 
 
 class AsyncClient:
@@ -209,6 +218,7 @@ class AsyncClient:
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        checkpoint: str | None = None,
         tree: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: int | None = None,
@@ -227,6 +237,8 @@ class AsyncClient:
             env: Environment variables of every call.
             metadata: JSON object that is stored with the sandbox.
             labels: Up to 64 strings by name, by which lists can be filtered.
+            checkpoint: Id of a checkpoint to start from, with its template and sizes. Other
+                arguments that are None are as in its sandbox.
             tree: Limits of this sandbox and all its forks together: "live", "ram_mib",
                 "cpu_seconds", "wall_seconds", "depth" and "at_limit" (docs/trees.md).
             idempotency_key: If a call with the same key and arguments was made within the last
@@ -250,6 +262,7 @@ class AsyncClient:
                 "env": dict(env) if env is not None else None,
                 "metadata": dict(metadata) if metadata is not None else None,
                 "labels": dict(labels) if labels is not None else None,
+                "checkpoint": checkpoint,
                 "tree": dict(tree) if tree is not None else None,
             }
         )
@@ -260,7 +273,7 @@ class AsyncClient:
         self,
         path: str,
         body: Any,
-        undo: Callable[[Any], list[tuple[str, str]]],
+        undo: Callable[[Any], list[_Request]],
         at_least_s: float,
         key: str | None,
     ) -> Any:
@@ -279,13 +292,13 @@ class AsyncClient:
             raise
 
     async def _undo(
-        self, path: str, body: Any, undo: Callable[[Any], list[tuple[str, str]]], key: str
+        self, path: str, body: Any, undo: Callable[[Any], list[_Request]], key: str
     ) -> None:
         """Undoes a request if it was answered and the service can be reached."""
         try:
             answer = await self._http.answer(path, body, key)
-            for method, target in undo(answer) if answer is not None else []:
-                await self._http.brief(method, target)
+            for method, target, sent in undo(answer) if answer is not None else []:
+                await self._http.brief(method, target, sent)
         except RametError:
             pass
 
@@ -543,6 +556,241 @@ class AsyncClient:
         path = _space(space_id) + "/resume"
         answer = await self._make(path, body, _freeze, _CREATE_S, idempotency_key)
         return SandboxInfo.from_json(answer)
+
+    async def fork_space(
+        self, space_id: str, n: int = 1, *, reseed: bool = False, idempotency_key: str | None = None
+    ) -> Started:
+        """Starts sandboxes from a Space, which stays.
+
+        Args:
+            space_id: The Space.
+            n: Number of sandboxes: 1 to the service's limit (32 unless configured).
+            reseed: As for `fork_sandbox`.
+            idempotency_key: As for `create_sandbox`.
+
+        Returns:
+            Those that were started, and why the others could not be.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: There is no such Space.
+            Conflict: It is being resumed or deleted.
+            SpaceDamaged: The files on disk differ from what was written.
+            CapReached: The key or the tree (code ``tree_limit``) may not have so many sandboxes.
+            Unavailable: None could be started.
+        """
+        return await self._fork_from(_space(space_id), n, reseed, idempotency_key)
+
+    async def _fork_from(self, source: str, n: int, reseed: bool, key: str | None) -> Started:
+        body: dict[str, Any] = {"n": n, "reseed": True} if reseed else {"n": n}
+        answer = await self._make(source + "/fork", body, _delete_started, _CREATE_S, key)
+        return Started.from_json(answer)
+
+    # Checkpoints, see `AsyncCheckpoint`.
+
+    async def take_checkpoint(
+        self,
+        sandbox_id: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        pin: bool = False,
+        idempotency_key: str | None = None,
+    ) -> CheckpointInfo:
+        """Keeps the present state of a sandbox; see `AsyncSandbox.checkpoint`.
+
+        Args:
+            sandbox_id: The sandbox. It continues undisturbed.
+            name: A name, which need not be unique.
+            labels: Up to 64 strings by name, by which lists can be filtered.
+            ttl_seconds: Seconds after which the service deletes it. None: it stays.
+            pin: True: nothing deletes it until it is unpinned.
+            idempotency_key: As for `create_sandbox`.
+
+        Raises:
+            BadRequest: A value is wrong; the message names it.
+            NotFound: There is no such sandbox.
+            CapReached: The key may not have more checkpoints, or use more of the disk.
+            Unavailable: The host has no room.
+        """
+        body = to_json(
+            {
+                "name": name,
+                "labels": dict(labels) if labels is not None else None,
+                "ttl_seconds": ttl_seconds,
+                "pin": pin or None,
+            }
+        )
+        path = _sandbox(sandbox_id) + "/checkpoints"
+        answer = await self._make(path, body, _delete_checkpoint, 0, idempotency_key)
+        return CheckpointInfo.from_json(answer)
+
+    async def checkpoints(
+        self,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        sandbox: str | None = None,
+        ancestor: str | None = None,
+    ) -> list["AsyncCheckpoint"]:
+        """Returns the checkpoints of this key, oldest first, from as many pages as needed.
+
+        Arguments and errors are those of `iter_checkpoints`.
+        """
+        from ramet._async.checkpoint import AsyncCheckpoint
+
+        return await AsyncCheckpoint.list(
+            name=name, labels=labels, sandbox=sandbox, ancestor=ancestor, client=self
+        )
+
+    async def iter_checkpoints(
+        self,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        sandbox: str | None = None,
+        ancestor: str | None = None,
+    ) -> AsyncGenerator[CheckpointInfo, None]:
+        """Yields the checkpoints of this key, oldest first, and requests pages only as needed.
+
+        Args:
+            name: Only those with this name.
+            labels: Only those that have these labels.
+            sandbox: Only those of the sandbox with this id, which may have ended.
+            ancestor: Only those of the sandbox with this id and of all that descend from it.
+
+        Raises:
+            BadRequest: A value is wrong; the message names it.
+        """
+        async for one in self._http.pages(
+            "/v1/checkpoints",
+            name=name,
+            labels=json_bytes(labels).decode() if labels is not None else None,
+            sandbox=sandbox,
+            ancestor=ancestor,
+        ):
+            yield CheckpointInfo.from_json(one)
+
+    async def get_checkpoint(self, checkpoint_id: str) -> CheckpointInfo:
+        """Returns what the service knows about a checkpoint.
+
+        Raises:
+            NotFound: There is none with this id.
+        """
+        return CheckpointInfo.from_json(await self._http.json("GET", _checkpoint(checkpoint_id)))
+
+    async def update_checkpoint(
+        self,
+        checkpoint_id: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        pin: bool | None = None,
+        score: float | None = None,
+    ) -> CheckpointInfo:
+        """Changes what is noted of a checkpoint; None leaves it as it is.
+
+        Args:
+            checkpoint_id: The checkpoint, whose state never changes.
+            name: The new name. "": none.
+            labels: They replace the old ones.
+            ttl_seconds: Seconds from now after which the service deletes it.
+            pin: True: nothing deletes it until it is unpinned.
+            score: How good the state is, by your own measure.
+
+        Returns:
+            The checkpoint after the change.
+
+        Raises:
+            BadRequest: A value is wrong; the message names it.
+            NotFound: There is none with this id.
+        """
+        body = to_json(
+            {
+                "name": name,
+                "labels": dict(labels) if labels is not None else None,
+                "ttl_seconds": ttl_seconds,
+                "pin": pin,
+                "score": score,
+            }
+        )
+        answer = await self._http.json("PATCH", _checkpoint(checkpoint_id), body)
+        return CheckpointInfo.from_json(answer)
+
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Deletes a checkpoint. Sandboxes that were started from it stay.
+
+        Raises:
+            NotFound: There is none with this id.
+            Conflict: It is pinned (code ``pinned``), or is being started from (code ``busy``).
+        """
+        await self._http.request("DELETE", _checkpoint(checkpoint_id))
+
+    async def prune_checkpoints(
+        self,
+        *,
+        keep: int | None = None,
+        older_than_seconds: int | None = None,
+        sandbox: str | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Deletes old checkpoints. Pinned ones stay.
+
+        With both `keep` and `older_than_seconds`, only checkpoints that fit both are deleted.
+
+        Args:
+            keep: Delete all but so many of the newest.
+            older_than_seconds: Delete those that are older.
+            sandbox: Only checkpoints of the sandbox with this id.
+            dry_run: Delete nothing, only return what would be deleted.
+
+        Returns:
+            What was deleted, at most 1,000 checkpoints.
+
+        Raises:
+            BadRequest: Neither `keep` nor `older_than_seconds` is given, or a value is wrong.
+        """
+        body = to_json(
+            {
+                "keep": keep,
+                "older_than_seconds": older_than_seconds,
+                "sandbox": sandbox,
+                "dry_run": dry_run or None,
+            }
+        )
+        answer = await self._http.json("POST", "/v1/checkpoints/prune", body, _REMOVE_S)
+        return Pruned.from_json(answer)
+
+    async def fork_checkpoint(
+        self,
+        checkpoint_id: str,
+        n: int = 1,
+        *,
+        reseed: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Started:
+        """Starts sandboxes from a checkpoint, which stays.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            n: Number of sandboxes: 1 to the service's limit (32 unless configured).
+            reseed: As for `fork_sandbox`.
+            idempotency_key: As for `create_sandbox`.
+
+        Returns:
+            Those that were started, and why the others could not be.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: There is no such checkpoint.
+            Conflict: It is being deleted (code ``busy``), or its files on disk differ from what was
+                written (code ``checkpoint_damaged``).
+            CapReached: The key or the tree (code ``tree_limit``) may not have so many sandboxes.
+            Unavailable: None could be started.
+        """
+        return await self._fork_from(_checkpoint(checkpoint_id), n, reseed, idempotency_key)
 
     async def exec_stream(
         self,
@@ -1379,15 +1627,30 @@ def _tree(sandbox_id: str) -> str:
     return "/v1/trees/" + segment(sandbox_id)
 
 
-def _delete(made: Any) -> list[tuple[str, str]]:
+def _checkpoint(checkpoint_id: str) -> str:
+    return "/v1/checkpoints/" + segment(checkpoint_id)
+
+
+def _delete(made: Any) -> list[_Request]:
     """Returns the requests that undo a create or a fork, for its answer."""
     ids = made["children"] if "children" in made else [made["id"]]
-    return [("DELETE", _sandbox(str(one))) for one in ids]
+    return [("DELETE", _sandbox(str(one)), None) for one in ids]
 
 
-def _freeze(made: Any) -> list[tuple[str, str]]:
+def _delete_started(made: Any) -> list[_Request]:
+    """Returns the requests that undo a fork of a checkpoint or Space, for its answer."""
+    return [("DELETE", _sandbox(one), None) for one in Started.from_json(made).children]
+
+
+def _delete_checkpoint(made: Any) -> list[_Request]:
+    """Returns the requests that undo a checkpoint, for its answer."""
+    path = _checkpoint(str(made["id"]))
+    return [("PATCH", path, {"pin": False}), ("DELETE", path, None)]
+
+
+def _freeze(made: Any) -> list[_Request]:
     """Returns the request that undoes a resume, for its answer."""
-    return [("POST", _sandbox(str(made["id"])) + "/freeze")]
+    return [("POST", _sandbox(str(made["id"])) + "/freeze", None)]
 
 
 def _process(sandbox_id: str, process_id: str) -> str:

@@ -8,7 +8,7 @@ import threading
 import time
 from datetime import datetime
 from types import TracebackType
-from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
 from ramet._async._collect import collect
 from ramet._async._io import finish, sleep
@@ -31,8 +31,12 @@ from ramet.types import (
     Metrics,
     PortShare,
     SandboxInfo,
+    Started,
     TreeInfo,
 )
+
+if TYPE_CHECKING:
+    from ramet._async.checkpoint import AsyncCheckpoint
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
 
@@ -77,6 +81,8 @@ class AsyncSandbox:
         env: Environment variables of every call.
         metadata: JSON object that is stored with the sandbox.
         labels: Up to 64 strings by name, by which lists can be filtered.
+        checkpoint: A checkpoint, or its id, to start from, with its template and sizes. Other
+            arguments that are None are as in its sandbox.
         tree: Limits of this sandbox and all its forks together: "live", "ram_mib", "cpu_seconds",
             "wall_seconds", "depth" and "at_limit" (docs/trees.md).
         host: The service's URL, as for `AsyncClient`. None: from the environment.
@@ -114,6 +120,7 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        checkpoint: "AsyncCheckpoint | str | None" = None,
         tree: Mapping[str, Any] | None = None,
         host: str | None = None,
         api_key: str | None = None,
@@ -138,6 +145,7 @@ class AsyncSandbox:
                 env=env,
                 metadata=metadata,
                 labels=labels,
+                checkpoint=_id_of(checkpoint),
                 tree=tree,
             ),
         )
@@ -224,6 +232,33 @@ class AsyncSandbox:
             Unavailable: The Space could not be written; the sandbox continues.
         """
         return AsyncSpace.of(await self._live().freeze_sandbox(self.id), self._place)
+
+    async def checkpoint(
+        self,
+        name: str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        pin: bool = False,
+    ) -> "AsyncCheckpoint":
+        """Keeps the present state of this sandbox, memory and processes included.
+
+        This sandbox continues undisturbed. The checkpoint stays when it ends.
+
+        Args:
+            name: A name, which need not be unique.
+            labels: Up to 64 strings by name, by which lists can be filtered.
+            ttl_seconds: Seconds after which the service deletes it. None: it stays.
+            pin: True: nothing deletes it until it is unpinned.
+
+        Raises: As `AsyncClient.take_checkpoint`.
+        """
+        from ramet._async.checkpoint import AsyncCheckpoint
+
+        info = await self._live().take_checkpoint(
+            self.id, name=name, labels=labels, ttl_seconds=ttl_seconds, pin=pin
+        )
+        return AsyncCheckpoint.of(info, self._place)
 
     async def run_code(
         self,
@@ -676,10 +711,7 @@ class AsyncSandbox:
         self, place: Place, ask: Callable[[AsyncClient], Awaitable[SandboxInfo]]
     ) -> None:
         """Initializes this object for the sandbox that `ask` returns."""
-        self._place = place
-        self._client = place.client or place.new_client()
-        self._own = None if place.client else _OwnClient(self._client)
-        self._closed, self._lock = False, threading.Lock()
+        self._begin(place)
         try:
             info = await ask(self._client)
             self.id = info.id
@@ -687,12 +719,41 @@ class AsyncSandbox:
             await self._release_client()
             raise
 
+    def _begin(self, place: Place) -> None:
+        self._place = place
+        self._client = place.client or place.new_client()
+        self._own = None if place.client else _OwnClient(self._client)
+        self._closed, self._lock = False, threading.Lock()
+
     def _child(self, child_id: str) -> "AsyncSandbox":
         child = AsyncSandbox.__new__(AsyncSandbox)
         child._own, child._client, child._place = self._own, self._client, self._place
         child._closed, child._lock = False, threading.Lock()
         child.id = child_id
         return child
+
+    @classmethod
+    async def of_started(
+        cls,
+        place: Place,
+        ask: Callable[[AsyncClient], Awaitable[Started]],
+        *,
+        partial: bool,
+    ) -> list["AsyncSandbox"]:
+        """Returns objects for the sandboxes that `ask` starts; without `partial`, all or none."""
+        first = cls.__new__(cls)
+        first._begin(place)
+        try:
+            started = await ask(first._client)
+            children = [first._child(child_id) for child_id in started.children]
+            if first._own:
+                first._own.share(len(children))
+            if started.errors and not partial:
+                await finish(lambda: _close_all(children))
+                raise started.errors[0]
+            return children
+        finally:
+            await first._release_client()
 
     async def _release_client(self) -> None:
         if self._own:
@@ -714,3 +775,14 @@ class AsyncSandbox:
 
     def __repr__(self) -> str:
         return f"<AsyncSandbox {self.id} at {self._client.host}>"
+
+
+async def _close_all(sandboxes: Sequence[AsyncSandbox]) -> None:
+    for one in sandboxes:
+        await one.close()
+
+
+def _id_of(checkpoint: "AsyncCheckpoint | str | None") -> str | None:
+    if checkpoint is None or isinstance(checkpoint, str):
+        return checkpoint
+    return checkpoint.id

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import List
+from typing import TYPE_CHECKING, List
 
 from ramet._async.client import AsyncClient
 from ramet.types import SpaceInfo
+
+if TYPE_CHECKING:
+    from ramet._async.sandbox import AsyncSandbox
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,23 @@ class AsyncSpace(SpaceInfo):
         place = Place(host, api_key, region, client)
         async with place.visit() as service:
             return cls.of(await service.get_space(space_id), place)
+
+    async def fork(
+        self, n: int = 1, *, reseed: bool = False, partial: bool = False
+    ) -> List["AsyncSandbox"]:
+        """Starts sandboxes from the Space, which stays.
+
+        Arguments and result are those of `AsyncCheckpoint.fork`.
+
+        Raises: As `AsyncClient.fork_space`; ServerError if one cannot be started.
+        """
+        from ramet._async.sandbox import AsyncSandbox
+
+        return await AsyncSandbox.of_started(
+            self.place,
+            lambda service: service.fork_space(self.id, n, reseed=reseed),
+            partial=partial,
+        )
 
     async def delete(self: "AsyncSpace | str") -> None:
         """Deletes the Space.
