@@ -149,6 +149,8 @@ def placed(script: str, http: httpx.Client) -> str:
         names[r"\bCHILD\b|a07c"] = child
     if "95d8" in script:
         names["95d8"] = post(f"sandboxes/{post('sandboxes')['id']}/freeze")["space_id"]
+    if "chk_6e1c" in script:
+        names[r"chk_6e1c\w*"] = post(f"sandboxes/{one}/checkpoints")["id"]
     if "ctx_6e1c" in script:
         names[r"ctx_6e1c\w+"] = post(f"sandboxes/{one}/contexts", language="bash")["id"]
     names[r"\$ID|\bID\b|\bPARENT\b|f68f|sbx_…"] = one

@@ -33,6 +33,7 @@ from ramet import (
 )
 from ramet._transport import DEFAULT_HOST
 from ramet.cli import (
+    checkpoints,
     complete,
     copying,
     doctor,
@@ -50,7 +51,14 @@ from ramet.cli import (
 )
 
 IDS = ["sbx_" + digits.ljust(32, "0") for digits in ("aa1", "aa2", "b")]
+CHK = "chk_" + "d" * 32
 SPC = "spc_" + "1" * 32
+CHECKPOINT: dict[str, Any] = {
+    "id": CHK, "state": "stored", "name": "a\x1b[2J", "labels": {"step": "7"}, "score": None,
+    "root": IDS[0], "depth": 0, "pin": True, "sandbox": IDS[0], "parent": None, "created_at": "2026-01-31T23:59:59.123Z",
+    "expires_at": None, "template": "default", "vcpus": 2, "ram_mib": 1024, "rootfs_gb": 4,
+    "egress": True, "bytes": 4096, "bytes_shared": 0, "metadata": {},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +114,14 @@ class Service:
             return httpx.Response(200, json=self.merged)
         if path == "/v1/sandboxes":
             return httpx.Response(200, json=[{"id": one, "state": "ready"} for one in IDS])
+        if path.endswith("/fork"):
+            failed = {"error": {"code": "vm_failed", "message": "no memory"}}
+            return httpx.Response(200, json={"children": [{"id": IDS[0]}, failed], "ready_us": 1})
+        if path.endswith("/prune"):
+            return httpx.Response(200, json={"checkpoints": [CHK], "bytes": 7})
+        if "/checkpoints" in path:
+            found = [CHECKPOINT] if path == "/v1/checkpoints" else CHECKPOINT
+            return httpx.Response(200, json=found)
         parent = IDS[0] if path.endswith(IDS[1]) else None
         return httpx.Response(200, json={"id": path[-36:], "state": "ready", "parent": parent})
 
@@ -198,6 +214,43 @@ def test_rm_removes_what_it_can(
     assert "ramet: no\n" in shown.err and "there is no sandbox ff" in shown.err
     assert remove.run(client, ["b", "ff"], force=True) == 0
     assert remove.run(client, ["aa"], force=True) == failure.FAILED
+
+
+def test_checkpoint_takes_one_or_changes_one(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def keep(what: str, **more: Any) -> None:
+        checkpoints.keep(client, what, name="x", labels=None, ttl=None, pin=None, **more)
+
+    keep(IDS[0])
+    assert fake.log[-1] == f"POST /v1/sandboxes/{IDS[0]}/checkpoints"
+    assert capsys.readouterr().out == CHK + "\n"
+    keep("chk_d", as_json=True)
+    assert fake.log[-2:] == ["GET /v1/checkpoints", f"PATCH /v1/checkpoints/{CHK}"]
+    assert json.loads(capsys.readouterr().out)["bytes"] == 4096
+
+
+def test_checkpoints_are_shown_and_pruned(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints.show(client, None, name=None, labels=None)
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert row.split()[:4] == [CHK[:16], "stored", IDS[0][:16], "4.0"]
+    assert row.split()[-3:] == ["pinned", "a\\u001b[2J", "step=7"]
+    checkpoints.prune(client, IDS[0], keep=1, older_than=None, dry_run=False)
+    assert capsys.readouterr().out == CHK + "\n"
+    assert remove.run(client, [CHK]) == 0
+    assert fake.log[-1] == f"DELETE /v1/checkpoints/{CHK}"
+
+
+@pytest.mark.parametrize("source, path", [(CHK, "checkpoints"), (SPC, "spaces")])
+def test_a_fork_of_what_is_kept_names_those_that_failed(
+    client: Client, fake: Service, capsys: pytest.CaptureFixture[str], source: str, path: str
+) -> None:
+    assert forks.fork(client, source, 2, reseed=False) == failure.FAILED
+    assert fake.log[-1] == f"POST /v1/{path}/{source}/fork"
+    shown = capsys.readouterr()
+    assert shown.out == IDS[0] + "\n" and "no memory" in shown.err
 
 
 def test_diff_compares_a_fork_with_its_parent(
@@ -779,3 +832,13 @@ def test_page_has_the_commands_and_columns() -> None:
     with redirect_stdout(output):
         listing.sandboxes([])
     assert listed.split() == output.getvalue().split()
+
+
+@pytest.mark.parametrize(
+    "words", [["--prune"], ["--prune", "--keep=1", "--name=x"], ["--keep=1"], ["--dry-run"]]
+)
+def test_options_of_prune_belong_together(
+    many: Sandboxes, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert ramet_cli("checkpoints", *words) == failure.FAILED
+    assert "--prune" in capsys.readouterr().err

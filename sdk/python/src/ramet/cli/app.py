@@ -19,6 +19,7 @@ import click
 from ramet.cli import parse
 from ramet.cli.complete import (
     complete_any,
+    complete_checkpoint,
     complete_sandbox,
     complete_space,
     complete_template,
@@ -132,11 +133,12 @@ def root(host: str | None) -> None:
 
 # Arguments and options that several commands have.
 
-RUN, SANDBOXES, FILES, FORKS, SPACES, PORTS, SETUP = (
+RUN, SANDBOXES, FILES, FORKS, CHECKPOINTS, SPACES, PORTS, SETUP = (
     "Run",
     "Sandboxes",
     "Files",
     "Forks",
+    "Checkpoints",
     "Spaces",
     "Ports",
     "Set up",
@@ -442,6 +444,12 @@ def interrupt(sandbox: str, context: str | None) -> None:
 @env_option
 @name_option
 @metadata_option
+@option(
+    "--checkpoint",
+    metavar="CHECKPOINT",
+    help="Start from this checkpoint, with its template and sizes.",
+    values=complete_checkpoint,
+)
 @tree_option
 @api_json
 def create(
@@ -456,10 +464,12 @@ def create(
     env: Sequence[str],
     name: str | None,
     metadata: Sequence[str],
+    checkpoint: str | None,
     tree: Sequence[str],
     json: bool,
 ) -> None:
     """Create a sandbox and print its id."""
+    from ramet.cli import service
     from ramet.cli.output import print_json
 
     with _connect() as client:
@@ -474,6 +484,7 @@ def create(
             egress=False if no_egress else None,
             env=parse.variables(env),
             metadata=parse.metadata(metadata, name),
+            checkpoint=service.checkpoint_id(client, checkpoint) if checkpoint else None,
             tree=parse.budget(tree),
         )
         if json:
@@ -584,10 +595,10 @@ def stats(ids: Sequence[str], json: bool) -> None:
 
 
 @command("rm", SANDBOXES)
-@argument("ids", "ID...", "Sandboxes and Spaces.", nargs=-1, values=complete_any)
+@argument("ids", "ID...", "Sandboxes, Spaces and checkpoints.", nargs=-1, values=complete_any)
 @flag("--force", "-f", help="Ignore those that do not exist.")
 def rm(ids: Sequence[str], force: bool) -> int:
-    """Remove sandboxes, with their memory and disk, and Spaces."""
+    """Remove sandboxes, with their memory and disk, Spaces, and checkpoints."""
     from ramet.cli import remove
 
     with _connect() as client:
@@ -661,24 +672,19 @@ def events(since: int | None, follow: bool, newest: int | None, json: bool) -> N
 
 
 @command("fork", FORKS)
-@sandbox_id
+@argument("source", "ID", "A sandbox, or a checkpoint or Space, which stay.", values=complete_any)
 @option(
     "-n", type=click.IntRange(min=1), default=1, metavar="N", help="Number of children. Default: 1."
 )
 @flag("--reseed", help="Seed Python's and numpy's generators anew in each.")
 @other_json
-def fork(sandbox: str, n: int, reseed: bool, json: bool) -> None:
-    """Clone a running sandbox, memory and processes included, and print the children's ids."""
-    from ramet.cli import service
-    from ramet.cli.output import print_json
+def fork(source: str, n: int, reseed: bool, json: bool) -> int:
+    """Clone a running sandbox, memory and processes included, and print the children's ids. Of a
+    checkpoint or a Space, start sandboxes with its state."""
+    from ramet.cli import forks
 
     with _connect() as client:
-        parent = service.sandbox_id(client, sandbox)
-        children = client.fork_sandbox(parent, n, reseed=reseed)
-    if json:
-        print_json({"parent": parent, "children": children})
-    else:
-        print("\n".join(children))
+        return forks.fork(client, source, n, reseed=reseed, as_json=json)
 
 
 @command("tree", FORKS)
@@ -745,6 +751,83 @@ def merge(
             )
         else:
             merging.merge(client, parent, forks[0])
+
+
+# Checkpoints
+
+
+@command("checkpoint", CHECKPOINTS)
+@argument("what", "ID", "A sandbox; or a checkpoint, to change it.", values=complete_any)
+@option("--name", metavar="NAME", help="Its name, which need not be unique.")
+@option("--label", multiple=True, metavar="NAME=VALUE", help="A label, by which it can be found.")
+@option("--ttl", metavar="TIME", type=parse.DURATION, help="Delete it after so long.")
+@click.option("--pin/--unpin", default=None, help="Keep it until it is unpinned.")
+@api_json
+def checkpoint(
+    what: str,
+    name: str | None,
+    label: Sequence[str],
+    ttl: int | None,
+    pin: bool | None,
+    json: bool,
+) -> None:
+    """Keep the present state of a sandbox, which goes on, and print the checkpoint's id.
+
+    `ramet fork CHECKPOINT` and `ramet create --checkpoint` start sandboxes from it, also after its
+    sandbox has ended.
+    """
+    from ramet.cli import checkpoints
+
+    with _connect() as client:
+        checkpoints.keep(
+            client, what, name=name, labels=parse.pairs(label), ttl=ttl, pin=pin, as_json=json
+        )
+
+
+@command("checkpoints", CHECKPOINTS)
+@argument("sandbox", "[ID]", "Only those of this sandbox.", values=complete_sandbox)
+@option("--name", metavar="NAME", help="Only those with this name.")
+@option("--label", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@flag("--prune", help="Delete old ones that are not pinned, and print their ids.")
+@option("--keep", type=click.IntRange(min=1), metavar="N", help="With --prune: keep the N newest.")
+@option(
+    "--older-than", metavar="TIME", type=parse.DURATION, help="With --prune: keep younger ones."
+)
+@flag("--dry-run", help="With --prune: only print which.")
+@api_json
+@quiet_ids
+def checkpoints(
+    sandbox: str | None,
+    name: str | None,
+    label: Sequence[str],
+    prune: bool,
+    keep: int | None,
+    older_than: int | None,
+    dry_run: bool,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """List the checkpoints, oldest first. `ramet rm CHECKPOINT` removes one."""
+    from ramet.cli import checkpoints as kept
+
+    limited = keep is not None or older_than is not None
+    if prune and (name or label or not limited):
+        raise click.UsageError("--prune needs --keep or --older-than, and has no other filter.")
+    if not prune and (limited or dry_run):
+        raise click.UsageError("--keep, --older-than and --dry-run need --prune.")
+    with _connect() as client:
+        if prune:
+            kept.prune(
+                client,
+                sandbox,
+                keep=keep,
+                older_than=older_than,
+                dry_run=dry_run,
+                as_json=json,
+            )
+        else:
+            labels = parse.pairs(label)
+            kept.show(client, sandbox, name=name, labels=labels, as_json=json, quiet=quiet)
 
 
 # Spaces

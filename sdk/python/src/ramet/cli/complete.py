@@ -39,9 +39,15 @@ def complete_space(incomplete: str) -> list[str]:
     return _ask(incomplete, lambda client: (one.id for one in client.iter_spaces()))
 
 
+def complete_checkpoint(incomplete: str) -> list[str]:
+    """Returns the ids of checkpoints that begin so; likewise."""
+    return _ask(incomplete, lambda client: (one.id for one in client.iter_checkpoints()))
+
+
 def complete_any(incomplete: str) -> list[str]:
-    """Returns the ids of sandboxes and Spaces that begin so; likewise."""
-    return complete_sandbox(incomplete) + complete_space(incomplete)
+    """Returns the ids of sandboxes, Spaces and checkpoints that begin so; likewise."""
+    complete = (complete_sandbox, complete_space, complete_checkpoint)
+    return [one for some in complete for one in some(incomplete)]
 
 
 def complete_word(*words: str) -> Callable[[str], list[str]]:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet diff` and `ramet merge`: how the files of a fork differ, and what becomes of them."""
+"""`ramet fork`, `ramet diff` and `ramet merge`: how the files of a fork differ, and what becomes of them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Sequence
 
-from ramet import Client
-from ramet.cli.failure import Failure
+from ramet import Client, RametError
+from ramet.cli.failure import FAILED, Failure, complain
 from ramet.cli.output import plain, print_json
-from ramet.cli.service import sandbox_id
+from ramet.cli.service import CHECKPOINT, SPACE, checkpoint_id, sandbox_id, space_id
 from ramet.types import Conflicts
 
 
@@ -48,6 +48,39 @@ def diff(
     kinds = (("A", found.added), ("C", found.modified), ("D", found.removed))
     for path, kind in sorted((path, kind) for kind, changed in kinds for path in changed):
         print(kind, plain(path))
+
+
+def fork(
+    client: Client, source: str, n: int, *, reseed: bool, as_json: bool = False
+) -> int:
+    """Forks a sandbox, or starts sandboxes from a checkpoint or a Space, and prints their ids.
+
+    Args:
+        client: The service.
+        source: The sandbox, checkpoint or Space.
+        n: Number of children.
+        reseed: Seed Python's and numpy's generators anew in each.
+        as_json: Print JSON.
+
+    Returns:
+        The exit code of the command: a failure if some could not be started.
+    """
+    errors: list[RametError] = []
+    if source.startswith((CHECKPOINT, SPACE)):
+        frozen = source.startswith(SPACE)
+        full = (space_id if frozen else checkpoint_id)(client, source)
+        started = (client.fork_space if frozen else client.fork_checkpoint)(full, n, reseed=reseed)
+        children, errors = started.children, started.errors
+    else:
+        full = sandbox_id(client, source)
+        children = client.fork_sandbox(full, n, reseed=reseed)
+    if as_json:
+        print_json({"parent": full, "children": children})
+    else:
+        print("\n".join(children))
+    for one in errors:
+        complain(one)
+    return FAILED if errors else 0
 
 
 def merge(client: Client, parent: str, winner: str) -> None:

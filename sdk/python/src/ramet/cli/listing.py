@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists: sandboxes and the tree of their forks, processes, Spaces, templates, ports."""
+"""Lists: sandboxes and the tree of their forks, processes, Spaces, checkpoints, templates, ports."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Iterator, Sequence, TypeVar
+from typing import Any, Iterable, Iterator, Mapping, Sequence, TypeVar
 
-from ramet import Client, Metrics, NotFound, PortShare, ProcessInfo, SandboxInfo, TreeInfo, TreeNode
+from ramet import (
+    CheckpointInfo,
+    Client,
+    Metrics,
+    NotFound,
+    PortShare,
+    ProcessInfo,
+    SandboxInfo,
+    TreeInfo,
+    TreeNode,
+)
 from ramet.cli.output import columns, plain, print_json, since, size, until
 from ramet.cli.service import short
 
@@ -62,11 +72,15 @@ def tree(found: TreeInfo, *, as_json: bool = False) -> None:
             size(one.memory_private_bytes),
             f"{one.cpu_seconds:.1f} s",
             f"{one.wall_seconds:.0f} s",
-            " ".join(f"{plain(k)}={plain(v)}" for k, v in one.labels.items()) or "-",
+            _labels(one.labels),
         )
         for branch, one in _walk(found.nodes)
     ]
     columns(("ID", "STATE", "SCORE", "MEMORY", "CPU", "AGE", "LABELS"), rows)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return " ".join(f"{plain(name)}={plain(value)}" for name, value in labels.items()) or "-"
 
 
 def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
@@ -167,6 +181,28 @@ def spaces(client: Client, *, as_json: bool = False, quiet: bool = False) -> Non
         for one in found
     )
     headers = ("ID", "STATE", "TEMPLATE", "MEMORY", "ON DISK", "AGE")
+    raw = [one.raw for one in found]
+    _show([one.id for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
+
+
+def checkpoints(
+    found: Sequence[CheckpointInfo], *, as_json: bool = False, quiet: bool = False
+) -> None:
+    """Prints checkpoints."""
+    rows = (
+        (
+            short(one.id),
+            one.state,
+            short(one.sandbox),
+            size(one.size_bytes),
+            since(one.created_at),
+            "pinned" if one.pin else until(one.expires_at),
+            plain(one.name or "-"),
+            _labels(one.labels),
+        )
+        for one in found
+    )
+    headers = ("ID", "STATE", "SANDBOX", "ON DISK", "AGE", "EXPIRES", "NAME", "LABELS")
     raw = [one.raw for one in found]
     _show([one.id for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ramet rm` removes sandboxes and Spaces, `ramet kill` ends processes."""
+"""`ramet rm` removes sandboxes, Spaces and checkpoints, `ramet kill` ends processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ramet.cli.failure import FAILED, Failure, complain
 
 
 def run(client: Client, names: Sequence[str], *, force: bool = False) -> int:
-    """Removes each of the sandboxes and Spaces, and prints its id.
+    """Removes each of the sandboxes, Spaces and checkpoints, and prints its id.
 
     A failure does not keep it from the others.
 
@@ -71,6 +71,9 @@ def _remove(client: Client, name: str) -> str:
     if name.startswith(service.SPACE):
         full = service.space_id(client, name)
         client.delete_space(full)
+    elif name.startswith(service.CHECKPOINT):
+        full = service.checkpoint_id(client, name)
+        client.delete_checkpoint(full)
     else:
         full = service.sandbox_id(client, name)
         client.delete_sandbox(full)

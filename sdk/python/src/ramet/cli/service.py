@@ -11,11 +11,12 @@ from ramet.cli.failure import Failure
 
 SANDBOX = "sbx_"
 SPACE = "spc_"
+CHECKPOINT = "chk_"
 _ID_LEN = 36  # prefix and 32 hexadecimal digits
 
 
 class Unknown(Failure):
-    """No sandbox, Space or process has such an id."""
+    """No sandbox, Space, checkpoint or process has such an id."""
 
 
 def connect(
@@ -56,6 +57,17 @@ def space_id(client: Client, name: str) -> str:
     """Returns the full id of a Space; see `sandbox_id`."""
     return _full(
         name, SPACE, lambda: (one.id for one in client.iter_spaces()), "Space", "ramet spaces"
+    )
+
+
+def checkpoint_id(client: Client, name: str) -> str:
+    """Returns the full id of a checkpoint; see `sandbox_id`."""
+    return _full(
+        name,
+        CHECKPOINT,
+        lambda: (one.id for one in client.iter_checkpoints()),
+        "checkpoint",
+        "ramet checkpoints",
     )
 
 
