@@ -37,13 +37,14 @@ STDIO_TOOLS = {
     "diff",
     "merge",
     "merge_files",
+    "checkpoint",
     "freeze",
     "resume",
     "list",
     "delete",
 }
 READ_ONLY = {"read_file", "list_files", "diff", "list"}
-ADDITIVE = {"create_sandbox", "fork"}
+ADDITIVE = {"create_sandbox", "fork", "checkpoint"}
 OPEN_WORLD = {"run_code", "run_command"}
 
 
@@ -104,6 +105,7 @@ async def test_structured_results_match_their_schema() -> None:
             ("list", {"what": "templates"}),
             ("list", {}),
             ("list", {"what": "spaces"}),
+            ("list", {"what": "checkpoints"}),
             ("list_files", {"path": "/etc"}),
         ):
             result = await client.call_tool(name, arguments)

@@ -245,6 +245,22 @@ async def test_files_of_forks_are_merged() -> None:
 
 
 @pytest.mark.vm
+async def test_a_sandbox_starts_from_a_checkpoint(mine: Callable[[], set[str]]) -> None:
+    async with stdio() as client:
+        await call(client, "run_code", code="x = 1")
+        kept = await ask(client, "checkpoint", name="one")
+        point = kept["checkpoint"]
+        assert point in kept["note"]
+        await call(client, "run_code", code="x = 2")
+        made = (await ask(client, "create_sandbox", checkpoint=point))["sandbox"]
+        assert made in mine()
+        assert await call(client, "run_code", code="x", sandbox=made) == "[result]\n1"
+        listed = (await ask(client, "list", what="checkpoints"))["items"]
+        assert [one["name"] for one in listed if one["id"] == point] == ["one"]
+        assert await call(client, "delete", id=point) == f"{point} is deleted"
+
+
+@pytest.mark.vm
 async def test_diff_has_pages() -> None:
     async with stdio() as client:
         await call(client, "run_code", code="1")

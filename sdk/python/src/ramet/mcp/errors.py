@@ -38,8 +38,11 @@ _REMEDIES = {
     "too_large": "Name fewer or narrower paths.",
     "not_installed": "Use another language, or a template that has this one.",
     "space_damaged": "The Space cannot be resumed; delete it.",
+    "checkpoint_damaged": "No sandbox can be started from it; delete it.",
+    "pinned": "The user has pinned it: leave it, or ask the user to unpin it.",
     "egress_closed": "This sandbox can never have a network again; create another one.",
-    "quota_reached": "Delete Spaces that are not needed: list shows them with what='spaces'.",
+    "quota_reached": "Delete Spaces or checkpoints that are not needed: list shows them with "
+    "what='spaces' and what='checkpoints'.",
     "cap_reached": "Delete sandboxes that are not needed: list shows them.",
     "key_missing": "The user must configure an API key: over stdio in RAMET_API_KEY, over HTTP in "
     "the header 'Authorization: Bearer KEY'.",

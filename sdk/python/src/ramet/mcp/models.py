@@ -34,6 +34,13 @@ class Frozen(BaseModel):
     note: str = Field(description="What has become of the sandbox")
 
 
+class Checkpointed(BaseModel):
+    """A kept state of a sandbox."""
+
+    checkpoint: str = Field(description="The checkpoint's id")
+    note: str = Field(description="What can be done with it")
+
+
 class FileEntry(BaseModel):
     """A file or an entry of a folder."""
 
@@ -98,21 +105,23 @@ class Changes(BaseModel):
 
 
 class Item(BaseModel):
-    """A sandbox, a Space or a template."""
+    """A sandbox, a Space, a checkpoint or a template."""
 
     id: str = Field(description="The id; of a template its name")
     state: str = Field(description="State, such as ready, running or frozen")
     name: Optional[str] = Field(default=None, description="Name that it was created with")
-    parent: Optional[str] = Field(default=None, description="The sandbox that it was forked from")
+    parent: Optional[str] = Field(
+        default=None, description="The sandbox that it was forked from, or is a checkpoint of"
+    )
     template: Optional[str] = Field(default=None, description="Template that it was made from")
     created_at: Optional[str] = Field(default=None, description="UTC time of its creation")
     expires_at: Optional[str] = Field(default=None, description="UTC time at which it ends")
-    size_bytes: Optional[int] = Field(default=None, description="Bytes on disk of a Space")
+    size_bytes: Optional[int] = Field(default=None, description="Bytes on disk of a Space or checkpoint")
     description: Optional[str] = Field(default=None, description="Description of a template")
 
 
 class Items(BaseModel):
-    """Sandboxes, Spaces or templates."""
+    """Sandboxes, Spaces, checkpoints or templates."""
 
     items: list[Item] = Field(description="Oldest first, from `offset` on")
     next_offset: Optional[int] = Field(

@@ -26,6 +26,7 @@ from ramet.mcp.errors import explain, explained
 from ramet.mcp.models import (
     Change,
     Changes,
+    Checkpointed,
     Children,
     FileEntry,
     FileList,
@@ -63,6 +64,7 @@ _PROGRESS_S = 1.0  # between two reports of progress
 _STOP_S = 5.0  # to interrupt a call that was cancelled
 _ANOTHER = "The next call without sandbox makes another one, without its state."
 _RESUME = "To continue it, call resume with space={}, and use the sandbox that it returns."
+_START = "To start a sandbox from it, call create_sandbox with checkpoint={}."
 _SAVED = "/var/tmp/ramet/"  # files with all output; `diff` does not look there by default
 
 # Free text is never `str | None`: the library would parse text that is JSON.
@@ -134,6 +136,9 @@ class Tools:
         keep: Annotated[
             bool, Field(description="true: it and its forks stay when this session ends")
         ] = False,
+        checkpoint: Annotated[
+            str, Field(description="Id of a checkpoint to start from; its sizes cannot be changed")
+        ] = "",
         timeout_seconds: FormerLifetime = None,
     ) -> Annotated[CallToolResult, SandboxMade]:
         """Creates a further sandbox: a Linux virtual machine with root, a network and a persistent
@@ -153,7 +158,9 @@ class Tools:
                 idle_timeout_seconds=idle_timeout_seconds,
                 persistent=persistent or None,
                 egress=None if egress else False,
-                metadata=metadata or None,
+                # That of a checkpoint may end the sandbox with a session.
+                metadata=metadata if checkpoint else metadata or None,
+                checkpoint=checkpoint or None,
             )
             return _made(await client.get_sandbox(made.id))
 
@@ -417,6 +424,19 @@ class Tools:
             )
         )
 
+    async def checkpoint(
+        self,
+        ctx: Ctx,
+        name: Annotated[str, Field(description="Name to recognise it by in list")] = "",
+        sandbox: SandboxId = "",
+    ) -> Annotated[CallToolResult, Checkpointed]:
+        """Keeps the present state of a sandbox, memory and running processes included, in
+        milliseconds; the sandbox goes on. Use it before something that may break the sandbox. A
+        checkpoint stays until it is deleted, also when this session ends."""
+        async with self._sandbox(ctx, sandbox) as target:
+            kept = await target.client.take_checkpoint(target.id, name=name or None)
+        return structured(Checkpointed(checkpoint=kept.id, note=_START.format(kept.id)))
+
     async def freeze(
         self, ctx: Ctx, sandbox: SandboxId = ""
     ) -> Annotated[CallToolResult, Frozen]:
@@ -459,12 +479,14 @@ class Tools:
         self,
         ctx: Ctx,
         what: Annotated[
-            Literal["sandboxes", "spaces", "templates"], Field(description="Objects to list")
+            Literal["sandboxes", "spaces", "checkpoints", "templates"],
+            Field(description="Objects to list"),
         ] = "sandboxes",
         offset: Offset = 0,
         limit: Limit = 100,
     ) -> Annotated[CallToolResult, Items]:
-        """Lists the sandboxes, Spaces (frozen sandboxes) or templates of this API key."""
+        """Lists the sandboxes, Spaces (frozen sandboxes), checkpoints or templates of this API
+        key."""
         async with self._service(ctx) as client:
             found = await _items(client, what, offset + limit + 1)
         shown = found[offset : offset + limit]
@@ -474,12 +496,16 @@ class Tools:
     async def delete(
         self,
         ctx: Ctx,
-        id: Annotated[str, Field(description="Id of a sandbox (sbx_...) or Space (spc_...)")],
+        id: Annotated[
+            str, Field(description="Id of a sandbox (sbx_), Space (spc_) or checkpoint (chk_)")
+        ],
     ) -> CallToolResult:
-        """Ends a sandbox and discards its memory and files, or removes a Space from the disk."""
+        """Ends a sandbox and discards its memory and files, or removes a Space or checkpoint."""
         async with self._service(ctx) as client:
             if id.startswith("spc_"):
                 await client.delete_space(id)
+            elif id.startswith("chk_"):
+                await client.delete_checkpoint(id)
             else:
                 await client.delete_sandbox(id)
                 self._forget(id)
@@ -773,6 +799,18 @@ async def _items(client: AsyncClient, what: str, most: int) -> List[Item]:
         async with aclosing(client.iter_spaces()) as spaces:
             async for space in spaces:
                 found.append(_item(space.raw, space.size_bytes))
+                if len(found) == most:
+                    break
+        return found
+    if what == "checkpoints":
+        async with aclosing(client.iter_checkpoints()) as checkpoints:
+            async for point in checkpoints:
+                raw = {
+                    **point.raw,
+                    "metadata": {"name": point.name},
+                    "parent": point.sandbox,
+                }
+                found.append(_item(raw, point.size_bytes))
                 if len(found) == most:
                     break
         return found
