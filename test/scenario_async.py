@@ -327,6 +327,11 @@ async def checkpoints(client: AsyncClient, home: str, local: Path) -> None:
         assert second.parent == point.id and second.expires_at
         assert [one.id for one in await client.checkpoints(sandbox=sbx.id)] == [point.id, second.id]
         assert [one.id for one in await client.checkpoints(labels={"step": "1"})] == [point.id]
+        assert await sbx.rollback(point) is None
+        kept = await sbx.rollback(second.id, keep="after")
+        assert kept is not None and kept.name == "after"
+        assert (await sbx.run_code("print(1)")).stdout == "1\n"
+        await kept.delete()
         would = await client.prune_checkpoints(keep=1, sandbox=sbx.id, dry_run=True)
         assert would.checkpoints == []  # the older one is pinned
     for child in await point.fork(2, reseed=True):

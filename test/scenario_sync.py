@@ -328,6 +328,11 @@ def checkpoints(client: Client, home: str, local: Path) -> None:
         assert second.parent == point.id and second.expires_at
         assert [one.id for one in client.checkpoints(sandbox=sbx.id)] == [point.id, second.id]
         assert [one.id for one in client.checkpoints(labels={"step": "1"})] == [point.id]
+        assert sbx.rollback(point) is None
+        kept = sbx.rollback(second.id, keep="after")
+        assert kept is not None and kept.name == "after"
+        assert (sbx.run_code("print(1)")).stdout == "1\n"
+        kept.delete()
         would = client.prune_checkpoints(keep=1, sandbox=sbx.id, dry_run=True)
         assert would.checkpoints == []  # the older one is pinned
     for child in point.fork(2, reseed=True):

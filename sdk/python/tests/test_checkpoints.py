@@ -69,6 +69,9 @@ class Service:
             return httpx.Response(204)
         if path.endswith("/fork"):
             return httpx.Response(200, json={"children": self.children, "ready_us": 1})
+        if path.endswith("/rollback"):
+            kept = CHK if b"keep" in request.content else None
+            return httpx.Response(200, json={"id": "sbx_0", "checkpoint": CHK, "kept": kept})
         if path.endswith("/prune"):
             return httpx.Response(200, json={"checkpoints": [CHK], "bytes": 4096})
         if path == "/v1/checkpoints":
@@ -172,6 +175,19 @@ def test_a_fork_of_a_checkpoint_is_whole_unless_partial(service: Service, client
         point.fork(3)
     assert service.log[1:] == ["DELETE /v1/sandboxes/sbx_1", "DELETE /v1/sandboxes/sbx_2"]
     assert not client.closed
+
+
+def test_a_sandbox_is_rolled_back(service: Service, client: Client) -> None:
+    sbx = Sandbox(client=client)
+    point = Checkpoint.get(CHK, client=client)
+    del service.log[:]
+    assert sbx.rollback(point) is None
+    assert sbx.rollback(CHK, keep="broken") == point
+    assert service.log == [
+        f'POST /v1/sandboxes/sbx_0/rollback {{"checkpoint": "{CHK}"}}',
+        f'POST /v1/sandboxes/sbx_0/rollback {{"checkpoint": "{CHK}", "keep": "broken"}}',
+        f"GET /v1/checkpoints/{CHK}",
+    ]
 
 
 def test_the_sandboxes_of_a_fork_share_a_client(service: Service, made: list[Client]) -> None:

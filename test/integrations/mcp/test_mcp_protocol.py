@@ -38,6 +38,7 @@ STDIO_TOOLS = {
     "merge",
     "merge_files",
     "checkpoint",
+    "rollback",
     "freeze",
     "resume",
     "list",

@@ -257,6 +257,9 @@ async def test_a_sandbox_starts_from_a_checkpoint(mine: Callable[[], set[str]]) 
         assert await call(client, "run_code", code="x", sandbox=made) == "[result]\n1"
         listed = (await ask(client, "list", what="checkpoints"))["items"]
         assert [one["name"] for one in listed if one["id"] == point] == ["one"]
+        (own,) = mine() - {made}
+        assert await call(client, "rollback", checkpoint=point) == f"{own} is in the state of {point}"
+        assert await call(client, "run_code", code="x") == "[result]\n1"
         assert await call(client, "delete", id=point) == f"{point} is deleted"
 
 

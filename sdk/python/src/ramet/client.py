@@ -616,6 +616,32 @@ class Client:
         answer = self._make(path, body, _delete_checkpoint, 0, idempotency_key)
         return CheckpointInfo.from_json(answer)
 
+    def rollback_sandbox(
+        self, sandbox_id: str, checkpoint_id: str, *, keep: str | None = None
+    ) -> str | None:
+        """Gives a sandbox the state of a checkpoint; see `Sandbox.rollback`.
+
+        Args:
+            sandbox_id: The sandbox, which keeps its id.
+            checkpoint_id: A checkpoint of the sandbox's size and template, usually of its own.
+            keep: Name of a checkpoint that keeps the present state. None: it is lost.
+
+        Returns:
+            The id of that checkpoint, or None.
+
+        Raises:
+            BadRequest: The sandbox has another size or template (code ``out_of_range``).
+            NotFound: One of them does not exist.
+            Conflict: The checkpoint is being deleted (code ``busy``), or is damaged (code
+                ``checkpoint_damaged``); the sandbox is being frozen (code ``freezing``).
+            CapReached: The state cannot be kept: the key may not have more checkpoints.
+            Unavailable: The state could not be restored; the sandbox is as before.
+        """
+        body = to_json({"checkpoint": checkpoint_id, "keep": keep})
+        path = _sandbox(sandbox_id) + "/rollback"
+        kept = (self._http.json("POST", path, body, _CREATE_S))["kept"]
+        return None if kept is None else str(kept)
+
     def checkpoints(
         self,
         *,

@@ -72,8 +72,9 @@ class VmDied(RametError):
 
 
 class Conflict(RametError):
-    """The state of the sandbox, file or process does not allow the request (409), or a merge
-    replaced the VM in which the call was running (code ``merged``)."""
+    """The state of the sandbox, file or process does not allow the request (409), or the VM in
+    which the call was running was replaced, by a merge (code ``merged``) or a rollback
+    (``rolled_back``)."""
 
 
 class NoSuchFile(NotFound):
@@ -159,6 +160,7 @@ _STATUS_OF_CODE = {
     "stopped": 404,
     "tree_limit": 404,
     "merged": 409,
+    "rolled_back": 409,
 }
 
 

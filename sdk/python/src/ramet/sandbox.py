@@ -255,6 +255,32 @@ class Sandbox:
         )
         return Checkpoint.of(info, self._place)
 
+    def rollback(
+        self, checkpoint: "Checkpoint | str", *, keep: str | None = None
+    ) -> "Checkpoint | None":
+        """Gives this sandbox the state of a checkpoint, memory and processes included.
+
+        It keeps its id, limits and shared ports. Calls, processes and terminals that are in
+        progress fail with Conflict (code ``rolled_back``).
+
+        Args:
+            checkpoint: A checkpoint of this size and template, or its id; usually one of its own.
+            keep: Name of a checkpoint that keeps the present state. None: it is lost.
+
+        Returns:
+            That checkpoint, or None.
+
+        Raises: As `Client.rollback_sandbox`.
+        """
+        from ramet.checkpoint import Checkpoint
+
+        client = self._live()
+        wanted = checkpoint if isinstance(checkpoint, str) else checkpoint.id
+        kept = client.rollback_sandbox(self.id, wanted, keep=keep)
+        if kept is None:
+            return None
+        return Checkpoint.of(client.get_checkpoint(kept), self._place)
+
     def run_code(
         self,
         code: str,

@@ -260,6 +260,32 @@ class AsyncSandbox:
         )
         return AsyncCheckpoint.of(info, self._place)
 
+    async def rollback(
+        self, checkpoint: "AsyncCheckpoint | str", *, keep: str | None = None
+    ) -> "AsyncCheckpoint | None":
+        """Gives this sandbox the state of a checkpoint, memory and processes included.
+
+        It keeps its id, limits and shared ports. Calls, processes and terminals that are in
+        progress fail with Conflict (code ``rolled_back``).
+
+        Args:
+            checkpoint: A checkpoint of this size and template, or its id; usually one of its own.
+            keep: Name of a checkpoint that keeps the present state. None: it is lost.
+
+        Returns:
+            That checkpoint, or None.
+
+        Raises: As `AsyncClient.rollback_sandbox`.
+        """
+        from ramet._async.checkpoint import AsyncCheckpoint
+
+        client = self._live()
+        wanted = checkpoint if isinstance(checkpoint, str) else checkpoint.id
+        kept = await client.rollback_sandbox(self.id, wanted, keep=keep)
+        if kept is None:
+            return None
+        return AsyncCheckpoint.of(await client.get_checkpoint(kept), self._place)
+
     async def run_code(
         self,
         code: str,

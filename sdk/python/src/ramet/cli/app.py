@@ -830,6 +830,21 @@ def checkpoints(
             kept.show(client, sandbox, name=name, labels=labels, as_json=json, quiet=quiet)
 
 
+@command("rollback", CHECKPOINTS)
+@sandbox_id
+@argument("checkpoint", "CHECKPOINT", "One of the same size.", values=complete_checkpoint)
+@option("--keep", metavar="NAME", help="Keep the present state as a checkpoint, and print its id.")
+def rollback(sandbox: str, checkpoint: str, keep: str | None) -> None:
+    """Give a sandbox the state of a checkpoint. It keeps its id; what runs in it ends."""
+    from ramet.cli import service
+
+    with _connect() as client:
+        name = service.sandbox_id(client, sandbox)
+        kept = client.rollback_sandbox(name, service.checkpoint_id(client, checkpoint), keep=keep)
+    if kept:
+        print(kept)
+
+
 # Spaces
 
 

@@ -27,6 +27,7 @@ _REMEDIES = {
     "vm_died": f"The sandbox's machine died; {_GONE}",
     "frozen": "Call resume with the Space's id, and use the new sandbox.",
     "merged": "The sandbox was merged into its parent: use the parent's id.",
+    "rolled_back": "The sandbox went back to an earlier state while this ran: run it again.",
     "freezing": "Wait until the freeze is done, then call resume with the Space's id.",
     "not_a_descendant": "Only a fork of a sandbox, or of its forks, can be merged into it.",
     "unknown_template": "Call list with what='templates' to see the templates.",

@@ -64,7 +64,8 @@ _PROGRESS_S = 1.0  # between two reports of progress
 _STOP_S = 5.0  # to interrupt a call that was cancelled
 _ANOTHER = "The next call without sandbox makes another one, without its state."
 _RESUME = "To continue it, call resume with space={}, and use the sandbox that it returns."
-_START = "To start a sandbox from it, call create_sandbox with checkpoint={}."
+_START = "To go back, call rollback with checkpoint={0}. To start another sandbox from it, call "
+_START += "create_sandbox with checkpoint={0}."
 _SAVED = "/var/tmp/ramet/"  # files with all output; `diff` does not look there by default
 
 # Free text is never `str | None`: the library would parse text that is JSON.
@@ -436,6 +437,19 @@ class Tools:
         async with self._sandbox(ctx, sandbox) as target:
             kept = await target.client.take_checkpoint(target.id, name=name or None)
         return structured(Checkpointed(checkpoint=kept.id, note=_START.format(kept.id)))
+
+    async def rollback(
+        self,
+        ctx: Ctx,
+        checkpoint: Annotated[str, Field(description="Id of a checkpoint of the sandbox")],
+        sandbox: SandboxId = "",
+    ) -> CallToolResult:
+        """Gives a sandbox the state of a checkpoint: memory, files and processes are as they were
+        then. The sandbox keeps its id; its present state is lost, and what runs in it ends."""
+        async with self._sandbox(ctx, sandbox) as target:
+            await target.client.rollback_sandbox(target.id, checkpoint)
+        said = f"{target.id} is in the state of {clean(checkpoint)}"
+        return CallToolResult(content=[text(said)])
 
     async def freeze(
         self, ctx: Ctx, sandbox: SandboxId = ""
