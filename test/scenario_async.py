@@ -341,6 +341,9 @@ async def checkpoints(client: AsyncClient, home: str, local: Path) -> None:
         assert (await again.info()).egress is False
         with pytest.raises(ramet.BadRequest):
             await AsyncSandbox.create(checkpoint=point, client=client, ram_mib=4096)
+    events = {one.event: one async for one in client.events() if one.checkpoint == point.id}
+    assert events["checkpoint.taken"].sandbox == events["sandbox.rolled_back"].sandbox == sbx.id
+    assert events["sandbox.created"].sandbox == again.id
     with pytest.raises(ramet.Conflict) as refused:
         await point.delete()
     assert refused.value.code == "pinned"

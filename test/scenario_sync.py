@@ -342,6 +342,9 @@ def checkpoints(client: Client, home: str, local: Path) -> None:
         assert (again.info()).egress is False
         with pytest.raises(ramet.BadRequest):
             Sandbox(checkpoint=point, client=client, ram_mib=4096)
+    events = {one.event: one for one in client.events() if one.checkpoint == point.id}
+    assert events["checkpoint.taken"].sandbox == events["sandbox.rolled_back"].sandbox == sbx.id
+    assert events["sandbox.created"].sandbox == again.id
     with pytest.raises(ramet.Conflict) as refused:
         point.delete()
     assert refused.value.code == "pinned"

@@ -381,6 +381,7 @@ class AuditEvent:
         parent: Id of the sandbox that was forked.
         winner: Id of the sandbox that was merged.
         space: Id of the Space.
+        checkpoint: Id of the checkpoint.
         key: Id of the key.
         previous: Id of the key that it replaces.
         text: A sentence or fact for people.
@@ -396,6 +397,7 @@ class AuditEvent:
     parent: str | None = None
     winner: str | None = None
     space: str | None = None
+    checkpoint: str | None = None
     key: str | None = None
     previous: str | None = None
     text: str | None = None

@@ -66,7 +66,7 @@ def of_host(
     for event in reversed(list(all_of_them)) if newest else all_of_them:
         known = {name: value for name, value in vars(event).items() if value is not None}
         words = [event.time, event.event, event.sandbox or event.key or "-"]
-        further = ("parent", "winner", "space", "previous")
+        further = ("parent", "winner", "space", "checkpoint", "previous")
         words += [f"{name} {known[name]}" for name in further if name in known]
         words += [event.text] if event.text else []
         print(json.dumps(known) if as_json else plain("  ".join(words)), flush=True)
