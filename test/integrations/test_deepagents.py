@@ -152,8 +152,20 @@ def test_code_agent_finds_the_provider(
         assert again.id == made.id
         (found,) = client.list_sandboxes(metadata={"test": "dcode"})
         assert found.id == made.id
+        assert metadata.supports_snapshot_name
+        client.take_checkpoint(made.id, name="dcode")
+        client.update_sandbox(made.id, metadata={"test": "newest"})
+        newest = client.take_checkpoint(made.id, name="dcode")
+        for snapshot in (newest.id, "dcode"):
+            started = provider.get_or_create(snapshot=snapshot)
+            assert client.get_sandbox(started.id).metadata == {"test": "newest"}
+            provider.delete(sandbox_id=started.id)
+        with pytest.raises(SandboxNotFoundError, match="'unknown'"):
+            provider.get_or_create(snapshot="unknown")
     finally:
         provider.delete(sandbox_id=made.id)
+        for one in client.checkpoints(name="dcode"):
+            one.delete()
     with pytest.raises(SandboxNotFoundError):
         provider.get_or_create(sandbox_id=made.id)
     with pytest.raises(SandboxNotFoundError):

@@ -297,3 +297,20 @@ def test_trials_in_forks_of_a_prepared_sandbox(task: Path, client: Client) -> No
         assert rewards(task, *options) == [0.0, 0.0]
         assert [file.name for file in prepared.files.list("/srv/task")] == ["no"]
         assert not client.list_children(prepared.id)
+
+
+def test_a_checkpoint_is_forked_also_without_its_sandbox(
+    new: Callable[..., RametEnvironment], client: Client
+) -> None:
+    with Sandbox(client=client) as prepared:
+        point = prepared.checkpoint()
+
+    async def work(environment: RametEnvironment) -> None:
+        info = await environment.sandbox.info()
+        assert info.metadata == {"harbor": environment.session_id}
+        assert (await environment.exec("echo out")).stdout == "out\n"
+
+    try:
+        in_environment(new(fork_of=point.id), work)
+    finally:
+        point.delete()

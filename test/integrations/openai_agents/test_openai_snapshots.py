@@ -168,17 +168,32 @@ async def test_space_snapshot_is_restored_again_and_again(
                 assert SNAPSHOT_KEY not in metadata
             finally:
                 await resumed.shutdown()
-            assert len(snapshot_spaces(reference.key)) == 1
     finally:
         with Client() as service:
-            for space in snapshot_spaces(reference.key):
-                service.delete_space(space)
+            service.delete_space(reference.space_id)
+
+
+async def test_restored_space_snapshot_stays(client: RametSandboxClient, root: str) -> None:
+    options = RametSandboxClientOptions(workspace_persistence="space")
+    async with await client.create(manifest=Manifest(root=root), options=options) as session:
+        raw = (await session.persist_workspace()).read()
+        reference = decode(raw)
+        assert reference is not None
+        seen = {sandbox_of(session).id}
+        for _ in range(2):
+            await session.hydrate_workspace(io.BytesIO(raw))
+            info = await sandbox_of(session).info()
+            assert SNAPSHOT_KEY not in info.metadata
+            seen.add(info.id)
+            assert snapshot_spaces(reference.key) == [reference.space_id]
+        assert len(seen) == 3
+        with Client() as service:
+            service.delete_space(reference.space_id)
 
 
 async def test_snapshot_whose_space_is_gone_says_so(
-    client: RametSandboxClient, root: str, monkeypatch: pytest.MonkeyPatch
+    client: RametSandboxClient, root: str
 ) -> None:
-    monkeypatch.setattr("ramet.integrations.openai_agents.snapshots._PAUSE_S", 0)
     gone = Reference("spc_" + "0" * 32, "nothing").encode()
     async with await client.create(manifest=Manifest(root=root)) as session:
         await put(session, "file", "kept")
@@ -189,10 +204,9 @@ async def test_snapshot_whose_space_is_gone_says_so(
         assert await get(session, "file") == "kept"
 
 
-async def test_space_that_is_no_snapshot_is_not_resumed(
-    client: RametSandboxClient, root: str, monkeypatch: pytest.MonkeyPatch
+async def test_space_that_is_no_snapshot_is_not_used(
+    client: RametSandboxClient, root: str
 ) -> None:
-    monkeypatch.setattr("ramet.integrations.openai_agents.snapshots._PAUSE_S", 0)
     with Sandbox() as other:
         space = other.freeze()
     try:

@@ -22,7 +22,7 @@ except ImportError as missing:
         "pip install deepagents-code"
     ) from missing
 
-from ramet import Client, NotFound, Sandbox, VmDied
+from ramet import Checkpoint, Client, NotFound, Sandbox, VmDied
 from ramet.integrations.deepagents import RametBackend
 
 _WORKING_DIR = "/root"
@@ -39,22 +39,29 @@ class RametProvider(SandboxProvider):
             working_dir=_WORKING_DIR,
             install=SandboxInstallHint(kind="package", name="ramet[deepagents]"),
             supports_sandbox_id=True,
+            supports_snapshot_name=True,
             backend_module="ramet.integrations.deepagents",
         )
 
-    def get_or_create(self, *, sandbox_id: str | None = None, **kwargs: Any) -> RametBackend:
+    def get_or_create(
+        self, *, sandbox_id: str | None = None, snapshot: str | None = None, **kwargs: Any
+    ) -> RametBackend:
         """Returns the backend of a running sandbox, or of a new one.
 
         Args:
             sandbox_id: Id of a running sandbox. None: a new one.
+            snapshot: For a new one, the checkpoint to start it from: its id, or a name, of which
+                the newest checkpoint is taken.
             kwargs: For a new one, arguments of `RametBackend.create`, such as `template`,
                 `ram_mib` and `cwd`.
 
         Raises:
-            SandboxNotFoundError: There is no sandbox with this id.
+            SandboxNotFoundError: There is no sandbox with this id, or no such checkpoint.
             RametError: As `ramet.Sandbox`.
         """
         options = {"cwd": _WORKING_DIR, **kwargs}
+        if snapshot is not None:
+            options["checkpoint"] = _checkpoint(snapshot)
         if sandbox_id is None:
             return RametBackend.create(**options)
         try:
@@ -73,3 +80,12 @@ class RametProvider(SandboxProvider):
                 client.delete_sandbox(sandbox_id)
             except (NotFound, VmDied) as gone:
                 raise SandboxNotFoundError(str(gone)) from gone
+
+
+def _checkpoint(snapshot: str) -> Checkpoint | str:
+    if snapshot.startswith("chk_"):
+        return snapshot
+    named = Checkpoint.list(name=snapshot)
+    if not named:
+        raise SandboxNotFoundError(f"there is no checkpoint with the name {snapshot!r}")
+    return named[-1]

@@ -53,8 +53,8 @@ class RametOptions(EnvironmentOptions):
     )
     fork_of: str | None = Field(
         default=None,
-        description="Id of a running sandbox in which the task is prepared. Each trial runs in a "
-        "fork of it, with its processes, files, size and network.",
+        description="Id of a running sandbox in which the task is prepared, or of a checkpoint of "
+        "one. Each trial runs in a fork of it, with its processes, files, size and network.",
     )
     host: str | None = Field(
         default=None, description="URL of the service. Default: RAMET_HOST, or this machine."
@@ -162,23 +162,29 @@ class RametEnvironment(BaseEnvironment):
 
     async def _create(self) -> None:
         options = self.options
-        if options.fork_of is not None:
-            self._sandbox = await self._fork_of(options.fork_of)
+        prepared = options.fork_of
+        if prepared is not None and not prepared.startswith("chk_"):
+            self._sandbox = await self._fork_of(prepared)
             if options.sandbox_timeout_sec is not None:
                 await self._sandbox.update(timeout_seconds=options.sandbox_timeout_sec)
             return
-        cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         self._sandbox = await AsyncSandbox.create(
             host=options.host,
             region=options.region,
-            template=options.template,
-            vcpus=None if cpus is None else math.ceil(cpus),
-            ram_mib=self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT),
-            rootfs_gb=_gib(self._effective_storage_mb),
+            **(self._new_machine() if prepared is None else {"checkpoint": prepared}),
             timeout_seconds=options.sandbox_timeout_sec,
             egress=False if self._network_disabled else None,
             metadata={"harbor": self.session_id},
         )
+
+    def _new_machine(self) -> dict[str, Any]:
+        cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
+        return {
+            "template": self.options.template,
+            "vcpus": None if cpus is None else math.ceil(cpus),
+            "ram_mib": self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT),
+            "rootfs_gb": _gib(self._effective_storage_mb),
+        }
 
     async def _fork_of(self, prepared_id: str) -> AsyncSandbox:
         host, region = self.options.host, self.options.region

@@ -1,34 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots that are Spaces: their bytes name a Space of the service.
 
-A resume consumes a Space. So that one snapshot can be restored many times, a restore puts a fork of
-the resumed sandbox back on disk under the same snapshot key, by which later restores find it.
+A restore forks the Space, which stays, so one snapshot can be restored many times.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Mapping
 from uuid import uuid4
 
-from ramet import AsyncClient, AsyncSandbox
+from ramet import AsyncClient, AsyncSandbox, AsyncSpace
 from ramet._cleanup import finish
-from ramet.errors import Conflict, NotFound, RametError
+from ramet.errors import NotFound, RametError
 from ramet.integrations._results import MAX_CHECK_BYTES
 from ramet.integrations.openai_agents.options import SNAPSHOT_KEY
-from ramet.types import SpaceInfo
 
 MAGIC = b"RAMET_SPACE_V1\n"
-_TRIES = 10  # another restore may have resumed the Space, and is about to put it back
-_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The content of a snapshot: the Space it was, and the key that its successors have too."""
+    """The content of a snapshot: its Space, and the key that this Space has in its metadata."""
 
     space_id: str
     key: str
@@ -60,23 +55,19 @@ def decode(data: bytes) -> Reference | None:
 
 
 async def freeze_copy(
-    sandbox: AsyncSandbox,
-    metadata: Mapping[str, Any],
-    key: str | None = None,
-    drop: tuple[str, ...] = (),
+    sandbox: AsyncSandbox, metadata: Mapping[str, Any], drop: tuple[str, ...] = ()
 ) -> Reference:
     """Forks a sandbox and freezes the child; the sandbox itself continues.
 
     Args:
         sandbox: The sandbox.
         metadata: Metadata of the Space, beside the snapshot key.
-        key: The snapshot key. None: a new one.
         drop: Absolute paths that the snapshot must not contain.
 
     Raises:
         RametError: The service refuses it; nothing is left behind.
     """
-    key = key or uuid4().hex
+    key = uuid4().hex
     [child] = await sandbox.fork(1)
     try:
         await child.update(metadata={**metadata, SNAPSHOT_KEY: key})
@@ -92,55 +83,38 @@ async def freeze_copy(
 async def restore(
     client: AsyncClient, reference: Reference, metadata: Mapping[str, Any]
 ) -> AsyncSandbox:
-    """Resumes the Space of a snapshot, and puts a copy back, so that it can be restored again.
+    """Starts a sandbox from the Space of a snapshot, which stays.
 
     Raises:
         NotFound: The Space does not exist any more.
-        RametError: The service refuses it.
+        RametError: The service refuses it; nothing is left behind.
     """
-    for attempt in range(_TRIES):
-        if attempt:
-            await asyncio.sleep(_PAUSE_S)
-        space = await _find(client, reference)
-        if space is None:
-            continue
-        try:
-            sandbox = await AsyncSandbox.resume(space.id, client=client)
-        except (NotFound, Conflict):
-            continue
-        try:
-            await freeze_copy(sandbox, metadata, reference.key)
-            await sandbox.update(metadata=dict(metadata))
-        except BaseException:
-            await finish(_refreeze(sandbox))
-            raise
-        return sandbox
-    raise NotFound(
-        f"the Space {reference.space_id} of this snapshot is gone: it was deleted, or resumed by "
-        "another program; start a new session",
-        status=404,
-    )
+    space = await _find(client, reference)
+    if space is None:
+        raise NotFound(
+            f"the Space {reference.space_id} of this snapshot is gone: it was deleted, or resumed "
+            "by another program; start a new session",
+            status=404,
+        )
+    [sandbox] = await space.fork()
+    try:
+        await sandbox.update(metadata=dict(metadata))
+    except BaseException:
+        await finish(close_quietly(sandbox))
+        raise
+    return sandbox
 
 
-async def _find(client: AsyncClient, reference: Reference) -> SpaceInfo | None:
-    """Returns the Space of a snapshot, or its newest successor."""
+async def _find(client: AsyncClient, reference: Reference) -> AsyncSpace | None:
+    """Returns the Space of a snapshot, or the one that Ramet 0.1 put into its place."""
     with suppress(NotFound):
-        space = await client.get_space(reference.space_id)
-        # A Space that is no snapshot must not be consumed, whatever the bytes say.
+        space = await AsyncSpace.get(reference.space_id, client=client)
+        # A Space that is no snapshot must not be used, whatever the bytes say.
         if space.metadata.get(SNAPSHOT_KEY) == reference.key:
             return space
-    found = None
-    async for space in client.iter_spaces():
-        if space.metadata.get(SNAPSHOT_KEY) == reference.key:
-            found = space
-    return found
-
-
-async def _refreeze(sandbox: AsyncSandbox) -> None:
-    """Keeps the snapshot after a failed restore: the sandbox still has its key."""
-    with suppress(RametError):
-        await sandbox.freeze()
-    await close_quietly(sandbox)
+    spaces = await AsyncSpace.list(client=client)
+    found = [one for one in spaces if one.metadata.get(SNAPSHOT_KEY) == reference.key]
+    return found[-1] if found else None
 
 
 async def close_quietly(sandbox: AsyncSandbox) -> None:
