@@ -182,6 +182,21 @@ def test_a_stored_one_survives_the_service(start: Callable[..., Service]) -> Non
     assert [one.name for one in (server.home / "service/state/spaces").iterdir()] == []
 
 
+def test_nothing_starts_from_a_damaged_one(server: Service, client: httpx.Client, sandbox: str) -> None:
+    id = taken(client, sandbox)["id"]
+    server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
+    (state,) = (server.home / "service/state/spaces" / id).glob("state*")
+    state.write_bytes(state.read_bytes() + b"!")
+    path = "/v1/checkpoints/" + id
+    refused(client.post(path + "/fork", json={"n": 1}), 409, "checkpoint_damaged")
+    refused(client.post("/v1/sandboxes", json={"checkpoint": id}), 409, "checkpoint_damaged")
+    rollback = client.post(f"/v1/sandboxes/{sandbox}/rollback", json={"checkpoint": id})
+    refused(rollback, 409, "checkpoint_damaged")
+    found = client.get(path).json()
+    assert found["state"] == "damaged" and state.name in found["damage"]
+    assert client.delete(path).status_code == 204
+
+
 def test_prune(server: Service, client: httpx.Client, sandbox: str) -> None:
     ids = [taken(client, sandbox, pin=i == 0)["id"] for i in range(5)]
     other = taken(client, made(client))["id"]
@@ -241,6 +256,8 @@ def test_checkpoints_of_another_key(start: Callable[..., Service]) -> None:
         for answer in (theirs.get(path), theirs.delete(path), theirs.post(path + "/fork", json={"n": 1})):
             refused(answer, 404, "not_found")
         refused(theirs.post("/v1/sandboxes", json={"checkpoint": id}), 404, "not_found")
+        rollback = made(theirs) + "/rollback"
+        refused(theirs.post(rollback, json={"checkpoint": id}), 404, "not_found")
         assert theirs.get("/v1/checkpoints").json() == []
         text = refused(free.post(made(free) + "/checkpoints"), 429, "cap_reached")
         assert "limit is 0" in text

@@ -239,6 +239,28 @@ static void test_its_time_ends_unless_it_is_pinned(void **state)
 	assert_int_equal(world_metric(w, "checkpoints"), 1);
 }
 
+static void test_one_that_is_started_from_cannot_be_deleted(void **state)
+{
+	struct world *w = *state;
+	struct taken t;
+	struct forked k;
+	struct failure f;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	take(w, &t, m.view.id);
+	world_until(w, nothing_is_unwritten, w);
+	fork_from_start(w, &k, t.id, 1);
+	assert_false(service_checkpoint_delete(w->service, TENANT, t.id, &f));
+	assert_int_equal(f.code, FAIL_IN_USE);
+	space_of(w->service, t.id)->checkpoint->expires_at_ms = 1;
+	checkpoints_check(w->service);
+	assert_string_equal(state_of(w, t.id), "stored");
+	world_until_true(w, &k.done);
+	assert_true(k.ok && k.n == 1);
+	assert_true(service_checkpoint_delete(w->service, TENANT, t.id, &f));
+}
+
 static void test_failed_and_abandoned_ones_leave_nothing(void **state)
 {
 	struct world *w = *state;
@@ -391,6 +413,7 @@ int main(void)
 		WORLD_TEST(test_a_stored_one_gives_its_memory_back_and_survives),
 		WORLD_TEST(test_one_that_cannot_be_written_is_tried_again),
 		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
+		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
