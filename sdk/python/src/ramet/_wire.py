@@ -67,8 +67,12 @@ def utf8(text: str, what: str) -> bytes:
 
 
 def to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a JSON body of the fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}
+    """Returns a JSON body of the fields that are not None. A mapping becomes an object."""
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def json_bytes(fields: Mapping[str, Any]) -> bytes:

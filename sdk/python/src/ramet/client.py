@@ -249,11 +249,11 @@ class Client:
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
-                "env": dict(env) if env is not None else None,
-                "metadata": dict(metadata) if metadata is not None else None,
-                "labels": dict(labels) if labels is not None else None,
+                "env": env,
+                "metadata": metadata,
+                "labels": labels,
                 "checkpoint": checkpoint,
-                "tree": dict(tree) if tree is not None else None,
+                "tree": tree,
             }
         )
         answer = self._make("/v1/sandboxes", body, _delete, _CREATE_S, idempotency_key)
@@ -350,11 +350,11 @@ class Client:
             "/v1/sandboxes",
             state=state,
             template=template,
-            metadata=json_bytes(metadata).decode() if metadata is not None else None,
+            metadata=_query_object(metadata),
             created_after=_utc(created_after),
             created_before=_utc(created_before),
             root=root,
-            labels=json_bytes(labels).decode() if labels is not None else None,
+            labels=_query_object(labels),
         ):
             yield SandboxInfo.from_json(one)
 
@@ -448,9 +448,9 @@ class Client:
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
-                "metadata": dict(metadata) if metadata is not None else None,
+                "metadata": metadata,
                 "score": score,
-                "labels": dict(labels) if labels is not None else None,
+                "labels": labels,
             }
         )
         return SandboxInfo.from_json(self._http.json("PATCH", _sandbox(sandbox_id), body))
@@ -607,7 +607,7 @@ class Client:
         body = to_json(
             {
                 "name": name,
-                "labels": dict(labels) if labels is not None else None,
+                "labels": labels,
                 "ttl_seconds": ttl_seconds,
                 "pin": pin or None,
             }
@@ -682,7 +682,7 @@ class Client:
         for one in self._http.pages(
             "/v1/checkpoints",
             name=name,
-            labels=json_bytes(labels).decode() if labels is not None else None,
+            labels=_query_object(labels),
             sandbox=sandbox,
             ancestor=ancestor,
         ):
@@ -726,7 +726,7 @@ class Client:
         body = to_json(
             {
                 "name": name,
-                "labels": dict(labels) if labels is not None else None,
+                "labels": labels,
                 "ttl_seconds": ttl_seconds,
                 "pin": pin,
                 "score": score,
@@ -848,7 +848,7 @@ class Client:
                 "context": context,
                 "output": "chunks",
                 "timeout_seconds": timeout_seconds,
-                "env": dict(env) if env is not None else None,
+                "env": env,
                 "cwd": cwd,
                 "results": True if results and language != "bash" else None,
                 "hangup": hangup or None,
@@ -897,9 +897,7 @@ class Client:
             CapReached: The sandbox has 16 contexts already.
             NotFound: There is no such sandbox.
         """
-        body = to_json(
-            {"language": language, "cwd": cwd, "env": dict(env) if env is not None else None}
-        )
+        body = to_json({"language": language, "cwd": cwd, "env": env})
         answer = self._http.json(
             "POST", _sandbox(sandbox_id) + "/contexts", body, _CONTEXT_START_S
         )
@@ -1625,6 +1623,10 @@ def _lifetime(seconds: int | None, former: int | None) -> int | None:
     if seconds is not None and former is not None:
         raise BadRequest("pass lifetime_seconds, or timeout_seconds, its former name, not both")
     return former if seconds is None else seconds
+
+
+def _query_object(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json_bytes(value).decode()
 
 
 def _utc(time: datetime | None) -> str | None:

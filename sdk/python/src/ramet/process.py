@@ -256,7 +256,7 @@ class Processes:
                 command if isinstance(command, str) else list(command)
             ),
             "cwd": cwd,
-            "env": dict(env) if env is not None else None,
+            "env": env,
             "user": user,
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,

@@ -259,11 +259,11 @@ class AsyncClient:
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
-                "env": dict(env) if env is not None else None,
-                "metadata": dict(metadata) if metadata is not None else None,
-                "labels": dict(labels) if labels is not None else None,
+                "env": env,
+                "metadata": metadata,
+                "labels": labels,
                 "checkpoint": checkpoint,
-                "tree": dict(tree) if tree is not None else None,
+                "tree": tree,
             }
         )
         answer = await self._make("/v1/sandboxes", body, _delete, _CREATE_S, idempotency_key)
@@ -360,11 +360,11 @@ class AsyncClient:
             "/v1/sandboxes",
             state=state,
             template=template,
-            metadata=json_bytes(metadata).decode() if metadata is not None else None,
+            metadata=_query_object(metadata),
             created_after=_utc(created_after),
             created_before=_utc(created_before),
             root=root,
-            labels=json_bytes(labels).decode() if labels is not None else None,
+            labels=_query_object(labels),
         ):
             yield SandboxInfo.from_json(one)
 
@@ -458,9 +458,9 @@ class AsyncClient:
                 "idle_timeout_seconds": idle_timeout_seconds,
                 "persistent": persistent,
                 "egress": egress,
-                "metadata": dict(metadata) if metadata is not None else None,
+                "metadata": metadata,
                 "score": score,
-                "labels": dict(labels) if labels is not None else None,
+                "labels": labels,
             }
         )
         return SandboxInfo.from_json(await self._http.json("PATCH", _sandbox(sandbox_id), body))
@@ -617,7 +617,7 @@ class AsyncClient:
         body = to_json(
             {
                 "name": name,
-                "labels": dict(labels) if labels is not None else None,
+                "labels": labels,
                 "ttl_seconds": ttl_seconds,
                 "pin": pin or None,
             }
@@ -692,7 +692,7 @@ class AsyncClient:
         async for one in self._http.pages(
             "/v1/checkpoints",
             name=name,
-            labels=json_bytes(labels).decode() if labels is not None else None,
+            labels=_query_object(labels),
             sandbox=sandbox,
             ancestor=ancestor,
         ):
@@ -736,7 +736,7 @@ class AsyncClient:
         body = to_json(
             {
                 "name": name,
-                "labels": dict(labels) if labels is not None else None,
+                "labels": labels,
                 "ttl_seconds": ttl_seconds,
                 "pin": pin,
                 "score": score,
@@ -858,7 +858,7 @@ class AsyncClient:
                 "context": context,
                 "output": "chunks",
                 "timeout_seconds": timeout_seconds,
-                "env": dict(env) if env is not None else None,
+                "env": env,
                 "cwd": cwd,
                 "results": True if results and language != "bash" else None,
                 "hangup": hangup or None,
@@ -907,9 +907,7 @@ class AsyncClient:
             CapReached: The sandbox has 16 contexts already.
             NotFound: There is no such sandbox.
         """
-        body = to_json(
-            {"language": language, "cwd": cwd, "env": dict(env) if env is not None else None}
-        )
+        body = to_json({"language": language, "cwd": cwd, "env": env})
         answer = await self._http.json(
             "POST", _sandbox(sandbox_id) + "/contexts", body, _CONTEXT_START_S
         )
@@ -1636,6 +1634,10 @@ def _lifetime(seconds: int | None, former: int | None) -> int | None:
     if seconds is not None and former is not None:
         raise BadRequest("pass lifetime_seconds, or timeout_seconds, its former name, not both")
     return former if seconds is None else seconds
+
+
+def _query_object(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json_bytes(value).decode()
 
 
 def _utc(time: datetime | None) -> str | None:
