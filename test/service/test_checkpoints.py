@@ -215,7 +215,7 @@ def test_prune(server: Service, client: httpx.Client, sandbox: str) -> None:
 
 def test_wrong_requests(client: httpx.Client, sandbox: str) -> None:
     path = f"/v1/sandboxes/{sandbox}/checkpoints"
-    for wrong in (
+    specs: tuple[dict[str, Any], ...] = (
         {"name": "x" * 129},
         {"labels": {"a": 1}},
         {"labels": []},
@@ -223,7 +223,8 @@ def test_wrong_requests(client: httpx.Client, sandbox: str) -> None:
         {"labels": {"a": "x" * 5000}},
         {"ttl_seconds": 0},
         {"pin": 1},
-    ):
+    )
+    for wrong in specs:
         assert client.post(path, json=wrong).status_code == 400, wrong
     refused(client.post(f"/v1/sandboxes/{NOBODY[-36:]}/checkpoints"), 404, "not_found")
     refused(client.get(NONE), 404, "not_found")

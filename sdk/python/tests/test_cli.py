@@ -120,8 +120,8 @@ class Service:
         if path.endswith("/prune"):
             return httpx.Response(200, json={"checkpoints": [CHK], "bytes": 7})
         if "/checkpoints" in path:
-            found = [CHECKPOINT] if path == "/v1/checkpoints" else CHECKPOINT
-            return httpx.Response(200, json=found)
+            listed = [CHECKPOINT] if path == "/v1/checkpoints" else CHECKPOINT
+            return httpx.Response(200, json=listed)
         parent = IDS[0] if path.endswith(IDS[1]) else None
         return httpx.Response(200, json={"id": path[-36:], "state": "ready", "parent": parent})
 
