@@ -159,12 +159,31 @@ static bool is_under(const struct agent_entry *n, const char *root)
 	       (n->path_len == len || n->path[len] == '/');
 }
 
+/* Returns whether the path is one of a walk: no part of it is empty, "." or "..", which would lead
+ * out of the root. */
+static bool is_walked(const struct agent_entry *n)
+{
+	const char *at = (const char *)n->path, *end = at + n->path_len;
+
+	if (n->path_len == 1)
+		return *at == '/';
+	while (at < end && *at++ == '/') {
+		const char *slash = memchr(at, '/', (size_t)(end - at));
+		size_t len = (size_t)((slash ? slash : end) - at);
+
+		if (!len || (at[0] == '.' && (len == 1 || (len == 2 && at[1] == '.'))))
+			return false;
+		at += len;
+	}
+	return at == end;
+}
+
 int diff_merge_entry(struct diff_merge *m, unsigned side, const struct agent_entry *entry,
 		     struct err *e)
 {
 	struct diff_side *s = &m->side[side];
 
-	if (s->ended || !is_under(entry, m->root))
+	if (s->ended || !is_under(entry, m->root) || !is_walked(entry))
 		return err_say(e, EPROTO,
 			       "the guest's agent listed a path that is not under %.100s", m->root);
 	if (s->last && agent_path_order(s->last->is.path, s->last->is.path_len, entry->path,

@@ -303,6 +303,25 @@ static void test_invalid_listings_are_refused(void **state)
 	assert_int_equal(refused(good, "/"), 0);
 }
 
+/* Whoever takes the paths of a diff as they are, as a merge of files does, would leave the root. */
+static void test_paths_that_lead_out_of_the_root_are_refused(void **state)
+{
+	static const char *const wrong[] = {
+		"/root/../etc/passwd", "/root/..", "/root/a/../../etc", "/root/.",
+		"/root/./a",	       "/root/",   "/root//a",		"/root/a/",
+		"/root/a//b"};
+	static const char *const right[] = {"/root/...", "/root/..a", "/root/.a/b.", "/root"};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		assert_int_equal(refused((const char *const[]){wrong[i], NULL}, "/root"), -EPROTO);
+		assert_int_equal(refused((const char *const[]){wrong[i], NULL}, "/"), -EPROTO);
+	}
+	for (size_t i = 0; i < sizeof(right) / sizeof(*right); i++)
+		assert_int_equal(refused((const char *const[]){right[i], NULL}, "/root"), 0);
+	assert_int_equal(refused((const char *const[]){"/", NULL}, "/"), 0);
+	assert_int_equal(refused((const char *const[]){"//", NULL}, "/"), -EPROTO);
+}
+
 static void test_entry_after_the_end_is_refused(void **state)
 {
 	struct node n = file("/r/x");
@@ -387,6 +406,7 @@ int main(void)
 		cmocka_unit_test(test_every_field_is_compared),
 		cmocka_unit_test(test_unreadable_file_counts_as_modified),
 		cmocka_unit_test(test_invalid_listings_are_refused),
+		cmocka_unit_test(test_paths_that_lead_out_of_the_root_are_refused),
 		cmocka_unit_test(test_entry_after_the_end_is_refused),
 		cmocka_unit_test(test_buffer_of_the_faster_side_is_bounded),
 		cmocka_unit_test(test_number_and_size_of_found_paths_are_limited),
