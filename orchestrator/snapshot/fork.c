@@ -156,13 +156,20 @@ static void release_parent(struct fork *fork)
 	sandbox_schedule(s);
 }
 
+/* The freeze itself goes on. */
+static void leave_freeze(struct fork *fork)
+{
+	if (fork->freeze)
+		op_abandon(fork->freeze);
+	fork->freeze = NULL;
+}
+
 static void fork_put_away(struct op *op)
 {
 	struct fork *fork = fork_of(op);
 
 	tree_claim_drop(&fork->claim);
-	if (fork->freeze)
-		op_abandon(fork->freeze);
+	leave_freeze(fork);
 	disk_job_cancel(fork->layers);
 	disk_close(op->service->loop, &fork->writable);
 	if (fork->request)
@@ -905,6 +912,7 @@ static void on_granted(void *arg, const struct failure *f)
 	struct fork *fork = arg;
 	struct failure full;
 
+	leave_freeze(fork); /* room came from elsewhere */
 	if (f || !has_room(fork->op.service, fork->tenant, fork->n, &fork->config.size, &full))
 		fail(fork, f ? f : &full);
 	else
@@ -917,8 +925,6 @@ static void on_leaf_frozen(void *arg, const char *space, const struct failure *f
 	struct fork *fork = arg;
 
 	fork->freeze = NULL;
-	if (fork->state != FORK_ROOM)
-		return;
 	if (f && (f->code == FAIL_FREEZE_FAILED || f->code == FAIL_QUOTA_REACHED ||
 		  f->code == FAIL_STOPPING))
 		fail(fork, f);

@@ -86,6 +86,9 @@ void snapshots_shut_down(struct service *c, const struct failure *f)
 void snapshots_close(struct service *c)
 {
 	ops_free(&snapshots_of_service(c)->rollbacks);
+	/* Before the freezes of leaves that they wait for, which are freed with their sandboxes. */
+	list_each (pos, &c->sandboxes)
+		ops_free(&snapshots_of(container_of(pos, struct sandbox, link))->forks);
 	ops_free(&snapshots_of_service(c)->resumes);
 }
 

@@ -68,7 +68,7 @@ static inline struct snapshot_service *snapshots_of_service(const struct service
 void snapshots_start(struct service *c);
 /* Fails forks and resumes with `f` when the service stops. */
 void snapshots_shut_down(struct service *c, const struct failure *f);
-/* Frees the resumes in flight when the service is freed. */
+/* Frees the forks and resumes in flight when the service is freed. */
 void snapshots_close(struct service *c);
 /* Frees freezes and Spaces, after all sandboxes were freed. */
 void snapshots_free(struct service *c);

@@ -381,6 +381,28 @@ static void test_fork_fails_if_the_leaf_cannot_be_frozen(void **state)
 	assert_true(more.ok);
 }
 
+/* The leaf is older than the sandbox that is forked, and therefore freed before it. */
+static void test_service_stops_while_a_leaf_is_frozen_for_a_fork(void **state)
+{
+	const struct tree_budget budget = {.live = 3, .at_limit = TREE_FREEZE_OLDEST_LEAF};
+	struct world *w = *state;
+	char root[SANDBOX_ID_LEN + 1];
+	struct forked leaf, node, more;
+
+	create_root(w, root, &budget);
+	world_fork(w, &leaf, root, 1);
+	world_fork(w, &node, root, 1);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_fork_start(w, &more, node.ids[0], 1, false);
+	world_until_waiting(w, 1);
+	assert_string_equal(view_of(w, leaf.ids[0]).state, "freezing");
+	world_kill_service(w);
+	fakes_go(w->fakes);
+	world_start_service(w);
+	world_wait_ready(w);
+	assert_int_equal(tree_of(w, root).live, 3);
+}
+
 /* A fork that has room but no children yet. */
 static void test_forks_at_the_same_time_share_the_room(void **state)
 {
@@ -534,6 +556,7 @@ int main(void)
 		TEST(test_leaf_with_the_lowest_score_ends),
 		TEST(test_oldest_leaf_is_frozen),
 		TEST(test_fork_fails_if_the_leaf_cannot_be_frozen),
+		TEST(test_service_stops_while_a_leaf_is_frozen_for_a_fork),
 		TEST(test_forks_at_the_same_time_share_the_room),
 		TEST(test_random_forks_never_exceed_the_budget_and_all_get_room),
 		TEST(test_tree_ends_when_its_time_is_used_up),
