@@ -269,7 +269,12 @@ class Merger:
         self.made += 1
         path = f"{self.stage}/text-{self.made}"
         names = [word for label in labels for word in ("-L", label)]
-        clean = {"PATH": os.environ.get("PATH", os.defpath), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+        clean = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CEILING_DIRECTORIES": os.path.dirname(self.stage),  # nor the settings of a repository at /
+        }
         with open(path, "xb") as out:
             try:
                 run = subprocess.run(

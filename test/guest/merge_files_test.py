@@ -247,6 +247,16 @@ class Merge(Case):
         self.assertEqual(self.merge({"text": (LINES, with_line(9, "a"))}, "theirs"), ["Gt"])
         self.assertEqual(self.tree(), {"text": with_line(9, "a")})
 
+    def test_repository_around_the_stage_is_not_read(self):
+        """Its settings would change the markers, and one that git refuses would fail the merge."""
+        for settings in ("[merge]\n\tconflictStyle = diff3\n", "[core\n"):
+            subprocess.run(["git", "init", "-q", self.top], check=True)
+            (self.top / ".git/config").write_text(settings)
+            (self.root / "text").write_text(with_line(5, "own"))
+            self.assertEqual(self.merge({"text": (LINES, with_line(5, "a"))}, "markers"), ["Cm"])
+            self.assertNotIn("|||||||", self.tree()["text"])
+            shutil.rmtree(self.top / ".git")
+
     def test_file_that_changes_during_the_merge_ends_it(self):
         """The parent changes a file that was decided already: while git merges the next one."""
         self.put(a="old", text=with_line(1, "own"))
