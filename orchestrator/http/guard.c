@@ -165,16 +165,26 @@ static bool key_admits(struct request *r)
 	return true;
 }
 
+static void cut_revoked(struct request *r)
+{
+	if (!r->started)
+		answer_header(r, "www-authenticate", SCHEME);
+	request_cut(r, 401, "key_revoked", KEY_REVOKED_TEXT);
+}
+
 void guard_cut_revoked(struct http *h)
 {
 	list_each_safe (pos, &h->live) {
 		struct request *r = live_request(pos);
 
-		if (!r->key || exchange(r)->finished || key_is_good(r->key))
+		if (!r->key || exchange(r)->finished)
 			continue;
-		if (!r->started)
-			answer_header(r, "www-authenticate", SCHEME);
-		request_cut(r, 401, "key_revoked", KEY_REVOKED_TEXT);
+		if (!key_is_good(r->key))
+			cut_revoked(r);
+		else if (exchange(r)->as_operator && !tier_is_operators(r->key->tier))
+			request_cut(r, 403, "operators_only",
+				    "the API key is not of the tier " TIER_OPERATOR
+				    " or " TIER_ADMIN " any more");
 	}
 }
 
@@ -233,7 +243,7 @@ bool guard_is_operator(const struct request *r)
 	h2o_iovec_t host = r->req->input.authority;
 
 	if (guard_has_keys(r))
-		return r->key && tier_is_operators(r->key->tier);
+		return exchange(r)->as_operator = r->key && tier_is_operators(r->key->tier);
 	return exchange(r)->local && !request_header(r, "origin") &&
 	       guard_host_is_ours(host.base, host.len, r->config->endpoint);
 }

@@ -88,6 +88,7 @@ struct exchange {
 	bool local;		  /* from this machine, and no header says otherwise */
 	bool offers_key;	  /* the client sent a key, and keys exist */
 	enum key_verdict verdict; /* verdict on the key */
+	bool as_operator;	  /* is answered with what its key's tier permits operators */
 	unsigned refs;		  /* held by h2o, a call, a body being read, the poll */
 	struct list link, dirty_link;
 	struct trace_parent parent; /* what r.traceparent says */
@@ -187,7 +188,8 @@ void keyed_close(struct http *h);
 
 /* --- guard.c: access control ---------------------------------------------------------------- */
 
-/* Ends the requests in flight whose keys were revoked. */
+/* Ends the requests in flight whose keys were revoked, and those answered as to an operator whose
+ * keys are no operators' any more. */
 void guard_cut_revoked(struct http *h);
 /* Finds the key in an Authorization header's value. Returns false when there is none. */
 bool guard_bearer(const char *value, size_t len, const char **key, size_t *key_len);

@@ -45,7 +45,8 @@ struct http_ops {
 	void (*serve)(struct request *r);
 	/* Returns whether the request's body is passed on as it arrives. */
 	bool (*streams)(const struct api *api, h2o_req_t *req);
-	/* Keys may have been revoked: called then, and once a second while there are requests. */
+	/* Keys may have been revoked, or have other tiers: called then, and once a second while
+	 * there are requests. */
 	void (*revoked)(struct api *api);
 	/* Ends what is left of connections that have changed their protocol. */
 	void (*closing)(struct api *api);

@@ -361,9 +361,11 @@ int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *
 	snprintf(text, sizeof(text), "tier %s, was %s", tier, key->tier);
 	note_text(k, "key.changed", key, NULL, text);
 	int ret = store_key_set_tier(k->store, id, tier, e);
-	if (ret == 0)
-		snprintf(key->tier, sizeof(key->tier), "%s", tier);
-	return ret;
+	if (ret < 0)
+		return ret;
+	snprintf(key->tier, sizeof(key->tier), "%s", tier);
+	notify_revoked(k);
+	return 0;
 }
 
 int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],

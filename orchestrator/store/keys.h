@@ -97,7 +97,7 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
  * anyway, and the next call tries again. */
 int keys_end_graces(struct keys *k, struct err *e);
 
-/* Sets the one function that is called after a key was revoked at once. */
+/* Sets the one function that is called after a key was revoked at once, or its tier changed. */
 void keys_watch(struct keys *k, void (*fn)(void *arg), void *arg);
 
 #endif

@@ -155,6 +155,25 @@ def test_tier_of_a_key_is_changed(keyed: Service, admin: httpx.Client) -> None:
     assert texts == ["tier operator, was free", "tier free, was operator", "tier pro, was free"]
 
 
+def test_key_that_is_no_operators_any_more_loses_the_events_of_others(keyed: Service, admin: httpx.Client) -> None:
+    key = made(admin, tier="operator")
+    own = made(admin, tier="pro", tenant=key["tenant"])
+    follow = "/v1/events?follow=1"
+    with with_key(keyed, key["key"]) as http, with_key(keyed, own["key"]) as other:
+        with http.stream("GET", follow) as everybody, other.stream("GET", follow) as tenant:
+            all_events, events = everybody.iter_lines(), tenant.iter_lines()
+            assert (next(all_events), next(events)) == ("", "")
+            admin.patch(f"/v1/keys/{key['id']}", json={"tier": "admin"})
+            assert "key.changed" in next(all_events)
+            admin.patch(f"/v1/keys/{key['id']}", json={"tier": "free"})
+            with pytest.raises(httpx.RemoteProtocolError):  # cut off
+                list(all_events)
+            made(admin, tenant=key["tenant"])
+            while "key.created" not in next(events):  # goes on: it shows the tenant's own
+                pass
+        assert http.get("/v1/sandboxes").status_code == 200
+
+
 def test_request_cannot_end_its_own_key(keyed: Service, admin: httpx.Client) -> None:
     (own,) = (one["id"] for one in admin.get("/v1/keys").json() if one["current"])
     refused(admin.delete(f"/v1/keys/{own}"), 409, "own_key")
