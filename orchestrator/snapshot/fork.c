@@ -102,8 +102,8 @@ struct fork {
 	struct op *freeze; /* of a leaf, to make room; or NULL */
 	char *labels;
 	bool reseed;
-	unsigned n, missing; /* children; blank VMs, layers or children still awaited */
-	struct child *children;
+	unsigned n, missing;	/* children; blank VMs, layers or children still awaited */
+	struct child *children; /* NULL while it waits for room: many forks may, of many children */
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
 	struct vmproc_request *request;
@@ -176,7 +176,7 @@ static void fork_put_away(struct op *op)
 		vmproc_request_cancel(fork->request);
 	if (fork->state == FORK_COPYING)
 		release_parent(fork);
-	for (unsigned i = 0; i < fork->n; i++)
+	for (unsigned i = 0; fork->children && i < fork->n; i++)
 		child_fini(&fork->children[i]);
 	vmproc_image_put(fork->image);
 	exec_point_fini(&fork->point);
@@ -874,12 +874,16 @@ static struct op *refuse(struct fork *fork, const struct failure *f)
 	return &fork->op;
 }
 
-static void make_children(struct fork *fork, const struct fork_spec *spec)
+static void note_spec(struct fork *fork, const struct fork_spec *spec)
 {
 	fork->reseed = spec->reseed;
 	fork->labels = must_copy(spec->labels ? spec->labels : "{}");
 	fork->n = spec->n;
-	fork->children = must_alloc(fork->n * sizeof(*fork->children));
+}
+
+static void make_children(struct fork *fork)
+{
+	fork->children = must_alloc((fork->n + 1) * sizeof(*fork->children));
 	for (unsigned i = 0; i < fork->n; i++)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 }
@@ -891,6 +895,7 @@ static void start(struct fork *fork, unsigned more)
 	struct service *c = fork->op.service;
 
 	step(fork, FORK_GRANTED);
+	make_children(fork);
 	fork->began_ns = now_ns();
 	fork->missing = fork->n + 1 + more;
 	fork->layers = disk_layers_open(c->loop, c->config.state_dir, fork->n + !!fork->parent,
@@ -962,7 +967,7 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 		return refuse(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
-	make_children(fork, spec);
+	note_spec(fork, spec);
 	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
 	if (fork->claim.granted)
 		start_from_parent(fork);
@@ -1082,7 +1087,7 @@ struct op *service_fork_from(struct service *c, const char *tenant, const char *
 		return refuse(fork, &f);
 	fork->config = from->config;
 	tenant_clamp(c, tenant, &fork->config);
-	make_children(fork, spec);
+	note_spec(fork, spec);
 	start_from_space(fork, from);
 	return &fork->op;
 }
@@ -1169,7 +1174,7 @@ struct op *service_create_from(struct service *c, const char *tenant, const char
 	struct space *from = claim_source(fork, id, 1, &f);
 	if (!from || !apply(fork, from, spec, &f))
 		return refuse(fork, &f);
-	make_children(fork, &(struct fork_spec){.n = 1, .reseed = true, .labels = spec->labels});
+	note_spec(fork, &(struct fork_spec){.n = 1, .reseed = true, .labels = spec->labels});
 	start_from_space(fork, from);
 	return &fork->op;
 }
@@ -1209,7 +1214,7 @@ struct op *fork_into(struct service *c, const char *tenant, const char *checkpoi
 	fork->config.egress = s->config.egress && from->config.egress;
 	/* Nothing is claimed: the sandbox's present VM makes room. */
 	fork->claim = (struct tree_claim){.tree = from->tree, .depth = from->depth};
-	make_children(fork, &(struct fork_spec){.n = 1});
+	note_spec(fork, &(struct fork_spec){.n = 1});
 	start_from_space(fork, from);
 	return &fork->op;
 }
