@@ -5,16 +5,7 @@
 
 #include <stdbool.h>
 
-#include "base/list.h"
-
 struct sandbox;
-
-/* A pair of living sandboxes, of which `descendant` descends from `ancestor`. */
-struct ancestry {
-	struct list of_descendant; /* on descendant->living_ancestors, oldest first */
-	struct list of_ancestor;   /* on ancestor->living_descendants */
-	struct sandbox *ancestor, *descendant;
-};
 
 /* Returns whether `id` is one of `ancestors`: ids with a space between them, oldest first. */
 bool lineage_has(const char *ancestors, const char *id);

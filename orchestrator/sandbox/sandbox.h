@@ -43,6 +43,13 @@ enum sandbox_event {
 	SBX_NEVENTS,
 };
 
+/* A pair of living sandboxes, of which `descendant` descends from `ancestor`. */
+struct ancestry {
+	struct list of_descendant; /* on descendant->living_ancestors, oldest first */
+	struct list of_ancestor;   /* on ancestor->living_descendants */
+	struct sandbox *ancestor, *descendant;
+};
+
 struct sandbox {
 	struct service *service;
 	struct list link;   /* on service->sandboxes or service->ended.kept, oldest first */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/images/sizes.h"
+#include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -281,12 +282,19 @@ void tree_leave(struct sandbox *s)
 
 /* --- claims ---------------------------------------------------------------------------------- */
 
-static bool has_room(const struct tree *t, const struct tree_claim *claim)
+/* Returns whether there is room beside `n` sandboxes with `mib` in all. */
+static bool fits_beside(const struct tree *t, const struct tree_claim *claim, size_t n,
+			uint64_t mib)
 {
 	const struct tree_budget *b = &t->budget;
 
-	return (!b->live || t->nodes.n + t->coming + claim->n <= b->live) &&
-	       (!b->ram_mib || t->ram_mib + t->coming_mib + claim->n * claim->mib <= b->ram_mib);
+	return (!b->live || n + t->coming + claim->n <= b->live) &&
+	       (!b->ram_mib || mib + t->coming_mib + claim->n * claim->mib <= b->ram_mib);
+}
+
+static bool has_room(const struct tree *t, const struct tree_claim *claim)
+{
+	return fits_beside(t, claim, t->nodes.n, t->ram_mib);
 }
 
 /* Says which limit the claim would exceed. */
@@ -348,9 +356,35 @@ static void grant(struct tree_claim *claim)
 	claim->tree->coming_mib += claim->n * claim->mib;
 }
 
-static bool is_free_leaf(const struct sandbox *s)
+static bool is_free(const struct sandbox *s)
 {
-	return !s->children.n && !s->claims && (s->state == SBX_READY || s->state == SBX_RUNNING);
+	return !s->claims && (s->state == SBX_READY || s->state == SBX_RUNNING);
+}
+
+/* Returns whether the sandbox cannot make room, not even after its descendants. */
+static bool stays(const struct sandbox *s)
+{
+	list_each (pos, &s->living_descendants)
+		if (!is_free(container_of(pos, struct ancestry, of_ancestor)->descendant))
+			return true;
+	return !is_free(s);
+}
+
+/* Returns whether enough sandboxes can make room: else none is to end in vain. */
+static bool can_make_room(const struct tree *t, const struct tree_claim *claim)
+{
+	uint64_t mib = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->nodes.n; i++) {
+		const struct sandbox *s = tree_node(t, i);
+
+		if (!stays(s))
+			continue;
+		n++;
+		mib += s->config.size.ram_mib;
+	}
+	return fits_beside(t, claim, n, mib);
 }
 
 /* Returns whether `a` is to make room rather than `b`, which is older. Sandboxes without a score
@@ -374,7 +408,7 @@ static struct sandbox *choose_leaf(const struct tree *t)
 	for (size_t i = 0; i < t->nodes.n; i++) {
 		struct sandbox *s = tree_node(t, i);
 
-		if (is_free_leaf(s) &&
+		if (!s->children.n && is_free(s) &&
 		    (!best || goes_before(s, best, t->budget.at_limit == TREE_END_LOWEST_SCORE)))
 			best = s;
 	}
@@ -386,7 +420,7 @@ static bool make_room(struct tree *t, struct tree_claim *claim, struct failure *
 {
 	if (t->budget.at_limit == TREE_WAIT || claim->freezing)
 		return true;
-	struct sandbox *leaf = choose_leaf(t);
+	struct sandbox *leaf = can_make_room(t, claim) ? choose_leaf(t) : NULL;
 	if (!leaf) {
 		say_full(t, claim, f);
 		return false;

@@ -346,6 +346,23 @@ static void test_leaf_with_the_lowest_score_ends(void **state)
 	world_until_true(w, &r.over);
 }
 
+static void test_no_leaf_ends_for_a_fork_that_gets_no_room_anyway(void **state)
+{
+	const struct tree_budget budget = {.live = 4, .at_limit = TREE_END_LOWEST_SCORE};
+	struct world *w = *state;
+	char root[SANDBOX_ID_LEN + 1];
+	struct forked k, below, more;
+
+	create_root(w, root, &budget);
+	world_fork(w, &k, root, 2);
+	world_fork(w, &below, k.ids[0], 1);
+	expect_refused(w, below.ids[0], 2, "live"); /* its ancestors stay, and are two */
+	assert_int_equal(end_of(w, k.ids[1]), FAIL_NONE);
+	world_fork(w, &more, below.ids[0], 1);
+	assert_true(more.ok);
+	assert_int_equal(end_of(w, k.ids[1]), FAIL_TREE_ENDED);
+}
+
 static void test_oldest_leaf_is_frozen(void **state)
 {
 	const struct tree_budget budget = {.live = 2, .at_limit = TREE_FREEZE_OLDEST_LEAF};
@@ -554,6 +571,7 @@ int main(void)
 		TEST(test_forks_wait_in_order),
 		TEST(test_fork_that_stops_waiting_leaves_nothing),
 		TEST(test_leaf_with_the_lowest_score_ends),
+		TEST(test_no_leaf_ends_for_a_fork_that_gets_no_room_anyway),
 		TEST(test_oldest_leaf_is_frozen),
 		TEST(test_fork_fails_if_the_leaf_cannot_be_frozen),
 		TEST(test_service_stops_while_a_leaf_is_frozen_for_a_fork),
