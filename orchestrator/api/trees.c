@@ -73,6 +73,20 @@ static const char *const ways[] = {
 	[TREE_END_LOWEST_SCORE] = "end_lowest_score",
 };
 
+static struct tree_budget budget_of(const struct budget_body *b)
+{
+	struct tree_budget budget = {.live = b->live,
+				     .ram_mib = b->ram_mib,
+				     .cpu_s = b->cpu_seconds,
+				     .wall_s = b->wall_seconds,
+				     .depth = b->depth};
+
+	for (size_t i = 0; b->at_limit.p && i < ARRAY_LEN(ways); i++)
+		if (strcmp(b->at_limit.p, ways[i]) == 0)
+			budget.at_limit = (enum tree_at_limit)i;
+	return budget;
+}
+
 bool budget_read(struct request *r, const struct json_text *field, struct tree_budget *budget)
 {
 	struct budget_body b;
@@ -83,14 +97,7 @@ bool budget_read(struct request *r, const struct json_text *field, struct tree_b
 		answer_error(r, 400, "bad_request", "tree.%s", e.text);
 		return false;
 	}
-	*budget = (struct tree_budget){.live = b.live,
-				       .ram_mib = b.ram_mib,
-				       .cpu_s = b.cpu_seconds,
-				       .wall_s = b.wall_seconds,
-				       .depth = b.depth};
-	for (size_t i = 0; b.at_limit.p && i < ARRAY_LEN(ways); i++)
-		if (strcmp(b.at_limit.p, ways[i]) == 0)
-			budget->at_limit = (enum tree_at_limit)i;
+	*budget = budget_of(&b);
 	json_free(budget_json.fields, budget_json.n_fields, &b);
 	return true;
 }
@@ -208,6 +215,23 @@ void serve_tree(struct request *r)
 	add_seconds(t, "wall_seconds", v.wall_ms);
 	add_nodes(r, v.root);
 	answer(r, 200, "application/json");
+}
+
+static void change_budget(struct request *r, const void *values)
+{
+	const struct budget_body *b = values;
+	const struct tree_change change = {.budget = budget_of(b), .at_limit = b->at_limit.p};
+	struct failure f;
+
+	if (service_tree_change(r->service, r->tenant, r->id, &change, &f))
+		serve_tree(r);
+	else
+		answer_failure(r, &f);
+}
+
+void serve_tree_change(struct request *r)
+{
+	body_read(r, &budget_json, change_budget);
 }
 
 void serve_tree_delete(struct request *r)

@@ -130,6 +130,13 @@ bool service_tree(struct service *c, const char *tenant, const char *id, struct 
 typedef bool service_tree_node_fn(void *arg, const struct sandbox_view *view, uint64_t cpu_ms);
 bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 			service_tree_node_fn *each, void *arg);
+struct tree_change {
+	struct tree_budget budget; /* limits that are 0 keep their value */
+	bool at_limit;		   /* is to be changed, too */
+};
+/* Changes the budget of the tree with this root or of this sandbox, or gives it one. */
+bool service_tree_change(struct service *c, const char *tenant, const char *id,
+			 const struct tree_change *change, struct failure *f);
 /* Deletes all sandboxes of the tree with this root; or else this sandbox and its descendants.
  * Spaces stay. Not undone if it is abandoned. */
 struct op *service_tree_delete(struct service *c, const char *tenant, const char *id,

@@ -2,9 +2,9 @@
 /* What the API asks about trees. */
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
+#include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/sandbox/tree.h"
 
 static struct tree *find_any(struct service *c, const char *tenant, const char *id,
@@ -48,6 +48,43 @@ bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 		if (!each(arg, &view, s->cpu_ms))
 			return false;
 	}
+	return true;
+}
+
+static struct tree_budget changed(const struct tree_budget *was, const struct tree_change *change)
+{
+	const struct tree_budget *to = &change->budget;
+
+	return (struct tree_budget){
+		.live = to->live ? to->live : was->live,
+		.ram_mib = to->ram_mib ? to->ram_mib : was->ram_mib,
+		.cpu_s = to->cpu_s ? to->cpu_s : was->cpu_s,
+		.wall_s = to->wall_s ? to->wall_s : was->wall_s,
+		.depth = to->depth ? to->depth : was->depth,
+		.at_limit = change->at_limit ? to->at_limit : was->at_limit,
+	};
+}
+
+bool service_tree_change(struct service *c, const char *tenant, const char *id,
+			 const struct tree_change *change, struct failure *f)
+{
+	struct tree *t = find_any(c, tenant, id, f);
+	struct err e;
+
+	if (!t)
+		return false;
+	const struct store_tree row = {.root = t->root,
+				       .tenant = t->owner->name,
+				       .budget = changed(&t->budget, change),
+				       .created_at_ms = t->created_at_ms,
+				       .spent_ms = t->spent_ms};
+	if (!tree_budget_fits(c, tenant, &row.budget, NULL, f))
+		return false;
+	if (store_tree_set(c->store, &row, &e) < 0) {
+		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+		return false;
+	}
+	tree_set_budget(t, &row.budget);
 	return true;
 }
 

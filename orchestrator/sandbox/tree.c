@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/images/sizes.h"
-#include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -85,12 +84,9 @@ void tree_put(struct tree *t)
 
 void tree_limit(struct tree *t, const struct store_tree *row)
 {
-	t->limited = true;
-	t->budget = row->budget;
 	t->spent_ms += row->spent_ms;
 	set_created(t, row->created_at_ms);
-	t->service->trees.n++;
-	tree_check(t);
+	tree_set_budget(t, &row->budget);
 }
 
 bool tree_budget_fits(const struct service *c, const char *tenant, const struct tree_budget *budget,
@@ -98,7 +94,7 @@ bool tree_budget_fits(const struct service *c, const char *tenant, const struct 
 {
 	struct tier tier;
 
-	if (budget->ram_mib && root->ram_mib > budget->ram_mib) {
+	if (root && budget->ram_mib && root->ram_mib > budget->ram_mib) {
 		failure_set(f, FAIL_OUT_OF_RANGE, 0,
 			    "tree.ram_mib is %llu, and the root alone has %u MiB",
 			    (unsigned long long)budget->ram_mib, root->ram_mib);
@@ -254,6 +250,15 @@ static void schedule_pump(struct tree *t)
 {
 	if (!list_empty(&t->claims))
 		deferred_run(&t->service->deferred, &t->pump, pump, t);
+}
+
+void tree_set_budget(struct tree *t, const struct tree_budget *budget)
+{
+	t->service->trees.n += !t->limited;
+	t->limited = true;
+	t->budget = *budget;
+	tree_check(t);
+	schedule_pump(t);
 }
 
 void tree_join(struct sandbox *s)
@@ -420,7 +425,8 @@ static bool make_room(struct tree *t, struct tree_claim *claim, struct failure *
 {
 	if (t->budget.at_limit == TREE_WAIT || claim->freezing)
 		return true;
-	struct sandbox *leaf = can_make_room(t, claim) ? choose_leaf(t) : NULL;
+	bool may = t->budget.at_limit != TREE_REFUSE && can_make_room(t, claim);
+	struct sandbox *leaf = may ? choose_leaf(t) : NULL;
 	if (!leaf) {
 		say_full(t, claim, f);
 		return false;
@@ -455,7 +461,8 @@ static bool pump_first(struct tree *t)
 		claim->claimant->granted(claim->arg, NULL);
 		return true;
 	}
-	if (make_room(t, claim, &f))
+	/* The budget may have changed since the claim was made. */
+	if (!is_hopeless(t, claim, &f) && make_room(t, claim, &f))
 		return t->nodes.n < before;
 	stop_waiting(claim);
 	t->service->trees.refused++;

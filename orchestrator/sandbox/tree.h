@@ -54,8 +54,11 @@ struct tree *tree_hold(struct tree *t);
 void tree_put(struct tree *t);
 /* Gives a new tree its budget. Its catalogue row was added. */
 void tree_limit(struct tree *t, const struct store_tree *row);
-/* Returns whether the tree of a root of this size can have the budget, else false with *f filled.
- */
+/* Sets or changes the budget, which is in the catalogue. What exceeds it now stays, but forks that
+ * wait are looked at again. */
+void tree_set_budget(struct tree *t, const struct tree_budget *budget);
+/* Returns whether the tree can have the budget, else false with *f filled. `root`: the size of its
+ * root; NULL: it exists already. */
 bool tree_budget_fits(const struct service *c, const char *tenant, const struct tree_budget *budget,
 		      const struct size *root, struct failure *f);
 /* Gives known trees their budgets when the service starts, after sandboxes and Spaces were loaded.

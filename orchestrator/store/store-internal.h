@@ -185,7 +185,6 @@ void store_events_end(struct store *s, bool committed);
 
 /* Add a row; inside a transaction. The first one also adds row->tree and row->answer. */
 int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e);
-int store_tree_insert(struct store *s, const struct store_tree *row, struct err *e);
 int store_answer_insert(struct store *s, const struct store_answer *row, struct err *e);
 
 #endif

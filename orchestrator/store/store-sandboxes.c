@@ -74,7 +74,7 @@ int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struc
 	bind_text(st, at++, row->labels ? row->labels : "{}");
 	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
 	if (ret == 0 && row->tree)
-		ret = store_tree_insert(s, row->tree, e);
+		ret = store_tree_set(s, row->tree, e);
 	return ret == 0 && row->answer ? store_answer_insert(s, row->answer, e) : ret;
 }
 

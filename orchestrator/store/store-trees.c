@@ -6,7 +6,7 @@
 	"root, tenant, live, ram_mib, cpu_s, wall_s, depth, at_limit, created_at_ms, spent_ms"
 
 const char *const store_tree_sql[TREE_STATEMENTS] = {
-	[TREE_ADD] = "INSERT INTO trees (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+	[TREE_ADD] = "INSERT OR REPLACE INTO trees (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
 	[TREE_SPENT] = "UPDATE trees SET spent_ms = ?2 WHERE root = ?1",
 	[TREE_FORGET] = "DELETE FROM trees WHERE root = ?",
 	[TREE_PURGE] = "DELETE FROM trees WHERE root NOT IN (SELECT root FROM sandboxes "
@@ -14,12 +14,13 @@ const char *const store_tree_sql[TREE_STATEMENTS] = {
 	[TREE_ALL] = "SELECT " COLUMNS " FROM trees",
 };
 
-int store_tree_insert(struct store *s, const struct store_tree *row, struct err *e)
+int store_tree_set(struct store *s, const struct store_tree *row, struct err *e)
 {
 	const struct tree_budget *b = &row->budget;
 	sqlite3_stmt *st = s->trees[TREE_ADD];
-	const int64_t numbers[] = {b->live,  (int64_t)b->ram_mib, b->cpu_s,	      b->wall_s,
-				   b->depth, b->at_limit,	  row->created_at_ms, 0};
+	const int64_t numbers[] = {
+		b->live,  (int64_t)b->ram_mib, b->cpu_s,	   b->wall_s,
+		b->depth, b->at_limit,	       row->created_at_ms, (int64_t)row->spent_ms};
 	int at = 1;
 
 	bind_text(st, at++, row->root);

@@ -178,6 +178,8 @@ struct store_tree {
 	uint64_t spent_ms; /* CPU time of VMs that have ended */
 };
 
+/* Adds the tree, or replaces its row. */
+int store_tree_set(struct store *s, const struct store_tree *row, struct err *e);
 /* Records that VMs of the tree have ended, and the CPU time of all such VMs. */
 int store_tree_spent(struct store *s, const char *root, uint64_t spent_ms, struct err *e);
 int store_tree_forget(struct store *s, const char *root, struct err *e);

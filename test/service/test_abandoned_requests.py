@@ -34,6 +34,7 @@ AT_ONCE = {
     ("delete", "/v1/spaces/{space}"),
     ("post", "/v1/sandboxes/{id}/ports/{port}"),
     ("delete", "/v1/sandboxes/{id}/ports/{port}"),
+    ("patch", "/v1/trees/{id}"),
     ("delete", "/v1/trees/{id}"),
 }
 

@@ -213,3 +213,20 @@ def test_sdk_sets_and_reads_trees(base: str) -> None:
         client.delete_tree(root.id)
         with pytest.raises(ramet.NotFound):
             client.get_tree(root.id)
+
+
+def test_budget_of_a_tree_is_changed(client: httpx.Client) -> None:
+    root = made(client, tree={"live": 2, "at_limit": "wait"})
+    (child,) = forked(client, root)
+    changed = client.patch("/v1/trees/" + child[-36:], json={"live": 3, "depth": 1})
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["tree"] == {"live": 3, "depth": 1, "at_limit": "wait"}
+    refused(client.post(child + "/fork", json={"n": 1}), 429, "tree_limit")
+    forked(client, root)
+    path = "/v1/trees/" + root[-36:]
+    assert client.patch(path, json={"at_limit": "refuse"}).json()["tree"]["at_limit"] == "refuse"
+    refused(client.post(root + "/fork", json={"n": 1}), 429, "tree_limit")
+    said = refused(client.patch(path, json={"at_limit": "maybe"}), 400, "bad_request")
+    assert said.startswith('at_limit must be "refuse"')
+    refused(client.patch(path, json={"live": 0}), 400, "bad_request")
+    refused(client.patch("/v1/trees/" + NOBODY[-36:], json={"live": 1}), 404, "not_found")

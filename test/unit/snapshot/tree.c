@@ -443,6 +443,67 @@ static void test_forks_at_the_same_time_share_the_room(void **state)
 	assert_true(second.ok);
 }
 
+static void change_budget(struct world *w, const char *id, const struct tree_change *change)
+{
+	struct failure f;
+
+	assert_true(service_tree_change(w->service, TENANT, id, change, &f));
+}
+
+static void test_changed_budget_counts_at_once_and_after_a_restart(void **state)
+{
+	struct world *w = *state;
+	char root[SANDBOX_ID_LEN + 1];
+	struct tree_change to = {.budget.live = 2};
+	struct forked k, more;
+
+	world_create_id(w, root); /* without a budget */
+	world_fork(w, &k, root, 2);
+	change_budget(w, k.ids[0], &to); /* of the tree, by any sandbox of it */
+	expect_refused(w, root, 1, "has 3 sandboxes, and 1 more would exceed its limit live (2)");
+	assert_int_equal(tree_of(w, root).live, 3); /* what exceeds it stays */
+	assert_int_equal(world_metric(w, "trees"), 1);
+	to.budget = (struct tree_budget){.live = 4, .depth = 1};
+	change_budget(w, root, &to);
+	world_kill_service(w);
+	world_start_service(w);
+	world_wait_ready(w);
+	assert_int_equal(tree_of(w, root).budget.live, 4);
+	expect_refused(w, k.ids[0], 1, "depth");
+	world_fork(w, &more, root, 1);
+	assert_true(more.ok);
+	expect_refused(w, root, 1, "live");
+}
+
+static void test_waiting_fork_meets_a_changed_budget(void **state)
+{
+	const struct tree_budget budget = {.live = 3, .at_limit = TREE_WAIT};
+	struct world *w = *state;
+	char root[SANDBOX_ID_LEN + 1];
+	struct tree_change to = {.budget.live = 5};
+	struct forked k, gets, never, refused;
+
+	create_root(w, root, &budget);
+	world_fork(w, &k, root, 2);
+	world_fork_start(w, &gets, root, 2, false);
+	change_budget(w, root, &to);
+	world_until_true(w, &gets.done);
+	assert_true(gets.ok);
+	world_fork_start(w, &never, root, 3, false);
+	world_fork_start(w, &refused, root, 1, false);
+	to.budget.live = 3;
+	change_budget(w, root, &to);
+	world_until_true(w, &never.done);
+	assert_non_null(strstr(never.failure.text, "never fit"));
+	assert_false(refused.done);
+	to = (struct tree_change){.at_limit = true}; /* refuse */
+	change_budget(w, root, &to);
+	world_until_true(w, &refused.done);
+	assert_int_equal(refused.failure.code, FAIL_TREE_LIMIT);
+	assert_int_equal(tree_of(w, root).live, 5);
+	assert_int_equal(world_metric(w, "tree_waits"), 0);
+}
+
 #define STEPS	150
 #define PENDING 6
 
@@ -576,6 +637,8 @@ int main(void)
 		TEST(test_fork_fails_if_the_leaf_cannot_be_frozen),
 		TEST(test_service_stops_while_a_leaf_is_frozen_for_a_fork),
 		TEST(test_forks_at_the_same_time_share_the_room),
+		TEST(test_changed_budget_counts_at_once_and_after_a_restart),
+		TEST(test_waiting_fork_meets_a_changed_budget),
 		TEST(test_random_forks_never_exceed_the_budget_and_all_get_room),
 		TEST(test_tree_ends_when_its_time_is_used_up),
 	};
