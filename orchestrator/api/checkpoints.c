@@ -46,6 +46,11 @@ static void add_view(struct text *t, const struct checkpoint_view *v)
 	add_number(t, "bytes_shared", v->shared_bytes);
 	if (v->damage)
 		add_text(t, "damage", v->damage);
+	if (v->kind == CHECKPOINT_ASKED)
+		add_text(t, "call", NULL);
+	else
+		add_number(t, "call", v->call_seq);
+	text_printf(t, ",\"undone\":%s", v->kind == CHECKPOINT_UNDONE ? "true" : "false");
 	text_printf(t, ",\"metadata\":%s}", v->metadata[0] ? v->metadata : "{}");
 }
 
@@ -293,4 +298,17 @@ static void roll_back(struct request *r, const void *values)
 void serve_rollback(struct request *r)
 {
 	body_read(r, &rollback_json, roll_back);
+}
+
+static void undo(struct request *r, const void *values)
+{
+	const struct undo_body *b = values;
+
+	request_ref(r);
+	r->op = service_undo(r->service, r->tenant, r->id, b->n, b->keep.p, on_rolled_back, r);
+}
+
+void serve_undo(struct request *r)
+{
+	body_read(r, &undo_json, undo);
 }

@@ -52,6 +52,24 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 	request_unref(r);
 }
 
+/* Reads checkpoint_each_call if the body has it. Returns false after it has answered with an error.
+ */
+static bool each_call_read(struct request *r, const struct json_text *field, uint32_t *keep)
+{
+	struct each_call_body b = {0};
+	struct err e;
+
+	if (!field->p)
+		return true;
+	if (json_read(field->p, field->len, each_call_json.fields, each_call_json.n_fields, &b,
+		      &e) < 0) {
+		answer_error(r, 400, "bad_request", "checkpoint_each_call.%s", e.text);
+		return false;
+	}
+	*keep = b.keep;
+	return true;
+}
+
 static void create(struct request *r, const void *values)
 {
 	const struct create_body *b = values;
@@ -82,7 +100,9 @@ static void create(struct request *r, const void *values)
 			     b->template.p);
 		return;
 	}
-	if (!labels_read(r, b->labels, labels) || (b->tree.p && !budget_read(r, &b->tree, &budget)))
+	if (!labels_read(r, b->labels, labels) ||
+	    (b->tree.p && !budget_read(r, &b->tree, &budget)) ||
+	    !each_call_read(r, &b->checkpoint_each_call, &spec.config.checkpoint_calls))
 		return;
 	spec.labels = labels;
 	spec.tree = b->tree.p ? &budget : NULL;
@@ -130,6 +150,11 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 	add_number(t, "rootfs_gb", v->config.size.rootfs_gb);
 	text_puts(t, v->config.persistent ? ",\"persistent\":true" : ",\"persistent\":false");
 	text_puts(t, v->config.egress ? ",\"egress\":true" : ",\"egress\":false");
+	text_puts(t, ",\"checkpoint_each_call\":");
+	if (v->config.checkpoint_calls)
+		text_printf(t, "{\"keep\":%u}", v->config.checkpoint_calls);
+	else
+		text_puts(t, "null");
 	add_time(t, "created_at", v->created_at_ms);
 	add_time(t, "expires_at", v->expires_at_ms);
 	add_time(t, "idle_expires_at", v->idle_expires_at_ms);
@@ -210,6 +235,7 @@ static void change(struct request *r, const void *values)
 {
 	const struct change_body *b = values;
 	char labels[LABELS_JSON_MAX];
+	uint32_t checkpoint_calls = 0;
 	const struct sandbox_change to = {
 		.timeout_s = b->lifetime_seconds,
 		.idle_timeout_s = b->idle_timeout_seconds,
@@ -218,9 +244,11 @@ static void change(struct request *r, const void *values)
 		.metadata = b->metadata.p,
 		.score = {!isnan(b->score), b->score},
 		.labels = b->labels ? labels : NULL,
+		.checkpoint_calls = b->checkpoint_each_call.p ? &checkpoint_calls : NULL,
 	};
 
-	if (!labels_read(r, b->labels, labels))
+	if (!labels_read(r, b->labels, labels) ||
+	    !each_call_read(r, &b->checkpoint_each_call, &checkpoint_calls))
 		return;
 	request_ref(r);
 	r->op = service_change(r->service, r->tenant, r->id, &to, on_changed, r);

@@ -33,6 +33,7 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_SPACE_DAMAGED] = "space_damaged",
 	[FAIL_CHECKPOINT_DAMAGED] = "checkpoint_damaged",
 	[FAIL_PINNED] = "pinned",
+	[FAIL_NO_UNDO] = "no_undo",
 	[FAIL_EGRESS_CLOSED] = "egress_closed",
 	[FAIL_IN_USE] = "busy",
 	[FAIL_IS_A_DIRECTORY] = "is_a_directory",

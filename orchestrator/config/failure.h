@@ -44,6 +44,7 @@ enum failure_code {
 	FAIL_SPACE_DAMAGED,
 	FAIL_CHECKPOINT_DAMAGED,
 	FAIL_PINNED,
+	FAIL_NO_UNDO,
 	FAIL_EGRESS_CLOSED,
 	FAIL_IN_USE, /* "busy": another request uses the Space, or makes a backup */
 	FAIL_IS_A_DIRECTORY,

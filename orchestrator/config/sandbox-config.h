@@ -30,6 +30,16 @@ struct sandbox_config {
 	 * row: each resume sets it anew. */
 	bool persistent;
 	bool egress; /* has network access */
+	/* How many checkpoints of the states after its last calls are kept; 0: none is taken.
+	 * Belongs to one sandbox: always 0 in a Space and its row. */
+	uint32_t checkpoint_calls;
+};
+
+/* The values are those in the catalogue. */
+enum checkpoint_kind {
+	CHECKPOINT_ASKED,
+	CHECKPOINT_OF_CALL, /* taken by the service after a call */
+	CHECKPOINT_UNDONE,  /* was one of those; then the sandbox was rolled back to before it */
 };
 
 /* How good a client finds a sandbox; higher is better. */

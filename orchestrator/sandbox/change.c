@@ -52,6 +52,8 @@ static struct sandbox_config changed_config(const struct sandbox *s,
 		config.persistent = asked.persistent;
 	if (change->egress == CHANGE_FALSE)
 		config.egress = false;
+	if (change->checkpoint_calls)
+		config.checkpoint_calls = *change->checkpoint_calls;
 	return config;
 }
 

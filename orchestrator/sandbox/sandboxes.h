@@ -97,6 +97,7 @@ struct sandbox_change {
 	const char *metadata; /* JSON object text; copied */
 	struct score score;
 	const char *labels; /* as in a spec */
+	const uint32_t *checkpoint_calls;
 };
 /* Changes a sandbox, all or nothing, and counts as activity in it. Like service_create, reduces
  * what exceeds the limits of the tenant; its longest lifetime counts from the creation. Ends once

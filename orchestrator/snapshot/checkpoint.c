@@ -41,7 +41,9 @@ static struct store_checkpoint row_of(const struct checkpoint *k)
 					 .ancestors = k->ancestors,
 					 .score = k->score,
 					 .pin = k->pin,
-					 .expires_at_ms = k->expires_at_ms};
+					 .expires_at_ms = k->expires_at_ms,
+					 .kind = k->kind,
+					 .call_seq = k->call_seq};
 }
 
 static void note(struct service *c, const struct space *p, const char *event, const char *text)
@@ -81,6 +83,21 @@ static int64_t expiry_in(uint32_t ttl_s)
 	return ttl_s ? realtime_ms() + (int64_t)ttl_s * 1000 : 0;
 }
 
+int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq,
+			struct err *e)
+{
+	struct store_checkpoint row = row_of(p->checkpoint);
+
+	row.kind = kind;
+	row.call_seq = call_seq;
+	int ret = store_checkpoint_change(p->service->store, &row, e);
+	if (ret < 0)
+		return ret;
+	p->checkpoint->kind = kind;
+	p->checkpoint->call_seq = call_seq;
+	return 0;
+}
+
 struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *spec,
 			     const struct checkpoint_taken *taken,
 			     const struct store_answer *answer, struct failure *f)
@@ -94,6 +111,8 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 					      .parent = snapshots_of(s)->checkpoint,
 					      .ancestors = ancestors,
 					      .pin = spec->pin,
+					      .kind = spec->kind,
+					      .call_seq = taken->seq,
 					      .expires_at_ms = expiry_in(spec->ttl_s)};
 	struct store_space row = {.id = taken->id,
 				  .tenant = s->tenant,
@@ -111,13 +130,15 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	struct err e;
 
 	row.config.persistent = false; /* each start sets it anew */
+	row.config.checkpoint_calls = 0;
 	struct space *p = space_add(c, &row);
 	struct checkpoint *k = p->checkpoint;
 	k->image = taken->image;
 	k->guest_busy = taken->guest_busy;
 	take_calls(k, taken->call);
 	space_checked(p);
-	note(c, p, "checkpoint.taken", NULL);
+	if (spec->kind == CHECKPOINT_ASKED)
+		note(c, p, "checkpoint.taken", NULL);
 	if (store_checkpoint_add(c->store, &more, answer, &e) < 0) {
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		space_forget(p);
@@ -155,6 +176,8 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view)
 		.config = p->config,
 		.created_at_ms = p->created_at_ms,
 		.expires_at_ms = k->expires_at_ms,
+		.kind = k->kind,
+		.call_seq = k->call_seq,
 		.bytes = p->size_bytes,
 		.shared_bytes = k->shared_bytes,
 		.metadata = p->metadata,
@@ -218,7 +241,8 @@ int checkpoint_remove(struct space *p, const char *event, const char *text, stru
 {
 	struct service *c = p->service;
 
-	note(c, p, event, text);
+	if (event)
+		note(c, p, event, text);
 	int ret = store_checkpoint_forget(c->store, p->id, e);
 	if (ret < 0)
 		return ret;
@@ -248,7 +272,7 @@ bool service_checkpoint_delete(struct service *c, const char *tenant, const char
 
 /* --- retention ------------------------------------------------------------------------------ */
 
-static bool is_removable(const struct space *p)
+bool checkpoint_is_removable(const struct space *p)
 {
 	return !p->checkpoint->pin && !p->users;
 }
@@ -265,7 +289,7 @@ static bool is_surplus(const struct space *p, const struct checkpoint_prune *how
 
 	return (!how->keeps || newer >= how->keep) &&
 	       (!how->older_than_s || age_ms > (int64_t)how->older_than_s * 1000) &&
-	       is_removable(p);
+	       checkpoint_is_removable(p);
 }
 
 /* Chooses from the newest to the oldest. Returns their number. */
@@ -315,7 +339,9 @@ static bool is_over(const struct space *p)
 {
 	const struct checkpoint *k = p->checkpoint;
 
-	return k && k->expires_at_ms && realtime_ms() >= k->expires_at_ms && is_removable(p);
+	return k &&
+	       ((k->expires_at_ms && realtime_ms() >= k->expires_at_ms) || each_call_over(p)) &&
+	       checkpoint_is_removable(p);
 }
 
 void checkpoints_check(struct service *c)

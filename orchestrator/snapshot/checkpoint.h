@@ -29,8 +29,14 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 			     const struct checkpoint_taken *taken,
 			     const struct store_answer *answer, struct failure *f);
 /* Removes a checkpoint that nobody uses, from the catalogue, from memory, and its files in the
- * background. `event`: its name in the audit log. Returns 0, or -errno with *e filled. */
+ * background. `event`: its name in the audit log; NULL: it is not recorded there. Returns 0, or
+ * -errno with *e filled. */
 int checkpoint_remove(struct space *p, const char *event, const char *text, struct err *e);
+/* Returns whether it is neither pinned nor in use. */
+bool checkpoint_is_removable(const struct space *p);
+/* Returns 0, or -errno with *e filled and nothing changed. */
+int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq,
+			struct err *e);
 void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view);
 
 /* Drops the rows of checkpoints that a previous instance held in memory only. */

@@ -423,6 +423,7 @@ static void roll_back(struct fork *fork)
 	step(fork, FORK_USABLE);
 	snapshots_of_service(service_of(fork))->n_rollbacks++;
 	memcpy(snapshots_of(s)->checkpoint, fork->open.space->id, SANDBOX_ID_LEN + 1);
+	each_call_rolled_back(s, fork->open.space);
 	if (s->config.egress) {
 		op_finish(&fork->op, NULL);
 		return;
@@ -567,6 +568,7 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 	fork->image = image;
 	release_parent(fork);
 	fork->config = fork->parent->config;
+	fork->config.checkpoint_calls = 0;
 	if (fork->taken_fn)
 		keep(fork);
 	else
@@ -976,7 +978,7 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 
 /* --- checkpoints ---------------------------------------------------------------------------- */
 
-static bool may_take(const struct sandbox *s, struct failure *f)
+bool fork_may_take(const struct sandbox *s, struct failure *f)
 {
 	const struct snapshot_tenant *of = snapshots_of_tenant(s->owner);
 	const struct service *c = s->service;
@@ -1010,7 +1012,7 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 		failure_set(&f, FAIL_STOPPING, 5, "the service is stopping");
 		s = NULL;
 	}
-	if (!s || !may_take(s, &f))
+	if (!s || !fork_may_take(s, &f))
 		return refuse(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
@@ -1023,6 +1025,14 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 	sandbox_touch(s);
 	start(fork, 0);
 	return &fork->op;
+}
+
+bool fork_withdraw(struct op *op)
+{
+	if (fork_of(op)->state >= FORK_COPYING)
+		return false;
+	op_abandon(op);
+	return true;
 }
 
 static void on_opened(void *arg, const struct failure *f)
@@ -1152,6 +1162,7 @@ static bool apply(struct fork *fork, const struct space *from, const struct sand
 	if (asked->idle_timeout_s)
 		fork->config.idle_timeout_s = asked->idle_timeout_s;
 	fork->config.persistent = asked->persistent;
+	fork->config.checkpoint_calls = asked->checkpoint_calls;
 	fork->config.egress &= asked->egress;
 	tenant_clamp(fork->op.service, fork->tenant, &fork->config);
 	fork->metadata = copy_of(spec->metadata);
@@ -1211,6 +1222,7 @@ struct op *fork_into(struct service *c, const char *tenant, const char *checkpoi
 	const struct sandbox *s = sandbox_living(c, tenant, id);
 	struct space *from = space_of(c, checkpoint);
 	fork->config = s->config;
+	fork->config.checkpoint_calls = 0;
 	fork->config.egress = s->config.egress && from->config.egress;
 	/* Nothing is claimed: the sandbox's present VM makes room. */
 	fork->claim = (struct tree_claim){.tree = from->tree, .depth = from->depth};

@@ -326,6 +326,7 @@ static struct store_space row_of(const struct freeze *fr, uint64_t bytes)
 		.labels = s->labels,
 	};
 	row.config.persistent = false; /* each resume sets it anew */
+	row.config.checkpoint_calls = 0;
 	return row;
 }
 

@@ -40,6 +40,10 @@ void freeze_sandbox_touched(struct sandbox *s);
  * Takes over both, unless it fails with *f filled. */
 bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
 	       const char *checkpoint, struct failure *f);
+/* Returns whether a checkpoint of the sandbox is within the limits; else fills in *f. */
+bool fork_may_take(const struct sandbox *s, struct failure *f);
+/* Gives up a checkpoint whose snapshot has not begun. Returns false when it has. */
+bool fork_withdraw(struct op *op);
 /* Returns whether fork_into may do it now; else fills in *f. */
 bool fork_into_fits(struct service *c, const char *tenant, const char *checkpoint, const char *id,
 		    struct failure *f);
@@ -53,5 +57,22 @@ void resume_shed(struct sandbox *s);
 void spaces_free(struct service *c);
 /* Frees the state of space-load.c. Removals in progress complete without it. */
 void spaces_unload(struct service *c);
+
+/* Returns a rollback that has failed. */
+struct op *rollback_refuse(struct service *c, const struct failure *f, service_rollback_fn *fn,
+			   void *arg);
+
+/* each-call.c: checkpoints that are taken after each call of a sandbox (checkpoint_calls). */
+/* The sandbox was used: a call overtakes the checkpoint that has not begun yet, or has ended. */
+void each_call_touched(struct sandbox *s);
+/* Takes the checkpoint if it is due. */
+void each_call_start_waiting(struct sandbox *s);
+/* Gives up the checkpoint that is being taken: the sandbox loses its VM. */
+void each_call_stop(struct sandbox *s);
+/* The sandbox has the state of `to`. */
+void each_call_rolled_back(struct sandbox *s, struct space *to);
+/* Returns whether the service removes this checkpoint by itself, some time after its sandbox has
+ * ended. */
+bool each_call_over(const struct space *p);
 
 #endif

@@ -31,8 +31,21 @@ static void sandbox_init(struct sandbox *s)
 	list_init(&snapshots_of(s)->forks);
 }
 
+static void begun(struct sandbox *s, struct agent *agent)
+{
+	(void)agent;
+	each_call_touched(s);
+}
+
+static void touched(struct sandbox *s)
+{
+	freeze_sandbox_touched(s);
+	each_call_touched(s);
+}
+
 static void start_waiting(struct sandbox *s)
 {
+	each_call_start_waiting(s);
 	fork_start_waiting(s);
 	freeze_start_waiting(s);
 }
@@ -49,12 +62,14 @@ static void time_over(struct sandbox *s)
 
 static void fail_ops(struct sandbox *s, const struct failure *f)
 {
+	each_call_stop(s);
 	fork_sandbox_gone(s, f);
 	freeze_sandbox_gone(s, f);
 }
 
 static void shed(struct sandbox *s)
 {
+	each_call_stop(s);
 	freeze_sandbox_gone(s, NULL);
 	ops_free(&snapshots_of(s)->forks);
 	resume_shed(s);
@@ -65,7 +80,8 @@ struct part snapshot_part = {
 	.tenant_size = sizeof(struct snapshot_tenant),
 	.sandbox_size = sizeof(struct snapshot_sandbox),
 	.sandbox_init = sandbox_init,
-	.touched = freeze_sandbox_touched,
+	.begun = begun,
+	.touched = touched,
 	.start_waiting = start_waiting,
 	.view = add_to_view,
 	.freeze = time_over,

@@ -77,6 +77,16 @@ static const struct op_methods rollback_ops = {
 	.notify = notify,
 };
 
+struct op *rollback_refuse(struct service *c, const struct failure *f, service_rollback_fn *fn,
+			   void *arg)
+{
+	struct rollback *r = rollback_of(op_new(c, &rollback_ops, arg));
+
+	r->fn = fn;
+	op_finish(&r->op, f);
+	return &r->op;
+}
+
 struct op *service_rollback(struct service *c, const char *tenant, const char *id,
 			    const char *checkpoint, const char *keep, service_rollback_fn *fn,
 			    void *arg)

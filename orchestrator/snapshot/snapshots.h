@@ -54,6 +54,7 @@ struct checkpoint_spec {
 	const char *name, *labels; /* labels: JSON object of strings. NULL: none. Copied */
 	uint32_t ttl_s;		   /* 0: it is kept */
 	bool pin;
+	enum checkpoint_kind kind;
 };
 /* Valid until the caller returns to the loop. */
 struct checkpoint_view {
@@ -72,6 +73,8 @@ struct checkpoint_view {
 	const char *parent; /* the checkpoint before it of that machine, or NULL */
 	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms; /* ms since the epoch; 0: never */
+	enum checkpoint_kind kind;
+	uint64_t call_seq;	      /* number of its sandbox's last event in that state */
 	uint64_t bytes, shared_bytes; /* on disk: its own, and those that others have, too */
 	const char *metadata;	      /* JSON object text */
 };
@@ -132,6 +135,11 @@ typedef void service_rollback_fn(void *arg, const char *to, const char *kept,
 struct op *service_rollback(struct service *c, const char *tenant, const char *id,
 			    const char *checkpoint, const char *keep, service_rollback_fn *fn,
 			    void *arg);
+
+/* Rolls the sandbox back to before its last `n` calls. A call after which no checkpoint could be
+ * taken in time counts together with the call after it. */
+struct op *service_undo(struct service *c, const char *tenant, const char *id, uint32_t n,
+			const char *keep, service_rollback_fn *fn, void *arg);
 
 /* --- Spaces ----------------------------------------------------------------------------------- */
 

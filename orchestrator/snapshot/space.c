@@ -69,7 +69,9 @@ static struct checkpoint *checkpoint_new(struct space *p, const struct store_che
 				 .score = row->score,
 				 .pin = row->pin,
 				 .expires_at_ms = row->expires_at_ms,
-				 .shared_bytes = row->shared_bytes};
+				 .shared_bytes = row->shared_bytes,
+				 .kind = row->kind,
+				 .call_seq = row->call_seq};
 	snprintf(k->parent, sizeof(k->parent), "%s", row->parent);
 	list_init(&k->unwritten);
 	return k;

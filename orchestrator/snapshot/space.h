@@ -26,6 +26,8 @@ struct checkpoint {
 	int64_t expires_at_ms; /* 0: never */
 	char parent[SANDBOX_ID_LEN + 1];
 	uint64_t shared_bytes;
+	enum checkpoint_kind kind;
+	uint64_t call_seq; /* its sandbox's last event in that state */
 	/* The snapshot in memory, until it is written and nobody uses it. */
 	struct vmproc_image *image;
 	struct exec_point call;

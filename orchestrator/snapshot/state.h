@@ -16,6 +16,10 @@ struct snapshot_sandbox {
 	struct freeze *freeze;		     /* requested, or in progress */
 	char space[SANDBOX_ID_LEN + 1];	     /* the Space whose files its VM maps; empty: none */
 	char checkpoint[SANDBOX_ID_LEN + 1]; /* the last one of its machine; empty: none */
+	struct op *each_call; /* the checkpoint after a call that is being taken, or NULL */
+	uint64_t kept_seq;    /* event number of the state that such a checkpoint was last tried of,
+				 plus 1; 0: not known */
+	bool each_call_fails; /* which was logged */
 };
 struct snapshot_tenant {
 	struct roster spaces, checkpoints;

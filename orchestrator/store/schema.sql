@@ -159,5 +159,8 @@ CREATE TABLE checkpoints (		-- one that is on disk is a Space too: its row there
 	expires_at_ms INTEGER NOT NULL,	-- 0: never
 	parent TEXT NOT NULL,		-- the checkpoint before it; empty: none
 	ancestors TEXT NOT NULL,	-- of its sandbox, oldest first, then the sandbox; space-separated
-	shared_bytes INTEGER NOT NULL	-- of its files: disk usage of those that others had already
+	shared_bytes INTEGER NOT NULL,	-- of its files: disk usage of those that others had already
+	kind INTEGER NOT NULL,		-- enum checkpoint_kind
+	call_seq INTEGER NOT NULL	-- number of its sandbox's last event in that state
 ) STRICT, WITHOUT ROWID;
+ALTER TABLE sandboxes ADD COLUMN checkpoint_calls INTEGER NOT NULL DEFAULT 0;	-- how many are kept; 0: none is taken

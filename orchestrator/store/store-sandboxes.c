@@ -10,16 +10,16 @@
 	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
 	"ended_at_ms, ended_code, ended_text, ancestors, instance, ports, root, depth, score, "    \
-	"labels"
+	"labels, checkpoint_calls"
 
 const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
-			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
 			"metadata = '', env = x'', ports = '', labels = '{}' WHERE id = ?1",
 	[SANDBOX_CHANGE] = "UPDATE sandboxes SET timeout_s = ?2, idle_timeout_s = ?3, "
 			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7, "
-			   "score = ?8, labels = ?9 "
+			   "score = ?8, labels = ?9, checkpoint_calls = ?10 "
 			   "WHERE id = ?1",
 	[SANDBOX_PORTS] = "UPDATE sandboxes SET ports = ?2 WHERE id = ?1",
 	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
@@ -72,6 +72,7 @@ int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struc
 	sqlite3_bind_int64(st, at++, row->depth);
 	bind_score(st, at++, row->score);
 	bind_text(st, at++, row->labels ? row->labels : "{}");
+	sqlite3_bind_int64(st, at++, config->checkpoint_calls);
 	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
 	if (ret == 0 && row->tree)
 		ret = store_tree_set(s, row->tree, e);
@@ -150,6 +151,7 @@ int store_sandbox_change(struct store *s, const struct store_sandbox *row, struc
 	bind_text(st, 7, row->metadata);
 	bind_score(st, 8, row->score);
 	bind_text(st, 9, row->labels);
+	sqlite3_bind_int64(st, 10, row->config.checkpoint_calls);
 	return store_run(s, st, e);
 }
 
@@ -192,7 +194,8 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 			   .timeout_s = u32_at(st, 8),
 			   .idle_timeout_s = u32_at(st, 9),
 			   .persistent = u32_at(st, 10),
-			   .egress = u32_at(st, 11)},
+			   .egress = u32_at(st, 11),
+			   .checkpoint_calls = u32_at(st, 27)},
 		.created_at_ms = sqlite3_column_int64(st, 12),
 		.expires_at_ms = sqlite3_column_int64(st, 13),
 		.seq_reserved = (uint64_t)sqlite3_column_int64(st, 14),

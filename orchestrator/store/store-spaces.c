@@ -11,7 +11,8 @@
 	"labels"
 /* `name` is NULL in the row of a Space that is no checkpoint. */
 #define CHECKPOINT_COLUMNS                                                                         \
-	"name, own_labels, own_score, pin, expires_at_ms, parent, ancestors, shared_bytes"
+	"name, own_labels, own_score, pin, expires_at_ms, kind, call_seq, parent, ancestors, "     \
+	"shared_bytes"
 
 const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") "
@@ -25,9 +26,9 @@ const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[GONE_FIND] = "SELECT id FROM spaces_gone WHERE id = ?",
 	[GONE_ALL] = "SELECT id FROM spaces_gone",
 	[CHECKPOINT_ADD] = "INSERT INTO checkpoints (" CHECKPOINT_COLUMNS
-			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?)",
+			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
 	[CHECKPOINT_CHANGE] = "UPDATE checkpoints SET name = ?, own_labels = ?, own_score = ?, "
-			      "pin = ?, expires_at_ms = ? WHERE id = ?",
+			      "pin = ?, expires_at_ms = ?, kind = ?, call_seq = ? WHERE id = ?",
 	[CHECKPOINT_SHARED] = "UPDATE checkpoints SET shared_bytes = ? WHERE id = ?",
 	[CHECKPOINT_FORGET] = "DELETE FROM checkpoints WHERE id = ?",
 	[CHECKPOINT_UNSTORED] = "SELECT id, tenant FROM checkpoints WHERE id NOT IN "
@@ -172,7 +173,9 @@ static int bind_changes(sqlite3_stmt *st, const struct store_checkpoint *row)
 	bind_score(st, 3, row->score);
 	sqlite3_bind_int(st, 4, row->pin);
 	sqlite3_bind_int64(st, 5, row->expires_at_ms);
-	return 6;
+	sqlite3_bind_int(st, 6, (int)row->kind);
+	sqlite3_bind_int64(st, 7, (int64_t)row->call_seq);
+	return 8;
 }
 
 static int insert_checkpoint(struct store *s, const struct store_checkpoint *row, struct err *e)
@@ -297,9 +300,11 @@ static struct store_checkpoint read_checkpoint(sqlite3_stmt *st)
 		.score = score_at(st, 21),
 		.pin = u32_at(st, 22),
 		.expires_at_ms = sqlite3_column_int64(st, 23),
-		.parent = text_at(st, 24),
-		.ancestors = text_at(st, 25),
-		.shared_bytes = (uint64_t)sqlite3_column_int64(st, 26),
+		.kind = (enum checkpoint_kind)u32_at(st, 24),
+		.call_seq = (uint64_t)sqlite3_column_int64(st, 25),
+		.parent = text_at(st, 26),
+		.ancestors = text_at(st, 27),
+		.shared_bytes = (uint64_t)sqlite3_column_int64(st, 28),
 	};
 }
 

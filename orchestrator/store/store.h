@@ -124,11 +124,13 @@ struct store_checkpoint {
 	bool pin;
 	int64_t expires_at_ms; /* 0: never */
 	uint64_t shared_bytes;
+	enum checkpoint_kind kind;
+	uint64_t call_seq; /* number of its sandbox's last event in that state */
 };
 
 struct store_space {
 	const char *id, *tenant, *sandbox;
-	struct sandbox_config config; /* without `persistent`, which the table lacks */
+	struct sandbox_config config; /* without `persistent` and `checkpoint_calls` */
 	int64_t created_at_ms;
 	uint64_t size_bytes, seq_reserved;
 	const char *metadata;
@@ -194,7 +196,7 @@ int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree
  * NULL. */
 int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
 			 const struct store_answer *answer, struct err *e);
-/* Records a new name, labels, score, pin and expires_at_ms. */
+/* Records a new name, labels, score, pin, expires_at_ms, kind and call_seq. */
 int store_checkpoint_change(struct store *s, const struct store_checkpoint *row, struct err *e);
 /* Adds the Space `row`, which is what a checkpoint in memory became on disk. */
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e);

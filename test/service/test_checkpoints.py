@@ -383,3 +383,113 @@ def test_a_rollback_survives_the_service(start: Callable[..., Service]) -> None:
         assert client.delete("/v1/sandboxes/" + sandbox).status_code == 204
         assert client.get("/v1/sandboxes").json() == []
     server.stop()
+
+
+# --- after each call ---
+
+
+def of_calls(client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
+    """Returns the checkpoints that were taken after calls, oldest first."""
+    listed = client.get("/v1/checkpoints", params={"sandbox": sandbox}).json()
+    return [one for one in listed if one["call"] is not None]
+
+
+def until_kept(server: Service, client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
+    """Waits until the service has kept the present state, and returns the checkpoints of calls."""
+    replay = client.get(f"/v1/sandboxes/{sandbox}/replay").text.splitlines()
+    last = json.loads(replay[-1])["seq"] if replay else 0
+
+    def is_kept(_: Any) -> bool:
+        found = of_calls(client, sandbox)
+        return bool(found) and found[-1]["call"] >= last
+
+    server.wait(is_kept)
+    return of_calls(client, sandbox)
+
+
+def undone(client: httpx.Client, sandbox: str, **body: Any) -> dict[str, Any]:
+    answer = client.post(f"/v1/sandboxes/{sandbox}/undo", json=body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def call(server: Service, client: httpx.Client, sandbox: str, mark: str) -> str:
+    """Runs a call, and returns the checkpoint that is taken after it."""
+    run(client, sandbox, "mark " + mark)
+    return str(until_kept(server, client, sandbox)[-1]["id"])
+
+
+def test_calls_are_undone(server: Service, client: httpx.Client) -> None:
+    sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
+    assert client.get("/v1/sandboxes/" + sandbox).json()["checkpoint_each_call"] == {"keep": 20}
+    (first,) = until_kept(server, client, sandbox)
+    assert (first["call"], first["undone"], first["name"]) == (0, False, None)
+    ids = [first["id"]] + [call(server, client, sandbox, mark) for mark in "abcd"]
+    assert undone(client, sandbox) == {"id": sandbox, "checkpoint": ids[3], "kept": None}
+    assert run(client, sandbox, "marked") == "c"
+    until_kept(server, client, sandbox)
+    assert undone(client, sandbox, n=2)["checkpoint"] == ids[2]  # "marked" was a call, too
+    assert undone(client, sandbox)["checkpoint"] == ids[1]
+    assert [one["id"] for one in of_calls(client, sandbox) if one["undone"]][:2] == [ids[2], ids[3]]
+    call(server, client, sandbox, "e")
+    assert undone(client, sandbox)["checkpoint"] == ids[1]  # not the state after "c", which is newer
+    kept = undone(client, sandbox, keep="before")["kept"]
+    assert client.get("/v1/checkpoints/" + kept).json()["call"] is None
+    assert run(client, sandbox, "marked") == ""
+
+
+def test_undo_ends_a_call_that_runs(server: Service, client: httpx.Client) -> None:
+    sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
+    kept = call(server, client, sandbox, "a")
+    with client.stream("POST", f"/v1/sandboxes/{sandbox}/exec", json={"code": "mark b\nwait"}) as stream:
+        server.until_waiting(1)
+        assert undone(client, sandbox)["checkpoint"] == kept
+        with pytest.raises(httpx.RemoteProtocolError):
+            stream.read()
+    assert run(client, sandbox, "marked") == "a"
+
+
+def test_the_ring_keeps_the_newest(server: Service, client: httpx.Client) -> None:
+    sandbox = made(client, checkpoint_each_call={"keep": 2})[-36:]
+    until_kept(server, client, sandbox)
+    ids = [call(server, client, sandbox, "a")]
+    client.patch("/v1/checkpoints/" + ids[0], json={"pin": True})
+    ids.append(call(server, client, sandbox, "b"))
+    client.patch("/v1/checkpoints/" + ids[1], json={"name": "mine"})
+    ids += [call(server, client, sandbox, mark) for mark in "cde"]
+    server.wait(lambda _: len(of_calls(client, sandbox)) == 4)
+    assert [one["id"] for one in of_calls(client, sandbox)] == [ids[0], ids[1], ids[3], ids[4]]
+    assert undone(client, sandbox, n=2)["checkpoint"] == ids[1]
+
+
+def test_undo_says_what_helps(server: Service, client: httpx.Client, sandbox: str) -> None:
+    path = f"/v1/sandboxes/{sandbox}/undo"
+    assert "set its checkpoint_each_call" in refused(client.post(path, json={}), 409, "no_undo")
+    changed = client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 1}})
+    assert changed.json()["checkpoint_each_call"] == {"keep": 1}
+    until_kept(server, client, sandbox)
+    assert "keeps fewer" in refused(client.post(path, json={"n": 1}), 409, "no_undo")
+    changed = client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 0}})
+    assert changed.json()["checkpoint_each_call"] is None
+    run(client, sandbox, "mark later")
+    assert undone(client, sandbox)["checkpoint"] == of_calls(client, sandbox)[0]["id"]
+    for body in ({"n": 0}, {"n": 1001}, {"n": "1"}):
+        refused(client.post(path, json=body), 400, "bad_request")
+    for wrong in ({"keep": 1001}, {"keep": -1}, {}, {"keep": "1"}, 20):
+        body = {"checkpoint_each_call": wrong}
+        assert "checkpoint_each_call" in refused(client.post("/v1/sandboxes", json=body), 400, "bad_request")
+        refused(client.patch("/v1/sandboxes/" + sandbox, json=body), 400, "bad_request")
+    refused(client.post(NOBODY + "/undo", json={}), 404, "not_found")
+
+
+def test_copies_do_not_inherit_it(server: Service, client: httpx.Client) -> None:
+    sandbox = made(client, checkpoint_each_call={"keep": 3})[-36:]
+    (first,) = until_kept(server, client, sandbox)
+    (child,) = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 1}).json()["children"]
+    started = client.post("/v1/sandboxes", json={"checkpoint": first["id"]}).json()["id"]
+    for id in (child, started):
+        assert client.get("/v1/sandboxes/" + id).json()["checkpoint_each_call"] is None
+        assert of_calls(client, id) == []
+    asked = {"checkpoint": first["id"], "checkpoint_each_call": {"keep": 4}}
+    other = client.post("/v1/sandboxes", json=asked).json()["id"]
+    until_kept(server, client, other)

@@ -405,6 +405,169 @@ static void test_a_rollback_needs_no_room_in_the_tree(void **state)
 	assert_int_equal(tree.live, 1);
 }
 
+/* --- after each call ------------------------------------------------------------------------ */
+
+static void on_undone(void *arg, const char *to, const char *kept, const struct failure *f)
+{
+	struct taken *t = arg;
+
+	assert_null(kept);
+	t->done = true;
+	t->ok = !f;
+	if (f)
+		t->failure = *f;
+	else
+		snprintf(t->id, sizeof(t->id), "%s", to);
+}
+
+static void undo(struct world *w, struct taken *t, const char *id, uint32_t n)
+{
+	*t = (struct taken){0};
+	t->call = service_undo(w->service, TENANT, id, n, NULL, on_undone, t);
+	world_until_true(w, &t->done);
+}
+
+struct calls {
+	struct world *w;
+	const char *id;
+};
+
+static bool state_is_kept(void *arg)
+{
+	const struct calls *of = arg;
+	const struct sandbox *s = sandbox_living(of->w->service, TENANT, of->id);
+
+	return snapshots_of(s)->kept_seq == s->seq + 1 && !snapshots_of(s)->each_call &&
+	       nothing_is_unwritten(of->w);
+}
+
+static void on_changed(void *arg, const struct failure *f)
+{
+	*(bool *)arg = !f;
+}
+
+static void each_call(struct world *w, const char *id, uint32_t keep)
+{
+	const struct sandbox_change change = {.checkpoint_calls = &keep};
+	bool done = false;
+
+	service_change(w->service, TENANT, id, &change, on_changed, &done);
+	world_until_true(w, &done);
+}
+
+static bool snapshot_is_due(void *arg)
+{
+	const struct calls *of = arg;
+
+	return snapshots_of(sandbox_living(of->w->service, TENANT, of->id))->each_call != NULL;
+}
+
+static void test_a_call_overtakes_the_checkpoint(void **state)
+{
+	struct world *w = *state;
+	struct run first = {0}, second = {0};
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &first, m.view.id, "mark a");
+	world_until(w, snapshot_is_due, &calls);
+	world_exec_start(w, &second, m.view.id, "mark b", false);
+	assert_false(snapshot_is_due(&calls));
+	world_until_true(w, &second.over);
+	world_until(w, state_is_kept, &calls);
+	assert_int_equal(world_metric(w, "checkpoints"), 2); /* at first, and after the second */
+	undo(w, &t, m.view.id, 1);
+	assert_true(t.ok);
+	world_exec(w, &first, m.view.id, "marked");
+	assert_string_equal(first.out, "");
+}
+
+static void test_calls_go_on_without_room_for_checkpoints(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct sandbox *s = sandbox_living(w->service, TENANT, m.view.id);
+	struct calls calls = {w, m.view.id};
+	snapshots_of_tenant(s->owner)->spaces_bytes = UINT64_MAX;
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	assert_true(snapshots_of(s)->each_call_fails);
+	assert_int_equal(world_metric(w, "checkpoints"), 0);
+	snapshots_of_tenant(s->owner)->spaces_bytes = 0;
+	world_exec(w, &r, m.view.id, "mark a");
+	assert_int_equal(r.exit_code, 0);
+	world_until(w, state_is_kept, &calls);
+	assert_false(snapshots_of(s)->each_call_fails);
+	assert_int_equal(world_metric(w, "checkpoints"), 1);
+}
+
+static void test_those_of_an_ended_sandbox_stay_for_an_hour(void **state)
+{
+	struct world *w = *state;
+	struct done deleted;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	struct space *p =
+		space_of(w->service,
+			 snapshots_of(sandbox_living(w->service, TENANT, m.view.id))->checkpoint);
+	p->created_at_ms -= 3700 * 1000;
+	checkpoints_check(w->service);
+	world_delete(w, &deleted, m.view.id);
+	p->created_at_ms += 200 * 1000;
+	checkpoints_check(w->service);
+	assert_int_equal(world_metric(w, "checkpoints"), 1);
+	p->created_at_ms -= 200 * 1000;
+	checkpoints_check(w->service);
+	assert_int_equal(world_metric(w, "checkpoints"), 0);
+}
+
+static bool is_ready(void *arg)
+{
+	const struct calls *of = arg;
+
+	return sandbox_living(of->w->service, TENANT, of->id)->state == SBX_READY;
+}
+
+static void test_undo_goes_on_after_a_restart(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &r, m.view.id, "mark a");
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &r, m.view.id, "mark b");
+	world_until(w, state_is_kept, &calls);
+	undo(w, &t, m.view.id, 1);
+	assert_true(t.ok);
+	world_kill_service(w);
+	world_start_service(w);
+	world_until(w, is_ready, &calls);
+	undo(w, &t, m.view.id, 1); /* not the state that it has already */
+	assert_true(t.ok);
+	world_exec(w, &r, m.view.id, "marked");
+	assert_string_equal(r.out, "");
+	world_until(w, state_is_kept, &calls);
+	undo(w, &t, m.view.id, 2);
+	assert_int_equal(t.failure.code, FAIL_NO_UNDO);
+}
+
 int main(void)
 {
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
@@ -417,6 +580,10 @@ int main(void)
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
+		WORLD_TEST(test_a_call_overtakes_the_checkpoint),
+		WORLD_TEST(test_calls_go_on_without_room_for_checkpoints),
+		WORLD_TEST(test_those_of_an_ended_sandbox_stay_for_an_hour),
+		WORLD_TEST(test_undo_goes_on_after_a_restart),
 		cmocka_unit_test(test_every_death_leaves_a_whole_checkpoint_or_none),
 		cmocka_unit_test(test_a_rollback_that_fails_leaves_the_sandbox),
 	};
