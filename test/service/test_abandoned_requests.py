@@ -31,6 +31,7 @@ AT_ONCE = {
     ("patch", "/v1/sandboxes/{id}"),
     ("delete", "/v1/sandboxes/{id}"),
     ("post", "/v1/sandboxes/{id}/merge_into/{winner}"),
+    ("post", "/v1/sandboxes/{id}/undo"),  # of a sandbox without checkpoints after calls
     ("delete", "/v1/spaces/{space}"),
     ("post", "/v1/sandboxes/{id}/ports/{port}"),
     ("delete", "/v1/sandboxes/{id}/ports/{port}"),
