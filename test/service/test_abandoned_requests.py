@@ -35,6 +35,9 @@ AT_ONCE = {
     ("delete", "/v1/spaces/{space}"),
     ("post", "/v1/sandboxes/{id}/ports/{port}"),
     ("delete", "/v1/sandboxes/{id}/ports/{port}"),
+    ("post", "/v1/checkpoints/prune"),
+    ("patch", "/v1/checkpoints/{checkpoint}"),
+    ("delete", "/v1/checkpoints/{checkpoint}"),
     ("patch", "/v1/trees/{id}"),
     ("delete", "/v1/trees/{id}"),
 }
@@ -49,6 +52,10 @@ STARTS = {("post", "/v1/sandboxes/{id}/" + what) for what in ("contexts", "proce
 FAULTS = {
     "/v1/sandboxes": "seed_wait",
     "/v1/spaces/{space}/resume": "seed_wait",
+    "/v1/spaces/{space}/fork": "seed_wait",
+    "/v1/checkpoints/{checkpoint}/fork": "seed_wait",
+    "/v1/sandboxes/{id}/rollback": "seed_wait",
+    "/v1/sandboxes/{id}/checkpoints": "fork_wait",
     "/v1/sandboxes/{id}/fork": "fork_wait",
     "/v1/sandboxes/{id}/freeze": "fork_wait",
 }
@@ -74,17 +81,26 @@ def waiting_routes(http: httpx.Client) -> list[tuple[str, str]]:
     return [one for one in found if one not in left_out and not one[1].startswith("/v1/keys")]
 
 
+def checkpoint_of(http: httpx.Client, sandbox: str) -> str:
+    taken: dict[str, str] = http.post(sandbox + "/checkpoints").raise_for_status().json()
+    return taken["id"]
+
+
 def target_of(http: httpx.Client, path: str) -> str:
-    """Returns the path with ids: sandboxes and Spaces exist."""
+    """Returns the path with ids: sandboxes, Spaces and checkpoints exist."""
     if "{space}" in path:
         return frozen(http) + path.rpartition("{space}")[2]
+    if "{checkpoint}" in path:
+        return path.replace("{checkpoint}", checkpoint_of(http, made(http)))
     own = made(http)[-36:] if "{id}" in path else ""
     target = with_ids(path, lambda kind: own if kind == "sbx" else f"{kind}_{1:032x}")
     return f"{target}?{urlencode(QUERY)}"
 
 
-def bytes_for(path: str) -> bytes:
+def bytes_for(http: httpx.Client, path: str, target: str) -> bytes:
     """Returns the body of a request."""
+    if path.endswith("/rollback"):
+        return json.dumps({"checkpoint": checkpoint_of(http, target[: target.index("/rollback")])}).encode()
     if path.endswith(("/files", "/archive", "/stdin")):
         return b"data"
     return json.dumps(body_of(path) or {}).encode()
@@ -138,8 +154,8 @@ def test_service_learns_at_once_that_the_client_left(waiting: Service, way: str)
         assert len(routes) > 30
         for method, path in routes:
             target = target_of(http, path)
+            request = (method, target, bytes_for(http, path, target))
             waiting.tell(f"fault {FAULTS.get(path, 'stall')} 1")
-            request = (method, target, bytes_for(path))
             leave_after_request(waiting, way, request, lambda: waiting.until_waiting(1))
             waiting.until_idle()
             # A start goes on, to be undone; for all else nobody waits, though the agent still does.
