@@ -148,6 +148,21 @@ def scale(quick: bool) -> Figures:
     return found
 
 
+def page(quick: bool) -> Figures:
+    """The page /ui/ with a thousand sandboxes in stand-in VMs, in Chromium on this machine."""
+    top = Path(__file__).resolve().parent.parent
+    seconds, openings = ("3", "5") if quick else ("20", "20")
+    server = f"{top}/build/release/test/service/service_server"
+    done = subprocess.run(
+        [sys.executable, f"{top}/bench/ui/page.py", seconds, openings], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{top}/test", "SERVICE_SERVER": server},
+    )  # fmt: skip
+    if done.returncode:
+        raise BenchError(done.stderr.strip()[-1000:] or "page.py failed")
+    found: dict[str, tuple[str, list[float]]] = json.loads(done.stdout)
+    return {name: figure(samples, unit) for name, (unit, samples) in found.items()}
+
+
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "command": [command],
     "contention": [contention],
@@ -160,6 +175,7 @@ BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "native-service": [native_service],
     "net": [net],
     "output": [output],
+    "page": [page],
     "restart": [restart],
     "scale": [scale],
     "sizes": [during_preparation, sized_creates, freed_memory],
@@ -326,7 +342,7 @@ def main() -> int:
     more = {name: getattr(args, name) for name in options if getattr(args, name)}
     figures: Figures = {}
     try:
-        uses_service = args.name not in ("native-service", "scale", "thousand")  # they start their own
+        uses_service = args.name not in ("native-service", "page", "scale", "thousand")  # they start their own
         if uses_service:
             wait_until_quiet()
         for measure in BENCHMARKS[args.name]:

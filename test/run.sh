@@ -41,20 +41,6 @@ usage: ./dev test [--repeat N] [GROUP…]
 EOF
 }
 
-# The packages of other projects that the SDK has adapters for, some 150 with what they need: uv
-# installs them in 10 s, pip in minutes. They keep their bytecode, as they are slow to import. The
-# last list has packages whose needs contradict those of the others.
-make_integrations_venv() {
-	local lists=$top/test/integrations
-	/usr/bin/python3 -m venv "$1" &&
-		"$1/bin/python" -m pip install --quiet "$(grep '^uv==' "$lists/requirements.txt")" &&
-		export UV_CACHE_DIR=$cache/uv VIRTUAL_ENV=$1 &&
-		"$1/bin/uv" pip install --quiet --requirement "$lists/requirements.txt" &&
-		"$1/bin/uv" pip install --quiet --no-deps --requirement "$lists/requirements-no-deps.txt"
-}
-need_integrations_venv() {
-	cached "$(integrations_venv_dir)" "Python with the packages of the integrations" make_integrations_venv
-}
 # Debian's tool of Prometheus, without the package, whose service would start.
 promtool_dir() { cache_path promtool "$(dpkg --print-architecture)"; }
 make_promtool() { # OUTDIR
@@ -185,7 +171,8 @@ integrations_mypy() {
 # The SDK, its adapters and their tests, with the packages that the adapters are for.
 check_all_types() {
 	check_own_types && need_integrations_venv &&
-		integrations_mypy sdk/python/src examples/*.py test/integrations && integrations_mypy test/ui &&
+		integrations_mypy sdk/python/src examples/*.py test/integrations &&
+		integrations_mypy test/ui && integrations_mypy bench/ui &&
 		integrations_python -m basedpyright --pythonpath "$(integrations_venv_dir)/bin/python" \
 			--project test/integrations/pyrightconfig.json
 }
