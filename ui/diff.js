@@ -46,7 +46,7 @@ function table(before, after, names) {
           "tr",
           {},
           h("td", { class: "n" }),
-          h("td", { class: "muted", colspan: "3" }, `${row.skipped} equal lines`),
+          h("td", { class: "muted", colspan: "3" }, `${row.skipped} equal ${row.skipped === 1 ? "line" : "lines"}`),
         )
       : h("tr", {}, ...cell(row.left, row.same, "gone"), ...cell(row.right, row.same, "new")),
   );

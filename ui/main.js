@@ -28,11 +28,10 @@ function show() {
   left.abort();
   left = new AbortController();
   document.title = `${page.title} · Ramet`;
-  for (const one of nav.querySelectorAll("a"))
-    one.toggleAttribute(
-      "aria-current",
-      one.getAttribute("href") === `#/${page === pages[words[0]] ? words[0] : ""}`,
-    );
+  for (const one of nav.querySelectorAll("a")) one.removeAttribute("aria-current");
+  const here = nav.querySelector(`[href="#/${page === pages[words[0]] ? words[0] : ""}"]`);
+  here?.setAttribute("aria-current", "page");
+  here?.scrollIntoView({ block: "nearest", inline: "nearest" });
   main.className = `page-${words[0] || "tree"}`;
   main.replaceChildren();
   page.show(main, words.slice(1), left.signal);

@@ -104,3 +104,12 @@ def test_axe_finds_nothing_serious(page: Page, service: Service, http: httpx.Cli
             if one["impact"] in ("serious", "critical")
         ]
         assert serious == [], path
+
+
+def test_a_phone_shows_which_page_is_open(page: Page, service: Service) -> None:
+    page.set_viewport_size({"width": 390, "height": 760})
+    for name in ("Host", "Tree"):
+        go(page, service, "" if name == "Tree" else name.lower())
+        current = page.locator("nav [aria-current=page]")
+        expect(current).to_have_text(name)
+        expect(current).to_be_in_viewport(ratio=0.9)
