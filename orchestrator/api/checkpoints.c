@@ -132,12 +132,8 @@ void serve_checkpoint_change(struct request *r)
 
 void serve_checkpoint_delete(struct request *r)
 {
-	struct failure f;
-
-	if (service_checkpoint_delete(r->service, r->tenant, r->id, &f))
-		answer_status(r, 204);
-	else
-		answer_failure(r, &f);
+	request_ref(r);
+	r->op = service_checkpoint_delete(r->service, r->tenant, r->id, request_done, r);
 }
 
 /* --- list and prune ------------------------------------------------------------------------- */

@@ -237,7 +237,9 @@ bool service_checkpoint_change(struct service *c, const char *tenant, const char
 
 /* --- removal -------------------------------------------------------------------------------- */
 
-int checkpoint_remove(struct space *p, const char *event, const char *text, struct err *e)
+/* `op`: as in space_drop. On failure it goes on. */
+static int remove_by(struct op *op, struct space *p, const char *event, const char *text,
+		     struct err *e)
 {
 	struct service *c = p->service;
 
@@ -247,27 +249,50 @@ int checkpoint_remove(struct space *p, const char *event, const char *text, stru
 	if (ret < 0)
 		return ret;
 	checkpoint_write_stop(p->checkpoint);
-	space_drop(p, op_new(c, &space_drop_ops, NULL));
+	space_drop(p, op);
 	return 0;
 }
 
-bool service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
-			       struct failure *f)
+int checkpoint_remove(struct space *p, const char *event, const char *text, struct err *e)
+{
+	struct op *op = op_new(p->service, &space_drop_ops, NULL);
+	int ret = remove_by(op, p, event, text, e);
+
+	if (ret < 0)
+		op_free(op);
+	return ret;
+}
+
+static struct space *find_deletable(struct service *c, const char *tenant, const char *id,
+				    struct failure *f)
 {
 	struct space *p = find(c, tenant, id, f);
-	struct err e;
 
 	if (!p || !space_is_unused(p, f))
-		return false;
-	if (p->checkpoint->pin) {
-		failure_set(f, FAIL_PINNED, 0,
-			    "checkpoint %s is pinned: unpin it before you delete it", id);
-		return false;
+		return NULL;
+	if (!p->checkpoint->pin)
+		return p;
+	failure_set(f, FAIL_PINNED, 0, "checkpoint %s is pinned: unpin it before you delete it",
+		    id);
+	return NULL;
+}
+
+struct op *service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
+				     service_done_fn *fn, void *arg)
+{
+	struct op *op = op_new(c, &space_drop_ops, arg);
+	struct failure f;
+	struct err e;
+
+	op->done_fn = fn;
+	struct space *p = find_deletable(c, tenant, id, &f);
+	if (p && remove_by(op, p, "checkpoint.deleted", NULL, &e) < 0) {
+		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
+		p = NULL;
 	}
-	if (checkpoint_remove(p, "checkpoint.deleted", NULL, &e) == 0)
-		return true;
-	failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-	return false;
+	if (!p)
+		op_finish(op, &f);
+	return op;
 }
 
 /* --- retention ------------------------------------------------------------------------------ */

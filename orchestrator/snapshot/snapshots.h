@@ -95,9 +95,10 @@ struct checkpoint_change {
 };
 bool service_checkpoint_change(struct service *c, const char *tenant, const char *id,
 			       const struct checkpoint_change *change, struct failure *f);
-/* Fails for a pinned one, and while sandboxes are being started from it. */
-bool service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
-			       struct failure *f);
+/* Fails for a pinned one, and while sandboxes are being started from it. Reports the end when the
+ * deletion is on disk. */
+struct op *service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
+				     service_done_fn *fn, void *arg);
 struct checkpoint_prune {
 	const char *sandbox; /* only those of this sandbox; NULL: of all */
 	bool keeps;

@@ -476,9 +476,9 @@ def test_undo_says_what_helps(server: Service, client: httpx.Client, sandbox: st
     for body in ({"n": 0}, {"n": 1001}, {"n": "1"}):
         refused(client.post(path, json=body), 400, "bad_request")
     for wrong in ({"keep": 1001}, {"keep": -1}, {}, {"keep": "1"}, 20):
-        body = {"checkpoint_each_call": wrong}
-        assert "checkpoint_each_call" in refused(client.post("/v1/sandboxes", json=body), 400, "bad_request")
-        refused(client.patch("/v1/sandboxes/" + sandbox, json=body), 400, "bad_request")
+        setting = {"checkpoint_each_call": wrong}
+        assert "checkpoint_each_call" in refused(client.post("/v1/sandboxes", json=setting), 400, "bad_request")
+        refused(client.patch("/v1/sandboxes/" + sandbox, json=setting), 400, "bad_request")
     refused(client.post(NOBODY + "/undo", json={}), 404, "not_found")
 
 

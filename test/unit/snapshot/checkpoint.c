@@ -69,6 +69,23 @@ static void fork_from_start(struct world *w, struct forked *k, const char *id, u
 				    k);
 }
 
+static void on_deleted(void *arg, const struct failure *f)
+{
+	struct done *d = arg;
+
+	d->done = true;
+	d->failed = f != NULL;
+	if (f)
+		d->failure = *f;
+}
+
+static void drop(struct world *w, struct done *d, const char *id)
+{
+	*d = (struct done){0};
+	service_checkpoint_delete(w->service, TENANT, id, on_deleted, d);
+	world_until_true(w, &d->done);
+}
+
 static void fork_from(struct world *w, struct forked *k, const char *id, unsigned n)
 {
 	fork_from_start(w, k, id, n);
@@ -244,21 +261,22 @@ static void test_one_that_is_started_from_cannot_be_deleted(void **state)
 	struct world *w = *state;
 	struct taken t;
 	struct forked k;
-	struct failure f;
+	struct done deleted;
 	struct made m;
 
 	world_create(w, &m, NULL);
 	take(w, &t, m.view.id);
 	world_until(w, nothing_is_unwritten, w);
 	fork_from_start(w, &k, t.id, 1);
-	assert_false(service_checkpoint_delete(w->service, TENANT, t.id, &f));
-	assert_int_equal(f.code, FAIL_IN_USE);
+	drop(w, &deleted, t.id);
+	assert_int_equal(deleted.failure.code, FAIL_IN_USE);
 	space_of(w->service, t.id)->checkpoint->expires_at_ms = 1;
 	checkpoints_check(w->service);
 	assert_string_equal(state_of(w, t.id), "stored");
 	world_until_true(w, &k.done);
 	assert_true(k.ok && k.n == 1);
-	assert_true(service_checkpoint_delete(w->service, TENANT, t.id, &f));
+	drop(w, &deleted, t.id);
+	assert_false(deleted.failed);
 }
 
 static void test_failed_and_abandoned_ones_leave_nothing(void **state)
@@ -291,7 +309,7 @@ static void test_failed_and_abandoned_ones_leave_nothing(void **state)
 static void test_a_child_that_fails_does_not_undo_the_others(void **state)
 {
 	struct world *w = *state;
-	struct failure f;
+	struct done deleted;
 	struct taken t;
 	struct forked k;
 	struct made m;
@@ -307,11 +325,12 @@ static void test_a_child_that_fails_does_not_undo_the_others(void **state)
 	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
 	fork_from_start(w, &k, t.id, 1);
 	world_until_waiting(w, 1);
-	assert_false(service_checkpoint_delete(w->service, TENANT, t.id, &f));
-	assert_int_equal(f.code, FAIL_IN_USE);
+	drop(w, &deleted, t.id);
+	assert_int_equal(deleted.failure.code, FAIL_IN_USE);
 	op_abandon(k.call);
 	fakes_go(w->fakes);
-	assert_true(service_checkpoint_delete(w->service, TENANT, t.id, &f));
+	drop(w, &deleted, t.id);
+	assert_false(deleted.failed);
 	assert_int_equal(world_metric(w, "sandboxes"), 3);
 }
 
