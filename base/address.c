@@ -6,6 +6,36 @@
 
 #include "base/num.h"
 
+socklen_t address_port_parse(struct sockaddr_storage *out, const char *text)
+{
+	struct sockaddr_in *v4 = (void *)out;
+	struct sockaddr_in6 *v6 = (void *)out;
+	char address[INET6_ADDRSTRLEN];
+	const char *colon = strrchr(text, ':');
+	bool brackets = text[0] == '[';
+	uint32_t port;
+
+	memset(out, 0, sizeof(*out));
+	if (!colon || !number_parse(colon + 1, 1, UINT16_MAX, &port) ||
+	    (brackets && colon[-1] != ']'))
+		return 0;
+	size_t len = (size_t)(colon - text) - 2 * brackets;
+	if (len >= sizeof(address))
+		return 0;
+	memcpy(address, text + brackets, len);
+	address[len] = '\0';
+	if (!brackets && inet_pton(AF_INET, address, &v4->sin_addr) == 1) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons((uint16_t)port);
+		return sizeof(*v4);
+	}
+	if (!brackets || inet_pton(AF_INET6, address, &v6->sin6_addr) != 1)
+		return 0;
+	v6->sin6_family = AF_INET6;
+	v6->sin6_port = htons((uint16_t)port);
+	return sizeof(*v6);
+}
+
 static bool is_clear_behind(const unsigned char *bytes, unsigned prefix, unsigned bits)
 {
 	for (unsigned i = prefix; i < bits; i++)

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 /* True if the text is a numeric IPv4 or IPv6 address and nothing else. */
 static inline bool is_address(const char *text)
@@ -13,6 +14,13 @@ static inline bool is_address(const char *text)
 
 	return inet_pton(AF_INET, text, binary) == 1 || inet_pton(AF_INET6, text, binary) == 1;
 }
+
+#define ADDRESS_PORT_MAX (INET6_ADDRSTRLEN + sizeof("[]:65535"))
+/*
+ * Parses "10.0.0.17:7443" or "[fd00::17]:7443", in numbers. Returns the length of the socket's
+ * address; 0 for anything else.
+ */
+socklen_t address_port_parse(struct sockaddr_storage *out, const char *text);
 
 struct range {
 	int family;	 /* AF_INET or AF_INET6 */

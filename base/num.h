@@ -69,4 +69,17 @@ static inline int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Reads `n` bytes written as 2 * n hexadecimal digits at `p`. */
+static inline bool hex_bytes(uint8_t *out, size_t n, const char *p)
+{
+	for (size_t i = 0; i < n; i++) {
+		int high = hex_digit(p[2 * i]), low = high < 0 ? -1 : hex_digit(p[2 * i + 1]);
+
+		if (low < 0)
+			return false;
+		out[i] = (uint8_t)(high << 4 | low);
+	}
+	return true;
+}
+
 #endif

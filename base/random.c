@@ -18,6 +18,13 @@ void random_bytes(void *out, size_t len)
 	}
 }
 
+static void (*id_fill)(unsigned char out[RANDOM_ID_BYTES]); /* NULL: random_bytes */
+
+void random_id_fill(void (*fill)(unsigned char out[RANDOM_ID_BYTES]))
+{
+	id_fill = fill;
+}
+
 void random_id(char *out, size_t size, const char *prefix)
 {
 	size_t at = strlen(prefix), n = (size - 1 - at) / 2;
@@ -25,7 +32,10 @@ void random_id(char *out, size_t size, const char *prefix)
 
 	if (n > sizeof(bytes))
 		abort();
-	random_bytes(bytes, n);
+	if (id_fill && at == 4 && n == RANDOM_ID_BYTES)
+		id_fill(bytes);
+	else
+		random_bytes(bytes, n);
 	memcpy(out, prefix, at);
 	for (size_t i = 0; i < n; i++)
 		snprintf(out + at + 2 * i, 3, "%02x", bytes[i]);

@@ -206,6 +206,20 @@ static const struct setting settings[] = {
 	STR(tier_pro, TIER, 0, TIER_PRO, NULL),
 	STR(tier_scale, TIER, 0, TIER_SCALE, NULL),
 	STR(tier_enterprise, TIER, 0, TIER_ENTERPRISE, NULL),
+	STR(fleet_dir, PATH, 0, "",
+	    "Makes this host part of a fleet: the folder of hosts.json, the table of its hosts.\n"
+	    "Empty: no fleet."),
+	STR(fleet_id_key, PATH, 0, "",
+	    "File with the fleet's key for ids, 64 hexadecimal digits, and perhaps a second one:\n"
+	    "the first makes ids, both are tried when one is read. The same on all hosts."),
+	STR(fleet_listen, TEXT, 0, "",
+	    "Address and port for requests that other hosts of the fleet pass on, like\n"
+	    "10.0.0.17:7443. Only they can connect, by the following certificates."),
+	STR(fleet_ca, PATH, 0, "",
+	    "PEM files: the fleet's own certificate authority, this host's certificate, whose\n"
+	    "common name is its name in the table, and its key."),
+	STR(fleet_cert, PATH, 0, "", NULL),
+	STR(fleet_key, PATH, 0, "", NULL),
 	NUM(max_body_bytes, 4096, 1073741824, "67108864",
 	    "Maximum size of a request body, other than that of a file or archive."),
 	{"log_level", CHOICE, AT(log_level), 1, ROOM(log_level), "info", "debug info warn error ",
@@ -763,12 +777,37 @@ static int check_targets(const struct config *c, struct err *e)
 	return r;
 }
 
+/* Checks that the settings of a fleet are all there, or none. */
+static int check_fleet(const struct config *c, struct err *e)
+{
+	const struct {
+		const char *name, *value;
+	} others[] = {{"fleet_id_key", c->fleet_id_key},
+		      {"fleet_listen", c->fleet_listen},
+		      {"fleet_ca", c->fleet_ca},
+		      {"fleet_cert", c->fleet_cert},
+		      {"fleet_key", c->fleet_key}};
+	struct sockaddr_storage at;
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (!others[i].value[0] != !c->fleet_dir[0])
+			return err_say(e, EINVAL, "%s is set but %s is not: a fleet needs both",
+				       c->fleet_dir[0] ? "fleet_dir" : others[i].name,
+				       c->fleet_dir[0] ? others[i].name : "fleet_dir");
+	if (c->fleet_dir[0] && !address_port_parse(&at, c->fleet_listen))
+		return err_say(e, EINVAL,
+			       "fleet_listen must be an address and a port in numbers, like "
+			       "10.0.0.17:7443 or [fd00::17]:7443, not \"%s\"",
+			       c->fleet_listen);
+	return 0;
+}
+
 static int check_together(const struct config *c, struct err *e)
 {
 	struct config_size sizes[CONFIG_SIZES_MAX];
 
 	if (check_network(c, e) < 0 || check_dns(c, e) < 0 || check_targets(c, e) < 0 ||
-	    (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0))
+	    check_fleet(c, e) < 0 || (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0))
 		return e->code;
 	if (!c->tls_cert[0] != !c->tls_key[0])
 		return err_say(e, EINVAL, "%s is set but %s is not: TLS needs both",

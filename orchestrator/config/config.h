@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/address.h"
 #include "base/err.h"
 
 #define CONFIG_PATH_MAX 256
@@ -69,6 +70,12 @@ struct config {
 	uint32_t net_connections_s, net_connections;
 
 	char tier_free[160], tier_pro[160], tier_scale[160], tier_enterprise[160]; /* tiers.h */
+
+	/* The fleet that this host is part of; fleet_dir empty: none. */
+	char fleet_dir[CONFIG_PATH_MAX];	 /* has the table of its hosts */
+	char fleet_id_key[CONFIG_PATH_MAX];	 /* keys that hide hosts in ids */
+	char fleet_listen[ADDRESS_PORT_MAX + 1]; /* for requests that other hosts pass on */
+	char fleet_ca[CONFIG_PATH_MAX], fleet_cert[CONFIG_PATH_MAX], fleet_key[CONFIG_PATH_MAX];
 
 	uint32_t max_body_bytes; /* limit of a request body: 67108864 */
 	char log_level[8];	 /* debug, info, warn, error */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/landlock.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,15 +127,17 @@ static int allow_templates(const struct fence *f, const char *path, struct err *
 
 static int allow_settings(const struct fence *f, const struct config *c, struct err *e)
 {
-	const char *const replaced[] = {c->kernel, c->initramfs, c->rootfs,
-					c->warmup, c->tls_cert,	 c->tls_key};
+	const char *const replaced[] = {c->kernel,    c->initramfs,   c->rootfs,   c->warmup,
+					c->tls_cert,  c->tls_key,     c->fleet_ca, c->fleet_cert,
+					c->fleet_key, c->fleet_id_key};
 	char journals[CONFIG_PATH_MAX + 16];
 	int r = 0;
 
 	snprintf(journals, sizeof(journals), "%s/journals", c->run_dir);
 	if (allow(f, c->state_dir, KEEPING, e) < 0 || allow(f, journals, KEEPING, e) < 0 ||
 	    allow(f, c->run_dir, READING, e) < 0 || allow_templates(f, c->templates_dir, e) < 0 ||
-	    (c->ui_dir[0] && allow(f, c->ui_dir, READING, e) < 0))
+	    (c->ui_dir[0] && allow(f, c->ui_dir, READING, e) < 0) ||
+	    (c->fleet_dir[0] && allow(f, c->fleet_dir, READING, e) < 0))
 		return e->code;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(replaced); i++)
 		r = allow_around(f, replaced[i], e);
@@ -171,16 +174,24 @@ static int allow_port(const struct fence *f, uint32_t port, struct err *e)
 	return 0;
 }
 
+static int allow_fleet_port(const struct fence *f, const struct config *config, struct err *e)
+{
+	const char *colon = strrchr(config->fleet_listen, ':');
+
+	return colon ? allow_port(f, (uint32_t)strtoul(colon + 1, NULL, 10), e) : 0;
+}
+
 /* --- the ruleset ---------------------------------------------------------------------------- */
 
-static struct ruleset_attr handled_by(long abi)
+/* Only a host of a fleet connects to others, on ports that its table names. */
+static struct ruleset_attr handled_by(long abi, bool in_fleet)
 {
 	struct ruleset_attr handled = {.fs = FIRST_ACCESSES};
 
 	if (abi >= 3)
 		handled.fs |= TRUNCATE;
 	if (abi >= 4)
-		handled.net = BIND_TCP | CONNECT_TCP;
+		handled.net = BIND_TCP | (in_fleet ? 0 : CONNECT_TCP);
 	if (abi >= 5)
 		handled.fs |= IOCTL_DEV;
 	if (abi >= 6)
@@ -191,7 +202,7 @@ static struct ruleset_attr handled_by(long abi)
 static int confine(const struct fence *f, const struct config *config, struct err *e)
 {
 	if (allow_settings(f, config, e) < 0 || allow_system(f, e) < 0 ||
-	    allow_port(f, config->listen_port, e) < 0)
+	    allow_port(f, config->listen_port, e) < 0 || allow_fleet_port(f, config, e) < 0)
 		return e->code;
 	if (syscall(SYS_landlock_restrict_self, f->ruleset, 0) < 0)
 		return err_set(e, errno, "confine the service with Landlock");
@@ -210,7 +221,7 @@ int landlock_confine(const struct config *config, struct err *e)
 			"later)");
 		return 0;
 	}
-	f.handled = handled_by(abi);
+	f.handled = handled_by(abi, config->fleet_dir[0]);
 	/* Pass the whole struct to any kernel, which accepts unknown fields that are 0. */
 	f.ruleset = (int)syscall(SYS_landlock_create_ruleset, &f.handled, sizeof(f.handled), 0);
 	if (f.ruleset < 0)

@@ -32,6 +32,8 @@ static const uint16_t allowed[] = {
 	/* h2o's loop, signals and wake-ups */
 	SYS_epoll_create, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_wait, SYS_epoll_pwait, SYS_poll, SYS_ppoll,
 	SYS_eventfd2, SYS_signalfd4, SYS_pipe2, SYS_timerfd_create, SYS_timerfd_settime,
+	/* changes of the fleet's table */
+	SYS_inotify_init1, SYS_inotify_add_watch,
 	/* clients, control sockets, the warden */
 	SYS_socketpair, SYS_bind, SYS_listen, SYS_accept4, SYS_accept, SYS_connect,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_sendto,

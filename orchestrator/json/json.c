@@ -710,15 +710,23 @@ static int read_pairs(const struct json_field *f, struct span v, char ***out, st
 	return *v.p == '[' ? read_variables(f, v, ']', read_pair, out, e) : read_env(f, v, out, e);
 }
 
+static const char *items_of(const struct json_field *f)
+{
+	return f->kind == JSON_OBJECTS ? "objects" : "strings";
+}
+
 static int read_item(const struct json_field *f, struct span v, char **out, struct err *e)
 {
-	if (*v.p != '"')
-		return err_say(e, EINVAL, "%s must be an array of strings; one item is %s", f->name,
-			       kind_of(v));
-	char *p = malloc(span_len(v));
+	bool whole = f->kind == JSON_OBJECTS;
+
+	if (*v.p != (whole ? '{' : '"'))
+		return err_say(e, EINVAL, "%s must be an array of %s; one item is %s", f->name,
+			       items_of(f), kind_of(v));
+	char *p = whole ? strndup(v.p, span_len(v)) : malloc(span_len(v));
 	if (!p)
 		return err_set(e, ENOMEM, "%s", f->name);
-	*unescape(inner(v), p) = '\0';
+	if (!whole)
+		*unescape(inner(v), p) = '\0';
 	*out = p;
 	return 0;
 }
@@ -730,7 +738,7 @@ static int read_list(const struct json_field *f, struct span v, char ***out, str
 	size_t n = 0;
 
 	if (*v.p != '[')
-		return err_say(e, EINVAL, "%s must be an array of strings, not %s", f->name,
+		return err_say(e, EINVAL, "%s must be an array of %s, not %s", f->name, items_of(f),
 			       kind_of(v));
 	char **list = calloc((size_t)f->max + 1, sizeof(*list));
 	if (!list)
@@ -742,8 +750,8 @@ static int read_list(const struct json_field *f, struct span v, char ***out, str
 		skip_blank(&in);
 		take(&in, ',');
 		int ret = n < f->max ? read_item(f, item, &list[n++], e)
-				     : err_say(e, EINVAL, "%s must have at most %.0f strings",
-					       f->name, f->max);
+				     : err_say(e, EINVAL, "%s must have at most %.0f %s", f->name,
+					       f->max, items_of(f));
 		if (ret < 0) {
 			free_list(list);
 			return ret;
@@ -784,6 +792,7 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 	case JSON_ENV:
 		return read_env(f, v, at, e);
 	case JSON_LIST:
+	case JSON_OBJECTS:
 		return read_list(f, v, at, e);
 	}
 	return -EINVAL;
@@ -1045,7 +1054,8 @@ void json_free(const struct json_field *fields, size_t n_fields, void *out)
 
 			free(text->p);
 			*text = (struct json_text){0};
-		} else if (kind == JSON_ENV || kind == JSON_PAIRS || kind == JSON_LIST) {
+		} else if (kind == JSON_ENV || kind == JSON_PAIRS || kind == JSON_LIST ||
+			   kind == JSON_OBJECTS) {
 			char ***list = at;
 
 			free_list(*list);

@@ -33,6 +33,8 @@ enum json_kind {
 	JSON_PAIRS, /* like JSON_ENV, from an array of [name, value] or from an object of strings */
 	JSON_NAME,  /* struct json_text: like JSON_TEXT, or a whole number, in decimal */
 	JSON_LIST,  /* char **: an array of at most `max` strings, NULL-terminated */
+	JSON_OBJECTS, /* char **: an array of at most `max` objects, each as written,
+			 NULL-terminated */
 };
 
 /* Owned. NUL-terminated and without other NULs, except for JSON_BYTES. p is NULL when the field was

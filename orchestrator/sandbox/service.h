@@ -16,6 +16,7 @@
 #include "orchestrator/vm/vmproc.h"
 
 struct keys;
+struct member;
 struct pool;
 struct privates;
 struct store;
@@ -42,6 +43,7 @@ struct service {
 	struct catalogue catalogue;
 	struct ended_sandboxes ended;
 	struct keys *keys;
+	struct member *member; /* NULL: this host is in no fleet */
 	struct warden_client *warden;
 	struct vmproc_host vms;
 	struct template_env template_env;

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "orchestrator/fleet/member.h"
 #include "orchestrator/service/upkeep.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/state.h"
@@ -247,6 +248,8 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 	c->privates = privates_new(&c->template_env);
 	c->pool = pool_new(&c->template_env, c->templates);
 	int ret = check_files(config, e);
+	if (ret == 0 && config->fleet_dir[0]) /* before anything gets an id */
+		ret = member_new(&c->member, loop, &c->config, e);
 	if (ret == 0)
 		ret = open_parts(c, warden_fd, e);
 	if (ret == 0)
@@ -325,6 +328,11 @@ struct store *service_store(struct service *c)
 	return c->store;
 }
 
+struct member *service_member(struct service *c)
+{
+	return c->member;
+}
+
 /* --- end ------------------------------------------------------------------------------------ */
 
 static void on_closing_limit(void *arg)
@@ -400,6 +408,7 @@ void service_free(struct service *c)
 	warden_client_free(c->warden);
 	deferred_queue_fini(&c->deferred);
 	keys_free(c->keys);
+	member_free(c->member);
 	catalogue_close(c);
 	free(c->children);
 	free(c);

@@ -14,6 +14,7 @@
 #include "orchestrator/snapshot/snapshots.h"
 
 struct keys;
+struct member;
 
 /*
  * Creates the service. Returns 0; or -errno with *e filled, for example when the catalogue is
@@ -28,6 +29,8 @@ const char *service_error(const struct service *c);
 /* Returns the key registry (orchestrator/store/keys.h). The service owns it. */
 struct keys *service_keys(struct service *c);
 struct store *service_store(struct service *c);
+/* Returns this host's part in a fleet (orchestrator/fleet/member.h); NULL: it is in none. */
+struct member *service_member(struct service *c);
 /* Ends every VM, and calls `done` once all have exited or after SHUTDOWN_LIMIT_MS. New calls fail
  * with FAIL_STOPPING from here on. */
 void service_shutdown(struct service *c, void (*done)(void *arg), void *arg);

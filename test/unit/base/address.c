@@ -89,6 +89,50 @@ static void overlong_part_is_refused(void **state)
 	assert_false(range_next(&list, part));
 }
 
+static void addresses_with_ports_are_parsed(void **state)
+{
+	static const char *const good[] = {"10.0.0.17:7443", "[fd00::17]:1", "[::1]:65535"};
+	static const char *const bad[] = {
+		"",
+		":",
+		"10.0.0.17",
+		"10.0.0.17:",
+		"10.0.0.17:0",
+		"10.0.0.17:65536",
+		"::1:7443",
+		"[::1]",
+		"[::1]7443",
+		"[10.0.0.17]:7443",
+		"[:1",
+		"[]:7443",
+		"host:7443",
+		" 10.0.0.17:7443",
+		"10.0.0.17:7443 ",
+		"[1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa:bbbb:cccc:dddd]:7443",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		char address[INET6_ADDRSTRLEN], printed[ADDRESS_PORT_MAX];
+		struct sockaddr_storage at;
+		socklen_t len = address_port_parse(&at, good[i]);
+		const struct sockaddr_in6 *v6 = (void *)&at;
+		const struct sockaddr_in *v4 = (void *)&at;
+		bool brackets = good[i][0] == '[';
+
+		assert_int_equal(len, brackets ? sizeof(*v6) : sizeof(*v4));
+		inet_ntop(at.ss_family, brackets ? (void *)&v6->sin6_addr : (void *)&v4->sin_addr,
+			  address, sizeof(address));
+		snprintf(printed, sizeof(printed), brackets ? "[%s]:%u" : "%s:%u", address,
+			 ntohs(v4->sin_port));
+		assert_string_equal(printed, good[i]);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct sockaddr_storage at;
+
+		assert_int_equal(address_port_parse(&at, bad[i]), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -96,6 +140,7 @@ int main(void)
 		cmocka_unit_test(invalid_ranges_are_refused),
 		cmocka_unit_test(list_is_split_at_commas),
 		cmocka_unit_test(overlong_part_is_refused),
+		cmocka_unit_test(addresses_with_ports_are_parsed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,6 +326,8 @@ static const struct {
 	{"--config=/dev/null", "--config is given twice"},
 	{"--tls_cert=/c", "tls_cert is set but tls_key is not"},
 	{"--tls_key=/k", "tls_key is set but tls_cert is not"},
+	{"--fleet_dir=/f", "fleet_dir is set but fleet_id_key is not"},
+	{"--fleet_ca=/f", "fleet_ca is set but fleet_dir is not"},
 	{"--tier_pro=ram_mib", "tier_pro: expected NAME=VALUE, not \"ram_mib\""},
 	{"--tier_pro=ram=1",
 	 "tier_pro: a tier has no limit \"ram\"; its limits are ram_mib, rootfs_gb"},

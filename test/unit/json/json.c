@@ -14,7 +14,7 @@ struct body {
 	struct json_text name, meta;
 	uint32_t size, cut, wait_ms;
 	bool on;
-	char **env, **list, **pairs;
+	char **env, **list, **pairs, **objects;
 	uint64_t big;
 	double real;
 	struct json_text bytes, word, colour;
@@ -35,6 +35,7 @@ static const struct json_field fields[] = {
 	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false, NULL, NULL},
 	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false, NULL, NULL},
 	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false, NULL, NULL},
+	{"objects", JSON_OBJECTS, offsetof(struct body, objects), 0, 2, false, NULL, NULL},
 	{"word", JSON_NAME, offsetof(struct body, word), 0, 12, false, NULL, NULL},
 	{"colour", JSON_TEXT, offsetof(struct body, colour), 0, 12, false, colours, "mix others"},
 };
@@ -396,6 +397,22 @@ static void lists_are_read(void **state)
 	refused("{\"list\":[\"a\"],\"size\":0}", "size must be a whole number from 1 to 32, not 0");
 }
 
+static void objects_are_read_as_written(void **state)
+{
+	struct body b;
+	struct err e;
+
+	assert_int_equal(read_text("{\"objects\":[{\"a\": \"\\u00e9]\"} , { }]}", &b, &e), 0);
+	assert_string_equal(b.objects[0], "{\"a\": \"\\u00e9]\"}");
+	assert_string_equal(b.objects[1], "{ }");
+	assert_null(b.objects[2]);
+	done(&b);
+	refused("{\"objects\":[{},{},{}]}", "objects must have at most 2 objects");
+	refused("{\"objects\":{}}", "objects must be an array of objects, not an object");
+	refused("{\"objects\":[{},\"a\"]}",
+		"objects must be an array of objects; one item is a string");
+}
+
 static void missing_required_field_is_refused(void **state)
 {
 	struct body b = {0};
@@ -525,6 +542,7 @@ int main(void)
 		cmocka_unit_test(invalid_env_is_refused),
 		cmocka_unit_test(env_is_limited),
 		cmocka_unit_test(lists_are_read),
+		cmocka_unit_test(objects_are_read_as_written),
 		cmocka_unit_test(missing_required_field_is_refused),
 		cmocka_unit_test(flat_objects_are_read),
 		cmocka_unit_test(members_are_compared),

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/fleet/member.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "orchestrator/io/disk-job.h"
+
+#define TABLE_FILE     "hosts.json"
+#define KEY_FILE_BYTES 1024
+
+struct member {
+	struct loop *loop;
+	const struct config *config;
+	struct fleet_keys keys;
+	struct fleet_table *table;
+	int watch; /* inotify, on the folder */
+	struct loop_op *poll;
+	struct disk_job *reading;
+	bool changed; /* since the read in flight began */
+	bool closing; /* is freed when the poll has ended */
+};
+
+static struct member *self; /* whose place is in the ids */
+
+static void fill_id(unsigned char out[RANDOM_ID_BYTES])
+{
+	const struct fleet_place here = {self->table->cell, self->table->self->number};
+
+	_Static_assert(RANDOM_ID_BYTES == FLEET_ID_BYTES, "ids have one size");
+	random_bytes(out, RANDOM_ID_BYTES);
+	fleet_id_hide(&self->keys, here, out);
+}
+
+/* --- files ---------------------------------------------------------------------------------- */
+
+/* Reads a whole file of at most `most` bytes. Returns its length, or -errno with *e filled. */
+static ssize_t read_file(const char *path, char *out, size_t most, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	size_t len = 0;
+
+	if (fd < 0)
+		return err_set(e, errno, "open %s", path);
+	while (len <= most) {
+		ssize_t n = read(fd, out + len, most + 1 - len);
+
+		if (n < 0)
+			return err_set(e, errno, "read %s", path);
+		if (n == 0)
+			return (ssize_t)len;
+		len += (size_t)n;
+	}
+	return err_say(e, EFBIG, "%s has more than %zu bytes", path, most);
+}
+
+static int read_keys(struct member *m, struct err *e)
+{
+	const char *path = m->config->fleet_id_key;
+	char text[KEY_FILE_BYTES + 1];
+	ssize_t len = read_file(path, text, KEY_FILE_BYTES, e);
+	int ret = len < 0 ? (int)len : fleet_keys_read(&m->keys, text, (size_t)len, e);
+
+	explicit_bzero(text, sizeof(text));
+	return ret < 0 ? err_context(e, "fleet_id_key %s", path) : 0;
+}
+
+static int read_table(const char *dir, struct fleet_table **out, struct err *e)
+{
+	scoped_free char *text = malloc(FLEET_TABLE_BYTES + 1);
+	char path[CONFIG_PATH_MAX + sizeof("/" TABLE_FILE)];
+
+	snprintf(path, sizeof(path), "%s/" TABLE_FILE, dir);
+	if (!text)
+		return err_set(e, ENOMEM, "read %s", path);
+	ssize_t len = read_file(path, text, FLEET_TABLE_BYTES, e);
+	if (len < 0)
+		return (int)len;
+	return fleet_table_read(out, text, (size_t)len, e) < 0 ? err_context(e, "%s", path) : 0;
+}
+
+/* --- changes of the table ------------------------------------------------------------------- */
+
+struct reading {
+	char dir[CONFIG_PATH_MAX];
+	struct fleet_table *table; /* NULL: that failed */
+};
+
+static void free_reading(void *at)
+{
+	struct reading *r = at;
+
+	free(r->table);
+	free(r);
+}
+
+static int work(struct disk_job *job)
+{
+	struct reading *r = job->what;
+
+	return read_table(r->dir, &r->table, &job->job.err);
+}
+
+/* The ids that were made so far are those of this cell and this number. */
+static bool is_same_place(const struct fleet_table *a, const struct fleet_table *b)
+{
+	return a->cell == b->cell && a->self->number == b->self->number &&
+	       strcmp(a->fleet, b->fleet) == 0;
+}
+
+static void begin_reading(struct member *m);
+
+static void on_read(void *arg, struct disk_job *job)
+{
+	struct member *m = arg;
+	struct reading *r = job->what;
+
+	m->reading = NULL;
+	if (job->job.ret < 0) {
+		log_error("the fleet's table is not read, its last one stays in use: %s",
+			  job->job.err.text);
+	} else if (!is_same_place(m->table, r->table)) {
+		log_error("the fleet's table is not used, its last one stays in use: it says that "
+			  "this is host %u in cell %u of fleet %s, not %u in %u of %s: restart the "
+			  "service if that is right",
+			  r->table->self->number, r->table->cell, r->table->fleet,
+			  m->table->self->number, m->table->cell, m->table->fleet);
+	} else {
+		free(m->table);
+		m->table = r->table;
+		r->table = NULL;
+		log_debug("the fleet's table has %zu hosts", m->table->n);
+	}
+	if (m->changed)
+		begin_reading(m);
+}
+
+static void begin_reading(struct member *m)
+{
+	m->changed = m->reading != NULL;
+	if (m->reading)
+		return;
+	struct reading *r = must_alloc(sizeof(*r));
+	snprintf(r->dir, sizeof(r->dir), "%s", m->config->fleet_dir);
+	m->reading = disk_job_start(m->loop, work, r, 0, on_read, m);
+	m->reading->free_what = free_reading;
+}
+
+static void poll_watch(struct member *m);
+
+static void free_rest(struct member *m)
+{
+	close_fd(&m->watch);
+	free(m);
+}
+
+static void on_change(void *arg, int result)
+{
+	struct member *m = arg;
+	char events[4096] __attribute__((aligned(8)));
+
+	m->poll = NULL;
+	if (m->closing) {
+		free_rest(m);
+		return;
+	}
+	if (result < 0) {
+		log_error("the fleet's table is not watched any more: %s", strerror(-result));
+		return;
+	}
+	/* Whatever changed in the folder: reading the table again costs little. */
+	while (read(m->watch, events, sizeof(events)) > 0)
+		;
+	begin_reading(m);
+	poll_watch(m);
+}
+
+static void poll_watch(struct member *m)
+{
+	m->poll = loop_poll(m->loop, m->watch, POLLIN, on_change, m);
+}
+
+static int watch(struct member *m, struct err *e)
+{
+	const char *dir = m->config->fleet_dir;
+
+	m->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (m->watch < 0 ||
+	    inotify_add_watch(m->watch, dir, IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR) < 0)
+		return err_set(e, errno, "watch the folder fleet_dir %s", dir);
+	return 0;
+}
+
+/* --- start and end -------------------------------------------------------------------------- */
+
+int member_new(struct member **out, struct loop *loop, const struct config *config, struct err *e)
+{
+	struct member *m = must_alloc(sizeof(*m));
+
+	m->loop = loop;
+	m->config = config;
+	m->watch = -1;
+	/* Watches first, so that no change is missed. */
+	if (read_keys(m, e) < 0 || watch(m, e) < 0 ||
+	    read_table(config->fleet_dir, &m->table, e) < 0) {
+		member_free(m);
+		return e->code;
+	}
+	poll_watch(m);
+	self = m;
+	random_id_fill(fill_id);
+	log_info("host %u (%s) in cell %u of the fleet %s, which has %zu hosts",
+		 m->table->self->number, m->table->self->name, m->table->cell, m->table->fleet,
+		 m->table->n);
+	*out = m;
+	return 0;
+}
+
+void member_free(struct member *m)
+{
+	if (!m)
+		return;
+	if (self == m) {
+		random_id_fill(NULL);
+		self = NULL;
+	}
+	disk_job_cancel(m->reading);
+	free(m->table);
+	explicit_bzero(&m->keys, sizeof(m->keys));
+	m->closing = true;
+	if (m->poll)
+		loop_cancel(m->loop, m->poll);
+	else
+		free_rest(m);
+}
+
+const struct fleet_table *member_table(const struct member *m)
+{
+	return m->table;
+}
+
+const struct fleet_keys *member_keys(const struct member *m)
+{
+	return &m->keys;
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/fleet/table.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/num.h"
+#include "orchestrator/fleet/id.h"
+#include "orchestrator/json/json.h"
+
+/* --- one host ------------------------------------------------------------------------------- */
+
+/* The fields as they are written. */
+struct entry {
+	uint32_t host;
+	struct json_text name, address, region, zone, state, version, cert;
+	uint64_t seen, gone;
+};
+#define ENTRY(member, kind, ...) JSON_FIELD(struct entry, member, #member, kind, ##__VA_ARGS__)
+#define TEXT(member, ...)	 ENTRY(member, JSON_TEXT, .max = FLEET_NAME_MAX, ##__VA_ARGS__)
+
+static const struct json_field entry_fields[] = {
+	ENTRY(host, JSON_WHOLE, .max = FLEET_NUMBER_MAX, .required = true),
+	TEXT(name, .required = true),
+	ENTRY(address, JSON_TEXT, .max = ADDRESS_PORT_MAX, .required = true),
+	TEXT(region),
+	TEXT(zone),
+	TEXT(state),
+	TEXT(version),
+	ENTRY(seen, JSON_BIG, .max = (double)(1ull << 53)),
+	ENTRY(gone, JSON_BIG, .max = (double)(1ull << 53)),
+	JSON_FIELD(struct entry, cert, "cert_sha256", JSON_TEXT, .max = 2 * FLEET_CERT_BYTES),
+};
+
+/* Copies the text, if there is one. Names are shown to users and compared with certificates. */
+static int take_name(char out[static FLEET_NAME_MAX + 1], const char *field,
+		     const struct json_text *text, struct err *e)
+{
+	for (size_t i = 0; i < text->len; i++) {
+		char c = text->p[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		      strchr("._+~-", c)))
+			return err_say(e, EINVAL,
+				       "%s \"%.60s\": letters, digits and . _ + ~ - are allowed",
+				       field, text->p);
+	}
+	if (text->p)
+		memcpy(out, text->p, text->len + 1);
+	return 0;
+}
+
+static int take_cert(struct fleet_host *h, const struct json_text *text, struct err *e)
+{
+	h->has_cert = text->len > 0;
+	if (!h->has_cert ||
+	    (text->len == 2 * FLEET_CERT_BYTES && hex_bytes(h->cert, FLEET_CERT_BYTES, text->p)))
+		return 0;
+	return err_say(e, EINVAL, "cert_sha256 must have %d hexadecimal digits",
+		       2 * FLEET_CERT_BYTES);
+}
+
+static int take_entry(struct fleet_host *h, const struct entry *in, struct err *e)
+{
+	h->number = in->host;
+	h->seen = (int64_t)in->seen;
+	h->gone = (int64_t)in->gone;
+	if (take_name(h->name, "name", &in->name, e) < 0 ||
+	    take_name(h->region, "region", &in->region, e) < 0 ||
+	    take_name(h->zone, "zone", &in->zone, e) < 0 ||
+	    take_name(h->version, "version", &in->version, e) < 0 || take_cert(h, &in->cert, e) < 0)
+		return e->code;
+	if (!h->name[0])
+		return err_say(e, EINVAL, "name must not be empty");
+	memcpy(h->address, in->address.p, in->address.len + 1);
+	h->at_len = address_port_parse(&h->at, h->address);
+	if (!h->at_len)
+		return err_say(e, EINVAL,
+			       "address \"%.60s\": it must be like 10.0.0.17:7443 or "
+			       "[fd00::17]:7443",
+			       h->address);
+	h->draining = in->state.p && strcmp(in->state.p, "draining") == 0;
+	if (in->state.p && !h->draining && strcmp(in->state.p, "ready") != 0)
+		return err_say(e, EINVAL, "state \"%.60s\": it must be ready or draining",
+			       in->state.p);
+	return 0;
+}
+
+static int read_host(struct fleet_host *h, const char *text, struct err *e)
+{
+	struct entry in = {0};
+	int ret = json_read(text, strlen(text), entry_fields, ARRAY_LEN(entry_fields), &in, e);
+
+	if (ret < 0)
+		return ret;
+	ret = take_entry(h, &in, e);
+	if (ret < 0)
+		err_context(e, "host %u", in.host);
+	json_free(entry_fields, ARRAY_LEN(entry_fields), &in);
+	return ret;
+}
+
+/* --- all of them ---------------------------------------------------------------------------- */
+
+struct file {
+	uint32_t format, cell, self;
+	struct json_text fleet;
+	char **hosts;
+};
+#define FILED(member, kind, ...)                                                                   \
+	JSON_FIELD(struct file, member, #member, kind, .required = true, ##__VA_ARGS__)
+
+static const struct json_field file_fields[] = {
+	FILED(format, JSON_WHOLE, .min = 1, .max = UINT32_MAX),
+	FILED(fleet, JSON_TEXT, .max = FLEET_NAME_MAX),
+	FILED(cell, JSON_WHOLE, .max = FLEET_CELL_MAX),
+	FILED(self, JSON_WHOLE, .max = FLEET_NUMBER_MAX),
+	FILED(hosts, JSON_OBJECTS, .max = FLEET_HOSTS_MAX),
+};
+
+static int by_number(const void *a, const void *b)
+{
+	const struct fleet_host *x = a, *y = b;
+
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct fleet_host *const *x = a, *const *y = b;
+
+	return strcmp((*x)->name, (*y)->name);
+}
+
+/* Sorts the hosts, and checks that no two have a number or a name in common. */
+static int sort(struct fleet_table *t, struct err *e)
+{
+	scoped_free const struct fleet_host **named = calloc(t->n + 1, sizeof(*named));
+
+	if (!named)
+		return err_set(e, ENOMEM, "%zu hosts", t->n);
+	qsort(t->hosts, t->n, sizeof(*t->hosts), by_number);
+	for (size_t i = 0; i < t->n; i++)
+		named[i] = &t->hosts[i];
+	qsort(named, t->n, sizeof(*named), by_name);
+	for (size_t i = 1; i < t->n; i++) {
+		if (t->hosts[i].number == t->hosts[i - 1].number)
+			return err_say(e, EINVAL, "two hosts have the number %u: %s and %s",
+				       t->hosts[i].number, t->hosts[i - 1].name, t->hosts[i].name);
+		if (by_name(&named[i - 1], &named[i]) == 0)
+			return err_say(e, EINVAL, "hosts %u and %u have the same name: %s",
+				       named[i - 1]->number, named[i]->number, named[i]->name);
+	}
+	return 0;
+}
+
+static int take_file(struct fleet_table *t, const struct file *in, struct err *e)
+{
+	int ret = take_name(t->fleet, "fleet", &in->fleet, e);
+
+	t->cell = in->cell;
+	for (size_t i = 0; ret == 0 && in->hosts[i]; i++)
+		ret = read_host(&t->hosts[t->n++], in->hosts[i], e);
+	if (ret == 0)
+		ret = sort(t, e);
+	if (ret < 0)
+		return ret;
+	t->self = fleet_table_host(t, in->self);
+	return t->self ? 0 : err_say(e, EINVAL, "self is host %u, which is not in it", in->self);
+}
+
+static int make(struct fleet_table **out, const struct file *in, struct err *e)
+{
+	size_t n = 0;
+
+	if (in->format > FLEET_FORMAT)
+		return err_say(e, EINVAL, "it has the format %u, and this version reads up to %d",
+			       in->format, FLEET_FORMAT);
+	while (in->hosts[n])
+		n++;
+	struct fleet_table *t = calloc(1, sizeof(*t) + n * sizeof(t->hosts[0]));
+	if (!t)
+		return err_set(e, ENOMEM, "%zu hosts", n);
+	int ret = take_file(t, in, e);
+	if (ret < 0)
+		free(t);
+	else
+		*out = t;
+	return ret;
+}
+
+int fleet_table_read(struct fleet_table **out, const char *text, size_t len, struct err *e)
+{
+	struct file in = {0};
+	int ret = json_read(text, len, file_fields, ARRAY_LEN(file_fields), &in, e);
+
+	if (ret < 0)
+		return ret;
+	ret = make(out, &in, e);
+	json_free(file_fields, ARRAY_LEN(file_fields), &in);
+	return ret;
+}
+
+const struct fleet_host *fleet_table_host(const struct fleet_table *t, uint32_t number)
+{
+	const struct fleet_host wanted = {.number = number};
+
+	return bsearch(&wanted, t->hosts, t->n, sizeof(*t->hosts), by_number);
+}
+
+const struct fleet_host *fleet_table_named(const struct fleet_table *t, const char *name)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (strcmp(t->hosts[i].name, name) == 0)
+			return &t->hosts[i];
+	return NULL;
+}

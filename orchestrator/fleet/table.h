@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of the fleet's hosts, as its file hosts.json has it (docs/fleet.md). Whoever writes the
+ * file replaces it by rename(2). It is input: a damaged one is refused with a sentence.
+ */
+#ifndef RAMET_ORCHESTRATOR_FLEET_TABLE_H
+#define RAMET_ORCHESTRATOR_FLEET_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/address.h"
+#include "base/err.h"
+
+#define FLEET_FORMAT	  1
+#define FLEET_HOSTS_MAX	  4096
+#define FLEET_TABLE_BYTES (2u << 20) /* maximum of the file */
+#define FLEET_NAME_MAX	  63
+#define FLEET_CERT_BYTES  32 /* of a certificate's SHA-256 */
+
+struct fleet_host {
+	uint32_t number;
+	char name[FLEET_NAME_MAX + 1];	    /* also the common name of its certificate */
+	char address[ADDRESS_PORT_MAX + 1]; /* of its peer port */
+	struct sockaddr_storage at;
+	socklen_t at_len;
+	char region[FLEET_NAME_MAX + 1], zone[FLEET_NAME_MAX + 1], version[FLEET_NAME_MAX + 1];
+	bool draining;	    /* gets no new sandboxes */
+	int64_t seen, gone; /* seconds since the epoch; 0: unknown, or not gone */
+	bool has_cert;
+	uint8_t cert[FLEET_CERT_BYTES];
+};
+
+struct fleet_table {
+	char fleet[FLEET_NAME_MAX + 1];
+	uint32_t cell;
+	const struct fleet_host *self;
+	size_t n;
+	struct fleet_host hosts[]; /* by number */
+};
+
+/* Reads the text of hosts.json. Returns 0 with a table that the caller frees with free(3), or
+ * -errno with *e filled. */
+int fleet_table_read(struct fleet_table **out, const char *text, size_t len, struct err *e);
+/* Both return NULL when there is no such host. */
+const struct fleet_host *fleet_table_host(const struct fleet_table *t, uint32_t number);
+const struct fleet_host *fleet_table_named(const struct fleet_table *t, const char *name);
+
+#endif
