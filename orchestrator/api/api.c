@@ -9,6 +9,7 @@
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/http/dispatch.h"
+#include "orchestrator/peers/peers.h"
 #include "orchestrator/ports/port-proxy.h"
 
 /* --- requests ------------------------------------------------------------------------------- */
@@ -28,6 +29,16 @@ static const struct {
 	[ROUTE_KEY] = {"no_such_key", "key id", "an id is key_ and 16 hexadecimal digits"},
 	[ROUTE_PORT] = {"not_found", "port", "ports are numbers from 1 to 65535"},
 };
+
+static bool is_serving(struct request *r)
+{
+	if (!http_is_draining(r->http))
+		return true;
+	answer_retry_after(r, 5);
+	answer_error(r, 503, "stopping",
+		     "the service is stopping: try again when it has restarted");
+	return false;
+}
 
 static void refuse(struct request *r, enum route_result reason, const struct route_match *m)
 {
@@ -67,9 +78,46 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	}
 }
 
+/* Returns whether another host serves requests like this. If so, sets *host, and copies the id that
+ * it is for. `m`: the match of its path, valid if there is one. */
+static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct route_match *m,
+			 char id[static SANDBOX_ID_LEN + 1], const struct fleet_host **host)
+{
+	h2o_iovec_t authority = req->input.authority, path = req->input.path;
+	struct port_target t;
+
+	if (!a->peers || http_is_from_peer(req))
+		return false;
+	bool for_port = port_target_find(&t, authority.base, authority.len, path.base, path.len,
+					 a->config->sandbox_domain, a->config->region);
+	memcpy(id, for_port ? t.id : m->id[0], SANDBOX_ID_LEN + 1);
+	return peers_route(a->peers, id, host) != FLEET_HERE;
+}
+
+/* Serves a request that another host serves. That host checks all of it again, and alone knows who
+ * may use a port. */
+static void pass_on(struct request *r, const char *id, const struct fleet_host *host)
+{
+	h2o_iovec_t method = r->req->input.method;
+	bool for_port = port_is_for(r->req, r->config);
+
+	if (for_port)
+		r->route = route_of_port(method.base, method.len);
+	guard_identify(r);
+	if (limit_request(r, PORT_TOKEN_NONE) && is_serving(r) && (for_port || guard_admits(r)) &&
+	    request_has_room(r)) {
+		request_ref(r);
+		peers_serve(r->api->peers, r, id, host);
+		request_began(r);
+		request_unref(r);
+	}
+}
+
 static void serve(struct request *r)
 {
 	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
+	const struct fleet_host *host;
+	char id[SANDBOX_ID_LEN + 1];
 	struct route_match m;
 	enum route_result found =
 		route_find(&m, method.base, method.len, path.base, path.len, r->config->region);
@@ -77,6 +125,10 @@ static void serve(struct request *r)
 	r->route = m.route;
 	memcpy(r->id, m.id[0], sizeof(r->id));
 	memcpy(r->other, m.id[1], sizeof(r->other));
+	if (is_elsewhere(r->api, r->req, &m, id, &host)) {
+		pass_on(r, id, host);
+		return;
+	}
 	bool for_port = port_identify(r);
 	if (for_port) {
 		found = ROUTE_FOUND;
@@ -91,10 +143,8 @@ static void serve(struct request *r)
 			ui_serve(r);
 	} else if (found != ROUTE_FOUND) {
 		refuse(r, found, &m);
-	} else if (http_is_draining(r->http)) {
-		answer_retry_after(r, 5);
-		answer_error(r, 503, "stopping",
-			     "the service is stopping: try again when it has restarted");
+	} else if (!is_serving(r)) {
+		return;
 	} else if (!m.route->streams && r->req->entity.len > r->config->max_body_bytes) {
 		answer_error(r, 413, "body_too_large", "the body has %zu bytes; the maximum is %u",
 			     r->req->entity.len, r->config->max_body_bytes);
@@ -109,17 +159,20 @@ static void serve(struct request *r)
 	}
 }
 
-/* Bodies of requests for servers in sandboxes are streamed, and those of some routes. */
+/* Bodies of requests for servers in sandboxes or for other hosts are streamed, and those of some
+ * routes. */
 static bool streams(const struct api *a, h2o_req_t *req)
 {
 	h2o_iovec_t method = req->input.method, path = req->input.path;
+	const struct fleet_host *host;
+	char id[SANDBOX_ID_LEN + 1];
 	struct route_match m;
 
 	if (port_is_for(req, a->config))
 		return true;
-	return route_find(&m, method.base, method.len, path.base, path.len, a->config->region) ==
-		       ROUTE_FOUND &&
-	       m.route->streams;
+	enum route_result found =
+		route_find(&m, method.base, method.len, path.base, path.len, a->config->region);
+	return found == ROUTE_FOUND && (m.route->streams || is_elsewhere(a, req, &m, id, &host));
 }
 
 /* --- life cycle ----------------------------------------------------------------------------- */
@@ -150,6 +203,8 @@ int api_new(struct api **out, struct loop *loop, struct service *service,
 		ret = ui_load(a, e);
 	if (ret == 0)
 		ret = http_listen(a->http, e);
+	if (ret == 0 && service_member(service))
+		ret = peers_new(&a->peers, loop, a->http, service_member(service), config, e);
 	if (ret < 0) {
 		api_free(a);
 		return ret;
@@ -184,6 +239,7 @@ void api_free(struct api *a)
 {
 	if (!a || !http_free(a->http))
 		return;
+	peers_free(a->peers);
 	ui_free(a);
 	free(a);
 }

@@ -11,7 +11,8 @@ struct api {
 	struct loop *loop;
 	struct service *service;
 	const struct config *config;
-	struct ui_file *ui; /* the files of the web page */
+	struct peers *peers; /* NULL: this host is in no fleet */
+	struct ui_file *ui;  /* the files of the web page */
 	size_t n_ui;
 	api_watch_fn *watch_fn; /* NULL: no further counters */
 	void *watch_arg;

@@ -214,7 +214,8 @@ static const struct setting settings[] = {
 	    "the first makes ids, both are tried when one is read. The same on all hosts."),
 	STR(fleet_listen, TEXT, 0, "",
 	    "Address and port for requests that other hosts of the fleet pass on, like\n"
-	    "10.0.0.17:7443. Only they can connect, by the following certificates."),
+	    "10.0.0.17:7443. The port is the same on all hosts: the service may connect to no\n"
+	    "other. Only hosts can connect, by the following certificates."),
 	STR(fleet_ca, PATH, 0, "",
 	    "PEM files: the fleet's own certificate authority, this host's certificate, whose\n"
 	    "common name is its name in the table, and its key."),

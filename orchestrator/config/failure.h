@@ -75,6 +75,12 @@ enum failure_code {
 	FAIL_PORT_CLOSED,
 	FAIL_PORT_LOST,
 	FAIL_PORT_SILENT,
+	FAIL_PORT_ANSWER,
+
+	/* The host that has the sandbox can't be reached, or failed. */
+	FAIL_HOST_UNREACHABLE,
+	FAIL_HOST_LOST,
+	FAIL_HOST_FAILED,
 
 	/* The guest's agent failed. */
 	FAIL_AGENT_ERROR,

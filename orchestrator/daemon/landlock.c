@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/landlock.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 
 /* The numbers of the kernel's interface; the headers of a distribution may be older. */
 #define EXECUTE	    (1ull << 0)
@@ -164,9 +164,9 @@ static int allow_system(const struct fence *f, struct err *e)
 	return r;
 }
 
-static int allow_port(const struct fence *f, uint32_t port, struct err *e)
+static int allow_port(const struct fence *f, uint64_t access, uint32_t port, struct err *e)
 {
-	const struct port_attr rule = {.access = BIND_TCP, .port = port};
+	const struct port_attr rule = {.access = access, .port = port};
 
 	if (f->handled.net &&
 	    syscall(SYS_landlock_add_rule, f->ruleset, RULE_NET_PORT, &rule, 0) < 0)
@@ -174,24 +174,27 @@ static int allow_port(const struct fence *f, uint32_t port, struct err *e)
 	return 0;
 }
 
+/* All hosts of a fleet use the same port, on which this one listens and connects to others. */
 static int allow_fleet_port(const struct fence *f, const struct config *config, struct err *e)
 {
 	const char *colon = strrchr(config->fleet_listen, ':');
+	uint32_t port;
 
-	return colon ? allow_port(f, (uint32_t)strtoul(colon + 1, NULL, 10), e) : 0;
+	if (!colon || !number_parse(colon + 1, 1, UINT16_MAX, &port))
+		return 0;
+	return allow_port(f, BIND_TCP | CONNECT_TCP, port, e);
 }
 
 /* --- the ruleset ---------------------------------------------------------------------------- */
 
-/* Only a host of a fleet connects to others, on ports that its table names. */
-static struct ruleset_attr handled_by(long abi, bool in_fleet)
+static struct ruleset_attr handled_by(long abi)
 {
 	struct ruleset_attr handled = {.fs = FIRST_ACCESSES};
 
 	if (abi >= 3)
 		handled.fs |= TRUNCATE;
 	if (abi >= 4)
-		handled.net = BIND_TCP | (in_fleet ? 0 : CONNECT_TCP);
+		handled.net = BIND_TCP | CONNECT_TCP;
 	if (abi >= 5)
 		handled.fs |= IOCTL_DEV;
 	if (abi >= 6)
@@ -202,7 +205,8 @@ static struct ruleset_attr handled_by(long abi, bool in_fleet)
 static int confine(const struct fence *f, const struct config *config, struct err *e)
 {
 	if (allow_settings(f, config, e) < 0 || allow_system(f, e) < 0 ||
-	    allow_port(f, config->listen_port, e) < 0 || allow_fleet_port(f, config, e) < 0)
+	    allow_port(f, BIND_TCP, config->listen_port, e) < 0 ||
+	    allow_fleet_port(f, config, e) < 0)
 		return e->code;
 	if (syscall(SYS_landlock_restrict_self, f->ruleset, 0) < 0)
 		return err_set(e, errno, "confine the service with Landlock");
@@ -221,7 +225,7 @@ int landlock_confine(const struct config *config, struct err *e)
 			"later)");
 		return 0;
 	}
-	f.handled = handled_by(abi, config->fleet_dir[0]);
+	f.handled = handled_by(abi);
 	/* Pass the whole struct to any kernel, which accepts unknown fields that are 0. */
 	f.ruleset = (int)syscall(SYS_landlock_create_ruleset, &f.handled, sizeof(f.handled), 0);
 	if (f.ruleset < 0)

@@ -7,8 +7,7 @@ bool fleet_is_lost(const struct fleet_host *h, int64_t now)
 }
 
 enum fleet_route fleet_route(const struct fleet_table *t, const struct fleet_keys *keys,
-			     const char *id, size_t len, int64_t now,
-			     const struct fleet_host **peer, uint32_t *number)
+			     const char *id, size_t len, const struct fleet_host **peer)
 {
 	struct fleet_place at;
 
@@ -16,7 +15,6 @@ enum fleet_route fleet_route(const struct fleet_table *t, const struct fleet_key
 	if (!fleet_id_find_text(keys, id, len, &at) || at.cell != t->cell ||
 	    at.host == t->self->number)
 		return FLEET_HERE;
-	*number = at.host;
 	*peer = fleet_table_host(t, at.host);
-	return *peer && !fleet_is_lost(*peer, now) ? FLEET_PEER : FLEET_LOST;
+	return *peer ? FLEET_PEER : FLEET_UNKNOWN;
 }

@@ -9,17 +9,16 @@
 #define FLEET_DEAD_AFTER_S 600 /* after which a host that is gone counts as lost, with its VMs */
 
 enum fleet_route {
-	FLEET_HERE, /* this host, or nobody knows: its catalogue decides */
-	FLEET_PEER, /* the host at *peer */
-	FLEET_LOST, /* the host at *peer, which is lost; *peer NULL: it is not in the table any more
-		     */
+	FLEET_HERE,    /* this host, or nobody knows: its catalogue decides */
+	FLEET_PEER,    /* another host of the table */
+	FLEET_UNKNOWN, /* a host of this cell that is not in the table, perhaps not any more */
 };
 
-/* `now`: seconds since the epoch. */
+/* Finds the host that made an id. Sets *peer for FLEET_PEER: even a host that is gone, since it may
+ * be reached nevertheless. */
 enum fleet_route fleet_route(const struct fleet_table *t, const struct fleet_keys *keys,
-			     const char *id, size_t len, int64_t now,
-			     const struct fleet_host **peer, uint32_t *number);
-/* Returns whether the host, which cannot be reached, counts as lost. */
+			     const char *id, size_t len, const struct fleet_host **peer);
+/* Returns whether a host that cannot be reached counts as lost. `now`: seconds since the epoch. */
 bool fleet_is_lost(const struct fleet_host *h, int64_t now);
 
 #endif

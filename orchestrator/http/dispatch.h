@@ -58,8 +58,12 @@ const char *request_scheme(const struct request *r);
 void stream_begin_as(struct request *r, int status, const char *reason, size_t length);
 /* Ends the request and its HTTP/1 connection, with this answer if none was begun. */
 void request_cut(struct request *r, int status, const char *code, const char *reason);
+/* The same, for a failure. */
+void request_fail(struct request *r, const struct failure *f);
 /* Notes that bytes were passed on: the request is not stalled. */
 void request_moved(struct request *r);
+/* Returns whether another host of the fleet has passed the request on to this one. */
+bool http_is_from_peer(const h2o_req_t *req);
 /* Returns whether h2o has the whole answer. */
 bool request_is_finished(const struct request *r);
 

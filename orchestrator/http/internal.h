@@ -22,7 +22,8 @@ struct conn {
 	h2o_socket_t *sock;
 	struct client peer;
 	bool local;   /* from this machine, or through a listener that only this machine reaches */
-	bool proxied; /* from one of trusted_proxies */
+	bool proxied; /* from one of trusted_proxies, or from a peer */
+	bool from_peer;
 	unsigned requests; /* in flight on it */
 	bool cut;
 	unsigned resets;
@@ -41,6 +42,10 @@ struct http {
 	h2o_context_t h2o;
 	h2o_accept_ctx_t accept;
 	h2o_socket_t *listener; /* NULL once draining */
+	h2o_accept_ctx_t peer_accept;
+	h2o_socket_t *peer_listener; /* for other hosts of the fleet; NULL: none */
+	bool (*peer_known)(void *arg, const struct client *from);
+	void *peer_arg;
 	bool accept_paused;
 	bool loopback; /* the listener has a loopback address */
 	unsigned port;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/fd.h"
 #include "orchestrator/http/internal.h"
 
@@ -41,12 +42,17 @@ static struct client peer_of(h2o_socket_t *sock)
 	return client_of((struct sockaddr *)&peer);
 }
 
-static void conn_new(struct http *h, h2o_socket_t *sock)
+static bool is_admitted(struct http *h, const struct client *peer, bool local, bool from_peer)
+{
+	return (from_peer && h->peer_known(h->peer_arg, peer)) || limit_connection(h, peer, local);
+}
+
+static void conn_new(struct http *h, h2o_socket_t *sock, bool from_peer)
 {
 	struct client peer = peer_of(sock);
-	bool local = h->loopback || client_is_loopback(&peer);
+	bool local = (h->loopback && !from_peer) || client_is_loopback(&peer);
 
-	if (!limit_connection(h, &peer, local)) {
+	if (!is_admitted(h, &peer, local, from_peer)) {
 		h2o_socket_close(sock);
 		return;
 	}
@@ -57,13 +63,14 @@ static void conn_new(struct http *h, h2o_socket_t *sock)
 	c->sock = sock;
 	c->peer = peer;
 	c->local = local;
-	c->proxied = client_is_in(&peer, h->config->trusted_proxies);
+	c->from_peer = from_peer;
+	c->proxied = from_peer || client_is_in(&peer, h->config->trusted_proxies);
 	list_add_tail(&h->conns, &c->link);
 	h->n_conns++;
 	h->counters.connections++;
 	sock->on_close.cb = on_conn_close;
 	sock->on_close.data = c;
-	h2o_accept(&h->accept, sock);
+	h2o_accept(from_peer ? &h->peer_accept : &h->accept, sock);
 }
 
 struct conn *conn_of(h2o_req_t *req)
@@ -123,6 +130,8 @@ static void accept_resume(struct http *h)
 	h->accept_paused = false;
 	if (h->listener)
 		h2o_socket_read_start(h->listener, on_connect);
+	if (h->peer_listener)
+		h2o_socket_read_start(h->peer_listener, on_connect);
 }
 
 /* Stops accepting: new connections wait in the kernel's queue until there is room again. */
@@ -130,6 +139,8 @@ static void accept_pause(struct http *h)
 {
 	h->accept_paused = true;
 	h2o_socket_read_stop(h->listener);
+	if (h->peer_listener)
+		h2o_socket_read_stop(h->peer_listener);
 }
 
 /* Closes idle connections to make room; on_conn_close then resumes accepting. Closes only a few at
@@ -176,7 +187,7 @@ static void on_connect(h2o_socket_t *listener, const char *err)
 		if (!sock)
 			return; /* no connection waits, or no descriptor is left: h2o will try again
 				   later */
-		conn_new(h, sock);
+		conn_new(h, sock, listener == h->peer_listener);
 	}
 }
 
@@ -231,6 +242,26 @@ static int check_exposure(const struct http *h, const struct sockaddr *sa, struc
 		config->listen_host);
 }
 
+/* Returns a listening socket, or -1 with errno set. */
+static int open_socket(const struct sockaddr *sa, socklen_t len)
+{
+	scoped_fd int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0 || set_options(fd) < 0 || bind(fd, sa, len) < 0 || listen(fd, SOMAXCONN) < 0)
+		return -1;
+	return take_fd(&fd);
+}
+
+static h2o_socket_t *start(struct http *h, int fd)
+{
+	h2o_socket_t *listener =
+		h2o_evloop_socket_create(loop_h2o(h->loop), fd, H2O_SOCKET_FLAG_DONT_READ);
+
+	listener->data = h;
+	h2o_socket_read_start(listener, on_connect);
+	return listener;
+}
+
 static int bind_failed(const struct config *config, int errnum, struct err *e)
 {
 	if (errnum == EADDRINUSE)
@@ -250,16 +281,28 @@ static int open_listener(struct http *h, const struct addrinfo *ai, struct err *
 
 	if (ret < 0)
 		return ret;
-	scoped_fd int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || set_options(fd) < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
-	    listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
+	scoped_fd int fd = open_socket(ai->ai_addr, ai->ai_addrlen);
+	if (fd < 0 || getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
 		return bind_failed(h->config, errno, e);
 	h->port = h2o_socket_getport((struct sockaddr *)&bound);
 	h->loopback = is_loopback(ai->ai_addr);
-	h->listener = h2o_evloop_socket_create(loop_h2o(h->loop), take_fd(&fd),
-					       H2O_SOCKET_FLAG_DONT_READ);
-	h->listener->data = h;
-	h2o_socket_read_start(h->listener, on_connect);
+	h->listener = start(h, take_fd(&fd));
+	return 0;
+}
+
+int http_listen_peers(struct http *h, const char *address, SSL_CTX *tls,
+		      bool (*known)(void *arg, const struct client *from), void *arg, struct err *e)
+{
+	struct sockaddr_storage at;
+	socklen_t len = address_port_parse(&at, address);
+	int fd = open_socket((struct sockaddr *)&at, len);
+
+	if (fd < 0)
+		return err_set(e, errno, "listen on fleet_listen %s", address);
+	h->peer_accept.ssl_ctx = tls;
+	h->peer_known = known;
+	h->peer_arg = arg;
+	h->peer_listener = start(h, fd);
 	return 0;
 }
 
@@ -284,7 +327,9 @@ void listen_stop(struct http *h)
 {
 	if (h->listener)
 		h2o_socket_close(h->listener);
-	h->listener = NULL;
+	if (h->peer_listener)
+		h2o_socket_close(h->peer_listener);
+	h->listener = h->peer_listener = NULL;
 }
 
 /* --- TLS ------------------------------------------------------------------------------------ */

@@ -100,6 +100,8 @@ static void find_client(struct request *r)
 	struct exchange *x = exchange(r);
 	static const char name[] = "x-forwarded-for";
 	const h2o_headers_t *headers = &r->req->headers;
+	/* A peer gives one address, whichever it is. */
+	const char *trusted = x->conn->from_peer ? "0.0.0.0/0,::/0" : r->config->trusted_proxies;
 	bool read = true;
 
 	r->from = x->conn->peer;
@@ -108,7 +110,7 @@ static void find_client(struct request *r)
 
 		if (h2o_memis(field->name->base, field->name->len, name, sizeof(name) - 1))
 			read = client_forwarded(&r->from, field->value.base, field->value.len,
-						r->config->trusted_proxies);
+						trusted);
 	}
 	x->local = x->conn->local && read && memcmp(&r->from, &x->conn->peer, sizeof(r->from)) == 0;
 }
@@ -208,6 +210,16 @@ void request_cut(struct request *r, int status, const char *code, const char *re
 		stream_end(r, true);
 	else
 		answer_error(r, status, code, "%s", reason);
+}
+
+void request_fail(struct request *r, const struct failure *f)
+{
+	request_cut(r, failure_status(f->code), failure_code_name(f->code), f->text);
+}
+
+bool http_is_from_peer(const h2o_req_t *req)
+{
+	return conn_of((h2o_req_t *)req)->from_peer;
 }
 
 static void on_peer_gone(void *arg, int result)

@@ -262,6 +262,7 @@ static void configure_h2o(struct http *h)
 	h2o_context_init(&h->h2o, loop_h2o(h->loop), g);
 	h->accept.ctx = &h->h2o;
 	h->accept.hosts = g->hosts;
+	h->peer_accept = h->accept;
 }
 
 /* Ends the requests in flight, sends GOAWAY on HTTP/2 connections, then cuts all connections and

@@ -59,6 +59,13 @@ struct http *http_new(struct loop *loop, struct service *service, struct keys *k
 /* Fails with an error text: the host and port that cannot be used, the file of an invalid
  * certificate, or an address reachable from other machines without keys and TLS. */
 int http_listen(struct http *h, struct err *e);
+struct client;
+/* Also listens for other hosts of the fleet, who pass requests on and are admitted by `tls`, which
+ * must outlive the server. `known` returns whether an address is one of theirs, which has no limit
+ * of connections. */
+int http_listen_peers(struct http *h, const char *address, SSL_CTX *tls,
+		      bool (*known)(void *arg, const struct client *from), void *arg,
+		      struct err *e);
 /* Returns the port it listens on, also when the kernel chose it for port 0. */
 unsigned http_port(const struct http *h);
 /* Stops accepting connections, and calls `done` when the requests in flight have ended, or after

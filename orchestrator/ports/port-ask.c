@@ -72,7 +72,7 @@ bool port_is_value(const char *p, size_t len)
 	return true;
 }
 
-static bool is_token(const char *p, size_t len)
+bool port_is_name(const char *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (p[i] <= 0x20 || p[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", p[i]))
@@ -88,7 +88,7 @@ static bool is_path(const char *p, size_t len)
 	return len && p[0] == '/';
 }
 
-static void add_field(struct text *out, const char *name, const char *value, size_t len)
+void port_ask_field(struct text *out, const char *name, const char *value, size_t len)
 {
 	text_puts(out, name);
 	text_puts(out, ": ");
@@ -208,7 +208,7 @@ static bool is_dropped(const struct port_ask *ask, const struct port_field *f)
 	    (ask->key_used || has_service_key(f->value, f->value_len)))
 		return true;
 	return port_is_hop(f->name, f->name_len, ask->fields, ask->n_fields) ||
-	       !is_token(f->name, f->name_len) || !port_is_value(f->value, f->value_len);
+	       !port_is_name(f->name, f->name_len) || !port_is_value(f->value, f->value_len);
 }
 
 /* Returns whether an Origin header names the address at which the client sees the server. */
@@ -259,7 +259,7 @@ static void add_referer(struct text *out, const struct port_field *f)
 
 	if (!value)
 		abort();
-	add_field(out, "referer", value, port_query_strip(value, f->value, f->value_len));
+	port_ask_field(out, "referer", value, port_query_strip(value, f->value, f->value_len));
 	free(value);
 }
 
@@ -280,38 +280,45 @@ static void add_client_field(struct text *out, const struct port_ask *ask,
 	}
 }
 
-static void add_body_fields(struct text *out, const struct port_ask *ask)
+bool port_ask_line(struct text *out, const struct port_ask *ask)
+{
+	if (!port_is_name(ask->method, ask->method_len) || !is_path(ask->path, ask->path_len))
+		return false;
+	text_add(out, ask->method, ask->method_len);
+	text_putc(out, ' ');
+	text_add(out, ask->path, ask->path_len);
+	text_puts(out, " HTTP/1.1\r\n");
+	return true;
+}
+
+void port_ask_end(struct text *out, const struct port_ask *ask, const char *connection)
 {
 	if (ask->body == PORT_BODY_LENGTH)
 		text_printf(out, "content-length: %zu\r\n", ask->body_len);
 	else if (ask->body == PORT_BODY_CHUNKED)
 		text_puts(out, "transfer-encoding: chunked\r\n");
+	if (ask->upgrade_len && port_is_value(ask->upgrade, ask->upgrade_len)) {
+		port_ask_field(out, "upgrade", ask->upgrade, ask->upgrade_len);
+		connection = "upgrade";
+	}
+	text_printf(out, "connection: %s\r\n\r\n", connection);
 }
 
 bool port_ask_write(struct text *out, const struct port_ask *ask)
 {
-	if (!is_token(ask->method, ask->method_len) || !is_path(ask->path, ask->path_len))
+	if (!port_ask_line(out, ask))
 		return false;
-	text_add(out, ask->method, ask->method_len);
-	text_putc(out, ' ');
-	text_add(out, ask->path, ask->path_len);
 	/* Servers for development refuse hosts and origins that they do not know. */
-	text_printf(out, " HTTP/1.1\r\nhost: localhost:%u\r\n", ask->port);
+	text_printf(out, "host: localhost:%u\r\n", ask->port);
 	for (size_t i = 0; i < ask->n_fields; i++)
 		add_client_field(out, ask, &ask->fields[i]);
 	add_cookies(out, ask);
-	add_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
-	add_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));
+	port_ask_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
+	port_ask_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));
 	if (ask->authority_len && port_is_value(ask->authority, ask->authority_len))
-		add_field(out, "x-forwarded-host", ask->authority, ask->authority_len);
+		port_ask_field(out, "x-forwarded-host", ask->authority, ask->authority_len);
 	if (ask->prefix_len)
-		add_field(out, "x-forwarded-prefix", ask->prefix, ask->prefix_len);
-	add_body_fields(out, ask);
-	if (ask->upgrade_len && port_is_value(ask->upgrade, ask->upgrade_len)) {
-		add_field(out, "upgrade", ask->upgrade, ask->upgrade_len);
-		text_puts(out, "connection: upgrade\r\n\r\n");
-	} else {
-		text_puts(out, "connection: close\r\n\r\n");
-	}
+		port_ask_field(out, "x-forwarded-prefix", ask->prefix, ask->prefix_len);
+	port_ask_end(out, ask, "close");
 	return true;
 }

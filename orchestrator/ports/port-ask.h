@@ -37,6 +37,12 @@ struct port_ask {
 /* Adds the head to `out`. Returns false when method or path can't be sent over HTTP/1. */
 bool port_ask_write(struct text *out, const struct port_ask *ask);
 
+/* Parts of a head: its first line (false: as above), one field, and the
+ * fields for body and upgrade with the empty line. `connection`: what becomes of the connection. */
+bool port_ask_line(struct text *out, const struct port_ask *ask);
+void port_ask_field(struct text *out, const char *name, const char *value, size_t len);
+void port_ask_end(struct text *out, const struct port_ask *ask, const char *connection);
+
 /* Returns whether a header is one between two neighbours, which no proxy passes on. `connection`
  * has the values of all Connection headers, which name further ones. */
 bool port_is_hop(const char *name, size_t len, const struct port_field *fields, size_t n_fields);
@@ -46,6 +52,8 @@ static inline bool port_name_is(const char *name, size_t len, const char *other)
 {
 	return len == __builtin_strlen(other) && __builtin_memcmp(name, other, len) == 0;
 }
+/* Returns whether the bytes can be the name of a field. */
+bool port_is_name(const char *p, size_t len);
 /* Returns whether the bytes can be a header's value in HTTP/1. */
 bool port_is_value(const char *p, size_t len);
 /* Finds the token in a Cookie header; NULL: none. */

@@ -4,27 +4,16 @@
 #define RAMET_ORCHESTRATOR_PORTS_PORT_PROXY_H
 
 #include "orchestrator/http/dispatch.h"
-#include "orchestrator/ports/port-answer.h"
 #include "orchestrator/ports/port-target.h"
+#include "orchestrator/ports/relay.h"
 
 /* A request that is passed on to a server. */
 struct port_proxy {
+	struct relay relay;
 	struct port_target target; /* points into the request */
 	bool by_share;		   /* admitted without a key, because the port is shared */
 	bool gave_token;
 	char owner[64]; /* tenant of the sandbox, if by_share */
-
-	struct text head; /* of the request, until it is sent */
-	bool is_head, upgrades;
-	bool chunked;	/* the request's body is sent in chunks */
-	bool body_over; /* all of it is sent, or the server takes no more */
-	bool discards;	/* the server takes no more of the body: the rest is read and dropped */
-	size_t body_at; /* of a body that is in memory: bytes sent */
-
-	struct text in; /* start of the answer, until its head is complete */
-	struct port_answer answer;
-	size_t interim; /* bytes of heads before it, like 100 Continue */
-	bool answering; /* the head is complete */
 };
 
 /* Returns the state of a request that is passed on. */
@@ -49,14 +38,5 @@ bool port_is_for(const h2o_req_t *req, const struct config *config);
 void serve_port_proxy(struct request *r);
 void serve_port_tcp(struct request *r);
 void port_proxy_free(struct request *r);
-
-/* --- port-tunnel.c -------------------------------------------------------------------------- */
-
-/* Answers 101 and connects the client's connection to r->op, whose `ended` was not called yet.
- * `first`: bytes of the server that were received already. */
-void port_tunnel_begin(struct request *r, const void *first, size_t len);
-/* Closes the tunnels whose keys were revoked, and those whose clients do not read the rest; `all`:
- * all of them. */
-void port_tunnels_cut(struct http *h, bool all);
 
 #endif

@@ -8,17 +8,18 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "orchestrator/ports/port-proxy.h"
+#include "orchestrator/ports/relay.h"
 #include "orchestrator/store/keys.h"
 
 struct port_tunnel {
 	struct list link; /* in http_upgraded */
 	struct loop *loop;
-	struct conn *conn;	  /* of the client; counts the tunnel as a request */
-	h2o_socket_t *sock;	  /* NULL until h2o hands it over, and once it is closed */
-	struct op *op;		  /* NULL once the connection to the server has ended */
-	const struct key *key;	  /* NULL: none was used */
-	struct text out, sending; /* for the client */
+	struct conn *conn;		/* of the client; counts the tunnel as a request */
+	h2o_socket_t *sock;		/* NULL until h2o hands it over, and once it is closed */
+	struct op *op;			/* NULL once the connection to the server has ended */
+	const struct relay_link *relay; /* of `op` */
+	const struct key *key;		/* NULL: none was used */
+	struct text out, sending;	/* for the client */
 	bool writing;
 	bool client_eof, server_eof; /* no more bytes from this side */
 	bool shut;		     /* the client was notified of the server's end */
@@ -147,7 +148,7 @@ static void on_read(h2o_socket_t *sock, const char *err)
 	struct port_tunnel *t = sock->data;
 	h2o_buffer_t *in = sock->input;
 
-	if (in->size && t->op && service_port_send(t->op, in->bytes, in->size))
+	if (in->size && t->op && t->relay->send(t->op, in->bytes, in->size))
 		h2o_socket_read_stop(sock); /* until it is sent */
 	h2o_buffer_consume(&sock->input, in->size);
 	if (!err)
@@ -156,7 +157,7 @@ static void on_read(h2o_socket_t *sock, const char *err)
 	h2o_socket_read_stop(sock);
 	/* The connection to the server ends once the server has taken what was sent. */
 	if (t->op)
-		service_port_end(t->op);
+		t->relay->end(t->op);
 	else
 		tunnel_close(t);
 }
@@ -193,18 +194,20 @@ static void on_upgraded(void *arg, h2o_socket_t *sock, size_t head_len)
 	flush(t);
 }
 
-void port_tunnel_begin(struct request *r, const void *first, size_t len)
+void port_tunnel_begin(struct request *r, const struct relay_link *link, const void *first,
+		       size_t len)
 {
 	struct port_tunnel *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		abort();
 	t->op = r->op;
+	t->relay = link;
 	t->key = r->key;
 	t->loop = r->loop;
 	list_add_tail(http_upgraded(r->http), &t->link);
 	text_add(&t->out, first, len);
-	service_port_redirect(t->op, &sink, t);
+	t->relay->redirect(t->op, &sink, t);
 	op_pause(t->op);
 	request_upgrade(r, &t->conn, on_upgraded, t);
 }

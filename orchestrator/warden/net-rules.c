@@ -288,8 +288,10 @@ static const char host_end[] =
 	"		oifname \"" NET_HOST "*\" counter drop\n"
 	"%s"
 	"	}\n"
-	"	chain from_service {\n" /* the service answers clients, opens no connections */
+	"	chain from_service {\n" /* the service answers clients, and connects only to peers
+					 */
 	"		type filter hook output priority filter; policy accept;\n"
+	"%s"
 	"		meta skuid %u tcp flags & (syn | ack) == syn reject with tcp reset\n"
 	"		meta skuid %u meta l4proto != tcp reject with icmpx admin-prohibited\n"
 	"	}\n"
@@ -304,13 +306,18 @@ static void print_host(FILE *f, const void *arg)
 {
 	const struct net_plan *plan = arg;
 	const char *block = plan->config->network;
+	const char *peer_port = strrchr(plan->config->fleet_listen, ':');
+	char peers[80] = "";
 
+	if (peer_port)
+		snprintf(peers, sizeof(peers), "\t\tmeta skuid %u tcp dport %s accept\n",
+			 plan->service_uid, peer_port + 1);
 	fprintf(f, host_begin, WARDEN_SLOTS_MAX, WARDEN_SLOTS_MAX, block);
 	print_open(f, plan);
 	fputs(host_forward, f);
 	print_open(f, plan);
-	fprintf(f, host_end, plan->closed6 ? "\t\tmeta nfproto ipv6 drop\n" : "", plan->service_uid,
-		plan->service_uid, block);
+	fprintf(f, host_end, plan->closed6 ? "\t\tmeta nfproto ipv6 drop\n" : "", peers,
+		plan->service_uid, plan->service_uid, block);
 }
 
 char *net_rules_jail(const struct net_plan *plan)

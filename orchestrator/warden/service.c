@@ -40,12 +40,10 @@ struct packet {
 
 /* The paths that the service sees of /run: all that the settings name. */
 struct kept_paths {
-	char text[16][2 * CONFIG_PATH_MAX + 2];
-	const char *all[16];
+	char text[VIEW_PATHS_MAX][2 * CONFIG_PATH_MAX + 2];
+	const char *all[VIEW_PATHS_MAX];
 	size_t n;
 };
-
-_Static_assert(ARRAY_LEN(((struct kept_paths *)0)->all) <= VIEW_PATHS_MAX, "too many paths");
 
 static void keep_path(struct kept_paths *k, const char *path)
 {
@@ -65,13 +63,16 @@ static void keep_around(struct kept_paths *k, const char *file)
 
 static void find_kept(struct kept_paths *k, const struct config *c)
 {
-	const char *const files[] = {c->kernel, c->initramfs, c->rootfs,
-				     c->warmup, c->tls_cert,  c->tls_key};
+	const char *const files[] = {c->kernel,	   c->initramfs,   c->rootfs,	c->warmup,
+				     c->tls_cert,  c->tls_key,	   c->fleet_ca, c->fleet_cert,
+				     c->fleet_key, c->fleet_id_key};
+	_Static_assert(4 + 2 * ARRAY_LEN(files) <= VIEW_PATHS_MAX, "all paths fit");
 
 	k->n = 0;
 	keep_path(k, c->run_dir);
 	keep_path(k, c->state_dir);
 	keep_path(k, c->templates_dir);
+	keep_path(k, c->fleet_dir);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		scoped_free char *real = realpath(files[i], NULL);
 

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-#define VIEW_PATHS_MAX 16
+#define VIEW_PATHS_MAX 24
 
 /*
  * Hides /run from this process and its children, in a mount namespace of their own: Landlock does

@@ -25,6 +25,7 @@ NAMED = [
     "docs/capacity.md",
     "docs/checkpoints.md",
     "docs/cli.md",
+    "docs/fleet.md",
     "docs/fork.md",
     "docs/hardening.md",
     "docs/install.md",

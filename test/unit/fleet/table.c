@@ -107,37 +107,40 @@ static void damaged_tables_are_refused(void **state)
 static const struct fleet_keys keys = {.n = 1, .key = {{7}}};
 
 static enum fleet_route route_of(const struct fleet_table *t, uint32_t cell, uint32_t host,
-				 int64_t now, const struct fleet_host **peer)
+				 const struct fleet_host **peer)
 {
 	uint8_t id[FLEET_ID_BYTES];
 	char text[FLEET_ID_TEXT + 1] = "sbx_";
-	uint32_t number = 0;
 
 	random_bytes(id, sizeof(id));
 	fleet_id_hide(&keys, (struct fleet_place){cell, host}, id);
 	for (size_t i = 0; i < sizeof(id); i++)
 		sprintf(text + 4 + 2 * i, "%02x", id[i]);
-	enum fleet_route route = fleet_route(t, &keys, text, strlen(text), now, peer, &number);
-	if (route != FLEET_HERE)
-		assert_int_equal(number, host);
-	return route;
+	return fleet_route(t, &keys, text, strlen(text), peer);
 }
 
 static void requests_go_to_the_host_that_made_the_id(void **state)
 {
 	struct fleet_table *t = read_good(TABLE);
-	const int64_t gone = 1764400030;
 	const struct fleet_host *peer;
 
-	assert_int_equal(route_of(t, 3, 17, gone, &peer), FLEET_HERE);
-	assert_int_equal(route_of(t, 4, 18, gone, &peer), FLEET_HERE); /* of another cell */
-	assert_int_equal(route_of(t, 3, 18, gone, &peer), FLEET_PEER);
+	assert_int_equal(route_of(t, 3, 17, &peer), FLEET_HERE);
+	assert_int_equal(route_of(t, 4, 18, &peer), FLEET_HERE); /* of another cell */
+	assert_int_equal(route_of(t, 3, 19, &peer), FLEET_UNKNOWN);
+	assert_int_equal(route_of(t, 3, 18, &peer), FLEET_PEER);
 	assert_string_equal(peer->name, "h18");
-	assert_int_equal(route_of(t, 3, 18, gone + 599, &peer), FLEET_PEER);
-	assert_int_equal(route_of(t, 3, 18, gone + 600, &peer), FLEET_LOST);
-	assert_string_equal(peer->name, "h18");
-	assert_int_equal(route_of(t, 3, 19, gone, &peer), FLEET_LOST);
-	assert_null(peer);
+	free(t);
+}
+
+static void host_is_lost_ten_minutes_after_it_is_gone(void **state)
+{
+	struct fleet_table *t = read_good(TABLE);
+	const struct fleet_host *gone = fleet_table_host(t, 18);
+
+	assert_false(fleet_is_lost(gone, 1764400030));
+	assert_false(fleet_is_lost(gone, 1764400030 + 599));
+	assert_true(fleet_is_lost(gone, 1764400030 + 600));
+	assert_false(fleet_is_lost(t->self, 1764400030 + 600));
 	free(t);
 }
 
@@ -147,6 +150,7 @@ int main(void)
 		cmocka_unit_test(hosts_are_found),
 		cmocka_unit_test(damaged_tables_are_refused),
 		cmocka_unit_test(requests_go_to_the_host_that_made_the_id),
+		cmocka_unit_test(host_is_lost_ten_minutes_after_it_is_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

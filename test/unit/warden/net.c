@@ -126,6 +126,20 @@ static void service_cannot_open_connections(void **state)
 
 	assert_has(text, "meta skuid 64999 tcp flags & (syn | ack) == syn reject");
 	assert_has(text, "meta skuid 64999 meta l4proto != tcp reject");
+	assert_null(strstr(text, "meta skuid 64999 tcp dport"));
+}
+
+static void service_of_a_fleet_connects_to_its_port_only(void **state)
+{
+	struct config c = config_with("");
+	const struct net_plan plan = {.config = &c, .dns = "", .service_uid = 64999};
+
+	strcpy(c.fleet_listen, "[fd00::17]:7443");
+	scoped_free char *text = net_rules_host(&plan);
+	const char *chain = strstr(text, "chain from_service");
+	assert_has(chain,
+		   "meta skuid 64999 tcp dport 7443 accept\n\t\tmeta skuid 64999 tcp flags & "
+		   "(syn | ack) == syn reject");
 }
 
 static void host_without_ipv6_forwarding_drops_ipv6(void **state)
@@ -206,6 +220,7 @@ int main(void)
 		cmocka_unit_test(allowed_ranges_are_open_in_the_host_rules),
 		cmocka_unit_test(credential_servers_are_closed),
 		cmocka_unit_test(service_cannot_open_connections),
+		cmocka_unit_test(service_of_a_fleet_connects_to_its_port_only),
 		cmocka_unit_test(host_without_ipv6_forwarding_drops_ipv6),
 		cmocka_unit_test(limits_follow_the_settings),
 		cmocka_unit_test(zero_means_no_limit),

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connections to other hosts. The host may be hostile or hang: it has CONNECT_MS, twice, to accept
+ * a connection and HANDSHAKE_MS to prove who it is. After that it may be silent as long as the
+ * request runs, but its machine must confirm what was sent.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "orchestrator/peers/internal.h"
+#include "orchestrator/sandbox/op.h"
+
+#define CONNECT_MS     250
+#define ATTEMPTS       2
+#define HANDSHAKE_MS   5000
+#define UNCONFIRMED_MS 15000 /* for the machine of a peer */
+#define KEEPALIVE_S    5
+
+struct link_op {
+	struct op op;
+	struct link *link; /* NULL once put away */
+};
+
+struct link {
+	struct op *op; /* NULL once put away */
+	struct peers *peers;
+	struct loop *loop;
+	struct port_sink sink;
+	struct fleet_host host;
+	char id[SANDBOX_ID_LEN + 1]; /* that the request is for */
+	h2o_socket_t *sock;	     /* NULL: none */
+	enum { DIALING, PROVING, OPEN } state;
+	unsigned attempts;
+	struct loop_timer deadline;
+	struct text queued;
+	bool writing;
+	bool takes_no_more; /* a write has failed; it may still answer */
+	bool paused;
+	unsigned busy; /* nesting of callbacks; 0: may be freed */
+};
+
+static struct link *link_of(const struct op *op)
+{
+	return container_of(op, struct link_op, op)->link;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+static void free_if_idle(struct link *k)
+{
+	if (k->op || k->busy)
+		return;
+	text_free(&k->queued);
+	free(k);
+}
+
+static void close_link(struct link *k)
+{
+	loop_timer_clear(k->loop, &k->deadline);
+	if (k->sock)
+		h2o_socket_close(k->sock);
+	k->sock = NULL;
+}
+
+static void put_away(struct op *op)
+{
+	struct link *k = link_of(op);
+
+	if (!k)
+		return;
+	container_of(op, struct link_op, op)->link = NULL;
+	close_link(k);
+	k->op = NULL;
+	free_if_idle(k);
+}
+
+static void finished(struct op *op)
+{
+	close_link(link_of(op));
+}
+
+static void notify(struct op *op)
+{
+	if (!op->abandoned)
+		link_of(op)->sink.ended(op->arg, op->failed ? &op->failure : NULL);
+}
+
+/* Returns whether the operation has not ended. */
+static bool is_live(const struct link *k)
+{
+	return k->op && (k->sock || loop_timer_is_set(&k->deadline));
+}
+
+static void abandon(struct op *op)
+{
+	op->abandoned = true;
+	if (is_live(link_of(op)))
+		op_free(op);
+}
+
+void peer_unreachable(struct failure *f, const struct fleet_host *host, const char *id,
+		      const char *reason)
+{
+	const int64_t now = realtime_ms() / 1000;
+
+	if (!fleet_is_lost(host, now))
+		failure_set(f, FAIL_HOST_UNREACHABLE, 1,
+			    "host %s, which has %s, cannot be reached (%s): try again", host->name,
+			    id, reason);
+	else
+		failure_set(f, FAIL_HOST_LOST, 0,
+			    "host %s, which has %s, is gone for %lld minutes and counts as lost: "
+			    "make a new sandbox. This one can be used again only if the host "
+			    "comes back",
+			    host->name, id, (long long)(now - host->gone) / 60);
+}
+
+static void fail_dial(struct link *k, const char *reason)
+{
+	struct failure f;
+
+	peer_unreachable(&f, &k->host, k->id, reason);
+	op_finish(k->op, &f);
+}
+
+/* --- bytes of the host ---------------------------------------------------------------------- */
+
+static void on_read(h2o_socket_t *sock, const char *err)
+{
+	struct link *k = sock->data;
+	struct text bytes = {0};
+
+	k->busy++;
+	/* The callee may close the socket. */
+	text_add(&bytes, sock->input->bytes, sock->input->size);
+	h2o_buffer_consume(&sock->input, sock->input->size);
+	if (bytes.len)
+		k->sink.data(k->op->arg, (uint8_t *)bytes.p, bytes.len);
+	text_free(&bytes);
+	if (err && is_live(k) && k->sink.eof)
+		k->sink.eof(k->op->arg);
+	if (err && is_live(k))
+		op_finish(k->op, NULL);
+	k->busy--;
+	free_if_idle(k);
+}
+
+static void receive(struct link *k)
+{
+	if (k->state != OPEN || !k->sock)
+		return;
+	if (k->paused)
+		h2o_socket_read_stop(k->sock);
+	else
+		h2o_socket_read_start(k->sock, on_read);
+}
+
+static void set_paused(struct op *op, bool paused)
+{
+	struct link *k = link_of(op);
+
+	k->paused = paused;
+	receive(k);
+}
+
+/* --- bytes for the host --------------------------------------------------------------------- */
+
+static void write_next(struct link *k);
+
+static void on_written(h2o_socket_t *sock, const char *err)
+{
+	struct link *k = sock->data;
+
+	k->writing = false;
+	if (err)
+		k->takes_no_more = true;
+	write_next(k);
+	if (k->writing || !k->sink.sent)
+		return;
+	k->busy++;
+	k->sink.sent(k->op->arg);
+	k->busy--;
+	free_if_idle(k);
+}
+
+static void write_next(struct link *k)
+{
+	if (k->takes_no_more)
+		k->queued.len = 0;
+	if (k->writing || !k->queued.len || !k->sock)
+		return;
+	h2o_iovec_t buf = {k->queued.p, k->queued.len};
+	k->writing = true;
+	/* The bytes are encrypted at once, so that the buffer is free afterwards. */
+	h2o_socket_write(k->sock, &buf, 1, on_written);
+	k->queued.len = 0;
+}
+
+bool peer_link_send(struct op *op, const void *data, size_t len)
+{
+	struct link *k = link_of(op);
+
+	if (!k->sock || k->takes_no_more)
+		return false;
+	text_add(&k->queued, data, len);
+	write_next(k);
+	return true;
+}
+
+/* TLS connections of h2o end in both directions at once: the client's end is passed on with the
+ * connection's. */
+void peer_link_end(struct op *op)
+{
+}
+
+void peer_link_redirect(struct op *op, const struct port_sink *sink, void *arg)
+{
+	link_of(op)->sink = *sink;
+	op->arg = arg;
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static void on_proven(h2o_socket_t *sock, const char *err)
+{
+	struct link *k = sock->data;
+
+	if (err) {
+		log_warn("no connection to host %s at %s: %s", k->host.name, k->host.address, err);
+		fail_dial(k, "its certificate is refused, or it refuses this host's");
+		return;
+	}
+	loop_timer_clear(k->loop, &k->deadline);
+	k->state = OPEN;
+	k->busy++;
+	k->sink.connected(k->op->arg);
+	receive(k);
+	if (k->sock && k->sock->input->size)
+		on_read(k->sock, NULL);
+	k->busy--;
+	free_if_idle(k);
+}
+
+static void set_option(int fd, int level, int name, int value)
+{
+	setsockopt(fd, level, name, &value, sizeof(value)); /* failure: found dead later */
+}
+
+static void set_options(h2o_socket_t *sock)
+{
+	int fd = h2o_socket_get_fd(sock);
+
+	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S);
+	set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S);
+	set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, UNCONFIRMED_MS / 1000 / KEEPALIVE_S);
+	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNCONFIRMED_MS);
+}
+
+static void on_connected(h2o_socket_t *sock, const char *err)
+{
+	struct link *k = sock->data;
+
+	if (err) {
+		h2o_socket_close(sock);
+		k->sock = NULL; /* on_deadline tries again */
+		return;
+	}
+	set_options(sock);
+	k->state = PROVING;
+	loop_timer_set(k->loop, &k->deadline, HANDSHAKE_MS);
+	h2o_socket_ssl_handshake(sock, k->peers->client, k->host.name, on_proven);
+}
+
+static void dial(struct link *k)
+{
+	k->attempts++;
+	k->sock = h2o_socket_connect(loop_h2o(k->loop), (struct sockaddr *)&k->host.at,
+				     k->host.at_len, on_connected);
+	if (k->sock)
+		k->sock->data = k;
+	loop_timer_set(k->loop, &k->deadline, CONNECT_MS);
+}
+
+static void on_deadline(void *arg)
+{
+	struct link *k = arg;
+
+	if (k->state == PROVING) {
+		fail_dial(k, "it does not finish the TLS handshake");
+		return;
+	}
+	if (k->sock)
+		h2o_socket_close(k->sock);
+	k->sock = NULL;
+	if (k->attempts < ATTEMPTS)
+		dial(k);
+	else
+		fail_dial(k, "it does not accept connections");
+}
+
+static const struct op_methods link_ops = {
+	.size = sizeof(struct link_op),
+	.passive = true,
+	.put_away = put_away,
+	.finished = finished,
+	.notify = notify,
+	.abandon = abandon,
+	.set_paused = set_paused,
+};
+
+struct op *peer_link_connect(struct peers *p, struct service *c, const struct fleet_host *host,
+			     const char *id, const struct port_sink *sink, void *arg)
+{
+	struct op *op = op_new(c, &link_ops, arg);
+	struct link *k = must_alloc(sizeof(*k));
+
+	container_of(op, struct link_op, op)->link = k;
+	k->op = op;
+	k->peers = p;
+	k->loop = p->loop;
+	k->sink = *sink;
+	k->host = *host;
+	snprintf(k->id, sizeof(k->id), "%s", id);
+	k->deadline = (struct loop_timer){.fn = on_deadline, .arg = k};
+	dial(k);
+	return op;
+}

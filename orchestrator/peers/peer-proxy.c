@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Passes requests on to the host that has the sandbox or Space, which checks the key again. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "orchestrator/fleet/member.h"
+#include "orchestrator/peers/internal.h"
+#include "orchestrator/peers/peer-ask.h"
+
+struct passing {
+	struct relay relay;
+	char host[FLEET_NAME_MAX + 1];
+};
+
+static const struct passing *passing_of(const struct request *r)
+{
+	return r->state;
+}
+
+static void free_passing(struct request *r)
+{
+	relay_free(relay_of(r));
+}
+
+static const struct request_ops ops = {.free = free_passing};
+
+/* --- the answer ----------------------------------------------------------------------------- */
+
+/* The client gets all fields but those of the connection, and those that h2o adds by itself. */
+static bool passes(const struct port_answer *a, const struct port_field *f)
+{
+	if (!port_is_value(f->value, f->value_len) ||
+	    port_name_is(f->name, f->name_len, "content-length") ||
+	    port_name_is(f->name, f->name_len, "date"))
+		return false;
+	/* This one says which protocol the client must ask for. */
+	if (a->status == 426 && port_name_is(f->name, f->name_len, "upgrade"))
+		return true;
+	return !port_is_hop(f->name, f->name_len, a->fields, a->n_fields);
+}
+
+static void add_headers(struct request *r)
+{
+	const struct port_answer *a = &relay_of(r)->answer;
+
+	for (size_t i = 0; i < a->n_fields; i++) {
+		const struct port_field *f = &a->fields[i];
+
+		if (passes(a, f))
+			relay_header(r, f->name, f->name_len, f->value, f->value_len);
+	}
+}
+
+static void complain(const struct request *r, const char *why, struct failure *f)
+{
+	const char *host = passing_of(r)->host;
+
+	if (why)
+		failure_set(f, FAIL_HOST_FAILED, 0, "the answer of host %s %s", host, why);
+	else
+		failure_set(f, FAIL_HOST_FAILED, 0,
+			    "host %s closed the connection without an answer: whether it carried "
+			    "out the request is not known",
+			    host);
+}
+
+static const struct relay_link peer_link = {
+	.send = peer_link_send,
+	.end = peer_link_end,
+	.redirect = peer_link_redirect,
+	.add_headers = add_headers,
+	.complain = complain,
+};
+
+/* --- the request ---------------------------------------------------------------------------- */
+
+static bool write_head(struct request *r)
+{
+	h2o_iovec_t path = r->req->input.path;
+	char client[INET6_ADDRSTRLEN];
+	struct port_ask ask = {.path = path.base, .path_len = path.len, .client = client};
+	size_t len;
+
+	client_print(client, &r->from);
+	relay_ask(r, &ask);
+	const char *authority = route_authority(path.base, path.len, &len);
+	if (authority) {
+		ask.authority = authority;
+		ask.authority_len = len;
+		ask.path = authority + len;
+		ask.path_len -= (size_t)(ask.path - path.base);
+	}
+	return peer_ask_write(&relay_of(r)->head, &ask);
+}
+
+void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host)
+{
+	if (!host) {
+		answer_error(r, 404, "host_lost",
+			     "the host that made %s was removed from the fleet", id);
+		return;
+	}
+	struct passing *state = must_alloc(sizeof(*state));
+	state->relay.link = &peer_link;
+	memcpy(state->host, host->name, sizeof(state->host));
+	r->state = state;
+	r->ops = &ops;
+	if (!write_head(r)) {
+		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
+		return;
+	}
+	request_ref(r);
+	r->op = peer_link_connect(p, r->service, host, id, &relay_sink, r);
+}
+
+enum fleet_route peers_route(const struct peers *p, const char *id, const struct fleet_host **host)
+{
+	return fleet_route(member_table(p->member), member_keys(p->member), id, strlen(id), host);
+}
+
+/* --- life cycle ----------------------------------------------------------------------------- */
+
+/* Returns whether the address is that of a host of the table. */
+static bool is_known(void *arg, const struct client *from)
+{
+	const struct peers *p = arg;
+	const struct fleet_table *t = member_table(p->member);
+
+	for (size_t i = 0; i < t->n; i++) {
+		struct client at = client_of((const struct sockaddr *)&t->hosts[i].at);
+
+		if (memcmp(&at, from, sizeof(at)) == 0)
+			return true;
+	}
+	return false;
+}
+
+int peers_new(struct peers **out, struct loop *loop, struct http *http, const struct member *member,
+	      const struct config *config, struct err *e)
+{
+	struct peers *p = must_alloc(sizeof(*p));
+
+	p->loop = loop;
+	p->member = member;
+	if (peer_tls_new(p, config, e) < 0 ||
+	    http_listen_peers(http, config->fleet_listen, p->server, is_known, p, e) < 0) {
+		peers_free(p);
+		return e->code;
+	}
+	*out = p;
+	return 0;
+}
+
+void peers_free(struct peers *p)
+{
+	if (!p)
+		return;
+	peer_tls_free(p);
+	free(p);
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * TLS between hosts. Each side checks the other's certificate against the table at each handshake:
+ * there are no sessions to resume, which would skip that. h2o does not compare the names of a TLS
+ * 1.3 server, so this is the only check of them.
+ */
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/x509.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "orchestrator/fleet/member.h"
+#include "orchestrator/peers/internal.h"
+
+#define LOG_INTERVAL_MS 60000
+
+/* Copies the one common name of the certificate. */
+static bool common_name(const X509 *cert, char out[static FLEET_NAME_MAX + 1])
+{
+	const X509_NAME *subject = X509_get_subject_name(cert);
+	int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+
+	if (at < 0 || X509_NAME_get_index_by_NID(subject, NID_commonName, at) >= 0)
+		return false;
+	const ASN1_STRING *text = X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at));
+	int len = ASN1_STRING_length(text);
+	if (len <= 0 || len > FLEET_NAME_MAX || memchr(ASN1_STRING_get0_data(text), 0, (size_t)len))
+		return false;
+	memcpy(out, ASN1_STRING_get0_data(text), (size_t)len);
+	out[len] = '\0';
+	return true;
+}
+
+/* Returns NULL if the certificate is that of a host of the table, else why it is not. */
+static const char *check(const struct peers *p, const SSL *ssl, const X509 *cert,
+			 char name[static FLEET_NAME_MAX + 1])
+{
+	unsigned char hash[EVP_MAX_MD_SIZE];
+	const char *wanted =
+		SSL_is_server(ssl) ? NULL : SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+
+	if (!common_name(cert, name)) {
+		strcpy(name, "?");
+		return "it must have one common name, the name of a host";
+	}
+	const struct fleet_host *host = fleet_table_named(member_table(p->member), name);
+	if (!host)
+		return "no host of the table has that name";
+	if (!SSL_is_server(ssl) && (!wanted || strcmp(wanted, name) != 0))
+		return "another host was expected at that address";
+	if (host->has_cert && (X509_digest(cert, EVP_sha256(), hash, NULL) != 1 ||
+			       memcmp(hash, host->cert, FLEET_CERT_BYTES) != 0))
+		return "the table has another certificate for that host";
+	return NULL;
+}
+
+static void log_refused(struct peers *p, const char *name, const char *reason)
+{
+	uint64_t now = now_ns() / 1000000;
+
+	if (p->refused_logged_ms && now - p->refused_logged_ms < LOG_INTERVAL_MS)
+		return;
+	p->refused_logged_ms = now;
+	log_warn("refusing a host's certificate for \"%s\": %s", name, reason);
+}
+
+static int on_verify(int good, X509_STORE_CTX *store)
+{
+	const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+	struct peers *p = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+	const X509 *cert = X509_STORE_CTX_get_current_cert(store);
+	char name[FLEET_NAME_MAX + 1] = "?";
+	const char *reason = NULL;
+
+	if (!good)
+		reason = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
+	else if (X509_STORE_CTX_get_error_depth(store) == 0)
+		reason = check(p, ssl, cert, name);
+	if (!reason)
+		return 1;
+	if (!good && cert && !common_name(cert, name))
+		strcpy(name, "?");
+	log_refused(p, name, reason);
+	if (good)
+		X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+	return 0;
+}
+
+/* --- contexts ------------------------------------------------------------------------------- */
+
+static int failed(struct err *e, const char *what, const char *file)
+{
+	char text[128] = "unknown error";
+	unsigned long code = ERR_peek_last_error();
+
+	if (code)
+		ERR_error_string_n(code, text, sizeof(text));
+	ERR_clear_error();
+	return err_say(e, EINVAL, "%s %s: %s", what, file, text);
+}
+
+static int make(SSL_CTX **out, struct peers *p, const SSL_METHOD *method,
+		const struct config *config, struct err *e)
+{
+	SSL_CTX *ctx = *out = SSL_CTX_new(method);
+
+	if (!ctx)
+		return failed(e, "set up", "TLS");
+	SSL_CTX_set_app_data(ctx, p);
+	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
+	SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+	SSL_CTX_set_num_tickets(ctx, 0);
+	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, on_verify);
+	if (SSL_CTX_load_verify_locations(ctx, config->fleet_ca, NULL) != 1)
+		return failed(e, "read the certificates in fleet_ca", config->fleet_ca);
+	if (SSL_CTX_use_certificate_chain_file(ctx, config->fleet_cert) != 1)
+		return failed(e, "read the certificates in fleet_cert", config->fleet_cert);
+	if (SSL_CTX_use_PrivateKey_file(ctx, config->fleet_key, SSL_FILETYPE_PEM) != 1)
+		return failed(e, "read the key in fleet_key", config->fleet_key);
+	if (SSL_CTX_check_private_key(ctx) != 1)
+		return failed(e, "the key does not belong to the certificate: fleet_key",
+			      config->fleet_key);
+	return 0;
+}
+
+/* Others would refuse this host: better to learn that from its own log. */
+static int check_own_name(const struct peers *p, struct err *e)
+{
+	const char *own = member_table(p->member)->self->name;
+	char name[FLEET_NAME_MAX + 1] = "?";
+
+	if (common_name(SSL_CTX_get0_certificate(p->server), name) && strcmp(name, own) == 0)
+		return 0;
+	return err_say(e, EINVAL,
+		       "fleet_cert is the certificate of \"%s\", and the table says that this host "
+		       "is %s",
+		       name, own);
+}
+
+int peer_tls_new(struct peers *p, const struct config *config, struct err *e)
+{
+	if (make(&p->server, p, TLS_server_method(), config, e) < 0 ||
+	    make(&p->client, p, TLS_client_method(), config, e) < 0)
+		return e->code;
+	return check_own_name(p, e);
+}
+
+void peer_tls_free(struct peers *p)
+{
+	SSL_CTX_free(p->server);
+	SSL_CTX_free(p->client);
+}
