@@ -73,6 +73,9 @@ bool request_is_finished(const struct request *r);
 void request_upgrade(struct request *r, struct conn **conn, h2o_http1_upgrade_cb fn, void *arg);
 void conn_ended(struct conn *c);
 void conn_cut(struct conn *c);
+/* Returns whether each direction of the connection can end on its own: not over TLS, unless it is
+ * from another host of the fleet. */
+bool conn_ends_apart(const struct conn *c);
 /* Returns a list for objects of such connections. While it has any, ops.revoked is called. */
 struct list *http_upgraded(struct http *h);
 

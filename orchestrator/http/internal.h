@@ -15,6 +15,8 @@
  * costs it nothing, while the work that the request started here continues. */
 #define RESETS_MAX	 200
 #define RESETS_WINDOW_MS 10000
+/* A peer must prove again who it is after so long: it may have been removed from the fleet. */
+#define PEER_CONN_MS 60000
 
 struct conn {
 	struct list link;
@@ -24,6 +26,7 @@ struct conn {
 	bool local;   /* from this machine, or through a listener that only this machine reaches */
 	bool proxied; /* from one of trusted_proxies, or from a peer */
 	bool from_peer;
+	uint64_t began_ms;
 	unsigned requests; /* in flight on it */
 	bool cut;
 	unsigned resets;

@@ -64,6 +64,7 @@ static void conn_new(struct http *h, h2o_socket_t *sock, bool from_peer)
 	c->peer = peer;
 	c->local = local;
 	c->from_peer = from_peer;
+	c->began_ms = loop_now_ms(h->loop);
 	c->proxied = from_peer || client_is_in(&peer, h->config->trusted_proxies);
 	list_add_tail(&h->conns, &c->link);
 	h->n_conns++;
@@ -101,6 +102,11 @@ void conn_cut(struct conn *c)
 {
 	c->cut = true;
 	shutdown(h2o_socket_get_fd(c->sock), SHUT_RDWR);
+}
+
+bool conn_ends_apart(const struct conn *c)
+{
+	return c->from_peer || !c->sock->ssl;
 }
 
 void conn_count_reset(struct conn *c)

@@ -131,6 +131,8 @@ struct request *request_new(struct http *h, h2o_req_t *req)
 	r->began_us = now_us();
 	x->moved_ms = r->began_us / 1000;
 	x->generator.proceed = answer_proceed;
+	if (x->conn->from_peer && loop_now_ms(h->loop) - x->conn->began_ms >= PEER_CONN_MS)
+		req->http1_is_persistent = 0;
 	list_init(&x->link);
 	list_init(&x->dirty_link);
 	list_init(&x->left_link);
@@ -286,10 +288,12 @@ void request_tick(struct request *r, uint64_t now_ms)
 const char *request_scheme(const struct request *r)
 {
 	const h2o_iovec_t *said = request_header(r, "x-forwarded-proto");
+	const struct conn *c = exchange(r)->conn;
 
-	if (exchange(r)->conn->proxied && said &&
-	    h2o_memis(said->base, said->len, H2O_STRLIT("https")))
+	if (c->proxied && said && h2o_memis(said->base, said->len, H2O_STRLIT("https")))
 		return "https";
+	if (c->from_peer) /* over TLS, whatever the client used */
+		return "http";
 	return r->req->input.scheme == &H2O_URL_SCHEME_HTTPS ? "https" : "http";
 }
 

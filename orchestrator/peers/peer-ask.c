@@ -39,6 +39,6 @@ bool peer_ask_write(struct text *out, const struct port_ask *ask)
 	}
 	port_ask_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
 	port_ask_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));
-	port_ask_end(out, ask, "close");
+	port_ask_end(out, ask, "keep-alive");
 	return true;
 }

@@ -6,6 +6,7 @@
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,13 +41,20 @@ struct link {
 	bool writing;
 	bool takes_no_more; /* a write has failed; it may still answer */
 	bool paused;
-	unsigned busy; /* nesting of callbacks; 0: may be freed */
+	bool safe;		/* what was sent may be sent again */
+	bool reused;		/* the connection served another request before */
+	struct text again;	/* what was sent, as long as that may be necessary */
+	bool answered;		/* some bytes have arrived */
+	bool eof, ending, keep; /* no more bytes of the host, or for it */
+	unsigned busy;		/* nesting of callbacks; 0: may be freed */
 };
 
 static struct link *link_of(const struct op *op)
 {
 	return container_of(op, struct link_op, op)->link;
 }
+
+static void dial(struct link *k);
 
 /* --- end ------------------------------------------------------------------------------------ */
 
@@ -55,13 +63,16 @@ static void free_if_idle(struct link *k)
 	if (k->op || k->busy)
 		return;
 	text_free(&k->queued);
+	text_free(&k->again);
 	free(k);
 }
 
 static void close_link(struct link *k)
 {
 	loop_timer_clear(k->loop, &k->deadline);
-	if (k->sock)
+	if (k->sock && k->keep && !k->eof && !k->writing)
+		peer_idle_put(k->peers, &k->host, k->sock);
+	else if (k->sock)
 		h2o_socket_close(k->sock);
 	k->sock = NULL;
 }
@@ -127,6 +138,19 @@ static void fail_dial(struct link *k, const char *reason)
 	op_finish(k->op, &f);
 }
 
+/* Dials anew because an idle connection was closed before the request arrived, or may have been.
+ * Returns false if the request must not be sent twice. */
+static bool begin_anew(struct link *k)
+{
+	if (!k->reused || !k->safe || k->answered)
+		return false;
+	h2o_socket_close(k->sock);
+	k->reused = k->writing = k->takes_no_more = false;
+	k->state = DIALING;
+	dial(k);
+	return true;
+}
+
 /* --- bytes of the host ---------------------------------------------------------------------- */
 
 static void on_read(h2o_socket_t *sock, const char *err)
@@ -134,7 +158,12 @@ static void on_read(h2o_socket_t *sock, const char *err)
 	struct link *k = sock->data;
 	struct text bytes = {0};
 
+	if (err && !sock->input->size && begin_anew(k))
+		return;
 	k->busy++;
+	k->eof = err != NULL;
+	k->answered = true;
+	text_free(&k->again);
 	/* The callee may close the socket. */
 	text_add(&bytes, sock->input->bytes, sock->input->size);
 	h2o_buffer_consume(&sock->input, sock->input->size);
@@ -143,7 +172,10 @@ static void on_read(h2o_socket_t *sock, const char *err)
 	text_free(&bytes);
 	if (err && is_live(k) && k->sink.eof)
 		k->sink.eof(k->op->arg);
-	if (err && is_live(k))
+	/* The host may end its direction only: see end_output in port-tunnel.c. */
+	if (err && is_live(k) && err == h2o_socket_error_closed && !k->ending)
+		h2o_socket_read_stop(k->sock);
+	else if (err && is_live(k))
 		op_finish(k->op, NULL);
 	k->busy--;
 	free_if_idle(k);
@@ -151,7 +183,7 @@ static void on_read(h2o_socket_t *sock, const char *err)
 
 static void receive(struct link *k)
 {
-	if (k->state != OPEN || !k->sock)
+	if (k->state != OPEN || !k->sock || k->eof)
 		return;
 	if (k->paused)
 		h2o_socket_read_stop(k->sock);
@@ -176,10 +208,14 @@ static void on_written(h2o_socket_t *sock, const char *err)
 	struct link *k = sock->data;
 
 	k->writing = false;
+	if (err && begin_anew(k))
+		return;
 	if (err)
 		k->takes_no_more = true;
+	if (k->eof && k->takes_no_more)
+		k->ending = true;
 	write_next(k);
-	if (k->writing || !k->sink.sent)
+	if (k->writing || !k->sink.sent || !is_live(k) || k->ending)
 		return;
 	k->busy++;
 	k->sink.sent(k->op->arg);
@@ -187,12 +223,27 @@ static void on_written(h2o_socket_t *sock, const char *err)
 	free_if_idle(k);
 }
 
+/* Ends the direction to the host, without TLS's own way, which h2o does not offer. */
+static void end_direction(struct link *k)
+{
+	if (!k->ending)
+		return;
+	if (k->eof || k->takes_no_more)
+		op_finish(k->op, NULL);
+	else
+		shutdown(h2o_socket_get_fd(k->sock), SHUT_WR);
+}
+
 static void write_next(struct link *k)
 {
 	if (k->takes_no_more)
 		k->queued.len = 0;
-	if (k->writing || !k->queued.len || !k->sock)
+	if (k->writing || !k->sock)
 		return;
+	if (!k->queued.len) {
+		end_direction(k);
+		return;
+	}
 	h2o_iovec_t buf = {k->queued.p, k->queued.len};
 	k->writing = true;
 	/* The bytes are encrypted at once, so that the buffer is free afterwards. */
@@ -204,17 +255,26 @@ bool peer_link_send(struct op *op, const void *data, size_t len)
 {
 	struct link *k = link_of(op);
 
-	if (!k->sock || k->takes_no_more)
+	if (!k->sock || k->takes_no_more || k->ending)
 		return false;
+	if (k->reused && k->safe && !k->answered)
+		text_add(&k->again, data, len);
 	text_add(&k->queued, data, len);
 	write_next(k);
 	return true;
 }
 
-/* TLS connections of h2o end in both directions at once: the client's end is passed on with the
- * connection's. */
 void peer_link_end(struct op *op)
 {
+	struct link *k = link_of(op);
+
+	k->ending = true;
+	write_next(k);
+}
+
+void peer_link_keep(struct op *op)
+{
+	link_of(op)->keep = true;
 }
 
 void peer_link_redirect(struct op *op, const struct port_sink *sink, void *arg)
@@ -225,6 +285,26 @@ void peer_link_redirect(struct op *op, const struct port_sink *sink, void *arg)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
+/* Begins to use the connection. */
+static void open_link(struct link *k)
+{
+	loop_timer_clear(k->loop, &k->deadline);
+	k->state = OPEN;
+	k->busy++;
+	if (k->again.len) {
+		text_add(&k->queued, k->again.p, k->again.len);
+		text_free(&k->again);
+		write_next(k);
+	} else {
+		k->sink.connected(k->op->arg);
+	}
+	receive(k);
+	if (k->sock && k->sock->input->size)
+		on_read(k->sock, NULL);
+	k->busy--;
+	free_if_idle(k);
+}
+
 static void on_proven(h2o_socket_t *sock, const char *err)
 {
 	struct link *k = sock->data;
@@ -234,15 +314,7 @@ static void on_proven(h2o_socket_t *sock, const char *err)
 		fail_dial(k, "its certificate is refused, or it refuses this host's");
 		return;
 	}
-	loop_timer_clear(k->loop, &k->deadline);
-	k->state = OPEN;
-	k->busy++;
-	k->sink.connected(k->op->arg);
-	receive(k);
-	if (k->sock && k->sock->input->size)
-		on_read(k->sock, NULL);
-	k->busy--;
-	free_if_idle(k);
+	open_link(k);
 }
 
 static void set_option(int fd, int level, int name, int value)
@@ -286,12 +358,31 @@ static void dial(struct link *k)
 	loop_timer_set(k->loop, &k->deadline, CONNECT_MS);
 }
 
+/* Returns whether the connection is made: a busy host may notice that late. */
+static bool is_connected(const struct link *k)
+{
+	struct pollfd fd = {.events = POLLOUT};
+
+	if (!k->sock)
+		return false;
+	fd.fd = h2o_socket_get_fd(k->sock);
+	return poll(&fd, 1, 0) == 1 && !(fd.revents & (POLLERR | POLLHUP));
+}
+
 static void on_deadline(void *arg)
 {
 	struct link *k = arg;
 
+	if (k->reused && k->state == DIALING) {
+		open_link(k);
+		return;
+	}
 	if (k->state == PROVING) {
 		fail_dial(k, "it does not finish the TLS handshake");
+		return;
+	}
+	if (is_connected(k)) {
+		loop_timer_set(k->loop, &k->deadline, CONNECT_MS);
 		return;
 	}
 	if (k->sock)
@@ -314,7 +405,7 @@ static const struct op_methods link_ops = {
 };
 
 struct op *peer_link_connect(struct peers *p, struct service *c, const struct fleet_host *host,
-			     const char *id, const struct port_sink *sink, void *arg)
+			     const char *id, bool safe, const struct port_sink *sink, void *arg)
 {
 	struct op *op = op_new(c, &link_ops, arg);
 	struct link *k = must_alloc(sizeof(*k));
@@ -327,6 +418,14 @@ struct op *peer_link_connect(struct peers *p, struct service *c, const struct fl
 	k->host = *host;
 	snprintf(k->id, sizeof(k->id), "%s", id);
 	k->deadline = (struct loop_timer){.fn = on_deadline, .arg = k};
-	dial(k);
+	k->safe = safe;
+	k->sock = peer_idle_take(p, host);
+	if (!k->sock) {
+		dial(k);
+		return op;
+	}
+	k->reused = true;
+	k->sock->data = k;
+	loop_timer_set(k->loop, &k->deadline, 0); /* nothing is reported from here */
 	return op;
 }

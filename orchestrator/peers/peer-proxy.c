@@ -68,6 +68,7 @@ static const struct relay_link peer_link = {
 	.send = peer_link_send,
 	.end = peer_link_end,
 	.redirect = peer_link_redirect,
+	.keep = peer_link_keep,
 	.add_headers = add_headers,
 	.complain = complain,
 };
@@ -109,8 +110,9 @@ void peers_serve(struct peers *p, struct request *r, const char *id, const struc
 		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
 		return;
 	}
+	const bool safe = !route_changes(r->route) && relay_of(r)->body_over;
 	request_ref(r);
-	r->op = peer_link_connect(p, r->service, host, id, &relay_sink, r);
+	r->op = peer_link_connect(p, r->service, host, id, safe, &relay_sink, r);
 }
 
 enum fleet_route peers_route(const struct peers *p, const char *id, const struct fleet_host **host)
@@ -141,6 +143,7 @@ int peers_new(struct peers **out, struct loop *loop, struct http *http, const st
 	struct peers *p = must_alloc(sizeof(*p));
 
 	p->loop = loop;
+	list_init(&p->idle);
 	p->member = member;
 	if (peer_tls_new(p, config, e) < 0 ||
 	    http_listen_peers(http, config->fleet_listen, p->server, is_known, p, e) < 0) {
@@ -155,6 +158,7 @@ void peers_free(struct peers *p)
 {
 	if (!p)
 		return;
+	peer_idle_free(p);
 	peer_tls_free(p);
 	free(p);
 }

@@ -81,6 +81,18 @@ static const char *find_body(struct port_answer *a, bool is_head)
 	return NULL;
 }
 
+static bool is_closed(const struct port_answer *a)
+{
+	for (size_t i = 0; i < a->n_fields; i++) {
+		const struct port_field *f = &a->fields[i];
+
+		if (port_name_is(f->name, f->name_len, "connection") &&
+		    port_has_token(f->value, f->value_len, "close", strlen("close")))
+			return true;
+	}
+	return false;
+}
+
 ssize_t port_answer_head(struct port_answer *a, char *p, size_t len, size_t checked, bool is_head,
 			 const char **why)
 {
@@ -103,6 +115,7 @@ ssize_t port_answer_head(struct port_answer *a, char *p, size_t len, size_t chec
 		*why = "has a malformed head";
 		return -EPROTO;
 	}
+	a->keeps = minor == 1 && !is_closed(a);
 	const char *unclear = find_body(a, is_head);
 	if (!unclear)
 		return took;
@@ -114,11 +127,15 @@ ssize_t port_answer_head(struct port_answer *a, char *p, size_t len, size_t chec
 
 ssize_t port_answer_body(struct port_answer *a, char *p, size_t len)
 {
-	if (a->over)
+	if (a->over) {
+		a->extra += len;
 		return 0;
+	}
 	if (a->body == PORT_LENGTH) {
-		if (len > a->left)
+		if (len > a->left) {
+			a->extra = len - a->left;
 			len = a->left;
+		}
 		a->left -= len;
 		a->over = !a->left;
 	} else if (a->body == PORT_CHUNKED) {
@@ -127,6 +144,7 @@ ssize_t port_answer_body(struct port_answer *a, char *p, size_t len)
 		if (rest == -1)
 			return -EPROTO;
 		a->over = rest >= 0;
+		a->extra = rest > 0 ? (size_t)rest : 0;
 	}
 	return (ssize_t)len;
 }

@@ -24,6 +24,8 @@ struct port_answer {
 	size_t length; /* as the head says; SIZE_MAX: it does not */
 	size_t left;   /* PORT_LENGTH: bytes that are missing */
 	bool over;     /* the body is complete */
+	bool keeps;    /* the connection can serve another request after it */
+	size_t extra;  /* bytes that followed the end of the body */
 	struct phr_chunked_decoder chunks;
 };
 
@@ -35,7 +37,7 @@ struct port_answer {
 ssize_t port_answer_head(struct port_answer *a, char *p, size_t len, size_t checked, bool is_head,
 			 const char **why);
 /* Decodes the next bytes of the body in place. Returns how many are part of it, at `p`; -EPROTO
- * when they are malformed. What follows the end of the body is ignored. */
+ * when they are malformed. What follows the end of the body is counted. */
 ssize_t port_answer_body(struct port_answer *a, char *p, size_t len);
 /* Returns whether the body is complete if the server now closes the connection. */
 bool port_answer_ended(const struct port_answer *a);

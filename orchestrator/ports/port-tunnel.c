@@ -23,6 +23,7 @@ struct port_tunnel {
 	bool writing;
 	bool client_eof, server_eof; /* no more bytes from this side */
 	bool shut;		     /* the client was notified of the server's end */
+	bool apart; /* each direction of the client's connection can end on its own */
 	bool closing;
 	uint64_t ended_ms; /* when the connection to the server ended */
 };
@@ -79,13 +80,13 @@ static void on_written(h2o_socket_t *sock, const char *err)
 	flush(t);
 }
 
-/* Passes on the server's end. Over TLS only both directions can end. */
+/* Passes on the server's end. */
 static void end_output(struct port_tunnel *t)
 {
 	if (t->shut)
 		return;
 	t->shut = true;
-	if (t->sock->ssl || !t->op)
+	if (!t->apart || !t->op)
 		tunnel_close(t);
 	else
 		shutdown(h2o_socket_get_fd(t->sock), SHUT_WR);
@@ -181,6 +182,7 @@ static void on_upgraded(void *arg, h2o_socket_t *sock, size_t head_len)
 	struct port_tunnel *t = arg;
 
 	t->sock = sock;
+	t->apart = sock && conn_ends_apart(t->conn);
 	if (!sock || t->closing) {
 		tunnel_close(t);
 		return;

@@ -15,7 +15,12 @@ void relay_free(struct relay *p)
 /* Ends the connection to the server; what the client was not sent yet is sent. */
 static void end_answer(struct request *r, bool broken)
 {
+	const struct relay *p = relay_of(r);
+	bool whole = !broken && p->answer.over && p->body_over && !p->discards;
+
 	stream_end(r, broken);
+	if (whole && p->answer.keeps && !p->answer.extra && p->link->keep && r->op)
+		p->link->keep(r->op);
 	request_leave_call(r);
 }
 

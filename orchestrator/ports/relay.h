@@ -17,6 +17,8 @@ struct relay_link {
 	void (*end)(struct op *op);				   /* service_port_end */
 	/* service_port_redirect */
 	void (*redirect)(struct op *op, const struct port_sink *sink, void *arg);
+	/* The connection, which is abandoned next, can serve another request. May be NULL. */
+	void (*keep)(struct op *op);
 	/* Adds the answer's header fields to the client's. */
 	void (*add_headers)(struct request *r);
 	/* Fills in the sentence about an answer that is of no use: `why` continues "the answer of

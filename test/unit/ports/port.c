@@ -321,6 +321,7 @@ static void bodies_are_decoded(void **state)
 	assert_int_equal(port_answer_body(&a, chunks + 6, sizeof(chunks) - 7), 2);
 	assert_memory_equal(chunks + 6, "de", 2);
 	assert_true(a.over);
+	assert_int_equal(a.extra, strlen("more"));
 	answers("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false);
 	assert_int_equal(port_answer_body(&a, (char[]){"zz"}, 2), -EPROTO);
 	answers("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false);
@@ -328,10 +329,21 @@ static void bodies_are_decoded(void **state)
 	assert_false(port_answer_ended(&a));
 	assert_int_equal(port_answer_body(&a, whole, 8), 3);
 	assert_true(port_answer_ended(&a));
+	assert_int_equal(a.extra, 5);
 	assert_int_equal(port_answer_body(&a, whole, 8), 0);
+	assert_int_equal(a.extra, 13);
 	answers("HTTP/1.1 200 OK\r\n\r\n", false);
 	assert_int_equal(port_answer_body(&a, whole, 8), 8);
 	assert_true(!a.over && port_answer_ended(&a));
+}
+
+static void connections_are_kept_if_both_may(void **state)
+{
+	assert_true(answers("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false) > 0 && a.keeps);
+	assert_true(answers("HTTP/1.1 200 OK\r\nConnection: te, Close\r\n\r\n", false) > 0);
+	assert_false(a.keeps);
+	assert_true(answers("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", false) > 0);
+	assert_false(a.keeps);
 }
 
 static const struct port_place below = {
@@ -421,6 +433,7 @@ int main(void)
 		cmocka_unit_test(the_form_of_a_body_is_found),
 		cmocka_unit_test(incomplete_and_malformed_heads),
 		cmocka_unit_test(bodies_are_decoded),
+		cmocka_unit_test(connections_are_kept_if_both_may),
 		cmocka_unit_test(locations_and_cookies_stay_at_the_server),
 		cmocka_unit_test(fields_that_pass),
 		cmocka_unit_test(fields_for_the_whole_origin_are_dropped),

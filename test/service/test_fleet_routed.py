@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files, processes and ports of a sandbox whose requests go through another host of the fleet.
+
+These are the tests of one host: what a client sees must not differ.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import httpx
+import pytest
+
+from conftest import Service, made
+from fleet import Fleet
+from test_files import *  # noqa: F403
+from test_ports import *  # noqa: F403
+from test_processes import *  # noqa: F403
+
+# Its request ends before the other host has connected to the server.
+del test_malformed_chunks_of_a_client_end_its_request  # noqa: F405
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    started = Fleet(tmp_path_factory.mktemp("fleet"))
+    started.start(18, "client_requests_s=0", agent=True, others=(17,))
+    started.start(17, "client_requests_s=0", agent=True)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def service(fleet: Fleet) -> Service:
+    return fleet.services[17]
+
+
+@pytest.fixture
+def base(service: Service) -> str:
+    return service.base
+
+
+@pytest.fixture
+def sandbox(fleet: Fleet) -> Iterator[str]:
+    """Creates a sandbox on the other host, and returns its path."""
+    with fleet.services[18].client() as http:
+        path = made(http)
+        yield path
+        http.delete(path)
+    for host in fleet.services.values():
+        host.until_idle()
