@@ -105,7 +105,7 @@ class Fleet:
             self.add(one)
         self.write_for(host)
         home = self.home / f"h{host}"
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         started = Service(home, "max_vms=64", *self.settings(host), *settings, agent=agent)
         self.services[host] = started
         return started

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import time
@@ -226,6 +227,45 @@ def test_request_of_a_host_is_not_passed_on_again(fleet: Fleet, near: httpx.Clie
     with httpx.Client(base_url=f"https://{ip}:{port}", verify=tls, trust_env=False) as peer:
         answer = peer.get(f"/v1/sandboxes/{fleet.make_id(AWAY)}", headers={"host": "localhost"})
         refused(answer, 404, "not_found")
+
+
+# --- keys ---
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Two hosts that know the keys of two tenants, and each another one, in this order."""
+    fleet = Fleet(tmp_path_factory.mktemp("keyed"))
+    owner = fleet.start(OWNER, "pro", "free", others=(ENTRY,))
+    owner.tell("go")
+    owner.stop()
+    shared = list(owner.keys)
+    shutil.copytree(fleet.home / f"h{OWNER}/service/state", fleet.home / f"h{ENTRY}/service/state")
+    for host in (OWNER, ENTRY):
+        fleet.start(host, "pro").keys[:0] = shared
+    yield fleet
+    fleet.stop()
+
+
+def test_both_hosts_check_the_key(keyed: Fleet) -> None:
+    def bearer(key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"}
+
+    entry, owner = keyed.services[ENTRY], keyed.services[OWNER]
+    first, second, own = owner.keys
+    with entry.client() as near, owner.client() as far:
+        path = "/v1/sandboxes/" + str(far.post("/v1/sandboxes", json={}, headers=bearer(first)).json()["id"])
+        assert near.get(path, headers=bearer(first)).status_code == 200
+        refused(near.get(path, headers=bearer(second)), 404, "not_found")
+        refused(near.get(path), 401, "key_missing")
+        refused(near.get(path, headers=bearer(own)), 401, "key_unknown")
+        # The entry knows this one; the refusal is the owner's.
+        stranger = entry.keys[2]
+        assert near.get("/v1/sandboxes", headers=bearer(stranger)).status_code == 200
+        answer = near.get(path, headers=bearer(stranger))
+        refused(answer, 401, "key_unknown")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        far.delete(path, headers=bearer(first))
 
 
 # --- who may connect ---
