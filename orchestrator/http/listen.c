@@ -340,7 +340,7 @@ void listen_stop(struct http *h)
 
 /* --- TLS ------------------------------------------------------------------------------------ */
 
-static int tls_failed(struct err *e, const char *what, const char *file)
+int http_tls_failed(struct err *e, const char *what, const char *file)
 {
 	char text[128] = "unknown error";
 	unsigned long code = ERR_peek_last_error();
@@ -380,17 +380,17 @@ int listen_load_tls(struct http *h, struct err *e)
 		return 0;
 	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
 	if (!ctx)
-		return tls_failed(e, "set up", "TLS");
+		return http_tls_failed(e, "set up", "TLS");
 	h->accept.ssl_ctx = ctx;
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
 	SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
 	if (SSL_CTX_use_certificate_chain_file(ctx, config->tls_cert) != 1)
-		return tls_failed(e, "read the certificates in tls_cert", config->tls_cert);
+		return http_tls_failed(e, "read the certificates in tls_cert", config->tls_cert);
 	if (SSL_CTX_use_PrivateKey_file(ctx, config->tls_key, SSL_FILETYPE_PEM) != 1)
-		return tls_failed(e, "read the key in tls_key", config->tls_key);
+		return http_tls_failed(e, "read the key in tls_key", config->tls_key);
 	if (SSL_CTX_check_private_key(ctx) != 1)
-		return tls_failed(e, "the key does not belong to the certificate: tls_key",
-				  config->tls_key);
+		return http_tls_failed(e, "the key does not belong to the certificate: tls_key",
+				       config->tls_key);
 	h2o_ssl_register_alpn_protocols(ctx, h2o_alpn_protocols);
 	SSL_CTX_set_info_callback(ctx, on_handshake_step);
 	return 0;

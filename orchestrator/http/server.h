@@ -66,6 +66,9 @@ struct client;
 int http_listen_peers(struct http *h, const char *address, SSL_CTX *tls,
 		      bool (*known)(void *arg, const struct client *from), void *arg,
 		      struct err *e);
+/* Fills in *e with what OpenSSL could not do, with the file that it is about, and OpenSSL's reason.
+ * Returns -EINVAL. */
+int http_tls_failed(struct err *e, const char *what, const char *file);
 /* Returns the port it listens on, also when the kernel chose it for port 0. */
 unsigned http_port(const struct http *h);
 /* Stops accepting connections, and calls `done` when the requests in flight have ended, or after

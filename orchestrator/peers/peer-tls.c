@@ -5,7 +5,6 @@
  * 1.3 server, so this is the only check of them.
  */
 #include <errno.h>
-#include <openssl/err.h>
 #include <openssl/x509.h>
 #include <string.h>
 
@@ -90,24 +89,13 @@ static int on_verify(int good, X509_STORE_CTX *store)
 
 /* --- contexts ------------------------------------------------------------------------------- */
 
-static int failed(struct err *e, const char *what, const char *file)
-{
-	char text[128] = "unknown error";
-	unsigned long code = ERR_peek_last_error();
-
-	if (code)
-		ERR_error_string_n(code, text, sizeof(text));
-	ERR_clear_error();
-	return err_say(e, EINVAL, "%s %s: %s", what, file, text);
-}
-
 static int make(SSL_CTX **out, struct peers *p, const SSL_METHOD *method,
 		const struct config *config, struct err *e)
 {
 	SSL_CTX *ctx = *out = SSL_CTX_new(method);
 
 	if (!ctx)
-		return failed(e, "set up", "TLS");
+		return http_tls_failed(e, "set up", "TLS");
 	SSL_CTX_set_app_data(ctx, p);
 	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
 	SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
@@ -115,14 +103,15 @@ static int make(SSL_CTX **out, struct peers *p, const SSL_METHOD *method,
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, on_verify);
 	if (SSL_CTX_load_verify_locations(ctx, config->fleet_ca, NULL) != 1)
-		return failed(e, "read the certificates in fleet_ca", config->fleet_ca);
+		return http_tls_failed(e, "read the certificates in fleet_ca", config->fleet_ca);
 	if (SSL_CTX_use_certificate_chain_file(ctx, config->fleet_cert) != 1)
-		return failed(e, "read the certificates in fleet_cert", config->fleet_cert);
+		return http_tls_failed(e, "read the certificates in fleet_cert",
+				       config->fleet_cert);
 	if (SSL_CTX_use_PrivateKey_file(ctx, config->fleet_key, SSL_FILETYPE_PEM) != 1)
-		return failed(e, "read the key in fleet_key", config->fleet_key);
+		return http_tls_failed(e, "read the key in fleet_key", config->fleet_key);
 	if (SSL_CTX_check_private_key(ctx) != 1)
-		return failed(e, "the key does not belong to the certificate: fleet_key",
-			      config->fleet_key);
+		return http_tls_failed(e, "the key does not belong to the certificate: fleet_key",
+				       config->fleet_key);
 	return 0;
 }
 
