@@ -3,7 +3,8 @@
 
 #include "base/fd.h"
 #include "base/random.h"
-#include "orchestrator/api/handler.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/peers/peers.h"
 
 /* --- one checkpoint ------------------------------------------------------------------------- */
 
@@ -209,6 +210,28 @@ void serve_prune(struct request *r)
 	body_read(r, &prune_json, prune);
 }
 
+/* --- one in a body, which is not routed to the host of the fleet that has it ----------------- */
+
+bool checkpoint_is_good(struct request *r, const struct json_text *id)
+{
+	const struct fleet_host *host;
+
+	if (!id_valid(CHECKPOINT_ID_PREFIX, id->p, id->len)) {
+		answer_error(r, 400, "bad_request",
+			     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"",
+			     id->p);
+		return false;
+	}
+	if (r->api->peers && peers_route(r->api->peers, id->p, &host) != FLEET_HERE) {
+		answer_error(r, 404, "not_found",
+			     "checkpoint %s is on another host of the fleet, where POST "
+			     "/v1/checkpoints/%s/fork starts sandboxes from it",
+			     id->p, id->p);
+		return false;
+	}
+	return true;
+}
+
 /* --- start from one ------------------------------------------------------------------------- */
 
 static void add_child(struct text *t, const char *id, const char *error)
@@ -280,12 +303,8 @@ static void roll_back(struct request *r, const void *values)
 {
 	const struct rollback_body *b = values;
 
-	if (!id_valid(CHECKPOINT_ID_PREFIX, b->checkpoint.p, b->checkpoint.len)) {
-		answer_error(r, 400, "bad_request",
-			     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"",
-			     b->checkpoint.p);
+	if (!checkpoint_is_good(r, &b->checkpoint))
 		return;
-	}
 	request_ref(r);
 	r->op = service_rollback(r->service, r->tenant, r->id, b->checkpoint.p, b->keep.p,
 				 on_rolled_back, r);

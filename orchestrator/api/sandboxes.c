@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/exec/exec.h"
 
@@ -87,13 +86,8 @@ static void create(struct request *r, const void *values)
 		.env = (const char *const *)b->env,
 	};
 
-	if (b->checkpoint.p &&
-	    !id_valid(CHECKPOINT_ID_PREFIX, b->checkpoint.p, b->checkpoint.len)) {
-		answer_error(r, 400, "bad_request",
-			     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"",
-			     b->checkpoint.p);
+	if (b->checkpoint.p && !checkpoint_is_good(r, &b->checkpoint))
 		return;
-	}
 	if (b->template.p && !name_valid(b->template.p)) {
 		answer_error(r, 400, "bad_request",
 			     "template must be a name of a-z, 0-9, -, _ and ., not \"%s\"",

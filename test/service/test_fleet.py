@@ -157,6 +157,37 @@ def test_spaces_are_found_by_their_ids(fleet: Fleet, near: httpx.Client, far: ht
     assert fleet.place(str(resumed.json()["id"])) == (3, OWNER)
 
 
+def test_checkpoints_are_found_by_their_ids(fleet: Fleet, near: httpx.Client, far: httpx.Client) -> None:
+    path = made(far, tree={"live": 8})
+    taken = near.post(f"{path}/checkpoints", json={"name": "first"})
+    assert taken.status_code == 201, taken.text
+    id = taken.json()["id"]
+    one = f"/v1/checkpoints/{id}"
+    assert fleet.place(id) == (3, OWNER)
+    assert near.get(one).json()["id"] == id
+    assert near.patch(one, json={"score": 0.5}).json()["score"] == 0.5
+    (child,) = near.post(f"{one}/fork", json={"n": 1}).json()["children"]
+    assert fleet.place(child["id"]) == (3, OWNER)
+    assert near.post(f"{path}/rollback", json={"checkpoint": id}).json()["checkpoint"] == id
+    refused(near.post(f"{path}/undo", json={}), 409, "no_undo")
+    tree = f"/v1/trees/{path[-36:]}"
+    assert near.patch(tree, json={"live": 9}).json()["tree"]["live"] == 9
+    assert far.get(tree).json()["tree"]["live"] == 9
+    assert near.delete(one).status_code == 204
+    refused(far.get(one), 404, "not_found")
+
+
+def test_checkpoint_in_a_body_must_be_of_the_host(near: httpx.Client, far: httpx.Client, box: str) -> None:
+    id = far.post(f"{box}/checkpoints", json={}).json()["id"]
+    mine = made(near)
+    for path in ("/v1/sandboxes", f"{mine}/rollback"):
+        sentence = refused(near.post(path, json={"checkpoint": id}), 404, "not_found")
+        assert "on another host" in sentence and f"POST /v1/checkpoints/{id}/fork" in sentence
+    assert far.post("/v1/sandboxes", json={"checkpoint": id}).status_code == 201
+    assert near.post(f"{box}/rollback", json={"checkpoint": id}).status_code == 200
+    far.delete(f"/v1/checkpoints/{id}")
+
+
 def test_http2_and_http10_clients(entry: Service, far: httpx.Client, box: str) -> None:
     with entry.client(http2=True) as http:
         answer = http.get(box)
