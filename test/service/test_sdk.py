@@ -11,7 +11,7 @@ import pytest
 import scenario_async
 import scenario_sync
 from conftest import Service
-from ramet import AsyncClient, Client
+from ramet import AsyncClient, Client, Conflict, Sandbox
 
 
 @pytest.mark.parametrize("scenario", scenario_sync.SCENARIOS)
@@ -31,3 +31,26 @@ def test_asynchronous_client(
             await scenario(client, f"{tmp_path}/sandbox", tmp_path)
 
     asyncio.run(run())
+
+
+def test_calls_are_undone(server: Service) -> None:
+    with Client(server.base) as client:
+        with Sandbox(client=client, checkpoint_each_call={"keep": 5}) as sbx:
+            for n, mark in enumerate("ab", start=1):
+                server.wait(lambda _: len(client.checkpoints(sandbox=sbx.id)) == n)
+                sbx.run_code(f"mark {mark}")
+            server.wait(lambda _: len(client.checkpoints(sandbox=sbx.id)) == 3)
+            first, after_a, after_b = client.checkpoints(sandbox=sbx.id)
+            assert first.call == 0 and after_a.call and after_b.call and after_a.call < after_b.call
+            assert sbx.undo(keep="b") == after_a.id
+            assert sbx.run_code("marked").stdout == "a\n"
+            assert [one.undone for one in client.checkpoints(sandbox=sbx.id)][:3] == [False, False, True]
+            (kept,) = client.checkpoints(sandbox=sbx.id, name="b")
+            assert kept.call is None
+            sbx.rollback(kept)
+            assert sbx.run_code("marked").stdout == "b\n"
+            assert sbx.info().checkpoint_each_call == {"keep": 5}
+            assert sbx.update(checkpoint_each_call={"keep": 0}).checkpoint_each_call is None
+            with pytest.raises(Conflict) as refused:
+                sbx.undo(6)
+            assert refused.value.code == "no_undo"

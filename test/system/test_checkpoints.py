@@ -90,6 +90,25 @@ def test_a_rollback_gives_back_the_state_under_the_same_id() -> None:
             one.delete()
 
 
+def test_calls_are_undone() -> None:
+    with Client() as client:
+        with Sandbox(client=client, checkpoint_each_call={"keep": 5}) as sbx:
+
+            def n_kept() -> int:
+                return len(client.checkpoints(sandbox=sbx.id))
+
+            until(lambda: n_kept() == 1)
+            run(sbx, SET_UP)
+            until(lambda: n_kept() == 2)
+            run(sbx, CHANGE)
+            point = client.checkpoints(sandbox=sbx.id)[1]
+            assert sbx.undo() == point.id and point.call
+            check(sbx)
+            sbx.update(checkpoint_each_call={"keep": 0})
+        for one in client.checkpoints(sandbox=sbx.id):
+            one.delete()
+
+
 def test_a_space_can_be_forked_and_stays() -> None:
     with Client() as client:
         with Sandbox(client=client) as sbx:

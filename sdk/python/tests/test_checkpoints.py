@@ -36,6 +36,8 @@ CHECKPOINT: dict[str, Any] = {
     "bytes": 4096,
     "bytes_shared": 8192,
     "metadata": {},
+    "call": None,
+    "undone": False,
 }
 SPACE: dict[str, Any] = {
     "id": SPC,
@@ -69,6 +71,8 @@ class Service:
             return httpx.Response(204)
         if path.endswith("/fork"):
             return httpx.Response(200, json={"children": self.children, "ready_us": 1})
+        if path.endswith("/undo"):
+            return httpx.Response(200, json={"id": "sbx_0", "checkpoint": CHK, "kept": None})
         if path.endswith("/rollback"):
             kept = CHK if b"keep" in request.content else None
             return httpx.Response(200, json={"id": "sbx_0", "checkpoint": CHK, "kept": kept})
@@ -187,6 +191,18 @@ def test_a_sandbox_is_rolled_back(service: Service, client: Client) -> None:
         f'POST /v1/sandboxes/sbx_0/rollback {{"checkpoint": "{CHK}"}}',
         f'POST /v1/sandboxes/sbx_0/rollback {{"checkpoint": "{CHK}", "keep": "broken"}}',
         f"GET /v1/checkpoints/{CHK}",
+    ]
+
+
+def test_calls_are_undone(service: Service, client: Client) -> None:
+    sbx = Sandbox(client=client, checkpoint_each_call={"keep": 20})
+    sbx.update(checkpoint_each_call={"keep": 0})
+    assert sbx.undo() == sbx.undo(2, keep="x") == CHK
+    assert service.log == [
+        'POST /v1/sandboxes {"checkpoint_each_call": {"keep": 20}}',
+        'PATCH /v1/sandboxes/sbx_0 {"checkpoint_each_call": {"keep": 0}}',
+        'POST /v1/sandboxes/sbx_0/undo {"n": 1}',
+        'POST /v1/sandboxes/sbx_0/undo {"keep": "x", "n": 2}',
     ]
 
 

@@ -57,7 +57,7 @@ CHECKPOINT: dict[str, Any] = {
     "id": CHK, "state": "stored", "name": "a\x1b[2J", "labels": {"step": "7"}, "score": None,
     "root": IDS[0], "depth": 0, "pin": True, "sandbox": IDS[0], "parent": None, "created_at": "2026-01-31T23:59:59.123Z",
     "expires_at": None, "template": "default", "vcpus": 2, "ram_mib": 1024, "rootfs_gb": 4,
-    "egress": True, "bytes": 4096, "bytes_shared": 0, "metadata": {},
+    "egress": True, "bytes": 4096, "bytes_shared": 0, "metadata": {}, "call": None, "undone": False,
 }
 
 
@@ -117,6 +117,8 @@ class Service:
         if path.endswith("/fork"):
             failed = {"error": {"code": "vm_failed", "message": "no memory"}}
             return httpx.Response(200, json={"children": [{"id": IDS[0]}, failed], "ready_us": 1})
+        if path.endswith("/undo"):
+            return httpx.Response(200, json={"id": IDS[0], "checkpoint": CHK, "kept": None})
         if path.endswith("/prune"):
             return httpx.Response(200, json={"checkpoints": [CHK], "bytes": 7})
         if "/checkpoints" in path:

@@ -82,6 +82,8 @@ class Sandbox:
         labels: Up to 64 strings by name, by which lists can be filtered.
         checkpoint: A checkpoint, or its id, to start from, with its template and sizes. Other
             arguments that are None are as in its sandbox.
+        checkpoint_each_call: ``{"keep": n}``: keep the state after each of the last n calls, for
+            `undo`; 0: do not.
         tree: Limits of this sandbox and all its forks together: "live", "ram_mib", "cpu_seconds",
             "wall_seconds", "depth" and "at_limit" (docs/trees.md).
         host: The service's URL, as for `Client`. None: from the environment.
@@ -119,6 +121,7 @@ class Sandbox:
         metadata: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
         checkpoint: "Checkpoint | str | None" = None,
+        checkpoint_each_call: Mapping[str, int] | None = None,
         tree: Mapping[str, Any] | None = None,
         host: str | None = None,
         api_key: str | None = None,
@@ -142,6 +145,7 @@ class Sandbox:
                 metadata=metadata,
                 labels=labels,
                 checkpoint=_id_of(checkpoint),
+                checkpoint_each_call=checkpoint_each_call,
                 tree=tree,
             ),
         )
@@ -280,6 +284,23 @@ class Sandbox:
         if kept is None:
             return None
         return Checkpoint.of(client.get_checkpoint(kept), self._place)
+
+    def undo(self, n: int = 1, *, keep: str | None = None) -> str:
+        """Gives this sandbox the state before its last `n` calls, as `rollback` does.
+
+        A call that comes at once after another can overtake its checkpoint: then both are undone
+        together.
+
+        Args:
+            n: Number of calls; `checkpoint_each_call` says how many are kept.
+            keep: Name of a checkpoint that keeps the present state. None: it is lost.
+
+        Returns:
+            The id of the checkpoint whose state it has now.
+
+        Raises: As `Client.undo_calls`.
+        """
+        return self._live().undo_calls(self.id, n, keep=keep)
 
     def run_code(
         self,
@@ -661,6 +682,7 @@ class Sandbox:
         metadata: Mapping[str, Any] | None = None,
         score: float | None = None,
         labels: Mapping[str, str] | None = None,
+        checkpoint_each_call: Mapping[str, int] | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of this sandbox; None leaves a setting as it is.
@@ -677,6 +699,7 @@ class Sandbox:
             metadata=metadata,
             score=score,
             labels=labels,
+            checkpoint_each_call=checkpoint_each_call,
         )
 
     def replay(self, *, since: int = 0) -> list[Event]:

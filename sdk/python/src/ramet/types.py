@@ -799,6 +799,9 @@ class CheckpointInfo:
         ram_mib: Memory of the sandbox in MiB.
         template: Name of the template that the sandbox was created from.
         metadata: The metadata of the sandbox.
+        call: If the service took it after a call: `Event.seq` of the last event in that state,
+            0 if there was none. None: it was asked for.
+        undone: True if it is of a call that was undone.
         raw: Everything the service sent, by field name as in docs/api.md.
     """
 
@@ -819,6 +822,8 @@ class CheckpointInfo:
     ram_mib: int
     template: str
     metadata: Mapping[str, Any]
+    call: int | None
+    undone: bool
     raw: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -842,6 +847,8 @@ class CheckpointInfo:
             ram_mib=int(obj["ram_mib"]),
             template=str(obj["template"]),
             metadata=dict(obj["metadata"]),
+            call=obj["call"],
+            undone=bool(obj["undone"]),
             raw=dict(obj),
         )
 
@@ -967,6 +974,12 @@ class SandboxInfo:
     def score(self) -> float | None:
         """Its score, as set by `Sandbox.update`; None: none."""
         return _score(self._field("score"))
+
+    @property
+    def checkpoint_each_call(self) -> dict[str, int] | None:
+        """``{"keep": n}`` if the states after its last n calls are kept; None: they are not."""
+        setting = self._field("checkpoint_each_call")
+        return None if setting is None else dict(setting)
 
     @property
     def labels(self) -> dict[str, str]:

@@ -219,6 +219,7 @@ class AsyncClient:
         metadata: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
         checkpoint: str | None = None,
+        checkpoint_each_call: Mapping[str, int] | None = None,
         tree: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: int | None = None,
@@ -239,6 +240,8 @@ class AsyncClient:
             labels: Up to 64 strings by name, by which lists can be filtered.
             checkpoint: Id of a checkpoint to start from, with its template and sizes. Other
                 arguments that are None are as in its sandbox.
+            checkpoint_each_call: ``{"keep": n}``: keep the state after each of the last n calls, for
+                `undo_calls`; 0: do not.
             tree: Limits of this sandbox and all its forks together: "live", "ram_mib",
                 "cpu_seconds", "wall_seconds", "depth" and "at_limit" (docs/trees.md).
             idempotency_key: If a call with the same key and arguments was made within the last
@@ -263,6 +266,7 @@ class AsyncClient:
                 "metadata": metadata,
                 "labels": labels,
                 "checkpoint": checkpoint,
+                "checkpoint_each_call": checkpoint_each_call,
                 "tree": tree,
             }
         )
@@ -428,6 +432,7 @@ class AsyncClient:
         metadata: Mapping[str, Any] | None = None,
         score: float | None = None,
         labels: Mapping[str, str] | None = None,
+        checkpoint_each_call: Mapping[str, int] | None = None,
         timeout_seconds: int | None = None,
     ) -> SandboxInfo:
         """Changes settings of a sandbox, all of them or none; None leaves a setting as it is.
@@ -443,6 +448,8 @@ class AsyncClient:
             metadata: JSON object that replaces the old one.
             score: How good it is; higher is better. A tree can end those with the lowest score.
             labels: They replace the old ones.
+            checkpoint_each_call: As for `create_sandbox`; ``{"keep": 0}`` ends it, and what was kept
+                stays.
             timeout_seconds: The former name of `lifetime_seconds`.
 
         Returns:
@@ -461,6 +468,7 @@ class AsyncClient:
                 "metadata": metadata,
                 "score": score,
                 "labels": labels,
+                "checkpoint_each_call": checkpoint_each_call,
             }
         )
         return SandboxInfo.from_json(await self._http.json("PATCH", _sandbox(sandbox_id), body))
@@ -651,6 +659,29 @@ class AsyncClient:
         path = _sandbox(sandbox_id) + "/rollback"
         kept = (await self._http.json("POST", path, body, _CREATE_S))["kept"]
         return None if kept is None else str(kept)
+
+    async def undo_calls(self, sandbox_id: str, n: int = 1, *, keep: str | None = None) -> str:
+        """Gives a sandbox the state before its last `n` calls; see `AsyncSandbox.undo`.
+
+        Args:
+            sandbox_id: The sandbox, which keeps its id.
+            n: Number of calls, from 1 to 1,000.
+            keep: Name of a checkpoint that keeps the present state. None: it is lost.
+
+        Returns:
+            The id of the checkpoint whose state it has now.
+
+        Raises:
+            BadRequest: `n` is out of range.
+            NotFound: There is no such sandbox.
+            Conflict: No state that old is kept (code ``no_undo``); its checkpoint is damaged (code
+                ``checkpoint_damaged``); the sandbox is being frozen (code ``freezing``).
+            CapReached: The state cannot be kept: the key may not have more checkpoints.
+            Unavailable: The state could not be restored; the sandbox is as before.
+        """
+        body = to_json({"n": n, "keep": keep})
+        path = _sandbox(sandbox_id) + "/undo"
+        return str((await self._http.json("POST", path, body, _CREATE_S))["checkpoint"])
 
     async def checkpoints(
         self,

@@ -184,6 +184,13 @@ metadata_option = option(
     metavar="NAME=VALUE",
     help="Text that is stored with the sandbox.",
 )
+each_call_option = option(
+    "--checkpoint-each-call",
+    "each_call",
+    type=click.IntRange(0, 1000),
+    metavar="N",
+    help="Keep the state after each of the last N calls, for `ramet undo`. 0: do not.",
+)
 tree_option = option(
     "--tree",
     multiple=True,
@@ -450,6 +457,7 @@ def interrupt(sandbox: str, context: str | None) -> None:
     help="Start from this checkpoint, with its template and sizes.",
     values=complete_checkpoint,
 )
+@each_call_option
 @tree_option
 @api_json
 def create(
@@ -465,6 +473,7 @@ def create(
     name: str | None,
     metadata: Sequence[str],
     checkpoint: str | None,
+    each_call: int | None,
     tree: Sequence[str],
     json: bool,
 ) -> None:
@@ -485,6 +494,7 @@ def create(
             env=parse.variables(env),
             metadata=parse.metadata(metadata, name),
             checkpoint=service.checkpoint_id(client, checkpoint) if checkpoint else None,
+            checkpoint_each_call=parse.each_call(each_call),
             tree=parse.budget(tree),
         )
         if json:
@@ -552,6 +562,7 @@ def info(sandbox: str, json: bool) -> None:
 @no_egress_option
 @name_option
 @metadata_option
+@each_call_option
 @api_json
 def update(
     sandbox: str,
@@ -561,6 +572,7 @@ def update(
     no_egress: bool,
     name: str | None,
     metadata: Sequence[str],
+    each_call: int | None,
     json: bool,
 ) -> None:
     """Change settings of a sandbox. Its lifetime is counted from now; other metadata stays."""
@@ -576,6 +588,7 @@ def update(
             persistent=persistent,
             egress=False if no_egress else None,
             metadata=None if more is None else client.get_sandbox(changed).metadata | more,
+            checkpoint_each_call=parse.each_call(each_call),
         )
         listing.one_sandbox(found, as_json=json)
 
@@ -843,6 +856,23 @@ def rollback(sandbox: str, checkpoint: str, keep: str | None) -> None:
         kept = client.rollback_sandbox(name, service.checkpoint_id(client, checkpoint), keep=keep)
     if kept:
         print(kept)
+
+
+@command("undo", CHECKPOINTS)
+@sandbox_id
+@option(
+    "-n", type=click.IntRange(1, 1000), default=1, metavar="N", help="Number of calls. Default: 1."
+)
+@option("--keep", metavar="NAME", help="Keep the present state as a checkpoint of this name.")
+def undo(sandbox: str, n: int, keep: str | None) -> None:
+    """Give a sandbox the state before its last calls, and print the id of the checkpoint.
+
+    The sandbox needs `--checkpoint-each-call` of `ramet create` or `ramet update`.
+    """
+    from ramet.cli import service
+
+    with _connect() as client:
+        print(client.undo_calls(service.sandbox_id(client, sandbox), n, keep=keep))
 
 
 # Spaces

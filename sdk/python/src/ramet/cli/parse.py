@@ -73,6 +73,11 @@ def budget(items: Iterable[str] | None) -> dict[str, str | int] | None:
     return {name: int(v) if v.isdecimal() else v for name, v in found.items()}
 
 
+def each_call(keep: int | None) -> dict[str, int] | None:
+    """Returns the value of `--checkpoint-each-call`."""
+    return None if keep is None else {"keep": keep}
+
+
 def metadata(items: Iterable[str] | None, name: str | None) -> dict[str, str] | None:
     """Returns the members of `--metadata` options, and that of `--name`."""
     found = pairs(items)
