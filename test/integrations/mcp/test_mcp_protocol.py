@@ -39,6 +39,7 @@ STDIO_TOOLS = {
     "merge_files",
     "checkpoint",
     "rollback",
+    "undo",
     "freeze",
     "resume",
     "list",

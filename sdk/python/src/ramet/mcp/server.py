@@ -97,6 +97,7 @@ def _made_tools(tools: Tools, http: bool) -> list[Tool]:
         (tools.merge_files, "merge_files", "Merge files of forks", _CHANGE),
         (tools.checkpoint, "checkpoint", "Keep a state", _ADD),
         (tools.rollback, "rollback", "Go back to a state", _CHANGE),
+        (tools.undo, "undo", "Undo calls", _CHANGE),
         (tools.freeze, "freeze", "Freeze a sandbox", _CHANGE),
         (tools.resume, "resume", "Resume a Space", _CHANGE),
         (tools.list_, "list", "List sandboxes", _READ),

@@ -137,6 +137,10 @@ class Tools:
         keep: Annotated[
             bool, Field(description="true: it and its forks stay when this session ends")
         ] = False,
+        undo_calls: Annotated[
+            Optional[int],
+            Field(description="Number of last calls that undo can go back", ge=1, le=1000),
+        ] = None,
         checkpoint: Annotated[
             str, Field(description="Id of a checkpoint to start from; its sizes cannot be changed")
         ] = "",
@@ -162,6 +166,7 @@ class Tools:
                 # That of a checkpoint may end the sandbox with a session.
                 metadata=metadata if checkpoint else metadata or None,
                 checkpoint=checkpoint or None,
+                checkpoint_each_call={"keep": undo_calls} if undo_calls else None,
             )
             return _made(await client.get_sandbox(made.id))
 
@@ -450,6 +455,18 @@ class Tools:
             await target.client.rollback_sandbox(target.id, checkpoint)
         said = f"{target.id} is in the state of {clean(checkpoint)}"
         return CallToolResult(content=[text(said)])
+
+    async def undo(
+        self,
+        ctx: Ctx,
+        n: Annotated[int, Field(description="Number of calls to undo", ge=1, le=1000)] = 1,
+        sandbox: SandboxId = "",
+    ) -> CallToolResult:
+        """Gives a sandbox the state before its last calls of run_code: memory, files and processes
+        are as they were then. Only for sandboxes that create_sandbox made with undo_calls."""
+        async with self._sandbox(ctx, sandbox) as target:
+            point = await target.client.undo_calls(target.id, n)
+        return CallToolResult(content=[text(f"{target.id} is in the state of {clean(point)}")])
 
     async def freeze(
         self, ctx: Ctx, sandbox: SandboxId = ""
