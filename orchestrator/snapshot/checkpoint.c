@@ -36,10 +36,8 @@ static struct store_checkpoint row_of(const struct checkpoint *k)
 	return (struct store_checkpoint){.id = k->space->id,
 					 .tenant = k->space->tenant,
 					 .name = k->name,
-					 .labels = k->labels,
 					 .parent = k->parent,
 					 .ancestors = k->ancestors,
-					 .score = k->score,
 					 .pin = k->pin,
 					 .expires_at_ms = k->expires_at_ms,
 					 .kind = k->kind,
@@ -86,10 +84,12 @@ static int64_t expiry_in(uint32_t ttl_s)
 int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq,
 			struct err *e)
 {
-	struct store_checkpoint row = row_of(p->checkpoint);
+	struct store_checkpoint more = row_of(p->checkpoint);
+	struct store_space row = space_row(p);
 
-	row.kind = kind;
-	row.call_seq = call_seq;
+	more.kind = kind;
+	more.call_seq = call_seq;
+	row.checkpoint = &more;
 	int ret = store_checkpoint_change(p->service->store, &row, e);
 	if (ret < 0)
 		return ret;
@@ -107,7 +107,6 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	const struct store_checkpoint more = {.id = taken->id,
 					      .tenant = s->tenant,
 					      .name = spec->name ? spec->name : "",
-					      .labels = spec->labels ? spec->labels : "{}",
 					      .parent = snapshots_of(s)->checkpoint,
 					      .ancestors = ancestors,
 					      .pin = spec->pin,
@@ -125,7 +124,7 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 				  .env_len = s->env_len,
 				  .root = s->tree->root,
 				  .depth = s->depth,
-				  .labels = "{}",
+				  .labels = spec->labels ? spec->labels : "{}",
 				  .checkpoint = &more};
 	struct err e;
 
@@ -165,8 +164,8 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view)
 					: "memory",
 		.damage = p->damage[0] ? p->damage : NULL,
 		.name = k->name[0] ? k->name : NULL,
-		.labels = k->labels,
-		.score = k->score,
+		.labels = p->labels,
+		.score = p->score,
 		.root = p->tree->root,
 		.depth = p->depth,
 		.pin = k->pin,
@@ -212,26 +211,28 @@ bool service_checkpoint_change(struct service *c, const char *tenant, const char
 	if (!p)
 		return false;
 	struct checkpoint *k = p->checkpoint;
-	struct store_checkpoint row = row_of(k);
-	if (change->name)
-		row.name = change->name;
+	struct store_checkpoint more = row_of(k);
+	struct store_space row = space_row(p);
+	row.checkpoint = &more;
 	if (change->labels)
 		row.labels = change->labels;
 	if (change->score.given)
 		row.score = change->score;
+	if (change->name)
+		more.name = change->name;
 	if (change->pin != CHANGE_NONE)
-		row.pin = change->pin == CHANGE_TRUE;
+		more.pin = change->pin == CHANGE_TRUE;
 	if (change->ttl_s)
-		row.expires_at_ms = expiry_in(change->ttl_s);
+		more.expires_at_ms = expiry_in(change->ttl_s);
 	if (store_checkpoint_change(c->store, &row, &e) < 0) {
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
 	}
 	set_text(&k->name, change->name);
-	set_text(&k->labels, change->labels);
-	k->score = row.score;
-	k->pin = row.pin;
-	k->expires_at_ms = row.expires_at_ms;
+	set_text(&p->labels, change->labels);
+	p->score = row.score;
+	k->pin = more.pin;
+	k->expires_at_ms = more.expires_at_ms;
 	return true;
 }
 

@@ -64,9 +64,7 @@ static struct checkpoint *checkpoint_new(struct space *p, const struct store_che
 
 	*k = (struct checkpoint){.space = p,
 				 .name = must_copy(row->name),
-				 .labels = must_copy(row->labels),
 				 .ancestors = must_copy(row->ancestors),
-				 .score = row->score,
 				 .pin = row->pin,
 				 .expires_at_ms = row->expires_at_ms,
 				 .shared_bytes = row->shared_bytes,
@@ -91,7 +89,6 @@ static void checkpoint_free(struct checkpoint *k)
 	list_del(&k->unwritten);
 	space_free_snapshot(k);
 	free(k->name);
-	free(k->labels);
 	free(k->ancestors);
 	free(k);
 }

@@ -17,11 +17,10 @@ struct store_space;
 struct tenant;
 struct tree;
 
-/* What a checkpoint has besides. */
+/* The members of a checkpoint that a Space lacks. */
 struct checkpoint {
 	struct space *space;
-	char *name, *labels, *ancestors;
-	struct score score;
+	char *name, *ancestors;
 	bool pin;
 	int64_t expires_at_ms; /* 0: never */
 	char parent[SANDBOX_ID_LEN + 1];

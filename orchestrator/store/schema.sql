@@ -153,8 +153,6 @@ CREATE TABLE checkpoints (		-- one that is on disk is a Space too: its row there
 	id TEXT PRIMARY KEY,
 	tenant TEXT NOT NULL,
 	name TEXT NOT NULL,		-- empty: none
-	own_labels TEXT NOT NULL,	-- JSON object of strings
-	own_score REAL,			-- NULL: none
 	pin INTEGER NOT NULL,
 	expires_at_ms INTEGER NOT NULL,	-- 0: never
 	parent TEXT NOT NULL,		-- the checkpoint before it; empty: none

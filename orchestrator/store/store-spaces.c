@@ -11,8 +11,7 @@
 	"labels"
 /* `name` is NULL in the row of a Space that is no checkpoint. */
 #define CHECKPOINT_COLUMNS                                                                         \
-	"name, own_labels, own_score, pin, expires_at_ms, kind, call_seq, parent, ancestors, "     \
-	"shared_bytes"
+	"name, pin, expires_at_ms, kind, call_seq, parent, ancestors, shared_bytes"
 
 const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[SPACE_ADD] = "INSERT INTO spaces (" COLUMNS ") "
@@ -26,9 +25,10 @@ const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[GONE_FIND] = "SELECT id FROM spaces_gone WHERE id = ?",
 	[GONE_ALL] = "SELECT id FROM spaces_gone",
 	[CHECKPOINT_ADD] = "INSERT INTO checkpoints (" CHECKPOINT_COLUMNS
-			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-	[CHECKPOINT_CHANGE] = "UPDATE checkpoints SET name = ?, own_labels = ?, own_score = ?, "
-			      "pin = ?, expires_at_ms = ?, kind = ?, call_seq = ? WHERE id = ?",
+			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?)",
+	[CHECKPOINT_CHANGE] = "UPDATE checkpoints SET name = ?, pin = ?, expires_at_ms = ?, "
+			      "kind = ?, call_seq = ? WHERE id = ?",
+	[CHECKPOINT_NODE] = "UPDATE spaces SET score = ?, labels = ? WHERE id = ?",
 	[CHECKPOINT_SHARED] = "UPDATE checkpoints SET shared_bytes = ? WHERE id = ?",
 	[CHECKPOINT_FORGET] = "DELETE FROM checkpoints WHERE id = ?",
 	[CHECKPOINT_UNSTORED] = "SELECT id, tenant FROM checkpoints WHERE id NOT IN "
@@ -169,13 +169,11 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
 static int bind_changes(sqlite3_stmt *st, const struct store_checkpoint *row)
 {
 	bind_text(st, 1, row->name);
-	bind_text(st, 2, row->labels);
-	bind_score(st, 3, row->score);
-	sqlite3_bind_int(st, 4, row->pin);
-	sqlite3_bind_int64(st, 5, row->expires_at_ms);
-	sqlite3_bind_int(st, 6, (int)row->kind);
-	sqlite3_bind_int64(st, 7, (int64_t)row->call_seq);
-	return 8;
+	sqlite3_bind_int(st, 2, row->pin);
+	sqlite3_bind_int64(st, 3, row->expires_at_ms);
+	sqlite3_bind_int(st, 4, (int)row->kind);
+	sqlite3_bind_int64(st, 5, (int64_t)row->call_seq);
+	return 6;
 }
 
 static int insert_checkpoint(struct store *s, const struct store_checkpoint *row, struct err *e)
@@ -204,12 +202,29 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
 	return store_end(s, ret, e);
 }
 
-int store_checkpoint_change(struct store *s, const struct store_checkpoint *row, struct err *e)
+/* Changes what the row of a Space has; a checkpoint in memory has none yet. */
+static int change_node(struct store *s, const struct store_space *row, struct err *e)
+{
+	sqlite3_stmt *st = s->spaces[CHECKPOINT_NODE];
+
+	bind_score(st, 1, row->score);
+	bind_text(st, 2, row->labels);
+	bind_text(st, 3, row->id);
+	return store_run(s, st, e);
+}
+
+int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e)
 {
 	sqlite3_stmt *st = s->spaces[CHECKPOINT_CHANGE];
+	int ret = store_begin(s, e);
 
-	bind_text(st, bind_changes(st, row), row->id);
-	return store_changed(s, store_run(s, st, e), row->id, e);
+	if (ret < 0)
+		return ret;
+	bind_text(st, bind_changes(st, row->checkpoint), row->id);
+	ret = store_changed(s, store_run(s, st, e), row->id, e);
+	if (ret == 0)
+		ret = change_node(s, row, e);
+	return store_end(s, ret, e);
 }
 
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e)
@@ -296,15 +311,13 @@ static struct store_checkpoint read_checkpoint(sqlite3_stmt *st)
 		.id = text_at(st, 0),
 		.tenant = text_at(st, 1),
 		.name = text_at(st, 19),
-		.labels = text_at(st, 20),
-		.score = score_at(st, 21),
-		.pin = u32_at(st, 22),
-		.expires_at_ms = sqlite3_column_int64(st, 23),
-		.kind = (enum checkpoint_kind)u32_at(st, 24),
-		.call_seq = (uint64_t)sqlite3_column_int64(st, 25),
-		.parent = text_at(st, 26),
-		.ancestors = text_at(st, 27),
-		.shared_bytes = (uint64_t)sqlite3_column_int64(st, 28),
+		.pin = u32_at(st, 20),
+		.expires_at_ms = sqlite3_column_int64(st, 21),
+		.kind = (enum checkpoint_kind)u32_at(st, 22),
+		.call_seq = (uint64_t)sqlite3_column_int64(st, 23),
+		.parent = text_at(st, 24),
+		.ancestors = text_at(st, 25),
+		.shared_bytes = (uint64_t)sqlite3_column_int64(st, 26),
 	};
 }
 

@@ -119,8 +119,7 @@ int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, stor
 /* --- Spaces ---------------------------------------------------------------------------------- */
 
 struct store_checkpoint {
-	const char *id, *tenant, *name, *labels, *parent, *ancestors;
-	struct score score;
+	const char *id, *tenant, *name, *parent, *ancestors;
 	bool pin;
 	int64_t expires_at_ms; /* 0: never */
 	uint64_t shared_bytes;
@@ -196,8 +195,9 @@ int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree
  * NULL. */
 int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
 			 const struct store_answer *answer, struct err *e);
-/* Records a new name, labels, score, pin, expires_at_ms, kind and call_seq. */
-int store_checkpoint_change(struct store *s, const struct store_checkpoint *row, struct err *e);
+/* Records new labels, a new score, and of `row->checkpoint` name, pin, expires_at_ms, kind and
+ * call_seq. */
+int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e);
 /* Adds the Space `row`, which is what a checkpoint in memory became on disk. */
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e);
 /* Removes the checkpoint, and records its files as those of a Space that is gone. */

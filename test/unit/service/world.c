@@ -478,7 +478,7 @@ void world_exec(struct world *w, struct run *r, const char *id, const char *scri
 	world_until_true(w, &r->over);
 }
 
-static void on_done(void *arg, const struct failure *f)
+void world_on_done(void *arg, const struct failure *f)
 {
 	struct done *d = arg;
 
@@ -492,7 +492,7 @@ static void on_done(void *arg, const struct failure *f)
 void world_delete_start(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	service_delete(w->service, TENANT, id, on_done, d);
+	service_delete(w->service, TENANT, id, world_on_done, d);
 	assert_false(d->done);
 }
 
@@ -505,7 +505,7 @@ void world_delete(struct world *w, struct done *d, const char *id)
 void world_look_start(struct world *w, struct done *d)
 {
 	*d = (struct done){0};
-	service_templates_look(w->service, on_done, d);
+	service_templates_look(w->service, world_on_done, d);
 	assert_false(d->done);
 }
 
@@ -521,7 +521,7 @@ void world_look(struct world *w)
 void world_interrupt(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	service_interrupt(w->service, TENANT, id, NULL, on_done, d);
+	service_interrupt(w->service, TENANT, id, NULL, world_on_done, d);
 	assert_false(d->done);
 	world_until_true(w, &d->done);
 }
@@ -560,7 +560,7 @@ void world_fork(struct world *w, struct forked *k, const char *id, unsigned n)
 void world_merge_start(struct world *w, struct done *d, const char *parent, const char *winner)
 {
 	*d = (struct done){0};
-	service_merge(w->service, TENANT, parent, winner, on_done, d);
+	service_merge(w->service, TENANT, parent, winner, world_on_done, d);
 	assert_false(d->done);
 }
 

@@ -105,6 +105,7 @@ struct done {
 	bool done, failed;
 	struct failure failure;
 };
+void world_on_done(void *arg, const struct failure *f); /* service_done_fn of a struct done */
 void world_delete_start(struct world *w, struct done *d, const char *id);
 void world_delete(struct world *w, struct done *d, const char *id);
 /* The answer to a fork, with the ids of the children. */

@@ -69,20 +69,10 @@ static void fork_from_start(struct world *w, struct forked *k, const char *id, u
 				    k);
 }
 
-static void on_deleted(void *arg, const struct failure *f)
-{
-	struct done *d = arg;
-
-	d->done = true;
-	d->failed = f != NULL;
-	if (f)
-		d->failure = *f;
-}
-
 static void drop(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	service_checkpoint_delete(w->service, TENANT, id, on_deleted, d);
+	service_checkpoint_delete(w->service, TENANT, id, world_on_done, d);
 	world_until_true(w, &d->done);
 }
 
@@ -212,6 +202,34 @@ static void test_a_stored_one_gives_its_memory_back_and_survives(void **state)
 		world_history(w, &h, k.ids[i]);
 		assert_non_null(strstr(h.text, "half|=0"));
 	}
+}
+
+/* Changed while it is in memory, and again when it is on disk. */
+static void test_its_labels_and_score_survive(void **state)
+{
+	struct world *w = *state;
+	struct checkpoint_change in_memory = {.labels = "{\"a\":\"1\"}", .name = "first"};
+	struct checkpoint_change on_disk = {.score = {true, 2.5}};
+	struct checkpoint_view view;
+	struct failure f;
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	block_disk(w, true);
+	take(w, &t, m.view.id);
+	assert_true(service_checkpoint_change(w->service, TENANT, t.id, &in_memory, &f));
+	block_disk(w, false);
+	snapshots_of_service(w->service)->write_at_ms = 0;
+	checkpoints_check(w->service);
+	world_until(w, nothing_is_unwritten, w);
+	assert_true(service_checkpoint_change(w->service, TENANT, t.id, &on_disk, &f));
+	world_kill_service(w);
+	world_start_service(w);
+	assert_true(service_checkpoint_view(w->service, TENANT, t.id, &view, &f));
+	assert_string_equal(view.labels, "{\"a\":\"1\"}");
+	assert_string_equal(view.name, "first");
+	assert_true(view.score.given && view.score.value == 2.5);
 }
 
 static void test_one_that_cannot_be_written_is_tried_again(void **state)
@@ -610,6 +628,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_one_in_memory_starts_sandboxes_and_is_lost_with_the_service),
 		WORLD_TEST(test_a_stored_one_gives_its_memory_back_and_survives),
+		WORLD_TEST(test_its_labels_and_score_survive),
 		WORLD_TEST(test_one_that_cannot_be_written_is_tried_again),
 		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
 		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),

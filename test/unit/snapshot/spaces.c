@@ -22,20 +22,10 @@
 
 /* --- calls ---------------------------------------------------------------------------------- */
 
-static void on_done(void *arg, const struct failure *f)
-{
-	struct done *d = arg;
-
-	d->done = true;
-	d->failed = f != NULL;
-	if (f)
-		d->failure = *f;
-}
-
 static void drop(struct world *w, struct done *d, const char *id)
 {
 	*d = (struct done){0};
-	service_space_delete(w->service, TENANT, id, on_done, d);
+	service_space_delete(w->service, TENANT, id, world_on_done, d);
 	world_until_true(w, &d->done);
 }
 
