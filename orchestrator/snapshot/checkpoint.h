@@ -15,7 +15,7 @@ struct store_answer;
 /* Frees the memory of the snapshot if it is written and nobody uses it. */
 void checkpoint_give_back(struct checkpoint *k);
 
-/* What a snapshot of a sandbox consists of; checkpoint_add takes it over, also on failure. */
+/* The snapshot of a sandbox; checkpoint_add takes it over, also on failure. */
 struct checkpoint_taken {
 	char id[SANDBOX_ID_LEN + 1];
 	struct vmproc_image *image;

@@ -94,7 +94,7 @@ struct fork {
 	service_checkpoint_fn *taken_fn;
 	service_done_fn *into_fn;
 	char into[SANDBOX_ID_LEN + 1]; /* for into_fn: the sandbox that gets the VM */
-	/* What is forked: a sandbox, or what `open` has. */
+	/* The source of the children: a sandbox, or the checkpoint or Space of `open`. */
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	struct space_open open;
 	enum fork_state state;
@@ -229,7 +229,7 @@ static bool inherit(struct fork *fork, struct sandbox *s)
 }
 
 /* Puts the child into its tree: below the sandbox that is forked, or that the checkpoint is of.
- * What is started from a Space is in the place of the sandbox that was frozen, as after a resume.
+ * Sandboxes of a Space take the place of the sandbox that was frozen, as after a resume.
  */
 static void place(const struct fork *fork, struct sandbox *s)
 {

@@ -73,7 +73,7 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	parent->config.egress = m->egress;
 }
 
-/* What is in progress in the parent's VM fails with `f`. */
+/* The operations in progress in the parent's VM fail with `f`. */
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
 		 const struct failure *f)
 {

@@ -303,7 +303,7 @@ static void test_invalid_listings_are_refused(void **state)
 	assert_int_equal(refused(good, "/"), 0);
 }
 
-/* Whoever takes the paths of a diff as they are, as a merge of files does, would leave the root. */
+/* Code that takes the paths of a diff as they are, like a merge of files, would leave the root. */
 static void test_paths_that_lead_out_of_the_root_are_refused(void **state)
 {
 	static const char *const wrong[] = {

@@ -804,7 +804,7 @@ class AsyncClient:
             dry_run: Delete nothing, only return what would be deleted.
 
         Returns:
-            What was deleted, at most 1,000 checkpoints.
+            The checkpoints that were deleted, at most 1,000.
 
         Raises:
             BadRequest: Neither `keep` nor `older_than_seconds` is given, or a value is wrong.
