@@ -219,7 +219,8 @@ def test_client_that_leaves_a_stream_leaves_nothing(
 ) -> None:
     with entry.client(http2=http2) as http:
         with http.stream("POST", f"{box}/exec", json={"code": "out begun\nwait", "hangup": True}) as answer:
-            assert json.loads(next(answer.iter_lines()))["data"] == "begun"
+            lines = answer.iter_lines()  # kept: httpx disconnects when it is dropped
+            assert json.loads(next(lines))["data"] == "begun"
             owner.until_waiting(1)
     owner.until_waiting(0)  # `hangup` has interrupted the call
     entry.until_idle()
@@ -277,7 +278,8 @@ def test_entry_that_dies_leaves_nothing_on_the_owner(fleet: Fleet, owner: Servic
         while answer is None or answer.status_code == 503:  # until the owner's table has it
             answer = http.get(box)
         with http.stream("POST", f"{box}/exec", json={"code": "out begun\nwait"}) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()
+            next(lines)
             dying.server.kill()
             dying.server.wait()
     owner.until_idle()
