@@ -85,7 +85,7 @@ static void fork_from(struct world *w, struct forked *k, const char *id, unsigne
 /* Makes the folder of Spaces unusable, so that checkpoints stay in memory. */
 static void block_disk(const struct world *w, bool blocked)
 {
-	char path[256], moved[300];
+	char path[CONFIG_PATH_MAX + 16], moved[CONFIG_PATH_MAX + 32];
 
 	snprintf(path, sizeof(path), "%s/spaces", w->config.state_dir);
 	snprintf(moved, sizeof(moved), "%s.moved", path);
@@ -139,7 +139,7 @@ struct files {
 static bool files_are_gone(void *arg)
 {
 	const struct files *of = arg;
-	char path[256];
+	char path[CONFIG_PATH_MAX + 64];
 
 	snprintf(path, sizeof(path), "%s/spaces/%s", of->w->config.state_dir, of->id);
 	return access(path, F_OK) < 0;
