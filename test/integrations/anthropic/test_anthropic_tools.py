@@ -22,7 +22,8 @@ from anthropic_fixtures import (
     use,
 )
 
-from ramet import AsyncSandbox, Sandbox
+from ramet import AsyncSandbox, Context, Sandbox
+from ramet.errors import Conflict
 from ramet.integrations.anthropic import (
     AsyncMemoryTool,
     AsyncSandboxTools,
@@ -105,6 +106,20 @@ def test_bash_is_replaced_when_it_was_deleted(sandbox: Sandbox) -> None:
     assert tool.call({"restart": True}) == "bash was restarted"
     assert tool.call({"command": "echo =$word"}) == "="
     tool.close()
+
+
+def test_a_bash_that_cannot_be_deleted_is_logged(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tool = bash_tool(sandbox)
+    tool.call({"command": "word=kept"})
+
+    def refuse(context: Context) -> None:
+        raise Conflict("it is frozen")
+
+    monkeypatch.setattr(Context, "delete", refuse)
+    tool.close()
+    assert [one.getMessage() for one in caplog.records] == ["a clean-up failed: it is frozen"]
 
 
 def test_editor_shows_and_changes_files(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, Awaitable, Callable, Coroutine, Mapping, Protocol, TypeVar, cast
 
 from anthropic.lib.tools import BetaFunctionToolResultType, ToolError
@@ -18,9 +18,10 @@ from anthropic.types.beta import BetaToolUnionParam
 
 from ramet import AsyncFiles, AsyncSandbox, Files, Sandbox
 from ramet._cleanup import finish
-from ramet.errors import RametError
+from ramet.errors import NotFound, RametError
 from ramet.integrations._results import MAX_FILE_BYTES
 
+log = logging.getLogger(__name__)
 AnySandbox = Sandbox | AsyncSandbox
 T = TypeVar("T")
 
@@ -88,9 +89,13 @@ async def completed(sandbox: AnySandbox, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def quietly(step: Callable[[], Any]) -> None:
-    """Takes a step of a clean-up; a failure has no consequences."""
-    with suppress(RametError):
+    """Takes a step of a clean-up; a failure is logged, unless nothing was left to clean up."""
+    try:
         await of(step())
+    except NotFound:
+        pass
+    except RametError as error:
+        log.warning("a clean-up failed: %s", error)
 
 
 async def side_by_side(
