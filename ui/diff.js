@@ -4,7 +4,7 @@
 import { merge } from "./actions.js";
 import { post, send } from "./api.js";
 import { button, draft, empty, guest, h, printed, sheet } from "./dom.js";
-import { descends, feed, name } from "./feed.js";
+import { descends, feed, listed, name } from "./feed.js";
 import { sides } from "./lines.js";
 
 export const title = "Diff";
@@ -53,7 +53,9 @@ function table(before, after, names) {
   return sheet(["", guest(names[0]), "", guest(names[1])], h("tbody", {}, ...rows), { class: "sides" });
 }
 
-export function show(root, [first = "", second = ""], signal) {
+export async function show(root, [first = "", second = ""], signal) {
+  await listed; // an address that is opened directly
+  if (signal.aborted) return;
   const names = [first, second].map((id) =>
     feed.sandboxes.has(id) ? name(feed.sandboxes.get(id)) : id.slice(0, 12),
   );

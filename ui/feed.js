@@ -14,6 +14,7 @@ const EVERY_MS = 10000,
 const texts = {};
 
 export const feed = { known: false, sandboxes: new Map(), spaces: new Map(), watchers: new Set() };
+export const listed = new Promise((resolve) => feed.watchers.add(resolve));
 
 let asked = false,
   wake = () => {};

@@ -180,6 +180,8 @@ def test_two_sandboxes_are_compared(page: Page, service: Service, http: httpx.Cl
         ["", "", "4", "four"],
     ]
     assert fits(page)
+    page.reload()
+    expect(page.get_by_role("heading", name="parent →")).to_be_visible()
     button(page, "Merge …").click()
     expect(dialog(page)).to_contain_text("Files that only it has: 1")
 
