@@ -301,7 +301,7 @@ int etcd_new(struct etcd **out, const struct etcd_options *options, struct err *
 	}
 	/* So that the hosts spread over the members. */
 	random_bytes(&chance, sizeof(chance));
-	c->at = chance % c->n;
+	c->at = c->n ? chance % c->n : 0;
 	*out = c;
 	return 0;
 }

@@ -88,13 +88,14 @@ static int take_entry(struct fleet_host *h, const struct entry *in, struct err *
 	return 0;
 }
 
-static int read_host(struct fleet_host *h, const char *text, struct err *e)
+int fleet_host_read(struct fleet_host *h, const char *text, size_t len, struct err *e)
 {
 	struct entry in = {0};
-	int ret = json_read(text, strlen(text), entry_fields, ARRAY_LEN(entry_fields), &in, e);
+	int ret = json_read(text, len, entry_fields, ARRAY_LEN(entry_fields), &in, e);
 
 	if (ret < 0)
 		return ret;
+	*h = (struct fleet_host){0};
 	ret = take_entry(h, &in, e);
 	if (ret < 0)
 		err_context(e, "host %u", in.host);
@@ -162,7 +163,7 @@ static int take_file(struct fleet_table *t, const struct file *in, struct err *e
 
 	t->cell = in->cell;
 	for (size_t i = 0; ret == 0 && in->hosts[i]; i++)
-		ret = read_host(&t->hosts[t->n++], in->hosts[i], e);
+		ret = fleet_host_read(&t->hosts[t->n++], in->hosts[i], strlen(in->hosts[i]), e);
 	if (ret == 0)
 		ret = sort(t, e);
 	if (ret < 0)

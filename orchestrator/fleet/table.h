@@ -41,6 +41,8 @@ struct fleet_table {
 	struct fleet_host hosts[]; /* by number */
 };
 
+/* Reads the object of one host. Returns 0, or -errno with *e filled. */
+int fleet_host_read(struct fleet_host *h, const char *text, size_t len, struct err *e);
 /* Reads the text of hosts.json. Returns 0 with a table that the caller frees with free(3), or
  * -errno with *e filled. */
 int fleet_table_read(struct fleet_table **out, const char *text, size_t len, struct err *e);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/etcd/card.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "orchestrator/fleet/id.h"
+#include "orchestrator/json/json.h"
+
+/* What a card has in each format. */
+struct head {
+	uint32_t format, host;
+	struct json_text fleet, name, instance;
+};
+#define FIELD(member, kind, ...)                                                                   \
+	JSON_FIELD(struct head, member, #member, kind, .required = true, ##__VA_ARGS__)
+
+static const struct json_field head_fields[] = {
+	FIELD(format, JSON_WHOLE, .min = 1, .max = UINT32_MAX),
+	FIELD(host, JSON_WHOLE, .max = FLEET_NUMBER_MAX),
+	FIELD(fleet, JSON_TEXT, .min = 1, .max = FLEET_NAME_MAX),
+	FIELD(name, JSON_TEXT, .min = 1, .max = FLEET_NAME_MAX),
+	FIELD(instance, JSON_TEXT, .min = INSTANCE_TEXT, .max = INSTANCE_TEXT),
+};
+
+static int take_head(struct card *out, const struct head *in, struct err *e)
+{
+	memcpy(out->fleet, in->fleet.p, in->fleet.len + 1);
+	memcpy(out->instance, in->instance.p, in->instance.len + 1);
+	memcpy(out->host.name, in->name.p, in->name.len + 1);
+	out->host.number = in->host;
+	if (in->format > CARD_FORMAT)
+		return err_say(e, EPROTONOSUPPORT,
+			       "it has the format %u, and this version reads up to %d", in->format,
+			       CARD_FORMAT);
+	return 0;
+}
+
+int card_read(struct card *out, const char *text, size_t len, struct err *e)
+{
+	struct head in = {0};
+	int ret = json_read(text, len, head_fields, ARRAY_LEN(head_fields), &in, e);
+
+	*out = (struct card){0};
+	if (ret < 0)
+		return ret;
+	ret = take_head(out, &in, e);
+	json_free(head_fields, ARRAY_LEN(head_fields), &in);
+	return ret < 0 ? ret : fleet_host_read(&out->host, text, len, e);
+}
+
+static void add_seconds(struct text *out, const char *name, int64_t at)
+{
+	text_printf(out, ",\"%s\":", name);
+	if (at > 0)
+		text_number(out, at);
+	else
+		text_puts(out, "null");
+}
+
+static void add_members(struct text *out, const struct fleet_host *h)
+{
+	text_printf(out, "\"host\":%u", h->number);
+	json_member(out, "name", h->name);
+	json_member(out, "address", h->address);
+	json_member(out, "region", h->region);
+	json_member(out, "zone", h->zone);
+	json_member(out, "state", h->draining ? "draining" : "ready");
+	json_member(out, "version", h->version);
+	add_seconds(out, "seen", h->seen);
+	if (!h->has_cert)
+		return;
+	text_puts(out, ",\"cert_sha256\":\"");
+	for (size_t i = 0; i < FLEET_CERT_BYTES; i++)
+		text_printf(out, "%02x", h->cert[i]);
+	text_putc(out, '"');
+}
+
+void host_write(struct text *out, const struct fleet_host *h)
+{
+	text_putc(out, '{');
+	add_members(out, h);
+	add_seconds(out, "gone", h->gone);
+	text_putc(out, '}');
+}
+
+void card_write(struct text *out, const struct card *card)
+{
+	text_printf(out, "{\"format\":%d", CARD_FORMAT);
+	json_member(out, "fleet", card->fleet);
+	json_member(out, "instance", card->instance);
+	text_putc(out, ',');
+	add_members(out, &card->host);
+	text_putc(out, '}');
+}

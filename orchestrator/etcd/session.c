@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "orchestrator/etcd/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "base/random.h"
+#include "orchestrator/etcd/view.h"
+
+#define RETRY_FIRST_MS 250
+#define RETRY_MOST_MS  5000
+#define PATH_ROOM      512
+#define KEY_ROOM       64
+
+struct session {
+	const struct fleet_settings *settings;
+	struct card self;
+	int dir;
+	char ca[PATH_ROOM], cert[PATH_ROOM], key[PATH_ROOM];
+	struct etcd *etcd;
+	struct view *view;
+	char own[KEY_ROOM], fleet[KEY_ROOM], from[KEY_ROOM], to[KEY_ROOM]; /* keys */
+	int64_t lease;							   /* 0: none */
+	bool joined;		  /* the own card is in etcd, under the lease */
+	int64_t revision;	  /* up to which the view is complete; 0: it has to be read */
+	int64_t live;		  /* changes after this revision happen now */
+	uint64_t keepalive_at_ms; /* on the boot-time clock */
+	uint32_t pause_ms;	  /* after a failure */
+	struct err said;	  /* the last failure; empty: none */
+	struct text table;	  /* as it is in the file */
+};
+
+static int64_t now_s(void)
+{
+	return realtime_ms() / 1000;
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+
+/* Calls etcd, empties the request, and returns the answer, which the caller frees. */
+static int call(struct session *s, const char *path, struct text *request, struct text *answer,
+		struct err *e)
+{
+	int ret = etcd_call(s->etcd, path, request, answer, e);
+
+	text_free(request);
+	return ret;
+}
+
+/* What an answer of etcd_put_request has. */
+struct present {
+	struct text value;
+	int64_t revision; /* 0: there is no such key */
+};
+
+static void on_present(void *arg, const struct etcd_pair *pair)
+{
+	struct present *p = arg;
+
+	p->value.len = 0;
+	text_add(&p->value, pair->value, pair->value_len);
+	p->revision = pair->revision;
+}
+
+/* Sets the key as etcd_put_request does. The caller frees the present value, after failures too. */
+static int put(struct session *s, const char *key, const struct text *value, int64_t lease,
+	       int64_t revision, bool *done, struct present *present, struct err *e)
+{
+	struct text request = {0}, answer;
+
+	*present = (struct present){0};
+	etcd_put_request(&request, key, value, lease, revision);
+	int ret = call(s, "/v3/kv/txn", &request, &answer, e);
+	if (ret < 0)
+		return ret;
+	ret = etcd_put_read(done, answer.p, answer.len, on_present, present, e);
+	text_free(&answer);
+	return ret;
+}
+
+/* --- the lease -------------------------------------------------------------------------------- */
+
+static void lose_lease(struct session *s)
+{
+	s->lease = 0;
+	s->joined = false;
+}
+
+static int take_lease(struct session *s, const struct etcd_lease *lease, struct err *e)
+{
+	if (lease->ttl_s != LEASE_TTL_S)
+		return err_say(e, EPROTO,
+			       "etcd at %s gave a lease of %" PRId64 " s, and %d s were asked for",
+			       etcd_endpoint(s->etcd), lease->ttl_s, LEASE_TTL_S);
+	s->lease = lease->id;
+	s->keepalive_at_ms = boottime_ms() + KEEPALIVE_MS;
+	return 0;
+}
+
+static int grant(struct session *s, struct err *e)
+{
+	struct text request = {0}, answer;
+	struct etcd_lease lease;
+
+	etcd_grant_request(&request, LEASE_TTL_S);
+	int ret = call(s, "/v3/lease/grant", &request, &answer, e);
+	if (ret < 0)
+		return ret;
+	ret = etcd_grant_read(&lease, answer.p, answer.len, e);
+	text_free(&answer);
+	return ret < 0 ? ret : take_lease(s, &lease, e);
+}
+
+/* A lease that has ended, or that has another time than it had, is not used any more. */
+static int keep_alive(struct session *s, struct err *e)
+{
+	struct text request = {0}, answer;
+	struct etcd_lease lease;
+
+	etcd_keepalive_request(&request, s->lease);
+	int ret = call(s, "/v3/lease/keepalive", &request, &answer, e);
+	if (ret < 0)
+		return ret;
+	ret = etcd_keepalive_read(&lease, answer.p, answer.len, e);
+	text_free(&answer);
+	if (ret < 0)
+		return ret;
+	if (!lease.ttl_s)
+		ret = err_say(e, ENOENT,
+			      "the lease of this host in etcd has ended: it joins again");
+	else if (lease.id != s->lease)
+		ret = err_say(e, EPROTO, "etcd at %s kept another lease than this host's alive",
+			      etcd_endpoint(s->etcd));
+	else
+		ret = take_lease(s, &lease, e);
+	if (ret < 0)
+		lose_lease(s);
+	return ret;
+}
+
+/* --- joining ---------------------------------------------------------------------------------- */
+
+/* The first host that joins writes the fleet's id; the others compare. */
+static int check_fleet(struct session *s, struct err *e)
+{
+	struct text value = {0};
+	struct present present;
+	bool done;
+
+	text_puts(&value, s->self.fleet);
+	int ret = put(s, s->fleet, &value, 0, 0, &done, &present, e);
+	if (ret == 0 && !done &&
+	    (present.value.len != value.len || memcmp(present.value.p, value.p, value.len) != 0))
+		ret = err_say(
+			e, EINVAL,
+			"cell %u in etcd at %s belongs to the fleet %.*s, and this host to %s: "
+			"it does not join",
+			s->settings->cell, etcd_endpoint(s->etcd),
+			(int)min_u64(present.value.len, 60), present.value.p, s->self.fleet);
+	text_free(&value);
+	text_free(&present.value);
+	return ret;
+}
+
+/* Another machine has this host's number, unless the card is this machine's own, of an earlier
+ * session. */
+static int check_own(const struct session *s, const struct present *present, struct err *e)
+{
+	struct card other;
+	struct err reason;
+
+	if (!present->revision)
+		return err_say(e, EAGAIN, "the card of this host changed at the same time");
+	int ret = card_read(&other, present->value.p, present->value.len, &reason);
+	if (strcmp(other.instance, s->self.instance) == 0)
+		return 0;
+	if (ret < 0 && !other.host.name[0])
+		return err_say(e, EEXIST, "the card of host %u in etcd is damaged: %.100s",
+			       s->self.host.number, reason.text);
+	return err_say(
+		e, EEXIST,
+		"host number %u is taken by %s at %s: this machine, %s at %s, does not join. "
+		"Give it a token of its own, or stop the other one",
+		s->self.host.number, other.host.name, other.host.address, s->self.host.name,
+		s->self.host.address);
+}
+
+static int put_card(struct session *s, const struct text *card, struct err *e)
+{
+	struct present present;
+	int64_t revision = 0;
+	bool done = false;
+	int ret = 0;
+
+	for (int i = 0; i < 2 && !done && ret == 0; i++) {
+		ret = put(s, s->own, card, s->lease, revision, &done, &present, e);
+		if (ret == 0 && !done)
+			ret = check_own(s, &present, e);
+		revision = present.revision;
+		text_free(&present.value);
+	}
+	if (ret == 0 && !done)
+		ret = err_say(e, EAGAIN, "the card of this host changed at the same time");
+	return ret;
+}
+
+static int join(struct session *s, struct err *e)
+{
+	struct text card = {0};
+
+	if (check_fleet(s, e) < 0)
+		return e->code;
+	s->self.host.seen = now_s();
+	card_write(&card, &s->self);
+	int ret = put_card(s, &card, e);
+	text_free(&card);
+	/* etcd has lost the lease. */
+	if (ret == -ENOENT)
+		lose_lease(s);
+	if (ret < 0)
+		return ret;
+	s->joined = true;
+	view_self_lost(s->view);
+	log_info("joined cell %u of the fleet %s as host %u (%s)", s->settings->cell, s->self.fleet,
+		 s->self.host.number, s->self.host.name);
+	return 0;
+}
+
+/* --- the view --------------------------------------------------------------------------------- */
+
+struct page {
+	struct session *s;
+	char last[ETCD_KEY_MAX + 2]; /* the last key, and then the least one after it */
+};
+
+static void on_listed(void *arg, const struct etcd_pair *pair)
+{
+	struct page *page = arg;
+
+	view_take(page->s->view, pair, false, now_s());
+	snprintf(page->last, sizeof(page->last), "%s\x01", pair->key);
+}
+
+static int read_page(struct session *s, struct page *page, struct etcd_range *range, int64_t at,
+		     struct err *e)
+{
+	struct text request = {0}, answer;
+	char from[sizeof(page->last)];
+
+	memcpy(from, page->last, sizeof(from));
+	etcd_range_request(&request, from, s->to, at);
+	int ret = call(s, "/v3/kv/range", &request, &answer, e);
+	if (ret < 0)
+		return ret;
+	ret = etcd_range_read(range, answer.p, answer.len, on_listed, page, e);
+	text_free(&answer);
+	if (ret == 0 && range->more && strcmp(page->last, from) <= 0)
+		ret = err_say(e, EPROTO, "the keys that etcd lists are not in order");
+	return ret;
+}
+
+/* Reads all keys, as of one revision. */
+static int list(struct session *s, struct err *e)
+{
+	struct page page = {.s = s};
+	struct etcd_range range;
+	int64_t at = 0;
+
+	snprintf(page.last, sizeof(page.last), "%s", s->from);
+	view_list_begin(s->view);
+	do {
+		int ret = read_page(s, &page, &range, at, e);
+		if (ret < 0)
+			return ret;
+		at = at ? at : range.revision;
+	} while (range.more);
+	view_list_end(s->view, now_s());
+	s->revision = at;
+	return 0;
+}
+
+/* Starts to follow the changes from where the view is. */
+static int follow(struct session *s, struct err *e)
+{
+	struct text request = {0};
+
+	if (!s->revision && list(s, e) < 0)
+		return e->code;
+	s->live = INT64_MAX;
+	etcd_watch_request(&request, s->from, s->to, s->revision + 1);
+	int ret = etcd_watch(s->etcd, &request, e);
+	text_free(&request);
+	return ret;
+}
+
+static void on_changed(void *arg, const struct etcd_pair *pair)
+{
+	struct session *s = arg;
+
+	view_take(s->view, pair, pair->revision > s->live, now_s());
+	s->revision = pair->revision;
+}
+
+static int on_line(void *arg, const char *line, size_t len, struct err *e)
+{
+	struct session *s = arg;
+	struct etcd_change change;
+	int ret = etcd_watch_read(&change, line, len, on_changed, s, e);
+
+	if (ret < 0)
+		return ret;
+	if (change.began)
+		s->live = change.began;
+	/* etcd was restored from a backup, or is another one. */
+	if (change.began && change.began < s->revision)
+		change.over = change.compacted = true;
+	if (change.compacted)
+		s->revision = 0;
+	return change.over ? err_say(e, ESTALE, "%s",
+				     change.compacted ? "the list of hosts has to be read again"
+						      : "etcd ended it")
+			   : 0;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static int replace_file(int dir, const struct text *text, struct err *e)
+{
+	scoped_fd int fd =
+		openat(dir, ".hosts.json", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+
+	if (fd < 0)
+		return err_set(e, errno, "create .hosts.json");
+	int ret = file_write(fd, 0, text->p, text->len, e);
+	if (ret < 0)
+		return ret;
+	if (fsync(fd) < 0 || renameat(dir, ".hosts.json", dir, "hosts.json") < 0)
+		return err_set(e, errno, "write hosts.json");
+	return 0;
+}
+
+static int write_table(struct session *s, struct err *e)
+{
+	struct text table = {0};
+
+	view_hosts(s->view, &table);
+	if (table.len == s->table.len && memcmp(table.p, s->table.p, table.len) == 0) {
+		text_free(&table);
+		return 0;
+	}
+	int ret = replace_file(s->dir, &table, e);
+	if (ret < 0) {
+		text_free(&table);
+		return ret;
+	}
+	text_free(&s->table);
+	s->table = table;
+	return 0;
+}
+
+/* Takes over the table that an earlier process has written; a file of another host counts as none.
+ */
+static void load_table(struct session *s)
+{
+	struct err e;
+	uint64_t len;
+	scoped_fd int fd = openat(s->dir, "hosts.json", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd < 0 || file_size(fd, &len, &e) < 0 || len > FLEET_TABLE_BYTES)
+		return;
+	scoped_free char *text = must_alloc(len + 1);
+	if (file_read(fd, 0, text, len, &e) == 0 && view_load(s->view, text, len))
+		text_add(&s->table, text, len);
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
+static int do_due(struct session *s, struct err *e)
+{
+	if (view_self_lost(s->view) && s->joined) {
+		s->joined = false;
+		log_warn("the card of this host is not in etcd any more: it joins again");
+	}
+	if (!s->lease && grant(s, e) < 0)
+		return e->code;
+	if (boottime_ms() >= s->keepalive_at_ms && keep_alive(s, e) < 0)
+		return e->code;
+	if (!s->joined && join(s, e) < 0)
+		return e->code;
+	if (!etcd_watches(s->etcd) && follow(s, e) < 0)
+		return e->code;
+	return write_table(s, e);
+}
+
+/* Logs a failure once, until another one or a success comes. */
+static void say(struct session *s, const struct err *e)
+{
+	if (strcmp(s->said.text, e->text) != 0)
+		log_error("%s; %s", e->text,
+			  s->table.len ? "the last table of hosts stays in use"
+				       : "there is no table of hosts yet");
+	s->said = *e;
+}
+
+static uint32_t ms_until(uint64_t at_ms)
+{
+	uint64_t now = boottime_ms();
+
+	return at_ms > now ? min_u32(at_ms - now, KEEPALIVE_MS) : 0;
+}
+
+/* A random time of up to the last pause, so that hosts do not come back in step. */
+static uint32_t pause_of(struct session *s)
+{
+	uint32_t chance;
+
+	random_bytes(&chance, sizeof(chance));
+	s->pause_ms = backoff_next(s->pause_ms, RETRY_FIRST_MS, RETRY_MOST_MS);
+	return s->pause_ms / 2 + chance % (s->pause_ms / 2 + 1);
+}
+
+bool session_has_table(const struct session *s)
+{
+	return s->table.len > 0;
+}
+
+void session_turn(struct session *s)
+{
+	struct err e;
+
+	if (do_due(s, &e) < 0) {
+		say(s, &e);
+		etcd_wait(s->etcd, pause_of(s));
+		return;
+	}
+	if (s->said.text[0])
+		log_info("etcd at %s works again", etcd_endpoint(s->etcd));
+	s->said.text[0] = '\0';
+	s->pause_ms = 0;
+	etcd_wait(s->etcd, ms_until(s->keepalive_at_ms));
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void name_files(struct session *s, const char *dir)
+{
+	snprintf(s->ca, sizeof(s->ca), "%s/etcd-ca.pem", dir);
+	snprintf(s->cert, sizeof(s->cert), "%s/etcd-cert.pem", dir);
+	snprintf(s->key, sizeof(s->key), "%s/etcd-key.pem", dir);
+}
+
+static int connect_to(struct session *s, struct err *e)
+{
+	const struct etcd_options options = {
+		.endpoints = (const char *const *)s->settings->etcd,
+		.ca = s->ca,
+		.cert = s->cert,
+		.key = s->key,
+		.on_line = on_line,
+		.arg = s,
+	};
+
+	return etcd_new(&s->etcd, &options, e);
+}
+
+int session_new(struct session **out, const struct fleet_settings *settings, int dir,
+		const char *certificates, struct err *e)
+{
+	struct session *s = must_alloc(sizeof(*s));
+	const uint32_t cell = settings->cell;
+
+	*s = (struct session){.settings = settings, .self = settings->self, .dir = dir};
+	name_files(s, certificates);
+	snprintf(s->self.host.version, sizeof(s->self.host.version), "%s", RAMET_VERSION);
+	snprintf(s->own, sizeof(s->own), "/ramet/%u/hosts/%u", cell, s->self.host.number);
+	snprintf(s->fleet, sizeof(s->fleet), "/ramet/%u/fleet", cell);
+	snprintf(s->from, sizeof(s->from), "/ramet/%u/hosts/", cell);
+	snprintf(s->to, sizeof(s->to), "/ramet/%u/hosts0", cell); /* '0' follows '/' */
+	s->view = view_new(&s->self, cell);
+	load_table(s);
+	int ret = connect_to(s, e);
+	if (ret < 0) {
+		session_free(s);
+		return ret;
+	}
+	*out = s;
+	return 0;
+}
+
+void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	etcd_free(s->etcd);
+	view_free(s->view);
+	text_free(&s->table);
+	free(s);
+}
+
+/* --- check ------------------------------------------------------------------------------------ */
+
+static int check_member(struct session *s, size_t i, struct err *e)
+{
+	char version[ETCD_VERSION_MAX + 1];
+	struct text answer;
+
+	if (etcd_ask(s->etcd, i, "/version", &answer, e) < 0)
+		return e->code;
+	int ret = etcd_version_read(version, answer.p, answer.len, e);
+	text_free(&answer);
+	if (ret < 0)
+		return ret;
+	const char *advice = etcd_version_advice(version);
+	printf("%s: etcd %s%s%s\n", etcd_endpoint(s->etcd), version, advice ? ": " : "",
+	       advice ? advice : "");
+	return 0;
+}
+
+/* Has a member answer for all of them. */
+static int check_quorum(struct session *s, struct err *e)
+{
+	struct page page = {.s = s};
+	struct etcd_range range;
+
+	snprintf(page.last, sizeof(page.last), "%s", s->from);
+	int ret = read_page(s, &page, &range, 0, e);
+	if (ret < 0)
+		return err_context(e, "etcd has no quorum");
+	printf("etcd has a quorum; its revision is %" PRId64 "\n", range.revision);
+	return 0;
+}
+
+int session_check(const struct fleet_settings *settings, const char *certificates, struct err *e)
+{
+	struct session *s;
+	struct err each;
+	int failed = 0;
+	int ret = session_new(&s, settings, -1, certificates, e);
+
+	if (ret < 0)
+		return ret;
+	for (size_t i = 0; settings->etcd[i]; i++)
+		if (check_member(s, i, &each) < 0) {
+			printf("%s\n", each.text);
+			failed++;
+		}
+	ret = check_quorum(s, e);
+	session_free(s);
+	if (ret == 0 && failed)
+		ret = err_say(e, EIO, "%d of etcd's members do not answer", failed);
+	return ret;
+}

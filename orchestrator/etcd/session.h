@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * This host's membership: its card in etcd under a lease, and the table of all hosts, which is
+ * written to a file whenever it changes. If etcd is away, the last table stays.
+ */
+#ifndef RAMET_ORCHESTRATOR_ETCD_SESSION_H
+#define RAMET_ORCHESTRATOR_ETCD_SESSION_H
+
+#include "base/err.h"
+#include "orchestrator/etcd/client.h"
+#include "orchestrator/etcd/settings.h"
+
+#define LEASE_TTL_S  30
+#define KEEPALIVE_MS 10000
+
+struct session;
+
+/* `dir`: the folder of hosts.json. `certificates`: the folder of etcd-ca.pem, etcd-cert.pem and
+ * etcd-key.pem. The settings must outlive the session. */
+int session_new(struct session **out, const struct fleet_settings *settings, int dir,
+		const char *certificates, struct err *e);
+void session_free(struct session *s);
+
+/* Does what is due, then waits until more is, or until something has changed. */
+void session_turn(struct session *s);
+/* Returns whether there is a table for the service to start with, perhaps of an earlier process. */
+bool session_has_table(const struct session *s);
+
+/* Prints the version and the state of each member of etcd, with advice. Returns 0 if all answer. */
+int session_check(const struct fleet_settings *settings, const char *certificates, struct err *e);
+
+#endif

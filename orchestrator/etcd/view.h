@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What this host knows of its cell: the hosts, from their cards in etcd. Cards are input: any host
+ * may have written them. One that is damaged, belongs to another fleet or collides with another is
+ * left out, and the log says why; the others stay.
+ */
+#ifndef RAMET_ORCHESTRATOR_ETCD_VIEW_H
+#define RAMET_ORCHESTRATOR_ETCD_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "orchestrator/etcd/card.h"
+#include "orchestrator/etcd/wire.h"
+
+#define VIEW_CLOCK_S	 5		    /* clocks may differ by that much */
+#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* a host that is gone is forgotten after it */
+
+struct view;
+
+/* `self` must outlive the view. */
+struct view *view_new(const struct card *self, uint32_t cell);
+void view_free(struct view *v);
+/* Takes over the hosts of an earlier table. Returns whether it is one of this host. */
+bool view_load(struct view *v, const char *text, size_t len);
+
+/* A whole list of keys comes between both calls. What it does not have is gone since `now`, in
+ * seconds since the epoch. */
+void view_list_begin(struct view *v);
+void view_list_end(struct view *v, int64_t now);
+/* Takes a key below /ramet/CELL/. `live`: it has changed just now. */
+void view_take(struct view *v, const struct etcd_pair *pair, bool live, int64_t now);
+/* Returns, once, whether this host's own card is not in etcd any more. */
+bool view_self_lost(struct view *v);
+
+/* Adds the text of hosts.json. */
+void view_hosts(const struct view *v, struct text *out);
+
+#endif
