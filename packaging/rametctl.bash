@@ -6,6 +6,7 @@ _rametctl() {
 	*' key create '*) choices='--tier --name --tenant' ;;
 	*' key rotate '*) choices='--grace' ;;
 	*' key '*) choices='create list revoke rotate tier' ;;
+	*' fleet '*) choices='ca check init join status' ;;
 	*' top '*) choices='--once' ;;
 	*' doctor '*) choices='--json' ;;
 	*' restore '[!\ ]*' '*) choices='--skip-damaged' ;;
@@ -13,7 +14,7 @@ _rametctl() {
 		mapfile -t COMPREPLY < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}")
 		return
 		;;
-	*) choices='backup canary check checks doctor help inspect key ls processes restore top' ;;
+	*) choices='backup canary check checks doctor fleet help inspect key ls processes restore top' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}")
 }

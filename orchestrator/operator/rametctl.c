@@ -24,6 +24,7 @@
 #include "orchestrator/operator/backup.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/operator/doctor.h"
+#include "orchestrator/operator/fleet.h"
 #include "orchestrator/operator/posture.h"
 #include "orchestrator/operator/top.h"
 #include "orchestrator/store/keys.h"
@@ -493,6 +494,8 @@ int main(int argc, char *argv[])
 	}
 	if (config_load(&config, settings, argv, &e) < 0 || gather(&words, n, command, &e) < 0)
 		return command_failed(&e);
+	if (strcmp(command[0], "fleet") == 0)
+		return fleet_command(&config, n, command);
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
 	if (strcmp(command[0], "audit") == 0)

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The fleet's certificates: two authorities, one for its hosts and one for etcd, and what they
+ * certify. */
+#ifndef RAMET_ORCHESTRATOR_ETCD_CERTIFICATE_H
+#define RAMET_ORCHESTRATOR_ETCD_CERTIFICATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define PEM_MAX		 4096
+#define CERTIFICATE_DAYS 3650
+
+struct certificate {
+	char cert[PEM_MAX], key[PEM_MAX]; /* PEM */
+	uint8_t sha256[32];		  /* of the certificate in DER */
+};
+
+struct subject {
+	const char *name;	      /* common name */
+	const char *const *addresses; /* numeric addresses and names of hosts; NULL-terminated, or
+					 NULL */
+	const struct certificate *by; /* the authority; NULL: this is one */
+};
+
+/* Makes a key and a certificate for it. One that is not an authority may serve and be a client.
+ * Returns 0, or -errno with *e filled. */
+int certificate_make(struct certificate *out, const struct subject *subject, struct err *e);
+
+#endif
