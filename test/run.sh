@@ -50,6 +50,15 @@ make_promtool() { # OUTDIR
 }
 download_prometheus() { apt-get -qq -o Acquire::Retries=3 download prometheus; }
 need_promtool() { cached "$(promtool_dir)" "promtool" make_promtool; }
+# Debian's etcd, likewise.
+etcd_dir() { cache_path etcd "$(dpkg --print-architecture)"; }
+make_etcd() { # OUTDIR
+	mkdir -p "$1" && cd "$1" && { download_etcd || { as_root apt-get update && download_etcd; }; } &&
+		dpkg-deb --fsys-tarfile etcd-server_*.deb | tar -x --strip-components=3 ./usr/bin/etcd &&
+		rm etcd-server_*.deb
+}
+download_etcd() { apt-get -qq -o Acquire::Retries=3 download etcd-server; }
+need_etcd() { cached "$(etcd_dir)" "etcd" make_etcd; }
 # with_sdk CMD…: runs the command where the SDK can be imported, for $limit seconds at most if it is set
 with_sdk() {
 	PYTHONPATH=$top/sdk/python/src ${limit:+timeout --foreground -s INT -k 60 "$limit"} "$@"
@@ -161,6 +170,7 @@ check_own_types() {
 	own_mypy --config-file test/mypy.ini test/system test/fault test/rootfs &&
 		own_mypy --config-file test/mypy.ini test/service &&
 		own_mypy --config-file test/mypy.ini test/packages &&
+		own_mypy --config-file test/mypy.ini test/etcd &&
 		own_mypy --strict bench/*.py packaging/*.py &&
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py \
 			orchestrator/api/*.py orchestrator/guestops/*.py test/unit/api/*.py
@@ -366,6 +376,13 @@ group_system() {
 	pytest system-alone -m "($(tier)) and alone" "${folders[@]}"
 }
 
+# Hosts that join a fleet in a real etcd of three members.
+on_etcd() {
+	need_etcd && cmake_tree asan ramet-fleet rametctl || return
+	RAMET_ETCD=$(etcd_dir)/etcd RAMET_BUILD=$top/build/asan with=python \
+		pytest integrations-etcd "$top/test/etcd"
+}
+
 group_integrations() {
 	local with=integrations_python
 	need zsh fish # for the completions of the command line
@@ -373,6 +390,7 @@ group_integrations() {
 	need_integrations_venv || return
 	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" || return
 	on_stand_ins integrations-ui "$top/test/ui" || return
+	on_etcd || return
 	with_service integrations && pytest integrations-vms -m vm "$top/test/integrations"
 }
 

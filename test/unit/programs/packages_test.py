@@ -82,7 +82,7 @@ class Packages(unittest.TestCase):
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
     def test_units_are_understood(self) -> None:
         units = [file for file in self.files if "/systemd/system/" in file]
-        self.assertEqual(len(units), 3)
+        self.assertEqual(len(units), 4)
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for unit in units:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ramet-fleet with a real etcd: membership, and what happens when parts of it fail."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+from conftest import PROGRAM, Etcd, Fleet, rametctl, text_of, until
+
+
+def end_lease(fleet: Fleet, key: str) -> None:
+    card = fleet.etcd.get(key)
+    assert card
+    fleet.etcd.post("/v3/lease/revoke", {"ID": card["lease"]})
+
+
+def test_hosts_see_each_other_and_who_is_gone(fleet: Fleet) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    b.sees(17)
+    assert a.table()[18]["address"] == "10.0.0.18:7443"
+    assert len(a.table()[18]["cert_sha256"]) == 64
+    assert "h18" in rametctl("fleet", "status", a.tables)
+    b.kill()
+    end_lease(fleet, b.key)
+    a.sees(gone=(18,))
+    assert "gone for" in rametctl("fleet", "status", a.tables)
+    b.start()
+    a.sees(18)
+    b.sees(17)
+
+
+def test_killed_program_takes_its_place_again(fleet: Fleet) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    before = fleet.etcd.get(b.key)
+    assert before
+    b.kill()
+    b.start()
+    again = until("another card", lambda: (c := fleet.etcd.get(b.key)) and c["lease"] != before["lease"])
+    assert again
+    b.sees(17)
+    a.sees(18)
+    # The lease of the killed process ends, the card stays.
+    fleet.etcd.post("/v3/lease/revoke", {"ID": before["lease"]})
+    assert fleet.etcd.get(b.key)
+    a.sees(18)
+
+
+def test_host_that_lost_its_lease_joins_again(fleet: Fleet) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    end_lease(fleet, b.key)
+    b.says("joins again")
+    a.sees(18)
+    b.sees(17)
+
+
+def test_second_machine_with_a_number_is_refused(fleet: Fleet) -> None:
+    token = fleet.token(17)
+    a = fleet.host(17, token).start()
+    a.sees()
+    b = fleet.host(17, token).start()
+    b.says("host number 17 is taken by h17 at 10.0.0.17:7443", "this machine, h17 at 10.0.0.17:7443")
+    assert not b.table()
+    a.kill()
+    end_lease(fleet, a.key)
+    b.sees()
+
+
+def test_host_of_another_fleet_is_refused(fleet: Fleet) -> None:
+    a = fleet.host(17).start()
+    a.sees()
+    fleet.set(fleet="feedfeedfeedfeed")
+    b = fleet.host(18).start()
+    b.says(f"cell {fleet.cell} in etcd at", "and this host to feedfeedfeedfeed: it does not join")
+    assert not b.table() and not fleet.etcd.get(b.key)
+    fleet.put_card(19)
+    a.says("host 19 (h19) is left out of the table: it belongs to the fleet feedfeedfeedfeed")
+    a.sees()
+
+
+def test_cards_that_cannot_be_used_are_left_out(fleet: Fleet) -> None:
+    a = fleet.host(17).start()
+    a.sees()
+    fleet.put_card(18, format=2)
+    a.says("host 18 (h18) is left out of the table: it has the format 2")
+    fleet.put_card(19, name="h17")
+    a.says("host 19 (h17) is left out of the table: host 17 has the same name")
+    fleet.put_card(20, address="nowhere")
+    a.says("host 20 (h20) is left out of the table:", 'address "nowhere"')
+    fleet.put_card(21, host=22)
+    a.says("host 21 (h21) is left out of the table: it says that it is host 22")
+    fleet.etcd.put(f"/ramet/{fleet.cell}/hosts/23", "garbage")
+    a.says("host 23 (its card is damaged) is left out of the table")
+    fleet.etcd.put(f"/ramet/{fleet.cell}/hosts/x", "garbage")
+    a.says("is not that of a host: it is ignored")
+    fleet.put_card(24, seen=1000)
+    a.says("the clock of host 24 (h24) differs from this host's by -")
+    fleet.put_card(25)
+    a.sees(24, 25)
+    assert "clock of host 25" not in a.log()
+
+
+def test_leader_that_is_killed_is_replaced(fleet: Fleet, etcd: Etcd) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    b.sees(17)
+    etcd.leader().kill()
+    c = fleet.host(19).start()
+    for host, others in ((a, (18, 19)), (b, (17, 19)), (c, (17, 18))):
+        host.sees(*others)
+
+
+def test_leader_that_stands_still_is_left(fleet: Fleet, etcd: Etcd) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    b.sees(17)
+    etcd.leader().signal(signal.SIGSTOP)
+    c = fleet.host(19).start()
+    for host, others in ((a, (18, 19)), (b, (17, 19)), (c, (17, 18))):
+        host.sees(*others)
+
+
+def test_table_stays_without_a_quorum(fleet: Fleet, etcd: Etcd) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    b.sees(17)
+    for m in etcd.members[:2]:
+        m.kill()
+    a.says("the last table of hosts stays in use")
+    b.kill()
+    b.start()  # without a quorum it has what the earlier process wrote
+    b.says("the last table of hosts stays in use")
+    assert set(a.table()) == set(b.table()) == {17, 18}
+    c = fleet.host(19).start()
+    c.says("there is no table of hosts yet")
+    etcd.start()
+    for host, others in ((a, (18, 19)), (b, (17, 19)), (c, (17, 18))):
+        host.sees(*others)
+    a.says("works again")
+
+
+def test_changes_that_etcd_has_forgotten_are_found(fleet: Fleet, etcd: Etcd) -> None:
+    a = fleet.host(17).start()
+    fleet.put_card(18)
+    a.sees(18)
+    assert a.process
+    a.process.send_signal(signal.SIGSTOP)
+    key = text_of(f"/ramet/{fleet.cell}/hosts/18")
+    etcd.post("/v3/kv/deleterange", {"key": key})
+    fleet.put_card(19)
+    revision = etcd.post("/v3/kv/range", {"key": key})["header"]["revision"]
+    etcd.post("/v3/kv/compaction", {"revision": revision, "physical": True})
+    etcd.stop()
+    etcd.start()
+    a.process.send_signal(signal.SIGCONT)
+    a.sees(19, gone=(18,))
+
+
+def test_more_hosts_than_one_answer_has(fleet: Fleet) -> None:
+    numbers = range(100, 100 + 501)
+    ops = [
+        {
+            "request_put": {
+                "key": text_of(f"/ramet/{fleet.cell}/hosts/{n}"),
+                "value": text_of(json.dumps({**fleet.card(n), "address": "10.0.0.1:7443"})),
+            }
+        }
+        for n in numbers
+    ]
+    for i in range(0, len(ops), 100):
+        fleet.etcd.post("/v3/kv/txn", {"success": ops[i : i + 100]})
+    a = fleet.host(17).start()
+    a.sees(*numbers)
+
+
+def test_certificate_of_another_authority_is_refused(fleet: Fleet) -> None:
+    a = fleet.host(17)
+    other = fleet.folder / "other"
+    rametctl("fleet", "init", other, fleet.cell, *(m.url for m in fleet.etcd.members))
+    token = json.loads(rametctl("fleet", "ca", other, "host", 17, "h17", "10.0.0.17:7443"))
+    for part in ("cert", "key"):
+        (a.settings / f"etcd-{part}.pem").write_text(token[f"etcd_{part}"])
+    a.start().says("etcd at https://127.0.0.1:", "there is no table of hosts yet")
+    assert not a.table()
+
+
+def test_check_reports_members(fleet: Fleet, etcd: Etcd) -> None:
+    a = fleet.host(17)
+
+    def check() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([PROGRAM, "--check", a.settings], capture_output=True, text=True)
+
+    done = check()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"{m.url}: etcd 3." in done.stdout for m in etcd.members)
+    assert "etcd has a quorum" in done.stdout
+    etcd.members[0].kill()
+    etcd.leader()
+    done = check()
+    assert done.returncode == 1
+    assert f"etcd at {etcd.members[0].url}: " in done.stdout
+    assert "1 of etcd's members do not answer" in done.stderr
