@@ -141,13 +141,15 @@ static int start(struct etcd *c, struct transfer *t, const char *path, const str
 	return 0;
 }
 
-/* Lets libcurl work, then waits for at most `ms` until there is more to do. */
-static void work(struct etcd *c, uint32_t ms)
+/* Waits for at most `ms` until there is something to do, then lets libcurl work. Returns whether
+ * the descriptor `wake` can be read. */
+static bool work(struct etcd *c, uint32_t ms, int wake)
 {
+	struct curl_waitfd waiting = {.fd = wake, .events = CURL_WAIT_POLLIN};
 	int running, left;
 	CURLMsg *msg;
 
-	curl_multi_poll(c->multi, NULL, 0, (int)ms, NULL);
+	curl_multi_poll(c->multi, &waiting, wake >= 0, (int)ms, NULL);
 	curl_multi_perform(c->multi, &running);
 	while ((msg = curl_multi_info_read(c->multi, &left))) {
 		struct transfer *t = msg->easy_handle == c->call.curl ? &c->call : &c->watch;
@@ -158,6 +160,7 @@ static void work(struct etcd *c, uint32_t ms)
 		t->running = false;
 		curl_multi_remove_handle(c->multi, t->curl);
 	}
+	return waiting.revents != 0;
 }
 
 /* Says how a transfer ended. */
@@ -182,9 +185,9 @@ static int call_once(struct etcd *c, const char *path, const struct text *body, 
 
 	if (start(c, &c->call, path, body, e) < 0)
 		return e->code;
-	work(c, 0);
+	work(c, 0, -1);
 	while (c->call.running && (now = boottime_ms()) < deadline)
-		work(c, (uint32_t)(deadline - now));
+		work(c, (uint32_t)(deadline - now), -1);
 	int ret = c->call.running ? err_say(e, EAGAIN, "no answer within %d s", ETCD_CALL_MS / 1000)
 				  : outcome(c, &c->call, e);
 	if (ret < 0) {
@@ -224,7 +227,7 @@ int etcd_watch(struct etcd *c, const struct text *body, struct err *e)
 	c->watch_error.code = 0;
 	int ret = start(c, &c->watch, "/v3/watch", body, e);
 	if (ret == 0)
-		work(c, 0);
+		work(c, 0, -1);
 	return ret;
 }
 
@@ -249,15 +252,17 @@ static void watch_ended(struct etcd *c)
 		 e.text);
 }
 
-void etcd_wait(struct etcd *c, uint32_t ms)
+void etcd_wait(struct etcd *c, uint32_t ms, int wake)
 {
 	const bool watched = c->watch.running;
 	const uint64_t deadline = boottime_ms() + ms;
+	bool woken = false;
 	uint64_t now;
 
 	c->came = false;
-	while (!c->came && c->watch.running == watched && (now = boottime_ms()) < deadline)
-		work(c, (uint32_t)(deadline - now));
+	while (!c->came && !woken && c->watch.running == watched &&
+	       (now = boottime_ms()) < deadline)
+		woken = work(c, (uint32_t)(deadline - now), wake);
 	if (watched && !c->watch.running)
 		watch_ended(c);
 }

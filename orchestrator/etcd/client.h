@@ -44,8 +44,9 @@ int etcd_ask(struct etcd *c, size_t at, const char *path, struct text *answer, s
 int etcd_watch(struct etcd *c, const struct text *body, struct err *e);
 bool etcd_watches(const struct etcd *c);
 void etcd_unwatch(struct etcd *c);
-/* Passes on what the watch brings, for `ms` at most or until something came. */
-void etcd_wait(struct etcd *c, uint32_t ms);
+/* Passes on what the watch brings, for `ms` at most or until something came, also on the descriptor
+ * `wake` (-1: none). */
+void etcd_wait(struct etcd *c, uint32_t ms, int wake);
 
 /* Returns the member in use. */
 const char *etcd_endpoint(const struct etcd *c);

@@ -90,11 +90,8 @@ static int run(const struct fleet_settings *settings, const char *certificates, 
 	       struct err *e)
 {
 	struct session *s;
-	scoped_fd int dir = open(tables, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int ret = session_new(&s, settings, certificates, tables, e);
 
-	if (dir < 0)
-		return err_set(e, errno, "open %s", tables);
-	int ret = session_new(&s, settings, dir, certificates, e);
 	if (ret < 0)
 		return ret;
 	hide();

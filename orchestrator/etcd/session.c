@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -13,12 +14,20 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "base/random.h"
+#include "orchestrator/etcd/ring.h"
 #include "orchestrator/etcd/view.h"
 
 #define RETRY_FIRST_MS 250
 #define RETRY_MOST_MS  5000
 #define PATH_ROOM      512
 #define KEY_ROOM       64
+#define PUTS_MAX       64 /* keys in one turn, so that the lease is kept alive in time */
+
+/* A file of this program's own making, which is replaced when it changes. */
+struct table {
+	const char *name;
+	struct text text; /* as it is in the file */
+};
 
 struct session {
 	const struct fleet_settings *settings;
@@ -35,7 +44,10 @@ struct session {
 	uint64_t keepalive_at_ms; /* on the boot-time clock */
 	uint32_t pause_ms;	  /* after a failure */
 	struct err said;	  /* the last failure; empty: none */
-	struct text table;	  /* as it is in the file */
+	struct ring *ring;
+	int offers;   /* an inotify, for the folder that the service writes its keys to; -1: none */
+	bool offered; /* its file may have changed */
+	struct table hosts, keys;
 };
 
 static int64_t now_s(void)
@@ -246,6 +258,7 @@ static void on_listed(void *arg, const struct etcd_pair *pair)
 	struct page *page = arg;
 
 	view_take(page->s->view, pair, false, now_s());
+	ring_take(page->s->ring, pair);
 	snprintf(page->last, sizeof(page->last), "%s\x01", pair->key);
 }
 
@@ -276,6 +289,7 @@ static int list(struct session *s, struct err *e)
 
 	snprintf(page.last, sizeof(page.last), "%s", s->from);
 	view_list_begin(s->view);
+	ring_list_begin(s->ring);
 	do {
 		int ret = read_page(s, &page, &range, at, e);
 		if (ret < 0)
@@ -306,6 +320,7 @@ static void on_changed(void *arg, const struct etcd_pair *pair)
 	struct session *s = arg;
 
 	view_take(s->view, pair, pair->revision > s->live, now_s());
+	ring_take(s->ring, pair);
 	s->revision = pair->revision;
 }
 
@@ -330,55 +345,162 @@ static int on_line(void *arg, const char *line, size_t len, struct err *e)
 			   : 0;
 }
 
-/* --- the table -------------------------------------------------------------------------------- */
+/* --- the tables ------------------------------------------------------------------------------- */
 
-static int replace_file(int dir, const struct text *text, struct err *e)
+static int replace_file(int dir, const struct table *t, const struct text *text, struct err *e)
 {
-	scoped_fd int fd =
-		openat(dir, ".hosts.json", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+	char temporary[32];
 
+	snprintf(temporary, sizeof(temporary), ".%s", t->name);
+	scoped_fd int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
 	if (fd < 0)
-		return err_set(e, errno, "create .hosts.json");
+		return err_set(e, errno, "create %s", temporary);
 	int ret = file_write(fd, 0, text->p, text->len, e);
 	if (ret < 0)
 		return ret;
-	if (fsync(fd) < 0 || renameat(dir, ".hosts.json", dir, "hosts.json") < 0)
-		return err_set(e, errno, "write hosts.json");
+	if (fsync(fd) < 0 || renameat(dir, temporary, dir, t->name) < 0)
+		return err_set(e, errno, "write %s", t->name);
 	return 0;
 }
 
-static int write_table(struct session *s, struct err *e)
+/* Takes over the text and writes it, unless it is what the file has. */
+static int write_table(int dir, struct table *t, struct text *text, struct err *e)
 {
-	struct text table = {0};
+	int ret = 0;
 
-	view_hosts(s->view, &table);
-	if (table.len == s->table.len && memcmp(table.p, s->table.p, table.len) == 0) {
-		text_free(&table);
-		return 0;
+	if (text->len != t->text.len || memcmp(text->p, t->text.p, text->len) != 0) {
+		const struct text before = t->text;
+
+		ret = replace_file(dir, t, text, e);
+		if (ret == 0) {
+			t->text = *text;
+			*text = before;
+		}
 	}
-	int ret = replace_file(s->dir, &table, e);
-	if (ret < 0) {
-		text_free(&table);
-		return ret;
-	}
-	text_free(&s->table);
-	s->table = table;
-	return 0;
+	text_free(text);
+	return ret;
 }
 
-/* Takes over the table that an earlier process has written; a file of another host counts as none.
+static int write_tables(struct session *s, struct err *e)
+{
+	struct text hosts = {0}, keys = {0};
+
+	view_hosts(s->view, &hosts);
+	int ret = write_table(s->dir, &s->hosts, &hosts, e);
+	if (ret < 0)
+		return ret;
+	ring_write(s->ring, &keys);
+	return write_table(s->dir, &s->keys, &keys, e);
+}
+
+/* Returns the text of a file, which the caller frees; NULL if there is none of at most `most`
+ * bytes. */
+static char *read_file(int dir, const char *name, uint64_t most, uint64_t *len)
+{
+	struct err e;
+	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0 || file_size(fd, len, &e) < 0 || *len > most)
+		return NULL;
+	char *text = must_alloc(*len + 1);
+	if (file_read(fd, 0, text, *len, &e) == 0)
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* Takes over the tables that an earlier process has written; a file of another host counts as none.
  */
-static void load_table(struct session *s)
+static void load_tables(struct session *s)
 {
 	struct err e;
 	uint64_t len;
-	scoped_fd int fd = openat(s->dir, "hosts.json", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	scoped_free char *hosts = read_file(s->dir, s->hosts.name, FLEET_TABLE_BYTES, &len);
 
-	if (fd < 0 || file_size(fd, &len, &e) < 0 || len > FLEET_TABLE_BYTES)
+	if (hosts && view_load(s->view, hosts, len))
+		text_add(&s->hosts.text, hosts, len);
+	scoped_free char *keys = read_file(s->dir, s->keys.name, RING_FILE_MAX, &len);
+	if (keys && ring_take_file(s->ring, keys, len, &e) < 0)
+		log_warn("keys.json of an earlier run is not used: %s", e.text);
+}
+
+/* --- keys of this host's service -------------------------------------------------------------- */
+
+/* The service replaces OFFERS/keys.json. */
+#define OFFERS	   "out"
+#define OFFER_FILE OFFERS "/keys.json"
+
+static void watch_offers(struct session *s, const char *tables)
+{
+	char path[PATH_ROOM];
+
+	snprintf(path, sizeof(path), "%s/" OFFERS, tables);
+	s->offers = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (s->offers < 0 || inotify_add_watch(s->offers, path, IN_MOVED_TO | IN_ONLYDIR) < 0) {
+		log_warn("the keys of this host's service stay here: watch %s: %s", path,
+			 strerror(errno));
+		close_fd(&s->offers);
+	}
+	s->offered = true;
+}
+
+/* Reads what the service offers, if that may have changed. */
+static void take_offers(struct session *s)
+{
+	char events[4096];
+	struct err e;
+	uint64_t len;
+
+	while (s->offers >= 0 && read(s->offers, events, sizeof(events)) > 0)
+		s->offered = true;
+	if (!s->offered)
 		return;
-	scoped_free char *text = must_alloc(len + 1);
-	if (file_read(fd, 0, text, len, &e) == 0 && view_load(s->view, text, len))
-		text_add(&s->table, text, len);
+	s->offered = false;
+	scoped_free char *text = read_file(s->dir, OFFER_FILE, RING_FILE_MAX, &len);
+	if (text && ring_take_file(s->ring, text, len, &e) < 0)
+		log_error("the keys of this host's service are not used: %s", e.text);
+}
+
+/* The present version, if another host has put one at the same time, is merged; then the key may be
+ * missing again. */
+static int put_key(struct session *s, const struct ring_key *key, int64_t revision, struct err *e)
+{
+	char name[KEY_ROOM];
+	struct present present;
+	struct text text = {0};
+	bool done;
+
+	snprintf(name, sizeof(name), "/ramet/%u/keys/%s", s->settings->cell, key->id);
+	ring_key_write(&text, key);
+	int ret = put(s, name, &text, 0, revision, &done, &present, e);
+	if (ret == 0 && done)
+		ring_put(s->ring, key);
+	else if (ret == 0)
+		ring_take(s->ring, &(struct etcd_pair){.key = name,
+						       .value = present.value.p,
+						       .value_len = present.value.len,
+						       .deleted = !present.revision,
+						       .revision = present.revision});
+	text_free(&text);
+	text_free(&present.value);
+	return ret;
+}
+
+/* Puts the keys that etcd lacks. */
+static int put_keys(struct session *s, struct err *e)
+{
+	const struct ring_key *missing;
+	int64_t revision;
+
+	for (int i = 0; i < PUTS_MAX && (missing = ring_missing(s->ring, &revision)); i++) {
+		/* The watch goes on meanwhile and may move the ring's own. */
+		const struct ring_key key = *missing;
+		int ret = put_key(s, &key, revision, e);
+
+		if (ret < 0)
+			return ret;
+	}
+	return 0;
 }
 
 /* --- turns ------------------------------------------------------------------------------------ */
@@ -397,7 +519,8 @@ static int do_due(struct session *s, struct err *e)
 		return e->code;
 	if (!etcd_watches(s->etcd) && follow(s, e) < 0)
 		return e->code;
-	return write_table(s, e);
+	take_offers(s);
+	return put_keys(s, e) < 0 ? e->code : write_tables(s, e);
 }
 
 /* Logs a failure once, until another one or a success comes. */
@@ -405,8 +528,8 @@ static void say(struct session *s, const struct err *e)
 {
 	if (strcmp(s->said.text, e->text) != 0)
 		log_error("%s; %s", e->text,
-			  s->table.len ? "the last table of hosts stays in use"
-				       : "there is no table of hosts yet");
+			  s->hosts.text.len ? "the last table of hosts stays in use"
+					    : "there is no table of hosts yet");
 	s->said = *e;
 }
 
@@ -429,7 +552,7 @@ static uint32_t pause_of(struct session *s)
 
 bool session_has_table(const struct session *s)
 {
-	return s->table.len > 0;
+	return s->hosts.text.len > 0;
 }
 
 void session_turn(struct session *s)
@@ -438,14 +561,16 @@ void session_turn(struct session *s)
 
 	if (do_due(s, &e) < 0) {
 		say(s, &e);
-		etcd_wait(s->etcd, pause_of(s));
+		etcd_wait(s->etcd, pause_of(s), -1);
 		return;
 	}
 	if (s->said.text[0])
 		log_info("etcd at %s works again", etcd_endpoint(s->etcd));
 	s->said.text[0] = '\0';
 	s->pause_ms = 0;
-	etcd_wait(s->etcd, ms_until(s->keepalive_at_ms));
+	int64_t revision;
+	bool more = ring_missing(s->ring, &revision) != NULL;
+	etcd_wait(s->etcd, more ? 0 : ms_until(s->keepalive_at_ms), s->offers);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -471,21 +596,31 @@ static int connect_to(struct session *s, struct err *e)
 	return etcd_new(&s->etcd, &options, e);
 }
 
-int session_new(struct session **out, const struct fleet_settings *settings, int dir,
-		const char *certificates, struct err *e)
+static int make(struct session **out, const struct fleet_settings *settings, int dir,
+		const char *certificates, const char *tables, struct err *e)
 {
 	struct session *s = must_alloc(sizeof(*s));
 	const uint32_t cell = settings->cell;
 
-	*s = (struct session){.settings = settings, .self = settings->self, .dir = dir};
+	*s = (struct session){.settings = settings,
+			      .self = settings->self,
+			      .dir = dir,
+			      .offers = -1,
+			      .hosts.name = "hosts.json",
+			      .keys.name = "keys.json"};
 	name_files(s, certificates);
 	snprintf(s->self.host.version, sizeof(s->self.host.version), "%s", RAMET_VERSION);
 	snprintf(s->own, sizeof(s->own), "/ramet/%u/hosts/%u", cell, s->self.host.number);
 	snprintf(s->fleet, sizeof(s->fleet), "/ramet/%u/fleet", cell);
 	snprintf(s->from, sizeof(s->from), "/ramet/%u/hosts/", cell);
-	snprintf(s->to, sizeof(s->to), "/ramet/%u/hosts0", cell); /* '0' follows '/' */
+	/* Keys from hosts/ to keys/, of which there are no others. '0' follows '/'. */
+	snprintf(s->to, sizeof(s->to), "/ramet/%u/keys0", cell);
 	s->view = view_new(&s->self, cell);
-	load_table(s);
+	s->ring = ring_new(cell);
+	if (tables) {
+		load_tables(s);
+		watch_offers(s, tables);
+	}
 	int ret = connect_to(s, e);
 	if (ret < 0) {
 		session_free(s);
@@ -495,13 +630,26 @@ int session_new(struct session **out, const struct fleet_settings *settings, int
 	return 0;
 }
 
+int session_new(struct session **out, const struct fleet_settings *settings,
+		const char *certificates, const char *tables, struct err *e)
+{
+	int dir = open(tables, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return dir < 0 ? err_set(e, errno, "open %s", tables)
+		       : make(out, settings, dir, certificates, tables, e);
+}
+
 void session_free(struct session *s)
 {
 	if (!s)
 		return;
 	etcd_free(s->etcd);
 	view_free(s->view);
-	text_free(&s->table);
+	ring_free(s->ring);
+	close_fd(&s->offers);
+	close_fd(&s->dir);
+	text_free(&s->hosts.text);
+	text_free(&s->keys.text);
 	free(s);
 }
 
@@ -543,7 +691,7 @@ int session_check(const struct fleet_settings *settings, const char *certificate
 	struct session *s;
 	struct err each;
 	int failed = 0;
-	int ret = session_new(&s, settings, -1, certificates, e);
+	int ret = make(&s, settings, -1, certificates, NULL, e);
 
 	if (ret < 0)
 		return ret;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This host's membership: its card in etcd under a lease, and the table of all hosts, which is
- * written to a file whenever it changes. If etcd is away, the last table stays.
+ * This host's membership: its card in etcd under a lease, and the tables of all hosts and of all
+ * API keys, which are written to files whenever they change. If etcd is away, the last tables stay.
  */
 #ifndef RAMET_ORCHESTRATOR_ETCD_SESSION_H
 #define RAMET_ORCHESTRATOR_ETCD_SESSION_H
@@ -15,10 +15,11 @@
 
 struct session;
 
-/* `dir`: the folder of hosts.json. `certificates`: the folder of etcd-ca.pem, etcd-cert.pem and
- * etcd-key.pem. The settings must outlive the session. */
-int session_new(struct session **out, const struct fleet_settings *settings, int dir,
-		const char *certificates, struct err *e);
+/* `certificates`: the folder of etcd-ca.pem, etcd-cert.pem and etcd-key.pem. `tables`: that of
+ * hosts.json and keys.json, with the folder out, in which the service offers its keys. The settings
+ * must outlive the session. */
+int session_new(struct session **out, const struct fleet_settings *settings,
+		const char *certificates, const char *tables, struct err *e);
 void session_free(struct session *s);
 
 /* Does what is due, then waits until more is, or until something has changed. */

@@ -181,7 +181,7 @@ class Host:
         self.fleet, self.number, self.name = fleet, number, f"h{number}"
         self.settings, self.tables = folder / "settings", folder / "tables"
         self.log_path = folder / "log"
-        self.tables.mkdir(parents=True)
+        (self.tables / "out").mkdir(parents=True)
         (folder / "token").write_text(token)
         rametctl("fleet", "join", folder / "token", self.settings)
         self.process: subprocess.Popen[bytes] | None = None
@@ -217,6 +217,17 @@ class Host:
         table = json.loads(path.read_text())
         assert (table["cell"], table["self"]) == (self.fleet.cell, self.number)
         return {host["host"]: host for host in table["hosts"]}
+
+    def offer(self, *keys: dict[str, Any]) -> None:
+        """Writes the keys of its catalogue, as the service does."""
+        new = self.tables / "out/.keys.json"
+        new.write_text(json.dumps({"format": 1, "keys": keys}))
+        new.rename(self.tables / "out/keys.json")
+
+    def keys(self) -> dict[str, dict[str, Any]]:
+        """Returns the keys of the cell by name, as its service reads them."""
+        path = self.tables / "keys.json"
+        return {k["name"]: k for k in json.loads(path.read_text())["keys"]} if path.exists() else {}
 
     def sees(self, *others: int, gone: tuple[int, ...] = ()) -> None:
         """Waits until its table has exactly these hosts."""

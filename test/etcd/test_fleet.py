@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from typing import Any
 
 from conftest import PROGRAM, Etcd, Fleet, rametctl, text_of, until
 
@@ -204,3 +205,56 @@ def test_check_reports_members(fleet: Fleet, etcd: Etcd) -> None:
     assert done.returncode == 1
     assert f"etcd at {etcd.members[0].url}: " in done.stdout
     assert "1 of etcd's members do not answer" in done.stderr
+
+
+def key(name: str, **changes: Any) -> dict[str, Any]:
+    number = int.from_bytes(name.encode(), "big")
+    return {
+        "format": 1,
+        "id": f"key_{number:016x}",
+        "tenant": "tnt_0123456789abcdef",
+        "hash": f"{number:064x}",
+        "name": name,
+        "tier": "pro",
+        "created": 1000,
+        "tier_at": 1000,
+        "ends": 0,
+        "revoked": False,
+        **changes,
+    }
+
+
+def test_keys_and_revocations_are_everywhere(fleet: Fleet) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.offer(key("one"), key("two"))
+    until("keys", lambda: set(b.keys()) == {"one", "two"})
+    b.offer(key("one", revoked=True), key("two", tier="free", tier_at=2000))
+    until("revocation", lambda: a.keys()["one"]["revoked"])
+    until("tier", lambda: a.keys()["two"]["tier"] == "free")
+    # The older versions, which a service still has, change nothing; a new key is the last change.
+    a.offer(key("one"), key("two"), key("three"))
+    until("new key", lambda: "three" in b.keys())
+    assert a.keys() == b.keys()
+    assert b.keys()["one"]["revoked"] and b.keys()["two"]["tier"] == "free"
+    a.offer({"format": 1, "name": "damaged"}, key("four"))
+    a.says("a key of the service is left out: id is missing")
+    until("good key", lambda: "four" in b.keys())
+
+
+def test_keys_that_were_made_apart_meet(fleet: Fleet, etcd: Etcd) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.offer(key("one"))
+    until("key", lambda: "one" in b.keys())
+    for m in etcd.members[:2]:
+        m.kill()
+    a.kill()
+    b.kill()
+    a.offer(key("one", revoked=True))
+    b.offer(key("one"), *(key(f"b{i}") for i in range(100)))
+    a.start()
+    b.start()
+    assert "one" in a.keys() and "one" in b.keys()  # as the earlier processes wrote them
+    etcd.start()
+    names = {"one", *(f"b{i}" for i in range(100))}
+    for host in (a, b):
+        until("all keys", lambda: set(host.keys()) == names and host.keys()["one"]["revoked"])
