@@ -19,6 +19,7 @@
 
 #define RETRY_FIRST_MS 250
 #define RETRY_MOST_MS  5000
+#define SAY_AGAIN_MS   60000
 #define PATH_ROOM      512
 #define KEY_ROOM       64
 #define PUTS_MAX       64 /* keys in one turn, so that the lease is kept alive in time */
@@ -43,7 +44,8 @@ struct session {
 	int64_t live;		  /* changes after this revision happen now */
 	uint64_t keepalive_at_ms; /* on the boot-time clock */
 	uint32_t pause_ms;	  /* after a failure */
-	struct err said;	  /* the last failure; empty: none */
+	struct err said;	  /* the last failure that was logged; code 0: all works */
+	uint64_t say_at_ms;	  /* when it is logged again */
 	struct ring *ring;
 	int offers;   /* an inotify, for the folder that the service writes its keys to; -1: none */
 	bool offered; /* its file may have changed */
@@ -523,14 +525,19 @@ static int do_due(struct session *s, struct err *e)
 	return put_keys(s, e) < 0 ? e->code : write_tables(s, e);
 }
 
-/* Logs a failure once, until another one or a success comes. */
+/* Logs a failure, but one that lasts only once in a while: sentences of libcurl have times in them.
+ */
 static void say(struct session *s, const struct err *e)
 {
-	if (strcmp(s->said.text, e->text) != 0)
-		log_error("%s; %s", e->text,
-			  s->hosts.text.len ? "the last table of hosts stays in use"
-					    : "there is no table of hosts yet");
+	const uint64_t now = boottime_ms();
+
+	if (s->said.code == e->code && now < s->say_at_ms)
+		return;
+	log_error("%s; %s", e->text,
+		  s->hosts.text.len ? "the last table of hosts stays in use"
+				    : "there is no table of hosts yet");
 	s->said = *e;
+	s->say_at_ms = now + SAY_AGAIN_MS;
 }
 
 static uint32_t ms_until(uint64_t at_ms)
@@ -564,9 +571,9 @@ void session_turn(struct session *s)
 		etcd_wait(s->etcd, pause_of(s), -1);
 		return;
 	}
-	if (s->said.text[0])
+	if (s->said.code)
 		log_info("etcd at %s works again", etcd_endpoint(s->etcd));
-	s->said.text[0] = '\0';
+	s->said.code = 0;
 	s->pause_ms = 0;
 	int64_t revision;
 	bool more = ring_missing(s->ring, &revision) != NULL;

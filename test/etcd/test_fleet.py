@@ -8,6 +8,7 @@ import signal
 import subprocess
 from typing import Any
 
+import pytest
 from conftest import PROGRAM, Etcd, Fleet, rametctl, text_of, until
 
 
@@ -176,6 +177,31 @@ def test_more_hosts_than_one_answer_has(fleet: Fleet) -> None:
         fleet.etcd.post("/v3/kv/txn", {"success": ops[i : i + 100]})
     a = fleet.host(17).start()
     a.sees(*numbers)
+
+
+def test_machine_joins_again_only_as_the_same_host(fleet: Fleet) -> None:
+    a = fleet.host(17)
+    before = {path.name: path.read_text() for path in a.settings.iterdir()}
+    (fleet.folder / "again").write_text(fleet.token(17))
+    rametctl("fleet", "join", fleet.folder / "again", a.settings)
+    after = {path.name: path.read_text() for path in a.settings.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {
+        "cert.pem",
+        "etcd-cert.pem",
+        "etcd-key.pem",
+        "fleet.json",
+        "key.pem",
+    }
+    instances = [json.loads(files["fleet.json"])["instance"] for files in (before, after)]
+    assert instances[0] == instances[1]
+    (fleet.folder / "other").write_text(fleet.token(18))
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        rametctl("fleet", "join", fleet.folder / "other", a.settings)
+    assert "this machine is host 17 (h17) of the fleet" in refused.value.stderr
+    assert "the token is for host 18 (h18)" in refused.value.stderr
+    assert after == {path.name: path.read_text() for path in a.settings.iterdir()}
+    readable = {p.name for p in (*a.settings.iterdir(), *fleet.ca.iterdir()) if p.stat().st_mode & 0o4}
+    assert not {name for name in readable if "key" in name}
 
 
 def test_certificate_of_another_authority_is_refused(fleet: Fleet) -> None:
