@@ -332,9 +332,11 @@ static int lease_read(struct etcd_lease *out, const char *text, size_t len, stru
 
 int etcd_grant_read(struct etcd_lease *out, const char *text, size_t len, struct err *e)
 {
-	if (lease_read(out, text, len, e) < 0)
-		return wrong("a request for a lease", e);
-	return out->ttl_s ? 0 : wrong("a request for a lease: it has no TTL", e);
+	int ret = lease_read(out, text, len, e);
+
+	if (ret == 0 && !out->ttl_s)
+		ret = err_say(e, EPROTO, "the lease has no TTL");
+	return ret < 0 ? wrong("a request for a lease", e) : 0;
 }
 
 /* --- streams --------------------------------------------------------------------------------- */

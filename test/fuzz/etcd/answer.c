@@ -38,6 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n = 0;
 	bool done;
 
+	memset(&e, 0xff, sizeof(e)); /* what a caller has not set is not read */
 	memcpy(text, data, size);
 	check(etcd_range_read(&range, text, size, on_pair, &n, &e), n, &e);
 	n = 0;

@@ -178,6 +178,7 @@ static void hostile_leases_and_watches_are_refused(void **state)
 	static const char *const texts[] = {
 		"{\"ID\":\"0\",\"TTL\":\"30\"}",
 		"{\"ID\":\"1\",\"TTL\":\"-30\"}",
+		"{\"ID\":\"1\"}",
 		"{\"result\":{\"ID\":\"1e3\",\"TTL\":\"30\"}}",
 		"{\"error\":{\"message\":\"no\"}}",
 		"{\"result\":{" HEADER("1") ",\"created\":true},\"error\":{}}",
@@ -193,6 +194,7 @@ static void hostile_leases_and_watches_are_refused(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		size_t len = strlen(texts[i]);
 
+		memset(&e, 0xff, sizeof(e)); /* what a caller has not set is not read */
 		assert_int_equal(etcd_grant_read(&l, texts[i], len, &e), -EPROTO);
 		assert_int_equal(etcd_keepalive_read(&l, texts[i], len, &e), -EPROTO);
 		assert_int_equal(etcd_watch_read(&c, texts[i], len, NULL, NULL, &e), -EPROTO);

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ramet-fleet with a program that answers in etcd's place, and not as etcd does."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+from conftest import Host, rametctl
+
+HEADER = {"cluster_id": "1", "member_id": "2", "revision": "7", "raft_term": "2"}
+LEASE = {"header": HEADER, "ID": "5", "TTL": "30"}
+DONE = {"header": HEADER, "succeeded": True, "responses": [{"response_put": {"header": HEADER}}]}
+WATCHED = {"result": {"header": HEADER, "created": True}}
+
+
+class Server:
+    """Answers what etcd would, but for the paths in `answers`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.answers: dict[str, Any] = {
+            "/v3/lease/grant": LEASE,
+            "/v3/lease/keepalive": {"result": LEASE},
+            "/v3/kv/txn": DONE,
+            "/v3/watch": WATCHED,
+        }
+        self.folder, self.ca = folder, folder / "ca"
+        self.over = threading.Event()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                answer = server.answers.get(self.path, server.listed)
+                answer = answer(body) if callable(answer) else answer
+                text = answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\n"
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text) + (self.path == "/v3/watch")))
+                self.end_headers()
+                self.wfile.write(text)
+                if self.path == "/v3/watch":  # it goes on
+                    self.wfile.flush()
+                    server.over.wait()
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except OSError:
+                    pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        url = f"https://127.0.0.1:{self.http.server_port}"
+        rametctl("fleet", "init", self.ca, 3, url)
+        rametctl("fleet", "ca", self.ca, "etcd", "m0", "127.0.0.1")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.ca / "etcd-m0.pem", self.ca / "etcd-m0-key.pem")
+        context.load_verify_locations(self.ca / "etcd-ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Handshakes belong to the connections' threads.
+        self.http.socket = context.wrap_socket(
+            self.http.socket, server_side=True, do_handshake_on_connect=False
+        )
+        threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def listed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Lists no key, not even the host's own card, which its table has anyway."""
+        return {"header": HEADER}
+
+    def stop(self) -> None:
+        self.over.set()
+        self.http.shutdown()
+        self.http.server_close()
+
+
+class Cell:
+    cell = 3
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def host(server: Server, tmp_path: Path) -> Iterator[Host]:
+    token = rametctl("fleet", "ca", server.ca, "host", 17, "h17", "10.0.0.17:7443")
+    host = Host(Cell(), 17, tmp_path / "machine", token)  # type: ignore[arg-type]
+    yield host
+    host.kill()
+
+
+def stall(server: Server) -> Callable[[Any], bytes]:
+    def answer(body: Any) -> bytes:
+        server.over.wait()
+        return b""
+
+    return answer
+
+
+BAD = {
+    "wrong TTL": ("/v3/lease/grant", LEASE | {"TTL": "29"}, "gave a lease of 29 s, and 30 s were asked for"),
+    "no TTL": ("/v3/lease/grant", {"ID": "5"}, "is not one of etcd: the lease has no TTL"),
+    "number": ("/v3/lease/grant", LEASE | {"ID": "9223372036854775808"}, "which is not a number"),
+    "garbage": ("/v3/lease/grant", b"\x00\xff garbage", "the answer to a request for a lease is not one of etcd"),
+    "huge": ("/v3/kv/txn", b" " * (9 << 20), "etcd at https://127.0.0.1:"),
+    "no answer of a txn": ("/v3/kv/txn", {"header": HEADER}, "the answer to a transaction is not one of etcd"),
+    "endless list": ("/v3/kv/range", {"header": HEADER, "more": True}, "more keys follow"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_answer_is_refused_with_a_sentence(server: Server, host: Host, case: str) -> None:
+    path, answer, sentence = BAD[case]
+    server.answers[path] = answer
+    host.start().says(sentence, "there is no table of hosts yet")
+    assert not host.table()
+    assert host.process and host.process.poll() is None
+
+
+def test_member_that_does_not_answer_is_given_up(server: Server, host: Host) -> None:
+    server.answers["/v3/lease/grant"] = stall(server)
+    host.start().says("no answer within 5 s", "there is no table of hosts yet")
+
+
+def test_lease_that_is_shortened_is_not_used(server: Server, host: Host) -> None:
+    server.answers["/v3/lease/keepalive"] = {"result": LEASE | {"TTL": "12"}}
+    host.start().says("joined cell 3", "gave a lease of 12 s, and 30 s were asked for")
+    host.sees()  # the table stays
+
+
+def test_watch_with_garbage_is_started_again(server: Server, host: Host) -> None:
+    server.answers["/v3/watch"] = b'{"result":{"header":{}}}\ngarbage\n'
+    host.start().says("the answer to a watch is not one of etcd", "starting another one")
+    server.answers["/v3/watch"] = WATCHED
+    host.sees()
