@@ -181,13 +181,15 @@ def test_remove_and_purge_leave_the_data(machine: Machine) -> None:
     install(machine, "ramet", "ramet-guest")
     before = vm_pid(machine)
     machine.run("echo data >/var/lib/ramet/catalogue.db")
+    machine.run("mkdir /etc/ramet/fleet; echo secret >/etc/ramet/fleet/key.pem")
     assert "remain in /var/lib/ramet" in machine.run("apt-get remove -y ramet ramet-guest").stdout
     assert machine.run(f"kill -0 {before}", check=False).returncode != 0
     assert machine.run("cat /var/lib/ramet/catalogue.db").stdout == "data\n"
     assert machine.run("test -e /etc/ramet/ramet.conf").returncode == 0
     assert "was not removed" in machine.run("apt-get purge -y ramet").stdout
     assert machine.run("cat /var/lib/ramet/catalogue.db").stdout == "data\n"
-    assert machine.run("test -e /etc/ramet/ramet.conf", check=False).returncode != 0
+    for path in ("/etc/ramet/ramet.conf", "/etc/ramet/fleet", "/var/lib/ramet-fleet"):
+        assert machine.run(f"test -e {path}", check=False).returncode != 0
     assert machine.run("systemctl list-units --all '*ramet*' --no-legend").stdout.strip() == ""
 
 
