@@ -26,7 +26,7 @@
 /* Files of the service. */
 #define IMAGE_MANIFEST_VERSION	      1 /* of the directory of a template or Space */
 #define IMAGE_MANIFEST_VERSION_OLDEST 1
-#define JOURNAL_VERSION		      1 /* session journal of a VM */
+#define JOURNAL_VERSION		      2 /* session journal of a VM */
 #define JOURNAL_VERSION_OLDEST	      1
 
 #endif

@@ -66,6 +66,8 @@ struct exec {
 	bool cut;	     /* the splitter emitted an event for the current frame */
 	struct exec_hang_up hang_up;
 	uint64_t limit_ms; /* deadline, ms on the boot-time clock; 0: none */
+	int64_t began_ms;  /* since the epoch; 0: not yet, or not known */
+	char text[HISTORY_TEXT_MAX + 1];
 };
 
 static struct exec *exec_of_op(const struct op *op)
@@ -184,6 +186,8 @@ static struct exec_point point_of(const struct exec_lane *lane)
 	p.err = exec->err;
 	p.bundle = exec->bundle;
 	p.traceparent = exec->traceparent;
+	p.began_ms = exec->began_ms;
+	memcpy(p.text, exec->text, sizeof(p.text));
 	return p;
 }
 
@@ -193,6 +197,7 @@ void exec_keep_all(struct sandbox *s, size_t replay_most)
 				    .seq_reserved = s->seq_reserved,
 				    .guest_busy = exec_of(s)->main.guest_busy,
 				    .replay = exec_of(s)->replay,
+				    .history = exec_of(s)->history,
 				    .point = point_of(&exec_of(s)->main)};
 	struct exec_point contexts[LANES_MAX], *last = &now.point;
 
@@ -213,6 +218,68 @@ void exec_keep(struct sandbox *s)
 	if (!journal_commit(exec_of(s)->journal, exec_of(s)->main.guest_busy))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
 	output_trim(s->service);
+}
+
+/* --- history -------------------------------------------------------------------------------- */
+
+static void add_to_history(struct sandbox *s, const struct history_entry *entry)
+{
+	struct history_log *h = &exec_of(s)->history;
+
+	journal_history(exec_of(s)->journal, history_add(h, entry, history_last(h)));
+}
+
+void exec_happened(struct sandbox *s, const struct history_entry *entry)
+{
+	add_to_history(s, entry);
+	exec_keep(s);
+}
+
+void exec_kept(struct sandbox *s, const char *checkpoint, const char *name)
+{
+	struct history_entry e = {.kind = HISTORY_CHECKPOINT, .at_ms = realtime_ms()};
+	const struct history_entry *last =
+		name ? NULL : history_keep(&exec_of(s)->history, checkpoint);
+
+	if (last) {
+		journal_history(exec_of(s)->journal, last);
+		exec_keep(s);
+		return;
+	}
+	snprintf(e.checkpoint, sizeof(e.checkpoint), "%s", checkpoint);
+	if (name)
+		history_text(e.text, name, strlen(name));
+	exec_happened(s, &e);
+}
+
+static enum history_result result_of(const struct exec *exec, const struct event *ev)
+{
+	if (ev->type == EVENT_EXIT)
+		return ev->exit_code ? HISTORY_ERROR : HISTORY_OK;
+	if (exec->op.failure.code == FAIL_ROLLED_BACK)
+		return HISTORY_ROLLED_BACK;
+	return exec->op.failure.code == FAIL_MERGED_DURING_CALL ? HISTORY_MERGED : HISTORY_FAILED;
+}
+
+/* Returns whether that is the end of a call that the guest had received. */
+static bool is_end(const struct exec *exec, const struct event *ev)
+{
+	if (ev->type == EVENT_ERROR)
+		return (exec->began_ms || exec->attached) &&
+		       exec->op.failure.code != FAIL_NOT_FORKED;
+	return ev->type == EVENT_EXIT;
+}
+
+static void note_end(const struct exec *exec, const struct event *ev)
+{
+	struct history_entry e = {.kind = HISTORY_CALL,
+				  .at_ms = ev->ts_ms,
+				  .began_ms = exec->began_ms,
+				  .seq = ev->seq,
+				  .result = (uint8_t)result_of(exec, ev)};
+
+	memcpy(e.text, exec->text, sizeof(e.text));
+	add_to_history(exec->lane->sandbox, &e);
 }
 
 /* --- events --------------------------------------------------------------------------------- */
@@ -256,6 +323,8 @@ static void record(struct exec *exec, struct event *ev)
 	ev->context = lane->context[0] ? lane->context : NULL;
 	replay_add(&exec_of(s)->replay, ev, exec->traceparent);
 	journal_event(exec_of(s)->journal, ev, exec->traceparent);
+	if (is_end(exec, ev))
+		note_end(exec, ev);
 	follow_news(s);
 }
 
@@ -756,6 +825,7 @@ static void start_next(struct exec_lane *lane)
 	stall_begin(lane);
 	if (exec->attached)
 		return;
+	exec->began_ms = realtime_ms();
 	const struct exec_point point = point_of(lane);
 	journal_call(journal_of(lane), &point);
 	exec_keep(s);
@@ -940,6 +1010,7 @@ struct op *service_exec(struct service *c, const char *tenant, const char *id,
 	join(exec, lane);
 	if (spec->traceparent)
 		exec->traceparent = strdup(spec->traceparent);
+	history_text(exec->text, spec->code, spec->code_len);
 	sandbox_touch(s);
 	/* Whether a context exists, only the guest knows. */
 	if (!lane->context[0] || lane->known)
@@ -967,6 +1038,8 @@ static int note_lane(struct exec_lane *lane, struct exec_point *out)
 	out->results = exec->results;
 	out->hung_up = exec->hang_up.due;
 	out->timeout_ms = exec->timeout_ms;
+	out->began_ms = exec->began_ms;
+	memcpy(out->text, exec->text, sizeof(out->text));
 	if (exec->traceparent)
 		out->traceparent = strdup(exec->traceparent);
 	int ret = splitter_copy(&out->out, &exec->out);
@@ -1050,6 +1123,8 @@ static int copy_point(struct exec_lane *lane, const struct exec_point *p)
 	exec->timeout_ms = p->timeout_ms;
 	exec->limit_ms = p->limit_ms;
 	exec->inherited = p->inherited;
+	exec->began_ms = p->began_ms;
+	memcpy(exec->text, p->text, sizeof(exec->text));
 	if (p->traceparent)
 		exec->traceparent = strdup(p->traceparent);
 	join(exec, lane);

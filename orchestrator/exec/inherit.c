@@ -23,6 +23,8 @@ static void take_journal(struct sandbox *s, struct journal_state *past)
 	s->idle_since_ms = past->idle_since_ms;
 	s->expires_ms = past->expires_ms;
 	replay_move(&exec_of(s)->replay, &past->replay);
+	exec_of(s)->history = past->history;
+	past->history = (struct history_log){0};
 	if (exec_copy(s, &past->point) < 0)
 		log_error("sandbox %s: no memory to take over its running call", s->id);
 }
@@ -46,6 +48,9 @@ void exec_adopt(struct sandbox *s, const struct store_sandbox *row)
 	journal_count(exec_of(s)->journal, exec_of(s)->output);
 	if (!journal_is_current(s, &past))
 		exec_keep_all(s, REPLAY_BYTES_MAX);
+	if (!exec_of(s)->history.count)
+		exec_happened(s, &(struct history_entry){.kind = HISTORY_CREATED,
+							 .at_ms = s->created_at_ms});
 	output_trim(s->service);
 	journal_times(exec_of(s)->journal, s->expires_ms, s->idle_since_ms);
 	journal_state_fini(&past);

@@ -28,10 +28,10 @@
 #define TRACE_MAX 1024
 #define HELD_MAX  (LINE_MAX_BYTES + AGENT_PAYLOAD_MAX)
 /* Upper bound of the content: events with their records, and for the default interpreter the held
- * lines of both streams and a part of a result. */
+ * lines of both streams and a part of a result; and the history. */
 #define SAID_MAX                                                                                   \
 	(REPLAY_BYTES_MAX + REPLAY_EVENTS_MAX * (CODE_MAX + 64u) + 2u * HELD_MAX +                 \
-	 AGENT_BUNDLE_MAX + CONTEXTS_HELD_MAX + PAGE)
+	 AGENT_BUNDLE_MAX + CONTEXTS_HELD_MAX + HISTORY_MAX * 256u + PAGE)
 #define AREA_SIZE     (152u << 20)
 #define AREA_AT(area) (PAGE + (size_t)(area)*AREA_SIZE)
 #define FILE_SIZE     AREA_AT(2)
@@ -54,6 +54,9 @@ enum record {
 	RECORD_HELD,
 	RECORD_OVER,
 	RECORD_CONTEXT = 16, /* of the calls in the records that follow */
+	/* From version 2 on. */
+	RECORD_HISTORY,
+	RECORD_TEXT, /* of the call in the record before, for the history */
 };
 
 /* The first page. Each word is stored atomically: a kill leaves its old or its new value. */
@@ -303,6 +306,38 @@ void journal_event(struct journal *j, const struct event *ev, const char *tracep
 	finish(j, &w);
 }
 
+void journal_history(struct journal *j, const struct history_entry *entry)
+{
+	const size_t text = strlen(entry->text), checkpoint = strlen(entry->checkpoint);
+	struct wire w;
+
+	if (!begin(j, RECORD_HISTORY, 44 + text + checkpoint, &w))
+		return;
+	wire_put_u32(&w, entry->n);
+	wire_put_u32(&w, entry->after);
+	wire_put_u64(&w, (uint64_t)entry->at_ms);
+	wire_put_u64(&w, (uint64_t)entry->began_ms);
+	wire_put_u64(&w, entry->seq);
+	wire_put_u8(&w, entry->kind);
+	wire_put_u8(&w, entry->result);
+	wire_put_u16(&w, entry->children);
+	wire_put_str(&w, entry->text, text);
+	wire_put_str(&w, entry->checkpoint, checkpoint);
+	finish(j, &w);
+}
+
+static void put_text(struct journal *j, const struct exec_point *point)
+{
+	const size_t len = strlen(point->text);
+	struct wire w;
+
+	if (!begin(j, RECORD_TEXT, 12 + len, &w))
+		return;
+	wire_put_u64(&w, (uint64_t)point->began_ms);
+	wire_put_str(&w, point->text, len);
+	finish(j, &w);
+}
+
 void journal_call(struct journal *j, const struct exec_point *point)
 {
 	size_t trace = point->traceparent ? strlen(point->traceparent) : 0;
@@ -317,6 +352,7 @@ void journal_call(struct journal *j, const struct exec_point *point)
 		    (point->out.chunks ? CALL_CHUNKS : 0) | (point->results ? CALL_RESULTS : 0));
 	wire_put_str(&w, point->traceparent, trace);
 	finish(j, &w);
+	put_text(j, point);
 }
 
 void journal_have(struct journal *j, uint64_t have)
@@ -413,6 +449,8 @@ static void write_all(struct journal *j, const struct journal_state *now, size_t
 		r.skip = now->replay.bytes - replay_most;
 	journal_seq(j, now->seq, now->seq_reserved);
 	replay_each(&now->replay, write_event, &r);
+	for (uint32_t i = 0; i < now->history.count; i++)
+		journal_history(j, &now->history.entries[i]);
 	for (const struct exec_point *p = &now->point; p; p = p->next)
 		write_point(j, p);
 }
@@ -489,6 +527,22 @@ static bool read_event(struct wire *w, struct journal_state *out)
 		out->seq = ev.seq;
 	replay_add(&out->replay, &ev, trace[0] ? trace : NULL);
 	return true;
+}
+
+static bool read_history(struct wire *w, struct history_log *h)
+{
+	struct history_entry e = {.n = wire_get_u32(w)};
+
+	e.after = wire_get_u32(w);
+	e.at_ms = (int64_t)wire_get_u64(w);
+	e.began_ms = (int64_t)wire_get_u64(w);
+	e.seq = wire_get_u64(w);
+	e.kind = wire_get_u8(w);
+	e.result = wire_get_u8(w);
+	e.children = wire_get_u16(w);
+	wire_get_text(w, e.text, sizeof(e.text));
+	wire_get_text(w, e.checkpoint, sizeof(e.checkpoint));
+	return !w->bad && history_read(h, &e);
 }
 
 /* Frees what one point owns. It keeps its place in the list. */
@@ -592,6 +646,13 @@ static bool read_call(struct wire *w, struct exec_point *p)
 	return !w->bad;
 }
 
+static bool read_text(struct wire *w, struct exec_point *p)
+{
+	p->began_ms = (int64_t)wire_get_u64(w);
+	wire_get_text(w, p->text, sizeof(p->text));
+	return !w->bad && p->running;
+}
+
 static bool read_held(struct wire *w, struct exec_point *p)
 {
 	uint8_t what = wire_get_u8(w);
@@ -620,7 +681,8 @@ static bool read_record(struct wire *w, struct journal_state *out)
 	const enum record type = wire_get_u8(w);
 	struct exec_point *point = NULL;
 
-	if (type == RECORD_CALL || type == RECORD_HAVE || type == RECORD_HELD) {
+	if (type == RECORD_CALL || type == RECORD_HAVE || type == RECORD_HELD ||
+	    type == RECORD_TEXT) {
 		point = exec_point_of(&out->point, out->context);
 		if (!point)
 			return false;
@@ -644,6 +706,10 @@ static bool read_record(struct wire *w, struct journal_state *out)
 	case RECORD_CONTEXT:
 		wire_get_text(w, out->context, sizeof(out->context));
 		return !w->bad;
+	case RECORD_HISTORY:
+		return read_history(w, &out->history);
+	case RECORD_TEXT:
+		return read_text(w, point);
 	}
 	return false;
 }
@@ -667,6 +733,7 @@ void journal_state_fini(struct journal_state *s)
 {
 	exec_point_fini(&s->point);
 	replay_fini(&s->replay);
+	history_fini(&s->history);
 }
 
 /* Returns whether the file is a journal of a version that this program reads. */
@@ -730,6 +797,7 @@ static bool restore(struct journal *j, uint32_t pid, struct journal_state *out)
 		journal_state_fini(out);
 		return false;
 	}
+	j->head->version = JOURNAL_VERSION; /* of the records that will be added */
 	memcpy(j->context, out->context, sizeof(j->context));
 	find_room(j, fd, len);
 	out->guest_busy = j->head->guest_busy;

@@ -15,6 +15,7 @@
 #define RAMET_ORCHESTRATOR_EXEC_JOURNAL_H
 
 #include "base/err.h"
+#include "orchestrator/exec/history.h"
 #include "orchestrator/exec/replay.h"
 #include "orchestrator/exec/splitter.h"
 #include "proto/agent.h"
@@ -40,6 +41,9 @@ struct exec_point {
 	struct splitter bundle; /* holds the result that is arriving */
 	bool bundle_lost;	/* its first bytes were dropped; only between sandboxes */
 	char *traceparent;
+	/* For the history: when it began, ms since the epoch (0: not known), and its code. */
+	int64_t began_ms;
+	char text[HISTORY_TEXT_MAX + 1];
 };
 
 #define EXEC_POINTS_MAX 64
@@ -48,6 +52,7 @@ struct journal_state {
 	uint64_t seq, seq_reserved;
 	bool guest_busy;
 	struct replay replay;
+	struct history_log history;
 	struct exec_point point;
 	char context[AGENT_ID_LEN + 1];	    /* while records are read: journal_in */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock; expires_ms 0: never */
@@ -80,6 +85,7 @@ void journals_sweep(const char *run_dir, bool (*used)(void *arg, uint32_t slot),
 void journal_in(struct journal *j, const char *context);
 void journal_seq(struct journal *j, uint64_t seq, uint64_t reserved);
 void journal_event(struct journal *j, const struct event *ev, const char *traceparent);
+void journal_history(struct journal *j, const struct history_entry *entry);
 void journal_call(struct journal *j, const struct exec_point *point);
 void journal_have(struct journal *j, uint64_t have);
 /* Records bytes that a splitter holds; `what` is EVENT_STDOUT, EVENT_STDERR or EVENT_RESULT. They

@@ -47,9 +47,12 @@ static void sandbox_init(struct sandbox *s)
 
 static void begun(struct sandbox *s, struct agent *agent)
 {
+	const struct history_entry created = {.kind = HISTORY_CREATED, .at_ms = s->created_at_ms};
 	struct exec_sandbox *e = exec_of(s);
 
 	guest_link_take(&e->main.guest, agent);
+	if (!e->history.count)
+		history_add(&e->history, &created, 0);
 	e->journal = journal_new(s->service->config.run_dir, s->slot, s->pid);
 	journal_count(e->journal, e->output);
 	exec_keep_all(s, INHERITED_MAX);
@@ -107,6 +110,7 @@ static void shed(struct sandbox *s)
 	ops_free(&e->interrupts);
 	ops_free(&e->follows);
 	replay_fini(&e->replay);
+	history_fini(&e->history);
 	journal_close(e->journal);
 	e->journal = NULL;
 	account_release(e, s->owner);

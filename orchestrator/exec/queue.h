@@ -7,6 +7,7 @@
 #define RAMET_ORCHESTRATOR_EXEC_QUEUE_H
 
 #include "orchestrator/agent/guest-link.h"
+#include "orchestrator/exec/history.h"
 #include "orchestrator/exec/journal.h"
 #include "orchestrator/exec/output-budget.h"
 #include "orchestrator/exec/replay.h"
@@ -67,6 +68,7 @@ struct exec_sandbox {
 	struct list interrupts, follows; /* calls */
 	struct output_account *output;	 /* the account for its held output */
 	struct replay replay;
+	struct history_log history;
 	struct journal
 		*journal; /* NULL: events are not kept for the next instance of the service */
 };
@@ -137,6 +139,11 @@ void exec_move_events(struct sandbox *from, struct sandbox *to, uint64_t seq,
 		      uint64_t seq_reserved);
 /* Rewrites the whole journal, with at most the last `replay_most` bytes of events. */
 void exec_keep_all(struct sandbox *s, size_t replay_most);
+/* Adds an entry to the sandbox's history, and to its journal. */
+void exec_happened(struct sandbox *s, const struct history_entry *entry);
+/* Adds a checkpoint of the present state to both: to the last entry, or as an entry if that has one
+ * already or if `name` is not NULL. */
+void exec_kept(struct sandbox *s, const char *checkpoint, const char *name);
 /* Adds lines on the sandbox's calls to the report. */
 void exec_report(const struct sandbox *s, struct report *r);
 

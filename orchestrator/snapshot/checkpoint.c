@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/events/line.h"
+#include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
@@ -145,6 +146,7 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	}
 	snapshots_of_service(c)->n_taken++;
 	memcpy(snapshots_of(s)->checkpoint, p->id, sizeof(p->id));
+	exec_kept(s, p->id, spec->kind == CHECKPOINT_ASKED ? k->name : NULL);
 	log_info("sandbox %s: checkpoint %s taken, its VM was paused for %llu us", s->id, p->id,
 		 (unsigned long long)k->image->pause_ns / 1000);
 	list_add_tail(&snapshots_of_service(c)->unwritten, &k->unwritten);

@@ -112,6 +112,8 @@ struct fork {
 	struct exec_point point;
 	struct replay replay;
 	uint64_t seq;
+	int64_t noted_at_ms;
+	uint32_t history_n; /* of the parent's last entry */
 	bool guest_busy;
 	struct sandbox_config config; /* of the children: the parent's when they were started */
 	char *metadata, *env;	      /* of the children; NULL: the parent's */
@@ -246,6 +248,19 @@ static void place(const struct fork *fork, struct sandbox *s)
 	s->depth = fork->claim.depth;
 }
 
+static void begin_history(const struct fork *fork, struct sandbox *s)
+{
+	const struct space *from = fork->open.space;
+	struct history_entry e = {.kind = fork->created_fn ? HISTORY_CREATED : HISTORY_FORKED,
+				  .at_ms = s->created_at_ms,
+				  .began_ms =
+					  fork->parent ? fork->noted_at_ms : from->created_at_ms,
+				  .seq = fork->history_n};
+
+	snprintf(e.text, sizeof(e.text), "%s", fork->parent ? fork->parent->id : from->id);
+	history_add(&exec_of(s)->history, &e, 0);
+}
+
 /* Returns a child that is complete except for the VM, or NULL without memory. */
 static struct sandbox *sandbox_of(struct fork *fork)
 {
@@ -255,6 +270,7 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	s->config = fork->config;
 	s->seq = fork->seq;
 	exec_of(s)->main.guest_busy = fork->guest_busy;
+	begin_history(fork, s);
 	if (inherit(fork, s) && sandbox_set_labels(s, fork->labels) &&
 	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 &&
 	    exec_copy(s, fork->parent ? &fork->point : fork->open.call) == 0)
@@ -321,6 +337,10 @@ static void note_parent_forked(struct fork *fork)
 	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
 		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
 		 (unsigned long long)fork->made.copied_bytes >> 10);
+	exec_happened(fork->parent,
+		      &(struct history_entry){.kind = HISTORY_FORK,
+					      .at_ms = fork->children[0].sandbox->created_at_ms,
+					      .children = (uint16_t)fork->n});
 	sandbox_touch(fork->parent);
 }
 
@@ -587,6 +607,8 @@ static int note_parent(struct fork *fork)
 
 	exec_hold(s, true);
 	fork->seq = s->seq;
+	fork->noted_at_ms = realtime_ms();
+	fork->history_n = history_last(&exec_of(s)->history);
 	fork->guest_busy = exec_of(s)->main.guest_busy;
 	int ret = exec_note(s, &fork->point);
 	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);

@@ -73,9 +73,22 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	parent->config.egress = m->egress;
 }
 
-/* The operations in progress in the parent's VM fail with `f`. */
+/* Adds the move to the parent's history. `checkpoint`: NULL for a merge. */
+static void note_move(struct sandbox *parent, const struct sandbox *winner, const char *checkpoint)
+{
+	struct history_log *h = &exec_of(parent)->history;
+	struct history_entry e = {.kind = checkpoint ? HISTORY_ROLLBACK : HISTORY_MERGE,
+				  .at_ms = realtime_ms()};
+
+	snprintf(e.text, sizeof(e.text), "%s", checkpoint ? checkpoint : winner->id);
+	history_add(h, &e,
+		    checkpoint ? history_find(h, checkpoint)
+			       : history_join(h, parent->id, &exec_of(winner)->history));
+}
+
+/* The operations in progress in the parent's VM fail with `f`. `checkpoint`: NULL for a merge. */
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
-		 const struct failure *f)
+		 const char *checkpoint, const struct failure *f)
 {
 	const uint64_t seq = max_u64(parent->seq, winner->seq);
 
@@ -85,6 +98,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	exec_move(winner, parent, f);
 	move_vm(parent, winner, m);
 	exec_move_events(winner, parent, seq, m->seq_reserved);
+	note_move(parent, winner, checkpoint);
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
@@ -136,7 +150,7 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 		 winner->slot);
 	failure_set(f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
-	move(parent, winner, &m, f);
+	move(parent, winner, &m, NULL, f);
 	return true;
 }
 
@@ -161,7 +175,7 @@ bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *
 	failure_set(f, FAIL_ROLLED_BACK, 0,
 		    "sandbox %s was rolled back to checkpoint %s during the call", parent->id,
 		    checkpoint);
-	move(parent, winner, &m, f);
+	move(parent, winner, &m, checkpoint, f);
 	return true;
 }
 

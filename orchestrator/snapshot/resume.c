@@ -113,6 +113,14 @@ static void fail(struct resume *r, const struct failure *f)
 
 /* --- the catalogue -------------------------------------------------------------------------- */
 
+static void begin_history(struct sandbox *s, const struct space *p)
+{
+	struct history_entry e = {.kind = HISTORY_RESUMED, .at_ms = s->created_at_ms};
+
+	snprintf(e.text, sizeof(e.text), "%s", p->id);
+	history_add(&exec_of(s)->history, &e, 0);
+}
+
 /* Makes the sandbox, without its VM. Returns NULL when there is no memory. */
 static struct sandbox *sandbox_of(struct resume *r)
 {
@@ -125,6 +133,7 @@ static struct sandbox *sandbox_of(struct resume *r)
 	s->depth = p->depth;
 	s->score = p->score;
 	exec_of(s)->main.guest_busy = r->open.guest_busy;
+	begin_history(s, p);
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, p->labels) &&
 	    exec_copy(s, r->open.call) == 0)

@@ -142,6 +142,24 @@ struct op *service_rollback(struct service *c, const char *tenant, const char *i
 struct op *service_undo(struct service *c, const char *tenant, const char *id, uint32_t n,
 			const char *keep, service_rollback_fn *fn, void *arg);
 
+/* --- history ---------------------------------------------------------------------------------- */
+
+struct history_entry;
+/* Valid during the callback only. */
+struct history_view {
+	const struct history_entry *entry; /* exec/history.h */
+	bool undone;			   /* the present state does not come from it */
+	const char *checkpoint;		   /* of the state after it, if it still exists; or NULL */
+	const char *const *children;	   /* of a fork: those that live */
+	size_t n_children;
+};
+/* Reports the sandbox's last calls, checkpoints, forks, merges and rollbacks with a number above
+ * `after`, oldest first, until `each` returns false. Returns false, with *f filled, when the tenant
+ * has no such sandbox. */
+bool service_history(struct service *c, const char *tenant, const char *id, uint32_t after,
+		     bool (*each)(void *arg, const struct history_view *view), void *arg,
+		     struct failure *f);
+
 /* --- Spaces ----------------------------------------------------------------------------------- */
 
 /* Valid until the caller returns to the loop. */

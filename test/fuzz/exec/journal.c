@@ -34,6 +34,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (journal_read(data, size, &s, &e) == 0) {
 		replay_each(&s.replay, on_event, &last);
 		expect(s.replay.bytes <= REPLAY_BYTES_MAX);
+		expect(s.history.count <= HISTORY_MAX);
+		for (uint32_t i = 0; i < s.history.count; i++) {
+			const struct history_entry *one = &s.history.entries[i];
+
+			expect(one->kind < HISTORY_NKINDS && one->result < HISTORY_NRESULTS);
+			expect(one->after < one->n && (!i || one->n > one[-1].n));
+		}
 		for (const struct exec_point *p = &s.point; p; p = p->next) {
 			expect(p->running || !p->traceparent);
 			expect(p->bundle.len <= AGENT_BUNDLE_MAX);

@@ -219,6 +219,63 @@ static void calls_of_contexts_are_read_back(void **state)
 	journal_remove(j);
 }
 
+static struct history_entry entry(uint32_t n, const char *text, const char *checkpoint)
+{
+	struct history_entry e = {.n = n,
+				  .after = n - 1,
+				  .at_ms = 11,
+				  .began_ms = 10,
+				  .seq = 9,
+				  .kind = HISTORY_FORK,
+				  .result = HISTORY_MERGED,
+				  .children = 1000};
+
+	snprintf(e.text, sizeof(e.text), "%s", text);
+	snprintf(e.checkpoint, sizeof(e.checkpoint), "%s", checkpoint);
+	return e;
+}
+
+static void expect_entry(const struct history_log *h, uint32_t i, struct history_entry e)
+{
+	const struct history_entry *has = &h->entries[i];
+
+	assert_true(i < h->count);
+	assert_int_equal(has->n, e.n);
+	assert_int_equal(has->after, e.after);
+	assert_true(has->at_ms == e.at_ms && has->began_ms == e.began_ms && has->seq == e.seq);
+	assert_true(has->kind == e.kind && has->result == e.result && has->children == e.children);
+	assert_string_equal(has->text, e.text);
+	assert_string_equal(has->checkpoint, e.checkpoint);
+}
+
+/* Also after the log was rewritten. */
+static void history_is_read_back(void **state)
+{
+	const struct exec_point call = {.running = true, .began_ms = 5, .text = "x = 1"};
+	const struct history_entry entries[] = {entry(1, "one", ""), entry(2, "two", ""),
+						entry(2, "two", "chk_1"), entry(9, "", "")};
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
+
+	for (int i = 0; i < 4; i++)
+		journal_history(j, &entries[i]);
+	journal_call(j, &call);
+	assert_true(journal_commit(j, false));
+	for (int i = 0; i < 2; i++) {
+		j = reopen(j, &s);
+		assert_non_null(j);
+		assert_int_equal(s.history.count, 3);
+		expect_entry(&s.history, 0, entries[0]);
+		expect_entry(&s.history, 1, entries[2]); /* a later record of it replaces it */
+		expect_entry(&s.history, 2, entries[3]);
+		assert_int_equal(s.point.began_ms, 5);
+		assert_string_equal(s.point.text, "x = 1");
+		journal_write(j, &s, REPLAY_BYTES_MAX);
+		journal_state_fini(&s);
+	}
+	journal_remove(j);
+}
+
 /* Writes twenty times the limit: the log is rewritten from the state, and the file stops
  * growing. */
 static void full_journal_is_rewritten(void **state)
@@ -488,6 +545,56 @@ static void journal_of_another_version_is_refused(void **state)
 	}
 }
 
+/* Replaces the version in the file. Returns the one before. */
+static uint32_t set_version(uint32_t version)
+{
+	uint32_t before;
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/journals/%d", dir, SLOT);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_int_equal(pread(fd, &before, sizeof(before), 8), sizeof(before));
+	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
+	close(fd);
+	return before;
+}
+
+/* Version 1 has neither the history nor the texts of calls. */
+static void journal_of_version_1_is_continued(void **state)
+{
+	static const char call[] = "\3" /* RECORD_CALL */
+				   "\x2a\0\0\0\0\0\0\0"
+				   "\0\0\0\0"
+				   "\0\0\0\0\0\0\0\0"
+				   "\0"
+				   "\0\0\0";
+	const struct history_entry e = entry(1, "one", "");
+	struct journal *j = journal_new(dir, SLOT, PID);
+	struct journal_state s;
+	struct err err;
+
+	assert_int_equal(journal_read((const uint8_t *)call, sizeof(call), &s, &err), 0);
+	assert_true(s.point.running && s.point.number == 42 && !s.point.text[0]);
+	journal_state_fini(&s);
+	add_event(j, 1, "one");
+	assert_true(journal_commit(j, false));
+	set_version(1);
+	j = reopen(j, &s);
+	assert_non_null(j);
+	expect_replay(&s, "1:one:trace:- ");
+	assert_int_equal(s.history.count, 0);
+	journal_state_fini(&s);
+	journal_history(j, &e);
+	assert_true(journal_commit(j, false));
+	/* An older instance would not know the record. */
+	assert_int_equal(set_version(JOURNAL_VERSION), JOURNAL_VERSION);
+	j = reopen(j, &s);
+	assert_non_null(j);
+	expect_entry(&s.history, 0, e);
+	journal_state_fini(&s);
+	journal_remove(j);
+}
+
 /* --- resources ------------------------------------------------------------------------------ */
 
 static unsigned count_descriptors(void)
@@ -580,6 +687,7 @@ int main(void)
 		TEST(committed_records_are_read_back),
 		TEST(ended_call_does_not_run),
 		TEST(calls_of_contexts_are_read_back),
+		TEST(history_is_read_back),
 		TEST(full_journal_is_rewritten),
 		TEST(child_gets_the_last_events),
 		TEST(journal_of_another_vm_is_refused),
@@ -589,6 +697,7 @@ int main(void)
 		TEST(results_are_read_back),
 		TEST(malformed_bundles_are_refused),
 		TEST(journal_of_another_version_is_refused),
+		TEST(journal_of_version_1_is_continued),
 		TEST(journal_keeps_no_descriptor),
 		TEST(full_disk_keeps_committed_records),
 	};

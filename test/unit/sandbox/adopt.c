@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "orchestrator/exec/history.h"
 #include "orchestrator/sandbox/sandbox.h"
 #include "test/unit/service/world.h"
 
@@ -159,6 +160,56 @@ static void test_history_follows_a_merge(void **state)
 	assert_string_equal(h.text, "parent|=0|child|=0");
 	world_exec(w, &r, m.view.id, "out on");
 	assert_int_equal(r.first_seq, 6); /* after the events of its old VM */
+}
+
+static bool add_entry(void *arg, const struct history_view *view)
+{
+	const struct history_entry *e = view->entry;
+	char *text = arg;
+
+	sprintf(text + strlen(text), "%u:%s%s%s%s ", e->n, view->undone ? "-" : "",
+		e->kind == HISTORY_CALL ? e->text : "", e->result ? "!" : "",
+		e->kind == HISTORY_CALL && !e->began_ms ? "?" : "");
+	return true;
+}
+
+static void expect_history(struct world *w, const char *id, const char *entries)
+{
+	char text[1024] = "";
+	struct failure f;
+
+	assert_true(service_history(w->service, TENANT, id, 0, add_entry, text, &f));
+	assert_string_equal(text, entries);
+}
+
+static void test_history_survives_restarts(void **state)
+{
+	struct world *w = *state;
+	struct run running = {0}, r;
+	struct forked k;
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	world_exec(w, &r, m.view.id, "out one");
+	world_fork(w, &k, m.view.id, 1);
+	world_exec(w, &r, m.view.id, "exit 1");
+	world_exec(w, &r, k.ids[0], "out child");
+	world_merge(w, &d, m.view.id, k.ids[0]);
+	assert_true(d.done && !d.failed);
+	world_exec_start(w, &running, m.view.id, "wait", false);
+	world_until_waiting(w, 1);
+	world_kill_service(w);
+	world_start_service(w);
+	running = (struct run){0};
+	expect_history(w, m.view.id, "1: 2:out one 3: 4:-exit 1! 5:out child 6: ");
+	world_exec_start(w, &running, m.view.id, "out next", false);
+	fakes_go(w->fakes);
+	world_until_true(w, &running.over);
+	world_kill_service(w);
+	world_start_service(w);
+	expect_history(w, m.view.id,
+		       "1: 2:out one 3: 4:-exit 1! 5:out child 6: 7:wait 8:out next ");
 }
 
 static void test_idle_timeout_survives_a_restart(void **state)
@@ -515,6 +566,7 @@ int main(void)
 		TEST(test_running_call_continues_and_loses_no_event),
 		TEST(test_output_is_complete_after_many_restarts),
 		TEST(test_history_follows_a_merge),
+		TEST(test_history_survives_restarts),
 		TEST(test_idle_timeout_survives_a_restart),
 		TEST(test_client_reattaches_to_a_stream),
 		TEST(test_reader_ends_the_sandbox_that_it_follows),

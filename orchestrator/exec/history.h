@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What happened in a sandbox: its last calls, checkpoints, forks, merges and rollbacks, bounded in
+ * number. Each entry names the one whose state it changed, so that those of a state that was given
+ * up can be told from those that led to the present one.
+ */
+#ifndef RAMET_ORCHESTRATOR_EXEC_HISTORY_H
+#define RAMET_ORCHESTRATOR_EXEC_HISTORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HISTORY_MAX	 50 /* entries: less than 8 KiB */
+#define HISTORY_TEXT_MAX 80 /* bytes */
+#define HISTORY_ID_MAX	 36
+
+/* Written to journals, as are results: the numbers are fixed. The first three are how a sandbox
+ * begins. */
+enum history_kind {
+	HISTORY_CREATED,
+	HISTORY_FORKED,
+	HISTORY_RESUMED,
+	HISTORY_CALL,
+	HISTORY_CHECKPOINT,
+	HISTORY_FORK,
+	HISTORY_MERGE,
+	HISTORY_ROLLBACK,
+	HISTORY_NKINDS,
+};
+/* ERROR: its exit code was not 0. FAILED: it could not be completed. */
+enum history_result {
+	HISTORY_OK,
+	HISTORY_ERROR,
+	HISTORY_FAILED,
+	HISTORY_ROLLED_BACK,
+	HISTORY_MERGED,
+	HISTORY_NRESULTS,
+};
+
+struct history_entry {
+	uint32_t n;	/* counts the entries, from 1 */
+	uint32_t after; /* the entry whose state this one changed; 0: none */
+	int64_t at_ms;	/* since the epoch; of a call its end, of a fork when the children began */
+	/* When a call began (0: not known); of the first entry, when its state was taken. */
+	int64_t began_ms;
+	/* Of a call the number of its last event; of a child's first entry, that of the last entry
+	 * of its parent. */
+	uint64_t seq;
+	uint8_t kind, result;
+	uint16_t children; /* of a fork: how many it made */
+	/* Of a call the first line of its code, of a checkpoint its name, else the id of the
+	 * sandbox, checkpoint or Space that the state came from. Valid UTF-8, may be empty. */
+	char text[HISTORY_TEXT_MAX + 1];
+	char checkpoint[HISTORY_ID_MAX + 1]; /* of the state after the entry; empty: none */
+};
+
+/* The first entry says how the sandbox began, and stays. The newest ones follow. */
+struct history_log {
+	struct history_entry *entries;
+	uint32_t count, room;
+};
+
+/* Copies the first line of the text that is not blank, cut to whole characters. */
+void history_text(char out[static HISTORY_TEXT_MAX + 1], const char *text, size_t len);
+/* Adds a copy of the entry, after the one with the number `after`. Returns the copy. */
+const struct history_entry *history_add(struct history_log *h, const struct history_entry *entry,
+					uint32_t after);
+/* Adds a copy with its numbers, in place of the last one if that has the same number. Returns
+ * false for an entry that the history can't have. */
+bool history_read(struct history_log *h, const struct history_entry *entry);
+/* Notes a checkpoint of the present state. Returns the last entry, or NULL if it has one. */
+const struct history_entry *history_keep(struct history_log *h, const char *checkpoint);
+
+/* These return the number of an entry, 0 without any. */
+uint32_t history_last(const struct history_log *h);
+/* The one with the state of the checkpoint; the first one if none is known. */
+uint32_t history_find(const struct history_log *h, const char *checkpoint);
+/* Adds what the winner of a merge has done, after the entry at whose state the winner began. `id`:
+ * of the sandbox that goes on. Returns the entry with the winner's state. */
+uint32_t history_join(struct history_log *h, const char *id, const struct history_log *winner);
+
+/* Marks the entries that the present state does not come from. */
+void history_undone(const struct history_log *h, bool undone[static HISTORY_MAX]);
+void history_fini(struct history_log *h);
+
+#endif
