@@ -49,6 +49,12 @@ def test_calls_are_undone(server: Service) -> None:
             assert kept.call is None
             sbx.rollback(kept)
             assert sbx.run_code("marked").stdout == "b\n"
+            was = [(one.kind, one.code, one.undone) for one in sbx.history()]
+            assert was == [
+                *[("created", None, False), ("call", "mark a", False), ("call", "mark b", False)],
+                *[("checkpoint", None, False), ("rollback", None, True), ("call", "marked", True)],
+                *[("rollback", None, False), ("call", "marked", False)],
+            ]
             assert sbx.info().checkpoint_each_call == {"keep": 5}
             assert sbx.update(checkpoint_each_call={"keep": 0}).checkpoint_each_call is None
             with pytest.raises(Conflict) as refused:

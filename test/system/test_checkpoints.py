@@ -103,6 +103,12 @@ def test_calls_are_undone() -> None:
             run(sbx, CHANGE)
             point = client.checkpoints(sandbox=sbx.id)[1]
             assert sbx.undo() == point.id and point.call
+            began, set_up, change, back = sbx.history()
+            assert (began.kind, began.source) == ("created", None)
+            assert (set_up.code, set_up.result, set_up.undone) == ("import subprocess, threading, time", "ok", False)
+            assert (change.code, change.result, change.undone) == ("numbers = []", "ok", True)
+            assert set_up.checkpoint == back.source == point.id and set_up.seq == point.call
+            assert (back.kind, back.undone) == ("rollback", False)
             check(sbx)
             sbx.update(checkpoint_each_call={"keep": 0})
         for one in client.checkpoints(sandbox=sbx.id):

@@ -39,6 +39,17 @@ CHECKPOINT: dict[str, Any] = {
     "call": None,
     "undone": False,
 }
+HISTORY: list[dict[str, Any]] = [
+    {"n": 1, "kind": "forked", "time": "t1", "source": "sbx_9", "checkpoint": None, "undone": False},
+    {
+        **{"n": 2, "kind": "call", "time": "t2", "code": "x", "result": "error", "seq": 3},
+        **{"seconds": 0.5, "checkpoint": CHK, "undone": True},
+    },
+    {
+        **{"n": 3, "kind": "fork", "time": "t3", "n_children": 2, "children": ["sbx_1"]},
+        **{"checkpoint": None, "undone": False, "of_a_newer_service": 1},
+    },
+]
 SPACE: dict[str, Any] = {
     "id": SPC,
     "state": "frozen",
@@ -71,6 +82,8 @@ class Service:
             return httpx.Response(204)
         if path.endswith("/fork"):
             return httpx.Response(200, json={"children": self.children, "ready_us": 1})
+        if path.endswith("/history"):
+            return httpx.Response(200, json=HISTORY)
         if path.endswith("/undo"):
             return httpx.Response(200, json={"id": "sbx_0", "checkpoint": CHK, "kept": None})
         if path.endswith("/rollback"):
@@ -204,6 +217,17 @@ def test_calls_are_undone(service: Service, client: Client) -> None:
         'POST /v1/sandboxes/sbx_0/undo {"n": 1}',
         'POST /v1/sandboxes/sbx_0/undo {"keep": "x", "n": 2}',
     ]
+
+
+def test_history_is_typed(service: Service, client: Client) -> None:
+    began, called, forked = Sandbox(client=client).history()
+    assert (began.n, began.kind, began.time, began.source) == (1, "forked", "t1", "sbx_9")
+    assert (began.code, began.seconds, began.n_children, began.children) == (None, None, 0, [])
+    assert (called.code, called.result, called.seq, called.seconds) == ("x", "error", 3, 0.5)
+    assert (called.checkpoint, called.undone, called.name) == (CHK, True, None)
+    assert (forked.n_children, forked.children, forked.undone) == (2, ["sbx_1"], False)
+    assert forked.raw["of_a_newer_service"] == 1
+    assert service.log[-1].startswith("GET /v1/sandboxes/sbx_0/history?")
 
 
 def test_the_sandboxes_of_a_fork_share_a_client(service: Service, made: list[Client]) -> None:

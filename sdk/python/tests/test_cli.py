@@ -83,6 +83,12 @@ def sandbox(name: str, parent: str | None = None) -> SandboxInfo:
             "expires_at": None,
         }
     )
+_AT = {"time": "2026-01-31T23:59:59.123Z", "checkpoint": None, "undone": False}
+HISTORY: list[dict[str, Any]] = [
+    {**_AT, "n": 1, "kind": "created", "source": None},
+    {**_AT, "n": 2, "kind": "call", "code": "a\x1b", "result": "ok", "seq": 1, "seconds": 1.25, "checkpoint": CHK, "undone": True},
+    {**_AT, "n": 3, "kind": "fork", "n_children": 2, "children": [IDS[1]]},
+]
 
 
 class Service:
@@ -117,6 +123,8 @@ class Service:
         if path.endswith("/fork"):
             failed = {"error": {"code": "vm_failed", "message": "no memory"}}
             return httpx.Response(200, json={"children": [{"id": IDS[0]}, failed], "ready_us": 1})
+        if path.endswith("/history"):
+            return httpx.Response(200, json=HISTORY)
         if path.endswith("/undo"):
             return httpx.Response(200, json={"id": IDS[0], "checkpoint": CHK, "kept": None})
         if path.endswith("/prune"):
@@ -243,6 +251,20 @@ def test_checkpoints_are_shown_and_pruned(
     assert capsys.readouterr().out == CHK + "\n"
     assert remove.run(client, [CHK]) == 0
     assert fake.log[-1] == f"DELETE /v1/checkpoints/{CHK}"
+
+
+def test_history_is_shown(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    listing.history(client.get_history(IDS[0]))
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["N", "AGE", "KIND", "RESULT", "TIME", "CHECKPOINT", "UNDONE", "WHAT"]
+    shown = [row.split(maxsplit=2)[2].split() for row in rows]  # without N and AGE
+    assert shown == [
+        ["created", "-", "-", "-", "-", "-"],
+        ["call", "ok", "1.250", "s", CHK[:16], "undone", "a\\u001b"],
+        ["fork", *"-----"[:4], "2", "made,", "of", "which", "live:", IDS[1][:16]],
+    ]
+    listing.history(client.get_history(IDS[0]), as_json=True)
+    assert json.loads(capsys.readouterr().out) == HISTORY
 
 
 @pytest.mark.parametrize("source, path", [(CHK, "checkpoints"), (SPC, "spaces")])

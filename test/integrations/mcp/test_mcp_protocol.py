@@ -40,12 +40,13 @@ STDIO_TOOLS = {
     "checkpoint",
     "rollback",
     "undo",
+    "history",
     "freeze",
     "resume",
     "list",
     "delete",
 }
-READ_ONLY = {"read_file", "list_files", "diff", "list"}
+READ_ONLY = {"read_file", "list_files", "diff", "history", "list"}
 ADDITIVE = {"create_sandbox", "fork", "checkpoint"}
 OPEN_WORLD = {"run_code", "run_command"}
 

@@ -263,6 +263,14 @@ async def test_a_sandbox_starts_from_a_checkpoint(mine: Callable[[], set[str]]) 
         assert await call(client, "delete", id=point) == f"{point} is deleted"
 
 
+async def test_history_has_the_code_of_calls() -> None:
+    async with stdio() as client:
+        await call(client, "run_code", code="x = 1\nx")
+        await call(client, "checkpoint", name="one")
+        listed = await call(client, "history")
+        assert listed.splitlines() == ["1 created", "2 call ok x = 1", "3 checkpoint one"]
+
+
 @pytest.mark.vm
 async def test_diff_has_pages() -> None:
     async with stdio() as client:

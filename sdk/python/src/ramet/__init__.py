@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         FileInfo,
         FileMerge,
         FileType,
+        HistoryEntry,
         Language,
         MergedBranch,
         Metrics,
@@ -127,6 +128,7 @@ __all__ = [
     "Files",
     "Forward",
     "Frozen",
+    "HistoryEntry",
     "IsADirectory",
     "Language",
     "MergedBranch",
@@ -197,8 +199,8 @@ _MODULES = {
     "space": "Space",
     "types": (
         "AuditEvent CheckpointInfo Conflicts ContextInfo ContextLanguage Diff Event ExecResult "
-        "FileConflict FileEvent FileEventType FileInfo FileMerge FileType Language MergedBranch "
-        "Metrics PortShare ProcessEvent ProcessInfo ProcessResult Pruned PtyInfo SandboxInfo "
+        "FileConflict FileEvent FileEventType FileInfo FileMerge FileType HistoryEntry Language "
+        "MergedBranch Metrics PortShare ProcessEvent ProcessInfo ProcessResult Pruned PtyInfo SandboxInfo "
         "SpaceInfo Started TakenFile TemplateInfo TreeInfo TreeNode"
     ),
 }

@@ -37,6 +37,7 @@ from ramet.types import (
     FileEvent,
     FileInfo,
     FileMerge,
+    HistoryEntry,
     Language,
     Metrics,
     PortShare,
@@ -672,6 +673,17 @@ class Client:
         body = to_json({"n": n, "keep": keep})
         path = _sandbox(sandbox_id) + "/undo"
         return str((self._http.json("POST", path, body, _CREATE_S))["checkpoint"])
+
+    def get_history(self, sandbox_id: str) -> list[HistoryEntry]:
+        """Returns the last calls, checkpoints, forks, merges and rollbacks of a sandbox.
+
+        They are sorted from the oldest to the newest. The first one says how the sandbox began.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        path = _sandbox(sandbox_id) + "/history"
+        return [HistoryEntry.from_json(one) for one in self._http.pages(path)]
 
     def checkpoints(
         self,

@@ -28,6 +28,7 @@ from ramet.types import (
     Event,
     ExecResult,
     FileMerge,
+    HistoryEntry,
     Language,
     Metrics,
     PortShare,
@@ -301,6 +302,17 @@ class Sandbox:
         Raises: As `Client.undo_calls`.
         """
         return self._live().undo_calls(self.id, n, keep=keep)
+
+    def history(self) -> list[HistoryEntry]:
+        """Returns the last calls, checkpoints, forks, merges and rollbacks of this sandbox.
+
+        They are sorted from the oldest to the newest; the first one says how it began. Those that
+        a rollback or an undo went behind are marked as undone.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        return self._live().get_history(self.id)
 
     def run_code(
         self,

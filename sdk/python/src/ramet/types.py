@@ -854,6 +854,69 @@ class CheckpointInfo:
 
 
 @dataclass(frozen=True)
+class HistoryEntry:
+    """What happened in a sandbox: a call, a checkpoint, a fork, a merge, a rollback, or its begin.
+
+    Attributes:
+        n: Number of the entry, from 1; older ones than the last 49 are left out, but not the first.
+        kind: "created", "forked" or "resumed" (how the sandbox began, always the first entry),
+            "call", "checkpoint", "fork", "merge" or "rollback" (an undo, too). Newer servers may
+            send others.
+        time: Time in UTC, such as "2026-01-31T23:59:59.123Z"; of a call, its end.
+        undone: True if the present state does not come from it: the sandbox was rolled back to
+            before it, or a merge replaced it.
+        checkpoint: Id of the checkpoint that was taken of the state after it. None: there is none,
+            or it was deleted.
+        source: How it began, merge, rollback: id of the sandbox, checkpoint or Space whose state it
+            got. None: a template.
+        code: Call: the first line of its code, up to 80 bytes. None: not known.
+        result: Call: "ok", "error" (its exit code is not 0), "failed" (it could not be completed),
+            "rolled_back" or "merged" (which ended it).
+        seconds: Call: how long it ran. None: not known.
+        seq: Call: `Event.seq` of its last event.
+        name: Checkpoint: the name that it was taken with, up to 80 bytes.
+        n_children: Fork: how many it made.
+        children: Fork: ids of those that live.
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    n: int
+    kind: str
+    time: str
+    undone: bool
+    checkpoint: str | None
+    source: str | None
+    code: str | None
+    result: str | None
+    seconds: float | None
+    seq: int | None
+    name: str | None
+    n_children: int
+    children: list[str]
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "HistoryEntry":
+        """Builds the entry from the service's JSON object."""
+        return cls(
+            n=int(obj["n"]),
+            kind=str(obj["kind"]),
+            time=str(obj["time"]),
+            undone=bool(obj["undone"]),
+            checkpoint=obj["checkpoint"],
+            source=obj.get("source"),
+            code=obj.get("code"),
+            result=obj.get("result"),
+            seconds=obj.get("seconds"),
+            seq=obj.get("seq"),
+            name=obj.get("name"),
+            n_children=int(obj.get("n_children", 0)),
+            children=list(obj.get("children", [])),
+            raw=dict(obj),
+        )
+
+
+@dataclass(frozen=True)
 class Pruned:
     """What a prune deleted, or would delete.
 

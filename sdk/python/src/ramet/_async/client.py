@@ -46,6 +46,7 @@ from ramet.types import (
     FileEvent,
     FileInfo,
     FileMerge,
+    HistoryEntry,
     Language,
     Metrics,
     PortShare,
@@ -682,6 +683,17 @@ class AsyncClient:
         body = to_json({"n": n, "keep": keep})
         path = _sandbox(sandbox_id) + "/undo"
         return str((await self._http.json("POST", path, body, _CREATE_S))["checkpoint"])
+
+    async def get_history(self, sandbox_id: str) -> list[HistoryEntry]:
+        """Returns the last calls, checkpoints, forks, merges and rollbacks of a sandbox.
+
+        They are sorted from the oldest to the newest. The first one says how the sandbox began.
+
+        Raises:
+            NotFound: There is no such sandbox.
+        """
+        path = _sandbox(sandbox_id) + "/history"
+        return [HistoryEntry.from_json(one) async for one in self._http.pages(path)]
 
     async def checkpoints(
         self,

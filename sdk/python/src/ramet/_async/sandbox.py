@@ -27,6 +27,7 @@ from ramet.types import (
     Event,
     ExecResult,
     FileMerge,
+    HistoryEntry,
     Language,
     Metrics,
     PortShare,
@@ -306,6 +307,17 @@ class AsyncSandbox:
         Raises: As `AsyncClient.undo_calls`.
         """
         return await self._live().undo_calls(self.id, n, keep=keep)
+
+    async def history(self) -> list[HistoryEntry]:
+        """Returns the last calls, checkpoints, forks, merges and rollbacks of this sandbox.
+
+        They are sorted from the oldest to the newest; the first one says how it began. Those that
+        a rollback or an undo went behind are marked as undone.
+
+        Raises:
+            NotFound: The sandbox is gone.
+        """
+        return await self._live().get_history(self.id)
 
     async def run_code(
         self,

@@ -875,6 +875,17 @@ def undo(sandbox: str, n: int, keep: str | None) -> None:
         print(client.undo_calls(service.sandbox_id(client, sandbox), n, keep=keep))
 
 
+@command("history", CHECKPOINTS)
+@sandbox_id
+@api_json
+def history(sandbox: str, json: bool) -> None:
+    """List the last calls, checkpoints, forks, merges and rollbacks of a sandbox, oldest first."""
+    from ramet.cli import listing, service
+
+    with _connect() as client:
+        listing.history(client.get_history(service.sandbox_id(client, sandbox)), as_json=json)
+
+
 # Spaces
 
 

@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence, TypeVar
 from ramet import (
     CheckpointInfo,
     Client,
+    HistoryEntry,
     Metrics,
     NotFound,
     PortShare,
@@ -205,6 +206,32 @@ def checkpoints(
     headers = ("ID", "STATE", "SANDBOX", "ON DISK", "AGE", "EXPIRES", "NAME", "LABELS")
     raw = [one.raw for one in found]
     _show([one.id for one in found], raw, headers, rows, as_json=as_json, quiet=quiet)
+
+
+def history(found: Sequence[HistoryEntry], *, as_json: bool = False) -> None:
+    """Prints what happened in a sandbox."""
+    rows = (
+        (
+            str(one.n),
+            since(one.time),
+            one.kind,
+            one.result or "-",
+            "-" if one.seconds is None else f"{one.seconds:.3f} s",
+            short(one.checkpoint),
+            "undone" if one.undone else "-",
+            _what(one),
+        )
+        for one in found
+    )
+    headers = ("N", "AGE", "KIND", "RESULT", "TIME", "CHECKPOINT", "UNDONE", "WHAT")
+    _show([], [dict(one.raw) for one in found], headers, rows, as_json=as_json, quiet=False)
+
+
+def _what(one: HistoryEntry) -> str:
+    if one.kind == "fork":
+        living = " ".join(map(short, one.children))
+        return f"{one.n_children} made" + (f", of which live: {living}" if living else "")
+    return one.code or one.name or one.source or "-"
 
 
 def templates(client: Client, *, as_json: bool = False, quiet: bool = False) -> None:

@@ -98,6 +98,7 @@ def _made_tools(tools: Tools, http: bool) -> list[Tool]:
         (tools.checkpoint, "checkpoint", "Keep a state", _ADD),
         (tools.rollback, "rollback", "Go back to a state", _CHANGE),
         (tools.undo, "undo", "Undo calls", _CHANGE),
+        (tools.history, "history", "List what happened", _READ),
         (tools.freeze, "freeze", "Freeze a sandbox", _CHANGE),
         (tools.resume, "resume", "Resume a Space", _CHANGE),
         (tools.list_, "list", "List sandboxes", _READ),

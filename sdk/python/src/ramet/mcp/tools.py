@@ -50,7 +50,7 @@ from ramet.mcp.output import (
     text,
 )
 from ramet.mcp.state import MARK, Clients, Lanes, Session
-from ramet.types import Conflicts, Event, FileInfo, ProcessEvent, SandboxInfo
+from ramet.types import Conflicts, Event, FileInfo, HistoryEntry, ProcessEvent, SandboxInfo
 
 _STDOUT_CHARS = 20_000
 _STDERR_CHARS = 8_000
@@ -468,6 +468,13 @@ class Tools:
             point = await target.client.undo_calls(target.id, n)
         return CallToolResult(content=[text(f"{target.id} is in the state of {clean(point)}")])
 
+    async def history(self, ctx: Ctx, sandbox: SandboxId = "") -> CallToolResult:
+        """Lists the last calls of run_code, checkpoints, forks, merges and rollbacks of a sandbox,
+        oldest first, and which of them were undone. A call has the first line of its code."""
+        async with self._sandbox(ctx, sandbox) as target:
+            found = await target.client.get_history(target.id)
+        return CallToolResult(content=[text("\n".join(map(_happened, found)))])
+
     async def freeze(
         self, ctx: Ctx, sandbox: SandboxId = ""
     ) -> Annotated[CallToolResult, Frozen]:
@@ -803,6 +810,12 @@ def _entry(info: FileInfo) -> FileEntry:
         modified=info.mtime,
         target=None if info.target is None else clean(info.target),
     )
+
+
+def _happened(one: HistoryEntry) -> str:
+    what = one.code or one.name or one.source or " ".join(one.children)
+    parts = (str(one.n), one.kind, one.result, what, "(undone)" if one.undone else None)
+    return clean(" ".join(part for part in parts if part))
 
 
 def _made(info: SandboxInfo) -> CallToolResult:
