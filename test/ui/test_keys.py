@@ -62,7 +62,7 @@ def kept(page: Page) -> str:
     button(dialog(page), "Copy: " + (dialog(page).locator("figcaption").inner_text().splitlines()[0])).click()
     assert page.evaluate("navigator.clipboard.readText()") == text
     button(dialog(page), "I have kept it").click()
-    expect(dialog(page)).to_have_count(0)
+    expect(page.locator("dialog")).to_have_count(0)
     assert text not in page.content()
     assert TEXT.match(text)
     return text
