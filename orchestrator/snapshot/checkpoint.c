@@ -99,6 +99,17 @@ int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t cal
 	return 0;
 }
 
+/* Returns the present time, or one after all others: they are ordered by time, and an undo needs
+ * the order in which they were taken. Two may come in a millisecond, and the clock may be set back.
+ */
+static int64_t time_after(const struct roster *all)
+{
+	const int64_t last_ms = all->n ? all->all[all->n - 1]->place.at_ms : 0;
+	const int64_t now_ms = realtime_ms();
+
+	return now_ms > last_ms ? now_ms : last_ms + 1;
+}
+
 struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *spec,
 			     const struct checkpoint_taken *taken,
 			     const struct store_answer *answer, struct failure *f)
@@ -118,7 +129,8 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 				  .tenant = s->tenant,
 				  .sandbox = s->id,
 				  .config = s->config,
-				  .created_at_ms = realtime_ms(),
+				  .created_at_ms =
+					  time_after(&snapshots_of_tenant(s->owner)->checkpoints),
 				  .seq_reserved = taken->seq,
 				  .metadata = s->metadata,
 				  .env = s->env,

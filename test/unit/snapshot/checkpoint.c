@@ -593,6 +593,25 @@ static bool is_ready(void *arg)
 	return sandbox_living(of->w->service, TENANT, of->id)->state == SBX_READY;
 }
 
+static void test_a_clock_that_is_set_back_keeps_the_order(void **state)
+{
+	struct world *w = *state;
+	struct run r = {0};
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	struct sandbox *s = sandbox_living(w->service, TENANT, m.view.id);
+	struct roster *all = &snapshots_of_tenant(s->owner)->checkpoints;
+	all->all[0]->place.at_ms += 3600 * 1000;
+	world_exec(w, &r, m.view.id, "mark a");
+	world_until(w, state_is_kept, &calls);
+	assert_int_equal(all->n, 2);
+	assert_int_equal(all->all[1]->place.at_ms, all->all[0]->place.at_ms + 1);
+}
+
 static void test_undo_goes_on_after_a_restart(void **state)
 {
 	struct world *w = *state;
@@ -638,6 +657,7 @@ int main(void)
 		WORLD_TEST(test_a_call_overtakes_the_checkpoint),
 		WORLD_TEST(test_calls_go_on_without_room_for_checkpoints),
 		WORLD_TEST(test_those_of_an_ended_sandbox_stay_for_an_hour),
+		WORLD_TEST(test_a_clock_that_is_set_back_keeps_the_order),
 		WORLD_TEST(test_undo_goes_on_after_a_restart),
 		cmocka_unit_test(test_every_death_leaves_a_whole_checkpoint_or_none),
 		cmocka_unit_test(test_a_rollback_that_fails_leaves_the_sandbox),
