@@ -2,7 +2,8 @@
 /*
  * Processes: programs that lead sessions of their own, on pipes or on a terminal, with their last
  * output, and the connections that listen to them, write to them or wait for their start. All of it
- * runs in the agent's loop. A program never waits for a reader, except for one that holds it.
+ * runs in the agent's loop. A program waits for a reader only if that reader asked for it, by
+ * `hold` of AGENT_PROC_ATTACH.
  */
 #ifndef RAMET_GUEST_PROCESS_PROCESS_H
 #define RAMET_GUEST_PROCESS_PROCESS_H

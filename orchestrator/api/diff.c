@@ -37,9 +37,9 @@ static void add_paths(struct text *t, const char *name, const char *const *paths
 
 /* --- the answer ------------------------------------------------------------------------------- */
 
-/* The answer to a diff of many paths, which a worker writes: that takes too long for the loop.
- * Until it is written, the paths are charged; in JSON a byte of them becomes up to eight, so what
- * the few workers write is known only then, and room for it is asked for again. */
+/* An answer with many paths. A worker writes it, since that takes too long for the loop. Meanwhile
+ * the request is charged for the paths alone. The answer can be eight times as large, which is
+ * known only when it is written: then it must find room once more. */
 struct writing {
 	struct request *r; /* a counted reference */
 	struct service_diff *diff;

@@ -35,9 +35,9 @@ void freeze_start(struct sandbox *s, struct op *op);
  * was changed. */
 void freeze_sandbox_touched(struct sandbox *s);
 
-/* Gives the sandbox the VM of `winner`, a sandbox started from a checkpoint that is in no list and
- * not in the catalogue; as a merge does, with the code FAIL_ROLLED_BACK for what is in progress.
- * Takes over both, unless it fails with *f filled. */
+/* Rolls the sandbox back: gives it the VM of `winner`, which was started from the checkpoint, and
+ * is neither in a list nor in the catalogue. Operations in progress fail with FAIL_ROLLED_BACK.
+ * Takes over `winner` and `ready`. Returns false, with *f filled, if it did nothing. */
 bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
 	       const char *checkpoint, struct failure *f);
 /* Returns whether a checkpoint of the sandbox is within the limits; else fills in *f. */

@@ -33,11 +33,10 @@
 #define CGROUPS_REST	8
 #define CGROUP_LEVELS	2 /* BASE/ramet/vm-SLOT */
 
-/* A sysctl is named as such; `how` sets any other limit. What max_vms needs: so much for each VM,
- * and the rest. */
+/* A limit of the host. The service needs `per_vm` for each of its max_vms VMs, and `rest`. */
 struct row {
 	const char *name;
-	const char *how;
+	const char *how; /* how to raise it; NULL: `name` is a sysctl */
 	uint32_t per_vm, rest;
 };
 

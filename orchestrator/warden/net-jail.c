@@ -335,7 +335,8 @@ void net_jail_close(struct net_jail *j)
 
 /* --- between two VMs ------------------------------------------------------------------------- */
 
-/* Runs in the namespace. The tap goes first, so that nothing new comes. */
+/* Removes what the ended VM left in the namespace, which the caller has entered. Takes the tap down
+ * first, so that no more packets arrive. */
 static int scrub(struct err *e)
 {
 	scoped_socket struct mnl_socket *own = links_open(e);

@@ -72,7 +72,7 @@ def test_memory_and_disk_can_be_used_in_full(sized: Sandbox) -> None:
         "del hog"
     )
     assert (used.stdout, used.exit_code) == ("700\n", 0)
-    # Beyond the end of the disk with which the image was booted.
+    # Writes beyond the end of the disk with which the image was booted.
     filled = sized.run_code(
         "fallocate -l 6G /root/filled && echo at the end | dd of=/root/filled bs=1M seek=6100"
         " conv=notrunc status=none && sync && tail -c +6396313601 /root/filled | head -1;"

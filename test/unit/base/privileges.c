@@ -49,7 +49,7 @@ static bool has_only(const struct privileges *p, uint64_t before)
 	       prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
 }
 
-/* An ambient capability makes one of each set, which all must go. */
+/* Raises an ambient capability. It is then in every set, and must go from each of them. */
 static bool raise_ambient(void)
 {
 	const cap_value_t cap = CAP_NET_RAW;
