@@ -86,16 +86,9 @@ static void follow_abandon(struct op *op)
 		op_free(op);
 }
 
-static void follow_notify(struct op *op)
-{
-	if (!op->abandoned)
-		follow_of(op)->sink.ended(op->arg, op->failed ? &op->failure : NULL);
-}
-
 static const struct op_methods follow_ops = {
 	.size = sizeof(struct follow),
 	.passive = true,
-	.notify = follow_notify,
 	.abandon = follow_abandon,
 	.set_paused = follow_set_paused,
 };
@@ -107,6 +100,7 @@ struct op *service_follow(struct service *c, const char *tenant, const char *id,
 	struct failure failure;
 
 	f->sink = *sink;
+	f->op.done_fn = sink->ended;
 	f->since = since;
 	struct sandbox *s = sandbox_find(c, tenant, id, &failure);
 	if (!s || !may_follow(s, &failure)) {

@@ -56,7 +56,8 @@ struct op *service_context_do(struct service *c, const char *tenant, const char 
 			      void *arg)
 {
 	bool ends = type == AGENT_CONTEXT_END;
-	struct guest_op *op = guest_op_new_plain(c, ends ? &end_kind : &restart_kind, fn, arg);
+	struct guest_op *op =
+		guest_op_new(c, ends ? &end_kind : &restart_kind, sizeof(*op), fn, arg);
 
 	return guest_op_start(op, tenant, id, encode(op, type, context));
 }
@@ -99,25 +100,16 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 	o->sink.context(op->base.arg, &view);
 }
 
-static void list_notify(struct op *base)
-{
-	struct list_op *o = list_of(guest_op_of(base));
-
-	if (!base->abandoned)
-		o->sink.ended(base->arg, base->failed ? &base->failure : NULL);
-}
-
 static const struct guest_op_kind list_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.missing_code = FAIL_NO_SUCH_CONTEXT,
 	.frame = on_list_frame,
-	.notify = list_notify,
 };
 
 struct op *service_context_list(struct service *c, const char *tenant, const char *id,
 				const struct context_list_sink *sink, void *arg)
 {
-	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), arg);
+	struct guest_op *op = guest_op_new(c, &list_kind, sizeof(struct list_op), sink->ended, arg);
 
 	list_of(op)->sink = *sink;
 	return guest_op_start(op, tenant, id, encode(op, AGENT_CONTEXT_LIST, NULL));
@@ -160,14 +152,14 @@ static const struct guest_op_kind start_kind = {
 	.frame = on_start_frame,
 	.done = on_start_done,
 	.refused = on_refused,
-	.notify = list_notify,
 };
 
 struct op *service_context_start(struct service *c, const char *tenant, const char *id,
 				 const struct context_spec *spec,
 				 const struct context_list_sink *sink, void *arg)
 {
-	struct guest_op *op = guest_op_new(c, &start_kind, sizeof(struct list_op), arg);
+	struct guest_op *op =
+		guest_op_new(c, &start_kind, sizeof(struct list_op), sink->ended, arg);
 	struct list_op *o = list_of(op);
 	struct failure ignored;
 	struct sandbox *s = sandbox_find(c, tenant, id, &ignored);

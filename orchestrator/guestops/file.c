@@ -49,7 +49,7 @@ struct op *service_file_do(struct service *c, const char *tenant, const char *id
 			   const struct agent_file_request *request, const struct file_data *data,
 			   service_done_fn *fn, void *arg)
 {
-	struct guest_op *op = guest_op_new_plain(c, kind_of(request->type), fn, arg);
+	struct guest_op *op = guest_op_new(c, kind_of(request->type), sizeof(*op), fn, arg);
 	struct agent_file_request sized = *request;
 
 	if (data) {
@@ -83,12 +83,6 @@ static struct file_op *of(struct guest_op *op)
 static void fini(struct guest_op *op)
 {
 	free(of(op)->path);
-}
-
-static void notify(struct op *base)
-{
-	if (!base->abandoned)
-		of(guest_op_of(base))->sink.ended(base->arg, base->failed ? &base->failure : NULL);
 }
 
 /* Passes the file's properties to the sink, which may abandon the operation: `o` may be freed. */
@@ -138,7 +132,6 @@ static const struct guest_op_kind stat_kind = {
 	.file = true,
 	.frame = on_stat_frame,
 	.done = on_stat_done,
-	.notify = notify,
 	.fini = fini,
 };
 
@@ -179,14 +172,13 @@ static const struct guest_op_kind list_kind = {
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_list_frame,
-	.notify = notify,
 	.fini = fini,
 };
 
 static struct file_op *file_op_new(struct service *c, const struct guest_op_kind *kind,
 				   const char *path, const struct file_sink *sink, void *arg)
 {
-	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), arg);
+	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), sink->ended, arg);
 
 	of(op)->sink = *sink;
 	of(op)->path = strdup(path);
@@ -305,7 +297,6 @@ static const struct guest_op_kind get_kind = {
 	.file = true,
 	.frame = on_get_frame,
 	.done = on_get_done,
-	.notify = notify,
 	.fini = fini,
 };
 
@@ -326,7 +317,6 @@ static const struct guest_op_kind pack_kind = {
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_get_frame,
-	.notify = notify,
 	.fini = fini,
 };
 

@@ -151,7 +151,7 @@ static const struct guest_op_kind undo_kind = {.timeout_ms = UNDO_MS, .undoes = 
  */
 static void send_apart(struct guest_op *op, int (*encode)(struct guest_op *op, struct guest_op *by))
 {
-	struct guest_op *by = guest_op_new_plain(op->base.service, &undo_kind, NULL, NULL);
+	struct guest_op *by = guest_op_new(op->base.service, &undo_kind, sizeof(*by), NULL, NULL);
 
 	by->listens = op->listens;
 	guest_op_start(by, op->owner->name, op->of, encode(op, by));
@@ -553,22 +553,14 @@ static const struct op_methods guest_op_ops = {
 };
 
 struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kind, size_t size,
-			      void *arg)
+			      service_done_fn *fn, void *arg)
 {
 	struct guest_op *op = guest_op_of(op_new_sized(c, &guest_op_ops, size, arg));
 
+	op->base.done_fn = fn;
 	op->kind = kind;
 	op->listens = kind->listens;
 	op->unseen = kind->undo != NULL;
-	return op;
-}
-
-struct guest_op *guest_op_new_plain(struct service *c, const struct guest_op_kind *kind,
-				    service_done_fn *fn, void *arg)
-{
-	struct guest_op *op = guest_op_new(c, kind, sizeof(*op), arg);
-
-	op->base.done_fn = fn;
 	return op;
 }
 

@@ -83,12 +83,10 @@ static inline struct guest_op *guest_op_of(const struct op *base)
 	return container_of(base, struct guest_op, base);
 }
 
-/* Returns an operation of `size` bytes with its call. Members behind the shared state are zero. */
+/* Returns an operation of `size` bytes that reports its end to `fn`, which is NULL if its kind has
+ * a `notify`. Members behind the shared state are zero. */
 struct guest_op *guest_op_new(struct service *c, const struct guest_op_kind *kind, size_t size,
-			      void *arg);
-/* Returns an operation that reports its end to `fn`. */
-struct guest_op *guest_op_new_plain(struct service *c, const struct guest_op_kind *kind,
-				    service_done_fn *fn, void *arg);
+			      service_done_fn *fn, void *arg);
 /* Has the operation send this data after its request. */
 void guest_op_set_data(struct guest_op *op, const struct file_data *data, uint64_t *count);
 /* Starts the operation. `encoded` is the result of encoding the first request into op->bytes. */

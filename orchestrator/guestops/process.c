@@ -70,7 +70,8 @@ struct op *service_process_do(struct service *c, const char *tenant, const char 
 			      void *arg)
 {
 	bool closes = request->type == AGENT_PROC_CLOSE;
-	struct guest_op *op = guest_op_new_plain(c, closes ? &close_kind : &plain_kind, fn, arg);
+	struct guest_op *op =
+		guest_op_new(c, closes ? &close_kind : &plain_kind, sizeof(*op), fn, arg);
 
 	return guest_op_start(op, tenant, id, encode(op, request));
 }
@@ -120,14 +121,6 @@ static void on_description(struct guest_op *op, const struct agent_frame *frame)
 		o->sink.process(op->base.arg, &view);
 }
 
-static void describe_notify(struct op *base)
-{
-	struct describe_op *o = container_of(guest_op_of(base), struct describe_op, op);
-
-	if (!base->abandoned)
-		o->sink.ended(base->arg, base->failed ? &base->failure : NULL);
-}
-
 /* A process that was asked for must be described exactly once. */
 static void on_described(struct guest_op *op)
 {
@@ -144,13 +137,12 @@ static const struct guest_op_kind describe_kind = {
 	.frame = on_description,
 	.done = on_described,
 	.refused = on_refused,
-	.notify = describe_notify,
 };
 
 static struct describe_op *describe_new(struct service *c, const struct guest_op_kind *kind,
 					const struct process_list_sink *sink, void *arg)
 {
-	struct guest_op *op = guest_op_new(c, kind, sizeof(struct describe_op), arg);
+	struct guest_op *op = guest_op_new(c, kind, sizeof(struct describe_op), sink->ended, arg);
 	struct describe_op *o = container_of(op, struct describe_op, op);
 
 	o->sink = *sink;
@@ -226,7 +218,6 @@ static const struct guest_op_kind detached_kind = {
 	.frame = on_description,
 	.done = on_detached_done,
 	.refused = on_start_refused,
-	.notify = describe_notify,
 };
 
 static const struct guest_op_kind must_run_kind = {
@@ -235,7 +226,6 @@ static const struct guest_op_kind must_run_kind = {
 	.frame = on_description,
 	.done = on_detached_done,
 	.refused = on_start_refused,
-	.notify = describe_notify,
 };
 
 struct op *service_process_start(struct service *c, const char *tenant, const char *id,
@@ -360,7 +350,7 @@ static const struct guest_op_kind run_kind = {
 static struct stream_op *stream_new(struct service *c, const struct guest_op_kind *kind,
 				    const struct process_sink *sink, void *arg)
 {
-	struct stream_op *o = stream_of(guest_op_new(c, kind, sizeof(struct stream_op), arg));
+	struct stream_op *o = stream_of(guest_op_new(c, kind, sizeof(struct stream_op), NULL, arg));
 
 	o->sink = *sink;
 	return o;
@@ -496,7 +486,7 @@ struct op *service_process_read(struct service *c, const char *tenant, const cha
 				const char *process, const struct process_read *read,
 				service_process_read_fn *fn, void *arg)
 {
-	struct guest_op *op = guest_op_new(c, &read_kind, sizeof(struct read_op), NULL);
+	struct guest_op *op = guest_op_new(c, &read_kind, sizeof(struct read_op), NULL, NULL);
 	struct read_op *o = container_of(stream_of(op), struct read_op, stream);
 	int encoded = encode_attach(&o->stream, process, read->place);
 
@@ -559,10 +549,9 @@ struct op *service_process_input(struct service *c, const char *tenant, const ch
 				 const char *process, const void *data, size_t len,
 				 service_done_fn *fn, void *arg)
 {
-	struct guest_op *op = guest_op_new(c, &input_kind, sizeof(struct input_op), arg);
+	struct guest_op *op = guest_op_new(c, &input_kind, sizeof(struct input_op), fn, arg);
 	struct input_op *o = container_of(op, struct input_op, op);
 
-	op->base.done_fn = fn;
 	snprintf(o->id, sizeof(o->id), "%s", process);
 	o->input = data;
 	o->left = len;

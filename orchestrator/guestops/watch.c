@@ -40,26 +40,20 @@ static void on_done(struct guest_op *op)
 		guest_op_fail_rules(op);
 }
 
-static void notify(struct op *base)
-{
-	if (!base->abandoned)
-		of(guest_op_of(base))->sink.ended(base->arg, base->failed ? &base->failure : NULL);
-}
-
 static const struct guest_op_kind watch_kind = {
 	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.listens = true,
 	.frame = on_event,
 	.done = on_done,
-	.notify = notify,
 };
 
 struct op *service_file_watch(struct service *c, const char *tenant, const char *id,
 			      const char *path, bool recursive, const struct watch_sink *sink,
 			      void *arg)
 {
-	struct guest_op *op = guest_op_new(c, &watch_kind, sizeof(struct watch_op), arg);
+	struct guest_op *op =
+		guest_op_new(c, &watch_kind, sizeof(struct watch_op), sink->ended, arg);
 	const struct agent_file_request request = {
 		.type = AGENT_WATCH, .path = path, .flag = recursive};
 

@@ -94,12 +94,6 @@ static void finished(struct op *op)
 	close_link(link_of(op));
 }
 
-static void notify(struct op *op)
-{
-	if (!op->abandoned)
-		link_of(op)->sink.ended(op->arg, op->failed ? &op->failure : NULL);
-}
-
 /* Returns whether the operation has not ended. */
 static bool is_live(const struct link *k)
 {
@@ -280,6 +274,7 @@ void peer_link_keep(struct op *op)
 void peer_link_redirect(struct op *op, const struct port_sink *sink, void *arg)
 {
 	link_of(op)->sink = *sink;
+	op->done_fn = sink->ended;
 	op->arg = arg;
 }
 
@@ -399,7 +394,6 @@ static const struct op_methods link_ops = {
 	.passive = true,
 	.put_away = put_away,
 	.finished = finished,
-	.notify = notify,
 	.abandon = abandon,
 	.set_paused = set_paused,
 };
@@ -415,6 +409,7 @@ struct op *peer_link_connect(struct peers *p, struct service *c, const struct fl
 	k->peers = p;
 	k->loop = p->loop;
 	k->sink = *sink;
+	op->done_fn = sink->ended;
 	k->host = *host;
 	snprintf(k->id, sizeof(k->id), "%s", id);
 	k->deadline = (struct loop_timer){.fn = on_deadline, .arg = k};

@@ -142,14 +142,6 @@ static void finished(struct op *op)
 		sandbox_touch(s);
 }
 
-static void notify(struct op *op)
-{
-	const struct tunnel *t = call_of(op)->tunnel;
-
-	if (!op->abandoned)
-		t->sink.ended(op->arg, op->failed ? &op->failure : NULL);
-}
-
 static void abandon(struct op *op)
 {
 	struct sandbox *s = call_of(op)->tunnel->sandbox;
@@ -469,6 +461,7 @@ bool service_port_send(struct op *op, const void *data, size_t len)
 void service_port_redirect(struct op *op, const struct port_sink *sink, void *arg)
 {
 	call_of(op)->tunnel->sink = *sink;
+	op->done_fn = sink->ended;
 	op->arg = arg;
 }
 
@@ -576,7 +569,6 @@ static const struct op_methods tunnel_ops = {
 	.passive = true,
 	.put_away = put_away,
 	.finished = finished,
-	.notify = notify,
 	.abandon = abandon,
 	.set_paused = set_paused,
 };
@@ -599,6 +591,7 @@ struct op *service_port_connect(struct service *c, const char *tenant, const cha
 	t->service = c;
 	t->loop = c->loop;
 	t->sink = *sink;
+	op->done_fn = sink->ended;
 	t->port = port;
 	t->by_share = visitor != NULL;
 	t->visitor = visitor ? *visitor : 0;
