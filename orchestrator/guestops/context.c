@@ -10,39 +10,15 @@
 #define START_TIMEOUT_MS 60000 /* an interpreter starts, perhaps on a busy host */
 #define LIST_MAX	 64 /* more than AGENT_CONTEXT_MAX, which a correct guest never exceeds */
 
-static const struct guest_op_kind end_kind = {.timeout_ms = TIMEOUT_MS,
-					      .missing_code = FAIL_NO_SUCH_CONTEXT};
+static const struct guest_refusal refusals[] = {
+	{ENOENT, FAIL_NO_SUCH_CONTEXT}, {ENOPKG, FAIL_NOT_INSTALLED}, {ECHILD, FAIL_INTERPRETER},
+	{ENOTDIR, FAIL_BAD_PATH},	{EINVAL, FAIL_OUT_OF_RANGE},  {EAGAIN, FAIL_TOO_MANY},
+	{EMFILE, FAIL_TOO_MANY},	{ENFILE, FAIL_TOO_MANY},      {0, FAIL_AGENT_ERROR},
+};
 
-static void on_refused(struct guest_op *op, uint32_t errnum, const char *text)
-{
-	switch (errnum) {
-	case ENOENT:
-		guest_op_fail(op, FAIL_NO_SUCH_CONTEXT, "%s", text);
-		break;
-	case ENOPKG:
-		guest_op_fail(op, FAIL_NOT_INSTALLED, "%s", text);
-		break;
-	case ECHILD:
-		guest_op_fail(op, FAIL_INTERPRETER, "%s", text);
-		break;
-	case ENOTDIR:
-		guest_op_fail(op, FAIL_BAD_PATH, "%s", text);
-		break;
-	case EINVAL:
-		guest_op_fail(op, FAIL_OUT_OF_RANGE, "%s", text);
-		break;
-	case EAGAIN:
-	case EMFILE:
-	case ENFILE:
-		guest_op_fail(op, FAIL_TOO_MANY, "%s", text);
-		break;
-	default:
-		guest_op_fail(op, FAIL_AGENT_ERROR, "%s", text);
-	}
-}
-
+static const struct guest_op_kind end_kind = {.timeout_ms = TIMEOUT_MS, .refusals = refusals};
 static const struct guest_op_kind restart_kind = {.timeout_ms = START_TIMEOUT_MS,
-						  .refused = on_refused};
+						  .refusals = refusals};
 
 static int encode(struct guest_op *op, enum agent_request type, const char *context)
 {
@@ -102,7 +78,7 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 
 static const struct guest_op_kind list_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = FAIL_NO_SUCH_CONTEXT,
+	.refusals = refusals,
 	.frame = on_list_frame,
 };
 
@@ -151,7 +127,7 @@ static const struct guest_op_kind start_kind = {
 	.undo = encode_end,
 	.frame = on_start_frame,
 	.done = on_start_done,
-	.refused = on_refused,
+	.refusals = refusals,
 };
 
 struct op *service_context_start(struct service *c, const char *tenant, const char *id,

@@ -15,22 +15,12 @@
 
 /* --- operations without output -------------------------------------------------------------- */
 
-static void on_unpack_refused(struct guest_op *op, uint32_t errnum, const char *text)
-{
-	if (errnum == EBADMSG)
-		guest_op_fail(op, FAIL_BAD_ARCHIVE, "%s", text);
-	else
-		guest_op_refused(op, errnum, text);
-}
+static const struct guest_refusal unpack_refusals[] = {{EBADMSG, FAIL_BAD_ARCHIVE}, {0, FAIL_NONE}};
 
-static const struct guest_op_kind plain_kind = {
-	.timeout_ms = TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
-static const struct guest_op_kind long_kind = {
-	.timeout_ms = LONG_TIMEOUT_MS, .missing_code = FAIL_NO_SUCH_FILE, .file = true};
-static const struct guest_op_kind unpack_kind = {.timeout_ms = LONG_TIMEOUT_MS,
-						 .missing_code = FAIL_NO_SUCH_FILE,
-						 .file = true,
-						 .refused = on_unpack_refused};
+static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .file = true};
+static const struct guest_op_kind long_kind = {.timeout_ms = LONG_TIMEOUT_MS, .file = true};
+static const struct guest_op_kind unpack_kind = {
+	.timeout_ms = LONG_TIMEOUT_MS, .refusals = unpack_refusals, .file = true};
 
 static const struct guest_op_kind *kind_of(enum agent_request type)
 {
@@ -128,7 +118,6 @@ static void on_stat_done(struct guest_op *op)
 
 static const struct guest_op_kind stat_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_stat_frame,
 	.done = on_stat_done,
@@ -169,7 +158,6 @@ static void on_list_frame(struct guest_op *op, const struct agent_frame *frame)
 
 static const struct guest_op_kind list_kind = {
 	.timeout_ms = LONG_TIMEOUT_MS,
-	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_list_frame,
 	.fini = fini,
@@ -293,7 +281,6 @@ static void on_get_done(struct guest_op *op)
 
 static const struct guest_op_kind get_kind = {
 	.timeout_ms = TIMEOUT_MS,
-	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_get_frame,
 	.done = on_get_done,
@@ -314,7 +301,6 @@ struct op *service_file_get(struct service *c, const char *tenant, const char *i
 
 static const struct guest_op_kind pack_kind = {
 	.timeout_ms = LONG_TIMEOUT_MS,
-	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.frame = on_get_frame,
 	.fini = fini,

@@ -237,63 +237,45 @@ void guest_op_fail_rules(struct guest_op *op)
 		      op->sandbox->id);
 }
 
-static const struct {
-	uint32_t errnum;
-	enum failure_code code; /* FAIL_NONE: the operation's missing_code */
-} refusals[] = {
-	{ENOENT, FAIL_NONE},
-	{EISDIR, FAIL_IS_A_DIRECTORY},
-	{ENOTDIR, FAIL_NOT_A_DIRECTORY},
-	{EEXIST, FAIL_FILE_EXISTS},
-	{ENOTEMPTY, FAIL_NOT_EMPTY},
-	{EBUSY, FAIL_FILE_BUSY},
-	{ETXTBSY, FAIL_FILE_BUSY},
-	{EINVAL, FAIL_NOT_A_FILE},
-	{ENXIO, FAIL_NOT_A_FILE},
-	{ERANGE, FAIL_OUT_OF_RANGE},
-	{ELOOP, FAIL_BAD_PATH},
-	{ENAMETOOLONG, FAIL_BAD_PATH},
-	{EACCES, FAIL_NOT_PERMITTED},
-	{EPERM, FAIL_NOT_PERMITTED},
-	{EROFS, FAIL_NOT_PERMITTED},
-	{EXDEV, FAIL_NOT_PERMITTED},
-	{EFBIG, FAIL_TOO_LARGE},
-	{EMFILE, FAIL_TOO_MANY},
-	{ENFILE, FAIL_TOO_MANY},
-	{EAGAIN, FAIL_TOO_MANY},
-	{EUSERS, FAIL_TOO_MANY},
-	{ENOSPC, FAIL_DISK_FULL},
-	{EDQUOT, FAIL_DISK_FULL},
+static const struct guest_refusal file_refusals[] = {
+	{ENOENT, FAIL_NO_SUCH_FILE},	 {EISDIR, FAIL_IS_A_DIRECTORY},
+	{ENOTDIR, FAIL_NOT_A_DIRECTORY}, {EEXIST, FAIL_FILE_EXISTS},
+	{ENOTEMPTY, FAIL_NOT_EMPTY},	 {EBUSY, FAIL_FILE_BUSY},
+	{ETXTBSY, FAIL_FILE_BUSY},	 {EINVAL, FAIL_NOT_A_FILE},
+	{ENXIO, FAIL_NOT_A_FILE},	 {ERANGE, FAIL_OUT_OF_RANGE},
+	{ELOOP, FAIL_BAD_PATH},		 {ENAMETOOLONG, FAIL_BAD_PATH},
+	{EACCES, FAIL_NOT_PERMITTED},	 {EPERM, FAIL_NOT_PERMITTED},
+	{EROFS, FAIL_NOT_PERMITTED},	 {EXDEV, FAIL_NOT_PERMITTED},
+	{EFBIG, FAIL_TOO_LARGE},	 {EMFILE, FAIL_TOO_MANY},
+	{ENFILE, FAIL_TOO_MANY},	 {EAGAIN, FAIL_TOO_MANY},
+	{EUSERS, FAIL_TOO_MANY},	 {ENOSPC, FAIL_DISK_FULL},
+	{EDQUOT, FAIL_DISK_FULL},	 {0, FAIL_AGENT_ERROR},
 };
 
-void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text)
+static enum failure_code code_of(const struct guest_refusal *r, uint32_t errnum)
 {
-	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
-		if (refusals[i].errnum != errnum)
-			continue;
-		enum failure_code code =
-			refusals[i].code ? refusals[i].code : op->kind->missing_code;
-		if (code == FAIL_NONE)
-			break; /* an undo: what the guest is to end is gone already */
-		guest_op_fail(op, code, "%s", text);
-		return;
-	}
-	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);
+	while (r->errnum && r->errnum != errnum)
+		r++;
+	return r->code;
 }
 
 static void refused(struct guest_op *op, const struct agent_frame *frame)
 {
+	const struct guest_refusal *own = op->kind->refusals;
+	enum failure_code code = own ? code_of(own, frame->errnum) : FAIL_NONE;
 	char text[200];
 
+	if (code == FAIL_NONE)
+		code = code_of(file_refusals, frame->errnum);
 	if (frame->len)
 		snprintf(text, sizeof(text), "%.*s", (int)min_u64(frame->len, sizeof(text) - 1),
 			 (const char *)frame->data);
 	else
 		snprintf(text, sizeof(text), "the guest: %s", strerror((int)frame->errnum));
-	if (op->kind->refused)
-		op->kind->refused(op, frame->errnum, text);
+	if (code == FAIL_AGENT_ERROR)
+		guest_op_fail(op, code, "sandbox %s: %s", op->sandbox->id, text);
 	else
-		guest_op_refused(op, frame->errnum, text);
+		guest_op_fail(op, code, "%s", text);
 }
 
 /* --- in progress ---------------------------------------------------------------------------- */

@@ -20,12 +20,20 @@
 
 struct guest_op;
 
+/* The code of an operation that the guest refused with an error number. */
+struct guest_refusal {
+	uint32_t errnum;
+	enum failure_code code;
+};
+
 struct guest_op_kind {
 	/* The operation fails when no data moves in either direction for this long. */
 	uint32_t timeout_ms;
 	enum failure_code impatient_code; /* the code of that failure; FAIL_NONE: agent_error */
-	enum failure_code missing_code;	  /* the code for ENOENT */
-	bool file;			  /* counted in the statistics of file operations */
+	/* Ends with the code for all other error numbers, whose errnum is 0. FAIL_NONE there, or
+	 * NULL: those codes are the ones of operations on files. */
+	const struct guest_refusal *refusals;
+	bool file; /* counted in the statistics of file operations */
 	/* Waits for events that may never come: it does not count as activity and has no timeout.
 	 */
 	bool listens;
@@ -42,8 +50,6 @@ struct guest_op_kind {
 	void (*frame)(struct guest_op *op, const struct agent_frame *frame);
 	/* Handles AGENT_DONE. NULL: the operation has succeeded. */
 	void (*done)(struct guest_op *op);
-	/* Handles AGENT_ERROR. NULL: guest_op_refused. */
-	void (*refused)(struct guest_op *op, uint32_t errnum, const char *text);
 	/* Reports the end. NULL: through the call's done_fn. */
 	void (*notify)(struct op *base);
 	/* Encodes into `by` the request that kills the program whose output `op` streams, or
@@ -100,8 +106,6 @@ void guest_op_enough(struct guest_op *op);
 /* Fails the operation. The client may retry in a second when memory or a limit is the reason. */
 void guest_op_fail(struct guest_op *op, enum failure_code code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Fails the operation with the failure for an error number of the guest. */
-void guest_op_refused(struct guest_op *op, uint32_t errnum, const char *text);
 /* Fails the operation: the guest violated the protocol. */
 void guest_op_fail_rules(struct guest_op *op);
 

@@ -19,31 +19,16 @@
 #define LIST_MAX	    AGENT_PROC_MAX
 #define TTY_PREFIX	    "pty_"
 
-static void on_refused(struct guest_op *op, uint32_t errnum, const char *text)
-{
-	static const struct {
-		uint32_t errnum;
-		enum failure_code code;
-	} codes[] = {
-		{ENOENT, FAIL_NO_SUCH_PROCESS}, {ESRCH, FAIL_PROCESS_ENDED},
-		{EPIPE, FAIL_STDIN_CLOSED},	{ERANGE, FAIL_OUT_OF_RANGE},
-		{EAGAIN, FAIL_TOO_MANY},
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
-		if (codes[i].errnum == errnum) {
-			guest_op_fail(op, codes[i].code, "%s", text);
-			return;
-		}
-	guest_op_fail(op, FAIL_AGENT_ERROR, "sandbox %s: %s", op->sandbox->id, text);
-}
-
-static void on_start_refused(struct guest_op *op, uint32_t errnum, const char *text)
-{
-	bool full = errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
-
-	guest_op_fail(op, full ? FAIL_TOO_MANY : FAIL_PROCESS_FAILED, "%s", text);
-}
+static const struct guest_refusal refusals[] = {
+	{ENOENT, FAIL_NO_SUCH_PROCESS}, {ESRCH, FAIL_PROCESS_ENDED}, {EPIPE, FAIL_STDIN_CLOSED},
+	{ERANGE, FAIL_OUT_OF_RANGE},	{EAGAIN, FAIL_TOO_MANY},     {0, FAIL_AGENT_ERROR},
+};
+static const struct guest_refusal start_refusals[] = {
+	{EAGAIN, FAIL_TOO_MANY},
+	{EMFILE, FAIL_TOO_MANY},
+	{ENFILE, FAIL_TOO_MANY},
+	{0, FAIL_PROCESS_FAILED},
+};
 
 /* Returns the counters for the process: the id of one with a tty says so. */
 static struct program_counters *counters(const struct guest_op *op, const char *id)
@@ -60,10 +45,10 @@ static int encode(struct guest_op *op, const struct agent_process_request *reque
 
 /* --- operations without a result ------------------------------------------------------------ */
 
-static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .refused = on_refused};
+static const struct guest_op_kind plain_kind = {.timeout_ms = TIMEOUT_MS, .refusals = refusals};
 /* stdin is closed after the input that waits. */
 static const struct guest_op_kind close_kind = {
-	.timeout_ms = TIMEOUT_MS, .impatient_code = FAIL_STDIN_FULL, .refused = on_refused};
+	.timeout_ms = TIMEOUT_MS, .impatient_code = FAIL_STDIN_FULL, .refusals = refusals};
 
 struct op *service_process_do(struct service *c, const char *tenant, const char *id,
 			      const struct agent_process_request *request, service_done_fn *fn,
@@ -136,7 +121,7 @@ static const struct guest_op_kind describe_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.frame = on_description,
 	.done = on_described,
-	.refused = on_refused,
+	.refusals = refusals,
 };
 
 static struct describe_op *describe_new(struct service *c, const struct guest_op_kind *kind,
@@ -217,7 +202,7 @@ static const struct guest_op_kind detached_kind = {
 	.undo = undo_detached,
 	.frame = on_description,
 	.done = on_detached_done,
-	.refused = on_start_refused,
+	.refusals = start_refusals,
 };
 
 static const struct guest_op_kind must_run_kind = {
@@ -225,7 +210,7 @@ static const struct guest_op_kind must_run_kind = {
 	.undo = undo_detached,
 	.frame = on_description,
 	.done = on_detached_done,
-	.refused = on_start_refused,
+	.refusals = start_refusals,
 };
 
 struct op *service_process_start(struct service *c, const char *tenant, const char *id,
@@ -330,7 +315,7 @@ static const struct guest_op_kind attach_kind = {
 	.listens = true,
 	.frame = on_stream_frame,
 	.done = guest_op_fail_rules,
-	.refused = on_refused,
+	.refusals = refusals,
 	.notify = stream_notify,
 	.hang_up = encode_kill_of_stream,
 };
@@ -342,7 +327,7 @@ static const struct guest_op_kind run_kind = {
 	.undo = encode_kill_of_stream,
 	.frame = on_stream_frame,
 	.done = guest_op_fail_rules,
-	.refused = on_start_refused,
+	.refusals = start_refusals,
 	.notify = stream_notify,
 	.hang_up = encode_kill_of_stream,
 };
@@ -477,7 +462,7 @@ static const struct guest_op_kind read_kind = {
 	.listens = true,
 	.frame = on_stream_frame,
 	.done = guest_op_fail_rules,
-	.refused = on_refused,
+	.refusals = refusals,
 	.notify = stream_notify,
 	.fini = read_fini,
 };
@@ -542,7 +527,7 @@ static const struct guest_op_kind input_kind = {
 	.timeout_ms = TIMEOUT_MS,
 	.impatient_code = FAIL_STDIN_FULL,
 	.done = on_input_done,
-	.refused = on_refused,
+	.refusals = refusals,
 };
 
 struct op *service_process_input(struct service *c, const char *tenant, const char *id,

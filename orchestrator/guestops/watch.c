@@ -41,7 +41,6 @@ static void on_done(struct guest_op *op)
 }
 
 static const struct guest_op_kind watch_kind = {
-	.missing_code = FAIL_NO_SUCH_FILE,
 	.file = true,
 	.listens = true,
 	.frame = on_event,
