@@ -55,35 +55,28 @@ int store_answers_purge(struct store *s, int64_t before_ms, struct err *e)
 	return store_run(s, s->answers[ANSWER_PURGE], e);
 }
 
-struct reader {
-	void (*each)(void *arg, const struct store_answer *row);
-	void *arg;
-};
-
-static void on_row(void *arg, sqlite3_stmt *st)
-{
-	const struct reader *reader = arg;
-	const struct store_answer row = {
-		.key = sqlite3_column_blob(st, 0),
-		.asks = sqlite3_column_blob(st, 1),
-		.tenant = text_at(st, 2),
-		.answered_at_ms = sqlite3_column_int64(st, 3),
-		.kind = u32_at(st, 4),
-		.ids = text_at(st, 5),
-		.pause_us = (uint64_t)sqlite3_column_int64(st, 6),
-		.ready_us = (uint64_t)sqlite3_column_int64(st, 7),
-		.copied_bytes = (uint64_t)sqlite3_column_int64(st, 8),
-	};
-
-	if (sqlite3_column_bytes(st, 0) == STORE_HASH_LEN &&
-	    sqlite3_column_bytes(st, 1) == STORE_HASH_LEN)
-		reader->each(reader->arg, &row);
-}
-
 int store_answers(struct store *s, void (*each)(void *arg, const struct store_answer *row),
 		  void *arg, struct err *e)
 {
-	struct reader reader = {each, arg};
+	sqlite3_stmt *st = s->answers[ANSWER_ALL];
+	int ret;
 
-	return store_rows(s, s->answers[ANSWER_ALL], on_row, &reader, e);
+	while ((ret = store_next(s, st, e)) > 0) {
+		const struct store_answer row = {
+			.key = sqlite3_column_blob(st, 0),
+			.asks = sqlite3_column_blob(st, 1),
+			.tenant = text_at(st, 2),
+			.answered_at_ms = sqlite3_column_int64(st, 3),
+			.kind = u32_at(st, 4),
+			.ids = text_at(st, 5),
+			.pause_us = (uint64_t)sqlite3_column_int64(st, 6),
+			.ready_us = (uint64_t)sqlite3_column_int64(st, 7),
+			.copied_bytes = (uint64_t)sqlite3_column_int64(st, 8),
+		};
+
+		if (sqlite3_column_bytes(st, 0) == STORE_HASH_LEN &&
+		    sqlite3_column_bytes(st, 1) == STORE_HASH_LEN)
+			each(arg, &row);
+	}
+	return ret;
 }

@@ -117,7 +117,7 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 {
 	enum event_statement which = range->newest_first ? EVENT_LIST_BACK : EVENT_LIST;
 	const uint64_t before = range->before ? range->before : INT64_MAX;
-	int rc;
+	int ret;
 
 	if (range->tenant)
 		which += EVENT_LIST_TENANT - EVENT_LIST;
@@ -127,11 +127,12 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 	sqlite3_bind_int64(st, 3, most);
 	if (range->tenant)
 		bind_text(st, 4, range->tenant);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+	while ((ret = store_next(s, st, e)) > 0)
 		if (!each(arg, (uint64_t)sqlite3_column_int64(st, 0), text_at(st, 1),
 			  (size_t)sqlite3_column_bytes(st, 1)))
 			break;
-	return store_rows_end(s, st, rc, e);
+	store_reset(st);
+	return ret < 0 ? ret : 0;
 }
 
 int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e)
@@ -162,16 +163,21 @@ struct store_events_count store_events_count(const struct store *s)
 
 /* --- webhooks -------------------------------------------------------------------------------- */
 
-static void take_number(void *arg, sqlite3_stmt *st)
+/* Reads the number in the only row that the statement has. Returns 1, 0 without a row, or -errno.
+ */
+static int read_number(struct store *s, sqlite3_stmt *st, uint64_t *n, struct err *e)
 {
-	*(uint64_t *)arg = (uint64_t)sqlite3_column_int64(st, 0);
+	int ret = store_next(s, st, e);
+
+	if (ret > 0)
+		*n = (uint64_t)sqlite3_column_int64(st, 0);
+	store_reset(st);
+	return ret;
 }
 
 int store_webhooks_done(struct store *s, uint64_t *n, struct err *e)
 {
-	*n = UINT64_MAX;
-	int ret = store_rows(s, s->events.statements[WEBHOOKS_DONE], take_number, n, e);
-	return ret < 0 ? ret : *n != UINT64_MAX;
+	return read_number(s, s->events.statements[WEBHOOKS_DONE], n, e);
 }
 
 int store_webhooks_set(struct store *s, uint64_t n, struct err *e)
@@ -189,5 +195,6 @@ int store_events_open(struct store *s, struct err *e)
 	struct events *all = &s->events;
 
 	all->most = INT64_MAX;
-	return store_rows(s, all->statements[EVENT_LAST], take_number, &all->last, e);
+	int ret = read_number(s, all->statements[EVENT_LAST], &all->last, e);
+	return ret < 0 ? ret : 0;
 }

@@ -135,12 +135,11 @@ int store_run(struct store *s, sqlite3_stmt *st, struct err *e);
 int store_changed(struct store *s, int ret, const char *id, struct err *e);
 /* Runs a statement that selects the row of a text or hash. Returns 1 if there is one, else 0. */
 int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e);
-/* Calls `each` for every row of a bound statement, and resets it. */
-int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
-	       void *arg, struct err *e);
-/* Resets a statement whose rows were read until sqlite3_step returned `rc`. Returns 0, also if
- * there are more rows, or -errno with *e filled. */
-int store_rows_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e);
+/* Steps to the next row of a bound statement. Returns 1, or resets the statement and returns 0
+ * after the last row, or -errno with *e filled. */
+int store_next(struct store *s, sqlite3_stmt *st, struct err *e);
+/* Resets a statement whose further rows are not wanted. */
+void store_reset(sqlite3_stmt *st);
 
 /* Ends a transaction of any connection: commits it, or rolls it back if `ret` is negative or the
  * commit fails. */

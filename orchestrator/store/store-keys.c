@@ -64,33 +64,26 @@ int store_key_rotate(struct store *s, const struct key *key,
 	return store_end(s, ret, e);
 }
 
-struct reader {
-	void (*each)(void *arg, const struct key *key, const uint8_t *hash);
-	void *arg;
-};
-
-static void on_row(void *arg, sqlite3_stmt *st)
-{
-	static const uint8_t none[STORE_KEY_HASH_LEN]; /* matches no key */
-	const struct reader *reader = arg;
-	bool complete = sqlite3_column_bytes(st, 4) == STORE_KEY_HASH_LEN;
-	struct key key = {
-		.created_at_ms = sqlite3_column_int64(st, 5),
-		.revoked_at_ms = sqlite3_column_int64(st, 6),
-		.revoked = sqlite3_column_int(st, 7) != 0,
-	};
-
-	snprintf(key.id, sizeof(key.id), "%s", text_at(st, 0));
-	snprintf(key.tenant, sizeof(key.tenant), "%s", text_at(st, 1));
-	snprintf(key.name, sizeof(key.name), "%s", text_at(st, 2));
-	snprintf(key.tier, sizeof(key.tier), "%s", text_at(st, 3));
-	reader->each(reader->arg, &key, complete ? sqlite3_column_blob(st, 4) : none);
-}
-
 int store_keys(struct store *s, void (*each)(void *arg, const struct key *key, const uint8_t *hash),
 	       void *arg, struct err *e)
 {
-	struct reader reader = {each, arg};
+	static const uint8_t none[STORE_KEY_HASH_LEN]; /* matches no key */
+	sqlite3_stmt *st = s->keys[KEY_ALL];
+	int ret;
 
-	return store_rows(s, s->keys[KEY_ALL], on_row, &reader, e);
+	while ((ret = store_next(s, st, e)) > 0) {
+		bool complete = sqlite3_column_bytes(st, 4) == STORE_KEY_HASH_LEN;
+		struct key key = {
+			.created_at_ms = sqlite3_column_int64(st, 5),
+			.revoked_at_ms = sqlite3_column_int64(st, 6),
+			.revoked = sqlite3_column_int(st, 7) != 0,
+		};
+
+		snprintf(key.id, sizeof(key.id), "%s", text_at(st, 0));
+		snprintf(key.tenant, sizeof(key.tenant), "%s", text_at(st, 1));
+		snprintf(key.name, sizeof(key.name), "%s", text_at(st, 2));
+		snprintf(key.tier, sizeof(key.tier), "%s", text_at(st, 3));
+		each(arg, &key, complete ? sqlite3_column_blob(st, 4) : none);
+	}
+	return ret;
 }

@@ -218,32 +218,28 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 	return row;
 }
 
-struct reader {
-	store_sandbox_fn *each;
-	void *arg;
-};
-
-static void on_row(void *arg, sqlite3_stmt *st)
+static int read_rows(struct store *s, sqlite3_stmt *st, store_sandbox_fn *each, void *arg,
+		     struct err *e)
 {
-	const struct reader *reader = arg;
-	struct store_sandbox row = read_row(st);
+	int ret;
 
-	reader->each(reader->arg, &row);
+	while ((ret = store_next(s, st, e)) > 0) {
+		struct store_sandbox row = read_row(st);
+
+		each(arg, &row);
+	}
+	return ret;
 }
 
 int store_sandboxes(struct store *s, store_sandbox_fn *each, void *arg, struct err *e)
 {
-	struct reader reader = {each, arg};
-
-	return store_rows(s, s->sandboxes[SANDBOX_LIVING], on_row, &reader, e);
+	return read_rows(s, s->sandboxes[SANDBOX_LIVING], each, arg, e);
 }
 
 int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, store_sandbox_fn *each,
 			  void *arg, struct err *e)
 {
-	struct reader reader = {each, arg};
-
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 1, after_ms);
 	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 2, most);
-	return store_rows(s, s->sandboxes[SANDBOX_ENDED], on_row, &reader, e);
+	return read_rows(s, s->sandboxes[SANDBOX_ENDED], each, arg, e);
 }

@@ -143,24 +143,15 @@ int store_space_is_gone(struct store *s, const char *id, struct err *e)
 	return store_has_row(s, s->spaces[GONE_FIND], e);
 }
 
-struct gone_reader {
-	void (*each)(void *arg, const char *id);
-	void *arg;
-};
-
-static void on_gone_row(void *arg, sqlite3_stmt *st)
-{
-	const struct gone_reader *reader = arg;
-
-	reader->each(reader->arg, text_at(st, 0));
-}
-
 int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), void *arg,
 		      struct err *e)
 {
-	struct gone_reader reader = {each, arg};
+	sqlite3_stmt *st = s->spaces[GONE_ALL];
+	int ret;
 
-	return store_rows(s, s->spaces[GONE_ALL], on_gone_row, &reader, e);
+	while ((ret = store_next(s, st, e)) > 0)
+		each(arg, text_at(st, 0));
+	return ret;
 }
 
 /* --- checkpoints ----------------------------------------------------------------------------- */
@@ -256,26 +247,20 @@ int store_checkpoint_forget(struct store *s, const char *id, struct err *e)
 	return store_end(s, ret, e);
 }
 
-struct unstored_reader {
-	void (*each)(void *arg, const struct store_checkpoint *row);
-	void *arg;
-};
-
-static void on_unstored(void *arg, sqlite3_stmt *st)
-{
-	const struct unstored_reader *reader = arg;
-	const struct store_checkpoint row = {.id = text_at(st, 0), .tenant = text_at(st, 1)};
-
-	reader->each(reader->arg, &row);
-}
-
 int store_checkpoints_unstored(struct store *s,
 			       void (*each)(void *arg, const struct store_checkpoint *row),
 			       void *arg, struct err *e)
 {
-	struct unstored_reader reader = {each, arg};
+	sqlite3_stmt *st = s->spaces[CHECKPOINT_UNSTORED];
+	int ret;
 
-	return store_rows(s, s->spaces[CHECKPOINT_UNSTORED], on_unstored, &reader, e);
+	while ((ret = store_next(s, st, e)) > 0) {
+		const struct store_checkpoint row = {.id = text_at(st, 0),
+						     .tenant = text_at(st, 1)};
+
+		each(arg, &row);
+	}
+	return ret;
 }
 
 /* --- rows ------------------------------------------------------------------------------------ */
@@ -321,26 +306,19 @@ static struct store_checkpoint read_checkpoint(sqlite3_stmt *st)
 	};
 }
 
-struct reader {
-	void (*each)(void *arg, const struct store_space *row);
-	void *arg;
-};
-
-static void on_row(void *arg, sqlite3_stmt *st)
-{
-	const struct reader *reader = arg;
-	struct store_space row = read_row(st);
-	struct store_checkpoint checkpoint = read_checkpoint(st);
-
-	if (sqlite3_column_type(st, 19) != SQLITE_NULL)
-		row.checkpoint = &checkpoint;
-	reader->each(reader->arg, &row);
-}
-
 int store_spaces(struct store *s, void (*each)(void *arg, const struct store_space *row), void *arg,
 		 struct err *e)
 {
-	struct reader reader = {each, arg};
+	sqlite3_stmt *st = s->spaces[SPACE_ALL];
+	int ret;
 
-	return store_rows(s, s->spaces[SPACE_ALL], on_row, &reader, e);
+	while ((ret = store_next(s, st, e)) > 0) {
+		struct store_space row = read_row(st);
+		struct store_checkpoint checkpoint = read_checkpoint(st);
+
+		if (sqlite3_column_type(st, 19) != SQLITE_NULL)
+			row.checkpoint = &checkpoint;
+		each(arg, &row);
+	}
+	return ret;
 }

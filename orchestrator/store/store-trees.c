@@ -43,35 +43,29 @@ int store_tree_forget(struct store *s, const char *root, struct err *e)
 	return store_run(s, s->trees[TREE_FORGET], e);
 }
 
-struct reader {
-	void (*each)(void *arg, const struct store_tree *row);
-	void *arg;
-};
-
-static void on_row(void *arg, sqlite3_stmt *st)
-{
-	const struct reader *reader = arg;
-	const struct store_tree row = {
-		.root = text_at(st, 0),
-		.tenant = text_at(st, 1),
-		.budget = {.live = u32_at(st, 2),
-			   .ram_mib = (uint64_t)sqlite3_column_int64(st, 3),
-			   .cpu_s = u32_at(st, 4),
-			   .wall_s = u32_at(st, 5),
-			   .depth = u32_at(st, 6),
-			   .at_limit = (enum tree_at_limit)u32_at(st, 7)},
-		.created_at_ms = sqlite3_column_int64(st, 8),
-		.spent_ms = (uint64_t)sqlite3_column_int64(st, 9),
-	};
-
-	reader->each(reader->arg, &row);
-}
-
 int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree *row), void *arg,
 		struct err *e)
 {
-	struct reader reader = {each, arg};
+	sqlite3_stmt *st = s->trees[TREE_ALL];
 	int ret = store_run(s, s->trees[TREE_PURGE], e);
 
-	return ret < 0 ? ret : store_rows(s, s->trees[TREE_ALL], on_row, &reader, e);
+	if (ret < 0)
+		return ret;
+	while ((ret = store_next(s, st, e)) > 0) {
+		const struct store_tree row = {
+			.root = text_at(st, 0),
+			.tenant = text_at(st, 1),
+			.budget = {.live = u32_at(st, 2),
+				   .ram_mib = (uint64_t)sqlite3_column_int64(st, 3),
+				   .cpu_s = u32_at(st, 4),
+				   .wall_s = u32_at(st, 5),
+				   .depth = u32_at(st, 6),
+				   .at_limit = (enum tree_at_limit)u32_at(st, 7)},
+			.created_at_ms = sqlite3_column_int64(st, 8),
+			.spent_ms = (uint64_t)sqlite3_column_int64(st, 9),
+		};
+
+		each(arg, &row);
+	}
+	return ret;
 }

@@ -359,6 +359,12 @@ void store_close(struct store *s)
 
 /* --- statements ------------------------------------------------------------------------------ */
 
+void store_reset(sqlite3_stmt *st)
+{
+	sqlite3_reset(st);
+	sqlite3_clear_bindings(st);
+}
+
 static int run(struct store *s, sqlite3_stmt *st, struct err *e)
 {
 	int rc = sqlite3_step(st), ret = 0;
@@ -369,8 +375,7 @@ static int run(struct store *s, sqlite3_stmt *st, struct err *e)
 	} else {
 		store_mirror_note(s, st);
 	}
-	sqlite3_reset(st);
-	sqlite3_clear_bindings(st);
+	store_reset(st);
 	return ret;
 }
 
@@ -389,39 +394,25 @@ int store_changed(struct store *s, int ret, const char *id, struct err *e)
 	return err_say(e, ENOENT, "%s is not in the catalogue", id);
 }
 
-static void count_row(void *arg, sqlite3_stmt *st)
+int store_next(struct store *s, sqlite3_stmt *st, struct err *e)
 {
-	++*(int *)arg;
+	int rc = sqlite3_step(st), ret = 0;
+
+	if (rc == SQLITE_ROW)
+		return 1;
+	if (rc != SQLITE_DONE) {
+		ret = store_db_error(s->db, rc, e);
+		err_context(e, "read the catalogue");
+	}
+	store_reset(st);
+	return ret;
 }
 
 int store_has_row(struct store *s, sqlite3_stmt *st, struct err *e)
 {
-	int n = 0;
-	int ret = store_rows(s, st, count_row, &n, e);
+	int ret = store_next(s, st, e);
 
-	return ret < 0 ? ret : n;
-}
-
-int store_rows(struct store *s, sqlite3_stmt *st, void (*each)(void *arg, sqlite3_stmt *row),
-	       void *arg, struct err *e)
-{
-	int rc;
-
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
-		each(arg, st);
-	return store_rows_end(s, st, rc, e);
-}
-
-int store_rows_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e)
-{
-	int ret = 0;
-
-	if (rc != SQLITE_DONE && rc != SQLITE_ROW) {
-		ret = store_db_error(s->db, rc, e);
-		err_context(e, "read the catalogue");
-	}
-	sqlite3_reset(st);
-	sqlite3_clear_bindings(st);
+	store_reset(st);
 	return ret;
 }
 
