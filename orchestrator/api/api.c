@@ -153,7 +153,10 @@ static void serve(struct request *r)
 		   (!m.route->keyed || keyed_begin(r))) {
 		request_ref(r);
 		trace_begin(r);
-		m.route->serve(r);
+		if (m.route->body)
+			body_read(r, m.route->body, m.route->serve_body);
+		else
+			m.route->serve(r);
 		request_began(r);
 		request_unref(r);
 	}

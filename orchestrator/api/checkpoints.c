@@ -89,9 +89,8 @@ static void on_taken(void *arg, const struct checkpoint_view *view, const struct
 	request_unref(r);
 }
 
-static void take(struct request *r, const void *values)
+void serve_checkpoint_take(struct request *r, const struct checkpoint_take_body *b)
 {
-	const struct checkpoint_take_body *b = values;
 	char labels[LABELS_JSON_MAX];
 	const struct checkpoint_spec spec = {
 		.name = b->name.p, .labels = labels, .ttl_s = b->ttl_seconds, .pin = b->pin};
@@ -102,14 +101,8 @@ static void take(struct request *r, const void *values)
 	r->op = service_checkpoint(r->service, r->tenant, r->id, &spec, on_taken, r);
 }
 
-void serve_checkpoint_take(struct request *r)
+void serve_checkpoint_change(struct request *r, const struct checkpoint_change_body *b)
 {
-	body_read(r, &checkpoint_take_json, take);
-}
-
-static void change(struct request *r, const void *values)
-{
-	const struct checkpoint_change_body *b = values;
 	char labels[LABELS_JSON_MAX];
 	const struct checkpoint_change to = {.name = b->name.p,
 					     .labels = b->labels ? labels : NULL,
@@ -124,11 +117,6 @@ static void change(struct request *r, const void *values)
 		serve_checkpoint(r);
 	else
 		answer_failure(r, &f);
-}
-
-void serve_checkpoint_change(struct request *r)
-{
-	body_read(r, &checkpoint_change_json, change);
 }
 
 void serve_checkpoint_delete(struct request *r)
@@ -178,9 +166,8 @@ static void add_pruned(void *arg, const char *id, uint64_t bytes)
 	p->bytes += bytes;
 }
 
-static void prune(struct request *r, const void *values)
+void serve_prune(struct request *r, const struct prune_body *b)
 {
-	const struct prune_body *b = values;
 	const struct checkpoint_prune how = {.sandbox = b->sandbox.p,
 					     .keeps = b->keep,
 					     .keep = b->keep,
@@ -203,11 +190,6 @@ static void prune(struct request *r, const void *values)
 	}
 	text_printf(&r->out, "],\"bytes\":%llu}\n", (unsigned long long)pruned.bytes);
 	answer(r, 200, "application/json");
-}
-
-void serve_prune(struct request *r)
-{
-	body_read(r, &prune_json, prune);
 }
 
 /* --- one in a body, which is not routed to the host of the fleet that has it ----------------- */
@@ -299,10 +281,8 @@ static void on_rolled_back(void *arg, const char *to, const char *kept, const st
 	answer(r, 200, "application/json");
 }
 
-static void roll_back(struct request *r, const void *values)
+void serve_rollback(struct request *r, const struct rollback_body *b)
 {
-	const struct rollback_body *b = values;
-
 	if (!checkpoint_is_good(r, &b->checkpoint))
 		return;
 	request_ref(r);
@@ -310,20 +290,8 @@ static void roll_back(struct request *r, const void *values)
 				 on_rolled_back, r);
 }
 
-void serve_rollback(struct request *r)
+void serve_undo(struct request *r, const struct undo_body *b)
 {
-	body_read(r, &rollback_json, roll_back);
-}
-
-static void undo(struct request *r, const void *values)
-{
-	const struct undo_body *b = values;
-
 	request_ref(r);
 	r->op = service_undo(r->service, r->tenant, r->id, b->n, b->keep.p, on_rolled_back, r);
-}
-
-void serve_undo(struct request *r)
-{
-	body_read(r, &undo_json, undo);
 }

@@ -45,9 +45,8 @@ static void on_start_end(void *arg, const struct failure *f)
 
 static const struct context_list_sink start_sink = {.context = on_made, .ended = on_start_end};
 
-static void start(struct request *r, const void *values)
+void serve_context_start(struct request *r, const struct context_start_body *b)
 {
-	const struct context_start_body *b = values;
 	struct context_spec spec = {.cwd = b->cwd.len ? b->cwd.p : NULL,
 				    .env = (const char *const *)b->env};
 
@@ -56,11 +55,6 @@ static void start(struct request *r, const void *values)
 			spec.language = (enum agent_language)i;
 	request_ref(r);
 	r->op = service_context_start(r->service, r->tenant, r->id, &spec, &start_sink, r);
-}
-
-void serve_context_start(struct request *r)
-{
-	body_read(r, &context_start_json, start);
 }
 
 /* --- list and one --------------------------------------------------------------------------- */

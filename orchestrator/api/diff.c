@@ -168,19 +168,11 @@ bool diff_paths_are_good(struct request *r, char **paths)
 	return true;
 }
 
-static void start(struct request *r, const void *values)
+void serve_diff(struct request *r, const struct diff_body *b)
 {
-	const struct diff_body *b = values;
-
-	if (!diff_paths_are_good(r, b->paths))
+	if (!answer_may_be_long(r) || !diff_paths_are_good(r, b->paths))
 		return;
 	request_ref(r);
 	r->op = service_diff(r->service, r->tenant, r->id, r->other, diff_paths(b->paths), on_diff,
 			     r);
-}
-
-void serve_diff(struct request *r)
-{
-	if (answer_may_be_long(r))
-		body_read(r, &diff_json, start);
 }

@@ -70,9 +70,8 @@ static bool context_is_good(struct request *r, const struct exec_body *b)
 	return false;
 }
 
-static void start(struct request *r, const void *values)
+void serve_exec(struct request *r, const struct exec_body *b)
 {
-	const struct exec_body *b = values;
 	struct exec_spec spec = {
 		.context = b->context.p,
 		.code = b->code.p,
@@ -91,11 +90,6 @@ static void start(struct request *r, const void *values)
 	r->hangup = b->hangup;
 	request_ref(r);
 	r->op = service_exec(r->service, r->tenant, r->id, &spec, &sink, r);
-}
-
-void serve_exec(struct request *r)
-{
-	body_read(r, &exec_json, start);
 }
 
 /* --- replay --------------------------------------------------------------------------------- */

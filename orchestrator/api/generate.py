@@ -8,7 +8,8 @@ body: the schema "Create" becomes `struct create_body`, with a member for each f
 In openapi.json, a limit is a number or the name of a constant of one of FILES. Keys that OpenAPI
 lacks:
 
-of a route    x-ramet-handler          the C function that serves it
+of a route    x-ramet-handler          the C function that serves it; it gets the body, if that is JSON
+              x-ramet-reads-body       the function reads the body itself
               x-ramet-access           "anyone": needs no key; "operators" or "admins": needs a key of theirs
               x-ramet-streams          its body has any size and is passed on as it arrives
               x-ramet-timed            its histogram in /metrics (enum timed)
@@ -48,7 +49,7 @@ FILES = (
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")
 ACCESS = {"anyone": "for_anyone", "operators": "for_operators", "admins": "for_admins"}
-PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "span", "quiet", "outlives-client", "alias", "hint")}
+PRIVATE = {f"x-ramet-{key}" for key in ("handler", "reads-body", "timed", "span", "quiet", "outlives-client", "alias", "hint")}
 PUBLIC = {f"x-ramet-{key}" for key in ("access", "streams", "max-bytes", "reduce-to")}
 LIMITS = ("maximum", "maxLength", "maxItems", "x-ramet-max-bytes", "x-ramet-reduce-to")
 
@@ -229,8 +230,27 @@ def body_code(spec: Any, name: str, schema: Any) -> tuple[str, str]:
     )
 
 
+def body_of(route: Any) -> str:
+    """Returns the name of the body that the route's handler gets, in C; an empty text if it gets none."""
+    content = route.get("requestBody", {}).get("content", {})
+    if "application/json" not in content or route.get("x-ramet-reads-body"):
+        return ""
+    return snake(name_of(content["application/json"]["schema"]))
+
+
+def handler_code(handler: str, body: str) -> tuple[str, str]:
+    """Returns the declaration of a handler, and the function through which a route calls one with a body."""
+    if not body:
+        return f"void {handler}(struct request *r);\n", ""
+    return (
+        f"void {handler}(struct request *r, const struct {body}_body *b);\n",
+        f"static void {handler}_values(struct request *r, const void *values)\n{{\n\t{handler}(r, values);\n}}\n",
+    )
+
+
 def route_code(method: str, path: str, route: Any) -> str:
-    words = [f".serve = {route['x-ramet-handler']}"]
+    handler, body = route["x-ramet-handler"], body_of(route)
+    words = [f".body = &{body}_json, .serve_body = {handler}_values" if body else f".serve = {handler}"]
     words += [f".{flag.replace('-', '_')} = true" for flag in FLAGS if route.get(f"x-ramet-{flag}")]
     words += [".keyed = true"] if is_keyed(route) else []
     if "x-ramet-access" in route:
@@ -246,12 +266,13 @@ def code(spec: Any) -> tuple[str, str]:
     """Returns spec.h and spec.c."""
     made = "/* Generated from orchestrator/api/openapi.json: change that file. */\n"
     parts = [body_code(spec, name, schema) for name, schema in bodies(spec).items()]
-    handlers = dict.fromkeys(route["x-ramet-handler"] for _, _, route in routes(spec))
+    handlers = {route["x-ramet-handler"]: body_of(route) for _, _, route in routes(spec)}
+    calls = [handler_code(*handler) for handler in handlers.items()]
     header = f"{made}#ifndef RAMET_ORCHESTRATOR_API_SPEC_H\n#define RAMET_ORCHESTRATOR_API_SPEC_H\n"
     header += '#include "orchestrator/json/json.h"\n\nstruct request;\n'
-    header += "".join(f"void {handler}(struct request *r);\n" for handler in handlers)
-    header += "".join(declarations for declarations, _ in parts) + "#endif\n"
+    header += "".join(declarations for declarations, _ in parts + calls) + "#endif\n"
     source = f'{made}#include <math.h>\n\n#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/api/route.h"\n\n'
+    source += "".join(call for _, call in calls)
     source += "const struct route routes[] = {\n" + "".join(route_code(*route) for route in routes(spec))
     source += "};\nconst size_t n_routes = ARRAY_LEN(routes);\n"
     return header, source + "".join(definitions for _, definitions in parts)

@@ -125,9 +125,8 @@ static void answer_made(struct request *r, const struct key *key,
 	when_synced(r, on_made);
 }
 
-static void create(struct request *r, const void *values)
+void serve_key_create(struct request *r, const struct key_create_body *b)
 {
-	const struct key_create_body *b = values;
 	char text[KEY_TEXT_LEN + 1];
 	const struct key *key;
 	struct err e;
@@ -143,14 +142,8 @@ static void create(struct request *r, const void *values)
 	answer_made(r, key, text);
 }
 
-void serve_key_create(struct request *r)
+void serve_key_rotate(struct request *r, const struct key_rotate_body *b)
 {
-	body_read(r, &key_create_json, create);
-}
-
-static void rotate(struct request *r, const void *values)
-{
-	const struct key_rotate_body *b = values;
 	char text[KEY_TEXT_LEN + 1];
 	const struct key *key;
 	struct err e;
@@ -165,20 +158,14 @@ static void rotate(struct request *r, const void *values)
 	answer_made(r, key, text);
 }
 
-void serve_key_rotate(struct request *r)
-{
-	body_read(r, &key_rotate_json, rotate);
-}
-
 static void on_changed(void *arg, const struct failure *f)
 {
 	if (request_called_well(arg, f))
 		answer(arg, 200, "application/json");
 }
 
-static void change(struct request *r, const void *values)
+void serve_key_change(struct request *r, const struct key_change_body *b)
 {
-	const struct key_change_body *b = values;
 	struct keys *keys = service_keys(r->service);
 	struct err e;
 
@@ -193,11 +180,6 @@ static void change(struct request *r, const void *values)
 	add_key(&r->out, keys_find(keys, r->id), r);
 	text_puts(&r->out, "}\n");
 	when_synced(r, on_changed);
-}
-
-void serve_key_change(struct request *r)
-{
-	body_read(r, &key_change_json, change);
 }
 
 void serve_key_revoke(struct request *r)

@@ -173,9 +173,8 @@ static bool take_branches(struct request *r, struct merged *m, char **ids)
 	return m->n > 0;
 }
 
-static void start(struct request *r, const void *values)
+void serve_merge_files(struct request *r, const struct merge_files_body *b)
 {
-	const struct merge_files_body *b = values;
 	struct merged *m = r->state = calloc(1, sizeof(*m));
 	struct file_merge merge = {.base = b->base.p,
 				   .branches = (const char *const *)b->branches,
@@ -184,18 +183,12 @@ static void start(struct request *r, const void *values)
 
 	if (!m)
 		abort();
-	if (!diff_paths_are_good(r, b->paths) || !is_sandbox(r, "base", b->base.p) ||
-	    !take_branches(r, m, b->branches))
+	if (!answer_may_be_long(r) || !diff_paths_are_good(r, b->paths) ||
+	    !is_sandbox(r, "base", b->base.p) || !take_branches(r, m, b->branches))
 		return;
 	r->mark = strcmp(merge.conflicts, "report") == 0; /* a conflict: nothing was written */
 	request_ref(r);
 	r->op = service_merge_files(r->service, r->tenant, r->id, &merge, on_merged, r);
-}
-
-void serve_merge_files(struct request *r)
-{
-	if (answer_may_be_long(r))
-		body_read(r, &merge_files_json, start);
 }
 
 /* --- diffs of a text -------------------------------------------------------------------------- */

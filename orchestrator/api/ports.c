@@ -71,9 +71,8 @@ static uint16_t port_of(const struct request *r)
 	return port_number(r->other, strlen(r->other));
 }
 
-static void share(struct request *r, const void *values)
+void serve_port_share(struct request *r, const struct port_access_body *b)
 {
-	const struct port_access_body *b = values;
 	struct port_share made;
 	struct failure f;
 
@@ -82,11 +81,6 @@ static void share(struct request *r, const void *values)
 		answer_share(r, &made);
 	else
 		answer_failure(r, &f);
-}
-
-void serve_port_share(struct request *r)
-{
-	body_read(r, &port_access_json, share);
 }
 
 void serve_port_info(struct request *r)

@@ -332,9 +332,8 @@ static void on_run_started(void *arg, const struct process_view *p)
 static const struct process_sink run_sink = {
 	.started = on_run_started, .bytes = on_output, .exited = on_exited, .failed = on_failed};
 
-static void start(struct request *r, const void *values)
+void serve_process_start(struct request *r, const struct process_start_body *b)
 {
-	const struct process_start_body *b = values;
 	const char *const shell[] = {"/bin/bash", "-c", b->command.p, NULL};
 	char label[COMMAND_LABEL_MAX + 1] = "";
 	struct process_spec spec = {
@@ -363,11 +362,6 @@ static void start(struct request *r, const void *values)
 					      r);
 	else
 		r->op = service_process_run(r->service, r->tenant, r->id, &spec, &run_sink, r);
-}
-
-void serve_process_start(struct request *r)
-{
-	body_read(r, &process_start_json, start);
 }
 
 /* --- input, signal, kill -------------------------------------------------------------------- */
@@ -408,9 +402,8 @@ static uint8_t signal_number(const char *text)
 	return 0;
 }
 
-static void send_signal(struct request *r, const void *values)
+void serve_process_signal(struct request *r, const struct signal_body *b)
 {
-	const struct signal_body *b = values;
 	uint8_t number = signal_number(b->signal.p);
 
 	if (!number) {
@@ -422,11 +415,6 @@ static void send_signal(struct request *r, const void *values)
 	}
 	process_do(r, (struct agent_process_request){.type = AGENT_PROC_SIGNAL, .signal = number},
 		   request_done);
-}
-
-void serve_process_signal(struct request *r)
-{
-	body_read(r, &signal_json, send_signal);
 }
 
 void serve_process_kill(struct request *r)

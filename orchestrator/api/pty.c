@@ -139,9 +139,8 @@ static void on_start_end(void *arg, const struct failure *failure)
 
 static const struct process_list_sink start_sink = {.process = on_started, .ended = on_start_end};
 
-static void start(struct request *r, const void *values)
+void serve_pty_start(struct request *r, const struct pty_start_body *b)
 {
-	const struct pty_start_body *b = values;
 	const char *const shell[] = {"bash", "-lc", b->shell_cmd.p, NULL};
 	char label[COMMAND_LABEL_MAX + 1] = "";
 	const struct process_spec spec = {
@@ -160,11 +159,6 @@ static void start(struct request *r, const void *values)
 	command_label(label, b->shell_cmd.p, b->argv);
 	request_ref(r);
 	r->op = service_process_start(r->service, r->tenant, r->id, &spec, &start_sink, r);
-}
-
-void serve_pty_start(struct request *r)
-{
-	body_read(r, &pty_start_json, start);
 }
 
 /* --- read ----------------------------------------------------------------------------------- */
@@ -186,23 +180,18 @@ static void on_read(void *arg, const struct process_output *out, const struct fa
 	answer(r, 200, "application/json");
 }
 
-static void read_output(struct request *r, const void *values)
+void serve_pty_read(struct request *r, const struct pty_read_body *b)
 {
-	const struct pty_read_body *b = values;
 	const struct process_read read = {
 		.place = b->since_seq,
 		.max_bytes = b->max_bytes,
 		.timeout_ms = b->timeout_ms,
 	};
 
+	if (!answer_may_be_long(r))
+		return;
 	request_ref(r);
 	r->op = service_process_read(r->service, r->tenant, r->id, r->other, &read, on_read, r);
-}
-
-void serve_pty_read(struct request *r)
-{
-	if (answer_may_be_long(r))
-		body_read(r, &pty_read_json, read_output);
 }
 
 /* --- input, resize, kill -------------------------------------------------------------------- */
@@ -215,9 +204,8 @@ static void on_done(void *arg, const struct failure *f)
 }
 
 /* Copies the input, because the body is freed before the terminal has taken the input. */
-static void input(struct request *r, const void *values)
+void serve_pty_input(struct request *r, const struct pty_input_body *b)
 {
-	const struct pty_input_body *b = values;
 	h2o_iovec_t copy = h2o_strdup(&r->req->pool, b->data_b64.p, b->data_b64.len);
 
 	request_ref(r);
@@ -225,25 +213,13 @@ static void input(struct request *r, const void *values)
 				      on_done, r);
 }
 
-void serve_pty_input(struct request *r)
+void serve_pty_resize(struct request *r, const struct pty_size_body *b)
 {
-	body_read(r, &pty_input_json, input);
-}
-
-static void resize(struct request *r, const void *values)
-{
-	const struct pty_size_body *b = values;
-
 	process_do(r,
 		   (struct agent_process_request){.type = AGENT_PROC_RESIZE,
 						  .cols = (uint16_t)b->cols,
 						  .rows = (uint16_t)b->rows},
 		   on_done);
-}
-
-void serve_pty_resize(struct request *r)
-{
-	body_read(r, &pty_size_json, resize);
 }
 
 void serve_pty_kill(struct request *r)

@@ -69,9 +69,8 @@ static bool each_call_read(struct request *r, const struct json_text *field, uin
 	return true;
 }
 
-static void create(struct request *r, const void *values)
+void serve_create(struct request *r, const struct create_body *b)
 {
-	const struct create_body *b = values;
 	struct tree_budget budget;
 	char labels[LABELS_JSON_MAX];
 	struct sandbox_spec spec = {
@@ -106,11 +105,6 @@ static void create(struct request *r, const void *values)
 	r->op = b->checkpoint.p ? service_create_from(r->service, r->tenant, b->checkpoint.p, &spec,
 						      request_created, r)
 				: service_create(r->service, r->tenant, &spec, request_created, r);
-}
-
-void serve_create(struct request *r)
-{
-	body_read(r, &create_json, create);
 }
 
 /* --- info and list -------------------------------------------------------------------------- */
@@ -225,9 +219,8 @@ static void on_changed(void *arg, const struct failure *f)
 		serve_info(r);
 }
 
-static void change(struct request *r, const void *values)
+void serve_change(struct request *r, const struct change_body *b)
 {
-	const struct change_body *b = values;
 	char labels[LABELS_JSON_MAX];
 	uint32_t checkpoint_calls = 0;
 	const struct sandbox_change to = {
@@ -246,11 +239,6 @@ static void change(struct request *r, const void *values)
 		return;
 	request_ref(r);
 	r->op = service_change(r->service, r->tenant, r->id, &to, on_changed, r);
-}
-
-void serve_change(struct request *r)
-{
-	body_read(r, &change_json, change);
 }
 
 /* --- delete and interrupt ------------------------------------------------------------------- */

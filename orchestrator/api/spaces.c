@@ -32,9 +32,8 @@ void serve_freeze(struct request *r)
 	r->op = service_freeze(r->service, r->tenant, r->id, on_frozen, r);
 }
 
-static void resume(struct request *r, const void *values)
+void serve_resume(struct request *r, const struct resume_body *b)
 {
-	const struct resume_body *b = values;
 	const struct space_resume how = {
 		.timeout_s = b->lifetime_seconds,
 		.idle_timeout_s = b->idle_timeout_seconds,
@@ -44,11 +43,6 @@ static void resume(struct request *r, const void *values)
 
 	request_ref(r);
 	r->op = service_space_resume(r->service, r->tenant, r->id, &how, request_created, r);
-}
-
-void serve_resume(struct request *r)
-{
-	body_read(r, &resume_json, resume);
 }
 
 /* --- info, list, delete --------------------------------------------------------------------- */

@@ -217,9 +217,8 @@ void serve_tree(struct request *r)
 	answer(r, 200, "application/json");
 }
 
-static void change_budget(struct request *r, const void *values)
+void serve_tree_change(struct request *r, const struct budget_body *b)
 {
-	const struct budget_body *b = values;
 	const struct tree_change change = {.budget = budget_of(b), .at_limit = b->at_limit.p};
 	struct failure f;
 
@@ -227,11 +226,6 @@ static void change_budget(struct request *r, const void *values)
 		serve_tree(r);
 	else
 		answer_failure(r, &f);
-}
-
-void serve_tree_change(struct request *r)
-{
-	body_read(r, &budget_json, change_budget);
 }
 
 void serve_tree_delete(struct request *r)

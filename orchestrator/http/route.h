@@ -7,6 +7,7 @@
 
 #include "orchestrator/events/span.h"
 
+struct json_body;
 struct request;
 
 /* Requests with a histogram in /metrics. */
@@ -17,7 +18,10 @@ struct route {
 	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {pty}, {process}, {space},
 	 * {port}, or for a sandbox any other word. */
 	const char *pattern;
+	/* `serve`, or for a route with a JSON body the other two. */
 	void (*serve)(struct request *r);
+	const struct json_body *body;
+	void (*serve_body)(struct request *r, const void *values);
 	enum timed timed;     /* measured from the request to its answer, when successful */
 	enum span_kind span;  /* of its requests, if spans are sent */
 	bool quiet;	      /* polled by machines: logged at debug level */

@@ -81,12 +81,18 @@ FIELD = "components schemas ThingMake properties name"
 class Generate(unittest.TestCase):
     def test_route_has_handler_and_flags(self) -> None:
         header, source = code(SMALL)
-        self.assertIn("void serve_make(struct request *r);", header)
+        self.assertIn("void serve_make(struct request *r, const struct thing_make_body *b);", header)
         self.assertIn(
-            '{"POST", "/v1/things/{id}", .serve = serve_make, .keyed = true, .for_operators = true, '
+            '{"POST", "/v1/things/{id}", .body = &thing_make_json, .serve_body = serve_make_values, .keyed = true, .for_operators = true, '
             ".timed = TIMED_CREATE},",
             source,
         )
+
+    def test_handler_that_reads_its_body_does_not_get_it(self) -> None:
+        header, source = code(changed(f"{ROUTE} x-ramet-reads-body", True))
+        self.assertIn("void serve_make(struct request *r);", header)
+        self.assertIn('{"POST", "/v1/things/{id}", .serve = serve_make, .keyed', source)
+        self.assertIn("thing_make_json", source)
 
     def test_body_has_members_limits_and_defaults(self) -> None:
         header, source = code(SMALL)
