@@ -391,9 +391,10 @@ def endless_merge(f: Family, pool: ThreadPoolExecutor) -> Future[httpx.Response]
     """Begins a merge of a branch that never sends its file."""
     f.put("file", "old")
     f.put("file", "new", f.a)
-    replace_python(f, f.a, "time.sleep(1000)")
+    started = f"{f.top}/bin/started"
+    replace_python(f, f.a, f"open({started!r}, 'w').close(); time.sleep(1000)")
     merge = pool.submit(f.merge, f.a)
-    while not f.runs(f.a):
+    while f.http.get(f"{f.a}/files/stat", params={"path": started}).status_code != 200:
         time.sleep(0.01)
     return merge
 
