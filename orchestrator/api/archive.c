@@ -27,15 +27,7 @@ static void on_head(void *arg, const struct file_view *f)
 		answer_error(arg, 409, "not_a_directory", "the path is not a folder");
 }
 
-static void on_head_end(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (request_called(r) && f && !r->started)
-		answer_failure(r, f);
-}
-
-static const struct file_sink head_sink = {.file = on_head, .ended = on_head_end};
+static const struct file_sink head_sink = {.file = on_head, .ended = end_file_head};
 
 void serve_pack(struct request *r)
 {

@@ -1,58 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
-#include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/peers/peers.h"
 
 /* --- one checkpoint ------------------------------------------------------------------------- */
 
-static void add_text(struct text *t, const char *name, const char *value)
-{
-	text_printf(t, ",\"%s\":", name);
-	if (value)
-		json_string(t, value, strlen(value));
-	else
-		text_puts(t, "null");
-}
-
-static void add_number(struct text *t, const char *name, uint64_t n)
-{
-	text_printf(t, ",\"%s\":%llu", name, (unsigned long long)n);
-}
-
-static void add_time(struct text *t, const char *name, int64_t ms)
-{
-	text_printf(t, ",\"%s\":", name);
-	json_time(t, ms);
-}
-
 static void add_view(struct text *t, const struct checkpoint_view *v)
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
-	add_text(t, "name", v->name);
+	json_member(t, "name", v->name);
 	text_node(t, v->root, v->depth, v->score, v->labels);
-	text_printf(t, ",\"pin\":%s", v->pin ? "true" : "false");
-	add_text(t, "sandbox", v->sandbox);
-	add_text(t, "parent", v->parent);
-	add_time(t, "created_at", v->created_at_ms);
-	add_time(t, "expires_at", v->expires_at_ms);
-	add_text(t, "template", v->config.template);
-	add_number(t, "vcpus", v->config.size.vcpus);
-	add_number(t, "ram_mib", v->config.size.ram_mib);
-	add_number(t, "rootfs_gb", v->config.size.rootfs_gb);
-	text_printf(t, ",\"egress\":%s", v->config.egress ? "true" : "false");
-	add_number(t, "bytes", v->bytes);
-	add_number(t, "bytes_shared", v->shared_bytes);
+	json_member_bool(t, "pin", v->pin);
+	json_member(t, "sandbox", v->sandbox);
+	json_member(t, "parent", v->parent);
+	json_member_time(t, "created_at", v->created_at_ms);
+	json_member_time(t, "expires_at", v->expires_at_ms);
+	text_machine(t, &v->config);
+	json_member_bool(t, "egress", v->config.egress);
+	json_member_number(t, "bytes", v->bytes);
+	json_member_number(t, "bytes_shared", v->shared_bytes);
 	if (v->damage)
-		add_text(t, "damage", v->damage);
+		json_member(t, "damage", v->damage);
 	if (v->kind == CHECKPOINT_ASKED)
-		add_text(t, "call", NULL);
+		json_member(t, "call", NULL);
 	else
-		add_number(t, "call", v->call_seq);
-	text_printf(t, ",\"undone\":%s", v->kind == CHECKPOINT_UNDONE ? "true" : "false");
-	text_printf(t, ",\"metadata\":%s}", v->metadata[0] ? v->metadata : "{}");
+		json_member_number(t, "call", v->call_seq);
+	json_member_bool(t, "undone", v->kind == CHECKPOINT_UNDONE);
+	text_metadata(t, v->metadata);
+	text_putc(t, '}');
 }
 
 void text_checkpoint(struct text *t, const struct checkpoint_view *view)
@@ -78,15 +55,9 @@ static void on_taken(void *arg, const struct checkpoint_view *view, const struct
 {
 	struct request *r = arg;
 
-	request_ref(r);
-	bool here = request_called_well(r, f);
 	if (view)
 		text_checkpoint(&r->out, view);
-	if (here)
-		answer(r, 201, "application/json");
-	else if (view)
-		keyed_answered(r, 201);
-	request_unref(r);
+	request_made(r, 201, f);
 }
 
 void serve_checkpoint_take(struct request *r, const struct checkpoint_take_body *b)
@@ -276,7 +247,7 @@ static void on_rolled_back(void *arg, const char *to, const char *kept, const st
 	if (!request_called_well(r, f))
 		return;
 	text_printf(&r->out, "{\"id\":\"%s\",\"checkpoint\":\"%s\"", r->id, to);
-	add_text(&r->out, "kept", kept);
+	json_member(&r->out, "kept", kept);
 	text_puts(&r->out, "}\n");
 	answer(r, 200, "application/json");
 }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Contexts of a sandbox: further interpreters. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/guestops/guestops.h"
-#include "orchestrator/json/json.h"
 
 static const char *const languages[] = {
 	[AGENT_PYTHON] = "python", [AGENT_BASH] = "bash", [AGENT_JAVASCRIPT] = "javascript"};
@@ -20,8 +18,8 @@ static void add_context(struct text *t, const struct context_view *x)
 		json_string(t, x->cwd, x->cwd_len);
 	else
 		text_puts(t, "null");
-	text_printf(t, ",\"busy\":%s,\"started_at\":", x->busy ? "true" : "false");
-	json_time(t, x->started_at_ms);
+	json_member_bool(t, "busy", x->busy);
+	json_member_time(t, "started_at", x->started_at_ms);
 	text_putc(t, '}');
 }
 
@@ -35,15 +33,7 @@ static void on_made(void *arg, const struct context_view *x)
 	text_putc(&r->out, '\n');
 }
 
-static void on_start_end(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (request_called_well(r, f))
-		answer(r, 201, "application/json");
-}
-
-static const struct context_list_sink start_sink = {.context = on_made, .ended = on_start_end};
+static const struct context_list_sink start_sink = {.context = on_made, .ended = request_done_201};
 
 void serve_context_start(struct request *r, const struct context_start_body *b)
 {

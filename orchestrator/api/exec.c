@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/exec/exec.h"

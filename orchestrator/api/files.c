@@ -509,7 +509,7 @@ static void on_head(void *arg, const struct file_view *f)
 	}
 }
 
-static void on_head_end(void *arg, const struct failure *f)
+void end_file_head(void *arg, const struct failure *f)
 {
 	struct request *r = arg;
 
@@ -517,7 +517,7 @@ static void on_head_end(void *arg, const struct failure *f)
 		answer_failure(r, f);
 }
 
-static const struct file_sink head_sink = {.file = on_head, .ended = on_head_end};
+static const struct file_sink head_sink = {.file = on_head, .ended = end_file_head};
 
 void serve_get(struct request *r)
 {

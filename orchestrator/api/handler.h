@@ -64,6 +64,10 @@ bool budget_read(struct request *r, const struct json_text *field, struct tree_b
 /* Adds the members root, depth, score and labels. */
 void text_node(struct text *t, const char *root, uint32_t depth, struct score score,
 	       const char *labels);
+/* Adds the members template, vcpus, ram_mib and rootfs_gb. */
+void text_machine(struct text *t, const struct sandbox_config *config);
+/* Adds the member metadata, from a JSON object; NULL or empty is {}. */
+void text_metadata(struct text *t, const char *metadata);
 
 /* --- answers to a create or resume, a fork, and a freeze ---------------------------------------
  */
@@ -119,6 +123,8 @@ void break_off(struct request *r, const struct failure *f);
 void stream_file(struct request *r, const char *type, const void *data, size_t len);
 /* Ends such an answer: f is why it is not complete, or NULL. */
 void end_file(struct request *r, const char *type, const struct failure *f);
+/* service_done_fn of the HEAD for such an answer. */
+void end_file_head(void *arg, const struct failure *f);
 
 /* The value before json_read of an optional bool in a uint8_t. */
 #define NOT_SAID 2

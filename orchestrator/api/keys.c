@@ -19,14 +19,10 @@ static void add_key(struct text *t, const struct key *key, const struct request 
 	json_member(t, "tenant", key->tenant);
 	json_member(t, "name", key->name);
 	json_member(t, "tier", key->tier);
-	text_printf(t, ",\"state\":\"%s\",\"created_at\":", key_state(key));
-	json_time(t, key->created_at_ms);
-	text_puts(t, ",\"ends_at\":");
-	if (key->revoked_at_ms)
-		json_time(t, key->revoked_at_ms);
-	else
-		text_puts(t, "null");
-	text_printf(t, ",\"current\":%s", key == r->key ? "true" : "false");
+	json_member(t, "state", key_state(key));
+	json_member_time(t, "created_at", key->created_at_ms);
+	json_member_time(t, "ends_at", key->revoked_at_ms);
+	json_member_bool(t, "current", key == r->key);
 }
 
 /* `missing`: the code if nothing has the name in the request. */
@@ -158,12 +154,6 @@ void serve_key_rotate(struct request *r, const struct key_rotate_body *b)
 	answer_made(r, key, text);
 }
 
-static void on_changed(void *arg, const struct failure *f)
-{
-	if (request_called_well(arg, f))
-		answer(arg, 200, "application/json");
-}
-
 void serve_key_change(struct request *r, const struct key_change_body *b)
 {
 	struct keys *keys = service_keys(r->service);
@@ -179,7 +169,7 @@ void serve_key_change(struct request *r, const struct key_change_body *b)
 	log_info("key %s: tier %s, set with key %s", r->id, b->tier.p, r->key->id);
 	add_key(&r->out, keys_find(keys, r->id), r);
 	text_puts(&r->out, "}\n");
-	when_synced(r, on_changed);
+	when_synced(r, request_done_200);
 }
 
 void serve_key_revoke(struct request *r)

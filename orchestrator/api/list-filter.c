@@ -2,7 +2,6 @@
 #include "orchestrator/api/list-filter.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"

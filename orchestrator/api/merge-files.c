@@ -2,7 +2,6 @@
 /* Three-way merges of files, and diffs of a text. */
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Embeds the document that generate.py makes of openapi.json. */
-#include "orchestrator/api/internal.h"
 
 __asm__(".section .rodata\n"
 	".global openapi_json, openapi_json_end\n"

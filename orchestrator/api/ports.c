@@ -2,7 +2,6 @@
 /* Routes about shared ports. */
 #include <string.h>
 
-#include "base/fd.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/http/dispatch.h"
 #include "orchestrator/ports/port-target.h"

@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/num.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/api/process.h"
@@ -64,14 +63,14 @@ static void add_signal(struct text *t, uint8_t number)
 
 static void add_end(struct text *t, const struct process_exit *x)
 {
-	text_puts(t, ",\"state\":\"ended\",\"ended_at\":");
-	json_time(t, x->ended_ms);
+	json_member(t, "state", "ended");
+	json_member_time(t, "ended_at", x->ended_ms);
 	text_printf(t, ",\"exit_code\":%d,\"signal\":", x->code);
 	if (x->signal)
 		add_signal(t, x->signal);
 	else
 		text_puts(t, "null");
-	text_printf(t, ",\"timed_out\":%s", x->timed_out ? "true" : "false");
+	json_member_bool(t, "timed_out", x->timed_out);
 }
 
 static void add_process(struct text *t, const struct process_view *p)
@@ -83,15 +82,16 @@ static void add_process(struct text *t, const struct process_view *p)
 		json_string(t, p->user, p->user_len);
 	else
 		text_puts(t, "null");
-	text_printf(t, ",\"tty\":%s,\"stdin\":%s,\"started_at\":", p->tty ? "true" : "false",
-		    p->stdin_open || (p->tty && !p->ended) ? "true" : "false");
-	json_time(t, p->started_ms);
+	json_member_bool(t, "tty", p->tty);
+	json_member_bool(t, "stdin", p->stdin_open || (p->tty && !p->ended));
+	json_member_time(t, "started_at", p->started_ms);
 	if (p->ended)
 		add_end(t, &p->exit);
 	else
 		text_puts(t, ",\"state\":\"running\",\"ended_at\":null,\"exit_code\":null,"
 			     "\"signal\":null,\"timed_out\":false");
-	text_printf(t, ",\"output_bytes\":%llu}", (unsigned long long)p->total);
+	json_member_number(t, "output_bytes", p->total);
+	text_putc(t, '}');
 }
 
 static void on_listed(void *arg, const struct process_view *p)
@@ -120,16 +120,8 @@ static void on_described(void *arg, const struct process_view *p)
 	text_putc(&r->out, '\n');
 }
 
-static void on_description_end(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (request_called_well(r, f))
-		answer(r, 200, "application/json");
-}
-
 static const struct process_list_sink describe_sink = {.process = on_described,
-						       .ended = on_description_end};
+						       .ended = request_done_200};
 
 void serve_process(struct request *r)
 {
@@ -309,16 +301,8 @@ static bool read_tty(struct request *r, const struct process_start_body *b,
 	return true;
 }
 
-static void on_detached_end(void *arg, const struct failure *f)
-{
-	struct request *r = arg;
-
-	if (request_called_well(r, f))
-		answer(r, 201, "application/json");
-}
-
 static const struct process_list_sink detached_sink = {.process = on_described,
-						       .ended = on_detached_end};
+						       .ended = request_done_201};
 
 static void on_run_started(void *arg, const struct process_view *p)
 {

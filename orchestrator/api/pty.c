@@ -7,7 +7,6 @@
 #include "orchestrator/api/handler.h"
 #include "orchestrator/api/process.h"
 #include "orchestrator/guestops/guestops.h"
-#include "orchestrator/json/query.h"
 
 /* Returns a copy of the failure in `copy`, with the code that it has for terminals; NULL: none. */
 static const struct failure *of_pty(const struct failure *f, struct failure *copy)

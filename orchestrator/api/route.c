@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/num.h"
 #include "base/random.h"
 #include "orchestrator/ports/port-target.h"

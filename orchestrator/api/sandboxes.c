@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/exec/exec.h"
 
@@ -38,17 +36,11 @@ void request_created(void *arg, const struct sandbox_view *view, const struct fa
 {
 	struct request *r = arg;
 
-	request_ref(r);
-	bool here = request_called_well(r, f);
-	if (view)
+	if (view) {
 		trace_sandbox(r, view->id);
-	if (view)
 		text_created(&r->out, r->config, view->id, view->state);
-	if (here)
-		answer(r, 201, "application/json");
-	else if (view)
-		keyed_answered(r, 201);
-	request_unref(r);
+	}
+	request_made(r, 201, f);
 }
 
 /* Reads checkpoint_each_call if the body has it. Returns false after it has answered with an error.
@@ -109,17 +101,6 @@ void serve_create(struct request *r, const struct create_body *b)
 
 /* --- info and list -------------------------------------------------------------------------- */
 
-static void add_number(struct text *t, const char *name, uint64_t n)
-{
-	text_printf(t, ",\"%s\":%llu", name, (unsigned long long)n);
-}
-
-static void add_time(struct text *t, const char *name, int64_t ms)
-{
-	text_printf(t, ",\"%s\":", name);
-	json_time(t, ms);
-}
-
 static void add_children(struct text *t, const char *const *children)
 {
 	text_puts(t, ",\"children\":[");
@@ -132,34 +113,30 @@ static void add_view(struct text *t, const struct sandbox_view *v, const struct 
 {
 	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
 	add_endpoint(t, config);
-	json_member(t, "template", v->config.template);
-	add_number(t, "vcpus", v->config.size.vcpus);
-	add_number(t, "ram_mib", v->config.size.ram_mib);
-	add_number(t, "rootfs_gb", v->config.size.rootfs_gb);
-	text_puts(t, v->config.persistent ? ",\"persistent\":true" : ",\"persistent\":false");
-	text_puts(t, v->config.egress ? ",\"egress\":true" : ",\"egress\":false");
+	text_machine(t, &v->config);
+	json_member_bool(t, "persistent", v->config.persistent);
+	json_member_bool(t, "egress", v->config.egress);
 	text_puts(t, ",\"checkpoint_each_call\":");
 	if (v->config.checkpoint_calls)
 		text_printf(t, "{\"keep\":%u}", v->config.checkpoint_calls);
 	else
 		text_puts(t, "null");
-	add_time(t, "created_at", v->created_at_ms);
-	add_time(t, "expires_at", v->expires_at_ms);
-	add_time(t, "idle_expires_at", v->idle_expires_at_ms);
+	json_member_time(t, "created_at", v->created_at_ms);
+	json_member_time(t, "expires_at", v->expires_at_ms);
+	json_member_time(t, "idle_expires_at", v->idle_expires_at_ms);
 	json_member(t, "parent", v->parent);
 	text_node(t, v->root, v->depth, v->score, v->labels);
 	if (v->children)
 		add_children(t, v->children);
 	if (v->children && v->n_children > CHILDREN_SHOWN)
-		text_puts(t, ",\"children_more\":true");
-	add_number(t, "memory_private_bytes", v->memory.private_bytes);
-	add_number(t, "memory_shared_bytes", v->memory.shared_bytes);
+		json_member_bool(t, "children_more", true);
+	json_member_number(t, "memory_private_bytes", v->memory.private_bytes);
+	json_member_number(t, "memory_shared_bytes", v->memory.shared_bytes);
 	if (v->freeze_bytes) {
-		add_number(t, "frozen_bytes", v->frozen_bytes);
-		add_number(t, "freeze_bytes", v->freeze_bytes);
+		json_member_number(t, "frozen_bytes", v->frozen_bytes);
+		json_member_number(t, "freeze_bytes", v->freeze_bytes);
 	}
-	text_puts(t, ",\"metadata\":");
-	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
+	text_metadata(t, v->metadata);
 	text_putc(t, '}');
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/fd.h"
 #include "orchestrator/api/handler.h"
 
 /* --- freeze and resume ---------------------------------------------------------------------- */
@@ -13,17 +12,11 @@ static void on_frozen(void *arg, const char *space, const struct failure *f)
 {
 	struct request *r = arg;
 
-	request_ref(r);
-	bool here = request_called_well(r, f);
-	if (space)
+	if (space) {
 		trace_space(r, space);
-	if (space)
 		text_frozen(&r->out, space);
-	if (here)
-		answer(r, 200, "application/json");
-	else if (space)
-		keyed_answered(r, 200);
-	request_unref(r);
+	}
+	request_made(r, 200, f);
 }
 
 void serve_freeze(struct request *r)
@@ -49,22 +42,19 @@ void serve_resume(struct request *r, const struct resume_body *b)
 
 static void add_view(struct text *t, const struct space_view *v)
 {
-	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\",\"created_at\":", v->id, v->state);
-	json_time(t, v->created_at_ms);
-	text_printf(t, ",\"size_bytes\":%llu", (unsigned long long)v->size_bytes);
+	text_printf(t, "{\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
+	json_member_time(t, "created_at", v->created_at_ms);
+	json_member_number(t, "size_bytes", v->size_bytes);
 	json_member(t, "sandbox", v->sandbox);
 	text_node(t, v->root, v->depth, v->score, v->labels);
-	json_member(t, "template", v->config.template);
-	text_printf(t,
-		    ",\"vcpus\":%u,\"ram_mib\":%u,\"rootfs_gb\":%u,\"lifetime_seconds\":%u,"
-		    "\"timeout_seconds\":%u,\"idle_timeout_seconds\":%u,\"egress\":%s",
-		    v->config.size.vcpus, v->config.size.ram_mib, v->config.size.rootfs_gb,
-		    v->config.timeout_s, v->config.timeout_s, v->config.idle_timeout_s,
-		    v->config.egress ? "true" : "false");
+	text_machine(t, &v->config);
+	json_member_number(t, "lifetime_seconds", v->config.timeout_s);
+	json_member_number(t, "timeout_seconds", v->config.timeout_s);
+	json_member_number(t, "idle_timeout_seconds", v->config.idle_timeout_s);
+	json_member_bool(t, "egress", v->config.egress);
 	if (v->damage)
 		json_member(t, "damage", v->damage);
-	text_puts(t, ",\"metadata\":");
-	text_puts(t, v->metadata && *v->metadata ? v->metadata : "{}");
+	text_metadata(t, v->metadata);
 	text_putc(t, '}');
 }
 

@@ -64,6 +64,19 @@ void text_node(struct text *t, const char *root, uint32_t depth, struct score sc
 	text_printf(t, ",\"labels\":%s", labels);
 }
 
+void text_machine(struct text *t, const struct sandbox_config *config)
+{
+	json_member(t, "template", config->template);
+	json_member_number(t, "vcpus", config->size.vcpus);
+	json_member_number(t, "ram_mib", config->size.ram_mib);
+	json_member_number(t, "rootfs_gb", config->size.rootfs_gb);
+}
+
+void text_metadata(struct text *t, const char *metadata)
+{
+	text_printf(t, ",\"metadata\":%s", metadata && *metadata ? metadata : "{}");
+}
+
 /* --- budgets --------------------------------------------------------------------------------- */
 
 static const char *const ways[] = {
@@ -158,11 +171,10 @@ static bool add_node(void *arg, const struct sandbox_view *v, uint64_t cpu_ms)
 	text_printf(t, "\"id\":\"%s\",\"state\":\"%s\"", v->id, v->state);
 	json_member(t, "parent", v->parent);
 	text_node(t, v->root, v->depth, v->score, v->labels);
-	text_puts(t, ",\"created_at\":");
-	json_time(t, v->created_at_ms);
-	text_printf(t, ",\"ram_mib\":%u,\"memory_private_bytes\":%llu,\"memory_shared_bytes\":%llu",
-		    v->config.size.ram_mib, (unsigned long long)v->memory.private_bytes,
-		    (unsigned long long)v->memory.shared_bytes);
+	json_member_time(t, "created_at", v->created_at_ms);
+	json_member_number(t, "ram_mib", v->config.size.ram_mib);
+	json_member_number(t, "memory_private_bytes", v->memory.private_bytes);
+	json_member_number(t, "memory_shared_bytes", v->memory.shared_bytes);
 	add_seconds(t, "cpu_seconds", cpu_ms);
 	add_seconds(t, "wall_seconds", wall_ms > 0 ? (uint64_t)wall_ms : 0);
 	text_putc(t, '}');
@@ -207,10 +219,10 @@ void serve_tree(struct request *r)
 	}
 	text_printf(t, "{\"root\":\"%s\"", v.root);
 	add_budget(t, &v);
-	text_puts(t, ",\"created_at\":");
-	json_time(t, v.created_at_ms);
-	text_printf(t, ",\"live\":%zu,\"waiting\":%zu,\"ram_mib\":%llu", v.live, v.waiting,
-		    (unsigned long long)v.ram_mib);
+	json_member_time(t, "created_at", v.created_at_ms);
+	json_member_number(t, "live", v.live);
+	json_member_number(t, "waiting", v.waiting);
+	json_member_number(t, "ram_mib", v.ram_mib);
 	add_seconds(t, "cpu_seconds", v.cpu_ms);
 	add_seconds(t, "wall_seconds", v.wall_ms);
 	add_nodes(r, v.root);

@@ -2,7 +2,6 @@
 /* Serves the metrics of a sandbox: its use of the host. */
 #include "base/num.h"
 #include "orchestrator/api/handler.h"
-#include "orchestrator/json/json.h"
 #include "orchestrator/json/query.h"
 #include "orchestrator/observe/usage.h"
 

@@ -4,7 +4,6 @@
 
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
-#include "orchestrator/json/json.h"
 
 static const char *const types[] = {
 	[AGENT_WATCHING] = "watching", [AGENT_CREATED] = "create", [AGENT_WRITTEN] = "write",

@@ -76,6 +76,12 @@ bool request_called_well(struct request *r, const struct failure *f);
 void request_leave_call(struct request *r);
 /* service_done_fn of a request that is answered 204 on success. */
 void request_done(void *arg, const struct failure *f);
+/* Like request_done, but the answer has this status and the JSON in `out`. It is remembered for a
+ * retry (keyed_answered) if the client has left. */
+void request_made(struct request *r, int status, const struct failure *f);
+/* service_done_fn of a request whose answer, with status 200 or 201, is the JSON in `out`. */
+void request_done_200(void *arg, const struct failure *f);
+void request_done_201(void *arg, const struct failure *f);
 /* service_done_fn of a request whose entries are in `out`, as a JSON array that is not closed yet.
  */
 void request_listed(void *arg, const struct failure *f);

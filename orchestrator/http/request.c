@@ -188,6 +188,26 @@ void request_done(void *arg, const struct failure *f)
 		answer_status(arg, 204);
 }
 
+void request_made(struct request *r, int status, const struct failure *f)
+{
+	request_ref(r);
+	if (request_called_well(r, f))
+		answer(r, status, "application/json");
+	else if (!f)
+		keyed_answered(r, status);
+	request_unref(r);
+}
+
+void request_done_200(void *arg, const struct failure *f)
+{
+	request_made(arg, 200, f);
+}
+
+void request_done_201(void *arg, const struct failure *f)
+{
+	request_made(arg, 201, f);
+}
+
 void request_listed(void *arg, const struct failure *f)
 {
 	struct request *r = arg;

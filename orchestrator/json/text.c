@@ -248,3 +248,19 @@ void json_member(struct text *t, const char *name, const char *value)
 	else
 		text_puts(t, "null");
 }
+
+void json_member_number(struct text *t, const char *name, uint64_t n)
+{
+	text_printf(t, ",\"%s\":%llu", name, (unsigned long long)n);
+}
+
+void json_member_bool(struct text *t, const char *name, bool value)
+{
+	text_printf(t, ",\"%s\":%s", name, value ? "true" : "false");
+}
+
+void json_member_time(struct text *t, const char *name, int64_t ms_since_epoch)
+{
+	text_printf(t, ",\"%s\":", name);
+	json_time(t, ms_since_epoch);
+}

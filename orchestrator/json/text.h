@@ -35,5 +35,9 @@ void json_error(struct text *t, const char *sentence, const char *code);
 void json_time(struct text *t, int64_t ms_since_epoch);
 /* Adds a comma and the member `name` of an object: a string, or null for NULL. */
 void json_member(struct text *t, const char *name, const char *value);
+/* The same for a number, a bool, and a time as by json_time. */
+void json_member_number(struct text *t, const char *name, uint64_t n);
+void json_member_bool(struct text *t, const char *name, bool value);
+void json_member_time(struct text *t, const char *name, int64_t ms_since_epoch);
 
 #endif
