@@ -2,7 +2,6 @@
 #include "base/version.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 int version_check(const char *what, uint32_t version, uint32_t oldest, uint32_t newest,
 		  struct err *e)

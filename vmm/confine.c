@@ -9,7 +9,6 @@
 #include <linux/sockios.h>
 #include <linux/userfaultfd.h>
 #include <seccomp.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/log.h"
 #include "vmm/backend/layer.h"
 #include "vmm/vm-internal.h"
 

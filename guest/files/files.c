@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/files/files.h"
 
-#include <errno.h>
-
 #include "guest/files/file-work.h"
 #include "guest/files/worker-io.h"
 #include "guest/files/tree.h"

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

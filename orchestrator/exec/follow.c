@@ -2,7 +2,6 @@
 /* Streams a sandbox's events to a reader that reconnects: first those in the replay buffer, then
  * new ones, until no call is running or queued. A slow reader misses events that leave the replay
  * buffer meanwhile; it does not delay the sandbox. */
-#include <stdio.h>
 
 #include "orchestrator/exec/exec.h"
 #include "orchestrator/exec/internal.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The part of exec/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
-#include "base/clock.h"
 #include "orchestrator/exec/internal.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The access log. Its lines are gathered, and written once per turn of the event loop or when the
  * buffer is full. */
-#include <stdarg.h>
 #include <stdio.h>
 
-#include "base/fd.h"
 #include "orchestrator/http/internal.h"
 
 void access_flush(struct http *h)

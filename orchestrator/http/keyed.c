@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/fd.h"
 #include "orchestrator/http/internal.h"
 
 /* Hashes the whole request: its route, its id and its body as received. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "orchestrator/http/server.h"
 
-#include <errno.h>
 #include <openssl/ssl.h>
 #include <signal.h>
 #include <stdio.h>

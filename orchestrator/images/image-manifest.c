@@ -8,7 +8,6 @@
 #include "base/fd.h"
 #include "base/version.h"
 #include "proto/agent.h"
-#include "proto/image.h"
 
 #define MAGIC	     "RAMETIMG"
 #define HEADER_BYTES 24u

@@ -22,7 +22,6 @@
 #include "orchestrator/io/disk-job.h"
 #include "proto/agent.h"
 #include "proto/ctl.h"
-#include "proto/image.h"
 
 #define WHOLE_MAX   (8u << 20)	 /* bytes; files up to this size are hashed whole */
 #define PART	    (1u << 20)	 /* bytes hashed at each end of a larger file */

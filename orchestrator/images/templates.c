@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All templates of the service, from its start to its end. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "orchestrator/images/template-internal.h"

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/num.h"
 #include "orchestrator/operator/command.h"
 #include "orchestrator/store/store.h"
 

@@ -2,7 +2,6 @@
 /* rametctl key …: commands on API keys. */
 #include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Passes requests on to servers in sandboxes, one connection to the server for each request. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"

@@ -7,7 +7,6 @@
 #include "orchestrator/sandbox/adopt.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Changes the settings of a living sandbox: first in the catalogue, then in memory. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

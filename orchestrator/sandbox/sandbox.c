@@ -2,7 +2,6 @@
 /* A sandbox, from the time it gets its VM until the record of its end is all that remains. */
 #include "orchestrator/sandbox/sandbox.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,6 @@
 #include "base/num.h"
 #include "base/proc.h"
 #include "base/state-machine.h"
-#include "base/version.h"
-#include "orchestrator/images/templates.h"
 #include "orchestrator/pool/pool.h"
 #include "orchestrator/pool/vm-bringup.h"
 #include "orchestrator/sandbox/op.h"

@@ -9,8 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "orchestrator/images/sizes.h"
-#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/tenant.h"
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,7 +21,6 @@
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/ended.h"
-#include "orchestrator/sandbox/life.h"
 #include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/state.h"
 #include "orchestrator/pool/pool.h"

@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/checkpoint.h"

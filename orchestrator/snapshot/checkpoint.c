@@ -2,7 +2,6 @@
 /* The known checkpoints. fork.c takes them, and starts sandboxes from them. */
 #include "orchestrator/snapshot/checkpoint.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include "base/fd.h"
 #include "orchestrator/events/line.h"
 #include "orchestrator/exec/queue.h"
-#include "orchestrator/sandbox/catalogue.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"

@@ -5,7 +5,6 @@
  * since the last one. A call that comes before the snapshot has begun overtakes it: then none is
  * taken of that state.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The part of snapshot/ (sandbox/part.h): its state, and its hooks for events of a sandbox. */
 #include "orchestrator/sandbox/op.h"
-#include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/internal.h"
 
 /* A freeze whose VM process takes longer for its snapshot loses its slot, so that slow VMs of two

@@ -8,7 +8,6 @@
  * place while the sandbox lives, because its VM maps them. When the sandbox is frozen again, they
  * are linked, not copied.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

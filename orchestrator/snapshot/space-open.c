@@ -10,7 +10,6 @@
 #include "orchestrator/images/private.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/checkpoint.h"
-#include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
 
 static void fail_for(struct space_open *open, const char *text)

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "base/log.h"
 #include "base/random.h"
 
 #define PREFIX	     "rmt_"

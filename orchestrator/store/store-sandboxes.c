@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The catalogue's table of sandboxes. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

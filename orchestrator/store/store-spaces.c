@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The catalogue's tables of Spaces and checkpoints. */
-#include <errno.h>
 #include <stdio.h>
 
 #include "orchestrator/store/store-internal.h"

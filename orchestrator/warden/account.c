@@ -5,7 +5,6 @@
 #include <grp.h>
 #include <pwd.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

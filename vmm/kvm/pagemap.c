@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
-#include "base/fd.h"
 #include "base/file.h"
 #include "vmm/kvm/new-ioctls.h"
 

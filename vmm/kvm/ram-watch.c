@@ -6,7 +6,6 @@
  */
 #include "vmm/kvm/ram-internal.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <stdio.h>

@@ -7,7 +7,6 @@
 
 #include "base/fd.h"
 #include "base/file.h"
-#include "proto/image.h"
 #include "vmm/dev/generation.h"
 #include "vmm/dev/cmos.h"
 #include "vmm/virtio/device.h"
