@@ -7,7 +7,8 @@
 #include "orchestrator/api/handler.h"
 
 #define SHOWN_MAX 1000 /* sandboxes; also Spaces */
-/* Bytes after which none is added, since the loop makes the whole answer in one turn. */
+/* Bytes of an answer after which it gets no further sandbox or Space: the loop makes all of it in
+ * one turn. */
 #define ANSWER_MAX (1u << 20)
 
 /* --- labels and scores ----------------------------------------------------------------------- */

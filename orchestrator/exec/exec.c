@@ -667,7 +667,7 @@ static void on_error(struct exec *exec, const struct agent_frame *frame)
 	} else if (frame->errnum == ECHILD && frame->len) {
 		snprintf(text, sizeof(text), "%.*s", (int)frame->len, (const char *)frame->data);
 		fail(exec, FAIL_INTERPRETER, text);
-		/* The agent closes it, since it does not read the code: send no call there. */
+		/* The agent closes the connection without reading the code: send no call there. */
 		lane_lose(lane, "its interpreter does not start");
 	} else {
 		snprintf(text, sizeof(text), "the guest's agent refused the call: %.*s",

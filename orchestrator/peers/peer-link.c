@@ -217,7 +217,8 @@ static void on_written(h2o_socket_t *sock, const char *err)
 	free_if_idle(k);
 }
 
-/* Ends the direction to the host, without TLS's own way, which h2o does not offer. */
+/* Tells the host that no more comes. Closes the TCP direction instead of sending TLS's
+ * close_notify, which h2o does not offer. */
 static void end_direction(struct link *k)
 {
 	if (!k->ending)

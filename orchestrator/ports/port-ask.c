@@ -252,7 +252,7 @@ static void add_cookies(struct text *out, const struct port_ask *ask)
 		text_puts(out, "\r\n");
 }
 
-/* Adds the address of the page that a request comes from, which may have the token. */
+/* Adds the address of the page that a request comes from, without the token that it may have. */
 static void add_referer(struct text *out, const struct port_field *f)
 {
 	char *value = malloc(f->value_len + 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A checkpoint: the snapshot of a sandbox, which goes on. It is a Space with more than a Space has.
- * Until its files are written, which happens in the background, it is held in memory.
+ * A checkpoint: a snapshot of a sandbox that goes on. It is a struct space whose `checkpoint` is
+ * set. Until its files are written, which happens in the background, it is held in memory.
  */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_CHECKPOINT_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_CHECKPOINT_H

@@ -119,7 +119,7 @@ bool service_checkpoints_prune(struct service *c, const char *tenant,
 struct op *service_fork_from(struct service *c, const char *tenant, const char *id,
 			     const struct fork_spec *spec, service_fork_fn *fn, void *arg);
 /* Creates a sandbox from the checkpoint `from`. `spec` has what differs from the checkpoint's
- * sandbox: NULL, 0 and a size of 0 are as there; egress can only be closed. */
+ * sandbox; what is NULL or 0 in it does not differ. Egress can only be closed. */
 struct op *service_create_from(struct service *c, const char *tenant, const char *from,
 			       const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
 
