@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/fd.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/http/dispatch.h"
@@ -13,22 +12,6 @@
 #include "orchestrator/ports/port-proxy.h"
 
 /* --- requests ------------------------------------------------------------------------------- */
-
-static const struct {
-	const char *code, *what, *form;
-} invalid[] = {
-	[ROUTE_ID] = {"not_found", "sandbox id", "an id is sbx_ and 32 hexadecimal digits"},
-	[ROUTE_PTY] = {"no_such_pty", "terminal id", "an id is pty_ and 32 hexadecimal digits"},
-	[ROUTE_PROCESS] = {"no_such_process", "process id",
-			   "an id is prc_ or pty_ and 32 hexadecimal digits"},
-	[ROUTE_CONTEXT] = {"no_such_context", "context id",
-			   "an id is ctx_ and 32 hexadecimal digits"},
-	[ROUTE_SPACE] = {"not_found", "Space id", "an id is spc_ and 32 hexadecimal digits"},
-	[ROUTE_CHECKPOINT] = {"not_found", "checkpoint id",
-			      "an id is chk_ and 32 hexadecimal digits"},
-	[ROUTE_KEY] = {"no_such_key", "key id", "an id is key_ and 16 hexadecimal digits"},
-	[ROUTE_PORT] = {"not_found", "port", "ports are numbers from 1 to 65535"},
-};
 
 static bool is_serving(struct request *r)
 {
@@ -45,12 +28,11 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	h2o_iovec_t method = r->req->input.method, path = r->req->input.path;
 	int len = path.len < 100 ? (int)path.len : 100;
 
-	if (reason < ARRAY_LEN(invalid) && invalid[reason].code) {
-		answer_error(r, 404, invalid[reason].code, "the path has an invalid %s: %s",
-			     invalid[reason].what, invalid[reason].form);
-		return;
-	}
 	switch (reason) {
+	case ROUTE_ID:
+		answer_error(r, 404, m->invalid->code, "the path has an invalid %s: %s",
+			     m->invalid->what, m->invalid->form);
+		break;
 	case ROUTE_SLASH:
 		answer_error(r, 404, "no_such_route",
 			     "there is no route %.*s: remove the slash at its end", len, path.base);

@@ -70,21 +70,29 @@ static enum route_result split(struct segments *s, const char *p, const char *en
 	return ROUTE_FOUND;
 }
 
-/* Returns whether the pattern matches the segments from `first` on. `ids` receives the segments at
- * the pattern's first two braces, or NULL; a third one is the path within a port's server. */
-static bool matches(const char *pattern, const struct segments *s, size_t first, const char *ids[2])
-{
-	size_t i = first, n_ids = 0;
+/* The ids in a path: the segments at the first two braces of a pattern. A third one is the path
+ * within a port's server. */
+struct ids {
+	size_t n;
+	const char *at[2], *braces[2];
+};
 
-	ids[0] = ids[1] = NULL;
+/* Returns whether the pattern matches the segments from `first` on. */
+static bool matches(const char *pattern, const struct segments *s, size_t first, struct ids *ids)
+{
+	size_t i = first;
+
+	ids->n = 0;
 	while (*pattern) {
 		size_t len = strcspn(++pattern, "/");
 
 		if (i == s->n)
 			return false;
 		if (*pattern == '{') {
-			if (n_ids < 2)
-				ids[n_ids++] = s->at[i];
+			if (ids->n < 2) {
+				ids->braces[ids->n] = pattern;
+				ids->at[ids->n++] = s->at[i];
+			}
 		} else if (strncmp(pattern, s->at[i], len) != 0 || s->at[i][len]) {
 			return false;
 		}
@@ -94,66 +102,65 @@ static bool matches(const char *pattern, const struct segments *s, size_t first,
 	return i == s->n;
 }
 
-/* The kinds of second ids in patterns; any other word is a sandbox. */
-static const struct id_kind {
-	const char *braces;
-	const char *prefixes[2];
-	enum route_result invalid;
-} id_kinds[] = {
-	{"{pty}", {"pty_", "pty_"}, ROUTE_PTY},
+static const struct id_kind id_kinds[] = {
+	{"{pty}",
+	 {"pty_"},
+	 "no_such_pty",
+	 "terminal id",
+	 "an id is pty_ and 32 hexadecimal digits"},
 	/* A terminal is a process with a tty. */
-	{"{process}", {"prc_", "pty_"}, ROUTE_PROCESS},
-	{"{context}", {"ctx_", "ctx_"}, ROUTE_CONTEXT},
-	{"", {"sbx_", "sbx_"}, ROUTE_ID},
+	{"{process}",
+	 {"prc_", "pty_"},
+	 "no_such_process",
+	 "process id",
+	 "an id is prc_ or pty_ and 32 hexadecimal digits"},
+	{"{context}",
+	 {"ctx_"},
+	 "no_such_context",
+	 "context id",
+	 "an id is ctx_ and 32 hexadecimal digits"},
+	{"{space}", {"spc_"}, "not_found", "Space id", "an id is spc_ and 32 hexadecimal digits"},
+	{"{checkpoint}",
+	 {"chk_"},
+	 "not_found",
+	 "checkpoint id",
+	 "an id is chk_ and 32 hexadecimal digits"},
+	{"{key}", {NULL}, "no_such_key", "key id", "an id is key_ and 16 hexadecimal digits"},
+	{"{port}", {NULL}, "not_found", "port", "ports are numbers from 1 to 65535"},
+	{"", {"sbx_"}, "not_found", "sandbox id", "an id is sbx_ and 32 hexadecimal digits"},
 };
 
-static enum route_result check_key(struct route_match *m, const char *id)
-{
-	if (strlen(id) != KEY_ID_LEN || strncmp(id, "key_", 4) != 0)
-		return ROUTE_KEY;
-	strcpy(m->id[0], id);
-	return ROUTE_FOUND;
-}
-
-/* The kinds of first ids; any other word is a sandbox. */
-static const struct id_kind first_kinds[] = {
-	{"{space}", {"spc_"}, ROUTE_SPACE},
-	{"{checkpoint}", {"chk_"}, ROUTE_CHECKPOINT},
-	{"", {"sbx_"}, ROUTE_ID},
-};
-
-static enum route_result check_second(const char *pattern, const char *id)
+static const struct id_kind *kind_of(const char *braces)
 {
 	const struct id_kind *kind = id_kinds;
-	size_t len = strlen(id);
 
-	if (strstr(pattern, "{port}"))
-		return port_number(id, len) ? ROUTE_FOUND : ROUTE_PORT;
-	while (!strstr(pattern, kind->braces))
+	while (strncmp(kind->braces, braces, strlen(kind->braces)) != 0)
 		kind++;
-	return id_valid(kind->prefixes[0], id, len) || id_valid(kind->prefixes[1], id, len)
-		       ? ROUTE_FOUND
-		       : kind->invalid;
+	return kind;
 }
 
-static enum route_result check_ids(struct route_match *m, const char *const ids[2])
+static bool is_valid(const struct id_kind *kind, const char *id)
 {
-	const struct id_kind *kind = first_kinds;
-	enum route_result found = ROUTE_FOUND;
+	size_t len = strlen(id);
 
-	if (!ids[0])
-		return ROUTE_FOUND;
-	if (strstr(m->route->pattern, "{key}"))
-		return check_key(m, ids[0]);
-	while (!strstr(m->route->pattern, kind->braces))
-		kind++;
-	if (!id_valid(kind->prefixes[0], ids[0], strlen(ids[0])))
-		return kind->invalid;
-	if (ids[1])
-		found = check_second(m->route->pattern, ids[1]);
-	for (int i = 0; found == ROUTE_FOUND && i < 2 && ids[i]; i++)
-		strcpy(m->id[i], ids[i]);
-	return found;
+	if (!strcmp(kind->braces, "{key}"))
+		return len == KEY_ID_LEN && strncmp(id, "key_", 4) == 0;
+	if (!strcmp(kind->braces, "{port}"))
+		return port_number(id, len) != 0;
+	return id_valid(kind->prefixes[0], id, len) ||
+	       (kind->prefixes[1] && id_valid(kind->prefixes[1], id, len));
+}
+
+static enum route_result check_ids(struct route_match *m, const struct ids *ids)
+{
+	for (size_t i = 0; i < ids->n; i++) {
+		m->invalid = kind_of(ids->braces[i]);
+		if (!is_valid(m->invalid, ids->at[i]))
+			return ROUTE_ID;
+	}
+	for (size_t i = 0; i < ids->n; i++)
+		strcpy(m->id[i], ids->at[i]);
+	return ROUTE_FOUND;
 }
 
 static bool method_is(const char *name, const char *method, size_t len)
@@ -190,10 +197,10 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 {
 	bool head = method_is("HEAD", method, method_len);
 	const char *pattern = NULL;
-	const char *ids[2] = {0}, *found_ids[2];
+	struct ids ids, found;
 
 	for (size_t i = 0; i < n_routes; i++) {
-		if (!matches(routes[i].pattern, s, first, found_ids))
+		if (!matches(routes[i].pattern, s, first, &found))
 			continue;
 		/* Of two patterns that match, the first is meant: the other one has an id where
 		 * this one has a word. */
@@ -205,7 +212,7 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 		    !(head && strcmp(routes[i].method, "GET") == 0))
 			continue;
 		m->route = &routes[i];
-		memcpy(ids, found_ids, sizeof(ids));
+		ids = found;
 	}
 	if (!pattern)
 		return ROUTE_NONE;
@@ -213,7 +220,7 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 		return ROUTE_SLASH;
 	if (!m->route)
 		return ROUTE_METHOD;
-	return check_ids(m, ids);
+	return check_ids(m, &ids);
 }
 
 const struct route *route_of_port(const char *method, size_t len)

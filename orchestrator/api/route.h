@@ -12,23 +12,24 @@ extern const size_t n_routes;
 
 enum route_result {
 	ROUTE_FOUND,
-	ROUTE_NONE,	  /* 404: no such path */
-	ROUTE_SLASH,	  /* 404: the path exists without its final slash */
-	ROUTE_REGION,	  /* 404: /r/REGION/ of another region */
-	ROUTE_ID,	  /* 404: invalid id of a sandbox */
-	ROUTE_PTY,	  /* 404: invalid id of a terminal */
-	ROUTE_PROCESS,	  /* 404: invalid id of a process */
-	ROUTE_CONTEXT,	  /* 404: invalid id of a context */
-	ROUTE_SPACE,	  /* 404: invalid id of a Space */
-	ROUTE_CHECKPOINT, /* 404: invalid id of a checkpoint */
-	ROUTE_KEY,	  /* 404: invalid id of a key */
-	ROUTE_PORT,	  /* 404: invalid port */
-	ROUTE_METHOD,	  /* 405: `allow` has the methods */
-	ROUTE_MALFORMED	  /* 400: the path is malformed */
+	ROUTE_NONE,	/* 404: no such path */
+	ROUTE_SLASH,	/* 404: the path exists without its final slash */
+	ROUTE_REGION,	/* 404: /r/REGION/ of another region */
+	ROUTE_ID,	/* 404: `invalid` is the kind of the invalid id */
+	ROUTE_METHOD,	/* 405: `allow` has the methods */
+	ROUTE_MALFORMED /* 400: the path is malformed */
+};
+
+/* A kind of id in the pattern of a route, and how a path with an invalid one is refused. */
+struct id_kind {
+	const char *braces; /* its name in patterns; "": any other name is of a sandbox */
+	const char *prefixes[2];
+	const char *code, *what, *form;
 };
 
 struct route_match {
 	const struct route *route;
+	const struct id_kind *invalid;
 	char id[2][SANDBOX_ID_LEN + 1]; /* in the order of the pattern; empty: none */
 	char allow[64];			/* "DELETE, GET, HEAD" */
 };

@@ -35,6 +35,12 @@ static void goes_to(const char *method, const char *path, const char *pattern)
 	assert_string_equal(m.route->pattern, pattern);
 }
 
+static void is_invalid(const char *method, const char *path, const char *what)
+{
+	assert_int_equal(find(method, path), ROUTE_ID);
+	assert_string_equal(m.invalid->what, what);
+}
+
 static const char *id_for(const char *placeholder)
 {
 	if (!strncmp(placeholder, "{pty}", 5))
@@ -142,23 +148,27 @@ static void ids_are_checked(void **state)
 		char path[128];
 
 		snprintf(path, sizeof(path), "/v1/sandboxes/%s", ids[i]);
-		assert_int_equal(find("GET", path), ROUTE_ID);
+		is_invalid("GET", path, "sandbox id");
 		assert_string_equal(m.id[0], "");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/diff/%s", ids[i]);
-		assert_int_equal(find("POST", path), ROUTE_ID);
+		is_invalid("POST", path, "sandbox id");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/pty/%s/kill", ids[i]);
-		assert_int_equal(find("POST", path), ROUTE_PTY);
+		is_invalid("POST", path, "terminal id");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/processes/%s/stdin", ids[i]);
-		assert_int_equal(find("POST", path), ROUTE_PROCESS);
+		is_invalid("POST", path, "process id");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/contexts/%s", ids[i]);
-		assert_int_equal(find("GET", path), ROUTE_CONTEXT);
+		is_invalid("GET", path, "context id");
 	}
-	assert_int_equal(find("DELETE", "/v1/sandboxes/" ID "/contexts/" PTY), ROUTE_CONTEXT);
-	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill"), ROUTE_PTY);
-	assert_int_equal(find("POST", "/v1/sandboxes/" ID "/pty/" PROCESS "/kill"), ROUTE_PTY);
+	is_invalid("DELETE", "/v1/sandboxes/" ID "/contexts/" PTY, "context id");
+	is_invalid("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill", "terminal id");
+	is_invalid("POST", "/v1/sandboxes/" ID "/pty/" PROCESS "/kill", "terminal id");
 	assert_int_equal(find("GET", "/v1/sandboxes/" ID "/processes/" PTY), ROUTE_FOUND);
-	assert_int_equal(find("POST", "/v1/sandboxes/" PTY "/exec"), ROUTE_ID);
-	assert_int_equal(find("POST", "/v1/sandboxes/x/pty/" PTY "/kill"), ROUTE_ID);
+	is_invalid("POST", "/v1/sandboxes/" PTY "/exec", "sandbox id");
+	is_invalid("GET", "/v1/spaces/" ID, "Space id");
+	is_invalid("GET", "/v1/checkpoints/" SPACE, "checkpoint id");
+	is_invalid("PATCH", "/v1/keys/" ID, "key id");
+	is_invalid("POST", "/v1/sandboxes/" ID "/ports/0", "port");
+	is_invalid("POST", "/v1/sandboxes/x/pty/" PTY "/kill", "sandbox id");
 }
 
 static void wrong_method_gets_the_allowed_ones(void **state)
