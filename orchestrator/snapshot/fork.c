@@ -88,12 +88,11 @@ struct child {
 
 struct fork {
 	struct op op;
-	/* How to report the end: one of them. */
+	/* Reports the end: one of these is set, by what was asked for, or op.done_fn. */
 	service_fork_fn *fn;
 	service_create_fn *created_fn;
 	service_checkpoint_fn *taken_fn;
-	service_done_fn *into_fn;
-	char into[SANDBOX_ID_LEN + 1]; /* for into_fn: the sandbox that gets the VM */
+	char into[SANDBOX_ID_LEN + 1]; /* the sandbox that gets the VM; empty: a new one does */
 	/* The source of the children: a sandbox, or the checkpoint or Space of `open`. */
 	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
 	struct space_open open;
@@ -222,11 +221,9 @@ static bool inherit(struct fork *fork, struct sandbox *s)
 		sandbox_set_env(s, fork->env, fork->env_len);
 	else
 		sandbox_set_env(s, from->env, from->env_len);
-	memcpy(snapshots_of(s)->checkpoint,
-	       p			   ? snapshots_of(p)->checkpoint
-	       : space_is_checkpoint(from) ? from->id
-					   : "",
-	       p || space_is_checkpoint(from) ? SANDBOX_ID_LEN + 1 : 1);
+	if (p || space_is_checkpoint(from))
+		memcpy(snapshots_of(s)->checkpoint, p ? snapshots_of(p)->checkpoint : from->id,
+		       SANDBOX_ID_LEN + 1);
 	return sandbox_set_metadata(s, fork->metadata ? fork->metadata : metadata);
 }
 
@@ -470,7 +467,7 @@ static void complete(struct fork *fork)
 		return;
 	}
 	note_stats(fork);
-	if (fork->into_fn) {
+	if (fork->into[0]) {
 		roll_back(fork);
 		return;
 	}
@@ -808,42 +805,41 @@ static void notify_children(struct fork *fork)
 
 static void notify_created(struct fork *fork)
 {
-	struct failure f;
+	const struct op *op = &fork->op;
+	struct failure f = op->failure;
 	struct sandbox_view view;
-	struct sandbox *s = sandbox_find(fork->op.service, fork->tenant, fork->children[0].id, &f);
+	struct sandbox *s =
+		op->failed ? NULL
+			   : sandbox_find(op->service, fork->tenant, fork->children[0].id, &f);
 
 	if (s)
 		sandbox_view_fill(s, &view);
-	fork->created_fn(fork->op.arg, s ? &view : NULL, s ? NULL : &f);
+	fork->created_fn(op->arg, s ? &view : NULL, s ? NULL : &f);
 }
 
 static void notify_taken(struct fork *fork)
 {
-	struct failure f;
+	const struct op *op = &fork->op;
+	struct failure f = op->failure;
 	struct checkpoint_view view;
-	bool is_there =
-		service_checkpoint_view(fork->op.service, fork->tenant, fork->taken, &view, &f);
+	bool is_there = !op->failed &&
+			service_checkpoint_view(op->service, fork->tenant, fork->taken, &view, &f);
 
-	fork->taken_fn(fork->op.arg, is_there ? &view : NULL, is_there ? NULL : &f);
+	fork->taken_fn(op->arg, is_there ? &view : NULL, is_there ? NULL : &f);
 }
 
 static void fork_notify(struct op *op)
 {
 	struct fork *fork = fork_of(op);
-	const struct failure *f = op->failed ? &op->failure : NULL;
 
-	if (fork->into_fn)
-		fork->into_fn(op->arg, f);
-	else if (fork->taken_fn && f)
-		fork->taken_fn(op->arg, NULL, f);
-	else if (fork->taken_fn)
+	if (fork->taken_fn)
 		notify_taken(fork);
-	else if (fork->created_fn && f)
-		fork->created_fn(op->arg, NULL, f);
 	else if (fork->created_fn)
 		notify_created(fork);
-	else if (f)
-		fork->fn(op->arg, NULL, f);
+	else if (!fork->fn)
+		op_notify_done(op);
+	else if (op->failed)
+		fork->fn(op->arg, NULL, &op->failure);
 	else
 		notify_children(fork);
 }
@@ -866,7 +862,7 @@ static void fork_abandon(struct op *op)
 
 	if (fork->taken[0])
 		drop_taken(fork);
-	for (unsigned i = 0; fork->state == FORK_MADE && !fork->into_fn && i < fork->n; i++) {
+	for (unsigned i = 0; fork->state == FORK_MADE && !fork->into[0] && i < fork->n; i++) {
 		struct sandbox *s = sandbox_living(op->service, fork->tenant, fork->children[i].id);
 
 		if (s)
@@ -1237,7 +1233,7 @@ struct op *fork_into(struct service *c, const char *tenant, const char *checkpoi
 	struct fork *fork = fork_new(c, tenant, arg);
 	struct failure f;
 
-	fork->into_fn = fn;
+	fork->op.done_fn = fn;
 	snprintf(fork->into, sizeof(fork->into), "%s", id);
 	if (!fork_into_fits(c, tenant, checkpoint, id, &f))
 		return refuse(fork, &f);
