@@ -2,6 +2,7 @@
 /* Three-way merges of files, and diffs of a text. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
@@ -174,14 +175,12 @@ static bool take_branches(struct request *r, struct merged *m, char **ids)
 
 void serve_merge_files(struct request *r, const struct merge_files_body *b)
 {
-	struct merged *m = r->state = calloc(1, sizeof(*m));
+	struct merged *m = r->state = must_alloc(sizeof(*m));
 	struct file_merge merge = {.base = b->base.p,
 				   .branches = (const char *const *)b->branches,
 				   .paths = diff_paths(b->paths),
 				   .conflicts = b->conflicts.p ? b->conflicts.p : "report"};
 
-	if (!m)
-		abort();
 	if (!answer_may_be_long(r) || !diff_paths_are_good(r, b->paths) ||
 	    !is_sandbox(r, "base", b->base.p) || !take_branches(r, m, b->branches))
 		return;

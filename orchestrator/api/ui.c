@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -101,9 +102,7 @@ static int add_file(struct api *a, int dir, const char *name, struct err *e)
 			       "files of up to %u bytes",
 			       a->config->ui_dir, name, UI_FILES_MAX, UI_FILE_MAX);
 	f->len = (size_t)st.st_size;
-	f->data = malloc(f->len + 1);
-	if (!f->data)
-		abort();
+	f->data = must_alloc(f->len + 1);
 	a->n_ui++;
 	int ret = file_read(fd, 0, f->data, f->len, e);
 	if (ret < 0)
@@ -129,9 +128,7 @@ int ui_load(struct api *a, struct err *e)
 	}
 	if (!dir)
 		return err_set(e, errno, "open the folder %s (ui_dir)", path);
-	a->ui = calloc(UI_FILES_MAX, sizeof(*a->ui));
-	if (!a->ui)
-		abort();
+	a->ui = must_alloc(UI_FILES_MAX * sizeof(*a->ui));
 	while (ret == 0 && (entry = readdir(dir)))
 		if (type_of(entry->d_name))
 			ret = add_file(a, dirfd(dir), entry->d_name, e);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
@@ -169,9 +170,7 @@ static struct file_op *file_op_new(struct service *c, const struct guest_op_kind
 	struct guest_op *op = guest_op_new(c, kind, sizeof(struct file_op), sink->ended, arg);
 
 	of(op)->sink = *sink;
-	of(op)->path = strdup(path);
-	if (!of(op)->path)
-		abort();
+	of(op)->path = must_copy(path);
 	return of(op);
 }
 

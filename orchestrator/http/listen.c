@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/http/internal.h"
 
@@ -56,9 +57,7 @@ static void conn_new(struct http *h, h2o_socket_t *sock, bool from_peer)
 		h2o_socket_close(sock);
 		return;
 	}
-	struct conn *c = calloc(1, sizeof(*c));
-	if (!c)
-		abort();
+	struct conn *c = must_alloc(sizeof(*c));
 	c->http = h;
 	c->sock = sock;
 	c->peer = peer;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/ports/port-target.h"
 
@@ -255,10 +256,8 @@ static void add_cookies(struct text *out, const struct port_ask *ask)
 /* Adds the address of the page that a request comes from, without the token that it may have. */
 static void add_referer(struct text *out, const struct port_field *f)
 {
-	char *value = malloc(f->value_len + 1);
+	char *value = must_alloc(f->value_len + 1);
 
-	if (!value)
-		abort();
 	port_ask_field(out, "referer", value, port_query_strip(value, f->value, f->value_len));
 	free(value);
 }

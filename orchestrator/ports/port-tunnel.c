@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/alloc.h"
 #include "orchestrator/ports/relay.h"
 #include "orchestrator/store/keys.h"
 
@@ -199,10 +200,8 @@ static void on_upgraded(void *arg, h2o_socket_t *sock, size_t head_len)
 void port_tunnel_begin(struct request *r, const struct relay_link *link, const void *first,
 		       size_t len)
 {
-	struct port_tunnel *t = calloc(1, sizeof(*t));
+	struct port_tunnel *t = must_alloc(sizeof(*t));
 
-	if (!t)
-		abort();
 	t->op = r->op;
 	t->relay = link;
 	t->key = r->key;

@@ -168,11 +168,9 @@ struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenan
 	snprintf(s->id, sizeof(s->id), "%s", id);
 	s->owner = tenant_get(c, tenant);
 	s->tenant = s->owner->name;
-	s->metadata = strdup("{}");
-	s->ancestors = strdup("");
-	s->labels = strdup("{}");
-	if (!s->metadata || !s->ancestors || !s->labels)
-		abort();
+	s->metadata = must_copy("{}");
+	s->ancestors = must_copy("");
+	s->labels = must_copy("{}");
 	list_init(&s->link);
 	list_init(&s->bucket);
 	list_init(&s->deletes);
