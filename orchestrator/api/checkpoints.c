@@ -222,20 +222,15 @@ static void on_started(void *arg, const struct service_forked *forked, const str
 	answer(r, 200, "application/json");
 }
 
-static void start(struct request *r, const void *values)
+void serve_fork_from(struct request *r, const struct fork_body *b)
 {
 	struct fork_spec spec;
 	char labels[LABELS_JSON_MAX];
 
-	if (!fork_spec_read(r, values, labels, &spec))
+	if (!fork_spec_read(r, b, labels, &spec))
 		return;
 	request_ref(r);
 	r->op = service_fork_from(r->service, r->tenant, r->id, &spec, on_started, r);
-}
-
-void serve_fork_from(struct request *r)
-{
-	read_fork_body(r, start);
 }
 
 /* --- rollback ------------------------------------------------------------------------------- */

@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <assert.h>
-
-#include "base/fd.h"
 #include "orchestrator/api/handler.h"
 
 void text_forked(struct text *t, const struct service_forked *forked)
@@ -33,33 +30,15 @@ bool fork_spec_read(struct request *r, const struct fork_body *b,
 	return labels_read(r, b->labels, labels);
 }
 
-static void start(struct request *r, const void *values)
+void serve_fork(struct request *r, const struct fork_body *b)
 {
 	struct fork_spec spec;
 	char labels[LABELS_JSON_MAX];
 
-	if (!fork_spec_read(r, values, labels, &spec))
+	if (!fork_spec_read(r, b, labels, &spec))
 		return;
 	request_ref(r);
 	r->op = service_fork(r->service, r->tenant, r->id, &spec, on_forked, r);
-}
-
-void read_fork_body(struct request *r, body_fn *serve)
-{
-	struct json_field fields[3];
-	struct json_body body = fork_json;
-
-	/* The limit of n, the first field, is a setting. */
-	assert(body.n_fields == ARRAY_LEN(fields));
-	memcpy(fields, body.fields, sizeof(fields));
-	fields[0].max = r->config->fork_max;
-	body.fields = fields;
-	body_read(r, &body, serve);
-}
-
-void serve_fork(struct request *r)
-{
-	read_fork_body(r, start);
 }
 
 void serve_merge(struct request *r)

@@ -9,7 +9,6 @@ In openapi.json, a limit is a number or the name of a constant of one of FILES. 
 lacks:
 
 of a route    x-ramet-handler          the C function that serves it; it gets the body, if that is JSON
-              x-ramet-reads-body       the function reads the body itself
               x-ramet-access           "anyone": needs no key; "operators" or "admins": needs a key of theirs
               x-ramet-streams          its body has any size and is passed on as it arrives
               x-ramet-timed            its histogram in /metrics (enum timed)
@@ -17,6 +16,7 @@ of a route    x-ramet-handler          the C function that serves it; it gets th
               x-ramet-quiet            polled by machines: logged at debug level
               x-ramet-outlives-client  with an Idempotency-Key, it continues when the client leaves
 of a field    x-ramet-max-bytes        length of a text in UTF-8, of base64 decoded, of an object in JSON
+              x-ramet-max-setting      the setting that is its maximum, and may be below `maximum`
               x-ramet-reduce-to        a larger number counts as this one
               x-ramet-alias            the field whose former name this is
               x-ramet-hint             how the refusal of a word that is not in its enum ends
@@ -49,7 +49,7 @@ FILES = (
 METHODS = ("get", "put", "post", "patch", "delete", "options")
 FLAGS = ("streams", "quiet", "outlives-client")
 ACCESS = {"anyone": "for_anyone", "operators": "for_operators", "admins": "for_admins"}
-PRIVATE = {f"x-ramet-{key}" for key in ("handler", "reads-body", "timed", "span", "quiet", "outlives-client", "alias", "hint")}
+PRIVATE = {f"x-ramet-{key}" for key in ("handler", "timed", "span", "quiet", "outlives-client", "alias", "hint", "max-setting")}
 PUBLIC = {f"x-ramet-{key}" for key in ("access", "streams", "max-bytes", "reduce-to")}
 LIMITS = ("maximum", "maxLength", "maxItems", "x-ramet-max-bytes", "x-ramet-reduce-to")
 
@@ -216,6 +216,8 @@ def body_code(spec: Any, name: str, schema: Any) -> tuple[str, str]:
             initial += f".{member} = NAN, "
         limits = f".min = {s.get('minimum', 0)}, .max = {limit(s, kind, f'{name}.{key}'):.0f}"
         needed = ", .required = true" if key in schema.get("required", ()) else ""
+        if "x-ramet-max-setting" in s:
+            needed += f", .max_at = offsetof(struct config, {s['x-ramet-max-setting']})"
         if "enum" in s:
             words = "".join(f"{json.dumps(word)}, " for word in s["enum"])
             hint = json.dumps(s["x-ramet-hint"]) if "x-ramet-hint" in s else "NULL"
@@ -233,7 +235,7 @@ def body_code(spec: Any, name: str, schema: Any) -> tuple[str, str]:
 def body_of(route: Any) -> str:
     """Returns the name of the body that the route's handler gets, in C; an empty text if it gets none."""
     content = route.get("requestBody", {}).get("content", {})
-    if "application/json" not in content or route.get("x-ramet-reads-body"):
+    if "application/json" not in content:
         return ""
     return snake(name_of(content["application/json"]["schema"]))
 
@@ -271,7 +273,7 @@ def code(spec: Any) -> tuple[str, str]:
     header = f"{made}#ifndef RAMET_ORCHESTRATOR_API_SPEC_H\n#define RAMET_ORCHESTRATOR_API_SPEC_H\n"
     header += '#include "orchestrator/json/json.h"\n\nstruct request;\n'
     header += "".join(declarations for declarations, _ in parts + calls) + "#endif\n"
-    source = f'{made}#include <math.h>\n\n#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/api/route.h"\n\n'
+    source = f'{made}#include <math.h>\n\n#include "base/fd.h"\n#include "orchestrator/api/handler.h"\n#include "orchestrator/config/config.h"\n#include "orchestrator/api/route.h"\n\n'
     source += "".join(call for _, call in calls)
     source += "const struct route routes[] = {\n" + "".join(route_code(*route) for route in routes(spec))
     source += "};\nconst size_t n_routes = ARRAY_LEN(routes);\n"

@@ -76,8 +76,6 @@ void text_metadata(struct text *t, const char *metadata);
 void request_created(void *arg, const struct sandbox_view *view, const struct failure *f);
 /* Add the body of an answer. */
 void text_created(struct text *t, const struct config *config, const char *id, const char *state);
-/* Reads the body of a fork. */
-void read_fork_body(struct request *r, body_fn *serve);
 /* Fills in *spec, which has `labels`. Returns false, with an answer given, when the labels are too
  * many. */
 bool fork_spec_read(struct request *r, const struct fork_body *b,

@@ -37,6 +37,10 @@ static struct body *body_new(struct request *r, const struct json_body *kind, bo
 		abort();
 	memcpy(b->fields, kind->fields, kind->n_fields * sizeof(*kind->fields));
 	b->n_fields = kind->n_fields;
+	for (size_t i = 0; i < b->n_fields; i++)
+		if (b->fields[i].max_at)
+			b->fields[i].max =
+				*(const uint32_t *)((const char *)r->config + b->fields[i].max_at);
 	b->serve = serve;
 	b->len = r->req->entity.len;
 	memcpy(b->values, kind->initial, kind->size);

@@ -18,19 +18,19 @@ struct body {
 };
 
 static const struct json_field fields[] = {
-	{"t", JSON_TEXT, offsetof(struct body, text), 0, 64, false, NULL, NULL},
-	{"o", JSON_OBJECT, offsetof(struct body, object), 0, 64, false, NULL, NULL},
-	{"w", JSON_WHOLE, offsetof(struct body, whole), 1, 1000, false, NULL, NULL},
-	{"c", JSON_CUT, offsetof(struct body, cut), 1, 1000, false, NULL, NULL},
-	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false, NULL, NULL},
-	{"r", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false, NULL, NULL},
-	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false, NULL, NULL},
-	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false, NULL, NULL},
-	{"p", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false, NULL, NULL},
-	{"g", JSON_BIG, offsetof(struct body, big), 0, 1000, false, NULL, NULL},
-	{"y", JSON_BYTES, offsetof(struct body, bytes), 0, 8, false, NULL, NULL},
-	{"l", JSON_LIST, offsetof(struct body, list), 0, 3, false, NULL, NULL},
-	{"n", JSON_NAME, offsetof(struct body, name), 0, 8, false, NULL, NULL},
+	{"t", JSON_TEXT, offsetof(struct body, text), 0, 64, false, NULL, NULL, 0},
+	{"o", JSON_OBJECT, offsetof(struct body, object), 0, 64, false, NULL, NULL, 0},
+	{"w", JSON_WHOLE, offsetof(struct body, whole), 1, 1000, false, NULL, NULL, 0},
+	{"c", JSON_CUT, offsetof(struct body, cut), 1, 1000, false, NULL, NULL, 0},
+	{"m", JSON_MILLIS, offsetof(struct body, millis), .001, 1000, false, NULL, NULL, 0},
+	{"r", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false, NULL, NULL, 0},
+	{"b", JSON_BOOL, offsetof(struct body, flag), 0, 0, false, NULL, NULL, 0},
+	{"e", JSON_ENV, offsetof(struct body, env), 0, 0, false, NULL, NULL, 0},
+	{"p", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false, NULL, NULL, 0},
+	{"g", JSON_BIG, offsetof(struct body, big), 0, 1000, false, NULL, NULL, 0},
+	{"y", JSON_BYTES, offsetof(struct body, bytes), 0, 8, false, NULL, NULL, 0},
+	{"l", JSON_LIST, offsetof(struct body, list), 0, 3, false, NULL, NULL, 0},
+	{"n", JSON_NAME, offsetof(struct body, name), 0, 8, false, NULL, NULL, 0},
 };
 
 static void check(const struct body *b)

@@ -88,11 +88,9 @@ class Generate(unittest.TestCase):
             source,
         )
 
-    def test_handler_that_reads_its_body_does_not_get_it(self) -> None:
-        header, source = code(changed(f"{ROUTE} x-ramet-reads-body", True))
-        self.assertIn("void serve_make(struct request *r);", header)
-        self.assertIn('{"POST", "/v1/things/{id}", .serve = serve_make, .keyed', source)
-        self.assertIn("thing_make_json", source)
+    def test_setting_can_be_a_maximum(self) -> None:
+        _, source = code(changed("components schemas ThingMake properties size x-ramet-max-setting", "sizes_max"))
+        self.assertIn(".min = 1, .max = 32, .max_at = offsetof(struct config, sizes_max)),", source)
 
     def test_body_has_members_limits_and_defaults(self) -> None:
         header, source = code(SMALL)

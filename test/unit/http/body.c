@@ -70,8 +70,8 @@ struct values {
 };
 
 static const struct json_field fields[] = {
-	{"n", JSON_WHOLE, offsetof(struct values, n), 0, 1000, false, NULL, NULL},
-	{"text", JSON_TEXT, offsetof(struct values, text), 0, 1000, false, NULL, NULL},
+	{"n", JSON_WHOLE, offsetof(struct values, n), 0, 1000, false, NULL, NULL, 0},
+	{"text", JSON_TEXT, offsetof(struct values, text), 0, 1000, false, NULL, NULL, 0},
 };
 
 static const struct values initial = {.n = 7};

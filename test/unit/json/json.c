@@ -23,25 +23,26 @@ struct body {
 static const char *const colours[] = {"red", "green", "blue", NULL};
 
 static const struct json_field fields[] = {
-	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, false, NULL, NULL},
-	{"meta", JSON_OBJECT, offsetof(struct body, meta), 0, 40, false, NULL, NULL},
-	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false, NULL, NULL},
-	{"cut", JSON_CUT, offsetof(struct body, cut), 8, 32, false, NULL, NULL},
-	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false, NULL, NULL},
-	{"real", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false, NULL, NULL},
-	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false, NULL, NULL},
-	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false, NULL, NULL},
-	{"pairs", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false, NULL, NULL},
-	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false, NULL, NULL},
-	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false, NULL, NULL},
-	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false, NULL, NULL},
-	{"objects", JSON_OBJECTS, offsetof(struct body, objects), 0, 2, false, NULL, NULL},
-	{"word", JSON_NAME, offsetof(struct body, word), 0, 12, false, NULL, NULL},
-	{"colour", JSON_TEXT, offsetof(struct body, colour), 0, 12, false, colours, "mix others"},
+	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, false, NULL, NULL, 0},
+	{"meta", JSON_OBJECT, offsetof(struct body, meta), 0, 40, false, NULL, NULL, 0},
+	{"size", JSON_WHOLE, offsetof(struct body, size), 1, 32, false, NULL, NULL, 0},
+	{"cut", JSON_CUT, offsetof(struct body, cut), 8, 32, false, NULL, NULL, 0},
+	{"wait", JSON_MILLIS, offsetof(struct body, wait_ms), .001, 1000, false, NULL, NULL, 0},
+	{"real", JSON_REAL, offsetof(struct body, real), -1e15, 1e15, false, NULL, NULL, 0},
+	{"on", JSON_BOOL, offsetof(struct body, on), 0, 0, false, NULL, NULL, 0},
+	{"env", JSON_ENV, offsetof(struct body, env), 0, 0, false, NULL, NULL, 0},
+	{"pairs", JSON_PAIRS, offsetof(struct body, pairs), 0, 0, false, NULL, NULL, 0},
+	{"big", JSON_BIG, offsetof(struct body, big), 0, 9007199254740992.0, false, NULL, NULL, 0},
+	{"bytes", JSON_BYTES, offsetof(struct body, bytes), 0, 5, false, NULL, NULL, 0},
+	{"list", JSON_LIST, offsetof(struct body, list), 0, 3, false, NULL, NULL, 0},
+	{"objects", JSON_OBJECTS, offsetof(struct body, objects), 0, 2, false, NULL, NULL, 0},
+	{"word", JSON_NAME, offsetof(struct body, word), 0, 12, false, NULL, NULL, 0},
+	{"colour", JSON_TEXT, offsetof(struct body, colour), 0, 12, false, colours, "mix others",
+	 0},
 };
 
 static const struct json_field needed[] = {
-	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, true, NULL, NULL},
+	{"name", JSON_TEXT, offsetof(struct body, name), 0, 16, true, NULL, NULL, 0},
 };
 
 /* Reads memory of exactly this size, so that a sanitizer detects a read past the end. */
