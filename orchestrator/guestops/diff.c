@@ -230,14 +230,6 @@ char *guest_path_clean(const char *path)
 	return out;
 }
 
-static struct sandbox *find_listed(struct service *c, const char *tenant, const char *id,
-				   struct failure *f)
-{
-	struct sandbox *s = sandbox_find(c, tenant, id, f);
-
-	return s && sandbox_is_reached(s, f) ? s : NULL;
-}
-
 static bool has_room(const struct service *c, const char *tenant, struct failure *f)
 {
 	unsigned n = 0, own = 0;
@@ -289,9 +281,9 @@ struct op *service_diff(struct service *c, const char *tenant, const char *id, c
 	struct failure f;
 
 	d->fn = fn;
-	s[0] = find_listed(c, tenant, id, &f);
+	s[0] = sandbox_find_reached(c, tenant, id, &f);
 	if (s[0])
-		s[1] = find_listed(c, tenant, other, &f);
+		s[1] = sandbox_find_reached(c, tenant, other, &f);
 	if (s[1] && has_room(c, tenant, &f))
 		start(d, s, paths);
 	else

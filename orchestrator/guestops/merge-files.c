@@ -179,9 +179,9 @@ static const struct sandbox *forked_from(const struct sandbox *parent, const str
 static const struct sandbox *find_fork(struct merge *m, const struct sandbox *parent,
 				       const char *id, struct failure *f)
 {
-	struct sandbox *s = sandbox_find(m->base.service, m->tenant, id, f);
+	struct sandbox *s = sandbox_find_reached(m->base.service, m->tenant, id, f);
 
-	if (!s || !sandbox_is_reached(s, f))
+	if (!s)
 		return NULL;
 	if (lineage_has(s->ancestors, parent->id))
 		return s;
@@ -280,9 +280,8 @@ struct op *service_merge_files(struct service *c, const char *tenant, const char
 		note_id(m, 2 + m->plan.branches++, merge->branches[i]);
 	for (unsigned i = 0; i < DIFF_PATHS_MAX && merge->paths[i]; i++)
 		m->paths[i] = guest_path_clean(merge->paths[i]);
-	const struct sandbox *parent = sandbox_find(c, tenant, id, &f);
-	if (parent && sandbox_is_reached(parent, &f) && may_merge(m, parent, &f) &&
-	    has_room(c, tenant, &f)) {
+	const struct sandbox *parent = sandbox_find_reached(c, tenant, id, &f);
+	if (parent && may_merge(m, parent, &f) && has_room(c, tenant, &f)) {
 		list_add_tail(&guestops_of_service(c)->merges, &m->base.link);
 		compare_next(m);
 	} else {

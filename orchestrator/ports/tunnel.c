@@ -599,8 +599,8 @@ struct op *service_port_connect(struct service *c, const char *tenant, const cha
 	t->deadline = (struct loop_timer){.fn = on_deadline, .arg = t};
 	t->pull = (struct loop_timer){.fn = pull, .arg = t};
 	call_of(op)->tunnel = t;
-	s = sandbox_find(c, tenant, id, &f);
-	if (s && sandbox_is_reached(s, &f) && has_room(s, &f) && visitor_has_room(t, s, &f))
+	s = sandbox_find_reached(c, tenant, id, &f);
+	if (s && has_room(s, &f) && visitor_has_room(t, s, &f))
 		begin(t, s);
 	else
 		op_finish(op, &f);

@@ -112,8 +112,8 @@ struct op *service_change(struct service *c, const char *tenant, const char *id,
 	struct failure f;
 
 	op->done_fn = fn;
-	struct sandbox *s = sandbox_find(c, tenant, id, &f);
-	if (!s || !sandbox_is_reached(s, &f) || !apply(s, change, &f)) {
+	struct sandbox *s = sandbox_find_reached(c, tenant, id, &f);
+	if (!s || !apply(s, change, &f)) {
 		op_finish(op, &f);
 	} else if (change->egress == CHANGE_FALSE) {
 		list_add_tail(&s->changes, &op->link);

@@ -158,6 +158,14 @@ bool sandbox_is_reached(const struct sandbox *s, struct failure *f)
 	return false;
 }
 
+struct sandbox *sandbox_find_reached(struct service *c, const char *tenant, const char *id,
+				     struct failure *f)
+{
+	struct sandbox *s = sandbox_find(c, tenant, id, f);
+
+	return s && sandbox_is_reached(s, f) ? s : NULL;
+}
+
 /* --- life ----------------------------------------------------------------------------------- */
 
 struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenant)

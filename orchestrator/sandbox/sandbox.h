@@ -137,6 +137,9 @@ void sandbox_index(struct sandbox *s);
 /* Returns false, with *f filled, while the sandbox is being frozen, and while the agent of an
  * adopted one is not connected yet. `s` comes from sandbox_find. */
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
+/* Returns the sandbox if it is reached, else NULL with *f filled. */
+struct sandbox *sandbox_find_reached(struct service *c, const char *tenant, const char *id,
+				     struct failure *f);
 /* Returns the living sandbox with that id, of any tenant; NULL: none. */
 struct sandbox *sandbox_of_any(struct service *c, const char *id);
 /* Returns the tenant's living sandbox; NULL: none. */

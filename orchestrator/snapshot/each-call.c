@@ -182,9 +182,9 @@ bool each_call_over(const struct space *p)
 static const struct space *find_undo(struct service *c, const char *tenant, const char *id,
 				     uint32_t n, struct failure *f)
 {
-	const struct sandbox *s = sandbox_find(c, tenant, id, f);
+	const struct sandbox *s = sandbox_find_reached(c, tenant, id, f);
 
-	if (!s || !sandbox_is_reached(s, f))
+	if (!s)
 		return NULL;
 	const bool is_kept = is_present(s, before(s, 0));
 	const struct space *to = before(s, n - !is_kept);

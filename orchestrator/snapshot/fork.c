@@ -418,19 +418,12 @@ static void fail_all(struct fork *fork)
 	fail(fork, &f);
 }
 
-static struct sandbox *find_target(struct fork *fork, struct failure *f)
-{
-	struct sandbox *s = sandbox_find(service_of(fork), fork->tenant, fork->into, f);
-
-	return s && sandbox_is_reached(s, f) ? s : NULL;
-}
-
 /* Gives the only child's VM to the sandbox that is rolled back. */
 static void roll_back(struct fork *fork)
 {
 	struct child *child = &fork->children[0];
 	struct failure f;
-	struct sandbox *s = find_target(fork, &f);
+	struct sandbox *s = sandbox_find_reached(service_of(fork), fork->tenant, fork->into, &f);
 
 	if (!s || !merge_new(s, child->sandbox, &child->ready, fork->open.space->id, &f)) {
 		fail(fork, &f);
@@ -1211,9 +1204,8 @@ struct op *service_create_from(struct service *c, const char *tenant, const char
 bool fork_into_fits(struct service *c, const char *tenant, const char *checkpoint, const char *id,
 		    struct failure *f)
 {
-	const struct sandbox *s = sandbox_find(c, tenant, id, f);
-	const struct space *from =
-		s && sandbox_is_reached(s, f) ? find_source(c, tenant, checkpoint, 1, f) : NULL;
+	const struct sandbox *s = sandbox_find_reached(c, tenant, id, f);
+	const struct space *from = s ? find_source(c, tenant, checkpoint, 1, f) : NULL;
 
 	if (!from)
 		return false;
