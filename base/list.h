@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Intrusive doubly linked list. list_del leaves the node pointing to itself. */
+/* Intrusive doubly linked list. A zeroed list is empty, and a zeroed node is in no list. */
 #ifndef RAMET_BASE_LIST_H
 #define RAMET_BASE_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct list {
 	struct list *next, *prev;
@@ -17,11 +18,19 @@ static inline void list_init(struct list *l)
 
 static inline bool list_empty(const struct list *l)
 {
-	return l->next == l;
+	return !l->next || l->next == l;
+}
+
+/* Returns the node after a node, or the first node of a list; after the last one, the list. */
+static inline struct list *list_next(const struct list *l)
+{
+	return l->next ? l->next : (struct list *)(uintptr_t)l;
 }
 
 static inline void list_add_tail(struct list *head, struct list *node)
 {
+	if (!head->next)
+		list_init(head);
 	node->prev = head->prev;
 	node->next = head;
 	head->prev->next = node;
@@ -30,6 +39,8 @@ static inline void list_add_tail(struct list *head, struct list *node)
 
 static inline void list_del(struct list *node)
 {
+	if (!node->next)
+		return;
 	node->prev->next = node->next;
 	node->next->prev = node->prev;
 	list_init(node);
@@ -48,12 +59,13 @@ static inline void list_move_all(struct list *to, struct list *from)
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-#define list_each(pos, head) for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
+#define list_each(pos, head)                                                                       \
+	for (struct list *pos = list_next(head); pos != (head); pos = list_next(pos))
 
 /* Like list_each, but `pos` may be removed from the list in the body. */
 #define list_each_safe(pos, head)                                                                  \
-	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);              \
-	     pos = pos##_next, pos##_next = pos->next)
+	for (struct list *pos = list_next(head), *pos##_next = list_next(pos); pos != (head);      \
+	     pos = pos##_next, pos##_next = list_next(pos))
 
 /* Returns the number of nodes, in time proportional to it. */
 static inline unsigned list_count(const struct list *head)

@@ -236,7 +236,6 @@ struct agent *agent_new(struct loop *loop, int fd, const struct agent_events *ev
 	a->events = events;
 	a->arg = arg;
 	a->pull = (struct loop_timer){.fn = pull, .arg = a};
-	list_init(&a->unsent);
 	receive(a);
 	return a;
 }

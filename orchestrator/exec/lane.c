@@ -18,8 +18,6 @@ static const struct guest_link_events link_events;
 
 void lane_init(struct exec_lane *lane, struct sandbox *s, const struct guest_link_events *events)
 {
-	list_init(&lane->link);
-	list_init(&lane->calls);
 	lane->sandbox = s;
 	guest_link_init(&lane->guest, s->service->loop, events, lane);
 }
@@ -101,7 +99,7 @@ struct exec_lane *lane_of(struct sandbox *s, const char *context, struct failure
 struct exec_lane *lane_after(const struct exec_lane *lane)
 {
 	const struct list *lanes = &exec_of(lane->sandbox)->lanes;
-	struct list *next = lane->context[0] ? lane->link.next : lanes->next;
+	struct list *next = list_next(lane->context[0] ? &lane->link : lanes);
 
 	return next == lanes ? NULL : container_of(next, struct exec_lane, link);
 }

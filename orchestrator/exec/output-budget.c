@@ -21,7 +21,6 @@ static size_t default_most(void)
 void output_budget_init(struct output_budget *b, size_t most)
 {
 	*b = (struct output_budget){.most = most ? most : default_most()};
-	list_init(&b->accounts);
 }
 
 struct output_account *output_account_new(struct output_budget *b, void *owner)

@@ -38,9 +38,6 @@ static void sandbox_init(struct sandbox *s)
 
 	e->sandbox = s;
 	main_lane_init(&e->main, s);
-	list_init(&e->lanes);
-	list_init(&e->interrupts);
-	list_init(&e->follows);
 	account_take(e, s->owner);
 }
 

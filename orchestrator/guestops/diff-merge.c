@@ -69,8 +69,6 @@ static void side_clear(struct diff_side *s)
 void diff_merge_init(struct diff_merge *m)
 {
 	*m = (struct diff_merge){.found = must_alloc(sizeof(*m->found))};
-	list_init(&m->side[0].ahead);
-	list_init(&m->side[1].ahead);
 }
 
 void diff_merge_fini(struct diff_merge *m)

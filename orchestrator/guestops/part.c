@@ -3,19 +3,6 @@
 #include "orchestrator/guestops/guest-op.h"
 #include "orchestrator/guestops/state.h"
 
-void guestops_start(struct service *c)
-{
-	list_init(&guestops_of_service(c)->diffs);
-	list_init(&guestops_of_service(c)->merges);
-	list_init(&guestops_of_service(c)->staged);
-}
-
-static void sandbox_init(struct sandbox *s)
-{
-	list_init(&guestops_of(s)->ops);
-	list_init(&guestops_of(s)->delayed);
-}
-
 static void fail_ops(struct sandbox *s, const struct failure *f)
 {
 	diff_sandbox_gone(s, f);
@@ -41,7 +28,6 @@ struct part guestops_part = {
 	.service_size = sizeof(struct guestops_service),
 	.tenant_size = sizeof(struct guestops_tenant),
 	.sandbox_size = sizeof(struct guestops_sandbox),
-	.sandbox_init = sandbox_init,
 	.start_waiting = guest_op_start_delayed,
 	.fail_ops = fail_ops,
 	.shed = shed,

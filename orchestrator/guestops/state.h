@@ -45,8 +45,6 @@ static inline struct guestops_service *guestops_of_service(const struct service 
 {
 	return part_of_service(&guestops_part, c);
 }
-/* Initializes the room's state for the service. */
-void guestops_start(struct service *c);
 /* Frees the calls in flight when the service is freed. */
 void guestops_close(struct service *c);
 

@@ -293,7 +293,7 @@ void stream_touch(struct request *r)
 {
 	struct exchange *x = exchange(r);
 
-	if (r->req && !x->in_flight && x->dirty_link.next == &x->dirty_link)
+	if (r->req && !x->in_flight && list_empty(&x->dirty_link))
 		list_add_tail(&r->http->dirty, &x->dirty_link);
 }
 

@@ -18,17 +18,6 @@ struct idem_tenant {
 	uint8_t hash[IDEM_HASH_LEN];
 };
 
-void idem_init(struct idem *t)
-{
-	for (size_t i = 0; i < IDEM_BUCKETS; i++) {
-		list_init(&t->entries[i]);
-		list_init(&t->tenants[i]);
-	}
-	list_init(&t->answered);
-	t->bytes = 0;
-	t->forgotten = NULL;
-}
-
 bool idem_key_valid(const char *key, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -56,7 +45,6 @@ static struct idem_tenant *tenant_get(struct idem *t, const uint8_t hash[static 
 	}
 	struct idem_tenant *made = must_alloc(sizeof(*made));
 	memcpy(made->hash, hash, IDEM_HASH_LEN);
-	list_init(&made->answered);
 	list_add_tail(bucket, &made->link);
 	return made;
 }
@@ -129,8 +117,6 @@ static struct idem_entry *entry_new(struct idem *t, const uint8_t tenant[static 
 	e->tenant->requests++;
 	memcpy(e->key, key, IDEM_HASH_LEN);
 	memcpy(e->asks, asks, IDEM_HASH_LEN);
-	list_init(&e->in_all);
-	list_init(&e->in_tenant);
 	list_add_tail(&t->entries[bucket_of(key)], &e->link);
 	return e;
 }

@@ -53,7 +53,6 @@ enum idem_found {
 	IDEM_OTHER	/* the key was used for a different request */
 };
 
-void idem_init(struct idem *t);
 void idem_fini(struct idem *t);
 /* Returns whether a header's value is a valid key: 1 to IDEM_KEY_MAX printable ASCII characters
  * without spaces. */

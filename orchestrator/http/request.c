@@ -133,9 +133,6 @@ struct request *request_new(struct http *h, h2o_req_t *req)
 	x->generator.proceed = answer_proceed;
 	if (x->conn->from_peer && loop_now_ms(h->loop) - x->conn->began_ms >= PEER_CONN_MS)
 		req->http1_is_persistent = 0;
-	list_init(&x->link);
-	list_init(&x->dirty_link);
-	list_init(&x->left_link);
 	*(struct request **)h2o_mem_alloc_shared(&req->pool, sizeof(r), on_gone) = r;
 	find_client(r);
 	trace_read(r);

@@ -299,14 +299,8 @@ struct http *http_new(struct loop *loop, struct service *service, struct keys *k
 	h->api = api;
 	h->spans = -1;
 	h->counters.requests = must_alloc((ops->n_routes + 1) * sizeof(*h->counters.requests));
-	list_init(&h->conns);
-	list_init(&h->live);
-	list_init(&h->dirty);
-	list_init(&h->upgraded);
-	list_init(&h->left);
 	h->tick = (struct loop_timer){.fn = on_tick, .arg = h};
 	h->drain_limit = (struct loop_timer){.fn = on_drain_limit, .arg = h};
-	idem_init(&h->idem);
 	limit_init(h);
 	configure_h2o(h);
 	loop_before_sleep(loop, http_flush, h);

@@ -257,7 +257,6 @@ static struct private_copy *copy_new(struct privates *all, const char *tenant)
 
 	snprintf(p->tenant, sizeof(p->tenant), "%s", tenant);
 	p->fd = -1;
-	list_init(&p->waits);
 	list_add_tail(&all->copies, &p->link);
 	return p;
 }
@@ -390,7 +389,6 @@ struct privates *privates_new(const struct template_env *env)
 	struct privates *all = must_alloc(sizeof(*all));
 
 	all->env = env;
-	list_init(&all->copies);
 	return all;
 }
 

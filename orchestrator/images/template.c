@@ -89,7 +89,7 @@ static void answer_all(struct template *t, const struct failure *f)
 void template_unwait(struct template_wait *w)
 {
 	deferred_cancel(&w->deferred);
-	if (!w->link.next)
+	if (list_empty(&w->link))
 		return;
 	list_del(&w->link);
 	build_set_priority(w->template->templates);
@@ -398,9 +398,6 @@ static struct template *template_new(struct templates *ts, const struct source *
 	t->source = *from;
 	t->size = *size;
 	t->retry = (struct loop_timer){.fn = retry, .arg = t};
-	list_init(&t->waits);
-	list_init(&t->link);
-	list_init(&t->queue_link);
 	return t;
 }
 

@@ -9,10 +9,6 @@ struct templates *templates_new(const struct template_env *env)
 	struct templates *ts = must_alloc(sizeof(*ts));
 
 	ts->env = env;
-	list_init(&ts->all);
-	list_init(&ts->builds);
-	list_init(&ts->looks);
-	list_init(&ts->next_looks);
 	return ts;
 }
 

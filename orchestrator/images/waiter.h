@@ -36,8 +36,7 @@ static inline void waiters_answer(struct list *waits, const struct failure *f)
 /* Cancels a wait; does nothing if `w` does not wait. */
 static inline void waiter_cancel(struct waiter *w)
 {
-	if (w->link.next)
-		list_del(&w->link);
+	list_del(&w->link);
 }
 
 #endif

@@ -4,10 +4,9 @@
 static void run_waiting(void *arg)
 {
 	struct deferred_queue *q = arg;
-	struct list now;
+	struct list now = {0};
 
 	/* Entries that these functions add wait for the next run, so that this one ends. */
-	list_init(&now);
 	list_move_all(&now, &q->waiting);
 	while (!list_empty(&now)) {
 		struct deferred *l = container_of(now.next, struct deferred, link);
@@ -20,7 +19,6 @@ static void run_waiting(void *arg)
 void deferred_queue_init(struct deferred_queue *q, struct loop *loop)
 {
 	*q = (struct deferred_queue){.loop = loop, .timer = {.fn = run_waiting, .arg = q}};
-	list_init(&q->waiting);
 }
 
 void deferred_queue_fini(struct deferred_queue *q)
@@ -42,8 +40,5 @@ void deferred_run(struct deferred_queue *q, struct deferred *l, void (*fn)(void 
 
 void deferred_cancel(struct deferred *l)
 {
-	if (l->link.next)
-		list_del(&l->link);
-	else
-		list_init(&l->link);
+	list_del(&l->link);
 }

@@ -72,10 +72,6 @@ int uring_init(struct uring *u, struct loop *l, struct err *e)
 
 	memset(u, 0, sizeof(*u));
 	u->loop = l;
-	list_init(&u->backlog);
-	list_init(&u->paused);
-	list_init(&u->cancels);
-	list_init(&u->ended);
 	int ret = io_uring_queue_init_params(URING_ENTRIES, &u->ring, &params);
 	if (ret < 0)
 		return err_set(e, -ret, "set up io_uring");
@@ -242,7 +238,6 @@ static struct loop_op *op_start(struct loop *l, struct loop_op init)
 		return NULL;
 	*op = init;
 	op->ring = u;
-	list_init(&op->link);
 	op_queue(u, op);
 	u->in_flight++;
 	return op;

@@ -95,8 +95,6 @@ int workers_new(struct workers **out, int wake_fd)
 	w->wake_fd = wake_fd;
 	pthread_mutex_init(&w->lock, NULL);
 	sem_init(&w->wake, 0, 0);
-	list_init(&w->todo);
-	list_init(&w->finished);
 	int ret = start_threads(w);
 	if (ret < 0) {
 		workers_free(w);

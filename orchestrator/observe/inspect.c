@@ -460,7 +460,6 @@ static const struct inspector inspector = {
 
 void inspect_start(struct service *c)
 {
-	list_init(&inspect_of_service(c)->inspections);
 	exec_of_service(c)->inspector = &inspector;
 }
 

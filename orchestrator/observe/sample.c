@@ -251,8 +251,6 @@ struct op *service_usage(struct service *c, const char *tenant, const char *id,
 static void sandbox_init(struct sandbox *s)
 {
 	usage_of(s)->sandbox = s;
-	list_init(&usage_of(s)->turn);
-	list_init(&usage_of(s)->calls);
 }
 
 static void loaded(struct sandbox *s, const struct store_sandbox *row)

@@ -109,12 +109,6 @@ static void on_timer(void *arg)
 		next_turn(c);
 }
 
-void sampler_init(struct service *c)
-{
-	for (unsigned i = 0; i < SAMPLER_TURNS; i++)
-		list_init(&sampler_of(c)->turns[i]);
-}
-
 void sampler_add(struct sandbox *s)
 {
 	struct sampler *sampler = sampler_of(s->service);

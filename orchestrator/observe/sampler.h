@@ -24,7 +24,6 @@ struct sampler {
 	uint32_t step_ms;
 };
 
-void sampler_init(struct service *c);
 /* Adds a sandbox that has its VM. It is removed from the list when it is shed. */
 void sampler_add(struct sandbox *s);
 

@@ -364,7 +364,6 @@ int admin_new(struct admin **out, struct loop *loop, int fd, const struct comman
 	a->loop = loop;
 	a->env = *env;
 	a->fd = fd;
-	list_init(&a->clients);
 	watch(a);
 	*out = a;
 	return 0;

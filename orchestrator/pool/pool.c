@@ -94,7 +94,6 @@ static struct pool_item *item_new(struct pool *p)
 	struct pool_item *item = must_alloc(sizeof(*item));
 
 	item->pool = p;
-	list_init(&item->link);
 	return item;
 }
 
@@ -230,8 +229,6 @@ static void pool_bucket_init(struct pool_bucket *b, struct template *t, uint32_t
 			     uint32_t wanted)
 {
 	*b = (struct pool_bucket){.template = t, .rootfs_gb = rootfs_gb, .wanted = wanted};
-	list_init(&b->link);
-	list_init(&b->warms);
 }
 
 static void drop_warm(struct pool_item *item)
@@ -604,9 +601,6 @@ struct pool *pool_new(const struct template_env *env, struct templates *template
 	p->env = env;
 	p->templates = templates;
 	p->refill = (struct loop_timer){.fn = refill, .arg = p};
-	list_init(&p->blanks);
-	list_init(&p->spawning);
-	list_init(&p->others);
 	pool_bucket_init(&p->main, NULL, 0, 0);
 	return p;
 }

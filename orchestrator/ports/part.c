@@ -5,16 +5,6 @@
 #include "orchestrator/ports/internal.h"
 #include "orchestrator/sandbox/service.h"
 
-static void sandbox_init(struct sandbox *s)
-{
-	list_init(&ports_of(s)->tunnels);
-}
-
-void ports_start(struct service *c)
-{
-	list_init(&ports_of_service(c)->visits);
-}
-
 static void shed(struct sandbox *s)
 {
 	tunnels_free(s);
@@ -33,7 +23,6 @@ struct part ports_part = {
 	.service_size = sizeof(struct ports_service),
 	.tenant_size = sizeof(struct ports_tenant),
 	.sandbox_size = sizeof(struct ports_sandbox),
-	.sandbox_init = sandbox_init,
 	.loaded = loaded,
 	.fail_ops = tunnels_fail,
 	.shed = shed,

@@ -38,7 +38,4 @@ static inline struct ports_service *ports_of_service(const struct service *c)
 	return part_of_service(&ports_part, c);
 }
 
-/* Initializes the room's state for the service. */
-void ports_start(struct service *c);
-
 #endif

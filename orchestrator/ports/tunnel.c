@@ -585,8 +585,6 @@ struct op *service_port_connect(struct service *c, const char *tenant, const cha
 	if (!t)
 		abort();
 	memset(t, 0, offsetof(struct tunnel, buf));
-	list_init(&t->link);
-	list_init(&t->visit);
 	t->op = op;
 	t->service = c;
 	t->loop = c->loop;

@@ -23,7 +23,6 @@ struct op *op_new_sized(struct service *c, const struct op_methods *ops, size_t 
 	op->service = c;
 	op->arg = arg;
 	op->began_ms = loop_now_ms(c->loop);
-	list_init(&op->link);
 	if (!ops->passive) {
 		c->n_requests++;
 		pool_work_began(c->pool);

@@ -179,13 +179,6 @@ struct sandbox *sandbox_new(struct service *c, const char *id, const char *tenan
 	s->metadata = must_copy("{}");
 	s->ancestors = must_copy("");
 	s->labels = must_copy("{}");
-	list_init(&s->link);
-	list_init(&s->bucket);
-	list_init(&s->deletes);
-	list_init(&s->changes);
-	list_init(&s->unrecorded);
-	list_init(&s->living_ancestors);
-	list_init(&s->living_descendants);
 	sandbox_set_env(s, "", 0);
 	RUN_PARTS(c, sandbox_init, s);
 	return s;

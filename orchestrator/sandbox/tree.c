@@ -50,7 +50,6 @@ struct tree *tree_get(struct service *c, struct tenant *owner, const char *root)
 	t->owner = tenant_hold(owner);
 	t->users = 1;
 	snprintf(t->root, sizeof(t->root), "%s", root);
-	list_init(&t->claims);
 	list_add_tail(&c->tree_buckets[bucket_number(root)], &t->bucket);
 	return t;
 }

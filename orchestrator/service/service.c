@@ -146,24 +146,6 @@ static void on_housekeeping(void *arg)
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static void init_lists(struct service *c)
-{
-	list_init(&c->sandboxes);
-	list_init(&c->ended.kept);
-	list_init(&c->ended.unrecorded);
-	list_init(&c->creates);
-	list_init(&c->waits);
-	list_init(&upkeep_of(c)->events.follows);
-	list_init(&c->catalogue.syncs);
-	list_init(&c->tenants);
-	list_init(&c->finished);
-	for (size_t i = 0; i < BUCKETS; i++) {
-		list_init(&c->buckets[i]);
-		list_init(&c->tenant_buckets[i]);
-		list_init(&c->tree_buckets[i]);
-	}
-}
-
 static int open_parts(struct service *c, int warden_fd, struct err *e)
 {
 	c->vms.loop = c->loop;
@@ -225,13 +207,9 @@ static struct service *service_alloc(struct loop *loop, const struct config *con
 	c->loop = loop;
 	c->config = *config;
 	deferred_queue_init(&c->deferred, loop);
-	init_lists(c);
 	exec_start(c);
 	snapshots_start(c);
-	guestops_start(c);
-	ports_start(c);
 	inspect_start(c);
-	sampler_init(c);
 	return c;
 }
 

@@ -101,11 +101,7 @@ static void wait_for_turn(struct freeze *fr)
 {
 	struct snapshot_tenant *of = snapshots_of_tenant(fr->owner);
 
-	if (!of->tenant) { /* its first freeze */
-		of->tenant = fr->owner;
-		list_init(&of->freezes);
-		list_init(&of->freeze_turn);
-	}
+	of->tenant = fr->owner;
 	if (list_empty(&of->freezes))
 		list_add_tail(&snapshots_of_service(fr->service)->freeze_turns, &of->freeze_turn);
 	list_add_tail(&of->freezes, &fr->waiting);
@@ -579,8 +575,6 @@ void freeze_start(struct sandbox *s, struct op *op)
 		fr = must_alloc(sizeof(*fr));
 		*fr = (struct freeze){
 			.service = c, .sandbox = s, .owner = tenant_hold(s->owner), .writable = -1};
-		list_init(&fr->calls);
-		list_init(&fr->waiting);
 		wait_for_turn(fr);
 		random_id(fr->id, sizeof(fr->id), SPACE_ID_PREFIX);
 		list_add_tail(&snapshots_of_service(c)->freezes, &fr->link);

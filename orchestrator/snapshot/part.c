@@ -9,25 +9,7 @@
 
 void snapshots_start(struct service *c)
 {
-	struct snapshot_service *of = snapshots_of_service(c);
-
-	list_init(&of->resumes);
-	list_init(&of->spaces);
-	for (size_t i = 0; i < BUCKETS; i++)
-		list_init(&of->space_buckets[i]);
-	list_init(&of->unread_spaces);
-	list_init(&of->lost_spaces);
-	list_init(&of->removals);
-	list_init(&of->freezes);
-	list_init(&of->freeze_turns);
-	list_init(&of->unwritten);
-	list_init(&of->rollbacks);
-	of->slot_limit_ms = SLOT_LIMIT_MS;
-}
-
-static void sandbox_init(struct sandbox *s)
-{
-	list_init(&snapshots_of(s)->forks);
+	snapshots_of_service(c)->slot_limit_ms = SLOT_LIMIT_MS;
 }
 
 static void begun(struct sandbox *s, struct agent *agent)
@@ -78,7 +60,6 @@ struct part snapshot_part = {
 	.service_size = sizeof(struct snapshot_service),
 	.tenant_size = sizeof(struct snapshot_tenant),
 	.sandbox_size = sizeof(struct snapshot_sandbox),
-	.sandbox_init = sandbox_init,
 	.begun = begun,
 	.touched = touched,
 	.start_waiting = start_waiting,

@@ -71,7 +71,6 @@ static struct checkpoint *checkpoint_new(struct space *p, const struct store_che
 				 .kind = row->kind,
 				 .call_seq = row->call_seq};
 	snprintf(k->parent, sizeof(k->parent), "%s", row->parent);
-	list_init(&k->unwritten);
 	return k;
 }
 

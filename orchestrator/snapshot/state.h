@@ -25,7 +25,7 @@ struct snapshot_tenant {
 	struct roster spaces, checkpoints;
 	uint64_t spaces_bytes;	 /* of both */
 	size_t taking;		 /* checkpoints being taken */
-	struct tenant *tenant;	 /* set, with the two lists, by its first freeze */
+	struct tenant *tenant;	 /* set by its first freeze */
 	struct list freezes;	 /* struct freeze: waiting ones, in order */
 	struct list freeze_turn; /* on snapshot_service.freeze_turns while any waits */
 	unsigned freezing;	 /* freezes in progress */

@@ -79,9 +79,6 @@ int keys_new(struct keys **out, struct store *store, struct err *e)
 	struct keys *k = must_alloc(sizeof(*k));
 
 	k->store = store;
-	list_init(&k->all);
-	for (size_t i = 0; i < BUCKETS; i++)
-		list_init(&k->buckets[i]);
 	for (size_t i = 0; i < TENANT_BUCKETS; i++)
 		list_init(&k->tenants[i]);
 	int ret = store_keys(store, take_row, k, e);
@@ -189,7 +186,8 @@ const struct key *keys_next(const struct keys *k, const struct key *previous)
 
 	if (previous)
 		pos = &container_of(previous, struct entry, key)->link;
-	return pos->next == &k->all ? NULL : &container_of(pos->next, struct entry, link)->key;
+	pos = list_next(pos);
+	return pos == &k->all ? NULL : &container_of(pos, struct entry, link)->key;
 }
 
 /* --- changes -------------------------------------------------------------------------------- */

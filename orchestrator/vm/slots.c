@@ -24,7 +24,6 @@ int vmproc_host_init(struct vmproc_host *h, uint32_t max_vms)
 	h->max_vms = max_vms;
 	h->slots = calloc(max_vms, sizeof(struct vmproc *));
 	h->taken = calloc(words(max_vms), sizeof(*h->taken));
-	list_init(&h->waiting);
 	return h->slots && h->taken ? 0 : -ENOMEM;
 }
 

@@ -88,8 +88,6 @@ static struct vmproc *vmproc_new(struct vmproc_host *h, const struct vmproc_owne
 			      .owner_arg = arg,
 			      .fd = -1,
 			      .next_seq = 1};
-	list_init(&vm->wait_link);
-	list_init(&vm->requests);
 	return vm;
 }
 

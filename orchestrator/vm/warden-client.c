@@ -162,8 +162,6 @@ int warden_client_new(struct warden_client **out, struct loop *loop, int fd,
 
 	*w = (struct warden_client){
 		.loop = loop, .fd = fd, .events = events, .arg = arg, .next_seq = 1};
-	list_init(&w->unsent);
-	list_init(&w->waiting);
 	w->recv_op = loop_recv(loop, fd, w->in, sizeof(w->in), on_received, w);
 	if (!w->recv_op) {
 		free(w);

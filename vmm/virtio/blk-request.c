@@ -21,14 +21,9 @@ bool blk_has_request(const struct blk *b)
 
 static struct blk_request *take_free(struct blk *b)
 {
-	struct blk_request *r;
-
-	if (list_empty(&b->free)) {
-		r = &b->request[b->used++];
-		list_init(&r->node);
-		return r;
-	}
-	r = container_of(b->free.next, struct blk_request, node);
+	if (list_empty(&b->free))
+		return &b->request[b->used++];
+	struct blk_request *r = container_of(b->free.next, struct blk_request, node);
 	list_del(&r->node);
 	return r;
 }
@@ -325,8 +320,6 @@ void blk_await_requests(struct blk *b)
 
 void blk_init_requests(struct blk *b)
 {
-	list_init(&b->free);
-	list_init(&b->running);
-	list_init(&b->waiting);
+	list_init(&b->free); /* release adds before its first node */
 	b->retry = (struct event_timer){.fn = on_retry, .arg = b};
 }

@@ -21,7 +21,6 @@ struct vsock_conn *vsock_conn_new(uint32_t host_port, uint32_t guest_port, int f
 		close_fd(&fd);
 		return NULL;
 	}
-	list_init(&c->node);
 	c->host_port = host_port;
 	c->guest_port = guest_port;
 	c->fd = fd;

@@ -720,8 +720,6 @@ int vio_vsock_new(struct vio_dev **out, const struct gm *mem, struct event_loop 
 	v->guest_cid = guest_cid;
 	v->serial = SERIAL_MIN;
 	v->held_timer = (struct event_timer){.fn = on_held_long, .arg = &v->dev};
-	list_init(&v->ready);
-	list_init(&v->outcomes);
 	for (unsigned i = 0; i < CONNS_MAX; i++)
 		v->slot[i].vsock = v;
 	*out = &v->dev;

@@ -14,11 +14,11 @@ static const uint8_t one[IDEM_HASH_LEN] = {1}, two[IDEM_HASH_LEN] = {2};
 
 static int set_up(void **state)
 {
-	struct idem *t = malloc(sizeof(*t));
+	struct idem *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return -1;
-	idem_init(t);
+	memset(t, 0, sizeof(*t));
 	*state = t;
 	return 0;
 }
@@ -175,7 +175,7 @@ static void restored_answer_is_like_the_first(void **state)
 	struct idem *before = malloc(sizeof(*before)), *t = *state;
 	struct idem_entry *e, *again;
 
-	idem_init(before);
+	memset(before, 0, sizeof(*before));
 	assert_int_equal(begin(before, "a", "k", 5, &e), IDEM_NEW);
 	idem_answer(before, e, 201, "{}\n", 3, 5);
 	/* The clock of this instance is younger than the answer. */
@@ -214,7 +214,7 @@ static void hook_is_called_for_each_forgotten_key(void **state)
 	assert_int_equal(hook.n, 3);
 	idem_fini(t);
 	assert_int_equal(hook.n, 3); /* the end of the service is no reason to forget */
-	idem_init(t);
+	memset(t, 0, sizeof(*t));
 }
 
 static void keys_are_validated(void **state)
