@@ -16,8 +16,8 @@
 /* Regions per call. Linux 6.18 reports some regions twice when there is room for more. */
 #define REGIONS 512
 /* A call for one more extent takes as long as a look at 16 pages. */
-#define UNPROTECTED_GAP (16 * RAM_PAGE)
-#define UNPROTECTED_MAX 1024 /* extents; the gap grows until there are no more */
+#define SCAN_GAP  (16 * RAM_PAGE)
+#define SCANS_MAX 1024 /* extents; the gap grows until there are no more */
 
 int pagemap_open(int proc_fd, struct err *e)
 {
@@ -111,12 +111,26 @@ int pagemap_scan(int fd, const struct gm *gm, struct extents *out, struct err *e
 	return scan(fd, gm, all_of(gm), &want, out, e);
 }
 
-int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err *e)
+/* Scans the extents `where`, and small gaps between them. */
+static int scan_near(int fd, const struct gm *gm, const struct extents *where,
+		     const struct pm_scan_arg *want, struct extents *out, struct err *e)
+{
+	struct extents in = {0};
+	int r = extents_join(&in, where, SCAN_GAP, SCANS_MAX) ? no_memory(e) : 0;
+
+	for (uint32_t i = 0; i < in.n && !r; i++)
+		r = scan(fd, gm, in.extent[i], want, out, e);
+	extents_free(&in);
+	return r;
+}
+
+int pagemap_protect(int fd, const struct gm *gm, const struct extents *where, struct extents *out,
+		    struct err *e)
 {
 	struct pm_scan_arg want =
 		own_pages(PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC, PAGE_IS_WRITTEN);
 
-	return scan(fd, gm, all_of(gm), &want, out, e);
+	return scan_near(fd, gm, where, &want, out, e);
 }
 
 /*
@@ -124,28 +138,17 @@ int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err
  * PAGE_IS_WRITTEN (fs/proc/task_mmu.c, pagemap_scan_pmd_entry). Pages that are not own pages may
  * count as written then.
  */
-static int find_unprotected(int fd, const struct gm *gm, struct extents *out, struct err *e)
-{
-	const struct pm_scan_arg want = {.category_mask = PAGE_IS_WRITTEN,
-					 .return_mask = PAGE_IS_WRITTEN};
-	struct extents found = {0};
-	int r = scan(fd, gm, all_of(gm), &want, &found, e);
-
-	if (!r && extents_join(out, &found, UNPROTECTED_GAP, UNPROTECTED_MAX))
-		r = no_memory(e);
-	extents_free(&found);
-	return r;
-}
-
 int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e)
 {
-	struct pm_scan_arg want = own_pages(0, PAGE_IS_WRITTEN);
-	struct extents in = {0};
-	int r = find_unprotected(fd, gm, &in, e);
+	const struct pm_scan_arg unprotected = {.category_mask = PAGE_IS_WRITTEN,
+						.return_mask = PAGE_IS_WRITTEN};
+	const struct pm_scan_arg want = own_pages(0, PAGE_IS_WRITTEN);
+	struct extents found = {0};
+	int r = scan(fd, gm, all_of(gm), &unprotected, &found, e);
 
-	for (uint32_t i = 0; i < in.n && !r; i++)
-		r = scan(fd, gm, in.extent[i], &want, out, e);
-	extents_free(&in);
+	if (!r)
+		r = scan_near(fd, gm, &found, &want, out, e);
+	extents_free(&found);
 	return r;
 }
 

@@ -24,10 +24,11 @@ int pagemap_dirty(int fd, const struct gm *gm, struct extents *out, struct err *
 
 /*
  * For RAM that is being watched (ram-watch.c). pagemap_written appends the own pages written since
- * they were protected, and those that never were. pagemap_protect does the same and write-protects
- * them; they count as written again after their next write.
+ * they were protected, and those that never were. pagemap_protect does the same in and near
+ * `where`, and write-protects them; they count as written again after their next write.
  */
-int pagemap_protect(int fd, const struct gm *gm, struct extents *out, struct err *e);
+int pagemap_protect(int fd, const struct gm *gm, const struct extents *where, struct extents *out,
+		    struct err *e);
 int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err *e);
 
 /*

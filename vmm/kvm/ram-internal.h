@@ -50,7 +50,7 @@ struct ram {
 	 */
 	bool watching;
 	bool keep_watching;	/* after the freeze, too: the guest writes little */
-	struct extents watched; /* own pages when they were last protected */
+	struct extents watched; /* own pages that were protected and not mapped since */
 	bool recording;		/* of the working set, until the first freeze */
 	struct working_set working_set;
 	int memory_fd; /* -1: RAM is not backed yet */
@@ -105,12 +105,14 @@ void layer_retire(struct ram *r, struct ram_layer *l);
 /* Opens a userfaultfd. Returns a descriptor or -1. */
 int watch_open(void);
 /*
- * Starts tracking, or protects the pages written since the last call again: from now on
- * pagemap_written finds those that the guest writes. Replaces `written` by the list of pages that
- * were protected, at first all own pages. The caller must add to the snapshot what differs in them,
- * or call watch_end. Returns false when the kernel can't track.
+ * Starts tracking, or goes on: protects the pages in `written`, a list of pagemap_dirty or
+ * pagemap_written, which finds those that the guest writes from now on. Replaces `written` by the
+ * list of pages that were protected. The caller must add to the snapshot what differs in them, or
+ * call watch_end. Returns false when the kernel can't track.
  */
 bool watch_written(struct ram *r, struct extents *written);
+/* Notes that pages are no longer own ones, since they were mapped. */
+void watch_mapped(struct ram *r, const struct extents *where);
 /*
  * Unmaps and write-protects all of RAM, which is a memfd and keeps its content: pagemap_used then
  * finds what is used and written. Ends with the next mapping of RAM. Returns 0, or -1 with errno

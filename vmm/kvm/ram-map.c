@@ -54,8 +54,10 @@ int ram_map_snapshot(struct ram *r, const struct extents *where, struct err *e)
 				 MAPPINGS_MAX);
 	for (uint32_t i = 0; i < where->n && !result; i++)
 		result = map_extent(r, &where->extent[i], e);
-	if (!result)
+	if (!result) {
 		extent_map_take(&r->mapped, &mapped);
+		watch_mapped(r, where);
+	}
 	extent_map_free(&mapped);
 	return result;
 }
@@ -89,44 +91,11 @@ static int mappings_in(const struct ram *r, const struct extents *extents, struc
 	return result;
 }
 
-/* Appends `p` without the first part if this process maps that from the same layer already. */
-static int add_unmapped(const struct ram *r, struct mapping p, struct extent_map *out)
-{
-	uint64_t end = p.offset + p.bytes, at = p.offset;
-
-	for (uint32_t i = extent_map_find(&r->mapped, at); i < r->mapped.n && at < end; i++) {
-		const struct mapping *m = &r->mapped.mapping[i];
-
-		if (m->offset > at || m->file != p.file)
-			break;
-		at = m->offset + m->bytes;
-	}
-	if (at >= end)
-		return 0;
-	p.at += at - p.offset;
-	p.bytes = end - at;
-	p.offset = at;
-	return extent_map_add(out, &p);
-}
-
-/* Of r->watched, which is older than some of the mappings. */
-static int unmapped_in(const struct ram *r, const struct extents *extents, struct extent_map *out)
-{
-	struct extent_map all = {0};
-	int result = mappings_in(r, extents, &all);
-
-	for (uint32_t i = 0; i < all.n && !result; i++)
-		result = add_unmapped(r, all.mapping[i], out);
-	extent_map_free(&all);
-	return result;
-}
-
 void ram_map_long_extents(struct ram *r, const struct extents *extents)
 {
 	struct extent_map mappings = {0};
 	struct extents worth = {0};
-	int result = r->watching ? unmapped_in(r, extents, &mappings)
-				 : mappings_in(r, extents, &mappings);
+	int result = mappings_in(r, extents, &mappings);
 	uint64_t least = result ? 0 : min_mapped_bytes(r, &mappings), shown = 0;
 
 	for (uint32_t i = 0; i < mappings.n && shown < r->map_max && !result; i++) {

@@ -54,27 +54,51 @@ static struct uffdio_range all_of(const struct ram *r)
 	return (struct uffdio_range){.start = (uintptr_t)r->gm->base, .len = r->gm->bytes};
 }
 
+/* Adds `by` to the list, or removes it. Returns 0, or -ENOMEM with nothing changed. */
+static int change(struct extents *list, const struct extents *by, bool add)
+{
+	const struct extent_map none = {0};
+	struct extent_map before = {0}, after = {0};
+	struct extents changed = {0};
+	int r = extent_map_cover(&before, &none, list, 1, 0);
+
+	if (!r)
+		r = add ? extent_map_cover(&after, &before, by, 1, 0)
+			: extent_map_replace(&after, &before, by, &none);
+	if (!r)
+		r = extent_map_extents(&changed, &after);
+	if (!r) {
+		extents_free(list);
+		*list = changed;
+	}
+	extent_map_free(&before);
+	extent_map_free(&after);
+	return r;
+}
+
 bool watch_written(struct ram *r, struct extents *written)
 {
 	/* Also adds the mappings that were made since the last time. */
 	struct uffdio_register reg = {.range = all_of(r), .mode = UFFDIO_REGISTER_MODE_WP};
-	struct extents list = {0}, own = {0};
+	struct extents list = {0};
 
 	if (r->watch_fd < 0 || ioctl(r->watch_fd, UFFDIO_REGISTER, &reg) < 0)
 		return false;
 	r->watching = true;
-	if (pagemap_protect(r->pagemap_fd, r->gm, &list, NULL) ||
-	    pagemap_dirty(r->pagemap_fd, r->gm, &own, NULL)) {
+	if (pagemap_protect(r->pagemap_fd, r->gm, written, &list, NULL) ||
+	    change(&r->watched, &list, true)) {
 		watch_end(r);
 		extents_free(&list);
-		extents_free(&own);
 		return false;
 	}
 	extents_free(written);
 	*written = list;
-	extents_free(&r->watched);
-	r->watched = own;
 	return true;
+}
+
+void watch_mapped(struct ram *r, const struct extents *where)
+{
+	change(&r->watched, where, false);
 }
 
 int watch_from_empty(struct ram *r)

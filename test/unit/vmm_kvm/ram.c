@@ -895,6 +895,24 @@ static void flatten_some(struct guest *g)
 		;
 }
 
+/* Freezes decide by the list of watched pages how much there is to map and to track. */
+static void check_watched_are_own(const struct guest *g)
+{
+	const struct extents *watched = &g->ram->watched;
+	struct extents own = {0};
+	uint32_t at = 0;
+
+	ok(pagemap_dirty(g->ram->pagemap_fd, &g->gm, &own, &e));
+	for (uint32_t i = 0; i < watched->n; i++) {
+		uint64_t end = watched->extent[i].offset + watched->extent[i].bytes;
+
+		while (at < own.n && own.extent[at].offset + own.extent[at].bytes < end)
+			at++;
+		assert_true(at < own.n && own.extent[at].offset <= watched->extent[i].offset);
+	}
+	extents_free(&own);
+}
+
 static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
 {
 	struct guest *g = &guests[random_below(GUESTS)], *other = &guests[random_below(GUESTS)];
@@ -917,6 +935,7 @@ static void step(struct guest guests[GUESTS], struct kept kept[KEPT])
 		write_somewhere(g);
 	}
 	freeze(g);
+	check_watched_are_own(g);
 	if (random_below(3) == 0)
 		keep_image(&kept[random_below(KEPT)], g);
 	if (other != g && random_below(2)) {
