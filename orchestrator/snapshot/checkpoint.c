@@ -149,6 +149,8 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	space_checked(p);
 	if (spec->kind == CHECKPOINT_ASKED)
 		note(c, p, "checkpoint.taken", NULL);
+	else
+		each_call_added(s, k);
 	if (store_checkpoint_add(c->store, &more, answer, &e) < 0) {
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		space_forget(p);

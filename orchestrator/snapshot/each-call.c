@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checkpoints after each call of a sandbox, and the undo of calls. They are taken while no call
- * runs or waits in any of its interpreters, at its start and whenever its calls have made events
- * since the last one. A call that comes before the snapshot has begun overtakes it: then none is
- * taken of that state.
+ * Checkpoints after each call of a sandbox, and the undo of calls. They are taken when no call runs
+ * or waits in any of its interpreters, and none has come for a moment: at its start and whenever
+ * its calls have made events since the last one. A call that comes before the snapshot has begun
+ * overtakes it: then none is taken of that state.
  */
 #include <string.h>
 
@@ -18,30 +18,47 @@
 #define LEFT_MS	       (3600 * 1000) /* age at which those of an ended sandbox are removed */
 #define KEPT_SEQ_OTHER UINT64_MAX
 
-static struct roster *all_of(const struct sandbox *s)
+/* Returns the sandbox's checkpoints after calls, oldest first. The first time it looks for those
+ * that a previous instance took. */
+static struct list *all_of(const struct sandbox *s)
 {
-	return &snapshots_of_tenant(s->owner)->checkpoints;
+	struct snapshot_sandbox *of = snapshots_of(s);
+	const struct roster *all = &snapshots_of_tenant(s->owner)->checkpoints;
+
+	for (size_t i = 0; i < all->n && !of->of_calls_known; i++) {
+		struct space *p = container_of(all->all[i], struct space, listed);
+
+		if (p->checkpoint->kind == CHECKPOINT_ASKED || strcmp(p->sandbox, s->id) != 0)
+			continue;
+		list_del(&p->checkpoint->of_calls);
+		list_add_tail(&of->of_calls, &p->checkpoint->of_calls);
+	}
+	of->of_calls_known = true;
+	return &of->of_calls;
 }
 
-/* Returns the i-th checkpoint of the sandbox's tenant, if it was taken after a call of the sandbox;
- * else NULL. */
-static struct space *after_call(const struct sandbox *s, size_t i)
+static struct checkpoint *of_call(struct list *pos)
 {
-	struct space *p = container_of(all_of(s)->all[i], struct space, listed);
+	return container_of(pos, struct checkpoint, of_calls);
+}
 
-	return p->checkpoint->kind != CHECKPOINT_ASKED && !strcmp(p->sandbox, s->id) ? p : NULL;
+void each_call_added(struct sandbox *s, struct checkpoint *k)
+{
+	struct list *all = all_of(s);
+
+	list_del(&k->of_calls);
+	list_add_tail(all, &k->of_calls);
 }
 
 /* Returns the newest checkpoint of a state that the sandbox has come from, older than `n` others;
  * or NULL. */
 static struct space *before(const struct sandbox *s, uint32_t n)
 {
-	for (size_t i = all_of(s)->n; i--;) {
-		struct space *p = after_call(s, i);
+	struct list *all = all_of(s);
 
-		if (p && p->checkpoint->kind == CHECKPOINT_OF_CALL && n-- == 0)
-			return p;
-	}
+	for (struct list *pos = all->prev; pos != all; pos = pos->prev)
+		if (of_call(pos)->kind == CHECKPOINT_OF_CALL && n-- == 0)
+			return of_call(pos)->space;
 	return NULL;
 }
 
@@ -58,16 +75,19 @@ static bool is_automatic(const struct space *p)
 	return k->kind != CHECKPOINT_ASKED && !k->name[0] && checkpoint_is_removable(p);
 }
 
+/* Those of undone calls are counted apart, so that they don't push out the states before. */
 static void remove_surplus(const struct sandbox *s)
 {
-	uint32_t newer = 0;
+	uint32_t left[CHECKPOINT_UNDONE + 1] = {0}; /* this one and newer ones */
+	struct list *all = all_of(s);
 	struct err e;
 
-	/* From the newest on: a removal moves only those that were looked at. */
-	for (size_t i = all_of(s)->n; i--;) {
-		struct space *p = after_call(s, i);
+	list_each (pos, all)
+		left[of_call(pos)->kind]++;
+	list_each_safe (pos, all) {
+		struct space *p = of_call(pos)->space;
 
-		if (p && newer++ >= s->config.checkpoint_calls && is_automatic(p) &&
+		if (left[p->checkpoint->kind]-- > s->config.checkpoint_calls && is_automatic(p) &&
 		    checkpoint_remove(p, NULL, NULL, &e) < 0)
 			log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
 	}
@@ -108,20 +128,35 @@ static bool is_due(struct sandbox *s)
 	return of->kept_seq != s->seq + 1;
 }
 
-void each_call_start_waiting(struct sandbox *s)
+static void take(struct sandbox *s)
 {
 	const struct checkpoint_spec spec = {.kind = CHECKPOINT_OF_CALL};
 	struct snapshot_sandbox *of = snapshots_of(s);
 	struct failure f;
 
-	if (!is_due(s))
-		return;
 	of->kept_seq = s->seq + 1;
 	if (fork_may_take(s, &f))
 		of->each_call =
 			service_checkpoint(s->service, s->tenant, s->id, &spec, on_taken, s);
 	else
 		failed(s, &f);
+}
+
+static void on_quiet(void *arg)
+{
+	struct sandbox *s = arg;
+
+	if (is_due(s))
+		take(s);
+}
+
+void each_call_start_waiting(struct sandbox *s)
+{
+	struct snapshot_sandbox *of = snapshots_of(s);
+
+	if (is_due(s) && !loop_timer_is_set(&of->quiet))
+		loop_timer_start(s->service->loop, &of->quiet, on_quiet, s,
+				 snapshots_of_service(s->service)->quiet_ms);
 }
 
 void each_call_touched(struct sandbox *s)
@@ -132,7 +167,10 @@ void each_call_touched(struct sandbox *s)
 		/* The event of a call's end comes later in this turn of the loop. */
 		if (s->config.checkpoint_calls)
 			sandbox_schedule(s);
-	} else if (of->each_call && fork_withdraw(of->each_call)) {
+		return;
+	}
+	loop_timer_clear(s->service->loop, &of->quiet);
+	if (of->each_call && fork_withdraw(of->each_call)) {
 		of->each_call = NULL;
 		of->kept_seq = KEPT_SEQ_OTHER;
 	}
@@ -142,9 +180,18 @@ void each_call_stop(struct sandbox *s)
 {
 	struct op *op = snapshots_of(s)->each_call;
 
+	loop_timer_clear(s->service->loop, &snapshots_of(s)->quiet);
 	snapshots_of(s)->each_call = NULL;
 	if (op)
 		op_abandon(op);
+}
+
+void each_call_shed(struct sandbox *s)
+{
+	each_call_stop(s);
+	list_each_safe (pos, &snapshots_of(s)->of_calls)
+		list_del(pos);
+	snapshots_of(s)->of_calls_known = false;
 }
 
 static void set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq)
@@ -157,12 +204,14 @@ static void set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_s
 
 void each_call_rolled_back(struct sandbox *s, struct space *to)
 {
-	for (size_t i = all_of(s)->n; i--;) {
-		struct space *p = after_call(s, i);
+	struct list *all = all_of(s);
 
-		if (all_of(s)->all[i] == &to->listed)
+	for (struct list *pos = all->prev; pos != all; pos = pos->prev) {
+		struct space *p = of_call(pos)->space;
+
+		if (p == to || list_position_compare(&p->listed.place, &to->listed.place) < 0)
 			break;
-		if (p && p->checkpoint->kind == CHECKPOINT_OF_CALL)
+		if (p->checkpoint->kind == CHECKPOINT_OF_CALL)
 			set_kind(p, CHECKPOINT_UNDONE, p->checkpoint->call_seq);
 	}
 	if (to->checkpoint->kind == CHECKPOINT_ASKED || strcmp(to->sandbox, s->id) != 0)

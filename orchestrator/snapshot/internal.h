@@ -69,6 +69,10 @@ void each_call_touched(struct sandbox *s);
 void each_call_start_waiting(struct sandbox *s);
 /* Gives up the checkpoint that is being taken: the sandbox loses its VM. */
 void each_call_stop(struct sandbox *s);
+/* The same, and frees the list of those that were taken. */
+void each_call_shed(struct sandbox *s);
+/* One was taken. */
+void each_call_added(struct sandbox *s, struct checkpoint *k);
 /* The sandbox has the state of `to`. */
 void each_call_rolled_back(struct sandbox *s, struct space *to);
 /* Returns whether the service removes this checkpoint by itself, some time after its sandbox has

@@ -86,6 +86,7 @@ static void checkpoint_free(struct checkpoint *k)
 	if (!k)
 		return;
 	list_del(&k->unwritten);
+	list_del(&k->of_calls);
 	space_free_snapshot(k);
 	free(k->name);
 	free(k->ancestors);

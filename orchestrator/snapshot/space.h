@@ -32,6 +32,7 @@ struct checkpoint {
 	struct exec_point call;
 	bool guest_busy;
 	struct list unwritten; /* on snapshot_service.unwritten until it is written */
+	struct list of_calls;  /* on snapshot_sandbox.of_calls while its sandbox lives */
 };
 
 struct space {

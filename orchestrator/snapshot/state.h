@@ -20,6 +20,9 @@ struct snapshot_sandbox {
 	uint64_t kept_seq;    /* event number of the state that such a checkpoint was last tried of,
 				 plus 1; 0: not known */
 	bool each_call_fails; /* which was logged */
+	struct loop_timer quiet; /* set while such a checkpoint waits for the next call */
+	struct list of_calls;	 /* struct checkpoint: those that were taken, oldest first */
+	bool of_calls_known;	 /* they are on that list */
 };
 struct snapshot_tenant {
 	struct roster spaces, checkpoints;
@@ -36,12 +39,13 @@ struct snapshot_service {
 	struct list spaces;    /* struct space, of Spaces and checkpoints */
 	struct list space_buckets[BUCKETS];
 	struct list unread_spaces;
-	struct list lost_spaces;     /* struct lost_space, longest lost first */
-	struct list removals;	     /* of Space files, in progress */
-	struct list freezes;	     /* struct freeze */
-	struct list freeze_turns;    /* struct snapshot_tenant with waiting freezes, next first */
-	unsigned n_freezing;	     /* freezes that hold a freeze slot */
-	uint32_t slot_limit_ms;	     /* a freeze whose snapshot takes longer loses its slot */
+	struct list lost_spaces;  /* struct lost_space, longest lost first */
+	struct list removals;	  /* of Space files, in progress */
+	struct list freezes;	  /* struct freeze */
+	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
+	unsigned n_freezing;	  /* freezes that hold a freeze slot */
+	uint32_t slot_limit_ms;	  /* a freeze whose snapshot takes longer loses its slot */
+	uint32_t quiet_ms; /* without a call of a sandbox, until a checkpoint after it is taken */
 	struct space_read *scrub;    /* in progress, or NULL */
 	struct list unwritten;	     /* struct checkpoint: in memory only, next to write first */
 	struct space_write *writing; /* of the first one, in progress, or NULL */

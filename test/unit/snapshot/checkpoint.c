@@ -540,6 +540,58 @@ static void test_a_call_overtakes_the_checkpoint(void **state)
 	assert_string_equal(last.out, "");
 }
 
+static void test_calls_in_a_row_are_undone_together(void **state)
+{
+	struct world *w = *state;
+	uint32_t *quiet_ms = &snapshots_of_service(w->service)->quiet_ms;
+	struct run r = {0};
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	*quiet_ms = 3600 * 1000;
+	world_exec(w, &r, m.view.id, "mark a");
+	world_exec(w, &r, m.view.id, "mark b");
+	assert_false(snapshot_is_due(&calls));
+	assert_int_equal(world_metric(w, "checkpoints"), 1);
+	*quiet_ms = 1;
+	world_exec(w, &r, m.view.id, "mark c");
+	world_until(w, state_is_kept, &calls);
+	assert_int_equal(world_metric(w, "checkpoints"), 2);
+	undo(w, &t, m.view.id, 1);
+	assert_true(t.ok);
+	world_exec(w, &r, m.view.id, "marked");
+	assert_string_equal(r.out, "");
+}
+
+static void test_undone_calls_do_not_push_out_the_states_before(void **state)
+{
+	struct world *w = *state;
+	char first[SANDBOX_ID_LEN + 1] = "";
+	struct run r = {0};
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 2);
+	world_until(w, state_is_kept, &calls);
+	for (int i = 0; i < 5; i++) {
+		world_exec(w, &r, m.view.id, "mark a");
+		world_until(w, state_is_kept, &calls);
+		undo(w, &t, m.view.id, 1);
+		assert_true(t.ok);
+		if (i == 0)
+			memcpy(first, t.id, sizeof(first));
+		assert_string_equal(t.id, first);
+	}
+	/* The last undone one, and two others. */
+	assert_int_equal(world_metric(w, "checkpoints"), 1 + 1 + 2);
+}
+
 static void test_calls_go_on_without_room_for_checkpoints(void **state)
 {
 	struct world *w = *state;
@@ -658,6 +710,8 @@ int main(void)
 		WORLD_TEST(test_calls_go_on_without_room_for_checkpoints),
 		WORLD_TEST(test_those_of_an_ended_sandbox_stay_for_an_hour),
 		WORLD_TEST(test_a_clock_that_is_set_back_keeps_the_order),
+		WORLD_TEST(test_calls_in_a_row_are_undone_together),
+		WORLD_TEST(test_undone_calls_do_not_push_out_the_states_before),
 		WORLD_TEST(test_undo_goes_on_after_a_restart),
 		cmocka_unit_test(test_every_death_leaves_a_whole_checkpoint_or_none),
 		cmocka_unit_test(test_a_rollback_that_fails_leaves_the_sandbox),
