@@ -1066,28 +1066,26 @@ static void start_from_space(struct fork *fork, struct space *from)
 	start(fork, !is_open);
 }
 
-/* Returns the checkpoint or Space, if `n` sandboxes may be started from it; else NULL with *f
- * filled. */
-static struct space *find_source(struct service *c, const char *tenant, const char *id, unsigned n,
+/* Returns the checkpoint or Space, if sandboxes may be started from it; else NULL with *f filled.
+ */
+static struct space *find_source(struct service *c, const char *tenant, const char *id,
 				 struct failure *f)
 {
-	struct space *from = check(c, n, f) ? space_find(c, tenant, id, f) : NULL;
+	struct space *from = space_find(c, tenant, id, f);
 
-	if (!from)
-		return NULL;
-	if (from->resume) {
-		failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed", id);
-		return NULL;
-	}
-	return has_room(c, tenant, n, &from->config.size, f) ? from : NULL;
+	if (!from || !from->resume)
+		return from;
+	failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed", id);
+	return NULL;
 }
 
-/* Like find_source, and claims room for the `n` sandboxes in its tree. */
+/* Like find_source, and claims room for `n` sandboxes. */
 static struct space *claim_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
 {
-	struct space *from = find_source(fork->op.service, fork->tenant, id, n, f);
+	struct service *c = fork->op.service;
+	struct space *from = check(c, n, f) ? find_source(c, fork->tenant, id, f) : NULL;
 
-	if (!from)
+	if (!from || !has_room(c, fork->tenant, n, &from->config.size, f))
 		return NULL;
 	fork->claim = (struct tree_claim){.tree = from->tree,
 					  .depth = from->depth + space_is_checkpoint(from),
@@ -1201,17 +1199,28 @@ struct op *service_create_from(struct service *c, const char *tenant, const char
 	return &fork->op;
 }
 
+/* Returns whether there is room for the second VM that the sandbox has until its present one ends.
+ * The limits of the tier are exceeded for at most as many VMs as the tenant has sandboxes. */
+static bool second_fits(struct service *c, const struct sandbox *s, struct failure *f)
+{
+	const struct tenant *t = s->owner;
+
+	if (t->coming < t->sandboxes.n)
+		return host_has_room(c, 1, f) && promises_have_room(c, s->config.size.ram_mib, f);
+	return has_room(c, s->tenant, 1, &s->config.size, f);
+}
+
 bool fork_into_fits(struct service *c, const char *tenant, const char *checkpoint, const char *id,
 		    struct failure *f)
 {
-	const struct sandbox *s = sandbox_find_reached(c, tenant, id, f);
-	const struct space *from = s ? find_source(c, tenant, checkpoint, 1, f) : NULL;
+	const struct sandbox *s = check(c, 1, f) ? sandbox_find_reached(c, tenant, id, f) : NULL;
+	const struct space *from = s ? find_source(c, tenant, checkpoint, f) : NULL;
 
 	if (!from)
 		return false;
 	if (size_equal(&s->config.size, &from->config.size) &&
 	    !strcmp(s->config.template, from->config.template))
-		return true;
+		return second_fits(c, s, f);
 	failure_set(f, FAIL_OUT_OF_RANGE, 0,
 		    "sandbox %s can't be rolled back to checkpoint %s, which has another size or "
 		    "template",

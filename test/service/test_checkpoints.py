@@ -264,6 +264,20 @@ def test_checkpoints_of_another_key(start: Callable[..., Service]) -> None:
         assert "limit is 0" in text
 
 
+def test_a_rollback_works_at_the_limits_of_the_tier(start: Callable[..., Service]) -> None:
+    tier = "ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=1 persistent=no disks_gb=4 spaces_gb=1"
+    service = start("free", f"tier_free={tier} checkpoints=9 private_memory=no")
+    with service.client(headers={"authorization": f"Bearer {service.keys[0]}"}) as client:
+        sandbox = made(client)
+        refused(client.post("/v1/sandboxes", json={}), 429, "cap_reached")
+        run(client, sandbox[-36:], "mark good")
+        id = taken(client, sandbox)["id"]
+        run(client, sandbox[-36:], "mark bad")
+        assert client.post(sandbox + "/rollback", json={"checkpoint": id}).status_code == 200
+        assert run(client, sandbox[-36:], "marked") == "good"
+        refused(client.post("/v1/sandboxes", json={"checkpoint": id}), 429, "cap_reached")
+
+
 def test_metrics_and_events(start: Callable[..., Service]) -> None:
     server = start()
     with server.client() as client:
