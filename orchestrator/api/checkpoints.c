@@ -137,6 +137,13 @@ static void add_pruned(void *arg, const char *id, uint64_t bytes)
 	p->bytes += bytes;
 }
 
+/* The answer is complete. */
+static void on_pruned(void *arg, const struct failure *f)
+{
+	if (request_called_well(arg, f))
+		answer(arg, 200, "application/json");
+}
+
 void serve_prune(struct request *r, const struct prune_body *b)
 {
 	const struct checkpoint_prune how = {.sandbox = b->sandbox.p,
@@ -160,7 +167,12 @@ void serve_prune(struct request *r, const struct prune_body *b)
 		return;
 	}
 	text_printf(&r->out, "],\"bytes\":%llu}\n", (unsigned long long)pruned.bytes);
-	answer(r, 200, "application/json");
+	if (b->dry_run) {
+		answer(r, 200, "application/json");
+		return;
+	}
+	request_ref(r);
+	r->op = service_sync(r->service, on_pruned, r);
 }
 
 /* --- one in a body, which is not routed to the host of the fleet that has it ----------------- */
