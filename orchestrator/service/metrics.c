@@ -76,7 +76,11 @@ void service_metrics(const struct service *c, void (*each)(void *arg, const stru
 		 "Warm sandboxes of the default template and size in the pool.", pool.warm_default},
 		{"ramet_forks_total", "Forks made, each with any number of children.",
 		 snapshots->forks},
-		{"ramet_fork_failures_total", "Forks that failed.", snapshots->fork_failures},
+		{"ramet_fork_failures_total",
+		 "Forks, checkpoints, rollbacks, and starts from checkpoints and Spaces that "
+		 "failed "
+		 "or were refused.",
+		 snapshots->fork_failures},
 		{"ramet_merges_total", "Merges made.", snapshots->merges},
 		{"ramet_freezes_total", "Sandboxes frozen to Spaces.", snapshots->n_frozen},
 		{"ramet_freeze_failures_total", "Freezes that failed.", snapshots->freeze_failures},
