@@ -78,7 +78,8 @@ static void begin(struct checkpoint *k)
 {
 	struct space *p = k->space;
 	struct service *c = p->service;
-	struct space_write *w = space_write_new(c->config.state_dir, vmproc_image_get(k->image));
+	struct space_write *w =
+		space_write_new(c->config.state_dir, p->sandbox, vmproc_image_get(k->image));
 	struct space_manifest *m = &w->manifest;
 
 	memcpy(m->image.name, p->id, sizeof(p->id));

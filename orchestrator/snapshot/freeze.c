@@ -445,7 +445,7 @@ static void on_image(void *arg, int error, const char *text, struct vmproc_image
 		fail_for(fr, text, fork_retry_s(error));
 		return;
 	}
-	fr->write = space_write_new(fr->service->config.state_dir, image);
+	fr->write = space_write_new(fr->service->config.state_dir, fr->sandbox->id, image);
 	fill_manifest(fr, &fr->write->manifest);
 	step(fr, FREEZE_WRITE);
 	step_job_start(fr->service->loop, fr->write, &write_ops, fr);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "orchestrator/images/bases.h"
 #include "orchestrator/images/templates.h"
+#include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/snapshots.h"
 
 #define LOST	".lost"
@@ -154,6 +156,66 @@ int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err
 	return ret;
 }
 
+/* --- known copies --------------------------------------------------------------------------- */
+
+#define COPIES 2048u /* entries; a file whose copy is displaced is copied again */
+
+/* The last copy of a file without a name, a memory layer: the next checkpoint of the same sandbox
+ * has most of the same layers, and links the copies. A VM process makes the file and could imitate
+ * another one, but not one of another sandbox. */
+static struct copy {
+	struct file_id source;
+	char sandbox[SANDBOX_ID_LEN + 1];
+	char path[SANDBOX_ID_LEN + SPACE_FILE_NAME_MAX + 1]; /* below spaces/ */
+} copies[COPIES];
+static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct copy *place_of(const struct stat *source, const char *sandbox)
+{
+	uint64_t hash = (source->st_ino + bucket_number(sandbox)) * 0x9e3779b97f4a7c15u;
+
+	return &copies[(hash >> 40) % COPIES];
+}
+
+static void note_copy(const struct space_write *w, const struct stat *source, const char *name)
+{
+	struct copy copy = {.source = file_id_of(source)};
+
+	memcpy(copy.sandbox, w->sandbox, sizeof(copy.sandbox));
+	snprintf(copy.path, sizeof(copy.path), "%s/%s", w->manifest.image.name, name);
+	pthread_mutex_lock(&copies_lock);
+	*place_of(source, w->sandbox) = copy;
+	pthread_mutex_unlock(&copies_lock);
+}
+
+static bool find_copy(const struct space_write *w, const struct stat *source, struct copy *out)
+{
+	const struct file_id id = file_id_of(source);
+
+	pthread_mutex_lock(&copies_lock);
+	*out = *place_of(source, w->sandbox);
+	pthread_mutex_unlock(&copies_lock);
+	return file_id_equal(&out->source, &id) && !strcmp(out->sandbox, w->sandbox);
+}
+
+/* Links the copy of the file that another Space has. Its checksum must be known. */
+static bool link_copy(const struct space_write *w, const struct stat *source, const char *name)
+{
+	struct copy copy;
+	struct stat st;
+	uint32_t sum;
+
+	if (!find_copy(w, source, &copy) || linkat(w->parent, copy.path, w->dir, name, 0) < 0)
+		return false;
+	if (fstatat(w->dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size == source->st_size &&
+	    file_sum_known(&st, &sum)) {
+		file_sum_learn(source, sum);
+		return true;
+	}
+	unlinkat(w->dir, name, 0);
+	return false;
+}
+
 /* --- write ---------------------------------------------------------------------------------- */
 
 static uint64_t bytes_on_disk(const struct stat *st)
@@ -161,12 +223,14 @@ static uint64_t bytes_on_disk(const struct stat *st)
 	return (uint64_t)st->st_blocks * 512;
 }
 
-struct space_write *space_write_new(const char *state_dir, struct vmproc_image *image)
+struct space_write *space_write_new(const char *state_dir, const char *sandbox,
+				    struct vmproc_image *image)
 {
 	struct space_write *w = must_alloc(sizeof(*w));
 	struct stat st;
 
 	snprintf(w->state_dir, sizeof(w->state_dir), "%s", state_dir);
+	snprintf(w->sandbox, sizeof(w->sandbox), "%s", sandbox);
 	w->image = image;
 	w->parent = w->dir = w->out = -1;
 	w->manifest.memory_layers = image->memory_layers;
@@ -266,7 +330,7 @@ static int begin_copy(struct space_write *w, const char *name)
 }
 
 /* Begins the next file: links it if that is possible (same file system, and the file has a name or
- * may get one), else copies it. */
+ * may get one), or a copy of it, else copies it. */
 static int begin_file(struct space_write *w)
 {
 	const int in = w->image->fds[w->at];
@@ -289,7 +353,7 @@ static int begin_file(struct space_write *w)
 		ret = base_is_known(w->state_dir, in, &w->job.err);
 		w->shared = ret > 0;
 	}
-	if (ret >= 0 && !linked)
+	if (ret >= 0 && !linked && (w->at == base || !link_copy(w, &st, name)))
 		ret = begin_copy(w, name);
 	if (ret < 0)
 		return ret;
@@ -333,6 +397,8 @@ static int end_file(struct space_write *w)
 		file_sum_learn(&st, w->manifest.image.files[w->at].sum);
 	if (!copied || base)
 		file_sum_learn(&source, w->manifest.image.files[w->at].sum);
+	if (!source.st_nlink && !base)
+		note_copy(w, &source, name);
 	*(w->shared ? &w->shared_bytes : &w->size_bytes) += bytes_on_disk(&st);
 	w->open = false;
 	w->at++;

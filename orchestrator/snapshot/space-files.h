@@ -2,9 +2,9 @@
 /*
  * The directories of Spaces, STATE_DIR/spaces/ID. Each is written under a temporary name and is
  * complete on disk before it is renamed. Files that a Space shares with its template and with other
- * Spaces (the template's memory and disk layer, the root file system) are hard links, so that the
- * Space keeps them when those are removed. A root file system on another file system is copied once
- * for all Spaces, to STATE_DIR/bases.
+ * Spaces (the template's memory and disk layer, the root file system, layers of the same sandbox)
+ * are hard links, so that the Space keeps them when those are removed. A root file system on
+ * another file system is copied once for all Spaces, to STATE_DIR/bases.
  */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_FILES_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_FILES_H
@@ -20,7 +20,7 @@
 
 struct space_write {
 	struct step_job job;
-	char state_dir[CONFIG_PATH_MAX];
+	char state_dir[CONFIG_PATH_MAX], sandbox[SANDBOX_ID_LEN + 1];
 	struct space_manifest manifest; /* the steps fill in the files */
 	struct vmproc_image *image;	/* the snapshot to write; a reference is held */
 	atomic_ullong written, total;	/* bytes */
@@ -33,8 +33,10 @@ struct space_write {
 	bool open, shared, for_base;
 	struct file_walk walk;
 };
-/* Allocates a job; the caller completes the manifest. Takes over the reference to `image`. */
-struct space_write *space_write_new(const char *state_dir, struct vmproc_image *image);
+/* Allocates a job; the caller completes the manifest. `sandbox`: the id of the one that `image` is
+ * of. Takes over the reference to `image`. */
+struct space_write *space_write_new(const char *state_dir, const char *sandbox,
+				    struct vmproc_image *image);
 /* Functions for a struct step_job_ops. A step that fails removes the files, as `undo` does. */
 int space_write_step(void *job);
 void space_write_undo(void *job);

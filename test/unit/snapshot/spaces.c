@@ -789,7 +789,8 @@ static uint64_t counted_with(struct world *w, mode_t memory, mode_t layer, int b
 					   .fds = {file_in(w, "state", 0600, 1),
 						   file_in(w, "memory", memory, 1 << 20), base,
 						   file_in(w, "layer", layer, 1 << 20)}};
-	struct space_write *write = space_write_new(w->config.state_dir, vmproc_image_of(&image));
+	struct space_write *write =
+		space_write_new(w->config.state_dir, "sbx_x", vmproc_image_of(&image));
 	int ret;
 
 	memcpy(write->manifest.image.name, "spc_x", sizeof("spc_x"));
@@ -868,6 +869,64 @@ static void test_only_root_file_systems_of_templates_are_not_counted_as_a_base(v
 	assert_int_equal(mode, TEMPLATE_FILE_MODE);
 	assert_true(counted_for_base(w, file_in(w, "base", TEMPLATE_FILE_MODE, 1 << 20), &mode) <=
 		    least);
+}
+
+/* Writes a Space with one memory layer; returns the inode of its file. */
+static ino_t stored(struct world *w, const char *id, const char *sandbox, int layer)
+{
+	char path[CONFIG_PATH_MAX + 32];
+	struct stat st;
+	const struct vmproc_image image = {.memory_layers = 1,
+					   .disk_bytes = 4096,
+					   .nfds = 4,
+					   .fds = {file_in(w, "state", 0600, 1),
+						   file_in(w, "memory", TEMPLATE_FILE_MODE, 1),
+						   dup(layer), file_in(w, "base", 0600, 1)}};
+	struct space_write *write =
+		space_write_new(w->config.state_dir, sandbox, vmproc_image_of(&image));
+	int ret;
+
+	snprintf(write->manifest.image.name, sizeof(write->manifest.image.name), "%s", id);
+	do
+		ret = space_write_step(write);
+	while (ret == 0);
+	assert_int_equal(ret, 1);
+	assert_true(write->size_bytes > 1 << 20); /* also when it is a link */
+	space_write_free(write);
+	snprintf(path, sizeof(path), "%s/spaces/%s/memory-1", w->config.state_dir, id);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 1 << 20);
+	return st.st_ino;
+}
+
+static void change(struct world *w, const char *id)
+{
+	char path[CONFIG_PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/spaces/%s/memory-1", w->config.state_dir, id);
+	scoped_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_int_equal(write(fd, "y", 1), 1);
+}
+
+static void test_a_memory_layer_is_stored_once_for_each_sandbox(void **state)
+{
+	struct world *w = *state;
+	const char *dir = w->config.state_dir;
+	scoped_fd int layer = unlinkable();
+
+	ino_t file = stored(w, "chk_a", "sbx_x", layer);
+	assert_int_equal(stored(w, "chk_b", "sbx_x", layer), file);
+	assert_true(stored(w, "chk_c", "sbx_y", layer) != file);
+	space_remove(dir, "chk_a");
+	space_remove(dir, "chk_c");
+	assert_int_equal(stored(w, "chk_d", "sbx_x", layer), file);
+	change(w, "chk_d");
+	assert_true(stored(w, "chk_e", "sbx_x", layer) != file);
+	space_remove(dir, "chk_b");
+	space_remove(dir, "chk_d");
+	space_remove(dir, "chk_e");
+	stored(w, "chk_f", "sbx_x", layer);
+	space_remove(dir, "chk_f");
 }
 
 /* The fake VM hands over the base that it was restored with. */
@@ -1445,6 +1504,7 @@ int main(void)
 		WORLD_TEST(test_resume_that_a_stop_ends_after_its_commit_leaves_the_space),
 		WORLD_TEST(test_only_template_files_are_not_counted),
 		WORLD_TEST(test_only_root_file_systems_of_templates_are_not_counted_as_a_base),
+		WORLD_TEST(test_a_memory_layer_is_stored_once_for_each_sandbox),
 		WORLD_TEST(test_base_of_a_template_is_known),
 		WORLD_TEST(test_freeze_does_not_wait_for_all_of_another_tenant),
 		WORLD_TEST(test_merge_keeps_the_lifetime),
