@@ -13,6 +13,8 @@
 #include "orchestrator/snapshot/space-files.h"
 
 #define RETRY_MS 10000
+/* Many are started from as soon as they are taken, which the write would slow down. */
+#define WRITE_AFTER_MS 20
 
 static struct checkpoint *first_of(const struct snapshot_service *of)
 {
@@ -99,11 +101,24 @@ void checkpoint_write_next(struct service *c)
 {
 	struct snapshot_service *of = snapshots_of_service(c);
 
-	if (of->writing || c->closing || list_empty(&of->unwritten) ||
+	if (of->writing || c->closing || list_empty(&of->unwritten) || first_of(of)->space->users ||
 	    c->template_env.ops->disk_is_low(c->template_env.arg) ||
 	    loop_now_ms(c->loop) < of->write_at_ms)
 		return;
 	begin(first_of(of));
+}
+
+static void on_time(void *arg)
+{
+	checkpoint_write_next(arg);
+}
+
+void checkpoint_write_soon(struct service *c)
+{
+	struct loop_timer *t = &snapshots_of_service(c)->write_soon;
+
+	if (!loop_timer_is_set(t))
+		loop_timer_start(c->loop, t, on_time, c, WRITE_AFTER_MS);
 }
 
 void checkpoint_write_stop(struct checkpoint *k)

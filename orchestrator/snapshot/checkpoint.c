@@ -21,8 +21,12 @@
 
 void checkpoint_give_back(struct checkpoint *k)
 {
-	if (list_empty(&k->unwritten) && !k->space->users)
+	if (k->space->users)
+		return;
+	if (list_empty(&k->unwritten))
 		space_free_snapshot(k);
+	else
+		checkpoint_write_soon(k->space->service);
 }
 
 static bool is_stored(const struct checkpoint *k)
@@ -162,7 +166,7 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 	log_info("sandbox %s: checkpoint %s taken, its VM was paused for %llu us", s->id, p->id,
 		 (unsigned long long)k->image->pause_ns / 1000);
 	list_add_tail(&snapshots_of_service(c)->unwritten, &k->unwritten);
-	checkpoint_write_next(c);
+	checkpoint_write_soon(c);
 	return p;
 }
 

@@ -12,7 +12,7 @@
 struct sandbox;
 struct store_answer;
 
-/* Frees the memory of the snapshot if it is written and nobody uses it. */
+/* Frees the memory of the snapshot if it is written and nobody uses it; else has it written. */
 void checkpoint_give_back(struct checkpoint *k);
 
 /* The snapshot of a sandbox; checkpoint_add takes it over, also on failure. */
@@ -43,8 +43,10 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view);
 int checkpoints_drop_unstored(struct service *c, struct err *e);
 
 /* checkpoint-write.c: */
-/* Writes the next checkpoint to disk, unless one is being written. */
+/* Writes the next checkpoint to disk, unless one is being written or the next one is in use. */
 void checkpoint_write_next(struct service *c);
+/* The same, in a moment. */
+void checkpoint_write_soon(struct service *c);
 /* Stops the write of this one, whose files are removed. */
 void checkpoint_write_stop(struct checkpoint *k);
 

@@ -379,6 +379,7 @@ void spaces_free(struct service *c)
 {
 	step_job_cancel(snapshots_of_service(c)->scrub);
 	step_job_cancel(snapshots_of_service(c)->writing);
+	loop_timer_clear(c->loop, &snapshots_of_service(c)->write_soon);
 	spaces_unload(c);
 	while (!list_empty(&snapshots_of_service(c)->spaces))
 		space_free(container_of(snapshots_of_service(c)->spaces.next, struct space, link));

@@ -46,10 +46,11 @@ struct snapshot_service {
 	unsigned n_freezing;	  /* freezes that hold a freeze slot */
 	uint32_t slot_limit_ms;	  /* a freeze whose snapshot takes longer loses its slot */
 	uint32_t quiet_ms; /* without a call of a sandbox, until a checkpoint after it is taken */
-	struct space_read *scrub;    /* in progress, or NULL */
-	struct list unwritten;	     /* struct checkpoint: in memory only, next to write first */
-	struct space_write *writing; /* of the first one, in progress, or NULL */
-	uint64_t write_at_ms;	     /* after a failure: loop ms of the next attempt */
+	struct space_read *scrub;     /* in progress, or NULL */
+	struct list unwritten;	      /* struct checkpoint: in memory only, next to write first */
+	struct space_write *writing;  /* of the first one, in progress, or NULL */
+	struct loop_timer write_soon; /* set while the first one is about to be written */
+	uint64_t write_at_ms;	      /* after a failure: loop ms of the next attempt */
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
 	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;

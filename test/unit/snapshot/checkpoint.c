@@ -297,6 +297,24 @@ static void test_one_that_is_started_from_cannot_be_deleted(void **state)
 	assert_false(deleted.failed);
 }
 
+static void test_one_that_is_started_from_is_written_after_that(void **state)
+{
+	struct world *w = *state;
+	struct taken t;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	take(w, &t, m.view.id);
+	fork_from_start(w, &k, t.id, 1);
+	const void *begun = snapshots_of_service(w->service)->writing; /* on a slow machine */
+	checkpoint_write_next(w->service);
+	assert_ptr_equal(snapshots_of_service(w->service)->writing, begun);
+	world_until_true(w, &k.done);
+	assert_true(k.ok);
+	world_until(w, nothing_is_unwritten, w);
+}
+
 static void test_failed_and_abandoned_ones_leave_nothing(void **state)
 {
 	struct world *w = *state;
@@ -703,6 +721,7 @@ int main(void)
 		WORLD_TEST(test_one_that_cannot_be_written_is_tried_again),
 		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
 		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),
+		WORLD_TEST(test_one_that_is_started_from_is_written_after_that),
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
