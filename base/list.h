@@ -27,6 +27,12 @@ static inline struct list *list_next(const struct list *l)
 	return l->next ? l->next : (struct list *)(uintptr_t)l;
 }
 
+/* Returns the node before a node, or the last node of a list; before the first one, the list. */
+static inline struct list *list_prev(const struct list *l)
+{
+	return l->prev ? l->prev : (struct list *)(uintptr_t)l;
+}
+
 static inline void list_add_tail(struct list *head, struct list *node)
 {
 	if (!head->next)

@@ -56,7 +56,7 @@ static struct space *before(const struct sandbox *s, uint32_t n)
 {
 	struct list *all = all_of(s);
 
-	for (struct list *pos = all->prev; pos != all; pos = pos->prev)
+	for (struct list *pos = list_prev(all); pos != all; pos = list_prev(pos))
 		if (of_call(pos)->kind == CHECKPOINT_OF_CALL && n-- == 0)
 			return of_call(pos)->space;
 	return NULL;
@@ -206,7 +206,7 @@ void each_call_rolled_back(struct sandbox *s, struct space *to)
 {
 	struct list *all = all_of(s);
 
-	for (struct list *pos = all->prev; pos != all; pos = pos->prev) {
+	for (struct list *pos = list_prev(all); pos != all; pos = list_prev(pos)) {
 		struct space *p = of_call(pos)->space;
 
 		if (p == to || list_position_compare(&p->listed.place, &to->listed.place) < 0)
