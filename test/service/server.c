@@ -14,6 +14,8 @@
  *   reseeded       answers with the number of reseeds that include user generators
  *   revoke         revokes the first key
  *   kill           ends all VMs
+ *   restart        replaces the service as a crash would, without an end; the VMs live on. The
+ *                  answer is the new port
  * SIGTERM drains and ends it. Its clocks can be moved: see test/moved_clock.h.
  */
 #include <errno.h>
@@ -42,6 +44,7 @@ static struct loop *loop;
 static struct service *service;
 static struct fakes *fakes;
 static uint32_t n_vms;
+static bool restart;
 
 static void fail(const char *what, const char *name)
 {
@@ -219,6 +222,13 @@ static void kill_vms(void)
 		fakes_kill(fakes, slot);
 }
 
+/* The new service answers. */
+static void leave(void)
+{
+	restart = true;
+	loop_stop(loop);
+}
+
 static void obey(const char *line)
 {
 	char name[32];
@@ -238,6 +248,8 @@ static void obey(const char *line)
 		printf("%u\n", fakes_waiting(fakes));
 	else if (strcmp(line, "reseeded") == 0)
 		printf("%u\n", fakes_user_reseeds(fakes));
+	else if (strcmp(line, "restart") == 0)
+		leave();
 	else
 		puts("done");
 	fflush(stdout);
@@ -292,12 +304,23 @@ static void announce(void *arg)
 	printf("%u\n", api_port(arg));
 	for (size_t i = 0; i < own.n_tiers; i++)
 		puts(own.keys[i]);
+	own.n_tiers = 0; /* a restart keeps them */
 	fflush(stdout);
 }
 
 /* The counters of audit log and webhooks, which do not exist here, stay 0. */
 static void on_watch(void *arg, struct api_watched *out)
 {
+}
+
+static void end(struct api *api)
+{
+	if (restart)
+		return;
+	api_drain(api, stop, NULL);
+	loop_run(loop);
+	service_shutdown(service, stop, NULL);
+	loop_run(loop);
 }
 
 static int serve(const struct config *config, struct err *e)
@@ -317,13 +340,11 @@ static int serve(const struct config *config, struct err *e)
 	if (own.spans)
 		api_trace(api, atoi(own.spans));
 	signal(SIGTERM, on_term);
+	restart = false;
 	announce(api);
 	loop_poll(loop, STDIN_FILENO, POLLIN, on_input, NULL);
 	loop_run(loop);
-	api_drain(api, stop, NULL);
-	loop_run(loop);
-	service_shutdown(service, stop, NULL);
-	loop_run(loop);
+	end(api);
 	api_free(api);
 	service_free(service);
 	loop_free(loop);
@@ -344,10 +365,12 @@ int main(int argc, char **argv)
 		fakes_use_agent(fakes, own.agent);
 	if (own.fault)
 		inject(own.fault, 1);
-	if (serve(&config, &e) < 0) {
-		fprintf(stderr, "%s\n", e.text);
-		return 1;
-	}
+	do {
+		if (serve(&config, &e) < 0) {
+			fprintf(stderr, "%s\n", e.text);
+			return 1;
+		}
+	} while (restart);
 	fakes_free(fakes);
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -69,14 +70,26 @@ struct fake_vm {
 	bool marked;	     /* the kernel's first choice when memory runs out */
 };
 
-/* State that a fork copies. The files that it sends are placeholders. */
+/* State that a fork copies, besides what is in the files that it sends (struct fake_state). */
 struct fake_image {
-	char tree[4096], mark[32];
 	struct fake_call *calls[CONTEXTS];
 	unsigned memory_layers, layers;
 };
 
+/* The content of an image's state file, which so outlives these fakes if the service stores it. The
+ * top layers of memory and disk have the same `image`: together the files are one image. */
+struct fake_state {
+	struct fake_id {
+		char magic[8];
+		int64_t fakes; /* a number of their own */
+		uint64_t number;
+	} image;
+	char tree[4096], mark[32];
+};
+#define STATE_MAGIC "fakes 1"
+
 struct fakes {
+	int64_t id;
 	char run_dir[64], agent_path[108]; /* agent_path is empty if agents are faked */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -795,33 +808,45 @@ static void vm_reply(struct fake_vm *vm, uint32_t seq, int error, const char *te
 	vm_send(vm, &msg);
 }
 
-/* Copies the guest of image number `image`, if there is one, to the VM. Called with the lock
- * held. */
-static void restore(struct fake_vm *vm, const struct ctl_msg *msg, unsigned image)
+/* Copies the calls that belong to an image of these fakes; earlier ones have died with theirs. */
+static void restore_calls(struct fake_vm *vm, const struct fake_id *id)
 {
-	struct fake_image *from = image < vm->f->n_images ? &vm->f->images[image] : NULL;
+	struct fake_call **calls = vm->f->images[id->number].calls;
+
+	for (int i = 0; i < CONTEXTS; i++)
+		if (calls[i])
+			add_call(vm, (char)(i ? '0' + i : 0), fake_call_copy(calls[i]),
+				 !fake_call_is_over(calls[i]));
+}
+
+static bool has_id(int fd, const struct fake_id *id)
+{
+	struct fake_id found;
+
+	return pread(fd, &found, sizeof(found), 0) == sizeof(found) &&
+	       !memcmp(&found, id, sizeof(found));
+}
+
+/* Gives the VM what is in the files. Returns false when they belong to different images. */
+static bool restore(struct fake_vm *vm, const struct ctl_msg *msg, const int *fds)
+{
+	const unsigned base = 2 + msg->fill.memory_layers;
+	struct fake_state state;
 
 	vm->layers = msg->fill.layers;
 	vm->memory_layers = msg->fill.memory_layers;
-	if (!from)
-		return;
-	memcpy(vm->tree, from->tree, sizeof(vm->tree));
-	memcpy(vm->mark, from->mark, sizeof(vm->mark));
+	if (pread(fds[0], &state, sizeof(state), 0) != sizeof(state) ||
+	    strcmp(state.image.magic, STATE_MAGIC) != 0)
+		return true; /* the snapshot of a template */
+	if ((vm->memory_layers && !has_id(fds[base - 1], &state.image)) ||
+	    (vm->layers && !has_id(fds[base + vm->layers], &state.image)))
+		return false;
+	memcpy(vm->tree, state.tree, sizeof(vm->tree));
+	memcpy(vm->mark, state.mark, sizeof(vm->mark));
 	vm->context[0] = '\0';
-	for (int i = 0; i < CONTEXTS; i++)
-		if (from->calls[i])
-			add_call(vm, (char)(i ? '0' + i : 0), fake_call_copy(from->calls[i]),
-				 !fake_call_is_over(from->calls[i]));
-}
-
-static unsigned read_image(int fd)
-{
-	unsigned image = UINT32_MAX;
-	char text[32] = "";
-
-	if (pread(fd, text, sizeof(text) - 1, 0) > 0 && sscanf(text, "fork %u", &image) != 1)
-		image = UINT32_MAX;
-	return image;
+	if (state.image.fakes == vm->f->id)
+		restore_calls(vm, &state.image);
+	return true;
 }
 
 static void note_restore(struct fakes *f, int memory)
@@ -852,14 +877,14 @@ static void vmproc_restore(struct fake_vm *vm, const struct ctl_msg *msg, const 
 		vm->f->boots++;
 	else
 		note_restore(vm->f, fds[1]);
-	if (!boot)
-		restore(vm, msg, read_image(fds[0]));
+	bool whole = boot || restore(vm, msg, fds);
 	unlock(vm->f);
-	vm_reply(vm, msg->seq, 0, "");
+	vm_reply(vm, msg->seq, whole ? 0 : -EINVAL, whole ? "" : "files of different images");
 }
 
-static unsigned save_image(struct fake_vm *vm)
+static struct fake_state save_image(struct fake_vm *vm)
 {
+	struct fake_state state = {.image = {STATE_MAGIC, vm->f->id, 0}};
 	struct fakes *f = vm->f;
 	struct fake_call *calls[CONTEXTS];
 
@@ -871,12 +896,12 @@ static unsigned save_image(struct fake_vm *vm)
 	*image = (struct fake_image){0};
 	for (int i = 0; i < CONTEXTS; i++)
 		image->calls[i] = calls[i] ? fake_call_copy(calls[i]) : NULL;
-	memcpy(image->tree, vm->tree, sizeof(image->tree));
-	memcpy(image->mark, vm->mark, sizeof(image->mark));
+	memcpy(state.tree, vm->tree, sizeof(state.tree));
+	memcpy(state.mark, vm->mark, sizeof(state.mark));
 	f->forks++;
-	unsigned number = f->n_images++;
+	state.image.number = f->n_images++;
 	unlock(f);
-	return number;
+	return state;
 }
 
 static int image_file(uint64_t size)
@@ -888,8 +913,14 @@ static int image_file(uint64_t size)
 	return fd;
 }
 
+static void put(int fd, const void *data, size_t len)
+{
+	if (pwrite(fd, data, len, 0) != (ssize_t)len)
+		abort();
+}
+
 /* Sends the files in the order state, memory, memory layers, disk base, disk layers. */
-static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
+static void send_image(struct fake_vm *vm, uint32_t seq, const struct fake_state *state)
 {
 	struct ctl_msg msg = {.version = vm->version, .type = CTL_REPLY, .seq = seq};
 	MESSAGE_FDS_ROOM(control, CTL_FDS_MAX);
@@ -900,7 +931,10 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 
 	for (unsigned i = 0; i < nfds; i++)
 		fds[i] = image_file(i == 1 ? (uint64_t)vm->ram_mib << 20 : 0);
-	dprintf(fds[0], "fork %u", number);
+	put(fds[0], state, sizeof(*state));
+	if (vm->memory_layers)
+		put(fds[1 + vm->memory_layers], &state->image, sizeof(state->image));
+	put(fds[nfds - 1], &state->image, sizeof(state->image));
 	msg.nfds = nfds;
 	msg.reply.fork.disk_bytes = vm->disk_bytes;
 	msg.reply.fork.memory_layers = vm->memory_layers;
@@ -914,9 +948,6 @@ static void send_image(struct fake_vm *vm, uint32_t seq, unsigned number)
 		close_fd(&fds[i]);
 }
 
-/* Names no image: a VM restored from a template's snapshot inherits no fake guest's state. */
-#define NO_IMAGE UINT32_MAX
-
 /* Each fork adds a layer; at the maximum the layers are merged into one. */
 static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 {
@@ -924,7 +955,8 @@ static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 		vm_reply(vm, msg->seq, -ENOSPC, "no space for the image");
 		return;
 	}
-	unsigned number = vm->booted ? NO_IMAGE : save_image(vm);
+	/* A VM restored from a template's snapshot inherits no fake guest's state. */
+	const struct fake_state state = vm->booted ? (struct fake_state){0} : save_image(vm);
 	/* The first snapshot of a VM that booted has no memory layer. */
 	if (!vm->booted || use_fault(vm->f, FAKES_BOOT_LAYER))
 		vm->memory_layers = (vm->memory_layers + 1) % CTL_MEMORY_MAX;
@@ -944,7 +976,7 @@ static void vmproc_fork(struct fake_vm *vm, const struct ctl_msg *msg, int nfds)
 		vm->f->overlaps++; /* a real VM process would refuse it */
 		unlock(vm->f);
 	}
-	send_image(vm, msg->seq, number);
+	send_image(vm, msg->seq, &state);
 }
 
 static void vmproc_connect(struct fake_vm *vm, const struct ctl_msg *msg, int *fds, int nfds)
@@ -1306,6 +1338,8 @@ struct fakes *fakes_new_many(const char *run_dir, unsigned slots)
 
 	f->vms = calloc(slots, sizeof(*f->vms));
 	f->n_slots = slots;
+	if (getrandom(&f->id, sizeof(f->id), 0) != sizeof(f->id))
+		abort();
 	f->pid = getpid();
 
 	snprintf(f->run_dir, sizeof(f->run_dir), "%s", run_dir);
