@@ -90,7 +90,8 @@ static void note_move(struct sandbox *parent, const struct sandbox *winner, cons
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
 		 const char *checkpoint, const struct failure *f)
 {
-	const uint64_t seq = max_u64(parent->seq, winner->seq);
+	/* No checkpoint after a call may have the number of the new state. */
+	const uint64_t seq = max_u64(parent->seq, winner->seq) + !!parent->config.checkpoint_calls;
 
 	sandbox_fail_ops(parent, f);
 	exec_move_interrupts(winner, parent);
@@ -148,6 +149,8 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	snapshots_of_service(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
+	memcpy(snapshots_of(parent)->checkpoint, snapshots_of(winner)->checkpoint,
+	       sizeof(snapshots_of(parent)->checkpoint));
 	failure_set(f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
 	move(parent, winner, &m, NULL, f);

@@ -711,6 +711,68 @@ static void test_undo_goes_on_after_a_restart(void **state)
 	assert_int_equal(t.failure.code, FAIL_NO_UNDO);
 }
 
+/* Runs a call, undoes it, and expects the state before it. */
+static void expect_undone_to(struct world *w, const char *id, const char *mark)
+{
+	struct calls calls = {w, id};
+	struct run r = {0};
+	struct taken t;
+
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &r, id, "mark undone");
+	world_until(w, state_is_kept, &calls);
+	undo(w, &t, id, 1);
+	assert_true(t.ok);
+	world_exec(w, &r, id, "marked");
+	assert_string_equal(r.out, mark);
+}
+
+/* The winner has made fewer events than the parent since the fork. */
+static void test_a_call_after_a_merge_is_undone_to_the_winner(void **state)
+{
+	struct world *w = *state;
+	struct forked k;
+	struct run r = {0};
+	struct made m;
+	struct done d;
+
+	world_create(w, &m, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_until(w, state_is_kept, &calls);
+	world_fork(w, &k, m.view.id, 1);
+	world_exec(w, &r, m.view.id, "mark a");
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &r, m.view.id, "mark b");
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &r, k.ids[0], "mark winner");
+	world_merge(w, &d, m.view.id, k.ids[0]);
+	assert_false(d.failed);
+	expect_undone_to(w, m.view.id, "winner");
+}
+
+static void test_a_call_after_a_rollback_is_undone_to_its_checkpoint(void **state)
+{
+	struct world *w = *state;
+	struct made m, other;
+	struct run r = {0};
+	struct done d = {0};
+	struct taken t;
+
+	world_create(w, &m, NULL);
+	world_create(w, &other, NULL);
+	struct calls calls = {w, m.view.id};
+	each_call(w, m.view.id, 10);
+	world_exec(w, &r, m.view.id, "mark a");
+	world_until(w, state_is_kept, &calls);
+	world_exec(w, &r, other.view.id, "mark other");
+	take(w, &t, other.view.id);
+	service_rollback(w->service, TENANT, m.view.id, t.id, NULL, on_rolled_back, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+	expect_undone_to(w, m.view.id, "other");
+}
+
 int main(void)
 {
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
@@ -732,6 +794,8 @@ int main(void)
 		WORLD_TEST(test_calls_in_a_row_are_undone_together),
 		WORLD_TEST(test_undone_calls_do_not_push_out_the_states_before),
 		WORLD_TEST(test_undo_goes_on_after_a_restart),
+		WORLD_TEST(test_a_call_after_a_merge_is_undone_to_the_winner),
+		WORLD_TEST(test_a_call_after_a_rollback_is_undone_to_its_checkpoint),
 		cmocka_unit_test(test_every_death_leaves_a_whole_checkpoint_or_none),
 		cmocka_unit_test(test_a_rollback_that_fails_leaves_the_sandbox),
 	};
