@@ -460,6 +460,44 @@ static void test_a_rollback_needs_no_room_in_the_tree(void **state)
 	assert_int_equal(tree.live, 1);
 }
 
+/* While their snapshots are being taken. */
+static void test_a_rollback_ends_a_fork_but_not_a_freeze(void **state)
+{
+	struct world *w = *state;
+	struct frozen frozen = {0};
+	struct forked k = {0};
+	struct done d = {0};
+	struct taken t;
+	struct made m;
+	struct run r;
+
+	world_create(w, &m, NULL);
+	take(w, &t, m.view.id);
+	world_exec(w, &r, m.view.id, "mark bad");
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_fork_start(w, &k, m.view.id, 2, false);
+	world_until_waiting(w, 1);
+	service_rollback(w->service, TENANT, m.view.id, t.id, NULL, on_rolled_back, &d);
+	world_until_true(w, &d.done);
+	assert_false(d.failed);
+	assert_true(k.done && !k.ok);
+	assert_int_equal(k.failure.code, FAIL_ROLLED_BACK);
+	fakes_go(w->fakes);
+	world_exec(w, &r, m.view.id, "marked");
+	assert_string_equal(r.out, "");
+	assert_int_equal(world_metric(w, "sandboxes"), 1);
+	fakes_fault(w->fakes, FAKES_FORK_WAIT, 1);
+	world_freeze_start(w, &frozen, m.view.id);
+	world_until_waiting(w, 1);
+	d = (struct done){0};
+	service_rollback(w->service, TENANT, m.view.id, t.id, NULL, on_rolled_back, &d);
+	world_until_true(w, &d.done);
+	assert_int_equal(d.failure.code, FAIL_FREEZING);
+	fakes_go(w->fakes);
+	world_until_true(w, &frozen.done);
+	assert_true(frozen.ok);
+}
+
 /* --- after each call ------------------------------------------------------------------------ */
 
 static void on_undone(void *arg, const char *to, const char *kept, const struct failure *f)
@@ -787,6 +825,7 @@ int main(void)
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
+		WORLD_TEST(test_a_rollback_ends_a_fork_but_not_a_freeze),
 		WORLD_TEST(test_a_call_overtakes_the_checkpoint),
 		WORLD_TEST(test_calls_go_on_without_room_for_checkpoints),
 		WORLD_TEST(test_those_of_an_ended_sandbox_stay_for_an_hour),
