@@ -507,6 +507,9 @@ class Model:
         self.restarted(stored)
         for box in self.boxes.values():
             box.last_is_known = False
+            path = f"/v1/sandboxes/{box.id}/diff/{box.id}"
+            while self.http.post(path, json={"paths": ["/root"]}).status_code == 503:
+                pass  # it is being reconnected
         return "restart"
 
     def kill(self) -> str:
