@@ -378,8 +378,9 @@ group_system() {
 
 # Hosts that join a fleet in a real etcd of three members.
 on_etcd() {
-	need_etcd && cmake_tree asan ramet-fleet rametctl || return
+	need_etcd && cmake_tree asan ramet-fleet rametctl service_server || return
 	RAMET_ETCD=$(etcd_dir)/etcd RAMET_BUILD=$top/build/asan with=python \
+		SERVICE_SERVER=$top/build/asan/test/service/service_server \
 		pytest integrations-etcd "$top/test/etcd"
 }
 

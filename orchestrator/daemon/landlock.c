@@ -52,7 +52,8 @@
 #define READING (READ_FILE | READ_DIR)
 #define KEEPING                                                                                    \
 	(READING | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE)
-#define ON_FILES (EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV)
+#define REPLACING (READING | WRITE_FILE | REMOVE_FILE | MAKE_REG | TRUNCATE)
+#define ON_FILES  (EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV)
 
 struct ruleset_attr {
 	uint64_t fs, net, scoped;
@@ -130,14 +131,16 @@ static int allow_settings(const struct fence *f, const struct config *c, struct 
 	const char *const replaced[] = {c->kernel,    c->initramfs,   c->rootfs,   c->warmup,
 					c->tls_cert,  c->tls_key,     c->fleet_ca, c->fleet_cert,
 					c->fleet_key, c->fleet_id_key};
-	char journals[CONFIG_PATH_MAX + 16];
+	char journals[CONFIG_PATH_MAX + 16], offers[CONFIG_PATH_MAX + 16];
 	int r = 0;
 
 	snprintf(journals, sizeof(journals), "%s/journals", c->run_dir);
+	snprintf(offers, sizeof(offers), "%s/out", c->fleet_dir);
 	if (allow(f, c->state_dir, KEEPING, e) < 0 || allow(f, journals, KEEPING, e) < 0 ||
 	    allow(f, c->run_dir, READING, e) < 0 || allow_templates(f, c->templates_dir, e) < 0 ||
 	    (c->ui_dir[0] && allow(f, c->ui_dir, READING, e) < 0) ||
-	    (c->fleet_dir[0] && allow(f, c->fleet_dir, READING, e) < 0))
+	    (c->fleet_dir[0] &&
+	     (allow(f, c->fleet_dir, READING, e) < 0 || allow(f, offers, REPLACING, e) < 0)))
 		return e->code;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(replaced); i++)
 		r = allow_around(f, replaced[i], e);

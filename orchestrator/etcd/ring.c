@@ -233,13 +233,16 @@ int ring_take_file(struct ring *r, const char *text, size_t len, struct err *e)
 {
 	struct file in = {0};
 	struct err each;
+	size_t failed = 0;
 	int ret = json_read(text, len, file_fields, ARRAY_LEN(file_fields), &in, e);
 
 	if (ret < 0)
 		return ret;
 	for (size_t i = 0; in.keys[i]; i++)
-		if (take_own(r, in.keys[i], &each) < 0)
-			log_error("a key of the service is left out: %s", each.text);
+		if (take_own(r, in.keys[i], &each) < 0 && !failed++)
+			log_error("a key in keys.json is left out: %s", each.text);
+	if (failed > 1)
+		log_error("%zu keys in keys.json are left out", failed);
 	json_free(file_fields, ARRAY_LEN(file_fields), &in);
 	return 0;
 }
@@ -317,13 +320,32 @@ void ring_put(struct ring *r, const struct ring_key *key)
 		set_missing(r, entry, false);
 }
 
-void ring_write(const struct ring *r, struct text *out)
+const struct ring_key *ring_at(const struct ring *r, size_t i)
+{
+	return i < r->n ? &r->entries[i].key : NULL;
+}
+
+void ring_write_begin(struct text *out)
 {
 	text_printf(out, "{\"format\":%d,\"keys\":[\n", RING_FORMAT);
-	for (size_t i = 0; i < r->n; i++) {
-		if (i)
-			text_puts(out, ",\n");
-		ring_key_write(out, &r->entries[i].key);
-	}
+}
+
+void ring_write_next(struct text *out, const struct ring_key *key)
+{
+	if (out->p[out->len - 1] != '\n')
+		text_puts(out, ",\n");
+	ring_key_write(out, key);
+}
+
+void ring_write_end(struct text *out)
+{
 	text_puts(out, "]}\n");
+}
+
+void ring_write(const struct ring *r, struct text *out)
+{
+	ring_write_begin(out);
+	for (size_t i = 0; i < r->n; i++)
+		ring_write_next(out, &r->entries[i].key);
+	ring_write_end(out);
 }

@@ -45,9 +45,11 @@ struct ring;
 struct ring *ring_new(uint32_t cell);
 void ring_free(struct ring *r);
 
-/* Takes the keys of the service's file. Returns 0, or -errno with *e filled if it is no such file;
- * a key that cannot be used is left out, and the log says why. */
+/* Takes the keys of a file. Returns 0, or -errno with *e filled if it is no such file; keys that
+ * cannot be used are left out, and the log says why of the first one. */
 int ring_take_file(struct ring *r, const char *text, size_t len, struct err *e);
+/* Returns the key with that number, in the order of their ids; NULL: there are no more. */
+const struct ring_key *ring_at(const struct ring *r, size_t i);
 /* Takes a key of etcd below /ramet/CELL/keys/; ignores others. */
 void ring_take(struct ring *r, const struct etcd_pair *pair);
 /* All keys of etcd are passed to ring_take after it. */
@@ -59,6 +61,10 @@ const struct ring_key *ring_missing(struct ring *r, int64_t *revision);
 /* etcd has the key now. */
 void ring_put(struct ring *r, const struct ring_key *key);
 
+/* Adds the text of a file with keys: its begin, each key, its end. */
+void ring_write_begin(struct text *out);
+void ring_write_next(struct text *out, const struct ring_key *key);
+void ring_write_end(struct text *out);
 /* Adds the text of keys.json. */
 void ring_write(const struct ring *r, struct text *out);
 

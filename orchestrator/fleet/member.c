@@ -25,8 +25,11 @@ struct member {
 	int watch; /* inotify, on the folder */
 	struct loop_op *poll;
 	struct disk_job *reading;
-	bool changed; /* since the read in flight began */
-	bool closing; /* is freed when the poll has ended */
+	bool changed;	      /* since the read in flight began */
+	bool closing;	      /* is freed when the poll has ended */
+	const char *followed; /* a file in the folder */
+	void (*on_followed)(void *arg);
+	void *arg;
 };
 
 static struct member *self; /* whose place is in the ids */
@@ -162,10 +165,31 @@ static void free_rest(struct member *m)
 	free(m);
 }
 
+static bool may_be_of(const struct inotify_event *event, const char *name)
+{
+	return (event->mask & IN_Q_OVERFLOW) || (event->len && strcmp(event->name, name) == 0);
+}
+
+/* Returns whether the events that are waiting may be of the followed file. */
+static bool read_events(const struct member *m)
+{
+	char events[4096] __attribute__((aligned(8)));
+	bool followed = false;
+	ssize_t n;
+
+	while ((n = read(m->watch, events, sizeof(events))) > 0)
+		for (const char *at = events; m->on_followed && at < events + n;) {
+			const struct inotify_event *event = (const void *)at;
+
+			followed |= may_be_of(event, m->followed);
+			at += sizeof(*event) + event->len;
+		}
+	return followed;
+}
+
 static void on_change(void *arg, int result)
 {
 	struct member *m = arg;
-	char events[4096] __attribute__((aligned(8)));
 
 	m->poll = NULL;
 	if (m->closing) {
@@ -176,11 +200,12 @@ static void on_change(void *arg, int result)
 		log_error("the fleet's table is not watched any more: %s", strerror(-result));
 		return;
 	}
+	bool followed = read_events(m);
 	/* Whatever changed in the folder: reading the table again costs little. */
-	while (read(m->watch, events, sizeof(events)) > 0)
-		;
 	begin_reading(m);
 	poll_watch(m);
+	if (followed)
+		m->on_followed(m->arg);
 }
 
 static void poll_watch(struct member *m)
@@ -240,6 +265,13 @@ void member_free(struct member *m)
 		loop_cancel(m->loop, m->poll);
 	else
 		free_rest(m);
+}
+
+void member_follow(struct member *m, const char *name, void (*fn)(void *arg), void *arg)
+{
+	m->followed = name;
+	m->on_followed = fn;
+	m->arg = arg;
 }
 
 const struct fleet_table *member_table(const struct member *m)

@@ -19,6 +19,10 @@ int member_new(struct member **out, struct loop *loop, const struct config *conf
 /* NULL is fine. Called before loop_free. */
 void member_free(struct member *m);
 
+/* Has `fn` called after the file `name` in the folder was written or replaced. One function is
+ * kept; NULL: none. `name` must outlive *m. */
+void member_follow(struct member *m, const char *name, void (*fn)(void *arg), void *arg);
+
 /* Returns the last table that was whole. Valid until the caller returns to the loop. */
 const struct fleet_table *member_table(const struct member *m);
 const struct fleet_keys *member_keys(const struct member *m);

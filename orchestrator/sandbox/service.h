@@ -43,7 +43,8 @@ struct service {
 	struct catalogue catalogue;
 	struct ended_sandboxes ended;
 	struct keys *keys;
-	struct member *member; /* NULL: this host is in no fleet */
+	struct member *member;		 /* NULL: this host is in no fleet */
+	struct shared_keys *shared_keys; /* likewise */
 	struct warden_client *warden;
 	struct vmproc_host vms;
 	struct template_env template_env;

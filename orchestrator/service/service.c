@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "orchestrator/fleet/member.h"
+#include "orchestrator/service/shared-keys.h"
 #include "orchestrator/service/upkeep.h"
 #include "orchestrator/exec/queue.h"
 #include "orchestrator/guestops/state.h"
@@ -162,6 +163,8 @@ static int open_parts(struct service *c, int warden_fd, struct err *e)
 		events_init(c);
 	if (ret == 0)
 		ret = keys_new(&c->keys, c->store, e);
+	if (ret == 0 && c->member)
+		c->shared_keys = shared_keys_new(c->loop, &c->config, c->member, c->keys);
 	if (ret == 0)
 		ret = warden_client_new(&c->warden, c->loop, warden_fd, &warden_events, c, e);
 	c->vms.warden = c->warden;
@@ -383,6 +386,7 @@ void service_free(struct service *c)
 	vmproc_host_fini(&c->vms);
 	warden_client_free(c->warden);
 	deferred_queue_fini(&c->deferred);
+	shared_keys_free(c->shared_keys);
 	keys_free(c->keys);
 	member_free(c->member);
 	catalogue_close(c);

@@ -14,8 +14,8 @@
 #include "base/random.h"
 #include "orchestrator/events/line.h"
 
-#define BUCKETS	       256
-#define TENANT_BUCKETS 4096
+#define BUCKETS	     256
+#define TEXT_BUCKETS 4096
 
 struct entry {
 	struct key key;
@@ -23,33 +23,52 @@ struct entry {
 	struct list link;      /* oldest first */
 	struct list bucket;    /* by the hash's first byte */
 	struct list of_tenant; /* by the tenant, oldest first */
+	struct list of_id;     /* by the id */
 };
 
 struct keys {
 	struct store *store;
 	struct list all;
 	struct list buckets[BUCKETS];
-	struct list tenants[TENANT_BUCKETS];
+	struct list tenants[TEXT_BUCKETS];
+	struct list ids[TEXT_BUCKETS];
 	void (*on_revoked)(void *arg);
 	void *arg;
+	void (*on_changed)(void *arg);
+	void *changed_arg;
 };
 
 /* --- the table ------------------------------------------------------------------------------ */
 
-static unsigned tenant_bucket(const char *tenant)
+static unsigned text_bucket(const char *text)
 {
 	uint32_t hash = 2166136261u;
 
-	for (; *tenant; tenant++)
-		hash = (hash ^ (uint8_t)*tenant) * 16777619u;
-	return hash % TENANT_BUCKETS;
+	for (; *text; text++)
+		hash = (hash ^ (uint8_t)*text) * 16777619u;
+	return hash % TEXT_BUCKETS;
 }
 
+/* Keys of other hosts may be older than those that are here: a restart must not change who is the
+ * newest. */
 static void insert(struct keys *k, struct entry *entry)
 {
-	list_add_tail(&k->all, &entry->link);
+	struct list *bucket = &k->tenants[text_bucket(entry->key.tenant)];
+	struct list *next = &k->all;
+
+	while (next->prev != &k->all &&
+	       entry->key.created_at_ms <
+		       container_of(next->prev, struct entry, link)->key.created_at_ms)
+		next = next->prev;
+	list_add_tail(next, &entry->link);
+	next = bucket;
+	while (next->prev != bucket &&
+	       entry->key.created_at_ms <
+		       container_of(next->prev, struct entry, of_tenant)->key.created_at_ms)
+		next = next->prev;
+	list_add_tail(next, &entry->of_tenant);
 	list_add_tail(&k->buckets[entry->hash[0]], &entry->bucket);
-	list_add_tail(&k->tenants[tenant_bucket(entry->key.tenant)], &entry->of_tenant);
+	list_add_tail(&k->ids[text_bucket(entry->key.id)], &entry->of_id);
 }
 
 /* Sets the key's end on the boot-time clock from the time left until `at_ms`. Never postpones an
@@ -68,6 +87,8 @@ static void take_row(void *arg, const struct key *key, const uint8_t *hash)
 	struct entry *entry = must_alloc(sizeof(*entry));
 
 	entry->key = *key;
+	if (!key->tier_at_ms)
+		entry->key.tier_at_ms = key->created_at_ms;
 	if (key->revoked_at_ms)
 		set_end(&entry->key, key->revoked_at_ms);
 	memcpy(entry->hash, hash, sizeof(entry->hash));
@@ -79,7 +100,8 @@ int keys_new(struct keys **out, struct store *store, struct err *e)
 	struct keys *k = must_alloc(sizeof(*k));
 
 	k->store = store;
-	for (size_t i = 0; i < TENANT_BUCKETS; i++)
+	list_init(&k->all); /* these lists are walked backwards */
+	for (size_t i = 0; i < TEXT_BUCKETS; i++)
 		list_init(&k->tenants[i]);
 	int ret = store_keys(store, take_row, k, e);
 	if (ret < 0) {
@@ -106,7 +128,18 @@ bool keys_any(const struct keys *k)
 	return !list_empty(&k->all);
 }
 
-/* The duration of a check reveals at most whether the hash of some key has the same first byte. */
+/* The duration reveals at most whether the hash of some key has the same first byte. */
+static const struct key *find_hash(const struct keys *k, const uint8_t hash[static KEY_HASH_LEN])
+{
+	list_each (pos, &k->buckets[hash[0]]) {
+		const struct entry *entry = container_of(pos, struct entry, bucket);
+
+		if (CRYPTO_memcmp(entry->hash, hash, KEY_HASH_LEN) == 0)
+			return &entry->key;
+	}
+	return NULL;
+}
+
 enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 			    const struct key **out)
 {
@@ -115,20 +148,15 @@ enum key_verdict keys_check(const struct keys *k, const char *text, size_t len,
 	if (!key_text_is_whole(text, len))
 		return KEY_MALFORMED;
 	key_text_hash(text, len, hash);
-	list_each (pos, &k->buckets[hash[0]]) {
-		const struct entry *entry = container_of(pos, struct entry, bucket);
-
-		if (CRYPTO_memcmp(entry->hash, hash, sizeof(hash)) != 0)
-			continue;
-		*out = &entry->key;
-		return key_is_good(&entry->key) ? KEY_GOOD : KEY_REVOKED;
-	}
-	return KEY_UNKNOWN;
+	*out = find_hash(k, hash);
+	if (!*out)
+		return KEY_UNKNOWN;
+	return key_is_good(*out) ? KEY_GOOD : KEY_REVOKED;
 }
 
 const char *keys_tier(const struct keys *k, const char *tenant)
 {
-	const struct list *bucket = &k->tenants[tenant_bucket(tenant)];
+	const struct list *bucket = &k->tenants[text_bucket(tenant)];
 	const struct key *last = NULL;
 
 	for (const struct list *pos = bucket->prev; pos != bucket; pos = pos->prev) {
@@ -146,7 +174,7 @@ const char *keys_tier(const struct keys *k, const char *tenant)
 
 bool keys_serve(const struct keys *k, const char *tenant)
 {
-	list_each (pos, &k->tenants[tenant_bucket(tenant)]) {
+	list_each (pos, &k->tenants[text_bucket(tenant)]) {
 		const struct key *key = &container_of(pos, struct entry, of_tenant)->key;
 
 		if (strcmp(key->tenant, tenant) == 0 && key_is_good(key))
@@ -164,8 +192,8 @@ const char *key_state(const struct key *key)
 
 static struct entry *find(const struct keys *k, const char *id)
 {
-	list_each (pos, &k->all) {
-		struct entry *entry = container_of(pos, struct entry, link);
+	list_each (pos, &k->ids[text_bucket(id)]) {
+		struct entry *entry = container_of(pos, struct entry, of_id);
 
 		if (strcmp(entry->key.id, id) == 0)
 			return entry;
@@ -192,6 +220,19 @@ const struct key *keys_next(const struct keys *k, const struct key *previous)
 
 /* --- changes -------------------------------------------------------------------------------- */
 
+static void notify_changed(struct keys *k)
+{
+	if (k->on_changed)
+		k->on_changed(k->changed_arg);
+}
+
+static void notify_revoked(struct keys *k)
+{
+	if (k->on_revoked)
+		k->on_revoked(k->arg);
+	notify_changed(k);
+}
+
 static int check_name(const char *name, struct err *e)
 {
 	size_t len = strlen(name);
@@ -217,7 +258,7 @@ static struct entry *entry_new(const char *name, const char *tier, const char *t
 		snprintf(entry->key.tenant, sizeof(entry->key.tenant), "%s", tenant);
 	snprintf(entry->key.name, sizeof(entry->key.name), "%s", name);
 	snprintf(entry->key.tier, sizeof(entry->key.tier), "%s", tier);
-	entry->key.created_at_ms = realtime_ms();
+	entry->key.created_at_ms = entry->key.tier_at_ms = realtime_ms();
 	key_text_make(text);
 	key_text_hash(text, KEY_TEXT_LEN, entry->hash);
 	return entry;
@@ -235,6 +276,7 @@ static int finish_entry(struct keys *k, struct entry *entry, int ret, char *text
 	}
 	insert(k, entry);
 	*out = &entry->key;
+	notify_changed(k);
 	return 0;
 }
 
@@ -285,12 +327,6 @@ static int unknown(const char *id, struct err *e)
 {
 	return err_say(e, ENOENT, "there is no key %.60s (an id is key_ and 16 hexadecimal digits)",
 		       id);
-}
-
-static void notify_revoked(struct keys *k)
-{
-	if (k->on_revoked)
-		k->on_revoked(k->arg);
 }
 
 static int revoke(struct keys *k, struct key *key, int64_t at_ms, struct err *e)
@@ -362,6 +398,9 @@ int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *
 	if (ret < 0)
 		return ret;
 	snprintf(key->tier, sizeof(key->tier), "%s", tier);
+	/* Later than what it follows, also if another host's clock is ahead. */
+	const int64_t now = realtime_ms();
+	key->tier_at_ms = now > key->tier_at_ms ? now : key->tier_at_ms + 1;
 	notify_revoked(k);
 	return 0;
 }
@@ -390,11 +429,74 @@ int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[stati
 	old->key.revoked = end.done;
 	if (end.done)
 		notify_revoked(k);
+	else
+		notify_changed(k);
 	return 0;
+}
+
+/* --- changes of other hosts ----------------------------------------------------------------- */
+
+static int add_made(struct keys *k, const struct key *key, const uint8_t hash[static KEY_HASH_LEN],
+		    struct err *e)
+{
+	const struct key *same = find_hash(k, hash);
+
+	if (same)
+		return err_say(e, EEXIST, "keys %s and %s have the same hash", key->id, same->id);
+	if (check_name(key->name, e) < 0)
+		return err_context(e, "key %s", key->id);
+	int ret = store_key_add(k->store, key, hash, e);
+	if (ret < 0)
+		return ret;
+	take_row(k, key, hash);
+	notify_changed(k);
+	return 1;
+}
+
+static int change(struct keys *k, struct key *key, const struct key *to, struct err *e)
+{
+	const bool other_end =
+		to->revoked_at_ms != key->revoked_at_ms || to->revoked != key->revoked;
+	const bool other_tier = strcmp(to->tier, key->tier) != 0;
+	int ret = 0;
+
+	if (!other_end && !other_tier && to->tier_at_ms == key->tier_at_ms)
+		return 0;
+	key->tier_at_ms = to->tier_at_ms;
+	snprintf(key->tier, sizeof(key->tier), "%s", to->tier);
+	if (to->revoked_at_ms)
+		set_end(key, to->revoked_at_ms);
+	key->revoked |= to->revoked;
+	const struct store_revocation end = {key->revoked_at_ms, key->revoked};
+	if (other_tier)
+		ret = store_key_set_tier(k->store, key->id, key->tier, e);
+	if (ret == 0 && other_end)
+		ret = store_key_revoke(k->store, key->id, &end, e);
+	notify_revoked(k);
+	return ret < 0 ? ret : 1;
+}
+
+int keys_take(struct keys *k, const struct key *key, const uint8_t hash[static KEY_HASH_LEN],
+	      struct err *e)
+{
+	struct entry *entry = find(k, key->id);
+
+	return entry ? change(k, &entry->key, key, e) : add_made(k, key, hash, e);
+}
+
+const uint8_t *keys_hash(const struct key *key)
+{
+	return container_of(key, struct entry, key)->hash;
 }
 
 void keys_watch(struct keys *k, void (*fn)(void *arg), void *arg)
 {
 	k->on_revoked = fn;
 	k->arg = arg;
+}
+
+void keys_follow(struct keys *k, void (*fn)(void *arg), void *arg)
+{
+	k->on_changed = fn;
+	k->changed_arg = arg;
 }

@@ -32,6 +32,7 @@ struct key {
 	char name[KEY_NAME_MAX + 1];
 	char tier[KEY_TIER_MAX + 1];
 	int64_t created_at_ms;
+	int64_t tier_at_ms;    /* when its tier was set, wall clock; not in the catalogue */
 	int64_t revoked_at_ms; /* past or future revocation, wall clock; 0: none */
 	bool revoked;	       /* permanently, and recorded in the catalogue */
 	uint64_t ends_ms;      /* end of a grace period, boot-time clock; 0: none */
@@ -91,6 +92,14 @@ int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *
 int keys_rotate(struct keys *k, const char *id, int64_t grace_s, char text[static KEY_TEXT_LEN + 1],
 		const struct key **out, struct err *e);
 
+/* Adds a key that was made elsewhere, or gives the key with its id the tier, end and revocation
+ * that *key has. No key becomes valid again by that. Returns 1 if something changed, 0 if not, or
+ * -errno with *e filled; a revocation is in force even if the catalogue could not record it. */
+int keys_take(struct keys *k, const struct key *key, const uint8_t hash[static KEY_HASH_LEN],
+	      struct err *e);
+/* Returns the hash of a key that was found or listed. */
+const uint8_t *keys_hash(const struct key *key);
+
 /* Permanently revokes the keys whose grace period ended by the boot-time clock or the wall clock.
  * Call it periodically, so that a restart with a clock that was set back finds them revoked.
  * Returns their number, or -errno if the catalogue could not record all of them: they are invalid
@@ -99,5 +108,7 @@ int keys_end_graces(struct keys *k, struct err *e);
 
 /* Sets the one function that is called after a key was revoked at once, or its tier changed. */
 void keys_watch(struct keys *k, void (*fn)(void *arg), void *arg);
+/* Sets the one function that is called after a key was made or changed in any way. */
+void keys_follow(struct keys *k, void (*fn)(void *arg), void *arg);
 
 #endif

@@ -264,7 +264,7 @@ def test_keys_and_revocations_are_everywhere(fleet: Fleet) -> None:
     until("the same on both", lambda: a.keys() == b.keys())
     assert b.keys()["one"]["revoked"] and b.keys()["two"]["tier"] == "free"
     a.offer({"format": 1, "name": "damaged"}, key("four"))
-    a.says("a key of the service is left out: id is missing")
+    a.says("a key in keys.json is left out: id is missing")
     until("good key", lambda: "four" in b.keys())
 
 

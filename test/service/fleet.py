@@ -65,6 +65,7 @@ class Fleet:
         self.prefix = f"127.{64 + (pid >> 8) % 128}.{pid % 256}."
         self.hosts: dict[int, dict[str, Any]] = {}
         self.services: dict[int, Service] = {}
+        self.markers = 0
 
     def address(self, host: int) -> tuple[str, int]:
         return self.prefix + str(host), 7400 + self.net
@@ -87,6 +88,26 @@ class Fleet:
         (folder / "new").write_text(text or json.dumps(table))
         (folder / "new").rename(folder / "hosts.json")
 
+    def write_keys(self, host: int, keys: "list[dict[str, Any]] | str") -> None:
+        """Gives the host the keys of its cell; text: damaged ones."""
+        folder = self.home / f"table{host}"
+        text = keys if isinstance(keys, str) else json.dumps({"format": 1, "keys": keys})
+        (folder / "new").write_text(text)
+        (folder / "new").rename(folder / "keys.json")
+
+    def offer(self, host: int) -> Path:
+        """Returns the file with the host's own keys."""
+        return self.home / f"table{host}" / "out" / "keys.json"
+
+    def offered(self, host: int) -> dict[str, dict[str, Any]]:
+        """Returns the host's own keys by their ids."""
+        path = self.offer(host)
+        return {key["id"]: key for key in json.loads(path.read_text())["keys"]} if path.exists() else {}
+
+    def carry(self, one: int, other: int) -> None:
+        """Gives a host the keys of another one."""
+        self.write_keys(other, self.offer(one).read_text())
+
     def settings(self, host: int) -> list[str]:
         ip, port = self.address(host)
         cert, key = self.authority.make(f"h{host}")
@@ -99,14 +120,22 @@ class Fleet:
             f"fleet_key={key}",
         ]
 
-    def start(self, host: int, *settings: str, agent: bool = False, others: tuple[int, ...] = ()) -> Service:
-        """Starts a host; `others` are in its table, too."""
+    def start(
+        self, host: int, *settings: str, agent: bool = False, others: tuple[int, ...] = (), out: bool = True
+    ) -> Service:
+        """Starts a host, perhaps again; `others` are in its table, too. `out`: it has a folder for its keys."""
         for one in (host, *others):
             self.add(one)
         self.write_for(host)
         home = self.home / f"h{host}"
         home.mkdir(exist_ok=True)
-        started = Service(home, "max_vms=64", *self.settings(host), *settings, agent=agent)
+        if out:
+            self.offer(host).parent.mkdir(exist_ok=True)
+        all_settings = ["max_vms=64", *self.settings(host), *settings]
+        if host in self.services:
+            self.services[host].start(*all_settings)
+            return self.services[host]
+        started = Service(home, *all_settings, agent=agent)
         self.services[host] = started
         return started
 

@@ -51,9 +51,9 @@ static bool can_read(const char *path)
 
 static int make_tree(void **state)
 {
-	static const char *const folders[] = {"state",	"state/a",	"state/b",
-					      "run",	"run/journals", "run/vm",
-					      "images", "elsewhere",	"templates"};
+	static const char *const folders[] = {"state",	      "state/a", "state/b",  "run",
+					      "run/journals", "run/vm",	 "images",   "elsewhere",
+					      "templates",    "fleet",	 "fleet/out"};
 	socklen_t len = sizeof(listening);
 
 	snprintf(top, sizeof(top), "/tmp/ramet-landlock-XXXXXX");
@@ -116,6 +116,20 @@ static bool keeps_its_state(void)
 	       can_read(under("state/a/named")) && truncate(under("state/a/named"), 1) == 0 &&
 	       unlink(under("state/a/named")) == 0 && mkdir(under("state/c"), 0700) == 0 &&
 	       rmdir(under("state/c")) == 0 && put(under("run/journals/7"));
+}
+
+static bool replaces_its_keys(void)
+{
+	char from[CONFIG_PATH_MAX];
+
+	snprintf(from, sizeof(from), "%s", under("fleet/out/.keys.json"));
+	return put(from) && rename(from, under("fleet/out/keys.json")) == 0 && put(from) &&
+	       rename(from, under("fleet/out/keys.json")) == 0;
+}
+
+static bool replaces_those_of_all(void)
+{
+	return put(under("fleet/keys.json")) || put(under("fleet/hosts.json"));
 }
 
 static bool opens_memory_again(void)
@@ -231,6 +245,17 @@ static void other_files_are_inaccessible(void **state)
 	assert_false(confined(replaces_the_kernel));
 }
 
+static void only_its_own_keys_are_writable(void **state)
+{
+	snprintf(config.fleet_dir, sizeof(config.fleet_dir), "%s", under("fleet"));
+	assert_true(confined(replaces_its_keys));
+	if (abi() >= 2)
+		assert_false(confined(replaces_those_of_all));
+	config.fleet_dir[0] = '\0';
+	if (abi() >= 2)
+		assert_false(confined(replaces_its_keys));
+}
+
 static void connecting_is_forbidden(void **state)
 {
 	assert_true(connects());
@@ -249,6 +274,7 @@ int main(void)
 		cmocka_unit_test(replaced_file_is_accessible),
 		cmocka_unit_test(linked_template_is_accessible),
 		cmocka_unit_test(other_files_are_inaccessible),
+		cmocka_unit_test(only_its_own_keys_are_writable),
 		cmocka_unit_test(connecting_is_forbidden),
 	};
 

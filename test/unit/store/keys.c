@@ -353,6 +353,63 @@ static void thousand_keys_are_distinguished(void **state)
 	assert_ptr_equal(keys_find(w->keys, last.key->id), last.key);
 }
 
+/* Returns the key as another host would tell it. */
+static struct key elsewhere(const char *id, int64_t created_ms)
+{
+	struct key key = {.created_at_ms = created_ms, .tier_at_ms = created_ms};
+
+	strcpy(key.id, id);
+	strcpy(key.tenant, "tnt_0123456789abcdef");
+	strcpy(key.name, "n");
+	strcpy(key.tier, "pro");
+	return key;
+}
+
+static void on_changed(void *arg)
+{
+	(*(unsigned *)arg)++;
+}
+
+static void key_of_another_host_is_taken(void **state)
+{
+	struct world *w = *state;
+	const uint8_t hash[KEY_HASH_LEN] = {1}, other_hash[KEY_HASH_LEN] = {2};
+	struct key newer = elsewhere("key_0000000000000002", 2000);
+	struct key older = elsewhere("key_0000000000000001", 1000);
+	unsigned changes = 0;
+	struct err e;
+
+	keys_follow(w->keys, on_changed, &changes);
+	strcpy(older.tier, "free");
+	assert_int_equal(keys_take(w->keys, &newer, hash, &e), 1);
+	assert_int_equal(keys_take(w->keys, &newer, hash, &e), 0);
+	assert_int_equal(keys_take(w->keys, &older, hash, &e), -EEXIST);
+	assert_int_equal(keys_take(w->keys, &older, other_hash, &e), 1);
+	assert_int_equal(changes, 2);
+	/* The newest one is that which was made last, not which was taken last. */
+	assert_string_equal(keys_tier(w->keys, newer.tenant), "pro");
+	newer.revoked_at_ms = 3000;
+	newer.revoked = true;
+	assert_int_equal(keys_take(w->keys, &newer, hash, &e), 1);
+	assert_int_equal(w->notified, 1);
+	assert_int_equal(changes, 3);
+	for (int i = 0; i < 2; i++) {
+		const struct key *key = keys_find(w->keys, newer.id);
+
+		assert_string_equal(key_state(key), "revoked");
+		assert_memory_equal(keys_hash(key), hash, sizeof(hash));
+		assert_string_equal(keys_tier(w->keys, newer.tenant), "free");
+		assert_ptr_equal(keys_next(w->keys, keys_find(w->keys, older.id)), key);
+		reopen(w);
+	}
+	newer = elsewhere("key_0000000000000002", 2000);
+	strcpy(newer.tier, "scale");
+	newer.tier_at_ms = 4000;
+	newer.revoked_at_ms = 3000;
+	assert_int_equal(keys_take(w->keys, &newer, hash, &e), 1);
+	assert_string_equal(key_state(keys_find(w->keys, newer.id)), "revoked");
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static void tier_of_a_key_changes(void **state)
@@ -398,6 +455,7 @@ int main(void)
 		T(revoked_key_does_not_set_the_tier),
 		T(names_are_checked),
 		T(thousand_keys_are_distinguished),
+		T(key_of_another_host_is_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
