@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * On which host a new sandbox is made. Each host decides for the creates that reach it, from what
+ * it has heard of the others; nobody is in charge. All here is computation: the caller gives the
+ * time (monotonic, in ms) and random numbers, and sends what place_next says. Nothing allocates
+ * memory.
+ *
+ * A create takes at most PLACE_TURNS turns. In each but the last it looks for a warm sandbox: on
+ * this host, or on the better of two others, first among the homes of its tenant; a host that it is
+ * sent to says at once if it has none. The last turn takes any host with room.
+ * docs/internals/fleet-placement.md has the reasons and figures.
+ */
+#ifndef RAMET_ORCHESTRATOR_FLEET_PLACE_H
+#define RAMET_ORCHESTRATOR_FLEET_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLACE_TURNS	  5
+#define PLACE_HOME_TURNS  2    /* the first ones: among the tenant's homes */
+#define PLACE_SENDS	  3    /* hosts that a create is sent to at most */
+#define PLACE_PICKS	  2    /* hosts that are compared in a turn, besides this one */
+#define PLACE_KINDS	  8    /* templates and sizes whose warm sandboxes are counted */
+#define PLACE_FULL	  1000 /* `used` of a host without any room */
+#define PLACE_CREATE_FULL 850  /* from here on there is room for forks only */
+#define PLACE_SLACK	  50   /* this host is used up to so much above the mean */
+#define PLACE_FRESH_MS	  5000 /* after which a load is asked for again */
+#define PLACE_SILENT_MS	  5000 /* for which a host that did not answer is left alone */
+#define PLACE_FAILURES	  3    /* creates in a row, after which a host takes itself out */
+#define PLACE_RETRY_MS	  30000
+#define PLACE_RETRY_MAX	  600000
+
+/* --- what a host says of itself ------------------------------------------------------------- */
+
+struct place_load {
+	uint16_t used;		   /* of its room, in thousandths */
+	bool closed;		   /* draining, or its creates failed */
+	uint8_t warm[PLACE_KINDS]; /* warm sandboxes that nobody has taken yet */
+};
+
+/* The resources of a host, each used and in total; vCPUs in total are cores times overcommitment.
+ */
+struct place_room {
+	uint64_t memory_used, memory; /* MiB */
+	uint64_t vcpus_used, vcpus;
+	uint64_t disk_used, disk; /* MiB; of a disk, 15 % stay free */
+};
+
+/* Returns how much of the scarcest resource is used, 0 to PLACE_FULL. */
+uint16_t place_used(const struct place_room *room);
+
+/* Whether a host works: PLACE_FAILURES creates that fail in a row close it. After a while one more
+ * is let through; the wait doubles while they fail. Zero is a host that works. */
+struct place_health {
+	uint32_t failed;
+	uint32_t wait_ms;
+	uint64_t open_ms; /* when the next one may come */
+};
+
+/* To be called with the result of every create, and of every warm sandbox that the pool makes: so
+ * a host that works again is found without a user's create. */
+void place_result(struct place_health *health, bool ok, uint64_t now_ms);
+bool place_closed(const struct place_health *health, uint64_t now_ms);
+
+enum place_verdict {
+	PLACE_OK,
+	PLACE_NO_WARM, /* `warm_only`, and there is no warm sandbox of this kind */
+	PLACE_NO_SLOT, /* the tenant's limit (slots.h) */
+	PLACE_NO_ROOM,
+	PLACE_IS_CLOSED,
+	PLACE_UNREACHABLE, /* it did not answer; place_refused only */
+};
+
+/* Returns whether this host, which says `load` of itself, makes the sandbox. */
+enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only,
+			       bool has_slot);
+/* The same for a fork of a sandbox that is here: it may also take the room that creates leave, and
+ * a host that drains keeps its families. */
+enum place_verdict place_admit_fork(const struct place_load *load, bool has_slot);
+
+/* --- which host ----------------------------------------------------------------------------- */
+
+struct place_peer {
+	uint32_t number;
+	bool ready; /* the table says so: right region, not draining, not gone */
+	struct place_load load;
+	uint64_t heard_ms;  /* 0: never */
+	uint64_t silent_ms; /* until when it is left alone */
+};
+
+struct place {
+	struct place_peer *peers; /* the caller's, in the order of the table */
+	uint32_t n, self;	  /* self: index of this host, whose load is up to date */
+	uint32_t mean; /* of the loads heard lately, in 256ths of a thousandth; 0: unknown */
+};
+
+/* Returns how many hosts are home to a tenant with that limit, at most `n`: each may then run 16.
+ */
+uint32_t place_homes_wanted(uint32_t cap, uint32_t n);
+/*
+ * Fills `homes` with the indices of the tenant's `want` homes: the hosts with the highest hash of
+ * tenant and number, best first. All hosts find the same ones, and a host that joins or leaves
+ * changes few. To be called again when the table changes; it costs one hash for each peer.
+ * `want` must be at most p->n.
+ */
+void place_homes(const struct place *p, uint64_t tenant, uint16_t *homes, uint32_t want);
+
+/* One create under way. The caller zeroes it and fills in the first part. */
+struct place_create {
+	const uint16_t *homes; /* the caller's */
+	uint32_t n_homes;
+	uint32_t kind;	     /* below PLACE_KINDS */
+	uint32_t slots_here; /* of the tenant that this host can take at once */
+
+	uint32_t turn;
+	bool drawn, asked, self_tried;
+	bool found;	   /* fallback is the first host with room but no warm sandbox */
+	bool found_slot;   /* it has a slot in hand */
+	uint16_t fallback; /* for the last turn */
+	uint32_t n_tried;
+	uint16_t picks[PLACE_PICKS], tried[PLACE_SENDS];
+	uint32_t slots[PLACE_PICKS]; /* of the tenant, on each pick that was asked; else UINT32_MAX
+				      */
+};
+
+enum place_step {
+	PLACE_HERE,    /* make it on this host */
+	PLACE_ASK,     /* ask `hosts` for their loads (UINT16_MAX: none), then call again */
+	PLACE_SEND,    /* send it to hosts[0] */
+	PLACE_REFUSED, /* no host that was looked at can make it */
+};
+
+struct place_next {
+	enum place_step step;
+	bool warm_only; /* "warm or say no" */
+	uint16_t hosts[PLACE_PICKS];
+};
+
+/* `random`: 64 random bits for each call. After PLACE_HERE or PLACE_SEND the caller ends, or calls
+ * place_refused and then this again. */
+struct place_next place_next(struct place *p, struct place_create *c, uint64_t random,
+			     uint64_t now_ms);
+/* The host of the last step, an index, refused: a turn is over. A host without a slot in hand
+ * should ask for one (slots.h) and wait for it before it refuses with PLACE_NO_SLOT. */
+void place_refused(struct place *p, struct place_create *c, uint16_t host, enum place_verdict why,
+		   uint64_t now_ms);
+
+/* A host said its load, in answer to whatever. */
+void place_heard(struct place *p, uint16_t host, const struct place_load *load, uint64_t now_ms);
+/* The same for the answer to PLACE_ASK, which also says how many slots of the tenant it can take.
+ */
+void place_answered(struct place *p, struct place_create *c, uint16_t host,
+		    const struct place_load *load, uint32_t slots, uint64_t now_ms);
+/* A host did not answer. */
+void place_silent(struct place *p, uint16_t host, uint64_t now_ms);
+
+#endif
