@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PLACE_TURNS	  5
+#define PLACE_TURNS	  7
 #define PLACE_HOME_TURNS  2    /* the first ones: among the tenant's homes */
 #define PLACE_SENDS	  3    /* hosts that a create is sent to at most */
 #define PLACE_PICKS	  2    /* hosts that are compared in a turn, besides this one */
