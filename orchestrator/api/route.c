@@ -197,7 +197,7 @@ static enum route_result find(struct route_match *m, const struct segments *s, s
 {
 	bool head = method_is("HEAD", method, method_len);
 	const char *pattern = NULL;
-	struct ids ids, found;
+	struct ids ids = {0}, found;
 
 	for (size_t i = 0; i < n_routes; i++) {
 		if (!matches(routes[i].pattern, s, first, &found))
