@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
 
+from checkpoints import checkpoints
 from command import command
 from contention import contention
 from files import files
@@ -182,6 +183,7 @@ def fleet(quick: bool, hours: float = 24) -> Figures:
 
 
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
+    "checkpoint": [checkpoints],
     "command": [command],
     "contention": [contention],
     "first-light": [kvm_floor, service, call, memory, empty_pool],
@@ -234,6 +236,14 @@ def ratios(figures: Figures) -> Figures:
         "parent_pause_writing / warm_exit": ("parent_pause_writing_ms", "warm_exit_us"),
         "firecracker_ready_n1 / child_ready_n1": ("firecracker_ready_n1_ms", "child_ready_n1_ms"),
         "firecracker_ready_n5 / child_ready_n5": ("firecracker_ready_n5_ms", "child_ready_n5_ms"),
+        "start_memory_n1 / fork_n1": ("start_memory_n1_ms", "fork_n1_ms"),
+        "start_memory_n5 / fork_n5": ("start_memory_n5_ms", "fork_n5_ms"),
+        "start_memory_n32 / fork_n32": ("start_memory_n32_ms", "fork_n32_ms"),
+        "start_stored_n1 / fork_n1": ("start_stored_n1_ms", "fork_n1_ms"),
+        "start_stored_n5 / fork_n5": ("start_stored_n5_ms", "fork_n5_ms"),
+        "start_stored_n32 / fork_n32": ("start_stored_n32_ms", "fork_n32_ms"),
+        "undo / fork_beside": ("undo_ms", "fork_beside_ms"),
+        "last_100 / first_100": ("last_100_ms", "first_100_ms"),
     }
     ms = {"us": 1e-3, "ms": 1.0}
     found = {}
@@ -361,7 +371,8 @@ def main() -> int:
     more = {name: getattr(args, name) for name in options if getattr(args, name)}
     figures: Figures = {}
     try:
-        uses_service = args.name not in ("fleet", "native-service", "page", "scale", "thousand")
+        own = ("checkpoint", "fleet", "native-service", "page", "scale", "thousand")
+        uses_service = args.name not in own  # they start what they measure
         if uses_service:
             wait_until_quiet()
         for measure in BENCHMARKS[args.name]:

@@ -98,7 +98,7 @@ def sandboxes(running: Service) -> list[str]:
 
 # --- what the host gives ---------------------------------------------------------------------------
 
-MEMINFO = ("Slab", "SUnreclaim", "KernelStack", "PageTables", "Percpu", "MemAvailable")
+MEMINFO = ("Slab", "SUnreclaim", "KernelStack", "PageTables", "Percpu", "Shmem", "MemAvailable")
 
 
 def meminfo() -> dict[str, float]:
