@@ -273,7 +273,8 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     shared = list(owner.keys)
     shutil.copytree(fleet.home / f"h{OWNER}/service/state", fleet.home / f"h{ENTRY}/service/state")
     for host in (OWNER, ENTRY):
-        fleet.start(host, "pro").keys[:0] = shared
+        fleet.start(host, "pro")
+    fleet.services[ENTRY].keys[:0] = shared
     yield fleet
     fleet.stop()
 
