@@ -496,6 +496,19 @@ def test_undo_says_what_helps(server: Service, client: httpx.Client, sandbox: st
     refused(client.post(NOBODY + "/undo", json={}), 404, "not_found")
 
 
+def test_the_first_call_after_a_rollback_is_undone(server: Service, client: httpx.Client, sandbox: str) -> None:
+    run(client, sandbox, "mark asked")
+    asked = taken(client, sandbox)["id"]
+    run(client, sandbox, "mark other")
+    client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 20}})
+    call(server, client, sandbox, "a")
+    rolled_back(client, sandbox, checkpoint=asked)
+    server.wait(lambda _: not of_calls(client, sandbox)[-1]["undone"])  # of the state of `asked`
+    call(server, client, sandbox, "b")
+    undone(client, sandbox)
+    assert run(client, sandbox, "marked") == "asked"
+
+
 def test_copies_do_not_inherit_it(server: Service, client: httpx.Client) -> None:
     sandbox = made(client, checkpoint_each_call={"keep": 3})[-36:]
     (first,) = until_kept(server, client, sandbox)
