@@ -162,9 +162,9 @@ static void test_one_in_memory_starts_sandboxes_and_is_lost_with_the_service(voi
 	world_exec(w, &r, m.view.id, "mark after");
 	fork_from(w, &k, t.id, 3);
 	assert_string_equal(state_of(w, t.id), "memory");
-	block_disk(w, false);
 	expect_marks(w, &k, 3, "before");
 	world_kill_service(w);
+	block_disk(w, false);
 	world_start_service(w);
 	assert_string_equal(state_of(w, t.id), "none");
 	assert_int_equal(world_metric(w, "sandboxes"), 4);
