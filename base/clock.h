@@ -35,4 +35,13 @@ static inline int64_t realtime_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* The wall-clock time, but later than `last_ms`: for times that order what was done, since two may
+ * fall into one millisecond, and the clock may be set back, or be behind that of another host. */
+static inline int64_t realtime_ms_after(int64_t last_ms)
+{
+	const int64_t now_ms = realtime_ms();
+
+	return now_ms > last_ms ? now_ms : last_ms + 1;
+}
+
 #endif

@@ -317,7 +317,6 @@ static void on_file_changed(void *arg)
 static void recall(struct shared_keys *s, const struct ring_key *last)
 {
 	const struct key *own = keys_find(s->keys, last->id);
-	const int64_t now = realtime_ms();
 	struct err e;
 
 	if (!own)
@@ -325,7 +324,7 @@ static void recall(struct shared_keys *s, const struct ring_key *last)
 	struct key key = *own;
 	key.tier_at_ms = last->tier_ms;
 	if (strcmp(own->tier, last->tier) != 0)
-		key.tier_at_ms = now > last->tier_ms ? now : last->tier_ms + 1;
+		key.tier_at_ms = realtime_ms_after(last->tier_ms);
 	/* Only this time changes, which is in memory. */
 	keys_take(s->keys, &key, keys_hash(own), &e);
 }

@@ -101,15 +101,11 @@ int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t cal
 	return 0;
 }
 
-/* Returns the present time, or one after all others: they are ordered by time, and an undo needs
- * the order in which they were taken. Two may come in a millisecond, and the clock may be set back.
- */
+/* Returns a time after all others: they are ordered by time, and an undo needs the order in which
+ * they were taken. */
 static int64_t time_after(const struct roster *all)
 {
-	const int64_t last_ms = all->n ? all->all[all->n - 1]->place.at_ms : 0;
-	const int64_t now_ms = realtime_ms();
-
-	return now_ms > last_ms ? now_ms : last_ms + 1;
+	return realtime_ms_after(all->n ? all->all[all->n - 1]->place.at_ms : 0);
 }
 
 struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *spec,

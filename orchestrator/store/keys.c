@@ -399,8 +399,7 @@ int keys_set_tier(struct keys *k, const char *id, const char *tier, struct err *
 		return ret;
 	snprintf(key->tier, sizeof(key->tier), "%s", tier);
 	/* Later than what it follows, also if another host's clock is ahead. */
-	const int64_t now = realtime_ms();
-	key->tier_at_ms = now > key->tier_at_ms ? now : key->tier_at_ms + 1;
+	key->tier_at_ms = realtime_ms_after(key->tier_at_ms);
 	notify_revoked(k);
 	return 0;
 }
