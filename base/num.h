@@ -82,4 +82,16 @@ static inline bool hex_bytes(uint8_t *out, size_t n, const char *p)
 	return true;
 }
 
+/* Writes `n` bytes as 2 * n lower-case hexadecimal digits and a NUL. */
+static inline void hex_write(char *out, const uint8_t *bytes, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < n; i++) {
+		out[2 * i] = digits[bytes[i] >> 4];
+		out[2 * i + 1] = digits[bytes[i] & 15];
+	}
+	out[2 * n] = '\0';
+}
+
 #endif

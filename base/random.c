@@ -2,12 +2,12 @@
 #include "base/random.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "base/num.h"
 
 void random_bytes(void *out, size_t len)
 {
@@ -37,8 +37,7 @@ void random_id(char *out, size_t size, const char *prefix)
 	else
 		random_bytes(bytes, n);
 	memcpy(out, prefix, at);
-	for (size_t i = 0; i < n; i++)
-		snprintf(out + at + 2 * i, 3, "%02x", bytes[i]);
+	hex_write(out + at, bytes, n);
 }
 
 bool id_valid(const char *prefix, const void *id, size_t len)

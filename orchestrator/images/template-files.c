@@ -16,6 +16,7 @@
 #include "base/file-sum.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/images/disk-layer.h"
 #include "orchestrator/images/image-dir.h"
 #include "orchestrator/images/template-internal.h"
@@ -107,8 +108,8 @@ static int key_of(const struct template_job *job, char key[TEMPLATE_KEY_LEN + 1]
 	if (ret == 0)
 		EVP_DigestFinal_ex(md, digest, NULL);
 	EVP_MD_CTX_free(md);
-	for (int i = 0; ret == 0 && i < TEMPLATE_KEY_LEN / 2; i++)
-		snprintf(key + 2 * i, 3, "%02x", digest[i]);
+	if (ret == 0)
+		hex_write(key, digest, TEMPLATE_KEY_LEN / 2);
 	return ret;
 }
 

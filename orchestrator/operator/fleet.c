@@ -129,8 +129,7 @@ static void make_hex(char *out, size_t digits)
 	uint8_t bytes[FLEET_KEY_BYTES];
 
 	random_bytes(bytes, sizeof(bytes));
-	for (size_t i = 0; i < digits / 2; i++)
-		snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+	hex_write(out, bytes, digits / 2);
 	explicit_bzero(bytes, sizeof(bytes));
 }
 

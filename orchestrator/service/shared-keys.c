@@ -39,12 +39,6 @@ struct shared_keys {
 
 /* --- one key ---------------------------------------------------------------------------------- */
 
-static void write_hash(char out[static RING_HASH_TEXT + 1], const uint8_t hash[static KEY_HASH_LEN])
-{
-	for (size_t i = 0; i < KEY_HASH_LEN; i++)
-		snprintf(out + 2 * i, 3, "%02x", hash[i]);
-}
-
 static void to_ring(struct ring_key *out, const struct key *key)
 {
 	*out = (struct ring_key){.created_ms = key->created_at_ms,
@@ -55,7 +49,7 @@ static void to_ring(struct ring_key *out, const struct key *key)
 	snprintf(out->tenant, sizeof(out->tenant), "%s", key->tenant);
 	snprintf(out->name, sizeof(out->name), "%s", key->name);
 	snprintf(out->tier, sizeof(out->tier), "%s", key->tier);
-	write_hash(out->hash, keys_hash(key));
+	hex_write(out->hash, keys_hash(key), KEY_HASH_LEN);
 }
 
 /* A key that is revoked has an end. */
