@@ -548,6 +548,25 @@ static void each_call(struct world *w, const char *id, uint32_t keep)
 	world_until_true(w, &done);
 }
 
+/* Creates a sandbox with checkpoints after its calls, and waits for the first one. */
+static struct calls begin_each_call(struct world *w, struct made *m, uint32_t keep)
+{
+	world_create(w, m, NULL);
+	struct calls calls = {w, m->view.id};
+	each_call(w, m->view.id, keep);
+	world_until(w, state_is_kept, &calls);
+	return calls;
+}
+
+/* Makes a call and waits for the checkpoint after it. */
+static void call_and_keep(struct calls *calls, const char *code)
+{
+	struct run r;
+
+	world_exec(calls->w, &r, calls->id, code);
+	world_until(calls->w, state_is_kept, calls);
+}
+
 static bool snapshot_is_due(void *arg)
 {
 	const struct calls *of = arg;
@@ -604,18 +623,14 @@ static void test_calls_in_a_row_are_undone_together(void **state)
 	struct taken t;
 	struct made m;
 
-	world_create(w, &m, NULL);
-	struct calls calls = {w, m.view.id};
-	each_call(w, m.view.id, 10);
-	world_until(w, state_is_kept, &calls);
+	struct calls calls = begin_each_call(w, &m, 10);
 	*quiet_ms = 3600 * 1000;
 	world_exec(w, &r, m.view.id, "mark a");
 	world_exec(w, &r, m.view.id, "mark b");
 	assert_false(snapshot_is_due(&calls));
 	assert_int_equal(world_metric(w, "checkpoints"), 1);
 	*quiet_ms = 1;
-	world_exec(w, &r, m.view.id, "mark c");
-	world_until(w, state_is_kept, &calls);
+	call_and_keep(&calls, "mark c");
 	assert_int_equal(world_metric(w, "checkpoints"), 2);
 	undo(w, &t, m.view.id, 1);
 	assert_true(t.ok);
@@ -631,10 +646,7 @@ static void test_undone_calls_do_not_push_out_the_states_before(void **state)
 	struct taken t;
 	struct made m;
 
-	world_create(w, &m, NULL);
-	struct calls calls = {w, m.view.id};
-	each_call(w, m.view.id, 2);
-	world_until(w, state_is_kept, &calls);
+	struct calls calls = begin_each_call(w, &m, 2);
 	for (int i = 0; i < 5; i++) {
 		world_exec(w, &r, m.view.id, "mark a");
 		world_until(w, state_is_kept, &calls);
@@ -676,10 +688,7 @@ static void test_those_of_an_ended_sandbox_stay_for_an_hour(void **state)
 	struct done deleted;
 	struct made m;
 
-	world_create(w, &m, NULL);
-	struct calls calls = {w, m.view.id};
-	each_call(w, m.view.id, 10);
-	world_until(w, state_is_kept, &calls);
+	begin_each_call(w, &m, 10);
 	struct space *p =
 		space_of(w->service,
 			 snapshots_of(sandbox_living(w->service, TENANT, m.view.id))->checkpoint);
@@ -704,18 +713,13 @@ static bool is_ready(void *arg)
 static void test_a_clock_that_is_set_back_keeps_the_order(void **state)
 {
 	struct world *w = *state;
-	struct run r = {0};
 	struct made m;
 
-	world_create(w, &m, NULL);
-	struct calls calls = {w, m.view.id};
-	each_call(w, m.view.id, 10);
-	world_until(w, state_is_kept, &calls);
+	struct calls calls = begin_each_call(w, &m, 10);
 	struct sandbox *s = sandbox_living(w->service, TENANT, m.view.id);
 	struct roster *all = &snapshots_of_tenant(s->owner)->checkpoints;
 	all->all[0]->place.at_ms += 3600 * 1000;
-	world_exec(w, &r, m.view.id, "mark a");
-	world_until(w, state_is_kept, &calls);
+	call_and_keep(&calls, "mark a");
 	assert_int_equal(all->n, 2);
 	assert_int_equal(all->all[1]->place.at_ms, all->all[0]->place.at_ms + 1);
 }
@@ -727,14 +731,9 @@ static void test_undo_goes_on_after_a_restart(void **state)
 	struct taken t;
 	struct made m;
 
-	world_create(w, &m, NULL);
-	struct calls calls = {w, m.view.id};
-	each_call(w, m.view.id, 10);
-	world_until(w, state_is_kept, &calls);
-	world_exec(w, &r, m.view.id, "mark a");
-	world_until(w, state_is_kept, &calls);
-	world_exec(w, &r, m.view.id, "mark b");
-	world_until(w, state_is_kept, &calls);
+	struct calls calls = begin_each_call(w, &m, 10);
+	call_and_keep(&calls, "mark a");
+	call_and_keep(&calls, "mark b");
 	undo(w, &t, m.view.id, 1);
 	assert_true(t.ok);
 	world_kill_service(w);
@@ -774,15 +773,10 @@ static void test_a_call_after_a_merge_is_undone_to_the_winner(void **state)
 	struct made m;
 	struct done d;
 
-	world_create(w, &m, NULL);
-	struct calls calls = {w, m.view.id};
-	each_call(w, m.view.id, 10);
-	world_until(w, state_is_kept, &calls);
+	struct calls calls = begin_each_call(w, &m, 10);
 	world_fork(w, &k, m.view.id, 1);
-	world_exec(w, &r, m.view.id, "mark a");
-	world_until(w, state_is_kept, &calls);
-	world_exec(w, &r, m.view.id, "mark b");
-	world_until(w, state_is_kept, &calls);
+	call_and_keep(&calls, "mark a");
+	call_and_keep(&calls, "mark b");
 	world_exec(w, &r, k.ids[0], "mark winner");
 	world_merge(w, &d, m.view.id, k.ids[0]);
 	assert_false(d.failed);
@@ -801,8 +795,7 @@ static void test_a_call_after_a_rollback_is_undone_to_its_checkpoint(void **stat
 	world_create(w, &other, NULL);
 	struct calls calls = {w, m.view.id};
 	each_call(w, m.view.id, 10);
-	world_exec(w, &r, m.view.id, "mark a");
-	world_until(w, state_is_kept, &calls);
+	call_and_keep(&calls, "mark a");
 	world_exec(w, &r, other.view.id, "mark other");
 	take(w, &t, other.view.id);
 	service_rollback(w->service, TENANT, m.view.id, t.id, NULL, on_rolled_back, &d);
