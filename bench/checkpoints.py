@@ -16,13 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measure import BenchError, Figures, figure
+from measure import Figures, figure
 from native_service import (
     BUILD,
     Service,
     in_namespaces,
     machine,
     prepare,
+    print_figures,
     private_kib,
     run_json,
     service,
@@ -266,12 +267,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    try:
-        print(json.dumps(inside(args.folder, args.quick)))
-    except BenchError as failed:
-        print(f"bench: {failed}", file=sys.stderr)
-        return 1
-    return 0
+    return print_figures(lambda: inside(args.folder, args.quick))
 
 
 if __name__ == "__main__":

@@ -435,6 +435,16 @@ def prepare(folder: Path) -> None:
         disk.truncate(1 << 30)
 
 
+def print_figures(measure: Callable[[], Figures]) -> int:
+    """Prints the figures as JSON, or why there are none. Returns the exit status."""
+    try:
+        print(json.dumps(measure()))
+    except BenchError as failed:
+        print(f"bench: {failed}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def inside(folder: Path, quick: bool) -> Figures:
     """Measures everything, in the namespaces."""
     load = os.getloadavg()[0]
@@ -455,12 +465,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    try:
-        print(json.dumps(inside(args.folder, args.quick)))
-    except BenchError as failed:
-        print(f"bench: {failed}", file=sys.stderr)
-        return 1
-    return 0
+    return print_figures(lambda: inside(args.folder, args.quick))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from native_service import (
     in_namespaces,
     machine,
     prepare,
+    print_figures,
     private_kib,
     run,
     service,
@@ -391,12 +392,7 @@ def main() -> int:
     parser.add_argument("--vms", type=int, default=1000)
     parser.add_argument("--idle", type=int, default=600)
     args = parser.parse_args()
-    try:
-        print(json.dumps(inside(args.folder, args.vms, args.idle)))
-    except BenchError as failed:
-        print(f"bench: {failed}", file=sys.stderr)
-        return 1
-    return 0
+    return print_figures(lambda: inside(args.folder, args.vms, args.idle))
 
 
 if __name__ == "__main__":
