@@ -239,7 +239,8 @@ group_unit() {
 	run_ctest asan unit unit-asan -j "$test_jobs"
 	wait
 	[[ $all == yes ]] || return 0
-	cmake_tree release || return
+	# The whole tree has the tests of the library's defects, too.
+	build_h2o_unpatched && cmake_tree release || return
 	run_ctest release unit unit-gcc -j "$test_jobs"
 	# Tests of code that shares memory between threads; the rest is single-threaded.
 	cmake_tree tsan threaded_tests && run_ctest tsan threaded unit-tsan -j "$(nproc)"
