@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files, processes and ports of a sandbox whose requests go through another host of the fleet.
+"""Fixtures that make the tests of one host use a sandbox of another host of its fleet.
 
-These are the tests of one host: what a client sees must not differ.
+What a client sees must not differ.
 """
 
 from __future__ import annotations
 
 from typing import Iterator
 
-import httpx
 import pytest
 
 from conftest import Service, made
 from fleet import Fleet
-from test_files import *  # noqa: F403
-from test_ports import *  # noqa: F403
-from test_processes import *  # noqa: F403
-
-# Its request ends before the other host has connected to the server.
-del test_malformed_chunks_of_a_client_end_its_request  # noqa: F405
 
 
 @pytest.fixture(scope="module")

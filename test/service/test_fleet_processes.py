@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests of processes, with a sandbox of another host of the fleet."""
+
+from test_processes import *  # noqa: F403
+from routed import *  # noqa: F403
