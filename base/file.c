@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +61,44 @@ int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct e
 		offset += (uint64_t)n;
 		len -= (uint64_t)n;
 	}
+	return 0;
+}
+
+char *file_text(int fd, size_t most, size_t *len, struct err *e)
+{
+	char *text = fd < 0 ? NULL : malloc(most + 2);
+	ssize_t n = -1;
+
+	*len = 0;
+	while (text && *len <= most && (n = read(fd, text + *len, most + 1 - *len)) > 0)
+		*len += (size_t)n;
+	if (n == 0) {
+		text[*len] = '\0';
+		return text;
+	}
+	if (n < 0)
+		err_set(e, errno, fd < 0 ? "open" : "read");
+	else
+		err_say(e, EFBIG, "it has more than %zu bytes", most);
+	free(text);
+	return NULL;
+}
+
+int file_replace(int dir, const char *name, const void *data, size_t len, mode_t mode, gid_t group,
+		 struct err *e)
+{
+	char temporary[NAME_MAX + 1];
+
+	snprintf(temporary, sizeof(temporary), "%s.tmp", name);
+	unlinkat(dir, temporary, 0);
+	scoped_fd int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_set(e, errno, "create %s", temporary);
+	if (file_write(fd, 0, data, len, e) < 0)
+		return err_context(e, "%s", temporary);
+	if ((group && fchown(fd, (uid_t)-1, group) < 0) || fchmod(fd, mode) < 0 || fsync(fd) < 0 ||
+	    renameat(dir, temporary, dir, name) < 0)
+		return err_set(e, errno, "write %s", name);
 	return 0;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and writes regular files, by descriptor and offset; opens directories. */
+/* Reads and writes files; opens directories. */
 #ifndef RAMET_BASE_FILE_H
 #define RAMET_BASE_FILE_H
 
 #include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -15,6 +16,15 @@ int file_size(int fd, uint64_t *bytes, struct err *e);
 int file_read(int fd, uint64_t offset, void *out, uint64_t len, struct err *e);
 /* Writes exactly `len` bytes at `offset`. */
 int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct err *e);
+
+/* Reads from the descriptor up to the end of the file, at most `most` bytes. Returns them with a
+ * NUL after them, which the caller frees; NULL with *e filled, also when there are more. `fd` may
+ * be the result of an open(2) that has just failed. */
+char *file_text(int fd, size_t most, size_t *len, struct err *e);
+/* Replaces the file `name` in `dir` by one that is on the disk as a whole, or leaves what was
+ * there. `group`: the new file's; 0: that of the process. */
+int file_replace(int dir, const char *name, const void *data, size_t len, mode_t mode, gid_t group,
+		 struct err *e);
 
 /* Makes the directory, mode 0700, unless it exists. Returns a descriptor of it, or -errno. */
 int directory_open(const char *path, struct err *e);

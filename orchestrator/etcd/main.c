@@ -16,7 +16,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -33,21 +32,14 @@ static const char usage[] =
 static int read_settings(struct fleet_settings *out, const char *dir, struct err *e)
 {
 	char path[512];
-	uint64_t len;
+	size_t len;
 
 	snprintf(path, sizeof(path), "%s/fleet.json", dir);
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_set(e, errno, "open %s (`rametctl fleet join` writes it)", path);
-	if (file_size(fd, &len, e) < 0)
-		return e->code;
-	if (len > SETTINGS_MAX)
-		return err_say(e, EFBIG, "%s has more than %d bytes", path, SETTINGS_MAX);
-	scoped_free char *text = must_alloc(len + 1);
-	int ret = file_read(fd, 0, text, len, e);
-	if (ret == 0)
-		ret = fleet_settings_read(out, text, len, e);
-	return ret < 0 ? err_context(e, "%s", path) : 0;
+	scoped_free char *text = file_text(fd, SETTINGS_MAX, &len, e);
+	if (!text)
+		return err_context(e, "%s (`rametctl fleet join` writes it)", path);
+	return fleet_settings_read(out, text, len, e) < 0 ? err_context(e, "%s", path) : 0;
 }
 
 /* Tells systemd, which then starts rametd. */

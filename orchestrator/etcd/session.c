@@ -349,22 +349,6 @@ static int on_line(void *arg, const char *line, size_t len, struct err *e)
 
 /* --- the tables ------------------------------------------------------------------------------- */
 
-static int replace_file(int dir, const struct table *t, const struct text *text, struct err *e)
-{
-	char temporary[32];
-
-	snprintf(temporary, sizeof(temporary), ".%s", t->name);
-	scoped_fd int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-	if (fd < 0)
-		return err_set(e, errno, "create %s", temporary);
-	int ret = file_write(fd, 0, text->p, text->len, e);
-	if (ret < 0)
-		return ret;
-	if (fsync(fd) < 0 || renameat(dir, temporary, dir, t->name) < 0)
-		return err_set(e, errno, "write %s", t->name);
-	return 0;
-}
-
 /* Takes over the text and writes it, unless it is what the file has. */
 static int write_table(int dir, struct table *t, struct text *text, struct err *e)
 {
@@ -373,7 +357,7 @@ static int write_table(int dir, struct table *t, struct text *text, struct err *
 	if (text->len != t->text.len || memcmp(text->p, t->text.p, text->len) != 0) {
 		const struct text before = t->text;
 
-		ret = replace_file(dir, t, text, e);
+		ret = file_replace(dir, t->name, text->p, text->len, 0640, 0, e);
 		if (ret == 0) {
 			t->text = *text;
 			*text = before;
@@ -397,18 +381,11 @@ static int write_tables(struct session *s, struct err *e)
 
 /* Returns the text of a file, which the caller frees; NULL if there is none of at most `most`
  * bytes. */
-static char *read_file(int dir, const char *name, uint64_t most, uint64_t *len)
+static char *read_file(int dir, const char *name, size_t most, size_t *len)
 {
-	struct err e;
 	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-	if (fd < 0 || file_size(fd, len, &e) < 0 || *len > most)
-		return NULL;
-	char *text = must_alloc(*len + 1);
-	if (file_read(fd, 0, text, *len, &e) == 0)
-		return text;
-	free(text);
-	return NULL;
+	return file_text(fd, most, len, NULL);
 }
 
 /* Takes over the tables that an earlier process has written; a file of another host counts as none.
@@ -416,7 +393,7 @@ static char *read_file(int dir, const char *name, uint64_t most, uint64_t *len)
 static void load_tables(struct session *s)
 {
 	struct err e;
-	uint64_t len;
+	size_t len;
 	scoped_free char *hosts = read_file(s->dir, s->hosts.name, FLEET_TABLE_BYTES, &len);
 
 	if (hosts && view_load(s->view, hosts, len))
@@ -451,7 +428,7 @@ static void take_offers(struct session *s)
 {
 	char events[4096];
 	struct err e;
-	uint64_t len;
+	size_t len;
 
 	while (s->offers >= 0 && read(s->offers, events, sizeof(events)) > 0)
 		s->offered = true;

@@ -11,7 +11,9 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/random.h"
+#include "base/text-file.h"
 #include "orchestrator/io/disk-job.h"
 
 #define TABLE_FILE     "hosts.json"
@@ -45,49 +47,26 @@ static void fill_id(unsigned char out[RANDOM_ID_BYTES])
 
 /* --- files ---------------------------------------------------------------------------------- */
 
-/* Reads a whole file of at most `most` bytes. Returns its length, or -errno with *e filled. */
-static ssize_t read_file(const char *path, char *out, size_t most, struct err *e)
-{
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	size_t len = 0;
-
-	if (fd < 0)
-		return err_set(e, errno, "open %s", path);
-	while (len <= most) {
-		ssize_t n = read(fd, out + len, most + 1 - len);
-
-		if (n < 0)
-			return err_set(e, errno, "read %s", path);
-		if (n == 0)
-			return (ssize_t)len;
-		len += (size_t)n;
-	}
-	return err_say(e, EFBIG, "%s has more than %zu bytes", path, most);
-}
-
 static int read_keys(struct member *m, struct err *e)
 {
 	const char *path = m->config->fleet_id_key;
 	char text[KEY_FILE_BYTES + 1];
-	ssize_t len = read_file(path, text, KEY_FILE_BYTES, e);
-	int ret = len < 0 ? (int)len : fleet_keys_read(&m->keys, text, (size_t)len, e);
+	int ret = text_file_read(AT_FDCWD, path, text, sizeof(text));
 
+	ret = ret < 0 ? err_set(e, -ret, "read") : fleet_keys_read(&m->keys, text, (size_t)ret, e);
 	explicit_bzero(text, sizeof(text));
 	return ret < 0 ? err_context(e, "fleet_id_key %s", path) : 0;
 }
 
 static int read_table(const char *dir, struct fleet_table **out, struct err *e)
 {
-	scoped_free char *text = malloc(FLEET_TABLE_BYTES + 1);
 	char path[CONFIG_PATH_MAX + sizeof("/" TABLE_FILE)];
+	size_t len;
 
 	snprintf(path, sizeof(path), "%s/" TABLE_FILE, dir);
-	if (!text)
-		return err_set(e, ENOMEM, "read %s", path);
-	ssize_t len = read_file(path, text, FLEET_TABLE_BYTES, e);
-	if (len < 0)
-		return (int)len;
-	return fleet_table_read(out, text, (size_t)len, e) < 0 ? err_context(e, "%s", path) : 0;
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
+	return text && fleet_table_read(out, text, len, e) == 0 ? 0 : err_context(e, "%s", path);
 }
 
 /* --- changes of the table ------------------------------------------------------------------- */

@@ -38,17 +38,9 @@ int image_dir_new(int parent, const char *name, struct err *e)
 
 int image_manifest_put(int dir, const void *manifest, size_t len, struct err *e)
 {
-	scoped_fd int fd =
-		openat(dir, MANIFEST IMAGE_TMP, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-
-	if (fd < 0)
-		return err_set(e, errno, "make its manifest");
-	if (file_write(fd, 0, manifest, len, e) < 0)
-		return err_context(e, "its manifest");
-	return fsync(fd) < 0 || renameat(dir, MANIFEST IMAGE_TMP, dir, MANIFEST) < 0 ||
-			       fsync(dir) < 0
-		       ? err_set(e, errno, "write its manifest to disk")
-		       : 0;
+	if (file_replace(dir, MANIFEST, manifest, len, 0600, 0, e) < 0)
+		return e->code;
+	return fsync(dir) < 0 ? err_set(e, errno, "write its manifest to disk") : 0;
 }
 
 int image_dir_publish(int parent, int dir, const char *name, const void *manifest, size_t len,

@@ -46,62 +46,29 @@ static const char usage[] =
 /* Returns the text of a file, which the caller frees; NULL with *e filled. */
 static char *read_fd(int fd, const char *name, struct err *e)
 {
-	char *text = must_alloc(SETTINGS_MAX + 1);
-	size_t len = 0;
-	ssize_t n;
+	size_t len;
+	char *text = file_text(fd, SETTINGS_MAX, &len, e);
 
-	while ((n = read(fd, text + len, SETTINGS_MAX - len)) > 0)
-		len += (size_t)n;
-	if (n == 0 && len < SETTINGS_MAX)
-		return text;
-	free(text);
-	if (n < 0)
-		err_set(e, errno, "read %s", name);
-	else
-		err_say(e, EFBIG, "%s has more than %d bytes", name, SETTINGS_MAX);
-	return NULL;
+	if (!text)
+		err_context(e, "%s", name);
+	return text;
 }
 
 static char *read_in(int dir, const char *name, struct err *e)
 {
 	scoped_fd int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
 
-	if (fd >= 0)
-		return read_fd(fd, name, e);
-	err_set(e, errno, "open %s", name);
-	return NULL;
-}
-
-/* Writes the whole file or leaves what was there. `group`: who may read it; 0: nobody but its
- * owner. */
-static int write_in(int dir, const char *name, const char *text, size_t len, gid_t group,
-		    mode_t mode, struct err *e)
-{
-	char temporary[64];
-
-	snprintf(temporary, sizeof(temporary), ".%s", name);
-	unlinkat(dir, temporary, 0);
-	scoped_fd int fd =
-		openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return err_set(e, errno, "create %s", name);
-	int ret = file_write(fd, 0, text, len, e);
-	if (ret < 0)
-		return ret;
-	if ((group && fchown(fd, (uid_t)-1, group) < 0) || fchmod(fd, mode) < 0 || fsync(fd) < 0 ||
-	    renameat(dir, temporary, dir, name) < 0)
-		return err_set(e, errno, "write %s", name);
-	return 0;
+	return read_fd(fd, name, e);
 }
 
 static int write_secret(int dir, const char *name, const char *text, struct err *e)
 {
-	return write_in(dir, name, text, strlen(text), 0, 0600, e);
+	return file_replace(dir, name, text, strlen(text), 0600, 0, e);
 }
 
 static int write_public(int dir, const char *name, const char *text, struct err *e)
 {
-	return write_in(dir, name, text, strlen(text), 0, 0644, e);
+	return file_replace(dir, name, text, strlen(text), 0644, 0, e);
 }
 
 /* --- init ------------------------------------------------------------------------------------- */
@@ -143,7 +110,7 @@ static int write_fleet(int dir, const char *fleet, uint32_t cell, char *const et
 		json_string(&text, etcd[i], strlen(etcd[i]));
 	}
 	text_puts(&text, "]}\n");
-	int ret = write_in(dir, "fleet.json", text.p, text.len, 0, 0644, e);
+	int ret = file_replace(dir, "fleet.json", text.p, text.len, 0644, 0, e);
 	text_free(&text);
 	return ret;
 }
@@ -454,10 +421,10 @@ static int write_all(int dir, const struct token *t, const struct text *settings
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
-		if (write_in(dir, files[i].name, files[i].text->p, files[i].text->len,
-			     files[i].group, files[i].mode, e) < 0)
+		if (file_replace(dir, files[i].name, files[i].text->p, files[i].text->len,
+				 files[i].mode, files[i].group, e) < 0)
 			return e->code;
-	return write_in(dir, "fleet.json", settings->p, settings->len, 0, 0644, e);
+	return file_replace(dir, "fleet.json", settings->p, settings->len, 0644, 0, e);
 }
 
 /* Finds the groups. Who is not root, as in tests, keeps all files. */
@@ -527,8 +494,6 @@ static int run_join(const struct config *config, int argc, char *const argv[], s
 		return -EINVAL;
 	bool piped = strcmp(argv[2], "-") == 0;
 	scoped_fd int fd = piped ? dup(STDIN_FILENO) : open(argv[2], O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_set(e, errno, "open %s", argv[2]);
 	scoped_free char *text = read_fd(fd, piped ? "the token" : argv[2], e);
 	if (!text)
 		return e->code;
@@ -562,16 +527,11 @@ static int run_status(int argc, char *const argv[], struct err *e)
 		return -EINVAL;
 	snprintf(path, sizeof(path), "%s/hosts.json", argc > 2 ? argv[2] : TABLES_DIR);
 	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	uint64_t len;
-	if (fd < 0)
-		return err_set(e, errno, "open %s (ramet-fleet writes it once it has joined)",
-			       path);
-	if (file_size(fd, &len, e) < 0)
-		return e->code;
-	if (len > FLEET_TABLE_BYTES)
-		return err_say(e, EFBIG, "%s has more than %u bytes", path, FLEET_TABLE_BYTES);
-	scoped_free char *text = must_alloc(len + 1);
-	if (file_read(fd, 0, text, len, e) < 0 || fleet_table_read(&t, text, len, e) < 0)
+	size_t len;
+	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
+	if (!text)
+		return err_context(e, "%s (ramet-fleet writes it once it has joined)", path);
+	if (fleet_table_read(&t, text, len, e) < 0)
 		return err_context(e, "%s", path);
 	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %s\n", t->fleet, t->cell,
 	       "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION", "STATE");

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -19,8 +18,8 @@
 #include "orchestrator/json/text.h"
 
 #define KEYS_FILE    "keys.json"
-#define OFFER_FILE   "out/keys.json"
-#define OFFER_NEW    "out/.keys.json"
+#define OFFERS	     "out"
+#define OFFER_FILE   OFFERS "/" KEYS_FILE
 #define TAKE_AT_ONCE 256 /* keys in one turn of the loop */
 #define PATH_ROOM    (CONFIG_PATH_MAX + 32)
 
@@ -113,18 +112,16 @@ static int take_key(struct shared_keys *s, const struct ring_key *in, struct err
 /* --- files ------------------------------------------------------------------------------------ */
 
 struct file {
-	char path[PATH_ROOM], temporary[PATH_ROOM];
-	struct ring *ring; /* what was read; NULL: nothing */
-	struct text text;  /* to write */
+	char path[PATH_ROOM]; /* to write: of the folder */
+	struct ring *ring;    /* what was read; NULL: nothing */
+	struct text text;     /* to write */
 };
 
 static struct file *file_new(const struct shared_keys *s, const char *name)
 {
 	struct file *f = must_alloc(sizeof(*f));
-	const char *dir = s->config->fleet_dir;
 
-	snprintf(f->path, sizeof(f->path), "%s/%s", dir, name);
-	snprintf(f->temporary, sizeof(f->temporary), "%s/" OFFER_NEW, dir);
+	snprintf(f->path, sizeof(f->path), "%s/%s", s->config->fleet_dir, name);
 	return f;
 }
 
@@ -137,44 +134,27 @@ static void file_free(void *at)
 	free(f);
 }
 
-static int read_ring(struct file *f, int fd, struct err *e)
-{
-	uint64_t len;
-
-	if (file_size(fd, &len, e) < 0)
-		return e->code;
-	if (len > RING_FILE_MAX)
-		return err_say(e, EFBIG, "it has more than %u bytes", RING_FILE_MAX);
-	scoped_free char *text = malloc(len + 1);
-	if (!text)
-		return err_set(e, ENOMEM, "read it");
-	if (file_read(fd, 0, text, len, e) < 0)
-		return e->code;
-	f->ring = ring_new(0);
-	return ring_take_file(f->ring, text, len, e);
-}
-
 static int load(struct file *f, struct err *e)
 {
 	scoped_fd int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	size_t len;
 
-	if (fd < 0)
-		return errno == ENOENT ? 0 : err_set(e, errno, "open %s", f->path);
-	return read_ring(f, fd, e) < 0 ? err_context(e, "%s", f->path) : 0;
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	scoped_free char *text = file_text(fd, RING_FILE_MAX, &len, e);
+	if (text)
+		f->ring = ring_new(0);
+	return text && ring_take_file(f->ring, text, len, e) == 0 ? 0
+								  : err_context(e, "%s", f->path);
 }
 
 /* ramet-fleet is in none of the service's groups: only the folder keeps others out. */
-static int save(struct file *f, struct err *e)
+static int save(const struct file *f, struct err *e)
 {
-	scoped_fd int fd =
-		open(f->temporary,
-		     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+	scoped_fd int dir = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd < 0 || fchmod(fd, 0644) < 0)
-		return err_set(e, errno, "create %s", f->temporary);
-	if (file_write(fd, 0, f->text.p, f->text.len, e) < 0)
-		return e->code;
-	return rename(f->temporary, f->path) < 0 ? err_set(e, errno, "write %s", f->path) : 0;
+	return dir < 0 ? err_set(e, errno, "open %s", f->path)
+		       : file_replace(dir, KEYS_FILE, f->text.p, f->text.len, 0644, 0, e);
 }
 
 /* --- to other hosts --------------------------------------------------------------------------- */
@@ -205,7 +185,7 @@ static void begin_offer(struct shared_keys *s)
 	if (!s->offering || s->writing || s->ring)
 		return;
 	s->offering = false;
-	struct file *f = file_new(s, OFFER_FILE);
+	struct file *f = file_new(s, OFFERS);
 	ring_write_begin(&f->text);
 	for (const struct key *key = NULL; (key = keys_next(s->keys, key));) {
 		to_ring(&each, key);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -49,6 +50,51 @@ static void test_failed_write_names_the_reason(void **state)
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
 	assert_int_equal(file_write(fd, 0, "x", 1, &e), -EPERM);
 	assert_string_equal(e.text, "write: Operation not permitted");
+}
+
+static void file_is_replaced_as_a_whole(void **state)
+{
+	char path[] = "/tmp/ramet-file-XXXXXX";
+	struct err e = {0};
+	struct stat st;
+	size_t len;
+
+	assert_non_null(mkdtemp(path));
+	scoped_fd int dir = directory_open(path, &e);
+	/* What a program left that was killed meanwhile. */
+	assert_int_equal(mknodat(dir, "f.tmp", S_IFREG | 0600, 0), 0);
+	assert_int_equal(file_replace(dir, "f", "first", 5, 0600, 0, &e), 0);
+	assert_int_equal(file_replace(dir, "f", "second", 6, 0640, 0, &e), 0);
+	scoped_fd int fd = openat(dir, "f", O_RDONLY);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0640);
+	scoped_free char *text = file_text(fd, 6, &len, &e);
+	assert_string_equal(text, "second");
+	assert_int_equal(len, 6);
+	assert_int_equal(unlinkat(dir, "f", 0), 0);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(file_replace(dir, "f", "third", 5, 0600, 0, &e), -ENOENT);
+	assert_string_equal(e.text, "create f.tmp: No such file or directory");
+}
+
+static void text_is_limited_and_may_come_from_a_pipe(void **state)
+{
+	struct err e = {0};
+	int ends[2];
+	size_t len;
+
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(write(ends[1], "hello", 5), 5);
+	assert_null(file_text(ends[0], 4, &len, &e));
+	assert_int_equal(e.code, -EFBIG);
+	assert_string_equal(e.text, "it has more than 4 bytes");
+	close_fd(&ends[1]);
+	scoped_free char *rest = file_text(ends[0], 4, &len, &e);
+	assert_string_equal(rest, "");
+	close_fd(&ends[0]);
+	assert_null(file_text(open("/nonexistent", O_RDONLY), 4, &len, &e));
+	assert_int_equal(e.code, -ENOENT);
+	assert_string_equal(e.text, "open: No such file or directory");
 }
 
 static void directory_is_made_once_and_opened(void **state)
@@ -103,6 +149,8 @@ int main(void)
 		cmocka_unit_test(test_written_bytes_are_read_back),
 		cmocka_unit_test(test_reading_past_the_end_is_an_error),
 		cmocka_unit_test(test_failed_write_names_the_reason),
+		cmocka_unit_test(file_is_replaced_as_a_whole),
+		cmocka_unit_test(text_is_limited_and_may_come_from_a_pipe),
 		cmocka_unit_test(directory_is_made_once_and_opened),
 		cmocka_unit_test(test_only_regular_files_have_a_size),
 		cmocka_unit_test(text_of_a_small_file_is_read_and_written),
