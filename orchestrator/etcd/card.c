@@ -2,52 +2,41 @@
 #include "orchestrator/etcd/card.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/fd.h"
+#include "base/num.h"
 #include "orchestrator/fleet/id.h"
 #include "orchestrator/json/json.h"
 
 /* What a card has in each format. */
 struct head {
-	uint32_t format, host;
-	struct json_text fleet, name, instance;
+	uint32_t format;
+	struct card card;
 };
-#define FIELD(member, kind, ...)                                                                   \
-	JSON_FIELD(struct head, member, #member, kind, .required = true, ##__VA_ARGS__)
+#define FIELD(json_name, member, kind, ...)                                                        \
+	JSON_FIELD(struct head, member, json_name, kind, .required = true, ##__VA_ARGS__)
 
 static const struct json_field head_fields[] = {
-	FIELD(format, JSON_WHOLE, .min = 1, .max = UINT32_MAX),
-	FIELD(host, JSON_WHOLE, .max = FLEET_NUMBER_MAX),
-	FIELD(fleet, JSON_TEXT, .min = 1, .max = FLEET_NAME_MAX),
-	FIELD(name, JSON_TEXT, .min = 1, .max = FLEET_NAME_MAX),
-	FIELD(instance, JSON_TEXT, .min = INSTANCE_TEXT, .max = INSTANCE_TEXT),
+	FIELD("format", format, JSON_WHOLE, .min = 1, .max = UINT32_MAX),
+	FIELD("host", card.host.number, JSON_WHOLE, .max = FLEET_NUMBER_MAX),
+	FIELD("fleet", card.fleet, JSON_CHARS, .min = 1, .max = FLEET_NAME_MAX),
+	FIELD("name", card.host.name, JSON_CHARS, .min = 1, .max = FLEET_NAME_MAX),
+	FIELD("instance", card.instance, JSON_CHARS, .min = INSTANCE_TEXT, .max = INSTANCE_TEXT),
 };
-
-static int take_head(struct card *out, const struct head *in, struct err *e)
-{
-	memcpy(out->fleet, in->fleet.p, in->fleet.len + 1);
-	memcpy(out->instance, in->instance.p, in->instance.len + 1);
-	memcpy(out->host.name, in->name.p, in->name.len + 1);
-	out->host.number = in->host;
-	if (in->format > CARD_FORMAT)
-		return err_say(e, EPROTONOSUPPORT,
-			       "it has the format %u, and this version reads up to %d", in->format,
-			       CARD_FORMAT);
-	return 0;
-}
 
 int card_read(struct card *out, const char *text, size_t len, struct err *e)
 {
 	struct head in = {0};
 	int ret = json_read(text, len, head_fields, ARRAY_LEN(head_fields), &in, e);
 
-	*out = (struct card){0};
+	*out = ret < 0 ? (struct card){0} : in.card;
 	if (ret < 0)
 		return ret;
-	ret = take_head(out, &in, e);
-	json_free(head_fields, ARRAY_LEN(head_fields), &in);
-	return ret < 0 ? ret : fleet_host_read(&out->host, text, len, e);
+	if (in.format > CARD_FORMAT)
+		return err_say(e, EPROTONOSUPPORT,
+			       "it has the format %u, and this version reads up to %d", in.format,
+			       CARD_FORMAT);
+	return fleet_host_read(&out->host, text, len, e);
 }
 
 static void add_seconds(struct text *out, const char *name, int64_t at)
@@ -61,6 +50,8 @@ static void add_seconds(struct text *out, const char *name, int64_t at)
 
 static void add_members(struct text *out, const struct fleet_host *h)
 {
+	char cert[2 * FLEET_CERT_BYTES + 1];
+
 	text_printf(out, "\"host\":%u", h->number);
 	json_member(out, "name", h->name);
 	json_member(out, "address", h->address);
@@ -71,10 +62,8 @@ static void add_members(struct text *out, const struct fleet_host *h)
 	add_seconds(out, "seen", h->seen);
 	if (!h->has_cert)
 		return;
-	text_puts(out, ",\"cert_sha256\":\"");
-	for (size_t i = 0; i < FLEET_CERT_BYTES; i++)
-		text_printf(out, "%02x", h->cert[i]);
-	text_putc(out, '"');
+	hex_write(cert, h->cert, FLEET_CERT_BYTES);
+	json_member(out, "cert_sha256", cert);
 }
 
 void host_write(struct text *out, const struct fleet_host *h)

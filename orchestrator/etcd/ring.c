@@ -19,24 +19,24 @@
 
 struct fields {
 	uint32_t format;
-	struct json_text id, tenant, hash, name, tier;
-	uint64_t created, tier_at, ends;
-	bool revoked;
+	struct ring_key key;
 };
-#define FIELD(member, kind, ...) JSON_FIELD(struct fields, member, #member, kind, ##__VA_ARGS__)
-#define TEXT(member, most)	 FIELD(member, JSON_TEXT, .min = 1, .max = (most), .required = true)
+#define FIELD(json_name, member, kind, ...)                                                        \
+	JSON_FIELD(struct fields, member, json_name, kind, ##__VA_ARGS__)
+#define WORD(name, most)                                                                           \
+	FIELD(#name, key.name, JSON_CHARS, .min = 1, .max = (most), .required = true)
 
 static const struct json_field key_fields[] = {
-	FIELD(format, JSON_WHOLE, .min = 1, .max = UINT32_MAX, .required = true),
-	TEXT(id, RING_ID_MAX),
-	TEXT(tenant, RING_ID_MAX),
-	TEXT(hash, RING_HASH_TEXT),
-	TEXT(name, RING_NAME_MAX),
-	TEXT(tier, RING_TIER_MAX),
-	FIELD(created, JSON_BIG, .max = TIME_MAX, .required = true),
-	FIELD(tier_at, JSON_BIG, .max = TIME_MAX, .required = true),
-	FIELD(ends, JSON_BIG, .max = TIME_MAX),
-	FIELD(revoked, JSON_BOOL),
+	FIELD("format", format, JSON_WHOLE, .min = 1, .max = UINT32_MAX, .required = true),
+	WORD(id, RING_ID_MAX),
+	WORD(tenant, RING_ID_MAX),
+	WORD(hash, RING_HASH_TEXT),
+	WORD(name, RING_NAME_MAX),
+	WORD(tier, RING_TIER_MAX),
+	FIELD("created", key.created_ms, JSON_BIG, .max = TIME_MAX, .required = true),
+	FIELD("tier_at", key.tier_ms, JSON_BIG, .max = TIME_MAX, .required = true),
+	FIELD("ends", key.ends_ms, JSON_BIG, .max = TIME_MAX),
+	FIELD("revoked", key.revoked, JSON_BOOL),
 };
 
 static bool is_word(const char *text)
@@ -44,41 +44,24 @@ static bool is_word(const char *text)
 	return !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
 
-static int take_fields(struct ring_key *out, const struct fields *in, struct err *e)
-{
-	uint8_t hash[RING_HASH_TEXT / 2];
-
-	if (in->format > RING_FORMAT)
-		return err_say(e, EPROTONOSUPPORT,
-			       "it has the format %u, and this version reads up to %d", in->format,
-			       RING_FORMAT);
-	if (in->hash.len != RING_HASH_TEXT || !hex_bytes(hash, sizeof(hash), in->hash.p))
-		return err_say(e, EINVAL, "hash must have %d hexadecimal digits", RING_HASH_TEXT);
-	if (!is_word(in->id.p) || !is_word(in->tenant.p) || !is_word(in->tier.p))
-		return err_say(e, EINVAL, "id, tenant and tier must be words");
-	memcpy(out->id, in->id.p, in->id.len + 1);
-	memcpy(out->tenant, in->tenant.p, in->tenant.len + 1);
-	memcpy(out->hash, in->hash.p, in->hash.len + 1);
-	memcpy(out->name, in->name.p, in->name.len + 1);
-	memcpy(out->tier, in->tier.p, in->tier.len + 1);
-	out->created_ms = (int64_t)in->created;
-	out->tier_ms = (int64_t)in->tier_at;
-	out->ends_ms = (int64_t)in->ends;
-	out->revoked = in->revoked;
-	return 0;
-}
-
 int ring_key_read(struct ring_key *out, const char *text, size_t len, struct err *e)
 {
 	struct fields in = {0};
-	int ret = json_read(text, len, key_fields, ARRAY_LEN(key_fields), &in, e);
+	uint8_t hash[RING_HASH_TEXT / 2];
 
 	*out = (struct ring_key){0};
-	if (ret < 0)
-		return ret;
-	ret = take_fields(out, &in, e);
-	json_free(key_fields, ARRAY_LEN(key_fields), &in);
-	return ret;
+	if (json_read(text, len, key_fields, ARRAY_LEN(key_fields), &in, e) < 0)
+		return e->code;
+	if (in.format > RING_FORMAT)
+		return err_say(e, EPROTONOSUPPORT,
+			       "it has the format %u, and this version reads up to %d", in.format,
+			       RING_FORMAT);
+	if (!hex_bytes(hash, sizeof(hash), in.key.hash))
+		return err_say(e, EINVAL, "hash must have %d hexadecimal digits", RING_HASH_TEXT);
+	if (!is_word(in.key.id) || !is_word(in.key.tenant) || !is_word(in.key.tier))
+		return err_say(e, EINVAL, "id, tenant and tier must be words");
+	*out = in.key;
+	return 0;
 }
 
 void ring_key_write(struct text *out, const struct ring_key *key)

@@ -460,10 +460,10 @@ int etcd_failure_read(long status, const char *text, size_t len, struct err *e)
 }
 
 struct version {
-	struct json_text etcdserver;
+	char etcdserver[ETCD_VERSION_MAX + 1];
 };
 static const struct json_field version_fields[] = {
-	FIELD(version, etcdserver, JSON_TEXT, .min = 1, .max = ETCD_VERSION_MAX, .required = true),
+	FIELD(version, etcdserver, JSON_CHARS, .min = 1, .max = ETCD_VERSION_MAX, .required = true),
 };
 
 int etcd_version_read(char out[static ETCD_VERSION_MAX + 1], const char *text, size_t len,
@@ -473,8 +473,7 @@ int etcd_version_read(char out[static ETCD_VERSION_MAX + 1], const char *text, s
 
 	if (json_read(text, len, version_fields, ARRAY_LEN(version_fields), &in, e) < 0)
 		return wrong("a request for the version", e);
-	memcpy(out, in.etcdserver.p, in.etcdserver.len + 1);
-	json_free(version_fields, ARRAY_LEN(version_fields), &in);
+	memcpy(out, in.etcdserver, sizeof(in.etcdserver));
 	return 0;
 }
 

@@ -12,44 +12,39 @@
 
 /* --- one host ------------------------------------------------------------------------------- */
 
-/* The fields as they are written. */
 struct entry {
-	uint32_t host;
-	struct json_text name, address, region, zone, state, version, cert;
-	uint64_t seen, gone;
+	struct fleet_host host;
+	struct json_text state, cert;
 };
-#define ENTRY(member, kind, ...) JSON_FIELD(struct entry, member, #member, kind, ##__VA_ARGS__)
-#define TEXT(member, ...)	 ENTRY(member, JSON_TEXT, .max = FLEET_NAME_MAX, ##__VA_ARGS__)
+#define ENTRY(json_name, member, kind, ...)                                                        \
+	JSON_FIELD(struct entry, member, json_name, kind, ##__VA_ARGS__)
+#define TEXT(name, ...) ENTRY(#name, host.name, JSON_CHARS, .max = FLEET_NAME_MAX, ##__VA_ARGS__)
 
+static const char *const states[] = {"ready", "draining", NULL};
 static const struct json_field entry_fields[] = {
-	ENTRY(host, JSON_WHOLE, .max = FLEET_NUMBER_MAX, .required = true),
-	TEXT(name, .required = true),
-	ENTRY(address, JSON_TEXT, .max = ADDRESS_PORT_MAX, .required = true),
+	ENTRY("host", host.number, JSON_WHOLE, .max = FLEET_NUMBER_MAX, .required = true),
+	TEXT(name, .min = 1, .required = true),
+	ENTRY("address", host.address, JSON_CHARS, .max = ADDRESS_PORT_MAX, .required = true),
 	TEXT(region),
 	TEXT(zone),
-	TEXT(state),
 	TEXT(version),
-	ENTRY(seen, JSON_BIG, .max = (double)(1ull << 53)),
-	ENTRY(gone, JSON_BIG, .max = (double)(1ull << 53)),
-	JSON_FIELD(struct entry, cert, "cert_sha256", JSON_TEXT, .max = 2 * FLEET_CERT_BYTES),
+	ENTRY("state", state, JSON_TEXT, .max = FLEET_NAME_MAX, .words = states),
+	ENTRY("seen", host.seen, JSON_BIG, .max = (double)(1ull << 53)),
+	ENTRY("gone", host.gone, JSON_BIG, .max = (double)(1ull << 53)),
+	ENTRY("cert_sha256", cert, JSON_TEXT, .max = 2 * FLEET_CERT_BYTES),
 };
 
-/* Copies the text, if there is one. Names are shown to users and compared with certificates. */
-static int take_name(char out[static FLEET_NAME_MAX + 1], const char *field,
-		     const struct json_text *text, struct err *e)
+/* Names are shown to users and compared with certificates. */
+static int check_name(const char *field, const char *name, struct err *e)
 {
-	for (size_t i = 0; i < text->len; i++) {
-		char c = text->p[i];
+	const char *p = name;
 
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-		      strchr("._+~-", c)))
-			return err_say(e, EINVAL,
-				       "%s \"%.60s\": letters, digits and . _ + ~ - are allowed",
-				       field, text->p);
-	}
-	if (text->p)
-		memcpy(out, text->p, text->len + 1);
-	return 0;
+	while (*p && ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+		      (*p >= '0' && *p <= '9') || strchr("._+~-", *p)))
+		p++;
+	return *p ? err_say(e, EINVAL, "%s \"%.60s\": letters, digits and . _ + ~ - are allowed",
+			    field, name)
+		  : 0;
 }
 
 static int take_cert(struct fleet_host *h, const struct json_text *text, struct err *e)
@@ -62,19 +57,14 @@ static int take_cert(struct fleet_host *h, const struct json_text *text, struct 
 		       2 * FLEET_CERT_BYTES);
 }
 
-static int take_entry(struct fleet_host *h, const struct entry *in, struct err *e)
+static int take_entry(struct entry *in, struct err *e)
 {
-	h->number = in->host;
-	h->seen = (int64_t)in->seen;
-	h->gone = (int64_t)in->gone;
-	if (take_name(h->name, "name", &in->name, e) < 0 ||
-	    take_name(h->region, "region", &in->region, e) < 0 ||
-	    take_name(h->zone, "zone", &in->zone, e) < 0 ||
-	    take_name(h->version, "version", &in->version, e) < 0 || take_cert(h, &in->cert, e) < 0)
+	struct fleet_host *h = &in->host;
+
+	if (check_name("name", h->name, e) < 0 || check_name("region", h->region, e) < 0 ||
+	    check_name("zone", h->zone, e) < 0 || check_name("version", h->version, e) < 0 ||
+	    take_cert(h, &in->cert, e) < 0)
 		return e->code;
-	if (!h->name[0])
-		return err_say(e, EINVAL, "name must not be empty");
-	memcpy(h->address, in->address.p, in->address.len + 1);
 	h->at_len = address_port_parse(&h->at, h->address);
 	if (!h->at_len)
 		return err_say(e, EINVAL,
@@ -82,9 +72,6 @@ static int take_entry(struct fleet_host *h, const struct entry *in, struct err *
 			       "[fd00::17]:7443",
 			       h->address);
 	h->draining = in->state.p && strcmp(in->state.p, "draining") == 0;
-	if (in->state.p && !h->draining && strcmp(in->state.p, "ready") != 0)
-		return err_say(e, EINVAL, "state \"%.60s\": it must be ready or draining",
-			       in->state.p);
 	return 0;
 }
 
@@ -93,21 +80,19 @@ int fleet_host_read(struct fleet_host *h, const char *text, size_t len, struct e
 	struct entry in = {0};
 	int ret = json_read(text, len, entry_fields, ARRAY_LEN(entry_fields), &in, e);
 
-	if (ret < 0)
-		return ret;
-	*h = (struct fleet_host){0};
-	ret = take_entry(h, &in, e);
-	if (ret < 0)
-		err_context(e, "host %u", in.host);
+	if (ret < 0) /* its number may be what is wrong */
+		return in.host.number ? err_context(e, "host %u", in.host.number) : ret;
+	ret = take_entry(&in, e);
+	*h = in.host;
 	json_free(entry_fields, ARRAY_LEN(entry_fields), &in);
-	return ret;
+	return ret < 0 ? err_context(e, "host %u", h->number) : 0;
 }
 
 /* --- all of them ---------------------------------------------------------------------------- */
 
 struct file {
 	uint32_t format, cell, self;
-	struct json_text fleet;
+	char fleet[FLEET_NAME_MAX + 1];
 	char **hosts;
 };
 #define FILED(member, kind, ...)                                                                   \
@@ -115,7 +100,7 @@ struct file {
 
 static const struct json_field file_fields[] = {
 	FILED(format, JSON_WHOLE, .min = 1, .max = UINT32_MAX),
-	FILED(fleet, JSON_TEXT, .max = FLEET_NAME_MAX),
+	FILED(fleet, JSON_CHARS, .max = FLEET_NAME_MAX),
 	FILED(cell, JSON_WHOLE, .max = FLEET_CELL_MAX),
 	FILED(self, JSON_WHOLE, .max = FLEET_NUMBER_MAX),
 	FILED(hosts, JSON_OBJECTS, .max = FLEET_HOSTS_MAX),
@@ -159,8 +144,9 @@ static int sort(struct fleet_table *t, struct err *e)
 
 static int take_file(struct fleet_table *t, const struct file *in, struct err *e)
 {
-	int ret = take_name(t->fleet, "fleet", &in->fleet, e);
+	int ret = check_name("fleet", in->fleet, e);
 
+	memcpy(t->fleet, in->fleet, sizeof(t->fleet));
 	t->cell = in->cell;
 	for (size_t i = 0; ret == 0 && in->hosts[i]; i++)
 		ret = fleet_host_read(&t->hosts[t->n++], in->hosts[i], strlen(in->hosts[i]), e);

@@ -421,6 +421,22 @@ static int read_text(const struct json_field *f, struct span v, struct json_text
 	return 0;
 }
 
+static int read_chars(const struct json_field *f, struct span v, char *out, struct err *e)
+{
+	struct json_text text;
+	int ret = read_text(f, v, &text, e);
+
+	if (ret < 0)
+		return ret;
+	if (text.len < f->min)
+		ret = err_say(e, EINVAL, "%s must have %.0f to %.0f bytes, not %zu", f->name,
+			      f->min, f->max, text.len);
+	else
+		memcpy(out, text.p, text.len + 1);
+	free(text.p);
+	return ret;
+}
+
 /* Returns NaN when the value is not a number. */
 static double number(struct span v)
 {
@@ -449,37 +465,33 @@ static int read_name(const struct json_field *f, struct span v, struct json_text
 	return out->p ? 0 : err_set(e, ENOMEM, "%s", f->name);
 }
 
+static int check_whole(const struct json_field *f, struct span v, double n, double max,
+		       struct err *e)
+{
+	return n >= f->min && n <= max && n == floor(n)
+		       ? 0
+		       : err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
+				 f->name, f->min, f->max, show(v).text);
+}
+
 static int read_whole(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
 {
 	double n = number(v);
+	int ret = check_whole(f, v, n, f->kind == JSON_CUT ? INFINITY : f->max, e);
 
-	if (!(n >= f->min && n <= f->max) || n != floor(n))
-		return err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
-			       f->name, f->min, f->max, show(v).text);
-	*out = (uint32_t)n;
-	return 0;
-}
-
-static int read_cut(const struct json_field *f, struct span v, uint32_t *out, struct err *e)
-{
-	double n = number(v);
-
-	if (!(n >= f->min) || n != floor(n))
-		return err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
-			       f->name, f->min, f->max, show(v).text);
-	*out = (uint32_t)fmin(n, f->max);
-	return 0;
+	if (ret == 0)
+		*out = (uint32_t)fmin(n, f->max);
+	return ret;
 }
 
 static int read_big(const struct json_field *f, struct span v, uint64_t *out, struct err *e)
 {
 	double n = number(v);
+	int ret = check_whole(f, v, n, f->max, e);
 
-	if (!(n >= f->min && n <= f->max) || n != floor(n))
-		return err_say(e, EINVAL, "%s must be a whole number from %.0f to %.0f, not %s",
-			       f->name, f->min, f->max, show(v).text);
-	*out = (uint64_t)n;
-	return 0;
+	if (ret == 0)
+		*out = (uint64_t)n;
+	return ret;
 }
 
 static int base64_digit(char c)
@@ -771,10 +783,11 @@ static int read_field(const struct json_field *f, struct span v, void *out, stru
 		return read_text(f, v, at, e);
 	case JSON_NAME:
 		return read_name(f, v, at, e);
+	case JSON_CHARS:
+		return read_chars(f, v, at, e);
 	case JSON_WHOLE:
-		return read_whole(f, v, at, e);
 	case JSON_CUT:
-		return read_cut(f, v, at, e);
+		return read_whole(f, v, at, e);
 	case JSON_MILLIS:
 		return read_millis(f, v, at, e);
 	case JSON_REAL:

@@ -21,12 +21,13 @@
 
 enum json_kind {
 	JSON_TEXT,   /* struct json_text; at most `max` bytes */
+	JSON_CHARS,  /* char[max + 1]: a text of min to max bytes */
 	JSON_WHOLE,  /* uint32_t in [min, max] */
 	JSON_CUT,    /* uint32_t of at least min; values above max are reduced to max */
 	JSON_MILLIS, /* seconds in [min, max] -> uint32_t milliseconds, at least 1 */
 	JSON_REAL,   /* a number in [min, max] -> double */
 	JSON_BOOL,   /* bool */
-	JSON_BIG,    /* a whole number in [min, max], up to 2^53 -> uint64_t */
+	JSON_BIG,    /* a whole number in [min, max], up to 2^53 -> uint64_t or int64_t */
 	JSON_BYTES,  /* struct json_text: base64 of at most `max` bytes; may contain any byte */
 	JSON_OBJECT, /* struct json_text: the object as written; at most `max` bytes */
 	JSON_ENV,    /* char **: an object of strings -> NAME=VALUE, NULL-terminated */
