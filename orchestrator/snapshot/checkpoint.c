@@ -129,6 +129,7 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 				  .config = s->config,
 				  .created_at_ms =
 					  time_after(&snapshots_of_tenant(s->owner)->checkpoints),
+				  .size_bytes = taken->bytes,
 				  .seq_reserved = taken->seq,
 				  .metadata = s->metadata,
 				  .env = s->env,

@@ -19,6 +19,7 @@ void checkpoint_give_back(struct checkpoint *k);
 struct checkpoint_taken {
 	char id[SANDBOX_ID_LEN + 1];
 	struct vmproc_image *image;
+	uint64_t bytes; /* that it will take on disk */
 	struct exec_point *call;
 	uint64_t seq;
 	bool guest_busy;

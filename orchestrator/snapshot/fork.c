@@ -37,11 +37,14 @@
 #include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/internal.h"
+#include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/snapshot/space-open.h"
 
 /* Maximum bytes, in all copies that a fork makes of the running calls, of long unfinished lines,
  * and of unfinished results. */
 #define HELD_MOST (64u << 20)
+
+#define GETS_NONE "gets no checkpoint" /* a sandbox at a limit */
 
 enum fork_state {
 	FORK_ROOM,     /* waits for room in the tree */
@@ -542,11 +545,16 @@ static void keep(struct fork *fork)
 {
 	struct store_answer answer;
 	struct checkpoint_taken taken = {.image = fork->image,
+					 .bytes = space_bytes_of(fork->image),
 					 .call = &fork->point,
 					 .seq = fork->seq,
 					 .guest_busy = fork->guest_busy};
 	struct failure f;
 
+	if (!space_has_room(fork->parent, taken.bytes, GETS_NONE, &f)) {
+		fail(fork, &f);
+		return;
+	}
 	fork->image = NULL;
 	random_id(taken.id, sizeof(taken.id), CHECKPOINT_ID_PREFIX);
 	const struct space *p = checkpoint_add(
@@ -992,17 +1000,10 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 bool fork_may_take(const struct sandbox *s, struct failure *f)
 {
 	const struct snapshot_tenant *of = snapshots_of_tenant(s->owner);
-	const struct service *c = s->service;
+	struct service *c = s->service;
 
-	if (!tenant_has_checkpoint(c, s->tenant, of->checkpoints.n + of->taking, f))
-		return false;
-	if (of->spaces_bytes < tenant_spaces_bytes(c, s->tenant))
-		return true;
-	failure_set(f, FAIL_QUOTA_REACHED, 0,
-		    "sandbox %s gets no checkpoint: the spaces and checkpoints of this key take "
-		    "%llu MiB of the disk, which is their limit",
-		    s->id, (unsigned long long)of->spaces_bytes >> 20);
-	return false;
+	return tenant_has_checkpoint(c, s->tenant, of->checkpoints.n + of->taking, f) &&
+	       space_has_room(s, 1, GETS_NONE, f) && host_has_room(c, 0, f);
 }
 
 static char *copy_of(const char *text)

@@ -283,20 +283,10 @@ static void fail(struct freeze *fr, const char *text)
 	fail_for(fr, text, 5);
 }
 
-/* True when all Spaces of the tenant, with `more` bytes for this one, fit the quota. */
-static bool is_within_quota(const struct freeze *fr, uint64_t more, struct failure *f)
+/* Returns whether the tenant's limit of disk space holds `bytes` more, of this Space. */
+static bool has_room(const struct freeze *fr, uint64_t bytes, struct failure *f)
 {
-	const struct sandbox *s = fr->sandbox;
-	uint64_t most = tenant_spaces_bytes(fr->service, s->tenant);
-	uint64_t used = more + snapshots_of_tenant(s->owner)->spaces_bytes;
-
-	if (used <= most)
-		return true;
-	failure_set(f, FAIL_QUOTA_REACHED, 0,
-		    "sandbox %s can't be frozen and keeps running: with it, the spaces of this key "
-		    "would take %llu MiB of the disk, the limit is %llu MiB",
-		    s->id, (unsigned long long)used >> 20, (unsigned long long)most >> 20);
-	return false;
+	return space_has_room(fr->sandbox, bytes, "can't be frozen and keeps running", f);
 }
 
 /* --- the catalogue -------------------------------------------------------------------------- */
@@ -375,7 +365,7 @@ static void commit(struct freeze *fr, uint64_t bytes)
 	struct err e;
 
 	snprintf(text, sizeof(text), "it was frozen as space %s", fr->id);
-	if (!is_within_quota(fr, row.size_bytes, &f)) {
+	if (!has_room(fr, row.size_bytes, &f)) {
 		space_files_drop(c, fr->id);
 		fail_with(fr, &f);
 		return;
@@ -467,7 +457,7 @@ static void begin(struct freeze *fr)
 {
 	struct sandbox *s = fr->sandbox;
 	struct failure full;
-	bool allowed = is_within_quota(fr, 1, &full);
+	bool allowed = has_room(fr, 1, &full);
 
 	take_slot(fr);
 	step(fr, FREEZE_BEGIN);

@@ -74,9 +74,10 @@ struct checkpoint_view {
 	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms; /* ms since the epoch; 0: never */
 	enum checkpoint_kind kind;
-	uint64_t call_seq;	      /* number of its sandbox's last event in that state */
-	uint64_t bytes, shared_bytes; /* on disk: its own, and those that others have, too */
-	const char *metadata;	      /* JSON object text */
+	uint64_t call_seq; /* number of its sandbox's last event in that state */
+	/* On disk: its own, also while it is in memory, and those that others have, too. */
+	uint64_t bytes, shared_bytes;
+	const char *metadata; /* JSON object text */
 };
 typedef void service_checkpoint_fn(void *arg, const struct checkpoint_view *view,
 				   const struct failure *f);

@@ -223,6 +223,20 @@ static uint64_t bytes_on_disk(const struct stat *st)
 	return (uint64_t)st->st_blocks * 512;
 }
 
+uint64_t space_bytes_of(const struct vmproc_image *image)
+{
+	const struct space_manifest m = {.memory_layers = image->memory_layers};
+	uint64_t bytes = 0;
+	struct stat st;
+
+	/* Files without a name are written, whatever their mode: a VM process made them. */
+	for (unsigned i = 0; i < image->nfds; i++)
+		if (i != space_base_index(&m) && fstat(image->fds[i], &st) == 0 &&
+		    (!st.st_nlink || (st.st_mode & 07777) != TEMPLATE_FILE_MODE))
+			bytes += bytes_on_disk(&st);
+	return bytes;
+}
+
 struct space_write *space_write_new(const char *state_dir, const char *sandbox,
 				    struct vmproc_image *image)
 {

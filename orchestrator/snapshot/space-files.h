@@ -33,6 +33,8 @@ struct space_write {
 	bool open, shared, for_base;
 	struct file_walk walk;
 };
+/* Returns the bytes on disk that a Space of this snapshot takes, without shared files. */
+uint64_t space_bytes_of(const struct vmproc_image *image);
 /* Allocates a job; the caller completes the manifest. `sandbox`: the id of the one that `image` is
  * of. Takes over the reference to `image`. */
 struct space_write *space_write_new(const char *state_dir, const char *sandbox,

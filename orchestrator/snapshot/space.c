@@ -52,6 +52,21 @@ void space_resize(struct space *p, uint64_t size_bytes)
 	count(p, 1);
 }
 
+bool space_has_room(const struct sandbox *s, uint64_t bytes, const char *refused, struct failure *f)
+{
+	const uint64_t most = tenant_spaces_bytes(s->service, s->tenant);
+	const uint64_t used = snapshots_of_tenant(s->owner)->spaces_bytes;
+
+	if (bytes <= most && used <= most - bytes)
+		return true;
+	failure_set(f, FAIL_QUOTA_REACHED, 0,
+		    "sandbox %s %s: with it, the spaces and checkpoints of this key would take "
+		    "%llu MiB of the disk, the limit is %llu MiB",
+		    s->id, refused, (unsigned long long)(used + bytes) >> 20,
+		    (unsigned long long)most >> 20);
+	return false;
+}
+
 static void disown(struct space *p)
 {
 	roster_remove(roster_of(p), &p->listed);

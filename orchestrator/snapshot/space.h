@@ -12,6 +12,7 @@
 
 struct op;
 struct op_methods;
+struct sandbox;
 struct service;
 struct store_space;
 struct tenant;
@@ -52,7 +53,8 @@ struct space {
 	char *labels;
 	struct sandbox_config config;
 	int64_t created_at_ms;
-	uint64_t size_bytes, seq;
+	uint64_t size_bytes; /* on disk, without shared files; what is in memory will take them */
+	uint64_t seq;
 	char *env;
 	size_t env_len;
 	struct resume *resume;	       /* in progress, or NULL */
@@ -77,6 +79,10 @@ void space_view_fill(const struct space *p, struct space_view *view);
 /* Returns NULL, with *f filled, when the tenant has no such Space or it is damaged. */
 struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f);
 void space_damaged(struct space *p, const char *what);
+/* Returns whether the tenant's limit of disk space holds a Space or checkpoint of `bytes` more of
+ * the sandbox; else fills in *f. `refused`: what it then says of the sandbox. */
+bool space_has_room(const struct sandbox *s, uint64_t bytes, const char *refused,
+		    struct failure *f);
 /* Sets its bytes on disk. */
 void space_resize(struct space *p, uint64_t size_bytes);
 /* Fails with FAIL_IN_USE while the Space is being resumed or started from. */

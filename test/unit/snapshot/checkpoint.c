@@ -11,6 +11,14 @@
 #include "orchestrator/snapshot/state.h"
 #include "test/unit/service/world.h"
 
+static bool memory_is_low;
+
+bool __wrap_host_memory_low(void);
+bool __wrap_host_memory_low(void)
+{
+	return memory_is_low;
+}
+
 struct taken {
 	bool done, ok;
 	char id[SANDBOX_ID_LEN + 1];
@@ -248,6 +256,58 @@ static void test_one_that_cannot_be_written_is_tried_again(void **state)
 	checkpoints_check(w->service);
 	world_until(w, nothing_is_unwritten, w);
 	assert_string_equal(state_of(w, t.id), "stored");
+}
+
+static void test_bytes_in_memory_count_for_the_limit(void **state)
+{
+	struct world *w = *state;
+	struct checkpoint_view view;
+	struct done deleted;
+	struct failure f;
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	uint64_t *used = &snapshots_of_tenant(tenant_find(w->service, TENANT))->spaces_bytes;
+	block_disk(w, true);
+	take(w, &t, m.view.id);
+	assert_true(service_checkpoint_view(w->service, TENANT, t.id, &view, &f));
+	const uint64_t bytes = view.bytes;
+	assert_string_equal(view.state, "memory");
+	assert_true(bytes >= 3 * 4096); /* state, memory, disk */
+	assert_int_equal(*used, bytes);
+	*used = UINT64_MAX - bytes + 1; /* there is no key, and no other limit */
+	take(w, &t, m.view.id);
+	assert_int_equal(t.failure.code, FAIL_QUOTA_REACHED);
+	assert_int_equal(world_metric(w, "checkpoints"), 1);
+	*used = UINT64_MAX - bytes;
+	take(w, &t, m.view.id);
+	assert_true(t.ok);
+	*used = 2 * bytes;
+	drop(w, &deleted, t.id);
+	assert_int_equal(*used, bytes);
+	block_disk(w, false);
+	snapshots_of_service(w->service)->write_at_ms = 0;
+	checkpoints_check(w->service);
+	world_until(w, nothing_is_unwritten, w);
+	assert_true(service_checkpoint_view(w->service, TENANT, view.id, &view, &f));
+	assert_string_equal(view.state, "stored");
+	assert_int_equal(*used, view.bytes); /* pages of zeros are not written */
+}
+
+static void test_none_is_taken_when_memory_is_short(void **state)
+{
+	struct world *w = *state;
+	struct taken t;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	memory_is_low = true;
+	take(w, &t, m.view.id);
+	memory_is_low = false;
+	assert_int_equal(t.failure.code, FAIL_NO_CAPACITY);
+	take(w, &t, m.view.id);
+	assert_true(t.ok);
 }
 
 static void test_its_time_ends_unless_it_is_pinned(void **state)
@@ -812,6 +872,8 @@ int main(void)
 		WORLD_TEST(test_a_stored_one_gives_its_memory_back_and_survives),
 		WORLD_TEST(test_its_labels_and_score_survive),
 		WORLD_TEST(test_one_that_cannot_be_written_is_tried_again),
+		WORLD_TEST(test_bytes_in_memory_count_for_the_limit),
+		WORLD_TEST(test_none_is_taken_when_memory_is_short),
 		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
 		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),
 		WORLD_TEST(test_one_that_is_started_from_is_written_after_that),

@@ -794,7 +794,7 @@ class CheckpointInfo:
         parent: Id of the checkpoint before it of the same machine; None: none.
         created_at: Time in UTC, such as "2026-01-31T23:59:59.123Z".
         expires_at: Time at which the service deletes it; None: it stays.
-        size_bytes: Bytes on disk of its own; 0 while it is in memory.
+        size_bytes: Bytes on disk of its own; while it is in memory, those that it will take.
         shared_bytes: Bytes on disk that it shares with its template and with other checkpoints.
         ram_mib: Memory of the sandbox in MiB.
         template: Name of the template that the sandbox was created from.
