@@ -21,6 +21,8 @@ static void add_view(struct text *t, const struct checkpoint_view *v)
 	json_member_bool(t, "egress", v->config.egress);
 	json_member_number(t, "bytes", v->bytes);
 	json_member_number(t, "bytes_shared", v->shared_bytes);
+	if (v->freed_bytes >= 0)
+		json_member_number(t, "bytes_freed", (uint64_t)v->freed_bytes);
 	if (v->damage)
 		json_member(t, "damage", v->damage);
 	if (v->kind == CHECKPOINT_ASKED)
@@ -38,17 +40,22 @@ void text_checkpoint(struct text *t, const struct checkpoint_view *view)
 	text_putc(t, '\n');
 }
 
+static void answer_view(struct request *r, const struct checkpoint_view *view)
+{
+	text_checkpoint(&r->out, view);
+	answer(r, 200, "application/json");
+}
+
+static void on_looked(void *arg, const struct checkpoint_view *view, const struct failure *f)
+{
+	if (request_called_well(arg, f))
+		answer_view(arg, view);
+}
+
 void serve_checkpoint(struct request *r)
 {
-	struct checkpoint_view view;
-	struct failure f;
-
-	if (!service_checkpoint_view(r->service, r->tenant, r->id, &view, &f)) {
-		answer_failure(r, &f);
-		return;
-	}
-	text_checkpoint(&r->out, &view);
-	answer(r, 200, "application/json");
+	request_ref(r);
+	r->op = service_checkpoint_look(r->service, r->tenant, r->id, on_looked, r);
 }
 
 static void on_taken(void *arg, const struct checkpoint_view *view, const struct failure *f)
@@ -80,12 +87,14 @@ void serve_checkpoint_change(struct request *r, const struct checkpoint_change_b
 					     .score = {!isnan(b->score), b->score},
 					     .pin = change_of(b->pin),
 					     .ttl_s = b->ttl_seconds};
+	struct checkpoint_view view;
 	struct failure f;
 
 	if (!labels_read(r, b->labels, labels))
 		return;
-	if (service_checkpoint_change(r->service, r->tenant, r->id, &to, &f))
-		serve_checkpoint(r);
+	if (service_checkpoint_change(r->service, r->tenant, r->id, &to, &f) &&
+	    service_checkpoint_view(r->service, r->tenant, r->id, &view, &f))
+		answer_view(r, &view);
 	else
 		answer_failure(r, &f);
 }

@@ -11,11 +11,13 @@
 #include "base/fd.h"
 #include "orchestrator/events/line.h"
 #include "orchestrator/exec/queue.h"
+#include "orchestrator/io/disk-job.h"
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
+#include "orchestrator/snapshot/space-files.h"
 
 #define PRUNED_MAX 1000 /* by one call */
 
@@ -194,6 +196,7 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view)
 		.call_seq = k->call_seq,
 		.bytes = p->size_bytes,
 		.shared_bytes = k->shared_bytes,
+		.freed_bytes = -1,
 		.metadata = p->metadata,
 	};
 	memcpy(view->id, p->id, sizeof(view->id));
@@ -207,6 +210,91 @@ bool service_checkpoint_view(struct service *c, const char *tenant, const char *
 	if (p)
 		checkpoint_view_fill(p, view);
 	return p != NULL;
+}
+
+struct look_op {
+	struct op op;
+	service_checkpoint_fn *fn;
+	char id[SANDBOX_ID_LEN + 1], tenant[SANDBOX_NAME_MAX + 1];
+	struct disk_job *job;
+	uint64_t freed_bytes;
+};
+
+/* For the worker. */
+struct look {
+	char state_dir[CONFIG_PATH_MAX], id[SANDBOX_ID_LEN + 1];
+	uint64_t freed_bytes;
+};
+
+static struct look_op *look_of(struct op *op)
+{
+	return container_of(op, struct look_op, op);
+}
+
+static void look_put_away(struct op *op)
+{
+	disk_job_cancel(look_of(op)->job);
+}
+
+static void look_notify(struct op *op)
+{
+	const struct look_op *look = look_of(op);
+	struct failure f = op->failure;
+	struct checkpoint_view view;
+	bool is_there = !op->failed &&
+			service_checkpoint_view(op->service, look->tenant, look->id, &view, &f);
+
+	if (is_there)
+		view.freed_bytes = (int64_t)look->freed_bytes;
+	look->fn(op->arg, is_there ? &view : NULL, is_there ? NULL : &f);
+}
+
+static const struct op_methods look_ops = {.size = sizeof(struct look_op),
+					   .passive = true,
+					   .put_away = look_put_away,
+					   .notify = look_notify,
+					   .abandon = op_free};
+
+static int look_work(struct disk_job *job)
+{
+	struct look *look = job->what;
+
+	look->freed_bytes = space_freed_bytes(look->state_dir, look->id);
+	return 0;
+}
+
+static void on_looked(void *arg, struct disk_job *job)
+{
+	struct look_op *look = arg;
+	const struct look *found = job->what;
+	struct failure f;
+
+	look->job = NULL;
+	look->freed_bytes = found->freed_bytes;
+	failure_set(&f, FAIL_NO_MEMORY, 5, "%s", job->job.err.text);
+	op_finish(&look->op, job->job.ret < 0 ? &f : NULL);
+}
+
+struct op *service_checkpoint_look(struct service *c, const char *tenant, const char *id,
+				   service_checkpoint_fn *fn, void *arg)
+{
+	struct look_op *look = look_of(op_new(c, &look_ops, arg));
+	struct failure f;
+
+	look->fn = fn;
+	if (!find(c, tenant, id, &f)) {
+		op_finish(&look->op, &f);
+		return &look->op;
+	}
+	struct look *at = must_alloc(sizeof(*at));
+	*at = (struct look){0};
+	snprintf(look->id, sizeof(look->id), "%s", id);
+	snprintf(look->tenant, sizeof(look->tenant), "%s", tenant);
+	snprintf(at->id, sizeof(at->id), "%s", id);
+	snprintf(at->state_dir, sizeof(at->state_dir), "%s", c->config.state_dir);
+	list_add_tail(&c->waits, &look->op.link);
+	look->job = disk_job_start(c->loop, look_work, at, 0, on_looked, look);
+	return &look->op;
 }
 
 static void set_text(char **at, const char *text)

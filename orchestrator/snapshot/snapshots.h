@@ -77,6 +77,7 @@ struct checkpoint_view {
 	uint64_t call_seq; /* number of its sandbox's last event in that state */
 	/* On disk: its own, also while it is in memory, and those that others have, too. */
 	uint64_t bytes, shared_bytes;
+	int64_t freed_bytes;  /* on disk, by its deletion now; -1: not counted */
 	const char *metadata; /* JSON object text */
 };
 typedef void service_checkpoint_fn(void *arg, const struct checkpoint_view *view,
@@ -87,6 +88,9 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 			      void *arg);
 bool service_checkpoint_view(struct service *c, const char *tenant, const char *id,
 			     struct checkpoint_view *view, struct failure *f);
+/* Also counts freed_bytes. */
+struct op *service_checkpoint_look(struct service *c, const char *tenant, const char *id,
+				   service_checkpoint_fn *fn, void *arg);
 /* New settings of a checkpoint. NULL, and a score that is not given, change nothing. */
 struct checkpoint_change {
 	const char *name, *labels; /* an empty name: none */

@@ -41,6 +41,11 @@ static int sync_path(const char *path, struct err *e)
 	return 0;
 }
 
+static uint64_t bytes_on_disk(const struct stat *st)
+{
+	return (uint64_t)st->st_blocks * 512;
+}
+
 /* Removes root file systems that no Space uses, and incomplete ones. No freeze may be running. */
 static void sweep_bases(const char *state_dir)
 {
@@ -77,6 +82,24 @@ bool space_remove(const char *state_dir, const char *id)
 	snprintf(lost, sizeof(lost), "%s" LOST, id);
 	image_dir_remove(parent, tmp);
 	return remove_named(parent, id, tmp) && remove_named(parent, lost, tmp);
+}
+
+uint64_t space_freed_bytes(const char *state_dir, const char *id)
+{
+	char path[CONFIG_PATH_MAX + SANDBOX_ID_LEN + 16];
+	struct image_names names = {0};
+	uint64_t bytes = 0;
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/spaces/%s", state_dir, id);
+	scoped_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir >= 0)
+		image_names_read(dir, &names, NULL);
+	for (size_t i = 0; i < names.n; i++)
+		if (fstatat(dir, names.all[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1)
+			bytes += bytes_on_disk(&st);
+	image_names_free(&names);
+	return bytes;
 }
 
 /* --- sweep ---------------------------------------------------------------------------------- */
@@ -217,11 +240,6 @@ static bool link_copy(const struct space_write *w, const struct stat *source, co
 }
 
 /* --- write ---------------------------------------------------------------------------------- */
-
-static uint64_t bytes_on_disk(const struct stat *st)
-{
-	return (uint64_t)st->st_blocks * 512;
-}
 
 uint64_t space_bytes_of(const struct vmproc_image *image)
 {

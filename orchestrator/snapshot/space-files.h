@@ -69,6 +69,10 @@ void space_read_fini(struct space_read *r);
  * The copy of its root file system stays for other Spaces. */
 bool space_remove(const char *state_dir, const char *id);
 
+/* Returns how many bytes on disk the removal of a Space's directory would free: of the files that
+ * have no other name. A file that a VM has open is freed when that ends. */
+uint64_t space_freed_bytes(const char *state_dir, const char *id);
+
 /*
  * The start of the service classifies the directories by name. ID.tmp is incomplete: a leftover. A
  * directory that the catalogue does not name is lost: the Space was frozen after the backup from

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from conftest import NOBODY, Service, made, refused
+from ramet import Checkpoint, Client
 
 NONE = "/v1/checkpoints/chk_" + "f" * 32
 
@@ -163,6 +164,7 @@ def test_a_stored_one_survives_the_service(start: Callable[..., Service]) -> Non
         client.patch(path, json={"score": 2})
         server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
         stored = client.get(path).json()
+        freed = {"bytes_freed": stored.pop("bytes_freed")}
         assert stored == {**asked, "score": 2, "state": "stored", "bytes": stored["bytes"]} | {
             "bytes_shared": stored["bytes_shared"]
         }
@@ -171,7 +173,7 @@ def test_a_stored_one_survives_the_service(start: Callable[..., Service]) -> Non
         server.kill()
         server.start("max_vms=64")
         with server.client() as client:
-            assert client.get(path).json() == stored
+            assert client.get(path).json() == stored | freed
             assert client.get("/v1/checkpoints").json() == [stored]
             children = client.post(path + "/fork", json={"n": 2}).json()["children"]
             assert len([child for child in children if run(client, child["id"], "out x").strip() == "x"]) == 2
@@ -180,6 +182,25 @@ def test_a_stored_one_survives_the_service(start: Callable[..., Service]) -> Non
         assert client.delete(path).status_code == 204
     server.stop()
     assert [one.name for one in (server.home / "service/state/spaces").iterdir()] == []
+
+
+def test_a_deletion_frees_what_no_other_one_has(server: Service, client: httpx.Client, sandbox: str) -> None:
+    asked = taken(client, sandbox)
+    assert asked["bytes"] > 0 and "bytes_freed" not in asked
+    server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
+    path = "/v1/checkpoints/" + asked["id"]
+    files = list((server.home / "service/state/spaces" / asked["id"]).iterdir())
+    own = sum(file.stat().st_blocks * 512 for file in files if file.stat().st_nlink == 1)
+    assert client.get(path).json()["bytes_freed"] == own > 0
+    (state,) = (file for file in files if file.name == "state")
+    shared = server.home / "service/state/shared"
+    shared.hardlink_to(state)
+    left = own - state.stat().st_blocks * 512
+    assert client.get(path).json()["bytes_freed"] == left < own
+    with Client(server.base) as sdk:
+        assert Checkpoint.get(asked["id"], client=sdk).freed_bytes == left
+        assert sdk.checkpoints()[0].freed_bytes is None
+    shared.unlink()
 
 
 def test_nothing_starts_from_a_damaged_one(server: Service, client: httpx.Client, sandbox: str) -> None:

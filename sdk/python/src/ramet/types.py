@@ -796,6 +796,8 @@ class CheckpointInfo:
         expires_at: Time at which the service deletes it; None: it stays.
         size_bytes: Bytes on disk of its own; while it is in memory, those that it will take.
         shared_bytes: Bytes on disk that it shares with its template and with other checkpoints.
+        freed_bytes: Bytes on disk that its deletion would free now; less than `size_bytes` while
+            others share its files. None: not counted, as in lists.
         ram_mib: Memory of the sandbox in MiB.
         template: Name of the template that the sandbox was created from.
         metadata: The metadata of the sandbox.
@@ -819,6 +821,7 @@ class CheckpointInfo:
     expires_at: str | None
     size_bytes: int
     shared_bytes: int
+    freed_bytes: int | None
     ram_mib: int
     template: str
     metadata: Mapping[str, Any]
@@ -844,6 +847,7 @@ class CheckpointInfo:
             expires_at=obj["expires_at"],
             size_bytes=int(obj["bytes"]),
             shared_bytes=int(obj["bytes_shared"]),
+            freed_bytes=obj.get("bytes_freed"),
             ram_mib=int(obj["ram_mib"]),
             template=str(obj["template"]),
             metadata=dict(obj["metadata"]),
@@ -922,7 +926,7 @@ class Pruned:
 
     Attributes:
         checkpoints: Ids, newest first.
-        size_bytes: Bytes on disk that this frees.
+        size_bytes: Bytes on disk of these checkpoints; what they share with others stays there.
     """
 
     checkpoints: list[str]
