@@ -454,7 +454,9 @@ int etcd_failure_read(long status, const char *text, size_t len, struct err *e)
 		   : in.code == DEADLINE_EXCEEDED || in.code == UNAVAILABLE || status >= 500
 			   ? EAGAIN
 			   : EIO;
-	int ret = err_say(e, code, "%.200s", in.message.p);
+	int ret = in.message.len
+			  ? err_say(e, code, "%.200s", in.message.p)
+			  : err_say(e, code, "it failed with code %u, without a message", in.code);
 	json_free(failed_fields, ARRAY_LEN(failed_fields), &in);
 	return ret;
 }

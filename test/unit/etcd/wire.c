@@ -207,12 +207,15 @@ static void failures_say_what_to_do(void **state)
 			    "\"code\":5}";
 	const char leader[] = "{\"code\":14,\"message\":\"etcdserver: no leader\",\"details\":[]}";
 	const char wrong[] = "{\"code\":3,\"message\":\"key is not provided\"}";
+	const char silent[] = "{\"code\":14,\"message\":\"\"}";
 	struct err e;
 
 	assert_int_equal(etcd_failure_read(404, lost, strlen(lost), &e), -ENOENT);
 	assert_string_equal(e.text, "requested lease not found");
 	assert_int_equal(etcd_failure_read(503, leader, strlen(leader), &e), -EAGAIN);
 	assert_int_equal(etcd_failure_read(400, wrong, strlen(wrong), &e), -EIO);
+	assert_int_equal(etcd_failure_read(500, silent, strlen(silent), &e), -EAGAIN);
+	assert_string_equal(e.text, "it failed with code 14, without a message");
 	assert_int_equal(etcd_failure_read(502, "<html>", 6, &e), -EAGAIN);
 	assert_string_equal(e.text, "it answered HTTP status 502");
 }
