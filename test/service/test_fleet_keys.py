@@ -297,6 +297,6 @@ def test_many_keys_are_taken_over(fleet: Fleet, b: Service) -> None:
 
 def test_without_the_folder_keys_stay_here(fleet: Fleet) -> None:
     b = fleet.start(B, "key=admin", out=False)
-    until(lambda: "other hosts do not learn of changes to this host's keys: create " in b.log.read_text())
+    until(lambda: "other hosts do not learn of changes to this host's keys: open " in b.log.read_text())
     marker(fleet, B, entry("one"))
     assert id_of("one") in tiers(b)
