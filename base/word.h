@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of words, as the kernel writes them: separated by spaces, perhaps with a line's end. */
+/* Words, and lists of them. */
 #ifndef RAMET_BASE_WORD_H
 #define RAMET_BASE_WORD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
+/* Returns a number for a hash table (FNV-1a): not for words that those choose who gain from
+ * collisions. */
+static inline uint64_t word_hash(const char *word)
+{
+	uint64_t hash = 0xcbf29ce484222325u;
+
+	for (; *word; word++)
+		hash = (hash ^ (uint8_t)*word) * 0x100000001b3u;
+	return hash;
+}
+
+/* Returns whether a list as the kernel writes it, separated by spaces and perhaps with a line's
+ * end, has the word. */
 static inline bool has_word(const char *list, const char *word)
 {
 	size_t len = strlen(word);

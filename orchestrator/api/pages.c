@@ -83,27 +83,21 @@ static bool ask_filter(struct request *r)
 
 static void key_of(uint8_t key[static KEY_LEN], const struct list_position *position)
 {
-	const char *digits = position->id + ID_PREFIX_LEN;
-
 	for (int i = 0; i < 8; i++)
 		key[i] = (uint8_t)((uint64_t)position->at_ms >> (56 - 8 * i));
-	for (int i = 0; i < ID_BYTES; i++)
-		key[8 + i] =
-			(uint8_t)(hex_digit(digits[2 * i]) << 4 | hex_digit(digits[2 * i + 1]));
+	hex_bytes(key + 8, ID_BYTES, position->id + ID_PREFIX_LEN);
 }
 
 static void position_of(struct list_position *position, const char *prefix,
 			const uint8_t key[static KEY_LEN])
 {
 	uint64_t at_ms = 0;
-	char *to = position->id;
 
 	for (int i = 0; i < 8; i++)
 		at_ms = at_ms << 8 | key[i];
 	position->at_ms = (int64_t)at_ms;
-	to += sprintf(to, "%s", prefix);
-	for (int i = 0; i < ID_BYTES; i++)
-		to += sprintf(to, "%02x", key[8 + i]);
+	memcpy(position->id, prefix, ID_PREFIX_LEN);
+	hex_write(position->id + ID_PREFIX_LEN, key + 8, ID_BYTES);
 }
 
 static const char *prefix_of(const struct list_name *list)

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/api/internal.h"
 #include "orchestrator/http/dispatch.h"
 
@@ -76,14 +77,12 @@ static const char *type_of(const char *name)
 static void set_etag(struct ui_file *f)
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
-	char *at = f->etag;
 
 	if (!EVP_Digest(f->data, f->len, digest, NULL, EVP_sha256(), NULL))
 		abort();
-	*at++ = '"';
-	for (size_t i = 0; i < ETAG_BYTES; i++)
-		at += sprintf(at, "%02x", digest[i]);
-	*at = '"';
+	f->etag[0] = '"';
+	hex_write(f->etag + 1, digest, ETAG_BYTES);
+	strcat(f->etag, "\"");
 }
 
 static int add_file(struct api *a, int dir, const char *name, struct err *e)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/num.h"
 #include "base/random.h"
 
 #define KIND_INTERNAL 1
@@ -34,10 +35,10 @@ bool otlp_is_span(const struct span *s, size_t len)
 
 static void put_hex(FILE *out, const char *name, const uint8_t *p, size_t len)
 {
-	fprintf(out, "\"%s\":\"", name);
-	for (size_t i = 0; i < len; i++)
-		fprintf(out, "%02x", p[i]);
-	fputc('"', out);
+	char digits[2 * sizeof(((struct span *)0)->trace) + 1];
+
+	hex_write(digits, p, len);
+	fprintf(out, "\"%s\":\"%s\"", name, digits);
 }
 
 static void put_id(FILE *out, const char *key, const char id[static SPAN_ID_MAX])

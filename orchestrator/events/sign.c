@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "orchestrator/events/line.h"
 
 void sign(char out[static SIGNATURE_MAX], const char *secret, int64_t seconds, const char *body,
@@ -24,6 +25,5 @@ void sign(char out[static SIGNATURE_MAX], const char *secret, int64_t seconds, c
 		  &hash_len))
 		abort();
 	int used = snprintf(out, SIGNATURE_MAX, "t=%" PRId64 ",v1=", seconds);
-	for (unsigned i = 0; i < hash_len; i++)
-		used += snprintf(out + used, SIGNATURE_MAX - (size_t)used, "%02x", hash[i]);
+	hex_write(out + used, hash, hash_len);
 }

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "orchestrator/exec/splitter.h"
 
 #define ROOM_FIRST 4
 
@@ -19,11 +20,8 @@ void history_text(char out[static HISTORY_TEXT_MAX + 1], const char *text, size_
 	}
 	while (n < len && text[n] && text[n] != '\r' && text[n] != '\n')
 		n++;
-	if (n > HISTORY_TEXT_MAX) {
-		n = HISTORY_TEXT_MAX;
-		while (n && (text[n] & 0xc0) == 0x80) /* the middle of a character */
-			n--;
-	}
+	if (n > HISTORY_TEXT_MAX) /* not in the middle of a character */
+		n = HISTORY_TEXT_MAX - utf8_cut((const uint8_t *)text, HISTORY_TEXT_MAX);
 	memcpy(out, text, n);
 	out[n] = '\0';
 }

@@ -5,6 +5,7 @@
  * there are no keys, programs of this machine are not counted.
  */
 #include "base/clock.h"
+#include "base/word.h"
 #include "orchestrator/http/internal.h"
 
 #define LOG_INTERVAL_MS 60000
@@ -78,16 +79,6 @@ static bool take(struct request *r, enum limit limit, uint64_t who, const char *
 	return false;
 }
 
-/* FNV-1a is enough: clients cannot choose the names of tenants. */
-static uint64_t tenant_number(const char *tenant)
-{
-	uint64_t hash = 0xcbf29ce484222325u;
-
-	for (; *tenant; tenant++)
-		hash = (hash ^ (unsigned char)*tenant) * 0x100000001b3u;
-	return hash;
-}
-
 /* Returns whether the client sent a key or a port's token that is wrong. */
 static bool guesses(const struct request *r, enum port_token token)
 {
@@ -99,7 +90,8 @@ bool limit_request(struct request *r, enum port_token token)
 	uint64_t source = client_source(&r->from);
 
 	if (r->key)
-		return take(r, LIMIT_TENANT, tenant_number(r->tenant),
+		/* Clients cannot choose the names of tenants. */
+		return take(r, LIMIT_TENANT, word_hash(r->tenant),
 			    "requests of this API key's tenant");
 	if (is_exempt(r->http, exchange(r)->local))
 		return true;

@@ -12,38 +12,27 @@
 
 #define SUM_LEN 8
 
-static char *put_hex(char *to, const uint8_t *p, size_t len)
-{
-	static const char digit[] = "0123456789abcdef";
-
-	for (; len; len--, p++) {
-		*to++ = digit[*p >> 4];
-		*to++ = digit[*p & 15];
-	}
-	return to;
-}
-
 static void put_sum(char *to, const char *text, size_t len)
 {
 	uint32_t sum = crc32c(0, text, len);
 	const uint8_t bytes[] = {(uint8_t)(sum >> 24), (uint8_t)(sum >> 16), (uint8_t)(sum >> 8),
 				 (uint8_t)sum};
 
-	*put_hex(to, bytes, sizeof(bytes)) = 0;
+	hex_write(to, bytes, sizeof(bytes));
 }
 
 void cursor_write(char out[static CURSOR_TEXT_MAX + 1], char kind, const void *key, size_t len)
 {
+	len = min_u64(len, CURSOR_KEY_MAX);
 	out[0] = kind;
-	char *end = put_hex(out + 1, key, len < CURSOR_KEY_MAX ? len : CURSOR_KEY_MAX);
-	put_sum(end, out, (size_t)(end - out));
+	hex_write(out + 1, key, len);
+	put_sum(out + 1 + 2 * len, out, 1 + 2 * len);
 }
 
 int cursor_read(const char *text, char kind, void *key, size_t room, struct err *e)
 {
 	size_t len = strlen(text), digits = len < 1 + SUM_LEN ? 0 : len - 1 - SUM_LEN;
 	char sum[SUM_LEN + 1];
-	uint8_t *to = key;
 
 	if (!digits || digits % 2 || digits / 2 > room)
 		return err_say(
@@ -61,13 +50,7 @@ int cursor_read(const char *text, char kind, void *key, size_t room, struct err 
 		return err_say(
 			e, EINVAL,
 			"cursor belongs to another list: use the one of this list's previous page");
-	for (size_t i = 0; i < digits; i += 2) {
-		int high = hex_digit(text[1 + i]), low = hex_digit(text[2 + i]);
-
-		if (high < 0 || low < 0)
-			return err_say(e, EINVAL,
-				       "cursor must be a value of the header ramet-next-cursor");
-		*to++ = (uint8_t)(high << 4 | low);
-	}
+	if (!hex_bytes(key, digits / 2, text + 1))
+		return err_say(e, EINVAL, "cursor must be a value of the header ramet-next-cursor");
 	return (int)(digits / 2);
 }

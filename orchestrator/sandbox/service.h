@@ -6,6 +6,7 @@
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_SERVICE_H
 #define RAMET_ORCHESTRATOR_SANDBOX_SERVICE_H
 
+#include "base/word.h"
 #include "orchestrator/config/config.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/catalogue.h"
@@ -26,11 +27,7 @@ struct warden_client;
 #define BUCKETS 16384 /* of each hash table: as many as the maximum number of VMs */
 static inline unsigned bucket_number(const char *name)
 {
-	uint32_t hash = 2166136261u;
-
-	for (; *name; name++)
-		hash = (hash ^ (uint8_t)*name) * 16777619u;
-	return hash % BUCKETS;
+	return word_hash(name) % BUCKETS;
 }
 
 struct service {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/random.h"
+#include "base/word.h"
 #include "orchestrator/events/line.h"
 
 #define BUCKETS	     256
@@ -42,11 +43,7 @@ struct keys {
 
 static unsigned text_bucket(const char *text)
 {
-	uint32_t hash = 2166136261u;
-
-	for (; *text; text++)
-		hash = (hash ^ (uint8_t)*text) * 16777619u;
-	return hash % TEXT_BUCKETS;
+	return word_hash(text) % TEXT_BUCKETS;
 }
 
 /* Keys of other hosts may be older than those that are here: a restart must not change who is the

@@ -500,11 +500,6 @@ bool vmproc_is_foreign(const struct vmproc *vm)
 	return vm->foreign;
 }
 
-const struct vmproc_spec *vmproc_spec(const struct vmproc *vm)
-{
-	return &vm->spec;
-}
-
 bool vmproc_is_running(const struct vmproc *vm)
 {
 	return vm->state == VM_RUNNING;

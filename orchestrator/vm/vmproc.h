@@ -97,7 +97,6 @@ uint32_t vmproc_slot(const struct vmproc *vm);
 /* Returns the pid in the host's namespace; 0: unknown. */
 uint32_t vmproc_pid(const struct vmproc *vm);
 const uint8_t *vmproc_instance(const struct vmproc *vm); /* all zeros before the VM is filled */
-const struct vmproc_spec *vmproc_spec(const struct vmproc *vm);
 /* Copies the last line of the VM's log, or of the guest's console output in it, to `out`: cut to
  * `size`, printable, empty when there is none. */
 enum vmproc_voice { VM_PROCESS, VM_GUEST };
