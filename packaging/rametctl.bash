@@ -7,6 +7,8 @@ _rametctl() {
 	*' key rotate '*) choices='--grace' ;;
 	*' key '*) choices='create list revoke rotate tier' ;;
 	*' fleet '*) choices='ca check init join status' ;;
+	*' host drain '*) choices='--deadline' ;;
+	*' host '*) choices='drain forget list undrain' ;;
 	*' top '*) choices='--once' ;;
 	*' doctor '*) choices='--json' ;;
 	*' restore '[!\ ]*' '*) choices='--skip-damaged' ;;
@@ -14,7 +16,7 @@ _rametctl() {
 		mapfile -t COMPREPLY < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}")
 		return
 		;;
-	*) choices='backup canary check checks doctor fleet help inspect key ls processes restore top' ;;
+	*) choices='backup canary check checks doctor fleet help host inspect key ls processes restore top' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}")
 }

@@ -70,6 +70,7 @@ static const char *const names[FAILURE_CODES] = {
 	[FAIL_STOPPING] = "stopping",
 	[FAIL_NOT_READY] = "not_ready",
 	[FAIL_NO_CAPACITY] = "no_capacity",
+	[FAIL_DRAINING] = "draining",
 	[FAIL_NO_MEMORY] = "no_memory",
 	[FAIL_SERVICE_BUSY] = "busy",
 	[FAIL_VM_FAILED] = "vm_failed",

@@ -91,6 +91,7 @@ enum failure_code {
 	FAIL_STOPPING,
 	FAIL_NOT_READY,
 	FAIL_NO_CAPACITY,
+	FAIL_DRAINING,
 	FAIL_NO_MEMORY,
 	FAIL_SERVICE_BUSY, /* "busy": a limit of the whole service is reached */
 	FAIL_VM_FAILED,

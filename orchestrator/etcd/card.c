@@ -70,6 +70,7 @@ void host_write(struct text *out, const struct fleet_host *h)
 {
 	text_putc(out, '{');
 	add_members(out, h);
+	add_seconds(out, "deadline", h->deadline);
 	add_seconds(out, "gone", h->gone);
 	text_putc(out, '}');
 }

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,18 +17,107 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "orchestrator/etcd/session.h"
 
 static const char usage[] =
-	"usage: ramet-fleet [--check] [SETTINGS [TABLES]]\n"
+	"usage: ramet-fleet [SETTINGS [TABLES]]\n"
+	"       ramet-fleet --check [SETTINGS]\n"
+	"       ramet-fleet --drain=HOST [--deadline=TIME] [SETTINGS [TABLES]]\n"
+	"       ramet-fleet {--undrain=HOST | --forget=HOST} [SETTINGS [TABLES]]\n"
 	"\n"
 	"Keeps this host in its fleet. SETTINGS is the folder with fleet.json and the "
 	"certificates\n"
 	"(/etc/ramet/fleet), TABLES the one for hosts.json (/var/lib/ramet-fleet).\n"
-	"--check asks each member of etcd for its state, and exits.\n";
+	"--check asks each member of etcd for its state. The other options give the host with that "
+	"name\n"
+	"or number an order, as `rametctl host` does. TIME is like 90s, 30m, 12h or 2d.\n";
+
+struct arguments {
+	bool check;
+	const char *host; /* of the order; NULL: none */
+	struct order order;
+	const char *certificates, *tables;
+};
+
+/* Parses a time such as 30m; without a unit, seconds. */
+static bool parse_time(const char *text, int64_t *out)
+{
+	static const struct {
+		const char *unit;
+		uint32_t seconds;
+	} units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+	uint32_t n;
+
+	if (!number_take(&text, 0, 1000000, &n))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (strcmp(text, units[i].unit) == 0) {
+			*out = (int64_t)n * units[i].seconds;
+			return true;
+		}
+	return false;
+}
+
+static bool parse_option(struct arguments *out, int option)
+{
+	const int64_t now = realtime_ms() / 1000;
+	int64_t in;
+
+	switch (option) {
+	case 'c':
+		out->check = true;
+		return true;
+	case 't':
+		if (out->order.kind != ORDER_DRAIN || !parse_time(optarg, &in))
+			return false;
+		out->order.deadline = now + in;
+		return true;
+	case 'd':
+		out->order = (struct order){ORDER_DRAIN, .at = now};
+		break;
+	case 'u':
+		out->order = (struct order){ORDER_SERVE, .at = now};
+		break;
+	case 'f':
+		out->order = (struct order){ORDER_FORGET, .at = now};
+		break;
+	default:
+		return false;
+	}
+	if (out->host)
+		return false;
+	out->host = optarg;
+	return true;
+}
+
+static bool parse(struct arguments *out, int argc, char *argv[])
+{
+	static const struct option options[] = {
+		{"check", no_argument, NULL, 'c'},
+		{"drain", required_argument, NULL, 'd'},
+		{"deadline", required_argument, NULL, 't'},
+		{"undrain", required_argument, NULL, 'u'},
+		{"forget", required_argument, NULL, 'f'},
+		{NULL, 0, NULL, 0},
+	};
+	int option;
+
+	*out = (struct arguments){.certificates = "/etc/ramet/fleet",
+				  .tables = "/var/lib/ramet-fleet"};
+	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0)
+		if (!parse_option(out, option))
+			return false;
+	if (optind < argc)
+		out->certificates = argv[optind++];
+	if (optind < argc)
+		out->tables = argv[optind++];
+	return optind == argc && !(out->check && out->host);
+}
 
 static int read_settings(struct fleet_settings *out, const char *dir, struct err *e)
 {
@@ -90,25 +180,32 @@ static int run(const struct fleet_settings *settings, const char *certificates, 
 	serve(s);
 }
 
+static int act(const struct arguments *args, const struct fleet_settings *settings, struct err *e)
+{
+	if (args->check)
+		return session_check(settings, args->certificates, e);
+	if (args->host)
+		return session_order(settings, args->certificates, args->tables, args->host,
+				     &args->order, e);
+	return run(settings, args->certificates, args->tables, e);
+}
+
 int main(int argc, char *argv[])
 {
-	bool check = argc > 1 && strcmp(argv[1], "--check") == 0;
-	const char *certificates = argc > 1 + check ? argv[1 + check] : "/etc/ramet/fleet";
-	const char *tables = argc > 2 + check ? argv[2 + check] : "/var/lib/ramet-fleet";
 	struct fleet_settings settings = {0};
+	struct arguments args;
 	struct err e;
 
 	log_init("fleet", LOG_INFO);
 	signal(SIGPIPE, SIG_IGN);
 	umask(027);
-	if (argc > 3 + check || (argc > 1 && !check && argv[1][0] == '-')) {
+	if (!parse(&args, argc, argv)) {
 		fputs(usage, stderr);
 		return 2;
 	}
-	int ret = read_settings(&settings, certificates, &e);
+	int ret = read_settings(&settings, args.certificates, &e);
 	if (ret == 0)
-		ret = check ? session_check(&settings, certificates, &e)
-			    : run(&settings, certificates, tables, &e);
+		ret = act(&args, &settings, &e);
 	fleet_settings_free(&settings);
 	if (ret < 0)
 		log_error("%s", e.text);

@@ -23,6 +23,7 @@
 #define PATH_ROOM      512
 #define KEY_ROOM       64
 #define PUTS_MAX       64 /* keys in one turn, so that the lease is kept alive in time */
+#define PUT_TRIES      8  /* of a key that others change at the same time */
 
 /* A file of this program's own making, which is replaced when it changes. */
 struct table {
@@ -388,16 +389,21 @@ static char *read_file(int dir, const char *name, size_t most, size_t *len)
 	return file_text(fd, most, len, NULL);
 }
 
-/* Takes over the tables that an earlier process has written; a file of another host counts as none.
+/* Takes over the table that an earlier process has written; a file of another host counts as none.
  */
-static void load_tables(struct session *s)
+static void load_hosts(struct session *s)
 {
-	struct err e;
 	size_t len;
 	scoped_free char *hosts = read_file(s->dir, s->hosts.name, FLEET_TABLE_BYTES, &len);
 
 	if (hosts && view_load(s->view, hosts, len))
 		text_add(&s->hosts.text, hosts, len);
+}
+
+static void load_keys(struct session *s)
+{
+	struct err e;
+	size_t len;
 	scoped_free char *keys = read_file(s->dir, s->keys.name, RING_FILE_MAX, &len);
 	if (keys && ring_take_file(s->ring, keys, len, &e) < 0)
 		log_warn("keys.json of an earlier run is not used: %s", e.text);
@@ -482,6 +488,48 @@ static int put_keys(struct session *s, struct err *e)
 	return 0;
 }
 
+/* --- orders ----------------------------------------------------------------------------------- */
+
+/* Sets the key, whatever it has now. */
+static int put_over(struct session *s, const char *key, const struct text *value, struct err *e)
+{
+	struct present present;
+	int64_t revision = 0;
+	bool done = false;
+	int ret = 0;
+
+	for (int i = 0; i < PUT_TRIES && !done && ret == 0; i++) {
+		ret = put(s, key, value, 0, revision, &done, &present, e);
+		revision = present.revision;
+		text_free(&present.value);
+	}
+	if (ret == 0 && !done)
+		ret = err_say(e, EAGAIN, "%s changes all the time", key);
+	return ret;
+}
+
+static int put_order(struct session *s, uint32_t number, const struct order *order, struct err *e)
+{
+	char key[KEY_ROOM];
+	struct text value = {0};
+
+	snprintf(key, sizeof(key), "/ramet/%u/orders/%u", s->settings->cell, number);
+	order_write(&value, order);
+	int ret = put_over(s, key, &value, e);
+	text_free(&value);
+	return ret;
+}
+
+/* A forgotten host that has come back is one as before. */
+static int be_known(struct session *s, struct err *e)
+{
+	const uint32_t number = s->self.host.number;
+
+	if (view_order(s->view, number).kind != ORDER_FORGET)
+		return 0;
+	return put_order(s, number, &(struct order){ORDER_SERVE, .at = now_s()}, e);
+}
+
 /* --- turns ------------------------------------------------------------------------------------ */
 
 static int do_due(struct session *s, struct err *e)
@@ -497,6 +545,8 @@ static int do_due(struct session *s, struct err *e)
 	if (!s->joined && join(s, e) < 0)
 		return e->code;
 	if (!etcd_watches(s->etcd) && follow(s, e) < 0)
+		return e->code;
+	if (be_known(s, e) < 0)
 		return e->code;
 	take_offers(s);
 	return put_keys(s, e) < 0 ? e->code : write_tables(s, e);
@@ -597,12 +647,13 @@ static int make(struct session **out, const struct fleet_settings *settings, int
 	snprintf(s->own, sizeof(s->own), "/ramet/%u/hosts/%u", cell, s->self.host.number);
 	snprintf(s->fleet, sizeof(s->fleet), "/ramet/%u/fleet", cell);
 	snprintf(s->from, sizeof(s->from), "/ramet/%u/hosts/", cell);
-	/* Keys from hosts/ to keys/, of which there are no others. '0' follows '/'. */
-	snprintf(s->to, sizeof(s->to), "/ramet/%u/keys0", cell);
+	/* hosts/, keys/ and orders/, between which there are no others. '0' follows '/'. */
+	snprintf(s->to, sizeof(s->to), "/ramet/%u/orders0", cell);
 	s->view = view_new(&s->self, cell);
 	s->ring = ring_new(cell);
 	if (tables) {
-		load_tables(s);
+		load_hosts(s);
+		load_keys(s);
 		watch_offers(s, tables);
 	}
 	int ret = connect_to(s, e);
@@ -614,13 +665,19 @@ static int make(struct session **out, const struct fleet_settings *settings, int
 	return 0;
 }
 
-int session_new(struct session **out, const struct fleet_settings *settings,
-		const char *certificates, const char *tables, struct err *e)
+static int open_tables(const char *tables, struct err *e)
 {
 	int dir = open(tables, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	return dir < 0 ? err_set(e, errno, "open %s", tables)
-		       : make(out, settings, dir, certificates, tables, e);
+	return dir < 0 ? err_set(e, errno, "open %s", tables) : dir;
+}
+
+int session_new(struct session **out, const struct fleet_settings *settings,
+		const char *certificates, const char *tables, struct err *e)
+{
+	int dir = open_tables(tables, e);
+
+	return dir < 0 ? dir : make(out, settings, dir, certificates, tables, e);
 }
 
 void session_free(struct session *s)
@@ -688,5 +745,44 @@ int session_check(const struct fleet_settings *settings, const char *certificate
 	session_free(s);
 	if (ret == 0 && failed)
 		ret = err_say(e, EIO, "%d of etcd's members do not answer", failed);
+	return ret;
+}
+
+/* --- an operator's order ---------------------------------------------------------------------- */
+
+static int order(struct session *s, const char *name, const struct order *order, struct err *e)
+{
+	load_hosts(s);
+	if (list(s, e) < 0)
+		return e->code;
+	const struct fleet_host *host = view_find(s->view, name);
+	if (!host)
+		return err_say(e, ENOENT, "cell %u has no host \"%.60s\"", s->settings->cell, name);
+	if (order->kind == ORDER_FORGET && !host->gone)
+		return err_say(
+			e, EBUSY,
+			"host %u (%s) is alive: stop its ramet-fleet first, and wait until it "
+			"is gone",
+			host->number, host->name);
+	int ret = put_order(s, host->number, order, e);
+	if (ret == 0)
+		printf("host %u (%s) %s\n", host->number, host->name,
+		       order->kind == ORDER_DRAIN    ? "gets no new sandboxes"
+		       : order->kind == ORDER_FORGET ? "is forgotten"
+						     : "gets new sandboxes");
+	return ret;
+}
+
+int session_order(const struct fleet_settings *settings, const char *certificates,
+		  const char *tables, const char *name, const struct order *what, struct err *e)
+{
+	struct session *s;
+	int dir = open_tables(tables, e);
+	int ret = dir < 0 ? dir : make(&s, settings, dir, certificates, NULL, e);
+
+	if (ret < 0)
+		return ret;
+	ret = order(s, name, what, e);
+	session_free(s);
 	return ret;
 }

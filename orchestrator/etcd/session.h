@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "orchestrator/etcd/client.h"
+#include "orchestrator/etcd/order.h"
 #include "orchestrator/etcd/settings.h"
 
 #define LEASE_TTL_S  30
@@ -29,5 +30,9 @@ bool session_has_table(const struct session *s);
 
 /* Prints the version and the state of each member of etcd, with advice. Returns 0 if all answer. */
 int session_check(const struct fleet_settings *settings, const char *certificates, struct err *e);
+
+/* Gives the host with that name or number an order. Returns 0 once etcd has it. */
+int session_order(const struct fleet_settings *settings, const char *certificates,
+		  const char *tables, const char *name, const struct order *what, struct err *e);
 
 #endif

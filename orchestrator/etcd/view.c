@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/array.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "orchestrator/fleet/id.h"
@@ -17,13 +18,21 @@ struct entry {
 	bool listed; /* in the list that is being read */
 };
 
+struct ordered {
+	uint32_t number; /* of the host, which need not exist */
+	struct order order;
+};
+
 struct view {
 	const struct card *self;
 	uint32_t cell;
-	char hosts_prefix[32]; /* "/ramet/3/hosts/" */
+	char hosts_prefix[32];	/* "/ramet/3/hosts/" */
+	char orders_prefix[32]; /* "/ramet/3/orders/" */
 	bool self_listed, self_lost;
 	size_t n;
 	struct entry *entries; /* the other hosts, by number; FLEET_HOSTS_MAX - 1 fit */
+	size_t n_orders, orders_room;
+	struct ordered *orders; /* none of the kind ORDER_SERVE: few at a time */
 };
 
 #define OTHERS_MAX (FLEET_HOSTS_MAX - 1)
@@ -36,6 +45,7 @@ struct view *view_new(const struct card *self, uint32_t cell)
 	v->cell = cell;
 	v->entries = must_alloc(OTHERS_MAX * sizeof(*v->entries));
 	snprintf(v->hosts_prefix, sizeof(v->hosts_prefix), "/ramet/%u/hosts/", cell);
+	snprintf(v->orders_prefix, sizeof(v->orders_prefix), "/ramet/%u/orders/", cell);
 	return v;
 }
 
@@ -44,6 +54,7 @@ void view_free(struct view *v)
 	if (!v)
 		return;
 	free(v->entries);
+	free(v->orders);
 	free(v);
 }
 
@@ -149,6 +160,98 @@ static void set_gone(struct entry *entry, int64_t now)
 	entry->host.gone = entry->host.seen = now;
 }
 
+/* --- orders ----------------------------------------------------------------------------------- */
+
+static struct ordered *order_of(const struct view *v, uint32_t number)
+{
+	for (size_t i = 0; i < v->n_orders; i++)
+		if (v->orders[i].number == number)
+			return &v->orders[i];
+	return NULL;
+}
+
+struct order view_order(const struct view *v, uint32_t number)
+{
+	const struct ordered *ordered = order_of(v, number);
+
+	return ordered ? ordered->order : (struct order){.kind = ORDER_SERVE};
+}
+
+/* A host that is gone need not be known any more once an operator has said so. */
+static void drop_forgotten(struct view *v, struct entry *entry)
+{
+	if (entry->host.gone && view_order(v, entry->host.number).kind == ORDER_FORGET) {
+		log_info("host %u (%s) is forgotten", entry->host.number, entry->host.name);
+		drop(v, entry);
+	}
+}
+
+static void set_order(struct view *v, uint32_t number, const struct order *order)
+{
+	struct ordered *ordered = order_of(v, number);
+	struct entry *entry = find(v, number);
+
+	if (!ordered) {
+		if (order->kind == ORDER_SERVE)
+			return;
+		if (v->n_orders == FLEET_HOSTS_MAX ||
+		    array_grow(&v->orders, &v->orders_room, v->n_orders + 1, sizeof(*ordered)) <
+			    0) {
+			log_error("an order for host %u is ignored: there are %zu already", number,
+				  v->n_orders);
+			return;
+		}
+		ordered = &v->orders[v->n_orders++];
+	}
+	*ordered = (struct ordered){number, *order};
+	if (order->kind == ORDER_SERVE)
+		*ordered = v->orders[--v->n_orders];
+	if (entry)
+		drop_forgotten(v, entry);
+}
+
+static void take_order(struct view *v, const struct etcd_pair *pair, const char *number_text)
+{
+	struct order order = {.kind = ORDER_SERVE};
+	uint32_t number;
+	struct err e;
+
+	if (!number_parse(number_text, 0, FLEET_NUMBER_MAX, &number))
+		log_error("the key %.100s in etcd is not that of a host: it is ignored", pair->key);
+	else if (!pair->deleted && order_read(&order, pair->value, pair->value_len, &e) < 0)
+		log_error("an order for host %u is ignored: %s", number, e.text);
+	else
+		set_order(v, number, &order);
+}
+
+/* Returns the host as the table shows it. */
+static struct fleet_host ordered_host(const struct view *v, const struct fleet_host *h)
+{
+	const struct order order = view_order(v, h->number);
+	struct fleet_host out = *h;
+
+	out.draining |= order.kind == ORDER_DRAIN;
+	out.deadline = order.deadline;
+	return out;
+}
+
+/* Takes over the order that an earlier table shows. */
+static void load_order(struct view *v, const struct fleet_host *h)
+{
+	if (h->draining)
+		set_order(v, h->number, &(struct order){ORDER_DRAIN, .deadline = h->deadline});
+}
+
+/* --- an earlier table ------------------------------------------------------------------------- */
+
+static void load_host(struct view *v, const struct fleet_host *h)
+{
+	struct fleet_host plain = *h;
+
+	plain.draining = false; /* that is an order */
+	set(v, &plain);
+}
+
 bool view_load(struct view *v, const char *text, size_t len)
 {
 	struct fleet_table *t;
@@ -158,9 +261,11 @@ bool view_load(struct view *v, const char *text, size_t len)
 		return false;
 	bool ours = strcmp(t->fleet, v->self->fleet) == 0 && t->cell == v->cell &&
 		    t->self->number == v->self->host.number;
-	for (size_t i = 0; ours && i < t->n; i++)
+	for (size_t i = 0; ours && i < t->n; i++) {
+		load_order(v, &t->hosts[i]);
 		if (&t->hosts[i] != t->self && strcmp(t->hosts[i].name, v->self->host.name) != 0)
-			set(v, &t->hosts[i]);
+			load_host(v, &t->hosts[i]);
+	}
 	free(t);
 	return ours;
 }
@@ -222,9 +327,11 @@ static void take_card(struct view *v, uint32_t number, const struct etcd_pair *p
 
 void view_take(struct view *v, const struct etcd_pair *pair, bool live, int64_t now)
 {
-	size_t len = strlen(v->hosts_prefix);
+	size_t len = strlen(v->hosts_prefix), orders = strlen(v->orders_prefix);
 	uint32_t number;
 
+	if (strncmp(pair->key, v->orders_prefix, orders) == 0)
+		take_order(v, pair, pair->key + orders);
 	if (strncmp(pair->key, v->hosts_prefix, len) != 0)
 		return;
 	if (!number_parse(pair->key + len, 0, FLEET_NUMBER_MAX, &number)) {
@@ -248,6 +355,7 @@ void view_list_begin(struct view *v)
 	for (size_t i = 0; i < v->n; i++)
 		v->entries[i].listed = false;
 	v->self_listed = false;
+	v->n_orders = 0;
 }
 
 void view_list_end(struct view *v, int64_t now)
@@ -260,6 +368,8 @@ void view_list_end(struct view *v, int64_t now)
 			set_gone(entry, now);
 		if (entry->host.gone && now - entry->host.gone > VIEW_GONE_KEEP_S)
 			drop(v, entry);
+		else
+			drop_forgotten(v, entry);
 	}
 }
 
@@ -273,6 +383,22 @@ bool view_self_lost(struct view *v)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+const struct fleet_host *view_find(const struct view *v, const char *host)
+{
+	const struct fleet_host *self = &v->self->host;
+	uint32_t number;
+	const struct entry *entry = named(v, host);
+
+	if (!entry && number_parse(host, 0, FLEET_NUMBER_MAX, &number)) {
+		if (number == self->number)
+			return self;
+		entry = find(v, number);
+	}
+	if (entry)
+		return &entry->host;
+	return strcmp(self->name, host) == 0 ? self : NULL;
+}
+
 void view_hosts(const struct view *v, struct text *out)
 {
 	size_t self = position(v, v->self->host.number);
@@ -283,9 +409,10 @@ void view_hosts(const struct view *v, struct text *out)
 	for (size_t i = 0; i <= v->n; i++) {
 		if (i)
 			text_puts(out, ",\n");
-		host_write(out, i == self  ? &v->self->host
-				: i < self ? &v->entries[i].host
-					   : &v->entries[i - 1].host);
+		const struct fleet_host h = ordered_host(v, i == self  ? &v->self->host
+							    : i < self ? &v->entries[i].host
+								       : &v->entries[i - 1].host);
+		host_write(out, &h);
 	}
 	text_puts(out, "]}\n");
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What this host knows of its cell: the hosts, from their cards in etcd. Cards are input: any host
- * may have written them. One that is damaged, belongs to another fleet or collides with another is
- * left out, and the log says why; the others stay.
+ * What this host knows of its cell: the hosts, from their cards in etcd, and what operators have
+ * ordered for them. All of it is input: any host may have written it. A card that is damaged,
+ * belongs to another fleet or collides with another is left out, and the log says why; the others
+ * stay.
  */
 #ifndef RAMET_ORCHESTRATOR_ETCD_VIEW_H
 #define RAMET_ORCHESTRATOR_ETCD_VIEW_H
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 #include "orchestrator/etcd/card.h"
+#include "orchestrator/etcd/order.h"
 #include "orchestrator/etcd/wire.h"
 
 #define VIEW_CLOCK_S	 5		    /* clocks may differ by that much */
@@ -32,6 +34,11 @@ void view_list_end(struct view *v, int64_t now);
 void view_take(struct view *v, const struct etcd_pair *pair, bool live, int64_t now);
 /* Returns, once, whether this host's own card is not in etcd any more. */
 bool view_self_lost(struct view *v);
+
+/* Returns the host with that name or number; NULL: there is none. */
+const struct fleet_host *view_find(const struct view *v, const char *host);
+/* Returns the last order for the host; ORDER_SERVE if there is none. */
+struct order view_order(const struct view *v, uint32_t number);
 
 /* Adds the text of hosts.json. */
 void view_hosts(const struct view *v, struct text *out);

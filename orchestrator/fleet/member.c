@@ -32,6 +32,8 @@ struct member {
 	const char *followed; /* a file in the folder */
 	void (*on_followed)(void *arg);
 	void *arg;
+	void (*on_table)(void *arg); /* NULL: nobody follows the table */
+	void *table_arg;
 };
 
 static struct member *self; /* whose place is in the ids */
@@ -120,6 +122,8 @@ static void on_read(void *arg, struct disk_job *job)
 		m->table = r->table;
 		r->table = NULL;
 		log_debug("the fleet's table has %zu hosts", m->table->n);
+		if (m->on_table)
+			m->on_table(m->table_arg);
 	}
 	if (m->changed)
 		begin_reading(m);
@@ -251,6 +255,12 @@ void member_follow(struct member *m, const char *name, void (*fn)(void *arg), vo
 	m->followed = name;
 	m->on_followed = fn;
 	m->arg = arg;
+}
+
+void member_follow_table(struct member *m, void (*fn)(void *arg), void *arg)
+{
+	m->on_table = fn;
+	m->table_arg = arg;
 }
 
 const struct fleet_table *member_table(const struct member *m)

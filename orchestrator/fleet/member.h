@@ -23,6 +23,9 @@ void member_free(struct member *m);
  * kept; NULL: none. `name` must outlive *m. */
 void member_follow(struct member *m, const char *name, void (*fn)(void *arg), void *arg);
 
+/* Has `fn` called after the table changed. One function is kept; NULL: none. */
+void member_follow_table(struct member *m, void (*fn)(void *arg), void *arg);
+
 /* Returns the last table that was whole. Valid until the caller returns to the loop. */
 const struct fleet_table *member_table(const struct member *m);
 const struct fleet_keys *member_keys(const struct member *m);

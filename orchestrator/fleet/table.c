@@ -29,6 +29,7 @@ static const struct json_field entry_fields[] = {
 	TEXT(zone),
 	TEXT(version),
 	ENTRY("state", state, JSON_TEXT, .max = FLEET_NAME_MAX, .words = states),
+	ENTRY("deadline", host.deadline, JSON_BIG, .max = (double)(1ull << 53)),
 	ENTRY("seen", host.seen, JSON_BIG, .max = (double)(1ull << 53)),
 	ENTRY("gone", host.gone, JSON_BIG, .max = (double)(1ull << 53)),
 	ENTRY("cert_sha256", cert, JSON_TEXT, .max = 2 * FLEET_CERT_BYTES),

@@ -28,7 +28,8 @@ struct fleet_host {
 	socklen_t at_len;
 	char region[FLEET_NAME_MAX + 1], zone[FLEET_NAME_MAX + 1], version[FLEET_NAME_MAX + 1];
 	bool draining;	    /* gets no new sandboxes */
-	int64_t seen, gone; /* seconds since the epoch; 0: unknown, or not gone */
+	int64_t deadline;   /* of the drain, in seconds since the epoch; 0: none */
+	int64_t seen, gone; /* likewise; 0: unknown, or not gone */
 	bool has_cert;
 	uint8_t cert[FLEET_CERT_BYTES];
 };

@@ -42,7 +42,7 @@ static const int statuses[FAILURE_CODES] = {
 	[FAIL_RESUME_FAILED] = 503,    [FAIL_PORT_ANSWER] = 502,
 	[FAIL_HOST_UNREACHABLE] = 503, [FAIL_HOST_LOST] = 404,
 	[FAIL_HOST_FAILED] = 502,      [FAIL_CATALOGUE] = 503,
-	[FAIL_BACKUP_FAILED] = 503,
+	[FAIL_BACKUP_FAILED] = 503,    [FAIL_DRAINING] = 503,
 };
 
 int failure_status(enum failure_code code)

@@ -25,8 +25,6 @@
 #include "orchestrator/warden/account.h"
 
 #define SETTINGS_DIR "/etc/ramet/fleet"
-#define TABLES_DIR   "/var/lib/ramet-fleet"
-#define PROGRAM	     "/usr/lib/ramet/ramet-fleet"
 #define FLEET_GROUP  "ramet-fleet"
 #define FLEET_ID_LEN 16
 
@@ -451,7 +449,7 @@ static void show_next(const struct fleet_settings *s, const char *dir)
 {
 	printf("This machine is host %u (%s) of the fleet %s. Put this into " CONFIG_FILE ":\n"
 	       "\n"
-	       "fleet_dir = " TABLES_DIR "\n"
+	       "fleet_dir = " FLEET_TABLES "\n"
 	       "fleet_id_key = %s/id.key\n"
 	       "fleet_listen = %s\n"
 	       "fleet_ca = %s/ca.pem\n"
@@ -505,48 +503,14 @@ static int run_join(const struct config *config, int argc, char *const argv[], s
 	return ret;
 }
 
-/* --- status and check ------------------------------------------------------------------------- */
-
-static void show_host(const struct fleet_table *t, const struct fleet_host *h, int64_t now)
-{
-	char state[64];
-
-	snprintf(state, sizeof(state), "%s", h->draining ? "draining" : "ready");
-	if (h->gone)
-		snprintf(state, sizeof(state), "gone for %lld s", (long long)(now - h->gone));
-	printf("%c %-7u %-20s %-24s %-12s %-8s %-10s %s\n", h == t->self ? '*' : ' ', h->number,
-	       h->name, h->address, h->region, h->zone, h->version, state);
-}
-
-static int run_status(int argc, char *const argv[], struct err *e)
-{
-	char path[512];
-	struct fleet_table *t;
-
-	if (argc > 3)
-		return -EINVAL;
-	snprintf(path, sizeof(path), "%s/hosts.json", argc > 2 ? argv[2] : TABLES_DIR);
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t len;
-	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
-	if (!text)
-		return err_context(e, "%s (ramet-fleet writes it once it has joined)", path);
-	if (fleet_table_read(&t, text, len, e) < 0)
-		return err_context(e, "%s", path);
-	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %s\n", t->fleet, t->cell,
-	       "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION", "STATE");
-	for (size_t i = 0; i < t->n; i++)
-		show_host(t, &t->hosts[i], realtime_ms() / 1000);
-	free(t);
-	return fflush(stdout) == 0 ? 0 : err_set(e, errno, "print the hosts");
-}
+/* --- check ------------------------------------------------------------------------------------ */
 
 static int run_check(int argc, struct err *e)
 {
 	if (argc > 2)
 		return -EINVAL;
-	execl(PROGRAM, "ramet-fleet", "--check", (char *)NULL);
-	return err_set(e, errno, "execute " PROGRAM);
+	execl(FLEET_PROGRAM, "ramet-fleet", "--check", (char *)NULL);
+	return err_set(e, errno, "execute " FLEET_PROGRAM);
 }
 
 /* -----------------------------------------------------------------------------------------------
@@ -564,21 +528,13 @@ static int run(const struct config *config, int argc, char *const argv[], struct
 	if (strcmp(command, "join") == 0)
 		return run_join(config, argc, argv, e);
 	if (strcmp(command, "status") == 0)
-		return run_status(argc, argv, e);
+		return argc > 3 ? -EINVAL : hosts_show(argc > 2 ? argv[2] : FLEET_TABLES, e);
 	return strcmp(command, "check") == 0 ? run_check(argc, e) : -EINVAL;
 }
 
 int fleet_command(const struct config *config, int argc, char *const argv[])
 {
 	struct err e = {0};
-	int ret = run(config, argc, argv, &e);
 
-	if (ret == 0)
-		return COMMAND_DONE;
-	if (!e.text[0]) {
-		fputs(usage, stderr);
-		return COMMAND_USAGE;
-	}
-	fprintf(stderr, "rametctl: %s\n", e.text);
-	return COMMAND_FAILED;
+	return fleet_ended(run(config, argc, argv, &e), &e, usage);
 }

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `rametctl fleet`: makes a fleet's certificates, and makes this machine a host of it. */
+/* `rametctl fleet`, which makes a fleet's certificates and makes this machine a host of it, and
+ * `rametctl host`, for the fleet's hosts. */
 #ifndef RAMET_ORCHESTRATOR_OPERATOR_FLEET_H
 #define RAMET_ORCHESTRATOR_OPERATOR_FLEET_H
 
+#include "base/err.h"
 #include "orchestrator/config/config.h"
 
-/* argv[0] is "fleet". Returns rametctl's exit status. */
+#define FLEET_TABLES  "/var/lib/ramet-fleet"
+#define FLEET_PROGRAM "/usr/lib/ramet/ramet-fleet"
+
+/* argv[0] is "fleet" or "host". Both return rametctl's exit status. */
 int fleet_command(const struct config *config, int argc, char *const argv[]);
+int host_command(int argc, char *const argv[]);
+
+/* Prints the table of hosts in the folder. Returns 0, or -errno with *e filled. */
+int hosts_show(const char *tables, struct err *e);
+/* Returns the exit status of a command that returned `ret`, after it has printed *e; without a
+ * text there, the usage. */
+int fleet_ended(int ret, const struct err *e, const char *usage);
 
 #endif

@@ -496,6 +496,8 @@ int main(int argc, char *argv[])
 		return command_failed(&e);
 	if (strcmp(command[0], "fleet") == 0)
 		return fleet_command(&config, n, command);
+	if (strcmp(command[0], "host") == 0)
+		return host_command(n, command);
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
 	if (strcmp(command[0], "audit") == 0)

@@ -251,6 +251,8 @@ static bool check(struct service *c, const char *tenant, const struct sandbox_sp
 		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
 		return false;
 	}
+	if (!drain_allows(c, f))
+		return false;
 	/* No more than max_vms can succeed, and each waiting request holds memory. */
 	if (c->n_coming >= c->vms.max_vms) {
 		failure_set(f, FAIL_NO_CAPACITY, 5,

@@ -307,6 +307,30 @@ static bool freezes_instead(struct sandbox *s, struct loop_timer *timer)
 	return true;
 }
 
+/* Returns the smaller of both; 0 is none. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* Returns when the sandbox ends, in ms since the epoch; 0: never. */
+static int64_t expires_at(const struct sandbox *s)
+{
+	return (int64_t)earlier((uint64_t)s->expires_at_ms,
+				(uint64_t)s->service->drain.deadline_at_ms);
+}
+
+/* Returns the same on the boot-time clock. */
+static uint64_t expires(const struct sandbox *s)
+{
+	return earlier(s->expires_ms, s->service->drain.deadline_ms);
+}
+
+bool sandbox_is_over(const struct sandbox *s)
+{
+	return expires(s) && boottime_ms() >= expires(s);
+}
+
 static void on_lifetime(void *arg)
 {
 	struct sandbox *s = arg;
@@ -314,9 +338,18 @@ static void on_lifetime(void *arg)
 
 	if (freezes_instead(s, &s->lifetime))
 		return;
-	snprintf(text, sizeof(text), "its lifetime of %lld s is over",
-		 (long long)(s->expires_at_ms - s->created_at_ms) / 1000);
+	if (expires_at(s) == s->expires_at_ms)
+		snprintf(text, sizeof(text), "its lifetime of %lld s is over",
+			 (long long)(s->expires_at_ms - s->created_at_ms) / 1000);
+	else
+		snprintf(text, sizeof(text), "its host is drained, and the time for that is over");
 	sandbox_end(s, "expired", text, false);
+}
+
+static uint64_t idle_timeout_s(const struct sandbox *s)
+{
+	return earlier(s->config.idle_timeout_s,
+		       s->service->drain.on && s->config.persistent ? DRAIN_IDLE_S : 0);
 }
 
 static void on_idle(void *arg)
@@ -332,9 +365,10 @@ static void on_idle(void *arg)
 
 static void set_idle(struct sandbox *s)
 {
-	uint64_t now = boottime_ms(), due = s->idle_since_ms + s->config.idle_timeout_s * 1000ull;
+	const uint64_t timeout_s = idle_timeout_s(s);
+	uint64_t now = boottime_ms(), due = s->idle_since_ms + timeout_s * 1000;
 
-	if (s->n_busy || !s->config.idle_timeout_s)
+	if (s->n_busy || !timeout_s)
 		loop_timer_clear(s->service->loop, &s->idle);
 	else
 		loop_timer_set(s->service->loop, &s->idle, due > now ? due - now : 0);
@@ -342,13 +376,24 @@ static void set_idle(struct sandbox *s)
 
 void sandbox_set_timers(struct sandbox *s)
 {
-	uint64_t now = boottime_ms();
+	uint64_t now = boottime_ms(), at = expires(s);
 
-	if (s->expires_ms)
-		loop_timer_set(s->service->loop, &s->lifetime,
-			       s->expires_ms > now ? s->expires_ms - now : 0);
+	if (at)
+		loop_timer_set(s->service->loop, &s->lifetime, at > now ? at - now : 0);
+	else
+		loop_timer_clear(s->service->loop, &s->lifetime);
 	set_idle(s);
 	tree_check(s->tree);
+}
+
+void sandboxes_set_timers(struct service *c)
+{
+	list_each (pos, &c->sandboxes) {
+		struct sandbox *s = container_of(pos, struct sandbox, link);
+
+		if (s->state < SBX_ENDING)
+			sandbox_set_timers(s);
+	}
 }
 
 void sandbox_start_timers(struct sandbox *s)
@@ -556,11 +601,10 @@ void sandbox_view_fill(const struct sandbox *s, struct sandbox_view *view)
 						   : "ready",
 		.config = s->config,
 		.created_at_ms = s->created_at_ms,
-		.expires_at_ms = s->expires_at_ms,
+		.expires_at_ms = expires_at(s),
 		.idle_expires_at_ms =
-			s->config.idle_timeout_s
-				? to_realtime(s->service,
-					      idle_from + s->config.idle_timeout_s * 1000ull)
+			idle_timeout_s(s)
+				? to_realtime(s->service, idle_from + idle_timeout_s(s) * 1000)
 				: 0,
 		.metadata = s->metadata,
 		.root = s->tree->root,

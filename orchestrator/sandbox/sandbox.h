@@ -125,6 +125,10 @@ void sandbox_free(struct sandbox *s);
 void sandbox_start_timers(struct sandbox *s);
 /* Sets the lifetime and idle timers again, by the boot-time clock. */
 void sandbox_set_timers(struct sandbox *s);
+/* Does the same for all living sandboxes. */
+void sandboxes_set_timers(struct service *c);
+/* Returns true when the lifetime is over, or the drain of the host ends it. */
+bool sandbox_is_over(const struct sandbox *s);
 /* Records activity in the sandbox. */
 void sandbox_touch(struct sandbox *s);
 

@@ -10,6 +10,7 @@
 #include "orchestrator/config/config.h"
 #include "orchestrator/io/deferred.h"
 #include "orchestrator/sandbox/catalogue.h"
+#include "orchestrator/sandbox/drain.h"
 #include "orchestrator/sandbox/ended.h"
 #include "orchestrator/sandbox/part.h"
 #include "orchestrator/sandbox/sandbox.h"
@@ -76,6 +77,7 @@ struct service {
 	} trees;
 	int64_t clocks_ms; /* wall clock minus boot-time clock; 0: not measured */
 	bool closing;
+	struct drain drain;
 	struct loop_timer promises_timer;
 };
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -106,13 +107,12 @@ static void note_sleep(struct service *c)
 	if (slept_ms < upkeep_of(c)->slept_ms + SLEEP_MIN_MS)
 		return;
 	upkeep_of(c)->slept_ms = slept_ms;
+	sandboxes_set_timers(c);
 	list_each (pos, &c->sandboxes) {
 		struct sandbox *s = container_of(pos, struct sandbox, link);
 
-		if (s->state < SBX_ENDING) {
-			sandbox_set_timers(s);
+		if (s->state < SBX_ENDING)
 			exec_set_timer(s);
-		}
 	}
 }
 
@@ -143,6 +143,27 @@ static void on_housekeeping(void *arg)
 	templates_housekeeping(c->templates);
 	pool_check(c->pool);
 	loop_timer_set(c->loop, &upkeep_of(c)->housekeeping, HOUSEKEEPING_MS);
+}
+
+/* --- the fleet ------------------------------------------------------------------------------ */
+
+static void on_table(void *arg)
+{
+	struct service *c = arg;
+	const struct fleet_host *self = member_table(c->member)->self;
+
+	service_drain(c, self->draining, self->deadline * 1000);
+}
+
+static int join_fleet(struct service *c, struct err *e)
+{
+	int ret = member_new(&c->member, c->loop, &c->config, e);
+
+	if (ret < 0)
+		return ret;
+	member_follow_table(c->member, on_table, c);
+	on_table(c);
+	return 0;
 }
 
 /* --- start ---------------------------------------------------------------------------------- */
@@ -228,7 +249,7 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 	c->pool = pool_new(&c->template_env, c->templates);
 	int ret = check_files(config, e);
 	if (ret == 0 && config->fleet_dir[0]) /* before anything gets an id */
-		ret = member_new(&c->member, loop, &c->config, e);
+		ret = join_fleet(c, e);
 	if (ret == 0)
 		ret = open_parts(c, warden_fd, e);
 	if (ret == 0)
@@ -279,6 +300,13 @@ const char *service_error(const struct service *c)
 	return "";
 }
 
+static const char *drain_text(const struct service *c, char *text, size_t size)
+{
+	snprintf(text, size, "this host is drained: it gets no new sandboxes, and %zu are left",
+		 c->n_sandboxes);
+	return text;
+}
+
 void service_checks(const struct service *c,
 		    void (*each)(void *arg, const char *name, const char *reason), void *arg)
 {
@@ -295,6 +323,8 @@ void service_checks(const struct service *c,
 	each(arg, "template", template);
 	each(arg, "pool", pool_was_filled(c->pool) ? NULL : "the first sandbox is being made");
 	each(arg, "disk", disk_error(c, text, sizeof(text)));
+	if (c->member)
+		each(arg, "drain", c->drain.on ? drain_text(c, text, sizeof(text)) : NULL);
 }
 
 struct keys *service_keys(struct service *c)

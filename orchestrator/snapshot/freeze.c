@@ -195,11 +195,6 @@ static void finish_ops(struct freeze *fr, const struct failure *f)
 	}
 }
 
-static bool lifetime_is_over(const struct sandbox *s)
-{
-	return s->expires_ms && boottime_ms() >= s->expires_ms;
-}
-
 void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	struct freeze *fr = snapshots_of(s)->freeze;
@@ -214,7 +209,7 @@ void freeze_sandbox_gone(struct sandbox *s, const struct failure *f)
 	if (!f)
 		return;
 	/* The timer fired once already: set it again, since a merged sandbox stays alive. */
-	if (lifetime_is_over(s))
+	if (sandbox_is_over(s))
 		loop_timer_set(c->loop, &s->lifetime, 0);
 	schedule_next(c);
 }
@@ -234,7 +229,7 @@ static void thawed(struct freeze *fr)
 	if (running)
 		sandbox_step(s, SBX_EXEC);
 	exec_hold(s, false);
-	if (lifetime_is_over(s)) {
+	if (sandbox_is_over(s)) {
 		sandbox_end(s, "expired", "its lifetime is over, and it could not be frozen",
 			    false);
 	} else {
@@ -537,7 +532,7 @@ void freeze_start_waiting(struct sandbox *s)
 void freeze_sandbox_touched(struct sandbox *s)
 {
 	struct freeze *fr = snapshots_of(s)->freeze;
-	bool still_due = lifetime_is_over(s) && s->config.persistent;
+	bool still_due = sandbox_is_over(s) && s->config.persistent;
 
 	if (!fr || fr->state != FREEZE_WAITING || !list_empty(&fr->calls) || still_due)
 		return;

@@ -263,7 +263,8 @@ static bool check(struct service *c, const struct space *p, const struct space_r
 			    "can't be resumed with it",
 			    p->id);
 	else
-		return tenant_has_room(c, p->tenant, 1, f) && host_has_room(c, 1, f) &&
+		return drain_allows(c, f) && tenant_has_room(c, p->tenant, 1, f) &&
+		       host_has_room(c, 1, f) &&
 		       tenant_has_disk(c, p->tenant, p->config.size.rootfs_gb, f) &&
 		       promises_have_room(c, p->config.size.ram_mib, f);
 	return false;

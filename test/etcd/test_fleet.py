@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
-from conftest import PROGRAM, Etcd, Fleet, rametctl, text_of, until
+from conftest import PROGRAM, Etcd, Fleet, Host, rametctl, text_of, until
 
 
 def end_lease(fleet: Fleet, key: str) -> None:
@@ -231,6 +232,72 @@ def test_check_reports_members(fleet: Fleet, etcd: Etcd) -> None:
     assert done.returncode == 1
     assert f"etcd at {etcd.members[0].url}: " in done.stdout
     assert "1 of etcd's members do not answer" in done.stderr
+
+
+def order(host: Host, *options: str) -> str:
+    done = subprocess.run(
+        [PROGRAM, *options, host.settings, host.tables], capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1)
+    return str(done.stdout + done.stderr)
+
+
+def test_orders_reach_all_hosts(fleet: Fleet) -> None:
+    a, b = fleet.host(17).start(), fleet.host(18).start()
+    a.sees(18)
+    b.sees(17)
+
+    def follow(number: int, state: str, timed: bool = False) -> bool:
+        tables = [host.table() for host in (a, b)]
+        return all(t[number]["state"] == state and bool(t[number]["deadline"]) == timed for t in tables)
+
+    assert order(a, "--drain=h18", "--deadline=2h") == "host 18 (h18) gets no new sandboxes\n"
+    until("drain", lambda: follow(18, "draining", timed=True))
+    assert "draining until 20" in rametctl("host", "list", b.tables)
+    left = a.table()[18]["deadline"] - time.time()
+    assert 7000 < left <= 7200
+    assert "gets no" in order(b, "--drain", "17")  # itself, and by its number
+    until("drain", lambda: follow(17, "draining"))
+    # It outlives the program and the lease.
+    b.kill()
+    end_lease(fleet, b.key)
+    a.sees(gone=(18,))
+    b.start()
+    a.sees(18)
+    assert follow(18, "draining", timed=True)
+    for host in (a, b):
+        assert "gets new" in order(host, f"--undrain={host.name}")
+        until("end of the drain", lambda: follow(host.number, "ready"))
+    assert 'has no host "h19"' in order(a, "--drain=h19")
+    for wrong in (
+        ("--dance=h17",),
+        ("--deadline=1h",),
+        ("--forget=h17", "--deadline=1h"),
+        ("--drain=h17", "--deadline=soon"),
+        ("--drain=h17", "--undrain=h17"),
+    ):
+        done = subprocess.run([PROGRAM, *wrong, a.settings, a.tables], capture_output=True, text=True)
+        assert done.returncode == 2 and "usage:" in done.stderr
+
+
+def test_host_that_is_gone_is_forgotten(fleet: Fleet) -> None:
+    a, b, c = (fleet.host(n).start() for n in (17, 18, 19))
+    a.sees(18, 19)
+    c.sees(17, 18)
+    assert "host 18 (h18) is alive" in order(a, "--forget=h18")
+    b.kill()
+    c.kill()
+    end_lease(fleet, b.key)
+    a.sees(19, gone=(18,))
+    assert "host 18 (h18) is forgotten" in order(a, "--forget=h18")
+    a.sees(19)
+    c.start()  # whose table had it
+    c.sees(17)
+    b.start()
+    a.sees(18, 19)
+    b.kill()
+    end_lease(fleet, b.key)
+    a.sees(19, gone=(18,))  # it is a host like others again
 
 
 def key(name: str, **changes: Any) -> dict[str, Any]:

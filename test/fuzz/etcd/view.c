@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The values of the keys of two hosts, with a NUL between them: what others wrote into etcd. The
- * table that comes of it must be one that the service reads. */
+/* The values of the keys of two hosts, or of the orders for them, with a NUL between them: what
+ * others wrote into etcd. The table that comes of it must be one that the service reads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,8 +60,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	view_list_end(v, 1000);
 	check_table(v);
 	take(v, "/ramet/3/hosts/17", data, len);
-	if (nul)
+	take(v, "/ramet/3/orders/18", data, len);
+	if (nul) {
 		take(v, "/ramet/3/hosts/19", nul + 1, size - len - 1);
+		take(v, "/ramet/3/orders/17", nul + 1, size - len - 1);
+	}
 	check_table(v);
 	view_free(v);
 	return 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/fd.h"
 #include "orchestrator/etcd/settings.h"
 #include "orchestrator/etcd/view.h"
 
@@ -53,6 +54,19 @@ static void take_away(struct view *v, uint32_t number, int64_t now)
 	snprintf(key, sizeof(key), "/ramet/3/hosts/%u", number);
 	const struct etcd_pair pair = {.key = key, .deleted = true, .revision = 2};
 	view_take(v, &pair, true, now);
+}
+
+static void order(struct view *v, uint32_t number, const char *text)
+{
+	char key[64];
+
+	snprintf(key, sizeof(key), "/ramet/3/orders/%u", number);
+	const struct etcd_pair pair = {.key = key,
+				       .value = text,
+				       .value_len = text ? strlen(text) : 0,
+				       .deleted = !text,
+				       .revision = 3};
+	view_take(v, &pair, true, NOW);
 }
 
 /* Returns the table as the service reads it. */
@@ -189,6 +203,90 @@ static void full_table_forgets_who_is_gone_longest(void **state)
 	view_free(v);
 }
 
+#define ORDER(kind)	"{\"format\":1,\"order\":\"" kind "\",\"at\":5}"
+#define DRAIN_UNTIL(at) "{\"format\":1,\"order\":\"drain\",\"at\":5,\"deadline\":" at "}"
+
+static void expect_drain(const struct view *v, uint32_t number, bool draining, int64_t deadline)
+{
+	struct fleet_table *t = table(v);
+	const struct fleet_host *h = fleet_table_host(t, number);
+
+	assert_non_null(h);
+	assert_int_equal(h->draining, draining);
+	assert_int_equal(h->deadline, deadline);
+	free(t);
+}
+
+static void orders_are_in_the_table(void **state)
+{
+	static const char *const damaged[] = {"", "garbage", ORDER("dance"),
+					      "{\"format\":2,\"order\":\"drain\",\"at\":5}"};
+	struct view *v = view_new(&self, 3), *next = view_new(&self, 3);
+	struct text text = {0};
+
+	order(v, 18, DRAIN_UNTIL("77"));
+	order(v, 17, ORDER("drain"));
+	put(v, 18); /* whatever came first */
+	expect_drain(v, 18, true, 77);
+	expect_drain(v, 17, true, 0);
+	for (size_t i = 0; i < ARRAY_LEN(damaged); i++)
+		order(v, 18, damaged[i]);
+	expect_drain(v, 18, true, 77);
+	take_away(v, 18, NOW);
+	view_hosts(v, &text);
+	assert_true(view_load(next, text.p, text.len));
+	for (uint32_t number = 17; number < 19; number++)
+		expect_drain(next, number, true, number == 18 ? 77 : 0);
+	order(next, 17, ORDER("serve"));
+	order(next, 18, NULL);
+	expect_drain(next, 17, false, 0);
+	expect_drain(next, 18, false, 0);
+	view_list_begin(v); /* without them */
+	view_list_end(v, NOW);
+	expect_drain(v, 17, false, 0);
+	text_free(&text);
+	view_free(v);
+	view_free(next);
+}
+
+static void forgotten_hosts_are_in_no_table(void **state)
+{
+	struct view *v = view_new(&self, 3);
+
+	put(v, 18);
+	put(v, 19);
+	order(v, 18, ORDER("forget"));
+	expect(v, 3, 18, 0); /* it lives */
+	take_away(v, 19, NOW);
+	order(v, 19, ORDER("forget"));
+	expect(v, 2, 18, 0);
+	view_list_begin(v);
+	order(v, 18, ORDER("forget"));
+	view_list_end(v, NOW);
+	expect(v, 1, 17, 0);
+	put(v, 18);
+	expect(v, 2, 18, 0);
+	assert_int_equal(view_order(v, 18).kind, ORDER_FORGET);
+	view_free(v);
+}
+
+static void hosts_are_found_by_name_and_number(void **state)
+{
+	struct view *v = view_new(&self, 3);
+
+	put(v, 18);
+	put_as(v, 19, "18", "00000000000000000000000000000001");
+	assert_int_equal(view_find(v, "h18")->number, 18);
+	assert_int_equal(view_find(v, "18")->number, 19); /* a name is preferred */
+	assert_int_equal(view_find(v, "19")->number, 19);
+	assert_int_equal(view_find(v, "h17")->number, 17);
+	assert_int_equal(view_find(v, "17")->number, 17);
+	assert_null(view_find(v, "20"));
+	assert_null(view_find(v, "h20"));
+	assert_null(view_find(v, ""));
+	view_free(v);
+}
+
 static void settings_are_read(void **state)
 {
 	const char text[] =
@@ -216,6 +314,9 @@ int main(void)
 		cmocka_unit_test(earlier_table_is_taken_over),
 		cmocka_unit_test(name_of_a_gone_host_is_free),
 		cmocka_unit_test(full_table_forgets_who_is_gone_longest),
+		cmocka_unit_test(orders_are_in_the_table),
+		cmocka_unit_test(forgotten_hosts_are_in_no_table),
+		cmocka_unit_test(hosts_are_found_by_name_and_number),
 		cmocka_unit_test(settings_are_read),
 	};
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What operators have ordered for a host: the value of its key below /ramet/CELL/orders/. The last
+ * order holds, whether the host lives or not. */
+#ifndef RAMET_ORCHESTRATOR_ETCD_ORDER_H
+#define RAMET_ORCHESTRATOR_ETCD_ORDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "orchestrator/json/text.h"
+
+#define ORDER_FORMAT 1
+
+enum order_kind {
+	ORDER_SERVE,  /* as if there were none */
+	ORDER_DRAIN,  /* no new sandboxes */
+	ORDER_FORGET, /* while it is gone, it is in no table */
+};
+
+struct order {
+	enum order_kind kind;
+	int64_t at;	  /* seconds since the epoch, when it was given */
+	int64_t deadline; /* likewise, when the host's last sandboxes end; 0: none */
+};
+
+/* Returns 0, or -errno with *e filled. */
+int order_read(struct order *out, const char *text, size_t len, struct err *e);
+void order_write(struct text *out, const struct order *order);
+
+#endif

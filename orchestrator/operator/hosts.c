@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `rametctl host`: shows the hosts of the fleet, and gives them orders by ramet-fleet, which alone
+ * speaks to etcd. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "orchestrator/fleet/table.h"
+#include "orchestrator/operator/backup.h"
+#include "orchestrator/operator/command.h"
+#include "orchestrator/operator/fleet.h"
+
+static const char usage[] =
+	"usage: rametctl host list [DIR]                print the table of hosts\n"
+	"       rametctl host drain HOST [--deadline TIME]\n"
+	"                                              give a host no new sandboxes; end the last "
+	"ones\n"
+	"                                              after TIME, such as 90s, 30m, 12h or 2d\n"
+	"       rametctl host undrain HOST              let it have new sandboxes again\n"
+	"       rametctl host forget HOST               leave a host that is gone out of the "
+	"table\n"
+	"HOST is the name or the number of a host.\n";
+
+int fleet_ended(int ret, const struct err *e, const char *text)
+{
+	if (ret == 0)
+		return COMMAND_DONE;
+	if (!e->text[0]) {
+		fputs(text, stderr);
+		return COMMAND_USAGE;
+	}
+	return command_failed(e);
+}
+
+/* --- list ------------------------------------------------------------------------------------- */
+
+#define STATE_MAX (COMMAND_TIME_LEN + 32)
+
+static void write_state(char out[static STATE_MAX], const struct fleet_host *h)
+{
+	char until[COMMAND_TIME_LEN + 1];
+
+	command_time(h->deadline * 1000, until);
+	if (h->gone)
+		snprintf(out, STATE_MAX, "gone for %lld s",
+			 (long long)(realtime_ms() / 1000 - h->gone));
+	else if (h->draining && h->deadline)
+		snprintf(out, STATE_MAX, "draining until %s", until);
+	else
+		snprintf(out, STATE_MAX, "%s", h->draining ? "draining" : "ready");
+}
+
+static void show_host(const struct fleet_table *t, const struct fleet_host *h)
+{
+	char state[STATE_MAX], seen[COMMAND_TIME_LEN + 1] = "now";
+
+	write_state(state, h);
+	if (h->gone)
+		command_time(h->seen * 1000, seen);
+	printf("%c %-7u %-20s %-24s %-12s %-8s %-10s %-20s %s\n", h == t->self ? '*' : ' ',
+	       h->number, h->name, h->address, h->region, h->zone, h->version, seen, state);
+}
+
+static int read_table(struct fleet_table **out, const char *path, struct err *e)
+{
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t len;
+	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
+
+	if (!text)
+		return err_context(e, "%s (ramet-fleet writes it once it has joined)", path);
+	return fleet_table_read(out, text, len, e) < 0 ? err_context(e, "%s", path) : 0;
+}
+
+int hosts_show(const char *tables, struct err *e)
+{
+	struct fleet_table *t;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/hosts.json", tables);
+	if (read_table(&t, path, e) < 0)
+		return e->code;
+	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %-20s %s\n", t->fleet,
+	       t->cell, "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION", "SEEN", "STATE");
+	for (size_t i = 0; i < t->n; i++)
+		show_host(t, &t->hosts[i]);
+	free(t);
+	return fflush(stdout) == 0 ? 0 : err_set(e, errno, "print the hosts");
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+/* Becomes `ramet-fleet --drain HOST …`. Returns -EINVAL without a sentence for a wrong order. */
+static int give_order(int argc, char *const argv[], struct err *e)
+{
+	static const char *const orders[] = {"drain", "undrain", "forget"};
+	char *args[8] = {"ramet-fleet"}, option[16];
+	bool known = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(orders); i++)
+		known |= strcmp(argv[1], orders[i]) == 0;
+	if (!known || argc < 3 || argc > 5)
+		return -EINVAL;
+	snprintf(option, sizeof(option), "--%s", argv[1]);
+	args[1] = option;
+	for (int i = 2; i < argc; i++)
+		args[i] = argv[i];
+	execv(FLEET_PROGRAM, args);
+	return err_set(e, errno, "execute " FLEET_PROGRAM);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+int host_command(int argc, char *const argv[])
+{
+	struct err e = {0};
+	int ret = -EINVAL;
+
+	if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
+		ret = hosts_show(argc > 2 ? argv[2] : FLEET_TABLES, &e);
+	else if (argc > 1)
+		ret = give_order(argc, argv, &e);
+	return fleet_ended(ret, &e, usage);
+}
