@@ -14,6 +14,7 @@
  *   reseeded       answers with the number of reseeds that include user generators
  *   revoke         revokes the first key
  *   kill           ends all VMs
+ *   kill_at N      kills this program instead of its Nth change of a file in state_dir; 0: does not
  *   restart        replaces the service as a crash would, without an end; the VMs live on. The
  *                  answer is the new port
  * SIGTERM drains and ends it. Its clocks can be moved: see test/moved_clock.h.
@@ -37,6 +38,7 @@
 #include "orchestrator/store/keys.h"
 #include "test/moved_clock.h"
 #include "test/unit/service/fakes.h"
+#include "test/unit/writes/failing-writes.h"
 
 #define KEYS_MAX 4
 
@@ -44,6 +46,7 @@ static struct loop *loop;
 static struct service *service;
 static struct fakes *fakes;
 static uint32_t n_vms;
+static const char *state_dir;
 static bool restart;
 
 static void fail(const char *what, const char *name)
@@ -237,6 +240,8 @@ static void obey(const char *line)
 
 	if (sscanf(line, "fault %31s %d", name, &count) == 2)
 		inject(name, count);
+	else if (sscanf(line, "kill_at %d", &count) == 1)
+		writes_kill(state_dir, (unsigned)count);
 	else if (strcmp(line, "go") == 0)
 		fakes_go(fakes);
 	else if (strcmp(line, "kill") == 0)
@@ -360,6 +365,7 @@ int main(int argc, char **argv)
 	http_limits.tick_ms = 100;
 	read_settings(&config, argv);
 	n_vms = config.max_vms;
+	state_dir = config.state_dir;
 	fakes = fakes_new_many(config.run_dir, n_vms);
 	if (own.agent)
 		fakes_use_agent(fakes, own.agent);

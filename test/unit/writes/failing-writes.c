@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 #include <unistd.h>
 
 static char below[PATH_MAX];
-static int failure; /* errno; 0: writes half of the bytes */
+#define KILLS -1
+static int failure; /* errno; 0: writes half of the bytes; or KILLS */
 static atomic_uint left;
 static atomic_bool fired;
 
@@ -35,6 +37,11 @@ void writes_fail(const char *dir, unsigned n, int error)
 void writes_are_short(const char *dir, unsigned n)
 {
 	begin(dir, n, 0);
+}
+
+void writes_kill(const char *dir, unsigned n)
+{
+	begin(dir, n, KILLS);
 }
 
 bool writes_end(void)
@@ -78,6 +85,8 @@ static bool fails(bool is_there)
 {
 	if (!is_there || !failure || !is_its_turn())
 		return false;
+	if (failure == KILLS)
+		kill(getpid(), SIGKILL);
 	errno = failure;
 	return true;
 }
@@ -212,4 +221,10 @@ WRAP(int, sync_file_range, int fd, off_t at, off_t len, unsigned flags)
 WRAP(ssize_t, write, int fd, const void *data, size_t len)
 {
 	return fails_on(fd) ? -1 : __real_write(fd, data, shorten(fd, len));
+}
+
+/* Only a kill counts removals: what fails to be removed is a leftover. */
+WRAP(int, unlinkat, int dir, const char *path, int flags)
+{
+	return failure == KILLS && fails_at(dir, path) ? -1 : __real_unlinkat(dir, path, flags);
 }
