@@ -192,3 +192,179 @@ def test_one_waits_in_memory_while_the_disk_is_full(small_state: Service, clock:
         assert client.get(path).json()["state"] == "stored"
         assert client.delete(path).status_code == 204
         server.wait(lambda _: n_files(server) == 0)
+
+
+# --- while something is in progress ---
+
+
+@pytest.fixture
+def beside() -> Iterator[ThreadPoolExecutor]:
+    """Sends requests while others wait."""
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def test_a_rollback_ends_an_upload(server: Service, client: httpx.Client, beside: ThreadPoolExecutor) -> None:
+    sandbox = made(client)[-36:]
+    id = taken(client, sandbox)["id"]
+    server.tell("fault stall 1")
+    upload = beside.submit(client.put, f"/v1/sandboxes/{sandbox}/files?path=/x", content=b"x" * 1000)
+    server.until_waiting(1)
+    rolled_back(client, sandbox, checkpoint=id)
+    assert id in refused(upload.result(), 409, "rolled_back")
+    server.tell("go")
+    assert run(client, sandbox, "out lives").strip() == "lives"
+
+
+Waiting = tuple[str, str, "Future[httpx.Response]"]
+
+
+@pytest.fixture
+def rollback(server: Service, client: httpx.Client, beside: ThreadPoolExecutor) -> Waiting:
+    """A sandbox with the mark `bad`, the id of a child with the mark `child`, and a rollback to the state with the
+    mark `good`, whose VM waits for `go`."""
+    sandbox = made(client)[-36:]
+    run(client, sandbox, "mark good")
+    id = taken(client, sandbox)["id"]
+    run(client, sandbox, "mark bad")
+    (child,) = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 1}).json()["children"]
+    run(client, child, "mark child")
+    server.tell("fault seed_wait 1")
+    answer = beside.submit(client.post, f"/v1/sandboxes/{sandbox}/rollback", json={"checkpoint": id})
+    server.until_waiting(1)
+    return sandbox, child, answer
+
+
+def test_a_merge_during_a_rollback(server: Service, client: httpx.Client, rollback: Waiting) -> None:
+    sandbox, child, answer = rollback
+    assert client.post(f"/v1/sandboxes/{sandbox}/merge_into/{child}").status_code == 204
+    assert run(client, sandbox, "marked") == "child"
+    server.go()
+    assert answer.result().status_code == 200
+    assert run(client, sandbox, "marked") == "good"
+    assert [one["id"] for one in client.get("/v1/sandboxes").json()] == [sandbox]
+
+
+def test_a_merge_into_its_parent_during_a_rollback(
+    server: Service, client: httpx.Client, beside: ThreadPoolExecutor
+) -> None:
+    parent = made(client)[-36:]
+    (child,) = client.post(f"/v1/sandboxes/{parent}/fork", json={"n": 1}).json()["children"]
+    id = taken(client, child)["id"]
+    run(client, child, "mark child")
+    server.tell("fault seed_wait 1")
+    answer = beside.submit(client.post, f"/v1/sandboxes/{child}/rollback", json={"checkpoint": id})
+    server.until_waiting(1)
+    assert client.post(f"/v1/sandboxes/{parent}/merge_into/{child}").status_code == 204
+    server.go()
+    refused(answer.result(), 404, "merged")
+    assert run(client, parent, "marked") == "child"
+    assert len(client.get("/v1/sandboxes").json()) == 1
+
+
+def test_a_freeze_during_a_rollback(server: Service, client: httpx.Client, rollback: Waiting) -> None:
+    sandbox, child, answer = rollback
+    frozen = client.post(f"/v1/sandboxes/{sandbox}/freeze").json()
+    server.go()
+    assert frozen["space_id"] in refused(answer.result(), 404, "frozen")
+    back = client.post(f"/v1/spaces/{frozen['space_id']}/resume").json()
+    assert run(client, back["id"], "marked") == "bad"
+    assert len(client.get("/v1/sandboxes").json()) == 2
+
+
+def test_a_fork_and_a_delete_during_a_rollback(server: Service, client: httpx.Client, rollback: Waiting) -> None:
+    sandbox, _, answer = rollback
+    (other,) = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 1}).json()["children"]
+    assert run(client, other, "marked") == "bad"
+    assert client.delete("/v1/sandboxes/" + sandbox).status_code == 204
+    server.go()
+    refused(answer.result(), 404, "not_found")
+    assert len(client.get("/v1/sandboxes").json()) == 2
+
+
+# --- limits that change ---
+
+
+def lowered(start: Callable[..., Service]) -> tuple[Service, httpx.Client, Callable[[], None]]:
+    """Starts a service; returns it, a client, and what lowers the tier of its key."""
+    tier = "ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=1 persistent=no disks_gb=4 spaces_gb=0"
+    server = start("admin", "pro", f"tier_free={tier} checkpoints=0 private_memory=no")
+    admin, client = (server.client(headers={"authorization": f"Bearer {key}"}) for key in server.keys)
+    (key,) = (one["id"] for one in admin.get("/v1/keys").json() if one["tier"] == "pro")
+
+    def lower() -> None:
+        assert admin.patch(f"/v1/keys/{key}", json={"tier": "free"}).status_code == 200
+        admin.close()
+
+    return server, client, lower
+
+
+def test_a_tier_is_lowered_during_a_start(start: Callable[..., Service], beside: ThreadPoolExecutor) -> None:
+    server, client, lower = lowered(start)
+    with client:
+        sandbox = made(client)
+        run(client, sandbox[-36:], "mark kept")
+        id = taken(client, sandbox[-36:])["id"]
+        path = f"/v1/checkpoints/{id}"
+        server.tell("fault seed_wait 1")
+        answer = beside.submit(client.post, path + "/fork", json={"n": 3})
+        server.until_waiting(1)
+        lower()
+        server.go()
+        children = [one["id"] for one in answer.result().json()["children"]]
+        assert [run(client, child, "marked") for child in children] == ["kept"] * 3
+        refused(client.post(path + "/fork", json={"n": 1}), 429, "cap_reached")
+        refused(client.post(sandbox + "/checkpoints"), 429, "cap_reached")
+        for gone in ("/v1/sandboxes/" + child for child in children):
+            client.delete(gone)
+        rolled_back(client, sandbox[-36:], checkpoint=id)  # what is there can be used, and deleted
+        assert client.delete(path).status_code == 204
+
+
+def test_a_tier_is_lowered_while_one_is_taken(start: Callable[..., Service], beside: ThreadPoolExecutor) -> None:
+    server, client, lower = lowered(start)
+    with client:
+        sandbox = made(client)
+        server.tell("fault fork_wait 1")
+        answer = beside.submit(client.post, sandbox + "/checkpoints")
+        server.until_waiting(1)
+        lower()
+        server.go()
+        assert "limit is 0 MiB" in refused(answer.result(), 429, "quota_reached")
+        assert client.get("/v1/checkpoints").json() == []
+        assert run(client, sandbox[-36:], "out lives").strip() == "lives"
+
+
+@pytest.fixture
+def started(server: Service, client: httpx.Client, beside: ThreadPoolExecutor) -> Waiting:
+    """The root of a tree, a checkpoint of it, and a start of three from that, one of which waits for `go`."""
+    root = made(client, tree={"live": 5})[-36:]
+    id = taken(client, root)["id"]
+    server.tell("fault seed_wait 1")
+    answer = beside.submit(client.post, f"/v1/checkpoints/{id}/fork", json={"n": 3})
+    server.until_waiting(1)
+    return root, id, answer
+
+
+def test_a_tree_is_full_in_the_middle_of_a_start(server: Service, client: httpx.Client, started: Waiting) -> None:
+    root, id, answer = started
+    path = f"/v1/checkpoints/{id}/fork"
+    assert "limit live" in refused(client.post(path, json={"n": 2}), 429, "tree_limit")  # the three count
+    assert client.patch(f"/v1/trees/{root}", json={"live": 2}).status_code == 200
+    server.go()
+    assert len([one for one in answer.result().json()["children"] if "id" in one]) == 3  # what was granted stays
+    assert client.get(f"/v1/trees/{root}").json()["live"] == 4
+    assert "limit live" in refused(client.post(path, json={"n": 1}), 429, "tree_limit")
+
+
+def test_the_time_of_a_tree_is_over_in_the_middle_of_a_start(
+    server: Service, client: httpx.Client, started: Waiting
+) -> None:
+    root, id, answer = started
+    assert client.patch(f"/v1/trees/{root}", json={"wall_seconds": 1}).status_code == 200
+    server.wait(lambda f: f["ramet_sandboxes"] == 0)
+    server.go()
+    assert answer.result().status_code == 200  # they end at once
+    server.wait(lambda f: f["ramet_sandboxes"] == 0 and f["ramet_operations"] == 0)
+    assert "wall_seconds" in refused(client.post(f"/v1/checkpoints/{id}/fork", json={"n": 1}), 429, "tree_limit")
+    assert client.get("/v1/checkpoints/" + id).status_code == 200
