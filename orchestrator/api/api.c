@@ -38,10 +38,7 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 			     "there is no route %.*s: remove the slash at its end", len, path.base);
 		break;
 	case ROUTE_REGION:
-		answer_error(r, 404, "unknown_region",
-			     "%.*s is for another region than this host's: use the endpoint of "
-			     "that region",
-			     len, path.base);
+		refuse_region(r);
 		break;
 	case ROUTE_METHOD:
 		answer_header(r, "allow", m->allow);

@@ -34,6 +34,11 @@ void ui_free(struct api *a);
 bool ui_is_for(const struct request *r);
 void ui_serve(struct request *r);
 
+/* --- regions.c ------------------------------------------------------------------------------ */
+
+/* Answers a request for another region. */
+void refuse_region(struct request *r);
+
 /* --- metrics.c ------------------------------------------------------------------------------ */
 
 void metrics_print(struct api *a, struct text *out);

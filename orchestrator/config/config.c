@@ -71,6 +71,9 @@ static const struct setting settings[] = {
 	    "Names of this host's region and public endpoint, as reported by the API. Empty: not\n"
 	    "reported."),
 	STR(endpoint, TEXT, 0, "", NULL),
+	STR(regions, TEXT, 0, "",
+	    "Other regions and their endpoints, as reported by GET /v1/regions, like\n"
+	    "hel=https://hel.example.com,iad=https://iad.example.com."),
 	STR(sandbox_domain, DOMAIN, 0, "",
 	    "A domain whose names lead to this host (a DNS wildcard record, *.DOMAIN). A server "
 	    "on\n"
@@ -694,6 +697,42 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 	return n;
 }
 
+/* Reads NAME=URL up to a comma or the end, and moves *p behind it. */
+static bool take_region(const char **p, struct config_region *out)
+{
+	const size_t len = strcspn(*p, "=,"), url_len = strcspn(*p + len, ",");
+	const char *url = *p + len + 1;
+
+	if (!len || len > CONFIG_REGION_MAX || (*p)[len] != '=' ||
+	    url_len > sizeof(out->endpoint) ||
+	    (strncmp(url, "https://", 8) != 0 && strncmp(url, "http://", 7) != 0))
+		return false;
+	snprintf(out->name, sizeof(out->name), "%.*s", (int)len, *p);
+	snprintf(out->endpoint, sizeof(out->endpoint), "%.*s", (int)url_len - 1, url);
+	*p += len + url_len;
+	*p += **p == ',';
+	return true;
+}
+
+int config_regions(const struct config *c, struct config_region out[CONFIG_REGIONS_MAX],
+		   struct err *e)
+{
+	int n = 0;
+
+	for (const char *p = c->regions; *p; n++) {
+		if (n == CONFIG_REGIONS_MAX)
+			return err_say(e, EINVAL, "regions names more than %d regions",
+				       CONFIG_REGIONS_MAX);
+		if (!take_region(&p, &out[n]))
+			return err_say(e, EINVAL,
+				       "regions must be like hel=https://hel.example.com,"
+				       "iad=https://iad.example.com, with names of at most %d "
+				       "bytes, not \"%.60s\"",
+				       CONFIG_REGION_MAX, p);
+	}
+	return n;
+}
+
 /* Checks that the range holds two addresses for each slot. */
 static int check_network(const struct config *c, struct err *e)
 {
@@ -806,7 +845,10 @@ static int check_fleet(const struct config *c, struct err *e)
 static int check_together(const struct config *c, struct err *e)
 {
 	struct config_size sizes[CONFIG_SIZES_MAX];
+	struct config_region regions[CONFIG_REGIONS_MAX];
 
+	if (config_regions(c, regions, e) < 0)
+		return e->code;
 	if (check_network(c, e) < 0 || check_dns(c, e) < 0 || check_targets(c, e) < 0 ||
 	    check_fleet(c, e) < 0 || (!config_sizes_auto(c) && config_sizes(c, sizes, e) < 0))
 		return e->code;

@@ -15,8 +15,9 @@
 #include "base/address.h"
 #include "base/err.h"
 
-#define CONFIG_PATH_MAX 256
-#define CONFIG_FILE	"/etc/ramet/ramet.conf" /* read when no --config is given and it exists */
+#define CONFIG_PATH_MAX	  256
+#define CONFIG_REGION_MAX 31
+#define CONFIG_FILE	  "/etc/ramet/ramet.conf" /* read when no --config is given and it exists */
 
 /* Plain data without pointers: the warden hands it to the service as bytes. */
 struct config {
@@ -24,7 +25,9 @@ struct config {
 	uint32_t listen_port; /* 7070 */
 	char allow_open[4];   /* "yes" or no: serve other machines without keys or TLS */
 	char tls_cert[CONFIG_PATH_MAX], tls_key[CONFIG_PATH_MAX]; /* empty: no TLS */
-	char region[32], endpoint[CONFIG_PATH_MAX];		  /* empty: not reported */
+	char region[CONFIG_REGION_MAX + 1];			  /* empty: not reported */
+	char endpoint[CONFIG_PATH_MAX];				  /* likewise */
+	char regions[4 * CONFIG_PATH_MAX];     /* those of other regions; see config_regions */
 	char sandbox_domain[CONFIG_PATH_MAX];  /* servers in sandboxes get names below it */
 	uint32_t port_idle_timeout_s;	       /* of connections to servers in sandboxes: 900 */
 	uint32_t visitor_connections;	       /* of an address to shared ports: 64 */
@@ -103,6 +106,7 @@ int config_parse(struct config *out, const char *name, const char *text, size_t 
 
 /* Returns whether the setting `sizes` is "auto": the service chooses the sizes. */
 bool config_sizes_auto(const struct config *c);
+
 #define CONFIG_SIZES_MAX 16
 struct config_size {
 	uint32_t ram_mib, vcpus;
@@ -111,6 +115,14 @@ struct config_size {
 /* Writes the sizes that the setting `sizes` lists to `out` and returns their number; -EINVAL with
  * *e filled when the setting is malformed. Not for "auto". */
 int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX], struct err *e);
+
+#define CONFIG_REGIONS_MAX 64
+struct config_region {
+	char name[CONFIG_REGION_MAX + 1], endpoint[CONFIG_PATH_MAX];
+};
+/* The same for the setting `regions`. */
+int config_regions(const struct config *c, struct config_region out[CONFIG_REGIONS_MAX],
+		   struct err *e);
 
 struct tier;
 /* Copies the tier called `name`, as configured, to *out; false if there is none of that name. */

@@ -108,6 +108,15 @@ def test_without_a_fleet_there_is_none(start: Callable[..., Service], fleet: Fle
     assert len([row for row in rows if row[3] == "0A" and row[9] in inodes]) == 1
 
 
+def test_regions_of_other_hosts_are_listed(fleet: Fleet, near: httpx.Client) -> None:
+    for host, region in ((OWNER, "hel"), (LIAR, "hel"), (AWAY, "iad")):
+        fleet.add(host, region=region)
+    fleet.write()
+    expected = [{"name": name, "endpoint": None, "here": False} for name in ("hel", "iad")]
+    while near.get("/v1/regions").json() != expected:
+        pass
+
+
 # --- plain requests ---
 
 

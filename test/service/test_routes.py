@@ -66,6 +66,25 @@ def test_configured_region_and_endpoint_are_returned(start: Callable[..., Servic
         refused(http.get("/r/us-1/v1/sandboxes"), 404, "unknown_region")
 
 
+def test_regions_are_listed(start: Callable[..., Service]) -> None:
+    others = "hel=https://hel.example,eu-1=https://old.example,iad=http://iad.example:7070"
+    server = start("region=eu-1", "endpoint=https://ramet.example", f"regions={others}")
+    with server.client() as http:
+        assert http.get("/r/eu-1/v1/regions").json() == [
+            {"name": "eu-1", "endpoint": "https://ramet.example", "here": True},
+            {"name": "hel", "endpoint": "https://hel.example", "here": False},
+            {"name": "iad", "endpoint": "http://iad.example:7070", "here": False},
+        ]
+        pinned = http.get("/r/hel/v1/sandboxes")
+        assert refused(pinned, 404, "unknown_region").endswith(": use https://hel.example")
+        unknown = refused(http.get("/r/helx/v1/sandboxes"), 404, "unknown_region")
+        assert unknown.endswith("the endpoint of that region")
+
+
+def test_without_settings_there_are_no_regions(client: httpx.Client) -> None:
+    assert client.get("/v1/regions").json() == []
+
+
 def test_create_without_room_is_refused(start: Callable[..., Service]) -> None:
     with start("max_vms=2").client() as http:
         made(http), made(http)

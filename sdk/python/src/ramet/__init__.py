@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         ProcessResult,
         Pruned,
         PtyInfo,
+        Region,
         SandboxInfo,
         SpaceInfo,
         Started,
@@ -150,6 +151,7 @@ __all__ = [
     "PtyInfo",
     "Ptys",
     "RametError",
+    "Region",
     "Result",
     "Sandbox",
     "SandboxInfo",
@@ -200,8 +202,8 @@ _MODULES = {
     "types": (
         "AuditEvent CheckpointInfo Conflicts ContextInfo ContextLanguage Diff Event ExecResult "
         "FileConflict FileEvent FileEventType FileInfo FileMerge FileType HistoryEntry Language "
-        "MergedBranch Metrics PortShare ProcessEvent ProcessInfo ProcessResult Pruned PtyInfo SandboxInfo "
-        "SpaceInfo Started TakenFile TemplateInfo TreeInfo TreeNode"
+        "MergedBranch Metrics PortShare ProcessEvent ProcessInfo ProcessResult Pruned PtyInfo Region "
+        "SandboxInfo SpaceInfo Started TakenFile TemplateInfo TreeInfo TreeNode"
     ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -14,6 +14,7 @@ import httpx
 
 from ramet._io import sleep
 from ramet._local import to_send
+from ramet._nearest import nearest
 from ramet._upgrade import Connection, connect_upgraded
 from ramet._wire import (
     DEFAULT_HOST as DEFAULT_HOST,
@@ -58,8 +59,10 @@ class Transport:
         retry_seconds: float,
         allow_plain_http: bool,
         traceparent: Traceparent,
+        find_nearest: bool = False,
     ) -> None:
         self.host = host
+        self._find_nearest = find_nearest  # before the first request
         self._timeout = timeout
         self._retry_s = retry_seconds
         self._ca_file = ca_file
@@ -163,6 +166,7 @@ class Transport:
 
     def upgrade(self, path: str, protocol: str) -> Connection:
         """Opens a connection and changes its protocol. The connection has no timeout then."""
+        self._settle()
         url = checked_url(self.host)
         headers = trace_headers(self._traceparent)
         if "authorization" in self._http.headers:
@@ -201,6 +205,12 @@ class Transport:
             size = response.headers.get("content-length")
             yield int(size) if size else None, response.iter_bytes()
 
+    def _settle(self) -> None:
+        if self._find_nearest:
+            self.host = nearest(self._http, self.host)
+            self._http.base_url = checked_url(self.host)
+            self._find_nearest = False
+
     def _limits(self, at_least_s: float) -> httpx.Timeout:
         return httpx.Timeout(max(self._timeout, at_least_s), connect=5.0)
 
@@ -238,6 +248,7 @@ class Transport:
 
         No retry begins more than `within_s` after the first attempt.
         """
+        self._settle()
         until = time.monotonic() + within_s
         keyed = "idempotency-key" in what["headers"]
         what["headers"] |= trace_headers(self._traceparent)

@@ -608,6 +608,33 @@ class PtyInfo:
 
 
 @dataclass(frozen=True)
+class Region:
+    """A region of the service.
+
+    Attributes:
+        name: Its name, for `Client(region=...)`.
+        endpoint: The URL that clients use there. None: not known.
+        here: The host that answered is in it.
+        raw: Everything the service sent, by field name as in docs/api.md.
+    """
+
+    name: str
+    endpoint: str | None
+    here: bool
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> "Region":
+        """Builds the region from the service's JSON object."""
+        return cls(
+            name=str(obj["name"]),
+            endpoint=None if obj["endpoint"] is None else str(obj["endpoint"]),
+            here=bool(obj["here"]),
+            raw=obj,
+        )
+
+
+@dataclass(frozen=True)
 class TemplateInfo:
     """A template, from which sandboxes are created.
 

@@ -54,6 +54,7 @@ from ramet.types import (
     ProcessInfo,
     Pruned,
     PtyInfo,
+    Region,
     SandboxInfo,
     SpaceInfo,
     Started,
@@ -86,7 +87,9 @@ class AsyncClient:
         host: Base URL. Default: the environment's `RAMET_HOST`, then `http://127.0.0.1:7070`.
         api_key: Bearer key. Default: the environment's `RAMET_API_KEY`, then none.
         region: Region whose service must answer; the service of another region answers NotFound
-            (code ``unknown_region``). Default: any region.
+            (code ``unknown_region``). Default: any region. "nearest": of the regions that `host`
+            lists, the one that answers first, found before the first request and then kept for ten
+            minutes by all clients of the process.
         timeout: Seconds that one answer may take. Slow requests, such as create and diff, have a
             higher minimum; a stream of events has no limit while the service lives.
         ca_file: PEM file of the certificates to trust, for an https `host` with your own
@@ -125,12 +128,12 @@ class AsyncClient:
         traceparent: str | Callable[[], str | None] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
-        if region is not None:
-            self.host += "/r/" + segment(region)
+        host = (host or os.environ.get("RAMET_HOST") or DEFAULT_HOST).rstrip("/")
+        if region is not None and region != "nearest":
+            host += "/r/" + segment(region)
         key = api_key or os.environ.get("RAMET_API_KEY")
         self._http = AsyncTransport(
-            self.host,
+            host,
             key,
             timeout,
             transport,
@@ -138,7 +141,13 @@ class AsyncClient:
             retry_seconds=retry_seconds,
             allow_plain_http=allow_plain_http,
             traceparent=traceparent,
+            find_nearest=region == "nearest",
         )
+
+    @property
+    def host(self) -> str:
+        """The base URL of requests."""
+        return self._http.host
 
     async def close(self) -> None:
         """Closes the connections. Sandboxes continue to run."""
@@ -200,6 +209,10 @@ class AsyncClient:
     async def version(self) -> str:
         """Returns the version of the service, such as "0.1.0"."""
         return str((await self._http.json("GET", "/v1/openapi.json"))["info"]["version"])
+
+    async def regions(self) -> list[Region]:
+        """Returns the regions that the service knows, its own first."""
+        return [Region.from_json(one) for one in await self._http.json("GET", "/v1/regions")]
 
     async def templates(self) -> list[TemplateInfo]:
         """Returns the templates of the service."""
