@@ -463,7 +463,7 @@ group_of() {
 run_folder() {
 	local folder=${1%/}
 	step "build of $folder" cmake_tree asan "$folder/all"
-	ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$test_jobs"
+	private_tmp ctest --test-dir "$top/build/asan/$folder" -L '^unit$' --output-on-failure --no-tests=error -j "$test_jobs"
 }
 
 run_folders() { # FOLDER…
