@@ -17,41 +17,29 @@ const char *const store_answer_sql[ANSWER_STATEMENTS] = {
 	[ANSWER_ALL] = "SELECT " COLUMNS " FROM answers ORDER BY answered_at_ms, key",
 };
 
-static void bind_hash(sqlite3_stmt *st, int at, const uint8_t *hash)
-{
-	sqlite3_bind_blob(st, at, hash, STORE_HASH_LEN, SQLITE_STATIC);
-}
-
 int store_answer_insert(struct store *s, const struct store_answer *row, struct err *e)
 {
-	sqlite3_stmt *st = s->answers[ANSWER_ADD];
-
-	bind_hash(st, 1, row->key);
-	bind_hash(st, 2, row->asks);
-	bind_text(st, 3, row->tenant);
-	sqlite3_bind_int64(st, 4, row->answered_at_ms);
-	sqlite3_bind_int64(st, 5, row->kind);
-	bind_text(st, 6, row->ids);
-	sqlite3_bind_int64(st, 7, (int64_t)row->pause_us);
-	sqlite3_bind_int64(st, 8, (int64_t)row->ready_us);
-	sqlite3_bind_int64(st, 9, (int64_t)row->copied_bytes);
-	return store_run(s, st, e);
+	store_bind(s->answers[ANSWER_ADD], BYTES(row->key, STORE_HASH_LEN),
+		   BYTES(row->asks, STORE_HASH_LEN), TEXT(row->tenant), NUMBER(row->answered_at_ms),
+		   NUMBER(row->kind), TEXT(row->ids), NUMBER(row->pause_us), NUMBER(row->ready_us),
+		   NUMBER(row->copied_bytes));
+	return store_run(s, s->answers[ANSWER_ADD], e);
 }
 
 /* Looks first, because even a statement that deletes nothing would be repeated on the disk. */
 int store_answer_forget(struct store *s, const uint8_t key[static STORE_HASH_LEN], struct err *e)
 {
-	bind_hash(s->answers[ANSWER_FIND], 1, key);
+	store_bind(s->answers[ANSWER_FIND], BYTES(key, STORE_HASH_LEN));
 	int found = store_has_row(s, s->answers[ANSWER_FIND], e);
 	if (found <= 0)
 		return found;
-	bind_hash(s->answers[ANSWER_FORGET], 1, key);
+	store_bind(s->answers[ANSWER_FORGET], BYTES(key, STORE_HASH_LEN));
 	return store_run(s, s->answers[ANSWER_FORGET], e);
 }
 
 int store_answers_purge(struct store *s, int64_t before_ms, struct err *e)
 {
-	sqlite3_bind_int64(s->answers[ANSWER_PURGE], 1, before_ms);
+	store_bind(s->answers[ANSWER_PURGE], NUMBER(before_ms));
 	return store_run(s, s->answers[ANSWER_PURGE], e);
 }
 

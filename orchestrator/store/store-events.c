@@ -58,10 +58,7 @@ static int add(struct store *s, const struct waiting_event *event, uint64_t n, s
 {
 	sqlite3_stmt *st = s->events.statements[EVENT_ADD];
 
-	sqlite3_bind_int64(st, 1, (int64_t)n);
-	sqlite3_bind_int64(st, 2, event->at_ms);
-	bind_text(st, 3, event->tenant);
-	bind_text(st, 4, event->line);
+	store_bind(st, NUMBER(n), NUMBER(event->at_ms), TEXT(event->tenant), TEXT(event->line));
 	return store_run(s, st, e);
 }
 
@@ -74,8 +71,7 @@ static int trim(struct store *s, uint64_t last, struct err *e)
 	if (last <= s->events.most) /* numbers begin at 1, so there are no more events than this */
 		return 0;
 	for (size_t i = 0; i < TRIM_ROWS + s->events.n_waiting && ret == 0; i++) {
-		sqlite3_bind_int64(st, 1, (int64_t)last);
-		sqlite3_bind_int64(st, 2, (int64_t)s->events.most);
+		store_bind(st, NUMBER(last), NUMBER(s->events.most));
 		ret = store_run(s, st, e);
 		if (!sqlite3_changes(s->db))
 			break;
@@ -117,16 +113,15 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 {
 	enum event_statement which = range->newest_first ? EVENT_LIST_BACK : EVENT_LIST;
 	const uint64_t before = range->before ? range->before : INT64_MAX;
+	const struct store_value values[] = {NUMBER(min_u64(range->after, INT64_MAX)),
+					     NUMBER(min_u64(before, INT64_MAX)), NUMBER(most),
+					     TEXT(range->tenant)};
 	int ret;
 
 	if (range->tenant)
 		which += EVENT_LIST_TENANT - EVENT_LIST;
 	sqlite3_stmt *st = s->events.statements[which];
-	sqlite3_bind_int64(st, 1, (int64_t)min_u64(range->after, INT64_MAX));
-	sqlite3_bind_int64(st, 2, (int64_t)min_u64(before, INT64_MAX));
-	sqlite3_bind_int64(st, 3, most);
-	if (range->tenant)
-		bind_text(st, 4, range->tenant);
+	store_bind_values(st, values, range->tenant ? 4 : 3);
 	while ((ret = store_next(s, st, e)) > 0)
 		if (!each(arg, (uint64_t)sqlite3_column_int64(st, 0), text_at(st, 1),
 			  (size_t)sqlite3_column_bytes(st, 1)))
@@ -139,8 +134,7 @@ int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct
 {
 	sqlite3_stmt *st = s->events.statements[EVENT_PURGE];
 
-	sqlite3_bind_int64(st, 1, before_ms);
-	sqlite3_bind_int64(st, 2, most);
+	store_bind(st, NUMBER(before_ms), NUMBER(most));
 	int ret = store_run(s, st, e);
 	return ret < 0 ? ret : sqlite3_changes(s->db);
 }
@@ -184,7 +178,7 @@ int store_webhooks_set(struct store *s, uint64_t n, struct err *e)
 {
 	sqlite3_stmt *st = s->events.statements[WEBHOOKS_SET];
 
-	sqlite3_bind_int64(st, 1, (int64_t)n);
+	store_bind(st, NUMBER(n));
 	return store_run(s, st, e);
 }
 

@@ -159,13 +159,27 @@ void store_mirror_note(struct store *s, sqlite3_stmt *st);
 /* Keeps or discards the recorded statements of a transaction that ended. */
 void store_mirror_keep(struct store *s, bool committed);
 
-/* Binds a text, which must stay valid until the statement was run. NULL is the empty text. */
-void bind_text(sqlite3_stmt *st, int at, const char *text);
+/* What a parameter of a statement stands for. Texts and bytes must stay valid until the statement
+ * was run; NULL is an empty one. */
+struct store_value {
+	enum { VALUE_NUMBER, VALUE_TEXT, VALUE_BYTES, VALUE_SCORE } kind;
+	int64_t number; /* of bytes: how many */
+	const void *p;
+	struct score score; /* NULL in the database if none is given */
+};
+#define NUMBER(n)	((struct store_value){VALUE_NUMBER, .number = (int64_t)(n)})
+#define TEXT(text)	((struct store_value){VALUE_TEXT, .p = (text)})
+#define BYTES(bytes, n) ((struct store_value){VALUE_BYTES, .p = (bytes), .number = (int64_t)(n)})
+#define SCORE(s)	((struct store_value){VALUE_SCORE, .score = (s)})
+/* Binds all parameters of a statement, in order. */
+#define store_bind(st, ...)                                                                        \
+	store_bind_values(st, (const struct store_value[]){__VA_ARGS__},                           \
+			  sizeof((struct store_value[]){__VA_ARGS__}) /                            \
+				  sizeof(struct store_value))
+void store_bind_values(sqlite3_stmt *st, const struct store_value *values, size_t n);
 /* Returns a column's text, valid until the next row; never NULL. */
 const char *text_at(sqlite3_stmt *st, int at);
 uint32_t u32_at(sqlite3_stmt *st, int at);
-/* NULL is no score. */
-void bind_score(sqlite3_stmt *st, int at, struct score score);
 struct score score_at(sqlite3_stmt *st, int at);
 
 /* The statements of each table. */

@@ -17,37 +17,23 @@ const char *const store_key_sql[KEY_STATEMENTS] = {
 int store_key_add(struct store *s, const struct key *key,
 		  const uint8_t hash[static STORE_KEY_HASH_LEN], struct err *e)
 {
-	sqlite3_stmt *st = s->keys[KEY_ADD];
-
-	bind_text(st, 1, key->id);
-	bind_text(st, 2, key->tenant);
-	bind_text(st, 3, key->name);
-	bind_text(st, 4, key->tier);
-	sqlite3_bind_blob(st, 5, hash, STORE_KEY_HASH_LEN, SQLITE_STATIC);
-	sqlite3_bind_int64(st, 6, key->created_at_ms);
-	sqlite3_bind_int64(st, 7, key->revoked_at_ms);
-	sqlite3_bind_int(st, 8, key->revoked);
-	return store_run(s, st, e);
+	store_bind(s->keys[KEY_ADD], TEXT(key->id), TEXT(key->tenant), TEXT(key->name),
+		   TEXT(key->tier), BYTES(hash, STORE_KEY_HASH_LEN), NUMBER(key->created_at_ms),
+		   NUMBER(key->revoked_at_ms), NUMBER(key->revoked));
+	return store_run(s, s->keys[KEY_ADD], e);
 }
 
 int store_key_revoke(struct store *s, const char *id, const struct store_revocation *r,
 		     struct err *e)
 {
-	sqlite3_stmt *st = s->keys[KEY_REVOKE];
-
-	bind_text(st, 1, id);
-	sqlite3_bind_int64(st, 2, r->at_ms);
-	sqlite3_bind_int(st, 3, r->done);
-	return store_run(s, st, e);
+	store_bind(s->keys[KEY_REVOKE], TEXT(id), NUMBER(r->at_ms), NUMBER(r->done));
+	return store_run(s, s->keys[KEY_REVOKE], e);
 }
 
 int store_key_set_tier(struct store *s, const char *id, const char *tier, struct err *e)
 {
-	sqlite3_stmt *st = s->keys[KEY_SET_TIER];
-
-	bind_text(st, 1, id);
-	bind_text(st, 2, tier);
-	return store_run(s, st, e);
+	store_bind(s->keys[KEY_SET_TIER], TEXT(id), TEXT(tier));
+	return store_run(s, s->keys[KEY_SET_TIER], e);
 }
 
 int store_key_rotate(struct store *s, const struct key *key,

@@ -39,39 +39,18 @@ const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struct err *e)
 {
 	const struct sandbox_config *config = &row->config;
-	sqlite3_stmt *st = s->sandboxes[SANDBOX_ADD];
-	const int64_t numbers[] = {row->slot,
-				   row->pid,
-				   config->size.vcpus,
-				   config->size.ram_mib,
-				   config->size.rootfs_gb,
-				   config->timeout_s,
-				   config->idle_timeout_s,
-				   config->persistent,
-				   config->egress,
-				   row->created_at_ms,
-				   row->expires_at_ms,
-				   (int64_t)row->seq_reserved};
-	int at = 1;
 
-	bind_text(st, at++, row->id);
-	bind_text(st, at++, row->tenant);
-	bind_text(st, at++, config->template);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sqlite3_bind_int64(st, at++, numbers[i]);
-	bind_text(st, at++, row->metadata);
-	sqlite3_bind_blob(st, at++, row->env ? row->env : "", (int)row->env_len, SQLITE_STATIC);
-	sqlite3_bind_int64(st, at++, row->ended_at_ms);
-	bind_text(st, at++, row->ended_code);
-	bind_text(st, at++, row->ended_text);
-	bind_text(st, at++, row->ancestors);
-	sqlite3_bind_blob(st, at++, row->instance, sizeof(row->instance), SQLITE_STATIC);
-	bind_text(st, at++, row->ports ? row->ports : "");
-	bind_text(st, at++, row->root);
-	sqlite3_bind_int64(st, at++, row->depth);
-	bind_score(st, at++, row->score);
-	bind_text(st, at++, row->labels ? row->labels : "{}");
-	sqlite3_bind_int64(st, at++, config->checkpoint_calls);
+	store_bind(s->sandboxes[SANDBOX_ADD], TEXT(row->id), TEXT(row->tenant),
+		   TEXT(config->template), NUMBER(row->slot), NUMBER(row->pid),
+		   NUMBER(config->size.vcpus), NUMBER(config->size.ram_mib),
+		   NUMBER(config->size.rootfs_gb), NUMBER(config->timeout_s),
+		   NUMBER(config->idle_timeout_s), NUMBER(config->persistent),
+		   NUMBER(config->egress), NUMBER(row->created_at_ms), NUMBER(row->expires_at_ms),
+		   NUMBER(row->seq_reserved), TEXT(row->metadata), BYTES(row->env, row->env_len),
+		   NUMBER(row->ended_at_ms), TEXT(row->ended_code), TEXT(row->ended_text),
+		   TEXT(row->ancestors), BYTES(row->instance, sizeof(row->instance)),
+		   TEXT(row->ports), TEXT(row->root), NUMBER(row->depth), SCORE(row->score),
+		   TEXT(row->labels ? row->labels : "{}"), NUMBER(config->checkpoint_calls));
 	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
 	if (ret == 0 && row->tree)
 		ret = store_tree_set(s, row->tree, e);
@@ -100,12 +79,8 @@ static int move(struct store *s, const struct store_merge *m, struct err *e)
 {
 	sqlite3_stmt *st = s->sandboxes[SANDBOX_MOVE];
 
-	bind_text(st, 1, m->parent);
-	sqlite3_bind_int64(st, 2, m->slot);
-	sqlite3_bind_int64(st, 3, m->pid);
-	sqlite3_bind_int64(st, 4, (int64_t)m->seq_reserved);
-	sqlite3_bind_blob(st, 5, m->instance, STORE_INSTANCE_LEN, SQLITE_STATIC);
-	sqlite3_bind_int64(st, 6, m->egress);
+	store_bind(st, TEXT(m->parent), NUMBER(m->slot), NUMBER(m->pid), NUMBER(m->seq_reserved),
+		   BYTES(m->instance, STORE_INSTANCE_LEN), NUMBER(m->egress));
 	return store_changed(s, store_run(s, st, e), m->parent, e);
 }
 
@@ -120,8 +95,8 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
 	if (ret == 0)
 		ret = move(s, m, e);
 	for (size_t i = 0; i < m->n_lines && ret == 0; i++) {
-		bind_text(s->sandboxes[SANDBOX_ANCESTORS], 1, m->lines[i].id);
-		bind_text(s->sandboxes[SANDBOX_ANCESTORS], 2, m->lines[i].ancestors);
+		store_bind(s->sandboxes[SANDBOX_ANCESTORS], TEXT(m->lines[i].id),
+			   TEXT(m->lines[i].ancestors));
 		ret = store_run(s, s->sandboxes[SANDBOX_ANCESTORS], e);
 	}
 	return store_end(s, ret, e);
@@ -130,10 +105,7 @@ int store_sandbox_merge(struct store *s, const struct store_merge *m, struct err
 int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char *code,
 		      const char *text, struct err *e)
 {
-	bind_text(s->sandboxes[SANDBOX_END], 1, id);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_END], 2, at_ms);
-	bind_text(s->sandboxes[SANDBOX_END], 3, code);
-	bind_text(s->sandboxes[SANDBOX_END], 4, text);
+	store_bind(s->sandboxes[SANDBOX_END], TEXT(id), NUMBER(at_ms), TEXT(code), TEXT(text));
 	return store_run(s, s->sandboxes[SANDBOX_END], e);
 }
 
@@ -141,43 +113,34 @@ int store_sandbox_change(struct store *s, const struct store_sandbox *row, struc
 {
 	sqlite3_stmt *st = s->sandboxes[SANDBOX_CHANGE];
 
-	bind_text(st, 1, row->id);
-	sqlite3_bind_int64(st, 2, row->config.timeout_s);
-	sqlite3_bind_int64(st, 3, row->config.idle_timeout_s);
-	sqlite3_bind_int64(st, 4, row->config.persistent);
-	sqlite3_bind_int64(st, 5, row->config.egress);
-	sqlite3_bind_int64(st, 6, row->expires_at_ms);
-	bind_text(st, 7, row->metadata);
-	bind_score(st, 8, row->score);
-	bind_text(st, 9, row->labels);
-	sqlite3_bind_int64(st, 10, row->config.checkpoint_calls);
+	store_bind(st, TEXT(row->id), NUMBER(row->config.timeout_s),
+		   NUMBER(row->config.idle_timeout_s), NUMBER(row->config.persistent),
+		   NUMBER(row->config.egress), NUMBER(row->expires_at_ms), TEXT(row->metadata),
+		   SCORE(row->score), TEXT(row->labels), NUMBER(row->config.checkpoint_calls));
 	return store_run(s, st, e);
 }
 
 int store_sandbox_ports(struct store *s, const char *id, const char *ports, struct err *e)
 {
-	bind_text(s->sandboxes[SANDBOX_PORTS], 1, id);
-	bind_text(s->sandboxes[SANDBOX_PORTS], 2, ports);
+	store_bind(s->sandboxes[SANDBOX_PORTS], TEXT(id), TEXT(ports));
 	return store_run(s, s->sandboxes[SANDBOX_PORTS], e);
 }
 
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e)
 {
-	bind_text(s->sandboxes[SANDBOX_SEQ], 1, id);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_SEQ], 2, (int64_t)seq_reserved);
+	store_bind(s->sandboxes[SANDBOX_SEQ], TEXT(id), NUMBER(seq_reserved));
 	return store_run(s, s->sandboxes[SANDBOX_SEQ], e);
 }
 
 int store_sandbox_forget(struct store *s, const char *id, struct err *e)
 {
-	bind_text(s->sandboxes[SANDBOX_FORGET], 1, id);
+	store_bind(s->sandboxes[SANDBOX_FORGET], TEXT(id));
 	return store_run(s, s->sandboxes[SANDBOX_FORGET], e);
 }
 
 int store_purge_ended(struct store *s, int64_t before_ms, unsigned most, struct err *e)
 {
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_PURGE], 1, before_ms);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_PURGE], 2, most);
+	store_bind(s->sandboxes[SANDBOX_PURGE], NUMBER(before_ms), NUMBER(most));
 	int ret = store_run(s, s->sandboxes[SANDBOX_PURGE], e);
 	return ret < 0 ? ret : sqlite3_changes(s->db);
 }
@@ -238,7 +201,6 @@ int store_sandboxes(struct store *s, store_sandbox_fn *each, void *arg, struct e
 int store_sandboxes_ended(struct store *s, int64_t after_ms, unsigned most, store_sandbox_fn *each,
 			  void *arg, struct err *e)
 {
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 1, after_ms);
-	sqlite3_bind_int64(s->sandboxes[SANDBOX_ENDED], 2, most);
+	store_bind(s->sandboxes[SANDBOX_ENDED], NUMBER(after_ms), NUMBER(most));
 	return read_rows(s, s->sandboxes[SANDBOX_ENDED], each, arg, e);
 }

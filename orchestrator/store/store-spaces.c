@@ -38,24 +38,14 @@ static int add(struct store *s, const struct store_space *row, struct err *e)
 {
 	const struct sandbox_config *config = &row->config;
 	sqlite3_stmt *st = s->spaces[SPACE_ADD];
-	const int64_t numbers[] = {
-		config->size.vcpus, config->size.ram_mib,     config->size.rootfs_gb,
-		config->timeout_s,  config->idle_timeout_s,   config->egress,
-		row->created_at_ms, (int64_t)row->size_bytes, (int64_t)row->seq_reserved};
-	int at = 1;
 
-	bind_text(st, at++, row->id);
-	bind_text(st, at++, row->tenant);
-	bind_text(st, at++, row->sandbox);
-	bind_text(st, at++, config->template);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sqlite3_bind_int64(st, at++, numbers[i]);
-	bind_text(st, at++, row->metadata);
-	sqlite3_bind_blob(st, at++, row->env ? row->env : "", (int)row->env_len, SQLITE_STATIC);
-	bind_text(st, at++, row->root);
-	sqlite3_bind_int64(st, at++, row->depth);
-	bind_score(st, at++, row->score);
-	bind_text(st, at++, row->labels ? row->labels : "{}");
+	store_bind(st, TEXT(row->id), TEXT(row->tenant), TEXT(row->sandbox), TEXT(config->template),
+		   NUMBER(config->size.vcpus), NUMBER(config->size.ram_mib),
+		   NUMBER(config->size.rootfs_gb), NUMBER(config->timeout_s),
+		   NUMBER(config->idle_timeout_s), NUMBER(config->egress),
+		   NUMBER(row->created_at_ms), NUMBER(row->size_bytes), NUMBER(row->seq_reserved),
+		   TEXT(row->metadata), BYTES(row->env, row->env_len), TEXT(row->root),
+		   NUMBER(row->depth), SCORE(row->score), TEXT(row->labels ? row->labels : "{}"));
 	return store_run(s, st, e);
 }
 
@@ -84,7 +74,7 @@ int store_space_freeze(struct store *s, const struct store_space *row, int64_t a
 
 static int run_on(struct store *s, enum space_statement statement, const char *id, struct err *e)
 {
-	bind_text(s->spaces[statement], 1, id);
+	store_bind(s->spaces[statement], TEXT(id));
 	return store_run(s, s->spaces[statement], e);
 }
 
@@ -138,7 +128,7 @@ int store_space_removed(struct store *s, const char *id, struct err *e)
 
 int store_space_is_gone(struct store *s, const char *id, struct err *e)
 {
-	bind_text(s->spaces[GONE_FIND], 1, id);
+	store_bind(s->spaces[GONE_FIND], TEXT(id));
 	return store_has_row(s, s->spaces[GONE_FIND], e);
 }
 
@@ -155,27 +145,14 @@ int store_spaces_gone(struct store *s, void (*each)(void *arg, const char *id), 
 
 /* --- checkpoints ----------------------------------------------------------------------------- */
 
-/* Binds what a change can change, and returns the number of the next parameter. */
-static int bind_changes(sqlite3_stmt *st, const struct store_checkpoint *row)
-{
-	bind_text(st, 1, row->name);
-	sqlite3_bind_int(st, 2, row->pin);
-	sqlite3_bind_int64(st, 3, row->expires_at_ms);
-	sqlite3_bind_int(st, 4, (int)row->kind);
-	sqlite3_bind_int64(st, 5, (int64_t)row->call_seq);
-	return 6;
-}
-
 static int insert_checkpoint(struct store *s, const struct store_checkpoint *row, struct err *e)
 {
 	sqlite3_stmt *st = s->spaces[CHECKPOINT_ADD];
-	int at = bind_changes(st, row);
 
-	bind_text(st, at++, row->parent);
-	bind_text(st, at++, row->ancestors);
-	sqlite3_bind_int64(st, at++, (int64_t)row->shared_bytes);
-	bind_text(st, at++, row->id);
-	bind_text(st, at++, row->tenant);
+	store_bind(st, TEXT(row->name), NUMBER(row->pin), NUMBER(row->expires_at_ms),
+		   NUMBER(row->kind), NUMBER(row->call_seq), TEXT(row->parent),
+		   TEXT(row->ancestors), NUMBER(row->shared_bytes), TEXT(row->id),
+		   TEXT(row->tenant));
 	return store_run(s, st, e);
 }
 
@@ -197,20 +174,20 @@ static int change_node(struct store *s, const struct store_space *row, struct er
 {
 	sqlite3_stmt *st = s->spaces[CHECKPOINT_NODE];
 
-	bind_score(st, 1, row->score);
-	bind_text(st, 2, row->labels);
-	bind_text(st, 3, row->id);
+	store_bind(st, SCORE(row->score), TEXT(row->labels), TEXT(row->id));
 	return store_run(s, st, e);
 }
 
 int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e)
 {
+	const struct store_checkpoint *c = row->checkpoint;
 	sqlite3_stmt *st = s->spaces[CHECKPOINT_CHANGE];
 	int ret = store_begin(s, e);
 
 	if (ret < 0)
 		return ret;
-	bind_text(st, bind_changes(st, row->checkpoint), row->id);
+	store_bind(st, TEXT(c->name), NUMBER(c->pin), NUMBER(c->expires_at_ms), NUMBER(c->kind),
+		   NUMBER(c->call_seq), TEXT(row->id));
 	ret = store_changed(s, store_run(s, st, e), row->id, e);
 	if (ret == 0)
 		ret = change_node(s, row, e);
@@ -224,8 +201,7 @@ int store_checkpoint_stored(struct store *s, const struct store_space *row, stru
 
 	if (ret < 0)
 		return ret;
-	sqlite3_bind_int64(shared, 1, (int64_t)row->checkpoint->shared_bytes);
-	bind_text(shared, 2, row->id);
+	store_bind(shared, NUMBER(row->checkpoint->shared_bytes), TEXT(row->id));
 	ret = store_changed(s, store_run(s, shared, e), row->id, e);
 	if (ret == 0)
 		ret = add(s, row, e);

@@ -17,29 +17,22 @@ const char *const store_tree_sql[TREE_STATEMENTS] = {
 int store_tree_set(struct store *s, const struct store_tree *row, struct err *e)
 {
 	const struct tree_budget *b = &row->budget;
-	sqlite3_stmt *st = s->trees[TREE_ADD];
-	const int64_t numbers[] = {
-		b->live,  (int64_t)b->ram_mib, b->cpu_s,	   b->wall_s,
-		b->depth, b->at_limit,	       row->created_at_ms, (int64_t)row->spent_ms};
-	int at = 1;
 
-	bind_text(st, at++, row->root);
-	bind_text(st, at++, row->tenant);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sqlite3_bind_int64(st, at++, numbers[i]);
-	return store_run(s, st, e);
+	store_bind(s->trees[TREE_ADD], TEXT(row->root), TEXT(row->tenant), NUMBER(b->live),
+		   NUMBER(b->ram_mib), NUMBER(b->cpu_s), NUMBER(b->wall_s), NUMBER(b->depth),
+		   NUMBER(b->at_limit), NUMBER(row->created_at_ms), NUMBER(row->spent_ms));
+	return store_run(s, s->trees[TREE_ADD], e);
 }
 
 int store_tree_spent(struct store *s, const char *root, uint64_t spent_ms, struct err *e)
 {
-	bind_text(s->trees[TREE_SPENT], 1, root);
-	sqlite3_bind_int64(s->trees[TREE_SPENT], 2, (int64_t)spent_ms);
+	store_bind(s->trees[TREE_SPENT], TEXT(root), NUMBER(spent_ms));
 	return store_run(s, s->trees[TREE_SPENT], e);
 }
 
 int store_tree_forget(struct store *s, const char *root, struct err *e)
 {
-	bind_text(s->trees[TREE_FORGET], 1, root);
+	store_bind(s->trees[TREE_FORGET], TEXT(root));
 	return store_run(s, s->trees[TREE_FORGET], e);
 }
 

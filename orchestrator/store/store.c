@@ -435,17 +435,22 @@ int store_end(struct store *s, int ret, struct err *e)
 	return ret;
 }
 
-void bind_text(sqlite3_stmt *st, int at, const char *text)
+void store_bind_values(sqlite3_stmt *st, const struct store_value *values, size_t n)
 {
-	sqlite3_bind_text(st, at, text ? text : "", -1, SQLITE_STATIC);
-}
+	for (int at = 1; at <= (int)n; at++) {
+		const struct store_value *v = &values[at - 1];
 
-void bind_score(sqlite3_stmt *st, int at, struct score score)
-{
-	if (score.given)
-		sqlite3_bind_double(st, at, score.value);
-	else
-		sqlite3_bind_null(st, at);
+		if (v->kind == VALUE_NUMBER)
+			sqlite3_bind_int64(st, at, v->number);
+		else if (v->kind == VALUE_TEXT)
+			sqlite3_bind_text(st, at, v->p ? v->p : "", -1, SQLITE_STATIC);
+		else if (v->kind == VALUE_BYTES)
+			sqlite3_bind_blob(st, at, v->p ? v->p : "", (int)v->number, SQLITE_STATIC);
+		else if (v->score.given)
+			sqlite3_bind_double(st, at, v->score.value);
+		else
+			sqlite3_bind_null(st, at);
+	}
 }
 
 struct score score_at(sqlite3_stmt *st, int at)
