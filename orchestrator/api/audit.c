@@ -24,24 +24,16 @@ static void on_ended(void *arg, const struct failure *f)
 /* Reads the query. Returns false, with an answer given, when it is invalid. */
 static bool ask_query(struct request *r, struct event_query *q)
 {
-	const h2o_iovec_t url = r->req->input.path;
 	uint64_t since = UINT64_MAX;
-	struct err e;
 
 	*q = (struct event_query){0};
-	if (!ask_number(r, "since", &since) || !ask_flag(r, "follow", &q->follow) ||
-	    !ask_flag(r, "newest_first", &q->newest_first))
+	if (!ask_number(r, "since", 0, &since) || !ask_flag(r, "follow", &q->follow) ||
+	    !ask_flag(r, "newest_first", &q->newest_first) || !ask_number(r, "limit", 1, &q->limit))
 		return false;
-	if (query_number(url.base, url.len, "limit", 1, &q->limit, &e) < 0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
-		return false;
-	}
-	if (q->follow && q->newest_first) {
-		answer_error(r, 400, "bad_request",
-			     "follow and newest_first cannot be combined: new events come after "
-			     "the older ones");
-		return false;
-	}
+	if (q->follow && q->newest_first)
+		return bad_request(
+			r, "follow and newest_first cannot be combined: new events come after "
+			   "the older ones");
 	q->from_now = q->follow && since == UINT64_MAX;
 	q->since = since == UINT64_MAX ? 0 : since;
 	return true;

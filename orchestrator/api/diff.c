@@ -142,28 +142,18 @@ const char *const *diff_paths(char **paths)
 
 bool diff_paths_are_good(struct request *r, char **paths)
 {
-	if (paths && !*paths) {
-		answer_error(r, 400, "bad_request", "paths must have 1 to %u strings, not 0",
-			     DIFF_PATHS_MAX);
-		return false;
-	}
+	if (paths && !*paths)
+		return bad_request(r, "paths must have 1 to %u strings, not 0", DIFF_PATHS_MAX);
 	for (char **path = paths; path && *path; path++) {
-		if (**path != '/') {
-			answer_error(r, 400, "bad_request",
-				     "each path must be absolute, \"%.100s\" is not", *path);
-			return false;
-		}
-		if (has_dot_dot(*path)) {
-			answer_error(r, 400, "bad_request",
-				     "each path must be without .., \"%.100s\" is not", *path);
-			return false;
-		}
-		if (strlen(*path) > AGENT_PATH_MAX) {
-			answer_error(r, 400, "bad_request",
-				     "each path must be at most %u bytes long, not %zu",
-				     AGENT_PATH_MAX, strlen(*path));
-			return false;
-		}
+		if (**path != '/')
+			return bad_request(r, "each path must be absolute, \"%.100s\" is not",
+					   *path);
+		if (has_dot_dot(*path))
+			return bad_request(r, "each path must be without .., \"%.100s\" is not",
+					   *path);
+		if (strlen(*path) > AGENT_PATH_MAX)
+			return bad_request(r, "each path must be at most %u bytes long, not %zu",
+					   AGENT_PATH_MAX, strlen(*path));
 	}
 	return true;
 }

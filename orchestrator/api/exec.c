@@ -152,7 +152,7 @@ void serve_replay(struct request *r)
 	uint64_t since = 0;
 	struct failure f;
 
-	if (!ask_number(r, "since", &since) || !ask_flag(r, "follow", &follows) ||
+	if (!ask_number(r, "since", 0, &since) || !ask_flag(r, "follow", &follows) ||
 	    !ask_limit(r, &past.left) || !answer_may_be_long(r))
 		return;
 	if (follows && past.left != SIZE_MAX)

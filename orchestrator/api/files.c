@@ -18,20 +18,15 @@
 
 /* --- query parameters ----------------------------------------------------------------------- */
 
-static bool good(struct request *r, int ret, const struct err *e, const char *code)
-{
-	if (ret < 0)
-		answer_error(r, 400, code, "%s", e->text);
-	return ret >= 0;
-}
-
 static bool ask_path_of(struct request *r, const char *name, char path[static AGENT_PATH_MAX + 1])
 {
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	return good(r, query_path(url.base, url.len, name, path, AGENT_PATH_MAX + 1, &e), &e,
-		    "bad_path");
+	if (query_path(url.base, url.len, name, path, AGENT_PATH_MAX + 1, &e) >= 0)
+		return true;
+	answer_error(r, 400, "bad_path", "%s", e.text);
+	return false;
 }
 
 bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1])
@@ -44,7 +39,7 @@ bool ask_mode(struct request *r, uint32_t *mode)
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	return good(r, query_mode(url.base, url.len, mode, &e), &e, "bad_request");
+	return query_mode(url.base, url.len, mode, &e) >= 0 || bad_request(r, "%s", e.text);
 }
 
 bool ask_flag(struct request *r, const char *name, bool *flag)
@@ -52,15 +47,16 @@ bool ask_flag(struct request *r, const char *name, bool *flag)
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	return good(r, query_flag(url.base, url.len, name, flag, &e), &e, "bad_request");
+	return query_flag(url.base, url.len, name, flag, &e) >= 0 || bad_request(r, "%s", e.text);
 }
 
-bool ask_number(struct request *r, const char *name, uint64_t *n)
+bool ask_number(struct request *r, const char *name, uint64_t least, uint64_t *n)
 {
 	h2o_iovec_t url = r->req->input.path;
 	struct err e;
 
-	return good(r, query_number(url.base, url.len, name, 0, n, &e), &e, "bad_request");
+	return query_number(url.base, url.len, name, least, n, &e) >= 0 ||
+	       bad_request(r, "%s", e.text);
 }
 
 /* --- put, remove, mkdir, move, change ------------------------------------------------------- */
@@ -79,13 +75,10 @@ static bool ask_in_place(struct request *r, struct agent_file_request *put)
 	bool in_place = false, append = false;
 
 	if (!ask_flag(r, "in_place", &in_place) || !ask_flag(r, "append", &append) ||
-	    !ask_number(r, "offset", &offset))
+	    !ask_number(r, "offset", 0, &offset))
 		return false;
-	if (append && offset != UINT64_MAX) {
-		answer_error(r, 400, "bad_request",
-			     "offset cannot be combined with append: give one of them");
-		return false;
-	}
+	if (append && offset != UINT64_MAX)
+		return bad_request(r, "offset cannot be combined with append: give one of them");
 	if (in_place || append || offset != UINT64_MAX)
 		put->type = AGENT_WRITE;
 	put->how = append		  ? AGENT_WRITE_APPEND
@@ -137,15 +130,12 @@ static bool ask_owner(struct request *r, const char *name, uint32_t *id)
 {
 	uint64_t n = UINT64_MAX;
 
-	if (!ask_number(r, name, &n))
+	if (!ask_number(r, name, 0, &n))
 		return false;
 	if (n == UINT64_MAX)
 		return true;
-	if (n >= AGENT_UNCHANGED) {
-		answer_error(r, 400, "bad_request", "%s must be a number up to %u", name,
-			     AGENT_UNCHANGED - 1);
-		return false;
-	}
+	if (n >= AGENT_UNCHANGED)
+		return bad_request(r, "%s must be a number up to %u", name, AGENT_UNCHANGED - 1);
 	*id = (uint32_t)n;
 	return true;
 }
@@ -352,13 +342,10 @@ static bool ask_depth(struct request *r, uint32_t *depth)
 {
 	uint64_t n = 1;
 
-	if (!ask_number(r, "depth", &n))
+	if (!ask_number(r, "depth", 0, &n))
 		return false;
-	if (n < 1 || n > AGENT_DEPTH_MAX) {
-		answer_error(r, 400, "bad_request", "depth must be a whole number from 1 to %d",
-			     AGENT_DEPTH_MAX);
-		return false;
-	}
+	if (n < 1 || n > AGENT_DEPTH_MAX)
+		return bad_request(r, "depth must be a whole number from 1 to %d", AGENT_DEPTH_MAX);
 	*depth = (uint32_t)n;
 	return true;
 }
@@ -366,11 +353,9 @@ static bool ask_depth(struct request *r, uint32_t *depth)
 /* Without a limit, a list of one folder is sent whole, and others up to ENTRIES_MAX entries. */
 static bool ask_entries(struct request *r, uint32_t depth, uint32_t *limit)
 {
-	h2o_iovec_t url = r->req->input.path;
 	uint64_t n = depth > 1 ? ENTRIES_MAX : 0;
-	struct err e;
 
-	if (!good(r, query_number(url.base, url.len, "limit", 1, &n, &e), &e, "bad_request"))
+	if (!ask_number(r, "limit", 1, &n))
 		return false;
 	*limit = n < ENTRIES_MAX ? (uint32_t)n : ENTRIES_MAX;
 	return true;
@@ -386,15 +371,15 @@ static bool ask_after(struct request *r, char after[static AGENT_NAME_MAX + 1])
 		after[0] = '\0';
 		return true;
 	}
-	if (!good(r, len, &e, "bad_request"))
-		return false;
+	if (len < 0)
+		return bad_request(r, "%s", e.text);
 	if (after[0] != '/')
 		return true;
-	answer_error(r, 400, "bad_request",
-		     "after must be a name from the list, which is relative to the folder, not "
-		     "\"%.100s\"",
-		     after);
-	return false;
+	return bad_request(
+		r,
+		"after must be a name from the list, which is relative to the folder, not "
+		"\"%.100s\"",
+		after);
 }
 
 void serve_files(struct request *r)

@@ -106,8 +106,8 @@ void event_line(struct text *t, const struct event *ev, const char *traceparent)
 bool ask_path(struct request *r, char path[static AGENT_PATH_MAX + 1]);
 bool ask_mode(struct request *r, uint32_t *mode);
 bool ask_flag(struct request *r, const char *name, bool *flag);
-/* Leaves *n unchanged when the parameter is absent. */
-bool ask_number(struct request *r, const char *name, uint64_t *n);
+/* Reads a number from `least` on; leaves *n unchanged when the parameter is absent. */
+bool ask_number(struct request *r, const char *name, uint64_t least, uint64_t *n);
 
 /* Sends a request on files that is answered by its success alone. */
 void file_do(struct request *r, const struct agent_file_request *request,

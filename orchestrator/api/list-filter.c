@@ -59,23 +59,16 @@ static int read_sandbox(const char *url, size_t url_len, const char *name,
 int list_filter_read(struct list_filter *f, const char *url, size_t url_len, struct err *e)
 {
 	*f = (struct list_filter){0};
-	int ret = read_state(f, url, url_len, e);
-
-	if (ret >= 0)
-		ret = read_text(url, url_len, "template", f->template, sizeof(f->template), e);
-	if (ret >= 0)
-		ret = query_time(url, url_len, "created_after", &f->after_ms, e);
-	if (ret >= 0)
-		ret = query_time(url, url_len, "created_before", &f->before_ms, e);
-	if (ret >= 0)
-		ret = read_sandbox(url, url_len, "root", f->root, e);
-	if (ret >= 0)
-		ret = read_flat(&f->metadata, url, url_len, "metadata", e);
-	if (ret >= 0)
-		ret = read_flat(&f->labels, url, url_len, "labels", e);
-	if (ret < 0)
-		list_filter_fini(f);
-	return ret < 0 ? ret : 0;
+	if (read_state(f, url, url_len, e) >= 0 &&
+	    read_text(url, url_len, "template", f->template, sizeof(f->template), e) >= 0 &&
+	    query_time(url, url_len, "created_after", &f->after_ms, e) >= 0 &&
+	    query_time(url, url_len, "created_before", &f->before_ms, e) >= 0 &&
+	    read_sandbox(url, url_len, "root", f->root, e) >= 0 &&
+	    read_flat(&f->metadata, url, url_len, "metadata", e) >= 0 &&
+	    read_flat(&f->labels, url, url_len, "labels", e) >= 0)
+		return 0;
+	list_filter_fini(f);
+	return -EINVAL;
 }
 
 void list_filter_fini(struct list_filter *f)
@@ -109,15 +102,12 @@ int checkpoint_filter_read(struct checkpoint_filter *f, const char *url, size_t 
 			   struct err *e)
 {
 	*f = (struct checkpoint_filter){0};
-	int ret = read_text(url, url_len, "name", f->name, sizeof(f->name), e);
-
-	if (ret >= 0)
-		ret = read_sandbox(url, url_len, "sandbox", f->sandbox, e);
-	if (ret >= 0)
-		ret = read_sandbox(url, url_len, "ancestor", f->ancestor, e);
-	if (ret >= 0)
-		ret = read_flat(&f->labels, url, url_len, "labels", e);
-	return ret < 0 ? ret : 0;
+	return read_text(url, url_len, "name", f->name, sizeof(f->name), e) >= 0 &&
+			       read_sandbox(url, url_len, "sandbox", f->sandbox, e) >= 0 &&
+			       read_sandbox(url, url_len, "ancestor", f->ancestor, e) >= 0 &&
+			       read_flat(&f->labels, url, url_len, "labels", e) >= 0
+		       ? 0
+		       : -EINVAL;
 }
 
 void checkpoint_filter_fini(struct checkpoint_filter *f)

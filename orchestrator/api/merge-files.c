@@ -148,9 +148,7 @@ static bool is_sandbox(struct request *r, const char *field, const char *id)
 {
 	if (id_valid("sbx_", id, strlen(id)))
 		return true;
-	answer_error(r, 400, "bad_request", "%s must be ids of sandboxes, \"%.60s\" is not", field,
-		     id);
-	return false;
+	return bad_request(r, "%s must be ids of sandboxes, \"%.60s\" is not", field, id);
 }
 
 /* Copies the ids. Returns false, with an answer given, for invalid ones. */
@@ -162,8 +160,7 @@ static bool take_branches(struct request *r, struct merged *m, char **ids)
 		for (unsigned k = 0; k < m->n; k++) {
 			if (strcmp(m->branches[k], *ids) != 0)
 				continue;
-			answer_error(r, 400, "bad_request", "branches has %s twice", *ids);
-			return false;
+			return bad_request(r, "branches has %s twice", *ids);
 		}
 		memcpy(m->branches[m->n++], *ids, SANDBOX_ID_LEN + 1);
 	}

@@ -25,14 +25,10 @@
 
 bool ask_limit(struct request *r, size_t *limit)
 {
-	h2o_iovec_t url = r->req->input.path;
 	uint64_t n = UINT64_MAX;
-	struct err e;
 
-	if (query_number(url.base, url.len, "limit", 1, &n, &e) < 0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
+	if (!ask_number(r, "limit", 1, &n))
 		return false;
-	}
 	if (n != UINT64_MAX)
 		*limit = n < PAGE_MAX ? n : PAGE_MAX;
 	return true;
@@ -75,8 +71,7 @@ static bool ask_filter(struct request *r)
 		ret = list_filter_read(&p->filter, url.base, url.len, &e);
 	if (ret == 0)
 		return true;
-	answer_error(r, 400, "bad_request", "%s", e.text);
-	return false;
+	return bad_request(r, "%s", e.text);
 }
 
 /* --- positions as keys ---------------------------------------------------------------------- */

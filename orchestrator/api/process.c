@@ -270,7 +270,7 @@ void serve_process_output(struct request *r)
 {
 	uint64_t since = 0;
 
-	if (!ask_number(r, "since", &since) || !ask_flag(r, "hangup", &r->hangup) ||
+	if (!ask_number(r, "since", 0, &since) || !ask_flag(r, "hangup", &r->hangup) ||
 	    stream_is_head(r))
 		return;
 	request_ref(r);
@@ -291,10 +291,8 @@ static bool read_tty(struct request *r, const struct process_start_body *b,
 	if (!b->tty.p)
 		return true;
 	memcpy(&tty, tty_json.initial, sizeof(tty));
-	if (json_read(b->tty.p, b->tty.len, tty_json.fields, tty_json.n_fields, &tty, &e) < 0) {
-		answer_error(r, 400, "bad_request", "tty.%s", e.text);
-		return false;
-	}
+	if (json_read(b->tty.p, b->tty.len, tty_json.fields, tty_json.n_fields, &tty, &e) < 0)
+		return bad_request(r, "tty.%s", e.text);
 	spec->tty = true;
 	spec->cols = tty.cols;
 	spec->rows = tty.rows;

@@ -101,7 +101,7 @@ void serve_pty_attach(struct request *r)
 {
 	uint64_t place = 0;
 
-	if (ask_number(r, "since_seq", &place) && !stream_is_head(r))
+	if (ask_number(r, "since_seq", 0, &place) && !stream_is_head(r))
 		attach(r, place);
 }
 

@@ -21,10 +21,9 @@ static bool labels_fit(struct request *r, char *const *labels)
 		bytes += strlen(labels[n]) - 1; /* without the = */
 	if (n <= LABELS_MAX && bytes <= LABELS_BYTES_MAX)
 		return true;
-	answer_error(r, 400, "bad_request",
-		     "labels must be at most %u with %u bytes in total, not %zu with %zu bytes",
-		     LABELS_MAX, LABELS_BYTES_MAX, n, bytes);
-	return false;
+	return bad_request(
+		r, "labels must be at most %u with %u bytes in total, not %zu with %zu bytes",
+		LABELS_MAX, LABELS_BYTES_MAX, n, bytes);
 }
 
 bool labels_read(struct request *r, char *const *labels, char out[static LABELS_JSON_MAX])
@@ -107,10 +106,8 @@ bool budget_read(struct request *r, const struct json_text *field, struct tree_b
 	struct err e;
 
 	memcpy(&b, budget_json.initial, sizeof(b));
-	if (json_read(field->p, field->len, budget_json.fields, budget_json.n_fields, &b, &e) < 0) {
-		answer_error(r, 400, "bad_request", "tree.%s", e.text);
-		return false;
-	}
+	if (json_read(field->p, field->len, budget_json.fields, budget_json.n_fields, &b, &e) < 0)
+		return bad_request(r, "tree.%s", e.text);
 	*budget = budget_of(&b);
 	json_free(budget_json.fields, budget_json.n_fields, &b);
 	return true;

@@ -72,14 +72,10 @@ static bool ask_query(struct request *r, struct usage_query *q)
 	struct err e;
 
 	if (query_time(url.base, url.len, "since", &q->since_ms, &e) < 0 ||
-	    query_time(url.base, url.len, "until", &q->until_ms, &e) < 0) {
-		answer_error(r, 400, "bad_request", "%s", e.text);
-		return false;
-	}
-	if (q->since_ms && q->until_ms && q->since_ms > q->until_ms) {
-		answer_error(r, 400, "bad_request", "since must not be later than until");
-		return false;
-	}
+	    query_time(url.base, url.len, "until", &q->until_ms, &e) < 0)
+		return bad_request(r, "%s", e.text);
+	if (q->since_ms && q->until_ms && q->since_ms > q->until_ms)
+		return bad_request(r, "since must not be later than until");
 	if (!ask_limit(r, &most))
 		return false;
 	q->most = min_u32(most, USAGE_KEPT);

@@ -108,6 +108,8 @@ void answer(struct request *r, int status, const char *content_type);
 void answer_file(struct request *r, const char *content_type, const void *data, size_t len);
 void answer_error(struct request *r, int status, const char *code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Answers 400 `bad_request`; false, for checks of a request. */
+#define bad_request(r, ...) (answer_error(r, 400, "bad_request", __VA_ARGS__), false)
 /* Answers a failure of the service. A 500 has an id that is in the log as well. */
 void answer_failure(struct request *r, const struct failure *f);
 /* Returns false, with 503 or 429 answered, when too much output already waits for slow readers. */

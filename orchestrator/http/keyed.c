@@ -38,12 +38,10 @@ static void answer_again(struct request *r, const struct idem_entry *e)
 
 static bool key_admits(struct request *r, const h2o_iovec_t *key)
 {
-	if (!idem_key_valid(key->base, key->len)) {
-		answer_error(r, 400, "bad_request",
-			     "Idempotency-Key must be 1 to %d printable characters without spaces",
-			     IDEM_KEY_MAX);
-		return false;
-	}
+	if (!idem_key_valid(key->base, key->len))
+		return bad_request(
+			r, "Idempotency-Key must be 1 to %d printable characters without spaces",
+			IDEM_KEY_MAX);
 	/* A long body is refused, because it would be hashed on the loop's thread. */
 	if (r->req->entity.len <= http_limits.read_here_bytes)
 		return true;
@@ -62,9 +60,8 @@ static bool read_replay(struct request *r, bool *only)
 	*only = value && h2o_memis(value->base, value->len, H2O_STRLIT("only"));
 	if (!value || *only)
 		return true;
-	answer_error(r, 400, "bad_request", "Idempotent-Replay must be \"only\", not \"%.*s\"",
-		     value->len < 40 ? (int)value->len : 40, value->base);
-	return false;
+	return bad_request(r, "Idempotent-Replay must be \"only\", not \"%.*s\"",
+			   value->len < 40 ? (int)value->len : 40, value->base);
 }
 
 static bool begin(struct request *r, struct idem_entry *e, bool only)
@@ -86,11 +83,9 @@ bool keyed_begin(struct request *r)
 
 	if (!read_replay(r, &only))
 		return false;
-	if (!key && only) {
-		answer_error(r, 400, "bad_request",
-			     "Idempotent-Replay needs the Idempotency-Key of the first request");
-		return false;
-	}
+	if (!key && only)
+		return bad_request(
+			r, "Idempotent-Replay needs the Idempotency-Key of the first request");
 	if (!key)
 		return true;
 	if (!key_admits(r, key))
