@@ -52,8 +52,9 @@ void serve_move(const struct file_work *w)
 
 /* --- permissions and owners ----------------------------------------------------------------- */
 
-/* Changes the file itself that `name` names in the working directory, which may be replaced by a
- * link at any time. Returns -ENOENT, without an error text, when it vanished. */
+/* Changes the file `name` in the working directory, never the target of a link, even if the guest
+ * replaces the file by a link meanwhile. Returns -ENOENT, without an error text, when it vanished.
+ */
 static int change(const char *name, const struct file_request *r, struct err *e)
 {
 	char itself[32];

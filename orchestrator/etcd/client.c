@@ -163,7 +163,7 @@ static bool work(struct etcd *c, uint32_t ms, int wake)
 	return waiting.revents != 0;
 }
 
-/* Says how a transfer ended. */
+/* Returns 0 after a transfer with the status 200, otherwise -errno with *e filled. */
 static int outcome(struct etcd *c, struct transfer *t, struct err *e)
 {
 	long status = 0;

@@ -35,7 +35,7 @@ struct slots {
 	uint32_t low;	/* least number of free slots since low_ms */
 	uint64_t low_ms;
 	uint64_t used_ms;    /* when there last was a sandbox */
-	uint64_t refused_ms; /* until when there is no use in asking for more */
+	uint64_t refused_ms; /* before this time, asking for more slots is useless */
 };
 
 /* Returns how many slots above its allowance each home may use while the database is away: a fifth

@@ -193,7 +193,7 @@ struct op *service_file_stat(struct service *c, const char *tenant, const char *
 			     const char *path, bool link, const struct file_sink *sink, void *arg);
 struct file_list {
 	const char *path;
-	uint32_t depth;	   /* 1 to AGENT_DEPTH_MAX: 1 without what is in its folders */
+	uint32_t depth;	   /* levels of folders, up to AGENT_DEPTH_MAX; 1: only its own entries */
 	uint32_t limit;	   /* of entries, below UINT32_MAX; 0: none */
 	const char *after; /* a name in the list, after which it starts; "": at the first one */
 };

@@ -138,8 +138,8 @@ struct sandbox *sandbox_find(struct service *c, const char *tenant, const char *
 void failure_not_found(struct failure *f, const char *id);
 /* Makes the sandbox known by its id. */
 void sandbox_index(struct sandbox *s);
-/* Returns false, with *f filled, while the sandbox is being frozen, and while the agent of an
- * adopted one is not connected yet. `s` comes from sandbox_find. */
+/* Returns whether the sandbox, which sandbox_find has returned, takes requests. False, with *f
+ * filled, while it is being frozen, and until the agent of an adopted sandbox is connected. */
 bool sandbox_is_reached(const struct sandbox *s, struct failure *f);
 /* Returns the sandbox if it is reached, else NULL with *f filled. */
 struct sandbox *sandbox_find_reached(struct service *c, const char *tenant, const char *id,

@@ -363,7 +363,8 @@ static bool is_free(const struct sandbox *s)
 	return !s->claims && (s->state == SBX_READY || s->state == SBX_RUNNING);
 }
 
-/* Returns whether the sandbox cannot make room, not even after its descendants. */
+/* Returns whether the sandbox cannot be ended to make room for others, because it or one of its
+ * descendants is in use. */
 static bool stays(const struct sandbox *s)
 {
 	list_each (pos, &s->living_descendants)
@@ -372,7 +373,8 @@ static bool stays(const struct sandbox *s)
 	return !is_free(s);
 }
 
-/* Returns whether enough sandboxes can make room: else none is to end in vain. */
+/* Returns whether enough sandboxes can be ended to make room. If not, none is ended, since that
+ * would not help. */
 static bool can_make_room(const struct tree *t, const struct tree_claim *claim)
 {
 	uint64_t mib = 0;

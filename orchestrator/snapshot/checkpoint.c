@@ -103,8 +103,8 @@ int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t cal
 	return 0;
 }
 
-/* Returns a time after all others: they are ordered by time, and an undo needs the order in which
- * they were taken. */
+/* Returns the time of a new checkpoint: later than that of all others, because an undo finds the
+ * order in which checkpoints were taken by their times. */
 static int64_t time_after(const struct roster *all)
 {
 	return realtime_ms_after(all->n ? all->all[all->n - 1]->place.at_ms : 0);

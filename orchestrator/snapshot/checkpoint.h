@@ -48,7 +48,7 @@ int checkpoints_drop_unstored(struct service *c, struct err *e);
 void checkpoint_write_next(struct service *c);
 /* The same, in a moment. */
 void checkpoint_write_soon(struct service *c);
-/* Stops the write of this one, whose files are removed. */
+/* Stops writing this checkpoint and removes its files. */
 void checkpoint_write_stop(struct checkpoint *k);
 
 #endif

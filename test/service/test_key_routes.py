@@ -169,7 +169,7 @@ def test_key_that_is_no_operators_any_more_loses_the_events_of_others(keyed: Ser
             with pytest.raises(httpx.RemoteProtocolError):  # cut off
                 list(all_events)
             made(admin, tenant=key["tenant"])
-            while "key.created" not in next(events):  # goes on: it shows the tenant's own
+            while "key.created" not in next(events):  # this stream goes on: it has the tenant's own events
                 pass
         assert http.get("/v1/sandboxes").status_code == 200
 

@@ -51,7 +51,7 @@ static int check_header(struct wire *w, uint64_t ram_bytes, uint32_t *count, str
 		return err_say(e, EINVAL, "a table of %u extents in %zu bytes (at most %u extents)",
 			       *count, w->size, IMAGE_MEMORY_EXTENTS_MAX);
 	if (crc != checksum(w->p, w->size))
-		return err_say(e, EINVAL, "damaged: its checksum is wrong");
+		return err_say(e, EINVAL, "the table of extents is damaged: its checksum is wrong");
 	return 0;
 }
 

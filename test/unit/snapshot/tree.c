@@ -459,7 +459,7 @@ static void test_changed_budget_counts_at_once_and_after_a_restart(void **state)
 
 	world_create_id(w, root); /* without a budget */
 	world_fork(w, &k, root, 2);
-	change_budget(w, k.ids[0], &to); /* of the tree, by any sandbox of it */
+	change_budget(w, k.ids[0], &to); /* any sandbox changes that of its tree */
 	expect_refused(w, root, 1, "has 3 sandboxes, and 1 more would exceed its limit live (2)");
 	assert_int_equal(tree_of(w, root).live, 3); /* what exceeds it stays */
 	assert_int_equal(world_metric(w, "trees"), 1);

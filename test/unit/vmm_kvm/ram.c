@@ -648,7 +648,7 @@ static void test_large_working_set_is_not_kept(void **state)
 	}
 }
 
-/* Without KVM, only the copies are made: by two vCPUs, each a part of them. */
+/* Without KVM, only the copies can be tested. Two vCPUs make them, each a part. */
 static void test_working_set_is_mapped(void **state)
 {
 	struct guest g, child;

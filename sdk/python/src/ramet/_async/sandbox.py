@@ -39,7 +39,7 @@ from ramet.types import (
 if TYPE_CHECKING:
     from ramet._async.checkpoint import AsyncCheckpoint
 
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two looks whether a server listens
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 0.5  # between two checks whether a server listens
 
 
 class _OwnClient:

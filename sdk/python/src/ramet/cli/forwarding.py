@@ -13,7 +13,7 @@ from typing import Sequence
 from ramet import Client, Forward, RametError, Sandbox, ServerError
 from ramet.cli.failure import Failure
 
-_LOOK_S = 5.0  # between two looks whether the sandbox exists
+_LOOK_S = 5.0  # between two checks whether the sandbox exists
 
 
 class _Connector:

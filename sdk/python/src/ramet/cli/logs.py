@@ -11,7 +11,7 @@ from ramet.cli import programs
 from ramet.cli.output import plain
 from ramet.cli.service import process_id
 
-_PAUSE_S = 1.0  # between two looks for a new call
+_PAUSE_S = 1.0  # between two checks for a new call
 
 
 def of_calls(sandbox: Sandbox, *, follow: bool = False) -> None:
