@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Callable
 from xml.sax.saxutils import escape
 
+from checkpoint_guests import checkpoint_guests
 from checkpoints import checkpoints
 from command import command
 from contention import contention
@@ -184,6 +185,7 @@ def fleet(quick: bool, hours: float = 24) -> Figures:
 
 BENCHMARKS: dict[str, list[Callable[..., Figures]]] = {
     "checkpoint": [checkpoints],
+    "checkpoint-guests": [checkpoint_guests],
     "command": [command],
     "contention": [contention],
     "first-light": [kvm_floor, service, call, memory, empty_pool],
