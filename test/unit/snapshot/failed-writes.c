@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Each write of a freeze and of a resume fails in turn: afterwards there is either the sandbox or
- * the Space, intact, and nothing else. */
+ * the Space, intact, and nothing else. A checkpoint whose write fails stays in memory, and is
+ * written later. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "orchestrator/snapshot/space-files.h"
+#include "orchestrator/snapshot/state.h"
 #include "test/unit/service/world.h"
 #include "test/unit/writes/failing-writes.h"
 
@@ -244,6 +246,89 @@ static void test_each_failed_write_of_a_resume_is_survived(void **state)
 		assert_int_not_equal(resume_until_no_write_fails(*state, errors[i]), 0);
 }
 
+struct taken {
+	bool done;
+	char id[SANDBOX_ID_LEN + 1]; /* empty: it was not taken */
+};
+
+static void on_taken(void *arg, const struct checkpoint_view *view, const struct failure *f)
+{
+	struct taken *t = arg;
+
+	t->done = true;
+	if (view)
+		memcpy(t->id, view->id, sizeof(t->id));
+}
+
+static bool is_stored(const struct world *w)
+{
+	return list_empty(&snapshots_of_service(w->service)->unwritten);
+}
+
+static bool write_is_over(void *arg)
+{
+	const struct world *w = arg;
+
+	return is_stored(w) || snapshots_of_service(w->service)->write_at_ms;
+}
+
+static void write_again(struct world *w)
+{
+	expect_directories(w, 0);
+	snapshots_of_service(w->service)->write_at_ms = 0;
+	checkpoints_check(w->service);
+	world_until(w, write_is_over, w);
+	assert_true(is_stored(w));
+}
+
+/* Fails the first write of a checkpoint, then the second of another, and so on, until one has fewer
+ * writes. Returns how many could not be written at once. */
+static unsigned take_until_no_write_fails(struct world *w, int error)
+{
+	const struct checkpoint_spec spec = {0};
+	unsigned n = 0, failed = 0;
+	struct made m;
+	struct done d;
+	bool broke;
+
+	do {
+		struct taken t = {0};
+
+		make(w, &m);
+		break_write(w, ++n, error);
+		service_checkpoint(w->service, TENANT, m.view.id, &spec, on_taken, &t);
+		world_until_true(w, &t.done);
+		world_until(w, write_is_over, w);
+		broke = writes_end();
+		expect_alive(w, m.view.id);
+		failed += !t.id[0] || !is_stored(w);
+		assert_true(broke || (t.id[0] && is_stored(w)));
+		if (!is_stored(w))
+			write_again(w);
+		if (t.id[0]) {
+			expect_whole(w, t.id);
+			d = (struct done){0};
+			service_checkpoint_delete(w->service, TENANT, t.id, world_on_done, &d);
+			world_until_true(w, &d.done);
+			assert_false(d.failed);
+		}
+		world_delete(w, &d, m.view.id);
+		expect_directories(w, 0);
+	} while (broke);
+	print_message("%u writes in a checkpoint, %u of which are essential: %s\n", n - 1, failed,
+		      error ? strerror(error) : "short");
+	return failed;
+}
+
+static void test_each_failed_write_of_a_checkpoint_is_survived(void **state)
+{
+	for (size_t i = 0; i < 3; i++) {
+		unsigned failed = take_until_no_write_fails(*state, errors[i]);
+
+		assert_int_equal(failed > 8, errors[i] != 0); /* short writes are continued */
+	}
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 
 int main(void)
@@ -251,6 +336,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_each_failed_write_of_a_freeze_is_survived),
 		TEST(test_each_failed_write_of_a_resume_is_survived),
+		TEST(test_each_failed_write_of_a_checkpoint_is_survived),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
