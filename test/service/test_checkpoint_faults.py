@@ -56,12 +56,14 @@ def expect_whole_or_absent(server: Service, client: httpx.Client) -> set[str]:
 Act = Callable[[httpx.Client, str, list[str]], Any]  # with the sandbox, and the checkpoints from before
 
 
-def kill_at_each_step(start: Callable[..., Service], n_before: int, act: Act, n_left: int, durable: bool) -> None:
-    """Kills the service at the first change of a file that `act` causes, then another time at the second one, and
-    so on until all is done before that. `n_left` checkpoints are left then; after a kill too, if `durable` and
+def kill_at_each_step(
+    start: Callable[..., Service], n_before: int, act: Act, n_left: int, durable: bool, stride: int = 1
+) -> None:
+    """Kills the service at the first change of a file that `act` causes, then another time `stride` changes later,
+    and so on until all is done before that. `n_left` checkpoints are left then; after a kill too, if `durable` and
     `act` had returned."""
     server = start()
-    for step in itertools.count(1):
+    for step in itertools.count(1, stride):
         with server.client() as client:
             server.clear(client)
             sandbox = made(client)[-36:]
@@ -101,7 +103,7 @@ def test_a_kill_at_each_step_of_a_prune(start: Callable[..., Service]) -> None:
         pruned = client.post("/v1/checkpoints/prune", json={"keep": 1}).json()
         assert pruned["checkpoints"] == before[1::-1]
 
-    kill_at_each_step(start, 3, prune, 1, durable=True)
+    kill_at_each_step(start, 3, prune, 1, durable=True, stride=3)  # each removal is that of a delete
 
 
 # --- files ---
