@@ -437,13 +437,28 @@ static void roll_back(struct fork *fork)
 	snapshots_of_service(service_of(fork))->n_rollbacks++;
 	memcpy(snapshots_of(s)->checkpoint, fork->open.space->id, SANDBOX_ID_LEN + 1);
 	each_call_rolled_back(s, fork->open.space);
-	if (s->config.egress) {
-		op_finish(&fork->op, NULL);
-		return;
-	}
-	list_del(&fork->op.link);
-	list_add_tail(&s->changes, &fork->op.link);
-	sandbox_close_egress(s);
+	op_finish(&fork->op, NULL);
+}
+
+/* Returns whether the sandbox that is rolled back has lost its network since its next VM was
+ * started with one. */
+static bool must_close(const struct fork *fork)
+{
+	const struct sandbox *s = sandbox_living(service_of(fork), fork->tenant, fork->into);
+
+	return s && !s->config.egress && fork->config.egress && !fork->children[0].error;
+}
+
+static void on_bringup(void *arg, struct vm_bringup *w, const char *text);
+
+static void close_first(struct fork *fork)
+{
+	struct child *child = &fork->children[0];
+
+	fork->config.egress = false;
+	fork->missing = 1;
+	child->is_ready = false;
+	vm_bringup_close_egress(child->bringup, on_bringup, child);
 }
 
 static void complete(struct fork *fork)
@@ -451,8 +466,12 @@ static void complete(struct fork *fork)
 	scoped_free struct store_sandbox *rows = must_alloc(fork->n * sizeof(*rows));
 	struct failure f;
 	struct err e;
-	int n = make_rows(fork, rows);
 
+	if (must_close(fork)) {
+		close_first(fork);
+		return;
+	}
+	int n = make_rows(fork, rows);
 	if (n == 0) {
 		fail_all(fork);
 		return;

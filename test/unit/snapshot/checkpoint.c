@@ -467,6 +467,11 @@ static void on_rolled_back(void *arg, const char *to, const char *kept, const st
 		d->failure = *f;
 }
 
+static void on_changed(void *arg, const struct failure *f)
+{
+	*(bool *)arg = !f;
+}
+
 static void test_a_rollback_that_fails_leaves_the_sandbox(void **state)
 {
 	unsigned failures = 0;
@@ -518,6 +523,37 @@ static void test_a_rollback_needs_no_room_in_the_tree(void **state)
 	assert_false(d.failed);
 	assert_true(service_tree(w->service, TENANT, m.view.id, &tree, &f));
 	assert_int_equal(tree.live, 1);
+}
+
+/* The sandbox loses its network while the VM for the rollback is started. */
+static void test_a_rollback_closes_the_network_before_it_changes_the_vm(void **state)
+{
+	const struct sandbox_change close = {.egress = CHANGE_FALSE};
+	const struct sandbox_spec open = {.config.egress = true};
+	struct world *w = *state;
+
+	for (int fails = 0; fails < 2; fails++) {
+		struct sandbox_view view;
+		struct done d = {0};
+		bool closed = false;
+		struct failure f;
+		struct taken t;
+		struct made m;
+
+		world_create(w, &m, &open);
+		take(w, &t, m.view.id);
+		fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
+		service_rollback(w->service, TENANT, m.view.id, t.id, NULL, on_rolled_back, &d);
+		world_until_waiting(w, 1);
+		service_change(w->service, TENANT, m.view.id, &close, on_changed, &closed);
+		world_until_true(w, &closed);
+		fakes_fault(w->fakes, FAKES_EGRESS, fails);
+		fakes_go(w->fakes);
+		world_until_true(w, &d.done);
+		assert_int_equal(d.failed, fails);
+		assert_true(service_view(w->service, TENANT, m.view.id, &view, &f));
+		assert_false(view.config.egress);
+	}
 }
 
 /* While their snapshots are being taken. */
@@ -592,11 +628,6 @@ static bool state_is_kept(void *arg)
 
 	return snapshots_of(s)->kept_seq == s->seq + 1 && !snapshots_of(s)->each_call &&
 	       nothing_is_unwritten(of->w);
-}
-
-static void on_changed(void *arg, const struct failure *f)
-{
-	*(bool *)arg = !f;
 }
 
 static void each_call(struct world *w, const char *id, uint32_t keep)
@@ -880,6 +911,7 @@ int main(void)
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
+		WORLD_TEST(test_a_rollback_closes_the_network_before_it_changes_the_vm),
 		WORLD_TEST(test_a_rollback_ends_a_fork_but_not_a_freeze),
 		WORLD_TEST(test_a_call_overtakes_the_checkpoint),
 		WORLD_TEST(test_calls_go_on_without_room_for_checkpoints),
