@@ -75,22 +75,43 @@ static bool is_automatic(const struct space *p)
 	return k->kind != CHECKPOINT_ASKED && !k->name[0] && checkpoint_is_removable(p);
 }
 
+static void remove_one(struct space *p)
+{
+	struct err e;
+
+	if (checkpoint_remove(p, NULL, NULL, &e) < 0)
+		log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
+}
+
 /* Those of undone calls are counted apart, so that they don't push out the states before. */
 static void remove_surplus(const struct sandbox *s)
 {
 	uint32_t left[CHECKPOINT_UNDONE + 1] = {0}; /* this one and newer ones */
 	struct list *all = all_of(s);
-	struct err e;
 
 	list_each (pos, all)
 		left[of_call(pos)->kind]++;
 	list_each_safe (pos, all) {
 		struct space *p = of_call(pos)->space;
 
-		if (left[p->checkpoint->kind]-- > s->config.checkpoint_calls && is_automatic(p) &&
-		    checkpoint_remove(p, NULL, NULL, &e) < 0)
-			log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
+		if (left[p->checkpoint->kind]-- > s->config.checkpoint_calls && is_automatic(p))
+			remove_one(p);
 	}
+}
+
+/* Removes the oldest one, if there is any of undone calls the oldest of those. */
+static void remove_oldest(const struct sandbox *s)
+{
+	struct space *oldest = NULL;
+
+	list_each (pos, all_of(s)) {
+		struct space *p = of_call(pos)->space;
+
+		if (is_automatic(p) && (!oldest || p->checkpoint->kind > oldest->checkpoint->kind))
+			oldest = p;
+	}
+	if (oldest)
+		remove_one(oldest);
 }
 
 static void failed(struct sandbox *s, const struct failure *f)
@@ -135,6 +156,8 @@ static void take(struct sandbox *s)
 	struct failure f;
 
 	of->kept_seq = s->seq + 1;
+	if (!fork_may_take(s, &f) && f.code == FAIL_CAP_REACHED)
+		remove_oldest(s);
 	if (fork_may_take(s, &f))
 		of->each_call =
 			service_checkpoint(s->service, s->tenant, s->id, &spec, on_taken, s);

@@ -429,17 +429,14 @@ def of_calls(client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
     return [one for one in listed if one["call"] is not None]
 
 
-def until_kept(server: Service, client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
+def until_kept(client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
     """Waits until the service has kept the present state, and returns the checkpoints of calls."""
     replay = client.get(f"/v1/sandboxes/{sandbox}/replay").text.splitlines()
     last = json.loads(replay[-1])["seq"] if replay else 0
-
-    def is_kept(_: Any) -> bool:
+    while True:
         found = of_calls(client, sandbox)
-        return bool(found) and found[-1]["call"] >= last
-
-    server.wait(is_kept)
-    return of_calls(client, sandbox)
+        if found and found[-1]["call"] >= last:
+            return found
 
 
 def undone(client: httpx.Client, sandbox: str, **body: Any) -> dict[str, Any]:
@@ -448,25 +445,25 @@ def undone(client: httpx.Client, sandbox: str, **body: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def call(server: Service, client: httpx.Client, sandbox: str, mark: str) -> str:
+def call(client: httpx.Client, sandbox: str, mark: str) -> str:
     """Runs a call, and returns the checkpoint that is taken after it."""
     run(client, sandbox, "mark " + mark)
-    return str(until_kept(server, client, sandbox)[-1]["id"])
+    return str(until_kept(client, sandbox)[-1]["id"])
 
 
-def test_calls_are_undone(server: Service, client: httpx.Client) -> None:
+def test_calls_are_undone(client: httpx.Client) -> None:
     sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
     assert client.get("/v1/sandboxes/" + sandbox).json()["checkpoint_each_call"] == {"keep": 20}
-    (first,) = until_kept(server, client, sandbox)
+    (first,) = until_kept(client, sandbox)
     assert (first["call"], first["undone"], first["name"]) == (0, False, None)
-    ids = [first["id"]] + [call(server, client, sandbox, mark) for mark in "abcd"]
+    ids = [first["id"]] + [call(client, sandbox, mark) for mark in "abcd"]
     assert undone(client, sandbox) == {"id": sandbox, "checkpoint": ids[3], "kept": None}
     assert run(client, sandbox, "marked") == "c"
-    until_kept(server, client, sandbox)
+    until_kept(client, sandbox)
     assert undone(client, sandbox, n=2)["checkpoint"] == ids[2]  # "marked" was a call, too
     assert undone(client, sandbox)["checkpoint"] == ids[1]
     assert [one["id"] for one in of_calls(client, sandbox) if one["undone"]][:2] == [ids[2], ids[3]]
-    call(server, client, sandbox, "e")
+    call(client, sandbox, "e")
     assert undone(client, sandbox)["checkpoint"] == ids[1]  # not the state after "c", which is newer
     kept = undone(client, sandbox, keep="before")["kept"]
     assert client.get("/v1/checkpoints/" + kept).json()["call"] is None
@@ -475,7 +472,7 @@ def test_calls_are_undone(server: Service, client: httpx.Client) -> None:
 
 def test_undo_ends_a_call_that_runs(server: Service, client: httpx.Client) -> None:
     sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
-    kept = call(server, client, sandbox, "a")
+    kept = call(client, sandbox, "a")
     with client.stream("POST", f"/v1/sandboxes/{sandbox}/exec", json={"code": "mark b\nwait"}) as stream:
         server.until_waiting(1)
         assert undone(client, sandbox)["checkpoint"] == kept
@@ -486,23 +483,23 @@ def test_undo_ends_a_call_that_runs(server: Service, client: httpx.Client) -> No
 
 def test_the_ring_keeps_the_newest(server: Service, client: httpx.Client) -> None:
     sandbox = made(client, checkpoint_each_call={"keep": 2})[-36:]
-    until_kept(server, client, sandbox)
-    ids = [call(server, client, sandbox, "a")]
+    until_kept(client, sandbox)
+    ids = [call(client, sandbox, "a")]
     client.patch("/v1/checkpoints/" + ids[0], json={"pin": True})
-    ids.append(call(server, client, sandbox, "b"))
+    ids.append(call(client, sandbox, "b"))
     client.patch("/v1/checkpoints/" + ids[1], json={"name": "mine"})
-    ids += [call(server, client, sandbox, mark) for mark in "cde"]
+    ids += [call(client, sandbox, mark) for mark in "cde"]
     server.wait(lambda _: len(of_calls(client, sandbox)) == 4)
     assert [one["id"] for one in of_calls(client, sandbox)] == [ids[0], ids[1], ids[3], ids[4]]
     assert undone(client, sandbox, n=2)["checkpoint"] == ids[1]
 
 
-def test_undo_says_what_helps(server: Service, client: httpx.Client, sandbox: str) -> None:
+def test_undo_says_what_helps(client: httpx.Client, sandbox: str) -> None:
     path = f"/v1/sandboxes/{sandbox}/undo"
     assert "set its checkpoint_each_call" in refused(client.post(path, json={}), 409, "no_undo")
     changed = client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 1}})
     assert changed.json()["checkpoint_each_call"] == {"keep": 1}
-    until_kept(server, client, sandbox)
+    until_kept(client, sandbox)
     assert "keeps fewer" in refused(client.post(path, json={"n": 1}), 409, "no_undo")
     changed = client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 0}})
     assert changed.json()["checkpoint_each_call"] is None
@@ -522,17 +519,31 @@ def test_the_first_call_after_a_rollback_is_undone(server: Service, client: http
     asked = taken(client, sandbox)["id"]
     run(client, sandbox, "mark other")
     client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 20}})
-    call(server, client, sandbox, "a")
+    call(client, sandbox, "a")
     rolled_back(client, sandbox, checkpoint=asked)
     server.wait(lambda _: not of_calls(client, sandbox)[-1]["undone"])  # of the state of `asked`
-    call(server, client, sandbox, "b")
+    call(client, sandbox, "b")
     undone(client, sandbox)
     assert run(client, sandbox, "marked") == "asked"
 
 
-def test_copies_do_not_inherit_it(server: Service, client: httpx.Client) -> None:
+def test_the_ring_gives_up_its_oldest_at_the_limit_of_the_tier(start: Callable[..., Service]) -> None:
+    tier = "ram_mib=1024 rootfs_gb=4 idle_s=300 lifetime_s=1800 concurrent=2 persistent=no disks_gb=8 spaces_gb=1"
+    service = start("free", f"tier_free={tier} checkpoints=3 private_memory=no")
+    with service.client(headers={"authorization": f"Bearer {service.keys[0]}"}) as client:
+        sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
+        ids = [one["id"] for one in until_kept(client, sandbox)]
+        ids += [call(client, sandbox, mark) for mark in "abc"]
+        assert [one["id"] for one in of_calls(client, sandbox)] == ids[1:]
+        refused(client.post(f"/v1/sandboxes/{sandbox}/checkpoints"), 429, "cap_reached")
+        assert undone(client, sandbox)["checkpoint"] == ids[2]
+        ids.append(call(client, sandbox, "d"))
+        assert [one["id"] for one in of_calls(client, sandbox)] == [ids[1], ids[2], ids[4]]
+
+
+def test_copies_do_not_inherit_it(client: httpx.Client) -> None:
     sandbox = made(client, checkpoint_each_call={"keep": 3})[-36:]
-    (first,) = until_kept(server, client, sandbox)
+    (first,) = until_kept(client, sandbox)
     (child,) = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 1}).json()["children"]
     started = client.post("/v1/sandboxes", json={"checkpoint": first["id"]}).json()["id"]
     for id in (child, started):
@@ -540,4 +551,4 @@ def test_copies_do_not_inherit_it(server: Service, client: httpx.Client) -> None
         assert of_calls(client, id) == []
     asked = {"checkpoint": first["id"], "checkpoint_each_call": {"keep": 4}}
     other = client.post("/v1/sandboxes", json=asked).json()["id"]
-    until_kept(server, client, other)
+    until_kept(client, other)

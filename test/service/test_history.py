@@ -56,15 +56,15 @@ def test_code_is_cut_to_whole_characters(client: httpx.Client, sandbox: str, lin
     assert history(client, sandbox)[1]["code"] == shown
 
 
-def test_undo_says_what_was_undone(server: Service, client: httpx.Client) -> None:
+def test_undo_says_what_was_undone(client: httpx.Client) -> None:
     sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
-    until_kept(server, client, sandbox)
-    ids = [call(server, client, sandbox, mark) for mark in "abc"]
+    until_kept(client, sandbox)
+    ids = [call(client, sandbox, mark) for mark in "abc"]
     assert [one["checkpoint"] for one in history(client, sandbox)[1:]] == ids
     undone(client, sandbox)
     assert brief(client, sandbox) == ["created", "call mark a", "call mark b", "-call mark c", "rollback"]
     assert history(client, sandbox)[-1]["source"] == ids[1]
-    call(server, client, sandbox, "d")
+    call(client, sandbox, "d")
     undone(client, sandbox, n=2)
     assert brief(client, sandbox)[1:] == [
         *("call mark a", "-call mark b", "-call mark c"),
@@ -100,7 +100,7 @@ def test_a_call_that_a_rollback_ends(server: Service, client: httpx.Client, sand
     assert (ended["code"], ended["result"], ended["undone"]) == ("wait", "rolled_back", True)
 
 
-def test_children_begin_with_their_fork(server: Service, client: httpx.Client, sandbox: str) -> None:
+def test_children_begin_with_their_fork(client: httpx.Client, sandbox: str) -> None:
     run(client, sandbox, "mark a")
     answer = client.post(f"/v1/sandboxes/{sandbox}/fork", json={"n": 3}).json()["children"]
     fork = history(client, sandbox)[-1]
