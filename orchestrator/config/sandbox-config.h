@@ -39,7 +39,7 @@ struct sandbox_config {
 enum checkpoint_kind {
 	CHECKPOINT_ASKED,
 	CHECKPOINT_OF_CALL, /* taken by the service after a call */
-	CHECKPOINT_UNDONE,  /* was one of those; then the sandbox was rolled back to before it */
+	CHECKPOINT_UNDONE,  /* one of those, and the sandbox's state no longer comes from it */
 };
 
 /* How good a client finds a sandbox; higher is better. */

@@ -28,6 +28,11 @@ void history_text(char out[static HISTORY_TEXT_MAX + 1], const char *text, size_
 
 /* --- entries -------------------------------------------------------------------------------- */
 
+uint32_t history_first(const struct history_log *h)
+{
+	return h->count ? h->entries[0].n : 0;
+}
+
 uint32_t history_last(const struct history_log *h)
 {
 	return h->count ? h->entries[h->count - 1].n : 0;
@@ -110,7 +115,7 @@ uint32_t history_find(const struct history_log *h, const char *checkpoint)
 	for (uint32_t i = h->count; i--;)
 		if (!strcmp(h->entries[i].checkpoint, checkpoint))
 			return with_state(h, i);
-	return h->count ? h->entries[0].n : 0;
+	return 0;
 }
 
 /* Returns the number of the entry at whose state a descendant of the sandbox began. Only that of a

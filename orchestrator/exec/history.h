@@ -73,8 +73,9 @@ bool history_read(struct history_log *h, const struct history_entry *entry);
 const struct history_entry *history_keep(struct history_log *h, const char *checkpoint);
 
 /* These return the number of an entry, 0 without any. */
+uint32_t history_first(const struct history_log *h);
 uint32_t history_last(const struct history_log *h);
-/* The one with the state of the checkpoint; the first one if none is known. */
+/* The one with the state of the checkpoint; 0 if none is known. */
 uint32_t history_find(const struct history_log *h, const char *checkpoint);
 /* Adds what the winner of a merge has done, after the entry at whose state the winner began. `id`:
  * of the sandbox that goes on. Returns the entry with the winner's state. */

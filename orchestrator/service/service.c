@@ -253,9 +253,9 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 	if (ret == 0)
 		ret = open_parts(c, warden_fd, e);
 	if (ret == 0)
-		ret = adopt_all(c, e);
-	if (ret == 0)
 		ret = spaces_load(c, e);
+	if (ret == 0)
+		ret = adopt_all(c, e);
 	if (ret == 0)
 		ret = trees_load(c, e);
 	if (ret < 0) {

@@ -41,7 +41,7 @@ static struct store_checkpoint row_of(const struct checkpoint *k)
 	return (struct store_checkpoint){.id = k->space->id,
 					 .tenant = k->space->tenant,
 					 .name = k->name,
-					 .parent = k->parent,
+					 .parent = checkpoint_ref_id(&k->parent),
 					 .ancestors = k->ancestors,
 					 .pin = k->pin,
 					 .expires_at_ms = k->expires_at_ms,
@@ -86,20 +86,17 @@ static int64_t expiry_in(uint32_t ttl_s)
 	return ttl_s ? realtime_ms() + (int64_t)ttl_s * 1000 : 0;
 }
 
-int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq,
-			struct err *e)
+int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, struct err *e)
 {
 	struct store_checkpoint more = row_of(p->checkpoint);
 	struct store_space row = space_row(p);
 
 	more.kind = kind;
-	more.call_seq = call_seq;
 	row.checkpoint = &more;
 	int ret = store_checkpoint_change(p->service->store, &row, e);
 	if (ret < 0)
 		return ret;
 	p->checkpoint->kind = kind;
-	p->checkpoint->call_seq = call_seq;
 	return 0;
 }
 
@@ -116,14 +113,15 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 {
 	struct service *c = s->service;
 	scoped_free char *ancestors = lineage_of_child(s);
+	struct snapshot_sandbox *of = snapshots_of(s);
 	const struct store_checkpoint more = {.id = taken->id,
 					      .tenant = s->tenant,
 					      .name = spec->name ? spec->name : "",
-					      .parent = snapshots_of(s)->checkpoint,
+					      .parent = checkpoint_ref_id(&of->checkpoint),
 					      .ancestors = ancestors,
 					      .pin = spec->pin,
 					      .kind = spec->kind,
-					      .call_seq = taken->seq,
+					      .call_seq = taken->call_seq,
 					      .expires_at_ms = expiry_in(spec->ttl_s)};
 	struct store_space row = {.id = taken->id,
 				  .tenant = s->tenant,
@@ -154,13 +152,13 @@ struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *sp
 		note(c, p, "checkpoint.taken", NULL);
 	else
 		each_call_added(s, k);
-	if (store_checkpoint_add(c->store, &more, answer, &e) < 0) {
+	if (store_checkpoint_add(c->store, &more, s->id, answer, &e) < 0) {
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		space_forget(p);
 		return NULL;
 	}
 	snapshots_of_service(c)->n_taken++;
-	memcpy(snapshots_of(s)->checkpoint, p->id, sizeof(p->id));
+	checkpoint_ref_set(&of->checkpoint, k);
 	exec_kept(s, p->id, spec->kind == CHECKPOINT_ASKED ? k->name : NULL);
 	log_info("sandbox %s: checkpoint %s taken, its VM was paused for %llu us", s->id, p->id,
 		 (unsigned long long)k->image->pause_ns / 1000);
@@ -188,7 +186,7 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view)
 		.pin = k->pin,
 		.sandbox = p->sandbox,
 		.ancestors = k->ancestors,
-		.parent = k->parent[0] ? k->parent : NULL,
+		.parent = checkpoint_ref_id(&k->parent),
 		.config = p->config,
 		.created_at_ms = p->created_at_ms,
 		.expires_at_ms = k->expires_at_ms,

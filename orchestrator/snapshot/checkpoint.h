@@ -21,7 +21,7 @@ struct checkpoint_taken {
 	struct vmproc_image *image;
 	uint64_t bytes; /* that it will take on disk */
 	struct exec_point *call;
-	uint64_t seq;
+	uint64_t seq, call_seq;
 	bool guest_busy;
 };
 /* Adds a checkpoint of the sandbox to the catalogue, with the answer to the request for it (NULL:
@@ -36,8 +36,7 @@ int checkpoint_remove(struct space *p, const char *event, const char *text, stru
 /* Returns whether it is neither pinned nor in use. */
 bool checkpoint_is_removable(const struct space *p);
 /* Returns 0, or -errno with *e filled and nothing changed. */
-int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq,
-			struct err *e);
+int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, struct err *e);
 void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view);
 
 /* Drops the rows of checkpoints that a previous instance held in memory only. */

@@ -50,22 +50,36 @@ void each_call_added(struct sandbox *s, struct checkpoint *k)
 	list_add_tail(all, &k->of_calls);
 }
 
-/* Returns the newest checkpoint of a state that the sandbox has come from, older than `n` others;
- * or NULL. */
+/* Returns the newest checkpoint of the `n`th state, counted from 0 and from the newest one, among
+ * those that the sandbox has come from; or NULL. */
 static struct space *before(const struct sandbox *s, uint32_t n)
 {
+	const struct checkpoint *newer = NULL;
 	struct list *all = all_of(s);
 
-	for (struct list *pos = list_prev(all); pos != all; pos = list_prev(pos))
-		if (of_call(pos)->kind == CHECKPOINT_OF_CALL && n-- == 0)
-			return of_call(pos)->space;
+	for (struct list *pos = list_prev(all); pos != all; pos = list_prev(pos)) {
+		const struct checkpoint *k = of_call(pos);
+
+		if (k->kind != CHECKPOINT_OF_CALL || (newer && k->call_seq == newer->call_seq))
+			continue;
+		if (n-- == 0)
+			return k->space;
+		newer = k;
+	}
 	return NULL;
+}
+
+uint64_t each_call_state(const struct sandbox *s)
+{
+	const struct given_state *given = &snapshots_of(s)->given;
+
+	return s->seq == given->seq ? given->state : s->seq;
 }
 
 /* Returns whether that is the present state. */
 static bool is_present(const struct sandbox *s, const struct space *p)
 {
-	return p && p->checkpoint->call_seq == s->seq && !exec_of(s)->n_calls;
+	return p && p->checkpoint->call_seq == each_call_state(s) && !exec_of(s)->n_calls;
 }
 
 static bool is_automatic(const struct space *p)
@@ -217,30 +231,48 @@ void each_call_shed(struct sandbox *s)
 	snapshots_of(s)->of_calls_known = false;
 }
 
-static void set_kind(struct space *p, enum checkpoint_kind kind, uint64_t call_seq)
+static bool is_newer(const struct checkpoint *a, const struct checkpoint *b)
+{
+	return list_position_compare(&a->space->listed.place, &b->space->listed.place) > 0;
+}
+
+static void set_kind(struct space *p, enum checkpoint_kind kind)
 {
 	struct err e;
 
-	if (checkpoint_set_kind(p, kind, call_seq, &e) < 0)
+	if (kind != p->checkpoint->kind && checkpoint_set_kind(p, kind, &e) < 0)
 		log_error("checkpoint %s can't be changed: %s", p->id, e.text);
 }
 
-void each_call_rolled_back(struct sandbox *s, struct space *to)
+/* Finds out which of its checkpoints the sandbox's state comes from now. */
+static void mark(struct sandbox *s)
 {
+	const struct checkpoint *line = snapshots_of(s)->checkpoint.to;
 	struct list *all = all_of(s);
 
 	for (struct list *pos = list_prev(all); pos != all; pos = list_prev(pos)) {
-		struct space *p = of_call(pos)->space;
+		const struct checkpoint *k = of_call(pos);
 
-		if (p == to || list_position_compare(&p->listed.place, &to->listed.place) < 0)
-			break;
-		if (p->checkpoint->kind == CHECKPOINT_OF_CALL)
-			set_kind(p, CHECKPOINT_UNDONE, p->checkpoint->call_seq);
+		while (line && is_newer(line, k))
+			line = line->parent.to;
+		set_kind(k->space, line == k ? CHECKPOINT_OF_CALL : CHECKPOINT_UNDONE);
 	}
-	if (to->checkpoint->kind == CHECKPOINT_ASKED || strcmp(to->sandbox, s->id) != 0)
-		return;
-	set_kind(to, CHECKPOINT_OF_CALL, s->seq);
-	snapshots_of(s)->kept_seq = s->seq + 1;
+}
+
+void each_call_moved(struct sandbox *s, uint64_t state, const struct space *to)
+{
+	struct snapshot_sandbox *of = snapshots_of(s);
+	struct err e;
+
+	of->given = (struct given_state){s->seq, state};
+	if (store_sandbox_given(s->service->store, s->id, s->seq, state, &e) < 0)
+		log_error("sandbox %s: the number of its state can't be recorded: %s", s->id,
+			  e.text);
+	mark(s);
+	/* A checkpoint that was asked for, or is another sandbox's, may be deleted at any time. */
+	of->kept_seq = to && to->checkpoint->kind != CHECKPOINT_ASKED && !strcmp(to->sandbox, s->id)
+			       ? s->seq + 1
+			       : KEPT_SEQ_OTHER;
 }
 
 bool each_call_over(const struct space *p)
@@ -264,7 +296,8 @@ static const struct space *find_undo(struct service *c, const char *tenant, cons
 		failure_set(f, FAIL_NO_UNDO, 0,
 			    "sandbox %s has no checkpoint from before its last %u calls: %s", id, n,
 			    s->config.checkpoint_calls
-				    ? "its checkpoint_each_call began later, or keeps fewer"
+				    ? "its checkpoint_each_call began later or keeps fewer, "
+				      "or it got its state from elsewhere"
 				    : "set its checkpoint_each_call, then they are taken from then "
 				      "on");
 	return to;

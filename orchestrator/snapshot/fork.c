@@ -113,9 +113,10 @@ struct fork {
 	/* The service's state of the parent when the snapshot was taken. */
 	struct exec_point point;
 	struct replay replay;
-	uint64_t seq;
+	uint64_t seq, state_seq; /* numbers of its last event, and of its state */
 	int64_t noted_at_ms;
-	uint32_t history_n; /* of the parent's last entry */
+	struct checkpoint_ref checkpoint; /* the parent's last one */
+	uint32_t history_n;		  /* of the parent's last entry */
 	bool guest_busy;
 	struct sandbox_config config; /* of the children: the parent's when they were started */
 	char *metadata, *env;	      /* of the children; NULL: the parent's */
@@ -185,6 +186,7 @@ static void fork_put_away(struct op *op)
 	vmproc_image_put(fork->image);
 	exec_point_fini(&fork->point);
 	replay_fini(&fork->replay);
+	checkpoint_ref_set(&fork->checkpoint, NULL);
 	free(fork->children);
 	space_open_fini(&fork->open);
 	free(fork->metadata);
@@ -224,9 +226,9 @@ static bool inherit(struct fork *fork, struct sandbox *s)
 		sandbox_set_env(s, fork->env, fork->env_len);
 	else
 		sandbox_set_env(s, from->env, from->env_len);
-	if (p || space_is_checkpoint(from))
-		memcpy(snapshots_of(s)->checkpoint, p ? snapshots_of(p)->checkpoint : from->id,
-		       SANDBOX_ID_LEN + 1);
+	checkpoint_ref_set(&snapshots_of(s)->checkpoint,
+			   p ? fork->checkpoint.to : from->checkpoint);
+	snapshots_of(s)->given = (struct given_state){fork->seq, fork->state_seq};
 	return sandbox_set_metadata(s, fork->metadata ? fork->metadata : metadata);
 }
 
@@ -287,6 +289,17 @@ static void take_times(struct sandbox *s, const struct sandbox *sibling)
 	s->expires_ms = sibling->expires_ms;
 }
 
+static struct store_sandbox row_of(struct sandbox *s)
+{
+	const struct snapshot_sandbox *of = snapshots_of(s);
+	struct store_sandbox row = sandbox_row(s);
+
+	row.checkpoint = checkpoint_ref_id(&of->checkpoint);
+	row.given_seq = of->given.seq;
+	row.given_state = of->given.state;
+	return row;
+}
+
 /* Makes a row for each child that was not given up. Returns their number, or -ENOMEM. */
 static int make_rows(struct fork *fork, struct store_sandbox *rows)
 {
@@ -308,7 +321,7 @@ static int make_rows(struct fork *fork, struct store_sandbox *rows)
 		if (!first)
 			first = child->sandbox;
 		take_times(child->sandbox, first);
-		rows[n++] = sandbox_row(child->sandbox);
+		rows[n++] = row_of(child->sandbox);
 	}
 	return n;
 }
@@ -428,15 +441,13 @@ static void roll_back(struct fork *fork)
 	struct failure f;
 	struct sandbox *s = sandbox_find_reached(service_of(fork), fork->tenant, fork->into, &f);
 
-	if (!s || !merge_new(s, child->sandbox, &child->ready, fork->open.space->id, &f)) {
+	if (!s || !merge_new(s, child->sandbox, &child->ready, fork->open.space, &f)) {
 		fail(fork, &f);
 		return;
 	}
 	child->sandbox = NULL;
 	step(fork, FORK_USABLE);
 	snapshots_of_service(service_of(fork))->n_rollbacks++;
-	memcpy(snapshots_of(s)->checkpoint, fork->open.space->id, SANDBOX_ID_LEN + 1);
-	each_call_rolled_back(s, fork->open.space);
 	op_finish(&fork->op, NULL);
 }
 
@@ -567,6 +578,7 @@ static void keep(struct fork *fork)
 					 .bytes = space_bytes_of(fork->image),
 					 .call = &fork->point,
 					 .seq = fork->seq,
+					 .call_seq = fork->state_seq,
 					 .guest_busy = fork->guest_busy};
 	struct failure f;
 
@@ -624,7 +636,9 @@ static int note_parent(struct fork *fork)
 
 	exec_hold(s, true);
 	fork->seq = s->seq;
+	fork->state_seq = each_call_state(s);
 	fork->noted_at_ms = realtime_ms();
+	checkpoint_ref_set(&fork->checkpoint, snapshots_of(s)->checkpoint.to);
 	fork->history_n = history_last(&exec_of(s)->history);
 	fork->guest_busy = exec_of(s)->main.guest_busy;
 	int ret = exec_note(s, &fork->point);
@@ -1082,6 +1096,7 @@ static void start_from_space(struct fork *fork, struct space *from)
 	op_expect(&fork->op, from->owner, fork->n, &fork->config.size);
 	list_add_tail(&snapshots_of_service(fork->op.service)->resumes, &fork->op.link);
 	fork->seq = from->seq;
+	fork->state_seq = from->checkpoint ? from->checkpoint->call_seq : from->seq;
 	bool is_open = space_open_start(&fork->open, from, on_opened, fork);
 	start(fork, !is_open);
 }

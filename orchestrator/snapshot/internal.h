@@ -35,11 +35,11 @@ void freeze_start(struct sandbox *s, struct op *op);
  * was changed. */
 void freeze_sandbox_touched(struct sandbox *s);
 
-/* Rolls the sandbox back: gives it the VM of `winner`, which was started from the checkpoint, and
- * is neither in a list nor in the catalogue. Operations in progress fail with FAIL_ROLLED_BACK.
+/* Rolls the sandbox back: gives it the VM of `winner`, which was started from the checkpoint `to`,
+ * and is neither in a list nor in the catalogue. Operations in progress fail with FAIL_ROLLED_BACK.
  * Takes over `winner` and `ready`. Returns false, with *f filled, if it did nothing. */
 bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
-	       const char *checkpoint, struct failure *f);
+	       const struct space *to, struct failure *f);
 /* Returns whether a checkpoint of the sandbox is within the limits; else fills in *f. */
 bool fork_may_take(const struct sandbox *s, struct failure *f);
 /* Gives up a checkpoint whose snapshot has not begun. Returns false when it has. */
@@ -73,8 +73,11 @@ void each_call_stop(struct sandbox *s);
 void each_call_shed(struct sandbox *s);
 /* One was taken. */
 void each_call_added(struct sandbox *s, struct checkpoint *k);
-/* The sandbox has the state of `to`. */
-void each_call_rolled_back(struct sandbox *s, struct space *to);
+/* Returns the number of the sandbox's state. */
+uint64_t each_call_state(const struct sandbox *s);
+/* The sandbox has another state, with this number: that of `to` after a rollback; NULL after a
+ * merge. */
+void each_call_moved(struct sandbox *s, uint64_t state, const struct space *to);
 /* Returns whether the service removes this checkpoint by itself, some time after its sandbox has
  * ended. */
 bool each_call_over(const struct space *p);

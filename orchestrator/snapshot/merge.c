@@ -73,25 +73,38 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	parent->config.egress = m->egress;
 }
 
-/* Adds the move to the parent's history. `checkpoint`: NULL for a merge. */
-static void note_move(struct sandbox *parent, const struct sandbox *winner, const char *checkpoint)
+/* Returns the number of the entry whose state the checkpoint's comes from, as far as is known. */
+static uint32_t find_state(const struct history_log *h, const struct checkpoint *k)
 {
-	struct history_log *h = &exec_of(parent)->history;
-	struct history_entry e = {.kind = checkpoint ? HISTORY_ROLLBACK : HISTORY_MERGE,
-				  .at_ms = realtime_ms()};
+	uint32_t n = 0;
 
-	snprintf(e.text, sizeof(e.text), "%s", checkpoint ? checkpoint : winner->id);
-	history_add(h, &e,
-		    checkpoint ? history_find(h, checkpoint)
-			       : history_join(h, parent->id, &exec_of(winner)->history));
+	for (; k && !n; k = k->parent.to)
+		n = history_find(h, k->space->id);
+	return n ? n : history_first(h);
 }
 
-/* The operations in progress in the parent's VM fail with `f`. `checkpoint`: NULL for a merge. */
-static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
-		 const char *checkpoint, const struct failure *f)
+/* Adds the move to the parent's history. `to`: NULL for a merge. */
+static void note_move(struct sandbox *parent, const struct sandbox *winner, const struct space *to)
 {
-	/* No checkpoint after a call may have the number of the new state. */
-	const uint64_t seq = max_u64(parent->seq, winner->seq) + !!parent->config.checkpoint_calls;
+	struct history_log *h = &exec_of(parent)->history;
+	struct history_entry e = {.kind = to ? HISTORY_ROLLBACK : HISTORY_MERGE,
+				  .at_ms = realtime_ms()};
+
+	snprintf(e.text, sizeof(e.text), "%s", to ? to->id : winner->id);
+	history_add(h, &e,
+		    to ? find_state(h, to->checkpoint)
+		       : history_join(h, parent->id, &exec_of(winner)->history));
+}
+
+/* The operations in progress in the parent's VM fail with `f`. `to`: the checkpoint that the
+ * winner was started from for a rollback; NULL for a merge. */
+static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
+		 const struct space *to, const struct failure *f)
+{
+	/* An undo counts a merge as a call, also if the winner has run none. */
+	const bool is_call = !to && parent->config.checkpoint_calls;
+	const uint64_t seq = max_u64(parent->seq, winner->seq) + is_call;
+	const uint64_t state = is_call ? seq : each_call_state(winner);
 
 	sandbox_fail_ops(parent, f);
 	exec_move_interrupts(winner, parent);
@@ -99,7 +112,9 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	exec_move(winner, parent, f);
 	move_vm(parent, winner, m);
 	exec_move_events(winner, parent, seq, m->seq_reserved);
-	note_move(parent, winner, checkpoint);
+	note_move(parent, winner, to);
+	checkpoint_ref_set(&snapshots_of(parent)->checkpoint, snapshots_of(winner)->checkpoint.to);
+	each_call_moved(parent, state, to);
 	sandbox_end_merged(winner, m->at_ms, m->text);
 	exec_keep_all(parent, REPLAY_BYTES_MAX);
 	sandbox_touch(parent);
@@ -114,6 +129,7 @@ static struct store_merge move_of(const struct sandbox *parent, const struct san
 {
 	return (struct store_merge){
 		.parent = parent->id,
+		.checkpoint = checkpoint_ref_id(&snapshots_of(winner)->checkpoint),
 		.slot = winner->slot,
 		.pid = winner->pid,
 		.instance = winner->instance,
@@ -149,8 +165,6 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	snapshots_of_service(c)->merges++;
 	log_info("sandbox %s: continues in the VM of %s, slot %u", parent->id, winner->id,
 		 winner->slot);
-	memcpy(snapshots_of(parent)->checkpoint, snapshots_of(winner)->checkpoint,
-	       sizeof(snapshots_of(parent)->checkpoint));
 	failure_set(f, FAIL_MERGED_DURING_CALL, 0, "sandbox %s was merged into %s during the call",
 		    winner->id, parent->id);
 	move(parent, winner, &m, NULL, f);
@@ -158,27 +172,27 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 }
 
 bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
-	       const char *checkpoint, struct failure *f)
+	       const struct space *to, struct failure *f)
 {
 	struct service *c = parent->service;
 	const struct store_merge m = move_of(parent, winner);
 	struct err e;
 
 	life_note(parent,
-		  (struct audit_event){.name = "sandbox.rolled_back", .checkpoint = checkpoint});
+		  (struct audit_event){.name = "sandbox.rolled_back", .checkpoint = to->id});
 	if (store_sandbox_merge(c->store, &m, &e) < 0) {
 		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
 		return false;
 	}
-	log_info("sandbox %s: is checkpoint %s again, in slot %u", parent->id, checkpoint,
+	log_info("sandbox %s: is checkpoint %s again, in slot %u", parent->id, to->id,
 		 winner->slot);
 	winner->off_catalogue = true;
 	winner->forget = true;
 	sandbox_begin(winner, ready);
 	failure_set(f, FAIL_ROLLED_BACK, 0,
 		    "sandbox %s was rolled back to checkpoint %s during the call", parent->id,
-		    checkpoint);
-	move(parent, winner, &m, checkpoint, f);
+		    to->id);
+	move(parent, winner, &m, to, f);
 	return true;
 }
 

@@ -17,6 +17,14 @@ void snapshots_start(struct service *c)
 	snapshots_of_service(c)->quiet_ms = QUIET_MS;
 }
 
+static void loaded(struct sandbox *s, const struct store_sandbox *row)
+{
+	const struct space *p = space_of(s->service, row->checkpoint);
+
+	checkpoint_ref_set(&snapshots_of(s)->checkpoint, p ? p->checkpoint : NULL);
+	snapshots_of(s)->given = (struct given_state){row->given_seq, row->given_state};
+}
+
 static void begun(struct sandbox *s, struct agent *agent)
 {
 	(void)agent;
@@ -56,6 +64,7 @@ static void fail_ops(struct sandbox *s, const struct failure *f)
 static void shed(struct sandbox *s)
 {
 	each_call_shed(s);
+	checkpoint_ref_set(&snapshots_of(s)->checkpoint, NULL);
 	freeze_sandbox_gone(s, NULL);
 	ops_free(&snapshots_of(s)->forks);
 	resume_shed(s);
@@ -65,6 +74,7 @@ struct part snapshot_part = {
 	.service_size = sizeof(struct snapshot_service),
 	.tenant_size = sizeof(struct snapshot_tenant),
 	.sandbox_size = sizeof(struct snapshot_sandbox),
+	.loaded = loaded,
 	.begun = begun,
 	.touched = touched,
 	.start_waiting = start_waiting,

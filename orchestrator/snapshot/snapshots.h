@@ -74,7 +74,7 @@ struct checkpoint_view {
 	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms; /* ms since the epoch; 0: never */
 	enum checkpoint_kind kind;
-	uint64_t call_seq; /* number of its sandbox's last event in that state */
+	uint64_t call_seq; /* number of the state: of the last event that led to it */
 	/* On disk: its own, also while it is in memory, and those that others have, too. */
 	uint64_t bytes, shared_bytes;
 	int64_t freed_bytes;  /* on disk, by its deletion now; -1: not counted */

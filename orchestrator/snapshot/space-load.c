@@ -121,11 +121,7 @@ void service_spaces_lost(struct service *c,
 
 static void on_row(void *arg, const struct store_space *row)
 {
-	struct space *p = space_add(arg, row);
-	struct sandbox *s = space_is_checkpoint(p) ? sandbox_of_any(arg, p->sandbox) : NULL;
-
-	if (s) /* the last one of a sandbox comes last */
-		memcpy(snapshots_of(s)->checkpoint, p->id, sizeof(p->id));
+	space_add(arg, row);
 }
 
 static void drop(void *arg, const char *id)
@@ -152,10 +148,10 @@ static bool is_gone(void *arg, const char *id)
 int spaces_load(struct service *c, struct err *e)
 {
 	const struct spaces_sweep sweep = {is_space, is_gone, drop, on_lost, c};
-	int ret = store_spaces(c->store, on_row, c, e);
+	int ret = checkpoints_drop_unstored(c, e);
 
 	if (ret == 0)
-		ret = checkpoints_drop_unstored(c, e);
+		ret = store_spaces(c->store, on_row, c, e);
 	if (ret == 0)
 		ret = spaces_sweep(c->config.state_dir, &sweep, e);
 	if (ret == 0)

@@ -73,9 +73,31 @@ static void disown(struct space *p)
 	tenant_put(p->owner);
 }
 
+void checkpoint_ref_set(struct checkpoint_ref *ref, struct checkpoint *to)
+{
+	list_del(&ref->link);
+	ref->to = to;
+	if (to)
+		list_add_tail(&to->refs, &ref->link);
+}
+
+const char *checkpoint_ref_id(const struct checkpoint_ref *ref)
+{
+	return ref->to ? ref->to->space->id : NULL;
+}
+
+/* What comes from the checkpoint comes from the one before it. */
+static void take_out(struct checkpoint *k)
+{
+	list_each_safe (pos, &k->refs)
+		checkpoint_ref_set(container_of(pos, struct checkpoint_ref, link), k->parent.to);
+	checkpoint_ref_set(&k->parent, NULL);
+}
+
 static struct checkpoint *checkpoint_new(struct space *p, const struct store_checkpoint *row)
 {
 	struct checkpoint *k = must_alloc(sizeof(*k));
+	const struct space *parent = row->parent ? space_of(p->service, row->parent) : NULL;
 
 	*k = (struct checkpoint){.space = p,
 				 .name = must_copy(row->name),
@@ -85,7 +107,7 @@ static struct checkpoint *checkpoint_new(struct space *p, const struct store_che
 				 .shared_bytes = row->shared_bytes,
 				 .kind = row->kind,
 				 .call_seq = row->call_seq};
-	snprintf(k->parent, sizeof(k->parent), "%s", row->parent);
+	checkpoint_ref_set(&k->parent, parent ? parent->checkpoint : NULL);
 	return k;
 }
 
@@ -102,6 +124,7 @@ static void checkpoint_free(struct checkpoint *k)
 		return;
 	list_del(&k->unwritten);
 	list_del(&k->of_calls);
+	take_out(k);
 	space_free_snapshot(k);
 	free(k->name);
 	free(k->ancestors);

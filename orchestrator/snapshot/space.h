@@ -9,6 +9,7 @@
 #include "orchestrator/images/sizes.h"
 #include "orchestrator/sandbox/roster.h"
 #include "orchestrator/snapshot/snapshots.h"
+#include "orchestrator/snapshot/state.h"
 
 struct op;
 struct op_methods;
@@ -23,11 +24,12 @@ struct checkpoint {
 	struct space *space;
 	char *name, *ancestors;
 	bool pin;
-	int64_t expires_at_ms; /* 0: never */
-	char parent[SANDBOX_ID_LEN + 1];
+	int64_t expires_at_ms;	      /* 0: never */
+	struct checkpoint_ref parent; /* the one before it of the same machine */
+	struct list refs;	      /* struct checkpoint_ref: what comes from it */
 	uint64_t shared_bytes;
 	enum checkpoint_kind kind;
-	uint64_t call_seq; /* its sandbox's last event in that state */
+	uint64_t call_seq; /* number of the state: of the last event that led to it */
 	/* The snapshot in memory, until it is written and nobody uses it. */
 	struct vmproc_image *image;
 	struct exec_point call;
@@ -63,6 +65,9 @@ struct space {
 	char damage[ERR_TEXT_MAX];     /* the error found in it; empty: none known */
 };
 
+void checkpoint_ref_set(struct checkpoint_ref *ref, struct checkpoint *to);
+/* Returns the checkpoint's id, or NULL. */
+const char *checkpoint_ref_id(const struct checkpoint_ref *ref);
 /* Frees the memory of a checkpoint's snapshot. */
 void space_free_snapshot(struct checkpoint *k);
 /* Returns what the id names, for people: "space" or "checkpoint". */

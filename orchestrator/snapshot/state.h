@@ -6,16 +6,31 @@
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/roster.h"
 
+struct checkpoint;
 struct failure;
 struct tenant;
 
+/* Points to a checkpoint, and once that is deleted, to the one before it. */
+struct checkpoint_ref {
+	struct checkpoint *to; /* NULL: to none */
+	struct list link;      /* on to->refs */
+};
+
+/* A state has the number of the last event that led to it, and keeps it where a rollback, a fork, a
+ * start or a merge gives it to a sandbox: the sandbox's state has the number `state` while its last
+ * event is `seq`. */
+struct given_state {
+	uint64_t seq, state;
+};
+
 /* This room's state for each sandbox, each tenant and the service. */
 struct snapshot_sandbox {
-	struct list forks;		     /* calls */
-	struct op *copying;		     /* the fork whose snapshot is being taken */
-	struct freeze *freeze;		     /* requested, or in progress */
-	char space[SANDBOX_ID_LEN + 1];	     /* the Space whose files its VM maps; empty: none */
-	char checkpoint[SANDBOX_ID_LEN + 1]; /* the last one of its machine; empty: none */
+	struct list forks;		  /* calls */
+	struct op *copying;		  /* the fork whose snapshot is being taken */
+	struct freeze *freeze;		  /* requested, or in progress */
+	char space[SANDBOX_ID_LEN + 1];	  /* the Space whose files its VM maps; empty: none */
+	struct checkpoint_ref checkpoint; /* the last one that its state comes from */
+	struct given_state given;
 	struct op *each_call; /* the checkpoint after a call that is being taken, or NULL */
 	uint64_t kept_seq;    /* event number of the state that such a checkpoint was last tried of,
 				 plus 1; 0: not known */
@@ -82,8 +97,8 @@ void snapshots_close(struct service *c);
 /* Frees freezes and Spaces, after all sandboxes were freed. */
 void snapshots_free(struct service *c);
 
-/* Loads the Spaces from the catalogue and classifies their directories. Returns 0, or -errno with
- * *e filled. */
+/* Loads the Spaces from the catalogue and classifies their directories, before the sandboxes, which
+ * come from checkpoints, are loaded. Returns 0, or -errno with *e filled. */
 int spaces_load(struct service *c, struct err *e);
 /* Verifies the files of the Spaces that this instance has not read yet, one Space at a time. */
 void spaces_scrub(struct service *c);

@@ -155,10 +155,19 @@ CREATE TABLE checkpoints (		-- one that is on disk is a Space too: its row there
 	name TEXT NOT NULL,		-- empty: none
 	pin INTEGER NOT NULL,
 	expires_at_ms INTEGER NOT NULL,	-- 0: never
-	parent TEXT NOT NULL,		-- the checkpoint before it; empty: none
+	parent TEXT NOT NULL,		-- the one before it of those that exist; empty: none
 	ancestors TEXT NOT NULL,	-- of its sandbox, oldest first, then the sandbox; space-separated
 	shared_bytes INTEGER NOT NULL,	-- of its files: disk usage of those that others had already
 	kind INTEGER NOT NULL,		-- enum checkpoint_kind
-	call_seq INTEGER NOT NULL	-- number of its sandbox's last event in that state
+	call_seq INTEGER NOT NULL	-- number of the state: of the last event that led to it
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE sandboxes ADD COLUMN checkpoint_calls INTEGER NOT NULL DEFAULT 0;	-- how many are kept; 0: none is taken
+
+-- step 15
+CREATE INDEX checkpoints_parent ON checkpoints (parent);
+ALTER TABLE sandboxes ADD COLUMN checkpoint TEXT NOT NULL DEFAULT '';	-- last one that its state comes from; empty: none
+UPDATE sandboxes SET checkpoint = coalesce((SELECT id FROM spaces WHERE sandbox = sandboxes.id
+	AND id IN (SELECT id FROM checkpoints) ORDER BY created_at_ms DESC, id DESC LIMIT 1), '');
+CREATE INDEX sandboxes_checkpoint ON sandboxes (checkpoint);
+ALTER TABLE sandboxes ADD COLUMN given_seq INTEGER NOT NULL DEFAULT 0;		-- last event when it got its state from
+ALTER TABLE sandboxes ADD COLUMN given_state INTEGER NOT NULL DEFAULT 0;	-- elsewhere, and the number of that state

@@ -9,13 +9,14 @@
 	"id, tenant, template, slot, pid, vcpus, ram_mib, rootfs_gb, timeout_s, idle_timeout_s, "  \
 	"persistent, egress, created_at_ms, expires_at_ms, seq_reserved, metadata, env, "          \
 	"ended_at_ms, ended_code, ended_text, ancestors, instance, ports, root, depth, score, "    \
-	"labels, checkpoint_calls"
+	"labels, checkpoint_calls, checkpoint, given_seq, given_state"
 
 const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_ADD] = "INSERT INTO sandboxes (" COLUMNS ") "
-			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+			"VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[SANDBOX_END] = "UPDATE sandboxes SET ended_at_ms = ?2, ended_code = ?3, ended_text = ?4, "
-			"metadata = '', env = x'', ports = '', labels = '{}' WHERE id = ?1",
+			"metadata = '', env = x'', ports = '', labels = '{}', checkpoint = '' "
+			"WHERE id = ?1",
 	[SANDBOX_CHANGE] = "UPDATE sandboxes SET timeout_s = ?2, idle_timeout_s = ?3, "
 			   "persistent = ?4, egress = ?5, expires_at_ms = ?6, metadata = ?7, "
 			   "score = ?8, labels = ?9, checkpoint_calls = ?10 "
@@ -23,8 +24,12 @@ const char *const store_sandbox_sql[SANDBOX_STATEMENTS] = {
 	[SANDBOX_PORTS] = "UPDATE sandboxes SET ports = ?2 WHERE id = ?1",
 	[SANDBOX_SEQ] = "UPDATE sandboxes SET seq_reserved = ?2 WHERE id = ?1",
 	[SANDBOX_MOVE] = "UPDATE sandboxes SET slot = ?2, pid = ?3, seq_reserved = ?4, "
-			 "instance = ?5, egress = ?6 WHERE id = ?1",
+			 "instance = ?5, egress = ?6, checkpoint = ?7 WHERE id = ?1",
 	[SANDBOX_ANCESTORS] = "UPDATE sandboxes SET ancestors = ?2 WHERE id = ?1",
+	[SANDBOX_CHECKPOINT] = "UPDATE sandboxes SET checkpoint = ?2 WHERE id = ?1",
+	[SANDBOX_GIVEN] = "UPDATE sandboxes SET given_seq = ?2, given_state = ?3 WHERE id = ?1",
+	[SANDBOX_LOSES_CHECKPOINT] = "UPDATE sandboxes SET checkpoint = (SELECT parent FROM "
+				     "checkpoints WHERE id = ?1) WHERE checkpoint = ?1",
 	[SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE id = ?",
 	[SANDBOX_LIVING] = "SELECT " COLUMNS " FROM sandboxes WHERE ended_at_ms = 0 "
 			   "ORDER BY created_at_ms, id",
@@ -50,7 +55,8 @@ int store_sandbox_insert(struct store *s, const struct store_sandbox *row, struc
 		   NUMBER(row->ended_at_ms), TEXT(row->ended_code), TEXT(row->ended_text),
 		   TEXT(row->ancestors), BYTES(row->instance, sizeof(row->instance)),
 		   TEXT(row->ports), TEXT(row->root), NUMBER(row->depth), SCORE(row->score),
-		   TEXT(row->labels ? row->labels : "{}"), NUMBER(config->checkpoint_calls));
+		   TEXT(row->labels ? row->labels : "{}"), NUMBER(config->checkpoint_calls),
+		   TEXT(row->checkpoint), NUMBER(row->given_seq), NUMBER(row->given_state));
 	int ret = store_run(s, s->sandboxes[SANDBOX_ADD], e);
 	if (ret == 0 && row->tree)
 		ret = store_tree_set(s, row->tree, e);
@@ -80,7 +86,7 @@ static int move(struct store *s, const struct store_merge *m, struct err *e)
 	sqlite3_stmt *st = s->sandboxes[SANDBOX_MOVE];
 
 	store_bind(st, TEXT(m->parent), NUMBER(m->slot), NUMBER(m->pid), NUMBER(m->seq_reserved),
-		   BYTES(m->instance, STORE_INSTANCE_LEN), NUMBER(m->egress));
+		   BYTES(m->instance, STORE_INSTANCE_LEN), NUMBER(m->egress), TEXT(m->checkpoint));
 	return store_changed(s, store_run(s, st, e), m->parent, e);
 }
 
@@ -132,6 +138,13 @@ int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, st
 	return store_run(s, s->sandboxes[SANDBOX_SEQ], e);
 }
 
+int store_sandbox_given(struct store *s, const char *id, uint64_t seq, uint64_t state,
+			struct err *e)
+{
+	store_bind(s->sandboxes[SANDBOX_GIVEN], TEXT(id), NUMBER(seq), NUMBER(state));
+	return store_run(s, s->sandboxes[SANDBOX_GIVEN], e);
+}
+
 int store_sandbox_forget(struct store *s, const char *id, struct err *e)
 {
 	store_bind(s->sandboxes[SANDBOX_FORGET], TEXT(id));
@@ -173,6 +186,9 @@ static struct store_sandbox read_row(sqlite3_stmt *st)
 		.depth = u32_at(st, 24),
 		.score = score_at(st, 25),
 		.labels = text_at(st, 26),
+		.checkpoint = text_at(st, 28),
+		.given_seq = (uint64_t)sqlite3_column_int64(st, 29),
+		.given_state = (uint64_t)sqlite3_column_int64(st, 30),
 	};
 	snprintf(row.config.template, sizeof(row.config.template), "%s", text_at(st, 2));
 	if (sqlite3_column_bytes(st, 21) == sizeof(row.instance))

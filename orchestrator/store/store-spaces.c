@@ -26,10 +26,12 @@ const char *const store_space_sql[SPACE_STATEMENTS] = {
 	[CHECKPOINT_ADD] = "INSERT INTO checkpoints (" CHECKPOINT_COLUMNS
 			   ", id, tenant) VALUES (?,?,?,?,?,?,?,?,?,?)",
 	[CHECKPOINT_CHANGE] = "UPDATE checkpoints SET name = ?, pin = ?, expires_at_ms = ?, "
-			      "kind = ?, call_seq = ? WHERE id = ?",
+			      "kind = ? WHERE id = ?",
 	[CHECKPOINT_NODE] = "UPDATE spaces SET score = ?, labels = ? WHERE id = ?",
 	[CHECKPOINT_SHARED] = "UPDATE checkpoints SET shared_bytes = ? WHERE id = ?",
 	[CHECKPOINT_FORGET] = "DELETE FROM checkpoints WHERE id = ?",
+	[CHECKPOINT_LOSES_PARENT] = "UPDATE checkpoints SET parent = (SELECT parent FROM "
+				    "checkpoints WHERE id = ?1) WHERE parent = ?1",
 	[CHECKPOINT_UNSTORED] = "SELECT id, tenant FROM checkpoints WHERE id NOT IN "
 				"(SELECT id FROM spaces)",
 };
@@ -156,7 +158,7 @@ static int insert_checkpoint(struct store *s, const struct store_checkpoint *row
 	return store_run(s, st, e);
 }
 
-int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
+int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, const char *sandbox,
 			 const struct store_answer *answer, struct err *e)
 {
 	int ret = store_begin(s, e);
@@ -164,6 +166,10 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
 	if (ret < 0)
 		return ret;
 	ret = insert_checkpoint(s, row, e);
+	if (ret == 0) {
+		store_bind(s->sandboxes[SANDBOX_CHECKPOINT], TEXT(sandbox), TEXT(row->id));
+		ret = store_run(s, s->sandboxes[SANDBOX_CHECKPOINT], e);
+	}
 	if (ret == 0 && answer)
 		ret = store_answer_insert(s, answer, e);
 	return store_end(s, ret, e);
@@ -187,7 +193,7 @@ int store_checkpoint_change(struct store *s, const struct store_space *row, stru
 	if (ret < 0)
 		return ret;
 	store_bind(st, TEXT(c->name), NUMBER(c->pin), NUMBER(c->expires_at_ms), NUMBER(c->kind),
-		   NUMBER(c->call_seq), TEXT(row->id));
+		   TEXT(row->id));
 	ret = store_changed(s, store_run(s, st, e), row->id, e);
 	if (ret == 0)
 		ret = change_node(s, row, e);
@@ -214,7 +220,12 @@ int store_checkpoint_forget(struct store *s, const char *id, struct err *e)
 
 	if (ret < 0)
 		return ret;
-	ret = store_changed(s, run_on(s, CHECKPOINT_FORGET, id, e), id, e);
+	store_bind(s->sandboxes[SANDBOX_LOSES_CHECKPOINT], TEXT(id));
+	ret = store_run(s, s->sandboxes[SANDBOX_LOSES_CHECKPOINT], e);
+	if (ret == 0)
+		ret = run_on(s, CHECKPOINT_LOSES_PARENT, id, e);
+	if (ret == 0)
+		ret = store_changed(s, run_on(s, CHECKPOINT_FORGET, id, e), id, e);
 	if (ret == 0)
 		ret = run_on(s, SPACE_FORGET, id, e);
 	if (ret == 0)

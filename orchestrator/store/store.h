@@ -69,8 +69,10 @@ struct store_sandbox {
 	const char *root;  /* of its tree */
 	uint32_t depth;
 	struct score score;
-	const char *labels;	       /* JSON object text; NULL: none */
-	const struct store_tree *tree; /* like `answer`: the tree that the sandbox begins */
+	const char *labels;		 /* JSON object text; NULL: none */
+	const char *checkpoint;		 /* the last one that its state comes from; NULL: none */
+	uint64_t given_seq, given_state; /* struct given_state (snapshot/state.h) */
+	const struct store_tree *tree;	 /* like `answer`: the tree that the sandbox begins */
 };
 
 int store_sandbox_add(struct store *s, const struct store_sandbox *row, struct err *e);
@@ -82,6 +84,7 @@ int store_sandboxes_add(struct store *s, const struct store_sandbox *rows, size_
  * change. */
 struct store_merge {
 	const char *parent, *winner;
+	const char *checkpoint; /* of the parent from now on; NULL: none */
 	uint32_t slot, pid;
 	const uint8_t *instance;
 	bool egress; /* of the parent from now on */
@@ -103,6 +106,8 @@ int store_sandbox_end(struct store *s, const char *id, int64_t at_ms, const char
 int store_sandbox_change(struct store *s, const struct store_sandbox *row, struct err *e);
 int store_sandbox_ports(struct store *s, const char *id, const char *ports, struct err *e);
 int store_sandbox_seq(struct store *s, const char *id, uint64_t seq_reserved, struct err *e);
+int store_sandbox_given(struct store *s, const char *id, uint64_t seq, uint64_t state,
+			struct err *e);
 int store_sandbox_forget(struct store *s, const char *id, struct err *e);
 /* Removes up to `most` rows of sandboxes that ended before `before_ms`, oldest first; returns the
  * number removed. */
@@ -124,7 +129,7 @@ struct store_checkpoint {
 	int64_t expires_at_ms; /* 0: never */
 	uint64_t shared_bytes;
 	enum checkpoint_kind kind;
-	uint64_t call_seq; /* number of its sandbox's last event in that state */
+	uint64_t call_seq; /* number of the state: of the last event that led to it */
 };
 
 struct store_space {
@@ -191,16 +196,16 @@ int store_trees(struct store *s, void (*each)(void *arg, const struct store_tree
 
 /* --- checkpoints ----------------------------------------------------------------------------- */
 
-/* Adds a checkpoint that is in memory only, with the answer to the request for it, which may be
- * NULL. */
-int store_checkpoint_add(struct store *s, const struct store_checkpoint *row,
+/* Adds a checkpoint of the sandbox that is in memory only, with the answer to the request for it,
+ * which may be NULL. */
+int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, const char *sandbox,
 			 const struct store_answer *answer, struct err *e);
-/* Records new labels, a new score, and of `row->checkpoint` name, pin, expires_at_ms, kind and
- * call_seq. */
+/* Records new labels, a new score, and of `row->checkpoint` name, pin, expires_at_ms and kind. */
 int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e);
 /* Adds the Space `row`, which is what a checkpoint in memory became on disk. */
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e);
-/* Removes the checkpoint, and records its files as those of a Space that is gone. */
+/* Removes the checkpoint, and records its files as those of a Space that is gone. What came from it
+ * comes from its parent. */
 int store_checkpoint_forget(struct store *s, const char *id, struct err *e);
 /* Calls `each` for every checkpoint that is not on disk. The row is valid only during the call,
  * which must not change the catalogue. */

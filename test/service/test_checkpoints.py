@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 import httpx
@@ -439,10 +440,25 @@ def until_kept(client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
             return found
 
 
+def until_taken_up(client: httpx.Client, sandbox: str) -> dict[str, Any]:
+    """Waits for the checkpoint of the state that the sandbox got from elsewhere."""
+    while of_calls(client, sandbox)[-1]["undone"]:
+        pass
+    return of_calls(client, sandbox)[-1]
+
+
 def undone(client: httpx.Client, sandbox: str, **body: Any) -> dict[str, Any]:
     answer = client.post(f"/v1/sandboxes/{sandbox}/undo", json=body)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
+
+
+def history_of(client: httpx.Client, sandbox: str) -> list[dict[str, Any]]:
+    return list(client.get(f"/v1/sandboxes/{sandbox}/history").json())
+
+
+def known(sandbox: dict[str, Any]) -> list[Any]:
+    return [sandbox[name] for name in ("id", "parent", "root", "depth")]
 
 
 def call(client: httpx.Client, sandbox: str, mark: str) -> str:
@@ -514,17 +530,85 @@ def test_undo_says_what_helps(client: httpx.Client, sandbox: str) -> None:
     refused(client.post(NOBODY + "/undo", json={}), 404, "not_found")
 
 
-def test_the_first_call_after_a_rollback_is_undone(server: Service, client: httpx.Client, sandbox: str) -> None:
+def test_the_first_call_after_a_rollback_is_undone(client: httpx.Client, sandbox: str) -> None:
     run(client, sandbox, "mark asked")
     asked = taken(client, sandbox)["id"]
     run(client, sandbox, "mark other")
     client.patch("/v1/sandboxes/" + sandbox, json={"checkpoint_each_call": {"keep": 20}})
     call(client, sandbox, "a")
     rolled_back(client, sandbox, checkpoint=asked)
-    server.wait(lambda _: not of_calls(client, sandbox)[-1]["undone"])  # of the state of `asked`
+    until_taken_up(client, sandbox)
     call(client, sandbox, "b")
     undone(client, sandbox)
     assert run(client, sandbox, "marked") == "asked"
+
+
+def marks_undone(client: httpx.Client, sandbox: str) -> list[str]:
+    """Undoes calls one after the other as long as that works. Returns the mark of each state."""
+    marks = []
+    while client.post(f"/v1/sandboxes/{sandbox}/undo", json={}).status_code == 200:
+        id = history_of(client, sandbox)[-1]["source"]
+        (copy,) = client.post(f"/v1/checkpoints/{id}/fork", json={"n": 1}).json()["children"]
+        marks.append(run(client, copy["id"], "marked"))
+        client.delete("/v1/sandboxes/" + copy["id"])
+        until_kept(client, sandbox)
+    refused(client.post(f"/v1/sandboxes/{sandbox}/undo", json={}), 409, "no_undo")
+    return marks
+
+
+def test_undo_after_a_rollback_does_not_stay_in_its_state(client: httpx.Client) -> None:
+    sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
+    until_kept(client, sandbox)
+    for mark in "ab":
+        call(client, sandbox, mark)
+    good = taken(client, sandbox, name="good")["id"]
+    for mark in "cd":
+        call(client, sandbox, mark)
+    for _ in range(2):  # the second time, its state has also the checkpoint after the first rollback
+        rolled_back(client, sandbox, checkpoint=good)
+        until_taken_up(client, sandbox)
+        call(client, sandbox, "e")
+    rolled_back(client, sandbox, checkpoint=good)
+    rolled_back(client, sandbox, checkpoint=until_taken_up(client, sandbox)["id"])
+    assert marks_undone(client, sandbox) == ["a", ""]
+
+
+def test_a_rollback_forth_brings_states_back(client: httpx.Client) -> None:
+    sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
+    until_kept(client, sandbox)
+    ids = [call(client, sandbox, mark) for mark in "abc"]
+    undone(client, sandbox, n=3)
+    call(client, sandbox, "d")
+    middle = client.get("/v1/checkpoints/" + ids[1]).json()
+    assert (middle["undone"], middle["parent"]) == (True, ids[0])
+    client.delete("/v1/checkpoints/" + ids[1])
+    assert client.get("/v1/checkpoints/" + ids[2]).json()["parent"] == ids[0]
+    rolled_back(client, sandbox, checkpoint=ids[2])
+    assert [one["undone"] for one in of_calls(client, sandbox)] == [False, False, False, True]
+    assert marks_undone(client, sandbox) == ["a", ""]
+
+
+def test_undo_goes_only_to_states_that_led_here(client: httpx.Client, sandbox: str) -> None:
+    own = made(client, checkpoint_each_call={"keep": 20})[-36:]
+    until_kept(client, own)
+    call(client, own, "a")
+    children = client.post(f"/v1/sandboxes/{own}/fork", json={"n": 2}).json()["children"]
+    call(client, own, "b")
+    run(client, children[0], "mark child")
+    rolled_back(client, own, checkpoint=taken(client, children[0])["id"])
+    until_taken_up(client, own)
+    assert [one["undone"] for one in of_calls(client, own)] == [False, False, True, False]
+    assert [one["undone"] for one in history_of(client, own)] == [False, False, False, True, False]
+    call(client, own, "c")
+    run(client, children[1], "mark winner")
+    assert client.post(f"/v1/sandboxes/{own}/merge_into/{children[1]}").status_code == 204
+    until_taken_up(client, own)
+    assert [one["undone"] for one in of_calls(client, own)] == [False, False, True, True, True, False]
+    assert marks_undone(client, own) == ["a", ""]
+    rolled_back(client, own, checkpoint=taken(client, sandbox)["id"])
+    until_taken_up(client, own)
+    assert [one["undone"] for one in of_calls(client, own)] == [True] * 6 + [False]
+    assert marks_undone(client, own) == []
 
 
 def test_the_ring_gives_up_its_oldest_at_the_limit_of_the_tier(start: Callable[..., Service]) -> None:
@@ -539,6 +623,38 @@ def test_the_ring_gives_up_its_oldest_at_the_limit_of_the_tier(start: Callable[.
         assert undone(client, sandbox)["checkpoint"] == ids[2]
         ids.append(call(client, sandbox, "d"))
         assert [one["id"] for one in of_calls(client, sandbox)] == [ids[1], ids[2], ids[4]]
+
+
+def test_what_a_state_comes_from_survives_the_service(start: Callable[..., Service]) -> None:
+    server = start()
+    with server.client() as client:
+        sandbox = made(client, checkpoint_each_call={"keep": 20})[-36:]
+        (first,) = until_kept(client, sandbox)
+        good = taken(client, sandbox)["id"]
+        call(client, sandbox, "a")
+        server.tell("fault seed_wait 1")  # the child is not ready when the next checkpoint is taken
+        with ThreadPoolExecutor() as threads:
+            fork = threads.submit(client.post, f"/v1/sandboxes/{sandbox}/fork", json={"n": 1})
+            server.until_waiting(1)
+            last = taken(client, sandbox)
+            server.tell("go")
+            (child,) = fork.result().json()["children"]
+        (started,) = client.post(f"/v1/checkpoints/{good}/fork", json={"n": 1}).json()["children"]
+        rolled_back(client, sandbox, checkpoint=good)
+        last_own = until_taken_up(client, sandbox)["id"]
+        deleted = taken(client, sandbox)["id"]
+        client.delete("/v1/checkpoints/" + deleted)
+        server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0)
+        before = client.get("/v1/checkpoints").json()
+        boxes = client.get("/v1/sandboxes").json()
+    server.restart()
+    with server.client() as client:
+        assert client.get("/v1/checkpoints").json() == before
+        assert [known(one) for one in client.get("/v1/sandboxes").json()] == [known(one) for one in boxes]
+        parents = [taken(client, id)["parent"] for id in (sandbox, child, started["id"])]
+        assert parents == [last_own, last["parent"], good]
+        assert first["id"] == client.get("/v1/checkpoints/" + good).json()["parent"]
+        assert marks_undone(client, sandbox) == []
 
 
 def test_copies_do_not_inherit_it(client: httpx.Client) -> None:

@@ -86,7 +86,9 @@ def test_rollback_forth_brings_calls_back(client: httpx.Client, sandbox: str) ->
     assert brief(client, sandbox) == [*common, "call mark b", "checkpoint", "-rollback", "rollback"]
     foreign = taken(client, child)["id"]
     rolled_back(client, sandbox, checkpoint=foreign)
-    assert [one["undone"] for one in history(client, sandbox)] == [False] + 7 * [True] + [False]
+    assert brief(client, sandbox) == [*common, "-call mark b", "-checkpoint", "-rollback", "-rollback", "rollback"]
+    rolled_back(client, sandbox, checkpoint=taken(client, made(client))["id"])
+    assert [one["undone"] for one in history(client, sandbox)] == [False] + 8 * [True] + [False]
 
 
 def test_a_call_that_a_rollback_ends(server: Service, client: httpx.Client, sandbox: str) -> None:

@@ -61,9 +61,10 @@ class Common:
 @dataclass
 class Box(Common):
     ancestors: list[str] = field(default_factory=list)  # oldest first
-    last: str | None = None  # the last checkpoint of its machine
-    last_is_known: bool = True  # a restart forgets it
+    last: str | None = None  # the last checkpoint that its state comes from
+    n: int = 0  # names the state that the last event led to
     undoes: bool = False  # it has checkpoint_each_call
+    due: bool = False  # so that the service takes a checkpoint
 
 
 @dataclass
@@ -71,16 +72,15 @@ class Point(Common):
     sandbox: str
     ancestors: list[str]  # of what is started from it
     parent: str | None
-    parent_is_known: bool
+    n: int
     name: str | None
     pin: bool
     of_call: bool = False
     undone: bool = False
 
     def view(self) -> dict[str, Any]:
-        known = {"parent": self.parent} if self.parent_is_known else {}
         more = {"sandbox": self.sandbox, "name": self.name, "pin": self.pin, "undone": self.undone}
-        return super().view() | more | known
+        return super().view() | more | {"parent": self.parent}
 
 
 @dataclass
@@ -122,9 +122,12 @@ class Model:
         assert events and events[-1]["type"] == "exit", f"{id} {script}: {answer.text}"
         return "".join(event["data"] for event in events if event["type"] == "stdout")
 
-    def new(self, prefix: str) -> str:
+    def number(self) -> int:
         self.n += 1
-        return f"{prefix}{self.n}"
+        return self.n
+
+    def new(self, prefix: str) -> str:
+        return f"{prefix}{self.number()}"
 
     # --- what the model knows
 
@@ -161,11 +164,35 @@ class Model:
         own: dict[str, Any] = {"labels": {}, "score": None, "pin": False} | more
         self.points[id] = Point(
             id=id, state=box.state, root=box.root, depth=box.depth, metadata=box.metadata, egress=box.egress,
-            sandbox=box.id, ancestors=self.below(box), parent=box.last, parent_is_known=box.last_is_known,
-            name=name, **own,
+            sandbox=box.id, ancestors=self.below(box), parent=box.last, n=box.n, name=name, **own,
         )  # fmt: skip
-        box.last, box.last_is_known = id, True
+        box.last = id
         return self.points[id]
+
+    def drop_point(self, id: str) -> None:
+        """What came from the checkpoint comes from the one before it."""
+        point = self.points.pop(id)
+        for one in self.points.values():
+            one.parent = point.parent if one.parent == id else one.parent
+        for box in self.boxes.values():
+            box.last = point.parent if box.last == id else box.last
+
+    def comes_from(self, box: Box) -> set[str]:
+        """Returns all checkpoints that the state of the sandbox comes from."""
+        found: set[str] = set()
+        at = box.last
+        while at:
+            found.add(at)
+            at = self.points[at].parent
+        return found
+
+    def moved(self, box: Box, n: int, last: str | None) -> None:
+        """The sandbox got another state."""
+        box.n, box.last, box.due = n, last, box.undoes
+        line = self.comes_from(box)
+        for one in self.points.values():
+            if one.of_call and one.sandbox == box.id:
+                one.undone = one.id not in line
 
     # --- steps: each returns what it has done, or "" if it can't be done now
 
@@ -184,8 +211,9 @@ class Model:
             self.limits[id] = body["tree"]["live"]
         self.boxes[id] = Box(
             id=id, state=("", ()), root=id, depth=0, labels=body.get("labels", {}), metadata=body["metadata"],
-            egress=body["egress"], score=None, undoes="checkpoint_each_call" in body,
+            egress=body["egress"], score=None, n=self.number(),
         )  # fmt: skip
+        self.boxes[id].undoes = self.boxes[id].due = "checkpoint_each_call" in body
         return f"create {id} {body}"
 
     def call(self) -> str:
@@ -202,6 +230,7 @@ class Model:
             box.state = (self.new("m"), files)
             script = f"mark {box.state[0]}"
         self.run(box.id, script)
+        box.n, box.due = self.number(), box.undoes
         return f"call {box.id}: {script}"
 
     def take(self) -> str:
@@ -247,7 +276,7 @@ class Model:
             refused(self.http.delete("/v1/checkpoints/" + point.id), 409, "pinned")
             return f"delete {point.id}: pinned"
         self.ask("DELETE", "/checkpoints/" + point.id, None, 204)
-        del self.points[point.id]
+        self.drop_point(point.id)
         return f"delete {point.id}"
 
     def prune(self) -> str:
@@ -258,7 +287,7 @@ class Model:
         body = {"keep": keep, "dry_run": needed or self.chance(30)}
         assert self.ask("POST", "/checkpoints/prune", body)["checkpoints"] == surplus
         for id in surplus if not body["dry_run"] else []:
-            del self.points[id]
+            self.drop_point(id)
         return f"prune {body}: {surplus}"
 
     def fork(self) -> str:
@@ -277,7 +306,7 @@ class Model:
         children = self.ask("POST", path, body)["children"]
         for id in children:
             child = self.add(id, box, ancestors=self.below(box), depth=box.depth + 1, labels=body["labels"])
-            child.last, child.last_is_known = box.last, box.last_is_known
+            child.last, child.n = box.last, box.n
         return f"fork {box.id} into {children}"
 
     def start(self) -> str:
@@ -306,8 +335,9 @@ class Model:
 
     def started(self, id: str, source: Any, **more: Any) -> Box:
         if not isinstance(source, Point):
-            return self.add(id, source, **more)
-        place: dict[str, Any] = {"ancestors": source.ancestors, "depth": source.depth + 1, "last": source.id}
+            return self.add(id, source, n=self.number(), **more)
+        place: dict[str, Any] = {"ancestors": source.ancestors, "depth": source.depth + 1}
+        place |= {"last": source.id, "n": source.n}
         return self.add(id, source, **place, **more)
 
     def create_from(self) -> str:
@@ -350,15 +380,9 @@ class Model:
         return f"rollback {box.id} to {point.id} {found['kept']}"
 
     def went_back(self, box: Box, point: Point) -> None:
-        order = [one["id"] for one in self.ask("GET", "/checkpoints")]
-        for id in order[order.index(point.id) + 1 :]:
-            one = self.points[id] if id in self.points else None
-            if one and one.of_call and one.sandbox == box.id:
-                one.undone = True
-        if point.of_call and point.sandbox == box.id:
-            point.undone = False
+        self.moved(box, point.n, point.id)
+        box.due = box.undoes and not (point.of_call and point.sandbox == box.id)
         box.state, box.egress = point.state, box.egress and point.egress
-        box.last, box.last_is_known = point.id, True
 
     def undo(self) -> str:
         box = self.any({id: one for id, one in self.boxes.items() if one.undoes})
@@ -376,9 +400,10 @@ class Model:
         return f"undo {n} of {box.id}: {found['checkpoint']}"
 
     def line(self, box: Box) -> list[Point]:
-        """Returns the checkpoints after calls to which the sandbox can be undone, oldest first."""
-        order = [self.points[one["id"]] for one in self.ask("GET", "/checkpoints")]
-        return [one for one in order if one.sandbox == box.id and one.of_call and not one.undone]
+        """Returns the states to which the sandbox can be undone, oldest first, the newest checkpoint of each."""
+        order = [self.points[one["id"]] for one in self.ask("GET", "/checkpoints") if one["id"] in self.points]
+        own = [one for one in order if one.sandbox == box.id and one.of_call and not one.undone]
+        return [one for one, later in zip(own, [*own[1:], None]) if not later or later.n != one.n]
 
     def merge(self) -> str:
         parent, winner = self.any(self.boxes), self.any(self.boxes)
@@ -397,7 +422,7 @@ class Model:
                 line = [id for id in one.ancestors if id != parent.id]
                 one.ancestors = [parent.id if id == winner.id else id for id in line]
         parent.state, parent.egress = winner.state, parent.egress and winner.egress
-        parent.last, parent.last_is_known = winner.last, winner.last_is_known
+        self.moved(parent, self.number() if parent.undoes else winner.n, winner.last)
         return f"merge {parent.id} into {winner.id}"
 
     def freeze(self) -> str:
@@ -428,7 +453,7 @@ class Model:
             self.refuse(path, None, 503, "vm_failed")
             return f"resume {space.id}: failed"
         id = self.ask("POST", path, None, 201)["id"]
-        self.add(id, space, labels=space.labels, score=space.score)
+        self.add(id, space, labels=space.labels, score=space.score, n=self.number())
         del self.spaces[space.id]
         return f"resume {space.id} as {id}"
 
@@ -493,7 +518,7 @@ class Model:
         found = {one["id"] for one in self.ask("GET", "/checkpoints")}
         assert stored <= found, stored - found
         for id in set(self.points) - found:
-            del self.points[id]
+            self.drop_point(id)
 
     def stored(self) -> set[str]:
         if self.chance(50):
@@ -506,7 +531,8 @@ class Model:
         self.server.restart()
         self.restarted(stored)
         for box in self.boxes.values():
-            box.last_is_known = False
+            line = self.line(box)
+            box.due = box.undoes and (not line or line[-1].n != box.n)
             path = f"/v1/sandboxes/{box.id}/diff/{box.id}"
             while self.http.post(path, json={"paths": ["/root"]}).status_code == 503:
                 pass  # it is being reconnected
@@ -526,37 +552,28 @@ class Model:
 
     def settle(self) -> None:
         """Waits until the state of each sandbox with checkpoint_each_call is kept, and notes how."""
-        for box in [one for one in self.boxes.values() if one.undoes]:
-            replay = self.http.get(f"/v1/sandboxes/{box.id}/replay").text.splitlines()
-            last = json.loads(replay[-1])["seq"] if replay else 0
-            self.server.wait(lambda _: self.is_kept(box, last))
+        for box in [one for one in self.boxes.values() if one.due]:
+            while all(one["id"] in self.points for one in self.of_calls(box)):
+                pass  # the test's timeout ends it
             self.note_kept(box)
+            box.due = False
 
     def of_calls(self, box: Box) -> list[dict[str, Any]]:
         listed = self.ask("GET", "/checkpoints?sandbox=" + box.id)
         return [one for one in listed if one["call"] is not None]
 
-    def is_kept(self, box: Box, last: int) -> bool:
-        found = [one for one in self.of_calls(box) if not one["undone"]]
-        if not found or found[-1]["call"] < last:
-            return False
-        known = self.points.get(found[-1]["id"])
-        return not known or known.state == box.state
-
     def note_kept(self, box: Box) -> None:
         found = self.of_calls(box)
-        new = [one["id"] for one in found if one["id"] not in self.points]
-        assert len(new) <= 1, new
-        if not new:
-            return
-        self.note_point(new[0], box, None, of_call=True)
-        own = [one for one in self.points.values() if one.of_call and one.sandbox == box.id]
+        (new,) = [one["id"] for one in found if one["id"] not in self.points]
+        self.note_point(new, box, None, of_call=True)
         order = [one["id"] for one in found]
-        gone = [one for one in own if one.id not in order]
-        assert len(own) - len(gone) <= KEEP + sum(one.pin for one in own), own
-        for one in gone:
-            assert not one.pin and len(own) > KEEP, one
-            del self.points[one.id]
+        for undone in (False, True):
+            own = [one for one in self.points.values() if one.of_call and one.sandbox == box.id and one.undone == undone]
+            gone = [one for one in own if one.id not in order]
+            assert len(own) - len(gone) <= KEEP + sum(one.pin for one in own), own
+            for one in gone:
+                assert not one.pin and len(own) > KEEP, one
+                self.drop_point(one.id)
 
     def compare(self, path: str, known: dict[str, Any], view: Callable[[Any], dict[str, Any]]) -> None:
         found = {one["id"]: one for one in self.ask("GET", path)}
@@ -571,10 +588,14 @@ class Model:
     def check_state(self, box: Box) -> None:
         if not box.undoes:  # a call would be one more to undo
             assert self.run(box.id, "marked").strip() == box.state[0], box
+            box.n = self.number()
         other = self.any(self.boxes)
         found = self.ask("POST", f"/sandboxes/{box.id}/diff/{other.id}", {"paths": ["/root"]})
         ours, theirs = set(box.state[1]), set(other.state[1])
         assert (set(found["added"]), set(found["removed"])) == (theirs - ours, ours - theirs), (box, other)
+        line = self.comes_from(box)
+        for one in self.ask("GET", f"/sandboxes/{box.id}/history"):
+            assert not (one["undone"] and one.get("checkpoint") in line), (box, one)
 
     def check_tree(self, root: str) -> None:
         tree = self.ask("GET", "/trees/" + root)

@@ -780,9 +780,8 @@ static void test_those_of_an_ended_sandbox_stay_for_an_hour(void **state)
 	struct made m;
 
 	begin_each_call(w, &m, 10);
-	struct space *p =
-		space_of(w->service,
-			 snapshots_of(sandbox_living(w->service, TENANT, m.view.id))->checkpoint);
+	const struct sandbox *s = sandbox_living(w->service, TENANT, m.view.id);
+	struct space *p = snapshots_of(s)->checkpoint.to->space;
 	p->created_at_ms -= 3700 * 1000;
 	checkpoints_check(w->service);
 	world_delete(w, &deleted, m.view.id);

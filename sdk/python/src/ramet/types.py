@@ -818,7 +818,7 @@ class CheckpointInfo:
         depth: Depth of its sandbox in the tree.
         pin: True: nothing deletes it until it is unpinned.
         sandbox: Id of the sandbox whose state it is, which may have ended.
-        parent: Id of the checkpoint before it of the same machine; None: none.
+        parent: Id of the checkpoint before it of the same machine, of those that exist; None: none.
         created_at: Time in UTC, such as "2026-01-31T23:59:59.123Z".
         expires_at: Time at which the service deletes it; None: it stays.
         size_bytes: Bytes on disk of its own; while it is in memory, those that it will take.
