@@ -6,7 +6,7 @@ _rametctl() {
 	*' key create '*) choices='--tier --name --tenant' ;;
 	*' key rotate '*) choices='--grace' ;;
 	*' key '*) choices='create list revoke rotate tier' ;;
-	*' fleet '*) choices='ca check init join status' ;;
+	*' fleet '*) choices='ca check haproxy init join status' ;;
 	*' host drain '*) choices='--deadline' ;;
 	*' host '*) choices='drain forget list undrain' ;;
 	*' top '*) choices='--once' ;;

@@ -59,6 +59,16 @@ make_etcd() { # OUTDIR
 }
 download_etcd() { apt-get -qq -o Acquire::Retries=3 download etcd-server; }
 need_etcd() { cached "$(etcd_dir)" "etcd" make_etcd; }
+# Debian's HAProxy with its libraries, likewise.
+haproxy_dir() { cache_path haproxy "$(dpkg --print-architecture)"; }
+make_haproxy() { # OUTDIR
+	mkdir -p "$1" && cd "$1" && { download_haproxy || { as_root apt-get update && download_haproxy; }; } &&
+		for deb in *.deb; do dpkg-deb -x "$deb" . || return; done && rm ./*.deb
+}
+download_haproxy() {
+	apt-get -qq -o Acquire::Retries=3 download haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
+}
+need_haproxy() { cached "$(haproxy_dir)" "haproxy" make_haproxy; }
 # with_sdk CMD…: runs the command where the SDK can be imported, for $limit seconds at most if it is set
 with_sdk() {
 	PYTHONPATH=$top/sdk/python/src ${limit:+timeout --foreground -s INT -k 60 "$limit"} "$@"
@@ -379,8 +389,8 @@ group_system() {
 
 # Hosts that join a fleet in a real etcd of three members.
 on_etcd() {
-	need_etcd && cmake_tree asan ramet-fleet rametctl service_server || return
-	RAMET_ETCD=$(etcd_dir)/etcd RAMET_BUILD=$top/build/asan with=python \
+	need_etcd && need_haproxy && cmake_tree asan ramet-fleet rametctl service_server || return
+	RAMET_ETCD=$(etcd_dir)/etcd RAMET_HAPROXY=$(haproxy_dir) RAMET_BUILD=$top/build/asan with=python \
 		SERVICE_SERVER=$top/build/asan/test/service/service_server \
 		pytest integrations-etcd "$top/test/etcd"
 }

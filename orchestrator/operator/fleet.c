@@ -37,6 +37,7 @@ static const char usage[] =
 	"       rametctl fleet join TOKEN-FILE|- [DIR]\n"
 	"                                             make this machine the host of the token\n"
 	"       rametctl fleet status [DIR]            print the table of hosts\n"
+	"       rametctl fleet haproxy [DIR]           print a configuration of HAProxy\n"
 	"       rametctl fleet check                   ask the members of etcd for their state\n";
 
 /* --- files ------------------------------------------------------------------------------------ */
@@ -529,6 +530,9 @@ static int run(const struct config *config, int argc, char *const argv[], struct
 		return run_join(config, argc, argv, e);
 	if (strcmp(command, "status") == 0)
 		return argc > 3 ? -EINVAL : hosts_show(argc > 2 ? argv[2] : FLEET_TABLES, e);
+	if (strcmp(command, "haproxy") == 0)
+		return argc > 3 ? -EINVAL
+				: haproxy_show(config, argc > 2 ? argv[2] : FLEET_TABLES, e);
 	return strcmp(command, "check") == 0 ? run_check(argc, e) : -EINVAL;
 }
 

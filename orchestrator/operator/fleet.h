@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "orchestrator/config/config.h"
+#include "orchestrator/fleet/table.h"
 
 #define FLEET_TABLES  "/var/lib/ramet-fleet"
 #define FLEET_PROGRAM "/usr/lib/ramet/ramet-fleet"
@@ -14,6 +15,11 @@
 int fleet_command(const struct config *config, int argc, char *const argv[]);
 int host_command(int argc, char *const argv[]);
 
+/* Reads the table of hosts in the folder; the caller frees it. Returns 0, or -errno with *e filled.
+ */
+int hosts_read(struct fleet_table **out, const char *tables, struct err *e);
+/* Prints a configuration of HAProxy for its hosts; `config` is that of each of them. */
+int haproxy_show(const struct config *config, const char *tables, struct err *e);
 /* Prints the table of hosts in the folder. Returns 0, or -errno with *e filled. */
 int hosts_show(const char *tables, struct err *e);
 /* Returns the exit status of a command that returned `ret`, after it has printed *e; without a

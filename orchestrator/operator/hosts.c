@@ -67,12 +67,14 @@ static void show_host(const struct fleet_table *t, const struct fleet_host *h)
 	       h->number, h->name, h->address, h->region, h->zone, h->version, seen, state);
 }
 
-static int read_table(struct fleet_table **out, const char *path, struct err *e)
+int hosts_read(struct fleet_table **out, const char *tables, struct err *e)
 {
-	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char path[512];
 	size_t len;
-	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
 
+	snprintf(path, sizeof(path), "%s/hosts.json", tables);
+	scoped_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	scoped_free char *text = file_text(fd, FLEET_TABLE_BYTES, &len, e);
 	if (!text)
 		return err_context(e, "%s (ramet-fleet writes it once it has joined)", path);
 	return fleet_table_read(out, text, len, e) < 0 ? err_context(e, "%s", path) : 0;
@@ -81,10 +83,8 @@ static int read_table(struct fleet_table **out, const char *path, struct err *e)
 int hosts_show(const char *tables, struct err *e)
 {
 	struct fleet_table *t;
-	char path[512];
 
-	snprintf(path, sizeof(path), "%s/hosts.json", tables);
-	if (read_table(&t, path, e) < 0)
+	if (hosts_read(&t, tables, e) < 0)
 		return e->code;
 	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %-20s %s\n", t->fleet,
 	       t->cell, "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION", "SEEN", "STATE");

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real HAProxy, configured by `rametctl fleet haproxy`, in front of three services."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import httpx
+import pytest
+from conftest import PROGRAM, Fleet, Host, free_ports, rametctl, until
+from stand_in import Service
+from test_keys import PORTS, settings
+
+HAPROXY = Path(os.environ.get("RAMET_HAPROXY", "/"))
+LIBRARIES = {"LD_LIBRARY_PATH": f"{HAPROXY}/usr/lib/x86_64-linux-gnu"} if HAPROXY != Path("/") else {}
+NUMBERS = (17, 18, 19)
+# Waits until a server sends something.
+CODE = """import socket
+print("begun", flush=True)
+print(socket.create_connection(("127.0.0.1", {})).recv(8))"""
+FULL = 19  # this host has room for four sandboxes
+
+
+class Front:
+    """HAProxy, with the printed configuration; only paths, ports and the time between checks differ."""
+
+    def __init__(self, folder: Path, text: str, ports: dict[str, int]) -> None:
+        (self.port,) = free_ports(1)
+        self.config, self.pem = folder / "haproxy.cfg", folder / "front.pem"
+        key = folder / "front.key"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+            + ["-nodes", "-keyout", key, "-out", self.pem, "-subj", "/CN=front", "-days", "2"],
+            check=True,
+            capture_output=True,
+        )
+        self.pem.write_text(self.pem.read_text() + key.read_text())
+        for old, new in (
+            (r"    (user|group) haproxy\n", ""),
+            (r"/run/haproxy/admin.sock", f"{folder}/admin.sock"),
+            (r"bind :443", f"bind 127.0.0.1:{self.port}"),
+            (r"/etc/haproxy/ramet.pem", f"{self.pem}"),
+            (r"inter 2s", "inter 100ms"),
+            (r"    server (\S+) \S+", lambda m: f"    server {m[1]} 127.0.0.1:{ports[m[1]]}"),
+        ):
+            text, n = re.subn(old, new, text)
+            assert n, old
+        self.config.write_text(text)
+        self.admin = folder / "admin.sock"
+        self.master = subprocess.Popen(
+            [HAPROXY / "usr/sbin/haproxy", "-W", "-f", self.config], env={**os.environ, **LIBRARIES}
+        )
+        until("HAProxy", lambda: self.master.poll() is not None or self.admin.exists())
+        assert self.master.poll() is None
+
+    def client(self, http2: bool = True) -> httpx.Client:
+        base = f"https://127.0.0.1:{self.port}"
+        return httpx.Client(base_url=base, http2=http2, verify=False, timeout=120, trust_env=False)
+
+    def ask(self, command: str) -> str:
+        """Returns what HAProxy answers; nothing while it changes its process."""
+        text = b""
+        with socket.socket(socket.AF_UNIX) as s:
+            try:
+                s.connect(str(self.admin))
+                s.sendall(command.encode() + b"\n")
+                while part := s.recv(65536):
+                    text += part
+            except OSError:
+                return ""
+        return text.decode()
+
+    def up(self, backend: str = "ramet_ready") -> set[str]:
+        """Returns the hosts that get new requests."""
+        rows = [row.split(",") for row in self.ask("show stat").splitlines()]
+        return {row[1] for row in rows if len(row) > 17 and row[0] == backend and row[17] == "UP"} - {"BACKEND"}
+
+    def worker(self) -> str:
+        found = re.search(r"Pid: (\d+)", self.ask("show info"))
+        return found[1] if found else ""
+
+    def stop(self) -> None:
+        self.master.terminate()
+        self.master.wait()
+
+
+@pytest.fixture
+def hosts(fleet: Fleet) -> list[Host]:
+    prefix, port = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}", next(PORTS)
+    for n in NUMBERS:
+        token = rametctl("fleet", "ca", fleet.ca, "host", n, f"h{n}", f"{prefix}.{n}:{port}", "fsn")
+        fleet.host(n, token).start()
+    for host in fleet.hosts:
+        host.sees(*(set(NUMBERS) - {host.number}))
+    return fleet.hosts
+
+
+@pytest.fixture
+def services(hosts: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    made = {}
+    for host in hosts:
+        room = "max_vms=4" if host.number == FULL else "max_vms=64"
+        made[host.name] = Service(tmp_path_factory.mktemp("s"), *settings(host), room)
+    yield made
+    for one in made.values():
+        if one.server.poll() is None:
+            one.stop()
+
+
+@pytest.fixture
+def front(hosts: list[Host], services: dict[str, Service], tmp_path: Path) -> Iterator[Front]:
+    text = rametctl("fleet", "haproxy", hosts[0].tables)
+    front = Front(tmp_path, text, {name: one.port for name, one in services.items()})
+    until("all hosts", lambda: len(front.up()) == len(NUMBERS))
+    yield front
+    front.stop()
+
+
+def drain(by: Host, name: str) -> None:
+    subprocess.run([PROGRAM, f"--drain={name}", by.settings, by.tables], check=True)
+
+
+def made(http: httpx.Client) -> str:
+    answer = http.post("/v1/sandboxes", json={})
+    assert answer.status_code == 201, answer.text
+    return f"/v1/sandboxes/{answer.json()['id']}"
+
+
+def held(service: Service) -> set[str]:
+    """Returns the sandboxes that a host has."""
+    with service.client() as http:
+        return {f"/v1/sandboxes/{one['id']}" for one in http.get("/v1/sandboxes").json()}
+
+
+def serve(what: Callable[[socket.socket], None]) -> int:
+    """Starts a server for one connection, and returns its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(120)
+
+    def run() -> None:
+        with listener, listener.accept()[0] as s:
+            what(s)
+
+    threading.Thread(target=run, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+def websocket(s: socket.socket) -> None:
+    """Echoes what follows the handshake."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += s.recv(65536)
+    key = re.search(rb"(?i)sec-websocket-key: (\S+)", head)
+    assert key
+    proof = base64.b64encode(hashlib.sha1(key[1] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+    s.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+              b"Sec-WebSocket-Accept: " + proof + b"\r\n\r\n")  # fmt: skip
+    while part := s.recv(65536):
+        s.sendall(part)
+
+
+def upgraded(front: Front, path: str) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=str(front.pem))
+    context.check_hostname = False
+    s = context.wrap_socket(socket.create_connection(("127.0.0.1", front.port), timeout=120))
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+              "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())  # fmt: skip
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += s.recv(1)
+    assert head.startswith(b"HTTP/1.1 101 "), head
+    return s
+
+
+def echoed(s: ssl.SSLSocket, data: bytes) -> bytes:
+    s.sendall(data)
+    got = b""
+    while len(got) < len(data):
+        got += s.recv(65536)
+    return got
+
+
+def test_any_host_is_used_and_a_full_one_costs_no_create(front: Front, services: dict[str, Service]) -> None:
+    with front.client() as http:
+        paths = [made(http) for _ in range(24)]
+        assert http.get(paths[0]).http_version == "HTTP/2"
+        assert all(http.get(path).status_code == 200 for path in paths)
+        # The full host is up, and its 503 went to no client.
+        assert front.up() == {"h17", "h18", "h19"}
+        counts = {name: len(held(one)) for name, one in services.items()}
+        assert sum(counts.values()) == 24 and 0 < counts["h19"] <= 4
+        assert counts["h17"] and counts["h18"]
+        for path in paths:
+            assert http.delete(path).status_code == 204
+
+
+def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service]) -> None:
+    with front.client() as http:
+        made(http)
+        services["h18"].server.kill()
+        services["h18"].server.wait()
+        for _ in range(8):
+            made(http)
+        until("host is down", lambda: front.up() == {"h17", "h19"})
+
+
+def test_a_drained_host_leaves_and_its_streams_stay(
+    front: Front, hosts: list[Host], services: dict[str, Service]
+) -> None:
+    released = threading.Event()
+
+    def wait(s: socket.socket) -> None:
+        released.wait(120)
+        s.sendall(b"released")
+
+    with services["h18"].client() as direct, front.client() as http:
+        path = made(direct)
+        code = CODE.format(serve(wait))
+        socket_ = upgraded(front, f"{path}/ports/{serve(websocket)}/ws")
+        with http.stream("POST", f"{path}/exec", json={"code": code}) as answer:
+            lines = answer.iter_lines()
+            assert any("begun" in line for line in lines)
+            drain(hosts[0], "h18")
+            until("host is out", lambda: front.up() == {"h17", "h19"})
+            assert "h18" in front.up("ramet_alive")
+            before = held(services["h18"])
+            for _ in range(6):
+                made(http)
+            assert held(services["h18"]) == before == {path}
+            assert http.get(path).status_code == 200
+            assert echoed(socket_, b"still here") == b"still here"
+            # While all are drained, what there is can still be used.
+            for name in ("h17", "h19"):
+                drain(hosts[0], name)
+            until("all are out", lambda: not front.up())
+            assert http.get(path).status_code == 200
+            refused: Any = http.post("/v1/sandboxes", json={})
+            assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+            released.set()
+            assert any("released" in line for line in lines)
+        socket_.close()
+
+
+def test_a_reload_cuts_no_stream(front: Front) -> None:
+    """Over HTTP/1.1: HTTP/2 tells clients that the connection ends, and httpx gives its streams up then."""
+    released = threading.Event()
+
+    def wait(s: socket.socket) -> None:
+        released.wait(120)
+        s.sendall(b"released")
+
+    with front.client(http2=False) as http:
+        path = made(http)
+        code = CODE.format(serve(wait))
+        socket_ = upgraded(front, f"{path}/ports/{serve(websocket)}/ws")
+        with http.stream("POST", f"{path}/exec", json={"code": code}) as answer:
+            lines = answer.iter_lines()
+            assert any("begun" in line for line in lines)
+            worker = front.worker()
+            front.master.send_signal(signal.SIGUSR2)  # as `systemctl reload haproxy`
+            until("the next worker", lambda: front.worker() not in (worker, ""))
+            until("all hosts", lambda: len(front.up()) == len(NUMBERS))
+            assert Path(f"/proc/{worker}").exists()
+            with front.client() as other:
+                assert other.get(path).status_code == 200
+            assert echoed(socket_, b"still here") == b"still here"
+            released.set()
+            assert any("released" in line for line in lines)
+        socket_.close()
+
+
+def test_without_a_host_the_answer_is_an_error_of_the_api(front: Front, services: dict[str, Service]) -> None:
+    for service in services.values():
+        service.server.kill()
+        service.server.wait()
+    with front.client() as http:
+        answer = http.get("/v1/sandboxes")
+        assert (answer.status_code, answer.json()["code"]) == (503, "host_unreachable")
+        assert answer.headers["retry-after"] == "1"
