@@ -46,8 +46,8 @@ void pages_comma(struct request *r);
  * with an answer given, when it is invalid. */
 bool ask_limit(struct request *r, size_t *limit);
 /* Reads ?cursor=. Returns the length of its key, 0 when it is absent, or -EINVAL, with an answer
- * given, when it is invalid. */
-int ask_cursor(struct request *r, char kind, void *key, size_t room);
+ * given, when it is invalid. A key has `least` to `most` bytes. */
+int ask_cursor(struct request *r, char kind, void *key, size_t least, size_t most);
 /* Adds the header with the cursor of the next page. Called before the answer, when there is such a
  * page. */
 void answer_next(struct request *r, char kind, const void *key, size_t len);

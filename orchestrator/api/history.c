@@ -87,15 +87,11 @@ static bool add(void *arg, const struct history_view *view)
 static bool ask_last(struct request *r, uint32_t *last)
 {
 	uint8_t key[KEY_LEN];
-	int len = ask_cursor(r, 'h', key, sizeof(key));
+	int len = ask_cursor(r, 'h', key, sizeof(key), sizeof(key));
 
-	if (len == KEY_LEN)
+	if (len > 0)
 		memcpy(last, key, sizeof(*last));
-	else if (len > 0)
-		answer_error(
-			r, 400, "bad_request",
-			"cursor is too short: use the whole value of the header ramet-next-cursor");
-	return len == 0 || len == KEY_LEN;
+	return len >= 0;
 }
 
 void serve_history(struct request *r)

@@ -61,7 +61,7 @@ static bool is_other(struct request *r, const char *what)
 static bool ask_previous(struct request *r, const struct key **previous)
 {
 	char id[KEY_ID_LEN + 1] = "";
-	int len = ask_cursor(r, 'k', id, KEY_ID_LEN);
+	int len = ask_cursor(r, 'k', id, 1, KEY_ID_LEN);
 
 	*previous = len > 0 ? keys_find(service_keys(r->service), id) : NULL;
 	if (len > 0 && !*previous)

@@ -110,7 +110,7 @@ static bool ask_page(struct request *r, struct templates *page)
 {
 	*page = (struct templates){.r = r, .left = SIZE_MAX};
 	return ask_limit(r, &page->left) &&
-	       ask_cursor(r, 't', page->last, sizeof(page->last) - 1) >= 0;
+	       ask_cursor(r, 't', page->last, 1, sizeof(page->last) - 1) >= 0;
 }
 
 static void on_templates(void *arg, const struct failure *f)

@@ -34,7 +34,7 @@ bool ask_limit(struct request *r, size_t *limit)
 	return true;
 }
 
-int ask_cursor(struct request *r, char kind, void *key, size_t room)
+int ask_cursor(struct request *r, char kind, void *key, size_t least, size_t most)
 {
 	h2o_iovec_t url = r->req->input.path;
 	char text[CURSOR_TEXT_MAX + 1];
@@ -44,7 +44,11 @@ int ask_cursor(struct request *r, char kind, void *key, size_t room)
 	if (len == -ENOENT)
 		return 0;
 	if (len >= 0)
-		len = cursor_read(text, kind, key, room, &e);
+		len = cursor_read(text, kind, key, most, &e);
+	if (len >= 0 && (size_t)len < least)
+		len = err_say(
+			&e, EINVAL,
+			"cursor is too short: use the whole value of the header ramet-next-cursor");
 	if (len < 0)
 		answer_error(r, 400, "bad_request", "%s", e.text);
 	return len;
@@ -119,15 +123,11 @@ static bool ask_position(struct request *r, const struct list_name *list,
 			 struct list_position *position)
 {
 	uint8_t key[KEY_LEN];
-	int len = ask_cursor(r, letter_of(list), key, sizeof(key));
+	int len = ask_cursor(r, letter_of(list), key, sizeof(key), sizeof(key));
 
-	if (len == KEY_LEN)
+	if (len > 0)
 		position_of(position, prefix_of(list), key);
-	else if (len > 0)
-		answer_error(
-			r, 400, "bad_request",
-			"cursor is too short: use the whole value of the header ramet-next-cursor");
-	return len == 0 || len == KEY_LEN;
+	return len >= 0;
 }
 
 /* --- chunks --------------------------------------------------------------------------------- */

@@ -36,15 +36,15 @@ static struct span cut(struct span *s, char c)
 static int next_byte(const char **p, const char *end)
 {
 	const char *at = (*p)++;
+	uint8_t byte;
 
 	if (*at == '+')
 		return ' ';
 	if (*at != '%')
 		return *at ? (unsigned char)*at : -1;
-	if (end - at < 3 || hex_digit(at[1]) < 0 || hex_digit(at[2]) < 0)
+	if (end - at < 3 || !hex_bytes(&byte, 1, at + 1))
 		return -1;
 	*p = at + 3;
-	int byte = hex_digit(at[1]) << 4 | hex_digit(at[2]);
 	return byte ? byte : -1;
 }
 

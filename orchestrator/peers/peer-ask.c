@@ -30,12 +30,9 @@ bool peer_ask_write(struct text *out, const struct port_ask *ask)
 	for (size_t i = 0; i < ask->n_fields; i++) {
 		const struct port_field *f = &ask->fields[i];
 
-		if (is_dropped(ask, f))
-			continue;
-		text_add(out, f->name, f->name_len);
-		text_puts(out, ": ");
-		text_add(out, f->value, f->value_len);
-		text_puts(out, "\r\n");
+		if (!is_dropped(ask, f))
+			text_printf(out, "%.*s: %.*s\r\n", (int)f->name_len, f->name,
+				    (int)f->value_len, f->value);
 	}
 	port_ask_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
 	port_ask_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));

@@ -272,10 +272,8 @@ static void add_client_field(struct text *out, const struct port_ask *ask,
 	} else if (port_name_is(f->name, f->name_len, "origin") && is_own_origin(ask, f)) {
 		text_printf(out, "origin: http://localhost:%u\r\n", ask->port);
 	} else {
-		text_add(out, f->name, f->name_len);
-		text_puts(out, ": ");
-		text_add(out, f->value, f->value_len);
-		text_puts(out, "\r\n");
+		text_printf(out, "%.*s: %.*s\r\n", (int)f->name_len, f->name, (int)f->value_len,
+			    f->value);
 	}
 }
 

@@ -26,15 +26,6 @@ static struct port_place place_of(const struct request *r)
 				   .port = t->port};
 }
 
-/* Anything else could add attributes to the cookie: a public port accepts every token. */
-static bool is_token(const char *p)
-{
-	for (size_t i = 0; i < PORT_TOKEN_LEN; i++)
-		if (hex_digit(p[i]) < 0)
-			return false;
-	return true;
-}
-
 /* Gives the browser the token that came with the query, for the requests of the page. */
 static void add_cookie(struct request *r)
 {
@@ -44,7 +35,8 @@ static void add_cookie(struct request *r)
 	const char *token = port_query_token(t->path, t->path_len, &len);
 	struct text value = {0};
 
-	if (!token || !proxy_of(r)->by_share || len != PORT_TOKEN_LEN || !is_token(token))
+	/* Anything else could add attributes to the cookie: a public port accepts every token. */
+	if (!token || !proxy_of(r)->by_share || len != PORT_TOKEN_LEN || !port_is_token(token))
 		return;
 	text_puts(&value, PORT_COOKIE "=");
 	text_add(&value, token, len);

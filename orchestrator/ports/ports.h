@@ -6,12 +6,21 @@
 #ifndef RAMET_ORCHESTRATOR_PORTS_PORTS_H
 #define RAMET_ORCHESTRATOR_PORTS_PORTS_H
 
+#include "base/num.h"
 #include "orchestrator/sandbox/sandboxes.h"
 
 /* --- shares --------------------------------------------------------------------------------- */
 
 #define PORT_TOKEN_LEN	32
 #define PORT_SHARES_MAX 64 /* of a sandbox */
+
+/* Returns whether the PORT_TOKEN_LEN bytes at `p` are digits, as a token has them. */
+static inline bool port_is_token(const char *p)
+{
+	uint8_t bytes[PORT_TOKEN_LEN / 2];
+
+	return hex_bytes(bytes, sizeof(bytes), p);
+}
 
 /* A shared port: the token gives access to it and to nothing else. */
 struct port_share {

@@ -21,14 +21,6 @@
 
 /* --- in the catalogue ----------------------------------------------------------------------- */
 
-static bool is_token(const char *p)
-{
-	for (size_t i = 0; i < PORT_TOKEN_LEN; i++)
-		if (hex_digit(p[i]) < 0)
-			return false;
-	return true;
-}
-
 /* Reads "PORT:PUBLIC:TOKEN". Returns its length, or 0 when it is malformed. */
 static size_t share_read(struct port_share *share, const char *text)
 {
@@ -37,7 +29,7 @@ static size_t share_read(struct port_share *share, const char *text)
 
 	if (sscanf(text, "%5u:%1u:%n", &port, &is_public, &at) != 2 || !at || !port ||
 	    port > UINT16_MAX || is_public > 1 || strlen(text + at) < PORT_TOKEN_LEN ||
-	    !is_token(text + at))
+	    !port_is_token(text + at))
 		return 0;
 	*share = (struct port_share){.port = (uint16_t)port, .is_public = is_public};
 	memcpy(share->token, text + at, PORT_TOKEN_LEN);
