@@ -24,7 +24,8 @@ struct member {
 	const struct config *config;
 	struct fleet_keys keys;
 	struct fleet_table *table;
-	int watch; /* inotify, on the folder */
+	unsigned version; /* of the table */
+	int watch;	  /* inotify, on the folder */
 	struct loop_op *poll;
 	struct disk_job *reading;
 	bool changed;	      /* since the read in flight began */
@@ -120,6 +121,7 @@ static void on_read(void *arg, struct disk_job *job)
 	} else {
 		free(m->table);
 		m->table = r->table;
+		m->version++;
 		r->table = NULL;
 		log_debug("the fleet's table has %zu hosts", m->table->n);
 		if (m->on_table)
@@ -266,6 +268,11 @@ void member_follow_table(struct member *m, void (*fn)(void *arg), void *arg)
 const struct fleet_table *member_table(const struct member *m)
 {
 	return m->table;
+}
+
+unsigned member_version(const struct member *m)
+{
+	return m->version;
 }
 
 const struct fleet_keys *member_keys(const struct member *m)

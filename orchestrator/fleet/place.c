@@ -16,7 +16,7 @@ uint16_t place_used(const struct place_room *room)
 {
 	uint64_t most = share(room->memory_used, room->memory);
 
-	most = max_u64(most, share(room->vcpus_used, room->vcpus));
+	most = max_u64(most, share(room->vms_used, room->vms));
 	return (uint16_t)max_u64(most, share(room->disk_used, room->disk - room->disk * 15 / 100));
 }
 
@@ -148,10 +148,19 @@ static bool has_room(const struct place_load *load)
 	return !load->closed && load->used < PLACE_CREATE_FULL;
 }
 
+/* Returns whether this host can make it, warm or not. */
+static bool can_be_here(const struct place *p, const struct place_create *c)
+{
+	const struct place_peer *self = &p->peers[p->self];
+
+	return !c->self_tried && c->slots_here && self->ready && has_room(&self->load);
+}
+
 /* Picks two hosts for this turn: homes, then any. */
 static void draw(const struct place *p, struct place_create *c, uint64_t random, uint64_t now_ms)
 {
-	const bool anywhere = c->n_homes < PLACE_PICKS || c->turn >= PLACE_HOME_TURNS;
+	const bool anywhere =
+		!c->only_homes && (c->n_homes < PLACE_PICKS || c->turn >= PLACE_HOME_TURNS);
 	const uint32_t n = anywhere ? p->n : c->n_homes;
 
 	for (uint32_t i = 0; i < PLACE_PICKS; i++) {
@@ -200,7 +209,7 @@ static uint16_t best(const struct place *p, const struct place_create *c, uint64
 		if (found == NONE || better(p, c, i, at))
 			found = c->picks[at = i];
 	}
-	if (c->self_tried || !c->slots_here || !p->peers[p->self].ready || !has_room(own))
+	if (!can_be_here(p, c))
 		return found;
 	if (found == NONE)
 		return (uint16_t)p->self;
@@ -217,8 +226,7 @@ static bool here_at_once(const struct place *p, const struct place_create *c)
 {
 	const struct place_peer *self = &p->peers[p->self];
 
-	return c->turn == 0 && c->slots_here && self->ready && !c->self_tried &&
-	       has_room(&self->load) && self->load.warm[c->kind] &&
+	return c->turn == 0 && can_be_here(p, c) && self->load.warm[c->kind] &&
 	       (!p->mean || self->load.used <= p->mean / 256 + PLACE_SLACK);
 }
 
@@ -268,6 +276,12 @@ static void next_turn(struct place_create *c)
 	c->drawn = c->asked = false;
 }
 
+/* Nobody is asked after this turn, or after this host: better a cold sandbox than none. */
+static bool is_last_try(const struct place_create *c)
+{
+	return c->turn == PLACE_TURNS - 1 || c->n_tried == PLACE_SENDS - 1;
+}
+
 /* Sends the create to the host, and counts on its success until the host says otherwise. */
 static struct place_next send_to(struct place *p, struct place_create *c, uint16_t host)
 {
@@ -277,7 +291,7 @@ static struct place_next send_to(struct place *p, struct place_create *c, uint16
 	if (!here && load->warm[c->kind])
 		load->warm[c->kind]--;
 	return (struct place_next){.step = here ? PLACE_HERE : PLACE_SEND,
-				   .warm_only = c->turn < PLACE_TURNS - 1,
+				   .warm_only = !is_last_try(c),
 				   .hosts = {host, NONE}};
 }
 
@@ -299,6 +313,10 @@ struct place_next place_next(struct place *p, struct place_create *c, uint64_t r
 		if (c->turn == PLACE_TURNS - 1 || p->peers[host].load.warm[c->kind])
 			return send_to(p, c, host);
 		remember(p, c, host);
+	}
+	if (can_be_here(p, c)) {
+		c->turn = PLACE_TURNS - 1;
+		return send_to(p, c, (uint16_t)p->self);
 	}
 	return (struct place_next){.step = PLACE_REFUSED, .hosts = {NONE, NONE}};
 }

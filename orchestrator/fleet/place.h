@@ -38,11 +38,10 @@ struct place_load {
 	uint8_t warm[PLACE_KINDS]; /* warm sandboxes that nobody has taken yet */
 };
 
-/* The resources of a host, each used and in total; vCPUs in total are cores times overcommitment.
- */
+/* The resources of a host, each used and in total. */
 struct place_room {
 	uint64_t memory_used, memory; /* MiB */
-	uint64_t vcpus_used, vcpus;
+	uint64_t vms_used, vms;
 	uint64_t disk_used, disk; /* MiB; of a disk, 15 % stay free */
 };
 
@@ -109,6 +108,7 @@ void place_homes(const struct place *p, uint64_t tenant, uint16_t *homes, uint32
 struct place_create {
 	const uint16_t *homes; /* the caller's */
 	uint32_t n_homes;
+	bool only_homes;     /* no host but these, and this one, may make it */
 	uint32_t kind;	     /* below PLACE_KINDS */
 	uint32_t slots_here; /* of the tenant that this host can take at once */
 
@@ -132,7 +132,7 @@ enum place_step {
 
 struct place_next {
 	enum place_step step;
-	bool warm_only; /* "warm or say no" */
+	bool warm_only; /* "warm or say no"; false for the last try */
 	uint16_t hosts[PLACE_PICKS];
 };
 

@@ -173,6 +173,61 @@ static void last_turn_takes_a_host_without_warm_sandboxes(void **state)
 	assert_true(is_home(next.hosts[0]));
 }
 
+/* Better a sandbox that is not warm than none: the third host may boot one. */
+static void third_host_need_not_have_a_warm_one(void **state)
+{
+	struct place p = fleet(load(900, 0), load(500, 1));
+	struct place_create c = request(0);
+
+	for (uint32_t i = 0; i < PLACE_SENDS; i++) {
+		const struct place_next next = place_next(&p, &c, i, NOW);
+
+		assert_int_equal(next.step, PLACE_SEND);
+		assert_int_equal(next.warm_only, i < PLACE_SENDS - 1);
+		place_refused(&p, &c, next.hosts[0], PLACE_NO_WARM, NOW);
+	}
+}
+
+static void own_host_makes_what_no_other_takes(void **state)
+{
+	for (uint64_t random = 0; random < 50; random++) {
+		struct place p = fleet(load(700, 0), load(500, 1));
+		struct place_create c = request(1);
+		uint32_t sent = 0;
+		struct place_next next;
+
+		while ((next = place_next(&p, &c, random << 28, NOW)).step == PLACE_SEND) {
+			place_refused(&p, &c, next.hosts[0], PLACE_NO_ROOM, NOW);
+			sent++;
+		}
+		assert_int_equal(next.step, PLACE_HERE);
+		assert_false(next.warm_only);
+		assert_true(sent && sent <= PLACE_SENDS);
+	}
+}
+
+/* A create that is confined to some hosts goes nowhere else, even if these have no room. */
+static void confined_create_stays_in_its_hosts(void **state)
+{
+	static const uint16_t few[] = {2, SELF, 3, 4};
+
+	for (uint64_t random = 0; random < 200; random++) {
+		struct place p = fleet(load(900, 0), load(500, 1));
+		struct place_create c = {.homes = few,
+					 .n_homes = ARRAY_LEN(few),
+					 .only_homes = true,
+					 .slots_here = 1};
+		struct place_next next;
+
+		while ((next = place_next(&p, &c, random * 0x9e3779b97f4a7c15, NOW)).step ==
+		       PLACE_SEND) {
+			assert_in_range(next.hosts[0], 2, 4);
+			place_refused(&p, &c, next.hosts[0], PLACE_NO_ROOM, NOW);
+		}
+		assert_int_equal(next.step, PLACE_REFUSED);
+	}
+}
+
 static void unusable_hosts_are_never_chosen(void **state)
 {
 	for (uint64_t random = 0; random < 500; random++) {
@@ -264,13 +319,13 @@ static void scarcest_resource_counts(void **state)
 {
 	struct place_room room = {.memory_used = 10,
 				  .memory = 100,
-				  .vcpus_used = 20,
-				  .vcpus = 100,
+				  .vms_used = 20,
+				  .vms = 100,
 				  .disk_used = 17,
 				  .disk = 100};
 
 	assert_int_equal(place_used(&room), 200); /* of 85 */
-	room.vcpus_used = 50;
+	room.vms_used = 50;
 	assert_int_equal(place_used(&room), 500);
 	room.memory_used = 101;
 	assert_int_equal(place_used(&room), PLACE_FULL);
@@ -323,6 +378,9 @@ int main(void)
 		cmocka_unit_test(old_loads_are_asked_for),
 		cmocka_unit_test(gives_up_after_three_refusals),
 		cmocka_unit_test(last_turn_takes_a_host_without_warm_sandboxes),
+		cmocka_unit_test(third_host_need_not_have_a_warm_one),
+		cmocka_unit_test(own_host_makes_what_no_other_takes),
+		cmocka_unit_test(confined_create_stays_in_its_hosts),
 		cmocka_unit_test(unusable_hosts_are_never_chosen),
 		cmocka_unit_test(host_alone_serves_itself),
 		cmocka_unit_test(homes_stay_when_a_host_leaves),
