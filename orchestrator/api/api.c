@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "orchestrator/api/internal.h"
+#include "orchestrator/api/placement.h"
 #include "orchestrator/api/route.h"
 #include "orchestrator/http/dispatch.h"
 #include "orchestrator/peers/peers.h"
@@ -57,6 +58,17 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	}
 }
 
+/* Returns whether another host decides where the create is made. */
+static bool is_placed_elsewhere(const struct api *a, const h2o_req_t *req,
+				const struct fleet_host **host)
+{
+	ssize_t at = h2o_find_header_by_str(&req->headers, H2O_STRLIT("idempotency-key"), -1);
+
+	if (at >= 0)
+		*host = peers_key_host(a->peers, &req->headers.entries[at].value);
+	return at >= 0 && *host;
+}
+
 /* Returns whether another host serves requests like this. If so, sets *host, and copies the id that
  * it is for. `m`: the match of its path, valid if there is one. */
 static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct route_match *m,
@@ -69,6 +81,10 @@ static bool is_elsewhere(const struct api *a, const h2o_req_t *req, const struct
 		return false;
 	bool for_port = port_target_find(&t, authority.base, authority.len, path.base, path.len,
 					 a->config->sandbox_domain, a->config->region);
+	if (!for_port && placement_is_create(m->route)) {
+		strcpy(id, "the Idempotency-Key");
+		return is_placed_elsewhere(a, req, host);
+	}
 	memcpy(id, for_port ? t.id : m->id[0], SANDBOX_ID_LEN + 1);
 	return peers_route(a->peers, id, host) != FLEET_HERE;
 }
@@ -173,7 +189,16 @@ static void closing(struct api *a)
 int api_new(struct api **out, struct loop *loop, struct service *service,
 	    const struct config *config, struct err *e)
 {
-	const struct http_ops ops = {routes, n_routes, serve, streams, revoked, closing};
+	const struct http_ops ops = {
+		.routes = routes,
+		.n_routes = n_routes,
+		.serve = serve,
+		.streams = streams,
+		.revoked = revoked,
+		.closing = closing,
+		.to_peer = placement_add_load,
+		.unknown = placement_asks_others,
+	};
 	struct api *a = must_alloc(sizeof(*a));
 
 	a->loop = loop;

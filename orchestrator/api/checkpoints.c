@@ -186,16 +186,21 @@ void serve_prune(struct request *r, const struct prune_body *b)
 
 /* --- one in a body, which is not routed to the host of the fleet that has it ----------------- */
 
+bool checkpoint_is_id(struct request *r, const struct json_text *id)
+{
+	if (id_valid(CHECKPOINT_ID_PREFIX, id->p, id->len))
+		return true;
+	answer_error(r, 400, "bad_request",
+		     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"", id->p);
+	return false;
+}
+
 bool checkpoint_is_good(struct request *r, const struct json_text *id)
 {
 	const struct fleet_host *host;
 
-	if (!id_valid(CHECKPOINT_ID_PREFIX, id->p, id->len)) {
-		answer_error(r, 400, "bad_request",
-			     "checkpoint must be chk_ and 32 hexadecimal digits, not \"%s\"",
-			     id->p);
+	if (!checkpoint_is_id(r, id))
 		return false;
-	}
 	if (r->api->peers && peers_route(r->api->peers, id->p, &host) != FLEET_HERE) {
 		answer_error(r, 404, "not_found",
 			     "checkpoint %s is on another host of the fleet, where POST "

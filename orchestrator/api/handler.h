@@ -85,8 +85,9 @@ void text_frozen(struct text *t, const char *space);
 /* Children of a checkpoint or Space, one item each. */
 void text_started(struct text *t, const struct service_forked *forked);
 void text_checkpoint(struct text *t, const struct checkpoint_view *view);
-/* Returns false, with an answer given, for a checkpoint in a body that is no id, or that another
+/* Return false, with an answer given, for a checkpoint in a body that is no id; or that another
  * host has. */
+bool checkpoint_is_id(struct request *r, const struct json_text *id);
 bool checkpoint_is_good(struct request *r, const struct json_text *id);
 
 /* --- diff.c --------------------------------------------------------------------------------- */

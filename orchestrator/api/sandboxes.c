@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "orchestrator/api/handler.h"
+#include "orchestrator/api/placement.h"
 #include "orchestrator/exec/exec.h"
 
 /* --- create --------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ void serve_create(struct request *r, const struct create_body *b)
 		.env = (const char *const *)b->env,
 	};
 
-	if (b->checkpoint.p && !checkpoint_is_good(r, &b->checkpoint))
+	if (b->checkpoint.p && !checkpoint_is_id(r, &b->checkpoint))
 		return;
 	if (b->template.p && !name_valid(b->template.p)) {
 		answer_error(r, 400, "bad_request",
@@ -93,6 +93,8 @@ void serve_create(struct request *r, const struct create_body *b)
 	spec.tree = b->tree.p ? &budget : NULL;
 	if (b->template.p)
 		memcpy(spec.config.template, b->template.p, b->template.len);
+	if (!placement_is_here(r, b, &spec))
+		return;
 	request_ref(r);
 	r->op = b->checkpoint.p ? service_create_from(r->service, r->tenant, b->checkpoint.p, &spec,
 						      request_created, r)

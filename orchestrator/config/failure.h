@@ -92,6 +92,8 @@ enum failure_code {
 	FAIL_NOT_READY,
 	FAIL_NO_CAPACITY,
 	FAIL_DRAINING,
+	FAIL_NO_WARM, /* is asked of another host of the fleet only */
+	FAIL_HOST_CLOSED,
 	FAIL_NO_MEMORY,
 	FAIL_SERVICE_BUSY, /* "busy": a limit of the whole service is reached */
 	FAIL_VM_FAILED,

@@ -53,6 +53,8 @@ static void head_as(struct request *r, int status, const char *phrase, size_t le
 
 	x->status = status;
 	r->started = true;
+	if (x->conn->from_peer)
+		r->http->ops.to_peer(r);
 	req->res.status = status;
 	req->res.content_length = length;
 	req->res.reason = phrase;

@@ -37,6 +37,8 @@ bool request_body_has_room(struct request *r);
 /* Handles the request's Idempotency-Key, if there is one. Returns false when the request was
  * answered: with the first answer to this key, or with a refusal. */
 bool keyed_begin(struct request *r);
+/* Answers a request that only asks for a remembered answer: there is none. */
+void keyed_unknown(struct request *r);
 /* Returns the remembered answers. */
 struct idem *keyed_answers(struct http *h);
 

@@ -64,14 +64,18 @@ static bool read_replay(struct request *r, bool *only)
 			   value->len < 40 ? (int)value->len : 40, value->base);
 }
 
+void keyed_unknown(struct request *r)
+{
+	answer_error(r, 404, "no_such_answer",
+		     "no request with this Idempotency-Key has succeeded within the last hour");
+}
+
 static bool begin(struct request *r, struct idem_entry *e, bool only)
 {
 	exchange(r)->keyed = e;
-	if (!only)
-		return true;
-	answer_error(r, 404, "no_such_answer",
-		     "no request with this Idempotency-Key has succeeded within the last hour");
-	return false;
+	if (only && !(r->http->ops.unknown && r->http->ops.unknown(r)))
+		keyed_unknown(r);
+	return !only;
 }
 
 bool keyed_begin(struct request *r)

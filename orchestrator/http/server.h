@@ -50,6 +50,11 @@ struct http_ops {
 	void (*revoked)(struct api *api);
 	/* Ends what is left of connections that have changed their protocol. */
 	void (*closing)(struct api *api);
+	/* Adds header fields to an answer for another host of the fleet. */
+	void (*to_peer)(struct request *r);
+	/* The client only asks for an answer that is not remembered here: returns whether other
+	 * hosts are asked. If not, or if none of them has it: keyed_unknown (dispatch.h). */
+	bool (*unknown)(struct request *r);
 };
 
 /* Prepares a server, which listens after http_listen. Besides `ops`, all that it gets must

@@ -43,6 +43,7 @@ static const int statuses[FAILURE_CODES] = {
 	[FAIL_HOST_UNREACHABLE] = 503, [FAIL_HOST_LOST] = 404,
 	[FAIL_HOST_FAILED] = 502,      [FAIL_CATALOGUE] = 503,
 	[FAIL_BACKUP_FAILED] = 503,    [FAIL_DRAINING] = 503,
+	[FAIL_NO_WARM] = 503,	       [FAIL_HOST_CLOSED] = 503,
 };
 
 int failure_status(enum failure_code code)

@@ -42,6 +42,8 @@ struct template_env_ops {
 					     void (*done)(void *done_arg), void *done_arg);
 	/* Cancels a report that is in progress. */
 	void (*cancel_report)(void *arg, struct stall_report *report);
+	/* A sandbox was made for a client, or ahead of need, or could not be made. */
+	void (*made)(void *arg, bool well);
 };
 
 struct template_env {

@@ -57,6 +57,11 @@ const char *template_error(const struct template *t)
 	return t->state == TPL_FAILED ? t->failure.text : "";
 }
 
+const struct source *template_source(const struct template *t)
+{
+	return &t->source;
+}
+
 const struct size *template_size(const struct template *t)
 {
 	return &t->size;

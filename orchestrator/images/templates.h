@@ -85,6 +85,7 @@ bool template_ready(const struct template *t);
 /* Returns why the template has failed; empty while it is ready or in preparation. */
 const char *template_error(const struct template *t);
 const struct size *template_size(const struct template *t);
+const struct source *template_source(const struct template *t);
 /* Returns whether nobody waits for the template, so that its build yields to all other work. */
 bool template_is_background(const struct template *t);
 

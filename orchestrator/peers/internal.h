@@ -6,8 +6,10 @@
 #include <openssl/ssl.h>
 
 #include "base/list.h"
+#include "orchestrator/fleet/place.h"
 #include "orchestrator/peers/peers.h"
 #include "orchestrator/ports/relay.h"
+#include "orchestrator/sandbox/op.h"
 
 struct peers {
 	struct loop *loop;
@@ -15,6 +17,9 @@ struct peers {
 	SSL_CTX *server, *client;
 	struct list idle; /* connections that wait for their next request, the oldest first */
 	size_t n_idle;
+	struct place place;	    /* the hosts of this region that are not gone */
+	unsigned version;	    /* of that table */
+	uint64_t changed_ms;	    /* when a host was last added to `place`, or left it */
 	uint64_t refused_logged_ms; /* when the log last named a refused certificate; 0: never */
 };
 
@@ -43,6 +48,55 @@ void peer_idle_put(struct peers *p, const struct fleet_host *host, h2o_socket_t 
 /* Returns a connection to the host that is not known to be closed; NULL: none. */
 h2o_socket_t *peer_idle_take(struct peers *p, const struct fleet_host *host);
 void peer_idle_free(struct peers *p);
+
+/* --- peer-call.c: requests whose whole answer is small -----------------------------------------
+ */
+
+struct peer_call;
+/* `f`: as of relay_link, or why the answer is of no use. Without one, the call has the answer until
+ * it is used again. */
+typedef void peer_call_fn(struct peer_call *call, const struct failure *f);
+
+/* A call. Zeroed at first; is embedded in its owner, who ends it. */
+struct peer_call {
+	struct peers *peers;
+	struct op *link; /* NULL: not under way */
+	struct text ask, in, body;
+	struct port_answer answer;
+	bool has_head;
+	struct loop_timer limit;
+	char host[FLEET_NAME_MAX + 1];
+	peer_call_fn *done;
+	void *arg;
+};
+
+struct peer_asked {
+	const struct fleet_host *host;
+	const char *what;  /* completes "the host, which has" */
+	struct text text;  /* head and body, which become the call's */
+	uint32_t limit_ms; /* for the answer to what may be asked twice; 0: it may take long, and
+			      may change something */
+};
+/* Sends it. `done` may start another call with the same struct, or free it. */
+void peer_call_start(struct peers *p, struct peer_call *call, struct service *c,
+		     const struct peer_asked *asked, peer_call_fn *done, void *arg);
+void peer_call_end(struct peer_call *call);
+
+/* --- peer-proxy.c --------------------------------------------------------------------------- */
+
+/* Adds the head of the client's request to `out`, with more header fields, each of which ends with
+ * CRLF. Returns false when it can't be passed on. */
+bool peer_head(struct text *out, struct request *r, const char *fields);
+/* Adds the answer's header fields to the client's. */
+void peer_add_headers(struct request *r, const struct port_answer *a);
+/* Fills in the failure of a host whose answer is of no use. `why` continues "the answer of the
+ * host"; NULL: it gave none. */
+void peer_failed(struct failure *f, const char *host, const char *why);
+
+/* --- peer-place.c --------------------------------------------------------------------------- */
+
+/* Takes note of what a host says of its load. */
+void peers_heard(struct peers *p, uint32_t number, const struct port_answer *answer);
 
 /* Fills in the failure of a host that cannot be reached. */
 void peer_unreachable(struct failure *f, const struct fleet_host *host, const char *id,

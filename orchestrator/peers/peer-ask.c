@@ -8,7 +8,8 @@
 /* Returns whether the field is left out because this host writes it itself. */
 static bool is_dropped(const struct port_ask *ask, const struct port_field *f)
 {
-	static const char *const ours[] = {"host", "content-length", "expect", "forwarded"};
+	static const char *const ours[] = {"host", "content-length", "expect", "forwarded",
+					   "ramet-warm"};
 	static const char forwarded[] = "x-forwarded";
 
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
@@ -21,7 +22,7 @@ static bool is_dropped(const struct port_ask *ask, const struct port_field *f)
 	       !port_is_name(f->name, f->name_len) || !port_is_value(f->value, f->value_len);
 }
 
-bool peer_ask_write(struct text *out, const struct port_ask *ask)
+bool peer_ask_write(struct text *out, const struct port_ask *ask, const char *fields)
 {
 	if (!port_ask_line(out, ask))
 		return false;
@@ -36,6 +37,7 @@ bool peer_ask_write(struct text *out, const struct port_ask *ask)
 	}
 	port_ask_field(out, "x-forwarded-for", ask->client, strlen(ask->client));
 	port_ask_field(out, "x-forwarded-proto", ask->scheme, strlen(ask->scheme));
+	text_puts(out, fields);
 	port_ask_end(out, ask, "keep-alive");
 	return true;
 }

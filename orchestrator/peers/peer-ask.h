@@ -5,8 +5,8 @@
 
 #include "orchestrator/ports/port-ask.h"
 
-/* Adds the head to `out`: what the client sent, and its address. Returns false when method or path
- * can't be sent over HTTP/1. */
-bool peer_ask_write(struct text *out, const struct port_ask *ask);
+/* Adds the head to `out`: what the client sent, its address, and `fields`, which end with CRLF.
+ * Returns false when method or path can't be sent over HTTP/1. */
+bool peer_ask_write(struct text *out, const struct port_ask *ask, const char *fields);
 
 #endif

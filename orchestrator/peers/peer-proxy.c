@@ -9,6 +9,8 @@
 
 struct passing {
 	struct relay relay;
+	struct peers *peers;
+	uint32_t number; /* of the host */
 	char host[FLEET_NAME_MAX + 1];
 };
 
@@ -31,6 +33,7 @@ static bool passes(const struct port_answer *a, const struct port_field *f)
 {
 	if (!port_is_value(f->value, f->value_len) ||
 	    port_name_is(f->name, f->name_len, "content-length") ||
+	    port_name_is(f->name, f->name_len, "ramet-load") ||
 	    port_name_is(f->name, f->name_len, "date"))
 		return false;
 	/* This one says which protocol the client must ask for. */
@@ -39,10 +42,8 @@ static bool passes(const struct port_answer *a, const struct port_field *f)
 	return !port_is_hop(f->name, f->name_len, a->fields, a->n_fields);
 }
 
-static void add_headers(struct request *r)
+void peer_add_headers(struct request *r, const struct port_answer *a)
 {
-	const struct port_answer *a = &relay_of(r)->answer;
-
 	for (size_t i = 0; i < a->n_fields; i++) {
 		const struct port_field *f = &a->fields[i];
 
@@ -51,10 +52,16 @@ static void add_headers(struct request *r)
 	}
 }
 
-static void complain(const struct request *r, const char *why, struct failure *f)
+static void add_headers(struct request *r)
 {
-	const char *host = passing_of(r)->host;
+	const struct passing *state = passing_of(r);
 
+	peers_heard(state->peers, state->number, &state->relay.answer);
+	peer_add_headers(r, &state->relay.answer);
+}
+
+void peer_failed(struct failure *f, const char *host, const char *why)
+{
 	if (why)
 		failure_set(f, FAIL_HOST_FAILED, 0, "the answer of host %s %s", host, why);
 	else
@@ -62,6 +69,11 @@ static void complain(const struct request *r, const char *why, struct failure *f
 			    "host %s closed the connection without an answer: whether it carried "
 			    "out the request is not known",
 			    host);
+}
+
+static void complain(const struct request *r, const char *why, struct failure *f)
+{
+	peer_failed(f, passing_of(r)->host, why);
 }
 
 static const struct relay_link peer_link = {
@@ -75,23 +87,33 @@ static const struct relay_link peer_link = {
 
 /* --- the request ---------------------------------------------------------------------------- */
 
-static bool write_head(struct request *r)
+static bool write_head(struct text *out, struct request *r, struct port_ask *ask,
+		       const char *fields)
 {
 	h2o_iovec_t path = r->req->input.path;
 	char client[INET6_ADDRSTRLEN];
-	struct port_ask ask = {.path = path.base, .path_len = path.len, .client = client};
 	size_t len;
 
 	client_print(client, &r->from);
-	relay_ask(r, &ask);
+	ask->client = client;
+	ask->path = path.base;
+	ask->path_len = path.len;
 	const char *authority = route_authority(path.base, path.len, &len);
 	if (authority) {
-		ask.authority = authority;
-		ask.authority_len = len;
-		ask.path = authority + len;
-		ask.path_len -= (size_t)(ask.path - path.base);
+		ask->authority = authority;
+		ask->authority_len = len;
+		ask->path = authority + len;
+		ask->path_len -= (size_t)(ask->path - path.base);
 	}
-	return peer_ask_write(&relay_of(r)->head, &ask);
+	return peer_ask_write(out, ask, fields);
+}
+
+bool peer_head(struct text *out, struct request *r, const char *fields)
+{
+	struct port_ask ask = {.body = PORT_BODY_LENGTH, .body_len = r->req->entity.len};
+
+	relay_ask_head(r, &ask);
+	return write_head(out, r, &ask, fields);
 }
 
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host)
@@ -103,10 +125,14 @@ void peers_serve(struct peers *p, struct request *r, const char *id, const struc
 	}
 	struct passing *state = must_alloc(sizeof(*state));
 	state->relay.link = &peer_link;
+	state->peers = p;
+	state->number = host->number;
 	memcpy(state->host, host->name, sizeof(state->host));
 	r->state = state;
 	r->ops = &ops;
-	if (!write_head(r)) {
+	struct port_ask ask = {0};
+	relay_ask(r, &ask);
+	if (!write_head(&state->relay.head, r, &ask, "")) {
 		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
 		return;
 	}
@@ -160,5 +186,6 @@ void peers_free(struct peers *p)
 		return;
 	peer_idle_free(p);
 	peer_tls_free(p);
+	free(p->place.peers);
 	free(p);
 }

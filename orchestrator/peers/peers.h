@@ -12,6 +12,7 @@
 
 struct member;
 struct peers;
+struct port_answer;
 
 /* Reads the certificates and listens for other hosts. Returns 0, or -errno with *e filled. All that
  * it gets must outlive it. */
@@ -25,5 +26,26 @@ enum fleet_route peers_route(const struct peers *p, const char *id, const struct
 /* Serves a request for the id by passing it on to `host`, which is another one; NULL: a host that
  * is not in the table. */
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
+
+/* --- creates (peer-place.c) ------------------------------------------------------------------ */
+
+/* Creates with longer bodies are not sent to other hosts, since their bytes are kept. */
+#define PEERS_BODY_MAX (1u << 20)
+
+struct peers_create {
+	const char *tenant;
+	uint32_t kind, cap; /* service_kind, service_cap */
+	bool only_asks;	    /* for the answer to an earlier request with its Idempotency-Key */
+	/* Makes the sandbox on this host. */
+	void (*here)(struct request *r);
+};
+/* Finds the host that makes the sandbox which `r` asks for. Returns true if it is this one.
+ * Otherwise `r` is answered later with another host's answer, or what->here is called. */
+bool peers_place(struct peers *p, struct request *r, const struct peers_create *what);
+/* Sends a create to the one host that can make it, since it has `id`. NULL: as above. */
+void peers_send(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
+/* Returns the host that decides where a create with this Idempotency-Key is made, and remembers the
+ * answer; NULL: this one. */
+const struct fleet_host *peers_key_host(struct peers *p, const h2o_iovec_t *key);
 
 #endif

@@ -254,6 +254,13 @@ static void pool_bucket_free(struct pool *p, struct pool_bucket *b)
 	free(b);
 }
 
+/* A template that fails is no sign of a host that does, unless it is the default one. */
+static void note_made(const struct pool *p, const struct pool_bucket *b, bool well)
+{
+	if (well || b == &p->main)
+		p->env->ops->made(p->env->arg, well);
+}
+
 static void on_made(struct pool_item *item, struct vm_bringup *w)
 {
 	struct pool *p = item->pool;
@@ -272,6 +279,7 @@ static void on_made(struct pool_item *item, struct vm_bringup *w)
 	b->n++;
 	b->pace.backoff_ms = 0;
 	b->was_filled = true;
+	note_made(p, b, true);
 	yield_if_wanted(p);
 	pool_check(p);
 }
@@ -286,10 +294,12 @@ static void on_warm(void *arg, struct vm_bringup *w, const char *text)
 		on_made(item, w);
 		return;
 	}
-	if (item->kept)
+	if (item->kept) {
 		b->n--;
-	else
+	} else {
 		p->making = NULL;
+		note_made(p, b, false);
+	}
 	item_free(item);
 	if (b)
 		back_off(p, &b->pace);
@@ -440,6 +450,18 @@ void pool_stats(const struct pool *p, struct pool_stats *out)
 		.blanks = p->n_blanks, .warm = p->main.n, .warm_default = p->main.n};
 	list_each (pos, &p->others)
 		out->warm += container_of(pos, struct pool_bucket, link)->n;
+}
+
+void pool_warm(const struct pool *p,
+	       void (*each)(void *arg, const struct template *t, uint32_t rootfs_gb, uint32_t n),
+	       void *arg)
+{
+	each(arg, p->main.template, p->main.rootfs_gb, p->main.n);
+	list_each (pos, &p->others) {
+		const struct pool_bucket *b = container_of(pos, struct pool_bucket, link);
+
+		each(arg, b->template, b->rootfs_gb, b->n);
+	}
 }
 
 bool pool_was_filled(const struct pool *p)

@@ -51,6 +51,10 @@ struct pool_stats {
 	uint32_t warm_default; /* of `warm`, those of the default template */
 };
 void pool_stats(const struct pool *p, struct pool_stats *out);
+/* Reports how many warm sandboxes each bucket has. Not before pool_start. */
+void pool_warm(const struct pool *p,
+	       void (*each)(void *arg, const struct template *t, uint32_t rootfs_gb, uint32_t n),
+	       void *arg);
 /* Returns true once the pool has held a warm sandbox of the default template, or if it is
  * configured to hold none. */
 bool pool_was_filled(const struct pool *p);

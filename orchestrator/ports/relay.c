@@ -294,9 +294,8 @@ static void choose_body(struct request *r, struct port_ask *ask)
 	relay_of(r)->body_over = ask->body == PORT_NO_BODY;
 }
 
-void relay_ask(struct request *r, struct port_ask *ask)
+void relay_ask_head(struct request *r, struct port_ask *ask)
 {
-	struct relay *p = relay_of(r);
 	size_t n = r->req->headers.size;
 	struct port_field *fields = h2o_mem_alloc_pool(&r->req->pool, (n + 1) * sizeof(*fields));
 
@@ -308,6 +307,13 @@ void relay_ask(struct request *r, struct port_ask *ask)
 	ask->authority = r->req->input.authority.base;
 	ask->authority_len = r->req->input.authority.len;
 	ask->scheme = request_scheme(r);
+}
+
+void relay_ask(struct request *r, struct port_ask *ask)
+{
+	struct relay *p = relay_of(r);
+
+	relay_ask_head(r, ask);
 	p->is_head = request_is_head(r);
 	choose_body(r, ask);
 	p->upgrades = wants_upgrade(r);

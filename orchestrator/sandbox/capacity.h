@@ -21,5 +21,10 @@ void promises_measured(void *arg);
 /* Returns true when the RAM of all sandboxes, including those being made, plus `mib` is within the
  * setting memory_overcommit (0: no limit); else false with *f filled. */
 bool promises_have_room(const struct service *c, uint64_t mib, struct failure *f);
+/* Finds how much memory sandboxes use of how much, in MiB: as promised if memory_overcommit is set,
+ * or else as the host's processes use it. */
+void promises_room(const struct service *c, uint64_t *used_mib, uint64_t *total_mib);
+/* Returns how many creates look for their template, and will then take a warm sandbox. */
+uint32_t creates_choosing(const struct service *c);
 
 #endif

@@ -29,6 +29,7 @@ struct create {
 	struct sandbox *sandbox;     /* complete except for the VM */
 	struct template_wait wait;
 	struct waiter private_wait;
+	bool warm_only;
 	bool private; /* must not use a pool sandbox, which maps memory that other tenants map */
 	struct template *template;
 	struct vm_bringup *bringup; /* in progress */
@@ -55,6 +56,11 @@ static void create_put_away(struct op *op)
 	if (create->template)
 		template_put(create->template);
 	free(create->tenant);
+}
+
+static void note_made(struct service *c, bool well)
+{
+	c->template_env.ops->made(c->template_env.arg, well);
 }
 
 static void fail(struct create *create, const struct failure *f)
@@ -85,11 +91,13 @@ static void complete(struct create *create, struct vm_bringup *warm)
 	life_note(s, (struct audit_event){.name = "sandbox.created"});
 	if (store_sandbox_add(c->store, &row, &e) < 0) {
 		ready_vm_drop(&ready);
+		note_made(c, false);
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
 		fail(create, &f);
 		return;
 	}
 	c->stats.creates++;
+	note_made(c, true);
 	create->sandbox = NULL;
 	s->tree = tree_get(c, s->owner, s->id);
 	if (create->limited)
@@ -112,6 +120,7 @@ static void on_bringup(void *arg, struct vm_bringup *warm, const char *text)
 	} else if (++create->tries < TRIES) {
 		start(create);
 	} else {
+		note_made(create->op.service, false);
 		failure_set(&f, FAIL_VM_FAILED, 5,
 			    "no VM could be restored in %d attempts; the last error: %s", TRIES,
 			    text);
@@ -345,6 +354,9 @@ static void on_source(void *arg, struct disk_job *job)
 	if (warm) {
 		c->stats.pool_hits++;
 		take(create, warm);
+	} else if (create->warm_only) {
+		failure_set(&f, FAIL_NO_WARM, 0, "no warm sandbox of this kind is ready");
+		op_finish(&create->op, &f);
 	} else {
 		c->stats.pool_misses++;
 		start(create);
@@ -359,6 +371,18 @@ static void look_for_source(struct create *create)
 	memcpy(look->name, create->asked.template, sizeof(look->name));
 	create->files =
 		disk_job_start(create->op.service->loop, find_source, look, 0, on_source, create);
+}
+
+uint32_t creates_choosing(const struct service *c)
+{
+	uint32_t n = 0;
+
+	list_each (pos, &c->creates) {
+		const struct create *create = container_of(pos, struct create, op.link);
+
+		n += create->files && !create->template;
+	}
+	return n;
 }
 
 /* --- the call ------------------------------------------------------------------------------- */
@@ -418,6 +442,7 @@ struct op *service_create(struct service *c, const char *tenant, const struct sa
 	}
 	create->asked = spec->config;
 	create->limited = spec->tree != NULL;
+	create->warm_only = spec->warm_only;
 	if (spec->tree)
 		create->budget = *spec->tree;
 	create->sandbox = sandbox_new(c, "", tenant);

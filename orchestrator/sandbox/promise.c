@@ -13,6 +13,7 @@
  */
 #include <unistd.h>
 
+#include "base/meminfo.h"
 #include "orchestrator/images/private.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/tenant.h"
@@ -116,6 +117,19 @@ void promises_changed(struct service *c)
 	if (c->closing || loop_timer_is_set(&c->promises_timer))
 		return;
 	loop_timer_start(c->loop, &c->promises_timer, check, c, CHECK_MS);
+}
+
+void promises_room(const struct service *c, uint64_t *used_mib, uint64_t *total_mib)
+{
+	struct meminfo memory;
+
+	*total_mib = memory_mib(c) * c->config.memory_overcommit / 100;
+	*used_mib = c->promised_mib + c->coming_mib;
+	if (*total_mib)
+		return;
+	*total_mib = memory_mib(c);
+	if (meminfo_read("/proc/meminfo", &memory))
+		*used_mib = (memory.total - memory.available) >> 20;
 }
 
 bool promises_have_room(const struct service *c, uint64_t mib, struct failure *f)

@@ -26,6 +26,7 @@ struct sandbox_spec {
 	const char *const *env; /* NAME=VALUE, NULL-terminated, or NULL; copied; for every exec */
 	const char *labels;	/* JSON object of strings, or NULL; copied */
 	const struct tree_budget *tree; /* of the tree that the sandbox begins; NULL: no limits */
+	bool warm_only;			/* fails with FAIL_NO_WARM if no warm sandbox is ready */
 };
 
 /* Memory of VM processes, in bytes. A shared page counts once for each process that maps it. */

@@ -38,8 +38,12 @@ static void probe_disk(const char *dir, struct disk_found *found)
 	struct err e;
 
 	found->error[0] = 0;
-	if (statvfs(dir, &fs) == 0)
+	if (statvfs(dir, &fs) == 0) {
 		found->free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+		/* Without the blocks that only root may use, as df(1) counts. */
+		found->total_bytes =
+			(uint64_t)(fs.f_blocks - fs.f_bfree + fs.f_bavail) * fs.f_frsize;
+	}
 	scoped_fd int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
 	if (fd < 0 && errno == EOPNOTSUPP)
 		return; /* the file system does not support unnamed files */

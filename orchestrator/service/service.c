@@ -325,6 +325,8 @@ void service_checks(const struct service *c,
 	each(arg, "disk", disk_error(c, text, sizeof(text)));
 	if (c->member)
 		each(arg, "drain", c->drain.on ? drain_text(c, text, sizeof(text)) : NULL);
+	if (c->member)
+		each(arg, "creates", load_error(c, text, sizeof(text)));
 }
 
 struct keys *service_keys(struct service *c)

@@ -109,6 +109,17 @@ void service_events_end(struct service *c);
 /* Calls `fn` after each change with events; `fn` must not change the catalogue. */
 void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
 
+/* --- placement in a fleet (orchestrator/fleet/place.h) ---------------------------------------- */
+
+struct place_load;
+
+/* Fills in what this host, which is in a fleet, says of itself. */
+void service_load(struct service *c, struct place_load *load);
+/* Returns the kind of sandbox that a create of the tenant asks for (load_kind). */
+uint32_t service_kind(struct service *c, const char *tenant, const struct sandbox_config *asked);
+/* Returns how many sandboxes the tenant may have on this host; 0: no limit. */
+uint32_t service_cap(const struct service *c, const char *tenant);
+
 /* --- numbers -------------------------------------------------------------------------------- */
 
 struct metric {

@@ -117,6 +117,7 @@ const struct template_env_ops template_ops = {
 	.keep_warm = keep_warm,
 	.report_stall = report_stall,
 	.cancel_report = cancel_report,
+	.made = load_made,
 };
 
 /* --- calls ----------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #define RAMET_ORCHESTRATOR_SERVICE_UPKEEP_H
 
 #include "base/err.h"
+#include "orchestrator/fleet/place.h"
 #include "orchestrator/sandbox/service.h"
 
 struct backup;
@@ -11,7 +12,7 @@ struct disk_check;
 
 /* Measured some seconds ago. */
 struct disk_found {
-	uint64_t free_bytes;
+	uint64_t free_bytes, total_bytes;
 	char error[ERR_TEXT_MAX]; /* empty: state_dir is writable */
 };
 
@@ -36,6 +37,11 @@ struct upkeep {
 		void *arg;
 	} events;
 	struct backup *backup; /* in progress, or NULL */
+	struct {
+		struct place_health health;
+		struct place_room room;
+		uint64_t measured_ms; /* when the room was, on the loop's clock */
+	} load;
 };
 
 extern struct part upkeep_part;
@@ -52,6 +58,11 @@ void disk_stop(struct service *c);
 const char *disk_error(const struct service *c, char *text, size_t size);
 /* Returns true when disk space is low: work that can wait must use no more. `arg`: the service. */
 bool disk_is_low(void *arg);
+
+/* Notes whether a sandbox could be made, for this host's load. `arg`: the service. */
+void load_made(void *arg, bool well);
+/* Returns why this host makes no sandboxes for a while, in `text`; NULL: it does. */
+const char *load_error(const struct service *c, char *text, size_t size);
 
 /* Prepares service_events; the catalogue is open. */
 void events_init(struct service *c);

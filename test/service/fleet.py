@@ -16,6 +16,8 @@ import threading
 from pathlib import Path
 from typing import Any, Callable
 
+import httpx
+
 from conftest import Service
 
 CELL = 3
@@ -131,13 +133,38 @@ class Fleet:
         home.mkdir(exist_ok=True)
         if out:
             self.offer(host).parent.mkdir(exist_ok=True)
-        all_settings = ["max_vms=64", *self.settings(host), *settings]
+        # So that hosts do not count the memory that others use on this machine.
+        own = ["max_vms=64", "memory_overcommit=1000"]
+        all_settings = [*own, *self.settings(host), *settings]
         if host in self.services:
             self.services[host].start(*all_settings)
             return self.services[host]
         started = Service(home, *all_settings, agent=agent)
         self.services[host] = started
         return started
+
+    def peer(self, host: int, of: int) -> httpx.Client:
+        """Returns a client that other hosts take for the host `of`."""
+        cert, key = self.authority.make(f"h{of}", f"peer{of}")
+        tls = ssl.create_default_context(cafile=str(self.authority.cert))
+        tls.check_hostname = False
+        tls.load_cert_chain(cert, key)
+        ip, port = self.address(host)
+        return httpx.Client(base_url=f"https://{ip}:{port}", verify=tls, timeout=60, trust_env=False)
+
+    def request_key(self, *homes: int) -> str:
+        """Makes an Idempotency-Key whose first homes are these hosts, the one that decides first."""
+        while True:
+            key = secrets.token_hex(8)
+            if self.homes(key)[: len(homes)] == list(homes):
+                return key
+
+    def homes(self, key: str) -> list[int]:
+        """Returns the hosts by their score for the key, as a program of its own computes it."""
+        hashed = 0xCBF29CE484222325
+        for byte in key.encode():
+            hashed = (hashed ^ byte) * 0x100000001B3 % (1 << 64)
+        return sorted(self.hosts, key=lambda host: mix(hashed ^ mix(host + 1)), reverse=True)
 
     def stop(self) -> None:
         for service in self.services.values():
@@ -167,6 +194,12 @@ class Fleet:
         self.add(host)
         self.write()
         return Liar(self, host, serve, name or f"h{host}")
+
+
+def mix(x: int) -> int:
+    x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD % (1 << 64)
+    x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 % (1 << 64)
+    return x ^ x >> 33
 
 
 class Liar:

@@ -97,8 +97,8 @@ static const struct {
 	const char *name;
 	enum fakes_fault fault;
 } fault_names[] = {
-	{"fork", FAKES_FORK},		{"reseed", FAKES_RESEED}, {"fork_wait", FAKES_FORK_WAIT},
-	{"seed_wait", FAKES_SEED_WAIT}, {"stall", FAKES_STALL},
+	{"fill", FAKES_FILL},		{"fork", FAKES_FORK},		{"reseed", FAKES_RESEED},
+	{"fork_wait", FAKES_FORK_WAIT}, {"seed_wait", FAKES_SEED_WAIT}, {"stall", FAKES_STALL},
 };
 
 static void inject(const char *name, int count)

@@ -186,13 +186,22 @@ def test_checkpoints_are_found_by_their_ids(fleet: Fleet, near: httpx.Client, fa
     refused(far.get(one), 404, "not_found")
 
 
-def test_checkpoint_in_a_body_must_be_of_the_host(near: httpx.Client, far: httpx.Client, box: str) -> None:
+def test_checkpoint_in_a_body(fleet: Fleet, near: httpx.Client, far: httpx.Client, box: str) -> None:
+    """A create goes to its host, a rollback needs it on the sandbox's."""
     id = far.post(f"{box}/checkpoints", json={}).json()["id"]
     mine = made(near)
-    for path in ("/v1/sandboxes", f"{mine}/rollback"):
-        sentence = refused(near.post(path, json={"checkpoint": id}), 404, "not_found")
-        assert "on another host" in sentence and f"POST /v1/checkpoints/{id}/fork" in sentence
-    assert far.post("/v1/sandboxes", json={"checkpoint": id}).status_code == 201
+    sentence = refused(near.post(f"{mine}/rollback", json={"checkpoint": id}), 404, "not_found")
+    assert "on another host" in sentence and f"POST /v1/checkpoints/{id}/fork" in sentence
+    for client, key in ((near, ""), (far, ""), (near, "one"), (far, "one"), (near, "two"), (far, "three")):
+        path = made(client, checkpoint=id) if not key else ""
+        again = client.post("/v1/sandboxes", json={"checkpoint": id}, headers={"idempotency-key": key or "zero"})
+        assert again.status_code == 201, again.text
+        for one in (path[-36:] or again.json()["id"], again.json()["id"]):
+            assert fleet.place(one) == (3, OWNER)
+    assert len(far.get("/v1/sandboxes").json()) == 1 + 2 + 4
+    gone = fleet.make_id(AWAY, "chk_")
+    refused(near.post("/v1/sandboxes", json={"checkpoint": gone}), 503, "host_unreachable")
+    refused(near.post("/v1/sandboxes", json={"checkpoint": "chk_1"}), 400, "bad_request")
     assert near.post(f"{box}/rollback", json={"checkpoint": id}).status_code == 200
     far.delete(f"/v1/checkpoints/{id}")
 

@@ -30,16 +30,17 @@ static void check(const struct text *out)
 	struct phr_header fields[FIELDS + 10];
 	size_t n = FIELDS + 10, method_len, path_len;
 	const char *method, *path;
-	int minor, clients = 0, lengths = 0;
+	int minor, clients = 0, lengths = 0, ours = 0;
 
 	must(phr_parse_request(out->p, out->len, &method, &method_len, &path, &path_len, &minor,
 			       fields, &n, 0) == (int)out->len);
 	for (size_t i = 0; i < n; i++) {
 		clients += is_named(&fields[i], "x-forwarded-for");
+		ours += is_named(&fields[i], "ramet-warm");
 		lengths += is_named(&fields[i], "content-length") ||
 			   is_named(&fields[i], "transfer-encoding");
 	}
-	must(clients == 1 && lengths <= 1);
+	must(clients == 1 && ours == 1 && lengths <= 1);
 }
 
 /* Takes the part up to `end`. */
@@ -87,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ask.upgrade = fields[ask.n_fields - 1].value;
 		ask.upgrade_len = fields[ask.n_fields - 1].value_len;
 	}
-	if (peer_ask_write(&out, &ask))
+	if (peer_ask_write(&out, &ask, "ramet-warm: only\r\n"))
 		check(&out);
 	text_free(&out);
 	return 0;
