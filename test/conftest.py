@@ -80,7 +80,7 @@ def service_is_ready(timeout_s: float) -> bool:
 
 def uses_the_service(item: pytest.Item) -> bool:
     top = item.path.relative_to(REPO / "test").parts[0]
-    return top in ("system", "fault", "integrations", "rootfs")
+    return top in ("system", "fault", "integrations", "rootfs") or bool(item.get_closest_marker("vm"))
 
 
 def service_log() -> list[str]:
@@ -265,6 +265,28 @@ def http() -> Iterator[httpx.Client]:
     """A plain HTTP client, for requests that the SDK would not send."""
     with httpx.Client(base_url=HOST, timeout=300, trust_env=False) as c:
         yield c
+
+
+@pytest.fixture
+def none_stay(http: httpx.Client) -> Iterator[None]:
+    """Removes the sandboxes and Spaces that the test leaves."""
+    kinds = ("sandboxes", "spaces")
+    before = {kind: {one["id"] for one in http.get(f"/v1/{kind}").json()} for kind in kinds}
+    yield
+    for kind in kinds:
+        for one in http.get(f"/v1/{kind}").json():
+            if one["id"] not in before[kind]:
+                http.delete(f"/v1/{kind}/{one['id']}")
+
+
+@pytest.fixture(scope="session")
+def crash_service() -> Callable[[], None]:
+    """Returns a function that kills the service; the warden starts it again."""
+
+    def crash() -> None:
+        on_host(f"kill -9 $({SERVICE_PID})")
+
+    return crash
 
 
 @pytest.fixture

@@ -401,9 +401,11 @@ group_integrations() {
 	need chromium # for the page
 	need_integrations_venv || return
 	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" || return
-	on_stand_ins integrations-ui "$top/test/ui" || return
+	on_stand_ins integrations-ui -m 'not vm' "$top/test/ui" || return
 	on_etcd || return
-	with_service integrations && pytest integrations-vms -m vm "$top/test/integrations"
+	with_service integrations || return
+	pytest integrations-vms -m vm "$top/test/integrations"
+	pytest integrations-ui-vms -m vm "$top/test/ui" # apart, since its conftest.py hides that of all
 }
 
 group_fault() {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page /ui/ in a real Chromium, in front of the real service and agent, over stand-ins of VMs.
+test_guests.py alone uses the running service, with real guests.
 
 What happens "in a sandbox" happens on this machine, and all sandboxes of a service share it; so tests
 write to folders of their own only.
@@ -14,11 +15,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
 
-from pages import UI
+from pages import CHROMIUM, TIMEOUT_MS, UI
 from stand_in import Service
 
-CHROMIUM = "/usr/bin/chromium"
-TIMEOUT_MS = 60000  # for a busy machine
 # What Chromium reports of each answer 4xx, and of scripts in results, which do not run.
 EXPECTED = re.compile("Failed to load resource|Blocked script execution in 'about:srcdoc'")
 

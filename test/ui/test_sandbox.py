@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from pathlib import Path
@@ -11,23 +10,15 @@ from typing import Callable
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
-from pages import HOSTILE, button, dialog, fits, go, made
+from pages import HOSTILE, button, dialog, drop, fits, go, made, run
 from stand_in import Service
 
 
 @pytest.fixture
 def box(http: httpx.Client) -> str:
     return made(http, "a box")
-
-
-def run(page: Page, code: str) -> Locator:
-    """Runs code; returns its cell."""
-    area = page.get_by_label("Code", exact=True).and_(page.locator("textarea"))
-    area.fill(code)
-    area.press("Control+Enter")
-    return page.locator(".cell").last
 
 
 # --- code ---
@@ -291,22 +282,7 @@ def test_a_text_is_edited(page: Page, folder: Path) -> None:
 
 
 def test_dropped_files_are_uploaded(page: Page, folder: Path) -> None:
-    data = base64.b64encode(b"dropped \0 bytes").decode()
-    transfer = page.evaluate_handle(
-        """(data) => {
-             const transfer = new DataTransfer();
-             const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
-             for (const name of ["a b.bin", "<b>ü.txt"]) transfer.items.add(new File([bytes], name));
-             return transfer;
-           }""",
-        data,
-    )
-    panel = page.locator(".panel")
-    panel.dispatch_event("dragover", {"dataTransfer": transfer})
-    expect(page.locator(".drop.over")).to_be_visible()
-    panel.dispatch_event("drop", {"dataTransfer": transfer})
-    expect(page.get_by_role("row", name="a b.bin")).to_be_visible()
-    expect(page.get_by_role("row", name="<b>ü.txt")).to_be_visible()
+    drop(page, dict.fromkeys(["a b.bin", "<b>ü.txt"], b"dropped \0 bytes"))
     assert (folder / "a b.bin").read_bytes() == (folder / "<b>ü.txt").read_bytes() == b"dropped \0 bytes"
 
 

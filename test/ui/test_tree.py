@@ -11,15 +11,10 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from pages import HOSTILE, button, dialog, fits, forked, go, made, row
+from pages import HOSTILE, button, dialog, fits, forked, go, made, row, select
 from stand_in import Service
 
 LEVEL = "aria-level"
-
-
-def select(page: Page, *ids: str) -> None:
-    for one in ids:
-        row(page, one).get_by_role("checkbox").check()
 
 
 def test_an_empty_service_shows_what_to_paste(page: Page, service: Service, http: httpx.Client) -> None:
