@@ -39,7 +39,12 @@ function listed(panel, tools, { path, labels, row, none, signal, newest = false 
     table = sheet(labels, rows);
   table.hidden = none.hidden = true;
   panel.append(tools, error, table, none);
+  let shown = "";
   const draw = (all) => {
+    // New rows would take the focus from a button.
+    const now = JSON.stringify(all);
+    if (now === shown && rows.contains(document.activeElement)) return;
+    shown = now;
     table.hidden = !all.length;
     none.hidden = all.length > 0;
     rows.replaceChildren(...(newest ? all.reverse() : all).map(row));

@@ -163,6 +163,7 @@ function place(row, i, fresh) {
     element.className = `row${row.fits ? "" : " around"}${kept.chosen.has(one.id) ? " chosen" : ""}${born ? " born" : ""}`;
     element.replaceChildren(...cells(row));
     element.setAttribute("aria-level", row.level + 1);
+    element.style.setProperty("--level", row.level);
     element.setAttribute("aria-setsize", row.of);
     element.setAttribute("aria-posinset", row.at);
     element.setAttribute("aria-selected", kept.chosen.has(one.id));

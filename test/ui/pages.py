@@ -94,6 +94,17 @@ def button(place: Page | Locator, name: str) -> Locator:
     return place.get_by_role("button", name=name, exact=True)
 
 
+def small_targets(page: Page) -> list[str]:
+    """Returns what can be touched and is narrower or lower than 24 pixels."""
+    found = page.locator("main :is(button, input, select, a)").evaluate_all(
+        """all => all.filter((one) => !one.closest("p") && one.checkVisibility())
+             .map((one) => [one.getBoundingClientRect(), one.outerHTML.slice(0, 100)])
+             .filter(([box]) => box.width && (box.width < 24 || box.height < 24))
+             .map(([box, html]) => `${box.width} x ${box.height}: ${html}`)"""
+    )
+    return list(found)
+
+
 def fits(page: Page) -> bool:
     """Returns whether nothing is wider than the window."""
     return bool(

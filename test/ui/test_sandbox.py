@@ -353,6 +353,16 @@ def test_processes(page: Page, start: Callable[..., Service]) -> None:
     expect(page.locator(".cell footer")).to_contain_text("ended with SIGTERM")
 
 
+def test_a_button_of_a_list_keeps_the_focus(page: Page, service: Service, http: httpx.Client, box: str) -> None:
+    http.post(f"/v1/sandboxes/{box}/ports/8000", json={})
+    go(page, service, f"sandbox/{box}/ports")
+    stop = button(page.get_by_role("row", name="8000"), "Stop")
+    stop.focus()
+    for _ in range(2):  # the second list was asked for after the first one was shown
+        page.wait_for_event("requestfinished", lambda request: str(request.url).endswith("/ports"))
+    expect(stop).to_be_focused()
+
+
 def test_contexts(page: Page, service: Service, http: httpx.Client, box: str) -> None:
     go(page, service, f"sandbox/{box}/contexts")
     page.get_by_label("Language").select_option("bash")

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from pages import HOSTILE, button, dialog, fits, forked, go, made, row, select
+from pages import HOSTILE, button, dialog, fits, forked, go, made, row, select, small_targets
 from stand_in import Service
 
 LEVEL = "aria-level"
@@ -319,7 +319,9 @@ def test_nothing_is_cut_off_at_the_width_of_a_phone(
     go(page, service)
     select(page, parent)
     assert fits(page)
+    assert width > 640 or small_targets(page) == []
     for tab in ("code", "terminal", "files", "processes", "contexts", "ports", "metrics", "settings", "use"):
         go(page, service, f"sandbox/{parent}/{tab}")
         expect(page.get_by_role("tab", selected=True)).to_be_visible()
         assert fits(page), tab
+        assert width > 640 or small_targets(page) == [], tab
