@@ -68,14 +68,15 @@ class Machine:
         subprocess.run(["tar", "-xf", archive, "-C", self.root], check=True)
         self.cgroup = cgroup_of_this_process() / f"ramet-packages-{os.getpid()}"
         self.cgroup.mkdir()
-        enter = 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"'
+        # Only the first process enters, which systemd moves: a cgroup that passes controllers on has none.
+        enter = 'echo 0 >"$1/cgroup.procs"; shift; exec "$@"'
         self.log = self.root / "boot.log"
         with self.log.open("wb") as log:
             self.unshare = subprocess.Popen(
                 [
+                    *("unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child"),
                     *("sh", "-ec", enter, "sh", self.cgroup),
-                    *("unshare", "--mount", "--pid", "--cgroup", "--uts", "--ipc", "--net"),
-                    *("--fork", "--kill-child", "sh", "-ec", BOOT, "sh", self.root),
+                    *("unshare", "--cgroup", "sh", "-ec", BOOT, "sh", self.root),
                     "kvm" if kvm else "no-kvm",
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
