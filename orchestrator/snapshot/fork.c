@@ -1118,7 +1118,8 @@ static struct space *find_source(struct service *c, const char *tenant, const ch
 static struct space *claim_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
 {
 	struct service *c = fork->op.service;
-	struct space *from = check(c, n, f) ? find_source(c, fork->tenant, id, f) : NULL;
+	struct space *from =
+		drain_allows(c, f) && check(c, n, f) ? find_source(c, fork->tenant, id, f) : NULL;
 
 	if (!from || !has_room(c, fork->tenant, n, &from->config.size, f))
 		return NULL;

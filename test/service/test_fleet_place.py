@@ -101,12 +101,14 @@ def test_create_that_needs_a_checkpoint_goes_nowhere_else(fleet: Fleet) -> None:
     one, two = pair(fleet)
     path = made(one)
     id = one.post(f"{path}/checkpoints", json={}).json()["id"]
+    for client in (one, two):
+        assert host_of(fleet, made(client, checkpoint=id)) == ONE
     fleet.add(ONE, state="draining")
     fleet.write()
     while host_of(fleet, made(one)) == ONE:
         pass  # the table is read soon
     for client in (one, two):
-        assert host_of(fleet, made(client, checkpoint=id)) == ONE
+        refused(client.post("/v1/sandboxes", json={"checkpoint": id}), 503, "draining")
 
 
 def test_long_bodies_stay_here(fleet: Fleet) -> None:
