@@ -2,7 +2,7 @@
 /*
  * Writes checkpoints to disk in the background, one at a time and oldest first, as a freeze writes
  * a Space. Then their memory is given back. A checkpoint that can't be written now stays in memory,
- * behind the others.
+ * behind the others. One that sandboxes are being started from waits without holding up others.
  */
 #include <string.h>
 
@@ -97,15 +97,31 @@ static void begin(struct checkpoint *k)
 	step_job_start(c->loop, w, &write_ops, c);
 }
 
+/* Makes the oldest one that nobody uses the first one. Returns it, or NULL. */
+static struct checkpoint *choose(struct snapshot_service *of)
+{
+	list_each (pos, &of->unwritten) {
+		struct checkpoint *k = container_of(pos, struct checkpoint, unwritten);
+
+		if (k->space->users)
+			continue;
+		list_del(&k->unwritten);
+		list_add_tail(list_next(&of->unwritten), &k->unwritten);
+		return k;
+	}
+	return NULL;
+}
+
 void checkpoint_write_next(struct service *c)
 {
 	struct snapshot_service *of = snapshots_of_service(c);
 
-	if (of->writing || c->closing || list_empty(&of->unwritten) || first_of(of)->space->users ||
-	    c->template_env.ops->disk_is_low(c->template_env.arg) ||
+	if (of->writing || c->closing || c->template_env.ops->disk_is_low(c->template_env.arg) ||
 	    loop_now_ms(c->loop) < of->write_at_ms)
 		return;
-	begin(first_of(of));
+	struct checkpoint *k = choose(of);
+	if (k)
+		begin(k);
 }
 
 static void on_time(void *arg)

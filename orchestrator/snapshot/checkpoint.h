@@ -43,7 +43,7 @@ void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view);
 int checkpoints_drop_unstored(struct service *c, struct err *e);
 
 /* checkpoint-write.c: */
-/* Writes the next checkpoint to disk, unless one is being written or the next one is in use. */
+/* Writes the next checkpoint that is not in use to disk, unless one is being written. */
 void checkpoint_write_next(struct service *c);
 /* The same, in a moment. */
 void checkpoint_write_soon(struct service *c);

@@ -111,6 +111,18 @@ static bool nothing_is_unwritten(void *arg)
 	return world_metric(arg, "checkpoints_unstored") == 0;
 }
 
+static bool write_has_failed(void *arg)
+{
+	const struct world *w = arg;
+
+	return snapshots_of_service(w->service)->write_at_ms != 0;
+}
+
+static bool one_is_unwritten(void *arg)
+{
+	return world_metric(arg, "checkpoints_unstored") == 1;
+}
+
 static bool pool_is_full(void *arg)
 {
 	struct world *w = arg;
@@ -370,6 +382,35 @@ static void test_one_that_is_started_from_is_written_after_that(void **state)
 	const void *begun = snapshots_of_service(w->service)->writing; /* on a slow machine */
 	checkpoint_write_next(w->service);
 	assert_ptr_equal(snapshots_of_service(w->service)->writing, begun);
+	world_until_true(w, &k.done);
+	assert_true(k.ok);
+	world_until(w, nothing_is_unwritten, w);
+}
+
+/* Else one tenant could keep the checkpoints of all others in memory. */
+static void test_one_that_is_started_from_does_not_hold_up_others(void **state)
+{
+	struct world *w = *state;
+	struct taken used, other;
+	struct forked k;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	block_disk(w, true);
+	take(w, &used, m.view.id);
+	world_until(w, write_has_failed, w);
+	take(w, &other, m.view.id);
+	world_until(w, pool_is_full, w);
+	fakes_fault(w->fakes, FAKES_SEED_WAIT, 1);
+	fork_from_start(w, &k, used.id, 1);
+	world_until_waiting(w, 1);
+	block_disk(w, false);
+	snapshots_of_service(w->service)->write_at_ms = 0;
+	checkpoints_check(w->service);
+	world_until(w, one_is_unwritten, w);
+	assert_string_equal(state_of(w, used.id), "memory");
+	assert_string_equal(state_of(w, other.id), "stored");
+	fakes_go(w->fakes);
 	world_until_true(w, &k.done);
 	assert_true(k.ok);
 	world_until(w, nothing_is_unwritten, w);
@@ -907,6 +948,7 @@ int main(void)
 		WORLD_TEST(test_its_time_ends_unless_it_is_pinned),
 		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),
 		WORLD_TEST(test_one_that_is_started_from_is_written_after_that),
+		WORLD_TEST(test_one_that_is_started_from_does_not_hold_up_others),
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
