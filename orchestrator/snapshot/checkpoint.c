@@ -447,17 +447,14 @@ bool service_checkpoints_prune(struct service *c, const char *tenant,
 	size_t n = t ? choose(&snapshots_of_tenant(t)->checkpoints, how, chosen) : 0;
 	struct err e;
 
-	for (size_t i = 0; i < n; i++) {
-		char id[SANDBOX_ID_LEN + 1];
-		uint64_t bytes = chosen[i]->size_bytes;
-
-		memcpy(id, chosen[i]->id, sizeof(id));
-		if (!how->dry_run &&
-		    checkpoint_remove(chosen[i], "checkpoint.deleted", "it was pruned", &e) < 0) {
-			failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
-			return false;
-		}
-		each(arg, id, bytes);
+	for (size_t i = 0; i < n; i++)
+		each(arg, chosen[i]->id, chosen[i]->size_bytes);
+	/* Oldest first: what comes from one then moves once, to one that stays. */
+	while (n-- && !how->dry_run) {
+		if (checkpoint_remove(chosen[n], "checkpoint.deleted", "it was pruned", &e) == 0)
+			continue;
+		failure_set(f, FAIL_CATALOGUE, 5, "%s", e.text);
+		return false;
 	}
 	return true;
 }

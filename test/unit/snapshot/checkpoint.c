@@ -9,6 +9,7 @@
 #include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/sandbox/tenant.h"
 #include "orchestrator/snapshot/state.h"
+#include "orchestrator/store/store-internal.h"
 #include "test/unit/service/world.h"
 
 static bool memory_is_low;
@@ -414,6 +415,48 @@ static void test_one_that_is_started_from_does_not_hold_up_others(void **state)
 	world_until_true(w, &k.done);
 	assert_true(k.ok);
 	world_until(w, nothing_is_unwritten, w);
+}
+
+static void on_pruned(void *arg, const char *id, uint64_t bytes)
+{
+	int *n = arg;
+
+	(void)id;
+	(void)bytes;
+	(*n)++;
+}
+
+/* Takes ten checkpoints, and starts sandboxes from the last. Returns how many rows of the catalogue
+ * change when all are pruned. */
+static int prune_ten(struct world *w, const char *id, unsigned sandboxes)
+{
+	const struct checkpoint_prune all = {.keeps = true};
+	struct failure f;
+	struct forked k;
+	struct taken t;
+	int n = 0;
+
+	for (int i = 0; i < 10; i++)
+		take(w, &t, id);
+	if (sandboxes)
+		fork_from(w, &k, t.id, sandboxes);
+	const int before = sqlite3_total_changes(w->service->store->db);
+	assert_true(service_checkpoints_prune(w->service, TENANT, &all, on_pruned, &n, &f));
+	assert_int_equal(n, 10);
+	return sqlite3_total_changes(w->service->store->db) - before;
+}
+
+/* Else a prune of 1,000 from which 1,000 others come would change a million rows. */
+static void test_a_prune_moves_what_comes_from_them_once(void **state)
+{
+	struct world *w = *state;
+	struct made m;
+
+	world_create(w, &m, NULL);
+	block_disk(w, true);
+	const int with_none = prune_ten(w, m.view.id, 0);
+	assert_int_equal(prune_ten(w, m.view.id, 3), with_none + 3);
+	block_disk(w, false);
 }
 
 static void test_failed_and_abandoned_ones_leave_nothing(void **state)
@@ -949,6 +992,7 @@ int main(void)
 		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),
 		WORLD_TEST(test_one_that_is_started_from_is_written_after_that),
 		WORLD_TEST(test_one_that_is_started_from_does_not_hold_up_others),
+		WORLD_TEST(test_a_prune_moves_what_comes_from_them_once),
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
 		WORLD_TEST(test_a_rollback_needs_no_room_in_the_tree),
