@@ -645,14 +645,23 @@ static int note_parent(struct fork *fork)
 	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);
 }
 
+/* Returns whether copies of `held` bytes are too much: one for each child, or one that is counted
+ * for the tenant, who may have many checkpoints in memory. */
+static bool is_too_much(const struct fork *fork, size_t held)
+{
+	if (fork->n)
+		return fork->n * held > HELD_MOST;
+	return held > LINE_TIGHT_BYTES && output_is_tight(exec_of(fork->parent)->output);
+}
+
 /* Delivers long unfinished lines of the parent in parts, as if memory was short, since each child
- * would get a copy of them. Returns false when a reader of these parts has ended the fork. */
+ * or checkpoint gets a copy of them. Returns false when a reader of these parts has ended the
+ * fork. */
 static bool cut_lines(struct op *op)
 {
 	struct sandbox *s = fork_of(op)->parent;
-	const unsigned n = fork_of(op)->n;
 
-	while (n && snapshots_of(s)->copying == op && n * exec_lines(s) > HELD_MOST &&
+	while (snapshots_of(s)->copying == op && is_too_much(fork_of(op), exec_lines(s)) &&
 	       exec_cut_longest(s))
 		;
 	return snapshots_of(s)->copying == op;
@@ -668,7 +677,7 @@ static void copy(struct fork *fork)
 	if (!cut_lines(&fork->op))
 		return;
 	int ret = note_parent(fork);
-	if (fork->n * exec_point_results(&fork->point) > HELD_MOST)
+	if (is_too_much(fork, exec_point_results(&fork->point)))
 		exec_point_drop_results(&fork->point);
 	if (ret == 0) {
 		fork->request = vmproc_fork(s->vm, fork->n ? fork->n : 1, take_fd(&fork->writable),

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "orchestrator/exec/queue.h"
 #include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/snapshot/checkpoint.h"
@@ -415,6 +416,45 @@ static void test_one_that_is_started_from_does_not_hold_up_others(void **state)
 	world_until_true(w, &k.done);
 	assert_true(k.ok);
 	world_until(w, nothing_is_unwritten, w);
+}
+
+struct held_line {
+	struct world *w;
+	const char *id;
+};
+
+static bool has_long_line(void *arg)
+{
+	const struct held_line *line = arg;
+	struct failure f;
+
+	return exec_lines(sandbox_find(line->w->service, TENANT, line->id, &f)) == 15000000;
+}
+
+static void test_copies_of_a_long_line_stay_within_the_budget(void **state)
+{
+	enum { MIB = 1 << 20, BUDGET = 64 * MIB, ROOM = 16 * MIB };
+	struct world *w = *state;
+	struct output_budget *budget = &exec_of_service(w->service)->output;
+	struct run r = {0};
+	struct taken t;
+	struct made m;
+
+	budget->most = BUDGET;
+	world_create(w, &m, NULL);
+	world_exec_start(w, &r, m.view.id, "big 15000000\nwait", false);
+	world_until(w, has_long_line, &(struct held_line){w, m.view.id});
+	block_disk(w, true);
+	for (int i = 0; i < 8; i++) {
+		take(w, &t, m.view.id);
+		assert_true(t.ok);
+		assert_true(i || !r.bytes);
+		assert_in_range(budget->held, 0, BUDGET + ROOM);
+	}
+	assert_int_equal(r.bytes, 15000000);
+	block_disk(w, false);
+	fakes_go(w->fakes);
+	world_until_true(w, &r.over);
 }
 
 static void on_pruned(void *arg, const char *id, uint64_t bytes)
@@ -992,6 +1032,7 @@ int main(void)
 		WORLD_TEST(test_one_that_is_started_from_cannot_be_deleted),
 		WORLD_TEST(test_one_that_is_started_from_is_written_after_that),
 		WORLD_TEST(test_one_that_is_started_from_does_not_hold_up_others),
+		WORLD_TEST(test_copies_of_a_long_line_stay_within_the_budget),
 		WORLD_TEST(test_a_prune_moves_what_comes_from_them_once),
 		WORLD_TEST(test_failed_and_abandoned_ones_leave_nothing),
 		WORLD_TEST(test_a_child_that_fails_does_not_undo_the_others),
