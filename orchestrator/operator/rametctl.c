@@ -460,8 +460,8 @@ static int show_help(const struct config *config, const struct words *w)
 		return command_failed(&e);
 	int status = (int)command_run(tables, &env, &args, stdout, &wait);
 	puts("\n`rametctl doctor` checks this host; `backup`, `check` and `restore` are for the "
-	     "catalogue and the Spaces. The service has more commands: `rametctl help` lists them "
-	     "while it runs.");
+	     "catalogue and the Spaces, `fleet` and `host` for a fleet of hosts. The service has "
+	     "more commands: `rametctl help` lists them while it runs.");
 	return status;
 }
 
