@@ -154,9 +154,9 @@ bool tenant_has_checkpoint(const struct service *c, const char *tenant, size_t n
 	if (!tenant_tier(c, tenant, &tier) || n < tier.checkpoints)
 		return true;
 	failure_set(f, FAIL_CAP_REACHED, 0,
-		    "there are %zu checkpoints of this key, and its limit is %u: delete or prune "
-		    "some",
-		    n, tier.checkpoints);
+		    "there are %zu checkpoints of this key, and its limit is %u: %s", n,
+		    tier.checkpoints,
+		    tier.checkpoints ? "delete or prune some" : "its tier permits none");
 	return false;
 }
 

@@ -293,13 +293,15 @@ static const struct space *find_undo(struct service *c, const char *tenant, cons
 	const bool is_kept = is_present(s, before(s, 0));
 	const struct space *to = before(s, n - !is_kept);
 	if (!to)
-		failure_set(f, FAIL_NO_UNDO, 0,
-			    "sandbox %s has no checkpoint from before its last %u calls: %s", id, n,
-			    s->config.checkpoint_calls
-				    ? "its checkpoint_each_call began later or keeps fewer, "
-				      "or it got its state from elsewhere"
-				    : "set its checkpoint_each_call, then they are taken from then "
-				      "on");
+		failure_set(
+			f, FAIL_NO_UNDO, 0,
+			"sandbox %s has no checkpoint from before its last %u call%s: %s", id, n,
+			n == 1 ? "" : "s",
+			s->config.checkpoint_calls
+				? "its checkpoint_each_call began later, keeps fewer or is at a "
+				  "limit, or it got its state from elsewhere"
+				: "set its checkpoint_each_call, then they are taken from then "
+				  "on");
 	return to;
 }
 

@@ -283,7 +283,7 @@ def test_checkpoints_of_another_key(start: Callable[..., Service]) -> None:
         refused(theirs.post(rollback, json={"checkpoint": id}), 404, "not_found")
         assert theirs.get("/v1/checkpoints").json() == []
         text = refused(free.post(made(free) + "/checkpoints"), 429, "cap_reached")
-        assert "limit is 0" in text
+        assert "limit is 0: its tier permits none" in text
 
 
 def test_a_rollback_works_at_the_limits_of_the_tier(start: Callable[..., Service]) -> None:
