@@ -88,6 +88,7 @@ def test_run_a_command(cli: Cli) -> None:
     "words, message",
     [
         (["exec", "nope", "ls"], "is not the id of a sandbox"),
+        (["exec", "chk_" + "0" * 32, "ls"], "is the id of a checkpoint, not of a sandbox"),
         (["exec", "sbx_" + "0" * 32, "ls"], "sbx_" + "0" * 32),
         (["run", "/no/such.py"], "No such file"),
         (["ls", "--no-such-option"], "--no-such-option"),

@@ -298,11 +298,11 @@ class AsyncSandbox:
         together.
 
         Args:
-            n: Number of calls; `checkpoint_each_call` says how many are kept.
+            n: Number of calls, less than `keep` of `checkpoint_each_call`.
             keep: Name of a checkpoint that keeps the present state. None: it is lost.
 
         Returns:
-            The id of the checkpoint whose state it has now.
+            The id of the checkpoint whose state it has now; the one that `keep` made has its name.
 
         Raises: As `AsyncClient.undo_calls`.
         """

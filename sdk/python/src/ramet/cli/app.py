@@ -189,7 +189,8 @@ each_call_option = option(
     "each_call",
     type=click.IntRange(0, 1000),
     metavar="N",
-    help="Keep the state after each of the last N calls, for `ramet undo`. 0: do not.",
+    help="Keep the state after each of the last N calls, for `ramet undo`, which goes back N - 1 "
+    "calls at most. 0: do not.",
 )
 tree_option = option(
     "--tree",

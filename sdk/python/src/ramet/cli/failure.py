@@ -31,10 +31,10 @@ _REMEDIES: tuple[tuple[type[RametError], str], ...] = (
     (Unauthorized, "`ramet login` saves a key; the environment's RAMET_API_KEY takes precedence"),
     (Frozen, "`ramet resume SPACE` continues it"),
     (NoSuchFile, "`ramet exec ID -- ls -la FOLDER` shows which files there are"),
-    (NotFound, "`ramet ls` lists the sandboxes, `ramet spaces` the Spaces"),
+    (NotFound, "`ramet ls` lists sandboxes, `ramet spaces` Spaces, `ramet checkpoints` checkpoints"),
     (VmDied, "its state is lost; `ramet create` makes a new sandbox"),
     (SpaceDamaged, "`ramet rm SPACE` removes it; ask the operator about the disk"),
-    (CapReached, "end sandboxes with `ramet rm ID`, or ask the operator for a higher limit"),
+    (CapReached, "`ramet rm ID` ends or deletes one, or ask the operator for a higher limit"),
     (PermissionDenied, "programs in a sandbox run as root: is the file system read-only?"),
     (ServerError, "tell the operator of the service, with this message"),
 )

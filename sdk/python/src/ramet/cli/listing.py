@@ -89,6 +89,7 @@ def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
     if as_json:
         print_json(dict(one.raw))
         return
+    each = one.checkpoint_each_call
     fields = [
         ("id", one.id),
         ("name", _name(one)),
@@ -102,6 +103,7 @@ def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
         ("expires if idle", _when(one.idle_expires_at)),
         ("persistent", "yes" if one.persistent else "no"),
         ("network", "open" if one.egress else "closed"),
+        ("checkpoint each call", f"keeps {each['keep']}" if each else ""),
         ("memory used", f"{size(one.memory_private_bytes)}, shared {size(one.memory_shared_bytes)}"),
         ("parent", one.parent or ""),
         ("tree", f"{one.root}, depth {one.depth}" if one.raw.get("depth") else ""),

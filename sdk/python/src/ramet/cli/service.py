@@ -12,6 +12,7 @@ from ramet.cli.failure import Failure
 SANDBOX = "sbx_"
 SPACE = "spc_"
 CHECKPOINT = "chk_"
+_KINDS = {SANDBOX: "sandbox", SPACE: "Space", CHECKPOINT: "checkpoint"}
 _ID_LEN = 36  # prefix and 32 hexadecimal digits
 
 
@@ -91,6 +92,9 @@ def _full(
     if name.startswith(prefix) and len(name) == _ID_LEN:
         return name
     remedy = f"`{command}` lists them"
+    for other, what in _KINDS.items():
+        if other != prefix and name.startswith(other):
+            raise Failure(f"{name} is the id of a {what}, not of a {kind}", remedy)
     digits = name.removeprefix(prefix)
     if not digits or not set(digits) <= set("0123456789abcdef"):
         raise Failure(f"{name!r} is not the id of a {kind}", remedy)
