@@ -111,8 +111,8 @@ struct checkpoint_prune {
 	uint32_t older_than_s; /* younger ones stay */
 	bool dry_run;	       /* only report which would be deleted */
 };
-/* Deletes the newest checkpoints that are neither pinned nor in use, at most 1,000. `each` gets them
- * newest first, also when it then fails. `bytes`: their own on disk. */
+/* Deletes the newest checkpoints that are neither pinned nor in use, at most 1,000. `each` gets
+ * them newest first, also when it then fails. `bytes`: their own on disk. */
 bool service_checkpoints_prune(struct service *c, const char *tenant,
 			       const struct checkpoint_prune *how,
 			       void (*each)(void *arg, const char *id, uint64_t bytes), void *arg,
