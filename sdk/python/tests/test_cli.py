@@ -206,7 +206,7 @@ def test_a_full_id_costs_no_request(client: Client, fake: Service) -> None:
 @pytest.mark.parametrize(
     "name, message",
     [("aa", f"aa is ambiguous: {IDS[0]}, {IDS[1]}"), ("c", "no sandbox c"), ("nope", "not the id"),
-     ("", "not the id"), ("sbx_", "not the id"), (SPC, "not the id")],
+     ("", "not the id"), ("sbx_", "not the id"), (SPC, "the id of a Space, not of a sandbox")],
 )
 def test_other_ids_are_refused(client: Client, name: str, message: str) -> None:
     with pytest.raises(failure.Failure, match=message) as failed:

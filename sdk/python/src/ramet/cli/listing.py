@@ -89,7 +89,7 @@ def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
     if as_json:
         print_json(dict(one.raw))
         return
-    each = one.checkpoint_each_call
+    each = one.raw.get("checkpoint_each_call")
     fields = [
         ("id", one.id),
         ("name", _name(one)),
