@@ -25,7 +25,8 @@ static const char usage[] =
 	"       rametctl host undrain HOST              let it have new sandboxes again\n"
 	"       rametctl host forget HOST               leave a host that is gone out of the "
 	"table\n"
-	"HOST is the name or the number of a host.\n";
+	"HOST is the name or the number of a host. DIR is fleet_dir, if that is not " FLEET_TABLES
+	".\n";
 
 int fleet_ended(int ret, const struct err *e, const char *text)
 {
