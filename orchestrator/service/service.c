@@ -152,7 +152,7 @@ static void on_table(void *arg)
 	struct service *c = arg;
 	const struct fleet_host *self = member_table(c->member)->self;
 
-	service_drain(c, self->draining, self->deadline * 1000);
+	service_drain(c, self->draining, self->draining ? self->deadline * 1000 : 0);
 }
 
 static int join_fleet(struct service *c, struct err *e)

@@ -120,6 +120,14 @@ def test_what_is_left_at_the_deadline_ends(fleet: Fleet, client: httpx.Client) -
             answer.read()
 
 
+def test_a_deadline_without_a_drain_ends_nothing(fleet: Fleet, client: httpx.Client) -> None:
+    box = made(client)
+    usual = client.get(box).json()["expires_at"]
+    order(fleet, "draining", time.time() + 1000)
+    order(fleet, "ready", time.time() - 1)
+    assert client.get(box).json()["expires_at"] == usual
+
+
 def test_a_restarted_host_stays_drained(fleet: Fleet, host: Service) -> None:
     order(fleet, "draining")
     host.stop()
