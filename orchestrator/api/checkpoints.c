@@ -169,6 +169,10 @@ void serve_prune(struct request *r, const struct prune_body *b)
 			     "all checkpoints");
 		return;
 	}
+	if (b->sandbox.p && !id_valid("sbx_", b->sandbox.p, b->sandbox.len)) {
+		bad_request(r, "sandbox must be the id of a sandbox, not \"%s\"", b->sandbox.p);
+		return;
+	}
 	text_puts(&r->out, "{\"checkpoints\":[");
 	if (!service_checkpoints_prune(r->service, r->tenant, &how, add_pruned, &pruned, &f)) {
 		r->out.len = 0;

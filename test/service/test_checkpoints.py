@@ -233,6 +233,7 @@ def test_prune(server: Service, client: httpx.Client, sandbox: str) -> None:
     assert left == [ids[0], ids[3], ids[4], other]
     assert client.post("/v1/checkpoints/prune", json={"older_than_seconds": 1000}).json()["checkpoints"] == []
     refused(client.post("/v1/checkpoints/prune", json={"dry_run": True}), 400, "bad_request")
+    assert "nope" in refused(client.post("/v1/checkpoints/prune", json={"keep": 1, "sandbox": "nope"}), 400, "bad_request")
 
 
 def test_wrong_requests(client: httpx.Client, sandbox: str) -> None:

@@ -14,6 +14,7 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 import pytest
 
@@ -43,6 +44,7 @@ from ramet.cli import (
     listing,
     logs,
     output,
+    parse,
     programs,
     remove,
     repl,
@@ -212,6 +214,12 @@ def test_other_ids_are_refused(client: Client, name: str, message: str) -> None:
     with pytest.raises(failure.Failure, match=message) as failed:
         service.sandbox_id(client, name)
     assert failed.value.remedy
+
+
+def test_limit_of_a_tree_that_is_none_is_refused() -> None:
+    assert parse.budget(["live=3", "at_limit=wait"]) == {"live": 3, "at_limit": "wait"}
+    with pytest.raises(click.BadParameter, match="'ram' is none of live, ram_mib"):
+        parse.budget(["live=3", "ram=3"])
 
 
 def test_rm_removes_what_it_can(

@@ -65,11 +65,17 @@ def pairs(items: Iterable[str] | None) -> dict[str, str] | None:
     return found
 
 
+BUDGET = ("live", "ram_mib", "cpu_seconds", "wall_seconds", "depth", "at_limit")
+
+
 def budget(items: Iterable[str] | None) -> dict[str, str | int] | None:
     """Returns the members of `--tree` options: numbers, and words."""
     found = pairs(items)
     if found is None:
         return None
+    for name in found:
+        if name not in BUDGET:  # the service would ignore it, and nothing would be limited
+            raise click.BadParameter(f"{name!r} is none of {', '.join(BUDGET)}")
     return {name: int(v) if v.isdecimal() else v for name, v in found.items()}
 
 
