@@ -2,8 +2,11 @@
 /* Diffs of two sandboxes. */
 #include "base/alloc.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
+#include "orchestrator/http/dispatch.h"
+#include "orchestrator/http/route.h"
 
 /* The paths to compare when the request names none, as documented for the Python client. */
 static const char *const default_paths[] = {"/root", "/tmp", NULL};
@@ -113,6 +116,7 @@ static void on_diff(void *arg, struct service_diff *diff, const struct failure *
 {
 	struct request *r = arg;
 
+	diff_end_other(r);
 	if (!request_called_well(r, f) || !answer_has_room(r, diff->bytes)) {
 		service_diff_free(diff);
 	} else if (diff->bytes > STREAM_PAUSE_SIZE) {
@@ -121,6 +125,49 @@ static void on_diff(void *arg, struct service_diff *diff, const struct failure *
 		write_diff(&r->out, diff);
 		answer(r, 200, "application/json");
 	}
+}
+
+/* --- a checkpoint as the other side ----------------------------------------------------------- */
+
+#define OTHER_S 7200 /* longer than a diff takes: if the service ends in the middle of one */
+
+void diff_end_other(struct request *r)
+{
+	if (r->mark)
+		op_abandon(service_delete(r->service, r->tenant, r->other, NULL, NULL));
+	r->mark = false;
+}
+
+static const struct request_ops other_ops = {.gone = diff_end_other};
+
+static void on_other(void *arg, const struct sandbox_view *view, const struct failure *f)
+{
+	struct request *r = arg;
+
+	if (!request_called_well(r, f))
+		return;
+	memcpy(r->other, view->id, sizeof(r->other));
+	r->mark = true;
+	r->ops = &other_ops;
+	if (r->route->body)
+		body_read(r, r->route->body, r->route->serve_body);
+	else
+		r->route->serve(r);
+	request_began(r);
+}
+
+bool diff_starts_other(struct request *r)
+{
+	const struct sandbox_spec spec = {.config.timeout_s = OTHER_S};
+	const struct json_text id = {.p = r->other, .len = strlen(r->other)};
+
+	if (!id_valid(CHECKPOINT_ID_PREFIX, id.p, id.len))
+		return false;
+	if (checkpoint_is_good(r, &id)) {
+		request_ref(r);
+		r->op = service_create_from(r->service, r->tenant, r->other, &spec, on_other, r);
+	}
+	return true;
 }
 
 /* --- the request ------------------------------------------------------------------------------ */
@@ -160,7 +207,7 @@ bool diff_paths_are_good(struct request *r, char **paths)
 
 void serve_diff(struct request *r, const struct diff_body *b)
 {
-	if (!answer_may_be_long(r) || !diff_paths_are_good(r, b->paths))
+	if (!answer_may_be_long(r) || !diff_paths_are_good(r, b->paths) || diff_starts_other(r))
 		return;
 	request_ref(r);
 	r->op = service_diff(r->service, r->tenant, r->id, r->other, diff_paths(b->paths), on_diff,

@@ -96,6 +96,11 @@ bool checkpoint_is_good(struct request *r, const struct json_text *id);
 const char *const *diff_paths(char **paths);
 /* Returns false, with an answer given, for paths that cannot be compared. NULL is fine. */
 bool diff_paths_are_good(struct request *r, char **paths);
+/* Returns whether the request compares with a checkpoint. It then starts a sandbox, which becomes
+ * `other`, and has the route's handler called again; or it has answered. */
+bool diff_starts_other(struct request *r);
+/* Deletes that sandbox if there is one. */
+void diff_end_other(struct request *r);
 
 /* --- events.c ------------------------------------------------------------------------------- */
 

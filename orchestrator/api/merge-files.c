@@ -192,6 +192,7 @@ static void on_text(void *arg, const char *text, size_t len, const struct failur
 {
 	struct request *r = arg;
 
+	diff_end_other(r);
 	if (!request_called_well(r, f) || !answer_has_room(r, len))
 		return;
 	text_add(&r->out, text, len);
@@ -202,7 +203,7 @@ void serve_text_diff(struct request *r)
 {
 	char path[AGENT_PATH_MAX + 1];
 
-	if (!ask_path(r, path) || !answer_may_be_long(r))
+	if (!ask_path(r, path) || !answer_may_be_long(r) || diff_starts_other(r))
 		return;
 	request_ref(r);
 	r->op = service_text_diff(r->service, r->tenant, r->id, r->other, path, on_text, r);

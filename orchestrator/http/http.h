@@ -42,7 +42,8 @@ struct request {
 	struct client from;
 	const struct key *key; /* the valid key; NULL: none was sent, or no keys exist */
 	const char *tenant;    /* NULL: unknown */
-	/* Ids from the path: `other` is of a sandbox, a process or a terminal. */
+	/* Ids from the path: `other` is of a sandbox, a checkpoint, a process or a
+	 * terminal. */
 	char id[SANDBOX_ID_LEN + 1], other[SANDBOX_ID_LEN + 1];
 	uint16_t at_port; /* of the sandbox `id`, which the host names; 0: none */
 	char traceparent[TRACEPARENT_LEN + 1]; /* empty: none was sent, or an invalid one */

@@ -16,7 +16,7 @@ enum timed { TIMED_NOT, TIMED_CREATE, TIMED_FORK, TIMED_RESUME, TIMED_EXEC, TIME
 struct route {
 	const char *method;
 	/* "/v1/sandboxes/{id}"; braces contain the kind of an id: {pty}, {process}, {space},
-	 * {port}, or for a sandbox any other word. */
+	 * {other}, {port}, or for a sandbox any other word. */
 	const char *pattern;
 	/* `serve`, or for a route with a JSON body the other two. */
 	void (*serve)(struct request *r);

@@ -126,3 +126,65 @@ def test_diffs_find_the_room_taken_that_there_was_at_their_start(
         statuses = sorted(s.recv(12).decode()[-3:] for s in held)
         # Two answers of 4.8 MB leave some room, in which a third begins.
         assert set(statuses) == {"200", "503"} and statuses.count("200") <= 3
+
+
+# --- with a checkpoint ---
+
+
+def ids_of(client: httpx.Client) -> list[str]:
+    return [one["id"] for one in client.get("/v1/sandboxes").json()]
+
+
+def until_alone(client: httpx.Client, box: str) -> None:
+    """Waits until what was started from a checkpoint is deleted."""
+    while ids_of(client) != [box[-36:]]:
+        pass
+
+
+@pytest.fixture
+def point(client: httpx.Client, box: str) -> str:
+    set_tree(client, box, "/root/a 100644 x")
+    id: str = client.post(box + "/checkpoints", json={}).json()["id"]
+    set_tree(client, box, "/root/b 100644 x")
+    return id
+
+
+def test_files_are_compared_with_a_checkpoint(client: httpx.Client, box: str, point: str) -> None:
+    answer = client.post(f"{box}/diff/{point}")
+    assert answer.json() == {"added": [], "removed": ["/root/b"], "modified": []}, answer.text
+    until_alone(client, box)
+    refused(client.post(f"{box}/diff/{point}", json={"paths": []}), 400, "bad_request")
+    assert ids_of(client) == [box[-36:]]
+    assert client.delete(f"/v1/checkpoints/{point}").status_code == 204
+    refused(client.post(f"{box}/diff/{point}"), 404, "not_found")
+    refused(client.get(f"{box}/diff/{point}", params={"path": "/root/a"}), 404, "not_found")
+
+
+def test_sandbox_that_is_compared_with_a_checkpoint_may_be_gone(client: httpx.Client, box: str, point: str) -> None:
+    client.delete(box)
+    refused(client.post(f"{box}/diff/{point}"), 404, "not_found")
+    while ids_of(client):
+        pass
+
+
+def test_clients_may_leave_while_a_checkpoint_is_compared(
+    client: httpx.Client, server: Service, box: str, point: str
+) -> None:
+    request = f"POST {box}/diff/{point} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode()
+    for _ in range(20):
+        with server.connect() as s:
+            s.sendall(request)
+    server.until_idle()
+    until_alone(client, box)
+
+
+def test_text_is_compared_with_a_checkpoint(service: Service) -> None:
+    with service.client() as http:
+        box = made(http)
+        http.put(f"{box}/files", params={"path": "/tmp/diff-text"}, content=b"x\n")
+        id = http.post(box + "/checkpoints", json={}).json()["id"]
+        answer = http.get(f"{box}/diff/{id}", params={"path": "/tmp/diff-text"})
+        assert (answer.status_code, answer.text) == (200, "")  # they share this machine's files
+        until_alone(http, box)
+        http.delete(f"/v1/checkpoints/{id}")
+        http.delete(box)

@@ -56,6 +56,8 @@ def test_sandboxes_begin_where_the_checkpoint_was() -> None:
             run(sbx, SET_UP)
             point = sbx.checkpoint("ready", labels={"test": "system"})
             run(sbx, CHANGE)
+            assert "/root/kept" in sbx.diff(point).modified
+            assert "+on disk" in sbx.diff_text(point, "/root/kept")
             first, second = point.fork(2)
             with first, second:
                 check(first)

@@ -453,11 +453,14 @@ class Sandbox:
         if winner._closes_now():
             winner._release_client()
 
-    def diff(self, other: "Sandbox", paths: Sequence[str] | None = None) -> Diff:
-        """Compares the files of this sandbox with those of another.
+    def diff(
+        self, other: "Sandbox | Checkpoint", paths: Sequence[str] | None = None
+    ) -> Diff:
+        """Compares the files of this sandbox with those of another, or of a checkpoint.
 
         Args:
-            other: Any sandbox. `added` exists only in the other.
+            other: Any sandbox, or a checkpoint: the service then starts a sandbox from it, and
+                deletes it. `added` exists only in the other.
             paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
 
         Raises:
@@ -466,12 +469,12 @@ class Sandbox:
         """
         return self._live().diff_sandboxes(self.id, other.id, paths)
 
-    def diff_text(self, other: "Sandbox", path: str) -> str:
+    def diff_text(self, other: "Sandbox | Checkpoint", path: str) -> str:
         """Compares a text file of this sandbox with that of another: a unified diff, empty if they
         are equal.
 
         Args:
-            other: Any sandbox.
+            other: Any sandbox, or a checkpoint.
             path: The file, up to 1 MiB. A sandbox that does not have it counts as having an empty
                 one.
 

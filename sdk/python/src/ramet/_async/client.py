@@ -1077,7 +1077,7 @@ class AsyncClient:
 
         Args:
             sandbox_id: One sandbox.
-            other_id: The other. `added` exists only in it.
+            other_id: The other, or a checkpoint. `added` exists only in it.
             paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
 
         Raises:
@@ -1095,7 +1095,7 @@ class AsyncClient:
 
         Args:
             sandbox_id: One sandbox.
-            other_id: The other.
+            other_id: The other, or a checkpoint.
             path: The file, up to 1 MiB. A sandbox that does not have it counts as having an empty
                 one.
 

@@ -458,11 +458,14 @@ class AsyncSandbox:
         if winner._closes_now():
             await winner._release_client()
 
-    async def diff(self, other: "AsyncSandbox", paths: Sequence[str] | None = None) -> Diff:
-        """Compares the files of this sandbox with those of another.
+    async def diff(
+        self, other: "AsyncSandbox | AsyncCheckpoint", paths: Sequence[str] | None = None
+    ) -> Diff:
+        """Compares the files of this sandbox with those of another, or of a checkpoint.
 
         Args:
-            other: Any sandbox. `added` exists only in the other.
+            other: Any sandbox, or a checkpoint: the service then starts a sandbox from it, and
+                deletes it. `added` exists only in the other.
             paths: Absolute paths to compare, with everything below. Default: /root and /tmp.
 
         Raises:
@@ -471,12 +474,12 @@ class AsyncSandbox:
         """
         return await self._live().diff_sandboxes(self.id, other.id, paths)
 
-    async def diff_text(self, other: "AsyncSandbox", path: str) -> str:
+    async def diff_text(self, other: "AsyncSandbox | AsyncCheckpoint", path: str) -> str:
         """Compares a text file of this sandbox with that of another: a unified diff, empty if they
         are equal.
 
         Args:
-            other: Any sandbox.
+            other: Any sandbox, or a checkpoint.
             path: The file, up to 1 MiB. A sandbox that does not have it counts as having an empty
                 one.
 

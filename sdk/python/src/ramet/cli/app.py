@@ -644,7 +644,7 @@ def cp(sources: Sequence[str], target: str, quiet: bool) -> None:
 @argument(
     "other",
     "[OTHER]",
-    "Another sandbox. Without it, ID is compared with its parent.",
+    "Another sandbox, or a checkpoint. Without it, ID is compared with its parent.",
     values=complete_sandbox,
 )
 @option(
@@ -656,7 +656,7 @@ def cp(sources: Sequence[str], target: str, quiet: bool) -> None:
 )
 @other_json
 def diff(sandbox: str, other: str | None, path: Sequence[str], json: bool) -> None:
-    """List the files in which two sandboxes differ.
+    """List the files in which two sandboxes differ, or a sandbox and a checkpoint.
 
     A: only OTHER has it. C: its content differs. D: only ID has it. Without OTHER, the parent of ID
     is compared with ID: the list has the changes in a fork.

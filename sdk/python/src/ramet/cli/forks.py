@@ -26,7 +26,8 @@ def diff(
     Args:
         client: The service.
         name: A sandbox.
-        other: The sandbox that has the added files. None: compare the parent of `name` with it.
+        other: The sandbox or checkpoint that has the added files. None: compare the parent of `name`
+            with it.
         paths: Absolute paths to compare; None: /root and /tmp.
         as_json: Print JSON.
 
@@ -35,7 +36,7 @@ def diff(
     """
     one = sandbox_id(client, name)
     if other is not None:
-        two = sandbox_id(client, other)
+        two = (checkpoint_id if other.startswith(CHECKPOINT) else sandbox_id)(client, other)
     else:
         parent = client.get_sandbox(one).parent
         if parent is None:

@@ -340,7 +340,7 @@ class Tools:
     async def diff(
         self,
         ctx: Ctx,
-        other: Annotated[str, Field(description="Id of the sandbox to compare with: a child")],
+        other: Annotated[str, Field(description="Id of what to compare with: a child, or a checkpoint")],
         sandbox: SandboxId = "",
         paths: Annotated[
             Optional[List[str]],
