@@ -170,7 +170,8 @@ void serve_prune(struct request *r, const struct prune_body *b)
 		return;
 	}
 	if (b->sandbox.p && !id_valid("sbx_", b->sandbox.p, b->sandbox.len)) {
-		bad_request(r, "sandbox must be the id of a sandbox, not \"%s\"", b->sandbox.p);
+		answer_error(r, 400, "bad_request",
+			     "sandbox must be the id of a sandbox, not \"%s\"", b->sandbox.p);
 		return;
 	}
 	text_puts(&r->out, "{\"checkpoints\":[");

@@ -87,25 +87,24 @@ static const struct relay_link peer_link = {
 
 /* --- the request ---------------------------------------------------------------------------- */
 
-static bool write_head(struct text *out, struct request *r, struct port_ask *ask,
-		       const char *fields)
+static bool write_head(struct text *out, struct request *r, struct port_ask ask, const char *fields)
 {
 	h2o_iovec_t path = r->req->input.path;
 	char client[INET6_ADDRSTRLEN];
 	size_t len;
 
 	client_print(client, &r->from);
-	ask->client = client;
-	ask->path = path.base;
-	ask->path_len = path.len;
+	ask.client = client;
+	ask.path = path.base;
+	ask.path_len = path.len;
 	const char *authority = route_authority(path.base, path.len, &len);
 	if (authority) {
-		ask->authority = authority;
-		ask->authority_len = len;
-		ask->path = authority + len;
-		ask->path_len -= (size_t)(ask->path - path.base);
+		ask.authority = authority;
+		ask.authority_len = len;
+		ask.path = authority + len;
+		ask.path_len -= (size_t)(ask.path - path.base);
 	}
-	return peer_ask_write(out, ask, fields);
+	return peer_ask_write(out, &ask, fields);
 }
 
 bool peer_head(struct text *out, struct request *r, const char *fields)
@@ -113,7 +112,7 @@ bool peer_head(struct text *out, struct request *r, const char *fields)
 	struct port_ask ask = {.body = PORT_BODY_LENGTH, .body_len = r->req->entity.len};
 
 	relay_ask_head(r, &ask);
-	return write_head(out, r, &ask, fields);
+	return write_head(out, r, ask, fields);
 }
 
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host)
@@ -132,7 +131,7 @@ void peers_serve(struct peers *p, struct request *r, const char *id, const struc
 	r->ops = &ops;
 	struct port_ask ask = {0};
 	relay_ask(r, &ask);
-	if (!write_head(&state->relay.head, r, &ask, "")) {
+	if (!write_head(&state->relay.head, r, ask, "")) {
 		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
 		return;
 	}

@@ -151,7 +151,7 @@ static void ids_are_checked(void **state)
 		is_invalid("GET", path, "sandbox id");
 		assert_string_equal(m.id[0], "");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/diff/%s", ids[i]);
-		is_invalid("POST", path, "sandbox id");
+		is_invalid("POST", path, "sandbox or checkpoint id");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/pty/%s/kill", ids[i]);
 		is_invalid("POST", path, "terminal id");
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/processes/%s/stdin", ids[i]);
@@ -159,6 +159,10 @@ static void ids_are_checked(void **state)
 		snprintf(path, sizeof(path), "/v1/sandboxes/" ID "/contexts/%s", ids[i]);
 		is_invalid("GET", path, "context id");
 	}
+	is_invalid("POST", "/v1/sandboxes/" ID "/diff/" PTY, "sandbox or checkpoint id");
+	assert_int_equal(
+		find("POST", "/v1/sandboxes/" ID "/diff/chk_0123456789abcdef0123456789abcdef"),
+		ROUTE_FOUND);
 	is_invalid("DELETE", "/v1/sandboxes/" ID "/contexts/" PTY, "context id");
 	is_invalid("POST", "/v1/sandboxes/" ID "/pty/" ID "/kill", "terminal id");
 	is_invalid("POST", "/v1/sandboxes/" ID "/pty/" PROCESS "/kill", "terminal id");

