@@ -99,8 +99,8 @@ const struct history_entry *history_keep(struct history_log *h, const char *chec
 
 /* --- states --------------------------------------------------------------------------------- */
 
-/* Returns the number of the last entry with the same state as the i-th one: those that follow it
- * may be forks and checkpoints, which change none. */
+/* Returns the number of the last entry with the same state as the i-th one: forks and checkpoints,
+ * which may follow that one, change no state. */
 static uint32_t with_state(const struct history_log *h, uint32_t i)
 {
 	while (i + 1 < h->count && h->entries[i + 1].after == h->entries[i].n &&
@@ -118,8 +118,8 @@ uint32_t history_find(const struct history_log *h, const char *checkpoint)
 	return 0;
 }
 
-/* Returns the number of the entry at whose state a descendant of the sandbox began. Only that of a
- * child is known; of others, the time is. */
+/* Returns the number of the entry at whose state a descendant of the sandbox began. A child's first
+ * entry, `began`, has that number; a deeper descendant's has only the time. */
 static uint32_t began_at(const struct history_log *h, const char *id,
 			 const struct history_entry *began)
 {
@@ -139,12 +139,12 @@ uint32_t history_join(struct history_log *h, const char *id, const struct histor
 	const uint32_t began =
 		winner->count ? began_at(h, id, &winner->entries[0]) : history_last(h);
 	const uint32_t first = winner->count > 1 ? winner->entries[1].n : 0;
-	const uint32_t more = history_last(h) + 1 - first;
+	const uint32_t shift = history_last(h) + 1 - first; /* of the winner's numbers */
 
 	for (uint32_t i = 1; i < winner->count; i++) {
 		const struct history_entry *e = &winner->entries[i];
 
-		history_add(h, e, e->after < first ? began : e->after + more);
+		history_add(h, e, e->after < first ? began : e->after + shift);
 	}
 	return first ? history_last(h) : began;
 }

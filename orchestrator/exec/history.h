@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What happened in a sandbox: its last calls, checkpoints, forks, merges and rollbacks, bounded in
- * number. Each entry names the one whose state it changed, so that those of a state that was given
- * up can be told from those that led to the present one.
+ * number. Each entry names the entry whose state it changed. So the entries that led to the present
+ * state can be told from those of a state that was given up.
  */
 #ifndef RAMET_ORCHESTRATOR_EXEC_HISTORY_H
 #define RAMET_ORCHESTRATOR_EXEC_HISTORY_H
@@ -15,8 +15,8 @@
 #define HISTORY_TEXT_MAX 80 /* bytes */
 #define HISTORY_ID_MAX	 36
 
-/* Written to journals, as are results: the numbers are fixed. The first three are how a sandbox
- * begins. */
+/* The numbers of kinds and results are fixed, because journals have them. The first three kinds are
+ * how a sandbox begins. */
 enum history_kind {
 	HISTORY_CREATED,
 	HISTORY_FORKED,
@@ -28,7 +28,7 @@ enum history_kind {
 	HISTORY_ROLLBACK,
 	HISTORY_NKINDS,
 };
-/* ERROR: its exit code was not 0. FAILED: it could not be completed. */
+/* Of a call. ERROR: its exit code was not 0. FAILED: it could not be completed. */
 enum history_result {
 	HISTORY_OK,
 	HISTORY_ERROR,
@@ -63,25 +63,27 @@ struct history_log {
 
 /* Copies the first line of the text that is not blank, cut to whole characters. */
 void history_text(char out[static HISTORY_TEXT_MAX + 1], const char *text, size_t len);
-/* Adds a copy of the entry, after the one with the number `after`. Returns the copy. */
+/* Appends a copy of the entry, which changed the state of the entry `after`, and numbers the copy.
+ * Returns the copy. */
 const struct history_entry *history_add(struct history_log *h, const struct history_entry *entry,
 					uint32_t after);
-/* Adds a copy with its numbers, in place of the last one if that has the same number. Returns
- * false for an entry that the history can't have. */
+/* Appends a copy of an entry that has its numbers; if the last entry has the same number, replaces
+ * that one. Returns false for an entry that the history can't have. */
 bool history_read(struct history_log *h, const struct history_entry *entry);
-/* Notes a checkpoint of the present state. Returns the last entry, or NULL if it has one. */
+/* Notes a checkpoint of the present state in the last entry. Returns the entry; NULL if there is
+ * none or it has a checkpoint already. */
 const struct history_entry *history_keep(struct history_log *h, const char *checkpoint);
 
-/* These return the number of an entry, 0 without any. */
+/* Return the number of the first or last entry; 0 without any. */
 uint32_t history_first(const struct history_log *h);
 uint32_t history_last(const struct history_log *h);
-/* The one with the state of the checkpoint; 0 if none is known. */
+/* Returns the number of the last entry with the checkpoint's state; 0 if none is known. */
 uint32_t history_find(const struct history_log *h, const char *checkpoint);
 /* Adds what the winner of a merge has done, after the entry at whose state the winner began. `id`:
- * of the sandbox that goes on. Returns the entry with the winner's state. */
+ * of the sandbox that goes on. Returns the number of the entry with the winner's state. */
 uint32_t history_join(struct history_log *h, const char *id, const struct history_log *winner);
 
-/* Marks the entries that the present state does not come from. */
+/* Sets undone[i] if the present state does not come from the i-th entry, else clears it. */
 void history_undone(const struct history_log *h, bool undone[static HISTORY_MAX]);
 void history_fini(struct history_log *h);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Writes checkpoints to disk in the background, one at a time and oldest first, as a freeze writes
- * a Space. Then their memory is given back. A checkpoint that can't be written now stays in memory,
- * behind the others. One that sandboxes are being started from waits without holding up others.
+ * a Space, and then frees their memory. A checkpoint that can't be written now stays in memory,
+ * behind the others. A checkpoint from which sandboxes are being started is passed over until they
+ * have begun.
  */
 #include <string.h>
 
@@ -13,7 +14,8 @@
 #include "orchestrator/snapshot/space-files.h"
 
 #define RETRY_MS 10000
-/* Many are started from as soon as they are taken, which the write would slow down. */
+/* Sandboxes are often started from a checkpoint as soon as it is taken, and a write would slow the
+ * starts down. */
 #define WRITE_AFTER_MS 20
 
 static struct checkpoint *first_of(const struct snapshot_service *of)
@@ -33,7 +35,7 @@ static void retry_later(struct checkpoint *k, const char *text)
 	of->write_at_ms = loop_now_ms(c->loop) + RETRY_MS;
 }
 
-/* Records the files. They are this checkpoint's own, except for shared ones. */
+/* Records that the files are on disk, with the sizes of the checkpoint's own and of shared ones. */
 static int record(struct checkpoint *k, const struct space_write *w, struct err *e)
 {
 	struct space *p = k->space;
@@ -97,7 +99,8 @@ static void begin(struct checkpoint *k)
 	step_job_start(c->loop, w, &write_ops, c);
 }
 
-/* Makes the oldest one that nobody uses the first one. Returns it, or NULL. */
+/* Moves the first checkpoint that nobody uses to the front, where first_of finds it. Returns the
+ * checkpoint, or NULL. */
 static struct checkpoint *choose(struct snapshot_service *of)
 {
 	list_each (pos, &of->unwritten) {

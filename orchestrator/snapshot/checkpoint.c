@@ -21,19 +21,19 @@
 
 #define PRUNED_MAX 1000 /* by one call */
 
+static bool is_stored(const struct checkpoint *k)
+{
+	return list_empty(&k->unwritten);
+}
+
 void checkpoint_give_back(struct checkpoint *k)
 {
 	if (k->space->users)
 		return;
-	if (list_empty(&k->unwritten))
+	if (is_stored(k))
 		space_free_snapshot(k);
 	else
 		checkpoint_write_soon(k->space->service);
-}
-
-static bool is_stored(const struct checkpoint *k)
-{
-	return list_empty(&k->unwritten);
 }
 
 static struct store_checkpoint row_of(const struct checkpoint *k)
@@ -72,7 +72,8 @@ static struct space *find(struct service *c, const char *tenant, const char *id,
 
 /* --- take ----------------------------------------------------------------------------------- */
 
-/* The deadline of a call that ran is set again in each sandbox that is started. */
+/* Moves the running calls to the checkpoint, without their deadlines: each sandbox that is started
+ * sets them anew. */
 static void take_calls(struct checkpoint *k, struct exec_point *from)
 {
 	k->call = *from;
@@ -218,7 +219,7 @@ struct look_op {
 	uint64_t freed_bytes;
 };
 
-/* For the worker. */
+/* The worker's own copy, since the operation may be freed while the worker runs. */
 struct look {
 	char state_dir[CONFIG_PATH_MAX], id[SANDBOX_ID_LEN + 1];
 	uint64_t freed_bytes;
@@ -339,7 +340,7 @@ bool service_checkpoint_change(struct service *c, const char *tenant, const char
 
 /* --- removal -------------------------------------------------------------------------------- */
 
-/* `op`: as in space_drop. On failure it goes on. */
+/* `op`: as in space_drop; on failure the caller ends or frees it. */
 static int remove_by(struct op *op, struct space *p, const char *event, const char *text,
 		     struct err *e)
 {
@@ -404,12 +405,12 @@ bool checkpoint_is_removable(const struct space *p)
 	return !p->checkpoint->pin && !p->users;
 }
 
-static bool fits(const struct space *p, const struct checkpoint_prune *how)
+static bool is_of_sandbox(const struct space *p, const struct checkpoint_prune *how)
 {
 	return !how->sandbox || !strcmp(p->sandbox, how->sandbox);
 }
 
-/* Whether a checkpoint with `newer` later ones among those asked for is one too many. */
+/* Returns whether a prune deletes the checkpoint. `newer`: how many newer ones it considered. */
 static bool is_surplus(const struct space *p, const struct checkpoint_prune *how, size_t newer)
 {
 	int64_t age_ms = realtime_ms() - p->created_at_ms;
@@ -419,7 +420,7 @@ static bool is_surplus(const struct space *p, const struct checkpoint_prune *how
 	       checkpoint_is_removable(p);
 }
 
-/* Chooses from the newest to the oldest. Returns their number. */
+/* Fills `chosen` with the checkpoints to delete, newest first. Returns their number. */
 static size_t choose(const struct roster *all, const struct checkpoint_prune *how,
 		     struct space **chosen)
 {
@@ -428,7 +429,7 @@ static size_t choose(const struct roster *all, const struct checkpoint_prune *ho
 	for (size_t i = all->n; i-- && n < PRUNED_MAX;) {
 		struct space *p = container_of(all->all[i], struct space, listed);
 
-		if (!fits(p, how))
+		if (!is_of_sandbox(p, how))
 			continue;
 		if (is_surplus(p, how, newer))
 			chosen[n++] = p;
@@ -449,7 +450,7 @@ bool service_checkpoints_prune(struct service *c, const char *tenant,
 
 	for (size_t i = 0; i < n; i++)
 		each(arg, chosen[i]->id, chosen[i]->size_bytes);
-	/* Oldest first: what comes from one then moves once, to one that stays. */
+	/* Oldest first: each checkpoint_ref then moves once only, to a checkpoint that stays. */
 	while (n-- && !how->dry_run) {
 		if (checkpoint_remove(chosen[n], "checkpoint.deleted", "it was pruned", &e) == 0)
 			continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A checkpoint: a snapshot of a sandbox that goes on. It is a struct space whose `checkpoint` is
- * set. Until its files are written, which happens in the background, it is held in memory.
+ * A checkpoint: a snapshot of a sandbox that goes on. A checkpoint is a struct space whose
+ * `checkpoint` is set, and is held in memory until its files are written, in the background.
  */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_CHECKPOINT_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_CHECKPOINT_H
@@ -12,7 +12,8 @@
 struct sandbox;
 struct store_answer;
 
-/* Frees the memory of the snapshot if it is written and nobody uses it; else has it written. */
+/* Frees the snapshot's memory if the files are written, else has them written; does nothing while
+ * sandboxes are being started from the checkpoint. */
 void checkpoint_give_back(struct checkpoint *k);
 
 /* The snapshot of a sandbox; checkpoint_add takes it over, also on failure. */
@@ -29,13 +30,13 @@ struct checkpoint_taken {
 struct space *checkpoint_add(struct sandbox *s, const struct checkpoint_spec *spec,
 			     const struct checkpoint_taken *taken,
 			     const struct store_answer *answer, struct failure *f);
-/* Removes a checkpoint that nobody uses, from the catalogue, from memory, and its files in the
- * background. `event`: its name in the audit log; NULL: it is not recorded there. Returns 0, or
- * -errno with *e filled. */
+/* Removes a checkpoint that nobody uses from the catalogue and from memory, and then its files in
+ * the background. `event`: the name under which the audit log has the removal; NULL: the log does
+ * not have it. Returns 0, or -errno with *e filled. */
 int checkpoint_remove(struct space *p, const char *event, const char *text, struct err *e);
-/* Returns whether it is neither pinned nor in use. */
+/* Returns whether the checkpoint is neither pinned nor in use. */
 bool checkpoint_is_removable(const struct space *p);
-/* Returns 0, or -errno with *e filled and nothing changed. */
+/* Sets the kind, also in the catalogue. Returns 0, or -errno with *e filled and nothing changed. */
 int checkpoint_set_kind(struct space *p, enum checkpoint_kind kind, struct err *e);
 void checkpoint_view_fill(const struct space *p, struct checkpoint_view *view);
 
@@ -45,9 +46,9 @@ int checkpoints_drop_unstored(struct service *c, struct err *e);
 /* checkpoint-write.c: */
 /* Writes the next checkpoint that is not in use to disk, unless one is being written. */
 void checkpoint_write_next(struct service *c);
-/* The same, in a moment. */
+/* Calls checkpoint_write_next in a moment. */
 void checkpoint_write_soon(struct service *c);
-/* Stops writing this checkpoint and removes its files. */
+/* Stops writing this checkpoint, if that has begun, and removes what was written. */
 void checkpoint_write_stop(struct checkpoint *k);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checkpoints after each call of a sandbox, and the undo of calls. They are taken when no call runs
- * or waits in any of its interpreters, and none has come for a moment: at its start and whenever
- * its calls have made events since the last one. A call that comes before the snapshot has begun
- * overtakes it: then none is taken of that state.
+ * Checkpoints after each call of a sandbox, and the undo of calls. A checkpoint is taken of each
+ * state that has no such checkpoint yet, when no call runs or waits in any interpreter of the
+ * sandbox and no call has come for a moment. A call that comes before the snapshot has begun
+ * overtakes the checkpoint: then no checkpoint is taken of that state.
  */
 #include <string.h>
 
@@ -15,11 +15,11 @@
 #include "orchestrator/snapshot/checkpoint.h"
 #include "orchestrator/snapshot/internal.h"
 
-#define LEFT_MS	       (3600 * 1000) /* age at which those of an ended sandbox are removed */
-#define KEPT_SEQ_OTHER UINT64_MAX
+#define LEFT_MS	       (3600 * 1000) /* age at which checkpoints of an ended sandbox are removed */
+#define KEPT_SEQ_OTHER UINT64_MAX    /* no checkpoint was tried of the present state */
 
-/* Returns the sandbox's checkpoints after calls, oldest first. The first time it looks for those
- * that a previous instance took. */
+/* Returns the sandbox's checkpoints after calls, oldest first. The first call finds those that a
+ * previous instance of the service took. */
 static struct list *all_of(const struct sandbox *s)
 {
 	struct snapshot_sandbox *of = snapshots_of(s);
@@ -50,9 +50,10 @@ void each_call_added(struct sandbox *s, struct checkpoint *k)
 	list_add_tail(all, &k->of_calls);
 }
 
-/* Returns the newest checkpoint of the `n`th state, counted from 0 and from the newest one, among
- * those that the sandbox has come from; or NULL. */
-static struct space *before(const struct sandbox *s, uint32_t n)
+/* Returns a checkpoint of the `n`th state, or NULL. Counts the states that have checkpoints and
+ * that the sandbox's state comes from, back from the newest one, which is state 0. If a state has
+ * several checkpoints, returns the newest. */
+static struct space *nth_state(const struct sandbox *s, uint32_t n)
 {
 	const struct checkpoint *newer = NULL;
 	struct list *all = all_of(s);
@@ -76,13 +77,15 @@ uint64_t each_call_state(const struct sandbox *s)
 	return s->seq == given->seq ? given->state : s->seq;
 }
 
-/* Returns whether that is the present state. */
+/* Returns whether `p` (may be NULL) has the sandbox's present state. */
 static bool is_present(const struct sandbox *s, const struct space *p)
 {
 	return p && p->checkpoint->call_seq == each_call_state(s) && !exec_of(s)->n_calls;
 }
 
-static bool is_automatic(const struct space *p)
+/* Returns whether the service may remove the checkpoint unasked: only if the service took it, and
+ * nobody named, pinned or uses it. */
+static bool may_remove(const struct space *p)
 {
 	const struct checkpoint *k = p->checkpoint;
 
@@ -97,10 +100,11 @@ static void remove_one(struct space *p)
 		log_warn("checkpoint %s can't be removed: %s", p->id, e.text);
 }
 
-/* Those of undone calls are counted apart, so that they don't push out the states before. */
+/* Removes the oldest checkpoints above the sandbox's number. Those of undone calls are counted
+ * apart, so that they don't push out those that an undo can go to. */
 static void remove_surplus(const struct sandbox *s)
 {
-	uint32_t left[CHECKPOINT_UNDONE + 1] = {0}; /* this one and newer ones */
+	uint32_t left[CHECKPOINT_UNDONE + 1] = {0}; /* of each kind: this one and newer ones */
 	struct list *all = all_of(s);
 
 	list_each (pos, all)
@@ -108,12 +112,12 @@ static void remove_surplus(const struct sandbox *s)
 	list_each_safe (pos, all) {
 		struct space *p = of_call(pos)->space;
 
-		if (left[p->checkpoint->kind]-- > s->config.checkpoint_calls && is_automatic(p))
+		if (left[p->checkpoint->kind]-- > s->config.checkpoint_calls && may_remove(p))
 			remove_one(p);
 	}
 }
 
-/* Removes the oldest one, if there is any of undone calls the oldest of those. */
+/* Removes the oldest checkpoint of undone calls, or the oldest of all if no call was undone. */
 static void remove_oldest(const struct sandbox *s)
 {
 	struct space *oldest = NULL;
@@ -121,7 +125,7 @@ static void remove_oldest(const struct sandbox *s)
 	list_each (pos, all_of(s)) {
 		struct space *p = of_call(pos)->space;
 
-		if (is_automatic(p) && (!oldest || p->checkpoint->kind > oldest->checkpoint->kind))
+		if (may_remove(p) && (!oldest || p->checkpoint->kind > oldest->checkpoint->kind))
 			oldest = p;
 	}
 	if (oldest)
@@ -155,11 +159,8 @@ static bool is_due(struct sandbox *s)
 	if (!s->config.checkpoint_calls || s->state != SBX_READY || exec_of(s)->n_calls ||
 	    of->each_call || of->freeze || s->service->closing)
 		return false;
-	if (!of->kept_seq) {
-		const struct space *last = before(s, 0);
-
-		of->kept_seq = is_present(s, last) ? s->seq + 1 : KEPT_SEQ_OTHER;
-	}
+	if (!of->kept_seq)
+		of->kept_seq = is_present(s, nth_state(s, 0)) ? s->seq + 1 : KEPT_SEQ_OTHER;
 	return of->kept_seq != s->seq + 1;
 }
 
@@ -244,7 +245,7 @@ static void set_kind(struct space *p, enum checkpoint_kind kind)
 		log_error("checkpoint %s can't be changed: %s", p->id, e.text);
 }
 
-/* Finds out which of its checkpoints the sandbox's state comes from now. */
+/* Marks the sandbox's checkpoints that its state comes from as such, and the others as undone. */
 static void mark(struct sandbox *s)
 {
 	const struct checkpoint *line = snapshots_of(s)->checkpoint.to;
@@ -277,7 +278,7 @@ void each_call_moved(struct sandbox *s, uint64_t state, const struct space *to)
 
 bool each_call_over(const struct space *p)
 {
-	return is_automatic(p) && realtime_ms() - p->created_at_ms > LEFT_MS &&
+	return may_remove(p) && realtime_ms() - p->created_at_ms > LEFT_MS &&
 	       !sandbox_of_any(p->service, p->sandbox);
 }
 
@@ -290,8 +291,9 @@ static const struct space *find_undo(struct service *c, const char *tenant, cons
 
 	if (!s)
 		return NULL;
-	const bool is_kept = is_present(s, before(s, 0));
-	const struct space *to = before(s, n - !is_kept);
+	/* A checkpoint of the present state is none to go back to. */
+	const bool is_kept = is_present(s, nth_state(s, 0));
+	const struct space *to = nth_state(s, n - !is_kept);
 	if (!to)
 		failure_set(
 			f, FAIL_NO_UNDO, 0,

@@ -11,8 +11,9 @@
  *
  * A checkpoint is a fork without children: step 1 gets the parent's disk layer only, and step 2 is
  * followed by adding the snapshot to the catalogue. Sandboxes are started from a checkpoint or
- * Space with the same steps, of which the second one opens the snapshot that exists. There, a child
- * that fails does not undo the others.
+ * Space with the same steps, except that the existing snapshot is opened during step 1 instead of
+ * step 2, and that a child that fails does not undo the others. For a rollback, one child is
+ * started so, and its VM is given to the sandbox that is rolled back instead of step 4.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -40,8 +41,8 @@
 #include "orchestrator/snapshot/space-files.h"
 #include "orchestrator/snapshot/space-open.h"
 
-/* Maximum bytes, in all copies that a fork makes of the running calls, of long unfinished lines,
- * and of unfinished results. */
+/* A fork copies the running calls for each child. Maximum bytes of long unfinished lines in all of
+ * these copies, and the same of unfinished results. */
 #define HELD_MOST (64u << 20)
 
 #define GETS_NONE "gets no checkpoint" /* a sandbox at a limit */
@@ -59,7 +60,7 @@ enum fork_state {
 enum fork_event {
 	FORK_GRANTED,	  /* there is room */
 	FORK_PARTS_READY, /* the blank VMs and disk layers */
-	FORK_OPENED,	  /* so is the snapshot of a checkpoint or Space */
+	FORK_OPENED,	  /* these, and the snapshot of a checkpoint or Space */
 	FORK_COPY,
 	FORK_COPIED,
 	FORK_USABLE, /* all children */
@@ -104,8 +105,8 @@ struct fork {
 	struct op *freeze; /* of a leaf, to make room; or NULL */
 	char *labels;
 	bool reseed;
-	unsigned n, missing;	/* children; blank VMs, layers or children still awaited */
-	struct child *children; /* NULL while it waits for room: many forks may, of many children */
+	unsigned n, missing;	 /* children; blank VMs, layers or children still awaited */
+	struct child *children;	 /* NULL while the fork waits for room, as many large ones may */
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
 	struct vmproc_request *request;
@@ -161,7 +162,7 @@ static void release_parent(struct fork *fork)
 	sandbox_schedule(s);
 }
 
-/* The freeze itself goes on. */
+/* Stops waiting for the leaf's freeze, which goes on. */
 static void leave_freeze(struct fork *fork)
 {
 	if (fork->freeze)
@@ -208,11 +209,6 @@ static void fail(struct fork *fork, const struct failure *f)
 
 /* --- children ------------------------------------------------------------------------------- */
 
-static struct service *service_of(const struct fork *fork)
-{
-	return fork->op.service;
-}
-
 /* Copies what the child has from its parent, or from the checkpoint or Space. */
 static bool inherit(struct fork *fork, struct sandbox *s)
 {
@@ -233,8 +229,7 @@ static bool inherit(struct fork *fork, struct sandbox *s)
 }
 
 /* Puts the child into its tree: below the sandbox that is forked, or that the checkpoint is of.
- * Sandboxes of a Space take the place of the sandbox that was frozen, as after a resume.
- */
+ * Sandboxes of a Space take the place of the sandbox that was frozen, as after a resume. */
 static void place(const struct fork *fork, struct sandbox *s)
 {
 	const struct space *from = fork->open.space;
@@ -266,7 +261,7 @@ static void begin_history(const struct fork *fork, struct sandbox *s)
 /* Returns a child that is complete except for the VM, or NULL without memory. */
 static struct sandbox *sandbox_of(struct fork *fork)
 {
-	struct sandbox *s = sandbox_new(service_of(fork), "", fork->tenant);
+	struct sandbox *s = sandbox_new(fork->op.service, "", fork->tenant);
 
 	place(fork, s);
 	s->config = fork->config;
@@ -281,7 +276,8 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	return NULL;
 }
 
-/* Makes a child exactly as old as its sibling: merges of files tell forks apart by their times. */
+/* Makes a child exactly as old as its sibling: histories and merges of files tell forks apart by
+ * their times. */
 static void take_times(struct sandbox *s, const struct sandbox *sibling)
 {
 	s->created_at_ms = sibling->created_at_ms;
@@ -346,7 +342,7 @@ static void note_stats(struct fork *fork)
 
 static void note_parent_forked(struct fork *fork)
 {
-	snapshots_of_service(service_of(fork))->forks++;
+	snapshots_of_service(fork->op.service)->forks++;
 	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
 		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
 		 (unsigned long long)fork->made.copied_bytes >> 10);
@@ -359,7 +355,7 @@ static void note_parent_forked(struct fork *fork)
 
 static void begin(struct fork *fork, int n)
 {
-	struct service *c = service_of(fork);
+	struct service *c = fork->op.service;
 
 	step(fork, FORK_USABLE);
 	if (fork->parent) {
@@ -421,7 +417,7 @@ static int record(struct fork *fork, struct store_sandbox *rows, int n, struct e
 	for (unsigned i = 0; i < fork->n; i++)
 		if (fork->children[i].sandbox)
 			note_event(fork, fork->children[i].sandbox);
-	return store_sandboxes_add(service_of(fork)->store, rows, (size_t)n, e);
+	return store_sandboxes_add(fork->op.service->store, rows, (size_t)n, e);
 }
 
 static void fail_all(struct fork *fork)
@@ -439,29 +435,30 @@ static void roll_back(struct fork *fork)
 {
 	struct child *child = &fork->children[0];
 	struct failure f;
-	struct sandbox *s = sandbox_find_reached(service_of(fork), fork->tenant, fork->into, &f);
+	struct sandbox *s = sandbox_find_reached(fork->op.service, fork->tenant, fork->into, &f);
 
-	if (!s || !merge_new(s, child->sandbox, &child->ready, fork->open.space, &f)) {
+	if (!s || !merge_rolled_back(s, child->sandbox, &child->ready, fork->open.space, &f)) {
 		fail(fork, &f);
 		return;
 	}
 	child->sandbox = NULL;
 	step(fork, FORK_USABLE);
-	snapshots_of_service(service_of(fork))->n_rollbacks++;
+	snapshots_of_service(fork->op.service)->n_rollbacks++;
 	op_finish(&fork->op, NULL);
 }
 
 /* Returns whether the sandbox that is rolled back has lost its network since its next VM was
- * started with one. */
+ * started with network access. */
 static bool must_close(const struct fork *fork)
 {
-	const struct sandbox *s = sandbox_living(service_of(fork), fork->tenant, fork->into);
+	const struct sandbox *s = sandbox_living(fork->op.service, fork->tenant, fork->into);
 
 	return s && !s->config.egress && fork->config.egress && !fork->children[0].error;
 }
 
 static void on_bringup(void *arg, struct vm_bringup *w, const char *text);
 
+/* Closes the network of the only child's VM; complete() comes again after that. */
 static void close_first(struct fork *fork)
 {
 	struct child *child = &fork->children[0];
@@ -547,7 +544,7 @@ static void start_child(struct child *child, struct vmproc_image *image)
 	child->blank = NULL;
 	child->is_ready = false;
 	child->bringup =
-		vm_bringup_start(&service_of(fork)->template_env, &spec, on_bringup, child);
+		vm_bringup_start(&fork->op.service->template_env, &spec, on_bringup, child);
 }
 
 static void start_children(struct fork *fork, struct vmproc_image *image)
@@ -645,8 +642,8 @@ static int note_parent(struct fork *fork)
 	return ret < 0 ? ret : replay_copy(&fork->replay, &exec_of(s)->replay);
 }
 
-/* Returns whether copies of `held` bytes are too much: one for each child, or one that is counted
- * for the tenant, who may have many checkpoints in memory. */
+/* Returns whether copies of `held` bytes are too much. A fork makes one for each child; the only
+ * copy of a checkpoint counts for the tenant, who may have many checkpoints in memory. */
 static bool is_too_much(const struct fork *fork, size_t held)
 {
 	if (fork->n)
@@ -1110,8 +1107,7 @@ static void start_from_space(struct fork *fork, struct space *from)
 	start(fork, !is_open);
 }
 
-/* Returns the checkpoint or Space, if sandboxes may be started from it; else NULL with *f filled.
- */
+/* Returns the checkpoint or Space if sandboxes may start from it; else NULL with *f filled. */
 static struct space *find_source(struct service *c, const char *tenant, const char *id,
 				 struct failure *f)
 {
@@ -1123,7 +1119,7 @@ static struct space *find_source(struct service *c, const char *tenant, const ch
 	return NULL;
 }
 
-/* Like find_source, and claims room for `n` sandboxes. */
+/* Does what find_source does, and claims room for `n` sandboxes. */
 static struct space *claim_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
 {
 	struct service *c = fork->op.service;

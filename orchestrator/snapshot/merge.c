@@ -17,8 +17,6 @@
 #include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tree.h"
 #include "orchestrator/snapshot/internal.h"
-#include "orchestrator/snapshot/snapshots.h"
-#include "orchestrator/snapshot/state.h"
 
 /* Fills `lines` with the new ancestors of the winner's descendants, which descend from the parent
  * after the merge. Returns their number; the caller frees their `ancestors`. */
@@ -52,8 +50,8 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 	}
 }
 
-/* Drops the parent's VM with its connections and gives the parent the winner's VM. Its network
- * access is closed if that of either was. */
+/* Drops the parent's VM with its connections and gives the parent the winner's VM. The network
+ * access is closed if that of the parent or of the winner was. */
 static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
 	struct vmproc *old = parent->vm;
@@ -73,7 +71,8 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	parent->config.egress = m->egress;
 }
 
-/* Returns the number of the entry whose state the checkpoint's comes from, as far as is known. */
+/* Returns the number of the entry with the state of the checkpoint or of the next earlier one that
+ * is in the history; without any, that of the first entry. */
 static uint32_t find_state(const struct history_log *h, const struct checkpoint *k)
 {
 	uint32_t n = 0;
@@ -96,8 +95,9 @@ static void note_move(struct sandbox *parent, const struct sandbox *winner, cons
 		       : history_join(h, parent->id, &exec_of(winner)->history));
 }
 
-/* The operations in progress in the parent's VM fail with `f`. `to`: the checkpoint that the
- * winner was started from for a rollback; NULL for a merge. */
+/* Gives the parent the winner's VM and state. Operations in progress in the parent's previous VM
+ * fail with `f`. `to`: the checkpoint that the winner was started from for a rollback; NULL for a
+ * merge. */
 static void move(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m,
 		 const struct space *to, const struct failure *f)
 {
@@ -124,7 +124,7 @@ static void move(struct sandbox *parent, struct sandbox *winner, const struct st
 	sandbox_schedule(parent);
 }
 
-/* Returns what the catalogue records of any move of a VM from `winner` to `parent`. */
+/* Returns what the catalogue records for merges and rollbacks alike. */
 static struct store_merge move_of(const struct sandbox *parent, const struct sandbox *winner)
 {
 	return (struct store_merge){
@@ -171,8 +171,8 @@ static bool merge(struct sandbox *parent, struct sandbox *winner, struct failure
 	return true;
 }
 
-bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
-	       const struct space *to, struct failure *f)
+bool merge_rolled_back(struct sandbox *parent, struct sandbox *winner, struct ready_vm *ready,
+		       const struct space *to, struct failure *f)
 {
 	struct service *c = parent->service;
 	const struct store_merge m = move_of(parent, winner);
@@ -196,8 +196,8 @@ bool merge_new(struct sandbox *parent, struct sandbox *winner, struct ready_vm *
 	return true;
 }
 
-static bool try(struct service *c, const char *tenant, const char *parent_id, const char *winner_id,
-		struct failure *f)
+static bool try_merge(struct service *c, const char *tenant, const char *parent_id,
+		      const char *winner_id, struct failure *f)
 {
 	struct sandbox *parent = sandbox_find(c, tenant, parent_id, f);
 	struct sandbox *winner = parent ? sandbox_find(c, tenant, winner_id, f) : NULL;
@@ -220,14 +220,14 @@ struct op *service_merge(struct service *c, const char *tenant, const char *pare
 	struct failure f;
 
 	op->done_fn = fn;
-	if (!try(c, tenant, parent, winner, &f)) {
+	if (!try_merge(c, tenant, parent, winner, &f)) {
 		op_finish(op, &f);
 		return op;
 	}
 	struct sandbox *s = sandbox_living(c, tenant, parent);
 	if (s->config.egress) {
 		op_finish(op, NULL);
-	} else {
+	} else { /* the winner's VM may still have network access */
 		list_add_tail(&s->changes, &op->link);
 		sandbox_close_egress(s);
 	}

@@ -91,19 +91,17 @@ struct op *service_rollback(struct service *c, const char *tenant, const char *i
 			    const char *checkpoint, const char *keep, service_rollback_fn *fn,
 			    void *arg)
 {
-	struct rollback *r = rollback_of(op_new(c, &rollback_ops, arg));
 	const struct checkpoint_spec spec = {.name = keep};
 	struct failure f;
 
+	/* Nothing is kept for a rollback that is refused. */
+	if (!fork_into_fits(c, tenant, checkpoint, id, &f))
+		return rollback_refuse(c, &f, fn, arg);
+	struct rollback *r = rollback_of(op_new(c, &rollback_ops, arg));
 	r->fn = fn;
 	r->tenant = must_copy(tenant);
 	snprintf(r->id, sizeof(r->id), "%s", id);
 	snprintf(r->to, sizeof(r->to), "%s", checkpoint);
-	/* Nothing is kept for a rollback that is refused. */
-	if (!fork_into_fits(c, tenant, checkpoint, id, &f)) {
-		op_finish(&r->op, &f);
-		return &r->op;
-	}
 	list_add_tail(&snapshots_of_service(c)->rollbacks, &r->op.link);
 	if (keep)
 		r->inner = service_checkpoint(c, tenant, id, &spec, on_kept, r);

@@ -26,7 +26,7 @@ typedef void service_fork_fn(void *arg, const struct service_forked *forked,
 			     const struct failure *f);
 
 /*
- * Creates `n` children of a sandbox, all or none. When `fn` comes, each child is usable and its
+ * Creates `n` children of a sandbox, all or none. When `fn` is called, each child is usable and its
  * guest has confirmed that it is unique. `reseed`: user-space random generators (Python's random,
  * numpy's) diverge as well. `labels` of the children: a JSON object of strings, or NULL; copied.
  * The budget of the tree may make the fork wait. An abandoned fork leaves no child.
@@ -47,12 +47,11 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 struct op *service_merge(struct service *c, const char *tenant, const char *parent,
 			 const char *winner, service_done_fn *fn, void *arg);
 
-/* --- checkpoints -------------------------------------------------------------------------------
- */
+/* --- checkpoints ------------------------------------------------------------------------------ */
 
 struct checkpoint_spec {
 	const char *name, *labels; /* labels: JSON object of strings. NULL: none. Copied */
-	uint32_t ttl_s;		   /* 0: it is kept */
+	uint32_t ttl_s;		   /* 0: no expiry */
 	bool pin;
 	enum checkpoint_kind kind;
 };
@@ -64,20 +63,20 @@ struct checkpoint_view {
 	const char *name;   /* or NULL */
 	const char *labels; /* JSON object text */
 	struct score score;
-	const char *root; /* of the tree, like depth */
-	uint32_t depth;
+	const char *root; /* of the tree */
+	uint32_t depth;	  /* in the tree */
 	bool pin;
 	const char *sandbox; /* whose state it is */
-	const char
-		*ancestors; /* of that sandbox, oldest first, then the sandbox; space-separated */
-	const char *parent; /* the checkpoint before it of that machine, or NULL */
+	/* Those of the sandbox, oldest first, then the sandbox; separated by spaces. */
+	const char *ancestors;
+	const char *parent; /* the last checkpoint that its state comes from, or NULL */
 	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms; /* ms since the epoch; 0: never */
 	enum checkpoint_kind kind;
 	uint64_t call_seq; /* number of the state: of the last event that led to it */
-	/* On disk: its own, also while it is in memory, and those that others have, too. */
+	/* On disk: of the checkpoint's own files, counted in memory already, and of shared ones. */
 	uint64_t bytes, shared_bytes;
-	int64_t freed_bytes;  /* on disk, by its deletion now; -1: not counted */
+	int64_t freed_bytes;  /* that a deletion would free on disk now; -1: not counted */
 	const char *metadata; /* JSON object text */
 };
 typedef void service_checkpoint_fn(void *arg, const struct checkpoint_view *view,
@@ -88,7 +87,7 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 			      void *arg);
 bool service_checkpoint_view(struct service *c, const char *tenant, const char *id,
 			     struct checkpoint_view *view, struct failure *f);
-/* Also counts freed_bytes. */
+/* Reports the view with freed_bytes, which a worker thread counts. */
 struct op *service_checkpoint_look(struct service *c, const char *tenant, const char *id,
 				   service_checkpoint_fn *fn, void *arg);
 /* New settings of a checkpoint. NULL, and a score that is not given, change nothing. */
@@ -100,19 +99,20 @@ struct checkpoint_change {
 };
 bool service_checkpoint_change(struct service *c, const char *tenant, const char *id,
 			       const struct checkpoint_change *change, struct failure *f);
-/* Fails for a pinned one, and while sandboxes are being started from it. Reports the end when the
- * deletion is on disk. */
+/* Fails for a pinned checkpoint, and while sandboxes are being started from the checkpoint. Reports
+ * the end when the deletion is on disk. */
 struct op *service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
 				     service_done_fn *fn, void *arg);
 struct checkpoint_prune {
-	const char *sandbox; /* only those of this sandbox; NULL: of all */
+	const char *sandbox; /* only its checkpoints; NULL: those of all */
 	bool keeps;
-	uint32_t keep;	       /* with `keeps`: the newest ones of them stay */
-	uint32_t older_than_s; /* younger ones stay */
-	bool dry_run;	       /* only report which would be deleted */
+	uint32_t keep;	       /* with `keeps`: so many of the newest stay */
+	uint32_t older_than_s; /* younger ones stay; 0: no condition */
+	bool dry_run;	       /* only reports which would be deleted */
 };
-/* Deletes the newest checkpoints that are neither pinned nor in use, at most 1,000. `each` gets
- * them newest first, also when it then fails. `bytes`: their own on disk. */
+/* Deletes the checkpoints that `how` asks for and that are neither pinned nor in use; of more than
+ * 1,000, the newest. Before the first deletion, which may fail, `each` gets all of them, newest
+ * first. `bytes`: of the checkpoint's own files on disk. */
 bool service_checkpoints_prune(struct service *c, const char *tenant,
 			       const struct checkpoint_prune *how,
 			       void (*each)(void *arg, const char *id, uint64_t bytes), void *arg,
@@ -128,8 +128,8 @@ struct op *service_fork_from(struct service *c, const char *tenant, const char *
 struct op *service_create_from(struct service *c, const char *tenant, const char *from,
 			       const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
 
-/* `to`: the checkpoint; `kept`: that of the state before, or NULL. Both are valid during the
- * callback only. */
+/* `to`: the checkpoint that the sandbox went back to; `kept`: the checkpoint of its state before,
+ * or NULL. Both are valid during the callback only, and not after a failure. */
 typedef void service_rollback_fn(void *arg, const char *to, const char *kept,
 				 const struct failure *f);
 /*
@@ -153,9 +153,9 @@ struct history_entry;
 /* Valid during the callback only. */
 struct history_view {
 	const struct history_entry *entry; /* exec/history.h */
-	bool undone;			   /* the present state does not come from it */
-	const char *checkpoint;		   /* of the state after it, if it still exists; or NULL */
-	const char *const *children;	   /* of a fork: those that live */
+	bool undone;			   /* the present state does not come from the entry */
+	const char *checkpoint;	     /* of the state after the entry; NULL: none, or deleted */
+	const char *const *children; /* of a fork: those that live */
 	size_t n_children;
 };
 /* Reports the sandbox's last calls, checkpoints, forks, merges and rollbacks with a number above

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A Space: a sandbox on disk. A checkpoint, the snapshot of a sandbox that goes on, is one too. It
- * is held in memory until its files are written, which happens in the background. */
+/* A Space: a sandbox on disk. A checkpoint (checkpoint.h) is a struct space, too; `Space` means
+ * both where the code does not differ. */
 #ifndef RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
 #define RAMET_ORCHESTRATOR_SNAPSHOT_SPACE_H
 
@@ -25,7 +25,7 @@ struct checkpoint {
 	char *name, *ancestors;
 	bool pin;
 	int64_t expires_at_ms;	      /* 0: never */
-	struct checkpoint_ref parent; /* the one before it of the same machine */
+	struct checkpoint_ref parent; /* the last one that its state comes from */
 	struct list refs;	      /* struct checkpoint_ref: what comes from it */
 	uint64_t shared_bytes;
 	enum checkpoint_kind kind;
@@ -55,7 +55,7 @@ struct space {
 	char *labels;
 	struct sandbox_config config;
 	int64_t created_at_ms;
-	uint64_t size_bytes; /* on disk, without shared files; what is in memory will take them */
+	uint64_t size_bytes; /* on disk, without shared files; from memory: that it will take */
 	uint64_t seq;
 	char *env;
 	size_t env_len;
@@ -85,10 +85,10 @@ void space_view_fill(const struct space *p, struct space_view *view);
 struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f);
 void space_damaged(struct space *p, const char *what);
 /* Returns whether the tenant's limit of disk space holds a Space or checkpoint of `bytes` more of
- * the sandbox; else fills in *f. `refused`: what it then says of the sandbox. */
+ * the sandbox; else fills in *f. `refused`: what *f then says of the sandbox. */
 bool space_has_room(const struct sandbox *s, uint64_t bytes, const char *refused,
 		    struct failure *f);
-/* Sets its bytes on disk. */
+/* Sets the Space's bytes on disk. */
 void space_resize(struct space *p, uint64_t size_bytes);
 /* Fails with FAIL_IN_USE while the Space is being resumed or started from. */
 bool space_is_unused(const struct space *p, struct failure *f);
@@ -101,8 +101,8 @@ void space_checked(struct space *p);
 void space_scrub_stop(const struct space *p);
 /* Removes the Space from memory; its files stay. */
 void space_forget(struct space *p);
-/* Forgets a Space that the catalogue records as gone, and removes its files once that is on disk.
- * `op`: of the kind space_drop_ops; it ends then. */
+/* Forgets a Space that the catalogue records as gone. Once that record is on disk, removes the
+ * Space's files and ends `op`, which is of the kind space_drop_ops. */
 void space_drop(struct space *p, struct op *op);
 extern const struct op_methods space_drop_ops;
 /* Removes the files of a Space that is gone, in the background. */

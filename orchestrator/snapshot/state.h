@@ -10,34 +10,35 @@ struct checkpoint;
 struct failure;
 struct tenant;
 
-/* Points to a checkpoint, and once that is deleted, to the one before it. */
+/* Points to a checkpoint, and once that is deleted, to the checkpoint before it. */
 struct checkpoint_ref {
-	struct checkpoint *to; /* NULL: to none */
+	struct checkpoint *to; /* or NULL */
 	struct list link;      /* on to->refs */
 };
 
-/* A state has the number of the last event that led to it, and keeps it where a rollback, a fork, a
- * start or a merge gives it to a sandbox: the sandbox's state has the number `state` while its last
- * event is `seq`. */
+/* The number of a state is that of the last event that led to the state. A state keeps its number
+ * when a rollback, a fork, a start or a merge gives it to a sandbox: while the sandbox's last event
+ * is `seq`, its state has the number `state`. */
 struct given_state {
 	uint64_t seq, state;
 };
 
 /* This room's state for each sandbox, each tenant and the service. */
 struct snapshot_sandbox {
-	struct list forks;		  /* calls */
+	struct list forks;		  /* operations in flight */
 	struct op *copying;		  /* the fork whose snapshot is being taken */
 	struct freeze *freeze;		  /* requested, or in progress */
 	char space[SANDBOX_ID_LEN + 1];	  /* the Space whose files its VM maps; empty: none */
-	struct checkpoint_ref checkpoint; /* the last one that its state comes from */
+	struct checkpoint_ref checkpoint; /* the last one that the state comes from */
 	struct given_state given;
-	struct op *each_call; /* the checkpoint after a call that is being taken, or NULL */
-	uint64_t kept_seq;    /* event number of the state that such a checkpoint was last tried of,
-				 plus 1; 0: not known */
-	bool each_call_fails; /* which was logged */
-	struct loop_timer quiet; /* set while such a checkpoint waits for the next call */
+	/* Of each-call.c, which takes checkpoints after calls. */
+	struct op *each_call; /* a checkpoint that is being taken, or NULL */
+	uint64_t kept_seq; /* last event of the state of which a checkpoint was last tried, plus 1;
+			      0: not known */
+	bool each_call_fails;	 /* the last one failed, which was logged */
+	struct loop_timer quiet; /* set while a checkpoint waits for a moment without calls */
 	struct list of_calls;	 /* struct checkpoint: those that were taken, oldest first */
-	bool of_calls_known;	 /* they are on that list */
+	bool of_calls_known;	 /* of_calls has those of previous instances, too */
 };
 struct snapshot_tenant {
 	struct roster spaces, checkpoints;
@@ -50,27 +51,27 @@ struct snapshot_tenant {
 };
 struct snapshot_service {
 	struct list resumes;   /* resumes and starts from checkpoints, in flight */
-	struct list rollbacks; /* calls in flight */
+	struct list rollbacks; /* operations in flight */
 	struct list spaces;    /* struct space, of Spaces and checkpoints */
 	struct list space_buckets[BUCKETS];
 	struct list unread_spaces;
-	struct list lost_spaces;  /* struct lost_space, longest lost first */
-	struct list removals;	  /* of Space files, in progress */
-	struct list freezes;	  /* struct freeze */
-	struct list freeze_turns; /* struct snapshot_tenant with waiting freezes, next first */
-	unsigned n_freezing;	  /* freezes that hold a freeze slot */
-	uint32_t slot_limit_ms;	  /* a freeze whose snapshot takes longer loses its slot */
-	uint32_t quiet_ms; /* without a call of a sandbox, until a checkpoint after it is taken */
-	struct space_read *scrub;     /* in progress, or NULL */
-	struct list unwritten;	      /* struct checkpoint: in memory only, next to write first */
-	struct space_write *writing;  /* of the first one, in progress, or NULL */
+	struct list lost_spaces;     /* struct lost_space, longest lost first */
+	struct list removals;	     /* of Space files, in progress */
+	struct list freezes;	     /* struct freeze */
+	struct list freeze_turns;    /* struct snapshot_tenant with waiting freezes, next first */
+	unsigned n_freezing;	     /* freezes that hold a freeze slot */
+	uint32_t slot_limit_ms;	     /* a freeze whose snapshot takes longer loses its slot */
+	uint32_t quiet_ms;	     /* without a call, before a checkpoint of a sandbox is taken */
+	struct space_read *scrub;    /* in progress, or NULL */
+	struct list unwritten;	     /* struct checkpoint: in memory only, next to write first */
+	struct space_write *writing; /* of the first one, in progress, or NULL */
 	struct loop_timer write_soon; /* set while the first one is about to be written */
 	uint64_t write_at_ms;	      /* after a failure: loop ms of the next attempt */
 	/* Counters. */
 	uint64_t forks, fork_failures, merges;
 	uint64_t n_frozen, freeze_failures, n_resumed, resume_failures;
-	uint64_t n_taken, n_rollbacks,
-		n_started; /* checkpoints; sandboxes from checkpoints and kept Spaces */
+	uint64_t n_taken, n_rollbacks; /* n_taken: checkpoints */
+	uint64_t n_started;	       /* sandboxes from checkpoints, and from Spaces that stay */
 	uint64_t n_checkpoints, checkpoints_bytes;
 	uint64_t n_spaces, spaces_bytes, spaces_damaged, spaces_lost; /* as they are now */
 };
