@@ -267,7 +267,6 @@ static struct sandbox *sandbox_of(struct fork *fork)
 	s->config = fork->config;
 	s->seq = fork->seq;
 	exec_of(s)->main.guest_busy = fork->guest_busy;
-	begin_history(fork, s);
 	if (inherit(fork, s) && sandbox_set_labels(s, fork->labels) &&
 	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 &&
 	    exec_copy(s, fork->parent ? &fork->point : fork->open.call) == 0)
@@ -317,6 +316,7 @@ static int make_rows(struct fork *fork, struct store_sandbox *rows)
 		if (!first)
 			first = child->sandbox;
 		take_times(child->sandbox, first);
+		begin_history(fork, child->sandbox);
 		rows[n++] = row_of(child->sandbox);
 	}
 	return n;

@@ -132,7 +132,6 @@ static struct sandbox *sandbox_of(struct resume *r)
 	s->depth = p->depth;
 	s->score = p->score;
 	exec_of(s)->main.guest_busy = r->open.guest_busy;
-	begin_history(s, p);
 	sandbox_set_env(s, p->env, p->env_len);
 	if (sandbox_set_metadata(s, p->metadata) && sandbox_set_labels(s, p->labels) &&
 	    exec_copy(s, r->open.call) == 0)
@@ -180,6 +179,7 @@ static void complete(struct resume *r, struct vm_bringup *warm)
 	failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
 	if (s) {
 		sandbox_note_vm(s, &ready);
+		begin_history(s, r->space);
 		struct store_sandbox row = sandbox_row(s);
 
 		row.answer = op_answer(&r->op, s->tenant, MADE_SANDBOX, s->id, &answer);

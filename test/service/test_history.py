@@ -120,6 +120,9 @@ def test_children_begin_with_their_fork(client: httpx.Client, sandbox: str) -> N
     space = client.post(f"/v1/sandboxes/{other}/freeze").json()["space_id"]
     again = client.post(f"/v1/spaces/{space}/resume").json()["id"]
     assert [(one["kind"], one["source"]) for one in history(client, again)] == [("resumed", space)]
+    for id in (started["id"], again):
+        created_at = client.get(f"/v1/sandboxes/{id}").json()["created_at"]
+        assert [one["time"] for one in history(client, id)] == [created_at]
 
 
 def test_a_call_during_a_fork_is_in_both(server: Service, client: httpx.Client, sandbox: str) -> None:
