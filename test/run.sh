@@ -389,9 +389,9 @@ group_system() {
 
 # Hosts that join a fleet in a real etcd of three members.
 on_etcd() {
-	need_etcd && need_haproxy && cmake_tree asan ramet-fleet rametctl service_server || return
+	need_etcd && need_haproxy && cmake_tree asan ramet-fleet rametctl ramet-init service_server || return
 	RAMET_ETCD=$(etcd_dir)/etcd RAMET_HAPROXY=$(haproxy_dir) RAMET_BUILD=$top/build/asan with=python \
-		SERVICE_SERVER=$top/build/asan/test/service/service_server \
+		RAMET_INIT=$top/build/asan/guest/ramet-init SERVICE_SERVER=$top/build/asan/test/service/service_server \
 		pytest integrations-etcd "$top/test/etcd"
 }
 
