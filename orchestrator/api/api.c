@@ -58,6 +58,15 @@ static void refuse(struct request *r, enum route_result reason, const struct rou
 	}
 }
 
+void route_serve(struct request *r)
+{
+	if (r->route->body)
+		body_read(r, r->route->body, r->route->serve_body);
+	else
+		r->route->serve(r);
+	request_began(r);
+}
+
 /* Returns whether another host decides where the create is made. */
 static bool is_placed_elsewhere(const struct api *a, const h2o_req_t *req,
 				const struct fleet_host **host)
@@ -148,11 +157,7 @@ static void serve(struct request *r)
 		   (!m.route->keyed || keyed_begin(r))) {
 		request_ref(r);
 		trace_begin(r);
-		if (m.route->body)
-			body_read(r, m.route->body, m.route->serve_body);
-		else
-			m.route->serve(r);
-		request_began(r);
+		route_serve(r);
 		request_unref(r);
 	}
 }

@@ -5,8 +5,6 @@
 #include "base/random.h"
 #include "orchestrator/api/handler.h"
 #include "orchestrator/guestops/guestops.h"
-#include "orchestrator/http/dispatch.h"
-#include "orchestrator/http/route.h"
 
 /* The paths to compare when the request names none, as documented for the Python client. */
 static const char *const default_paths[] = {"/root", "/tmp", NULL};
@@ -149,11 +147,7 @@ static void on_other(void *arg, const struct sandbox_view *view, const struct fa
 	memcpy(r->other, view->id, sizeof(r->other));
 	r->mark = true;
 	r->ops = &other_ops;
-	if (r->route->body)
-		body_read(r, r->route->body, r->route->serve_body);
-	else
-		r->route->serve(r);
-	request_began(r);
+	route_serve(r);
 }
 
 bool diff_starts_other(struct request *r)

@@ -90,6 +90,11 @@ void text_checkpoint(struct text *t, const struct checkpoint_view *view);
 bool checkpoint_is_id(struct request *r, const struct json_text *id);
 bool checkpoint_is_good(struct request *r, const struct json_text *id);
 
+/* --- api.c ---------------------------------------------------------------------------------- */
+
+/* Calls the handler of the request's route; again for a request that had to wait for something. */
+void route_serve(struct request *r);
+
 /* --- diff.c --------------------------------------------------------------------------------- */
 
 /* Returns the paths of a body; those compared by default if it has none. */

@@ -60,8 +60,7 @@ static bool admits(struct request *r, const struct create_body *b, struct sandbo
 static void make_here(struct request *r)
 {
 	r->mark = true;
-	body_read(r, r->route->body, r->route->serve_body);
-	request_began(r);
+	route_serve(r);
 }
 
 static bool is_on_this_host(struct request *r, const struct create_body *b)

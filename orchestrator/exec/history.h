@@ -28,7 +28,7 @@ enum history_kind {
 	HISTORY_ROLLBACK,
 	HISTORY_NKINDS,
 };
-/* Of a call. ERROR: its exit code was not 0. FAILED: it could not be completed. */
+/* How a call ended. ERROR: its exit code was not 0. FAILED: it could not be completed. */
 enum history_result {
 	HISTORY_OK,
 	HISTORY_ERROR,

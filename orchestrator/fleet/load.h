@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a host says of itself to another host: the value of the header Ramet-Load, in each answer
- * between hosts. It is input: a peer may lie.
+ * The value of the header Ramet-Load, by which a host tells another host in each answer how full
+ * it is. The value is input: a peer may lie.
  */
 #ifndef RAMET_ORCHESTRATOR_FLEET_LOAD_H
 #define RAMET_ORCHESTRATOR_FLEET_LOAD_H

@@ -163,7 +163,7 @@ void store_mirror_note(struct store *s, sqlite3_stmt *st);
 /* Keeps or discards the recorded statements of a transaction that ended. */
 void store_mirror_keep(struct store *s, bool committed);
 
-/* What a parameter of a statement stands for. Texts and bytes must stay valid until the statement
+/* A value for a parameter of a statement. Texts and bytes must stay valid until the statement
  * was run; NULL is an empty one. */
 struct store_value {
 	enum { VALUE_NUMBER, VALUE_TEXT, VALUE_BYTES, VALUE_SCORE } kind;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures that make the tests of one host use a sandbox of another host of its fleet.
 
-What a client sees must not differ.
+A client must not see a difference.
 """
 
 from __future__ import annotations

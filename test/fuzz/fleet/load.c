@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a peer says of its load. What is read is in range, and is read again as it was printed. */
+/* A peer's load: numbers that are read are in range, and a printed load is read as the same one. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -61,7 +61,7 @@ static void file_is_replaced_as_a_whole(void **state)
 
 	assert_non_null(mkdtemp(path));
 	scoped_fd int dir = directory_open(path, &e);
-	/* What a program left that was killed meanwhile. */
+	/* A program that was killed meanwhile left this file. */
 	assert_int_equal(mknodat(dir, "f.tmp", S_IFREG | 0600, 0), 0);
 	assert_int_equal(file_replace(dir, "f", "first", 5, 0600, 0, &e), 0);
 	assert_int_equal(file_replace(dir, "f", "second", 6, 0640, 0, &e), 0);
