@@ -6,8 +6,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import signal
 import socket
 import stat
+import subprocess
 import sys
 import tarfile
 from contextlib import redirect_stdout, suppress
@@ -874,3 +876,21 @@ def test_options_of_prune_belong_together(
 ) -> None:
     assert ramet_cli("checkpoints", *words) == failure.FAILED
     assert "--prune" in capsys.readouterr().err
+
+
+_FULL_PIPE = """
+import os, signal
+from ramet.cli.terminal import end_in_order
+
+end_in_order()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # so that it does not interrupt the call
+os.write(1, bytes(10_000_000))
+"""
+
+
+def test_signal_that_interrupts_no_system_call_ends_the_program() -> None:
+    with subprocess.Popen([sys.executable, "-c", _FULL_PIPE], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.read(1)
+        program.send_signal(signal.SIGHUP)
+        assert program.wait() == 128 + signal.SIGHUP

@@ -9,6 +9,7 @@ import stat
 import sys
 import termios
 import threading
+import time
 import tty
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -108,9 +109,38 @@ def end_in_order() -> None:
     def react(number: int, frame: FrameType | None) -> None:
         raise Ended(128 + number)
 
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) == signal.SIG_DFL:
-            signal.signal(one, react)
+    defaults = [
+        one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL
+    ]
+    for one in defaults:
+        signal.signal(one, react)
+    if defaults:
+        _miss_no_signal()
+
+
+def _miss_no_signal() -> None:
+    """Has a thread interrupt the main thread's system calls after each signal.
+
+    Python's own handler only sets a flag, which is checked between instructions and when a system
+    call is interrupted. Without the thread, a signal just before a system call, such as a write to
+    a full pipe, would have no effect as long as the call waits.
+    """
+    main = threading.main_thread().ident
+    assert main is not None  # it runs
+    arrived, note = os.pipe()
+    os.set_blocking(note, False)
+    signal.signal(signal.SIGURG, lambda *_: None)
+    signal.set_wakeup_fd(note, warn_on_full_buffer=False)
+
+    def work() -> None:
+        while numbers := os.read(arrived, 1024):
+            if set(numbers) == {signal.SIGURG}:
+                continue  # it is from here
+            for seconds in (0.05, 0.2, 1):  # the main thread may still wait for a CPU
+                time.sleep(seconds)
+                signal.pthread_kill(main, signal.SIGURG)
+
+    threading.Thread(target=work, name="ramet-signals", daemon=True).start()
 
 
 def read_keys() -> Iterator[bytes]:
