@@ -408,6 +408,26 @@ def test_sandbox_that_ends_during_a_merge_ends_it(family: Family) -> None:
     assert f.read("file") == "old"
 
 
+@pytest.mark.parametrize("who", ["a", "parent"])
+def test_a_rollback_during_a_merge_ends_it(
+    root: str, tmp_path_factory: pytest.TempPathFactory, who: str
+) -> None:
+    """The files of the state that is left stay with its agent, so the service is this test's own."""
+    with service_with(root, 6, tmp_path_factory.mktemp("home")) as own, own.client() as http:
+        http.timeout = httpx.Timeout(600)
+        f = Family(http, root)
+        sandbox: str = getattr(f, who)
+        checkpoint = http.post(f"{sandbox}/checkpoints", json={}).json()["id"]
+        with ThreadPoolExecutor() as pool:
+            merge = endless_merge(f, pool)
+            answer = http.post(f"{sandbox}/rollback", json={"checkpoint": checkpoint})
+            assert answer.status_code == 200, answer.text
+            assert checkpoint in refused(merge.result(), 409, "rolled_back")
+        assert f.read("file") == {"a": "old", "parent": "404"}[who]  # a new agent has no files
+        own.until_idle()
+        own.stop()
+
+
 def test_service_that_stops_leaves_no_merge_behind(
     root: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
