@@ -15,7 +15,8 @@
 #define EXIT_TIMED_OUT 124
 
 /* From an interrupt to the first nudge. */
-#define NUDGE_MS 50
+#define NUDGE_MS      50
+#define NODE_NUDGE_MS 250
 
 int call_init(struct interpreter *in, unsigned grace_ms, struct err *e)
 {
@@ -228,10 +229,25 @@ static void kill_code(struct interpreter *in)
 		driver_kill_code(&in->driver);
 }
 
+/* Where code begins and where its first `await` waits, Node changes its handlers: a SIGINT then is
+ * lost, ends the next call, or kills Node. So Node gets a frame, which it reads while code awaits,
+ * and SIGINT only if the call continues. */
+static void interrupt_node(struct interpreter *in)
+{
+	if (driver_taken(&in->driver))
+		driver_send(&in->driver, AGENT_INTERRUPT, NULL, 0);
+	if (!in->call.nudge)
+		in->call.nudge = loop_now_ms() + NODE_NUDGE_MS;
+}
+
 static void interrupt_code(struct interpreter *in)
 {
 	if (in->call.bash_group) {
 		kill(-in->call.bash_group, SIGINT);
+		return;
+	}
+	if (in->driver.language == AGENT_JAVASCRIPT) {
+		interrupt_node(in);
 		return;
 	}
 	driver_signal(&in->driver, SIGINT);
@@ -298,6 +314,11 @@ static void nudge_if_due(struct interpreter *in)
 {
 	if (left_ms(in, in->call.nudge) != 0)
 		return;
+	if (in->driver.language == AGENT_JAVASCRIPT) {
+		in->call.nudge = 0;
+		driver_signal(&in->driver, SIGINT);
+		return;
+	}
 	driver_nudge(&in->driver);
 	in->call.nudge_ms *= 2;
 	in->call.nudge = loop_now_ms() + in->call.nudge_ms;

@@ -6,7 +6,7 @@
 'use strict';
 
 const CTL = 3, STARTS = 4; // as in driver.c
-const EXEC = 2, CODE = 3, RESEED = 5, PONG = 64, EXIT = 67, DONE = 68;
+const EXEC = 2, CODE = 3, INTERRUPT = 4, RESEED = 5, PONG = 64, EXIT = 67, DONE = 68;
 const HEADER_SIZE = 8, LAST_MAX = 32768;
 const fs = require('fs');
 const net = require('net');
@@ -14,7 +14,7 @@ const stream = require('stream');
 const util = require('util');
 const vm = require('vm');
 const { createRequire } = require('module');
-const { exit, chdir, cwd, env } = process;
+const { exit, chdir, cwd, env, kill, pid } = process;
 
 // ---- standard streams
 
@@ -170,6 +170,15 @@ async function evaluate(code) {
   }
 }
 
+/** Interrupts code that awaits, and its programs. Does nothing after the call's end. */
+function interruptAwait() {
+  try {
+    if (interrupt !== null) kill(-pid, 'SIGINT');
+  } catch (ignored) {
+    interrupt(); // the code has left its process group
+  }
+}
+
 /** Tells the agent that SIGINT now reaches the code. */
 function announceStart() {
   fs.writeSync(STARTS, Buffer.alloc(4));
@@ -244,6 +253,7 @@ function add(part) {
 function handle(kind, payload) {
   if (kind === EXEC) begin(payload);
   else if (kind === CODE) add(payload);
+  else if (kind === INTERRUPT) interruptAwait();
   else if (kind === RESEED) sendFrame(DONE); // Node's own generators cannot be seeded
 }
 

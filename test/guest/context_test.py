@@ -478,6 +478,16 @@ class ContextTest(Contexts):
         self.assertEqual(self.interrupt(js, result).code, 130)
         self.assert_ends(js.run("console.log(2)"), out="2\n")
 
+    @unittest.skipUnless(JAVASCRIPT in LANGUAGES, "node is not installed")
+    def test_javascript_interrupt_at_the_start_ends_one_call(self):
+        js = self.open(JAVASCRIPT)
+        side = self.connect_to(js.context)
+        for _ in range(50):
+            js.start("await new Promise(() => {})")
+            self.assertEqual(side.interrupt()[0], DONE)
+            self.assert_ends(js.finish(), err="interrupted\n", code=130)
+            self.assert_ends(js.run("console.log(2)"), out="2\n")
+
 
 class LongGraceTest(Contexts):
     """The grace period is long enough for a busy machine to end a call before it is killed."""
