@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The known checkpoints. fork.c takes them, and starts sandboxes from them. */
+/* The known checkpoints. fork.c takes them, and fork-from.c starts sandboxes from them. */
 #include "orchestrator/snapshot/checkpoint.h"
 
 #include <stdio.h>

@@ -16,7 +16,6 @@
  * started so, and its VM is given to the sandbox that is rolled back instead of step 4.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,47 +24,21 @@
 #include "base/fd.h"
 #include "base/random.h"
 #include "base/state-machine.h"
-#include "orchestrator/exec/queue.h"
 #include "orchestrator/images/disk-layer.h"
 #include "orchestrator/images/host.h"
 #include "orchestrator/pool/pool.h"
-#include "orchestrator/pool/vm-bringup.h"
-#include "orchestrator/sandbox/op.h"
 #include "orchestrator/sandbox/capacity.h"
 #include "orchestrator/sandbox/life.h"
-#include "orchestrator/sandbox/lineage.h"
 #include "orchestrator/sandbox/tenant.h"
-#include "orchestrator/sandbox/tree.h"
-#include "orchestrator/snapshot/checkpoint.h"
+#include "orchestrator/snapshot/fork-op.h"
 #include "orchestrator/snapshot/internal.h"
 #include "orchestrator/snapshot/space-files.h"
-#include "orchestrator/snapshot/space-open.h"
 
 /* A fork copies the running calls for each child. Maximum bytes of long unfinished lines in all of
  * these copies, and the same of unfinished results. */
 #define HELD_MOST (64u << 20)
 
 #define GETS_NONE "gets no checkpoint" /* a sandbox at a limit */
-
-enum fork_state {
-	FORK_ROOM,     /* waits for room in the tree */
-	FORK_BLANKS,   /* waits for blank VMs and disk layers */
-	FORK_WAITING,  /* waits for its turn to take a snapshot of the parent */
-	FORK_COPYING,  /* the parent's VM process takes the snapshot */
-	FORK_CHILDREN, /* waits for the children to become usable */
-	FORK_MADE,
-	FORK_NSTATES,
-};
-
-enum fork_event {
-	FORK_GRANTED,	  /* there is room */
-	FORK_PARTS_READY, /* the blank VMs and disk layers */
-	FORK_OPENED,	  /* these, and the snapshot of a checkpoint or Space */
-	FORK_COPY,
-	FORK_COPIED,
-	FORK_USABLE, /* all children */
-	FORK_NEVENTS,
-};
 
 /* A fork that fails is freed, in any state. */
 static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {
@@ -78,59 +51,7 @@ static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {
 };
 static const struct state_machine machine = STATE_MACHINE("fork", next);
 
-struct child {
-	struct fork *fork;
-	struct vmproc *blank;	    /* until the snapshot is complete */
-	bool is_ready;		    /* the blank VM, then the bring-up */
-	int writable;		    /* its disk layer, until the snapshot is complete */
-	struct vm_bringup *bringup; /* from the snapshot on, until all children are usable */
-	struct ready_vm ready;	    /* once all are usable */
-	struct sandbox *sandbox;    /* until it is in the catalogue */
-	char id[SANDBOX_ID_LEN + 1];
-	char *error; /* why it was given up, or NULL */
-};
-
-struct fork {
-	struct op op;
-	/* Reports the end: one of these is set, by what was asked for, or op.done_fn. */
-	service_fork_fn *fn;
-	service_create_fn *created_fn;
-	service_checkpoint_fn *taken_fn;
-	char into[SANDBOX_ID_LEN + 1]; /* the sandbox that gets the VM; empty: a new one does */
-	/* The source of the children: a sandbox, or the checkpoint or Space of `open`. */
-	struct sandbox *parent; /* valid until FORK_MADE: a parent that ends fails its forks */
-	struct space_open open;
-	enum fork_state state;
-	struct tree_claim claim;
-	struct op *freeze; /* of a leaf, to make room; or NULL */
-	char *labels;
-	bool reseed;
-	unsigned n, missing;	 /* children; blank VMs, layers or children still awaited */
-	struct child *children;	 /* NULL while the fork waits for room, as many large ones may */
-	struct disk_job *layers; /* being opened */
-	int writable;		 /* the parent's next disk layer */
-	struct vmproc_request *request;
-	struct vmproc_image *image;
-	/* The service's state of the parent when the snapshot was taken. */
-	struct exec_point point;
-	struct replay replay;
-	uint64_t seq, state_seq; /* numbers of its last event, and of its state */
-	int64_t noted_at_ms;
-	struct checkpoint_ref checkpoint; /* the parent's last one */
-	uint32_t history_n;		  /* of the parent's last entry */
-	bool guest_busy;
-	struct sandbox_config config; /* of the children: the parent's when they were started */
-	char *metadata, *env;	      /* of the children; NULL: the parent's */
-	size_t env_len;
-	struct checkpoint_spec take;	/* for taken_fn; it owns its texts */
-	char taken[SANDBOX_ID_LEN + 1]; /* the checkpoint that was made */
-	char *tenant;
-	struct tenant *taker; /* of a checkpoint that is being taken; NULL: none is */
-	uint64_t began_ns;
-	struct service_forked made; /* the result, with statistics */
-};
-
-static void step(struct fork *fork, enum fork_event event)
+void fork_step(struct fork *fork, enum fork_event event)
 {
 	fork->state = (enum fork_state)state_after(&machine, fork->state, event);
 }
@@ -201,224 +122,13 @@ static void fork_put_away(struct op *op)
 	tenant_put(fork->taker);
 }
 
-static void fail(struct fork *fork, const struct failure *f)
+void fork_fail(struct fork *fork, const struct failure *f)
 {
 	snapshots_of_service(fork->op.service)->fork_failures++;
 	op_finish(&fork->op, f);
 }
 
 /* --- children ------------------------------------------------------------------------------- */
-
-/* Copies what the child has from its parent, or from the checkpoint or Space. */
-static bool inherit(struct fork *fork, struct sandbox *s)
-{
-	const struct sandbox *p = fork->parent;
-	const struct space *from = fork->open.space;
-	const char *metadata = p ? p->metadata : from->metadata;
-
-	if (p)
-		sandbox_set_env(s, p->env, p->env_len);
-	else if (fork->env)
-		sandbox_set_env(s, fork->env, fork->env_len);
-	else
-		sandbox_set_env(s, from->env, from->env_len);
-	checkpoint_ref_set(&snapshots_of(s)->checkpoint,
-			   p ? fork->checkpoint.to : from->checkpoint);
-	snapshots_of(s)->given = (struct given_state){fork->seq, fork->state_seq};
-	return sandbox_set_metadata(s, fork->metadata ? fork->metadata : metadata);
-}
-
-/* Puts the child into its tree: below the sandbox that is forked, or that the checkpoint is of.
- * Sandboxes of a Space take the place of the sandbox that was frozen, as after a resume. */
-static void place(const struct fork *fork, struct sandbox *s)
-{
-	const struct space *from = fork->open.space;
-	char *ancestors;
-
-	if (fork->parent)
-		ancestors = lineage_of_child(fork->parent);
-	else
-		ancestors = must_copy(space_is_checkpoint(from) ? from->checkpoint->ancestors : "");
-	free(s->ancestors);
-	s->ancestors = ancestors;
-	s->tree = tree_hold(fork->claim.tree);
-	s->depth = fork->claim.depth;
-}
-
-static void begin_history(const struct fork *fork, struct sandbox *s)
-{
-	const struct space *from = fork->open.space;
-	struct history_entry e = {.kind = fork->created_fn ? HISTORY_CREATED : HISTORY_FORKED,
-				  .at_ms = s->created_at_ms,
-				  .began_ms =
-					  fork->parent ? fork->noted_at_ms : from->created_at_ms,
-				  .seq = fork->history_n};
-
-	snprintf(e.text, sizeof(e.text), "%s", fork->parent ? fork->parent->id : from->id);
-	history_add(&exec_of(s)->history, &e, 0);
-}
-
-/* Returns a child that is complete except for the VM, or NULL without memory. */
-static struct sandbox *sandbox_of(struct fork *fork)
-{
-	struct sandbox *s = sandbox_new(fork->op.service, "", fork->tenant);
-
-	place(fork, s);
-	s->config = fork->config;
-	s->seq = fork->seq;
-	exec_of(s)->main.guest_busy = fork->guest_busy;
-	if (inherit(fork, s) && sandbox_set_labels(s, fork->labels) &&
-	    replay_copy(&exec_of(s)->replay, &fork->replay) == 0 &&
-	    exec_copy(s, fork->parent ? &fork->point : fork->open.call) == 0)
-		return s;
-	sandbox_free(s);
-	return NULL;
-}
-
-/* Makes a child exactly as old as its sibling: histories and merges of files tell forks apart by
- * their times. */
-static void take_times(struct sandbox *s, const struct sandbox *sibling)
-{
-	s->created_at_ms = sibling->created_at_ms;
-	s->expires_at_ms = sibling->expires_at_ms;
-	s->expires_ms = sibling->expires_ms;
-}
-
-static struct store_sandbox row_of(struct sandbox *s)
-{
-	const struct snapshot_sandbox *of = snapshots_of(s);
-	struct store_sandbox row = sandbox_row(s);
-
-	row.checkpoint = checkpoint_ref_id(&of->checkpoint);
-	row.given_seq = of->given.seq;
-	row.given_state = of->given.state;
-	return row;
-}
-
-/* Makes a row for each child that was not given up. Returns their number, or -ENOMEM. */
-static int make_rows(struct fork *fork, struct store_sandbox *rows)
-{
-	const struct sandbox *first = NULL;
-	int n = 0;
-
-	for (unsigned i = 0; i < fork->n; i++) {
-		struct child *child = &fork->children[i];
-
-		if (child->error)
-			continue;
-		child->sandbox = sandbox_of(fork);
-		if (!child->sandbox)
-			return -ENOMEM;
-		child->ready = vm_bringup_take(child->bringup);
-		child->bringup = NULL;
-		memcpy(child->id, child->ready.id, sizeof(child->id));
-		sandbox_note_vm(child->sandbox, &child->ready);
-		if (!first)
-			first = child->sandbox;
-		take_times(child->sandbox, first);
-		begin_history(fork, child->sandbox);
-		rows[n++] = row_of(child->sandbox);
-	}
-	return n;
-}
-
-static void note_stats(struct fork *fork)
-{
-	struct service_forked *made = &fork->made;
-
-	for (unsigned i = 0; i < fork->n; i++) {
-		const struct child *child = &fork->children[i];
-		uint64_t ready_us =
-			child->error ? 0 : (child->ready.running_ns - fork->began_ns) / 1000;
-
-		if (ready_us > made->ready_us)
-			made->ready_us = ready_us;
-	}
-	if (!fork->parent)
-		return;
-	made->pause_us = fork->image->pause_ns / 1000;
-	made->copied_bytes = fork->image->copied_bytes;
-}
-
-static void note_parent_forked(struct fork *fork)
-{
-	snapshots_of_service(fork->op.service)->forks++;
-	log_info("sandbox %s: forked into %u, its VM was paused for %llu us, %llu KiB copied",
-		 fork->parent->id, fork->n, (unsigned long long)fork->made.pause_us,
-		 (unsigned long long)fork->made.copied_bytes >> 10);
-	exec_happened(fork->parent,
-		      &(struct history_entry){.kind = HISTORY_FORK,
-					      .at_ms = fork->children[0].sandbox->created_at_ms,
-					      .children = (uint16_t)fork->n});
-	sandbox_touch(fork->parent);
-}
-
-static void begin(struct fork *fork, int n)
-{
-	struct service *c = fork->op.service;
-
-	step(fork, FORK_USABLE);
-	if (fork->parent) {
-		note_parent_forked(fork);
-	} else {
-		snapshots_of_service(c)->n_started += (unsigned)n;
-		log_info("%s %s: %d sandboxes started from it", space_noun(fork->open.space->id),
-			 fork->open.space->id, n);
-	}
-	tree_claim_drop(&fork->claim);
-	vmproc_image_put(fork->image);
-	fork->image = NULL;
-	for (unsigned i = 0; i < fork->n; i++) {
-		struct child *child = &fork->children[i];
-		struct sandbox *s = child->sandbox;
-
-		child->sandbox = NULL;
-		if (s)
-			sandbox_begin(s, &child->ready);
-	}
-	pool_rest(c->pool, SANDBOX_HEAD_START_MS);
-	op_finish(&fork->op, NULL);
-}
-
-static void note_event(struct fork *fork, const struct sandbox *child)
-{
-	const struct space *from = fork->open.space;
-	struct audit_event event = {.name = "sandbox.forked"};
-
-	if (fork->created_fn)
-		event.name = "sandbox.created";
-	if (fork->parent)
-		event.parent = fork->parent->id;
-	else if (space_is_checkpoint(from))
-		event.checkpoint = from->id;
-	else
-		event.space = from->id;
-	life_note(child, event);
-}
-
-/* Adds the children to the catalogue, with the request's key if it has one. */
-static int record(struct fork *fork, struct store_sandbox *rows, int n, struct err *e)
-{
-	scoped_free char *ids = must_alloc(fork->n * sizeof(fork->children[0].id));
-	struct store_answer answer = {0};
-	size_t len = 0;
-
-	for (unsigned i = 0; i < fork->n; i++)
-		len += (size_t)sprintf(ids + len, "%s%s", i ? " " : "",
-				       fork->children[i].error ? "-" : fork->children[i].id);
-	rows[0].answer = op_answer(&fork->op, fork->tenant,
-				   fork->created_fn ? MADE_SANDBOX
-				   : fork->parent   ? MADE_CHILDREN
-						    : MADE_STARTS,
-				   ids, &answer);
-	answer.pause_us = fork->made.pause_us;
-	answer.ready_us = fork->made.ready_us;
-	answer.copied_bytes = fork->made.copied_bytes;
-	for (unsigned i = 0; i < fork->n; i++)
-		if (fork->children[i].sandbox)
-			note_event(fork, fork->children[i].sandbox);
-	return store_sandboxes_add(fork->op.service->store, rows, (size_t)n, e);
-}
 
 static void fail_all(struct fork *fork)
 {
@@ -427,7 +137,7 @@ static void fail_all(struct fork *fork)
 
 	failure_set(&f, FAIL_VM_FAILED, 5, "no sandbox could be started from %s %s: %.160s",
 		    space_noun(from->id), from->id, fork->children[0].error);
-	fail(fork, &f);
+	fork_fail(fork, &f);
 }
 
 /* Gives the only child's VM to the sandbox that is rolled back. */
@@ -438,11 +148,11 @@ static void roll_back(struct fork *fork)
 	struct sandbox *s = sandbox_find_reached(fork->op.service, fork->tenant, fork->into, &f);
 
 	if (!s || !merge_rolled_back(s, child->sandbox, &child->ready, fork->open.space, &f)) {
-		fail(fork, &f);
+		fork_fail(fork, &f);
 		return;
 	}
 	child->sandbox = NULL;
-	step(fork, FORK_USABLE);
+	fork_step(fork, FORK_USABLE);
 	snapshots_of_service(fork->op.service)->n_rollbacks++;
 	op_finish(&fork->op, NULL);
 }
@@ -479,26 +189,26 @@ static void complete(struct fork *fork)
 		close_first(fork);
 		return;
 	}
-	int n = make_rows(fork, rows);
+	int n = fork_make_rows(fork, rows);
 	if (n == 0) {
 		fail_all(fork);
 		return;
 	}
 	if (n < 0) {
 		failure_set(&f, FAIL_NO_MEMORY, 5, "the service has no memory for the request");
-		fail(fork, &f);
+		fork_fail(fork, &f);
 		return;
 	}
-	note_stats(fork);
+	fork_note_stats(fork);
 	if (fork->into[0]) {
 		roll_back(fork);
 		return;
 	}
-	if (record(fork, rows, n, &e) < 0) {
+	if (fork_record(fork, rows, n, &e) < 0) {
 		failure_set(&f, FAIL_CATALOGUE, 5, "%s", e.text);
-		fail(fork, &f);
+		fork_fail(fork, &f);
 	} else {
-		begin(fork, n);
+		fork_begin(fork, n);
 	}
 }
 
@@ -528,7 +238,7 @@ static void on_bringup(void *arg, struct vm_bringup *w, const char *text)
 	}
 	failure_set(&f, FAIL_VM_FAILED, 5, "one of %u children could not be started: %.180s",
 		    fork->n, text);
-	fail(fork, &f);
+	fork_fail(fork, &f);
 }
 
 static void start_child(struct child *child, struct vmproc_image *image)
@@ -580,7 +290,7 @@ static void keep(struct fork *fork)
 	struct failure f;
 
 	if (!space_has_room(fork->parent, taken.bytes, GETS_NONE, &f)) {
-		fail(fork, &f);
+		fork_fail(fork, &f);
 		return;
 	}
 	fork->image = NULL;
@@ -589,10 +299,10 @@ static void keep(struct fork *fork)
 		fork->parent, &fork->take, &taken,
 		op_answer(&fork->op, fork->tenant, MADE_CHECKPOINT, taken.id, &answer), &f);
 	if (!p) {
-		fail(fork, &f);
+		fork_fail(fork, &f);
 		return;
 	}
-	step(fork, FORK_USABLE);
+	fork_step(fork, FORK_USABLE);
 	memcpy(fork->taken, p->id, sizeof(fork->taken));
 	sandbox_touch(fork->parent);
 	op_finish(&fork->op, NULL);
@@ -607,10 +317,10 @@ static void on_copied(void *arg, int error, const char *text, struct vmproc_imag
 	if (error) {
 		failure_set(&f, FAIL_FORK_FAILED, fork_retry_s(error),
 			    "the VM could not be copied: %.180s", text);
-		fail(fork, &f);
+		fork_fail(fork, &f);
 		return;
 	}
-	step(fork, FORK_COPIED);
+	fork_step(fork, FORK_COPIED);
 	fork->image = image;
 	release_parent(fork);
 	fork->config = fork->parent->config;
@@ -669,7 +379,7 @@ static void copy(struct fork *fork)
 	struct sandbox *s = fork->parent;
 	struct failure f;
 
-	step(fork, FORK_COPY);
+	fork_step(fork, FORK_COPY);
 	snapshots_of(s)->copying = &fork->op;
 	if (!cut_lines(&fork->op))
 		return;
@@ -682,7 +392,7 @@ static void copy(struct fork *fork)
 		return;
 	}
 	failure_set(&f, FAIL_FORK_FAILED, 5, "the VM could not be copied: no memory");
-	fail(fork, &f);
+	fork_fail(fork, &f);
 }
 
 void fork_start_waiting(struct sandbox *s)
@@ -702,20 +412,20 @@ void fork_start_waiting(struct sandbox *s)
 void fork_sandbox_gone(struct sandbox *s, const struct failure *f)
 {
 	list_each_safe (pos, &snapshots_of(s)->forks)
-		fail(fork_of(container_of(pos, struct op, link)), f);
+		fork_fail(fork_of(container_of(pos, struct op, link)), f);
 }
 
 /* --- blank VMs and layers ------------------------------------------------------------------- */
 
-static void part_ready(struct fork *fork)
+void fork_part_ready(struct fork *fork)
 {
 	if (--fork->missing)
 		return;
 	if (fork->parent) {
-		step(fork, FORK_PARTS_READY);
+		fork_step(fork, FORK_PARTS_READY);
 		sandbox_schedule(fork->parent);
 	} else {
-		step(fork, FORK_OPENED);
+		fork_step(fork, FORK_OPENED);
 		fork->guest_busy = fork->open.guest_busy;
 		start_children(fork, fork->open.image);
 	}
@@ -726,7 +436,7 @@ static void on_blank_ready(void *arg)
 	struct child *child = arg;
 
 	child->is_ready = true;
-	part_ready(child->fork);
+	fork_part_ready(child->fork);
 }
 
 static void on_blank_died(void *arg, const char *reason)
@@ -740,12 +450,12 @@ static void on_blank_died(void *arg, const char *reason)
 		vmproc_drop(child->blank, NULL, NULL);
 		child->blank = NULL;
 		if (!child->is_ready)
-			part_ready(fork);
+			fork_part_ready(fork);
 		return;
 	}
 	failure_set(&f, FAIL_VM_FAILED, 5, "a VM for the child could not be started: %.180s",
 		    reason);
-	fail(fork, &f);
+	fork_fail(fork, &f);
 }
 
 static const struct vmproc_owner blank_owner = {on_blank_ready, on_blank_died};
@@ -760,14 +470,14 @@ static void on_layers(void *arg, struct disk_job *layers)
 	fork->layers = NULL;
 	if (layers->job.ret < 0) {
 		failure_set(&f, FAIL_FORK_FAILED, 5, "%s", layers->job.err.text);
-		fail(fork, &f);
+		fork_fail(fork, &f);
 		return;
 	}
 	if (fork->parent)
 		fork->writable = take_fd(&layers->fds[fork->n]);
 	for (unsigned i = 0; i < fork->n; i++)
 		fork->children[i].writable = take_fd(&layers->fds[i]);
-	part_ready(fork);
+	fork_part_ready(fork);
 }
 
 static void take_blanks(struct fork *fork)
@@ -793,12 +503,12 @@ static void take_blanks(struct fork *fork)
 		child->blank = vmproc_spawn(&c->vms, &spec, &blank_owner, child);
 	}
 	for (; ready; ready--)
-		part_ready(fork);
+		fork_part_ready(fork);
 }
 
 /* --- the call ------------------------------------------------------------------------------- */
 
-static bool check(struct service *c, unsigned n, struct failure *f)
+bool fork_check(struct service *c, unsigned n, struct failure *f)
 {
 	if (c->closing) {
 		failure_set(f, FAIL_STOPPING, 5, "the service is stopping");
@@ -818,8 +528,8 @@ static bool check(struct service *c, unsigned n, struct failure *f)
 	return true;
 }
 
-static bool has_room(struct service *c, const char *tenant, unsigned n, const struct size *size,
-		     struct failure *f)
+bool fork_has_room(struct service *c, const char *tenant, unsigned n, const struct size *size,
+		   struct failure *f)
 {
 	return tenant_has_room(c, tenant, n, f) && host_has_room(c, n, f) &&
 	       tenant_has_disk(c, tenant, (uint64_t)n * size->rootfs_gb, f) &&
@@ -919,7 +629,7 @@ static const struct op_methods fork_ops = {
 	.abandon = fork_abandon,
 };
 
-static struct fork *fork_new(struct service *c, const char *tenant, void *arg)
+struct fork *fork_new(struct service *c, const char *tenant, void *arg)
 {
 	struct fork *fork = fork_of(op_new(c, &fork_ops, arg));
 
@@ -928,13 +638,13 @@ static struct fork *fork_new(struct service *c, const char *tenant, void *arg)
 	return fork;
 }
 
-static struct op *refuse(struct fork *fork, const struct failure *f)
+struct op *fork_refuse(struct fork *fork, const struct failure *f)
 {
-	fail(fork, f);
+	fork_fail(fork, f);
 	return &fork->op;
 }
 
-static void note_spec(struct fork *fork, const struct fork_spec *spec)
+void fork_note_spec(struct fork *fork, const struct fork_spec *spec)
 {
 	fork->reseed = spec->reseed;
 	fork->labels = must_copy(spec->labels ? spec->labels : "{}");
@@ -948,13 +658,11 @@ static void make_children(struct fork *fork)
 		fork->children[i] = (struct child){.fork = fork, .writable = -1};
 }
 
-/* Gets the layers and blank VMs: part_ready is called for each blank VM, once for all layers, and
- * `more` times. */
-static void start(struct fork *fork, unsigned more)
+void fork_start(struct fork *fork, unsigned more)
 {
 	struct service *c = fork->op.service;
 
-	step(fork, FORK_GRANTED);
+	fork_step(fork, FORK_GRANTED);
 	make_children(fork);
 	fork->began_ns = now_ns();
 	fork->missing = fork->n + 1 + more;
@@ -969,7 +677,7 @@ static void start_from_parent(struct fork *fork)
 
 	op_expect(&fork->op, s->owner, fork->n, &s->config.size);
 	sandbox_touch(s);
-	start(fork, 0);
+	fork_start(fork, 0);
 }
 
 static void on_granted(void *arg, const struct failure *f)
@@ -978,8 +686,8 @@ static void on_granted(void *arg, const struct failure *f)
 	struct failure full;
 
 	leave_freeze(fork); /* room came from elsewhere */
-	if (f || !has_room(fork->op.service, fork->tenant, fork->n, &fork->config.size, &full))
-		fail(fork, f ? f : &full);
+	if (f || !fork_has_room(fork->op.service, fork->tenant, fork->n, &fork->config.size, &full))
+		fork_fail(fork, f ? f : &full);
 	else
 		start_from_parent(fork);
 }
@@ -992,7 +700,7 @@ static void on_leaf_frozen(void *arg, const char *space, const struct failure *f
 	fork->freeze = NULL;
 	if (f && (f->code == FAIL_FREEZE_FAILED || f->code == FAIL_QUOTA_REACHED ||
 		  f->code == FAIL_STOPPING))
-		fail(fork, f);
+		fork_fail(fork, f);
 	else
 		tree_claim_again(&fork->claim);
 }
@@ -1013,7 +721,7 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 	struct failure f;
 
 	fork->fn = fn;
-	struct sandbox *s = check(c, spec->n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
+	struct sandbox *s = fork_check(c, spec->n, &f) ? sandbox_find(c, tenant, id, &f) : NULL;
 	if (s)
 		fork->claim = (struct tree_claim){.tree = s->tree,
 						  .node = s,
@@ -1022,12 +730,12 @@ struct op *service_fork(struct service *c, const char *tenant, const char *id,
 						  .mib = s->config.size.ram_mib,
 						  .claimant = &claimant,
 						  .arg = fork};
-	if (!s || !has_room(c, tenant, spec->n, &s->config.size, &f) ||
+	if (!s || !fork_has_room(c, tenant, spec->n, &s->config.size, &f) ||
 	    !tree_claim(&fork->claim, &f))
-		return refuse(fork, &f);
+		return fork_refuse(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
-	note_spec(fork, spec);
+	fork_note_spec(fork, spec);
 	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
 	if (fork->claim.granted)
 		start_from_parent(fork);
@@ -1064,7 +772,7 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 		s = NULL;
 	}
 	if (!s || !fork_may_take(s, &f))
-		return refuse(fork, &f);
+		return fork_refuse(fork, &f);
 	fork->parent = s;
 	fork->config = s->config;
 	fork->take = *spec;
@@ -1074,7 +782,7 @@ struct op *service_checkpoint(struct service *c, const char *tenant, const char 
 	snapshots_of_tenant(s->owner)->taking++;
 	list_add_tail(&snapshots_of(s)->forks, &fork->op.link);
 	sandbox_touch(s);
-	start(fork, 0);
+	fork_start(fork, 0);
 	return &fork->op;
 }
 
@@ -1084,209 +792,4 @@ bool fork_withdraw(struct op *op)
 		return false;
 	op_abandon(op);
 	return true;
-}
-
-static void on_opened(void *arg, const struct failure *f)
-{
-	struct fork *fork = arg;
-
-	if (f)
-		fail(fork, f);
-	else
-		part_ready(fork);
-}
-
-/* Starts the children of a checkpoint or Space, as fork->config has them. */
-static void start_from_space(struct fork *fork, struct space *from)
-{
-	op_expect(&fork->op, from->owner, fork->n, &fork->config.size);
-	list_add_tail(&snapshots_of_service(fork->op.service)->resumes, &fork->op.link);
-	fork->seq = from->seq;
-	fork->state_seq = from->checkpoint ? from->checkpoint->call_seq : from->seq;
-	bool is_open = space_open_start(&fork->open, from, on_opened, fork);
-	start(fork, !is_open);
-}
-
-/* Returns the checkpoint or Space if sandboxes may start from it; else NULL with *f filled. */
-static struct space *find_source(struct service *c, const char *tenant, const char *id,
-				 struct failure *f)
-{
-	struct space *from = space_find(c, tenant, id, f);
-
-	if (!from || !from->resume)
-		return from;
-	failure_set(f, FAIL_IN_USE, 1, "space %s is being resumed", id);
-	return NULL;
-}
-
-/* Does what find_source does, and claims room for `n` sandboxes. */
-static struct space *claim_source(struct fork *fork, const char *id, unsigned n, struct failure *f)
-{
-	struct service *c = fork->op.service;
-	struct space *from =
-		drain_allows(c, f) && check(c, n, f) ? find_source(c, fork->tenant, id, f) : NULL;
-
-	if (!from || !has_room(c, fork->tenant, n, &from->config.size, f))
-		return NULL;
-	fork->claim = (struct tree_claim){.tree = from->tree,
-					  .depth = from->depth + space_is_checkpoint(from),
-					  .n = n,
-					  .mib = from->config.size.ram_mib};
-	return tree_claim(&fork->claim, f) ? from : NULL;
-}
-
-struct op *service_fork_from(struct service *c, const char *tenant, const char *id,
-			     const struct fork_spec *spec, service_fork_fn *fn, void *arg)
-{
-	struct fork *fork = fork_new(c, tenant, arg);
-	struct failure f;
-
-	fork->fn = fn;
-	struct space *from = claim_source(fork, id, spec->n, &f);
-	if (!from)
-		return refuse(fork, &f);
-	fork->config = from->config;
-	tenant_clamp(c, tenant, &fork->config);
-	note_spec(fork, spec);
-	start_from_space(fork, from);
-	return &fork->op;
-}
-
-/* Returns the strings one after the other, each with its NUL; NULL when they are too long. */
-static char *env_block(const char *const *env, size_t *len)
-{
-	size_t at = 0;
-
-	*len = 0;
-	for (const char *const *each = env; *each; each++)
-		*len += strlen(*each) + 1;
-	if (*len > SANDBOX_ENV_MAX)
-		return NULL;
-	char *block = must_alloc(*len + 1);
-	for (const char *const *each = env; *each; each++) {
-		memcpy(block + at, *each, strlen(*each) + 1);
-		at += strlen(*each) + 1;
-	}
-	return block;
-}
-
-static bool size_fits(const struct size *asked, const struct size *has)
-{
-	return (!asked->vcpus || asked->vcpus == has->vcpus) &&
-	       (!asked->ram_mib || asked->ram_mib == has->ram_mib) &&
-	       (!asked->rootfs_gb || asked->rootfs_gb == has->rootfs_gb);
-}
-
-static bool fits(const struct space *from, const struct sandbox_config *asked, struct failure *f)
-{
-	const struct size *has = &from->config.size;
-
-	if (size_fits(&asked->size, has) &&
-	    (!asked->template[0] || !strcmp(asked->template, from->config.template)))
-		return true;
-	failure_set(f, FAIL_OUT_OF_RANGE, 0,
-		    "a sandbox of checkpoint %s has its template %s, %u vCPUs, %u MiB of RAM and a "
-		    "disk of %u GB, which can't be changed",
-		    from->id, from->config.template, has->vcpus, has->ram_mib, has->rootfs_gb);
-	return false;
-}
-
-/* Applies what a request to create a sandbox says. */
-static bool apply(struct fork *fork, const struct space *from, const struct sandbox_spec *spec,
-		  struct failure *f)
-{
-	const struct sandbox_config *asked = &spec->config;
-
-	if (!fits(from, asked, f))
-		return false;
-	if (spec->tree) {
-		failure_set(f, FAIL_OUT_OF_RANGE, 0,
-			    "a sandbox of checkpoint %s is in tree %s, which can't get another "
-			    "budget",
-			    from->id, from->tree->root);
-		return false;
-	}
-	fork->config = from->config;
-	if (asked->timeout_s)
-		fork->config.timeout_s = asked->timeout_s;
-	if (asked->idle_timeout_s)
-		fork->config.idle_timeout_s = asked->idle_timeout_s;
-	fork->config.persistent = asked->persistent;
-	fork->config.checkpoint_calls = asked->checkpoint_calls;
-	fork->config.egress &= asked->egress;
-	tenant_clamp(fork->op.service, fork->tenant, &fork->config);
-	fork->metadata = copy_of(spec->metadata);
-	if (spec->env)
-		fork->env = env_block(spec->env, &fork->env_len);
-	if (!spec->env || fork->env)
-		return true;
-	failure_set(f, FAIL_OUT_OF_RANGE, 0, "env has more than the limit of %u bytes",
-		    SANDBOX_ENV_MAX);
-	return false;
-}
-
-struct op *service_create_from(struct service *c, const char *tenant, const char *id,
-			       const struct sandbox_spec *spec, service_create_fn *fn, void *arg)
-{
-	struct fork *fork = fork_new(c, tenant, arg);
-	struct failure f;
-
-	fork->created_fn = fn;
-	struct space *from = claim_source(fork, id, 1, &f);
-	if (!from || !apply(fork, from, spec, &f))
-		return refuse(fork, &f);
-	note_spec(fork, &(struct fork_spec){.n = 1, .reseed = true, .labels = spec->labels});
-	start_from_space(fork, from);
-	return &fork->op;
-}
-
-/* Returns whether there is room for the second VM that the sandbox has until its present one ends.
- * The limits of the tier are exceeded for at most as many VMs as the tenant has sandboxes. */
-static bool second_fits(struct service *c, const struct sandbox *s, struct failure *f)
-{
-	const struct tenant *t = s->owner;
-
-	if (t->coming < t->sandboxes.n)
-		return host_has_room(c, 1, f) && promises_have_room(c, s->config.size.ram_mib, f);
-	return has_room(c, s->tenant, 1, &s->config.size, f);
-}
-
-bool fork_into_fits(struct service *c, const char *tenant, const char *checkpoint, const char *id,
-		    struct failure *f)
-{
-	const struct sandbox *s = check(c, 1, f) ? sandbox_find_reached(c, tenant, id, f) : NULL;
-	const struct space *from = s ? find_source(c, tenant, checkpoint, f) : NULL;
-
-	if (!from)
-		return false;
-	if (size_equal(&s->config.size, &from->config.size) &&
-	    !strcmp(s->config.template, from->config.template))
-		return second_fits(c, s, f);
-	failure_set(f, FAIL_OUT_OF_RANGE, 0,
-		    "sandbox %s can't be rolled back to checkpoint %s, which has another size or "
-		    "template",
-		    s->id, from->id);
-	return false;
-}
-
-struct op *fork_into(struct service *c, const char *tenant, const char *checkpoint, const char *id,
-		     service_done_fn *fn, void *arg)
-{
-	struct fork *fork = fork_new(c, tenant, arg);
-	struct failure f;
-
-	fork->op.done_fn = fn;
-	snprintf(fork->into, sizeof(fork->into), "%s", id);
-	if (!fork_into_fits(c, tenant, checkpoint, id, &f))
-		return refuse(fork, &f);
-	const struct sandbox *s = sandbox_living(c, tenant, id);
-	struct space *from = space_of(c, checkpoint);
-	fork->config = s->config;
-	fork->config.checkpoint_calls = 0;
-	fork->config.egress = s->config.egress && from->config.egress;
-	/* Nothing is claimed: the sandbox's present VM makes room. */
-	fork->claim = (struct tree_claim){.tree = from->tree, .depth = from->depth};
-	note_spec(fork, &(struct fork_spec){.n = 1});
-	start_from_space(fork, from);
-	return &fork->op;
 }

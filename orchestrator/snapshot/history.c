@@ -8,8 +8,8 @@
 #include "orchestrator/sandbox/sandbox.h"
 #include "orchestrator/snapshot/internal.h"
 
-/* Counts the living children of a fork: those that were created when the entry says (fork.c sees to
- * that). Returns their ids, in an array that the caller frees. */
+/* Counts the living children of a fork: those that were created when the entry says
+ * (fork-children.c sees to that). Returns their ids, in an array that the caller frees. */
 static const char **find_children(const struct sandbox *s, struct history_view *view)
 {
 	/* Without an id, which sorts before all ids of that time. */
