@@ -3,9 +3,12 @@
  * The API and the service over fake VMs (test/unit/service/fakes.h). `server NAME=VALUE...` prints
  * the port it listens on, and a line with the key for each key=TIER. Names are the service's
  * settings (0 or empty unless make_config fills them in), the limits of the API (struct
- * http_limits), and dir=PATH       folder for the service's files; needed agent=SOCKET   all
- * sandboxes share the real agent that listens there; without it, each has an agent that runs the
- * scripts of fakes.h key=TIER       makes a key spans=FD       a socket that gets the spans
+ * http_limits), and:
+ *   dir=PATH       folder for the service's files; needed
+ *   agent=SOCKET   all sandboxes share the real agent that listens there; without it, each has an
+ *                  agent that runs the scripts of fakes.h
+ *   key=TIER       makes a key
+ *   spans=FD       a socket that gets the spans
  *   fault=NAME     injects a fault (fault_names) once, before the service starts
  * It obeys these lines on its standard input, and answers each with a line:
  *   go             releases what waits (fakes_go)

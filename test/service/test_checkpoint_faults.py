@@ -76,10 +76,11 @@ def kill_at_each_step(
                 act(client, sandbox, before)
                 is_done = durable
                 server.wait(lambda f: f["ramet_checkpoints_unstored"] == 0 and n_files(server) == n_left)
-                server.tell("kill_at 0")
-                break
+                if server.tell("kill_at 0"):
+                    break
             except (httpx.TransportError, BrokenPipeError):
-                server.server.wait()
+                pass
+            server.server.wait()
         server.start(VMS)
         with server.client() as client:
             found = expect_whole_or_absent(server, client)
