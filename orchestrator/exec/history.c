@@ -134,17 +134,29 @@ static uint32_t began_at(const struct history_log *h, const char *id,
 	return 0;
 }
 
-uint32_t history_join(struct history_log *h, const char *id, const struct history_log *winner)
+/* Returns whether the state of the entry `n` comes from the entry `from`. */
+static bool comes_from(const struct history_log *h, uint32_t n, uint32_t from)
 {
-	const uint32_t began =
+	for (uint32_t i = h->count; i-- && n > from;)
+		if (h->entries[i].n == n)
+			n = h->entries[i].after;
+	return n == from;
+}
+
+uint32_t history_join(struct history_log *h, const char *id, const struct history_log *winner,
+		      uint32_t line)
+{
+	const uint32_t by_time =
 		winner->count ? began_at(h, id, &winner->entries[0]) : history_last(h);
+	const uint32_t began = !line || comes_from(h, by_time, line) ? by_time : line;
 	const uint32_t first = winner->count > 1 ? winner->entries[1].n : 0;
 	const uint32_t shift = history_last(h) + 1 - first; /* of the winner's numbers */
 
 	for (uint32_t i = 1; i < winner->count; i++) {
 		const struct history_entry *e = &winner->entries[i];
+		const uint32_t base = line && e->kind == HISTORY_ROLLBACK ? line : began;
 
-		history_add(h, e, e->after < first ? began : e->after + shift);
+		history_add(h, e, e->after < first ? base : e->after + shift);
 	}
 	return first ? history_last(h) : began;
 }

@@ -80,8 +80,10 @@ uint32_t history_last(const struct history_log *h);
 /* Returns the number of the last entry with the checkpoint's state; 0 if none is known. */
 uint32_t history_find(const struct history_log *h, const char *checkpoint);
 /* Adds what the winner of a merge has done, after the entry at whose state the winner began. `id`:
- * of the sandbox that goes on. Returns the number of the entry with the winner's state. */
-uint32_t history_join(struct history_log *h, const char *id, const struct history_log *winner);
+ * of the sandbox that goes on. `line`: number of the last entry that the winner's state comes from,
+ * as its checkpoints say; 0: none. Returns the number of the entry with the winner's state. */
+uint32_t history_join(struct history_log *h, const char *id, const struct history_log *winner,
+		      uint32_t line);
 
 /* Sets undone[i] if the present state does not come from the i-th entry, else clears it. */
 void history_undone(const struct history_log *h, bool undone[static HISTORY_MAX]);

@@ -72,14 +72,14 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 }
 
 /* Returns the number of the entry with the state of the checkpoint or of the next earlier one that
- * is in the history; without any, that of the first entry. */
+ * is in the history; 0 without any. */
 static uint32_t find_state(const struct history_log *h, const struct checkpoint *k)
 {
 	uint32_t n = 0;
 
 	for (; k && !n; k = k->parent.to)
 		n = history_find(h, k->space->id);
-	return n ? n : history_first(h);
+	return n;
 }
 
 /* Adds the move to the parent's history. `to`: NULL for a merge. */
@@ -90,9 +90,10 @@ static void note_move(struct sandbox *parent, const struct sandbox *winner, cons
 				  .at_ms = realtime_ms()};
 
 	snprintf(e.text, sizeof(e.text), "%s", to ? to->id : winner->id);
-	history_add(h, &e,
-		    to ? find_state(h, to->checkpoint)
-		       : history_join(h, parent->id, &exec_of(winner)->history));
+	uint32_t from = find_state(h, to ? to->checkpoint : snapshots_of(winner)->checkpoint.to);
+	if (!to)
+		from = history_join(h, parent->id, &exec_of(winner)->history, from);
+	history_add(h, &e, from ? from : history_first(h));
 }
 
 /* Gives the parent the winner's VM and state. Operations in progress in the parent's previous VM

@@ -91,9 +91,9 @@ static void merge_continues_at_the_fork(void **state)
 	add(&first, HISTORY_CALL, 0);
 	add(&first, HISTORY_CALL, 0);
 	history_add(&first, &merge, 2); /* its second call is undone */
-	assert_int_equal(history_join(&h, ID, &first), 8);
+	assert_int_equal(history_join(&h, ID, &first, 0), 8);
 	expect(&h, "1 2 3 -4 -5 6 -7 8");
-	history_add(&h, &merge, history_join(&h, ID, &second)); /* which did nothing */
+	history_add(&h, &merge, history_join(&h, ID, &second, 0)); /* which did nothing */
 	expect(&h, "1 2 3 4 5 -6 -7 -8 9");
 	history_fini(&h);
 	history_fini(&first);
@@ -110,8 +110,42 @@ static void merge_of_another_descendant_continues_at_its_time(void **state)
 		add(&h, i == 1 ? HISTORY_CREATED : HISTORY_CALL, 10 * i);
 	history_add(&winner, &began, 0);
 	add(&winner, HISTORY_CALL, 60);
-	history_join(&h, ID, &winner);
+	history_join(&h, ID, &winner, 0);
 	expect(&h, "1 2 -3 -4 5");
+	history_fini(&h);
+	history_fini(&winner);
+}
+
+static void winner_that_was_rolled_back_continues_at_that_state(void **state)
+{
+	struct history_log h = {0}, winner = {0};
+
+	add(&h, HISTORY_CREATED, 0);
+	begin_child(&winner, 1);
+	add(&h, HISTORY_CALL, 0);
+	add(&h, HISTORY_CALL, 0);
+	add(&winner, HISTORY_CALL, 0);
+	history_add(&winner, &(struct history_entry){.kind = HISTORY_ROLLBACK}, 1);
+	add(&winner, HISTORY_CALL, 0);
+	history_join(&h, ID, &winner, 2);
+	expect(&h, "1 2 -3 -4 5 6");
+	history_fini(&h);
+	history_fini(&winner);
+}
+
+static void line_of_checkpoints_is_preferred_to_the_time(void **state)
+{
+	const struct history_entry began = {
+		.kind = HISTORY_FORKED, .began_ms = 45, .text = "sbx_2"};
+	struct history_log h = {0}, winner = {0};
+
+	add(&h, HISTORY_CREATED, 10);
+	add(&h, HISTORY_CALL, 20);
+	history_add(&h, &(struct history_entry){.kind = HISTORY_ROLLBACK, .at_ms = 40}, 1);
+	history_add(&winner, &began, 0);
+	add(&winner, HISTORY_CALL, 60);
+	history_join(&h, ID, &winner, 2);
+	expect(&h, "1 2 -3 4");
 	history_fini(&h);
 	history_fini(&winner);
 }
@@ -126,7 +160,7 @@ static void winner_with_dropped_entries_joins(void **state)
 	begin_child(&winner, 2);
 	for (int i = 0; i < HISTORY_MAX + 8; i++)
 		add(&winner, HISTORY_CALL, 0);
-	assert_int_equal(history_join(&h, ID, &winner), 2 + HISTORY_MAX - 1);
+	assert_int_equal(history_join(&h, ID, &winner, 0), 2 + HISTORY_MAX - 1);
 	assert_int_equal(h.count, HISTORY_MAX);
 	history_undone(&h, undone);
 	for (uint32_t i = 0; i < h.count; i++)
@@ -161,6 +195,8 @@ int main(void)
 		cmocka_unit_test(oldest_entries_are_dropped_but_not_the_first),
 		cmocka_unit_test(merge_continues_at_the_fork),
 		cmocka_unit_test(merge_of_another_descendant_continues_at_its_time),
+		cmocka_unit_test(winner_that_was_rolled_back_continues_at_that_state),
+		cmocka_unit_test(line_of_checkpoints_is_preferred_to_the_time),
 		cmocka_unit_test(winner_with_dropped_entries_joins),
 		cmocka_unit_test(invalid_entries_are_not_read),
 	};
