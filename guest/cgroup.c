@@ -72,8 +72,8 @@ void cgroup_set_up(void)
 	limit_user();
 }
 
-/* Returns -1 where the kernel or the group cannot do it. Unlike fork, this does not tell libc,
- * which a program with one thread need not know. */
+/* Returns -1 if the kernel cannot start a process in another group, or the group does not allow it.
+ * libc does not learn of this fork; it need not, in a program with one thread. */
 static pid_t fork_into_user(void)
 {
 	scoped_fd int group = open(USER, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -87,13 +87,14 @@ static pid_t fork_into_user(void)
 
 pid_t cgroup_fork_user(void)
 {
-	/* To move a process later, the kernel first waits for an RCU grace period, which takes
-	 * longer than starting a program. */
+	/* Starts the child in the group, rather than moving it there: for a move, the kernel first
+	 * waits for an RCU grace period, which takes longer than starting a program. */
 	pid_t pid = fork_into_user();
 
 	if (pid >= 0)
 		return pid;
-	/* Above the group's limit of processes, only a move works. */
+	/* When the group has as many processes as it may have, a fork into it fails, and a move
+	 * still works. */
 	pid = fork();
 	if (pid == 0)
 		text_file_write(AT_FDCWD, USER "/cgroup.procs", "0");

@@ -20,14 +20,14 @@ struct interpreter;
 enum conn_state {
 	CONN_IDLE,	    /* waits for a request */
 	CONN_PING,	    /* waits for AGENT_PONG */
-	CONN_QUEUED,	    /* its AGENT_EXEC is in `in`, and waits for its turn */
+	CONN_QUEUED,	    /* its AGENT_EXEC, in `in`, waits for the interpreter's earlier calls */
 	CONN_CODE,	    /* the code of its AGENT_EXEC arrives */
 	CONN_CALL,	    /* the code of its AGENT_EXEC runs */
-	CONN_WORKER,	    /* a worker process answers on it */
-	CONN_WAITING,	    /* waits for its turn, with its request in `in` */
+	CONN_WORKER,	    /* a worker process answers its request on files */
+	CONN_WAITING,	    /* its request on files, in `in`, waits until a worker is free */
 	CONN_LISTENS,	    /* receives a process's output */
 	CONN_LISTS,	    /* receives a list of processes */
-	CONN_PROCESS_WAITS, /* waits for a process's start, or until it took the input in `in` */
+	CONN_PROCESS_WAITS, /* waits until a process starts, or takes the input in `in` */
 	CONN_CONTEXT,	    /* waits until its context's interpreter has started */
 	CONN_RESEED,	    /* waits until the driver has reseeded */
 	CONN_ENDING,	    /* closed as soon as everything is sent */
@@ -37,16 +37,16 @@ enum conn_state {
 struct conn {
 	struct watch watch;
 	struct list node; /* in all connections */
-	struct list turn; /* in a queue: of calls, of connections in CONN_WAITING, of a process */
+	struct list turn; /* in one queue: that of the calls, of CONN_WAITING or of a process */
 	enum conn_state state;
 	bool held;   /* by conn_hold */
 	bool corked; /* by conn_cork */
 	bool seen;   /* read_some has peeked at the next byte in the socket */
 	struct exec_request exec;
-	struct interpreter *interpreter; /* of its call; NULL: it never had one */
-	struct process *process;	 /* to which it listens or writes, or for which it waits */
-	uint64_t output_offset;		 /* offset in its output of the next byte to send */
-	bool holds;			 /* the process waits for this listener when it lags */
+	struct interpreter *interpreter; /* that runs its call; NULL: no call yet */
+	struct process *process;	 /* that it listens to, writes to or waits for */
+	uint64_t output_offset;		 /* in the process's output, of the next byte to send */
+	bool holds;			 /* when this listener lags, the process waits for it */
 	uint64_t listed;		 /* number of the last process that was listed */
 	size_t written;			 /* bytes of the payload that the process took */
 	size_t out_pos, out_len;	 /* unsent: out[out_pos .. out_len) */
@@ -79,21 +79,22 @@ void conn_send_payload(struct conn *c, uint8_t type, size_t len);
  * when it is full, the connection is closed. */
 void conn_send(struct conn *c, uint8_t type, const void *payload, size_t len);
 void conn_send_error(struct conn *c, const struct err *e);
-/* End the operation, with AGENT_DONE or with an error: the connection may carry the next one. */
+/* These two end the operation, with AGENT_DONE or with an error. Then the connection may carry the
+ * next operation. */
 void conn_done(struct conn *c);
 void conn_refuse(struct conn *c, const struct err *e);
-/* Buffers frames until conn_uncork, which sends them together: the last output of a call and its
- * end wake the reader once. */
+/* Buffers frames until conn_uncork, which sends them together, so that the last output of a call
+ * and the call's end wake the reader only once. */
 void conn_cork(struct conn *c);
 void conn_uncork(struct conn *c);
 
-/* Drops unsent bytes: they were copied to a process that continues on this connection. */
+/* Drops unsent bytes. The caller has copied them to a process that continues on this connection.
+ */
 void conn_hand_over(struct conn *c);
 /* Returns true when the host closed the connection, even if no event has reported it yet. */
 bool conn_is_broken(const struct conn *c);
-/* Ends the connection without closing its socket, which the caller then owns. Nothing may be
- * unsent.
- */
+/* Ends the connection without closing its socket, which the caller then owns. To be called
+ * only when everything is sent. */
 int conn_detach(struct conn *c);
 /* Closes the connection now. */
 void conn_drop(struct conn *c);

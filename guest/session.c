@@ -12,8 +12,8 @@
 
 #define PIDS_MAX (4u << 20) /* the kernel's PID_MAX_LIMIT */
 
-/* Sends a signal to each process of the session that is not in `done` yet. Returns true if there
- * was one. */
+/* Sends a signal to each process of the session that is not in `done` yet, and adds it there.
+ * Returns true if there was one. `done` has a bit for each pid. */
 static bool signal_found(pid_t session, int number, uint8_t *done)
 {
 	bool found = false;
@@ -38,7 +38,7 @@ static bool signal_found(pid_t session, int number, uint8_t *done)
 
 static void kill_all(pid_t session, bool leader_too)
 {
-	/* Most of its pages stay untouched. */
+	/* A bit for each pid. The kernel provides its pages when they are touched: few are. */
 	scoped_free uint8_t *killed = calloc(PIDS_MAX / 8, 1);
 
 	/* First the leader's group, all at once: most processes are in it, and a fork bomb gets no

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of users and groups, read from the guest's own files once for each process. */
+/* Names of users and groups, read from the guest's own /etc, once for each request. */
 #ifndef RAMET_GUEST_FILES_OWNERS_H
 #define RAMET_GUEST_FILES_OWNERS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define OWNERS_FILE_MAX (1u << 20) /* bytes of a file; what is beyond is ignored */
+#define OWNERS_FILE_MAX (1u << 20) /* bytes; what a longer file has beyond is ignored */
 
 struct owners {
 	char *text;
@@ -17,11 +17,11 @@ struct owners {
 	size_t count;
 };
 
-/* Reads a file in the format of /etc/passwd or /etc/group. Invalid lines are ignored, and a file
- * that cannot be read has no names. */
+/* Reads a file in the format of /etc/passwd or /etc/group. Invalid lines are ignored. If the
+ * file cannot be read, there are no names. */
 void owners_read(struct owners *o, const char *path);
-/* Returns the name of the id, of up to AGENT_OWNER_MAX bytes; that of the file's first line if
- * there are several, and "" if there is none. */
+/* Returns the name of the user or group with this id, of up to AGENT_OWNER_MAX bytes; "" if it has
+ * none. If several lines of the file have the id, the first one counts. */
 const char *owners_name(const struct owners *o, uint32_t id);
 void owners_free(struct owners *o);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The last output of a process: a ring for each of its streams, and the order in which the bytes of
- * both came. Offsets count the bytes of both streams. A stream that prints much does not push out
- * what the other one printed. Pages are allocated when output fills them.
+ * The last output of a process: a ring for each of its two streams, and a list of runs, which says
+ * in which order the bytes of both came. Offsets count the bytes of both streams. A stream that
+ * prints much does not push out what the other one printed. Pages are allocated when output fills
+ * them.
  */
 #ifndef RAMET_GUEST_PROCESS_OUTPUT_LOG_H
 #define RAMET_GUEST_PROCESS_OUTPUT_LOG_H
@@ -14,8 +15,8 @@
 #include "proto/agent.h"
 
 #define LOG_STREAMS 2
-/* Runs of bytes of one stream that are remembered. A program that switches between its streams more
- * often within the kept output loses the oldest runs. */
+/* How many runs are remembered. A run is bytes of one stream that came one after the other. If a
+ * program switches between its streams more often, the oldest runs are forgotten. */
 #define LOG_RUNS 65536u
 
 struct log_run;
@@ -23,7 +24,7 @@ struct log_run;
 struct output_log {
 	uint64_t total; /* bytes of both streams so far */
 	struct {
-		uint8_t *ring; /* its last AGENT_PROC_RING bytes; NULL: it had none */
+		uint8_t *ring; /* the stream's last AGENT_PROC_RING bytes; NULL: no bytes yet */
 		uint64_t total;
 	} streams[LOG_STREAMS];
 	struct log_run *runs; /* the run number N is at N % LOG_RUNS; NULL: none yet */
@@ -33,11 +34,11 @@ struct output_log {
 /* Returns where the next bytes of a stream go, and in `room` how many fit there contiguously: at
  * least 1. Returns NULL when out of memory. */
 uint8_t *output_log_end(struct output_log *l, unsigned stream, size_t *room);
-/* Adds the `n` bytes that were written at output_log_end. The oldest bytes of this stream are
- * dropped. */
+/* Adds the `n` bytes that were written at output_log_end. If the ring is full, the oldest
+ * bytes of this stream are dropped. */
 void output_log_grow(struct output_log *l, unsigned stream, size_t n);
 
-/* Kept bytes of one stream that came one after the other, in up to two parts. */
+/* Kept bytes of one run, in up to two parts, since the ring may wrap around within them. */
 struct output_part {
 	uint64_t offset; /* of the first byte */
 	unsigned stream;
@@ -49,9 +50,9 @@ struct output_part {
  * none. */
 bool output_log_find(const struct output_log *l, uint64_t offset, size_t max,
 		     struct output_part *out);
-/* Returns the number of remembered runs that hold the bytes at or after `offset`. */
+/* Returns how many remembered runs have bytes at or after `offset`. */
 uint64_t output_log_runs_after(const struct output_log *l, uint64_t offset);
-/* Returns the memory that the kept output and its order take, in bytes. */
+/* Returns the memory that the kept output and the list of its runs take, in bytes. */
 uint64_t output_log_kept(const struct output_log *l);
 /* Frees what is kept; the totals stay. Nothing can be added any more. */
 void output_log_drop(struct output_log *l);
