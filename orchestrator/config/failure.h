@@ -34,7 +34,7 @@ enum failure_code {
 	FAIL_VM_DIED,
 	FAIL_FROZEN,
 	FAIL_MERGED,
-	FAIL_TREE_ENDED, /* "tree_limit": its tree has used up its budget, or needed room */
+	FAIL_TREE_ENDED, /* "tree_limit": ended, as its tree had no time or room left */
 
 	/* The state of a sandbox, Space, file or process does not allow the request. */
 	FAIL_FREEZING,
@@ -46,7 +46,7 @@ enum failure_code {
 	FAIL_PINNED,
 	FAIL_NO_UNDO,
 	FAIL_EGRESS_CLOSED,
-	FAIL_IN_USE, /* "busy": another request uses the Space, or makes a backup */
+	FAIL_IN_USE, /* "busy": another request uses the Space, or another backup runs */
 	FAIL_IS_A_DIRECTORY,
 	FAIL_NOT_A_DIRECTORY,
 	FAIL_NOT_A_FILE,
@@ -92,7 +92,7 @@ enum failure_code {
 	FAIL_NOT_READY,
 	FAIL_NO_CAPACITY,
 	FAIL_DRAINING,
-	FAIL_NO_WARM, /* is asked of another host of the fleet only */
+	FAIL_NO_WARM, /* the answer to another host of the fleet, never to a client */
 	FAIL_HOST_CLOSED,
 	FAIL_NO_MEMORY,
 	FAIL_SERVICE_BUSY, /* "busy": a limit of the whole service is reached */

@@ -26,12 +26,12 @@ struct sandbox_config {
 	char template[SANDBOX_NAME_MAX + 1]; /* empty: the default template */
 	struct size size;		     /* each 0: the template's own */
 	uint32_t timeout_s, idle_timeout_s;  /* 0: the configured defaults */
-	/* Freezes at the end of a time limit instead of ending. Always false in a Space and its
-	 * row: each resume sets it anew. */
+	/* At the end of a time limit, the sandbox is frozen instead of ended. Always false in a
+	 * Space and its row: each resume sets it again. */
 	bool persistent;
 	bool egress; /* has network access */
-	/* How many checkpoints of the states after its last calls are kept; 0: none is taken.
-	 * Belongs to one sandbox: always 0 in a Space and its row. */
+	/* A checkpoint is taken after each call, and so many of the last ones are kept; 0: none is
+	 * taken. Belongs to one sandbox: always 0 in a Space and its row. */
 	uint32_t checkpoint_calls;
 };
 
@@ -39,17 +39,17 @@ struct sandbox_config {
 enum checkpoint_kind {
 	CHECKPOINT_ASKED,
 	CHECKPOINT_OF_CALL, /* taken by the service after a call */
-	CHECKPOINT_UNDONE,  /* one of those, and the sandbox's state no longer comes from it */
+	CHECKPOINT_UNDONE,  /* CHECKPOINT_OF_CALL until the sandbox went back to an older one */
 };
 
-/* How good a client finds a sandbox; higher is better. */
+/* A client's rating of a sandbox; higher is better. */
 struct score {
 	bool given;
 	double value;
 };
 
-/* The ways of a tree of sandboxes to treat a fork that would exceed `live` or `ram_mib`. The values
- * are those in the catalogue. */
+/* What happens to a fork that would exceed the limit `live` or `ram_mib` of its tree's budget. The
+ * values are those in the catalogue. */
 enum tree_at_limit {
 	TREE_REFUSE,
 	TREE_WAIT,

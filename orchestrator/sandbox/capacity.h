@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whether the host has room for more sandboxes: VMs (create.c), RAM (promise.c). */
+/* Whether the host has room for more sandboxes: enough VM slots (create.c), and enough RAM
+ * (promise.c). */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_CAPACITY_H
 #define RAMET_ORCHESTRATOR_SANDBOX_CAPACITY_H
 
@@ -10,8 +11,9 @@
 struct service;
 struct failure;
 
-/* Returns true when the host has memory left, and VM slots for `n` more sandboxes; slots of the
- * pool's VMs count as free. Else returns false with *f filled. */
+/* Returns true when the host has memory left, and VM slots for `n` more sandboxes. Slots of the
+ * pool's VMs count as free, because the pool gives its VMs up. Else returns false with *f filled.
+ */
 bool host_has_room(struct service *c, size_t n, struct failure *f);
 /* Schedules an update of the VMs' OOM scores: when memory runs out, the kernel first kills VMs of
  * tenants who were promised more than their share. */
@@ -21,10 +23,11 @@ void promises_measured(void *arg);
 /* Returns true when the RAM of all sandboxes, including those being made, plus `mib` is within the
  * setting memory_overcommit (0: no limit); else false with *f filled. */
 bool promises_have_room(const struct service *c, uint64_t mib, struct failure *f);
-/* Finds how much memory sandboxes use of how much, in MiB: as promised if memory_overcommit is set,
- * or else as the host's processes use it. */
+/* Returns in *total_mib the memory for sandboxes, and in *used_mib how much of it is used: with
+ * memory_overcommit set, what is promised to sandboxes; else what all processes of the host use. */
 void promises_room(const struct service *c, uint64_t *used_mib, uint64_t *total_mib);
-/* Returns how many creates look for their template, and will then take a warm sandbox. */
+/* Returns how many creates are still looking for their template on disk. Each of them will take a
+ * warm sandbox, so that many fewer are left for other creates. */
 uint32_t creates_choosing(const struct service *c);
 
 #endif

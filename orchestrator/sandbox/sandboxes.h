@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The contract of sandbox/: sandboxes as the API sees them. Nothing here knows of HTTP or JSON.
- * Answers come by callback on the loop's thread, exactly once and never from inside the call,
- * unless the caller abandons the call.
+ * Answers come by callback on the loop's thread, exactly once and never from inside the call. No
+ * answer comes after the caller has abandoned the call.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_SANDBOXES_H
 #define RAMET_ORCHESTRATOR_SANDBOX_SANDBOXES_H
@@ -71,7 +71,7 @@ typedef void service_id_fn(void *arg, const char *new_id, const struct failure *
 /* Detaches the client from a call: its callback is not called. A result that the client did not
  * learn of is undone (a created sandbox is deleted). A running exec continues. */
 void op_abandon(struct op *op);
-/* As op_abandon, and ends the program whose output the call streams: an exec is interrupted, or
+/* Like op_abandon, and ends the program whose output the call streams: an exec is interrupted, or
  * never begins; a process is killed. */
 void op_hang_up(struct op *op);
 
@@ -94,7 +94,7 @@ struct sandbox_change {
 	uint32_t timeout_s; /* its lifetime ends so many seconds from now */
 	uint32_t idle_timeout_s;
 	enum change persistent;
-	enum change egress;   /* fails with FAIL_EGRESS_CLOSED for opening a closed one */
+	enum change egress;   /* CHANGE_TRUE fails (FAIL_EGRESS_CLOSED) if it is closed */
 	const char *metadata; /* JSON object text; copied */
 	struct score score;
 	const char *labels; /* as in a spec */
@@ -134,13 +134,14 @@ bool service_tree_nodes(struct service *c, const char *tenant, const char *root,
 			service_tree_node_fn *each, void *arg);
 struct tree_change {
 	struct tree_budget budget; /* limits that are 0 keep their value */
-	bool at_limit;		   /* is to be changed, too */
+	bool at_limit;		   /* budget.at_limit is to be changed, too */
 };
-/* Changes the budget of the tree with this root or of this sandbox, or gives it one. */
+/* Changes the budget of the tree that has this root or this sandbox; a tree without a budget gets
+ * one. */
 bool service_tree_change(struct service *c, const char *tenant, const char *id,
 			 const struct tree_change *change, struct failure *f);
 /* Deletes all sandboxes of the tree with this root; or else this sandbox and its descendants.
- * Spaces stay. Not undone if it is abandoned. */
+ * Spaces stay. An abandoned delete is not undone. */
 struct op *service_tree_delete(struct service *c, const char *tenant, const char *id,
 			       service_done_fn *fn, void *arg);
 
@@ -171,8 +172,8 @@ struct request_key {
 	uint8_t key[REQUEST_HASH_LEN];	/* hash of the tenant and the client's key */
 	uint8_t asks[REQUEST_HASH_LEN]; /* hash of the request */
 };
-/* Records the key together with what the call makes, in one transaction. For create, fork, freeze
- * and resume; to be called in the same turn of the loop as the function that started the call. */
+/* Has the key recorded together with what the call makes, in one transaction. For create, fork,
+ * freeze and resume. To be called in the turn of the loop that started the call. */
 void op_key(struct op *op, const struct request_key *key);
 
 enum made_kind {
@@ -181,22 +182,22 @@ enum made_kind {
 	MADE_SPACE,
 	MADE_CHECKPOINT,
 	MADE_STARTS
-}; /* as in the catalogue */
-/* The result of a request with a key. Valid during the callback only. */
+}; /* the values are those in the catalogue */
+/* The recorded result of a request with an Idempotency-Key. Valid during the callback only. */
 struct request_made {
 	struct request_key key;
 	const char *tenant;
-	uint64_t age_ms; /* since it was made */
+	uint64_t age_ms; /* since the request was recorded */
 	enum made_kind kind;
 	const char *ids;			   /* space-separated */
 	uint64_t pause_us, ready_us, copied_bytes; /* of a fork */
 };
-/* Reports all recorded requests, oldest first. Removes those older than `max_age_ms` first. Call it
- * when the service starts, since this takes O(n). Returns 0, or -errno with *e filled. */
+/* Removes the recorded requests older than `max_age_ms`, then reports the others, oldest first. For
+ * the start of the service only, since this takes O(n). Returns 0, or -errno with *e filled. */
 typedef void service_made_fn(void *arg, const struct request_made *made);
 int service_requests_made(struct service *c, uint64_t max_age_ms, service_made_fn *each, void *arg,
 			  struct err *e);
-/* Removes the record of a key; does nothing if there is none. */
+/* Removes the recorded result of a key; does nothing if there is none. */
 void service_key_forget(struct service *c, const uint8_t key[static REQUEST_HASH_LEN]);
 
 #endif

@@ -12,7 +12,7 @@
 #include "orchestrator/sandbox/service.h"
 #include "orchestrator/sandbox/tenant.h"
 
-#define CHECK_MIN_MS 1000 /* between two looks at the CPU time */
+#define CHECK_MIN_MS 1000 /* the shortest time between two checks of the CPU time */
 
 /* --- the object ------------------------------------------------------------------------------ */
 
@@ -164,13 +164,14 @@ void tree_vm_ends(struct sandbox *s)
 		log_error("the CPU time of tree %s can't be recorded: %s", t->root, e.text);
 }
 
-/* Returns the tree's CPU time if that is limited; else 0, without asking for that of each VM. */
+/* Returns the CPU time of the tree if its budget limits CPU time; else 0, since reading the CPU
+ * time of each VM would be for nothing. */
 static uint64_t limited_cpu_ms(const struct tree *t)
 {
 	return t->budget.cpu_s ? tree_cpu_ms(t) : 0;
 }
 
-/* Returns the time limit that is used up, and its value; NULL: none. */
+/* Returns the name of a time limit that is used up, and in *limit its value; NULL: none is. */
 static const char *used_up(const struct tree *t, uint64_t cpu_ms, uint32_t *limit)
 {
 	const struct tree_budget *b = &t->budget;
@@ -284,7 +285,8 @@ void tree_leave(struct sandbox *s)
 
 /* --- claims ---------------------------------------------------------------------------------- */
 
-/* Returns whether there is room beside `n` sandboxes with `mib` in all. */
+/* Returns whether the claim fits into the budget when the tree has `n` sandboxes with `mib` of RAM
+ * in all. */
 static bool fits_beside(const struct tree *t, const struct tree_claim *claim, size_t n,
 			uint64_t mib)
 {
@@ -299,7 +301,7 @@ static bool has_room(const struct tree *t, const struct tree_claim *claim)
 	return fits_beside(t, claim, t->nodes.n, t->ram_mib);
 }
 
-/* Says which limit the claim would exceed. */
+/* Fills in *f with the limit that the claim would exceed. */
 static void say_full(const struct tree *t, const struct tree_claim *claim, struct failure *f)
 {
 	const struct tree_budget *b = &t->budget;
@@ -312,11 +314,12 @@ static void say_full(const struct tree *t, const struct tree_claim *claim, struc
 			    "(%u): end or freeze some, or ask for fewer",
 			    t->root, live, claim->n, b->live);
 	else
-		failure_set(f, FAIL_TREE_LIMIT, 0,
-			    "sandboxes of tree %s have %llu MiB, and %llu more would exceed its "
-			    "limit ram_mib (%llu): end or freeze some, or ask for fewer",
-			    t->root, (unsigned long long)used_mib, (unsigned long long)mib,
-			    (unsigned long long)b->ram_mib);
+		failure_set(
+			f, FAIL_TREE_LIMIT, 0,
+			"the sandboxes of tree %s have %llu MiB, and %llu MiB more would exceed "
+			"its limit ram_mib (%llu): end or freeze some, or ask for fewer",
+			t->root, (unsigned long long)used_mib, (unsigned long long)mib,
+			(unsigned long long)b->ram_mib);
 }
 
 /* Fills in *f and returns true if no end of another sandbox can make room for the claim. */
@@ -333,7 +336,7 @@ static bool is_hopeless(const struct tree *t, const struct tree_claim *claim, st
 	else if (b->depth && claim->depth > b->depth)
 		failure_set(f, FAIL_TREE_LIMIT, 0,
 			    "new sandboxes would have the depth %u, and the limit depth of tree %s "
-			    "is %u: fork one nearer to the root",
+			    "is %u: fork a sandbox nearer to the root",
 			    claim->depth, t->root, b->depth);
 	else if (b->live && n > b->live)
 		failure_set(f, FAIL_TREE_LIMIT, 0,
@@ -373,8 +376,8 @@ static bool stays(const struct sandbox *s)
 	return !is_free(s);
 }
 
-/* Returns whether enough sandboxes can be ended to make room. If not, none is ended, since that
- * would not help. */
+/* Returns whether enough sandboxes can be ended to make room for the claim. If not, none should be
+ * ended, since the claim would fail all the same. */
 static bool can_make_room(const struct tree *t, const struct tree_claim *claim)
 {
 	uint64_t mib = 0;
@@ -391,8 +394,8 @@ static bool can_make_room(const struct tree *t, const struct tree_claim *claim)
 	return fits_beside(t, claim, n, mib);
 }
 
-/* Returns whether `a` is to make room rather than `b`, which is older. Sandboxes without a score
- * were not judged yet, and come after all others. */
+/* Returns whether `a` is to be ended rather than `b`, which is older. Sandboxes without a score are
+ * ended last: the client has not rated them yet. */
 static bool goes_before(const struct sandbox *a, const struct sandbox *b, bool by_score)
 {
 	if (!a->n_busy != !b->n_busy)
@@ -436,7 +439,9 @@ static bool make_room(struct tree *t, struct tree_claim *claim, struct failure *
 		return true;
 	}
 	t->service->trees.ended++;
-	sandbox_end(leaf, "tree_limit", "its tree needed room for others, and its score was lowest",
+	sandbox_end(leaf, "tree_limit",
+		    "its tree needed room for new sandboxes, and its at_limit is "
+		    "end_lowest_score",
 		    false);
 	return true;
 }
@@ -447,7 +452,8 @@ static void stop_waiting(struct tree_claim *claim)
 	claim->tree->service->trees.waiting--;
 }
 
-/* Goes on with the first claim. Returns true if it is over or may be tried again at once. */
+/* Tries the first claim again. Returns true if this claim is over, or if a sandbox was ended for it
+ * so that it may be tried again at once. */
 static bool pump_first(struct tree *t)
 {
 	struct tree_claim *claim = container_of(t->claims.next, struct tree_claim, link);

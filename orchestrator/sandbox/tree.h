@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Trees: a root sandbox, its descendants, and what these become. A sandbox belongs to the tree of
- * the sandbox that it was forked from, and a Space to that of the sandbox that was frozen, whatever
- * has ended since. A tree may have a budget, which all its sandboxes share.
+ * Trees: a root sandbox, its descendants, and the Spaces made of them. A sandbox belongs to the
+ * tree of the sandbox that it was forked from, and a Space to that of the sandbox that was frozen,
+ * whatever has ended since. A tree may have a budget, which all its sandboxes share.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_TREE_H
 #define RAMET_ORCHESTRATOR_SANDBOX_TREE_H
@@ -29,11 +29,11 @@ struct tree {
 	struct roster nodes;   /* living sandboxes */
 	uint64_t ram_mib;      /* of living sandboxes */
 	uint64_t vcpus;	       /* of living sandboxes */
-	size_t coming;	       /* granted to claims, like coming_mib */
-	uint64_t coming_mib;
-	uint64_t spent_ms;    /* CPU time of VMs that have ended */
-	struct list claims;   /* waiting ones, in order */
-	struct deferred pump; /* grants claims */
+	size_t coming;	       /* sandboxes that were granted to claims and are not listed yet */
+	uint64_t coming_mib;   /* RAM of these */
+	uint64_t spent_ms;     /* CPU time of VMs that have ended */
+	struct list claims;    /* waiting ones, in order */
+	struct deferred pump;  /* grants claims */
 	struct loop_timer check;
 };
 
@@ -43,7 +43,7 @@ struct tree *tree_find(const struct service *c, const char *tenant, const char *
 struct sandbox *tree_node(const struct tree *t, size_t i);
 /* Returns the CPU time of all sandboxes, living and ended, and notes that of the living ones. */
 uint64_t tree_cpu_ms(const struct tree *t);
-/* Returns the time since the root's create. */
+/* Returns the time since the root sandbox was created. */
 uint64_t tree_wall_ms(const struct tree *t);
 
 /* Returns the tree, with a reference for the caller. Makes it, without a budget, if it is not
@@ -52,10 +52,10 @@ struct tree *tree_get(struct service *c, struct tenant *owner, const char *root)
 struct tree *tree_hold(struct tree *t);
 /* Accepts NULL. A budget is forgotten with the last reference. */
 void tree_put(struct tree *t);
-/* Gives a new tree its budget. Its catalogue row was added. */
+/* Gives a new tree the budget of its catalogue row, which the caller has added or read. */
 void tree_limit(struct tree *t, const struct store_tree *row);
-/* Sets or changes the budget, which is in the catalogue. What exceeds it now stays, but forks that
- * wait are looked at again. */
+/* Sets or changes the budget, which the caller has recorded in the catalogue. Sandboxes that exceed
+ * the new budget stay; waiting forks are checked again. */
 void tree_set_budget(struct tree *t, const struct tree_budget *budget);
 /* Returns whether the tree can have the budget, else false with *f filled. `root`: the size of its
  * root; NULL: it exists already. */
@@ -65,18 +65,18 @@ bool tree_budget_fits(const struct service *c, const char *tenant, const struct 
  */
 int trees_load(struct service *c, struct err *e);
 
-/* Counts a sandbox that is listed, or is no longer; registry.c calls these. */
+/* Count a sandbox that is added to the service's list, or removed from it. For registry.c. */
 void tree_join(struct sandbox *s);
 void tree_leave(struct sandbox *s);
-/* Adds the CPU time of the sandbox's VM, which is about to be dropped, to what was spent. */
+/* Adds the CPU time of the sandbox's VM, which is about to be dropped, to the tree's spent_ms. */
 void tree_vm_ends(struct sandbox *s);
-/* Ends all sandboxes if time is used up; else sets the timer for the next look. */
+/* Ends all sandboxes if a time limit is used up; else sets the timer for the next check. */
 void tree_check(struct tree *t);
 
 /* --- room for new sandboxes ------------------------------------------------------------------- */
 
 struct tree_claimant {
-	/* There is room now: `f` is NULL. Or there never will be; then the claim is over. */
+	/* The claim has got its room, and `f` is NULL; or it is refused, and over. */
 	void (*granted)(void *arg, const struct failure *f);
 	/* Freezes a sandbox, then calls tree_claim_again. */
 	void (*freeze)(void *arg, const char *id);
@@ -99,7 +99,7 @@ struct tree_claim {
 /* Returns false, with *f filled, if the claim is refused. Else it is granted at once, or it waits
  * and claimant->granted is called later, never from inside this call. */
 bool tree_claim(struct tree_claim *claim, struct failure *f);
-/* A freeze for the claim is over. */
+/* Tells that a freeze for the claim is over. */
 void tree_claim_again(struct tree_claim *claim);
 /* Gives back what was granted, or stops waiting. Does nothing for a claim that was never made. */
 void tree_claim_drop(struct tree_claim *claim);

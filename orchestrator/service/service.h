@@ -17,7 +17,7 @@ struct keys;
 struct member;
 
 /*
- * Creates the service. Returns 0; or -errno with *e filled, for example when the catalogue is
+ * Creates the service. Returns 0, or -errno with *e filled, for example when the catalogue is
  * unusable or the kernel is missing. Takes ownership of `warden_fd` on success only. Templates are
  * then prepared in the background: `service_ready` returns true once the first sandbox can be
  * created without waiting; `service_error` returns why it can't be, or "" when it can.
@@ -29,7 +29,7 @@ const char *service_error(const struct service *c);
 /* Returns the key registry (orchestrator/store/keys.h). The service owns it. */
 struct keys *service_keys(struct service *c);
 struct store *service_store(struct service *c);
-/* Returns this host's part in a fleet (orchestrator/fleet/member.h); NULL: it is in none. */
+/* Returns this host's part in a fleet (orchestrator/fleet/member.h); NULL if it is in no fleet. */
 struct member *service_member(struct service *c);
 /* Ends every VM, and calls `done` once all have exited or after SHUTDOWN_LIMIT_MS. New calls fail
  * with FAIL_STOPPING from here on. */
@@ -70,7 +70,7 @@ bool service_checkpoints(struct service *c, const struct list_name *list, struct
 
 /* --- templates -------------------------------------------------------------------------------- */
 
-/* Looks for templates on disk, then ends: service_templates reports what it found. */
+/* Looks for templates on disk. At its end, service_templates reports what was found. */
 struct op *service_templates_look(struct service *c, service_done_fn *fn, void *arg);
 /* Reports every template that the last look found: the default one first, the others by name. */
 void service_templates(struct service *c, void (*each)(void *arg, const struct template_view *view),
@@ -87,7 +87,7 @@ struct op *service_backup(struct service *c, service_backup_fn *fn, void *arg);
 /* --- events ----------------------------------------------------------------------------------- */
 
 struct event_query {
-	uint64_t since; /* number of the last event that is known already; 0: none */
+	uint64_t since; /* number of the last event that the caller knows; 0: none */
 	bool from_now;	/* only new events, whatever `since` says */
 	bool newest_first;
 	uint64_t limit; /* of events; 0: none */
@@ -95,16 +95,16 @@ struct event_query {
 };
 /* `line`: one JSON object, without a newline, valid only during the call. */
 typedef void service_event_fn(void *arg, const char *line, size_t len);
-/* Most of these operations at a time. Each reads the catalogue on the loop's thread, in each turn
- * or after each event. */
+/* The most calls of service_events in flight. Each of them reads the catalogue on the loop's
+ * thread, in each turn or after each event. */
 #define EVENT_READERS_MAX 64
 /* Reports the events of a tenant (NULL: of all), in the order of their numbers unless the query
- * says otherwise. With `newest_first` it cannot follow. Returns NULL, with *failure filled,
- * when there are too many. */
+ * says otherwise. `newest_first` and `follow` exclude each other. Returns NULL, with *failure
+ * filled, when EVENT_READERS_MAX are in flight. */
 struct op *service_events(struct service *c, const char *tenant, const struct event_query *query,
 			  service_event_fn *on_event, service_done_fn *on_end, void *arg,
 			  struct failure *failure);
-/* Ends all these calls. */
+/* Ends all calls of service_events. */
 void service_events_end(struct service *c);
 /* Calls `fn` after each change with events; `fn` must not change the catalogue. */
 void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
@@ -113,7 +113,7 @@ void service_events_watch(struct service *c, void (*fn)(void *arg), void *arg);
 
 struct place_load;
 
-/* Fills in what this host, which is in a fleet, says of itself. */
+/* Fills in the load that this host reports to the other hosts of its fleet. */
 void service_load(struct service *c, struct place_load *load);
 /* Returns the kind of sandbox that a create of the tenant asks for (load_kind). */
 uint32_t service_kind(struct service *c, const char *tenant, const struct sandbox_config *asked);
@@ -124,14 +124,14 @@ uint32_t service_cap(const struct service *c, const char *tenant);
 
 struct metric {
 	const char *name; /* a counter's ends with _total; labels may follow, in braces */
-	const char *help; /* NULL: that of the metric before, which differs only in its labels */
+	const char *help; /* NULL: as of the metric before, which differs only in its labels */
 	uint64_t value;
 };
 /* Reports all numbers of the service. *m is valid only during the call. */
 void service_metrics(const struct service *c, void (*each)(void *arg, const struct metric *m),
 		     void *arg);
 /* Reports every condition for serving sandboxes, by name. `reason` is NULL when the condition
- * holds; else it says in a sentence why not. */
+ * holds, else a sentence that says why it does not. */
 void service_checks(const struct service *c,
 		    void (*each)(void *arg, const char *name, const char *reason), void *arg);
 
