@@ -14,7 +14,7 @@
 
 #define PAGE	     4096u
 #define BUFFER_BYTES (1u << 20)
-#define KNOWN	     65536u /* entries; a sum that is displaced is computed again */
+#define KNOWN	     65536u /* entries; a sum that another one replaced is computed again */
 
 /* --- walk ----------------------------------------------------------------------------------- */
 
@@ -23,9 +23,10 @@ int file_walk_begin(struct file_walk *w, int in, int out, uint64_t bytes, struct
 	*w = (struct file_walk){.in = in, .out = out, .bytes = bytes};
 	w->buffer = malloc(BUFFER_BYTES);
 	if (!w->buffer)
-		return err_set(e, ENOMEM, "allocate a buffer");
+		return err_set(e, ENOMEM, "allocate a buffer of %u bytes", BUFFER_BYTES);
 	if (out >= 0 && ftruncate(out, (off_t)bytes) < 0)
-		return err_set(e, errno, "set its size");
+		return err_set(e, errno, "set the size of the copy to %llu bytes",
+			       (unsigned long long)bytes);
 	return 0;
 }
 
@@ -57,7 +58,7 @@ static int put(const struct file_walk *w, const uint8_t *p, size_t len, uint64_t
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_set(e, errno, "write it");
+			return err_set(e, errno, "write the copy");
 		p += n;
 		at += (uint64_t)n;
 		len -= (size_t)n;
@@ -121,9 +122,11 @@ static int step(struct file_walk *w, uint64_t end, uint64_t *done, struct err *e
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return err_set(e, errno, "read it");
+			return err_set(e, errno, "read the file");
 		if (!n)
-			return err_say(e, EIO, "it is shorter than it was");
+			return err_say(e, EIO, "the file ends at byte %llu instead of %llu",
+				       (unsigned long long)(w->at + len),
+				       (unsigned long long)w->bytes);
 		len += (size_t)n;
 	}
 	int ret = serve(w, len, e);

@@ -32,7 +32,7 @@ void file_walk_end(struct file_walk *w);
 /*
  * A cache of checksums of files that this process has read or written, by inode, size and
  * modification time: a file that was neither replaced nor written since then need not be read
- * again. Thread-safe.
+ * again to know its sum. Thread-safe.
  */
 bool file_sum_known(const struct stat *st, uint32_t *sum);
 void file_sum_learn(const struct stat *st, uint32_t sum);

@@ -27,7 +27,7 @@
 #define OPEN_DIR   (OPEN_FILE | O_DIRECTORY)
 #define STEP_BYTES (64u << 20)
 
-/* A file that was copied and has further names: they become links to the copy. */
+/* A copied file that has further names: these become links to the copy. */
 struct copied {
 	dev_t dev;
 	ino_t ino;
@@ -35,11 +35,11 @@ struct copied {
 };
 
 struct job {
-	const char *from, *to; /* folders with `spaces`; to: NULL if nothing is copied */
+	const char *from, *to; /* folders, each with a subfolder `spaces`; to: NULL for a check */
 	struct account owner;  /* of the copy */
-	bool may_vanish;       /* a Space without files was resumed or deleted meanwhile */
-	bool skip_damaged;     /* they are dropped from the copy */
-	struct store *store;   /* a copy of the catalogue, for this job alone */
+	bool may_vanish;     /* a Space whose folder is missing was resumed or deleted meanwhile */
+	bool skip_damaged;   /* damaged Spaces are left out of the copy */
+	struct store *store; /* a copy of the catalogue, for this job alone */
 	char (*ids)[SANDBOX_ID_LEN + 1];
 	size_t n, damaged, vanished;
 	struct copied *copied;
@@ -65,19 +65,19 @@ static int copy_to(int in, int out, struct err *e)
 	struct stat st;
 
 	if (fstat(in, &st) < 0)
-		return err_set(e, errno, "stat it");
+		return err_set(e, errno, "stat the source");
 	if (!S_ISREG(st.st_mode))
-		return err_say(e, EINVAL, "it is not a regular file");
+		return err_say(e, EINVAL, "the source is not a regular file");
 	int ret = walk(in, out, (uint64_t)st.st_size, e);
 	if (ret == 0 && fsync(out) < 0)
-		ret = err_set(e, errno, "write it to the disk");
+		ret = err_set(e, errno, "write the copy to the disk");
 	return ret;
 }
 
 int file_copy(int fd, const char *path, struct err *e)
 {
 	scoped_fd int out = open(path, NEW_FILE, 0600);
-	int ret = out < 0 ? err_set(e, errno, "make it") : copy_to(fd, out, e);
+	int ret = out < 0 ? err_set(e, errno, "make the file") : copy_to(fd, out, e);
 
 	return ret < 0 ? err_context(e, "%s", path) : 0;
 }
@@ -145,7 +145,7 @@ static void remember(struct job *job, const struct stat *st, const char *path)
 	job->copied[job->n_copied++] = (struct copied){st->st_dev, st->st_ino, strdup(path)};
 }
 
-/* Keeps the mode: Spaces recognise files that they share by it. */
+/* Keeps the mode, by which Spaces recognise the files that they share. */
 static int copy_space_file(struct job *job, int from, int to, const char *id, const char *name,
 			   struct err *e)
 {
@@ -154,17 +154,17 @@ static int copy_space_file(struct job *job, int from, int to, const char *id, co
 
 	scoped_fd int in = openat(from, name, OPEN_FILE);
 	if (in < 0 || fstat(in, &st) < 0)
-		return err_set(e, errno, "open it");
+		return err_set(e, errno, "open the file");
 	if (link_again(job, &st, to, name))
 		return 0;
 	scoped_fd int out = openat(to, name, NEW_FILE, 0600);
 	if (out < 0)
-		return err_set(e, errno, "make its copy");
+		return err_set(e, errno, "make the copy");
 	int ret = copy_to(in, out, e);
 	if (ret < 0)
 		return ret;
 	if (fchown(out, job->owner.uid, job->owner.gid) < 0 || fchmod(out, st.st_mode & 07777) < 0)
-		return err_set(e, errno, "set owner and mode of its copy");
+		return err_set(e, errno, "set the owner and mode of the copy");
 	snprintf(path, sizeof(path), "%s/spaces/%s/%s", job->to, id, name);
 	remember(job, &st, path);
 	return 0;
@@ -182,7 +182,7 @@ static int copy_files(struct job *job, DIR *from, int to, const char *id, struct
 		if (ret < 0)
 			err_context(e, "%s", entry->d_name);
 	}
-	return ret == 0 && fsync(to) < 0 ? err_set(e, errno, "write it to the disk") : ret;
+	return ret == 0 && fsync(to) < 0 ? err_set(e, errno, "write the folder to the disk") : ret;
 }
 
 static int copy_space(struct job *job, const char *id, struct err *e)
@@ -193,7 +193,7 @@ static int copy_space(struct job *job, const char *id, struct err *e)
 	snprintf(to, sizeof(to), "%s/spaces/%s", job->to, id);
 	DIR *dir = directory_list(AT_FDCWD, from);
 	if (!dir)
-		return err_set(e, errno, "open its directory");
+		return err_set(e, errno, "open the folder %s", from);
 	int ret = make_dir(to, job->owner, e);
 	scoped_fd int out = ret < 0 ? -1 : open(to, OPEN_DIR);
 	if (ret == 0)
@@ -227,7 +227,7 @@ static bool has_vanished(const struct job *job, const char *id)
 	return job->may_vanish && access(path, F_OK) < 0;
 }
 
-/* Removes a Space from the copy, so that nothing is missing there. */
+/* Removes a Space from the copy, so that the copy's catalogue names no missing files. */
 static int drop(struct job *job, const char *id, struct err *e)
 {
 	char path[PATH_MAX];
@@ -309,7 +309,8 @@ int command_failed(const struct err *e)
 
 /* --- check ---------------------------------------------------------------------------------- */
 
-/* Writes a copy of the catalogue to `path`: that of the backup, or of this host. */
+/* Writes a copy of the catalogue to `path`: of the catalogue of the backup `dir`, or with NULL of
+ * this host's. */
 static int stage(const struct catalogue_source *source, const char *dir, const char *path,
 		 struct err *e)
 {
@@ -321,13 +322,13 @@ static int stage(const struct catalogue_source *source, const char *dir, const c
 	scoped_fd int fd = open(from, OPEN_FILE);
 	if (fd < 0 && errno == ENOENT)
 		return err_say(e, ENOENT,
-			       "%s has no catalogue.db: it is no backup, or one that was not "
-			       "completed",
+			       "%s has no catalogue.db: it is not a backup, or the backup was "
+			       "not completed",
 			       dir);
 	return fd < 0 ? err_set(e, errno, "open %s", from) : file_copy(fd, path, e);
 }
 
-/* Removes a final slash, and refuses what is too long for the paths below it. */
+/* Removes a final slash. Refuses a name so long that paths below the folder would not fit. */
 static int take_dir(const char *dir, char out[static CONFIG_PATH_MAX], struct err *e)
 {
 	size_t len = strlen(dir);
@@ -449,7 +450,7 @@ static int check_rametd_is_stopped(const struct config *config, struct err *e)
 	return 0;
 }
 
-/* Nothing is overwritten, so that a wrong backup costs nothing. */
+/* A restore overwrites nothing, so that restoring the wrong backup loses nothing. */
 static int check_is_empty(const struct config *config, struct err *e)
 {
 	char path[CATALOGUE_PATH_MAX];
