@@ -332,8 +332,8 @@ void serve_process_start(struct request *r, const struct process_start_body *b)
 		return;
 	if (b->detach && b->hangup) {
 		answer_error(r, 400, "bad_request",
-			     "detach and hangup cannot be combined: a detached process has no "
-			     "client that it could end with");
+			     "detach and hangup cannot be combined: hangup ends a process when its "
+			     "client leaves, and a detached process has no client");
 		return;
 	}
 	r->hangup = b->hangup;

@@ -48,7 +48,7 @@ int post_new(struct post **out, const struct config *config, const char *url, st
 	struct post *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		return err_set(e, ENOMEM, "set up a sender");
+		return err_set(e, ENOMEM, "set up requests to %.100s", url);
 	p->config = config;
 	p->curl = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_easy_init() : NULL;
 	if (!p->curl || !set_up(p, url)) {
@@ -109,7 +109,7 @@ int post_json(struct post *p, const char *body, size_t len, struct err *e)
 	if (add_header(&headers, "Content-Type", "application/json"))
 		r = send_now(p, body, len, headers, e);
 	else
-		r = err_set(e, ENOMEM, "make a request");
+		r = err_set(e, ENOMEM, "make the headers of a request");
 	curl_slist_free_all(headers);
 	return r;
 }
@@ -123,7 +123,7 @@ int post_send(struct post *p, const struct audit_line *head, const char *line, s
 	if (add_headers(&headers, p, head, line, len))
 		r = send_now(p, line, len, headers, e);
 	else
-		r = err_set(e, ENOMEM, "make a webhook");
+		r = err_set(e, ENOMEM, "make the headers of a webhook");
 	curl_slist_free_all(headers);
 	return r;
 }

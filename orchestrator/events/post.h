@@ -9,13 +9,14 @@
 
 struct post;
 
-/* Not at the same time in two threads. `config` must outlive it. */
+/* Must not run in two threads at the same time. `config` must outlive *out. */
 int post_new(struct post **out, const struct config *config, const char *url, struct err *e);
-/* Sends one line and waits for the answer, 30 s at most. Returns 0 when its status is 2xx. */
+/* Sends one line and waits for the answer, 30 s at most. Returns 0 when the answer's
+ * status is 2xx. */
 int post_send(struct post *p, const struct audit_line *head, const char *line, size_t len,
 	      struct err *e);
 
-/* The same for a body of JSON, which is not signed. */
+/* Like post_send, for a body of JSON, which is not signed. */
 int post_json(struct post *p, const char *body, size_t len, struct err *e);
 
 #endif

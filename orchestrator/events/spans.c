@@ -26,7 +26,8 @@ static struct {
 	struct span batch[BATCH_MAX];
 } own;
 
-/* Waits for a span, if `ms` is not negative no longer than that. Returns false when none came. */
+/* Waits for a span for at most `ms` milliseconds, or forever if `ms` is negative. Returns false
+ * when none came. */
 static bool receive(struct span *out, int ms)
 {
 	struct pollfd p = {.fd = NOTIFY_SPANS_FD, .events = POLLIN};
@@ -75,7 +76,8 @@ static int deliver(size_t n, struct err *e)
 	if (!out)
 		return err_set(e, errno, "make a request with spans");
 	otlp_write(out, own.batch, n, RAMET_VERSION);
-	int r = fclose(out) == 0 ? post(body, len, e) : err_set(e, errno, "make a request");
+	int r = fclose(out) == 0 ? post(body, len, e)
+				 : err_set(e, errno, "make a request with spans");
 	free(body);
 	return r;
 }
@@ -90,9 +92,10 @@ static void *serve(void *arg)
 		notify_count(failed ? &own.counters->spans_dropped : &own.counters->spans_sent, n);
 		/* Logs the first of consecutive failures, and the first success after them. */
 		if (failed && !own.failing)
-			log_warn("otlp_url: %s; spans are dropped until it accepts them", e.text);
+			log_warn("otlp_url: %s; spans are dropped until the collector accepts them",
+				 e.text);
 		else if (!failed && own.failing)
-			log_info("otlp_url: spans are accepted again");
+			log_info("otlp_url: the collector accepts spans again");
 		own.failing = failed;
 	}
 	return NULL;

@@ -404,7 +404,7 @@ static int read_text(const struct json_field *f, struct span v, struct json_text
 		return err_say(e, EINVAL, "%s must be a string, not %s", f->name, kind_of(v));
 	char *p = malloc(span_len(v));
 	if (!p)
-		return err_set(e, ENOMEM, "%s", f->name);
+		return err_set(e, ENOMEM, "allocate memory for %s", f->name);
 	char *end = unescape(inner(v), p);
 	*end = '\0';
 	size_t len = (size_t)(end - p);
@@ -462,7 +462,7 @@ static int read_name(const struct json_field *f, struct span v, struct json_text
 			       show(v).text);
 	snprintf(text, sizeof(text), "%.0f", n);
 	*out = (struct json_text){strdup(text), strlen(text)};
-	return out->p ? 0 : err_set(e, ENOMEM, "%s", f->name);
+	return out->p ? 0 : err_set(e, ENOMEM, "allocate memory for %s", f->name);
 }
 
 static int check_whole(const struct json_field *f, struct span v, double n, double max,
@@ -598,7 +598,7 @@ static int read_object(const struct json_field *f, struct span v, struct json_te
 			       f->max, span_len(v));
 	char *p = strndup(v.p, span_len(v));
 	if (!p)
-		return err_set(e, ENOMEM, "%s", f->name);
+		return err_set(e, ENOMEM, "allocate memory for %s", f->name);
 	*out = (struct json_text){p, span_len(v)};
 	return 0;
 }
@@ -617,7 +617,7 @@ static int read_variable(const struct json_field *f, struct span name, struct sp
 	char *p = malloc(span_len(name) + span_len(value) + 2);
 
 	if (!p)
-		return err_set(e, ENOMEM, "%s", f->name);
+		return err_set(e, ENOMEM, "allocate memory for %s", f->name);
 	char *end = unescape(name, p);
 	*end = '\0';
 	int ret = 0;
@@ -650,7 +650,7 @@ static int read_variables(const struct json_field *f, struct span v, char close,
 
 	char **env = calloc(JSON_ENV_MAX + 1, sizeof(*env));
 	if (!env)
-		return err_set(e, ENOMEM, "%s", f->name);
+		return err_set(e, ENOMEM, "allocate memory for %s", f->name);
 	skip_blank(&in);
 	while (!take(&in, close)) {
 		int ret = n < JSON_ENV_MAX
@@ -736,7 +736,7 @@ static int read_item(const struct json_field *f, struct span v, char **out, stru
 			       items_of(f), kind_of(v));
 	char *p = whole ? strndup(v.p, span_len(v)) : malloc(span_len(v));
 	if (!p)
-		return err_set(e, ENOMEM, "%s", f->name);
+		return err_set(e, ENOMEM, "allocate memory for %s", f->name);
 	if (!whole)
 		*unescape(inner(v), p) = '\0';
 	*out = p;
@@ -754,7 +754,7 @@ static int read_list(const struct json_field *f, struct span v, char ***out, str
 			       kind_of(v));
 	char **list = calloc((size_t)f->max + 1, sizeof(*list));
 	if (!list)
-		return err_set(e, ENOMEM, "%s", f->name);
+		return err_set(e, ENOMEM, "allocate memory for %s", f->name);
 	skip_blank(&in);
 	while (!take(&in, ']')) {
 		/* Cannot fail: the text was checked before. */

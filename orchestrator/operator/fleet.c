@@ -498,7 +498,8 @@ static int run_join(const struct config *config, int argc, char *const argv[], s
 		return e->code;
 	int ret = json_read(text, strlen(text), token_fields, ARRAY_LEN(token_fields), &token, e);
 	if (ret < 0)
-		return err_context(e, "this is not a token of `rametctl fleet ca DIR host`");
+		return err_context(e, "%s is not a token of `rametctl fleet ca DIR host`",
+				   piped ? "the standard input" : argv[2]);
 	ret = join(config, &token, argc > 3 ? argv[3] : SETTINGS_DIR, e);
 	json_free(token_fields, ARRAY_LEN(token_fields), &token);
 	return ret;

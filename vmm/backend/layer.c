@@ -290,7 +290,9 @@ static int make_bitmap(const struct layer_stack *s, struct layer *l, struct err 
 			       (unsigned long long)s->map_bytes);
 	l->bits = p;
 	l->touched = calloc(1, s->map_bytes / PAGE);
-	return l->touched ? 0 : err_set(e, ENOMEM, "allocate a bitmap");
+	return l->touched ? 0
+			  : err_set(e, ENOMEM, "allocate an array of %llu bytes",
+				    (unsigned long long)(s->map_bytes / PAGE));
 }
 
 static int make_identity(struct layer *l, uint64_t parent, struct err *e)
