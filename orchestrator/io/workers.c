@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The two threads of one pool. With the loop they share only the queues `todo` and `finished`. */
+/* A pool of two threads for jobs that block. The threads and the loop share only the queues `todo`
+ * and `finished`. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -40,9 +41,9 @@ static struct job *take(struct list *from)
 }
 
 /*
- * Waits for the next job. Returns NULL when the thread must end. Waits on a semaphore, not on a
- * condition variable: after a condition wait, glibc treats the mutex as contended, so unlocking it
- * makes a futile system call.
+ * Waits for the next job. Returns NULL when the thread must end. A semaphore is cheaper here than a
+ * condition variable: after a condition wait, glibc takes the mutex for contended, and unlocking it
+ * makes a needless system call.
  */
 static struct job *next_job(struct workers *w)
 {
@@ -63,7 +64,7 @@ static void *worker_main(void *arg)
 		job->work(job->arg);
 		pthread_mutex_lock(&w->lock);
 		list_add_tail(&w->finished, &job->link);
-		/* Wake the loop without the lock, or it would block on it at once. */
+		/* The loop takes the lock as soon as it wakes: wake it after the unlock. */
 		pthread_mutex_unlock(&w->lock);
 		eventfd_write(w->wake_fd, 1);
 	}

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The pool: blank VMs and warm sandboxes, made ahead of need. It makes the first BLANKS_FIRST blank
- * VMs SPAWNING_MAX at a time, further ones and warm sandboxes one at a time, never while a client
- * waits for a VM, and backs off exponentially after failures. A blank VM has room for the largest
- * size in the setting `sizes`. The pool holds warm sandboxes of the default template, of templates
- * prepared ahead, and, for OTHERS_KEPT_MS, of other requested templates. Except for the default
- * template, warm sandboxes that nobody has requested are made only while the service is calm.
+ * The pool: VMs made ahead of need. A blank VM has no guest yet, and room for the largest size in
+ * the setting `sizes`. A warm sandbox has a guest of one template and disk size, and is
+ * ready for a create.
+ *
+ * The pool holds warm sandboxes of the default template, of templates prepared ahead, and, for
+ * OTHERS_KEPT_MS after a request, of any other template. Except for the default template, warm
+ * sandboxes that nobody has requested are made only while no client uses the service
+ * (templates_calm).
+ *
+ * Warm sandboxes are made one at a time. The first BLANKS_FIRST blank VMs are made SPAWNING_MAX at
+ * a time, further ones one at a time. Nothing is made while a client waits for a VM, and failures
+ * delay the next attempt, longer each time.
  */
 #include "orchestrator/pool/pool.h"
 
@@ -18,16 +24,16 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/vm-bringup.h"
 
-#define REFILL_MS	 20  /* lets the request that took an item run first */
-#define CALM_MS		 500 /* while the bucket has more: lets the sandbox's first calls run, too */
+#define REFILL_MS	 20 /* delay of a refill: lets the request that took an item run first */
+#define CALM_MS		 500 /* delay while the bucket has more: lets the sandbox's first calls run */
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
 /* Blank VMs made at a time. More take CPU time from sandboxes, and hardly fill the pool sooner. */
 #define SPAWNING_MAX   2
-#define BLANKS_FIRST   8 /* what creates and small forks need; further ones are for large forks */
+#define BLANKS_FIRST   8 /* as many as creates and small forks need; more are for large forks */
 #define REST_STEP_MS   50
 #define OTHERS_MAX     4	/* most buckets that are not permanent */
-#define OTHERS_KEPT_MS (600000) /* how long they stay after the last request */
+#define OTHERS_KEPT_MS (600000) /* how long such a bucket stays after its last request */
 
 struct pool_item {
 	struct pool *pool;
@@ -35,7 +41,7 @@ struct pool_item {
 	struct vmproc *vm;	    /* the blank VM; NULL for a warm sandbox */
 	struct pool_bucket *bucket; /* NULL: for a blank VM, and after the bucket was freed */
 	struct vm_bringup *warm;
-	bool kept; /* made: a warm sandbox in its bucket, or a blank VM that is ready */
+	bool kept; /* it is ready: a warm sandbox in its bucket, or a blank VM */
 };
 
 /* When to try again. The delay doubles with each failure in a row. */
@@ -49,8 +55,8 @@ struct pool_bucket {
 	struct list link; /* on pool->others, least recently requested first */
 	struct template *template;
 	uint32_t rootfs_gb;
-	uint64_t asked_ms; /* when a client last requested one, on the loop's clock */
-	bool for_good;	   /* kept whether it is requested or not */
+	uint64_t asked_ms; /* when a client last requested such a sandbox, on the loop's clock */
+	bool for_good;	   /* permanent: kept without requests, too */
 	bool background;   /* not requested since the service started */
 	struct list warms; /* struct pool_item */
 	uint32_t n, wanted;
@@ -128,7 +134,8 @@ static bool may_try(struct pool *p, const struct pool_pace *pace)
 	return false;
 }
 
-/* Drops an item if a client waits for a slot: it may have asked for one in the meantime. */
+/* Drops an item if a client waits for a slot. It may have asked for the slot while the item was
+ * made. */
 static void yield_if_wanted(struct pool *p)
 {
 	if (!list_empty(&p->env->vms->waiting))
@@ -167,7 +174,8 @@ static void on_blank_died(void *arg, const char *reason)
 	else
 		p->n_spawning--;
 	item_free(item);
-	/* Blank VMs made at the same time may have failed for one reason: they count once. */
+	/* Blank VMs made at the same time may have failed for the same reason: they delay the next
+	 * attempt once. */
 	if (loop_now_ms(p->env->loop) >= p->blank_pace.not_before_ms)
 		back_off(p, &p->blank_pace);
 	else
@@ -254,7 +262,8 @@ static void pool_bucket_free(struct pool *p, struct pool_bucket *b)
 	free(b);
 }
 
-/* A template that fails is no sign of a host that does, unless it is the default one. */
+/* Reports whether this host can make sandboxes. Only a failure of the default template is counted
+ * against the host: that of another template may be the template's own. */
 static void note_made(const struct pool *p, const struct pool_bucket *b, bool well)
 {
 	if (well || b == &p->main)
@@ -346,7 +355,7 @@ static struct pool_bucket *other_new(struct pool *p, struct template *t, uint32_
 	return b;
 }
 
-/* Frees the least recently requested bucket if OTHERS_MAX of them are not permanent. */
+/* Frees the least recently requested bucket if there are OTHERS_MAX that are not permanent. */
 static void forget_oldest(struct pool *p)
 {
 	struct pool_bucket *oldest = NULL;
@@ -391,8 +400,9 @@ static struct pool_bucket *pool_bucket_of(struct pool *p, struct template *t, ui
 	return b;
 }
 
-/* At most half of all VMs stay in permanent buckets: without a free slot, nothing can be prepared.
- * One warm sandbox of each size takes precedence over two of one size. */
+/* Returns how many VMs permanent buckets may hold: half of all, so that slots stay free in which
+ * templates can be prepared. One warm sandbox of each size takes precedence over two of one size.
+ */
 static uint32_t permanent_max(const struct pool *p)
 {
 	return p->env->vms->max_vms / 2;
@@ -490,7 +500,8 @@ static bool wants_warm(struct pool *p, struct pool_bucket *b)
 	       may_try(p, &b->pace);
 }
 
-/* Returns whether new sandboxes have the CPUs to themselves; if so, looks again soon. */
+/* Returns whether the pool leaves the CPUs to new sandboxes (pool_rest); if so, it is checked again
+ * soon. */
 static bool is_resting(struct pool *p)
 {
 	if (loop_now_ms(p->env->loop) >= p->rest_until_ms || !p->env->vms->ahead)
@@ -579,7 +590,7 @@ static struct pool_item *least_worth(struct pool *p)
 	return blank ? blank : first(&p->main.warms);
 }
 
-/* Gives up a warm sandbox in progress that nobody has requested. */
+/* Gives up making a warm sandbox that nobody has requested. */
 static void yield_background(struct pool *p)
 {
 	struct pool_item *item = p->making;
