@@ -35,8 +35,9 @@ static inline int64_t realtime_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The wall-clock time, but later than `last_ms`: for times that order what was done, since two may
- * fall into one millisecond, and the clock may be set back, or be behind that of another host. */
+/* Returns the wall-clock time, but at least 1 ms after `last_ms`. For times that say in which order
+ * things were done: two of these may happen within a millisecond, the clock may be set back, and
+ * another host's clock may be ahead. */
 static inline int64_t realtime_ms_after(int64_t last_ms)
 {
 	const int64_t now_ms = realtime_ms();

@@ -21,8 +21,8 @@ int file_write(int fd, uint64_t offset, const void *data, uint64_t len, struct e
  * NUL after them, which the caller frees; NULL with *e filled, also when there are more. `fd` may
  * be the result of an open(2) that has just failed. */
 char *file_text(int fd, size_t most, size_t *len, struct err *e);
-/* Replaces the file `name` in `dir` by one that is on the disk as a whole, or leaves what was
- * there. `group`: the new file's; 0: that of the process. */
+/* Replaces the file `name` in `dir`. After a crash or a power cut, the whole new file is there, or
+ * the old one. `group`: the group of the new file; 0: the process's group. */
 int file_replace(int dir, const char *name, const void *data, size_t len, mode_t mode, gid_t group,
 		 struct err *e);
 

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Opens the counter: a file with a line "oom_kill N". NULL: that of the user's control group, or of
- * the whole guest. */
+/* Opens the counter: a file with a line "oom_kill N". `path` NULL: the counter of the control group
+ * of the user's processes, or if there is none, the whole guest's. */
 void oom_open(const char *path);
 /* Returns the count; 0 if it is unknown. */
 uint64_t oom_kills(void);

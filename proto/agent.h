@@ -192,14 +192,14 @@ enum agent_request {
 	/*
 	 * Starts a program. Payload: str id (AGENT_ID_LEN), u8 flags (AGENT_PROC_TTY and so on),
 	 * u16 cols, u16 rows (without AGENT_PROC_TTY: 0), u32 timeout_ms (0: none), str cwd (empty:
-	 * the user's home directory, or without a user that of the Python process), str user (a
-	 * name or uid of /etc/passwd; empty: that of the agent), str label (up to AGENT_LABEL_MAX),
+	 * the user's home directory, or without a user the Python process's directory), str user (a
+	 * name or uid of /etc/passwd; empty: the agent's user), str label (up to AGENT_LABEL_MAX),
 	 * u32 count (1 or more) and as many str argv, u32 env_count, then env_count times str name,
 	 * str value. With a user, HOME, USER and LOGNAME are the user's; with a tty, TERM is
 	 * xterm-256color; unless given. Answer: AGENT_PROC once the program runs, then AGENT_DONE,
 	 * or with AGENT_PROC_FOLLOW the output as for AGENT_PROC_ATTACH. If the connection ends
-	 * before the program runs, it is killed. AGENT_ERROR: EAGAIN, AGENT_PROC_MAX run already;
-	 * else the folder or user cannot be used.
+	 * before the program runs, the program is killed. AGENT_ERROR: EAGAIN, AGENT_PROC_MAX run
+	 * already; else the folder or user cannot be used.
 	 *
 	 * A program that does not exist is not an error, except with AGENT_PROC_MUST_RUN: the
 	 * process says so on its stderr and exits with 127, or with 126 if the file is not

@@ -20,7 +20,9 @@ struct context_request {
 };
 
 bool context_request_is(uint8_t type);
-/* Checks a whole payload, but for that of an inner request. Returns 0 or -EPROTO. */
+/* Parses and checks the whole payload, except the payload of an inner request. Returns 0 or
+ * -EPROTO.
+ */
 int context_request_parse(const struct frame *f, struct context_request *out, struct err *e);
 
 #endif

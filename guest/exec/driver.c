@@ -44,7 +44,8 @@ extern const unsigned char driver_py[], imports_py[], preloads_py[], results_py[
 extern const unsigned long driver_py_len, imports_py_len, preloads_py_len, results_py_len,
 	charts_py_len, syntax_py_len, driver_bash_len, driver_js_len;
 
-/* Their names must not be those of modules that users have. */
+/* The files of the drivers. The .py files are imported, so no module that users have may have one
+ * of these names. */
 static const struct script {
 	const char *name;
 	const unsigned char *text;

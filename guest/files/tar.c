@@ -18,9 +18,10 @@ struct reading {
 };
 
 /*
- * Replaces that of the C library, in the whole program: libarchive asks for the character set of
- * names, and pax headers have UTF-8. With this answer it copies names, even those that are not
- * valid. Otherwise it would convert them, with tables that iconv(3) reads from the guest's files.
+ * Replaces the C library's nl_langinfo(3) in the whole program. libarchive asks it for the
+ * character set of names. If that is UTF-8, as in pax headers, libarchive copies names, even
+ * invalid ones. For any other, it would convert them with tables that iconv(3) reads from the
+ * guest's files.
  */
 char *nl_langinfo(nl_item item)
 {
@@ -209,7 +210,7 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **out)
 	return (la_ssize_t)n;
 }
 
-/* Passes on the bytes of a file; skips those of other entries. */
+/* Passes on the bytes of an entry that is a file; skips the bytes of any other entry. */
 static int read_bytes(struct reading *r, struct err *e)
 {
 	const struct tar_entry *n = &r->entry;

@@ -30,15 +30,15 @@ struct watch_folders {
 int watch_folders_full(const struct watch_folders *f, const char *path, struct err *e);
 /* Watches `path`, which is followed when it is a link. */
 int watch_folders_start(struct watch_folders *f, const char *path, struct err *e);
-/* Watches a folder in a watched one, without what is in it. Returns NULL with errno set: ENOSPC: it
- * is one too many. One that is not a folder (any more), or on another file system, fails with
- * ENOTDIR. */
+/* Watches a folder in a watched one, without what is in it. Returns NULL with errno set:
+ * ENOSPC if too many folders are watched, ENOTDIR if `name` is not a folder (any more), or on
+ * another file system. */
 struct watched *watch_folders_add(struct watch_folders *f, struct watched *parent,
 				  const char *name);
 struct watched *watch_folders_find(const struct watch_folders *f, int wd);
 struct watched *watch_folders_named(const struct watch_folders *f, const struct watched *parent,
 				    const char *name);
-/* The folder has moved. Returns 0 or -ENOMEM. */
+/* Tells that the folder has moved to `parent` as `name`. Returns 0 or -ENOMEM. */
 int watch_folders_move(struct watched *w, struct watched *parent, const char *name);
 /* Stops watching the folder and those in it. */
 void watch_folders_drop(struct watch_folders *f, struct watched *w);

@@ -33,8 +33,8 @@ int pagemap_written(int fd, const struct gm *gm, struct extents *out, struct err
 
 /*
  * For RAM that was unmapped and write-protected (ram-record.c), and may be a shared mapping.
- * Appends the pages that are mapped now to `used`, and those of them that are no longer protected
- * to `written`.
+ * Appends the pages that are mapped now to `used`, and the mapped pages that are no longer
+ * protected to `written`, too.
  */
 int pagemap_used(int fd, const struct gm *gm, struct extents *used, struct extents *written,
 		 struct err *e);

@@ -529,9 +529,9 @@ void ram_end_freeze(struct ram *r)
 
 /*
  * Drops pages of RAM. A page dropped from a private mapping is no longer an own page, hence not
- * dirty. RAM then has the content that is mapped there, and the next snapshot that of its topmost
- * layer. These differ if that layer was not mapped (ram_map_long_extents), but the guest uses
- * neither.
+ * dirty. RAM then has the content that is mapped there, and the next snapshot the content of its
+ * topmost layer. The two differ if that layer was not mapped (ram_map_long_extents), but the guest
+ * uses neither.
  */
 static int drop(const struct ram *r, uint64_t start, uint64_t end)
 {

@@ -450,8 +450,8 @@ void vcpus_unhold(struct vcpus *v)
 #define NOTED(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
 /*
- * Returns the nanoseconds since the TSC had the value `tsc`. Derives the rate of the TSC from its
- * progress, and that of the clock, since the start.
+ * Returns the nanoseconds since the TSC had the value `tsc`. Derives the rate of the TSC from how
+ * far the TSC and the clock have advanced since the start.
  */
 static uint64_t ns_since(const struct vcpus *v, uint64_t tsc)
 {

@@ -31,7 +31,7 @@ struct vio_ops {
 	uint16_t queue_size; /* maximum size of any queue, also of one in a snapshot */
 	/* Maximum size of each queue as advertised to a driver; 0: queue_size. */
 	uint16_t advertised_size[VIO_QUEUES_MAX];
-	uint64_t features; /* device bits; those of the transport are added */
+	uint64_t features; /* of the device; the transport adds its own */
 	void (*config_read)(struct vio_dev *d, uint32_t offset, uint8_t *data, uint32_t len);
 	int (*activate)(struct vio_dev *d, struct err *e); /* on DRIVER_OK; may be NULL */
 	/*
