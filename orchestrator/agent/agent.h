@@ -154,7 +154,7 @@ struct agent_process_request {
 	const uint8_t *input;
 	size_t input_len;
 	const char *cwd;  /* NULL: the default, see proto/agent.h */
-	const char *user; /* NULL: that of the agent */
+	const char *user; /* NULL: the agent's own user */
 	const char *label;
 	const char *const *argv;
 	const char *const *env[2];

@@ -151,8 +151,8 @@ static void gather(struct request *r)
 		text_puts(&r->out, p->begun ? "]\n" : "[]\n");
 }
 
-/* Sends what was gathered. The client's taking it leads to the next chunk; without output, the next
- * turn does. */
+/* Sends what was gathered. The next chunk follows when the client has taken this one, or without
+ * output in the next turn of the loop. */
 static void send_gathered(struct request *r)
 {
 	if (!pages_of(r)->more)

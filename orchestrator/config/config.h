@@ -26,8 +26,9 @@ struct config {
 	char allow_open[4];   /* "yes" or no: serve other machines without keys or TLS */
 	char tls_cert[CONFIG_PATH_MAX], tls_key[CONFIG_PATH_MAX]; /* empty: no TLS */
 	char region[CONFIG_REGION_MAX + 1];			  /* empty: not reported */
-	char endpoint[CONFIG_PATH_MAX];				  /* likewise */
-	char regions[4 * CONFIG_PATH_MAX];     /* those of other regions; see config_regions */
+	char endpoint[CONFIG_PATH_MAX];				  /* empty: not reported */
+	char regions[4 * CONFIG_PATH_MAX];     /* names and endpoints of other regions; see
+						  config_regions */
 	char sandbox_domain[CONFIG_PATH_MAX];  /* servers in sandboxes get names below it */
 	uint32_t port_idle_timeout_s;	       /* of connections to servers in sandboxes: 900 */
 	uint32_t visitor_connections;	       /* of an address to shared ports: 64 */
@@ -120,7 +121,8 @@ int config_sizes(const struct config *c, struct config_size out[CONFIG_SIZES_MAX
 struct config_region {
 	char name[CONFIG_REGION_MAX + 1], endpoint[CONFIG_PATH_MAX];
 };
-/* The same for the setting `regions`. */
+/* Writes the regions that the setting `regions` lists to `out` and returns their number; -EINVAL
+ * with *e filled when the setting is malformed. */
 int config_regions(const struct config *c, struct config_region out[CONFIG_REGIONS_MAX],
 		   struct err *e);
 

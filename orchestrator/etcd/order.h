@@ -20,8 +20,8 @@ enum order_kind {
 
 struct order {
 	enum order_kind kind;
-	int64_t at;	  /* seconds since the epoch, when it was given */
-	int64_t deadline; /* likewise, when the host's last sandboxes end; 0: none */
+	int64_t at;	  /* when the order was given, in seconds since the epoch */
+	int64_t deadline; /* when the host's last sandboxes end, in the same unit; 0: never */
 };
 
 /* Returns 0, or -errno with *e filled. */

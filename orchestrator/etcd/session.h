@@ -16,9 +16,9 @@
 
 struct session;
 
-/* `certificates`: the folder of etcd-ca.pem, etcd-cert.pem and etcd-key.pem. `tables`: that of
- * hosts.json and keys.json, with the folder out, in which the service offers its keys. The settings
- * must outlive the session. */
+/* `certificates`: the folder of etcd-ca.pem, etcd-cert.pem and etcd-key.pem. `tables`: the
+ * folder of hosts.json, keys.json and the folder `out`, in which the service offers its keys. The
+ * settings must outlive the session. */
 int session_new(struct session **out, const struct fleet_settings *settings,
 		const char *certificates, const char *tables, struct err *e);
 void session_free(struct session *s);

@@ -27,7 +27,7 @@ struct span {
 	uint32_t kind;		   /* enum span_kind */
 	uint32_t status;	   /* of HTTP */
 	char sandbox[SPAN_ID_MAX]; /* empty: none */
-	char space[SPAN_ID_MAX];   /* likewise */
+	char space[SPAN_ID_MAX];   /* empty: none */
 	uint32_t n_children;
 	char children[SPAN_CHILDREN_MAX][SPAN_ID_MAX];
 };

@@ -36,8 +36,9 @@ struct op *service_exec(struct service *c, const char *tenant, const char *id,
 /* Interrupts the running exec of a context, or of the default interpreter (`context` NULL). */
 struct op *service_interrupt(struct service *c, const char *tenant, const char *id,
 			     const char *context, service_done_fn *fn, void *arg);
-/* Reports those of the last 1,000 events (also bounded in bytes) with a number above `since`,
- * oldest first. Returns false, with *f filled, when the tenant has no such sandbox. */
+/* Reports the events with a number above `since`, oldest first. Only the last 1,000 events are
+ * kept, or fewer if they are long. Returns false, with *f filled, when the tenant has no such
+ * sandbox. */
 bool service_replay(struct service *c, const char *tenant, const char *id, uint64_t since,
 		    void (*each)(void *arg, const struct event *ev, const char *traceparent),
 		    void *arg, struct failure *f);

@@ -21,9 +21,9 @@ struct inspected {
 typedef void inspected_fn(void *arg, const struct inspected *found);
 
 struct inspector {
-	/* Starts an inspection. `s` may be NULL: then `vm` is not a sandbox's, and its agent is not
+	/* Starts an inspection. `s` is NULL if `vm` belongs to no sandbox; then the agent is not
 	 * asked. `fn` is called once, from the loop, unless the inspection is cancelled. Returns
-	 * NULL when too many are in progress; those of operators have no limit. */
+	 * NULL when too many inspections are in progress; for operators there is no limit. */
 	struct inspection *(*start)(struct service *c, struct vmproc *vm, struct sandbox *s,
 				    inspected_fn *fn, void *arg);
 	/* Cancels an inspection. NULL is fine. */

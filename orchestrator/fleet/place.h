@@ -84,7 +84,7 @@ struct place_peer {
 	bool ready; /* the table says so: right region, not draining, not gone */
 	struct place_load load;
 	uint64_t heard_ms;  /* 0: never */
-	uint64_t silent_ms; /* until when it is left alone */
+	uint64_t silent_ms; /* until when the host is not asked */
 };
 
 struct place {
@@ -145,10 +145,10 @@ struct place_next place_next(struct place *p, struct place_create *c, uint64_t r
 void place_refused(struct place *p, struct place_create *c, uint16_t host, enum place_verdict why,
 		   uint64_t now_ms);
 
-/* A host said its load, in answer to whatever. */
+/* A host said its load, in the answer to any request. */
 void place_heard(struct place *p, uint16_t host, const struct place_load *load, uint64_t now_ms);
-/* The same for the answer to PLACE_ASK, which also says how many slots of the tenant it can take.
- */
+/* Like place_heard, for the answer to PLACE_ASK, which also says how many slots of the tenant the
+ * host can take. */
 void place_answered(struct place *p, struct place_create *c, uint16_t host,
 		    const struct place_load *load, uint32_t slots, uint64_t now_ms);
 /* A host did not answer. */

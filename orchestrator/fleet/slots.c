@@ -13,8 +13,9 @@ static bool tight(const struct slots *s)
 	return s->left < s->homes;
 }
 
-/* Returns how many slots more than needed are asked for: a fair part of what is left, or else the
- * homes would take it from each other all the time. Other hosts ask for what they need. */
+/* Returns how many slots a host asks for beyond those that it needs: a home of the tenant a fair
+ * part of what is left, since with more the homes would take slots from each other all the time;
+ * any other host none. */
 static uint32_t block(const struct slots *s)
 {
 	return tight(s) || !s->share ? 0 : min_u32(s->left / s->homes, SLOTS_BLOCK_MAX);
@@ -44,7 +45,7 @@ void slots_put(struct slots *s)
 	s->used--;
 }
 
-/* Starts to watch anew for slots that nobody needs. */
+/* Starts again to watch for slots that nobody needs. */
 static void watch(struct slots *s, uint64_t now_ms)
 {
 	s->low = slots_free(s);

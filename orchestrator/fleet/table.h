@@ -29,7 +29,7 @@ struct fleet_host {
 	char region[FLEET_NAME_MAX + 1], zone[FLEET_NAME_MAX + 1], version[FLEET_NAME_MAX + 1];
 	bool draining;	    /* gets no new sandboxes */
 	int64_t deadline;   /* of the drain, in seconds since the epoch; 0: none */
-	int64_t seen, gone; /* likewise; 0: unknown, or not gone */
+	int64_t seen, gone; /* in seconds since the epoch; 0: unknown, or not gone */
 	bool has_cert;
 	uint8_t cert[FLEET_CERT_BYTES];
 };

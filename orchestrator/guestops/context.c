@@ -106,8 +106,8 @@ static void on_start_frame(struct guest_op *op, const struct agent_frame *frame)
 		guest_op_fail_rules(op);
 }
 
-/* Handles the end of the start, and then that of a list: what the start answers is what the guest
- * has recorded, as later requests report it. */
+/* Handles the end of the start, and then the end of a list of contexts. The start is answered from
+ * this list, so that the answer is the same as that of later requests. */
 static void on_start_done(struct guest_op *op)
 {
 	bool listed = op->made;

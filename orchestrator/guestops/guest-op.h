@@ -39,9 +39,9 @@ struct guest_op_kind {
 	bool listens;
 	/* Although it listens, it counts as activity. */
 	bool works;
-	/* Encodes into `by` the request that removes what `op` has made. An operation that has this
-	 * continues when it is abandoned, and what it made is removed unless its client learned of
-	 * it. NULL: it makes nothing of which only its client would know. */
+	/* Encodes into `by` the request that removes what `op` has made. With this function, an
+	 * abandoned operation continues to its end, and then what it made is removed, unless the
+	 * client learned of it. NULL: the operation makes nothing that has to be removed. */
 	int (*undo)(struct guest_op *op, struct guest_op *by);
 	/* Undoes the effect of an operation that was counted: starts even above the limits, and
 	 * after a freeze that is in progress, if that fails. */
@@ -62,7 +62,7 @@ struct guest_op_kind {
 struct guest_op {
 	struct op base;
 	const struct guest_op_kind *kind;
-	struct sandbox *sandbox; /* NULL once it is over */
+	struct sandbox *sandbox; /* NULL once the operation is over */
 	struct guest_link
 		guest;	/* the operation fails if no data has moved by the link's deadline */
 	uint8_t *bytes; /* the request, until it is sent */
@@ -75,10 +75,10 @@ struct guest_op {
 	uint64_t *count;	 /* statistics counter for the bytes of `data`, or NULL */
 	uint64_t moved_ms;	 /* when data moved last, loop ms */
 	bool paused;
-	bool listens;	      /* takes a place of those for listeners */
+	bool listens;	      /* counts against the limit of listeners */
 	bool unseen;	      /* `kind` has an undo, and the client has not learned of the result */
 	bool made;	      /* there is something to undo */
-	struct tenant *owner; /* of what it makes or streams; NULL: it was not begun */
+	struct tenant *owner; /* of what the operation makes or streams; NULL: not begun */
 	char of[SANDBOX_ID_LEN + 1]; /* id of the sandbox */
 	char lost[ERR_TEXT_MAX];     /* why the connection broke; empty: it is intact */
 	uint64_t touched_ms;	     /* last sandbox_touch, loop ms */

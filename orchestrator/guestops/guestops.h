@@ -25,7 +25,7 @@ struct op *service_diff(struct service *c, const char *tenant, const char *id, c
 /* `text` is valid during the callback only. */
 typedef void service_text_diff_fn(void *arg, const char *text, size_t len, const struct failure *f);
 
-/* Makes a unified diff of a file: from that of the sandbox to that of `other`. */
+/* Makes a unified diff of the file `path`: from the sandbox's to the one in the sandbox `other`. */
 struct op *service_text_diff(struct service *c, const char *tenant, const char *id,
 			     const char *other, const char *path, service_text_diff_fn *fn,
 			     void *arg);
@@ -188,7 +188,8 @@ struct file_range {
 struct op *service_file_get(struct service *c, const char *tenant, const char *id, const char *path,
 			    const struct file_range *range, const struct file_sink *sink,
 			    void *arg);
-/* Reports a path's properties. `link`: those of a symbolic link itself, not of its target. */
+/* Reports a path's properties. `link`: if the path is a symbolic link, the properties of the link,
+ * not of its target. */
 struct op *service_file_stat(struct service *c, const char *tenant, const char *id,
 			     const char *path, bool link, const struct file_sink *sink, void *arg);
 struct file_list {

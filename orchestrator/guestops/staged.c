@@ -30,8 +30,8 @@ struct staged {
 	char **ids;   /* of the sources */
 	char **words; /* of the script's command */
 	char stage[PATH_SIZE], list[PATH_SIZE];
-	bool made;	/* the stage may exist, and nobody else removes it */
-	bool listed;	/* likewise the list in the source's guest */
+	bool made;	/* `stage` may exist, and is to be removed here */
+	bool listed;	/* `list` may exist in the source's guest, and is to be removed here */
 	unsigned at;	/* the source being copied */
 	struct op *sub; /* the step in progress; of a copy: the unpacking */
 	struct op *program;

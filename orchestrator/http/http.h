@@ -115,8 +115,8 @@ void answer_error(struct request *r, int status, const char *code, const char *f
 void answer_failure(struct request *r, const struct failure *f);
 /* Returns false, with 503 or 429 answered, when too much output already waits for slow readers. */
 bool answer_may_be_long(struct request *r);
-/* The same for an answer that took long to get, and has `len` bytes: others may have used the room
- * that there was at the start. Short ones always have room. */
+/* Like answer_may_be_long, for an answer of `len` bytes that took long to get: other answers may
+ * have used the room that there was at the start. A short answer always has room. */
 bool answer_has_room(struct request *r, size_t len);
 /* Adds a header. Call it before the function that answers. */
 void answer_header(struct request *r, const char *name, const char *value);

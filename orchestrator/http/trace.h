@@ -16,8 +16,8 @@ struct trace_parent {
 	bool sampled; /* the client records this trace */
 };
 
-/* Reads the value of a traceparent header (W3C Trace Context, section 3.2), also that of a later
- * version. Returns false when it is invalid. */
+/* Reads the value of a traceparent header (W3C Trace Context, section 3.2), also of a later
+ * version of it. Returns false when it is invalid. */
 bool trace_parse(struct trace_parent *out, const char *value, size_t len);
 
 /* Reads the request's header, and ignores an invalid one. */

@@ -36,9 +36,9 @@ struct usage_view {
 };
 typedef void service_usage_fn(void *arg, const struct usage_view *view, const struct failure *f);
 
-/* Measures the sandbox now, and reports that with the samples of the last hour. Does not count as
- * activity in the sandbox. Numbers about the disk and the network are those of the last sample if
- * the VM process does not answer within a second. */
+/* Measures the sandbox now, and reports this sample and those of the last hour. Does not count as
+ * activity in the sandbox. If the VM process does not answer within a second, the numbers about the
+ * disk and the network are copied from the previous sample. */
 struct op *service_usage(struct service *c, const char *tenant, const char *id,
 			 const struct usage_query *query, service_usage_fn *fn, void *arg);
 

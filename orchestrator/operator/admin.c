@@ -113,9 +113,8 @@ static void add_text(struct client *c, const char *text)
 	c->answer_len += len;
 }
 
-/* Sends the answer of a command that waited for the service; its text is that of the failure, if
- * any.
- */
+/* Answers a command that waited for the service: with the failure's text, or without a failure with
+ * `text`. */
 static void end_wait(struct client *c, const char *text, const struct failure *f)
 {
 	c->pending = NULL;

@@ -32,9 +32,9 @@ struct doctor_host {
  * reported only if Ramet needs it. */
 void doctor_check_files(const struct doctor_host *h);
 
-/* Runs the checks that do something: those of the disk write small unnamed files in state_dir below
- * `root`, or in its nearest parent that exists, and those of the clock and of the limits for
- * max_vms ask the kernel. */
+/* Runs the checks that do more than read files. The checks of the disk write small unnamed files in
+ * state_dir below `root`, or in its nearest parent that exists. The checks of the clock and of the
+ * limits for max_vms ask the kernel. */
 void doctor_check_live(const struct doctor_host *h);
 
 /* Writes findings as they come: a line each, with the remedy below it, or as JSON. */

@@ -18,7 +18,8 @@ int host_command(int argc, char *const argv[]);
 /* Reads the table of hosts in the folder; the caller frees it. Returns 0, or -errno with *e filled.
  */
 int hosts_read(struct fleet_table **out, const char *tables, struct err *e);
-/* Prints a configuration of HAProxy for its hosts; `config` is that of each of them. */
+/* Prints a configuration of HAProxy for the hosts in the table. Every host must have the settings
+ * `config`. */
 int haproxy_show(const struct config *config, const char *tables, struct err *e);
 /* Prints the table of hosts in the folder. Returns 0, or -errno with *e filled. */
 int hosts_show(const char *tables, struct err *e);

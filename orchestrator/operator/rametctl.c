@@ -143,7 +143,7 @@ static int receive_copy(int fd, unsigned char *status)
 	return message_take_fds(&msg, &copy) ? copy : -1;
 }
 
-/* A copy of struct catalogue_source; `arg` is the struct config. */
+/* Has the service copy its catalogue, for struct catalogue_source. `arg` is the struct config. */
 static int copy_from_service(void *arg, const char *path, struct err *e)
 {
 	static const struct words words = {.text = "backup\0-", .len = sizeof("backup\0-")};
@@ -163,7 +163,9 @@ static int copy_from_service(void *arg, const char *path, struct err *e)
 		       text[0] ? text : "the service sent no copy of the catalogue; see its log");
 }
 
-/* Likewise, while no service runs. */
+/* Copies the catalogue for struct catalogue_source while no service runs. `arg` is the struct
+ * config.
+ */
 static int copy_here(void *arg, const char *path, struct err *e)
 {
 	char catalogue[CATALOGUE_PATH_MAX], live[CATALOGUE_PATH_MAX];

@@ -214,7 +214,7 @@ static void on_asked(struct peer_call *call, const struct failure *f)
 	struct place_load load;
 
 	if (!is_current(w))
-		; /* step begins anew */
+		; /* the host numbers have changed: step begins again */
 	else if (!f && read_load(&load, &call->answer))
 		place_answered(place, &w->create, host, &load, UINT32_MAX, now_ms);
 	else

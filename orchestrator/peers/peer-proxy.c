@@ -28,7 +28,8 @@ static const struct request_ops ops = {.free = free_passing};
 
 /* --- the answer ----------------------------------------------------------------------------- */
 
-/* The client gets all fields but those of the connection, and those that h2o adds by itself. */
+/* Returns whether the client gets this field: not if it is about the connection to the other host,
+ * or if h2o adds such a field by itself. */
 static bool passes(const struct port_answer *a, const struct port_field *f)
 {
 	if (!port_is_value(f->value, f->value_len) ||

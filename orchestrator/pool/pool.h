@@ -47,8 +47,8 @@ bool pool_yield(struct pool *p);
 void pool_rest(struct pool *p, uint64_t ms);
 
 struct pool_stats {
-	uint32_t blanks, warm; /* those that are ready */
-	uint32_t warm_default; /* of `warm`, those of the default template */
+	uint32_t blanks, warm; /* blank VMs and warm sandboxes that are ready */
+	uint32_t warm_default; /* how many of `warm` have the default template */
 };
 void pool_stats(const struct pool *p, struct pool_stats *out);
 /* Reports how many warm sandboxes each bucket has. Not before pool_start. */

@@ -156,8 +156,9 @@ bool port_answer_ended(const struct port_answer *a)
 
 /* --- what the client gets ------------------------------------------------------------------- */
 
-/* Fields that a browser applies to the whole origin, which below a prefix is that of the API: to
- * later requests there, or to what it asks the user and stores. */
+/* Fields that a browser applies to the whole origin: to later requests, or to what it asks the user
+ * and stores. A server that is reached by a path prefix shares the API's origin, so it must not
+ * send them. */
 static const char *const of_origin[] = {
 	"strict-transport-security",
 	"www-authenticate", /* the password that the user enters would be sent to the API, too */

@@ -50,7 +50,7 @@ static inline struct relay *relay_of(const struct request *r)
 /* Fills in what follows from the client's request: fields, body and upgrade. The caller then writes
  * relay->head, and connects with relay_sink and r->op. */
 void relay_ask(struct request *r, struct port_ask *ask);
-/* The same without body and upgrade, and without a relay. */
+/* Like relay_ask, for a request that has no relay: without body and upgrade. */
 void relay_ask_head(struct request *r, struct port_ask *ask);
 extern const struct port_sink relay_sink; /* its argument is the request */
 void relay_free(struct relay *p);

@@ -19,7 +19,7 @@ struct ports_tenant {
 };
 struct ports_service {
 	size_t tunnels;	    /* open now */
-	struct list visits; /* those of them that depend on shares */
+	struct list visits; /* the open tunnels that depend on shares */
 	size_t n_visits;
 	uint64_t connects, failures;		  /* counters */
 	uint64_t bytes_to_guest, bytes_to_client; /* counters */

@@ -24,7 +24,7 @@ struct create {
 	service_create_fn *fn;
 	struct sandbox_config asked; /* as requested, before defaults and limits */
 	struct tree_budget budget;   /* of the tree that the sandbox begins */
-	bool limited;		     /* it has one */
+	bool limited;		     /* the request has a budget for the tree */
 	struct disk_job *files;	     /* looks up the template's files, or opens its memory */
 	struct sandbox *sandbox;     /* complete except for the VM */
 	struct template_wait wait;

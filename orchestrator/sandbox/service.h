@@ -42,7 +42,7 @@ struct service {
 	struct ended_sandboxes ended;
 	struct keys *keys;
 	struct member *member;		 /* NULL: this host is in no fleet */
-	struct shared_keys *shared_keys; /* likewise */
+	struct shared_keys *shared_keys; /* NULL: this host is in no fleet */
 	struct warden_client *warden;
 	struct vmproc_host vms;
 	struct template_env template_env;

@@ -58,7 +58,8 @@ bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, s
 /* Returns true when the tenant, which uses `own`, may take one more of a host resource, of which
  * `total` of `most` are taken: with API keys, while fair_share (base/num.h) allows it. */
 bool tenant_share(const struct service *c, size_t total, size_t own, size_t most);
-/* Likewise, of what the host does at a time: else *f names it as `what`, a plural. */
+/* Like tenant_share, for something of which the host does at most `most` at a time. Returns false
+ * with *f filled, which calls it `what` (a plural). */
 bool tenant_may_begin(const struct service *c, const char *what, size_t total, size_t own,
 		      size_t most, struct failure *f);
 /* Returns true when the tenant, which has `n` checkpoints, may take one more; else fills in *f with

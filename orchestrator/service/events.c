@@ -11,8 +11,8 @@
 #include "orchestrator/service/service.h"
 #include "orchestrator/service/upkeep.h"
 
-#define READ_ROWS   64	/* in each turn of the loop, which waits for them */
-#define PURGE_ROWS  64	/* likewise */
+#define READ_ROWS   64	/* read in each turn of the loop, which waits for it */
+#define PURGE_ROWS  64	/* removed in each turn */
 #define PURGE_MS    20	/* between two batches */
 #define EVENT_BYTES 512 /* in the catalogue, with what SQLite adds; most take less */
 #define DAY_MS	    (24ll * 3600 * 1000)

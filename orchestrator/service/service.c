@@ -262,7 +262,7 @@ int service_new(struct service **out, struct loop *loop, const struct config *co
 		service_free(c);
 		return ret;
 	}
-	exec_sweep_journals(c); /* those of slots that the next line sweeps, too */
+	exec_sweep_journals(c); /* also the journals of slots that adopt_sweep empties next */
 	adopt_sweep(c);
 	privates_load(c->privates);
 	backup_sweep(c);

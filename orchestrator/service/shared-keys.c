@@ -86,7 +86,7 @@ static int check(const struct shared_keys *s, const struct ring_key *key, struct
 	return tier_check(s->config, key->tier, e);
 }
 
-/* Merges the key into that of the catalogue. Returns as keys_take does. */
+/* Merges the key with the catalogue's version of it. Returns as keys_take does. */
 static int take_key(struct shared_keys *s, const struct ring_key *in, struct err *e)
 {
 	const struct key *own = keys_find(s->keys, in->id);

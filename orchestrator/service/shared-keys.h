@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The API keys that this host has in common with the others of its cell. fleet_dir/keys.json, which
- * ramet-fleet writes, has those of all hosts: the catalogue takes them over whenever that changes.
- * Whenever the catalogue changes, its keys are written to fleet_dir/out/keys.json, from which
+ * ramet-fleet writes, has the keys of all hosts: when the file changes, the catalogue takes them
+ * over. When the catalogue changes, its keys are written to fleet_dir/out/keys.json, from which
  * ramet-fleet passes them on. Both have hashes of keys, never keys. Two versions of a key are
  * merged as orchestrator/etcd/ring.h says.
  */

@@ -51,7 +51,7 @@ static void apply_lines(struct sandbox *s, const struct store_line *lines, size_
 }
 
 /* Drops the parent's VM with its connections and gives the parent the winner's VM. The network
- * access is closed if that of the parent or of the winner was. */
+ * access is closed if it was closed for the parent or for the winner. */
 static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct store_merge *m)
 {
 	struct vmproc *old = parent->vm;
@@ -71,8 +71,8 @@ static void move_vm(struct sandbox *parent, struct sandbox *winner, const struct
 	parent->config.egress = m->egress;
 }
 
-/* Returns the number of the entry with the state of the checkpoint or of the next earlier one that
- * is in the history; 0 without any. */
+/* Returns the number of the entry in the history that has the checkpoint's state, or that of the
+ * nearest earlier checkpoint with an entry; 0: none. */
 static uint32_t find_state(const struct history_log *h, const struct checkpoint *k)
 {
 	uint32_t n = 0;

@@ -104,7 +104,7 @@ bool service_checkpoint_change(struct service *c, const char *tenant, const char
 struct op *service_checkpoint_delete(struct service *c, const char *tenant, const char *id,
 				     service_done_fn *fn, void *arg);
 struct checkpoint_prune {
-	const char *sandbox; /* only its checkpoints; NULL: those of all */
+	const char *sandbox; /* only checkpoints of this sandbox; NULL: of all sandboxes */
 	bool keeps;
 	uint32_t keep;	       /* with `keeps`: so many of the newest stay */
 	uint32_t older_than_s; /* younger ones stay; 0: no condition */

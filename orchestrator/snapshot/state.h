@@ -16,7 +16,7 @@ struct checkpoint_ref {
 	struct list link;      /* on to->refs */
 };
 
-/* The number of a state is that of the last event that led to the state. A state keeps its number
+/* The number of a state is the number of the last event that led to it. A state keeps its number
  * when a rollback, a fork, a start or a merge gives it to a sandbox: while the sandbox's last event
  * is `seq`, its state has the number `state`. */
 struct given_state {
@@ -29,20 +29,20 @@ struct snapshot_sandbox {
 	struct op *copying;		  /* the fork whose snapshot is being taken */
 	struct freeze *freeze;		  /* requested, or in progress */
 	char space[SANDBOX_ID_LEN + 1];	  /* the Space whose files its VM maps; empty: none */
-	struct checkpoint_ref checkpoint; /* the last one that the state comes from */
+	struct checkpoint_ref checkpoint; /* the last checkpoint that the state comes from */
 	struct given_state given;
 	/* Of each-call.c, which takes checkpoints after calls. */
 	struct op *each_call; /* a checkpoint that is being taken, or NULL */
 	uint64_t kept_seq; /* last event of the state of which a checkpoint was last tried, plus 1;
 			      0: not known */
-	bool each_call_fails;	 /* the last one failed, which was logged */
+	bool each_call_fails;	 /* the last attempt failed, which was logged */
 	struct loop_timer quiet; /* set while a checkpoint waits for a moment without calls */
-	struct list of_calls;	 /* struct checkpoint: those that were taken, oldest first */
-	bool of_calls_known;	 /* of_calls has those of previous instances, too */
+	struct list of_calls;	 /* struct checkpoint: taken after calls, oldest first */
+	bool of_calls_known;	 /* of_calls has checkpoints of previous instances, too */
 };
 struct snapshot_tenant {
 	struct roster spaces, checkpoints;
-	uint64_t spaces_bytes;	 /* of both */
+	uint64_t spaces_bytes;	 /* of Spaces and checkpoints */
 	size_t taking;		 /* checkpoints being taken */
 	struct tenant *tenant;	 /* set by its first freeze */
 	struct list freezes;	 /* struct freeze: waiting ones, in order */

@@ -18,14 +18,14 @@
 
 const char *const store_event_sql[EVENT_STATEMENTS] = {
 	[EVENT_ADD] = "INSERT INTO events (n, at_ms, tenant, line) VALUES (?,?,?,?)",
-	/* Keeps the last one, ?1, whose number the next one follows. The same in each copy of the
-	 * catalogue. */
+	/* Keeps the last event, ?1: the next event's number is one more. Deletes the same events in
+	 * each copy of the catalogue. */
 	[EVENT_TRIM] =
 		"DELETE FROM events WHERE n = (SELECT n FROM events WHERE tenant = "
 		"(SELECT tenant FROM event_counts ORDER BY events DESC, tenant DESC LIMIT 1) "
 		"ORDER BY n LIMIT 1) AND n < ?1 AND "
 		"(SELECT events FROM event_total) > ?2",
-	/* Likewise. */
+	/* Also keeps the last event. */
 	[EVENT_PURGE] = "DELETE FROM events WHERE n IN (SELECT n FROM events ORDER BY n LIMIT ?2) "
 			"AND at_ms < ?1 AND n < (SELECT max(n) FROM events)",
 	[EVENT_LIST] = LIST "ORDER BY n LIMIT ?3",

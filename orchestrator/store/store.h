@@ -204,8 +204,8 @@ int store_checkpoint_add(struct store *s, const struct store_checkpoint *row, co
 int store_checkpoint_change(struct store *s, const struct store_space *row, struct err *e);
 /* Adds the Space `row`, which is what a checkpoint in memory became on disk. */
 int store_checkpoint_stored(struct store *s, const struct store_space *row, struct err *e);
-/* Removes the checkpoint, and records its files as those of a Space that is gone. What came from it
- * comes from its parent. */
+/* Removes the checkpoint, and records its files as the files of a Space that is gone. Sandboxes and
+ * checkpoints that came from this checkpoint come from its parent from now on. */
 int store_checkpoint_forget(struct store *s, const char *id, struct err *e);
 /* Calls `each` for every checkpoint that is not on disk. The row is valid only during the call,
  * which must not change the catalogue. */
@@ -254,7 +254,7 @@ struct audit_event;
 void store_event(struct store *s, const struct audit_event *event);
 /* Which events to read. */
 struct store_events_range {
-	const char *tenant;	/* NULL: those of all */
+	const char *tenant;	/* NULL: events of all tenants */
 	uint64_t after, before; /* numbers, both exclusive; before 0: no bound */
 	bool newest_first;
 };
@@ -267,8 +267,8 @@ int store_events(struct store *s, const struct store_events_range *range, unsign
 /* Keeps `most` events from now on: for one more, the oldest of the tenant with the most events is
  * removed. */
 void store_events_keep(struct store *s, uint64_t most);
-/* Removes those of the oldest `most` events that are from before `before_ms`; returns the number
- * removed. */
+/* Looks at the oldest `most` events, and removes the ones from before `before_ms`. Returns how many
+ * it removed. */
 int store_events_purge(struct store *s, int64_t before_ms, unsigned most, struct err *e);
 /* Sets the function that is called after each change with events. It must not change the
  * catalogue. */

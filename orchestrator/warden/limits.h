@@ -24,7 +24,7 @@ enum host_limit {
 	LIMIT_NEIGHBOURS6,
 	LIMIT_CONNTRACK,
 	LIMIT_TASKS,	   /* pids.max of the VMs' cgroups, or of one above */
-	LIMIT_DESCENDANTS, /* cgroup.max.descendants, likewise */
+	LIMIT_DESCENDANTS, /* cgroup.max.descendants of the same cgroups */
 	LIMIT_DEPTH,	   /* cgroup.max.depth: levels below the base of rametd's cgroups */
 	LIMITS,
 };

@@ -159,9 +159,9 @@ static void drop_queue(struct service *s)
 
 static void disconnect(struct warden *w)
 {
-	/* Closing does not remove the socket from the epoll set while a VM process that has not
-	 * executed its program yet holds a copy. Its events would look like those of the next
-	 * socket. */
+	/* A VM process that has not executed its program yet may hold a copy of the socket. Then
+	 * closing alone leaves the socket in the epoll set, and its events would be taken for
+	 * events of the next socket. */
 	if (w->service.socket >= 0)
 		epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->service.socket, NULL);
 	close_fd(&w->service.socket);

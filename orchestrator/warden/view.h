@@ -11,9 +11,9 @@
 
 /*
  * Hides /run from this process and its children, in a mount namespace of their own: Landlock does
- * not limit to which Unix sockets a program connects, and those of the host's services are there.
- * Folders and files below /run that `kept` names stay visible; paths elsewhere, empty and missing
- * ones are ignored. Requires root. Returns 0, or -errno with *e filled.
+ * not limit to which Unix sockets a program connects, and /run has the sockets of the host's
+ * services. Folders and files below /run that `kept` names stay visible. A path in `kept` that is
+ * empty, missing or elsewhere is ignored. Requires root. Returns 0, or -errno with *e filled.
  */
 int view_hide_run(const char *const *kept, size_t n, struct err *e);
 

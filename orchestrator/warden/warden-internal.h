@@ -71,7 +71,7 @@ struct service {
 /* The sender of webhooks (orchestrator/events), and resources that outlive the service. */
 struct notifier {
 	bool wanted;
-	/* Socket pairs: the end of the service, and that of ramet-notify. */
+	/* Socket pairs: the service's end, and the end of ramet-notify. */
 	int events[2], spans[2];
 	int counters; /* memfd */
 	int program;
