@@ -22,10 +22,11 @@ struct subject {
 	const char *name;	      /* common name */
 	const char *const *addresses; /* numeric addresses and names of hosts; NULL-terminated, or
 					 NULL */
-	const struct certificate *by; /* the authority; NULL: this is one */
+	const struct certificate *by; /* the authority; NULL: the subject is an authority itself */
 };
 
-/* Makes a key and a certificate for it. One that is not an authority may serve and be a client.
+/* Makes a key and a certificate for it. A certificate that is not an authority's is for servers and
+ * for clients.
  * Returns 0, or -errno with *e filled. */
 int certificate_make(struct certificate *out, const struct subject *subject, struct err *e);
 

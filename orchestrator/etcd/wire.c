@@ -209,7 +209,7 @@ static int read_all(char *const *list,
 static int wrong(const char *what, struct err *e)
 {
 	e->code = -EPROTO;
-	return err_context(e, "the answer to %s is not one of etcd", what);
+	return err_context(e, "etcd's answer to %s cannot be used", what);
 }
 
 /* --- ranges and puts ------------------------------------------------------------------------- */

@@ -42,14 +42,14 @@ enum merge_outcome {
 	/* Conflicts: */
 	MERGE_CONTENT = 'C',	/* the same lines were changed differently, or a link's target */
 	MERGE_BINARY = 'B',	/* not a text, or too large, and changed differently */
-	MERGE_TYPE = 'T',	/* a file here, a folder or link there */
-	MERGE_DELETED = 'D',	/* here, and changed there */
-	MERGE_BOTH_ADDED = 'A', /* differently, so that there is no base */
+	MERGE_TYPE = 'T',	/* a file in one branch, a folder or link in another */
+	MERGE_DELETED = 'D',	/* deleted in one branch, and changed in another */
+	MERGE_BOTH_ADDED = 'A', /* added by two branches with other content: without a base */
 	MERGE_ATTRIBUTES = 'M', /* mode or owner were changed differently */
 	MERGE_NO_GIT = 'G',	/* a text to be merged by lines, but there is no git */
-	MERGE_NO_FOLDER = 'W',	/* the parent has no folder there */
+	MERGE_NO_FOLDER = 'W',	/* the parent has no folder to put it into */
 	MERGE_NOT_EMPTY = 'E',	/* a folder to be removed has other files */
-	MERGE_UNREADABLE = 'U', /* a guest did not send it */
+	MERGE_UNREADABLE = 'U', /* a guest did not send the file */
 };
 /* How a conflict was resolved; values as above. */
 enum merge_resolution {

@@ -53,11 +53,11 @@ void peer_idle_free(struct peers *p);
  */
 
 struct peer_call;
-/* `f`: as of relay_link, or why the answer is of no use. Without one, the call has the answer until
- * it is used again. */
+/* `f`: why there is no answer (as of relay_link), or why the answer cannot be used. NULL: the
+ * answer is in `call`, until the call is used again. */
 typedef void peer_call_fn(struct peer_call *call, const struct failure *f);
 
-/* A call. Zeroed at first; is embedded in its owner, who ends it. */
+/* A call, embedded in its owner, who zeroes it before the first use and ends it. */
 struct peer_call {
 	struct peers *peers;
 	struct op *link; /* NULL: not under way */
@@ -74,10 +74,10 @@ struct peer_asked {
 	const struct fleet_host *host;
 	const char *what;  /* completes "the host, which has" */
 	struct text text;  /* head and body, which become the call's */
-	uint32_t limit_ms; /* for the answer to what may be asked twice; 0: it may take long, and
-			      may change something */
+	uint32_t limit_ms; /* for the answer, if the request may be sent twice; 0: the request may
+			      take long, and may change something */
 };
-/* Sends it. `done` may start another call with the same struct, or free it. */
+/* Sends the request. `done` may start another call with the same struct, or free the struct. */
 void peer_call_start(struct peers *p, struct peer_call *call, struct service *c,
 		     const struct peer_asked *asked, peer_call_fn *done, void *arg);
 void peer_call_end(struct peer_call *call);
@@ -87,10 +87,10 @@ void peer_call_end(struct peer_call *call);
 /* Adds the head of the client's request to `out`, with more header fields, each of which ends with
  * CRLF. Returns false when it can't be passed on. */
 bool peer_head(struct text *out, struct request *r, const char *fields);
-/* Adds the answer's header fields to the client's. */
+/* Adds the answer's header fields to the answer for the client. */
 void peer_add_headers(struct request *r, const struct port_answer *a);
 /* Fills in the failure of a host whose answer is of no use. `why` continues "the answer of the
- * host"; NULL: it gave none. */
+ * host"; NULL: the host gave no answer. */
 void peer_failed(struct failure *f, const char *host, const char *why);
 
 /* --- peer-place.c --------------------------------------------------------------------------- */

@@ -319,7 +319,8 @@ static int begin_base(struct space_write *w)
 		return 0;
 	w->out = openat(bases, base.tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (w->out < 0)
-		return err_set(&w->job.err, errno, "make a copy of its root file system");
+		return err_set(&w->job.err, errno,
+			       "make a copy of the template's root file system");
 	w->for_base = true;
 	return 0;
 }
@@ -336,7 +337,8 @@ static int publish_base(struct space_write *w)
 	if (fchmod(w->out, TEMPLATE_FILE_MODE) < 0 ||
 	    linkat(bases, base.tmp, w->dir, "base", 0) < 0 ||
 	    renameat(bases, base.tmp, bases, base.name) < 0 || fsync(bases) < 0)
-		return err_set(&w->job.err, errno, "publish the copy of its root file system");
+		return err_set(&w->job.err, errno,
+			       "publish the copy of the template's root file system");
 	w->for_base = false;
 	return 0;
 }

@@ -18,8 +18,8 @@
 #define WARDEN_CONFIG_FD  4 /* a sealed memfd with a struct config */
 #define WARDEN_ADMIN_FD	  5 /* RUN_DIR/admin.sock, listening (orchestrator/operator) */
 #define WARDEN_OUTBOX_FD  6 /* socket to ramet-notify (orchestrator/events/notify.h) */
-#define WARDEN_NOTIFY_FD  7 /* its counters (orchestrator/events/notify.h) */
-#define WARDEN_SPANS_FD	  8 /* another socket to it (orchestrator/events/span.h) */
+#define WARDEN_NOTIFY_FD  7 /* counters of ramet-notify (orchestrator/events/notify.h) */
+#define WARDEN_SPANS_FD	  8 /* socket to ramet-notify, for spans (orchestrator/events/span.h) */
 #define WARDEN_SETUP_EXIT 78
 
 struct warden_options {

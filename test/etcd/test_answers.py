@@ -113,11 +113,11 @@ def stall(server: Server) -> Callable[[Any], bytes]:
 
 BAD = {
     "wrong TTL": ("/v3/lease/grant", LEASE | {"TTL": "29"}, "gave a lease of 29 s, and 30 s were asked for"),
-    "no TTL": ("/v3/lease/grant", {"ID": "5"}, "is not one of etcd: the lease has no TTL"),
+    "no TTL": ("/v3/lease/grant", {"ID": "5"}, "cannot be used: the lease has no TTL"),
     "number": ("/v3/lease/grant", LEASE | {"ID": "9223372036854775808"}, "which is not a number"),
-    "garbage": ("/v3/lease/grant", b"\x00\xff garbage", "the answer to a request for a lease is not one of etcd"),
+    "garbage": ("/v3/lease/grant", b"\x00\xff garbage", "etcd's answer to a request for a lease cannot be used"),
     "huge": ("/v3/kv/txn", b" " * (9 << 20), "etcd at https://127.0.0.1:"),
-    "no answer of a txn": ("/v3/kv/txn", {"header": HEADER}, "the answer to a transaction is not one of etcd"),
+    "no answer of a txn": ("/v3/kv/txn", {"header": HEADER}, "etcd's answer to a transaction cannot be used"),
     "endless list": ("/v3/kv/range", {"header": HEADER, "more": True}, "more keys follow"),
 }
 
@@ -144,6 +144,6 @@ def test_lease_that_is_shortened_is_not_used(server: Server, host: Host) -> None
 
 def test_watch_with_garbage_is_started_again(server: Server, host: Host) -> None:
     server.answers["/v3/watch"] = b'{"result":{"header":{}}}\ngarbage\n'
-    host.start().says("the answer to a watch is not one of etcd", "starting another one")
+    host.start().says("etcd's answer to a watch cannot be used", "starting another one")
     server.answers["/v3/watch"] = WATCHED
     host.sees()

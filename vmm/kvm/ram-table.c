@@ -117,7 +117,7 @@ static int read_table(struct extents *out, int fd, uint64_t size, uint64_t ram_b
 		bytes = size;
 	all = malloc(bytes);
 	if (!all)
-		return err_set(e, ENOMEM, "read its table");
+		return err_set(e, ENOMEM, "allocate %zu bytes for its table", bytes);
 	r = file_read(fd, 0, all, bytes, e);
 	return r ? r : ram_table_parse(out, all, bytes, ram_bytes, e);
 }

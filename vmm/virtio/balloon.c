@@ -135,7 +135,8 @@ static void balloon_reset(struct vio_dev *d)
 }
 
 /*
- * Puts a chain in progress back, to start it again later. The guest does not use its pages before.
+ * Puts a chain in progress back, to start it again later. The guest does not use the chain's pages
+ * until the chain is answered.
  */
 static bool balloon_drain(struct vio_dev *d)
 {
