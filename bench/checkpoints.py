@@ -234,13 +234,14 @@ def each_call(folder: Path, runs: int) -> Figures:
 
 
 def firecracker(_: Path, runs: int) -> Figures:
-    """Firecracker's snapshot and load of a tiny guest, if FIRECRACKER names its binary."""
+    """Firecracker's snapshots and loads of the tiny guest, if FIRECRACKER names its binary."""
     binary = os.environ.get("FIRECRACKER")
     if not binary:
         return {}
     program = [sys.executable, str(Path(__file__).with_name("firecracker.py")), binary]
-    guest = ["--tiny", "--kernel", str(BUILD / "test/native/worker"), "--vcpus", "1"]
-    return run_json(*program, *guest, "--ram-mib", str(RAM_MIB), "--runs", str(runs))
+    guest = ["--tiny", "--kernel", str(BUILD / "test/native/tiny-guest"), "--vcpus", "1"]
+    what = ["--ram-mib", str(RAM_MIB), "--children", f"1,5,{MOST}", "--runs", str(runs)]
+    return run_json(*program, *guest, *what)
 
 
 def inside(folder: Path, quick: bool) -> Figures:
@@ -254,7 +255,7 @@ def inside(folder: Path, quick: bool) -> Figures:
         (going_back, 60),
         (many, 1000),
         (each_call, 40),
-        (firecracker, 20),
+        (firecracker, 40),
     ):
         print(f"measuring: {(measure.__doc__ or '').splitlines()[0]}", file=sys.stderr)
         figures |= measure(folder, runs // 10 if quick else runs)

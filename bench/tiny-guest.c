@@ -11,6 +11,9 @@
  *   random       prints a random number, which differs in each copy
  * Any other code does nothing and succeeds. There is one connection table, no process and no
  * Python; requests for those are answered with an error.
+ *
+ * In another VMM, which has no device where Ramet has its vsock, it takes these commands from the
+ * serial port instead, one a line. After the output of each it prints "done".
  */
 #include <stdbool.h>
 
@@ -25,6 +28,8 @@
 #define DISK_REGS  0xd0000000u
 #define VSOCK_REGS 0xd0001000u
 #define VSOCK_IRQ  6
+#define SERIAL	   0x3f8
+#define SERIAL_IRQ 4
 
 /* Numbers of errors that Linux has. */
 enum { NO_ENTRY = 2, INVALID = 22, NO_SPACE = 28, OUT_OF_RANGE = 34, NOT_KNOWN = 38 };
@@ -885,9 +890,42 @@ static void wait_for_interrupt(void)
 		ring3_halt();
 }
 
+/* --- The serial port -------------------------------------------------------------------------- */
+
+#define VIRTIO_MAGIC 0x74726976u
+
+/* Returns the next byte (16550: offset 5 is the line status, bit 0 of which is "data ready"). */
+static char read_serial(void)
+{
+	while (!(in8(SERIAL + 5) & 1))
+		ring3_halt();
+	return (char)in8(SERIAL);
+}
+
+__attribute__((noreturn)) static void serve_serial_port(void)
+{
+	static char line[CODE_BYTES];
+	size_t len;
+
+	ring3_take_interrupts(1u << SERIAL_IRQ);
+	out8(SERIAL + 1, 1); /* an interrupt for received data */
+	for (;;) {
+		for (len = 0; len < CODE_BYTES - 1; len++)
+			if ((line[len] = read_serial()) == '\n')
+				break;
+		last.len = 0;
+		run(line, len);
+		print("done\n", 5);
+		for (uint32_t i = 0; i < last.len; i++)
+			out8(SERIAL, last.text[i]);
+	}
+}
+
 void ring3_run(const uint8_t *boot_params)
 {
 	read_memory_map(boot_params);
+	if (*reg(VSOCK_REGS, 0) != VIRTIO_MAGIC)
+		serve_serial_port();
 	ring3_take_interrupts(1u << VSOCK_IRQ | 1u << PLATFORM_GENERATION_IRQ);
 	become_unique();
 	write_disk();

@@ -10,11 +10,12 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 
 BENCH = Path(__file__).resolve().parents[3] / "bench" / "firecracker.py"
 
 # A fake Firecracker process: records each request, creates the files of a snapshot, and runs an
-# agent behind its vsock once a guest runs.
+# agent behind its vsock once a guest runs. It notes and obeys commands from its serial port.
 FAKE = r'''#!@PYTHON@
 import json, os, socket, sys, threading
 from http.server import BaseHTTPRequestHandler
@@ -50,13 +51,25 @@ def agent():
         c.close()
 
 
+def serial_port():
+    for line in sys.stdin:
+        note("COMMAND", line.strip(), {})
+        if line.strip() == refused:
+            os._exit(1)
+        print("some output\ndone", flush=True)
+
+
+def note(*what):
+    with open(notes, "a") as f:
+        f.write(json.dumps(what) + "\n")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def answer(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with open(notes, "a") as f:
-            f.write(json.dumps([self.command, self.path, body]) + "\n")
+        note(self.command, self.path, body)
         if self.path == refused:
             self.wfile.write(REFUSAL)
             if self.path == "/snapshot/load":
@@ -70,6 +83,8 @@ class Handler(BaseHTTPRequestHandler):
             assert os.path.exists(body["mem_backend"]["backend_path"])
         if self.path in ("/actions", "/snapshot/load"):
             threading.Thread(target=agent, daemon=True).start()
+        if self.path == "/actions":
+            threading.Thread(target=serial_port, daemon=True).start()
         self.wfile.write(DONE)
 
     do_PUT = do_PATCH = answer
@@ -108,7 +123,7 @@ class Load(unittest.TestCase):
             text=True,
         )
 
-    def asked(self) -> list[tuple[str, str, dict[str, object]]]:
+    def asked(self) -> list[tuple[str, str, dict[str, Any]]]:
         return [tuple(json.loads(line)) for line in (self.dir / "notes").read_text().splitlines()]
 
     def test_figures(self) -> None:
@@ -146,26 +161,49 @@ class Load(unittest.TestCase):
                 "PUT /snapshot/create",
             ],
         )
-        self.assertEqual(asked[1][2], {"vcpu_count": 2, "mem_size_mib": 512})
+        self.assertEqual(
+            asked[1][2], {"vcpu_count": 2, "mem_size_mib": 512, "track_dirty_pages": False}
+        )
         self.assertEqual(asked[5][2], {"state": "Paused"})
         self.assertEqual({path for _, path, _ in asked[7:]}, {"/snapshot/load"})
         self.assertEqual(len(asked[7:]), 3 * 1 + 3 * 2)
         self.assertTrue(asked[7][2]["resume_vm"])
         self.assertEqual(asked[7][2]["snapshot_path"], asked[6][2]["snapshot_path"])
 
-    def test_tiny_guest_has_no_initramfs_and_disk(self) -> None:
+    def test_tiny_guest_writes_before_each_snapshot(self) -> None:
         done = self.bench("--tiny")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(
-            list(json.loads(done.stdout)),
-            ["firecracker_snapshot_ms", "firecracker_ready_n1_ms", "firecracker_ready_n2_ms"],
+            {name: f["n"] for name, f in json.loads(done.stdout).items()},
+            {
+                "firecracker_full_16m_ms": 3,
+                "firecracker_diff_16m_ms": 3,
+                "firecracker_ready_n1_ms": 3,
+                "firecracker_ready_n2_ms": 3,
+            },
         )
         asked = self.asked()
         self.assertEqual(
-            [path for _, path, _ in asked[:5]],
-            ["/boot-source", "/machine-config", "/actions", "/vm", "/snapshot/create"],
+            [path for _, path, _ in asked[:7]],
+            ["/boot-source", "/machine-config", "/actions", "touch half", "/vm", "/snapshot/create", "/vm"],
         )
         self.assertNotIn("initrd_path", asked[0][2])
+        self.assertTrue(asked[1][2]["track_dirty_pages"])
+        taken = asked[7:]
+        for kind in ("Diff", "Full") * 3:
+            (_, command, _), (_, _, paused), (_, _, created), (_, _, resumed), *taken = taken
+            self.assertEqual(command, "touch 16")
+            self.assertEqual((paused["state"], resumed["state"]), ("Paused", "Resumed"))
+            self.assertEqual(created["snapshot_type"], kind)
+            self.assertNotEqual(created["mem_file_path"], asked[5][2]["mem_file_path"])
+        loads = [what["mem_backend"] for _, path, what in taken if path == "/snapshot/load"]
+        self.assertEqual({load["backend_path"] for load in loads}, {asked[5][2]["mem_file_path"]})
+
+    def test_disobedience_of_the_tiny_guest_is_reported(self) -> None:
+        done = self.bench("--tiny", REFUSE="touch 16")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the guest did not obey `touch 16`", done.stderr)
+        self.assertIn("some output", done.stderr)
 
     def test_no_files_are_left(self) -> None:
         self.bench()
