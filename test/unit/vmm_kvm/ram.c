@@ -542,6 +542,26 @@ static bool can_track(const struct guest *g)
 	return can && g->ram->watch_fd >= 0;
 }
 
+/* Of much that the guest wrote, 8 unchanged pages are not looked for, but a changed half is. */
+static void test_pages_are_compared_unless_nearly_all_changed(void **state)
+{
+	struct guest g;
+
+	boot(&g, 64 * MIB);
+	freeze(&g);
+	put(&g, MIB, 32 * MIB, 'a');
+	prepare_and_freeze(&g);
+	put(&g, MIB, 32 * MIB, 'b');
+	put_pages(&g, 4000, 8, 'a');
+	assert_int_equal(prepare_and_freeze(&g), 32 * MIB - (can_track(&g) ? 0 : 8 * RAM_PAGE));
+	check_fork(&g);
+	put(&g, MIB, 32 * MIB, 'b');
+	put(&g, MIB, 16 * MIB, 'c');
+	assert_in_range(prepare_and_freeze(&g), 16 * MIB, 20 * MIB);
+	check_fork(&g);
+	end_guest(&g);
+}
+
 /* Tracking ends when the guest has written much, and when the pages that were protected could not
  * be added to the snapshot. */
 static void test_tracking_goes_on_while_the_guest_writes_little(void **state)
@@ -1039,6 +1059,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_first_fork_copies_smaller_amounts_ahead),
 		cmocka_unit_test(test_failed_freeze_changes_nothing),
 		cmocka_unit_test(test_pages_are_allocated_before_a_freeze),
+		cmocka_unit_test(test_pages_are_compared_unless_nearly_all_changed),
 		cmocka_unit_test(test_tracking_goes_on_while_the_guest_writes_little),
 		cmocka_unit_test(test_working_set_is_recorded),
 		cmocka_unit_test(test_large_working_set_is_not_kept),
