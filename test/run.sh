@@ -340,7 +340,7 @@ group_packages() {
 	RAMET_PACKAGES=$top/build/packages RAMET_PACKAGES_BEFORE=$top/build/packages/.before \
 		RAMET_PACKAGE_HOSTS=$hosts RAMET_TINY_GUEST=$tiny/native/tiny-guest \
 		RAMET_CONTROLLERS=$tiny/packages/controllers.so with=root_python \
-		pytest packages "$top/test/packages"
+		pytest packages -n "$(nproc)" "$top/test/packages"
 }
 root_python() { as_root env PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"; }
 
