@@ -73,8 +73,14 @@ static bool parse_option(struct arguments *out, int option)
 		out->check = true;
 		return true;
 	case 't':
-		if (out->order.kind != ORDER_DRAIN || !parse_time(optarg, &in))
+		if (out->order.kind != ORDER_DRAIN)
 			return false;
+		if (!parse_time(optarg, &in)) {
+			fprintf(stderr,
+				"--deadline must be a time like 90s, 30m, 12h or 2d, not \"%s\"\n",
+				optarg);
+			return false;
+		}
 		out->order.deadline = now + in;
 		return true;
 	case 'd':

@@ -114,12 +114,21 @@ static int write_fleet(int dir, const char *fleet, uint32_t cell, char *const et
 	return ret;
 }
 
+static bool is_etcd(const char *url)
+{
+	const char *port = strrchr(url, ':');
+	uint32_t n;
+
+	return strncmp(url, "https://", 8) == 0 && port > url + 8 &&
+	       number_parse(port + 1, 1, UINT16_MAX, &n);
+}
+
 static int check_etcd(char *const etcd[], struct err *e)
 {
 	size_t n = 0;
 
 	for (; etcd[n]; n++)
-		if (strncmp(etcd[n], "https://", 8) != 0)
+		if (!is_etcd(etcd[n]))
 			return err_say(e, EINVAL,
 				       "\"%.100s\" is not an address of etcd: it must be like "
 				       "https://10.0.0.1:2379",
@@ -345,8 +354,8 @@ static const struct json_field token_fields[] = {
 };
 
 /* A machine that joins again, with new certificates, stays the same instance of the same host. */
-static int take_instance(char out[static INSTANCE_TEXT + 1], int dir, const struct card *wanted,
-			 struct err *e)
+static int take_instance(char out[static INSTANCE_TEXT + 1], int dir, const char *path,
+			 const struct card *wanted, struct err *e)
 {
 	struct fleet_settings now;
 	struct err reason;
@@ -366,15 +375,15 @@ static int take_instance(char out[static INSTANCE_TEXT + 1], int dir, const stru
 	else
 		err_say(e, EEXIST,
 			"this machine is host %u (%s) of the fleet %.40s already, and the token is "
-			"for host %u (%s) of %.40s: remove " SETTINGS_DIR " if it is to change",
+			"for host %u (%s) of %.40s: remove %s if it is to change",
 			now.self.host.number, now.self.host.name, now.self.fleet,
-			wanted->host.number, wanted->host.name, wanted->fleet);
+			wanted->host.number, wanted->host.name, wanted->fleet, path);
 	fleet_settings_free(&now);
 	return same ? 0 : e->code;
 }
 
 /* Makes fleet.json: the settings of the token, and which machine this is. */
-static int make_settings(struct text *out, struct fleet_settings *read, int dir,
+static int make_settings(struct text *out, struct fleet_settings *read, int dir, const char *path,
 			 const struct token *token, struct err *e)
 {
 	char instance[INSTANCE_TEXT + 1];
@@ -387,7 +396,7 @@ static int make_settings(struct text *out, struct fleet_settings *read, int dir,
 		if (ret < 0)
 			return err_context(e, "the token");
 		if (i == 0) {
-			ret = take_instance(instance, dir, &read->self, e);
+			ret = take_instance(instance, dir, path, &read->self, e);
 			fleet_settings_free(read);
 		}
 		if (ret < 0)
@@ -456,10 +465,15 @@ static void show_next(const struct fleet_settings *s, const char *dir)
 	       "fleet_ca = %s/ca.pem\n"
 	       "fleet_cert = %s/cert.pem\n"
 	       "fleet_key = %s/key.pem\n"
-	       "\n"
-	       "Then: systemctl enable --now ramet-fleet && systemctl restart ramet\n",
+	       "\n",
 	       s->self.host.number, s->self.host.name, s->self.fleet, dir, s->self.host.address,
 	       dir, dir, dir);
+	if (strcmp(dir, SETTINGS_DIR) == 0)
+		puts("Then: systemctl enable --now ramet-fleet && systemctl restart ramet");
+	else
+		printf("Then start " FLEET_PROGRAM " %s " FLEET_TABLES
+		       ", and restart the service\n",
+		       dir);
 }
 
 static int join(const struct config *config, const struct token *token, const char *path,
@@ -469,16 +483,19 @@ static int join(const struct config *config, const struct token *token, const ch
 	struct readers readers;
 	struct text text = {0};
 	scoped_fd int dir = directory_open(path, e);
+	scoped_free char *whole = dir < 0 ? NULL : realpath(path, NULL);
 
 	if (dir < 0 || find_readers(&readers, config, path, e) < 0)
 		return e->code;
-	int ret = make_settings(&text, &settings, dir, token, e);
+	if (!whole)
+		return err_set(e, errno, "find the path of %s", path);
+	int ret = make_settings(&text, &settings, dir, path, token, e);
 	if (ret == 0) {
 		ret = write_all(dir, token, &text, &readers, e);
 		if (ret == 0 && fchmod(dir, 0755) < 0)
 			ret = err_set(e, errno, "open %s to its readers", path);
 		if (ret == 0)
-			show_next(&settings, path);
+			show_next(&settings, whole);
 		fleet_settings_free(&settings);
 	}
 	text_free(&text);
@@ -522,6 +539,7 @@ static int run_check(int argc, struct err *e)
 static int run(const struct config *config, int argc, char *const argv[], struct err *e)
 {
 	const char *command = argc > 1 ? argv[1] : "";
+	const char *tables = argc > 2 ? argv[2] : hosts_folder(config);
 
 	if (strcmp(command, "init") == 0)
 		return run_init(argc, argv, e);
@@ -530,10 +548,9 @@ static int run(const struct config *config, int argc, char *const argv[], struct
 	if (strcmp(command, "join") == 0)
 		return run_join(config, argc, argv, e);
 	if (strcmp(command, "status") == 0)
-		return argc > 3 ? -EINVAL : hosts_show(argc > 2 ? argv[2] : FLEET_TABLES, e);
+		return argc > 3 ? -EINVAL : hosts_show(tables, e);
 	if (strcmp(command, "haproxy") == 0)
-		return argc > 3 ? -EINVAL
-				: haproxy_show(config, argc > 2 ? argv[2] : FLEET_TABLES, e);
+		return argc > 3 ? -EINVAL : haproxy_show(config, tables, e);
 	return strcmp(command, "check") == 0 ? run_check(argc, e) : -EINVAL;
 }
 

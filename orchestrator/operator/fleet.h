@@ -13,7 +13,10 @@
 
 /* argv[0] is "fleet" or "host". Both return rametctl's exit status. */
 int fleet_command(const struct config *config, int argc, char *const argv[]);
-int host_command(int argc, char *const argv[]);
+int host_command(const struct config *config, int argc, char *const argv[]);
+
+/* Returns the folder with the table of hosts that the settings name, or the one of the package. */
+const char *hosts_folder(const struct config *config);
 
 /* Reads the table of hosts in the folder; the caller frees it. Returns 0, or -errno with *e filled.
  */

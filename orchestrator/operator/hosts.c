@@ -25,8 +25,8 @@ static const char usage[] =
 	"       rametctl host undrain HOST              let it have new sandboxes again\n"
 	"       rametctl host forget HOST               leave a host that is gone out of the "
 	"table\n"
-	"HOST is the name or the number of a host. DIR is fleet_dir, if that is not " FLEET_TABLES
-	".\n";
+	"HOST is the name or the number of a host. DIR is used instead of fleet_dir, or "
+	"of\n" FLEET_TABLES " without that setting.\n";
 
 int fleet_ended(int ret, const struct err *e, const char *text)
 {
@@ -66,6 +66,11 @@ static void show_host(const struct fleet_table *t, const struct fleet_host *h)
 		command_time(h->seen * 1000, seen);
 	printf("%c %-7u %-20s %-24s %-12s %-8s %-10s %-20s %s\n", h == t->self ? '*' : ' ',
 	       h->number, h->name, h->address, h->region, h->zone, h->version, seen, state);
+}
+
+const char *hosts_folder(const struct config *config)
+{
+	return config->fleet_dir[0] ? config->fleet_dir : FLEET_TABLES;
 }
 
 int hosts_read(struct fleet_table **out, const char *tables, struct err *e)
@@ -118,13 +123,13 @@ static int give_order(int argc, char *const argv[], struct err *e)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-int host_command(int argc, char *const argv[])
+int host_command(const struct config *config, int argc, char *const argv[])
 {
 	struct err e = {0};
 	int ret = -EINVAL;
 
 	if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
-		ret = hosts_show(argc > 2 ? argv[2] : FLEET_TABLES, &e);
+		ret = hosts_show(argc > 2 ? argv[2] : hosts_folder(config), &e);
 	else if (argc > 1)
 		ret = give_order(argc, argv, &e);
 	return fleet_ended(ret, &e, usage);

@@ -499,7 +499,7 @@ int main(int argc, char *argv[])
 	if (strcmp(command[0], "fleet") == 0)
 		return fleet_command(&config, n, command);
 	if (strcmp(command[0], "host") == 0)
-		return host_command(n, command);
+		return host_command(&config, n, command);
 	if (strcmp(command[0], "top") == 0)
 		return run_top(&config, n, command);
 	if (strcmp(command[0], "audit") == 0)

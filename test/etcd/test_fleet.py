@@ -273,7 +273,6 @@ def test_orders_reach_all_hosts(fleet: Fleet) -> None:
         ("--dance=h17",),
         ("--deadline=1h",),
         ("--forget=h17", "--deadline=1h"),
-        ("--drain=h17", "--deadline=soon"),
         ("--drain=h17", "--undrain=h17"),
     ):
         done = subprocess.run([PROGRAM, *wrong, a.settings, a.tables], capture_output=True, text=True)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of a fleet that need no etcd: what they read, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import PROGRAM, RAMETCTL
+
+ETCD = "https://10.0.0.1:2379"
+
+
+def run(*args: object, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    words = [RAMETCTL.resolve(), *map(str, args)]
+    return subprocess.run(words, capture_output=True, text=True, cwd=cwd)
+
+
+def settings(tables: Path) -> list[str]:
+    """Returns the settings of a host whose table is there."""
+    tables.mkdir()
+    host = {"host": 17, "name": "h17", "address": "10.0.0.17:7443"}
+    table = {"format": 1, "fleet": "f00d", "cell": 3, "self": 17, "hosts": [host]}
+    (tables / "hosts.json").write_text(json.dumps(table))
+    names = ("id_key", "ca", "cert", "key")
+    others = [f"--fleet_{name}=/nowhere/{name}" for name in names]
+    return [f"--fleet_dir={tables}", "--fleet_listen=10.0.0.17:7443", *others]
+
+
+@pytest.mark.parametrize("command", [("host", "list"), ("fleet", "status"), ("fleet", "haproxy")])
+def test_table_is_the_one_of_the_settings(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = run(*settings(tmp_path / "tables"), *command)
+    assert done.returncode == 0, done.stderr
+    assert "h17" in done.stdout
+    # A folder in the command comes first.
+    other = run(*settings(tmp_path / "others"), *command, tmp_path)
+    assert other.returncode == 1 and f"{tmp_path}/hosts.json" in other.stderr
+
+
+@pytest.mark.parametrize("url", ["http://a:2379", "https://10.0.0.1", "https://a:0", "https://a:x", "https://:2379"])
+def test_address_of_etcd_needs_a_port(tmp_path: Path, url: str) -> None:
+    done = run("fleet", "init", tmp_path / "fleet", 3, ETCD, url)
+    assert done.returncode == 1 and f'"{url}" is not an address of etcd' in done.stderr
+    assert not (tmp_path / "fleet").exists()
+
+
+def test_host_that_joins_elsewhere_is_told_where(tmp_path: Path) -> None:
+    """The folder of the command is named, by its whole path."""
+    assert run("fleet", "init", tmp_path / "fleet", 3, ETCD).returncode == 0
+    for n in (17, 18):
+        token = run("fleet", "ca", tmp_path / "fleet", "host", n, f"h{n}", f"10.0.0.{n}:7443")
+        (tmp_path / f"token{n}").write_text(token.stdout)
+    done = run("fleet", "join", "token17", "here", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"fleet_cert = {tmp_path}/here/cert.pem" in done.stdout
+    assert f"Then start /usr/lib/ramet/ramet-fleet {tmp_path}/here" in done.stdout
+    done = run("fleet", "join", "token18", "here", cwd=tmp_path)
+    assert done.returncode == 1 and "remove here if it is to change" in done.stderr
+
+
+@pytest.mark.parametrize("time", ["soon", "", "1w", "2 h", "-1h"])
+def test_bad_time_of_a_drain_is_named(tmp_path: Path, time: str) -> None:
+    words = [PROGRAM, "--drain=h17", f"--deadline={time}", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f'--deadline must be a time like 90s, 30m, 12h or 2d, not "{time}"\nusage: ')
