@@ -20,6 +20,8 @@ struct agent_file_request;
  * when no more are left. */
 typedef bool pages_fn(struct request *r, size_t most);
 
+struct fleet_pages; /* in fleet-pages.c */
+
 /* A list that is being sent: the request's `state`. */
 struct pages {
 	struct list_name list;
@@ -28,9 +30,12 @@ struct pages {
 	struct list_filter filter; /* of sandboxes */
 	struct checkpoint_filter checkpoints;
 	unsigned rejected; /* entries that the filter rejected in this turn */
-	bool begun;	   /* an entry was added */
+	size_t n;	   /* entries that were added */
 	bool more;	   /* there is a next chunk to gather */
 	struct loop_timer turn;
+	size_t part_at;			     /* of `out`, where the part begins */
+	void (*gathered)(struct request *r); /* the part is complete */
+	struct fleet_pages *fleet;	     /* of a list over all hosts; NULL: of this one only */
 };
 
 static inline struct pages *pages_of(const struct request *r)
@@ -42,6 +47,10 @@ static inline struct pages *pages_of(const struct request *r)
  * `list` must live as long as the request. */
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add);
 void pages_comma(struct request *r);
+/* Adds a part of this host's list to `out`: some KiB of the page, and then calls `gathered`. */
+void pages_part(struct request *r, void (*gathered)(struct request *r));
+/* Returns whether entries follow the part, and sets *at to its end. */
+bool pages_part_end(const struct request *r, struct list_position *at);
 /* Reads ?limit= to *limit, cut to PAGE_MAX; leaves *limit unchanged when absent. Returns false,
  * with an answer given, when it is invalid. */
 bool ask_limit(struct request *r, size_t *limit);
@@ -51,6 +60,14 @@ int ask_cursor(struct request *r, char kind, void *key, size_t least, size_t mos
 /* Adds the header with the cursor of the next page. Called before the answer, when there is such a
  * page. */
 void answer_next(struct request *r, char kind, const void *key, size_t len);
+
+/* --- fleet-pages.c: lists over all hosts of a fleet ------------------------------------------- */
+
+/* Answers with a page of at most `limit` entries; SIZE_MAX: the whole list. */
+void fleet_pages_serve(struct request *r, size_t limit);
+/* The client has taken a chunk. */
+void fleet_pages_taken(struct request *r);
+void fleet_pages_free(struct request *r);
 
 /* --- trees.c ---------------------------------------------------------------------------------- */
 

@@ -9,17 +9,16 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/num.h"
-#include "orchestrator/api/handler.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/page-key.h"
+#include "orchestrator/http/dispatch.h"
 #include "orchestrator/json/cursor.h"
 #include "orchestrator/json/query.h"
 
-#define CHUNK_SIZE    (64u << 10)
-#define AT_A_TIME     8	 /* entries between checks of the chunk's size: each has up to 17 KiB */
-#define REJECTED_MAX  32 /* entries that the filter rejects in one turn */
-#define ID_PREFIX_LEN 4
-#define ID_BYTES      ((SANDBOX_ID_LEN - ID_PREFIX_LEN) / 2)
-#define KEY_LEN	      (8 + ID_BYTES)
+#define CHUNK_SIZE   (64u << 10)
+#define AT_A_TIME    8	/* entries between checks of the chunk's size: each has up to 17 KiB */
+#define REJECTED_MAX 32 /* entries that the filter rejects in one turn */
+#define PART_SIZE    (32u << 10) /* what another host of the fleet gets at once */
 
 /* --- limit and cursor ----------------------------------------------------------------------- */
 
@@ -80,62 +79,30 @@ static bool ask_filter(struct request *r)
 
 /* --- positions as keys ---------------------------------------------------------------------- */
 
-static void key_of(uint8_t key[static KEY_LEN], const struct list_position *position)
-{
-	for (int i = 0; i < 8; i++)
-		key[i] = (uint8_t)((uint64_t)position->at_ms >> (56 - 8 * i));
-	hex_bytes(key + 8, ID_BYTES, position->id + ID_PREFIX_LEN);
-}
-
-static void position_of(struct list_position *position, const char *prefix,
-			const uint8_t key[static KEY_LEN])
-{
-	uint64_t at_ms = 0;
-
-	for (int i = 0; i < 8; i++)
-		at_ms = at_ms << 8 | key[i];
-	position->at_ms = (int64_t)at_ms;
-	memcpy(position->id, prefix, ID_PREFIX_LEN);
-	hex_write(position->id + ID_PREFIX_LEN, key + 8, ID_BYTES);
-}
-
-static const char *prefix_of(const struct list_name *list)
-{
-	static const char *const prefixes[] = {[LIST_SANDBOXES] = "sbx_",
-					       [LIST_CHILDREN] = "sbx_",
-					       [LIST_SPACES] = "spc_",
-					       [LIST_CHECKPOINTS] = "chk_"};
-
-	return prefixes[list->kind];
-}
-
-static char letter_of(const struct list_name *list)
-{
-	static const char letters[] = {[LIST_SANDBOXES] = 's',
-				       [LIST_CHILDREN] = 'c',
-				       [LIST_SPACES] = 'p',
-				       [LIST_CHECKPOINTS] = 'k'};
-
-	return letters[list->kind];
-}
-
 static bool ask_position(struct request *r, const struct list_name *list,
 			 struct list_position *position)
 {
-	uint8_t key[KEY_LEN];
-	int len = ask_cursor(r, letter_of(list), key, sizeof(key), sizeof(key));
+	uint8_t key[PAGE_KEY_LEN];
+	int len = ask_cursor(r, page_letter(list->kind, false), key, sizeof(key), sizeof(key));
 
 	if (len > 0)
-		position_of(position, prefix_of(list), key);
+		page_key_read(position, list->kind, key);
 	return len >= 0;
+}
+
+static void answer_position(struct request *r, const struct list_position *position)
+{
+	uint8_t key[PAGE_KEY_LEN];
+
+	page_key_write(key, position);
+	answer_next(r, page_letter(pages_of(r)->list.kind, false), key, sizeof(key));
 }
 
 /* --- chunks --------------------------------------------------------------------------------- */
 
 void pages_comma(struct request *r)
 {
-	text_putc(&r->out, pages_of(r)->begun ? ',' : '[');
-	pages_of(r)->begun = true;
+	text_putc(&r->out, pages_of(r)->n++ ? ',' : '[');
 }
 
 /* Gathers the next chunk. */
@@ -148,7 +115,7 @@ static void gather(struct request *r)
 	while (p->more && r->out.len < CHUNK_SIZE && p->rejected < REJECTED_MAX)
 		p->more = p->add(r, AT_A_TIME);
 	if (!p->more)
-		text_puts(&r->out, p->begun ? "]\n" : "[]\n");
+		text_puts(&r->out, p->n ? "]\n" : "[]\n");
 }
 
 /* Sends what was gathered. The next chunk follows when the client has taken this one, or without
@@ -175,7 +142,9 @@ static void on_turn(void *arg)
 
 static void gather_next(struct request *r)
 {
-	if (pages_of(r)->more && !r->ended)
+	if (pages_of(r)->fleet)
+		fleet_pages_taken(r);
+	else if (pages_of(r)->more && !r->ended)
 		loop_timer_set(r->loop, &pages_of(r)->turn, 0);
 }
 
@@ -186,28 +155,87 @@ static void stop(struct request *r)
 	checkpoint_filter_fini(&pages_of(r)->checkpoints);
 }
 
-static const struct request_ops ops = {.taken = gather_next, .gone = stop};
+static const struct request_ops ops = {
+	.taken = gather_next, .gone = stop, .free = fleet_pages_free};
+
+/* --- parts ---------------------------------------------------------------------------------- */
+
+static void on_part_turn(void *arg)
+{
+	struct request *r = arg;
+	struct pages *p = pages_of(r);
+
+	if (r->ended)
+		return;
+	p->more = true;
+	p->rejected = 0;
+	while (p->more && r->out.len - p->part_at < PART_SIZE && p->rejected < REJECTED_MAX)
+		p->more = p->add(r, 1);
+	if (p->more && r->out.len - p->part_at < PART_SIZE)
+		loop_timer_set(r->loop, &p->turn, 0);
+	else
+		p->gathered(r);
+}
+
+void pages_part(struct request *r, void (*gathered)(struct request *r))
+{
+	struct pages *p = pages_of(r);
+
+	p->turn.fn = on_part_turn;
+	p->part_at = r->out.len;
+	p->gathered = gathered;
+	on_part_turn(r);
+}
+
+bool pages_part_end(const struct request *r, struct list_position *at)
+{
+	const struct pages *p = pages_of(r);
+
+	*at = p->more ? p->page.after : p->page.last;
+	return p->more || p->page.more;
+}
+
+/* Answers another host, which puts a list together. */
+static void answer_part(struct request *r)
+{
+	struct list_position at;
+
+	if (pages_part_end(r, &at))
+		answer_position(r, &at);
+	text_puts(&r->out, pages_of(r)->n ? "]\n" : "[]\n");
+	answer(r, 200, "application/json");
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
 
 void serve_pages(struct request *r, const struct list_name *list, pages_fn *add)
 {
 	size_t limit = SIZE_MAX;
 	struct pages *p = must_alloc(sizeof(*p));
-	uint8_t key[KEY_LEN];
+	const bool over_fleet = r->api->peers && list->kind != LIST_CHILDREN;
 	struct failure f;
 
 	*p = (struct pages){.list = *list, .add = add, .turn = {.fn = on_turn, .arg = r}};
 	r->state = p;
 	r->ops = &ops;
-	if (!ask_limit(r, &limit) || !ask_position(r, list, &p->page.after) || !ask_filter(r))
+	if (!ask_limit(r, &limit) || !ask_filter(r))
+		return;
+	if (over_fleet && !http_is_from_peer(r->req)) {
+		fleet_pages_serve(r, limit);
+		return;
+	}
+	if (!ask_position(r, list, &p->page.after))
 		return;
 	if (!service_page(r->service, list, limit, &p->page, &f)) {
 		answer_failure(r, &f);
 		return;
 	}
-	if (p->page.more) {
-		key_of(key, &p->page.last);
-		answer_next(r, letter_of(list), key, sizeof(key));
+	if (over_fleet) {
+		pages_part(r, answer_part);
+		return;
 	}
+	if (p->page.more)
+		answer_position(r, &p->page.last);
 	gather(r);
 	if (!p->more) {
 		answer(r, 200, "application/json");

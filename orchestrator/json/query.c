@@ -88,6 +88,32 @@ int query_text(const char *url, size_t url_len, const char *name, char *out, siz
 	return value.p ? decode(value, name, out, room, e) : -ENOENT;
 }
 
+static bool is_named(struct span field, const char *const *names, size_t n)
+{
+	const struct span name = cut(&field, '=');
+
+	for (size_t i = 0; i < n; i++)
+		if (span_is(name, names[i]))
+			return true;
+	return false;
+}
+
+void query_without(struct text *out, const char *url, size_t url_len, const char *const *names,
+		   size_t n)
+{
+	struct span rest = {url, url + url_len};
+
+	cut(&rest, '?');
+	while (rest.p < rest.end) {
+		struct span field = cut(&rest, '&');
+
+		if (is_named(field, names, n))
+			continue;
+		text_putc(out, '&');
+		text_add(out, field.p, (size_t)(field.end - field.p));
+	}
+}
+
 int query_path(const char *url, size_t url_len, const char *name, char *out, size_t room,
 	       struct err *e)
 {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "orchestrator/json/text.h"
 
 /*
  * Copies the value of a parameter to `out`, a buffer of `room` bytes: percent-decoded, with pluses
@@ -17,6 +18,9 @@
  */
 int query_text(const char *url, size_t url_len, const char *name, char *out, size_t room,
 	       struct err *e);
+/* Adds the query's parameters to `out`, each after an '&', without those with the `n` names. */
+void query_without(struct text *out, const char *url, size_t url_len, const char *const *names,
+		   size_t n);
 /* Reads the absolute path in the parameter `name`; `out` has room for the longest. Fails also when
  * it is absent. Returns the length, or -EINVAL with an error text. */
 int query_path(const char *url, size_t url_len, const char *name, char *out, size_t room,

@@ -11,15 +11,24 @@
 #include "orchestrator/ports/relay.h"
 #include "orchestrator/sandbox/op.h"
 
+#define PEERS_SILENT_MAX 64
+
 struct peers {
 	struct loop *loop;
 	const struct member *member;
 	SSL_CTX *server, *client;
 	struct list idle; /* connections that wait for their next request, the oldest first */
 	size_t n_idle;
-	struct place place;	    /* the hosts of this region that are not gone */
-	unsigned version;	    /* of that table */
-	uint64_t changed_ms;	    /* when a host was last added to `place`, or left it */
+	struct place place;  /* the hosts of this region that are not gone */
+	unsigned version;    /* of that table */
+	uint64_t changed_ms; /* when a host was last added to `place`, or left it */
+	/* Hosts that did not answer a question for a list, and until when they are left alone; the
+	 * oldest entry is replaced. */
+	struct {
+		uint32_t number;
+		uint64_t until_ms;
+	} silent[PEERS_SILENT_MAX];
+	size_t next_silent;
 	uint64_t refused_logged_ms; /* when the log last named a refused certificate; 0: never */
 };
 
@@ -87,6 +96,8 @@ void peer_call_end(struct peer_call *call);
 /* Adds the head of the client's request to `out`, with more header fields, each of which ends with
  * CRLF. Returns false when it can't be passed on. */
 bool peer_head(struct text *out, struct request *r, const char *fields);
+/* Does what peer_head does, for a GET of another path on behalf of the same client. */
+bool peer_head_get(struct text *out, struct request *r, const struct text *path);
 /* Adds the answer's header fields to the answer for the client. */
 void peer_add_headers(struct request *r, const struct port_answer *a);
 /* Fills in the failure of a host whose answer is of no use. `why` continues "the answer of the

@@ -6,7 +6,7 @@
 
 #include "orchestrator/peers/internal.h"
 
-#define BODY_MAX 65536
+#define BODY_MAX (256u << 10) /* entries of lists can be long, see pages.c */
 
 /* --- end ------------------------------------------------------------------------------------ */
 
@@ -65,7 +65,7 @@ static void add_body(struct peer_call *call, const void *data, size_t len)
 	text_add(&call->body, data, len);
 	const ssize_t got = len ? port_answer_body(&call->answer, call->body.p + before, len) : 0;
 	if (got < 0 || before + (size_t)got > BODY_MAX) {
-		fail(call, got < 0 ? "has a malformed body" : "has a body of more than 64 KiB");
+		fail(call, got < 0 ? "has a malformed body" : "has a body of more than 256 KiB");
 		return;
 	}
 	call->body.len = before + (size_t)got;

@@ -88,23 +88,28 @@ static const struct relay_link peer_link = {
 
 /* --- the request ---------------------------------------------------------------------------- */
 
-static bool write_head(struct text *out, struct request *r, struct port_ask ask, const char *fields)
+static void take_path(struct port_ask *ask, const struct request *r)
 {
 	h2o_iovec_t path = r->req->input.path;
-	char client[INET6_ADDRSTRLEN];
 	size_t len;
+
+	ask->path = path.base;
+	ask->path_len = path.len;
+	const char *authority = route_authority(path.base, path.len, &len);
+	if (authority) {
+		ask->authority = authority;
+		ask->authority_len = len;
+		ask->path = authority + len;
+		ask->path_len -= (size_t)(ask->path - path.base);
+	}
+}
+
+static bool write_head(struct text *out, struct request *r, struct port_ask ask, const char *fields)
+{
+	char client[INET6_ADDRSTRLEN];
 
 	client_print(client, &r->from);
 	ask.client = client;
-	ask.path = path.base;
-	ask.path_len = path.len;
-	const char *authority = route_authority(path.base, path.len, &len);
-	if (authority) {
-		ask.authority = authority;
-		ask.authority_len = len;
-		ask.path = authority + len;
-		ask.path_len -= (size_t)(ask.path - path.base);
-	}
 	return peer_ask_write(out, &ask, fields);
 }
 
@@ -113,7 +118,21 @@ bool peer_head(struct text *out, struct request *r, const char *fields)
 	struct port_ask ask = {.body = PORT_BODY_LENGTH, .body_len = r->req->entity.len};
 
 	relay_ask_head(r, &ask);
+	take_path(&ask, r);
 	return write_head(out, r, ask, fields);
+}
+
+bool peer_head_get(struct text *out, struct request *r, const struct text *path)
+{
+	struct port_ask ask = {.body = PORT_NO_BODY};
+
+	relay_ask_head(r, &ask);
+	take_path(&ask, r);
+	ask.method = "GET";
+	ask.method_len = 3;
+	ask.path = path->p;
+	ask.path_len = path->len;
+	return write_head(out, r, ask, "");
 }
 
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host)
@@ -132,6 +151,7 @@ void peers_serve(struct peers *p, struct request *r, const char *id, const struc
 	r->ops = &ops;
 	struct port_ask ask = {0};
 	relay_ask(r, &ask);
+	take_path(&ask, r);
 	if (!write_head(&state->relay.head, r, ask, "")) {
 		answer_error(r, 400, "bad_path", "the method or path can't be passed on");
 		return;

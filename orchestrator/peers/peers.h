@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "orchestrator/fleet/route.h"
 #include "orchestrator/http/dispatch.h"
+#include "orchestrator/json/cursor.h"
 
 struct member;
 struct peers;
@@ -26,6 +27,24 @@ enum fleet_route peers_route(const struct peers *p, const char *id, const struct
 /* Serves a request for the id by passing it on to `host`, which is another one; NULL: a host that
  * is not in the table. */
 void peers_serve(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
+
+/* --- lists (peer-part.c) ---------------------------------------------------------------------- */
+
+/* A part of a list, as another host has answered: valid until the callee returns. It is input. */
+struct peers_part {
+	const char *body;
+	size_t len;
+	char next[CURSOR_TEXT_MAX + 1]; /* cursor of the rest; empty: there is none */
+};
+/* NULL: the host has given no answer of use. */
+typedef void peers_part_fn(struct request *r, const struct peers_part *part);
+/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. It has a
+ * second. Returns false when the client's query can't be passed on. */
+bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
+	       const struct text *path, peers_part_fn *fn);
+
+/* Returns whether the host did not answer a moment ago. */
+bool peers_is_silent(const struct peers *p, uint32_t number);
 
 /* --- creates (peer-place.c) ------------------------------------------------------------------ */
 

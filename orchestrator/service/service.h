@@ -40,8 +40,10 @@ void service_free(struct service *c);
 
 /* --- lists, in pages -------------------------------------------------------------------------- */
 
+enum list_kind { LIST_SANDBOXES, LIST_CHILDREN, LIST_SPACES, LIST_CHECKPOINTS };
+
 struct list_name {
-	enum { LIST_SANDBOXES, LIST_CHILDREN, LIST_SPACES, LIST_CHECKPOINTS } kind;
+	enum list_kind kind;
 	const char *tenant; /* for LIST_SANDBOXES; NULL: all tenants */
 	const char *parent; /* for LIST_CHILDREN: a sandbox id */
 };

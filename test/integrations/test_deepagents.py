@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from conftest import HOST
 from ramet import Client, NotFound
+from ramet.integrations import deepagents_code
 from ramet.integrations.deepagents import RametBackend
 
 # LangChain leaves it to the project how coroutines are run.
@@ -132,6 +134,15 @@ async def test_cancelled_command_is_killed(backend: RametBackend) -> None:
 
 
 # --- Deep Agents Code ---
+
+
+def test_newest_checkpoint_is_taken_whichever_host_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lists of a fleet are in the order of its hosts."""
+    times = {"chk_1": "2026-01-02T00:00:00.000Z", "chk_2": "2026-01-01T00:00:00.000Z"}
+    listed = [SimpleNamespace(id=id, created_at=time) for id, time in times.items()]
+    monkeypatch.setattr(deepagents_code.Checkpoint, "list", lambda name: listed)
+    found = deepagents_code._checkpoint("named")
+    assert not isinstance(found, str) and found.id == "chk_1"
 
 
 def test_code_agent_finds_the_provider(

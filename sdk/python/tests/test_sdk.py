@@ -182,6 +182,14 @@ def test_pages_are_requested_on_demand() -> None:
     assert service.requests == ["/v1/sandboxes?limit=500", "/v1/sandboxes?limit=500&cursor=10"]
 
 
+def test_list_that_lacks_hosts_warns() -> None:
+    headers = {"ramet-missing-hosts": "h18, h19"}
+    client = client_for(lambda request: httpx.Response(200, json=[], headers=headers))
+    with pytest.warns(ramet.IncompleteListWarning, match="h18, h19") as caught:
+        assert client.list_sandboxes() == client.list_spaces() == []
+    assert [one.filename for one in caught] == [__file__] * 2
+
+
 def test_templates_are_parsed() -> None:
     size = {"vcpus": 2, "ram_mib": 512, "rootfs_gb": 4}
     one = {"name": "default", "description": "as it comes", "state": "ready", "sizes": [size]}

@@ -46,6 +46,22 @@ static void use_filter(const char *url, size_t len)
 	list_filter_fini(&f);
 }
 
+/* What is left of a query must not have the names. */
+static void use_rest(const char *url, size_t len)
+{
+	static const char *const names[] = {"path", "limit"};
+	struct text rest = {0};
+	struct err e;
+	char out[ROOM];
+
+	text_putc(&rest, '?');
+	query_without(&rest, url, len, names, 2);
+	expect(rest.len <= len + 2);
+	for (int i = 0; i < 2; i++)
+		expect(query_text(rest.p, rest.len, names[i], out, sizeof(out), &e) == -ENOENT);
+	text_free(&rest);
+}
+
 static void use_url(const char *url, size_t len)
 {
 	char out[ROOM];
@@ -54,6 +70,7 @@ static void use_url(const char *url, size_t len)
 	uint64_t n = 1;
 	bool flag = false;
 
+	use_rest(url, len);
 	int ret = query_text(url, len, "path", out, sizeof(out), &e);
 	expect(ret == -ENOENT || (ret == -EINVAL && e.text[0]) ||
 	       (ret >= 0 && ret < ROOM && strlen(out) == (size_t)ret));

@@ -245,6 +245,31 @@ static void times_are_read(void **state)
 	}
 }
 
+static void parameters_are_left_out(void **state)
+{
+	static const char *const names[] = {"limit", "cursor"};
+	static const struct {
+		const char *url, *rest;
+	} urls[] = {
+		{"/v1/sandboxes", ""},
+		{"/v1/sandboxes?", ""},
+		{"/x?limit=5&cursor=s00", ""},
+		{"/x?limit&cursor", ""},
+		{"/x?limit=5&limit=6&state=ready", "&state=ready"},
+		{"/x?a=limit&cursor=7&limits=5&b=%26limit=3", "&a=limit&limits=5&b=%26limit=3"},
+		{"/x?a=?&&b", "&a=?&&b"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		struct text rest = {0};
+
+		query_without(&rest, urls[i].url, strlen(urls[i].url), names, 2);
+		text_putc(&rest, '\0');
+		assert_string_equal(rest.p, urls[i].rest);
+		text_free(&rest);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -258,6 +283,7 @@ int main(void)
 		cmocka_unit_test(error_quotes_the_invalid_value),
 		cmocka_unit_test(byte_ranges_are_read),
 		cmocka_unit_test(times_are_read),
+		cmocka_unit_test(parameters_are_left_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Expired,
         FileExists,
         Frozen,
+        IncompleteListWarning,
         IsADirectory,
         NoSuchFile,
         NotADirectory,
@@ -130,6 +131,7 @@ __all__ = [
     "Forward",
     "Frozen",
     "HistoryEntry",
+    "IncompleteListWarning",
     "IsADirectory",
     "Language",
     "MergedBranch",
@@ -188,9 +190,9 @@ _MODULES = {
     "context": "Context Contexts",
     "errors": (
         "BadRequest CapReached Conflict ConnectionFailed DirectoryNotEmpty DiskFull Expired "
-        "FileExists Frozen IsADirectory NoSuchFile NotADirectory NotFound PermissionDenied "
-        "PlainHttpWarning ProcessFailed RametError ServerError SpaceDamaged Unauthorized "
-        "Unavailable VmDied"
+        "FileExists Frozen IncompleteListWarning IsADirectory NoSuchFile NotADirectory NotFound "
+        "PermissionDenied PlainHttpWarning ProcessFailed RametError ServerError SpaceDamaged "
+        "Unauthorized Unavailable VmDied"
     ),
     "files": "Files Watch",
     "ports": "Forward",

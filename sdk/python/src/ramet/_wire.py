@@ -19,7 +19,16 @@ from urllib.parse import quote
 
 import httpx
 
-from ramet.errors import BadRequest, ConnectionFailed, PlainHttpWarning, RametError, ServerError, Unauthorized, error_for
+from ramet.errors import (
+    BadRequest,
+    ConnectionFailed,
+    IncompleteListWarning,
+    PlainHttpWarning,
+    RametError,
+    ServerError,
+    Unauthorized,
+    error_for,
+)
 
 DEFAULT_HOST = "http://127.0.0.1:7070"
 
@@ -159,6 +168,16 @@ def warn_of_plain_http(url: httpx.URL) -> None:
         PlainHttpWarning,
         stacklevel=_level_of_caller(),
     )
+
+
+def warn_of_missing(hosts: str | None) -> None:
+    """Warns if a list lacks what these hosts have."""
+    if hosts:
+        warnings.warn(
+            f"the list lacks what these hosts have, since they did not answer: {hosts}",
+            IncompleteListWarning,
+            stacklevel=_level_of_caller(),
+        )
 
 
 def _is_loopback(host: str) -> bool:

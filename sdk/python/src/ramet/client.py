@@ -349,7 +349,8 @@ class Client:
     ) -> Iterator[SandboxInfo]:
         """Yields the sandboxes of this key, oldest first, and requests pages only as needed.
 
-        Sandboxes created or deleted meanwhile may be missing; all others appear exactly once.
+        Sandboxes created or deleted meanwhile may be missing; all others appear exactly once. In
+        a fleet, those of one host come after those of another one, as in all lists.
 
         Args:
             state: Only those in this state: "ready", "running" or "freezing".

@@ -38,6 +38,10 @@ class PlainHttpWarning(UserWarning):
     """An API key is sent over plain http to another machine."""
 
 
+class IncompleteListWarning(UserWarning):
+    """A list lacks what some hosts of a fleet have, since they did not answer."""
+
+
 class ConnectionFailed(RametError):
     """The service could not be reached, or the connection broke before the end of the answer."""
 

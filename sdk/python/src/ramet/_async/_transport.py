@@ -30,6 +30,7 @@ from ramet._wire import (
     tls_context,
     trace_headers,
     wait_before_retry,
+    warn_of_missing,
     warn_of_plain_http,
 )
 from ramet.errors import BadRequest, ConnectionFailed, NotFound, RametError, ServerError
@@ -183,6 +184,7 @@ class AsyncTransport:
         while True:
             asked = query(limit=_PAGE, cursor=cursor, **fields)
             response = await self.request("GET", path + asked)
+            warn_of_missing(response.headers.get("ramet-missing-hosts"))
             for one in _json_of(response, "GET", path):
                 yield one
             cursor = response.headers.get("ramet-next-cursor")

@@ -88,4 +88,5 @@ def _checkpoint(snapshot: str) -> Checkpoint | str:
     named = Checkpoint.list(name=snapshot)
     if not named:
         raise SandboxNotFoundError(f"there is no checkpoint with the name {snapshot!r}")
-    return named[-1]
+    # In a fleet, the last one is that of the last host.
+    return max(named, key=lambda one: one.created_at)

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Lists over all hosts of a fleet: the entries of the host with the lowest number, then those of
+ * the next one. This host gathers its own entries and asks the others for theirs, one after
+ * another, a part at a time. A page is gathered before it is sent, because its head has the cursor
+ * and the hosts that are missing, so it ends at PAGE_SIZE; a whole list is sent in chunks.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/num.h"
+#include "orchestrator/api/internal.h"
+#include "orchestrator/api/page-key.h"
+#include "orchestrator/fleet/member.h"
+#include "orchestrator/fleet/route.h"
+#include "orchestrator/json/cursor.h"
+#include "orchestrator/json/query.h"
+#include "orchestrator/peers/peers.h"
+
+#define PAGE_SIZE     (256u << 10)
+#define CHUNK_SIZE    (64u << 10) /* of a whole list */
+#define PARTS_MAX     64	  /* that a page consists of */
+#define PAGE_MS	      5000	  /* for a page, after which it ends where it is */
+#define SILENT_MS     5000	  /* that a whole list waits for hosts that then don't answer */
+#define EMPTY_MAX     1000	  /* parts of a host in a row that have no entries */
+#define MISSING_NAMES 50	  /* that the answer has */
+
+struct fleet_pages {
+	size_t limit;				/* SIZE_MAX: the whole list is sent */
+	uint32_t host;				/* whose entries after `after` come next */
+	struct list_position after;		/* zeroed: before the first one */
+	unsigned parts, empty;			/* empty: of the present host, in a row */
+	uint64_t began_ms, asked_ms, silent_ms; /* silent_ms: waited for hosts in vain */
+	struct text missing;			/* uint32_t: the hosts that are left out */
+	bool sending;				/* a chunk that the client has not taken yet */
+};
+
+static struct fleet_pages *fleet_of(const struct request *r)
+{
+	return pages_of(r)->fleet;
+}
+
+static const struct fleet_table *table_of(const struct request *r)
+{
+	return member_table(service_member(r->service));
+}
+
+static bool is_whole(const struct request *r)
+{
+	return fleet_of(r)->limit == SIZE_MAX;
+}
+
+static void move_to(struct fleet_pages *w, uint32_t host)
+{
+	w->host = host;
+	w->after = (struct list_position){0};
+	w->empty = 0;
+}
+
+static void go_on(struct request *r);
+
+/* --- cursors -------------------------------------------------------------------------------- */
+
+static bool ask_place(struct request *r, struct fleet_pages *w)
+{
+	const enum list_kind kind = pages_of(r)->list.kind;
+	uint8_t key[FLEET_PAGE_KEY_LEN];
+	struct fleet_place place;
+	int len = ask_cursor(r, page_letter(kind, true), key, sizeof(key), sizeof(key));
+
+	if (len <= 0)
+		return len == 0;
+	if (!fleet_page_key_read(&place, &w->after, kind, member_keys(service_member(r->service)),
+				 key) ||
+	    place.cell != table_of(r)->cell)
+		return bad_request(r, "cursor is not one of this cell of the fleet: use a value "
+				      "of the header ramet-next-cursor");
+	w->host = place.host;
+	return true;
+}
+
+static void answer_place(struct request *r)
+{
+	const struct fleet_pages *w = fleet_of(r);
+	const struct fleet_place place = {table_of(r)->cell, w->host};
+	uint8_t key[FLEET_PAGE_KEY_LEN];
+
+	fleet_page_key_write(key, member_keys(service_member(r->service)), place, &w->after);
+	answer_next(r, page_letter(pages_of(r)->list.kind, true), key, sizeof(key));
+}
+
+/* --- hosts that are left out ---------------------------------------------------------------- */
+
+static size_t n_missing(const struct fleet_pages *w)
+{
+	return w->missing.len / sizeof(uint32_t);
+}
+
+static uint32_t missing_at(const struct fleet_pages *w, size_t i)
+{
+	uint32_t number;
+
+	memcpy(&number, w->missing.p + i * sizeof(number), sizeof(number));
+	return number;
+}
+
+static bool is_missing(const struct fleet_pages *w, uint32_t number)
+{
+	for (size_t i = 0; i < n_missing(w); i++)
+		if (missing_at(w, i) == number)
+			return true;
+	return false;
+}
+
+static void note_missing(struct fleet_pages *w, uint32_t number)
+{
+	text_add(&w->missing, &number, sizeof(number));
+}
+
+/* Goes on behind the present host. */
+static void leave_out(struct request *r)
+{
+	struct fleet_pages *w = fleet_of(r);
+
+	if (r->started) /* the client can't be told any more */
+		stream_end(r, true);
+	else
+		note_missing(w, w->host);
+	move_to(w, w->host + 1);
+}
+
+/* Names those that will not be asked, before the head of a whole list is sent. */
+static void leave_out_silent(struct request *r)
+{
+	const struct fleet_table *t = table_of(r);
+
+	for (size_t i = 0; i < t->n; i++)
+		if (t->hosts[i].number >= fleet_of(r)->host && &t->hosts[i] != t->self &&
+		    peers_is_silent(r->api->peers, t->hosts[i].number))
+			note_missing(fleet_of(r), t->hosts[i].number);
+}
+
+static void answer_missing(struct request *r)
+{
+	const struct fleet_pages *w = fleet_of(r);
+	struct text names = {0};
+
+	if (!n_missing(w))
+		return;
+	for (size_t i = 0; i < n_missing(w) && i < MISSING_NAMES; i++) {
+		const struct fleet_host *host = fleet_table_host(table_of(r), missing_at(w, i));
+
+		text_printf(&names, "%s%s", i ? ", " : "", host ? host->name : "?");
+	}
+	if (n_missing(w) > MISSING_NAMES)
+		text_printf(&names, ", and %zu more", n_missing(w) - MISSING_NAMES);
+	text_putc(&names, '\0');
+	answer_header(r, "ramet-missing-hosts", names.p);
+	text_free(&names);
+}
+
+/* --- parts ---------------------------------------------------------------------------------- */
+
+/* Returns how many entries a part may have. */
+static size_t part_limit(const struct request *r)
+{
+	return min_u64(fleet_of(r)->limit - pages_of(r)->n, PAGE_MAX);
+}
+
+static void on_gathered_here(struct request *r)
+{
+	struct fleet_pages *w = fleet_of(r);
+
+	if (!pages_part_end(r, &w->after))
+		move_to(w, w->host + 1);
+	go_on(r);
+}
+
+static void gather_here(struct request *r)
+{
+	struct pages *p = pages_of(r);
+	struct failure f;
+
+	p->page.after = fleet_of(r)->after;
+	service_page(r->service, &p->list, part_limit(r), &p->page, &f);
+	pages_part(r, on_gathered_here);
+}
+
+struct part {
+	char **entries;
+};
+static const struct json_field part_field =
+	JSON_FIELD(struct part, entries, "entries", JSON_OBJECTS, .max = PAGE_MAX);
+
+/* Adds the entries of another host. Returns false, without any added, if they are malformed or too
+ * many. */
+static bool add_entries(struct request *r, const struct peers_part *part)
+{
+	struct part read = {0};
+	struct text text = {0};
+	struct err e;
+	size_t n = 0;
+
+	text_puts(&text, "{\"entries\":");
+	text_add(&text, part->body, part->len);
+	text_putc(&text, '}');
+	int ret = json_read(text.p, text.len, &part_field, 1, &read, &e);
+	text_free(&text);
+	if (ret < 0)
+		return false;
+	while (read.entries && read.entries[n])
+		n++;
+	const bool good = n <= part_limit(r);
+	for (size_t i = 0; good && i < n; i++) {
+		pages_comma(r);
+		text_puts(&r->out, read.entries[i]);
+	}
+	json_free(&part_field, 1, &read);
+	fleet_of(r)->empty = n ? 0 : fleet_of(r)->empty + 1;
+	return good;
+}
+
+static bool take(struct request *r, const struct peers_part *part)
+{
+	const enum list_kind kind = pages_of(r)->list.kind;
+	struct fleet_pages *w = fleet_of(r);
+	struct list_position next;
+	uint8_t key[PAGE_KEY_LEN], before[PAGE_KEY_LEN];
+	struct err e;
+
+	if (part->next[0]) {
+		if (cursor_read(part->next, page_letter(kind, false), key, sizeof(key), &e) !=
+		    (int)sizeof(key))
+			return false;
+		page_key_write(before, &w->after);
+		if (memcmp(key, before, sizeof(key)) <= 0)
+			return false; /* it would never end */
+		page_key_read(&next, kind, key);
+	}
+	if (!add_entries(r, part) || w->empty > EMPTY_MAX)
+		return false;
+	if (part->next[0])
+		w->after = next;
+	else
+		move_to(w, w->host + 1);
+	return true;
+}
+
+static void on_part(struct request *r, const struct peers_part *part)
+{
+	struct fleet_pages *w = fleet_of(r);
+
+	if (!part || !take(r, part)) {
+		w->silent_ms += loop_now_ms(r->loop) - w->asked_ms;
+		leave_out(r);
+	}
+	if (!r->ended)
+		go_on(r);
+}
+
+/* Returns false if the host can't be asked. */
+static bool ask(struct request *r, const struct fleet_host *host)
+{
+	static const char *const own[] = {"limit", "cursor"};
+	const enum list_kind kind = pages_of(r)->list.kind;
+	const h2o_iovec_t url = r->req->input.path;
+	struct fleet_pages *w = fleet_of(r);
+	char cursor[CURSOR_TEXT_MAX + 1];
+	uint8_t key[PAGE_KEY_LEN];
+	struct text path = {0};
+
+	page_key_write(key, &w->after);
+	cursor_write(cursor, page_letter(kind, false), key, sizeof(key));
+	text_printf(&path, "%s?limit=%zu&cursor=%s", r->route->pattern, part_limit(r), cursor);
+	query_without(&path, url.base, url.len, own, 2);
+	w->asked_ms = loop_now_ms(r->loop);
+	bool asked = peers_ask(r->api->peers, r, host, &path, on_part);
+	text_free(&path);
+	return asked;
+}
+
+/* --- the answer ----------------------------------------------------------------------------- */
+
+/* `more`: entries may follow the page. */
+static void end(struct request *r, bool more)
+{
+	if (!r->started && !answer_has_room(r, r->out.len))
+		return;
+	text_puts(&r->out, pages_of(r)->n ? "]\n" : "[]\n");
+	if (r->started) {
+		stream_end(r, false);
+		return;
+	}
+	if (more)
+		answer_place(r);
+	answer_missing(r);
+	answer(r, 200, "application/json");
+}
+
+static void send_chunk(struct request *r)
+{
+	fleet_of(r)->sending = true;
+	if (r->started) {
+		stream_touch(r);
+		return;
+	}
+	leave_out_silent(r);
+	answer_missing(r);
+	if (request_is_head(r)) {
+		r->out.len = 0;
+		answer_head(r, 200, "application/json", SIZE_MAX);
+		return;
+	}
+	stream_begin(r, 200, "application/json", SIZE_MAX);
+	stream_touch(r);
+}
+
+static void on_turn(void *arg)
+{
+	go_on(arg);
+}
+
+void fleet_pages_taken(struct request *r)
+{
+	if (!fleet_of(r)->sending || r->ended)
+		return;
+	fleet_of(r)->sending = false;
+	loop_timer_start(r->loop, &pages_of(r)->turn, on_turn, r, 0);
+}
+
+static bool is_over(const struct request *r)
+{
+	const struct fleet_pages *w = fleet_of(r);
+
+	return !is_whole(r) &&
+	       (pages_of(r)->n >= w->limit || r->out.len >= PAGE_SIZE || w->parts >= PARTS_MAX ||
+		loop_now_ms(r->loop) - w->began_ms >= PAGE_MS);
+}
+
+/* Returns the first host from `number` on that is not lost, with its sandboxes. NULL: none. */
+static const struct fleet_host *host_from(const struct fleet_table *t, uint32_t number)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->hosts[i].number >= number &&
+		    (&t->hosts[i] == t->self || !fleet_is_lost(&t->hosts[i], realtime_ms() / 1000)))
+			return &t->hosts[i];
+	return NULL;
+}
+
+/* Takes the next steps, until one has to wait or the answer is over. */
+static void go_on(struct request *r)
+{
+	struct fleet_pages *w = fleet_of(r);
+	const struct fleet_table *t = table_of(r);
+
+	while (!r->ended) {
+		const struct fleet_host *host = host_from(t, w->host);
+
+		if (host && host->number != w->host)
+			move_to(w, host->number);
+		if (!host || is_over(r)) {
+			end(r, host != NULL);
+			return;
+		}
+		if (is_whole(r) && r->out.len >= CHUNK_SIZE) {
+			send_chunk(r);
+			return;
+		}
+		if (host == t->self) {
+			w->parts++;
+			gather_here(r);
+			return;
+		}
+		if (is_missing(w, host->number)) {
+			move_to(w, host->number + 1);
+			continue;
+		}
+		w->parts++;
+		if (w->silent_ms < SILENT_MS && !peers_is_silent(r->api->peers, host->number) &&
+		    ask(r, host))
+			return;
+		leave_out(r);
+	}
+}
+
+void fleet_pages_serve(struct request *r, size_t limit)
+{
+	struct fleet_pages *w = must_alloc(sizeof(*w));
+
+	pages_of(r)->fleet = w;
+	w->limit = limit;
+	w->began_ms = loop_now_ms(r->loop);
+	if (ask_place(r, w))
+		go_on(r);
+}
+
+void fleet_pages_free(struct request *r)
+{
+	struct fleet_pages *w = fleet_of(r);
+
+	if (w)
+		text_free(&w->missing);
+	free(w);
+}
