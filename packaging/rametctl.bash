@@ -16,7 +16,7 @@ _rametctl() {
 		mapfile -t COMPREPLY < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}")
 		return
 		;;
-	*) choices='backup canary check checks doctor fleet help host inspect key ls processes restore top' ;;
+	*) choices='backup canary check checks doctor fleet help host inspect key loads ls processes restore top' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}")
 }

@@ -241,6 +241,11 @@ unsigned api_port(const struct api *a)
 	return http_port(a->http);
 }
 
+struct peers *api_peers(const struct api *a)
+{
+	return a->peers;
+}
+
 void api_drain(struct api *a, void (*done)(void *arg), void *arg)
 {
 	service_events_end(a->service); /* their clients follow on elsewhere */

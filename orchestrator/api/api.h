@@ -27,6 +27,8 @@ void api_drain(struct api *a, void (*done)(void *arg), void *arg);
 
 /* Ends the requests in flight, closes all connections and frees the API. Called outside of
  * loop_run, and before service_free. */
+/* Returns the connections to other hosts of the fleet (orchestrator/peers/peers.h); NULL: none. */
+struct peers *api_peers(const struct api *a);
 void api_free(struct api *a);
 
 /* Sends a span of each request to create, call, fork, freeze or resume to this socket, which stays

@@ -21,6 +21,7 @@
 #include "orchestrator/io/loop.h"
 #include "orchestrator/observe/reports.h"
 #include "orchestrator/operator/admin.h"
+#include "orchestrator/peers/peers.h"
 #include "orchestrator/service/service.h"
 #include "orchestrator/warden/warden.h"
 
@@ -180,6 +181,8 @@ static int start_admin(struct instance *s, struct err *e)
 		.sync = service_sync,
 		.backup = service_backup,
 		.inspect = service_inspect,
+		.loads = peers_loads,
+		.peers = api_peers(s->api),
 		.create = service_create,
 		.fork = service_fork,
 		.remove = service_delete,

@@ -12,6 +12,18 @@ void load_print(char out[static LOAD_TEXT_MAX], const struct place_load *load)
 
 	for (size_t i = 0; i < PLACE_KINDS; i++)
 		len += snprintf(out + len, LOAD_TEXT_MAX - (size_t)len, " %u", load->warm[i]);
+	snprintf(out + len, LOAD_TEXT_MAX - (size_t)len, " %u %u", load->sandboxes, load->free_mib);
+}
+
+static void read_shown(struct place_load *load, const char *at)
+{
+	uint32_t sandboxes, free_mib;
+	const bool said = *at++ == ' ' && number_take(&at, 0, UINT32_MAX, &sandboxes) &&
+			  *at++ == ' ' && number_take(&at, 0, UINT32_MAX, &free_mib) &&
+			  (!*at || *at == ' ');
+
+	load->sandboxes = said ? sandboxes : 0;
+	load->free_mib = said ? free_mib : 0;
 }
 
 bool load_read(struct place_load *load, const char *text, size_t len)
@@ -33,6 +45,7 @@ bool load_read(struct place_load *load, const char *text, size_t len)
 	load->closed = n[1];
 	for (size_t i = 0; i < PLACE_KINDS; i++)
 		load->warm[i] = (uint8_t)n[2 + i];
+	read_shown(load, at);
 	return true;
 }
 

@@ -10,12 +10,13 @@
 
 #include "orchestrator/fleet/place.h"
 
-#define LOAD_TEXT_MAX (8 + 4 * PLACE_KINDS)
+#define LOAD_TEXT_MAX (8 + 4 * PLACE_KINDS + 2 * 11)
 
-/* Writes `used`, `closed`, and the numbers of warm sandboxes, with spaces between them. */
+/* Writes `used`, `closed`, the numbers of warm sandboxes, and what operators see, with spaces
+ * between them. */
 void load_print(char out[static LOAD_TEXT_MAX], const struct place_load *load);
-/* Reads such a text of `len` bytes. Later versions may say more at its end. Returns false, with
- * *load unchanged, when it is invalid. */
+/* Reads such a text of `len` bytes. Later versions may say more at its end; what operators see may
+ * be missing, and counts as 0 then. Returns false, with *load unchanged, when it is invalid. */
 bool load_read(struct place_load *load, const char *text, size_t len);
 
 /*

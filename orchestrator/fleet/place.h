@@ -33,9 +33,10 @@
 /* --- what a host says of itself ------------------------------------------------------------- */
 
 struct place_load {
-	uint16_t used;		   /* of its room, in thousandths */
-	bool closed;		   /* draining, or its creates failed */
-	uint8_t warm[PLACE_KINDS]; /* warm sandboxes that nobody has taken yet */
+	uint16_t used;		      /* of its room, in thousandths */
+	bool closed;		      /* draining, or its creates failed */
+	uint8_t warm[PLACE_KINDS];    /* warm sandboxes that nobody has taken yet */
+	uint32_t sandboxes, free_mib; /* shown to operators only */
 };
 
 /* The resources of a host, each used and in total. */

@@ -156,7 +156,7 @@ static void on_backup(void *arg, int fd, const struct failure *f)
 	send_copy(c);
 }
 
-static void on_inspected(void *arg, const char *text, const struct failure *f)
+static void on_report(void *arg, const char *text, const struct failure *f)
 {
 	end_wait(arg, text, f);
 }
@@ -197,8 +197,9 @@ static void wait_for(struct client *c, enum command_wait wait, enum command_stat
 	else if (wait == COMMAND_BACKUP)
 		c->pending = env->backup(env->service, on_backup, c);
 	else if (wait == COMMAND_INSPECT)
-		c->pending =
-			env->inspect(env->service, args->argv[args->argc - 1], on_inspected, c);
+		c->pending = env->inspect(env->service, args->argv[args->argc - 1], on_report, c);
+	else if (wait == COMMAND_LOADS)
+		c->pending = env->loads(env->peers, env->service, on_report, c);
 	else
 		c->canary = canary_start(env, on_canary, c);
 }

@@ -126,6 +126,12 @@ static int checks(const struct command_env *env, int argc, const char *const arg
 	return 0;
 }
 
+static int loads(const struct command_env *env, int argc, const char *const argv[], FILE *out,
+		 struct err *e)
+{
+	return env->peers ? 0 : err_say(e, ENOENT, "this host is in no fleet");
+}
+
 /* Exists for the help text of commands that `rametctl` runs itself: it draws the view of `top` from
  * the output of `processes`, and `doctor` checks files that the service cannot read. */
 static int by_rametctl(const struct command_env *env, int argc, const char *const argv[], FILE *out,
@@ -148,6 +154,8 @@ const struct command host_commands[] = {
 	 processes, 0, COMMAND_AT_ONCE},
 	{"checks", "", "shows the checks of /readyz: ok, or what is wrong", checks, 0,
 	 COMMAND_AT_ONCE},
+	{"loads", "", "lists number, sandboxes and free MiB of the fleet's hosts that answer",
+	 loads, 0, COMMAND_LOADS},
 	{"inspect", "ID", "reports why a VM makes no progress; ID: a sandbox, or the slot of a VM",
 	 NULL, 1, COMMAND_INSPECT},
 	/* The service sends a descriptor of the copy to `rametctl`, which writes the file and

@@ -25,6 +25,7 @@ enum command_status {
 
 struct command_env;
 struct fork_spec;
+struct peers;
 struct service_forked;
 struct key;
 struct keys;
@@ -53,6 +54,11 @@ struct command_env {
 	struct op *(*inspect)(struct service *service, const char *name,
 			      void (*fn)(void *arg, const char *text, const struct failure *f),
 			      void *arg);
+	/* peers_loads */
+	struct op *(*loads)(struct peers *peers, struct service *service,
+			    void (*fn)(void *arg, const char *text, const struct failure *f),
+			    void *arg);
+	struct peers *peers; /* NULL: this host is in no fleet */
 	/* service_create, service_fork and service_delete, for the canary */
 	struct op *(*create)(struct service *service, const char *tenant,
 			     const struct sandbox_spec *spec, service_create_fn *fn, void *arg);
@@ -79,6 +85,7 @@ enum command_wait {
 	COMMAND_BACKUP,	 /* a copy of the catalogue, whose descriptor the answer carries */
 	COMMAND_INSPECT, /* a report on the VM that its last argument names */
 	COMMAND_CANARY,	 /* the report of canary_start */
+	COMMAND_LOADS,	 /* what the hosts of the fleet say of themselves */
 };
 
 struct command {

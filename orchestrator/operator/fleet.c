@@ -548,7 +548,7 @@ static int run(const struct config *config, int argc, char *const argv[], struct
 	if (strcmp(command, "join") == 0)
 		return run_join(config, argc, argv, e);
 	if (strcmp(command, "status") == 0)
-		return argc > 3 ? -EINVAL : hosts_show(tables, e);
+		return argc > 3 ? -EINVAL : hosts_show(config, tables, e);
 	if (strcmp(command, "haproxy") == 0)
 		return argc > 3 ? -EINVAL : haproxy_show(config, tables, e);
 	return strcmp(command, "check") == 0 ? run_check(argc, e) : -EINVAL;

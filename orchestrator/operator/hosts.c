@@ -57,15 +57,40 @@ static void write_state(char out[static STATE_MAX], const struct fleet_host *h)
 		snprintf(out, STATE_MAX, "%s", h->draining ? "draining" : "ready");
 }
 
-static void show_host(const struct fleet_table *t, const struct fleet_host *h)
+#define COUNT_MAX 16
+
+struct load {
+	char sandboxes[COUNT_MAX], free[COUNT_MAX];
+};
+
+/* Finds the host's line in the answer to `loads`; NULL: the service gave none. */
+static struct load load_of(const char *loads, uint32_t number)
+{
+	struct load load = {"-", "-"};
+	unsigned at, sandboxes, mib;
+
+	while (loads && sscanf(loads, "%u %u %u", &at, &sandboxes, &mib) == 3) {
+		if (at == number) {
+			snprintf(load.sandboxes, COUNT_MAX, "%u", sandboxes);
+			snprintf(load.free, COUNT_MAX, "%.1f GiB", mib / 1024.0);
+		}
+		loads = strchr(loads, '\n');
+		loads += loads != NULL;
+	}
+	return load;
+}
+
+static void show_host(const struct fleet_table *t, const struct fleet_host *h, const char *loads)
 {
 	char state[STATE_MAX], seen[COMMAND_TIME_LEN + 1] = "now";
+	const struct load load = load_of(loads, h->number);
 
 	write_state(state, h);
 	if (h->gone)
 		command_time(h->seen * 1000, seen);
-	printf("%c %-7u %-20s %-24s %-12s %-8s %-10s %-20s %s\n", h == t->self ? '*' : ' ',
-	       h->number, h->name, h->address, h->region, h->zone, h->version, seen, state);
+	printf("%c %-7u %-20s %-24s %-12s %-8s %-10s %9s %11s  %-20s %s\n",
+	       h == t->self ? '*' : ' ', h->number, h->name, h->address, h->region, h->zone,
+	       h->version, load.sandboxes, load.free, seen, state);
 }
 
 const char *hosts_folder(const struct config *config)
@@ -86,16 +111,18 @@ int hosts_read(struct fleet_table **out, const char *tables, struct err *e)
 	return fleet_table_read(out, text, len, e) < 0 ? err_context(e, "%s", path) : 0;
 }
 
-int hosts_show(const char *tables, struct err *e)
+int hosts_show(const struct config *config, const char *tables, struct err *e)
 {
 	struct fleet_table *t;
 
 	if (hosts_read(&t, tables, e) < 0)
 		return e->code;
-	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %-20s %s\n", t->fleet,
-	       t->cell, "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION", "SEEN", "STATE");
+	scoped_free char *loads = service_says(config, "loads");
+	printf("fleet %s, cell %u\n  %-7s %-20s %-24s %-12s %-8s %-10s %9s %11s  %-20s %s\n",
+	       t->fleet, t->cell, "NUMBER", "NAME", "ADDRESS", "REGION", "ZONE", "VERSION",
+	       "SANDBOXES", "FREE MEMORY", "SEEN", "STATE");
 	for (size_t i = 0; i < t->n; i++)
-		show_host(t, &t->hosts[i]);
+		show_host(t, &t->hosts[i], loads);
 	free(t);
 	return fflush(stdout) == 0 ? 0 : err_set(e, errno, "print the hosts");
 }
@@ -129,7 +156,7 @@ int host_command(const struct config *config, int argc, char *const argv[])
 	int ret = -EINVAL;
 
 	if (argc > 1 && argc < 4 && strcmp(argv[1], "list") == 0)
-		ret = hosts_show(argc > 2 ? argv[2] : hosts_folder(config), &e);
+		ret = hosts_show(config, argc > 2 ? argv[2] : hosts_folder(config), &e);
 	else if (argc > 1)
 		ret = give_order(argc, argv, &e);
 	return fleet_ended(ret, &e, usage);

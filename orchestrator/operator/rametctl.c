@@ -231,6 +231,20 @@ static char *ask(const struct config *config, const struct words *words, unsigne
 	return NULL;
 }
 
+char *service_says(const struct config *config, const char *command)
+{
+	unsigned char status = COMMAND_FAILED;
+	struct words words;
+	struct err e;
+
+	words.len = (size_t)snprintf(words.text, sizeof(words.text), "%s", command) + 1;
+	char *text = ask(config, &words, &status, &e);
+	if (text && status == COMMAND_DONE)
+		return text;
+	free(text);
+	return NULL;
+}
+
 /* --- audit ---------------------------------------------------------------------------------- */
 
 #define FOLLOW_MS 500

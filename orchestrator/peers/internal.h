@@ -106,6 +106,10 @@ void peer_failed(struct failure *f, const char *host, const char *why);
 
 /* --- peer-place.c --------------------------------------------------------------------------- */
 
+/* The question for a load, which any request is, and how long a host has for the answer. */
+#define PEER_ASK_LOAD "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+#define PEER_LOAD_MS  1000
+bool peer_read_load(struct place_load *load, const struct port_answer *a);
 /* Takes note of what a host says of its load. */
 void peers_heard(struct peers *p, uint32_t number, const struct port_answer *answer);
 

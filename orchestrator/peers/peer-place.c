@@ -17,7 +17,7 @@
 
 #define HOMES_MAX 64
 #define KEY_HOMES 8    /* hosts that may make a create with a key */
-#define ASK_MS	  1000 /* for a host to say its load */
+#define ASK_MS	  1000 /* for the answer to an earlier attempt */
 
 /* --- what is known of the hosts ------------------------------------------------------------- */
 
@@ -70,7 +70,7 @@ static void refresh(struct peers *p)
 	take_hosts(p);
 }
 
-static bool read_load(struct place_load *load, const struct port_answer *a)
+bool peer_read_load(struct place_load *load, const struct port_answer *a)
 {
 	for (size_t i = 0; i < a->n_fields; i++)
 		if (port_name_is(a->fields[i].name, a->fields[i].name_len, "ramet-load"))
@@ -84,7 +84,7 @@ void peers_heard(struct peers *p, uint32_t number, const struct port_answer *ans
 
 	refresh(p);
 	const struct place_peer *peer = find(&p->place, number);
-	if (peer && read_load(&load, answer))
+	if (peer && peer_read_load(&load, answer))
 		place_heard(&p->place, (uint16_t)(peer - p->place.peers), &load,
 			    loop_now_ms(p->loop));
 }
@@ -215,7 +215,7 @@ static void on_asked(struct peer_call *call, const struct failure *f)
 
 	if (!is_current(w))
 		; /* the host numbers have changed: step begins again */
-	else if (!f && read_load(&load, &call->answer))
+	else if (!f && peer_read_load(&load, &call->answer))
 		place_answered(place, &w->create, host, &load, UINT32_MAX, now_ms);
 	else
 		place_silent(place, host, now_ms);
@@ -225,19 +225,17 @@ static void on_asked(struct peer_call *call, const struct failure *f)
 
 static void ask(struct placing *w, const struct place_next *next)
 {
-	static const char text[] = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
-
 	for (int i = 0; i < PLACE_PICKS; i++) {
 		w->hosts[i] = next->hosts[i];
 		w->waiting += w->hosts[i] != UINT16_MAX;
 	}
 	for (int i = 0; i < PLACE_PICKS; i++) {
-		struct peer_asked asked = {.what = "its load", .limit_ms = ASK_MS};
+		struct peer_asked asked = {.what = "its load", .limit_ms = PEER_LOAD_MS};
 
 		if (w->hosts[i] == UINT16_MAX)
 			continue;
 		asked.host = host_at(w->peers, w->hosts[i]);
-		text_puts(&asked.text, text);
+		text_puts(&asked.text, PEER_ASK_LOAD);
 		peer_call_start(w->peers, &w->calls[i], w->op.service, &asked, on_asked, w);
 	}
 }

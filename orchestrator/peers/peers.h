@@ -46,6 +46,13 @@ bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host
 /* Returns whether the host did not answer a moment ago. */
 bool peers_is_silent(const struct peers *p, uint32_t number);
 
+/* --- loads (peer-loads.c) --------------------------------------------------------------------- */
+
+/* Asks all hosts of the table how full they are. Reports a line for each that has answered within a
+ * second: its number, how many sandboxes it has, and its free memory in MiB. */
+struct op *peers_loads(struct peers *p, struct service *c,
+		       void (*fn)(void *arg, const char *text, const struct failure *f), void *arg);
+
 /* --- creates (peer-place.c) ------------------------------------------------------------------ */
 
 /* Creates with longer bodies are not sent to other hosts, since their bytes are kept. */

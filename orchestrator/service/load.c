@@ -101,6 +101,10 @@ void service_load(struct service *c, struct place_load *load)
 		.used = used(c),
 		.closed = is_closed(c) || c->closing || c->drain.on,
 	};
+	const struct place_room *room = &upkeep_of(c)->load.room;
+	load->sandboxes = (uint32_t)c->n_sandboxes;
+	load->free_mib = (uint32_t)min_u64(room->memory - min_u64(room->memory_used, room->memory),
+					   UINT32_MAX);
 	pool_warm(c->pool, count_warm, load);
 	take_off(load, creates_choosing(c));
 }

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,15 @@ ETCD = "https://10.0.0.1:2379"
 
 
 def run(*args: object, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    words = [RAMETCTL.resolve(), *map(str, args)]
+    words = [str(RAMETCTL.resolve()), *map(str, args)]
     return subprocess.run(words, capture_output=True, text=True, cwd=cwd)
 
 
-def settings(tables: Path) -> list[str]:
-    """Returns the settings of a host whose table is there."""
+def settings(tables: Path, *numbers: int) -> list[str]:
+    """Returns the settings of a host whose table is there, with these hosts."""
     tables.mkdir()
-    host = {"host": 17, "name": "h17", "address": "10.0.0.17:7443"}
-    table = {"format": 1, "fleet": "f00d", "cell": 3, "self": 17, "hosts": [host]}
+    hosts = [{"host": n, "name": f"h{n}", "address": f"10.0.0.{n}:7443"} for n in numbers]
+    table = {"format": 1, "fleet": "f00d", "cell": 3, "self": 17, "hosts": hosts}
     (tables / "hosts.json").write_text(json.dumps(table))
     names = ("id_key", "ca", "cert", "key")
     others = [f"--fleet_{name}=/nowhere/{name}" for name in names]
@@ -31,12 +33,34 @@ def settings(tables: Path) -> list[str]:
 
 @pytest.mark.parametrize("command", [("host", "list"), ("fleet", "status"), ("fleet", "haproxy")])
 def test_table_is_the_one_of_the_settings(tmp_path: Path, command: tuple[str, ...]) -> None:
-    done = run(*settings(tmp_path / "tables"), *command)
+    done = run(*settings(tmp_path / "tables", 17), *command)
     assert done.returncode == 0, done.stderr
     assert "h17" in done.stdout
     # A folder in the command comes first.
-    other = run(*settings(tmp_path / "others"), *command, tmp_path)
+    other = run(*settings(tmp_path / "others", 17), *command, tmp_path)
     assert other.returncode == 1 and f"{tmp_path}/hosts.json" in other.stderr
+
+
+def test_hosts_are_shown_with_their_loads(tmp_path: Path) -> None:
+    """What the service says; a host that did not answer it has none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+        service.bind(str(tmp_path / "admin.sock"))
+        service.listen()
+
+        def serve(answer: bytes) -> None:
+            with service.accept()[0] as client, client.makefile("rb") as request:
+                assert request.read() == b"loads\0"
+                client.sendall(answer)
+
+        hosts = settings(tmp_path / "tables", 17, 18)
+        for answer, shown in ((b"\0" + b"5 1 1\n17 12 6451\n", ["12", "6.3", "GiB"]), (b"\1in no fleet", ["-", "-"])):
+            thread = threading.Thread(target=serve, args=(answer,), daemon=True)
+            thread.start()
+            done = run(f"--run_dir={tmp_path}", *hosts, "host", "list")
+            thread.join()
+            assert (done.returncode, done.stderr) == (0, "")
+            first, second = (line.split() for line in done.stdout.splitlines()[2:])
+            assert first[-len(shown) - 2 : -2] == shown and second[-4:-2] == ["-", "-"]
 
 
 @pytest.mark.parametrize("url", ["http://a:2379", "https://10.0.0.1", "https://a:0", "https://a:x", "https://:2379"])
@@ -62,7 +86,7 @@ def test_host_that_joins_elsewhere_is_told_where(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("time", ["soon", "", "1w", "2 h", "-1h"])
 def test_bad_time_of_a_drain_is_named(tmp_path: Path, time: str) -> None:
-    words = [PROGRAM, "--drain=h17", f"--deadline={time}", tmp_path]
+    words = [str(PROGRAM), "--drain=h17", f"--deadline={time}", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith(f'--deadline must be a time like 90s, 30m, 12h or 2d, not "{time}"\nusage: ')

@@ -16,6 +16,8 @@
  *   waiting        answers with the number of threads that wait for `go`
  *   reseeded       answers with the number of reseeds that include user generators
  *   revoke         revokes the first key
+ *   loads          answers with what the fleet's hosts say of themselves, with commas for ends of
+ *                  lines
  *   kill           ends all VMs
  *   kill_at N      kills this program instead of its Nth change of a file in state_dir; 0: does not
  *   restart        replaces the service as a crash would, without an end; the VMs live on. The
@@ -37,6 +39,7 @@
 #include "orchestrator/api/api.h"
 #include "orchestrator/guestops/diff-result.h"
 #include "orchestrator/http/server.h"
+#include "orchestrator/peers/peers.h"
 #include "orchestrator/service/service.h"
 #include "orchestrator/store/keys.h"
 #include "test/moved_clock.h"
@@ -47,6 +50,7 @@
 
 static struct loop *loop;
 static struct service *service;
+static struct api *api;
 static struct fakes *fakes;
 static uint32_t n_vms;
 static const char *state_dir;
@@ -235,6 +239,14 @@ static void leave(void)
 	loop_stop(loop);
 }
 
+static void on_loads(void *arg, const char *text, const struct failure *f)
+{
+	for (; *text; text++)
+		putchar(*text == '\n' ? ',' : *text);
+	putchar('\n');
+	fflush(stdout);
+}
+
 static void obey(const char *line)
 {
 	char name[32];
@@ -258,6 +270,8 @@ static void obey(const char *line)
 		printf("%u\n", fakes_user_reseeds(fakes));
 	else if (strcmp(line, "restart") == 0)
 		leave();
+	else if (strcmp(line, "loads") == 0)
+		peers_loads(api_peers(api), service, on_loads, NULL);
 	else
 		puts("done");
 	fflush(stdout);
@@ -321,7 +335,7 @@ static void on_watch(void *arg, struct api_watched *out)
 {
 }
 
-static void end(struct api *api)
+static void end(void)
 {
 	if (restart)
 		return;
@@ -333,7 +347,6 @@ static void end(struct api *api)
 
 static int serve(const struct config *config, struct err *e)
 {
-	struct api *api;
 	int ret = loop_new(&loop, e);
 
 	if (ret == 0)
@@ -352,7 +365,7 @@ static int serve(const struct config *config, struct err *e)
 	announce(api);
 	loop_poll(loop, STDIN_FILENO, POLLIN, on_input, NULL);
 	loop_run(loop);
-	end(api);
+	end();
 	api_free(api);
 	service_free(service);
 	loop_free(loop);

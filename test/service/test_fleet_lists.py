@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists over all hosts of a fleet: whole, in pages, and with hosts that are away or lie."""
+"""Lists over all hosts of a fleet: whole, in pages, and with hosts that are away or lie. Their loads."""
 
 from __future__ import annotations
 
@@ -431,3 +431,22 @@ def test_host_that_fails_in_a_long_list(one: httpx.Client, two: httpx.Client, li
         one.get("/v1/sandboxes")
     again = one.get("/v1/sandboxes")
     assert ids(again.json()) == boxes and again.headers[MISSING] == name
+
+
+# --- loads, for operators ---
+
+
+def test_hosts_say_how_many_sandboxes_they_have(
+    fleet: Fleet, one: httpx.Client, two: httpx.Client, lie: Lie, add: Callable[..., str]
+) -> None:
+    """Those that don't are missing."""
+    for client in (one, two, two):
+        made(client)
+    add()
+    load = "640 0 0 0 0 0 0 0 0 0 7 4096"
+    good = lie(saying(head(b"ok", ramet_load=load) + b"ok"))
+    lie(saying(head(b"ok", ramet_load="no") + b"ok"))
+    for service in (fleet.services[ONE], fleet.services[TWO]):
+        lines = [line.split() for line in service.tell("loads").split(",")[:-1]]
+        assert {number: n for number, n, _ in lines} == {str(ONE): "1", str(TWO): "2", good[1:]: "7"}
+        assert all(int(mib) > 0 for _, _, mib in lines)
