@@ -83,6 +83,9 @@ void loop_free(struct loop *l)
 	uring_fini(&l->uring);
 	h2o_socket_close(l->ring_sock);
 	h2o_socket_close(l->wake_sock);
+	/* Lets go of sockets that were closed when their callback was due: h2o would close them
+	 * again. */
+	h2o_timeout__do_post_callback(l->h2o);
 	h2o_evloop_destroy(l->h2o);
 	timers_fini(&l->timers);
 	free(l);

@@ -800,6 +800,25 @@ static void before_sleep_is_called_each_turn(void **state)
 	assert_true(turns > 0);
 }
 
+static void on_written(h2o_socket_t *sock, const char *err)
+{
+	fail();
+}
+
+/* Of h2o's; the write is done, and its callback due. */
+static void free_lets_go_of_sockets_closed_before_their_callback(void **state)
+{
+	struct fixture *f = *state;
+	h2o_iovec_t text = h2o_iovec_init(H2O_STRLIT("text"));
+	h2o_socket_t *sock = h2o_evloop_socket_create(loop_h2o(f->loop), f->pair[0], 0);
+
+	f->pair[0] = -1; /* the socket's */
+	h2o_socket_write(sock, &text, 1, on_written);
+	h2o_socket_close(sock);
+	loop_free(f->loop);
+	f->loop = NULL;
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -816,6 +835,7 @@ int main(void)
 		T(messages_carry_descriptors),
 		T(more_operations_than_queue_entries_complete),
 		T(free_cancels_operations_in_flight),
+		T(free_lets_go_of_sockets_closed_before_their_callback),
 		T(refused_submission_is_retried),
 		T(operations_wait_while_kernel_accepts_none),
 		T(operations_are_cancelled_in_every_queue),
