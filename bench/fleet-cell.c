@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A cell as a queue of events. Its hosts run place.c and slots.c as a service would; messages
- * between hosts take no time, since they are far shorter than anything that is counted here. A
- * write of the database takes 6 ms.
+ * A cell as a queue of events. Its hosts run place.c, slots.c and books.c as a service would;
+ * messages between hosts take no time, since they are far shorter than anything that is counted
+ * here, but for a write that no create waits for: a ms.
  */
 #include "bench/fleet-cell.h"
 
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "orchestrator/fleet/books.h"
 #include "orchestrator/fleet/place.h"
 #include "orchestrator/fleet/slots.h"
 
@@ -19,7 +20,6 @@
 #define TENANTS_RUN  47	 /* sandboxes on each host, in the mean */
 #define KINDS	     2
 #define REFILL_MS    600
-#define WRITE_MS     6
 #define LEASE_MS     30000
 #define TICK_MS	     10000
 #define FORK_SHARE   0.05
@@ -33,7 +33,7 @@ static const uint32_t kind_size[KINDS] = {1, 2}, kind_warm[KINDS] = {2, 1};
 enum event_kind {
 	EV_END,	    /* of sandbox a in its life b */
 	EV_REFILL,  /* a warm sandbox of kind b is ready on host a, in the host's life b >> 8 */
-	EV_WRITTEN, /* of host a, tenant b >> 16, the write with number b & 0xffff */
+	EV_COLLECT, /* keeper a asks again for the allowances that it does not know */
 	EV_CREATE,  /* of a burst; a: its tenant or NOBODY, b: whether it is counted as a burst */
 	EV_BURST,   /* a: whether by one tenant */
 	EV_DIE,	    /* host a, for b seconds */
@@ -66,13 +66,16 @@ struct sandbox {
 
 struct holding { /* of one tenant on one host */
 	struct slots s;
-	uint32_t record; /* in the database */
-	uint16_t number; /* of the last write */
+	double until_ms; /* when its lease ends */
+	bool away;	 /* the keeper did not answer, or was not sure */
 	bool listed;
 };
 
 struct tenant {
-	uint32_t cap, running, records, n_homes;
+	uint32_t cap, running, n_homes;
+	uint64_t hash;
+	struct books books; /* its keeper's */
+	bool drew;	    /* some overdraft */
 	double demand;
 	uint16_t *homes;
 };
@@ -80,7 +83,9 @@ struct tenant {
 struct host {
 	struct place place;
 	uint32_t used, warm[KINDS], life;
-	bool alive, busy, restarting, draining, refilling, registered;
+	bool alive, restarting, draining, refilling, registered;
+	bool sure; /* as a keeper, since: */
+	double begun_ms;
 	uint16_t *active; /* tenants with a holding */
 	uint32_t n_active;
 };
@@ -97,9 +102,12 @@ struct cell {
 	uint32_t n_tenants, n_sandboxes, room_sandboxes, *idle, n_idle;
 	struct event *events;
 	size_t n_events, room_events;
-	uint16_t lot[LOTS]; /* tenants by their share of the creates */
-	double per_ms;	    /* mean creates */
-	bool away, in_burst, tenant_burst;
+	uint16_t lot[LOTS];		   /* tenants by their share of the creates */
+	double per_ms;			   /* mean creates */
+	bool away, in_burst, tenant_burst; /* away: the database */
+	struct place keepers;
+	double changed_ms; /* when they were last others */
+	uint64_t at;	   /* number of the last message */
 };
 
 static void *must(void *p)
@@ -249,110 +257,185 @@ static void list_active(struct cell *c, uint32_t host, uint32_t tenant)
 	x->listed = true;
 }
 
-/* What the database does with a write. */
-static void write_record(struct cell *c, uint32_t host, uint32_t tenant)
+static uint32_t keeper_of(const struct cell *c, const struct tenant *t)
+{
+	return c->keepers.peers[books_keeper(&c->keepers, t->hash)].number;
+}
+
+/* Whether the tenant's keeper answers, and is sure of its records. */
+static bool keeper_is_sure(const struct cell *c, const struct tenant *t)
+{
+	const uint32_t keeper = keeper_of(c, t);
+
+	return serves(&c->hosts[keeper]) && c->now >= c->changed_ms + BOOKS_AGREE_MS &&
+	       c->hosts[keeper].sure;
+}
+
+static struct books_said said(struct cell *c, uint32_t host, uint32_t tenant)
+{
+	const struct slots *s = &holding(c, host, tenant)->s;
+
+	return (struct books_said){host, ++c->at, s->held, s->used, s->want};
+}
+
+/* A keeper that began anew asks all hosts for their allowances. Until they have answered, or all
+ * leases have ended, it grants nothing. */
+static void collect(struct cell *c, uint32_t keeper)
+{
+	struct host *k = &c->hosts[keeper];
+
+	if (!serves(k))
+		return;
+	k->sure = true;
+	for (uint32_t i = 0; i < c->o->hosts; i++) {
+		struct host *h = &c->hosts[i];
+
+		if (h->registered && !serves(h))
+			k->sure = c->now >= k->begun_ms + BOOKS_LEASE_MS;
+		for (uint32_t n = 0; serves(h) && n < h->n_active; n++) {
+			struct tenant *t = &c->tenants[h->active[n]];
+			const struct books_said now = said(c, i, h->active[n]);
+
+			if (keeper_of(c, t) == keeper)
+				books_note(&t->books, &now, now_ms(c));
+		}
+		if (!k->sure)
+			break;
+	}
+	if (!k->sure)
+		post(c, 1000, EV_COLLECT, keeper, 0);
+}
+
+static void begin_books(struct cell *c, uint32_t keeper)
+{
+	c->hosts[keeper].sure = false;
+	c->hosts[keeper].begun_ms = c->now;
+	for (uint32_t i = 0; i < c->n_tenants; i++)
+		if (keeper_of(c, &c->tenants[i]) == keeper)
+			c->tenants[i].books.n = c->tenants[i].books.total = 0;
+	collect(c, keeper);
+}
+
+/* Finds the keepers after the table changed. */
+static void find_keepers(struct cell *c)
+{
+	const uint64_t before = books_keepers(&c->keepers);
+	const uint32_t n = c->keepers.n;
+
+	c->keepers.n = 0;
+	for (uint32_t i = 0; i < c->o->hosts && c->keepers.n < BOOKS_KEEPERS; i++)
+		if (c->hosts[i].registered)
+			c->keepers.peers[c->keepers.n++].number = i;
+	if (n && before == books_keepers(&c->keepers))
+		return;
+	c->changed_ms = n ? c->now : -BOOKS_AGREE_MS;
+	for (uint32_t i = 0; i < c->keepers.n; i++)
+		begin_books(c, c->keepers.peers[i].number);
+}
+
+/* Nothing is left for a host: some others return what they have to spare. */
+static void ask_to_yield(struct cell *c, uint32_t host, uint32_t tenant)
+{
+	struct tenant *t = &c->tenants[tenant];
+	uint32_t hosts[SLOTS_YIELD_HOSTS];
+	const size_t n = books_spare(&t->books, host, now_ms(c), hosts);
+
+	for (size_t i = 0; i < n; i++) {
+		c->f->yields++;
+		if (!serves(&c->hosts[hosts[i]]))
+			continue;
+		slots_yield(&holding(c, hosts[i], tenant)->s, 1);
+		const struct books_said now = said(c, hosts[i], tenant);
+		books_note(&t->books, &now, now_ms(c));
+	}
+}
+
+/* The keeper is asked for what slots_due says; `lacks`: somebody waits for a slot. */
+static void write_record(struct cell *c, uint32_t host, uint32_t tenant, bool lacks)
 {
 	struct holding *x = holding(c, host, tenant);
 	struct tenant *t = &c->tenants[tenant];
-	const uint32_t others = t->records - x->record;
+	const bool sure = keeper_is_sure(c, t);
+	const struct books_said now = said(c, host, tenant);
 
-	x->record = slots_grant(t->cap, others, x->record, x->s.want);
-	t->records = others + x->record;
-	c->f->wrong += t->records > t->cap;
+	list_active(c, host, tenant);
 	c->f->writes++;
-	x->number++;
-	if (uniform(c) < UNKNOWN)
+	if (!serves(&c->hosts[keeper_of(c, t)])) {
+		x->away = true;
 		slots_lost(&x->s);
-	else
-		slots_written(&x->s, x->record, t->cap - t->records, now_ms(c));
-	c->f->wrong += x->s.held > x->record;
-}
-
-static void slots_look(struct cell *c, uint32_t host, uint32_t tenant)
-{
-	struct holding *x = holding(c, host, tenant);
-	uint32_t want;
-
-	if (c->away || !slots_due(&x->s, false, now_ms(c), &want))
 		return;
-	list_active(c, host, tenant);
-	post(c, WRITE_MS, EV_WRITTEN, host, tenant << 16 | x->number);
-}
-
-/* Nothing was left for a host: some homes return what they have to spare. */
-static void ask_to_yield(struct cell *c, uint32_t tenant)
-{
-	const struct tenant *t = &c->tenants[tenant];
-
-	for (int i = 0; i < SLOTS_YIELD_HOMES; i++) {
-		const uint32_t home = t->homes[below(c, t->n_homes)];
-		uint32_t want;
-
-		c->f->yields++;
-		if (serves(&c->hosts[home]) && slots_yield(&holding(c, home, tenant)->s, &want))
-			write_record(c, home, tenant);
 	}
+	uint32_t held = books_grant(&t->books, t->cap, sure, &now, now_ms(c));
+	if (sure && lacks && held <= x->s.used && x->s.used < t->cap) {
+		ask_to_yield(c, host, tenant);
+		held = books_grant(&t->books, t->cap, sure, &now, now_ms(c));
+	}
+	x->away = !sure;
+	if (uniform(c) < UNKNOWN) {
+		slots_lost(&x->s);
+		return;
+	}
+	x->until_ms = c->now + BOOKS_LEASE_MS - 5000;
+	slots_written(&x->s, held, books_left(&t->books, t->cap, now_ms(c)), now_ms(c));
+	c->f->wrong += x->s.held > held;
 }
 
-static bool wait_for_slot(struct cell *c, uint32_t host, uint32_t tenant)
+static void lapse(struct cell *c, struct holding *x)
+{
+	if (c->now >= x->until_ms)
+		slots_lapsed(&x->s);
+}
+
+/* To be called every few seconds; `renew`: the record would lapse. */
+static void slots_look(struct cell *c, uint32_t host, uint32_t tenant, bool renew)
 {
 	struct holding *x = holding(c, host, tenant);
 	uint32_t want;
 
-	if (c->away)
-		return false;
-	if (x->s.busy) {
-		c->f->waits++;
-		write_record(c, host, tenant);
-		if (slots_take(&x->s, 0))
-			return true;
-	}
-	if (!slots_due(&x->s, true, now_ms(c), &want))
-		return false;
-	c->f->waits++;
-	list_active(c, host, tenant);
-	write_record(c, host, tenant);
-	if (slots_take(&x->s, 0))
-		return true;
-	ask_to_yield(c, tenant);
-	slots_yielded(&x->s);
-	if (slots_due(&x->s, true, now_ms(c), &want))
-		write_record(c, host, tenant);
-	return slots_take(&x->s, 0);
+	lapse(c, x);
+	if (slots_due(&x->s, 0, now_ms(c), &want) || (renew && slots_renew(&x->s, &want)))
+		write_record(c, host, tenant, false);
+}
+
+static bool draw_slot(struct cell *c, uint32_t tenant, struct holding *x)
+{
+	struct tenant *t = &c->tenants[tenant];
+	const uint32_t over = x->away && x->s.share ? slots_overdraft(t->cap, t->n_homes) : 0;
+	const bool taken = slots_take(&x->s, over);
+
+	t->drew |= taken && x->s.used > x->s.held;
+	return taken;
 }
 
 static bool take_slot(struct cell *c, uint32_t host, uint32_t tenant)
 {
-	const struct tenant *t = &c->tenants[tenant];
 	struct holding *x = holding(c, host, tenant);
-	const uint32_t over = c->away && x->s.share ? slots_overdraft(t->cap, t->n_homes) : 0;
+	uint32_t want;
 
 	if (!c->o->limits)
 		return true;
-	if (!slots_take(&x->s, over) && !wait_for_slot(c, host, tenant))
+	lapse(c, x);
+	if (draw_slot(c, tenant, x)) {
+		list_active(c, host, tenant);
+		return true;
+	}
+	if (!slots_due(&x->s, 1, now_ms(c), &want))
 		return false;
-	list_active(c, host, tenant);
-	slots_look(c, host, tenant);
-	return true;
+	c->f->waits++;
+	write_record(c, host, tenant, true);
+	return draw_slot(c, tenant, x);
 }
 
 /* --- sandboxes ------------------------------------------------------------------------------ */
 
 static void check_limit(struct cell *c, uint32_t tenant)
 {
-	struct tenant *t = &c->tenants[tenant];
-	uint32_t overdraft = 0;
+	const struct tenant *t = &c->tenants[tenant];
 
 	if (t->running <= t->cap || !c->o->limits)
 		return;
-	for (uint32_t h = 0; h < c->o->hosts; h++) {
-		const struct slots *s = &holding(c, h, tenant)->s;
-
-		overdraft += s->used > s->held ? s->used - s->held : 0;
-	}
 	const uint32_t over = t->running - t->cap;
-	const bool explained =
-		over <= overdraft && overdraft <= t->n_homes * slots_overdraft(t->cap, t->n_homes);
+	const bool explained = t->drew && over <= t->n_homes * slots_overdraft(t->cap, t->n_homes);
 
 	c->f->above_limit += !explained;
 	c->f->overdrawn += explained;
@@ -454,15 +537,13 @@ static void hear(struct cell *c, uint32_t entry, uint32_t host)
 	place_heard(p, (uint16_t)host, &load, now_ms(c));
 }
 
-static void answer(struct cell *c, struct place_create *create, uint32_t entry, uint32_t host,
-		   uint32_t tenant)
+static void answer(struct cell *c, struct place_create *create, uint32_t entry, uint32_t host)
 {
 	const struct place_load load = load_of(&c->hosts[host]);
-	const uint32_t slots = slots_free(&holding(c, host, tenant)->s);
 
 	if (serves(&c->hosts[host]))
-		place_answered(&c->hosts[entry].place, create, (uint16_t)host, &load,
-			       c->o->limits ? slots : UINT32_MAX, now_ms(c));
+		place_answered(&c->hosts[entry].place, create, (uint16_t)host, &load, UINT32_MAX,
+			       now_ms(c));
 	else
 		place_silent(&c->hosts[entry].place, (uint16_t)host, now_ms(c));
 }
@@ -472,11 +553,10 @@ static enum place_verdict create_by_place(struct cell *c, uint32_t entry, uint32
 {
 	struct place *p = &c->hosts[entry].place;
 	const struct tenant *t = &c->tenants[tenant];
-	const struct slots *own = &holding(c, entry, tenant)->s;
-	struct place_create create = {.homes = t->homes, .n_homes = t->n_homes, .kind = kind};
+	struct place_create create = {
+		.homes = t->homes, .n_homes = t->n_homes, .kind = kind, .slots_here = UINT32_MAX};
 	enum place_verdict verdict = PLACE_NO_ROOM;
 
-	create.slots_here = c->o->limits ? slots_free(own) : UINT32_MAX;
 	for (;;) {
 		const struct place_next next = place_next(p, &create, draw(c), now_ms(c));
 
@@ -486,7 +566,7 @@ static enum place_verdict create_by_place(struct cell *c, uint32_t entry, uint32
 			for (int i = 0; i < PLACE_PICKS; i++)
 				if (next.hosts[i] != NOBODY) {
 					c->f->asks++;
-					answer(c, &create, entry, next.hosts[i], tenant);
+					answer(c, &create, entry, next.hosts[i]);
 				}
 			continue;
 		}
@@ -494,7 +574,7 @@ static enum place_verdict create_by_place(struct cell *c, uint32_t entry, uint32
 		verdict = host_create(c, next.hosts[0], tenant, kind, next.warm_only);
 		if (next.step == PLACE_SEND)
 			hear(c, entry, next.hosts[0]);
-		if (verdict == PLACE_OK)
+		if (verdict == PLACE_OK || verdict == PLACE_NO_SLOT)
 			return verdict;
 		place_refused(p, &create, next.hosts[0], verdict, now_ms(c));
 	}
@@ -530,9 +610,11 @@ static void count_refused(struct cell *c, uint32_t tenant, enum place_verdict wh
 		return;
 	}
 	if (why == PLACE_NO_SLOT) {
-		c->f->refused_away += c->away;
-		c->f->refused_near += !c->away && !below_limit(t);
-		c->f->refused_below += !c->away && below_limit(t);
+		const bool away = !keeper_is_sure(c, t);
+
+		c->f->refused_away += away;
+		c->f->refused_near += !away && !below_limit(t);
+		c->f->refused_below += !away && below_limit(t);
 		return;
 	}
 	for (uint32_t i = 0; i < c->o->hosts; i++) {
@@ -564,8 +646,10 @@ static void create(struct cell *c, uint32_t tenant)
 
 static void count_fork_refused(struct cell *c, const struct tenant *t)
 {
-	c->f->forks_no_slot += below_limit(t) && !c->away;
-	c->f->forks_away += below_limit(t) && c->away;
+	const bool away = !keeper_is_sure(c, t);
+
+	c->f->forks_no_slot += below_limit(t) && !away;
+	c->f->forks_away += below_limit(t) && away;
 }
 
 /* A running sandbox forks one to four children, on its host. */
@@ -633,8 +717,10 @@ static void drop_holdings(struct cell *c, uint32_t host)
 				      .homes = x->s.homes,
 				      .share = x->s.share,
 				      .left = x->s.cap};
-		x->number++;
+		x->until_ms = 0;
+		x->listed = false;
 	}
+	h->n_active = 0;
 }
 
 static void die(struct cell *c, uint32_t i, uint32_t for_s)
@@ -658,21 +744,12 @@ static void die(struct cell *c, uint32_t i, uint32_t for_s)
 
 static void gone(struct cell *c, uint32_t i)
 {
-	struct host *h = &c->hosts[i];
-
 	if (c->away) { /* no lease ends without the database */
 		post(c, LEASE_MS, EV_GONE, i, 0);
 		return;
 	}
 	register_host(c, i, false);
-	while (h->n_active) {
-		const uint16_t tenant = h->active[--h->n_active];
-		struct holding *x = holding(c, i, tenant);
-
-		c->tenants[tenant].records -= x->record;
-		x->record = 0;
-		x->listed = false;
-	}
+	find_keepers(c);
 }
 
 static void come_back(struct cell *c, uint32_t i)
@@ -683,6 +760,7 @@ static void come_back(struct cell *c, uint32_t i)
 	}
 	c->hosts[i].alive = true;
 	register_host(c, i, true);
+	find_keepers(c);
 	refresh(&c->hosts[i]);
 	refill(c, i);
 }
@@ -700,7 +778,29 @@ static void upgrade(struct cell *c, uint32_t i)
 	h->life++;
 	memset(h->warm, 0, sizeof(h->warm));
 	refresh(h);
+	for (uint32_t k = 0; k < h->n_active; k++) /* what it held is in memory only */
+		slots_lapsed(&holding(c, i, h->active[k])->s);
 	post(c, 2000, EV_UPGRADED, i, 0);
+}
+
+static bool is_keeper(const struct cell *c, uint32_t host)
+{
+	for (uint32_t i = 0; i < c->keepers.n; i++)
+		if (c->keepers.peers[i].number == host)
+			return true;
+	return false;
+}
+
+static void upgraded(struct cell *c, uint32_t i)
+{
+	struct host *h = &c->hosts[i];
+
+	h->restarting = false;
+	refill(c, i);
+	if (is_keeper(c, i))
+		begin_books(c, i);
+	for (uint32_t k = 0; k < h->n_active; k++)
+		slots_look(c, i, h->active[k], true);
 }
 
 static void drain(struct cell *c, uint32_t i, uint32_t for_s)
@@ -717,12 +817,12 @@ static void tick(struct cell *c)
 	for (uint32_t i = 0; i < c->o->hosts; i++) {
 		struct host *h = &c->hosts[i];
 
-		for (uint32_t k = h->alive ? h->n_active : 0; k-- > 0;) {
+		for (uint32_t k = serves(h) ? h->n_active : 0; k-- > 0;) {
 			const uint16_t tenant = h->active[k];
 			struct holding *x = holding(c, i, tenant);
 
-			if (x->record || x->s.used || x->s.busy || x->s.want) {
-				slots_look(c, i, tenant);
+			if (x->s.held || x->s.used || x->s.want) {
+				slots_look(c, i, tenant, true);
 				continue;
 			}
 			x->listed = false;
@@ -771,17 +871,10 @@ static void on_event(struct cell *c, const struct event *e)
 		refresh(h);
 		refill(c, e->a);
 		break;
-	case EV_WRITTEN: {
-		struct holding *x = holding(c, e->a, e->b >> 16);
-
-		if (x->number != (e->b & 0xffff) || !x->s.busy)
-			break;
-		if (c->away)
-			slots_lost(&x->s);
-		else
-			write_record(c, e->a, e->b >> 16);
+	case EV_COLLECT:
+		if (!h->sure && is_keeper(c, e->a))
+			collect(c, e->a);
 		break;
-	}
 	case EV_CREATE:
 		burst_create(c, e->a);
 		break;
@@ -817,8 +910,7 @@ static void on_event(struct cell *c, const struct event *e)
 		upgrade(c, e->a);
 		break;
 	case EV_UPGRADED:
-		h->restarting = false;
-		refill(c, e->a);
+		upgraded(c, e->a);
 		break;
 	case EV_DRAIN:
 		drain(c, e->a, e->b);
@@ -863,7 +955,8 @@ static void make_tenants(struct cell *c)
 		sum += t->demand;
 		t->n_homes = c->o->limits ? place_homes_wanted(t->cap, c->o->hosts) : c->o->hosts;
 		t->homes = must(calloc(t->n_homes, sizeof(*t->homes)));
-		place_homes(&c->hosts[0].place, draw(c), t->homes, t->n_homes);
+		t->hash = draw(c);
+		place_homes(&c->hosts[0].place, t->hash, t->homes, t->n_homes);
 		for (uint32_t h = 0; h < c->o->hosts; h++)
 			holding(c, h, i)->s =
 				(struct slots){.cap = t->cap, .homes = t->n_homes, .left = t->cap};
@@ -940,8 +1033,11 @@ static void free_cell(struct cell *c)
 		free(c->hosts[i].place.peers);
 		free(c->hosts[i].active);
 	}
-	for (uint32_t i = 0; i < c->o->tenants; i++)
+	for (uint32_t i = 0; i < c->o->tenants; i++) {
 		free(c->tenants[i].homes);
+		free(c->tenants[i].books.records);
+	}
+	free(c->keepers.peers);
 	free(c->hosts);
 	free(c->tenants);
 	free(c->holdings);
@@ -965,6 +1061,8 @@ void cell_run(const struct cell_options *o, struct cell_figures *f)
 	c->per_ms = 0.33e-3 * o->hosts;
 	make_hosts(c);
 	make_tenants(c);
+	c->keepers.peers = must(calloc(BOOKS_KEEPERS, sizeof(*c->keepers.peers)));
+	find_keepers(c);
 	post(c, 0, EV_TICK, 0, 0);
 	post(c, 60000, EV_SAMPLE, 0, 0);
 	post(c, c->start + (c->end - c->start) / 48, EV_BURST, 0, 0);

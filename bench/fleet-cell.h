@@ -30,10 +30,10 @@ struct cell_figures {
 	uint64_t refused_near; /* for want of a slot, between nine tenths of the limit and the limit
 				*/
 	uint64_t refused_below; /* for want of a slot, below nine tenths of the limit */
-	uint64_t refused_away;	/* the same while the database was away */
+	uint64_t refused_away;	/* the same while the keeper was away or not sure */
 	uint64_t refused_limit; /* the tenant was at its limit */
 	uint64_t forks, forks_no_room, forks_no_slot, forks_away; /* as refused_below, _away */
-	uint64_t writes, waits; /* writes of records; those that a create waited for */
+	uint64_t writes, waits; /* messages to keepers; those that a create waited for */
 	uint64_t yields;	/* questions to yield a slot */
 	uint64_t above_limit;	/* takes above the limit that no overdraft explains */
 	uint64_t wrong;		/* other broken invariants */

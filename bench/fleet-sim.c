@@ -88,8 +88,8 @@ static size_t rows_of(struct cell_figures *f, uint32_t cells, struct row *r)
 			      0.1, false};
 	r[n++] = (struct row){"refused_near_limit", "%", percent(f->refused_near, f->creates), -1,
 			      false};
-	r[n++] = (struct row){"refused_database_away", "%", percent(f->refused_away, f->creates),
-			      -1, false};
+	r[n++] = (struct row){"refused_keeper_away", "%", percent(f->refused_away, f->creates), -1,
+			      false};
 	r[n++] = (struct row){"refused_at_limit", "%", percent(f->refused_limit, f->creates), -1,
 			      false};
 	r[n++] = (struct row){"spread_median", "x", spread_at(f, 0.5), 1.3, false};
@@ -102,7 +102,8 @@ static size_t rows_of(struct cell_figures *f, uint32_t cells, struct row *r)
 	r[n++] = (struct row){"forks_no_room", "%", percent(f->forks_no_room, f->forks), -1, false};
 	r[n++] = (struct row){"forks_below_limit", "%", percent(f->forks_no_slot, f->forks), -1,
 			      false};
-	r[n++] = (struct row){"writes_per_cell", "1/s", (double)f->writes / f->seconds, 100, false};
+	r[n++] =
+		(struct row){"messages_per_cell", "1/s", (double)f->writes / f->seconds, -1, false};
 	r[n++] = (struct row){"yields_per_cell", "1/s", (double)f->yields / f->seconds, -1, false};
 	r[n++] = (struct row){"waits_for_slot", "%", percent(f->waits, f->creates), -1, false};
 	r[n++] = (struct row){"lost_with_hosts", "", (double)f->lost, -1, false};

@@ -45,6 +45,12 @@ void slots_put(struct slots *s)
 	s->used--;
 }
 
+void slots_use(struct slots *s, uint32_t used)
+{
+	s->used = used;
+	s->low = min_u32(s->low, slots_free(s));
+}
+
 /* Starts again to watch for slots that nobody needs. */
 static void watch(struct slots *s, uint64_t now_ms)
 {
@@ -61,18 +67,22 @@ static bool write_record(struct slots *s, uint32_t value, uint32_t *want)
 	return true;
 }
 
-static bool needs_more(const struct slots *s, bool waiting, uint64_t now_ms)
+static bool needs_more(const struct slots *s, uint32_t waiting, uint64_t now_ms)
 {
+	if (waiting)
+		return s->used + (uint64_t)waiting > s->held;
 	if (now_ms < s->refused_ms)
 		return false;
-	if (s->used > s->held || (waiting && !slots_free(s)))
+	if (s->used > s->held)
 		return true;
 	return s->used && slots_free(s) <= block(s) / 4 && block(s);
 }
 
-static uint32_t most_wanted(const struct slots *s)
+static uint32_t most_wanted(const struct slots *s, uint32_t waiting)
 {
-	return max_u32(s->used + max_u32(block(s), 1), s->share);
+	const uint64_t more = max_u32(max_u32(block(s), waiting), 1);
+
+	return max_u32(min_u32(s->used + more, s->cap), s->share);
 }
 
 /* Returns what is left of the allowance without the slots that nobody needed for a while. */
@@ -85,16 +95,16 @@ static uint32_t kept(const struct slots *s, uint64_t now_ms)
 	return max_u32(needed + block(s), s->share);
 }
 
-bool slots_due(struct slots *s, bool waiting, uint64_t now_ms, uint32_t *want)
+bool slots_due(struct slots *s, uint32_t waiting, uint64_t now_ms, uint32_t *want)
 {
 	if (s->busy)
 		return false;
 	if (s->want != s->held) /* the last write's fate is unknown */
-		return write_record(s, s->want, want);
+		return write_record(s, waiting ? most_wanted(s, waiting) : s->want, want);
 	if (s->used)
 		s->used_ms = now_ms;
 	if (needs_more(s, waiting, now_ms))
-		return write_record(s, most_wanted(s), want);
+		return write_record(s, most_wanted(s, waiting), want);
 	if (now_ms - s->low_ms < (tight(s) ? SLOTS_IDLE_TIGHT_MS : SLOTS_IDLE_MS))
 		return false;
 	const uint32_t keep = kept(s, now_ms);
@@ -103,17 +113,21 @@ bool slots_due(struct slots *s, bool waiting, uint64_t now_ms, uint32_t *want)
 	return keep < s->held && write_record(s, keep, want);
 }
 
-bool slots_yield(struct slots *s, uint32_t *want)
+bool slots_renew(struct slots *s, uint32_t *want)
+{
+	return !s->busy && (s->held || s->used) && write_record(s, s->want, want);
+}
+
+uint32_t slots_yield(struct slots *s, uint32_t needed)
 {
 	const uint32_t spare = slots_free(s);
 
-	return !s->busy && s->want == s->held && spare &&
-	       write_record(s, s->held - (spare + 1) / 2, want);
-}
+	if (s->busy || s->want != s->held) /* the keeper may read both in any order */
+		return 0;
+	const uint32_t yielded = min_u32(max_u32((spare + 1) / 2, needed), spare);
 
-void slots_yielded(struct slots *s)
-{
-	s->refused_ms = 0;
+	s->held = s->want = s->held - yielded;
+	return yielded;
 }
 
 void slots_written(struct slots *s, uint32_t record, uint32_t left, uint64_t now_ms)

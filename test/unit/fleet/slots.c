@@ -19,7 +19,7 @@ static struct slots home_of(uint32_t cap, uint32_t homes)
 		.cap = cap, .homes = homes, .share = slots_share(cap, homes), .left = cap};
 }
 
-static uint32_t due(struct slots *s, bool waiting, uint64_t now)
+static uint32_t due(struct slots *s, uint32_t waiting, uint64_t now)
 {
 	uint32_t want;
 
@@ -50,12 +50,42 @@ static void refused_host_asks_again_after_a_while(void **state)
 	struct slots s = home_of(50, 3);
 	uint32_t want = due(&s, true, NOW);
 
+	assert_true(want > 1);
 	slots_written(&s, 0, 0, NOW);
-	assert_false(slots_due(&s, true, NOW + SLOTS_REFUSED_MS - 1, &want));
-	assert_int_equal(due(&s, true, NOW + SLOTS_REFUSED_MS), slots_share(50, 3));
+	slots_use(&s, 1);
+	assert_false(slots_due(&s, 0, NOW + SLOTS_REFUSED_MS - 1, &want));
+	assert_int_equal(due(&s, 0, NOW + SLOTS_REFUSED_MS), slots_share(50, 3));
 	slots_written(&s, 0, 0, NOW);
-	slots_yielded(&s);
-	due(&s, true, NOW);
+	due(&s, 1, NOW); /* at once for somebody who waits */
+}
+
+static void many_slots_are_asked_for_at_once(void **state)
+{
+	struct slots s = {.cap = 50, .homes = 3, .left = 50};
+
+	assert_int_equal(due(&s, 7, NOW), 7);
+	slots_written(&s, 7, 43, NOW);
+	slots_use(&s, 5);
+	assert_false(slots_due(&s, 2, NOW, &s.want));
+	assert_int_equal(due(&s, 3, NOW), 8);
+	slots_lost(&s);
+	assert_int_equal(due(&s, 9, NOW), 14); /* more than the write whose fate is unknown */
+	slots_lost(&s);
+	assert_int_equal(due(&s, 99, NOW), 50);
+}
+
+static void renewal_changes_nothing(void **state)
+{
+	struct slots s = home_of(50, 3);
+	uint32_t want;
+
+	assert_false(slots_renew(&s, &want));
+	due(&s, 1, NOW);
+	assert_false(slots_renew(&s, &want)); /* a write is under way */
+	slots_written(&s, 15, 35, NOW);
+	assert_true(slots_renew(&s, &want));
+	assert_int_equal(want, 15);
+	assert_int_equal(slots_free(&s), 15);
 }
 
 static void idle_slots_are_returned(void **state)
@@ -74,19 +104,20 @@ static void idle_slots_are_returned(void **state)
 	assert_int_equal(due(&s, false, NOW + SLOTS_IDLE_MS + SLOTS_KEEP_MS), 0);
 }
 
-static void yielding_returns_half_of_the_spare(void **state)
+static void yielding_returns_half_of_the_spare_or_what_is_needed(void **state)
 {
 	struct slots s = home_of(50, 3);
-	uint32_t want;
 
-	assert_false(slots_yield(&s, &want));
-	due(&s, true, NOW);
-	assert_false(slots_yield(&s, &want)); /* a write is under way */
+	assert_int_equal(slots_yield(&s, 1), 0);
+	due(&s, 1, NOW);
+	assert_int_equal(slots_yield(&s, 1), 0); /* a write is under way */
 	slots_written(&s, 8, 0, NOW);
 	assert_true(slots_take(&s, 0));
-	assert_true(slots_yield(&s, &want));
-	assert_int_equal(want, 4);
+	assert_int_equal(slots_yield(&s, 1), 4);
 	assert_int_equal(slots_free(&s), 3);
+	assert_int_equal(slots_yield(&s, 9), 3);
+	assert_int_equal(slots_yield(&s, 9), 0);
+	assert_int_equal(s.held, 1);
 }
 
 static void lost_answer_is_written_again(void **state)
@@ -193,8 +224,8 @@ static void step(struct world *w)
 		lapse(w, i);
 	else if (what < 67)
 		w->away = draw(w, 4) == 0;
-	else if (what < 70 && slots_yield(s, &w->want[i]))
-		return;
+	else if (what < 70 && !w->away)
+		w->record[i] -= slots_yield(s, 1 + draw(w, 3));
 	else if (!s->busy)
 		slots_due(s, what < 80, w->now, &w->want[i]);
 	else if (w->away)
@@ -250,7 +281,9 @@ int main(void)
 		cmocka_unit_test(home_asks_once_and_serves_from_memory),
 		cmocka_unit_test(refused_host_asks_again_after_a_while),
 		cmocka_unit_test(idle_slots_are_returned),
-		cmocka_unit_test(yielding_returns_half_of_the_spare),
+		cmocka_unit_test(many_slots_are_asked_for_at_once),
+		cmocka_unit_test(renewal_changes_nothing),
+		cmocka_unit_test(yielding_returns_half_of_the_spare_or_what_is_needed),
 		cmocka_unit_test(lost_answer_is_written_again),
 		cmocka_unit_test(lapsed_lease_takes_all_slots),
 		cmocka_unit_test(grants_keep_the_sum),

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What hosts say to each other of allowances (slots.h, books.h), as text in the bodies of requests
+ * between them. Texts are input: a peer may lie.
+ */
+#ifndef RAMET_ORCHESTRATOR_FLEET_EXCHANGE_H
+#define RAMET_ORCHESTRATOR_FLEET_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define EXCHANGE_LIMITS	    2 /* of a tenant: sandboxes, GB of their disks */
+#define EXCHANGE_SLOTS_MAX  1000000
+#define EXCHANGE_TENANT_MAX 63
+#define EXCHANGE_LINE_MAX   (64 + EXCHANGE_TENANT_MAX + EXCHANGE_LIMITS * 4 * 8)
+#define EXCHANGE_NOBODY	    "-" /* the tenant of a question for all allowances */
+
+/* A host's line on one tenant. */
+struct exchange {
+	uint64_t keepers; /* books_keepers() of the host */
+	uint64_t at;	  /* number of the message */
+	uint32_t from;	  /* the host */
+	char tenant[EXCHANGE_TENANT_MAX + 1];
+	struct {
+		uint32_t held, used, want;
+		uint32_t lacks; /* slots for which somebody waits */
+	} limits[EXCHANGE_LIMITS];
+};
+
+/* What the keeper answers. */
+struct exchange_granted {
+	bool sure; /* of its records; else nothing new was granted */
+	struct {
+		uint32_t held, left;
+	} limits[EXCHANGE_LIMITS];
+};
+
+/* Each line ends with a newline. */
+void exchange_print(char out[static EXCHANGE_LINE_MAX], const struct exchange *x);
+void exchange_print_granted(char out[static EXCHANGE_LINE_MAX], const struct exchange_granted *g);
+/* Both read a line at *text, which ends with a NUL, and move *text behind it. They return false,
+ * and do not move it, if it is invalid. Later versions may say more at its end. */
+bool exchange_read(struct exchange *x, const char **text);
+bool exchange_read_granted(struct exchange_granted *g, const char **text);
+
+#endif
