@@ -67,6 +67,12 @@ void route_serve(struct request *r)
 	request_began(r);
 }
 
+/* http_ops.capped */
+static bool asks_for_more(struct request *r, const struct failure *f)
+{
+	return r->api->peers && peers_capped(r->api->peers, r, f, route_serve);
+}
+
 /* Returns whether another host decides where the create is made. */
 static bool is_placed_elsewhere(const struct api *a, const h2o_req_t *req,
 				const struct fleet_host **host)
@@ -126,6 +132,8 @@ static void serve(struct request *r)
 	enum route_result found =
 		route_find(&m, method.base, method.len, path.base, path.len, r->config->region);
 
+	if (r->api->peers && http_is_from_peer(r->req) && peers_slots_serve(r->api->peers, r))
+		return;
 	r->route = m.route;
 	memcpy(r->id, m.id[0], sizeof(r->id));
 	memcpy(r->other, m.id[1], sizeof(r->other));
@@ -203,6 +211,7 @@ int api_new(struct api **out, struct loop *loop, struct service *service,
 		.closing = closing,
 		.to_peer = placement_add_load,
 		.unknown = placement_asks_others,
+		.capped = asks_for_more,
 	};
 	struct api *a = must_alloc(sizeof(*a));
 
@@ -216,7 +225,7 @@ int api_new(struct api **out, struct loop *loop, struct service *service,
 	if (ret == 0)
 		ret = http_listen(a->http, e);
 	if (ret == 0 && service_member(service))
-		ret = peers_new(&a->peers, loop, a->http, service_member(service), config, e);
+		ret = peers_new(&a->peers, loop, a->http, service, config, e);
 	if (ret < 0) {
 		api_free(a);
 		return ret;

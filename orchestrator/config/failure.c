@@ -100,6 +100,7 @@ void failure_set(struct failure *f, enum failure_code code, unsigned retry_after
 	assert(code > FAIL_NONE && code < FAILURE_CODES);
 	f->code = code;
 	f->retry_after = retry_after;
+	f->lacks = 0;
 	va_start(args, format);
 	vsnprintf(f->text, sizeof(f->text), format, args);
 	va_end(args);

@@ -3,6 +3,8 @@
 #ifndef RAMET_ORCHESTRATOR_CONFIG_FAILURE_H
 #define RAMET_ORCHESTRATOR_CONFIG_FAILURE_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 
 /* Each code has a word for clients in failure.c and an HTTP status in orchestrator/http/status.c.
@@ -112,6 +114,9 @@ enum failure_code {
 struct failure {
 	enum failure_code code;
 	unsigned retry_after; /* seconds; 0: none */
+	uint32_t lacks;	      /* FAIL_CAP_REACHED in a fleet: units of the limit for which room
+				 is missing here, but may be on other hosts; 0: no others help */
+	unsigned limit;	      /* of which; enum tenant_limit */
 	char text[ERR_TEXT_MAX];
 };
 

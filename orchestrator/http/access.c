@@ -65,7 +65,7 @@ void access_log_request(struct http *h, const struct request *r)
 	h2o_iovec_t method = r->req->input.method, path = access_path(r->req->input.path);
 	char client[160], server[SANDBOX_ID_LEN + sizeof(":65535")] = "";
 	int status = r->started ? x->status : 499; /* the client left before there was an answer */
-	bool quiet = x->limited || (r->route && r->route->quiet && status < 400);
+	bool quiet = x->limited || ((r->quiet || (r->route && r->route->quiet)) && status < 400);
 	enum log_level level = quiet ? LOG_DEBUG : LOG_INFO;
 
 	print_client(client, sizeof(client), r);

@@ -216,6 +216,8 @@ void answer_failure(struct request *r, const struct failure *f)
 	const char *code = failure_code_name(f->code);
 	int status = failure_status(f->code);
 
+	if (f->code == FAIL_CAP_REACHED && f->lacks && r->http->ops.capped(r, f))
+		return;
 	if (status == 500) {
 		answer_fault(r, code, f->text);
 		return;

@@ -55,6 +55,7 @@ struct request {
 	bool started;	      /* the head of the answer is sent */
 	bool ended;	      /* `out` is the end of the answer */
 	bool streaming;	      /* the answer is streamed NDJSON */
+	bool quiet;	      /* if it is served well, the log has it for debugging only */
 	bool hangup;	      /* what it streams ends when the client leaves */
 	bool made_program;    /* `other` is a program that this request has started */
 	atomic_bool unwanted; /* like !req; workers read this */
@@ -62,6 +63,7 @@ struct request {
 	const struct request_ops *ops; /* of the handler; may be NULL */
 	void *state;		       /* the handler's own; on the heap, or NULL */
 	bool mark;		       /* the handler's own */
+	uint8_t asked; /* how often other hosts were asked for more of the tenant's limit */
 };
 
 /* Protocol for a call to the service: take a reference before starting it, and begin its last

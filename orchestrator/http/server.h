@@ -38,6 +38,8 @@ extern struct http_limits {
 	size_t reading_bytes;	/* of bodies that wait for workers */
 } http_limits;
 
+struct failure;
+
 struct http_ops {
 	const struct route *routes; /* whose requests are counted */
 	size_t n_routes;
@@ -55,6 +57,9 @@ struct http_ops {
 	/* The client only asks for an answer that is not remembered here: returns whether other
 	 * hosts are asked. If not, or if none of them has it: keyed_unknown (dispatch.h). */
 	bool (*unknown)(struct request *r);
+	/* A limit of the tenant is reached on this host: returns whether other hosts of the fleet
+	 * are asked for a part of theirs, after which the request is served again. */
+	bool (*capped)(struct request *r, const struct failure *f);
 };
 
 /* Prepares a server, which listens after http_listen. Besides `ops`, all that it gets must

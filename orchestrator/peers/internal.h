@@ -12,6 +12,7 @@
 #include "orchestrator/sandbox/op.h"
 
 #define PEERS_SILENT_MAX 64
+struct peer_slots;
 
 struct peers {
 	struct loop *loop;
@@ -29,6 +30,7 @@ struct peers {
 		uint64_t until_ms;
 	} silent[PEERS_SILENT_MAX];
 	size_t next_silent;
+	struct peer_slots *slots;   /* allowances of tenants (peer-slots.h) */
 	uint64_t refused_logged_ms; /* when the log last named a refused certificate; 0: never */
 };
 

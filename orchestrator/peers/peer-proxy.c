@@ -6,6 +6,8 @@
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/peers/internal.h"
 #include "orchestrator/peers/peer-ask.h"
+#include "orchestrator/peers/peer-slots.h"
+#include "orchestrator/service/service.h"
 
 struct passing {
 	struct relay relay;
@@ -183,19 +185,20 @@ static bool is_known(void *arg, const struct client *from)
 	return false;
 }
 
-int peers_new(struct peers **out, struct loop *loop, struct http *http, const struct member *member,
+int peers_new(struct peers **out, struct loop *loop, struct http *http, struct service *service,
 	      const struct config *config, struct err *e)
 {
 	struct peers *p = must_alloc(sizeof(*p));
 
 	p->loop = loop;
 	list_init(&p->idle);
-	p->member = member;
+	p->member = service_member(service);
 	if (peer_tls_new(p, config, e) < 0 ||
 	    http_listen_peers(http, config->fleet_listen, p->server, is_known, p, e) < 0) {
 		peers_free(p);
 		return e->code;
 	}
+	p->slots = peer_slots_new(p, service);
 	*out = p;
 	return 0;
 }
@@ -204,6 +207,7 @@ void peers_free(struct peers *p)
 {
 	if (!p)
 		return;
+	peer_slots_free(p->slots);
 	peer_idle_free(p);
 	peer_tls_free(p);
 	free(p->place.peers);

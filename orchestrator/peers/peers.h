@@ -11,13 +11,12 @@
 #include "orchestrator/http/dispatch.h"
 #include "orchestrator/json/cursor.h"
 
-struct member;
 struct peers;
 struct port_answer;
 
 /* Reads the certificates and listens for other hosts. Returns 0, or -errno with *e filled. All that
  * it gets must outlive it. */
-int peers_new(struct peers **out, struct loop *loop, struct http *http, const struct member *member,
+int peers_new(struct peers **out, struct loop *loop, struct http *http, struct service *service,
 	      const struct config *config, struct err *e);
 /* NULL is fine. Called after http_free. */
 void peers_free(struct peers *p);
@@ -73,5 +72,15 @@ void peers_send(struct peers *p, struct request *r, const char *id, const struct
 /* Returns the host that decides where a create with this Idempotency-Key is made, and remembers the
  * answer; NULL: this one. */
 const struct fleet_host *peers_key_host(struct peers *p, const h2o_iovec_t *key);
+
+/* --- limits of tenants (peer-slots.c) -------------------------------------------------------- */
+
+/* A limit of the tenant is reached on this host (failure.lacks). Returns whether its keeper is
+ * asked for more; then `again` is called, or the request is refused. */
+bool peers_capped(struct peers *p, struct request *r, const struct failure *f,
+		  void (*again)(struct request *r));
+/* Serves a request that another host makes by itself, on allowances. Returns false if it is none.
+ */
+bool peers_slots_serve(struct peers *p, struct request *r);
 
 #endif

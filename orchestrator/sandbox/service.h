@@ -75,7 +75,8 @@ struct service {
 		size_t waiting;		 /* forks that wait for room in a tree */
 		uint64_t refused, ended; /* counters: requests, and sandboxes */
 	} trees;
-	int64_t clocks_ms; /* wall clock minus boot-time clock; 0: not measured */
+	size_t limits_away; /* in a fleet: tenants whose keeper does not divide their limits now */
+	int64_t clocks_ms;  /* wall clock minus boot-time clock; 0: not measured */
 	bool closing;
 	struct drain drain;
 	struct loop_timer promises_timer;

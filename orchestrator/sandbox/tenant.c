@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/num.h"
 #include "orchestrator/store/keys.h"
 
@@ -56,6 +57,11 @@ void tenant_put(struct tenant *t)
 }
 
 /* --- limits ---------------------------------------------------------------------------------- */
+
+bool tenants_limited(const struct service *c)
+{
+	return keys_any(c->keys);
+}
 
 bool tenant_tier(const struct service *c, const char *tenant, struct tier *out)
 {
@@ -114,36 +120,72 @@ size_t tenant_sandboxes(const struct service *c, const char *tenant)
 	return t ? t->sandboxes.n + t->coming : 0;
 }
 
+uint32_t tenant_limit(const struct tier *tier, enum tenant_limit limit)
+{
+	return limit == TENANT_SANDBOXES ? tier->concurrent : tier->disks_gb;
+}
+
+uint64_t tenant_used(const struct tenant *t, enum tenant_limit limit)
+{
+	return limit == TENANT_SANDBOXES ? t->sandboxes.n + t->coming
+					 : t->promised_gb + t->coming_gb;
+}
+
+/* Returns whether `n` more units of the limit are too many for this host. */
+static bool exceeds(const struct service *c, const struct tenant *t, const struct tier *tier,
+		    enum tenant_limit limit, uint64_t n)
+{
+	const uint64_t used = (t ? tenant_used(t, limit) : 0) + n;
+	uint32_t most = tenant_limit(tier, limit);
+
+	if (c->member)
+		most = t && boottime_ms() < t->allowed_until_ms ? min_u32(t->allowed[limit], most)
+								: 0;
+	return used > most;
+}
+
+/* Says in *f, which is filled in, that other hosts of the fleet may help. */
+static void note_lack(const struct service *c, enum tenant_limit limit, uint64_t n,
+		      struct failure *f)
+{
+	if (!c->member)
+		return;
+	f->lacks = min_u32(n, UINT32_MAX);
+	f->limit = limit;
+}
+
 bool tenant_has_room(const struct service *c, const char *tenant, size_t n, struct failure *f)
 {
+	const struct tenant *t = tenant_find(c, tenant);
 	struct tier tier;
 
-	if (!tenant_tier(c, tenant, &tier))
+	if (!tenant_tier(c, tenant, &tier) || !exceeds(c, t, &tier, TENANT_SANDBOXES, n))
 		return true;
-	size_t used = tenant_sandboxes(c, tenant);
-	if (used + n <= tier.concurrent)
-		return true;
-	failure_set(
-		f, FAIL_CAP_REACHED, CAP_RETRY_S,
-		"there are %zu sandboxes of this key, and %zu more would exceed its limit of %u at "
-		"one time",
-		used, n, tier.concurrent);
+	failure_set(f, FAIL_CAP_REACHED, CAP_RETRY_S,
+		    "there are %zu sandboxes of this key%s, and %zu more would exceed its limit of "
+		    "%u at "
+		    "one time%s",
+		    tenant_sandboxes(c, tenant), c->member ? " on this host" : "", n,
+		    tier.concurrent, c->member ? " in the whole fleet" : "");
+	note_lack(c, TENANT_SANDBOXES, n, f);
 	return false;
 }
 
 bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, struct failure *f)
 {
 	const struct tenant *t = tenant_find(c, tenant);
-	uint64_t used = t ? t->promised_gb + t->coming_gb : 0;
 	struct tier tier;
 
-	if (!tenant_tier(c, tenant, &tier) || used + gb <= tier.disks_gb)
+	if (!tenant_tier(c, tenant, &tier) || !exceeds(c, t, &tier, TENANT_DISKS_GB, gb))
 		return true;
-	failure_set(
-		f, FAIL_CAP_REACHED, CAP_RETRY_S,
-		"the disks of this key's sandboxes have %llu GB, and %llu GB more would exceed its "
-		"limit of %u GB",
-		(unsigned long long)used, (unsigned long long)gb, tier.disks_gb);
+	failure_set(f, FAIL_CAP_REACHED, CAP_RETRY_S,
+		    "the disks of this key's sandboxes%s have %llu GB, and %llu GB more would "
+		    "exceed its "
+		    "limit of %u GB%s",
+		    c->member ? " on this host" : "",
+		    (unsigned long long)(t ? tenant_used(t, TENANT_DISKS_GB) : 0),
+		    (unsigned long long)gb, tier.disks_gb, c->member ? " in the whole fleet" : "");
+	note_lack(c, TENANT_DISKS_GB, gb, f);
 	return false;
 }
 

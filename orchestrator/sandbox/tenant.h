@@ -2,6 +2,9 @@
 /*
  * Tenants and their limits, which come from the tier of their key. The tenant without a key and the
  * tenants of operators' keys have only the host's limits.
+ *
+ * In a fleet, some limits hold for all hosts together: this host has an allowance of each
+ * (orchestrator/fleet/slots.h), and a failure with `lacks` says that it needs more.
  */
 #ifndef RAMET_ORCHESTRATOR_SANDBOX_TENANT_H
 #define RAMET_ORCHESTRATOR_SANDBOX_TENANT_H
@@ -14,18 +17,26 @@
 #include "orchestrator/config/tiers.h"
 #include "orchestrator/sandbox/service.h"
 
+struct allowance;
+
+/* Limits that hold for all hosts of a fleet together. */
+enum tenant_limit { TENANT_SANDBOXES, TENANT_DISKS_GB, TENANT_LIMITS };
+
 /* A tenant with its sandboxes and counters; reference-counted by `users`. */
 struct tenant {
 	struct list bucket; /* keyed by name */
 	struct list link;   /* on service->tenants */
 	struct service *service;
 	unsigned users;
-	struct roster sandboxes; /* living ones */
-	uint64_t promised_mib;	 /* RAM of its sandboxes */
-	uint64_t promised_gb;	 /* disks of its sandboxes */
-	size_t coming;		 /* sandboxes being made */
-	uint64_t coming_gb;	 /* disks of sandboxes being made */
-	char *name;		 /* in the same block of memory */
+	struct roster sandboxes;	 /* living ones */
+	uint64_t promised_mib;		 /* RAM of its sandboxes */
+	uint64_t promised_gb;		 /* disks of its sandboxes */
+	size_t coming;			 /* sandboxes being made */
+	uint64_t coming_gb;		 /* disks of sandboxes being made */
+	struct allowance *allowance;	 /* in a fleet: that of orchestrator/peers, or NULL */
+	uint32_t allowed[TENANT_LIMITS]; /* in a fleet: on this host, until: */
+	uint64_t allowed_until_ms;	 /* boottime_ms() */
+	char *name;			 /* in the same block of memory */
 };
 /* Returns the tenant of this name, and creates it if nobody holds it. tenant_put releases the
  * reference that tenant_get or tenant_hold returns. */
@@ -35,6 +46,8 @@ void tenant_put(struct tenant *t);
 /* Returns NULL when nobody holds the tenant. Takes no reference. */
 struct tenant *tenant_find(const struct service *c, const char *name);
 
+/* Returns false when no tenant has limits, since there are no keys. */
+bool tenants_limited(const struct service *c);
 /* Fills in the limits of the tenant's key. Returns false when it has none. */
 bool tenant_tier(const struct service *c, const char *tenant, struct tier *out);
 /* Returns the largest sandbox size the tenant may have; UINT32_MAX: no limit. RAM is rounded to
@@ -47,6 +60,9 @@ void tenant_clamp(const struct service *c, const char *tenant, struct sandbox_co
 uint32_t tenant_lifetime_most(const struct service *c, const char *tenant);
 /* Returns whether the tenant's VMs must not map memory files of others. */
 bool tenant_is_private(const struct service *c, const char *tenant);
+/* Returns the limit of the tier for all hosts, and how much of it this host's sandboxes use. */
+uint32_t tenant_limit(const struct tier *tier, enum tenant_limit limit);
+uint64_t tenant_used(const struct tenant *t, enum tenant_limit limit);
 /* Returns the number of the tenant's sandboxes, living or being made (op.coming). */
 size_t tenant_sandboxes(const struct service *c, const char *tenant);
 /* Returns true when `n` more sandboxes are within the limit; else fills in *f with

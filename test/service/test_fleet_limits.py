@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of a tenant hold for all hosts of a fleet together: each host has an allowance."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterator
+
+import httpx
+import pytest
+
+from conftest import Service, refused
+from fleet import Fleet, Liar, read_head
+from test_clock import Clock, clock  # noqa: F401
+
+ONE, TWO, THREE, LIAR = 17, 18, 19, 20
+CAP = 10
+TIER = f"tier_free=concurrent={CAP} disks_gb=40 rootfs_gb=16 ram_mib=16384 spaces_gb=50"
+LEASE_S = 90
+
+
+@pytest.fixture
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    started = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield started
+    started.stop()
+
+
+class Tenant:
+    """A tenant of hosts that each serve it by themselves, without placement."""
+
+    def __init__(self, fleet: Fleet, hosts: list[int], keeper: int = 0, others: tuple[int, ...] = ()) -> None:
+        """`keeper`: which host it has to be."""
+        self.fleet, self.hosts = fleet, hosts
+        for host in hosts:  # of other regions: placement would choose among all of them
+            fleet.add(host, region=f"r{host}")
+        self.start(hosts[0], "key=admin", others=(*hosts, *others))
+        self.admin = fleet.services[hosts[0]].keys[0]
+        self.key = self.name = ""
+        while not self.name or keeper not in (0, self.by_score()[0]):
+            self.make_key()
+        while self.name not in [key["tenant"] for key in fleet.offered(hosts[0]).values()]:
+            time.sleep(0.01)
+        for host in hosts[1:]:
+            (fleet.home / f"table{host}").mkdir()
+            fleet.carry(hosts[0], host)
+            self.start(host)
+
+    def start(self, host: int, *more: str, others: tuple[int, ...] = ()) -> None:
+        self.fleet.start(host, TIER, *more, others=others)
+
+    def as_admin(self, host: int) -> httpx.Client:
+        return self.fleet.services[host].client(headers={"authorization": f"Bearer {self.admin}"})
+
+    def make_key(self) -> None:
+        with self.as_admin(self.hosts[0]) as http:
+            made = http.post("/v1/keys", json={"name": "a key", "tier": "free"}).json()
+        self.key, self.name = made["key"], made["tenant"]
+
+    def by_score(self) -> list[int]:
+        """The hosts in the order in which they are the tenant's homes: the first one is its keeper."""
+        return self.fleet.homes(self.name)
+
+    def at(self, host: int) -> httpx.Client:
+        return self.fleet.services[host].client(headers={"authorization": f"Bearer {self.key}"})
+
+    def create(self, host: int, **spec: Any) -> httpx.Response:
+        with self.at(host) as http:
+            return http.post("/v1/sandboxes", json=spec)
+
+    def make(self, host: int, **spec: Any) -> str:
+        answer = self.create(host, **spec)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def delete(self, host: int, id: str) -> None:
+        with self.at(host) as http:
+            assert http.delete(f"/v1/sandboxes/{id}").status_code == 204
+
+    def ids(self, host: int) -> list[str]:
+        with self.at(host) as http:
+            return [one["id"] for one in http.get("/v1/sandboxes").json()]
+
+    def fork(self, host: int, id: str, n: int) -> httpx.Response:
+        with self.at(host) as http:
+            return http.post(f"/v1/sandboxes/{id}/fork", json={"n": n})
+
+    def running(self, *hosts: int) -> int:
+        return sum(len(self.ids(host)) for host in hosts or self.hosts)
+
+    def is_sure(self, host: int) -> bool:
+        with self.as_admin(host) as http:
+            return "\nramet_limits_away 0\n" in http.get("/metrics").text
+
+    def until_sure(self) -> None:
+        """Waits until the keeper has heard of all others."""
+        for host in self.hosts:
+            id = self.make(host)
+            while not self.is_sure(host):
+                pass
+            self.delete(host, id)
+
+
+@pytest.fixture
+def three(fleet: Fleet) -> Tenant:
+    tenant = Tenant(fleet, [ONE, TWO, THREE])
+    tenant.until_sure()
+    return tenant
+
+
+def capped(answer: httpx.Response, limit: str = f"limit of {CAP}") -> str:
+    sentence = refused(answer, 429, "cap_reached")
+    assert limit in sentence and "fleet" in sentence
+    assert answer.headers["retry-after"] == "10"
+    return sentence
+
+
+# --- all hosts together ---
+
+
+def test_limit_holds_under_concurrent_creates(three: Tenant) -> None:
+    hosts = [ONE, TWO, THREE] * 8
+    with ThreadPoolExecutor(len(hosts)) as all:
+        for _ in range(3):
+            answers = list(all.map(three.create, hosts))
+            made = [answer for answer in answers if answer.status_code == 201]
+            for answer in answers:
+                if answer.status_code != 201:
+                    capped(answer)
+            assert len(made) == three.running() == CAP
+            for host, answer in zip(hosts, answers):
+                if answer.status_code == 201:
+                    three.delete(host, answer.json()["id"])
+
+
+@pytest.mark.parametrize("host", [ONE, TWO, THREE])
+def test_one_host_can_use_all_of_it(three: Tenant, host: int) -> None:
+    ids = [three.make(host) for _ in range(CAP)]
+    for other in three.hosts:
+        capped(three.create(other))
+    for id, other in zip(ids, [ONE, TWO, THREE]):  # what ends on one host may begin on another, at once
+        three.delete(host, id)
+        three.make(other)
+        capped(three.create(host))
+    assert three.running() == CAP
+
+
+def test_forks_count(three: Tenant) -> None:
+    one, two = three.make(ONE), three.make(TWO)
+    assert len(three.fork(ONE, one, 5).json()["children"]) == 5
+    capped(three.fork(TWO, two, 4))
+    assert len(three.fork(TWO, two, 3).json()["children"]) == 3
+    assert three.running() == CAP
+    capped(three.create(THREE))
+
+
+def test_resumes_count(three: Tenant) -> None:
+    ids = [three.make(ONE) for _ in range(CAP)]
+    with three.at(ONE) as http:
+        space = http.post(f"/v1/sandboxes/{ids[0]}/freeze").json()["space_id"]
+        three.make(TWO)
+        capped(http.post(f"/v1/spaces/{space}/resume", json={}))
+        three.delete(ONE, ids[1])
+        assert http.post(f"/v1/spaces/{space}/resume", json={}).status_code == 201
+
+
+def test_disks_count(fleet: Fleet) -> None:
+    tenant = Tenant(fleet, [ONE, TWO])
+    tenant.until_sure()
+    ids = [tenant.make(host, rootfs_gb=16) for host in (ONE, TWO)]
+    capped(tenant.create(ONE, rootfs_gb=16), "limit of 40 GB")
+    tenant.make(ONE, rootfs_gb=8)
+    capped(tenant.create(TWO), "limit of 40 GB")
+    tenant.delete(TWO, ids[1])
+    tenant.make(ONE, rootfs_gb=16)
+
+
+def test_restarted_hosts_count_what_runs(three: Tenant) -> None:
+    for host in three.hosts:
+        three.make(host)
+        three.make(host)
+    for host in three.hosts:
+        three.fleet.services[host].restart()
+    while three.create(THREE).status_code == 201:
+        pass
+    while three.running() < CAP:
+        for host in three.hosts:
+            three.create(host)
+    for host in three.hosts:
+        capped(three.create(host))
+    assert three.running() == CAP
+
+
+def test_repeated_create_is_one(three: Tenant) -> None:
+    """Also if its first attempt waits for the keeper."""
+    for host in three.hosts:
+        with three.at(host) as http:
+            answers = [http.post("/v1/sandboxes", json={}, headers={"idempotency-key": f"key{host}"}) for _ in "ab"]
+        assert {(answer.status_code, answer.text) for answer in answers} == {(201, answers[0].text)}
+    assert three.running() == 3
+
+
+def test_host_alone_has_all_of_it(fleet: Fleet) -> None:
+    tenant = Tenant(fleet, [ONE])
+    for _ in range(CAP):
+        tenant.make(ONE)
+    capped(tenant.create(ONE))
+
+
+def test_operators_have_no_limit(fleet: Fleet) -> None:
+    fleet.start(ONE, TIER, "key=operator", others=(TWO,))
+    with fleet.services[ONE].client(headers={"authorization": f"Bearer {fleet.services[ONE].keys[0]}"}) as http:
+        for _ in range(CAP + 2):
+            assert http.post("/v1/sandboxes", json={}).status_code == 201
+
+
+# --- hosts that are lost ---
+
+
+def overdraft(homes: int) -> int:
+    return -(-CAP // (5 * homes))
+
+
+def test_allowance_of_a_lost_host_returns(fleet: Fleet, clock: Clock) -> None:  # noqa: F811
+    tenant = Tenant(fleet, [ONE, TWO, THREE])
+    tenant.until_sure()
+    keeper, other, lost = tenant.by_score()
+    for _ in range(6):
+        tenant.make(lost)
+    for _ in range(4):
+        tenant.make(other)
+    fleet.services[lost].kill()
+    for _ in range(6):
+        for host in (keeper, other):
+            capped(tenant.create(host))
+        clock.move(monotonic_s=10)
+    while tenant.running(keeper, other) < CAP:
+        for host in (keeper, other):  # also the other one's: they agree on the keepers
+            if tenant.create(host).status_code == 201:
+                break
+        else:
+            clock.move(monotonic_s=10)
+    for host in (keeper, other):
+        capped(tenant.create(host))
+
+
+def test_lost_keeper_costs_no_more_than_the_overdraft(fleet: Fleet, clock: Clock) -> None:  # noqa: F811
+    tenant = Tenant(fleet, [ONE, TWO, THREE])
+    tenant.until_sure()
+    keeper, *others = tenant.by_score()
+    for host in others:
+        tenant.make(host)
+    fleet.services[keeper].kill()
+    for host in others:
+        while (answer := tenant.create(host)).status_code == 201:
+            pass
+        assert f"host h{keeper}" in capped(answer)
+    made = tenant.running(*others)
+    assert made <= CAP + 2 * overdraft(3)
+    fleet.add(keeper, gone=1)
+    fleet.write()
+    while tenant.running(*others) < CAP:
+        for host in others:
+            tenant.create(host)
+        clock.move(monotonic_s=1)
+    for host in others:
+        sentence = capped(tenant.create(host))
+        assert "does not answer" not in sentence
+    assert tenant.running(*others) == max(made, CAP)
+
+
+# --- peers that lie ---
+
+
+def answering(text: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+
+
+def serve_all(reports: str, grants: str, status: str = "200 OK") -> Callable[[ssl.SSLSocket], None]:
+    def serve(s: ssl.SSLSocket) -> None:
+        while True:
+            head = read_head(s)
+            s.sendall(answering(reports if b"/report " in head else grants, status))
+
+    return serve
+
+
+LIES = [
+    serve_all("end\n", ""),
+    serve_all("end\n", "\x00" * 100),
+    serve_all("end\n", "1 4 2 16 3", "500 No"),
+    serve_all("end\n", "1 99999999999 0 0 0\n"),
+    serve_all("x" * 60000, "x" * 60000),
+    serve_all("end\n", "0 0 0 0 0\n"),
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=range(len(LIES)))
+def test_keeper_that_lies_gives_nothing(fleet: Fleet, lie: Callable[[ssl.SSLSocket], None]) -> None:
+    run_beside(fleet, lie, overdraft(2))
+
+
+@pytest.mark.parametrize("record", [1000000, CAP, 5])
+def test_keeper_that_gives_more_gives_no_more_than_the_limit(fleet: Fleet, record: int) -> None:
+    run_beside(fleet, serve_all("end\n", f"1 {record} 5 1000000 5\n"), CAP)
+
+
+def run_beside(fleet: Fleet, lie: Callable[[ssl.SSLSocket], None], most: int) -> None:
+    """Checks that a host beside a keeper that lies makes at most so many sandboxes."""
+    liar: Liar | None = None
+    tenant = Tenant(fleet, [ONE], keeper=LIAR, others=(LIAR,))
+    try:
+        liar = fleet.lie(LIAR, lie)
+        n = 0
+        while (answer := tenant.create(ONE)).status_code == 201:
+            n += 1
+        capped(answer)
+        assert n <= most
+    finally:
+        if liar:
+            liar.close()
+
+
+GARBAGE = ["", "\n", "x" * 5000, "0" * 16, "0123456789abcdef 0123456789abcdef 18 tnt_a 1 2 3 4 5 6 7 8\n"]
+
+
+@pytest.mark.parametrize("path", ["", "/yield", "/report"])
+def test_garbage_is_refused(fleet: Fleet, path: str) -> None:
+    tenant = Tenant(fleet, [ONE])
+    with fleet.peer(ONE, of=ONE) as peer:
+        for text in GARBAGE:
+            assert peer.post(f"/fleet/slots{path}", content=text.encode()).status_code in (400, 409)
+    with tenant.at(ONE) as http:  # not for clients
+        refused(http.post(f"/fleet/slots{path}", content=b""), 404, "no_such_route")
+    tenant.make(ONE)
