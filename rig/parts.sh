@@ -76,6 +76,26 @@ need_integrations_venv() {
 	cached "$(integrations_venv_dir)" "Python with the packages of the integrations" make_integrations_venv
 }
 
+# Debian's etcd, without the package, whose service would start.
+etcd_dir() { cache_path etcd "$(dpkg --print-architecture)"; }
+make_etcd() { # OUTDIR
+	mkdir -p "$1" && cd "$1" && { download_etcd || { as_root apt-get update && download_etcd; }; } &&
+		dpkg-deb --fsys-tarfile etcd-server_*.deb | tar -x --strip-components=3 ./usr/bin/etcd &&
+		rm etcd-server_*.deb
+}
+download_etcd() { apt-get -qq -o Acquire::Retries=3 download etcd-server; }
+need_etcd() { cached "$(etcd_dir)" "etcd" make_etcd; }
+# Debian's HAProxy with its libraries, likewise.
+haproxy_dir() { cache_path haproxy "$(dpkg --print-architecture)"; }
+make_haproxy() { # OUTDIR
+	mkdir -p "$1" && cd "$1" && { download_haproxy || { as_root apt-get update && download_haproxy; }; } &&
+		for deb in *.deb; do dpkg-deb -x "$deb" . || return; done && rm ./*.deb
+}
+download_haproxy() {
+	apt-get -qq -o Acquire::Retries=3 download haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
+}
+need_haproxy() { cached "$(haproxy_dir)" "haproxy" make_haproxy; }
+
 build_kernel() { cached "$(kernel_dir)" "guest kernel" "$top/kernel-config/build.sh"; }
 build_rootfs() { cached "$(rootfs_dir)" "guest root file system" make_rootfs; }
 build_host_image() { cached "$(host_image_dir)" "rig's host image" as_root "$top/rig/host-image.sh"; }

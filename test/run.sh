@@ -50,25 +50,6 @@ make_promtool() { # OUTDIR
 }
 download_prometheus() { apt-get -qq -o Acquire::Retries=3 download prometheus; }
 need_promtool() { cached "$(promtool_dir)" "promtool" make_promtool; }
-# Debian's etcd, likewise.
-etcd_dir() { cache_path etcd "$(dpkg --print-architecture)"; }
-make_etcd() { # OUTDIR
-	mkdir -p "$1" && cd "$1" && { download_etcd || { as_root apt-get update && download_etcd; }; } &&
-		dpkg-deb --fsys-tarfile etcd-server_*.deb | tar -x --strip-components=3 ./usr/bin/etcd &&
-		rm etcd-server_*.deb
-}
-download_etcd() { apt-get -qq -o Acquire::Retries=3 download etcd-server; }
-need_etcd() { cached "$(etcd_dir)" "etcd" make_etcd; }
-# Debian's HAProxy with its libraries, likewise.
-haproxy_dir() { cache_path haproxy "$(dpkg --print-architecture)"; }
-make_haproxy() { # OUTDIR
-	mkdir -p "$1" && cd "$1" && { download_haproxy || { as_root apt-get update && download_haproxy; }; } &&
-		for deb in *.deb; do dpkg-deb -x "$deb" . || return; done && rm ./*.deb
-}
-download_haproxy() {
-	apt-get -qq -o Acquire::Retries=3 download haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
-}
-need_haproxy() { cached "$(haproxy_dir)" "haproxy" make_haproxy; }
 # with_sdk CMD…: runs the command where the SDK can be imported, for $limit seconds at most if it is set
 with_sdk() {
 	PYTHONPATH=$top/sdk/python/src ${limit:+timeout --foreground -s INT -k 60 "$limit"} "$@"
@@ -180,7 +161,7 @@ check_own_types() {
 	own_mypy --config-file test/mypy.ini test/system test/fault test/rootfs &&
 		own_mypy --config-file test/mypy.ini test/service &&
 		own_mypy --config-file test/mypy.ini test/packages &&
-		own_mypy --config-file test/mypy.ini test/etcd &&
+		own_mypy --config-file test/mypy.ini test/etcd rig/*.py &&
 		own_mypy --strict bench/*.py packaging/*.py &&
 		own_mypy --config-file test/mypy.ini test/*.py sdk/python/make_sync.py \
 			orchestrator/api/*.py orchestrator/guestops/*.py test/unit/api/*.py

@@ -3,175 +3,22 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
-import os
 import shutil
 import signal
-import socket
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
 
-BUILD = Path(os.environ.get("RAMET_BUILD", "build/asan"))
-RAMETCTL = BUILD / "orchestrator/operator/rametctl"
+from cell import BUILD, Etcd, free_ports, rametctl, until
+
 PROGRAM = BUILD / "orchestrator/etcd/ramet-fleet"
-ETCD = os.environ.get("RAMET_ETCD", "etcd")
-TIMEOUT_S = 180  # for what takes seconds on an idle machine
-SETTLE_MS = 3000  # without a heartbeat for so long, members elect a leader
 
 cells = itertools.count(1)
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """Waits until the condition holds, and returns its value."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {TIMEOUT_S} s")
-
-
-def rametctl(*args: object) -> str:
-    done = subprocess.run([RAMETCTL, *map(str, args)], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-def free_ports(n: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports: list[int] = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-def text_of(value: str) -> str:
-    return base64.b64encode(value.encode()).decode()
-
-
-class Member:
-    def __init__(self, etcd: Etcd, i: int) -> None:
-        self.etcd, self.name = etcd, f"m{i}"
-        self.client, self.peer = etcd.ports[2 * i], etcd.ports[2 * i + 1]
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.client}"
-
-    def start(self) -> None:
-        ca, folder = self.etcd.ca, self.etcd.folder
-        flags = {
-            "name": self.name,
-            "data-dir": folder / self.name,
-            "listen-client-urls": self.url,
-            "advertise-client-urls": self.url,
-            "listen-peer-urls": f"https://127.0.0.1:{self.peer}",
-            "initial-advertise-peer-urls": f"https://127.0.0.1:{self.peer}",
-            "initial-cluster": self.etcd.cluster(),
-            "heartbeat-interval": SETTLE_MS // 10,
-            "election-timeout": SETTLE_MS,
-            "log-level": "error",
-        }
-        for kind in ("", "peer-"):
-            flags |= {
-                f"{kind}trusted-ca-file": ca / "etcd-ca.pem",
-                f"{kind}cert-file": ca / f"etcd-{self.name}.pem",
-                f"{kind}key-file": ca / f"etcd-{self.name}-key.pem",
-                f"{kind}client-cert-auth": "true",
-            }
-        with open(folder / f"{self.name}.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [ETCD, *(f"--{name}={value}" for name, value in flags.items())],
-                stdout=log,
-                stderr=log,
-            )
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=10, context=self.etcd.context) as answer:
-            value: dict[str, Any] = json.load(answer)
-            return value
-
-    def leads(self) -> bool:
-        try:
-            status = self.post("/v3/maintenance/status", {})
-        except OSError:
-            return False
-        return bool(status.get("leader") == status["header"]["member_id"])
-
-
-class Etcd:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.ca = folder, folder / "ca"
-        self.ports = free_ports(6)
-        self.members = [Member(self, i) for i in range(3)]
-        rametctl("fleet", "init", self.ca, 0, *(m.url for m in self.members))
-        for m in self.members:
-            rametctl("fleet", "ca", self.ca, "etcd", m.name, "127.0.0.1")
-        self.context = ssl.create_default_context(cafile=str(self.ca / "etcd-ca.pem"))
-        self.context.load_cert_chain(self.ca / "etcd-m0.pem", self.ca / "etcd-m0-key.pem")
-
-    def cluster(self) -> str:
-        return ",".join(f"{m.name}=https://127.0.0.1:{m.peer}" for m in self.members)
-
-    def start(self) -> None:
-        for m in self.members:
-            if not m.process:
-                m.start()
-        self.leader()
-
-    def leader(self) -> Member:
-        leader: Member = until(
-            "a leader", lambda: next((m for m in self.members if m.process and m.leads()), None)
-        )
-        return leader
-
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Asks the members in turn until one answers."""
-
-        def ask() -> dict[str, Any] | None:
-            for m in self.members:
-                try:
-                    return m.post(path, body)
-                except OSError:
-                    continue
-            return None
-
-        answer: dict[str, Any] = until(f"an answer to {path}", ask)
-        return answer
-
-    def put(self, key: str, value: str) -> None:
-        self.post("/v3/kv/put", {"key": text_of(key), "value": text_of(value)})
-
-    def get(self, key: str) -> dict[str, Any] | None:
-        kvs = self.post("/v3/kv/range", {"key": text_of(key)}).get("kvs", [])
-        return kvs[0] if kvs else None
-
-    def stop(self) -> None:
-        for m in self.members:
-            m.kill()
 
 
 class Host:
@@ -287,7 +134,9 @@ class Fleet:
 
 @pytest.fixture(scope="session")
 def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    etcd = Etcd(tmp_path_factory.mktemp("etcd"))
+    ports = free_ports(6)
+    places = [("127.0.0.1", client, peer) for client, peer in zip(ports[::2], ports[1::2])]
+    etcd = Etcd(tmp_path_factory.mktemp("etcd"), places)
     etcd.start()
     yield etcd
     etcd.stop()

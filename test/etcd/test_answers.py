@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-from conftest import Host, rametctl
+from cell import rametctl
+from conftest import Host
 
 HEADER = {"cluster_id": "1", "member_id": "2", "revision": "7", "raft_term": "2"}
 LEASE = {"header": HEADER, "ID": "5", "TTL": "30"}

@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 import pytest
-from conftest import PROGRAM, Etcd, Fleet, Host, rametctl, text_of, until
+from cell import Etcd, rametctl, text_of, until
+from conftest import PROGRAM, Fleet, Host
 
 
 def end_lease(fleet: Fleet, key: str) -> None:

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import os
 import re
-import signal
 import socket
 import ssl
 import subprocess
@@ -17,81 +16,17 @@ from typing import Any, Callable, Iterator
 
 import httpx
 import pytest
-from conftest import PROGRAM, Fleet, Host, free_ports, rametctl, until
+from cell import Authority, Front, free_ports, rametctl, until
+from conftest import PROGRAM, Fleet, Host
 from stand_in import Service
 from test_keys import PORTS, settings
 
-HAPROXY = Path(os.environ.get("RAMET_HAPROXY", "/"))
-LIBRARIES = {"LD_LIBRARY_PATH": f"{HAPROXY}/usr/lib/x86_64-linux-gnu"} if HAPROXY != Path("/") else {}
 NUMBERS = (17, 18, 19)
 # Waits until a server sends something.
 CODE = """import socket
 print("begun", flush=True)
 print(socket.create_connection(("127.0.0.1", {})).recv(8))"""
 FULL = 19  # this host has room for four sandboxes
-
-
-class Front:
-    """HAProxy, with the printed configuration; only paths, ports and the time between checks differ."""
-
-    def __init__(self, folder: Path, text: str, ports: dict[str, int]) -> None:
-        (self.port,) = free_ports(1)
-        self.config, self.pem = folder / "haproxy.cfg", folder / "front.pem"
-        key = folder / "front.key"
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-            + ["-nodes", "-keyout", key, "-out", self.pem, "-subj", "/CN=front", "-days", "2"],
-            check=True,
-            capture_output=True,
-        )
-        self.pem.write_text(self.pem.read_text() + key.read_text())
-        for old, new in (
-            (r"    (user|group) haproxy\n", ""),
-            (r"/run/haproxy/admin.sock", f"{folder}/admin.sock"),
-            (r"bind :443", f"bind 127.0.0.1:{self.port}"),
-            (r"/etc/haproxy/ramet.pem", f"{self.pem}"),
-            (r"inter 2s", "inter 100ms"),
-            (r"    server (\S+) \S+", lambda m: f"    server {m[1]} 127.0.0.1:{ports[m[1]]}"),
-        ):
-            text, n = re.subn(old, new, text)
-            assert n, old
-        self.config.write_text(text)
-        self.admin = folder / "admin.sock"
-        self.master = subprocess.Popen(
-            [HAPROXY / "usr/sbin/haproxy", "-W", "-f", self.config], env={**os.environ, **LIBRARIES}
-        )
-        until("HAProxy", lambda: self.master.poll() is not None or self.admin.exists())
-        assert self.master.poll() is None
-
-    def client(self, http2: bool = True) -> httpx.Client:
-        base = f"https://127.0.0.1:{self.port}"
-        return httpx.Client(base_url=base, http2=http2, verify=False, timeout=120, trust_env=False)
-
-    def ask(self, command: str) -> str:
-        """Returns what HAProxy answers; nothing while it changes its process."""
-        text = b""
-        with socket.socket(socket.AF_UNIX) as s:
-            try:
-                s.connect(str(self.admin))
-                s.sendall(command.encode() + b"\n")
-                while part := s.recv(65536):
-                    text += part
-            except OSError:
-                return ""
-        return text.decode()
-
-    def up(self, backend: str = "ramet_ready") -> set[str]:
-        """Returns the hosts that get new requests."""
-        rows = [row.split(",") for row in self.ask("show stat").splitlines()]
-        return {row[1] for row in rows if len(row) > 17 and row[0] == backend and row[17] == "UP"} - {"BACKEND"}
-
-    def worker(self) -> str:
-        found = re.search(r"Pid: (\d+)", self.ask("show info"))
-        return found[1] if found else ""
-
-    def stop(self) -> None:
-        self.master.terminate()
-        self.master.wait()
 
 
 @pytest.fixture
@@ -117,13 +52,30 @@ def services(hosts: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Ite
             one.stop()
 
 
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("front"))
+
+
 @pytest.fixture
-def front(hosts: list[Host], services: dict[str, Service], tmp_path: Path) -> Iterator[Front]:
+def front(
+    authority: Authority, hosts: list[Host], services: dict[str, Service], tmp_path: Path
+) -> Iterator[Front]:
+    """With the ports of the services here, and less time between checks."""
     text = rametctl("fleet", "haproxy", hosts[0].tables)
-    front = Front(tmp_path, text, {name: one.port for name, one in services.items()})
+    changes = [
+        (r"inter 2s", "inter 100ms"),
+        (r"    server (\S+) \S+", lambda m: f"    server {m[1]} 127.0.0.1:{services[m[1]].port}"),
+    ]
+    front = Front(tmp_path, text, free_ports(1)[0], authority.certify("front"), *changes)
     until("all hosts", lambda: len(front.up()) == len(NUMBERS))
     yield front
     front.stop()
+
+
+def client(front: Front, http2: bool = True) -> httpx.Client:
+    base = f"https://127.0.0.1:{front.port}"
+    return httpx.Client(base_url=base, http2=http2, verify=False, timeout=120, trust_env=False)
 
 
 def drain(by: Host, name: str) -> None:
@@ -168,10 +120,11 @@ def websocket(s: socket.socket) -> None:
         s.sendall(part)
 
 
-def upgraded(front: Front, path: str) -> ssl.SSLSocket:
-    context = ssl.create_default_context(cafile=str(front.pem))
-    context.check_hostname = False
-    s = context.wrap_socket(socket.create_connection(("127.0.0.1", front.port), timeout=120))
+def upgraded(front: Front, pem: Path, path: str) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=str(pem))
+    s = context.wrap_socket(
+        socket.create_connection(("127.0.0.1", front.port), timeout=120), server_hostname="127.0.0.1"
+    )
     s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
               "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())  # fmt: skip
     head = b""
@@ -190,7 +143,7 @@ def echoed(s: ssl.SSLSocket, data: bytes) -> bytes:
 
 
 def test_any_host_is_used_and_a_full_one_costs_no_create(front: Front, services: dict[str, Service]) -> None:
-    with front.client() as http:
+    with client(front) as http:
         paths = [made(http) for _ in range(24)]
         assert http.get(paths[0]).http_version == "HTTP/2"
         assert all(http.get(path).status_code == 200 for path in paths)
@@ -204,7 +157,7 @@ def test_any_host_is_used_and_a_full_one_costs_no_create(front: Front, services:
 
 
 def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service]) -> None:
-    with front.client() as http:
+    with client(front) as http:
         made(http)
         services["h18"].server.kill()
         services["h18"].server.wait()
@@ -214,7 +167,7 @@ def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service
 
 
 def test_a_drained_host_leaves_and_its_streams_stay(
-    front: Front, hosts: list[Host], services: dict[str, Service]
+    front: Front, authority: Authority, hosts: list[Host], services: dict[str, Service]
 ) -> None:
     released = threading.Event()
 
@@ -222,10 +175,10 @@ def test_a_drained_host_leaves_and_its_streams_stay(
         released.wait(120)
         s.sendall(b"released")
 
-    with services["h18"].client() as direct, front.client() as http:
+    with services["h18"].client() as direct, client(front) as http:
         path = made(direct)
         code = CODE.format(serve(wait))
-        socket_ = upgraded(front, f"{path}/ports/{serve(websocket)}/ws")
+        socket_ = upgraded(front, authority.pem, f"{path}/ports/{serve(websocket)}/ws")
         with http.stream("POST", f"{path}/exec", json={"code": code}) as answer:
             lines = answer.iter_lines()
             assert any("begun" in line for line in lines)
@@ -249,7 +202,7 @@ def test_a_drained_host_leaves_and_its_streams_stay(
         socket_.close()
 
 
-def test_a_reload_cuts_no_stream(front: Front) -> None:
+def test_a_reload_cuts_no_stream(front: Front, authority: Authority) -> None:
     """Over HTTP/1.1: HTTP/2 tells clients that the connection ends, and httpx gives its streams up then."""
     released = threading.Event()
 
@@ -257,19 +210,18 @@ def test_a_reload_cuts_no_stream(front: Front) -> None:
         released.wait(120)
         s.sendall(b"released")
 
-    with front.client(http2=False) as http:
+    with client(front, http2=False) as http:
         path = made(http)
         code = CODE.format(serve(wait))
-        socket_ = upgraded(front, f"{path}/ports/{serve(websocket)}/ws")
+        socket_ = upgraded(front, authority.pem, f"{path}/ports/{serve(websocket)}/ws")
         with http.stream("POST", f"{path}/exec", json={"code": code}) as answer:
             lines = answer.iter_lines()
             assert any("begun" in line for line in lines)
             worker = front.worker()
-            front.master.send_signal(signal.SIGUSR2)  # as `systemctl reload haproxy`
-            until("the next worker", lambda: front.worker() not in (worker, ""))
+            front.reload()
             until("all hosts", lambda: len(front.up()) == len(NUMBERS))
             assert Path(f"/proc/{worker}").exists()
-            with front.client() as other:
+            with client(front) as other:
                 assert other.get(path).status_code == 200
             assert echoed(socket_, b"still here") == b"still here"
             released.set()
@@ -281,7 +233,7 @@ def test_without_a_host_the_answer_is_an_error_of_the_api(front: Front, services
     for service in services.values():
         service.server.kill()
         service.server.wait()
-    with front.client() as http:
+    with client(front) as http:
         answer = http.get("/v1/sandboxes")
         assert (answer.status_code, answer.json()["code"]) == (503, "host_unreachable")
         assert answer.headers["retry-after"] == "1"

@@ -7,7 +7,8 @@ import os
 from typing import Any, Iterator
 
 import pytest
-from conftest import Fleet, Host, rametctl, until
+from cell import rametctl, until
+from conftest import Fleet, Host
 from stand_in import Service
 
 PORTS = iter(range(7600, 7700))
