@@ -213,11 +213,14 @@ class Front:
         self.start()
 
     def start(self) -> None:
-        self.master = subprocess.Popen(
-            [HAPROXY / "usr/sbin/haproxy", "-W", "-f", self.config], env={**os.environ, **LIBRARIES}
-        )
+        command = ["setpriv", "--pdeathsig=KILL", f"{HAPROXY}/usr/sbin/haproxy"]
+        log = self.config.with_name("log")
+        with log.open("ab") as file:
+            self.master = subprocess.Popen(
+                [*command, "-W", "-f", self.config], env={**os.environ, **LIBRARIES}, stderr=file
+            )
         until("HAProxy", lambda: self.master.poll() is not None or self.admin.exists())
-        assert self.master.poll() is None
+        assert self.master.poll() is None, log.read_text()
 
     def reload(self) -> None:
         """Reloads as `systemctl reload haproxy`, and returns when the next process serves."""

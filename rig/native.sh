@@ -8,6 +8,16 @@ native_root=/var/lib/ramet/dev
 
 native_service() { as_root "$top/rig/service.sh" "$@" 8>&-; }
 
+# Puts the product and the guest's root file system where the service finds them.
+native_unpack() {
+	getent passwd ramet >/dev/null || as_root useradd --system --no-create-home --shell /usr/sbin/nologin ramet
+	as_root mkdir -p "$native_root"
+	as_root chown ramet: /var/lib/ramet # rametd refuses another owner
+	as_root tar -C "$native_root" -xf "$top/build/product.tar"
+	as_root cp "$top/build/product.tar" "$native_root/product.tar"
+	as_root cp -u --sparse=always "$(rootfs_dir)/rootfs.ext4" "$native_root/rootfs.ext4"
+}
+
 native_up() {
 	local lib=$native_root/usr/lib/ramet
 	native_templates
@@ -15,12 +25,7 @@ native_up() {
 		return
 	fi
 	native_service stop
-	getent passwd ramet >/dev/null || as_root useradd --system --no-create-home --shell /usr/sbin/nologin ramet
-	as_root mkdir -p "$native_root"
-	as_root chown ramet: /var/lib/ramet # rametd refuses another owner
-	as_root tar -C "$native_root" -xf "$top/build/product.tar"
-	as_root cp "$top/build/product.tar" "$native_root/product.tar"
-	as_root cp -u --sparse=always "$(rootfs_dir)/rootfs.ext4" "$native_root/rootfs.ext4"
+	native_unpack
 	native_service start "$lib/rametd" --vmm="$lib/ramet-vmm" --notify="$lib/ramet-notify" \
 		--kernel="$native_root/usr/share/ramet/vmlinux" \
 		--initramfs="$native_root/usr/share/ramet/initramfs.cpio" \

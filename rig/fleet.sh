@@ -1,0 +1,113 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A fleet of hosts on one machine: run_fleet.py, on this machine or in the rig. Sourced by dev.
+
+# shellcheck disable=SC2154 # dev sets top, the root of the tree; native.sh sets native_root
+fleet_stand_ins=$top/build/fleet # the folder of a fleet without VMs
+fleet_in_rig=/root/fleet         # the program and its parts, in the rig
+
+fleet_usage='usage: ./dev fleet [N] [--stand-ins] [--port N] | kill NAME | start NAME | on NAME CMD…'
+
+cmd_fleet() {
+	local n=3 port=7443 where=''
+	case ${1:-} in
+	kill | start | on)
+		[[ $# -ge 2 && ($1 != on || $# -ge 3) ]] || die "$fleet_usage"
+		fleet_ask "$@"
+		return
+		;;
+	esac
+	while [[ $# -gt 0 ]]; do
+		case $1 in
+		--stand-ins) where=stand_ins ;;
+		--port)
+			[[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] && ((${2} < 65535)) || die "$fleet_usage"
+			port=$2
+			shift
+			;;
+		*)
+			[[ $1 =~ ^[1-9][0-9]?$ ]] || die "$fleet_usage"
+			n=$1
+			;;
+		esac
+		shift
+	done
+	need_for_build
+	need_etcd
+	need_haproxy
+	where=${where:-$(where)}
+	"fleet_$where" "$n" "$port"
+}
+
+# fleet_here PYTHON RAMETCTL ARG…: runs the program on this machine
+fleet_here() {
+	as_root env RAMET_ETCD="$(etcd_dir)/etcd" RAMET_HAPROXY="$(haproxy_dir)" RAMETCTL="$2" \
+		RAMET_BUILD="$top/build/release" PYTHONDONTWRITEBYTECODE=1 \
+		SERVICE_SERVER="$top/build/release/test/service/service_server" \
+		RAMET_INIT="$top/build/release/guest/ramet-init" "$1" "$top/rig/run_fleet.py" "${@:3}"
+}
+
+# Every command N PORT: of the hosts, and of the first region's front.
+fleet_stand_ins() {
+	need_venv
+	build_h2o
+	step "service with stand-ins" cmake_tree release ramet-fleet rametctl ramet-init service_server
+	fleet_here "$(venv_dir)/bin/python" "$top/build/release/orchestrator/operator/rametctl" \
+		--folder "$fleet_stand_ins" --stand-ins --port "$2" "$1"
+}
+
+fleet_native() {
+	! native_service status || die "the service runs: end it with ./dev down"
+	build_parts native build_product
+	stage_alone pack_product
+	native_unpack
+	as_root ln -f "$native_root/rootfs.ext4" "$native_root/usr/share/ramet/rootfs.ext4"
+	fleet_here python3 "$native_root/usr/bin/rametctl" \
+		--folder "$native_root/fleet" --usr "$native_root/usr" --port "$2" "$1"
+}
+
+fleet_rig() {
+	local forward=(-L "$2:127.0.0.1:$2" -L "$(($2 + 1)):127.0.0.1:$(($2 + 1))")
+	build_parts rig build_product
+	stage_alone pack_product
+	if rig_is_up; then
+		! rig_service status || die "the service runs: end it with ./dev down"
+		rig_host tar -x -C / <"$top/build/product.tar"
+	else
+		trap 'stop_groups; rig_down' EXIT
+		rig_boot </dev/null
+	fi
+	fleet_parts | rig_host tar -x -C /
+	# A connection of its own, whose end is the fleet's.
+	rig_ssh -tt -o ControlPath=none "${forward[@]}" root@127.0.0.1 \
+		"RAMETCTL=rametctl RAMET_ETCD=$fleet_in_rig/etcd RAMET_HAPROXY=$fleet_in_rig/haproxy" \
+		"python3 $fleet_in_rig/run_fleet.py --folder /var/lib/ramet/fleet --port $2 $1"
+}
+
+# Prints an archive of what a fleet in the rig needs beside the product. HAProxy's libraries come along.
+fleet_parts() {
+	local parts=$top/build/fleet-parts haproxy
+	haproxy=$(haproxy_dir)
+	rm -rf "$parts"
+	mkdir -p "$parts$fleet_in_rig"
+	cp "$top/rig/cell.py" "$top/rig/run_fleet.py" "$(etcd_dir)/etcd" "$parts$fleet_in_rig"
+	mkdir -p "$parts$fleet_in_rig/haproxy/usr/sbin" "$parts$fleet_in_rig/haproxy/usr/lib"
+	cp "$haproxy/usr/sbin/haproxy" "$parts$fleet_in_rig/haproxy/usr/sbin"
+	cp -r "$haproxy/usr/lib/x86_64-linux-gnu" "$parts$fleet_in_rig/haproxy/usr/lib"
+	ldd "$haproxy/usr/sbin/haproxy" | awk '$3 ~ "^/" && $3 !~ "/libc[.]so" { print $3 }' |
+		xargs cp -Lt "$parts$fleet_in_rig/haproxy/usr/lib/x86_64-linux-gnu"
+	tar -C "$parts" --owner=0 --group=0 -c .
+}
+
+# fleet_ask COMMAND NAME …: has the fleet that runs obey
+fleet_ask() {
+	if [[ -S $fleet_stand_ins/control ]]; then
+		as_root python3 -B "$top/rig/run_fleet.py" --folder "$fleet_stand_ins" "$@"
+	elif as_root test -S "$native_root/fleet/control"; then
+		as_root python3 -B "$top/rig/run_fleet.py" --folder "$native_root/fleet" "$@"
+	else
+		rig_is_up || die "no fleet runs; start one with ./dev fleet"
+		rig_host python3 -B "$fleet_in_rig/run_fleet.py" --folder /var/lib/ramet/fleet "$@"
+	fi
+}
