@@ -14,30 +14,38 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from ramet import RametError, Sandbox
+
+Answer = TypeVar("Answer")
 
 JOBS = 8
 FORKS = 2
 LOST = ("host_unreachable", "host_lost")  # the host may come back; it will not
-UNKNOWN = (0, 502)  # statuses without an answer of the host: the call may have run
+UNKNOWN = (0, 502)  # statuses without an answer of the host: it may have done it
+
+
+def ask(request: Callable[[], Answer]) -> Answer:
+    """Makes a request that may be made twice; again if nobody knows whether it was carried out."""
+    try:
+        return request()
+    except RametError as error:
+        if error.status not in UNKNOWN:
+            raise
+        print(f"asked again: {error}")
+        return request()
 
 
 def begin(job: int) -> Sandbox:
-    sbx = Sandbox()
-    sbx.run_code(f"numbers_{job} = list(range({job}, 100))")
+    sbx = ask(Sandbox)
+    ask(lambda: sbx.run_code(f"numbers_{job} = list(range({job}, 100))"))
     return sbx
 
 
 def work(sbx: Sandbox, job: int) -> str:
-    code = f"print(sum(numbers_{job}), end='')"
-    try:
-        return sbx.run_code(code).stdout
-    except RametError as error:
-        if error.status not in UNKNOWN:
-            raise
-        print(f"a call got no answer; it only reads, so it is made again ({error})")
-        return sbx.run_code(code).stdout
+    return ask(lambda: sbx.run_code(f"print(sum(numbers_{job}), end='')")).stdout
 
 
 def main(kill: list[str]) -> None:

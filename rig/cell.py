@@ -219,7 +219,7 @@ class Front:
             self.master = subprocess.Popen(
                 [*command, "-W", "-f", self.config], env={**os.environ, **LIBRARIES}, stderr=file
             )
-        until("HAProxy", lambda: self.master.poll() is not None or self.admin.exists())
+        until("HAProxy", lambda: self.master.poll() is not None or self.worker())
         assert self.master.poll() is None, log.read_text()
 
     def reload(self) -> None:

@@ -5,7 +5,7 @@
 
 # shellcheck disable=SC2154 # dev sets top, the root of the tree; native.sh sets native_root
 fleet_stand_ins=$top/build/fleet # the folder of a fleet without VMs
-fleet_in_rig=/root/fleet         # the program and its parts, in the rig
+fleet_in_rig=/root/fleet         # the program and etcd, in the rig
 
 fleet_usage='usage: ./dev fleet [N] [--stand-ins] [--port N] | kill NAME | start NAME | on NAME CMD…'
 
@@ -67,37 +67,45 @@ fleet_native() {
 		--folder "$native_root/fleet" --usr "$native_root/usr" --port "$2" "$1"
 }
 
+# HAProxy stays on this machine: it needs a CPU with cmpxchg16b, which the rig's has not (README.md).
 fleet_rig() {
-	local forward=(-L "$2:127.0.0.1:$2" -L "$(($2 + 1)):127.0.0.1:$(($2 + 1))")
+	local n=$1 port=$2 forwarded=$(($2 + 10)) forward=() i
+	local front=$top/build/fleet-front folder=/var/lib/ramet/fleet
 	build_parts rig build_product
 	stage_alone pack_product
+	trap 'stop_groups; stop_fleet_in_rig' EXIT
 	if rig_is_up; then
 		! rig_service status || die "the service runs: end it with ./dev down"
 		rig_host tar -x -C / <"$top/build/product.tar"
 	else
-		trap 'stop_groups; rig_down' EXIT
+		trap 'stop_groups; stop_fleet_in_rig; rig_down' EXIT
 		rig_boot </dev/null
 	fi
-	fleet_parts | rig_host tar -x -C /
-	# A connection of its own, whose end is the fleet's.
-	rig_ssh -tt -o ControlPath=none "${forward[@]}" root@127.0.0.1 \
-		"RAMETCTL=rametctl RAMET_ETCD=$fleet_in_rig/etcd RAMET_HAPROXY=$fleet_in_rig/haproxy" \
-		"python3 $fleet_in_rig/run_fleet.py --folder /var/lib/ramet/fleet --port $2 $1"
+	tar -C "$(etcd_dir)" -c etcd -C "$top/rig" cell.py run_fleet.py |
+		rig_host sh -c "rm -f $folder/control; mkdir -p $fleet_in_rig && tar -x -C $fleet_in_rig"
+	# It ends with this connection, which is its terminal.
+	set -m
+	rig_ssh -tt -o ControlPath=none root@127.0.0.1 "RAMETCTL=rametctl RAMET_ETCD=$fleet_in_rig/etcd" \
+		"python3 -B $fleet_in_rig/run_fleet.py --folder $folder --port $port --bare $n" </dev/null &
+	set +m
+	fleet_ssh=$!
+	until rig_host test -S $folder/control </dev/null; do
+		kill -0 "$fleet_ssh" 2>/dev/null || die "the fleet ended"
+		sleep 1
+	done
+	rm -rf "$front"
+	mkdir -p "$front"
+	rig_host tar -c -C $folder/front . </dev/null | tar -x -C "$front"
+	for ((i = 0; i < n; i++)); do
+		forward+=(-L "$((forwarded + i)):$(rig_host cat "$folder/h$((i + 1))/address" </dev/null):7070")
+	done
+	rig_ssh -N -o ControlPath=none -o ExitOnForwardFailure=yes "${forward[@]}" root@127.0.0.1 </dev/null &
+	fleet_forward=$!
+	fleet_here python3 "" --folder "$front" --fronts "$forwarded"
 }
-
-# Prints an archive of what a fleet in the rig needs beside the product. HAProxy's libraries come along.
-fleet_parts() {
-	local parts=$top/build/fleet-parts haproxy
-	haproxy=$(haproxy_dir)
-	rm -rf "$parts"
-	mkdir -p "$parts$fleet_in_rig"
-	cp "$top/rig/cell.py" "$top/rig/run_fleet.py" "$(etcd_dir)/etcd" "$parts$fleet_in_rig"
-	mkdir -p "$parts$fleet_in_rig/haproxy/usr/sbin" "$parts$fleet_in_rig/haproxy/usr/lib"
-	cp "$haproxy/usr/sbin/haproxy" "$parts$fleet_in_rig/haproxy/usr/sbin"
-	cp -r "$haproxy/usr/lib/x86_64-linux-gnu" "$parts$fleet_in_rig/haproxy/usr/lib"
-	ldd "$haproxy/usr/sbin/haproxy" | awk '$3 ~ "^/" && $3 !~ "/libc[.]so" { print $3 }' |
-		xargs cp -Lt "$parts$fleet_in_rig/haproxy/usr/lib/x86_64-linux-gnu"
-	tar -C "$parts" --owner=0 --group=0 -c .
+stop_fleet_in_rig() {
+	# shellcheck disable=SC2086 # either may not have been started
+	kill ${fleet_ssh:-} ${fleet_forward:-} 2>/dev/null || true
 }
 
 # fleet_ask COMMAND NAME …: has the fleet that runs obey

@@ -56,7 +56,7 @@ ip link set dev up master switch up
 echo ready
 exec sleep infinity
 """
-# A host's processes see its own folders in the usual places. ramet-fleet is restarted as by systemd.
+# A host's processes see its own folders in the usual places. ramet-fleet is restarted, and waited for, as by systemd.
 # Arguments: the host's folder, the program's /usr (or nothing), the command of the service.
 HOST = """
 home=$1
@@ -69,6 +69,7 @@ key=/var/lib/ramet/key
 [ "${home##*/}" != h1 ] || [ -s $key ] || rametctl key create --tier enterprise --name first >$key
 ulimit -n "$(ulimit -Hn)"
 while :; do /usr/lib/ramet/ramet-fleet || sleep 1; done &
+until [ -e /var/lib/ramet-fleet/hosts.json ]; do sleep 0.1; done
 shift 2
 exec "$@"
 """
@@ -146,6 +147,7 @@ class Host:
         place = f"{self.address}:{PEER_PORT}"
         token = rametctl("fleet", "ca", self.fleet.etcd.ca, "host", self.number, self.name, place, self.region)
         (self.folder / "token").write_text(token)
+        (self.folder / "address").write_text(self.address)
         rametctl("fleet", "join", self.folder / "token", self.folder / "etc/ramet/fleet")
         lines = [f"{name} = {value}\n" for name, value in self.settings().items()]
         (self.folder / "etc/ramet/ramet.conf").write_text("".join(lines))
@@ -222,6 +224,9 @@ class Guests:
 
     def __init__(self, usr: Path | None) -> None:
         self.usr = usr
+        root = Path("/sys/fs/cgroup")
+        controllers = (root / "cgroup.controllers").read_text().split()
+        (root / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
 
     def settings(self, host: Host) -> dict[str, object]:
         place = {"cgroup": f"/ramet-fleet-{host.name}", "vm_uid_base": 1000000 + VM_UIDS * host.number}
@@ -230,8 +235,10 @@ class Guests:
 
     def prepare(self, host: Host) -> None:
         Path(f"/sys/fs/cgroup/ramet-fleet-{host.name}").mkdir(exist_ok=True)
-        for path in (host.state, host.folder / "lib/ramet-fleet/out"):
+        tables = host.folder / "lib/ramet-fleet"
+        for path in (host.state, tables, tables / "out"):
             shutil.chown(path, "ramet", "ramet")
+        tables.chmod(0o2755)  # the service's group gets the files of ramet-fleet, which root runs here
         for name in ("key.pem", "id.key"):
             shutil.chown(host.folder / "etc/ramet/fleet" / name, group="ramet")
         # One host boots the template; the others have copies.
@@ -301,18 +308,22 @@ class Fleet:
             host.start()
         for host in self.hosts:
             until(f"{host.name} is ready", host.ready, START_S)
-        authority = Authority(self.folder / "front")
-        for region, url in self.endpoints.items():
-            one = next(host for host in self.hosts if host.region == region)
-            self.start_front(one, int(url.rsplit(":", 1)[1]), authority)
-        until("all hosts in front", lambda: sum(len(f.up()) for f in self.fronts) == self.n)
+        self.describe_fronts()
 
-    def start_front(self, host: Host, port: int, authority: Authority) -> None:
-        until(f"{host.name} sees all", lambda: len(json.loads(self.table(host))["hosts"]) == self.n)
-        folder = self.folder / f"front-{host.region}"
-        folder.mkdir()
-        text = host.run("rametctl", "fleet", "haproxy")
-        self.fronts.append(Front(folder, text, port, authority.certify(host.region)))
+    def describe_fronts(self) -> None:
+        """Writes what start_fronts needs."""
+        folder = self.folder / "front"
+        authority = Authority(folder)
+        for region in self.endpoints:
+            host = next(host for host in self.hosts if host.region == region)
+            until(f"{host.name} sees all", lambda: len(json.loads(self.table(host))["hosts"]) == self.n)
+            (folder / f"{region}.cfg").write_text(host.run("rametctl", "fleet", "haproxy"))
+            (folder / f"{region}.pem").write_text(authority.certify(region))
+        (folder / "fronts.json").write_text(json.dumps({"key": self.key, "endpoints": self.endpoints}))
+
+    def start_fronts(self) -> None:
+        self.fronts = start_fronts(self.folder / "front")
+        until("all hosts in front", lambda: sum(len(front.up()) for front in self.fronts) == self.n)
 
     def table(self, host: Host) -> str:
         return (host.folder / "lib/ramet-fleet/hosts.json").read_text()
@@ -360,18 +371,47 @@ class Fleet:
                     s.sendall(self.obey(*words).encode() if len(words) == 2 else b"?")
 
     def show(self) -> None:
-        first = self.hosts[0]
         hosts = [f"  {h.name}  {h.address}  {h.region}" for h in self.hosts]
         members = [f"  {m.name}  {m.address}  etcd" for m in self.etcd.members]
-        say("", f"A fleet of {self.n} hosts runs:", *hosts, *members, "")
-        say("Paste this into another terminal to use it through HAProxy:")
-        say(f"  export RAMET_HOST={self.endpoints[first.region]} RAMET_API_KEY={self.key}")
-        say(f"  export RAMET_CA_FILE={self.folder}/front/etcd-ca.pem")
-        for region, url in list(self.endpoints.items())[1:]:
-            say(f"  # or, for the hosts in {region}: RAMET_HOST={url}")
-        say("Kill a host, start it again, look around on one:")
-        last = self.hosts[-1].name
-        say(f"  ./dev fleet kill {last}", f"  ./dev fleet start {last}", "  ./dev fleet on h1 rametctl host list")
+        say("", f"A fleet of {self.n} hosts runs:", *hosts, *members)
+
+
+def start_fronts(folder: Path, forwarded: int = 0) -> list[Front]:
+    """Starts HAProxy for each region. `forwarded`: a port of this machine that is forwarded to h1; h2 has the next."""
+    fronts, changes = [], []
+    if forwarded:
+        place = r"(    server h)(\d+) \S+"
+        changes.append((place, lambda m: f"{m[1]}{m[2]} 127.0.0.1:{forwarded + int(m[2]) - 1}"))
+    for region, url in json.loads((folder / "fronts.json").read_text())["endpoints"].items():
+        (folder / region).mkdir()
+        text, pem = ((folder / f"{region}{end}").read_text() for end in (".cfg", ".pem"))
+        fronts.append(Front(folder / region, text, int(url.rsplit(":", 1)[1]), pem, *changes))
+    return fronts
+
+
+def show_fronts(folder: Path) -> None:
+    made = json.loads((folder / "fronts.json").read_text())
+    (_, first), *others = made["endpoints"].items()
+    say("", "Paste this into another terminal to use it through HAProxy:")
+    say(f"  export RAMET_HOST={first} RAMET_API_KEY={made['key']}")
+    say(f"  export RAMET_CA_FILE={folder}/etcd-ca.pem")
+    for region, url in others:
+        say(f"  # or, for the hosts in {region}: RAMET_HOST={url}")
+    say("Kill a host, start it again, look around on one:")
+    say("  ./dev fleet kill h2", "  ./dev fleet start h2", "  ./dev fleet on h1 rametctl host list")
+
+
+def serve_fronts(folder: Path, forwarded: int) -> None:
+    """Runs the fronts of a fleet on another machine, until a signal."""
+    fronts = start_fronts(folder, forwarded)
+    try:
+        show_fronts(folder)
+        signal.pause()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for front in fronts:
+            front.stop()
 
 
 def ended(*_: object) -> None:
@@ -404,26 +444,34 @@ def main() -> None:
     parser.add_argument("--stand-ins", action="store_true", help="run no VMs")
     parser.add_argument("--usr", type=Path, help="where Ramet is, if it is not installed")
     parser.add_argument("--port", type=int, default=PEER_PORT, help="of the first front")
+    parser.add_argument("--bare", action="store_true", help="start no HAProxy")
+    parser.add_argument("--fronts", type=int, metavar="PORT", help="start only HAProxy, with hosts forwarded from PORT")
     parser.add_argument("--service", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("words", nargs="*", default=["3"], help="N | kill NAME | start NAME | on NAME CMD…")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="N | kill NAME | start NAME | on NAME CMD…")
     args = parser.parse_args()
-    if args.words[0] == "on":
+    if args.service:
+        serve_stand_ins()
+    elif args.words[:1] == ["on"]:
         pid = int(ask(args.folder, "pid", args.words[1]))
         command = [*enter(pid), *args.words[2:]]
         os.execvp(command[0], command)
-    elif args.words[0] in ("kill", "start"):
+    elif args.words[:1] in (["kill"], ["start"]):
         say(ask(args.folder, *args.words))
-    elif args.service:
-        serve_stand_ins()
     else:
         args.folder.mkdir(parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, ended)
+        if args.fronts:
+            serve_fronts(args.folder, args.fronts)
+            return
         ports = range(args.port, args.port + len(REGIONS))
         fleet = Fleet(args.folder, int(args.words[0]), ports, args.usr, args.stand_ins)
         try:
             fleet.start()
             fleet.show()
+            if not args.bare:
+                fleet.start_fronts()
+                show_fronts(args.folder / "front")
             fleet.serve()
         except KeyboardInterrupt:
             say("the fleet ends")

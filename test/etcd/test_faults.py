@@ -21,7 +21,7 @@ import pytest
 from cell import free_ports, until
 from run_fleet import API_PORT, Fleet, Host
 
-CLIENTS = 4
+CLIENTS = 8
 ROUNDS = 8  # of all clients, before a fault, during it and after it
 REQUESTS = 60
 SEED = int(os.environ.get("RAMET_SEED", random.randrange(1 << 32)))
@@ -38,6 +38,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path_factory.mktemp("fleet"), 3, free_ports(2))
     try:
         fleet.start()
+        fleet.start_fronts()
         yield fleet
     finally:
         fleet.stop()
