@@ -10,13 +10,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAM, RAMETCTL
+from conftest import PROGRAM
+from cell import RAMETCTL
 
 ETCD = "https://10.0.0.1:2379"
 
 
 def run(*args: object, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    words = [str(RAMETCTL.resolve()), *map(str, args)]
+    words = [str(Path(RAMETCTL).resolve()), *map(str, args)]
     return subprocess.run(words, capture_output=True, text=True, cwd=cwd)
 
 
