@@ -89,6 +89,9 @@ def assert_nothing_left(before: dict[str, int], http: httpx.Client) -> None:
         # One leaked layer of a child would hold more than 2 MiB.
         if other.get("shared_kib", 0) < 2048:
             other.pop("shared_kib", None)
+        # A restarted service opens the images of templates only when they are used again.
+        if other.get("files", 0) < 0:
+            other.pop("files")
         if not other:
             return
         assert time.monotonic() < give_up, f"left over: {other}; there were {before}"
