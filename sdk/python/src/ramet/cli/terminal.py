@@ -9,7 +9,6 @@ import stat
 import sys
 import termios
 import threading
-import time
 import tty
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -137,7 +136,7 @@ def _miss_no_signal() -> None:
             if set(numbers) == {signal.SIGURG}:
                 continue  # it is from here
             for seconds in (0.05, 0.2, 1):  # the main thread may still wait for a CPU
-                time.sleep(seconds)
+                threading.Event().wait(seconds)
                 signal.pthread_kill(main, signal.SIGURG)
 
     threading.Thread(target=work, name="ramet-signals", daemon=True).start()
