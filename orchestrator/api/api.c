@@ -132,7 +132,8 @@ static void serve(struct request *r)
 	enum route_result found =
 		route_find(&m, method.base, method.len, path.base, path.len, r->config->region);
 
-	if (r->api->peers && http_is_from_peer(r->req) && peers_slots_serve(r->api->peers, r))
+	if (r->api->peers && http_is_from_peer(r->req) && !http_is_draining(r->http) &&
+	    peers_slots_serve(r->api->peers, r))
 		return;
 	r->route = m.route;
 	memcpy(r->id, m.id[0], sizeof(r->id));

@@ -350,6 +350,7 @@ struct list *http_upgraded(struct http *h)
 
 bool http_free(struct http *h)
 {
+	h->draining = true; /* what arrives while connections close is refused */
 	listen_stop(h);
 	close_conns(h);
 	access_flush(h);
