@@ -14,7 +14,7 @@ import ssl
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import httpx
 
@@ -202,6 +202,15 @@ def mix(x: int) -> int:
     return x ^ x >> 33
 
 
+def pair(home: Path, near: int, far: int, *settings: str, agent: bool = False) -> Iterator[Fleet]:
+    """Yields a fleet of two hosts, and ends it."""
+    started = Fleet(home)
+    started.start(far, *settings, agent=agent, others=(near,))
+    started.start(near, *settings, agent=agent)
+    yield started
+    started.stop()
+
+
 class Liar:
     def __init__(self, fleet: Fleet, host: int, serve: Callable[[ssl.SSLSocket], None], name: str) -> None:
         cert, key = fleet.authority.make(name, f"liar{host}")
@@ -235,6 +244,28 @@ class Liar:
         self.listener.shutdown(socket.SHUT_RDWR)  # close() alone would leave the accept in progress
         self.thread.join()
         self.listener.close()
+
+
+class Silent:
+    """What a liar serves that reads a request, and then waits until its client leaves."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, s: ssl.SSLSocket) -> None:
+        read_head(s)
+        self.begun.set()
+        while s.recv(65536):
+            pass
+        self.ended.set()
+
+    def ends_with(self, service: Service, request: bytes) -> None:
+        """Checks that it is asked for the request, and left when the request's client leaves."""
+        with service.connect() as s:
+            s.sendall(request)
+            assert self.begun.wait(60)
+        assert self.ended.wait(60)
+        service.until_idle()
 
 
 def read_head(s: ssl.SSLSocket) -> bytes:

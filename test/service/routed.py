@@ -11,16 +11,12 @@ from typing import Iterator
 import pytest
 
 from conftest import Service, made
-from fleet import Fleet
+from fleet import Fleet, pair
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    started = Fleet(tmp_path_factory.mktemp("fleet"))
-    started.start(18, "client_requests_s=0", agent=True, others=(17,))
-    started.start(17, "client_requests_s=0", agent=True)
-    yield started
-    started.stop()
+    yield from pair(tmp_path_factory.mktemp("fleet"), 17, 18, "client_requests_s=0", agent=True)
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,14 @@ import httpx
 import pytest
 
 from conftest import Service, made, refused
-from fleet import CELL, Fleet
+from fleet import CELL, Fleet, pair
 
 OTHER, HOST = 17, 18
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    started = Fleet(tmp_path_factory.mktemp("fleet"))
-    started.start(HOST, others=(OTHER,))
-    started.start(OTHER)
-    yield started
-    started.stop()
+    yield from pair(tmp_path_factory.mktemp("fleet"), OTHER, HOST)
 
 
 @pytest.fixture

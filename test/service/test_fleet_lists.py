@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from conftest import Service, made, refused
-from fleet import CELL, Fleet, Liar, read_head
+from fleet import CELL, Fleet, Liar, Silent, pair, read_head
 from test_pages import NEXT, crc32c, ids
 from test_spaces import frozen
 
@@ -26,11 +26,7 @@ Lie = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    started = Fleet(tmp_path_factory.mktemp("fleet"))
-    started.start(TWO, others=(ONE,))
-    started.start(ONE)
-    yield started
-    started.stop()
+    yield from pair(tmp_path_factory.mktemp("fleet"), ONE, TWO)
 
 
 @pytest.fixture
@@ -363,21 +359,9 @@ def test_host_that_stalls_is_left_out(fleet: Fleet, one: httpx.Client, lie: Lie)
 
 
 def test_client_that_leaves_ends_the_question(fleet: Fleet, lie: Lie) -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    def serve(s: ssl.SSLSocket) -> None:
-        read_head(s)
-        begun.set()
-        while s.recv(65536):
-            pass
-        ended.set()
-
-    lie(serve)
-    with fleet.services[ONE].connect() as s:
-        s.sendall(b"GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert begun.wait(60)
-    assert ended.wait(60)
-    fleet.services[ONE].until_idle()
+    silent = Silent()
+    lie(silent)
+    silent.ends_with(fleet.services[ONE], b"GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 def test_what_a_host_is_asked(one: httpx.Client, lie: Lie) -> None:
