@@ -25,10 +25,11 @@ unsigned api_port(const struct api *a);
  * flight have ended, or after config's stop_timeout_s. */
 void api_drain(struct api *a, void (*done)(void *arg), void *arg);
 
-/* Ends the requests in flight, closes all connections and frees the API. Called outside of
- * loop_run, and before service_free. */
 /* Returns the connections to other hosts of the fleet (orchestrator/peers/peers.h); NULL: none. */
 struct peers *api_peers(const struct api *a);
+
+/* Ends the requests in flight, closes all connections and frees the API. Called outside of
+ * loop_run, and before service_free. */
 void api_free(struct api *a);
 
 /* Sends a span of each request to create, call, fork, freeze or resume to this socket, which stays

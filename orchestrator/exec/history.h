@@ -44,8 +44,8 @@ struct history_entry {
 	int64_t at_ms;	/* since the epoch; of a call its end, of a fork when the children began */
 	/* When a call began (0: not known); of the first entry, when its state was taken. */
 	int64_t began_ms;
-	/* Of a call the number of its last event; of a child's first entry, the `seq` of the last
-	 * entry of its parent. */
+	/* The number of a call's last event. In a child's first entry, the number `n` of its
+	 * parent's last entry. */
 	uint64_t seq;
 	uint8_t kind, result;
 	uint16_t children; /* of a fork: how many it made */

@@ -132,7 +132,7 @@ size_t books_spare(struct books *b, uint32_t host, uint64_t now_ms,
 		const struct books_record *r = &b->records[i];
 		size_t at = n;
 
-		/* One that used all when it last said so may have some to spare since. */
+		/* A host that used all when it last said so may have some to spare since. */
 		if (r->host == host || !r->record)
 			continue;
 		for (; at && spare(best[at - 1]) < spare(r); at--)
@@ -190,7 +190,7 @@ bool books_sure(const struct books_trust *t, uint64_t now_ms)
 {
 	if (!books_agreed(t, now_ms))
 		return false;
-	/* Who kept the records before may still be sure, until it misses those who agreed. */
+	/* An earlier keeper may still be sure, until it misses the hosts that agreed. */
 	if (t->changed_ms && now_ms - t->changed_ms < BOOKS_AGREE_MS)
 		return false;
 	return all_reported(t) || now_ms - t->begun_ms >= BOOKS_LEASE_MS;

@@ -38,7 +38,7 @@ struct books {
 	uint64_t soonest_ms; /* no record lapses before */
 };
 
-/* What a host says of its allowance. */
+/* A message in which a host says how large its allowance is. */
 struct books_said {
 	uint32_t host;
 	uint64_t at;
@@ -69,7 +69,7 @@ uint64_t books_keepers(const struct place *hosts);
 /* Returns the index of the tenant's keeper. */
 uint16_t books_keeper(const struct place *hosts, uint64_t tenant);
 
-/* What a keeper knows of a host. */
+/* A host, as a keeper knows it. */
 struct books_peer {
 	uint32_t number;
 	bool reported;	    /* all its allowances, since begun_ms */

@@ -163,8 +163,7 @@ bool tenant_has_room(const struct service *c, const char *tenant, size_t n, stru
 		return true;
 	failure_set(f, FAIL_CAP_REACHED, CAP_RETRY_S,
 		    "there are %zu sandboxes of this key%s, and %zu more would exceed its limit of "
-		    "%u at "
-		    "one time%s",
+		    "%u at one time%s",
 		    tenant_sandboxes(c, tenant), c->member ? " on this host" : "", n,
 		    tier.concurrent, c->member ? " in the whole fleet" : "");
 	note_lack(c, TENANT_SANDBOXES, n, f);
@@ -180,8 +179,7 @@ bool tenant_has_disk(const struct service *c, const char *tenant, uint64_t gb, s
 		return true;
 	failure_set(f, FAIL_CAP_REACHED, CAP_RETRY_S,
 		    "the disks of this key's sandboxes%s have %llu GB, and %llu GB more would "
-		    "exceed its "
-		    "limit of %u GB%s",
+		    "exceed its limit of %u GB%s",
 		    c->member ? " on this host" : "",
 		    (unsigned long long)(t ? tenant_used(t, TENANT_DISKS_GB) : 0),
 		    (unsigned long long)gb, tier.disks_gb, c->member ? " in the whole fleet" : "");

@@ -46,7 +46,7 @@ static void use_filter(const char *url, size_t len)
 	list_filter_fini(&f);
 }
 
-/* What is left of a query must not have the names. */
+/* The rest of a query must not have the names. */
 static void use_rest(const char *url, size_t len)
 {
 	static const char *const names[] = {"path", "limit"};
