@@ -15,7 +15,7 @@ from deepagents_code.integrations.sandbox_registry import SandboxRegistry
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from conftest import HOST
-from ramet import Client, NotFound
+from ramet import Checkpoint, Client, NotFound
 from ramet.integrations import deepagents_code
 from ramet.integrations.deepagents import RametBackend
 
@@ -140,7 +140,7 @@ def test_newest_checkpoint_is_taken_whichever_host_has_it(monkeypatch: pytest.Mo
     """The lists of a fleet are in the order of its hosts."""
     times = {"chk_1": "2026-01-02T00:00:00.000Z", "chk_2": "2026-01-01T00:00:00.000Z"}
     listed = [SimpleNamespace(id=id, created_at=time) for id, time in times.items()]
-    monkeypatch.setattr(deepagents_code.Checkpoint, "list", lambda name: listed)
+    monkeypatch.setattr(Checkpoint, "list", lambda name: listed)
     found = deepagents_code._checkpoint("named")
     assert not isinstance(found, str) and found.id == "chk_1"
 
