@@ -341,9 +341,6 @@ async def checkpoints(client: AsyncClient, home: str, local: Path) -> None:
         assert (await again.info()).egress is False
         with pytest.raises(ramet.BadRequest):
             await AsyncSandbox.create(checkpoint=point, client=client, ram_mib=4096)
-    events = {one.event: one async for one in client.events() if one.checkpoint == point.id}
-    assert events["checkpoint.taken"].sandbox == events["sandbox.rolled_back"].sandbox == sbx.id
-    assert events["sandbox.created"].sandbox == again.id
     with pytest.raises(ramet.Conflict) as refused:
         await point.delete()
     assert refused.value.code == "pinned"
@@ -354,6 +351,18 @@ async def checkpoints(client: AsyncClient, home: str, local: Path) -> None:
     await second.delete()
     with pytest.raises(ramet.NotFound):
         await ramet.AsyncCheckpoint.get(second.id, client=client)
+
+
+async def audit_log(client: AsyncClient, home: str, local: Path) -> None:
+    async with await AsyncSandbox.create(client=client) as sbx:
+        point = await sbx.checkpoint()
+        await sbx.rollback(point)
+        async with await AsyncSandbox.create(checkpoint=point, client=client) as again:
+            pass
+    events = {one.event: one async for one in client.events() if one.checkpoint == point.id}
+    assert events["checkpoint.taken"].sandbox == events["sandbox.rolled_back"].sandbox == sbx.id
+    assert events["sandbox.created"].sandbox == again.id
+    await point.delete()
 
 
 SCENARIOS = (
@@ -369,4 +378,5 @@ SCENARIOS = (
     forks,
     spaces,
     checkpoints,
+    audit_log,
 )

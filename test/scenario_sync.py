@@ -342,9 +342,6 @@ def checkpoints(client: Client, home: str, local: Path) -> None:
         assert (again.info()).egress is False
         with pytest.raises(ramet.BadRequest):
             Sandbox(checkpoint=point, client=client, ram_mib=4096)
-    events = {one.event: one for one in client.events() if one.checkpoint == point.id}
-    assert events["checkpoint.taken"].sandbox == events["sandbox.rolled_back"].sandbox == sbx.id
-    assert events["sandbox.created"].sandbox == again.id
     with pytest.raises(ramet.Conflict) as refused:
         point.delete()
     assert refused.value.code == "pinned"
@@ -355,6 +352,18 @@ def checkpoints(client: Client, home: str, local: Path) -> None:
     second.delete()
     with pytest.raises(ramet.NotFound):
         ramet.Checkpoint.get(second.id, client=client)
+
+
+def audit_log(client: Client, home: str, local: Path) -> None:
+    with Sandbox(client=client) as sbx:
+        point = sbx.checkpoint()
+        sbx.rollback(point)
+        with Sandbox(checkpoint=point, client=client) as again:
+            pass
+    events = {one.event: one for one in client.events() if one.checkpoint == point.id}
+    assert events["checkpoint.taken"].sandbox == events["sandbox.rolled_back"].sandbox == sbx.id
+    assert events["sandbox.created"].sandbox == again.id
+    point.delete()
 
 
 SCENARIOS = (
@@ -370,4 +379,5 @@ SCENARIOS = (
     forks,
     spaces,
     checkpoints,
+    audit_log,
 )

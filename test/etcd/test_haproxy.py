@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -21,6 +22,7 @@ from conftest import PROGRAM, Fleet, Host
 from stand_in import Service
 from test_keys import PORTS, settings
 
+SERVICE_TESTS = Path(__file__).resolve().parents[1] / "service"
 NUMBERS = (17, 18, 19)
 # Waits until a server sends something.
 CODE = """import socket
@@ -154,6 +156,17 @@ def test_any_host_is_used_and_a_full_one_costs_no_create(front: Front, services:
         assert counts["h17"] and counts["h18"]
         for path in paths:
             assert http.delete(path).status_code == 204
+
+
+@pytest.mark.parametrize("file", ["test_podflare.py", "test_sdk.py", "test_command_line.py"])
+def test_clients_pass_their_tests_of_one_host(front: Front, authority: Authority, file: str) -> None:
+    """The published client, both clients of the SDK, the command line. Each host has its own audit log."""
+    place = {"RAMET_TESTED_HOST": f"https://127.0.0.1:{front.port}", "RAMET_CA_FILE": str(authority.pem)}
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-k", "not audit_log", SERVICE_TESTS / file],
+        env={**os.environ, **place, "SSL_CERT_FILE": str(authority.pem)},
+        check=True,
+    )
 
 
 def test_a_killed_host_costs_no_create(front: Front, services: dict[str, Service]) -> None:

@@ -12,6 +12,7 @@ starts such a server for one test.
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -55,13 +56,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
-def base(service: Service) -> str:
-    return service.base
+def base(request: pytest.FixtureRequest) -> str:
+    """The service's URL. RAMET_TESTED_HOST: one that runs already, such as a fleet behind HAProxy."""
+    if tested := os.environ.get("RAMET_TESTED_HOST"):
+        return tested
+    started: Service = request.getfixturevalue("service")
+    return started.base
 
 
 @pytest.fixture
 def http(base: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=base, timeout=120, trust_env=False) as client:
+    ca = os.environ.get("RAMET_CA_FILE")
+    trusted = ssl.create_default_context(cafile=ca) if ca else True
+    with httpx.Client(base_url=base, timeout=120, trust_env=False, verify=trusted) as client:
         yield client
 
 

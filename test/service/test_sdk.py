@@ -16,18 +16,18 @@ from ramet import AsyncClient, Client, Conflict, Sandbox
 
 @pytest.mark.parametrize("scenario", scenario_sync.SCENARIOS)
 def test_synchronous_client(
-    service: Service, tmp_path: Path, scenario: scenario_sync.Scenario
+    base: str, tmp_path: Path, scenario: scenario_sync.Scenario
 ) -> None:
-    with Client(service.base) as client:
+    with Client(base) as client:
         scenario(client, f"{tmp_path}/sandbox", tmp_path)
 
 
 @pytest.mark.parametrize("scenario", scenario_async.SCENARIOS)
 def test_asynchronous_client(
-    service: Service, tmp_path: Path, scenario: scenario_async.Scenario
+    base: str, tmp_path: Path, scenario: scenario_async.Scenario
 ) -> None:
     async def run() -> None:
-        async with AsyncClient(service.base) as client:
+        async with AsyncClient(base) as client:
             await scenario(client, f"{tmp_path}/sandbox", tmp_path)
 
     asyncio.run(run())
