@@ -257,6 +257,10 @@ def test_checkpoints_are_shown_and_pruned(
     (row,) = capsys.readouterr().out.splitlines()[1:]
     assert row.split()[:4] == [CHK[:16], "stored", IDS[0][:16], "4.0"]
     assert row.split()[-3:] == ["pinned", "a\\u001b[2J", "step=7"]
+    listing.one_checkpoint(client.get_checkpoint(CHK))
+    shown = capsys.readouterr().out
+    assert "\nname: a\\u001b[2J\n" in shown and "\nexpires: never, it is pinned\n" in shown
+    assert "\non disk: 4.0 KiB, shared " in shown and "\nlabel step: 7\n" in shown
     checkpoints.prune(client, IDS[0], keep=1, older_than=None, dry_run=False)
     assert capsys.readouterr().out == CHK + "\n"
     assert remove.run(client, [CHK]) == 0
@@ -583,6 +587,8 @@ class Sandboxes:
             return httpx.Response(200, json=[self.one(name) for name in IDS])
         if path == f"/sandboxes/{name}":
             return httpx.Response(200, json=self.one(name))
+        if path == f"/checkpoints/{CHK}":
+            return httpx.Response(200, json=CHECKPOINT)
         return httpx.Response(204)
 
     def one(self, name: str) -> dict[str, Any]:
@@ -708,6 +714,11 @@ def test_info_and_names(many: Sandboxes, capsys: pytest.CaptureFixture[str]) -> 
     assert ramet_cli("ls") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("  NAME") and lines[1].endswith(r"  web\u001b[2J")
+
+
+def test_info_of_a_checkpoint(many: Sandboxes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ramet_cli("info", "--json", CHK) == 0
+    assert json.loads(capsys.readouterr().out) == CHECKPOINT
 
 
 def test_update_keeps_other_metadata(many: Sandboxes) -> None:

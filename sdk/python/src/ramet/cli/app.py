@@ -535,15 +535,19 @@ def ls(
 
 
 @command("info", SANDBOXES)
-@sandbox_id
+@argument("what", "ID", "A sandbox, or a checkpoint.", values=complete_any)
 @api_json
-def info(sandbox: str, json: bool) -> None:
-    """Describe a sandbox: its size, its times, its relatives, its metadata."""
+def info(what: str, json: bool) -> None:
+    """Describe a sandbox or a checkpoint: its size, its times, its relatives, its metadata."""
     from ramet.cli import listing, service
 
     with _connect() as client:
-        found = client.get_sandbox(service.sandbox_id(client, sandbox))
-        listing.one_sandbox(found, as_json=json)
+        if what.startswith(service.CHECKPOINT):
+            kept = client.get_checkpoint(service.checkpoint_id(client, what))
+            listing.one_checkpoint(kept, as_json=json)
+        else:
+            found = client.get_sandbox(service.sandbox_id(client, what))
+            listing.one_sandbox(found, as_json=json)
 
 
 @command("update", SANDBOXES)

@@ -110,8 +110,44 @@ def one_sandbox(one: SandboxInfo, *, as_json: bool = False) -> None:
         ("score", f"{one.score:g}" if one.raw.get("score") is not None else ""),
         ("children", " ".join(one.children) + (" …" if one.children_more else "")),
         *((f"label {name}", value) for name, value in one.raw.get("labels", {}).items()),
-        *((f"metadata {name}", json.dumps(value)) for name, value in one.metadata.items()),
+        *_metadata(one.metadata),
     ]
+    _print_fields(fields)
+
+
+def one_checkpoint(one: CheckpointInfo, *, as_json: bool = False) -> None:
+    """Prints what is known about a checkpoint, one field per line."""
+    if as_json:
+        print_json(dict(one.raw))
+        return
+    on_disk = f"{size(one.size_bytes)}, shared {size(one.shared_bytes)}"
+    undone = ", undone" if one.undone else ""
+    fields = [
+        ("id", one.id),
+        ("name", one.name or ""),
+        ("state", one.state),
+        ("template", one.template),
+        ("memory", f"{one.ram_mib} MiB"),
+        ("created", f"{one.created_at}, {since(one.created_at)} ago"),
+        ("expires", "never, it is pinned" if one.pin else _when(one.expires_at)),
+        ("on disk", on_disk),
+        ("its deletion frees", "" if one.freed_bytes is None else size(one.freed_bytes)),
+        ("sandbox", one.sandbox),
+        ("parent", one.parent or ""),
+        ("tree", f"{one.root}, depth {one.depth}"),
+        ("after event", "" if one.call is None else f"{one.call}{undone}"),
+        ("score", "" if one.score is None else f"{one.score:g}"),
+        *((f"label {name}", value) for name, value in one.labels.items()),
+        *_metadata(one.metadata),
+    ]
+    _print_fields(fields)
+
+
+def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((f"metadata {name}", json.dumps(value)) for name, value in metadata.items())
+
+
+def _print_fields(fields: Iterable[tuple[str, str]]) -> None:
     for name, value in fields:
         if value:
             print(f"{plain(name)}: {plain(value)}")
