@@ -309,7 +309,7 @@ group_native() {
 # on machines with a real systemd, in namespaces of this one.
 group_packages() {
 	local suite hosts=$top/build/package-hosts tiny=$top/build/release/test
-	"$top/dev" package && step "packages again" package_again &&
+	need_etcd && "$top/dev" package && step "packages again" package_again &&
 		step "package of the previous commit" package_before &&
 		step "tiny guest" cmake_tree release tiny-guest controllers &&
 		rm -rf "$hosts" && mkdir -p "$hosts" || return
@@ -320,7 +320,7 @@ group_packages() {
 	# Mounts and cgroups need root.
 	RAMET_PACKAGES=$top/build/packages RAMET_PACKAGES_BEFORE=$top/build/packages/.before \
 		RAMET_PACKAGE_HOSTS=$hosts RAMET_TINY_GUEST=$tiny/native/tiny-guest \
-		RAMET_CONTROLLERS=$tiny/packages/controllers.so with=root_python \
+		RAMET_CONTROLLERS=$tiny/packages/controllers.so RAMET_ETCD=$(etcd_dir)/etcd with=root_python \
 		pytest packages -n "$(nproc)" "$top/test/packages"
 }
 root_python() { as_root env PYTHONDONTWRITEBYTECODE=1 "$(venv_dir)/bin/python" "$@"; }
@@ -377,13 +377,15 @@ on_etcd() {
 }
 
 group_integrations() {
-	local with=integrations_python
+	local with=integrations_python etcd
 	need zsh fish # for the completions of the command line
 	need chromium # for the page
 	need_integrations_venv || return
+	on_etcd & # most of the time it waits for leases to end
+	etcd=$!
 	on_stand_ins integrations-stand-ins -m 'not vm' "$top/test/integrations" || return
 	on_stand_ins integrations-ui -m 'not vm' "$top/test/ui" || return
-	on_etcd || return
+	wait "$etcd" || return
 	with_service integrations || return
 	pytest integrations-vms -m vm "$top/test/integrations"
 	pytest integrations-ui-vms -m vm "$top/test/ui" # apart, since its conftest.py hides that of all

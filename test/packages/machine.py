@@ -66,7 +66,7 @@ class Machine:
     def __init__(self, archive: Path, folder: Path, kvm: bool = False) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="root-", dir=folder))
         subprocess.run(["tar", "-xf", archive, "-C", self.root], check=True)
-        self.cgroup = cgroup_of_this_process() / f"ramet-packages-{os.getpid()}"
+        self.cgroup = cgroup_of_this_process() / f"ramet-packages-{self.root.name}"
         self.cgroup.mkdir()
         # Only the first process enters, which systemd moves: a cgroup that passes controllers on has none.
         enter = 'echo 0 >"$1/cgroup.procs"; shift; exec "$@"'

@@ -8,6 +8,7 @@ RAMET_PACKAGES_BEFORE is a folder with the package of the previous commit, if th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -44,18 +45,25 @@ def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def machine(release: str, tmp_path: Path) -> Iterator[Machine]:
+@contextlib.contextmanager
+def machine_of(release: str, folder: Path) -> Iterator[Machine]:
+    """Boots a Debian with all that `install` needs; `folder` is for temporary files."""
     made = Machine(host(release), Path("/var/tmp"), kvm=True)
     try:
         made.wait_for_boot()
         configure(made)
         tiny = Path(os.environ["RAMET_TINY_GUEST"]).read_bytes()
-        put(made, guest_package(tmp_path, {"vmlinux": tiny, "rootfs.ext4": bytes(1 << 20)}), "ramet-guest")
+        put(made, guest_package(folder, {"vmlinux": tiny, "rootfs.ext4": bytes(1 << 20)}), "ramet-guest")
         put(made, deb(release, "ramet"), "ramet")
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture
+def machine(release: str, tmp_path: Path) -> Iterator[Machine]:
+    with machine_of(release, tmp_path) as made:
+        yield made
 
 
 def wait_until_ready(machine: Machine) -> None:
