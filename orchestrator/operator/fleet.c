@@ -455,23 +455,22 @@ static int find_readers(struct readers *out, const struct config *config, const 
 	return 0;
 }
 
+/* What is no setting is a comment: all of it can be appended to the service's settings. */
 static void show_next(const struct fleet_settings *s, const char *dir)
 {
-	printf("This machine is host %u (%s) of the fleet %s. Put this into " CONFIG_FILE ":\n"
-	       "\n"
+	printf("# This machine is host %u (%s) of the fleet %s. Add this to " CONFIG_FILE ":\n"
 	       "fleet_dir = " FLEET_TABLES "\n"
 	       "fleet_id_key = %s/id.key\n"
 	       "fleet_listen = %s\n"
 	       "fleet_ca = %s/ca.pem\n"
 	       "fleet_cert = %s/cert.pem\n"
-	       "fleet_key = %s/key.pem\n"
-	       "\n",
+	       "fleet_key = %s/key.pem\n",
 	       s->self.host.number, s->self.host.name, s->self.fleet, dir, s->self.host.address,
 	       dir, dir, dir);
 	if (strcmp(dir, SETTINGS_DIR) == 0)
-		puts("Then: systemctl enable --now ramet-fleet && systemctl restart ramet");
+		puts("# Then: systemctl enable --now ramet-fleet && systemctl restart ramet");
 	else
-		printf("Then start " FLEET_PROGRAM " %s " FLEET_TABLES
+		printf("# Then start " FLEET_PROGRAM " %s " FLEET_TABLES
 		       ", and restart the service\n",
 		       dir);
 }
