@@ -8,7 +8,7 @@
 #include "orchestrator/fleet/id.h"
 #include "orchestrator/json/json.h"
 
-/* What a card has in each format. */
+/* The fields that a card has in every format. */
 struct head {
 	uint32_t format;
 	struct card card;

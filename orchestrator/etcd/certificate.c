@@ -16,7 +16,7 @@
 #define SERIAL_BITS   127
 #define ADDRESSES_MAX 1024
 
-/* What the making of a certificate uses. */
+/* The objects that are needed while a certificate is made. */
 struct making {
 	X509 *cert, *issuer;
 	EVP_PKEY *key, *issuer_key;
@@ -95,7 +95,7 @@ static bool set_names(const struct making *m, const char *name)
 				    X509_get_subject_name(m->issuer ? m->issuer : m->cert));
 }
 
-/* A clock that is an hour late accepts the certificate, too. */
+/* The certificate is valid from an hour ago, so that hosts whose clocks are late accept it. */
 static bool set_times(X509 *cert)
 {
 	return X509_gmtime_adj(X509_getm_notBefore(cert), -3600) &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The fleet's certificates: two authorities, one for its hosts and one for etcd, and what they
- * certify. */
+/* The fleet's certificates: two authorities, one for its hosts and one for etcd, and the
+ * certificates that they sign. */
 #ifndef RAMET_ORCHESTRATOR_ETCD_CERTIFICATE_H
 #define RAMET_ORCHESTRATOR_ETCD_CERTIFICATE_H
 

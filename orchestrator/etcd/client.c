@@ -16,23 +16,23 @@
 #define KEEPALIVE_S  10L
 #define ENDPOINT_MAX 300
 
-/* One request: libcurl's handle, and what has come of the answer. */
+/* One request: libcurl's handle, and the part of the answer that has arrived. */
 struct transfer {
 	CURL *curl;
 	struct text body, got;
 	char reason[CURL_ERROR_SIZE];
 	bool running;
-	CURLcode result; /* once it does not run any more */
+	CURLcode result; /* valid once the transfer has ended */
 };
 
 struct etcd {
 	struct etcd_options o;
-	size_t n, at; /* number of members, the one in use */
+	size_t n, at; /* number of members, index of the one in use */
 	CURLM *multi;
 	struct curl_slist *headers;
 	struct transfer call, watch;
-	struct err watch_error; /* of on_line; code 0: none */
-	bool came;		/* a line of the watch */
+	struct err watch_error; /* the error that on_line returned; code 0: none */
+	bool came;		/* the watch has received a line */
 };
 
 const char *etcd_endpoint(const struct etcd *c)
@@ -52,7 +52,7 @@ static size_t on_answer(char *p, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
-/* Passes on the whole lines, and keeps the rest. */
+/* Passes the complete lines to on_line, and keeps the incomplete rest. */
 static int take_lines(struct etcd *c)
 {
 	struct text *got = &c->watch.got;
@@ -100,7 +100,7 @@ static bool set_up(struct etcd *c, struct transfer *t, curl_write_callback fn, v
 	r = r ? r : curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L);
 	r = r ? r : curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_S);
 	r = r ? r : curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_S);
-	/* HTTP/2 would put all on one connection, and a stream that stalls with it. */
+	/* With HTTP/2, the watch and all requests would share one connection and stall together. */
 	r = r ? r : curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	r = r ? r : curl_easy_setopt(h, CURLOPT_HTTPHEADER, c->headers);
 	r = r ? r : curl_easy_setopt(h, CURLOPT_ERRORBUFFER, t->reason);
@@ -241,7 +241,8 @@ void etcd_unwatch(struct etcd *c)
 	stop(c, &c->watch);
 }
 
-/* The next call finds out whether this member works: a watch may end without a fault of it. */
+/* Stays with this member, since a watch may end without a fault of the member: the next call finds
+ * out whether it works. */
 static void watch_ended(struct etcd *c)
 {
 	struct err e = c->watch_error;
@@ -304,7 +305,7 @@ int etcd_new(struct etcd **out, const struct etcd_options *options, struct err *
 		etcd_free(c);
 		return ret;
 	}
-	/* So that the hosts spread over the members. */
+	/* A random member first, so that the hosts spread over the members. */
 	random_bytes(&chance, sizeof(chance));
 	c->at = c->n ? chance % c->n : 0;
 	*out = c;

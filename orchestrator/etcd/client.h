@@ -13,39 +13,42 @@
 #include "base/err.h"
 #include "orchestrator/json/text.h"
 
-#define ETCD_CALL_MS 5000 /* most for one request to one member */
+#define ETCD_CALL_MS 5000 /* time limit of one request to one member */
 
 struct etcd;
 
 struct etcd_options {
 	const char *const *endpoints; /* https://HOST:PORT, NULL-terminated, at least one */
 	const char *ca, *cert, *key;  /* paths of PEM files */
-	/* A line of the watch. An error ends the watch: the text is logged as its reason. */
+	/* Called for each line of the watch. An error ends the watch, and its text is logged as the
+	 * reason. */
 	int (*on_line)(void *arg, const char *line, size_t len, struct err *e);
 	void *arg;
 };
 
-/* `options` is copied, its strings must outlive the client. Not at the same time in two threads. */
+/* Copies `options`; its strings must outlive the client. Must not be called by two threads at the
+ * same time. */
 int etcd_new(struct etcd **out, const struct etcd_options *options, struct err *e);
 void etcd_free(struct etcd *c);
 
 /*
  * Posts `body` to a path such as /v3/kv/range and waits for the answer, which the caller frees; the
  * watch goes on meanwhile. Tries each member once. Returns 0, or -errno with *e filled: -ENOENT if
- * etcd says that what was asked for does not exist. After another error a change may nevertheless
- * have been made.
+ * etcd says that the requested object does not exist. After any other error, etcd may have made the
+ * change nevertheless.
  */
 int etcd_call(struct etcd *c, const char *path, const struct text *body, struct text *answer,
 	      struct err *e);
-/* The same for a GET of each member in turn. `at`: number of the member. */
+/* Sends a GET of `path` to the member with the index `at` only, and waits for the answer, which the
+ * caller frees. Returns 0, or -errno with *e filled. */
 int etcd_ask(struct etcd *c, size_t at, const char *path, struct text *answer, struct err *e);
 
-/* Starts the watch; an earlier one ends. */
+/* Starts the watch; ends the previous watch first. */
 int etcd_watch(struct etcd *c, const struct text *body, struct err *e);
 bool etcd_watches(const struct etcd *c);
 void etcd_unwatch(struct etcd *c);
-/* Passes on what the watch brings, for `ms` at most or until something came, also on the descriptor
- * `wake` (-1: none). */
+/* Waits for at most `ms` until the watch has received something or `wake` (-1: none) can be read.
+ * Passes the watch's lines to on_line. */
 void etcd_wait(struct etcd *c, uint32_t ms, int wake);
 
 /* Returns the member in use. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * ramet-fleet: keeps this host's card in etcd, and writes the table of the fleet's hosts, which
- * rametd reads. It has its own user. Whenever it ends, by whatever signal, rametd goes on with the
- * last table, and the next process takes over.
+ * rametd reads. It has its own user. If ramet-fleet ends, for whatever reason, rametd goes on with
+ * the last table, and the next process takes over.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static const char usage[] =
 
 struct arguments {
 	bool check;
-	const char *host; /* of the order; NULL: none */
+	const char *host; /* the host that gets an order; NULL: no order is given */
 	struct order order;
 	const char *certificates, *tables;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What operators have ordered for a host: the value of its key below /ramet/CELL/orders/. The last
- * order holds, whether the host lives or not. */
+/* What operators have ordered for a host: the value of the host's key below /ramet/CELL/orders/.
+ * The last order counts, whether the host runs or not. */
 #ifndef RAMET_ORCHESTRATOR_ETCD_ORDER_H
 #define RAMET_ORCHESTRATOR_ETCD_ORDER_H
 
@@ -13,9 +13,9 @@
 #define ORDER_FORMAT 1
 
 enum order_kind {
-	ORDER_SERVE,  /* as if there were none */
+	ORDER_SERVE,  /* the host serves, as without any order */
 	ORDER_DRAIN,  /* no new sandboxes */
-	ORDER_FORGET, /* while it is gone, it is in no table */
+	ORDER_FORGET, /* the host is left out of the table while it is gone */
 };
 
 struct order {

@@ -95,7 +95,7 @@ int ring_key_merge(struct ring_key *into, const struct ring_key *other, struct e
 	return 0;
 }
 
-/* After a successful merge: whether it changed what `before` was. */
+/* Returns whether a successful merge has changed the key, which was *before. */
 static bool differs(const struct ring_key *key, const struct ring_key *before)
 {
 	return key->tier_ms != before->tier_ms || strcmp(key->tier, before->tier) != 0 ||
@@ -106,15 +106,15 @@ static bool differs(const struct ring_key *key, const struct ring_key *before)
 
 struct entry {
 	struct ring_key key;
-	int64_t revision; /* of what etcd has; 0: nothing */
-	bool missing;	  /* etcd does not have it like that */
+	int64_t revision; /* of etcd's version of the key; 0: etcd has none */
+	bool missing;	  /* etcd lacks this version of the key */
 };
 
 struct ring {
 	char prefix[32]; /* "/ramet/3/keys/" */
 	size_t n, room;
 	struct entry *entries; /* by id */
-	size_t checked;	       /* nothing is missing before it */
+	size_t checked;	       /* an index; etcd lacks none of the keys before it */
 };
 
 struct ring *ring_new(uint32_t cell)
@@ -244,7 +244,7 @@ static int take_value(struct ring *r, const char *id, const struct etcd_pair *pa
 	if (!entry)
 		return e->code;
 	entry->revision = pair->revision;
-	/* If it is damaged for this host, what the host has is not put over it again and again. */
+	/* If the merge fails, the host's version is not put over etcd's again and again. */
 	set_missing(r, entry, false);
 	if (ring_key_merge(&entry->key, &key, e) < 0)
 		return e->code;
@@ -265,7 +265,7 @@ void ring_take(struct ring *r, const struct etcd_pair *pair)
 			log_error("key %.60s in etcd is left out: %s", id, e.text);
 		return;
 	}
-	/* Keys are never deleted, only revoked: it is put again. */
+	/* Keys are only revoked, never deleted: a key that is deleted in etcd is put again. */
 	struct entry *entry = find(r, id);
 	if (entry) {
 		entry->revision = 0;

@@ -23,9 +23,9 @@
 #define PATH_ROOM      512
 #define KEY_ROOM       64
 #define PUTS_MAX       64 /* keys in one turn, so that the lease is kept alive in time */
-#define PUT_TRIES      8  /* of a key that others change at the same time */
+#define PUT_TRIES      8  /* attempts to put a key that other hosts change at the same time */
 
-/* A file of this program's own making, which is replaced when it changes. */
+/* A file that this program writes, and replaces when its text changes. */
 struct table {
 	const char *name;
 	struct text text; /* as it is in the file */
@@ -40,16 +40,18 @@ struct session {
 	struct view *view;
 	char own[KEY_ROOM], fleet[KEY_ROOM], from[KEY_ROOM], to[KEY_ROOM]; /* keys */
 	int64_t lease;							   /* 0: none */
-	bool joined;		  /* the own card is in etcd, under the lease */
-	int64_t revision;	  /* up to which the view is complete; 0: it has to be read */
-	int64_t live;		  /* changes after this revision happen now */
+	bool joined; /* this host's card is in etcd, under the lease */
+	/* The view has all changes up to this one; 0: all keys must be read. */
+	int64_t revision;
+	/* Newer changes than this revision are read as they are made. */
+	int64_t live;
 	uint64_t keepalive_at_ms; /* on the boot-time clock */
 	uint32_t pause_ms;	  /* after a failure */
 	struct err said;	  /* the last failure that was logged; code 0: all works */
 	uint64_t say_at_ms;	  /* when it is logged again */
 	struct ring *ring;
 	int offers;   /* an inotify, for the folder that the service writes its keys to; -1: none */
-	bool offered; /* its file may have changed */
+	bool offered; /* the service's file of keys may have changed */
 	struct table hosts, keys;
 };
 
@@ -60,7 +62,7 @@ static int64_t now_s(void)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* Calls etcd, empties the request, and returns the answer, which the caller frees. */
+/* Calls etcd and empties the request. The caller frees the answer. */
 static int call(struct session *s, const char *path, struct text *request, struct text *answer,
 		struct err *e)
 {
@@ -70,7 +72,7 @@ static int call(struct session *s, const char *path, struct text *request, struc
 	return ret;
 }
 
-/* What an answer of etcd_put_request has. */
+/* The present value of a key, from the answer to etcd_put_request. */
 struct present {
 	struct text value;
 	int64_t revision; /* 0: there is no such key */
@@ -134,7 +136,8 @@ static int grant(struct session *s, struct err *e)
 	return ret < 0 ? ret : take_lease(s, &lease, e);
 }
 
-/* A lease that has ended, or that has another time than it had, is not used any more. */
+/* Renews the lease. One that has ended, or whose time to live has changed, is not used any
+ * more. */
 static int keep_alive(struct session *s, struct err *e)
 {
 	struct text request = {0}, answer;
@@ -185,8 +188,8 @@ static int check_fleet(struct session *s, struct err *e)
 	return ret;
 }
 
-/* Another machine has this host's number, unless the card is this machine's own, of an earlier
- * session. */
+/* Fails if another machine has this host's number: the card in etcd must be this machine's own, of
+ * an earlier session. */
 static int check_own(const struct session *s, const struct present *present, struct err *e)
 {
 	struct card other;
@@ -253,7 +256,8 @@ static int join(struct session *s, struct err *e)
 
 struct page {
 	struct session *s;
-	char last[ETCD_KEY_MAX + 2]; /* the last key, and then the least one after it */
+	/* The last key that was read, then the smallest key after it. */
+	char last[ETCD_KEY_MAX + 2];
 };
 
 static void on_listed(void *arg, const struct etcd_pair *pair)
@@ -304,7 +308,7 @@ static int list(struct session *s, struct err *e)
 	return 0;
 }
 
-/* Starts to follow the changes from where the view is. */
+/* Starts to follow the changes that the view does not have yet. */
 static int follow(struct session *s, struct err *e)
 {
 	struct text request = {0};
@@ -337,7 +341,7 @@ static int on_line(void *arg, const char *line, size_t len, struct err *e)
 		return ret;
 	if (change.began)
 		s->live = change.began;
-	/* etcd was restored from a backup, or is another one. */
+	/* The etcd was restored from a backup, or replaced by another one. */
 	if (change.began && change.began < s->revision)
 		change.over = change.compacted = true;
 	if (change.compacted)
@@ -350,7 +354,7 @@ static int on_line(void *arg, const char *line, size_t len, struct err *e)
 
 /* --- the tables ------------------------------------------------------------------------------- */
 
-/* Takes over the text and writes it, unless it is what the file has. */
+/* Takes ownership of the text, and writes it to the file if the file has another text. */
 static int write_table(int dir, struct table *t, struct text *text, struct err *e)
 {
 	int ret = 0;
@@ -389,8 +393,7 @@ static char *read_file(int dir, const char *name, size_t most, size_t *len)
 	return file_text(fd, most, len, NULL);
 }
 
-/* Takes over the table that an earlier process has written; a file of another host counts as none.
- */
+/* Takes over the table that an earlier process wrote; ignores a file that another host wrote. */
 static void load_hosts(struct session *s)
 {
 	size_t len;
@@ -429,7 +432,7 @@ static void watch_offers(struct session *s, const char *tables)
 	s->offered = true;
 }
 
-/* Reads what the service offers, if that may have changed. */
+/* Reads the keys that the service offers, if they may have changed. */
 static void take_offers(struct session *s)
 {
 	char events[4096];
@@ -446,8 +449,8 @@ static void take_offers(struct session *s)
 		log_error("the keys of this host's service are not used: %s", e.text);
 }
 
-/* The present version, if another host has put one at the same time, is merged; then the key may be
- * missing again. */
+/* Puts the key. If another host has put a version of it meanwhile, merges that version; the key may
+ * then count as missing again. */
 static int put_key(struct session *s, const struct ring_key *key, int64_t revision, struct err *e)
 {
 	char name[KEY_ROOM];
@@ -478,7 +481,8 @@ static int put_keys(struct session *s, struct err *e)
 	int64_t revision;
 
 	for (int i = 0; i < PUTS_MAX && (missing = ring_missing(s->ring, &revision)); i++) {
-		/* The watch goes on meanwhile and may move the ring's own. */
+		/* A copy, since the watch goes on during the call and may move the ring's
+		 * entries. */
 		const struct ring_key key = *missing;
 		int ret = put_key(s, &key, revision, e);
 
@@ -490,7 +494,7 @@ static int put_keys(struct session *s, struct err *e)
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-/* Sets the key, whatever it has now. */
+/* Sets the key, whatever its present value is. */
 static int put_over(struct session *s, const char *key, const struct text *value, struct err *e)
 {
 	struct present present;
@@ -520,7 +524,7 @@ static int put_order(struct session *s, uint32_t number, const struct order *ord
 	return ret;
 }
 
-/* A forgotten host that has come back is one as before. */
+/* Withdraws the order to forget this host, since it has come back. */
 static int be_known(struct session *s, struct err *e)
 {
 	const uint32_t number = s->self.host.number;
@@ -552,8 +556,8 @@ static int do_due(struct session *s, struct err *e)
 	return put_keys(s, e) < 0 ? e->code : write_tables(s, e);
 }
 
-/* Logs a failure, but one that lasts only once in a while: sentences of libcurl have times in them.
- */
+/* Logs a failure. One that lasts is logged only once in a while; it is recognized by its code,
+ * since texts of libcurl contain times. */
 static void say(struct session *s, const struct err *e)
 {
 	const uint64_t now = boottime_ms();
@@ -574,7 +578,8 @@ static uint32_t ms_until(uint64_t at_ms)
 	return at_ms > now ? min_u32(at_ms - now, KEEPALIVE_MS) : 0;
 }
 
-/* A random time of up to the last pause, so that hosts do not come back in step. */
+/* Returns a random time between half the pause and the whole, so that hosts do not retry in
+ * step. */
 static uint32_t pause_of(struct session *s)
 {
 	uint32_t chance;
@@ -647,7 +652,8 @@ static int make(struct session **out, const struct fleet_settings *settings, int
 	snprintf(s->own, sizeof(s->own), "/ramet/%u/hosts/%u", cell, s->self.host.number);
 	snprintf(s->fleet, sizeof(s->fleet), "/ramet/%u/fleet", cell);
 	snprintf(s->from, sizeof(s->from), "/ramet/%u/hosts/", cell);
-	/* hosts/, keys/ and orders/, between which there are no others. '0' follows '/'. */
+	/* This range has hosts/, keys/ and orders/, and nothing else. '0' is the character after
+	 * '/'. */
 	snprintf(s->to, sizeof(s->to), "/ramet/%u/orders0", cell);
 	s->view = view_new(&s->self, cell);
 	s->ring = ring_new(cell);
@@ -713,7 +719,7 @@ static int check_member(struct session *s, size_t i, struct err *e)
 	return 0;
 }
 
-/* Has a member answer for all of them. */
+/* Reads a key in a way that needs a majority of the members. */
 static int check_quorum(struct session *s, struct err *e)
 {
 	struct page page = {.s = s};

@@ -23,7 +23,7 @@ int session_new(struct session **out, const struct fleet_settings *settings,
 		const char *certificates, const char *tables, struct err *e);
 void session_free(struct session *s);
 
-/* Does what is due, then waits until more is, or until something has changed. */
+/* Does the work that is due, then waits until more is due or something has changed. */
 void session_turn(struct session *s);
 /* Returns whether there is a table for the service to start with, perhaps of an earlier process. */
 bool session_has_table(const struct session *s);

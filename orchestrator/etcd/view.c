@@ -19,7 +19,7 @@ struct entry {
 };
 
 struct ordered {
-	uint32_t number; /* of the host, which need not exist */
+	uint32_t number; /* number of the host, which may be unknown */
 	struct order order;
 };
 
@@ -32,7 +32,7 @@ struct view {
 	size_t n;
 	struct entry *entries; /* the other hosts, by number; FLEET_HOSTS_MAX - 1 fit */
 	size_t n_orders, orders_room;
-	struct ordered *orders; /* none of the kind ORDER_SERVE: few at a time */
+	struct ordered *orders; /* those of another kind than ORDER_SERVE: few at a time */
 };
 
 #define OTHERS_MAX (FLEET_HOSTS_MAX - 1)
@@ -60,7 +60,7 @@ void view_free(struct view *v)
 
 /* --- the entries ------------------------------------------------------------------------------ */
 
-/* Returns the position of the host, or where it belongs. */
+/* Returns the index of the host's entry, or the index at which it would be inserted. */
 static size_t position(const struct view *v, uint32_t number)
 {
 	size_t low = 0, high = v->n;
@@ -98,7 +98,7 @@ static struct entry *named(const struct view *v, const char *name)
 	return NULL;
 }
 
-/* Makes room for one more by forgetting the host that is gone for longest. */
+/* Makes room for one entry by dropping the host that has been gone longest. */
 static bool make_room(struct view *v)
 {
 	const struct entry *oldest = NULL;
@@ -116,23 +116,23 @@ static bool make_room(struct view *v)
 	return oldest != NULL;
 }
 
-/* Two hosts with one name cannot be told apart by their certificates. Returns the one that has it
- * already; a host that is gone gives its name up. */
-static const char *name_taken_by(struct view *v, const struct fleet_host *h, uint32_t *number)
+/* Returns whether another host has the name of `h`, with its number in *number: certificates could
+ * not tell the two apart. A host that is gone gives its name up. */
+static bool name_is_taken(struct view *v, const struct fleet_host *h, uint32_t *number)
 {
 	struct entry *other = named(v, h->name);
 
 	*number = v->self->host.number;
 	if (strcmp(v->self->host.name, h->name) == 0)
-		return h->name;
+		return true;
 	if (!other || other->host.number == h->number)
-		return NULL;
+		return false;
 	if (other->host.gone) {
 		drop(v, other);
-		return NULL;
+		return false;
 	}
 	*number = other->host.number;
-	return h->name;
+	return true;
 }
 
 static void set(struct view *v, const struct fleet_host *h)
@@ -177,7 +177,7 @@ struct order view_order(const struct view *v, uint32_t number)
 	return ordered ? ordered->order : (struct order){.kind = ORDER_SERVE};
 }
 
-/* A host that is gone need not be known any more once an operator has said so. */
+/* Drops the entry of a host that is gone, if an operator has ordered to forget the host. */
 static void drop_forgotten(struct view *v, struct entry *entry)
 {
 	if (entry->host.gone && view_order(v, entry->host.number).kind == ORDER_FORGET) {
@@ -248,7 +248,7 @@ static void load_host(struct view *v, const struct fleet_host *h)
 {
 	struct fleet_host plain = *h;
 
-	plain.draining = false; /* that is an order */
+	plain.draining = false; /* kept as an order instead */
 	set(v, &plain);
 }
 
@@ -280,7 +280,7 @@ static void check_clock(const struct fleet_host *h, int64_t now)
 			 h->number, h->name, (long long)(h->seen - now), VIEW_CLOCK_S);
 }
 
-/* Returns why the host of this card cannot be in the table, or 0. */
+/* Returns 0 if the host of this card may be in the table, else -errno with the reason in *e. */
 static int check_card(struct view *v, const struct card *card, uint32_t number, struct err *e)
 {
 	uint32_t other;
@@ -290,7 +290,7 @@ static int check_card(struct view *v, const struct card *card, uint32_t number, 
 	if (strcmp(card->fleet, v->self->fleet) != 0)
 		return err_say(e, EINVAL, "it belongs to the fleet %.60s, and this host to %.60s",
 			       card->fleet, v->self->fleet);
-	if (name_taken_by(v, &card->host, &other))
+	if (name_is_taken(v, &card->host, &other))
 		return err_say(e, EEXIST, "host %u has the same name", other);
 	return 0;
 }

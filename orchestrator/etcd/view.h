@@ -15,24 +15,24 @@
 #include "orchestrator/etcd/order.h"
 #include "orchestrator/etcd/wire.h"
 
-#define VIEW_CLOCK_S	 5		    /* clocks may differ by that much */
-#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* a host that is gone is forgotten after it */
+#define VIEW_CLOCK_S	 5		    /* seconds by which clocks may differ */
+#define VIEW_GONE_KEEP_S (35ll * 24 * 3600) /* seconds until a host that is gone is dropped */
 
 struct view;
 
 /* `self` must outlive the view. */
 struct view *view_new(const struct card *self, uint32_t cell);
 void view_free(struct view *v);
-/* Takes over the hosts of an earlier table. Returns whether it is one of this host. */
+/* Takes over the hosts of an earlier table. Returns false if it is not a table of this host. */
 bool view_load(struct view *v, const char *text, size_t len);
 
-/* A whole list of keys comes between both calls. What it does not have is gone since `now`, in
- * seconds since the epoch. */
+/* All keys of etcd are passed to view_take between these two calls. A host without a key is gone
+ * since `now`, in seconds since the epoch. */
 void view_list_begin(struct view *v);
 void view_list_end(struct view *v, int64_t now);
-/* Takes a key below /ramet/CELL/. `live`: it has changed just now. */
+/* Takes over a pair below /ramet/CELL/. `live`: the pair has just changed. */
 void view_take(struct view *v, const struct etcd_pair *pair, bool live, int64_t now);
-/* Returns, once, whether this host's own card is not in etcd any more. */
+/* Returns true once after this host's own card has vanished from etcd. */
 bool view_self_lost(struct view *v);
 
 /* Returns the host with that name or number; NULL: there is none. */

@@ -121,7 +121,7 @@ static const struct json_field kv_fields[] = {
 	NUMBER(kv, lease),
 };
 
-/* Checks the pair and passes it on; `fn` may be NULL. */
+/* Checks the pair and passes it to `fn`, which may be NULL. */
 static int take_pair(const struct kv *in, bool deleted, etcd_pair_fn *fn, void *arg, struct err *e)
 {
 	char key[ETCD_KEY_MAX + 1] = {0};
@@ -191,7 +191,7 @@ static int read_kv(const char *text, size_t len, etcd_pair_fn *fn, void *arg, st
 	return read_pair(text, len, false, fn, arg, e);
 }
 
-/* Reads all objects of the list, first to check them, then to pass them on. NULL: an empty list. */
+/* Checks all objects of the list, and then passes them to `fn`. `list` is NULL if it is empty. */
 static int read_all(char *const *list,
 		    int (*read)(const char *, size_t, etcd_pair_fn *, void *, struct err *),
 		    etcd_pair_fn *fn, void *arg, struct err *e)
@@ -205,7 +205,7 @@ static int read_all(char *const *list,
 	return ret;
 }
 
-/* Adds what all errors of answers have in common. */
+/* Completes an error about an answer. */
 static int wrong(const char *what, struct err *e)
 {
 	e->code = -EPROTO;
@@ -479,7 +479,7 @@ int etcd_version_read(char out[static ETCD_VERSION_MAX + 1], const char *text, s
 	return 0;
 }
 
-/* Parses "3.5.26", perhaps with more after it. */
+/* Parses a version such as "3.5.26", and ignores what follows it. */
 static bool parse_version(const char *p, uint32_t out[3])
 {
 	for (int i = 0; i < 3; i++)

@@ -21,10 +21,11 @@
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-/* Asks for the keys in [from, to), at most ETCD_PAGE. `revision`: as of then; 0: now. */
+/* Asks for the keys in [from, to), at most ETCD_PAGE, as they were at `revision`; 0: as they are
+ * now. */
 void etcd_range_request(struct text *out, const char *from, const char *to, int64_t revision);
-/* Sets the key if its last change is `revision`; 0: if it does not exist. Else asks for it.
- * `lease`: 0 for none. */
+/* Sets the key if its last change has the revision `revision` (0: if it does not exist). Otherwise
+ * asks for the present value. `lease`: 0 for none. */
 void etcd_put_request(struct text *out, const char *key, const struct text *value, int64_t lease,
 		      int64_t revision);
 void etcd_grant_request(struct text *out, uint32_t ttl_s);
@@ -34,26 +35,27 @@ void etcd_watch_request(struct text *out, const char *from, const char *to, int6
 
 /* --- answers --------------------------------------------------------------------------------- */
 
-/* Valid during the call. */
+/* Valid during the callback only. */
 struct etcd_pair {
 	const char *key;
 	const char *value; /* any bytes */
 	size_t value_len;
-	bool deleted;	  /* then there is no value */
+	bool deleted;	  /* the key has no value any more */
 	int64_t revision; /* of this change */
 	int64_t lease;	  /* 0: none */
 };
 typedef void etcd_pair_fn(void *arg, const struct etcd_pair *pair);
 
-/* Each of these returns 0, or -EPROTO with *e filled if etcd cannot have written the text. Nothing
- * was passed to `fn` then. */
+/* Each of these returns 0, or -EPROTO with *e filled if etcd cannot have written the text. After an
+ * error, nothing was passed to `fn`. */
 struct etcd_range {
-	int64_t revision; /* as of which the answer is */
+	int64_t revision; /* the answer shows the keys at this revision */
 	bool more;	  /* further keys follow the last one */
 };
 int etcd_range_read(struct etcd_range *out, const char *text, size_t len, etcd_pair_fn *fn,
 		    void *arg, struct err *e);
-/* Sets *done to whether the key was set. If not, passes the present one, if there is one. */
+/* Sets *done to whether the key was set. If not, passes the present pair to `fn`, unless the key
+ * does not exist. */
 int etcd_put_read(bool *done, const char *text, size_t len, etcd_pair_fn *fn, void *arg,
 		  struct err *e);
 struct etcd_lease {
@@ -63,16 +65,17 @@ struct etcd_lease {
 int etcd_grant_read(struct etcd_lease *out, const char *text, size_t len, struct err *e);
 int etcd_keepalive_read(struct etcd_lease *out, const char *text, size_t len, struct err *e);
 struct etcd_change {
-	int64_t began;	/* the watch has begun, when the newest revision was this one; or 0 */
+	/* Newest revision when the watch began; 0: this line is about something else. */
+	int64_t began;
 	bool over;	/* nothing follows */
-	bool compacted; /* because etcd has forgotten changes that were asked for */
+	bool compacted; /* the watch is over because etcd has dropped changes that it asked for */
 };
 int etcd_watch_read(struct etcd_change *out, const char *line, size_t len, etcd_pair_fn *fn,
 		    void *arg, struct err *e);
 #define ETCD_VERSION_MAX 31
 int etcd_version_read(char out[static ETCD_VERSION_MAX + 1], const char *text, size_t len,
 		      struct err *e);
-/* Returns what an operator should know of an etcd of this version; NULL: nothing. */
+/* Returns advice for operators about an etcd of this version; NULL: none. */
 const char *etcd_version_advice(const char *version);
 /* Reads the answer of a request that failed. Always returns an error: -ENOENT if what was asked for
  * does not exist, -EAGAIN if another member may do better, else -EIO. */
