@@ -38,7 +38,7 @@ static void grow(struct books *b)
 	b->room = room;
 }
 
-/* Returns the index of the first record that is not of a host with a lower number. */
+/* Returns the index of the first record whose host has this number or a higher one. */
 static size_t find(const struct books *b, uint32_t host)
 {
 	size_t low = 0, high = b->n;
@@ -70,7 +70,7 @@ static struct books_record *record_of(struct books *b, uint32_t host, uint64_t n
 	return &b->records[at];
 }
 
-/* Returns false if a later message was already heard. */
+/* Renews the record. Returns false if the host has sent a later message already. */
 static bool renew(struct books *b, struct books_record *r, const struct books_said *said,
 		  uint64_t now_ms)
 {
@@ -106,7 +106,7 @@ uint32_t books_grant(struct books *b, uint32_t cap, bool sure, const struct book
 
 	if (!renew(b, r, said, now_ms))
 		return said->held;
-	set(b, r, max_u32(granted, said->used)); /* they run, whatever the limit is */
+	set(b, r, max_u32(granted, said->used)); /* these sandboxes run, whatever the limit is */
 	return granted;
 }
 
@@ -132,7 +132,8 @@ size_t books_spare(struct books *b, uint32_t host, uint64_t now_ms,
 		const struct books_record *r = &b->records[i];
 		size_t at = n;
 
-		/* A host that used all when it last said so may have some to spare since. */
+		/* Includes hosts that used all of their slots when they last reported: they may
+		 * have some to spare by now. */
 		if (r->host == host || !r->record)
 			continue;
 		for (; at && spare(best[at - 1]) < spare(r); at--)
@@ -190,7 +191,8 @@ bool books_sure(const struct books_trust *t, uint64_t now_ms)
 {
 	if (!books_agreed(t, now_ms))
 		return false;
-	/* An earlier keeper may still be sure, until it misses the hosts that agreed. */
+	/* The previous keeper may still grant slots, until it notices that the hosts have stopped
+	 * agreeing. */
 	if (t->changed_ms && now_ms - t->changed_ms < BOOKS_AGREE_MS)
 		return false;
 	return all_reported(t) || now_ms - t->begun_ms >= BOOKS_LEASE_MS;

@@ -18,24 +18,24 @@
 #include "orchestrator/fleet/slots.h"
 
 #define BOOKS_KEEPERS  8
-#define BOOKS_LEASE_MS 90000 /* after which a record lapses that its host did not renew */
-#define BOOKS_AGREE_MS 20000 /* for which a host that agreed on the keepers counts */
+#define BOOKS_LEASE_MS 90000 /* a record that its host does not renew lapses after this time */
+#define BOOKS_AGREE_MS 20000 /* how long a host's agreement on the keepers counts */
 
 /* --- the records of one tenant, for one of its limits ---------------------------------------- */
 
 struct books_record {
 	uint32_t host;
-	uint32_t record, used; /* used: as its host said last */
+	uint32_t record, used; /* `used`: as the host last reported */
 	uint64_t at;	       /* number of the message; each host numbers its own, upwards */
 	uint64_t until_ms;
 };
 
-/* Zeroed at first; freed with free(3) of `records`. */
+/* Initialized with zeros. The caller frees `records` with free(3). */
 struct books {
 	struct books_record *records; /* by host */
 	size_t n, room;
 	uint64_t total;	     /* of all records */
-	uint64_t soonest_ms; /* no record lapses before */
+	uint64_t soonest_ms; /* earliest time at which a record can lapse */
 };
 
 /* A message in which a host says how large its allowance is. */
@@ -45,8 +45,8 @@ struct books_said {
 	uint32_t held, used, want;
 };
 
-/* Takes a host at its word: it answers a question of the keeper. An older message changes nothing.
- */
+/* Records what the host says in answer to a question of the keeper, even above the limit. Ignores a
+ * message that is older than the last one. */
 void books_note(struct books *b, const struct books_said *said, uint64_t now_ms);
 /* Grants what the host wants, as far as the limit allows, and returns how much it holds now. A
  * keeper that is not `sure` of its records grants nothing new. What the host uses beyond that is
@@ -69,11 +69,11 @@ uint64_t books_keepers(const struct place *hosts);
 /* Returns the index of the tenant's keeper. */
 uint16_t books_keeper(const struct place *hosts, uint64_t tenant);
 
-/* A host, as a keeper knows it. */
+/* A host, in the eyes of a keeper. */
 struct books_peer {
 	uint32_t number;
-	bool reported;	    /* all its allowances, since begun_ms */
-	uint64_t agreed_ms; /* when it last said so; 0: never */
+	bool reported;	    /* the host has reported all its allowances since begun_ms */
+	uint64_t agreed_ms; /* when the host last agreed on the keepers; 0: never */
 	uint64_t asked_ms;  /* when it was last asked to report; the caller's */
 };
 
@@ -81,14 +81,14 @@ struct books_trust {
 	struct books_peer *peers; /* the caller's, in the order of the hosts */
 	uint32_t n, self;
 	uint64_t begun_ms;   /* since when all must have reported */
-	uint64_t changed_ms; /* when the keepers were last others; 0: not since the start */
+	uint64_t changed_ms; /* when the keepers last changed; 0: not since the start */
 };
 
 /* Returns whether most keepers agreed lately: else this host may have been replaced. */
 bool books_agreed(const struct books_trust *t, uint64_t now_ms);
-/* Returns whether records may grow: nobody else grants, and this host knows of all allowances. */
+/* Returns whether records may grow: no other host grants, and this host knows all allowances. */
 bool books_sure(const struct books_trust *t, uint64_t now_ms);
-/* Starts anew: all hosts must report. `changed`: the keepers are others. */
+/* Starts anew: all hosts must report. `changed`: the keepers have changed. */
 void books_begin(struct books_trust *t, bool changed, uint64_t now_ms);
 
 #endif

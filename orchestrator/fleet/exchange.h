@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What hosts say to each other of allowances (slots.h, books.h), as text in the bodies of requests
- * between them. Texts are input: a peer may lie.
+ * The messages on allowances (slots.h, books.h) that hosts exchange, as text in the bodies of
+ * requests between them. Texts are input: a peer may lie.
  */
 #ifndef RAMET_ORCHESTRATOR_FLEET_EXCHANGE_H
 #define RAMET_ORCHESTRATOR_FLEET_EXCHANGE_H
@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define EXCHANGE_LIMITS	    2 /* of a tenant: sandboxes, GB of their disks */
+#define EXCHANGE_LIMITS	    2 /* kinds of limits of a tenant: sandboxes, GB of their disks */
 #define EXCHANGE_SLOTS_MAX  1000000
 #define EXCHANGE_TENANT_MAX 63
 #define EXCHANGE_LINE_MAX   (64 + EXCHANGE_TENANT_MAX + EXCHANGE_LIMITS * 4 * 8)
-#define EXCHANGE_NOBODY	    "-" /* the tenant of a question for all allowances */
+#define EXCHANGE_NOBODY	    "-" /* in place of a tenant: asks for all allowances */
 
 /* A host's line on one tenant. */
 struct exchange {
@@ -23,13 +23,13 @@ struct exchange {
 	char tenant[EXCHANGE_TENANT_MAX + 1];
 	struct {
 		uint32_t held, used, want;
-		uint32_t lacks; /* slots for which somebody waits */
+		uint32_t lacks; /* slots that waiting requests need */
 	} limits[EXCHANGE_LIMITS];
 };
 
-/* What the keeper answers. */
+/* The keeper's answer. */
 struct exchange_granted {
-	bool sure; /* of its records; else nothing new was granted */
+	bool sure; /* the keeper is sure of its records; if not, it granted nothing new */
 	struct {
 		uint32_t held, left;
 	} limits[EXCHANGE_LIMITS];
@@ -38,8 +38,8 @@ struct exchange_granted {
 /* Each line ends with a newline. */
 void exchange_print(char out[static EXCHANGE_LINE_MAX], const struct exchange *x);
 void exchange_print_granted(char out[static EXCHANGE_LINE_MAX], const struct exchange_granted *g);
-/* Both read a line at *text, which ends with a NUL, and move *text behind it. They return false,
- * and do not move it, if it is invalid. Later versions may say more at its end. */
+/* Both read a line at *text, which ends with a NUL, and move *text behind the line. They return
+ * false, without a move, if the line is invalid. Later versions may add fields at its end. */
 bool exchange_read(struct exchange *x, const char **text);
 bool exchange_read_granted(struct exchange_granted *g, const char **text);
 

@@ -53,7 +53,7 @@ static void mac(const uint8_t *key, const uint8_t *p, size_t len, uint8_t out[EV
 		abort(); /* out of memory */
 }
 
-/* Returns the check bits: of the place, too, so that nobody can turn one host's id into
+/* Returns the check bits. They cover the place, too, so that nobody can turn one host's id into
  * another's. */
 static uint8_t check_of(const uint8_t *key, const uint8_t *id, const uint8_t *place)
 {

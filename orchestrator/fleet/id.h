@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids that say which host of which cell made them. Of its 16 bytes, 11 are random. The other 5 are
- * the cell (12 bits), the host (20 bits) and 8 check bits, XORed with an HMAC of the random ones:
- * without the fleet's key they look random too, so that an id tells its owner nothing about hosts
- * and about the neighbours of a sandbox.
+ * Ids that say which host of which cell made them. Of the 16 bytes of an id, 11 are random. The
+ * other 5 are the cell (12 bits), the host (20 bits) and 8 check bits, XORed with an HMAC of the
+ * random bytes. Without the fleet's key these 5 look random too, so that an id tells its owner
+ * nothing about hosts and about the neighbours of a sandbox.
  */
 #ifndef RAMET_ORCHESTRATOR_FLEET_ID_H
 #define RAMET_ORCHESTRATOR_FLEET_ID_H
@@ -21,8 +21,8 @@
 #define FLEET_CELL_MAX	 0xfffu
 #define FLEET_NUMBER_MAX 0xfffffu /* of a host */
 
-/* The first key makes ids. All are tried when one is read, so that a key can be replaced: the new
- * one is added as the second key on all hosts, then becomes the first. */
+/* The first key makes ids. All keys are tried when an id is read, so that a key can be replaced:
+ * the new one is added as the second key on all hosts, then becomes the first. */
 struct fleet_keys {
 	size_t n;
 	uint8_t key[FLEET_KEYS_MAX][FLEET_KEY_BYTES];
@@ -42,7 +42,7 @@ void fleet_id_hide(const struct fleet_keys *keys, struct fleet_place at,
  * keys has made: one in 256 of them passes for each key. */
 bool fleet_id_find(const struct fleet_keys *keys, const uint8_t id[FLEET_ID_BYTES],
 		   struct fleet_place *out);
-/* The same for a text of `len` bytes. Returns false also if it is not an id. */
+/* Does the same for an id as text of `len` bytes. Returns false also if the text is not an id. */
 bool fleet_id_find_text(const struct fleet_keys *keys, const char *text, size_t len,
 			struct fleet_place *out);
 

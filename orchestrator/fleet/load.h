@@ -12,20 +12,21 @@
 
 #define LOAD_TEXT_MAX (8 + 4 * PLACE_KINDS + 2 * 11)
 
-/* Writes `used`, `closed`, the numbers of warm sandboxes, and what operators see, with spaces
- * between them. */
+/* Writes `used`, `closed`, the numbers of warm sandboxes and the figures for operators, separated
+ * by spaces. */
 void load_print(char out[static LOAD_TEXT_MAX], const struct place_load *load);
-/* Reads such a text of `len` bytes. Later versions may say more at its end; what operators see may
- * be missing, and counts as 0 then. Returns false, with *load unchanged, when it is invalid. */
+/* Reads such a text of `len` bytes. Later versions may add fields at its end; the figures for
+ * operators may be missing, and then are 0. Returns false, with *load unchanged, when the text is
+ * invalid. */
 bool load_read(struct place_load *load, const char *text, size_t len);
 
 /*
- * Returns the kind of sandboxes of a template and size. All hosts compute the same one, and nothing
- * else: two kinds of sandboxes may have the same number. So a host that seems to have a warm
- * sandbox says no now and then, which costs a try.
+ * Returns a number for the sandboxes of a template and size. All hosts compute the same number, but
+ * different sandboxes may share it: then a host that seemed to have a warm sandbox refuses, which
+ * costs a try.
  */
 uint32_t load_kind(const char *template, uint32_t vcpus, uint32_t ram_mib, uint32_t rootfs_gb);
-#define LOAD_KIND_NONE (PLACE_KINDS - 1) /* of which no host has warm sandboxes */
+#define LOAD_KIND_NONE (PLACE_KINDS - 1) /* no host has warm sandboxes of this kind */
 
 /* FNV-1a of a text, from which place_homes finds the hosts that are home to it. */
 uint64_t load_hash(const char *text, size_t len);

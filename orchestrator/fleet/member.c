@@ -28,8 +28,8 @@ struct member {
 	int watch;	  /* inotify, on the folder */
 	struct loop_op *poll;
 	struct disk_job *reading;
-	bool changed;	      /* since the read in flight began */
-	bool closing;	      /* is freed when the poll has ended */
+	bool changed;	      /* the folder has changed since the read in flight began */
+	bool closing;	      /* to be freed when the poll has ended */
 	const char *followed; /* a file in the folder */
 	void (*on_followed)(void *arg);
 	void *arg;
@@ -37,7 +37,7 @@ struct member {
 	void *table_arg;
 };
 
-static struct member *self; /* whose place is in the ids */
+static struct member *self; /* the member whose place is part of new ids */
 
 static void fill_id(unsigned char out[RANDOM_ID_BYTES])
 {

@@ -28,7 +28,7 @@ void member_follow_table(struct member *m, void (*fn)(void *arg), void *arg);
 
 /* Returns the last table that was whole. Valid until the caller returns to the loop. */
 const struct fleet_table *member_table(const struct member *m);
-/* Returns a number that is another one for each table. */
+/* Returns a number that changes with every new table. */
 unsigned member_version(const struct member *m);
 const struct fleet_keys *member_keys(const struct member *m);
 

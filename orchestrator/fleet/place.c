@@ -111,7 +111,7 @@ void place_homes(const struct place *p, uint64_t tenant, uint16_t *homes, uint32
 		homes[0] = (uint16_t)i;
 		sink(p, tenant, homes, want, 0);
 	}
-	for (uint32_t left = want; left-- > 1;) { /* the lowest to the end, each time */
+	for (uint32_t left = want; left-- > 1;) { /* moves the lowest score to the end each time */
 		swap(&homes[0], &homes[left]);
 		sink(p, tenant, homes, left, 0);
 	}
@@ -148,7 +148,7 @@ static bool has_room(const struct place_load *load)
 	return !load->closed && load->used < PLACE_CREATE_FULL;
 }
 
-/* Returns whether this host can make it, warm or not. */
+/* Returns whether this host can make the sandbox, warm or not. */
 static bool can_be_here(const struct place *p, const struct place_create *c)
 {
 	const struct place_peer *self = &p->peers[p->self];
@@ -276,7 +276,8 @@ static void next_turn(struct place_create *c)
 	c->drawn = c->asked = false;
 }
 
-/* Nobody is asked after this turn, or after this host: better a cold sandbox than none. */
+/* Returns whether no other host is asked after this one. Then a cold sandbox is better than
+ * none. */
 static bool is_last_try(const struct place_create *c)
 {
 	return c->turn == PLACE_TURNS - 1 || c->n_tried == PLACE_SENDS - 1;

@@ -24,8 +24,8 @@
 #define PLACE_FULL	  1000 /* `used` of a host without any room */
 #define PLACE_CREATE_FULL 850  /* from here on there is room for forks only */
 #define PLACE_SLACK	  50   /* this host is used up to so much above the mean */
-#define PLACE_FRESH_MS	  5000 /* after which a load is asked for again */
-#define PLACE_SILENT_MS	  5000 /* for which a host that did not answer is left alone */
+#define PLACE_FRESH_MS	  5000 /* an older load is asked for again */
+#define PLACE_SILENT_MS	  5000 /* how long a host that did not answer is left alone */
 #define PLACE_FAILURES	  3    /* creates in a row, after which a host takes itself out */
 #define PLACE_RETRY_MS	  30000
 #define PLACE_RETRY_MAX	  600000
@@ -49,12 +49,12 @@ struct place_room {
 /* Returns how much of the scarcest resource is used, 0 to PLACE_FULL. */
 uint16_t place_used(const struct place_room *room);
 
-/* Whether a host works: PLACE_FAILURES creates that fail in a row close it. After a while one more
- * is let through; the wait doubles while they fail. Zero is a host that works. */
+/* Whether a host works. PLACE_FAILURES creates that fail in a row close the host. After a wait, one
+ * create is let through; each further failure doubles the wait. All zeros: the host works. */
 struct place_health {
 	uint32_t failed;
 	uint32_t wait_ms;
-	uint64_t open_ms; /* when the next one may come */
+	uint64_t open_ms; /* when the next create may come */
 };
 
 /* To be called with the result of every create, and of every warm sandbox that the pool makes: so
@@ -68,14 +68,14 @@ enum place_verdict {
 	PLACE_NO_SLOT, /* the tenant's limit (slots.h) */
 	PLACE_NO_ROOM,
 	PLACE_IS_CLOSED,
-	PLACE_UNREACHABLE, /* it did not answer; place_refused only */
+	PLACE_UNREACHABLE, /* the host did not answer; for place_refused only */
 };
 
-/* Returns whether this host, which says `load` of itself, makes the sandbox. */
+/* Decides whether this host, whose load is `load`, makes the sandbox. */
 enum place_verdict place_admit(const struct place_load *load, uint32_t kind, bool warm_only,
 			       bool has_slot);
-/* The same for a fork of a sandbox that is here: it may also take the room that creates leave, and
- * a host that drains keeps its families. */
+/* Does the same for a fork of a sandbox on this host. A fork may also take the room that creates
+ * leave, and a host that drains still forks its sandboxes. */
 enum place_verdict place_admit_fork(const struct place_load *load, bool has_slot);
 
 /* --- which host ----------------------------------------------------------------------------- */
@@ -94,13 +94,13 @@ struct place {
 	uint32_t mean; /* of the loads heard lately, in 256ths of a thousandth; 0: unknown */
 };
 
-/* Returns how many hosts are home to a tenant with that limit, at most `n`: each may then run 16.
- */
+/* Returns the number of homes of a tenant with this limit: one for each 16 sandboxes, at least 3,
+ * but at most `n`. */
 uint32_t place_homes_wanted(uint32_t cap, uint32_t n);
 /*
  * Fills `homes` with the indices of the tenant's `want` homes: the hosts with the highest hash of
- * tenant and number, best first. All hosts find the same ones, and a host that joins or leaves
- * changes few. To be called again when the table changes; it costs one hash for each peer.
+ * tenant and number, best first. All hosts find the same homes, and a host that joins or leaves
+ * changes few of them. To be called again when the table changes; it costs one hash for each peer.
  * `want` must be at most p->n.
  */
 void place_homes(const struct place *p, uint64_t tenant, uint16_t *homes, uint32_t want);
@@ -109,19 +109,19 @@ void place_homes(const struct place *p, uint64_t tenant, uint16_t *homes, uint32
 struct place_create {
 	const uint16_t *homes; /* the caller's */
 	uint32_t n_homes;
-	bool only_homes;     /* no host but these, and this one, may make it */
+	bool only_homes;     /* only the homes and this host may make the sandbox */
 	uint32_t kind;	     /* below PLACE_KINDS */
-	uint32_t slots_here; /* of the tenant that this host can take at once */
+	uint32_t slots_here; /* slots of the tenant that this host can take at once */
 
 	uint32_t turn;
 	bool drawn, asked, self_tried;
-	bool found;	   /* fallback is the first host with room but no warm sandbox */
-	bool found_slot;   /* it has a slot in hand */
-	uint16_t fallback; /* for the last turn */
+	bool found;	   /* `fallback` is the first host with room but no warm sandbox */
+	bool found_slot;   /* `fallback` has a slot in hand */
+	uint16_t fallback; /* the host to try in the last turn */
 	uint32_t n_tried;
 	uint16_t picks[PLACE_PICKS], tried[PLACE_SENDS];
-	uint32_t slots[PLACE_PICKS]; /* of the tenant, on each pick that was asked; else UINT32_MAX
-				      */
+	/* The tenant's slots on each pick that was asked; else UINT32_MAX. */
+	uint32_t slots[PLACE_PICKS];
 };
 
 enum place_step {
@@ -133,26 +133,26 @@ enum place_step {
 
 struct place_next {
 	enum place_step step;
-	bool warm_only; /* "warm or say no"; false for the last try */
+	bool warm_only; /* a host without a warm sandbox must refuse; false for the last try */
 	uint16_t hosts[PLACE_PICKS];
 };
 
-/* `random`: 64 random bits for each call. After PLACE_HERE or PLACE_SEND the caller ends, or calls
- * place_refused and then this again. */
+/* `random`: 64 random bits for each call. After PLACE_HERE or PLACE_SEND, the caller either ends,
+ * or calls place_refused and then this function again. */
 struct place_next place_next(struct place *p, struct place_create *c, uint64_t random,
 			     uint64_t now_ms);
-/* The host of the last step, an index, refused: a turn is over. A host without a slot in hand
+/* Notes that `host`, of the last step, has refused: the turn is over. A host without a slot in hand
  * should ask for one (slots.h) and wait for it before it refuses with PLACE_NO_SLOT. */
 void place_refused(struct place *p, struct place_create *c, uint16_t host, enum place_verdict why,
 		   uint64_t now_ms);
 
-/* A host said its load, in the answer to any request. */
+/* Notes the load of a host, which the answer to any request has. */
 void place_heard(struct place *p, uint16_t host, const struct place_load *load, uint64_t now_ms);
 /* Like place_heard, for the answer to PLACE_ASK, which also says how many slots of the tenant the
  * host can take. */
 void place_answered(struct place *p, struct place_create *c, uint16_t host,
 		    const struct place_load *load, uint32_t slots, uint64_t now_ms);
-/* A host did not answer. */
+/* Notes that a host did not answer. */
 void place_silent(struct place *p, uint16_t host, uint64_t now_ms);
 
 #endif

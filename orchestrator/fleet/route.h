@@ -6,7 +6,7 @@
 #include "orchestrator/fleet/id.h"
 #include "orchestrator/fleet/table.h"
 
-#define FLEET_DEAD_AFTER_S 600 /* after which a host that is gone counts as lost, with its VMs */
+#define FLEET_DEAD_AFTER_S 600 /* a host that is gone for longer counts as lost, with its VMs */
 
 enum fleet_route {
 	FLEET_HERE,    /* this host's, or the id does not say: this host's catalogue decides */

@@ -13,9 +13,9 @@ static bool tight(const struct slots *s)
 	return s->left < s->homes;
 }
 
-/* Returns how many slots a host asks for beyond those that it needs: a home of the tenant a fair
- * part of what is left, since with more the homes would take slots from each other all the time;
- * any other host none. */
+/* Returns how many slots this host asks for beyond those that it needs. A home of the tenant asks
+ * for a fair part of what is left: with more, the homes would keep taking slots from each other.
+ * Any other host asks for none. */
 static uint32_t block(const struct slots *s)
 {
 	return tight(s) || !s->share ? 0 : min_u32(s->left / s->homes, SLOTS_BLOCK_MAX);
@@ -62,7 +62,8 @@ static bool write_record(struct slots *s, uint32_t value, uint32_t *want)
 {
 	s->busy = true;
 	*want = s->want = value;
-	if (value < s->held) /* at once: others may have them as soon as the record is written */
+	/* At once, since others may take the slots as soon as the record is written. */
+	if (value < s->held)
 		s->held = value;
 	return true;
 }

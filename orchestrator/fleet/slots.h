@@ -17,26 +17,26 @@
 #include <stdint.h>
 
 #define SLOTS_BLOCK_MAX	    16
-#define SLOTS_IDLE_MS	    300000 /* after which unused slots above the share are returned */
-#define SLOTS_IDLE_TIGHT_MS 5000   /* the same while less than one for each home is left */
-#define SLOTS_KEEP_MS	    600000 /* for which the share is kept without a sandbox */
+#define SLOTS_IDLE_MS	    300000 /* how long unused slots above the share are kept */
+#define SLOTS_IDLE_TIGHT_MS 5000   /* the same while less than one slot for each home is left */
+#define SLOTS_KEEP_MS	    600000 /* how long the share is kept without a sandbox */
 #define SLOTS_REFUSED_MS    1000   /* until the next question when nothing was left */
 #define SLOTS_YIELD_HOSTS   4	   /* hosts that are asked to yield when nothing is left */
 
-/* The slots of one tenant on this host. A host that holds none has zero but for cap, homes, share,
- * and left = cap. */
+/* The slots of one tenant on this host. If the host holds none, all is zero but `cap`, `homes`,
+ * `share`, and `left`, which is `cap`. */
 struct slots {
 	uint32_t cap;	/* the tenant's limit in the whole fleet */
 	uint32_t homes; /* number of the tenant's homes, at least 1 */
 	uint32_t share; /* slots_share() on its homes, else 0 */
-	uint32_t used;	/* by sandboxes here, with those under way */
+	uint32_t used;	/* slots that sandboxes here use, including those being made */
 	uint32_t held;	/* what this host may use; never more than its record */
-	uint32_t left;	/* of the limit, for anybody, when last heard */
-	uint32_t want;	/* what the write under way makes of the record */
+	uint32_t left;	/* slots free for any host, when the keeper last said so */
+	uint32_t want;	/* the value that the write under way gives the record */
 	bool busy;	/* a write is under way */
 	uint32_t low;	/* least number of free slots since low_ms */
 	uint64_t low_ms;
-	uint64_t used_ms;    /* when there last was a sandbox */
+	uint64_t used_ms;    /* when there last was a sandbox here */
 	uint64_t refused_ms; /* before this time, asking for more slots is useless */
 };
 
@@ -48,14 +48,14 @@ uint32_t slots_overdraft(uint32_t cap, uint32_t homes);
 /* Returns how many slots a home keeps while the tenant is active: all homes together keep nine
  * tenths of the limit, and the rest goes where it is needed. */
 uint32_t slots_share(uint32_t cap, uint32_t homes);
-/* Returns how many can be taken at once. */
+/* Returns how many slots can be taken without asking for more. */
 uint32_t slots_free(const struct slots *s);
 /* Takes one slot, or returns false. `overdraft`: slots_overdraft() on the tenant's homes while the
  * keeper is away, else 0. */
 bool slots_take(struct slots *s, uint32_t overdraft);
-/* The sandbox ended, or was not made. */
+/* Gives a slot back: the sandbox ended, or was not made. */
 void slots_put(struct slots *s);
-/* The same for a caller that counts what is used: so much now. */
+/* Sets the number of used slots, for a caller that counts them. */
 void slots_use(struct slots *s, uint32_t used);
 
 /*
@@ -66,18 +66,19 @@ void slots_use(struct slots *s, uint32_t used);
 bool slots_due(struct slots *s, uint32_t waiting, uint64_t now_ms, uint32_t *want);
 /* The same for a record that must be written again lest it lapse. */
 bool slots_renew(struct slots *s, uint32_t *want);
-/* The record has now the value `record`; `left` are free for anybody. */
+/* Notes that the record now has the value `record`, and that `left` slots are free for any host. */
 void slots_written(struct slots *s, uint32_t record, uint32_t left, uint64_t now_ms);
-/* Nobody knows if the write took place. The next slots_due writes the same value again. */
+/* Notes that the write may have taken place or not. The next slots_due writes the same value
+ * again. */
 void slots_lost(struct slots *s);
-/* The lease ended, and this host's record with it: others may have the slots. Sandboxes that are
- * here go on, but none is added until records are granted again. */
+/* Notes that the lease ended, and this host's record with it: others may have the slots. Sandboxes
+ * that are here go on, but none is added until records are granted again. */
 void slots_lapsed(struct slots *s);
 
 /*
  * When nothing is left for a waiting create or fork, up to SLOTS_YIELD_HOSTS hosts that have slots
- * to spare are asked to yield: each returns half of them, or more if more are `needed`. Returns how
- * many, which this host does not hold any longer; its record may be lowered by as many.
+ * to spare are asked to yield: each gives up half of these slots, or more if more are `needed`.
+ * Returns how many slots this host has given up; its record may be lowered by as many.
  */
 uint32_t slots_yield(struct slots *s, uint32_t needed);
 

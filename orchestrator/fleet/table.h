@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of the fleet's hosts, as its file hosts.json has it (docs/fleet.md). Whoever writes the
- * file replaces it by rename(2). It is input: a damaged one is refused with a sentence.
+ * The table of the fleet's hosts, which the file hosts.json holds (docs/fleet.md). Whoever writes
+ * the file replaces it by rename(2). The file is input: a damaged one is refused with the reason.
  */
 #ifndef RAMET_ORCHESTRATOR_FLEET_TABLE_H
 #define RAMET_ORCHESTRATOR_FLEET_TABLE_H
@@ -16,19 +16,19 @@
 
 #define FLEET_FORMAT	  1
 #define FLEET_HOSTS_MAX	  4096
-#define FLEET_TABLE_BYTES (2u << 20) /* maximum of the file */
+#define FLEET_TABLE_BYTES (2u << 20) /* maximum size of the file */
 #define FLEET_NAME_MAX	  63
-#define FLEET_CERT_BYTES  32 /* of a certificate's SHA-256 */
+#define FLEET_CERT_BYTES  32 /* bytes of a certificate's SHA-256 */
 
 struct fleet_host {
 	uint32_t number;
 	char name[FLEET_NAME_MAX + 1];	    /* also the common name of its certificate */
-	char address[ADDRESS_PORT_MAX + 1]; /* of its peer port */
+	char address[ADDRESS_PORT_MAX + 1]; /* address of its peer port */
 	struct sockaddr_storage at;
 	socklen_t at_len;
 	char region[FLEET_NAME_MAX + 1], zone[FLEET_NAME_MAX + 1], version[FLEET_NAME_MAX + 1];
 	bool draining;	    /* gets no new sandboxes */
-	int64_t deadline;   /* of the drain, in seconds since the epoch; 0: none */
+	int64_t deadline;   /* end of the drain, in seconds since the epoch; 0: none */
 	int64_t seen, gone; /* in seconds since the epoch; 0: unknown, or not gone */
 	bool has_cert;
 	uint8_t cert[FLEET_CERT_BYTES];
