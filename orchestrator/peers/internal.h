@@ -54,7 +54,8 @@ void peer_link_redirect(struct op *op, const struct port_sink *sink, void *arg);
 
 /* --- peer-idle.c: connections between two requests ------------------------------------------- */
 
-/* Takes ownership of a connection to the host, which nobody reads. */
+/* Keeps a connection to the host, which nobody else may use, for the next request. Takes
+ * ownership. */
 void peer_idle_put(struct peers *p, const struct fleet_host *host, h2o_socket_t *sock);
 /* Returns a connection to the host that is not known to be closed; NULL: none. */
 h2o_socket_t *peer_idle_take(struct peers *p, const struct fleet_host *host);
@@ -83,10 +84,11 @@ struct peer_call {
 
 struct peer_asked {
 	const struct fleet_host *host;
-	const char *what;  /* completes "the host, which has" */
-	struct text text;  /* head and body, which become the call's */
-	uint32_t limit_ms; /* for the answer, if the request may be sent twice; 0: the request may
-			      take long, and may change something */
+	const char *what; /* completes "the host, which has" */
+	struct text text; /* head and body, which become the call's */
+	/* Time limit for the answer, if the request may be sent twice; 0: none, since the request
+	 * may take long or change something. */
+	uint32_t limit_ms;
 };
 /* Sends the request. `done` may start another call with the same struct, or free the struct. */
 void peer_call_start(struct peers *p, struct peer_call *call, struct service *c,
@@ -108,11 +110,12 @@ void peer_failed(struct failure *f, const char *host, const char *why);
 
 /* --- peer-place.c --------------------------------------------------------------------------- */
 
-/* The question for a load, which any request is, and how long a host has for the answer. */
+/* Asks a host for its load, which the answer to any request has; and how long the answer may
+ * take. */
 #define PEER_ASK_LOAD "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 #define PEER_LOAD_MS  1000
 bool peer_read_load(struct place_load *load, const struct port_answer *a);
-/* Takes note of what a host says of its load. */
+/* Notes the load that an answer of the host has. */
 void peers_heard(struct peers *p, uint32_t number, const struct port_answer *answer);
 
 /* Fills in the failure of a host that cannot be reached. */

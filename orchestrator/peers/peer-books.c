@@ -8,8 +8,8 @@
 #include "orchestrator/peers/peer-slots.h"
 #include "orchestrator/service/service.h"
 
-#define AGAIN_MS  5000 /* after which a keeper is asked again whether it agrees */
-#define REPORT_MS 500  /* after which a host is asked again for a report */
+#define AGAIN_MS  5000 /* how soon a keeper is asked again whether it agrees */
+#define REPORT_MS 500  /* how soon a host is asked again for a report */
 
 struct tenant_books {
 	struct list link;
@@ -72,8 +72,8 @@ static void note(struct peer_slots *s, const struct exchange *x)
 
 /* --- a write -------------------------------------------------------------------------------- */
 
-/* Serves a write: if nothing is left for it, other hosts are asked to yield, and it is looked at
- * again. */
+/* A write that is being served. If too little is left for the write, other hosts are asked to
+ * yield, and the write is tried again. */
 struct settling {
 	struct op op; /* arg: the other host's request, or the allowance of this host */
 	struct peer_slots *slots;
@@ -120,8 +120,8 @@ static const struct op_methods settling_ops = {
 	.abandon = op_free,
 };
 
-/* Grants what can be granted. Returns the limit of which nothing is left for somebody who waits;
- * TENANT_LIMITS: none. */
+/* Grants as much as possible. Returns a limit of which nothing is left although a request waits for
+ * it; TENANT_LIMITS: none. */
 static unsigned grant(struct settling *w)
 {
 	struct peer_slots *s = w->slots;
@@ -130,7 +130,8 @@ static unsigned grant(struct settling *w)
 
 	for (unsigned i = 0; i < TENANT_LIMITS; i++)
 		w->granted.limits[i].held = w->x.limits[i].held;
-	if (!tenant_tier(s->service, w->x.tenant, &tier)) /* it has not heard of the key yet */
+	/* This host has not heard of the tenant's key yet. */
+	if (!tenant_tier(s->service, w->x.tenant, &tier))
 		return TENANT_LIMITS;
 	struct tenant_books *b = books_of(s, w->x.tenant);
 	w->granted.sure = is_sure(s);
@@ -253,7 +254,7 @@ void peer_books_serve(struct peer_slots *s, const struct exchange *x, struct req
 struct poll {
 	struct list link;
 	struct peer_slots *slots;
-	uint64_t keepers; /* about which it was asked */
+	uint64_t keepers; /* the keepers that the question was about */
 	uint64_t begun_ms;
 	uint32_t number;
 	struct peer_call call;
@@ -274,7 +275,7 @@ static void poll_end(struct poll *p)
 	free(p);
 }
 
-/* Takes over a report. Returns whether it is whole. */
+/* Takes over a report. Returns whether the report is complete. */
 static bool take_report(struct peer_slots *s, uint32_t number, const struct peer_call *call)
 {
 	char *text = must_alloc(call->body.len + 1);
@@ -300,7 +301,7 @@ static void on_report(struct peer_call *call, const struct failure *f)
 		const bool whole = take_report(s, p->number, call);
 
 		peer->agreed_ms = peer_slots_now();
-		/* What it said before this host began anew does not count. */
+		/* A report from before this host began anew does not count. */
 		peer->reported |= whole && p->begun_ms >= s->trust.begun_ms;
 	}
 	poll_end(p);
@@ -362,7 +363,7 @@ void peer_books_agreed(struct peer_slots *s, uint32_t host)
 	if (!peer || !is_keeper(s))
 		return;
 	peer->agreed_ms = peer_slots_now();
-	look_at(s, (uint32_t)(peer - s->trust.peers)); /* at once if its report is missing */
+	look_at(s, (uint32_t)(peer - s->trust.peers)); /* at once if the host's report is missing */
 }
 
 /* --- housekeeping --------------------------------------------------------------------------- */

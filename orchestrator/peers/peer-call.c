@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests to other hosts whose whole answer is small, and is wanted before anything is done with
- * it. */
+/* Requests to other hosts whose answers are small, and are used only once they are complete. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Connections to other hosts that wait for their next request: a new one costs two signatures. */
+/* Connections to other hosts that wait for their next request. A new connection would cost two
+ * signatures. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static void on_expiry(void *arg)
 	h2o_socket_close(release(arg));
 }
 
-/* The peer has closed the connection, or sends what nobody asked for. */
+/* The peer has closed the connection, or has sent data that nobody asked for. */
 static void on_read(h2o_socket_t *sock, const char *err)
 {
 	h2o_socket_close(release(sock->data));

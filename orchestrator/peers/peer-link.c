@@ -32,21 +32,22 @@ struct link {
 	struct loop *loop;
 	struct port_sink sink;
 	struct fleet_host host;
-	char id[SANDBOX_ID_LEN + 1]; /* that the request is for */
+	char id[SANDBOX_ID_LEN + 1]; /* the id that the request is for */
 	h2o_socket_t *sock;	     /* NULL: none */
 	enum { DIALING, PROVING, OPEN } state;
 	unsigned attempts;
 	struct loop_timer deadline;
 	struct text queued;
 	bool writing;
-	bool takes_no_more; /* a write has failed; it may still answer */
+	bool takes_no_more; /* a write has failed; the host may still answer */
 	bool paused;
-	bool safe;		/* what was sent may be sent again */
-	bool reused;		/* the connection served another request before */
-	struct text again;	/* what was sent, as long as that may be necessary */
-	bool answered;		/* some bytes have arrived */
-	bool eof, ending, keep; /* no more bytes of the host, or for it */
-	unsigned busy;		/* nesting of callbacks; 0: may be freed */
+	bool safe;	   /* what was sent may be sent again */
+	bool reused;	   /* the connection served another request before */
+	struct text again; /* what was sent, as long as that may be necessary */
+	bool answered;	   /* some bytes have arrived */
+	/* `eof`: no more bytes come from the host; `ending`: none follow for the host. */
+	bool eof, ending, keep;
+	unsigned busy; /* nesting of callbacks; 0: may be freed */
 };
 
 static struct link *link_of(const struct op *op)
@@ -217,7 +218,7 @@ static void on_written(h2o_socket_t *sock, const char *err)
 	free_if_idle(k);
 }
 
-/* Tells the host that no more comes. Closes the TCP direction instead of sending TLS's
+/* Tells the host that no more bytes follow. Closes the TCP direction instead of sending TLS's
  * close_notify, which h2o does not offer. */
 static void end_direction(struct link *k)
 {
@@ -315,7 +316,8 @@ static void on_proven(h2o_socket_t *sock, const char *err)
 
 static void set_option(int fd, int level, int name, int value)
 {
-	setsockopt(fd, level, name, &value, sizeof(value)); /* failure: found dead later */
+	/* If this fails, a dead host is noticed later. */
+	setsockopt(fd, level, name, &value, sizeof(value));
 }
 
 static void set_options(h2o_socket_t *sock)
@@ -354,7 +356,7 @@ static void dial(struct link *k)
 	loop_timer_set(k->loop, &k->deadline, CONNECT_MS);
 }
 
-/* Returns whether the connection is made: a busy host may notice that late. */
+/* Returns whether the connection is made; this host may be too busy to have noticed. */
 static bool is_connected(const struct link *k)
 {
 	struct pollfd fd = {.events = POLLOUT};

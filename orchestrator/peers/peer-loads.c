@@ -15,7 +15,7 @@ struct loads {
 	struct text text;
 	uint32_t next; /* number from which on hosts have not been asked yet */
 	unsigned waiting;
-	uint32_t numbers[AT_A_TIME]; /* of the hosts that are called */
+	uint32_t numbers[AT_A_TIME]; /* numbers of the hosts that are called */
 	struct peer_call calls[AT_A_TIME];
 };
 

@@ -4,8 +4,8 @@
 
 #include "orchestrator/peers/internal.h"
 
-#define ASK_MS	  1000 /* for the whole answer */
-#define SILENT_MS 5000 /* for which a host that did not answer is left alone */
+#define ASK_MS	  1000 /* time for the whole answer */
+#define SILENT_MS 5000 /* how long a host that did not answer is left alone */
 
 struct asking {
 	struct op op;

@@ -21,7 +21,7 @@
 
 /* --- what is known of the hosts ------------------------------------------------------------- */
 
-/* Returns whether this host has to do with the other one when it places creates. */
+/* Returns whether creates may go from this host to the other one. */
 static bool is_near(const struct fleet_table *t, const struct fleet_host *h)
 {
 	return h == t->self || (!h->gone && strcmp(h->region, t->self->region) == 0);
@@ -118,16 +118,16 @@ struct placing {
 	struct op op;
 	struct peers *peers;
 	struct peers_create what;
-	const h2o_iovec_t *key; /* NULL: none was sent */
+	const h2o_iovec_t *key; /* the Idempotency-Key; NULL: none */
 	bool is_here;		/* this host makes it */
-	unsigned version;	/* of the hosts, whose indices follow */
+	unsigned version;	/* of the hosts, to which all indices below refer */
 	uint32_t n_asked;	/* homes that were asked for the answer to an earlier attempt */
 	struct place_create create;
 	uint16_t homes[HOMES_MAX];
 	uint16_t hosts[PLACE_PICKS]; /* to which `calls` are made */
 	struct peer_call calls[PLACE_PICKS];
 	uint32_t waiting; /* calls whose answer is missing */
-	uint32_t number;  /* of the host that the create was sent to */
+	uint32_t number;  /* number of the host that the create was sent to */
 };
 
 static struct placing *placing_of(const struct op *op)
@@ -268,11 +268,11 @@ static bool says(const struct peer_call *call, const char *code)
 	return call->body.len && memmem(call->body.p, call->body.len, member, (size_t)len);
 }
 
-/* Returns why the host makes no sandbox; PLACE_OK: its answer is the client's. With any of these
- * answers, nothing was done. */
+/* Returns why the host makes no sandbox; PLACE_OK: its answer is for the client. With any other
+ * value, the host has done nothing. */
 static enum place_verdict verdict(const struct peer_call *call)
 {
-	/* It has not heard of the API key yet, or lacks the template. */
+	/* The host has not heard of the API key yet, or lacks the template. */
 	if (call->answer.status == 401 || says(call, failure_code_name(FAIL_UNKNOWN_TEMPLATE)))
 		return PLACE_NO_SLOT;
 	if (call->answer.status != 503)

@@ -39,7 +39,7 @@ static bool passes(const struct port_answer *a, const struct port_field *f)
 	    port_name_is(f->name, f->name_len, "ramet-load") ||
 	    port_name_is(f->name, f->name_len, "date"))
 		return false;
-	/* This one says which protocol the client must ask for. */
+	/* A 426's field says which protocol the client must ask for. */
 	if (a->status == 426 && port_name_is(f->name, f->name_len, "upgrade"))
 		return true;
 	return !port_is_hop(f->name, f->name_len, a->fields, a->n_fields);

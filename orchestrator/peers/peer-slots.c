@@ -14,11 +14,13 @@
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/service/service.h"
 
-#define TICK_MS	     1000
-#define RENEW_MS     15000
-#define ANSWER_MS    3000		     /* for the keeper, who may ask others before */
-#define LEASE_MS     (BOOKS_LEASE_MS - 5000) /* clocks of two hosts differ in speed */
-#define TRIES	     5			     /* of a request: others may take what was granted */
+#define TICK_MS	 1000
+#define RENEW_MS 15000
+/* For the keeper's answer; the keeper may ask other hosts first. */
+#define ANSWER_MS 3000
+#define LEASE_MS  (BOOKS_LEASE_MS - 5000) /* clocks of two hosts differ in speed */
+/* Of a request: others may be quicker to take what was granted. */
+#define TRIES	     5
 #define HOMES_MAX    FLEET_HOSTS_MAX
 #define REPORT_LINES 300
 
@@ -113,7 +115,7 @@ static void find_homes(struct allowance *a)
 	}
 }
 
-/* Takes over the tenant's limits. Returns false when it has none. */
+/* Takes over the tenant's limits. Returns false when the tenant has none. */
 static bool take_limits(struct allowance *a)
 {
 	struct tier tier;
@@ -136,7 +138,7 @@ static bool take_limits(struct allowance *a)
 	return true;
 }
 
-/* Tells the checks of requests what they may use. */
+/* Publishes the allowance, for the checks of requests. */
 static void publish(struct allowance *a)
 {
 	a->tenant->allowed_until_ms = UINT64_MAX;
@@ -203,7 +205,7 @@ static void drop(struct allowance *a)
 struct waiter {
 	struct op op;
 	struct failure lack;
-	bool asked; /* the question under way, or the last one, was asked for it */
+	bool asked; /* the question under way, or the last one, was also for this request */
 	void (*again)(struct request *r);
 };
 
@@ -254,7 +256,7 @@ static void refuse(const struct allowance *a, struct waiter *w)
 
 static void ask(struct allowance *a);
 
-/* Ends the wait of all for whom there are slots, or there will be none. */
+/* Ends the wait of all requests for which there are slots, or will be none. */
 static void settle_waiters(struct allowance *a)
 {
 	uint64_t taken[TENANT_LIMITS] = {0};
@@ -271,7 +273,7 @@ static void settle_waiters(struct allowance *a)
 			refuse(a, w);
 		}
 	}
-	if (!list_empty(&a->waiters)) /* since the question was asked */
+	if (!list_empty(&a->waiters)) /* these came after the question was asked */
 		ask(a);
 }
 
@@ -341,7 +343,7 @@ void peer_slots_answered(struct allowance *a, const struct exchange_granted *g)
 	for (unsigned i = 0; i < TENANT_LIMITS; i++) {
 		struct slots *one = &a->limits[i];
 
-		/* A keeper that lies gives no more than was asked for. */
+		/* Even a keeper that lies can give no more than was asked for. */
 		if (g)
 			slots_written(one,
 				      min_u32(g->limits[i].held, max_u32(one->want, one->used)),

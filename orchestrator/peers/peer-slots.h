@@ -16,9 +16,10 @@ _Static_assert((int)EXCHANGE_LIMITS == (int)TENANT_LIMITS, "hosts speak of all l
 #define PEERS_SLOTS	   "/fleet/slots"
 #define PEERS_SLOTS_YIELD  "/fleet/slots/yield"
 #define PEERS_SLOTS_REPORT "/fleet/slots/report"
-#define PEER_SLOTS_END	   "end\n" /* of a report: it is whole */
+/* Last line of a report, which shows that the report is complete. */
+#define PEER_SLOTS_END "end\n"
 
-#define SLOTS_ASK_MS 1000 /* for a host to report or yield */
+#define SLOTS_ASK_MS 1000 /* time limit for a host to report or yield */
 
 struct settling;
 
@@ -30,7 +31,7 @@ struct allowance {
 	struct slots limits[TENANT_LIMITS];
 	bool is_home;
 	bool away; /* the keeper did not answer, or is not sure: the overdraft may be used */
-	uint64_t sent_ms, until_ms; /* when the lease began that the keeper gave last, and ends */
+	uint64_t sent_ms, until_ms; /* when the keeper's last lease began, and when it ends */
 	struct list waiters;	    /* requests that lack slots */
 	bool busy;		    /* the keeper is asked: */
 	struct peer_call call;
@@ -62,17 +63,17 @@ uint64_t peer_slots_now(void);
 void peer_slots_refresh(struct peer_slots *s);
 /* Returns the tenant's keeper in the table. */
 const struct fleet_host *peer_slots_keeper(const struct peer_slots *s, const char *tenant);
-/* Fills in what this host says of its allowance: what it may use once the answer to a question
- * under way is there, at most. */
+/* Fills in what this host says of its allowance: the most that it may use once the question under
+ * way is answered. */
 void peer_slots_say(struct peer_slots *s, const char *tenant, struct exchange *x);
-/* Yields slots that are not used, if there are any, and says what is left. */
+/* Yields slots that are not used, and says what is left. */
 void peer_slots_yield(struct peer_slots *s, const struct exchange *asked, struct exchange *x);
 /* Copies the line of an answer, which is empty if there was a failure. */
 void peer_slots_line(char out[static EXCHANGE_LINE_MAX + 1], const struct peer_call *call,
 		     const struct failure *f);
 /* Adds a request with this line as its body. */
 void peer_slots_ask(struct text *out, const char *path, const char *line);
-/* The keeper's answer; NULL: there is none. */
+/* Takes over the keeper's answer; NULL: there is none. */
 void peer_slots_answered(struct allowance *a, const struct exchange_granted *g);
 
 /* --- peer-books.c --------------------------------------------------------------------------- */

@@ -14,8 +14,8 @@
 struct peers;
 struct port_answer;
 
-/* Reads the certificates and listens for other hosts. Returns 0, or -errno with *e filled. All that
- * it gets must outlive it. */
+/* Reads the certificates and listens for other hosts. Returns 0, or -errno with *e filled. All
+ * arguments must outlive *out. */
 int peers_new(struct peers **out, struct loop *loop, struct http *http, struct service *service,
 	      const struct config *config, struct err *e);
 /* NULL is fine. Called after http_free. */
@@ -35,10 +35,10 @@ struct peers_part {
 	size_t len;
 	char next[CURSOR_TEXT_MAX + 1]; /* cursor of the rest; empty: there is none */
 };
-/* NULL: the host has given no answer of use. */
+/* `part` is NULL if the host has given no answer of use. */
 typedef void peers_part_fn(struct request *r, const struct peers_part *part);
-/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. It has a
- * second. Returns false when the client's query can't be passed on. */
+/* Asks the host for the part at `path` on behalf of r's client, whose key the host checks. The host
+ * has a second to answer. Returns false when the client's query can't be passed on. */
 bool peers_ask(struct peers *p, struct request *r, const struct fleet_host *host,
 	       const struct text *path, peers_part_fn *fn);
 
@@ -60,14 +60,16 @@ struct op *peers_loads(struct peers *p, struct service *c,
 struct peers_create {
 	const char *tenant;
 	uint32_t kind, cap; /* service_kind, service_cap */
-	bool only_asks;	    /* for the answer to an earlier request with its Idempotency-Key */
+	/* Only asks for the answer to an earlier request with its Idempotency-Key. */
+	bool only_asks;
 	/* Makes the sandbox on this host. */
 	void (*here)(struct request *r);
 };
-/* Finds the host that makes the sandbox which `r` asks for. Returns true if it is this one.
+/* Finds the host that makes the sandbox which `r` asks for. Returns true if it is this host.
  * Otherwise `r` is answered later with another host's answer, or what->here is called. */
 bool peers_place(struct peers *p, struct request *r, const struct peers_create *what);
-/* Sends a create to the one host that can make it, since it has `id`. NULL: as above. */
+/* Sends a create to the one host that can make the sandbox, since it has `id`; NULL: as in
+ * peers_serve. */
 void peers_send(struct peers *p, struct request *r, const char *id, const struct fleet_host *host);
 /* Returns the host that decides where a create with this Idempotency-Key is made, and remembers the
  * answer; NULL: this one. */
@@ -79,8 +81,8 @@ const struct fleet_host *peers_key_host(struct peers *p, const h2o_iovec_t *key)
  * asked for more; then `again` is called, or the request is refused. */
 bool peers_capped(struct peers *p, struct request *r, const struct failure *f,
 		  void (*again)(struct request *r));
-/* Serves a request that another host makes by itself, on allowances. Returns false if it is none.
- */
+/* Serves a request on allowances that another host makes for itself. Returns false if `r` is no
+ * such request. */
 bool peers_slots_serve(struct peers *p, struct request *r);
 
 #endif
