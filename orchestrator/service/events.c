@@ -14,16 +14,17 @@
 #define READ_ROWS   64	/* read in each turn of the loop, which waits for it */
 #define PURGE_ROWS  64	/* removed in each turn */
 #define PURGE_MS    20	/* between two batches */
-#define EVENT_BYTES 512 /* in the catalogue, with what SQLite adds; most take less */
+#define EVENT_BYTES 512 /* of an event in the catalogue, with what SQLite adds; most take less */
 #define DAY_MS	    (24ll * 3600 * 1000)
 
 struct follow {
 	struct op op;
 	struct deferred turn;
-	struct store_events_range rest; /* not reported yet; its tenant is `tenant` */
-	char *tenant;			/* whose events are reported; NULL: all */
-	uint64_t left;			/* how many events to report */
-	unsigned read;			/* rows, in the last turn */
+	/* Events that are not reported yet; rest.tenant is `tenant`. */
+	struct store_events_range rest;
+	char *tenant;  /* whose events are reported; NULL: all */
+	uint64_t left; /* how many events to report */
+	unsigned read; /* rows that were read in the last turn */
 	bool follow;
 	service_event_fn *on_event;
 	bool paused, over;
@@ -111,7 +112,7 @@ static void set_paused(struct op *op, bool paused)
 	struct follow *f = follow_of(op);
 
 	f->paused = paused;
-	if (!paused && !f->over) /* after a failure it is put away already */
+	if (!paused && !f->over) /* after a failure, the operation is put away already */
 		look(f);
 }
 

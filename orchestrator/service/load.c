@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What this host says of itself to the other hosts of its fleet. */
+/* This host's load, as the other hosts of its fleet are told. */
 #include "orchestrator/fleet/load.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "orchestrator/service/service.h"
 #include "orchestrator/service/upkeep.h"
 
-#define ROOM_MS 1000 /* for which memory and disk count as they were measured */
+#define ROOM_MS 1000 /* how long a measurement of memory and disk counts */
 
 /* --- room ----------------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ static void take_off(struct place_load *load, uint32_t n)
 
 struct named {
 	const char *name;
-	struct size size; /* of its sandboxes by default; zeros: there is no such template */
+	struct size size; /* the default size of its sandboxes; zeros: there is no such template */
 };
 
 static void find(void *arg, const struct template_view *v)

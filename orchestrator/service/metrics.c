@@ -135,7 +135,7 @@ void service_metrics(const struct service *c, void (*each)(void *arg, const stru
 		 memory.shared_bytes},
 		{"ramet_disk_free_bytes", "Free bytes on the disk of state_dir.",
 		 upkeep_of(c)->disk.found.free_bytes},
-		/* The last one: left out without a fleet. */
+		/* Must be the last one: left out without a fleet. */
 		{"ramet_limits_away",
 		 "In a fleet: tenants for whom this host cannot get a larger part of their limits, "
 		 "since the host that divides them does not answer, or is not ready to.",

@@ -126,7 +126,8 @@ uint32_t service_cap(const struct service *c, const char *tenant);
 
 struct metric {
 	const char *name; /* a counter's ends with _total; labels may follow, in braces */
-	const char *help; /* NULL: as of the metric before, which differs only in its labels */
+	/* NULL: the same as of the metric before, which differs only in its labels */
+	const char *help;
 	uint64_t value;
 };
 /* Reports all numbers of the service. *m is valid only during the call. */

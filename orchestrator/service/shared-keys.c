@@ -29,10 +29,10 @@ struct shared_keys {
 	struct member *member;
 	struct keys *keys;
 	struct disk_job *reading, *writing;
-	bool changed;	   /* keys.json, since it was read */
+	bool changed;	   /* keys.json has changed since it was read */
 	struct ring *ring; /* what is being taken over; NULL: nothing */
 	size_t taken;	   /* of the ring */
-	bool offering;	   /* the catalogue has changed since it was written */
+	bool offering;	   /* the catalogue has changed since its keys were written */
 	struct loop_timer take, offer;
 };
 
@@ -51,7 +51,7 @@ static void to_ring(struct ring_key *out, const struct key *key)
 	hex_write(out->hash, keys_hash(key), KEY_HASH_LEN);
 }
 
-/* A key that is revoked has an end. */
+/* Makes a key of the catalogue. Sets the end of a revoked key that has none. */
 static struct key from_ring(const struct ring_key *in, uint8_t hash[static KEY_HASH_LEN])
 {
 	struct key out = {.created_at_ms = in->created_ms,
@@ -112,7 +112,7 @@ static int take_key(struct shared_keys *s, const struct ring_key *in, struct err
 /* --- files ------------------------------------------------------------------------------------ */
 
 struct file {
-	char path[PATH_ROOM]; /* to write: of the folder */
+	char path[PATH_ROOM]; /* of the file to read, or of the folder to write to */
 	struct ring *ring;    /* what was read; NULL: nothing */
 	struct text text;     /* to write */
 };
@@ -177,7 +177,7 @@ static void on_saved(void *arg, struct disk_job *job)
 	begin_offer(s);
 }
 
-/* After what is under way, there may be more to write. */
+/* Writes the catalogue's keys, unless something else is under way: then this is called again. */
 static void begin_offer(struct shared_keys *s)
 {
 	struct ring_key each;
@@ -286,8 +286,9 @@ static void on_file_changed(void *arg)
 
 /* --- start and end ---------------------------------------------------------------------------- */
 
-/* The catalogue does not have the times at which tiers were set: what was last written does. A tier
- * that differs from that was set since, by rametctl without the service. */
+/* Sets the times at which tiers were set, which the catalogue does not have, from the keys that
+ * were last written. If a key's tier differs from the written one, it was set since, by rametctl
+ * without the service. */
 static void recall(struct shared_keys *s, const struct ring_key *last)
 {
 	const struct key *own = keys_find(s->keys, last->id);
@@ -299,7 +300,7 @@ static void recall(struct shared_keys *s, const struct ring_key *last)
 	key.tier_at_ms = last->tier_ms;
 	if (strcmp(own->tier, last->tier) != 0)
 		key.tier_at_ms = realtime_ms_after(last->tier_ms);
-	/* Only this time changes, which is in memory. */
+	/* Changes only tier_at_ms, which is in memory. */
 	keys_take(s->keys, &key, keys_hash(own), &e);
 }
 
