@@ -270,7 +270,8 @@ void each_call_moved(struct sandbox *s, uint64_t state, const struct space *to)
 		log_error("sandbox %s: the number of its state can't be recorded: %s", s->id,
 			  e.text);
 	mark(s);
-	/* A checkpoint that was asked for, or is another sandbox's, may be deleted at any time. */
+	/* A checkpoint that was asked for, or is another sandbox's, may be deleted at any time: the
+	 * present state then counts as one without a checkpoint. */
 	of->kept_seq = to && to->checkpoint->kind != CHECKPOINT_ASKED && !strcmp(to->sandbox, s->id)
 			       ? s->seq + 1
 			       : KEPT_SEQ_OTHER;
@@ -291,7 +292,7 @@ static const struct space *find_undo(struct service *c, const char *tenant, cons
 
 	if (!s)
 		return NULL;
-	/* A checkpoint of the present state is none to go back to. */
+	/* A checkpoint of the present state is not counted: going back to it would undo nothing. */
 	const bool is_kept = is_present(s, nth_state(s, 0));
 	const struct space *to = nth_state(s, n - !is_kept);
 	if (!to)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The children of a fork: what they have from their parent, checkpoint or Space, and their rows. */
+/* The children of a fork: what they take over from their parent, checkpoint or Space, and their
+ * rows in the catalogue. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "orchestrator/snapshot/fork-op.h"
 #include "orchestrator/snapshot/internal.h"
 
-/* Copies what the child has from its parent, or from the checkpoint or Space. */
+/* Copies what the child takes over from its parent, checkpoint or Space. */
 static bool inherit(struct fork *fork, struct sandbox *s)
 {
 	const struct sandbox *p = fork->parent;
@@ -32,8 +33,8 @@ static bool inherit(struct fork *fork, struct sandbox *s)
 	return sandbox_set_metadata(s, fork->metadata ? fork->metadata : metadata);
 }
 
-/* Puts the child into its tree: below the sandbox that is forked, or that the checkpoint is of.
- * Sandboxes of a Space take the place of the sandbox that was frozen, as after a resume. */
+/* Puts the child into its tree: below the sandbox that is forked, or below the one whose state the
+ * checkpoint has. A child of a Space has no ancestors, like a resumed sandbox. */
 static void place(const struct fork *fork, struct sandbox *s)
 {
 	const struct space *from = fork->open.space;

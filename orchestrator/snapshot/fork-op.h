@@ -25,8 +25,8 @@ enum fork_state {
 
 enum fork_event {
 	FORK_GRANTED,	  /* there is room */
-	FORK_PARTS_READY, /* the blank VMs and disk layers */
-	FORK_OPENED,	  /* these, and the snapshot of a checkpoint or Space */
+	FORK_PARTS_READY, /* the blank VMs and disk layers are ready */
+	FORK_OPENED,	  /* these are ready, and the snapshot of a checkpoint or Space is opened */
 	FORK_COPY,
 	FORK_COPIED,
 	FORK_USABLE, /* all children */
@@ -35,19 +35,19 @@ enum fork_event {
 
 struct child {
 	struct fork *fork;
-	struct vmproc *blank;	    /* until the snapshot is complete */
-	bool is_ready;		    /* the blank VM, then the bring-up */
-	int writable;		    /* its disk layer, until the snapshot is complete */
-	struct vm_bringup *bringup; /* from the snapshot on, until all children are usable */
-	struct ready_vm ready;	    /* once all are usable */
-	struct sandbox *sandbox;    /* until it is in the catalogue */
+	struct vmproc *blank;	    /* set until the snapshot is complete */
+	bool is_ready;		    /* the blank VM is ready; later, the bring-up is */
+	int writable;		    /* its disk layer; -1 once the snapshot is complete */
+	struct vm_bringup *bringup; /* set from the snapshot on, until all children are usable */
+	struct ready_vm ready;	    /* set once all children are usable */
+	struct sandbox *sandbox;    /* set until it is in the catalogue */
 	char id[SANDBOX_ID_LEN + 1];
-	char *error; /* why it was given up, or NULL */
+	char *error; /* why the child was given up, or NULL */
 };
 
 struct fork {
 	struct op op;
-	/* Reports the end: one of these is set, by what was asked for, or op.done_fn. */
+	/* Report the end. Which of these is set depends on the request; none: op.done_fn is. */
 	service_fork_fn *fn;
 	service_create_fn *created_fn;
 	service_checkpoint_fn *taken_fn;
@@ -57,11 +57,11 @@ struct fork {
 	struct space_open open;
 	enum fork_state state;
 	struct tree_claim claim;
-	struct op *freeze; /* of a leaf, to make room; or NULL */
+	struct op *freeze; /* of a leaf of the tree, which makes room; or NULL */
 	char *labels;
 	bool reseed;
 	unsigned n, missing;	 /* children; blank VMs, layers or children still awaited */
-	struct child *children;	 /* NULL while the fork waits for room, as many large ones may */
+	struct child *children;	 /* NULL while the fork waits for room: many large forks may wait */
 	struct disk_job *layers; /* being opened */
 	int writable;		 /* the parent's next disk layer */
 	struct vmproc_request *request;
@@ -69,10 +69,10 @@ struct fork {
 	/* The service's state of the parent when the snapshot was taken. */
 	struct exec_point point;
 	struct replay replay;
-	uint64_t seq, state_seq; /* numbers of its last event, and of its state */
+	uint64_t seq, state_seq; /* numbers of the parent's last event, and of its state */
 	int64_t noted_at_ms;
-	struct checkpoint_ref checkpoint; /* the parent's last one */
-	uint32_t history_n;		  /* of the parent's last entry */
+	struct checkpoint_ref checkpoint; /* the parent's last checkpoint */
+	uint32_t history_n;		  /* number of the parent's last entry */
 	bool guest_busy;
 	struct sandbox_config config; /* of the children: the parent's when they were started */
 	char *metadata, *env;	      /* of the children; NULL: the parent's */
@@ -80,7 +80,7 @@ struct fork {
 	struct checkpoint_spec take;	/* for taken_fn; it owns its texts */
 	char taken[SANDBOX_ID_LEN + 1]; /* the checkpoint that was made */
 	char *tenant;
-	struct tenant *taker; /* of a checkpoint that is being taken; NULL: none is */
+	struct tenant *taker; /* owner of the checkpoint that is being taken; NULL: none is */
 	uint64_t began_ns;
 	struct service_forked made; /* the result, with statistics */
 };

@@ -38,7 +38,7 @@
  * these copies, and the same of unfinished results. */
 #define HELD_MOST (64u << 20)
 
-#define GETS_NONE "gets no checkpoint" /* a sandbox at a limit */
+#define GETS_NONE "gets no checkpoint" /* what is said of a sandbox at a limit */
 
 /* A fork that fails is freed, in any state. */
 static const uint8_t next[FORK_NSTATES][FORK_NEVENTS] = {
@@ -168,7 +168,7 @@ static bool must_close(const struct fork *fork)
 
 static void on_bringup(void *arg, struct vm_bringup *w, const char *text);
 
-/* Closes the network of the only child's VM; complete() comes again after that. */
+/* Closes the network of the only child's VM, and then calls complete() again. */
 static void close_first(struct fork *fork)
 {
 	struct child *child = &fork->children[0];

@@ -36,7 +36,7 @@ enum freeze_state {
 	FREEZE_WAITING, /* for a slot, the disk layer, and the end of a fork's snapshot */
 	FREEZE_IMAGE,	/* the VM process takes the snapshot */
 	FREEZE_WRITING,
-	FREEZE_THAWING, /* it failed; the VM is being resumed */
+	FREEZE_THAWING, /* the freeze failed, and the VM is being resumed */
 	FREEZE_SYNCING, /* the Space exists; waits until the catalogue is on disk */
 	FREEZE_NSTATES,
 };
@@ -66,7 +66,7 @@ struct freeze {
 	struct list waiting; /* on the owner's snapshot_tenant.freezes */
 	bool has_slot;
 	struct loop_timer slot_limit;
-	struct list calls; /* waiting for the result */
+	struct list calls; /* operations that wait for the result */
 	enum freeze_state state;
 	char id[SANDBOX_ID_LEN + 1];
 	struct exec_point call;
@@ -278,7 +278,7 @@ static void fail(struct freeze *fr, const char *text)
 	fail_for(fr, text, 5);
 }
 
-/* Returns whether the tenant's limit of disk space holds `bytes` more, of this Space. */
+/* Returns whether the tenant's limit of disk space has room for the Space, which takes `bytes`. */
 static bool has_room(const struct freeze *fr, uint64_t bytes, struct failure *f)
 {
 	return space_has_room(fr->sandbox, bytes, "can't be frozen and keeps running", f);

@@ -12,7 +12,7 @@
  * (fork-children.c sees to that). Returns their ids, in an array that the caller frees. */
 static const char **find_children(const struct sandbox *s, struct history_view *view)
 {
-	/* Without an id, which sorts before all ids of that time. */
+	/* A position without an id comes before all ids of that time. */
 	const struct list_position place = {.at_ms = view->entry->at_ms};
 	const char **ids = must_alloc((view->entry->children + 1) * sizeof(*ids));
 

@@ -88,7 +88,8 @@ struct part snapshot_part = {
 
 void snapshots_shut_down(struct service *c, const struct failure *f)
 {
-	ops_finish(&snapshots_of_service(c)->rollbacks, f); /* they abandon ops of other lists */
+	/* Rollbacks abandon ops of other lists. */
+	ops_finish(&snapshots_of_service(c)->rollbacks, f);
 	ops_finish(&snapshots_of_service(c)->resumes, f);
 	list_each (pos, &c->sandboxes)
 		fork_sandbox_gone(container_of(pos, struct sandbox, link), f);
@@ -97,7 +98,8 @@ void snapshots_shut_down(struct service *c, const struct failure *f)
 void snapshots_close(struct service *c)
 {
 	ops_free(&snapshots_of_service(c)->rollbacks);
-	/* Before the freezes of leaves that they wait for, which are freed with their sandboxes. */
+	/* Before the freezes of leaves for which they wait: those are freed with their
+	 * sandboxes. */
 	list_each (pos, &c->sandboxes)
 		ops_free(&snapshots_of(container_of(pos, struct sandbox, link))->forks);
 	ops_free(&snapshots_of_service(c)->resumes);

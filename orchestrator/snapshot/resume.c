@@ -76,7 +76,8 @@ static void undo(struct resume *r)
 	life_note(s, (struct audit_event){.name = "sandbox.frozen", .space = p->id});
 	if (store_space_unresume(p->service->store, s->id, &row, now_ms, "frozen", text, &e) < 0) {
 		log_error("sandbox %s: its resume can't be undone: %s", s->id, e.text);
-		s->config.persistent = true; /* then the sandbox becomes a Space once it was idle */
+		/* So that the sandbox becomes a Space once it is idle. */
+		s->config.persistent = true;
 		return;
 	}
 	r->id[0] = '\0';

@@ -67,16 +67,17 @@ struct checkpoint_view {
 	uint32_t depth;	  /* in the tree */
 	bool pin;
 	const char *sandbox; /* whose state it is */
-	/* Those of the sandbox, oldest first, then the sandbox; separated by spaces. */
+	/* The ids of the sandbox's ancestors, oldest first, then its own; separated by spaces. */
 	const char *ancestors;
-	const char *parent; /* the last checkpoint that its state comes from, or NULL */
+	const char *parent; /* the last checkpoint that this one's state comes from, or NULL */
 	struct sandbox_config config;
 	int64_t created_at_ms, expires_at_ms; /* ms since the epoch; 0: never */
 	enum checkpoint_kind kind;
 	uint64_t call_seq; /* number of the state: of the last event that led to it */
-	/* On disk: of the checkpoint's own files, counted in memory already, and of shared ones. */
+	/* Bytes on disk: of the checkpoint's own files (in memory: what they will take), and of
+	 * files that it shares. */
 	uint64_t bytes, shared_bytes;
-	int64_t freed_bytes;  /* that a deletion would free on disk now; -1: not counted */
+	int64_t freed_bytes;  /* bytes that a deletion would free on disk now; -1: not counted */
 	const char *metadata; /* JSON object text */
 };
 typedef void service_checkpoint_fn(void *arg, const struct checkpoint_view *view,
@@ -106,7 +107,7 @@ struct op *service_checkpoint_delete(struct service *c, const char *tenant, cons
 struct checkpoint_prune {
 	const char *sandbox; /* only checkpoints of this sandbox; NULL: of all sandboxes */
 	bool keeps;
-	uint32_t keep;	       /* with `keeps`: so many of the newest stay */
+	uint32_t keep;	       /* with `keeps`: how many of the newest stay */
 	uint32_t older_than_s; /* younger ones stay; 0: no condition */
 	bool dry_run;	       /* only reports which would be deleted */
 };
@@ -154,8 +155,9 @@ struct history_entry;
 struct history_view {
 	const struct history_entry *entry; /* exec/history.h */
 	bool undone;			   /* the present state does not come from the entry */
-	const char *checkpoint;	     /* of the state after the entry; NULL: none, or deleted */
-	const char *const *children; /* of a fork: those that live */
+	/* The checkpoint of the state after the entry; NULL: none, or deleted. */
+	const char *checkpoint;
+	const char *const *children; /* the children of a fork that still live */
 	size_t n_children;
 };
 /* Reports the sandbox's last calls, checkpoints, forks, merges and rollbacks with a number above
@@ -177,7 +179,7 @@ struct space_view {
 	int64_t created_at_ms; /* ms since the epoch */
 	uint64_t size_bytes;   /* on disk, without the files shared with the template */
 	const char *metadata;  /* JSON object text */
-	const char *root;      /* these four as in a sandbox_view */
+	const char *root;      /* these four mean the same as in a sandbox_view */
 	uint32_t depth;
 	struct score score;
 	const char *labels;

@@ -183,9 +183,9 @@ int spaces_sweep(const char *state_dir, const struct spaces_sweep *s, struct err
 
 #define COPIES 2048u /* entries; a file whose copy is displaced is copied again */
 
-/* The last copy of a file without a name, a memory layer: the next checkpoint of the same sandbox
- * has most of the same layers, and links the copies. A VM process makes the file and could imitate
- * another one, but not one of another sandbox. */
+/* The last copy of a file without a name, which is a memory layer. The next checkpoint of the same
+ * sandbox has most of these layers, too, and links the copies. A VM process could make a file that
+ * passes for another one, but not for one of another sandbox. */
 static struct copy {
 	struct file_id source;
 	char sandbox[SANDBOX_ID_LEN + 1];

@@ -29,7 +29,7 @@ static struct roster *roster_of(const struct space *p)
 	return space_is_checkpoint(p) ? &of->checkpoints : &of->spaces;
 }
 
-/* Counts the Space, or with a negative `by` no longer. */
+/* Counts the Space (`by` is 1), or stops counting it (-1). */
 static void count(struct space *p, int by)
 {
 	struct snapshot_service *of = snapshots_of_service(p->service);
@@ -86,7 +86,7 @@ const char *checkpoint_ref_id(const struct checkpoint_ref *ref)
 	return ref->to ? ref->to->space->id : NULL;
 }
 
-/* What comes from the checkpoint comes from the one before it. */
+/* Makes all that comes from the checkpoint come from the checkpoint before it. */
 static void take_out(struct checkpoint *k)
 {
 	list_each_safe (pos, &k->refs)

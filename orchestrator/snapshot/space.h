@@ -25,8 +25,8 @@ struct checkpoint {
 	char *name, *ancestors;
 	bool pin;
 	int64_t expires_at_ms;	      /* 0: never */
-	struct checkpoint_ref parent; /* the last one that its state comes from */
-	struct list refs;	      /* struct checkpoint_ref: what comes from it */
+	struct checkpoint_ref parent; /* the last checkpoint that this one's state comes from */
+	struct list refs;	      /* struct checkpoint_ref: all that point to this checkpoint */
 	uint64_t shared_bytes;
 	enum checkpoint_kind kind;
 	uint64_t call_seq; /* number of the state: of the last event that led to it */
@@ -55,7 +55,7 @@ struct space {
 	char *labels;
 	struct sandbox_config config;
 	int64_t created_at_ms;
-	uint64_t size_bytes; /* on disk, without shared files; from memory: that it will take */
+	uint64_t size_bytes; /* on disk, without shared files; in memory: what it will take */
 	uint64_t seq;
 	char *env;
 	size_t env_len;
@@ -84,8 +84,8 @@ void space_view_fill(const struct space *p, struct space_view *view);
 /* Returns NULL, with *f filled, when the tenant has no such Space or it is damaged. */
 struct space *space_find(struct service *c, const char *tenant, const char *id, struct failure *f);
 void space_damaged(struct space *p, const char *what);
-/* Returns whether the tenant's limit of disk space holds a Space or checkpoint of `bytes` more of
- * the sandbox; else fills in *f. `refused`: what *f then says of the sandbox. */
+/* Returns whether the tenant's limit of disk space has room for a Space or checkpoint of the
+ * sandbox, which takes `bytes`; else fills in *f. `refused`: what *f then says of the sandbox. */
 bool space_has_room(const struct sandbox *s, uint64_t bytes, const char *refused,
 		    struct failure *f);
 /* Sets the Space's bytes on disk. */

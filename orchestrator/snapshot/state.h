@@ -33,8 +33,8 @@ struct snapshot_sandbox {
 	struct given_state given;
 	/* Of each-call.c, which takes checkpoints after calls. */
 	struct op *each_call; /* a checkpoint that is being taken, or NULL */
-	uint64_t kept_seq; /* last event of the state of which a checkpoint was last tried, plus 1;
-			      0: not known */
+	/* Number of the last event when a checkpoint was last tried, plus 1; 0: not known. */
+	uint64_t kept_seq;
 	bool each_call_fails;	 /* the last attempt failed, which was logged */
 	struct loop_timer quiet; /* set while a checkpoint waits for a moment without calls */
 	struct list of_calls;	 /* struct checkpoint: taken after calls, oldest first */
@@ -64,7 +64,7 @@ struct snapshot_service {
 	uint32_t quiet_ms;	     /* without a call, before a checkpoint of a sandbox is taken */
 	struct space_read *scrub;    /* in progress, or NULL */
 	struct list unwritten;	     /* struct checkpoint: in memory only, next to write first */
-	struct space_write *writing; /* of the first one, in progress, or NULL */
+	struct space_write *writing; /* the first one's, in progress, or NULL */
 	struct loop_timer write_soon; /* set while the first one is about to be written */
 	uint64_t write_at_ms;	      /* after a failure: loop ms of the next attempt */
 	/* Counters. */
