@@ -12,7 +12,7 @@ struct sandbox;
 
 /* The state of ended.c. */
 struct ended_sandboxes {
-	struct list kept; /* ended sandboxes whose record is kept, oldest first */
+	struct list kept; /* ended sandboxes that are kept to report how they ended, oldest first */
 	size_t n_kept;
 	struct list unrecorded; /* ended sandboxes whose end is not in the catalogue */
 	size_t n_unrecorded;

@@ -11,7 +11,8 @@ struct sandbox;
 bool lineage_has(const char *ancestors, const char *id);
 /* Returns the ancestors of a child of `parent`; the caller frees it. */
 char *lineage_of_child(const struct sandbox *parent);
-/* Returns `ancestors` with `parent` only in the place of `winner`; the caller frees it. */
+/* Returns `ancestors` after a merge: with `parent` in the place of `winner`, and nowhere else. The
+ * caller frees it. */
 char *lineage_merged(const char *ancestors, const char *winner, const char *parent);
 /* Links a listed sandbox to its living ancestors, which are listed too. */
 void lineage_link(struct sandbox *s);

@@ -62,7 +62,7 @@ struct sandbox {
 	const char *tenant; /* the owner's name */
 	struct sandbox_config config;
 	char *metadata;
-	struct tree *tree; /* NULL: it begins one once it has its id, or has ended */
+	struct tree *tree; /* NULL: it begins a tree once it has its id, or it has ended */
 	uint32_t depth;	   /* forks from the root */
 	unsigned claims;   /* forks that wait for room in the tree, or have it */
 	uint64_t cpu_ms;   /* of its VM, as tree_cpu_ms last read it */
@@ -74,7 +74,8 @@ struct sandbox {
 	int64_t created_at_ms,
 		expires_at_ms;		    /* ms since the epoch, by the wall clock at creation */
 	uint64_t expires_ms, idle_since_ms; /* boot-time clock, ms; expires 0: never */
-	size_t n_busy;			    /* in flight, and counting as continuous activity */
+	/* Operations in flight that count as continuous activity. */
+	size_t n_busy;
 	uint64_t seq, seq_reserved; /* of events: the last number used, and the last one reserved in
 				       the catalogue */
 	struct loop_timer lifetime, idle;
@@ -89,7 +90,7 @@ struct sandbox {
 	struct list changes; /* calls that wait until egress is closed */
 	char *ancestors;     /* as in the catalogue */
 	struct list living_ancestors, living_descendants; /* struct ancestry */
-	struct sandbox *parent;				  /* the last living ancestor */
+	struct sandbox *parent;				  /* the nearest living ancestor */
 	struct roster children;				  /* sandboxes whose parent this is */
 
 	struct list

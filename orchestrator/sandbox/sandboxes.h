@@ -88,7 +88,8 @@ struct op *service_create(struct service *c, const char *tenant, const struct sa
 struct op *service_delete(struct service *c, const char *tenant, const char *id,
 			  service_done_fn *fn, void *arg);
 
-enum change { CHANGE_NONE, CHANGE_FALSE, CHANGE_TRUE }; /* of a setting that is true or false */
+/* What happens to a setting that is true or false. */
+enum change { CHANGE_NONE, CHANGE_FALSE, CHANGE_TRUE };
 /* New settings of a sandbox. Zeroed members change nothing. */
 struct sandbox_change {
 	uint32_t timeout_s; /* its lifetime ends so many seconds from now */

@@ -49,7 +49,7 @@ struct service {
 	struct templates *templates;
 	struct privates *privates;
 	struct pool *pool;
-	size_t n_requests;     /* calls in flight that are not passive (call.h) */
+	size_t n_requests;     /* calls in flight that are not passive (op.h) */
 	struct list sandboxes; /* living and ending ones, oldest first */
 	struct roster all;     /* living sandboxes */
 	size_t n_sandboxes;
@@ -57,7 +57,7 @@ struct service {
 	uint64_t promised_mib;	  /* RAM of living sandboxes */
 	size_t n_coming;	  /* sandboxes being made */
 	uint64_t coming_mib;	  /* RAM of sandboxes being made */
-	struct list tenants;	  /* all that have users (tenant.h) */
+	struct list tenants;	  /* all tenants that have users (tenant.h) */
 	struct list tenant_buckets[BUCKETS];
 	struct list buckets[BUCKETS];
 	struct list tree_buckets[BUCKETS];

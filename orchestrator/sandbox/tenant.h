@@ -28,14 +28,15 @@ struct tenant {
 	struct list link;   /* on service->tenants */
 	struct service *service;
 	unsigned users;
-	struct roster sandboxes;	 /* living ones */
-	uint64_t promised_mib;		 /* RAM of its sandboxes */
-	uint64_t promised_gb;		 /* disks of its sandboxes */
-	size_t coming;			 /* sandboxes being made */
-	uint64_t coming_gb;		 /* disks of sandboxes being made */
-	struct allowance *allowance;	 /* in a fleet: that of orchestrator/peers, or NULL */
-	uint32_t allowed[TENANT_LIMITS]; /* in a fleet: on this host, until: */
-	uint64_t allowed_until_ms;	 /* boottime_ms() */
+	struct roster sandboxes; /* living ones */
+	uint64_t promised_mib;	 /* RAM of its sandboxes */
+	uint64_t promised_gb;	 /* disks of its sandboxes */
+	size_t coming;		 /* sandboxes being made */
+	uint64_t coming_gb;	 /* disks of sandboxes being made */
+	/* In a fleet: the state of orchestrator/peers for the tenant, or NULL. */
+	struct allowance *allowance;
+	uint32_t allowed[TENANT_LIMITS]; /* in a fleet: how much of each limit this host may use */
+	uint64_t allowed_until_ms;	 /* until when `allowed` holds; boottime_ms() */
 	char *name;			 /* in the same block of memory */
 };
 /* Returns the tenant of this name, and creates it if nobody holds it. tenant_put releases the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the API asks about trees. */
+/* The API's requests on trees. */
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "orchestrator/sandbox/op.h"

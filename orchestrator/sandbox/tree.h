@@ -24,16 +24,17 @@ struct tree {
 	char root[SANDBOX_ID_LEN + 1];
 	bool limited; /* has a budget, and a row in the catalogue */
 	struct tree_budget budget;
-	int64_t created_at_ms; /* of the root; without a budget, of the oldest known sandbox */
-	uint64_t began_ms;     /* the same, by the boot-time clock; may have wrapped around */
-	struct roster nodes;   /* living sandboxes */
-	uint64_t ram_mib;      /* of living sandboxes */
-	uint64_t vcpus;	       /* of living sandboxes */
-	size_t coming;	       /* sandboxes that were granted to claims and are not listed yet */
-	uint64_t coming_mib;   /* RAM of these */
-	uint64_t spent_ms;     /* CPU time of VMs that have ended */
-	struct list claims;    /* waiting ones, in order */
-	struct deferred pump;  /* grants claims */
+	/* When the root was created; without a budget, the oldest known sandbox. */
+	int64_t created_at_ms;
+	uint64_t began_ms;    /* the same, by the boot-time clock; may have wrapped around */
+	struct roster nodes;  /* living sandboxes */
+	uint64_t ram_mib;     /* of living sandboxes */
+	uint64_t vcpus;	      /* of living sandboxes */
+	size_t coming;	      /* sandboxes that were granted to claims and are not listed yet */
+	uint64_t coming_mib;  /* RAM of these */
+	uint64_t spent_ms;    /* CPU time of VMs that have ended */
+	struct list claims;   /* waiting ones, in order */
+	struct deferred pump; /* grants claims */
 	struct loop_timer check;
 };
 
@@ -76,7 +77,8 @@ void tree_check(struct tree *t);
 /* --- room for new sandboxes ------------------------------------------------------------------- */
 
 struct tree_claimant {
-	/* The claim has got its room, and `f` is NULL; or it is refused, and over. */
+	/* Called once with the result: `f` is NULL if the claim has got its room; else the claim is
+	 * refused, and over. */
 	void (*granted)(void *arg, const struct failure *f);
 	/* Freezes a sandbox, then calls tree_claim_again. */
 	void (*freeze)(void *arg, const char *id);
@@ -86,7 +88,7 @@ struct tree_claimant {
  * before `link`. */
 struct tree_claim {
 	struct tree *tree;
-	struct sandbox *node; /* is being forked; NULL: none */
+	struct sandbox *node; /* the sandbox that is being forked; NULL: none */
 	uint32_t depth;	      /* of the new sandboxes */
 	unsigned n;
 	uint64_t mib;
@@ -99,7 +101,7 @@ struct tree_claim {
 /* Returns false, with *f filled, if the claim is refused. Else it is granted at once, or it waits
  * and claimant->granted is called later, never from inside this call. */
 bool tree_claim(struct tree_claim *claim, struct failure *f);
-/* Tells that a freeze for the claim is over. */
+/* Notes that a freeze for the claim is over. */
 void tree_claim_again(struct tree_claim *claim);
 /* Gives back what was granted, or stops waiting. Does nothing for a claim that was never made. */
 void tree_claim_drop(struct tree_claim *claim);
