@@ -72,7 +72,7 @@ struct vmproc {
 	bool spawn_pending;	       /* the warden has not answered the spawn yet */
 	struct loop_timer timer;       /* spawn, greeting, release retry */
 	uint64_t warden_answers; /* value of warden_client_answers when the spawn timer was set */
-	struct vmproc_progress progress; /* of the wait for the greeting */
+	struct vmproc_progress progress; /* while the greeting is awaited */
 	struct deferred deferred;	 /* reports a failure, or ends a drop */
 	enum vmproc_voice voice;	 /* whose last line in the log best explains the VM's end */
 	char reason[ERR_TEXT_MAX];	 /* why it broke */
@@ -95,7 +95,7 @@ struct vmproc {
 	uint32_t next_seq;
 	struct list requests; /* struct vmproc_request */
 	unsigned sends;	      /* send operations in flight */
-	bool free_me;	      /* once no operation is in flight */
+	bool free_me;	      /* to be freed once no operation is in flight */
 };
 
 /* Moves the state if the event is legal in it, and returns whether it is. */

@@ -50,7 +50,7 @@ struct vmproc_request {
 	vmproc_fork_fn *fork_fn; /* instead of `fn`, for a CTL_FORK */
 	void *arg;
 	struct loop_timer timer;
-	struct vmproc_progress progress; /* of the wait for the answer */
+	struct vmproc_progress progress; /* while the answer is awaited */
 	struct deferred deferred;	 /* reports a refusal */
 	int refused;
 	bool over;	   /* answered or forgotten */

@@ -11,7 +11,8 @@
 #include "orchestrator/vm/internal.h"
 
 #define WORD_BITS 64
-/* Each retired slot has crashed the warden twice. If every spawn does, only these are tried. */
+/* A slot is retired when starting a VM in it has crashed the warden twice. If every start crashes
+ * it, only this many slots are tried. */
 #define RETIRED_MAX 4
 
 static size_t words(uint32_t slots)
