@@ -24,15 +24,16 @@
 #include "orchestrator/images/templates.h"
 #include "orchestrator/pool/vm-bringup.h"
 
-#define REFILL_MS	 20 /* delay of a refill: lets the request that took an item run first */
-#define CALM_MS		 500 /* delay while the bucket has more: lets the sandbox's first calls run */
+#define REFILL_MS 20 /* delay of a refill: lets the request that took an item run first */
+/* The same while the bucket has more: lets the sandbox's first calls run. */
+#define CALM_MS		 500
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS	 10000
 /* Blank VMs made at a time. More take CPU time from sandboxes, and hardly fill the pool sooner. */
 #define SPAWNING_MAX   2
 #define BLANKS_FIRST   8 /* as many as creates and small forks need; more are for large forks */
 #define REST_STEP_MS   50
-#define OTHERS_MAX     4	/* most buckets that are not permanent */
+#define OTHERS_MAX     4	/* maximum number of buckets that are not permanent */
 #define OTHERS_KEPT_MS (600000) /* how long such a bucket stays after its last request */
 
 struct pool_item {
@@ -57,7 +58,7 @@ struct pool_bucket {
 	uint32_t rootfs_gb;
 	uint64_t asked_ms; /* when a client last requested such a sandbox, on the loop's clock */
 	bool for_good;	   /* permanent: kept without requests, too */
-	bool background;   /* not requested since the service started */
+	bool background;   /* no client has requested it since the service started */
 	struct list warms; /* struct pool_item */
 	uint32_t n, wanted;
 	struct pool_pace pace;
@@ -134,7 +135,7 @@ static bool may_try(struct pool *p, const struct pool_pace *pace)
 	return false;
 }
 
-/* Drops an item if a client waits for a slot. It may have asked for the slot while the item was
+/* Drops an item if a client waits for a slot. The client may have begun to wait while the item was
  * made. */
 static void yield_if_wanted(struct pool *p)
 {

@@ -21,18 +21,19 @@
 
 /* Limits on the time without progress of a VM process. A slow guest that makes progress gets more
  * time. */
-#define STALL_MS	 15000
-#define IDLE_STALL_MS	 (20 * STALL_MS) /* for a VM that runs at low priority */
-#define RESTORE_STALL_MS 30000 /* then a report is written; later vm/request.c gives the VM up */
+#define STALL_MS      15000
+#define IDLE_STALL_MS (20 * STALL_MS) /* for a VM that runs at low priority */
+/* After this, a report is written; later, vm/request.c gives the VM up. */
+#define RESTORE_STALL_MS 30000
 
 enum bringup_state {
 	BRINGUP_BLANK,
-	BRINGUP_CLOSING, /* its egress, before the guest starts */
+	BRINGUP_CLOSING, /* the VM's egress is being closed, before the guest starts */
 	BRINGUP_OPENING, /* the template's files */
 	BRINGUP_RESTORING,
 	BRINGUP_DIALING,
 	BRINGUP_RESEEDING,
-	BRINGUP_GROWING, /* its root file system, to a disk larger than the template's */
+	BRINGUP_GROWING, /* the root file system grows to a disk larger than the template's */
 	BRINGUP_PRIMING,
 	BRINGUP_READY,
 	BRINGUP_NSTATES,
@@ -77,7 +78,7 @@ struct vm_bringup {
 	struct vmproc *vm;
 	struct disk_job *files;
 	struct guest_link guest; /* its deadline covers the restore, the reseed and the priming */
-	struct vmproc_progress progress; /* of the wait for the guest */
+	struct vmproc_progress progress; /* of the VM process, while the guest is awaited */
 	unsigned to_prime;		 /* priming calls left */
 	uint64_t restore_ns, running_ns; /* monotonic: restore requested; vCPUs started */
 	struct stall_report *report;	 /* in progress; after it the VM is given up for `reason` */
